@@ -1,0 +1,121 @@
+"""Batch composition: which samples meet in a batch.
+
+`m_per_class` is the sampler of pair losses (PK sampling), `shuffled` that of proxy losses. Both give a `Batches`
+iterator of index tensors whose randomness comes from one explicit CPU generator and whose state can be saved, so that
+an interrupted run continues with the batches it would have seen.
+"""
+
+from collections.abc import Callable
+
+import torch
+from torch import Generator, LongTensor, Tensor
+
+
+class Batches:
+    """Iterator over `num_batches` LongTensors of indices, resumable in the middle.
+
+    draw(queue, generator) -> (batch, rest of the queue) composes one batch; the queue is what is left of the current
+    shuffle. `state_dict` holds plain tensors and integers, among them the generator's state: loading it rewinds the
+    generator too.
+    """
+
+    def __init__(
+        self, draw: Callable[[Tensor, Generator], tuple[Tensor, Tensor]], num_batches: int, generator: Generator
+    ):
+        _check_positive(num_batches=num_batches)
+        self.draw, self.num_batches, self.generator = draw, num_batches, generator
+        self.drawn, self.queue = 0, torch.empty(0, dtype=torch.int64)
+
+    def __len__(self) -> int:
+        return self.num_batches
+
+    def __iter__(self) -> "Batches":
+        return self
+
+    def __next__(self) -> LongTensor:
+        if self.drawn >= self.num_batches:
+            raise StopIteration
+        batch, self.queue = self.draw(self.queue, self.generator)
+        self.drawn += 1
+        return batch
+
+    def state_dict(self) -> dict:
+        return {"drawn": self.drawn, "queue": self.queue.clone(), "generator": self.generator.get_state()}
+
+    def load_state_dict(self, state: dict) -> None:
+        self.drawn, self.queue = state["drawn"], state["queue"].clone()
+        self.generator.set_state(state["generator"])
+
+
+def m_per_class(labels, batch_size: int, samples_per_class: int, num_batches: int, generator: Generator) -> Batches:
+    """Batches of batch_size / samples_per_class distinct classes, samples_per_class samples of each, grouped by class.
+
+    Classes come from one shuffle after another, so after any number of batches the visits of two classes differ by at
+    most one. Samples are drawn anew at each visit, without replacement; a class with fewer than samples_per_class
+    samples is repeated as evenly as it can be.
+
+    Args:
+        labels: (N,) integers, array or tensor; the indices returned point into it.
+        batch_size: a multiple of samples_per_class.
+        num_batches: length of the iterator.
+        generator: CPU generator, the only source of randomness.
+
+    Raises:
+        ValueError: batch_size not a multiple, or more classes in a batch than there are.
+    """
+    _check_positive(batch_size=batch_size, samples_per_class=samples_per_class)
+    labels = torch.as_tensor(labels)
+    if labels.ndim != 1 or labels.is_floating_point():
+        raise ValueError(f"labels must be a vector of integers, got {labels.dtype} of shape {tuple(labels.shape)}")
+    if batch_size % samples_per_class:
+        raise ValueError(f"batch_size {batch_size} must be a multiple of samples_per_class {samples_per_class}")
+    by_class = labels.argsort(stable=True)
+    members = by_class.split(labels.unique(return_counts=True)[1].tolist())
+    classes_per_batch = batch_size // samples_per_class
+    if classes_per_batch > len(members):
+        raise ValueError(
+            f"batch_size {batch_size} with samples_per_class {samples_per_class} needs {classes_per_batch} classes, "
+            f"labels have {len(members)}; lower batch_size or raise samples_per_class"
+        )
+
+    def draw(queue, generator):
+        if (
+            len(queue) < classes_per_batch
+        ):  # finish the old shuffle, then start a new one with classes not in this batch yet
+            fresh = torch.randperm(len(members), generator=generator)
+            repeated = torch.isin(fresh, queue)
+            queue = torch.cat([queue, fresh[~repeated], fresh[repeated]])
+        chosen, queue = queue[:classes_per_batch], queue[classes_per_batch:]
+        return torch.cat([_pick(members[c], samples_per_class, generator) for c in chosen.tolist()]), queue
+
+    return Batches(draw, num_batches, generator)
+
+
+def shuffled(num_items: int, batch_size: int, num_batches: int, generator: Generator) -> Batches:
+    """Batches cut from one random permutation of range(num_items) after another; an incomplete last batch is dropped.
+
+    Raises:
+        ValueError: batch_size is larger than num_items.
+    """
+    _check_positive(batch_size=batch_size)
+    if batch_size > num_items:
+        raise ValueError(f"batch_size {batch_size} exceeds the {num_items} items; lower batch_size")
+
+    def draw(queue, generator):
+        if len(queue) < batch_size:
+            queue = torch.randperm(num_items, generator=generator)
+        return queue[:batch_size], queue[batch_size:]
+
+    return Batches(draw, num_batches, generator)
+
+
+def _pick(indices: Tensor, count: int, generator: Generator) -> Tensor:
+    """count of the indices in random order, none used twice before all are used once."""
+    order = torch.randperm(len(indices), generator=generator)
+    return indices[order.repeat(-(-count // len(order)))[:count]]
+
+
+def _check_positive(**arguments: int) -> None:
+    for name, value in arguments.items():
+        if value < 1:
+            raise ValueError(f"{name} must be at least 1, got {value}")

@@ -1,0 +1,101 @@
+"""Batch composition, fairness over classes and exact resumption."""
+
+import itertools
+
+import numpy as np
+import pytest
+import torch
+
+from dmlrepro.samplers import m_per_class, shuffled
+
+LABELS = np.repeat([7, 3, 5, 11, 20], [9, 4, 1, 2, 6])[np.random.default_rng(0).permutation(22)]  # unsorted, with gaps
+
+
+def seeded(seed=0):
+    return torch.Generator().manual_seed(seed)
+
+
+def test_a_batch_holds_m_samples_of_each_of_its_classes():
+    for batch in m_per_class(LABELS, batch_size=6, samples_per_class=2, num_batches=50, generator=seeded()):
+        assert batch.dtype == torch.int64 and batch.shape == (6,)
+        classes, counts = np.unique(LABELS[batch], return_counts=True)
+        assert len(classes) == 3 and (counts == 2).all()
+
+
+def test_samples_repeat_only_in_classes_that_are_too_small():
+    sizes = dict(zip(*np.unique(LABELS, return_counts=True)))
+    for batch in m_per_class(LABELS, batch_size=20, samples_per_class=5, num_batches=30, generator=seeded()):
+        for group in batch.view(-1, 5):
+            (label,) = set(LABELS[group].tolist())
+            _, repeats = group.unique(return_counts=True)
+            assert len(repeats) == min(5, sizes[label])
+            assert repeats.max() - repeats.min() <= 1
+
+
+@pytest.mark.parametrize("classes_per_batch", [1, 2, 3, 4, 5])
+def test_classes_are_visited_evenly_at_any_moment(classes_per_batch):
+    visits = dict.fromkeys(LABELS.tolist(), 0)
+    for batch in m_per_class(LABELS, classes_per_batch, samples_per_class=1, num_batches=40, generator=seeded(1)):
+        for label in LABELS[batch.numpy()]:
+            visits[label] += 1
+        assert max(visits.values()) - min(visits.values()) <= 1
+
+
+def test_every_sample_of_a_class_is_drawn_equally_often():
+    batches = m_per_class(np.repeat([0, 1], 5), 4, samples_per_class=2, num_batches=4000, generator=seeded())
+    counts = torch.cat(list(batches)).bincount(minlength=10)
+    expected, sigma = 1600, (4000 * 0.4 * 0.6) ** 0.5
+    assert (counts - expected).abs().max() < 5 * sigma
+
+
+def test_shuffled_visits_each_item_once_per_epoch_and_drops_the_rest():
+    batches = list(shuffled(num_items=11, batch_size=3, num_batches=9, generator=seeded()))
+    assert len(batches) == 9
+    for epoch in range(3):
+        seen = torch.cat(batches[3 * epoch : 3 * epoch + 3])
+        assert len(seen.unique()) == 9 and seen.min() >= 0 and seen.max() < 11
+    assert not torch.equal(batches[0], batches[3])
+
+
+SAMPLERS = {
+    "m_per_class": lambda generator: m_per_class(LABELS, 6, 2, num_batches=13, generator=generator),
+    "shuffled": lambda generator: shuffled(22, 6, num_batches=13, generator=generator),
+}
+
+
+@pytest.mark.parametrize("name", SAMPLERS)
+def test_the_generator_decides_everything(name):
+    first, again, other = (torch.stack(list(SAMPLERS[name](seeded(s)))) for s in (0, 0, 1))
+    assert torch.equal(first, again) and not torch.equal(first, other)
+
+
+@pytest.mark.parametrize("name", SAMPLERS)
+@pytest.mark.parametrize("stop", [0, 1, 5, 13])
+def test_a_saved_state_continues_with_the_same_batches(name, stop, tmp_path):
+    expected = list(SAMPLERS[name](seeded()))
+    interrupted = SAMPLERS[name](seeded())
+    head = list(itertools.islice(interrupted, stop))
+    torch.save(interrupted.state_dict(), tmp_path / "state.pt")
+    list(interrupted)  # what happens after the checkpoint must not reach into it
+    resumed = SAMPLERS[name](seeded(99))
+    resumed.load_state_dict(torch.load(tmp_path / "state.pt", weights_only=True))
+    tail = list(resumed)
+    assert len(head) + len(tail) == 13 == len(resumed)
+    assert all(torch.equal(a, b) for a, b in zip(head + tail, expected))
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda g: m_per_class(LABELS, 7, 2, 1, g), "batch_size 7 must be a multiple of samples_per_class 2"),
+        (lambda g: m_per_class(LABELS, 12, 2, 1, g), "needs 6 classes, labels have 5"),
+        (lambda g: m_per_class(LABELS[:, None], 6, 2, 1, g), r"labels must be a vector.*\(22, 1\)"),
+        (lambda g: m_per_class([], 6, 2, 1, g), "labels must be a vector of integers"),
+        (lambda g: m_per_class(LABELS, 0, 2, 1, g), "batch_size must be at least 1, got 0"),
+        (lambda g: m_per_class(LABELS, 6, 2, 0, g), "num_batches must be at least 1, got 0"),
+        (lambda g: shuffled(5, 6, 1, g), "batch_size 6 exceeds the 5 items"),
+    ],
+)
+def test_bad_arguments_are_named(call, message):
+    with pytest.raises(ValueError, match=message):
+        call(seeded())
