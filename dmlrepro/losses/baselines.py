@@ -1,0 +1,243 @@
+"""The losses that the reproduced papers compare with, configured as they were published.
+
+All but two are pytorch-metric-learning's. Each function states its paper and settings and returns a module called as
+`loss(embeddings, labels) -> scalar` on raw embeddings, which it L2-normalises itself. Deviations from that library:
+
+- proxy_nca_pp and normalized_softmax are `CosineSoftmaxLoss` below. The library's NormalizedSoftmaxLoss leaves
+  embeddings unnormalised; its ProxyNCALoss takes the logarithm after the softmax and drops a sample whose probability
+  underflows.
+- soft_triple regularises class by class; the library's regulariser builds the (C K)^2 matrix of all centres.
+- margin samples its negatives from a random stream of its own, kept in the state_dict, instead of torch's global one.
+"""
+
+import math
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from dmlrepro.losses.checks import check_batch
+
+
+class Baseline(nn.Module):
+    """A pytorch-metric-learning loss behind this package's contract: inputs checked, at least float32 under autocast.
+
+    `miner(embeddings, labels)` chooses the pairs or triplets; without one the loss takes them all. A batch that offers
+    none gives a zero loss with zero gradient.
+    """
+
+    def __init__(self, loss: nn.Module, num_classes: int, embedding_size: int, miner: nn.Module | None = None):
+        super().__init__()
+        self.loss, self.miner = loss, miner
+        self.num_classes, self.embedding_size = num_classes, embedding_size
+
+    def forward(self, embeddings: Tensor, labels: Tensor) -> Tensor:
+        check_batch(embeddings, labels, self.num_classes, self.embedding_size)
+        with torch.autocast(embeddings.device.type, enabled=False):
+            embeddings = _at_least_float32(embeddings)
+            return self.loss(embeddings, labels, self.miner and self.miner(embeddings, labels))
+
+
+class CosineSoftmaxLoss(nn.Module):
+    """Cross entropy of cosines to one proxy per class, divided by the temperature; averaged over the batch.
+
+    Proxies (C, D) start as normal vectors of standard deviation init_std; only their direction counts, but their norm
+    sets how far an optimiser step of given size turns them.
+    """
+
+    def __init__(self, num_classes: int, embedding_size: int, temperature: float, init_std: float):
+        super().__init__()
+        if temperature <= 0:
+            raise ValueError(f"temperature must be positive, got {temperature}")
+        self.proxies = nn.Parameter(init_std * torch.randn(num_classes, embedding_size))
+        self.temperature = temperature
+
+    def forward(self, embeddings: Tensor, labels: Tensor) -> Tensor:
+        check_batch(embeddings, labels, *self.proxies.shape)
+        with torch.autocast(embeddings.device.type, enabled=False):
+            embeddings = _at_least_float32(embeddings)
+            proxies = self.proxies.to(embeddings.dtype)
+            cosines = F.normalize(embeddings, dim=-1) @ F.normalize(proxies, dim=-1).T
+            return F.cross_entropy(cosines / self.temperature, labels)
+
+
+def proxies_of(loss: nn.Module) -> Tensor | None:
+    """Proxies (C, M, D) of a loss, unnormalised and differentiable, or None if it has none.
+
+    Works for every function of this file and for any module with a `proxies` attribute of shape (C, D) or (C, M, D).
+    """
+    inner = loss.loss if isinstance(loss, Baseline) else loss
+    if hasattr(inner, "proxies"):
+        return inner.proxies if inner.proxies.ndim == 3 else inner.proxies.unsqueeze(1)
+    if hasattr(inner, "fc"):  # SoftTriple: (D, C * M), the centres of a class side by side
+        return inner.fc.T.unflatten(0, (inner.num_classes, inner.centers_per_class))
+    if hasattr(inner, "W"):  # ArcFace, CosFace: (D, C)
+        return inner.W.T.unsqueeze(1)
+    return None
+
+
+# Proxy and classification losses
+
+
+def proxy_anchor(num_classes: int, embedding_size: int, *, margin: float = 0.1, alpha: float = 32.0) -> nn.Module:
+    """Proxy Anchor, Kim et al., CVPR 2020, Eq. 4 with margin delta 0.1 and scale alpha 32."""
+    from pytorch_metric_learning.losses import ProxyAnchorLoss
+
+    loss = ProxyAnchorLoss(num_classes, embedding_size, margin=margin, alpha=alpha)
+    return Baseline(loss, num_classes, embedding_size)
+
+
+def proxy_nca_pp(num_classes: int, embedding_size: int, *, temperature: float = 1 / 9) -> nn.Module:
+    """ProxyNCA++, Teh et al., ECCV 2020: softmax of -||x - p||^2 / temperature over all classes, the own one included.
+
+    On unit vectors ||x - p||^2 = 2 - 2 cos, so this is the cosine softmax at temperature / 2 (1/18 by default).
+    """
+    return CosineSoftmaxLoss(num_classes, embedding_size, temperature / 2, init_std=1 / 8)
+
+
+def normalized_softmax(num_classes: int, embedding_size: int, *, temperature: float = 0.05) -> nn.Module:
+    """NormSoftmax, Zhai and Wu, BMVC 2019, Eq. 2 with normalised embeddings, at temperature 0.05."""
+    init_std = (3 * embedding_size) ** -0.5  # of the uniform distribution on +-1/sqrt(D) that its authors use
+    return CosineSoftmaxLoss(num_classes, embedding_size, temperature, init_std)
+
+
+def soft_triple(
+    num_classes: int,
+    embedding_size: int,
+    *,
+    la: float = 20.0,
+    gamma: float = 0.1,
+    tau: float = 0.2,
+    margin: float = 0.01,
+    centers_per_class: int = 10,
+) -> nn.Module:
+    """SoftTriple, Qian et al., ICCV 2019, Eqs. 8-10: a class's centres are weighted by softmax(cos / gamma).
+
+    tau weighs the mean distance between the centres of a class, halved as in the paper: the sum over unordered pairs is
+    divided by C K (K - 1).
+    """
+    from pytorch_metric_learning.losses import SoftTripleLoss
+
+    def spread(centers):  # (C K, D)
+        centers = F.normalize(centers, dim=-1).unflatten(0, (num_classes, centers_per_class))
+        first, second = torch.triu_indices(centers_per_class, centers_per_class, offset=1, device=centers.device)
+        cosines = (centers @ centers.mT)[:, first, second]
+        return (2 + 1e-5 - 2 * cosines).sqrt().mean() / 2  # 1e-5, as in the released code: finite slope where two meet
+
+    loss = SoftTripleLoss(
+        num_classes,
+        embedding_size,
+        centers_per_class=centers_per_class,
+        la=la,
+        gamma=gamma,
+        margin=margin,
+        weight_regularizer=spread if centers_per_class > 1 and tau else None,
+        weight_reg_weight=tau,
+    )
+    return Baseline(loss, num_classes, embedding_size)
+
+
+def arcface(num_classes: int, embedding_size: int, *, margin: float = 0.5, scale: float = 64.0) -> nn.Module:
+    """ArcFace, Deng et al., CVPR 2019, Eq. 3: additive angular margin in radians. Roth et al. use scale 16."""
+    from pytorch_metric_learning.losses import ArcFaceLoss
+
+    loss = ArcFaceLoss(num_classes, embedding_size, margin=math.degrees(margin), scale=scale)
+    return Baseline(loss, num_classes, embedding_size)
+
+
+def cosface(num_classes: int, embedding_size: int, *, margin: float = 0.35, scale: float = 64.0) -> nn.Module:
+    """CosFace, Wang et al., CVPR 2018, Eq. 4: additive margin on the cosine."""
+    from pytorch_metric_learning.losses import CosFaceLoss
+
+    return Baseline(CosFaceLoss(num_classes, embedding_size, margin=margin, scale=scale), num_classes, embedding_size)
+
+
+# Pair and triplet losses
+
+
+def contrastive(
+    num_classes: int, embedding_size: int, *, pos_margin: float = 0.0, neg_margin: float = 0.5
+) -> nn.Module:
+    """Contrastive, Hadsell et al., CVPR 2006, in the hinge form of Musgrave et al., ECCV 2020.
+
+    [d - pos_margin]+ over same-class pairs plus [neg_margin - d]+ over the others, d the Euclidean distance of unit
+    vectors, each averaged over its non-zero terms.
+    """
+    from pytorch_metric_learning.losses import ContrastiveLoss
+
+    return Baseline(ContrastiveLoss(pos_margin, neg_margin), num_classes, embedding_size)
+
+
+def triplet(num_classes: int, embedding_size: int, *, margin: float = 0.2, squared: bool = True) -> nn.Module:
+    """Triplet with semi-hard negatives, Schroff et al. (FaceNet), CVPR 2015, Eqs. 3-4, on unit vectors.
+
+    All triplets with d_ap < d_an <= d_ap + margin, averaged over the non-zero terms; d is the squared distance as in
+    the paper, or the distance itself (squared=False) as in Musgrave et al.
+    """
+    from pytorch_metric_learning.distances import LpDistance
+    from pytorch_metric_learning.losses import TripletMarginLoss
+    from pytorch_metric_learning.miners import TripletMarginMiner
+
+    distance = LpDistance(power=2 if squared else 1)
+    miner = TripletMarginMiner(margin, type_of_triplets="semihard", distance=distance)
+    return Baseline(TripletMarginLoss(margin, distance=distance), num_classes, embedding_size, miner)
+
+
+def multi_similarity(
+    num_classes: int,
+    embedding_size: int,
+    *,
+    alpha: float = 2.0,
+    beta: float = 50.0,
+    base: float = 0.5,
+    epsilon: float = 0.1,
+) -> nn.Module:
+    """Multi-Similarity, Wang et al., CVPR 2019, Eqs. 11-13, averaged over all anchors of the batch.
+
+    beta is 50 in the paper, 40 in its released code and in nivMF's and CCP's comparisons; the cosine threshold `base`
+    (lambda) is 1 in the paper and 0.5 in the code and everywhere since.
+    """
+    from pytorch_metric_learning.losses import MultiSimilarityLoss
+    from pytorch_metric_learning.miners import MultiSimilarityMiner
+
+    loss = MultiSimilarityLoss(alpha, beta, base)
+    return Baseline(loss, num_classes, embedding_size, MultiSimilarityMiner(epsilon))
+
+
+def margin(
+    num_classes: int, embedding_size: int, *, margin: float = 0.2, beta: float = 1.2, nu: float = 0.0
+) -> nn.Module:
+    """Margin, Wu et al., ICCV 2017, Eqs. 4-5: distance-weighted negatives and a learned boundary beta per class.
+
+    The hinges [d_ap - beta + margin]+ and [beta - d_an + margin]+ are summed over the triplets and divided by the
+    number of non-zero ones.
+    """
+    from pytorch_metric_learning.losses import MarginLoss
+    from pytorch_metric_learning.miners import DistanceWeightedMiner
+
+    loss = MarginLoss(margin, nu=nu, beta=beta, learn_beta=True, num_classes=num_classes)
+    return Baseline(loss, num_classes, embedding_size, _OwnStream(DistanceWeightedMiner()))
+
+
+class _OwnStream(nn.Module):
+    """Runs a miner that draws from torch's global generators on a seed of its own, advanced by one with each call.
+
+    The seed is a buffer, so a checkpoint of the loss restores the stream.
+    """
+
+    def __init__(self, miner: nn.Module):
+        super().__init__()
+        self.miner = miner
+        self.register_buffer("seed", torch.randint(2**62, ()))
+
+    def forward(self, embeddings: Tensor, labels: Tensor):
+        with torch.random.fork_rng([embeddings.device] if embeddings.is_cuda else []):
+            torch.default_generator.manual_seed(self.seed.item())
+            if embeddings.is_cuda:
+                torch.cuda.manual_seed(self.seed.item())
+            self.seed += 1
+            return self.miner(embeddings, labels)
+
+
+def _at_least_float32(embeddings: Tensor) -> Tensor:
+    return embeddings if embeddings.dtype == torch.float64 else embeddings.float()
