@@ -1,0 +1,62 @@
+# The two commands of the README are `make results` and `make test`.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+PROFILE ?= quick
+# what nbval executes from an empty cache in `make test`: the tour and one notebook per paper
+CORE := notebooks/00_tour.ipynb notebooks/10_pfml_retrieval.ipynb
+NBVAL := --nbval-lax --nbval-current-env --nbval-cell-timeout=1800 -p no:cacheprovider
+
+export PYTHONDONTWRITEBYTECODE := 1
+
+.PHONY: results test test-all lint pytest nbval nbval-all notebooks accept lab lock install clean
+
+results: $(VENV)/installed
+	@mkdir -p build
+	$(BIN)/snakemake --snakefile workflow/Snakefile --cores all --config profile=$(PROFILE) --rerun-triggers mtime params input --quiet progress rules
+	@$(BIN)/python -m dmlrepro summary build/$(PROFILE)
+
+test: lint pytest nbval
+
+test-all: lint pytest nbval-all
+
+install: $(VENV)/installed
+
+# pip refuses an editable path beside hashes, so the package itself comes second, without dependencies
+$(VENV)/installed: requirements.lock pyproject.toml
+	$(PYTHON) -c 'import sys; sys.version_info >= (3, 11) or sys.exit("dmlrepro needs Python 3.11 or newer, this is " + sys.version)'
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --require-hashes -r requirements.lock
+	$(BIN)/python -m pip install --no-deps --no-build-isolation --editable .
+	@touch $@
+
+lint: $(VENV)/installed
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+pytest: $(VENV)/installed
+	$(BIN)/python -m pytest -n auto --dist loadscope tests
+
+# an empty cache and a results folder of its own: the notebooks really train, and nothing committed is touched
+nbval: $(VENV)/installed
+	$(BIN)/python workflow/fresh.py $(BIN)/python -m pytest $(NBVAL) $(CORE)
+
+nbval-all: $(VENV)/installed
+	$(BIN)/python workflow/fresh.py $(BIN)/python -m pytest $(NBVAL) notebooks
+
+# executed copies replace the committed notebooks, outputs included
+notebooks: results
+	$(BIN)/python workflow/install_notebooks.py build/$(PROFILE) notebooks
+
+accept: results
+	$(BIN)/python -m dmlrepro accept
+
+lab: $(VENV)/installed
+	$(BIN)/jupyter lab --notebook-dir=. notebooks/00_tour.ipynb
+
+lock:
+	uv pip compile pyproject.toml --all-extras --universal --python-version 3.11 --generate-hashes \
+	  --no-emit-index-url --no-annotate --no-header --output-file requirements.lock
+
+clean:
+	rm -rf build .cache .snakemake

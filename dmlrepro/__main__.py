@@ -1,0 +1,5 @@
+import sys
+
+from dmlrepro.cli import main
+
+sys.exit(main())

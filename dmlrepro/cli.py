@@ -1,0 +1,194 @@
+"""python -m dmlrepro: data, backbones, training without Jupyter, the cache, and what the Makefile and the workflow call."""
+
+import argparse
+import ast
+import json
+import sys
+from pathlib import Path
+
+
+def main(arguments: list[str] | None = None) -> int:
+    parser = _parser()
+    options = parser.parse_args(arguments)
+    try:
+        return options.run(options) or 0
+    except (ValueError, TypeError, FileNotFoundError, FloatingPointError) as error:
+        print(f"dmlrepro: {error}", file=sys.stderr)
+        return 2
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m dmlrepro", description=__doc__)
+    commands = parser.add_subparsers(required=True, metavar="COMMAND")
+
+    data = commands.add_parser("data", help="check or fetch a dataset").add_subparsers(required=True, metavar="ACTION")
+    check = data.add_parser("check", help="print the counts of a dataset")
+    check.add_argument("name")
+    check.set_defaults(run=_data_check)
+    fetch = data.add_parser("fetch", help="download a dataset, or print the manual steps")
+    fetch.add_argument("name")
+    fetch.set_defaults(run=_data_fetch)
+
+    backbones = commands.add_parser("backbones", help="list the backbones with weight tag, input and users")
+    backbones.set_defaults(run=_backbones)
+
+    train = commands.add_parser("train", help="train the runs of notebooks into the cache, without Jupyter")
+    train.add_argument("notebooks", nargs="*", help="names or numbers; default: all")
+    _parameters(train)
+    train.add_argument("--jobs", type=int, help="one-thread runs side by side (default: all cores)")
+    train.set_defaults(run=_train)
+
+    cache = commands.add_parser("cache", help="move finished runs between machines")
+    actions = cache.add_subparsers(required=True, metavar="ACTION")
+    for action in ("export", "import"):
+        entry = actions.add_parser(action)
+        entry.add_argument("archive", type=Path)
+        entry.set_defaults(run=_cache, action=action)
+
+    publish = commands.add_parser("publish", help="move validated tables from a build folder to results/")
+    publish.add_argument("folder", type=Path)
+    publish.set_defaults(run=_publish)
+
+    summary = commands.add_parser("summary", help="table of a build folder: notebook, seconds, rows, verdict lines")
+    summary.add_argument("folder", type=Path)
+    summary.set_defaults(run=_summary)
+
+    accept = commands.add_parser("accept", help="make new golden numbers from results/quick, print what moved")
+    accept.add_argument("notebooks", nargs="*", help="names or numbers; default: all")
+    accept.set_defaults(run=_accept)
+    return parser
+
+
+def _parameters(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--profile", default="quick")
+    parser.add_argument(
+        "-p", dest="parameters", nargs=2, action="append", default=[], metavar=("NAME", "VALUE"), help="as in papermill"
+    )
+
+
+def _params(options, params_class):
+    values = {name: _literal(text) for name, text in options.parameters}
+    return params_class.from_values({"profile": options.profile} | values)
+
+
+def _literal(text: str):
+    try:
+        return ast.literal_eval(text)
+    except (ValueError, SyntaxError):
+        return text
+
+
+def _selected(names: list[str]) -> list[str]:
+    from dmlrepro.experiments import catalogue
+
+    return [catalogue.find(name)[0].notebook for name in names] or list(catalogue.notebooks())
+
+
+def _data_check(options) -> None:
+    from dmlrepro import datasets
+
+    print(datasets.check(options.name))
+
+
+def _data_fetch(options) -> None:
+    from dmlrepro import downloads
+
+    downloads.fetch(options.name)
+
+
+def _backbones(options) -> None:
+    import pandas as pd
+
+    from dmlrepro import backbones
+
+    print(pd.DataFrame(backbones.table()).to_string(index=False))
+
+
+def _train(options) -> None:
+    from dmlrepro import runs
+    from dmlrepro.experiments import catalogue
+
+    specs = []
+    for name in _selected(options.notebooks):
+        params_class, function = catalogue.find(name)
+        specs += function(_params(options, params_class))
+    results = runs.run_all(specs, jobs=options.jobs)
+    fresh = {result.key for result in results if not result.from_cache}
+    print(
+        f"{len({r.key for r in results})} distinct runs of {len(specs)}: {len(fresh)} trained now, the others were in the cache"
+    )
+
+
+def _cache(options) -> None:
+    from dmlrepro import runs
+
+    if options.action == "export":
+        print(f"{runs.export_cache(options.archive)} runs written to {options.archive}")
+    else:
+        print(f"{runs.import_cache(options.archive)} runs added to the cache")
+
+
+def _publish(options) -> None:
+    """Every table of the folder is validated before the first one is moved."""
+    from dmlrepro import results
+    from dmlrepro.datasets import repository_root
+
+    tables = sorted(path for path in options.folder.glob("*.csv") if not path.name.endswith(".cost.csv"))
+    if not tables:
+        raise FileNotFoundError(f"no tables in {options.folder}; run the notebooks first")
+    for path in tables:
+        try:
+            results.read(path)
+        except ValueError as error:
+            raise ValueError(f"{path}: {error}") from error
+    target = repository_root() / "results" / options.folder.name
+    moved = 0
+    for path in tables:
+        new = target / path.name
+        if new.exists() and new.read_bytes() == path.read_bytes() and new.with_suffix(".json").exists():
+            continue  # the same numbers: keep the provenance of the run that made them
+        for suffix in (".json", ".cost.csv", ".csv"):  # the CSV last: it alone means done
+            source = path.with_suffix(suffix)
+            if source.exists():
+                results.write_text(new.with_suffix(suffix), source.read_text(encoding="utf8"))
+        moved += 1
+    print(f"{len(tables)} tables valid, {moved} new or changed in {target.relative_to(repository_root())}/")
+
+
+def _summary(options) -> None:
+    """What the notebooks of a build folder took and said."""
+    import nbformat
+    import pandas as pd
+
+    rows = []
+    for path in sorted(options.folder.glob("*.ipynb")):
+        notebook = nbformat.read(path, as_version=4)
+        table = path.with_suffix(".csv")
+        printed = "\n".join(
+            output.get("text", "") for cell in notebook.cells for output in cell.get("outputs", []) if "text" in output
+        )
+        verdicts = [line for line in printed.splitlines() if line.startswith(("pfml-", "nivmf-"))]
+        rows.append(
+            {
+                "notebook": path.stem,
+                "seconds": round(notebook.metadata.papermill.duration, 1),
+                "rows": len(pd.read_csv(table)) if table.exists() else 0,
+                "verdict lines": len(verdicts),
+            }
+        )
+    if not rows:
+        raise FileNotFoundError(f"no executed notebooks in {options.folder}; make results")
+    table = pd.DataFrame(rows)
+    print(table.to_string(index=False))
+    print(f"{len(table)} notebooks, {table['rows'].sum()} rows, {table['verdict lines'].sum()} verdict lines")
+
+
+def _accept(options) -> None:
+    from dmlrepro import golden
+
+    for name in _selected(options.notebooks):
+        golden.accept(name)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

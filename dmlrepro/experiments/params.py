@@ -1,0 +1,222 @@
+"""Notebook parameters: flat, typed, strict. What a profile decides is None in the notebook and filled in here.
+
+papermill warns about a misspelt parameter and exits 0; here it is an error, before any work is done.
+"""
+
+import dataclasses
+import difflib
+import types
+import typing
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+# What each profile means for each dataset; the first dataset of a profile is its default.
+RECIPES: dict[str, dict[str, dict]] = {
+    "quick": {
+        "glyphs": {
+            "backbone": "conv4",
+            "weights": "none",
+            "embedding_size": 64,
+            "image_size": 0,
+            "steps": 300,
+            "epochs": 0,
+            "warmup_epochs": 0.0,
+            "batch_size": 100,
+            "lr": 1e-3,
+            "seeds": 2,
+            "threads": 1,
+        },
+    },
+    "small": {
+        "cub-subset": {
+            "backbone": "squeezenet1_1",
+            "weights": "imagenet",
+            "embedding_size": 128,
+            "image_size": 128,
+            "steps": 0,
+            "epochs": 4,
+            "warmup_epochs": 1.0,
+            "batch_size": 100,
+            "lr": 1e-4,
+            "seeds": 5,
+            "threads": 0,
+        },
+    },
+    "paper": {
+        "cub": {
+            "backbone": "resnet50.tv_in1k",
+            "weights": "imagenet",
+            "embedding_size": 512,
+            "image_size": 224,
+            "steps": 0,
+            "epochs": 200,
+            "warmup_epochs": 1.0,
+            "batch_size": 100,
+            "lr": 1e-4,
+            "seeds": 5,
+            "threads": 0,
+        },
+    },
+}
+RECIPES["small"]["cars-subset"] = RECIPES["small"]["cub-subset"] | {"image_size": 112}
+RECIPES["small"]["omniglot"] = RECIPES["quick"]["glyphs"] | {"embedding_size": 128, "steps": 1500, "seeds": 5}
+RECIPES["small"]["mnist"] = RECIPES["small"]["omniglot"] | {"steps": 500}
+RECIPES["paper"]["cars"] = RECIPES["paper"]["cub"]
+RECIPES["paper"]["sop"] = RECIPES["paper"]["cub"] | {"warmup_epochs": 0.0}
+RECIPES["paper"]["inshop"] = RECIPES["paper"]["sop"]
+
+
+@dataclass(frozen=True)
+class Params:
+    """Parameters every notebook has. A notebook's own class adds fields and names the notebook.
+
+    None means: taken from the profile. An explicit value wins. `resolved` fills the Nones.
+    """
+
+    notebook: typing.ClassVar[str] = ""
+    paper: typing.ClassVar[str] = ""
+    # what this notebook changes in a profile's recipe, e.g. {"quick": {"steps": 100}}
+    overrides: typing.ClassVar[Mapping[str, Mapping]] = {}
+
+    profile: str = "quick"
+    dataset: str | None = None
+    backbone: str | None = None
+    weights: str | None = None  # "none", "imagenet" or a file
+    embedding_size: int | None = None
+    image_size: int | None = None  # pixels; 0: the images as they are
+    steps: int | None = None  # optimisation steps; 0: epochs decide
+    epochs: int | None = None
+    warmup_epochs: float | None = None  # epochs with a frozen trunk
+    batch_size: int | None = None
+    lr: float | None = None
+    seeds: int | None = None  # runs with seeds 0..seeds-1
+    threads: int | None = None  # CPU threads of one run; 0: all
+
+    @classmethod
+    def from_cell(cls, namespace: Mapping) -> typing.Self:
+        """The parameters of a notebook from its `globals()`, checked and resolved.
+
+        Raises:
+            ValueError: on a name that is no parameter, with the closest one; on an unknown profile or dataset.
+            TypeError: on a value of the wrong type.
+        """
+        given = {
+            name: value
+            for name, value in namespace.items()
+            if not name.startswith("_")
+            and name not in ("In", "Out")
+            and isinstance(value, bool | int | float | str | list | tuple | dict | types.NoneType)
+        }
+        return cls.from_values(given)
+
+    @classmethod
+    def from_values(cls, given: Mapping) -> typing.Self:
+        """As from_cell, from a plain mapping of parameter names to values."""
+        fields = {field.name: field for field in dataclasses.fields(cls)}
+        for name in given:
+            if name not in fields:
+                close = difflib.get_close_matches(name, fields, 1)
+                hint = f"; did you mean {close[0]!r}?" if close else ""
+                raise ValueError(
+                    f"{cls.notebook or cls.__name__} has no parameter {name!r}{hint} It takes: {', '.join(fields)}"
+                )
+        hints = typing.get_type_hints(cls)
+        values = {name: _checked(name, value, hints[name]) for name, value in given.items()}
+        return cls(**values)._resolved()
+
+    def _resolved(self) -> typing.Self:
+        if self.profile not in RECIPES:
+            raise ValueError(f"unknown profile {self.profile!r}; choose one of {', '.join(RECIPES)}")
+        overrides = dict(self.overrides.get(self.profile, {}))
+        recipes = RECIPES[self.profile]
+        dataset = self.dataset or overrides.get("dataset") or next(iter(recipes))
+        if dataset not in recipes:
+            raise ValueError(f"unknown dataset {dataset!r} for profile {self.profile!r}; it has {', '.join(recipes)}")
+        default = recipes[dataset] | overrides | {"dataset": dataset}
+        changes = {
+            field.name: default[field.name]
+            for field in dataclasses.fields(self)
+            if getattr(self, field.name) is None and field.name in default
+        }
+        resolved = dataclasses.replace(self, **changes)
+        if self.epochs and self.steps is None:  # an explicit epochs replaces the profile's steps, and the reverse
+            resolved = dataclasses.replace(resolved, steps=0)
+        if self.steps and self.epochs is None:
+            resolved = dataclasses.replace(resolved, epochs=0)
+        missing = [f.name for f in dataclasses.fields(resolved) if getattr(resolved, f.name) is None]
+        if missing:
+            raise ValueError(f"{self.notebook}: profile {self.profile!r} gives no value for {', '.join(missing)}")
+        object.__setattr__(resolved, "_explicit", self._differs_from_profile(resolved))
+        return resolved
+
+    def _differs_from_profile(self, resolved) -> dict:
+        """Explicit parameters that change something: they name a results file of their own."""
+        if self == type(self)(profile=self.profile):
+            return {}
+        standard = type(self)(profile=self.profile)._resolved()
+        return {
+            field.name: getattr(resolved, field.name)
+            for field in dataclasses.fields(self)
+            if getattr(resolved, field.name) != getattr(standard, field.name)
+            and getattr(self, field.name) != field.default
+        }
+
+    @property
+    def stem(self) -> str:
+        """File stem of the results: the notebook's name, and what was changed against the profile."""
+        changed = ",".join(f"{name}={_word(value)}" for name, value in sorted(self._explicit.items()))
+        return f"{self.notebook}--{changed}" if changed else self.notebook
+
+    def as_dict(self) -> dict:
+        return dataclasses.asdict(self)
+
+    def _repr_html_(self) -> str:
+        rows = "".join(f"<tr><td>{name}</td><td>{value!r}</td></tr>" for name, value in self.as_dict().items())
+        return f"<table><thead><tr><th>parameter</th><th>resolved value</th></tr></thead><tbody>{rows}</tbody></table>"
+
+    def spec_options(self) -> dict:
+        """The fields of a RunSpec that these parameters decide."""
+        return {
+            "dataset": self.dataset,
+            "backbone": self.backbone,
+            "weights": None if self.weights == "none" else self.weights,
+            "embedding_size": self.embedding_size,
+            "image_size": self.image_size or None,
+            "steps": self.steps or None,
+            "epochs": self.epochs or None,
+            "batch_size": self.batch_size,
+            "lr": self.lr,
+            "threads": self.threads or None,
+        }
+
+
+def _word(value) -> str:
+    text = "+".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
+    return "".join(c if c.isalnum() or c in "+.-_" else "_" for c in text)
+
+
+def _checked(name: str, value, hint):
+    """The value if it has the annotated type (an int may stand for a float); TypeError otherwise."""
+    options = typing.get_args(hint) if isinstance(hint, types.UnionType) else (hint,)
+    for option in options:
+        origin = typing.get_origin(option) or option
+        if origin is float and isinstance(value, int) and not isinstance(value, bool):
+            return float(value)
+        if isinstance(value, bool) and origin is not bool:
+            continue
+        if origin in (list, tuple) and isinstance(value, list | tuple):
+            (item, *_) = typing.get_args(option)
+            return tuple(_checked(f"{name}[{i}]", v, item) for i, v in enumerate(value))
+        if isinstance(value, origin):
+            return value
+    wanted = " or ".join("None" if o is types.NoneType else getattr(o, "__name__", str(o)) for o in options)
+    remedy = " (YAML reads 1e-5 as a string: write 1.0e-5)" if isinstance(value, str) and _is_number(value) else ""
+    raise TypeError(f"parameter {name} must be {wanted}, got {value!r} of type {type(value).__name__}{remedy}")
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True

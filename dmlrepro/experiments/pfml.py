@@ -1,0 +1,87 @@
+"""What the notebooks of "Potential Field Based Deep Metric Learning" train.
+
+The network, the data and the budget are equal for every method of a notebook; only the loss and its batch composition differ. Proxies learn 100 times as fast as
+the network, as the paper and its baselines do (its Table 8).
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from dmlrepro.experiments.params import Params
+from dmlrepro.training import RunSpec
+
+PROXY_LR_FACTOR = 100
+
+# method -> what its RunSpec has beside the parameters; pair losses see 4 images per class, proxy losses shuffled batches
+METHODS: dict[str, dict] = {
+    "untrained": {"loss": None},
+    "PFML": {"loss": "potential_field.PotentialFieldLoss", "proxies": "proxies"},
+    "CPML": {"loss": "potential_field.ContrastivePotentialLoss", "proxies": "proxies"},
+    "ProxyAnchor": {"loss": "baselines.proxy_anchor", "proxies": "*"},
+    "ProxyNCA++": {"loss": "baselines.proxy_nca_pp", "proxies": "*"},
+    "SoftTriple": {"loss": "baselines.soft_triple", "proxies": "*"},
+    "MultiSimilarity": {"loss": "baselines.multi_similarity", "samples_per_class": 4},
+    "Contrastive": {"loss": "baselines.contrastive", "samples_per_class": 4},
+    "Triplet": {"loss": "baselines.triplet", "samples_per_class": 4},
+}
+
+
+def spec(
+    method: str, params: Params, seed: int, *, setting: str = "", loss_options: dict | None = None, **changes
+) -> RunSpec:
+    """The run of one method under a notebook's parameters."""
+    if method not in METHODS:
+        raise ValueError(f"unknown method {method!r}; choose among {', '.join(METHODS)}")
+    options = dict(METHODS[method])
+    proxies = options.pop("proxies", None)
+    common = params.spec_options()
+    if options["loss"] is None:
+        common |= {"steps": None, "epochs": None, "embedding_size": None}
+    elif params.weights == "imagenet":
+        # a pretrained network: warm-up with a frozen backbone and frozen BatchNorm, as in the paper's Table 8
+        common |= {"freeze_batchnorm": True, "warmup_steps": warmup_steps(params)}
+    if proxies is not None:
+        common["loss_lr"] = {proxies: PROXY_LR_FACTOR * params.lr}
+    return RunSpec(
+        **(common | options | {"loss_options": loss_options or {}} | changes),
+        seed=seed,
+        method=method,
+        setting=setting,
+    )
+
+
+def warmup_steps(params: Params) -> int:
+    """Steps of the warm-up epochs; needs the size of the train split, so it is only asked for pretrained networks."""
+    from dmlrepro import datasets
+
+    if not params.warmup_epochs:
+        return 0
+    train = len(datasets.load(params.dataset).indices("train"))
+    return round(params.warmup_epochs * (train // params.batch_size))
+
+
+@dataclass(frozen=True)
+class RetrievalParams(Params):
+    """10_pfml_retrieval."""
+
+    notebook = "10_pfml_retrieval"
+    paper = "pfml"
+
+    methods: tuple[str, ...] = tuple(METHODS)
+    proxies_per_class: int = 15
+    alpha: float = 3.0
+    delta: float = 0.2
+
+
+def retrieval(params: RetrievalParams) -> list[RunSpec]:
+    """Table 1: every method, every seed."""
+    field = {"proxies_per_class": params.proxies_per_class, "delta": params.delta}
+    options = {"PFML": field | {"alpha": params.alpha}, "CPML": field}
+    return [
+        spec(method, params, seed, loss_options=options.get(method))
+        for method in params.methods
+        for seed in range(params.seeds)
+    ]
+
+
+NOTEBOOKS = {RetrievalParams.notebook: (RetrievalParams, retrieval)}

@@ -1,0 +1,54 @@
+"""The conda environment, the lock and the project file speak of the same packages."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+CONDA_NAMES = {"pytorch": "torch", "matplotlib-base": "matplotlib", "snakemake-minimal": "snakemake"}
+
+
+def lock() -> dict[str, str]:
+    text = (ROOT / "requirements.lock").read_text()
+    return dict(re.findall(r"^([a-z0-9._-]+)==([^ ;\\]+)", text, re.MULTILINE))
+
+
+def environment() -> list[tuple[str, str, str]]:
+    """(package, version constraint, reason) of every dependency line."""
+    text = (ROOT / "environment.yml").read_text()
+    return re.findall(r"^  - ([a-z0-9-]+) *([^#\n]*?) *(?:# (.*))?$", text.partition("dependencies:")[2], re.MULTILINE)
+
+
+def test_every_conda_pin_is_the_locked_version():
+    locked = lock()
+    pins = [(name, version) for name, version, _ in environment() if version.startswith("=")]
+    assert len(pins) > 20
+    assert {name: version for name, version in pins} == {
+        name: f"={locked[CONDA_NAMES.get(name, name)]}" for name, _ in pins
+    }
+
+
+def test_every_direct_dependency_is_in_the_conda_environment():
+    project = re.findall(r'"([a-z0-9-]+)>=', (ROOT / "pyproject.toml").read_text())
+    conda = {CONDA_NAMES.get(name, name) for name, _, _ in environment()}
+    assert set(project) - conda == set()
+
+
+def test_every_line_gives_a_reason():
+    assert [name for name, _, reason in environment() if not reason] == []
+
+
+def test_only_conda_forge():
+    channels = (ROOT / "environment.yml").read_text().partition("channels:")[2].partition("dependencies:")[0]
+    assert re.findall(r"- (\S+)", channels) == ["conda-forge"]
+
+
+@pytest.mark.parametrize("forbidden", ["index-url", "find-links", "://", "file:"])
+def test_the_lock_names_no_server(forbidden):
+    assert forbidden not in (ROOT / "requirements.lock").read_text()
+
+
+def test_every_locked_package_has_a_hash():
+    blocks = re.split(r"\n(?=[a-z0-9])", (ROOT / "requirements.lock").read_text().strip())
+    assert [block.split()[0] for block in blocks if "--hash=sha256:" not in block] == []

@@ -1,0 +1,39 @@
+"""Copy executed notebooks over the committed ones: outputs stay, what papermill added goes."""
+
+import sys
+from pathlib import Path
+
+import nbformat
+
+from dmlrepro.results import write_text
+
+LIMIT = 400_000  # bytes: a committed notebook must load on the web
+
+
+def clean(notebook: nbformat.NotebookNode) -> nbformat.NotebookNode:
+    notebook.metadata.pop("papermill", None)
+    notebook.cells = [c for c in notebook.cells if "injected-parameters" not in c.metadata.get("tags", [])]
+    for cell in notebook.cells:
+        cell.metadata.pop("papermill", None)
+        cell.metadata.pop("execution", None)
+        if cell.cell_type == "code":
+            cell.outputs = [output for output in cell.outputs if output.get("name") != "stderr"]
+    for number, cell in enumerate((c for c in notebook.cells if c.cell_type == "code"), 1):
+        cell.execution_count = number
+        for output in cell.outputs:
+            if "execution_count" in output:
+                output.execution_count = number
+    return notebook
+
+
+def main(built: Path, target: Path) -> None:
+    for path in sorted(built.glob("*.ipynb")):
+        text = nbformat.writes(clean(nbformat.read(path, as_version=4))) + "\n"
+        if len(text) > LIMIT:
+            raise SystemExit(f"{path.name} has {len(text)} bytes with outputs, the limit is {LIMIT}: smaller figures")
+        write_text(target / path.name, text)
+        print(f"{target / path.name}: {len(text) // 1000} kB")
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), Path(sys.argv[2]))
