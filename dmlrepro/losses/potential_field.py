@@ -1,0 +1,390 @@
+"""Potential field losses: every embedding and proxy attracts its own class and repels the others.
+
+Paper      Bhatnagar and Ahuja, "Potential Field Based Deep Metric Learning", CVPR 2025.
+Equations  1, 2 (pair potentials), 3-5 (class potential), 6 (total energy); Supp. 8 (CPML attraction).
+Deviations - A point does not act on itself (Eqs. 4 and 6 include i = i, a constant without force).
+           - Eq. 2 is singular at distance 0. Below `min_distance` the distance in the force law is floored, so that the
+             force falls linearly to zero at coincidence, as inside a charged ball, and the energy stays finite.
+           - Proxies are L2-normalised in the forward pass; the paper says so of the network output only.
+           - alpha = 0 makes Eqs. 1-2 constant, hence no force; the default there is the limit of (psi + 1) / alpha, the
+             logarithmic potential. `alpha_zero="literal"` is the equation as printed.
+           - CPML's repulsion is not defined in the paper: `repulsion` chooses between two readings.
+
+Exact but sparse. Attraction acts only within a class and repulsion only within `delta_rep`; everything else is a
+constant. Same-class pairs are enumerated, close pairs of different classes are found tile by tile with a matmul and a
+threshold that is wider than its rounding error, and both are then evaluated precisely. Energy and gradient come out of
+one pass, so nothing is kept per pair and memory is a few copies of the points.
+"""
+
+import math
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import NamedTuple
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch.autograd.function import once_differentiable
+
+from dmlrepro.losses.checks import check_batch
+
+_TILE = 512  # points per side of a search tile on the CPU, where a float32 tile then stays in cache
+_CHUNK = 2**21  # numbers in one temporary of the exact evaluation
+
+PairPotential = Callable[[Tensor], tuple[Tensor, Tensor]]  # squared distance -> psi, psi'(r) / r; both elementwise
+
+
+class Field(NamedTuple):
+    """One attractive and one repulsive pair potential with the radii that bound them."""
+
+    attract: PairPotential
+    repel: PairPotential
+    delta: float
+    delta_rep: float
+    min_distance: float
+
+
+def _power(sign: float, alpha: float, squared: Tensor) -> tuple[Tensor, Tensor]:
+    """psi = sign / r^alpha (Eqs. 1-2)."""
+    psi = sign * squared.pow(-alpha / 2)
+    return psi, -alpha * psi / squared
+
+
+def _logarithm(sign: float, squared: Tensor) -> tuple[Tensor, Tensor]:
+    """psi = -sign * log r, the limit of (sign / r^alpha - sign) / alpha as alpha -> 0."""
+    return -sign / 2 * squared.log(), -sign / squared
+
+
+def _square(sign: float, squared: Tensor) -> tuple[Tensor, Tensor]:
+    """psi = -sign * r^2 (Supp. Eq. 8)."""
+    return -sign * squared, torch.full_like(squared, -2 * sign)
+
+
+def _hinge(delta_rep: float, squared: Tensor) -> tuple[Tensor, Tensor]:
+    """psi = (delta_rep - r)^2 for r <= delta_rep, the repulsion of the contrastive loss."""
+    distance = squared.sqrt()
+    gap = delta_rep - distance
+    return gap.square(), -2 * gap / distance
+
+
+def _radii(delta: float, delta_rep: float | None, min_distance: float) -> dict[str, float]:
+    delta_rep = delta if delta_rep is None else delta_rep
+    for name, radius in (("delta", delta), ("delta_rep", delta_rep), ("min_distance", min_distance)):
+        if not (radius > 0 and math.isfinite(radius)):
+            raise ValueError(f"{name} must be a positive distance, got {radius}")
+    if min_distance > min(delta, delta_rep):
+        raise ValueError(
+            f"min_distance must not exceed delta and delta_rep, got {min_distance} > {min(delta, delta_rep)}; "
+            "it only bounds the repulsion of nearly coincident points"
+        )
+    return {"delta": delta, "delta_rep": delta_rep, "min_distance": min_distance}
+
+
+def _decaying_field(
+    alpha: float, delta: float, delta_rep: float | None, min_distance: float, alpha_zero: str = "log"
+) -> Field:
+    radii = _radii(delta, delta_rep, min_distance)
+    if alpha_zero not in ("log", "literal"):
+        raise ValueError(f"alpha_zero must be 'log' or 'literal', got {alpha_zero!r}")
+    if not 0 <= alpha < math.inf:
+        raise ValueError(f"alpha must be a finite number >= 0, got {alpha}")
+    if (alpha + 2) * -math.log10(min(min_distance, 1.0)) + math.log10(alpha + 1) > 30:
+        raise ValueError(
+            f"alpha={alpha} with min_distance={min_distance} gives forces above 1e30, too close to the end of float32; "
+            "lower alpha or raise min_distance"
+        )
+    if alpha == 0 and alpha_zero == "log":
+        return Field(partial(_logarithm, -1.0), partial(_logarithm, 1.0), **radii)
+    return Field(partial(_power, -1.0, alpha), partial(_power, 1.0, alpha), **radii)
+
+
+def _contrastive_field(delta: float, delta_rep: float | None, min_distance: float, repulsion: str = "hinge") -> Field:
+    radii = _radii(delta, delta_rep, min_distance)
+    if repulsion not in ("hinge", "capped"):
+        raise ValueError(f"repulsion must be 'hinge' or 'capped', got {repulsion!r}")
+    repel = partial(_hinge, radii["delta_rep"]) if repulsion == "hinge" else partial(_square, 1.0)
+    return Field(partial(_square, -1.0), repel, **radii)
+
+
+def _attraction(squared: Tensor, field: Field) -> tuple[Tensor, Tensor]:
+    """Eq. 1: constant inside delta. At r = delta the outer branch holds, so the force is already there."""
+    psi, weight = field.attract(squared.clamp_min(field.delta**2))
+    return psi, weight.masked_fill_(squared < field.delta**2, 0)
+
+
+def _repulsion(squared: Tensor, field: Field) -> tuple[Tensor, Tensor]:
+    """Eq. 2 minus its constant beyond delta_rep, which also holds at r = delta_rep; floored below min_distance."""
+    floored = squared.clamp(field.min_distance**2, field.delta_rep**2)
+    psi, weight = field.repel(floored)
+    weight = weight.masked_fill_(squared >= field.delta_rep**2, 0)
+    return psi - _far(field) + weight / 2 * (squared - floored), weight
+
+
+def _far(field: Field) -> float:
+    """The repulsive potential beyond delta_rep."""
+    return field.repel(torch.tensor(field.delta_rep**2, dtype=torch.float64))[0].item()
+
+
+def _squared_distances(a: Tensor, b: Tensor) -> Tensor:
+    """(..., n, D), (..., m, D) -> (..., n, m). Rounding is relative to the norms: float64, centred points only."""
+    products = torch.baddbmm(b.square().sum(-1)[:, None, :], a, b.mT, alpha=-2)
+    return products.add_(a.square().sum(-1)[:, :, None]).clamp_min_(0)
+
+
+def _class_groups(labels: Tensor, width: int) -> Iterator[Tensor]:
+    """Indices (k, n) of the members of k classes of equal size n >= 2, about _CHUNK / width members at a time."""
+    order = labels.argsort(stable=True)
+    sizes = labels[order].unique_consecutive(return_counts=True)[1]
+    starts = sizes.cumsum(0) - sizes
+    for size in sizes.unique().tolist():
+        if size > 1:
+            offsets = torch.arange(size, device=labels.device)
+            for some in starts[sizes == size].split(max(1, _CHUNK // (size * max(width, size)))):
+                yield order[some[:, None] + offsets]
+
+
+def _add_attraction(points: Tensor, labels: Tensor, field: Field, gradient: Tensor | None) -> Tensor:
+    """Energy of all ordered same-class pairs; d energy / d points is added to gradient."""
+    energy = points.new_zeros((), dtype=torch.float64)
+    for members in _class_groups(labels, points.shape[1]):
+        group = points[members].double()
+        group -= group.mean(1, keepdim=True)
+        for start in range(0, group.shape[1], _TILE):  # one step unless a class is huge
+            rows = slice(start, start + _TILE)
+            psi, weight = _attraction(_squared_distances(group[:, rows], group), field)
+            psi.diagonal(start, 1, 2).zero_()
+            energy += psi.sum()
+            if gradient is not None:  # twice: each ordered pair moves both of its points
+                force = weight.sum(-1, keepdim=True) * group[:, rows] - weight @ group
+                gradient[members[:, rows]] += (2 * force).to(gradient.dtype)
+    return energy
+
+
+def _matmul_rounding(dtype_width: int) -> float:
+    """Bound on the rounding error of a float32 dot product of that many terms, relative to the norms."""
+    unit = {"highest": 2.0**-24, "high": 2.0**-10, "medium": 2.0**-8}[torch.get_float32_matmul_precision()]
+    return 2 * unit + dtype_width * 2.0**-24
+
+
+def _close_tiles(points: Tensor, labels: Tensor, reach: float) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
+    """Tiles that hold unordered pairs of different classes closer than reach: row indices, column indices, mask.
+
+    The mask has every such pair once and possibly a few that are slightly farther.
+    """
+    order = labels.argsort(stable=True)
+    centred = (points - points.mean(0)).float()[order]
+    labels = labels[order]
+    half = centred.square().sum(1) / 2
+    slack = 4 * _matmul_rounding(centred.shape[1] + 4) * half.max() * 2
+    bound = half - (reach**2 / 2 + slack)  # closer than reach: <x_i, x_j> - |x_j|^2 / 2 > |x_i|^2 / 2 - reach^2 / 2
+    tile = _TILE if points.device.type == "cpu" else 8 * _TILE
+    for top in range(0, len(points), tile):
+        rows = slice(top, top + tile)
+        for left in range(top, len(points), tile):
+            cols = slice(left, left + tile)
+            score = torch.addmm(-half[cols], centred[rows], centred[cols].T)
+            if not (score.amax(1) > bound[rows]).any():
+                continue
+            close = (score > bound[rows, None]) & (labels[rows, None] != labels[cols])
+            if left == top:
+                close.triu_(1)
+            if close.any():
+                yield order[rows], order[cols], close
+
+
+def _add_repulsion(points: Tensor, labels: Tensor, field: Field, gradient: Tensor | None) -> Tensor:
+    """Energy of all ordered pairs of different classes; d energy / d points is added to gradient."""
+    class_sizes = labels.unique(return_counts=True)[1]
+    energy = (len(labels) ** 2 - class_sizes.square().sum()) * torch.tensor(_far(field), dtype=torch.float64)
+    energy = energy.to(points.device)
+    step = max(1, _CHUNK // points.shape[1])
+    for rows, cols, close in _close_tiles(points, labels, field.delta_rep):
+        first, second = close.nonzero(as_tuple=True)
+        for i, j in zip(rows[first].split(step), cols[second].split(step)):
+            difference = points[i] - points[j]
+            psi, weight = _repulsion(difference.square().sum(1).double(), field)
+            energy += 2 * psi.sum()
+            if gradient is not None:
+                difference *= (2 * weight).to(difference.dtype)[:, None]
+                gradient.index_add_(0, i, difference).index_add_(0, j, difference, alpha=-1)
+    return energy
+
+
+class _Energy(torch.autograd.Function):
+    """Value and gradient in one pass; only the gradient is kept for backward."""
+
+    @staticmethod
+    def forward(ctx, points, labels, field, scale, gradient_scale, differentiate):
+        gradient = torch.zeros_like(points) if differentiate else None
+        energy = _add_attraction(points, labels, field, gradient) + _add_repulsion(points, labels, field, gradient)
+        if differentiate:
+            ctx.save_for_backward(gradient.mul_(scale * gradient_scale))
+        return (scale * energy).to(points.dtype)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx, upstream):
+        (gradient,) = ctx.saved_tensors
+        return upstream * gradient, None, None, None, None, None
+
+
+def _energy(points: Tensor, labels: Tensor, field: Field, detach_sources: bool, reduction: str) -> Tensor:
+    if points.ndim != 2 or not points.is_floating_point():
+        raise ValueError(f"points must be a floating point (N, D) tensor, got {points.dtype} {tuple(points.shape)}")
+    if labels.shape != points.shape[:1] or labels.is_floating_point():
+        raise ValueError(f"labels must be ({len(points)},) integers, got {labels.dtype} {tuple(labels.shape)}")
+    if reduction not in ("sum", "mean"):
+        raise ValueError(f"reduction must be 'sum' or 'mean', got {reduction!r}")
+    if not points.detach().isfinite().all():
+        raise ValueError("points contain NaN or infinity; lower the learning rate or inspect the inputs")
+    with torch.autocast(points.device.type, enabled=False):
+        points = points if points.dtype == torch.float64 else points.float()
+        scale = 1 / max(1, len(points) * (len(points) - 1)) if reduction == "mean" else 1.0
+        differentiate = torch.is_grad_enabled() and points.requires_grad
+        return _Energy.apply(points, labels, field, scale, 0.5 if detach_sources else 1.0, differentiate)
+
+
+def potential_energy(
+    points: Tensor,
+    labels: Tensor,
+    *,
+    alpha: float = 3.0,
+    delta: float = 0.2,
+    delta_rep: float | None = None,
+    min_distance: float = 0.01,
+    alpha_zero: str = "log",
+    detach_sources: bool = False,
+    reduction: str = "sum",
+) -> Tensor:
+    """Total potential energy U of a set of labelled points (Eq. 6), over all ordered pairs of distinct points.
+
+    Args:
+        points: (N, D) floating point, used as they are (not normalised); half precision is computed in float32.
+        labels: (N,) integers.
+        alpha: decay exponent. At 0 the printed potential is constant; see `alpha_zero`.
+        delta: radius inside which a class does not attract itself, in units of distance.
+        delta_rep: radius of the repulsion; None means delta.
+        min_distance: floor of the distance in the force law. It leaves all pairs farther apart untouched. The default
+            is 0.05 of the default delta: a force of 3e8 at alpha = 3 instead of infinity.
+        alpha_zero: what alpha = 0 means: "log", the limit (log-distance potential), or "literal" (no force).
+        detach_sources: differentiate a pair only by the point that feels the force (the paper's -grad Psi), not by the
+            source; pairs being symmetric this is exactly half the gradient. The value is the same.
+        reduction: "sum" (Eq. 6) or "mean" over the N (N - 1) ordered pairs.
+
+    Returns:
+        Scalar in the dtype of the computation (float32 or float64), differentiable once.
+
+    Raises:
+        ValueError: on a wrong shape, dtype or option, a non-finite point, or forces that would leave float32.
+    """
+    field = _decaying_field(alpha, delta, delta_rep, min_distance, alpha_zero)
+    return _energy(points, labels, field, detach_sources, reduction)
+
+
+def contrastive_potential_energy(
+    points: Tensor,
+    labels: Tensor,
+    *,
+    delta: float = 0.2,
+    delta_rep: float | None = None,
+    min_distance: float = 0.01,
+    repulsion: str = "hinge",
+    detach_sources: bool = False,
+    reduction: str = "sum",
+) -> Tensor:
+    """Total energy (Eq. 6) under the potentials of CPML: the contrastive loss written as a potential field.
+
+    Attraction is max(r, delta)^2 (Supp. Eq. 8). The paper gives no repulsion: `repulsion` is "hinge" for
+    max(0, delta_rep - r)^2, as in the contrastive loss, or "capped" for -min(r, delta_rep)^2, the attraction's mirror
+    image. Other arguments as in `potential_energy`.
+    """
+    field = _contrastive_field(delta, delta_rep, min_distance, repulsion)
+    return _energy(points, labels, field, detach_sources, reduction)
+
+
+class _ProxyFieldLoss(nn.Module):
+    """Energy of a batch together with all proxies, on the unit sphere."""
+
+    def __init__(self, num_classes: int, embedding_size: int, proxies_per_class: int, field: Field, **options):
+        super().__init__()
+        for name, value, least in (
+            ("num_classes", num_classes, 1),
+            ("embedding_size", embedding_size, 1),
+            ("proxies_per_class", proxies_per_class, 0),
+        ):
+            if value < least:
+                raise ValueError(f"{name} must be at least {least}, got {value}")
+        if options["reduction"] not in ("sum", "mean"):
+            raise ValueError(f"reduction must be 'sum' or 'mean', got {options['reduction']!r}")
+        self.proxies = nn.Parameter(torch.randn(num_classes, proxies_per_class, embedding_size))
+        self.field = field
+        self.options = options
+
+    def forward(self, embeddings: Tensor, labels: Tensor) -> Tensor:
+        num_classes, per_class, embedding_size = self.proxies.shape
+        check_batch(embeddings, labels, num_classes, embedding_size)
+        with torch.autocast(embeddings.device.type, enabled=False):
+            embeddings = embeddings if embeddings.dtype == torch.float64 else embeddings.float()
+            proxies = self.proxies.to(embeddings.dtype).flatten(0, 1)
+            points = F.normalize(torch.cat([proxies, embeddings]), dim=1)
+            classes = torch.arange(num_classes, device=labels.device).repeat_interleave(per_class)
+            return _energy(points, torch.cat([classes, labels]), self.field, **self.options)
+
+
+class PotentialFieldLoss(_ProxyFieldLoss):
+    """Potential energy of the batch and all proxies (PFML, Eq. 6), on L2-normalised vectors.
+
+    Args:
+        num_classes: C, labels are int64 in [0, C).
+        embedding_size: D.
+        proxies_per_class: M; the paper uses 15 (CUB, Cars) and 2 (SOP). With 0 only the batch acts, which then needs
+            several samples per class (a class-balanced sampler), or there is nothing to attract.
+        alpha, delta, delta_rep, min_distance, alpha_zero, detach_sources, reduction: see `potential_energy`. The sum
+            is the paper's; any positive factor leaves Adam's steps unchanged but for eps and coupled weight decay.
+
+    Attributes:
+        proxies: Parameter (C, M, D), drawn from N(0, 1); only their directions matter.
+
+    Raises:
+        ValueError: on a bad option, a label outside [0, C), a wrong shape or a non-finite embedding or proxy.
+    """
+
+    def __init__(
+        self,
+        num_classes: int,
+        embedding_size: int,
+        proxies_per_class: int = 15,
+        alpha: float = 3.0,
+        delta: float = 0.2,
+        delta_rep: float | None = None,
+        min_distance: float = 0.01,
+        reduction: str = "sum",
+        alpha_zero: str = "log",
+        detach_sources: bool = False,
+    ):
+        field = _decaying_field(alpha, delta, delta_rep, min_distance, alpha_zero)
+        options = {"reduction": reduction, "detach_sources": detach_sources}
+        super().__init__(num_classes, embedding_size, proxies_per_class, field, **options)
+
+
+class ContrastivePotentialLoss(_ProxyFieldLoss):
+    """CPML, the paper's control: the same field of samples and proxies with potentials that do not decay.
+
+    Arguments as `PotentialFieldLoss` without alpha; `repulsion` as in `contrastive_potential_energy`.
+    """
+
+    def __init__(
+        self,
+        num_classes: int,
+        embedding_size: int,
+        proxies_per_class: int = 15,
+        delta: float = 0.2,
+        delta_rep: float | None = None,
+        min_distance: float = 0.01,
+        reduction: str = "sum",
+        repulsion: str = "hinge",
+        detach_sources: bool = False,
+    ):
+        field = _contrastive_field(delta, delta_rep, min_distance, repulsion)
+        options = {"reduction": reduction, "detach_sources": detach_sources}
+        super().__init__(num_classes, embedding_size, proxies_per_class, field, **options)
