@@ -1,0 +1,422 @@
+"""Probabilistic proxies: images are vMF distributions, classes are (non-isotropic) vMF distributions.
+
+Paper      Kirchhof, Roth, Akata, Kasneci, "A Non-isotropic Probabilistic Take on Proxy-based Deep Metric Learning",
+           ECCV 2022.
+Equations  2, 6 (loss), 4 (nivMF density), 5 (EL-nivMF), 7 (joint loss), 19 (D(K)), 24-39 (vMF distances), Algorithm 1.
+Deviations
+  - Eqs. 1, 2 and 6 are minimised, so they get the minus sign that the print lacks. log C_M is exact, not a fit.
+  - KL: Eqs. 38-39 put the mode mu_z where the mean A_M(kappa_z) mu_z belongs. The default has the mean, "printed" the
+    mode; "released" is the released code, which takes +KL for a similarity and so maximises it to the own proxy.
+  - EL-nivMF: Algorithm 1 prints the likelihood of z where Eq. 5 and the code take the samples'; so do we. In the
+    released code K does not reach the samples, cos(z, K mu) for cos(K z, K mu), which leaves an isotropic vMF times
+    D(K), and the sampler's envelope is wrong below kappa ~ M: "released" is both. The other distances have one form.
+  - D(K) is a heuristic and its density does not integrate to one; jacobian="exact" does. The default is the paper's.
+  - Temperature and concentrations are learned as logarithms and so stay positive (released: clamped, or not at all).
+
+An embedding z is vMF(z / ||z||, ||z||). vMF proxies are natural parameters kappa mu, so that K never appears; nivMF
+proxies are a direction mu and M concentrations, K = diag(kappa). Every distance is a handful of (B, C) matrix products,
+    ||K mu|| cos(K x, K mu) = <x, K^2 mu> / sqrt(<x^2, kappa^2>),
+in float64: at kappa = 1e4 a float32 cosine is uncertain by 1e-3 nats, which a temperature of 0.003 makes 0.3.
+"""
+
+import math
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from dmlrepro.losses.checks import check_batch
+from dmlrepro.vmf import at_least_float32, direction, log_normalizer_at_square, resultant_ratio_at_square, sample
+
+# Initial (concentration, temperature): what the released ablation on CUB chose for each distance.
+DEFAULTS = {
+    "cosine": (10.0, 1 / 256),
+    "l2": (200.0, 1.0),
+    "nivmf": (10.0, 1 / 32),
+    "el_vmf": (10.0, 1.0),
+    "bhattacharyya": (10.0, 1.0),
+    "kl": (10.0, 1.0),
+    "el_nivmf": (50.0, 1.0),
+}
+VARIANTS = ("corrected", "printed", "released")
+JACOBIANS = ("heuristic", "exact", "none")
+NORMALIZERS = ("exact", "quadratic", "quadratic_512")
+
+
+def _choose(name: str, value: str, choices) -> None:
+    if value not in choices:
+        raise ValueError(f"{name} must be one of {', '.join(choices)}, got {value!r}")
+
+
+def _wide(embeddings: Tensor, proxies: Tensor, name: str = "embeddings") -> tuple[Tensor, Tensor]:
+    """Both in float64, which autocast leaves alone, after a check of their shapes."""
+    if embeddings.ndim != 2 or proxies.ndim != 2 or embeddings.shape[1] != proxies.shape[1] or proxies.shape[1] < 2:
+        raise ValueError(
+            f"{name} must be (B, D) and proxies (C, D) with the same D >= 2, "
+            f"got {tuple(embeddings.shape)} and {tuple(proxies.shape)}"
+        )
+    return embeddings.double(), proxies.double()
+
+
+def _log_normalizer(q: Tensor, dim: int, normalizer: str) -> Tensor:
+    """log C_dim at q = kappa^2; "quadratic_512" is the fit of M=512 at any dimension, as released."""
+    _choose("normalizer", normalizer, NORMALIZERS)
+    if normalizer == "quadratic_512":
+        return log_normalizer_at_square(q, 512, "quadratic")
+    return log_normalizer_at_square(q, dim, normalizer)
+
+
+def _squares_and_dots(embeddings: Tensor, proxies: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """kappa_z^2 (B, 1), kappa_p^2 (C,) and nu_z . nu_p (B, C) of natural parameters nu."""
+    return embeddings.square().sum(1, keepdim=True), proxies.square().sum(1), embeddings @ proxies.T
+
+
+def cosine_distance(embeddings: Tensor, proxies: Tensor) -> Tensor:
+    """d_Cos = -cos(z, nu_p) (Sec. 3.3), 0 for a zero vector. embeddings (B, D), proxies (C, D); returns (B, C)."""
+    z, p = _wide(embeddings, proxies)
+    return at_least_float32(-direction(z) @ direction(p).T, embeddings)
+
+
+def l2_distance(embeddings: Tensor, proxies: Tensor) -> Tensor:
+    """d_L2 = ||nu_p - nu_z||^2, squared and not normalised. embeddings (B, D), proxies (C, D); returns (B, C)."""
+    z, p = _wide(embeddings, proxies)
+    z2, p2, zp = _squares_and_dots(z, p)
+    return at_least_float32((z2 + p2 - 2 * zp).clamp_min(0), embeddings)
+
+
+def el_vmf_distance(embeddings: Tensor, proxies: Tensor, normalizer: str = "exact") -> Tensor:
+    """Expected likelihood, d_EL-vMF = -log of the integral of rho zeta (Eqs. 34-35); symmetric.
+
+    embeddings (B, D) and proxies (C, D) are natural parameters kappa mu; returns (B, C).
+    """
+    z, p = _wide(embeddings, proxies)
+    z2, p2, zp = _squares_and_dots(z, p)
+    joint, own_z, own_p = (
+        _log_normalizer(q, z.shape[1], normalizer) for q in ((z2 + p2 + 2 * zp).clamp_min(0), z2, p2)
+    )
+    return at_least_float32(joint - own_z - own_p, embeddings)
+
+
+def bhattacharyya_distance(embeddings: Tensor, proxies: Tensor, normalizer: str = "exact") -> Tensor:
+    """d_B-vMF = -log of the integral of sqrt(rho zeta) (Eqs. 28-29); symmetric.
+
+    embeddings (B, D) and proxies (C, D) are natural parameters kappa mu; returns (B, C), 0 for equal distributions and
+    never negative (if exact).
+    """
+    z, p = _wide(embeddings, proxies)
+    z2, p2, zp = _squares_and_dots(z, p)
+    mean2 = ((z2 + p2 + 2 * zp) / 4).clamp_min(0)
+    joint, own_z, own_p = (_log_normalizer(q, z.shape[1], normalizer) for q in (mean2, z2, p2))
+    distance = joint - (own_z + own_p) / 2
+    return at_least_float32(distance.clamp_min(0) if normalizer == "exact" else distance, embeddings)
+
+
+def kl_distance(embeddings: Tensor, proxies: Tensor, normalizer: str = "exact", variant: str = "corrected") -> Tensor:
+    """d_KL-vMF = KL(zeta || rho) = log C(kappa_z) - log C(kappa_p) + A_M(kappa_z) (kappa_z - nu_p . mu_z) (Eq. 37).
+
+    Args:
+        embeddings: (B, D) natural parameters kappa mu.
+        proxies: (C, D) natural parameters kappa mu.
+        normalizer: "exact", "quadratic" (Eqs. 12-13) or "quadratic_512".
+        variant: "corrected"; "printed", Eq. 39, which lacks A_M and can be negative; "released", minus the printed one.
+
+    Returns (B, C), never negative if corrected and exact.
+    """
+    _choose("variant", variant, VARIANTS)
+    z, p = _wide(embeddings, proxies)
+    z2, p2, zp = _squares_and_dots(z, p)
+    constants = _log_normalizer(z2, z.shape[1], normalizer) - _log_normalizer(p2, z.shape[1], normalizer)
+    if variant == "corrected":
+        distance = constants + resultant_ratio_at_square(z2, z.shape[1]) * (z2 - zp)
+        return at_least_float32(distance.clamp_min(0) if normalizer == "exact" else distance, embeddings)
+    mode = direction(z)
+    printed = constants + (z * mode).sum(1, keepdim=True) - mode @ p.T
+    return at_least_float32(printed if variant == "printed" else -printed, embeddings)
+
+
+def nivmf_log_density(
+    points: Tensor,
+    proxies: Tensor,
+    concentrations: Tensor,
+    jacobian: str = "heuristic",
+    normalizer: str = "exact",
+    variant: str = "corrected",
+) -> Tensor:
+    """Log density of every point under every nivMF proxy (Eq. 4), with respect to the area of the sphere.
+
+    Args:
+        points: (N, D), of any norm: the density is that at their directions.
+        proxies: (C, D) directions mu, of any norm.
+        concentrations: (C, D) positive kappa, the diagonal of K.
+        jacobian: of x -> K x / ||K x||. "heuristic" is the paper's D(K) = prod kappa / ||K mu|| (Eq. 19), whose
+            density does not integrate to one (mu = (1, 1, 1), kappa = (20, 5, 50): to 791) and is c^(D-1) times the vMF's
+            for K = c I. "exact" is prod kappa / ||K x||^D, which gives one and the vMF. "none" leaves it out.
+        normalizer: "exact", "quadratic" (Eqs. 12-13) or "quadratic_512".
+        variant: "released" is cos(x, K mu) for cos(K x, K mu); the other two are Eq. 4.
+
+    Returns (N, C).
+
+    Raises:
+        ValueError: on shapes that do not match, a concentration that is not positive, an unknown choice, or the exact
+            Jacobian of the released variant, which transforms nothing.
+    """
+    _choose("jacobian", jacobian, JACOBIANS)
+    _choose("variant", variant, VARIANTS)
+    if variant == "released" and jacobian == "exact":
+        raise ValueError(
+            'jacobian="exact" does not exist for variant="released", which does not stretch the points; use "none"'
+        )
+    x, mu = _wide(points, proxies, "points")
+    if concentrations.shape != proxies.shape:
+        raise ValueError(f"concentrations must be {tuple(proxies.shape)}, got {tuple(concentrations.shape)}")
+    if not concentrations.detach().min() > 0:
+        raise ValueError(f"concentrations must be positive, found {concentrations.min().item()}")
+    dim = x.shape[1]
+    x, mu, k = direction(x), direction(mu), concentrations.double()
+    peak2 = (k * mu).square().sum(1)  # ||K mu||^2
+    log_scale = _log_normalizer(peak2, dim, normalizer)
+    if jacobian != "none":
+        log_scale = log_scale + k.log().sum(1)
+    if jacobian == "heuristic":
+        log_scale = log_scale - peak2.log() / 2
+    if variant == "released":
+        return at_least_float32(log_scale + x @ (k * mu).T, points)
+    k2 = k.square()
+    stretch2 = x.square() @ k2.T  # ||K x||^2
+    stretch2 = stretch2 + (stretch2 == 0)  # a zero embedding has no direction; its cosine is 0, as in cosine_distance
+    log_density = torch.addcmul(log_scale, x @ (k2 * mu).T, stretch2.rsqrt())
+    if jacobian == "exact":
+        log_density = log_density - dim / 2 * stretch2.log()
+    return at_least_float32(log_density, points)
+
+
+def nivmf_distance(
+    embeddings: Tensor,
+    proxies: Tensor,
+    concentrations: Tensor,
+    jacobian: str = "heuristic",
+    normalizer: str = "exact",
+) -> Tensor:
+    """d_nivMF = -log rho(mu_z), the density at the embedding's direction (Sec. 3.3); its norm has no effect.
+
+    embeddings (B, D); the others as in `nivmf_log_density`; returns (B, C).
+    """
+    return -nivmf_log_density(embeddings, proxies, concentrations, jacobian, normalizer)
+
+
+def el_nivmf_distance(
+    embeddings: Tensor,
+    proxies: Tensor,
+    concentrations: Tensor,
+    num_samples: int = 5,
+    generator: torch.Generator | None = None,
+    temperature: Tensor | float | None = None,
+    jacobian: str = "heuristic",
+    normalizer: str = "exact",
+    variant: str = "corrected",
+) -> Tensor:
+    """d_EL-nivMF = -log mean_i rho(z_i), z_i drawn from the embedding's vMF (Eq. 5).
+
+    Args:
+        embeddings: (B, D) natural parameters kappa mu; the zero embedding is the uniform distribution.
+        proxies: (C, D) directions mu; concentrations: (C, D) positive kappa.
+        num_samples: N per embedding; the paper trains with 5 and ablates with 10 to 20.
+        generator: source of the draws, on the device of the embeddings; None is torch's global one.
+        temperature: None is Eq. 5. A value t gives -t log mean_i rho(z_i)^(1/t), whose softmax at temperature t is
+            Algorithm 1; equal to Eq. 5 for N = 1 or t = 1, and a maximum over the samples as t goes to 0.
+        jacobian, normalizer, variant: as in `nivmf_log_density`; "released" also samples as the released code does.
+
+    Returns (B, C), a Monte-Carlo estimate, differentiable in everything (through the samples as `vmf.sample` states).
+    """
+    z, _ = _wide(embeddings, proxies)
+    points = sample(
+        direction(z),
+        torch.linalg.vector_norm(z, dim=1),
+        num_samples,
+        generator,
+        "released" if variant == "released" else "exact",
+    )
+    log_rho = nivmf_log_density(points.flatten(0, 1), proxies, concentrations, jacobian, normalizer, variant)
+    log_rho = log_rho.view(num_samples, len(z), len(proxies))
+    t = 1.0 if temperature is None else temperature
+    return at_least_float32(-t * ((log_rho / t).logsumexp(0) - math.log(num_samples)), embeddings)
+
+
+class ProbabilisticProxyLoss(nn.Module):
+    """-log softmax(-d / t) over all proxies at the true class, mean over the batch (Eqs. 2, 6, Algorithm 1).
+
+    Args:
+        num_classes: C, labels are int64 in [0, C).
+        embedding_size: D = M >= 2.
+        distance: "cosine", "l2", "nivmf", "el_vmf", "bhattacharyya", "kl" or "el_nivmf".
+        concentration: initial kappa, the proxies' norm or for the nivMF distances every entry of K; None is `DEFAULTS`.
+        temperature: initial t; None is `DEFAULTS`. Learned unless you call `log_temperature.requires_grad_(False)`.
+        num_samples: N of EL-nivMF; the paper trains with 5.
+        temperature_inside: of EL-nivMF. True is Algorithm 1 and the code, log sum rho^(1/t); False is Eq. 6,
+            (1/t) log mean rho.
+        variant: "corrected"; "printed": KL after Eq. 39, and the quadratic fits for the D (128 and 512) that have one;
+            "released": KL and EL-nivMF as the code computes them, and its quadratic fits. See the file's header.
+        normalizer: None is the variant's; "exact", "quadratic" or "quadratic_512" overrides it, to isolate its effect.
+        jacobian: of the nivMF distances, "heuristic" (paper), "exact" or "none"; see `nivmf_log_density`.
+        seed: of the module's own generator for the samples, on whatever device the embeddings are. Its state is part of
+            the state_dict, so that a resumed run draws what the uninterrupted one would have drawn (on another type of
+            device, whose states differ, it starts again from seed).
+
+    Attributes:
+        proxies: Parameter (C, D), natural parameters kappa mu, initially random of norm `concentration`; for the nivMF
+            distances directions, initially N(0, 1), whose norm has no effect.
+        log_concentrations: Parameter (C, D) of the nivMF distances; log_temperature: Parameter ().
+
+    Raises:
+        ValueError: on an unknown or non-positive argument; in use, on a bad batch (see `check_batch`).
+    """
+
+    def __init__(
+        self,
+        num_classes: int,
+        embedding_size: int,
+        distance: str = "el_nivmf",
+        concentration: float | None = None,
+        temperature: float | None = None,
+        num_samples: int = 5,
+        temperature_inside: bool = True,
+        variant: str = "corrected",
+        normalizer: str | None = None,
+        jacobian: str = "heuristic",
+        seed: int = 0,
+    ):
+        super().__init__()
+        _choose("distance", distance, DEFAULTS)
+        _choose("variant", variant, VARIANTS)
+        _choose("jacobian", jacobian, JACOBIANS)
+        concentration = DEFAULTS[distance][0] if concentration is None else concentration
+        temperature = DEFAULTS[distance][1] if temperature is None else temperature
+        for name, value, least in (
+            ("num_classes", num_classes, 1),
+            ("embedding_size", embedding_size, 2),
+            ("num_samples", num_samples, 1),
+        ):
+            if value < least:
+                raise ValueError(f"{name} must be at least {least}, got {value}")
+        for name, value in (("concentration", concentration), ("temperature", temperature)):
+            if not 0 < value < math.inf:
+                raise ValueError(f"{name} must be positive and finite, got {value}")
+        if normalizer is None:
+            normalizer = self._own_normalizer(distance, variant, embedding_size)
+        _choose("normalizer", normalizer, NORMALIZERS)
+        if normalizer == "quadratic" and embedding_size not in (128, 512):
+            raise ValueError(
+                f'normalizer="quadratic" needs embedding_size 128 or 512, got {embedding_size}; use "exact"'
+            )
+        if variant == "released" and jacobian == "exact" and distance == "el_nivmf":
+            raise ValueError(
+                'jacobian="exact" does not exist for variant="released" of el_nivmf; use "heuristic" or "none"'
+            )
+        self.distance, self.variant, self.normalizer, self.jacobian = distance, variant, normalizer, jacobian
+        self.num_samples, self.temperature_inside, self.seed = num_samples, temperature_inside, seed
+        self.proxies = nn.Parameter(torch.randn(num_classes, embedding_size))
+        if distance in ("nivmf", "el_nivmf"):
+            self.log_concentrations = nn.Parameter(torch.full((num_classes, embedding_size), math.log(concentration)))
+        else:
+            with torch.no_grad():
+                self.proxies.copy_(concentration * direction(self.proxies))
+        self.log_temperature = nn.Parameter(torch.tensor(math.log(temperature)))
+        self._generator_state = torch.empty(0, dtype=torch.uint8)  # empty until the first draw
+
+    @staticmethod
+    def _own_normalizer(distance: str, variant: str, dim: int) -> str:
+        if variant == "corrected":
+            return "exact"
+        if variant == "printed":
+            return "quadratic" if dim in (128, 512) else "exact"
+        # The released code forgets to pass its dimension on in two of the five, and has only two fits.
+        return "quadratic" if dim == 128 and distance not in ("nivmf", "kl") else "quadratic_512"
+
+    @torch.no_grad()
+    def initialize_proxies(self, class_means: Tensor) -> None:
+        """Turn the proxies to the class means (C, D) of the embeddings, as the released code does before training.
+
+        Their norms, and so the concentrations, stay. Raises ValueError on a wrong shape or a mean without direction.
+        """
+        if class_means.shape != self.proxies.shape:
+            raise ValueError(f"class_means must be {tuple(self.proxies.shape)}, got {tuple(class_means.shape)}")
+        bad = ~class_means.isfinite().all(1) | (class_means == 0).all(1)
+        if bad.any():
+            raise ValueError(
+                f"class_means has no direction for class {bad.nonzero()[0].item()}: its mean is zero or not finite"
+            )
+        norms = torch.linalg.vector_norm(self.proxies, dim=1, keepdim=True)
+        self.proxies.copy_(norms * direction(class_means.to(self.proxies)))
+
+    def distances(self, embeddings: Tensor) -> Tensor:
+        """Distances (B, C) of the embeddings (B, D) to all proxies; draws new samples at each call for "el_nivmf"."""
+        if self.distance == "cosine":
+            return cosine_distance(embeddings, self.proxies)
+        if self.distance == "l2":
+            return l2_distance(embeddings, self.proxies)
+        if self.distance == "el_vmf":
+            return el_vmf_distance(embeddings, self.proxies, self.normalizer)
+        if self.distance == "bhattacharyya":
+            return bhattacharyya_distance(embeddings, self.proxies, self.normalizer)
+        if self.distance == "kl":
+            return kl_distance(embeddings, self.proxies, self.normalizer, self.variant)
+        concentrations = self.log_concentrations.double().exp()
+        if self.distance == "nivmf":
+            return nivmf_distance(embeddings, self.proxies, concentrations, self.jacobian, self.normalizer)
+        generator = torch.Generator(embeddings.device).manual_seed(self.seed)
+        if len(self._generator_state) == len(generator.get_state()):
+            generator.set_state(self._generator_state)
+        temperature = self.log_temperature.double().exp() if self.temperature_inside else None
+        distance = el_nivmf_distance(
+            embeddings, self.proxies, concentrations, self.num_samples, generator, temperature,
+            self.jacobian, self.normalizer, self.variant,
+        )  # fmt: skip
+        self._generator_state = generator.get_state()
+        return distance
+
+    def forward(self, embeddings: Tensor, labels: Tensor) -> Tensor:
+        check_batch(embeddings, labels, *self.proxies.shape)
+        logits = -self.distances(embeddings.double()) / self.log_temperature.double().exp()
+        return at_least_float32(F.cross_entropy(logits, labels), embeddings)
+
+    def get_extra_state(self) -> Tensor:
+        return self._generator_state
+
+    def set_extra_state(self, state: Tensor) -> None:
+        self._generator_state = state.cpu()
+
+
+class JointProxyLoss(nn.Module):
+    """L_joint = L_probabilistic(rho, zeta) + omega L_deterministic(mu_rho, mu_zeta), with shared proxies (Eq. 7).
+
+    Args:
+        probabilistic: a `ProbabilisticProxyLoss`, whose proxies both use.
+        deterministic: a loss called as loss(embeddings, labels) with a Parameter `proxies` (C, D), such as
+            pytorch-metric-learning's ProxyAnchorLoss. The shared proxies replace it; they stay registered once.
+        omega: weight >= 0 of the deterministic loss. Released: CUB 3 (128-D) and 5 (512-D), Cars 0.3 and 0.1.
+
+    Raises:
+        ValueError: if deterministic has no `proxies` of the same shape, or omega is negative.
+    """
+
+    def __init__(self, probabilistic: ProbabilisticProxyLoss, deterministic: nn.Module, omega: float):
+        super().__init__()
+        found = getattr(deterministic, "proxies", None)
+        if not isinstance(found, nn.Parameter) or found.shape != probabilistic.proxies.shape:
+            raise ValueError(
+                "deterministic must have a Parameter `proxies` to share, of shape "
+                f"{tuple(probabilistic.proxies.shape)}, got {None if found is None else tuple(found.shape)}"
+            )
+        if not 0 <= omega < math.inf:
+            raise ValueError(f"omega must be finite and at least 0, got {omega}")
+        self.probabilistic, self.deterministic, self.omega = probabilistic, deterministic, omega
+        del deterministic.proxies
+        # Past nn.Module, which would register the shared parameter, and save it, twice.
+        vars(deterministic)["proxies"] = probabilistic.proxies
+
+    def forward(self, embeddings: Tensor, labels: Tensor) -> Tensor:
+        loss = self.probabilistic(embeddings, labels)
+        with torch.autocast(embeddings.device.type, enabled=False):
+            # In the proxies' type: pytorch-metric-learning casts a loss's proxies to that of the embeddings.
+            modes = direction(embeddings.to(self.probabilistic.proxies))
+            return loss + self.omega * self.deterministic(modes, labels)
