@@ -1,0 +1,423 @@
+"""Every measure against a loop written from its definition, and retrieval against pytorch-metric-learning as well."""
+
+import itertools
+import math
+
+import numpy as np
+import pytest
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from dmlrepro import metrics
+
+KS = (1, 2, 5)
+
+
+def random_set(seed, size=40, dim=3, classes=7):
+    """Overlapping classes of unequal size, one of them a single item; raw float32 embeddings."""
+    generator = np.random.default_rng(seed)
+    labels = np.concatenate([generator.integers(0, classes, size - 1) * 3, [100]])
+    points = generator.normal(size=(size, dim)) + 1.5 * generator.normal(size=(101, dim))[labels]
+    return torch.tensor(points, dtype=torch.float32), torch.tensor(labels)
+
+
+def literal_retrieval(queries, labels, gallery=None, gallery_labels=None, distance="cosine"):
+    """One query at a time, the list sorted by (distance, index), each measure as a loop over ranks."""
+    own = gallery is None
+    queries = queries.double().numpy()
+    gallery = queries if own else gallery.double().numpy()
+    gallery_labels = labels if own else gallery_labels
+    totals, excluded, kept = {}, 0, 0
+    for q in range(len(queries)):
+        ranking = []
+        for g in range(len(gallery)):
+            if own and g == q:
+                continue
+            if distance == "cosine":
+                norms = np.linalg.norm(queries[q]) * np.linalg.norm(gallery[g])
+                d = 1 - queries[q] @ gallery[g] / norms if norms else 1.0
+            else:
+                d = np.linalg.norm(queries[q] - gallery[g])
+            ranking.append((round(d, 9), g))
+        relevant = [int(gallery_labels[g] == labels[q]) for _, g in sorted(ranking)]
+        total = sum(relevant)
+        if total == 0:
+            excluded += 1
+            continue
+        kept += 1
+
+        def average_precision_sum(depth, relevant=relevant):
+            return sum(relevant[k] * sum(relevant[: k + 1]) / (k + 1) for k in range(min(depth, len(relevant))))
+
+        values = {f"R@{k}": float(any(relevant[:k])) for k in KS} | {
+            "P@1": relevant[0],
+            "RP": sum(relevant[:total]) / total,
+            "MAP@R": average_precision_sum(total) / total,
+            "mAP@1000": average_precision_sum(1000) / min(total, 1000),
+            "mAP@1000/class_size": average_precision_sum(1000) / (total + own),
+        }
+        for name, value in values.items():
+            totals[name] = totals.get(name, 0.0) + value
+    return {name: total / kept for name, total in totals.items()} | {"excluded": excluded}
+
+
+@pytest.mark.parametrize("distance", ["cosine", "euclidean"])
+@pytest.mark.parametrize("seed", range(5))
+def test_retrieval_equals_the_loop(seed, distance):
+    embeddings, labels = random_set(seed)
+    expected = literal_retrieval(embeddings, labels, distance=distance)
+    assert metrics.retrieval(embeddings, labels, KS, distance=distance) == pytest.approx(expected, abs=1e-12)
+    assert expected["excluded"] >= 1 and 0.1 < expected["R@1"] < 0.9  # the set is neither trivial nor hopeless
+
+
+@pytest.mark.parametrize("distance", ["cosine", "euclidean"])
+@pytest.mark.parametrize("seed", range(3))
+def test_query_and_gallery_equals_the_loop(seed, distance):
+    embeddings, labels = random_set(seed)
+    gallery, gallery_labels = random_set(seed + 50, size=60, classes=9)
+    expected = literal_retrieval(embeddings, labels, gallery, gallery_labels, distance)
+    actual = metrics.retrieval(embeddings, labels, KS, gallery, gallery_labels, distance)
+    assert actual == pytest.approx(expected, abs=1e-12)
+
+
+def test_queries_whose_class_the_gallery_lacks_are_excluded():
+    embeddings, labels = torch.eye(4), torch.tensor([0, 5, 9, -3])
+    result = metrics.retrieval(embeddings, labels, gallery=torch.eye(4)[:2], gallery_labels=torch.tensor([0, 1]))
+    assert result["excluded"] == 3 and result["P@1"] == 1
+
+
+def test_lists_longer_than_1000_are_cut():
+    generator = torch.Generator().manual_seed(0)
+    labels = torch.arange(2400) % 2
+    embeddings = torch.randn(2400, 2, generator=generator) + labels[:, None]
+    some = torch.arange(0, 2400, 240)
+    expected = literal_retrieval(embeddings[some], labels[some], embeddings, labels)
+    actual = metrics.retrieval(embeddings[some], labels[some], KS, embeddings, labels)
+    assert actual == pytest.approx(expected, abs=1e-12)
+    perfect = metrics.retrieval(torch.eye(2)[labels], labels, KS)
+    assert perfect["mAP@1000"] == 1 and perfect["mAP@1000/class_size"] == pytest.approx(1000 / 1200)
+
+
+def test_agrees_with_pytorch_metric_learning():
+    """Their precision_at_1, r_precision and mean_average_precision_at_r have our definitions, lone queries left out."""
+    from pytorch_metric_learning.distances import CosineSimilarity
+    from pytorch_metric_learning.utils.accuracy_calculator import AccuracyCalculator
+    from pytorch_metric_learning.utils.inference import CustomKNN
+
+    embeddings, labels = random_set(3, size=200, dim=8)
+    calculator = AccuracyCalculator(
+        include=("precision_at_1", "r_precision", "mean_average_precision_at_r"),
+        k="max_bin_count",
+        device=torch.device("cpu"),
+        knn_func=CustomKNN(CosineSimilarity()),
+    )
+    theirs = calculator.get_accuracy(embeddings, labels)
+    ours = metrics.retrieval(embeddings, labels)
+    assert ours["P@1"] == ours["R@1"] == pytest.approx(theirs["precision_at_1"], abs=1e-6)
+    assert ours["RP"] == pytest.approx(theirs["r_precision"], abs=1e-6)
+    assert ours["MAP@R"] == pytest.approx(theirs["mean_average_precision_at_r"], abs=1e-6)
+
+
+def test_a_perfect_ranking_tells_the_two_map_apart():
+    labels = torch.arange(12) // 3
+    result = metrics.retrieval(torch.eye(4)[labels], labels, (1, 2))
+    assert {result[name] for name in ("R@1", "R@2", "P@1", "RP", "MAP@R", "mAP@1000")} == {1.0}
+    assert result["mAP@1000/class_size"] == pytest.approx(2 / 3)
+
+
+def test_a_query_leaves_by_index_even_among_its_duplicates():
+    """Twin images of two classes: by rank, the first twin would be dropped instead of the query itself."""
+    generator = torch.Generator().manual_seed(0)
+    embeddings = torch.randn(30, 16, generator=generator).repeat(2, 1)
+    labels = torch.arange(60)
+    labels[30:] = labels[:30]  # the only relevant item is the twin
+    assert metrics.retrieval(embeddings, labels)["P@1"] == 1
+    assert metrics.nearest(embeddings, 1)[:, 0].tolist() == [*range(30, 60), *range(30)]
+    labels[30:] = labels[:30].flip(0)  # the twin is always wrong; counting oneself as a hit would score above 0
+    assert metrics.retrieval(embeddings, labels)["P@1"] == 0
+
+
+def test_ties_go_by_index():
+    generator = torch.Generator().manual_seed(1)
+    different = torch.randn(4, 33, generator=generator)
+    kind = torch.randint(0, 4, (500,), generator=generator)
+    nearest = metrics.nearest(different[kind], 499, block=7)
+    assert torch.equal(nearest, metrics.nearest(different[kind], 499))
+    for query in range(0, 500, 25):
+        order = nearest[query]
+        assert sorted([query, *order.tolist()]) == list(range(500))
+        assert (kind[order[: (kind == kind[query]).sum() - 1]] == kind[query]).all()
+        for label in range(4):
+            same = order[kind[order] == label]
+            assert torch.equal(same, same.sort().values)
+
+
+@pytest.mark.parametrize("block", [1, 7, 40, 1000])
+def test_the_result_does_not_depend_on_the_block(block):
+    embeddings, labels = random_set(0, dim=64)
+    assert metrics.retrieval(embeddings, labels, block=block) == metrics.retrieval(embeddings, labels)
+
+
+def test_the_result_does_not_depend_on_the_order_scale_or_autocast():
+    embeddings, labels = random_set(1, dim=16)
+    expected = metrics.retrieval(embeddings, labels)
+    order = torch.randperm(len(labels), generator=torch.Generator().manual_seed(0))
+    assert metrics.retrieval(embeddings[order], labels[order]) == pytest.approx(expected, abs=1e-12)
+    assert metrics.retrieval(embeddings * 1e-3, labels) == pytest.approx(expected, abs=1e-12)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        assert metrics.retrieval(embeddings, labels) == expected
+
+
+def test_shuffled_labels_fall_to_chance():
+    embeddings, labels = torch.eye(10).repeat(20, 1), torch.arange(200) % 10
+    assert metrics.retrieval(embeddings, labels)["MAP@R"] == 1
+    shuffled = labels[torch.randperm(200, generator=torch.Generator().manual_seed(0))]
+    assert metrics.retrieval(embeddings, shuffled)["MAP@R"] < 0.1
+
+
+class LargestTensor(TorchDispatchMode):
+    """Size in bytes of the largest tensor that any operation makes."""
+
+    size = 0
+
+    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+        result = function(*args, **(kwargs or {}))
+        for value in result if isinstance(result, tuple | list) else [result]:
+            if isinstance(value, torch.Tensor):
+                self.size = max(self.size, value.numel() * value.element_size())
+        return result
+
+
+@pytest.mark.parametrize("count", [1500, 3000])
+def test_memory_is_a_block_of_rows_never_a_square(count):
+    embeddings, labels = torch.randn(count, 8, generator=torch.Generator().manual_seed(0)), torch.arange(count) % 300
+    with LargestTensor() as largest:
+        metrics.retrieval(embeddings, labels, block=20)
+    assert largest.size == 20 * count * 8
+    with LargestTensor() as largest:
+        metrics.retrieval(embeddings, labels)
+    assert largest.size <= 2**21 * 8 < 3000 * 3000 * 8
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda x, y: metrics.retrieval(x[0], y), r"embeddings must be a non-empty .*shape \(3,\)"),
+        (lambda x, y: metrics.retrieval(x[:0], y[:0]), r"embeddings must be a non-empty"),
+        (lambda x, y: metrics.retrieval(x.int(), y), r"embeddings must be .* got torch.int32"),
+        (lambda x, y: metrics.retrieval(x.index_fill(0, torch.tensor(4), torch.nan), y), "embeddings .* NaN.* row 4"),
+        (lambda x, y: metrics.retrieval(x, y[1:]), r"labels must be 40 integers.*\(39,\)"),
+        (lambda x, y: metrics.retrieval(x, y.float()), r"labels must be 40 integers.*float32"),
+        (lambda x, y: metrics.retrieval(x, y, (0, 1)), r"ks must be ranks from 1 up, got \(0, 1\)"),
+        (lambda x, y: metrics.retrieval(x, y, gallery=x), "gallery and gallery_labels must be given together"),
+        (lambda x, y: metrics.retrieval(x, y, gallery_labels=y), "gallery and gallery_labels must be given together"),
+        (lambda x, y: metrics.retrieval(x, y, gallery=x[:, :2], gallery_labels=y), "gallery must have 3 columns"),
+        (lambda x, y: metrics.retrieval(x, y, distance="dot"), '"cosine" or "euclidean", got \'dot\''),
+        (lambda x, y: metrics.retrieval(x, torch.arange(40)), "every class has one item"),
+        (lambda x, y: metrics.retrieval(x[:1], y[:1]), "at least two items"),
+        (lambda x, y: metrics.nearest(x, 40), r"k must lie in \[1, 39\].*got 40"),
+    ],
+)
+def test_bad_retrieval_input_is_named(call, message):
+    with pytest.raises(ValueError, match=message):
+        call(*random_set(0))
+
+
+def test_ranks_beyond_the_list_and_zero_vectors_are_harmless():
+    embeddings, labels = torch.tensor([[0.0, 0], [1, 0], [1, 1e-3], [-1, 0]]), torch.tensor([0, 1, 1, 0])
+    assert metrics.retrieval(embeddings, labels, (1, 100))["R@100"] == 1
+    assert metrics.nearest(embeddings, 3)[1].tolist() == [2, 0, 3]  # a zero vector has cosine 0: between the two others
+
+
+# Clustering and groups
+
+
+def test_nmi_of_clear_clusters_and_of_noise():
+    generator = torch.Generator().manual_seed(0)
+    labels = torch.arange(60) % 3
+    clear = torch.eye(3)[labels] * 5 + 0.1 * torch.randn(60, 3, generator=generator)
+    assert metrics.nmi(clear, labels) == pytest.approx(1)
+    noise = torch.randn(60, 3, generator=generator)
+    assert metrics.nmi(noise, labels) < 0.2
+    assert metrics.nmi(noise, labels, seed=1) == metrics.nmi(noise, labels, seed=1)
+    assert metrics.nmi(clear, labels, num_clusters=1) == 0
+    scale = torch.rand(60, 1, generator=generator) * 100 + 1  # cosine ignores it, Euclidean distance does not
+    assert metrics.nmi(clear * scale, labels) == pytest.approx(1)
+    assert metrics.nmi(clear * scale, labels, distance="euclidean") < 0.9
+
+
+def test_nmi_equals_its_definition():
+    from sklearn.cluster import KMeans
+
+    embeddings, labels = random_set(0, size=50)
+    unit = torch.nn.functional.normalize(embeddings.double(), dim=1).float().numpy()
+    clusters = KMeans(4, n_init=1, random_state=7).fit_predict(unit)
+
+    def entropy(values):
+        return -sum(p * math.log(p) for p in np.unique(values, return_counts=True)[1] / len(values))
+
+    joint = entropy(labels.numpy() * 10 + clusters)
+    mutual = entropy(labels.numpy()) + entropy(clusters) - joint
+    expected = mutual / ((entropy(labels.numpy()) + entropy(clusters)) / 2)
+    assert metrics.nmi(embeddings, labels, num_clusters=4, seed=7) == pytest.approx(expected, abs=1e-12)
+
+
+def test_label_purity_equals_the_loop_for_masks_and_clusters():
+    generator = np.random.default_rng(0)
+    labels = generator.integers(0, 5, 30) * 2
+    mask = (generator.random((12, 30)) < 0.3) | np.eye(12, 30, dtype=bool)
+    shares = [max(np.mean(labels[row] == c) for c in labels) for row in mask]
+    assert metrics.label_purity(torch.tensor(mask), torch.tensor(labels)) == pytest.approx(np.mean(shares), abs=1e-12)
+    clusters = generator.integers(0, 4, 30)
+    shares = [max(np.mean(labels[clusters == own] == c) for c in labels) for own in clusters]
+    assert metrics.label_purity(torch.tensor(clusters), torch.tensor(labels)) == pytest.approx(np.mean(shares))
+    own_cluster = torch.tensor(clusters[:, None] == clusters)  # the mask form of the same clusters
+    assert metrics.label_purity(own_cluster, torch.tensor(labels)) == pytest.approx(np.mean(shares))
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_similarity_correlation_equals_numpy(seed):
+    generator = np.random.default_rng(seed)
+    labels = generator.integers(0, 4, 25)
+    same = labels[:, None] == labels
+    similarity = generator.normal(size=(25, 25)) + same
+    np.fill_diagonal(similarity, 50.0)  # must not count
+    pairs = ~np.eye(25, dtype=bool)
+    expected = np.corrcoef(similarity[pairs], same[pairs])[0, 1]
+    actual = metrics.similarity_correlation(torch.tensor(similarity), torch.tensor(labels))
+    assert actual == pytest.approx(expected, abs=1e-12)
+    assert metrics.similarity_correlation(torch.tensor(-2.0 * same), torch.tensor(labels)) == pytest.approx(-1)
+
+
+# Geometry
+
+
+def unit(vectors):
+    return vectors / np.linalg.norm(vectors, axis=-1, keepdims=True)
+
+
+@pytest.mark.parametrize("form", ["assignment", "w2", "nearest"])
+@pytest.mark.parametrize("seed", range(3))
+def test_proxy_wasserstein_equals_the_search_over_all_matchings(seed, form):
+    generator = np.random.default_rng(seed)
+    proxies, embeddings = generator.normal(size=(4, 3, 5)), generator.normal(size=(16, 5))
+    labels = np.array([0] * 6 + [1] * 7 + [3] * 2 + [0])  # class 2 has no sample, class 3 fewer than proxies
+    expected = np.full(4, np.nan)
+    for c in (0, 1, 3):
+        cost = np.linalg.norm(unit(proxies[c])[:, None] - unit(embeddings[labels == c]), axis=2)
+        cost = cost**2 if form == "w2" else cost
+        if form == "nearest":
+            expected[c] = np.mean([min(row) for row in cost])
+            continue
+        cost = cost if cost.shape[0] <= cost.shape[1] else cost.T
+        chosen = itertools.permutations(range(cost.shape[1]), len(cost))
+        expected[c] = min(np.mean([cost[row, column] for row, column in enumerate(order)]) for order in chosen)
+        expected[c] = expected[c] ** 0.5 if form == "w2" else expected[c]
+    mean, per_class = metrics.proxy_wasserstein(
+        torch.tensor(proxies), torch.tensor(embeddings), torch.tensor(labels), form
+    )
+    np.testing.assert_allclose(per_class.numpy(), expected, rtol=0, atol=1e-12)
+    assert mean == pytest.approx(np.nanmean(expected), abs=1e-12)
+
+
+def test_the_three_distances_to_proxies_are_ordered():
+    generator = torch.Generator().manual_seed(0)
+    proxies, embeddings = (torch.randn(*shape, generator=generator) for shape in ((5, 4, 8), (200, 8)))
+    labels = torch.arange(200) % 5
+    nearest, w1, w2 = (
+        metrics.proxy_wasserstein(proxies, embeddings, labels, form)[0] for form in ("nearest", "assignment", "w2")
+    )
+    assert 0 < nearest <= w1 <= w2
+    one = proxies[:, :1]
+    assert metrics.proxy_wasserstein(one, embeddings, labels, "nearest")[0] == pytest.approx(
+        metrics.proxy_wasserstein(one, embeddings, labels)[0], abs=1e-12
+    )
+
+
+def test_proxies_on_their_samples_are_at_distance_zero():
+    embeddings = torch.randn(6, 4, generator=torch.Generator().manual_seed(0))
+    labels = torch.tensor([0, 0, 0, 1, 1, 1])
+    proxies = 7 * embeddings.view(2, 3, 4)[:, [2, 0]]
+    assert metrics.proxy_wasserstein(proxies, embeddings, labels)[0] == pytest.approx(0, abs=1e-7)
+
+
+def test_covering_radius_equals_the_loop():
+    generator = np.random.default_rng(0)
+    points, centers = generator.normal(size=(5000, 3)), generator.normal(size=(9, 3))
+    expected = max(min(np.linalg.norm(p - c) for c in centers) for p in points)
+    assert metrics.covering_radius(torch.tensor(points), torch.tensor(centers)) == pytest.approx(expected, abs=1e-12)
+    assert metrics.covering_radius(torch.tensor(points), torch.tensor(points)) == 0
+
+
+def test_average_covering_radius_equals_the_loop():
+    generator = np.random.default_rng(1)
+    points, labels = generator.normal(size=(20, 3)), np.array([4] * 8 + [9] * 11 + [2])
+
+    def radius(members, centers):
+        return max(min(np.linalg.norm(points[i] - points[j]) for j in centers) for i in members)
+
+    averages = []
+    for label in (4, 9, 2):
+        members = np.flatnonzero(labels == label)
+        centers = [min(members, key=lambda i, members=members: radius(members, [i]))]
+        radii = []
+        while True:
+            radii.append(radius(members, centers))
+            if len(centers) == len(members):
+                break
+            centers.append(max(members, key=lambda i, c=tuple(centers): radius([i], c)))
+        averages.append(np.mean(radii))
+    actual = metrics.average_covering_radius(torch.tensor(points), torch.tensor(labels))
+    assert actual == pytest.approx(np.mean(averages), abs=1e-12)
+
+
+def test_feature_diversity_is_exp_of_minus_the_spectral_decay():
+    from scipy.stats import entropy
+
+    embeddings = torch.randn(50, 8, generator=torch.Generator().manual_seed(0)) * torch.arange(1, 9)
+    singular = np.linalg.svd(unit(embeddings.double().numpy()), compute_uv=False)
+    rho = entropy(np.full(8, 1 / 8), singular / singular.sum())
+    assert metrics.feature_diversity(embeddings) == pytest.approx(math.exp(-rho), abs=1e-12)
+    assert metrics.feature_diversity(torch.eye(8).repeat(3, 1)) == pytest.approx(1)
+    assert metrics.feature_diversity(torch.ones(10, 4)) == pytest.approx(0, abs=1e-6)
+
+
+@pytest.mark.parametrize("form", ["within", "across"])
+def test_class_diversity_equals_the_loop(form):
+    embeddings, labels = random_set(2)
+    points, labels = unit(embeddings.double().numpy()), labels.numpy()
+    variances, means = [], []
+    for label in set(labels.tolist()) - {100}:
+        members = points[labels == label]
+        distances = [np.linalg.norm(a - b) for a, b in itertools.combinations(members, 2)]
+        variances.append(np.var(distances))
+        means.append(np.mean(distances))
+    expected = np.mean(variances) if form == "within" else np.var(means)
+    assert metrics.class_diversity(embeddings, torch.tensor(labels), form) == pytest.approx(expected, abs=1e-12)
+
+
+X, Y = torch.randn(4, 3, generator=torch.Generator().manual_seed(0)), torch.tensor([0, 0, 1, 1])
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: metrics.nmi(X, Y, distance="dot"), '"cosine" or "euclidean", got \'dot\''),
+        (lambda: metrics.label_purity(torch.ones(2, 3, dtype=torch.bool), Y), r"groups must be .*\(G, 4\).*\(2, 3\)"),
+        (lambda: metrics.label_purity(torch.ones(4, 4), Y), r"groups must be .* got torch.float32"),
+        (lambda: metrics.label_purity(torch.eye(5, 4).bool(), Y), "row 4 is empty"),
+        (lambda: metrics.similarity_correlation(X, Y), "similarity must be square"),
+        (lambda: metrics.similarity_correlation(torch.ones(4, 4), Y), "undefined"),
+        (lambda: metrics.similarity_correlation(X @ X.T, Y * 0), "undefined"),
+        (lambda: metrics.proxy_wasserstein(X, X, Y), r"proxies must be \(C, M, 3\).*\(4, 3\)"),
+        (lambda: metrics.proxy_wasserstein(X[:1, None], X, Y), r"labels must lie in \[0, 1\), found 0 to 1"),
+        (lambda: metrics.proxy_wasserstein(X[:, None], X, Y, "w3"), "got 'w3'"),
+        (lambda: metrics.proxy_wasserstein(X[:, None] * torch.nan, X, Y), "proxies contain NaN"),
+        (lambda: metrics.class_diversity(X, torch.arange(4)), "a class of at least two samples"),
+        (lambda: metrics.class_diversity(X, Y, "between"), "got 'between'"),
+        (lambda: metrics.covering_radius(X, X[:0]), "centers must be a non-empty"),
+    ],
+)
+def test_bad_geometry_input_is_named(call, message):
+    with pytest.raises(ValueError, match=message):
+        call()
