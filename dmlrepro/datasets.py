@@ -15,6 +15,16 @@ from pathlib import Path
 
 import numpy as np
 
+# images and classes per part, as published with each set
+OFFICIAL = {
+    "omniglot": {"train": (19280, 964), "test": (13180, 659)},
+    "mnist": {"train": (60000, 10), "test": (10000, 10)},
+    "cub": {"train": (5864, 100), "test": (5924, 100)},
+    "cars": {"train": (8054, 98), "test": (8131, 98)},
+    "sop": {"train": (59551, 11318), "test": (60502, 11316)},
+    "inshop": {"train": (25882, 3997), "query": (14218, 3985), "gallery": (12612, 3985)},
+}
+
 
 @dataclass(frozen=True, eq=False)
 class Manifest:
@@ -127,11 +137,46 @@ def load(
     """
     if not 0 <= label_noise < 1:
         raise ValueError(f"label_noise must be a fraction in [0, 1), got {label_noise}")
+    base = str(name).removesuffix("-subset")
     if name == "glyphs":
         manifest = _glyphs(24 if images_per_class is None else images_per_class)
+    elif base not in OFFICIAL:
+        raise ValueError(
+            f"unknown data set {name!r}; there are glyphs, {', '.join(OFFICIAL)}, each of these also -subset"
+        )
+    elif images_per_class is not None:
+        raise ValueError(f"images_per_class is for glyphs only, whose images are drawn on demand, not for {name}")
     else:
-        raise ValueError(f"unknown data set {name!r}; there are glyphs")
+        manifest = _read(base, Path(root or data_root()))
+        if manifest.name != name:
+            raise ValueError(
+                f"{name}: expected {'fewer than ' * (name != base)}{_describe(OFFICIAL[base])}; "
+                f"found {_describe(_counts(manifest))}: this is {manifest.name!r}, ask for it by that name"
+            )
     return _with_label_noise(manifest, label_noise, seed) if label_noise else manifest
+
+
+def check(name: str, root: str | Path | None = None) -> str:
+    """A table of what is there under a name, with or without "-subset": counts, class sizes, digest, official or not.
+
+    Raises what `load` raises, except for counts that differ from the official ones.
+    """
+    base = str(name).removesuffix("-subset")
+    manifest = _read(base, Path(root or data_root())) if base in OFFICIAL else load(name, root)
+    official = OFFICIAL.get(base, {})
+    lines = [f"{'part':8}{'images':>8}{'classes':>9}{'per class':>12}{'official':>18}"]
+    for part, (images, classes) in _counts(manifest).items():
+        sizes = np.unique(manifest.labels[manifest.indices(part)], return_counts=True)[1]
+        published = "{} / {}".format(*official[part]) if part in official else "-"
+        lines.append(f"{part:8}{images:8}{classes:9}{f'{sizes.min()}..{sizes.max()}':>12}{published:>18}")
+    stranded = len(manifest.indices("query")) - int(_retrievable(manifest).sum())
+    lines += [
+        f"queries without another gallery image of their class, left out of retrieval scores: {stranded}",
+        f"digest {manifest.digest()}",
+        f"official counts: {('yes' if manifest.name in OFFICIAL else 'no') if official else 'not applicable'}",
+        f"name to load it by: {manifest.name}",
+    ]
+    return "\n".join(lines)
 
 
 def folds(manifest: Manifest, k: int = 4) -> list[tuple[np.ndarray, np.ndarray]]:
@@ -154,26 +199,6 @@ def _with_label_noise(manifest: Manifest, fraction: float, seed: int) -> Manifes
     labels = manifest.labels.copy()
     labels[corrupted] = (labels[corrupted] + generator.integers(1, num_classes, len(corrupted))) % num_classes
     return replace(manifest, labels=labels, corrupted=corrupted)
-
-
-def manifest_of(name: str, images, train_labels, test_labels, class_names, is_query=None) -> Manifest:
-    """A manifest whose images are the training images followed by the test images.
-
-    is_query: (number of test images,) bool where queries and gallery differ, else every test image is both.
-    """
-    num_train, num_test = len(train_labels), len(test_labels)
-    ours = np.ones(num_test, bool)
-    before = np.zeros(num_train, bool)
-    return Manifest(
-        name=name,
-        images=images,
-        labels=np.concatenate([train_labels, test_labels]).astype(np.int64),
-        split=np.repeat(["train", "test"], [num_train, num_test]),
-        is_query=np.concatenate([before, ours if is_query is None else is_query]),
-        is_gallery=np.concatenate([before, ours if is_query is None else ~is_query]),
-        class_names=tuple(class_names),
-        corrupted=np.empty(0, np.int64),
-    )
 
 
 def cached_array(folder: str, key: object, build: Callable[[], np.ndarray]) -> np.ndarray:
@@ -205,20 +230,92 @@ def _glyphs(images_per_class: int) -> Manifest:
     if not isinstance(images_per_class, int) or images_per_class < 1:
         raise ValueError(f"images_per_class must be a positive integer, got {images_per_class!r}")
     train, test = glyphs.characters()
-    source = Path(glyphs.__file__).read_bytes()
-    key = (
-        hashlib.sha256(source).hexdigest(),
-        images_per_class,
-        version("pillow"),
-        version("matplotlib"),
-        np.__version__,
-    )
+    source = hashlib.sha256(Path(glyphs.__file__).read_bytes()).hexdigest()
+    key = (source, images_per_class, version("pillow"), version("matplotlib"), np.__version__)
     images = cached_array(
-        "glyphs",
-        key,
-        lambda: np.concatenate([glyphs.render(character, images_per_class) for character in train + test]),
+        "glyphs", key, lambda: np.concatenate([glyphs.render(c, images_per_class) for c in train + test])
     )
-    labels = np.arange(len(train + test)).repeat(images_per_class)
-    first_test = len(train) * images_per_class
-    names = [f"{character} {unicodedata.name(character)}" for character in train + test]
-    return manifest_of("glyphs", images, labels[:first_test], labels[first_test:], names)
+    test_part = np.repeat([False, True], [len(train) * images_per_class, len(test) * images_per_class])
+    return Manifest(
+        name="glyphs",
+        images=images,
+        labels=np.arange(len(train + test)).repeat(images_per_class),
+        split=np.where(test_part, "test", "train"),
+        is_query=test_part,
+        is_gallery=test_part,
+        class_names=tuple(f"{character} {unicodedata.name(character)}" for character in train + test),
+        corrupted=np.empty(0, np.int64),
+    )
+
+
+def _read(base: str, root: Path) -> Manifest:
+    """A set in its official layout, with the checks that hold for all of them."""
+    from dmlrepro import layouts
+
+    found = getattr(layouts, f"read_{base}")(root)
+    names, ids, source = found.class_names, found.class_ids, found.source
+    outside = [number for number in {*names, *ids.tolist()} if found.max_id and not 1 <= number <= found.max_id]
+    if outside:
+        raise ValueError(f"{source}: expected class ids from 1 to {found.max_id}, found {outside[0]}")
+    if set(names) != set(ids.tolist()):
+        gap = min(set(names) ^ set(ids.tolist()))
+        what = f"class {gap} ({names[gap]}) without an image" if gap in names else f"images of undeclared class {gap}"
+        raise ValueError(f"{source}: expected images of each of the {len(names)} declared classes, found {what}")
+    is_train = found.parts == "train"
+    train_ids, test_ids = np.unique(ids[is_train]), np.unique(ids[~is_train])
+    for part, classes in (("train", train_ids), ("test", test_ids)):
+        if not len(classes):
+            raise ValueError(f"{source}: expected images in both parts, found none for {part}")
+    shared = np.intersect1d(train_ids, test_ids)
+    if found.open_set and len(shared):
+        raise ValueError(f"{source}: expected other classes in test than in train, found class {shared[0]} in both")
+
+    order = np.argsort(~is_train, kind="stable")
+    label_of = {number: label for label, number in enumerate([*train_ids, *np.setdiff1d(test_ids, train_ids)])}
+    parts = found.parts[order]
+    manifest = Manifest(
+        name=base,
+        images=_existing_files([found.images[i] for i in order])
+        if isinstance(found.images, list)
+        else found.images[order],
+        labels=np.array([label_of[number] for number in ids[order]]),
+        split=np.where(parts == "train", "train", "test"),
+        is_query=np.isin(parts, ["test", "query"]),
+        is_gallery=np.isin(parts, ["test", "gallery"]),
+        class_names=tuple(names[number] for number in label_of),
+        corrupted=np.empty(0, np.int64),
+    )
+    if not _retrievable(manifest).any():
+        raise ValueError(f"{source}: expected a test class with a query and another gallery image, found none")
+    counts = _counts(manifest)
+    if any(images > OFFICIAL[base][part][0] for part, (images, _) in counts.items()):
+        raise ValueError(f"{source}: expected at most {_describe(OFFICIAL[base])}; found {_describe(counts)}")
+    return manifest if counts == OFFICIAL[base] else replace(manifest, name=f"{base}-subset")
+
+
+def _existing_files(paths: list[Path]) -> tuple[str, ...]:
+    missing = [path for path in paths if not path.is_file()]
+    if missing:
+        raise FileNotFoundError(f"{missing[0]}: listed in the annotations and missing, like {len(missing) - 1} others")
+    return tuple(str(path) for path in paths)
+
+
+def _retrievable(manifest: Manifest) -> np.ndarray:
+    """Which queries, in the order of `indices("query")`, have another gallery image of their class to find."""
+    in_gallery = np.bincount(manifest.labels[manifest.is_gallery], minlength=len(manifest.class_names))
+    queries = manifest.indices("query")
+    return in_gallery[manifest.labels[queries]] > manifest.is_gallery[queries]
+
+
+def _counts(manifest: Manifest) -> dict[str, tuple[int, int]]:
+    """Images and classes of each part; test is split into query and gallery where these differ."""
+    same = np.array_equal(manifest.is_query, manifest.is_gallery)
+    parts = {
+        part: manifest.labels[manifest.indices(part)]
+        for part in ("train", *(["test"] if same else ["query", "gallery"]))
+    }
+    return {part: (len(labels), len(np.unique(labels))) for part, labels in parts.items()}
+
+
+def _describe(counts: dict[str, tuple[int, int]]) -> str:
+    return ", ".join(f"{part} {images} images of {classes} classes" for part, (images, classes) in counts.items())
