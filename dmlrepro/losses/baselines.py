@@ -80,7 +80,7 @@ def proxies_of(loss: nn.Module) -> Tensor | None:
 
 
 def proxy_anchor(num_classes: int, embedding_size: int, *, margin: float = 0.1, alpha: float = 32.0) -> nn.Module:
-    """Proxy Anchor, Kim et al., CVPR 2020, Eq. 4 with margin delta 0.1 and scale alpha 32."""
+    """Proxy Anchor, Kim et al., CVPR 2020, with margin delta 0.1 and scale alpha 32."""
     from pytorch_metric_learning.losses import ProxyAnchorLoss
 
     loss = ProxyAnchorLoss(num_classes, embedding_size, margin=margin, alpha=alpha)
@@ -96,7 +96,7 @@ def proxy_nca_pp(num_classes: int, embedding_size: int, *, temperature: float = 
 
 
 def normalized_softmax(num_classes: int, embedding_size: int, *, temperature: float = 0.05) -> nn.Module:
-    """NormSoftmax, Zhai and Wu, BMVC 2019, Eq. 2 with normalised embeddings, at temperature 0.05."""
+    """NormSoftmax, Zhai and Wu, BMVC 2019, with normalised embeddings, at temperature 0.05."""
     init_std = (3 * embedding_size) ** -0.5  # of the uniform distribution on +-1/sqrt(D) that its authors use
     return CosineSoftmaxLoss(num_classes, embedding_size, temperature, init_std)
 
@@ -111,7 +111,7 @@ def soft_triple(
     margin: float = 0.01,
     centers_per_class: int = 10,
 ) -> nn.Module:
-    """SoftTriple, Qian et al., ICCV 2019, Eqs. 8-10: a class's centres are weighted by softmax(cos / gamma).
+    """SoftTriple, Qian et al., ICCV 2019: a class's centres are weighted by softmax(cos / gamma).
 
     tau weighs the mean distance between the centres of a class, halved as in the paper: the sum over unordered pairs is
     divided by C K (K - 1).
@@ -138,7 +138,7 @@ def soft_triple(
 
 
 def arcface(num_classes: int, embedding_size: int, *, margin: float = 0.5, scale: float = 64.0) -> nn.Module:
-    """ArcFace, Deng et al., CVPR 2019, Eq. 3: additive angular margin in radians. Roth et al. use scale 16."""
+    """ArcFace, Deng et al., CVPR 2019: additive angular margin in radians. Roth et al. use scale 16."""
     from pytorch_metric_learning.losses import ArcFaceLoss
 
     loss = ArcFaceLoss(num_classes, embedding_size, margin=math.degrees(margin), scale=scale)
@@ -146,7 +146,7 @@ def arcface(num_classes: int, embedding_size: int, *, margin: float = 0.5, scale
 
 
 def cosface(num_classes: int, embedding_size: int, *, margin: float = 0.35, scale: float = 64.0) -> nn.Module:
-    """CosFace, Wang et al., CVPR 2018, Eq. 4: additive margin on the cosine."""
+    """CosFace, Wang et al., CVPR 2018: additive margin on the cosine."""
     from pytorch_metric_learning.losses import CosFaceLoss
 
     return Baseline(CosFaceLoss(num_classes, embedding_size, margin=margin, scale=scale), num_classes, embedding_size)
@@ -169,7 +169,7 @@ def contrastive(
 
 
 def triplet(num_classes: int, embedding_size: int, *, margin: float = 0.2, squared: bool = True) -> nn.Module:
-    """Triplet with semi-hard negatives, Schroff et al. (FaceNet), CVPR 2015, Eqs. 3-4, on unit vectors.
+    """Triplet with semi-hard negatives, Schroff et al. (FaceNet), CVPR 2015, on unit vectors.
 
     All triplets with d_ap < d_an <= d_ap + margin, averaged over the non-zero terms; d is the squared distance as in
     the paper, or the distance itself (squared=False) as in Musgrave et al.
@@ -192,7 +192,7 @@ def multi_similarity(
     base: float = 0.5,
     epsilon: float = 0.1,
 ) -> nn.Module:
-    """Multi-Similarity, Wang et al., CVPR 2019, Eqs. 11-13, averaged over all anchors of the batch.
+    """Multi-Similarity, Wang et al., CVPR 2019, with its pair mining, averaged over all anchors of the batch.
 
     beta is 50 in the paper, 40 in its released code and in nivMF's and CCP's comparisons; the cosine threshold `base`
     (lambda) is 1 in the paper and 0.5 in the code and everywhere since.
@@ -207,7 +207,7 @@ def multi_similarity(
 def margin(
     num_classes: int, embedding_size: int, *, margin: float = 0.2, beta: float = 1.2, nu: float = 0.0
 ) -> nn.Module:
-    """Margin, Wu et al., ICCV 2017, Eqs. 4-5: distance-weighted negatives and a learned boundary beta per class.
+    """Margin, Wu et al., ICCV 2017: distance-weighted negatives and a learned boundary beta per class.
 
     The hinges [d_ap - beta + margin]+ and [beta - d_an + margin]+ are summed over the triplets and divided by the
     number of non-zero ones.

@@ -1,0 +1,332 @@
+"""Every baseline against its equation written out pair by pair, and what must not break it."""
+
+import copy
+import itertools
+import math
+
+import pytest
+import torch
+
+from dmlrepro.losses import baselines
+
+C, D, B = 5, 4, 12
+WITH_PROXIES = ("proxy_anchor", "proxy_nca_pp", "normalized_softmax", "soft_triple", "arcface", "cosface")
+NAMES = (*WITH_PROXIES, "contrastive", "triplet", "multi_similarity", "margin")
+MINED = ("triplet", "multi_similarity", "margin")
+
+
+def cosine(a, b):
+    return (a @ b) / (a @ a).sqrt() / (b @ b).sqrt()
+
+
+def distance(a, b):
+    difference = a / (a @ a).sqrt() - b / (b @ b).sqrt()
+    return (difference @ difference).sqrt()
+
+
+def hinge(x):
+    return x if x > 0 else 0 * x
+
+
+def mean_of_nonzero(values):
+    kept = [value for value in values if value > 0]
+    return sum(kept) / len(kept) if kept else 0.0
+
+
+def pairs(y):
+    ordered = list(itertools.permutations(range(len(y)), 2))
+    return [(i, j) for i, j in ordered if y[i] == y[j]], [(i, j) for i, j in ordered if y[i] != y[j]]
+
+
+def softmax_loss(scores, label):
+    return -(scores[label].exp() / sum(score.exp() for score in scores)).log()
+
+
+# One literal per loss: x a list of B vectors, y a list of ints, p the proxies (C, M, D).
+
+
+def proxy_anchor(x, y, p, margin=0.1, alpha=32.0):
+    positive, negative = 0.0, 0.0
+    for c in range(len(p)):
+        own = [(-alpha * (cosine(z, p[c, 0]) - margin)).exp() for z, label in zip(x, y) if label == c]
+        others = [(alpha * (cosine(z, p[c, 0]) + margin)).exp() for z, label in zip(x, y) if label != c]
+        positive += (1 + sum(own)).log() if own else 0.0
+        negative += (1 + sum(others)).log() if others else 0.0
+    return positive / len(set(y)) + negative / len(p)
+
+
+def proxy_nca_pp(x, y, p, temperature=1 / 9):
+    scores = [[-(distance(z, proxy[0]) ** 2) / temperature for proxy in p] for z in x]
+    return sum(softmax_loss(row, label) for row, label in zip(scores, y)) / len(x)
+
+
+def normalized_softmax(x, y, p, temperature=0.05):
+    scores = [[cosine(z, proxy[0]) / temperature for proxy in p] for z in x]
+    return sum(softmax_loss(row, label) for row, label in zip(scores, y)) / len(x)
+
+
+def soft_triple(x, y, p, la=20.0, gamma=0.1, tau=0.2, margin=0.01):
+    total = 0.0
+    for z, label in zip(x, y):
+        scores = []
+        for c, centers in enumerate(p):
+            weights = [(cosine(z, w) / gamma).exp() for w in centers]
+            similarity = sum(weight * cosine(z, w) for weight, w in zip(weights, centers)) / sum(weights)
+            scores.append(la * (similarity - margin * (c == label)))
+        total = total + softmax_loss(scores, label)
+    k = p.shape[1]
+    spread = sum(
+        (2 + 1e-5 - 2 * cosine(centers[s], centers[t])).sqrt() for centers in p for s in range(k) for t in range(s)
+    )
+    return total / len(x) + tau * spread / (len(p) * k * (k - 1))
+
+
+def arcface(x, y, p, margin=0.5, scale=64.0):
+    def score(z, proxy, own):
+        similarity = cosine(z, proxy[0])
+        angle = similarity.acos()
+        if own:  # beyond pi - margin the library continues linearly in the cosine, as the released code does
+            similarity = (angle + margin).cos() if angle <= math.pi - margin else similarity - margin * math.sin(margin)
+        return scale * similarity
+
+    scores = [[score(z, proxy, c == label) for c, proxy in enumerate(p)] for z, label in zip(x, y)]
+    return sum(softmax_loss(row, label) for row, label in zip(scores, y)) / len(x)
+
+
+def cosface(x, y, p, margin=0.35, scale=64.0):
+    scores = [[scale * (cosine(z, q[0]) - margin * (c == label)) for c, q in enumerate(p)] for z, label in zip(x, y)]
+    return sum(softmax_loss(row, label) for row, label in zip(scores, y)) / len(x)
+
+
+def contrastive(x, y, p, pos_margin=0.0, neg_margin=0.5):
+    same, different = pairs(y)
+    pull = mean_of_nonzero([hinge(distance(x[i], x[j]) - pos_margin) for i, j in same])
+    return pull + mean_of_nonzero([hinge(neg_margin - distance(x[i], x[j])) for i, j in different])
+
+
+def triplet(x, y, p, margin=0.2, squared=True):
+    same, different = pairs(y)
+    terms = []
+    for (a, i), (other, j) in itertools.product(same, different):
+        if a == other:
+            d_ap, d_an = (distance(x[a], x[k]) ** (2 if squared else 1) for k in (i, j))
+            if d_ap < d_an <= d_ap + margin:
+                terms.append(hinge(d_ap - d_an + margin))
+    return mean_of_nonzero(terms)
+
+
+def multi_similarity(x, y, p, alpha=2.0, beta=50.0, base=0.5, epsilon=0.1):
+    total = 0.0
+    for a, z in enumerate(x):
+        own = [cosine(z, x[i]) for i in range(len(x)) if i != a and y[i] == y[a]]
+        other = [cosine(z, x[i]) for i in range(len(x)) if y[i] != y[a]]
+        positives = [s for s in own if s - epsilon < max(other)]
+        negatives = [s for s in other if own and s + epsilon > min(own)]
+        if positives:
+            total += (1 + sum((-alpha * (s - base)).exp() for s in positives)).log() / alpha
+        if negatives:
+            total += (1 + sum((beta * (s - base)).exp() for s in negatives)).log() / beta
+    return total / len(x)
+
+
+def batch(seed, dtype=torch.float64):
+    """Raw embeddings of four of the five classes, one of them a single sample, and a loss of the same seed."""
+    generator = torch.Generator().manual_seed(seed)
+    y = torch.tensor([0, 1, 2, 4, 1, 2, 1, 2, 0, 0, 2, 1])
+    centers = torch.randn(C, D, dtype=dtype, generator=generator)
+    return centers[y] + torch.randn(B, D, dtype=dtype, generator=generator), y
+
+
+def make(name, seed=0, **settings):
+    with torch.random.fork_rng():
+        torch.manual_seed(seed)
+        return getattr(baselines, name)(C, D, **settings).double()
+
+
+def value_and_gradients(value, embeddings, loss):
+    return value, torch.autograd.grad(value, [embeddings, *loss.parameters()], materialize_grads=True)
+
+
+CASES = [(name, {}) for name in NAMES if name != "margin"] + [
+    ("proxy_anchor", {"margin": 0.3, "alpha": 8.0}),
+    ("proxy_nca_pp", {"temperature": 0.5}),
+    ("normalized_softmax", {"temperature": 0.3}),
+    ("soft_triple", {"la": 5.0, "gamma": 0.7, "tau": 3.0, "margin": 0.4}),
+    ("arcface", {"margin": 1.2, "scale": 4.0}),
+    ("cosface", {"margin": 0.1, "scale": 3.0}),
+    ("contrastive", {"pos_margin": 0.3, "neg_margin": 1.3}),
+    ("triplet", {"margin": 0.5, "squared": False}),
+    ("multi_similarity", {"alpha": 3.0, "beta": 10.0, "base": 0.2, "epsilon": 0.4}),
+]
+
+
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize(("name", "settings"), CASES, ids=[f"{n}-{'set' if s else 'default'}" for n, s in CASES])
+def test_value_and_gradients_equal_the_equation(name, settings, seed):
+    embeddings, labels = batch(seed)
+    embeddings.requires_grad_()
+    loss = make(name, seed, **settings)
+    expected = globals()[name](list(embeddings), labels.tolist(), baselines.proxies_of(loss), **settings)
+    assert expected > 0
+    value, gradients = value_and_gradients(loss(embeddings, labels), embeddings, loss)
+    expected, expected_gradients = value_and_gradients(expected, embeddings, loss)
+    assert value.item() == pytest.approx(expected.item(), abs=1e-9, rel=1e-9)
+    for actual, wanted in zip(gradients, expected_gradients, strict=True):
+        torch.testing.assert_close(actual, wanted, atol=1e-9, rtol=1e-9)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_margin_equals_the_equation_on_the_triplets_it_draws(seed):
+    embeddings, labels = batch(seed)
+    embeddings.requires_grad_()
+    loss = make("margin", seed, beta=0.9)
+    beta = loss.loss.beta
+    with torch.no_grad():
+        beta += torch.linspace(-0.2, 0.2, C)
+    triplets = list(zip(*(index.tolist() for index in copy.deepcopy(loss).miner(embeddings, labels))))
+    hinges = []
+    for a, i, j in triplets:
+        assert a != i and labels[a] == labels[i] != labels[j]
+        own = beta[labels[a]]
+        hinges += [hinge(distance(embeddings[a], embeddings[i]) - own + 0.2)]
+        hinges += [hinge(own - distance(embeddings[a], embeddings[j]) + 0.2)]
+    expected, expected_gradients = value_and_gradients(mean_of_nonzero(hinges), embeddings, loss)
+    value, gradients = value_and_gradients(loss(embeddings, labels), embeddings, loss)
+    assert value.item() == pytest.approx(expected.item(), abs=1e-9)
+    assert gradients[1].abs().sum() > 0  # beta is learned
+    for actual, wanted in zip(gradients, expected_gradients, strict=True):
+        torch.testing.assert_close(actual, wanted, atol=1e-9, rtol=1e-9)
+
+
+def test_margin_draws_negatives_with_the_inverse_density_of_their_distance():
+    """Wu et al.: probability ~ 1 / q(max(d, 0.5)) with q(d) = d^(D-2) (1 - d^2/4)^((D-3)/2), none beyond d = 1.4."""
+    angles = torch.tensor([0.0, 0.1, 0.3, 0.7, 1.0, 1.3, 1.7])
+    embeddings = torch.stack([angles.cos(), angles.sin(), *torch.zeros(D - 2, len(angles))], dim=1)
+    labels = torch.tensor([0, 0, 1, 2, 3, 4, 1])
+    loss = make("margin")
+    counts = torch.zeros(7)
+    for _ in range(2500):
+        anchors, _, negatives = loss.miner(embeddings, labels)
+        counts += negatives[anchors == 0].bincount(minlength=7)
+    d = (2 * (angles / 2).sin()).clamp_min(0.5)
+    weights = (1 / (d ** (D - 2) * (1 - d**2 / 4) ** ((D - 3) / 2))) * (d < 1.4) * (labels != 0)
+    expected = weights / weights.sum()
+    sigma = (expected * (1 - expected) / counts.sum()).sqrt()
+    assert ((counts / counts.sum() - expected).abs() <= 5 * sigma).all()
+    assert counts[[0, 1, 6]].sum() == 0 and counts[2:6].min() > 0
+
+
+def test_margin_draws_from_its_own_stream_which_a_checkpoint_restores():
+    embeddings, labels = batch(0)
+    loss = make("margin")
+    torch.manual_seed(1)
+    before = torch.get_rng_state()
+    first = [loss(embeddings, labels).item() for _ in range(3)]
+    saved = copy.deepcopy(loss.state_dict())
+    expected = [loss(embeddings, labels).item() for _ in range(3)]
+    assert torch.equal(torch.get_rng_state(), before)
+    assert len(set(first + expected)) == 6
+    resumed = make("margin", seed=5)
+    assert resumed(embeddings, labels).item() != first[0]
+    resumed.load_state_dict(saved)
+    torch.manual_seed(2)
+    assert [resumed(embeddings, labels).item() for _ in range(3)] == expected
+
+
+def test_proxy_nca_pp_agrees_with_the_library_where_nothing_underflows():
+    from pytorch_metric_learning.losses import ProxyNCALoss
+
+    embeddings, labels = batch(0)
+    ours, theirs = make("proxy_nca_pp"), ProxyNCALoss(C, D, softmax_scale=9)
+    theirs.proxies.data = ours.proxies.detach()
+    assert ours(embeddings, labels).item() == pytest.approx(theirs(embeddings, labels).item(), rel=1e-12)
+    sharp = make("proxy_nca_pp", temperature=1e-4)
+    assert sharp(embeddings, labels) > 1e3  # log after softmax would drop these samples
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_norm_of_embeddings_has_no_effect(name):
+    embeddings, labels = batch(0)
+    loss, same = make(name), make(name)
+    scale = torch.logspace(-2, 2, B, dtype=torch.float64)[:, None]
+    assert loss(embeddings * scale, labels).item() == pytest.approx(same(embeddings, labels).item(), rel=1e-12)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_constructor_draws_from_torch_alone(name):
+    states = [make(name, seed).state_dict() for seed in (0, 0, 1)]
+    assert all(torch.equal(states[0][key], states[1][key]) for key in states[0])
+    if name in WITH_PROXIES:
+        assert not all(torch.equal(states[0][key], states[2][key]) for key in states[0])
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize(
+    "labels", [[3], [0, 1, 2, 4], [2, 2, 2, 2]], ids=["one sample", "no positives", "no negatives"]
+)
+def test_a_batch_without_valid_pairs_is_finite_and_zero_where_nothing_applies(name, labels):
+    embeddings = batch(0)[0][: len(labels)].requires_grad_()
+    loss = make(name)
+    value, gradients = value_and_gradients(loss(embeddings, torch.tensor(labels)), embeddings, loss)
+    assert value.isfinite() and all(gradient.isfinite().all() for gradient in gradients)
+    if name in MINED or (name == "contrastive" and len(labels) == 1):
+        assert value == 0 and not any(gradient.any() for gradient in gradients)
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("value", [0.0, 1.0])
+def test_coincident_and_zero_embeddings_have_finite_gradients(name, value):
+    embeddings = torch.full((4, D), value, requires_grad=True)
+    loss = make(name).float()
+    loss(embeddings, torch.tensor([0, 0, 1, 1])).backward()
+    assert embeddings.grad.isfinite().all()
+    assert all(p.grad is None or p.grad.isfinite().all() for p in loss.parameters())
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_autocast_computes_in_float32(name):
+    embeddings, labels = batch(0, torch.float32)
+    embeddings = embeddings.bfloat16()
+    loss, same = make(name).float(), make(name).float()
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        value = loss(embeddings, labels)
+    assert value.dtype == torch.float32
+    assert value.item() == same(embeddings.float(), labels).item()
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_bad_batches_are_named(name):
+    loss = make(name)
+    embeddings, labels = batch(0)
+    with pytest.raises(ValueError, match=r"labels must lie in \[0, 5\), found 5"):
+        loss(embeddings, labels + 1)
+    with pytest.raises(ValueError, match="embeddings contain NaN"):
+        loss(embeddings * torch.nan, labels)
+    with pytest.raises(ValueError, match=r"embeddings must have shape \(B, 4\)"):
+        loss(embeddings[:, :3], labels)
+
+
+def test_proxies_of_every_loss():
+    shapes = {name: baselines.proxies_of(make(name)) for name in NAMES}
+    assert {name: None if p is None else tuple(p.shape) for name, p in shapes.items()} == {
+        **dict.fromkeys(NAMES),
+        **dict.fromkeys(WITH_PROXIES, (C, 1, D)),
+        "soft_triple": (C, 10, D),
+    }
+    module = torch.nn.Module()
+    module.proxies = torch.nn.Parameter(torch.randn(C, 3, D))
+    assert baselines.proxies_of(module) is module.proxies
+
+
+def test_proxies_are_the_ones_the_loss_pulls_to():
+    """A sample on a class's proxy is classified as that class: the layout (C, M, D) is not merely a shape."""
+    for name in WITH_PROXIES:
+        loss = make(name)
+        proxies = baselines.proxies_of(loss).detach()
+        values = torch.stack([torch.stack([loss(z[:1], torch.tensor([c])) for c in range(C)]) for z in proxies])
+        assert torch.equal(values.argmin(1), torch.arange(C)), name
+
+
+def test_temperature_must_be_positive():
+    with pytest.raises(ValueError, match="temperature must be positive, got 0"):
+        make("normalized_softmax", temperature=0.0)
