@@ -2,7 +2,7 @@
 
 A name says exactly which network and which published weights are meant:
 
-  own        conv4
+  own        conv4, resnetv2_20, bn_inception
   bare name  a torchvision model; weights="imagenet" are its IMAGENET1K_V1 (squeezenet1_1, googlenet, resnet18, ...)
   arch.tag   a timm model with the weights of that tag (resnet50.tv_in1k, vit_small_patch16_224.dino, ...)
 
@@ -22,6 +22,19 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
 POOLINGS = ("avg", "max", "avg+max", "token")
+
+# The networks of the five papers and of our own profiles: name -> (published weights, who uses them).
+CATALOGUE = {
+    "conv4": ("none", "profiles quick and small"),
+    "squeezenet1_1": ("torchvision SqueezeNet1_1_Weights.IMAGENET1K_V1", "profile small"),
+    "bn_inception": ("bn_inception-52deb4733.pth", "pfml, nivmf, meanfield, ccp"),
+    "resnet50.tv_in1k": ("timm resnet50.tv_in1k", "pfml, nivmf, ccp"),
+    "googlenet": ("torchvision GoogLeNet_Weights.IMAGENET1K_V1", "plm"),
+    "vit_small_patch16_224.augreg_in21k": ("timm vit_small_patch16_224.augreg_in21k", "pfml (ViT)"),
+    "vit_small_patch16_224.dino": ("timm vit_small_patch16_224.dino", "pfml (DINO)"),
+    "vit_base_patch16_224.augreg_in21k": ("timm vit_base_patch16_224.augreg_in21k", "meanfield (Table 14)"),
+    "resnetv2_20": ("none", "ccp (MNIST)"),
+}
 
 
 @dataclass(frozen=True)
@@ -100,13 +113,14 @@ class EmbeddingNet(nn.Module):
         return images.to(self.input_scale.dtype).mul(self.input_scale).add_(self.input_offset)
 
     def _pool(self, maps: Tensor) -> Tensor:
-        if maps.ndim == 4:
-            maps = maps.flatten(2)
+        if self.pooling == "token":
+            return maps[:, 0]
+        if maps.ndim == 3:
+            maps = maps[:, getattr(self.trunk, "num_prefix_tokens", 0) :].transpose(1, 2)
+        elif getattr(self.trunk, "output_fmt", None) == "NHWC":  # timm's Swin family
+            maps = maps.flatten(1, 2).transpose(1, 2)
         else:
-            prefix = getattr(self.trunk, "num_prefix_tokens", 0)
-            if self.pooling == "token":
-                return maps[:, 0]
-            maps = maps[:, prefix:].transpose(1, 2)
+            maps = maps.flatten(2)
         if self.pooling == "avg":
             return maps.mean(-1)
         if self.pooling == "max":
@@ -119,7 +133,9 @@ class EmbeddingNet(nn.Module):
         side = self.preprocess.crop or 32
         image = torch.empty(1, len(self.preprocess.mean), side, side, device="meta")
         maps = copy.deepcopy(self.trunk).to("meta").eval()(image)
-        if self.pooling == "token" and (maps.ndim != 3 or not getattr(self.trunk, "num_prefix_tokens", 0)):
+        if maps.ndim not in (3, 4):
+            raise ValueError("this backbone gives no feature maps or tokens to pool")
+        if self.pooling == "token" and not getattr(self.trunk, "num_prefix_tokens", 0):
             raise ValueError("pooling='token' needs a transformer with a class token; use 'avg', 'max' or 'avg+max'")
         return self._pool(maps).shape[1]
 
@@ -136,13 +152,14 @@ def build(
     """The network `name` with a linear embedding head.
 
     Args:
-        name: "conv4", a torchvision name, or a timm name with its weight tag (see the head of this file).
+        name: one of our own, a torchvision name, or a timm name with its weight tag (see the head of this file).
         embedding_size: D, or None for the pooled features themselves.
         pooling: "avg", "max", "avg+max" or "token", see `EmbeddingNet`.
         weights: None draws them from `seed`; "imagenet" takes the published ones (from `<data root>/weights` if a file
             is there, otherwise the library's own download); anything else is the path of a .safetensors or .pth file
             with the state dict of the complete network as published, classifier included.
-        in_channels: of the images, 1 or 3. Only conv4 has a first layer for 1; the others repeat grey images.
+        in_channels: of the images, 1 or 3. Only conv4 and resnetv2_20 have a first layer for 1; the others repeat grey
+            images.
         seed: of the random weights, the head's also when the trunk is pretrained. The global generators are left alone.
 
     Raises:
@@ -166,6 +183,35 @@ def freeze_batchnorm(net: EmbeddingNet) -> EmbeddingNet:
     return net
 
 
+def table() -> list[dict]:
+    """One row per network of `CATALOGUE`; nothing is downloaded or initialised (meta device).
+
+    `parameters (M)` counts the trunk, without published classifier and without embedding head.
+    """
+    rows = []
+    for name, (tag, users) in CATALOGUE.items():
+        with torch.device("meta"):
+            trunk, preprocess = _trunk(name, None, 3)
+            net = EmbeddingNet(trunk, None, preprocess)
+        order, depth = ("BGR" if preprocess.bgr else "RGB"), ("0-255" if preprocess.scale == 1 else "0-1")
+        rows.append(
+            {
+                "name": name,
+                "weights": tag,
+                "input": f"{preprocess.crop} px" if preprocess.crop else "28-105 px",
+                "normalisation": f"{order} {depth}, mean {_spaced(preprocess.mean)}, std {_spaced(preprocess.std)}",
+                "features": net.num_features,
+                "parameters (M)": round(sum(p.numel() for p in trunk.parameters()) / 1e6, 2),
+                "used by": users,
+            }
+        )
+    return rows
+
+
+def _spaced(values: tuple[float, ...]) -> str:
+    return " ".join(f"{value:g}" for value in values)
+
+
 def _batchnorms(net: nn.Module) -> list[nn.Module]:
     return [module for module in net.modules() if isinstance(module, _BatchNorm)]
 
@@ -176,8 +222,9 @@ def _batchnorms(net: nn.Module) -> list[nn.Module]:
 def _trunk(name: str, weights: str | Path | None, in_channels: int) -> tuple[nn.Module, Preprocess]:
     if in_channels not in (1, 3):
         raise ValueError(f"in_channels must be 1 or 3, got {in_channels}")
-    if name in OWN:
-        return OWN[name](weights, in_channels)
+    own = {"conv4": _conv4, "resnetv2_20": _resnetv2_20, "bn_inception": _bn_inception}
+    if name in own:
+        return own[name](weights, in_channels)
     import torchvision
 
     torchvision_names = torchvision.models.list_models(module=torchvision.models)
@@ -188,24 +235,96 @@ def _trunk(name: str, weights: str | Path | None, in_channels: int) -> tuple[nn.
     timm_names = timm.list_models() + timm.list_pretrained()
     if name in timm_names:
         return _timm(name, weights)
-    close = difflib.get_close_matches(name, [*OWN, *torchvision_names, *timm_names], n=4, cutoff=0.5)
+    close = difflib.get_close_matches(name, [*own, *torchvision_names, *timm_names], n=4, cutoff=0.5)
     raise ValueError(f"unknown backbone {name!r}; the closest names are {', '.join(close) or 'none'}")
 
 
+def _conv4(weights: str | Path | None, in_channels: int) -> tuple[nn.Module, Preprocess]:
+    """Four blocks conv 3x3, BatchNorm, max-pool 2x2, ReLU; the first, at full resolution, has half the width for speed.
+
+    Pooling before the ReLU gives the same values (the ReLU is monotonic) for a quarter of the ReLU's work.
+    """
+
+    def create():
+        layers, width = [], in_channels
+        for out in (32, 64, 64, 64):
+            layers += [nn.Conv2d(width, out, 3, padding=1, bias=False), nn.BatchNorm2d(out), nn.MaxPool2d(2), nn.ReLU()]
+            width = out
+        return nn.Sequential(*layers)
+
+    return _model("conv4", weights, create), _plain(in_channels)
+
+
+def _resnetv2_20(weights: str | Path | None, in_channels: int) -> tuple[nn.Module, Preprocess]:
+    """ResNet v2 for small images (He et al., "Identity Mappings in Deep Residual Networks", ECCV 2016), depth 20.
+
+    Three stages of two pre-activation bottlenecks, 64, 128 and 256 channels, as in the code released with CCP: the
+    inner width is half of the outer one, except in the very first block (a quarter).
+    """
+
+    def create():
+        blocks = [nn.Conv2d(in_channels, 16, 3, padding=1), nn.BatchNorm2d(16), nn.ReLU()]
+        blocks += [Bottleneck(16, 16, 64, activate=False), Bottleneck(64, 32, 64)]
+        for out in (128, 256):
+            blocks += [Bottleneck(out // 2, out // 2, out, stride=2), Bottleneck(out, out // 2, out)]
+        return nn.Sequential(*blocks, nn.BatchNorm2d(256), nn.ReLU())
+
+    return _model("resnetv2_20", weights, create), _plain(in_channels)
+
+
+class Bottleneck(nn.Module):
+    """x -> shortcut(x) + 1x1, 3x3, 1x1 convolutions, each after BatchNorm and ReLU (the first only if `activate`)."""
+
+    def __init__(self, width: int, inner: int, out: int, stride: int = 1, activate: bool = True):
+        super().__init__()
+        self.activation = nn.Sequential(nn.BatchNorm2d(width), nn.ReLU()) if activate else nn.Identity()
+        self.branch = nn.Sequential(
+            nn.Conv2d(width, inner, 1, stride, bias=False),
+            *(nn.BatchNorm2d(inner), nn.ReLU(), nn.Conv2d(inner, inner, 3, padding=1, bias=False)),
+            *(nn.BatchNorm2d(inner), nn.ReLU(), nn.Conv2d(inner, out, 1, bias=False)),
+        )
+        self.shortcut = nn.Identity() if width == out else nn.Conv2d(width, out, 1, stride, bias=False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.shortcut(x) + self.branch(self.activation(x))
+
+
+def _plain(channels: int) -> Preprocess:
+    """Pixels to [-1, 1], images as they are."""
+    return Preprocess((0.5,) * channels, (0.5,) * channels, test_resize=None, crop=None)
+
+
+def _bn_inception(weights: str | Path | None, in_channels: int) -> tuple[nn.Module, Preprocess]:
+    from dmlrepro import bn_inception
+
+    def download():
+        model = bn_inception.BNInception()
+        state = torch.hub.load_state_dict_from_url(
+            bn_inception.URL, map_location="cpu", check_hash=True, weights_only=True
+        )
+        load_strict(model, state, bn_inception.URL)
+        return model
+
+    file = bn_inception.URL.rsplit("/", 1)[1]
+    model = _model("bn_inception", weights, bn_inception.BNInception, (file,), download)
+    del model.last_linear
+    return model, Preprocess((104.0, 117.0, 128.0), (1.0, 1.0, 1.0), scale=1.0, bgr=True)
+
+
 def _torchvision(name: str, weights: str | Path | None) -> tuple[nn.Module, Preprocess]:
-    import torchvision
+    from torchvision import models
 
     if name.startswith(("vit_", "maxvit")):
         raise ValueError(f"torchvision's {name} gives no feature maps; take the timm model of that architecture")
-    extra = {"init_weights": True} if name in ("googlenet", "inception_v3") else {}
-    model = torchvision.models.get_model(name, weights=None, **extra)
-    if weights == "imagenet":
-        published = torchvision.models.get_model_weights(name)["IMAGENET1K_V1"]
-        files = (f"{name}_in1k.safetensors", published.url.rsplit("/", 1)[1])
-        load_strict(model, *_local_or_download(name, files, lambda: published.get_state_dict(check_hash=True)))
-    elif weights is not None:
-        load_strict(model, read_weights(weights), weights)
-
+    minus_one_to_one = name in ("googlenet", "inception_v3")  # torchvision hides it in the argument transform_input
+    published = models.get_model_weights(name).__members__.get("IMAGENET1K_V1")
+    model = _model(
+        name,
+        weights,
+        lambda: models.get_model(name, weights=None, **({"init_weights": True} if minus_one_to_one else {})),
+        (f"{name}_in1k.safetensors", published.url.rsplit("/", 1)[1]) if published else (),
+        (lambda: models.get_model(name, weights=published)) if published else None,
+    )
     stages = OrderedDict()
     for child, module in model.named_children():
         if child in ("avgpool", "classifier", "dropout", "fc"):
@@ -214,8 +333,8 @@ def _torchvision(name: str, weights: str | Path | None) -> tuple[nn.Module, Prep
             stages[child] = module
     if name.startswith("densenet"):
         stages["relu"] = nn.ReLU()
-    if extra:  # trained on inputs in [-1, 1]; torchvision hides it behind the argument transform_input
-        return nn.Sequential(stages), Preprocess((0.5,) * 3, (0.5,) * 3)
+    if minus_one_to_one:
+        return nn.Sequential(stages), Preprocess((0.5, 0.5, 0.5), (0.5, 0.5, 0.5))
     return nn.Sequential(stages), Preprocess((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
 
 
@@ -225,20 +344,53 @@ def _timm(name: str, weights: str | Path | None) -> tuple[nn.Module, Preprocess]
     if weights == "imagenet" and "." not in name:
         tags = timm.list_pretrained(f"{name}.*")
         raise ValueError(f"weights='imagenet' needs the exact tag of {name}: {', '.join(tags) or 'there are none'}")
-    model = timm.create_model(name)
-    if weights == "imagenet":
-        fetch = lambda: timm.create_model(name, pretrained=True).state_dict()  # noqa: E731
-        load_strict(model, *_local_or_download(name, (f"{name}.safetensors", f"{name}.pth"), fetch))
-    elif weights is not None:
-        load_strict(model, read_weights(weights), weights)
+    model = _model(
+        name,
+        weights,
+        lambda: timm.create_model(name),
+        (f"{name}.safetensors", f"{name}.pth"),
+        lambda: timm.create_model(name, pretrained=True),
+    )
+    try:
+        model.reset_classifier(0, "")
+    except AssertionError as error:
+        raise ValueError(f"{name} gives no feature maps to pool ({error})") from error
     config = model.pretrained_cfg
-    model.reset_classifier(0, "")
     crop = config["input_size"][-1]
     resize = round(crop * 256 / 224)
     return model, Preprocess(tuple(config["mean"]), tuple(config["std"]), test_resize=resize, crop=crop)
 
 
 # weights
+
+
+def _model(
+    name: str,
+    weights: str | Path | None,
+    create: Callable[[], nn.Module],
+    files: tuple[str, ...] = (),
+    download: Callable[[], nn.Module] | None = None,
+) -> nn.Module:
+    """The complete network `create()` with the weights asked for; published ones from a local file or by `download`."""
+    if weights == "imagenet":
+        if download is None:
+            raise ValueError(f"{name} has no ImageNet weights here; use weights=None or the path of a file")
+        from dmlrepro.datasets import data_root
+
+        folder = data_root() / "weights"
+        weights = next((folder / file for file in files if (folder / file).is_file()), None)
+        if weights is None:
+            try:
+                return download()
+            except Exception as error:
+                raise FileNotFoundError(
+                    f"weights='imagenet' of {name}: the download failed; put {' or '.join(files)} into {folder} "
+                    f"({type(error).__name__}: {error})"
+                ) from error
+    model = create()
+    if weights is not None:
+        load_strict(model, read_weights(weights), weights)
+    return model
 
 
 def read_weights(path: str | Path) -> dict[str, Tensor]:
@@ -260,8 +412,15 @@ def read_weights(path: str | Path) -> dict[str, Tensor]:
 
 
 def load_strict(model: nn.Module, state: dict[str, Tensor], source: str | Path) -> None:
-    """Load `state` if its names and shapes are the model's; else ValueError naming `source` and the first offenders."""
+    """Load `state` if its names and shapes are the model's; else ValueError naming `source` and the first offenders.
+
+    Two habits of old files are accepted: no BatchNorm batch counters, and vectors stored as (1, n).
+    """
     wanted = model.state_dict()
+    state = {key: value for key, value in wanted.items() if key.endswith("num_batches_tracked")} | state
+    for key, value in state.items():
+        if key in wanted and value.shape == (1, *wanted[key].shape):
+            state[key] = value.squeeze(0)
     problems = {
         "missing": [key for key in wanted if key not in state],
         "unexpected": [key for key in state if key not in wanted],
@@ -271,48 +430,3 @@ def load_strict(model: nn.Module, state: dict[str, Tensor], source: str | Path) 
         told = "; ".join(f"{len(keys)} {what} ({', '.join(keys[:3])})" for what, keys in problems.items() if keys)
         raise ValueError(f"weights: {source} does not fit {type(model).__name__}: {told}")
     model.load_state_dict(state)
-
-
-def _local_or_download(
-    name: str, files: tuple[str, ...], download: Callable[[], dict[str, Tensor]]
-) -> tuple[dict[str, Tensor], str | Path]:
-    """The published state dict of `name` and its source: one of `files` in `<data root>/weights`, or `download()`."""
-    from dmlrepro.datasets import data_root
-
-    folder = data_root() / "weights"
-    for file in files:
-        if (folder / file).is_file():
-            return read_weights(folder / file), folder / file
-    try:
-        return download(), f"the download for {name}"
-    except Exception as error:
-        raise FileNotFoundError(
-            f"weights: no {' or '.join(files)} in {folder}, and the download failed ({type(error).__name__}: {error})"
-        ) from error
-
-
-# our own networks
-
-
-def _conv4(weights: str | Path | None, in_channels: int) -> tuple[nn.Module, Preprocess]:
-    """Four blocks conv 3x3, BatchNorm, max-pool 2x2, ReLU; the first, at full resolution, has half the width for speed.
-
-    Pooling before the ReLU gives the same values (both are monotonic) for a quarter of the ReLU's work.
-    """
-    layers, width = [], in_channels
-    for out in (32, 64, 64, 64):
-        layers += [nn.Conv2d(width, out, 3, padding=1, bias=False), nn.BatchNorm2d(out), nn.MaxPool2d(2), nn.ReLU()]
-        width = out
-    trunk = nn.Sequential(*layers)
-    _load_own("conv4", trunk, weights)
-    return trunk, Preprocess((0.5,) * in_channels, (0.5,) * in_channels, test_resize=None, crop=None)
-
-
-def _load_own(name: str, trunk: nn.Module, weights: str | Path | None) -> None:
-    if weights == "imagenet":
-        raise ValueError(f"{name} has no ImageNet weights; use weights=None or the path of a file")
-    if weights is not None:
-        load_strict(trunk, read_weights(weights), weights)
-
-
-OWN = {"conv4": _conv4}
