@@ -1,8 +1,9 @@
-"""python -m dmlrepro: data, backbones, training without Jupyter, the cache, and what the Makefile and the workflow call."""
+"""python -m dmlrepro: data, backbones, training without Jupyter, the cache, and what the Makefile and the workflow
+call.
+"""
 
 import argparse
 import ast
-import json
 import sys
 from pathlib import Path
 
@@ -114,9 +115,8 @@ def _train(options) -> None:
         specs += function(_params(options, params_class))
     results = runs.run_all(specs, jobs=options.jobs)
     fresh = {result.key for result in results if not result.from_cache}
-    print(
-        f"{len({r.key for r in results})} distinct runs of {len(specs)}: {len(fresh)} trained now, the others were in the cache"
-    )
+    distinct = len({result.key for result in results})
+    print(f"{distinct} distinct runs of {len(specs)}: {len(fresh)} trained now, the others were in the cache")
 
 
 def _cache(options) -> None:

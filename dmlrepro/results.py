@@ -1,6 +1,7 @@
 """Tidy results: one CSV per notebook and profile, its provenance beside it, the published tables, and the golden check.
 
-A row is one number of one run. Recalls and precisions are in percent here. A CSV holds only what is deterministic on one machine; seconds and bytes go to
+A row is one number of one run. Recalls and precisions are in percent here. A CSV holds only what is deterministic on
+one machine; seconds and bytes go to
 `<notebook>.cost.csv`. Files are replaced atomically and only after every row is valid.
 """
 
@@ -109,7 +110,8 @@ def output_folder(profile: str) -> Path:
 def save(table: pd.DataFrame, params, *, cost: pd.DataFrame | None = None) -> Path:
     """Write `<stem>.csv`, `<stem>.json` and, with costs, `<stem>.cost.csv`; returns the path of the CSV.
 
-    The table is sorted by its identity columns, so equal numbers are equal bytes. When the numbers did not change, the provenance of the run
+    The table is sorted by its identity columns, so equal numbers are equal bytes. When the numbers did not change,
+    the provenance of the run
     that first made them stays.
     """
     validate(table)
@@ -199,7 +201,9 @@ def published(paper: str, table: str | None = None, **where) -> pd.DataFrame:
 
 
 def beside_published(ours: pd.DataFrame, theirs: pd.DataFrame, metrics: Sequence[str]) -> pd.DataFrame:
-    """One row per method: the published numbers of each data set beside our mean over seeds, for reading, not for comparing scales."""
+    """One row per method: the published numbers of each data set beside our mean over seeds, for reading, not for
+    comparing scales.
+    """
     published_part = theirs[theirs["metric"].isin(metrics)].pivot_table(
         index="method", columns=["dataset", "metric"], values="value", aggfunc="first"
     )
@@ -218,7 +222,8 @@ def golden_path(params) -> Path:
 def check_golden(table: pd.DataFrame, params) -> None:
     """Print whether the means over seeds match the golden run within its tolerances.
 
-    The sentence is the regression test: it holds no raw number, so the same line on two machines means that both agree. A run with other parameters
+    The sentence is the regression test: it holds no raw number, so the same line on two machines means that both
+    agree. A run with other parameters
     than the golden one says so and is not compared.
     """
     path = golden_path(params)

@@ -1,7 +1,9 @@
 """RunSpec -> RunResult, trained once and kept by content.
 
-The key of a run is everything its numbers depend on: the spec, the images, the versions of the numerical packages, the kind of device, and the source of
-the modules the run imports. The cache holds one folder per key, put there by a single rename, so an interrupted run leaves nothing
+The key of a run is everything its numbers depend on: the spec, the images, the versions of the numerical packages,
+the kind of device, and the source of
+the modules the run imports. The cache holds one folder per key, put there by a single rename, so an interrupted run
+leaves nothing
 behind and two processes that train the same spec at once cannot disturb each other.
 """
 
@@ -89,8 +91,8 @@ def run(spec: RunSpec) -> RunResult:
 def run_all(specs: Sequence[RunSpec], *, jobs: int | None = None) -> list[RunResult]:
     """Results in the order of the specs; what is not in the cache is trained, each distinct spec once.
 
-    Specs that ask for one thread are trained side by side in `jobs` processes (default: the cores this process may use); others, and
-    everything on CUDA, one after the other.
+    Specs that ask for one thread are trained side by side in `jobs` processes (default: the cores this process may
+    use); others, and everything on CUDA, one after the other.
     """
     keys = [key_of(spec) for spec in specs]
     missing = {key: spec for key, spec in zip(keys, specs) if not _folder(key).exists()}
@@ -115,20 +117,26 @@ def run_all(specs: Sequence[RunSpec], *, jobs: int | None = None) -> list[RunRes
 
 
 def key_of(spec: RunSpec) -> str:
-    """The content key of a run: 32 hex digits."""
-    content = {
+    """The content key of a run: 24 hex digits for what is trained and 8 for the machine it is trained on."""
+    what = {
         "spec": spec.as_dict(),
         "data": _manifest_digest(
             spec.dataset, spec.label_noise, spec.seed if spec.label_noise else 0, spec.images_per_class
         ),
         "weights": _weights_digest(spec.weights),
+        "source": source_hash(spec.loss),
+    }
+    where = {
         "versions": versions(),
         "device": training.device_for_training().type,
         "machine": platform.machine(),
         "threads": spec.threads or torch.get_num_threads(),
-        "source": source_hash(spec.loss),
     }
-    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:32]
+    return f"{_digest(what)[:24]}-{_digest(where)[:8]}"
+
+
+def _digest(content: dict) -> str:
+    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
 
 @functools.cache
@@ -138,7 +146,9 @@ def versions() -> dict[str, str]:
 
 @functools.cache
 def source_hash(loss: str | None) -> str:
-    """Hash of the source of every module of ours that a run with this loss imports; comments and docstrings do not count."""
+    """Hash of the source of every module of ours that a run with this loss imports; comments and docstrings do not
+    count.
+    """
     todo = [PACKAGE / "training.py"]
     if loss is not None:
         todo.append(PACKAGE / "losses" / f"{loss.partition('.')[0]}.py")
@@ -190,7 +200,12 @@ def _weights_digest(weights: str | None) -> str | None:
 
 
 def _folder(key: str) -> Path:
-    return datasets.cache_root() / "runs" / key
+    """Where a run of this machine lies, or the same run imported from another one."""
+    runs = datasets.cache_root() / "runs"
+    if not (runs / key).exists():
+        for imported in sorted(runs.glob(f"{key.partition('-')[0]}-*/imported")):
+            return imported.parent
+    return runs / key
 
 
 def _train_into_cache(key: str, spec: RunSpec, progress: str | None = None) -> None:
@@ -275,6 +290,7 @@ def import_cache(archive: Path) -> int:
             if not (folder / "result.json").is_file():
                 raise ValueError(f"{archive}: {folder.name} is not a run exported by dmlrepro")
             if not (target / folder.name).exists():
+                (folder / "imported").touch()
                 folder.rename(target / folder.name)
                 added += 1
     return added

@@ -1,7 +1,9 @@
 """The training loop: a pure function of a RunSpec.
 
-A RunSpec is plain data. `train(spec)` loads the dataset, builds the network and the loss, optimises, evaluates, and returns everything a
-notebook needs: metric rows, the loss curve, the embeddings of the evaluated images, and the learned weights. Every random draw is a function of
+A RunSpec is plain data. `train(spec)` loads the dataset, builds the network and the loss, optimises,
+evaluates, and returns everything a
+notebook needs: metric rows, the loss curve, the embeddings of the evaluated images, and the learned weights. Every
+random draw is a function of
 `spec.seed` and the step, so a run that was interrupted and resumed is the run that was not.
 """
 
@@ -297,7 +299,9 @@ class HeadOnly(nn.Module):
 
 
 def trunk_features(spec: RunSpec, network: backbones.EmbeddingNet, manifest: datasets.Manifest) -> Tensor:
-    """(N, F) pooled features of every image with the test-time crop, computed once per trunk and dataset and kept in the cache."""
+    """(N, F) pooled features of every image with the test-time crop, computed once per trunk and dataset and kept in
+    the cache.
+    """
     decides = [manifest.digest(), spec.backbone, spec.weights, spec.pooling, spec.image_size, spec.test_resize]
     decides += [] if spec.weights else [spec.seed, spec.initial_noise]
     name = hashlib.sha256(json.dumps(decides).encode()).hexdigest()[:32]

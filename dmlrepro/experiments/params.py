@@ -18,6 +18,8 @@ RECIPES: dict[str, dict[str, dict]] = {
             "weights": "none",
             "embedding_size": 64,
             "image_size": 0,
+            "test_resize": 0,
+            "samples_per_class": 4,
             "steps": 300,
             "epochs": 0,
             "warmup_epochs": 0.0,
@@ -33,6 +35,8 @@ RECIPES: dict[str, dict[str, dict]] = {
             "weights": "imagenet",
             "embedding_size": 128,
             "image_size": 128,
+            "test_resize": 144,
+            "samples_per_class": 4,
             "steps": 0,
             "epochs": 4,
             "warmup_epochs": 1.0,
@@ -48,6 +52,8 @@ RECIPES: dict[str, dict[str, dict]] = {
             "weights": "imagenet",
             "embedding_size": 512,
             "image_size": 224,
+            "test_resize": 256,
+            "samples_per_class": 0,
             "steps": 0,
             "epochs": 200,
             "warmup_epochs": 1.0,
@@ -58,7 +64,7 @@ RECIPES: dict[str, dict[str, dict]] = {
         },
     },
 }
-RECIPES["small"]["cars-subset"] = RECIPES["small"]["cub-subset"] | {"image_size": 112}
+RECIPES["small"]["cars-subset"] = RECIPES["small"]["cub-subset"] | {"image_size": 112, "test_resize": 112}
 RECIPES["small"]["omniglot"] = RECIPES["quick"]["glyphs"] | {"embedding_size": 128, "steps": 1500, "seeds": 5}
 RECIPES["small"]["mnist"] = RECIPES["small"]["omniglot"] | {"steps": 500}
 RECIPES["paper"]["cars"] = RECIPES["paper"]["cub"]
@@ -84,10 +90,12 @@ class Params:
     weights: str | None = None  # "none", "imagenet" or a file
     embedding_size: int | None = None
     image_size: int | None = None  # pixels; 0: the images as they are
+    test_resize: int | None = None  # short side before the test-time centre crop; 0: image_size
     steps: int | None = None  # optimisation steps; 0: epochs decide
     epochs: int | None = None
     warmup_epochs: float | None = None  # epochs with a frozen trunk
     batch_size: int | None = None
+    samples_per_class: int | None = None  # in a batch of the potential fields; 0: shuffled batches
     lr: float | None = None
     seeds: int | None = None  # runs with seeds 0..seeds-1
     threads: int | None = None  # CPU threads of one run; 0: all
@@ -182,6 +190,7 @@ class Params:
             "weights": None if self.weights == "none" else self.weights,
             "embedding_size": self.embedding_size,
             "image_size": self.image_size or None,
+            "test_resize": self.test_resize or None,
             "steps": self.steps or None,
             "epochs": self.epochs or None,
             "batch_size": self.batch_size,

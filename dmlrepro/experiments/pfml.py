@@ -1,10 +1,10 @@
 """What the notebooks of "Potential Field Based Deep Metric Learning" train.
 
-The network, the data and the budget are equal for every method of a notebook; only the loss and its batch composition differ. Proxies learn 100 times as fast as
+The network, the data and the budget are equal for every method of a notebook; only the loss and its batch composition
+differ. Proxies learn 100 times as fast as
 the network, as the paper and its baselines do (its Table 8).
 """
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 
 from dmlrepro.experiments.params import Params
@@ -12,7 +12,8 @@ from dmlrepro.training import RunSpec
 
 PROXY_LR_FACTOR = 100
 
-# method -> what its RunSpec has beside the parameters; pair losses see 4 images per class, proxy losses shuffled batches
+# method -> what its RunSpec has beside the parameters; pair losses see 4 images per class, proxy losses shuffled
+# batches
 METHODS: dict[str, dict] = {
     "untrained": {"loss": None},
     "PFML": {"loss": "potential_field.PotentialFieldLoss", "proxies": "proxies"},
@@ -40,6 +41,9 @@ def spec(
     elif params.weights == "imagenet":
         # a pretrained network: warm-up with a frozen backbone and frozen BatchNorm, as in the paper's Table 8
         common |= {"freeze_batchnorm": True, "warmup_steps": warmup_steps(params)}
+    if method in ("PFML", "CPML"):
+        # forces between samples need samples of one class in a batch; the paper does not say how its batches are drawn
+        common["samples_per_class"] = params.samples_per_class or None
     if proxies is not None:
         common["loss_lr"] = {proxies: PROXY_LR_FACTOR * params.lr}
     return RunSpec(

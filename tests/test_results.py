@@ -1,0 +1,79 @@
+"""Tables are validated whole and written whole."""
+
+import pandas as pd
+import pytest
+
+from dmlrepro import results
+from dmlrepro.experiments.params import Params
+
+
+class Example(Params):
+    notebook = "99_example"
+    paper = "pfml"
+
+
+ROW = {"paper": "pfml", "experiment": "99_example", "profile": "quick", "dataset": "glyphs", "method": "PFML"}
+
+
+def table(*values):
+    return results.frame([ROW | {"seed": i, "metric": "R@1", "value": value} for i, value in enumerate(values)])
+
+
+def test_what_is_written_is_read_back():
+    path = results.save(table(50.0, 60.0), Example.from_values({}))
+    pd.testing.assert_frame_equal(results.read(path), table(50.0, 60.0), check_dtype=False)
+    assert path.name == "99_example.csv"
+    assert path.with_suffix(".json").exists()
+
+
+@pytest.mark.parametrize(
+    "change, message",
+    [
+        ({"value": float("nan")}, "finite"),
+        ({"value": 101.0}, r"\[0, 100\]"),
+        ({"selection": "best"}, "selection"),
+        ({"method": ""}, "method is empty"),
+    ],
+)
+def test_a_bad_row_is_named_and_nothing_is_written(change, message):
+    params = Example.from_values({})
+    good = results.save(table(50.0), params).read_bytes()
+    bad = pd.concat([table(50.0), table(50.0).assign(seed=1, **change)], ignore_index=True)
+    with pytest.raises(ValueError, match=message):
+        results.save(bad, params)
+    assert (results.output_folder("quick") / "99_example.csv").read_bytes() == good
+
+
+def test_the_same_measurement_twice_is_an_error():
+    with pytest.raises(ValueError, match="twice"):
+        results.frame([ROW | {"metric": "R@1", "value": 1.0}] * 2)
+
+
+def test_unchanged_numbers_keep_their_provenance(monkeypatch):
+    params = Example.from_values({})
+    path = results.save(table(50.0), params)
+    before = path.with_suffix(".json").read_text()
+    monkeypatch.setattr(results, "provenance", lambda params: {"git_commit": "another"})
+    results.save(table(50.0), params)
+    assert path.with_suffix(".json").read_text() == before
+    results.save(table(51.0), params)
+    assert "another" in path.with_suffix(".json").read_text()
+
+
+def test_the_order_of_rows_does_not_change_the_bytes():
+    rows = table(1.0, 2.0, 3.0)
+    assert results.to_csv(rows) == results.to_csv(rows.iloc[::-1])
+
+
+def test_published_numbers_are_found_and_a_miss_lists_what_exists():
+    rows = results.published("pfml", "Table 1", dataset="CUB-200-2011", backbone="ResNet50", metric="R@1")
+    assert rows.set_index("method")["value"]["Potential Field (Ours)"] == 73.4
+    with pytest.raises(ValueError, match=r"no published row with table in \['Table 11'\]"):
+        results.published("pfml", "Table 11")
+
+
+def test_golden_comparison_sees_a_moved_and_a_missing_number():
+    golden = results.golden_means(table(50.0, 60.0)).assign(tolerance=0.5)
+    assert results.compare_golden(table(50.4, 60.4), golden).empty
+    assert list(results.compare_golden(table(51.2, 60.0), golden)["new"]) == [pytest.approx(55.6)]
+    assert len(results.compare_golden(table(50.0, 60.0).assign(method="CPML"), golden)) == 1
