@@ -10,10 +10,10 @@ Deviations - A point does not act on itself (Eqs. 4 and 6 include i = i, a const
              logarithmic potential. `alpha_zero="literal"` is the equation as printed.
            - CPML's repulsion is not defined in the paper: `repulsion` chooses between two readings.
 
-Exact but sparse. Attraction acts only within a class and repulsion only within `delta_rep`; everything else is a
-constant. Same-class pairs are enumerated, close pairs of different classes are found tile by tile with a matmul and a
-threshold that is wider than its rounding error, and both are then evaluated precisely. Energy and gradient come out of
-one pass, so nothing is kept per pair and memory is a few copies of the points.
+Exact but sparse: attraction acts only within a class and repulsion only within `delta_rep`, the rest is a constant.
+Pairs of one class are enumerated. Close pairs of different classes are found tile by tile with a matmul and a threshold
+wider than its rounding error, then evaluated precisely. Energy and gradient come out of one pass, so nothing is kept
+per pair and memory stays at a few copies of the points.
 """
 
 import math
@@ -29,19 +29,36 @@ from torch.autograd.function import once_differentiable
 from dmlrepro.losses.checks import check_batch
 
 _TILE = 512  # points per side of a search tile on the CPU, where a float32 tile then stays in cache
-_CHUNK = 2**21  # numbers in one temporary of the exact evaluation
+_CHUNK = 2**19  # numbers in one temporary of the exact evaluation
 
 PairPotential = Callable[[Tensor], tuple[Tensor, Tensor]]  # squared distance -> psi, psi'(r) / r; both elementwise
 
 
 class Field(NamedTuple):
-    """One attractive and one repulsive pair potential with the radii that bound them."""
+    """An attractive and a repulsive pair potential and the radii that bound them; see `decaying_field`."""
 
     attract: PairPotential
     repel: PairPotential
     delta: float
     delta_rep: float
     min_distance: float
+
+    @property
+    def far(self) -> float:
+        """The constant repulsive potential beyond delta_rep."""
+        return self.repel(torch.tensor(self.delta_rep, dtype=torch.float64).square())[0].item()
+
+    def attraction(self, squared: Tensor) -> tuple[Tensor, Tensor]:
+        """Eq. 1: constant inside delta. At r = delta the outer branch holds, so the force is already there."""
+        psi, weight = self.attract(squared.clamp_min(self.delta**2))
+        return psi, weight.masked_fill_(squared < self.delta**2, 0)
+
+    def repulsion(self, squared: Tensor) -> tuple[Tensor, Tensor]:
+        """Eq. 2 less `far`, hence zero from delta_rep on; the force law's distance is floored at min_distance."""
+        floored = squared.clamp(self.min_distance**2, self.delta_rep**2)
+        psi, weight = self.repel(floored)
+        weight = weight.masked_fill_(squared >= self.delta_rep**2, 0)
+        return psi - self.far + weight / 2 * (squared - floored), weight
 
 
 def _power(sign: float, alpha: float, squared: Tensor) -> tuple[Tensor, Tensor]:
@@ -51,7 +68,7 @@ def _power(sign: float, alpha: float, squared: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _logarithm(sign: float, squared: Tensor) -> tuple[Tensor, Tensor]:
-    """psi = -sign * log r, the limit of (sign / r^alpha - sign) / alpha as alpha -> 0."""
+    """psi = -sign * log r, the limit of sign * (1 / r^alpha - 1) / alpha as alpha -> 0."""
     return -sign / 2 * squared.log(), -sign / squared
 
 
@@ -67,22 +84,14 @@ def _hinge(delta_rep: float, squared: Tensor) -> tuple[Tensor, Tensor]:
     return gap.square(), -2 * gap / distance
 
 
-def _radii(delta: float, delta_rep: float | None, min_distance: float) -> dict[str, float]:
-    delta_rep = delta if delta_rep is None else delta_rep
-    for name, radius in (("delta", delta), ("delta_rep", delta_rep), ("min_distance", min_distance)):
-        if not (radius > 0 and math.isfinite(radius)):
-            raise ValueError(f"{name} must be a positive distance, got {radius}")
-    if min_distance > min(delta, delta_rep):
-        raise ValueError(
-            f"min_distance must not exceed delta and delta_rep, got {min_distance} > {min(delta, delta_rep)}; "
-            "it only bounds the repulsion of nearly coincident points"
-        )
-    return {"delta": delta, "delta_rep": delta_rep, "min_distance": min_distance}
-
-
-def _decaying_field(
-    alpha: float, delta: float, delta_rep: float | None, min_distance: float, alpha_zero: str = "log"
+def decaying_field(
+    alpha: float = 3.0,
+    delta: float = 0.2,
+    delta_rep: float | None = None,
+    min_distance: float = 0.01,
+    alpha_zero: str = "log",
 ) -> Field:
+    """The potentials of PFML (Eqs. 1-2); arguments as in `potential_energy`."""
     radii = _radii(delta, delta_rep, min_distance)
     if alpha_zero not in ("log", "literal"):
         raise ValueError(f"alpha_zero must be 'log' or 'literal', got {alpha_zero!r}")
@@ -94,41 +103,59 @@ def _decaying_field(
             "lower alpha or raise min_distance"
         )
     if alpha == 0 and alpha_zero == "log":
-        return Field(partial(_logarithm, -1.0), partial(_logarithm, 1.0), **radii)
-    return Field(partial(_power, -1.0, alpha), partial(_power, 1.0, alpha), **radii)
+        return Field(partial(_logarithm, -1.0), partial(_logarithm, 1.0), *radii)
+    return Field(partial(_power, -1.0, alpha), partial(_power, 1.0, alpha), *radii)
 
 
-def _contrastive_field(delta: float, delta_rep: float | None, min_distance: float, repulsion: str = "hinge") -> Field:
+def contrastive_field(
+    delta: float = 0.2, delta_rep: float | None = None, min_distance: float = 0.01, repulsion: str = "hinge"
+) -> Field:
+    """The potentials of CPML; arguments as in `contrastive_potential_energy`."""
     radii = _radii(delta, delta_rep, min_distance)
     if repulsion not in ("hinge", "capped"):
         raise ValueError(f"repulsion must be 'hinge' or 'capped', got {repulsion!r}")
-    repel = partial(_hinge, radii["delta_rep"]) if repulsion == "hinge" else partial(_square, 1.0)
-    return Field(partial(_square, -1.0), repel, **radii)
+    repel = partial(_hinge, radii[1]) if repulsion == "hinge" else partial(_square, 1.0)
+    return Field(partial(_square, -1.0), repel, *radii)
 
 
-def _attraction(squared: Tensor, field: Field) -> tuple[Tensor, Tensor]:
-    """Eq. 1: constant inside delta. At r = delta the outer branch holds, so the force is already there."""
-    psi, weight = field.attract(squared.clamp_min(field.delta**2))
-    return psi, weight.masked_fill_(squared < field.delta**2, 0)
+def _radii(delta: float, delta_rep: float | None, min_distance: float) -> tuple[float, float, float]:
+    delta_rep = delta if delta_rep is None else delta_rep
+    for name, radius in (("delta", delta), ("delta_rep", delta_rep), ("min_distance", min_distance)):
+        if not 0 < radius < math.inf:
+            raise ValueError(f"{name} must be a positive distance, got {radius}")
+    if min_distance > min(delta, delta_rep):
+        raise ValueError(
+            f"min_distance must not exceed delta and delta_rep, got {min_distance} > {min(delta, delta_rep)}; "
+            "it only bounds the repulsion of nearly coincident points"
+        )
+    return delta, delta_rep, min_distance
 
 
-def _repulsion(squared: Tensor, field: Field) -> tuple[Tensor, Tensor]:
-    """Eq. 2 minus its constant beyond delta_rep, which also holds at r = delta_rep; floored below min_distance."""
-    floored = squared.clamp(field.min_distance**2, field.delta_rep**2)
-    psi, weight = field.repel(floored)
-    weight = weight.masked_fill_(squared >= field.delta_rep**2, 0)
-    return psi - _far(field) + weight / 2 * (squared - floored), weight
+def class_potential(locations: Tensor, points: Tensor, labels: Tensor, cls: int, field: Field) -> tuple[Tensor, Tensor]:
+    """The potential of one class (Eq. 3) at some locations and the force there, minus its gradient.
+
+    locations (L, D), points (N, D), labels (N,); returns (L,) and (L, D) in the dtype of locations, not differentiable.
+    A point that lies on a location counts like any other.
+    """
+    with torch.no_grad():
+        at, sources, own = locations.double(), points.double(), labels == cls
+        squared = torch.cdist(at, sources, compute_mode="donot_use_mm_for_euclid_dist").square_()
+        attraction, repulsion = field.attraction(squared), field.repulsion(squared)
+        psi = torch.where(own, attraction[0], repulsion[0] + field.far)
+        weight = torch.where(own, attraction[1], repulsion[1])
+        force = weight @ sources - weight.sum(1, keepdim=True) * at
+        return psi.sum(1).to(locations.dtype), force.to(locations.dtype)
 
 
-def _far(field: Field) -> float:
-    """The repulsive potential beyond delta_rep."""
-    return field.repel(torch.tensor(field.delta_rep**2, dtype=torch.float64))[0].item()
+def _squared_distances(a: Tensor, b: Tensor, smallest: float) -> Tensor:
+    """(..., n, D), (..., m, D) in float64 -> (..., n, m), to a relative 1e-10 for distances from `smallest` upwards.
 
-
-def _squared_distances(a: Tensor, b: Tensor) -> Tensor:
-    """(..., n, D), (..., m, D) -> (..., n, m). Rounding is relative to the norms: float64, centred points only."""
-    products = torch.baddbmm(b.square().sum(-1)[:, None, :], a, b.mT, alpha=-2)
-    return products.add_(a.square().sum(-1)[:, :, None]).clamp_min_(0)
+    By matmul where its rounding, relative to the norms, allows that; by subtraction otherwise.
+    """
+    a_norms, b_norms = a.square().sum(-1), b.square().sum(-1)
+    if 8 * torch.finfo(a.dtype).eps * max(a_norms.max(), b_norms.max()) > 1e-10 * smallest**2:
+        return torch.cdist(a, b, compute_mode="donot_use_mm_for_euclid_dist").square_()
+    return (a @ b.mT).mul_(-2).add_(a_norms[..., None]).add_(b_norms[..., None, :]).clamp_min_(0)
 
 
 def _class_groups(labels: Tensor, width: int) -> Iterator[Tensor]:
@@ -151,63 +178,104 @@ def _add_attraction(points: Tensor, labels: Tensor, field: Field, gradient: Tens
         group -= group.mean(1, keepdim=True)
         for start in range(0, group.shape[1], _TILE):  # one step unless a class is huge
             rows = slice(start, start + _TILE)
-            psi, weight = _attraction(_squared_distances(group[:, rows], group), field)
+            psi, weight = field.attraction(_squared_distances(group[:, rows], group, field.delta))
             psi.diagonal(start, 1, 2).zero_()
             energy += psi.sum()
-            if gradient is not None:  # twice: each ordered pair moves both of its points
-                force = weight.sum(-1, keepdim=True) * group[:, rows] - weight @ group
+            if gradient is not None:  # twice: an ordered pair moves both of its points
+                force = weight.sum(2, keepdim=True) * group[:, rows] - weight @ group
                 gradient[members[:, rows]] += (2 * force).to(gradient.dtype)
     return energy
 
 
-def _matmul_rounding(dtype_width: int) -> float:
-    """Bound on the rounding error of a float32 dot product of that many terms, relative to the norms."""
-    unit = {"highest": 2.0**-24, "high": 2.0**-10, "medium": 2.0**-8}[torch.get_float32_matmul_precision()]
-    return 2 * unit + dtype_width * 2.0**-24
+def _matmul_rounding(terms: int) -> float:
+    """Bound on the rounding error of a float32 dot product of so many terms, relative to the norms."""
+    try:
+        precision = torch.get_float32_matmul_precision()
+    except RuntimeError:  # set per backend with the newer settings: assume the coarsest
+        precision = "medium"
+    unit = {"highest": 2.0**-24, "high": 2.0**-10, "medium": 2.0**-8}[precision]
+    return 2 * unit + terms * 2.0**-24
+
+
+def _spatial_order(points: Tensor, half: Tensor, labels: Tensor, reach: float) -> Tensor:
+    """An order that puts points of one cluster side by side, so that close pairs fill few tiles; a heuristic.
+
+    Every point goes to the nearest of about 128 pivots; a pivot within reach of an earlier one is merged with it.
+    """
+    pivots = slice(None, None, max(1, len(points) // 128))
+    merged = (torch.cdist(points[pivots], points[pivots]) < reach).int().argmax(1)
+    cell = merged[torch.addmm(-half[pivots], points, points[pivots].T).argmax(1)]
+    return (cell * (labels.max() + 1) + labels).argsort(stable=True)
 
 
 def _close_tiles(points: Tensor, labels: Tensor, reach: float) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
     """Tiles that hold unordered pairs of different classes closer than reach: row indices, column indices, mask.
 
-    The mask has every such pair once and possibly a few that are slightly farther.
+    Together the masks have every such pair once, and possibly a few that are slightly farther.
     """
-    order = labels.argsort(stable=True)
-    centred = (points - points.mean(0)).float()[order]
-    labels = labels[order]
-    half = centred.square().sum(1) / 2
-    slack = 4 * _matmul_rounding(centred.shape[1] + 4) * half.max() * 2
-    bound = half - (reach**2 / 2 + slack)  # closer than reach: <x_i, x_j> - |x_j|^2 / 2 > |x_i|^2 / 2 - reach^2 / 2
     tile = _TILE if points.device.type == "cpu" else 8 * _TILE
+    points = (points - points.mean(0)).float()
+    half = points.square().sum(1) / 2
+    if len(points) > 4 * tile:
+        order = _spatial_order(points, half, labels, reach)
+    else:
+        order = labels.argsort(stable=True)
+    points, half, labels = points[order], half[order], labels[order]
+    # |x_i - x_j| < reach is <x_i, x_j> - |x_j|^2 / 2 > |x_i|^2 / 2 - reach^2 / 2, here with room for rounding
+    bound = half - reach**2 / 2 - 8 * _matmul_rounding(points.shape[1] + 4) * half.max()
     for top in range(0, len(points), tile):
         rows = slice(top, top + tile)
         for left in range(top, len(points), tile):
             cols = slice(left, left + tile)
-            score = torch.addmm(-half[cols], centred[rows], centred[cols].T)
+            score = torch.addmm(-half[cols], points[rows], points[cols].T)
             if not (score.amax(1) > bound[rows]).any():
                 continue
             close = (score > bound[rows, None]) & (labels[rows, None] != labels[cols])
             if left == top:
                 close.triu_(1)
-            if close.any():
-                yield order[rows], order[cols], close
+            yield order[rows], order[cols], close
 
 
 def _add_repulsion(points: Tensor, labels: Tensor, field: Field, gradient: Tensor | None) -> Tensor:
     """Energy of all ordered pairs of different classes; d energy / d points is added to gradient."""
     class_sizes = labels.unique(return_counts=True)[1]
-    energy = (len(labels) ** 2 - class_sizes.square().sum()) * torch.tensor(_far(field), dtype=torch.float64)
-    energy = energy.to(points.device)
-    step = max(1, _CHUNK // points.shape[1])
+    energy = field.far * (len(labels) ** 2 - class_sizes.square().sum()).double()
     for rows, cols, close in _close_tiles(points, labels, field.delta_rep):
-        first, second = close.nonzero(as_tuple=True)
-        for i, j in zip(rows[first].split(step), cols[second].split(step)):
-            difference = points[i] - points[j]
-            psi, weight = _repulsion(difference.square().sum(1).double(), field)
-            energy += 2 * psi.sum()
-            if gradient is not None:
-                difference *= (2 * weight).to(difference.dtype)[:, None]
-                gradient.index_add_(0, i, difference).index_add_(0, j, difference, alpha=-1)
+        count = close.count_nonzero().item()
+        if count > close.numel() // 16:
+            energy += _add_dense_tile(points, rows, cols, close, field, gradient)
+        elif count:
+            energy += _add_sparse_tile(points, rows, cols, close, field, gradient)
     return energy
+
+
+def _add_sparse_tile(points, rows, cols, close, field, gradient) -> Tensor:
+    """The close pairs of a tile one by one, distances by subtraction."""
+    energy = points.new_zeros((), dtype=torch.float64)
+    step = max(1, _CHUNK // points.shape[1])
+    first, second = close.nonzero(as_tuple=True)
+    for i, j in zip(rows[first].split(step), cols[second].split(step)):
+        difference = points[i] - points[j]
+        psi, weight = field.repulsion(difference.square().sum(1).double())
+        energy += 2 * psi.sum()
+        if gradient is not None:
+            difference *= (2 * weight).to(difference.dtype)[:, None]
+            gradient.index_add_(0, i, difference).index_add_(0, j, difference, alpha=-1)
+    return energy
+
+
+def _add_dense_tile(points, rows, cols, close, field, gradient) -> Tensor:
+    """The close pairs of a tile where they are many, by matmuls in float64."""
+    a, b = points[rows].double(), points[cols].double()
+    center = a.mean(0)
+    a -= center
+    b -= center
+    psi, weight = field.repulsion(_squared_distances(a, b, field.min_distance))
+    if gradient is not None:
+        weight.mul_(close).mul_(2)
+        gradient[rows] += (weight.sum(1)[:, None] * a - weight @ b).to(gradient.dtype)
+        gradient[cols] += (weight.sum(0)[:, None] * b - weight.T @ a).to(gradient.dtype)
+    return 2 * psi.mul_(close).sum()
 
 
 class _Energy(torch.autograd.Function):
@@ -231,12 +299,14 @@ class _Energy(torch.autograd.Function):
 def _energy(points: Tensor, labels: Tensor, field: Field, detach_sources: bool, reduction: str) -> Tensor:
     if points.ndim != 2 or not points.is_floating_point():
         raise ValueError(f"points must be a floating point (N, D) tensor, got {points.dtype} {tuple(points.shape)}")
+    if len(points) == 0:
+        raise ValueError("points is empty; a potential field needs at least one point")
     if labels.shape != points.shape[:1] or labels.is_floating_point():
         raise ValueError(f"labels must be ({len(points)},) integers, got {labels.dtype} {tuple(labels.shape)}")
     if reduction not in ("sum", "mean"):
         raise ValueError(f"reduction must be 'sum' or 'mean', got {reduction!r}")
     if not points.detach().isfinite().all():
-        raise ValueError("points contain NaN or infinity; lower the learning rate or inspect the inputs")
+        raise ValueError("points (embeddings and proxies) contain NaN or infinity; lower the learning rate")
     with torch.autocast(points.device.type, enabled=False):
         points = points if points.dtype == torch.float64 else points.float()
         scale = 1 / max(1, len(points) * (len(points) - 1)) if reduction == "mean" else 1.0
@@ -277,7 +347,7 @@ def potential_energy(
     Raises:
         ValueError: on a wrong shape, dtype or option, a non-finite point, or forces that would leave float32.
     """
-    field = _decaying_field(alpha, delta, delta_rep, min_distance, alpha_zero)
+    field = decaying_field(alpha, delta, delta_rep, min_distance, alpha_zero)
     return _energy(points, labels, field, detach_sources, reduction)
 
 
@@ -298,7 +368,7 @@ def contrastive_potential_energy(
     max(0, delta_rep - r)^2, as in the contrastive loss, or "capped" for -min(r, delta_rep)^2, the attraction's mirror
     image. Other arguments as in `potential_energy`.
     """
-    field = _contrastive_field(delta, delta_rep, min_distance, repulsion)
+    field = contrastive_field(delta, delta_rep, min_distance, repulsion)
     return _energy(points, labels, field, detach_sources, reduction)
 
 
@@ -362,7 +432,7 @@ class PotentialFieldLoss(_ProxyFieldLoss):
         alpha_zero: str = "log",
         detach_sources: bool = False,
     ):
-        field = _decaying_field(alpha, delta, delta_rep, min_distance, alpha_zero)
+        field = decaying_field(alpha, delta, delta_rep, min_distance, alpha_zero)
         options = {"reduction": reduction, "detach_sources": detach_sources}
         super().__init__(num_classes, embedding_size, proxies_per_class, field, **options)
 
@@ -385,6 +455,6 @@ class ContrastivePotentialLoss(_ProxyFieldLoss):
         repulsion: str = "hinge",
         detach_sources: bool = False,
     ):
-        field = _contrastive_field(delta, delta_rep, min_distance, repulsion)
+        field = contrastive_field(delta, delta_rep, min_distance, repulsion)
         options = {"reduction": reduction, "detach_sources": detach_sources}
         super().__init__(num_classes, embedding_size, proxies_per_class, field, **options)

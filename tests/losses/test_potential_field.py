@@ -1,0 +1,395 @@
+"""The sparse energy against Eqs. 1-6 written out per pair, and what must not break it."""
+
+import math
+
+import pytest
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
+
+from dmlrepro.losses import potential_field
+from dmlrepro.losses.potential_field import (
+    ContrastivePotentialLoss,
+    PotentialFieldLoss,
+    class_potential,
+    contrastive_field,
+    contrastive_potential_energy,
+    decaying_field,
+    potential_energy,
+)
+
+
+def decaying(alpha, delta, delta_rep):
+    """Eqs. 1 and 2."""
+
+    def attract(r):
+        return -1 / delta**alpha if r < delta else -1 / r**alpha
+
+    def repel(r):
+        return 1 / r**alpha if r < delta_rep else 1 / delta_rep**alpha
+
+    return attract, repel
+
+
+def logarithmic(delta, delta_rep):
+    return (
+        lambda r: math.log(delta) if r < delta else r.log(),
+        lambda r: -(r.log() if r < delta_rep else math.log(delta_rep)),
+    )
+
+
+def contrastive(delta, delta_rep, repulsion):
+    def attract(r):
+        return delta**2 if r < delta else r**2
+
+    def hinge(r):
+        return (delta_rep - r) ** 2 if r < delta_rep else 0.0
+
+    def capped(r):
+        return -(r**2) if r < delta_rep else -(delta_rep**2)
+
+    return attract, {"hinge": hinge, "capped": capped}[repulsion]
+
+
+def psi_at(i, points, labels, potentials):
+    """Eqs. 3-5 at point i, its own term left out."""
+    attract, repel = potentials
+    total = torch.zeros((), dtype=points.dtype)
+    for j in range(len(points)):
+        if j != i:
+            r = (points[i] - points[j]).norm()
+            total = total + (attract(r) if labels[i] == labels[j] else repel(r))
+    return total
+
+
+def literal(points, labels, potentials):
+    """Eq. 6: value and gradient."""
+    points = points.detach().double().requires_grad_()
+    energy = sum(psi_at(i, points, labels, potentials) for i in range(len(points)))
+    return energy.item(), torch.autograd.grad(energy, points)[0]
+
+
+def computed(points, labels, energy=potential_energy, **options):
+    points = points.detach().clone().requires_grad_()
+    value = energy(points, labels, **options)
+    return value.item(), torch.autograd.grad(value, points)[0]
+
+
+def sample(seed, n=16, dim=3, classes=3, scale=0.3):
+    generator = torch.Generator().manual_seed(seed)
+    points = scale * torch.randn(n, dim, dtype=torch.float64, generator=generator)
+    return points, torch.randint(0, classes, (n,), generator=generator)
+
+
+def assert_same(actual, expected, tolerance):
+    assert actual[0] == pytest.approx(expected[0], rel=tolerance)
+    assert (actual[1] - expected[1]).abs().max() <= tolerance * expected[1].abs().max()
+
+
+CASES = {
+    "paper": (potential_energy, {"delta": 0.4}, decaying(3, 0.4, 0.4)),
+    "delta_rep": (potential_energy, {"alpha": 1.5, "delta": 0.3, "delta_rep": 0.7}, decaying(1.5, 0.3, 0.7)),
+    "smaller delta_rep": (potential_energy, {"alpha": 6, "delta": 0.6, "delta_rep": 0.4}, decaying(6, 0.6, 0.4)),
+    "no decay": (potential_energy, {"alpha": 0, "delta": 0.4, "delta_rep": 0.5}, logarithmic(0.4, 0.5)),
+    "hinge": (contrastive_potential_energy, {"delta": 0.4, "delta_rep": 0.6}, contrastive(0.4, 0.6, "hinge")),
+    "capped": (contrastive_potential_energy, {"delta": 0.5, "repulsion": "capped"}, contrastive(0.5, 0.5, "capped")),
+}
+
+
+@pytest.mark.parametrize("tile", [3, 512])
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("case", CASES)
+def test_equals_the_equations(case, seed, tile, monkeypatch):
+    monkeypatch.setattr(potential_field, "_TILE", tile)  # 3: many tiles, sparse and dense, in spatial order
+    monkeypatch.setattr(potential_field, "_CHUNK", 8 * tile)
+    energy, options, potentials = CASES[case]
+    points, labels = sample(seed)
+    expected = literal(points, labels, potentials)
+    assert_same(computed(points, labels, energy, **options), expected, 1e-12)
+    single = points.float()
+    assert_same(computed(single, labels, energy, **options), literal(single, labels, potentials), 1e-5)
+
+
+def dense_reference(points, labels, alpha, delta):
+    """Eq. 6 by autograd through all N x N distances, in float64."""
+    points = points.detach().double().requires_grad_()
+    r = torch.cdist(points, points, compute_mode="donot_use_mm_for_euclid_dist")
+    same = labels[:, None] == labels
+    other, same = ~same, same.fill_diagonal_(False)
+    energy = r[other].clamp_max(delta).pow(-alpha).sum() - r[same].clamp_min(delta).pow(-alpha).sum()
+    return energy.item(), torch.autograd.grad(energy, points)[0]
+
+
+def clustered(n, dim, clusters, spread, classes, seed=0):
+    generator = torch.Generator().manual_seed(seed)
+    centers = torch.randn(clusters, dim, dtype=torch.float64, generator=generator)
+    points = torch.nn.functional.normalize(centers, dim=1)[torch.randint(0, clusters, (n,), generator=generator)]
+    points = points + spread / math.sqrt(dim) * torch.randn(n, dim, dtype=torch.float64, generator=generator)
+    return torch.nn.functional.normalize(points, dim=1), torch.randint(0, classes, (n,), generator=generator)
+
+
+@pytest.mark.parametrize(("clusters", "spread"), [(1, 20.0), (8, 0.15), (40, 0.05)])
+def test_equals_the_dense_form_at_size(clusters, spread):
+    """2,500 points: several tiles of the real size, in spatial order, with few and with many close pairs."""
+    points, labels = clustered(2500, 32, clusters, spread, classes=300)
+    assert_same(computed(points, labels), dense_reference(points, labels, 3, 0.2), 1e-9)
+    single = points.float()
+    assert_same(computed(single, labels), dense_reference(single, labels, 3, 0.2), 1e-5)
+
+
+def test_gradcheck():
+    points, labels = sample(1, n=10)
+    points[3] = points[2] + 1e-3  # two classes inside min_distance, where the energy is smooth too
+    labels[2], labels[3] = 0, 1
+    points[5], labels[5], labels[4] = points[4], 2, 1  # two classes at one place
+    points.requires_grad_()
+    for energy, options in (
+        (potential_energy, {"alpha": 2.0, "delta": 0.4, "min_distance": 0.05}),
+        (potential_energy, {"alpha": 0, "delta": 0.4, "min_distance": 0.05, "reduction": "mean"}),
+        (contrastive_potential_energy, {"delta": 0.4, "min_distance": 0.05}),
+    ):
+        assert torch.autograd.gradcheck(lambda p: energy(p, labels, **options), (points,), eps=1e-7, atol=1e-4)  # noqa: B023
+
+
+@pytest.mark.parametrize("shift", [1e3, 1e7])
+def test_far_from_the_origin(shift):
+    """The matmuls that find and weigh pairs must not lose digits to a common offset."""
+    points = (sample(2)[0] * 2**20).round() / 2**20  # coordinates that survive the shift exactly
+    labels = sample(2)[1]
+    assert_same(computed(points + shift, labels, delta=0.4), computed(points, labels, delta=0.4), 1e-9)
+
+
+def test_close_pairs_in_a_wide_cloud():
+    """Where norms dwarf delta the distances come by subtraction."""
+    points, labels = sample(3, n=12)
+    points[6:] += 1e6
+    labels[:] = torch.arange(12) % 2
+    assert_same(computed(points, labels, delta=0.4), literal(points, labels, decaying(3, 0.4, 0.4)), 1e-9)
+
+
+def test_coarse_matmuls_lose_no_pair(monkeypatch):
+    """With TF32 or bfloat16 matmuls only the search is coarse, and it widens its threshold."""
+
+    def rounded(bias, a, b):
+        return (bias + (a.bfloat16().double() @ b.bfloat16().double()).float()).float()
+
+    points, labels = clustered(300, 32, 4, 0.15, classes=40)
+    expected = computed(points, labels)
+    monkeypatch.setattr(torch, "addmm", rounded)
+    monkeypatch.setattr(torch, "get_float32_matmul_precision", lambda: "medium")
+    assert_same(computed(points, labels), expected, 1e-12)
+
+
+def test_force_jumps_at_delta():
+    """The potential is continuous at delta and the force is not; at equality Eqs. 1-2 take their second branch."""
+
+    def slope(distance, same):
+        points = torch.tensor([[0.0, 0.0], [distance, 0.0]], dtype=torch.float64)
+        return computed(points, torch.tensor([0, 0 if same else 1]), alpha=3, delta=0.25)[1][1, 0].item() / 2
+
+    jump = 3 / 0.25**4
+    below, above = 0.25 * (1 - 1e-12), 0.25 * (1 + 1e-12)
+    assert slope(below, same=True) == 0
+    assert slope(above, same=True) == pytest.approx(jump)
+    assert slope(below, same=False) == pytest.approx(-jump)
+    assert slope(above, same=False) == 0
+    assert slope(0.25, same=True) == pytest.approx(jump)
+    assert slope(0.25, same=False) == 0
+
+
+def test_floor_of_the_distance():
+    """Below min_distance the force falls linearly to zero and the energy is smooth; above it nothing changes."""
+
+    def pair(distance):
+        points = torch.tensor([[0.0], [distance]], dtype=torch.float64)
+        value, gradient = computed(points, torch.tensor([0, 1]), alpha=3, min_distance=0.02)
+        return value / 2, -gradient[1].item() / 2
+
+    assert pair(0.02) == (pytest.approx(0.02**-3), pytest.approx(3 * 0.02**-4))
+    assert pair(0.01)[1] == pytest.approx(3 * 0.02**-4 / 2)
+    assert pair(0.0) == (pytest.approx(0.02**-3 * 2.5), 0)
+    assert pair(0.01)[0] - pair(0.009)[0] == pytest.approx(-3 * 0.02**-4 * 0.00095 / 2, rel=1e-6)
+
+
+def test_alpha_zero():
+    points, labels = sample(4)
+    literal_value, literal_gradient = computed(points, labels, alpha=0, alpha_zero="literal", delta=0.4)
+    same = labels[:, None] == labels
+    assert literal_value == (~same).sum() - (same.sum() - len(labels))
+    assert not literal_gradient.any()  # the printed potential moves nothing
+    limit = computed(points, labels, alpha=1e-6, delta=0.4)[1] / 1e-6
+    assert_same((0, computed(points, labels, alpha=0, delta=0.4)[1]), (0, limit), 1e-4)
+
+
+def test_detached_sources_and_mean():
+    points, labels = sample(5)
+    value, gradient = computed(points, labels, delta=0.4)
+    assert_same(computed(points, labels, delta=0.4, detach_sources=True), (value, gradient / 2), 1e-12)
+    pairs = len(labels) * (len(labels) - 1)
+    assert_same(computed(points, labels, delta=0.4, reduction="mean"), (value / pairs, gradient / pairs), 1e-12)
+
+
+@pytest.mark.parametrize("field", ["decaying", "contrastive"])
+def test_class_potential_and_force(field):
+    field, potentials = {
+        "decaying": (decaying_field(2, 0.4), decaying(2, 0.4, 0.4)),
+        "contrastive": (contrastive_field(0.4), contrastive(0.4, 0.4, "hinge")),
+    }[field]
+    points, labels = sample(6, dim=2)
+    locations = sample(7, dim=2)[0]
+    potential, force = class_potential(locations, points, labels, 1, field)
+    for location, psi, pull in zip(locations.requires_grad_(), potential, force):
+        everything = torch.cat([location[None], points])
+        expected = psi_at(0, everything, torch.cat([torch.tensor([1]), labels]), potentials)
+        assert psi.item() == pytest.approx(expected.item())
+        assert torch.allclose(pull, -torch.autograd.grad(expected, locations)[0].sum(0))
+
+
+LOSSES = [PotentialFieldLoss, ContrastivePotentialLoss]
+
+
+@pytest.mark.parametrize("Loss", LOSSES)
+def test_loss_is_the_energy_of_batch_and_proxies(Loss):
+    loss = Loss(4, 5, proxies_per_class=2, delta=0.9)
+    embeddings = torch.randn(6, 5, requires_grad=True)
+    labels = torch.tensor([0, 0, 1, 1, 1, 3])  # class 2 has proxies only
+    points = torch.cat([embeddings, loss.proxies.flatten(0, 1)])
+    points = points / points.norm(dim=1, keepdim=True)
+    classes = torch.cat([labels, torch.arange(4).repeat_interleave(2)])
+    potentials = decaying(3, 0.9, 0.9) if Loss is PotentialFieldLoss else contrastive(0.9, 0.9, "hinge")
+    value, point_gradient = literal(points, classes, potentials)
+    expected = torch.autograd.grad(points, [embeddings, loss.proxies], point_gradient.float())
+    actual = torch.autograd.grad(loss(embeddings, labels), [embeddings, loss.proxies])
+    assert loss(embeddings, labels).item() == pytest.approx(value, rel=1e-5)
+    assert loss(10 * embeddings, labels).item() == pytest.approx(value, rel=1e-5)
+    for a, b in zip(actual, expected):
+        assert torch.allclose(a, b, rtol=1e-4, atol=1e-5 * b.abs().max().item())
+
+
+@pytest.mark.parametrize("Loss", LOSSES)
+@pytest.mark.parametrize(
+    "case", ["coincident", "one class", "one sample", "no proxies", "one dimension", "one and alone"]
+)
+def test_unusual_batches_give_finite_gradients(Loss, case):
+    proxies, dim, labels = 2, 8, torch.tensor([0, 0, 1, 2])
+    if case in ("no proxies", "one and alone"):
+        proxies = 0
+    if case == "one dimension":
+        dim = 1
+    if case == "one class":
+        labels = torch.zeros(4, dtype=torch.int64)
+    if case in ("one sample", "one and alone"):
+        labels = torch.tensor([1])
+    embeddings = torch.randn(len(labels), dim)
+    if case == "coincident":
+        embeddings = embeddings[:1].expand(4, dim).clone()
+    embeddings.requires_grad_()
+    loss = Loss(3, dim, proxies_per_class=proxies)
+    if case == "coincident":
+        loss.proxies.data[2, 0] = embeddings.data[0]
+    value = loss(embeddings, labels)
+    value.backward()
+    assert value.isfinite() and embeddings.grad.isfinite().all() and loss.proxies.grad.isfinite().all()
+    if case == "one and alone":
+        assert value == 0
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_half_precision_and_autocast_compute_in_float32(dtype):
+    loss = PotentialFieldLoss(3, 16, proxies_per_class=2)
+    embeddings, labels = torch.randn(6, 16).to(dtype), torch.tensor([0, 0, 1, 1, 2, 2])
+    expected = loss(embeddings.float(), labels)
+    assert expected.dtype == torch.float32
+    assert loss(embeddings, labels) == expected
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        assert loss(embeddings, labels) == expected
+    gradient = torch.autograd.grad(loss(embeddings.requires_grad_(), labels), embeddings)[0]
+    assert gradient.dtype == dtype and gradient.isfinite().all()
+    assert loss(embeddings.double(), labels).dtype == torch.float64
+
+
+def test_same_input_same_bytes():
+    points, labels = clustered(2500, 16, 20, 0.1, classes=100)
+    first, second = (computed(points.float(), labels) for _ in range(2))
+    assert first[0] == second[0] and torch.equal(first[1], second[1])
+
+
+class LargestTensor(TorchDispatchMode):
+    """Bytes of the largest tensor that any operation returns."""
+
+    largest = 0
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        out = func(*args, **(kwargs or {}))
+        for leaf in tree_leaves(out):
+            if isinstance(leaf, torch.Tensor):
+                self.largest = max(self.largest, leaf.untyped_storage().nbytes())
+        return out
+
+
+@pytest.mark.parametrize(("clusters", "classes"), [(5000, 2500), (10, 2500), (10, 1)])
+def test_no_buffer_grows_with_the_pairs(clusters, classes):
+    """5,000 points have 25 million pairs; a tenth of them close, or all of one class, must not be stored."""
+    points, labels = clustered(5000, 8, clusters, 0.05, classes)
+    points = points.float().requires_grad_()
+    with LargestTensor() as mode:
+        potential_energy(points, labels).backward()
+    allowed = {1: 8 * 512 * len(points)}.get(classes, 8 * 2**20)  # a class alone: one row block of float64
+    assert 0 < mode.largest <= allowed  # all pairs in float32: 100 MB; the close ones' indices: 20 MB
+    with LargestTensor() as mode:
+        torch.cdist(points, points)
+    assert mode.largest == 4 * len(points) ** 2  # the mode does see such a buffer
+
+
+def test_no_gradient_needed():
+    points, labels = sample(8)
+    with torch.no_grad():
+        assert not potential_energy(points.requires_grad_(), labels).requires_grad
+
+
+BAD_OPTIONS = [
+    ({"alpha": -1}, "alpha must be"),
+    ({"alpha": math.nan}, "alpha must be"),
+    ({"alpha": 40}, "lower alpha or raise min_distance"),
+    ({"delta": 0}, "delta must be"),
+    ({"delta_rep": -0.1}, "delta_rep must be"),
+    ({"min_distance": 0}, "min_distance must be"),
+    ({"min_distance": 0.3}, "min_distance must not exceed"),
+    ({"alpha_zero": "limit"}, "alpha_zero must be"),
+    ({"reduction": "none"}, "reduction must be"),
+]
+
+
+@pytest.mark.parametrize(("options", "message"), BAD_OPTIONS)
+def test_bad_options_are_named(options, message):
+    points, labels = sample(9)
+    with pytest.raises(ValueError, match=message):
+        potential_energy(points, labels, **options)
+    with pytest.raises(ValueError, match=message):
+        PotentialFieldLoss(3, 4, **options)
+
+
+def test_bad_input_is_named():
+    loss = PotentialFieldLoss(3, 4, proxies_per_class=1)
+    with pytest.raises(ValueError, match=r"labels.*\[0, 3\).*found 3"):
+        loss(torch.randn(2, 4), torch.tensor([0, 3]))
+    with pytest.raises(ValueError, match="embeddings contain NaN"):
+        loss(torch.full((2, 4), math.nan), torch.tensor([0, 1]))
+    with pytest.raises(ValueError, match="empty batch"):
+        loss(torch.randn(0, 4), torch.zeros(0, dtype=torch.int64))
+    loss.proxies.data[0, 0, 0] = math.inf
+    with pytest.raises(ValueError, match="proxies"):
+        loss(torch.randn(2, 4), torch.tensor([0, 1]))
+    with pytest.raises(ValueError, match="proxies_per_class must be at least 0"):
+        PotentialFieldLoss(3, 4, proxies_per_class=-1)
+    with pytest.raises(ValueError, match="repulsion must be"):
+        ContrastivePotentialLoss(3, 4, repulsion="linear")
+    for points, labels, message in (
+        (torch.randn(4), torch.arange(4), "points must be"),
+        (torch.ones(4, 2, dtype=torch.int64), torch.arange(4), "points must be"),
+        (torch.randn(4, 2), torch.arange(3), "labels must be"),
+        (torch.randn(4, 2), torch.rand(4), "labels must be"),
+        (torch.randn(0, 2), torch.arange(0), "points is empty"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            potential_energy(points, labels)
