@@ -32,13 +32,8 @@ def decaying(alpha, delta, delta_rep):
 
 
 def logarithmic(delta, delta_rep):
-    return (
-        lambda r: math.log(delta) if r < delta else r.log(),
-        lambda r: -(r.log() if r < delta_rep else math.log(delta_rep)),
-    )
+    """The limits of (psi + 1) / alpha and (psi - 1) / alpha in Eqs. 1 and 2 as alpha -> 0."""
 
-
-def contrastive(delta, delta_rep, repulsion):
     def attract(r):
         return delta**2 if r < delta else r**2
 
