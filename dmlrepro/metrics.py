@@ -32,7 +32,7 @@ def retrieval(
         gallery, gallery_labels: (G, D) and (G,); without them each query searches all other queries.
         distance: "cosine" or "euclidean".
         block: queries compared at once, by default what keeps the block's distances below 2^21. Memory is
-            O(block x G), never N x G; the result does not depend on it.
+            O(block x G) and two float64 copies of the vectors, never N x G; the result does not depend on it.
 
     Returns:
         R@K for each K, P@1, RP, MAP@R, mAP@1000 and mAP@1000/class_size, and `excluded`, the number of queries without
@@ -75,7 +75,8 @@ def retrieval_per_query(
     if not ks or min(ks) < 1:
         raise ValueError(f"ks must be ranks from 1 up, got {tuple(ks)}")
     own_gallery = gallery is None
-    queries, targets = _points(embeddings, "embeddings"), _points(embeddings if own_gallery else gallery, "gallery")
+    queries = _points(embeddings, "embeddings")
+    targets = queries if own_gallery else _points(gallery, "gallery")
     labels = _labels(labels, queries, "labels")
     if own_gallery != (gallery_labels is None):
         raise ValueError("gallery and gallery_labels must be given together")
@@ -135,7 +136,8 @@ def _nearest_blocks(
     if queries.shape[1] != targets.shape[1]:
         raise ValueError(f"gallery must have {queries.shape[1]} columns as embeddings has, got {targets.shape[1]}")
     if distance == "cosine":
-        queries, targets = F.normalize(queries, dim=1), F.normalize(targets, dim=1)
+        unit = F.normalize(queries, dim=1)
+        queries, targets = unit, unit if targets is queries else F.normalize(targets, dim=1)
         half_squares = queries.new_ones(len(queries), 1), targets.new_zeros(len(targets))  # half |q - t|^2 = 1 - cos
     elif distance == "euclidean":
         radius = max(queries.norm(dim=1).max(), targets.norm(dim=1).max()).clamp_min(torch.finfo(torch.float64).tiny)
@@ -167,7 +169,8 @@ def nmi(
     """Normalised mutual information, arithmetic mean, of the labels with k-means clusters; in [0, 1].
 
     embeddings (N, D), unit vectors are clustered when distance is "cosine"; num_clusters defaults to the number of
-    classes. k-means++ and 300 iterations of Lloyd from one start fixed by seed.
+    classes. k-means++ and at most 300 iterations of Lloyd from one start fixed by seed; a different number of threads
+    may sum in a different order and end elsewhere.
     """
     from sklearn.cluster import KMeans
     from sklearn.metrics import normalized_mutual_info_score
