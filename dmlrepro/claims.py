@@ -6,8 +6,8 @@ a direction and for a size that counts, not for the printed number.
 
 A cell of the results table is written "METHOD" or "METHOD;name=value;other=low..high": the named settings must match
 and every other setting of the row must be at its default (DEFAULTS); a range averages the levels found in it.
-"A - B" subtracts cell B from cell A, seed by seed. A number is a constant. Rows of a study without images have an
-empty dataset and belong to every data set of their experiment.
+"A - B" subtracts cell B from cell A, seed by seed. A number is a constant. Rows of a study without images have
+dataset "synthetic" and belong to every data set of their experiment.
 
 Metrics, beside those of dmlrepro.metrics (R@1, P@1, RP, MAP@R, mAP@1000 in percent, cluster_ and feature_diversity):
   W2                       mean distance of proxies to the training embeddings matched with them, on the unit sphere
@@ -36,20 +36,15 @@ import numpy as np
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["TESTS", "ClaimTest", "Estimate", "Part", "class_bootstrap", "detectable_effect", "equivalence", "holm"]
-__all__ += ["paired_difference", "ranking", "t_interval", "trend", "verdicts"]
+__all__ = ["TESTS", "ClaimTest", "Estimate", "Part", "class_bootstrap", "detectable_effect", "equivalence"]
+__all__ += ["final_rows", "holm", "paired_difference", "ranking", "t_interval", "trend", "verdicts"]
 
 LEVEL = 0.05  # of every test: intervals are 95 %, those of equivalence tests 90 % (two one-sided tests at 5 %)
 MIN_SEEDS = 5
 DEFAULTS = {"label_noise": 0.0, "retrieval": "cosine"}  # what a row that does not name these settings has
-CONTEXT = [
-    "experiment",
-    "profile",
-    "dataset",
-    "backbone",
-    "dim",
-    "protocol",
-]  # numbers are compared within one of these
+SYNTHETIC = "synthetic"  # the dataset of a study without images
+# numbers are compared within one value of each of these only
+CONTEXT = ["experiment", "profile", "dataset", "backbone", "dim", "protocol"]
 COLUMNS = ["paper", *CONTEXT, "method", "setting", "seed", "selection", "step", "metric", "value"]
 
 
@@ -334,7 +329,7 @@ def verdicts(
     unknown = [claim_id for claim_id in claim_ids if claim_id not in TESTS]
     if unknown:
         raise ValueError(f"claim_ids: no test is stated for {unknown}; stated: {', '.join(TESTS)}")
-    rows = _rows(table, selection)
+    rows = final_rows(table, selection)
     if profile is not None:
         rows = rows[rows["profile"] == profile]
     resampled = None if hits is None else _resampled(hits, draws=2000, seed=0)
@@ -371,9 +366,9 @@ def _lines(test: ClaimTest, rows: pd.DataFrame, resampled: Cells | None) -> list
 def _contexts(rows: pd.DataFrame, of_study: bool):
     """(context, cells) of every context; a study without images belongs to all data sets of its experiment."""
     for (experiment, profile), group in rows.groupby(["experiment", "profile"], sort=False):
-        study = group["dataset"] == ""
+        study = group["dataset"] == SYNTHETIC
         if of_study or study.all():
-            yield dict.fromkeys(CONTEXT, "") | {"experiment": experiment, "profile": profile}, _cells(group)
+            yield dict(zip(CONTEXT, (experiment, profile, SYNTHETIC, "", "", ""))), _cells(group)
             continue
         for context, runs in group[~study].groupby(CONTEXT, dropna=False, sort=False):
             yield dict(zip(CONTEXT, context)), _cells(group[study]) | _cells(runs)
@@ -673,8 +668,8 @@ class _MissingRows(LookupError):
 Cells = dict[tuple[str, str], dict[str, dict[int, np.ndarray]]]
 
 
-def _rows(table: pd.DataFrame, selection: str) -> pd.DataFrame:
-    """The table's rows at one selection and at the last step of each run; a malformed table raises."""
+def final_rows(table: pd.DataFrame, selection: str = "last") -> pd.DataFrame:
+    """The table's rows at one selection and at the last step of each run; ValueError on a malformed table."""
     import pandas as pd
 
     missing = [name for name in COLUMNS if name not in table.columns]
@@ -686,7 +681,7 @@ def _rows(table: pd.DataFrame, selection: str) -> pd.DataFrame:
             rows[name] = pd.to_numeric(rows[name])
         elif name != "dim":
             rows[name] = rows[name].astype(object).where(rows[name].notna(), "").astype(str)
-    rows = rows[rows["selection"].isin([selection, ""])]  # timings and studies without training have no selection
+    rows = rows[rows["selection"] == selection]
     run = [*CONTEXT, "method", "setting", "seed", "metric"]
     last = rows.groupby(run, dropna=False)["step"].transform("max")
     rows = rows[(rows["step"] == last) | last.isna()].drop_duplicates([*run, "value"])
@@ -701,7 +696,7 @@ def _rows(table: pd.DataFrame, selection: str) -> pd.DataFrame:
 
 
 def _one_context(table: pd.DataFrame, selection: str) -> Cells:
-    rows = _rows(table, selection)
+    rows = final_rows(table, selection)
     several = [name for name in CONTEXT if rows[name].nunique(dropna=False) > 1]
     if several:
         raise ValueError(f"table mixes several values of {several}; filter it to one of each")
