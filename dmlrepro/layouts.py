@@ -201,7 +201,8 @@ def rows(
 ) -> list[tuple[list[str], str]]:
     """The lines of a table with columns separated by blanks, each as (fields, "file, line n").
 
-    The last field may hold blanks. header: the column names the file has to start with; counted: before them, a line with the number of rows.
+    The last field may hold blanks. header: column names the file has to start with; counted: a line with the number of
+    rows comes before them.
     """
     lines = existing(path).read_text(encoding="utf-8", errors="replace").splitlines()
     first = counted + (header is not None)
@@ -236,7 +237,9 @@ def number(text: str, where: str) -> int:
 
 def existing(path: Path) -> Path:
     if not path.exists():
-        raise FileNotFoundError(f"{path}: missing; data/README.md says where the files of each data set must lie")
+        raise FileNotFoundError(
+            f"{path}: missing; data/README.md says where files must lie, DMLREPRO_DATA names another folder than data/"
+        )
     return path
 
 
