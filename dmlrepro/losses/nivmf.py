@@ -149,7 +149,7 @@ def nivmf_log_density(
         proxies: (C, D) directions mu, of any norm.
         concentrations: (C, D) positive kappa, the diagonal of K.
         jacobian: of x -> K x / ||K x||. "heuristic" is the paper's D(K) = prod kappa / ||K mu|| (Eq. 19), whose
-            density does not integrate to one (mu = (1, 1, 1), kappa = (20, 5, 50): to 791) and is c^(D-1) times the vMF's
+            density does not integrate to one (mu = (1, 1, 1), kappa = (20, 5, 50): 791) and is c^(D-1) times the vMF's
             for K = c I. "exact" is prod kappa / ||K x||^D, which gives one and the vMF. "none" leaves it out.
         normalizer: "exact", "quadratic" (Eqs. 12-13) or "quadratic_512".
         variant: "released" is cos(x, K mu) for cos(K x, K mu); the other two are Eq. 4.
@@ -157,8 +157,8 @@ def nivmf_log_density(
     Returns (N, C).
 
     Raises:
-        ValueError: on shapes that do not match, a concentration that is not positive, an unknown choice, or the exact
-            Jacobian of the released variant, which transforms nothing.
+        ValueError: on shapes that do not match, a concentration that is not positive, a zero proxy, an unknown choice,
+            or the exact Jacobian of the released variant, which transforms nothing.
     """
     _choose("jacobian", jacobian, JACOBIANS)
     _choose("variant", variant, VARIANTS)
@@ -174,6 +174,8 @@ def nivmf_log_density(
     dim = x.shape[1]
     x, mu, k = direction(x), direction(mu), concentrations.double()
     peak2 = (k * mu).square().sum(1)  # ||K mu||^2
+    if not peak2.detach().min() > 0:
+        raise ValueError(f"proxies must have a direction, but row {peak2.argmin().item()} is zero or not finite")
     log_scale = _log_normalizer(peak2, dim, normalizer)
     if jacobian != "none":
         log_scale = log_scale + k.log().sum(1)

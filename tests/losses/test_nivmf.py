@@ -1,0 +1,557 @@
+"""The distances and the loss against the equations per sample and proxy, against integrals, and at the edges."""
+
+import copy
+import math
+
+import numpy as np
+import pytest
+import scipy.special
+import torch
+from torch import nn
+
+from dmlrepro import vmf
+from dmlrepro.losses import nivmf
+from dmlrepro.losses.nivmf import JointProxyLoss, ProbabilisticProxyLoss
+
+B, C, D = 5, 4, 6
+ISOTROPIC = {
+    "cosine": nivmf.cosine_distance,
+    "l2": nivmf.l2_distance,
+    "el_vmf": nivmf.el_vmf_distance,
+    "bhattacharyya": nivmf.bhattacharyya_distance,
+    "kl": nivmf.kl_distance,
+}
+
+
+def generator(seed=0):
+    return torch.Generator().manual_seed(seed)
+
+
+def double(values):
+    return torch.tensor(values, dtype=torch.float64)
+
+
+def batch(seed=0, size=B, num_classes=C, dim=D, scale=3.0):
+    """Embeddings, proxies, concentrations, labels."""
+    g = generator(seed)
+    z, p = (scale * torch.randn(n, dim, dtype=torch.float64, generator=g) for n in (size, num_classes))
+    k = 0.5 + 4 * torch.rand(num_classes, dim, dtype=torch.float64, generator=g)
+    return z, p, k, torch.randint(0, num_classes, (size,), generator=g)
+
+
+# The equations in NumPy for one embedding z and one proxy p (natural parameters), or one point x and one (mu, k).
+
+
+def log_c(kappa, dim):  # Eq. 11
+    order = dim / 2 - 1
+    return order * math.log(kappa) - dim / 2 * math.log(2 * math.pi) - math.log(scipy.special.ive(order, kappa)) - kappa
+
+
+def mean_length(kappa, dim):
+    return scipy.special.ive(dim / 2, kappa) / scipy.special.ive(dim / 2 - 1, kappa)
+
+
+def norm(x):
+    return math.sqrt(sum(v * v for v in x))
+
+
+def cos(x, y):
+    return sum(a * b for a, b in zip(x, y)) / norm(x) / norm(y)
+
+
+LITERAL = {
+    "cosine": lambda z, p: -cos(z, p),
+    "l2": lambda z, p: norm(p - z) ** 2,
+    "el_vmf": lambda z, p: log_c(norm(z + p), len(z)) - log_c(norm(z), len(z)) - log_c(norm(p), len(z)),
+    "bhattacharyya": lambda z, p: (
+        log_c(norm(z + p) / 2, len(z)) - log_c(norm(z), len(z)) / 2 - log_c(norm(p), len(z)) / 2
+    ),
+    "kl": lambda z, p: (
+        log_c(norm(z), len(z)) - log_c(norm(p), len(z)) + mean_length(norm(z), len(z)) * (norm(z) - norm(p) * cos(z, p))
+    ),
+}
+
+
+def log_rho(x, mu, k, jacobian="heuristic", variant="corrected"):  # Eqs. 4, 19
+    mu, x = mu / norm(mu), x / norm(x)
+    peak = norm(k * mu)
+    angle = cos(x, k * mu) if variant == "released" else cos(k * x, k * mu)
+    log_d = {
+        "heuristic": math.log(math.prod(k)) - math.log(peak),
+        "exact": math.log(math.prod(k)) - len(x) * math.log(norm(k * x)),
+        "none": 0.0,
+    }[jacobian]
+    return log_c(peak, len(x)) + log_d + peak * angle
+
+
+def literal_el_nivmf(points, mu, k, temperature=1.0, **options):  # Eq. 5; points (N, D)
+    return -temperature * math.log(np.mean([math.exp(log_rho(x, mu, k, **options) / temperature) for x in points]))
+
+
+def literal(function, *rows):
+    """Matrix of function(z, *proxy) over the embeddings z and the rows of the proxies' tensors."""
+    z, *proxies = (r.numpy() for r in rows)
+    return double([[function(a, *b) for b in zip(*proxies)] for a in z])
+
+
+def close(value, expected, tolerance=1e-9):
+    torch.testing.assert_close(value, expected, rtol=tolerance, atol=tolerance)
+
+
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("name", ISOTROPIC)
+def test_isotropic_distances_equal_the_equations(name, seed):
+    z, p, _, _ = batch(seed)
+    close(ISOTROPIC[name](z, p), literal(LITERAL[name], z, p))
+
+
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("jacobian", nivmf.JACOBIANS)
+def test_nivmf_density_and_distance_equal_the_equation(jacobian, seed):
+    z, p, k, _ = batch(seed)
+    expected = literal(lambda x, mu, c: log_rho(x, mu, c, jacobian), z, p, k)
+    close(nivmf.nivmf_log_density(z, p, k, jacobian), expected)
+    close(nivmf.nivmf_distance(z, p, k, jacobian), -expected)
+
+
+@pytest.mark.parametrize("variant", ["corrected", "released"])
+@pytest.mark.parametrize("temperature", [None, 0.25, 2.0])
+def test_el_nivmf_equals_the_equation_on_the_same_samples(temperature, variant):
+    z, p, k, _ = batch(1)
+    envelope = "released" if variant == "released" else "exact"
+    points = vmf.sample(vmf.direction(z), z.norm(dim=1), 4, generator(7), envelope).numpy()
+    rows = zip(p.numpy(), k.numpy())
+    expected = [
+        [literal_el_nivmf(points[:, b], mu, c, temperature or 1.0, variant=variant) for b in range(B)] for mu, c in rows
+    ]
+    value = nivmf.el_nivmf_distance(z, p, k, 4, generator(7), temperature, variant=variant)
+    close(value, double(expected).T)
+
+
+def test_kl_as_printed_and_as_released():
+    z, p, _, _ = batch(2)
+    printed = literal(
+        lambda a, b: log_c(norm(a), D) - log_c(norm(b), D) + (a - b) @ a / norm(a), z, p
+    )  # Eq. 39: E[z] = mu_z
+    close(nivmf.kl_distance(z, p, variant="printed"), printed)
+    close(nivmf.kl_distance(z, p, variant="released"), -printed)
+    nearest = {variant: nivmf.kl_distance(z, z, variant=variant).argmin(1) for variant in ("corrected", "released")}
+    assert torch.equal(nearest["corrected"], torch.arange(B))
+    assert (nearest["released"] != torch.arange(B)).all()  # every sample has a proxy nearer than its own
+
+
+def test_released_el_nivmf_is_an_isotropic_vmf_times_d():
+    x, p, k, _ = batch(3)
+    x, nu = vmf.direction(x), k * vmf.direction(p)
+    peak = nu.norm(dim=1)
+    expected = vmf.log_density(x[:, None], vmf.direction(nu), peak) + k.log().sum(1) - peak.log()
+    close(nivmf.nivmf_log_density(x, p, k, variant="released"), expected)
+
+
+@pytest.mark.parametrize("distance", nivmf.DEFAULTS)
+@pytest.mark.parametrize("inside", [True, False])
+def test_loss_equals_algorithm_1_or_equation_6(distance, inside):
+    z, _, _, y = batch(4)
+    torch.manual_seed(0)
+    loss = ProbabilisticProxyLoss(C, D, distance, 2.5, 0.4, 3, temperature_inside=inside, seed=11).double()
+    with torch.no_grad():
+        if hasattr(loss, "log_concentrations"):
+            loss.log_concentrations += torch.randn(C, D, dtype=torch.float64, generator=generator(8))
+    p, t = loss.proxies.detach(), loss.log_temperature.exp().item()
+    k = getattr(loss, "log_concentrations", torch.zeros(C, D)).detach().double().exp()
+    if distance == "el_nivmf":
+        points = vmf.sample(vmf.direction(z), z.norm(dim=1), 3, generator(11)).numpy()
+        rho = [[[math.exp(log_rho(x, m, c)) for m, c in zip(p.numpy(), k.numpy())] for x in row] for row in points]
+        rho = np.array(rho)  # (N, B, C)
+        logits = np.log((rho ** (1 / t)).sum(0)) if inside else np.log(rho.mean(0)) / t
+    elif distance == "nivmf":
+        logits = literal(log_rho, z, p, k).numpy() / t
+    else:
+        logits = -literal(LITERAL[distance], z, p).numpy() / t
+    score = np.exp(logits)
+    expected = -np.mean([math.log(s[label] / s.sum()) for s, label in zip(score, y.tolist())])
+    assert loss(z, y).item() == pytest.approx(expected, rel=1e-9)
+
+
+def test_inside_and_outside_agree_for_one_sample_or_unit_temperature():
+    z, _, _, y = batch(5)
+    for n, t, equal in ((1, 0.3, True), (5, 1.0, True), (5, 0.3, False)):
+        torch.manual_seed(0)
+        a = ProbabilisticProxyLoss(C, D, concentration=3.0, temperature=t, num_samples=n).double()
+        b = ProbabilisticProxyLoss(C, D, concentration=3.0, temperature=t, num_samples=n, temperature_inside=False)
+        b = b.double()
+        b.proxies.data.copy_(a.proxies)
+        assert (abs(a(z, y).item() - b(z, y).item()) < 1e-12) is equal
+
+
+# Against what the distances mean.
+
+
+def sphere(dim, n=400):
+    """Quadrature points and weights on S^1 or S^2."""
+    angle = 2 * math.pi * (torch.arange(2 * n, dtype=torch.float64) + 0.5) / (2 * n)
+    if dim == 2:
+        return torch.stack([angle.cos(), angle.sin()], 1), torch.full((2 * n,), math.pi / n, dtype=torch.float64)
+    height, weight = map(torch.from_numpy, np.polynomial.legendre.leggauss(n))
+    radius = (1 - height**2).sqrt()[:, None]
+    points = torch.stack([radius * angle.cos(), radius * angle.sin(), height[:, None].expand(n, 2 * n)], -1)
+    return points.view(-1, 3), (weight[:, None] * math.pi / n).expand(n, 2 * n).reshape(-1)
+
+
+def log_vmf(points, parameter):
+    return vmf.log_density(points, vmf.direction(parameter), parameter.norm())
+
+
+@pytest.mark.parametrize("dim", (2, 3))
+def test_vmf_distances_are_the_integrals(dim):
+    points, weights = sphere(dim)
+    z, p, _, _ = batch(6, 3, 3, dim)
+    expected = {"el_vmf": [], "bhattacharyya": [], "kl": []}
+    for a in z:
+        for b in p:
+            log_z, log_p = log_vmf(points, a), log_vmf(points, b)
+            expected["el_vmf"].append(-(weights @ (log_z + log_p).exp()).log())
+            expected["bhattacharyya"].append(-(weights @ ((log_z + log_p) / 2).exp()).log())
+            expected["kl"].append(weights @ (log_z.exp() * (log_z - log_p)))
+    for name, values in expected.items():
+        close(ISOTROPIC[name](z, p), torch.stack(values).view(3, 3), 1e-10)
+
+
+def test_vmf_distances_are_the_integrals_at_512_dimensions():
+    """Monte Carlo within 4.5 standard errors, which are small enough to tell."""
+    g = generator(9)
+    a = vmf.direction(torch.randn(512, dtype=torch.float64, generator=g))
+    b = vmf.direction(a + 0.1 * vmf.direction(torch.randn(512, dtype=torch.float64, generator=g)))
+    z, n = 300 * a, 4000
+    points = vmf.sample(a[None], double([300.0]), n, g)[:, 0]
+    log_uniform = vmf.log_normalizer(double(0.0), 512).item()  # e^868; the product of densities is taken relative to it
+    for name, p, term, offset in (
+        ("kl", 260 * b, lambda log_z, log_p: log_z - log_p, 0),
+        ("bhattacharyya", 260 * b, lambda log_z, log_p: ((log_p - log_z) / 2).exp(), 0),
+        ("el_vmf", 30 * b, lambda log_z, log_p: (log_p - log_uniform).exp(), log_uniform),
+    ):
+        log_z, log_p = log_vmf(points, z), log_vmf(points, p)
+        values = term(log_z, log_p)
+        value = ISOTROPIC[name](z[None], p[None]).item()
+        value = value if name == "kl" else math.exp(-value - offset)
+        error = values.std() / n**0.5
+        assert abs(values.mean() - value) < 4.5 * error, name
+        assert error < 0.05 * abs(value)
+        if name == "kl":
+            printed = nivmf.kl_distance(z[None], p[None], variant="printed").item()
+            assert abs(values.mean() - printed) > 100 * error
+
+
+@pytest.mark.parametrize("scale", (1e-3, 1.0, 30.0, 1e4))
+@pytest.mark.parametrize("dim", (2, 16, 512))
+def test_kl_and_bhattacharyya_are_never_negative_and_vanish_at_equality(dim, scale):
+    z, p, _, _ = batch(0, 30, 30, dim, scale)
+    for distance in (nivmf.kl_distance, nivmf.bhattacharyya_distance):
+        for q in (p, z, z * (1 + 1e-9)):
+            assert (distance(z, q) >= 0).all()
+        own = distance(z, z).diag()
+        assert (own < 1e-8 * (1 + scale)).all()
+        assert (distance(z, p) > own[:, None]).all()
+
+
+def test_expected_likelihood_and_bhattacharyya_are_symmetric_and_kl_is_not():
+    z, p, _, _ = batch(0)
+    close(nivmf.el_vmf_distance(z, p), nivmf.el_vmf_distance(p, z).T, 1e-13)
+    close(nivmf.bhattacharyya_distance(z, p), nivmf.bhattacharyya_distance(p, z).T, 1e-13)
+    assert (nivmf.kl_distance(z, p) - nivmf.kl_distance(p, z).T).abs().min() > 1e-3
+
+
+def test_nivmf_with_one_concentration_is_the_vmf():
+    z, p, _, _ = batch(1, 20, 10)
+    c = torch.linspace(0.5, 40, 10, dtype=torch.float64)[:, None]
+    k = c.expand(10, D)
+    expected = vmf.log_density(vmf.direction(z)[:, None], vmf.direction(p), c[:, 0])
+    close(nivmf.nivmf_log_density(z, p, k, "exact"), expected)
+    close(nivmf.nivmf_log_density(z, p, k), expected + (D - 1) * c[:, 0].log())  # the heuristic's c^(M-1)
+    same = torch.full((10, D), 7.0, dtype=torch.float64)
+    order = vmf.log_density(vmf.direction(z)[:, None], vmf.direction(p), double(7.0)).argsort(1)
+    assert torch.equal(nivmf.nivmf_log_density(z, p, same).argsort(1), order)
+
+
+def test_el_nivmf_with_one_concentration_estimates_el_vmf_and_its_gradient():
+    z, p, _, _ = batch(2, 2, 3, 64, 2.0)
+    p = vmf.direction(p) * 9
+    z.requires_grad_()
+    value = nivmf.el_nivmf_distance(z, p, torch.full((3, 64), 9.0), 20_000, generator(), jacobian="exact")
+    expected = nivmf.el_vmf_distance(z, p)
+    close(value, expected, 0.03 / abs(expected).max().item())
+    weights = torch.randn(2, 3, dtype=torch.float64, generator=generator(1))
+    grad, expected_grad = (torch.autograd.grad((weights * d).sum(), z)[0] for d in (value, expected))
+    assert (grad - expected_grad).norm() < 0.05 * expected_grad.norm()
+
+
+@pytest.mark.parametrize("dim", (2, 3))
+@pytest.mark.parametrize("seed", range(3))
+def test_the_exact_jacobian_integrates_to_one_and_the_papers_does_not(dim, seed):
+    points, weights = sphere(dim)
+    _, p, k, _ = batch(seed, num_classes=3, dim=dim)
+    k = torch.cat([5 * k, double([[20, 5, 50][:dim]])])  # the last as in Fig. 2
+    p = torch.cat([p, torch.ones(1, dim, dtype=torch.float64)])
+    close(weights @ nivmf.nivmf_log_density(points, p, k, "exact").exp(), torch.ones(4, dtype=torch.float64), 1e-8)
+    heuristic = weights @ nivmf.nivmf_log_density(points, p, k).exp()
+    assert (heuristic > 2).all()
+    if dim == 3:
+        assert heuristic[-1].item() == pytest.approx(790.845, abs=1e-3)
+
+
+# Precision, edges, state.
+
+
+@pytest.mark.parametrize("scale", (1.0, 30.0, 1e4))
+@pytest.mark.parametrize("dim", (2, 128))
+def test_float32_distances_equal_float64(dim, scale):
+    z, p, k, _ = (t.float() for t in batch(0, 20, 20, dim))
+    z, p = scale * vmf.direction(z), scale * vmf.direction(p)
+    p[:5] = z[:5]  # equal distributions too, where large terms cancel
+    k = scale * k / 4
+    pairs = [(function(z, p), function(z.double(), p.double())) for function in ISOTROPIC.values()]
+    for function in (nivmf.nivmf_distance, lambda *a: nivmf.el_nivmf_distance(*a, 3, generator())):
+        pairs.append((function(z, p, k), function(z.double(), p.double(), k.double())))
+    for value, expected in pairs:
+        assert value.dtype == torch.float32 and expected.dtype == torch.float64
+        assert ((value - expected).abs() <= 1e-4 * expected.abs().clamp_min(1)).all()
+
+
+@pytest.mark.parametrize("name", ISOTROPIC)
+@pytest.mark.parametrize("dim", (2, 6))
+def test_gradients_of_the_isotropic_distances(name, dim):
+    z, p, _, _ = batch(1, 3, 3, dim)
+    assert torch.autograd.gradcheck(ISOTROPIC[name], (z.requires_grad_(), p.requires_grad_()))
+
+
+@pytest.mark.parametrize("jacobian", nivmf.JACOBIANS)
+def test_gradients_of_the_non_isotropic_distances(jacobian):
+    z, p, k, _ = (t.requires_grad_(t.is_floating_point()) for t in batch(1, 3, 3))
+    assert torch.autograd.gradcheck(lambda *a: nivmf.nivmf_distance(*a, jacobian), (z, p, k))
+    t = double(0.7).requires_grad_()
+    assert torch.autograd.gradcheck(
+        lambda p, k, t: nivmf.el_nivmf_distance(z.detach(), p, k, 3, generator(), t, jacobian), (p, k, t)
+    )
+
+
+@pytest.mark.parametrize("distance", nivmf.DEFAULTS)
+@pytest.mark.parametrize(("size", "num_classes", "dim"), [(4, 3, 2), (1, 1, 8), (4, 3, 128)])
+def test_value_and_gradients_at_the_edges_are_finite(distance, size, num_classes, dim):
+    """Zero, tiny and enormous embeddings; one class; one sample; two dimensions."""
+    loss = ProbabilisticProxyLoss(num_classes, dim, distance, num_samples=1)
+    z = torch.randn(size, dim, generator=generator())
+    for scale in (0.0, 1e-30, 1.0, 1e6):
+        loss.zero_grad()
+        x = (scale * vmf.direction(z)).requires_grad_()
+        value = loss(x, torch.zeros(size, dtype=torch.int64))
+        value.backward()
+        assert value.isfinite()
+        assert x.grad.isfinite().all()
+        assert all(parameter.grad.isfinite().all() for parameter in loss.parameters())
+
+
+@pytest.mark.parametrize("distance", nivmf.DEFAULTS)
+def test_zero_proxies_and_opposite_ones_are_finite(distance):
+    z = torch.eye(3)[:2].requires_grad_()
+    loss = ProbabilisticProxyLoss(2, 3, distance)
+    loss.proxies.data.copy_(torch.stack([-z[0].detach(), torch.zeros(3)]))
+    if distance == "nivmf" or distance == "el_nivmf":  # a proxy without direction has no mode
+        loss.proxies.data[1] = torch.eye(3)[2]
+    value = loss(z, torch.tensor([0, 1]))
+    value.backward()
+    assert value.isfinite() and z.grad.isfinite().all() and loss.proxies.grad.isfinite().all()
+
+
+@pytest.mark.parametrize("distance", nivmf.DEFAULTS)
+def test_a_zero_embedding_has_no_preferred_isotropic_proxy(distance):
+    loss = ProbabilisticProxyLoss(4, 5, distance)
+    d = loss.distances(torch.zeros(1, 5))
+    assert d.isfinite().all()
+    if distance != "el_nivmf" and distance != "nivmf":
+        torch.testing.assert_close(d, d[:, :1].expand(1, 4))
+
+
+@pytest.mark.parametrize("distance", nivmf.DEFAULTS)
+def test_autocast_changes_nothing(distance):
+    z, _, _, y = batch(3)
+    loss = ProbabilisticProxyLoss(C, D, distance)
+    again = copy.deepcopy(loss)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        value = loss(z.float(), y)
+    assert value.dtype == torch.float32
+    assert value.item() == again(z.float(), y).item()
+    assert loss(z.bfloat16(), y).dtype == torch.float32
+
+
+def test_samples_come_from_the_modules_own_generator_and_resume_exactly():
+    z, _, _, y = batch(4)
+    torch.manual_seed(0)
+    loss = ProbabilisticProxyLoss(C, D, concentration=3.0, seed=5)
+    before = torch.get_rng_state()
+    values = [loss(z, y).item() for _ in range(2)]
+    assert torch.equal(before, torch.get_rng_state())
+    assert values[0] != values[1]
+    state = {name: value.clone() for name, value in loss.state_dict().items()}
+    clone, resumed, other = copy.deepcopy(loss), ProbabilisticProxyLoss(C, D, seed=9), ProbabilisticProxyLoss(C, D)
+    resumed.load_state_dict(state)
+    following = [loss(z, y).item() for _ in range(2)]
+    assert following == [resumed(z, y).item() for _ in range(2)] == [clone(z, y).item() for _ in range(2)]
+    assert following[0] != values[0]
+    state["_extra_state"] = torch.zeros(16, dtype=torch.uint8)  # of a size as of another type of device
+    other.load_state_dict(state)
+    clone._generator_state, clone.seed = torch.empty(0, dtype=torch.uint8), other.seed
+    assert other(z, y).item() == clone(z, y).item()  # both from the seed
+
+
+def test_training_moves_every_parameter_and_lowers_the_loss():
+    g = generator(3)
+    y = torch.arange(4).repeat(8)
+    z = (5 * torch.randn(4, 8, generator=g))[y] + torch.randn(32, 8, generator=g)
+    for distance in nivmf.DEFAULTS:
+        torch.manual_seed(1)
+        loss = ProbabilisticProxyLoss(4, 8, distance, 5.0, 0.5)
+        start, before = loss(z, y).item(), copy.deepcopy(loss.state_dict())
+        optimizer = torch.optim.Adam(loss.parameters(), lr=0.05)
+        for _ in range(60):
+            optimizer.zero_grad()
+            loss(z, y).backward()
+            optimizer.step()
+        assert loss(z, y).item() < 0.5 * start, distance
+        assert all(not torch.equal(before[name], value) for name, value in loss.named_parameters())
+
+
+@pytest.mark.parametrize("distance", ["kl", "el_nivmf"])
+def test_class_means_give_the_directions_and_keep_the_concentrations(distance):
+    loss = ProbabilisticProxyLoss(3, 4, distance, concentration=6.0)
+    norms = loss.proxies.norm(dim=1).detach()
+    means = torch.randn(3, 4, generator=generator())
+    loss.initialize_proxies(means)
+    torch.testing.assert_close(nivmf.cosine_distance(means, loss.proxies).diag(), -torch.ones(3))
+    torch.testing.assert_close(loss.proxies.norm(dim=1).detach(), norms)
+    with pytest.raises(ValueError, match=r"class_means.*class 1"):
+        loss.initialize_proxies(means * double([[1.0], [0.0], [1.0]]))
+    with pytest.raises(ValueError, match=r"class_means.*\(3, 4\).*\(2, 4\)"):
+        loss.initialize_proxies(means[:2])
+
+
+@pytest.mark.parametrize(
+    ("variant", "distance", "dim", "expected"),
+    [
+        ("corrected", "kl", 512, "exact"),
+        ("printed", "kl", 512, "quadratic"),
+        ("printed", "kl", 64, "exact"),
+        ("released", "el_nivmf", 128, "quadratic"),
+        ("released", "el_nivmf", 64, "quadratic_512"),
+        ("released", "kl", 128, "quadratic_512"),
+        ("released", "nivmf", 128, "quadratic_512"),
+    ],
+)
+def test_each_variant_has_its_normalizer(variant, distance, dim, expected):
+    loss = ProbabilisticProxyLoss(3, dim, distance, variant=variant)
+    assert loss.normalizer == expected
+    assert ProbabilisticProxyLoss(3, dim, distance, variant=variant, normalizer="exact").normalizer == "exact"
+    assert loss(torch.randn(2, dim, generator=generator()), torch.tensor([0, 1])).isfinite()
+
+
+def test_quadratic_normalizers_reach_the_distances():
+    z, p, k, _ = batch(0, 3, 3, 128, 2.0)
+    p = vmf.direction(p) * 20
+    for normalizer, fit in (
+        ("quadratic", (127, 0.01909, 0.003355)),
+        ("quadratic_512", (868, 0.0002662, 0.0009685)),
+    ):
+        c = lambda q, fit=fit: fit[0] - fit[1] * q.sqrt() - fit[2] * q  # noqa: E731
+        joint, own_z, own_p = c((z[:, None] + p).square().sum(-1)), c(z.square().sum(1)), c(p.square().sum(1))
+        close(nivmf.el_vmf_distance(z, p, normalizer), joint - own_z[:, None] - own_p)
+        close(nivmf.bhattacharyya_distance(z / 2, p / 2, normalizer), c((z[:, None] + p).square().sum(-1) / 16) - (
+            c(z.square().sum(1) / 4)[:, None] + c(p.square().sum(1) / 4)
+        ) / 2)  # fmt: skip
+        change = nivmf.nivmf_log_density(z, p, k, normalizer=normalizer) - nivmf.nivmf_log_density(z, p, k)
+        peak = (k * vmf.direction(p)).norm(dim=1)
+        close(change, (c(peak**2) - vmf.log_normalizer(peak, 128)).expand(3, 3))
+        kl = nivmf.kl_distance(z, p, normalizer, "printed") - nivmf.kl_distance(z, p, variant="printed")
+        exact = vmf.log_normalizer(z.norm(dim=1), 128)[:, None] - vmf.log_normalizer(p.norm(dim=1), 128)
+        close(kl, own_z[:, None] - own_p - exact)
+
+
+class Anchor(nn.Module):
+    """A deterministic loss that records what it is given."""
+
+    def __init__(self, *shape):
+        super().__init__()
+        self.proxies = nn.Parameter(torch.zeros(*shape))
+
+    def forward(self, embeddings, labels):
+        self.seen = embeddings
+        return -(embeddings * self.proxies[labels]).sum(1).mean()
+
+
+def test_joint_loss_is_equation_7_with_shared_proxies_registered_once():
+    z, _, _, y = batch(5)
+    z = z.float()
+    probabilistic = ProbabilisticProxyLoss(C, D, "kl")
+    joint = JointProxyLoss(probabilistic, Anchor(C, D), omega=0.3)
+    expected = probabilistic(z, y) - 0.3 * (vmf.direction(z) * probabilistic.proxies[y]).sum(1).mean()
+    torch.testing.assert_close(joint(z, y), expected)
+    torch.testing.assert_close(joint.deterministic.seen.norm(dim=1), torch.ones(B))
+    assert [name for name, _ in joint.named_parameters()] == ["probabilistic.proxies", "probabilistic.log_temperature"]
+    assert not any(name.startswith("deterministic") for name in joint.state_dict())
+    for twin in (copy.deepcopy(joint), joint.double()):
+        assert twin.deterministic.proxies is twin.probabilistic.proxies
+    joint.zero_grad()
+    joint(z.double(), y).backward()
+    both = joint.probabilistic.proxies.grad.clone()
+    joint.zero_grad()
+    joint.probabilistic(z.double(), y).backward()
+    assert not torch.equal(both, joint.probabilistic.proxies.grad)
+
+
+def test_joint_loss_with_proxy_anchor():
+    losses = pytest.importorskip("pytorch_metric_learning.losses")
+    z, _, _, y = batch(5)
+    probabilistic, anchor = ProbabilisticProxyLoss(C, D), losses.ProxyAnchorLoss(C, D, margin=0.1, alpha=32)
+    joint = JointProxyLoss(probabilistic, anchor, omega=3.0)
+    reference = losses.ProxyAnchorLoss(C, D, margin=0.1, alpha=32)
+    reference.proxies.data.copy_(probabilistic.proxies)
+    twin = copy.deepcopy(probabilistic)
+    value = joint(z.bfloat16(), y)
+    torch.testing.assert_close(value, twin(z.bfloat16(), y) + 3 * reference(z.bfloat16().float(), y))
+    assert probabilistic.proxies.dtype == torch.float32  # that library casts a loss's proxies in place
+    value.backward()
+    assert probabilistic.proxies.grad.isfinite().all()
+
+
+EYE = torch.eye(3)
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: nivmf.cosine_distance(EYE, torch.eye(4)), r"embeddings.*\(3, 3\).*\(4, 4\)"),
+        (lambda: nivmf.kl_distance(EYE, EYE, variant="fixed"), r"variant.*corrected.*fixed"),
+        (lambda: nivmf.kl_distance(EYE, EYE, normalizer="debye"), r"normalizer.*exact.*debye"),
+        (lambda: nivmf.kl_distance(EYE, EYE, normalizer="quadratic"), r"quadratic.*128 and 512.*got 3"),
+        (lambda: nivmf.nivmf_distance(EYE, EYE, torch.ones(3)), r"concentrations.*\(3, 3\).*\(3,\)"),
+        (lambda: nivmf.nivmf_distance(EYE, EYE, EYE), r"concentrations must be positive, found 0"),
+        (lambda: nivmf.nivmf_distance(EYE, 0 * EYE, EYE + 1), r"proxies.*row 0 is zero"),
+        (lambda: nivmf.nivmf_distance(EYE, EYE, EYE + 1, jacobian="approximate"), r"jacobian.*approximate"),
+        (lambda: nivmf.nivmf_log_density(EYE, EYE, EYE + 1, "exact", variant="released"), r"jacobian.*released"),
+        (lambda: nivmf.el_nivmf_distance(EYE, EYE, EYE + 1, num_samples=0), r"num_samples.*got 0"),
+        (lambda: ProbabilisticProxyLoss(3, 4, "euclidean"), r"distance.*el_nivmf.*euclidean"),
+        (lambda: ProbabilisticProxyLoss(3, 1), r"embedding_size.*at least 2, got 1"),
+        (lambda: ProbabilisticProxyLoss(0, 4), r"num_classes.*at least 1, got 0"),
+        (lambda: ProbabilisticProxyLoss(3, 4, num_samples=0), r"num_samples.*got 0"),
+        (lambda: ProbabilisticProxyLoss(3, 4, temperature=0.0), r"temperature.*got 0"),
+        (lambda: ProbabilisticProxyLoss(3, 4, concentration=-1.0), r"concentration.*got -1"),
+        (lambda: ProbabilisticProxyLoss(3, 64, normalizer="quadratic"), r"normalizer.*128 or 512, got 64"),
+        (lambda: ProbabilisticProxyLoss(3, 4, variant="released", jacobian="exact"), r'jacobian="exact".*released'),
+        (lambda: ProbabilisticProxyLoss(3, 4)(torch.full((1, 4), math.nan), torch.tensor([0])), r"embeddings.*NaN"),
+        (lambda: ProbabilisticProxyLoss(3, 4)(torch.ones(1, 4), torch.tensor([3])), r"labels.*\[0, 3\).*found 3"),
+        (lambda: JointProxyLoss(ProbabilisticProxyLoss(3, 4), nn.Linear(4, 3), 1.0), r"deterministic.*proxies.*None"),
+        (lambda: JointProxyLoss(ProbabilisticProxyLoss(3, 4), Anchor(3, 5), 1.0), r"deterministic.*\(3, 4\).*\(3, 5\)"),
+        (lambda: JointProxyLoss(ProbabilisticProxyLoss(3, 4), Anchor(3, 4), -1.0), r"omega.*-1"),
+    ],
+)  # fmt: skip
+def test_bad_input_is_named(call, message):
+    with pytest.raises(ValueError, match=message):
+        call()
