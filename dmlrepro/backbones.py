@@ -240,14 +240,16 @@ def _trunk(name: str, weights: str | Path | None, in_channels: int) -> tuple[nn.
 
 
 def _conv4(weights: str | Path | None, in_channels: int) -> tuple[nn.Module, Preprocess]:
-    """Four blocks conv 3x3, BatchNorm, max-pool 2x2, ReLU; the first, at full resolution, has half the width for speed.
+    """Four blocks conv 3x3, BatchNorm, max-pool 2x2, ReLU, with 16, 32, 64 and 128 channels.
 
-    Pooling before the ReLU gives the same values (the ReLU is monotonic) for a quarter of the ReLU's work.
+    With the usual 64 throughout, the full-resolution block dominates: on glyphs R@1 86 instead of 84 % (300 steps of
+    ProxyAnchor, two seeds) for four times the time. Pooling before the ReLU gives the same values (the ReLU is
+    monotonic) for a quarter of the ReLU's work.
     """
 
     def create():
         layers, width = [], in_channels
-        for out in (32, 64, 64, 64):
+        for out in (16, 32, 64, 128):
             layers += [nn.Conv2d(width, out, 3, padding=1, bias=False), nn.BatchNorm2d(out), nn.MaxPool2d(2), nn.ReLU()]
             width = out
         return nn.Sequential(*layers)
