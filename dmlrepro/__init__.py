@@ -1,1 +1,1 @@
-"""dmlrepro: deep metric learning papers, checked claim by claim. Import the module you need; this file imports nothing."""
+"""dmlrepro: deep metric learning papers, checked claim by claim. Import the module you need; this file has none."""

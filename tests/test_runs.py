@@ -142,7 +142,7 @@ def test_a_killed_run_leaves_no_result(empty_cache):
     time.sleep(6)  # long enough to be inside the loop; the assertion holds whenever the kill falls
     os.kill(process.pid, signal.SIGKILL)
     process.join()
-    assert [path for path in (empty_cache / "runs").glob("*/result.json")] == []
+    assert list((empty_cache / "runs").glob("*/result.json")) == []
 
 
 def test_finished_runs_move_to_another_machine(empty_cache, tmp_path, monkeypatch):
