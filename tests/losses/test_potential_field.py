@@ -35,6 +35,18 @@ def logarithmic(delta, delta_rep):
     """The limits of (psi + 1) / alpha and (psi - 1) / alpha in Eqs. 1 and 2 as alpha -> 0."""
 
     def attract(r):
+        return r.log() if r >= delta else math.log(delta)
+
+    def repel(r):
+        return -r.log() if r < delta_rep else -math.log(delta_rep)
+
+    return attract, repel
+
+
+def contrastive(delta, delta_rep, repulsion):
+    """Supp. Eq. 8 and the two readings of its repulsion."""
+
+    def attract(r):
         return delta**2 if r < delta else r**2
 
     def hinge(r):
