@@ -1,0 +1,90 @@
+"""What every committed notebook must have: it reads on the web, runs headlessly and is thin."""
+
+import ast
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import nbformat
+import pytest
+
+ROOT = Path(__file__).parent.parent
+NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
+
+
+def code(notebook) -> list:
+    return [cell for cell in notebook.cells if cell.cell_type == "code" and cell.source.strip()]
+
+
+@pytest.fixture(params=NOTEBOOKS, ids=lambda path: path.stem)
+def notebook(request):
+    return nbformat.read(request.param, as_version=4)
+
+
+def test_it_is_committed_with_outputs_and_without_errors(notebook):
+    # nbval compares nothing in a cell without an execution count
+    assert [cell.source for cell in code(notebook) if cell.execution_count is None] == []
+    assert [o for cell in code(notebook) for o in cell.outputs if o.output_type == "error"] == []
+    assert any(o.get("data", {}).get("image/png") for cell in code(notebook) for o in cell.outputs)
+    assert "papermill" not in notebook.metadata
+
+
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
+def test_it_is_small_and_names_no_folder_of_a_machine(path):
+    text = path.read_text(encoding="utf8")
+    assert len(text) < 400_000
+    assert str(ROOT) not in text
+    assert str(Path.home()) + "/" not in text
+
+
+def test_it_is_thin(notebook):
+    trees = [ast.parse(cell.source) for cell in code(notebook)]
+    defined = [n for tree in trees for n in ast.walk(tree) if isinstance(n, ast.ClassDef | ast.FunctionDef)]
+    assert defined == []
+
+
+def test_it_begins_with_a_title_and_a_question(notebook):
+    first = notebook.cells[0]
+    assert first.cell_type == "markdown"
+    assert first.source.startswith("# ")
+    assert "**Question.**" in first.source
+
+
+def test_the_last_cell_is_the_regression_check_and_prints_no_number_that_can_move(notebook):
+    last = code(notebook)[-1]
+    assert last.source.startswith("# NBVAL_CHECK_OUTPUT")
+    (output,) = last.outputs
+    assert "within tolerance of the golden run: yes" in output.text
+
+
+def run_papermill(tmp_path, folder, *arguments):
+    environment = os.environ | {"DMLREPRO_CACHE": str(tmp_path / "cache"), "DMLREPRO_RESULTS": str(tmp_path / "results")}
+    notebook = os.path.relpath(ROOT / "notebooks" / "00_tour.ipynb", folder)
+    command = [sys.executable, "-m", "papermill", notebook, str(tmp_path / "out.ipynb"), "--no-progress-bar", *arguments]
+    return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True)
+
+
+@pytest.mark.parametrize("folder", [ROOT, ROOT / "notebooks"], ids=["root", "notebooks"])
+def test_plain_papermill_runs_from_the_root_and_from_the_notebooks_folder(tmp_path, folder):
+    finished = run_papermill(tmp_path, folder, "-p", "profile", "quick", "-p", "steps", "2")
+    assert finished.returncode == 0, finished.stderr[-2000:]
+    assert [path.name for path in (tmp_path / "results" / "quick").glob("*.csv") if "cost" not in path.name] == [
+        "00_tour--steps=2.csv"
+    ]
+
+
+@pytest.mark.parametrize(
+    "arguments, message",
+    [
+        (["-p", "stepps", "3"], "no parameter 'stepps'"),
+        (["-p", "lr", "1e-5x"], "parameter lr must be"),
+        (["-p", "dataset", "birds"], "unknown dataset 'birds'"),
+        (["-p", "method", "PFLM"], "unknown method 'PFLM'"),
+    ],
+)
+def test_a_bad_parameter_stops_papermill_and_leaves_no_result(tmp_path, arguments, message):
+    finished = run_papermill(tmp_path, ROOT, *arguments)
+    assert finished.returncode != 0
+    assert message in finished.stderr
+    assert list(tmp_path.glob("results/**/*.csv")) == []
