@@ -230,8 +230,7 @@ def _glyphs(images_per_class: int) -> Manifest:
     if not isinstance(images_per_class, int) or images_per_class < 1:
         raise ValueError(f"images_per_class must be a positive integer, got {images_per_class!r}")
     train, test = glyphs.characters()
-    source = hashlib.sha256(Path(glyphs.__file__).read_bytes()).hexdigest()
-    key = (source, images_per_class, version("pillow"), version("matplotlib"), np.__version__)
+    key = (glyphs.SOURCE_DIGEST, images_per_class, version("pillow"), version("matplotlib"), np.__version__)
     images = cached_array(
         "glyphs", key, lambda: np.concatenate([glyphs.render(c, images_per_class) for c in train + test])
     )

@@ -5,29 +5,32 @@ Training classes are Latin, Greek and Cyrillic letters, test classes are letters
 the test asks for what deep metric learning promises: similarity on new classes. Nothing is downloaded.
 
 Glyphs that render alike (A of Latin, Greek and Cyrillic; c and C after scaling) are one class, represented by the first
-of them. Alike means a correlation above 0.92 of the blurred, box-fitted upright renderings in some shared typeface. The
+of them. Alike means a correlation above 0.94 of the blurred, box-fitted upright renderings in some shared typeface. The
 outcome of that rule is written down as plain tables, so that labels never depend on a rasteriser's version; a test
 recomputes the correlations.
 """
 
 import functools
+import hashlib
 from pathlib import Path
 
 import numpy as np
 from PIL import Image, ImageDraw, ImageFont
 
+SOURCE_DIGEST = hashlib.sha256(Path(__file__).read_bytes()).hexdigest()  # of the code that runs: keys the cache
+
 TRAIN_SCRIPTS = {
-    "Latin": "ABCDEHIKLMNPQRSTUVWXYZabdefgkmnqrty"
-    "ßðøŒƁƇƊƋƑƓƔƕƝƢƣƤƦƧƪƫƮƱƶƸƺƻƾǁǂǶȜȡȤȴȵȸȻȾȿɀɁɒɕɖɗɘɚɝɞɟɠɢɤɨɩɬɮɰɲɷɹɺɻɽɿʁʂʇʉʊʍʎʐʑʓʔʕʚʛʝʞʣʤʦʧʨ",
-    "Greek": "ΔΘΞΣΦΨΩαβδεζηλμνξρςτφωϗϙϝϞϟϠϡϷϸϺϻϽ",
-    "Cyrillic": "ЂЉЊЋЏБДЖЗЛЧШЩЪЫЮЯцьэђєћѣѪѵҐҒҕҖҘҚҤҪҬҲҺӃӈӋӔӕӘӠӶ",
+    "Latin": "ABCDEGHIJKLMNPQRSTUVWXYZabdefgkmnoqrty"
+    "ßðŒƁƇƊƋƎƑƓƔƕƝƢƤƦƧƪƫƱƶƸƺƻƼƾƿǁǂǶȜȡȤȴȵȸȻȾȿɀɁɕɖɗɘɚɝɠɨɩɬɮɰɲɹɺɻɽɿʁʂʇʉʋʍʎʐʑʓʔʕʛʝʞʣʤʦʧʨʩʪʫ",
+    "Greek": "ΓΔΘΞΣΦΨαβδεζηκλμνξρςτφωϗϙϚϝϞϟϠϡϷϸϺϻϽ",
+    "Cyrillic": "ЂЉЊЋЏДЖЗЛЧШЩЪЫЬЮЯцэђєћѣѪѵҐғҕҖҘҚҤҫҬҲҺӃӈӋӔӕӘӠӶ",
 }
 TEST_SCRIPTS = {
-    "Armenian": "ԲԴԵԶԷԸԹԻԾԿՀՁՃՄՅՆՇՉՊՋՎՐՒՔՖբէըթխծկձճնչջփֆ",
-    "Georgian": "ႠႡႢႣႤႥႦႧႨႩႪႫႬႮႰႲႳႵႶႸႺႼႽႿჁჂჃჄჅაგდეზთიკლნოჟრსტუ",
-    "Hebrew": "אבגדהזיךלםמעףפץצקרשת",
+    "Armenian": "ԴԵԶԷԸԹԻԾԿՀՁՃՄՆՇՉՊՋՎՐՒՔՖբըթխծկձճմնչջփֆ",
+    "Georgian": "ႠႡႢႣႤႥႦႧႨႩႪႫႬႮႰႱႲႳႵႶႸႺႼႽႿჁჂჃჄჅაბგდეთკლმოჟრსტუ",
+    "Hebrew": "אבגדהזיךלםעףפץצקרשת",
     "Arabic": "ءبةتثجخدذرزسشضطعغفقكلمنهوىي",
-    "Canadian": "ᐁᐎᐚᐧᐳᑀᑍᑚᑦᑲᑾᒊᒖᒢᒮᒺᓈᓔᓠ",
+    "Canadian": "ᐁᐎᐚᐧᐳᑀᑍᑚᑦᑾᒊᒖᒢᒮᒺᓈᓔᓠᓭᓹᔅᔙ",
 }
 
 

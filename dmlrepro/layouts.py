@@ -60,7 +60,7 @@ def read_cub(root: Path) -> Annotations:
 
 def read_cars(root: Path) -> Annotations:
     """Cars196/: cars_annos.mat, car_ims/. Classes 1..98 train, 99..196 test, whatever the file's own test flag says."""
-    from scipy.io import loadmat
+    from scipy.io.matlab import MatReadError, loadmat
 
     folder = root / "Cars196"
     source = existing(folder / "cars_annos.mat")
@@ -69,7 +69,7 @@ def read_cars(root: Path) -> Annotations:
         annotations, declared = np.atleast_1d(mat["annotations"]), np.atleast_1d(mat["class_names"])
         images = [folder / str(path) for path in annotations["relative_im_path"]]
         class_ids = annotations["class"].astype(np.int64)
-    except (KeyError, ValueError, TypeError, NotImplementedError) as error:
+    except (KeyError, ValueError, TypeError, NotImplementedError, MatReadError) as error:
         raise ValueError(
             f"{source}: expected MATLAB arrays `annotations` (with relative_im_path and class) and `class_names`, "
             f"found something else ({error})"
