@@ -8,12 +8,13 @@ contiguous, training classes first. A set with exactly the official counts carri
 import functools
 import hashlib
 import os
-import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
+
+from dmlrepro.files import replacing
 
 # images and classes per part, as published with each set
 OFFICIAL = {
@@ -202,22 +203,12 @@ def _with_label_noise(manifest: Manifest, fraction: float, seed: int) -> Manifes
 
 
 def cached_array(folder: str, key: object, build: Callable[[], np.ndarray]) -> np.ndarray:
-    """The array `build()` returns, kept as .npy below cache_root()/folder under the hash of `key`.
-
-    Written to a temporary file and renamed, so that concurrent builders and killed ones leave a whole file or none.
-    """
+    """The array `build()` returns, kept as .npy below cache_root()/folder under the hash of `key`."""
     path = cache_root() / folder / f"{hashlib.sha256(repr(key).encode()).hexdigest()[:16]}.npy"
     if not path.is_file():
         array = build()
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.NamedTemporaryFile(dir=path.parent, suffix=".tmp", delete=False) as file:
-            try:
-                np.save(file, array)
-                file.close()
-                os.replace(file.name, path)
-            except BaseException:
-                os.unlink(file.name)
-                raise
+        with replacing(path) as temporary, temporary.open("wb") as file:
+            np.save(file, array)
     return np.load(path)
 
 

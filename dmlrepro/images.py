@@ -10,6 +10,7 @@ import math
 import os
 import shutil
 import tempfile
+import warnings
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -85,15 +86,18 @@ def train_batch(
     scale: tuple[float, float] = (0.16, 1.0),
     ratio: tuple[float, float] = (3 / 4, 4 / 3),
     flip: bool = True,
+    rows: slice = slice(None),
 ) -> Tensor:
     """Random resized crops, each mirrored with probability 1/2: uint8 (B, C, size, size).
 
     scale and ratio bound the area of a crop (fraction of the image) and its width over height, log-uniform, as in
-    torchvision's RandomResizedCrop; the defaults are those of Musgrave et al. 2020.
+    torchvision's RandomResizedCrop; the defaults are those of Musgrave et al. 2020. rows makes that part of the batch
+    only, as it would be in the whole.
     """
     indices = torch.as_tensor(indices)
-    boxes = random_boxes(store.sizes[indices], generator, scale, ratio)
-    mirrored = torch.rand(len(indices), generator=generator) < 0.5
+    boxes = random_boxes(store.sizes[indices], generator, scale, ratio)[rows]
+    mirrored = (torch.rand(len(indices), generator=generator) < 0.5)[rows]
+    indices = indices[rows]
     batch = _empty(store, len(indices), size)
     for out, index, (top, left, height, width) in zip(batch, indices.tolist(), boxes.tolist()):
         out.copy_(_resize(store[index][None, :, top : top + height, left : left + width], (size, size))[0])
@@ -173,8 +177,9 @@ def _open_files(manifest: Manifest, short_side: int | None) -> ImageStore:
     if not folder.is_dir():
         _decode_files(manifest, short_side, folder)
     sizes = torch.from_numpy(np.load(folder / "sizes.npy"))
-    # a private mapping: pages come from the file on demand and are shared between processes until written to
-    pixels = torch.from_file(str(folder / "pixels"), shared=False, size=int(sizes.prod(1).sum()) * 3, dtype=torch.uint8)
+    with warnings.catch_warnings():  # read-only memory is what we want; nothing here writes to a store
+        warnings.filterwarnings("ignore", "The given NumPy array is not writable")
+        pixels = torch.from_numpy(np.memmap(folder / "pixels", np.uint8, "r"))
     return ImageStore(pixels, sizes, 3)
 
 
