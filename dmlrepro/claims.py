@@ -9,7 +9,7 @@ and every other setting of the row must be at its default (DEFAULTS); a range av
 "A - B" subtracts cell B from cell A, seed by seed. A number is a constant. Rows of a study without images have
 dataset "synthetic" and belong to every data set of their experiment.
 
-Metrics, beside those of dmlrepro.metrics (R@1, P@1, RP, MAP@R, mAP@1000 in percent, cluster_ and feature_diversity):
+Metrics, beside those of dmlrepro.metrics (R@1, P@1, RP, MAP@R, mAP@1000 in percent, class_ and feature_diversity):
   W2                       mean distance of proxies to the training embeddings matched with them, on the unit sphere
   W2/delta                 the same in the numerical study of pfml Prop. 1 and Cor. 1, over delta; a row per point set
                            (`seed`), where delta < d_min / (2 (1 + 1/n)) and the proxies start near distinct samples
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 __all__ = ["TESTS", "ClaimTest", "Estimate", "Part", "class_bootstrap", "detectable_effect", "equivalence"]
-__all__ += ["final_rows", "holm", "paired_difference", "ranking", "t_interval", "trend", "verdicts"]
+__all__ += ["final_rows", "holm", "paired_difference", "parse_cell", "ranking", "t_interval", "trend", "verdicts"]
 
 LEVEL = 0.05  # of every test: intervals are 95 %, those of equivalence tests 90 % (two one-sided tests at 5 %)
 MIN_SEEDS = 5
@@ -244,7 +244,7 @@ _TESTS = (
         "images whose ambiguity only a person can see"),
     ClaimTest("nivmf-11", "25_nivmf_diversity",
         tuple(_higher(*pair, by=by, metric=name, relative=True)
-              for name in ("cluster_diversity", "feature_diversity")
+              for name in ("class_diversity", "feature_diversity")
               for *pair, by in (("EL-vMF", "Cosine", 3.0), ("EL-nivMF", "Cosine", 3.0), ("EL-nivMF", "EL-vMF", 1.0))),
         "3 percent over cosine: half of the smallest published rise (6); 1 of non-isotropy (published 1 to 14)"),
     ClaimTest("nivmf-12", "26_nivmf_cost_and_samples",
@@ -440,8 +440,8 @@ def _comparisons(part: Part, cells: Cells):
     for baseline in part.baselines:
         subjects = [part.subject]
         if part.kind in ("equivalence", "exact"):  # of every level, not of their mean
-            method, levels = _parse(part.subject)[0], list(_levels(cells, part.subject, part.metric))
-            if _parse(baseline)[0] == method:  # the baseline is one of the levels
+            method, levels = parse_cell(part.subject)[0], list(_levels(cells, part.subject, part.metric))
+            if parse_cell(baseline)[0] == method:  # the baseline is one of the levels
                 levels = [setting for setting in levels if [setting] != list(_levels(cells, baseline, part.metric))]
             subjects = [f"{method};{setting}".rstrip(";") for setting in levels]
             if not subjects:
@@ -462,7 +462,7 @@ def _obstacle(part: Part, cells: Cells, context: dict, effects: np.ndarray) -> s
         return f"{len(effects)} of the {MIN_SEEDS} seeds needed"
     if part.kind in ("trend", "equivalence") and ".." in part.subject:
         x = _numbers(part.subject, _levels(cells, part.subject, part.metric))
-        low, high = next(value for value in _parse(part.subject)[1].values() if isinstance(value, tuple))
+        low, high = next(value for value in parse_cell(part.subject)[1].values() if isinstance(value, tuple))
         if not np.allclose([x.min(), x.max()], [low, high]):
             return f"covers {x.min():g} to {x.max():g} of {low:g} to {high:g}"
     return ""
@@ -745,7 +745,7 @@ def _is_constant(cell: str) -> bool:
     return isinstance(_value(cell), float)
 
 
-def _parse(cell: str) -> tuple[str, dict]:
+def parse_cell(cell: str) -> tuple[str, dict]:
     """Method and settings: "PFML;alpha=3..6" -> ("PFML", {"alpha": (3.0, 6.0)})."""
     method, *settings = cell.split(";")
     return method, {name: _value(text) for name, _, text in (each.partition("=") for each in settings if each)}
@@ -764,9 +764,9 @@ def _matches(wanted: dict, found: dict) -> bool:
 
 def _levels(cells: Cells, cell: str, metric: str) -> dict[str, dict]:
     """setting -> seed -> value of every level that a cell covers."""
-    method, wanted = _parse(cell)
+    method, wanted = parse_cell(cell)
     settings = cells.get((method, metric), {})
-    levels = {setting: seeds for setting, seeds in settings.items() if _matches(wanted, _parse(f";{setting}")[1])}
+    levels = {setting: seeds for setting, seeds in settings.items() if _matches(wanted, parse_cell(f";{setting}")[1])}
     if not levels:
         raise _MissingRows(f"{cell} ({metric})")
     return levels
@@ -774,10 +774,10 @@ def _levels(cells: Cells, cell: str, metric: str) -> dict[str, dict]:
 
 def _numbers(cell: str, settings) -> np.ndarray:
     """The value in each setting of the one name for which the cell has a range."""
-    names = [name for name, value in _parse(cell)[1].items() if isinstance(value, tuple)]
+    names = [name for name, value in parse_cell(cell)[1].items() if isinstance(value, tuple)]
     if len(names) != 1:
         raise ValueError(f"a trend needs one setting with a range, as in 'PFML;alpha=0..6', got {cell!r}")
-    return np.array([_parse(f";{setting}")[1][names[0]] for setting in settings])
+    return np.array([parse_cell(f";{setting}")[1][names[0]] for setting in settings])
 
 
 def _stack(series: list[dict], what: str) -> np.ndarray:

@@ -426,7 +426,7 @@ def test_stated_tests_are_complete(claim_id):
         if part.metric in ("R@1", "W2", "P@1", "RP", "MAP@R", "mAP@1000"):
             assert part.metric in published
         for cell in (part.subject, *part.baselines):
-            assert claims._is_constant(cell) or claims._parse(cell)[0] == cell.partition(";")[0]
+            assert claims._is_constant(cell) or claims.parse_cell(cell)[0] == cell.partition(";")[0]
 
 
 @pytest.mark.parametrize("claim_id", TESTS)
@@ -445,18 +445,18 @@ def fulfilling(test):
             if not claims._is_constant(cell):
                 for term in cell.split(" - "):
                     for setting in settings_of(term):
-                        cells.setdefault((claims._parse(term)[0], setting, part.metric), len(cells))
+                        cells.setdefault((claims.parse_cell(term)[0], setting, part.metric), len(cells))
     unknown = list(cells)
     lines, targets = [], []
 
     def weights(expression, metric):
         vector = np.zeros(len(unknown))
         for i, term in enumerate(expression.split(" - ")):
-            method, wanted = claims._parse(term)
+            method, wanted = claims.parse_cell(term)
             found = [
                 index
                 for index, (name, setting, at) in enumerate(unknown)
-                if (name, at) == (method, metric) and claims._matches(wanted, claims._parse(f";{setting}")[1])
+                if (name, at) == (method, metric) and claims._matches(wanted, claims.parse_cell(f";{setting}")[1])
             ]
             vector[found] += (1 if i == 0 else -1) / len(found)
         return vector
@@ -482,7 +482,7 @@ def fulfilling(test):
                 targets.append(0 if zero else constant + gap)
     lines, targets = np.array(lines), np.array(targets)
     start = np.where([at in ("R@1", "P@1", "RP", "MAP@R", "mAP@1000") for *_, at in unknown], 70.0, 1.0)
-    start[[at in ("W2", "cluster_diversity", "feature_diversity") for *_, at in unknown]] = 100.0
+    start[[at in ("W2", "class_diversity", "feature_diversity") for *_, at in unknown]] = 100.0
     solution = start + np.linalg.lstsq(lines, targets - lines @ start, rcond=None)[0]
     noise = np.random.default_rng(0).standard_normal((len(unknown), 8)) * 1e-3
     exact = {part.metric for part in test.parts if part.kind == "exact"}
@@ -502,7 +502,7 @@ def fulfilling(test):
 
 def settings_of(term):
     """The settings a cell needs: both ends of a range, every range level a stated test may single out."""
-    wanted = claims._parse(term)[1]
+    wanted = claims.parse_cell(term)[1]
     if not wanted:
         return [""]
     ((name, value),) = wanted.items()
