@@ -53,6 +53,10 @@ def test_weights_follow_from_the_seed_and_leave_the_global_generator_alone(name)
     assert not torch.equal(next(first.trunk.parameters()), next(build(name, 8, seed=6).trunk.parameters()))
 
 
+def test_the_head_does_not_depend_on_the_draws_of_the_trunk():
+    assert torch.equal(build("conv4", 8, in_channels=1).head.weight, build("conv4", 8, in_channels=3).head.weight)
+
+
 # shapes and pooling
 
 
