@@ -244,9 +244,8 @@ def sample(
             y = x0[row] * h
             log_accept = (dim - 1) * (log_excess[row] - torch.log1p(y) + excess[row] * y / (1 + y))
             threshold = torch.rand(len(pending), dtype=torch.float64, device=mu.device, generator=generator).log()
-            accepted = threshold <= log_accept
-            uniform[pending[accepted]], height[pending[accepted]] = draw[accepted], h[accepted]
-            pending = pending[~accepted]
+            uniform[pending], height[pending] = draw, h
+            pending = pending[threshold > log_accept]
             if len(pending) == 0:
                 break
         else:

@@ -190,12 +190,18 @@ def test_sample_gradients():
 
 
 def test_sample_turns_with_mu():
-    """Moving mu by d moves every sample x by the rotation's <x, mu> d - <x, d> mu, for d orthogonal to mu."""
-    mu, kappa = double([[0.0, 0.0, 1.0]]).requires_grad_(), double([3.0])
+    """Moving mu by d moves every sample x by the rotation's <x, mu> d - <x, d> mu, for d orthogonal to mu.
+
+    More kappa moves it along the great circle to mu.
+    """
+    mu, kappa = double([[0.0, 0.0, 1.0]]).requires_grad_(), double([3.0]).requires_grad_()
     point = vmf.sample(mu, kappa, 1, generator())[0, 0]
     jacobian = torch.stack([torch.autograd.grad(c, mu, retain_graph=True)[0][0] for c in point])
     d, axis = double([0.3, -0.2, 0.0]), double([0.0, 0.0, 1.0])
     torch.testing.assert_close(jacobian @ d, (point @ axis) * d - (point @ d) * axis)
+    velocity = torch.stack([torch.autograd.grad(c, kappa, retain_graph=True)[0][0] for c in point])
+    to_mu = axis - (point @ axis) * point
+    torch.testing.assert_close(velocity / velocity.norm(), to_mu / to_mu.norm())
 
 
 @pytest.mark.parametrize("dim", (2, 3, 128))

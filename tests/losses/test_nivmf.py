@@ -372,14 +372,15 @@ def test_a_zero_embedding_has_no_preferred_isotropic_proxy(distance):
 
 
 @pytest.mark.parametrize("distance", nivmf.DEFAULTS)
-def test_autocast_changes_nothing(distance):
-    z, _, _, y = batch(3)
-    loss = ProbabilisticProxyLoss(C, D, distance)
-    again = copy.deepcopy(loss)
+def test_the_loss_is_float64_inside_and_autocast_changes_nothing(distance):
+    z, _, _, y = batch(3, scale=100.0)
+    loss = ProbabilisticProxyLoss(C, D, distance, concentration=1e3, temperature=0.003)
+    again, wide = copy.deepcopy(loss), copy.deepcopy(loss).double()
     with torch.autocast("cpu", dtype=torch.bfloat16):
         value = loss(z.float(), y)
     assert value.dtype == torch.float32
     assert value.item() == again(z.float(), y).item()
+    assert value.item() == wide(z.float().double(), y).float().item()
     assert loss(z.bfloat16(), y).dtype == torch.float32
 
 
