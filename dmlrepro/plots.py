@@ -502,7 +502,7 @@ def _style(grid: bool = True):
     import matplotlib.pyplot as plt
     import seaborn
 
-    plt.get_backend()  # chosen before the context: leaving it would undo what the notebook's backend sets, and show nothing
+    plt.draw_if_interactive()  # loads the backend: loaded inside the context, its settings would be undone on leaving
     look = seaborn.axes_style("whitegrid" if grid else "white") | seaborn.plotting_context("notebook", font_scale=0.85)
     with plt.rc_context(look | {"figure.dpi": DPI, "savefig.dpi": DPI, "axes.edgecolor": "0.6"}):
         yield
