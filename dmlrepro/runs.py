@@ -28,7 +28,7 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-from dmlrepro import backbones, datasets, training
+from dmlrepro import backbones, datasets, distributed, training
 from dmlrepro.files import replacing
 from dmlrepro.training import RunSpec
 
@@ -92,7 +92,7 @@ def run_all(specs: Sequence[RunSpec], *, jobs: int | None = None) -> list[RunRes
     """Results in the order of the specs; what is not in the cache is trained, each distinct spec once.
 
     Specs that ask for one thread are trained side by side in `jobs` processes (default: the cores this process may
-    use); others, and everything on CUDA, one after the other.
+    use); others, and everything on CUDA, one after the other, each on all visible GPUs (see distributed.py).
     """
     keys = [key_of(spec) for spec in specs]
     missing = {key: spec for key, spec in zip(keys, specs) if not _folder(key).exists()}
@@ -128,7 +128,7 @@ def key_of(spec: RunSpec) -> str:
     }
     where = {
         "versions": versions(),
-        "device": training.device_for_training().type,
+        "device": training.device_for_training().type + (f" x {ranks}" if (ranks := _ranks(spec)) > 1 else ""),
         "machine": platform.machine(),
         "threads": spec.threads or torch.get_num_threads(),
     }
@@ -208,10 +208,25 @@ def _folder(key: str) -> Path:
     return runs / key
 
 
+def _ranks(spec: RunSpec) -> int:
+    """Processes that train a run; one where there is no network to train."""
+    if spec.loss is None or spec.freeze_trunk:
+        return 1
+    return min(distributed.ranks_for(training.device_for_training().type), spec.batch_size)
+
+
 def _train_into_cache(key: str, spec: RunSpec, progress: str | None = None) -> None:
-    folder = _folder(key)
-    if folder.exists():  # another process was faster
+    if _folder(key).exists():  # another process was faster
         return
+    if (ranks := _ranks(spec)) > 1:
+        distributed.launch(key, spec.as_dict(), ranks)
+    else:
+        train_and_store(key, spec, progress)
+
+
+def train_and_store(key: str, spec: RunSpec, progress: str | None = None) -> None:
+    """Train a run and put it into the cache. Every rank of a distributed run calls this, the first one stores."""
+    folder = _folder(key)
     threads = torch.get_num_threads()
     if spec.threads is not None:
         torch.set_num_threads(spec.threads)
@@ -220,6 +235,8 @@ def _train_into_cache(key: str, spec: RunSpec, progress: str | None = None) -> N
         outcome = training.train(spec, checkpoint=checkpoint, progress=progress)
     finally:
         torch.set_num_threads(threads)
+    if distributed.rank() > 0:
+        return
     folder.parent.mkdir(parents=True, exist_ok=True)
     temporary = Path(tempfile.mkdtemp(dir=folder.parent, prefix=f".{key}."))
     try:

@@ -1,10 +1,9 @@
 """The training loop: a pure function of a RunSpec.
 
-A RunSpec is plain data. `train(spec)` loads the dataset, builds the network and the loss, optimises,
-evaluates, and returns everything a
-notebook needs: metric rows, the loss curve, the embeddings of the evaluated images, and the learned weights. Every
-random draw is a function of
-`spec.seed` and the step, so a run that was interrupted and resumed is the run that was not.
+A RunSpec is plain data. `train(spec)` loads the dataset, builds the network and the loss, optimises, evaluates, and
+returns everything a notebook needs: metric rows, the loss curve, the embeddings of the evaluated images, and the
+learned weights. Every random draw is a function of `spec.seed` and the step, so a run that was interrupted and resumed
+is the run that was not, and N ranks (see distributed.py) draw what one would.
 """
 
 import dataclasses
@@ -12,8 +11,10 @@ import hashlib
 import importlib
 import inspect
 import json
+import os
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -22,10 +23,10 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from dmlrepro import backbones, datasets, images, metrics, samplers
+from dmlrepro import backbones, datasets, distributed, images, metrics, samplers
 from dmlrepro.files import replacing
 
-CHECKPOINT_SECONDS = 300
+CHECKPOINT_SECONDS = 300  # at the end of an epoch after a tenth of it
 
 
 @dataclass(frozen=True)
@@ -36,7 +37,8 @@ class RunSpec:
     dataset: str
     label_noise: float = 0.0  # fraction of train labels replaced by a uniformly random other class
     images_per_class: int | None = None  # embedded glyphs only
-    fold: int | None = None  # train without this class-disjoint quarter of the train classes and validate on it (MLRC)
+    fold: int | None = None  # of the `folds` class-disjoint parts of the train classes this one is for validation
+    folds: int = 4
     # network
     backbone: str = "conv4"
     weights: str | None = None  # None, "imagenet" or a file
@@ -62,19 +64,23 @@ class RunSpec:
     lr: float = 1e-4
     head_lr: float | None = None  # None: lr
     weight_decay: float = 1e-4
-    warmup_steps: int = 0  # the trunk is frozen for so many steps
-    lr_drop_every: int | None = None  # steps between multiplications of every learning rate by lr_drop
+    warmup_epochs: float = 0.0  # the trunk is frozen so long
+    lr_drop_epochs: tuple[float, ...] = ()  # when every learning rate is multiplied by lr_drop
     lr_drop: float = 0.5
     clip_value: float | None = None
     clip_norm: float | None = None
     # evaluation
     ks: tuple[int, ...] = (1, 2, 4, 8)
-    eval_every: int | None = None  # steps; None: after the last step only
-    patience: int | None = None  # evaluations without improvement of the validation (else test) MAP@R before stopping
+    eval_every: int | None = None  # steps
+    eval_every_epochs: float | None = None  # both None: after the last step only
+    monitor: str = "P@1"  # picks the best evaluation: on the validation classes when there is a fold, else on test
+    patience: int | None = None  # evaluations in a row that are not the best yet before training stops
+    restore_best: bool = False  # leave the weights of the best evaluation behind, not the last ones
     # machine
     seed: int = 0
     threads: int | None = None  # CPU threads; None: all
-    precision: str = "float32"  # "bfloat16": autocast on CUDA
+    precision: str = "float32"  # "bfloat16": autocast in training; evaluation is always in float32
+    compile: bool = False  # torch.compile the network
     initial_noise: float = 0.0  # relative noise on the initial weights, for the tolerances of the golden numbers
     # labels for the tables; they do not change the run
     method: str = ""
@@ -82,13 +88,22 @@ class RunSpec:
     protocol: str = "conventional"
 
     def __post_init__(self):
-        for name in ("crop_scale", "ks"):
+        for name in ("crop_scale", "lr_drop_epochs", "ks"):
             object.__setattr__(self, name, tuple(getattr(self, name)))
         if self.loss is not None and (self.steps is None) == (self.epochs is None):
             raise ValueError(f"give exactly one of steps and epochs, got steps={self.steps}, epochs={self.epochs}")
-        for name in ("steps", "epochs", "batch_size", "lr"):
+        for name in ("steps", "epochs", "batch_size", "lr", "eval_every", "eval_every_epochs", "patience"):
             if getattr(self, name) is not None and not getattr(self, name) > 0:
                 raise ValueError(f"{name} must be positive, got {getattr(self, name)}")
+        if self.eval_every is not None and self.eval_every_epochs is not None:
+            raise ValueError("give at most one of eval_every (steps) and eval_every_epochs")
+        if self.eval_every is None and self.eval_every_epochs is None and (self.patience or self.restore_best):
+            raise ValueError("patience and restore_best need eval_every or eval_every_epochs")
+        monitors = ("P@1", "RP", "MAP@R", "mAP@1000", *(f"R@{k}" for k in self.ks))
+        if self.monitor not in monitors:
+            raise ValueError(f"monitor must be one of {', '.join(monitors)}, got {self.monitor!r}")
+        if self.fold is not None and not 0 <= self.fold < self.folds:
+            raise ValueError(f"fold must lie in [0, {self.folds}), the number of folds, got {self.fold}")
         if self.optimizer not in OPTIMIZERS:
             raise ValueError(f"unknown optimizer {self.optimizer!r}; choose one of {sorted(OPTIMIZERS)}")
         if self.precision not in ("float32", "bfloat16"):
@@ -119,8 +134,9 @@ class Outcome:
 
     rows: list of {selection, step, metric, value}; recalls and precisions are fractions.
     losses: (steps,) float32, the training loss of every step.
-    embeddings: (N, D) raw embeddings of the test images after the last step, in manifest order of the test split.
-    network_state, loss_state: state dicts after the last step.
+    embeddings: (N, D) raw embeddings of the test images, in manifest order of the test split.
+    network_state, loss_state: state dicts.
+        All three are of the last step, with restore_best of the best evaluation.
     cost: {seconds, steps_per_second}; never part of a deterministic table.
     """
 
@@ -182,56 +198,73 @@ def train(spec: RunSpec, *, checkpoint: Path | None = None, progress: str | None
     """
     started = time.perf_counter()
     device = device_for_training()
-    manifest = load_dataset(spec)
-    network = build_network(spec, manifest).to(device)
-    _perturb(network, spec)
-    features = None
+    with distributed.first_rank_first():
+        manifest = load_dataset(spec)
+        network = build_network(spec, manifest).to(device)
+        _perturb(network, spec)
+        features = trunk_features(spec, network, manifest) if spec.freeze_trunk else None
+        task = _Task(spec, manifest, features)
     if spec.freeze_trunk:
-        features = trunk_features(spec, network, manifest)
         network = HeadOnly(network)
-    task = _Task(spec, manifest, features)
-    if device.type == "cuda":
-        network = network.to(memory_format=torch.channels_last)
     if spec.loss is None:
         rows, embeddings = _evaluate(task, network, 0)
         cost = {"seconds": time.perf_counter() - started}
-        return Outcome(
-            [row | {"selection": "last"} for row in rows], torch.zeros(0), embeddings, _on_cpu(network), {}, cost
-        )
+        return Outcome(_selected(rows, "last"), torch.zeros(0), embeddings, _on_cpu(network), {}, cost)
 
+    network = distributed.synchronised_batchnorm(network, device)
+    if spec.compile:
+        network.compile()
     loss = build_loss(spec, task.num_classes, network.embedding_size).to(device)
     if spec.proxies_from_class_means:
-        loss.init_proxies(_class_means(task, network))
+        if not hasattr(loss, "initialize_proxies"):
+            raise ValueError(f"proxies_from_class_means: the loss {spec.loss} has no initialize_proxies(class_means)")
+        loss.initialize_proxies(_class_means(task, network).to(device))
     optimizer = _optimizer(spec, network, loss)
-    total = spec.steps if spec.steps is not None else spec.epochs * task.steps_per_epoch
-    state = _State(spec, network, loss, optimizer, total)
+    schedule = _Schedule(spec, task.steps_per_epoch)
+    state = _State(spec, network, loss, optimizer, schedule.total)
     if checkpoint is not None and checkpoint.exists():
         state.load(checkpoint)
 
     network.train()
+    trunk = [parameter for parameter in network.trunk.parameters() if parameter.requires_grad]
     saved_at = time.monotonic()
-    first = state.step
+    first, latest = state.step, None
     stepping = time.perf_counter()
-    with _bar(progress, total, first) as bar:
-        for batch, labels in task.train_batches(first, total, device):
-            state.losses[state.step] = _step(spec, network, loss, optimizer, batch, labels, state.step)
+    with _bar(progress, schedule.total, first) as bar:
+        for batch, labels in task.train_batches(first, schedule.total, device):
+            if state.step in (first, schedule.warmup):
+                for parameter in trunk:
+                    parameter.requires_grad_(state.step >= schedule.warmup)
+                replica = distributed.parallel(network)
+            for group in optimizer.param_groups:
+                group["lr"] = group["base_lr"] * schedule.rate(state.step)
+            state.losses[state.step] = _step(spec, replica, loss, optimizer, batch, labels)
             state.step += 1
             bar.update()
-            if spec.eval_every and (state.step % spec.eval_every == 0 or state.step == total):
+            latest = None
+            if schedule.evaluates(state.step):
                 state.check_finite()
-                rows, _ = _evaluate(task, network, state.step)
-                state.history.extend(rows)
-                if _stalled(state.history, spec.patience):
+                latest = rows, _ = _evaluate(task, network, state.step, validation_only=schedule.validation_only)
+                if state.record(rows):
                     break
-            if checkpoint is not None and time.monotonic() - saved_at > CHECKPOINT_SECONDS:
+            age = time.monotonic() - saved_at
+            if checkpoint is not None and age > CHECKPOINT_SECONDS * (0.1 if schedule.epoch_ends(state.step) else 1):
                 state.save(checkpoint)
                 saved_at = time.monotonic()
     stepping = time.perf_counter() - stepping
     state.check_finite()
-    rows, embeddings = _evaluate(task, network, state.step)
+    if latest is None or schedule.validation_only:
+        latest = _evaluate(task, network, state.step)
+    rows, embeddings = latest
+    rows = select_rows(rows, state.history, spec.monitor)
+    if spec.restore_best:
+        best_step = state.restore_best()
+        best_rows, embeddings = _evaluate(task, network, best_step)
+        if schedule.validation_only:  # the only look at the test set but for the last step's
+            rows += _selected(best_rows, "val_best")
     outcome = Outcome(
-        rows=select_rows(rows, state.history),
-        losses=state.losses[: state.step].clone(),
+        rows=rows,
+        losses=state.losses[: state.step].cpu(),
         embeddings=embeddings,
         network_state=_on_cpu(network),
         loss_state=_on_cpu(loss),
@@ -240,7 +273,7 @@ def train(spec: RunSpec, *, checkpoint: Path | None = None, progress: str | None
             "steps_per_second": (state.step - first) / max(stepping, 1e-9),
         },
     )
-    if checkpoint is not None:
+    if checkpoint is not None and distributed.rank() == 0:
         checkpoint.unlink(missing_ok=True)
     return outcome
 
@@ -274,9 +307,9 @@ def embed(network: backbones.EmbeddingNet, batches: Iterator[Tensor]) -> Tensor:
     device = next(network.parameters()).device
     was_training = network.training
     network.eval()
-    parts = [network(batch.to(device)).float().cpu() for batch in batches]
+    parts = [network(batch.to(device, non_blocking=True)).float() for batch in batches]
     network.train(was_training)
-    return torch.cat(parts)
+    return torch.cat(parts).cpu()
 
 
 def embed_images(spec: RunSpec, network: backbones.EmbeddingNet, manifest: datasets.Manifest, indices) -> Tensor:
@@ -315,18 +348,22 @@ def trunk_features(spec: RunSpec, network: backbones.EmbeddingNet, manifest: dat
     return torch.from_numpy(np.load(path))
 
 
-def select_rows(last: list[dict], history: list[dict]) -> list[dict]:
-    """Rows of the last step, and of the best step by validation and by test R@1 when there were several evaluations.
+def select_rows(last: list[dict], history: list[dict], monitor: str) -> list[dict]:
+    """Rows of the last step, and of the best evaluation by validation and by test when there were several.
 
     A score picked on the test set is marked `test_best` and never stands alone: `last` is always there.
     """
-    rows = [row | {"selection": "last"} for row in last]
-    for selection, criterion in (("val_best", "val MAP@R"), ("test_best", "R@1")):
+    rows = _selected(last, "last")
+    for selection, criterion in (("val_best", f"val {monitor}"), ("test_best", monitor)):
         candidates = [row for row in history if row["metric"] == criterion]
         if candidates:
             best = max(candidates, key=lambda row: row["value"])["step"]  # the first of equals
-            rows += [row | {"selection": selection} for row in history if row["step"] == best]
+            rows += _selected((row for row in history if row["step"] == best), selection)
     return rows
+
+
+def _selected(rows: Iterable[dict], selection: str) -> list[dict]:
+    return [row | {"selection": selection} for row in rows]
 
 
 class _Task:
@@ -341,7 +378,7 @@ class _Task:
         self.validation = train[:0]
         labels = manifest.labels
         if spec.fold is not None:
-            kept, held_out = datasets.folds(manifest)[spec.fold]
+            kept, held_out = datasets.folds(manifest, spec.folds)[spec.fold]
             self.validation = train[np.isin(labels[train], held_out)]
             train = train[np.isin(labels[train], kept)]
         self.train = train
@@ -366,26 +403,25 @@ class _Task:
         return samplers.m_per_class(self.train_labels, size, per_class, total, generator)
 
     def train_batches(self, first: int, total: int, device: torch.device) -> Iterator[tuple[Tensor, Tensor]]:
-        """(images, labels) on the device for steps first..total-1, prepared ahead by threads."""
+        """(this rank's share of the images, all labels) on the device for steps first..total-1, prepared by threads."""
         labels = torch.from_numpy(self.train_labels)
+        rows = distributed.share(self.spec.batch_size)
 
         def make(step: int, picked: Tensor) -> tuple[Tensor, Tensor]:
-            generator = torch.Generator().manual_seed(_mix(self.spec.seed, "augmentation", step))
             indices = self.train[picked.numpy()]
             if self.features is not None:
-                batch = self.features[indices]
+                batch = self.features[indices[rows]]
             elif self.spec.image_size is None:
-                batch = images.plain_batch(self.store, indices)
+                batch = images.plain_batch(self.store, indices[rows])
             else:
+                generator = torch.Generator().manual_seed(_mix(self.spec.seed, "augmentation", step))
                 batch = images.train_batch(
-                    self.store, indices, self.spec.image_size, generator, scale=self.spec.crop_scale
+                    self.store, indices, self.spec.image_size, generator, scale=self.spec.crop_scale, rows=rows
                 )
-            if device.type == "cuda":
-                batch = batch.pin_memory()
-            return batch, labels[picked]
+            return _pinned(batch), _pinned(labels[picked])
 
         steps = ((step, picked) for step, picked in enumerate(self.index_batches(total)) if step >= first)
-        for batch, target in _ahead(make, steps, workers=4 if device.type == "cuda" else 1):
+        for batch, target in _ahead(make, steps):
             yield batch.to(device, non_blocking=True), target.to(device, non_blocking=True)
 
     def test_batches(self, indices: np.ndarray) -> Iterator[Tensor]:
@@ -399,39 +435,39 @@ def _stored_side(spec: RunSpec) -> int | None:
 
 
 def _test_batches(spec: RunSpec, store, indices: np.ndarray, size: int = 256) -> Iterator[Tensor]:
-    for start in range(0, len(indices), size):
-        chunk = indices[start : start + size]
+    def make(chunk: np.ndarray) -> Tensor:
         if spec.image_size is None:
-            yield images.plain_batch(store, chunk)
-        else:
-            yield images.test_batch(store, chunk, spec.image_size, resize=spec.test_resize)
+            return _pinned(images.plain_batch(store, chunk))
+        return _pinned(images.test_batch(store, chunk, spec.image_size, resize=spec.test_resize))
+
+    return _ahead(make, ((indices[start : start + size],) for start in range(0, len(indices), size)))
 
 
-def _ahead(make: Callable, arguments: Iterator[tuple], workers: int) -> Iterator:
+def _pinned(batch: Tensor) -> Tensor:
+    """In page-locked memory, from which a copy to the GPU does not stop the threads."""
+    return batch.pin_memory() if torch.cuda.is_available() else batch
+
+
+def _ahead(make: Callable, arguments: Iterator[tuple]) -> Iterator:
     """make(*arguments) in order, a few computed ahead of the consumer by threads."""
+    workers = min(8, len(os.sched_getaffinity(0))) if torch.cuda.is_available() else 1
     with ThreadPoolExecutor(workers) as pool:
-        pending = []
+        pending = deque()
         for item in arguments:
             pending.append(pool.submit(make, *item))
             if len(pending) > 2 * workers:
-                yield pending.pop(0).result()
-        for future in pending:
-            yield future.result()
+                yield pending.popleft().result()
+        while pending:
+            yield pending.popleft().result()
 
 
-def _step(spec, network, loss, optimizer, batch: Tensor, labels: Tensor, step: int) -> Tensor:
+def _step(spec, network, loss, optimizer, batch: Tensor, labels: Tensor) -> Tensor:
     """One optimisation step; returns the loss, still on the device so that nothing waits for it."""
-    trained = step >= spec.warmup_steps
-    for parameter in network.trunk.parameters():
-        parameter.requires_grad_(trained)
-    rate = spec.lr_drop ** (step // spec.lr_drop_every) if spec.lr_drop_every else 1.0
-    for group in optimizer.param_groups:
-        group["lr"] = group["base_lr"] * rate
-    autocast = spec.precision == "bfloat16" and batch.device.type == "cuda"
-    with torch.autocast(batch.device.type, torch.bfloat16, enabled=autocast):
-        value = loss(network(batch), labels)
     optimizer.zero_grad(set_to_none=True)
+    with torch.autocast(batch.device.type, torch.bfloat16, enabled=spec.precision == "bfloat16"):
+        value = loss(distributed.gather(network(batch), len(labels)), labels)
     value.backward()
+    distributed.average_gradients(loss)
     parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
     if spec.clip_value is not None:
         nn.utils.clip_grad_value_(parameters, spec.clip_value)
@@ -441,6 +477,31 @@ def _step(spec, network, loss, optimizer, batch: Tensor, labels: Tensor, step: i
     return value.detach()
 
 
+class _Schedule:
+    """What happens at which step."""
+
+    def __init__(self, spec: RunSpec, steps_per_epoch: int):
+        def steps(epochs: float) -> int:
+            return round(epochs * steps_per_epoch)
+
+        self.steps_per_epoch = steps_per_epoch
+        self.total = spec.steps if spec.steps is not None else steps(spec.epochs)
+        self.warmup = steps(spec.warmup_epochs)
+        self.drops, self.drop = [steps(epochs) for epochs in spec.lr_drop_epochs], spec.lr_drop
+        self.eval_every = spec.eval_every or (spec.eval_every_epochs and max(steps(spec.eval_every_epochs), 1))
+        self.validation_only = spec.fold is not None and spec.restore_best
+
+    def rate(self, step: int) -> float:
+        """Factor of every learning rate."""
+        return self.drop ** sum(step >= at for at in self.drops)
+
+    def evaluates(self, step: int) -> bool:
+        return bool(self.eval_every) and (step % self.eval_every == 0 or step == self.total)
+
+    def epoch_ends(self, step: int) -> bool:
+        return step % self.steps_per_epoch == 0
+
+
 def _optimizer(spec: RunSpec, network, loss) -> torch.optim.Optimizer:
     """Groups: trunk, head, and one per parameter of the loss with its own learning rate."""
     names = dict(loss.named_parameters())
@@ -448,7 +509,11 @@ def _optimizer(spec: RunSpec, network, loss) -> torch.optim.Optimizer:
     if unknown:
         raise ValueError(f"loss_lr names {sorted(unknown)}, but {spec.loss} has the parameters {sorted(names)}")
     groups = [
-        {"params": list(network.trunk.parameters()), "lr": spec.lr, "weight_decay": spec.weight_decay},
+        {
+            "params": [p for p in network.trunk.parameters() if p.requires_grad],
+            "lr": spec.lr,
+            "weight_decay": spec.weight_decay,
+        },
         {"params": list(network.head.parameters()), "lr": spec.head_lr or spec.lr, "weight_decay": spec.weight_decay},
     ]
     for name, parameter in names.items():
@@ -466,6 +531,23 @@ class _State:
         self.step = 0
         self.losses = torch.zeros(total, device=next(network.parameters()).device)
         self.history: list[dict] = []
+        self.best: dict | None = None  # step, value and weights of the best evaluation, for restore_best
+
+    def record(self, rows: list[dict]) -> bool:
+        """Keep an evaluation; True when the monitored metric has not improved for `patience` of them."""
+        self.history += rows
+        criterion = self.spec.monitor if self.spec.fold is None else f"val {self.spec.monitor}"
+        values = [row["value"] for row in self.history if row["metric"] == criterion]
+        best = int(np.argmax(values))  # the first of equals
+        if self.spec.restore_best and best == len(values) - 1:
+            self.best = {"step": self.step, "network": _copy(self.network), "loss": _copy(self.loss)}
+        return self.spec.patience is not None and len(values) - 1 - best >= self.spec.patience
+
+    def restore_best(self) -> int:
+        """Put the best weights back; returns their step."""
+        self.network.load_state_dict(self.best["network"])
+        self.loss.load_state_dict(self.best["loss"])
+        return self.best["step"]
 
     def check_finite(self) -> None:
         """Looked at once per evaluation, not per step: reading the loss back would stall the device."""
@@ -476,6 +558,8 @@ class _State:
             )
 
     def save(self, path: Path) -> None:
+        if distributed.rank() > 0:
+            return
         content = {
             "spec": self.spec.as_dict(),
             "step": self.step,
@@ -484,6 +568,7 @@ class _State:
             "network": self.network.state_dict(),
             "loss": self.loss.state_dict(),
             "optimizer": self.optimizer.state_dict(),
+            "best": self.best,
         }
         path.parent.mkdir(parents=True, exist_ok=True)
         with replacing(path) as temporary:
@@ -492,41 +577,48 @@ class _State:
     def load(self, path: Path) -> None:
         content = torch.load(path, map_location=self.losses.device, weights_only=True)
         if content["spec"] != self.spec.as_dict():
-            changed = [k for k, v in self.spec.as_dict().items() if content["spec"].get(k) != v]
+            changed = [name for name, value in self.spec.as_dict().items() if content["spec"].get(name) != value]
             raise ValueError(f"checkpoint {path} belongs to another spec (differs in {', '.join(changed)}); remove it")
         self.step, self.losses, self.history = content["step"], content["losses"], content["history"]
         self.network.load_state_dict(content["network"])
         self.loss.load_state_dict(content["loss"])
         self.optimizer.load_state_dict(content["optimizer"])
+        self.best = content["best"]
 
 
-def _evaluate(task: _Task, network, step: int) -> tuple[list[dict], Tensor]:
+def _evaluate(task: _Task, network, step: int, *, validation_only: bool = False) -> tuple[list[dict], Tensor | None]:
     """Metric rows and the test embeddings; with a held-out fold, its metrics are named `val ...`."""
-    manifest, rows = task.manifest, []
+    manifest, rows, embeddings = task.manifest, [], None
     if len(task.validation):
-        embeddings = embed(network, task.test_batches(task.validation))
-        scores = metrics.retrieval(embeddings, torch.from_numpy(manifest.labels[task.validation]), task.spec.ks)
+        everything = np.ones(len(task.validation), bool)
+        scores, _ = _retrieve(task, network, task.validation, everything, everything)
         rows += [{"step": step, "metric": f"val {name}", "value": value} for name, value in scores.items()]
-    embeddings = embed(network, task.test_batches(task.test))
-    labels = torch.from_numpy(manifest.labels[task.test])
-    query = torch.from_numpy(manifest.is_query[task.test])
-    gallery = torch.from_numpy(manifest.is_gallery[task.test])
-    if (query & gallery).all():
-        scores = metrics.retrieval(embeddings, labels, task.spec.ks)
-    else:
-        scores = metrics.retrieval(
-            embeddings[query], labels[query], task.spec.ks, gallery=embeddings[gallery], gallery_labels=labels[gallery]
-        )
-    rows += [{"step": step, "metric": name, "value": value} for name, value in scores.items()]
+    if not validation_only:
+        query, gallery = manifest.is_query[task.test], manifest.is_gallery[task.test]
+        scores, embeddings = _retrieve(task, network, task.test, query, gallery)
+        rows += [{"step": step, "metric": name, "value": value} for name, value in scores.items()]
     return rows, embeddings
 
 
-def _stalled(history: list[dict], patience: int | None) -> bool:
-    if patience is None:
-        return False
-    criterion = "val MAP@R" if any(row["metric"] == "val MAP@R" for row in history) else "MAP@R"
-    values = [row["value"] for row in history if row["metric"] == criterion]
-    return len(values) - 1 - int(np.argmax(values)) >= patience
+def _retrieve(task: _Task, network, indices: np.ndarray, query: np.ndarray, gallery: np.ndarray):
+    """Scores, and the embeddings (N, D) on the CPU, of images of which `query` search and `gallery` are searched."""
+    device = next(network.parameters()).device
+    mine = embed(network, task.test_batches(indices[distributed.share(len(indices))]))
+    embeddings = distributed.gather(mine.to(device), len(indices))
+    labels = torch.from_numpy(task.manifest.labels[indices]).to(device)
+    return distributed.from_first(lambda: score(embeddings, labels, query, gallery, task.spec.ks)), embeddings.cpu()
+
+
+def score(embeddings: Tensor, labels: Tensor, query: np.ndarray, gallery: np.ndarray, ks) -> dict[str, float]:
+    """`metrics.retrieval` of the query images in the gallery images, each image left out of its own list."""
+    if (query & gallery).all():
+        return metrics.retrieval(embeddings, labels, ks)
+    if (query & gallery).any():
+        raise ValueError("is_query and is_gallery must be equal or disjoint, or an image would find itself")
+    query, gallery = torch.from_numpy(query), torch.from_numpy(gallery)
+    return metrics.retrieval(
+        embeddings[query], labels[query], ks, gallery=embeddings[gallery], gallery_labels=labels[gallery]
+    )
 
 
 def _class_means(task: _Task, network) -> Tensor:
@@ -547,9 +639,11 @@ def _perturb(network: nn.Module, spec: RunSpec) -> None:
 
 
 def _on_cpu(module: nn.Module) -> dict[str, Tensor]:
-    return {
-        name: value.detach().cpu().clone() for name, value in module.state_dict().items() if isinstance(value, Tensor)
-    }
+    return {name: value.cpu() for name, value in _copy(module).items()}
+
+
+def _copy(module: nn.Module) -> dict[str, Tensor]:
+    return {name: value.detach().clone() for name, value in module.state_dict().items()}
 
 
 def _mix(seed: int, *words) -> int:
@@ -562,4 +656,5 @@ def _bar(description: str | None, total: int, initial: int):
     from tqdm import tqdm
 
     # disable=None: silent when stderr is not a terminal
-    return tqdm(total=total, initial=initial, desc=description, disable=True if description is None else None)
+    silent = description is None or distributed.rank() > 0
+    return tqdm(total=total, initial=initial, desc=description, disable=True if silent else None)

@@ -198,7 +198,7 @@ def test_a_diverging_loss_is_an_error_with_the_step():
 
 def test_warm_up_leaves_the_trunk_alone_and_noise_moves_it():
     start = training.build_network(TINY, training.load_dataset(TINY)).state_dict()
-    frozen = training.train(TINY.replace(warmup_steps=4)).network_state
+    frozen = training.train(TINY.replace(warmup_epochs=1)).network_state
     trunk = [name for name in start if name.startswith("trunk") and name.endswith("weight")]
     assert all(torch.equal(start[name], frozen[name]) for name in trunk)
     assert not torch.equal(start["head.weight"], frozen["head.weight"])

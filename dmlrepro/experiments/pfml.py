@@ -40,7 +40,7 @@ def spec(
         common |= {"steps": None, "epochs": None, "embedding_size": None}
     elif params.weights == "imagenet":
         # a pretrained network: warm-up with a frozen backbone and frozen BatchNorm, as in the paper's Table 8
-        common |= {"freeze_batchnorm": True, "warmup_steps": warmup_steps(params)}
+        common |= {"freeze_batchnorm": True, "warmup_epochs": params.warmup_epochs}
     if method in ("PFML", "CPML"):
         # forces between samples need samples of one class in a batch; the paper does not say how its batches are drawn
         common["samples_per_class"] = params.samples_per_class or None
@@ -52,16 +52,6 @@ def spec(
         method=method,
         setting=setting,
     )
-
-
-def warmup_steps(params: Params) -> int:
-    """Steps of the warm-up epochs; needs the size of the train split, so it is only asked for pretrained networks."""
-    from dmlrepro import datasets
-
-    if not params.warmup_epochs:
-        return 0
-    train = len(datasets.load(params.dataset).indices("train"))
-    return round(params.warmup_epochs * (train // params.batch_size))
 
 
 @dataclass(frozen=True)
