@@ -92,6 +92,14 @@ def test_pairs_are_matched_by_seed_not_by_order():
     assert (found.n, found.effect, found.sd) == (4, pytest.approx(1), pytest.approx(0, abs=1e-9))
 
 
+def test_a_setting_that_is_not_named_has_its_default_value():
+    data = table(rows("A", spread(75)), rows("A", spread(70, seed=1), "label_noise=0.2"), rows("A", [0] * 5, "alpha=1"))
+    for subject in ("A", "A;label_noise=0", "A;label_noise=0..0.1", "A;retrieval=cosine"):
+        assert claims.paired_difference(data, subject, "A;label_noise=0.2", "R@1").effect == pytest.approx(5)
+    with pytest.raises(LookupError, match="A;retrieval=euclidean"):
+        claims.paired_difference(data, "A", "A;retrieval=euclidean", "R@1")
+
+
 def test_trend_recovers_the_slope_times_the_range():
     levels = {0.2: 0.0, 0.3: -1.0, 0.4: -2.0, 0.6: -4.0}
     cells = [rows("PFML", spread(80 + change, seed=7), f"delta_rep={x}") for x, change in levels.items()]
@@ -314,7 +322,7 @@ def test_exact_statements_are_judged_at_quick_by_every_row():
         line = verdicts(table(*proposition(**broken), *trained), ["pfml-07"]).iloc[0]
         assert line.verdict == "contradicted" and line.reason.startswith("by ")
     one_row = table(*proposition(), *trained)
-    one_row.loc[one_row[one_row.metric == "W2/delta"].index[0], "value"] = 1.5
+    one_row.loc[one_row[one_row.metric == "W2/delta"].index[0], "value"] = 1.05
     assert verdicts(one_row, ["pfml-07"]).verdict[0] == "contradicted"
 
 

@@ -129,7 +129,7 @@ def test_ablation_compares_changes_paired_by_seed():
         plots.ablation(data, "alpha", "R@1", {"CUB": {0: 68.2, 3: 73.4}}, reference=1)
     with pytest.raises(ValueError, match="no level in common"):
         plots.ablation(data, "alpha", "R@1", {"CUB": {2: 68.2}})
-    with pytest.raises(ValueError, match="'delta'.*alpha=0"):
+    with pytest.raises(ValueError, match=r"'delta'.*alpha=0"):
         plots.ablation(data, "delta", "R@1")
 
 
