@@ -11,7 +11,8 @@ Deviations
     released code K does not reach the samples, cos(z, K mu) for cos(K z, K mu), which leaves an isotropic vMF times
     D(K), and the sampler's envelope is wrong below kappa ~ M: "released" is both. The other distances have one form.
   - D(K) is a heuristic and its density does not integrate to one; jacobian="exact" does. The default is the paper's.
-  - Temperature and concentrations are learned as logarithms and so stay positive (released: clamped, or not at all).
+  - Temperature and concentrations are learned as logarithms and so stay positive (released: clamped, or not at all). A
+    released learning rate of theirs corresponds to that rate divided by the initial value here.
 
 An embedding z is vMF(z / ||z||, ||z||). vMF proxies are natural parameters kappa mu, so that K never appears; nivMF
 proxies are a direction mu and M concentrations, K = diag(kappa). Every distance is a handful of (B, C) matrix products,

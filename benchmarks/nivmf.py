@@ -1,0 +1,201 @@
+"""Time and memory of EL-nivMF, forward and backward, against the two obvious ways to write it.
+
+    python benchmarks/nivmf.py            all sizes, a few minutes; writes results/benchmarks/nivmf.csv
+    python benchmarks/nivmf.py --quick    one small size, seconds; prints, writes nothing
+
+product     `ProbabilisticProxyLoss`: two float64 matrix products for all samples and proxies
+broadcast   the same in float32 on an (S B, C, D) tensor, cosine_similarity along D, the released code's way
+loop        Algorithm 1 to the letter in float32: one image and one proxy at a time
+
+Each runs in a process of its own on one thread. All draw the same samples and are given the proxies' normalisers, so
+only the likelihoods differ; that the losses agree is checked. Memory is the rise of the process's peak (on a GPU the
+allocator's) over a warm-up on a tiny problem, gradients included. Only the ratios within one run carry over to another
+machine; the exit status is 1 if one of them misses its limit.
+"""
+
+import argparse
+import csv
+import json
+import math
+import resource
+import statistics
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import torch
+import torch.nn.functional as F
+
+from dmlrepro.files import replacing
+from dmlrepro.losses.nivmf import ProbabilisticProxyLoss
+from dmlrepro.results import output_folder
+from dmlrepro.vmf import direction, log_normalizer, sample
+
+SIZES = {  # images, classes, embedding, samples
+    "tiny": (2, 3, 4, 2),
+    "quick": (8, 60, 32, 3),
+    "issue": (32, 2000, 128, 5),
+    "sop": (112, 11318, 512, 5),
+}
+PLAN = (("issue", "product", 9), ("issue", "broadcast", 5), ("issue", "loop", 1), ("sop", "product", 3))
+QUICK_PLAN = tuple(("quick", implementation, 3) for implementation in ("product", "broadcast", "loop"))
+LIMITS = (  # size, implementation, metric, compared with, ratio's limit: product / other
+    ("issue", "seconds", "loop", 1 / 10),
+    ("issue", "megabytes", "broadcast", 1 / 4),
+)
+SOP_MEGABYTES = 1500
+
+
+def log_scale(loss: ProbabilisticProxyLoss) -> torch.Tensor:
+    """log C_M(||K mu||) D(K) and ||K mu|| for every proxy: all of Eq. 4 but the angle."""
+    k = loss.log_concentrations.exp()
+    peak = (k * direction(loss.proxies)).norm(dim=1)
+    return log_normalizer(peak, loss.proxies.shape[1]) + k.log().sum(1) - peak.log(), peak
+
+
+def draw(loss: ProbabilisticProxyLoss, embeddings: torch.Tensor) -> torch.Tensor:
+    z, generator = embeddings.double(), torch.Generator(embeddings.device).manual_seed(loss.seed)
+    return sample(direction(z), z.norm(dim=1), loss.num_samples, generator).to(embeddings.dtype)
+
+
+def product(loss, embeddings, labels):
+    loss.set_extra_state(torch.empty(0, dtype=torch.uint8))  # the same samples at every call
+    return loss(embeddings, labels)
+
+
+def broadcast(loss, embeddings, labels):
+    scale, peak = log_scale(loss)
+    k = loss.log_concentrations.exp()
+    points = draw(loss, embeddings)
+    cosine = F.cosine_similarity(points[:, :, None] * k, k * direction(loss.proxies), dim=-1)  # (S, B, C)
+    t = loss.log_temperature.exp()
+    return F.cross_entropy(((scale + peak * cosine) / t).logsumexp(0), labels)
+
+
+def loop(loss, embeddings, labels):
+    scale, peak = log_scale(loss)
+    k, mu = loss.log_concentrations.exp(), direction(loss.proxies)
+    points = draw(loss, embeddings).unbind(1)  # views unbound once: indexing in the loop would make backward far slower
+    proxies = list(zip(k.unbind(), mu.unbind(), scale.unbind(), peak.unbind()))
+    t = loss.log_temperature.exp()
+    logits = []
+    for samples in points:  # (S, D) of one image
+        for concentrations, mode, constant, height in proxies:
+            cosine = F.cosine_similarity(samples * concentrations, concentrations * mode, dim=-1)
+            logits.append(((constant + height * cosine) / t).logsumexp(0))
+    return F.cross_entropy(torch.stack(logits).view(len(labels), -1), labels)
+
+
+IMPLEMENTATIONS = {"product": product, "broadcast": broadcast, "loop": loop}
+
+
+def problem(size: str, device: str):
+    batch, classes, dim, samples = SIZES[size]
+    torch.manual_seed(0)
+    loss = ProbabilisticProxyLoss(classes, dim, concentration=10.0, temperature=0.5, num_samples=samples).to(device)
+    generator = torch.Generator().manual_seed(1)
+    embeddings = 3 * torch.randn(batch, dim, generator=generator)
+    labels = torch.randint(classes, (batch,), generator=generator)
+    return loss, embeddings.to(device).requires_grad_(), labels.to(device)
+
+
+def step(implementation: str, loss, embeddings, labels) -> float:
+    """The loss, after a forward and a backward pass that leave gradients everywhere."""
+    loss.zero_grad()
+    embeddings.grad = None
+    value = IMPLEMENTATIONS[implementation](loss, embeddings, labels)
+    value.backward()
+    return value.item()
+
+
+def peak_megabytes(device: str) -> float:
+    if device == "cuda":
+        return torch.cuda.max_memory_allocated() / 1e6
+    if sys.platform == "linux":  # getrusage there starts from the peak of the process that spawned this one
+        line = next(line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith("VmHWM"))
+        return int(line.split()[1]) * 1024 / 1e6
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / (1e6 if sys.platform == "darwin" else 1e3)
+
+
+def measure(size: str, implementation: str, repeats: int, device: str) -> dict:
+    """In this process: value, megabytes of the first pass, median seconds of `repeats` more (of the first one if 1)."""
+    torch.set_num_threads(1)
+    step(implementation, *problem("tiny", device))
+    arguments = problem(size, device)
+    before = peak_megabytes(device)
+    seconds = []
+    for _ in range(repeats):
+        start = time.perf_counter()
+        value = step(implementation, *arguments)
+        seconds.append(time.perf_counter() - start)
+        if len(seconds) == 1:
+            megabytes = peak_megabytes(device) - before
+    return {"value": value, "megabytes": megabytes, "seconds": statistics.median(seconds[1:] or seconds)}
+
+
+def measure_apart(size: str, implementation: str, repeats: int, device: str) -> dict:
+    command = [sys.executable, __file__, "--measure", size, implementation, str(repeats), "--device", device]
+    return json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
+
+
+def main(plan, device: str) -> tuple[list[dict], bool]:
+    """Rows of the table, and whether every ratio met its limit."""
+    results = {case[:2]: measure_apart(*case, device) for case in plan}
+    for (size, implementation), result in results.items():
+        reference = results[size, "product"]["value"]
+        if not math.isclose(result["value"], reference, rel_tol=1e-4):
+            raise AssertionError(f"{implementation} gives {result['value']} at {size}, the product {reference}")
+    names = ("batch", "classes", "dim", "samples")
+    rows = [
+        dict(
+            size=size,
+            **dict(zip(names, SIZES[size])),
+            implementation=implementation,
+            device=device,
+            metric=metric,
+            value=v,
+        )
+        for (size, implementation), result in results.items()
+        for metric, v in result.items()
+        if metric != "value"
+    ]
+    passed = True
+    for size, metric, other, limit in LIMITS:
+        if (size, other) in results:
+            ratio = results[size, "product"][metric] / results[size, other][metric]
+            passed &= ratio <= limit
+            print(f"{size}: {metric} {ratio:.4f} of the {other}'s (limit {limit:.2f})")
+    if ("sop", "product") in results:
+        megabytes = results["sop", "product"]["megabytes"]
+        passed &= megabytes <= SOP_MEGABYTES
+        needed = 2 * math.prod(SIZES["sop"]) * 4 / 1e6  # the two factors of its cosine, float32
+        print(f"sop: megabytes {megabytes:.0f} (limit {SOP_MEGABYTES}; the broadcast would need {needed:.0f})")
+    return rows, passed
+
+
+def write(rows: list[dict], path: Path) -> None:
+    with replacing(path) as temporary, temporary.open("w", newline="", encoding="utf8") as file:
+        table = csv.DictWriter(file, rows[0], lineterminator="\n")
+        table.writeheader()
+        table.writerows(row | {"value": f"{row['value']:.4g}"} for row in rows)
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--quick", action="store_true", help="one small size, nothing written")
+    parser.add_argument("--device", default="cpu", choices=("cpu", "cuda"))
+    parser.add_argument(
+        "--measure", nargs=3, help=argparse.SUPPRESS
+    )  # size, implementation, repeats: one case, as JSON
+    options = parser.parse_args()
+    if options.measure:
+        size, implementation, repeats = options.measure
+        print(json.dumps(measure(size, implementation, int(repeats), options.device)))
+        sys.exit()
+    rows, passed = main(QUICK_PLAN if options.quick else PLAN, options.device)
+    for row in rows:
+        print(f"{row['size']:>6} {row['implementation']:>10} {row['metric']:>10} {row['value']:12.4g}")
+    if not options.quick:
+        write(rows, output_folder("benchmarks") / "nivmf.csv")
+    sys.exit(not passed)
