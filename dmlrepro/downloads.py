@@ -106,7 +106,7 @@ The authors' server (ai.stanford.edu/~jkrause/cars) has been down since 2023.
 3. Run this command again: it compares both with the checksums of the originals and unpacks the images.""",
     "sop": """\
 1. Follow the link on https://cvgl.stanford.edu/projects/lifted_struct/ or on
-   https://github.com/rksltnl/Deep-Metric-Learning-CVPR16 to Stanford_Online_Products.zip (2.9 GB).
+   https://github.com/rksltnl/Deep-Metric-Learning-CVPR16 to Stanford_Online_Products.zip (2.9 GiB).
 2. Put it into {root}/.
 3. Run this command again: it verifies and unpacks the archive.""",
     "inshop": """\

@@ -55,7 +55,7 @@ def open_images(manifest: Manifest, short_side: int | None = None) -> ImageStore
 
     Arrays stay in memory. Files are decoded once into a memory-mapped cache below `cache_root()`, named after the image
     files' digest; the first call takes minutes for a large set. Three bytes per pixel: about 3 GB for CUB at short_side
-    256, 25 GB for SOP.
+    256, 25 to 30 GB for SOP.
 
     Args:
         short_side: pixels of the shorter side after an antialiased bilinear resize; None keeps the images as they are.
