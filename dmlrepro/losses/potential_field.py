@@ -393,12 +393,11 @@ class _ProxyFieldLoss(nn.Module):
     def forward(self, embeddings: Tensor, labels: Tensor) -> Tensor:
         num_classes, per_class, embedding_size = self.proxies.shape
         check_batch(embeddings, labels, num_classes, embedding_size)
-        with torch.autocast(embeddings.device.type, enabled=False):
-            embeddings = embeddings if embeddings.dtype == torch.float64 else embeddings.float()
-            proxies = self.proxies.to(embeddings.dtype).flatten(0, 1)
-            points = F.normalize(torch.cat([proxies, embeddings]), dim=1)
-            classes = torch.arange(num_classes, device=labels.device).repeat_interleave(per_class)
-            return _energy(points, torch.cat([classes, labels]), self.field, **self.options)
+        embeddings = embeddings if embeddings.dtype == torch.float64 else embeddings.float()
+        proxies = self.proxies.to(embeddings.dtype).flatten(0, 1)
+        points = F.normalize(torch.cat([proxies, embeddings]), dim=1)
+        classes = torch.arange(num_classes, device=labels.device).repeat_interleave(per_class)
+        return _energy(points, torch.cat([classes, labels]), self.field, **self.options)
 
 
 class PotentialFieldLoss(_ProxyFieldLoss):
