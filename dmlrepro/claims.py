@@ -356,9 +356,9 @@ def _lines(test: ClaimTest, rows: pd.DataFrame, resampled: Cells | None) -> list
     rows = rows[protocol.str.contains(test.protocol) if test.protocol else ~protocol.str.contains("mlrc")]
     of_study = all(part.kind == "exact" for part in test.parts)
     found = [_judge_claim(test, cells, context, resampled) for context, cells in _contexts(rows, of_study)]
-    found = [each for each in found if each["direction"]] or [_judge_claim(test, {}, {}, None)]
-    most = max(found, key=lambda each: each["comparisons"])
-    found = [each for each in found if each["verdict"] != "not run"] or [most]
+    found = found or [_judge_claim(test, {}, {}, None)]
+    nearest = min(found, key=lambda each: each["missing"])
+    found = [each for each in found if each["verdict"] != "not run"] or [nearest]
     own = [each for each in found if test.notebook.endswith(each.get("experiment") or "?")]
     return [line | {name: each[name] for name in each if name in _LINE} for each in own or found]
 
@@ -389,7 +389,8 @@ class _Comparison:
 
 def _judge_claim(test: ClaimTest, cells: Cells, context: dict, resampled: Cells | None) -> dict:
     """What the cells of one context say of a claim, as fields of its line."""
-    planned, judged, missing = [], [], []
+    planned, judged = [], []
+    missing = [name for part in test.parts for name in _absent(part, cells)]
     for part in test.parts:
         try:
             planned += [(part, *each) for each in _comparisons(part, cells)]
@@ -413,7 +414,7 @@ def _judge_claim(test: ClaimTest, cells: Cells, context: dict, resampled: Cells 
         verdict, reason = "inconclusive", "; ".join(dict.fromkeys(each.why_open for each in opens))
     else:
         verdict, reason = "supported", ""
-    line = context | {"verdict": verdict, "reason": reason, "direction": "", "comparisons": len(judged)}
+    line = context | {"verdict": verdict, "reason": reason, "direction": "", "missing": len(set(missing))}
     if not judged:
         return line
     agree = sum(each.as_claimed for each in judged)
@@ -430,6 +431,16 @@ def _judge_claim(test: ClaimTest, cells: Cells, context: dict, resampled: Cells 
         with suppress(_MissingRows):
             line["class_low"], line["class_high"] = _percentiles(shown.compute[0](resampled, *shown.compute[1:]))
     return line
+
+
+def _absent(part: Part, cells: Cells):
+    """The cells of a part that the table does not have."""
+    expressions = [each for each in (part.subject, *part.baselines) if not _is_constant(each)]
+    for cell in (term for expression in expressions for term in expression.split(" - ")):
+        try:
+            _levels(cells, cell, part.metric)
+        except _MissingRows as error:
+            yield str(error)
 
 
 def _comparisons(part: Part, cells: Cells):

@@ -554,6 +554,8 @@ def _where(rows: pd.DataFrame) -> str:
 
 def _seeds(rows: pd.DataFrame) -> str:
     counts = rows.groupby(["method", "setting", "metric"])["seed"].nunique()
+    if counts.max() == 1:
+        return "one seed"
     return f"n = {counts.min()}" + (f" to {counts.max()}" if counts.max() > counts.min() else "") + " seeds"
 
 

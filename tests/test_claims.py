@@ -236,6 +236,7 @@ def test_missing_rows_are_named_and_nothing_is_raised(capsys):
     line = verdicts(data, ["nivmf-05", "pfml-12"]).iloc[0]
     assert line.verdict == "not run" and "Cosine (R@1)" in line.reason and line.direction == "as claimed"
     assert "pfml-12  not run | no rows for PFML;delta_rep=0.2..0.45 (R@1)" in capsys.readouterr().out
+    assert verdicts(data, ["nivmf-07"]).reason[0] == "no rows for Cosine (R@1); EL-nivMF (R@1)"
     empty = verdicts(data[:0], list(TESTS))
     assert len(empty) == len(TESTS) and set(empty.verdict) == {"not run"} and (empty.reason.str.len() > 12).all()
 
