@@ -15,9 +15,9 @@ Deviations
     released learning rate of theirs corresponds to that rate divided by the initial value here.
 
 An embedding z is vMF(z / ||z||, ||z||). vMF proxies are natural parameters kappa mu, so that K never appears; nivMF
-proxies are a direction mu and M concentrations, K = diag(kappa). Every distance is a handful of (B, C) matrix products,
-    ||K mu|| cos(K x, K mu) = <x, K^2 mu> / sqrt(<x^2, kappa^2>),
-in float64: at kappa = 1e4 a float32 cosine is uncertain by 1e-3 nats, which a temperature of 0.003 makes 0.3.
+proxies are a direction mu and M concentrations, K = diag(kappa). No distance needs more than two matrix products, since
+    ||K mu|| cos(K x, K mu) = <x, K^2 mu> / sqrt(<x^2, kappa^2>).
+They are in float64: at kappa = 1e4 a float32 cosine is uncertain by 1e-3 nats, which a temperature of 0.003 makes 0.3.
 """
 
 import math
@@ -261,9 +261,10 @@ class ProbabilisticProxyLoss(nn.Module):
             "released": KL and EL-nivMF as the code computes them, and its quadratic fits. See the file's header.
         normalizer: None is the variant's; "exact", "quadratic" or "quadratic_512" overrides it, to isolate its effect.
         jacobian: of the nivMF distances, "heuristic" (paper), "exact" or "none"; see `nivmf_log_density`.
-        seed: of the module's own generator for the samples, on whatever device the embeddings are. Its state is part of
-            the state_dict, so that a resumed run draws what the uninterrupted one would have drawn (on another type of
-            device, whose states differ, it starts again from seed).
+        seed: of the module's own generator for the samples, on whatever device the embeddings are; None draws it from
+            torch's global generator, after the proxies. The generator's state is part of the state_dict, so that a
+            resumed run draws what the uninterrupted one would have drawn (on another type of device, whose states
+            differ, it starts again from seed).
 
     Attributes:
         proxies: Parameter (C, D), natural parameters kappa mu, initially random of norm `concentration`; for the nivMF
@@ -286,7 +287,7 @@ class ProbabilisticProxyLoss(nn.Module):
         variant: str = "corrected",
         normalizer: str | None = None,
         jacobian: str = "heuristic",
-        seed: int = 0,
+        seed: int | None = None,
     ):
         super().__init__()
         _choose("distance", distance, DEFAULTS)
@@ -316,7 +317,7 @@ class ProbabilisticProxyLoss(nn.Module):
                 'jacobian="exact" does not exist for variant="released" of el_nivmf; use "heuristic" or "none"'
             )
         self.distance, self.variant, self.normalizer, self.jacobian = distance, variant, normalizer, jacobian
-        self.num_samples, self.temperature_inside, self.seed = num_samples, temperature_inside, seed
+        self.num_samples, self.temperature_inside = num_samples, temperature_inside
         self.proxies = nn.Parameter(torch.randn(num_classes, embedding_size))
         if distance in ("nivmf", "el_nivmf"):
             self.log_concentrations = nn.Parameter(torch.full((num_classes, embedding_size), math.log(concentration)))
@@ -324,6 +325,7 @@ class ProbabilisticProxyLoss(nn.Module):
             with torch.no_grad():
                 self.proxies.copy_(concentration * direction(self.proxies))
         self.log_temperature = nn.Parameter(torch.tensor(math.log(temperature)))
+        self.seed = int(torch.randint(2**31, ())) if seed is None else seed
         self._generator_state = torch.empty(0, dtype=torch.uint8)  # empty until the first draw
 
     @staticmethod
@@ -417,9 +419,29 @@ class JointProxyLoss(nn.Module):
         # Past nn.Module, which would register the shared parameter, and save it, twice.
         vars(deterministic)["proxies"] = probabilistic.proxies
 
+    @property
+    def proxies(self) -> Tensor:
+        return self.probabilistic.proxies
+
+    def initialize_proxies(self, class_means: Tensor) -> None:
+        self.probabilistic.initialize_proxies(class_means)
+
     def forward(self, embeddings: Tensor, labels: Tensor) -> Tensor:
         loss = self.probabilistic(embeddings, labels)
         with torch.autocast(embeddings.device.type, enabled=False):
             # In the proxies' type: pytorch-metric-learning casts a loss's proxies to that of the embeddings.
             modes = direction(embeddings.to(self.probabilistic.proxies))
             return loss + self.omega * self.deterministic(modes, labels)
+
+
+def proxy_anchor_with_nivmf(
+    num_classes: int, embedding_size: int, omega: float = 1.0, margin: float = 0.1, alpha: float = 32.0, **options
+) -> JointProxyLoss:
+    """PANC + EL-nivMF of Tables 1 and 2: Eq. 7 with pytorch-metric-learning's ProxyAnchor.
+
+    omega weighs ProxyAnchor, margin and alpha are its own; options go to `ProbabilisticProxyLoss`.
+    """
+    from pytorch_metric_learning.losses import ProxyAnchorLoss
+
+    probabilistic = ProbabilisticProxyLoss(num_classes, embedding_size, **options)
+    return JointProxyLoss(probabilistic, ProxyAnchorLoss(num_classes, embedding_size, margin, alpha), omega)

@@ -177,8 +177,10 @@ def test_inside_and_outside_agree_for_one_sample_or_unit_temperature():
     z, _, _, y = batch(5)
     for n, t, equal in ((1, 0.3, True), (5, 1.0, True), (5, 0.3, False)):
         torch.manual_seed(0)
-        a = ProbabilisticProxyLoss(C, D, concentration=3.0, temperature=t, num_samples=n).double()
-        b = ProbabilisticProxyLoss(C, D, concentration=3.0, temperature=t, num_samples=n, temperature_inside=False)
+        a = ProbabilisticProxyLoss(C, D, concentration=3.0, temperature=t, num_samples=n, seed=0).double()
+        b = ProbabilisticProxyLoss(
+            C, D, concentration=3.0, temperature=t, num_samples=n, temperature_inside=False, seed=0
+        )
         b = b.double()
         b.proxies.data.copy_(a.proxies)
         assert (abs(a(z, y).item() - b(z, y).item()) < 1e-12) is equal
@@ -384,6 +386,14 @@ def test_the_loss_is_float64_inside_and_autocast_changes_nothing(distance):
     assert loss(z.bfloat16(), y).dtype == torch.float32
 
 
+def test_the_seed_of_the_samples_comes_with_that_of_the_proxies():
+    seeds = []
+    for seed in (0, 0, 1):
+        torch.manual_seed(seed)
+        seeds.append(ProbabilisticProxyLoss(C, D).seed)
+    assert seeds[0] == seeds[1] != seeds[2]
+
+
 def test_samples_come_from_the_modules_own_generator_and_resume_exactly():
     z, _, _, y = batch(4)
     torch.manual_seed(0)
@@ -510,9 +520,13 @@ def test_joint_loss_is_equation_7_with_shared_proxies_registered_once():
 def test_joint_loss_with_proxy_anchor():
     losses = pytest.importorskip("pytorch_metric_learning.losses")
     z, _, _, y = batch(5)
-    probabilistic, anchor = ProbabilisticProxyLoss(C, D), losses.ProxyAnchorLoss(C, D, margin=0.1, alpha=32)
-    joint = JointProxyLoss(probabilistic, anchor, omega=3.0)
-    reference = losses.ProxyAnchorLoss(C, D, margin=0.1, alpha=32)
+    joint = nivmf.proxy_anchor_with_nivmf(C, D, omega=3.0, margin=0.2, alpha=16.0, distance="kl")
+    probabilistic = joint.probabilistic
+    means = torch.randn(C, D, generator=generator())
+    joint.initialize_proxies(means)
+    assert joint.proxies is probabilistic.proxies
+    assert nivmf.cosine_distance(means, joint.proxies).diag().max() < -0.999
+    reference = losses.ProxyAnchorLoss(C, D, margin=0.2, alpha=16)
     reference.proxies.data.copy_(probabilistic.proxies)
     twin = copy.deepcopy(probabilistic)
     value = joint(z.bfloat16(), y)
