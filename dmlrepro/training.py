@@ -425,7 +425,7 @@ class _Task:
             return _pinned(batch), _pinned(labels[picked])
 
         steps = ((step, picked) for step, picked in enumerate(self.index_batches(total)) if step >= first)
-        for batch, target in _ahead(make, steps):
+        for batch, target in _ahead(make, steps, crops=self.features is None and self.spec.image_size is not None):
             yield batch.to(device, non_blocking=True), target.to(device, non_blocking=True)
 
     def test_batches(self, indices: np.ndarray) -> Iterator[Tensor]:
@@ -444,7 +444,8 @@ def _test_batches(spec: RunSpec, store, indices: np.ndarray, size: int = 256) ->
             return _pinned(images.plain_batch(store, chunk))
         return _pinned(images.test_batch(store, chunk, spec.image_size, resize=spec.test_resize))
 
-    return _ahead(make, ((indices[start : start + size],) for start in range(0, len(indices), size)))
+    chunks = ((indices[start : start + size],) for start in range(0, len(indices), size))
+    return _ahead(make, chunks, crops=spec.image_size is not None)
 
 
 def _pinned(batch: Tensor) -> Tensor:
@@ -452,8 +453,11 @@ def _pinned(batch: Tensor) -> Tensor:
     return batch.pin_memory() if torch.cuda.is_available() else batch
 
 
-def _ahead(make: Callable, arguments: Iterator[tuple]) -> Iterator:
-    """make(*arguments) in order, a few computed ahead of the consumer by threads."""
+def _ahead(make: Callable, arguments: Iterator[tuple], *, crops: bool) -> Iterator:
+    """make(*arguments) in order; batches that need cropping a few ahead of the consumer, by threads."""
+    if not crops:  # an indexing operation: cheaper than handing the interpreter lock to and fro
+        yield from (make(*item) for item in arguments)
+        return
     workers = min(8, len(os.sched_getaffinity(0))) if torch.cuda.is_available() else 1
     with ThreadPoolExecutor(workers) as pool:
         pending = deque()
