@@ -21,6 +21,7 @@ from typing import TypeVar
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
+from torch.distributed.elastic.multiprocessing.errors import record
 
 Value = TypeVar("Value")
 
@@ -145,10 +146,13 @@ def launch(key: str, spec: dict, ranks: int) -> None:
             process.terminate()
             raise
     if process.returncode:
-        tail = "\n".join(messages.splitlines()[-40:])
-        raise RuntimeError(f"training on {ranks} processes ended with status {process.returncode}:\n{tail}")
+        cause = messages.rpartition("Root Cause")[
+            2
+        ]  # of torchrun's summary: the traceback of the first rank that failed
+        raise RuntimeError(f"training on {ranks} processes failed: {cause[-4000:]}")
 
 
+@record  # torchrun then reports the traceback of the rank that failed first
 def _work(key: str, spec: dict) -> None:
     """What one rank does."""
     from dmlrepro import runs

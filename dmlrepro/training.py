@@ -214,7 +214,8 @@ def train(spec: RunSpec, *, checkpoint: Path | None = None, progress: str | None
         cost = {"seconds": time.perf_counter() - started}
         return Outcome(_selected(rows, "last"), torch.zeros(0), embeddings, _on_cpu(network), {}, cost)
 
-    network = distributed.synchronised_batchnorm(network, device)
+    if not spec.freeze_batchnorm:
+        network = distributed.synchronised_batchnorm(network, device)
     if spec.compile:
         network.compile()
     loss = build_loss(spec, task.num_classes, network.embedding_size).to(device)
