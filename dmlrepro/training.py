@@ -195,7 +195,7 @@ def train(spec: RunSpec, *, checkpoint: Path | None = None, progress: str | None
 
     Raises:
         ValueError: naming the spec's field that does not fit the dataset, the backbone or the loss.
-        FloatingPointError: when the loss stops being finite, with the step.
+        FloatingPointError: when the loss, a weight or an embedding stops being finite.
     """
     started = time.perf_counter()
     device = device_for_training()
@@ -242,7 +242,7 @@ def train(spec: RunSpec, *, checkpoint: Path | None = None, progress: str | None
                 replica = distributed.parallel(network)
             for group in optimizer.param_groups:
                 group["lr"] = group["base_lr"] * schedule.rate(state.step)
-            state.losses[state.step] = _step(spec, replica, loss, optimizer, batch, labels)
+            state.losses[state.step] = _step(spec, replica, loss, optimizer, batch, labels, state.step)
             state.step += 1
             bar.update()
             latest = None
@@ -470,11 +470,17 @@ def _ahead(make: Callable, arguments: Iterator[tuple], *, crops: bool) -> Iterat
             yield pending.popleft().result()
 
 
-def _step(spec, network, loss, optimizer, batch: Tensor, labels: Tensor) -> Tensor:
+def _step(spec, network, loss, optimizer, batch: Tensor, labels: Tensor, step: int) -> Tensor:
     """One optimisation step; returns the loss, still on the device so that nothing waits for it."""
     optimizer.zero_grad(set_to_none=True)
     with torch.autocast(batch.device.type, torch.bfloat16, enabled=spec.precision == "bfloat16"):
-        value = loss(distributed.gather(network(batch), len(labels)), labels)
+        embeddings = distributed.gather(network(batch), len(labels))
+        try:
+            value = loss(embeddings, labels)
+        except ValueError as error:  # a loss names the argument; here the cause and the step are known
+            if not all(values.isfinite().all() for values in (embeddings, *loss.parameters())):
+                raise FloatingPointError(f"training diverged before step {step}; lower lr or loss_lr") from error
+            raise
     value.backward()
     distributed.average_gradients(loss)
     parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
@@ -614,6 +620,8 @@ def _retrieve(task: _Task, network, indices: np.ndarray, query: np.ndarray, gall
     device = next(network.parameters()).device
     mine = embed(network, task.test_batches(indices[distributed.share(len(indices))]))
     embeddings = distributed.gather(mine.to(device), len(indices))
+    if not embeddings.isfinite().all():
+        raise FloatingPointError("the embeddings of the evaluated images are not finite; lower lr or loss_lr")
     labels = torch.from_numpy(task.manifest.labels[indices]).to(device)
     return distributed.from_first(lambda: score(embeddings, labels, query, gallery, task.spec.ks)), embeddings.cpu()
 

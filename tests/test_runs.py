@@ -192,7 +192,7 @@ def test_what_does_not_fit_is_named(change, message):
 
 
 def test_a_diverging_loss_is_an_error_with_the_step():
-    with pytest.raises((FloatingPointError, ValueError), match=r"step|NaN"):
+    with pytest.raises(FloatingPointError, match=r"step \d+; lower lr"):
         training.train(TINY.replace(lr=1e30, steps=6))
 
 

@@ -1,0 +1,440 @@
+"""Evaluation protocols as data: what a method trains on, when it stops, which model counts, and what is scored.
+
+A protocol turns the spec of a method into the runs it consists of (`expand`), and the finished runs into scores
+(`combine`). The training loop knows none of them: each is a choice of RunSpec fields.
+
+    conventional        train half / test half, fixed epochs, the best test epoch beside the last (ProxyAnchor's code)
+    mlrc                four class-disjoint folds, early stopping on validation MAP@R, separated and concatenated
+                        scores, 50 trials of Bayesian search (Musgrave et al., "A Metric Learning Reality Check", 2020)
+    roth                frozen BatchNorm, fixed epochs, no schedule (Roth et al., ICML 2020; nivMF Table 1)
+    stml                two views of every image, for PLM
+    ccp_early_stopping  mlrc's folds; evaluate often, stop late, restore the best weights (CCP)
+
+A protocol has two parts. Its structure holds at any scale: on embedded glyphs too, mlrc trains on folds and restores
+the model of the best validation. Its settings (optimiser, batch, crops, budget) are those of the published benchmarks
+and are taken at the profile `paper`; other profiles keep their own.
+
+Deviations: crops are cut from images stored with a short side of 256, where the conventional protocol's code crops
+the original file. The authors sample two images per class with replacement under roth, we without. The longest run is
+100,000 steps under mlrc and ccp_early_stopping, where the papers name no end; patience ends it long before.
+"""
+
+import hashlib
+import json
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+
+from dmlrepro import datasets, runs, training
+from dmlrepro.training import RunSpec
+
+TUNING_SEED = 10_000  # of every search: never a seed that is evaluated
+# Ranks of Recall@K as each benchmark reports them.
+KS = {"sop": (1, 10, 100, 1000), "inshop": (1, 10, 20, 30, 40)}
+MLRC_EPOCH = 100  # steps
+
+
+@dataclass(frozen=True)
+class Protocol:
+    """One way to evaluate a method. See the head of this file for structure and settings, both fields of RunSpec."""
+
+    name: str
+    structure: Mapping = field(default_factory=dict)
+    settings: Mapping = field(default_factory=dict)
+    by_dataset: Mapping[str, Mapping] = field(default_factory=dict)  # further settings of one benchmark
+    samples_per_class: tuple[int, int] | None = None  # of losses on pairs, of losses on proxies; None: the method's own
+    folds: int = 0  # models per method and seed, each validated on another part of the train classes
+    repeats: int = 5  # seeds
+    trials: int = 0  # of the search for a method's hyperparameters
+    lacks: str = ""  # what the training loop would need first
+
+
+def _mlrc_stop(epochs: int, patience: int) -> dict:
+    """Evaluate every so many epochs; the code stops once more than `patience` epochs have passed since the best."""
+    return {"eval_every": epochs * MLRC_EPOCH, "patience": patience // epochs + 1}
+
+
+_IBN_128 = {
+    "backbone": "bn_inception",
+    "weights": "imagenet",
+    "pooling": "avg",
+    "embedding_size": 128,
+    "freeze_batchnorm": True,
+    "image_size": 227,
+    "test_resize": 256,
+    "crop_scale": (0.16, 1.0),
+    "batch_size": 32,
+    "weight_decay": 1e-4,
+    "steps": 100_000,
+    "epochs": None,
+    "warmup_epochs": 0.0,
+}
+
+PROTOCOLS = {
+    protocol.name: protocol
+    for protocol in (
+        Protocol(
+            "conventional",
+            settings={
+                "pooling": "avg+max",
+                "image_size": 224,
+                "test_resize": 256,
+                "crop_scale": (0.08, 1.0),
+                "eval_every_epochs": 1,
+            },
+        ),
+        Protocol(
+            "mlrc",
+            structure={"monitor": "MAP@R", "restore_best": True},
+            settings=_IBN_128 | {"optimizer": "rmsprop", "lr": 1e-6} | _mlrc_stop(2, 9),
+            by_dataset={
+                "cars": _mlrc_stop(5, 14),
+                "sop": _mlrc_stop(20, 39),
+                "inshop": _mlrc_stop(20, 39),  # not among MLRC's benchmarks; the most alike of them
+            },
+            samples_per_class=(4, 1),
+            folds=4,
+            repeats=10,
+            trials=50,
+        ),
+        Protocol(
+            "roth",
+            structure={"freeze_batchnorm": True},
+            settings={
+                "backbone": "resnet50.tv_in1k",
+                "weights": "imagenet",
+                "pooling": "avg",
+                "embedding_size": 512,
+                "image_size": 224,
+                "test_resize": 256,
+                "crop_scale": (0.08, 1.0),
+                "batch_size": 112,
+                "optimizer": "adam",
+                "lr": 1e-5,
+                "weight_decay": 4e-4,
+                "steps": None,
+                "epochs": 150,
+                "warmup_epochs": 0.0,
+                "eval_every_epochs": 1,
+            },
+            samples_per_class=(2, 2),
+        ),
+        Protocol(
+            "stml",
+            settings={
+                "backbone": "googlenet",
+                "weights": "imagenet",
+                "pooling": "avg",
+                "image_size": 227,
+                "test_resize": 256,
+                "crop_scale": (0.16, 1.0),
+                "batch_size": 100,
+                "optimizer": "adam",
+                "lr": 5e-4,
+                "steps": None,
+                "epochs": 200,
+                "eval_every_epochs": 1,
+            },
+            lacks="two views of each image in a batch, batches of nearest neighbours and a momentum network",
+        ),
+        Protocol(
+            "ccp_early_stopping",
+            structure={"monitor": "MAP@R", "restore_best": True},
+            settings=_IBN_128
+            | {
+                "optimizer": "adam",
+                "lr": 1e-5,
+                "clip_value": 10.0,
+                "clip_norm": 10.0,
+                "eval_every": 25,
+                "patience": 60,
+            },
+            by_dataset={"sop": {"eval_every": 250}, "inshop": {"eval_every": 250}},
+            samples_per_class=(4, 1),
+            folds=4,
+        ),
+    )
+}
+
+
+def find(name: str) -> Protocol:
+    """ValueError lists the protocols there are."""
+    if name not in PROTOCOLS:
+        raise ValueError(f"unknown protocol {name!r}; choose one of {', '.join(PROTOCOLS)}")
+    return PROTOCOLS[name]
+
+
+def published_settings(name: str, dataset: str) -> dict:
+    """RunSpec fields of a protocol as published for a benchmark or a partial copy of it; other sets get those of CUB."""
+    protocol, benchmark = find(name), dataset.removesuffix("-subset")
+    return {**protocol.settings, **protocol.by_dataset.get(benchmark, {}), "ks": KS.get(benchmark, RunSpec.ks)}
+
+
+def expand(
+    spec: RunSpec, name: str = "conventional", *, published: bool = False, keep: Collection[str] = ()
+) -> list[RunSpec]:
+    """The runs that a method consists of under a protocol: one, or one per fold.
+
+    Args:
+        published: take the protocol's settings too, not only its structure.
+        keep: fields that stay as they are in `spec`, because the reader set them.
+
+    Raises:
+        ValueError: an unknown protocol, or one that the training loop cannot run.
+    """
+    protocol = find(name)
+    if protocol.lacks:
+        raise ValueError(f"protocol {name!r} cannot run yet: the training loop lacks {protocol.lacks}")
+    fields = dict(protocol.structure)
+    if published:
+        fields |= published_settings(name, spec.dataset)
+        if protocol.samples_per_class:
+            on_pairs, on_proxies = protocol.samples_per_class
+            fields["samples_per_class"] = on_pairs if (spec.samples_per_class or 1) > 1 else on_proxies
+    elif fields.get("restore_best") and not (spec.eval_every or spec.eval_every_epochs):
+        fields |= _ten_evaluations(spec)
+    if spec.loss is None:
+        fields = {name: fields[name] for name in ("pooling", "image_size", "test_resize", "ks") if name in fields}
+    fields = {name: value for name, value in fields.items() if name not in keep}
+    if fields.get("pooling") and fields.get("backbone", spec.backbone).startswith("vit_"):
+        fields["pooling"] = "token"  # a transformer is pooled by its class token, whatever the protocol says of maps
+    spec = spec.replace(**fields, protocol=name)
+    if spec.loss is None or not protocol.folds:
+        return [spec]
+    return [spec.replace(fold=fold, folds=protocol.folds) for fold in range(protocol.folds)]
+
+
+def _ten_evaluations(spec: RunSpec) -> dict:
+    if spec.steps is not None:
+        return {"eval_every": max(spec.steps // 10, 1)}
+    return {"eval_every_epochs": (spec.epochs or 10) / 10}
+
+
+# scores
+
+
+@dataclass(frozen=True)
+class Scored:
+    """Scores of several runs that count as one; the part of a RunResult that a table needs."""
+
+    spec: RunSpec
+    dataset: str
+    rows: list[dict]
+
+
+def combine(finished: Iterable) -> list:
+    """Finished runs as they enter a table: the models of one method's folds become two entries, others stay.
+
+    "<protocol> separated" is the mean of the models' scores, "<protocol> concatenated" the score of their L2-normalised
+    embeddings side by side, k times as long (Musgrave et al., Sec. 3.3).
+
+    Raises:
+        ValueError: a fold is missing.
+    """
+    entries, folds = [], {}
+    for run in finished:
+        if run.spec.fold is None:
+            entries.append(run)
+            continue
+        together = run.spec.replace(fold=None)
+        key = json.dumps([together.as_dict(), together.method, together.setting, together.protocol], sort_keys=True)
+        if key not in folds:
+            folds[key] = []
+            entries.append(folds[key])  # keeps its place in the table
+        folds[key].append(run)
+    return [entry for group in entries for entry in (_ensemble(group) if isinstance(group, list) else [group])]
+
+
+def _ensemble(models: list) -> list[Scored]:
+    first = models[0].spec
+    if sorted(run.spec.fold for run in models) != list(range(first.folds)):
+        raise ValueError(
+            f"{first.method} seed {first.seed}: need the runs of folds 0..{first.folds - 1}, "
+            f"got {sorted(run.spec.fold for run in models)}"
+        )
+    label = {"mlrc": "MLRC"}.get(first.protocol, first.protocol)
+    dim = models[0].embeddings.shape[1]
+    separated = Scored(
+        first.replace(fold=None, embedding_size=dim, protocol=f"{label} separated"),
+        models[0].dataset,
+        _mean_rows(models),
+    )
+    concatenated = Scored(
+        first.replace(fold=None, embedding_size=dim * len(models), protocol=f"{label} concatenated"),
+        models[0].dataset,
+        _concatenated_rows(models),
+    )
+    return [separated, concatenated]
+
+
+def _mean_rows(models: list) -> list[dict]:
+    """Means over the models of what all of them have; `step` is the mean of the steps they were taken at."""
+    values: dict[tuple, list] = {}
+    for run in models:
+        for row in run.rows:
+            values.setdefault((row["selection"], row["metric"]), []).append((row["step"], row["value"]))
+    return [
+        {
+            "selection": selection,
+            "metric": metric,
+            "step": round(sum(step for step, _ in pairs) / len(pairs)),
+            "value": sum(value for _, value in pairs) / len(pairs),
+        }
+        for (selection, metric), pairs in values.items()
+        if len(pairs) == len(models)
+    ]
+
+
+def _concatenated_rows(models: list) -> list[dict]:
+    spec = models[0].spec
+    manifest = training.load_dataset(spec)
+    test = manifest.indices("test")
+    device = training.device_for_training()
+    embeddings = torch.cat([F.normalize(run.embeddings.to(device), dim=1) for run in models], dim=1)
+    labels = torch.from_numpy(manifest.labels[test]).to(device)
+    scores = training.score(embeddings, labels, manifest.is_query[test], manifest.is_gallery[test], spec.ks)
+    selection = "val_best" if spec.restore_best else "last"
+    steps = [row["step"] for run in models for row in run.rows if row["selection"] == selection]
+    step = round(sum(steps) / len(steps))
+    return [{"selection": selection, "step": step, "metric": name, "value": value} for name, value in scores.items()]
+
+
+def confidence(table, level: float = 0.95):
+    """Mean over the repeats (seeds) of a tidy table, and the half-width of Student's confidence interval.
+
+    Returns the table without `seed`, `step` and `value`, with `mean`, `half_width` (NaN for one repeat) and `repeats`.
+    """
+    from dmlrepro.claims import t_interval
+
+    by = [column for column in table.columns if column not in ("seed", "step", "value")]
+
+    def summary(values) -> dict:
+        low, high = t_interval(values, level)
+        return {"mean": values.mean(), "half_width": (high - low) / 2, "repeats": len(values)}
+
+    grouped = table.groupby(by, sort=False)["value"].agg(list)
+    return type(table)([dict(zip(by, key)) | summary(np.array(values)) for key, values in grouped.items()])
+
+
+# search
+
+
+@dataclass(frozen=True)
+class Range:
+    """Bounds of a hyperparameter; `log` searches its logarithm."""
+
+    low: float
+    high: float
+    log: bool = False
+
+
+# What a search varies: options of the loss, and `loss_lr`, the learning rate of its parameters. The papers give the
+# range of the latter and of PFML's alpha and delta; MLRC and CCP publish optima only, all of which the others enclose.
+LOSS_LR = {"loss_lr": Range(1e-6, 1.0, log=True)}
+RANGES: dict[str, dict[str, Range]] = {
+    "potential_field.PotentialFieldLoss": {"alpha": Range(0, 6), "delta": Range(0.1, 0.3)} | LOSS_LR,
+    "potential_field.ContrastivePotentialLoss": {"delta": Range(0.1, 0.3)} | LOSS_LR,
+    "baselines.proxy_anchor": {"margin": Range(0, 0.4), "alpha": Range(4, 64)} | LOSS_LR,
+    "baselines.proxy_nca_pp": {"temperature": Range(0.01, 1, log=True)} | LOSS_LR,
+    "baselines.normalized_softmax": {"temperature": Range(0.01, 1, log=True)} | LOSS_LR,
+    "baselines.soft_triple": {
+        "la": Range(1, 200),
+        "gamma": Range(0.01, 1, log=True),
+        "tau": Range(0, 1),
+        "margin": Range(0, 1),
+    }
+    | LOSS_LR,
+    "baselines.arcface": {"margin": Range(0, 1), "scale": Range(10, 300)} | LOSS_LR,
+    "baselines.cosface": {"margin": Range(0, 1), "scale": Range(10, 300)} | LOSS_LR,
+    "baselines.margin": {"margin": Range(0, 1), "beta": Range(0, 2)} | LOSS_LR,
+    "baselines.contrastive": {"pos_margin": Range(-0.2, 1), "neg_margin": Range(0, 1)},
+    "baselines.triplet": {"margin": Range(0, 1)},
+    "baselines.multi_similarity": {
+        "alpha": Range(0.01, 50),
+        "beta": Range(1, 200),
+        "base": Range(0, 1),
+        "epsilon": Range(0, 1),
+    },
+}
+
+
+def search(
+    spec: RunSpec,
+    name: str = "mlrc",
+    *,
+    ranges: Mapping[str, Range] | None = None,
+    trials: int | None = None,
+    published: bool = False,
+    keep: Collection[str] = (),
+) -> tuple[RunSpec, list[dict]]:
+    """Bayesian search (TPE) of a method's hyperparameters, by validation MAP@R averaged over the folds.
+
+    The test set is never looked at: a trial counts only the rows of the held-out classes. Trials use TUNING_SEED.
+    Finished trials are kept in a journal, and each trial's proposal is a function of those before it, so an interrupted
+    search continues as if it had not been; a finished one returns at once.
+
+    Args:
+        ranges: of options of the loss and of "loss_lr"; None are those of RANGES.
+        trials: None are the protocol's.
+        published, keep: as in `expand`.
+
+    Returns:
+        The spec with the best hyperparameters, and one row per trial: its hyperparameters and `val MAP@R`, 0 for a
+        trial that diverged.
+
+    Raises:
+        ValueError: no ranges are known for the loss, or the protocol has no folds to validate on.
+    """
+    import optuna
+
+    protocol = find(name)
+    ranges = RANGES.get(spec.loss) if ranges is None else ranges
+    if not ranges:
+        raise ValueError(f"no search ranges for {spec.loss}; give some, as those of {', '.join(RANGES)}")
+    if not protocol.folds:
+        raise ValueError(f"protocol {name!r} has no validation classes to tune on; use mlrc")
+
+    def proposal(options: Mapping[str, float]) -> RunSpec:
+        options = dict(options)
+        rates = dict.fromkeys(spec.loss_lr or ("*",), options.pop("loss_lr")) if "loss_lr" in options else spec.loss_lr
+        return spec.replace(loss_options={**spec.loss_options, **options}, loss_lr=rates)
+
+    def models(options: Mapping[str, float]) -> list[RunSpec]:
+        return expand(proposal(options).replace(seed=TUNING_SEED), name, published=published, keep=keep)
+
+    optuna.logging.set_verbosity(optuna.logging.WARNING)
+    bounds = {option: (r.low, r.high, r.log) for option, r in ranges.items()}
+    identity = [runs.key_of(model) for model in models({})] + [bounds]
+    journal = _journal(hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()[:24])
+    storage = optuna.storages.JournalStorage(optuna.storages.journal.JournalFileBackend(str(journal)))
+    study = optuna.create_study(storage=storage, study_name="search", direction="maximize", load_if_exists=True)
+
+    def complete() -> list:
+        return study.get_trials(deepcopy=False, states=(optuna.trial.TrialState.COMPLETE,))
+
+    while (number := len(complete())) < (trials or protocol.trials):
+        study.sampler = optuna.samplers.TPESampler(seed=TUNING_SEED + number)
+        trial = study.ask()
+        options = {option: trial.suggest_float(option, r.low, r.high, log=r.log) for option, r in ranges.items()}
+        study.tell(trial, _validation_score(models(options)))
+    rows = [trial.params | {"val MAP@R": trial.value} for trial in complete()[: trials or protocol.trials]]
+    best = max(rows, key=lambda row: row["val MAP@R"])
+    return proposal({option: best[option] for option in ranges}), rows
+
+
+def _journal(name: str) -> Path:
+    folder = datasets.cache_root() / "searches"
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder / f"{name}.journal"
+
+
+def _validation_score(models: list[RunSpec]) -> float:
+    try:
+        finished = runs.run_all(models)
+    except FloatingPointError:
+        return 0.0
+    return sum(run.metric("val MAP@R", "val_best") for run in finished) / len(finished)
