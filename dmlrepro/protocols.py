@@ -169,7 +169,7 @@ def find(name: str) -> Protocol:
 
 
 def published_settings(name: str, dataset: str) -> dict:
-    """RunSpec fields of a protocol as published for a benchmark or a partial copy of it; other sets get those of CUB."""
+    """RunSpec fields of a protocol as published for a benchmark or a partial copy of it; other sets: those of CUB."""
     protocol, benchmark = find(name), dataset.removesuffix("-subset")
     return {**protocol.settings, **protocol.by_dataset.get(benchmark, {}), "ks": KS.get(benchmark, RunSpec.ks)}
 

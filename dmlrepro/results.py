@@ -41,9 +41,14 @@ IDENTITY = [column for column in COLUMNS if column != "value"]
 
 
 def tidy(runs: Iterable, params) -> pd.DataFrame:
-    """The metric rows of finished runs, labelled by each spec's method, setting and protocol."""
+    """The metric rows of finished runs, labelled by each spec's method, setting and protocol.
+
+    The models that a protocol trains on folds enter together, see `protocols.combine`.
+    """
+    from dmlrepro import protocols
+
     rows = []
-    for run in runs:
+    for run in protocols.combine(runs):
         common = {
             "paper": params.paper,
             "experiment": params.notebook,

@@ -70,6 +70,7 @@ RECIPES["small"]["mnist"] = RECIPES["small"]["omniglot"] | {"steps": 500}
 RECIPES["paper"]["cars"] = RECIPES["paper"]["cub"]
 RECIPES["paper"]["sop"] = RECIPES["paper"]["cub"] | {"warmup_epochs": 0.0}
 RECIPES["paper"]["inshop"] = RECIPES["paper"]["sop"]
+RECIPES["paper"] |= {f"{name}-subset": recipe for name, recipe in RECIPES["paper"].items()}  # partial copies
 
 
 @dataclass(frozen=True)
@@ -140,7 +141,7 @@ class Params:
         dataset = self.dataset or overrides.get("dataset") or next(iter(recipes))
         if dataset not in recipes:
             raise ValueError(f"unknown dataset {dataset!r} for profile {self.profile!r}; it has {', '.join(recipes)}")
-        default = recipes[dataset] | overrides | {"dataset": dataset}
+        default = recipes[dataset] | self._protocol_recipe(dataset) | overrides | {"dataset": dataset}
         changes = {
             field.name: default[field.name]
             for field in dataclasses.fields(self)
@@ -156,6 +157,20 @@ class Params:
             raise ValueError(f"{self.notebook}: profile {self.profile!r} gives no value for {', '.join(missing)}")
         object.__setattr__(resolved, "_explicit", self._differs_from_profile(resolved))
         return resolved
+
+    def _protocol_recipe(self, dataset: str) -> dict:
+        """Parameters that the protocol decides: at the profile paper its published settings, else only its name."""
+        if not hasattr(self, "protocol"):
+            return {}
+        from dmlrepro import protocols
+
+        name = self.protocol or self.overrides.get(self.profile, {}).get("protocol", "conventional")
+        settings = protocols.published_settings(name, dataset)
+        if self.profile != "paper":
+            return {"protocol": name}
+        known = {key: value for key, value in settings.items() if key in RECIPES["paper"][dataset]}
+        decided = {key: 0 if value is None else value for key, value in known.items()}
+        return {"protocol": name, "seeds": protocols.find(name).repeats} | decided
 
     def _differs_from_profile(self, resolved) -> dict:
         """Explicit parameters that change something: they name a results file of their own."""
