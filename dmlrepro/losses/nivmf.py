@@ -261,6 +261,9 @@ class ProbabilisticProxyLoss(nn.Module):
             "released": KL and EL-nivMF as the code computes them, and its quadratic fits. See the file's header.
         normalizer: None is the variant's; "exact", "quadratic" or "quadratic_512" overrides it, to isolate its effect.
         jacobian: of the nivMF distances, "heuristic" (paper), "exact" or "none"; see `nivmf_log_density`.
+        embedding_scale: multiplies the embeddings before they are read as kappa mu. A fresh head gives norms of a few,
+            yet a vMF says little below kappa ~ D, where its mean cosine is about kappa / D, and EL-nivMF hardly learns.
+            The released code has a scale of 10 to 150, on the initial weights of the last layer.
         seed: of the module's own generator for the samples, on whatever device the embeddings are; None draws it from
             torch's global generator, after the proxies. The generator's state is part of the state_dict, so that a
             resumed run draws what the uninterrupted one would have drawn (on another type of device, whose states
@@ -287,6 +290,7 @@ class ProbabilisticProxyLoss(nn.Module):
         variant: str = "corrected",
         normalizer: str | None = None,
         jacobian: str = "heuristic",
+        embedding_scale: float = 1.0,
         seed: int | None = None,
     ):
         super().__init__()
@@ -302,7 +306,11 @@ class ProbabilisticProxyLoss(nn.Module):
         ):
             if value < least:
                 raise ValueError(f"{name} must be at least {least}, got {value}")
-        for name, value in (("concentration", concentration), ("temperature", temperature)):
+        for name, value in (
+            ("concentration", concentration),
+            ("temperature", temperature),
+            ("embedding_scale", embedding_scale),
+        ):
             if not 0 < value < math.inf:
                 raise ValueError(f"{name} must be positive and finite, got {value}")
         if normalizer is None:
@@ -317,7 +325,11 @@ class ProbabilisticProxyLoss(nn.Module):
                 'jacobian="exact" does not exist for variant="released" of el_nivmf; use "heuristic" or "none"'
             )
         self.distance, self.variant, self.normalizer, self.jacobian = distance, variant, normalizer, jacobian
-        self.num_samples, self.temperature_inside = num_samples, temperature_inside
+        self.num_samples, self.temperature_inside, self.embedding_scale = (
+            num_samples,
+            temperature_inside,
+            embedding_scale,
+        )
         self.proxies = nn.Parameter(torch.randn(num_classes, embedding_size))
         if distance in ("nivmf", "el_nivmf"):
             self.log_concentrations = nn.Parameter(torch.full((num_classes, embedding_size), math.log(concentration)))
@@ -354,7 +366,8 @@ class ProbabilisticProxyLoss(nn.Module):
         self.proxies.copy_(norms * direction(class_means.to(self.proxies)))
 
     def distances(self, embeddings: Tensor) -> Tensor:
-        """Distances (B, C) of the embeddings (B, D) to all proxies; draws new samples at each call for "el_nivmf"."""
+        """Distances (B, C) in float64 of the embeddings (B, D) to all proxies; "el_nivmf" draws anew at each call."""
+        embeddings = self.embedding_scale * embeddings.double()
         if self.distance == "cosine":
             return cosine_distance(embeddings, self.proxies)
         if self.distance == "l2":
@@ -381,7 +394,7 @@ class ProbabilisticProxyLoss(nn.Module):
 
     def forward(self, embeddings: Tensor, labels: Tensor) -> Tensor:
         check_batch(embeddings, labels, *self.proxies.shape)
-        logits = -self.distances(embeddings.double()) / self.log_temperature.double().exp()
+        logits = -self.distances(embeddings) / self.log_temperature.double().exp()
         return at_least_float32(F.cross_entropy(logits, labels), embeddings)
 
     def get_extra_state(self) -> Tensor:

@@ -173,6 +173,15 @@ def test_loss_equals_algorithm_1_or_equation_6(distance, inside):
     assert loss(z, y).item() == pytest.approx(expected, rel=1e-9)
 
 
+@pytest.mark.parametrize("distance", nivmf.DEFAULTS)
+def test_embedding_scale_multiplies_the_embeddings(distance):
+    z, _, _, y = batch(5)
+    scaled, plain = (ProbabilisticProxyLoss(C, D, distance, embedding_scale=s, seed=0) for s in (7.0, 1.0))
+    plain.load_state_dict(scaled.state_dict())
+    assert scaled(z, y).item() == pytest.approx(plain(7 * z, y).item(), rel=1e-12)
+    assert scaled(z, y).item() != plain(z, y).item() or distance in ("cosine", "nivmf")
+
+
 def test_inside_and_outside_agree_for_one_sample_or_unit_temperature():
     z, _, _, y = batch(5)
     for n, t, equal in ((1, 0.3, True), (5, 1.0, True), (5, 0.3, False)):
@@ -370,7 +379,7 @@ def test_a_zero_embedding_has_no_preferred_isotropic_proxy(distance):
     d = loss.distances(torch.zeros(1, 5))
     assert d.isfinite().all()
     if distance != "el_nivmf" and distance != "nivmf":
-        torch.testing.assert_close(d, d[:, :1].expand(1, 4))
+        torch.testing.assert_close(d, d[:, :1].expand(1, 4), rtol=1e-6, atol=1e-6)
 
 
 @pytest.mark.parametrize("distance", nivmf.DEFAULTS)
@@ -557,6 +566,7 @@ EYE = torch.eye(3)
         (lambda: ProbabilisticProxyLoss(0, 4), r"num_classes.*at least 1, got 0"),
         (lambda: ProbabilisticProxyLoss(3, 4, num_samples=0), r"num_samples.*got 0"),
         (lambda: ProbabilisticProxyLoss(3, 4, temperature=0.0), r"temperature.*got 0"),
+        (lambda: ProbabilisticProxyLoss(3, 4, embedding_scale=0.0), r"embedding_scale.*got 0"),
         (lambda: ProbabilisticProxyLoss(3, 4, concentration=-1.0), r"concentration.*got -1"),
         (lambda: ProbabilisticProxyLoss(3, 64, normalizer="quadratic"), r"normalizer.*128 or 512, got 64"),
         (lambda: ProbabilisticProxyLoss(3, 4, variant="released", jacobian="exact"), r'jacobian="exact".*released'),
