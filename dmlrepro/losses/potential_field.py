@@ -28,7 +28,7 @@ from torch.autograd.function import once_differentiable
 
 from dmlrepro.losses.checks import check_batch
 
-_TILE = 512  # points per side of a search tile on the CPU, where a float32 tile then stays in cache
+_TILE = 256  # points per side of a search tile on the CPU, where a float32 tile then stays in cache
 _CHUNK = 2**19  # numbers in one temporary of the exact evaluation
 
 PairPotential = Callable[[Tensor], tuple[Tensor, Tensor]]  # squared distance -> psi, psi'(r) / r; both elementwise
@@ -197,15 +197,19 @@ def _matmul_rounding(terms: int) -> float:
     return 2 * unit + terms * 2.0**-24
 
 
-def _spatial_order(points: Tensor, half: Tensor, labels: Tensor, reach: float) -> Tensor:
-    """An order that puts points of one cluster side by side, so that close pairs fill few tiles; a heuristic.
+def _cells(points: Tensor, half: Tensor, reach: Tensor) -> tuple[Tensor, Tensor]:
+    """Group points (N, D) into at most 256 cells; which cells may have points within reach of one another.
 
-    Every point goes to the nearest of about 128 pivots; a pivot within reach of an earlier one is merged with it.
+    Every point goes to the nearest of some of the points, the pivots, where a pivot within reach of an earlier one is
+    merged with it. Cells are apart if, by the triangle inequality, their balls are. Returns (N,) and (cells, cells).
     """
-    pivots = slice(None, None, max(1, len(points) // 128))
-    merged = (torch.cdist(points[pivots], points[pivots]) < reach).int().argmax(1)
+    pivots = torch.arange(0, len(points), 1 + (len(points) - 1) // 256, device=points.device)
+    between = torch.cdist(points[pivots], points[pivots], compute_mode="donot_use_mm_for_euclid_dist")
+    merged = (between < reach).int().argmax(1)
     cell = merged[torch.addmm(-half[pivots], points, points[pivots].T).argmax(1)]
-    return (cell * (labels.max() + 1) + labels).argsort(stable=True)
+    radius = torch.linalg.vector_norm(points - points[pivots[cell]], dim=1)
+    radii = torch.zeros_like(between[0]).scatter_reduce_(0, cell, radius, "amax")
+    return cell, between < 1.001 * (radii[:, None] + radii + reach)
 
 
 def _close_tiles(points: Tensor, labels: Tensor, reach: float) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
@@ -216,23 +220,29 @@ def _close_tiles(points: Tensor, labels: Tensor, reach: float) -> Iterator[tuple
     tile = _TILE if points.device.type == "cpu" else 8 * _TILE
     points = (points - points.mean(0)).float()
     half = points.square().sum(1) / 2
-    if len(points) > 4 * tile:
-        order = _spatial_order(points, half, labels, reach)
-    else:
-        order = labels.argsort(stable=True)
+    # |x_i - x_j| < reach is <x_i, x_j> - |x_j|^2 / 2 > |x_i|^2 / 2 - reach^2 / 2; the reach gets room for rounding
+    reach = (reach**2 + 16 * _matmul_rounding(points.shape[1] + 4) * half.max()).sqrt()
+    order, reachable = labels.argsort(stable=True), None
+    if len(points) > 8 * tile:  # neighbours side by side, so that close pairs fill few tiles
+        cell, near = _cells(points, half, reach)
+        order = order[cell[order].argsort(stable=True)]
+        members = torch.zeros(-(-len(points) // tile), len(near), device=points.device)
+        members[torch.arange(len(points), device=points.device) // tile, cell[order]] = 1
+        reachable = (members @ near.float() @ members.T).bool().tolist()
     points, half, labels = points[order], half[order], labels[order]
-    # |x_i - x_j| < reach is <x_i, x_j> - |x_j|^2 / 2 > |x_i|^2 / 2 - reach^2 / 2, here with room for rounding
-    bound = half - reach**2 / 2 - 8 * _matmul_rounding(points.shape[1] + 4) * half.max()
-    for top in range(0, len(points), tile):
+    bound = half - reach**2 / 2
+    for i, top in enumerate(range(0, len(points), tile)):
         rows = slice(top, top + tile)
-        for left in range(top, len(points), tile):
+        for j, left in enumerate(range(top, len(points), tile), i):
+            if reachable and not reachable[i][j]:
+                continue
             cols = slice(left, left + tile)
             score = torch.addmm(-half[cols], points[rows], points[cols].T)
             if not (score.amax(1) > bound[rows]).any():
                 continue
             close = (score > bound[rows, None]) & (labels[rows, None] != labels[cols])
             if left == top:
-                close.triu_(1)
+                close.triu_()
             yield order[rows], order[cols], close
 
 
@@ -265,14 +275,19 @@ def _add_sparse_tile(points, rows, cols, close, field, gradient) -> Tensor:
 
 
 def _add_dense_tile(points, rows, cols, close, field, gradient) -> Tensor:
-    """The close pairs of a tile where they are many, by matmuls in float64."""
+    """The close pairs of a tile where they are many, by matmuls in float64.
+
+    The gradient is summed in the points' own dtype if the tile is so compact that cancellation costs few digits.
+    """
+    rows, cols, close = rows[close.any(1)], cols[close.any(0)], close[close.any(1)][:, close.any(0)]
     a, b = points[rows].double(), points[cols].double()
     center = a.mean(0)
     a -= center
     b -= center
     psi, weight = field.repulsion(_squared_distances(a, b, field.min_distance))
     if gradient is not None:
-        weight.mul_(close).mul_(2)
+        compact = a.square().sum(1).max().sqrt() + field.delta_rep < 50 * field.min_distance
+        weight, a, b = (x.to(points.dtype if compact else torch.float64) for x in (2 * weight.mul_(close), a, b))
         gradient[rows] += (weight.sum(1)[:, None] * a - weight @ b).to(gradient.dtype)
         gradient[cols] += (weight.sum(0)[:, None] * b - weight.T @ a).to(gradient.dtype)
     return 2 * psi.mul_(close).sum()

@@ -103,11 +103,11 @@ CASES = {
 }
 
 
-@pytest.mark.parametrize("tile", [3, 512])
+@pytest.mark.parametrize("tile", [1, 3, 512])
 @pytest.mark.parametrize("seed", range(3))
 @pytest.mark.parametrize("case", CASES)
 def test_equals_the_equations(case, seed, tile, monkeypatch):
-    monkeypatch.setattr(potential_field, "_TILE", tile)  # 3: many tiles, sparse and dense, in spatial order
+    monkeypatch.setattr(potential_field, "_TILE", tile)  # 3: many tiles, sparse and dense; 1: in cells
     monkeypatch.setattr(potential_field, "_CHUNK", 8 * tile)
     energy, options, potentials = CASES[case]
     points, labels = sample(seed)
@@ -166,8 +166,10 @@ def test_far_from_the_origin(shift):
     assert_same(computed(points + shift, labels, delta=0.4), computed(points, labels, delta=0.4), 1e-9)
 
 
-def test_close_pairs_in_a_wide_cloud():
-    """Where norms dwarf delta the distances come by subtraction."""
+@pytest.mark.parametrize("tile", [1, 512])
+def test_close_pairs_in_a_wide_cloud(tile, monkeypatch):
+    """Where norms dwarf delta the distances come by subtraction, and the search must still lose no pair."""
+    monkeypatch.setattr(potential_field, "_TILE", tile)
     points, labels = sample(3, n=12)
     points[6:] += 1e6
     labels[:] = torch.arange(12) % 2
