@@ -1,0 +1,237 @@
+"""The loop: exact after a SIGKILL, the best weights where they are asked for, frozen things frozen, epochs as steps."""
+
+import functools
+import multiprocessing
+import os
+import random
+import signal
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from dmlrepro import training
+from dmlrepro.training import RunSpec
+
+TINY = RunSpec(
+    dataset="glyphs",
+    images_per_class=4,
+    embedding_size=8,
+    loss="baselines.proxy_nca_pp",
+    steps=10,
+    batch_size=16,
+    lr=1e-3,
+    threads=1,
+)
+# PFML; nivMF, which samples; a baseline whose miner samples, with a fold, a learning-rate drop and best weights to keep
+KILLED = {
+    "PFML": TINY.replace(loss="potential_field.PotentialFieldLoss", loss_options={"proxies_per_class": 2}),
+    "nivMF": TINY.replace(loss="nivmf.ProbabilisticProxyLoss", optimizer="adam", image_size=32),
+    "Margin": TINY.replace(
+        loss="baselines.margin",
+        samples_per_class=4,
+        optimizer="rmsprop",
+        fold=1,
+        eval_every=2,
+        restore_best=True,
+        lr_drop_epochs=(0.1,),
+    ),
+}
+
+
+def _train_slowly(spec: RunSpec, checkpoint: str) -> None:
+    torch.set_num_threads(1)
+    training.CHECKPOINT_SECONDS = -1  # after every step
+    step = training._step
+
+    def slow(*args):
+        time.sleep(0.05)
+        return step(*args)
+
+    training._step = slow
+    training.train(spec, checkpoint=Path(checkpoint))
+
+
+@pytest.fixture(scope="module")
+def forkserver():
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(["dmlrepro.training", "dmlrepro.losses.baselines", "dmlrepro.losses.nivmf"])
+    return context
+
+
+@pytest.mark.parametrize("name", KILLED)
+def test_a_run_killed_at_a_random_step_and_resumed_is_the_run_that_was_not(name, tmp_path, forkserver):
+    spec, checkpoint = KILLED[name], tmp_path / "run.pt"
+    kill_after = random.Random(name).randrange(1, 8)
+    process = forkserver.Process(target=_train_slowly, args=(spec, str(checkpoint)))
+    process.start()
+    deadline = time.monotonic() + 60
+    while not (checkpoint.exists() and torch.load(checkpoint, weights_only=True)["step"] >= kill_after):
+        assert process.is_alive() and time.monotonic() < deadline
+        time.sleep(0.01)
+    os.kill(process.pid, signal.SIGKILL)
+    process.join()
+    assert process.exitcode == -signal.SIGKILL
+    reached = torch.load(checkpoint, weights_only=True)["step"]
+    assert kill_after <= reached < spec.steps
+
+    resumed, whole = training.train(spec, checkpoint=checkpoint), training.train(spec)
+    assert resumed.rows == whole.rows
+    assert torch.equal(resumed.losses, whole.losses)
+    assert torch.equal(resumed.embeddings, whole.embeddings)
+    for state, expected in (
+        (resumed.network_state, whole.network_state),
+        (resumed.loss_state, whole.loss_state),
+    ):
+        assert state.keys() == expected.keys()
+        assert all(torch.equal(state[key], value) for key, value in expected.items())
+    assert not checkpoint.exists()
+
+
+def test_the_weights_left_behind_are_those_of_the_best_evaluation():
+    spec = TINY.replace(fold=0, eval_every=2, restore_best=True, monitor="MAP@R", lr=0.3)  # so high that the end is bad
+    outcome = training.train(spec)
+    value = {(row["selection"], row["metric"]): (row["step"], row["value"]) for row in outcome.rows}
+    assert {selection for selection, _ in value} == {"last", "val_best"}  # the test set was not looked at on the way
+    best, last = value["val_best", "val MAP@R"], value["last", "val MAP@R"]
+    assert best[1] > last[1] and best[0] < last[0] == 10
+
+    plain = training.train(spec.replace(restore_best=False))
+    history = [row for row in plain.rows if row["selection"] == "val_best" and not row["metric"].startswith("val ")]
+    assert history and all(value["val_best", row["metric"]] == (row["step"], row["value"]) for row in history)
+    until_best = training.train(spec.replace(restore_best=False, eval_every=None, steps=best[0]))
+    assert all(torch.equal(outcome.network_state[k], v) for k, v in until_best.network_state.items())
+    assert torch.equal(outcome.embeddings, until_best.embeddings)
+
+
+def test_training_stops_after_patience_evaluations_without_a_new_best(monkeypatch):
+    scores = iter([0.1, 0.3, 0.3, 0.2, 0.9])
+
+    def evaluate(task, network, step, **_):
+        return [{"step": step, "metric": "P@1", "value": next(scores)}], torch.zeros(1, 8)
+
+    monkeypatch.setattr(training, "_evaluate", evaluate)
+    outcome = training.train(TINY.replace(eval_every=2, patience=2))
+    assert len(outcome.losses) == 8  # the fourth evaluation is the second in a row that is not better than 0.3
+    assert {(row["selection"], row["step"], row["value"]) for row in outcome.rows} == {
+        ("last", 8, 0.2),
+        ("test_best", 4, 0.3),
+    }
+
+
+def test_frozen_batchnorm_stays_as_it_was():
+    start = training.build_network(TINY, training.load_dataset(TINY)).state_dict()
+    after = training.train(TINY.replace(freeze_batchnorm=True, warmup_epochs=0.1)).network_state
+    norms = [key for key, module in after.items() if key.startswith("trunk") and module.ndim < 4]
+    assert len(norms) == 20  # weight, bias and three statistics of four layers
+    assert all(torch.equal(after[key], start[key]) for key in norms)
+    assert not any(torch.equal(after[key], start[key]) for key in after if key not in norms)
+
+
+def test_durations_in_epochs_become_steps():
+    schedule = training._Schedule(
+        TINY.replace(
+            steps=None, epochs=6, warmup_epochs=1, lr_drop_epochs=(2, 4.5), lr_drop=0.1, eval_every_epochs=0.5
+        ),
+        steps_per_epoch=50,
+    )
+    assert (schedule.total, schedule.warmup) == (300, 50)
+    assert [schedule.rate(step) for step in (0, 99, 100, 224, 225, 299)] == pytest.approx([1, 1, 0.1, 0.1, 0.01, 0.01])
+    assert [step for step in range(1, 301) if schedule.evaluates(step)] == list(range(25, 301, 25))
+    assert [step for step in range(1, 301) if schedule.epoch_ends(step)] == [50, 100, 150, 200, 250, 300]
+    odd = training._Schedule(TINY.replace(eval_every=4), steps_per_epoch=50)
+    assert [step for step in range(1, 11) if odd.evaluates(step)] == [4, 8, 10]
+
+
+def test_learning_rates_drop_for_the_network_and_the_loss(monkeypatch):
+    seen, step = [], training._step
+
+    def spy(spec, network, loss, optimizer, *rest):
+        seen.append([group["lr"] for group in optimizer.param_groups])
+        return step(spec, network, loss, optimizer, *rest)
+
+    monkeypatch.setattr(training, "_step", spy)
+    spec = TINY.replace(steps=4, lr_drop_epochs=(0.04,), lr_drop=0.5, head_lr=4e-3, loss_lr={"*": 0.1})
+    training.train(spec)  # 50 steps an epoch: the drop is at step 2
+    assert np.allclose(seen, [[1e-3, 4e-3, 0.1]] * 2 + [[5e-4, 2e-3, 0.05]] * 2)
+
+
+def test_a_checkpoint_is_due_at_the_end_of_an_epoch_before_its_time(tmp_path, monkeypatch):
+    saved = []
+    monkeypatch.setattr(training._State, "save", lambda self, path: saved.append(self.step))
+    monkeypatch.setattr(training, "CHECKPOINT_SECONDS", 1)
+    clock = iter(np.arange(0, 100, 0.15))  # one reading per step
+    monkeypatch.setattr(time, "monotonic", lambda: next(clock))
+    spec = TINY.replace(batch_size=200, steps=10)  # 4 steps an epoch
+    training.train(spec, checkpoint=tmp_path / "run.pt")
+    assert saved == [4, 8]
+
+
+def test_class_means_start_the_proxies_that_can_be_started():
+    spec = TINY.replace(loss="nivmf.ProbabilisticProxyLoss", proxies_from_class_means=True, steps=1, lr=1e-9)
+    proxies = training.train(spec).loss_state["proxies"]
+    manifest = training.load_dataset(spec)
+    network = training.build_network(spec, manifest)
+    train = manifest.indices("train")
+    embeddings = training.embed_images(spec, network, manifest, train)
+    means = torch.stack([embeddings[manifest.labels[train] == c].mean(0) for c in range(manifest.num_train_classes)])
+    assert torch.nn.functional.cosine_similarity(proxies, means).min() > 1 - 1e-5
+    with pytest.raises(ValueError, match=r"proxies_from_class_means.*proxy_nca_pp"):
+        training.train(TINY.replace(proxies_from_class_means=True))
+
+
+def test_compiling_changes_the_speed_only(monkeypatch):
+    compile_with = functools.partialmethod(nn.Module.compile, backend="eager")  # captured, but not generated anew
+    monkeypatch.setattr(nn.Module, "compile", compile_with)
+    compiled = training.train(TINY.replace(compile=True, steps=2))
+    torch._dynamo.reset()
+    assert torch.allclose(compiled.losses, training.train(TINY.replace(steps=2)).losses, rtol=1e-5)
+
+
+def test_bfloat16_is_close_and_leaves_float32_weights():
+    half, full = training.train(TINY.replace(precision="bfloat16")), training.train(TINY)
+    assert torch.allclose(half.losses, full.losses, rtol=0.05) and not torch.equal(half.losses, full.losses)
+    assert all(value.dtype == torch.float32 for value in half.network_state.values() if value.is_floating_point())
+
+
+def test_batches_made_ahead_come_in_order():
+    delays = np.random.default_rng(0).random(12) / 100
+
+    def make(i):
+        time.sleep(delays[i])
+        return i
+
+    assert list(training._ahead(make, ((i,) for i in range(12)), crops=True)) == list(range(12))
+
+
+def test_an_image_that_could_find_itself_is_refused():
+    embeddings, labels = torch.eye(4), torch.tensor([0, 0, 1, 1])
+    query, gallery = np.array([1, 0, 1, 0], bool), np.array([0, 1, 0, 1], bool)
+    assert training.score(embeddings, labels, query, gallery, (1,))["R@1"] == 0.5  # equal distances: the first of them
+    with pytest.raises(ValueError, match="equal or disjoint"):
+        training.score(embeddings, labels, query, ~gallery | gallery, (1,))
+
+
+@pytest.mark.parametrize(
+    "change, message",
+    [
+        ({"monitor": "accuracy"}, r"monitor must be one of P@1.*R@8, got 'accuracy'"),
+        ({"fold": 4}, r"fold must lie in \[0, 4\)"),
+        ({"eval_every": 2, "eval_every_epochs": 1.0}, "at most one of eval_every"),
+        ({"patience": 3}, "need eval_every"),
+        ({"restore_best": True}, "need eval_every"),
+        ({"eval_every": 0}, "eval_every must be positive"),
+    ],
+)
+def test_a_bad_spec_is_an_error_before_anything_runs(change, message):
+    with pytest.raises(ValueError, match=message):
+        TINY.replace(**change)
+
+
+def test_a_class_id_out_of_range_is_named_by_the_loss():
+    loss = training.build_loss(TINY, num_classes=5, embedding_size=8)
+    with pytest.raises(ValueError, match=r"labels must lie in \[0, 5\), found 5"):
+        loss(torch.randn(2, 8), torch.tensor([0, 5]))
