@@ -1,0 +1,274 @@
+"""Time and memory of the potential field energy, forward and backward, against its literal form.
+
+    python benchmarks/pfml.py            all cases, about ten minutes; writes results/benchmarks/pfml.csv
+    python benchmarks/pfml.py --quick    one small case, seconds; prints, writes nothing
+
+product     `PotentialFieldLoss`: finds the interacting pairs and evaluates only those
+literal     Eqs. 1-6 by autograd through all pairs: torch.cdist, clamp, power, torch.where
+matmul      the product of all points with one another, no more and no gradient: what any full comparison costs
+resnet50    forward and backward of the network on 10 images of 224 px, times 10 for the paper's batch of 100
+
+The forms of a case take turns in one process, so that a busy machine slows them alike, and their seconds are medians;
+value and gradient of product and literal are compared first. Memory is the rise of the peak of a process of its own
+over its state before one forward and backward pass, gradients included. Only ratios within one run carry over to
+another machine; the exit status is 1 if one of them misses its limit. One thread unless --threads says otherwise, and
+then the seconds are the process's CPU time, which other programs disturb least.
+"""
+
+import argparse
+import csv
+import itertools
+import json
+import math
+import resource
+import statistics
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import NamedTuple
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from dmlrepro.files import replacing
+from dmlrepro.losses.potential_field import PotentialFieldLoss
+from dmlrepro.results import output_folder
+
+ALPHA, DELTA = 3.0, 0.2
+
+
+class Case(NamedTuple):
+    """Points are uniform on the sphere, or, with clusters, around random centres at distances up to delta.
+
+    A class does not keep to a cluster: close pairs are of different classes. They make up about 0.8 / clusters.
+    """
+
+    classes: int
+    proxies: int
+    batch: int
+    dim: int = 512
+    clusters: int = 0
+
+
+CASES = {
+    "tiny": Case(30, 2, 20, 16, 4),
+    "quick": Case(1000, 2, 60, 64, 20),
+    "random": Case(4000, 2, 180),
+    "1 % close": Case(4000, 2, 180, clusters=78),
+    "10 % close": Case(4000, 2, 180, clusters=8),
+    "cub": Case(100, 15, 100),
+    "cub, 4 % close": Case(100, 15, 100, clusters=20),
+    "sop": Case(11318, 2, 180),
+    "1000 x 2": Case(1000, 2, 180),
+    "2000 x 2": Case(2000, 2, 180),
+    "8000 x 2": Case(8000, 2, 180),
+}
+LARGE = ("random", "1 % close", "10 % close")
+PLAN = (  # case, forms that take turns, repeats
+    *((name, ("product", "literal"), 5) for name in LARGE),
+    ("cub", ("product", "matmul"), 31),
+    ("cub, 4 % close", ("product", "matmul"), 31),
+    ("cub", ("product", "resnet50"), 3),
+    *((name, ("product", "matmul"), 5) for name in ("1000 x 2", "2000 x 2", "8000 x 2", "sop")),
+)
+MEMORY_PLAN = (*((name, form) for name in LARGE for form in ("product", "literal")), ("sop", "product"))
+SLOPE = ("1000 x 2", "2000 x 2", "random", "8000 x 2", "sop")  # cases that differ in the number of proxies only
+QUICK = ((("quick", ("product", "literal", "matmul"), 5),), (("quick", "product"), ("quick", "literal")))
+LIMITS = (  # case, metric, form, compared with, largest ratio
+    *((name, "seconds", "product", "literal", 1 / 8) for name in LARGE),
+    *((name, "megabytes", "product", "literal", 1 / 10) for name in LARGE),
+    ("cub", "seconds", "product", "matmul", 2.0),
+)
+SOP_MEGABYTES = 4000
+
+
+def problem(case: Case) -> tuple[PotentialFieldLoss, Tensor, Tensor]:
+    """The loss with its proxies, a batch, its labels."""
+    torch.manual_seed(0)
+    generator = torch.Generator().manual_seed(1)
+    loss = PotentialFieldLoss(case.classes, case.dim, case.proxies, ALPHA, DELTA)
+    embeddings = torch.randn(case.batch, case.dim, generator=generator)
+    labels = torch.randint(case.classes, (case.batch,), generator=generator)
+    if case.clusters:
+        centers = F.normalize(torch.randn(case.clusters, case.dim, generator=generator), dim=1)
+        for points in (loss.proxies.data.flatten(0, 1), embeddings):
+            spread = DELTA * (0.1 + 0.9 * torch.rand(len(points), 1, generator=generator))
+            points *= spread / math.sqrt(case.dim)
+            points += centers[torch.randint(case.clusters, (len(points),), generator=generator)]
+    return loss, embeddings.requires_grad_(), labels
+
+
+def all_points(loss: PotentialFieldLoss, embeddings: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
+    classes = torch.arange(len(loss.proxies)).repeat_interleave(loss.proxies.shape[1])
+    points = F.normalize(torch.cat([loss.proxies.flatten(0, 1), embeddings]), dim=1)
+    return points, torch.cat([classes, labels])
+
+
+def literal_energy(points: Tensor, labels: Tensor) -> Tensor:
+    """Eq. 6 as printed, but for the points' action on themselves."""
+    r = torch.cdist(points, points)
+    same = labels[:, None] == labels
+    psi = torch.where(same, -1 / r.clamp_min(DELTA) ** ALPHA, 1 / r.clamp(0.01, DELTA) ** ALPHA)
+    return psi.sum() - psi.diagonal().sum()
+
+
+def close_share(loss: PotentialFieldLoss, embeddings: Tensor, labels: Tensor) -> float:
+    """Fraction of all pairs that lie within delta, estimated on 1,000 rows."""
+    points = all_points(loss, embeddings, labels)[0].detach()
+    some = torch.linspace(0, len(points) - 1, min(1000, len(points))).long()
+    within = torch.cdist(points[some], points) < DELTA
+    return (within.sum().item() - len(some)) / (within.numel() - len(some))
+
+
+def step(form: str, loss: PotentialFieldLoss, embeddings: Tensor, labels: Tensor) -> Tensor:
+    """One forward and backward pass that leaves gradients everywhere; returns the energy."""
+    loss.zero_grad()
+    embeddings.grad = None
+    if form == "product":
+        energy = loss(embeddings, labels)
+    else:
+        energy = literal_energy(*all_points(loss, embeddings, labels))
+    energy.backward()
+    return energy.detach()
+
+
+def resnet_step():
+    from torchvision.models import resnet50
+
+    network = resnet50(num_classes=512)
+    images = torch.randn(10, 3, 224, 224)
+    return lambda: network(images).square().sum().backward()
+
+
+def disagreement(loss: PotentialFieldLoss, embeddings: Tensor, labels: Tensor) -> float:
+    """Relative difference of the two forms: of the energy and, at its worst, of the gradients."""
+    results = []
+    for form in ("product", "literal"):
+        energy = step(form, loss, embeddings, labels)
+        results.append([energy, embeddings.grad.clone(), loss.proxies.grad.clone()])
+    return max(((a - b).abs().max() / b.abs().max()).item() for a, b in zip(*results))
+
+
+def seconds(name: str, forms: tuple[str, ...], repeats: int, threads: int) -> list[dict]:
+    """Median seconds of forms that take turns in this process."""
+    torch.set_num_threads(threads)
+    arguments = problem(CASES[name])
+    if "literal" in forms and (worst := disagreement(*arguments)) > 1e-2:  # cdist's float32 matmul
+        raise AssertionError(f"{name}: product and literal differ by {worst:.1e}")
+    points = all_points(*arguments)[0].detach()
+    calls = {form: lambda form=form: step(form, *arguments) for form in forms}
+    if "matmul" in forms:
+        calls["matmul"] = lambda: points @ points.T
+    if "resnet50" in forms:
+        calls["resnet50"] = resnet_step()
+    clock = time.process_time if threads == 1 else time.perf_counter
+    times = {form: [] for form in forms}
+    for repeat in range(repeats + 1):
+        for form, call in calls.items():
+            start = clock()
+            call()
+            if repeat:  # the first round warms up
+                times[form].append(clock() - start)
+    scale = {"resnet50": 10}
+    return [
+        row(name, form, "seconds", scale.get(form, 1) * statistics.median(times[form]), threads, *arguments)
+        for form in forms
+    ]
+
+
+def megabytes(name: str, form: str, threads: int) -> dict:
+    """Rise of this process's peak memory during one pass."""
+    torch.set_num_threads(threads)
+    step(form, *problem(CASES["tiny"]))
+    arguments = problem(CASES[name])
+    before = peak_megabytes(reset=True)
+    step(form, *arguments)
+    return row(name, form, "megabytes", peak_megabytes() - before, threads, *arguments)
+
+
+def peak_megabytes(reset: bool = False) -> float:
+    if sys.platform != "linux":
+        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / (1e6 if sys.platform == "darwin" else 1e3)
+    if reset:
+        Path("/proc/self/clear_refs").write_text("5")
+    line = next(line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith("VmHWM"))
+    return int(line.split()[1]) * 1024 / 1e6
+
+
+def row(name: str, form: str, metric: str, value: float, threads: int, *arguments) -> dict:
+    shape = CASES[name]._asdict()
+    shape.pop("clusters")
+    share = close_share(*arguments)
+    return {"case": name, **shape, "close": share, "form": form, "threads": threads, "metric": metric, "value": value}
+
+
+def apart(*arguments) -> list[dict] | dict:
+    """Measure in a process of its own."""
+    command = [sys.executable, __file__, "--measure", json.dumps(arguments)]
+    return json.loads(subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout)
+
+
+def slope(rows: list[dict]) -> float:
+    """Exponent of the seconds against the number of proxies, fitted over SLOPE."""
+    by_case = {r["case"]: r for r in rows if r["form"] == "product" and r["metric"] == "seconds"}
+    logs = [
+        (math.log(by_case[name]["classes"] * by_case[name]["proxies"]), math.log(by_case[name]["value"]))
+        for name in SLOPE
+    ]
+    x, y = zip(*logs)
+    return statistics.linear_regression(x, y).slope
+
+
+def judge(rows: list[dict]) -> bool:
+    """Print every ratio; whether all that have a limit keep it."""
+    # forms that took turns are next to one another: a ratio is of one turn, not across turns
+    turns = {}
+    for r in rows:
+        turns.setdefault((r["case"], r["metric"]), []).append(r)
+    passed = True
+    for (name, metric), group in turns.items():
+        for own, other in itertools.pairwise(group):
+            if own["form"] == "product" != other["form"]:
+                ratio = own["value"] / other["value"]
+                limits = [limit[4] for limit in LIMITS if limit[:4] == (name, metric, "product", other["form"])]
+                passed &= all(ratio <= limit for limit in limits)
+                words = f"(limit {limits[0]:.3f})" if limits else ""
+                print(f"{name}: {metric} {ratio:.4f} of the {other['form']}'s {words}")
+    for r in rows:
+        if (r["case"], r["form"], r["metric"]) == ("sop", "product", "megabytes"):
+            passed &= r["value"] <= SOP_MEGABYTES
+            print(f"sop: {r['value']:.0f} megabytes (limit {SOP_MEGABYTES})")
+    if {r["case"] for r in rows} >= set(SLOPE):
+        print(f"seconds grow with proxies to the power {slope(rows):.2f}")
+    return passed
+
+
+def main(plan, memory_plan, threads: int) -> list[dict]:
+    rows = [r for name, forms, repeats in plan for r in apart("seconds", name, forms, repeats, threads)]
+    return rows + [apart("megabytes", name, form, threads) for name, form in memory_plan]
+
+
+def write(rows: list[dict], path: Path) -> None:
+    with replacing(path) as temporary, temporary.open("w", newline="", encoding="utf8") as file:
+        table = csv.DictWriter(file, rows[0], lineterminator="\n")
+        table.writeheader()
+        table.writerows(r | {"close": f"{r['close']:.2g}", "value": f"{r['value']:.4g}"} for r in rows)
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--quick", action="store_true", help="one small case, nothing written")
+    parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--measure", help=argparse.SUPPRESS)  # one measurement, arguments and result as JSON
+    options = parser.parse_args()
+    if options.measure:
+        kind, *arguments = json.loads(options.measure)
+        print(json.dumps({"seconds": seconds, "megabytes": megabytes}[kind](*arguments)))
+        sys.exit()
+    rows = main(*(QUICK if options.quick else (PLAN, MEMORY_PLAN)), options.threads)
+    passed = judge(rows)
+    if not options.quick:
+        write(rows, output_folder("benchmarks") / "pfml.csv")
+    sys.exit(not passed)
