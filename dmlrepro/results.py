@@ -220,6 +220,14 @@ def beside_published(ours: pd.DataFrame, theirs: pd.DataFrame, metrics: Sequence
     return mean.join(published_part, how="outer").reindex(order).round(1)
 
 
+def pivot(table: pd.DataFrame, metrics: Sequence[str]) -> pd.DataFrame:
+    """Means over seeds of the last step, a row per protocol, setting and method, for reading."""
+    last = table[(table["selection"] == "last") & table["metric"].isin(metrics)]
+    return last.pivot_table(index=["protocol", "setting", "method"], columns="metric", values="value").round(1)[
+        list(metrics)
+    ]
+
+
 def golden_path(params) -> Path:
     return repository_root() / "tests" / "golden" / f"{params.notebook}.csv"
 

@@ -6,6 +6,7 @@ the network, as the paper and its baselines do (its Table 8).
 """
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 from dmlrepro import protocols
 from dmlrepro.experiments.params import Params
@@ -69,30 +70,53 @@ class RetrievalParams(Params):
 
     notebook = "10_pfml_retrieval"
     paper = "pfml"
+    overrides: ClassVar = {
+        "quick": {"small_dim": 16, "mlrc_steps": 60},
+        "small": {"small_dim": 32, "mlrc_steps": 0},
+        "paper": {"small_dim": 64, "mlrc_steps": 0},  # there MLRC is a protocol with settings of its own
+    }
 
     methods: tuple[str, ...] = tuple(METHODS)
     protocol: str | None = None
+    small_dim: int | None = None  # dimension of the small embeddings of Tables 4 and 5; 0: none
+    mlrc_steps: int | None = None  # steps of each fold of Tables 6 and 7; 0: none
     proxies_per_class: int = 15
     alpha: float = 3.0
     delta: float = 0.2
 
 
+SMALL_DIM_METHODS = ("PFML", "ProxyAnchor", "ProxyNCA++", "SoftTriple", "MultiSimilarity")
+MLRC_METHODS = ("PFML", "MultiSimilarity", "ProxyAnchor", "Contrastive")
+
+
 def retrieval(params: RetrievalParams) -> list[RunSpec]:
-    """Table 1, and Tables 6 and 7 with protocol mlrc: every method, every seed."""
+    """Table 1 (Tables 6 and 7 with protocol mlrc): every method, every seed. Then, beside the conventional protocol,
+    small embeddings (Tables 4, 5) and the folds of MLRC with a small budget (Tables 6, 7)."""
     field = {"proxies_per_class": params.proxies_per_class, "delta": params.delta}
     options = {"PFML": field | {"alpha": params.alpha}, "CPML": field}
-    published = params.profile == "paper"
-    return [
-        run
-        for method in params.methods
-        for seed in range(params.seeds)
-        for run in protocols.expand(
-            spec(method, params, seed, loss_options=options.get(method)),
-            params.protocol,
-            published=published,
-            keep=params.spec_options(),
-        )
-    ]
+
+    def planned(methods, protocol=params.protocol, **changes) -> list[RunSpec]:
+        return [
+            run
+            for method in methods
+            if method in params.methods
+            for seed in range(params.seeds)
+            for run in protocols.expand(
+                spec(method, params, seed, loss_options=options.get(method), **changes),
+                protocol,
+                published=params.profile == "paper",
+                keep=params.spec_options(),
+            )
+        ]
+
+    found = planned(params.methods)
+    if params.protocol == "conventional" and params.small_dim:
+        dim = params.small_dim
+        found += planned(SMALL_DIM_METHODS, embedding_size=dim, setting=f"dim={dim}")
+    if params.protocol == "conventional" and params.mlrc_steps:
+        steps = params.mlrc_steps
+        found += planned(MLRC_METHODS, "mlrc", steps=steps, epochs=None, eval_every=max(steps // 2, 1))
+    return found
 
 
 NOTEBOOKS = {RetrievalParams.notebook: (RetrievalParams, retrieval)}
