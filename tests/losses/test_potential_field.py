@@ -399,6 +399,8 @@ def test_bad_input_is_named():
         (torch.randn(4, 2), torch.arange(3), "labels must be"),
         (torch.randn(4, 2), torch.rand(4), "labels must be"),
         (torch.randn(0, 2), torch.arange(0), "points is empty"),
+        (torch.tensor([[0.0], [math.nan]]), torch.arange(2), "points .* contain NaN"),
+        (torch.tensor([[0.0], [1e30]]), torch.arange(2), "points .* contain NaN"),
     ):
         with pytest.raises(ValueError, match=message):
             potential_energy(points, labels)
