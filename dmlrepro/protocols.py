@@ -417,7 +417,8 @@ def search(
         return study.get_trials(deepcopy=False, states=(optuna.trial.TrialState.COMPLETE,))
 
     while (number := len(complete())) < (trials or protocol.trials):
-        study.sampler = optuna.samplers.TPESampler(seed=TUNING_SEED + number)
+        # without constant_liar: a trial that was interrupted has no part in later proposals
+        study.sampler = optuna.samplers.TPESampler(seed=TUNING_SEED + number, constant_liar=False)
         trial = study.ask()
         options = {option: trial.suggest_float(option, r.low, r.high, log=r.log) for option, r in ranges.items()}
         study.tell(trial, _validation_score(models(options)))

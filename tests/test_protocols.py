@@ -1,0 +1,305 @@
+"""Protocols: their settings are the published ones, a method becomes the right runs, and their scores are combined."""
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+from dmlrepro import datasets, metrics, protocols, results, runs, training
+from dmlrepro.experiments import pfml
+from dmlrepro.training import RunSpec
+
+TINY = RunSpec(
+    dataset="glyphs",
+    images_per_class=4,
+    embedding_size=8,
+    loss="baselines.proxy_nca_pp",
+    steps=4,
+    batch_size=16,
+    lr=1e-3,
+    threads=1,
+    method="ProxyNCA++",
+)
+
+
+def published(protocol: str, dataset: str, **changes) -> RunSpec:
+    spec = TINY.replace(dataset=dataset, images_per_class=None, **changes)
+    return protocols.expand(spec, protocol, published=True)[0]
+
+
+def fields(spec: RunSpec, *names: str) -> tuple:
+    return tuple(getattr(spec, name) for name in names)
+
+
+# the published tables
+
+
+@pytest.mark.parametrize(
+    "dataset, eval_every, patience",
+    # evaluate every 2, 5, 20 epochs of 100 iterations; stop once 9, 14, 39 epochs have passed: at the 5th, 3rd, 2nd
+    [("cub", 200, 5), ("cars", 500, 3), ("sop", 2000, 2)],
+)
+def test_mlrc_has_its_published_settings(dataset, eval_every, patience):
+    spec = published("mlrc", dataset)
+    assert fields(spec, "backbone", "embedding_size", "pooling", "freeze_batchnorm") == (
+        "bn_inception",
+        128,
+        "avg",
+        True,
+    )
+    assert fields(spec, "image_size", "test_resize", "crop_scale") == (227, 256, (0.16, 1.0))
+    assert fields(spec, "optimizer", "lr", "weight_decay") == ("rmsprop", 1e-6, 1e-4)
+    assert training.OPTIMIZERS["rmsprop"]([torch.zeros(1)]).defaults["momentum"] == 0.9
+    assert fields(spec, "batch_size", "samples_per_class") == (32, 1)
+    assert published("mlrc", dataset, samples_per_class=4).samples_per_class == 4  # 8 classes x 4 for losses on pairs
+    assert fields(spec, "eval_every", "patience", "monitor", "restore_best") == (eval_every, patience, "MAP@R", True)
+    assert fields(protocols.find("mlrc"), "folds", "trials", "repeats") == (4, 50, 10)
+
+
+@pytest.mark.parametrize("dataset, eval_every", [("cub", 25), ("cars", 25), ("sop", 250), ("inshop", 250)])
+def test_ccp_has_its_published_settings(dataset, eval_every):
+    spec = published("ccp_early_stopping", dataset)
+    assert fields(spec, "backbone", "embedding_size", "pooling", "freeze_batchnorm") == (
+        "bn_inception",
+        128,
+        "avg",
+        True,
+    )
+    assert fields(spec, "optimizer", "lr", "weight_decay", "clip_value", "clip_norm") == ("adam", 1e-5, 1e-4, 10, 10)
+    assert fields(spec, "batch_size", "samples_per_class") == (32, 1)
+    assert fields(spec, "eval_every", "patience", "monitor", "restore_best") == (eval_every, 60, "MAP@R", True)
+    assert protocols.find("ccp_early_stopping").folds == 4
+
+
+def test_roth_has_its_published_settings():
+    spec = published("roth", "cub")
+    assert fields(spec, "backbone", "embedding_size", "freeze_batchnorm") == ("resnet50.tv_in1k", 512, True)
+    assert fields(spec, "optimizer", "lr", "weight_decay", "lr_drop_epochs") == ("adam", 1e-5, 4e-4, ())
+    assert fields(spec, "batch_size", "samples_per_class", "epochs", "steps") == (112, 2, 150, None)
+    assert fields(spec, "image_size", "test_resize", "patience", "restore_best") == (224, 256, None, False)
+
+
+def test_conventional_has_its_published_settings_and_looks_at_every_epoch():
+    spec = published("conventional", "cars")
+    assert fields(spec, "image_size", "test_resize", "crop_scale", "pooling") == (224, 256, (0.08, 1.0), "avg+max")
+    assert fields(spec, "eval_every_epochs", "patience", "fold") == (1, None, None)
+    assert published("conventional", "cub", backbone="vit_small_patch16_224.dino").pooling == "token"
+
+
+@pytest.mark.parametrize(
+    "dataset, weight_decay, frozen, warmup",
+    [("cub", 5e-4, True, 1), ("cars", 1e-4, True, 1), ("sop", 5e-4, False, 0)],
+)
+def test_notebook_10_at_profile_paper_has_the_settings_of_table_8(dataset, weight_decay, frozen, warmup):
+    params = pfml.RetrievalParams.from_values({"profile": "paper", "dataset": dataset, "methods": ["PFML"]})
+    specs = [spec for spec in pfml.retrieval(params) if not spec.setting]  # without the small embeddings
+    assert len(specs) == 5
+    for spec in specs:
+        assert fields(spec, "backbone", "embedding_size") == ("resnet50.tv_in1k", 512)
+        assert fields(spec, "optimizer", "lr", "weight_decay") == ("adam", 1e-4, weight_decay)
+        assert fields(spec, "batch_size", "freeze_batchnorm", "warmup_epochs", "epochs") == (100, frozen, warmup, 200)
+        assert spec.loss_lr["proxies"] == pytest.approx(0.01)
+
+
+def test_the_ranks_of_recall_are_those_of_each_benchmark():
+    assert published("conventional", "cub").ks == (1, 2, 4, 8)
+    assert published("conventional", "sop").ks == (1, 10, 100, 1000)
+    assert published("roth", "inshop-subset").ks == (1, 10, 20, 30, 40)
+
+
+def test_the_folds_of_mlrc_are_contiguous_class_disjoint_quarters():
+    for classes, expected in (
+        (100, [(0, 25), (25, 50), (50, 75), (75, 100)]),
+        (98, [(0, 25), (25, 50), (50, 74), (74, 98)]),
+    ):
+        manifest = type("Manifest", (), {"num_train_classes": classes})()
+        held_out = [(part.tolist(), kept.tolist()) for kept, part in datasets.folds(manifest, 4)]
+        for (part, kept), (low, high) in zip(held_out, expected):
+            assert part == list(range(low, high))
+            assert sorted(part + kept) == list(range(classes))
+    assert [spec.fold for spec in protocols.expand(TINY, "mlrc")] == [0, 1, 2, 3]
+
+
+# a method becomes runs
+
+
+def test_other_profiles_keep_their_settings_and_take_the_structure():
+    specs = protocols.expand(TINY.replace(steps=300), "mlrc")
+    assert {(s.lr, s.batch_size, s.optimizer, s.steps, s.eval_every) for s in specs} == {(1e-3, 16, "adamw", 300, 30)}
+    assert all(s.restore_best and s.monitor == "MAP@R" and s.protocol == "mlrc" for s in specs)
+    assert protocols.expand(TINY) == [TINY]
+
+
+def test_an_explicit_value_wins():
+    params = pfml.RetrievalParams.from_values(
+        {"profile": "paper", "protocol": "mlrc", "dataset": "cub-subset", "lr": 1e-3, "epochs": 2, "methods": ["PFML"]}
+    )
+    specs = pfml.retrieval(params)
+    assert len(specs) == 4 * 10
+    assert {(s.lr, s.epochs, s.steps, s.batch_size, s.optimizer) for s in specs} == {(1e-3, 2, None, 32, "rmsprop")}
+
+
+def test_the_untrained_network_is_one_run_without_folds():
+    (spec,) = protocols.expand(TINY.replace(loss=None, steps=None), "mlrc", published=True)
+    assert fields(spec, "fold", "image_size", "restore_best") == (None, 227, False)
+
+
+def test_what_does_not_exist_or_cannot_run_says_so():
+    with pytest.raises(ValueError, match=r"unknown protocol 'mlcr'.*conventional, mlrc"):
+        protocols.expand(TINY, "mlcr")
+    with pytest.raises(ValueError, match=r"'stml' cannot run yet.*two views"):
+        protocols.expand(TINY, "stml")
+    with pytest.raises(ValueError, match=r"unknown protocol 'musgrave'"):
+        pfml.RetrievalParams.from_values({"protocol": "musgrave"})
+
+
+# finished runs become scores
+
+
+@pytest.fixture(scope="module")
+def finished(shared_cache):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("DMLREPRO_CACHE", str(shared_cache))
+        specs = [TINY.replace(loss=None, steps=None, method="untrained"), *protocols.expand(TINY, "mlrc")]
+        return runs.run_all(specs, jobs=1)
+
+
+def test_folds_are_scored_separately_and_concatenated(finished):
+    untrained, *models = finished
+    plain, separated, concatenated = protocols.combine(finished)
+    assert plain is untrained
+    assert (separated.spec.protocol, separated.spec.embedding_size) == ("MLRC separated", 8)
+    assert (concatenated.spec.protocol, concatenated.spec.embedding_size) == ("MLRC concatenated", 32)
+
+    mean = sum(run.metric("MAP@R", "val_best") for run in models) / 4
+    assert score(separated, "MAP@R", "val_best") == pytest.approx(mean)
+    assert score(separated, "val MAP@R", "last") == pytest.approx(sum(run.metric("val MAP@R") for run in models) / 4)
+
+    manifest = training.load_dataset(TINY)
+    labels = torch.from_numpy(manifest.labels[manifest.indices("test")])
+    together = torch.cat([F.normalize(run.embeddings, dim=1) for run in models], dim=1)
+    assert score(concatenated, "MAP@R", "val_best") == pytest.approx(metrics.retrieval(together, labels)["MAP@R"])
+    assert {row["selection"] for row in concatenated.rows} == {"val_best"}
+
+
+def score(entry, metric: str, selection: str) -> float:
+    (value,) = [r["value"] for r in entry.rows if (r["metric"], r["selection"]) == (metric, selection)]
+    return value
+
+
+def test_the_embeddings_of_a_fold_are_those_of_its_best_validation(finished):
+    manifest = training.load_dataset(TINY)
+    labels = torch.from_numpy(manifest.labels[manifest.indices("test")])
+    for run in finished[1:]:
+        assert metrics.retrieval(run.embeddings, labels)["MAP@R"] == run.metric("MAP@R", "val_best")
+
+
+def test_a_table_of_folds_is_valid_and_no_test_selected_score_stands_alone(finished):
+    params = pfml.RetrievalParams.from_values({"protocol": "mlrc"})
+    table = results.tidy(finished, params)  # validates: no measurement twice
+    assert set(table["protocol"]) == {"conventional", "MLRC separated", "MLRC concatenated"}
+    assert set(table["selection"]) == {"last", "val_best"}
+    best = protocols.combine(runs.run_all([TINY.replace(eval_every=2)], jobs=1))
+    assert {row["selection"] for entry in best for row in entry.rows} == {"last", "test_best"}
+
+
+def test_a_missing_fold_is_named(finished):
+    with pytest.raises(ValueError, match=r"need the runs of folds 0\.\.3, got \[0, 1, 3\]"):
+        protocols.combine([finished[1], finished[2], finished[4]])
+
+
+def test_confidence_is_students_interval_over_the_repeats(finished):
+    table = results.tidy(finished, pfml.RetrievalParams.from_values({}))
+    rows = table[(table["metric"] == "MAP@R") & (table["protocol"] == "MLRC separated")]
+    rows = rows[rows["selection"] == "val_best"]
+    repeated = type(table)([rows.iloc[0].to_dict() | {"seed": s, "value": v} for s, v in enumerate((1.0, 2.0, 4.0))])
+    (summary,) = protocols.confidence(repeated).to_dict("records")
+    assert summary["mean"] == pytest.approx(7 / 3) and summary["repeats"] == 3
+    # t(0.975, 2) = 4.302653, standard deviation sqrt(7/3)
+    assert summary["half_width"] == pytest.approx(4.302653 * (7 / 3) ** 0.5 / 3**0.5, rel=1e-6)
+
+
+# the search
+
+
+def quality(models: list[RunSpec]) -> float:
+    """A smooth score with its maximum at temperature 0.1 and learning rate 0.01, and a check of what is trained."""
+    assert [model.fold for model in models] == [0, 1, 2, 3]
+    assert {model.seed for model in models} == {protocols.TUNING_SEED}
+    temperature, rate = torch.tensor([models[0].loss_options["temperature"], models[0].loss_lr["*"]]).log10().tolist()
+    return 1 - (temperature + 1) ** 2 / 4 - (rate + 2) ** 2 / 36
+
+
+def test_a_search_finds_the_best_and_continues_where_it_was_stopped(tmp_path, monkeypatch, shared_cache):
+    def at(folder, trials):
+        monkeypatch.setattr(protocols, "_journal", lambda name: tmp_path / f"{folder}-{name}")
+        return protocols.search(TINY, trials=trials)
+
+    monkeypatch.setattr(protocols, "_validation_score", quality)
+    best, rows = at("whole", 24)
+    assert len(rows) == 24 and max(row["val MAP@R"] for row in rows) > 0.95
+    assert best.seed == TINY.seed and best.fold is None
+    assert quality(protocols.expand(best.replace(seed=protocols.TUNING_SEED), "mlrc")) == max(
+        row["val MAP@R"] for row in rows
+    )
+    assert max(row["val MAP@R"] for row in rows[10:]) > max(row["val MAP@R"] for row in rows[:10])  # it learns
+
+    calls = []
+
+    def interrupted(models):
+        calls.append(models)
+        if len(calls) == 14:
+            raise KeyboardInterrupt
+        return quality(models)
+
+    monkeypatch.setattr(protocols, "_validation_score", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        at("stopped", 24)
+    monkeypatch.setattr(protocols, "_validation_score", quality)
+    assert at("stopped", 24) == (best, rows)
+    monkeypatch.setattr(protocols, "_validation_score", lambda models: pytest.fail("tried again"))
+    assert at("stopped", 24) == (best, rows)
+
+
+def test_a_trial_is_scored_on_the_validation_classes_only(finished, monkeypatch):
+    models = protocols.expand(TINY, "mlrc")
+    expected = sum(run.metric("val MAP@R", "val_best") for run in finished[1:]) / 4
+    assert protocols._validation_score(models) == pytest.approx(expected)
+
+    def diverges(specs):
+        raise FloatingPointError("training diverged")
+
+    monkeypatch.setattr(runs, "run_all", diverges)
+    assert protocols._validation_score(models) == 0
+
+
+def test_a_search_needs_ranges_and_folds():
+    with pytest.raises(ValueError, match=r"no search ranges for nivmf.*give some"):
+        protocols.search(TINY.replace(loss="nivmf.ProbabilisticProxyLoss"))
+    with pytest.raises(ValueError, match="'roth' has no validation classes"):
+        protocols.search(TINY, "roth")
+
+
+@pytest.mark.parametrize("loss", protocols.RANGES)
+def test_the_ranges_name_options_of_the_loss_and_hold_the_published_optima(loss):
+    ranges = protocols.RANGES[loss]
+    options = {name: (r.low + r.high) / 2 for name, r in ranges.items() if name != "loss_lr"}
+    training.build_loss(TINY.replace(loss=loss, loss_options=options), 4, 8)
+    optima = {  # of Musgrave et al. on CUB, Cars and SOP, in this package's units; PFML's choices
+        "potential_field.PotentialFieldLoss": {"alpha": [3], "delta": [0.2]},
+        "baselines.proxy_anchor": {"margin": [0.1], "alpha": [32]},
+        "baselines.proxy_nca_pp": {"temperature": [1 / 13.98, 1 / 7.97, 1 / 10.73], "loss_lr": [6.04e-3, 5.28e-4]},
+        "baselines.normalized_softmax": {"temperature": [0.1087, 0.0886, 0.0630]},
+        "baselines.cosface": {"margin": [0.6182, 0.4324, 0.3364], "scale": [100, 161.5]},
+        "baselines.arcface": {"margin": [0.405, 0.358, 0.325], "scale": [100, 49.5, 220.3], "loss_lr": [7.39e-6]},
+        "baselines.soft_triple": {"la": [78.02, 17.69, 100], "gamma": [1 / 58.95, 1 / 19.18], "margin": [0.4307]},
+        "baselines.contrastive": {"pos_margin": [-0.2, 0.2652, 0.285], "neg_margin": [0.3841, 0.5409, 0.513]},
+        "baselines.triplet": {"margin": [0.0961, 0.1190, 0.0451]},
+        "baselines.margin": {"margin": [0.0878, 0.0781, 0.0915], "beta": [0.7838, 1.3164, 1.1072]},
+        "baselines.multi_similarity": {
+            "alpha": [0.01, 14.35, 17.97],
+            "beta": [50.6, 75.83, 156.61],
+            "base": [0.56, 0.77],
+        },
+    }
+    for name, values in optima.get(loss, {}).items():
+        assert all(ranges[name].low <= value <= ranges[name].high for value in values), name
