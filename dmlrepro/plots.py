@@ -456,7 +456,8 @@ def field(
     import seaborn
 
     with _style(grid=False):
-        figure, axes = _subplots(len(potentials), 1.5 + 3.9, width=min(WIDTH, 4.5 * len(potentials)), sharey=True)
+        width = min(WIDTH, 4.5 * len(potentials))
+        figure, axes = _subplots(len(potentials), 1.2 + width / len(potentials), width=width, sharey=True)
         pale = seaborn.light_palette("#2C7FB8", as_cmap=True, reverse=True)  # arrows stay visible on all of it
         for axis, (name, values) in zip(axes, potentials.items()):
             levels = np.linspace(*np.quantile(values, [0.02, 0.98]), 13)
