@@ -110,14 +110,14 @@ def compare(points: Tensor, delta: float, num_proxies: int, seed: int, start_spr
     }
 
 
-def study(seeds: Sequence[int] = range(5)) -> list[dict]:
-    """Every case of the header as rows: case, method, setting "M=..", seed, metric, value."""
+def study(seeds: Sequence[int] = range(5), numbers: Sequence[int] = (1, 2, 3, 5, 10)) -> list[dict]:
+    """Every case of the header as rows: case, method, setting "M=..", seed, metric, value; numbers: of proxies."""
     rows = []
     for seed in seeds:
         cloud = jittered_grid(7, torch.Generator().manual_seed(seed))
         limit = hypothesis_limit(cloud)
-        cases = [("hypothesis holds", cloud, 0.9 * limit, m, 1.0) for m in (1, 2, 5)]
-        cases += [("closer than delta", cloud, torch.pdist(cloud).max().item(), m, 1.0) for m in (1, 2, 5)]
+        cases = [("hypothesis holds", cloud, 0.9 * limit, m, 1.0) for m in numbers]
+        cases += [("closer than delta", cloud, torch.pdist(cloud).max().item(), m, 1.0) for m in numbers]
         centered = jittered_grid(7, torch.Generator().manual_seed(seed), jitter=0)
         cases += [("a sample at the mean", centered, 0.9 * hypothesis_limit(centered), 1, 1.0)]
         corners = simplex(12)
@@ -127,3 +127,28 @@ def study(seeds: Sequence[int] = range(5)) -> list[dict]:
                 common = {"case": case, "method": method, "setting": f"M={m}", "seed": seed}
                 rows += [common | {"metric": metric, "value": value} for metric, value in values.items()]
     return rows
+
+
+def picture(method: str, delta: float = 0.2, cells: int = 120) -> dict:
+    """Fig. 2: the class potential fields of two classes in the plane under "PFML" or "CPML".
+
+    The distance in the force law is floored at 0.6 delta, or PFML's repulsion would leave nothing else visible.
+    Returns what `plots.field` takes: x, y (cells,), potentials {title: (cells, cells)}, forces {title: (cells, cells,
+    2)}, points (N, 2), labels (N,).
+    """
+    field = {"PFML": decaying_field, "CPML": contrastive_field}[method](delta=delta, min_distance=0.6 * delta)
+    first = [(-0.85, 0.6), (-0.7, 0.75), (-0.6, 0.55), (0.6, -0.75), (0.75, -0.6), (0.45, 0.1)]
+    second = [(-0.75, -0.65), (-0.6, -0.5), (-0.5, -0.75), (0.7, 0.7), (0.85, 0.55), (0.3, 0.25)]
+    points = torch.tensor(first + second, dtype=torch.float64)
+    labels = torch.tensor([1] * len(first) + [2] * len(second))
+    axis = torch.linspace(-1.15, 1.15, cells, dtype=torch.float64)
+    grid = torch.cartesian_prod(axis, axis).flip(1)  # rows of the grid are y
+    drawn = {f"{method}, field of class {k}": class_potential(grid, points, labels, k, field) for k in (1, 2)}
+    return {
+        "x": axis.numpy(),
+        "y": axis.numpy(),
+        "potentials": {title: psi.view(cells, cells).numpy() for title, (psi, _) in drawn.items()},
+        "forces": {title: force.view(cells, cells, 2).numpy() for title, (_, force) in drawn.items()},
+        "points": points.numpy(),
+        "labels": labels.numpy(),
+    }
