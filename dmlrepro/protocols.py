@@ -230,7 +230,8 @@ def combine(finished: Iterable) -> list:
     """Finished runs as they enter a table: the models of one method's folds become two entries, others stay.
 
     "<protocol> separated" is the mean of the models' scores, "<protocol> concatenated" the score of their L2-normalised
-    embeddings side by side, k times as long (Musgrave et al., Sec. 3.3).
+    embeddings side by side, k times as long (Musgrave et al., Sec. 3.3). An untrained network, which needs no folds,
+    has the same score under both.
 
     Raises:
         ValueError: a fold is missing.
@@ -238,7 +239,8 @@ def combine(finished: Iterable) -> list:
     entries, folds = [], {}
     for run in finished:
         if run.spec.fold is None:
-            entries.append(run)
+            protocol = PROTOCOLS.get(run.spec.protocol)
+            entries.append([run] if protocol and protocol.folds else run)
             continue
         together = run.spec.replace(fold=None)
         key = json.dumps([together.as_dict(), together.method, together.setting, together.protocol], sort_keys=True)
@@ -251,24 +253,27 @@ def combine(finished: Iterable) -> list:
 
 def _ensemble(models: list) -> list[Scored]:
     first = models[0].spec
+    if first.fold is None:
+        return [Scored(first.replace(protocol=name), models[0].dataset, models[0].rows) for name in _labels(first)]
     if sorted(run.spec.fold for run in models) != list(range(first.folds)):
         raise ValueError(
             f"{first.method} seed {first.seed}: need the runs of folds 0..{first.folds - 1}, "
             f"got {sorted(run.spec.fold for run in models)}"
         )
-    label = {"mlrc": "MLRC"}.get(first.protocol, first.protocol)
+    separated, concatenated = _labels(first)
     dim = models[0].embeddings.shape[1]
-    separated = Scored(
-        first.replace(fold=None, embedding_size=dim, protocol=f"{label} separated"),
-        models[0].dataset,
-        _mean_rows(models),
-    )
-    concatenated = Scored(
-        first.replace(fold=None, embedding_size=dim * len(models), protocol=f"{label} concatenated"),
-        models[0].dataset,
-        _concatenated_rows(models),
-    )
-    return [separated, concatenated]
+    return [
+        Scored(first.replace(fold=None, embedding_size=size, protocol=label), models[0].dataset, rows)
+        for label, size, rows in (
+            (separated, dim, _mean_rows(models)),
+            (concatenated, dim * len(models), _concatenated_rows(models)),
+        )
+    ]
+
+
+def _labels(spec: RunSpec) -> tuple[str, str]:
+    name = {"mlrc": "MLRC"}.get(spec.protocol, spec.protocol)
+    return f"{name} separated", f"{name} concatenated"
 
 
 def _mean_rows(models: list) -> list[dict]:

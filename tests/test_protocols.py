@@ -181,6 +181,13 @@ def test_folds_are_scored_separately_and_concatenated(finished):
     assert {row["selection"] for row in concatenated.rows} == {"val_best"}
 
 
+def test_the_untrained_network_stands_beside_both(finished):
+    untrained = protocols.expand(TINY.replace(loss=None, steps=None, method="untrained"), "mlrc")
+    entries = protocols.combine(runs.run_all(untrained, jobs=1))
+    assert [entry.spec.protocol for entry in entries] == ["MLRC separated", "MLRC concatenated"]
+    assert all(entry.rows == finished[0].rows for entry in entries)
+
+
 def score(entry, metric: str, selection: str) -> float:
     (value,) = [r["value"] for r in entry.rows if (r["metric"], r["selection"]) == (metric, selection)]
     return value
