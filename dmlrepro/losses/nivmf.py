@@ -325,11 +325,8 @@ class ProbabilisticProxyLoss(nn.Module):
                 'jacobian="exact" does not exist for variant="released" of el_nivmf; use "heuristic" or "none"'
             )
         self.distance, self.variant, self.normalizer, self.jacobian = distance, variant, normalizer, jacobian
-        self.num_samples, self.temperature_inside, self.embedding_scale = (
-            num_samples,
-            temperature_inside,
-            embedding_scale,
-        )
+        self.num_samples, self.temperature_inside = num_samples, temperature_inside
+        self.embedding_scale = embedding_scale
         self.proxies = nn.Parameter(torch.randn(num_classes, embedding_size))
         if distance in ("nivmf", "el_nivmf"):
             self.log_concentrations = nn.Parameter(torch.full((num_classes, embedding_size), math.log(concentration)))
