@@ -439,12 +439,13 @@ def field(
     forces: Mapping[str, np.ndarray] | None = None,
     points: np.ndarray | None = None,
     labels: Sequence | None = None,
+    names: tuple[str, str, str] = ("embedding coordinate 1", "embedding coordinate 2", "potential (no unit)"),
 ) -> Figure:
     """Potentials on a grid of the plane, a panel each, with force arrows and the charges that make them.
 
     x (W,), y (H,): the grid. potentials: {title: (H, W)}; colours end at their 2 % and 98 % quantiles. forces:
     {title: (H, W, 2)}, thinned to 15 arrows a side; their length grows with the logarithm of the force, which spans
-    many orders. points (N, 2), labels (N,): charges and their classes.
+    many orders. points (N, 2), labels (N,): charges and their classes. names: of x, y and what the colours show.
     """
     shape = (len(y), len(x))
     for name, values in potentials.items():
@@ -464,9 +465,7 @@ def field(
             levels = levels if levels[-1] > levels[0] else levels[0] + np.linspace(-1, 1, 13)
             drawn = axis.contourf(x, y, values, levels=levels, cmap=pale, extend="both")
             ticks = levels[[0, 6, 12]]
-            bar = figure.colorbar(
-                drawn, ax=axis, location="bottom", label="potential (no unit)", ticks=ticks, aspect=30
-            )
+            bar = figure.colorbar(drawn, ax=axis, location="bottom", label=names[2], ticks=ticks, aspect=30)
             bar.set_ticklabels([f"{tick:.3g}" for tick in ticks])
             if forces and name in forces:
                 _arrows(axis, np.asarray(x), np.asarray(y), np.asarray(forces[name]))
@@ -475,8 +474,8 @@ def field(
                 for i, kind in enumerate(np.unique(kinds)):
                     style = {"marker": MARKERS[i], "s": 46, "color": "white", "edgecolor": "black", "zorder": 3}
                     axis.scatter(*np.asarray(points)[kinds == kind].T, label=f"class {kind}", **style)
-            axis.set(title=name, xlabel="embedding coordinate 1", aspect="equal")
-        axes[0].set_ylabel("embedding coordinate 2")
+            axis.set(title=name, xlabel=names[0], aspect="equal")
+        axes[0].set_ylabel(names[1])
         if points is not None and labels is not None:
             axes[0].legend(fontsize="small", loc="upper right")
     return figure
