@@ -18,6 +18,7 @@ import shutil
 import sys
 import tarfile
 import tempfile
+import threading
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
@@ -101,12 +102,16 @@ def run_all(specs: Sequence[RunSpec], *, jobs: int | None = None) -> list[RunRes
     done = 0
     if workers > 1:
         context = multiprocessing.get_context("spawn")
-        with ProcessPoolExecutor(workers, mp_context=context, initializer=torch.set_num_threads, initargs=(1,)) as pool:
+        with ProcessPoolExecutor(workers, mp_context=context, initializer=_start_worker) as pool:
             futures = [pool.submit(_train_into_cache, key, spec) for key, spec in parallel.items()]
-            for future in futures:
-                future.result()
-                done += 1
-                _report(done, len(missing))
+            try:
+                for future in futures:
+                    future.result()
+                    done += 1
+                    _report(done, len(missing))
+            except BaseException:
+                pool.shutdown(cancel_futures=True)  # what is finished stays in the cache
+                raise
         missing = {key: spec for key, spec in missing.items() if key not in parallel}
     for key, spec in missing.items():
         _train_into_cache(key, spec, progress=f"{spec.loss or 'untrained'} seed {spec.seed}")
@@ -114,6 +119,17 @@ def run_all(specs: Sequence[RunSpec], *, jobs: int | None = None) -> list[RunRes
         _report(done, done + len(missing) - 1)
     trained = set(keys) if done else set()
     return [_load(key, spec, from_cache=key not in trained) for key, spec in zip(keys, specs)]
+
+
+def _start_worker() -> None:
+    """One thread per worker, and none outlives a killed notebook."""
+    torch.set_num_threads(1)
+    threading.Thread(target=_die_with_parent, daemon=True).start()
+
+
+def _die_with_parent() -> None:
+    multiprocessing.parent_process().join()
+    os._exit(1)
 
 
 def key_of(spec: RunSpec) -> str:

@@ -6,6 +6,7 @@ import os
 import signal
 import time
 
+import psutil
 import pytest
 import torch
 
@@ -133,15 +134,22 @@ def _parts(spec):
 
 def _train_forever(cache):
     os.environ["DMLREPRO_CACHE"] = cache
-    runs.run(TINY.replace(steps=100_000))
+    runs.run_all([TINY.replace(steps=100_000), TINY.replace(steps=100_000, seed=1)], jobs=2)
 
 
-def test_a_killed_run_leaves_no_result(empty_cache):
-    process = multiprocessing.get_context("spawn").Process(target=_train_forever, args=(str(empty_cache),))
-    process.start()
-    time.sleep(6)  # long enough to be inside the loop; the assertion holds whenever the kill falls
-    os.kill(process.pid, signal.SIGKILL)
-    process.join()
+def test_a_killed_notebook_leaves_no_result_and_no_worker(empty_cache):
+    parent = multiprocessing.get_context("spawn").Process(target=_train_forever, args=(str(empty_cache),))
+    parent.start()
+    try:
+        deadline = time.monotonic() + 120
+        while len(workers := psutil.Process(parent.pid).children()) < 2 and time.monotonic() < deadline:
+            time.sleep(0.2)
+    finally:
+        os.kill(parent.pid, signal.SIGKILL)
+        parent.join()
+    assert len(workers) == 2
+    _, alive = psutil.wait_procs(workers, timeout=30)
+    assert alive == []
     assert list((empty_cache / "runs").glob("*/result.json")) == []
 
 
