@@ -1,10 +1,9 @@
 """Golden numbers for the regression check of a notebook, with tolerances that were measured, not chosen.
 
-A golden value is the mean over seeds of a metric of one (method, setting). Its tolerance comes from replicas: the same
-runs with initial weights perturbed by
-one part in ten thousand, which is what another machine's rounding does to a training run, only larger. The tolerance
-never exceeds half the distance to
-a broken variant, the network as it is before training.
+A golden value is the mean over seeds of a metric of one (method, setting). Its tolerance comes from replicas: the
+same runs with initial weights perturbed by one part in ten thousand, which is what another machine's rounding does to
+a training run, only larger. The tolerance never exceeds half the distance to a broken variant, the network as it is
+before training.
 """
 
 import math

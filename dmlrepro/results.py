@@ -1,8 +1,8 @@
 """Tidy results: one CSV per notebook and profile, its provenance beside it, the published tables, and the golden check.
 
 A row is one number of one run. Recalls and precisions are in percent here. A CSV holds only what is deterministic on
-one machine; seconds and bytes go to
-`<notebook>.cost.csv`. Files are replaced atomically and only after every row is valid.
+one machine; seconds and bytes go to `<notebook>.cost.csv`. Files are replaced atomically and only after every row is
+valid.
 """
 
 import functools

@@ -1,10 +1,9 @@
 """RunSpec -> RunResult, trained once and kept by content.
 
 The key of a run is everything its numbers depend on: the spec, the images, the versions of the numerical packages,
-the kind of device, and the source of
-the modules the run imports. The cache holds one folder per key, put there by a single rename, so an interrupted run
-leaves nothing
-behind and two processes that train the same spec at once cannot disturb each other.
+the kind of device, and the source of the modules the run imports. The cache holds one folder per key, put there by a
+single rename, so an interrupted run leaves nothing behind and two processes that train the same spec at once cannot
+disturb each other.
 """
 
 import ast

@@ -2,8 +2,8 @@
 
 A RunSpec is plain data. `train(spec)` loads the dataset, builds the network and the loss, optimises, evaluates, and
 returns everything a notebook needs: metric rows, the loss curve, the embeddings of the evaluated images, and the
-learned weights. Every random draw is a function of `spec.seed` and the step, so a run that was interrupted and resumed
-is the run that was not, and N ranks (see distributed.py) draw what one would.
+learned weights. Every random draw is a function of `spec.seed` and the step, so a run that was interrupted and
+resumed is the run that was not, and N ranks (see distributed.py) draw what one would.
 """
 
 import dataclasses

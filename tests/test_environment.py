@@ -24,9 +24,7 @@ def test_every_conda_pin_is_the_locked_version():
     locked = lock()
     pins = [(name, version) for name, version, _ in environment() if version.startswith("=")]
     assert len(pins) > 20
-    assert {name: version for name, version in pins} == {
-        name: f"={locked[CONDA_NAMES.get(name, name)]}" for name, _ in pins
-    }
+    assert dict(pins) == {name: f"={locked[CONDA_NAMES.get(name, name)]}" for name, _ in pins}
 
 
 def test_every_direct_dependency_is_in_the_conda_environment():

@@ -59,10 +59,11 @@ def test_the_last_cell_is_the_regression_check_and_prints_no_number_that_can_mov
 
 
 def run_papermill(tmp_path, folder, *arguments):
-    environment = os.environ | {"DMLREPRO_CACHE": str(tmp_path / "cache"), "DMLREPRO_RESULTS": str(tmp_path / "results")}
+    folders = {"DMLREPRO_CACHE": tmp_path / "cache", "DMLREPRO_RESULTS": tmp_path / "results"}
+    environment = os.environ | {name: str(path) for name, path in folders.items()}
     notebook = os.path.relpath(ROOT / "notebooks" / "00_tour.ipynb", folder)
-    command = [sys.executable, "-m", "papermill", notebook, str(tmp_path / "out.ipynb"), "--no-progress-bar", *arguments]
-    return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True)
+    command = [sys.executable, "-m", "papermill", notebook, str(tmp_path / "out.ipynb"), "--no-progress-bar"]
+    return subprocess.run([*command, *arguments], cwd=folder, env=environment, capture_output=True, text=True)
 
 
 @pytest.mark.parametrize("folder", [ROOT, ROOT / "notebooks"], ids=["root", "notebooks"])

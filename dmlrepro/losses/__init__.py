@@ -1,1 +1,1 @@
-"""One file per paper. Import the loss you need, e.g. `from dmlrepro.losses.potential_field import PotentialFieldLoss`."""
+"""One file per paper; import from it, e.g. `from dmlrepro.losses.potential_field import PotentialFieldLoss`."""
