@@ -1,0 +1,149 @@
+"""Images per second of the whole training loop against the bare backbone, forward and backward, on the same batch.
+
+    python benchmarks/loop.py            all cases whose data are there; writes results/benchmarks/loop.csv
+    python benchmarks/loop.py --quick    one small case, seconds; prints, writes nothing
+
+The loop is what `training.train` does at each step: sampling, cropping, the transfer, the network, the loss, backward
+and the optimiser. Steps of both alternate in one process and medians are compared. Seconds are of CPU time on one
+thread, those of the thread that prepares batches included, so nothing hides on another core; on a GPU, of the clock,
+with bfloat16. Only the ratios carry over to another machine; the exit status is 1 if one of them misses its limit.
+
+A case without a limit is there to be read: a conv4 needs a fifth of a millisecond per image, so a loss of two
+milliseconds (pytorch-metric-learning's), or one over all pairs of 3,100 points (PFML), shows beside it.
+"""
+
+import argparse
+import csv
+import statistics
+import sys
+import time
+
+import torch
+
+from dmlrepro import training
+from dmlrepro.files import replacing
+from dmlrepro.results import output_folder
+from dmlrepro.runs import device_name
+from dmlrepro.training import RunSpec
+
+LIMIT = {"cpu": 0.9, "cuda": 0.85}
+GLYPHS = RunSpec("glyphs", embedding_size=64, loss="baselines.proxy_nca_pp", samples_per_class=4, steps=1, lr=1e-3)
+PHOTOGRAPHS = RunSpec(
+    "cub-subset",
+    backbone="squeezenet1_1",
+    weights="imagenet",
+    image_size=128,
+    test_resize=144,
+    freeze_batchnorm=True,
+    loss="baselines.proxy_anchor",
+    steps=1,
+)
+PFML = {"loss": "potential_field.PotentialFieldLoss", "samples_per_class": 4}
+CASES = {  # name: (spec, measured steps, whether the limit holds)
+    "glyphs ProxyNCA++": (GLYPHS, 60, True),
+    "glyphs ProxyAnchor": (GLYPHS.replace(loss="baselines.proxy_anchor"), 60, False),
+    "glyphs MultiSimilarity": (GLYPHS.replace(loss="baselines.multi_similarity"), 60, False),
+    "glyphs PFML": (GLYPHS.replace(**PFML), 60, False),
+    "cub-subset ProxyAnchor": (PHOTOGRAPHS, 12, True),
+    "cub-subset PFML": (PHOTOGRAPHS.replace(**PFML), 12, True),
+    "cars-subset ProxyAnchor": (PHOTOGRAPHS.replace(dataset="cars-subset", image_size=112, test_resize=112), 12, True),
+}
+ON_A_GPU = {
+    f"{name} {backbone}": (
+        PHOTOGRAPHS.replace(**changes, dataset=name, backbone=backbone, image_size=224, test_resize=256),
+        100,
+        True,
+    )
+    for name in ("cub", "cub-subset")
+    for backbone, changes in (
+        ("resnet50.tv_in1k", {"embedding_size": 512, "pooling": "avg+max"}),
+        ("bn_inception", {"batch_size": 180}),
+    )
+}
+QUICK = {"quick": (GLYPHS.replace(images_per_class=4, batch_size=20), 4, False)}
+
+
+def measure(spec: RunSpec, steps: int) -> tuple[float, float]:
+    """Median seconds of one step of the loop, and of forward and backward of the bare network."""
+    device = training.device_for_training()
+    torch.set_num_threads(1)
+    spec = spec.replace(steps=steps + 3, precision="bfloat16" if device.type == "cuda" else "float32")
+    manifest = training.load_dataset(spec)
+    network = training.build_network(spec, manifest).to(device).train()
+    task = training._Task(spec, manifest)
+    loss = training.build_loss(spec, task.num_classes, network.embedding_size).to(device)
+    optimizer = training._optimizer(spec, network, loss)
+    batches = task.train_batches(0, spec.steps, device)
+
+    def whole(step: int) -> torch.Tensor:
+        batch, labels = next(batches)
+        training._step(spec, network, loss, optimizer, batch, labels, step)
+        return batch
+
+    def bare(batch: torch.Tensor) -> None:
+        with torch.autocast(device.type, torch.bfloat16, enabled=spec.precision == "bfloat16"):
+            value = network(batch).sum()
+        value.backward()
+
+    def seconds(function, argument) -> tuple[float, object]:
+        if device.type == "cuda":
+            torch.cuda.synchronize()
+        clock = time.process_time if device.type == "cpu" else time.perf_counter
+        start = clock()
+        result = function(argument)
+        if device.type == "cuda":
+            torch.cuda.synchronize()
+        return clock() - start, result
+
+    times = []
+    for step in range(spec.steps):
+        in_loop, batch = seconds(whole, step)
+        network.zero_grad(set_to_none=True)
+        times.append((in_loop, seconds(bare, batch)[0]))
+    in_loop, alone = zip(*times[3:])  # the first steps allocate
+    return statistics.median(in_loop), statistics.median(alone)
+
+
+def main(cases: dict) -> tuple[list[dict], bool]:
+    """Rows of the table, and whether every ratio met its limit. Cases without their data are left out, and named."""
+    kind = training.device_for_training().type
+    rows = []
+    for name, (spec, steps, limited) in cases.items():
+        try:
+            in_loop, alone = measure(spec, steps)
+        except (FileNotFoundError, ValueError) as error:
+            print(f"{name}: left out ({error})", file=sys.stderr)
+            continue
+        rows.append(
+            {
+                "case": name,
+                "backbone": spec.backbone,
+                "image_size": spec.image_size or 32,
+                "batch_size": spec.batch_size,
+                "device": device_name(),
+                "loop_images_per_second": spec.batch_size / in_loop,
+                "bare_images_per_second": spec.batch_size / alone,
+                "ratio": alone / in_loop,
+                "limit": LIMIT[kind] if limited else None,
+            }
+        )
+        print(
+            f"{name:26} {spec.batch_size / in_loop:8.1f} images/s in the loop, {spec.batch_size / alone:8.1f} bare: "
+            f"ratio {alone / in_loop:.3f}{f' (limit {LIMIT[kind]})' if limited else ''}",
+            flush=True,
+        )
+    return rows, bool(rows) and all(row["limit"] is None or row["ratio"] >= row["limit"] for row in rows)
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--quick", action="store_true", help="one small case, nothing written")
+    options = parser.parse_args()
+    if options.quick:
+        sys.exit(not main(QUICK)[1])
+    rows, passed = main(CASES | (ON_A_GPU if torch.cuda.is_available() else {}))
+    with replacing(output_folder("benchmarks") / "loop.csv") as temporary, temporary.open("w", newline="") as file:
+        table = csv.DictWriter(file, rows[0], lineterminator="\n")
+        table.writeheader()
+        table.writerows({k: f"{v:.4g}" if isinstance(v, float) else v for k, v in row.items()} for row in rows)
+    sys.exit(not passed)
