@@ -58,6 +58,9 @@ LABELS = {
     "mAP@1000": "mAP@1000 (%)",
     "NMI": "NMI (%)",
     "W2": "W2 between proxies and data",
+    "nearest sample": "from proxies to the nearest sample",
+    "gradient_share": "gradient on wrong labels (%)",
+    "intra_class_distance": "mean distance within a class",
     "W2/delta": "W2 between proxies and data / δ",
     "seconds_ratio": "time of a step / time with ProxyNCA++",
     "alpha": "decay exponent α",
@@ -458,7 +461,8 @@ def field(
 
     with _style(grid=False):
         width = min(WIDTH, 4.5 * len(potentials))
-        figure, axes = _subplots(len(potentials), 1.2 + width / len(potentials), width=width, sharey=True)
+        height = width / len(potentials) * np.ptp(y) / np.ptp(x)
+        figure, axes = _subplots(len(potentials), 1.2 + height, width=width, sharey=True)
         pale = seaborn.light_palette("#2C7FB8", as_cmap=True, reverse=True)  # arrows stay visible on all of it
         for axis, (name, values) in zip(axes, potentials.items()):
             levels = np.linspace(*np.quantile(values, [0.02, 0.98]), 13)
