@@ -39,6 +39,12 @@ def _parser() -> argparse.ArgumentParser:
     train.add_argument("--jobs", type=int, help="one-thread runs side by side (default: all cores)")
     train.set_defaults(run=_train)
 
+    plan = commands.add_parser("plan", help="list the runs of notebooks with estimated hours and memory; runs nothing")
+    plan.add_argument("notebooks", nargs="*", help="names or numbers; default: all")
+    _parameters(plan)
+    plan.add_argument("--each", action="store_true", help="a line per run instead of one per method")
+    plan.set_defaults(run=_plan)
+
     cache = commands.add_parser("cache", help="move finished runs between machines")
     actions = cache.add_subparsers(required=True, metavar="ACTION")
     for action in ("export", "import"):
@@ -117,6 +123,17 @@ def _train(options) -> None:
     fresh = {result.key for result in results if not result.from_cache}
     distinct = len({result.key for result in results})
     print(f"{distinct} distinct runs of {len(specs)}: {len(fresh)} trained now, the others were in the cache")
+
+
+def _plan(options) -> None:
+    from dmlrepro import plan
+
+    table = plan.table_of(_selected(options.notebooks), lambda params_class: _params(options, params_class))
+    if table.empty:
+        print("these notebooks train nothing")
+        return
+    print((table if options.each else plan.grouped(table)).to_string(index=False, float_format="{:.3g}".format))
+    print(*plan.totals(table), sep="\n")
 
 
 def _cache(options) -> None:
