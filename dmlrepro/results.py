@@ -221,10 +221,14 @@ def beside_published(ours: pd.DataFrame, theirs: pd.DataFrame, metrics: Sequence
 
 
 def pivot(table: pd.DataFrame, metrics: Sequence[str]) -> pd.DataFrame:
-    """Means over seeds of the last step, a row per protocol, setting and method, for reading; empty for no rows."""
-    last = table[(table["selection"] == "last") & table["metric"].isin(metrics)]
-    wide = last.pivot_table(index=["protocol", "setting", "method"], columns="metric", values="value")
-    return wide.reindex(columns=list(metrics)).round(1)
+    """Means over seeds, a row per protocol, setting and method, for reading: at the step chosen on validation classes
+    where a protocol has them, else at the last one.
+    """
+    validated = table["protocol"].isin(table.loc[table["selection"] == "val_best", "protocol"])
+    chosen = table["selection"] == validated.map({True: "val_best", False: "last"})
+    shown = table[chosen & table["metric"].isin(metrics)]
+    means = shown.pivot_table(index=["protocol", "setting", "method"], columns="metric", values="value")
+    return means.reindex(columns=list(metrics)).round(1)
 
 
 def golden_path(params) -> Path:
