@@ -17,7 +17,6 @@ then the seconds are the process's CPU time, which other programs disturb least.
 
 import argparse
 import csv
-import itertools
 import json
 import math
 import resource
@@ -174,6 +173,7 @@ def seconds(name: str, forms: tuple[str, ...], repeats: int, threads: int) -> li
     scale = {"resnet50": 10}
     return [
         row(name, form, "seconds", scale.get(form, 1) * statistics.median(times[form]), threads, *arguments)
+        | {"turns": "/".join(forms)}
         for form in forms
     ]
 
@@ -201,7 +201,16 @@ def row(name: str, form: str, metric: str, value: float, threads: int, *argument
     shape = CASES[name]._asdict()
     shape.pop("clusters")
     share = close_share(*arguments)
-    return {"case": name, **shape, "close": share, "form": form, "threads": threads, "metric": metric, "value": value}
+    return {
+        "case": name,
+        **shape,
+        "close": share,
+        "turns": "",
+        "form": form,
+        "threads": threads,
+        "metric": metric,
+        "value": value,
+    }
 
 
 def apart(*arguments) -> list[dict] | dict:
@@ -223,19 +232,17 @@ def slope(rows: list[dict]) -> float:
 
 def judge(rows: list[dict]) -> bool:
     """Print every ratio; whether all that have a limit keep it."""
-    # forms that took turns are next to one another: a ratio is of one turn, not across turns
-    turns = {}
-    for r in rows:
-        turns.setdefault((r["case"], r["metric"]), []).append(r)
     passed = True
-    for (name, metric), group in turns.items():
-        for own, other in itertools.pairwise(group):
-            if own["form"] == "product" != other["form"]:
-                ratio = own["value"] / other["value"]
-                limits = [limit[4] for limit in LIMITS if limit[:4] == (name, metric, "product", other["form"])]
-                passed &= all(ratio <= limit for limit in limits)
-                words = f"(limit {limits[0]:.3f})" if limits else ""
-                print(f"{name}: {metric} {ratio:.4f} of the {other['form']}'s {words}")
+    groups = {}
+    for r in rows:  # a ratio is of forms that took turns, or of two processes' memory
+        groups.setdefault((r["case"], r["metric"], r["turns"]), {})[r["form"]] = r["value"]
+    for (name, metric, _), values in groups.items():
+        for other in sorted(values.keys() - {"product"}):
+            ratio = values["product"] / values[other]
+            limits = [limit[4] for limit in LIMITS if limit[:4] == (name, metric, "product", other)]
+            passed &= all(ratio <= limit for limit in limits)
+            words = f" (limit {limits[0]:.3f})" if limits else ""
+            print(f"{name}: {metric} {ratio:.4f} of the {other}'s{words}")
     for r in rows:
         if (r["case"], r["form"], r["metric"]) == ("sop", "product", "megabytes"):
             passed &= r["value"] <= SOP_MEGABYTES

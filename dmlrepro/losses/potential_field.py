@@ -28,8 +28,10 @@ from torch.autograd.function import once_differentiable
 
 from dmlrepro.losses.checks import check_batch
 
-_TILE = 256  # points per side of a search tile on the CPU, where a float32 tile then stays in cache
-_CHUNK = 2**19  # numbers in one temporary of the exact evaluation
+# Points per side of a search tile, and numbers in one temporary of the exact evaluation: what stays in a CPU's cache.
+# Other devices take 8 and 64 times as many.
+_TILE = 256
+_CHUNK = 2**17
 
 PairPotential = Callable[[Tensor], tuple[Tensor, Tensor]]  # squared distance -> psi, psi'(r) / r; both elementwise
 
@@ -42,11 +44,7 @@ class Field(NamedTuple):
     delta: float
     delta_rep: float
     min_distance: float
-
-    @property
-    def far(self) -> float:
-        """The constant repulsive potential beyond delta_rep."""
-        return self.repel(torch.tensor(self.delta_rep, dtype=torch.float64).square())[0].item()
+    far: float  # the constant repulsive potential beyond delta_rep
 
     def attraction(self, squared: Tensor) -> tuple[Tensor, Tensor]:
         """Eq. 1: constant inside delta. At r = delta the outer branch holds, so the force is already there."""
@@ -103,8 +101,8 @@ def decaying_field(
             "lower alpha or raise min_distance"
         )
     if alpha == 0 and alpha_zero == "log":
-        return Field(partial(_logarithm, -1.0), partial(_logarithm, 1.0), *radii)
-    return Field(partial(_power, -1.0, alpha), partial(_power, 1.0, alpha), *radii)
+        return Field(partial(_logarithm, -1.0), partial(_logarithm, 1.0), *radii, far=-math.log(radii[1]))
+    return Field(partial(_power, -1.0, alpha), partial(_power, 1.0, alpha), *radii, far=radii[1] ** -alpha)
 
 
 def contrastive_field(
@@ -114,8 +112,9 @@ def contrastive_field(
     radii = _radii(delta, delta_rep, min_distance)
     if repulsion not in ("hinge", "capped"):
         raise ValueError(f"repulsion must be 'hinge' or 'capped', got {repulsion!r}")
-    repel = partial(_hinge, radii[1]) if repulsion == "hinge" else partial(_square, 1.0)
-    return Field(partial(_square, -1.0), repel, *radii)
+    if repulsion == "capped":
+        return Field(partial(_square, -1.0), partial(_square, 1.0), *radii, far=-(radii[1] ** 2))
+    return Field(partial(_square, -1.0), partial(_hinge, radii[1]), *radii, far=0.0)
 
 
 def _radii(delta: float, delta_rep: float | None, min_distance: float) -> tuple[float, float, float]:
@@ -147,7 +146,11 @@ def class_potential(locations: Tensor, points: Tensor, labels: Tensor, cls: int,
         return psi.sum(1).to(locations.dtype), force.to(locations.dtype)
 
 
-def _squared_distances(a: Tensor, b: Tensor, smallest: float) -> Tensor:
+def _sizes(device: torch.device) -> tuple[int, int]:
+    return (_TILE, _CHUNK) if device.type == "cpu" else (8 * _TILE, 64 * _CHUNK)
+
+
+def _squared_distances(a: Tensor, b: Tensor, smallest: float | Tensor) -> Tensor:
     """(..., n, D), (..., m, D) in float64 -> (..., n, m), to a relative 1e-10 for distances from `smallest` upwards.
 
     By matmul where its rounding, relative to the norms, allows that; by subtraction otherwise.
@@ -159,25 +162,27 @@ def _squared_distances(a: Tensor, b: Tensor, smallest: float) -> Tensor:
 
 
 def _class_groups(labels: Tensor, width: int) -> Iterator[Tensor]:
-    """Indices (k, n) of the members of k classes of equal size n >= 2, about _CHUNK / width members at a time."""
+    """Indices (k, n) of the members of k classes of equal size n >= 2, few enough for temporaries of that width."""
+    chunk = _sizes(labels.device)[1]
     order = labels.argsort(stable=True)
     sizes = labels[order].unique_consecutive(return_counts=True)[1]
     starts = sizes.cumsum(0) - sizes
     for size in sizes.unique().tolist():
         if size > 1:
             offsets = torch.arange(size, device=labels.device)
-            for some in starts[sizes == size].split(max(1, _CHUNK // (size * max(width, size)))):
+            for some in starts[sizes == size].split(max(1, chunk // (size * max(width, size)))):
                 yield order[some[:, None] + offsets]
 
 
 def _add_attraction(points: Tensor, labels: Tensor, field: Field, gradient: Tensor | None) -> Tensor:
     """Energy of all ordered same-class pairs; d energy / d points is added to gradient."""
     energy = points.new_zeros((), dtype=torch.float64)
+    tile = _sizes(points.device)[0]
     for members in _class_groups(labels, points.shape[1]):
         group = points[members].double()
         group -= group.mean(1, keepdim=True)
-        for start in range(0, group.shape[1], _TILE):  # one step unless a class is huge
-            rows = slice(start, start + _TILE)
+        for start in range(0, group.shape[1], tile):  # one step unless a class is huge
+            rows = slice(start, start + tile)
             psi, weight = field.attraction(_squared_distances(group[:, rows], group, field.delta))
             psi.diagonal(start, 1, 2).zero_()
             energy += psi.sum()
@@ -204,11 +209,11 @@ def _cells(points: Tensor, half: Tensor, reach: Tensor) -> tuple[Tensor, Tensor]
     merged with it. Cells are apart if, by the triangle inequality, their balls are. Returns (N,) and (cells, cells).
     """
     pivots = torch.arange(0, len(points), 1 + (len(points) - 1) // 256, device=points.device)
-    between = torch.cdist(points[pivots], points[pivots], compute_mode="donot_use_mm_for_euclid_dist")
+    between = _squared_distances(points[pivots].double(), points[pivots].double(), reach).sqrt_()
     merged = (between < reach).int().argmax(1)
     cell = merged[torch.addmm(-half[pivots], points, points[pivots].T).argmax(1)]
     radius = torch.linalg.vector_norm(points - points[pivots[cell]], dim=1)
-    radii = torch.zeros_like(between[0]).scatter_reduce_(0, cell, radius, "amax")
+    radii = torch.zeros_like(between[0]).scatter_reduce_(0, cell, radius.double(), "amax")
     return cell, between < 1.001 * (radii[:, None] + radii + reach)
 
 
@@ -217,7 +222,7 @@ def _close_tiles(points: Tensor, labels: Tensor, reach: float) -> Iterator[tuple
 
     Together the masks have every such pair once, and possibly a few that are slightly farther.
     """
-    tile = _TILE if points.device.type == "cpu" else 8 * _TILE
+    tile = _sizes(points.device)[0]
     points = (points - points.mean(0)).float()
     half = points.square().sum(1) / 2
     # |x_i - x_j| < reach is <x_i, x_j> - |x_j|^2 / 2 > |x_i|^2 / 2 - reach^2 / 2; the reach gets room for rounding
@@ -252,7 +257,7 @@ def _add_repulsion(points: Tensor, labels: Tensor, field: Field, gradient: Tenso
     energy = field.far * (len(labels) ** 2 - class_sizes.square().sum()).double()
     for rows, cols, close in _close_tiles(points, labels, field.delta_rep):
         count = close.count_nonzero().item()
-        if count > close.numel() // 16:
+        if count > close.numel() // 6:
             energy += _add_dense_tile(points, rows, cols, close, field, gradient)
         elif count:
             energy += _add_sparse_tile(points, rows, cols, close, field, gradient)
@@ -262,11 +267,11 @@ def _add_repulsion(points: Tensor, labels: Tensor, field: Field, gradient: Tenso
 def _add_sparse_tile(points, rows, cols, close, field, gradient) -> Tensor:
     """The close pairs of a tile one by one, distances by subtraction."""
     energy = points.new_zeros((), dtype=torch.float64)
-    step = max(1, _CHUNK // points.shape[1])
+    step = max(1, _sizes(points.device)[1] // points.shape[1])
     first, second = close.nonzero(as_tuple=True)
     for i, j in zip(rows[first].split(step), cols[second].split(step)):
-        difference = points[i] - points[j]
-        psi, weight = field.repulsion(difference.square().sum(1).double())
+        difference = points.index_select(0, i).sub_(points.index_select(0, j))
+        psi, weight = field.repulsion(torch.linalg.vecdot(difference, difference).double())
         energy += 2 * psi.sum()
         if gradient is not None:
             difference *= (2 * weight).to(difference.dtype)[:, None]
