@@ -1,5 +1,6 @@
 """Protocols: their settings are the published ones, a method becomes the right runs, and their scores are combined."""
 
+import official_layouts
 import pytest
 import torch
 import torch.nn.functional as F
@@ -150,6 +151,48 @@ def test_what_does_not_exist_or_cannot_run_says_so():
         protocols.expand(TINY, "stml")
     with pytest.raises(ValueError, match=r"unknown protocol 'musgrave'"):
         pfml.RetrievalParams.from_values({"protocol": "musgrave"})
+
+
+SMALL_FIXTURE = {
+    "profile": "paper",
+    "backbone": "conv4",
+    "weights": "none",
+    "embedding_size": 8,
+    "image_size": 16,
+    "test_resize": 20,
+    "epochs": 1,
+    "batch_size": 4,
+    "seeds": 1,
+    "threads": 1,
+    "methods": ["ProxyAnchor"],
+    "small_dim": 0,
+}
+
+
+@pytest.fixture(scope="module")
+def layouts(tmp_path_factory):
+    """The four benchmarks in their official layouts, a few images of each."""
+    root = tmp_path_factory.mktemp("data")
+    few = dict.fromkeys(range(1, 9), 3)
+    official_layouts.write_cub(root, few | dict.fromkeys((101, 102), 3))
+    official_layouts.write_cars(root, dict.fromkeys(range(1, 197), 2), 196)
+    official_layouts.write_sop(root, few, dict.fromkeys(range(9, 12), 3))
+    train, test = {item: {"train": 3} for item in few}, {item: {"query": 1, "gallery": 2} for item in (20, 21)}
+    official_layouts.write_inshop(root, train | test)
+    return root
+
+
+@pytest.mark.parametrize("protocol", ["conventional", "roth", "mlrc", "ccp_early_stopping"])
+@pytest.mark.parametrize("dataset", ["cub", "cars", "sop", "inshop"])
+def test_an_epoch_of_each_protocol_runs_on_each_benchmarks_layout(dataset, protocol, layouts, monkeypatch):
+    monkeypatch.setenv("DMLREPRO_DATA", str(layouts))
+    params = pfml.RetrievalParams.from_values(SMALL_FIXTURE | {"dataset": f"{dataset}-subset", "protocol": protocol})
+    table = results.tidy(runs.run_all(pfml.retrieval(params), jobs=1), params)
+    folds = protocols.find(protocol).folds
+    name = {"mlrc": "MLRC"}.get(protocol, protocol)
+    assert set(table["protocol"]) == ({f"{name} separated", f"{name} concatenated"} if folds else {protocol})
+    assert set(table["selection"]) == ({"last", "val_best"} if folds else {"last", "test_best"})
+    assert {f"R@{k}" for k in protocols.KS.get(dataset, (1, 2, 4, 8))} <= set(table["metric"])
 
 
 # finished runs become scores
