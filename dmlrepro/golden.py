@@ -39,7 +39,7 @@ def accept(name: str) -> None:
 
 
 def _tolerances(golden: pd.DataFrame, table: pd.DataFrame, specs: list, params) -> list[float]:
-    trained = [spec for spec in specs if spec.loss is not None]
+    trained = [spec for spec in specs if spec.loss is not None and spec.seed == 0]  # one seed shows the spread
     if not trained:  # a numerical study: deterministic up to rounding
         return [1e-3 * abs(value) + 1e-6 for value in golden["value"]]
     replicas = runs.run_all([spec.replace(initial_noise=REPLICA_NOISE) for spec in trained])

@@ -45,18 +45,39 @@ def neighbours(run, queries: int, k: int, seed: int = 0) -> tuple[list, list[lis
 
 
 def class_map(run, classes: int, per_class: int = 24, seed: int = 0) -> tuple[np.ndarray, np.ndarray, list]:
-    """t-SNE of test embeddings of randomly drawn classes: (xy (n, 2), class names (n,), images of the points)."""
+    """t-SNE of test embeddings of randomly drawn classes, at most `classes`: (xy (n, 2), names (n,), images)."""
     from dmlrepro import plots
 
     manifest = training.load_dataset(run.spec)
     test = manifest.indices("test")
     labels = manifest.labels[test]
     rng = np.random.default_rng(seed)
-    shown = rng.choice(np.unique(labels), classes, replace=False)
+    present = np.unique(labels)
+    shown = rng.choice(present, min(classes, len(present)), replace=False)
     members = np.concatenate([np.flatnonzero(labels == label)[:per_class] for label in shown])
     xy = plots.tsne(F.normalize(run.embeddings[members], dim=1), seed=seed)
     names = np.array([manifest.class_names[label] for label in labels[members]])
     return xy, names, _pixels(manifest, test[members])
+
+
+def by_norm(run, count: int, classes: int = 4, split: str = "test", seed: int = 0) -> tuple[list[list], list[str]]:
+    """Images of a split in the order of their embedding norm, for `plots.samples`: (rows of `count` images, row names).
+
+    Two rows with the smallest and the largest norms of all, then randomly drawn classes, each from its smallest to its
+    largest norm in even steps.
+    """
+    manifest = training.load_dataset(run.spec)
+    indices = manifest.indices(split)
+    embeddings = training.embed_images(run.spec, run.network(), manifest, indices)
+    norms, labels = embeddings.norm(dim=1).numpy(), manifest.labels[indices]
+    order = norms.argsort()
+    chosen = [order[:count], order[-count:]]
+    names = ["smallest norms of all", "largest norms of all"]
+    for label in np.random.default_rng(seed).choice(np.unique(labels), classes, replace=False):
+        members = order[labels[order] == label]
+        chosen.append(members[np.linspace(0, len(members) - 1, min(count, len(members))).round().astype(int)])
+        names.append(f"{manifest.class_names[label]}, small to large")
+    return [_pixels(manifest, indices[members]) for members in chosen], names
 
 
 def _pixels(manifest: datasets.Manifest, indices: np.ndarray, short_side: int = 64) -> list[np.ndarray]:

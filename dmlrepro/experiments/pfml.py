@@ -1,8 +1,7 @@
 """What the notebooks of "Potential Field Based Deep Metric Learning" train.
 
 The network, the data and the budget are equal for every method of a notebook; only the loss and its batch composition
-differ. Proxies learn 100 times as fast as
-the network, as the paper and its baselines do (its Table 8).
+differ. Proxies learn 100 times as fast as the network, as the paper and its baselines do (its Table 8).
 """
 
 from dataclasses import dataclass
@@ -112,7 +111,9 @@ def retrieval(params: RetrievalParams) -> list[RunSpec]:
     found = planned(params.methods)
     if params.protocol == "conventional" and params.small_dim:
         dim = params.small_dim
-        found += planned(SMALL_DIM_METHODS, embedding_size=dim, setting=f"dim={dim}")
+        # quick shows a direction: half the steps will do
+        budget = {"steps": params.steps // 2} if params.profile == "quick" and params.steps > 1 else {}
+        found += planned(SMALL_DIM_METHODS, embedding_size=dim, setting=f"dim={dim}", **budget)
     if params.protocol == "conventional" and params.mlrc_steps:
         steps = params.mlrc_steps
         found += planned(MLRC_METHODS, "mlrc", steps=steps, epochs=None, eval_every=max(steps // 2, 1))

@@ -129,8 +129,8 @@ def study(seeds: Sequence[int] = range(5), numbers: Sequence[int] = (1, 2, 3, 5,
     return rows
 
 
-def picture(method: str, delta: float = 0.2, cells: int = 120) -> dict:
-    """Fig. 2: the class potential fields of two classes in the plane under "PFML" or "CPML".
+def picture(method: str, classes: Sequence[int] = (1, 2), delta: float = 0.2, cells: int = 120) -> dict:
+    """Fig. 2: the potential fields of two classes in the plane under "PFML" or "CPML"; classes: whose are drawn.
 
     The distance in the force law is floored at 0.6 delta, or PFML's repulsion would leave nothing else visible.
     Returns what `plots.field` takes: x, y (cells,), potentials {title: (cells, cells)}, forces {title: (cells, cells,
@@ -143,7 +143,7 @@ def picture(method: str, delta: float = 0.2, cells: int = 120) -> dict:
     labels = torch.tensor([1] * len(first) + [2] * len(second))
     axis = torch.linspace(-1.15, 1.15, cells, dtype=torch.float64)
     grid = torch.cartesian_prod(axis, axis).flip(1)  # rows of the grid are y
-    drawn = {f"{method}, field of class {k}": class_potential(grid, points, labels, k, field) for k in (1, 2)}
+    drawn = {f"{method}, field of class {k}": class_potential(grid, points, labels, k, field) for k in classes}
     return {
         "x": axis.numpy(),
         "y": axis.numpy(),
