@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 PROFILE ?= quick
 # what nbval executes from an empty cache in `make test`: the tour and one notebook per paper
-CORE := notebooks/00_tour.ipynb notebooks/10_pfml_retrieval.ipynb
+CORE := notebooks/00_tour.ipynb notebooks/10_pfml_retrieval.ipynb notebooks/20_nivmf_retrieval.ipynb
 NBVAL := --nbval-lax --nbval-current-env --nbval-cell-timeout=1800 -p no:cacheprovider
 
 export PYTHONDONTWRITEBYTECODE := 1
