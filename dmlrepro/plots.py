@@ -193,7 +193,7 @@ def _by_level(rows: pd.DataFrame, x: str) -> list[tuple[str, str, pd.DataFrame]]
     settings = [claims.DEFAULTS | claims.parse_cell(f";{setting}")[1] for setting in rows["setting"]]
     others = [[each for each in text.split(";") if each.partition("=")[0] != x] for text in rows["setting"]]
     rows = rows.assign(x=[each.get(x) for each in settings], others=[" ".join(each) for each in others])
-    found = rows[rows["x"].map(lambda level: isinstance(level, float))]
+    found = rows[[isinstance(each.get(x), float) for each in settings]]
     _check(len(found) > 0, f"x: no row has a numeric setting {x!r}, settings are {_names(rows['setting'])}")
     return [
         (f"{method} {rest}".strip(), color(method), group.pivot(index="seed", columns="x", values="value"))
