@@ -21,7 +21,6 @@ from typing import TypeVar
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
-from torch.distributed.elastic.multiprocessing.errors import record
 
 Value = TypeVar("Value")
 
@@ -136,7 +135,7 @@ def synchronised_batchnorm(network: nn.Module, device: torch.device) -> nn.Modul
 def launch(key: str, spec: dict, ranks: int) -> None:
     """Train a run into the cache with `ranks` processes; RuntimeError with the end of their messages if they fail."""
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={ranks}"]
-    command += ["-m", "dmlrepro.distributed", key, json.dumps(spec)]
+    command += ["-m", "dmlrepro.worker", key, json.dumps(spec), str(os.getpid())]
     root = str(Path(__file__).parents[1])
     environment = os.environ | {"PYTHONPATH": os.pathsep.join([root, *filter(None, [os.environ.get("PYTHONPATH")])])}
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=environment) as process:
@@ -146,26 +145,6 @@ def launch(key: str, spec: dict, ranks: int) -> None:
             process.terminate()
             raise
     if process.returncode:
-        cause = messages.rpartition("Root Cause")[
-            2
-        ]  # of torchrun's summary: the traceback of the first rank that failed
+        # the end of torchrun's summary: the traceback of the first rank that failed
+        cause = messages.rpartition("Root Cause")[2]
         raise RuntimeError(f"training on {ranks} processes failed: {cause[-4000:]}")
-
-
-@record  # torchrun then reports the traceback of the rank that failed first
-def _work(key: str, spec: dict) -> None:
-    """What one rank does."""
-    from dmlrepro import runs
-    from dmlrepro.training import RunSpec
-
-    if torch.cuda.is_available():
-        torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
-    dist.init_process_group("nccl" if torch.cuda.is_available() else "gloo")
-    try:
-        runs.train_and_store(key, RunSpec(**spec))
-    finally:
-        dist.destroy_process_group()
-
-
-if __name__ == "__main__":
-    _work(sys.argv[1], json.loads(sys.argv[2]))

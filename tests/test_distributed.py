@@ -1,8 +1,13 @@
 """Two ranks equal one: value, gradients of the network and of the proxies, for every loss of the package."""
 
+import ast
+import contextlib
 import importlib
 import inspect
 import multiprocessing
+import os
+import signal
+import time
 from pathlib import Path
 
 import numpy as np
@@ -80,7 +85,7 @@ def ranks(tmp_path_factory) -> list[dict]:
     for process in processes:
         process.start()
     for process in processes:
-        process.join(120)
+        process.join(600)
         assert process.exitcode == 0
     return [torch.load(folder / f"{rank}.pt", weights_only=True) for rank in range(RANKS)]
 
@@ -161,3 +166,49 @@ def test_a_failing_rank_is_reported_with_its_error(monkeypatch):
     spec = RunSpec(dataset="no such set", steps=1)
     with pytest.raises(RuntimeError, match="unknown data set 'no such set'"):
         distributed.launch("key", spec.as_dict(), 1)
+
+
+def _launch(folder: str, key: str, spec: RunSpec) -> None:
+    os.environ["DMLREPRO_CACHE"] = folder
+    distributed.launch(key, spec.as_dict(), 1)
+
+
+@pytest.mark.skipif(not Path("/proc").is_dir(), reason="looks for the processes in /proc")
+def test_no_rank_outlives_a_killed_notebook(shared_cache):
+    spec = RunSpec("glyphs", images_per_class=4, loss="baselines.proxy_nca_pp", steps=10**6, batch_size=8, threads=1)
+    key = f"killed-{os.getpid()}"
+    notebook = multiprocessing.get_context("spawn").Process(target=_launch, args=(str(shared_cache), key, spec))
+    notebook.start()
+    ranks = wait_for(lambda: processes_with("dmlrepro.worker", key), 60)
+    assert ranks
+    os.kill(notebook.pid, signal.SIGKILL)
+    notebook.join()
+    assert wait_for(lambda: not processes_with("dmlrepro.worker", key), 60)
+
+
+def processes_with(*words: str) -> list[str]:
+    found = []
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        with contextlib.suppress(OSError):
+            command = path.read_text().split("\0")
+            if all(word in command for word in words) and "torch.distributed.run" not in command:
+                found.append(path.parent.name)
+    return found
+
+
+def wait_for(condition, seconds: float):
+    deadline = time.monotonic() + seconds
+    while not (found := condition()) and time.monotonic() < deadline:
+        time.sleep(0.2)
+    return found
+
+
+def test_the_cache_is_no_part_of_the_source_its_keys_depend_on():
+    seen, todo = set(), [runs.PACKAGE / "training.py"]
+    while todo:
+        path = todo.pop()
+        if path not in seen:
+            seen.add(path)
+            todo += runs._imported_files(ast.parse(path.read_text(encoding="utf8")))
+    assert {path.stem for path in seen} >= {"training", "distributed", "datasets", "images", "samplers", "metrics"}
+    assert not {path.stem for path in seen} & {"runs", "worker", "protocols", "results", "claims"}
