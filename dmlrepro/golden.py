@@ -27,8 +27,8 @@ def accept(name: str) -> None:
     new["tolerance"] = _tolerances(new, table, function(params), params)
     path = results.golden_path(params)
     if path.exists():
-        old = pd.read_csv(path, dtype={"setting": str}, keep_default_na=False)
-        joined = old.merge(new, on=["method", "setting", "metric"], how="outer", suffixes=("_old", "_new"))
+        old = pd.read_csv(path, dtype=dict.fromkeys(results.GOLDEN_IDENTITY, str), keep_default_na=False)
+        joined = old.merge(new, on=results.GOLDEN_IDENTITY, how="outer", suffixes=("_old", "_new"))
         moved = joined[~((joined["value_old"] - joined["value_new"]).abs() < 1e-6)]
         print(f"{params.notebook}: {len(moved)} of {len(joined)} golden values moved")
         if len(moved):
@@ -44,7 +44,7 @@ def _tolerances(golden: pd.DataFrame, table: pd.DataFrame, specs: list, params) 
         return [1e-3 * abs(value) + 1e-6 for value in golden["value"]]
     replicas = runs.run_all([spec.replace(initial_noise=REPLICA_NOISE) for spec in trained])
     noisy = results.tidy(replicas, params)
-    identity = ["method", "setting", "seed", "selection", "step", "metric"]
+    identity = ["protocol", "method", "setting", "seed", "selection", "metric"]
     pairs = table.merge(noisy, on=identity, suffixes=("", "_replica"))
     squares = (pairs["value"] - pairs["value_replica"]) ** 2
     spread = squares.groupby(pairs["metric"]).mean().map(math.sqrt)

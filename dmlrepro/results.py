@@ -38,6 +38,7 @@ COLUMNS = (
 SELECTIONS = ("last", "val_best", "test_best")
 IN_PERCENT = ("R@", "P@1", "RP", "MAP@R", "mAP@", "NMI")
 IDENTITY = [column for column in COLUMNS if column != "value"]
+GOLDEN_IDENTITY = ["protocol", "method", "setting", "metric"]
 
 
 def tidy(runs: Iterable, params) -> pd.DataFrame:
@@ -246,7 +247,7 @@ def check_golden(table: pd.DataFrame, params) -> None:
     if not path.exists():
         print(f"no golden run for {params.notebook} yet: make accept")
         return
-    golden = pd.read_csv(path, dtype={"setting": str, "method": str}, keep_default_na=False)
+    golden = pd.read_csv(path, dtype=dict.fromkeys(GOLDEN_IDENTITY, str), keep_default_na=False)
     if params.stem != params.notebook or params.profile != "quick":
         print("parameters differ from the golden run (profile quick): not compared")
         return
@@ -262,9 +263,9 @@ def check_golden(table: pd.DataFrame, params) -> None:
 
 
 def compare_golden(table: pd.DataFrame, golden: pd.DataFrame) -> pd.DataFrame:
-    """Rows of the golden table that the new means miss: method, setting, metric, golden, new, tolerance."""
+    """Rows of the golden table that the new means miss, with the golden and the new value and the tolerance."""
     means = golden_means(table)
-    joined = golden.merge(means, on=["method", "setting", "metric"], how="left", suffixes=("", "_new"))
+    joined = golden.merge(means, on=GOLDEN_IDENTITY, how="left", suffixes=("", "_new"))
     missed = ~((joined["value_new"] - joined["value"]).abs() <= joined["tolerance"])  # a missing row compares false
     return joined[missed].rename(columns={"value": "golden", "value_new": "new"})
 
@@ -274,4 +275,4 @@ def golden_means(table: pd.DataFrame) -> pd.DataFrame:
     kept = table[(table["selection"] == "last") & table["metric"].isin(["R@1", "MAP@R"])]
     if kept.empty:
         kept = table[table["selection"] == "last"]
-    return kept.groupby(["method", "setting", "metric"], as_index=False)["value"].mean()
+    return kept.groupby(GOLDEN_IDENTITY, as_index=False)["value"].mean()
