@@ -175,7 +175,7 @@ def test_a_changed_local_archive_is_refused_and_kept(cub):
         link("CUB_200_2011/escape", "/etc"),
         link("CUB_200_2011/escape", "../../outside.txt"),
     ],
-    ids=str,
+    ids=["up", "inside and up", "absolute", "backslashes", "link to a folder", "link up"],
 )
 def test_members_that_lead_out_of_the_folder_are_refused(cub, server, monkeypatch, member):
     offer(server, monkeypatch, tgz([("CUB_200_2011/images.txt", b"1 a.jpg\n"), member]))
