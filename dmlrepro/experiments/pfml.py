@@ -50,6 +50,8 @@ def spec(
         common |= {"freeze_batchnorm": True, "warmup_epochs": params.warmup_epochs}
     if params.profile == "paper" and options["loss"] is not None:
         common |= {"optimizer": "adam"} | PUBLISHED.get(params.dataset.removesuffix("-subset"), PUBLISHED["sop"])
+    if "samples_per_class" in options:  # a pair loss needs pairs, also where the fields have shuffled batches
+        options["samples_per_class"] = params.samples_per_class or options["samples_per_class"]
     if method in ("PFML", "CPML"):
         # forces between samples need samples of one class in a batch; the paper does not say how its batches are drawn
         common["samples_per_class"] = params.samples_per_class or None
