@@ -76,7 +76,7 @@ def by_norm(run, count: int, classes: int = 4, split: str = "test", seed: int = 
     for label in np.random.default_rng(seed).choice(np.unique(labels), classes, replace=False):
         members = order[labels[order] == label]
         chosen.append(members[np.linspace(0, len(members) - 1, min(count, len(members))).round().astype(int)])
-        names.append(f"{manifest.class_names[label]}, small to large")
+        names.append(manifest.class_names[label])
     return [_pixels(manifest, indices[members]) for members in chosen], names
 
 

@@ -278,7 +278,7 @@ def _labels(spec: RunSpec) -> tuple[str, str]:
 
 
 def _mean_rows(models: list) -> list[dict]:
-    """Means over the models of what all of them have; `step` is the mean of the steps they were taken at."""
+    """Means over the models; `step` is the mean of the steps they were taken at."""
     values: dict[tuple, list] = {}
     for run in models:
         for row in run.rows:
@@ -291,7 +291,6 @@ def _mean_rows(models: list) -> list[dict]:
             "value": sum(value for _, value in pairs) / len(pairs),
         }
         for (selection, metric), pairs in values.items()
-        if len(pairs) == len(models)
     ]
 
 

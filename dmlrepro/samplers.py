@@ -112,7 +112,9 @@ def shuffled(num_items: int, batch_size: int, num_batches: int, generator: Gener
 def _pick(indices: Tensor, count: int, generator: Generator) -> Tensor:
     """count of the indices in random order, none used twice before all are used once."""
     order = torch.randperm(len(indices), generator=generator)
-    return indices[order.repeat(-(-count // len(order)))[:count]]
+    if count > len(order):
+        order = order.repeat(-(-count // len(order)))
+    return indices[order[:count]]
 
 
 def _check_positive(**arguments: int) -> None:

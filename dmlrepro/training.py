@@ -259,13 +259,13 @@ def train(spec: RunSpec, *, checkpoint: Path | None = None, progress: str | None
     state.check_finite()
     if latest is None or schedule.validation_only:
         latest = _evaluate(task, network, state.step)
-    rows, embeddings = latest
-    rows = select_rows(rows, state.history, spec.monitor)
+    last, embeddings = latest
+    rows = select_rows(last, state.history, spec.monitor)
     if spec.restore_best:
         best_step = state.restore_best()
-        best_rows, embeddings = _evaluate(task, network, best_step)
-        if schedule.validation_only:  # the only look at the test set but for the last step's
-            rows += _selected(best_rows, "val_best")
+        best, embeddings = _evaluate(task, network, best_step)
+        if schedule.validation_only:  # these are the only looks at the test set
+            rows = _selected(last, "last") + _selected(best, "val_best")
     outcome = Outcome(
         rows=rows,
         losses=state.losses[: state.step].cpu(),

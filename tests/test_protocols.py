@@ -215,6 +215,8 @@ def test_folds_are_scored_separately_and_concatenated(finished):
 
     mean = sum(run.metric("MAP@R", "val_best") for run in models) / 4
     assert score(separated, "MAP@R", "val_best") == pytest.approx(mean)
+    validation = sum(run.metric("val MAP@R", "val_best") for run in models) / 4
+    assert score(separated, "val MAP@R", "val_best") == pytest.approx(validation)
     assert score(separated, "val MAP@R", "last") == pytest.approx(sum(run.metric("val MAP@R") for run in models) / 4)
 
     manifest = training.load_dataset(TINY)

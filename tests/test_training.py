@@ -95,6 +95,7 @@ def test_the_weights_left_behind_are_those_of_the_best_evaluation():
     spec = TINY.replace(fold=0, eval_every=2, restore_best=True, monitor="MAP@R", lr=0.3)  # so high that the end is bad
     outcome = training.train(spec)
     value = {(row["selection"], row["metric"]): (row["step"], row["value"]) for row in outcome.rows}
+    assert len(value) == len(outcome.rows)  # nothing twice
     assert {selection for selection, _ in value} == {"last", "val_best"}  # the test set was not looked at on the way
     best, last = value["val_best", "val MAP@R"], value["last", "val MAP@R"]
     assert best[1] > last[1] and best[0] < last[0] == 10

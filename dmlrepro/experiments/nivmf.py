@@ -42,14 +42,18 @@ LOSS_LR = {"proxies": 0.05, "log_concentrations": 0.01, "log_temperature": 0.005
 # classes (fold 0 of 4, seed 7, 200 steps) of 12 trials for every distance, the published grid kappa in {10, 50, 200} by
 # t in {1, 1/32, 1/256}, and t = 32. Pretrained networks start where the released code does (losses.nivmf.DEFAULTS).
 TUNED: dict[str, tuple[float, float]] = {
-    "Cosine": (50.0, 1 / 32),
+    "Cosine": (10.0, 1.0),
     "L2": (10.0, 32.0),
-    "nivMF": (10.0, 1.0),
-    "EL-vMF": (10.0, 1.0),
-    "B-vMF": (10.0, 1.0),
-    "KL-vMF": (10.0, 1.0),
-    "EL-nivMF": (10.0, 1.0),
+    "nivMF": (50.0, 32.0),
+    "EL-vMF": (200.0, 1.0),
+    "B-vMF": (200.0, 1.0),
+    "KL-vMF": (50.0, 1.0),
+    "EL-nivMF": (50.0, 1.0),
 }
+
+# kappa_z over the embedding's norm, which a fresh head leaves at 0.5 (conv4, 64 dimensions) or 50 (SqueezeNet, 128):
+# initial concentrations are a quarter to a half of the dimension. ResNet-50's is the least of the released code.
+EMBEDDING_SCALE = {"conv4": 30.0, "squeezenet1_1": 1.0, "resnet50.tv_in1k": 10.0}
 
 # the paper's names of what we have; its ProxyNCA is the form of Teh et al., ProxyNCA++
 PRINTED = {
@@ -74,8 +78,8 @@ class NivmfParams(Params):
 
     protocol: str | None = None
     samples: int = 5  # N of EL-nivMF
-    omega: float = 1.0  # weight of ProxyAnchor beside EL-nivMF
-    embedding_scale: float = 30.0  # kappa_z over the embedding's norm
+    omega: float = 0.3  # weight of ProxyAnchor beside EL-nivMF, the best of 0.1, 0.3, 1, 3, 10 chosen as TUNED was
+    embedding_scale: float = 0.0  # kappa_z over the embedding's norm; 0: EMBEDDING_SCALE of the backbone
 
 
 def spec(
@@ -91,7 +95,7 @@ def spec(
     if method not in DISTANCES and method != JOINT:
         return pfml.spec(method, params, seed, loss_options=loss_options, **labels)
     name = "EL-nivMF" if method == JOINT else method
-    options = {"distance": DISTANCES[name], "embedding_scale": params.embedding_scale}
+    options = {"distance": DISTANCES[name], "embedding_scale": _embedding_scale(params, changes)}
     if params.weights == "none":
         options |= dict(zip(("concentration", "temperature"), TUNED[name]))
     if DISTANCES[name] == "el_nivmf":
@@ -112,6 +116,14 @@ def spec(
         **labels,
     )
     return run.replace(method=method)
+
+
+def _embedding_scale(params: NivmfParams, changes: Mapping) -> float:
+    backbone = changes.get("backbone", params.backbone)
+    if not params.embedding_scale and backbone not in EMBEDDING_SCALE:
+        known = ", ".join(EMBEDDING_SCALE)
+        raise ValueError(f"embedding_scale is known for {known} and not for {backbone}; give one")
+    return params.embedding_scale or EMBEDDING_SCALE[backbone]
 
 
 def planned(methods: Iterable[str], params: NivmfParams, **options) -> list[RunSpec]:

@@ -56,13 +56,13 @@ class Field(NamedTuple):
         floored = squared.clamp(self.min_distance**2, self.delta_rep**2)
         psi, weight = self.repel(floored)
         weight = weight.masked_fill_(squared >= self.delta_rep**2, 0)
-        return psi - self.far + weight / 2 * (squared - floored), weight
+        return psi.sub_(self.far).addcmul_(weight, squared - floored, value=0.5), weight
 
 
 def _power(sign: float, alpha: float, squared: Tensor) -> tuple[Tensor, Tensor]:
     """psi = sign / r^alpha (Eqs. 1-2)."""
-    psi = sign * squared.pow(-alpha / 2)
-    return psi, -alpha * psi / squared
+    psi = squared.pow(-alpha / 2).mul_(sign)
+    return psi, (psi / squared).mul_(-alpha)
 
 
 def _logarithm(sign: float, squared: Tensor) -> tuple[Tensor, Tensor]:
@@ -155,7 +155,7 @@ def _squared_distances(a: Tensor, b: Tensor, smallest: float | Tensor) -> Tensor
 
     By matmul where its rounding, relative to the norms, allows that; by subtraction otherwise.
     """
-    a_norms, b_norms = a.square().sum(-1), b.square().sum(-1)
+    a_norms, b_norms = torch.linalg.vecdot(a, a), torch.linalg.vecdot(b, b)
     if 8 * torch.finfo(a.dtype).eps * max(a_norms.max(), b_norms.max()) > 1e-10 * smallest**2:
         return torch.cdist(a, b, compute_mode="donot_use_mm_for_euclid_dist").square_()
     return (a @ b.mT).mul_(-2).add_(a_norms[..., None]).add_(b_norms[..., None, :]).clamp_min_(0)
@@ -257,7 +257,7 @@ def _add_repulsion(points: Tensor, labels: Tensor, field: Field, gradient: Tenso
     energy = field.far * (len(labels) ** 2 - class_sizes.square().sum()).double()
     for rows, cols, close in _close_tiles(points, labels, field.delta_rep):
         count = close.count_nonzero().item()
-        if count > close.numel() // 6:
+        if count > close.numel() // 10:
             energy += _add_dense_tile(points, rows, cols, close, field, gradient)
         elif count:
             energy += _add_sparse_tile(points, rows, cols, close, field, gradient)
@@ -284,17 +284,19 @@ def _add_dense_tile(points, rows, cols, close, field, gradient) -> Tensor:
 
     The gradient is summed in the points' own dtype if the tile is so compact that cancellation costs few digits.
     """
-    rows, cols, close = rows[close.any(1)], cols[close.any(0)], close[close.any(1)][:, close.any(0)]
+    some_rows, some_cols = close.any(1), close.any(0)
+    rows, cols, close = rows[some_rows], cols[some_cols], close[some_rows][:, some_cols]
     a, b = points[rows].double(), points[cols].double()
     center = a.mean(0)
     a -= center
     b -= center
     psi, weight = field.repulsion(_squared_distances(a, b, field.min_distance))
     if gradient is not None:
-        compact = a.square().sum(1).max().sqrt() + field.delta_rep < 50 * field.min_distance
-        weight, a, b = (x.to(points.dtype if compact else torch.float64) for x in (2 * weight.mul_(close), a, b))
-        gradient[rows] += (weight.sum(1)[:, None] * a - weight @ b).to(gradient.dtype)
-        gradient[cols] += (weight.sum(0)[:, None] * b - weight.T @ a).to(gradient.dtype)
+        compact = torch.linalg.vector_norm(a, dim=1).max() + field.delta_rep < 50 * field.min_distance
+        weight, a, b = (x.to(points.dtype if compact else torch.float64) for x in (weight.mul_(close), a, b))
+        for own, other, pull, at in ((a, b, weight, rows), (b, a, weight.T, cols)):
+            force = pull.sum(1, keepdim=True) * own - pull @ other
+            gradient.index_add_(0, at, force.to(gradient.dtype), alpha=2)
     return 2 * psi.mul_(close).sum()
 
 

@@ -75,6 +75,14 @@ def test_from_scratch_starts_at_the_tuned_values_and_a_pretrained_network_at_the
         assert loss.log_temperature.exp().item() == pytest.approx(losses.DEFAULTS[distance][1])
 
 
+def test_a_backbone_without_a_known_scale_needs_one():
+    params, _ = quick("20")
+    with pytest.raises(ValueError, match=r"embedding_scale is known for conv4.*not for resnet18"):
+        nivmf.spec("EL-nivMF", params, 0, backbone="resnet18")
+    given = nivmf.RetrievalParams.from_values({"embedding_scale": 3.0})
+    assert nivmf.spec("EL-nivMF", given, 0, backbone="resnet18").loss_options["embedding_scale"] == 3
+
+
 def test_the_profile_paper_is_roth_et_al():
     params, specs = quick("20", profile="paper")
     assert (params.protocol, params.lr, params.epochs, params.batch_size) == ("roth", 1e-5, 150, 112)
@@ -312,7 +320,7 @@ def test_alternating_functions_take_turns():
 
 def test_more_samples_give_a_steadier_loss():
     params, _ = quick("26", steps=3)
-    spec = nivmf.spec("EL-nivMF", params, 0, images_per_class=4)
+    spec = nivmf.spec("EL-nivMF", params, 0, loss_options={"concentration": 5.0}, images_per_class=4)
     few, many = nivmf_cost.estimate_spread(runs.run(spec), (1, 20))
     assert many["loss_sd"] < few["loss_sd"] / 2
     assert many["loss_mean"] == pytest.approx(few["loss_mean"], abs=0.1)
