@@ -68,6 +68,7 @@ def measure(spec: RunSpec, steps: int) -> tuple[float, float, float]:
     """Median seconds of one step of the loop, of forward and backward of the bare network, and of bare over loop."""
     device = training.device_for_training()
     torch.set_num_threads(1)
+    training.reuse_freed_memory()
     spec = spec.replace(steps=steps + 3, precision="bfloat16" if device.type == "cuda" else "float32")
     manifest = training.load_dataset(spec)
     network = training.build_network(spec, manifest).to(device).train()

@@ -128,7 +128,7 @@ def plain_batch(store: ImageStore, indices: Tensor) -> Tensor:
     indices = torch.as_tensor(indices)
     if store.image_size is None:
         raise ValueError("plain_batch needs a set whose images have one size; train_batch and test_batch crop")
-    return store.pixels.view(-1, *store.image_size, store.channels)[indices].permute(0, 3, 1, 2)
+    return store.pixels.view(-1, *store.image_size, store.channels).index_select(0, indices).permute(0, 3, 1, 2)
 
 
 def random_boxes(sizes: Tensor, generator: torch.Generator, scale: tuple, ratio: tuple) -> Tensor:

@@ -70,23 +70,26 @@ def m_per_class(labels, batch_size: int, samples_per_class: int, num_batches: in
     if batch_size % samples_per_class:
         raise ValueError(f"batch_size {batch_size} must be a multiple of samples_per_class {samples_per_class}")
     by_class = labels.argsort(stable=True)
-    members = by_class.split(labels.unique(return_counts=True)[1].tolist())
+    sizes = labels.unique(return_counts=True)[1]
+    starts, widest = sizes.cumsum(0) - sizes, int(sizes.max())
+    absent = torch.arange(widest) >= sizes[:, None]
+    turns = torch.arange(samples_per_class) % sizes[:, None]  # small classes begin again
     classes_per_batch = batch_size // samples_per_class
-    if classes_per_batch > len(members):
+    if classes_per_batch > len(sizes):
         raise ValueError(
             f"batch_size {batch_size} with samples_per_class {samples_per_class} needs {classes_per_batch} classes, "
-            f"labels have {len(members)}; lower batch_size or raise samples_per_class"
+            f"labels have {len(sizes)}; lower batch_size or raise samples_per_class"
         )
 
     def draw(queue, generator):
-        if (
-            len(queue) < classes_per_batch
-        ):  # finish the old shuffle, then start a new one with classes not in this batch yet
-            fresh = torch.randperm(len(members), generator=generator)
+        if len(queue) < classes_per_batch:  # finish the old shuffle, then take classes not in this batch yet
+            fresh = torch.randperm(len(sizes), generator=generator)
             repeated = torch.isin(fresh, queue)
             queue = torch.cat([queue, fresh[~repeated], fresh[repeated]])
         chosen, queue = queue[:classes_per_batch], queue[classes_per_batch:]
-        return torch.cat([_pick(members[c], samples_per_class, generator) for c in chosen.tolist()]), queue
+        keys = torch.rand(classes_per_batch, widest, generator=generator).masked_fill_(absent[chosen], 1)
+        order = keys.topk(min(samples_per_class, widest), largest=False).indices  # a random sample of each class
+        return by_class[starts[chosen, None] + order.gather(1, turns[chosen])].flatten(), queue
 
     return Batches(draw, num_batches, generator)
 
@@ -107,14 +110,6 @@ def shuffled(num_items: int, batch_size: int, num_batches: int, generator: Gener
         return queue[:batch_size], queue[batch_size:]
 
     return Batches(draw, num_batches, generator)
-
-
-def _pick(indices: Tensor, count: int, generator: Generator) -> Tensor:
-    """count of the indices in random order, none used twice before all are used once."""
-    order = torch.randperm(len(indices), generator=generator)
-    if count > len(order):
-        order = order.repeat(-(-count // len(order)))
-    return indices[order[:count]]
 
 
 def _check_positive(**arguments: int) -> None:
