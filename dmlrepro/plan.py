@@ -134,7 +134,9 @@ def _work(spec: RunSpec) -> tuple[float, float]:
     evaluations = math.ceil(steps / schedule.eval_every) if schedule.eval_every else 0
     each = held_out if schedule.validation_only else held_out + test
     evaluated = evaluations * each + (held_out + test) * (2 if schedule.validation_only else 1)
-    trained = steps * spec.batch_size
+    if spec.neighbours:  # every epoch looks for them among all training images
+        evaluated += train * math.ceil(steps / per_epoch)
+    trained = steps * spec.batch_size * spec.views
     if spec.freeze_trunk:  # features are computed once
         trained, evaluated = 0, train + held_out + test
     return steps / per_epoch, trained + evaluated / 3
@@ -161,7 +163,7 @@ def _gigabytes(spec: RunSpec) -> float:
     if spec.loss is not None:
         (_, classes), _ = _counts(spec)
         parameters += _loss_parameters(spec.loss, json.dumps(dict(spec.loss_options)), classes, dim)
-    batch = 256 if spec.loss is None else spec.batch_size
+    batch = 256 if spec.loss is None else spec.batch_size * spec.views
     kept = 0 if spec.loss is None or spec.freeze_trunk else activations * batch * 4
     return (parameters * BYTES_PER_PARAMETER + kept) / 1e9
 

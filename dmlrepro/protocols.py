@@ -7,7 +7,8 @@ A protocol turns the spec of a method into the runs it consists of (`expand`), a
     mlrc                four class-disjoint folds, early stopping on validation MAP@R, separated and concatenated
                         scores, 50 trials of Bayesian search (Musgrave et al., "A Metric Learning Reality Check", 2020)
     roth                frozen BatchNorm, fixed epochs, no schedule (Roth et al., ICML 2020; nivMF Table 1)
-    stml                two views of every image, for PLM
+    stml                two views of every image, batches of nearest neighbours (Kim et al., "Self-Taught Metric
+                        Learning without Labels", CVPR 2022; PLM)
     ccp_early_stopping  mlrc's folds; evaluate often, stop late, restore the best weights (CCP)
 
 A protocol has two parts. Its structure holds at any scale: on embedded glyphs too, mlrc trains on folds and restores
@@ -51,7 +52,6 @@ class Protocol:
     folds: int = 0  # models per method and seed, each validated on another part of the train classes
     repeats: int = 5  # seeds
     trials: int = 0  # of the search for a method's hyperparameters
-    lacks: str = ""  # what the training loop would need first
 
 
 def _mlrc_stop(epochs: int, patience: int) -> dict:
@@ -126,6 +126,7 @@ PROTOCOLS = {
         ),
         Protocol(
             "stml",
+            structure={"views": 2, "neighbours": 5, "samples_per_class": None},
             settings={
                 "backbone": "googlenet",
                 "weights": "imagenet",
@@ -140,7 +141,7 @@ PROTOCOLS = {
                 "epochs": 200,
                 "eval_every_epochs": 1,
             },
-            lacks="two views of each image in a batch, batches of nearest neighbours and a momentum network",
+            by_dataset={"sop": {"neighbours": 2}},
         ),
         Protocol(
             "ccp_early_stopping",
@@ -185,11 +186,9 @@ def expand(
         keep: fields that stay as they are in `spec`, because the reader set them.
 
     Raises:
-        ValueError: an unknown protocol, or one that the training loop cannot run.
+        ValueError: an unknown protocol, or one that does not fit the spec (the views of stml need image_size).
     """
     protocol = find(name)
-    if protocol.lacks:
-        raise ValueError(f"protocol {name!r} cannot run yet: the training loop lacks {protocol.lacks}")
     fields = dict(protocol.structure)
     if published:
         fields |= published_settings(name, spec.dataset)

@@ -1,8 +1,8 @@
 """Batch composition: which samples meet in a batch.
 
-`m_per_class` is the sampler of pair losses (PK sampling), `shuffled` that of proxy losses. Both give a `Batches`
-iterator of index tensors whose randomness comes from one explicit CPU generator and whose state can be saved, so that
-an interrupted run continues with the batches it would have seen.
+`m_per_class` is the sampler of pair losses (PK sampling), `shuffled` that of proxy losses, `neighbour_groups` that of
+unsupervised methods. All give a `Batches` iterator of index tensors whose randomness comes from one explicit CPU
+generator and whose state can be saved, so that an interrupted run continues with the batches it would have seen.
 """
 
 from collections.abc import Callable
@@ -108,6 +108,31 @@ def shuffled(num_items: int, batch_size: int, num_batches: int, generator: Gener
         if len(queue) < batch_size:
             queue = torch.randperm(num_items, generator=generator)
         return queue[:batch_size], queue[batch_size:]
+
+    return Batches(draw, num_batches, generator)
+
+
+def neighbour_groups(neighbours: Tensor, batch_size: int, num_batches: int, generator: Generator) -> Batches:
+    """Batches of batch_size / k images and the nearest neighbours of each, group after group (STML; PLM).
+
+    The images that a group grows from come from one shuffle after another; groups may overlap.
+
+    Args:
+        neighbours: (N, k) int64, in each row an item and its k - 1 nearest neighbours.
+        batch_size: a multiple of k.
+
+    Raises:
+        ValueError: batch_size is not a multiple of k, or needs more groups than there are items.
+    """
+    _check_positive(batch_size=batch_size)
+    items, size = neighbours.shape
+    if batch_size % size:
+        raise ValueError(f"batch_size {batch_size} must be a multiple of the {size} neighbours of a group")
+    centres = shuffled(items, batch_size // size, num_batches, generator)
+
+    def draw(queue, generator):
+        chosen, queue = centres.draw(queue, generator)
+        return neighbours[chosen].flatten(), queue
 
     return Batches(draw, num_batches, generator)
 

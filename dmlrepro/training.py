@@ -62,7 +62,11 @@ class RunSpec:
     steps: int | None = None
     epochs: int | None = None
     batch_size: int = 100
+    views: int = 1  # random crops of each image of a batch; batch_size counts images
     samples_per_class: int | None = None  # None: shuffled batches; else M per class
+    neighbours: int | None = (
+        None  # batches of images with their nearest neighbours, groups of so many, anew every epoch
+    )
     optimizer: str = "adamw"
     lr: float = 1e-4
     head_lr: float | None = None  # None: lr
@@ -95,7 +99,8 @@ class RunSpec:
             object.__setattr__(self, name, tuple(getattr(self, name)))
         if self.loss is not None and (self.steps is None) == (self.epochs is None):
             raise ValueError(f"give exactly one of steps and epochs, got steps={self.steps}, epochs={self.epochs}")
-        for name in ("steps", "epochs", "batch_size", "lr", "eval_every", "eval_every_epochs", "patience"):
+        positive = ("steps", "epochs", "batch_size", "neighbours", "lr", "eval_every", "eval_every_epochs", "patience")
+        for name in positive:
             if getattr(self, name) is not None and not getattr(self, name) > 0:
                 raise ValueError(f"{name} must be positive, got {getattr(self, name)}")
         if self.eval_every is not None and self.eval_every_epochs is not None:
@@ -111,6 +116,10 @@ class RunSpec:
             raise ValueError(f"unknown optimizer {self.optimizer!r}; choose one of {sorted(OPTIMIZERS)}")
         if self.precision not in ("float32", "bfloat16"):
             raise ValueError(f"precision must be 'float32' or 'bfloat16', got {self.precision!r}")
+        if self.views < 1 or (self.views > 1 and (self.image_size is None or self.freeze_trunk)):
+            raise ValueError(f"views={self.views}: views are random crops; give image_size, and train the trunk")
+        if self.neighbours is not None and self.samples_per_class is not None:
+            raise ValueError("give at most one of samples_per_class and neighbours")
         if not 0 <= self.label_noise < 1:
             raise ValueError(f"label_noise must be a fraction in [0, 1), got {self.label_noise}")
         loss_builder(self.loss)
@@ -251,7 +260,7 @@ def train(spec: RunSpec, *, checkpoint: Path | None = None, progress: str | None
     first, latest = state.step, None
     stepping = time.perf_counter()
     with _bar(progress, schedule.total, first) as bar:
-        for batch, labels in task.train_batches(first, schedule.total, device):
+        for batch, labels in _batches(task, network, state, first, schedule.total):
             if state.step in (first, schedule.warmup):
                 for parameter in trunk:
                     parameter.requires_grad_(state.step >= schedule.warmup)
@@ -416,17 +425,29 @@ class _Task:
         self.steps_per_epoch = max(len(train) // spec.batch_size, 1)
         self.store = None if features is not None else images.open_images(manifest, short_side=_stored_side(spec))
 
-    def index_batches(self, total: int) -> Iterator[Tensor]:
-        generator = torch.Generator().manual_seed(_mix(self.spec.seed, "sampler"))
-        size, per_class = self.spec.batch_size, self.spec.samples_per_class
-        if per_class is None:
-            return samplers.shuffled(len(self.train), size, total, generator)
-        return samplers.m_per_class(self.train_labels, size, per_class, total, generator)
+    def index_batches(self, first: int, end: int, neighbours: Tensor | None = None) -> Iterator[tuple[int, Tensor]]:
+        """(step, which of the train images) for steps first..end-1, which with `neighbours` are of one epoch."""
+        size, per_class, start, seed = self.spec.batch_size, self.spec.samples_per_class, 0, (self.spec.seed, "sampler")
+        if neighbours is not None:
+            start = first - first % self.steps_per_epoch
+            seed = (*seed, start // self.steps_per_epoch)
+        count, generator = end - start, torch.Generator().manual_seed(_mix(*seed))
+        if neighbours is not None:
+            drawn = samplers.neighbour_groups(neighbours, size, count, generator)
+        elif per_class is not None:
+            drawn = samplers.m_per_class(self.train_labels, size, per_class, count, generator)
+        else:
+            drawn = samplers.shuffled(len(self.train), size, count, generator)
+        for step, picked in enumerate(drawn, start):
+            if step >= first:
+                yield step, picked.repeat(self.spec.views)
 
-    def train_batches(self, first: int, total: int, device: torch.device) -> Iterator[tuple[Tensor, Tensor]]:
-        """(this rank's share of the images, all labels) on the device for steps first..total-1, prepared by threads."""
+    def train_batches(
+        self, first: int, end: int, device: torch.device, neighbours: Tensor | None = None
+    ) -> Iterator[tuple[Tensor, Tensor]]:
+        """(this rank's share of the images, all labels) on the device for steps first..end-1, prepared by threads."""
         labels = torch.from_numpy(self.train_labels)
-        rows = distributed.share(self.spec.batch_size)
+        rows = distributed.share(self.spec.batch_size * self.spec.views)
 
         def make(step: int, picked: Tensor) -> tuple[Tensor, Tensor]:
             indices = self.train[picked.numpy()]
@@ -441,7 +462,7 @@ class _Task:
                 )
             return _pinned(batch), _pinned(labels[picked])
 
-        steps = ((step, picked) for step, picked in enumerate(self.index_batches(total)) if step >= first)
+        steps = self.index_batches(first, end, neighbours)
         for batch, target in _ahead(make, steps, crops=self.features is None and self.spec.image_size is not None):
             yield batch.to(device, non_blocking=True), target.to(device, non_blocking=True)
 
@@ -484,6 +505,29 @@ def _ahead(make: Callable, arguments: Iterator[tuple], *, crops: bool) -> Iterat
                 yield pending.popleft().result()
         while pending:
             yield pending.popleft().result()
+
+
+def _batches(task: _Task, network, state: "_State", first: int, total: int) -> Iterator[tuple[Tensor, Tensor]]:
+    """Steps first..total-1; with groups of neighbours an epoch at a time, because these depend on the network."""
+    device = state.losses.device
+    if task.spec.neighbours is None:
+        yield from task.train_batches(first, total, device)
+        return
+    for start in range(first - first % task.steps_per_epoch, total, task.steps_per_epoch):
+        if start >= first:  # else the epoch was begun before an interruption, with what the checkpoint holds
+            state.neighbours = _neighbours(task, network)
+        end = min(start + task.steps_per_epoch, total)
+        yield from task.train_batches(max(start, first), end, device, state.neighbours)
+
+
+def _neighbours(task: _Task, network) -> Tensor:
+    """(N, k) int64: each train image and its k - 1 nearest neighbours, by the embeddings of the test-time crops."""
+    mine = embed(network, task.test_batches(task.train[distributed.share(len(task.train))]))
+    everything = distributed.gather(mine.to(next(network.parameters()).device), len(task.train))
+    own = torch.arange(len(task.train))[:, None]
+    if task.spec.neighbours == 1:
+        return own
+    return torch.cat([own, metrics.nearest(everything, task.spec.neighbours - 1).cpu()], dim=1)
 
 
 def _step(spec, network, loss, optimizer, batch: Tensor, labels: Tensor, step: int) -> Tensor:
@@ -564,6 +608,7 @@ class _State:
         self.losses = torch.zeros(total, device=next(network.parameters()).device)
         self.history: list[dict] = []
         self.best: dict | None = None  # step, value and weights of the best evaluation, for restore_best
+        self.neighbours: Tensor | None = None  # of every train image in the current epoch
 
     def record(self, rows: list[dict]) -> bool:
         """Keep an evaluation; True when the monitored metric has not improved for `patience` of them."""
@@ -601,6 +646,7 @@ class _State:
             "loss": self.loss.state_dict(),
             "optimizer": self.optimizer.state_dict(),
             "best": self.best,
+            "neighbours": self.neighbours,
         }
         path.parent.mkdir(parents=True, exist_ok=True)
         with replacing(path) as temporary:
@@ -615,7 +661,7 @@ class _State:
         self.network.load_state_dict(content["network"])
         self.loss.load_state_dict(content["loss"])
         self.optimizer.load_state_dict(content["optimizer"])
-        self.best = content["best"]
+        self.best, self.neighbours = content["best"], content["neighbours"]
 
 
 def _evaluate(task: _Task, network, step: int, *, validation_only: bool = False) -> tuple[list[dict], Tensor | None]:

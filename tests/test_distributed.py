@@ -126,7 +126,8 @@ def test_a_part_of_a_batch_is_cut_as_in_the_whole():
     assert torch.equal(torch.cat([batch(slice(0, 4)), batch(slice(4, 9))]), whole)
 
 
-def test_a_run_on_two_ranks_is_kept_and_equals_one_on_one(tmp_path, monkeypatch, shared_cache):
+@pytest.mark.parametrize("batches", [{}, {"views": 2, "neighbours": 5}], ids=["shuffled", "stml"])
+def test_a_run_on_two_ranks_is_kept_and_equals_one_on_one(batches, tmp_path, monkeypatch, shared_cache):
     spec = RunSpec(
         dataset="glyphs",
         images_per_class=4,
@@ -141,11 +142,12 @@ def test_a_run_on_two_ranks_is_kept_and_equals_one_on_one(tmp_path, monkeypatch,
         lr=1e-3,
         threads=1,
         freeze_batchnorm=True,
+        **batches,
     )
     one = training.train(spec)
     monkeypatch.setenv("DMLREPRO_RANKS", "2")
     two = runs.run(spec)
-    assert not two.from_cache and two.key != runs.key_of(spec.replace(freeze_trunk=True))
+    assert not two.from_cache and two.key != runs.key_of(spec.replace(freeze_batchnorm=False))
     assert torch.allclose(two.losses, one.losses, rtol=1e-5)
     assert torch.allclose(two.embeddings, one.embeddings, rtol=1e-3, atol=1e-5)
     trained = two.network().state_dict()

@@ -32,6 +32,11 @@ def test_hours_are_images_over_throughput():
     assert often["hours"] == pytest.approx((10 * 5800 + 11 * 5924 / 3) / 750 / 3600)
 
 
+def test_views_and_neighbours_are_counted():
+    (row,) = plan.plan({"10": [R50.replace(views=2, neighbours=5)]}).to_dict("records")
+    assert row["hours"] == pytest.approx((10 * 2 * 5800 + (5924 + 10 * 5864) / 3) / 750 / 3600)
+
+
 def test_a_fold_trains_on_three_quarters_and_stops_early():
     spec = protocols.expand(R50.replace(dataset="sop"), "mlrc", published=True)[2]
     (row,) = plan.plan({"10": [spec]}).to_dict("records")

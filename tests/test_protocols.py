@@ -130,6 +130,16 @@ def test_other_profiles_keep_their_settings_and_take_the_structure():
     assert protocols.expand(TINY) == [TINY]
 
 
+def test_stml_shows_two_views_of_groups_of_neighbours():
+    (spec,) = protocols.expand(TINY.replace(dataset="cub", samples_per_class=4), "stml", published=True)
+    assert fields(spec, "backbone", "batch_size", "views", "neighbours", "samples_per_class", "epochs", "lr") == (
+        *("googlenet", 100, 2, 5, None, 200, 5e-4),
+    )
+    assert published("stml", "sop").neighbours == 2
+    (small,) = protocols.expand(TINY.replace(image_size=32, batch_size=20), "stml")
+    assert fields(small, "backbone", "views", "neighbours", "lr") == ("conv4", 2, 5, 1e-3)
+
+
 def test_an_explicit_value_wins():
     params = pfml.RetrievalParams.from_values(
         {"profile": "paper", "protocol": "mlrc", "dataset": "cub-subset", "lr": 1e-3, "epochs": 2, "methods": ["PFML"]}
@@ -147,7 +157,7 @@ def test_the_untrained_network_is_one_run_without_folds():
 def test_what_does_not_exist_or_cannot_run_says_so():
     with pytest.raises(ValueError, match=r"unknown protocol 'mlcr'.*conventional, mlrc"):
         protocols.expand(TINY, "mlcr")
-    with pytest.raises(ValueError, match=r"'stml' cannot run yet.*two views"):
+    with pytest.raises(ValueError, match=r"views=2.*give image_size"):  # glyphs as they are have no crops
         protocols.expand(TINY, "stml")
     with pytest.raises(ValueError, match=r"unknown protocol 'musgrave'"):
         pfml.RetrievalParams.from_values({"protocol": "musgrave"})

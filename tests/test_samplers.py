@@ -6,9 +6,11 @@ import numpy as np
 import pytest
 import torch
 
-from dmlrepro.samplers import m_per_class, shuffled
+from dmlrepro.samplers import m_per_class, neighbour_groups, shuffled
 
 LABELS = np.repeat([7, 3, 5, 11, 20], [9, 4, 1, 2, 6])[np.random.default_rng(0).permutation(22)]  # unsorted, with gaps
+
+GROUPS = torch.stack([torch.arange(11), torch.arange(11).roll(1), torch.arange(11).roll(-1)], dim=1)  # points on a ring
 
 
 def seeded(seed=0):
@@ -57,9 +59,18 @@ def test_shuffled_visits_each_item_once_per_epoch_and_drops_the_rest():
     assert not torch.equal(batches[0], batches[3])
 
 
+def test_groups_of_neighbours_stay_together_and_grow_from_every_item():
+    batches = torch.stack(list(neighbour_groups(GROUPS, batch_size=6, num_batches=10, generator=seeded())))
+    groups = batches.view(-1, 3)
+    assert torch.equal(groups, GROUPS[groups[:, 0]])
+    for epoch in groups.view(2, 10, 3):
+        assert len(epoch[:, 0].unique()) == 10
+
+
 SAMPLERS = {
     "m_per_class": lambda generator: m_per_class(LABELS, 6, 2, num_batches=13, generator=generator),
     "shuffled": lambda generator: shuffled(22, 6, num_batches=13, generator=generator),
+    "neighbour_groups": lambda generator: neighbour_groups(GROUPS, 6, num_batches=13, generator=generator),
 }
 
 
@@ -94,6 +105,7 @@ def test_a_saved_state_continues_with_the_same_batches(name, stop, tmp_path):
         (lambda g: m_per_class(LABELS, 0, 2, 1, g), "batch_size must be at least 1, got 0"),
         (lambda g: m_per_class(LABELS, 6, 2, 0, g), "num_batches must be at least 1, got 0"),
         (lambda g: shuffled(5, 6, 1, g), "batch_size 6 exceeds the 5 items"),
+        (lambda g: neighbour_groups(GROUPS, 7, 1, g), "batch_size 7 must be a multiple of the 3 neighbours"),
     ],
 )
 def test_bad_arguments_are_named(call, message):

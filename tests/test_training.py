@@ -1,10 +1,13 @@
 """The loop: exact after a SIGKILL, the best weights where they are asked for, frozen things frozen, epochs as steps."""
 
+import ctypes
 import functools
 import multiprocessing
 import os
 import random
 import signal
+import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -26,7 +29,8 @@ TINY = RunSpec(
     lr=1e-3,
     threads=1,
 )
-# PFML; nivMF, which samples; a baseline whose miner samples, with a fold, a learning-rate drop and best weights to keep
+# PFML; nivMF, which samples; a baseline whose miner samples, with a fold, a learning-rate drop and best weights to
+# keep; two epochs of two views in groups of neighbours, which depend on the network
 KILLED = {
     "PFML": TINY.replace(loss="potential_field.PotentialFieldLoss", loss_options={"proxies_per_class": 2}),
     "nivMF": TINY.replace(loss="nivmf.ProbabilisticProxyLoss", optimizer="adam", image_size=32),
@@ -39,6 +43,7 @@ KILLED = {
         restore_best=True,
         lr_drop_epochs=(0.1,),
     ),
+    "neighbours": TINY.replace(image_size=32, views=2, neighbours=5, batch_size=150, steps=8),
 }
 
 
@@ -198,6 +203,58 @@ def test_bfloat16_is_close_and_leaves_float32_weights():
     assert all(value.dtype == torch.float32 for value in half.network_state.values() if value.is_floating_point())
 
 
+def test_views_are_different_crops_of_the_same_images():
+    spec = TINY.replace(image_size=24, views=2)
+    task = _task(spec)
+    batch, labels = next(task.train_batches(0, 1, torch.device("cpu")))
+    assert batch.shape == (32, 1, 24, 24) and torch.equal(*labels.split(16))
+    (_, once), (_, twice) = next(_task(TINY).index_batches(0, 1)), next(task.index_batches(0, 1))
+    assert torch.equal(once.repeat(2), twice)
+    assert not any(torch.equal(a, b) for a, b in zip(*batch.split(16)))
+
+
+def _task(spec: RunSpec) -> training._Task:
+    return training._Task(spec, training.load_dataset(spec))
+
+
+def test_groups_of_neighbours_follow_the_network_from_epoch_to_epoch(monkeypatch):
+    seen, original = [], training._neighbours
+
+    def spy(task, network):
+        seen.append((original(task, network), training.embed(network, task.test_batches(task.train))))
+        return seen[-1][0]
+
+    monkeypatch.setattr(training, "_neighbours", spy)
+    training.train(KILLED["neighbours"])
+    assert len(seen) == 2 and not torch.equal(seen[0][0], seen[1][0])
+    for neighbours, embeddings in seen:
+        similarity = nn.functional.normalize(embeddings) @ nn.functional.normalize(embeddings).T
+        similarity.fill_diagonal_(2)  # each image comes first
+        assert torch.equal(neighbours[:, 0], torch.arange(len(neighbours)))
+        expected = similarity.topk(5).values
+        assert torch.allclose(similarity.gather(1, neighbours), expected, atol=1e-5)
+
+
+@pytest.mark.skipif(not hasattr(ctypes.CDLL(None), "mallopt"), reason="not glibc")
+def test_freed_memory_is_reused():
+    script = """
+import resource, sys, torch
+from dmlrepro import training
+if sys.argv[1] == "kept":
+    training.reuse_freed_memory()
+for step in range(10):
+    activations = [torch.ones(2_000_000) for _ in range(20)]
+    del activations
+print(resource.getrusage(resource.RUSAGE_SELF).ru_minflt)
+"""
+    kept, returned = (
+        int(subprocess.run([sys.executable, "-c", script, way], capture_output=True, text=True, check=True).stdout)
+        for way in ("kept", "returned")
+    )
+    pages = 20 * 8_000_000 // 4096
+    assert returned - kept > 5 * pages  # of ten steps, all but the first find their pages there
+
+
 def test_batches_made_ahead_come_in_order():
     delays = np.random.default_rng(0).random(12) / 100
 
@@ -225,6 +282,8 @@ def test_an_image_that_could_find_itself_is_refused():
         ({"patience": 3}, "need eval_every"),
         ({"restore_best": True}, "need eval_every"),
         ({"eval_every": 0}, "eval_every must be positive"),
+        ({"views": 2}, r"views=2.*give image_size"),
+        ({"neighbours": 4, "samples_per_class": 4}, "at most one of samples_per_class and neighbours"),
     ],
 )
 def test_a_bad_spec_is_an_error_before_anything_runs(change, message):
