@@ -307,23 +307,6 @@ def _concatenated_rows(models: list) -> list[dict]:
     return [{"selection": selection, "step": step, "metric": name, "value": value} for name, value in scores.items()]
 
 
-def confidence(table, level: float = 0.95):
-    """Mean over the repeats (seeds) of a tidy table, and the half-width of Student's confidence interval.
-
-    Returns the table without `seed`, `step` and `value`, with `mean`, `half_width` (NaN for one repeat) and `repeats`.
-    """
-    from dmlrepro.claims import t_interval
-
-    by = [column for column in table.columns if column not in ("seed", "step", "value")]
-
-    def summary(values) -> dict:
-        low, high = t_interval(values, level)
-        return {"mean": values.mean(), "half_width": (high - low) / 2, "repeats": len(values)}
-
-    grouped = table.groupby(by, sort=False)["value"].agg(list)
-    return type(table)([dict(zip(by, key)) | summary(np.array(values)) for key, values in grouped.items()])
-
-
 # search
 
 

@@ -222,14 +222,21 @@ def beside_published(ours: pd.DataFrame, theirs: pd.DataFrame, metrics: Sequence
 
 
 def pivot(table: pd.DataFrame, metrics: Sequence[str]) -> pd.DataFrame:
-    """Means over seeds, a row per protocol, setting and method, for reading: at the step chosen on validation classes
-    where a protocol has them, else at the last one.
+    """ "mean ± half-width" of Student's 95 % confidence interval over seeds (the mean alone for one seed), a row per
+    protocol, setting and method: at the step chosen on validation classes where a protocol has them, else at the last.
     """
     validated = table["protocol"].isin(table.loc[table["selection"] == "val_best", "protocol"])
     chosen = table["selection"] == validated.map({True: "val_best", False: "last"})
     shown = table[chosen & table["metric"].isin(metrics)]
-    means = shown.pivot_table(index=["protocol", "setting", "method"], columns="metric", values="value")
-    return means.reindex(columns=list(metrics)).round(1)
+    texts = shown.groupby(["protocol", "setting", "method", "metric"])["value"].agg(_with_interval)
+    return texts.unstack("metric").reindex(columns=list(metrics))
+
+
+def _with_interval(values: pd.Series) -> str:
+    from dmlrepro.claims import t_interval
+
+    low, high = t_interval(values)
+    return f"{values.mean():.1f}" + (f" ± {(high - low) / 2:.1f}" if len(values) > 1 else "")
 
 
 def golden_path(params) -> Path:

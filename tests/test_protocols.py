@@ -269,17 +269,6 @@ def test_a_missing_fold_is_named(finished):
         protocols.combine([finished[1], finished[2], finished[4]])
 
 
-def test_confidence_is_students_interval_over_the_repeats(finished):
-    table = results.tidy(finished, pfml.RetrievalParams.from_values({}))
-    rows = table[(table["metric"] == "MAP@R") & (table["protocol"] == "MLRC separated")]
-    rows = rows[rows["selection"] == "val_best"]
-    repeated = type(table)([rows.iloc[0].to_dict() | {"seed": s, "value": v} for s, v in enumerate((1.0, 2.0, 4.0))])
-    (summary,) = protocols.confidence(repeated).to_dict("records")
-    assert summary["mean"] == pytest.approx(7 / 3) and summary["repeats"] == 3
-    # t(0.975, 2) = 4.302653, standard deviation sqrt(7/3)
-    assert summary["half_width"] == pytest.approx(4.302653 * (7 / 3) ** 0.5 / 3**0.5, rel=1e-6)
-
-
 # the search
 
 

@@ -77,3 +77,16 @@ def test_golden_comparison_sees_a_moved_and_a_missing_number():
     assert results.compare_golden(table(50.4, 60.4), golden).empty
     assert list(results.compare_golden(table(51.2, 60.0), golden)["new"]) == [pytest.approx(55.6)]
     assert len(results.compare_golden(table(50.0, 60.0).assign(method="CPML"), golden)) == 1
+
+
+def test_a_pivot_shows_students_interval_of_what_the_validation_classes_chose():
+    rows = [
+        ROW | {"protocol": "MLRC separated", "metric": "MAP@R", "seed": seed, "selection": selection, "value": value}
+        for seed, value in enumerate((41.0, 42.0, 44.0))
+        for selection, value in (("val_best", value), ("last", 10.0))
+    ]
+    rows += [ROW | {"protocol": "conventional", "metric": "MAP@R", "value": 7.0}]
+    shown = results.pivot(results.frame(rows), ["MAP@R", "P@1"]).reset_index()
+    # t(0.975, 2) = 4.302653 times the standard deviation sqrt(7 / 3) over sqrt(3)
+    assert dict(zip(shown["protocol"], shown["MAP@R"])) == {"MLRC separated": "42.3 ± 3.8", "conventional": "7.0"}
+    assert shown["P@1"].isna().all()
