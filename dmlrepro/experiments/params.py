@@ -103,6 +103,8 @@ class Params:
     lr: float | None = None
     seeds: int | None = None  # runs with seeds 0..seeds-1
     threads: int | None = None  # CPU threads of one run; 0: all
+    precision: str = "float32"  # "bfloat16": autocast in training, for GPUs; evaluation stays in float32
+    torch_compile: bool = False  # compile the network
 
     @classmethod
     def from_cell(cls, namespace: Mapping) -> typing.Self:
@@ -214,6 +216,8 @@ class Params:
             "batch_size": self.batch_size,
             "lr": self.lr,
             "threads": self.threads or None,
+            "precision": self.precision,
+            "compile": self.torch_compile,
         } | RECIPES[self.profile][self.dataset].get("fixed", {})
 
 
