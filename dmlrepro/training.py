@@ -57,6 +57,7 @@ class RunSpec:
     loss_options: Mapping = field(default_factory=dict)
     loss_lr: Mapping = field(default_factory=dict)  # learning rate by parameter name of the loss, "*" for the rest
     loss_weight_decay: float = 0.0
+    loss_clip_value: float | None = None  # of the gradients of the loss's parameters; clip_value: of all
     proxies_from_class_means: bool = False
     # optimisation: exactly one of steps and epochs
     steps: int | None = None
@@ -545,6 +546,8 @@ def _step(spec, network, loss, optimizer, batch: Tensor, labels: Tensor, step: i
             raise
     value.backward()
     distributed.average_gradients(loss)
+    if spec.loss_clip_value is not None:
+        nn.utils.clip_grad_value_(loss.parameters(), spec.loss_clip_value)
     if spec.clip_value is not None:
         nn.utils.clip_grad_value_(parameters, spec.clip_value)
     if spec.clip_norm is not None:

@@ -152,6 +152,25 @@ def test_durations_in_epochs_become_steps():
     assert [step for step in range(1, 11) if odd.evaluates(step)] == [4, 8, 10]
 
 
+def test_only_the_gradients_of_the_loss_are_clipped(monkeypatch):
+    seen = []
+    original = training._optimizer
+
+    def spied(spec, network, loss):
+        optimizer = original(spec, network, loss)
+        optimizer.register_step_pre_hook(
+            lambda *_: seen.append([max(p.grad.abs().max().item() for p in m.parameters()) for m in (network, loss)])
+        )
+        return optimizer
+
+    monkeypatch.setattr(training, "_optimizer", spied)
+    training.train(TINY.replace(steps=2))
+    training.train(TINY.replace(steps=2, loss_clip_value=1e-6))
+    (free_network, free_proxies), _, (network, proxies), _ = seen
+    assert proxies == pytest.approx(1e-6) and free_proxies > 2e-6
+    assert network == free_network > 2e-6
+
+
 def test_learning_rates_drop_for_the_network_and_the_loss(monkeypatch):
     seen, step = [], training._step
 
