@@ -9,6 +9,9 @@ Deviations - A point does not act on itself (Eqs. 4 and 6 include i = i, a const
            - alpha = 0 makes Eqs. 1-2 constant, hence no force; the default there is the limit of (psi + 1) / alpha, the
              logarithmic potential. `alpha_zero="literal"` is the equation as printed.
            - CPML's repulsion is not defined in the paper: `repulsion` chooses between two readings.
+Training   Clip the gradient values of PFML's proxies, e.g. at 0.01, where the optimiser has a second moment. Else it
+           remembers how strongly the proxies of a class drew one another together, and the far weaker pull of the
+           samples, which comes next, moves them no more (notebook 12).
 
 Exact but sparse: attraction acts only within a class and repulsion only within `delta_rep`, the rest is a constant.
 Pairs of one class are enumerated. Close pairs of different classes are found tile by tile with a matmul and a threshold
@@ -431,7 +434,8 @@ class PotentialFieldLoss(_ProxyFieldLoss):
         proxies_per_class: M; the paper uses 15 (CUB, Cars) and 2 (SOP). With 0 only the batch acts, which then needs
             several samples per class (a class-balanced sampler), or there is nothing to attract.
         alpha, delta, delta_rep, min_distance, alpha_zero, detach_sources, reduction: see `potential_energy`. The sum
-            is the paper's; any positive factor leaves Adam's steps unchanged but for eps and coupled weight decay.
+            is the paper's; any positive factor leaves Adam's steps unchanged but for eps, coupled weight decay and
+            clipping.
 
     Attributes:
         proxies: Parameter (C, M, D), drawn from N(0, 1); only their directions matter.

@@ -42,9 +42,27 @@ def test_clean_runs_are_those_of_notebook_10():
     aligned = pfml_studies.proxy_alignment(pfml_studies.AlignmentParams.from_values({}))
     theirs = content(pfml.retrieval(pfml.RetrievalParams.from_values({})))
     assert len(clean) == 10 and content(clean) <= theirs
-    shared = [spec for spec in aligned if spec.method != "SoftTriple"]  # as many centres as PFML has proxies
+    # SoftTriple has as many centres as PFML proxies; the settings are PFML with other gradients and batches
+    shared = [spec for spec in aligned if spec.method != "SoftTriple" and not spec.setting]
     assert content(shared) <= theirs
     assert {spec.loss_options["centers_per_class"] for spec in aligned if spec.method == "SoftTriple"} == {15}
+
+
+@pytest.mark.parametrize("profile", ["quick", "small", "paper"])
+def test_gradients_are_clipped_for_the_proxies_of_pfml_and_for_cpml(profile):
+    params = pfml_studies.AlignmentParams.from_values({"profile": profile, "seeds": 1})
+    specs = {(spec.method, spec.setting): spec for spec in pfml_studies.proxy_alignment(params)}
+    default, shuffled = specs["PFML", ""], specs["PFML", "batches=shuffled"]
+    assert default.loss_clip_value == shuffled.loss_clip_value == pfml.CLIP_VALUE
+    assert default.samples_per_class == (None if profile == "paper" else 4) and shuffled.samples_per_class is None
+    assert specs["PFML", "gradients=unclipped"] == default.replace(loss_clip_value=None, setting="gradients=unclipped")
+    both = "batches=shuffled;gradients=unclipped"
+    assert specs["PFML", both] == shuffled.replace(loss_clip_value=None, setting=both)
+    clipped = {
+        method: (spec.clip_value, spec.loss_clip_value) for (method, setting), spec in specs.items() if not setting
+    }
+    assert clipped.pop("PFML") == (None, 0.01) and clipped.pop("CPML") == (0.01, None)
+    assert set(clipped.values()) == {(None, None)}
 
 
 @pytest.mark.parametrize("profile", ["quick", "small", "paper"])
@@ -164,6 +182,12 @@ def test_alignment_of_a_finished_run():
     assert value["ProxyNCA++", "", "nearest sample"] == pytest.approx(value["ProxyNCA++", "", "W2"])  # one proxy
     assert value["PFML", "M=5", "W2/delta"] == pytest.approx(1, abs=1e-3)
     assert value["CPML", "M=1;case=a sample at the mean", "W2/delta"] == pytest.approx(0, abs=1e-3)
+    summary = pfml_studies.clipping_summary(table, finished)
+    assert list(summary.index) == ["as everywhere", *pfml_studies.CLIPPING]
+    assert summary.loc["as everywhere", "W2"] == pytest.approx(value["PFML", "", "W2"], abs=1e-3)
+    assert summary.loc["as everywhere", "R@1"] == pytest.approx(100 * finished[0].metric("R@1"), abs=1e-3)
+    assert summary.notna().all(axis=None)
+    assert list(pfml_studies.alignment_summary(table).index) == ["PFML", "ProxyNCA++"]
     numbers, bounds = pfml_studies.study_curves(table)["printed lower bound for CPML (26)"]
     assert bounds == [pfml_geometry.printed_bound(m) for m in numbers]
     line = claims.verdicts(table, ["pfml-07"]).iloc[0]
