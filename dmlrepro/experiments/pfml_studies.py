@@ -308,13 +308,13 @@ def class_distances(embeddings: torch.Tensor, labels: torch.Tensor) -> dict[str,
 class AblationParams(Params):
     """What the ablations share: the default point, and how much is trained.
 
-    quick: the whole small network, few steps; small: a head on cached features of the pretrained backbone (an untrained
+    quick: the whole small network; small: a head on cached features of the pretrained backbone (an untrained
     one is always trained); paper: the whole network as published.
     """
 
     paper = "pfml"
     overrides: ClassVar = {
-        "quick": {"steps": 100, "freeze_trunk": False},
+        "quick": {"freeze_trunk": False},
         "small": {"steps": 500, "epochs": 0, "warmup_epochs": 0.0, "lr": 1e-3, "freeze_trunk": True},
         "paper": {"freeze_trunk": False},
     }
