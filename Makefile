@@ -9,7 +9,7 @@ NBVAL := --nbval-lax --nbval-current-env --nbval-cell-timeout=1800 -p no:cachepr
 
 export PYTHONDONTWRITEBYTECODE := 1
 
-.PHONY: results test test-all lint pytest nbval nbval-all notebooks accept lab lock install clean
+.PHONY: results test test-all lint pytest pytest-all nbval nbval-all notebooks accept lab lock install clean
 
 results: $(VENV)/installed
 	@mkdir -p build
@@ -18,7 +18,7 @@ results: $(VENV)/installed
 
 test: lint pytest nbval
 
-test-all: lint pytest nbval-all
+test-all: lint pytest-all nbval-all
 
 install: $(VENV)/installed
 
@@ -35,6 +35,9 @@ lint: $(VENV)/installed
 	$(BIN)/ruff format --check .
 
 pytest: $(VENV)/installed
+	$(BIN)/python -m pytest -n auto --dist loadscope -m "not slow" tests
+
+pytest-all: $(VENV)/installed
 	$(BIN)/python -m pytest -n auto --dist loadscope tests
 
 # an empty cache and a results folder of its own: the notebooks really train, and nothing committed is touched

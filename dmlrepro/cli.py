@@ -33,7 +33,7 @@ def _parser() -> argparse.ArgumentParser:
     backbones = commands.add_parser("backbones", help="list the backbones with weight tag, input and users")
     backbones.set_defaults(run=_backbones)
 
-    train = commands.add_parser("train", help="train the runs of notebooks into the cache, without Jupyter")
+    train = commands.add_parser("train", help="search and train what notebooks run, into the cache, without Jupyter")
     train.add_argument("notebooks", nargs="*", help="names or numbers; default: all")
     _parameters(train)
     train.add_argument("--jobs", type=int, help="one-thread runs side by side (default: all cores)")

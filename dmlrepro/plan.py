@@ -7,16 +7,17 @@ of training per image. A run that stops early is counted with the steps such run
 In-Shop, an assumption on smaller sets.
 """
 
+import dataclasses
 import functools
 import json
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 import pandas as pd
 import torch
 
-from dmlrepro import backbones, datasets, protocols, training
+from dmlrepro import backbones, datasets, training
 from dmlrepro.training import RunSpec
 
 
@@ -47,18 +48,19 @@ EARLY_STOP_STEPS_ELSEWHERE = 10_000  # assumed
 BYTES_PER_PARAMETER = 16  # float32 value, gradient and Adam's two moments
 
 
-def plan(specs_by_notebook: dict[str, list[RunSpec]]) -> pd.DataFrame:
+def plan(specs_by_notebook: dict[str, list[RunSpec]], trials: Mapping[str, int] | None = None) -> pd.DataFrame:
     """One row per run in the order of the notebooks.
 
     Columns: notebook, dataset, backbone, dim, protocol, method, setting, seed, fold, epochs, hours, device, throughput
-    (its source) and memory in GB. A run that an earlier row has already costs nothing: `hours` is 0 and `throughput`
-    is "shared".
+    (its source), memory in GB, and trials of a search before the run, by notebook. A run that an earlier row has
+    already costs nothing: `hours` is 0 and `throughput` is "shared".
     """
     seen, rows = set(), []
     for notebook, specs in specs_by_notebook.items():
         for spec in specs:
             identity = json.dumps(spec.as_dict(), sort_keys=True)
-            rows.append({"notebook": notebook} | _row(spec, shared=identity in seen))
+            row = {"notebook": notebook} | _row(spec, shared=identity in seen)
+            rows.append(row | {"trials": (trials or {}).get(notebook, 0) if spec.loss is not None else 0})
             seen.add(identity)
     return pd.DataFrame(rows)
 
@@ -87,11 +89,11 @@ def totals(table: pd.DataFrame) -> list[str]:
     names = {"gpu": "GPU hours", "cpu": "CPU core hours"}
     lines = [f"{len(table)} runs, {len(distinct)} of them distinct"]
     lines += [f"total {group['hours'].sum():.3g} {names[kind]}" for kind, group in distinct.groupby("device")]
-    tuned = distinct[distinct["protocol"].map(lambda name: protocols.find(name).trials > 0) & (distinct["fold"] >= 0)]
-    if (tuned["device"] == "gpu").any():  # the small profiles take the published or default values
-        first = tuned[(tuned["seed"] == tuned["seed"].min()) & tuned["method"].ne("untrained")]
-        hours = sum(protocols.find(row.protocol).trials * row.hours for row in first.itertuples())
-        lines.append(f"tuning these methods first (protocols.search) would take another {hours:.3g} hours")
+    tuned = distinct[(distinct["trials"] > 0) & (distinct["seed"] == 0)]
+    if not tuned.empty:
+        hours = (tuned["trials"] * tuned["hours"]).sum()
+        number = ", ".join(map(str, sorted(set(tuned["trials"]))))
+        lines.append(f"tuning these methods first ({number} trials each) takes another {hours:.3g} hours")
     return lines
 
 
@@ -194,8 +196,12 @@ def table_of(notebooks: Iterable[str], params_of) -> pd.DataFrame:
     """The plan of notebooks by name; `params_of(params_class)` gives the parameters each is run with."""
     from dmlrepro.experiments import catalogue
 
-    specs = {}
+    specs, trials = {}, {}
     for name in notebooks:
         params_class, function = catalogue.find(name)
-        specs[params_class.notebook] = [spec for spec in function(params_of(params_class)) if isinstance(spec, RunSpec)]
-    return plan(specs)
+        params = params_of(params_class)
+        if getattr(params, "search_trials", 0):  # a search would train; its result has the cost of the default values
+            trials[params.notebook] = params.search_trials
+            params = dataclasses.replace(params, search_trials=0)
+        specs[params.notebook] = [spec for spec in function(params) if isinstance(spec, RunSpec)]
+    return plan(specs, trials)

@@ -27,6 +27,7 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 
@@ -318,8 +319,11 @@ class Range:
     log: bool = False
 
 
-# What a search varies: options of the loss, and `loss_lr`, the learning rate of its parameters. The papers give the
-# range of the latter and of PFML's alpha and delta; MLRC and CCP publish optima only, all of which the others enclose.
+# What a search varies: options of the loss, and `loss_lr`, the learning rate of its parameters: the highest where they
+# have several, the others keep their ratio to it. The papers give the range of `loss_lr` and of PFML's alpha and delta;
+# MLRC and CCP publish optima only, all of which the others enclose. nivMF: the grids of the released ablation (initial
+# kappa 10 to 200, t 1/256 to 1), the 6 to 22 and 0.003 of its other runs, and what TUNED of experiments/nivmf.py found
+# for networks from scratch; omega as in Fig. 4 up to 100, of which the released runs take 0.1 to 5.
 LOSS_LR = {"loss_lr": Range(1e-6, 1.0, log=True)}
 RANGES: dict[str, dict[str, Range]] = {
     "potential_field.PotentialFieldLoss": {"alpha": Range(0, 6), "delta": Range(0.1, 0.3)} | LOSS_LR,
@@ -345,6 +349,11 @@ RANGES: dict[str, dict[str, Range]] = {
         "base": Range(0, 1),
         "epsilon": Range(0, 1),
     },
+}
+_VMF = {"concentration": Range(5, 500, log=True), "temperature": Range(1e-3, 100, log=True)} | LOSS_LR
+RANGES |= {
+    "nivmf.ProbabilisticProxyLoss": _VMF,
+    "nivmf.proxy_anchor_with_nivmf": {"omega": Range(0.01, 100, log=True)} | _VMF,
 }
 
 
@@ -377,16 +386,16 @@ def search(
     """
     import optuna
 
-    protocol = find(name)
-    ranges = RANGES.get(spec.loss) if ranges is None else ranges
-    if not ranges:
-        raise ValueError(f"no search ranges for {spec.loss}; give some, as those of {', '.join(RANGES)}")
-    if not protocol.folds:
-        raise ValueError(f"protocol {name!r} has no validation classes to tune on; use mlrc")
+    protocol = with_folds(name)
+    ranges = _ranges(spec.loss) if ranges is None else ranges
+    if trials is not None and trials < 1:
+        raise ValueError(f"trials must be positive, got {trials}")
 
     def proposal(options: Mapping[str, float]) -> RunSpec:
-        options = dict(options)
-        rates = dict.fromkeys(spec.loss_lr or ("*",), options.pop("loss_lr")) if "loss_lr" in options else spec.loss_lr
+        options, rates = dict(options), spec.loss_lr
+        if "loss_lr" in options:
+            highest, rates = options.pop("loss_lr"), rates or {"*": 1.0}
+            rates = {parameter: highest * (rate / max(rates.values())) for parameter, rate in rates.items()}
         return spec.replace(loss_options={**spec.loss_options, **options}, loss_lr=rates)
 
     def models(options: Mapping[str, float]) -> list[RunSpec]:
@@ -413,6 +422,23 @@ def search(
     return proposal({option: best[option] for option in ranges}), rows
 
 
+def with_folds(name: str) -> Protocol:
+    """A protocol that has validation classes; ValueError when it has none."""
+    protocol = find(name)
+    if not protocol.folds:
+        validated = ", ".join(known for known, protocol in PROTOCOLS.items() if protocol.folds)
+        raise ValueError(
+            f"protocol {name!r} has no validation classes to tune on: no search (search_trials=0) or one of {validated}"
+        )
+    return protocol
+
+
+def _ranges(loss: str | None) -> Mapping[str, Range]:
+    if loss not in RANGES:
+        raise ValueError(f"no search ranges for {loss}; give some, as those of {', '.join(RANGES)}")
+    return RANGES[loss]
+
+
 def _journal(name: str) -> Path:
     folder = datasets.cache_root() / "searches"
     folder.mkdir(parents=True, exist_ok=True)
@@ -425,3 +451,55 @@ def _validation_score(models: list[RunSpec]) -> float:
     except FloatingPointError:
         return 0.0
     return sum(run.metric("val MAP@R", "val_best") for run in finished) / len(finished)
+
+
+# a notebook's runs
+
+
+def planned(methods: Iterable[RunSpec], params, name: str | None = None, *, trials: int = 0) -> list[RunSpec]:
+    """The runs of methods under a notebook's parameters: one spec per method in, all its seeds and folds out.
+
+    Args:
+        name: of the protocol; None is that of the parameters.
+        trials: of the `search` that first finds the hyperparameters of every method but an untrained network, once for
+            all its seeds; 0: they stay as they are.
+
+    Raises:
+        ValueError: as `expand`, and before the first trial as `search`.
+    """
+    name = name or params.protocol
+    how = _manner(params)
+    if trials:
+        methods = [spec for spec, _ in _searched(methods, name, trials, how)]
+    return [
+        run for spec in methods for seed in range(params.seeds) for run in expand(spec.replace(seed=seed), name, **how)
+    ]
+
+
+def tuned(methods: Iterable[RunSpec], params, *, trials: int = 0):
+    """What the searches of `planned` found: a row per method with its hyperparameters, the best validation MAP@R in
+    percent and the median of the trials. None without a search."""
+    import pandas as pd
+
+    if not trials:
+        return None
+    table = []
+    for spec, rows in _searched(methods, params.protocol, trials, _manner(params)):
+        if rows:
+            scores = [100 * row["val MAP@R"] for row in rows]
+            best = rows[int(np.argmax(scores))] | {"val MAP@R": max(scores), "median of the trials": np.median(scores)}
+            table.append({"method": spec.method, "trials": len(rows)} | best)
+    return pd.DataFrame(table).set_index("method") if table else None
+
+
+def _manner(params) -> dict:
+    return {"published": params.profile == "paper", "keep": params.spec_options()}
+
+
+def _searched(methods: Iterable[RunSpec], name: str, trials: int, how: dict) -> list[tuple[RunSpec, list[dict]]]:
+    methods = list(methods)
+    with_folds(name)
+    for spec in methods:  # an error in the last method would cost the searches before it
+        if spec.loss is not None:
+            _ranges(spec.loss)
+    return [(spec, []) if spec.loss is None else search(spec, name, trials=trials, **how) for spec in methods]

@@ -208,26 +208,45 @@ def published(paper: str, table: str | None = None, **where) -> pd.DataFrame:
 
 def beside_published(ours: pd.DataFrame, theirs: pd.DataFrame, metrics: Sequence[str]) -> pd.DataFrame:
     """One row per method: the published numbers of each data set beside our mean over seeds, for reading, not for
-    comparing scales.
+    comparing scales. Ours are at the chosen step (`chosen`), of the first protocol in the table.
+
+    Metrics that the table does not have are left out, as R@2 on SOP, whose ranks are 1, 10, 100 and 1000; ValueError
+    when none is left.
     """
+    ours = chosen(ours[ours["protocol"] == ours["protocol"].iloc[0]])
+    present = [metric for metric in metrics if metric in set(ours["metric"])]
+    if not present:
+        raise ValueError(f"metrics: the table has none of {', '.join(metrics)}; it has {sorted(set(ours['metric']))}")
     published_part = theirs[theirs["metric"].isin(metrics)].pivot_table(
         index="method", columns=["dataset", "metric"], values="value", aggfunc="first"
     )
     published_part.columns = [f"published {dataset} {metric}" for dataset, metric in published_part.columns]
-    last = ours[(ours["selection"] == "last") & ours["metric"].isin(metrics)]
-    mean = last.groupby(["method", "metric"])["value"].mean().unstack()[list(metrics)]
-    mean.columns = [f"ours {last['dataset'].iloc[0]} {metric}" for metric in mean.columns]
+    mean = ours.groupby(["method", "metric"])["value"].mean().unstack()[present]
+    mean.columns = [f"ours {ours['dataset'].iloc[0]} {metric}" for metric in mean.columns]
     order = list(mean.index) + [method for method in published_part.index if method not in mean.index]
     return mean.join(published_part, how="outer").reindex(order).round(1)
 
 
+def recalls(table: pd.DataFrame) -> list[str]:
+    """The names R@K of a table, by rank: each benchmark has its own."""
+    names = {name for name in table["metric"] if name.startswith("R@")}
+    return sorted(names, key=lambda name: int(name.removeprefix("R@")))
+
+
+def chosen(table: pd.DataFrame) -> pd.DataFrame:
+    """The rows at the step chosen on validation classes, where a method's protocol has them, else at the last one."""
+    run = ["protocol", "setting", "method", "seed"]
+    validated = pd.MultiIndex.from_frame(table.loc[table["selection"] == "val_best", run])
+    at_best = pd.MultiIndex.from_frame(table[run]).isin(validated)
+    return table[table["selection"] == pd.Series(at_best, table.index).map({True: "val_best", False: "last"})]
+
+
 def pivot(table: pd.DataFrame, metrics: Sequence[str]) -> pd.DataFrame:
     """ "mean ± half-width" of Student's 95 % confidence interval over seeds (the mean alone for one seed), a row per
-    protocol, setting and method: at the step chosen on validation classes where a protocol has them, else at the last.
+    protocol, setting and method, at the chosen step (`chosen`).
     """
-    validated = table["protocol"].isin(table.loc[table["selection"] == "val_best", "protocol"])
-    chosen = table["selection"] == validated.map({True: "val_best", False: "last"})
-    shown = table[chosen & table["metric"].isin(metrics)]
+    rows = chosen(table)
+    shown = rows[rows["metric"].isin(metrics)]
     texts = shown.groupby(["protocol", "setting", "method", "metric"])["value"].agg(_with_interval)
     return texts.unstack("metric").reindex(columns=list(metrics))
 

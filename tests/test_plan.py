@@ -84,3 +84,14 @@ def test_the_search_is_counted_apart(capsys):
     lines = capsys.readouterr().out.splitlines()
     assert sum("PFML" in line and " mlrc " in line for line in lines) == 40  # 10 seeds, 4 folds
     assert "tuning these methods first" in lines[-1]
+
+
+def test_the_plan_counts_the_proxies_of_the_dataset():
+    def gigabytes(**values):
+        table = plan.table_of(
+            ["10"], lambda cls: cls.from_values({"profile": "paper", "methods": ["PFML"], "dataset": "sop"} | values)
+        )
+        return table["gigabytes"].iloc[0]
+
+    assert gigabytes() == gigabytes(proxies_per_class=2)  # Sec. 4 of the paper
+    assert gigabytes(proxies_per_class=15) - gigabytes() == pytest.approx(13 * 11318 * 512 * 16 / 1e9, abs=0.02)

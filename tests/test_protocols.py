@@ -143,6 +143,7 @@ def test_stml_shows_two_views_of_groups_of_neighbours():
 def test_an_explicit_value_wins():
     params = pfml.RetrievalParams.from_values(
         {"profile": "paper", "protocol": "mlrc", "dataset": "cub-subset", "lr": 1e-3, "epochs": 2, "methods": ["PFML"]}
+        | {"search_trials": 0}
     )
     specs = pfml.retrieval(params)
     assert len(specs) == 4 * 10
@@ -176,6 +177,7 @@ SMALL_FIXTURE = {
     "threads": 1,
     "methods": ["ProxyAnchor"],
     "small_dim": 0,
+    "search_trials": 0,
 }
 
 
@@ -324,8 +326,10 @@ def test_a_trial_is_scored_on_the_validation_classes_only(finished, monkeypatch)
 
 
 def test_a_search_needs_ranges_and_folds():
-    with pytest.raises(ValueError, match=r"no search ranges for nivmf.*give some"):
-        protocols.search(TINY.replace(loss="nivmf.ProbabilisticProxyLoss"))
+    with pytest.raises(ValueError, match=r"no search ranges for None; give some"):
+        protocols.search(TINY.replace(loss=None, steps=None))
+    with pytest.raises(ValueError, match="trials must be positive, got 0"):
+        protocols.search(TINY, trials=0)
     with pytest.raises(ValueError, match="'roth' has no validation classes"):
         protocols.search(TINY, "roth")
 
@@ -351,6 +355,12 @@ def test_the_ranges_name_options_of_the_loss_and_hold_the_published_optima(loss)
             "beta": [50.6, 75.83, 156.61],
             "base": [0.56, 0.77],
         },
+        "nivmf.ProbabilisticProxyLoss": {  # the released runs and grids; rates of the logarithms (losses/nivmf.py)
+            "concentration": [6, 18, 9, 22, 10, 50, 200],
+            "temperature": [0.003, 1, 1 / 32, 1 / 256, 32],
+            "loss_lr": [0.05, 0.075],
+        },
+        "nivmf.proxy_anchor_with_nivmf": {"omega": [3, 5, 0.3, 0.1], "temperature": [0.003]},
     }
     for name, values in optima.get(loss, {}).items():
         assert all(ranges[name].low <= value <= ranges[name].high for value in values), name

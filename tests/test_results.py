@@ -90,3 +90,17 @@ def test_a_pivot_shows_students_interval_of_what_the_validation_classes_chose():
     # t(0.975, 2) = 4.302653 times the standard deviation sqrt(7 / 3) over sqrt(3)
     assert dict(zip(shown["protocol"], shown["MAP@R"])) == {"MLRC separated": "42.3 ± 3.8", "conventional": "7.0"}
     assert shown["P@1"].isna().all()
+
+
+def test_what_validation_chose_stands_beside_the_published_numbers():
+    selections = {"last": 50.0, "val_best": 60.0, "test_best": 70.0}
+    rows = [{"selection": s, "metric": "R@1", "value": v} for s, v in selections.items()]
+    rows += [{"method": "untrained", "metric": name, "value": 20.0} for name in ("R@1", "R@10", "R@100")]
+    found = results.frame([ROW | row for row in rows])
+    assert results.recalls(found) == ["R@1", "R@10", "R@100"]
+    assert list(results.chosen(found)["selection"]) == ["val_best", "last", "last", "last"]
+    beside = results.beside_published(found, results.published("pfml", "Table 1", metric="R@1"), ["R@1", "R@2"])
+    assert dict(beside["ours glyphs R@1"].dropna()) == {"PFML": 60.0, "untrained": 20.0}
+    assert not [name for name in beside if "R@2" in name]  # SOP and In-Shop have other ranks
+    with pytest.raises(ValueError, match=r"the table has none of R@2; it has \['R@1', 'R@10', 'R@100'\]"):
+        results.beside_published(found, results.published("pfml", "Table 1", metric="R@1"), ["R@2"])

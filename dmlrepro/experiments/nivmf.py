@@ -128,17 +128,7 @@ def _embedding_scale(params: NivmfParams, changes: Mapping) -> float:
 
 def planned(methods: Iterable[str], params: NivmfParams, **options) -> list[RunSpec]:
     """The runs of some methods at one setting (arguments of `spec`), a run per method and seed."""
-    return [
-        run
-        for method in methods
-        for seed in range(params.seeds)
-        for run in protocols.expand(
-            spec(method, params, seed, **options),
-            params.protocol,
-            published=params.profile == "paper",
-            keep=params.spec_options(),
-        )
-    ]
+    return protocols.planned([spec(method, params, 0, **options) for method in methods], params)
 
 
 def measured(run, values: Mapping[str, float], setting: str | None = None) -> protocols.Scored:
@@ -186,11 +176,21 @@ class RetrievalParams(NivmfParams):
         "MultiSimilarity",
         "Margin",
     )
+    search_trials: int | None = None  # of the search for each method's hyperparameters; 0: none
 
 
 def retrieval(params: RetrievalParams) -> list[RunSpec]:
-    """Table 1: every method, every seed."""
-    return planned(params.methods, params)
+    """Table 1: every method, every seed, its hyperparameters searched first where there are trials."""
+    return protocols.planned(_methods(params), params, trials=params.search_trials)
+
+
+def tuned(params: RetrievalParams) -> "pd.DataFrame | None":
+    """The hyperparameters that the search of `retrieval` found, see `protocols.tuned`; None without one."""
+    return protocols.tuned(_methods(params), params, trials=params.search_trials)
+
+
+def _methods(params: RetrievalParams) -> list[RunSpec]:
+    return [spec(method, params, 0) for method in params.methods]
 
 
 # --- 21: Fig. 4 -------------------------------------------------------------------------------------------------------

@@ -5,6 +5,7 @@ papermill warns about a misspelt parameter and exits 0; here it is an error, bef
 
 import dataclasses
 import difflib
+import hashlib
 import types
 import typing
 from collections.abc import Mapping
@@ -146,7 +147,8 @@ class Params:
         dataset = self.dataset or overrides.get("dataset") or next(iter(recipes))
         if dataset not in recipes:
             raise ValueError(f"unknown dataset {dataset!r} for profile {self.profile!r}; it has {', '.join(recipes)}")
-        default = recipes[dataset] | self._protocol_recipe(dataset) | overrides | {"dataset": dataset}
+        decided = self._dataset_recipe(dataset) | self._protocol_recipe(dataset)
+        default = recipes[dataset] | decided | overrides | {"dataset": dataset}
         changes = {
             field.name: default[field.name]
             for field in dataclasses.fields(self)
@@ -160,8 +162,18 @@ class Params:
         missing = [f.name for f in dataclasses.fields(resolved) if getattr(resolved, f.name) is None]
         if missing:
             raise ValueError(f"{self.notebook}: profile {self.profile!r} gives no value for {', '.join(missing)}")
+        if trials := getattr(resolved, "search_trials", 0):
+            from dmlrepro import protocols
+
+            protocols.with_folds(resolved.protocol)
+            if trials < 0:
+                raise ValueError(f"search_trials must be at least 0, got {trials}")
         object.__setattr__(resolved, "_explicit", self._differs_from_profile(resolved))
         return resolved
+
+    def _dataset_recipe(self, dataset: str) -> dict:
+        """Parameters of a notebook of its own that the dataset decides."""
+        return {}
 
     def _protocol_recipe(self, dataset: str) -> dict:
         """Parameters that the protocol decides: at the profile paper its published settings, else only its name."""
@@ -172,28 +184,41 @@ class Params:
         name = self.protocol or self.overrides.get(self.profile, {}).get("protocol", "conventional")
         settings = protocols.published_settings(name, dataset)
         if self.profile != "paper":
-            return {"protocol": name}
+            return {"protocol": name, "search_trials": 0}
         known = {key: value for key, value in settings.items() if key in RECIPES["paper"][dataset]}
         decided = {key: 0 if value is None else value for key, value in known.items()}
-        return {"protocol": name, "seeds": protocols.find(name).repeats} | decided
+        protocol = protocols.find(name)
+        return {"protocol": name, "seeds": protocol.repeats, "search_trials": protocol.trials} | decided
 
     def _differs_from_profile(self, resolved) -> dict:
-        """Explicit parameters that change something: they name a results file of their own."""
-        if self == type(self)(profile=self.profile):
+        """Explicit parameters that change something: they name a results file of their own.
+
+        Dataset and protocol are compared with the profile's, the others with what the profile means for the two.
+        """
+        plain = type(self)(profile=self.profile)
+        if self == plain:
             return {}
-        standard = type(self)(profile=self.profile)._resolved()
+        choice = {name: getattr(self, name) for name in ("dataset", "protocol") if hasattr(self, name)}
+        alike = dataclasses.replace(plain, **choice)
+        standard = plain._resolved()
+        usual = standard if self == alike else alike._resolved()
         return {
             field.name: getattr(resolved, field.name)
             for field in dataclasses.fields(self)
-            if getattr(resolved, field.name) != getattr(standard, field.name)
+            if getattr(resolved, field.name) != getattr(standard if field.name in choice else usual, field.name)
             and getattr(self, field.name) != field.default
         }
 
     @property
     def stem(self) -> str:
-        """File stem of the results: the notebook's name, and what was changed against the profile."""
+        """File stem of the results: the notebook's name, and what was changed against the profile.
+
+        Many changes would exceed the 255 bytes that file systems allow: then the end is a digest, and the provenance
+        beside the table has them all.
+        """
         changed = ",".join(f"{name}={_word(value)}" for name, value in sorted(self._explicit.items()))
-        return f"{self.notebook}--{changed}" if changed else self.notebook
+        stem = f"{self.notebook}--{changed}" if changed else self.notebook
+        return stem if len(stem) <= 200 else f"{stem[:180]}~{hashlib.sha256(stem.encode()).hexdigest()[:16]}"
 
     def as_dict(self) -> dict:
         return dataclasses.asdict(self)

@@ -7,6 +7,7 @@ Deviation: gradient values are clipped at CLIP_VALUE, those of PFML's proxies an
 clipping; ProxyAnchor's code, whose recipe it follows, clips all values at 10, which does not change what is said below.
 """
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -30,6 +31,8 @@ PUBLISHED: dict[str, dict] = {
     "cars": {"weight_decay": 1e-4},
     "sop": {"weight_decay": 5e-4, "freeze_batchnorm": False},
 }
+# M: 15 on CUB and Cars, 2 on SOP (Sec. 4, training parameters). Our reading: 2 wherever classes are many and small.
+PROXIES_PER_CLASS, OF_MANY_CLASSES = 15, {"sop": 2, "inshop": 2, "omniglot": 2}
 
 # method -> what its RunSpec has beside the parameters; pair losses see 4 images per class, proxy losses shuffled
 # batches
@@ -79,11 +82,31 @@ def spec(
 
 
 @dataclass(frozen=True)
-class RetrievalParams(Params):
+class FieldParams(Params):
+    """What the notebooks that train PFML share."""
+
+    paper = "pfml"
+
+    proxies_per_class: int | None = None
+    alpha: float = 3.0
+    delta: float = 0.2
+
+    def _dataset_recipe(self, dataset: str) -> dict:
+        number = OF_MANY_CLASSES.get(dataset.removesuffix("-subset"), PROXIES_PER_CLASS)
+        return {"proxies_per_class": number}
+
+
+def field_options(method: str, params: FieldParams) -> dict:
+    """The loss options of a method at a notebook's parameters."""
+    field = {"proxies_per_class": params.proxies_per_class, "delta": params.delta}
+    return {"PFML": field | {"alpha": params.alpha}, "CPML": field}.get(method, {})
+
+
+@dataclass(frozen=True)
+class RetrievalParams(FieldParams):
     """10_pfml_retrieval."""
 
     notebook = "10_pfml_retrieval"
-    paper = "pfml"
     overrides: ClassVar = {
         "quick": {"small_dim": 16, "mlrc_steps": 60},
         "small": {"small_dim": 32, "mlrc_steps": 0},
@@ -92,11 +115,9 @@ class RetrievalParams(Params):
 
     methods: tuple[str, ...] = tuple(METHODS)
     protocol: str | None = None
+    search_trials: int | None = None  # of the search for each method's hyperparameters; 0: none
     small_dim: int | None = None  # dimension of the small embeddings of Tables 4 and 5; 0: none
     mlrc_steps: int | None = None  # steps of each fold of Tables 6 and 7; 0: none
-    proxies_per_class: int = 15
-    alpha: float = 3.0
-    delta: float = 0.2
 
 
 SMALL_DIM_METHODS = ("PFML", "ProxyAnchor", "ProxyNCA++", "SoftTriple", "MultiSimilarity")
@@ -104,35 +125,34 @@ MLRC_METHODS = ("PFML", "MultiSimilarity", "ProxyAnchor", "Contrastive")
 
 
 def retrieval(params: RetrievalParams) -> list[RunSpec]:
-    """Table 1 (Tables 6 and 7 with protocol mlrc): every method, every seed. Then, beside the conventional protocol,
-    small embeddings (Tables 4, 5) and the folds of MLRC with a small budget (Tables 6, 7)."""
-    field = {"proxies_per_class": params.proxies_per_class, "delta": params.delta}
-    options = {"PFML": field | {"alpha": params.alpha}, "CPML": field}
-
-    def planned(methods, protocol=params.protocol, **changes) -> list[RunSpec]:
-        return [
-            run
-            for method in methods
-            if method in params.methods
-            for seed in range(params.seeds)
-            for run in protocols.expand(
-                spec(method, params, seed, loss_options=options.get(method), **changes),
-                protocol,
-                published=params.profile == "paper",
-                keep=params.spec_options(),
-            )
-        ]
-
-    found = planned(params.methods)
+    """Table 1 (Tables 6 and 7 with protocol mlrc): every method, every seed, its hyperparameters searched first where
+    there are trials. Then, beside the conventional protocol, small embeddings (Tables 4, 5) and the folds of MLRC with
+    a small budget (Tables 6, 7)."""
+    found = protocols.planned(_methods(params), params, trials=params.search_trials)
     if params.protocol == "conventional" and params.small_dim:
         dim = params.small_dim
         # quick shows a direction: half the steps will do
         budget = {"steps": params.steps // 2} if params.profile == "quick" and params.steps > 1 else {}
-        found += planned(SMALL_DIM_METHODS, embedding_size=dim, setting=f"dim={dim}", **budget)
+        small = _methods(params, SMALL_DIM_METHODS, embedding_size=dim, setting=f"dim={dim}", **budget)
+        found += protocols.planned(small, params)
     if params.protocol == "conventional" and params.mlrc_steps:
         steps = params.mlrc_steps
-        found += planned(MLRC_METHODS, "mlrc", steps=steps, epochs=None, eval_every=max(steps // 2, 1))
+        short = _methods(params, MLRC_METHODS, steps=steps, epochs=None, eval_every=max(steps // 2, 1))
+        found += protocols.planned(short, params, "mlrc")
     return found
+
+
+def tuned(params: RetrievalParams):
+    """The hyperparameters that the search of `retrieval` found, see `protocols.tuned`; None without one."""
+    return protocols.tuned(_methods(params), params, trials=params.search_trials)
+
+
+def _methods(params: RetrievalParams, among: Iterable[str] | None = None, **changes) -> list[RunSpec]:
+    return [
+        spec(method, params, 0, loss_options=field_options(method, params), **changes)
+        for method in (params.methods if among is None else among)
+        if method in params.methods
+    ]
 
 
 NOTEBOOKS = {RetrievalParams.notebook: (RetrievalParams, retrieval)}

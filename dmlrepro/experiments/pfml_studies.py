@@ -53,32 +53,18 @@ def planned(
     method: str, params: Params, *, setting: str = "", loss_options: dict | None = None, **changes
 ) -> list[RunSpec]:
     """The runs of one method and setting under the conventional protocol, a run per seed."""
-    return [
-        run
-        for seed in range(params.seeds)
-        for run in protocols.expand(
-            pfml.spec(method, params, seed, setting=setting, loss_options=loss_options, **changes),
-            published=params.profile == "paper",
-            keep=params.spec_options(),
-        )
-    ]
-
-
-def field_options(method: str, params) -> dict:
-    """The loss options of a method at a notebook's parameters."""
-    field = {"proxies_per_class": params.proxies_per_class, "delta": params.delta}
-    return {"PFML": field | {"alpha": params.alpha}, "CPML": field}.get(method, {})
+    spec = pfml.spec(method, params, 0, setting=setting, loss_options=loss_options, **changes)
+    return protocols.planned([spec], params, "conventional")
 
 
 # --- 11: label noise --------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
-class LabelNoiseParams(Params):
+class LabelNoiseParams(pfml.FieldParams):
     """11_pfml_label_noise."""
 
     notebook = "11_pfml_label_noise"
-    paper = "pfml"
     overrides: ClassVar = {
         "quick": {"noise_levels": (0.0, 0.2, 0.4)},
         "small": {"noise_levels": (0.0, 0.1, 0.2, 0.3, 0.4)},
@@ -87,9 +73,6 @@ class LabelNoiseParams(Params):
 
     methods: tuple[str, ...] = ("PFML", "ProxyAnchor", "ProxyNCA++", "MultiSimilarity", "Triplet")
     noise_levels: tuple[float, ...] | None = None
-    proxies_per_class: int = 15
-    alpha: float = 3.0
-    delta: float = 0.2
 
 
 def label_noise(params: LabelNoiseParams) -> list[RunSpec]:
@@ -102,7 +85,7 @@ def label_noise(params: LabelNoiseParams) -> list[RunSpec]:
             method,
             params,
             setting=f"label_noise={level:g}",
-            loss_options=field_options(method, params),
+            loss_options=pfml.field_options(method, params),
             label_noise=level,
         )
     ]
@@ -178,16 +161,12 @@ CLIPPING: dict[str, dict] = {
 
 
 @dataclass(frozen=True)
-class AlignmentParams(Params):
+class AlignmentParams(pfml.FieldParams):
     """12_pfml_proxy_alignment."""
 
     notebook = "12_pfml_proxy_alignment"
-    paper = "pfml"
 
     methods: tuple[str, ...] = ("PFML", "CPML", "SoftTriple", "ProxyNCA++", "ProxyAnchor")
-    proxies_per_class: int = 15
-    alpha: float = 3.0
-    delta: float = 0.2
     point_sets: int = 5
 
 
@@ -198,10 +177,10 @@ def proxy_alignment(params: AlignmentParams) -> list[RunSpec]:
     found = [
         run
         for method in params.methods
-        for run in planned(method, params, loss_options=centers.get(method, field_options(method, params)))
+        for run in planned(method, params, loss_options=centers.get(method, pfml.field_options(method, params)))
     ]
     for setting, change in CLIPPING.items() if "PFML" in params.methods else ():
-        found += planned("PFML", params, setting=setting, loss_options=field_options("PFML", params), **change)
+        found += planned("PFML", params, setting=setting, loss_options=pfml.field_options("PFML", params), **change)
     return found
 
 
@@ -305,14 +284,13 @@ def class_distances(embeddings: torch.Tensor, labels: torch.Tensor) -> dict[str,
 
 
 @dataclass(frozen=True)
-class AblationParams(Params):
+class AblationParams(pfml.FieldParams):
     """What the ablations share: the default point, and how much is trained.
 
     quick: the whole small network; small: a head on cached features of the pretrained backbone (an untrained
     one is always trained); paper: the whole network as published.
     """
 
-    paper = "pfml"
     overrides: ClassVar = {
         "quick": {"freeze_trunk": False},
         "small": {"steps": 500, "epochs": 0, "warmup_epochs": 0.0, "lr": 1e-3, "freeze_trunk": True},
@@ -320,9 +298,6 @@ class AblationParams(Params):
     }
 
     freeze_trunk: bool | None = None
-    proxies_per_class: int = 15
-    alpha: float = 3.0
-    delta: float = 0.2
 
 
 @dataclass(frozen=True)
@@ -397,7 +372,7 @@ def _ablation(params: AblationParams, settings: Mapping[str, dict]) -> list[RunS
     frozen = params.freeze_trunk and params.weights != "none"
     runs = planned("untrained", params)
     for setting, change in settings.items():
-        options = field_options("PFML", params) | change
+        options = pfml.field_options("PFML", params) | change
         runs += planned("PFML", params, setting=setting, loss_options=options, freeze_trunk=frozen)
     return runs
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import nbformat
 import pytest
 
-from dmlrepro.experiments import catalogue
+from dmlrepro.experiments import catalogue, pfml
 from dmlrepro.experiments.params import RECIPES, Params
 
 ROOT = Path(__file__).parents[2]
@@ -91,3 +91,43 @@ def test_only_changed_parameters_name_a_results_file_of_their_own():
     assert Example.from_values({"profile": "small", "dataset": "cub-subset"}).stem == "99_example"
     assert Example.from_values({"profile": "small", "dataset": "omniglot"}).stem == "99_example--dataset=omniglot"
     assert Example.from_values({"steps": 5, "lr": 0.1}).stem == "99_example--lr=0.1,steps=5"
+
+
+def test_a_parameter_is_compared_with_what_the_profile_means_for_the_dataset_and_the_protocol():
+    def stem(**values):
+        return pfml.RetrievalParams.from_values(values).stem.removeprefix("10_pfml_retrieval--")
+
+    cars = {"profile": "small", "dataset": "cars-subset"}  # 112 pixels there, 128 for the profile's first set
+    assert stem(**cars, image_size=112) == "dataset=cars-subset"
+    assert stem(**cars, image_size=128) == "dataset=cars-subset,image_size=128"
+    mlrc = {"profile": "paper", "protocol": "mlrc"}  # 10 seeds and 50 trials there, 5 and none for conventional
+    assert stem(**mlrc, seeds=5, search_trials=0) == "protocol=mlrc,search_trials=0,seeds=5"
+    assert stem(**mlrc, seeds=10, search_trials=50) == "protocol=mlrc"
+
+
+def test_many_changes_still_fit_a_file_name_and_differ():
+    many = {"methods": ["PFML", "CPML", "ProxyAnchor", "ProxyNCA++", "SoftTriple", "MultiSimilarity"], "alpha": 2.5}
+    many |= {
+        "backbone": "squeezenet1_1",
+        "weights": "imagenet",
+        "embedding_size": 32,
+        "image_size": 48,
+        "lr": 1e-5,
+        "seeds": 9,
+    }
+    stems = [pfml.RetrievalParams.from_values(many | {"warmup_epochs": w}).stem for w in (2.0, 3.0)]
+    assert all(len(stem) <= 200 and stem.startswith("10_pfml_retrieval--alpha=2.5,") for stem in stems)
+    assert stems[0] != stems[1] and stems[0][:180] == stems[1][:180]
+
+
+@pytest.mark.parametrize("name", [name for name in NOTEBOOKS if name[:2] in ("10", "11", "12", "13", "14", "15", "16")])
+@pytest.mark.parametrize("dataset, number", [("cub", 15), ("cars-subset", 15), ("sop", 2), ("inshop-subset", 2)])
+def test_the_dataset_decides_the_proxies_per_class(name, dataset, number):
+    params_class, function = catalogue.find(name)
+    values = {"profile": "paper", "dataset": dataset}
+    params = params_class.from_values(values)
+    assert params.proxies_per_class == number
+    assert number in {spec.loss_options.get("proxies_per_class") for spec in function(params)}
+    assert params_class.from_values(values | {"proxies_per_class": 7}).proxies_per_class == 7
+    assert params_class.from_values({"profile": "small", "dataset": "omniglot"}).proxies_per_class == 2
+    assert params_class.from_values({}).proxies_per_class == 15
