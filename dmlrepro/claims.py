@@ -292,7 +292,7 @@ def verdicts(
     claim_ids,
     *,
     profile: str | None = None,
-    selection: str = "last",
+    selection: str | None = None,
     hits: pd.DataFrame | None = None,
 ) -> pd.DataFrame:
     """Judge claims, print a line for each, return the lines as a DataFrame.
@@ -317,7 +317,7 @@ def verdicts(
         table: tidy results; several experiments, data sets or profiles give a line each.
         claim_ids: e.g. ["pfml-01", "pfml-02"].
         profile: only rows of this profile.
-        selection: "last", "val_best" or "test_best".
+        selection: "last", "val_best" or "test_best"; None: as in `chosen`.
         hits: counts by class for the columns class_low and class_high, see `class_bootstrap`.
 
     Raises:
@@ -547,7 +547,7 @@ class Estimate:
 
 
 def paired_difference(
-    table, subject: str, baseline: str, metric: str, *, relative: bool = False, selection: str = "last"
+    table, subject: str, baseline: str, metric: str, *, relative: bool = False, selection: str | None = None
 ) -> Estimate:
     """Subject minus baseline over the seeds both have: mean, 95 % t interval, two-sided p.
 
@@ -559,7 +559,9 @@ def paired_difference(
     return _estimate(f"{subject} vs {baseline}", effects, _two_sided(effects), relative=relative)
 
 
-def equivalence(table, subject: str, baseline: str, metric: str, margin: float, *, selection: str = "last") -> Estimate:
+def equivalence(
+    table, subject: str, baseline: str, metric: str, margin: float, *, selection: str | None = None
+) -> Estimate:
     """Two one-sided tests of |subject - baseline| < margin; the 90 % interval lies within it just when p < 0.05."""
     if not margin > 0:
         raise ValueError(f"margin must be positive, got {margin}")
@@ -567,14 +569,14 @@ def equivalence(table, subject: str, baseline: str, metric: str, margin: float, 
     return _estimate(f"{subject} vs {baseline}", effects, _tost(effects, margin), 1 - 2 * LEVEL)
 
 
-def trend(table, subject: str, metric: str, *, selection: str = "last") -> Estimate:
+def trend(table, subject: str, metric: str, *, selection: str | None = None) -> Estimate:
     """Fitted change from lowest to highest level of the subject's range, e.g. "PFML;alpha=0..6"; t over seeds."""
     effects = _slope(_one_context(table, selection), subject, metric)
     return _estimate(f"trend of {subject}", effects, _two_sided(effects))
 
 
 def ranking(
-    table, subject: str, baselines, metric: str, *, direction="higher", selection: str = "last"
+    table, subject: str, baselines, metric: str, *, direction="higher", selection: str | None = None
 ) -> list[Estimate]:
     """The subject against each baseline, p doubled one-sided in the claimed direction.
 
@@ -679,8 +681,19 @@ class _MissingRows(LookupError):
 Cells = dict[tuple[str, str], dict[str, dict[int, np.ndarray]]]
 
 
-def final_rows(table: pd.DataFrame, selection: str = "last") -> pd.DataFrame:
-    """The table's rows at one selection and at the last step of each run; ValueError on a malformed table."""
+def chosen(table: pd.DataFrame) -> pd.DataFrame:
+    """The rows at the step chosen on validation classes, where a method's protocol has them, else at the last one."""
+    import pandas as pd
+
+    run = [*CONTEXT, "method", "setting", "seed"]
+    validated = pd.MultiIndex.from_frame(table.loc[table["selection"] == "val_best", run])
+    at_best = pd.MultiIndex.from_frame(table[run]).isin(validated)
+    return table[table["selection"] == np.where(at_best, "val_best", "last")]
+
+
+def final_rows(table: pd.DataFrame, selection: str | None = None) -> pd.DataFrame:
+    """The table's rows at one selection (None: as `chosen`) and at the last step of each run; ValueError on a malformed
+    table."""
     import pandas as pd
 
     missing = [name for name in COLUMNS if name not in table.columns]
@@ -692,7 +705,7 @@ def final_rows(table: pd.DataFrame, selection: str = "last") -> pd.DataFrame:
             rows[name] = pd.to_numeric(rows[name])
         elif name != "dim":
             rows[name] = rows[name].astype(object).where(rows[name].notna(), "").astype(str)
-    rows = rows[rows["selection"] == selection]
+    rows = chosen(rows) if selection is None else rows[rows["selection"] == selection]
     run = [*CONTEXT, "method", "setting", "seed", "metric"]
     last = rows.groupby(run, dropna=False)["step"].transform("max")
     rows = rows[(rows["step"] == last) | last.isna()].drop_duplicates([*run, "value"])

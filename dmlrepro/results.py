@@ -16,6 +16,7 @@ from pathlib import Path
 
 import pandas as pd
 
+from dmlrepro.claims import chosen, t_interval
 from dmlrepro.datasets import repository_root
 from dmlrepro.files import replacing
 
@@ -208,7 +209,7 @@ def published(paper: str, table: str | None = None, **where) -> pd.DataFrame:
 
 def beside_published(ours: pd.DataFrame, theirs: pd.DataFrame, metrics: Sequence[str]) -> pd.DataFrame:
     """One row per method: the published numbers of each data set beside our mean over seeds, for reading, not for
-    comparing scales. Ours are at the chosen step (`chosen`), of the first protocol in the table.
+    comparing scales. Ours are at the chosen step (`claims.chosen`), of the first protocol in the table.
 
     Metrics that the table does not have are left out, as R@2 on SOP, whose ranks are 1, 10, 100 and 1000; ValueError
     when none is left.
@@ -233,17 +234,9 @@ def recalls(table: pd.DataFrame) -> list[str]:
     return sorted(names, key=lambda name: int(name.removeprefix("R@")))
 
 
-def chosen(table: pd.DataFrame) -> pd.DataFrame:
-    """The rows at the step chosen on validation classes, where a method's protocol has them, else at the last one."""
-    run = ["protocol", "setting", "method", "seed"]
-    validated = pd.MultiIndex.from_frame(table.loc[table["selection"] == "val_best", run])
-    at_best = pd.MultiIndex.from_frame(table[run]).isin(validated)
-    return table[table["selection"] == pd.Series(at_best, table.index).map({True: "val_best", False: "last"})]
-
-
 def pivot(table: pd.DataFrame, metrics: Sequence[str]) -> pd.DataFrame:
-    """ "mean ± half-width" of Student's 95 % confidence interval over seeds (the mean alone for one seed), a row per
-    protocol, setting and method, at the chosen step (`chosen`).
+    """The mean ± the half-width of Student's 95 % confidence interval over seeds (the mean alone for one seed), a row
+    per protocol, setting and method, at the chosen step (`claims.chosen`).
     """
     rows = chosen(table)
     shown = rows[rows["metric"].isin(metrics)]
@@ -252,8 +245,6 @@ def pivot(table: pd.DataFrame, metrics: Sequence[str]) -> pd.DataFrame:
 
 
 def _with_interval(values: pd.Series) -> str:
-    from dmlrepro.claims import t_interval
-
     low, high = t_interval(values)
     return f"{values.mean():.1f}" + (f" ± {(high - low) / 2:.1f}" if len(values) > 1 else "")
 

@@ -299,6 +299,13 @@ def _report(done: int, total: int) -> None:
         print(f"\r{done} of {total} runs trained", end="\n" if done == total else "", file=sys.stderr, flush=True)
 
 
+def forget(finished: Iterable[RunResult]) -> None:
+    """Remove runs from the cache, weights and all: those of a search are wanted for their scores only."""
+    for run in finished:
+        with tempfile.TemporaryDirectory(dir=run.folder.parent, prefix=".forget.") as discarded:
+            run.folder.rename(Path(discarded, run.key))  # whole or not at all, also if interrupted
+
+
 def export_cache(archive: Path) -> int:
     """Pack every cached run (results, provenance and weights) into a tar file; returns how many."""
     folders = sorted(path for path in (datasets.cache_root() / "runs").glob("*") if (path / "result.json").exists())

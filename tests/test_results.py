@@ -3,7 +3,7 @@
 import pandas as pd
 import pytest
 
-from dmlrepro import results
+from dmlrepro import claims, results
 from dmlrepro.experiments.params import Params
 
 
@@ -98,7 +98,7 @@ def test_what_validation_chose_stands_beside_the_published_numbers():
     rows += [{"method": "untrained", "metric": name, "value": 20.0} for name in ("R@1", "R@10", "R@100")]
     found = results.frame([ROW | row for row in rows])
     assert results.recalls(found) == ["R@1", "R@10", "R@100"]
-    assert list(results.chosen(found)["selection"]) == ["val_best", "last", "last", "last"]
+    assert list(claims.chosen(found)["selection"]) == ["val_best", "last", "last", "last"]
     beside = results.beside_published(found, results.published("pfml", "Table 1", metric="R@1"), ["R@1", "R@2"])
     assert dict(beside["ours glyphs R@1"].dropna()) == {"PFML": 60.0, "untrained": 20.0}
     assert not [name for name in beside if "R@2" in name]  # SOP and In-Shop have other ranks

@@ -44,6 +44,7 @@ def test_every_method_gets_the_same_trials_and_its_seeds_share_the_result(module
     specs = module.retrieval(params)
     trained = [method for method in params.methods if method != "untrained"]
     assert searched == [protocols.TUNING_SEED] * 3 * 4 * len(trained)
+    assert not list((datasets.cache_root() / "runs").iterdir())  # the journal has the scores; networks would add up
     chosen = module.tuned(params)
     assert list(chosen.index) == trained and set(chosen["trials"]) == {3}
     for method in trained:
