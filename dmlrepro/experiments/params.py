@@ -70,7 +70,7 @@ RECIPES: dict[str, dict[str, dict]] = {
 }
 RECIPES["small"]["cars-subset"] = RECIPES["small"]["cub-subset"] | {"image_size": 112, "test_resize": 112}
 RECIPES["small"]["omniglot"] = RECIPES["quick"]["glyphs"] | {"embedding_size": 128, "steps": 1500, "seeds": 5}
-RECIPES["small"]["mnist"] = RECIPES["small"]["omniglot"] | {"steps": 500, "samples_per_class": 10}  # ten classes
+RECIPES["small"]["mnist"] = RECIPES["small"]["omniglot"] | {"steps": 500, "samples_per_class": 20}  # few classes
 RECIPES["paper"]["cars"] = RECIPES["paper"]["cub"]
 RECIPES["paper"]["sop"] = RECIPES["paper"]["cub"] | {"warmup_epochs": 0.0}
 RECIPES["paper"]["inshop"] = RECIPES["paper"]["sop"]
