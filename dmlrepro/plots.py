@@ -71,6 +71,7 @@ LABELS = {
     "samples": "Monte Carlo samples N",
     "label_noise": "share of wrong training labels",
     "dim": "embedding dimensions",
+    "loss_sd": "standard deviation of the loss",
 }
 
 
@@ -116,7 +117,8 @@ def bars(table: pd.DataFrame, metrics: Sequence[str], published: pd.DataFrame | 
             axis.set(xlim=(0, 1.22 * top), xlabel=_label(metric))
             axis.grid(False, axis="y")
         axes[0].set_yticks(range(len(order)), [" ".join(filter(None, key)) for key in order])
-        figure.suptitle(f"{_where(rows)}: means, 95 % t intervals and single runs of {_seeds(rows)}", fontsize="medium")
+        several = "" if _seeds(rows) == "one seed" else "means, 95 % t intervals (cut at the axes) and single runs of "
+        figure.suptitle(f"{_where(rows)}: {several}{_seeds(rows)}", fontsize="medium")
         _legend_below(figure, axes[0])
     return figure
 
@@ -132,8 +134,9 @@ def _bar(axis: Axes, y: float, values: np.ndarray, shade: str) -> None:
         axis.scatter(values, np.full(len(values), y - 0.22), **dots)
     text = f"{mean:.1f}" if mean >= 10 else f"{mean:.3g}"
     ink = "black" if np.dot(to_rgb(shade), (0.3, 0.59, 0.11)) > 0.45 else "white"
-    style = {"xytext": (4, 0), "textcoords": "offset points", "va": "center", "fontsize": "small", "zorder": 3}
-    axis.annotate(text, (0, y), color=ink, **style)
+    style = {"xytext": (4, 0), "textcoords": "offset points", "va": "center", "fontsize": "small", "zorder": 5}
+    box = {"facecolor": shade, "linewidth": 0, "pad": 0.5}  # or the interval would strike the number through
+    axis.annotate(text, (0, y), color=ink, bbox=box, **style)
 
 
 def _diamonds(axis: Axes, published: pd.DataFrame, methods: list[str]) -> None:
@@ -177,7 +180,8 @@ def ablation(
             for (name, points), style in zip(published.items(), itertools.cycle(("--", ":", "-."))):
                 levels, heights = np.array(sorted(points.items()), dtype=float).T
                 style = {"linestyle": style, "color": "black", "marker": "."}
-                axes[1].plot(levels, heights - points[reference], label=f"{name}, published", **style)
+                if len(points) > 1:  # the reference alone is no curve
+                    axes[1].plot(levels, heights - points[reference], label=f"{name}, published", **style)
             axes[1].axhline(0, color="grey", linewidth=0.8)
             change = f"change of {_label(metric).replace('(%)', '(points)')}"
             axes[1].set(xlabel=_label(x), ylabel=change, title=f"change from {x} = {reference:g}")
@@ -560,7 +564,8 @@ def _seeds(rows: pd.DataFrame) -> str:
     counts = rows.groupby(["method", "setting", "metric"])["seed"].nunique()
     if counts.max() == 1:
         return "one seed"
-    return f"n = {counts.min()}" + (f" to {counts.max()}" if counts.max() > counts.min() else "") + " seeds"
+    unit = "repetitions" if set(rows["dataset"]) == {claims.SYNTHETIC} else "seeds"
+    return f"n = {counts.min()}" + (f" to {counts.max()}" if counts.max() > counts.min() else "") + f" {unit}"
 
 
 def _short(name: str, length: int = 26) -> str:

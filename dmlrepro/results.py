@@ -240,8 +240,8 @@ def pivot(table: pd.DataFrame, metrics: Sequence[str]) -> pd.DataFrame:
     """
     rows = chosen(table)
     shown = rows[rows["metric"].isin(metrics)]
-    texts = shown.groupby(["protocol", "setting", "method", "metric"])["value"].agg(_with_interval)
-    return texts.unstack("metric").reindex(columns=list(metrics))
+    texts = shown.groupby(["protocol", "setting", "method", "metric"], sort=False)["value"].agg(_with_interval)
+    return texts.unstack("metric", sort=False).reindex(columns=list(metrics))  # rows as they were trained: N = 1, 2, 10
 
 
 def _with_interval(values: pd.Series) -> str:

@@ -1,1 +1,1 @@
-"""What each notebook trains: one file per paper, one function Params -> list of RunSpec per notebook."""
+"""What each notebook trains: a function Params -> list of RunSpec per notebook; files are named after the paper."""

@@ -207,7 +207,7 @@ class OmegaParams(NivmfParams):
 
 
 def ablation_omega(params: OmegaParams) -> list[RunSpec]:
-    """The joint loss at every omega, and its two ends: the untrained network apart, EL-nivMF alone is omega = 0."""
+    """The joint loss at every omega, 0 being EL-nivMF alone; ProxyAnchor alone; and the untrained network."""
     found = planned(["untrained", "ProxyAnchor"], params)
     for omega in params.omegas:
         found += planned([JOINT], params, setting=f"omega={omega:g}", loss_options={"omega": omega})

@@ -46,7 +46,8 @@ class DistancesParams(NivmfParams):
     draws: int = 20  # random proxies and embeddings of the exact statements
 
 
-# The forms of a distance that differ at 128 dimensions, where all released code but KL's uses the printed fit.
+# The forms that are run, at 128 dimensions, where the released code of all of these but KL's uses the printed fit;
+# those of nivMF, which differ in the fit alone, are not.
 FORMS = {
     "EL-vMF": ("corrected", "printed"),
     "B-vMF": ("corrected", "printed"),

@@ -69,6 +69,7 @@ RECIPES: dict[str, dict[str, dict]] = {
     },
 }
 RECIPES["small"]["cars-subset"] = RECIPES["small"]["cub-subset"] | {"image_size": 112, "test_resize": 112}
+RECIPES["small"] |= {name: RECIPES["small"][f"{name}-subset"] for name in ("cub", "cars")}
 RECIPES["small"]["omniglot"] = RECIPES["quick"]["glyphs"] | {"embedding_size": 128, "steps": 1500, "seeds": 5}
 RECIPES["small"]["mnist"] = RECIPES["small"]["omniglot"] | {"steps": 500, "samples_per_class": 20}  # few classes
 RECIPES["paper"]["cars"] = RECIPES["paper"]["cub"]
@@ -86,7 +87,7 @@ class Params:
 
     notebook: typing.ClassVar[str] = ""
     paper: typing.ClassVar[str] = ""
-    # what this notebook changes in a profile's recipe, e.g. {"quick": {"steps": 100}}
+    # what this notebook changes in a profile's recipe, e.g. {"quick": {"steps": 150}}
     overrides: typing.ClassVar[Mapping[str, Mapping]] = {}
 
     profile: str = "quick"
@@ -100,7 +101,7 @@ class Params:
     epochs: int | None = None
     warmup_epochs: float | None = None  # epochs with a frozen trunk
     batch_size: int | None = None
-    samples_per_class: int | None = None  # in a batch of the potential fields; 0: shuffled batches
+    samples_per_class: int | None = None  # in a batch of the fields and the pair losses; 0: shuffled, 4 for pair losses
     lr: float | None = None
     seeds: int | None = None  # runs with seeds 0..seeds-1
     threads: int | None = None  # CPU threads of one run; 0: all

@@ -34,8 +34,8 @@ PUBLISHED: dict[str, dict] = {
 # M: 15 on CUB and Cars, 2 on SOP (Sec. 4, training parameters). Our reading: 2 wherever classes are many and small.
 PROXIES_PER_CLASS, OF_MANY_CLASSES = 15, {"sop": 2, "inshop": 2, "omniglot": 2}
 
-# method -> what its RunSpec has beside the parameters; pair losses see 4 images per class, proxy losses shuffled
-# batches
+# method -> what its RunSpec has beside the parameters; pair losses see samples_per_class images per class, 4 where that
+# is 0, proxy losses but the two fields shuffled batches
 METHODS: dict[str, dict] = {
     "untrained": {"loss": None},
     "PFML": {"loss": "potential_field.PotentialFieldLoss", "proxies": "proxies", "loss_clip_value": CLIP_VALUE},

@@ -11,7 +11,8 @@ What the numbers of `study` show, and why:
   > 2 delta, so the cost exceeds delta for every m >= 2. For m = 1 it is the distance of one sample from q, usually
   below delta, and below PFML's: the corollary fails. The printed bound (26), delta (m - 1)(m + 2) / m^2, is at most
   delta for m <= 2 and proves nothing there. Counted to the nearest sample, repeats allowed, CPML is always ahead.
-- Samples closer than delta, which training produces, violate the hypothesis; neither field moves anything there.
+- Samples closer than delta, which training produces, violate the hypothesis; neither field moves a proxy that
+  is within delta of all of them.
 - In D > alpha + 2 dimensions -sum r^-alpha is subharmonic away from the samples: minima far from all of them exist. The
   centroid of a regular simplex is one, and a proxy that starts nearby stays there in both fields.
 """

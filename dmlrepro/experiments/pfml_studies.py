@@ -1,7 +1,8 @@
 """Notebooks 11 to 16: label noise, alignment of proxies, and the four ablations of "Potential Field Based DML".
 
-Every run is PFML at the paper's setting (M = 15, alpha = 3, delta = 0.2) or a baseline, with one thing varied. Runs
-that notebook 10 has too are the same specs, and the default point of the four ablations is one spec.
+Every run is PFML at the paper's setting (M = 15, or 2 where classes are many, alpha = 3, delta = 0.2) or a baseline,
+with one thing varied. Runs that notebook 10 has too are the same specs, and the default point of the four ablations is
+one spec (at paper of three: 13 has batches of its own).
 """
 
 from collections.abc import Iterable, Mapping

@@ -18,7 +18,7 @@ class TourParams(Params):
 
 
 def tour(params: TourParams) -> list[RunSpec]:
-    """The untrained network and the trained one, seed 0; both are runs of notebook 10 too."""
+    """The untrained network and the trained one, seed 0; at quick both are runs of notebook 10 too."""
     options = {
         "PFML": {"proxies_per_class": 15, "alpha": 3.0, "delta": 0.2},
         "CPML": {"proxies_per_class": 15, "delta": 0.2},
