@@ -241,7 +241,9 @@ def pivot(table: pd.DataFrame, metrics: Sequence[str]) -> pd.DataFrame:
     rows = chosen(table)
     shown = rows[rows["metric"].isin(metrics)]
     texts = shown.groupby(["protocol", "setting", "method", "metric"], sort=False)["value"].agg(_with_interval)
-    return texts.unstack("metric", sort=False).reindex(columns=list(metrics))  # rows as they were trained: N = 1, 2, 10
+    wide = texts.unstack("metric", sort=False).reindex(columns=list(metrics))
+    # by protocol, else as they were trained, so that N = 2 precedes N = 10
+    return wide.sort_index(level="protocol", sort_remaining=False, kind="stable")
 
 
 def _with_interval(values: pd.Series) -> str:
