@@ -65,9 +65,7 @@ class RunSpec:
     batch_size: int = 100
     views: int = 1  # random crops of each image of a batch; batch_size counts images
     samples_per_class: int | None = None  # None: shuffled batches; else M per class
-    neighbours: int | None = (
-        None  # batches of images with their nearest neighbours, groups of so many, anew every epoch
-    )
+    neighbours: int | None = None  # batches of groups of so many nearest neighbours, found anew every epoch
     optimizer: str = "adamw"
     lr: float = 1e-4
     head_lr: float | None = None  # None: lr
