@@ -113,8 +113,7 @@ def certainty_table(finished: Iterable, params: CertaintyParams) -> "pd.DataFram
             follows = {"norm_corruption_correlation": _rank_correlation(norms, params.strengths)}
             found.append(measured(run, follows, f"corruption={kind}"))
             for strength, level, norm in zip(params.strengths, levels, norms):
-                recall = 100 * nearest_is_right(run, level).mean()
-                values = {"relative_norm": (norm / norms[0]).mean().item(), "degraded_recall": recall}
+                values = {"relative_norm": (norm / norms[0]).mean().item(), "R@1": nearest_is_right(run, level).mean()}
                 found.append(measured(run, values, f"corruption={kind};strength={strength:g}"))
         found.append(measured(run, _auroc(run, right[run.spec.seed])))
     return with_measured(finished, found, params)
@@ -181,7 +180,7 @@ def strength_table(table: "pd.DataFrame") -> "pd.DataFrame":
     """R@1 and the norm relative to the clean image's, by corruption and strength, means over seeds."""
     rows = table[table["setting"].str.contains("strength=")]
     wide = rows.pivot_table(index="setting", columns=["metric", "method"], values="value")
-    return wide[["degraded_recall", "relative_norm"]].round(2)
+    return wide[["R@1", "relative_norm"]].round(2)
 
 
 def summary(table: "pd.DataFrame") -> "pd.DataFrame":
