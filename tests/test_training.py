@@ -257,12 +257,14 @@ def test_groups_of_neighbours_follow_the_network_from_epoch_to_epoch(monkeypatch
 @pytest.mark.skipif(not hasattr(ctypes.CDLL(None), "mallopt"), reason="not glibc")
 def test_freed_memory_is_reused():
     script = """
-import resource, sys, torch
+import ctypes, resource, sys, torch
 from dmlrepro import training
+ctypes.CDLL(None).prctl(41, 1, 0, 0, 0)  # PR_SET_THP_DISABLE: a huge page would count as one fault
 if sys.argv[1] == "kept":
     training.reuse_freed_memory()
 for step in range(10):
-    activations = [torch.ones(2_000_000) for _ in range(20)]
+    # a block larger than all before is mapped and unmapped, however the allocator's own threshold has grown
+    activations = [torch.ones(2_000_000 + 5_000 * step) for _ in range(20)]
     del activations
 print(resource.getrusage(resource.RUSAGE_SELF).ru_minflt)
 """
