@@ -106,16 +106,28 @@ def measure(spec: RunSpec, steps: int) -> tuple[float, float, float]:
     return tuple(map(statistics.median, zip(*((in_loop, alone, alone / in_loop) for in_loop, alone in times))))
 
 
+def _absent(spec: RunSpec) -> Exception | None:
+    """Why the data or the pretrained weights of a case are not there."""
+    try:
+        manifest = training.load_dataset(spec)
+    except (FileNotFoundError, ValueError) as error:  # a full set and its subset lie in one folder: the other's counts
+        return error
+    try:
+        training.build_network(spec, manifest)
+    except FileNotFoundError as error:
+        return error
+    return None
+
+
 def main(cases: dict) -> tuple[list[dict], bool]:
     """Rows of the table, and whether every ratio met its limit. Cases without their data are left out, and named."""
     kind = training.device_for_training().type
     rows = []
     for name, (spec, steps, limited) in cases.items():
-        try:
-            in_loop, alone, ratio = measure(spec, steps)
-        except (FileNotFoundError, ValueError) as error:
-            print(f"{name}: left out ({error})", file=sys.stderr)
+        if absent := _absent(spec):
+            print(f"{name}: left out ({absent})", file=sys.stderr)
             continue
+        in_loop, alone, ratio = measure(spec, steps)
         rows.append(
             {
                 "case": name,

@@ -62,7 +62,7 @@ LABELS = {
     "gradient_share": "gradient on wrong labels (%)",
     "intra_class_distance": "mean distance within a class",
     "W2/delta": "W2 between proxies and data / δ",
-    "seconds_ratio": "time of a step / time with ProxyNCA++",
+    "seconds_ratio": "step time / ProxyNCA++'s",
     "alpha": "decay exponent α",
     "delta": "field radius δ",
     "delta_rep": "repulsion radius δ_rep",
@@ -185,11 +185,26 @@ def ablation(
             axes[1].axhline(0, color="grey", linewidth=0.8)
             change = f"change of {_label(metric).replace('(%)', '(points)')}"
             axes[1].set(xlabel=_label(x), ylabel=change, title=f"change from {x} = {reference:g}")
+        elif len(ours) > 3:  # a legend beside the curves would hide some
+            _legend_below(figure, axes[0])
+        if _label(metric).endswith("(%)"):
+            low, high = axes[0].get_ylim()
+            axes[0].set_ylim(max(low, 0), min(high, 100))
         for axis in axes:
             if xscale == "log":
-                axis.set_xscale("symlog", linthresh=min(level for *_, curve in ours for level in curve if level > 0))
-            axis.legend(fontsize="small")
+                levels = sorted({level for *_, curve in ours for level in curve})
+                axis.set_xscale("symlog", linthresh=next(level for level in levels if level > 0))
+                _ticks_at(axis, levels)
+            if not figure.legends:
+                axis.legend(fontsize="small")
     return figure
+
+
+def _ticks_at(axis: Axes, levels: Sequence[float]) -> None:
+    """Ticks where something was measured, unless that is at many places."""
+    if len(levels) <= 8:
+        axis.set_xticks(levels, [f"{level:g}" for level in levels])
+        axis.minorticks_off()
 
 
 def _by_level(rows: pd.DataFrame, x: str) -> list[tuple[str, str, pd.DataFrame]]:
@@ -435,6 +450,7 @@ def lines(
             )
         axis.set(xlabel=xlabel, ylabel=ylabel, title=title)
         axis.set(xscale="log" if logx else "linear", yscale="log" if logy else "linear")
+        _ticks_at(axis, sorted({float(level) for x, *_ in series.values() for level in x}))
         axis.legend(fontsize="small")
     return figure
 
@@ -474,7 +490,8 @@ def field(
             drawn = axis.contourf(x, y, values, levels=levels, cmap=pale, extend="both")
             ticks = levels[[0, 6, 12]]
             bar = figure.colorbar(drawn, ax=axis, location="bottom", label=names[2], ticks=ticks, aspect=30)
-            bar.set_ticklabels([f"{tick:.3g}" for tick in ticks])
+            for tick, side in zip(bar.ax.set_xticks(ticks, _three_digits(ticks)), ("left", "center", "right")):
+                tick.label1.set_horizontalalignment(side)  # centred, those at the ends would meet the neighbour's
             if forces and name in forces:
                 _arrows(axis, np.asarray(x), np.asarray(y), np.asarray(forces[name]))
             if points is not None:
@@ -487,6 +504,12 @@ def field(
         if points is not None and labels is not None:
             axes[0].legend(fontsize="small", loc="upper right")
     return figure
+
+
+def _three_digits(values: np.ndarray) -> list[str]:
+    """Numbers of one scale without exponents: what is below a thousandth of the largest is 0."""
+    shown = np.where(np.abs(values) > np.abs(values).max() / 1000, values, 0)
+    return [np.format_float_positional(value, 3, fractional=False, trim="-") for value in shown]
 
 
 def _arrows(axis: Axes, x: np.ndarray, y: np.ndarray, force: np.ndarray) -> None:

@@ -12,6 +12,7 @@ import functools
 import hashlib
 import importlib
 import inspect
+import itertools
 import json
 import os
 import sys
@@ -493,7 +494,8 @@ def _pinned(batch: Tensor) -> Tensor:
 def _ahead(make: Callable, arguments: Iterator[tuple], *, crops: bool) -> Iterator:
     """make(*arguments) in order; batches that need cropping a few ahead of the consumer, by threads."""
     if not crops:  # an indexing operation: cheaper than handing the interpreter lock to and fro
-        yield from (make(*item) for item in arguments)
+        while chunk := list(itertools.islice(arguments, 64)):  # a sampler is twice as fast when it goes on at once
+            yield from (make(*item) for item in chunk)
         return
     workers = min(8, len(os.sched_getaffinity(0))) if torch.cuda.is_available() else 1
     with ThreadPoolExecutor(workers) as pool:

@@ -121,8 +121,8 @@ def test_ablation_compares_changes_paired_by_seed():
     assert ours.get_ydata() == pytest.approx([-2, -1, 0])
     assert theirs.get_ydata() == pytest.approx([-5.2, 0])
     assert len(plots.ablation(data, "alpha", "R@1").axes) == 1
-    both = plots.ablation(table(["alpha=0;M=5", "alpha=0;M=15", "M=5;alpha=3", "M=15;alpha=3"]), "alpha", "R@1").axes[0]
-    assert [text.get_text() for text in both.get_legend().get_texts()][:2] == ["PFML M=5", "PFML M=15"]
+    both = plots.ablation(table(["alpha=0;M=5", "alpha=0;M=15", "M=5;alpha=3", "M=15;alpha=3"]), "alpha", "R@1")
+    assert [text.get_text() for text in both.legends[0].get_texts()][:2] == ["PFML M=5", "PFML M=15"]
     noise = plots.ablation(table(["", "label_noise=0.2"]), "label_noise", "R@1").axes[0]
     assert noise.lines[0].get_xdata().tolist() == [0, 0.2]
     without = plots.ablation(table(["", "alpha=0", "alpha=3"], methods=("PFML",)), "alpha", "R@1").axes[0]
@@ -133,6 +133,22 @@ def test_ablation_compares_changes_paired_by_seed():
         plots.ablation(data, "alpha", "R@1", {"CUB": {2: 68.2}})
     with pytest.raises(ValueError, match=r"'delta'.*alpha=0"):
         plots.ablation(data, "delta", "R@1")
+
+
+def test_ticks_stand_at_the_measured_levels_and_percentages_end_at_100():
+    data = table(["M=0", "M=1", "M=15"], methods=("PFML",))
+    data.loc[data.seed == 1, "value"] += 29  # the interval of these three seeds ends above 100
+    axis = plots.ablation(data, "M", "R@1", xscale="log").axes[0]
+    assert [text.get_text() for text in axis.get_xticklabels()] == ["0", "1", "15"]
+    assert axis.get_ylim()[1] == 100
+    axis = plots.lines({"a": ([1, 2, 20], [3, 4, 5]), "b": ([1, 5], [3, 4])}, "N", "seconds").axes[0]
+    assert axis.get_xticks().tolist() == [1, 2, 5, 20]
+
+
+def test_numbers_beside_a_colour_bar_have_no_exponents():
+    assert plots._three_digits(np.array([4.9e-28, 1134.6, 2.5e6])) == ["0", "0", "2500000"]
+    assert plots._three_digits(np.array([-0.9972, 0.0, 0.9972])) == ["-0.997", "0", "0.997"]
+    assert plots._three_digits(np.array([493.2, 1126.1, 1760.0])) == ["493", "1130", "1760"]
 
 
 def test_retrieved_marks_right_and_wrong_by_colour_and_by_sign():
