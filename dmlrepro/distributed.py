@@ -129,11 +129,18 @@ def synchronised_batchnorm(network: nn.Module, device: torch.device) -> nn.Modul
         return network
     if device.type != "cuda":
         raise ValueError("freeze_batchnorm=False on several ranks needs GPUs: BatchNorm is synchronised only there")
-    return nn.SyncBatchNorm.convert_sync_batchnorm(network)
+    from timm.layers import convert_sync_batchnorm  # torch's own drops the activation of timm's BatchNormAct2d
+
+    return convert_sync_batchnorm(network)
 
 
 def launch(key: str, spec: dict, ranks: int) -> None:
-    """Train a run into the cache with `ranks` processes; RuntimeError with the end of their messages if they fail."""
+    """Train a run into the cache with `ranks` processes.
+
+    Raises:
+        FloatingPointError: training diverged, as `training.train` says it.
+        RuntimeError: anything else, with the end of the messages of the rank that failed first.
+    """
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={ranks}"]
     command += ["-m", "dmlrepro.worker", key, json.dumps(spec), str(os.getpid())]
     root = str(Path(__file__).parents[1])
@@ -147,4 +154,7 @@ def launch(key: str, spec: dict, ranks: int) -> None:
     if process.returncode:
         # the end of torchrun's summary: the traceback of the first rank that failed
         cause = messages.rpartition("Root Cause")[2]
+        _, diverged, reason = cause.rpartition("FloatingPointError: ")
+        if diverged:
+            raise FloatingPointError(reason.partition("\n")[0])
         raise RuntimeError(f"training on {ranks} processes failed: {cause[-4000:]}")

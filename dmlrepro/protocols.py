@@ -170,10 +170,17 @@ def find(name: str) -> Protocol:
     return PROTOCOLS[name]
 
 
-def published_settings(name: str, dataset: str) -> dict:
-    """RunSpec fields of a protocol as published for a benchmark or a partial copy of it; other sets: those of CUB."""
+def published_settings(name: str, dataset: str, backbone: str | None = None) -> dict:
+    """RunSpec fields of a protocol as published for a benchmark or a partial copy of it; other sets: those of CUB.
+
+    backbone: one that replaces the protocol's. A vision transformer takes images of 224 pixels only and is pooled by
+    its class token, whatever the protocol says of convolutional networks.
+    """
     protocol, benchmark = find(name), dataset.removesuffix("-subset")
-    return {**protocol.settings, **protocol.by_dataset.get(benchmark, {}), "ks": KS.get(benchmark, RunSpec.ks)}
+    settings = {**protocol.settings, **protocol.by_dataset.get(benchmark, {}), "ks": KS.get(benchmark, RunSpec.ks)}
+    if (backbone or settings.get("backbone", "")).startswith("vit_"):
+        settings |= {"pooling": "token", "image_size": 224}
+    return settings
 
 
 def expand(
@@ -191,7 +198,10 @@ def expand(
     protocol = find(name)
     fields = dict(protocol.structure)
     if published:
-        fields |= published_settings(name, spec.dataset)
+        replaced = "backbone" in keep or "backbone" not in protocol.settings
+        fields |= published_settings(name, spec.dataset, spec.backbone if replaced else None)
+        if spec.clip_value and "clip_value" in fields:
+            fields["clip_value"] = min(spec.clip_value, fields["clip_value"])  # a method's own may be tighter
         if protocol.samples_per_class:
             on_pairs, on_proxies = protocol.samples_per_class
             fields["samples_per_class"] = on_pairs if (spec.samples_per_class or 1) > 1 else on_proxies
@@ -200,8 +210,6 @@ def expand(
     if spec.loss is None:
         fields = {name: fields[name] for name in ("pooling", "image_size", "test_resize", "ks") if name in fields}
     fields = {name: value for name, value in fields.items() if name not in keep}
-    if fields.get("pooling") and fields.get("backbone", spec.backbone).startswith("vit_"):
-        fields["pooling"] = "token"  # a transformer is pooled by its class token, whatever the protocol says of maps
     spec = spec.replace(**fields, protocol=name)
     if spec.loss is None or not protocol.folds:
         return [spec]

@@ -214,7 +214,7 @@ def train(spec: RunSpec, *, checkpoint: Path | None = None, progress: str | None
     """Train and evaluate one spec.
 
     Args:
-        checkpoint: a file to resume from when it exists, written every few minutes, removed at the end.
+        checkpoint: a file to resume from when it exists, written every few minutes; left to the caller to remove.
         progress: description of the progress bar; None or a stderr that is not a terminal: silent.
 
     Raises:
@@ -242,12 +242,14 @@ def train(spec: RunSpec, *, checkpoint: Path | None = None, progress: str | None
     if not spec.freeze_batchnorm:
         network = distributed.synchronised_batchnorm(network, device)
     if spec.compile:
+        torch.compiler.reset()  # torch compiles a function a few times per process, then no more; runs share `forward`
         network.compile()
     loss = build_loss(spec, task.num_classes, network.embedding_size).to(device)
     if spec.proxies_from_class_means:
         if not hasattr(loss, "initialize_proxies"):
             raise ValueError(f"proxies_from_class_means: the loss {spec.loss} has no initialize_proxies(class_means)")
-        loss.initialize_proxies(_class_means(task, network).to(device))
+        means = _class_means(task, network)
+        loss.initialize_proxies(distributed.from_first(lambda: means).to(device))  # ranks may differ by rounding
     optimizer = _optimizer(spec, network, loss)
     schedule = _Schedule(spec, task.steps_per_epoch)
     state = _State(spec, network, loss, optimizer, schedule.total)
@@ -303,8 +305,6 @@ def train(spec: RunSpec, *, checkpoint: Path | None = None, progress: str | None
         }
         | ({"gpu_gigabytes": torch.cuda.max_memory_allocated() / 1e9} if device.type == "cuda" else {}),
     )
-    if checkpoint is not None and distributed.rank() == 0:
-        checkpoint.unlink(missing_ok=True)
     return outcome
 
 
@@ -326,6 +326,9 @@ def build_network(spec: RunSpec, manifest: datasets.Manifest) -> backbones.Embed
         in_channels=1 if grey else 3,
         seed=_mix(spec.seed, "network"),
     )
+    patches = getattr(network.trunk, "patch_embed", None)  # of timm's transformers
+    if getattr(patches, "strict_img_size", False) and spec.image_size not in patches.img_size:
+        raise ValueError(f"image_size {spec.image_size}: {spec.backbone} takes {patches.img_size[0]} pixels only")
     if spec.freeze_batchnorm:
         backbones.freeze_batchnorm(network)
     return network
@@ -343,9 +346,18 @@ def embed(network: backbones.EmbeddingNet, batches: Iterator[Tensor]) -> Tensor:
 
 
 def embed_images(spec: RunSpec, network: backbones.EmbeddingNet, manifest: datasets.Manifest, indices) -> Tensor:
-    """Embeddings (len(indices), D) of the given images of a dataset with the spec's test-time crop."""
+    """Embeddings (len(indices), D) of the given images of a dataset with the spec's test-time crop.
+
+    The network is moved to the device of training.
+    """
     store = images.open_images(manifest, short_side=_stored_side(spec))
-    return embed(network, _test_batches(spec, store, np.asarray(indices)))
+    return embed(network.to(device_for_training()), _test_batches(spec, store, np.asarray(indices)))
+
+
+def test_images(spec: RunSpec, manifest: datasets.Manifest, indices) -> Tensor:
+    """The given images of a dataset as a network sees them at test time, uint8 (len(indices), C, H, W)."""
+    store = images.open_images(manifest, short_side=_stored_side(spec))
+    return torch.cat(list(_test_batches(spec, store, np.asarray(indices))))
 
 
 class HeadOnly(nn.Module):
@@ -665,6 +677,8 @@ class _State:
         self.loss.load_state_dict(content["loss"])
         self.optimizer.load_state_dict(content["optimizer"])
         self.best, self.neighbours = content["best"], content["neighbours"]
+        if self.neighbours is not None:
+            self.neighbours = self.neighbours.cpu()  # the sampler is there
 
 
 def _evaluate(task: _Task, network, step: int, *, validation_only: bool = False) -> tuple[list[dict], Tensor | None]:

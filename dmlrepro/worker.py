@@ -26,10 +26,8 @@ def main(key: str, spec: str, parent: str) -> None:
         torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
     # the others wait while the first rank decodes the images of a large set
     dist.init_process_group("nccl" if torch.cuda.is_available() else "gloo", timeout=timedelta(hours=3))
-    try:
-        runs.train_and_store(key, RunSpec(**json.loads(spec)))
-    finally:
-        dist.destroy_process_group()
+    runs.train_and_store(key, RunSpec(**json.loads(spec)))
+    dist.destroy_process_group()  # not after an error, when it would wait for ranks that wait for this one
 
 
 def _die_with(process: int) -> None:

@@ -126,6 +126,7 @@ def test_a_part_of_a_batch_is_cut_as_in_the_whole():
     assert torch.equal(torch.cat([batch(slice(0, 4)), batch(slice(4, 9))]), whole)
 
 
+@pytest.mark.skipif(torch.cuda.device_count() == 1, reason="a single GPU takes one rank")
 @pytest.mark.parametrize("batches", [{}, {"views": 2, "neighbours": 5}], ids=["shuffled", "stml"])
 def test_a_run_on_two_ranks_is_kept_and_equals_one_on_one(batches, tmp_path, monkeypatch, shared_cache):
     spec = RunSpec(
@@ -151,6 +152,7 @@ def test_a_run_on_two_ranks_is_kept_and_equals_one_on_one(batches, tmp_path, mon
     assert torch.allclose(two.losses, one.losses, rtol=1e-5)
     assert torch.allclose(two.embeddings, one.embeddings, rtol=1e-3, atol=1e-5)
     trained = two.network().state_dict()
+    assert trained.keys() == one.network_state.keys()
     assert all(torch.allclose(trained[key], value, rtol=1e-3, atol=1e-5) for key, value in one.network_state.items())
     assert runs.run(spec).from_cache
     monkeypatch.delenv("DMLREPRO_RANKS")
@@ -168,6 +170,28 @@ def test_a_failing_rank_is_reported_with_its_error(monkeypatch):
     spec = RunSpec(dataset="no such set", steps=1)
     with pytest.raises(RuntimeError, match="unknown data set 'no such set'"):
         distributed.launch("key", spec.as_dict(), 1)
+
+
+def test_a_run_that_diverges_on_several_ranks_says_so_as_on_one(shared_cache):
+    spec = RunSpec(
+        "glyphs", images_per_class=4, loss="baselines.proxy_nca_pp", steps=9, batch_size=8, lr=1e30, threads=1
+    )
+    with pytest.raises(FloatingPointError) as on_one:
+        training.train(spec)
+    with pytest.raises(FloatingPointError) as on_two:
+        distributed.launch("diverges", spec.replace(freeze_batchnorm=True).as_dict(), 2)
+    assert str(on_two.value).startswith("training diverged before step")
+    assert str(on_one.value).startswith("training diverged before step")
+
+
+def test_synchronised_batchnorm_keeps_the_activation_that_timm_puts_into_it(monkeypatch):
+    from timm.layers import BatchNormAct2d
+
+    monkeypatch.setattr(distributed, "world_size", lambda: 2)
+    network = torch.nn.Sequential(BatchNormAct2d(3), torch.nn.BatchNorm2d(3))
+    network = distributed.synchronised_batchnorm(network, torch.device("cuda"))
+    assert all(isinstance(norm, torch.nn.SyncBatchNorm) for norm in network)
+    assert isinstance(network[0].act, torch.nn.ReLU)
 
 
 def _launch(folder: str, key: str, spec: RunSpec) -> None:

@@ -150,6 +150,27 @@ def test_an_explicit_value_wins():
     assert {(s.lr, s.epochs, s.steps, s.batch_size, s.optimizer) for s in specs} == {(1e-3, 2, None, 32, "rmsprop")}
 
 
+def test_a_transformer_keeps_its_input_and_its_class_token():
+    vit = "vit_small_patch16_224.dino"
+    for protocol in ("conventional", "mlrc", "roth", "stml", "ccp_early_stopping"):
+        spec = TINY.replace(dataset="cub", images_per_class=None, backbone=vit)
+        (spec, *_) = protocols.expand(spec, protocol, published=True, keep=["backbone"])
+        assert fields(spec, "backbone", "image_size", "pooling") == (vit, 224, "token")
+    chosen = {"profile": "paper", "protocol": "mlrc", "dataset": "cub", "backbone": vit, "search_trials": 0}
+    params = pfml.RetrievalParams.from_values(chosen)
+    assert params.image_size == 224
+    assert {fields(spec, "backbone", "image_size", "pooling") for spec in pfml.retrieval(params)} == {
+        (vit, 224, "token")
+    }
+    assert published("mlrc", "cub").image_size == 227
+
+
+def test_a_method_keeps_its_own_tighter_clipping():
+    assert published("ccp_early_stopping", "cub").clip_value == 10
+    assert published("ccp_early_stopping", "cub", clip_value=0.01).clip_value == 0.01
+    assert published("mlrc", "cub", clip_value=0.01).clip_value == 0.01
+
+
 def test_the_untrained_network_is_one_run_without_folds():
     (spec,) = protocols.expand(TINY.replace(loss=None, steps=None), "mlrc", published=True)
     assert fields(spec, "fold", "image_size", "restore_best") == (None, 227, False)

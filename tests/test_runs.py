@@ -3,6 +3,7 @@
 import json
 import multiprocessing
 import os
+import re
 import signal
 import time
 
@@ -113,6 +114,17 @@ def test_an_interrupted_run_resumes_exactly(tmp_path, monkeypatch):
     resumed = training.train(TINY, checkpoint=checkpoint)
     assert resumed.rows == whole.rows
     assert torch.equal(resumed.losses, whole.losses)
+
+
+def test_a_checkpoint_stays_until_its_run_is_stored(empty_cache, monkeypatch):
+    monkeypatch.setattr(training, "CHECKPOINT_SECONDS", 0)
+    checkpoint = empty_cache / "checkpoints" / f"{runs.key_of(TINY)}.pt"
+    with monkeypatch.context() as full_disk:
+        full_disk.setattr(runs, "save_file", lambda *_: (_ for _ in ()).throw(OSError("no space left")))
+        with pytest.raises(OSError, match="no space left"):
+            runs.run(TINY)
+    assert checkpoint.exists() and not list((empty_cache / "runs").iterdir())
+    assert runs.run(TINY).losses.isfinite().all()
     assert not checkpoint.exists()
 
 
@@ -235,3 +247,40 @@ def test_a_fold_validates_on_classes_it_does_not_train_on():
     rows = training.train(TINY.replace(fold=0, eval_every=2)).rows
     assert {row["selection"] for row in rows} == {"last", "test_best", "val_best"}
     assert any(row["metric"] == "val MAP@R" for row in rows)
+
+
+# what only a machine with GPUs reaches
+
+
+@pytest.fixture
+def two_gpus(monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda: "NVIDIA X")
+
+
+def test_every_name_of_torch_cuda_exists():
+    names = {
+        (path.name, name)
+        for path in runs.PACKAGE.rglob("*.py")
+        for name in re.findall(r"torch\.cuda\.(\w+)", path.read_text(encoding="utf8"))
+    }
+    assert names and not [(file, name) for file, name in names if not hasattr(torch.cuda, name)]
+
+
+def test_on_gpus_long_runs_take_all_and_small_ones_what_they_are_told(two_gpus, monkeypatch):
+    long = TINY.replace(threads=None)
+    assert (runs.device_name(), runs._ranks(long), runs._ranks(TINY)) == ("NVIDIA X", 2, 1)
+    assert [runs._ranks(long.replace(loss=None, steps=None)), runs._ranks(long.replace(batch_size=1))] == [1, 1]
+    monkeypatch.setenv("DMLREPRO_RANKS", "2")
+    assert runs._ranks(TINY) == 2
+
+
+def test_on_gpus_the_key_does_not_depend_on_the_threads_of_the_process(two_gpus):
+    long = TINY.replace(threads=None)
+    before, threads = runs.key_of(long), torch.get_num_threads()
+    torch.set_num_threads(threads + 1)
+    try:
+        assert runs.key_of(long) == before
+    finally:
+        torch.set_num_threads(threads)

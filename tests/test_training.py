@@ -93,7 +93,6 @@ def test_a_run_killed_at_a_random_step_and_resumed_is_the_run_that_was_not(name,
     ):
         assert state.keys() == expected.keys()
         assert all(torch.equal(state[key], value) for key, value in expected.items())
-    assert not checkpoint.exists()
 
 
 def test_the_weights_left_behind_are_those_of_the_best_evaluation():
@@ -252,6 +251,25 @@ def test_groups_of_neighbours_follow_the_network_from_epoch_to_epoch(monkeypatch
         assert torch.equal(neighbours[:, 0], torch.arange(len(neighbours)))
         expected = similarity.topk(5).values
         assert torch.allclose(similarity.gather(1, neighbours), expected, atol=1e-5)
+
+
+def test_images_of_another_size_than_a_transformers_are_refused():
+    spec = RunSpec(
+        "glyphs", image_size=227, backbone="vit_small_patch16_224.dino", loss="baselines.proxy_anchor", steps=1
+    )
+    with pytest.raises(ValueError, match=r"image_size 227: vit_small_patch16_224.dino takes 224 pixels only"):
+        training.train(spec)
+
+
+def test_test_images_are_what_the_network_is_evaluated_on():
+    spec = RunSpec("glyphs", images_per_class=4, loss=None, image_size=24, test_resize=28, embedding_size=8)
+    manifest = training.load_dataset(spec)
+    network = training.build_network(spec, manifest).eval()
+    pixels = training.test_images(spec, manifest, range(300))
+    assert pixels.shape == (300, 1, 24, 24) and pixels.dtype == torch.uint8
+    with torch.no_grad():
+        expected = torch.cat([network(part) for part in pixels.split(256)])
+    assert torch.equal(training.embed_images(spec, network, manifest, range(300)), expected)
 
 
 @pytest.mark.skipif(not hasattr(ctypes.CDLL(None), "mallopt"), reason="not glibc")

@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from dmlrepro import images, metrics, training
+from dmlrepro import metrics, training
 from dmlrepro.experiments.nivmf import NivmfParams, evaluated_labels, measured, planned, with_measured
 from dmlrepro.training import RunSpec
 
@@ -192,12 +192,7 @@ def summary(table: "pd.DataFrame") -> "pd.DataFrame":
 def degraded_examples(run, params: CertaintyParams, label: int = 0) -> tuple[list[list], list[str]]:
     """One test image at every strength of every corruption, for `plots.samples`."""
     manifest = training.load_dataset(run.spec)
-    store = images.open_images(manifest)
-    chosen = manifest.indices("test")[label : label + 1]
-    if run.spec.image_size is None:
-        batch = images.plain_batch(store, chosen)
-    else:
-        batch = images.test_batch(store, chosen, run.spec.image_size, resize=run.spec.test_resize)
+    batch = training.test_images(run.spec, manifest, manifest.indices("test")[label : label + 1])
     rows = [
         [Degrade(kind, strength)(batch)[0].permute(1, 2, 0).numpy() for strength in params.strengths]
         for kind in params.corruptions

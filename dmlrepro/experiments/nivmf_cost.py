@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
-from torch import Tensor
 
-from dmlrepro import images, metrics, results, training
+from dmlrepro import metrics, results, training
 from dmlrepro.claims import t_interval
 from dmlrepro.experiments.nivmf import NivmfParams, measured, planned, spec, with_measured
 from dmlrepro.training import RunSpec
@@ -53,7 +52,7 @@ def timed_ratios(params: CostParams) -> "pd.DataFrame":
     torch.set_num_threads(params.threads or threads)
     for backbone in params.cost_backbones:
         size = None if backbone == "conv4" and not params.image_size else params.cost_image_size
-        change = {"backbone": backbone, "image_size": size, "test_resize": size}
+        change = {"backbone": backbone, "weights": None, "image_size": size, "test_resize": size}
         specs = {("ProxyNCA++", ""): spec("ProxyNCA++", params, 0, **change)}
         specs |= {(name, ""): spec(name, params, 0, **change) for name in ANALYTIC}
         for count in params.sample_counts:
@@ -98,7 +97,10 @@ def stepper(run_spec: RunSpec) -> Callable[[], None]:
     loss = training.build_loss(run_spec, manifest.num_train_classes, network.embedding_size).to(device)
     optimizer = torch.optim.AdamW([*network.parameters(), *loss.parameters()], lr=1e-6, fused=True)
     picked = np.random.default_rng(0).choice(manifest.indices("train"), run_spec.batch_size, replace=False)
-    batch, labels = _batch(run_spec, manifest, picked).to(device), torch.from_numpy(manifest.labels[picked]).to(device)
+    batch, labels = (
+        training.test_images(run_spec, manifest, picked).to(device),
+        torch.from_numpy(manifest.labels[picked]).to(device),
+    )
 
     def step() -> None:
         optimizer.zero_grad(set_to_none=True)
@@ -110,22 +112,14 @@ def stepper(run_spec: RunSpec) -> Callable[[], None]:
     return step
 
 
-def _batch(run_spec: RunSpec, manifest, indices: np.ndarray) -> Tensor:
-    """The given images as a network sees them at test time."""
-    side = None if run_spec.image_size is None else run_spec.test_resize or run_spec.image_size
-    store = images.open_images(manifest, short_side=side)
-    if run_spec.image_size is None:
-        return images.plain_batch(store, indices)
-    return images.test_batch(store, indices, run_spec.image_size, resize=run_spec.test_resize)
-
-
 def _retriever(run_spec: RunSpec, queries: int = 400) -> Callable[[], None]:
     """Embedding and ranking some test images with a spec's network."""
+    device = training.device_for_training()
     manifest = training.load_dataset(run_spec)
-    network = training.build_network(run_spec, manifest).eval()
+    network = training.build_network(run_spec, manifest).to(device).eval()
     test = manifest.indices("test")[:queries]
-    labels = torch.from_numpy(manifest.labels[test])
-    batch = _batch(run_spec, manifest, test)
+    labels = torch.from_numpy(manifest.labels[test]).to(device)
+    batch = training.test_images(run_spec, manifest, test).to(device)
 
     @torch.no_grad()
     def retrieve() -> None:

@@ -183,7 +183,7 @@ class Params:
         from dmlrepro import protocols
 
         name = self.protocol or self.overrides.get(self.profile, {}).get("protocol", "conventional")
-        settings = protocols.published_settings(name, dataset)
+        settings = protocols.published_settings(name, dataset, self.backbone)
         if self.profile != "paper":
             return {"protocol": name, "search_trials": 0}
         known = {key: value for key, value in settings.items() if key in RECIPES["paper"][dataset]}

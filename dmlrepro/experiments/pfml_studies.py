@@ -260,8 +260,7 @@ def _trained(run) -> tuple[datasets.Manifest, torch.Tensor, torch.Tensor, torch.
     """
     manifest = training.load_dataset(run.spec)
     images = manifest.indices("train")
-    network = run.network().to(training.device_for_training())
-    embeddings = training.embed_images(run.spec, network, manifest, images)
+    embeddings = training.embed_images(run.spec, run.network(), manifest, images)
     loss = training.build_loss(run.spec, manifest.num_train_classes, embeddings.shape[1])
     loss.load_state_dict(run.loss_state())
     return manifest, embeddings, torch.from_numpy(manifest.labels[images]), loss

@@ -276,6 +276,7 @@ class ProbabilisticProxyLoss(nn.Module):
 
     Raises:
         ValueError: on an unknown or non-positive argument; in use, on a bad batch (see `check_batch`).
+        FloatingPointError: in use, when training has driven a concentration to zero or infinity.
     """
 
     def __init__(
@@ -376,6 +377,8 @@ class ProbabilisticProxyLoss(nn.Module):
         if self.distance == "kl":
             return kl_distance(embeddings, self.proxies, self.normalizer, self.variant)
         concentrations = self.log_concentrations.double().exp()
+        if not (concentrations.min() > 0 and concentrations.max() < torch.inf):
+            raise FloatingPointError("the concentrations left the range of float64; lower their learning rate")
         if self.distance == "nivmf":
             return nivmf_distance(embeddings, self.proxies, concentrations, self.jacobian, self.normalizer)
         generator = torch.Generator(embeddings.device).manual_seed(self.seed)

@@ -301,6 +301,7 @@ def test_relative_diversity_is_the_change_against_cosine_and_stands_beside_the_p
 
 def test_ratios_are_timed_for_every_method_and_find_their_claim():
     small = {"cost_backbones": ["conv4"], "sample_counts": [1, 5], "repetitions": 2, "batch_size": 8}
+    small["weights"] = "imagenet"  # at paper; the timed networks are untrained
     params, _ = quick("26", **small)
     timings = nivmf_cost.timed_ratios(params)
     assert (timings["value"] > 0).all()

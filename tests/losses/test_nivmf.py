@@ -440,6 +440,16 @@ def test_training_moves_every_parameter_and_lowers_the_loss():
         assert all(not torch.equal(before[name], value) for name, value in loss.named_parameters())
 
 
+@pytest.mark.parametrize("distance", ["nivmf", "el_nivmf"])
+@pytest.mark.parametrize("log_concentration", [-800.0, 800.0])
+def test_concentrations_that_ran_away_are_a_divergence_and_no_bad_argument(distance, log_concentration):
+    loss = ProbabilisticProxyLoss(3, 4, distance, concentration=6.0)
+    with torch.no_grad():
+        loss.log_concentrations[1, 2] = log_concentration
+    with pytest.raises(FloatingPointError, match="concentrations left the range of float64; lower their learning rate"):
+        loss(torch.randn(3, 4, generator=generator(0)), torch.arange(3))
+
+
 @pytest.mark.parametrize("distance", ["kl", "el_nivmf"])
 def test_class_means_give_the_directions_and_keep_the_concentrations(distance):
     loss = ProbabilisticProxyLoss(3, 4, distance, concentration=6.0)
