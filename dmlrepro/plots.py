@@ -187,9 +187,6 @@ def ablation(
             axes[1].set(xlabel=_label(x), ylabel=change, title=f"change from {x} = {reference:g}")
         elif len(ours) > 3:  # a legend beside the curves would hide some
             _legend_below(figure, axes[0])
-        if _label(metric).endswith("(%)"):
-            low, high = axes[0].get_ylim()
-            axes[0].set_ylim(max(low, 0), min(high, 100))
         for axis in axes:
             if xscale == "log":
                 levels = sorted({level for *_, curve in ours for level in curve})
@@ -197,6 +194,9 @@ def ablation(
                 _ticks_at(axis, levels)
             if not figure.legends:
                 axis.legend(fontsize="small")
+        if _label(metric).endswith("(%)"):
+            low, high = axes[0].get_ylim()
+            axes[0].set_ylim(max(low, 0), min(high, 100))
     return figure
 
 

@@ -141,6 +141,8 @@ def test_ticks_stand_at_the_measured_levels_and_percentages_end_at_100():
     axis = plots.ablation(data, "M", "R@1", xscale="log").axes[0]
     assert [text.get_text() for text in axis.get_xticklabels()] == ["0", "1", "15"]
     assert axis.get_ylim()[1] == 100
+    axis = plots.ablation(table(["M=1", "M=5", "M=20"]), "M", "R@1", xscale="log").axes[0]
+    assert axis.get_xlim()[0] > 0.9  # the margin left of 1 is one of the logarithmic axis
     axis = plots.lines({"a": ([1, 2, 20], [3, 4, 5]), "b": ([1, 5], [3, 4])}, "N", "seconds").axes[0]
     assert axis.get_xticks().tolist() == [1, 2, 5, 20]
 
