@@ -456,10 +456,10 @@ def _journal(name: str) -> Path:
 def _validation_score(models: list[RunSpec]) -> float:
     try:
         finished = runs.run_all(models)
-    except FloatingPointError:
-        return 0.0
-    score = sum(run.metric("val MAP@R", "val_best") for run in finished) / len(finished)
-    runs.forget(finished)  # 50 trials of 4 networks are 10 GB
+        score = sum(run.metric("val MAP@R", "val_best") for run in finished) / len(finished)
+    except FloatingPointError:  # of one fold; others may have finished before it
+        score = 0.0
+    runs.forget(models)  # 50 trials of 4 networks are 10 GB
     return score
 
 

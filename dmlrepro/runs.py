@@ -305,11 +305,12 @@ def _report(done: int, total: int) -> None:
         print(f"\r{done} of {total} runs trained", end="\n" if done == total else "", file=sys.stderr, flush=True)
 
 
-def forget(finished: Iterable[RunResult]) -> None:
-    """Remove runs from the cache, weights and all: those of a search are wanted for their scores only."""
-    for run in finished:
-        with tempfile.TemporaryDirectory(dir=run.folder.parent, prefix=".forget.") as discarded:
-            run.folder.rename(Path(discarded, run.key))  # whole or not at all, also if interrupted
+def forget(specs: Iterable[RunSpec]) -> None:
+    """Remove the runs of these specs that are in the cache: those of a search are wanted for their scores only."""
+    for folder in {_folder(key_of(spec)) for spec in specs}:
+        if folder.exists():
+            with tempfile.TemporaryDirectory(dir=folder.parent, prefix=".forget.") as discarded:
+                folder.rename(Path(discarded, folder.name))  # whole or not at all, also if interrupted
 
 
 def export_cache(archive: Path) -> int:

@@ -338,12 +338,20 @@ def test_a_trial_is_scored_on_the_validation_classes_only(finished, monkeypatch)
     models = protocols.expand(TINY, "mlrc")
     expected = sum(run.metric("val MAP@R", "val_best") for run in finished[1:]) / 4
     assert protocols._validation_score(models) == pytest.approx(expected)
+    assert not any(runs._folder(runs.key_of(model)).exists() for model in models)
 
-    def diverges(specs):
+    def last_one_diverges(specs):
+        for spec in specs[:-1]:
+            runs.run(spec)
         raise FloatingPointError("training diverged")
 
-    monkeypatch.setattr(runs, "run_all", diverges)
-    assert protocols._validation_score(models) == 0
+    with monkeypatch.context() as diverging:
+        run_all = runs.run_all
+        diverging.setattr(
+            protocols.runs, "run_all", lambda specs: last_one_diverges(specs) if len(specs) > 1 else run_all(specs)
+        )
+        assert protocols._validation_score(models) == 0
+    assert not any(runs._folder(runs.key_of(model)).exists() for model in models)
 
 
 def test_a_search_needs_ranges_and_folds():
