@@ -21,11 +21,11 @@ import time
 
 import torch
 
-from dmlrepro import training
+from dmlrepro.evidence.results import output_folder
 from dmlrepro.files import replacing
-from dmlrepro.results import output_folder
-from dmlrepro.runs import device_name
-from dmlrepro.training import RunSpec
+from dmlrepro.training import batches, distributed, inference, loop
+from dmlrepro.training.runs import device_name
+from dmlrepro.training.spec import RunSpec, build_loss
 
 LIMIT = {"cpu": 0.9, "cuda": 0.85}
 GLYPHS = RunSpec("glyphs", embedding_size=64, loss="baselines.proxy_nca_pp", samples_per_class=4, steps=1, lr=1e-3)
@@ -66,20 +66,20 @@ QUICK = {"quick": (GLYPHS.replace(images_per_class=4, batch_size=20), 4, False)}
 
 def measure(spec: RunSpec, steps: int) -> tuple[float, float, float]:
     """Median seconds of one step of the loop, of forward and backward of the bare network, and of bare over loop."""
-    device = training.device_for_training()
+    device = distributed.device_for_training()
     torch.set_num_threads(1)
-    training.reuse_freed_memory()
+    loop.reuse_freed_memory()
     spec = spec.replace(steps=steps + 3, precision="bfloat16" if device.type == "cuda" else "float32")
-    manifest = training.load_dataset(spec)
-    network = training.build_network(spec, manifest).to(device).train()
-    task = training._Task(spec, manifest)
-    loss = training.build_loss(spec, task.num_classes, network.embedding_size).to(device)
-    optimizer = training._optimizer(spec, network, loss)
-    batches = task.train_batches(0, spec.steps, device)
+    manifest = batches.load_dataset(spec)
+    network = inference.build_network(spec, manifest).to(device).train()
+    task = batches.Task(spec, manifest)
+    loss = build_loss(spec, task.num_classes, network.embedding_size).to(device)
+    optimizer = loop.build_optimizer(spec, network, loss)
+    stream = task.train_batches(0, spec.steps, device)
 
     def whole(step: int) -> torch.Tensor:
-        batch, labels = next(batches)
-        training._step(spec, network, loss, optimizer, batch, labels, step)
+        batch, labels = next(stream)
+        loop.train_step(spec, network, loss, optimizer, batch, labels, step)
         return batch
 
     def bare(batch: torch.Tensor) -> None:
@@ -109,11 +109,11 @@ def measure(spec: RunSpec, steps: int) -> tuple[float, float, float]:
 def _absent(spec: RunSpec) -> Exception | None:
     """Why the data or the pretrained weights of a case are not there."""
     try:
-        manifest = training.load_dataset(spec)
+        manifest = batches.load_dataset(spec)
     except (FileNotFoundError, ValueError) as error:  # a full set and its subset lie in one folder: the other's counts
         return error
     try:
-        training.build_network(spec, manifest)
+        inference.build_network(spec, manifest)
     except FileNotFoundError as error:
         return error
     return None
@@ -121,7 +121,7 @@ def _absent(spec: RunSpec) -> Exception | None:
 
 def main(cases: dict) -> tuple[list[dict], bool]:
     """Rows of the table, and whether every ratio met its limit. Cases without their data are left out, and named."""
-    kind = training.device_for_training().type
+    kind = distributed.device_for_training().type
     rows = []
     for name, (spec, steps, limited) in cases.items():
         if absent := _absent(spec):

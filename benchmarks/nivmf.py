@@ -27,9 +27,9 @@ from pathlib import Path
 import torch
 import torch.nn.functional as F
 
+from dmlrepro.evidence.results import output_folder
 from dmlrepro.files import replacing
 from dmlrepro.losses.nivmf import ProbabilisticProxyLoss
-from dmlrepro.results import output_folder
 from dmlrepro.vmf import direction, log_normalizer, sample
 
 SIZES = {  # images, classes, embedding, samples

@@ -31,9 +31,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from dmlrepro.evidence.results import output_folder
 from dmlrepro.files import replacing
 from dmlrepro.losses.potential_field import PotentialFieldLoss
-from dmlrepro.results import output_folder
 
 ALPHA, DELTA = 3.0, 0.2
 

@@ -86,19 +86,19 @@ def _literal(text: str):
 
 
 def _selected(names: list[str]) -> list[str]:
-    from dmlrepro.experiments import catalogue
+    from dmlrepro.papers import catalogue
 
     return [catalogue.find(name)[0].notebook for name in names] or list(catalogue.notebooks())
 
 
 def _data_check(options) -> None:
-    from dmlrepro import datasets
+    from dmlrepro.datasets import manifests
 
-    print(datasets.check(options.name))
+    print(manifests.check(options.name))
 
 
 def _data_fetch(options) -> None:
-    from dmlrepro import downloads
+    from dmlrepro.datasets import downloads
 
     downloads.fetch(options.name)
 
@@ -106,14 +106,14 @@ def _data_fetch(options) -> None:
 def _backbones(options) -> None:
     import pandas as pd
 
-    from dmlrepro import backbones
+    from dmlrepro.networks import backbones
 
     print(pd.DataFrame(backbones.table()).to_string(index=False))
 
 
 def _train(options) -> None:
-    from dmlrepro import runs
-    from dmlrepro.experiments import catalogue
+    from dmlrepro.papers import catalogue
+    from dmlrepro.training import runs
 
     specs = []
     for name in _selected(options.notebooks):
@@ -126,7 +126,7 @@ def _train(options) -> None:
 
 
 def _plan(options) -> None:
-    from dmlrepro import plan
+    from dmlrepro.papers import plan
 
     table = plan.table_of(_selected(options.notebooks), lambda params_class: _params(options, params_class))
     if table.empty:
@@ -137,7 +137,7 @@ def _plan(options) -> None:
 
 
 def _cache(options) -> None:
-    from dmlrepro import runs
+    from dmlrepro.training import runs
 
     if options.action == "export":
         print(f"{runs.export_cache(options.archive)} runs written to {options.archive}")
@@ -147,8 +147,8 @@ def _cache(options) -> None:
 
 def _publish(options) -> None:
     """Every table of the folder is validated before the first one is moved."""
-    from dmlrepro import results
-    from dmlrepro.datasets import repository_root
+    from dmlrepro.evidence import results
+    from dmlrepro.files import repository_root
 
     tables = sorted(path for path in options.folder.glob("*.csv") if not path.name.endswith(".cost.csv"))
     if not tables:
@@ -201,7 +201,7 @@ def _summary(options) -> None:
 
 
 def _accept(options) -> None:
-    from dmlrepro import golden
+    from dmlrepro.papers import golden
 
     for name in _selected(options.notebooks):
         golden.accept(name)

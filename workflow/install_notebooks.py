@@ -5,7 +5,7 @@ from pathlib import Path
 
 import nbformat
 
-from dmlrepro.results import write_text
+from dmlrepro.evidence.results import write_text
 
 LIMIT = 400_000  # bytes: a committed notebook must load on the web
 

@@ -1,0 +1,239 @@
+"""From a manifest to uint8 image batches: decode once, then crop, flip and resize straight from memory-mapped pixels.
+
+A store keeps all images of a set as one flat uint8 array, height x width x channels each. Batches leave here as
+uint8 (B, C, height, width) on the CPU; scaling, normalising and the colour order belong to the backbone. All random
+numbers of a batch are drawn from the caller's generator before any image is touched.
+"""
+
+import contextlib
+import math
+import os
+import shutil
+import tempfile
+import warnings
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from PIL import Image
+from torch import Tensor
+
+from dmlrepro.datasets.manifests import Manifest
+from dmlrepro.files import cache_root
+
+CROP_ATTEMPTS = 10  # as torchvision's RandomResizedCrop
+
+
+class ImageStore:
+    """Images of any size in one flat uint8 tensor; `store[i]` is a view (C, H, W), `len(store)` their number.
+
+    Attributes:
+        sizes: int64 (N, 2), height and width of every image.
+        channels: 1 (grey) or 3 (RGB).
+        image_size: (height, width) if it is the same for all images, else None.
+    """
+
+    def __init__(self, pixels: Tensor, sizes: Tensor, channels: int):
+        lengths = sizes.prod(1) * channels
+        self.pixels, self.sizes, self.channels = pixels, sizes, channels
+        self.offsets = (lengths.cumsum(0) - lengths).tolist()
+        self.image_size = tuple(sizes[0].tolist()) if (sizes == sizes[0]).all() else None
+
+    def __len__(self) -> int:
+        return len(self.sizes)
+
+    def __getitem__(self, index: int) -> Tensor:
+        height, width = self.sizes[index].tolist()
+        start = self.offsets[index]
+        image = self.pixels[start : start + height * width * self.channels]
+        return image.view(height, width, self.channels).permute(2, 0, 1)
+
+
+def open_images(manifest: Manifest, short_side: int | None = None) -> ImageStore:
+    """All images of a manifest, ready for batches.
+
+    Arrays stay in memory. Files are decoded once into a memory-mapped cache below `cache_root()`, named after the image
+    files' digest; the first call takes minutes for a large set. Three bytes per pixel: about 3 GB for CUB at short_side
+    256, 25 to 30 GB for SOP.
+
+    Args:
+        short_side: pixels of the shorter side after an antialiased bilinear resize; None keeps the images as they are.
+
+    Raises:
+        ValueError: a file that is no readable image (named), or short_side < 1.
+        OSError: not enough space for the cache.
+    """
+    if short_side is not None and short_side < 1:
+        raise ValueError(f"short_side must be at least 1 pixel, got {short_side}")
+    if isinstance(manifest.images, tuple):
+        return _open_files(manifest, short_side)
+    images = torch.from_numpy(np.require(manifest.images, requirements=["C", "W"]))
+    images = images.unsqueeze(-1) if images.ndim == 3 else images
+    if short_side not in (None, min(images.shape[1:3])):
+        height, width = _with_short_side(*images.shape[1:3], short_side)
+        images = _resize(images.permute(0, 3, 1, 2), (height, width)).permute(0, 2, 3, 1).contiguous()
+    count, height, width, channels = images.shape
+    return ImageStore(images.view(-1), torch.tensor([[height, width]]).expand(count, 2), channels)
+
+
+def train_batch(
+    store: ImageStore,
+    indices: Tensor,
+    size: int,
+    generator: torch.Generator,
+    *,
+    scale: tuple[float, float] = (0.16, 1.0),
+    ratio: tuple[float, float] = (3 / 4, 4 / 3),
+    flip: bool = True,
+    rows: slice = slice(None),
+) -> Tensor:
+    """Random resized crops, each mirrored with probability 1/2: uint8 (B, C, size, size).
+
+    scale and ratio bound the area of a crop (fraction of the image) and its width over height, log-uniform, as in
+    torchvision's RandomResizedCrop; the defaults are those of Musgrave et al. 2020. rows makes that part of the batch
+    only, as it would be in the whole.
+    """
+    indices = torch.as_tensor(indices)
+    boxes = random_boxes(store.sizes[indices], generator, scale, ratio)[rows]
+    mirrored = (torch.rand(len(indices), generator=generator) < 0.5)[rows]
+    indices = indices[rows]
+    batch = _empty(store, len(indices), size)
+    for out, index, (top, left, height, width) in zip(batch, indices.tolist(), boxes.tolist()):
+        out.copy_(_resize(store[index][None, :, top : top + height, left : left + width], (size, size))[0])
+    if flip:
+        batch[mirrored] = batch[mirrored].flip(-1)
+    return batch
+
+
+def test_batch(store: ImageStore, indices: Tensor, size: int, *, resize: int | None = None) -> Tensor:
+    """Centre crops: uint8 (B, C, size, size).
+
+    resize: pixels of the shorter side before the crop; None takes images as stored, enlarging those smaller than size.
+    """
+    if resize is not None and resize < size:
+        raise ValueError(f"resize must be at least size = {size}, got {resize}")
+    batch = _empty(store, len(indices), size)
+    for out, index in zip(batch, torch.as_tensor(indices).tolist()):
+        image = store[index]
+        height, width = _with_short_side(*image.shape[1:], resize or max(size, min(image.shape[1:])))
+        image = _resize(image[None], (height, width))[0]
+        top, left = round((height - size) / 2), round((width - size) / 2)
+        out.copy_(image[:, top : top + size, left : left + size])
+    return batch
+
+
+def plain_batch(store: ImageStore, indices: Tensor) -> Tensor:
+    """Images of equal size as they are: uint8 (B, C, H, W)."""
+    indices = torch.as_tensor(indices)
+    if store.image_size is None:
+        raise ValueError("plain_batch needs a set whose images have one size; train_batch and test_batch crop")
+    return store.pixels.view(-1, *store.image_size, store.channels).index_select(0, indices).permute(0, 3, 1, 2)
+
+
+def random_boxes(sizes: Tensor, generator: torch.Generator, scale: tuple, ratio: tuple) -> Tensor:
+    """Inception-style crops (B, 4) int64: top, left, height, width, for images of sizes (B, 2).
+
+    Of ten proposals per image the first that fits counts; if none does, the largest central box within the bounds.
+    """
+    (smallest, largest), (narrow, wide) = scale, ratio
+    if not 0 < smallest <= largest or not 0 < narrow <= wide:
+        raise ValueError(f"scale and ratio must be increasing pairs of positive numbers, got {scale} and {ratio}")
+    uniform = torch.rand(len(sizes), CROP_ATTEMPTS + 1, 2, generator=generator, dtype=torch.float64)
+    image_height, image_width = sizes.double().unsqueeze(2).unbind(1)
+    area = image_height * image_width * (smallest + (largest - smallest) * uniform[:, :-1, 0])
+    aspect = torch.exp(math.log(narrow) + math.log(wide / narrow) * uniform[:, :-1, 1])
+    width, height = (area * aspect).sqrt().round(), (area / aspect).sqrt().round()
+    fits = (width > 0) & (width <= image_width) & (height > 0) & (height <= image_height)
+    first = fits.int().argmax(1, keepdim=True)
+    proposed = torch.cat([height.gather(1, first), width.gather(1, first)], dim=1)
+    whole = torch.cat([image_height, image_width], dim=1)
+    limits = torch.cat([image_width / narrow, image_height * wide], dim=1).round()
+    any_fits = fits.any(1, keepdim=True)
+    box = torch.where(any_fits, proposed, torch.minimum(whole, limits).clamp(min=1))
+    position = torch.where(any_fits, (uniform[:, -1] * (whole - box + 1)).floor(), ((whole - box) / 2).floor())
+    return torch.cat([position, box], dim=1).long()
+
+
+def _empty(store: ImageStore, count: int, size: int) -> Tensor:
+    return torch.empty(count, store.channels, size, size, dtype=torch.uint8, memory_format=torch.channels_last)
+
+
+def _resize(images: Tensor, size: tuple[int, int]) -> Tensor:
+    """uint8 (B, C, H, W) to (B, C, *size); the uint8 kernel is several times faster than going through float."""
+    if images.shape[2:] == size:
+        return images
+    return F.interpolate(images, size, mode="bilinear", antialias=True)
+
+
+def _with_short_side(height: int, width: int, short_side: int) -> tuple[int, int]:
+    if height <= width:
+        return short_side, int(short_side * width / height)
+    return int(short_side * height / width), short_side
+
+
+def _open_files(manifest: Manifest, short_side: int | None) -> ImageStore:
+    folder = cache_root() / "images" / f"{manifest.images_digest[:16]}-{short_side or 'original'}"
+    if not folder.is_dir():
+        _decode_files(manifest, short_side, folder)
+    sizes = torch.from_numpy(np.load(folder / "sizes.npy"))
+    with warnings.catch_warnings():  # read-only memory is what we want; nothing here writes to a store
+        warnings.filterwarnings("ignore", "The given NumPy array is not writable")
+        pixels = torch.from_numpy(np.memmap(folder / "pixels", np.uint8, "r"))
+    return ImageStore(pixels, sizes, 3)
+
+
+def _decode_files(manifest: Manifest, short_side: int | None, folder: Path) -> None:
+    """Decode into a temporary folder and rename it, so that of several processes the first to finish wins."""
+    from tqdm import tqdm
+
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with ThreadPoolExecutor(os.cpu_count()) as pool, tempfile.TemporaryDirectory(dir=folder.parent) as temporary:
+        sizes = np.array(list(pool.map(lambda path: _stored_size(path, short_side), manifest.images)), np.int64)
+        ends = (sizes.prod(1) * 3).cumsum()
+        needed, free = int(ends[-1]), shutil.disk_usage(temporary).free
+        if needed > free:
+            raise OSError(
+                f"{folder.parent}: the decoded images of {manifest.name} need {needed / 1e9:.1f} GB and "
+                f"{free / 1e9:.1f} GB are free; point DMLREPRO_CACHE to a larger disk"
+            )
+        built = Path(temporary, "built")
+        built.mkdir()
+        np.save(built / "sizes.npy", sizes)
+        pixels = np.memmap(built / "pixels", np.uint8, "w+", shape=(needed,))
+
+        def decode(path: str, size: np.ndarray, end: int) -> None:
+            pixels[end - 3 * size.prod() : end] = _decode(path, size).ravel()
+
+        jobs = pool.map(decode, manifest.images, sizes, ends)
+        for _ in tqdm(jobs, f"decoding {manifest.name}", len(sizes), unit=" images", disable=None):
+            pass
+        pixels.flush()
+        try:
+            built.rename(folder)
+        except OSError:
+            if not folder.is_dir():  # not merely another process that was faster
+                raise
+
+
+def _stored_size(path: str, short_side: int | None) -> tuple[int, int]:
+    with _opened(path) as image:
+        return _with_short_side(image.height, image.width, short_side) if short_side else (image.height, image.width)
+
+
+def _decode(path: str, size: np.ndarray) -> np.ndarray:
+    height, width = size.tolist()
+    with _opened(path) as image:
+        return np.asarray(image.convert("RGB").resize((width, height), Image.Resampling.BILINEAR))
+
+
+@contextlib.contextmanager
+def _opened(path: str):
+    try:
+        with Image.open(path) as image:
+            yield image
+    except FileNotFoundError:
+        raise
+    except (OSError, SyntaxError, Image.DecompressionBombError) as error:
+        raise ValueError(f"{path}: not a readable image ({error})") from error

@@ -1,0 +1,250 @@
+"""Readers of the official file layouts: one function per data set, folder in, annotations out.
+
+A reader knows one layout and nothing else; what holds for every set (no gaps, no empty split, the official counts, one
+numbering of classes) is checked in datasets.py. Errors name the file, what was expected and what was found.
+"""
+
+import contextlib
+import io
+import zipfile
+import zlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from fnmatch import fnmatch
+from pathlib import Path
+
+import numpy as np
+from PIL import Image
+
+OMNIGLOT_SIZE = 28  # pixels; the drawings are 105 x 105
+
+
+@dataclass(frozen=True)
+class Annotations:
+    """What a layout says, in its own order and numbering.
+
+    Attributes:
+        source: the file that holds the labels, for error messages.
+        images: uint8 array (N, H, W) or a list of N paths.
+        class_ids: (N,) official class numbers.
+        parts: (N,) "train", "test", "query" or "gallery".
+        class_names: name of every class the layout declares, by number.
+        max_id: the largest class number the layout knows; they start at 1.
+        open_set: training and test classes are different ones.
+    """
+
+    source: Path
+    images: np.ndarray | list[Path]
+    class_ids: np.ndarray
+    parts: np.ndarray
+    class_names: dict[int, str]
+    max_id: int | None = None
+    open_set: bool = True
+
+
+def read_cub(root: Path) -> Annotations:
+    """CUB_200_2011/: images.txt, image_class_labels.txt, classes.txt, images/. Classes 1..100 train, 101..200 test."""
+    folder = root / "CUB_200_2011"
+    labels_file = folder / "image_class_labels.txt"
+    names, files, classes = (keyed(path) for path in (folder / "classes.txt", folder / "images.txt", labels_file))
+    if files.keys() != classes.keys():
+        odd = sorted(files.keys() ^ classes.keys())
+        raise ValueError(
+            f"{labels_file}: expected one row for each of the {len(files)} images in images.txt, found {len(classes)}; "
+            f"image {odd[0]} is {'missing' if odd[0] in files else 'not in images.txt'}"
+        )
+    class_ids = np.array([number(classes[image], f"{labels_file}, image {image}") for image in files])
+    images = [folder / "images" / path for path in files.values()]
+    return Annotations(labels_file, images, class_ids, np.where(class_ids <= 100, "train", "test"), names, max_id=200)
+
+
+def read_cars(root: Path) -> Annotations:
+    """Cars196/: cars_annos.mat, car_ims/. Classes 1..98 train, 99..196 test, whatever the file's own test flag says."""
+    from scipy.io.matlab import MatReadError, loadmat
+
+    folder = root / "Cars196"
+    source = existing(folder / "cars_annos.mat")
+    try:
+        mat = loadmat(source, squeeze_me=True)
+        annotations, declared = np.atleast_1d(mat["annotations"]), np.atleast_1d(mat["class_names"])
+        images = [folder / str(path) for path in annotations["relative_im_path"]]
+        class_ids = annotations["class"].astype(np.int64)
+    except (KeyError, ValueError, TypeError, NotImplementedError, MatReadError) as error:
+        raise ValueError(
+            f"{source}: expected MATLAB arrays `annotations` (with relative_im_path and class) and `class_names`, "
+            f"found something else ({error})"
+        ) from error
+    names = {number + 1: str(name) for number, name in enumerate(declared)}
+    on_disk = {path.name for path in existing(folder / "car_ims").glob("*.jpg")}
+    unlabelled = sorted(on_disk - {path.name for path in images})
+    if unlabelled:
+        raise ValueError(
+            f"{source}: expected a row for each of the {len(on_disk)} images in car_ims/, found {len(images)} rows; "
+            f"none for {unlabelled[0]}"
+        )
+    return Annotations(source, images, class_ids, np.where(class_ids <= 98, "train", "test"), names, max_id=196)
+
+
+def read_sop(root: Path) -> Annotations:
+    """Stanford_Online_Products/: Ebay_train.txt, Ebay_test.txt (image_id class_id super_class_id path), *_final/."""
+    folder = root / "Stanford_Online_Products"
+    images, class_ids, parts = [], [], []
+    for part in ("train", "test"):
+        lines = rows(folder / f"Ebay_{part}.txt", 4, header=["image_id", "class_id", "super_class_id", "path"])
+        for (_, class_id, _, path), where in lines:
+            images.append(folder / path)
+            class_ids.append(number(class_id, where))
+            parts.append(part)
+    names = {class_id: str(class_id) for class_id in class_ids}
+    return Annotations(folder / "Ebay_train.txt", images, np.array(class_ids), np.array(parts), names, max_id=22634)
+
+
+def read_inshop(root: Path) -> Annotations:
+    """InShop/: Eval/list_eval_partition.txt (count, header, rows image_name item_id evaluation_status), Img/img/."""
+    folder = root / "InShop"
+    source = folder / "Eval" / "list_eval_partition.txt"
+    lines = rows(source, 3, header=["image_name", "item_id", "evaluation_status"], counted=True)
+    images, class_ids, parts = [], [], []
+    for (path, item, part), where in lines:
+        if part not in ("train", "query", "gallery"):
+            raise ValueError(f"{where}: expected evaluation_status train, query or gallery, found {part!r}")
+        images.append(folder / "Img" / path)
+        class_ids.append(number(item.removeprefix("id_"), where))
+        parts.append(part)
+    names = {class_id: f"id_{class_id:08d}" for class_id in class_ids}
+    return Annotations(source, images, np.array(class_ids), np.array(parts), names, max_id=7982)
+
+
+def read_mnist(root: Path) -> Annotations:
+    """MNIST/raw/: the four IDX files. The ten digits are in both parts: a closed set, unlike the others."""
+    folder = root / "MNIST" / "raw"
+    parts = []
+    for part, prefix in (("train", "train"), ("test", "t10k")):
+        images = read_idx(folder / f"{prefix}-images-idx3-ubyte", 3)
+        labels = read_idx(folder / f"{prefix}-labels-idx1-ubyte", 1)
+        if len(images) != len(labels):
+            raise ValueError(
+                f"{folder / prefix}-labels-idx1-ubyte: expected a label for each of the {len(images)} images, "
+                f"found {len(labels)}"
+            )
+        parts.append((images, labels.astype(np.int64), np.full(len(labels), part)))
+    images, labels, split = (np.concatenate(arrays) for arrays in zip(*parts))
+    names = {digit: str(digit) for digit in range(10)}
+    return Annotations(folder / "train-labels-idx1-ubyte", images, labels, split, names, open_set=False)
+
+
+def read_omniglot(root: Path) -> Annotations:
+    """omniglot/: images_background.zip (train) and images_evaluation.zip (test), or the folders they unpack to.
+
+    A class is a character of an alphabet. The 105 x 105 drawings become 28 x 28, antialiased, ink white on black.
+    """
+    from dmlrepro.files import cached_array
+
+    archives = {
+        "train": root / "omniglot" / "images_background.zip",
+        "test": root / "omniglot" / "images_evaluation.zip",
+    }
+    drawings = {part: _omniglot_drawings(archive) for part, archive in archives.items()}
+    images = cached_array(
+        "omniglot",
+        (OMNIGLOT_SIZE, Image.__version__, drawings),
+        lambda: np.stack([image for part in archives for image in _omniglot_images(archives[part], drawings[part])]),
+    )
+    characters = np.array([name.rsplit("/", 1)[0].split("/", 1)[1] for part in archives for name, _ in drawings[part]])
+    names, class_ids = np.unique(characters, return_inverse=True)
+    parts = np.repeat(list(archives), [len(found) for found in drawings.values()])
+    return Annotations(archives["train"].parent, images, class_ids, parts, dict(enumerate(names.tolist())))
+
+
+def _omniglot_drawings(archive: Path) -> list[tuple[str, int]]:
+    """Names below omniglot/ and content checks (CRC or size) of a part's drawings, sorted by name."""
+    folder = archive.with_suffix("")
+    if archive.is_file():
+        with opened_zip(archive) as file:
+            found = [(member.filename, member.CRC) for member in file.infolist()]
+    elif folder.is_dir():
+        found = [(path.relative_to(folder.parent).as_posix(), path.stat().st_size) for path in folder.rglob("*.png")]
+    else:
+        raise FileNotFoundError(f"{archive}: missing; expected this file or the folder {folder.name} it unpacks to")
+    drawings = sorted(item for item in found if fnmatch(item[0], f"{folder.name}/*/*/*.png"))
+    if not drawings:
+        raise ValueError(f"{archive}: expected {folder.name}/<alphabet>/<character>/*.png, found none")
+    return drawings
+
+
+def _omniglot_images(archive: Path, drawings: list[tuple[str, int]]) -> Iterator[np.ndarray]:
+    with opened_zip(archive) if archive.is_file() else contextlib.nullcontext() as file:
+        for name, _ in drawings:
+            try:
+                data = file.read(name) if file else (archive.parent / name).read_bytes()
+                with Image.open(io.BytesIO(data)) as image:
+                    small = image.convert("L").resize((OMNIGLOT_SIZE, OMNIGLOT_SIZE), Image.Resampling.BILINEAR)
+            except (OSError, SyntaxError, zipfile.BadZipFile, zlib.error) as error:
+                raise ValueError(f"{archive}: {name} is not a readable image ({error})") from error
+            yield 255 - np.asarray(small)
+
+
+def read_idx(path: Path, ndim: int) -> np.ndarray:
+    """A uint8 array of `ndim` dimensions from an IDX file (big-endian header: type, dimensions, sizes)."""
+    data = existing(path).read_bytes()
+    shape = np.frombuffer(data[4 : 4 + 4 * ndim], ">u4").astype(int)
+    expected = 4 + 4 * ndim + int(shape.prod())
+    if data[:4] != bytes([0, 0, 8, ndim]) or len(shape) != ndim or len(data) != expected:
+        raise ValueError(
+            f"{path}: expected an IDX file of uint8 in {ndim} dimensions and whole, found {len(data)} bytes"
+        )
+    return np.frombuffer(data, np.uint8, offset=4 + 4 * ndim).reshape(shape)
+
+
+def rows(
+    path: Path, fields: int, header: list[str] | None = None, counted: bool = False
+) -> list[tuple[list[str], str]]:
+    """The lines of a table with columns separated by blanks, each as (fields, "file, line n").
+
+    The last field may hold blanks. header: column names the file has to start with; counted: a line with the number of
+    rows comes before them.
+    """
+    lines = existing(path).read_text(encoding="utf-8", errors="replace").splitlines()
+    first = counted + (header is not None)
+    found = lines[first - 1].split() if header and len(lines) >= first else None
+    if found != header:
+        raise ValueError(f"{path}: expected line {first} to be {' '.join(header)!r}, found {' '.join(found or [])!r}")
+    table = [(line.split(maxsplit=fields - 1), f"{path}, line {n}") for n, line in enumerate(lines, 1) if n > first]
+    table = [(values, where) for values, where in table if values]
+    if counted and number(lines[0], f"{path}, line 1") != len(table):
+        raise ValueError(f"{path}: line 1 promises {lines[0].strip()} rows, found {len(table)}")
+    for values, where in table:
+        if len(values) != fields:
+            raise ValueError(f"{where}: expected {fields} fields separated by blanks, found {len(values)}")
+    return table
+
+
+def keyed(path: Path) -> dict[int, str]:
+    """A two-column table as a dictionary from its first column, a number, to its second."""
+    table = {}
+    for (key, value), where in rows(path, 2):
+        if number(key, where) in table:
+            raise ValueError(f"{where}: expected every id once, found {key} again")
+        table[int(key)] = value
+    return table
+
+
+def number(text: str, where: str) -> int:
+    if not text.strip().isdecimal():
+        raise ValueError(f"{where}: expected a whole number, found {text!r}")
+    return int(text)
+
+
+def existing(path: Path) -> Path:
+    if not path.exists():
+        raise FileNotFoundError(
+            f"{path}: missing; data/README.md says where files must lie, DMLREPRO_DATA names another folder than data/"
+        )
+    return path
+
+
+def opened_zip(path: Path) -> zipfile.ZipFile:
+    try:
+        return zipfile.ZipFile(path)
+    except zipfile.BadZipFile as error:
+        raise ValueError(f"{path}: expected a whole zip archive, found a damaged or truncated one ({error})") from error

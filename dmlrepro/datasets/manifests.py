@@ -1,0 +1,281 @@
+"""Every data set as one manifest: images or file paths, class labels, split, query and gallery flags.
+
+`load(name)` reads a set from its official layout below `data_root()`; `glyphs` needs no files at all. Labels are
+contiguous, training classes first. A set with exactly the official counts carries its plain name, anything smaller is
+"<name>-subset" and has to be asked for by that name, so that a partial copy never passes for the benchmark.
+"""
+
+import functools
+import hashlib
+import os
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+
+from dmlrepro.files import cached_array, data_root
+
+# images and classes per part, as published with each set
+OFFICIAL = {
+    "omniglot": {"train": (19280, 964), "test": (13180, 659)},
+    "mnist": {"train": (60000, 10), "test": (10000, 10)},
+    "cub": {"train": (5864, 100), "test": (5924, 100)},
+    "cars": {"train": (8054, 98), "test": (8131, 98)},
+    "sop": {"train": (59551, 11318), "test": (60502, 11316)},
+    "inshop": {"train": (25882, 3997), "query": (14218, 3985), "gallery": (12612, 3985)},
+}
+
+
+@dataclass(frozen=True, eq=False)
+class Manifest:
+    """A labelled image collection with a train and a test part.
+
+    Attributes:
+        name: "glyphs", "omniglot", "mnist", "cub", "cars", "sop", "inshop", or one of the latter with "-subset".
+        images: uint8 array (N, H, W) or (N, H, W, 3), or a tuple of N file paths.
+        labels: (N,) int64, contiguous: training classes 0..C_train-1, then test classes. Only "mnist", whose ten
+            classes are in both parts, has the same labels 0..9 in both.
+        split: (N,) str, "train" or "test".
+        is_query: (N,) bool, test images that search; all of them unless the set defines queries.
+        is_gallery: (N,) bool, test images that are searched; likewise.
+        class_names: one name per label.
+        corrupted: sorted indices of the training images whose label was replaced by `label_noise`.
+    """
+
+    name: str
+    images: np.ndarray | tuple[str, ...]
+    labels: np.ndarray
+    split: np.ndarray
+    is_query: np.ndarray
+    is_gallery: np.ndarray
+    class_names: tuple[str, ...]
+    corrupted: np.ndarray
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    @property
+    def num_train_classes(self) -> int:
+        """Number of training classes; training labels are 0..num_train_classes-1."""
+        return int(self.labels[self.split == "train"].max()) + 1
+
+    def indices(self, split: str) -> np.ndarray:
+        """Positions (int64, ascending) of the images of "train", "test", "query" or "gallery"."""
+        masks = {
+            "train": self.split == "train",
+            "test": self.split == "test",
+            "query": self.is_query,
+            "gallery": self.is_gallery,
+        }
+        if split not in masks:
+            raise ValueError(f"split must be one of {', '.join(masks)}, got {split!r}")
+        return np.flatnonzero(masks[split])
+
+    def digest(self) -> str:
+        """Hex sha256 of all that determines the content, the same on every machine.
+
+        Image files enter with their path below their common folder and their size in bytes, not with their pixels.
+        """
+        digest = hashlib.sha256(repr((self.name, self.class_names, self.images_digest)).encode())
+        for array in (self.labels, self.split, self.is_query, self.is_gallery, self.corrupted):
+            digest.update(repr((array.shape, array.dtype.str)).encode())
+            digest.update(np.ascontiguousarray(array))
+        return digest.hexdigest()
+
+    @functools.cached_property
+    def images_digest(self) -> str:
+        """Hex sha256 of the images alone, whatever their labels."""
+        if not isinstance(self.images, tuple):
+            digest = hashlib.sha256(repr(self.images.shape).encode())
+            digest.update(np.ascontiguousarray(self.images))
+            return digest.hexdigest()
+        folder = os.path.commonpath([os.path.dirname(path) for path in self.images])
+        lines = (f"{Path(path).relative_to(folder).as_posix()} {os.path.getsize(path)}\n" for path in self.images)
+        return hashlib.sha256("".join(lines).encode()).hexdigest()
+
+
+def load(
+    name: str,
+    root: str | Path | None = None,
+    *,
+    label_noise: float = 0.0,
+    seed: int = 0,
+    images_per_class: int | None = None,
+) -> Manifest:
+    """Read a data set.
+
+    Args:
+        name: "glyphs", "omniglot", "mnist", "cub", "cars", "sop", "inshop"; with "-subset" for a partial copy.
+        root: folder that holds the data sets, default `data_root()`.
+        label_noise: fraction of the training images, 0 <= label_noise < 1, that get the label of a uniformly random
+            other training class; which ones is in `Manifest.corrupted`.
+        seed: of the label noise only.
+        images_per_class: of glyphs only, default 24.
+
+    Raises:
+        ValueError: unknown name or a bad argument; data that contradict themselves or the official counts.
+        FileNotFoundError: a file of the official layout is missing.
+    """
+    if not 0 <= label_noise < 1:
+        raise ValueError(f"label_noise must be a fraction in [0, 1), got {label_noise}")
+    base = str(name).removesuffix("-subset")
+    if name == "glyphs":
+        manifest = _glyphs(24 if images_per_class is None else images_per_class)
+    elif base not in OFFICIAL:
+        raise ValueError(
+            f"unknown data set {name!r}; there are glyphs, {', '.join(OFFICIAL)}, each of these also -subset"
+        )
+    elif images_per_class is not None:
+        raise ValueError(f"images_per_class is for glyphs only, whose images are drawn on demand, not for {name}")
+    else:
+        manifest = _read(base, Path(root or data_root()))
+        if manifest.name != name:
+            raise ValueError(
+                f"{name}: expected {'fewer than ' * (name != base)}{_describe(OFFICIAL[base])}; "
+                f"found {_describe(_counts(manifest))}: this is {manifest.name!r}, ask for it by that name"
+            )
+    return _with_label_noise(manifest, label_noise, seed) if label_noise else manifest
+
+
+def check(name: str, root: str | Path | None = None) -> str:
+    """A table of what is there under a name, with or without "-subset": counts, class sizes, digest, official or not.
+
+    Raises what `load` raises, except for counts that differ from the official ones.
+    """
+    base = str(name).removesuffix("-subset")
+    manifest = _read(base, Path(root or data_root())) if base in OFFICIAL else load(name, root)
+    official = OFFICIAL.get(base, {})
+    lines = [f"{'part':8}{'images':>8}{'classes':>9}{'per class':>12}{'official':>18}"]
+    for part, (images, classes) in _counts(manifest).items():
+        sizes = np.unique(manifest.labels[manifest.indices(part)], return_counts=True)[1]
+        published = "{} / {}".format(*official[part]) if part in official else "-"
+        lines.append(f"{part:8}{images:8}{classes:9}{f'{sizes.min()}..{sizes.max()}':>12}{published:>18}")
+    stranded = len(manifest.indices("query")) - int(_retrievable(manifest).sum())
+    lines += [
+        f"queries without another gallery image of their class, left out of retrieval scores: {stranded}",
+        f"digest {manifest.digest()}",
+        f"official counts: {('yes' if manifest.name in OFFICIAL else 'no') if official else 'not applicable'}",
+        f"name to load it by: {manifest.name}",
+    ]
+    return "\n".join(lines)
+
+
+def folds(manifest: Manifest, k: int = 4) -> list[tuple[np.ndarray, np.ndarray]]:
+    """Cross-validation over classes: k pairs (training class ids, validation class ids).
+
+    The validation classes of the folds are k contiguous, disjoint runs of the training classes (Musgrave et al. 2020).
+    """
+    classes = np.arange(manifest.num_train_classes)
+    if not 2 <= k <= len(classes):
+        raise ValueError(f"k must be between 2 and the {len(classes)} training classes, got {k}")
+    return [(np.setdiff1d(classes, held_out), held_out) for held_out in np.array_split(classes, k)]
+
+
+def _with_label_noise(manifest: Manifest, fraction: float, seed: int) -> Manifest:
+    train, num_classes = manifest.indices("train"), manifest.num_train_classes
+    if num_classes < 2:
+        raise ValueError(f"label_noise needs at least 2 training classes, {manifest.name} has {num_classes}")
+    generator = np.random.default_rng(seed)
+    corrupted = np.sort(generator.choice(train, round(fraction * len(train)), replace=False))
+    labels = manifest.labels.copy()
+    labels[corrupted] = (labels[corrupted] + generator.integers(1, num_classes, len(corrupted))) % num_classes
+    return replace(manifest, labels=labels, corrupted=corrupted)
+
+
+def _glyphs(images_per_class: int) -> Manifest:
+    import unicodedata
+    from importlib.metadata import version
+
+    from dmlrepro.datasets import glyphs
+
+    if not isinstance(images_per_class, int) or images_per_class < 1:
+        raise ValueError(f"images_per_class must be a positive integer, got {images_per_class!r}")
+    train, test = glyphs.characters()
+    key = (glyphs.SOURCE_DIGEST, images_per_class, version("pillow"), version("matplotlib"), np.__version__)
+    images = cached_array(
+        "glyphs", key, lambda: np.concatenate([glyphs.render(c, images_per_class) for c in train + test])
+    )
+    test_part = np.repeat([False, True], [len(train) * images_per_class, len(test) * images_per_class])
+    return Manifest(
+        name="glyphs",
+        images=images,
+        labels=np.arange(len(train + test)).repeat(images_per_class),
+        split=np.where(test_part, "test", "train"),
+        is_query=test_part,
+        is_gallery=test_part,
+        class_names=tuple(f"{character} {unicodedata.name(character)}" for character in train + test),
+        corrupted=np.empty(0, np.int64),
+    )
+
+
+def _read(base: str, root: Path) -> Manifest:
+    """A set in its official layout, with the checks that hold for all of them."""
+    from dmlrepro.datasets import layouts
+
+    found = getattr(layouts, f"read_{base}")(root)
+    names, ids, source = found.class_names, found.class_ids, found.source
+    outside = [number for number in {*names, *ids.tolist()} if found.max_id and not 1 <= number <= found.max_id]
+    if outside:
+        raise ValueError(f"{source}: expected class ids from 1 to {found.max_id}, found {outside[0]}")
+    if set(names) != set(ids.tolist()):
+        gap = min(set(names) ^ set(ids.tolist()))
+        what = f"class {gap} ({names[gap]}) without an image" if gap in names else f"images of undeclared class {gap}"
+        raise ValueError(f"{source}: expected images of each of the {len(names)} declared classes, found {what}")
+    is_train = found.parts == "train"
+    train_ids, test_ids = np.unique(ids[is_train]), np.unique(ids[~is_train])
+    for part, classes in (("train", train_ids), ("test", test_ids)):
+        if not len(classes):
+            raise ValueError(f"{source}: expected images in both parts, found none for {part}")
+    shared = np.intersect1d(train_ids, test_ids)
+    if found.open_set and len(shared):
+        raise ValueError(f"{source}: expected other classes in test than in train, found class {shared[0]} in both")
+
+    order = np.argsort(~is_train, kind="stable")
+    label_of = {number: label for label, number in enumerate([*train_ids, *np.setdiff1d(test_ids, train_ids)])}
+    parts = found.parts[order]
+    manifest = Manifest(
+        name=base,
+        images=_existing_files([found.images[i] for i in order])
+        if isinstance(found.images, list)
+        else found.images[order],
+        labels=np.array([label_of[number] for number in ids[order]]),
+        split=np.where(parts == "train", "train", "test"),
+        is_query=np.isin(parts, ["test", "query"]),
+        is_gallery=np.isin(parts, ["test", "gallery"]),
+        class_names=tuple(names[number] for number in label_of),
+        corrupted=np.empty(0, np.int64),
+    )
+    if not _retrievable(manifest).any():
+        raise ValueError(f"{source}: expected a test class with a query and another gallery image, found none")
+    counts = _counts(manifest)
+    if any(images > OFFICIAL[base][part][0] for part, (images, _) in counts.items()):
+        raise ValueError(f"{source}: expected at most {_describe(OFFICIAL[base])}; found {_describe(counts)}")
+    return manifest if counts == OFFICIAL[base] else replace(manifest, name=f"{base}-subset")
+
+
+def _existing_files(paths: list[Path]) -> tuple[str, ...]:
+    missing = [path for path in paths if not path.is_file()]
+    if missing:
+        raise FileNotFoundError(f"{missing[0]}: listed in the annotations and missing, like {len(missing) - 1} others")
+    return tuple(str(path) for path in paths)
+
+
+def _retrievable(manifest: Manifest) -> np.ndarray:
+    """Which queries, in the order of `indices("query")`, have another gallery image of their class to find."""
+    in_gallery = np.bincount(manifest.labels[manifest.is_gallery], minlength=len(manifest.class_names))
+    queries = manifest.indices("query")
+    return in_gallery[manifest.labels[queries]] > manifest.is_gallery[queries]
+
+
+def _counts(manifest: Manifest) -> dict[str, tuple[int, int]]:
+    """Images and classes of each part; test is split into query and gallery where these differ."""
+    same = np.array_equal(manifest.is_query, manifest.is_gallery)
+    parts = {
+        part: manifest.labels[manifest.indices(part)]
+        for part in ("train", *(["test"] if same else ["query", "gallery"]))
+    }
+    return {part: (len(labels), len(np.unique(labels))) for part, labels in parts.items()}
+
+
+def _describe(counts: dict[str, tuple[int, int]]) -> str:
+    return ", ".join(f"{part} {images} images of {classes} classes" for part, (images, classes) in counts.items())

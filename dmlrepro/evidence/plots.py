@@ -1,0 +1,596 @@
+"""Every figure of the notebooks, in one style.
+
+A method has one colour in every figure (COLORS, chosen for colour-blind readers; a method not listed gets one of them
+by its name). Bars and lines are means over seeds with 95 % t intervals, small dots are single seeds. Functions check
+plain tables and arrays, draw, and return the matplotlib Figure, left open so that a notebook shows it. Figures and
+thumbnails are small: a notebook is read on the web.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import zlib
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from dmlrepro.evidence import tables
+from dmlrepro.evidence.statistics import t_interval
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+__all__ = ["COLORS", "ablation", "bars", "color", "curves", "embedding_map", "field", "lines", "retrieved", "samples"]
+__all__ += ["tsne"]
+
+# Okabe and Ito's colours, and two of equal weight, for the first paper and its baselines; Paul Tol's for the second
+COLORS = {
+    "PFML": "#D55E00",
+    "CPML": "#E69F00",
+    "ProxyAnchor": "#0072B2",
+    "ProxyNCA++": "#56B4E9",
+    "SoftTriple": "#009E73",
+    "MultiSimilarity": "#CC79A7",
+    "Contrastive": "#7A5C1E",
+    "Triplet": "#C9B800",
+    "untrained": "#8A8A8A",
+    "EL-nivMF": "#882255",
+    "nivMF": "#CC6677",
+    "EL-vMF": "#117733",
+    "B-vMF": "#44AA99",
+    "KL-vMF": "#88CCEE",
+    "L2": "#332288",
+    "Cosine": "#999933",
+    "ProxyAnchor+EL-nivMF": "#AA4499",
+}
+OTHERS = ["#000000", "#4477AA", "#EE6677", "#228833", "#AA3377", "#BBBBBB"]  # curves that are not a method's
+RIGHT, WRONG = "#1B8A3A", "#C1272D"
+MARKERS = "osD^vPX*<>ph"
+DPI = 84
+WIDTH = 9.0  # inches: the text column of a notebook
+LABELS = {
+    "P@1": "precision@1 (%)",
+    "RP": "R-precision (%)",
+    "MAP@R": "MAP@R (%)",
+    "mAP@1000": "mAP@1000 (%)",
+    "NMI": "NMI (%)",
+    "W2": "W2 between proxies and data",
+    "nearest sample": "from proxies to the nearest sample",
+    "gradient_share": "gradient on wrong labels (%)",
+    "intra_class_distance": "mean distance within a class",
+    "W2/delta": "W2 between proxies and data / δ",
+    "seconds_ratio": "step time / ProxyNCA++'s",
+    "alpha": "decay exponent α",
+    "delta": "field radius δ",
+    "delta_rep": "repulsion radius δ_rep",
+    "M": "proxies per class M",
+    "omega": "weight ω of ProxyAnchor",
+    "samples": "Monte Carlo samples N",
+    "label_noise": "share of wrong training labels",
+    "dim": "embedding dimensions",
+    "loss_sd": "standard deviation of the loss",
+}
+
+
+def color(method: str) -> str:
+    """The colour of a method, the same in every figure."""
+    return COLORS.get(method) or list(COLORS.values())[zlib.crc32(method.encode()) % len(COLORS)]
+
+
+def _label(name: str) -> str:
+    """A metric or setting as an axis title."""
+    return LABELS.get(name) or (f"recall@{name[2:]} (%)" if name.startswith("R@") else name.replace("_", " "))
+
+
+# --- tables -----------------------------------------------------------------------------------------------------------
+
+
+def bars(table: pd.DataFrame, metrics: Sequence[str], published: pd.DataFrame | None = None) -> Figure:
+    """A panel per metric, a bar per method and setting, sorted by the first metric.
+
+    table: tidy results of one data set and profile.
+    published: rows with columns dataset, method, metric, value, methods named as in the table; drawn as diamonds.
+    ValueError names what is missing or mixed.
+    """
+    rows, metrics = _one_dataset(table), [metrics] if isinstance(metrics, str) else list(metrics)
+    _check_metrics(rows, metrics)
+    if published is not None:
+        _check_columns(published, "published", ("dataset", "method", "metric", "value"))
+        published = published[published["method"].isin(rows["method"]) & published["metric"].isin(metrics)]
+        _check(len(published) > 0, f"published has no row of a method in {_names(rows['method'])}")
+    values = {key: group.to_numpy() for key, group in rows.groupby(["method", "setting", "metric"])["value"]}
+    order = sorted({key[:2] for key in values}, key=lambda key: values.get((*key, metrics[0]), np.array([-1])).mean())
+    with _style():
+        figure, axes = _subplots(len(metrics), 0.34 * len(order) + 1.4, sharey=True)
+        for axis, metric in zip(axes, metrics):
+            for y, (method, setting) in enumerate(order):
+                if (method, setting, metric) in values:
+                    _bar(axis, y, values[method, setting, metric], color(method))
+            top = rows.loc[rows["metric"] == metric, "value"].max()
+            if published is not None:
+                theirs = published[published["metric"] == metric]
+                top = max([top, *theirs["value"]])
+                _diamonds(axis, theirs, [method for method, _ in order])
+            axis.set(xlim=(0, 1.22 * top), xlabel=_label(metric))
+            axis.grid(False, axis="y")
+        axes[0].set_yticks(range(len(order)), [" ".join(filter(None, key)) for key in order])
+        several = "" if _seeds(rows) == "one seed" else "means, 95 % t intervals (cut at the axes) and single runs of "
+        figure.suptitle(f"{_where(rows)}: {several}{_seeds(rows)}", fontsize="medium")
+        _legend_below(figure, axes[0])
+    return figure
+
+
+def _bar(axis: Axes, y: float, values: np.ndarray, shade: str) -> None:
+    from matplotlib.colors import to_rgb
+
+    mean = values.mean()
+    axis.barh(y, mean, height=0.72, color=shade, linewidth=0, zorder=2)
+    if len(values) > 1:
+        axis.plot(np.maximum(t_interval(values), 0), [y, y], color="black", linewidth=1.3, zorder=3)
+        dots = {"s": 10, "color": "white", "edgecolor": "black", "linewidth": 0.7, "zorder": 3}
+        axis.scatter(values, np.full(len(values), y - 0.22), **dots)
+    text = f"{mean:.1f}" if mean >= 10 else f"{mean:.3g}"
+    ink = "black" if np.dot(to_rgb(shade), (0.3, 0.59, 0.11)) > 0.45 else "white"
+    style = {"xytext": (4, 0), "textcoords": "offset points", "va": "center", "fontsize": "small", "zorder": 5}
+    box = {"facecolor": shade, "linewidth": 0, "pad": 0.5}  # or the interval would strike the number through
+    axis.annotate(text, (0, y), color=ink, bbox=box, **style)
+
+
+def _diamonds(axis: Axes, published: pd.DataFrame, methods: list[str]) -> None:
+    for (dataset, rows), marker in zip(published.groupby("dataset"), itertools.cycle("Dsph")):
+        points = [(x, methods.index(method)) for method, x in zip(rows["method"], rows["value"])]
+        style = {"s": 38, "facecolor": "none", "edgecolor": "black", "zorder": 4, "marker": marker}
+        axis.scatter(*zip(*points), label=f"published, {dataset}", **style)
+
+
+def ablation(
+    table: pd.DataFrame,
+    x: str,
+    metric: str,
+    published: Mapping[str, Mapping[float, float]] | None = None,
+    *,
+    reference: float | None = None,
+    xscale: str = "linear",
+) -> Figure:
+    """A metric against a setting: ours on the left, ours and the paper's change from a reference level on the right.
+
+    Scales differ between data sets, so the curves are compared as changes; ours are paired by seed.
+
+    x: the setting's name in `table`, e.g. "alpha" for rows with setting "alpha=3".
+    published: {"CUB-200-2011": {0: 68.2, 3: 73.4}, ...}; without it there is the left panel only.
+    reference: the level to compare with, one that all curves have; default the published optimum among those.
+    xscale: "linear" or "log"; a level 0 on a logarithmic axis is drawn on a linear piece left of the smallest other.
+    """
+    rows = _one_dataset(table)
+    _check_metrics(rows, [metric])
+    ours = _by_level(rows[rows["metric"] == metric], x)
+    if published:
+        reference = _reference(published, ours, reference)
+    with _style():
+        figure, axes = _subplots(2 if published else 1, 3.7, width=WIDTH if published else 6.5)
+        for (name, shade, curve), marker in zip(ours, itertools.cycle(MARKERS)):
+            _curve(axes[0], curve, shade, marker, name)
+            if published:
+                _curve(axes[1], curve.sub(curve[reference], axis=0), shade, marker, f"{name}, ours")
+        axes[0].set(xlabel=_label(x), ylabel=_label(metric), title=f"ours: {_where(rows)}, {_seeds(rows)}")
+        if published:
+            for (name, points), style in zip(published.items(), itertools.cycle(("--", ":", "-."))):
+                levels, heights = np.array(sorted(points.items()), dtype=float).T
+                style = {"linestyle": style, "color": "black", "marker": "."}
+                if len(points) > 1:  # the reference alone is no curve
+                    axes[1].plot(levels, heights - points[reference], label=f"{name}, published", **style)
+            axes[1].axhline(0, color="grey", linewidth=0.8)
+            change = f"change of {_label(metric).replace('(%)', '(points)')}"
+            axes[1].set(xlabel=_label(x), ylabel=change, title=f"change from {x} = {reference:g}")
+        elif len(ours) > 3:  # a legend beside the curves would hide some
+            _legend_below(figure, axes[0])
+        for axis in axes:
+            if xscale == "log":
+                levels = sorted({level for *_, curve in ours for level in curve})
+                axis.set_xscale("symlog", linthresh=next(level for level in levels if level > 0))
+                _ticks_at(axis, levels)
+            if not figure.legends:
+                axis.legend(fontsize="small")
+        if _label(metric).endswith("(%)"):
+            low, high = axes[0].get_ylim()
+            axes[0].set_ylim(max(low, 0), min(high, 100))
+    return figure
+
+
+def _ticks_at(axis: Axes, levels: Sequence[float]) -> None:
+    """Ticks where something was measured, unless that is at many places."""
+    if len(levels) <= 8:
+        axis.set_xticks(levels, [f"{level:g}" for level in levels])
+        axis.minorticks_off()
+
+
+def _by_level(rows: pd.DataFrame, x: str) -> list[tuple[str, str, pd.DataFrame]]:
+    """(name, colour, values (seeds, levels of x)) of every method and combination of its other settings."""
+    settings = [tables.DEFAULTS | tables.parse_cell(f";{setting}")[1] for setting in rows["setting"]]
+    others = [[each for each in text.split(";") if each.partition("=")[0] != x] for text in rows["setting"]]
+    rows = rows.assign(x=[each.get(x) for each in settings], others=[" ".join(each) for each in others])
+    found = rows[[isinstance(each.get(x), float) for each in settings]]
+    _check(len(found) > 0, f"x: no row has a numeric setting {x!r}, settings are {_names(rows['setting'])}")
+    return [
+        (f"{method} {rest}".strip(), color(method), group.pivot(index="seed", columns="x", values="value"))
+        for (method, rest), group in found.groupby(["method", "others"], sort=False)
+    ]
+
+
+def _reference(published: Mapping, ours: list, asked: float | None) -> float:
+    """The level asked for, or the published optimum; every curve must have it."""
+    curves = [*(set(map(float, points)) for points in published.values()), *(set(curve) for *_, curve in ours)]
+    common = set.intersection(*curves)
+    _check(common, f"published and our curves have no level in common; ours: {[sorted(curve) for *_, curve in ours]}")
+    _check(asked is None or asked in common, f"reference {asked} is not a level of every curve: {sorted(common)}")
+    return asked if asked is not None else max(common, key=lambda x: sum(points[x] for points in published.values()))
+
+
+def _curve(axis: Axes, by_seed: pd.DataFrame, shade: str, marker: str, name: str) -> None:
+    """Mean, t interval and single seeds of a (seeds, levels) frame."""
+    levels = by_seed.columns.to_numpy(dtype=float)
+    samples = [by_seed[level].dropna().to_numpy() for level in by_seed]
+    means = np.array([sample.mean() for sample in samples])
+    ends = np.array([t_interval(sample) for sample in samples])
+    errors = np.nan_to_num(np.abs(ends.T - means))
+    shown = {"color": shade, "marker": marker, "markersize": 5, "capsize": 2.5, "linewidth": 1.5, "elinewidth": 1}
+    axis.errorbar(levels, means, yerr=errors, label=name, **shown)
+    for level, sample in zip(levels, samples):
+        axis.scatter(np.full(len(sample), level), sample, s=7, color=shade, alpha=0.45, linewidth=0)
+
+
+# --- images -----------------------------------------------------------------------------------------------------------
+
+
+def samples(rows: Sequence[Sequence], names: Sequence[str]) -> Figure:
+    """Images of some classes, a row per class with its name. Images: uint8 (H, W), (H, W, 3) or (3, H, W)."""
+    _check(len(rows) > 0 and len(rows) == len(names), f"names: {len(names)} names for {len(rows)} rows of images")
+    with _style():
+        figure, axis = _wall(len(rows), max(map(len, rows)), left=2.6)
+        for y, (images, name) in enumerate(zip(rows, names)):
+            axis.text(-0.15, y + 0.5, _short(name), ha="right", va="center", fontsize="small")
+            for x, image in enumerate(images):
+                _thumbnail(axis, x, y, image)
+    return figure
+
+
+def retrieved(queries: Sequence, neighbours: Sequence[Sequence], correct: np.ndarray) -> Figure:
+    """Queries in the first column, then their nearest gallery images in order: green frame and tick for the same class,
+    red frame and cross for another.
+
+    queries: Q images; neighbours: Q lists of K images; correct: bool (Q, K).
+    """
+    correct = np.asarray(correct, dtype=bool)
+    shape = (len(queries), len(neighbours[0]) if len(neighbours) else 0)
+    _check(shape[0] > 0 and correct.shape == shape, f"correct must have shape {shape}, got {correct.shape}")
+    _check(all(len(row) == shape[1] for row in neighbours) and len(neighbours) == shape[0], "neighbours must be Q x K")
+    with _style():
+        figure, axis = _wall(shape[0], shape[1] + 1.25, top=0.35)
+        axis.text(0.5, -0.1, "query", ha="center", fontsize="small")
+        for x in range(shape[1]):
+            axis.text(x + 1.75, -0.1, f"{x + 1}", ha="center", fontsize="small")
+        for y, (query, row) in enumerate(zip(queries, neighbours)):
+            _thumbnail(axis, 0, y, query)
+            for x, (image, right) in enumerate(zip(row, correct[y])):
+                _thumbnail(axis, x + 1.25, y, image, RIGHT if right else WRONG, "✓" if right else "✗")
+    return figure
+
+
+def _wall(height: float, width: float, left: float = 0.0, top: float = 0.0) -> tuple[Figure, Axes]:
+    """An axis of unit cells, without frame, y downward."""
+    cell = min(0.86, WIDTH / (width + left))
+    figure, (axis,) = _subplots(1, cell * (height + top), width=cell * (width + left))
+    axis.set(xlim=(-left, width), ylim=(height, -top), aspect="equal")
+    axis.axis("off")
+    return figure, axis
+
+
+def _thumbnail(axis: Axes, x: float, y: float, image, frame: str | None = None, mark: str = "") -> None:
+    from matplotlib.patches import Rectangle
+
+    pixels = _pixels(image, 48)
+    height, width = np.array(pixels.shape[:2]) / max(pixels.shape[:2]) * 0.88
+    left, top = x + (1 - width) / 2, y + (1 - height) / 2
+    axis.imshow(
+        pixels, cmap="gray", vmin=0, vmax=255, extent=(left, left + width, top + height, top), interpolation="nearest"
+    )
+    if frame:
+        axis.add_patch(Rectangle((left, top), width, height, fill=False, edgecolor=frame, linewidth=2.5))
+        box = {"boxstyle": "round,pad=0.12", "facecolor": frame, "edgecolor": "none"}
+        axis.text(left + width, top, mark, ha="right", va="top", color="white", fontsize=9, weight="bold", bbox=box)
+
+
+def _pixels(image, size: int) -> np.ndarray:
+    """uint8 (H, W) or (H, W, 3) of at most `size` pixels a side, in few colours, for a small PNG."""
+    from PIL import Image
+
+    pixels = np.asarray(image)
+    if pixels.ndim == 3 and pixels.shape[-1] not in (1, 3) and pixels.shape[0] in (1, 3):
+        pixels = np.moveaxis(pixels, 0, -1)
+    pixels = pixels[..., 0] if pixels.ndim == 3 and pixels.shape[-1] == 1 else pixels
+    _check(
+        pixels.dtype == np.uint8 and (pixels.ndim == 2 or (pixels.ndim == 3 and pixels.shape[-1] == 3)),
+        f"images must be uint8 (H, W), (H, W, 3) or (3, H, W), got {pixels.dtype} {np.asarray(image).shape}",
+    )
+    picture = Image.fromarray(pixels)
+    picture.thumbnail((size, size))
+    return np.asarray(picture.quantize(32, dither=Image.Dither.NONE).convert(picture.mode))
+
+
+# --- embeddings -------------------------------------------------------------------------------------------------------
+
+
+def tsne(embeddings, seed: int = 0) -> np.ndarray:
+    """t-SNE to two dimensions, (N, D) -> (N, 2), from a PCA start; at least 4 points. The same on the same machine."""
+    from sklearn.manifold import TSNE
+
+    points = np.asarray(embeddings, dtype=np.float32)
+    _check(points.ndim == 2 and len(points) >= 4, f"embeddings must be (N, D) with N >= 4, got {points.shape}")
+    perplexity = min(30.0, (len(points) - 1) / 3)
+    return TSNE(perplexity=perplexity, init="pca", random_state=seed, n_jobs=1).fit_transform(points)
+
+
+def embedding_map(xy: np.ndarray, labels: Sequence, images: Sequence | None = None) -> Figure:
+    """Points (N, 2) in the colour and marker of their class; with images, as many thumbnails as fit without overlap."""
+    xy, labels = np.asarray(xy, dtype=float), np.asarray(labels)
+    _check(xy.ndim == 2 and xy.shape[1] == 2, f"xy must be (N, 2), got {xy.shape}")
+    _check(len(labels) == len(xy), f"labels: {len(labels)} labels for {len(xy)} points")
+    _check(images is None or len(images) == len(xy), f"images must be one per point, {len(xy)}")
+    classes = list(dict.fromkeys(labels.tolist()))
+    shades = _many_colors(len(classes))
+    with _style():
+        figure, (axis,) = _subplots(1, 5.2, width=WIDTH if len(classes) <= 24 else 6.5)
+        for i, name in enumerate(classes):
+            points = xy[labels == name]
+            style = {"s": 22, "color": shades[i], "marker": MARKERS[i % len(MARKERS)], "linewidth": 0}
+            axis.scatter(*points.T, label=_short(str(name)), **style)
+        if images is not None:
+            _scatter_images(axis, xy, images, [shades[classes.index(name)] for name in labels.tolist()])
+        if len(classes) <= 24:
+            axis.legend(loc="center left", bbox_to_anchor=(1, 0.5), fontsize="small", title="class")
+        axis.set(xlabel="t-SNE 1 (no unit)", ylabel="t-SNE 2 (no unit)", xticks=[], yticks=[])
+        axis.set_title(f"{len(xy)} images of {len(classes)} classes")
+    return figure
+
+
+def _many_colors(count: int) -> list:
+    import seaborn
+
+    distinct = list(COLORS.values())
+    return distinct[:count] if count <= len(distinct) else seaborn.color_palette("husl", count)
+
+
+def _scatter_images(axis: Axes, xy: np.ndarray, images: Sequence, shades: list) -> None:
+    from matplotlib.offsetbox import AnnotationBbox, OffsetImage
+
+    gap = 0.075 * np.ptp(xy, axis=0).max()
+    chosen: list[int] = []
+    for i in range(len(xy)):
+        if all(np.abs(xy[i] - xy[j]).max() > gap for j in chosen):
+            chosen.append(i)
+            picture = OffsetImage(_pixels(images[i], 24), cmap="gray", norm=_grey())
+            style = {"edgecolor": shades[i], "linewidth": 1.6}
+            axis.add_artist(AnnotationBbox(picture, xy[i], pad=0.05, bboxprops=style))
+
+
+def _grey():
+    from matplotlib.colors import Normalize
+
+    return Normalize(0, 255)
+
+
+# --- curves and fields ------------------------------------------------------------------------------------------------
+
+
+def curves(series: Mapping[str, Sequence], xlabel: str = "step", ylabel: str = "training loss", logy=False) -> Figure:
+    """Values over steps: {method: values (steps,) or one such per seed}; long noisy series also as a running mean."""
+    _check(len(series) > 0, "series is empty")
+    with _style():
+        figure, (axis,) = _subplots(1, 3.4, width=6.5)
+        for name, values in series.items():
+            runs = [np.asarray(run, dtype=float) for run in _as_runs(values)]
+            for run in runs:
+                _check(run.ndim == 1 and len(run) > 0, f"series[{name!r}]: values must be (steps,), got {run.shape}")
+            window = max(1, min(map(len, runs)) // 25)
+            faint = window > 1 or len(runs) > 1
+            for run in runs:
+                style = {"alpha": 0.3, "linewidth": 0.7} if faint else {"label": name}
+                axis.plot(np.arange(1, len(run) + 1), run, color=color(name), **style)
+            if faint:
+                mean = np.mean([run[: min(map(len, runs))] for run in runs], axis=0)
+                smooth = np.convolve(mean, np.full(window, 1 / window), mode="valid")
+                suffix = "" if len(runs) == 1 else f" (mean of n = {len(runs)})"
+                axis.plot(np.arange(len(smooth)) + (window + 1) / 2, smooth, color=color(name), label=name + suffix)
+        axis.set(xlabel=xlabel, ylabel=ylabel, yscale="log" if logy else "linear")
+        axis.legend(fontsize="small")
+    return figure
+
+
+def _as_runs(values) -> list:
+    return list(values) if len(values) and np.ndim(values[0]) == 1 else [values]
+
+
+def lines(
+    series: Mapping[str, tuple],
+    xlabel: str,
+    ylabel: str,
+    *,
+    logx: bool = False,
+    logy: bool = False,
+    references: Mapping[str, float] | None = None,
+    title: str = "",
+) -> Figure:
+    """Numerical studies: {name: (x, y) or (x, y, low, high)} as lines with a band; references are horizontal lines."""
+    _check(len(series) > 0, "series is empty")
+    for name, arrays in series.items():
+        lengths = {len(array) for array in arrays}
+        _check(len(arrays) in (2, 4) and len(lengths) == 1, f"series[{name!r}] must be (x, y) or (x, y, low, high)")
+    with _style():
+        figure, (axis,) = _subplots(1, 3.6, width=6.5)
+        for i, (name, (x, y, *band)) in enumerate(series.items()):
+            shade = COLORS.get(name) or OTHERS[i % len(OTHERS)]
+            marker = MARKERS[i % len(MARKERS)] if len(x) <= 30 else None
+            dashes = "-" if name in COLORS else ("-", "--", "-.", ":")[i % 4]
+            axis.plot(x, y, color=shade, linestyle=dashes, marker=marker, markersize=5, label=name)
+            if band:
+                axis.fill_between(x, *band, color=shade, alpha=0.2, linewidth=0)
+        for name, height in (references or {}).items():
+            axis.axhline(height, color="black", linestyle="--", linewidth=1)
+            axis.annotate(
+                name,
+                (1, height),
+                (-3, 3),
+                xycoords=("axes fraction", "data"),
+                textcoords="offset points",
+                ha="right",
+                fontsize="small",
+            )
+        axis.set(xlabel=xlabel, ylabel=ylabel, title=title)
+        axis.set(xscale="log" if logx else "linear", yscale="log" if logy else "linear")
+        _ticks_at(axis, sorted({float(level) for x, *_ in series.values() for level in x}))
+        axis.legend(fontsize="small")
+    return figure
+
+
+def field(
+    x: np.ndarray,
+    y: np.ndarray,
+    potentials: Mapping[str, np.ndarray],
+    forces: Mapping[str, np.ndarray] | None = None,
+    points: np.ndarray | None = None,
+    labels: Sequence | None = None,
+    names: tuple[str, str, str] = ("embedding coordinate 1", "embedding coordinate 2", "potential (no unit)"),
+) -> Figure:
+    """Potentials on a grid of the plane, a panel each, with force arrows and the charges that make them.
+
+    x (W,), y (H,): the grid. potentials: {title: (H, W)}; colours end at their 2 % and 98 % quantiles. forces:
+    {title: (H, W, 2)}, thinned to 15 arrows a side; their length grows with the logarithm of the force, which spans
+    many orders. points (N, 2), labels (N,): charges and their classes. names: of x, y and what the colours show.
+    """
+    shape = (len(y), len(x))
+    for name, values in potentials.items():
+        _check(np.shape(values) == shape, f"potentials[{name!r}] must have shape {shape}, got {np.shape(values)}")
+    for name, values in (forces or {}).items():
+        _check(
+            np.shape(values) == (*shape, 2), f"forces[{name!r}] must have shape {(*shape, 2)}, got {np.shape(values)}"
+        )
+    import seaborn
+
+    with _style(grid=False):
+        width = min(WIDTH, 4.5 * len(potentials))
+        height = width / len(potentials) * np.ptp(y) / np.ptp(x)
+        figure, axes = _subplots(len(potentials), 1.2 + height, width=width, sharey=True)
+        pale = seaborn.light_palette("#2C7FB8", as_cmap=True, reverse=True)  # arrows stay visible on all of it
+        for axis, (name, values) in zip(axes, potentials.items()):
+            levels = np.linspace(*np.quantile(values, [0.02, 0.98]), 13)
+            levels = levels if levels[-1] > levels[0] else levels[0] + np.linspace(-1, 1, 13)
+            drawn = axis.contourf(x, y, values, levels=levels, cmap=pale, extend="both")
+            ticks = levels[[0, 6, 12]]
+            bar = figure.colorbar(drawn, ax=axis, location="bottom", label=names[2], ticks=ticks, aspect=30)
+            for tick, side in zip(bar.ax.set_xticks(ticks, _three_digits(ticks)), ("left", "center", "right")):
+                tick.label1.set_horizontalalignment(side)  # centred, those at the ends would meet the neighbour's
+            if forces and name in forces:
+                _arrows(axis, np.asarray(x), np.asarray(y), np.asarray(forces[name]))
+            if points is not None:
+                kinds = np.zeros(len(points)) if labels is None else np.asarray(labels)
+                for i, kind in enumerate(np.unique(kinds)):
+                    style = {"marker": MARKERS[i], "s": 46, "color": "white", "edgecolor": "black", "zorder": 3}
+                    axis.scatter(*np.asarray(points)[kinds == kind].T, label=f"class {kind}", **style)
+            axis.set(title=name, xlabel=names[0], aspect="equal")
+        axes[0].set_ylabel(names[1])
+        if points is not None and labels is not None:
+            axes[0].legend(fontsize="small", loc="upper right")
+    return figure
+
+
+def _three_digits(values: np.ndarray) -> list[str]:
+    """Numbers of one scale without exponents: what is below a thousandth of the largest is 0."""
+    shown = np.where(np.abs(values) > np.abs(values).max() / 1000, values, 0)
+    return [np.format_float_positional(value, 3, fractional=False, trim="-") for value in shown]
+
+
+def _arrows(axis: Axes, x: np.ndarray, y: np.ndarray, force: np.ndarray) -> None:
+    step = max(1, -(-max(len(x), len(y)) // 15))
+    force = force[step // 2 :: step, step // 2 :: step]
+    size = np.linalg.norm(force, axis=-1, keepdims=True)
+    largest = size.max()
+    if largest == 0:
+        return
+    length = np.log1p(999 * size / largest) / np.log(1000)
+    arrows = np.divide(force, size, out=np.zeros_like(force), where=size > 1e-9 * largest) * length
+    where = x[step // 2 :: step], y[step // 2 :: step]
+    axis.quiver(*where, arrows[..., 0], arrows[..., 1], color="black", scale=24, width=0.004, pivot="mid")
+
+
+# --- shared -----------------------------------------------------------------------------------------------------------
+
+
+@contextlib.contextmanager
+def _style(grid: bool = True):
+    import matplotlib.pyplot as plt
+    import seaborn
+
+    plt.draw_if_interactive()  # loads the backend: loaded inside the context, its settings would be undone on leaving
+    look = seaborn.axes_style("whitegrid" if grid else "white") | seaborn.plotting_context("notebook", font_scale=0.85)
+    with plt.rc_context(look | {"figure.dpi": DPI, "savefig.dpi": DPI, "axes.edgecolor": "0.6"}):
+        yield
+
+
+def _subplots(panels: int, height: float, width: float = WIDTH, **options) -> tuple[Figure, list[Axes]]:
+    import matplotlib.pyplot as plt
+
+    figure, axes = plt.subplots(1, panels, figsize=(width, height), layout="constrained", squeeze=False, **options)
+    return figure, list(axes[0])
+
+
+def _legend_below(figure: Figure, axis: Axes) -> None:
+    handles, names = axis.get_legend_handles_labels()
+    if names:
+        figure.legend(handles, names, loc="outside lower center", ncols=4, fontsize="small")
+
+
+def _one_dataset(table: pd.DataFrame) -> pd.DataFrame:
+    rows = tables.final_rows(table)
+    for name in ("dataset", "profile"):
+        found = set(rows[name])
+        _check(len(found) <= 1, f"table mixes several values of {name}: {sorted(found)}; filter it to one")
+    return rows
+
+
+def _check_metrics(rows: pd.DataFrame, metrics: list[str]) -> None:
+    absent = [metric for metric in metrics if metric not in set(rows["metric"])]
+    _check(metrics and not absent, f"metrics: the table has no {absent}, it has {_names(rows['metric'])}")
+
+
+def _check_columns(table: pd.DataFrame, name: str, columns: Sequence[str]) -> None:
+    absent = [column for column in columns if column not in table.columns]
+    _check(not absent, f"{name} lacks the columns {absent}")
+
+
+def _check(condition, message: str) -> None:
+    if not condition:
+        raise ValueError(message)
+
+
+def _names(values) -> str:
+    return ", ".join(map(str, dict.fromkeys(values)))
+
+
+def _where(rows: pd.DataFrame) -> str:
+    return ", ".join(name for name in (rows["dataset"].iloc[0], rows["backbone"].iloc[0]) if name)
+
+
+def _seeds(rows: pd.DataFrame) -> str:
+    counts = rows.groupby(["method", "setting", "metric"])["seed"].nunique()
+    if counts.max() == 1:
+        return "one seed"
+    unit = "repetitions" if set(rows["dataset"]) == {tables.SYNTHETIC} else "seeds"
+    return f"n = {counts.min()}" + (f" to {counts.max()}" if counts.max() > counts.min() else "") + f" {unit}"
+
+
+def _short(name: str, length: int = 26) -> str:
+    return name if len(name) <= length else name[: length - 1] + "…"

@@ -1,0 +1,297 @@
+"""Tidy results: one CSV per notebook and profile, its provenance beside it, the published tables, and the golden check.
+
+A row is one number of one run. Recalls and precisions are in percent here. A CSV holds only what is deterministic on
+one machine; seconds and bytes go to `<notebook>.cost.csv`. Files are replaced atomically and only after every row is
+valid.
+"""
+
+import functools
+import json
+import math
+import os
+import platform
+import subprocess
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+import pandas as pd
+
+from dmlrepro.evidence.statistics import t_interval
+from dmlrepro.evidence.tables import chosen
+from dmlrepro.files import replacing, repository_root
+
+COLUMNS = (
+    "paper",
+    "experiment",
+    "profile",
+    "dataset",
+    "backbone",
+    "dim",
+    "protocol",
+    "method",
+    "setting",
+    "seed",
+    "selection",
+    "step",
+    "metric",
+    "value",
+)
+SELECTIONS = ("last", "val_best", "test_best")
+IN_PERCENT = ("R@", "P@1", "RP", "MAP@R", "mAP@", "NMI")
+IDENTITY = [column for column in COLUMNS if column != "value"]
+GOLDEN_IDENTITY = ["protocol", "method", "setting", "metric"]
+
+
+def tidy(runs: Iterable, params) -> pd.DataFrame:
+    """The metric rows of finished runs, labelled by each spec's method, setting and protocol.
+
+    The models that a protocol trains on folds enter together, see `protocols.combine`.
+    """
+    from dmlrepro.training import protocols
+
+    rows = []
+    for run in protocols.combine(runs):
+        common = {
+            "paper": params.paper,
+            "experiment": params.notebook,
+            "profile": params.profile,
+            "dataset": run.dataset,
+            "backbone": run.spec.backbone,
+            "dim": run.spec.embedding_size or 0,
+            "protocol": run.spec.protocol,
+            "method": run.spec.method,
+            "setting": run.spec.setting,
+            "seed": run.spec.seed,
+        }
+        rows += [common | row | {"value": _in_table_units(row["metric"], row["value"])} for row in run.rows]
+    return frame(rows)
+
+
+def frame(rows: Iterable[dict]) -> pd.DataFrame:
+    """A validated tidy table from rows; missing text columns are empty, selection is `last`, seed and step 0."""
+    defaults = {"backbone": "", "dim": 0, "protocol": "", "setting": "", "seed": 0, "selection": "last", "step": 0}
+    table = pd.DataFrame([defaults | row for row in rows], columns=list(COLUMNS))
+    validate(table)
+    return table
+
+
+def _in_table_units(metric: str, value: float) -> float:
+    return 100 * value if metric.removeprefix("val ").startswith(IN_PERCENT) else value
+
+
+def validate(table: pd.DataFrame) -> None:
+    """Raise ValueError naming the first row that is not a result."""
+    if list(table.columns) != list(COLUMNS):
+        raise ValueError(f"columns must be {', '.join(COLUMNS)}; got {', '.join(map(str, table.columns))}")
+    if table.empty:
+        raise ValueError("the table has no rows")
+    text = table["selection"].isin(SELECTIONS)
+    if not text.all():
+        raise ValueError(f"selection must be one of {SELECTIONS}: {_first(table, ~text)}")
+    for column in ("paper", "experiment", "profile", "dataset", "method", "metric"):
+        empty = table[column].astype(str).str.len() == 0
+        if empty.any():
+            raise ValueError(f"{column} is empty: {_first(table, empty)}")
+    finite = pd.to_numeric(table["value"], errors="coerce").map(math.isfinite)
+    if not finite.all():
+        raise ValueError(f"value must be a finite number: {_first(table, ~finite)}")
+    percent = table["metric"].str.removeprefix("val ").map(lambda name: name.startswith(IN_PERCENT))
+    outside = percent & ~table["value"].between(0, 100)
+    if outside.any():
+        raise ValueError(f"percentages must lie in [0, 100]: {_first(table, outside)}")
+    twice = table.duplicated(IDENTITY)
+    if twice.any():
+        raise ValueError(f"the same measurement twice: {_first(table, twice)}")
+
+
+def _first(table: pd.DataFrame, mask) -> dict:
+    return table[mask].iloc[0].to_dict()
+
+
+def output_folder(profile: str) -> Path:
+    """Where a profile's tables go: DMLREPRO_RESULTS (the workflow's build folder) or results/."""
+    root = repository_root()
+    return (root / os.environ.get("DMLREPRO_RESULTS", "results")) / profile
+
+
+def save(table: pd.DataFrame, params, *, cost: pd.DataFrame | None = None) -> Path:
+    """Write `<stem>.csv`, `<stem>.json` and, with costs, `<stem>.cost.csv`; returns the path of the CSV.
+
+    The table is sorted by its identity columns, so equal numbers are equal bytes. When the numbers did not change,
+    the provenance of the run
+    that first made them stays.
+    """
+    validate(table)
+    path = output_folder(params.profile) / f"{params.stem}.csv"
+    text = to_csv(table)
+    unchanged = path.exists() and path.read_text(encoding="utf8") == text
+    if not (unchanged and path.with_suffix(".json").exists()):
+        write_text(path.with_suffix(".json"), json.dumps(provenance(params), indent=1) + "\n")
+        write_text(path, text)
+    if cost is not None:
+        write_text(path.with_suffix(".cost.csv"), cost.to_csv(index=False, float_format="%.4g", lineterminator="\n"))
+    return path
+
+
+def to_csv(table: pd.DataFrame) -> str:
+    ordered = table.sort_values(IDENTITY, kind="stable")
+    return ordered.to_csv(index=False, float_format="%.6f", lineterminator="\n")
+
+
+def write_text(path: Path, text: str) -> None:
+    with replacing(path) as temporary:
+        temporary.write_text(text, encoding="utf8")
+
+
+def read(path: Path | str) -> pd.DataFrame:
+    """A results CSV, validated."""
+    text_columns = {name: str for name in COLUMNS if name not in ("dim", "seed", "step", "value")}
+    table = pd.read_csv(path, dtype=text_columns, keep_default_na=False)
+    validate(table)
+    return table
+
+
+def provenance(params) -> dict:
+    """What made a table: parameters, commit, package versions, device."""
+    from dmlrepro.training import distributed, runs
+
+    def git(*arguments: str) -> str:
+        finished = subprocess.run(["git", *arguments], cwd=repository_root(), capture_output=True, text=True)
+        return finished.stdout.strip() if finished.returncode == 0 else ""
+
+    return {
+        "notebook": params.notebook,
+        "parameters": params.as_dict(),
+        "git_commit": git("rev-parse", "HEAD"),
+        "git_dirty": bool(git("status", "--porcelain", "--", "dmlrepro", "notebooks")),
+        "source": runs.source_hash(None),
+        "versions": runs.versions(),
+        "device": runs.device_name(),
+        "device_type": distributed.device_for_training().type,
+        "machine": platform.machine(),
+    }
+
+
+def costs(runs: Iterable) -> pd.DataFrame:
+    """Seconds of each run. They differ from machine to machine and are only ever compared as ratios."""
+    return pd.DataFrame(
+        [{"method": r.spec.method, "setting": r.spec.setting, "seed": r.spec.seed, **r.cost} for r in runs]
+    )
+
+
+@functools.cache
+def _published(paper: str) -> pd.DataFrame:
+    path = repository_root() / "data" / "published" / f"{paper}.csv"
+    if not path.exists():
+        known = sorted(p.stem for p in path.parent.glob("*.csv"))
+        raise ValueError(f"no published numbers of {paper!r}; there are {', '.join(known)}")
+    return pd.read_csv(path, keep_default_na=False, na_values={"value": [""], "std_or_ci": [""], "dim": [""]})
+
+
+def published(paper: str, table: str | None = None, **where) -> pd.DataFrame:
+    """Published rows of a paper, e.g. published("pfml", "Table 1", dataset="CUB-200-2011", metric="R@1").
+
+    A list stands for any of its members. ValueError when nothing matches, with what the column holds.
+    """
+    rows = _published(paper)
+    if table is not None:
+        where = {"table": table} | where
+    for column, wanted in where.items():
+        wanted = [wanted] if isinstance(wanted, str | int | float) else list(wanted)
+        selected = rows[rows[column].isin(wanted)]
+        if selected.empty:
+            raise ValueError(
+                f"{paper}: no published row with {column} in {wanted}; it holds {sorted(set(rows[column]))}"
+            )
+        rows = selected
+    return rows.reset_index(drop=True)
+
+
+def beside_published(ours: pd.DataFrame, theirs: pd.DataFrame, metrics: Sequence[str]) -> pd.DataFrame:
+    """One row per method: the published numbers of each data set beside our mean over seeds, for reading, not for
+    comparing scales. Ours are at the chosen step (`claims.chosen`), of the first protocol in the table.
+
+    Metrics that the table does not have are left out, as R@2 on SOP, whose ranks are 1, 10, 100 and 1000; ValueError
+    when none is left. A cell is empty where nothing was measured or published.
+    """
+    ours = chosen(ours[ours["protocol"] == ours["protocol"].iloc[0]])
+    present = [metric for metric in metrics if metric in set(ours["metric"])]
+    if not present:
+        raise ValueError(f"metrics: the table has none of {', '.join(metrics)}; it has {sorted(set(ours['metric']))}")
+    published_part = theirs[theirs["metric"].isin(metrics)].pivot_table(
+        index="method", columns=["dataset", "metric"], values="value", aggfunc="first"
+    )
+    published_part.columns = [f"published {dataset} {metric}" for dataset, metric in published_part.columns]
+    mean = ours.groupby(["method", "metric"])["value"].mean().unstack()[present]
+    mean.columns = [f"ours {ours['dataset'].iloc[0]} {metric}" for metric in mean.columns]
+    order = list(mean.index) + [method for method in published_part.index if method not in mean.index]
+    return mean.join(published_part, how="outer").reindex(order).round(1).astype(object).fillna("")
+
+
+def recalls(table: pd.DataFrame) -> list[str]:
+    """The names R@K of a table, by rank: each benchmark has its own."""
+    names = {name for name in table["metric"] if name.startswith("R@")}
+    return sorted(names, key=lambda name: int(name.removeprefix("R@")))
+
+
+def pivot(table: pd.DataFrame, metrics: Sequence[str]) -> pd.DataFrame:
+    """The mean ± the half-width of Student's 95 % confidence interval over seeds (the mean alone for one seed), a row
+    per protocol, setting and method, at the chosen step (`claims.chosen`).
+    """
+    rows = chosen(table)
+    shown = rows[rows["metric"].isin(metrics)]
+    texts = shown.groupby(["protocol", "setting", "method", "metric"], sort=False)["value"].agg(_with_interval)
+    wide = texts.unstack("metric", sort=False).reindex(columns=list(metrics))
+    # by protocol, else as they were trained, so that N = 2 precedes N = 10
+    return wide.sort_index(level="protocol", sort_remaining=False, kind="stable")
+
+
+def _with_interval(values: pd.Series) -> str:
+    low, high = t_interval(values)
+    return f"{values.mean():.1f}" + (f" ± {(high - low) / 2:.1f}" if len(values) > 1 else "")
+
+
+def golden_path(params) -> Path:
+    return repository_root() / "tests" / "golden" / f"{params.notebook}.csv"
+
+
+def check_golden(table: pd.DataFrame, params) -> None:
+    """Print whether the means over seeds match the golden run within its tolerances.
+
+    The sentence is the regression test: it holds no raw number, so the same line on two machines means that both
+    agree. A run with other parameters
+    than the golden one says so and is not compared.
+    """
+    path = golden_path(params)
+    if not path.exists():
+        print(f"no golden run for {params.notebook} yet: make accept")
+        return
+    golden = pd.read_csv(path, dtype=dict.fromkeys(GOLDEN_IDENTITY, str), keep_default_na=False)
+    if params.stem != params.notebook or params.profile != "quick":
+        print("parameters differ from the golden run (profile quick): not compared")
+        return
+    outside = compare_golden(table, golden)
+    names = ", ".join(dict.fromkeys(golden["metric"]))
+    if outside.empty:
+        print(
+            f"{names} of {golden.groupby(['method', 'setting']).ngroups} runs within tolerance of the golden run: yes"
+        )
+        return
+    print(f"{names} within tolerance of the golden run: no")
+    print(outside.to_string(index=False))
+
+
+def compare_golden(table: pd.DataFrame, golden: pd.DataFrame) -> pd.DataFrame:
+    """Rows of the golden table that the new means miss, with the golden and the new value and the tolerance."""
+    means = golden_means(table)
+    joined = golden.merge(means, on=GOLDEN_IDENTITY, how="left", suffixes=("", "_new"))
+    missed = ~((joined["value_new"] - joined["value"]).abs() <= joined["tolerance"])  # a missing row compares false
+    return joined[missed].rename(columns={"value": "golden", "value_new": "new"})
+
+
+def golden_means(table: pd.DataFrame) -> pd.DataFrame:
+    """Mean over seeds of the metrics that a golden file keeps."""
+    kept = table[(table["selection"] == "last") & table["metric"].isin(["R@1", "MAP@R"])]
+    if kept.empty:
+        kept = table[table["selection"] == "last"]
+    return kept.groupby(GOLDEN_IDENTITY, as_index=False)["value"].mean()

@@ -1,0 +1,179 @@
+"""The grammar of a results table: its columns, cells such as "PFML;alpha=3..6", and effects by seed.
+
+A cell of the results table is written "METHOD" or "METHOD;name=value;other=low..high": the named settings must match
+and every other setting of the row must be at its default (DEFAULTS); a range averages the levels found in it.
+"A - B" subtracts cell B from cell A, seed by seed. A number is a constant. Rows of a study without images have
+dataset "synthetic" and belong to every data set of their experiment.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+DEFAULTS = {"label_noise": 0.0, "retrieval": "cosine"}  # what a row that does not name these settings has
+
+
+SYNTHETIC = "synthetic"  # the dataset of a study without images
+
+
+# numbers are compared within one value of each of these only
+CONTEXT = ["experiment", "profile", "dataset", "backbone", "dim", "protocol"]
+
+
+COLUMNS = ["paper", *CONTEXT, "method", "setting", "seed", "selection", "step", "metric", "value"]
+
+
+# --- from the table to effects by seed --------------------------------------------------------------------------------
+
+
+class MissingRows(LookupError):
+    """A cell that the table does not have; the message names it."""
+
+
+# (method, metric) -> setting -> seed -> value; a value may be an array of bootstrap draws
+Cells = dict[tuple[str, str], dict[str, dict[int, np.ndarray]]]
+
+
+def chosen(table: pd.DataFrame) -> pd.DataFrame:
+    """The rows at the step chosen on validation classes, where a method's protocol has them, else at the last one."""
+    import pandas as pd
+
+    run = [*CONTEXT, "method", "setting", "seed"]
+    validated = pd.MultiIndex.from_frame(table.loc[table["selection"] == "val_best", run])
+    at_best = pd.MultiIndex.from_frame(table[run]).isin(validated)
+    return table[table["selection"] == np.where(at_best, "val_best", "last")]
+
+
+def final_rows(table: pd.DataFrame, selection: str | None = None) -> pd.DataFrame:
+    """The table's rows at one selection (None: as `chosen`) and at the last step of each run; ValueError on a malformed
+    table."""
+    import pandas as pd
+
+    missing = [name for name in COLUMNS if name not in table.columns]
+    if missing:
+        raise ValueError(f"table lacks the columns {missing}; a results table has {COLUMNS}")
+    rows = table[COLUMNS].copy()
+    for name in COLUMNS:
+        if name in ("seed", "step", "value"):
+            rows[name] = pd.to_numeric(rows[name])
+        elif name != "dim":
+            rows[name] = rows[name].astype(object).where(rows[name].notna(), "").astype(str)
+    rows = chosen(rows) if selection is None else rows[rows["selection"] == selection]
+    run = [*CONTEXT, "method", "setting", "seed", "metric"]
+    last = rows.groupby(run, dropna=False)["step"].transform("max")
+    rows = rows[(rows["step"] == last) | last.isna()].drop_duplicates([*run, "value"])
+    twice = rows[rows.duplicated(run, keep=False)]
+    if len(twice):
+        row = twice.iloc[0]
+        raise ValueError(
+            f"table holds different values of {row.metric} for {row.method!r}, setting {row.setting!r}, "
+            f"seed {row.seed} on {row.dataset!r} in experiment {row.experiment!r}; keep one"
+        )
+    return rows
+
+
+def one_context(table: pd.DataFrame, selection: str) -> Cells:
+    rows = final_rows(table, selection)
+    several = [name for name in CONTEXT if rows[name].nunique(dropna=False) > 1]
+    if several:
+        raise ValueError(f"table mixes several values of {several}; filter it to one of each")
+    return cells_of(rows)
+
+
+def cells_of(rows: pd.DataFrame) -> Cells:
+    cells: Cells = {}
+    columns = ["method", "metric", "setting", "seed", "value"]
+    for method, metric, setting, seed, value in rows[columns].itertuples(index=False, name=None):
+        cells.setdefault((method, metric), {}).setdefault(setting, {})[seed] = value
+    return cells
+
+
+def _value(text: str) -> float | tuple[float, float] | str:
+    low, dots, high = text.partition("..")
+    try:
+        return (float(low), float(high)) if dots else float(text)
+    except ValueError:
+        return text
+
+
+def is_constant(cell: str) -> bool:
+    return isinstance(_value(cell), float)
+
+
+def parse_cell(cell: str) -> tuple[str, dict]:
+    """Method and settings: "PFML;alpha=3..6" -> ("PFML", {"alpha": (3.0, 6.0)})."""
+    method, *settings = cell.split(";")
+    return method, {name: _value(text) for name, _, text in (each.partition("=") for each in settings if each)}
+
+
+def matches(wanted: dict, found: dict) -> bool:
+    for name in wanted.keys() | found.keys():
+        want, value = wanted.get(name, DEFAULTS.get(name)), found.get(name, DEFAULTS.get(name))
+        if isinstance(want, tuple):
+            if not (isinstance(value, float) and want[0] - 1e-9 <= value <= want[1] + 1e-9):
+                return False
+        elif want != value:
+            return False
+    return True
+
+
+def levels_of(cells: Cells, cell: str, metric: str) -> dict[str, dict]:
+    """setting -> seed -> value of every level that a cell covers."""
+    method, wanted = parse_cell(cell)
+    settings = cells.get((method, metric), {})
+    levels = {setting: seeds for setting, seeds in settings.items() if matches(wanted, parse_cell(f";{setting}")[1])}
+    if not levels:
+        raise MissingRows(f"{cell} ({metric})")
+    return levels
+
+
+def numbers_of(cell: str, settings) -> np.ndarray:
+    """The value in each setting of the one name for which the cell has a range."""
+    names = [name for name, value in parse_cell(cell)[1].items() if isinstance(value, tuple)]
+    if len(names) != 1:
+        raise ValueError(f"a trend needs one setting with a range, as in 'PFML;alpha=0..6', got {cell!r}")
+    return np.array([parse_cell(f";{setting}")[1][names[0]] for setting in settings])
+
+
+def _stack(series: list[dict], what: str) -> np.ndarray:
+    """(len(series), seeds, ...) over the seeds that all of them have, in order."""
+    seeds = sorted(set.intersection(*(set(each) for each in series)))
+    if not seeds:
+        raise MissingRows(f"one seed common to {what}")
+    return np.array([[each[seed] for seed in seeds] for each in series], dtype=float)
+
+
+def _by_seed(cells: Cells, expression: str, metric: str) -> dict:
+    """seed -> value of an expression "A - B"; the levels of a range are averaged."""
+    terms = [levels_of(cells, term, metric) for term in expression.split(" - ")]
+    seeds = sorted(set.intersection(*(set(values) for term in terms for values in term.values())))
+    means = [{seed: np.mean([values[seed] for values in term.values()], axis=0) for seed in seeds} for term in terms]
+    return {seed: means[0][seed] - sum(mean[seed] for mean in means[1:]) for seed in seeds}
+
+
+def difference(cells: Cells, subject: str, baseline: str, metric: str, relative: bool = False) -> np.ndarray:
+    """Subject minus baseline by seed, (n, ...); the logarithm of their ratio when relative."""
+    one = _by_seed(cells, subject, metric)
+    other = dict.fromkeys(one, _value(baseline)) if is_constant(baseline) else _by_seed(cells, baseline, metric)
+    one, other = _stack([one, other], f"{subject} and {baseline}")
+    if not relative:
+        return one - other
+    if min(one.min(), other.min()) <= 0:
+        raise ValueError(f"{metric} of {subject} and {baseline} must be positive to compare them in percent")
+    return np.log(one / other)
+
+
+def slope(cells: Cells, subject: str, metric: str) -> np.ndarray:
+    """Least-squares slope over the levels of the subject's range, times the range; by seed, (n, ...)."""
+    levels = levels_of(cells, subject, metric)
+    x = numbers_of(subject, levels)
+    if len(x) < 2:
+        raise MissingRows(f"a second level of {subject} ({metric})")
+    weights = (x - x.mean()) * np.ptp(x) / np.square(x - x.mean()).sum()
+    return np.tensordot(weights, _stack(list(levels.values()), subject), axes=1)

@@ -1,1 +1,0 @@
-"""What each notebook trains: a function Params -> list of RunSpec per notebook; files are named after the paper."""

@@ -1,0 +1,434 @@
+"""Backbones: uint8 images in, raw embeddings out.
+
+A name says exactly which network and which published weights are meant:
+
+  own        conv4, resnetv2_20, bn_inception
+  bare name  a torchvision model; weights="imagenet" are its IMAGENET1K_V1 (squeezenet1_1, googlenet, resnet18, ...)
+  arch.tag   a timm model with the weights of that tag (resnet50.tv_in1k, vit_small_patch16_224.dino, ...)
+
+Preprocessing belongs to the network: `forward` takes uint8 (B, C, H, W), scales, normalises and repeats grey channels.
+torchvision and timm are imported only when a name needs them.
+"""
+
+import copy
+import difflib
+from collections import OrderedDict
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _BatchNorm
+
+POOLINGS = ("avg", "max", "avg+max", "token")
+
+# The networks of the five papers and of our own profiles: name -> (published weights, who uses them).
+CATALOGUE = {
+    "conv4": ("none", "profiles quick and small"),
+    "squeezenet1_1": ("torchvision SqueezeNet1_1_Weights.IMAGENET1K_V1", "profile small"),
+    "bn_inception": ("bn_inception-52deb4733.pth", "pfml, nivmf, meanfield, ccp"),
+    "resnet50.tv_in1k": ("timm resnet50.tv_in1k", "pfml, nivmf, ccp"),
+    "googlenet": ("torchvision GoogLeNet_Weights.IMAGENET1K_V1", "plm"),
+    "vit_small_patch16_224.augreg_in21k": ("timm vit_small_patch16_224.augreg_in21k", "pfml (ViT)"),
+    "vit_small_patch16_224.dino": ("timm vit_small_patch16_224.dino", "pfml (DINO)"),
+    "vit_base_patch16_224.augreg_in21k": ("timm vit_base_patch16_224.augreg_in21k", "meanfield (Table 14)"),
+    "resnetv2_20": ("none", "ccp (MNIST)"),
+}
+
+
+@dataclass(frozen=True)
+class Preprocess:
+    """What a network expects: (pixel * scale - mean) / std per channel, channels in the order RGB or (bgr) BGR.
+
+    `test_resize` and `crop`: short side and centre crop in pixels at test time; None: images are used as they are.
+    """
+
+    mean: tuple[float, ...]
+    std: tuple[float, ...]
+    scale: float = 1 / 255
+    bgr: bool = False
+    test_resize: int | None = 256
+    crop: int | None = 224
+
+
+class EmbeddingNet(nn.Module):
+    """A trunk, a global pooling and a linear head; the embeddings are not normalised, that is the loss's business.
+
+    Args:
+        trunk: maps normalised float images to feature maps (B, F, h, w) or tokens (B, N, F).
+        embedding_size: D of the linear head; None leaves the pooled features as they are.
+        preprocess: normalisation of the trunk's input; `len(preprocess.mean)` is its number of channels.
+        pooling: over positions "avg", "max" or "avg+max" (the SUM of both, as in the ProxyAnchor code); or "token", the
+            class token of a transformer, which the other three leave out.
+
+    Attributes:
+        num_features: F, the width of the pooled features.
+        embedding_size: D, the width of the output (F without a head).
+    """
+
+    def __init__(self, trunk: nn.Module, embedding_size: int | None, preprocess: Preprocess, pooling: str = "avg"):
+        super().__init__()
+        if pooling not in POOLINGS:
+            raise ValueError(f"pooling must be one of {', '.join(POOLINGS)}, got {pooling!r}")
+        if embedding_size is not None and embedding_size < 1:
+            raise ValueError(f"embedding_size must be a positive number or None, got {embedding_size}")
+        self.trunk = trunk
+        self.preprocess = preprocess
+        self.pooling = pooling
+        self.batchnorm_frozen = False
+        scale = torch.tensor([preprocess.scale / s for s in preprocess.std]).view(1, -1, 1, 1)
+        offset = torch.tensor([-m / s for m, s in zip(preprocess.mean, preprocess.std)]).view(1, -1, 1, 1)
+        self.register_buffer("input_scale", scale, persistent=False)
+        self.register_buffer("input_offset", offset, persistent=False)
+        self.num_features = self._probe_width()
+        self.embedding_size = embedding_size or self.num_features
+        self.head = nn.Identity() if embedding_size is None else nn.Linear(self.num_features, embedding_size)
+
+    def forward(self, images: Tensor) -> Tensor:
+        """uint8 images (B, C, H, W) -> raw embeddings (B, D)."""
+        return self.head(self.features(images))
+
+    def features(self, images: Tensor) -> Tensor:
+        """uint8 images (B, C, H, W) -> pooled features (B, F)."""
+        return self._pool(self.trunk(self._normalise(images)))
+
+    def train(self, mode: bool = True) -> "EmbeddingNet":
+        super().train(mode)
+        if self.batchnorm_frozen:
+            for module in _batchnorms(self):
+                module.eval()
+        return self
+
+    def _normalise(self, images: Tensor) -> Tensor:
+        channels = len(self.preprocess.mean)
+        if images.dtype != torch.uint8 or images.ndim != 4 or images.shape[1] not in (1, channels):
+            raise ValueError(
+                f"images must be uint8 of shape (B, {channels} or 1, H, W), unnormalised, "
+                f"got {images.dtype} of shape {tuple(images.shape)}"
+            )
+        if self.preprocess.bgr:
+            images = images.flip(1)
+        images = images.expand(-1, channels, -1, -1)
+        return images.to(self.input_scale.dtype).mul(self.input_scale).add_(self.input_offset)
+
+    def _pool(self, maps: Tensor) -> Tensor:
+        if self.pooling == "token":
+            return maps[:, 0]
+        if maps.ndim == 3:
+            maps = maps[:, getattr(self.trunk, "num_prefix_tokens", 0) :].transpose(1, 2)
+        elif getattr(self.trunk, "output_fmt", None) == "NHWC":  # timm's Swin family
+            maps = maps.flatten(1, 2).transpose(1, 2)
+        else:
+            maps = maps.flatten(2)
+        if self.pooling == "avg":
+            return maps.mean(-1)
+        if self.pooling == "max":
+            return maps.amax(-1)
+        return maps.mean(-1) + maps.amax(-1)
+
+    @torch.no_grad()
+    def _probe_width(self) -> int:
+        """Width of the pooled features, found by shape inference on the meta device: no arithmetic."""
+        side = self.preprocess.crop or 32
+        image = torch.empty(1, len(self.preprocess.mean), side, side, device="meta")
+        maps = copy.deepcopy(self.trunk).to("meta").eval()(image)
+        if maps.ndim not in (3, 4):
+            raise ValueError("this backbone gives no feature maps or tokens to pool")
+        if self.pooling == "token" and not getattr(self.trunk, "num_prefix_tokens", 0):
+            raise ValueError("pooling='token' needs a transformer with a class token; use 'avg', 'max' or 'avg+max'")
+        return self._pool(maps).shape[1]
+
+
+def build(
+    name: str,
+    embedding_size: int | None,
+    *,
+    pooling: str = "avg",
+    weights: str | Path | None = None,
+    in_channels: int = 3,
+    seed: int = 0,
+) -> EmbeddingNet:
+    """The network `name` with a linear embedding head.
+
+    Args:
+        name: one of our own, a torchvision name, or a timm name with its weight tag (see the head of this file).
+        embedding_size: D, or None for the pooled features themselves.
+        pooling: "avg", "max", "avg+max" or "token", see `EmbeddingNet`.
+        weights: None draws them from `seed`; "imagenet" takes the published ones (from `<data root>/weights` if a file
+            is there, otherwise the library's own download); anything else is the path of a .safetensors or .pth file
+            with the state dict of the complete network as published, classifier included.
+        in_channels: of the images, 1 or 3. Only conv4 and resnetv2_20 have a first layer for 1; the others repeat grey
+            images.
+        seed: of the random weights, the head's also when the trunk is pretrained. The global generators are left alone.
+
+    Raises:
+        ValueError: unknown name (with the closest ones) or pooling, weights that do not fit.
+        FileNotFoundError: a weight file that is not there.
+    """
+    with torch.random.fork_rng(devices=[]):
+        torch.default_generator.manual_seed(seed)
+        trunk, preprocess = _trunk(name, weights, in_channels)
+        torch.default_generator.manual_seed(seed)  # so the head does not depend on how the trunk got its weights
+        net = EmbeddingNet(trunk, embedding_size, preprocess, pooling)
+    # Channels-last weights make every convolution run in that layout: on a CPU two thirds to half of the time.
+    return net.to(memory_format=torch.channels_last)
+
+
+def freeze_batchnorm(net: EmbeddingNet) -> EmbeddingNet:
+    """Fix every BatchNorm, also after `net.train()`: running statistics used, not updated; affine parameters frozen."""
+    net.batchnorm_frozen = True
+    for module in _batchnorms(net):
+        module.eval().requires_grad_(False)
+    return net
+
+
+def table() -> list[dict]:
+    """One row per network of `CATALOGUE`; nothing is downloaded or initialised (meta device).
+
+    `parameters (M)` counts the trunk, without published classifier and without embedding head.
+    """
+    rows = []
+    for name, (tag, users) in CATALOGUE.items():
+        with torch.device("meta"):
+            trunk, preprocess = _trunk(name, None, 3)
+            net = EmbeddingNet(trunk, None, preprocess)
+        order, depth = ("BGR" if preprocess.bgr else "RGB"), ("0-255" if preprocess.scale == 1 else "0-1")
+        rows.append(
+            {
+                "name": name,
+                "weights": tag,
+                "input": f"{preprocess.crop} px" if preprocess.crop else "28-105 px",
+                "normalisation": f"{order} {depth}, mean {_spaced(preprocess.mean)}, std {_spaced(preprocess.std)}",
+                "features": net.num_features,
+                "parameters (M)": round(sum(p.numel() for p in trunk.parameters()) / 1e6, 2),
+                "used by": users,
+            }
+        )
+    return rows
+
+
+def _spaced(values: tuple[float, ...]) -> str:
+    return " ".join(f"{value:g}" for value in values)
+
+
+def _batchnorms(net: nn.Module) -> list[nn.Module]:
+    return [module for module in net.modules() if isinstance(module, _BatchNorm)]
+
+
+# which network a name means
+
+
+def _trunk(name: str, weights: str | Path | None, in_channels: int) -> tuple[nn.Module, Preprocess]:
+    if in_channels not in (1, 3):
+        raise ValueError(f"in_channels must be 1 or 3, got {in_channels}")
+    own = {"conv4": _conv4, "resnetv2_20": _resnetv2_20, "bn_inception": _bn_inception}
+    if name in own:
+        return own[name](weights, in_channels)
+    import torchvision
+
+    torchvision_names = torchvision.models.list_models(module=torchvision.models)
+    if name in torchvision_names:
+        return _torchvision(name, weights)
+    import timm
+
+    timm_names = timm.list_models() + timm.list_pretrained()
+    if name in timm_names:
+        return _timm(name, weights)
+    close = difflib.get_close_matches(name, [*own, *torchvision_names, *timm_names], n=4, cutoff=0.5)
+    raise ValueError(f"unknown backbone {name!r}; the closest names are {', '.join(close) or 'none'}")
+
+
+def _conv4(weights: str | Path | None, in_channels: int) -> tuple[nn.Module, Preprocess]:
+    """Four blocks conv 3x3, BatchNorm, max-pool 2x2, ReLU, with 16, 32, 64 and 128 channels.
+
+    With the usual 64 throughout, the full-resolution block dominates: on glyphs R@1 86 instead of 84 % (300 steps of
+    ProxyAnchor, two seeds) for four times the time. Pooling before the ReLU gives the same values (the ReLU is
+    monotonic) for a quarter of the ReLU's work.
+    """
+
+    def create():
+        layers, width = [], in_channels
+        for out in (16, 32, 64, 128):
+            layers += [nn.Conv2d(width, out, 3, padding=1, bias=False), nn.BatchNorm2d(out), nn.MaxPool2d(2), nn.ReLU()]
+            width = out
+        return nn.Sequential(*layers)
+
+    return _model("conv4", weights, create), _plain(in_channels)
+
+
+def _resnetv2_20(weights: str | Path | None, in_channels: int) -> tuple[nn.Module, Preprocess]:
+    """ResNet v2 for small images (He et al., "Identity Mappings in Deep Residual Networks", ECCV 2016), depth 20.
+
+    Three stages of two pre-activation bottlenecks, 64, 128 and 256 channels, as in the code released with CCP: the
+    inner width is half of the outer one, except in the very first block (a quarter).
+    """
+
+    def create():
+        blocks = [nn.Conv2d(in_channels, 16, 3, padding=1), nn.BatchNorm2d(16), nn.ReLU()]
+        blocks += [Bottleneck(16, 16, 64, activate=False), Bottleneck(64, 32, 64)]
+        for out in (128, 256):
+            blocks += [Bottleneck(out // 2, out // 2, out, stride=2), Bottleneck(out, out // 2, out)]
+        return nn.Sequential(*blocks, nn.BatchNorm2d(256), nn.ReLU())
+
+    return _model("resnetv2_20", weights, create), _plain(in_channels)
+
+
+class Bottleneck(nn.Module):
+    """x -> shortcut(x) + 1x1, 3x3, 1x1 convolutions, each after BatchNorm and ReLU (the first only if `activate`)."""
+
+    def __init__(self, width: int, inner: int, out: int, stride: int = 1, activate: bool = True):
+        super().__init__()
+        self.activation = nn.Sequential(nn.BatchNorm2d(width), nn.ReLU()) if activate else nn.Identity()
+        self.branch = nn.Sequential(
+            nn.Conv2d(width, inner, 1, stride, bias=False),
+            *(nn.BatchNorm2d(inner), nn.ReLU(), nn.Conv2d(inner, inner, 3, padding=1, bias=False)),
+            *(nn.BatchNorm2d(inner), nn.ReLU(), nn.Conv2d(inner, out, 1, bias=False)),
+        )
+        self.shortcut = nn.Identity() if width == out else nn.Conv2d(width, out, 1, stride, bias=False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.shortcut(x) + self.branch(self.activation(x))
+
+
+def _plain(channels: int) -> Preprocess:
+    """Pixels to [-1, 1], images as they are."""
+    return Preprocess((0.5,) * channels, (0.5,) * channels, test_resize=None, crop=None)
+
+
+def _bn_inception(weights: str | Path | None, in_channels: int) -> tuple[nn.Module, Preprocess]:
+    from dmlrepro.networks import bn_inception
+
+    def download():
+        model = bn_inception.BNInception()
+        state = torch.hub.load_state_dict_from_url(
+            bn_inception.URL, map_location="cpu", check_hash=True, weights_only=True
+        )
+        load_strict(model, state, bn_inception.URL)
+        return model
+
+    file = bn_inception.URL.rsplit("/", 1)[1]
+    model = _model("bn_inception", weights, bn_inception.BNInception, (file,), download)
+    del model.last_linear
+    return model, Preprocess((104.0, 117.0, 128.0), (1.0, 1.0, 1.0), scale=1.0, bgr=True)
+
+
+def _torchvision(name: str, weights: str | Path | None) -> tuple[nn.Module, Preprocess]:
+    from torchvision import models
+
+    if name.startswith(("vit_", "maxvit")):
+        raise ValueError(f"torchvision's {name} gives no feature maps; take the timm model of that architecture")
+    minus_one_to_one = name in ("googlenet", "inception_v3")  # torchvision hides it in the argument transform_input
+    published = models.get_model_weights(name).__members__.get("IMAGENET1K_V1")
+    model = _model(
+        name,
+        weights,
+        lambda: models.get_model(name, weights=None, **({"init_weights": True} if minus_one_to_one else {})),
+        (f"{name}_in1k.safetensors", published.url.rsplit("/", 1)[1]) if published else (),
+        (lambda: models.get_model(name, weights=published)) if published else None,
+    )
+    stages = OrderedDict()
+    for child, module in model.named_children():
+        if child in ("avgpool", "classifier", "dropout", "fc"):
+            break
+        if not child.lower().startswith("aux"):
+            stages[child] = module
+    if name.startswith("densenet"):
+        stages["relu"] = nn.ReLU()
+    if minus_one_to_one:
+        return nn.Sequential(stages), Preprocess((0.5, 0.5, 0.5), (0.5, 0.5, 0.5))
+    return nn.Sequential(stages), Preprocess((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
+
+
+def _timm(name: str, weights: str | Path | None) -> tuple[nn.Module, Preprocess]:
+    import timm
+
+    if weights == "imagenet" and "." not in name:
+        tags = timm.list_pretrained(f"{name}.*")
+        raise ValueError(f"weights='imagenet' needs the exact tag of {name}: {', '.join(tags) or 'there are none'}")
+    model = _model(
+        name,
+        weights,
+        lambda: timm.create_model(name),
+        (f"{name}.safetensors", f"{name}.pth"),
+        lambda: timm.create_model(name, pretrained=True),
+    )
+    try:
+        model.reset_classifier(0, "")
+    except AssertionError as error:
+        raise ValueError(f"{name} gives no feature maps to pool ({error})") from error
+    config = model.pretrained_cfg
+    crop = config["input_size"][-1]
+    resize = round(crop * 256 / 224)
+    return model, Preprocess(tuple(config["mean"]), tuple(config["std"]), test_resize=resize, crop=crop)
+
+
+# weights
+
+
+def _model(
+    name: str,
+    weights: str | Path | None,
+    create: Callable[[], nn.Module],
+    files: tuple[str, ...] = (),
+    download: Callable[[], nn.Module] | None = None,
+) -> nn.Module:
+    """The complete network `create()` with the weights asked for; published ones from a local file or by `download`."""
+    if weights == "imagenet":
+        if download is None:
+            raise ValueError(f"{name} has no ImageNet weights here; use weights=None or the path of a file")
+        from dmlrepro.files import data_root
+
+        folder = data_root() / "weights"
+        weights = next((folder / file for file in files if (folder / file).is_file()), None)
+        if weights is None:
+            try:
+                return download()
+            except Exception as error:
+                raise FileNotFoundError(
+                    f"weights='imagenet' of {name}: the download failed; put {' or '.join(files)} into {folder} "
+                    f"({type(error).__name__}: {error})"
+                ) from error
+    model = create()
+    if weights is not None:
+        load_strict(model, read_weights(weights), weights)
+    return model
+
+
+def read_weights(path: str | Path) -> dict[str, Tensor]:
+    """The state dict in a .safetensors or a torch file (loaded with weights_only), on the CPU."""
+    path = Path(path)
+    if not path.is_file():
+        raise FileNotFoundError(f"weights: no file {path}; give an existing file, 'imagenet' or None")
+    try:
+        if path.suffix == ".safetensors":
+            from safetensors.torch import load_file
+
+            return load_file(path)
+        state = torch.load(path, map_location="cpu", weights_only=True)
+    except Exception as error:
+        raise ValueError(f"weights: {path} is unreadable, is it complete? ({type(error).__name__}: {error})") from error
+    if not isinstance(state, dict) or not all(isinstance(value, Tensor) for value in state.values()):
+        raise ValueError(f"weights: {path} holds no plain state dict (a mapping from names to tensors)")
+    return state
+
+
+def load_strict(model: nn.Module, state: dict[str, Tensor], source: str | Path) -> None:
+    """Load `state` if its names and shapes are the model's; else ValueError naming `source` and the first offenders.
+
+    Two habits of old files are accepted: no BatchNorm batch counters, and vectors stored as (1, n).
+    """
+    wanted = model.state_dict()
+    state = {key: value for key, value in wanted.items() if key.endswith("num_batches_tracked")} | state
+    for key, value in state.items():
+        if key in wanted and value.shape == (1, *wanted[key].shape):
+            state[key] = value.squeeze(0)
+    problems = {
+        "missing": [key for key in wanted if key not in state],
+        "unexpected": [key for key in state if key not in wanted],
+        "of another shape": [key for key in wanted if key in state and state[key].shape != wanted[key].shape],
+    }
+    if any(problems.values()):
+        told = "; ".join(f"{len(keys)} {what} ({', '.join(keys[:3])})" for what, keys in problems.items() if keys)
+        raise ValueError(f"weights: {source} does not fit {type(model).__name__}: {told}")
+    model.load_state_dict(state)

@@ -1,0 +1,204 @@
+"""Notebook 24: does the norm of an embedding say how certain it is? On images whose ambiguity we control."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from dmlrepro import metrics
+from dmlrepro.papers.nivmf.methods import NivmfParams, evaluated_labels, measured, planned, with_measured
+from dmlrepro.training import batches, inference
+from dmlrepro.training.spec import RunSpec
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+@dataclass(frozen=True)
+class CertaintyParams(NivmfParams):
+    """24_nivmf_norm_is_certainty."""
+
+    notebook = "24_nivmf_norm_is_certainty"
+
+    methods: tuple[str, ...] = ("Cosine", "EL-nivMF")  # the first is the baseline whose mistakes are predicted
+    corruptions: tuple[str, ...] = ("crop", "occlusion", "blur")
+    strengths: tuple[float, ...] = (0.0, 0.25, 0.5, 0.75)
+
+
+def certainty(params: CertaintyParams) -> list[RunSpec]:
+    """Runs of notebook 22."""
+    return planned(("untrained", *params.methods), params)
+
+
+class Degrade(nn.Module):
+    """Takes information from uint8 images (B, C, H, W), at a place drawn per image, the same one for every strength.
+
+    kind: "crop" keeps a square window of the share 1 - strength of the area, enlarged to the full size; "occlusion"
+    covers a square of the share `strength` with the image's median; "blur" is a Gaussian whose standard deviation is
+    strength / 8 of the height. strength: in [0, 1), 0 leaves the images as they are.
+    """
+
+    def __init__(self, kind: str, strength: float, seed: int = 0):
+        super().__init__()
+        if kind not in ("crop", "occlusion", "blur"):
+            raise ValueError(f'kind must be "crop", "occlusion" or "blur", got {kind!r}')
+        if not 0 <= strength < 1:
+            raise ValueError(f"strength must lie in [0, 1), got {strength}")
+        self.kind, self.strength = kind, strength
+        self.generator = torch.Generator().manual_seed(seed)
+
+    def forward(self, batch: Tensor) -> Tensor:
+        place = torch.rand(len(batch), 2, generator=self.generator).to(batch.device)
+        if self.strength == 0:
+            return batch
+        if self.kind == "blur":
+            return _to_uint8(_blurred(batch.float(), self.strength / 8 * batch.shape[2]))
+        if self.kind == "crop":
+            return _to_uint8(_windows(batch.float(), place, (1 - self.strength) ** 0.5))
+        side = self.strength**0.5
+        start = place * (1 - side)
+        rows, columns = ((torch.arange(n, device=batch.device) + 0.5) / n for n in batch.shape[2:])
+        tall = (rows > start[:, :1]) & (rows < start[:, :1] + side)
+        wide = (columns > start[:, 1:]) & (columns < start[:, 1:] + side)
+        covered = (tall[:, :, None] & wide[:, None, :])[:, None]
+        return torch.where(covered, batch.flatten(2).median(-1).values[..., None, None], batch)
+
+
+def _to_uint8(batch: Tensor) -> Tensor:
+    return batch.round().clamp(0, 255).to(torch.uint8)
+
+
+def _blurred(batch: Tensor, sigma: float) -> Tensor:
+    radius = min(int(3 * sigma) + 1, min(batch.shape[2:]) - 1)
+    weights = torch.exp(-0.5 * (torch.arange(-radius, radius + 1, device=batch.device) / sigma).square())
+    weights = weights / weights.sum()
+    planes = F.pad(batch.flatten(0, 1)[:, None], (radius,) * 4, mode="reflect")
+    planes = F.conv2d(F.conv2d(planes, weights.view(1, 1, -1, 1)), weights.view(1, 1, 1, -1))
+    return planes.view_as(batch)
+
+
+def _windows(batch: Tensor, place: Tensor, side: float) -> Tensor:
+    """Square windows of a share `side` of each length, at the relative places (B, 2), enlarged to the full size."""
+    shift = (2 * place.flip(1) - 1) * (1 - side)
+    corners = batch.new_zeros(len(batch), 2, 3)
+    corners[:, 0, 0] = corners[:, 1, 1] = side
+    corners[:, :, 2] = shift
+    grid = F.affine_grid(corners, list(batch.shape), align_corners=False)
+    return F.grid_sample(batch, grid, mode="bilinear", padding_mode="border", align_corners=False)
+
+
+def degraded_embeddings(run, kind: str, strength: float, seed: int = 0) -> Tensor:
+    """Embeddings (N, D) of a run's test images after `Degrade`."""
+    if strength == 0:
+        return run.embeddings
+    manifest = batches.load_dataset(run.spec)
+    network = nn.Sequential(Degrade(kind, strength, seed), run.network())
+    return inference.embed_images(run.spec, network, manifest, manifest.indices("test"))
+
+
+def certainty_table(finished: Iterable, params: CertaintyParams) -> "pd.DataFrame":
+    """The rows of the runs; how the embedding norm follows the strength of each corruption; and how well it tells the
+    test images that the baseline of the same seed retrieves right from the others (Fig. 9)."""
+    finished = list(finished)
+    trained = [run for run in finished if run.spec.method in params.methods]
+    right = {run.spec.seed: nearest_is_right(run) for run in trained if run.spec.method == params.methods[0]}
+    found = []
+    for run in trained:
+        for kind in params.corruptions:
+            levels = [degraded_embeddings(run, kind, strength) for strength in params.strengths]
+            norms = torch.stack([level.norm(dim=1) for level in levels])
+            follows = {"norm_corruption_correlation": _rank_correlation(norms, params.strengths)}
+            found.append(measured(run, follows, f"corruption={kind}"))
+            for strength, level, norm in zip(params.strengths, levels, norms):
+                values = {"relative_norm": (norm / norms[0]).mean().item(), "R@1": nearest_is_right(run, level).mean()}
+                found.append(measured(run, values, f"corruption={kind};strength={strength:g}"))
+        found.append(measured(run, _auroc(run, right[run.spec.seed])))
+    return with_measured(finished, found, params)
+
+
+def nearest_is_right(run, embeddings: Tensor | None = None) -> np.ndarray:
+    """For each test image that is a query, whether its nearest gallery image has its class; embeddings (N, D) of the
+    test images, by default the run's."""
+    labels, query, gallery = evaluated_labels(run)
+    points = run.embeddings if embeddings is None else embeddings
+    own = bool((query & gallery).all())
+    nearest = metrics.nearest(points[query], 1, None if own else points[gallery])[:, 0]
+    return (labels[gallery][nearest] == labels[query]).numpy()
+
+
+def _query_norms(run) -> tuple[np.ndarray, np.ndarray]:
+    labels, query, _ = evaluated_labels(run)
+    return run.embeddings.norm(dim=1).numpy()[query], labels.numpy()[query]
+
+
+def _auroc(run, right: np.ndarray) -> dict[str, float]:
+    """Area under the ROC curve of the norm, over all queries and after taking each class's mean log norm away."""
+    from sklearn.metrics import roc_auc_score
+
+    norms, labels = _query_norms(run)
+    classes, logs = np.unique(labels, return_inverse=True)[1], np.log(norms)
+    within = logs - (np.bincount(classes, logs) / np.bincount(classes))[classes]
+    return {
+        "norm_auroc": float(roc_auc_score(right, norms)),
+        "norm_auroc_within_class": float(roc_auc_score(right, within)),
+    }
+
+
+def _rank_correlation(norms: Tensor, strengths: Sequence[float]) -> float:
+    """Mean over images of Spearman's correlation of norm and strength; norms (levels, N), levels in any order."""
+    ranks = norms.argsort(0).argsort(0).double()
+    levels = torch.tensor(list(strengths)).argsort().argsort().double()[:, None]
+    centred, other = ranks - ranks.mean(0), levels - levels.mean()
+    return ((centred * other).sum(0) / (centred.norm(dim=0) * other.norm())).mean().item()
+
+
+def norm_distributions(run, baseline) -> dict[str, tuple]:
+    """Fig. 9: density of a run's norms over test images that the baseline retrieves right, and over the others."""
+    norms, _ = _query_norms(run)
+    right = nearest_is_right(baseline)
+    edges = np.linspace(norms.min(), norms.max(), 26)
+    centers = (edges[1:] + edges[:-1]) / 2
+    names = {"baseline right": right, "baseline wrong": ~right}
+    return {name: (centers, np.histogram(norms[mask], edges, density=True)[0]) for name, mask in names.items()}
+
+
+def norms_by_strength(table: "pd.DataFrame", method: str) -> dict[str, tuple]:
+    """Mean norm over that of the clean image, by corruption: {kind: (strengths, norms)}, over images and seeds."""
+    rows = table[(table["metric"] == "relative_norm") & (table["method"] == method)]
+    means = rows.groupby("setting")["value"].mean()
+    found: dict[str, list] = {}
+    for setting, value in means.items():
+        kind, strength = (each.partition("=")[2] for each in setting.split(";"))
+        found.setdefault(kind, []).append((float(strength), value))
+    return {kind: tuple(zip(*sorted(points))) for kind, points in found.items()}
+
+
+def strength_table(table: "pd.DataFrame") -> "pd.DataFrame":
+    """R@1 and the norm relative to the clean image's, by corruption and strength, means over seeds."""
+    rows = table[table["setting"].str.contains("strength=")]
+    wide = rows.pivot_table(index="setting", columns=["metric", "method"], values="value")
+    return wide[["R@1", "relative_norm"]].round(2)
+
+
+def summary(table: "pd.DataFrame") -> "pd.DataFrame":
+    """Rank correlations of norm and strength, and the areas under the ROC curve, means over seeds."""
+    rows = table[table["metric"].str.startswith("norm_")]
+    return rows.pivot_table(index=["metric", "setting"], columns="method", values="value").round(3)
+
+
+def degraded_examples(run, params: CertaintyParams, label: int = 0) -> tuple[list[list], list[str]]:
+    """One test image at every strength of every corruption, for `plots.samples`."""
+    manifest = batches.load_dataset(run.spec)
+    batch = batches.test_images(run.spec, manifest, manifest.indices("test")[label : label + 1])
+    rows = [
+        [Degrade(kind, strength)(batch)[0].permute(1, 2, 0).numpy() for strength in params.strengths]
+        for kind in params.corruptions
+    ]
+    return rows, list(params.corruptions)
+
+
+NOTEBOOKS = {CertaintyParams.notebook: (CertaintyParams, certainty)}

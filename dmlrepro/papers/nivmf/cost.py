@@ -1,0 +1,210 @@
+"""Notebook 26: what Monte-Carlo samples cost, and what they are good for."""
+
+import statistics
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+
+from dmlrepro import metrics
+from dmlrepro.evidence import results
+from dmlrepro.evidence.statistics import t_interval
+from dmlrepro.papers.nivmf.methods import NivmfParams, measured, planned, spec, with_measured
+from dmlrepro.training import batches, distributed, inference
+from dmlrepro.training.spec import RunSpec, build_loss
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+@dataclass(frozen=True)
+class CostParams(NivmfParams):
+    """26_nivmf_cost_and_samples."""
+
+    notebook = "26_nivmf_cost_and_samples"
+
+    sample_counts: tuple[int, ...] = (1, 2, 5, 10, 20)
+    cost_backbones: tuple[str, ...] = ("conv4", "squeezenet1_1")
+    cost_image_size: int = 64  # pixels; conv4 takes glyphs as they are
+    repetitions: int = 6  # of each timing, all methods in turn
+
+
+def cost_and_samples(params: CostParams) -> list[RunSpec]:
+    """EL-nivMF at every number of samples, at its default once more without that setting, and without D(K)."""
+    found = planned(["untrained", "EL-nivMF"], params)
+    for count in params.sample_counts:
+        found += planned(["EL-nivMF"], params, setting=f"samples={count}", loss_options={"num_samples": count})
+    return found + planned(["EL-nivMF"], params, setting="normalizer=none", loss_options={"jacobian": "none"})
+
+
+ANALYTIC = ("EL-vMF", "B-vMF", "KL-vMF")
+
+
+def timed_ratios(params: CostParams) -> "pd.DataFrame":
+    """Times of a training step and of retrieval over ProxyNCA++'s, on every backbone; a row per repetition.
+
+    All methods take turns within a repetition, so that a machine that slows down slows them all. No two executions
+    agree: the table is for `claims.verdicts` and the costs, not for the results.
+    """
+    rows = []
+    threads = torch.get_num_threads()
+    torch.set_num_threads(params.threads or threads)
+    for backbone in params.cost_backbones:
+        size = None if backbone == "conv4" and not params.image_size else params.cost_image_size
+        change = {"backbone": backbone, "weights": None, "image_size": size, "test_resize": size}
+        specs = {("ProxyNCA++", ""): spec("ProxyNCA++", params, 0, **change)}
+        specs |= {(name, ""): spec(name, params, 0, **change) for name in ANALYTIC}
+        for count in params.sample_counts:
+            options = {"num_samples": count}
+            specs["EL-nivMF", f"samples={count}"] = spec("EL-nivMF", params, 0, loss_options=options, **change)
+        retrieving = {name: specs[name] for name in (("ProxyNCA++", ""), ("EL-nivMF", f"samples={params.samples}"))}
+        timings = {
+            "seconds_ratio": _alternate({name: stepper(each) for name, each in specs.items()}, params.repetitions),
+            "retrieval_seconds_ratio": _alternate(
+                {name: _retriever(each) for name, each in retrieving.items()}, params.repetitions
+            ),
+        }
+        for metric, seconds in timings.items():
+            for (method, setting), values in seconds.items():
+                setting = "" if metric.startswith("retrieval") else setting
+                rows += [
+                    {
+                        "paper": params.paper,
+                        "experiment": params.notebook,
+                        "profile": params.profile,
+                        "dataset": params.dataset,
+                        "backbone": backbone,
+                        "dim": params.embedding_size,
+                        "method": method,
+                        "setting": setting,
+                        "seed": repetition,
+                        "metric": metric,
+                        "value": value / reference,
+                    }
+                    for repetition, (value, reference) in enumerate(zip(values, seconds["ProxyNCA++", ""]))
+                    if method != "ProxyNCA++"
+                ]
+    torch.set_num_threads(threads)
+    return results.frame(rows)
+
+
+def stepper(run_spec: RunSpec) -> Callable[[], None]:
+    """One optimisation step of a spec on a fixed batch, ready to be called and timed."""
+    device = distributed.device_for_training()
+    manifest = batches.load_dataset(run_spec)
+    network = inference.build_network(run_spec, manifest).to(device).train()
+    loss = build_loss(run_spec, manifest.num_train_classes, network.embedding_size).to(device)
+    optimizer = torch.optim.AdamW([*network.parameters(), *loss.parameters()], lr=1e-6, fused=True)
+    picked = np.random.default_rng(0).choice(manifest.indices("train"), run_spec.batch_size, replace=False)
+    batch, labels = (
+        batches.test_images(run_spec, manifest, picked).to(device),
+        torch.from_numpy(manifest.labels[picked]).to(device),
+    )
+
+    def step() -> None:
+        optimizer.zero_grad(set_to_none=True)
+        loss(network(batch), labels).backward()
+        optimizer.step()
+        if device.type == "cuda":
+            torch.cuda.synchronize()
+
+    return step
+
+
+def _retriever(run_spec: RunSpec, queries: int = 400) -> Callable[[], None]:
+    """Embedding and ranking some test images with a spec's network."""
+    device = distributed.device_for_training()
+    manifest = batches.load_dataset(run_spec)
+    network = inference.build_network(run_spec, manifest).to(device).eval()
+    test = manifest.indices("test")[:queries]
+    labels = torch.from_numpy(manifest.labels[test]).to(device)
+    batch = batches.test_images(run_spec, manifest, test).to(device)
+
+    @torch.no_grad()
+    def retrieve() -> None:
+        metrics.retrieval(network(batch), labels)
+
+    return retrieve
+
+
+def _alternate(functions: Mapping, repetitions: int, calls: int = 3) -> dict:
+    """{name: seconds (repetitions,)}: the median of a few calls, all functions in turn within a repetition."""
+    for function in functions.values():
+        function()  # what the first call loads and allocates is not timed
+    seconds: dict = {name: [] for name in functions}
+    for _ in range(repetitions):
+        turns: dict = {name: [] for name in functions}
+        for _ in range(calls):
+            for name, function in functions.items():
+                started = time.perf_counter()
+                function()
+                turns[name].append(time.perf_counter() - started)
+        for name, values in turns.items():
+            seconds[name].append(statistics.median(values))
+    return seconds
+
+
+def cost_table(timings: "pd.DataFrame") -> "pd.DataFrame":
+    """Mean ratio to ProxyNCA++ and its 95 % interval over repetitions, a row per backbone, method and setting."""
+    import pandas as pd
+
+    grouped = timings.groupby(["metric", "backbone", "method", "setting"], sort=False)["value"].agg(list)
+    found = [
+        dict(zip(grouped.index.names, key)) | {"mean": np.mean(values)} | dict(zip(("low", "high"), t_interval(values)))
+        for key, values in grouped.items()
+    ]
+    return pd.DataFrame(found).round(3)
+
+
+def all_costs(finished: Iterable, timings: "pd.DataFrame") -> "pd.DataFrame":
+    """Seconds of the runs, and below them the timed ratios."""
+    import pandas as pd
+
+    return pd.concat([results.costs(finished), timings[["metric", "backbone", "method", "setting", "seed", "value"]]])
+
+
+def cost_curves(timings: "pd.DataFrame") -> dict[str, tuple]:
+    """Step time of EL-nivMF over ProxyNCA++'s against N, with intervals, for `plots.lines`."""
+    rows = timings[(timings["metric"] == "seconds_ratio") & (timings["method"] == "EL-nivMF")]
+    found = {}
+    for backbone, group in rows.groupby("backbone", sort=False):
+        points = []
+        for setting, values in group.groupby("setting")["value"]:
+            points.append((int(setting.partition("=")[2]), values.mean(), *t_interval(values)))
+        found[f"EL-nivMF, {backbone}"] = tuple(zip(*sorted(points)))
+    return found
+
+
+def estimate_spread(run, counts: Sequence[int], draws: int = 40) -> list[dict[str, float]]:
+    """Mean and standard deviation, over fresh draws, of a trained run's loss on one training batch, for each N."""
+    manifest = batches.load_dataset(run.spec)
+    picked = np.random.default_rng(run.spec.seed).choice(manifest.indices("train"), run.spec.batch_size, replace=False)
+    labels = torch.from_numpy(manifest.labels[picked])
+    embeddings = inference.embed_images(run.spec, run.network(), manifest, picked)
+    found = []
+    for count in counts:
+        changed = run.spec.replace(loss_options={**run.spec.loss_options, "num_samples": count})
+        loss = build_loss(changed, manifest.num_train_classes, embeddings.shape[1])
+        loss.load_state_dict(run.loss_state())
+        with torch.no_grad():
+            values = torch.stack([loss(embeddings, labels) for _ in range(draws)])
+        found.append({"loss_mean": values.mean().item(), "loss_sd": values.std().item()})
+    return found
+
+
+def samples_table(finished: Iterable, params: CostParams) -> "pd.DataFrame":
+    """The rows of the runs, and the spread of the loss estimate of the default run for each N."""
+    finished = list(finished)
+    found = [
+        measured(run, values, f"samples={count}")
+        for run in finished
+        if run.spec.method == "EL-nivMF" and not run.spec.setting
+        for count, values in zip(params.sample_counts, estimate_spread(run, params.sample_counts))
+    ]
+    return with_measured(finished, found, params)
+
+
+NOTEBOOKS = {CostParams.notebook: (CostParams, cost_and_samples)}

@@ -1,0 +1,279 @@
+"""Notebook parameters: flat, typed, strict. What a profile decides is None in the notebook and filled in here.
+
+papermill warns about a misspelt parameter and exits 0; here it is an error, before any work is done.
+"""
+
+import dataclasses
+import difflib
+import hashlib
+import types
+import typing
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+# What each profile means for each dataset; the first dataset of a profile is its default. `fixed` are fields of the
+# RunSpec that are no notebook parameters.
+RECIPES: dict[str, dict[str, dict]] = {
+    "quick": {
+        "glyphs": {
+            "backbone": "conv4",
+            "weights": "none",
+            "embedding_size": 64,
+            "image_size": 0,
+            "test_resize": 0,
+            "samples_per_class": 4,
+            "steps": 300,
+            "epochs": 0,
+            "warmup_epochs": 0.0,
+            "batch_size": 100,
+            "lr": 1e-3,
+            "seeds": 2,
+            "threads": 1,
+        },
+    },
+    "small": {
+        "cub-subset": {
+            "backbone": "squeezenet1_1",
+            "weights": "imagenet",
+            "embedding_size": 128,
+            "image_size": 128,
+            "test_resize": 144,
+            "samples_per_class": 4,
+            "steps": 0,
+            "epochs": 4,
+            "warmup_epochs": 1.0,
+            "batch_size": 100,
+            "lr": 1e-4,
+            "seeds": 5,
+            "threads": 0,
+            # a new head on a pretrained trunk has four epochs to learn in: it learns faster, and crops are mild
+            "fixed": {"head_lr": 1e-3, "crop_scale": (0.5, 1.0)},
+        },
+    },
+    "paper": {
+        "cub": {
+            "backbone": "resnet50.tv_in1k",
+            "weights": "imagenet",
+            "embedding_size": 512,
+            "image_size": 224,
+            "test_resize": 256,
+            "samples_per_class": 0,
+            "steps": 0,
+            "epochs": 200,
+            "warmup_epochs": 1.0,
+            "batch_size": 100,
+            "lr": 1e-4,
+            "seeds": 5,
+            "threads": 0,
+        },
+    },
+}
+RECIPES["small"]["cars-subset"] = RECIPES["small"]["cub-subset"] | {"image_size": 112, "test_resize": 112}
+RECIPES["small"] |= {name: RECIPES["small"][f"{name}-subset"] for name in ("cub", "cars")}
+RECIPES["small"]["omniglot"] = RECIPES["quick"]["glyphs"] | {"embedding_size": 128, "steps": 1500, "seeds": 5}
+RECIPES["small"]["mnist"] = RECIPES["small"]["omniglot"] | {"steps": 500, "samples_per_class": 20}  # few classes
+RECIPES["paper"]["cars"] = RECIPES["paper"]["cub"]
+RECIPES["paper"]["sop"] = RECIPES["paper"]["cub"] | {"warmup_epochs": 0.0}
+RECIPES["paper"]["inshop"] = RECIPES["paper"]["sop"]
+RECIPES["paper"] |= {f"{name}-subset": recipe for name, recipe in RECIPES["paper"].items()}  # partial copies
+
+
+@dataclass(frozen=True)
+class Params:
+    """Parameters every notebook has. A notebook's own class adds fields and names the notebook.
+
+    None means: taken from the profile. An explicit value wins. `resolved` fills the Nones.
+    """
+
+    notebook: typing.ClassVar[str] = ""
+    paper: typing.ClassVar[str] = ""
+    # what this notebook changes in a profile's recipe, e.g. {"quick": {"steps": 150}}
+    overrides: typing.ClassVar[Mapping[str, Mapping]] = {}
+
+    profile: str = "quick"
+    dataset: str | None = None
+    backbone: str | None = None
+    weights: str | None = None  # "none", "imagenet" or a file
+    embedding_size: int | None = None
+    image_size: int | None = None  # pixels; 0: the images as they are
+    test_resize: int | None = None  # short side before the test-time centre crop; 0: image_size
+    steps: int | None = None  # optimisation steps; 0: epochs decide
+    epochs: int | None = None
+    warmup_epochs: float | None = None  # epochs with a frozen trunk
+    batch_size: int | None = None
+    samples_per_class: int | None = None  # in a batch of the fields and the pair losses; 0: shuffled, 4 for pair losses
+    lr: float | None = None
+    seeds: int | None = None  # runs with seeds 0..seeds-1
+    threads: int | None = None  # CPU threads of one run; 0: all
+    precision: str = "float32"  # "bfloat16": autocast in training, for GPUs; evaluation stays in float32
+    torch_compile: bool = False  # compile the network
+
+    @classmethod
+    def from_cell(cls, namespace: Mapping) -> typing.Self:
+        """The parameters of a notebook from its `globals()`, checked and resolved.
+
+        Raises:
+            ValueError: on a name that is no parameter, with the closest one; on an unknown profile or dataset.
+            TypeError: on a value of the wrong type.
+        """
+        given = {
+            name: value
+            for name, value in namespace.items()
+            if not name.startswith("_")
+            and name not in ("In", "Out")
+            and isinstance(value, bool | int | float | str | list | tuple | dict | types.NoneType)
+        }
+        return cls.from_values(given)
+
+    @classmethod
+    def from_values(cls, given: Mapping) -> typing.Self:
+        """As from_cell, from a plain mapping of parameter names to values."""
+        fields = {field.name: field for field in dataclasses.fields(cls)}
+        for name in given:
+            if name not in fields:
+                close = difflib.get_close_matches(name, fields, 1)
+                hint = f"; did you mean {close[0]!r}?" if close else ""
+                raise ValueError(
+                    f"{cls.notebook or cls.__name__} has no parameter {name!r}{hint} It takes: {', '.join(fields)}"
+                )
+        hints = typing.get_type_hints(cls)
+        values = {name: _checked(name, value, hints[name]) for name, value in given.items()}
+        return cls(**values)._resolved()
+
+    def _resolved(self) -> typing.Self:
+        if self.profile not in RECIPES:
+            raise ValueError(f"unknown profile {self.profile!r}; choose one of {', '.join(RECIPES)}")
+        overrides = dict(self.overrides.get(self.profile, {}))
+        recipes = RECIPES[self.profile]
+        dataset = self.dataset or overrides.get("dataset") or next(iter(recipes))
+        if dataset not in recipes:
+            raise ValueError(f"unknown dataset {dataset!r} for profile {self.profile!r}; it has {', '.join(recipes)}")
+        decided = self._dataset_recipe(dataset) | self._protocol_recipe(dataset)
+        default = recipes[dataset] | decided | overrides | {"dataset": dataset}
+        changes = {
+            field.name: default[field.name]
+            for field in dataclasses.fields(self)
+            if getattr(self, field.name) is None and field.name in default
+        }
+        resolved = dataclasses.replace(self, **changes)
+        if self.epochs and self.steps is None:  # an explicit epochs replaces the profile's steps, and the reverse
+            resolved = dataclasses.replace(resolved, steps=0)
+        if self.steps and self.epochs is None:
+            resolved = dataclasses.replace(resolved, epochs=0)
+        missing = [f.name for f in dataclasses.fields(resolved) if getattr(resolved, f.name) is None]
+        if missing:
+            raise ValueError(f"{self.notebook}: profile {self.profile!r} gives no value for {', '.join(missing)}")
+        if trials := getattr(resolved, "search_trials", 0):
+            from dmlrepro.training import protocols
+
+            protocols.with_folds(resolved.protocol)
+            if trials < 0:
+                raise ValueError(f"search_trials must be at least 0, got {trials}")
+        object.__setattr__(resolved, "_explicit", self._differs_from_profile(resolved))
+        return resolved
+
+    def _dataset_recipe(self, dataset: str) -> dict:
+        """Parameters of a notebook of its own that the dataset decides."""
+        return {}
+
+    def _protocol_recipe(self, dataset: str) -> dict:
+        """Parameters that the protocol decides: at the profile paper its published settings, else only its name."""
+        if not hasattr(self, "protocol"):
+            return {}
+        from dmlrepro.training import protocols
+
+        name = self.protocol or self.overrides.get(self.profile, {}).get("protocol", "conventional")
+        settings = protocols.published_settings(name, dataset, self.backbone)
+        if self.profile != "paper":
+            return {"protocol": name, "search_trials": 0}
+        known = {key: value for key, value in settings.items() if key in RECIPES["paper"][dataset]}
+        decided = {key: 0 if value is None else value for key, value in known.items()}
+        protocol = protocols.find(name)
+        return {"protocol": name, "seeds": protocol.repeats, "search_trials": protocol.trials} | decided
+
+    def _differs_from_profile(self, resolved) -> dict:
+        """Explicit parameters that change something: they name a results file of their own.
+
+        Dataset and protocol are compared with the profile's, the others with what the profile means for the two.
+        """
+        plain = type(self)(profile=self.profile)
+        if self == plain:
+            return {}
+        choice = {name: getattr(self, name) for name in ("dataset", "protocol") if hasattr(self, name)}
+        alike = dataclasses.replace(plain, **choice)
+        standard = plain._resolved()
+        usual = standard if self == alike else alike._resolved()
+        return {
+            field.name: getattr(resolved, field.name)
+            for field in dataclasses.fields(self)
+            if getattr(resolved, field.name) != getattr(standard if field.name in choice else usual, field.name)
+            and getattr(self, field.name) != field.default
+        }
+
+    @property
+    def stem(self) -> str:
+        """File stem of the results: the notebook's name, and what was changed against the profile.
+
+        Many changes would exceed the 255 bytes that file systems allow: then the end is a digest, and the provenance
+        beside the table has them all.
+        """
+        changed = ",".join(f"{name}={_word(value)}" for name, value in sorted(self._explicit.items()))
+        stem = f"{self.notebook}--{changed}" if changed else self.notebook
+        return stem if len(stem) <= 200 else f"{stem[:180]}~{hashlib.sha256(stem.encode()).hexdigest()[:16]}"
+
+    def as_dict(self) -> dict:
+        return dataclasses.asdict(self)
+
+    def _repr_html_(self) -> str:
+        rows = "".join(f"<tr><td>{name}</td><td>{value!r}</td></tr>" for name, value in self.as_dict().items())
+        return f"<table><thead><tr><th>parameter</th><th>resolved value</th></tr></thead><tbody>{rows}</tbody></table>"
+
+    def spec_options(self) -> dict:
+        """The fields of a RunSpec that these parameters decide."""
+        return {
+            "dataset": self.dataset,
+            "backbone": self.backbone,
+            "weights": None if self.weights == "none" else self.weights,
+            "embedding_size": self.embedding_size,
+            "image_size": self.image_size or None,
+            "test_resize": self.test_resize or None,
+            "steps": self.steps or None,
+            "epochs": self.epochs or None,
+            "batch_size": self.batch_size,
+            "lr": self.lr,
+            "threads": self.threads or None,
+            "precision": self.precision,
+            "compile": self.torch_compile,
+        } | RECIPES[self.profile][self.dataset].get("fixed", {})
+
+
+def _word(value) -> str:
+    text = "+".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
+    return "".join(c if c.isalnum() or c in "+.-_" else "_" for c in text)
+
+
+def _checked(name: str, value, hint):
+    """The value if it has the annotated type (an int may stand for a float); TypeError otherwise."""
+    options = typing.get_args(hint) if isinstance(hint, types.UnionType) else (hint,)
+    for option in options:
+        origin = typing.get_origin(option) or option
+        if origin is float and isinstance(value, int) and not isinstance(value, bool):
+            return float(value)
+        if isinstance(value, bool) and origin is not bool:
+            continue
+        if origin in (list, tuple) and isinstance(value, list | tuple):
+            (item, *_) = typing.get_args(option)
+            return tuple(_checked(f"{name}[{i}]", v, item) for i, v in enumerate(value))
+        if isinstance(value, origin):
+            return value
+    wanted = " or ".join("None" if o is types.NoneType else getattr(o, "__name__", str(o)) for o in options)
+    remedy = " (YAML reads 1e-5 as a string: write 1.0e-5)" if isinstance(value, str) and _is_number(value) else ""
+    raise TypeError(f"parameter {name} must be {wanted}, got {value!r} of type {type(value).__name__}{remedy}")
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True

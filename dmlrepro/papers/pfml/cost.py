@@ -1,0 +1,345 @@
+"""Notebook 17: what a training step costs with PFML, beside ProxyNCA++ and ProxyAnchor (the paper's Table 9).
+
+A step is the network's forward and backward pass and update, which no loss changes, and the loss's forward and backward
+pass with the update of its proxies. Within a repetition the network and every loss are measured in turn, so that
+whatever else the machine does falls on all alike; only ratios within a repetition are compared. On a CPU with one
+thread the clock counts processor time. The images are random: nothing here depends on what they show.
+
+PFML's cost depends on where the points are: repulsion is evaluated for close pairs of different classes alone. So it is
+measured for scattered points, as drawn at the start of training, and for crowded ones, a hundredth of whose pairs are
+close.
+"""
+
+import contextlib
+import math
+import os
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from dmlrepro.evidence import results
+from dmlrepro.losses import baselines
+from dmlrepro.losses.potential_field import PotentialFieldLoss
+from dmlrepro.networks import backbones
+from dmlrepro.papers.params import Params
+from dmlrepro.training import distributed
+from dmlrepro.training.spec import OPTIMIZERS
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+BASELINES = {"ProxyNCA++": baselines.proxy_nca_pp, "ProxyAnchor": baselines.proxy_anchor}
+CLASS_PROXIES = 2  # per class where the number of classes varies, as in the paper on SOP
+GROUPS = 100  # of crowded points: a pair is close with probability 1 / GROUPS
+
+
+@dataclass(frozen=True)
+class CostParams(Params):
+    """17_pfml_cost; `seeds` is the number of repetitions."""
+
+    notebook = "17_pfml_cost"
+    paper = "pfml"
+    overrides: ClassVar = {
+        "quick": {
+            "backbone": "resnet50",
+            "embedding_size": 512,
+            "image_size": 112,
+            "network_images": 5,
+            "class_counts": (98, 1000, 4000),
+            "seeds": 5,
+        },
+        "small": {
+            "backbone": "resnet50",
+            "weights": "none",
+            "embedding_size": 512,
+            "image_size": 224,
+            "network_images": 20,
+            "class_counts": (98, 1000, 4000, 11318),
+            "seeds": 10,
+        },
+        "paper": {"weights": "none", "network_images": 100, "class_counts": (98, 1000, 4000, 11318), "seeds": 20},
+    }
+
+    num_classes: int = 98
+    numbers: tuple[int, ...] = (1, 5, 15, 20, 30)
+    class_counts: tuple[int, ...] | None = None
+    network_images: int | None = None
+
+
+def nothing_to_train(params: CostParams) -> list:
+    """This notebook measures and trains no run."""
+    return []
+
+
+def measure(params: CostParams) -> "pd.DataFrame":
+    """Seconds and megabytes, a row per method, setting and repetition (`seed`).
+
+    Columns: seconds and megabytes of the loss's part of a step, network_seconds and network_megabytes of the rest; the
+    latter is measured on `network_images` images and scaled up to a batch. Megabytes are the peak of what the step
+    makes, gradients included, and are measured once.
+    """
+    import pandas as pd
+
+    device = distributed.device_for_training()
+    threads = torch.get_num_threads()
+    torch.set_num_threads(params.threads or threads)
+    try:
+        parts = {key: _LossStep(params, *key, device) for key in _cases(params)}
+        passes, update = _network_step(params, device)
+        scale = params.batch_size / params.network_images
+        memory = {key: peak_bytes(step, device) / 1e6 for key, step in parts.items()}
+        network_memory = scale * peak_bytes(passes, device) / 1e6
+        rows = []
+        for repetition in range(params.seeds):
+            network = scale * seconds(passes, device) + seconds(update, device)
+            for (method, setting), step in parts.items():
+                row = {"method": method, "setting": setting, "seed": repetition}
+                row |= {"seconds": min(seconds(step, device) for _ in range(2)), "network_seconds": network}
+                rows.append(row | {"megabytes": memory[method, setting], "network_megabytes": network_memory})
+    finally:
+        torch.set_num_threads(threads)
+    return pd.DataFrame(rows)
+
+
+def _cases(params: CostParams) -> Iterator[tuple[str, str]]:
+    """(method, setting): against the number of proxies, then against the number of classes."""
+    yield from ((name, "") for name in BASELINES)
+    for crowded in ("", ";points=crowded"):
+        yield from (("PFML", f"M={number}{crowded}") for number in params.numbers)
+    for classes in params.class_counts:
+        yield from ((name, f"C={classes}") for name in BASELINES)
+        yield "PFML", f"C={classes};M={CLASS_PROXIES}"
+
+
+class _LossStep:
+    """The loss's part of a training step at one setting: forward, backward to embeddings and proxies, update."""
+
+    def __init__(self, params: CostParams, method: str, setting: str, device: torch.device):
+        options = dict(item.split("=") for item in setting.split(";") if item)
+        classes, per_class = int(options.get("C", params.num_classes)), int(options.get("M", 1))
+        generator = torch.Generator().manual_seed(0)
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(0)
+            if method == "PFML":
+                self.loss = PotentialFieldLoss(classes, params.embedding_size, per_class)
+            else:
+                self.loss = BASELINES[method](classes, params.embedding_size)
+        embeddings = torch.randn(params.batch_size, params.embedding_size, generator=generator)
+        if "points" in options:
+            embeddings = crowd(embeddings, generator)
+            with torch.no_grad():
+                self.loss.proxies.copy_(crowd(self.loss.proxies.flatten(0, 1), generator).view_as(self.loss.proxies))
+        self.loss.to(device)
+        self.embeddings = embeddings.to(device).requires_grad_()
+        self.labels = torch.randint(classes, (params.batch_size,), generator=generator).to(device)
+        # a rate so small that the points stay where they are
+        self.optimizer = OPTIMIZERS["adam"](self.loss.parameters(), lr=1e-12)
+        self()  # the optimiser's buffers, and whatever is made at first use
+
+    def __call__(self) -> None:
+        self.embeddings.grad = None
+        self.optimizer.zero_grad(set_to_none=True)
+        self.loss(self.embeddings, self.labels).backward()
+        self.optimizer.step()
+
+
+def crowd(points: Tensor, generator: torch.Generator, spread: float = 0.1) -> Tensor:
+    """Unit vectors around GROUPS common centres, (N, D) -> (N, D): two of one group are about 1.4 spread apart."""
+    centers = F.normalize(torch.randn(GROUPS, points.shape[1], generator=torch.Generator().manual_seed(1)), dim=1)
+    nearby = centers[torch.randint(GROUPS, (len(points),), generator=generator)]
+    return F.normalize(nearby + spread * F.normalize(points, dim=1), dim=1)
+
+
+def _network_step(params: CostParams, device: torch.device) -> tuple[Callable[[], None], Callable[[], None]]:
+    """The network's passes on `network_images` random images, and its update."""
+    weights = None if params.weights == "none" else params.weights
+    network = backbones.build(params.backbone, params.embedding_size, weights=weights).to(device).train()
+    optimizer = OPTIMIZERS["adam"](network.parameters(), lr=1e-12)
+    size = (params.network_images, 3, params.image_size, params.image_size)
+    images = torch.randint(256, size, generator=torch.Generator().manual_seed(0)).to(device, torch.uint8)
+    gradient = torch.ones(params.network_images, params.embedding_size, device=device)
+
+    def passes() -> None:
+        network.zero_grad(set_to_none=True)
+        network(images).backward(gradient)
+
+    passes()
+    optimizer.step()
+    return passes, optimizer.step
+
+
+def seconds(function: Callable[[], None], device: torch.device) -> float:
+    """Processor time on a CPU with one thread, elapsed time otherwise."""
+    clock = time.process_time if device.type == "cpu" and torch.get_num_threads() == 1 else time.perf_counter
+    synchronize = torch.cuda.synchronize if device.type == "cuda" else lambda: None
+    synchronize()
+    started = clock()
+    function()
+    synchronize()
+    return clock() - started
+
+
+def peak_bytes(function: Callable[[], None], device: torch.device) -> int:
+    """The most memory that tensors made by a call take at one time."""
+    if device.type == "cuda":
+        torch.cuda.reset_peak_memory_stats()
+        before = torch.cuda.memory_allocated()
+        function()
+        torch.cuda.synchronize()
+        return torch.cuda.max_memory_allocated() - before
+    with _silent_stderr():
+        with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU], profile_memory=True) as profile:
+            function()
+        events = profile.profiler.kineto_results.events()
+    changes = sorted((event.start_ns(), event.nbytes()) for event in events if event.name() == "[memory]")
+    now = peak = 0
+    for _, change in changes:
+        now += change
+        peak = max(peak, now)
+    return peak
+
+
+@contextlib.contextmanager
+def _silent_stderr() -> Iterator[None]:
+    """The profiler's C++ library writes its times and process number there."""
+    saved, null = os.dup(2), os.open(os.devnull, os.O_WRONLY)
+    try:
+        os.dup2(null, 2)
+        yield
+    finally:
+        os.dup2(saved, 2)
+        os.close(saved)
+        os.close(null)
+
+
+# --- tables -----------------------------------------------------------------------------------------------------------
+
+
+def counts(params: CostParams) -> "pd.DataFrame":
+    """What does not depend on the machine: learned numbers, points, pairs of one class, close pairs of different ones.
+
+    Tidy, data set "synthetic". Pairs are unordered; close is within delta.
+    """
+    device = torch.device("cpu")
+    rows = []
+    for method, setting in _cases(params):
+        step = _LossStep(params, method, setting, device)
+        values = {"parameters": step.optimizer.param_groups[0]["params"][0].numel()}
+        if method == "PFML":
+            values |= _pairs(step)
+        rows += [{"method": method, "setting": setting, "metric": name, "value": x} for name, x in values.items()]
+    network = backbones.build(params.backbone, params.embedding_size)
+    size = sum(parameter.numel() for parameter in network.parameters())
+    rows.append({"method": params.backbone, "setting": "", "metric": "parameters", "value": size})
+    return results.frame(_identity(params) | row for row in rows)
+
+
+def _identity(params: CostParams) -> dict:
+    return {
+        "paper": params.paper,
+        "experiment": params.notebook,
+        "profile": params.profile,
+        "dataset": "synthetic",
+        "dim": params.embedding_size,
+    }
+
+
+def _pairs(step: _LossStep, chunk: int = 1024) -> dict[str, int]:
+    proxies = step.loss.proxies.detach()
+    classes = torch.arange(len(proxies)).repeat_interleave(proxies.shape[1])
+    points = F.normalize(torch.cat([proxies.flatten(0, 1), step.embeddings.detach()]), dim=1)
+    labels = torch.cat([classes, step.labels])
+    least = 1 - step.loss.field.delta_rep**2 / 2  # the cosine of unit vectors that far apart
+    close = sum(
+        ((some @ points.T > least) & (own[:, None] != labels)).sum().item()
+        for some, own in zip(points.split(chunk), labels.split(chunk))
+    )
+    sizes = labels.bincount()
+    return {
+        "points": len(points),
+        "pairs_of_a_class": (sizes * (sizes - 1) // 2).sum().item(),
+        "close_pairs": close // 2,
+    }
+
+
+def ratios(costs: "pd.DataFrame", params: CostParams) -> "pd.DataFrame":
+    """Tidy rows of the cost of a step, and of the loss's part alone, over ProxyNCA++ with as many classes.
+
+    Metrics seconds_ratio, loss_seconds_ratio, loss_megabytes_ratio; `seed` is the repetition. Never part of a saved
+    table: they differ from machine to machine.
+    """
+    rows = []
+    for row in costs.itertuples():
+        classes = next((item for item in row.setting.split(";") if item.startswith("C=")), "")
+        same = (costs["setting"] == classes) & (costs["seed"] == row.seed)
+        base = costs[(costs["method"] == "ProxyNCA++") & same].iloc[0]
+        values = {
+            "seconds_ratio": (row.network_seconds + row.seconds) / (base.network_seconds + base.seconds),
+            "loss_seconds_ratio": row.seconds / base.seconds,
+            "loss_megabytes_ratio": row.megabytes / base.megabytes,
+        }
+        common = _identity(params) | {"method": row.method, "setting": row.setting, "seed": row.seed}
+        rows += [common | {"metric": name, "value": value} for name, value in values.items()]
+    return results.frame(rows)
+
+
+TABLE_9 = {"ProxyNCA": ("ProxyNCA++", ""), "Proxy Anchor": ("ProxyAnchor", "")} | {
+    f"Potential Field (Ours) M={number}": ("PFML", f"M={number}") for number in (5, 20, 30)
+}
+
+
+def published_ratios() -> dict[tuple[str, str], float]:
+    """(method, setting) -> seconds of an epoch over those with ProxyNCA, from Table 9."""
+    printed = results.published("pfml", "Table 9 (supp)").set_index("method")["value"]
+    return {key: printed[name] / printed["ProxyNCA"] for name, key in TABLE_9.items()}
+
+
+def published_curve() -> dict[str, dict[float, float]]:
+    """The same against M, for `plots.ablation`."""
+    points = {float(setting[2:]): value for (_, setting), value in published_ratios().items() if setting}
+    return {"Cars-196": points}
+
+
+def beside_table_9(costs: "pd.DataFrame", params: CostParams) -> "pd.DataFrame":
+    """Medians over repetitions, a row per method and setting: ratios of a step, and the loss's part alone."""
+    tidy = ratios(costs, params)
+    steps = tidy[tidy["metric"] == "seconds_ratio"].groupby(["method", "setting"], sort=False)["value"]
+    medians = costs.groupby(["method", "setting"], sort=False)[["seconds", "network_seconds", "megabytes"]].median()
+    frame = steps.agg(["median", "min", "max"]).add_prefix("step / ProxyNCA++, ")
+    frame["published"] = [published_ratios().get(key, math.nan) for key in frame.index]
+    frame["loss, ms"] = 1e3 * medians["seconds"]
+    frame["loss, % of the step"] = 100 * medians["seconds"] / (medians["seconds"] + medians["network_seconds"])
+    frame["loss, peak MB"] = medians["megabytes"]
+    return frame[[not setting.startswith("C=") for _, setting in frame.index]]
+
+
+def class_curves(costs: "pd.DataFrame", column: str) -> dict[str, tuple]:
+    """A column of `measure` against the number of classes, median and range over repetitions, for `plots.lines`."""
+    rows = costs[costs["setting"].str.startswith("C=")]
+    rows = rows.assign(classes=rows["setting"].str.extract(r"C=(\d+)", expand=False).astype(int))
+    curves = {}
+    for method, group in rows.groupby("method", sort=False):
+        found = group.groupby("classes")[column].agg(["median", "min", "max"])
+        curves[method] = (found.index, *(found[name] for name in ("median", "min", "max")))
+    return curves
+
+
+def exponents(costs: "pd.DataFrame") -> "pd.DataFrame":
+    """Growth with the number of classes: the slope of log cost over log classes between the two largest numbers."""
+    import pandas as pd
+
+    def slope(x, y, *_) -> float:
+        return math.log(y.iloc[-1] / y.iloc[-2]) / math.log(x[-1] / x[-2])
+
+    names = {"seconds": "time of the loss", "megabytes": "peak memory of the loss"}
+    return pd.DataFrame(
+        {title: {m: slope(*curve) for m, curve in class_curves(costs, name).items()} for name, title in names.items()}
+    )
+
+
+NOTEBOOKS = {CostParams.notebook: (CostParams, nothing_to_train)}

@@ -1,0 +1,141 @@
+"""Which images form a step: the parts of a data set that a run trains, validates and tests on, and their batches."""
+
+import itertools
+import os
+from collections import deque
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from dmlrepro import samplers
+from dmlrepro.datasets import images, manifests
+from dmlrepro.training import distributed
+from dmlrepro.training.spec import RunSpec, stream_seed
+
+
+def load_dataset(spec: RunSpec) -> manifests.Manifest:
+    """The manifest of a spec; label noise is drawn from the spec's seed."""
+    return manifests.load(
+        spec.dataset, label_noise=spec.label_noise, seed=spec.seed, images_per_class=spec.images_per_class
+    )
+
+
+def test_images(spec: RunSpec, manifest: manifests.Manifest, indices) -> Tensor:
+    """The given images of a dataset as a network sees them at test time, uint8 (len(indices), C, H, W)."""
+    store = images.open_images(manifest, short_side=stored_side(spec))
+    return torch.cat(list(test_batches(spec, store, np.asarray(indices))))
+
+
+class Task:
+    """The images of a spec: which are trained on, validated on and tested on, and how a batch is made of them."""
+
+    def __init__(self, spec: RunSpec, manifest: manifests.Manifest, features: Tensor | None = None):
+        self.spec = spec
+        self.manifest = manifest
+        self.features = features
+        self.test = manifest.indices("test")
+        train = manifest.indices("train")
+        self.validation = train[:0]
+        labels = manifest.labels
+        if spec.fold is not None:
+            kept, held_out = manifests.folds(manifest, spec.folds)[spec.fold]
+            self.validation = train[np.isin(labels[train], held_out)]
+            train = train[np.isin(labels[train], kept)]
+        self.train = train
+        self.train_labels = np.unique(labels[train], return_inverse=True)[1] if len(train) else labels[train]
+        self.num_classes = int(self.train_labels.max()) + 1 if len(train) else 0
+        if spec.loss is not None:
+            for name, indices in (("train", train), ("test", self.test)):
+                if len(indices) == 0:
+                    raise ValueError(f"dataset {manifest.name} has no {name} images; check its split")
+            if spec.batch_size > len(train):
+                raise ValueError(
+                    f"batch_size {spec.batch_size} is larger than the {len(train)} training images of {manifest.name}"
+                )
+        self.steps_per_epoch = max(len(train) // spec.batch_size, 1)
+        self.store = None if features is not None else images.open_images(manifest, short_side=stored_side(spec))
+
+    def index_batches(self, first: int, end: int, neighbours: Tensor | None = None) -> Iterator[tuple[int, Tensor]]:
+        """(step, which of the train images) for steps first..end-1, which with `neighbours` are of one epoch."""
+        size, per_class, start, seed = self.spec.batch_size, self.spec.samples_per_class, 0, (self.spec.seed, "sampler")
+        if neighbours is not None:
+            start = first - first % self.steps_per_epoch
+            seed = (*seed, start // self.steps_per_epoch)
+        count, generator = end - start, torch.Generator().manual_seed(stream_seed(*seed))
+        if neighbours is not None:
+            drawn = samplers.neighbour_groups(neighbours, size, count, generator)
+        elif per_class is not None:
+            drawn = samplers.m_per_class(self.train_labels, size, per_class, count, generator)
+        else:
+            drawn = samplers.shuffled(len(self.train), size, count, generator)
+        for step, picked in enumerate(drawn, start):
+            if step >= first:
+                yield step, picked.repeat(self.spec.views)
+
+    def train_batches(
+        self, first: int, end: int, device: torch.device, neighbours: Tensor | None = None
+    ) -> Iterator[tuple[Tensor, Tensor]]:
+        """(this rank's share of the images, all labels) on the device for steps first..end-1, prepared by threads."""
+        labels = torch.from_numpy(self.train_labels)
+        rows = distributed.share(self.spec.batch_size * self.spec.views)
+
+        def make(step: int, picked: Tensor) -> tuple[Tensor, Tensor]:
+            indices = self.train[picked.numpy()]
+            if self.features is not None:
+                batch = self.features[indices[rows]]
+            elif self.spec.image_size is None:
+                batch = images.plain_batch(self.store, indices[rows])
+            else:
+                generator = torch.Generator().manual_seed(stream_seed(self.spec.seed, "augmentation", step))
+                batch = images.train_batch(
+                    self.store, indices, self.spec.image_size, generator, scale=self.spec.crop_scale, rows=rows
+                )
+            return _pinned(batch), _pinned(labels[picked])
+
+        steps = self.index_batches(first, end, neighbours)
+        for batch, target in prefetched(make, steps, crops=self.features is None and self.spec.image_size is not None):
+            yield batch.to(device, non_blocking=True), target.to(device, non_blocking=True)
+
+    def test_batches(self, indices: np.ndarray) -> Iterator[Tensor]:
+        if self.features is not None:
+            return iter(self.features[indices].split(4096))
+        return test_batches(self.spec, self.store, indices)
+
+
+def stored_side(spec: RunSpec) -> int | None:
+    return None if spec.image_size is None else max(spec.test_resize or spec.image_size, spec.image_size)
+
+
+def test_batches(spec: RunSpec, store, indices: np.ndarray, size: int = 256) -> Iterator[Tensor]:
+    def make(chunk: np.ndarray) -> Tensor:
+        if spec.image_size is None:
+            return _pinned(images.plain_batch(store, chunk))
+        return _pinned(images.test_batch(store, chunk, spec.image_size, resize=spec.test_resize))
+
+    chunks = ((indices[start : start + size],) for start in range(0, len(indices), size))
+    return prefetched(make, chunks, crops=spec.image_size is not None)
+
+
+def _pinned(batch: Tensor) -> Tensor:
+    """In page-locked memory, from which a copy to the GPU does not stop the threads."""
+    return batch.pin_memory() if torch.cuda.is_available() else batch
+
+
+def prefetched(make: Callable, arguments: Iterator[tuple], *, crops: bool) -> Iterator:
+    """make(*arguments) in order; batches that need cropping a few ahead of the consumer, by threads."""
+    if not crops:  # an indexing operation: cheaper than handing the interpreter lock to and fro
+        while chunk := list(itertools.islice(arguments, 64)):  # drawn in a row, a sampler stays in the caches
+            yield from (make(*item) for item in chunk)
+        return
+    workers = min(8, len(os.sched_getaffinity(0))) if torch.cuda.is_available() else 1
+    with ThreadPoolExecutor(workers) as pool:
+        pending = deque()
+        for item in arguments:
+            pending.append(pool.submit(make, *item))
+            if len(pending) > 2 * workers:
+                yield pending.popleft().result()
+        while pending:
+            yield pending.popleft().result()

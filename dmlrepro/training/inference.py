@@ -1,0 +1,151 @@
+"""What the network of a run makes of images: embeddings, and their retrieval scores."""
+
+import hashlib
+import json
+from collections.abc import Iterator
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from dmlrepro import retrieval
+from dmlrepro.datasets import images, manifests
+from dmlrepro.files import cache_root, replacing
+from dmlrepro.networks import backbones
+from dmlrepro.training import batches, distributed
+from dmlrepro.training.spec import RunSpec, stream_seed
+
+
+def build_network(spec: RunSpec, manifest: manifests.Manifest) -> backbones.EmbeddingNet:
+    """The untrained network of a spec for the images of a dataset."""
+    grey = isinstance(manifest.images, np.ndarray) and manifest.images.ndim == 3
+    network = backbones.build(
+        spec.backbone,
+        spec.embedding_size,
+        pooling=spec.pooling,
+        weights=spec.weights,
+        in_channels=1 if grey else 3,
+        seed=stream_seed(spec.seed, "network"),
+    )
+    patches = getattr(network.trunk, "patch_embed", None)  # of timm's transformers
+    if getattr(patches, "strict_img_size", False) and spec.image_size not in patches.img_size:
+        raise ValueError(f"image_size {spec.image_size}: {spec.backbone} takes {patches.img_size[0]} pixels only")
+    if spec.freeze_batchnorm:
+        backbones.freeze_batchnorm(network)
+    return network
+
+
+@torch.no_grad()
+def embed(network: backbones.EmbeddingNet, batches: Iterator[Tensor]) -> Tensor:
+    """Raw embeddings (N, D) float32 on the CPU of uint8 image batches, in evaluation mode."""
+    device = next(network.parameters()).device
+    was_training = network.training
+    network.eval()
+    parts = [network(batch.to(device, non_blocking=True)).float() for batch in batches]
+    network.train(was_training)
+    return torch.cat(parts).cpu()
+
+
+def embed_images(spec: RunSpec, network: backbones.EmbeddingNet, manifest: manifests.Manifest, indices) -> Tensor:
+    """Embeddings (len(indices), D) of the given images of a dataset with the spec's test-time crop.
+
+    The network is moved to the device of training.
+    """
+    store = images.open_images(manifest, short_side=batches.stored_side(spec))
+    return embed(network.to(distributed.device_for_training()), batches.test_batches(spec, store, np.asarray(indices)))
+
+
+class HeadOnly(nn.Module):
+    """The head of a network on features (B, F) of its frozen trunk, with the state-dict names of the whole network."""
+
+    def __init__(self, network: backbones.EmbeddingNet):
+        super().__init__()
+        self.trunk = nn.Identity()
+        self.head = network.head
+        self.embedding_size = network.embedding_size
+
+    def forward(self, features: Tensor) -> Tensor:
+        return self.head(features)
+
+
+def trunk_features(spec: RunSpec, network: backbones.EmbeddingNet, manifest: manifests.Manifest) -> Tensor:
+    """(N, F) pooled features of every image with the test-time crop, computed once per trunk and dataset and kept in
+    the cache.
+    """
+    decides = [manifest.digest(), spec.backbone, spec.weights, spec.pooling, spec.image_size, spec.test_resize]
+    decides += [] if spec.weights else [spec.seed, spec.initial_noise]
+    name = hashlib.sha256(json.dumps(decides).encode()).hexdigest()[:32]
+    path = cache_root() / "features" / f"{name}.npy"
+    if not path.exists():
+        head, network.head = network.head, nn.Identity()
+        features = embed_images(spec, network, manifest, np.arange(len(manifest.labels)))
+        network.head = head
+        with replacing(path) as temporary, open(temporary, "wb") as handle:
+            np.save(handle, features.numpy())
+    return torch.from_numpy(np.load(path))
+
+
+def neighbours(task: batches.Task, network) -> Tensor:
+    """(N, k) int64: each train image and its k - 1 nearest neighbours, by the embeddings of the test-time crops."""
+    mine = embed(network, task.test_batches(task.train[distributed.share(len(task.train))]))
+    everything = distributed.gather(mine.to(next(network.parameters()).device), len(task.train))
+    own = torch.arange(len(task.train))[:, None]
+    if task.spec.neighbours == 1:
+        return own
+    return torch.cat([own, retrieval.nearest(everything, task.spec.neighbours - 1).cpu()], dim=1)
+
+
+def evaluate(
+    task: batches.Task, network, step: int, *, validation_only: bool = False
+) -> tuple[list[dict], Tensor | None]:
+    """Metric rows and the test embeddings; with a held-out fold, its metrics are named `val ...`."""
+    manifest, rows, embeddings = task.manifest, [], None
+    if len(task.validation):
+        everything = np.ones(len(task.validation), bool)
+        scores, _ = retrieve(task, network, task.validation, everything, everything)
+        rows += [{"step": step, "metric": f"val {name}", "value": value} for name, value in scores.items()]
+    if not validation_only:
+        query, gallery = manifest.is_query[task.test], manifest.is_gallery[task.test]
+        scores, embeddings = retrieve(task, network, task.test, query, gallery)
+        rows += [{"step": step, "metric": name, "value": value} for name, value in scores.items()]
+    return rows, embeddings
+
+
+def retrieve(task: batches.Task, network, indices: np.ndarray, query: np.ndarray, gallery: np.ndarray):
+    """Scores, and the embeddings (N, D) on the CPU, of images of which `query` search and `gallery` are searched."""
+    device = next(network.parameters()).device
+    mine = embed(network, task.test_batches(indices[distributed.share(len(indices))]))
+    embeddings = distributed.gather(mine.to(device), len(indices))
+    if not embeddings.isfinite().all():
+        raise FloatingPointError("the embeddings of the evaluated images are not finite; lower lr or loss_lr")
+    labels = torch.from_numpy(task.manifest.labels[indices]).to(device)
+    return distributed.from_first(lambda: score(embeddings, labels, query, gallery, task.spec.ks)), embeddings.cpu()
+
+
+def score(embeddings: Tensor, labels: Tensor, query: np.ndarray, gallery: np.ndarray, ks) -> dict[str, float]:
+    """`metrics.retrieval` of the query images in the gallery images, each image left out of its own list."""
+    if (query & gallery).all():
+        return retrieval.retrieval(embeddings, labels, ks)
+    if (query & gallery).any():
+        raise ValueError("is_query and is_gallery must be equal or disjoint, or an image would find itself")
+    query, gallery = torch.from_numpy(query), torch.from_numpy(gallery)
+    return retrieval.retrieval(
+        embeddings[query], labels[query], ks, gallery=embeddings[gallery], gallery_labels=labels[gallery]
+    )
+
+
+def class_means(task: batches.Task, network) -> Tensor:
+    """(C, D) mean raw embedding of each train class, before training."""
+    embeddings = embed(network, task.test_batches(task.train))
+    labels = torch.from_numpy(task.train_labels)
+    sums = torch.zeros(task.num_classes, embeddings.shape[1]).index_add_(0, labels, embeddings)
+    return sums / labels.bincount(minlength=task.num_classes)[:, None]
+
+
+def perturb(network: nn.Module, spec: RunSpec) -> None:
+    if spec.initial_noise:
+        generator = torch.Generator().manual_seed(stream_seed(spec.seed, "initial_noise"))
+        with torch.no_grad():
+            for parameter in network.parameters():
+                noise = torch.randn(parameter.shape, generator=generator).to(parameter.device)
+                parameter.mul_(1 + spec.initial_noise * noise)

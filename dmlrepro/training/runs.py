@@ -1,0 +1,344 @@
+"""RunSpec -> RunResult, trained once and kept by content.
+
+The key of a run is everything its numbers depend on: the spec, the images, the versions of the numerical packages,
+the kind of device, and the source of the modules the run imports. The cache holds one folder per key, put there by a
+single rename, so an interrupted run leaves nothing behind and two processes that train the same spec at once cannot
+disturb each other.
+"""
+
+import ast
+import functools
+import hashlib
+import json
+import multiprocessing
+import os
+import platform
+import shutil
+import sys
+import tarfile
+import tempfile
+import threading
+from collections.abc import Iterable, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass
+from importlib import metadata
+from pathlib import Path
+
+import torch
+from safetensors.torch import load_file, save_file
+from torch import Tensor
+
+from dmlrepro.datasets import manifests
+from dmlrepro.files import cache_root, replacing
+from dmlrepro.networks import backbones
+from dmlrepro.training import batches, distributed, inference, loop
+from dmlrepro.training.spec import RunSpec
+
+__all__ = ["RunResult", "RunSpec", "export_cache", "import_cache", "key_of", "run", "run_all", "versions"]
+
+NUMERICAL_PACKAGES = ("torch", "torchvision", "timm", "numpy", "pytorch-metric-learning")
+PACKAGE = Path(__file__).parents[1]
+
+
+@dataclass(frozen=True)
+class RunResult:
+    """A finished run. Tensors are read from the cache when they are asked for."""
+
+    spec: RunSpec
+    key: str
+    folder: Path
+    dataset: str  # the manifest's name, e.g. "cub-subset"
+    rows: list[dict]
+    cost: dict[str, float]
+    from_cache: bool
+
+    def metric(self, name: str, selection: str = "last") -> float:
+        """One metric as a fraction; KeyError names what exists."""
+        found = [row["value"] for row in self.rows if row["metric"] == name and row["selection"] == selection]
+        if not found:
+            raise KeyError(f"no {name!r} at selection {selection!r}; rows: {self.rows}")
+        return found[0]
+
+    @functools.cached_property
+    def arrays(self) -> dict[str, Tensor]:
+        """`losses` (steps,) and `embeddings` (N, D) raw embeddings of the test images."""
+        return load_file(self.folder / "arrays.safetensors")
+
+    @property
+    def losses(self) -> Tensor:
+        return self.arrays["losses"]
+
+    @property
+    def embeddings(self) -> Tensor:
+        return self.arrays["embeddings"]
+
+    def loss_state(self) -> dict[str, Tensor]:
+        """State dict of the trained loss, e.g. its proxies."""
+        return load_file(self.folder / "loss.safetensors")
+
+    def network(self) -> backbones.EmbeddingNet:
+        """The trained network, in evaluation mode on the CPU."""
+        network = inference.build_network(self.spec, batches.load_dataset(self.spec))
+        state = load_file(self.folder / "network.safetensors")
+        # a run on a frozen trunk saved its head alone
+        network.load_state_dict(state, strict=not self.spec.freeze_trunk)
+        return network.eval()
+
+
+def run(spec: RunSpec) -> RunResult:
+    """One run, from the cache or trained now."""
+    return run_all([spec])[0]
+
+
+def run_all(specs: Sequence[RunSpec], *, jobs: int | None = None) -> list[RunResult]:
+    """Results in the order of the specs; what is not in the cache is trained, each distinct spec once.
+
+    Specs that ask for one thread are trained side by side in `jobs` processes (default: the cores this process may
+    use); others, and everything on CUDA, one after the other, on all visible GPUs (see `_ranks`).
+    """
+    keys = [key_of(spec) for spec in specs]
+    missing = {key: spec for key, spec in zip(keys, specs) if not _folder(key).exists()}
+    parallel = {key: spec for key, spec in missing.items() if spec.threads == 1 and not torch.cuda.is_available()}
+    workers = min(jobs or len(os.sched_getaffinity(0)), len(parallel))
+    done = 0
+    if workers > 1:
+        context = multiprocessing.get_context("spawn")
+        with ProcessPoolExecutor(workers, mp_context=context, initializer=_start_worker) as pool:
+            futures = [pool.submit(_train_into_cache, key, spec) for key, spec in parallel.items()]
+            try:
+                for future in futures:
+                    future.result()
+                    done += 1
+                    _report(done, len(missing))
+            except BaseException:
+                pool.shutdown(cancel_futures=True)  # what is finished stays in the cache
+                raise
+        missing = {key: spec for key, spec in missing.items() if key not in parallel}
+    for key, spec in missing.items():
+        _train_into_cache(key, spec, progress=f"{spec.loss or 'untrained'} seed {spec.seed}")
+        done += 1
+        _report(done, done + len(missing) - 1)
+    trained = set(keys) if done else set()
+    return [_load(key, spec, from_cache=key not in trained) for key, spec in zip(keys, specs)]
+
+
+def _start_worker() -> None:
+    """One thread per worker, and none outlives a killed notebook."""
+    torch.set_num_threads(1)
+    threading.Thread(target=_die_with_parent, daemon=True).start()
+
+
+def _die_with_parent() -> None:
+    multiprocessing.parent_process().join()
+    os._exit(1)
+
+
+def key_of(spec: RunSpec) -> str:
+    """The content key of a run: 24 hex digits for what is trained and 8 for the machine it is trained on."""
+    what = {
+        "spec": spec.as_dict(),
+        "data": _manifest_digest(
+            spec.dataset, spec.label_noise, spec.seed if spec.label_noise else 0, spec.images_per_class
+        ),
+        "weights": _weights_digest(spec.weights),
+        "source": source_hash(spec.loss),
+    }
+    where = {
+        "versions": versions(),
+        "device": distributed.device_for_training().type + (f" x {ranks}" if (ranks := _ranks(spec)) > 1 else ""),
+        "machine": platform.machine(),
+        # a GPU's results do not depend on the threads beside it, whose default differs between processes
+        "threads": spec.threads or (0 if torch.cuda.is_available() else torch.get_num_threads()),
+    }
+    return f"{_digest(what)[:24]}-{_digest(where)[:8]}"
+
+
+def _digest(content: dict) -> str:
+    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
+
+
+@functools.cache
+def versions() -> dict[str, str]:
+    return {name: metadata.version(name) for name in NUMERICAL_PACKAGES} | {"python": platform.python_version()}
+
+
+@functools.cache
+def source_hash(loss: str | None) -> str:
+    """Hash of the source of every module of ours that a run with this loss imports; comments and docstrings do not
+    count.
+    """
+    todo = [PACKAGE / "training" / "loop.py"]
+    if loss is not None:
+        todo.append(PACKAGE / "losses" / f"{loss.partition('.')[0]}.py")
+    seen: dict[Path, str] = {}
+    while todo:
+        path = todo.pop()
+        if path in seen:
+            continue
+        tree = ast.parse(path.read_text(encoding="utf8"))
+        todo += _imported_files(tree)
+        seen[path] = ast.dump(_without_docstrings(tree))
+    lines = sorted(f"{path.relative_to(PACKAGE)}\n{dump}" for path, dump in seen.items())
+    return hashlib.sha256("\n".join(lines).encode()).hexdigest()
+
+
+def _imported_files(tree: ast.Module) -> Iterable[Path]:
+    """Files of dmlrepro that a module imports, at the top or inside a function."""
+    for node in ast.walk(tree):
+        names = []
+        if isinstance(node, ast.ImportFrom) and node.module and node.module.split(".")[0] == "dmlrepro":
+            names = [node.module, *(f"{node.module}.{alias.name}" for alias in node.names)]
+        elif isinstance(node, ast.Import):
+            names = [alias.name for alias in node.names if alias.name.split(".")[0] == "dmlrepro"]
+        for name in names:
+            path = PACKAGE.joinpath(*name.split(".")[1:]).with_suffix(".py")
+            if path.is_file():
+                yield path
+
+
+def _without_docstrings(tree: ast.Module) -> ast.Module:
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef) and ast.get_docstring(node) is not None:
+            node.body = node.body[1:] or [ast.Pass()]
+    return tree
+
+
+@functools.cache
+def _manifest_digest(dataset: str, label_noise: float, seed: int, images_per_class: int | None) -> str:
+    manifest = manifests.load(dataset, label_noise=label_noise, seed=seed, images_per_class=images_per_class)
+    return f"{manifest.name}:{manifest.digest()}"
+
+
+@functools.cache
+def _weights_digest(weights: str | None) -> str | None:
+    """A weights file counts by its content, a published tag by its name."""
+    if weights is None or not Path(weights).is_file():
+        return weights
+    return hashlib.sha256(Path(weights).read_bytes()).hexdigest()
+
+
+def _folder(key: str) -> Path:
+    """Where a run of this machine lies, or the same run imported from another one."""
+    runs = cache_root() / "runs"
+    if not (runs / key).exists():
+        for imported in sorted(runs.glob(f"{key.partition('-')[0]}-*/imported")):
+            return imported.parent
+    return runs / key
+
+
+def _ranks(spec: RunSpec) -> int:
+    """Processes that train a run; one where there is no network to train.
+
+    A run for one thread takes seconds, as long as starting the processes: it is spread only where that was asked for.
+    """
+    small = spec.threads == 1 and "DMLREPRO_RANKS" not in os.environ
+    if spec.loss is None or spec.freeze_trunk or small:
+        return 1
+    return min(distributed.ranks_for(distributed.device_for_training().type), spec.batch_size)
+
+
+def _train_into_cache(key: str, spec: RunSpec, progress: str | None = None) -> None:
+    if _folder(key).exists():  # another process was faster
+        return
+    if (ranks := _ranks(spec)) > 1:
+        distributed.launch(key, spec.as_dict(), ranks)
+    else:
+        train_and_store(key, spec, progress)
+
+
+def train_and_store(key: str, spec: RunSpec, progress: str | None = None) -> None:
+    """Train a run and put it into the cache. Every rank of a distributed run calls this, the first one stores."""
+    folder = _folder(key)
+    threads = torch.get_num_threads()
+    if spec.threads is not None:
+        torch.set_num_threads(spec.threads)
+    try:
+        checkpoint = cache_root() / "checkpoints" / f"{key}.pt"
+        outcome = loop.train(spec, checkpoint=checkpoint, progress=progress)
+    finally:
+        torch.set_num_threads(threads)
+    if distributed.rank() > 0:
+        return
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    temporary = Path(tempfile.mkdtemp(dir=folder.parent, prefix=f".{key}."))
+    try:
+        save_file(_contiguous(outcome.network_state), temporary / "network.safetensors")
+        save_file(_contiguous(outcome.loss_state), temporary / "loss.safetensors")
+        save_file(
+            _contiguous({"losses": outcome.losses.cpu(), "embeddings": outcome.embeddings}),
+            temporary / "arrays.safetensors",
+        )
+        record = {
+            "spec": spec.as_dict(),
+            "dataset": batches.load_dataset(spec).name,
+            "rows": outcome.rows,
+            "cost": outcome.cost,
+            "versions": versions(),
+            "device": device_name(),
+            "source": source_hash(spec.loss),
+        }
+        (temporary / "result.json").write_text(json.dumps(record, indent=1), encoding="utf8")
+        try:
+            temporary.rename(folder)
+        except OSError:  # the same run finished elsewhere at the same moment: equal content
+            if not folder.exists():
+                raise
+        checkpoint.unlink(missing_ok=True)  # no sooner: storing may fail
+    finally:
+        shutil.rmtree(temporary, ignore_errors=True)
+
+
+def _contiguous(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+    return {name: tensor.contiguous() for name, tensor in tensors.items()}
+
+
+def device_name() -> str:
+    return torch.cuda.get_device_name() if torch.cuda.is_available() else f"CPU {platform.machine()}"
+
+
+def _load(key: str, spec: RunSpec, *, from_cache: bool) -> RunResult:
+    folder = _folder(key)
+    record = json.loads((folder / "result.json").read_text(encoding="utf8"))
+    return RunResult(spec, key, folder, record["dataset"], record["rows"], record["cost"], from_cache)
+
+
+def _report(done: int, total: int) -> None:
+    if sys.stderr.isatty():
+        print(f"\r{done} of {total} runs trained", end="\n" if done == total else "", file=sys.stderr, flush=True)
+
+
+def forget(specs: Iterable[RunSpec]) -> None:
+    """Remove the runs of these specs that are in the cache: those of a search are wanted for their scores only."""
+    for folder in {_folder(key_of(spec)) for spec in specs}:
+        if folder.exists():
+            with tempfile.TemporaryDirectory(dir=folder.parent, prefix=".forget.") as discarded:
+                folder.rename(Path(discarded, folder.name))  # whole or not at all, also if interrupted
+
+
+def export_cache(archive: Path) -> int:
+    """Pack every cached run (results, provenance and weights) into a tar file; returns how many."""
+    folders = sorted(path for path in (cache_root() / "runs").glob("*") if (path / "result.json").exists())
+    if not folders:
+        raise FileNotFoundError(f"no runs in {cache_root() / 'runs'}; train some first")
+    with replacing(Path(archive)) as temporary, tarfile.open(temporary, "w") as tar:
+        for folder in folders:
+            tar.add(folder, arcname=folder.name)
+    return len(folders)
+
+
+def import_cache(archive: Path) -> int:
+    """Add the runs of an exported archive to the cache; runs already here are kept. Returns how many were added."""
+    target = cache_root() / "runs"
+    target.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=target, prefix=".import.") as staging:
+        with tarfile.open(archive) as tar:
+            tar.extractall(staging, filter="data")  # refuses absolute paths, "..", links that leave the folder
+        added = 0
+        for folder in sorted(Path(staging).iterdir()):
+            if not (folder / "result.json").is_file():
+                raise ValueError(f"{archive}: {folder.name} is not a run exported by dmlrepro")
+            if not (target / folder.name).exists():
+                (folder / "imported").touch()
+                folder.rename(target / folder.name)
+                added += 1
+    return added

@@ -1,0 +1,200 @@
+"""Batches against torchvision's own transforms on the decoded files; the decode-once cache."""
+
+import multiprocessing
+import os
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+import official_layouts as layouts
+import pytest
+import torch
+import torchvision.transforms.v2.functional as reference
+from PIL import Image
+from torchvision.transforms import v2
+
+from dmlrepro.datasets import images, manifests
+
+
+@pytest.fixture
+def files(tmp_path):
+    """Twelve pictures of 20..22 x 24 pixels in the CUB layout."""
+    layouts.write_cub(tmp_path / "data", {1: 4, 2: 4, 101: 4})
+    return manifests.load("cub-subset", tmp_path / "data")
+
+
+@pytest.fixture
+def glyphs():
+    return manifests.load("glyphs", images_per_class=3)
+
+
+def decoded(path):
+    return reference.pil_to_tensor(Image.open(path).convert("RGB"))
+
+
+# Opening
+
+
+def test_arrays_stay_what_they_are(glyphs):
+    store = images.open_images(glyphs)
+    assert len(store) == len(glyphs) and store.channels == 1
+    np.testing.assert_array_equal(store[7][0], glyphs.images[7])
+    colour = replace(glyphs, images=np.stack([glyphs.images, glyphs.images // 2, 255 - glyphs.images], -1))
+    np.testing.assert_array_equal(images.open_images(colour)[7][2], 255 - glyphs.images[7])
+
+
+def test_arrays_are_resized_as_torchvision_does(glyphs):
+    store = images.open_images(glyphs, short_side=20)
+    expected = reference.resize(torch.from_numpy(glyphs.images[5])[None], [20, 20], antialias=True)
+    assert torch.equal(store[5], expected)
+
+
+def test_files_are_decoded_to_their_pixels(files):
+    store = images.open_images(files)
+    assert store.image_size is None
+    for index, path in enumerate(files.images):
+        assert torch.equal(store[index], decoded(path))
+
+
+def test_files_are_resized_once_to_the_short_side(files):
+    store = images.open_images(files, short_side=16)
+    for index in (0, 1, 2):
+        expected = reference.pil_to_tensor(reference.resize(Image.open(files.images[index]), 16))
+        assert torch.equal(store[index], expected)
+
+
+def test_the_second_opening_decodes_nothing(files, monkeypatch):
+    first = images.open_images(files, short_side=16)
+    noisy = replace(files, labels=files.labels[::-1].copy())  # labels do not matter for pixels
+    monkeypatch.setattr(images, "_decode", None)
+    for manifest in (files, noisy):
+        again = images.open_images(manifest, short_side=16)
+        assert torch.equal(again.pixels, first.pixels)
+
+
+def test_an_unreadable_image_is_named_and_leaves_no_cache(files, shared_cache):
+    path = Path(files.images[5])
+    whole = path.read_bytes()
+    before = sorted(os.listdir(shared_cache / "images")) if (shared_cache / "images").exists() else []
+    for content in (b"no image", whole[:300]):  # no header; header but truncated pixels
+        path.write_bytes(content)
+        with pytest.raises(ValueError, match=f"{path.name}: not a readable image"):
+            images.open_images(replace(files), short_side=16)
+    assert sorted(os.listdir(shared_cache / "images")) == before
+
+
+def test_two_processes_may_build_the_cache_at_once(files, tmp_path, monkeypatch):
+    monkeypatch.setenv("DMLREPRO_CACHE", str(tmp_path / "cache"))
+    context = multiprocessing.get_context("fork")
+    barrier = context.Barrier(2)
+    builders = [context.Process(target=_build, args=(files, barrier)) for _ in range(2)]
+    for process in builders:
+        process.start()
+    for process in builders:
+        process.join(60)
+    assert [process.exitcode for process in builders] == [0, 0]
+    assert len(os.listdir(tmp_path / "cache" / "images")) == 1
+    assert torch.equal(images.open_images(files)[11], decoded(files.images[11]))
+
+
+def _build(manifest, barrier):
+    decode = images._decode_files
+
+    def both_at_once(*args):
+        barrier.wait(30)
+        decode(*args)
+
+    images._decode_files = both_at_once
+    images.open_images(manifest)
+
+
+def test_too_full_a_disk_is_told_before_decoding(files, tmp_path, monkeypatch):
+    monkeypatch.setenv("DMLREPRO_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr(images.shutil, "disk_usage", lambda _: SimpleNamespace(free=10))
+    with pytest.raises(OSError, match="point DMLREPRO_CACHE to a larger disk"):
+        images.open_images(files)
+    assert os.listdir(tmp_path / "cache" / "images") == []
+
+
+# Batches
+
+
+def test_training_crops_are_torchvision_resized_crops(files):
+    store = images.open_images(files)
+    indices = torch.tensor([3, 0, 11])
+    batch = images.train_batch(store, indices, 16, torch.Generator().manual_seed(0), flip=False)
+    assert batch.shape == (3, 3, 16, 16) and batch.dtype == torch.uint8
+    boxes = images.random_boxes(store.sizes[indices], torch.Generator().manual_seed(0), (0.16, 1.0), (3 / 4, 4 / 3))
+    for crop, index, box in zip(batch, indices.tolist(), boxes.tolist()):
+        assert torch.equal(crop, reference.resized_crop(decoded(files.images[index]), *box, [16, 16], antialias=True))
+
+
+def test_half_of_the_crops_are_mirrored(glyphs):
+    store = images.open_images(glyphs)
+    indices = torch.arange(1000)
+    straight, mirrored = (
+        images.train_batch(store, indices, 16, torch.Generator().manual_seed(1), flip=flip) for flip in (False, True)
+    )
+    same = (straight == mirrored).flatten(1).all(1)
+    turned = (straight == mirrored.flip(-1)).flatten(1).all(1)
+    assert (same | turned).all() and 440 < (turned & ~same).sum() < 560
+
+
+@pytest.mark.parametrize("size", [(40, 60), (60, 40), (50, 200)])
+def test_boxes_are_distributed_as_torchvision_draws_them(size):
+    count = 4000
+    torch.manual_seed(0)  # torchvision draws from the global generator
+    theirs = v2.RandomResizedCrop(8, scale=(0.2, 0.9), ratio=(0.5, 1.5))
+    blank = torch.empty(1, *size)
+    drawn = [theirs.make_params([blank]) for _ in range(count)]
+    expected = np.array([[params[key] for key in ("top", "left", "height", "width")] for params in drawn], float)
+    sizes = torch.tensor([size]).expand(count, 2)
+    boxes = images.random_boxes(sizes, torch.Generator().manual_seed(0), (0.2, 0.9), (0.5, 1.5)).numpy()
+    assert (boxes[:, 0] + boxes[:, 2] <= size[0]).all() and (boxes[:, 1] + boxes[:, 3] <= size[1]).all()
+    error = expected.std(0) / count**0.5
+    np.testing.assert_array_less(np.abs(boxes.mean(0) - expected.mean(0)), 5 * error * 2**0.5)
+    for quantile in (0.1, 0.5, 0.9):
+        np.testing.assert_allclose(
+            np.quantile(boxes, quantile, 0), np.quantile(expected, quantile, 0), atol=0.05 * max(size)
+        )
+
+
+def test_impossible_crops_fall_back_to_the_centre():
+    boxes = images.random_boxes(torch.tensor([[10, 1000]]), torch.Generator(), (0.9, 1.0), (3 / 4, 4 / 3))
+    assert boxes.tolist() == [[0, 493, 10, 13]]  # as torchvision: full height, width height * 4/3, centred
+
+
+def test_test_crops_are_torchvision_centre_crops(files):
+    store = images.open_images(files)
+    batch = images.test_batch(store, [2, 7], 14, resize=17)
+    for crop, index in zip(batch, (2, 7)):
+        whole = reference.resize(decoded(files.images[index]), 17, antialias=True)
+        assert torch.equal(crop, reference.center_crop(whole, [14, 14]))
+    unscaled = images.test_batch(store, [2], 18)[0]
+    assert torch.equal(unscaled, reference.center_crop(decoded(files.images[2]), [18, 18]))
+    enlarged = images.test_batch(store, [2], 30)[0]
+    assert torch.equal(enlarged, reference.center_crop(reference.resize(decoded(files.images[2]), 30), [30, 30]))
+
+
+def test_batches_follow_the_generator(files):
+    store = images.open_images(files)
+    draw = lambda seed: images.train_batch(store, torch.arange(12), 16, torch.Generator().manual_seed(seed))  # noqa: E731
+    assert torch.equal(draw(3), draw(3)) and not torch.equal(draw(3), draw(4))
+
+
+def test_plain_batches_are_the_images(glyphs, files):
+    batch = images.plain_batch(images.open_images(glyphs), torch.tensor([4, 0]))
+    np.testing.assert_array_equal(batch[:, 0], glyphs.images[[4, 0]])
+    with pytest.raises(ValueError, match="plain_batch needs a set whose images have one size"):
+        images.plain_batch(images.open_images(files), torch.tensor([0]))
+
+
+def test_arguments_are_checked(files):
+    store = images.open_images(files)
+    with pytest.raises(ValueError, match="short_side must be at least 1 pixel, got 0"):
+        images.open_images(files, short_side=0)
+    with pytest.raises(ValueError, match="resize must be at least size = 16, got 8"):
+        images.test_batch(store, [0], 16, resize=8)
+    with pytest.raises(ValueError, match="scale and ratio must be increasing"):
+        images.train_batch(store, [0], 16, torch.Generator(), scale=(1.0, 0.1))

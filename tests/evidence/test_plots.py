@@ -1,0 +1,222 @@
+"""Every figure on small data: what is drawn, that axes are titled, that a mistake is named."""
+
+import io
+
+import matplotlib
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+
+matplotlib.use("Agg")
+import matplotlib.pyplot as plt
+from matplotlib.colors import to_hex
+
+from dmlrepro.evidence import plots
+
+RNG = np.random.default_rng(0)
+
+
+@pytest.fixture(autouse=True)
+def _close_figures():
+    yield
+    plt.close("all")
+
+
+def table(settings=("",), methods=("PFML", "CPML", "ProxyAnchor"), metrics=("R@1", "MAP@R"), seeds=3):
+    base = {"paper": "pfml", "experiment": "x", "profile": "quick", "dataset": "glyphs", "backbone": "conv4", "dim": 64}
+    base |= {"protocol": "conventional", "selection": "last", "step": 1}
+    return pd.DataFrame(
+        base | {"method": m, "setting": s, "metric": k, "seed": seed, "value": 70 - 5 * i + j + 0.1 * seed}
+        for i, m in enumerate(methods)
+        for j, s in enumerate(settings)
+        for k in metrics
+        for seed in range(seeds)
+    )
+
+
+def images(*shape):
+    return RNG.integers(0, 255, size=shape, dtype=np.uint8)
+
+
+def field_arguments():
+    grid = np.linspace(-1, 1, 20)
+    x, y = np.meshgrid(grid, grid[:15])
+    return grid, grid[:15], {"one": x**2 + y**2, "two": x * y}, {"one": -np.stack([x, y], axis=-1)}
+
+
+FIGURES = {
+    "bars": lambda: plots.bars(table(), ["R@1", "MAP@R"]),
+    "ablation": lambda: plots.ablation(table(["alpha=0", "alpha=3"]), "alpha", "R@1", {"CUB": {0: 68.2, 3: 73.4}}),
+    "curves": lambda: plots.curves({"PFML": torch.linspace(2, 1, 100), "CPML": [np.ones(60), np.zeros(60)]}),
+    "field": lambda: plots.field(*field_arguments(), np.array([[0.0, 0.0], [0.5, 0.5]]), ["a", "b"]),
+    "lines": lambda: plots.lines({"exact": ([1, 2], [3, 4], [2, 3], [4, 5])}, "κ", "log C", references={"a": 3.5}),
+    "embedding_map": lambda: plots.embedding_map(RNG.normal(size=(30, 2)), ["a", "b", "c"] * 10, images(30, 8, 8)),
+    "retrieved": lambda: plots.retrieved(images(2, 9, 7, 3), images(2, 3, 9, 7, 3), [[1, 0, 1], [0, 0, 1]]),
+    "samples": lambda: plots.samples([list(images(4, 3, 40, 90)), list(images(2, 16, 16))], ["one", "two"]),
+}
+
+
+@pytest.mark.parametrize("name", FIGURES)
+def test_figures_are_titled_and_small(name):
+    figure = FIGURES[name]()
+    file = io.BytesIO()
+    figure.savefig(file, format="png", bbox_inches="tight")
+    assert 3_000 < file.tell() < 90_000
+    assert figure.get_size_inches()[0] <= plots.WIDTH
+    if name not in ("retrieved", "samples"):  # walls of images have no axes
+        shown = [axis for axis in figure.axes if axis.get_label() != "<colorbar>"]
+        assert all(axis.get_xlabel() for axis in shown) and any(axis.get_ylabel() or name == "bars" for axis in shown)
+
+
+def bar_colors(figure):
+    """Bar colours by method name, read back from the figure."""
+    axis = figure.axes[0]
+    names = [tick.get_text() for tick in axis.get_yticklabels()]
+    return {name: to_hex(bar.get_facecolor()) for name, bar in zip(names, axis.patches)}
+
+
+def test_a_method_has_the_same_colour_in_every_figure():
+    few, many = (
+        plots.bars(table(), "R@1"),
+        plots.bars(table(methods=("Triplet", "ProxyAnchor", "CPML", "PFML", "L2")), "R@1"),
+    )
+    assert bar_colors(few).items() <= bar_colors(many).items()
+    lines = {line.get_label(): to_hex(line.get_color()) for line in FIGURES["curves"]().axes[0].lines}
+    assert lines["PFML"] == bar_colors(few)["PFML"] == plots.COLORS["PFML"].lower()
+    assert len({*plots.COLORS.values()}) == len(plots.COLORS)
+    assert plots.color("a new loss") == plots.color("a new loss") in plots.COLORS.values()
+
+
+def test_bars_are_sorted_means_with_every_seed():
+    axis = plots.bars(table(seeds=5), "R@1").axes[0]
+    widths = [bar.get_width() for bar in axis.patches]
+    assert widths == sorted(widths) and widths[-1] == pytest.approx(70.2)
+    assert sum(len(dots.get_offsets()) for dots in axis.collections) == 15
+    interval = max(axis.lines, key=lambda line: line.get_xdata().mean()).get_xdata()
+    half = 2.7764451 * np.std([0, 0.1, 0.2, 0.3, 0.4], ddof=1) / np.sqrt(5)  # t with 4 degrees of freedom
+    assert interval == pytest.approx([70.2 - half, 70.2 + half])
+
+
+def test_bars_show_published_numbers_of_the_methods_at_hand():
+    published = pd.DataFrame(
+        {"dataset": ["CUB", "CUB", "Cars"], "method": ["PFML", "HIST", "CPML"], "metric": "R@1", "value": [73, 71, 85]}
+    )
+    axis = plots.bars(table(), "R@1", published).axes[0]
+    marks = {
+        dots.get_label(): dots.get_offsets().tolist() for dots in axis.collections if "published" in dots.get_label()
+    }
+    assert marks == {"published, CUB": [[73, 2]], "published, Cars": [[85, 1]]}
+    with pytest.raises(ValueError, match="no row of a method in"):
+        plots.bars(table(), "R@1", published[published.method == "HIST"])
+    with pytest.raises(ValueError, match=r"published lacks.*dataset"):
+        plots.bars(table(), "R@1", published.drop(columns="dataset"))
+
+
+def test_ablation_compares_changes_paired_by_seed():
+    data = table(["alpha=0", "alpha=1", "alpha=3"], methods=("PFML",))
+    data.loc[data.seed == 1, "value"] += 20  # a better seed at every level: no spread in the change
+    figure = plots.ablation(data, "alpha", "R@1", {"CUB": {0: 68.2, 3: 73.4}})
+    ours, theirs = figure.axes[1].lines[0], next(x for x in figure.axes[1].lines if "published" in x.get_label())
+    assert ours.get_ydata() == pytest.approx([-2, -1, 0])
+    assert theirs.get_ydata() == pytest.approx([-5.2, 0])
+    assert len(plots.ablation(data, "alpha", "R@1").axes) == 1
+    both = plots.ablation(table(["alpha=0;M=5", "alpha=0;M=15", "M=5;alpha=3", "M=15;alpha=3"]), "alpha", "R@1")
+    assert [text.get_text() for text in both.legends[0].get_texts()][:2] == ["PFML M=5", "PFML M=15"]
+    noise = plots.ablation(table(["", "label_noise=0.2"]), "label_noise", "R@1").axes[0]
+    assert noise.lines[0].get_xdata().tolist() == [0, 0.2]
+    without = plots.ablation(table(["", "alpha=0", "alpha=3"], methods=("PFML",)), "alpha", "R@1").axes[0]
+    assert without.lines[0].get_xdata().tolist() == [0, 3]  # a run without the setting is no level of it
+    with pytest.raises(ValueError, match=r"reference 1.*\[0\.0, 3\.0\]"):
+        plots.ablation(data, "alpha", "R@1", {"CUB": {0: 68.2, 3: 73.4}}, reference=1)
+    with pytest.raises(ValueError, match="no level in common"):
+        plots.ablation(data, "alpha", "R@1", {"CUB": {2: 68.2}})
+    with pytest.raises(ValueError, match=r"'delta'.*alpha=0"):
+        plots.ablation(data, "delta", "R@1")
+
+
+def test_ticks_stand_at_the_measured_levels_and_percentages_end_at_100():
+    data = table(["M=0", "M=1", "M=15"], methods=("PFML",))
+    data.loc[data.seed == 1, "value"] += 29  # the interval of these three seeds ends above 100
+    axis = plots.ablation(data, "M", "R@1", xscale="log").axes[0]
+    assert [text.get_text() for text in axis.get_xticklabels()] == ["0", "1", "15"]
+    assert axis.get_ylim()[1] == 100
+    axis = plots.ablation(table(["M=1", "M=5", "M=20"]), "M", "R@1", xscale="log").axes[0]
+    assert axis.get_xlim()[0] > 0.9  # the margin left of 1 is one of the logarithmic axis
+    axis = plots.lines({"a": ([1, 2, 20], [3, 4, 5]), "b": ([1, 5], [3, 4])}, "N", "seconds").axes[0]
+    assert axis.get_xticks().tolist() == [1, 2, 5, 20]
+
+
+def test_numbers_beside_a_colour_bar_have_no_exponents():
+    assert plots._three_digits(np.array([4.9e-28, 1134.6, 2.5e6])) == ["0", "0", "2500000"]
+    assert plots._three_digits(np.array([-0.9972, 0.0, 0.9972])) == ["-0.997", "0", "0.997"]
+    assert plots._three_digits(np.array([493.2, 1126.1, 1760.0])) == ["493", "1130", "1760"]
+
+
+def test_retrieved_marks_right_and_wrong_by_colour_and_by_sign():
+    axis = FIGURES["retrieved"]().axes[0]
+    frames = [to_hex(patch.get_edgecolor()) for patch in axis.patches]
+    marks = [text.get_text() for text in axis.texts if text.get_text() in "✓✗"]
+    right, wrong = plots.RIGHT.lower(), plots.WRONG.lower()
+    assert frames == [right, wrong, right, wrong, wrong, right]
+    assert marks == ["✓" if frame == right else "✗" for frame in frames]
+    assert len(axis.images) == 2 * 4
+
+
+def test_thumbnails_keep_their_shape_and_take_every_layout():
+    wide = images(60, 120, 3)
+    assert plots._pixels(wide, 40).shape == (20, 40, 3)
+    assert np.array_equal(plots._pixels(np.moveaxis(wide, -1, 0), 40), plots._pixels(wide, 40))
+    grey = images(16, 16) // 16 * 16  # few levels: nothing is lost
+    assert np.array_equal(plots._pixels(grey, 40), grey)
+    assert np.array_equal(plots._pixels(torch.from_numpy(grey)[None], 40), grey)
+
+
+def test_tsne_keeps_clusters_and_repeats():
+    centers = np.repeat(10 * np.eye(4), 15, axis=0)
+    embeddings = torch.from_numpy(centers + RNG.normal(scale=0.1, size=centers.shape))
+    xy = plots.tsne(embeddings, seed=3)
+    nearest = np.linalg.norm(xy[:, None] - xy, axis=-1)
+    np.fill_diagonal(nearest, np.inf)
+    labels = np.repeat(np.arange(4), 15)
+    assert xy.shape == (60, 2) and (labels[nearest.argmin(axis=1)] == labels).all()
+    assert np.array_equal(xy, plots.tsne(embeddings, seed=3))
+    with pytest.raises(ValueError, match=r"embeddings.*N >= 4"):
+        plots.tsne(embeddings[:3])
+
+
+def test_force_arrows_point_along_the_force_and_survive_zero_and_huge_ones():
+    grid = np.linspace(-1, 1, 15)
+    force = np.zeros((15, 15, 2))
+    force[..., 0], force[3, 4] = 1.0, (0.0, -1e9)
+    force[8, 8] = 0
+    figure = plots.field(grid, grid, {"u": np.zeros((15, 15))}, {"u": force})
+    (arrows,) = [each for each in figure.axes[0].collections if type(each).__name__ == "Quiver"]
+    u, v = np.reshape(arrows.U, (15, 15)), np.reshape(arrows.V, (15, 15))
+    assert u[3, 4] == 0 and v[3, 4] == pytest.approx(-1) and u[8, 8] == v[8, 8] == 0
+    assert np.isfinite(u).all() and (v != 0).sum() == 1
+
+
+@pytest.mark.parametrize(
+    ("draw", "message"),
+    [
+        (lambda: plots.bars(table().drop(columns=["seed", "value"]), "R@1"), r"lacks the columns \['seed', 'value'\]"),
+        (lambda: plots.bars(table(), ["R@1", "NMI"]), r"no \['NMI'\], it has R@1, MAP@R"),
+        (lambda: plots.bars(pd.concat([table(), table().assign(dataset="mnist")]), "R@1"), "several values of dataset"),
+        (lambda: plots.ablation(table().drop(columns="setting"), "alpha", "R@1"), "setting"),
+        (lambda: plots.curves({}), "series is empty"),
+        (lambda: plots.curves({"PFML": []}), r"series\['PFML'\]"),
+        (lambda: plots.lines({"a": ([1, 2], [1])}, "x", "y"), r"series\['a'\]"),
+        (lambda: plots.retrieved(images(2, 8, 8), images(2, 3, 8, 8), np.ones((2, 2))), r"correct.*\(2, 3\).*\(2, 2\)"),
+        (lambda: plots.retrieved([], [], np.ones((0, 0))), "correct"),
+        (lambda: plots.samples([], []), "names"),
+        (lambda: plots.samples([[np.zeros((8, 8))]], ["a"]), "images must be uint8.*float64"),
+        (lambda: plots.embedding_map(np.zeros((3, 3)), [1, 2, 3]), r"xy must be \(N, 2\)"),
+        (lambda: plots.embedding_map(np.zeros((3, 2)), [1, 2]), "labels: 2 labels for 3 points"),
+        (lambda: plots.field([0, 1], [0, 1, 2], {"u": np.zeros((2, 3))}), r"potentials\['u'\].*\(3, 2\)"),
+        (lambda: plots.field([0, 1], [0, 1], {"u": np.eye(2)}, {"u": np.eye(2)}), r"forces\['u'\]"),
+    ],
+)
+def test_mistakes_are_named(draw, message):
+    with pytest.raises(ValueError, match=message):
+        draw()

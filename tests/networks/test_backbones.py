@@ -1,0 +1,334 @@
+"""Networks: the same bytes from a seed, their own preprocessing, pooling, weights that fit or say why not."""
+
+import copy
+import subprocess
+import sys
+
+import pytest
+import torch
+import torchvision
+from safetensors.torch import save_file
+from torch import nn
+
+from dmlrepro.networks import backbones
+from dmlrepro.networks.backbones import EmbeddingNet, Preprocess, build, freeze_batchnorm
+
+
+def pixels(*shape, seed=0):
+    return torch.randint(0, 256, shape, dtype=torch.uint8, generator=torch.Generator().manual_seed(seed))
+
+
+def same_weights(one, other):
+    one, other = one.state_dict(), other.state_dict()
+    return one.keys() == other.keys() and all(torch.equal(one[key], other[key]) for key in one)
+
+
+class Fixed(nn.Module):
+    """A trunk that returns what it is given as feature maps or tokens."""
+
+    def __init__(self, output, num_prefix_tokens=0):
+        super().__init__()
+        self.register_buffer("output", output)
+        self.num_prefix_tokens = num_prefix_tokens
+
+    def forward(self, x):
+        return self.output
+
+
+PLAIN = Preprocess((0.5,), (0.5,), crop=None)
+
+
+# seeds
+
+
+@pytest.mark.parametrize("name", ["conv4", "resnetv2_20", "squeezenet1_1"])
+def test_weights_follow_from_the_seed_and_leave_the_global_generator_alone(name):
+    torch.manual_seed(1)
+    before = torch.get_rng_state()
+    first = build(name, 8, seed=5)
+    assert torch.equal(torch.get_rng_state(), before)
+    torch.rand(3)
+    assert same_weights(first, build(name, 8, seed=5))
+    assert not torch.equal(first.head.weight, build(name, 8, seed=6).head.weight)
+    assert not torch.equal(next(first.trunk.parameters()), next(build(name, 8, seed=6).trunk.parameters()))
+
+
+def test_the_head_does_not_depend_on_the_draws_of_the_trunk():
+    assert torch.equal(build("conv4", 8, in_channels=1).head.weight, build("conv4", 8, in_channels=3).head.weight)
+
+
+# shapes and pooling
+
+
+@pytest.mark.parametrize("channels", [1, 3])
+@pytest.mark.parametrize(
+    ("name", "width", "side"), [("conv4", 128, 28), ("conv4", 128, 32), ("conv4", 128, 105), ("resnetv2_20", 256, 28)]
+)
+def test_small_networks_take_grey_and_colour_of_any_size(name, width, channels, side):
+    net = build(name, 10, in_channels=channels)
+    images = pixels(2, channels, side, side)
+    assert (net.num_features, net.embedding_size) == (width, 10)
+    assert net(images).shape == (2, 10)
+    assert net.features(images).shape == build(name, None, in_channels=channels)(images).shape == (2, width)
+
+
+def test_pooling_over_positions():
+    maps = torch.tensor([[[[1.0, 2.0], [3.0, 6.0]], [[0.0, 0.0], [-4.0, 0.0]]]])
+    pooled = {
+        pooling: EmbeddingNet(Fixed(maps), None, PLAIN, pooling)(pixels(1, 1, 4, 4)) for pooling in ("avg", "max")
+    }
+    assert pooled["avg"].tolist() == [[3.0, -1.0]]
+    assert pooled["max"].tolist() == [[6.0, 0.0]]
+    both = EmbeddingNet(Fixed(maps), None, PLAIN, "avg+max")(pixels(1, 1, 4, 4))
+    assert both.tolist() == [[9.0, -1.0]]  # the sum, twice what timm's avgmax gives
+
+
+def test_pooling_over_tokens_leaves_the_class_token_out():
+    tokens = torch.tensor([[[9.0, 9.0], [1.0, 2.0], [3.0, 0.0]]])
+    expected = {"token": [[9.0, 9.0]], "avg": [[2.0, 1.0]], "max": [[3.0, 2.0]], "avg+max": [[5.0, 3.0]]}
+    for pooling, value in expected.items():
+        assert EmbeddingNet(Fixed(tokens, 1), None, PLAIN, pooling)(pixels(1, 1, 4, 4)).tolist() == value
+
+
+def test_transformers_and_channels_last_maps_of_timm():
+    """Pooled features are timm's own: class token of a ViT, average of a Swin, whose maps are (B, H, W, C)."""
+    import timm
+
+    images = pixels(1, 3, 224, 224)
+    for name, pooling in [("vit_tiny_patch16_224.augreg_in21k", "token"), ("swin_tiny_patch4_window7_224", "avg")]:
+        net = build(name, None, pooling=pooling).eval()
+        reference = timm.create_model(name, num_classes=0).eval()
+        reference.load_state_dict(net.trunk.state_dict(), strict=False)
+        with torch.inference_mode():
+            torch.testing.assert_close(net(images), reference(net._normalise(images)), rtol=1e-4, atol=1e-4)
+
+
+# preprocessing
+
+
+@pytest.mark.parametrize(
+    ("name", "mean", "std"),
+    [
+        ("squeezenet1_1", (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)),
+        ("resnet50.tv_in1k", (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)),
+        ("vit_small_patch16_224.augreg_in21k", (0.5, 0.5, 0.5), (0.5, 0.5, 0.5)),
+        ("vit_small_patch16_224.dino", (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)),
+    ],
+)
+def test_normalisation_of_the_published_weights(name, mean, std):
+    with torch.device("meta"):
+        _, preprocess = backbones._trunk(name, None, 3)
+    assert (preprocess.mean, preprocess.std, preprocess.bgr) == (mean, std, False)
+    assert (preprocess.test_resize, preprocess.crop) == (256, 224)
+    images = pixels(2, 3, 5, 5)
+    net = EmbeddingNet(nn.Conv2d(3, 4, 3), None, preprocess)
+    literal = (images.double() / 255 - torch.tensor(mean).view(1, 3, 1, 1)) / torch.tensor(std).view(1, 3, 1, 1)
+    torch.testing.assert_close(net._normalise(images).double(), literal, rtol=0, atol=1e-6)
+
+
+def test_grey_images_are_repeated_for_networks_of_three_channels():
+    net = build("squeezenet1_1", 8, in_channels=1).eval()
+    grey = pixels(2, 1, 64, 64)
+    torch.testing.assert_close(net(grey), net(grey.repeat(1, 3, 1, 1)), rtol=0, atol=0)
+
+
+@pytest.mark.parametrize("images", [torch.rand(2, 3, 32, 32), pixels(2, 4, 32, 32), pixels(3, 32, 32)])
+def test_images_of_another_form_are_named(images):
+    with pytest.raises(ValueError, match=r"images must be uint8 of shape \(B, 3 or 1, H, W\).*got torch"):
+        build("conv4", 8)(images)
+
+
+# what a trunk keeps of the published network
+
+
+@pytest.mark.parametrize("name", ["squeezenet1_1", "googlenet", "resnet18", "densenet121"])
+def test_the_trunk_is_the_published_network_up_to_its_pooling(name, tmp_path):
+    """With torchvision's own classifier on top it gives torchvision's own logits."""
+    extra = {"init_weights": True} if name == "googlenet" else {}
+    reference = torchvision.models.get_model(name, weights=None, **extra).eval()
+    generator = torch.Generator().manual_seed(3)
+    for module in reference.modules():
+        if isinstance(module, nn.Conv2d):  # GoogLeNet's own initial weights are so small that the input hardly matters
+            nn.init.kaiming_normal_(module.weight, generator=generator)
+    save_file(reference.state_dict(), tmp_path / "published.safetensors")
+    net = build(name, None, weights=tmp_path / "published.safetensors").eval()
+    reference.transform_input = True  # as torchvision sets it for GoogLeNet's ImageNet weights; unknown to the others
+
+    images = pixels(2, 3, 96, 96)
+    imagenet = torchvision.transforms.functional.normalize(images / 255, [0.485, 0.456, 0.406], [0.229, 0.224, 0.225])
+    with torch.inference_mode():
+        logits = reference(imagenet)
+        if name == "squeezenet1_1":  # its classifier comes before its pooling
+            ours = reference.classifier(net.trunk(net._normalise(images))).flatten(1)
+        else:
+            ours = (reference.classifier if name == "densenet121" else reference.fc)(net(images))
+    torch.testing.assert_close(ours, logits, rtol=1e-4, atol=1e-4 * logits.abs().max().item())
+    assert (logits[0] - logits[1]).abs().max() > 0.01 * logits.abs().max()
+    assert not any("aux" in key for key in net.state_dict())
+
+
+def test_channels_last_changes_the_speed_only():
+    net = build("conv4", 8).eval()
+    contiguous = copy.deepcopy(net).to(memory_format=torch.contiguous_format)
+    images = pixels(4, 3, 32, 32)
+    last = images.to(memory_format=torch.channels_last)
+    for other in (net(last), contiguous(images), contiguous(last)):
+        torch.testing.assert_close(other, net(images), rtol=1e-5, atol=1e-6)
+
+
+# frozen BatchNorm
+
+
+def test_frozen_batchnorm_stays_frozen_in_training_and_in_copies():
+    net = freeze_batchnorm(build("conv4", 8))
+    for network in (net, copy.deepcopy(net)):
+        before = {key: value.clone() for key, value in network.state_dict().items()}
+        network.eval().train()
+        assert network.training
+        network(pixels(4, 3, 32, 32)).square().sum().backward()
+        torch.optim.SGD([p for p in network.parameters() if p.requires_grad], lr=0.1).step()
+        moved = {key for key, value in network.state_dict().items() if not torch.equal(value, before[key])}
+        assert moved == {
+            "trunk.0.weight",
+            "trunk.4.weight",
+            "trunk.8.weight",
+            "trunk.12.weight",
+            "head.weight",
+            "head.bias",
+        }
+
+
+def test_batchnorm_that_is_not_frozen_follows_the_batch():
+    net = build("conv4", 8).train()
+    before = net.trunk[1].running_mean.clone()
+    net(pixels(4, 3, 32, 32))
+    assert not torch.equal(net.trunk[1].running_mean, before)
+
+
+# weights
+
+
+@pytest.fixture(scope="module")
+def squeezenet_state():
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(7)
+        return torchvision.models.squeezenet1_1(weights=None).state_dict()
+
+
+@pytest.fixture
+def weights_folder(tmp_path, monkeypatch):
+    monkeypatch.setenv("DMLREPRO_DATA", str(tmp_path))
+    (tmp_path / "weights").mkdir()
+    return tmp_path / "weights"
+
+
+def test_imagenet_weights_come_from_the_data_folder(squeezenet_state, weights_folder):
+    save_file(squeezenet_state, weights_folder / "squeezenet1_1_in1k.safetensors")
+    net = build("squeezenet1_1", 8, weights="imagenet", seed=2)
+    for key, value in net.trunk.state_dict().items():
+        assert torch.equal(value, squeezenet_state[key])
+    assert torch.equal(net.head.weight, build("squeezenet1_1", 8, seed=2).head.weight)
+
+
+def test_weights_from_a_path(squeezenet_state, tmp_path):
+    torch.save(squeezenet_state, tmp_path / "some.pth")
+    net = build("squeezenet1_1", None, weights=tmp_path / "some.pth")
+    assert torch.equal(net.trunk.state_dict()["features.0.bias"], squeezenet_state["features.0.bias"])
+
+
+def test_a_state_dict_goes_round(tmp_path):
+    net = build("resnetv2_20", 2, in_channels=1, seed=1)
+    torch.save(net.state_dict(), tmp_path / "net.pth")
+    other = build("resnetv2_20", 2, in_channels=1, seed=2)
+    other.load_state_dict(torch.load(tmp_path / "net.pth", weights_only=True))
+    assert same_weights(net, other)
+    assert all(key.startswith(("trunk.", "head.")) for key in net.state_dict())
+
+
+def test_weights_that_do_not_fit_are_refused(squeezenet_state, tmp_path):
+    def refused(state, match, name="squeezenet1_1"):
+        save_file(state, tmp_path / "w.safetensors")
+        with pytest.raises(ValueError, match=match):
+            build(name, 8, weights=tmp_path / "w.safetensors")
+
+    missing = {key: value for key, value in squeezenet_state.items() if key != "features.0.bias"}
+    refused(missing, r"w\.safetensors does not fit SqueezeNet: 1 missing \(features\.0\.bias\)$")
+    refused(squeezenet_state | {"extra": torch.zeros(1)}, r"does not fit SqueezeNet: 1 unexpected \(extra\)$")
+    refused(squeezenet_state | {"features.0.bias": torch.zeros(3)}, r"1 of another shape \(features\.0\.bias\)$")
+    refused(squeezenet_state, r"does not fit ResNet: \d+ missing \(conv1\.weight, .*\); 52 unexpected", name="resnet18")
+
+
+def test_files_that_are_missing_or_broken_are_named(tmp_path, weights_folder, monkeypatch):
+    with pytest.raises(FileNotFoundError, match=r"no file .*absent\.pth"):
+        build("conv4", 8, weights=tmp_path / "absent.pth")
+    for name in ("torn.safetensors", "torn.pth"):
+        (tmp_path / name).write_bytes(b"PK\x03\x04 not the whole file")
+        with pytest.raises(ValueError, match=rf"{name} is unreadable"):
+            build("conv4", 8, weights=tmp_path / name)
+    torch.save([torch.zeros(1)], tmp_path / "list.pth")
+    with pytest.raises(ValueError, match=r"list\.pth holds no plain state dict"):
+        build("conv4", 8, weights=tmp_path / "list.pth")
+
+    def offline(*_, **__):
+        raise OSError("no network")
+
+    monkeypatch.setattr(torch.hub, "load_state_dict_from_url", offline)
+    with pytest.raises(FileNotFoundError, match=r"download failed; put bn_inception-52deb4733\.pth into .*weights"):
+        build("bn_inception", 8, weights="imagenet")
+
+
+# names and arguments
+
+
+@pytest.mark.parametrize(
+    ("name", "arguments", "match"),
+    [
+        ("con4", {}, "unknown backbone 'con4'; the closest names are conv4"),
+        ("resnet50.tv_in1", {}, r"unknown backbone 'resnet50\.tv_in1'; the closest names are .*resnet50\.tv_in1k"),
+        ("vit_b_16", {}, "gives no feature maps; take the timm model"),
+        ("coat_tiny", {}, "coat_tiny gives no feature maps to pool"),
+        ("conv4", {"pooling": "mean"}, "pooling must be one of avg, max, avg\\+max, token, got 'mean'"),
+        ("conv4", {"pooling": "token"}, "needs a transformer with a class token"),
+        ("conv4", {"in_channels": 2}, "in_channels must be 1 or 3, got 2"),
+        ("conv4", {"weights": "imagenet"}, "conv4 has no ImageNet weights"),
+        ("vit_small_patch16_224", {"weights": "imagenet"}, r"needs the exact tag of .*vit_small_patch16_224\.dino"),
+    ],
+)
+def test_bad_arguments_are_named(name, arguments, match):
+    with pytest.raises(ValueError, match=match):
+        build(name, 8, **arguments)
+    with pytest.raises(ValueError, match="embedding_size must be"):
+        build("conv4", 0)
+
+
+def test_the_table_lists_the_networks_of_the_papers():
+    rows = {row["name"]: row for row in backbones.table()}
+    assert rows.keys() == backbones.CATALOGUE.keys()
+    widths = {name: row["features"] for name, row in rows.items()}
+    assert widths == {
+        "conv4": 128,
+        "squeezenet1_1": 512,
+        "bn_inception": 1024,
+        "resnet50.tv_in1k": 2048,
+        "googlenet": 1024,
+        "vit_small_patch16_224.augreg_in21k": 384,
+        "vit_small_patch16_224.dino": 384,
+        "vit_base_patch16_224.augreg_in21k": 768,
+        "resnetv2_20": 256,
+    }
+    # published sizes minus the classifiers: 25,557,032 - 2,049,000; 11,295,240 - 1,025,000; 6,624,904 - 1,025,000
+    assert [rows[name]["parameters (M)"] for name in ("resnet50.tv_in1k", "bn_inception", "googlenet")] == [
+        23.51,
+        10.27,
+        5.6,
+    ]
+    assert rows["bn_inception"]["normalisation"] == "BGR 0-255, mean 104 117 128, std 1 1 1"
+    assert "plm" in rows["googlenet"]["used by"]
+
+
+def test_conv4_needs_neither_torchvision_nor_timm():
+    code = (
+        "import sys; from dmlrepro.backbones import build; build('conv4', 8); "
+        "print(sorted({'torchvision', 'timm'} & sys.modules.keys()))"
+    )
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "[]\n"

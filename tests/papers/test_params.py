@@ -1,0 +1,134 @@
+"""Parameters are strict: a misspelt name or a wrong type stops a notebook before any work."""
+
+from dataclasses import fields
+from pathlib import Path
+
+import nbformat
+import pytest
+
+from dmlrepro.papers import catalogue
+from dmlrepro.papers.params import RECIPES, Params
+from dmlrepro.papers.pfml import methods as pfml
+
+ROOT = Path(__file__).parents[2]
+NOTEBOOKS = sorted(path.stem for path in (ROOT / "notebooks").glob("*.ipynb"))
+
+
+def parameters_cell(name: str) -> dict:
+    notebook = nbformat.read(ROOT / "notebooks" / f"{name}.ipynb", as_version=4)
+    (cell,) = [cell for cell in notebook.cells if "parameters" in cell.metadata.get("tags", [])]
+    namespace: dict = {}
+    exec(cell.source, namespace)
+    return {key: value for key, value in namespace.items() if not key.startswith("__")}
+
+
+def test_every_notebook_is_in_the_catalogue_and_the_reverse():
+    assert sorted(catalogue.notebooks()) == NOTEBOOKS
+
+
+@pytest.mark.parametrize("name", NOTEBOOKS)
+def test_the_parameters_cell_lists_exactly_the_parameters_with_their_defaults(name):
+    params_class, _ = catalogue.find(name)
+    defaults = {field.name: field.default for field in fields(params_class)}
+    cell = {key: tuple(v) if isinstance(v, list) else v for key, v in parameters_cell(name).items()}
+    assert cell == defaults
+
+
+@pytest.mark.parametrize("name", NOTEBOOKS)
+def test_every_parameter_has_a_comment(name):
+    notebook = nbformat.read(ROOT / "notebooks" / f"{name}.ipynb", as_version=4)
+    (cell,) = [cell for cell in notebook.cells if "parameters" in cell.metadata.get("tags", [])]
+    assert [line for line in cell.source.splitlines() if " = " in line and "#" not in line] == []
+
+
+@pytest.mark.parametrize("name", NOTEBOOKS)
+def test_changing_only_the_profile_changes_what_the_profile_decides(name):
+    params_class, _ = catalogue.find(name)
+    quick = params_class.from_values({"profile": "quick"})
+    paper = params_class.from_values({"profile": "paper"})
+    for field in ("dataset", "backbone", "image_size", "seeds"):
+        assert getattr(quick, field) != getattr(paper, field), field
+
+
+class Example(Params):
+    notebook = "99_example"
+
+
+def test_an_explicit_value_wins():
+    assert Example.from_values({"steps": 7}).steps == 7
+    assert Example.from_values({}).steps == RECIPES["quick"]["glyphs"]["steps"]
+
+
+def test_explicit_epochs_replace_the_steps_of_the_profile():
+    params = Example.from_values({"epochs": 2})
+    assert (params.steps, params.epochs) == (0, 2)
+
+
+def test_a_misspelt_name_is_an_error_with_the_closest_one():
+    with pytest.raises(ValueError, match=r"no parameter 'step'.*did you mean 'steps'"):
+        Example.from_cell({"step": 3, "__name__": "x", "In": [], "pytest": pytest})
+
+
+@pytest.mark.parametrize("values", [{"steps": "300"}, {"steps": 3.5}, {"lr": "fast"}, {"steps": True}, {"profile": 3}])
+def test_a_wrong_type_is_an_error_that_names_the_parameter(values):
+    with pytest.raises(TypeError, match=f"parameter {next(iter(values))} must be"):
+        Example.from_values(values)
+
+
+def test_a_number_that_yaml_read_as_text_is_explained():
+    with pytest.raises(TypeError, match=r"YAML reads 1e-5 as a string"):
+        Example.from_values({"lr": "1e-5"})
+
+
+def test_unknown_profile_and_dataset_list_what_exists():
+    with pytest.raises(ValueError, match=r"unknown profile 'fast'.*quick, small, paper"):
+        Example.from_values({"profile": "fast"})
+    with pytest.raises(ValueError, match=r"unknown dataset 'birds'.*glyphs"):
+        Example.from_values({"dataset": "birds"})
+
+
+def test_only_changed_parameters_name_a_results_file_of_their_own():
+    assert Example.from_values({}).stem == "99_example"
+    assert Example.from_values({"profile": "small", "dataset": "cub-subset"}).stem == "99_example"
+    assert Example.from_values({"profile": "small", "dataset": "omniglot"}).stem == "99_example--dataset=omniglot"
+    assert Example.from_values({"steps": 5, "lr": 0.1}).stem == "99_example--lr=0.1,steps=5"
+
+
+def test_a_parameter_is_compared_with_what_the_profile_means_for_the_dataset_and_the_protocol():
+    def stem(**values):
+        return pfml.RetrievalParams.from_values(values).stem.removeprefix("10_pfml_retrieval--")
+
+    cars = {"profile": "small", "dataset": "cars-subset"}  # 112 pixels there, 128 for the profile's first set
+    assert stem(**cars, image_size=112) == "dataset=cars-subset"
+    assert stem(**cars, image_size=128) == "dataset=cars-subset,image_size=128"
+    mlrc = {"profile": "paper", "protocol": "mlrc"}  # 10 seeds and 50 trials there, 5 and none for conventional
+    assert stem(**mlrc, seeds=5, search_trials=0) == "protocol=mlrc,search_trials=0,seeds=5"
+    assert stem(**mlrc, seeds=10, search_trials=50) == "protocol=mlrc"
+
+
+def test_many_changes_still_fit_a_file_name_and_differ():
+    many = {"methods": ["PFML", "CPML", "ProxyAnchor", "ProxyNCA++", "SoftTriple", "MultiSimilarity"], "alpha": 2.5}
+    many |= {
+        "backbone": "squeezenet1_1",
+        "weights": "imagenet",
+        "embedding_size": 32,
+        "image_size": 48,
+        "lr": 1e-5,
+        "seeds": 9,
+    }
+    stems = [pfml.RetrievalParams.from_values(many | {"warmup_epochs": w}).stem for w in (2.0, 3.0)]
+    assert all(len(stem) <= 200 and stem.startswith("10_pfml_retrieval--alpha=2.5,") for stem in stems)
+    assert stems[0] != stems[1] and stems[0][:180] == stems[1][:180]
+
+
+@pytest.mark.parametrize("name", [name for name in NOTEBOOKS if name[:2] in ("10", "11", "12", "13", "14", "15", "16")])
+@pytest.mark.parametrize("dataset, number", [("cub", 15), ("cars-subset", 15), ("sop", 2), ("inshop-subset", 2)])
+def test_the_dataset_decides_the_proxies_per_class(name, dataset, number):
+    params_class, function = catalogue.find(name)
+    values = {"profile": "paper", "dataset": dataset}
+    params = params_class.from_values(values)
+    assert params.proxies_per_class == number
+    assert number in {spec.loss_options.get("proxies_per_class") for spec in function(params)}
+    assert params_class.from_values(values | {"proxies_per_class": 7}).proxies_per_class == 7
+    assert params_class.from_values({"profile": "small", "dataset": "omniglot"}).proxies_per_class == 2
+    assert params_class.from_values({}).proxies_per_class == 15

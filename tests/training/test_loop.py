@@ -1,0 +1,336 @@
+"""The loop: exact after a SIGKILL, the best weights where they are asked for, frozen things frozen, epochs as steps."""
+
+import ctypes
+import functools
+import multiprocessing
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from dmlrepro.training import batches, inference, loop
+from dmlrepro.training.spec import RunSpec, build_loss
+
+TINY = RunSpec(
+    dataset="glyphs",
+    images_per_class=4,
+    embedding_size=8,
+    loss="baselines.proxy_nca_pp",
+    steps=10,
+    batch_size=16,
+    lr=1e-3,
+    threads=1,
+)
+# PFML; nivMF, which samples; a baseline whose miner samples, with a fold, a learning-rate drop and best weights to
+# keep; two epochs of two views in groups of neighbours, which depend on the network
+KILLED = {
+    "PFML": TINY.replace(loss="potential_field.PotentialFieldLoss", loss_options={"proxies_per_class": 2}),
+    "nivMF": TINY.replace(loss="nivmf.ProbabilisticProxyLoss", optimizer="adam", image_size=32),
+    "Margin": TINY.replace(
+        loss="baselines.margin",
+        samples_per_class=4,
+        optimizer="rmsprop",
+        fold=1,
+        eval_every=2,
+        restore_best=True,
+        lr_drop_epochs=(0.1,),
+    ),
+    "neighbours": TINY.replace(image_size=32, views=2, neighbours=5, batch_size=150, steps=8),
+}
+
+
+def _train_slowly(spec: RunSpec, checkpoint: str) -> None:
+    torch.set_num_threads(1)
+    loop.CHECKPOINT_SECONDS = -1  # after every step
+    step = loop.train_step
+
+    def slow(*args):
+        time.sleep(0.05)
+        return step(*args)
+
+    loop.train_step = slow
+    loop.train(spec, checkpoint=Path(checkpoint))
+
+
+@pytest.fixture(scope="module")
+def forkserver():
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(["dmlrepro.training", "dmlrepro.losses.baselines", "dmlrepro.losses.nivmf"])
+    return context
+
+
+@pytest.mark.parametrize("name", KILLED)
+def test_a_run_killed_at_a_random_step_and_resumed_is_the_run_that_was_not(name, tmp_path, forkserver):
+    spec, checkpoint = KILLED[name], tmp_path / "run.pt"
+    kill_after = random.Random(name).randrange(1, 8)
+    process = forkserver.Process(target=_train_slowly, args=(spec, str(checkpoint)))
+    process.start()
+    deadline = time.monotonic() + 60
+    while not (checkpoint.exists() and torch.load(checkpoint, weights_only=True)["step"] >= kill_after):
+        assert process.is_alive() and time.monotonic() < deadline
+        time.sleep(0.01)
+    os.kill(process.pid, signal.SIGKILL)
+    process.join()
+    assert process.exitcode == -signal.SIGKILL
+    reached = torch.load(checkpoint, weights_only=True)["step"]
+    assert kill_after <= reached < spec.steps
+
+    resumed, whole = loop.train(spec, checkpoint=checkpoint), loop.train(spec)
+    assert resumed.rows == whole.rows
+    assert torch.equal(resumed.losses, whole.losses)
+    assert torch.equal(resumed.embeddings, whole.embeddings)
+    for state, expected in (
+        (resumed.network_state, whole.network_state),
+        (resumed.loss_state, whole.loss_state),
+    ):
+        assert state.keys() == expected.keys()
+        assert all(torch.equal(state[key], value) for key, value in expected.items())
+
+
+def test_the_weights_left_behind_are_those_of_the_best_evaluation():
+    spec = TINY.replace(fold=0, eval_every=2, restore_best=True, monitor="MAP@R", lr=0.3)  # so high that the end is bad
+    outcome = loop.train(spec)
+    value = {(row["selection"], row["metric"]): (row["step"], row["value"]) for row in outcome.rows}
+    assert len(value) == len(outcome.rows)  # nothing twice
+    assert {selection for selection, _ in value} == {"last", "val_best"}  # the test set was not looked at on the way
+    best, last = value["val_best", "val MAP@R"], value["last", "val MAP@R"]
+    assert best[1] > last[1] and best[0] < last[0] == 10
+
+    plain = loop.train(spec.replace(restore_best=False))
+    history = [row for row in plain.rows if row["selection"] == "val_best" and not row["metric"].startswith("val ")]
+    assert history and all(value["val_best", row["metric"]] == (row["step"], row["value"]) for row in history)
+    until_best = loop.train(spec.replace(restore_best=False, eval_every=None, steps=best[0]))
+    assert all(torch.equal(outcome.network_state[k], v) for k, v in until_best.network_state.items())
+    assert torch.equal(outcome.embeddings, until_best.embeddings)
+
+
+def test_training_stops_after_patience_evaluations_without_a_new_best(monkeypatch):
+    scores = iter([0.1, 0.3, 0.3, 0.2, 0.9])
+
+    def evaluate(task, network, step, **_):
+        return [{"step": step, "metric": "P@1", "value": next(scores)}], torch.zeros(1, 8)
+
+    monkeypatch.setattr(inference, "evaluate", evaluate)
+    outcome = loop.train(TINY.replace(eval_every=2, patience=2))
+    assert len(outcome.losses) == 8  # the fourth evaluation is the second in a row that is not better than 0.3
+    assert {(row["selection"], row["step"], row["value"]) for row in outcome.rows} == {
+        ("last", 8, 0.2),
+        ("test_best", 4, 0.3),
+    }
+
+
+def test_frozen_batchnorm_stays_as_it_was():
+    start = inference.build_network(TINY, batches.load_dataset(TINY)).state_dict()
+    after = loop.train(TINY.replace(freeze_batchnorm=True, warmup_epochs=0.1)).network_state
+    norms = [key for key, module in after.items() if key.startswith("trunk") and module.ndim < 4]
+    assert len(norms) == 20  # weight, bias and three statistics of four layers
+    assert all(torch.equal(after[key], start[key]) for key in norms)
+    assert not any(torch.equal(after[key], start[key]) for key in after if key not in norms)
+
+
+def test_durations_in_epochs_become_steps():
+    schedule = loop.Schedule(
+        TINY.replace(
+            steps=None, epochs=6, warmup_epochs=1, lr_drop_epochs=(2, 4.5), lr_drop=0.1, eval_every_epochs=0.5
+        ),
+        steps_per_epoch=50,
+    )
+    assert (schedule.total, schedule.warmup) == (300, 50)
+    assert [schedule.rate(step) for step in (0, 99, 100, 224, 225, 299)] == pytest.approx([1, 1, 0.1, 0.1, 0.01, 0.01])
+    assert [step for step in range(1, 301) if schedule.evaluates(step)] == list(range(25, 301, 25))
+    assert [step for step in range(1, 301) if schedule.epoch_ends(step)] == [50, 100, 150, 200, 250, 300]
+    odd = loop.Schedule(TINY.replace(eval_every=4), steps_per_epoch=50)
+    assert [step for step in range(1, 11) if odd.evaluates(step)] == [4, 8, 10]
+
+
+def test_only_the_gradients_of_the_loss_are_clipped(monkeypatch):
+    seen = []
+    original = loop.build_optimizer
+
+    def spied(spec, network, loss):
+        optimizer = original(spec, network, loss)
+        optimizer.register_step_pre_hook(
+            lambda *_: seen.append([max(p.grad.abs().max().item() for p in m.parameters()) for m in (network, loss)])
+        )
+        return optimizer
+
+    monkeypatch.setattr(loop, "build_optimizer", spied)
+    loop.train(TINY.replace(steps=2))
+    loop.train(TINY.replace(steps=2, loss_clip_value=1e-6))
+    (free_network, free_proxies), _, (network, proxies), _ = seen
+    assert proxies == pytest.approx(1e-6) and free_proxies > 2e-6
+    assert network == free_network > 2e-6
+
+
+def test_learning_rates_drop_for_the_network_and_the_loss(monkeypatch):
+    seen, step = [], loop.train_step
+
+    def spy(spec, network, loss, optimizer, *rest):
+        seen.append([group["lr"] for group in optimizer.param_groups])
+        return step(spec, network, loss, optimizer, *rest)
+
+    monkeypatch.setattr(loop, "train_step", spy)
+    spec = TINY.replace(steps=4, lr_drop_epochs=(0.04,), lr_drop=0.5, head_lr=4e-3, loss_lr={"*": 0.1})
+    loop.train(spec)  # 50 steps an epoch: the drop is at step 2
+    assert np.allclose(seen, [[1e-3, 4e-3, 0.1]] * 2 + [[5e-4, 2e-3, 0.05]] * 2)
+
+
+def test_a_checkpoint_is_due_at_the_end_of_an_epoch_before_its_time(tmp_path, monkeypatch):
+    saved = []
+    monkeypatch.setattr(loop.State, "save", lambda self, path: saved.append(self.step))
+    monkeypatch.setattr(loop, "CHECKPOINT_SECONDS", 1)
+    clock = iter(np.arange(0, 100, 0.15))  # one reading per step
+    monkeypatch.setattr(time, "monotonic", lambda: next(clock))
+    spec = TINY.replace(batch_size=200, steps=10)  # 4 steps an epoch
+    loop.train(spec, checkpoint=tmp_path / "run.pt")
+    assert saved == [4, 8]
+
+
+def test_class_means_start_the_proxies_that_can_be_started():
+    spec = TINY.replace(loss="nivmf.ProbabilisticProxyLoss", proxies_from_class_means=True, steps=1, lr=1e-9)
+    proxies = loop.train(spec).loss_state["proxies"]
+    manifest = batches.load_dataset(spec)
+    network = inference.build_network(spec, manifest)
+    train = manifest.indices("train")
+    embeddings = inference.embed_images(spec, network, manifest, train)
+    means = torch.stack([embeddings[manifest.labels[train] == c].mean(0) for c in range(manifest.num_train_classes)])
+    assert torch.nn.functional.cosine_similarity(proxies, means).min() > 1 - 1e-5
+    with pytest.raises(ValueError, match=r"proxies_from_class_means.*proxy_nca_pp"):
+        loop.train(TINY.replace(proxies_from_class_means=True))
+
+
+def test_compiling_changes_the_speed_only(monkeypatch):
+    compile_with = functools.partialmethod(nn.Module.compile, backend="eager")  # captured, but not generated anew
+    monkeypatch.setattr(nn.Module, "compile", compile_with)
+    compiled = loop.train(TINY.replace(compile=True, steps=2))
+    torch._dynamo.reset()
+    assert torch.allclose(compiled.losses, loop.train(TINY.replace(steps=2)).losses, rtol=1e-5)
+
+
+def test_bfloat16_is_close_and_leaves_float32_weights():
+    half, full = loop.train(TINY.replace(precision="bfloat16")), loop.train(TINY)
+    assert torch.allclose(half.losses, full.losses, rtol=0.05) and not torch.equal(half.losses, full.losses)
+    assert all(value.dtype == torch.float32 for value in half.network_state.values() if value.is_floating_point())
+
+
+def test_views_are_different_crops_of_the_same_images():
+    spec = TINY.replace(image_size=24, views=2)
+    task = _task(spec)
+    batch, labels = next(task.train_batches(0, 1, torch.device("cpu")))
+    assert batch.shape == (32, 1, 24, 24) and torch.equal(*labels.split(16))
+    (_, once), (_, twice) = next(_task(TINY).index_batches(0, 1)), next(task.index_batches(0, 1))
+    assert torch.equal(once.repeat(2), twice)
+    assert not any(torch.equal(a, b) for a, b in zip(*batch.split(16)))
+
+
+def _task(spec: RunSpec) -> batches.Task:
+    return batches.Task(spec, batches.load_dataset(spec))
+
+
+def test_groups_of_neighbours_follow_the_network_from_epoch_to_epoch(monkeypatch):
+    seen, original = [], inference.neighbours
+
+    def spy(task, network):
+        seen.append((original(task, network), inference.embed(network, task.test_batches(task.train))))
+        return seen[-1][0]
+
+    monkeypatch.setattr(inference, "neighbours", spy)
+    loop.train(KILLED["neighbours"])
+    assert len(seen) == 2 and not torch.equal(seen[0][0], seen[1][0])
+    for neighbours, embeddings in seen:
+        similarity = nn.functional.normalize(embeddings) @ nn.functional.normalize(embeddings).T
+        similarity.fill_diagonal_(2)  # each image comes first
+        assert torch.equal(neighbours[:, 0], torch.arange(len(neighbours)))
+        expected = similarity.topk(5).values
+        assert torch.allclose(similarity.gather(1, neighbours), expected, atol=1e-5)
+
+
+def test_images_of_another_size_than_a_transformers_are_refused():
+    spec = RunSpec(
+        "glyphs", image_size=227, backbone="vit_small_patch16_224.dino", loss="baselines.proxy_anchor", steps=1
+    )
+    with pytest.raises(ValueError, match=r"image_size 227: vit_small_patch16_224.dino takes 224 pixels only"):
+        loop.train(spec)
+
+
+def test_test_images_are_what_the_network_is_evaluated_on():
+    spec = RunSpec("glyphs", images_per_class=4, loss=None, image_size=24, test_resize=28, embedding_size=8)
+    manifest = batches.load_dataset(spec)
+    network = inference.build_network(spec, manifest).eval()
+    pixels = batches.test_images(spec, manifest, range(300))
+    assert pixels.shape == (300, 1, 24, 24) and pixels.dtype == torch.uint8
+    with torch.no_grad():
+        expected = torch.cat([network(part) for part in pixels.split(256)])
+    assert torch.equal(inference.embed_images(spec, network, manifest, range(300)), expected)
+
+
+@pytest.mark.skipif(not hasattr(ctypes.CDLL(None), "mallopt"), reason="not glibc")
+def test_freed_memory_is_reused():
+    script = """
+import ctypes, resource, sys, torch
+from dmlrepro import training
+ctypes.CDLL(None).prctl(41, 1, 0, 0, 0)  # PR_SET_THP_DISABLE: a huge page would count as one fault
+if sys.argv[1] == "kept":
+    training.reuse_freed_memory()
+for step in range(10):
+    # a block larger than all before is mapped and unmapped, however the allocator's own threshold has grown
+    activations = [torch.ones(2_000_000 + 5_000 * step) for _ in range(20)]
+    del activations
+print(resource.getrusage(resource.RUSAGE_SELF).ru_minflt)
+"""
+    kept, returned = (
+        int(subprocess.run([sys.executable, "-c", script, way], capture_output=True, text=True, check=True).stdout)
+        for way in ("kept", "returned")
+    )
+    pages = 20 * 8_000_000 // 4096
+    assert returned - kept > 5 * pages  # of ten steps, all but the first find their pages there
+
+
+def test_batches_made_ahead_come_in_order():
+    delays = np.random.default_rng(0).random(12) / 100
+
+    def make(i):
+        time.sleep(delays[i])
+        return i
+
+    assert list(batches.prefetched(make, ((i,) for i in range(12)), crops=True)) == list(range(12))
+
+
+def test_an_image_that_could_find_itself_is_refused():
+    embeddings, labels = torch.eye(4), torch.tensor([0, 0, 1, 1])
+    query, gallery = np.array([1, 0, 1, 0], bool), np.array([0, 1, 0, 1], bool)
+    assert inference.score(embeddings, labels, query, gallery, (1,))["R@1"] == 0.5  # equal distances: the first of them
+    with pytest.raises(ValueError, match="equal or disjoint"):
+        inference.score(embeddings, labels, query, ~gallery | gallery, (1,))
+
+
+@pytest.mark.parametrize(
+    "change, message",
+    [
+        ({"monitor": "accuracy"}, r"monitor must be one of P@1.*R@8, got 'accuracy'"),
+        ({"fold": 4}, r"fold must lie in \[0, 4\)"),
+        ({"eval_every": 2, "eval_every_epochs": 1.0}, "at most one of eval_every"),
+        ({"patience": 3}, "need eval_every"),
+        ({"restore_best": True}, "need eval_every"),
+        ({"eval_every": 0}, "eval_every must be positive"),
+        ({"views": 2}, r"views=2.*give image_size"),
+        ({"neighbours": 4, "samples_per_class": 4}, "at most one of samples_per_class and neighbours"),
+    ],
+)
+def test_a_bad_spec_is_an_error_before_anything_runs(change, message):
+    with pytest.raises(ValueError, match=message):
+        TINY.replace(**change)
+
+
+def test_a_class_id_out_of_range_is_named_by_the_loss():
+    loss = build_loss(TINY, num_classes=5, embedding_size=8)
+    with pytest.raises(ValueError, match=r"labels must lie in \[0, 5\), found 5"):
+        loss(torch.randn(2, 8), torch.tensor([0, 5]))

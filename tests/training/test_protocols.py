@@ -1,0 +1,398 @@
+"""Protocols: their settings are the published ones, a method becomes the right runs, and their scores are combined."""
+
+import official_layouts
+import pytest
+import torch
+import torch.nn.functional as F
+
+from dmlrepro import metrics
+from dmlrepro.datasets import manifests
+from dmlrepro.evidence import results
+from dmlrepro.papers import methods
+from dmlrepro.papers.pfml import methods as pfml
+from dmlrepro.training import batches, protocols, runs, search
+from dmlrepro.training.spec import OPTIMIZERS, RunSpec, build_loss
+
+TINY = RunSpec(
+    dataset="glyphs",
+    images_per_class=4,
+    embedding_size=8,
+    loss="baselines.proxy_nca_pp",
+    steps=4,
+    batch_size=16,
+    lr=1e-3,
+    threads=1,
+    method="ProxyNCA++",
+)
+
+
+def published(protocol: str, dataset: str, **changes) -> RunSpec:
+    spec = TINY.replace(dataset=dataset, images_per_class=None, **changes)
+    return protocols.expand(spec, protocol, published=True)[0]
+
+
+def fields(spec: RunSpec, *names: str) -> tuple:
+    return tuple(getattr(spec, name) for name in names)
+
+
+# the published tables
+
+
+@pytest.mark.parametrize(
+    "dataset, eval_every, patience",
+    # evaluate every 2, 5, 20 epochs of 100 iterations; stop once 9, 14, 39 epochs have passed: at the 5th, 3rd, 2nd
+    [("cub", 200, 5), ("cars", 500, 3), ("sop", 2000, 2)],
+)
+def test_mlrc_has_its_published_settings(dataset, eval_every, patience):
+    spec = published("mlrc", dataset)
+    assert fields(spec, "backbone", "embedding_size", "pooling", "freeze_batchnorm") == (
+        "bn_inception",
+        128,
+        "avg",
+        True,
+    )
+    assert fields(spec, "image_size", "test_resize", "crop_scale") == (227, 256, (0.16, 1.0))
+    assert fields(spec, "optimizer", "lr", "weight_decay") == ("rmsprop", 1e-6, 1e-4)
+    assert OPTIMIZERS["rmsprop"]([torch.zeros(1)]).defaults["momentum"] == 0.9
+    assert fields(spec, "batch_size", "samples_per_class") == (32, 1)
+    assert published("mlrc", dataset, samples_per_class=4).samples_per_class == 4  # 8 classes x 4 for losses on pairs
+    assert fields(spec, "eval_every", "patience", "monitor", "restore_best") == (eval_every, patience, "MAP@R", True)
+    assert fields(protocols.find("mlrc"), "folds", "trials", "repeats") == (4, 50, 10)
+
+
+@pytest.mark.parametrize("dataset, eval_every", [("cub", 25), ("cars", 25), ("sop", 250), ("inshop", 250)])
+def test_ccp_has_its_published_settings(dataset, eval_every):
+    spec = published("ccp_early_stopping", dataset)
+    assert fields(spec, "backbone", "embedding_size", "pooling", "freeze_batchnorm") == (
+        "bn_inception",
+        128,
+        "avg",
+        True,
+    )
+    assert fields(spec, "optimizer", "lr", "weight_decay", "clip_value", "clip_norm") == ("adam", 1e-5, 1e-4, 10, 10)
+    assert fields(spec, "batch_size", "samples_per_class") == (32, 1)
+    assert fields(spec, "eval_every", "patience", "monitor", "restore_best") == (eval_every, 60, "MAP@R", True)
+    assert protocols.find("ccp_early_stopping").folds == 4
+
+
+def test_roth_has_its_published_settings():
+    spec = published("roth", "cub")
+    assert fields(spec, "backbone", "embedding_size", "freeze_batchnorm") == ("resnet50.tv_in1k", 512, True)
+    assert fields(spec, "optimizer", "lr", "weight_decay", "lr_drop_epochs") == ("adam", 1e-5, 4e-4, ())
+    assert fields(spec, "batch_size", "samples_per_class", "epochs", "steps") == (112, 2, 150, None)
+    assert fields(spec, "image_size", "test_resize", "patience", "restore_best") == (224, 256, None, False)
+
+
+def test_conventional_has_its_published_settings_and_looks_at_every_epoch():
+    spec = published("conventional", "cars")
+    assert fields(spec, "image_size", "test_resize", "crop_scale", "pooling") == (224, 256, (0.08, 1.0), "avg+max")
+    assert fields(spec, "eval_every_epochs", "patience", "fold") == (1, None, None)
+    assert published("conventional", "cub", backbone="vit_small_patch16_224.dino").pooling == "token"
+
+
+@pytest.mark.parametrize(
+    "dataset, weight_decay, frozen, warmup",
+    [("cub", 5e-4, True, 1), ("cars", 1e-4, True, 1), ("sop", 5e-4, False, 0)],
+)
+def test_notebook_10_at_profile_paper_has_the_settings_of_table_8(dataset, weight_decay, frozen, warmup):
+    params = pfml.RetrievalParams.from_values({"profile": "paper", "dataset": dataset, "methods": ["PFML"]})
+    specs = [spec for spec in pfml.retrieval(params) if not spec.setting]  # without the small embeddings
+    assert len(specs) == 5
+    for spec in specs:
+        assert fields(spec, "backbone", "embedding_size") == ("resnet50.tv_in1k", 512)
+        assert fields(spec, "optimizer", "lr", "weight_decay") == ("adam", 1e-4, weight_decay)
+        assert fields(spec, "batch_size", "freeze_batchnorm", "warmup_epochs", "epochs") == (100, frozen, warmup, 200)
+        assert spec.loss_lr["proxies"] == pytest.approx(0.01)
+
+
+def test_the_ranks_of_recall_are_those_of_each_benchmark():
+    assert published("conventional", "cub").ks == (1, 2, 4, 8)
+    assert published("conventional", "sop").ks == (1, 10, 100, 1000)
+    assert published("roth", "inshop-subset").ks == (1, 10, 20, 30, 40)
+
+
+def test_the_folds_of_mlrc_are_contiguous_class_disjoint_quarters():
+    for classes, expected in (
+        (100, [(0, 25), (25, 50), (50, 75), (75, 100)]),
+        (98, [(0, 25), (25, 50), (50, 74), (74, 98)]),
+    ):
+        manifest = type("Manifest", (), {"num_train_classes": classes})()
+        held_out = [(part.tolist(), kept.tolist()) for kept, part in manifests.folds(manifest, 4)]
+        for (part, kept), (low, high) in zip(held_out, expected):
+            assert part == list(range(low, high))
+            assert sorted(part + kept) == list(range(classes))
+    assert [spec.fold for spec in protocols.expand(TINY, "mlrc")] == [0, 1, 2, 3]
+
+
+# a method becomes runs
+
+
+def test_other_profiles_keep_their_settings_and_take_the_structure():
+    specs = protocols.expand(TINY.replace(steps=300), "mlrc")
+    assert {(s.lr, s.batch_size, s.optimizer, s.steps, s.eval_every) for s in specs} == {(1e-3, 16, "adamw", 300, 30)}
+    assert all(s.restore_best and s.monitor == "MAP@R" and s.protocol == "mlrc" for s in specs)
+    assert protocols.expand(TINY) == [TINY]
+
+
+def test_stml_shows_two_views_of_groups_of_neighbours():
+    (spec,) = protocols.expand(TINY.replace(dataset="cub", samples_per_class=4), "stml", published=True)
+    assert fields(spec, "backbone", "batch_size", "views", "neighbours", "samples_per_class", "epochs", "lr") == (
+        *("googlenet", 100, 2, 5, None, 200, 5e-4),
+    )
+    assert published("stml", "sop").neighbours == 2
+    (small,) = protocols.expand(TINY.replace(image_size=32, batch_size=20), "stml")
+    assert fields(small, "backbone", "views", "neighbours", "lr") == ("conv4", 2, 5, 1e-3)
+
+
+def test_an_explicit_value_wins():
+    params = pfml.RetrievalParams.from_values(
+        {"profile": "paper", "protocol": "mlrc", "dataset": "cub-subset", "lr": 1e-3, "epochs": 2, "methods": ["PFML"]}
+        | {"search_trials": 0}
+    )
+    specs = pfml.retrieval(params)
+    assert len(specs) == 4 * 10
+    assert {(s.lr, s.epochs, s.steps, s.batch_size, s.optimizer) for s in specs} == {(1e-3, 2, None, 32, "rmsprop")}
+
+
+def test_a_transformer_keeps_its_input_and_its_class_token():
+    vit = "vit_small_patch16_224.dino"
+    for protocol in ("conventional", "mlrc", "roth", "stml", "ccp_early_stopping"):
+        spec = TINY.replace(dataset="cub", images_per_class=None, backbone=vit)
+        (spec, *_) = protocols.expand(spec, protocol, published=True, keep=["backbone"])
+        assert fields(spec, "backbone", "image_size", "pooling") == (vit, 224, "token")
+    chosen = {"profile": "paper", "protocol": "mlrc", "dataset": "cub", "backbone": vit, "search_trials": 0}
+    params = pfml.RetrievalParams.from_values(chosen)
+    assert params.image_size == 224
+    assert {fields(spec, "backbone", "image_size", "pooling") for spec in pfml.retrieval(params)} == {
+        (vit, 224, "token")
+    }
+    assert published("mlrc", "cub").image_size == 227
+
+
+def test_a_method_keeps_its_own_tighter_clipping():
+    assert published("ccp_early_stopping", "cub").clip_value == 10
+    assert published("ccp_early_stopping", "cub", clip_value=0.01).clip_value == 0.01
+    assert published("mlrc", "cub", clip_value=0.01).clip_value == 0.01
+
+
+def test_the_untrained_network_is_one_run_without_folds():
+    (spec,) = protocols.expand(TINY.replace(loss=None, steps=None), "mlrc", published=True)
+    assert fields(spec, "fold", "image_size", "restore_best") == (None, 227, False)
+
+
+def test_what_does_not_exist_or_cannot_run_says_so():
+    with pytest.raises(ValueError, match=r"unknown protocol 'mlcr'.*conventional, mlrc"):
+        protocols.expand(TINY, "mlcr")
+    with pytest.raises(ValueError, match=r"views=2.*give image_size"):  # glyphs as they are have no crops
+        protocols.expand(TINY, "stml")
+    with pytest.raises(ValueError, match=r"unknown protocol 'musgrave'"):
+        pfml.RetrievalParams.from_values({"protocol": "musgrave"})
+
+
+SMALL_FIXTURE = {
+    "profile": "paper",
+    "backbone": "conv4",
+    "weights": "none",
+    "embedding_size": 8,
+    "image_size": 16,
+    "test_resize": 20,
+    "epochs": 1,
+    "batch_size": 4,
+    "seeds": 1,
+    "threads": 1,
+    "methods": ["ProxyAnchor"],
+    "small_dim": 0,
+    "search_trials": 0,
+}
+
+
+@pytest.fixture(scope="module")
+def layouts(tmp_path_factory):
+    """The four benchmarks in their official layouts, a few images of each."""
+    root = tmp_path_factory.mktemp("data")
+    few = dict.fromkeys(range(1, 9), 3)
+    official_layouts.write_cub(root, few | dict.fromkeys((101, 102), 3))
+    official_layouts.write_cars(root, dict.fromkeys(range(1, 197), 2), 196)
+    official_layouts.write_sop(root, few, dict.fromkeys(range(9, 12), 3))
+    train, test = {item: {"train": 3} for item in few}, {item: {"query": 1, "gallery": 2} for item in (20, 21)}
+    official_layouts.write_inshop(root, train | test)
+    return root
+
+
+@pytest.mark.parametrize("protocol", ["conventional", "roth", "mlrc", "ccp_early_stopping"])
+@pytest.mark.parametrize("dataset", ["cub", "cars", "sop", "inshop"])
+def test_an_epoch_of_each_protocol_runs_on_each_benchmarks_layout(dataset, protocol, layouts, monkeypatch):
+    monkeypatch.setenv("DMLREPRO_DATA", str(layouts))
+    params = pfml.RetrievalParams.from_values(SMALL_FIXTURE | {"dataset": f"{dataset}-subset", "protocol": protocol})
+    table = results.tidy(runs.run_all(pfml.retrieval(params), jobs=1), params)
+    folds = protocols.find(protocol).folds
+    name = {"mlrc": "MLRC"}.get(protocol, protocol)
+    assert set(table["protocol"]) == ({f"{name} separated", f"{name} concatenated"} if folds else {protocol})
+    assert set(table["selection"]) == ({"last", "val_best"} if folds else {"last", "test_best"})
+    assert {f"R@{k}" for k in protocols.KS.get(dataset, (1, 2, 4, 8))} <= set(table["metric"])
+
+
+# finished runs become scores
+
+
+@pytest.fixture(scope="module")
+def finished(shared_cache):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("DMLREPRO_CACHE", str(shared_cache))
+        specs = [TINY.replace(loss=None, steps=None, method="untrained"), *protocols.expand(TINY, "mlrc")]
+        return runs.run_all(specs, jobs=1)
+
+
+def test_folds_are_scored_separately_and_concatenated(finished):
+    untrained, *models = finished
+    plain, separated, concatenated = protocols.combine(finished)
+    assert plain is untrained
+    assert (separated.spec.protocol, separated.spec.embedding_size) == ("MLRC separated", 8)
+    assert (concatenated.spec.protocol, concatenated.spec.embedding_size) == ("MLRC concatenated", 32)
+
+    mean = sum(run.metric("MAP@R", "val_best") for run in models) / 4
+    assert score(separated, "MAP@R", "val_best") == pytest.approx(mean)
+    validation = sum(run.metric("val MAP@R", "val_best") for run in models) / 4
+    assert score(separated, "val MAP@R", "val_best") == pytest.approx(validation)
+    assert score(separated, "val MAP@R", "last") == pytest.approx(sum(run.metric("val MAP@R") for run in models) / 4)
+
+    manifest = batches.load_dataset(TINY)
+    labels = torch.from_numpy(manifest.labels[manifest.indices("test")])
+    together = torch.cat([F.normalize(run.embeddings, dim=1) for run in models], dim=1)
+    assert score(concatenated, "MAP@R", "val_best") == pytest.approx(metrics.retrieval(together, labels)["MAP@R"])
+    assert {row["selection"] for row in concatenated.rows} == {"val_best"}
+
+
+def test_the_untrained_network_stands_beside_both(finished):
+    untrained = protocols.expand(TINY.replace(loss=None, steps=None, method="untrained"), "mlrc")
+    entries = protocols.combine(runs.run_all(untrained, jobs=1))
+    assert [entry.spec.protocol for entry in entries] == ["MLRC separated", "MLRC concatenated"]
+    assert all(entry.rows == finished[0].rows for entry in entries)
+
+
+def score(entry, metric: str, selection: str) -> float:
+    (value,) = [r["value"] for r in entry.rows if (r["metric"], r["selection"]) == (metric, selection)]
+    return value
+
+
+def test_the_embeddings_of_a_fold_are_those_of_its_best_validation(finished):
+    manifest = batches.load_dataset(TINY)
+    labels = torch.from_numpy(manifest.labels[manifest.indices("test")])
+    for run in finished[1:]:
+        assert metrics.retrieval(run.embeddings, labels)["MAP@R"] == run.metric("MAP@R", "val_best")
+
+
+def test_a_table_of_folds_is_valid_and_no_test_selected_score_stands_alone(finished):
+    params = pfml.RetrievalParams.from_values({"protocol": "mlrc"})
+    table = results.tidy(finished, params)  # validates: no measurement twice
+    assert set(table["protocol"]) == {"conventional", "MLRC separated", "MLRC concatenated"}
+    assert set(table["selection"]) == {"last", "val_best"}
+    best = protocols.combine(runs.run_all([TINY.replace(eval_every=2)], jobs=1))
+    assert {row["selection"] for entry in best for row in entry.rows} == {"last", "test_best"}
+
+
+def test_a_missing_fold_is_named(finished):
+    with pytest.raises(ValueError, match=r"need the runs of folds 0\.\.3, got \[0, 1, 3\]"):
+        protocols.combine([finished[1], finished[2], finished[4]])
+
+
+# the search
+
+
+def quality(models: list[RunSpec]) -> float:
+    """A smooth score with its maximum at temperature 0.1 and learning rate 0.01, and a check of what is trained."""
+    assert [model.fold for model in models] == [0, 1, 2, 3]
+    assert {model.seed for model in models} == {protocols.TUNING_SEED}
+    temperature, rate = torch.tensor([models[0].loss_options["temperature"], models[0].loss_lr["*"]]).log10().tolist()
+    return 1 - (temperature + 1) ** 2 / 4 - (rate + 2) ** 2 / 36
+
+
+def test_a_search_finds_the_best_and_continues_where_it_was_stopped(tmp_path, monkeypatch, shared_cache):
+    def at(folder, trials):
+        monkeypatch.setattr(search, "_journal", lambda name: tmp_path / f"{folder}-{name}")
+        return search.search(TINY, methods.RANGES[TINY.loss], trials=trials)
+
+    monkeypatch.setattr(search, "_validation_score", quality)
+    best, rows = at("whole", 24)
+    assert len(rows) == 24 and max(row["val MAP@R"] for row in rows) > 0.95
+    assert best.seed == TINY.seed and best.fold is None
+    assert quality(protocols.expand(best.replace(seed=protocols.TUNING_SEED), "mlrc")) == max(
+        row["val MAP@R"] for row in rows
+    )
+    assert max(row["val MAP@R"] for row in rows[10:]) > max(row["val MAP@R"] for row in rows[:10])  # it learns
+
+    calls = []
+
+    def interrupted(models):
+        calls.append(models)
+        if len(calls) == 14:
+            raise KeyboardInterrupt
+        return quality(models)
+
+    monkeypatch.setattr(search, "_validation_score", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        at("stopped", 24)
+    monkeypatch.setattr(search, "_validation_score", quality)
+    assert at("stopped", 24) == (best, rows)
+    monkeypatch.setattr(search, "_validation_score", lambda models: pytest.fail("tried again"))
+    assert at("stopped", 24) == (best, rows)
+
+
+def test_a_trial_is_scored_on_the_validation_classes_only(finished, monkeypatch):
+    models = protocols.expand(TINY, "mlrc")
+    expected = sum(run.metric("val MAP@R", "val_best") for run in finished[1:]) / 4
+    assert search._validation_score(models) == pytest.approx(expected)
+    assert not any(runs._folder(runs.key_of(model)).exists() for model in models)
+
+    def last_one_diverges(specs):
+        for spec in specs[:-1]:
+            runs.run(spec)
+        raise FloatingPointError("training diverged")
+
+    with monkeypatch.context() as diverging:
+        run_all = runs.run_all
+        diverging.setattr(
+            protocols.runs, "run_all", lambda specs: last_one_diverges(specs) if len(specs) > 1 else run_all(specs)
+        )
+        assert search._validation_score(models) == 0
+    assert not any(runs._folder(runs.key_of(model)).exists() for model in models)
+
+
+def test_a_search_needs_trials_and_folds():
+    ranges = methods.RANGES[TINY.loss]
+    with pytest.raises(ValueError, match="trials must be positive, got 0"):
+        search.search(TINY, ranges, trials=0)
+    with pytest.raises(ValueError, match="'roth' has no validation classes"):
+        search.search(TINY, ranges, "roth")
+
+
+@pytest.mark.parametrize("loss", methods.RANGES)
+def test_the_ranges_name_options_of_the_loss_and_hold_the_published_optima(loss):
+    ranges = methods.RANGES[loss]
+    options = {name: (r.low + r.high) / 2 for name, r in ranges.items() if name != "loss_lr"}
+    build_loss(TINY.replace(loss=loss, loss_options=options), 4, 8)
+    optima = {  # of Musgrave et al. on CUB, Cars and SOP, in this package's units; PFML's choices
+        "potential_field.PotentialFieldLoss": {"alpha": [3], "delta": [0.2]},
+        "baselines.proxy_anchor": {"margin": [0.1], "alpha": [32]},
+        "baselines.proxy_nca_pp": {"temperature": [1 / 13.98, 1 / 7.97, 1 / 10.73], "loss_lr": [6.04e-3, 5.28e-4]},
+        "baselines.normalized_softmax": {"temperature": [0.1087, 0.0886, 0.0630]},
+        "baselines.cosface": {"margin": [0.6182, 0.4324, 0.3364], "scale": [100, 161.5]},
+        "baselines.arcface": {"margin": [0.405, 0.358, 0.325], "scale": [100, 49.5, 220.3], "loss_lr": [7.39e-6]},
+        "baselines.soft_triple": {"la": [78.02, 17.69, 100], "gamma": [1 / 58.95, 1 / 19.18], "margin": [0.4307]},
+        "baselines.contrastive": {"pos_margin": [-0.2, 0.2652, 0.285], "neg_margin": [0.3841, 0.5409, 0.513]},
+        "baselines.triplet": {"margin": [0.0961, 0.1190, 0.0451]},
+        "baselines.margin": {"margin": [0.0878, 0.0781, 0.0915], "beta": [0.7838, 1.3164, 1.1072]},
+        "baselines.multi_similarity": {
+            "alpha": [0.01, 14.35, 17.97],
+            "beta": [50.6, 75.83, 156.61],
+            "base": [0.56, 0.77],
+        },
+        "nivmf.ProbabilisticProxyLoss": {  # the released runs and grids; rates of the logarithms (losses/nivmf.py)
+            "concentration": [6, 18, 9, 22, 10, 50, 200],
+            "temperature": [0.003, 1, 1 / 32, 1 / 256, 32],
+            "loss_lr": [0.05, 0.075],
+        },
+        "nivmf.proxy_anchor_with_nivmf": {"omega": [3, 5, 0.3, 0.1], "temperature": [0.003]},
+    }
+    for name, values in optima.get(loss, {}).items():
+        assert all(ranges[name].low <= value <= ranges[name].high for value in values), name

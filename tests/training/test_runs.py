@@ -1,0 +1,287 @@
+"""Runs are functions of their spec: equal twice, cached by content, exact after an interruption."""
+
+import json
+import multiprocessing
+import os
+import re
+import signal
+import time
+
+import psutil
+import pytest
+import torch
+
+from dmlrepro.training import batches, inference, loop, runs
+from dmlrepro.training.spec import RunSpec, build_loss
+
+TINY = RunSpec(
+    dataset="glyphs",
+    images_per_class=4,
+    embedding_size=8,
+    loss="baselines.proxy_nca_pp",
+    steps=4,
+    batch_size=16,
+    lr=1e-3,
+    threads=1,
+)
+
+
+@pytest.fixture
+def empty_cache(tmp_path, monkeypatch, shared_cache):
+    """A cache without runs that shares the rendered images."""
+    (tmp_path / "cache").mkdir()
+    for path in shared_cache.iterdir():
+        if path.name not in ("runs", "checkpoints"):
+            (tmp_path / "cache" / path.name).symlink_to(path)
+    monkeypatch.setenv("DMLREPRO_CACHE", str(tmp_path / "cache"))
+    return tmp_path / "cache"
+
+
+def test_the_same_spec_twice_gives_the_same_bytes():
+    first, second = loop.train(TINY), loop.train(TINY)
+    assert first.rows == second.rows
+    assert torch.equal(first.embeddings, second.embeddings)
+    assert all(torch.equal(first.network_state[name], value) for name, value in second.network_state.items())
+
+
+def test_another_seed_gives_another_network():
+    assert loop.train(TINY).rows != loop.train(TINY.replace(seed=1)).rows
+
+
+def test_a_run_is_trained_once(empty_cache, monkeypatch):
+    first = runs.run(TINY)
+    monkeypatch.setattr(loop, "train", lambda *a, **k: pytest.fail("trained again"))
+    again = runs.run(TINY.replace(method="another label"))
+    assert (first.from_cache, again.from_cache) == (False, True)
+    assert first.rows == again.rows
+    assert again.network()(torch.zeros(2, 1, 32, 32, dtype=torch.uint8)).shape == (2, 8)
+
+
+def test_runs_side_by_side_equal_runs_one_by_one(empty_cache):
+    specs = [TINY, TINY.replace(seed=1), TINY]
+    together = runs.run_all(specs, jobs=2)
+    assert [run.rows for run in together] == [loop.train(spec).rows for spec in specs]
+
+
+def test_the_key_depends_on_what_matters():
+    key = runs.key_of(TINY)
+    assert runs.key_of(TINY.replace(method="label", setting="x=1")) == key
+    for change in ({"seed": 1}, {"lr": 2e-3}, {"loss_options": {"temperature": 0.2}}, {"label_noise": 0.1}):
+        assert runs.key_of(TINY.replace(**change)) != key
+
+
+def test_the_key_depends_on_the_code_but_not_on_its_comments(tmp_path, monkeypatch):
+    package = tmp_path / "dmlrepro"
+    package.mkdir()
+    (package / "losses").mkdir()
+    (package / "training").mkdir()
+    (package / "training" / "loop.py").write_text("from dmlrepro import helper\n")
+    (package / "helper.py").write_text("VALUE = 1\n")
+    (package / "losses" / "x.py").write_text('"""Doc."""\nvalue = +1.0\n')
+    monkeypatch.setattr(runs, "PACKAGE", package)
+
+    def source_hash():
+        runs.source_hash.cache_clear()
+        return runs.source_hash("x.Loss")
+
+    before = source_hash()
+    (package / "losses" / "x.py").write_text('"""Other doc."""\n# a comment\nvalue = +1.0\n')
+    assert source_hash() == before
+    (package / "losses" / "x.py").write_text('"""Doc."""\nvalue = -1.0\n')
+    flipped = source_hash()
+    (package / "helper.py").write_text("VALUE = 2\n")
+    assert len({before, flipped, source_hash()}) == 3
+    monkeypatch.undo()
+    runs.source_hash.cache_clear()
+
+
+def test_an_interrupted_run_resumes_exactly(tmp_path, monkeypatch):
+    whole = loop.train(TINY)
+    checkpoint = tmp_path / "run.pt"
+    monkeypatch.setattr(loop, "CHECKPOINT_SECONDS", 0)
+    real, calls = loop.train_step, []
+
+    def dies_at_the_third(*args):
+        calls.append(1)
+        if len(calls) == 3:
+            raise KeyboardInterrupt
+        return real(*args)
+
+    monkeypatch.setattr(loop, "train_step", dies_at_the_third)
+    with pytest.raises(KeyboardInterrupt):
+        loop.train(TINY, checkpoint=checkpoint)
+    assert checkpoint.exists()
+    monkeypatch.setattr(loop, "train_step", real)
+    resumed = loop.train(TINY, checkpoint=checkpoint)
+    assert resumed.rows == whole.rows
+    assert torch.equal(resumed.losses, whole.losses)
+
+
+def test_a_checkpoint_stays_until_its_run_is_stored(empty_cache, monkeypatch):
+    monkeypatch.setattr(loop, "CHECKPOINT_SECONDS", 0)
+    checkpoint = empty_cache / "checkpoints" / f"{runs.key_of(TINY)}.pt"
+    with monkeypatch.context() as full_disk:
+        full_disk.setattr(runs, "save_file", lambda *_: (_ for _ in ()).throw(OSError("no space left")))
+        with pytest.raises(OSError, match="no space left"):
+            runs.run(TINY)
+    assert checkpoint.exists() and not list((empty_cache / "runs").iterdir())
+    assert runs.run(TINY).losses.isfinite().all()
+    assert not checkpoint.exists()
+
+
+def test_a_checkpoint_of_another_spec_is_refused(tmp_path, monkeypatch):
+    checkpoint = tmp_path / "run.pt"
+    state = loop.State(TINY, *_parts(TINY), total=4)
+    state.save(checkpoint)
+    before = checkpoint.read_bytes()
+    with pytest.raises(ValueError, match=r"belongs to another spec \(differs in lr\)"):
+        loop.train(TINY.replace(lr=0.5), checkpoint=checkpoint)
+    assert checkpoint.read_bytes() == before
+
+
+def _parts(spec):
+    network = inference.build_network(spec, batches.load_dataset(spec))
+    loss = build_loss(spec, 5, 8)
+    return network, loss, loop.build_optimizer(spec, network, loss)
+
+
+def _train_forever(cache):
+    os.environ["DMLREPRO_CACHE"] = cache
+    runs.run_all([TINY.replace(steps=100_000), TINY.replace(steps=100_000, seed=1)], jobs=2)
+
+
+def test_a_killed_notebook_leaves_no_result_and_no_worker(empty_cache):
+    parent = multiprocessing.get_context("spawn").Process(target=_train_forever, args=(str(empty_cache),))
+    parent.start()
+    try:
+        deadline = time.monotonic() + 120
+        while len(workers := psutil.Process(parent.pid).children()) < 2 and time.monotonic() < deadline:
+            time.sleep(0.2)
+    finally:
+        os.kill(parent.pid, signal.SIGKILL)
+        parent.join()
+    assert len(workers) == 2
+    _, alive = psutil.wait_procs(workers, timeout=30)
+    assert alive == []
+    assert list((empty_cache / "runs").glob("*/result.json")) == []
+
+
+def test_finished_runs_move_to_another_machine(empty_cache, tmp_path, monkeypatch):
+    run = runs.run(TINY)
+    assert runs.export_cache(tmp_path / "runs.tar") == 1
+    monkeypatch.setenv("DMLREPRO_CACHE", str(tmp_path / "elsewhere"))
+    monkeypatch.setattr(runs, "versions", lambda: {"torch": "another"})
+    assert runs.import_cache(tmp_path / "runs.tar") == 1
+    assert runs.import_cache(tmp_path / "runs.tar") == 0
+    monkeypatch.setattr(loop, "train", lambda *a, **k: pytest.fail("trained again"))
+    moved = runs.run(TINY)
+    assert moved.rows == run.rows
+    assert (
+        json.loads((moved.folder / "result.json").read_text())["versions"]["torch"] == torch.__version__.split("+")[0]
+    )
+
+
+@pytest.mark.parametrize(
+    "change, message",
+    [
+        ({"loss": "potential_field.Potential"}, r"unknown loss.*PotentialFieldLoss"),
+        ({"loss": "fields.PotentialFieldLoss"}, r"losses live in the modules.*potential_field"),
+        ({"steps": None}, "exactly one of steps and epochs"),
+        ({"optimizer": "sgdd"}, "unknown optimizer"),
+        ({"label_noise": 1.5}, "label_noise"),
+        ({"lr": 0.0}, "lr must be positive"),
+    ],
+)
+def test_a_bad_spec_is_an_error_before_anything_runs(change, message):
+    with pytest.raises(ValueError, match=message):
+        TINY.replace(**change)
+
+
+@pytest.mark.parametrize(
+    "change, message",
+    [
+        ({"dataset": "birds"}, "birds"),
+        ({"backbone": "conv5"}, "conv4"),
+        ({"loss_options": {"temprature": 1.0}}, r"no option \['temprature'\].*temperature"),
+        ({"loss_lr": {"centers": 1.0}}, r"loss_lr names \['centers'\]"),
+        ({"batch_size": 100_000}, "batch_size 100000 is larger"),
+    ],
+)
+def test_what_does_not_fit_is_named(change, message):
+    with pytest.raises(ValueError, match=message):
+        loop.train(TINY.replace(**change))
+
+
+def test_a_diverging_loss_is_an_error_with_the_step():
+    with pytest.raises(FloatingPointError, match=r"step \d+; lower lr"):
+        loop.train(TINY.replace(lr=1e30, steps=6))
+
+
+def test_warm_up_leaves_the_trunk_alone_and_noise_moves_it():
+    start = inference.build_network(TINY, batches.load_dataset(TINY)).state_dict()
+    frozen = loop.train(TINY.replace(warmup_epochs=1)).network_state
+    trunk = [name for name in start if name.startswith("trunk") and name.endswith("weight")]
+    assert all(torch.equal(start[name], frozen[name]) for name in trunk)
+    assert not torch.equal(start["head.weight"], frozen["head.weight"])
+    assert loop.train(TINY.replace(initial_noise=1e-2)).rows != loop.train(TINY).rows
+
+
+def test_a_frozen_trunk_trains_the_head_on_features_computed_once():
+    spec = TINY.replace(freeze_trunk=True, steps=30)
+    outcome = loop.train(spec)
+    assert sorted(outcome.network_state) == ["head.bias", "head.weight"]
+    again = loop.train(spec)  # from the cached features
+    assert outcome.rows == again.rows
+    assert outcome.losses[-5:].mean() < outcome.losses[:5].mean()
+
+
+def test_the_best_step_on_the_test_set_is_marked_and_never_alone():
+    rows = loop.train(TINY.replace(eval_every=2)).rows
+    selections = {row["selection"] for row in rows}
+    assert selections == {"last", "test_best"}
+    best = [row["value"] for row in rows if row["selection"] == "test_best" and row["metric"] == "R@1"]
+    last = [row["value"] for row in rows if row["selection"] == "last" and row["metric"] == "R@1"]
+    assert best >= last
+
+
+def test_a_fold_validates_on_classes_it_does_not_train_on():
+    rows = loop.train(TINY.replace(fold=0, eval_every=2)).rows
+    assert {row["selection"] for row in rows} == {"last", "test_best", "val_best"}
+    assert any(row["metric"] == "val MAP@R" for row in rows)
+
+
+# what only a machine with GPUs reaches
+
+
+@pytest.fixture
+def two_gpus(monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda: "NVIDIA X")
+
+
+def test_every_name_of_torch_cuda_exists():
+    names = {
+        (path.name, name)
+        for path in runs.PACKAGE.rglob("*.py")
+        for name in re.findall(r"torch\.cuda\.(\w+)", path.read_text(encoding="utf8"))
+    }
+    assert names and not [(file, name) for file, name in names if not hasattr(torch.cuda, name)]
+
+
+def test_on_gpus_long_runs_take_all_and_small_ones_what_they_are_told(two_gpus, monkeypatch):
+    long = TINY.replace(threads=None)
+    assert (runs.device_name(), runs._ranks(long), runs._ranks(TINY)) == ("NVIDIA X", 2, 1)
+    assert [runs._ranks(long.replace(loss=None, steps=None)), runs._ranks(long.replace(batch_size=1))] == [1, 1]
+    monkeypatch.setenv("DMLREPRO_RANKS", "2")
+    assert runs._ranks(TINY) == 2
+
+
+def test_on_gpus_the_key_does_not_depend_on_the_threads_of_the_process(two_gpus):
+    long = TINY.replace(threads=None)
+    before, threads = runs.key_of(long), torch.get_num_threads()
+    torch.set_num_threads(threads + 1)
+    try:
+        assert runs.key_of(long) == before
+    finally:
+        torch.set_num_threads(threads)
