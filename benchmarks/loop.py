@@ -25,7 +25,7 @@ from dmlrepro.evidence.results import output_folder
 from dmlrepro.files import replacing
 from dmlrepro.training import batches, distributed, inference, loop
 from dmlrepro.training.runs import device_name
-from dmlrepro.training.spec import RunSpec, build_loss
+from dmlrepro.training.spec import RunSpec, scheme_builder
 
 LIMIT = {"cpu": 0.9, "cuda": 0.85}
 GLYPHS = RunSpec("glyphs", embedding_size=64, loss="baselines.proxy_nca_pp", samples_per_class=4, steps=1, lr=1e-3)
@@ -73,13 +73,14 @@ def measure(spec: RunSpec, steps: int) -> tuple[float, float, float]:
     manifest = batches.load_dataset(spec)
     network = inference.build_network(spec, manifest).to(device).train()
     task = batches.Task(spec, manifest)
-    loss = build_loss(spec, task.num_classes, network.embedding_size).to(device)
-    optimizer = loop.build_optimizer(spec, network, loss)
+    scheme = scheme_builder(spec.scheme, spec.scheme_options)(spec, task, network, **spec.scheme_options)
+    optimizer = loop.build_optimizer(spec, network, scheme.loss)
     stream = task.train_batches(0, spec.steps, device)
 
     def whole(step: int) -> torch.Tensor:
         batch, labels = next(stream)
-        loop.train_step(spec, network, loss, optimizer, batch, labels, step)
+        loop.train_step(spec, scheme, network, optimizer, batch, labels, step)
+        scheme.after_step()
         return batch
 
     def bare(batch: torch.Tensor) -> None:

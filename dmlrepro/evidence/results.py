@@ -63,8 +63,15 @@ def tidy(runs: Iterable, params) -> pd.DataFrame:
             "setting": run.spec.setting,
             "seed": run.spec.seed,
         }
-        rows += [common | row | {"value": _in_table_units(row["metric"], row["value"])} for row in run.rows]
+        for row in run.rows:
+            value = _in_table_units(row["metric"], row["value"])
+            rows.append(common | row | {"setting": _setting(run.spec.setting, row), "value": value})
     return frame(rows)
+
+
+def _setting(setting: str, row: dict) -> str:
+    """A run's setting; the rows of a further network that its scheme evaluates name that network."""
+    return f"{setting};network={row['network']}".lstrip(";") if "network" in row else setting
 
 
 def frame(rows: Iterable[dict]) -> pd.DataFrame:

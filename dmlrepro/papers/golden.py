@@ -14,7 +14,6 @@ from dmlrepro.evidence import results
 from dmlrepro.papers import catalogue
 from dmlrepro.training import runs
 
-REPLICA_NOISE = 1e-4
 DEVIATIONS = 4.0  # standard deviations of a mean over seeds
 FLOOR = 0.3  # points: a test set of 150 classes x 24 images moves by 0.03 per query that flips
 
@@ -43,7 +42,7 @@ def _tolerances(golden: pd.DataFrame, table: pd.DataFrame, specs: list, params) 
     trained = [spec for spec in specs if spec.loss is not None and spec.seed == 0]  # one seed shows the spread
     if not trained:  # a numerical study: deterministic up to rounding
         return [1e-3 * abs(value) + 1e-6 for value in golden["value"]]
-    replicas = runs.run_all([spec.replace(initial_noise=REPLICA_NOISE) for spec in trained])
+    replicas = runs.run_all([spec.replace(replica=1) for spec in trained])
     noisy = results.tidy(replicas, params)
     identity = ["protocol", "method", "setting", "seed", "selection", "metric"]
     pairs = table.merge(noisy, on=identity, suffixes=("", "_replica"))

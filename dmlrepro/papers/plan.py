@@ -20,7 +20,7 @@ import torch
 from dmlrepro.datasets import manifests
 from dmlrepro.networks import backbones
 from dmlrepro.training import loop
-from dmlrepro.training.spec import RunSpec, build_loss
+from dmlrepro.training.spec import RunSpec, build_loss, scheme_builder
 
 
 @dataclass(frozen=True)
@@ -140,7 +140,7 @@ def _work(spec: RunSpec) -> tuple[float, float]:
     evaluated = evaluations * each + (held_out + test) * (2 if schedule.validation_only else 1)
     if spec.neighbours:  # every epoch looks for them among all training images
         evaluated += train * math.ceil(steps / per_epoch)
-    trained = steps * spec.batch_size * spec.views
+    trained = steps * spec.batch_size * spec.views * scheme_builder(spec.scheme, spec.scheme_options).relative_cost
     if spec.freeze_trunk:  # features are computed once
         trained, evaluated = 0, train + held_out + test
     return steps / per_epoch, trained + evaluated / 3

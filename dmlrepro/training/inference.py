@@ -2,7 +2,7 @@
 
 import hashlib
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 import numpy as np
 import torch
@@ -14,6 +14,8 @@ from dmlrepro.files import cache_root, replacing
 from dmlrepro.networks import backbones
 from dmlrepro.training import batches, distributed
 from dmlrepro.training.spec import RunSpec, stream_seed
+
+REPLICA_NOISE = 1e-4  # relative; what another machine's rounding does to a training run, only larger
 
 
 def build_network(spec: RunSpec, manifest: manifests.Manifest) -> backbones.EmbeddingNet:
@@ -73,7 +75,7 @@ def trunk_features(spec: RunSpec, network: backbones.EmbeddingNet, manifest: man
     the cache.
     """
     decides = [manifest.digest(), spec.backbone, spec.weights, spec.pooling, spec.image_size, spec.test_resize]
-    decides += [] if spec.weights else [spec.seed, spec.initial_noise]
+    decides += [] if spec.weights else [spec.seed, spec.replica]
     name = hashlib.sha256(json.dumps(decides).encode()).hexdigest()[:32]
     path = cache_root() / "features" / f"{name}.npy"
     if not path.exists():
@@ -96,18 +98,23 @@ def neighbours(task: batches.Task, network) -> Tensor:
 
 
 def evaluate(
-    task: batches.Task, network, step: int, *, validation_only: bool = False
-) -> tuple[list[dict], Tensor | None]:
-    """Metric rows and the test embeddings; with a held-out fold, its metrics are named `val ...`."""
-    manifest, rows, embeddings = task.manifest, [], None
-    if len(task.validation):
-        everything = np.ones(len(task.validation), bool)
-        scores, _ = retrieve(task, network, task.validation, everything, everything)
-        rows += [{"step": step, "metric": f"val {name}", "value": value} for name, value in scores.items()]
-    if not validation_only:
-        query, gallery = manifest.is_query[task.test], manifest.is_gallery[task.test]
-        scores, embeddings = retrieve(task, network, task.test, query, gallery)
-        rows += [{"step": step, "metric": name, "value": value} for name, value in scores.items()]
+    task: batches.Task, networks: Mapping[str, nn.Module], step: int, *, validation_only: bool = False
+) -> tuple[list[dict], dict[str, Tensor]]:
+    """Metric rows, and by network the embeddings of the test images (none with validation_only).
+
+    With a held-out fold, its metrics are named `val ...`. The rows of every network but the one named "" name it.
+    """
+    manifest, rows, embeddings = task.manifest, [], {}
+    query, gallery = manifest.is_query[task.test], manifest.is_gallery[task.test]
+    for name, network in networks.items():
+        own = {"step": step} | ({"network": name} if name else {})
+        if len(task.validation):
+            everything = np.ones(len(task.validation), bool)
+            scores, _ = retrieve(task, network, task.validation, everything, everything)
+            rows += [own | {"metric": f"val {metric}", "value": value} for metric, value in scores.items()]
+        if not validation_only:
+            scores, embeddings[name] = retrieve(task, network, task.test, query, gallery)
+            rows += [own | {"metric": metric, "value": value} for metric, value in scores.items()]
     return rows, embeddings
 
 
@@ -143,9 +150,10 @@ def class_means(task: batches.Task, network) -> Tensor:
 
 
 def perturb(network: nn.Module, spec: RunSpec) -> None:
-    if spec.initial_noise:
-        generator = torch.Generator().manual_seed(stream_seed(spec.seed, "initial_noise"))
+    """Give a replica its own small noise on the initial weights; the run itself, replica 0, is left as it is."""
+    if spec.replica:
+        generator = torch.Generator().manual_seed(stream_seed(spec.seed, "replica", spec.replica))
         with torch.no_grad():
             for parameter in network.parameters():
                 noise = torch.randn(parameter.shape, generator=generator).to(parameter.device)
-                parameter.mul_(1 + spec.initial_noise * noise)
+                parameter.mul_(1 + REPLICA_NOISE * noise)

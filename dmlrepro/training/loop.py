@@ -8,6 +8,8 @@ resumed is the run that was not, and N ranks (see distributed.py) draw what one 
 
 import ctypes
 import functools
+import itertools
+import operator
 import sys
 import time
 from collections.abc import Iterable, Iterator
@@ -20,28 +22,31 @@ from torch import Tensor, nn
 
 from dmlrepro.files import replacing
 from dmlrepro.training import batches, distributed, inference
-from dmlrepro.training.spec import OPTIMIZERS, RunSpec, build_loss
+from dmlrepro.training.spec import OPTIMIZERS, RunSpec, scheme_builder
 
 CHECKPOINT_SECONDS = 300  # at the end of an epoch after a tenth of it
+CHECKPOINTED = ("step", "losses", "terms", "history", "best", "best_of_problem", "evaluations", "before_problem")
 
 
 @dataclass
 class Outcome:
     """What a run leaves behind.
 
-    rows: list of {selection, step, metric, value}; recalls and precisions are fractions.
+    rows: list of {selection, step, metric, value}; recalls and precisions are fractions. Rows of a further network that
+        the scheme evaluates have its name as `network`.
     losses: (steps,) float32, the training loss of every step.
-    embeddings: (N, D) raw embeddings of the test images, in manifest order of the test split.
-    network_state, loss_state: state dicts.
-        All three are of the last step, with restore_best of the best evaluation.
+    terms: {name: (steps,) float32} of the terms whose sum that is; empty when there is one.
+    embeddings: {network name: (N, D)} raw embeddings of the test images, in manifest order; the main one is named "".
+    states: state dicts of the scheme's modules, `network` and `loss` among them.
+        All but the curves are of the last step, with restore_best of the best evaluation.
     cost: {seconds, steps_per_second}, on a GPU also gpu_gigabytes; never part of a deterministic table.
     """
 
     rows: list[dict]
     losses: Tensor
-    embeddings: Tensor
-    network_state: dict[str, Tensor]
-    loss_state: dict[str, Tensor]
+    terms: dict[str, Tensor]
+    embeddings: dict[str, Tensor]
+    states: dict[str, dict[str, Tensor]]
     cost: dict[str, float]
 
 
@@ -83,24 +88,19 @@ def train(spec: RunSpec, *, checkpoint: Path | None = None, progress: str | None
     if spec.freeze_trunk:
         network = inference.HeadOnly(network)
     if spec.loss is None:
-        rows, embeddings = inference.evaluate(task, network, 0)
+        rows, embeddings = inference.evaluate(task, {"": network}, 0)
         cost = {"seconds": time.perf_counter() - started}
-        return Outcome(selected(rows, "last"), torch.zeros(0), embeddings, _on_cpu(network), {}, cost)
+        return Outcome(selected(rows, "last"), torch.zeros(0), {}, embeddings, {"network": _on_cpu(network)}, cost)
 
     if not spec.freeze_batchnorm:
         network = distributed.synchronised_batchnorm(network, device)
     if spec.compile:
         torch.compiler.reset()  # torch compiles a function a few times per process, then no more; runs share `forward`
         network.compile()
-    loss = build_loss(spec, task.num_classes, network.embedding_size).to(device)
-    if spec.proxies_from_class_means:
-        if not hasattr(loss, "initialize_proxies"):
-            raise ValueError(f"proxies_from_class_means: the loss {spec.loss} has no initialize_proxies(class_means)")
-        means = inference.class_means(task, network)
-        loss.initialize_proxies(distributed.from_first(lambda: means).to(device))  # ranks may differ by rounding
-    optimizer = build_optimizer(spec, network, loss)
+    scheme = scheme_builder(spec.scheme, spec.scheme_options)(spec, task, network, **spec.scheme_options)
+    optimizer = build_optimizer(spec, network, scheme.loss)
     schedule = Schedule(spec, task.steps_per_epoch)
-    state = State(spec, network, loss, optimizer, schedule.total)
+    state = State(spec, scheme, optimizer, schedule.total, device)
     if checkpoint is not None and checkpoint.exists():
         state.load(checkpoint)
 
@@ -110,24 +110,27 @@ def train(spec: RunSpec, *, checkpoint: Path | None = None, progress: str | None
     first, latest = state.step, None
     stepping = time.perf_counter()
     with _bar(progress, schedule.total, first) as bar:
-        for batch, labels in run_batches(task, network, state, first, schedule.total):
+        for images, labels in run_batches(task, scheme, first, schedule.total, device):
             if state.step in (first, schedule.warmup):
                 for parameter in trunk:
                     parameter.requires_grad_(state.step >= schedule.warmup)
                 replica = distributed.parallel(network)
             for group in optimizer.param_groups:
                 group["lr"] = group["base_lr"] * schedule.rate(state.step)
-            state.losses[state.step] = train_step(spec, replica, loss, optimizer, batch, labels, state.step)
-            state.step += 1
+            state.log(train_step(spec, scheme, replica, optimizer, images, labels, state.step))
+            scheme.after_step()
             bar.update()
             latest = None
             if schedule.evaluates(state.step):
                 state.check_finite()
                 latest = rows, _ = inference.evaluate(
-                    task, network, state.step, validation_only=schedule.validation_only
+                    task, scheme.evaluated(), state.step, validation_only=schedule.validation_only
                 )
-                if state.record(rows):
-                    break
+                if state.record(rows):  # patience is spent
+                    if not scheme.next_problem(state.best_of_problem):
+                        break
+                    state.begin_problem()
+                    latest = None  # the networks may have changed
             age = time.monotonic() - saved_at
             if checkpoint is not None and age > CHECKPOINT_SECONDS * (0.1 if schedule.epoch_ends(state.step) else 1):
                 state.save(checkpoint)
@@ -135,27 +138,28 @@ def train(spec: RunSpec, *, checkpoint: Path | None = None, progress: str | None
     stepping = time.perf_counter() - stepping
     state.check_finite()
     if latest is None or schedule.validation_only:
-        latest = inference.evaluate(task, network, state.step)
+        latest = inference.evaluate(task, scheme.evaluated(), state.step)
     last, embeddings = latest
     rows = select_rows(last, state.history, spec.monitor)
     if spec.restore_best:
         best_step = state.restore_best()
-        best, embeddings = inference.evaluate(task, network, best_step)
+        best, embeddings = inference.evaluate(task, scheme.evaluated(), best_step)
         if schedule.validation_only:  # these are the only looks at the test set
             rows = selected(last, "last") + selected(best, "val_best")
-    outcome = Outcome(
+    cost = {
+        "seconds": time.perf_counter() - started,
+        "steps_per_second": (state.step - first) / max(stepping, 1e-9),
+    }
+    if device.type == "cuda":
+        cost["gpu_gigabytes"] = torch.cuda.max_memory_allocated() / 1e9
+    return Outcome(
         rows=rows,
         losses=state.losses[: state.step].cpu(),
+        terms={name: values[: state.step].cpu() for name, values in state.terms.items()},
         embeddings=embeddings,
-        network_state=_on_cpu(network),
-        loss_state=_on_cpu(loss),
-        cost={
-            "seconds": time.perf_counter() - started,
-            "steps_per_second": (state.step - first) / max(stepping, 1e-9),
-        }
-        | ({"gpu_gigabytes": torch.cuda.max_memory_allocated() / 1e9} if device.type == "cuda" else {}),
+        states={name: _on_cpu(module) for name, module in scheme.modules().items()},
+        cost=cost,
     )
-    return outcome
 
 
 def select_rows(last: list[dict], history: list[dict], monitor: str) -> list[dict]:
@@ -165,53 +169,67 @@ def select_rows(last: list[dict], history: list[dict], monitor: str) -> list[dic
     """
     rows = selected(last, "last")
     for selection, criterion in (("val_best", f"val {monitor}"), ("test_best", monitor)):
-        candidates = [row for row in history if row["metric"] == criterion]
+        candidates = monitored(history, criterion)
         if candidates:
             best = max(candidates, key=lambda row: row["value"])["step"]  # the first of equals
             rows += selected((row for row in history if row["step"] == best), selection)
     return rows
 
 
+def monitored(history: list[dict], criterion: str) -> list[dict]:
+    """The rows of the main network's criterion, in the order of the evaluations."""
+    return [row for row in history if row["metric"] == criterion and "network" not in row]
+
+
 def selected(rows: Iterable[dict], selection: str) -> list[dict]:
     return [row | {"selection": selection} for row in rows]
 
 
-def run_batches(task: batches.Task, network, state: "State", first: int, total: int) -> Iterator[tuple[Tensor, Tensor]]:
-    """Steps first..total-1; with groups of neighbours an epoch at a time, because these depend on the network."""
-    device = state.losses.device
-    if task.spec.neighbours is None:
-        yield from task.train_batches(first, total, device)
-        return
+def run_batches(task: batches.Task, scheme, first: int, total: int, device) -> Iterator[tuple[Tensor, Tensor]]:
+    """(this rank's images, all labels) of steps first..total-1, with `scheme.before_epoch` between the epochs.
+
+    Batches of neighbours are drawn an epoch at a time, because they depend on the network; others are one stream.
+    """
+    whole = task.train_batches(first, total, device) if task.spec.neighbours is None else None
     for start in range(first - first % task.steps_per_epoch, total, task.steps_per_epoch):
         if start >= first:  # else the epoch was begun before an interruption, with what the checkpoint holds
-            state.neighbours = inference.neighbours(task, network)
-        end = min(start + task.steps_per_epoch, total)
-        yield from task.train_batches(max(start, first), end, device, state.neighbours)
+            scheme.before_epoch(start // task.steps_per_epoch)
+        begin, end = max(start, first), min(start + task.steps_per_epoch, total)
+        if whole is None:
+            yield from task.train_batches(begin, end, device, scheme.neighbours)
+        else:
+            yield from itertools.islice(whole, end - begin)
 
 
-def train_step(spec, network, loss, optimizer, batch: Tensor, labels: Tensor, step: int) -> Tensor:
-    """One optimisation step; returns the loss, still on the device so that nothing waits for it."""
+def train_step(spec, scheme, replica, optimizer, images: Tensor, labels: Tensor, step: int) -> dict[str, Tensor]:
+    """One optimisation step; returns the terms of the loss, still on the device so that nothing waits for them."""
     parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
     for parameter in parameters:
         parameter.grad = None
-    with torch.autocast(batch.device.type, torch.bfloat16, enabled=spec.precision == "bfloat16"):
-        embeddings = distributed.gather(network(batch), len(labels))
+    embedded = []
+
+    def embed(some: Tensor) -> Tensor:
+        embedded.append(distributed.gather(replica(some), len(labels)))
+        return embedded[-1]
+
+    with torch.autocast(images.device.type, torch.bfloat16, enabled=spec.precision == "bfloat16"):
         try:
-            value = loss(embeddings, labels)
+            terms = scheme.objective(embed, images, labels)
         except ValueError as error:  # a loss names the argument; here the cause and the step are known
-            if not all(values.isfinite().all() for values in (embeddings, *loss.parameters())):
+            if not all(values.isfinite().all() for values in (*embedded, *scheme.loss.parameters())):
                 raise FloatingPointError(f"training diverged before step {step}; lower lr or loss_lr") from error
             raise
+        value = functools.reduce(operator.add, terms.values())
     value.backward()
-    distributed.average_gradients(loss)
+    distributed.average_gradients(scheme.loss)
     if spec.loss_clip_value is not None:
-        nn.utils.clip_grad_value_(loss.parameters(), spec.loss_clip_value)
+        nn.utils.clip_grad_value_(scheme.loss.parameters(), spec.loss_clip_value)
     if spec.clip_value is not None:
         nn.utils.clip_grad_value_(parameters, spec.clip_value)
     if spec.clip_norm is not None:
         nn.utils.clip_grad_norm_(parameters, spec.clip_norm)
     optimizer.step()
-    return value.detach()
+    return {name: term.detach() for name, term in terms.items()}
 
 
 class Schedule:
@@ -251,7 +269,7 @@ def build_optimizer(spec: RunSpec, network, loss) -> torch.optim.Optimizer:
     together.setdefault((spec.head_lr or spec.lr, spec.weight_decay), []).extend(network.head.parameters())
     for name, parameter in names.items():
         rate = spec.loss_lr.get(name, spec.loss_lr.get("*", spec.lr))
-        together.setdefault((rate, spec.loss_weight_decay), []).append(parameter)
+        together.setdefault((rate, 0.0), []).append(parameter)
     groups = [
         {"params": parameters, "lr": rate, "base_lr": rate, "weight_decay": decay}
         for (rate, decay), parameters in together.items()
@@ -263,28 +281,47 @@ def build_optimizer(spec: RunSpec, network, loss) -> torch.optim.Optimizer:
 class State:
     """What a checkpoint holds: enough to continue as if nothing had happened."""
 
-    def __init__(self, spec, network, loss, optimizer, total: int):
-        self.spec, self.network, self.loss, self.optimizer = spec, network, loss, optimizer
+    def __init__(self, spec: RunSpec, scheme, optimizer, total: int, device: torch.device):
+        self.spec, self.scheme, self.optimizer = spec, scheme, optimizer
         self.step = 0
-        self.losses = torch.zeros(total, device=next(network.parameters()).device)
+        self.losses = torch.zeros(total, device=device)
+        self.terms: dict[str, Tensor] = {}
         self.history: list[dict] = []
-        self.best: dict | None = None  # step, value and weights of the best evaluation, for restore_best
-        self.neighbours: Tensor | None = None  # of every train image in the current epoch
+        self.best: dict | None = None  # step, value and module states of the best evaluation, for restore_best
+        self.best_of_problem: dict | None = None  # the same among the evaluations of the scheme's current problem
+        self.evaluations = self.before_problem = 0  # in all, and of the problems before the current one
+
+    def log(self, terms: dict[str, Tensor]) -> None:
+        """Keep the terms of a step's loss and count the step."""
+        for name, value in terms.items():
+            self.losses[self.step] += value
+            if len(terms) > 1:
+                self.terms.setdefault(name, torch.zeros_like(self.losses))[self.step] = value
+        self.step += 1
 
     def record(self, rows: list[dict]) -> bool:
         """Keep an evaluation; True when the monitored metric has not improved for `patience` of them."""
         self.history += rows
         criterion = self.spec.monitor if self.spec.fold is None else f"val {self.spec.monitor}"
-        values = [row["value"] for row in self.history if row["metric"] == criterion]
-        best = int(np.argmax(values))  # the first of equals
-        if self.spec.restore_best and best == len(values) - 1:
-            self.best = {"step": self.step, "network": _copy(self.network), "loss": _copy(self.loss)}
-        return self.spec.patience is not None and len(values) - 1 - best >= self.spec.patience
+        values = [row["value"] for row in monitored(self.history, criterion)]
+        self.evaluations, here = len(values), values[self.before_problem :]
+        best = int(np.argmax(here))  # the first of equals
+        if self.spec.restore_best and best == len(here) - 1:
+            modules = {name: _copy(module) for name, module in self.scheme.modules().items()}
+            self.best_of_problem = {"step": self.step, "value": here[best], "modules": modules}
+            if self.best is None or here[best] > self.best["value"]:
+                self.best = self.best_of_problem
+        return self.spec.patience is not None and len(here) - 1 - best >= self.spec.patience
+
+    def begin_problem(self) -> None:
+        """Patience starts anew; the best evaluation of the run stays."""
+        self.before_problem = self.evaluations
+        self.best_of_problem = None
 
     def restore_best(self) -> int:
         """Put the best weights back; returns their step."""
-        self.network.load_state_dict(self.best["network"])
-        self.loss.load_state_dict(self.best["loss"])
+        for name, module in self.scheme.modules().items():
+            module.load_state_dict(self.best["modules"][name])
         return self.best["step"]
 
     def check_finite(self) -> None:
@@ -298,16 +335,11 @@ class State:
     def save(self, path: Path) -> None:
         if distributed.rank() > 0:
             return
-        content = {
+        content = {name: getattr(self, name) for name in CHECKPOINTED} | {
             "spec": self.spec.as_dict(),
-            "step": self.step,
-            "losses": self.losses,
-            "history": self.history,
-            "network": self.network.state_dict(),
-            "loss": self.loss.state_dict(),
+            "modules": {name: module.state_dict() for name, module in self.scheme.modules().items()},
+            "scheme": self.scheme.state(),
             "optimizer": self.optimizer.state_dict(),
-            "best": self.best,
-            "neighbours": self.neighbours,
         }
         path.parent.mkdir(parents=True, exist_ok=True)
         with replacing(path) as temporary:
@@ -318,13 +350,12 @@ class State:
         if content["spec"] != self.spec.as_dict():
             changed = [name for name, value in self.spec.as_dict().items() if content["spec"].get(name) != value]
             raise ValueError(f"checkpoint {path} belongs to another spec (differs in {', '.join(changed)}); remove it")
-        self.step, self.losses, self.history = content["step"], content["losses"], content["history"]
-        self.network.load_state_dict(content["network"])
-        self.loss.load_state_dict(content["loss"])
+        for name in CHECKPOINTED:
+            setattr(self, name, content[name])
+        for name, module in self.scheme.modules().items():
+            module.load_state_dict(content["modules"][name])
+        self.scheme.load_state(content["scheme"])
         self.optimizer.load_state_dict(content["optimizer"])
-        self.best, self.neighbours = content["best"], content["neighbours"]
-        if self.neighbours is not None:
-            self.neighbours = self.neighbours.cpu()  # the sampler is there
 
 
 def _on_cpu(module: nn.Module) -> dict[str, Tensor]:

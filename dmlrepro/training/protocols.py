@@ -240,8 +240,8 @@ def combine(finished: Iterable) -> list:
     """Finished runs as they enter a table: the models of one method's folds become two entries, others stay.
 
     "<protocol> separated" is the mean of the models' scores, "<protocol> concatenated" the score of their L2-normalised
-    embeddings side by side, k times as long (Musgrave et al., Sec. 3.3). An untrained network, which needs no folds,
-    has the same score under both.
+    embeddings side by side, k times as long (Musgrave et al., Sec. 3.3), of the main network where a scheme has
+    several. An untrained network, which needs no folds, has the same score under both.
 
     Raises:
         ValueError: a fold is missing.
@@ -291,15 +291,15 @@ def _mean_rows(models: list) -> list[dict]:
     values: dict[tuple, list] = {}
     for run in models:
         for row in run.rows:
-            values.setdefault((row["selection"], row["metric"]), []).append((row["step"], row["value"]))
+            what = tuple(item for item in row.items() if item[0] not in ("step", "value"))
+            values.setdefault(what, []).append((row["step"], row["value"]))
     return [
-        {
-            "selection": selection,
-            "metric": metric,
+        dict(what)
+        | {
             "step": round(sum(step for step, _ in pairs) / len(pairs)),
             "value": sum(value for _, value in pairs) / len(pairs),
         }
-        for (selection, metric), pairs in values.items()
+        for what, pairs in values.items()
     ]
 
 

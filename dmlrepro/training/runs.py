@@ -61,7 +61,10 @@ class RunResult:
 
     @functools.cached_property
     def arrays(self) -> dict[str, Tensor]:
-        """`losses` (steps,) and `embeddings` (N, D) raw embeddings of the test images."""
+        """`losses` (steps,) and `embeddings` (N, D), raw embeddings of the test images.
+
+        With a scheme of several terms or networks also `losses <term>` and `embeddings <network>`.
+        """
         return load_file(self.folder / "arrays.safetensors")
 
     @property
@@ -76,10 +79,10 @@ class RunResult:
         """State dict of the trained loss, e.g. its proxies."""
         return load_file(self.folder / "loss.safetensors")
 
-    def network(self) -> backbones.EmbeddingNet:
-        """The trained network, in evaluation mode on the CPU."""
+    def network(self, name: str = "network") -> backbones.EmbeddingNet:
+        """The trained network, or another one that the scheme saved under a name, in evaluation mode on the CPU."""
         network = inference.build_network(self.spec, batches.load_dataset(self.spec))
-        state = load_file(self.folder / "network.safetensors")
+        state = load_file(self.folder / f"{name}.safetensors")
         # a run on a frozen trunk saved its head alone
         network.load_state_dict(state, strict=not self.spec.freeze_trunk)
         return network.eval()
@@ -262,12 +265,11 @@ def train_and_store(key: str, spec: RunSpec, progress: str | None = None) -> Non
     folder.parent.mkdir(parents=True, exist_ok=True)
     temporary = Path(tempfile.mkdtemp(dir=folder.parent, prefix=f".{key}."))
     try:
-        save_file(_contiguous(outcome.network_state), temporary / "network.safetensors")
-        save_file(_contiguous(outcome.loss_state), temporary / "loss.safetensors")
-        save_file(
-            _contiguous({"losses": outcome.losses.cpu(), "embeddings": outcome.embeddings}),
-            temporary / "arrays.safetensors",
-        )
+        for name, state in outcome.states.items():
+            save_file(_contiguous(state), temporary / f"{name}.safetensors")
+        curves = {"losses": outcome.losses} | {f"losses {name}": values for name, values in outcome.terms.items()}
+        embeddings = {f"embeddings {name}".rstrip(): values for name, values in outcome.embeddings.items()}
+        save_file(_contiguous(curves | embeddings), temporary / "arrays.safetensors")
         record = {
             "spec": spec.as_dict(),
             "dataset": batches.load_dataset(spec).name,

@@ -1,6 +1,6 @@
 """RunSpec: everything that determines a training run, as plain data.
 
-It names a loss of this package and builds it, and gives every random stream of a run its seed.
+It names a loss and a scheme of this package and finds them, and gives every random stream of a run its seed.
 """
 
 import dataclasses
@@ -8,6 +8,7 @@ import functools
 import hashlib
 import importlib
 import inspect
+import pkgutil
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -36,11 +37,13 @@ class RunSpec:
     test_resize: int | None = None  # short side before the test-time centre crop; None: image_size
     freeze_batchnorm: bool = False
     freeze_trunk: bool = False  # train the head alone, on features computed once
+    # what a step optimises: a file of training/schemes, with its options
+    scheme: str = "supervised"
+    scheme_options: Mapping = field(default_factory=dict)
     # loss: "<module>.<name>" under dmlrepro.losses; None evaluates the network as it is
     loss: str | None = "potential_field.PotentialFieldLoss"
     loss_options: Mapping = field(default_factory=dict)
     loss_lr: Mapping = field(default_factory=dict)  # learning rate by parameter name of the loss, "*" for the rest
-    loss_weight_decay: float = 0.0
     loss_clip_value: float | None = None  # of the gradients of the loss's parameters; clip_value: of all
     proxies_from_class_means: bool = False
     # optimisation: exactly one of steps and epochs
@@ -71,7 +74,7 @@ class RunSpec:
     threads: int | None = None  # CPU threads; None: all
     precision: str = "float32"  # "bfloat16": autocast in training; evaluation is always in float32
     compile: bool = False  # torch.compile the network
-    initial_noise: float = 0.0  # relative noise on the initial weights, for the tolerances of the golden numbers
+    replica: int = 0  # 0: the run itself; others start from slightly perturbed weights, for the golden tolerances
     # labels for the tables; they do not change the run
     method: str = ""
     setting: str = ""
@@ -106,16 +109,19 @@ class RunSpec:
         if not 0 <= self.label_noise < 1:
             raise ValueError(f"label_noise must be a fraction in [0, 1), got {self.label_noise}")
         loss_builder(self.loss)
+        scheme_builder(self.scheme, self.scheme_options)
 
     def as_dict(self) -> dict:
         """What determines the numbers: every field but the labels, as plain data."""
-        content = dataclasses.asdict(self) | {"loss_options": dict(self.loss_options), "loss_lr": dict(self.loss_lr)}
-        return {name: value for name, value in content.items() if name not in ("method", "setting", "protocol")}
+        content = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
+        plain = {name: dict(value) if isinstance(value, Mapping) else value for name, value in content.items()}
+        return {name: value for name, value in plain.items() if name not in LABELS}
 
     def replace(self, **changes) -> "RunSpec":
         return dataclasses.replace(self, **changes)
 
 
+LABELS = ("method", "setting", "protocol")
 OPTIMIZERS = {
     "adam": functools.partial(torch.optim.Adam, fused=True),
     "adamw": functools.partial(torch.optim.AdamW, fused=True),
@@ -154,6 +160,25 @@ def build_loss(spec: RunSpec, num_classes: int, embedding_size: int) -> nn.Modul
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(stream_seed(spec.seed, "loss"))
         return builder(num_classes, embedding_size, **spec.loss_options)
+
+
+def scheme_builder(name: str, options: Mapping) -> type:
+    """The class `Scheme` of the file `name` in training/schemes; ValueError on an unknown name or option."""
+    builder = _scheme(name)
+    accepted = [key for key, p in inspect.signature(builder).parameters.items() if p.kind is p.KEYWORD_ONLY]
+    if unknown := sorted(set(options) - set(accepted)):
+        raise ValueError(f"scheme {name!r} has no option {', '.join(unknown)}; it takes {accepted}")
+    return builder
+
+
+@functools.cache
+def _scheme(name: str) -> type:
+    from dmlrepro.training import schemes
+
+    known = sorted(module.name for module in pkgutil.iter_modules(schemes.__path__))
+    if name not in known:
+        raise ValueError(f"unknown scheme {name!r}; choose one of {', '.join(known)}")
+    return importlib.import_module(f"dmlrepro.training.schemes.{name}").Scheme
 
 
 def stream_seed(seed: int, *words) -> int:

@@ -153,10 +153,12 @@ def test_a_run_on_two_ranks_is_kept_and_equals_one_on_one(batches, tmp_path, mon
     two = runs.run(spec)
     assert not two.from_cache and two.key != runs.key_of(spec.replace(freeze_batchnorm=False))
     assert torch.allclose(two.losses, one.losses, rtol=1e-5)
-    assert torch.allclose(two.embeddings, one.embeddings, rtol=1e-3, atol=1e-5)
+    assert torch.allclose(two.embeddings, one.embeddings[""], rtol=1e-3, atol=1e-5)
     trained = two.network().state_dict()
-    assert trained.keys() == one.network_state.keys()
-    assert all(torch.allclose(trained[key], value, rtol=1e-3, atol=1e-5) for key, value in one.network_state.items())
+    assert trained.keys() == one.states["network"].keys()
+    assert all(
+        torch.allclose(trained[key], value, rtol=1e-3, atol=1e-5) for key, value in one.states["network"].items()
+    )
     assert runs.run(spec).from_cache
     monkeypatch.delenv("DMLREPRO_RANKS")
     assert runs.key_of(spec) != two.key

@@ -30,7 +30,7 @@ TINY = RunSpec(
     threads=1,
 )
 # PFML; nivMF, which samples; a baseline whose miner samples, with a fold, a learning-rate drop and best weights to
-# keep; two epochs of two views in groups of neighbours, which depend on the network
+# keep; two epochs of two views in groups of neighbours, which depend on the network; a network with its teacher
 KILLED = {
     "PFML": TINY.replace(loss="potential_field.PotentialFieldLoss", loss_options={"proxies_per_class": 2}),
     "nivMF": TINY.replace(loss="nivmf.ProbabilisticProxyLoss", optimizer="adam", image_size=32),
@@ -44,6 +44,7 @@ KILLED = {
         lr_drop_epochs=(0.1,),
     ),
     "neighbours": TINY.replace(image_size=32, views=2, neighbours=5, batch_size=150, steps=8),
+    "momentum": TINY.replace(scheme="momentum", scheme_options={"momentum": 0.9, "consistency": 0.5}),
 }
 
 
@@ -86,13 +87,10 @@ def test_a_run_killed_at_a_random_step_and_resumed_is_the_run_that_was_not(name,
     resumed, whole = loop.train(spec, checkpoint=checkpoint), loop.train(spec)
     assert resumed.rows == whole.rows
     assert torch.equal(resumed.losses, whole.losses)
-    assert torch.equal(resumed.embeddings, whole.embeddings)
-    for state, expected in (
-        (resumed.network_state, whole.network_state),
-        (resumed.loss_state, whole.loss_state),
-    ):
-        assert state.keys() == expected.keys()
-        assert all(torch.equal(state[key], value) for key, value in expected.items())
+    for name, tensors in {"terms": whole.terms, "embeddings": whole.embeddings, **whole.states}.items():
+        found = {"terms": resumed.terms, "embeddings": resumed.embeddings, **resumed.states}[name]
+        assert found.keys() == tensors.keys()
+        assert all(torch.equal(found[key], value) for key, value in tensors.items()), name
 
 
 def test_the_weights_left_behind_are_those_of_the_best_evaluation():
@@ -108,15 +106,15 @@ def test_the_weights_left_behind_are_those_of_the_best_evaluation():
     history = [row for row in plain.rows if row["selection"] == "val_best" and not row["metric"].startswith("val ")]
     assert history and all(value["val_best", row["metric"]] == (row["step"], row["value"]) for row in history)
     until_best = loop.train(spec.replace(restore_best=False, eval_every=None, steps=best[0]))
-    assert all(torch.equal(outcome.network_state[k], v) for k, v in until_best.network_state.items())
-    assert torch.equal(outcome.embeddings, until_best.embeddings)
+    assert all(torch.equal(outcome.states["network"][k], v) for k, v in until_best.states["network"].items())
+    assert torch.equal(outcome.embeddings[""], until_best.embeddings[""])
 
 
 def test_training_stops_after_patience_evaluations_without_a_new_best(monkeypatch):
     scores = iter([0.1, 0.3, 0.3, 0.2, 0.9])
 
     def evaluate(task, network, step, **_):
-        return [{"step": step, "metric": "P@1", "value": next(scores)}], torch.zeros(1, 8)
+        return [{"step": step, "metric": "P@1", "value": next(scores)}], {"": torch.zeros(1, 8)}
 
     monkeypatch.setattr(inference, "evaluate", evaluate)
     outcome = loop.train(TINY.replace(eval_every=2, patience=2))
@@ -129,7 +127,7 @@ def test_training_stops_after_patience_evaluations_without_a_new_best(monkeypatc
 
 def test_frozen_batchnorm_stays_as_it_was():
     start = inference.build_network(TINY, batches.load_dataset(TINY)).state_dict()
-    after = loop.train(TINY.replace(freeze_batchnorm=True, warmup_epochs=0.1)).network_state
+    after = loop.train(TINY.replace(freeze_batchnorm=True, warmup_epochs=0.1)).states["network"]
     norms = [key for key, module in after.items() if key.startswith("trunk") and module.ndim < 4]
     assert len(norms) == 20  # weight, bias and three statistics of four layers
     assert all(torch.equal(after[key], start[key]) for key in norms)
@@ -196,7 +194,7 @@ def test_a_checkpoint_is_due_at_the_end_of_an_epoch_before_its_time(tmp_path, mo
 
 def test_class_means_start_the_proxies_that_can_be_started():
     spec = TINY.replace(loss="nivmf.ProbabilisticProxyLoss", proxies_from_class_means=True, steps=1, lr=1e-9)
-    proxies = loop.train(spec).loss_state["proxies"]
+    proxies = loop.train(spec).states["loss"]["proxies"]
     manifest = batches.load_dataset(spec)
     network = inference.build_network(spec, manifest)
     train = manifest.indices("train")
@@ -218,7 +216,7 @@ def test_compiling_changes_the_speed_only(monkeypatch):
 def test_bfloat16_is_close_and_leaves_float32_weights():
     half, full = loop.train(TINY.replace(precision="bfloat16")), loop.train(TINY)
     assert torch.allclose(half.losses, full.losses, rtol=0.05) and not torch.equal(half.losses, full.losses)
-    assert all(value.dtype == torch.float32 for value in half.network_state.values() if value.is_floating_point())
+    assert all(value.dtype == torch.float32 for value in half.states["network"].values() if value.is_floating_point())
 
 
 def test_views_are_different_crops_of_the_same_images():
@@ -276,10 +274,10 @@ def test_test_images_are_what_the_network_is_evaluated_on():
 def test_freed_memory_is_reused():
     script = """
 import ctypes, resource, sys, torch
-from dmlrepro import training
+from dmlrepro.training import loop
 ctypes.CDLL(None).prctl(41, 1, 0, 0, 0)  # PR_SET_THP_DISABLE: a huge page would count as one fault
 if sys.argv[1] == "kept":
-    training.reuse_freed_memory()
+    loop.reuse_freed_memory()
 for step in range(10):
     # a block larger than all before is mapped and unmapped, however the allocator's own threshold has grown
     activations = [torch.ones(2_000_000 + 5_000 * step) for _ in range(20)]

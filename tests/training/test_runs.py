@@ -12,7 +12,8 @@ import pytest
 import torch
 
 from dmlrepro.training import batches, inference, loop, runs
-from dmlrepro.training.spec import RunSpec, build_loss
+from dmlrepro.training.schemes import supervised
+from dmlrepro.training.spec import RunSpec
 
 TINY = RunSpec(
     dataset="glyphs",
@@ -40,8 +41,8 @@ def empty_cache(tmp_path, monkeypatch, shared_cache):
 def test_the_same_spec_twice_gives_the_same_bytes():
     first, second = loop.train(TINY), loop.train(TINY)
     assert first.rows == second.rows
-    assert torch.equal(first.embeddings, second.embeddings)
-    assert all(torch.equal(first.network_state[name], value) for name, value in second.network_state.items())
+    assert torch.equal(first.embeddings[""], second.embeddings[""])
+    assert all(torch.equal(first.states["network"][name], value) for name, value in second.states["network"].items())
 
 
 def test_another_seed_gives_another_network():
@@ -131,18 +132,15 @@ def test_a_checkpoint_stays_until_its_run_is_stored(empty_cache, monkeypatch):
 
 def test_a_checkpoint_of_another_spec_is_refused(tmp_path, monkeypatch):
     checkpoint = tmp_path / "run.pt"
-    state = loop.State(TINY, *_parts(TINY), total=4)
+    task = batches.Task(TINY, manifest := batches.load_dataset(TINY))
+    scheme = supervised.Scheme(TINY, task, inference.build_network(TINY, manifest))
+    optimizer = loop.build_optimizer(TINY, scheme.network, scheme.loss)
+    state = loop.State(TINY, scheme, optimizer, total=4, device=torch.device("cpu"))
     state.save(checkpoint)
     before = checkpoint.read_bytes()
     with pytest.raises(ValueError, match=r"belongs to another spec \(differs in lr\)"):
         loop.train(TINY.replace(lr=0.5), checkpoint=checkpoint)
     assert checkpoint.read_bytes() == before
-
-
-def _parts(spec):
-    network = inference.build_network(spec, batches.load_dataset(spec))
-    loss = build_loss(spec, 5, 8)
-    return network, loss, loop.build_optimizer(spec, network, loss)
 
 
 def _train_forever(cache):
@@ -219,17 +217,17 @@ def test_a_diverging_loss_is_an_error_with_the_step():
 
 def test_warm_up_leaves_the_trunk_alone_and_noise_moves_it():
     start = inference.build_network(TINY, batches.load_dataset(TINY)).state_dict()
-    frozen = loop.train(TINY.replace(warmup_epochs=1)).network_state
+    frozen = loop.train(TINY.replace(warmup_epochs=1)).states["network"]
     trunk = [name for name in start if name.startswith("trunk") and name.endswith("weight")]
     assert all(torch.equal(start[name], frozen[name]) for name in trunk)
     assert not torch.equal(start["head.weight"], frozen["head.weight"])
-    assert loop.train(TINY.replace(initial_noise=1e-2)).rows != loop.train(TINY).rows
+    assert not torch.equal(loop.train(TINY.replace(replica=1)).losses, loop.train(TINY).losses)
 
 
 def test_a_frozen_trunk_trains_the_head_on_features_computed_once():
     spec = TINY.replace(freeze_trunk=True, steps=30)
     outcome = loop.train(spec)
-    assert sorted(outcome.network_state) == ["head.bias", "head.weight"]
+    assert sorted(outcome.states["network"]) == ["head.bias", "head.weight"]
     again = loop.train(spec)  # from the cached features
     assert outcome.rows == again.rows
     assert outcome.losses[-5:].mean() < outcome.losses[:5].mean()

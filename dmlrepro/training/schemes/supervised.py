@@ -1,0 +1,80 @@
+"""Supervised training: one network and one loss of its embeddings and labels. Every other scheme extends this one.
+
+A scheme owns what a step optimises and what happens around it; the loop (loop.py) owns when it happens. A scheme is
+built once per run, before the optimiser, and everything it draws comes from the spec's seed.
+"""
+
+from collections.abc import Callable, Mapping
+
+from torch import Tensor, nn
+
+from dmlrepro.training import batches, distributed, inference
+from dmlrepro.training.spec import RunSpec, build_loss
+
+
+class Scheme:
+    """loss(embeddings, labels), with nothing around it.
+
+    A subclass takes its options as further keyword arguments of the constructor, and overrides the hooks it needs.
+
+    Attributes:
+        loss: module whose parameters are learned beside the network's, at the rates `spec.loss_lr`.
+        neighbours: (N, k) int64, the groups of which the batches of this epoch are made; None for other batches.
+        relative_cost: cost of a training step over forward and backward of the network, for the plan of a profile.
+    """
+
+    relative_cost = 1.0
+
+    def __init__(self, spec: RunSpec, task: batches.Task, network: nn.Module):
+        self.spec, self.task, self.network = spec, task, network
+        device = next(network.parameters()).device
+        self.loss = build_loss(spec, task.num_classes, network.embedding_size).to(device)
+        self.neighbours: Tensor | None = None
+        if spec.proxies_from_class_means:
+            if not hasattr(self.loss, "initialize_proxies"):
+                raise ValueError(
+                    f"proxies_from_class_means: the loss {spec.loss} has no initialize_proxies(class_means)"
+                )
+            means = inference.class_means(task, network)
+            self.loss.initialize_proxies(distributed.from_first(lambda: means).to(device))  # ranks differ by rounding
+
+    def objective(self, embed: Callable[[Tensor], Tensor], images: Tensor, labels: Tensor) -> dict[str, Tensor]:
+        """The terms of the loss of one batch, scalars by name; their sum is minimised and each is logged.
+
+        embed: (b, C, H, W) uint8 -> (B, D), the network in training, its embeddings gathered from all ranks.
+        images: this rank's share of the batch. labels: (B,) of the whole batch.
+        """
+        return {"loss": self.loss(embed(images), labels)}
+
+    def after_step(self) -> None:
+        """Called after every step of the optimiser."""
+
+    def before_epoch(self, epoch: int) -> None:
+        """Called before the first batch of every epoch, counted from 0, is drawn."""
+        if self.spec.neighbours is not None:
+            self.neighbours = inference.neighbours(self.task, self.network)
+
+    def next_problem(self, best: Mapping | None) -> bool:
+        """Called when patience is spent: True goes on, with what is optimised changed in place, False stops.
+
+        best: step, value and module states of the best evaluation since the last such call; None without restore_best.
+        Patience starts anew; the best evaluation of the whole run is remembered across problems.
+        """
+        return False
+
+    def evaluated(self) -> dict[str, nn.Module]:
+        """The networks whose embeddings are scored: the first, named "", counts for everything that picks a step."""
+        return {"": self.network}
+
+    def modules(self) -> dict[str, nn.Module]:
+        """What is saved, by name: in checkpoints, as the best weights, and with the finished run."""
+        return {"network": self.network, "loss": self.loss}
+
+    def state(self) -> dict:
+        """What a checkpoint needs beside the modules: tensors and plain data."""
+        return {"neighbours": self.neighbours}
+
+    def load_state(self, state: Mapping) -> None:
+        self.neighbours = state["neighbours"]
+        if self.neighbours is not None:
+            self.neighbours = self.neighbours.cpu()  # the sampler is there
