@@ -13,7 +13,7 @@ export PYTHONDONTWRITEBYTECODE := 1
 
 results: $(VENV)/installed
 	@mkdir -p build
-	$(BIN)/snakemake --snakefile workflow/Snakefile --cores all --keep-going --config profile=$(PROFILE) --rerun-triggers mtime params input --quiet progress rules
+	$(BIN)/snakemake --snakefile workflow/Snakefile --cores all --keep-going --config profile=$(PROFILE) --rerun-triggers mtime params --quiet progress rules
 	@$(BIN)/python -m dmlrepro summary build/$(PROFILE)
 
 test: lint pytest nbval

@@ -24,8 +24,9 @@ import torch
 from dmlrepro.evidence.results import output_folder
 from dmlrepro.files import replacing
 from dmlrepro.training import batches, distributed, inference, loop
+from dmlrepro.training.builders import scheme_builder
 from dmlrepro.training.runs import device_name
-from dmlrepro.training.spec import RunSpec, scheme_builder
+from dmlrepro.training.spec import RunSpec
 
 LIMIT = {"cpu": 0.9, "cuda": 0.85}
 GLYPHS = RunSpec("glyphs", embedding_size=64, loss="baselines.proxy_nca_pp", samples_per_class=4, steps=1, lr=1e-3)

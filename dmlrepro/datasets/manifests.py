@@ -160,17 +160,6 @@ def check(name: str, root: str | Path | None = None) -> str:
     return "\n".join(lines)
 
 
-def folds(manifest: Manifest, k: int = 4) -> list[tuple[np.ndarray, np.ndarray]]:
-    """Cross-validation over classes: k pairs (training class ids, validation class ids).
-
-    The validation classes of the folds are k contiguous, disjoint runs of the training classes (Musgrave et al. 2020).
-    """
-    classes = np.arange(manifest.num_train_classes)
-    if not 2 <= k <= len(classes):
-        raise ValueError(f"k must be between 2 and the {len(classes)} training classes, got {k}")
-    return [(np.setdiff1d(classes, held_out), held_out) for held_out in np.array_split(classes, k)]
-
-
 def _with_label_noise(manifest: Manifest, fraction: float, seed: int) -> Manifest:
     train, num_classes = manifest.indices("train"), manifest.num_train_classes
     if num_classes < 2:

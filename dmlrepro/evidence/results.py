@@ -171,7 +171,7 @@ def provenance(params) -> dict:
         "parameters": params.as_dict(),
         "git_commit": git("rev-parse", "HEAD"),
         "git_dirty": bool(git("status", "--porcelain", "--", "dmlrepro", "notebooks")),
-        "source": runs.source_hash(None),
+        "source": runs.source_hash(None, "supervised"),
         "versions": runs.versions(),
         "device": runs.device_name(),
         "device_type": distributed.device_for_training().type,

@@ -20,7 +20,8 @@ import torch
 from dmlrepro.datasets import manifests
 from dmlrepro.networks import backbones
 from dmlrepro.training import loop
-from dmlrepro.training.spec import RunSpec, build_loss, scheme_builder
+from dmlrepro.training.builders import build_loss, scheme_builder
+from dmlrepro.training.spec import RunSpec
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,8 @@ from torch import Tensor
 from dmlrepro import samplers
 from dmlrepro.datasets import images, manifests
 from dmlrepro.training import distributed
-from dmlrepro.training.spec import RunSpec, stream_seed
+from dmlrepro.training.builders import stream_seed
+from dmlrepro.training.spec import RunSpec
 
 
 def load_dataset(spec: RunSpec) -> manifests.Manifest:
@@ -29,6 +30,17 @@ def test_images(spec: RunSpec, manifest: manifests.Manifest, indices) -> Tensor:
     return torch.cat(list(test_batches(spec, store, np.asarray(indices))))
 
 
+def folds(manifest: manifests.Manifest, k: int = 4) -> list[tuple[np.ndarray, np.ndarray]]:
+    """Cross-validation over classes: k pairs (training class ids, validation class ids).
+
+    The validation classes of the folds are k contiguous, disjoint runs of the training classes (Musgrave et al. 2020).
+    """
+    classes = np.arange(manifest.num_train_classes)
+    if not 2 <= k <= len(classes):
+        raise ValueError(f"k must be between 2 and the {len(classes)} training classes, got {k}")
+    return [(np.setdiff1d(classes, held_out), held_out) for held_out in np.array_split(classes, k)]
+
+
 class Task:
     """The images of a spec: which are trained on, validated on and tested on, and how a batch is made of them."""
 
@@ -41,7 +53,7 @@ class Task:
         self.validation = train[:0]
         labels = manifest.labels
         if spec.fold is not None:
-            kept, held_out = manifests.folds(manifest, spec.folds)[spec.fold]
+            kept, held_out = folds(manifest, spec.folds)[spec.fold]
             self.validation = train[np.isin(labels[train], held_out)]
             train = train[np.isin(labels[train], kept)]
         self.train = train

@@ -13,7 +13,8 @@ from dmlrepro.datasets import images, manifests
 from dmlrepro.files import cache_root, replacing
 from dmlrepro.networks import backbones
 from dmlrepro.training import batches, distributed
-from dmlrepro.training.spec import RunSpec, stream_seed
+from dmlrepro.training.builders import stream_seed
+from dmlrepro.training.spec import RunSpec
 
 REPLICA_NOISE = 1e-4  # relative; what another machine's rounding does to a training run, only larger
 

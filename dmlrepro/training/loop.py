@@ -22,7 +22,8 @@ from torch import Tensor, nn
 
 from dmlrepro.files import replacing
 from dmlrepro.training import batches, distributed, inference
-from dmlrepro.training.spec import OPTIMIZERS, RunSpec, scheme_builder
+from dmlrepro.training.builders import OPTIMIZERS, scheme_builder
+from dmlrepro.training.spec import RunSpec
 
 CHECKPOINT_SECONDS = 300  # at the end of an epoch after a tenth of it
 CHECKPOINTED = ("step", "losses", "terms", "history", "best", "best_of_problem", "evaluations", "before_problem")

@@ -6,7 +6,6 @@ single rename, so an interrupted run leaves nothing behind and two processes tha
 disturb each other.
 """
 
-import ast
 import functools
 import hashlib
 import json
@@ -31,13 +30,12 @@ from torch import Tensor
 from dmlrepro.datasets import manifests
 from dmlrepro.files import cache_root, replacing
 from dmlrepro.networks import backbones
-from dmlrepro.training import batches, distributed, inference, loop
+from dmlrepro.training import batches, distributed, inference, loop, sources
 from dmlrepro.training.spec import RunSpec
 
 __all__ = ["RunResult", "RunSpec", "export_cache", "import_cache", "key_of", "run", "run_all", "versions"]
 
 NUMERICAL_PACKAGES = ("torch", "torchvision", "timm", "numpy", "pytorch-metric-learning")
-PACKAGE = Path(__file__).parents[1]
 
 
 @dataclass(frozen=True)
@@ -139,12 +137,13 @@ def _die_with_parent() -> None:
 def key_of(spec: RunSpec) -> str:
     """The content key of a run: 24 hex digits for what is trained and 8 for the machine it is trained on."""
     what = {
-        "spec": spec.as_dict(),
+        # without what is not asked for, so that a field added later leaves the keys of runs that do not use it
+        "spec": {name: value for name, value in spec.as_dict().items() if not _is_nothing(value)},
         "data": _manifest_digest(
             spec.dataset, spec.label_noise, spec.seed if spec.label_noise else 0, spec.images_per_class
         ),
         "weights": _weights_digest(spec.weights),
-        "source": source_hash(spec.loss),
+        "source": source_hash(spec.loss, spec.scheme),
     }
     where = {
         "versions": versions(),
@@ -154,6 +153,10 @@ def key_of(spec: RunSpec) -> str:
         "threads": spec.threads or (0 if torch.cuda.is_available() else torch.get_num_threads()),
     }
     return f"{_digest(what)[:24]}-{_digest(where)[:8]}"
+
+
+def _is_nothing(value) -> bool:
+    return value is None or value is False or value == {} or value == ()  # but 0 is something: a fold, a seed
 
 
 def _digest(content: dict) -> str:
@@ -166,44 +169,15 @@ def versions() -> dict[str, str]:
 
 
 @functools.cache
-def source_hash(loss: str | None) -> str:
-    """Hash of the source of every module of ours that a run with this loss imports; comments and docstrings do not
-    count.
-    """
-    todo = [PACKAGE / "training" / "loop.py"]
-    if loss is not None:
-        todo.append(PACKAGE / "losses" / f"{loss.partition('.')[0]}.py")
-    seen: dict[Path, str] = {}
-    while todo:
-        path = todo.pop()
-        if path in seen:
-            continue
-        tree = ast.parse(path.read_text(encoding="utf8"))
-        todo += _imported_files(tree)
-        seen[path] = ast.dump(_without_docstrings(tree))
-    lines = sorted(f"{path.relative_to(PACKAGE)}\n{dump}" for path, dump in seen.items())
-    return hashlib.sha256("\n".join(lines).encode()).hexdigest()
-
-
-def _imported_files(tree: ast.Module) -> Iterable[Path]:
-    """Files of dmlrepro that a module imports, at the top or inside a function."""
-    for node in ast.walk(tree):
-        names = []
-        if isinstance(node, ast.ImportFrom) and node.module and node.module.split(".")[0] == "dmlrepro":
-            names = [node.module, *(f"{node.module}.{alias.name}" for alias in node.names)]
-        elif isinstance(node, ast.Import):
-            names = [alias.name for alias in node.names if alias.name.split(".")[0] == "dmlrepro"]
-        for name in names:
-            path = PACKAGE.joinpath(*name.split(".")[1:]).with_suffix(".py")
-            if path.is_file():
-                yield path
-
-
-def _without_docstrings(tree: ast.Module) -> ast.Module:
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef) and ast.get_docstring(node) is not None:
-            node.body = node.body[1:] or [ast.Pass()]
-    return tree
+def source_hash(loss: str | None, scheme: str) -> str:
+    """Hash of every module of ours that a run with this loss and this scheme imports."""
+    roots = [sources.PACKAGE / "training" / "loop.py"]
+    if loss is not None:  # without a loss nothing is trained
+        roots += [
+            sources.PACKAGE / "losses" / f"{loss.partition('.')[0]}.py",
+            sources.PACKAGE / "training" / "schemes" / f"{scheme}.py",
+        ]
+    return sources.source_hash(roots)
 
 
 @functools.cache
@@ -277,7 +251,7 @@ def train_and_store(key: str, spec: RunSpec, progress: str | None = None) -> Non
             "cost": outcome.cost,
             "versions": versions(),
             "device": device_name(),
-            "source": source_hash(spec.loss),
+            "source": source_hash(spec.loss, spec.scheme),
         }
         (temporary / "result.json").write_text(json.dumps(record, indent=1), encoding="utf8")
         try:

@@ -8,7 +8,7 @@ from dmlrepro import metrics
 from dmlrepro.evidence import results
 from dmlrepro.papers.pfml import methods as pfml
 from dmlrepro.training import loop, spec
-from dmlrepro.training.spec import build_loss
+from dmlrepro.training.builders import build_loss
 
 PARAMS = pfml.RetrievalParams.from_values({"profile": "quick", "seeds": 1})
 METHOD = "ProxyNCA++"

@@ -1,6 +1,5 @@
 """Two ranks equal one: value, gradients of the network and of the proxies, for every loss of the package."""
 
-import ast
 import contextlib
 import importlib
 import inspect
@@ -20,7 +19,7 @@ from dmlrepro.datasets import images
 from dmlrepro.datasets.manifests import load
 from dmlrepro.losses import baselines, nivmf
 from dmlrepro.networks import backbones
-from dmlrepro.training import distributed, loop, runs
+from dmlrepro.training import distributed, loop, runs, sources
 from dmlrepro.training.spec import RunSpec
 
 RANKS, BATCH, CLASSES, DIM = 2, 9, 5, 8  # an odd batch: the ranks hold 4 and 5 images
@@ -130,8 +129,16 @@ def test_a_part_of_a_batch_is_cut_as_in_the_whole():
 
 
 @pytest.mark.skipif(torch.cuda.device_count() == 1, reason="a single GPU takes one rank")
-@pytest.mark.parametrize("batches", [{}, {"views": 2, "neighbours": 5}], ids=["shuffled", "stml"])
-def test_a_run_on_two_ranks_is_kept_and_equals_one_on_one(batches, tmp_path, monkeypatch, shared_cache):
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {},
+        {"views": 2, "neighbours": 5},
+        {"scheme": "momentum", "scheme_options": {"momentum": 0.5, "consistency": 100.0}},
+    ],
+    ids=["shuffled", "stml", "teacher"],
+)
+def test_a_run_on_two_ranks_is_kept_and_equals_one_on_one(changes, tmp_path, monkeypatch, shared_cache):
     spec = RunSpec(
         dataset="glyphs",
         images_per_class=4,
@@ -146,7 +153,7 @@ def test_a_run_on_two_ranks_is_kept_and_equals_one_on_one(batches, tmp_path, mon
         lr=1e-3,
         threads=1,
         freeze_batchnorm=True,
-        **batches,
+        **changes,
     )
     one = loop.train(spec)
     monkeypatch.setenv("DMLREPRO_RANKS", "2")
@@ -154,11 +161,11 @@ def test_a_run_on_two_ranks_is_kept_and_equals_one_on_one(batches, tmp_path, mon
     assert not two.from_cache and two.key != runs.key_of(spec.replace(freeze_batchnorm=False))
     assert torch.allclose(two.losses, one.losses, rtol=1e-5)
     assert torch.allclose(two.embeddings, one.embeddings[""], rtol=1e-3, atol=1e-5)
-    trained = two.network().state_dict()
-    assert trained.keys() == one.states["network"].keys()
-    assert all(
-        torch.allclose(trained[key], value, rtol=1e-3, atol=1e-5) for key, value in one.states["network"].items()
-    )
+    assert two.arrays.keys() >= {f"losses {name}" for name in one.terms}
+    for name in one.states.keys() - {"loss"}:
+        trained = two.network(name).state_dict()
+        assert trained.keys() == one.states[name].keys()
+        assert all(torch.allclose(trained[key], value, rtol=1e-3, atol=1e-5) for key, value in one.states[name].items())
     assert runs.run(spec).from_cache
     monkeypatch.delenv("DMLREPRO_RANKS")
     assert runs.key_of(spec) != two.key
@@ -210,11 +217,11 @@ def test_no_rank_outlives_a_killed_notebook(shared_cache):
     key = f"killed-{os.getpid()}"
     notebook = multiprocessing.get_context("spawn").Process(target=_launch, args=(str(shared_cache), key, spec))
     notebook.start()
-    ranks = wait_for(lambda: processes_with("dmlrepro.worker", key), 60)
+    ranks = wait_for(lambda: processes_with("dmlrepro.training.worker", key), 60)
     assert ranks
     os.kill(notebook.pid, signal.SIGKILL)
     notebook.join()
-    assert wait_for(lambda: not processes_with("dmlrepro.worker", key), 60)
+    assert wait_for(lambda: not processes_with("dmlrepro.training.worker", key), 60)
 
 
 def processes_with(*words: str) -> list[str]:
@@ -235,11 +242,5 @@ def wait_for(condition, seconds: float):
 
 
 def test_the_cache_is_no_part_of_the_source_its_keys_depend_on():
-    seen, todo = set(), [runs.PACKAGE / "training.py"]
-    while todo:
-        path = todo.pop()
-        if path not in seen:
-            seen.add(path)
-            todo += runs._imported_files(ast.parse(path.read_text(encoding="utf8")))
-    assert {path.stem for path in seen} >= {"training", "distributed", "datasets", "images", "samplers", "metrics"}
-    assert not {path.stem for path in seen} & {"runs", "worker", "protocols", "results", "claims"}
+    used = {path.name for path in sources.used_by([sources.PACKAGE / "training" / "loop.py"])}
+    assert "batches.py" in used and not used & {"runs.py", "worker.py", "protocols.py"}

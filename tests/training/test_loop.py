@@ -17,7 +17,8 @@ import torch
 from torch import nn
 
 from dmlrepro.training import batches, inference, loop
-from dmlrepro.training.spec import RunSpec, build_loss
+from dmlrepro.training.builders import build_loss
+from dmlrepro.training.spec import RunSpec
 
 TINY = RunSpec(
     dataset="glyphs",

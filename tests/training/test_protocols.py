@@ -6,12 +6,12 @@ import torch
 import torch.nn.functional as F
 
 from dmlrepro import metrics
-from dmlrepro.datasets import manifests
 from dmlrepro.evidence import results
 from dmlrepro.papers import methods
 from dmlrepro.papers.pfml import methods as pfml
 from dmlrepro.training import batches, protocols, runs, search
-from dmlrepro.training.spec import OPTIMIZERS, RunSpec, build_loss
+from dmlrepro.training.builders import OPTIMIZERS, build_loss
+from dmlrepro.training.spec import RunSpec
 
 TINY = RunSpec(
     dataset="glyphs",
@@ -117,7 +117,7 @@ def test_the_folds_of_mlrc_are_contiguous_class_disjoint_quarters():
         (98, [(0, 25), (25, 50), (50, 74), (74, 98)]),
     ):
         manifest = type("Manifest", (), {"num_train_classes": classes})()
-        held_out = [(part.tolist(), kept.tolist()) for kept, part in manifests.folds(manifest, 4)]
+        held_out = [(part.tolist(), kept.tolist()) for kept, part in batches.folds(manifest, 4)]
         for (part, kept), (low, high) in zip(held_out, expected):
             assert part == list(range(low, high))
             assert sorted(part + kept) == list(range(classes))

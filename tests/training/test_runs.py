@@ -11,7 +11,7 @@ import psutil
 import pytest
 import torch
 
-from dmlrepro.training import batches, inference, loop, runs
+from dmlrepro.training import batches, inference, loop, runs, sources
 from dmlrepro.training.schemes import supervised
 from dmlrepro.training.spec import RunSpec
 
@@ -71,29 +71,27 @@ def test_the_key_depends_on_what_matters():
         assert runs.key_of(TINY.replace(**change)) != key
 
 
-def test_the_key_depends_on_the_code_but_not_on_its_comments(tmp_path, monkeypatch):
-    package = tmp_path / "dmlrepro"
-    package.mkdir()
-    (package / "losses").mkdir()
-    (package / "training").mkdir()
-    (package / "training" / "loop.py").write_text("from dmlrepro import helper\n")
-    (package / "helper.py").write_text("VALUE = 1\n")
-    (package / "losses" / "x.py").write_text('"""Doc."""\nvalue = +1.0\n')
-    monkeypatch.setattr(runs, "PACKAGE", package)
+def test_the_key_depends_on_the_loss_and_on_the_scheme_that_a_run_uses():
+    key = runs.source_hash("baselines.proxy_nca_pp", "supervised")
+    assert key == runs.source_hash("baselines.contrastive", "supervised")  # one file
+    others = [
+        ("nivmf.ProbabilisticProxyLoss", "supervised"),
+        ("baselines.contrastive", "momentum"),
+        (None, "supervised"),
+    ]
+    assert len({key, *(runs.source_hash(*other) for other in others)}) == 4
 
-    def source_hash():
-        runs.source_hash.cache_clear()
-        return runs.source_hash("x.Loss")
 
-    before = source_hash()
-    (package / "losses" / "x.py").write_text('"""Other doc."""\n# a comment\nvalue = +1.0\n')
-    assert source_hash() == before
-    (package / "losses" / "x.py").write_text('"""Doc."""\nvalue = -1.0\n')
-    flipped = source_hash()
-    (package / "helper.py").write_text("VALUE = 2\n")
-    assert len({before, flipped, source_hash()}) == 3
+def test_a_field_that_asks_for_nothing_is_not_in_the_key_and_a_zero_is(monkeypatch):
+    key = runs.key_of(TINY)
+    as_dict = RunSpec.as_dict
+    for value in (None, False, {}, ()):
+        monkeypatch.setattr(RunSpec, "as_dict", lambda spec, value=value: as_dict(spec) | {"later": value})
+        assert runs.key_of(TINY) == key
+    monkeypatch.setattr(RunSpec, "as_dict", lambda spec: as_dict(spec) | {"later": 0})
+    assert runs.key_of(TINY) != key
     monkeypatch.undo()
-    runs.source_hash.cache_clear()
+    assert runs.key_of(TINY.replace(fold=0)) != key
 
 
 def test_an_interrupted_run_resumes_exactly(tmp_path, monkeypatch):
@@ -261,7 +259,7 @@ def two_gpus(monkeypatch):
 def test_every_name_of_torch_cuda_exists():
     names = {
         (path.name, name)
-        for path in runs.PACKAGE.rglob("*.py")
+        for path in sources.PACKAGE.rglob("*.py")
         for name in re.findall(r"torch\.cuda\.(\w+)", path.read_text(encoding="utf8"))
     }
     assert names and not [(file, name) for file, name in names if not hasattr(torch.cuda, name)]

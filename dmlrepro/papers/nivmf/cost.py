@@ -14,7 +14,8 @@ from dmlrepro.evidence import results
 from dmlrepro.evidence.statistics import t_interval
 from dmlrepro.papers.nivmf.methods import NivmfParams, measured, planned, spec, with_measured
 from dmlrepro.training import batches, distributed, inference
-from dmlrepro.training.spec import RunSpec, build_loss
+from dmlrepro.training.builders import build_loss
+from dmlrepro.training.spec import RunSpec
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -22,7 +22,8 @@ from dmlrepro.papers.params import Params
 from dmlrepro.papers.pfml import geometry as pfml_geometry
 from dmlrepro.papers.pfml import methods as pfml
 from dmlrepro.training import batches, inference, protocols
-from dmlrepro.training.spec import RunSpec, build_loss
+from dmlrepro.training.builders import build_loss
+from dmlrepro.training.spec import RunSpec
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -28,7 +28,7 @@ from dmlrepro.losses.potential_field import PotentialFieldLoss
 from dmlrepro.networks import backbones
 from dmlrepro.papers.params import Params
 from dmlrepro.training import distributed
-from dmlrepro.training.spec import OPTIMIZERS
+from dmlrepro.training.builders import OPTIMIZERS
 
 if TYPE_CHECKING:
     import pandas as pd

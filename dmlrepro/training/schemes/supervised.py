@@ -9,7 +9,8 @@ from collections.abc import Callable, Mapping
 from torch import Tensor, nn
 
 from dmlrepro.training import batches, distributed, inference
-from dmlrepro.training.spec import RunSpec, build_loss
+from dmlrepro.training.builders import build_loss
+from dmlrepro.training.spec import RunSpec
 
 
 class Scheme:

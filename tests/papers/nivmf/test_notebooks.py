@@ -19,7 +19,8 @@ from dmlrepro.papers.nivmf import distances as nivmf_distances
 from dmlrepro.papers.nivmf import methods as nivmf
 from dmlrepro.papers.pfml import methods as pfml
 from dmlrepro.training import batches, runs
-from dmlrepro.training.spec import RunSpec, build_loss
+from dmlrepro.training.builders import build_loss
+from dmlrepro.training.spec import RunSpec
 
 NOTEBOOKS = {name: entry for name, entry in catalogue.notebooks().items() if "_nivmf_" in name}
 

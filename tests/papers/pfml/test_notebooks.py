@@ -14,7 +14,8 @@ from dmlrepro.papers.pfml import cost as pfml_cost
 from dmlrepro.papers.pfml import geometry as pfml_geometry
 from dmlrepro.papers.pfml import methods as pfml
 from dmlrepro.training import runs
-from dmlrepro.training.spec import RunSpec, build_loss
+from dmlrepro.training.builders import build_loss
+from dmlrepro.training.spec import RunSpec
 
 ABLATIONS = {
     "M=15": (pfml_studies.ProxiesParams, pfml_studies.ablation_proxies),

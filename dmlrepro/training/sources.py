@@ -1,0 +1,109 @@
+"""Which files of this package a piece of code uses, and a hash of what they say: the part of a cache key that is code.
+
+Files are parsed, not imported, so that a workflow can ask in milliseconds. A run names its loss and its scheme in
+strings, so those files are found by name: `"nivmf.ProbabilisticProxyLoss"` stands for losses/nivmf.py.
+"""
+
+import ast
+import functools
+import hashlib
+import json
+import re
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+PACKAGE = Path(__file__).parents[1]
+# Files that are not looked into for the key of a run, because the key holds what they make: the spec's values, and the
+# images and labels by content.
+IN_THE_KEY = ("training/spec.py", "datasets/manifests.py")
+
+
+def used_by(roots: Iterable[Path], *, without: Iterable[str] = (), losses_by_name: bool = False) -> list[Path]:
+    """The root files and every file of the package that they import, directly or not, sorted.
+
+    Args:
+        without: files, relative to the package, that are left out with all that only they import.
+        losses_by_name: follow strings such as "nivmf.ProbabilisticProxyLoss" to the loss file that they name, for code
+            that makes specs.
+    """
+    left_out = {PACKAGE / path for path in without}
+    todo, seen = list(roots), set()
+    while todo:
+        path = todo.pop()
+        if path in seen or path in left_out:
+            continue
+        seen.add(path)
+        tree = _tree(path)
+        todo += _imported(tree, path)
+        if losses_by_name:
+            todo += _named_losses(tree)
+    return sorted(seen)
+
+
+def of_notebook(notebook: Path) -> list[Path]:
+    """The files of the package on which a notebook's results depend: what its cells import, the training of its runs
+    and the losses that its paper names."""
+    cells = json.loads(notebook.read_text(encoding="utf8"))["cells"]
+    code = "\n".join("".join(cell["source"]) for cell in cells if cell["cell_type"] == "code")
+    return used_by([*_imported(ast.parse(code), notebook), PACKAGE / "training" / "loop.py"], losses_by_name=True)
+
+
+def source_hash(roots: Iterable[Path]) -> str:
+    """Hex sha256 of what `roots` and all that they import do; comments, docstrings and messages do not count."""
+    files = used_by(roots, without=IN_THE_KEY)
+    lines = [f"{path.relative_to(PACKAGE).as_posix()}\n{_dump(path.read_text(encoding='utf8'))}" for path in files]
+    return hashlib.sha256("\n".join(lines).encode()).hexdigest()
+
+
+def _tree(path: Path) -> ast.Module:
+    return ast.parse(path.read_text(encoding="utf8"))
+
+
+def _imported(tree: ast.Module, path: Path) -> Iterator[Path]:
+    """Files of the package that a module imports, at the top or inside a function, in whatever form."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom):
+            module = node.module or ""
+            if node.level:  # from . import x: relative to the folder of the file
+                folder = path.parents[node.level - 1].relative_to(PACKAGE.parent).parts
+                module = ".".join([*folder, *filter(None, [module])])
+            # an imported name is a module of its own or something that the module defines
+            names = [module, *(f"{module}.{alias.name}" for alias in node.names)]
+        elif isinstance(node, ast.Import):
+            names = [alias.name for alias in node.names]
+        else:
+            continue
+        for name in names:
+            yield from _files_of(name)
+
+
+def _files_of(name: str) -> Iterator[Path]:
+    """The file of a module "dmlrepro.a.b" and the __init__.py of every package on the way; nothing for other names."""
+    first, *parts = name.split(".")
+    if first != PACKAGE.name:
+        return
+    for length in range(len(parts) + 1):
+        place = PACKAGE.joinpath(*parts[:length])
+        yield from (path for path in (place / "__init__.py", place.with_suffix(".py")) if path.is_file())
+
+
+def _named_losses(tree: ast.Module) -> Iterator[Path]:
+    for node in ast.walk(tree):
+        text = node.value if isinstance(node, ast.Constant) and isinstance(node.value, str) else ""
+        match = re.fullmatch(r"([a-z_]+)\.\w+", text)
+        if match and (path := PACKAGE / "losses" / f"{match[1]}.py").is_file():
+            yield path
+
+
+@functools.cache
+def _dump(text: str) -> str:
+    """What a module does: its syntax tree without docstrings, messages of errors and warnings, and printed strings."""
+    tree = ast.parse(text)
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef) and ast.get_docstring(node) is not None:
+            node.body = node.body[1:] or [ast.Pass()]
+        if isinstance(node, ast.Raise) and isinstance(node.exc, ast.Call):
+            node.exc.args, node.exc.keywords = [], []
+        if isinstance(node, ast.Call) and ast.unparse(node.func) in ("print", "warnings.warn"):
+            node.args, node.keywords = [], []
+    return ast.dump(tree)

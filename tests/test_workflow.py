@@ -1,0 +1,82 @@
+"""The workflow, run dry: a change concerns the notebooks that depend on it and no other."""
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+NOTEBOOKS = sorted(path.stem for path in (ROOT / "notebooks").glob("*.ipynb"))
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory):
+    """A copy of the repository in which everything has been built."""
+    root = tmp_path_factory.mktemp("repository")
+    ignored = shutil.ignore_patterns("__pycache__")
+    for name in ("dmlrepro", "notebooks", "workflow", "data/published"):
+        shutil.copytree(ROOT / name, root / name, ignore=ignored)
+    shutil.copy(ROOT / "data" / "claims.csv", root / "data")
+    shutil.copy(ROOT / "pyproject.toml", root)
+    build = root / "build" / "quick"
+    build.mkdir(parents=True)
+    now = time.time()
+    outputs = ["trained", *(f"{name}{end}" for name in NOTEBOOKS for end in (".ipynb", ".done")), "published"]
+    for age, name in enumerate(reversed(outputs)):
+        (build / name).touch()
+        os.utime(build / name, (now - 60 - age / 10,) * 2)
+    for path in root.rglob("*"):
+        if path.is_file() and build not in path.parents:
+            os.utime(path, (now - 3600,) * 2)
+    return root
+
+
+def planned(root: Path) -> set[str]:
+    """Rules that a dry run would execute, and the notebooks among them by name."""
+    command = [sys.executable, "-m", "snakemake", "--snakefile", "workflow/Snakefile", "--dry-run", "--cores", "1"]
+    command += ["--rerun-triggers", "mtime", "params"]
+    finished = subprocess.run(
+        command, cwd=root, env=os.environ | {"PYTHONPATH": str(root)}, capture_output=True, text=True
+    )
+    text = finished.stdout + finished.stderr
+    assert finished.returncode == 0, text
+    rules = set(re.findall(r"^(?:local)?rule (\w+):", text, re.MULTILINE)) - {"all"}
+    return (rules - {"notebook"}) | set(re.findall(r"output: build/quick/(\w+)\.ipynb", text))
+
+
+def after_touching(root: Path, name: str) -> set[str]:
+    path = root / name
+    before = path.stat().st_mtime
+    os.utime(path)
+    try:
+        return planned(root)
+    finally:
+        os.utime(path, (before, before))
+
+
+def test_nothing_changed_is_nothing_to_do(built):
+    assert planned(built) == set()
+
+
+def test_a_loss_concerns_its_papers_notebooks_and_those_that_share_its_runs(built):
+    nivmf = {name for name in NOTEBOOKS if "_nivmf_" in name}
+    assert len(nivmf) >= 7
+    assert after_touching(built, "dmlrepro/losses/nivmf.py") == {"train", "publish"} | nivmf
+
+
+def test_shared_baselines_concern_every_notebook_that_trains_them(built):
+    found = after_touching(built, "dmlrepro/losses/baselines.py")
+    assert {"train", "publish", "10_pfml_retrieval", "20_nivmf_retrieval"} <= found
+
+
+def test_a_notebook_concerns_itself(built):
+    assert after_touching(built, "notebooks/14_pfml_ablation_delta.ipynb") == {"publish", "14_pfml_ablation_delta"}
+
+
+def test_a_page_of_the_repository_concerns_nobody(built):
+    assert after_touching(built, "pyproject.toml") == set()

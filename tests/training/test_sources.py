@@ -1,0 +1,135 @@
+"""The code part of a cache key follows every way of importing, and counts only what can change a number."""
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+
+from dmlrepro.training import sources
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture
+def package(tmp_path, monkeypatch):
+    """A package with a loop, a loss, a module, and a package with a module of its own."""
+    root = tmp_path / "dmlrepro"
+    files = {
+        "__init__.py": "",
+        "training/__init__.py": "",
+        "training/loop.py": "from dmlrepro import helper\n",
+        "training/spec.py": "SPEC = 1\n",
+        "datasets/manifests.py": "from dmlrepro.datasets import layouts\n",
+        "datasets/layouts.py": "VALUE = 1\n",
+        "losses/x.py": '"""Doc."""\nvalue = +1.0\n',
+        "helper.py": "VALUE = 1\n",
+        "samplers/__init__.py": "def draw():\n    return 1\n",
+        "samplers/pairs.py": "VALUE = 1\n",
+    }
+    for name, text in files.items():
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / name).write_text(text)
+    monkeypatch.setattr(sources, "PACKAGE", root)
+    return root
+
+
+def key(package) -> str:
+    return sources.source_hash([package / "training" / "loop.py", package / "losses" / "x.py"])
+
+
+def names(package, **options) -> set[str]:
+    used = sources.used_by([package / "training" / "loop.py"], **options)
+    return {path.relative_to(package).as_posix() for path in used}
+
+
+@pytest.mark.parametrize(
+    "statement, expected",
+    [
+        ("from dmlrepro import helper", "helper.py"),
+        ("from dmlrepro.helper import VALUE", "helper.py"),
+        ("from dmlrepro import helper as other", "helper.py"),
+        ("import dmlrepro.helper", "helper.py"),
+        ("import dmlrepro.helper as other", "helper.py"),
+        ("def f():\n    from dmlrepro import helper", "helper.py"),
+        ("from dmlrepro.helper import *", "helper.py"),
+        ("from dmlrepro import samplers", "samplers/__init__.py"),
+        ("from dmlrepro.samplers import draw", "samplers/__init__.py"),
+        ("import dmlrepro.samplers", "samplers/__init__.py"),
+        ("from dmlrepro.samplers import pairs", "samplers/pairs.py"),
+        ("from dmlrepro.samplers.pairs import VALUE", "samplers/__init__.py"),  # importing a module runs its package
+        ("import dmlrepro.samplers.pairs", "samplers/pairs.py"),
+        ("from .. import helper", "helper.py"),
+        ("from ..samplers import pairs", "samplers/pairs.py"),
+        ("from ..samplers.pairs import VALUE", "samplers/pairs.py"),
+        ("from . import spec", "training/spec.py"),
+        ("from .spec import SPEC", "training/spec.py"),
+    ],
+)
+def test_every_way_of_importing_is_followed(package, statement, expected):
+    (package / "training" / "loop.py").write_text(f"{statement}\n")
+    assert expected in names(package)
+    assert names(package) >= {"__init__.py"}
+
+
+def test_a_module_that_becomes_a_package_stays_in_the_key(package):
+    (package / "helper.py").unlink()
+    (package / "helper").mkdir()
+    (package / "helper" / "__init__.py").write_text("VALUE = 1\n")
+    before = key(package)
+    (package / "helper" / "__init__.py").write_text("VALUE = 2\n")
+    assert key(package) != before
+
+
+def test_what_others_import_does_not_count(package):
+    assert names(package) == {"__init__.py", "training/loop.py", "helper.py"}
+    (package / "training" / "loop.py").write_text("import json, numpy\nfrom os import path\n")
+    assert names(package) == {"training/loop.py"}
+
+
+def test_values_and_images_are_in_the_key_themselves(package):
+    (package / "training" / "loop.py").write_text("from dmlrepro.datasets import manifests\nfrom .spec import SPEC\n")
+    before = key(package)
+    (package / "datasets" / "layouts.py").write_text("VALUE = 2\n")
+    (package / "training" / "spec.py").write_text("SPEC = 2\n")
+    assert key(package) == before
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '"""Another doc."""\n# a comment\nvalue = +1.0\n',
+        "value = +1.0\n",
+        'if False:\n    raise ValueError(f"a message {1}")\nvalue = +1.0\n',
+    ],
+)
+def test_comments_docstrings_and_messages_do_not_count(package, text):
+    loss = package / "losses" / "x.py"
+    loss.write_text(text)
+    before = key(package)
+    loss.write_text(text.replace("doc", "text").replace("a comment", "another").replace("a message", "more"))
+    assert key(package) == before
+    loss.write_text(text.replace("+1.0", "-1.0"))
+    assert key(package) != before
+
+
+def test_printed_strings_and_warnings_do_not_count(package):
+    helper = package / "helper.py"
+    helper.write_text('import warnings\nprint("a")\nwarnings.warn("b")\n')
+    before = key(package)
+    helper.write_text('import warnings\nprint("c", 1)\nwarnings.warn("d")\n')
+    assert key(package) == before
+
+
+def test_training_does_not_depend_on_metrics_that_it_does_not_use():
+    used = {path.name for path in sources.used_by([sources.PACKAGE / "training" / "loop.py"])}
+    assert "retrieval.py" in used and "metrics.py" not in used
+
+
+def test_a_notebook_uses_the_losses_that_its_paper_names(tmp_path):
+    cell = {"cell_type": "code", "source": ["from dmlrepro.papers.nivmf import methods\n"]}
+    notebook = tmp_path / "99.ipynb"
+    notebook.write_text(json.dumps({"cells": [{"cell_type": "markdown", "source": ["x ="]}, cell]}))
+    used = {os.path.relpath(path, sources.PACKAGE) for path in sources.of_notebook(notebook)}
+    assert {"losses/nivmf.py", "losses/baselines.py", "training/loop.py", "papers/params.py"} <= used
+    assert "losses/potential_field.py" not in used
