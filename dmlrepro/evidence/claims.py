@@ -15,23 +15,23 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-if TYPE_CHECKING:
-    import pandas as pd
 from dmlrepro.evidence import tables
 from dmlrepro.evidence.statistics import (
     LEVEL,
-    SIGN,
     Estimate,
     detectable_effect,
     estimated,
     holm,
     p_above,
-    percentiles,
-    resampled,
+    percentile_interval,
     tost,
 )
 
+if TYPE_CHECKING:
+    import pandas as pd
+
 MIN_SEEDS = 5
+SIGN = {"higher": 1, "lower": -1}
 
 
 @dataclass(frozen=True)
@@ -108,24 +108,11 @@ def drop(method, setting) -> str:
 
 # --- verdicts ---------------------------------------------------------------------------------------------------------
 
-
 _LINE = (
-    "claim_id",
-    "verdict",
-    "reason",
-    "direction",
-    "comparison",
-    "metric",
-    "effect",
-    "low",
-    "high",
-    "unit",
-    "n",
+    *("claim_id", "verdict", "reason", "direction", "comparison", "metric", "effect", "low", "high", "unit", "n"),
     *tables.CONTEXT,
+    *("p", "p_holm", "detectable", "class_low", "class_high", "untested_parts", "notebook"),
 )
-
-
-_LINE += ("p", "p_holm", "detectable", "class_low", "class_high", "untested_parts", "notebook")
 
 
 def verdicts(
@@ -133,11 +120,9 @@ def verdicts(
     tests: Mapping[str, ClaimTest],
     claim_ids: Iterable[str] | None = None,
     *,
-    profile: str | None = None,
-    selection: str | None = None,
     hits: pd.DataFrame | None = None,
 ) -> pd.DataFrame:
-    """Judge claims, print a line for each, return the lines as a DataFrame.
+    """Judge claims of one paper, print a line for each, return the lines as a DataFrame.
 
     Comparisons are of per-seed effects, paired by seed, with Student's t. A comparison
       holds  if the 95 % interval lies on the claimed side of zero and the mean reaches the smallest effect that
@@ -159,12 +144,13 @@ def verdicts(
         table: tidy results; several experiments, data sets or profiles give a line each.
         tests: all tests of one paper by claim id, e.g. papers.pfml.claims.TESTS.
         claim_ids: which of them are judged, e.g. ["pfml-01", "pfml-02"]; None: all.
-        profile: only rows of this profile.
-        selection: "last", "val_best" or "test_best"; None: as in `chosen`.
-        hits: counts by class for the columns class_low and class_high, see `class_bootstrap`.
+        hits: counts by class, as `results.hits` makes them of the table's runs. A comparison on R@1 or P@1 then also
+            gets a sensitivity interval from resampling the test classes (class_low, class_high): how far other classes
+            could move it while the trained networks stay. It decides nothing.
 
     Raises:
-        ValueError: an unknown claim id, or a table that lacks columns or holds two values for one run.
+        ValueError: an unknown claim id, a table that lacks columns or holds two values for one run, or hits that lack
+            columns.
     """
     import pandas as pd
 
@@ -172,11 +158,9 @@ def verdicts(
     unknown = [claim_id for claim_id in claim_ids if claim_id not in tests]
     if unknown:
         raise ValueError(f"claim_ids: no test is stated for {unknown}; stated: {', '.join(tests)}")
-    rows = tables.final_rows(table, selection)
-    if profile is not None:
-        rows = rows[rows["profile"] == profile]
-    resampled_cells = None if hits is None else resampled(hits, draws=2000, seed=0)
-    lines = [line for claim_id in claim_ids for line in _lines(tests[claim_id], rows, resampled_cells)]
+    rows = tables.final_rows(table)
+    resampled = {} if hits is None else _resampled(hits)
+    lines = [line for claim_id in claim_ids for line in _lines(tests[claim_id], rows, resampled)]
     frame = pd.DataFrame(lines, columns=[*_LINE])
     for _, family in frame.groupby(tables.CONTEXT[1:], dropna=False):
         frame.loc[family.index, "p_holm"] = holm(family["p"], max(len(tests), len(family)))
@@ -185,7 +169,15 @@ def verdicts(
     return frame
 
 
-def _lines(test: ClaimTest, rows: pd.DataFrame, resampled: tables.Cells | None) -> list[dict]:
+def _resampled(hits: pd.DataFrame) -> dict[tuple, tables.Cells]:
+    """Context -> cells under resampled test classes."""
+    missing = [name for name in tables.HITS if name not in hits.columns]
+    if missing:
+        raise ValueError(f"hits lacks the columns {missing}; `results.hits` gives {tables.HITS}")
+    return {context: tables.resampled_cells(group) for context, group in hits.groupby(tables.CONTEXT)}
+
+
+def _lines(test: ClaimTest, rows: pd.DataFrame, resampled: Mapping[tuple, tables.Cells]) -> list[dict]:
     """A line per context that has all rows of the test; without one, a single line that says what is missing."""
     line = dict.fromkeys(_LINE, math.nan) | dict.fromkeys(
         ("reason", "direction", "comparison", "metric", "unit", *tables.CONTEXT), ""
@@ -197,7 +189,7 @@ def _lines(test: ClaimTest, rows: pd.DataFrame, resampled: tables.Cells | None) 
     rows = rows[protocol.str.contains(test.protocol) if test.protocol else ~protocol.str.contains("mlrc")]
     of_study = all(part.kind == "exact" for part in test.parts)
     found = [_judge_claim(test, cells, context, resampled) for context, cells in _contexts(rows, of_study)]
-    found = found or [_judge_claim(test, {}, {}, None)]
+    found = found or [_judge_claim(test, {}, {}, {})]
     nearest = min(found, key=lambda each: each["missing"])
     found = [each for each in found if each["verdict"] != "not run"] or [nearest]
     own = [each for each in found if test.notebook.endswith(each.get("experiment") or "?")]
@@ -228,7 +220,7 @@ class _Comparison:
     why_open: str
 
 
-def _judge_claim(test: ClaimTest, cells: tables.Cells, context: dict, resampled: tables.Cells | None) -> dict:
+def _judge_claim(test: ClaimTest, cells: tables.Cells, context: dict, resampled: Mapping[tuple, tables.Cells]) -> dict:
     """What the cells of one context say of a claim, as fields of its line."""
     planned, judged = [], []
     missing = [name for part in test.parts for name in _absent(part, cells)]
@@ -268,9 +260,12 @@ def _judge_claim(test: ClaimTest, cells: tables.Cells, context: dict, resampled:
     line["unit"] = "%" if shown.part.relative else ""
     if not missing:
         line["p"] = np.max([each.estimate.p for each in judged if each.part.kind != "exact"]) if count else math.nan
-    if resampled is not None and shown.part.metric == "R@1":
-        with suppress(tables.MissingRows):
-            line["class_low"], line["class_high"] = percentiles(shown.compute[0](resampled, *shown.compute[1:]))
+    if tuple(context.values()) in resampled:
+        compute, *arguments = shown.compute
+        with suppress(tables.MissingRows):  # another metric, or rows that are of no run
+            ends = percentile_interval(compute(resampled[tuple(context.values())], *arguments))
+            ends = tuple(100 * math.expm1(end) for end in ends) if shown.part.relative else ends
+            line["class_low"], line["class_high"] = ends
     return line
 
 
