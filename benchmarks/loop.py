@@ -3,11 +3,11 @@
     python benchmarks/loop.py            all cases whose data are there; writes results/benchmarks/loop.csv
     python benchmarks/loop.py --quick    one small case, seconds; prints, writes nothing
 
-The loop is what `training.train` does at each step: sampling, cropping, the transfer, the network, the loss, backward
-and the optimiser. Steps of both alternate in one process; `ratio` is the median over pairs of neighbours, which a busy
-machine slows alike. Seconds are of CPU time on one thread, those of the thread that prepares batches included, so
-nothing hides on another core; on a GPU, of the clock, with bfloat16. Only the ratios carry over to another machine; the
-exit status is 1 if one of them misses its limit.
+The loop is what `training.loop.train` does at each step: sampling, cropping, the transfer, the network, the loss,
+backward and the optimiser. Steps of both alternate in one process; `ratio` is the median over pairs of neighbours,
+which a busy machine slows alike. Seconds are of CPU time on one thread, those of the thread that prepares batches
+included, so nothing hides on another core; on a GPU, of the clock, with bfloat16. Only the ratios carry over to another
+machine; the exit status is 1 if one of them misses its limit.
 
 A case without a limit is there to be read: a conv4 needs a fifth of a millisecond per image, so a loss of two
 milliseconds (pytorch-metric-learning's), or one over all pairs of 3,100 points (PFML), shows beside it.
@@ -100,7 +100,7 @@ def _absent(spec: RunSpec) -> Exception | None:
     """Why the data or the pretrained weights of a case are not there."""
     try:
         manifest = batches.load_dataset(spec)
-    except (FileNotFoundError, ValueError) as error:  # a full set and its subset lie in one folder: the other's counts
+    except (FileNotFoundError, ValueError) as error:  # a set and its subset share a folder, which has the counts of one
         return error
     try:
         inference.build_network(spec, manifest)

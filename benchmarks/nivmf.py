@@ -9,8 +9,9 @@ loop        Algorithm 1 to the letter in float32: one image and one proxy at a t
 
 Each runs in a process of its own on one thread. All draw the same samples and are given the proxies' normalisers, so
 only the likelihoods differ; that the losses agree is checked. Seconds are of CPU time (on a GPU, of the clock). Memory
-is the rise of the process's peak (on a GPU the allocator's) over a warm-up on a tiny problem, gradients included. Only
-the ratios within one run carry over to another machine; the exit status is 1 if one of them misses its limit.
+is how far the first pass raises the peak of the process (on a GPU, of the allocator) above its state before, gradients
+included, after a warm-up on a tiny problem. Only the ratios within one run carry over to another machine; the exit
+status is 1 if one of them misses its limit.
 """
 
 import argparse

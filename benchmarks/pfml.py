@@ -68,7 +68,7 @@ PLAN = (  # case, forms that take turns, repeats
     *((name, ("product", "matmul"), 5) for name in ("1000 x 2", "2000 x 2", "8000 x 2", "sop")),
 )
 MEMORY_PLAN = (*((name, form) for name in LARGE for form in ("product", "literal")), ("sop", "product"))
-SLOPE = ("1000 x 2", "2000 x 2", "random", "8000 x 2", "sop")  # cases that differ in the number of proxies only
+SLOPE = ("1000 x 2", "2000 x 2", "random", "8000 x 2", "sop")  # these differ in the number of proxies only
 QUICK = ((("quick", ("product", "literal", "matmul"), 5),), (("quick", "product"), ("quick", "literal")))
 LIMITS = {  # (case, metric, compared with): largest ratio
     **{(name, "seconds", "literal"): 1 / 8 for name in LARGE},
@@ -149,7 +149,7 @@ def seconds(name: str, forms: tuple[str, ...], repeats: int, threads: int) -> li
     """Median seconds of forms that take turns in this process."""
     torch.set_num_threads(threads)
     arguments = problem(CASES[name])
-    if "literal" in forms and (worst := disagreement(*arguments)) > 1e-2:  # cdist's float32 matmul
+    if "literal" in forms and (worst := disagreement(*arguments)) > 1e-2:  # cdist's matrix product has float32's error
         raise AssertionError(f"{name}: product and literal differ by {worst:.1e}")
     points = all_points(*arguments)[0].detach()
     calls = {form: lambda form=form: step(form, *arguments) for form in forms}
@@ -205,7 +205,7 @@ def slope(rows: list[dict]) -> float:
 def judge(rows: list[dict]) -> bool:
     """Print every ratio; whether all that have a limit keep it."""
     groups = {}
-    for r in rows:  # a ratio is of forms that took turns, or of two processes' memory
+    for r in rows:  # only forms that took turns are compared in seconds
         groups.setdefault((r["case"], r["metric"], r["turns"]), {})[r["form"]] = r["value"]
     compared = [(case, metric, values) for (case, metric, _), values in groups.items()]
     passed = timing.ratios_within(compared, LIMITS)

@@ -1,8 +1,8 @@
-"""What the papers claim, the test of each claim, and the verdict our numbers allow.
+"""What the test of a claim is, and the verdict our numbers allow; the tests themselves are in papers/<paper>/claims.py.
 
 A test is plain data, written down before it is run: what is compared with what, on which metric, in which direction,
 and the smallest effect that counts. Published sizes belong to the published data sets and networks, so a test asks for
-a direction and for a size that counts, not for the printed number. Its cells are written as in tables.py.
+a direction and for a size that counts, not for the printed number. Cells are written as in tables.py.
 """
 
 from __future__ import annotations
@@ -187,8 +187,11 @@ def _lines(test: ClaimTest, rows: pd.DataFrame, resampled: Mapping[tuple, tables
         return [line | {"verdict": "not testable here", "reason": test.untested_parts}]
     protocol = rows["protocol"].str.lower()
     rows = rows[protocol.str.contains(test.protocol) if test.protocol else ~protocol.str.contains("mlrc")]
-    of_study = all(part.kind == "exact" for part in test.parts)
-    found = [_judge_claim(test, cells, context, resampled) for context, cells in _contexts(rows, of_study)]
+    without_images = all(part.kind == "exact" for part in test.parts)
+    found = [
+        _judge_claim(test, cells, context, resampled.get(tuple(context.values()), {}))
+        for context, cells in _contexts(rows, without_images)
+    ]
     found = found or [_judge_claim(test, {}, {}, {})]
     nearest = min(found, key=lambda each: each["missing"])
     found = [each for each in found if each["verdict"] != "not run"] or [nearest]
@@ -196,11 +199,14 @@ def _lines(test: ClaimTest, rows: pd.DataFrame, resampled: Mapping[tuple, tables
     return [line | {name: each[name] for name in each if name in _LINE} for each in own or found]
 
 
-def _contexts(rows: pd.DataFrame, of_study: bool):
-    """(context, cells) of every context; a study without images belongs to all data sets of its experiment."""
+def _contexts(rows: pd.DataFrame, without_images: bool):
+    """(context, cells) of every context; a study without images belongs to all data sets of its experiment.
+
+    without_images: the test asks for such studies only, so that an experiment is one context.
+    """
     for (experiment, profile), group in rows.groupby(["experiment", "profile"], sort=False):
         study = group["dataset"] == tables.SYNTHETIC
-        if of_study or study.all():
+        if without_images or study.all():
             yield dict(zip(tables.CONTEXT, (experiment, profile, tables.SYNTHETIC, "", "", ""))), tables.cells_of(group)
             continue
         for context, runs in group[~study].groupby(tables.CONTEXT, dropna=False, sort=False):
@@ -213,14 +219,14 @@ class _Comparison:
 
     estimate: Estimate
     part: Part
-    compute: tuple  # (function, *arguments after the cells) -> per-seed effects
+    compute: tuple  # (function, *arguments): function(cells, *arguments) gives the effects by seed
     as_claimed: bool
     holds: bool
     fails: bool
     why_open: str
 
 
-def _judge_claim(test: ClaimTest, cells: tables.Cells, context: dict, resampled: Mapping[tuple, tables.Cells]) -> dict:
+def _judge_claim(test: ClaimTest, cells: tables.Cells, context: dict, resampled: tables.Cells) -> dict:
     """What the cells of one context say of a claim, as fields of its line."""
     planned, judged = [], []
     missing = [name for part in test.parts for name in _absent(part, cells)]
@@ -260,12 +266,11 @@ def _judge_claim(test: ClaimTest, cells: tables.Cells, context: dict, resampled:
     line["unit"] = "%" if shown.part.relative else ""
     if not missing:
         line["p"] = np.max([each.estimate.p for each in judged if each.part.kind != "exact"]) if count else math.nan
-    if tuple(context.values()) in resampled:
-        compute, *arguments = shown.compute
-        with suppress(tables.MissingRows):  # another metric, or rows that are of no run
-            ends = percentile_interval(compute(resampled[tuple(context.values())], *arguments))
-            ends = tuple(100 * math.expm1(end) for end in ends) if shown.part.relative else ends
-            line["class_low"], line["class_high"] = ends
+    compute, *arguments = shown.compute
+    with suppress(tables.MissingRows):  # there are no hits, or they do not give this metric or these cells
+        ends = percentile_interval(compute(resampled, *arguments))
+        ends = tuple(100 * math.expm1(end) for end in ends) if shown.part.relative else ends
+        line["class_low"], line["class_high"] = ends
     return line
 
 
@@ -286,15 +291,12 @@ def _comparisons(part: Part, cells: tables.Cells):
         return
     for baseline in part.baselines:
         subjects = [part.subject]
-        if part.kind in ("equivalence", "exact"):  # of every level, not of their mean
-            method, levels = (
-                tables.parse_cell(part.subject)[0],
-                list(tables.levels_of(cells, part.subject, part.metric)),
-            )
+        if part.kind in ("equivalence", "exact"):  # they are about every level, not about the mean of the levels
+            method = tables.parse_cell(part.subject)[0]
+            levels = list(tables.levels_of(cells, part.subject, part.metric))
             if tables.parse_cell(baseline)[0] == method:  # the baseline is one of the levels
-                levels = [
-                    setting for setting in levels if [setting] != list(tables.levels_of(cells, baseline, part.metric))
-                ]
+                reference = list(tables.levels_of(cells, baseline, part.metric))
+                levels = [setting for setting in levels if [setting] != reference]
             subjects = [f"{method};{setting}".rstrip(";") for setting in levels]
             if not subjects:
                 raise tables.MissingRows(f"a second level of {part.subject} ({part.metric})")
@@ -321,7 +323,7 @@ def _obstacle(part: Part, cells: tables.Cells, context: dict, effects: np.ndarra
 
 
 def _judge(name: str, part: Part, compute: tuple, effects: np.ndarray, count: int, obstacle: str) -> _Comparison:
-    """See `verdicts` for the rules. count: comparisons of the claim, over which a contradiction is adjusted."""
+    """One comparison by the rules of `verdicts`. count: how many the claim has, which adjusts a contradiction."""
     sign = SIGN.get(part.direction, 1)
     aligned = sign * effects  # positive: as claimed
     counts = abs(math.log1p(sign * part.smallest_effect / 100)) if part.relative else part.smallest_effect

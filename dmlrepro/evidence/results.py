@@ -85,7 +85,7 @@ def hits(runs: Iterable, params) -> pd.DataFrame:
 
 
 def _counts(models: Sequence, together: bool) -> list[tuple[int, int, int]]:
-    """(class, hits, queries) of models of one spec: added up, or of their concatenated unit embeddings."""
+    """(class, hits, queries) of models of one spec: added up, or those of their unit embeddings side by side."""
     import torch
     from torch.nn.functional import normalize
 
@@ -99,15 +99,17 @@ def _counts(models: Sequence, together: bool) -> list[tuple[int, int, int]]:
     embeddings = [model.embeddings.to(device) for model in models]
     if together:
         embeddings = [torch.cat([normalize(each, dim=1) for each in embeddings], dim=1)]
-    alone = (query & gallery).all()
-    hits, queries = np.zeros(labels.max() + 1, int), np.zeros(labels.max() + 1, int)
-    relevant = np.bincount(labels[gallery], minlength=len(hits))[labels[query]] > int(alone)
+    searched = labels[gallery]
+    own_gallery = bool((query & gallery).all())  # the images search each other, each left out of its own list
+    relevant = np.bincount(searched, minlength=labels.max() + 1)[labels[query]] > int(own_gallery)
+    counts = np.zeros((labels.max() + 1, 2), int)
     for each in embeddings:
-        nearest = retrieval.nearest(each[query], 1, None if alone else each[gallery]).cpu().numpy()[:, 0]
-        right = labels[gallery][nearest] == labels[query]
-        hits += np.bincount(labels[query][right & relevant], minlength=len(hits))
-        queries += np.bincount(labels[query][relevant], minlength=len(hits))
-    return [(int(each), int(hits[each]), int(queries[each])) for each in np.flatnonzero(queries)]
+        others = None if own_gallery else each[torch.from_numpy(gallery)]
+        nearest = retrieval.nearest(each[torch.from_numpy(query)], 1, others).cpu().numpy()[:, 0]
+        hit = (searched[nearest] == labels[query]) & relevant
+        for column, counted in enumerate((hit, relevant)):
+            counts[:, column] += np.bincount(labels[query][counted], minlength=len(counts))
+    return [(class_id, *map(int, counts[class_id])) for class_id in np.flatnonzero(counts[:, 1]).tolist()]
 
 
 def frame(rows: Iterable[dict]) -> pd.DataFrame:
@@ -219,7 +221,7 @@ def publish(build: Path, target: Path) -> tuple[int, int]:
         new = target / path.name
         if new.exists() and new.read_bytes() == path.read_bytes() and new.with_suffix(".json").exists():
             continue
-        for suffix in (".json", ".cost.csv", ".csv"):  # the CSV last: it alone means done
+        for suffix in (".json", ".cost.csv", ".csv"):  # the CSV goes last, as it alone means done
             source = path.with_suffix(suffix)
             if source.exists():
                 write_text(new.with_suffix(suffix), source.read_text(encoding="utf8"))
@@ -321,7 +323,7 @@ def pivot(table: pd.DataFrame, metrics: Sequence[str]) -> pd.DataFrame:
     shown = rows[rows["metric"].isin(metrics)]
     texts = shown.groupby(["protocol", "setting", "method", "metric"], sort=False)["value"].agg(_with_interval)
     wide = texts.unstack("metric", sort=False).reindex(columns=list(metrics))
-    # by protocol, else as they were trained, so that N = 2 precedes N = 10
+    # rows of a protocol stay in the order in which they were trained, so that N = 2 precedes N = 10
     return wide.sort_index(level="protocol", sort_remaining=False, kind="stable")
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-LEVEL = 0.05  # of every test: intervals are 95 %, those of equivalence tests 90 % (two one-sided tests at 5 %)
+LEVEL = 0.05  # every test has this level: intervals are 95 %, those of equivalence (two one-sided tests) 90 %
 
 
 @dataclass(frozen=True)

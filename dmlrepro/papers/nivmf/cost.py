@@ -60,8 +60,8 @@ def timed_ratios(params: CostParams) -> "pd.DataFrame":
             specs["EL-nivMF", f"samples={count}"] = spec("EL-nivMF", params, 0, loss_options=options, **change)
         retrieving = {name: specs[name] for name in (("ProxyNCA++", ""), ("EL-nivMF", f"samples={params.samples}"))}
         timings = {
-            "seconds_ratio": _timed(specs, stepper, params),
-            "retrieval_seconds_ratio": _timed(retrieving, _retriever, params),
+            "seconds_ratio": _timed(specs, stepper, params.repetitions, params.threads),
+            "retrieval_seconds_ratio": _timed(retrieving, _retriever, params.repetitions, params.threads),
         }
         for metric, seconds in timings.items():
             for (method, setting), values in seconds.items():
@@ -86,12 +86,11 @@ def timed_ratios(params: CostParams) -> "pd.DataFrame":
     return results.frame(rows)
 
 
-def _timed(specs: Mapping, prepare: Callable[[RunSpec], Callable[[], None]], params: CostParams) -> dict:
+def _timed(specs: Mapping, prepare: Callable[[RunSpec], Callable[[], None]], repetitions: int, threads: int) -> dict:
     """{name: seconds (repetitions,)} of what `prepare` makes of every spec, all in turn."""
-    with timing.threads(params.threads):
+    with timing.threads(threads):
         calls = {name: prepare(each) for name, each in specs.items()}
-        device = distributed.device_for_training()
-        return timing.in_turn(calls, params.repetitions, device.type, rounds=ROUNDS)
+        return timing.in_turn(calls, repetitions, distributed.device_for_training().type, rounds=ROUNDS)
 
 
 def stepper(run_spec: RunSpec) -> Callable[[], None]:
