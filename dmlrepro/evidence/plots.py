@@ -534,7 +534,7 @@ def _style(grid: bool = True):
     import matplotlib.pyplot as plt
     import seaborn
 
-    plt.draw_if_interactive()  # loads the backend; were it loaded in the context, its settings would be undone on leaving
+    plt.draw_if_interactive()  # loads the backend: were it loaded in the context, its settings would be undone there
     look = seaborn.axes_style("whitegrid" if grid else "white") | seaborn.plotting_context("notebook", font_scale=0.85)
     with plt.rc_context(look | {"figure.dpi": DPI, "savefig.dpi": DPI, "axes.edgecolor": "0.6"}):
         yield
