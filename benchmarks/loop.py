@@ -3,26 +3,24 @@
     python benchmarks/loop.py            all cases whose data are there; writes results/benchmarks/loop.csv
     python benchmarks/loop.py --quick    one small case, seconds; prints, writes nothing
 
-The loop is what `training.train` does at each step: sampling, cropping, the transfer, the network, the loss, backward
-and the optimiser. Steps of both alternate in one process; `ratio` is the median over pairs of neighbours, which a busy
-machine slows alike. Seconds are of CPU time on one thread, those of the thread that prepares batches included, so
-nothing hides on another core; on a GPU, of the clock, with bfloat16. Only the ratios carry over to another machine; the
-exit status is 1 if one of them misses its limit.
+The loop is what `training.loop.train` does at each step: sampling, cropping, the transfer, the network, the loss,
+backward and the optimiser. Steps of both alternate in one process; `ratio` is the median over pairs of neighbours,
+which a busy machine slows alike. Seconds are of CPU time on one thread, those of the thread that prepares batches
+included, so nothing hides on another core; on a GPU, of the clock, with bfloat16. Only the ratios carry over to another
+machine; the exit status is 1 if one of them misses its limit.
 
 A case without a limit is there to be read: a conv4 needs a fifth of a millisecond per image, so a loss of two
 milliseconds (pytorch-metric-learning's), or one over all pairs of 3,100 points (PFML), shows beside it.
 """
 
 import argparse
-import csv
 import statistics
 import sys
-import time
 
 import torch
 
 from dmlrepro.evidence.results import output_folder
-from dmlrepro.files import replacing
+from dmlrepro.papers import timing
 from dmlrepro.training import batches, distributed, inference, loop
 from dmlrepro.training.builders import scheme_builder
 from dmlrepro.training.runs import device_name
@@ -78,32 +76,24 @@ def measure(spec: RunSpec, steps: int) -> tuple[float, float, float]:
     optimizer = loop.build_optimizer(spec, network, scheme.loss)
     stream = task.train_batches(0, spec.steps, device)
 
-    def whole(step: int) -> torch.Tensor:
-        batch, labels = next(stream)
-        loop.train_step(spec, scheme, network, optimizer, batch, labels, step)
-        scheme.after_step()
-        return batch
+    steps, batch = iter(range(spec.steps)), None
 
-    def bare(batch: torch.Tensor) -> None:
+    def whole() -> None:
+        nonlocal batch
+        batch, labels = next(stream)
+        loop.train_step(spec, scheme, network, optimizer, batch, labels, next(steps))
+        scheme.after_step()
+
+    def bare() -> None:
         with torch.autocast(device.type, torch.bfloat16, enabled=spec.precision == "bfloat16"):
             value = network(batch).sum()
         value.backward()
 
-    def seconds(function, argument) -> tuple[float, object]:
-        if device.type == "cuda":
-            torch.cuda.synchronize()
-        clock = time.process_time if device.type == "cpu" else time.perf_counter
-        start = clock()
-        result = function(argument)
-        if device.type == "cuda":
-            torch.cuda.synchronize()
-        return clock() - start, result
-
     times = []
-    for step in range(spec.steps):
-        in_loop, batch = seconds(whole, step)
+    for _ in range(spec.steps):
+        in_loop = timing.seconds(whole, device.type)
         network.zero_grad(set_to_none=True)
-        times.append((in_loop, seconds(bare, batch)[0]))
+        times.append((in_loop, timing.seconds(bare, device.type)))
     times = times[3:]  # the first steps allocate
     return tuple(map(statistics.median, zip(*((in_loop, alone, alone / in_loop) for in_loop, alone in times))))
 
@@ -112,7 +102,7 @@ def _absent(spec: RunSpec) -> Exception | None:
     """Why the data or the pretrained weights of a case are not there."""
     try:
         manifest = batches.load_dataset(spec)
-    except (FileNotFoundError, ValueError) as error:  # a full set and its subset lie in one folder: the other's counts
+    except (FileNotFoundError, ValueError) as error:  # a set and its subset share a folder, which has the counts of one
         return error
     try:
         inference.build_network(spec, manifest)
@@ -124,12 +114,13 @@ def _absent(spec: RunSpec) -> Exception | None:
 def main(cases: dict) -> tuple[list[dict], bool]:
     """Rows of the table, and whether every ratio met its limit. Cases without their data are left out, and named."""
     kind = distributed.device_for_training().type
-    rows = []
+    rows, passed = [], True
     for name, (spec, steps, limited) in cases.items():
         if absent := _absent(spec):
             print(f"{name}: left out ({absent})", file=sys.stderr)
             continue
         in_loop, alone, ratio = measure(spec, steps)
+        limit = LIMIT[kind] if limited else None
         rows.append(
             {
                 "case": name,
@@ -140,15 +131,12 @@ def main(cases: dict) -> tuple[list[dict], bool]:
                 "loop_images_per_second": spec.batch_size / in_loop,
                 "bare_images_per_second": spec.batch_size / alone,
                 "ratio": ratio,
-                "limit": LIMIT[kind] if limited else None,
+                "limit": limit,
             }
         )
-        print(
-            f"{name:26} {spec.batch_size / in_loop:8.1f} images/s in the loop, {spec.batch_size / alone:8.1f} bare: "
-            f"ratio {ratio:.3f}{f' (limit {LIMIT[kind]})' if limited else ''}",
-            flush=True,
-        )
-    return rows, bool(rows) and all(row["limit"] is None or row["ratio"] >= row["limit"] for row in rows)
+        speeds = f"{spec.batch_size / in_loop:8.1f} images/s in the loop, {spec.batch_size / alone:8.1f} bare"
+        passed &= timing.within(f"{name:26} {speeds}: ratio", ratio, least=limit)
+    return rows, bool(rows) and passed
 
 
 if __name__ == "__main__":
@@ -158,8 +146,5 @@ if __name__ == "__main__":
     if options.quick:
         sys.exit(not main(QUICK)[1])
     rows, passed = main(CASES | (ON_A_GPU if torch.cuda.is_available() else {}))
-    with replacing(output_folder("benchmarks") / "loop.csv") as temporary, temporary.open("w", newline="") as file:
-        table = csv.DictWriter(file, rows[0], lineterminator="\n")
-        table.writeheader()
-        table.writerows({k: f"{v:.4g}" if isinstance(v, float) else v for k, v in row.items()} for row in rows)
+    timing.write_table(rows, output_folder("benchmarks") / "loop.csv")
     sys.exit(not passed)

@@ -9,27 +9,23 @@ loop        Algorithm 1 to the letter in float32: one image and one proxy at a t
 
 Each runs in a process of its own on one thread. All draw the same samples and are given the proxies' normalisers, so
 only the likelihoods differ; that the losses agree is checked. Seconds are of CPU time (on a GPU, of the clock). Memory
-is the rise of the process's peak (on a GPU the allocator's) over a warm-up on a tiny problem, gradients included. Only
-the ratios within one run carry over to another machine; the exit status is 1 if one of them misses its limit.
+is how far the first pass raises the peak of the process (on a GPU, of the allocator) above its state before, gradients
+included, after a warm-up on a tiny problem. Only the ratios within one run carry over to another machine; the exit
+status is 1 if one of them misses its limit.
 """
 
 import argparse
-import csv
 import json
 import math
-import resource
 import statistics
-import subprocess
 import sys
-import time
-from pathlib import Path
 
 import torch
 import torch.nn.functional as F
 
 from dmlrepro.evidence.results import output_folder
-from dmlrepro.files import replacing
 from dmlrepro.losses.nivmf import ProbabilisticProxyLoss
+from dmlrepro.papers import timing
 from dmlrepro.vmf import direction, log_normalizer, sample
 
 SIZES = {  # images, classes, embedding, samples
@@ -40,10 +36,10 @@ SIZES = {  # images, classes, embedding, samples
 }
 PLAN = (("issue", "product", 9), ("issue", "broadcast", 5), ("issue", "loop", 1), ("sop", "product", 3))
 QUICK_PLAN = tuple(("quick", implementation, 3) for implementation in ("product", "broadcast", "loop"))
-LIMITS = (  # size, implementation, metric, compared with, ratio's limit: product / other
-    ("issue", "seconds", "loop", 1 / 10),
-    ("issue", "megabytes", "broadcast", 1 / 4),
-)
+LIMITS = {  # (size, metric, compared with): largest ratio
+    ("issue", "seconds", "loop"): 1 / 10,
+    ("issue", "megabytes", "broadcast"): 1 / 4,
+}
 SOP_MEGABYTES = 1500
 
 
@@ -109,94 +105,56 @@ def step(implementation: str, loss, embeddings, labels) -> float:
     return value.item()
 
 
-def peak_megabytes(device: str) -> float:
-    if device == "cuda":
-        return torch.cuda.max_memory_allocated() / 1e6
-    if sys.platform == "linux":  # getrusage there starts from the peak of the process that spawned this one
-        line = next(line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith("VmHWM"))
-        return int(line.split()[1]) * 1024 / 1e6
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / (1e6 if sys.platform == "darwin" else 1e3)
-
-
 def measure(size: str, implementation: str, repeats: int, device: str) -> dict:
-    """In this process: value, megabytes of the first pass, median seconds of `repeats` more (of the first one if 1)."""
+    """In this process: value, megabytes of the first of so many passes, median seconds of the others (or of one)."""
     torch.set_num_threads(1)
     step(implementation, *problem("tiny", device))
     arguments = problem(size, device)
-    clock = time.process_time if device == "cpu" else time.perf_counter  # other processes must not count
-    before = peak_megabytes(device)
-    seconds = []
-    for _ in range(repeats):
-        start = clock()
-        value = step(implementation, *arguments)
-        seconds.append(clock() - start)
-        if len(seconds) == 1:
-            megabytes = peak_megabytes(device) - before
-    return {"value": value, "megabytes": megabytes, "seconds": statistics.median(seconds[1:] or seconds)}
+    values, seconds = [], []
 
+    def timed() -> None:
+        seconds.append(timing.seconds(lambda: values.append(step(implementation, *arguments)), device))
 
-def measure_apart(size: str, implementation: str, repeats: int, device: str) -> dict:
-    command = [sys.executable, __file__, "--measure", size, implementation, str(repeats), "--device", device]
-    return json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
+    megabytes = timing.process_peak_bytes(timed, device) / 1e6
+    for _ in range(repeats - 1):
+        timed()
+    return {"value": values[-1], "megabytes": megabytes, "seconds": statistics.median(seconds[1:] or seconds)}
 
 
 def main(plan, device: str) -> tuple[list[dict], bool]:
     """Rows of the table, and whether every ratio met its limit."""
-    results = {case[:2]: measure_apart(*case, device) for case in plan}
+    results = {case[:2]: timing.apart(__file__, *case, device) for case in plan}
     for (size, implementation), result in results.items():
         reference = results[size, "product"]["value"]
         if not math.isclose(result["value"], reference, rel_tol=1e-4):
             raise AssertionError(f"{implementation} gives {result['value']} at {size}, the product {reference}")
-    names = ("batch", "classes", "dim", "samples")
-    rows = [
-        dict(
-            size=size,
-            **dict(zip(names, SIZES[size])),
-            implementation=implementation,
-            device=device,
-            metric=metric,
-            value=v,
-        )
-        for (size, implementation), result in results.items()
-        for metric, v in result.items()
-        if metric != "value"
-    ]
-    passed = True
-    for size, metric, other, limit in LIMITS:
-        if (size, other) in results:
-            ratio = results[size, "product"][metric] / results[size, other][metric]
-            passed &= ratio <= limit
-            print(f"{size}: {metric} {ratio:.4f} of the {other}'s (limit {limit:.2f})")
+    rows, compared = [], {}
+    for (size, implementation), result in results.items():
+        case = {"size": size, **dict(zip(("batch", "classes", "dim", "samples"), SIZES[size]))}
+        for metric in ("megabytes", "seconds"):
+            value = result[metric]
+            rows.append(case | {"implementation": implementation, "device": device, "metric": metric, "value": value})
+            compared.setdefault((size, metric), {})[implementation] = value
+    passed = timing.ratios_within([(*case, values) for case, values in compared.items()], LIMITS)
     if ("sop", "product") in results:
-        megabytes = results["sop", "product"]["megabytes"]
-        passed &= megabytes <= SOP_MEGABYTES
+        passed &= timing.within("sop: megabytes", results["sop", "product"]["megabytes"], most=SOP_MEGABYTES)
         needed = 2 * math.prod(SIZES["sop"]) * 4 / 1e6  # the two factors of its cosine, float32
-        print(f"sop: megabytes {megabytes:.0f} (limit {SOP_MEGABYTES}; the broadcast would need {needed:.0f})")
+        print(f"sop: the broadcast would need {needed:.0f} megabytes")
     return rows, passed
-
-
-def write(rows: list[dict], path: Path) -> None:
-    with replacing(path) as temporary, temporary.open("w", newline="", encoding="utf8") as file:
-        table = csv.DictWriter(file, rows[0], lineterminator="\n")
-        table.writeheader()
-        table.writerows(row | {"value": f"{row['value']:.4g}"} for row in rows)
 
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--quick", action="store_true", help="one small size, nothing written")
     parser.add_argument("--device", default="cpu", choices=("cpu", "cuda"))
-    parser.add_argument(
-        "--measure", nargs=3, help=argparse.SUPPRESS
-    )  # size, implementation, repeats: one case, as JSON
+    parser.add_argument("--measure", help=argparse.SUPPRESS)  # one case, arguments and result as JSON
     options = parser.parse_args()
     if options.measure:
-        size, implementation, repeats = options.measure
-        print(json.dumps(measure(size, implementation, int(repeats), options.device)))
+        print(json.dumps(measure(*json.loads(options.measure))))
         sys.exit()
     rows, passed = main(QUICK_PLAN if options.quick else PLAN, options.device)
     for row in rows:
         print(f"{row['size']:>6} {row['implementation']:>10} {row['metric']:>10} {row['value']:12.4g}")
     if not options.quick:
-        write(rows, output_folder("benchmarks") / "nivmf.csv")
+        timing.write_table(rows, output_folder("benchmarks") / "nivmf.csv")
     sys.exit(not passed)

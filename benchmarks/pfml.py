@@ -16,15 +16,10 @@ then the seconds are the process's CPU time, which other programs disturb least.
 """
 
 import argparse
-import csv
 import json
 import math
-import resource
 import statistics
-import subprocess
 import sys
-import time
-from pathlib import Path
 from typing import NamedTuple
 
 import torch
@@ -32,8 +27,8 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from dmlrepro.evidence.results import output_folder
-from dmlrepro.files import replacing
 from dmlrepro.losses.potential_field import PotentialFieldLoss
+from dmlrepro.papers import timing
 
 ALPHA, DELTA = 3.0, 0.2
 
@@ -73,13 +68,13 @@ PLAN = (  # case, forms that take turns, repeats
     *((name, ("product", "matmul"), 5) for name in ("1000 x 2", "2000 x 2", "8000 x 2", "sop")),
 )
 MEMORY_PLAN = (*((name, form) for name in LARGE for form in ("product", "literal")), ("sop", "product"))
-SLOPE = ("1000 x 2", "2000 x 2", "random", "8000 x 2", "sop")  # cases that differ in the number of proxies only
+SLOPE = ("1000 x 2", "2000 x 2", "random", "8000 x 2", "sop")  # these differ in the number of proxies only
 QUICK = ((("quick", ("product", "literal", "matmul"), 5),), (("quick", "product"), ("quick", "literal")))
-LIMITS = (  # case, metric, form, compared with, largest ratio
-    *((name, "seconds", "product", "literal", 1 / 8) for name in LARGE),
-    *((name, "megabytes", "product", "literal", 1 / 10) for name in LARGE),
-    ("cub", "seconds", "product", "matmul", 2.0),
-)
+LIMITS = {  # (case, metric, compared with): largest ratio
+    **{(name, "seconds", "literal"): 1 / 8 for name in LARGE},
+    **{(name, "megabytes", "literal"): 1 / 10 for name in LARGE},
+    ("cub", "seconds", "matmul"): 2.0,
+}
 SOP_MEGABYTES = 4000
 
 
@@ -154,7 +149,7 @@ def seconds(name: str, forms: tuple[str, ...], repeats: int, threads: int) -> li
     """Median seconds of forms that take turns in this process."""
     torch.set_num_threads(threads)
     arguments = problem(CASES[name])
-    if "literal" in forms and (worst := disagreement(*arguments)) > 1e-2:  # cdist's float32 matmul
+    if "literal" in forms and (worst := disagreement(*arguments)) > 1e-2:  # cdist's matrix product has float32's error
         raise AssertionError(f"{name}: product and literal differ by {worst:.1e}")
     points = all_points(*arguments)[0].detach()
     calls = {form: lambda form=form: step(form, *arguments) for form in forms}
@@ -162,14 +157,7 @@ def seconds(name: str, forms: tuple[str, ...], repeats: int, threads: int) -> li
         calls["matmul"] = lambda: points @ points.T
     if "resnet50" in forms:
         calls["resnet50"] = resnet_step()
-    clock = time.process_time if threads == 1 else time.perf_counter
-    times = {form: [] for form in forms}
-    for repeat in range(repeats + 1):
-        for form, call in calls.items():
-            start = clock()
-            call()
-            if repeat:  # the first round warms up
-                times[form].append(clock() - start)
+    times = timing.in_turn(calls, repeats, "cpu")
     scale = {"resnet50": 10}
     return [
         row(name, form, "seconds", scale.get(form, 1) * statistics.median(times[form]), threads, *arguments)
@@ -183,18 +171,8 @@ def megabytes(name: str, form: str, threads: int) -> dict:
     torch.set_num_threads(threads)
     step(form, *problem(CASES["tiny"]))
     arguments = problem(CASES[name])
-    before = peak_megabytes(reset=True)
-    step(form, *arguments)
-    return row(name, form, "megabytes", peak_megabytes() - before, threads, *arguments)
-
-
-def peak_megabytes(reset: bool = False) -> float:
-    if sys.platform != "linux":
-        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / (1e6 if sys.platform == "darwin" else 1e3)
-    if reset:
-        Path("/proc/self/clear_refs").write_text("5")
-    line = next(line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith("VmHWM"))
-    return int(line.split()[1]) * 1024 / 1e6
+    value = timing.process_peak_bytes(lambda: step(form, *arguments), "cpu") / 1e6
+    return row(name, form, "megabytes", value, threads, *arguments)
 
 
 def row(name: str, form: str, metric: str, value: float, threads: int, *arguments) -> dict:
@@ -213,12 +191,6 @@ def row(name: str, form: str, metric: str, value: float, threads: int, *argument
     }
 
 
-def apart(*arguments) -> list[dict] | dict:
-    """Measure in a process of its own."""
-    command = [sys.executable, __file__, "--measure", json.dumps(arguments)]
-    return json.loads(subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout)
-
-
 def slope(rows: list[dict]) -> float:
     """Exponent of the seconds against the number of proxies, fitted over SLOPE."""
     by_case = {r["case"]: r for r in rows if r["form"] == "product" and r["metric"] == "seconds"}
@@ -232,36 +204,22 @@ def slope(rows: list[dict]) -> float:
 
 def judge(rows: list[dict]) -> bool:
     """Print every ratio; whether all that have a limit keep it."""
-    passed = True
     groups = {}
-    for r in rows:  # a ratio is of forms that took turns, or of two processes' memory
+    for r in rows:  # only forms that took turns are compared in seconds
         groups.setdefault((r["case"], r["metric"], r["turns"]), {})[r["form"]] = r["value"]
-    for (name, metric, _), values in groups.items():
-        for other in sorted(values.keys() - {"product"}):
-            ratio = values["product"] / values[other]
-            limits = [limit[4] for limit in LIMITS if limit[:4] == (name, metric, "product", other)]
-            passed &= all(ratio <= limit for limit in limits)
-            words = f" (limit {limits[0]:.3f})" if limits else ""
-            print(f"{name}: {metric} {ratio:.4f} of the {other}'s{words}")
+    compared = [(case, metric, values) for (case, metric, _), values in groups.items()]
+    passed = timing.ratios_within(compared, LIMITS)
     for r in rows:
         if (r["case"], r["form"], r["metric"]) == ("sop", "product", "megabytes"):
-            passed &= r["value"] <= SOP_MEGABYTES
-            print(f"sop: {r['value']:.0f} megabytes (limit {SOP_MEGABYTES})")
+            passed &= timing.within("sop: megabytes", r["value"], most=SOP_MEGABYTES)
     if {r["case"] for r in rows} >= set(SLOPE):
         print(f"seconds grow with proxies to the power {slope(rows):.2f}")
     return passed
 
 
 def main(plan, memory_plan, threads: int) -> list[dict]:
-    rows = [r for name, forms, repeats in plan for r in apart("seconds", name, forms, repeats, threads)]
-    return rows + [apart("megabytes", name, form, threads) for name, form in memory_plan]
-
-
-def write(rows: list[dict], path: Path) -> None:
-    with replacing(path) as temporary, temporary.open("w", newline="", encoding="utf8") as file:
-        table = csv.DictWriter(file, rows[0], lineterminator="\n")
-        table.writeheader()
-        table.writerows(r | {"close": f"{r['close']:.2g}", "value": f"{r['value']:.4g}"} for r in rows)
+    rows = [r for case in plan for r in timing.apart(__file__, "seconds", *case, threads)]
+    return rows + [timing.apart(__file__, "megabytes", *case, threads) for case in memory_plan]
 
 
 if __name__ == "__main__":
@@ -277,5 +235,5 @@ if __name__ == "__main__":
     rows = main(*(QUICK if options.quick else (PLAN, MEMORY_PLAN)), options.threads)
     passed = judge(rows)
     if not options.quick:
-        write(rows, output_folder("benchmarks") / "pfml.csv")
+        timing.write_table(rows, output_folder("benchmarks") / "pfml.csv", close=".2g")
     sys.exit(not passed)

@@ -146,30 +146,12 @@ def _cache(options) -> None:
 
 
 def _publish(options) -> None:
-    """Every table of the folder is validated before the first one is moved."""
     from dmlrepro.evidence import results
     from dmlrepro.files import repository_root
 
-    tables = sorted(path for path in options.folder.glob("*.csv") if not path.name.endswith(".cost.csv"))
-    if not tables:
-        raise FileNotFoundError(f"no tables in {options.folder}; run the notebooks first")
-    for path in tables:
-        try:
-            results.read(path)
-        except ValueError as error:
-            raise ValueError(f"{path}: {error}") from error
     target = repository_root() / "results" / options.folder.name
-    moved = 0
-    for path in tables:
-        new = target / path.name
-        if new.exists() and new.read_bytes() == path.read_bytes() and new.with_suffix(".json").exists():
-            continue  # the same numbers: keep the provenance of the run that made them
-        for suffix in (".json", ".cost.csv", ".csv"):  # the CSV last: it alone means done
-            source = path.with_suffix(suffix)
-            if source.exists():
-                results.write_text(new.with_suffix(suffix), source.read_text(encoding="utf8"))
-        moved += 1
-    print(f"{len(tables)} tables valid, {moved} new or changed in {target.relative_to(repository_root())}/")
+    tables, moved = results.publish(options.folder, target)
+    print(f"{tables} tables valid, {moved} new or changed in {target.relative_to(repository_root())}/")
 
 
 def _summary(options) -> None:

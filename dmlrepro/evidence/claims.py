@@ -1,8 +1,8 @@
-"""What the papers claim, the test of each claim, and the verdict our numbers allow.
+"""What the test of a claim is, and the verdict our numbers allow; the tests themselves are in papers/<paper>/claims.py.
 
 A test is plain data, written down before it is run: what is compared with what, on which metric, in which direction,
 and the smallest effect that counts. Published sizes belong to the published data sets and networks, so a test asks for
-a direction and for a size that counts, not for the printed number. Its cells are written as in tables.py.
+a direction and for a size that counts, not for the printed number. Cells are written as in tables.py.
 """
 
 from __future__ import annotations
@@ -15,23 +15,23 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-if TYPE_CHECKING:
-    import pandas as pd
 from dmlrepro.evidence import tables
 from dmlrepro.evidence.statistics import (
     LEVEL,
-    SIGN,
     Estimate,
     detectable_effect,
     estimated,
     holm,
     p_above,
-    percentiles,
-    resampled,
+    percentile_interval,
     tost,
 )
 
+if TYPE_CHECKING:
+    import pandas as pd
+
 MIN_SEEDS = 5
+SIGN = {"higher": 1, "lower": -1}
 
 
 @dataclass(frozen=True)
@@ -108,24 +108,11 @@ def drop(method, setting) -> str:
 
 # --- verdicts ---------------------------------------------------------------------------------------------------------
 
-
 _LINE = (
-    "claim_id",
-    "verdict",
-    "reason",
-    "direction",
-    "comparison",
-    "metric",
-    "effect",
-    "low",
-    "high",
-    "unit",
-    "n",
+    *("claim_id", "verdict", "reason", "direction", "comparison", "metric", "effect", "low", "high", "unit", "n"),
     *tables.CONTEXT,
+    *("p", "p_holm", "detectable", "class_low", "class_high", "untested_parts", "notebook"),
 )
-
-
-_LINE += ("p", "p_holm", "detectable", "class_low", "class_high", "untested_parts", "notebook")
 
 
 def verdicts(
@@ -133,11 +120,9 @@ def verdicts(
     tests: Mapping[str, ClaimTest],
     claim_ids: Iterable[str] | None = None,
     *,
-    profile: str | None = None,
-    selection: str | None = None,
     hits: pd.DataFrame | None = None,
 ) -> pd.DataFrame:
-    """Judge claims, print a line for each, return the lines as a DataFrame.
+    """Judge claims of one paper, print a line for each, return the lines as a DataFrame.
 
     Comparisons are of per-seed effects, paired by seed, with Student's t. A comparison
       holds  if the 95 % interval lies on the claimed side of zero and the mean reaches the smallest effect that
@@ -159,12 +144,13 @@ def verdicts(
         table: tidy results; several experiments, data sets or profiles give a line each.
         tests: all tests of one paper by claim id, e.g. papers.pfml.claims.TESTS.
         claim_ids: which of them are judged, e.g. ["pfml-01", "pfml-02"]; None: all.
-        profile: only rows of this profile.
-        selection: "last", "val_best" or "test_best"; None: as in `chosen`.
-        hits: counts by class for the columns class_low and class_high, see `class_bootstrap`.
+        hits: counts by class, as `results.hits` makes them of the table's runs. A comparison on R@1 or P@1 then also
+            gets a sensitivity interval from resampling the test classes (class_low, class_high): how far other classes
+            could move it while the trained networks stay. It decides nothing.
 
     Raises:
-        ValueError: an unknown claim id, or a table that lacks columns or holds two values for one run.
+        ValueError: an unknown claim id, a table that lacks columns or holds two values for one run, or hits that lack
+            columns.
     """
     import pandas as pd
 
@@ -172,11 +158,9 @@ def verdicts(
     unknown = [claim_id for claim_id in claim_ids if claim_id not in tests]
     if unknown:
         raise ValueError(f"claim_ids: no test is stated for {unknown}; stated: {', '.join(tests)}")
-    rows = tables.final_rows(table, selection)
-    if profile is not None:
-        rows = rows[rows["profile"] == profile]
-    resampled_cells = None if hits is None else resampled(hits, draws=2000, seed=0)
-    lines = [line for claim_id in claim_ids for line in _lines(tests[claim_id], rows, resampled_cells)]
+    rows = tables.final_rows(table)
+    resampled = {} if hits is None else _resampled(hits)
+    lines = [line for claim_id in claim_ids for line in _lines(tests[claim_id], rows, resampled)]
     frame = pd.DataFrame(lines, columns=[*_LINE])
     for _, family in frame.groupby(tables.CONTEXT[1:], dropna=False):
         frame.loc[family.index, "p_holm"] = holm(family["p"], max(len(tests), len(family)))
@@ -185,7 +169,15 @@ def verdicts(
     return frame
 
 
-def _lines(test: ClaimTest, rows: pd.DataFrame, resampled: tables.Cells | None) -> list[dict]:
+def _resampled(hits: pd.DataFrame) -> dict[tuple, tables.Cells]:
+    """Context -> cells under resampled test classes."""
+    missing = [name for name in tables.HITS if name not in hits.columns]
+    if missing:
+        raise ValueError(f"hits lacks the columns {missing}; `results.hits` gives {tables.HITS}")
+    return {context: tables.resampled_cells(group) for context, group in hits.groupby(tables.CONTEXT)}
+
+
+def _lines(test: ClaimTest, rows: pd.DataFrame, resampled: Mapping[tuple, tables.Cells]) -> list[dict]:
     """A line per context that has all rows of the test; without one, a single line that says what is missing."""
     line = dict.fromkeys(_LINE, math.nan) | dict.fromkeys(
         ("reason", "direction", "comparison", "metric", "unit", *tables.CONTEXT), ""
@@ -195,20 +187,26 @@ def _lines(test: ClaimTest, rows: pd.DataFrame, resampled: tables.Cells | None) 
         return [line | {"verdict": "not testable here", "reason": test.untested_parts}]
     protocol = rows["protocol"].str.lower()
     rows = rows[protocol.str.contains(test.protocol) if test.protocol else ~protocol.str.contains("mlrc")]
-    of_study = all(part.kind == "exact" for part in test.parts)
-    found = [_judge_claim(test, cells, context, resampled) for context, cells in _contexts(rows, of_study)]
-    found = found or [_judge_claim(test, {}, {}, None)]
+    without_images = all(part.kind == "exact" for part in test.parts)
+    found = [
+        _judge_claim(test, cells, context, resampled.get(tuple(context.values()), {}))
+        for context, cells in _contexts(rows, without_images)
+    ]
+    found = found or [_judge_claim(test, {}, {}, {})]
     nearest = min(found, key=lambda each: each["missing"])
     found = [each for each in found if each["verdict"] != "not run"] or [nearest]
     own = [each for each in found if test.notebook.endswith(each.get("experiment") or "?")]
     return [line | {name: each[name] for name in each if name in _LINE} for each in own or found]
 
 
-def _contexts(rows: pd.DataFrame, of_study: bool):
-    """(context, cells) of every context; a study without images belongs to all data sets of its experiment."""
+def _contexts(rows: pd.DataFrame, without_images: bool):
+    """(context, cells) of every context; a study without images belongs to all data sets of its experiment.
+
+    without_images: the test asks for such studies only, so that an experiment is one context.
+    """
     for (experiment, profile), group in rows.groupby(["experiment", "profile"], sort=False):
         study = group["dataset"] == tables.SYNTHETIC
-        if of_study or study.all():
+        if without_images or study.all():
             yield dict(zip(tables.CONTEXT, (experiment, profile, tables.SYNTHETIC, "", "", ""))), tables.cells_of(group)
             continue
         for context, runs in group[~study].groupby(tables.CONTEXT, dropna=False, sort=False):
@@ -221,14 +219,14 @@ class _Comparison:
 
     estimate: Estimate
     part: Part
-    compute: tuple  # (function, *arguments after the cells) -> per-seed effects
+    compute: tuple  # (function, *arguments): function(cells, *arguments) gives the effects by seed
     as_claimed: bool
     holds: bool
     fails: bool
     why_open: str
 
 
-def _judge_claim(test: ClaimTest, cells: tables.Cells, context: dict, resampled: tables.Cells | None) -> dict:
+def _judge_claim(test: ClaimTest, cells: tables.Cells, context: dict, resampled: tables.Cells) -> dict:
     """What the cells of one context say of a claim, as fields of its line."""
     planned, judged = [], []
     missing = [name for part in test.parts for name in _absent(part, cells)]
@@ -268,9 +266,11 @@ def _judge_claim(test: ClaimTest, cells: tables.Cells, context: dict, resampled:
     line["unit"] = "%" if shown.part.relative else ""
     if not missing:
         line["p"] = np.max([each.estimate.p for each in judged if each.part.kind != "exact"]) if count else math.nan
-    if resampled is not None and shown.part.metric == "R@1":
-        with suppress(tables.MissingRows):
-            line["class_low"], line["class_high"] = percentiles(shown.compute[0](resampled, *shown.compute[1:]))
+    compute, *arguments = shown.compute
+    with suppress(tables.MissingRows):  # there are no hits, or they do not give this metric or these cells
+        ends = percentile_interval(compute(resampled, *arguments))
+        ends = tuple(100 * math.expm1(end) for end in ends) if shown.part.relative else ends
+        line["class_low"], line["class_high"] = ends
     return line
 
 
@@ -291,15 +291,12 @@ def _comparisons(part: Part, cells: tables.Cells):
         return
     for baseline in part.baselines:
         subjects = [part.subject]
-        if part.kind in ("equivalence", "exact"):  # of every level, not of their mean
-            method, levels = (
-                tables.parse_cell(part.subject)[0],
-                list(tables.levels_of(cells, part.subject, part.metric)),
-            )
+        if part.kind in ("equivalence", "exact"):  # they are about every level, not about the mean of the levels
+            method = tables.parse_cell(part.subject)[0]
+            levels = list(tables.levels_of(cells, part.subject, part.metric))
             if tables.parse_cell(baseline)[0] == method:  # the baseline is one of the levels
-                levels = [
-                    setting for setting in levels if [setting] != list(tables.levels_of(cells, baseline, part.metric))
-                ]
+                reference = list(tables.levels_of(cells, baseline, part.metric))
+                levels = [setting for setting in levels if [setting] != reference]
             subjects = [f"{method};{setting}".rstrip(";") for setting in levels]
             if not subjects:
                 raise tables.MissingRows(f"a second level of {part.subject} ({part.metric})")
@@ -326,7 +323,7 @@ def _obstacle(part: Part, cells: tables.Cells, context: dict, effects: np.ndarra
 
 
 def _judge(name: str, part: Part, compute: tuple, effects: np.ndarray, count: int, obstacle: str) -> _Comparison:
-    """See `verdicts` for the rules. count: comparisons of the claim, over which a contradiction is adjusted."""
+    """One comparison by the rules of `verdicts`. count: how many the claim has, which adjusts a contradiction."""
     sign = SIGN.get(part.direction, 1)
     aligned = sign * effects  # positive: as claimed
     counts = abs(math.log1p(sign * part.smallest_effect / 100)) if part.relative else part.smallest_effect

@@ -136,7 +136,7 @@ def _bar(axis: Axes, y: float, values: np.ndarray, shade: str) -> None:
     text = f"{mean:.1f}" if mean >= 10 else f"{mean:.3g}"
     ink = "black" if np.dot(to_rgb(shade), (0.3, 0.59, 0.11)) > 0.45 else "white"
     style = {"xytext": (4, 0), "textcoords": "offset points", "va": "center", "fontsize": "small", "zorder": 5}
-    box = {"facecolor": shade, "linewidth": 0, "pad": 0.5}  # or the interval would strike the number through
+    box = {"facecolor": shade, "linewidth": 0, "pad": 0.5}  # without it the interval would strike the number through
     axis.annotate(text, (0, y), color=ink, bbox=box, **style)
 
 
@@ -469,7 +469,7 @@ def field(
 
     x (W,), y (H,): the grid. potentials: {title: (H, W)}; colours end at their 2 % and 98 % quantiles. forces:
     {title: (H, W, 2)}, thinned to 15 arrows a side; their length grows with the logarithm of the force, which spans
-    many orders. points (N, 2), labels (N,): charges and their classes. names: of x, y and what the colours show.
+    many orders. points (N, 2), labels (N,): charges and their classes. names: titles of x, y and the colour bar.
     """
     shape = (len(y), len(x))
     for name, values in potentials.items():
@@ -492,7 +492,7 @@ def field(
             ticks = levels[[0, 6, 12]]
             bar = figure.colorbar(drawn, ax=axis, location="bottom", label=names[2], ticks=ticks, aspect=30)
             for tick, side in zip(bar.ax.set_xticks(ticks, _three_digits(ticks)), ("left", "center", "right")):
-                tick.label1.set_horizontalalignment(side)  # centred, those at the ends would meet the neighbour's
+                tick.label1.set_horizontalalignment(side)  # centred labels at the ends would meet the neighbour's
             if forces and name in forces:
                 _arrows(axis, np.asarray(x), np.asarray(y), np.asarray(forces[name]))
             if points is not None:
@@ -534,7 +534,7 @@ def _style(grid: bool = True):
     import matplotlib.pyplot as plt
     import seaborn
 
-    plt.draw_if_interactive()  # loads the backend: loaded inside the context, its settings would be undone on leaving
+    plt.draw_if_interactive()  # loads the backend: were it loaded in the context, its settings would be undone there
     look = seaborn.axes_style("whitegrid" if grid else "white") | seaborn.plotting_context("notebook", font_scale=0.85)
     with plt.rc_context(look | {"figure.dpi": DPI, "savefig.dpi": DPI, "axes.edgecolor": "0.6"}):
         yield

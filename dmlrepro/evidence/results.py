@@ -1,8 +1,8 @@
 """Tidy results: one CSV per notebook and profile, its provenance beside it, the published tables, and the golden check.
 
-A row is one number of one run. Recalls and precisions are in percent here. A CSV holds only what is deterministic on
-one machine; seconds and bytes go to `<notebook>.cost.csv`. Files are replaced atomically and only after every row is
-valid.
+A row is one number of one run; its columns are those of tables.py. Recalls and precisions are in percent here. A CSV
+holds only what is deterministic on one machine; seconds and bytes go to `<notebook>.cost.csv`. Files are replaced
+atomically and only after every row is valid.
 """
 
 import functools
@@ -14,32 +14,19 @@ import subprocess
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
 
 from dmlrepro.evidence.statistics import t_interval
-from dmlrepro.evidence.tables import chosen
+from dmlrepro.evidence.tables import COLUMNS, HITS, IDENTITY, chosen
 from dmlrepro.files import replacing, repository_root
 
-COLUMNS = (
-    "paper",
-    "experiment",
-    "profile",
-    "dataset",
-    "backbone",
-    "dim",
-    "protocol",
-    "method",
-    "setting",
-    "seed",
-    "selection",
-    "step",
-    "metric",
-    "value",
-)
 SELECTIONS = ("last", "val_best", "test_best")
 IN_PERCENT = ("R@", "P@1", "RP", "MAP@R", "mAP@", "NMI")
-IDENTITY = [column for column in COLUMNS if column != "value"]
 GOLDEN_IDENTITY = ["protocol", "method", "setting", "metric"]
+
+
+# --- from runs to tables ----------------------------------------------------------------------------------------------
 
 
 def tidy(runs: Iterable, params) -> pd.DataFrame:
@@ -51,21 +38,10 @@ def tidy(runs: Iterable, params) -> pd.DataFrame:
 
     rows = []
     for run in protocols.combine(runs):
-        common = {
-            "paper": params.paper,
-            "experiment": params.notebook,
-            "profile": params.profile,
-            "dataset": run.dataset,
-            "backbone": run.spec.backbone,
-            "dim": run.spec.embedding_size or 0,
-            "protocol": run.spec.protocol,
-            "method": run.spec.method,
-            "setting": run.spec.setting,
-            "seed": run.spec.seed,
-        }
+        labels = {"paper": params.paper} | _labels(run, params)
         for row in run.rows:
             value = _in_table_units(row["metric"], row["value"])
-            rows.append(common | row | {"setting": _setting(run.spec.setting, row), "value": value})
+            rows.append(labels | row | {"setting": _setting(labels["setting"], row), "value": value})
     return frame(rows)
 
 
@@ -74,10 +50,79 @@ def _setting(setting: str, row: dict) -> str:
     return f"{setting};network={row['network']}".lstrip(";") if "network" in row else setting
 
 
+def _labels(run, params) -> dict:
+    """What a table says of a run beside its numbers: its context, method, setting and seed."""
+    return {
+        "experiment": params.notebook,
+        "profile": params.profile,
+        "dataset": run.dataset,
+        "backbone": run.spec.backbone,
+        "dim": run.spec.embedding_size or 0,
+        "protocol": run.spec.protocol,
+        "method": run.spec.method,
+        "setting": run.spec.setting,
+        "seed": run.spec.seed,
+    }
+
+
+def hits(runs: Iterable, params) -> pd.DataFrame:
+    """R@1 of finished runs as counts by test class, for `claims.verdicts`; columns as in `tables.HITS`.
+
+    `queries` are the query images of a class that have a relevant gallery image, `hits` those whose nearest gallery
+    image is of their class. The labels are those of `tidy`. The models of a method's folds enter as `protocols.combine`
+    scores them: under "separated" the counts of all models are added, under "concatenated" they are those of the
+    models' unit embeddings side by side. A fold that was validated and did not restore its best weights is left out:
+    it kept the embeddings of its last step, and tables show another.
+    """
+    from dmlrepro.training import protocols
+
+    models: dict[str, list] = {}  # those that differ in the fold only
+    for run in runs:
+        if run.spec.fold is None or run.spec.restore_best:
+            spec = run.spec.replace(fold=None)
+            labels = [spec.method, spec.setting, spec.protocol]
+            models.setdefault(json.dumps([spec.as_dict(), labels], sort_keys=True), []).append(run)
+    rows = []
+    for group in models.values():
+        for entry in protocols.combine(group):
+            together = len(group) > 1 and entry.spec.protocol.endswith("concatenated")
+            for class_id, found, queries in _counts(group, together):
+                rows.append(_labels(entry, params) | {"class_id": class_id, "hits": found, "queries": queries})
+    return pd.DataFrame(rows, columns=HITS)
+
+
+def _counts(models: Sequence, together: bool) -> list[tuple[int, int, int]]:
+    """(class, hits, queries) of models of one spec: added up, or those of their unit embeddings side by side."""
+    import torch
+    from torch.nn.functional import normalize
+
+    from dmlrepro import retrieval
+    from dmlrepro.training import batches, distributed
+
+    manifest = batches.load_dataset(models[0].spec)
+    test = manifest.indices("test")
+    labels, query, gallery = manifest.labels[test], manifest.is_query[test], manifest.is_gallery[test]
+    device = distributed.device_for_training()
+    embeddings = [model.embeddings.to(device) for model in models]
+    if together:
+        embeddings = [torch.cat([normalize(each, dim=1) for each in embeddings], dim=1)]
+    searched = labels[gallery]
+    own_gallery = bool((query & gallery).all())  # the images search each other, each left out of its own list
+    relevant = np.bincount(searched, minlength=labels.max() + 1)[labels[query]] > int(own_gallery)
+    counts = np.zeros((labels.max() + 1, 2), int)
+    for each in embeddings:
+        others = None if own_gallery else each[torch.from_numpy(gallery)]
+        nearest = retrieval.nearest(each[torch.from_numpy(query)], 1, others).cpu().numpy()[:, 0]
+        hit = (searched[nearest] == labels[query]) & relevant
+        for column, counted in enumerate((hit, relevant)):
+            counts[:, column] += np.bincount(labels[query][counted], minlength=len(counts))
+    return [(class_id, *map(int, counts[class_id])) for class_id in np.flatnonzero(counts[:, 1]).tolist()]
+
+
 def frame(rows: Iterable[dict]) -> pd.DataFrame:
     """A validated tidy table from rows; missing text columns are empty, selection is `last`, seed and step 0."""
     defaults = {"backbone": "", "dim": 0, "protocol": "", "setting": "", "seed": 0, "selection": "last", "step": 0}
-    table = pd.DataFrame([defaults | row for row in rows], columns=list(COLUMNS))
+    table = pd.DataFrame([defaults | row for row in rows], columns=COLUMNS)
     validate(table)
     return table
 
@@ -88,7 +133,7 @@ def _in_table_units(metric: str, value: float) -> float:
 
 def validate(table: pd.DataFrame) -> None:
     """Raise ValueError naming the first row that is not a result."""
-    if list(table.columns) != list(COLUMNS):
+    if list(table.columns) != COLUMNS:
         raise ValueError(f"columns must be {', '.join(COLUMNS)}; got {', '.join(map(str, table.columns))}")
     if table.empty:
         raise ValueError("the table has no rows")
@@ -115,6 +160,9 @@ def _first(table: pd.DataFrame, mask) -> dict:
     return table[mask].iloc[0].to_dict()
 
 
+# --- files ------------------------------------------------------------------------------------------------------------
+
+
 def output_folder(profile: str) -> Path:
     """Where a profile's tables go: DMLREPRO_RESULTS (the workflow's build folder) or results/."""
     root = repository_root()
@@ -124,9 +172,8 @@ def output_folder(profile: str) -> Path:
 def save(table: pd.DataFrame, params, *, cost: pd.DataFrame | None = None) -> Path:
     """Write `<stem>.csv`, `<stem>.json` and, with costs, `<stem>.cost.csv`; returns the path of the CSV.
 
-    The table is sorted by its identity columns, so equal numbers are equal bytes. When the numbers did not change,
-    the provenance of the run
-    that first made them stays.
+    The table is sorted by its identity columns, so equal numbers are equal bytes. When the numbers did not change, the
+    provenance of the run that first made them stays.
     """
     validate(table)
     path = output_folder(params.profile) / f"{params.stem}.csv"
@@ -158,6 +205,37 @@ def read(path: Path | str) -> pd.DataFrame:
     return table
 
 
+def publish(build: Path, target: Path) -> tuple[int, int]:
+    """Move the tables of a build folder to `target`; returns how many there are, and how many are new or changed.
+
+    Every table is validated before the first one is moved. One whose numbers are there already stays as it is, with
+    the provenance of the run that first made them.
+
+    Raises:
+        FileNotFoundError: the folder has no tables.
+        ValueError: a table is not valid; names the file and the first bad row.
+    """
+    paths = sorted(path for path in build.glob("*.csv") if not path.name.endswith(".cost.csv"))
+    if not paths:
+        raise FileNotFoundError(f"no tables in {build}; run the notebooks first")
+    for path in paths:
+        try:
+            read(path)
+        except ValueError as error:
+            raise ValueError(f"{path}: {error}") from error
+    moved = 0
+    for path in paths:
+        new = target / path.name
+        if new.exists() and new.read_bytes() == path.read_bytes() and new.with_suffix(".json").exists():
+            continue
+        for suffix in (".json", ".cost.csv", ".csv"):  # the CSV goes last, as it alone means done
+            source = path.with_suffix(suffix)
+            if source.exists():
+                write_text(new.with_suffix(suffix), source.read_text(encoding="utf8"))
+        moved += 1
+    return len(paths), moved
+
+
 def provenance(params) -> dict:
     """What made a table: parameters, commit, package versions, device."""
     from dmlrepro.training import distributed, runs
@@ -184,6 +262,9 @@ def costs(runs: Iterable) -> pd.DataFrame:
     return pd.DataFrame(
         [{"method": r.spec.method, "setting": r.spec.setting, "seed": r.spec.seed, **r.cost} for r in runs]
     )
+
+
+# --- published numbers ------------------------------------------------------------------------------------------------
 
 
 @functools.cache
@@ -216,7 +297,7 @@ def published(paper: str, table: str | None = None, **where) -> pd.DataFrame:
 
 def beside_published(ours: pd.DataFrame, theirs: pd.DataFrame, metrics: Sequence[str]) -> pd.DataFrame:
     """One row per method: the published numbers of each data set beside our mean over seeds, for reading, not for
-    comparing scales. Ours are at the chosen step (`claims.chosen`), of the first protocol in the table.
+    comparing scales. Ours are at the chosen step (`tables.chosen`), of the first protocol in the table.
 
     Metrics that the table does not have are left out, as R@2 on SOP, whose ranks are 1, 10, 100 and 1000; ValueError
     when none is left. A cell is empty where nothing was measured or published.
@@ -243,19 +324,22 @@ def recalls(table: pd.DataFrame) -> list[str]:
 
 def pivot(table: pd.DataFrame, metrics: Sequence[str]) -> pd.DataFrame:
     """The mean ± the half-width of Student's 95 % confidence interval over seeds (the mean alone for one seed), a row
-    per protocol, setting and method, at the chosen step (`claims.chosen`).
+    per protocol, setting and method, at the chosen step (`tables.chosen`).
     """
     rows = chosen(table)
     shown = rows[rows["metric"].isin(metrics)]
     texts = shown.groupby(["protocol", "setting", "method", "metric"], sort=False)["value"].agg(_with_interval)
     wide = texts.unstack("metric", sort=False).reindex(columns=list(metrics))
-    # by protocol, else as they were trained, so that N = 2 precedes N = 10
+    # rows of a protocol stay in the order in which they were trained, so that N = 2 precedes N = 10
     return wide.sort_index(level="protocol", sort_remaining=False, kind="stable")
 
 
 def _with_interval(values: pd.Series) -> str:
     low, high = t_interval(values)
     return f"{values.mean():.1f}" + (f" ± {(high - low) / 2:.1f}" if len(values) > 1 else "")
+
+
+# --- golden numbers ---------------------------------------------------------------------------------------------------
 
 
 def golden_path(params) -> Path:
@@ -266,8 +350,7 @@ def check_golden(table: pd.DataFrame, params) -> None:
     """Print whether the means over seeds match the golden run within its tolerances.
 
     The sentence is the regression test: it holds no raw number, so the same line on two machines means that both
-    agree. A run with other parameters
-    than the golden one says so and is not compared.
+    agree. A run with other parameters than the golden one says so and is not compared.
     """
     path = golden_path(params)
     if not path.exists():

@@ -15,29 +15,19 @@ import numpy as np
 if TYPE_CHECKING:
     import pandas as pd
 
+CONTEXT = ["experiment", "profile", "dataset", "backbone", "dim", "protocol"]  # numbers are compared within one context
+IDENTITY = ["paper", *CONTEXT, "method", "setting", "seed", "selection", "step", "metric"]  # no two rows share it
+COLUMNS = [*IDENTITY, "value"]
+HITS = [*CONTEXT, "method", "setting", "seed", "class_id", "hits", "queries"]  # R@1 as counts, a row per test class
 
 DEFAULTS = {"label_noise": 0.0, "retrieval": "cosine"}  # what a row that does not name these settings has
-
-
 SYNTHETIC = "synthetic"  # the dataset of a study without images
 
-
-# numbers are compared within one value of each of these only
-CONTEXT = ["experiment", "profile", "dataset", "backbone", "dim", "protocol"]
-
-
-COLUMNS = ["paper", *CONTEXT, "method", "setting", "seed", "selection", "step", "metric", "value"]
-
-
-# --- from the table to effects by seed --------------------------------------------------------------------------------
-
-
-class MissingRows(LookupError):
-    """A cell that the table does not have; the message names it."""
-
-
-# (method, metric) -> setting -> seed -> value; a value may be an array of bootstrap draws
+# (method, metric) -> setting -> seed -> value; a value may be an array, one number per resampling of the classes
 Cells = dict[tuple[str, str], dict[str, dict[int, np.ndarray]]]
+
+
+# --- rows -------------------------------------------------------------------------------------------------------------
 
 
 def chosen(table: pd.DataFrame) -> pd.DataFrame:
@@ -50,9 +40,11 @@ def chosen(table: pd.DataFrame) -> pd.DataFrame:
     return table[table["selection"] == np.where(at_best, "val_best", "last")]
 
 
-def final_rows(table: pd.DataFrame, selection: str | None = None) -> pd.DataFrame:
-    """The table's rows at one selection (None: as `chosen`) and at the last step of each run; ValueError on a malformed
-    table."""
+def final_rows(table: pd.DataFrame) -> pd.DataFrame:
+    """The rows that `chosen` keeps, at the last step of each run.
+
+    Raises ValueError if the table lacks columns or holds two values for one run.
+    """
     import pandas as pd
 
     missing = [name for name in COLUMNS if name not in table.columns]
@@ -64,7 +56,7 @@ def final_rows(table: pd.DataFrame, selection: str | None = None) -> pd.DataFram
             rows[name] = pd.to_numeric(rows[name])
         elif name != "dim":
             rows[name] = rows[name].astype(object).where(rows[name].notna(), "").astype(str)
-    rows = chosen(rows) if selection is None else rows[rows["selection"] == selection]
+    rows = chosen(rows)
     run = [*CONTEXT, "method", "setting", "seed", "metric"]
     last = rows.groupby(run, dropna=False)["step"].transform("max")
     rows = rows[(rows["step"] == last) | last.isna()].drop_duplicates([*run, "value"])
@@ -78,15 +70,15 @@ def final_rows(table: pd.DataFrame, selection: str | None = None) -> pd.DataFram
     return rows
 
 
-def one_context(table: pd.DataFrame, selection: str) -> Cells:
-    rows = final_rows(table, selection)
-    several = [name for name in CONTEXT if rows[name].nunique(dropna=False) > 1]
-    if several:
-        raise ValueError(f"table mixes several values of {several}; filter it to one of each")
-    return cells_of(rows)
+# --- cells ------------------------------------------------------------------------------------------------------------
+
+
+class MissingRows(LookupError):
+    """A cell that the table does not have; the message names it."""
 
 
 def cells_of(rows: pd.DataFrame) -> Cells:
+    """The values of one context."""
     cells: Cells = {}
     columns = ["method", "metric", "setting", "seed", "value"]
     for method, metric, setting, seed, value in rows[columns].itertuples(index=False, name=None):
@@ -94,12 +86,20 @@ def cells_of(rows: pd.DataFrame) -> Cells:
     return cells
 
 
-def _value(text: str) -> float | tuple[float, float] | str:
-    low, dots, high = text.partition("..")
-    try:
-        return (float(low), float(high)) if dots else float(text)
-    except ValueError:
-        return text
+def resampled_cells(hits: pd.DataFrame, draws: int = 2000, seed: int = 0) -> Cells:
+    """R@1, which is P@1, in percent with the test classes of one context drawn anew with replacement: (draws,) by seed.
+
+    hits: counts as `results.hits` makes them. All cells share the draws, so that differences are paired by class.
+    """
+    classes = np.unique(hits["class_id"])
+    times = np.random.default_rng(seed).multinomial(len(classes), np.full(len(classes), 1 / len(classes)), size=draws)
+    cells: Cells = {}
+    for (method, setting, run), rows in hits.groupby(["method", "setting", "seed"]):
+        weights = times[:, np.searchsorted(classes, rows["class_id"])]
+        recall = 100 * (weights @ rows["hits"].to_numpy()) / np.maximum(weights @ rows["queries"].to_numpy(), 1)
+        for metric in ("R@1", "P@1"):
+            cells.setdefault((method, metric), {}).setdefault(setting, {})[run] = recall
+    return cells
 
 
 def is_constant(cell: str) -> bool:
@@ -112,7 +112,16 @@ def parse_cell(cell: str) -> tuple[str, dict]:
     return method, {name: _value(text) for name, _, text in (each.partition("=") for each in settings if each)}
 
 
+def _value(text: str) -> float | tuple[float, float] | str:
+    low, dots, high = text.partition("..")
+    try:
+        return (float(low), float(high)) if dots else float(text)
+    except ValueError:
+        return text
+
+
 def matches(wanted: dict, found: dict) -> bool:
+    """Whether settings that were found are the wanted ones, defaults filled in on both sides."""
     for name in wanted.keys() | found.keys():
         want, value = wanted.get(name, DEFAULTS.get(name)), found.get(name, DEFAULTS.get(name))
         if isinstance(want, tuple):
@@ -124,7 +133,7 @@ def matches(wanted: dict, found: dict) -> bool:
 
 
 def levels_of(cells: Cells, cell: str, metric: str) -> dict[str, dict]:
-    """setting -> seed -> value of every level that a cell covers."""
+    """setting -> seed -> value of every level that a cell covers; MissingRows if it covers none."""
     method, wanted = parse_cell(cell)
     settings = cells.get((method, metric), {})
     levels = {setting: seeds for setting, seeds in settings.items() if matches(wanted, parse_cell(f";{setting}")[1])}
@@ -141,30 +150,22 @@ def numbers_of(cell: str, settings) -> np.ndarray:
     return np.array([parse_cell(f";{setting}")[1][names[0]] for setting in settings])
 
 
-def _stack(series: list[dict], what: str) -> np.ndarray:
-    """(len(series), seeds, ...) over the seeds that all of them have, in order."""
-    seeds = sorted(set.intersection(*(set(each) for each in series)))
-    if not seeds:
-        raise MissingRows(f"one seed common to {what}")
-    return np.array([[each[seed] for seed in seeds] for each in series], dtype=float)
-
-
-def _by_seed(cells: Cells, expression: str, metric: str) -> dict:
-    """seed -> value of an expression "A - B"; the levels of a range are averaged."""
-    terms = [levels_of(cells, term, metric) for term in expression.split(" - ")]
-    seeds = sorted(set.intersection(*(set(values) for term in terms for values in term.values())))
-    means = [{seed: np.mean([values[seed] for values in term.values()], axis=0) for seed in seeds} for term in terms]
-    return {seed: means[0][seed] - sum(mean[seed] for mean in means[1:]) for seed in seeds}
+# --- effects by seed --------------------------------------------------------------------------------------------------
 
 
 def difference(cells: Cells, subject: str, baseline: str, metric: str, relative: bool = False) -> np.ndarray:
-    """Subject minus baseline by seed, (n, ...); the logarithm of their ratio when relative."""
+    """Subject minus baseline by seed, (n, ...); the logarithm of their ratio when relative.
+
+    The trailing shape is that of the cells' values. Raises MissingRows for an absent cell, or if the two share no seed.
+    """
     one = _by_seed(cells, subject, metric)
-    other = dict.fromkeys(one, _value(baseline)) if is_constant(baseline) else _by_seed(cells, baseline, metric)
-    one, other = _stack([one, other], f"{subject} and {baseline}")
+    if is_constant(baseline):
+        one, other = _stack([one], f"the levels of {subject}")[0], float(baseline)
+    else:
+        one, other = _stack([one, _by_seed(cells, baseline, metric)], f"{subject} and {baseline}")
     if not relative:
         return one - other
-    if min(one.min(), other.min()) <= 0:
+    if min(one.min(), np.min(other)) <= 0:
         raise ValueError(f"{metric} of {subject} and {baseline} must be positive to compare them in percent")
     return np.log(one / other)
 
@@ -177,3 +178,19 @@ def slope(cells: Cells, subject: str, metric: str) -> np.ndarray:
         raise MissingRows(f"a second level of {subject} ({metric})")
     weights = (x - x.mean()) * np.ptp(x) / np.square(x - x.mean()).sum()
     return np.tensordot(weights, _stack(list(levels.values()), subject), axes=1)
+
+
+def _by_seed(cells: Cells, expression: str, metric: str) -> dict:
+    """seed -> value of an expression "A - B"; the levels of a range are averaged."""
+    terms = [levels_of(cells, term, metric) for term in expression.split(" - ")]
+    seeds = sorted(set.intersection(*(set(values) for term in terms for values in term.values())))
+    means = [{seed: np.mean([values[seed] for values in term.values()], axis=0) for seed in seeds} for term in terms]
+    return {seed: means[0][seed] - sum(mean[seed] for mean in means[1:]) for seed in seeds}
+
+
+def _stack(series: list[dict], what: str) -> np.ndarray:
+    """(len(series), seeds, ...) over the seeds that all of them have, in order; MissingRows if there is none."""
+    seeds = sorted(set.intersection(*(set(each) for each in series)))
+    if not seeds:
+        raise MissingRows(f"one seed common to {what}")
+    return np.array([[each[seed] for seed in seeds] for each in series], dtype=float)

@@ -1,6 +1,7 @@
 """Statistics on samples whose truth is known, and the ledger on tables whose verdict is known."""
 
 import csv
+import importlib
 import math
 from pathlib import Path
 
@@ -11,33 +12,26 @@ from scipy import stats
 
 from dmlrepro.evidence import claims, tables
 from dmlrepro.evidence.claims import ClaimTest, Part
-from dmlrepro.evidence.statistics import (
-    class_bootstrap,
-    detectable_effect,
-    equivalence,
-    holm,
-    paired_difference,
-    ranking,
-    t_interval,
-    tost,
-    trend,
-)
-from dmlrepro.papers.nivmf import claims as nivmf
-from dmlrepro.papers.pfml import claims as pfml
+from dmlrepro.evidence.statistics import detectable_effect, estimated, holm, percentile_interval, t_interval, tost
 
-TESTS = pfml.TESTS | nivmf.TESTS
+ROOT = Path(__file__).parents[2]
+PAPERS = {
+    path.parent.name: importlib.import_module(f"dmlrepro.papers.{path.parent.name}.claims").TESTS
+    for path in sorted(ROOT.glob("dmlrepro/papers/*/claims.py"))
+}
+TESTS = {claim_id: test for tests in PAPERS.values() for claim_id, test in tests.items()}
 PUBLISHED = {
     row["claim_id"]: row
-    for row in csv.DictReader((Path(__file__).parents[2] / "data" / "claims.csv").open(encoding="utf8"))
-    if row["paper"] in ("pfml", "nivmf")
+    for row in csv.DictReader((ROOT / "data" / "claims.csv").open(encoding="utf8"))
+    if row["paper"] in PAPERS
 }
 
 
 def verdicts(table, claim_ids, **options):
     """The verdicts on some claims, each among the tests of its own paper."""
-    families = ({key: test for key, test in TESTS.items() if key.startswith(paper)} for paper in ("pfml", "nivmf"))
     found = []
-    for family in families:
+    for paper in PAPERS:
+        family = {key: test for key, test in TESTS.items() if key.startswith(f"{paper}-")}
         wanted = [claim_id for claim_id in claim_ids if claim_id in family]
         if wanted:
             found.append(claims.verdicts(table, family, wanted, **options))
@@ -96,47 +90,49 @@ def test_equivalence_of_means_a_margin_apart_is_found_in_at_most_five_percent():
 def test_equivalence_interval_lies_within_the_margin_just_when_p_is_small():
     for seed in range(40):
         values = spread(0.5, sd=0.1 + seed / 20, seed=seed)
-        found = equivalence(table(rows("A", 70 + values), rows("B", [70] * 5)), "A", "B", "R@1", margin=1.0)
+        found = estimated("", values, tost(values, 1.0), 0.9)
         assert (found.p < 0.05) == (found.low > -1 and found.high < 1)
 
 
-def test_paired_difference_is_the_paired_t_test():
+def difference(data, subject, baseline, metric="R@1", relative=False):
+    return tables.difference(tables.cells_of(tables.final_rows(data)), subject, baseline, metric, relative)
+
+
+def test_a_comparison_is_the_paired_t_test():
     one, other = spread(72, seed=2), spread(70, seed=3)
-    found = paired_difference(table(rows("A", one), rows("B", other)), "A", "B", "R@1")
+    line = verdicts(table(rows("PFML", one), rows("CPML", other)), ["pfml-02"]).iloc[0]
     expected = stats.ttest_rel(one, other)
     interval = expected.confidence_interval(0.95)
-    assert found.p == pytest.approx(expected.pvalue)
-    assert (found.effect, found.low, found.high) == pytest.approx((np.mean(one - other), interval.low, interval.high))
-    relative = paired_difference(table(rows("A", one), rows("B", one / 1.5)), "A", "B", "R@1", relative=True)
-    assert (relative.effect, relative.low, relative.high) == pytest.approx((50, 50, 50))
+    assert line.p == pytest.approx(expected.pvalue)
+    assert (line.effect, line.low, line.high) == pytest.approx((np.mean(one - other), interval.low, interval.high))
+
+
+def test_a_relative_difference_is_in_percent():
+    one = spread(72, seed=2)
+    values = difference(table(rows("A", one), rows("B", one / 1.5)), "A", "B", relative=True)
+    found = estimated("", values, 0.0, relative=True)
+    assert (found.effect, found.low, found.high) == pytest.approx((50, 50, 50))
 
 
 def test_pairs_are_matched_by_seed_not_by_order():
     shuffled = rows("B", spread(70, sd=5))[::-1][:-1]  # seed 0 is missing
-    found = paired_difference(table(rows("A", spread(71, sd=5)), shuffled), "A", "B", "R@1")
-    assert (found.n, found.effect, found.sd) == (4, pytest.approx(1), pytest.approx(0, abs=1e-9))
+    assert difference(table(rows("A", spread(71, sd=5)), shuffled), "A", "B") == pytest.approx([1, 1, 1, 1])
 
 
 def test_a_setting_that_is_not_named_has_its_default_value():
     data = table(rows("A", spread(75)), rows("A", spread(70, seed=1), "label_noise=0.2"), rows("A", [0] * 5, "alpha=1"))
     for subject in ("A", "A;label_noise=0", "A;label_noise=0..0.1", "A;retrieval=cosine"):
-        assert paired_difference(data, subject, "A;label_noise=0.2", "R@1").effect == pytest.approx(5)
+        assert difference(data, subject, "A;label_noise=0.2").mean() == pytest.approx(5)
     with pytest.raises(LookupError, match="A;retrieval=euclidean"):
-        paired_difference(data, "A", "A;retrieval=euclidean", "R@1")
+        difference(data, "A", "A;retrieval=euclidean")
 
 
-def test_trend_recovers_the_slope_times_the_range():
+def test_a_slope_is_the_fitted_change_over_the_range():
     levels = {0.2: 0.0, 0.3: -1.0, 0.4: -2.0, 0.6: -4.0}
     cells = [rows("PFML", spread(80 + change, seed=7), f"delta_rep={x}") for x, change in levels.items()]
-    found = trend(table(*cells), "PFML;delta_rep=0.2..0.6", "R@1")
-    assert found.effect == pytest.approx(-4)
-    assert trend(table(*cells[:3]), "PFML;delta_rep=0.2..0.4", "R@1").effect == pytest.approx(-2)
-
-
-def test_ranking_compares_with_every_baseline():
-    data = table(*(rows(name, spread(mean, seed=4)) for name, mean in (("A", 80), ("B", 70), ("C", 90))))
-    p = [each.p for each in ranking(data, "A", ["B", "C"], "R@1")]
-    assert p[0] < 1e-6 and p[1] == 1
+    for count, cell, change in ((4, "PFML;delta_rep=0.2..0.6", -4), (3, "PFML;delta_rep=0.2..0.4", -2)):
+        found = tables.slope(tables.cells_of(tables.final_rows(table(*cells[:count]))), cell, "R@1")
+        assert found == pytest.approx([change] * 5)
 
 
 def literal_holm(p_values):
@@ -151,7 +147,7 @@ def literal_holm(p_values):
 @pytest.mark.parametrize("seed", range(5))
 def test_holm_equals_the_literal_procedure(seed):
     p_values = np.random.default_rng(seed).random(9) ** 3
-    assert holm(p_values) == pytest.approx(literal_holm(p_values))
+    assert holm(p_values, 9) == pytest.approx(literal_holm(p_values))
     known = holm([*p_values[:4], math.nan], family=9)
     assert known[:4] == pytest.approx(literal_holm([*p_values[:4], *[1.0] * 5])[:4]) and math.isnan(known[4])
     assert (literal_holm(p_values)[:4] <= known[:4] + 1e-12).all()  # knowing the others never raises one
@@ -165,28 +161,39 @@ def test_detectable_effect_is_detected_four_times_in_five(n):
     assert detectable_effect(5) == pytest.approx(1.68, abs=0.01)
 
 
-def test_class_bootstrap_covers_and_shares_the_classes():
-    generator = np.random.default_rng(0)
-    gain = generator.normal(0.05, 0.1, size=200)
-    hits = pd.DataFrame(
-        {
-            "method": method,
-            "setting": "",
-            "seed": seed,
-            "class_id": c,
-            "hits": 100 * (0.6 + sign * gain[c]),
-            "queries": 100,
-        }
-        for method, sign in (("PFML", 1), ("CPML", 0))
-        for seed in range(2)
-        for c in range(200)
+def hits_of(shares, seeds=2, queries=100, **context):
+    """Counts of 100 queries per class: {method: share of hits (classes,)}, the same in every seed."""
+    base = {"experiment": "x", "profile": "small", "dataset": "omniglot", "backbone": "conv4", "dim": 64}
+    base |= {"protocol": "conventional", "setting": "", "queries": queries}
+    return pd.DataFrame(
+        base | {"method": method, "seed": seed, "class_id": c, "hits": queries * share} | context
+        for method, each in shares.items()
+        for seed in range(seeds)
+        for c, share in enumerate(each)
     )
-    low, high = class_bootstrap(hits, "PFML", "CPML")
+
+
+def test_resampling_classes_covers_and_pairs_the_classes():
+    gain = np.random.default_rng(0).normal(0.05, 0.1, size=200)
+    hits = hits_of({"PFML": 0.6 + gain, "CPML": np.full(200, 0.6)})
+    cells = tables.resampled_cells(hits)
+    low, high = percentile_interval(tables.difference(cells, "PFML", "CPML", "P@1"))
     half = 1.96 * 100 * gain.std() / math.sqrt(200)
     assert (low, high) == pytest.approx((100 * gain.mean() - half, 100 * gain.mean() + half), abs=0.15)
-    assert class_bootstrap(hits, "PFML", "PFML") == (0, 0)
-    frame = verdicts(pfml_against_cpml(3), ["pfml-02"], hits=hits)
-    assert (frame.class_low[0], frame.class_high[0]) == (low, high)
+    assert percentile_interval(tables.difference(cells, "PFML", "PFML", "R@1")) == (0, 0)
+
+
+def test_a_verdict_shows_the_interval_over_classes_of_its_own_context(capsys):
+    data = pd.concat([pfml_against_cpml(3), pfml_against_cpml(3, dataset="mnist"), pfml_against_cpml(3, dim=8)])
+    near, far = hits_of({"PFML": [0.6] * 9, "CPML": [0.5] * 9}), hits_of({"PFML": [0.9] * 9, "CPML": [0.5] * 9}, dim=8)
+    frame = verdicts(data, ["pfml-02"], hits=pd.concat([near, far])).set_index(["dataset", "dim"])
+    assert frame.loc[("omniglot", 64), ["class_low", "class_high"]].tolist() == pytest.approx([10, 10])
+    assert frame.loc[("omniglot", 8), ["class_low", "class_high"]].tolist() == pytest.approx([40, 40])
+    assert frame.loc[("mnist", 64), ["class_low", "class_high"]].isna().all()
+    assert capsys.readouterr().out.count("over classes [+10, +10]") == 1
+    assert set(frame["verdict"]) == {"supported"}  # as without the hits
+    with pytest.raises(ValueError, match=r"hits lacks the columns.*class_id"):
+        verdicts(data, ["pfml-02"], hits=near.drop(columns="class_id"))
 
 
 # --- verdicts ---
@@ -258,7 +265,7 @@ def test_a_claim_of_several_parts_needs_every_part():
 
 def test_missing_rows_are_named_and_nothing_is_raised(capsys):
     data = table(*distances()[:2])
-    line = verdicts(data, ["nivmf-05", "pfml-12"]).iloc[0]
+    line = verdicts(data, ["nivmf-05", "pfml-12"]).set_index("claim_id").loc["nivmf-05"]
     assert line.verdict == "not run" and "Cosine (R@1)" in line.reason and line.direction == "as claimed"
     assert "pfml-12  not run | no rows for PFML;delta_rep=0.2..0.45 (R@1)" in capsys.readouterr().out
     assert verdicts(data, ["nivmf-07"]).reason[0] == "no rows for Cosine (R@1); EL-nivMF (R@1)"
@@ -412,15 +419,13 @@ def test_malformed_tables_are_named():
         verdicts(data, ["pfml-00"])
     with pytest.raises(ValueError, match=r"different values of R@1 for 'CPML'.*seed 0"):
         verdicts(pd.concat([data, data.assign(value=data.value + (data.method == "CPML"))]), ["pfml-02"])
-    with pytest.raises(ValueError, match="dataset"):
-        paired_difference(pd.concat([data, data.assign(dataset="mnist")]), "PFML", "CPML", "R@1")
     assert len(verdicts(pd.concat([data, data]), ["pfml-02"])) == 1  # the same run twice is one run
 
 
 # --- the tests that are stated ---
 
 
-def test_every_claim_of_the_two_papers_has_a_test_and_no_other():
+def test_every_claim_of_these_papers_has_a_test_and_no_other():
     assert set(TESTS) == set(PUBLISHED)
 
 

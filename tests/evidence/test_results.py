@@ -1,10 +1,17 @@
-"""Tables are validated whole and written whole."""
+"""Tables are validated whole and written whole, and counts by class agree with them."""
 
+from types import SimpleNamespace
+
+import numpy as np
 import pandas as pd
 import pytest
+import torch
 
+from dmlrepro import retrieval
 from dmlrepro.evidence import results, tables
 from dmlrepro.papers.params import Params
+from dmlrepro.training import batches, inference
+from dmlrepro.training.spec import RunSpec
 
 
 class Example(Params):
@@ -105,3 +112,104 @@ def test_what_validation_chose_stands_beside_the_published_numbers():
     assert not [name for name in beside if "R@2" in name]  # SOP and In-Shop have other ranks
     with pytest.raises(ValueError, match=r"the table has none of R@2; it has \['R@1', 'R@10', 'R@100'\]"):
         results.beside_published(found, results.published("pfml", "Table 1", metric="R@1"), ["R@2"])
+
+
+# --- publishing
+
+
+def build_folder(path, **numbers):
+    """Tables named as given, each with its provenance and costs."""
+    path.mkdir()
+    for name, value in numbers.items():
+        (path / f"{name}.csv").write_text(results.to_csv(table(value)))
+        (path / f"{name}.json").write_text(f"made {name} = {value}")
+        (path / f"{name}.cost.csv").write_text("seconds\n1\n")
+    return path
+
+
+def test_what_is_new_or_changed_is_published_with_its_provenance(tmp_path):
+    target = tmp_path / "results"
+    assert results.publish(build_folder(tmp_path / "one", a=50.0, b=60.0), target) == (2, 2)
+    assert results.read(target / "a.csv")["value"].item() == 50
+    (tmp_path / "two").mkdir()
+    build = build_folder(tmp_path / "two" / "quick", a=50.0, b=61.0)
+    (build / "a.json").write_text("made again")
+    (build / "a.cost.csv").write_text("seconds\n2\n")
+    assert results.publish(build, target) == (2, 1)
+    assert (target / "a.json").read_text() == "made a = 50.0" and (target / "b.json").read_text() == "made b = 61.0"
+    assert (target / "a.cost.csv").read_text() == "seconds\n1\n"
+    assert results.read(target / "b.csv")["value"].item() == 61
+
+
+def test_one_bad_table_publishes_nothing(tmp_path):
+    build = build_folder(tmp_path / "build", a=50.0, b=60.0)
+    text = (build / "b.csv").read_text()
+    (build / "b.csv").write_text(text.replace("60.000000", "160.000000"))
+    with pytest.raises(ValueError, match=r"b\.csv: percentages must lie in \[0, 100\]"):
+        results.publish(build, tmp_path / "results")
+    assert not (tmp_path / "results").exists()
+    with pytest.raises(FileNotFoundError, match="no tables in"):
+        results.publish(tmp_path / "results", tmp_path / "results")
+
+
+# --- counts by class
+
+
+LABELS = np.array([0] * 6 + [1] * 6 + [2] * 5 + [3])  # the class of one image has no query
+SPEC = RunSpec("glyphs", steps=1, method="PFML", embedding_size=4)
+
+
+@pytest.fixture(params=["each other", "apart"])
+def dataset(request, monkeypatch):
+    """Test images that search each other, or queries that search a gallery apart."""
+    index = np.arange(len(LABELS))
+    query, gallery = (index >= 0, index >= 0) if request.param == "each other" else (index % 2 == 0, index % 2 == 1)
+    manifest = SimpleNamespace(labels=LABELS, is_query=query, is_gallery=gallery, indices=lambda split: index)
+    monkeypatch.setattr(batches, "load_dataset", lambda spec: manifest)
+    return manifest
+
+
+def finished(dataset, seed, **changes):
+    """A run with random embeddings, scored as training scores them."""
+    spec = SPEC.replace(seed=seed, **changes)
+    embeddings = torch.randn(len(LABELS), 4, generator=torch.Generator().manual_seed(10 * seed + (spec.fold or 0)))
+    scores = inference.score(embeddings, torch.from_numpy(LABELS), dataset.is_query, dataset.is_gallery, (1,))
+    selections = ("last", "val_best") if spec.restore_best else ("last",)
+    rows = [{"selection": s, "step": 1, "metric": name, "value": v} for s in selections for name, v in scores.items()]
+    return SimpleNamespace(spec=spec, dataset="glyphs", rows=rows, embeddings=embeddings)
+
+
+def test_counts_by_class_add_up_to_the_recall_of_the_table(dataset):
+    folds = {"protocol": "mlrc", "folds": 2, "restore_best": True, "eval_every": 1}
+    runs = [finished(dataset, seed) for seed in range(2)] + [finished(dataset, 0, setting="alpha=1")]
+    runs += [finished(dataset, seed, fold=fold, **folds) for seed in range(2) for fold in range(2)]
+    runs += [finished(dataset, 0, loss=None, steps=None, protocol="mlrc", method="untrained")]
+    params = Example.from_values({})
+    hits = results.hits(runs, params)
+    assert list(hits) == tables.HITS and 3 not in set(hits["class_id"])
+    cell = [*tables.CONTEXT, "method", "setting", "seed"]
+    totals = hits.groupby(cell)[["hits", "queries"]].sum()
+    rows = tables.chosen(results.tidy(runs, params))
+    expected = rows[rows["metric"] == "R@1"].set_index(cell)["value"]
+    assert len(totals) == len(expected) == 3 + 2 * 2 + 2
+    pd.testing.assert_series_equal(
+        100 * totals["hits"] / totals["queries"], expected, check_like=True, check_names=False
+    )
+
+
+def test_counts_of_a_class_are_those_of_its_queries(dataset):
+    run = finished(dataset, 0)
+    hits = results.hits([run], Example.from_values({})).set_index("class_id")
+    query, gallery = torch.from_numpy(dataset.is_query), torch.from_numpy(dataset.is_gallery)
+    labels = torch.from_numpy(LABELS)
+    others = {} if query.all() else {"gallery": run.embeddings[gallery], "gallery_labels": labels[gallery]}
+    each = retrieval.retrieval_per_query(run.embeddings[query], labels[query], (1,), **others)
+    for class_id in range(3):
+        mine = labels[query] == class_id
+        assert hits.loc[class_id, "hits"] == each["R@1"][mine].sum()
+        assert hits.loc[class_id, "queries"] == (each["relevant"][mine] > 0).sum()
+
+
+def test_a_fold_that_kept_its_last_weights_is_left_out(dataset):
+    runs = [finished(dataset, 0, fold=fold, folds=2, protocol="mlrc") for fold in range(2)]
+    assert results.hits(runs, Example.from_values({})).empty

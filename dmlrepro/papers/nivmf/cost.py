@@ -1,7 +1,5 @@
 """Notebook 26: what Monte-Carlo samples cost, and what they are good for."""
 
-import statistics
-import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -12,9 +10,10 @@ import torch
 from dmlrepro import metrics
 from dmlrepro.evidence import results
 from dmlrepro.evidence.statistics import t_interval
+from dmlrepro.papers import timing
 from dmlrepro.papers.nivmf.methods import NivmfParams, measured, planned, spec, with_measured
 from dmlrepro.training import batches, distributed, inference
-from dmlrepro.training.builders import build_loss
+from dmlrepro.training.builders import OPTIMIZERS, build_loss
 from dmlrepro.training.spec import RunSpec
 
 if TYPE_CHECKING:
@@ -42,6 +41,7 @@ def cost_and_samples(params: CostParams) -> list[RunSpec]:
 
 
 ANALYTIC = ("EL-vMF", "B-vMF", "KL-vMF")
+ROUNDS = 3  # of a repetition; the fastest one counts
 
 
 def timed_ratios(params: CostParams) -> "pd.DataFrame":
@@ -51,8 +51,6 @@ def timed_ratios(params: CostParams) -> "pd.DataFrame":
     agree: the table is for `claims.verdicts` and the costs, not for the results.
     """
     rows = []
-    threads = torch.get_num_threads()
-    torch.set_num_threads(params.threads or threads)
     for backbone in params.cost_backbones:
         size = None if backbone == "conv4" and not params.image_size else params.cost_image_size
         change = {"backbone": backbone, "weights": None, "image_size": size, "test_resize": size}
@@ -63,10 +61,8 @@ def timed_ratios(params: CostParams) -> "pd.DataFrame":
             specs["EL-nivMF", f"samples={count}"] = spec("EL-nivMF", params, 0, loss_options=options, **change)
         retrieving = {name: specs[name] for name in (("ProxyNCA++", ""), ("EL-nivMF", f"samples={params.samples}"))}
         timings = {
-            "seconds_ratio": _alternate({name: stepper(each) for name, each in specs.items()}, params.repetitions),
-            "retrieval_seconds_ratio": _alternate(
-                {name: _retriever(each) for name, each in retrieving.items()}, params.repetitions
-            ),
+            "seconds_ratio": _timed(specs, stepper, params.repetitions, params.threads),
+            "retrieval_seconds_ratio": _timed(retrieving, _retriever, params.repetitions, params.threads),
         }
         for metric, seconds in timings.items():
             for (method, setting), values in seconds.items():
@@ -88,8 +84,14 @@ def timed_ratios(params: CostParams) -> "pd.DataFrame":
                     for repetition, (value, reference) in enumerate(zip(values, seconds["ProxyNCA++", ""]))
                     if method != "ProxyNCA++"
                 ]
-    torch.set_num_threads(threads)
     return results.frame(rows)
+
+
+def _timed(specs: Mapping, prepare: Callable[[RunSpec], Callable[[], None]], repetitions: int, threads: int) -> dict:
+    """{name: seconds (repetitions,)} of what `prepare` makes of every spec, all in turn."""
+    with timing.threads(threads):
+        calls = {name: prepare(each) for name, each in specs.items()}
+        return timing.in_turn(calls, repetitions, distributed.device_for_training().type, rounds=ROUNDS)
 
 
 def stepper(run_spec: RunSpec) -> Callable[[], None]:
@@ -98,19 +100,15 @@ def stepper(run_spec: RunSpec) -> Callable[[], None]:
     manifest = batches.load_dataset(run_spec)
     network = inference.build_network(run_spec, manifest).to(device).train()
     loss = build_loss(run_spec, manifest.num_train_classes, network.embedding_size).to(device)
-    optimizer = torch.optim.AdamW([*network.parameters(), *loss.parameters()], lr=1e-6, fused=True)
+    optimizer = OPTIMIZERS["adamw"]([*network.parameters(), *loss.parameters()], lr=1e-6)
     picked = np.random.default_rng(0).choice(manifest.indices("train"), run_spec.batch_size, replace=False)
-    batch, labels = (
-        batches.test_images(run_spec, manifest, picked).to(device),
-        torch.from_numpy(manifest.labels[picked]).to(device),
-    )
+    batch = batches.test_images(run_spec, manifest, picked).to(device)
+    labels = torch.from_numpy(manifest.labels[picked]).to(device)
 
     def step() -> None:
         optimizer.zero_grad(set_to_none=True)
         loss(network(batch), labels).backward()
         optimizer.step()
-        if device.type == "cuda":
-            torch.cuda.synchronize()
 
     return step
 
@@ -129,23 +127,6 @@ def _retriever(run_spec: RunSpec, queries: int = 400) -> Callable[[], None]:
         metrics.retrieval(network(batch), labels)
 
     return retrieve
-
-
-def _alternate(functions: Mapping, repetitions: int, calls: int = 3) -> dict:
-    """{name: seconds (repetitions,)}: the median of a few calls, all functions in turn within a repetition."""
-    for function in functions.values():
-        function()  # what the first call loads and allocates is not timed
-    seconds: dict = {name: [] for name in functions}
-    for _ in range(repetitions):
-        turns: dict = {name: [] for name in functions}
-        for _ in range(calls):
-            for name, function in functions.items():
-                started = time.perf_counter()
-                function()
-                turns[name].append(time.perf_counter() - started)
-        for name, values in turns.items():
-            seconds[name].append(statistics.median(values))
-    return seconds
 
 
 def cost_table(timings: "pd.DataFrame") -> "pd.DataFrame":

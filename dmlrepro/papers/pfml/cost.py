@@ -10,10 +10,7 @@ measured for scattered points, as drawn at the start of training, and for crowde
 close.
 """
 
-import contextlib
 import math
-import os
-import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
@@ -26,6 +23,7 @@ from dmlrepro.evidence import results
 from dmlrepro.losses import baselines
 from dmlrepro.losses.potential_field import PotentialFieldLoss
 from dmlrepro.networks import backbones
+from dmlrepro.papers import timing
 from dmlrepro.papers.params import Params
 from dmlrepro.training import distributed
 from dmlrepro.training.builders import OPTIMIZERS
@@ -36,6 +34,7 @@ if TYPE_CHECKING:
 BASELINES = {"ProxyNCA++": baselines.proxy_nca_pp, "ProxyAnchor": baselines.proxy_anchor}
 CLASS_PROXIES = 2  # per class where the number of classes varies, as in the paper on SOP
 GROUPS = 100  # of crowded points: a pair is close with probability 1 / GROUPS
+ROUNDS = 2  # of a repetition; the faster one counts
 
 
 @dataclass(frozen=True)
@@ -86,23 +85,26 @@ def measure(params: CostParams) -> "pd.DataFrame":
     import pandas as pd
 
     device = distributed.device_for_training()
-    threads = torch.get_num_threads()
-    torch.set_num_threads(params.threads or threads)
-    try:
+    with timing.threads(params.threads):
         parts = {key: _LossStep(params, *key, device) for key in _cases(params)}
         passes, update = _network_step(params, device)
+        times = timing.in_turn({"passes": passes, "update": update} | parts, params.seeds, device.type, rounds=ROUNDS)
+        memory = {key: timing.peak_bytes(step, device.type) / 1e6 for key, step in parts.items()}
         scale = params.batch_size / params.network_images
-        memory = {key: peak_bytes(step, device) / 1e6 for key, step in parts.items()}
-        network_memory = scale * peak_bytes(passes, device) / 1e6
-        rows = []
-        for repetition in range(params.seeds):
-            network = scale * seconds(passes, device) + seconds(update, device)
-            for (method, setting), step in parts.items():
-                row = {"method": method, "setting": setting, "seed": repetition}
-                row |= {"seconds": min(seconds(step, device) for _ in range(2)), "network_seconds": network}
-                rows.append(row | {"megabytes": memory[method, setting], "network_megabytes": network_memory})
-    finally:
-        torch.set_num_threads(threads)
+        network_memory = scale * timing.peak_bytes(passes, device.type) / 1e6
+    rows = [
+        {
+            "method": method,
+            "setting": setting,
+            "seed": repetition,
+            "seconds": times[method, setting][repetition],
+            "network_seconds": scale * times["passes"][repetition] + times["update"][repetition],
+            "megabytes": memory[method, setting],
+            "network_megabytes": network_memory,
+        }
+        for repetition in range(params.seeds)
+        for method, setting in parts
+    ]
     return pd.DataFrame(rows)
 
 
@@ -139,7 +141,6 @@ class _LossStep:
         self.labels = torch.randint(classes, (params.batch_size,), generator=generator).to(device)
         # a rate so small that the points stay where they are
         self.optimizer = OPTIMIZERS["adam"](self.loss.parameters(), lr=1e-12)
-        self()  # the optimiser's buffers, and whatever is made at first use
 
     def __call__(self) -> None:
         self.embeddings.grad = None
@@ -168,53 +169,7 @@ def _network_step(params: CostParams, device: torch.device) -> tuple[Callable[[]
         network.zero_grad(set_to_none=True)
         network(images).backward(gradient)
 
-    passes()
-    optimizer.step()
     return passes, optimizer.step
-
-
-def seconds(function: Callable[[], None], device: torch.device) -> float:
-    """Processor time on a CPU with one thread, elapsed time otherwise."""
-    clock = time.process_time if device.type == "cpu" and torch.get_num_threads() == 1 else time.perf_counter
-    synchronize = torch.cuda.synchronize if device.type == "cuda" else lambda: None
-    synchronize()
-    started = clock()
-    function()
-    synchronize()
-    return clock() - started
-
-
-def peak_bytes(function: Callable[[], None], device: torch.device) -> int:
-    """The most memory that tensors made by a call take at one time."""
-    if device.type == "cuda":
-        torch.cuda.reset_peak_memory_stats()
-        before = torch.cuda.memory_allocated()
-        function()
-        torch.cuda.synchronize()
-        return torch.cuda.max_memory_allocated() - before
-    with _silent_stderr():
-        with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU], profile_memory=True) as profile:
-            function()
-        events = profile.profiler.kineto_results.events()
-    changes = sorted((event.start_ns(), event.nbytes()) for event in events if event.name() == "[memory]")
-    now = peak = 0
-    for _, change in changes:
-        now += change
-        peak = max(peak, now)
-    return peak
-
-
-@contextlib.contextmanager
-def _silent_stderr() -> Iterator[None]:
-    """The profiler's C++ library writes its times and process number there."""
-    saved, null = os.dup(2), os.open(os.devnull, os.O_WRONLY)
-    try:
-        os.dup2(null, 2)
-        yield
-    finally:
-        os.dup2(saved, 2)
-        os.close(saved)
-        os.close(null)
 
 
 # --- tables -----------------------------------------------------------------------------------------------------------

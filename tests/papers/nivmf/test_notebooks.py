@@ -320,13 +320,6 @@ def test_ratios_are_timed_for_every_method_and_find_their_claim():
     assert claims.verdicts(timings, ["nivmf-09"])["verdict"].item() != "not run"
 
 
-def test_alternating_functions_take_turns():
-    calls = []
-    seconds = nivmf_cost._alternate({name: lambda name=name: calls.append(name) for name in "ab"}, 2, calls=2)
-    assert calls == ["a", "b"] * 5  # once to warm up, then two repetitions of two rounds
-    assert {name: len(values) for name, values in seconds.items()} == {"a": 2, "b": 2}
-
-
 def test_more_samples_give_a_steadier_loss():
     params, _ = quick("26", steps=3)
     spec = nivmf.spec("EL-nivMF", params, 0, loss_options={"concentration": 5.0}, images_per_class=4)

@@ -225,16 +225,6 @@ TINY = {
 }
 
 
-def test_peak_bytes_is_what_is_alive_at_once():
-    def work():
-        first = torch.empty(1_000_000)
-        del first
-        second = torch.empty(500_000)
-        return second.double()
-
-    assert pfml_cost.peak_bytes(work, torch.device("cpu")) == 6_000_000
-
-
 def test_crowded_points_are_close_to_one_in_a_hundred():
     points = pfml_cost.crowd(torch.randn(2000, 64), torch.Generator().manual_seed(0))
     assert torch.allclose(points.norm(dim=1), torch.ones(2000))

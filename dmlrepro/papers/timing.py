@@ -1,0 +1,171 @@
+"""How long calls take and how much memory they need: the harness of the cost notebooks and the benchmarks.
+
+On a CPU with one thread seconds are of processor time, which other programs disturb least, else of the clock once the
+device has finished. What is compared takes turns in one process, so that whatever else the machine does falls on all
+alike; only such ratios carry over to another machine. `device` is "cpu" or "cuda", where the calls compute.
+"""
+
+import contextlib
+import csv
+import json
+import os
+import resource
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+
+import torch
+
+from dmlrepro.files import replacing
+
+# --- seconds ----------------------------------------------------------------------------------------------------------
+
+
+@contextlib.contextmanager
+def threads(count: int | None) -> Iterator[None]:
+    """So many CPU threads within the block; None or 0: as many as before."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(count or before)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
+def seconds(call: Callable[[], object], device: str) -> float:
+    """Seconds of one call; processor time counts every thread of the process."""
+    clock = time.process_time if device == "cpu" and torch.get_num_threads() == 1 else time.perf_counter
+    _finish(device)
+    started = clock()
+    call()
+    _finish(device)
+    return clock() - started
+
+
+def in_turn(
+    calls: Mapping[Hashable, Callable[[], object]], repetitions: int, device: str, *, rounds: int = 1
+) -> dict[Hashable, list[float]]:
+    """{name: seconds of a call in each repetition}, all calls in turn.
+
+    A repetition has so many rounds and keeps the fastest of each call: a disturbance only ever adds. A first round
+    warms up and is not timed.
+    """
+    for call in calls.values():
+        call()
+    found: dict[Hashable, list[float]] = {name: [] for name in calls}
+    for _ in range(repetitions):
+        turns = [{name: seconds(call, device) for name, call in calls.items()} for _ in range(rounds)]
+        for name, values in found.items():
+            values.append(min(turn[name] for turn in turns))
+    return found
+
+
+def _finish(device: str) -> None:
+    if device == "cuda":
+        torch.cuda.synchronize()
+
+
+# --- memory -----------------------------------------------------------------------------------------------------------
+
+
+def peak_bytes(call: Callable[[], object], device: str) -> int:
+    """The most memory that tensors made by a call take at one time, beside those that were there before."""
+    if device == "cuda":
+        return _peak_on_gpu(call)
+    with _silent_stderr():
+        with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU], profile_memory=True) as profile:
+            call()
+        events = profile.profiler.kineto_results.events()
+    changes = sorted((event.start_ns(), event.nbytes()) for event in events if event.name() == "[memory]")
+    now = peak = 0
+    for _, change in changes:
+        now += change
+        peak = max(peak, now)
+    return peak
+
+
+def process_peak_bytes(call: Callable[[], object], device: str) -> int:
+    """How far a call raises the peak memory of this process above its state before; on a GPU, of the allocator.
+
+    Unlike `peak_bytes` it sees what libraries allocate for themselves. What the process has freed but not given back
+    counts as before, so measure in a fresh process (`apart`), after a tiny call that loads what any call needs.
+    """
+    if device == "cuda":
+        return _peak_on_gpu(call)
+    if sys.platform == "linux":
+        Path("/proc/self/clear_refs").write_text("5")  # the peak so far is forgotten
+    before = _resident_peak()
+    call()
+    return _resident_peak() - before
+
+
+def _peak_on_gpu(call: Callable[[], object]) -> int:
+    torch.cuda.synchronize()
+    torch.cuda.reset_peak_memory_stats()
+    before = torch.cuda.memory_allocated()
+    call()
+    torch.cuda.synchronize()
+    return torch.cuda.max_memory_allocated() - before
+
+
+def _resident_peak() -> int:
+    if sys.platform == "linux":  # getrusage starts there from the peak of the process that spawned this one
+        line = next(line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith("VmHWM"))
+        return int(line.split()[1]) * 1024
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
+
+
+@contextlib.contextmanager
+def _silent_stderr() -> Iterator[None]:
+    """The profiler's C++ library writes its times and process number there."""
+    saved, null = os.dup(2), os.open(os.devnull, os.O_WRONLY)
+    try:
+        os.dup2(null, 2)
+        yield
+    finally:
+        os.dup2(saved, 2)
+        os.close(saved)
+        os.close(null)
+
+
+# --- benchmarks -------------------------------------------------------------------------------------------------------
+
+
+def apart(script: str, *arguments):
+    """What `python SCRIPT --measure ARGUMENTS` prints in a process of its own; arguments and result are JSON."""
+    command = [sys.executable, script, "--measure", json.dumps(arguments)]
+    return json.loads(subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout)
+
+
+def within(words: str, value: float, *, most: float | None = None, least: float | None = None) -> bool:
+    """Print a measured value, and its limit if it has one; whether it keeps that."""
+    limits = [f"{word} {limit:.4g}" for word, limit in (("at most", most), ("at least", least)) if limit is not None]
+    print(f"{words} {value:.4g}" + "".join(f" (limit: {limit})" for limit in limits), flush=True)
+    return (most is None or value <= most) and (least is None or value >= least)
+
+
+def ratios_within(
+    measured: Iterable[tuple[str, str, Mapping[str, float]]], limits: Mapping[tuple[str, str, str], float]
+) -> bool:
+    """Print the product's value over every other form's; whether all that have a limit keep it.
+
+    measured: (case, metric, {form: value}), where one form is "product"; limits: {(case, metric, form): ratio}.
+    """
+    kept = [
+        within(f"{case}: {metric} over the {form}'s", values["product"] / value, most=limits.get((case, metric, form)))
+        for case, metric, values in measured
+        for form, value in values.items()
+        if form != "product"
+    ]
+    return all(kept)
+
+
+def write_table(rows: Sequence[Mapping], path: Path, **formats: str) -> None:
+    """A benchmark's CSV, replaced atomically; floats with four digits, or as `formats` says of their column."""
+    with replacing(path) as temporary, temporary.open("w", newline="", encoding="utf8") as file:
+        table = csv.DictWriter(file, rows[0], lineterminator="\n")
+        table.writeheader()
+        for row in rows:
+            table.writerow({k: format(v, formats.get(k, ".4g")) if isinstance(v, float) else v for k, v in row.items()})

@@ -1,0 +1,111 @@
+"""Seconds and bytes of calls whose cost is known, and limits that are kept or missed."""
+
+import os
+import sys
+import time
+
+import pytest
+import torch
+
+from dmlrepro.papers import timing
+
+MEBI = 1 << 20
+
+
+def busy(seconds):
+    """A call that computes for so long, by the process's own clock."""
+
+    def call():
+        started = time.process_time()
+        while time.process_time() - started < seconds:
+            pass
+
+    return call
+
+
+def test_one_thread_counts_processor_time_and_several_elapsed_time():
+    with timing.threads(1):
+        assert timing.seconds(lambda: time.sleep(0.2), "cpu") < 0.1
+        assert timing.seconds(busy(0.1), "cpu") == pytest.approx(0.1, abs=0.05)
+    with timing.threads(2):
+        assert timing.seconds(lambda: time.sleep(0.2), "cpu") > 0.19
+
+
+def test_the_number_of_threads_is_restored_after_an_error():
+    before = torch.get_num_threads()
+    with pytest.raises(RuntimeError), timing.threads(before + 1):
+        assert torch.get_num_threads() == before + 1
+        raise RuntimeError
+    assert torch.get_num_threads() == before
+    with timing.threads(0):
+        assert torch.get_num_threads() == before
+
+
+def test_calls_take_turns_and_the_fastest_of_a_repetition_counts(monkeypatch):
+    made, clock = [], iter([5.0, 9.0, 3.0, 8.0, 4.0, 6.0, 7.0, 2.0])
+
+    def seconds(call, device):
+        call()
+        return next(clock)
+
+    monkeypatch.setattr(timing, "seconds", seconds)
+    found = timing.in_turn({name: lambda name=name: made.append(name) for name in "ab"}, 2, "cpu", rounds=2)
+    assert made == ["a", "b"] * 5  # once to warm up, then two repetitions of two rounds
+    assert found == {"a": [3.0, 4.0], "b": [8.0, 2.0]}
+
+
+def work():
+    first = torch.ones(16 * MEBI)
+    del first
+    second = torch.ones(8 * MEBI)
+    return second.double()
+
+
+def test_peak_bytes_is_what_is_alive_at_once():
+    assert timing.peak_bytes(work, "cpu") == (8 * 4 + 8 * 8) * MEBI
+
+
+def test_the_peak_of_a_process_rises_by_what_a_call_needs():
+    peak = timing.process_peak_bytes(work, "cpu")
+    assert peak < 1.3 * 96 * MEBI
+    if sys.platform == "linux":  # elsewhere an earlier peak of this process hides the rise
+        assert peak > 0.9 * 96 * MEBI
+
+
+def test_a_script_measures_in_a_process_of_its_own(tmp_path):
+    script = tmp_path / "script.py"
+    script.write_text(
+        "import json, os, sys\n"
+        "assert sys.argv[1] == '--measure'\n"
+        "print(json.dumps([os.getpid(), *json.loads(sys.argv[2])]))\n"
+    )
+    process, *arguments = timing.apart(str(script), "case", 3, 0.5, None)
+    assert arguments == ["case", 3, 0.5, None] and process != os.getpid()
+
+
+def test_a_limit_is_kept_up_to_its_value(capsys):
+    assert timing.within("ratio", 2.0, most=2) and not timing.within("ratio", 2.1, most=2)
+    assert timing.within("ratio", 0.9, least=0.9) and not timing.within("ratio", 0.8999, least=0.9)
+    assert timing.within("ratio", 1e9)
+    lines = ["ratio 2 (limit: at most 2)", "ratio 2.1 (limit: at most 2)", "ratio 0.9 (limit: at least 0.9)"]
+    assert capsys.readouterr().out.splitlines() == [*lines, "ratio 0.8999 (limit: at least 0.9)", "ratio 1e+09"]
+
+
+def test_every_ratio_is_printed_and_one_missed_limit_fails(capsys):
+    measured = [
+        ("small", "seconds", {"product": 1.0, "loop": 10.0}),
+        ("large", "seconds", {"product": 2.0, "loop": 4.0, "broadcast": 8.0}),
+    ]
+    assert timing.ratios_within(measured, {("small", "seconds", "loop"): 0.1})
+    assert not timing.ratios_within(measured, {("large", "seconds", "loop"): 0.4})
+    assert capsys.readouterr().out.splitlines()[:3] == [
+        "small: seconds over the loop's 0.1 (limit: at most 0.1)",
+        "large: seconds over the loop's 0.5",
+        "large: seconds over the broadcast's 0.25",
+    ]
+
+
+def test_a_table_is_written_with_its_formats(tmp_path):
+    path = tmp_path / "folder" / "table.csv"
+    timing.write_table([{"case": "a", "n": 12345, "close": 0.123456, "value": 2 / 3, "limit": None}], path, close=".2g")
+    assert path.read_text() == "case,n,close,value,limit\na,12345,0.12,0.6667,\n"
