@@ -97,16 +97,6 @@ def test_label_noise_outside_zero_to_one_is_refused(noise):
         manifests.load("glyphs", label_noise=noise)
 
 
-def test_folds_are_contiguous_and_class_disjoint(manifest):
-    pairs = manifests.folds(manifest)
-    np.testing.assert_array_equal(np.concatenate([held_out for _, held_out in pairs]), np.arange(200))
-    for train, held_out in pairs:
-        assert len(held_out) == 50 and (np.diff(held_out) == 1).all()
-        np.testing.assert_array_equal(np.sort(np.concatenate([train, held_out])), np.arange(200))
-    with pytest.raises(ValueError, match="k must be between 2 and"):
-        manifests.folds(manifest, 1)
-
-
 def test_digest_follows_content_not_location(tmp_path):
     for root in ("a", "b"):
         layouts.write_cub(tmp_path / root, {1: 2, 101: 2})

@@ -116,10 +116,9 @@ def test_the_digest_follows_content_not_location(tmp_path, birds):
         seen.add(manifest.name)
 
 
-def test_label_noise_and_folds_work_on_own_images(birds):
+def test_label_noise_works_on_own_images(birds):
     noisy = manifests.load(f"folder:{birds}", label_noise=0.5, seed=3)
     assert len(noisy.corrupted) == 3 and noisy.name == load(birds).name
-    assert len(manifests.folds(noisy, 3)) == 3
 
 
 def test_names_in_any_script_are_kept(tmp_path):
