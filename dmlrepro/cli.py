@@ -24,7 +24,8 @@ def _parser() -> argparse.ArgumentParser:
 
     data = commands.add_parser("data", help="check or fetch a dataset").add_subparsers(required=True, metavar="ACTION")
     check = data.add_parser("check", help="print the counts of a dataset")
-    check.add_argument("name")
+    check.add_argument("name", help="a set's name, or folder:PATH or manifest:FILE.csv for your own images")
+    check.add_argument("--csv", type=Path, help="also write your images and their split to this file")
     check.set_defaults(run=_data_check)
     fetch = data.add_parser("fetch", help="download a dataset, or print the manual steps")
     fetch.add_argument("name")
@@ -92,9 +93,13 @@ def _selected(names: list[str]) -> list[str]:
 
 
 def _data_check(options) -> None:
-    from dmlrepro.datasets import manifests
+    from dmlrepro.datasets import images, manifests, own_images
 
     print(manifests.check(options.name))
+    if manifests.is_own(options.name):
+        print(images.survey(manifests.load(options.name)))
+    if options.csv:
+        own_images.write_csv(manifests.load(options.name), options.csv)
 
 
 def _data_fetch(options) -> None:

@@ -119,7 +119,7 @@ The authors' server (ai.stanford.edu/~jkrause/cars) has been down since 2023.
 
 
 def fetch(name: str, root: str | Path | None = None) -> None:
-    """Make a set available below `root` (default `datasets.data_root()`) and print its table, or what to do by hand.
+    """Make a set available below `root` (default `files.data_root()`) and print its table, or what to do by hand.
 
     Raises:
         ValueError: unknown name; a download or archive that is damaged, truncated, of the wrong checksum or unsafe.

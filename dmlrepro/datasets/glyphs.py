@@ -17,7 +17,7 @@ from pathlib import Path
 import numpy as np
 from PIL import Image, ImageDraw, ImageFont
 
-SOURCE_DIGEST = hashlib.sha256(Path(__file__).read_bytes()).hexdigest()  # of the code that runs: keys the cache
+SOURCE_DIGEST = hashlib.sha256(Path(__file__).read_bytes()).hexdigest()  # the code that runs is part of the cache's key
 
 TRAIN_SCRIPTS = {
     "Latin": "ABCDEGHIJKLMNPQRSTUVWXYZabdefgkmnoqrty"
@@ -47,7 +47,7 @@ CONTRAST = (0.8, 1.0)
 BACKGROUND = 16.0  # grey level
 NOISE = 10.0  # grey levels, the largest standard deviation
 
-_COMPUTER_MODERN = ("cmr10", "cmb10", "cmss10", "cmti10", "cmtt10", "cmmi10")  # Unicode only within ASCII
+_COMPUTER_MODERN = ("cmr10", "cmb10", "cmss10", "cmti10", "cmtt10", "cmmi10")  # these follow Unicode only within ASCII
 TYPEFACES = (
     *(f"DejaVuSans{style}" for style in ("", "-Bold", "-Oblique", "-BoldOblique")),
     *(f"DejaVuSansMono{style}" for style in ("", "-Bold", "-Oblique", "-BoldOblique")),
@@ -75,7 +75,7 @@ def _font_file(typeface: str) -> Path:
 
 @functools.cache
 def _font(typeface: str) -> ImageFont.FreeTypeFont:
-    # the basic layout engine: the other one depends on whether libraqm is installed
+    # the basic layout engine is asked for, because the other one depends on whether libraqm is installed
     return ImageFont.truetype(str(_font_file(typeface)), 96, layout_engine=ImageFont.Layout.BASIC)
 
 

@@ -3,15 +3,21 @@
 A store keeps all images of a set as one flat uint8 array, height x width x channels each. Batches leave here as
 uint8 (B, C, height, width) on the CPU; scaling, normalising and the colour order belong to the backbone. All random
 numbers of a batch are drawn from the caller's generator before any image is touched.
+
+Files of any mode become RGB: of several frames the first one, 16 bits cut to the upper 8, transparency over white. The
+reader's own photographs are turned upright as their EXIF orientation says; official sets are decoded as stored, which
+is how published numbers were made.
 """
 
-import contextlib
 import math
 import os
 import shutil
 import tempfile
 import warnings
+from collections import Counter
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -20,10 +26,22 @@ import torch.nn.functional as F
 from PIL import Image
 from torch import Tensor
 
-from dmlrepro.datasets.manifests import Manifest
+from dmlrepro.datasets.layouts import few
+from dmlrepro.datasets.manifests import Manifest, is_own
 from dmlrepro.files import cache_root
 
-CROP_ATTEMPTS = 10  # as torchvision's RandomResizedCrop
+CROP_ATTEMPTS = 10  # as many as torchvision's RandomResizedCrop makes
+LONGEST = 50  # times the short side: a line of 1 x 10,000 pixels, enlarged to a usable height, would fill the disk
+EXIF_ORIENTATION = 0x0112
+UPRIGHT = {
+    2: Image.Transpose.FLIP_LEFT_RIGHT,
+    3: Image.Transpose.ROTATE_180,
+    4: Image.Transpose.FLIP_TOP_BOTTOM,
+    5: Image.Transpose.TRANSPOSE,
+    6: Image.Transpose.ROTATE_270,
+    7: Image.Transpose.TRANSVERSE,
+    8: Image.Transpose.ROTATE_90,
+}
 
 
 class ImageStore:
@@ -62,7 +80,7 @@ def open_images(manifest: Manifest, short_side: int | None = None) -> ImageStore
         short_side: pixels of the shorter side after an antialiased bilinear resize; None keeps the images as they are.
 
     Raises:
-        ValueError: a file that is no readable image (named), or short_side < 1.
+        ValueError: files that are no readable images (how many, and the first few), or short_side < 1.
         OSError: not enough space for the cache.
     """
     if short_side is not None and short_side < 1:
@@ -92,8 +110,8 @@ def train_batch(
     """Random resized crops, each mirrored with probability 1/2: uint8 (B, C, size, size).
 
     scale and ratio bound the area of a crop (fraction of the image) and its width over height, log-uniform, as in
-    torchvision's RandomResizedCrop; the defaults are those of Musgrave et al. 2020. rows makes that part of the batch
-    only, as it would be in the whole.
+    torchvision's RandomResizedCrop; the defaults are those of Musgrave et al. 2020. rows selects a part of the batch:
+    only that is made, with the pixels it would have in the whole batch.
     """
     indices = torch.as_tensor(indices)
     boxes = random_boxes(store.sizes[indices], generator, scale, ratio)[rows]
@@ -173,8 +191,42 @@ def _with_short_side(height: int, width: int, short_side: int) -> tuple[int, int
     return int(short_side * height / width), short_side
 
 
+def survey(manifest: Manifest) -> str:
+    """Sizes and modes of a manifest's image files, from their headers; ValueError lists those without a sound one."""
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        headers = _all_read(pool, partial(_header, own=is_own(manifest.name)), manifest.images)
+    sides = np.array([size for size, _ in headers])
+    modes = Counter(mode for _, mode in headers)
+    return (
+        f"image files: {', '.join(f'{count} {mode}' for mode, count in modes.most_common())}; short side "
+        f"{sides.min(1).min()}..{sides.min(1).max()} pixels, long side {sides.max(1).min()}..{sides.max(1).max()}"
+    )
+
+
+def decoded(path: str, *, upright: bool) -> Image.Image:
+    """An image file in RGB; upright: turned as its EXIF orientation says.
+
+    Raises ValueError for pixels of 32 bits, whose range a file does not tell, and whatever Pillow raises.
+    """
+    with Image.open(path) as image:
+        image.load()
+        turn = UPRIGHT.get(_orientation(image)) if upright else None
+        if image.mode.startswith(("I", "F")):
+            levels = np.asarray(image)
+            if image.mode == "F" or levels.min() < 0 or levels.max() > 65535:
+                raise ValueError("32-bit pixels have no fixed range; convert them to 8 or 16 bits")
+            image = Image.fromarray((levels >> 8).astype(np.uint8))
+        elif "A" in image.mode or "a" in image.mode or "transparency" in image.info:
+            layers = image.convert("RGBA")
+            image = Image.alpha_composite(Image.new("RGBA", layers.size, "white"), layers)
+        image = image.convert("RGB")
+        return image if turn is None else image.transpose(turn)
+
+
 def _open_files(manifest: Manifest, short_side: int | None) -> ImageStore:
-    folder = cache_root() / "images" / f"{manifest.images_digest[:16]}-{short_side or 'original'}"
+    # two folders of the reader's may hold equal names and sizes, uncompressed files do, so their own name counts too
+    files = manifest.name if is_own(manifest.name) else manifest.images_digest[:16]
+    folder = cache_root() / "images" / f"{files}-{short_side or 'original'}"
     if not folder.is_dir():
         _decode_files(manifest, short_side, folder)
     sizes = torch.from_numpy(np.load(folder / "sizes.npy"))
@@ -190,7 +242,9 @@ def _decode_files(manifest: Manifest, short_side: int | None, folder: Path) -> N
 
     folder.parent.mkdir(parents=True, exist_ok=True)
     with ThreadPoolExecutor(os.cpu_count()) as pool, tempfile.TemporaryDirectory(dir=folder.parent) as temporary:
-        sizes = np.array(list(pool.map(lambda path: _stored_size(path, short_side), manifest.images)), np.int64)
+        own = is_own(manifest.name)
+        headers = _all_read(pool, partial(_header, own=own), manifest.images)
+        sizes = np.array([_with_short_side(*size, short_side) if short_side else size for size, _ in headers], np.int64)
         ends = (sizes.prod(1) * 3).cumsum()
         needed, free = int(ends[-1]), shutil.disk_usage(temporary).free
         if needed > free:
@@ -204,11 +258,10 @@ def _decode_files(manifest: Manifest, short_side: int | None, folder: Path) -> N
         pixels = np.memmap(built / "pixels", np.uint8, "w+", shape=(needed,))
 
         def decode(path: str, size: np.ndarray, end: int) -> None:
-            pixels[end - 3 * size.prod() : end] = _decode(path, size).ravel()
+            pixels[end - 3 * size.prod() : end] = _decode(path, size, own).ravel()
 
-        jobs = pool.map(decode, manifest.images, sizes, ends)
-        for _ in tqdm(jobs, f"decoding {manifest.name}", len(sizes), unit=" images", disable=None):
-            pass
+        with tqdm(desc=f"decoding {manifest.name}", total=len(sizes), unit=" images", disable=None) as bar:
+            _all_read(pool, decode, manifest.images, sizes, ends, bar=bar)
         pixels.flush()
         try:
             built.rename(folder)
@@ -217,23 +270,49 @@ def _decode_files(manifest: Manifest, short_side: int | None, folder: Path) -> N
                 raise
 
 
-def _stored_size(path: str, short_side: int | None) -> tuple[int, int]:
-    with _opened(path) as image:
-        return _with_short_side(image.height, image.width, short_side) if short_side else (image.height, image.width)
+def _all_read(pool: ThreadPoolExecutor, read: Callable, paths: tuple[str, ...], *others, bar=None) -> list:
+    """read(path, ...) for all files, in order; ValueError lists the first few that could not be read."""
+    bad = []
+
+    def attempt(path: str, *arguments):
+        try:
+            return read(path, *arguments)
+        except Exception as error:  # Pillow lets through whatever its readers stumble over in a damaged file
+            bad.append(f"{path} ({error})")
+
+    found = []
+    for result in pool.map(attempt, paths, *others):
+        found.append(result)
+        if bar is not None:
+            bar.update()
+    if bad:
+        raise ValueError(
+            f"{len(bad)} of {len(paths)} files are no readable images: {few(sorted(bad))}; repair, convert or remove them"
+        )
+    return found
 
 
-def _decode(path: str, size: np.ndarray) -> np.ndarray:
-    height, width = size.tolist()
-    with _opened(path) as image:
-        return np.asarray(image.convert("RGB").resize((width, height), Image.Resampling.BILINEAR))
+def _header(path: str, own: bool) -> tuple[tuple[int, int], str]:
+    """(height, width) as decoded and the mode of an image file; only the header is read."""
+    with Image.open(path) as image:
+        height, width = image.height, image.width
+        if own and max(height, width) > LONGEST * min(height, width):
+            raise ValueError(f"{width} x {height} pixels: more than {LONGEST} times longer than wide")
+        if own and _orientation(image) in (5, 6, 7, 8):
+            height, width = width, height
+        return (height, width), image.mode
 
 
-@contextlib.contextmanager
-def _opened(path: str):
+def _orientation(image: Image.Image) -> int:
+    """The EXIF orientation, 1 to 8, that is still to be applied; 1 is upright."""
+    if image.format == "TIFF":  # Pillow turns these itself
+        return 1
     try:
-        with Image.open(path) as image:
-            yield image
-    except FileNotFoundError:
-        raise
-    except (OSError, SyntaxError, Image.DecompressionBombError) as error:
-        raise ValueError(f"{path}: not a readable image ({error})") from error
+        return image.getexif().get(EXIF_ORIENTATION, 1)
+    except Exception:  # damaged EXIF data do not make a photograph unreadable
+        return 1
+
+
+def _decode(path: str, size: np.ndarray, upright: bool) -> np.ndarray:
+    height, width = size.tolist()
+    return np.asarray(decoded(path, upright=upright).resize((width, height), Image.Resampling.BILINEAR))

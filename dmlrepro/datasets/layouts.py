@@ -1,7 +1,7 @@
 """Readers of the official file layouts: one function per data set, folder in, annotations out.
 
 A reader knows one layout and nothing else; what holds for every set (no gaps, no empty split, the official counts, one
-numbering of classes) is checked in datasets.py. Errors name the file, what was expected and what was found.
+numbering of classes) is checked in manifests.py. Errors name the file, what was expected and what was found.
 """
 
 import contextlib
@@ -26,20 +26,24 @@ class Annotations:
     Attributes:
         source: the file that holds the labels, for error messages.
         images: uint8 array (N, H, W) or a list of N paths.
-        class_ids: (N,) official class numbers.
+        class_ids: (N,) class numbers, of an official set its own.
         parts: (N,) "train", "test", "query" or "gallery".
         class_names: name of every class the layout declares, by number.
         max_id: the largest class number the layout knows; they start at 1.
         open_set: training and test classes are different ones.
+        own_name: what the reader's own images are called; empty for the official sets.
+        notes: lines on how the annotations came about, for `data check`.
     """
 
     source: Path
-    images: np.ndarray | list[Path]
+    images: np.ndarray | list[Path] | list[str]
     class_ids: np.ndarray
     parts: np.ndarray
     class_names: dict[int, str]
     max_id: int | None = None
     open_set: bool = True
+    own_name: str = ""
+    notes: tuple[str, ...] = ()
 
 
 def read_cub(root: Path) -> Annotations:
@@ -156,14 +160,23 @@ def read_omniglot(root: Path) -> Annotations:
     return Annotations(archives["train"].parent, images, class_ids, parts, dict(enumerate(names.tolist())))
 
 
-def _omniglot_drawings(archive: Path) -> list[tuple[str, int]]:
-    """Names below omniglot/ and content checks (CRC or size) of a part's drawings, sorted by name."""
+def _omniglot_drawings(archive: Path) -> list[tuple[str, tuple[int, int]]]:
+    """Names below omniglot/ and stamps of a part's drawings, sorted by name.
+
+    A stamp holds a checksum or size and when the file on disk was written: the checksum that an archive lists for a
+    drawing stays the same when the drawing is damaged, so a file that was written again has to be decoded again.
+    """
     folder = archive.with_suffix("")
     if archive.is_file():
+        written = archive.stat().st_mtime_ns
         with opened_zip(archive) as file:
-            found = [(member.filename, member.CRC) for member in file.infolist()]
+            found = [(member.filename, (member.CRC, written)) for member in file.infolist()]
     elif folder.is_dir():
-        found = [(path.relative_to(folder.parent).as_posix(), path.stat().st_size) for path in folder.rglob("*.png")]
+        statuses = ((path, path.stat()) for path in folder.rglob("*.png"))
+        found = [
+            (path.relative_to(folder.parent).as_posix(), (status.st_size, status.st_mtime_ns))
+            for path, status in statuses
+        ]
     else:
         raise FileNotFoundError(f"{archive}: missing; expected this file or the folder {folder.name} it unpacks to")
     drawings = sorted(item for item in found if fnmatch(item[0], f"{folder.name}/*/*/*.png"))
@@ -172,7 +185,7 @@ def _omniglot_drawings(archive: Path) -> list[tuple[str, int]]:
     return drawings
 
 
-def _omniglot_images(archive: Path, drawings: list[tuple[str, int]]) -> Iterator[np.ndarray]:
+def _omniglot_images(archive: Path, drawings: list[tuple[str, tuple[int, int]]]) -> Iterator[np.ndarray]:
     with opened_zip(archive) if archive.is_file() else contextlib.nullcontext() as file:
         for name, _ in drawings:
             try:
@@ -227,6 +240,11 @@ def keyed(path: Path) -> dict[int, str]:
             raise ValueError(f"{where}: expected every id once, found {key} again")
         table[int(key)] = value
     return table
+
+
+def few(items: list[str], shown: int = 5) -> str:
+    """The first items and how many more there are, for error messages."""
+    return ", ".join(items[:shown]) + (f" and {len(items) - shown} more" if len(items) > shown else "")
 
 
 def number(text: str, where: str) -> int:

@@ -2,12 +2,14 @@
 
 `load(name)` reads a set from its official layout below `data_root()`; `glyphs` needs no files at all. Labels are
 contiguous, training classes first. A set with exactly the official counts carries its plain name, anything smaller is
-"<name>-subset" and has to be asked for by that name, so that a partial copy never passes for the benchmark.
+"<name>-subset" and has to be asked for by that name, so that a partial copy never passes for the benchmark. The
+reader's own images, "folder:PATH" or "manifest:FILE.csv", are called by their folder and a digest, "birds@1a2b3c4d".
 """
 
 import functools
 import hashlib
 import os
+import unicodedata
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -31,7 +33,8 @@ class Manifest:
     """A labelled image collection with a train and a test part.
 
     Attributes:
-        name: "glyphs", "omniglot", "mnist", "cub", "cars", "sop", "inshop", or one of the latter with "-subset".
+        name: "glyphs", "omniglot", "mnist", "cub", "cars", "sop", "inshop", one of the latter with "-subset", or, for
+            the reader's own images, the folder's or the CSV file's name and the start of the digest, "birds@1a2b3c4d".
         images: uint8 array (N, H, W) or (N, H, W, 3), or a tuple of N file paths.
         labels: (N,) int64, contiguous: training classes 0..C_train-1, then test classes. Only "mnist", whose ten
             classes are in both parts, has the same labels 0..9 in both.
@@ -74,7 +77,8 @@ class Manifest:
     def digest(self) -> str:
         """Hex sha256 of all that determines the content, the same on every machine.
 
-        Image files enter with their path below their common folder and their size in bytes, not with their pixels.
+        Image files enter with their path below their common folder and their size in bytes, not with their pixels:
+        editing a picture in place without changing its size goes unnoticed.
         """
         digest = hashlib.sha256(repr((self.name, self.class_names, self.images_digest)).encode())
         for array in (self.labels, self.split, self.is_query, self.is_gallery, self.corrupted):
@@ -89,9 +93,10 @@ class Manifest:
             digest = hashlib.sha256(repr(self.images.shape).encode())
             digest.update(np.ascontiguousarray(self.images))
             return digest.hexdigest()
-        folder = os.path.commonpath([os.path.dirname(path) for path in self.images])
-        lines = (f"{Path(path).relative_to(folder).as_posix()} {os.path.getsize(path)}\n" for path in self.images)
-        return hashlib.sha256("".join(lines).encode()).hexdigest()
+        start = len(os.path.join(os.path.commonpath([os.path.dirname(path) for path in self.images]), ""))
+        lines = (f"{path[start:].replace(os.sep, '/')} {os.path.getsize(path)}\n" for path in self.images)
+        # names of files may come decomposed from macOS; all others store what was typed, which is composed
+        return hashlib.sha256(unicodedata.normalize("NFC", "".join(lines)).encode()).hexdigest()
 
 
 def load(
@@ -105,12 +110,13 @@ def load(
     """Read a data set.
 
     Args:
-        name: "glyphs", "omniglot", "mnist", "cub", "cars", "sop", "inshop"; with "-subset" for a partial copy.
-        root: folder that holds the data sets, default `data_root()`.
+        name: "glyphs", "omniglot", "mnist", "cub", "cars", "sop", "inshop"; with "-subset" for a partial copy;
+            "folder:PATH" or "manifest:FILE.csv" for the reader's own images (see own_images.py).
+        root: folder that holds the data sets and from which a PATH counts, default `data_root()`.
         label_noise: fraction of the training images, 0 <= label_noise < 1, that get the label of a uniformly random
             other training class; which ones is in `Manifest.corrupted`.
-        seed: of the label noise only.
-        images_per_class: of glyphs only, default 24.
+        seed: seeds the label noise and nothing else.
+        images_per_class: how many glyphs to draw of each class, default 24; only "glyphs" takes it.
 
     Raises:
         ValueError: unknown name or a bad argument; data that contradict themselves or the official counts.
@@ -121,15 +127,16 @@ def load(
     base = str(name).removesuffix("-subset")
     if name == "glyphs":
         manifest = _glyphs(24 if images_per_class is None else images_per_class)
-    elif base not in OFFICIAL:
+    elif not is_own(name) and base not in OFFICIAL:
         raise ValueError(
-            f"unknown data set {name!r}; there are glyphs, {', '.join(OFFICIAL)}, each of these also -subset"
+            f"unknown data set {name!r}; there are glyphs, {', '.join(OFFICIAL)}, each of these also -subset, and "
+            "your own images as folder:PATH or manifest:FILE.csv"
         )
     elif images_per_class is not None:
         raise ValueError(f"images_per_class is for glyphs only, whose images are drawn on demand, not for {name}")
     else:
-        manifest = _read(base, Path(root or data_root()))
-        if manifest.name != name:
+        manifest, _ = _read(name, root)
+        if manifest.name != name and not is_own(name):
             raise ValueError(
                 f"{name}: expected {'fewer than ' * (name != base)}{_describe(OFFICIAL[base])}; "
                 f"found {_describe(_counts(manifest))}: this is {manifest.name!r}, ask for it by that name"
@@ -137,13 +144,20 @@ def load(
     return _with_label_noise(manifest, label_noise, seed) if label_noise else manifest
 
 
+def is_own(name: str) -> bool:
+    """Whether a name, of a data set or of its manifest, means the reader's own images."""
+    return str(name).startswith(("folder:", "manifest:")) or "@" in str(name)
+
+
 def check(name: str, root: str | Path | None = None) -> str:
     """A table of what is there under a name, with or without "-subset": counts, class sizes, digest, official or not.
+
+    For the reader's own images it also says how they were split and what was ignored.
 
     Raises what `load` raises, except for counts that differ from the official ones.
     """
     base = str(name).removesuffix("-subset")
-    manifest = _read(base, Path(root or data_root())) if base in OFFICIAL else load(name, root)
+    manifest, notes = _read(name, root) if is_own(name) or base in OFFICIAL else (load(name, root), ())
     official = OFFICIAL.get(base, {})
     lines = [f"{'part':8}{'images':>8}{'classes':>9}{'per class':>12}{'official':>18}"]
     for part, (images, classes) in _counts(manifest).items():
@@ -153,9 +167,10 @@ def check(name: str, root: str | Path | None = None) -> str:
     stranded = len(manifest.indices("query")) - int(_retrievable(manifest).sum())
     lines += [
         f"queries without another gallery image of their class, left out of retrieval scores: {stranded}",
+        *notes,
         f"digest {manifest.digest()}",
         f"official counts: {('yes' if manifest.name in OFFICIAL else 'no') if official else 'not applicable'}",
-        f"name to load it by: {manifest.name}",
+        f"name to load it by: {manifest.name}" if not is_own(name) else f"name in results: {manifest.name}",
     ]
     return "\n".join(lines)
 
@@ -208,19 +223,26 @@ def _glyphs(images_per_class: int) -> Manifest:
     )
 
 
-def _read(base: str, root: Path) -> Manifest:
-    """A set in its official layout, with the checks that hold for all of them."""
-    from dmlrepro.datasets import layouts
+def _read(name: str, root: str | Path | None) -> tuple[Manifest, tuple[str, ...]]:
+    """A set in its official layout or the reader's own images, with the checks that hold for all, and notes on it."""
+    from dmlrepro.datasets import layouts, own_images
 
-    found = getattr(layouts, f"read_{base}")(root)
+    root = Path(root or data_root())
+    base = str(name).removesuffix("-subset")
+    found = own_images.read(name, root) if is_own(name) else getattr(layouts, f"read_{base}")(root)
     names, ids, source = found.class_names, found.class_ids, found.source
     outside = [number for number in {*names, *ids.tolist()} if found.max_id and not 1 <= number <= found.max_id]
     if outside:
         raise ValueError(f"{source}: expected class ids from 1 to {found.max_id}, found {outside[0]}")
-    if set(names) != set(ids.tolist()):
-        gap = min(set(names) ^ set(ids.tolist()))
-        what = f"class {gap} ({names[gap]}) without an image" if gap in names else f"images of undeclared class {gap}"
+    present = set(ids.tolist())
+    if gaps := [f"{number} ({names[number]})" for number in sorted(set(names) - present)]:
+        what = f"class {layouts.few(gaps)} without an image" + "; remove their folders" * bool(found.own_name)
+    elif gaps := [str(number) for number in sorted(present - set(names))]:
+        what = f"images of undeclared class {layouts.few(gaps)}"
+    if gaps:
         raise ValueError(f"{source}: expected images of each of the {len(names)} declared classes, found {what}")
+    if isinstance(found.images, list) and (missing := [str(path) for path in found.images if not os.path.isfile(path)]):
+        raise FileNotFoundError(f"{source}: lists {len(missing)} files that are missing: {layouts.few(missing)}")
     is_train = found.parts == "train"
     train_ids, test_ids = np.unique(ids[is_train]), np.unique(ids[~is_train])
     for part, classes in (("train", train_ids), ("test", test_ids)):
@@ -228,16 +250,18 @@ def _read(base: str, root: Path) -> Manifest:
             raise ValueError(f"{source}: expected images in both parts, found none for {part}")
     shared = np.intersect1d(train_ids, test_ids)
     if found.open_set and len(shared):
-        raise ValueError(f"{source}: expected other classes in test than in train, found class {shared[0]} in both")
+        remedy = "; give each class to one part, or name no parts, then half of the classes are for testing"
+        raise ValueError(
+            f"{source}: expected other classes in test than in train, found {len(shared)} of {len(names)} in both: "
+            f"{layouts.few([names[number] for number in shared])}{remedy * bool(found.own_name)}"
+        )
 
     order = np.argsort(~is_train, kind="stable")
     label_of = {number: label for label, number in enumerate([*train_ids, *np.setdiff1d(test_ids, train_ids)])}
     parts = found.parts[order]
     manifest = Manifest(
-        name=base,
-        images=_existing_files([found.images[i] for i in order])
-        if isinstance(found.images, list)
-        else found.images[order],
+        name=found.own_name or base,
+        images=tuple(str(found.images[i]) for i in order) if isinstance(found.images, list) else found.images[order],
         labels=np.array([label_of[number] for number in ids[order]]),
         split=np.where(parts == "train", "train", "test"),
         is_query=np.isin(parts, ["test", "query"]),
@@ -247,17 +271,16 @@ def _read(base: str, root: Path) -> Manifest:
     )
     if not _retrievable(manifest).any():
         raise ValueError(f"{source}: expected a test class with a query and another gallery image, found none")
+    if found.own_name:
+        named = replace(manifest, name=f"{manifest.name}@{manifest.digest()[:8]}")
+        named.__dict__["images_digest"] = (
+            manifest.images_digest
+        )  # not computed twice: it asks for the size of each file
+        return named, found.notes
     counts = _counts(manifest)
     if any(images > OFFICIAL[base][part][0] for part, (images, _) in counts.items()):
         raise ValueError(f"{source}: expected at most {_describe(OFFICIAL[base])}; found {_describe(counts)}")
-    return manifest if counts == OFFICIAL[base] else replace(manifest, name=f"{base}-subset")
-
-
-def _existing_files(paths: list[Path]) -> tuple[str, ...]:
-    missing = [path for path in paths if not path.is_file()]
-    if missing:
-        raise FileNotFoundError(f"{missing[0]}: listed in the annotations and missing, like {len(missing) - 1} others")
-    return tuple(str(path) for path in paths)
+    return (manifest if counts == OFFICIAL[base] else replace(manifest, name=f"{base}-subset")), found.notes
 
 
 def _retrievable(manifest: Manifest) -> np.ndarray:
