@@ -278,7 +278,8 @@ def _all_read(pool: ThreadPoolExecutor, read: Callable, paths: tuple[str, ...], 
         try:
             return read(path, *arguments)
         except Exception as error:  # Pillow lets through whatever its readers stumble over in a damaged file
-            bad.append(f"{path} ({error})")
+            reason = str(error).replace(repr(path), "").strip() or type(error).__name__
+            bad.append(f"{path} ({reason})")
 
     found = []
     for result in pool.map(attempt, paths, *others):
@@ -287,7 +288,7 @@ def _all_read(pool: ThreadPoolExecutor, read: Callable, paths: tuple[str, ...], 
             bar.update()
     if bad:
         raise ValueError(
-            f"{len(bad)} of {len(paths)} files are no readable images: {few(sorted(bad))}; repair, convert or remove them"
+            f"{len(bad)} of {len(paths)} files are no readable images: {few(sorted(bad))}; convert or remove them"
         )
     return found
 

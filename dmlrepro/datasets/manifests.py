@@ -273,9 +273,7 @@ def _read(name: str, root: str | Path | None) -> tuple[Manifest, tuple[str, ...]
         raise ValueError(f"{source}: expected a test class with a query and another gallery image, found none")
     if found.own_name:
         named = replace(manifest, name=f"{manifest.name}@{manifest.digest()[:8]}")
-        named.__dict__["images_digest"] = (
-            manifest.images_digest
-        )  # not computed twice: it asks for the size of each file
+        named.__dict__["images_digest"] = manifest.images_digest  # asking for each file's size once is enough
         return named, found.notes
     counts = _counts(manifest)
     if any(images > OFFICIAL[base][part][0] for part, (images, _) in counts.items()):

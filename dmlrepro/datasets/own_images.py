@@ -23,8 +23,9 @@ SPLIT_SEED = 0
 KINDS = ("folder:", "manifest:")
 # what counts as an image; HEIC and JPEG XL are here, though Pillow cannot read them, so that they are reported and
 # not silently left out
-SUFFIXES = frozenset(
-    ".jpg .jpeg .jpe .jfif .png .bmp .gif .tif .tiff .webp .ppm .pgm .pbm .pnm .jp2 .avif .heic .heif .jxl".split()
+SUFFIXES = (
+    *(".jpg", ".jpeg", ".jpe", ".jfif", ".png", ".bmp", ".gif", ".tif", ".tiff", ".webp"),
+    *(".ppm", ".pgm", ".pbm", ".pnm", ".jp2", ".avif", ".heic", ".heif", ".jxl"),
 )
 VALIDATION_WORDS = {"val", "valid", "validation"}
 COLUMNS = {"is_query": "query", "is_gallery": "gallery"}  # Open Metric Learning's spelling: ours
@@ -154,12 +155,10 @@ def write_csv(manifest, path: Path) -> None:
     with replacing(path) as temporary, temporary.open("w", newline="", encoding="utf-8") as file:
         rows = csv.writer(file)
         rows.writerow(["path", "label", "split", "query", "gallery"])
-        for index, image in enumerate(manifest.images):
-            flags = (
-                [""] * 2 if manifest.split[index] == "train" else [manifest.is_query[index], manifest.is_gallery[index]]
-            )
-            label = manifest.class_names[manifest.labels[index]]
-            rows.writerow([os.path.relpath(image, path.parent), label, manifest.split[index], *flags])
+        flags = zip(manifest.is_query.tolist(), manifest.is_gallery.tolist())
+        for image, label, part, roles in zip(manifest.images, manifest.labels, manifest.split, flags):
+            place = os.path.relpath(image, path.absolute().parent)
+            rows.writerow([place, manifest.class_names[label], part, *(roles if part == "test" else ("", ""))])
 
 
 def canonical(path: str) -> str:
