@@ -25,7 +25,9 @@ def _parser() -> argparse.ArgumentParser:
     data = commands.add_parser("data", help="check or fetch a dataset").add_subparsers(required=True, metavar="ACTION")
     check = data.add_parser("check", help="print the counts of a dataset")
     check.add_argument("name", help="a set's name, or folder:PATH or manifest:FILE.csv for your own images")
-    check.add_argument("--csv", type=Path, help="also write your images and their split to this file")
+    check.add_argument(
+        "--csv", type=Path, help="also write the images and their split to this new file, for manifest:FILE.csv"
+    )
     check.set_defaults(run=_data_check)
     fetch = data.add_parser("fetch", help="download a dataset, or print the manual steps")
     fetch.add_argument("name")

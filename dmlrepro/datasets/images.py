@@ -150,6 +150,38 @@ def plain_batch(store: ImageStore, indices: Tensor) -> Tensor:
     return store.pixels.view(-1, *store.image_size, store.channels).index_select(0, indices).permute(0, 3, 1, 2)
 
 
+def survey(manifest: Manifest) -> str:
+    """Sizes and modes of a manifest's image files, from their headers; ValueError lists those without a sound one."""
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        headers = _all_read(pool, partial(_header, own=is_own(manifest.name)), manifest.images)
+    sides = np.array([size for size, _ in headers])
+    modes = Counter(mode for _, mode in headers)
+    return (
+        f"image files: {', '.join(f'{count} {mode}' for mode, count in modes.most_common())}; short side "
+        f"{sides.min(1).min()}..{sides.min(1).max()} pixels, long side {sides.max(1).min()}..{sides.max(1).max()}"
+    )
+
+
+def decoded(path: str, *, upright: bool) -> Image.Image:
+    """An image file in RGB; upright: turned as its EXIF orientation says.
+
+    Raises ValueError for pixels of 32 bits, whose range a file does not tell, and whatever Pillow raises.
+    """
+    with Image.open(path) as image:
+        image.load()
+        turn = UPRIGHT.get(_orientation(image)) if upright else None
+        if image.mode.startswith(("I", "F")):
+            levels = np.asarray(image)
+            if image.mode == "F" or levels.min() < 0 or levels.max() > 65535:
+                raise ValueError("32-bit pixels have no fixed range; convert them to 8 or 16 bits")
+            image = Image.fromarray((levels >> 8).astype(np.uint8))
+        elif "A" in image.mode or "a" in image.mode or "transparency" in image.info:
+            layers = image.convert("RGBA")
+            image = Image.alpha_composite(Image.new("RGBA", layers.size, "white"), layers)
+        image = image.convert("RGB")
+        return image if turn is None else image.transpose(turn)
+
+
 def random_boxes(sizes: Tensor, generator: torch.Generator, scale: tuple, ratio: tuple) -> Tensor:
     """Inception-style crops (B, 4) int64: top, left, height, width, for images of sizes (B, 2).
 
@@ -191,40 +223,8 @@ def _with_short_side(height: int, width: int, short_side: int) -> tuple[int, int
     return int(short_side * height / width), short_side
 
 
-def survey(manifest: Manifest) -> str:
-    """Sizes and modes of a manifest's image files, from their headers; ValueError lists those without a sound one."""
-    with ThreadPoolExecutor(os.cpu_count()) as pool:
-        headers = _all_read(pool, partial(_header, own=is_own(manifest.name)), manifest.images)
-    sides = np.array([size for size, _ in headers])
-    modes = Counter(mode for _, mode in headers)
-    return (
-        f"image files: {', '.join(f'{count} {mode}' for mode, count in modes.most_common())}; short side "
-        f"{sides.min(1).min()}..{sides.min(1).max()} pixels, long side {sides.max(1).min()}..{sides.max(1).max()}"
-    )
-
-
-def decoded(path: str, *, upright: bool) -> Image.Image:
-    """An image file in RGB; upright: turned as its EXIF orientation says.
-
-    Raises ValueError for pixels of 32 bits, whose range a file does not tell, and whatever Pillow raises.
-    """
-    with Image.open(path) as image:
-        image.load()
-        turn = UPRIGHT.get(_orientation(image)) if upright else None
-        if image.mode.startswith(("I", "F")):
-            levels = np.asarray(image)
-            if image.mode == "F" or levels.min() < 0 or levels.max() > 65535:
-                raise ValueError("32-bit pixels have no fixed range; convert them to 8 or 16 bits")
-            image = Image.fromarray((levels >> 8).astype(np.uint8))
-        elif "A" in image.mode or "a" in image.mode or "transparency" in image.info:
-            layers = image.convert("RGBA")
-            image = Image.alpha_composite(Image.new("RGBA", layers.size, "white"), layers)
-        image = image.convert("RGB")
-        return image if turn is None else image.transpose(turn)
-
-
 def _open_files(manifest: Manifest, short_side: int | None) -> ImageStore:
-    # two folders of the reader's may hold equal names and sizes, uncompressed files do, so their own name counts too
+    # uncompressed files in two of the reader's folders may agree in names and sizes; the folders' names differ
     files = manifest.name if is_own(manifest.name) else manifest.images_digest[:16]
     folder = cache_root() / "images" / f"{files}-{short_side or 'original'}"
     if not folder.is_dir():
@@ -298,7 +298,7 @@ def _header(path: str, own: bool) -> tuple[tuple[int, int], str]:
     with Image.open(path) as image:
         height, width = image.height, image.width
         if own and max(height, width) > LONGEST * min(height, width):
-            raise ValueError(f"{width} x {height} pixels: more than {LONGEST} times longer than wide")
+            raise ValueError(f"{width} x {height} pixels: one side is more than {LONGEST} times the other")
         if own and _orientation(image) in (5, 6, 7, 8):
             height, width = width, height
         return (height, width), image.mode

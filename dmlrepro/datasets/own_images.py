@@ -20,9 +20,8 @@ from dmlrepro.datasets.layouts import Annotations, few
 from dmlrepro.files import replacing
 
 SPLIT_SEED = 0
-KINDS = ("folder:", "manifest:")
-# what counts as an image; HEIC and JPEG XL are here, though Pillow cannot read them, so that they are reported and
-# not silently left out
+# Files with these endings are images. HEIC and JPEG XL, which Pillow cannot read, are among them so that such files
+# are reported as unreadable rather than left out without a word.
 SUFFIXES = (
     *(".jpg", ".jpeg", ".jpe", ".jfif", ".png", ".bmp", ".gif", ".tif", ".tiff", ".webp"),
     *(".ppm", ".pgm", ".pbm", ".pnm", ".jp2", ".avif", ".heic", ".heif", ".jxl"),
@@ -31,11 +30,6 @@ VALIDATION_WORDS = {"val", "valid", "validation"}
 COLUMNS = {"is_query": "query", "is_gallery": "gallery"}  # Open Metric Learning's spelling: ours
 SPLITS = {"train": "train", "test": "test", "validation": "test"}  # the third is Open Metric Learning's
 FLAGS = {"true": True, "yes": True, "1": True, "1.0": True, "false": False, "no": False, "0": False, "0.0": False}
-
-
-def is_own(name: str) -> bool:
-    """Whether a data set's name means the reader's own images."""
-    return str(name).startswith(KINDS)
 
 
 def read(name: str, root: Path) -> Annotations:
@@ -116,7 +110,7 @@ def read_csv(path: Path) -> Annotations:
     rows = zip(lines, columns["path"], columns["label"])
     empty = [f"line {line}" for line, file, label in rows if not file.strip() or not label]
     _refuse(path, empty, "rows without a path or a label", "fill them in or remove them")
-    images = [os.path.normpath(os.path.join(path.parent, os.path.expanduser(file))) for file in columns["path"]]
+    images = [os.path.normpath(os.path.join(path.parent, file)) for file in columns["path"]]
     first, repeated = {}, []
     for line, image in zip(lines, images):
         if first.setdefault(image, line) != line:
@@ -149,9 +143,14 @@ def read_csv(path: Path) -> Annotations:
 
 
 def write_csv(manifest, path: Path) -> None:
-    """A manifest of files as a CSV file that "manifest:FILE.csv" reads again: the split to keep, share or change."""
+    """Store a manifest of files, with its split, as a new CSV file that "manifest:FILE.csv" reads.
+
+    Raises FileExistsError where the file is there already, ValueError for a manifest without files.
+    """
     if not isinstance(manifest.images, tuple):
         raise ValueError(f"{manifest.name} has no image files that a CSV file could list")
+    if path.exists():
+        raise FileExistsError(f"{path} exists and stays as it is; name another file")
     with replacing(path) as temporary, temporary.open("w", newline="", encoding="utf-8") as file:
         rows = csv.writer(file)
         rows.writerow(["path", "label", "split", "query", "gallery"])
@@ -217,7 +216,7 @@ def _class_folders(folder: str | Path, odd: dict[str, list]) -> dict[str, str]:
             found[entry.name] = entry.path
         else:
             odd["stray" if kind == "image" else kind].append(entry.path)
-    return dict(sorted(found.items()))
+    return dict(sorted(found.items(), key=lambda item: canonical(item[0])))
 
 
 def _images_below(folder: str, odd: dict[str, list], above: tuple = ()) -> list[str]:
@@ -279,5 +278,6 @@ def _columns(path: Path) -> tuple[dict[str, list[str]], list[int]]:
 
 
 def _refuse(source: Path, bad: list[str], what: str, remedy: str, error: type[Exception] = ValueError) -> None:
+    """Raise an error that counts the offenders and lists the first few, if there are any."""
     if bad:
         raise error(f"{source}: {len(bad)} {what}: {few(bad)}; {remedy}")

@@ -137,9 +137,7 @@ def test_names_in_any_script_are_kept(tmp_path):
 
 def test_decomposed_accents_give_the_same_split_and_digest(tmp_path):
     composed, decomposed = (
-        load(
-            write_birds(tmp_path / form / "birds", [unicodedata.normalize(form, name) for name in ("é", "ö", "ñ", "å")])
-        )
+        load(write_birds(tmp_path / form / "birds", [unicodedata.normalize(form, name) for name in "eéfz"]))
         for form in ("NFC", "NFD")
     )
     assert composed.class_names == decomposed.class_names and composed.name == decomposed.name
@@ -367,6 +365,7 @@ def test_photographs_are_turned_upright(birds, suffix):
         np.testing.assert_allclose(image.permute(1, 2, 0).numpy(), np.asarray(upright), atol=12)
 
 
+@pytest.mark.filterwarnings("ignore:Corrupt EXIF data")
 def test_damaged_exif_is_no_reason_to_refuse(birds):
     picture(birds / "owl" / "0.jpg", exif=b"Exif\0\0MM\0*\0\0\0\x08\xff\xff\x01\x12")
     assert len(images.open_images(load(birds))) == 13
@@ -507,7 +506,10 @@ def test_bad_flags_are_named(tmp_path, rows):
         manifests.load(with_query("1"))
 
 
-def test_a_csv_file_is_written_for_files_only(tmp_path):
+def test_a_csv_file_is_written_for_files_only_and_overwrites_nothing(tmp_path, birds, capsys):
+    (tmp_path / "mine.csv").write_text("mine")
+    assert cli.main(["data", "check", f"folder:{birds}", "--csv", str(tmp_path / "mine.csv")]) == 2
+    assert "mine.csv exists" in capsys.readouterr().err and (tmp_path / "mine.csv").read_text() == "mine"
     with pytest.raises(ValueError, match="glyphs has no image files"):
         own_images.write_csv(manifests.load("glyphs", images_per_class=1), tmp_path / "a.csv")
 
