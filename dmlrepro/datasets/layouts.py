@@ -26,7 +26,7 @@ class Annotations:
     Attributes:
         source: the file that holds the labels, for error messages.
         images: uint8 array (N, H, W) or a list of N paths.
-        class_ids: (N,) class numbers, of an official set its own.
+        class_ids: (N,) class numbers; official sets keep theirs.
         parts: (N,) "train", "test", "query" or "gallery".
         class_names: name of every class the layout declares, by number.
         max_id: the largest class number the layout knows; they start at 1.

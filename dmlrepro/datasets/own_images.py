@@ -27,8 +27,8 @@ SUFFIXES = (
     *(".ppm", ".pgm", ".pbm", ".pnm", ".jp2", ".avif", ".heic", ".heif", ".jxl"),
 )
 VALIDATION_WORDS = {"val", "valid", "validation"}
-COLUMNS = {"is_query": "query", "is_gallery": "gallery"}  # Open Metric Learning's spelling: ours
-SPLITS = {"train": "train", "test": "test", "validation": "test"}  # the third is Open Metric Learning's
+COLUMNS = {"is_query": "query", "is_gallery": "gallery"}  # Open Metric Learning's names are read as ours
+SPLITS = {"train": "train", "test": "test", "validation": "test"}  # Open Metric Learning calls the test part validation
 FLAGS = {"true": True, "yes": True, "1": True, "1.0": True, "false": False, "no": False, "0": False, "0.0": False}
 
 
@@ -62,7 +62,7 @@ def training_classes(names: list[str]) -> set[str]:
 
 def read_folder(folder: Path) -> Annotations:
     """A folder per class, or train/ and test/ above these; images in sub-folders belong to the class above them."""
-    odd = defaultdict(list)  # what is there and is no image of a class, by kind
+    odd = defaultdict(list)  # whatever lies there and is no image of a class, by kind
     tops = _class_folders(folder, odd)
     words = {name.casefold() for name in tops}
     in_parts = {"train", "test"} <= words

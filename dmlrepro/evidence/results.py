@@ -205,35 +205,88 @@ def read(path: Path | str) -> pd.DataFrame:
     return table
 
 
-def publish(build: Path, target: Path) -> tuple[int, int]:
+def publish(build: Path, target: Path, *, everything: bool = False) -> tuple[int, int]:
     """Move the tables of a build folder to `target`; returns how many there are, and how many are new or changed.
 
     Every table is validated before the first one is moved. One whose numbers are there already stays as it is, with
-    the provenance of the run that first made them.
+    the provenance of the run that first made them; so does one whose numbers differ because this processor rounds
+    otherwise than the one that made them, see `differs_by_rounding`, unless `everything` is to be moved.
 
     Raises:
         FileNotFoundError: the folder has no tables.
         ValueError: a table is not valid; names the file and the first bad row.
     """
-    paths = sorted(path for path in build.glob("*.csv") if not path.name.endswith(".cost.csv"))
-    if not paths:
+    tables = {path: _read_named(path) for path in table_paths(build)}
+    if not tables:
         raise FileNotFoundError(f"no tables in {build}; run the notebooks first")
-    for path in paths:
-        try:
-            read(path)
-        except ValueError as error:
-            raise ValueError(f"{path}: {error}") from error
     moved = 0
-    for path in paths:
+    for path, table in tables.items():
         new = target / path.name
-        if new.exists() and new.read_bytes() == path.read_bytes() and new.with_suffix(".json").exists():
-            continue
+        if new.exists() and new.with_suffix(".json").exists():
+            if new.read_bytes() == path.read_bytes():
+                continue
+            if not everything and differs_by_rounding(new, table):
+                continue
         for suffix in (".json", ".cost.csv", ".csv"):  # the CSV goes last, as it alone means done
             source = path.with_suffix(suffix)
             if source.exists():
                 write_text(new.with_suffix(suffix), source.read_text(encoding="utf8"))
         moved += 1
-    return len(paths), moved
+    return len(tables), moved
+
+
+def table_paths(folder: Path) -> list[Path]:
+    return sorted(path for path in folder.glob("*.csv") if not path.name.endswith(".cost.csv"))
+
+
+def _read_named(path: Path) -> pd.DataFrame:
+    try:
+        return read(path)
+    except ValueError as error:
+        raise ValueError(f"{path}: {error}") from error
+
+
+def differs_by_rounding(committed: Path, table: pd.DataFrame) -> bool:
+    """Whether a table repeats a committed one on a processor that rounds otherwise: the same rows, and every golden
+    value within its tolerance. On a processor that rounds as the committed one did, any difference is a change."""
+    from dmlrepro.training import runs
+
+    made_on = json.loads(committed.with_suffix(".json").read_text(encoding="utf8")).get("rounding")
+    golden = golden_folder() / committed.name
+    if made_on in (None, runs.rounding()) or not golden.exists():
+        return False
+    joined = _side_by_side(read(committed), table)
+    return joined["_merge"].eq("both").all() and compare_golden(table, read_golden(golden)).empty
+
+
+def difference(build: Path, target: Path) -> str:
+    """One line on how the numbers of a build folder differ from those in `target`; empty when none does.
+
+    The largest difference is of a metric in percent, in points.
+    """
+    count = differing = 0
+    largest, beyond = 0.0, []
+    for path in table_paths(build):
+        if not (target / path.name).exists():
+            continue
+        table = read(path)
+        joined = _side_by_side(read(target / path.name), table)
+        apart = (joined["value_build"] - joined["value"]).abs()
+        count += len(joined)
+        differing += int((apart > 0).sum() + (joined["_merge"] != "both").sum())
+        in_points = joined["metric"].str.removeprefix("val ").str.startswith(IN_PERCENT)
+        largest = max(largest, apart[in_points].max()) if in_points.any() else largest
+        golden = golden_folder() / path.name
+        if golden.exists() and not compare_golden(table, read_golden(golden)).empty:
+            beyond.append(path.stem)
+    if not differing:
+        return ""
+    verdict = f"beyond the tolerance of {', '.join(beyond)}" if beyond else "all within tolerance"
+    return f"{differing} of {count} numbers differ from the committed ones, the largest by {largest:.2f}, {verdict}"
+
+
+def _side_by_side(committed: pd.DataFrame, table: pd.DataFrame) -> pd.DataFrame:
+    return committed.merge(table, on=IDENTITY, how="outer", suffixes=("", "_build"), indicator=True)
 
 
 def provenance(params) -> dict:
@@ -252,6 +305,7 @@ def provenance(params) -> dict:
         "source": runs.source_hash(None, "supervised"),
         "versions": runs.versions(),
         "device": runs.device_name(),
+        "rounding": runs.rounding(),
         "device_type": distributed.device_for_training().type,
         "machine": platform.machine(),
     }
@@ -342,8 +396,12 @@ def _with_interval(values: pd.Series) -> str:
 # --- golden numbers ---------------------------------------------------------------------------------------------------
 
 
+def golden_folder() -> Path:
+    return repository_root() / "tests" / "golden"
+
+
 def golden_path(params) -> Path:
-    return repository_root() / "tests" / "golden" / f"{params.notebook}.csv"
+    return golden_folder() / f"{params.notebook}.csv"
 
 
 def check_golden(table: pd.DataFrame, params) -> None:
@@ -356,12 +414,15 @@ def check_golden(table: pd.DataFrame, params) -> None:
     if not path.exists():
         print(f"no golden run for {params.notebook} yet: make accept")
         return
-    golden = pd.read_csv(path, dtype=dict.fromkeys(GOLDEN_IDENTITY, str), keep_default_na=False)
+    golden = read_golden(path)
     if params.stem != params.notebook or params.profile != "quick":
         print("parameters differ from the golden run (profile quick): not compared")
         return
     outside = compare_golden(table, golden)
     names = ", ".join(dict.fromkeys(golden["metric"]))
+    if alike := seeds_that_agree(table):
+        print(f"{names} within tolerance of the golden run: no, seeds of {alike} agree to the last digit")
+        return
     if outside.empty:
         print(
             f"{names} of {golden.groupby(['method', 'setting']).ngroups} runs within tolerance of the golden run: yes"
@@ -369,6 +430,20 @@ def check_golden(table: pd.DataFrame, params) -> None:
         return
     print(f"{names} within tolerance of the golden run: no")
     print(outside.to_string(index=False))
+
+
+def read_golden(path: Path) -> pd.DataFrame:
+    """A golden file: protocol, method, setting, metric, value (the mean over seeds) and tolerance."""
+    return pd.read_csv(path, dtype=dict.fromkeys(GOLDEN_IDENTITY, str), keep_default_na=False)
+
+
+def seeds_that_agree(table: pd.DataFrame) -> str:
+    """The first method whose seeds all have the same retrieval scores, as if one seed were used for all; else ""."""
+    scores = table[(table["selection"] == "last") & (table["metric"] == "MAP@R")]
+    for (_, method, _), values in scores.groupby(["protocol", "method", "setting"])["value"]:
+        if len(values) > 1 and values.nunique() == 1:
+            return method
+    return ""
 
 
 def compare_golden(table: pd.DataFrame, golden: pd.DataFrame) -> pd.DataFrame:
