@@ -21,11 +21,11 @@ FLOOR = 0.3  # points: a test set of 150 classes x 24 images moves by 0.03 per q
 
 def accept(name: str) -> None:
     """Make `tests/golden/<notebook>.csv` from results/quick and print what moved."""
-    params_class, function = catalogue.find(name)
-    params = params_class.from_values({"profile": "quick"})
+    notebook = catalogue.find(name)
+    params = notebook.params.from_values({"profile": "quick"})
     table = results.read(results.output_folder("quick") / f"{params.notebook}.csv")
     new = results.golden_means(table)
-    new["tolerance"] = _tolerances(new, table, function(params), params)
+    new["tolerance"] = _tolerances(new, table, notebook.specs(params), params)
     path = results.golden_path(params)
     if path.exists():
         old = pd.read_csv(path, dtype=dict.fromkeys(results.GOLDEN_IDENTITY, str), keep_default_na=False)

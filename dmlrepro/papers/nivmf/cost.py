@@ -12,7 +12,10 @@ import torch
 from dmlrepro import metrics
 from dmlrepro.evidence import results
 from dmlrepro.evidence.statistics import t_interval
-from dmlrepro.papers.nivmf.methods import NivmfParams, measured, planned, spec, with_measured
+from dmlrepro.papers.catalogue import Notebook
+from dmlrepro.papers.methods import pick, runs_of, spec_of
+from dmlrepro.papers.nivmf.methods import METHODS, NivmfParams
+from dmlrepro.papers.studies import measured, with_measured
 from dmlrepro.training import batches, distributed, inference
 from dmlrepro.training.spec import RunSpec, build_loss
 
@@ -21,7 +24,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class CostParams(NivmfParams):
+class NivmfCostParams(NivmfParams):
     """26_nivmf_cost_and_samples."""
 
     notebook = "26_nivmf_cost_and_samples"
@@ -32,18 +35,19 @@ class CostParams(NivmfParams):
     repetitions: int = 6  # of each timing, all methods in turn
 
 
-def cost_and_samples(params: CostParams) -> list[RunSpec]:
+def cost_and_samples(params: NivmfCostParams) -> list[RunSpec]:
     """EL-nivMF at every number of samples, at its default once more without that setting, and without D(K)."""
-    found = planned(["untrained", "EL-nivMF"], params)
+    el_nivmf = [METHODS["EL-nivMF"]]
+    found = runs_of(pick(METHODS, ["untrained", "EL-nivMF"]), params)
     for count in params.sample_counts:
-        found += planned(["EL-nivMF"], params, setting=f"samples={count}", loss_options={"num_samples": count})
-    return found + planned(["EL-nivMF"], params, setting="normalizer=none", loss_options={"jacobian": "none"})
+        found += runs_of(el_nivmf, params, setting=f"samples={count}", loss_options={"num_samples": count})
+    return found + runs_of(el_nivmf, params, setting="normalizer=none", loss_options={"jacobian": "none"})
 
 
 ANALYTIC = ("EL-vMF", "B-vMF", "KL-vMF")
 
 
-def timed_ratios(params: CostParams) -> "pd.DataFrame":
+def timed_ratios(params: NivmfCostParams) -> "pd.DataFrame":
     """Times of a training step and of retrieval over ProxyNCA++'s, on every backbone; a row per repetition.
 
     All methods take turns within a repetition, so that a machine that slows down slows them all. No two executions
@@ -55,11 +59,11 @@ def timed_ratios(params: CostParams) -> "pd.DataFrame":
     for backbone in params.cost_backbones:
         size = None if backbone == "conv4" and not params.image_size else params.cost_image_size
         change = {"backbone": backbone, "weights": None, "image_size": size, "test_resize": size}
-        specs = {("ProxyNCA++", ""): spec("ProxyNCA++", params, 0, **change)}
-        specs |= {(name, ""): spec(name, params, 0, **change) for name in ANALYTIC}
+        specs = {("ProxyNCA++", ""): spec_of(METHODS["ProxyNCA++"], params, **change)}
+        specs |= {(name, ""): spec_of(METHODS[name], params, **change) for name in ANALYTIC}
         for count in params.sample_counts:
             options = {"num_samples": count}
-            specs["EL-nivMF", f"samples={count}"] = spec("EL-nivMF", params, 0, loss_options=options, **change)
+            specs["EL-nivMF", f"samples={count}"] = spec_of(METHODS["EL-nivMF"], params, loss_options=options, **change)
         retrieving = {name: specs[name] for name in (("ProxyNCA++", ""), ("EL-nivMF", f"samples={params.samples}"))}
         timings = {
             "seconds_ratio": _alternate({name: stepper(each) for name, each in specs.items()}, params.repetitions),
@@ -195,7 +199,7 @@ def estimate_spread(run, counts: Sequence[int], draws: int = 40) -> list[dict[st
     return found
 
 
-def samples_table(finished: Iterable, params: CostParams) -> "pd.DataFrame":
+def samples_table(finished: Iterable, params: NivmfCostParams) -> "pd.DataFrame":
     """The rows of the runs, and the spread of the loss estimate of the default run for each N."""
     finished = list(finished)
     found = [
@@ -207,4 +211,4 @@ def samples_table(finished: Iterable, params: CostParams) -> "pd.DataFrame":
     return with_measured(finished, found, params)
 
 
-NOTEBOOKS = {CostParams.notebook: (CostParams, cost_and_samples)}
+NOTEBOOKS = [Notebook(NivmfCostParams, cost_and_samples, samples_table)]

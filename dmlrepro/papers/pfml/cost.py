@@ -23,23 +23,24 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from dmlrepro.evidence import results
-from dmlrepro.losses import baselines
 from dmlrepro.losses.potential_field import PotentialFieldLoss
 from dmlrepro.networks import backbones
+from dmlrepro.papers.catalogue import Notebook
 from dmlrepro.papers.params import Params
+from dmlrepro.papers.pfml.methods import METHODS
 from dmlrepro.training import distributed
-from dmlrepro.training.spec import OPTIMIZERS
+from dmlrepro.training.spec import OPTIMIZERS, loss_builder
 
 if TYPE_CHECKING:
     import pandas as pd
 
-BASELINES = {"ProxyNCA++": baselines.proxy_nca_pp, "ProxyAnchor": baselines.proxy_anchor}
+BASELINES = {name: loss_builder(METHODS[name].loss) for name in ("ProxyNCA++", "ProxyAnchor")}
 CLASS_PROXIES = 2  # per class where the number of classes varies, as in the paper on SOP
 GROUPS = 100  # of crowded points: a pair is close with probability 1 / GROUPS
 
 
 @dataclass(frozen=True)
-class CostParams(Params):
+class PfmlCostParams(Params):
     """17_pfml_cost; `seeds` is the number of repetitions."""
 
     notebook = "17_pfml_cost"
@@ -71,12 +72,7 @@ class CostParams(Params):
     network_images: int | None = None
 
 
-def nothing_to_train(params: CostParams) -> list:
-    """This notebook measures and trains no run."""
-    return []
-
-
-def measure(params: CostParams) -> "pd.DataFrame":
+def measure(params: PfmlCostParams) -> "pd.DataFrame":
     """Seconds and megabytes, a row per method, setting and repetition (`seed`).
 
     Columns: seconds and megabytes of the loss's part of a step, network_seconds and network_megabytes of the rest; the
@@ -106,7 +102,7 @@ def measure(params: CostParams) -> "pd.DataFrame":
     return pd.DataFrame(rows)
 
 
-def _cases(params: CostParams) -> Iterator[tuple[str, str]]:
+def _cases(params: PfmlCostParams) -> Iterator[tuple[str, str]]:
     """(method, setting): against the number of proxies, then against the number of classes."""
     yield from ((name, "") for name in BASELINES)
     for crowded in ("", ";points=crowded"):
@@ -119,7 +115,7 @@ def _cases(params: CostParams) -> Iterator[tuple[str, str]]:
 class _LossStep:
     """The loss's part of a training step at one setting: forward, backward to embeddings and proxies, update."""
 
-    def __init__(self, params: CostParams, method: str, setting: str, device: torch.device):
+    def __init__(self, params: PfmlCostParams, method: str, setting: str, device: torch.device):
         options = dict(item.split("=") for item in setting.split(";") if item)
         classes, per_class = int(options.get("C", params.num_classes)), int(options.get("M", 1))
         generator = torch.Generator().manual_seed(0)
@@ -155,7 +151,7 @@ def crowd(points: Tensor, generator: torch.Generator, spread: float = 0.1) -> Te
     return F.normalize(nearby + spread * F.normalize(points, dim=1), dim=1)
 
 
-def _network_step(params: CostParams, device: torch.device) -> tuple[Callable[[], None], Callable[[], None]]:
+def _network_step(params: PfmlCostParams, device: torch.device) -> tuple[Callable[[], None], Callable[[], None]]:
     """The network's passes on `network_images` random images, and its update."""
     weights = None if params.weights == "none" else params.weights
     network = backbones.build(params.backbone, params.embedding_size, weights=weights).to(device).train()
@@ -220,7 +216,7 @@ def _silent_stderr() -> Iterator[None]:
 # --- tables -----------------------------------------------------------------------------------------------------------
 
 
-def counts(params: CostParams) -> "pd.DataFrame":
+def counts(params: PfmlCostParams) -> "pd.DataFrame":
     """What does not depend on the machine: learned numbers, points, pairs of one class, close pairs of different ones.
 
     Tidy, data set "synthetic". Pairs are unordered; close is within delta.
@@ -239,7 +235,7 @@ def counts(params: CostParams) -> "pd.DataFrame":
     return results.frame(_identity(params) | row for row in rows)
 
 
-def _identity(params: CostParams) -> dict:
+def _identity(params: PfmlCostParams) -> dict:
     return {
         "paper": params.paper,
         "experiment": params.notebook,
@@ -267,7 +263,7 @@ def _pairs(step: _LossStep, chunk: int = 1024) -> dict[str, int]:
     }
 
 
-def ratios(costs: "pd.DataFrame", params: CostParams) -> "pd.DataFrame":
+def ratios(costs: "pd.DataFrame", params: PfmlCostParams) -> "pd.DataFrame":
     """Tidy rows of the cost of a step, and of the loss's part alone, over ProxyNCA++ with as many classes.
 
     Metrics seconds_ratio, loss_seconds_ratio, loss_megabytes_ratio; `seed` is the repetition. Never part of a saved
@@ -305,7 +301,7 @@ def published_curve() -> dict[str, dict[float, float]]:
     return {"Cars-196": points}
 
 
-def beside_table_9(costs: "pd.DataFrame", params: CostParams) -> "pd.DataFrame":
+def beside_table_9(costs: "pd.DataFrame", params: PfmlCostParams) -> "pd.DataFrame":
     """Medians over repetitions, a row per method and setting: ratios of a step, and the loss's part alone."""
     tidy = ratios(costs, params)
     steps = tidy[tidy["metric"] == "seconds_ratio"].groupby(["method", "setting"], sort=False)["value"]
@@ -342,4 +338,4 @@ def exponents(costs: "pd.DataFrame") -> "pd.DataFrame":
     )
 
 
-NOTEBOOKS = {CostParams.notebook: (CostParams, nothing_to_train)}
+NOTEBOOKS = [Notebook(PfmlCostParams, table=lambda finished, params: counts(params))]
