@@ -6,11 +6,12 @@ import torch
 
 from dmlrepro import metrics
 from dmlrepro.evidence import results
-from dmlrepro.papers.pfml import methods as pfml
+from dmlrepro.papers.methods import BASELINES, spec_of
+from dmlrepro.papers.pfml.retrieval import PfmlRetrievalParams
 from dmlrepro.training import loop, spec
 from dmlrepro.training.spec import build_loss
 
-PARAMS = pfml.RetrievalParams.from_values({"profile": "quick", "seeds": 1})
+PARAMS = PfmlRetrievalParams.from_values({"profile": "quick", "seeds": 1})
 METHOD = "ProxyNCA++"
 
 
@@ -21,8 +22,7 @@ def golden():
 
 
 def trained_table() -> pd.DataFrame:
-    spec = pfml.spec(METHOD, PARAMS, seed=0)
-    outcome = loop.train(spec)
+    outcome = loop.train(spec_of(BASELINES[METHOD], PARAMS))
     return results.frame(
         {"paper": "pfml", "experiment": "x", "profile": "quick", "dataset": "glyphs", "protocol": "conventional"}
         | row
