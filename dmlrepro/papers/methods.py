@@ -46,7 +46,7 @@ class Method:
         rate of its parameters: Setting}}. It documents; what a run takes is said by the other attributes.
     """
 
-    name: str  # as in our tables and figures
+    name: str  # as our tables and figures print it
     loss: str | None  # "<module>.<name>" under dmlrepro.losses; None: the network as it is
     options: Mapping[str, object] = field(default_factory=dict)
     batches: str = "shuffled"
@@ -58,10 +58,10 @@ class Method:
     fields: Mapping[str, object] = field(default_factory=dict)
     ranges: Mapping[str, Range] | None = None
     published: Mapping[str, Mapping[str, Setting]] = field(default_factory=dict)
-    color: str = ""  # in figures; empty: a colour of the palette by the method's name
+    color: str = ""  # empty: figures take one of the palette by the method's name
 
 
-PROXIES = 100  # times the network's learning rate, as PFML and the proxy methods before it have it for their proxies
+PROXIES = 100  # proxies learn so many times as fast as the network, in PFML and in the proxy methods before it
 # What a search varies: options of the loss, and `loss_lr`, the highest learning rate of its parameters; the others keep
 # their ratio to it. The papers give the range of `loss_lr`. MLRC and CCP publish optima only, and each range encloses
 # all of them.
@@ -171,7 +171,7 @@ BASELINES: dict[str, Method] = {
             "Margin",
             "baselines.margin",
             batches="pairs",
-            faster={"*": 50},  # the boundary beta, as in the code of Roth et al.
+            faster={"*": 50},  # the boundary beta learns so in the code of Roth et al.
             ranges={"margin": Range(0, 1), "beta": Range(0, 2)} | LOSS_LR,
             published=_everywhere("Wu et al., ICCV 2017, and the code of Roth et al.", margin=0.2, beta=1.2),
         ),
@@ -271,7 +271,8 @@ def every_seed(specs: Iterable[RunSpec], params: Params, protocol: str | None = 
 
 
 def _expansion(params: Params) -> dict:
-    """The profile paper has the published settings of a protocol, but for what the reader or the profile decides."""
+    """How `protocols.expand` treats a spec: at the profile paper a protocol's published settings replace all fields but
+    those that the parameters decide."""
     return {"published": params.profile == "paper", "keep": params.spec_options()}
 
 
@@ -304,7 +305,7 @@ def search_each(
 
 def found_by_search(specs: Iterable[RunSpec], records: Mapping[str, Method], params: Params):
     """What the searches of `search_each` found: a row per method with its hyperparameters, the best validation MAP@R in
-    percent and the median of the trials. None without a search."""
+    percent and the median of the trials. Without a search it is None."""
     import pandas as pd
 
     table = []

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import PurePath
 
-OWN_IMAGES = ("folder:", "manifest:")  # what the name of a reader's data set begins with, a path after it
+OWN_IMAGES = ("folder:", "manifest:")  # so the name of a reader's data set begins, and a path follows
 # What each profile means for each dataset; the first dataset of a profile is its default. `fixed` are fields of the
 # RunSpec that are no notebook parameters.
 RECIPES: dict[str, dict[str, dict]] = {
@@ -73,11 +73,16 @@ RECIPES: dict[str, dict[str, dict]] = {
 RECIPES["small"]["cars-subset"] = RECIPES["small"]["cub-subset"] | {"image_size": 112, "test_resize": 112}
 RECIPES["small"] |= {name: RECIPES["small"][f"{name}-subset"] for name in ("cub", "cars")}
 RECIPES["small"]["omniglot"] = RECIPES["quick"]["glyphs"] | {"embedding_size": 128, "steps": 1500, "seeds": 5}
-RECIPES["small"]["mnist"] = RECIPES["small"]["omniglot"] | {"steps": 500, "samples_per_class": 20}  # few classes
+RECIPES["small"]["mnist"] = RECIPES["small"]["omniglot"] | {
+    "steps": 500,
+    "samples_per_class": 20,
+}  # MNIST has few classes
 RECIPES["paper"]["cars"] = RECIPES["paper"]["cub"]
 RECIPES["paper"]["sop"] = RECIPES["paper"]["cub"] | {"warmup_epochs": 0.0}
 RECIPES["paper"]["inshop"] = RECIPES["paper"]["sop"]
-RECIPES["paper"] |= {f"{name}-subset": recipe for name, recipe in RECIPES["paper"].items()}  # partial copies
+RECIPES["paper"] |= {
+    f"{name}-subset": recipe for name, recipe in RECIPES["paper"].items()
+}  # partial copies are treated alike
 # A reader's own images have the recipe of a set that is like them; at quick they are made as small as glyphs.
 OWN_RECIPES: dict[str, dict] = {
     "quick": RECIPES["quick"]["glyphs"] | {"image_size": 32, "test_resize": 32},
@@ -138,7 +143,7 @@ class Params:
 
     notebook: typing.ClassVar[str] = ""
     paper: typing.ClassVar[str] = ""
-    # what this notebook changes in a profile's recipe, e.g. {"quick": {"steps": 150}}
+    # A notebook changes a profile's recipe so, e.g. {"quick": {"steps": 150}}
     overrides: typing.ClassVar[Mapping[str, Mapping]] = {}
 
     profile: str = "quick"
@@ -178,7 +183,7 @@ class Params:
 
     @classmethod
     def from_values(cls, given: Mapping) -> typing.Self:
-        """As from_cell, from a plain mapping of parameter names to values."""
+        """The same as `from_cell` from a plain mapping of parameter names to values."""
         fields = {field.name: field for field in dataclasses.fields(cls)}
         for name in given:
             if name not in fields:
@@ -220,7 +225,7 @@ class Params:
         return resolved
 
     def _dataset_recipe(self, dataset: str) -> dict:
-        """Parameters of a notebook of its own that the dataset decides."""
+        """A notebook's own parameters that the dataset decides."""
         return {}
 
     def _protocol_recipe(self, dataset: str) -> dict:

@@ -47,8 +47,8 @@ THROUGHPUT = {
     "vit_base_patch16_224.augreg_in21k": Throughput(95, 224, "gpu", "stated"),
 }
 OTHERS = Throughput(500, 224, "gpu", "stated")
-EARLY_STOP_STEPS = {"sop": 78_000, "inshop": 101_000}  # CCP, Table I, means
-EARLY_STOP_STEPS_ELSEWHERE = 10_000  # assumed
+EARLY_STOP_STEPS = {"sop": 78_000, "inshop": 101_000}  # the means of CCP's Table I
+EARLY_STOP_STEPS_ELSEWHERE = 10_000  # this is assumed
 BYTES_PER_PARAMETER = 16  # float32 value, gradient and Adam's two moments
 
 

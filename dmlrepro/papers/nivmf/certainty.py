@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class CertaintyParams(NivmfParams):
-    """24_nivmf_norm_is_certainty."""
+    """The parameters of notebook 24."""
 
     notebook = "24_nivmf_norm_is_certainty"
 

@@ -15,7 +15,7 @@ from dmlrepro.evidence.statistics import t_interval
 from dmlrepro.papers.catalogue import Notebook
 from dmlrepro.papers.methods import pick, runs_of, spec_of
 from dmlrepro.papers.nivmf.methods import METHODS, NivmfParams
-from dmlrepro.papers.studies import measured, with_measured
+from dmlrepro.papers.studies import measured, trained_loss, with_measured
 from dmlrepro.training import batches, distributed, inference
 from dmlrepro.training.spec import RunSpec, build_loss
 
@@ -25,14 +25,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class NivmfCostParams(NivmfParams):
-    """26_nivmf_cost_and_samples."""
+    """The parameters of notebook 26."""
 
     notebook = "26_nivmf_cost_and_samples"
 
     sample_counts: tuple[int, ...] = (1, 2, 5, 10, 20)
     cost_backbones: tuple[str, ...] = ("conv4", "squeezenet1_1")
     cost_image_size: int = 64  # pixels; conv4 takes glyphs as they are
-    repetitions: int = 6  # of each timing, all methods in turn
+    repetitions: int = 6  # how often each time is measured, all methods in turn
 
 
 def cost_and_samples(params: NivmfCostParams) -> list[RunSpec]:
@@ -190,9 +190,7 @@ def estimate_spread(run, counts: Sequence[int], draws: int = 40) -> list[dict[st
     embeddings = inference.embed_images(run.spec, run.network(), manifest, picked)
     found = []
     for count in counts:
-        changed = run.spec.replace(loss_options={**run.spec.loss_options, "num_samples": count})
-        loss = build_loss(changed, manifest.num_train_classes, embeddings.shape[1])
-        loss.load_state_dict(run.loss_state())
+        loss = trained_loss(run, manifest, embeddings.shape[1], num_samples=count)
         with torch.no_grad():
             values = torch.stack([loss(embeddings, labels) for _ in range(draws)])
         found.append({"loss_mean": values.mean().item(), "loss_sd": values.std().item()})

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class DistancesParams(NivmfParams):
-    """22_nivmf_distances."""
+    """The parameters of notebook 22."""
 
     notebook = "22_nivmf_distances"
 
@@ -37,8 +37,8 @@ class DistancesParams(NivmfParams):
     draws: int = 20  # random proxies and embeddings of the exact statements
 
 
-# The forms that are run, at 128 dimensions, where the released code of all of these but KL's uses the printed fit;
-# those of nivMF, which differ in the fit alone, are not.
+# These forms are run at 128 dimensions, where the released code of all of them but KL's uses the printed fit. Those of
+# nivMF differ in the fit alone and are not run.
 FORMS = {
     "EL-vMF": ("corrected", "printed"),
     "B-vMF": ("corrected", "printed"),
@@ -113,9 +113,9 @@ def quoted_differences(table: "pd.DataFrame") -> "pd.DataFrame":
     return quoted.rename_axis("R@1 difference").rename_axis(None, axis=1).round(1)
 
 
-# Temperatures at which the distances to proxies of norm 10 have logits of like slope where the embedding's norm is 10.
+# At these temperatures the distances to proxies of norm 10 have logits of like slope where the embedding's norm is 10.
 COMPARABLE = {"Cosine": 1 / 10, "L2": 20.0, "EL-vMF": 1.0, "B-vMF": 1.0, "KL-vMF": 1.0}
-PROXY_NORM = 10.0  # of Fig. 3
+PROXY_NORM = 10.0  # as in Fig. 3
 DIM, CLASSES = 64, 20
 
 
@@ -130,8 +130,8 @@ def _directions(count: int, generator: torch.Generator, dim: int = DIM) -> Tenso
 def exact_rows(seeds: Iterable[int]) -> list[dict]:
     """What Sec. 3.5 and Supp. F say of the embedding's norm, on random proxies and embeddings; a row per draw.
 
-    gradient_error: of Eqs. 8 and 9, with p's own probability where the print has that of p*, for L2 and Cosine.
-    norm_sensitivity and entropy_slope: as in `claims`, for the five distances without samples.
+    gradient_error is that of Eqs. 8 and 9 for L2 and Cosine, with p's own probability where the print has that of p*;
+    norm_sensitivity and entropy_slope are those of `claims`, for the five distances without samples.
     """
     rows = []
     for seed in seeds:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class DiversityParams(NivmfParams):
-    """25_nivmf_diversity."""
+    """The parameters of notebook 25."""
 
     notebook = "25_nivmf_diversity"
 

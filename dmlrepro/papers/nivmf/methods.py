@@ -51,11 +51,11 @@ TUNED: dict[str, tuple[float, float]] = {
 # initial concentrations are a quarter to a half of the dimension. ResNet-50's is the least of the released code.
 EMBEDDING_SCALE = {"conv4": 30.0, "squeezenet1_1": 1.0, "resnet50.tv_in1k": 10.0}
 
-SAMPLES = 5  # N of EL-nivMF in the released runs
+SAMPLES = 5  # EL-nivMF draws so many per image (N) in the released runs
 OMEGA = 0.3  # weight of ProxyAnchor beside EL-nivMF, the best of 0.1, 0.3, 1, 3, 10 chosen as TUNED was
 
-# The ranges enclose the grids of the released ablation (initial kappa 10 to 200, t 1/256 to 1), the 6 to 22 and 0.003
-# of its other runs, and TUNED; omega goes up to 100 as in Fig. 4, the released runs take 0.1 to 5.
+# The ranges enclose the grids of the released ablation (initial kappa 10 to 200, t 1/256 to 1), what the other released
+# runs take (6 to 22 and 0.003), and TUNED. Omega goes up to 100 as in Fig. 4; the released runs take 0.1 to 5.
 RANGES = {"concentration": Range(5, 500, log=True), "temperature": Range(1e-3, 100, log=True)} | LOSS_LR
 
 COLORS = {
@@ -150,7 +150,7 @@ plots.LABELS |= {
     "loss_sd": "standard deviation of the loss",
 }
 
-# the paper's names of what we have; its ProxyNCA is the form of Teh et al., ProxyNCA++
+# So the paper calls what we have; its ProxyNCA is the form of Teh et al., ProxyNCA++
 PRINTED = {
     "ProxyNCA": "ProxyNCA++",
     "Multisimilarity": "MultiSimilarity",
@@ -162,7 +162,7 @@ published = functools.partial(studies.published, "nivmf", PRINTED)
 
 @dataclass(frozen=True)
 class NivmfParams(Params):
-    """What the notebooks that train share."""
+    """What the notebooks that train share, with the paper's protocol at the profile paper."""
 
     paper = "nivmf"
     overrides: ClassVar = {"paper": {"protocol": "roth"}}

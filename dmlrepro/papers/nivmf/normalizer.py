@@ -26,13 +26,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class NormalizerParams(Params):
-    """23_nivmf_normalizer."""
+    """The parameters of notebook 23."""
 
     notebook = "23_nivmf_normalizer"
     paper = "nivmf"
 
     dims: tuple[int, ...] = (128, 512)  # dimensions for which the paper has a fit
-    cosine: float = 0.9  # of the sample whose best concentration is sought
+    cosine: float = 0.9  # between a sample and the mode, whose best concentration is sought
 
 
 def normalizer_table(params: NormalizerParams) -> "pd.DataFrame":

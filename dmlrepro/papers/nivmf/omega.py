@@ -11,7 +11,7 @@ from dmlrepro.training.spec import RunSpec
 
 @dataclass(frozen=True)
 class OmegaParams(NivmfParams):
-    """21_nivmf_ablation_omega."""
+    """The parameters of notebook 21."""
 
     notebook = "21_nivmf_ablation_omega"
     overrides: ClassVar = NivmfParams.overrides | {"quick": {"steps": 150}}

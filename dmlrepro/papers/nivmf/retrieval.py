@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class NivmfRetrievalParams(NivmfParams):
-    """20_nivmf_retrieval."""
+    """The parameters of notebook 20."""
 
     notebook = "20_nivmf_retrieval"
 
@@ -27,7 +27,7 @@ class NivmfRetrievalParams(NivmfParams):
         "MultiSimilarity",
         "Margin",
     )
-    search_trials: int | None = None  # of the search for each method's hyperparameters; 0: none
+    search_trials: int | None = None  # how many a search for each method's hyperparameters has; 0: no search
 
 
 def retrieval(params: NivmfRetrievalParams) -> list[RunSpec]:

@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 class AblationParams(FieldParams):
     """What the ablations share: the default point, and how much is trained.
 
-    quick: the whole small network; small: a head on cached features of the pretrained backbone (an untrained
-    one is always trained); paper: the whole network as published.
+    At quick that is the whole small network, at small a head on cached features of the pretrained backbone (one without
+    pretrained weights is always trained), at paper the whole network as published.
     """
 
     overrides: ClassVar = {
@@ -38,7 +38,7 @@ class AblationParams(FieldParams):
 
 @dataclass(frozen=True)
 class ProxiesParams(AblationParams):
-    """13_pfml_ablation_proxies; without proxies a batch needs several images of a class, so all batches have them."""
+    """The parameters of notebook 13; all batches have several images of a class, as they must without proxies."""
 
     notebook = "13_pfml_ablation_proxies"
     overrides: ClassVar = AblationParams.overrides | {"paper": {"freeze_trunk": False, "samples_per_class": 4}}
@@ -48,7 +48,7 @@ class ProxiesParams(AblationParams):
 
 @dataclass(frozen=True)
 class DeltaParams(AblationParams):
-    """14_pfml_ablation_delta."""
+    """The parameters of notebook 14."""
 
     notebook = "14_pfml_ablation_delta"
 
@@ -57,7 +57,7 @@ class DeltaParams(AblationParams):
 
 @dataclass(frozen=True)
 class AlphaParams(AblationParams):
-    """15_pfml_ablation_alpha."""
+    """The parameters of notebook 15."""
 
     notebook = "15_pfml_ablation_alpha"
 
@@ -66,7 +66,7 @@ class AlphaParams(AblationParams):
 
 @dataclass(frozen=True)
 class RepulsionParams(AblationParams):
-    """16_pfml_ablation_repulsion_radius."""
+    """The parameters of notebook 16."""
 
     notebook = "16_pfml_ablation_repulsion_radius"
 
@@ -77,17 +77,17 @@ LITERAL = "alpha=0;alpha_zero=literal"
 
 
 def ablation_proxies(params: ProxiesParams) -> list[RunSpec]:
-    """Fig. 3(a)."""
+    """Fig. 3(a): the number of proxies per class; 0 leaves the samples of the batch alone."""
     return _ablation(params, {f"M={number}": {"proxies_per_class": number} for number in params.numbers})
 
 
 def ablation_delta(params: DeltaParams) -> list[RunSpec]:
-    """Fig. 3(b)."""
+    """Fig. 3(b): the radius of the field."""
     return _ablation(params, {f"delta={delta:g}": {"delta": delta} for delta in params.deltas})
 
 
 def ablation_alpha(params: AlphaParams) -> list[RunSpec]:
-    """Fig. 3(c); alpha = 0 is the logarithmic limit, and once more the printed potential, which exerts no force."""
+    """Fig. 3(c): the decay exponent. 0 is run as the logarithmic limit, and as printed, which exerts no force."""
     literal = {LITERAL: {"alpha": 0.0, "alpha_zero": "literal"}} if 0 in params.alphas else {}
     return _ablation(params, literal | {f"alpha={alpha:g}": {"alpha": alpha} for alpha in params.alphas})
 

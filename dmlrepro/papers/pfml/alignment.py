@@ -31,7 +31,7 @@ CLIPPING: dict[str, dict] = {
 
 @dataclass(frozen=True)
 class AlignmentParams(FieldParams):
-    """12_pfml_proxy_alignment."""
+    """The parameters of notebook 12."""
 
     notebook = "12_pfml_proxy_alignment"
 

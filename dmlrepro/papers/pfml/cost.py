@@ -35,13 +35,13 @@ if TYPE_CHECKING:
     import pandas as pd
 
 BASELINES = {name: loss_builder(METHODS[name].loss) for name in ("ProxyNCA++", "ProxyAnchor")}
-CLASS_PROXIES = 2  # per class where the number of classes varies, as in the paper on SOP
-GROUPS = 100  # of crowded points: a pair is close with probability 1 / GROUPS
+CLASS_PROXIES = 2  # a class has so many where the number of classes varies, as in the paper on SOP
+GROUPS = 100  # crowded points form so many: a pair is close with probability 1 / GROUPS
 
 
 @dataclass(frozen=True)
 class PfmlCostParams(Params):
-    """17_pfml_cost; `seeds` is the number of repetitions."""
+    """The parameters of notebook 17; `seeds` is the number of repetitions."""
 
     notebook = "17_pfml_cost"
     paper = "pfml"

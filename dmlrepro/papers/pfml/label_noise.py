@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class LabelNoiseParams(FieldParams):
-    """11_pfml_label_noise."""
+    """The parameters of notebook 11."""
 
     notebook = "11_pfml_label_noise"
     overrides: ClassVar = {

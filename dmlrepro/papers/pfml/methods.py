@@ -57,8 +57,8 @@ PUBLISHED = {
 # The paper has no In-Shop and no Omniglot: M is that of SOP there, our reading being that classes are many and small.
 MANY_CLASSES = ("sop", "inshop", "omniglot")
 
-# The paper does not say how its batches are drawn. Samples draw one another only within a batch, the proxies of a class
-# draw them in any.
+# The paper does not say how its batches are drawn. Samples draw one another only within a batch, whereas the proxies of
+# a class draw them in any.
 OWN: dict[str, Method] = {
     method.name: method
     for method in (
@@ -102,7 +102,7 @@ plots.LABELS |= {
     "M": "proxies per class M",
 }
 
-# the paper's names of what we have; its PNCA cites the original ProxyNCA, of which ProxyNCA++ is the current form
+# So the paper calls what we have; its PNCA cites the original ProxyNCA, of which ProxyNCA++ is the current form
 PRINTED = {
     "Ours": "PFML",
     "Potential Field (Ours)": "PFML",

@@ -12,7 +12,7 @@ from dmlrepro.training.spec import RunSpec
 
 @dataclass(frozen=True)
 class PfmlRetrievalParams(FieldParams):
-    """10_pfml_retrieval."""
+    """The parameters of notebook 10."""
 
     notebook = "10_pfml_retrieval"
     overrides: ClassVar = {
@@ -33,9 +33,9 @@ class PfmlRetrievalParams(FieldParams):
         "Triplet",
     )
     protocol: str | None = None
-    search_trials: int | None = None  # of the search for each method's hyperparameters; 0: none
-    small_dim: int | None = None  # dimension of the small embeddings of Tables 4 and 5; 0: none
-    mlrc_steps: int | None = None  # steps of each fold of Tables 6 and 7; 0: none
+    search_trials: int | None = None  # how many a search for each method's hyperparameters has; 0: no search
+    small_dim: int | None = None  # dimension of the small embeddings of Tables 4 and 5; 0: no such runs
+    mlrc_steps: int | None = None  # steps of each fold of Tables 6 and 7; 0: no folds
 
 
 SMALL_DIM_METHODS = ("PFML", "ProxyAnchor", "ProxyNCA++", "SoftTriple", "MultiSimilarity")

@@ -11,7 +11,7 @@ from dmlrepro.training.spec import RunSpec
 
 @dataclass(frozen=True)
 class TourParams(Params):
-    """00_tour."""
+    """The parameters of notebook 00."""
 
     notebook = "00_tour"
     paper = "pfml"
