@@ -349,9 +349,7 @@ def test_a_trial_is_scored_on_the_validation_classes_only(finished, monkeypatch)
 
     with monkeypatch.context() as diverging:
         run_all = runs.run_all
-        diverging.setattr(
-            protocols.runs, "run_all", lambda specs: last_one_diverges(specs) if len(specs) > 1 else run_all(specs)
-        )
+        diverging.setattr(runs, "run_all", lambda specs: last_one_diverges(specs) if len(specs) > 1 else run_all(specs))
         assert search._validation_score(models) == 0
     assert not any(runs._folder(runs.key_of(model)).exists() for model in models)
 
