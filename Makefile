@@ -3,8 +3,8 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 PROFILE ?= quick
-# what nbval executes from an empty cache in `make test`: the tour and one notebook per paper
-CORE := notebooks/00_tour.ipynb notebooks/10_pfml_retrieval.ipynb notebooks/20_nivmf_retrieval.ipynb
+# what nbval executes from an empty cache in `make test`: the tour and the first notebook of every paper
+CORE := $(wildcard notebooks/[0-8]0_*.ipynb)
 NBVAL := --nbval-lax --nbval-current-env --nbval-cell-timeout=1800 -p no:cacheprovider
 
 export PYTHONDONTWRITEBYTECODE := 1

@@ -36,6 +36,9 @@ def _parser() -> argparse.ArgumentParser:
     backbones = commands.add_parser("backbones", help="list the backbones with weight tag, input and users")
     backbones.set_defaults(run=_backbones)
 
+    params = commands.add_parser("params", help="list the parameters that every notebook accepts")
+    params.set_defaults(run=_shared_parameters)
+
     train = commands.add_parser("train", help="search and train what notebooks run, into the cache, without Jupyter")
     train.add_argument("notebooks", nargs="*", help="names or numbers; default: all")
     _parameters(train)
@@ -91,7 +94,7 @@ def _literal(text: str):
 def _selected(names: list[str]) -> list[str]:
     from dmlrepro.papers import catalogue
 
-    return [catalogue.find(name)[0].notebook for name in names] or list(catalogue.notebooks())
+    return [catalogue.find(name).params.notebook for name in names] or list(catalogue.notebooks())
 
 
 def _data_check(options) -> None:
@@ -118,14 +121,22 @@ def _backbones(options) -> None:
     print(pd.DataFrame(backbones.table()).to_string(index=False))
 
 
+def _shared_parameters(options) -> None:
+    import inspect
+
+    from dmlrepro.papers.params import Params
+
+    print(inspect.getdoc(Params))
+
+
 def _train(options) -> None:
     from dmlrepro.papers import catalogue
     from dmlrepro.training import runs
 
     specs = []
     for name in _selected(options.notebooks):
-        params_class, function = catalogue.find(name)
-        specs += function(_params(options, params_class))
+        notebook = catalogue.find(name)
+        specs += notebook.specs(_params(options, notebook.params))
     results = runs.run_all(specs, jobs=options.jobs)
     fresh = {result.key for result in results if not result.from_cache}
     distinct = len({result.key for result in results})
@@ -166,6 +177,9 @@ def _summary(options) -> None:
     import nbformat
     import pandas as pd
 
+    from dmlrepro.papers import catalogue
+
+    claim_ids = set(catalogue.claims())
     rows = []
     for path in sorted(options.folder.glob("*.ipynb")):
         notebook = nbformat.read(path, as_version=4)
@@ -173,7 +187,7 @@ def _summary(options) -> None:
         printed = "\n".join(
             output.get("text", "") for cell in notebook.cells for output in cell.get("outputs", []) if "text" in output
         )
-        verdicts = [line for line in printed.splitlines() if line.startswith(("pfml-", "nivmf-"))]
+        verdicts = [line for line in printed.splitlines() if line.partition(" ")[0] in claim_ids]
         rows.append(
             {
                 "notebook": path.stem,

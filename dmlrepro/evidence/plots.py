@@ -1,9 +1,9 @@
 """Every figure of the notebooks, in one style.
 
-A method has one colour in every figure (COLORS, chosen for colour-blind readers; a method not listed gets one of them
-by its name). Bars and lines are means over seeds with 95 % t intervals, small dots are single seeds. Functions check
-plain tables and arrays, draw, and return the matplotlib Figure, left open so that a notebook shows it. Figures and
-thumbnails are small: a notebook is read on the web.
+A method has one colour in every figure (COLORS, out of a PALETTE for colour-blind readers; a method that is not listed
+gets one of the palette by its name). Bars and lines are means over seeds with 95 % t intervals, small dots are single
+seeds. Functions check plain tables and arrays, draw, and return the matplotlib Figure, left open so that a notebook
+shows it. Figures and thumbnails are small: a notebook is read on the web.
 """
 
 from __future__ import annotations
@@ -27,58 +27,29 @@ if TYPE_CHECKING:
 __all__ = ["COLORS", "ablation", "bars", "color", "curves", "embedding_map", "field", "lines", "retrieved", "samples"]
 __all__ += ["tsne"]
 
-# Okabe and Ito's colours, and two of equal weight, for the first paper and its baselines; Paul Tol's for the second
-COLORS = {
-    "PFML": "#D55E00",
-    "CPML": "#E69F00",
-    "ProxyAnchor": "#0072B2",
-    "ProxyNCA++": "#56B4E9",
-    "SoftTriple": "#009E73",
-    "MultiSimilarity": "#CC79A7",
-    "Contrastive": "#7A5C1E",
-    "Triplet": "#C9B800",
-    "untrained": "#8A8A8A",
-    "EL-nivMF": "#882255",
-    "nivMF": "#CC6677",
-    "EL-vMF": "#117733",
-    "B-vMF": "#44AA99",
-    "KL-vMF": "#88CCEE",
-    "L2": "#332288",
-    "Cosine": "#999933",
-    "ProxyAnchor+EL-nivMF": "#AA4499",
-}
+# Okabe and Ito's colours, and two of equal weight, then Paul Tol's
+PALETTE = ["#D55E00", "#E69F00", "#0072B2", "#56B4E9", "#009E73", "#CC79A7", "#7A5C1E", "#C9B800", "#8A8A8A"]
+PALETTE += ["#882255", "#CC6677", "#117733", "#44AA99", "#88CCEE", "#332288", "#999933", "#AA4499"]
+COLORS: dict[str, str] = {}  # of methods by name; the records of papers/ add theirs when they are imported
 OTHERS = ["#000000", "#4477AA", "#EE6677", "#228833", "#AA3377", "#BBBBBB"]  # curves that are not a method's
 RIGHT, WRONG = "#1B8A3A", "#C1272D"
 MARKERS = "osD^vPX*<>ph"
 DPI = 84
 WIDTH = 9.0  # inches: the text column of a notebook
-LABELS = {
+LABELS = {  # axis titles of metrics and settings; the records of papers/ add theirs as well
     "P@1": "precision@1 (%)",
     "RP": "R-precision (%)",
     "MAP@R": "MAP@R (%)",
     "mAP@1000": "mAP@1000 (%)",
     "NMI": "NMI (%)",
-    "W2": "W2 between proxies and data",
-    "nearest sample": "from proxies to the nearest sample",
-    "gradient_share": "gradient on wrong labels (%)",
-    "intra_class_distance": "mean distance within a class",
-    "W2/delta": "W2 between proxies and data / δ",
-    "seconds_ratio": "step time / ProxyNCA++'s",
-    "alpha": "decay exponent α",
-    "delta": "field radius δ",
-    "delta_rep": "repulsion radius δ_rep",
-    "M": "proxies per class M",
-    "omega": "weight ω of ProxyAnchor",
-    "samples": "Monte Carlo samples N",
     "label_noise": "share of wrong training labels",
     "dim": "embedding dimensions",
-    "loss_sd": "standard deviation of the loss",
 }
 
 
 def color(method: str) -> str:
     """The colour of a method, the same in every figure."""
-    return COLORS.get(method) or list(COLORS.values())[zlib.crc32(method.encode()) % len(COLORS)]
+    return COLORS.get(method) or PALETTE[zlib.crc32(method.encode()) % len(PALETTE)]
 
 
 def _label(name: str) -> str:
@@ -360,8 +331,7 @@ def embedding_map(xy: np.ndarray, labels: Sequence, images: Sequence | None = No
 def _many_colors(count: int) -> list:
     import seaborn
 
-    distinct = list(COLORS.values())
-    return distinct[:count] if count <= len(distinct) else seaborn.color_palette("husl", count)
+    return PALETTE[:count] if count <= len(PALETTE) else seaborn.color_palette("husl", count)
 
 
 def _scatter_images(axis: Axes, xy: np.ndarray, images: Sequence, shades: list) -> None:

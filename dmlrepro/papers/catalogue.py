@@ -1,22 +1,47 @@
-"""Which notebook trains what: the one place that knows every experiments file."""
+"""Which notebook trains what, and which claims are tested: found by looking into the rooms.
+
+A room is any sub-package of dmlrepro.papers, in whatever folder of that package's path it lies. Its modules state their
+notebooks as NOTEBOOKS, a list of `Notebook`, and the tests of the paper's claims as TESTS, {claim id: ClaimTest}.
+"""
 
 import importlib
-from collections.abc import Callable
+import pkgutil
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
+from types import ModuleType
 
+from dmlrepro import papers
+from dmlrepro.evidence import results
+from dmlrepro.evidence.claims import ClaimTest
 from dmlrepro.papers.params import Params
 
 
-def notebooks() -> dict[str, tuple[type[Params], Callable]]:
-    """{notebook name: (its Params class, its function Params -> list of RunSpec)}, sorted by name."""
-    found = {}
-    for path in sorted(Path(__file__).parent.glob("*/*.py")):
-        module = importlib.import_module(f"dmlrepro.papers.{path.parent.name}.{path.stem}")
-        found |= getattr(module, "NOTEBOOKS", {})
+def nothing_to_train(params: Params) -> list:
+    return []
+
+
+@dataclass(frozen=True)
+class Notebook:
+    """What a notebook computes, so that it can be computed without the notebook.
+
+    params: the class of its parameters, which names it.
+    specs: its parameters -> the RunSpecs it trains, in the order of its tables.
+    table: (its finished runs in that order, its parameters) -> the tidy table it saves.
+    """
+
+    params: type[Params]
+    specs: Callable = nothing_to_train
+    table: Callable = results.tidy
+
+
+def notebooks() -> dict[str, Notebook]:
+    """Every notebook by its name, sorted."""
+    found = {entry.params.notebook: entry for module in _modules() for entry in getattr(module, "NOTEBOOKS", ())}
     return dict(sorted(found.items()))
 
 
-def find(name: str) -> tuple[type[Params], Callable]:
+def find(name: str) -> Notebook:
     """The entry of a notebook by its name, its number or its path; ValueError lists what exists."""
     stem = Path(name).stem
     known = notebooks()
@@ -24,3 +49,15 @@ def find(name: str) -> tuple[type[Params], Callable]:
     if len(matches) != 1:
         raise ValueError(f"no notebook {name!r}; there are {', '.join(known)}")
     return known[matches[0]]
+
+
+def claims() -> dict[str, ClaimTest]:
+    """The tests of all papers by claim id."""
+    return {claim_id: test for module in _modules() for claim_id, test in getattr(module, "TESTS", {}).items()}
+
+
+def _modules() -> Iterator[ModuleType]:
+    for room in pkgutil.iter_modules(papers.__path__, "dmlrepro.papers."):
+        if room.ispkg:
+            for module in pkgutil.iter_modules(importlib.import_module(room.name).__path__, f"{room.name}."):
+                yield importlib.import_module(module.name)

@@ -1,116 +1,317 @@
-"""What the papers share: the ranges of a search, and how methods become a notebook's runs."""
+"""What the papers share: what a method is, the baselines that several papers compare with, and how methods become runs.
+
+The network, the data and the budget are equal for every method of a notebook; only the loss, its parameters' learning
+rates and the composition of its batches differ. A baseline is stated here once, so that notebooks of different papers
+ask for equal specs and a shared run is trained once. A paper's own methods stand in the `methods.py` of its room.
+"""
 
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 
 import numpy as np
 
+from dmlrepro.evidence import plots
+from dmlrepro.papers.params import Params, benchmark_of
 from dmlrepro.training import protocols
 from dmlrepro.training.search import Range, search
 from dmlrepro.training.spec import RunSpec
 
-# What a search varies: options of the loss, and `loss_lr`, the learning rate of its parameters: the highest where they
-# have several, the others keep their ratio to it. The papers give the range of `loss_lr` and of PFML's alpha and delta;
-# MLRC and CCP publish optima only, all of which the others enclose. nivMF: the grids of the released ablation (initial
-# kappa 10 to 200, t 1/256 to 1), the 6 to 22 and 0.003 of its other runs, and what TUNED of papers/nivmf found for
-# networks from scratch; omega as in Fig. 4 up to 100, of which the released runs take 0.1 to 5.
+
+@dataclass(frozen=True)
+class Setting:
+    """A published value, and the sentence or table it comes from."""
+
+    value: object
+    source: str
+
+
+UNSAID = Setting(None, "the paper does not say")
+
+
+@dataclass(frozen=True)
+class Method:
+    """One method: what its runs have beside what a notebook's parameters give to every method.
+
+    batches: "shuffled" for losses on proxies; "pairs" for losses that need several images of a class in a batch, which
+        have `samples_per_class` of them, 4 where that is 0; "parameter" for losses that work with either, which have
+        `samples_per_class` images of a class, or shuffled batches where that is 0.
+    faster: {parameter of the loss, "*" for all others: its learning rate over the network's}.
+    rates: {parameter of the loss: its learning rate, whatever the network's is}.
+    from_parameters: {option of the loss: the parameter of the notebook that gives it, where the notebook has it}.
+    from_scratch: options of the loss for networks without pretrained weights.
+    by_backbone: {option of the loss: {backbone: value}}, for an option that is otherwise absent or 0.
+    fields: further fields of the RunSpec, such as clipping.
+    ranges: what a search varies, see `search`; None: the method cannot be searched.
+    published: {data set, "*" for all: {field of the RunSpec, option of the loss, or "loss_lr" for the highest learning
+        rate of its parameters: Setting}}. It documents; what a run takes is said by the other attributes.
+    """
+
+    name: str  # as our tables and figures print it
+    loss: str | None  # "<module>.<name>" under dmlrepro.losses; None: the network as it is
+    options: Mapping[str, object] = field(default_factory=dict)
+    batches: str = "shuffled"
+    faster: Mapping[str, float] = field(default_factory=dict)
+    rates: Mapping[str, float] = field(default_factory=dict)
+    from_parameters: Mapping[str, str] = field(default_factory=dict)
+    from_scratch: Mapping[str, object] = field(default_factory=dict)
+    by_backbone: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
+    fields: Mapping[str, object] = field(default_factory=dict)
+    ranges: Mapping[str, Range] | None = None
+    published: Mapping[str, Mapping[str, Setting]] = field(default_factory=dict)
+    color: str = ""  # empty: figures take one of the palette by the method's name
+
+
+PROXIES = 100  # proxies learn so many times as fast as the network, in PFML and in the proxy methods before it
+# What a search varies: options of the loss, and `loss_lr`, the highest learning rate of its parameters; the others keep
+# their ratio to it. The papers give the range of `loss_lr`. MLRC and CCP publish optima only, and each range encloses
+# all of them.
 LOSS_LR = {"loss_lr": Range(1e-6, 1.0, log=True)}
+_TEMPERATURE = {"temperature": Range(0.01, 1, log=True)} | LOSS_LR
+_ANGULAR = {"margin": Range(0, 1), "scale": Range(10, 300)} | LOSS_LR
 
 
-RANGES: dict[str, dict[str, Range]] = {
-    "potential_field.PotentialFieldLoss": {"alpha": Range(0, 6), "delta": Range(0.1, 0.3)} | LOSS_LR,
-    "potential_field.ContrastivePotentialLoss": {"delta": Range(0.1, 0.3)} | LOSS_LR,
-    "baselines.proxy_anchor": {"margin": Range(0, 0.4), "alpha": Range(4, 64)} | LOSS_LR,
-    "baselines.proxy_nca_pp": {"temperature": Range(0.01, 1, log=True)} | LOSS_LR,
-    "baselines.normalized_softmax": {"temperature": Range(0.01, 1, log=True)} | LOSS_LR,
-    "baselines.soft_triple": {
-        "la": Range(1, 200),
-        "gamma": Range(0.01, 1, log=True),
-        "tau": Range(0, 1),
-        "margin": Range(0, 1),
-    }
-    | LOSS_LR,
-    "baselines.arcface": {"margin": Range(0, 1), "scale": Range(10, 300)} | LOSS_LR,
-    "baselines.cosface": {"margin": Range(0, 1), "scale": Range(10, 300)} | LOSS_LR,
-    "baselines.margin": {"margin": Range(0, 1), "beta": Range(0, 2)} | LOSS_LR,
-    "baselines.contrastive": {"pos_margin": Range(-0.2, 1), "neg_margin": Range(0, 1)},
-    "baselines.triplet": {"margin": Range(0, 1)},
-    "baselines.multi_similarity": {
-        "alpha": Range(0.01, 50),
-        "beta": Range(1, 200),
-        "base": Range(0, 1),
-        "epsilon": Range(0, 1),
+def _everywhere(source: str, **values) -> dict[str, dict[str, Setting]]:
+    return {"*": {name: Setting(value, source) for name, value in values.items()}}
+
+
+BASELINES: dict[str, Method] = {
+    method.name: method
+    for method in (
+        Method("untrained", None, color="#8A8A8A"),
+        Method(
+            "ProxyAnchor",
+            "baselines.proxy_anchor",
+            faster={"*": PROXIES},
+            ranges={"margin": Range(0, 0.4), "alpha": Range(4, 64)} | LOSS_LR,
+            published=_everywhere("Kim et al., CVPR 2020", margin=0.1, alpha=32.0),
+            color="#0072B2",
+        ),
+        Method(
+            "ProxyNCA++",
+            "baselines.proxy_nca_pp",
+            faster={"*": PROXIES},
+            ranges=_TEMPERATURE,
+            published=_everywhere("Teh et al., ECCV 2020", temperature=1 / 9),
+            color="#56B4E9",
+        ),
+        Method(
+            "SoftTriple",
+            "baselines.soft_triple",
+            faster={"*": PROXIES},
+            ranges={
+                "la": Range(1, 200),
+                "gamma": Range(0.01, 1, log=True),
+                "tau": Range(0, 1),
+                "margin": Range(0, 1),
+            }
+            | LOSS_LR,
+            published=_everywhere(
+                "Qian et al., ICCV 2019", la=20.0, gamma=0.1, tau=0.2, margin=0.01, centers_per_class=10
+            ),
+            color="#009E73",
+        ),
+        Method(
+            "NormSoftmax",
+            "baselines.normalized_softmax",
+            faster={"*": PROXIES},
+            ranges=_TEMPERATURE,
+            published=_everywhere("Zhai and Wu, BMVC 2019", temperature=0.05),
+        ),
+        Method(
+            "ArcFace",
+            "baselines.arcface",
+            faster={"*": PROXIES},
+            ranges=_ANGULAR,
+            published=_everywhere("Deng et al., CVPR 2019", margin=0.5, scale=64.0),
+        ),
+        Method(
+            "CosFace",
+            "baselines.cosface",
+            faster={"*": PROXIES},
+            ranges=_ANGULAR,
+            published=_everywhere("Wang et al., CVPR 2018", margin=0.35, scale=64.0),
+        ),
+        Method(
+            "MultiSimilarity",
+            "baselines.multi_similarity",
+            batches="pairs",
+            ranges={
+                "alpha": Range(0.01, 50),
+                "beta": Range(1, 200),
+                "base": Range(0, 1),
+                "epsilon": Range(0, 1),
+            },
+            published={
+                "*": {
+                    "alpha": Setting(2.0, "Wang et al., CVPR 2019"),
+                    "beta": Setting(50.0, "Wang et al., CVPR 2019; 40 in its released code"),
+                    "base": Setting(0.5, "the released code; 1 in the paper"),
+                    "epsilon": Setting(0.1, "Wang et al., CVPR 2019"),
+                }
+            },
+            color="#CC79A7",
+        ),
+        Method(
+            "Contrastive",
+            "baselines.contrastive",
+            batches="pairs",
+            ranges={"pos_margin": Range(-0.2, 1), "neg_margin": Range(0, 1)},
+            published={"*": {"pos_margin": UNSAID, "neg_margin": UNSAID}},
+            color="#7A5C1E",
+        ),
+        Method(
+            "Triplet",
+            "baselines.triplet",
+            batches="pairs",
+            ranges={"margin": Range(0, 1)},
+            published=_everywhere("Schroff et al., CVPR 2015", margin=0.2),
+            color="#C9B800",
+        ),
+        Method(
+            "Margin",
+            "baselines.margin",
+            batches="pairs",
+            faster={"*": 50},  # the boundary beta learns so in the code of Roth et al.
+            ranges={"margin": Range(0, 1), "beta": Range(0, 2)} | LOSS_LR,
+            published=_everywhere("Wu et al., ICCV 2017, and the code of Roth et al.", margin=0.2, beta=1.2),
+        ),
+    )
+}
+plots.COLORS |= {method.name: method.color for method in BASELINES.values() if method.color}
+plots.LABELS["seconds_ratio"] = "step time / ProxyNCA++'s"
+
+# The recipe of every method's network at the profile paper, where a benchmark differs from the profile: Table 8 of
+# PFML, which is that of ProxyAnchor's code. A protocol's published settings replace it. In-Shop, which the table does
+# not have, is the most like SOP.
+_TABLE_8 = "PFML, Table 8 (supp)"
+NETWORK_RECIPES: dict[str, dict[str, Setting]] = {
+    "cub": {"optimizer": Setting("adam", _TABLE_8), "weight_decay": Setting(5e-4, _TABLE_8)},
+    "cars": {"optimizer": Setting("adam", _TABLE_8), "weight_decay": Setting(1e-4, _TABLE_8)},
+    "sop": {
+        "optimizer": Setting("adam", _TABLE_8),
+        "weight_decay": Setting(5e-4, _TABLE_8),
+        "freeze_batchnorm": Setting(False, _TABLE_8),
     },
 }
+NETWORK_RECIPES["inshop"] = NETWORK_RECIPES["sop"]
 
 
-_VMF = {"concentration": Range(5, 500, log=True), "temperature": Range(1e-3, 100, log=True)} | LOSS_LR
+def pick(records: Mapping[str, Method], names: Iterable[str]) -> list[Method]:
+    """Methods by name; ValueError lists what exists."""
+    names = list(names)
+    for name in names:
+        if name not in records:
+            raise ValueError(f"unknown method {name!r}; choose among {', '.join(records)}")
+    return [records[name] for name in names]
 
 
-RANGES |= {
-    "nivmf.ProbabilisticProxyLoss": _VMF,
-    "nivmf.proxy_anchor_with_nivmf": {"omega": Range(0.01, 100, log=True)} | _VMF,
-}
-
-
-def _ranges(loss: str | None) -> Mapping[str, Range]:
-    if loss not in RANGES:
-        raise ValueError(f"no search ranges for {loss}; give some, as those of {', '.join(RANGES)}")
-    return RANGES[loss]
-
-
-# a notebook's runs
-
-
-def runs_of(methods: Iterable[RunSpec], params, name: str | None = None, *, trials: int = 0) -> list[RunSpec]:
-    """The runs of methods under a notebook's parameters: one spec per method in, all its seeds and folds out.
+def spec_of(
+    method: Method, params: Params, seed: int = 0, *, setting: str = "", loss_options: Mapping | None = None, **changes
+) -> RunSpec:
+    """The run of one method under a notebook's parameters.
 
     Args:
-        name: of the protocol; None is that of the parameters.
-        trials: of the `search` that first finds the hyperparameters of every method but an untrained network, once for
-            all its seeds; 0: they stay as they are.
+        setting: what the tables call this variant of the method.
+        loss_options: options of the loss that differ from the method's.
+        changes: fields of the RunSpec that differ from the method's and the parameters'.
 
     Raises:
-        ValueError: as `expand`, and before the first trial as `search`.
+        ValueError: an option that depends on the backbone is not known for this one.
     """
-    name = name or params.protocol
-    how = _manner(params)
-    if trials:
-        methods = [spec for spec, _ in _searched(methods, name, trials, how)]
+    fields = params.spec_options()
+    if method.loss is None:
+        fields |= {"steps": None, "epochs": None, "embedding_size": None}
+    elif params.weights == "imagenet":
+        # a pretrained network starts with a frozen trunk and keeps its BatchNorm, as in the code of ProxyAnchor
+        fields |= {"freeze_batchnorm": True, "warmup_epochs": params.warmup_epochs}
+    if params.profile == "paper" and method.loss is not None:
+        fields |= {name: each.value for name, each in NETWORK_RECIPES[benchmark_of(params.dataset)].items()}
+    wanted = params.samples_per_class
+    per_class = {"shuffled": None, "pairs": wanted or 4, "parameter": wanted or None}
+    fields |= {
+        "loss": method.loss,
+        "loss_options": _loss_options(method, params, changes.get("backbone", params.backbone)) | (loss_options or {}),
+        "loss_lr": {name: factor * params.lr for name, factor in method.faster.items()} | method.rates,
+        "samples_per_class": per_class[method.batches],
+    }
+    return RunSpec(**(fields | method.fields | changes), seed=seed, method=method.name, setting=setting)
+
+
+def _loss_options(method: Method, params: Params, backbone: str) -> dict:
+    options = dict(method.options)
+    if params.weights == "none":
+        options |= method.from_scratch
+    given = {option: name for option, name in method.from_parameters.items() if hasattr(params, name)}
+    options |= {option: getattr(params, name) for option, name in given.items()}
+    for option, known in method.by_backbone.items():
+        if not options.get(option):
+            if backbone not in known:
+                raise ValueError(f"{option} is known for {', '.join(known)} and not for {backbone}; give one")
+            options[option] = known[backbone]
+    return options
+
+
+def runs_of(methods: Iterable[Method], params: Params, protocol: str | None = None, **how) -> list[RunSpec]:
+    """All runs of some methods at one setting; protocol as in `every_seed`, `how` as in `spec_of`."""
+    return every_seed([spec_of(method, params, **how) for method in methods], params, protocol)
+
+
+def every_seed(specs: Iterable[RunSpec], params: Params, protocol: str | None = None) -> list[RunSpec]:
+    """One spec per method in, all its seeds and folds out.
+
+    protocol: None is that of the parameters, or conventional where they have none. ValueError as in `expand`.
+    """
+    protocol = protocol or getattr(params, "protocol", "conventional")
     return [
         run
-        for spec in methods
+        for spec in specs
         for seed in range(params.seeds)
-        for run in protocols.expand(spec.replace(seed=seed), name, **how)
+        for run in protocols.expand(spec.replace(seed=seed), protocol, **_expansion(params))
     ]
 
 
-def found_by_search(methods: Iterable[RunSpec], params, *, trials: int = 0):
-    """What the searches of `runs_of` found: a row per method with its hyperparameters, the best validation MAP@R in
-    percent and the median of the trials. None without a search."""
+def _expansion(params: Params) -> dict:
+    """How `protocols.expand` treats a spec: at the profile paper a protocol's published settings replace all fields but
+    those that the parameters decide."""
+    return {"published": params.profile == "paper", "keep": params.spec_options()}
+
+
+# search
+
+
+def search_each(
+    specs: Iterable[RunSpec], records: Mapping[str, Method], params: Params
+) -> list[tuple[RunSpec, list[dict]]]:
+    """Each spec with the hyperparameters that a search of `params.search_trials` trials finds, and the trials' rows.
+
+    With 0 trials, and for an untrained network, the spec stays as it is and has no rows.
+
+    Raises:
+        ValueError: before the first trial, where the protocol has no validation classes or a method has no ranges.
+    """
+    specs = list(specs)
+    if not params.search_trials:
+        return [(spec, []) for spec in specs]
+    protocols.with_folds(params.protocol)
+    ranges = {spec.method: records[spec.method].ranges for spec in specs if spec.loss is not None}
+    for name, bounds in ranges.items():  # an error in the last method would cost the searches before it
+        if bounds is None:
+            raise ValueError(f"no search ranges for {name}; its record in the room's methods.py has to state them")
+    how = {"trials": params.search_trials} | _expansion(params)
+    return [
+        (spec, []) if spec.loss is None else search(spec, ranges[spec.method], params.protocol, **how) for spec in specs
+    ]
+
+
+def found_by_search(specs: Iterable[RunSpec], records: Mapping[str, Method], params: Params):
+    """What the searches of `search_each` found: a row per method with its hyperparameters, the best validation MAP@R in
+    percent and the median of the trials. Without a search it is None."""
     import pandas as pd
 
-    if not trials:
-        return None
     table = []
-    for spec, rows in _searched(methods, params.protocol, trials, _manner(params)):
+    for spec, rows in search_each(specs, records, params):
         if rows:
             scores = [100 * row["val MAP@R"] for row in rows]
             best = rows[int(np.argmax(scores))] | {"val MAP@R": max(scores), "median of the trials": np.median(scores)}
             table.append({"method": spec.method, "trials": len(rows)} | best)
     return pd.DataFrame(table).set_index("method") if table else None
-
-
-def _manner(params) -> dict:
-    return {"published": params.profile == "paper", "keep": params.spec_options()}
-
-
-def _searched(methods: Iterable[RunSpec], name: str, trials: int, how: dict) -> list[tuple[RunSpec, list[dict]]]:
-    methods = list(methods)
-    protocols.with_folds(name)
-    for spec in methods:  # an error in the last method would cost the searches before it
-        if spec.loss is not None:
-            _ranges(spec.loss)
-    return [
-        (spec, []) if spec.loss is None else search(spec, _ranges(spec.loss), name, trials=trials, **how)
-        for spec in methods
-    ]

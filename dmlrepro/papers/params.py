@@ -10,7 +10,9 @@ import types
 import typing
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import PurePath
 
+OWN_IMAGES = ("folder:", "manifest:")  # so the name of a reader's data set begins, and a path follows
 # What each profile means for each dataset; the first dataset of a profile is its default. `fixed` are fields of the
 # RunSpec that are no notebook parameters.
 RECIPES: dict[str, dict[str, dict]] = {
@@ -71,42 +73,96 @@ RECIPES: dict[str, dict[str, dict]] = {
 RECIPES["small"]["cars-subset"] = RECIPES["small"]["cub-subset"] | {"image_size": 112, "test_resize": 112}
 RECIPES["small"] |= {name: RECIPES["small"][f"{name}-subset"] for name in ("cub", "cars")}
 RECIPES["small"]["omniglot"] = RECIPES["quick"]["glyphs"] | {"embedding_size": 128, "steps": 1500, "seeds": 5}
-RECIPES["small"]["mnist"] = RECIPES["small"]["omniglot"] | {"steps": 500, "samples_per_class": 20}  # few classes
+RECIPES["small"]["mnist"] = RECIPES["small"]["omniglot"] | {
+    "steps": 500,
+    "samples_per_class": 20,
+}  # MNIST has few classes
 RECIPES["paper"]["cars"] = RECIPES["paper"]["cub"]
 RECIPES["paper"]["sop"] = RECIPES["paper"]["cub"] | {"warmup_epochs": 0.0}
 RECIPES["paper"]["inshop"] = RECIPES["paper"]["sop"]
-RECIPES["paper"] |= {f"{name}-subset": recipe for name, recipe in RECIPES["paper"].items()}  # partial copies
+RECIPES["paper"] |= {
+    f"{name}-subset": recipe for name, recipe in RECIPES["paper"].items()
+}  # partial copies are treated alike
+# A reader's own images have the recipe of a set that is like them; at quick they are made as small as glyphs.
+OWN_RECIPES: dict[str, dict] = {
+    "quick": RECIPES["quick"]["glyphs"] | {"image_size": 32, "test_resize": 32},
+    "small": RECIPES["small"]["cub-subset"],
+    "paper": RECIPES["paper"]["cub"],
+}
+
+
+def recipe_of(profile: str, dataset: str) -> dict:
+    """What a profile means for a data set; ValueError lists the profiles and data sets there are."""
+    if profile not in RECIPES:
+        raise ValueError(f"unknown profile {profile!r}; choose one of {', '.join(RECIPES)}")
+    if is_own(dataset):
+        return OWN_RECIPES[profile]
+    if dataset not in RECIPES[profile]:
+        known = ", ".join(RECIPES[profile])
+        raise ValueError(
+            f"unknown dataset {dataset!r} for profile {profile!r}; it has {known}, "
+            "and your own images as folder:PATH or manifest:FILE.csv"
+        )
+    return RECIPES[profile][dataset]
+
+
+def is_own(dataset: str) -> bool:
+    """Whether a data set is a reader's, named by a folder or a manifest."""
+    return dataset.startswith(OWN_IMAGES) and not dataset.endswith(":")
+
+
+def benchmark_of(dataset: str) -> str:
+    """The benchmark whose published settings a data set takes: a partial copy the whole's, a reader's images CUB's."""
+    return "cub" if is_own(dataset) else dataset.removesuffix("-subset")
 
 
 @dataclass(frozen=True)
 class Params:
-    """Parameters every notebook has. A notebook's own class adds fields and names the notebook.
+    """Parameters that every notebook accepts; `python -m dmlrepro params` prints this list.
 
-    None means: taken from the profile. An explicit value wins. `resolved` fills the Nones.
+    profile: quick, small or paper. It decides every parameter below that is None; an explicit value wins.
+    dataset: glyphs (quick); cub, cars, omniglot, mnist (small); cub, cars, sop, inshop (paper); cub-subset and the like
+        for a partial copy; folder:PATH or manifest:FILE.csv for your own images, relative to the data root.
+    backbone: any of `python -m dmlrepro backbones`.
+    weights: "none", "imagenet" or a file.
+    embedding_size: dimension of the embedding.
+    image_size: pixels of the square crop; 0: the images as they are.
+    test_resize: pixels of the short side before the test-time centre crop; 0: image_size.
+    steps: optimisation steps; 0: epochs decide.
+    epochs: passes over the training images; 0: steps decide.
+    warmup_epochs: epochs with a frozen backbone, for a pretrained one.
+    batch_size: images per step.
+    samples_per_class: images of a class in a batch, of losses that need or can use several; 0: shuffled batches, and 4
+        for losses on pairs.
+    lr: learning rate of the network; a loss's own parameters have other rates, see the methods.py of the paper.
+    seeds: number of runs per method, with seeds 0, 1, ...
+    threads: CPU threads of one run; 0: all.
+    precision: "float32", or "bfloat16" for autocast in training on GPUs; evaluation is always in float32.
+    torch_compile: True compiles the network.
     """
 
     notebook: typing.ClassVar[str] = ""
     paper: typing.ClassVar[str] = ""
-    # what this notebook changes in a profile's recipe, e.g. {"quick": {"steps": 150}}
+    # A notebook changes a profile's recipe so, e.g. {"quick": {"steps": 150}}
     overrides: typing.ClassVar[Mapping[str, Mapping]] = {}
 
     profile: str = "quick"
     dataset: str | None = None
     backbone: str | None = None
-    weights: str | None = None  # "none", "imagenet" or a file
+    weights: str | None = None
     embedding_size: int | None = None
-    image_size: int | None = None  # pixels; 0: the images as they are
-    test_resize: int | None = None  # short side before the test-time centre crop; 0: image_size
-    steps: int | None = None  # optimisation steps; 0: epochs decide
+    image_size: int | None = None
+    test_resize: int | None = None
+    steps: int | None = None
     epochs: int | None = None
-    warmup_epochs: float | None = None  # epochs with a frozen trunk
+    warmup_epochs: float | None = None
     batch_size: int | None = None
-    samples_per_class: int | None = None  # in a batch of the fields and the pair losses; 0: shuffled, 4 for pair losses
+    samples_per_class: int | None = None
     lr: float | None = None
-    seeds: int | None = None  # runs with seeds 0..seeds-1
-    threads: int | None = None  # CPU threads of one run; 0: all
-    precision: str = "float32"  # "bfloat16": autocast in training, for GPUs; evaluation stays in float32
-    torch_compile: bool = False  # compile the network
+    seeds: int | None = None
+    threads: int | None = None
+    precision: str = "float32"
+    torch_compile: bool = False
 
     @classmethod
     def from_cell(cls, namespace: Mapping) -> typing.Self:
@@ -127,7 +183,7 @@ class Params:
 
     @classmethod
     def from_values(cls, given: Mapping) -> typing.Self:
-        """As from_cell, from a plain mapping of parameter names to values."""
+        """The same as `from_cell` from a plain mapping of parameter names to values."""
         fields = {field.name: field for field in dataclasses.fields(cls)}
         for name in given:
             if name not in fields:
@@ -141,15 +197,11 @@ class Params:
         return cls(**values)._resolved()
 
     def _resolved(self) -> typing.Self:
-        if self.profile not in RECIPES:
-            raise ValueError(f"unknown profile {self.profile!r}; choose one of {', '.join(RECIPES)}")
         overrides = dict(self.overrides.get(self.profile, {}))
-        recipes = RECIPES[self.profile]
-        dataset = self.dataset or overrides.get("dataset") or next(iter(recipes))
-        if dataset not in recipes:
-            raise ValueError(f"unknown dataset {dataset!r} for profile {self.profile!r}; it has {', '.join(recipes)}")
+        dataset = self.dataset or overrides.get("dataset") or next(iter(RECIPES.get(self.profile, {})), "")
+        recipe = recipe_of(self.profile, dataset)
         decided = self._dataset_recipe(dataset) | self._protocol_recipe(dataset)
-        default = recipes[dataset] | decided | overrides | {"dataset": dataset}
+        default = recipe | decided | overrides | {"dataset": dataset}
         changes = {
             field.name: default[field.name]
             for field in dataclasses.fields(self)
@@ -173,7 +225,7 @@ class Params:
         return resolved
 
     def _dataset_recipe(self, dataset: str) -> dict:
-        """Parameters of a notebook of its own that the dataset decides."""
+        """A notebook's own parameters that the dataset decides."""
         return {}
 
     def _protocol_recipe(self, dataset: str) -> dict:
@@ -186,7 +238,7 @@ class Params:
         settings = protocols.published_settings(name, dataset, self.backbone)
         if self.profile != "paper":
             return {"protocol": name, "search_trials": 0}
-        known = {key: value for key, value in settings.items() if key in RECIPES["paper"][dataset]}
+        known = {key: value for key, value in settings.items() if key in recipe_of("paper", dataset)}
         decided = {key: 0 if value is None else value for key, value in known.items()}
         protocol = protocols.find(name)
         return {"protocol": name, "seeds": protocol.repeats, "search_trials": protocol.trials} | decided
@@ -219,7 +271,9 @@ class Params:
         """
         changed = ",".join(f"{name}={_word(value)}" for name, value in sorted(self._explicit.items()))
         stem = f"{self.notebook}--{changed}" if changed else self.notebook
-        return stem if len(stem) <= 200 else f"{stem[:180]}~{hashlib.sha256(stem.encode()).hexdigest()[:16]}"
+        if len(stem.encode()) <= 200:
+            return stem
+        return f"{stem.encode()[:180].decode(errors='ignore')}~{_digest(stem, 16)}"
 
     def as_dict(self) -> dict:
         return dataclasses.asdict(self)
@@ -244,10 +298,17 @@ class Params:
             "threads": self.threads or None,
             "precision": self.precision,
             "compile": self.torch_compile,
-        } | RECIPES[self.profile][self.dataset].get("fixed", {})
+        } | recipe_of(self.profile, self.dataset).get("fixed", {})
+
+
+def _digest(text: str, length: int) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()[:length]
 
 
 def _word(value) -> str:
+    """A value as a part of a file name; of a path only the last component is legible, a digest stands for the rest."""
+    if isinstance(value, str) and is_own(value):
+        return f"{_word(PurePath(value.partition(':')[2]).name[:40])}-{_digest(value, 8)}"
     text = "+".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
     return "".join(c if c.isalnum() or c in "+.-_" else "_" for c in text)
 

@@ -19,6 +19,8 @@ import torch
 
 from dmlrepro.datasets import manifests
 from dmlrepro.networks import backbones
+from dmlrepro.papers import catalogue
+from dmlrepro.papers.params import benchmark_of, is_own
 from dmlrepro.training import loop
 from dmlrepro.training.builders import build_loss, scheme_builder
 from dmlrepro.training.spec import RunSpec
@@ -46,8 +48,8 @@ THROUGHPUT = {
     "vit_base_patch16_224.augreg_in21k": Throughput(95, 224, "gpu", "stated"),
 }
 OTHERS = Throughput(500, 224, "gpu", "stated")
-EARLY_STOP_STEPS = {"sop": 78_000, "inshop": 101_000}  # CCP, Table I, means
-EARLY_STOP_STEPS_ELSEWHERE = 10_000  # assumed
+EARLY_STOP_STEPS = {"sop": 78_000, "inshop": 101_000}  # the means of CCP's Table I
+EARLY_STOP_STEPS_ELSEWHERE = 10_000  # this is assumed
 BYTES_PER_PARAMETER = 16  # float32 value, gradient and Adam's two moments
 
 
@@ -134,8 +136,7 @@ def _work(spec: RunSpec) -> tuple[float, float]:
     schedule = loop.Schedule(spec, per_epoch)
     steps = schedule.total
     if spec.patience is not None:
-        base = spec.dataset.removesuffix("-subset")
-        steps = min(steps, EARLY_STOP_STEPS.get(base, EARLY_STOP_STEPS_ELSEWHERE))
+        steps = min(steps, EARLY_STOP_STEPS.get(benchmark_of(spec.dataset), EARLY_STOP_STEPS_ELSEWHERE))
     evaluations = math.ceil(steps / schedule.eval_every) if schedule.eval_every else 0
     each = held_out if schedule.validation_only else held_out + test
     evaluated = evaluations * each + (held_out + test) * (2 if schedule.validation_only else 1)
@@ -148,8 +149,11 @@ def _work(spec: RunSpec) -> tuple[float, float]:
 
 
 def _counts(spec: RunSpec) -> tuple[tuple[int, int], int]:
-    """(training images, classes) and test images of the complete set."""
-    base = spec.dataset.removesuffix("-subset")
+    """(training images, classes) and test images: of the complete set, or of the reader's own images as they lie."""
+    if is_own(spec.dataset):
+        manifest = manifests.load(spec.dataset)
+        return (len(manifest.indices("train")), manifest.num_train_classes), len(manifest.indices("test"))
+    base = benchmark_of(spec.dataset)
     if base == "glyphs":
         from dmlrepro.datasets import glyphs
 
@@ -197,14 +201,12 @@ def _network(name: str, size: int) -> tuple[int, int, int]:
 
 def table_of(notebooks: Iterable[str], params_of) -> pd.DataFrame:
     """The plan of notebooks by name; `params_of(params_class)` gives the parameters each is run with."""
-    from dmlrepro.papers import catalogue
-
     specs, trials = {}, {}
     for name in notebooks:
-        params_class, function = catalogue.find(name)
-        params = params_of(params_class)
+        notebook = catalogue.find(name)
+        params = params_of(notebook.params)
         if getattr(params, "search_trials", 0):  # a search would train; its result has the cost of the default values
             trials[params.notebook] = params.search_trials
             params = dataclasses.replace(params, search_trials=0)
-        specs[params.notebook] = [spec for spec in function(params) if isinstance(spec, RunSpec)]
+        specs[params.notebook] = notebook.specs(params)
     return plan(specs, trials)

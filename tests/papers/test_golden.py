@@ -4,13 +4,14 @@ import pandas as pd
 import pytest
 import torch
 
-from dmlrepro import metrics
+from dmlrepro import retrieval
 from dmlrepro.evidence import results
-from dmlrepro.papers.pfml import methods as pfml
-from dmlrepro.training import loop, spec
-from dmlrepro.training.builders import build_loss
+from dmlrepro.losses import baselines
+from dmlrepro.papers.methods import BASELINES, spec_of
+from dmlrepro.papers.pfml.retrieval import PfmlRetrievalParams
+from dmlrepro.training import loop
 
-PARAMS = pfml.RetrievalParams.from_values({"profile": "quick", "seeds": 1})
+PARAMS = PfmlRetrievalParams.from_values({"profile": "quick", "seeds": 1})
 METHOD = "ProxyNCA++"
 
 
@@ -21,8 +22,7 @@ def golden():
 
 
 def trained_table() -> pd.DataFrame:
-    spec = pfml.spec(METHOD, PARAMS, seed=0)
-    outcome = loop.train(spec)
+    outcome = loop.train(spec_of(BASELINES[METHOD], PARAMS))
     return results.frame(
         {"paper": "pfml", "experiment": "x", "profile": "quick", "dataset": "glyphs", "protocol": "conventional"}
         | row
@@ -38,24 +38,24 @@ def test_the_golden_file_knows_the_method(golden):
 
 
 def test_a_loss_with_a_flipped_sign_is_far_outside_the_tolerance(golden, monkeypatch):
-    build = build_loss
+    build = baselines.proxy_nca_pp
 
-    def flipped(*args):
-        loss = build(*args)
+    def flipped(num_classes, embedding_size):
+        loss = build(num_classes, embedding_size)
         forward = loss.forward
         loss.forward = lambda *inputs: -forward(*inputs)
         return loss
 
-    monkeypatch.setattr(spec, "build_loss", flipped)
+    monkeypatch.setattr(baselines, "proxy_nca_pp", flipped)
     assert set(results.compare_golden(trained_table(), golden)["metric"]) == {"R@1", "MAP@R"}
 
 
 def test_a_metric_with_shuffled_labels_is_far_outside_the_tolerance(golden, monkeypatch):
-    retrieval = metrics.retrieval
+    score = retrieval.retrieval
 
     def shuffled(embeddings, labels, *args, **kwargs):
         order = torch.randperm(len(labels), generator=torch.Generator().manual_seed(0))
-        return retrieval(embeddings, labels[order], *args, **kwargs)
+        return score(embeddings, labels[order], *args, **kwargs)
 
-    monkeypatch.setattr(metrics, "retrieval", shuffled)
+    monkeypatch.setattr(retrieval, "retrieval", shuffled)
     assert set(results.compare_golden(trained_table(), golden)["metric"]) == {"R@1", "MAP@R"}

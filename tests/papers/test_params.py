@@ -1,24 +1,33 @@
 """Parameters are strict: a misspelt name or a wrong type stops a notebook before any work."""
 
+import re
 from dataclasses import fields
 from pathlib import Path
 
 import nbformat
 import pytest
 
+from dmlrepro import cli
 from dmlrepro.papers import catalogue
 from dmlrepro.papers.params import RECIPES, Params
-from dmlrepro.papers.pfml import methods as pfml
+from dmlrepro.papers.pfml.retrieval import PfmlRetrievalParams
 
 ROOT = Path(__file__).parents[2]
 NOTEBOOKS = sorted(path.stem for path in (ROOT / "notebooks").glob("*.ipynb"))
 
 
-def parameters_cell(name: str) -> dict:
+SHARED = [field.name for field in fields(Params)]
+
+
+def parameters_source(name: str) -> str:
     notebook = nbformat.read(ROOT / "notebooks" / f"{name}.ipynb", as_version=4)
     (cell,) = [cell for cell in notebook.cells if "parameters" in cell.metadata.get("tags", [])]
+    return cell.source
+
+
+def parameters_cell(name: str) -> dict:
     namespace: dict = {}
-    exec(cell.source, namespace)
+    exec(parameters_source(name), namespace)
     return {key: value for key, value in namespace.items() if not key.startswith("__")}
 
 
@@ -27,23 +36,33 @@ def test_every_notebook_is_in_the_catalogue_and_the_reverse():
 
 
 @pytest.mark.parametrize("name", NOTEBOOKS)
-def test_the_parameters_cell_lists_exactly_the_parameters_with_their_defaults(name):
-    params_class, _ = catalogue.find(name)
+def test_the_parameters_cell_shows_the_notebooks_own_and_names_all_others(name):
+    params_class = catalogue.find(name).params
     defaults = {field.name: field.default for field in fields(params_class)}
     cell = {key: tuple(v) if isinstance(v, list) else v for key, v in parameters_cell(name).items()}
-    assert cell == defaults
+    assert cell.items() <= defaults.items()
+    own = set(defaults) - set(SHARED)
+    assert own | {"profile"} <= set(cell) <= own | {"profile", "dataset", "seeds"}
+    last = parameters_source(name).splitlines()[-1]
+    assert last.startswith("# accepted as well, as `python -m dmlrepro params` explains: ")
+    assert last.partition(": ")[2].split(", ") == [shared for shared in SHARED if shared not in cell]
 
 
 @pytest.mark.parametrize("name", NOTEBOOKS)
-def test_every_parameter_has_a_comment(name):
-    notebook = nbformat.read(ROOT / "notebooks" / f"{name}.ipynb", as_version=4)
-    (cell,) = [cell for cell in notebook.cells if "parameters" in cell.metadata.get("tags", [])]
-    assert [line for line in cell.source.splitlines() if " = " in line and "#" not in line] == []
+def test_every_parameter_has_a_comment_and_there_are_at_most_a_dozen_lines(name):
+    lines = [line for line in parameters_source(name).splitlines() if line]
+    assert [line for line in lines if "#" not in line] == []
+    assert len(lines) <= 12
+
+
+def test_the_shared_parameters_are_explained_once_and_printed(capsys):
+    assert cli.main(["params"]) == 0
+    assert re.findall(r"^([a-z_]+): ", capsys.readouterr().out, re.MULTILINE) == SHARED
 
 
 @pytest.mark.parametrize("name", NOTEBOOKS)
 def test_changing_only_the_profile_changes_what_the_profile_decides(name):
-    params_class, _ = catalogue.find(name)
+    params_class = catalogue.find(name).params
     quick = params_class.from_values({"profile": "quick"})
     paper = params_class.from_values({"profile": "paper"})
     for field in ("dataset", "backbone", "image_size", "seeds"):
@@ -52,6 +71,16 @@ def test_changing_only_the_profile_changes_what_the_profile_decides(name):
 
 class Example(Params):
     notebook = "99_example"
+
+
+def test_a_parameter_that_the_cell_does_not_show_is_injected_and_a_misspelt_one_is_not():
+    namespace: dict = {}
+    exec(parameters_source("14_pfml_ablation_delta"), namespace)
+    assert "steps" not in namespace
+    params_class = catalogue.find("14").params
+    assert params_class.from_cell(namespace | {"steps": 7, "lr": 0.5}).stem.endswith("--lr=0.5,steps=7")
+    with pytest.raises(ValueError, match=r"no parameter 'step'.*did you mean 'steps'"):
+        params_class.from_cell(namespace | {"step": 7})
 
 
 def test_an_explicit_value_wins():
@@ -96,7 +125,7 @@ def test_only_changed_parameters_name_a_results_file_of_their_own():
 
 def test_a_parameter_is_compared_with_what_the_profile_means_for_the_dataset_and_the_protocol():
     def stem(**values):
-        return pfml.RetrievalParams.from_values(values).stem.removeprefix("10_pfml_retrieval--")
+        return PfmlRetrievalParams.from_values(values).stem.removeprefix("10_pfml_retrieval--")
 
     cars = {"profile": "small", "dataset": "cars-subset"}  # 112 pixels there, 128 for the profile's first set
     assert stem(**cars, image_size=112) == "dataset=cars-subset"
@@ -116,7 +145,7 @@ def test_many_changes_still_fit_a_file_name_and_differ():
         "lr": 1e-5,
         "seeds": 9,
     }
-    stems = [pfml.RetrievalParams.from_values(many | {"warmup_epochs": w}).stem for w in (2.0, 3.0)]
+    stems = [PfmlRetrievalParams.from_values(many | {"warmup_epochs": w}).stem for w in (2.0, 3.0)]
     assert all(len(stem) <= 200 and stem.startswith("10_pfml_retrieval--alpha=2.5,") for stem in stems)
     assert stems[0] != stems[1] and stems[0][:180] == stems[1][:180]
 
@@ -124,11 +153,50 @@ def test_many_changes_still_fit_a_file_name_and_differ():
 @pytest.mark.parametrize("name", [name for name in NOTEBOOKS if name[:2] in ("10", "11", "12", "13", "14", "15", "16")])
 @pytest.mark.parametrize("dataset, number", [("cub", 15), ("cars-subset", 15), ("sop", 2), ("inshop-subset", 2)])
 def test_the_dataset_decides_the_proxies_per_class(name, dataset, number):
-    params_class, function = catalogue.find(name)
+    notebook = catalogue.find(name)
+    params_class = notebook.params
     values = {"profile": "paper", "dataset": dataset}
     params = params_class.from_values(values)
     assert params.proxies_per_class == number
-    assert number in {spec.loss_options.get("proxies_per_class") for spec in function(params)}
+    assert number in {spec.loss_options.get("proxies_per_class") for spec in notebook.specs(params)}
     assert params_class.from_values(values | {"proxies_per_class": 7}).proxies_per_class == 7
     assert params_class.from_values({"profile": "small", "dataset": "omniglot"}).proxies_per_class == 2
     assert params_class.from_values({}).proxies_per_class == 15
+
+
+OWN = ["folder:birds/my photographs", "manifest:tables/shoes.csv"]
+
+
+@pytest.mark.parametrize("name", NOTEBOOKS)
+@pytest.mark.parametrize("dataset", OWN)
+@pytest.mark.parametrize("profile", ["quick", "small", "paper"])
+def test_own_images_are_accepted_at_every_profile(name, dataset, profile):
+    notebook = catalogue.find(name)
+    params = notebook.params.from_values({"profile": profile, "dataset": dataset})
+    assert {spec.dataset for spec in notebook.specs(params)} <= {dataset}
+
+
+@pytest.mark.parametrize("dataset", OWN)
+def test_own_images_have_the_recipe_of_a_set_that_is_like_them(dataset):
+    def recipe(profile, dataset):
+        params = Example.from_values({"profile": profile, "dataset": dataset})
+        return params.spec_options() | {"dataset": ""}
+
+    assert recipe("quick", dataset) == recipe("quick", "glyphs") | {"image_size": 32, "test_resize": 32}
+    assert recipe("small", dataset) == recipe("small", "cub-subset")
+    assert recipe("paper", dataset) == recipe("paper", "cub")
+
+
+def test_own_images_name_a_file_safely_and_shortly():
+    def stem(dataset):
+        return Example.from_values({"dataset": dataset}).stem
+
+    assert re.fullmatch(r"99_example--dataset=my_photographs-[0-9a-f]{8}", stem(OWN[0]))
+    assert re.fullmatch(r"99_example--dataset=shoes\.csv-[0-9a-f]{8}", stem(OWN[1]))
+    assert stem("folder:a/birds") != stem("folder:b/birds")
+    assert re.fullmatch(r"99_example--dataset=birds-[0-9a-f]{8}", stem("folder:birds/"))
+    long = stem("folder:" + "鳥" * 200)
+    assert len(long.encode()) <= 255 and long.startswith("99_example--dataset=鳥")
+    for nowhere in ("folder:", "manifest:", "photographs:birds"):
+        with pytest.raises(ValueError, match=r"unknown dataset.*folder:PATH or manifest:FILE\.csv"):
+            stem(nowhere)

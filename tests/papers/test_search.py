@@ -7,9 +7,14 @@ import pytest
 from dmlrepro import cli
 from dmlrepro.datasets import manifests
 from dmlrepro.files import cache_root
-from dmlrepro.papers import methods
-from dmlrepro.papers.nivmf import methods as nivmf
+from dmlrepro.papers.nivmf.methods import JOINT, METHODS, RATES
+from dmlrepro.papers.nivmf.retrieval import NivmfRetrievalParams
+from dmlrepro.papers.nivmf.retrieval import retrieval as nivmf_retrieval
+from dmlrepro.papers.nivmf.retrieval import tuned as nivmf_tuned
 from dmlrepro.papers.pfml import methods as pfml
+from dmlrepro.papers.pfml.retrieval import PfmlRetrievalParams
+from dmlrepro.papers.pfml.retrieval import retrieval as pfml_retrieval
+from dmlrepro.papers.pfml.retrieval import tuned as pfml_tuned
 from dmlrepro.training import protocols, runs
 
 TINY = {
@@ -20,8 +25,8 @@ TINY = {
     "batch_size": 16,
     "threads": 1,
 }
-NOTEBOOK_10 = pfml, TINY | {"methods": ["untrained", "PFML", "MultiSimilarity"]}
-NOTEBOOK_20 = nivmf, TINY | {"methods": ["EL-nivMF", nivmf.JOINT], "samples": 1}
+NOTEBOOK_10 = PfmlRetrievalParams, TINY | {"methods": ["untrained", "PFML", "MultiSimilarity"]}
+NOTEBOOK_20 = NivmfRetrievalParams, TINY | {"methods": ["EL-nivMF", JOINT], "samples": 1}
 
 
 @pytest.fixture
@@ -43,42 +48,48 @@ def searched(tmp_path, monkeypatch):
     return seeds
 
 
-@pytest.mark.parametrize("module, values", [NOTEBOOK_10, NOTEBOOK_20], ids=["10", "20"])
-def test_every_method_gets_the_same_trials_and_its_seeds_share_the_result(module, values, searched, monkeypatch):
-    params = module.RetrievalParams.from_values(values)
-    specs = module.retrieval(params)
+@pytest.mark.parametrize(
+    "params_class, values, retrieval, tuned, records",
+    [(*NOTEBOOK_10, pfml_retrieval, pfml_tuned, pfml.METHODS), (*NOTEBOOK_20, nivmf_retrieval, nivmf_tuned, METHODS)],
+    ids=["10", "20"],
+)
+def test_every_method_gets_the_same_trials_and_its_seeds_share_the_result(
+    params_class, values, retrieval, tuned, records, searched, monkeypatch
+):
+    params = params_class.from_values(values)
+    specs = retrieval(params)
     trained = [method for method in params.methods if method != "untrained"]
     assert searched == [protocols.TUNING_SEED] * 3 * 4 * len(trained)
     assert not list((cache_root() / "runs").iterdir())  # the journal has the scores; networks would add up
-    chosen = module.tuned(params)
+    chosen = tuned(params)
     assert list(chosen.index) == trained and set(chosen["trials"]) == {3}
     for method in trained:
         found = [spec for spec in specs if spec.method == method]
         assert [(spec.seed, spec.fold) for spec in found] == [(seed, fold) for seed in (0, 1) for fold in range(4)]
         row = chosen.loc[method].dropna()
         for spec in found:
-            varied = {name: spec.loss_options[name] for name in methods.RANGES[spec.loss] if name != "loss_lr"}
+            varied = {name: spec.loss_options[name] for name in records[method].ranges if name != "loss_lr"}
             assert varied == {name: row[name] for name in varied}
             assert "loss_lr" not in row or max(spec.loss_lr.values()) == row["loss_lr"]
         assert row["val MAP@R"] >= row["median of the trials"] > 0
 
     monkeypatch.setattr(runs, "run_all", lambda specs: pytest.fail("searched again"))
-    assert module.retrieval(params) == specs
-    assert module.tuned(params).equals(chosen)
+    assert retrieval(params) == specs
+    assert tuned(params).equals(chosen)
 
 
 def test_the_rates_of_a_loss_keep_their_ratio(searched):
-    specs = nivmf.retrieval(nivmf.RetrievalParams.from_values(NOTEBOOK_20[1] | {"methods": ["EL-nivMF"]}))
+    specs = nivmf_retrieval(NivmfRetrievalParams.from_values(NOTEBOOK_20[1] | {"methods": ["EL-nivMF"]}))
     rates = specs[0].loss_lr
     assert rates["log_temperature"] / rates["proxies"] == pytest.approx(0.1)
     assert rates["log_concentrations"] / rates["proxies"] == pytest.approx(0.2)
-    assert rates["proxies"] != nivmf.LOSS_LR["proxies"]
+    assert rates["proxies"] != RATES["proxies"]
 
 
 def test_without_trials_nothing_is_searched_and_nothing_shown(searched):
-    params = pfml.RetrievalParams.from_values(NOTEBOOK_10[1] | {"search_trials": 0})
-    assert all(spec.loss_options.get("alpha", 3.0) == 3.0 for spec in pfml.retrieval(params))
-    assert pfml.tuned(params) is None
+    params = PfmlRetrievalParams.from_values(NOTEBOOK_10[1] | {"search_trials": 0})
+    assert all(spec.loss_options.get("alpha", 3.0) == 3.0 for spec in pfml_retrieval(params))
+    assert pfml_tuned(params) is None
     assert searched == []
 
 
@@ -94,8 +105,8 @@ def test_without_trials_nothing_is_searched_and_nothing_shown(searched):
     ],
 )
 def test_the_paper_profile_has_the_trials_of_the_protocol(values, trials):
-    for module in (pfml, nivmf):
-        assert module.RetrievalParams.from_values({"protocol": "conventional"} | values).search_trials == trials
+    for params_class in (PfmlRetrievalParams, NivmfRetrievalParams):
+        assert params_class.from_values({"protocol": "conventional"} | values).search_trials == trials
 
 
 @pytest.mark.parametrize(
@@ -107,22 +118,17 @@ def test_the_paper_profile_has_the_trials_of_the_protocol(values, trials):
     ],
 )
 def test_a_search_that_cannot_be_is_refused_with_the_parameters(values, message):
-    for module, given in (NOTEBOOK_10, NOTEBOOK_20):
+    for params_class, given in (NOTEBOOK_10, NOTEBOOK_20):
         with pytest.raises(ValueError, match=message):
-            module.RetrievalParams.from_values(given | values)
+            params_class.from_values(given | values)
 
 
 def test_a_method_without_ranges_stops_before_the_first_trial(searched, monkeypatch):
-    monkeypatch.delitem(methods.RANGES, "baselines.multi_similarity")
-    with pytest.raises(ValueError, match=r"no search ranges for baselines\.multi_similarity"):
-        pfml.retrieval(pfml.RetrievalParams.from_values(NOTEBOOK_10[1]))
+    without = dataclasses.replace(pfml.METHODS["MultiSimilarity"], ranges=None)
+    monkeypatch.setitem(pfml.METHODS, "MultiSimilarity", without)
+    with pytest.raises(ValueError, match="no search ranges for MultiSimilarity"):
+        pfml_retrieval(PfmlRetrievalParams.from_values(NOTEBOOK_10[1]))
     assert searched == []
-
-
-def test_every_method_of_the_notebooks_has_ranges():
-    for module in (pfml, nivmf):
-        losses = {spec.loss for spec in module.retrieval(module.RetrievalParams.from_values({}))}
-        assert losses - {None} <= set(methods.RANGES)
 
 
 def test_the_plan_trains_nothing_and_counts_the_trials(searched, capsys):

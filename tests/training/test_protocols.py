@@ -7,10 +7,10 @@ import torch.nn.functional as F
 
 from dmlrepro import metrics
 from dmlrepro.evidence import results
-from dmlrepro.papers import methods
-from dmlrepro.papers.pfml import methods as pfml
+from dmlrepro.papers.methods import BASELINES
+from dmlrepro.papers.pfml.retrieval import PfmlRetrievalParams, retrieval
 from dmlrepro.training import batches, protocols, runs, search
-from dmlrepro.training.builders import OPTIMIZERS, build_loss
+from dmlrepro.training.builders import OPTIMIZERS
 from dmlrepro.training.spec import RunSpec
 
 TINY = RunSpec(
@@ -95,8 +95,8 @@ def test_conventional_has_its_published_settings_and_looks_at_every_epoch():
     [("cub", 5e-4, True, 1), ("cars", 1e-4, True, 1), ("sop", 5e-4, False, 0)],
 )
 def test_notebook_10_at_profile_paper_has_the_settings_of_table_8(dataset, weight_decay, frozen, warmup):
-    params = pfml.RetrievalParams.from_values({"profile": "paper", "dataset": dataset, "methods": ["PFML"]})
-    specs = [spec for spec in pfml.retrieval(params) if not spec.setting]  # without the small embeddings
+    params = PfmlRetrievalParams.from_values({"profile": "paper", "dataset": dataset, "methods": ["PFML"]})
+    specs = [spec for spec in retrieval(params) if not spec.setting]  # without the small embeddings
     assert len(specs) == 5
     for spec in specs:
         assert fields(spec, "backbone", "embedding_size") == ("resnet50.tv_in1k", 512)
@@ -145,11 +145,11 @@ def test_stml_shows_two_views_of_groups_of_neighbours():
 
 
 def test_an_explicit_value_wins():
-    params = pfml.RetrievalParams.from_values(
+    params = PfmlRetrievalParams.from_values(
         {"profile": "paper", "protocol": "mlrc", "dataset": "cub-subset", "lr": 1e-3, "epochs": 2, "methods": ["PFML"]}
         | {"search_trials": 0}
     )
-    specs = pfml.retrieval(params)
+    specs = retrieval(params)
     assert len(specs) == 4 * 10
     assert {(s.lr, s.epochs, s.steps, s.batch_size, s.optimizer) for s in specs} == {(1e-3, 2, None, 32, "rmsprop")}
 
@@ -161,11 +161,9 @@ def test_a_transformer_keeps_its_input_and_its_class_token():
         (spec, *_) = protocols.expand(spec, protocol, published=True, keep=["backbone"])
         assert fields(spec, "backbone", "image_size", "pooling") == (vit, 224, "token")
     chosen = {"profile": "paper", "protocol": "mlrc", "dataset": "cub", "backbone": vit, "search_trials": 0}
-    params = pfml.RetrievalParams.from_values(chosen)
+    params = PfmlRetrievalParams.from_values(chosen)
     assert params.image_size == 224
-    assert {fields(spec, "backbone", "image_size", "pooling") for spec in pfml.retrieval(params)} == {
-        (vit, 224, "token")
-    }
+    assert {fields(spec, "backbone", "image_size", "pooling") for spec in retrieval(params)} == {(vit, 224, "token")}
     assert published("mlrc", "cub").image_size == 227
 
 
@@ -186,7 +184,7 @@ def test_what_does_not_exist_or_cannot_run_says_so():
     with pytest.raises(ValueError, match=r"views=2.*give image_size"):  # glyphs as they are have no crops
         protocols.expand(TINY, "stml")
     with pytest.raises(ValueError, match=r"unknown protocol 'musgrave'"):
-        pfml.RetrievalParams.from_values({"protocol": "musgrave"})
+        PfmlRetrievalParams.from_values({"protocol": "musgrave"})
 
 
 SMALL_FIXTURE = {
@@ -223,8 +221,8 @@ def layouts(tmp_path_factory):
 @pytest.mark.parametrize("dataset", ["cub", "cars", "sop", "inshop"])
 def test_an_epoch_of_each_protocol_runs_on_each_benchmarks_layout(dataset, protocol, layouts, monkeypatch):
     monkeypatch.setenv("DMLREPRO_DATA", str(layouts))
-    params = pfml.RetrievalParams.from_values(SMALL_FIXTURE | {"dataset": f"{dataset}-subset", "protocol": protocol})
-    table = results.tidy(runs.run_all(pfml.retrieval(params), jobs=1), params)
+    params = PfmlRetrievalParams.from_values(SMALL_FIXTURE | {"dataset": f"{dataset}-subset", "protocol": protocol})
+    table = results.tidy(runs.run_all(retrieval(params), jobs=1), params)
     folds = protocols.find(protocol).folds
     name = {"mlrc": "MLRC"}.get(protocol, protocol)
     assert set(table["protocol"]) == ({f"{name} separated", f"{name} concatenated"} if folds else {protocol})
@@ -283,7 +281,7 @@ def test_the_embeddings_of_a_fold_are_those_of_its_best_validation(finished):
 
 
 def test_a_table_of_folds_is_valid_and_no_test_selected_score_stands_alone(finished):
-    params = pfml.RetrievalParams.from_values({"protocol": "mlrc"})
+    params = PfmlRetrievalParams.from_values({"protocol": "mlrc"})
     table = results.tidy(finished, params)  # validates: no measurement twice
     assert set(table["protocol"]) == {"conventional", "MLRC separated", "MLRC concatenated"}
     assert set(table["selection"]) == {"last", "val_best"}
@@ -310,7 +308,7 @@ def quality(models: list[RunSpec]) -> float:
 def test_a_search_finds_the_best_and_continues_where_it_was_stopped(tmp_path, monkeypatch, shared_cache):
     def at(folder, trials):
         monkeypatch.setattr(search, "_journal", lambda name: tmp_path / f"{folder}-{name}")
-        return search.search(TINY, methods.RANGES[TINY.loss], trials=trials)
+        return search.search(TINY, BASELINES[TINY.method].ranges, trials=trials)
 
     monkeypatch.setattr(search, "_validation_score", quality)
     best, rows = at("whole", 24)
@@ -357,40 +355,8 @@ def test_a_trial_is_scored_on_the_validation_classes_only(finished, monkeypatch)
 
 
 def test_a_search_needs_trials_and_folds():
-    ranges = methods.RANGES[TINY.loss]
+    ranges = BASELINES[TINY.method].ranges
     with pytest.raises(ValueError, match="trials must be positive, got 0"):
         search.search(TINY, ranges, trials=0)
     with pytest.raises(ValueError, match="'roth' has no validation classes"):
         search.search(TINY, ranges, "roth")
-
-
-@pytest.mark.parametrize("loss", methods.RANGES)
-def test_the_ranges_name_options_of_the_loss_and_hold_the_published_optima(loss):
-    ranges = methods.RANGES[loss]
-    options = {name: (r.low + r.high) / 2 for name, r in ranges.items() if name != "loss_lr"}
-    build_loss(TINY.replace(loss=loss, loss_options=options), 4, 8)
-    optima = {  # of Musgrave et al. on CUB, Cars and SOP, in this package's units; PFML's choices
-        "potential_field.PotentialFieldLoss": {"alpha": [3], "delta": [0.2]},
-        "baselines.proxy_anchor": {"margin": [0.1], "alpha": [32]},
-        "baselines.proxy_nca_pp": {"temperature": [1 / 13.98, 1 / 7.97, 1 / 10.73], "loss_lr": [6.04e-3, 5.28e-4]},
-        "baselines.normalized_softmax": {"temperature": [0.1087, 0.0886, 0.0630]},
-        "baselines.cosface": {"margin": [0.6182, 0.4324, 0.3364], "scale": [100, 161.5]},
-        "baselines.arcface": {"margin": [0.405, 0.358, 0.325], "scale": [100, 49.5, 220.3], "loss_lr": [7.39e-6]},
-        "baselines.soft_triple": {"la": [78.02, 17.69, 100], "gamma": [1 / 58.95, 1 / 19.18], "margin": [0.4307]},
-        "baselines.contrastive": {"pos_margin": [-0.2, 0.2652, 0.285], "neg_margin": [0.3841, 0.5409, 0.513]},
-        "baselines.triplet": {"margin": [0.0961, 0.1190, 0.0451]},
-        "baselines.margin": {"margin": [0.0878, 0.0781, 0.0915], "beta": [0.7838, 1.3164, 1.1072]},
-        "baselines.multi_similarity": {
-            "alpha": [0.01, 14.35, 17.97],
-            "beta": [50.6, 75.83, 156.61],
-            "base": [0.56, 0.77],
-        },
-        "nivmf.ProbabilisticProxyLoss": {  # the released runs and grids; rates of the logarithms (losses/nivmf.py)
-            "concentration": [6, 18, 9, 22, 10, 50, 200],
-            "temperature": [0.003, 1, 1 / 32, 1 / 256, 32],
-            "loss_lr": [0.05, 0.075],
-        },
-        "nivmf.proxy_anchor_with_nivmf": {"omega": [3, 5, 0.3, 0.1], "temperature": [0.003]},
-    }
-    for name, values in optima.get(loss, {}).items():
-        assert all(ranges[name].low <= value <= ranges[name].high for value in values), name

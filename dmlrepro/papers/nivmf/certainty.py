@@ -10,7 +10,10 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from dmlrepro import metrics
-from dmlrepro.papers.nivmf.methods import NivmfParams, evaluated_labels, measured, planned, with_measured
+from dmlrepro.papers.catalogue import Notebook
+from dmlrepro.papers.methods import pick, runs_of
+from dmlrepro.papers.nivmf.methods import METHODS, NivmfParams
+from dmlrepro.papers.studies import evaluated_labels, measured, with_measured
 from dmlrepro.training import batches, inference
 from dmlrepro.training.spec import RunSpec
 
@@ -20,7 +23,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class CertaintyParams(NivmfParams):
-    """24_nivmf_norm_is_certainty."""
+    """The parameters of notebook 24."""
 
     notebook = "24_nivmf_norm_is_certainty"
 
@@ -30,8 +33,8 @@ class CertaintyParams(NivmfParams):
 
 
 def certainty(params: CertaintyParams) -> list[RunSpec]:
-    """Runs of notebook 22."""
-    return planned(("untrained", *params.methods), params)
+    """The untrained network and some distances; all are runs of notebook 22."""
+    return runs_of(pick(METHODS, ("untrained", *params.methods)), params)
 
 
 class Degrade(nn.Module):
@@ -201,4 +204,4 @@ def degraded_examples(run, params: CertaintyParams, label: int = 0) -> tuple[lis
     return rows, list(params.corruptions)
 
 
-NOTEBOOKS = {CertaintyParams.notebook: (CertaintyParams, certainty)}
+NOTEBOOKS = [Notebook(CertaintyParams, certainty, certainty_table)]

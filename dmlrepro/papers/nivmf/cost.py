@@ -11,7 +11,10 @@ from dmlrepro import metrics
 from dmlrepro.evidence import results
 from dmlrepro.evidence.statistics import t_interval
 from dmlrepro.papers import timing
-from dmlrepro.papers.nivmf.methods import NivmfParams, measured, planned, spec, with_measured
+from dmlrepro.papers.catalogue import Notebook
+from dmlrepro.papers.methods import pick, runs_of, spec_of
+from dmlrepro.papers.nivmf.methods import METHODS, NivmfParams
+from dmlrepro.papers.studies import measured, trained_loss, with_measured
 from dmlrepro.training import batches, distributed, inference
 from dmlrepro.training.builders import OPTIMIZERS, build_loss
 from dmlrepro.training.spec import RunSpec
@@ -21,30 +24,31 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class CostParams(NivmfParams):
-    """26_nivmf_cost_and_samples."""
+class NivmfCostParams(NivmfParams):
+    """The parameters of notebook 26."""
 
     notebook = "26_nivmf_cost_and_samples"
 
     sample_counts: tuple[int, ...] = (1, 2, 5, 10, 20)
     cost_backbones: tuple[str, ...] = ("conv4", "squeezenet1_1")
     cost_image_size: int = 64  # pixels; conv4 takes glyphs as they are
-    repetitions: int = 6  # of each timing, all methods in turn
+    repetitions: int = 6  # how often each time is measured, all methods in turn
 
 
-def cost_and_samples(params: CostParams) -> list[RunSpec]:
+def cost_and_samples(params: NivmfCostParams) -> list[RunSpec]:
     """EL-nivMF at every number of samples, at its default once more without that setting, and without D(K)."""
-    found = planned(["untrained", "EL-nivMF"], params)
+    el_nivmf = [METHODS["EL-nivMF"]]
+    found = runs_of(pick(METHODS, ["untrained", "EL-nivMF"]), params)
     for count in params.sample_counts:
-        found += planned(["EL-nivMF"], params, setting=f"samples={count}", loss_options={"num_samples": count})
-    return found + planned(["EL-nivMF"], params, setting="normalizer=none", loss_options={"jacobian": "none"})
+        found += runs_of(el_nivmf, params, setting=f"samples={count}", loss_options={"num_samples": count})
+    return found + runs_of(el_nivmf, params, setting="normalizer=none", loss_options={"jacobian": "none"})
 
 
 ANALYTIC = ("EL-vMF", "B-vMF", "KL-vMF")
 ROUNDS = 3  # of a repetition; the fastest one counts
 
 
-def timed_ratios(params: CostParams) -> "pd.DataFrame":
+def timed_ratios(params: NivmfCostParams) -> "pd.DataFrame":
     """Times of a training step and of retrieval over ProxyNCA++'s, on every backbone; a row per repetition.
 
     All methods take turns within a repetition, so that a machine that slows down slows them all. No two executions
@@ -54,11 +58,11 @@ def timed_ratios(params: CostParams) -> "pd.DataFrame":
     for backbone in params.cost_backbones:
         size = None if backbone == "conv4" and not params.image_size else params.cost_image_size
         change = {"backbone": backbone, "weights": None, "image_size": size, "test_resize": size}
-        specs = {("ProxyNCA++", ""): spec("ProxyNCA++", params, 0, **change)}
-        specs |= {(name, ""): spec(name, params, 0, **change) for name in ANALYTIC}
+        specs = {("ProxyNCA++", ""): spec_of(METHODS["ProxyNCA++"], params, **change)}
+        specs |= {(name, ""): spec_of(METHODS[name], params, **change) for name in ANALYTIC}
         for count in params.sample_counts:
             options = {"num_samples": count}
-            specs["EL-nivMF", f"samples={count}"] = spec("EL-nivMF", params, 0, loss_options=options, **change)
+            specs["EL-nivMF", f"samples={count}"] = spec_of(METHODS["EL-nivMF"], params, loss_options=options, **change)
         retrieving = {name: specs[name] for name in (("ProxyNCA++", ""), ("EL-nivMF", f"samples={params.samples}"))}
         timings = {
             "seconds_ratio": _timed(specs, stepper, params.repetitions, params.threads),
@@ -168,16 +172,14 @@ def estimate_spread(run, counts: Sequence[int], draws: int = 40) -> list[dict[st
     embeddings = inference.embed_images(run.spec, run.network(), manifest, picked)
     found = []
     for count in counts:
-        changed = run.spec.replace(loss_options={**run.spec.loss_options, "num_samples": count})
-        loss = build_loss(changed, manifest.num_train_classes, embeddings.shape[1])
-        loss.load_state_dict(run.loss_state())
+        loss = trained_loss(run, manifest, embeddings.shape[1], num_samples=count)
         with torch.no_grad():
             values = torch.stack([loss(embeddings, labels) for _ in range(draws)])
         found.append({"loss_mean": values.mean().item(), "loss_sd": values.std().item()})
     return found
 
 
-def samples_table(finished: Iterable, params: CostParams) -> "pd.DataFrame":
+def samples_table(finished: Iterable, params: NivmfCostParams) -> "pd.DataFrame":
     """The rows of the runs, and the spread of the loss estimate of the default run for each N."""
     finished = list(finished)
     found = [
@@ -189,4 +191,4 @@ def samples_table(finished: Iterable, params: CostParams) -> "pd.DataFrame":
     return with_measured(finished, found, params)
 
 
-NOTEBOOKS = {CostParams.notebook: (CostParams, cost_and_samples)}
+NOTEBOOKS = [Notebook(NivmfCostParams, cost_and_samples, samples_table)]

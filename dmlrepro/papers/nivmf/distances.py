@@ -1,9 +1,8 @@
-"""Notebooks 22 and 23: the seven distances, what the embedding's norm does in them, and the normaliser they rest on.
+"""Notebook 22: the seven distances, and what the embedding's norm does in them (Figs 3, 5, Table 4, Supp. F).
 
 Numerical studies give rows of a tidy table, or {name: (x, y)} for `plots.lines` and arguments of `plots.field`.
 """
 
-import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -13,31 +12,22 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from dmlrepro import metrics, vmf
+from dmlrepro import metrics
 from dmlrepro.evidence import results
 from dmlrepro.losses import nivmf as losses
-from dmlrepro.papers.nivmf.methods import (
-    DISTANCES,
-    NivmfParams,
-    evaluated_labels,
-    measured,
-    planned,
-    published,
-    study_rows,
-    with_measured,
-)
-from dmlrepro.papers.params import Params
+from dmlrepro.papers.catalogue import Notebook
+from dmlrepro.papers.methods import pick, runs_of
+from dmlrepro.papers.nivmf.methods import DISTANCES, METHODS, NivmfParams, published
+from dmlrepro.papers.studies import evaluated_labels, measured, study_rows, with_measured
 from dmlrepro.training.spec import RunSpec
 
 if TYPE_CHECKING:
     import pandas as pd
 
-# --- 22: the distances ------------------------------------------------------------------------------------------------
-
 
 @dataclass(frozen=True)
 class DistancesParams(NivmfParams):
-    """22_nivmf_distances."""
+    """The parameters of notebook 22."""
 
     notebook = "22_nivmf_distances"
 
@@ -47,8 +37,8 @@ class DistancesParams(NivmfParams):
     draws: int = 20  # random proxies and embeddings of the exact statements
 
 
-# The forms that are run, at 128 dimensions, where the released code of all of these but KL's uses the printed fit;
-# those of nivMF, which differ in the fit alone, are not.
+# These forms are run at 128 dimensions, where the released code of all of them but KL's uses the printed fit. Those of
+# nivMF differ in the fit alone and are not run.
 FORMS = {
     "EL-vMF": ("corrected", "printed"),
     "B-vMF": ("corrected", "printed"),
@@ -59,11 +49,11 @@ FORMS = {
 
 def distances(params: DistancesParams) -> list[RunSpec]:
     """Every distance, every seed; then, with few steps, the printed and the released form of those that have one."""
-    found = planned(("untrained", *params.methods), params)
+    found = runs_of(pick(METHODS, ("untrained", *params.methods)), params)
     for method, variants in FORMS.items():
         for variant in variants if params.variant_steps and method in params.methods else ():
-            found += planned(
-                [method],
+            found += runs_of(
+                [METHODS[method]],
                 params,
                 setting=f"variant={variant}",
                 loss_options={"variant": variant},
@@ -123,9 +113,9 @@ def quoted_differences(table: "pd.DataFrame") -> "pd.DataFrame":
     return quoted.rename_axis("R@1 difference").rename_axis(None, axis=1).round(1)
 
 
-# Temperatures at which the distances to proxies of norm 10 have logits of like slope where the embedding's norm is 10.
+# At these temperatures the distances to proxies of norm 10 have logits of like slope where the embedding's norm is 10.
 COMPARABLE = {"Cosine": 1 / 10, "L2": 20.0, "EL-vMF": 1.0, "B-vMF": 1.0, "KL-vMF": 1.0}
-PROXY_NORM = 10.0  # of Fig. 3
+PROXY_NORM = 10.0  # as in Fig. 3
 DIM, CLASSES = 64, 20
 
 
@@ -140,8 +130,8 @@ def _directions(count: int, generator: torch.Generator, dim: int = DIM) -> Tenso
 def exact_rows(seeds: Iterable[int]) -> list[dict]:
     """What Sec. 3.5 and Supp. F say of the embedding's norm, on random proxies and embeddings; a row per draw.
 
-    gradient_error: of Eqs. 8 and 9, with p's own probability where the print has that of p*, for L2 and Cosine.
-    norm_sensitivity and entropy_slope: as in `claims`, for the five distances without samples.
+    gradient_error is that of Eqs. 8 and 9 for L2 and Cosine, with p's own probability where the print has that of p*;
+    norm_sensitivity and entropy_slope are those of `claims`, for the five distances without samples.
     """
     rows = []
     for seed in seeds:
@@ -264,167 +254,4 @@ def distance_maps(methods: Sequence[str] = ("Cosine", "L2", "B-vMF"), width: flo
     }
 
 
-# --- 23: the normaliser -----------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class NormalizerParams(Params):
-    """23_nivmf_normalizer."""
-
-    notebook = "23_nivmf_normalizer"
-    paper = "nivmf"
-
-    dims: tuple[int, ...] = (128, 512)  # dimensions for which the paper has a fit
-    cosine: float = 0.9  # of the sample whose best concentration is sought
-
-
-def normalizer(params: NormalizerParams) -> list[RunSpec]:
-    """Nothing is trained."""
-    return []
-
-
-def normalizer_table(params: NormalizerParams) -> "pd.DataFrame":
-    """The quadratic fit against the exact log C_M, in and outside the range it was made for, the samplers' mean
-    cosines, and what the density of a nivMF integrates to."""
-    rows = []
-    for dim in params.dims:
-        at = {"method": "quadratic", "setting": f"dim={dim}"}
-        rows += [at | {"metric": name, "value": value} for name, value in _fit_errors(dim, params.cosine).items()]
-        optimum = {"metric": "best_concentration", "value": best_concentration(dim, params.cosine, "exact")}
-        rows.append({"method": "exact", "setting": f"dim={dim}"} | optimum)
-        for method, (kappas, means) in sampler_means(dim, (20.0, 50.0, 200.0, 400.0)).items():
-            for kappa, mean in zip(kappas, means):
-                where = {"method": method, "setting": f"dim={dim};kappa={kappa:g}"}
-                rows.append(where | {"metric": "mean_cosine", "value": mean})
-    for jacobian in ("heuristic", "exact"):
-        for kappa in SPHERE_CONCENTRATIONS:
-            setting = "kappa=" + ",".join(f"{k:g}" for k in kappa)
-            value = density_integral(kappa, jacobian)
-            rows.append({"method": f"{jacobian} D(K)", "setting": setting, "metric": "integral", "value": value})
-    return study_rows(params, rows)
-
-
-def _log_c(kappa: Tensor, dim: int, method: str) -> Tensor:
-    return vmf.log_normalizer(kappa.double(), dim, method)
-
-
-def _fit_errors(dim: int, cosine: float) -> dict[str, float]:
-    fitted = torch.arange(10, 51)
-    difference = _log_c(fitted, dim, "quadratic") - _log_c(fitted, dim, "exact")
-    relative = difference / _log_c(fitted, dim, "exact")
-    far = torch.tensor([200, 400])
-    _, linear, quadratic = vmf.QUADRATIC_FITS[dim]
-    return {
-        "rms_relative_error": 100 * relative.square().mean().sqrt().item(),
-        "max_relative_error": 100 * relative.abs().max().item(),
-        "mean_squared_error": difference.square().mean().item(),
-        "mean_error": difference.mean().item(),
-        "error_without_mean": (difference - difference.mean()).abs().max().item(),
-        "error_at_200": (_log_c(far, dim, "quadratic") - _log_c(far, dim, "exact"))[0].item(),
-        "error_at_400": (_log_c(far, dim, "quadratic") - _log_c(far, dim, "exact"))[1].item(),
-        "slope_exceeds_1_at": (1 - linear) / (2 * quadratic),
-        "best_concentration": best_concentration(dim, cosine, "quadratic"),
-    }
-
-
-def best_concentration(dim: int, cosine: float, method: str) -> float:
-    """The kappa that maximises log C(kappa) + kappa cosine, where the slope of log C is -cosine, by bisection."""
-    low, high = torch.tensor(0.0, dtype=torch.float64), torch.tensor(1e6, dtype=torch.float64)
-    for _ in range(80):
-        middle = ((low + high) / 2).requires_grad_()
-        (slope,) = torch.autograd.grad(_log_c(middle, dim, method), middle)
-        low, high = (middle.detach(), high) if slope + cosine > 0 else (low, middle.detach())
-    return low.item()
-
-
-def fit_errors(dims: Sequence[int], largest: float = 400.0) -> dict[str, tuple]:
-    """Quadratic fit minus exact log C_M, over kappa."""
-    kappa = torch.linspace(0, largest, 201, dtype=torch.float64)
-    return {
-        f"M = {dim}": (kappa.numpy(), (_log_c(kappa, dim, "quadratic") - _log_c(kappa, dim, "exact")).numpy())
-        for dim in dims
-    }
-
-
-def normalizer_slopes(dims: Sequence[int], largest: float = 700.0) -> dict[str, tuple]:
-    """-d log C_M / d kappa, exactly A_M(kappa) < 1, of the exact function and of the fit."""
-    kappa = torch.linspace(0.5, largest, 201, dtype=torch.float64, requires_grad=True)
-    found = {}
-    for dim in dims:
-        for method in ("exact", "quadratic"):
-            (slope,) = torch.autograd.grad(_log_c(kappa, dim, method).sum(), kappa)
-            found[f"{method}, M = {dim}"] = (kappa.detach().numpy(), -slope.numpy())
-    return found
-
-
-def objectives(dim: int, cosine: float, largest: float = 4000.0) -> dict[str, tuple]:
-    """log C(kappa) + kappa cosine, the log likelihood of a sample at this cosine, less its value at kappa = 0."""
-    kappa = torch.linspace(0, largest, 201, dtype=torch.float64)
-    found = {}
-    for method, shown in (("exact", kappa), ("quadratic", kappa[kappa <= 1000])):
-        values = _log_c(shown, dim, method) + shown * cosine
-        found[f"{method} log C"] = (shown.numpy(), (values - values[0]).numpy())
-    return found
-
-
-def sampler_means(dim: int, kappas: Sequence[float], count: int = 5000, seed: int = 0) -> dict[str, tuple]:
-    """Mean cosine of vMF samples with their mode: exact A_M(kappa), our sampler, and the released one."""
-    kappa = torch.tensor(list(kappas), dtype=torch.float64)
-    mode = F.one_hot(torch.zeros(len(kappa), dtype=torch.int64), dim).double()
-    found = {"A_M": (kappa.numpy(), vmf.mean_resultant_length(kappa, dim).numpy())}
-    for name, envelope in (("corrected sampler", "exact"), ("released sampler", "released")):
-        points = vmf.sample(mode, kappa, count, torch.Generator().manual_seed(seed), envelope)
-        found[name] = (kappa.numpy(), points[..., 0].mean(0).numpy())
-    return found
-
-
-SPHERE_MODE = (1.0, 1.0, 1.0)
-SPHERE_CONCENTRATIONS = ((20.0, 20.0, 20.0), (20.0, 5.0, 50.0))  # Fig. 2
-
-
-def _sphere_density(points: Tensor, kappa: Sequence[float], jacobian: str) -> Tensor:
-    mode, concentrations = torch.tensor([SPHERE_MODE]).double(), torch.tensor([list(kappa)]).double()
-    return losses.nivmf_log_density(points, mode, concentrations, jacobian)[:, 0].exp()
-
-
-def _on_sphere(longitude: Tensor, height: Tensor) -> Tensor:
-    """Points (n, 3) of the unit sphere, the cylinder's area being the sphere's."""
-    radius = (1 - height.square()).clamp_min(0).sqrt()
-    return torch.stack([radius * longitude.cos(), radius * longitude.sin(), height], 1)
-
-
-def density_integral(kappa: Sequence[float], jacobian: str, size: int = 600) -> float:
-    """Integral over S^2 of the nivMF density with mode (1, 1, 1), midpoint rule on the equal-area cylinder."""
-    steps = (torch.arange(size, dtype=torch.float64) + 0.5) / size
-    longitude, height = torch.meshgrid(2 * torch.pi * steps, 2 * steps - 1, indexing="ij")
-    density = _sphere_density(_on_sphere(longitude.flatten(), height.flatten()), kappa, jacobian)
-    return (4 * torch.pi * density.mean()).item()
-
-
-def density_maps(size: int = 121) -> dict:
-    """Fig. 2 as arguments of `plots.field`: densities of a vMF and of a nivMF, the paper's and that with the exact
-    Jacobian, over their maxima, on the sphere unrolled."""
-    longitude = torch.linspace(-0.7, 2.0, size, dtype=torch.float64)
-    height = torch.linspace(-1.0, 1.0, size, dtype=torch.float64)
-    x, y = torch.meshgrid(longitude, height, indexing="xy")
-    points = _on_sphere(x.flatten(), y.flatten())
-    isotropic, concentrations = SPHERE_CONCENTRATIONS
-    panels = {
-        f"vMF, κ = {isotropic[0]:g}": (isotropic, "exact"),
-        "nivMF (Eq. 4), κ = (20, 5, 50)": (concentrations, "heuristic"),
-        "nivMF, exact Jacobian": (concentrations, "exact"),
-    }
-    densities = {title: _sphere_density(points, *chosen).view(size, size) for title, chosen in panels.items()}
-    return {
-        "x": longitude.numpy(),
-        "y": height.numpy(),
-        "potentials": {title: (density / density.max()).numpy() for title, density in densities.items()},
-        "points": np.array([[math.atan2(SPHERE_MODE[1], SPHERE_MODE[0]), SPHERE_MODE[2] / math.hypot(*SPHERE_MODE)]]),
-        "names": ("longitude (radians)", "height on the sphere", "density / its maximum; ○: μ"),
-    }
-
-
-NOTEBOOKS = {
-    DistancesParams.notebook: (DistancesParams, distances),
-    NormalizerParams.notebook: (NormalizerParams, normalizer),
-}
+NOTEBOOKS = [Notebook(DistancesParams, distances, distances_table)]

@@ -20,26 +20,27 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from dmlrepro.evidence import results
-from dmlrepro.losses import baselines
 from dmlrepro.losses.potential_field import PotentialFieldLoss
 from dmlrepro.networks import backbones
 from dmlrepro.papers import timing
+from dmlrepro.papers.catalogue import Notebook
 from dmlrepro.papers.params import Params
+from dmlrepro.papers.pfml.methods import METHODS
 from dmlrepro.training import distributed
-from dmlrepro.training.builders import OPTIMIZERS
+from dmlrepro.training.builders import OPTIMIZERS, loss_builder
 
 if TYPE_CHECKING:
     import pandas as pd
 
-BASELINES = {"ProxyNCA++": baselines.proxy_nca_pp, "ProxyAnchor": baselines.proxy_anchor}
-CLASS_PROXIES = 2  # per class where the number of classes varies, as in the paper on SOP
-GROUPS = 100  # of crowded points: a pair is close with probability 1 / GROUPS
-ROUNDS = 2  # of a repetition; the faster one counts
+BASELINES = {name: loss_builder(METHODS[name].loss) for name in ("ProxyNCA++", "ProxyAnchor")}
+CLASS_PROXIES = 2  # a class has so many where the number of classes varies, as in the paper on SOP
+GROUPS = 100  # crowded points form so many: a pair is close with probability 1 / GROUPS
+ROUNDS = 2  # of a repetition; the fastest one counts
 
 
 @dataclass(frozen=True)
-class CostParams(Params):
-    """17_pfml_cost; `seeds` is the number of repetitions."""
+class PfmlCostParams(Params):
+    """The parameters of notebook 17; `seeds` is the number of repetitions."""
 
     notebook = "17_pfml_cost"
     paper = "pfml"
@@ -70,12 +71,7 @@ class CostParams(Params):
     network_images: int | None = None
 
 
-def nothing_to_train(params: CostParams) -> list:
-    """This notebook measures and trains no run."""
-    return []
-
-
-def measure(params: CostParams) -> "pd.DataFrame":
+def measure(params: PfmlCostParams) -> "pd.DataFrame":
     """Seconds and megabytes, a row per method, setting and repetition (`seed`).
 
     Columns: seconds and megabytes of the loss's part of a step, network_seconds and network_megabytes of the rest; the
@@ -108,7 +104,7 @@ def measure(params: CostParams) -> "pd.DataFrame":
     return pd.DataFrame(rows)
 
 
-def _cases(params: CostParams) -> Iterator[tuple[str, str]]:
+def _cases(params: PfmlCostParams) -> Iterator[tuple[str, str]]:
     """(method, setting): against the number of proxies, then against the number of classes."""
     yield from ((name, "") for name in BASELINES)
     for crowded in ("", ";points=crowded"):
@@ -121,7 +117,7 @@ def _cases(params: CostParams) -> Iterator[tuple[str, str]]:
 class _LossStep:
     """The loss's part of a training step at one setting: forward, backward to embeddings and proxies, update."""
 
-    def __init__(self, params: CostParams, method: str, setting: str, device: torch.device):
+    def __init__(self, params: PfmlCostParams, method: str, setting: str, device: torch.device):
         options = dict(item.split("=") for item in setting.split(";") if item)
         classes, per_class = int(options.get("C", params.num_classes)), int(options.get("M", 1))
         generator = torch.Generator().manual_seed(0)
@@ -156,7 +152,7 @@ def crowd(points: Tensor, generator: torch.Generator, spread: float = 0.1) -> Te
     return F.normalize(nearby + spread * F.normalize(points, dim=1), dim=1)
 
 
-def _network_step(params: CostParams, device: torch.device) -> tuple[Callable[[], None], Callable[[], None]]:
+def _network_step(params: PfmlCostParams, device: torch.device) -> tuple[Callable[[], None], Callable[[], None]]:
     """The network's passes on `network_images` random images, and its update."""
     weights = None if params.weights == "none" else params.weights
     network = backbones.build(params.backbone, params.embedding_size, weights=weights).to(device).train()
@@ -175,7 +171,7 @@ def _network_step(params: CostParams, device: torch.device) -> tuple[Callable[[]
 # --- tables -----------------------------------------------------------------------------------------------------------
 
 
-def counts(params: CostParams) -> "pd.DataFrame":
+def counts(params: PfmlCostParams) -> "pd.DataFrame":
     """What does not depend on the machine: learned numbers, points, pairs of one class, close pairs of different ones.
 
     Tidy, data set "synthetic". Pairs are unordered; close is within delta.
@@ -194,7 +190,7 @@ def counts(params: CostParams) -> "pd.DataFrame":
     return results.frame(_identity(params) | row for row in rows)
 
 
-def _identity(params: CostParams) -> dict:
+def _identity(params: PfmlCostParams) -> dict:
     return {
         "paper": params.paper,
         "experiment": params.notebook,
@@ -222,7 +218,7 @@ def _pairs(step: _LossStep, chunk: int = 1024) -> dict[str, int]:
     }
 
 
-def ratios(costs: "pd.DataFrame", params: CostParams) -> "pd.DataFrame":
+def ratios(costs: "pd.DataFrame", params: PfmlCostParams) -> "pd.DataFrame":
     """Tidy rows of the cost of a step, and of the loss's part alone, over ProxyNCA++ with as many classes.
 
     Metrics seconds_ratio, loss_seconds_ratio, loss_megabytes_ratio; `seed` is the repetition. Never part of a saved
@@ -260,7 +256,7 @@ def published_curve() -> dict[str, dict[float, float]]:
     return {"Cars-196": points}
 
 
-def beside_table_9(costs: "pd.DataFrame", params: CostParams) -> "pd.DataFrame":
+def beside_table_9(costs: "pd.DataFrame", params: PfmlCostParams) -> "pd.DataFrame":
     """Medians over repetitions, a row per method and setting: ratios of a step, and the loss's part alone."""
     tidy = ratios(costs, params)
     steps = tidy[tidy["metric"] == "seconds_ratio"].groupby(["method", "setting"], sort=False)["value"]
@@ -297,4 +293,4 @@ def exponents(costs: "pd.DataFrame") -> "pd.DataFrame":
     )
 
 
-NOTEBOOKS = {CostParams.notebook: (CostParams, nothing_to_train)}
+NOTEBOOKS = [Notebook(PfmlCostParams, table=lambda finished, params: counts(params))]

@@ -2,14 +2,16 @@
 
 from dataclasses import dataclass
 
+from dmlrepro.papers.catalogue import Notebook
+from dmlrepro.papers.methods import pick, spec_of
 from dmlrepro.papers.params import Params
-from dmlrepro.papers.pfml import methods as pfml
+from dmlrepro.papers.pfml.methods import METHODS
 from dmlrepro.training.spec import RunSpec
 
 
 @dataclass(frozen=True)
 class TourParams(Params):
-    """00_tour."""
+    """The parameters of notebook 00."""
 
     notebook = "00_tour"
     paper = "pfml"
@@ -19,14 +21,7 @@ class TourParams(Params):
 
 def tour(params: TourParams) -> list[RunSpec]:
     """The untrained network and the trained one, seed 0; at quick both are runs of notebook 10 too."""
-    options = {
-        "PFML": {"proxies_per_class": 15, "alpha": 3.0, "delta": 0.2},
-        "CPML": {"proxies_per_class": 15, "delta": 0.2},
-    }
-    return [
-        pfml.spec("untrained", params, 0),
-        pfml.spec(params.method, params, 0, loss_options=options.get(params.method)),
-    ]
+    return [spec_of(method, params) for method in pick(METHODS, ["untrained", params.method])]
 
 
-NOTEBOOKS = {TourParams.notebook: (TourParams, tour)}
+NOTEBOOKS = [Notebook(TourParams, tour)]

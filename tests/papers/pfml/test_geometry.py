@@ -2,6 +2,7 @@
 
 import math
 
+import numpy as np
 import pytest
 import torch
 
@@ -66,3 +67,14 @@ def test_proxies_that_cannot_part_are_named():
     points = torch.tensor([[0.0, 0.0], [4.0, 0.0]], dtype=torch.float64)
     with pytest.raises(ValueError, match="num_proxies=2"):
         geometry.compare(points, 0.5, 2, seed=0, start_spread=0.0)
+
+
+def test_the_picture_points_downhill():
+    shown = geometry.picture("PFML", cells=400)
+    psi, force = shown["potentials"]["PFML, field of class 1"], shown["forces"]["PFML, field of class 1"]
+    step = shown["x"][1] - shown["x"][0]
+    slope_y, slope_x = np.gradient(psi, step)
+    smooth = np.hypot(slope_x, slope_y) < 100  # away from the rims, where the force jumps
+    cosine = -(force[..., 0] * slope_x + force[..., 1] * slope_y)[smooth]
+    cosine /= np.maximum(np.linalg.norm(force, axis=-1) * np.hypot(slope_x, slope_y), 1e-9)[smooth]
+    assert np.median(cosine) > 0.999 and (cosine > 0.9).mean() > 0.97

@@ -1,0 +1,73 @@
+"""Notebook 25: are embeddings more diverse with distributions for proxies? (Table 5)"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from torch import Tensor
+
+from dmlrepro import metrics
+from dmlrepro.papers.catalogue import Notebook
+from dmlrepro.papers.methods import pick, runs_of
+from dmlrepro.papers.nivmf.methods import METHODS, NivmfParams, published
+from dmlrepro.papers.studies import evaluated_labels, measured, training_embeddings, with_measured
+from dmlrepro.training.spec import RunSpec
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+@dataclass(frozen=True)
+class DiversityParams(NivmfParams):
+    """The parameters of notebook 25."""
+
+    notebook = "25_nivmf_diversity"
+
+    methods: tuple[str, ...] = ("Cosine", "EL-vMF", "EL-nivMF")
+
+
+def diversity(params: DiversityParams) -> list[RunSpec]:
+    """The untrained network and some distances; all are runs of notebook 22."""
+    return runs_of(pick(METHODS, ("untrained", *params.methods)), params)
+
+
+def diversity_table(finished: Iterable, params: DiversityParams) -> "pd.DataFrame":
+    """The rows of the runs, and the diversities of Table 5 of their training images; of the test images beside them."""
+    finished = list(finished)
+    found = []
+    for run in finished:
+        if run.spec.method in params.methods:
+            _, embeddings, labels = training_embeddings(run)
+            found.append(measured(run, diversities(embeddings, labels)))
+            found.append(measured(run, diversities(run.embeddings, evaluated_labels(run)[0]), "images=test"))
+    return with_measured(finished, found, params)
+
+
+def diversities(embeddings: Tensor, labels: Tensor) -> dict[str, float]:
+    return {
+        "class_diversity": metrics.class_diversity(embeddings, labels),
+        "class_diversity_across": metrics.class_diversity(embeddings, labels, "across"),
+        "feature_diversity": metrics.feature_diversity(embeddings),
+    }
+
+
+def relative_diversity(table: "pd.DataFrame", baseline: str = "Cosine") -> "pd.DataFrame":
+    """Table 5: change against the baseline in percent, mean over seeds, ours and the published ones."""
+    import pandas as pd
+
+    rows = table[table["metric"].str.contains("diversity") & table["setting"].isin(["", "images=test"])]
+    wide = rows.pivot_table(index=["setting", "metric", "seed"], columns="method", values="value")
+    change = (100 * (wide.div(wide[baseline], axis=0) - 1)).drop(columns=baseline).groupby(level=[0, 1]).mean()
+    change.index = [f"{metric}, {setting.partition('=')[2] or 'train'} images" for setting, metric in change.index]
+    columns = {f"ours, {rows['dataset'].iloc[0]}: {method}": change[method] for method in change}
+    names = {
+        "cluster_div_change": "class_diversity, train images",
+        "feature_div_change": "feature_diversity, train images",
+    }
+    for (dataset, step), theirs in published("Table 5 (supp)").groupby(["dataset", "method"]):
+        method = step.partition("->d_")[2]
+        columns[f"published, {dataset}: {method}"] = theirs.set_index(theirs["metric"].map(names))["value"]
+    return pd.DataFrame(columns).round(1)
+
+
+NOTEBOOKS = [Notebook(DiversityParams, diversity, diversity_table)]

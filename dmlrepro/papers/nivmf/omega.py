@@ -1,0 +1,30 @@
+"""Notebook 21: how much ProxyAnchor beside EL-nivMF (Fig. 4)."""
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from dmlrepro.papers.catalogue import Notebook
+from dmlrepro.papers.methods import pick, runs_of
+from dmlrepro.papers.nivmf.methods import JOINT, METHODS, NivmfParams
+from dmlrepro.training.spec import RunSpec
+
+
+@dataclass(frozen=True)
+class OmegaParams(NivmfParams):
+    """The parameters of notebook 21."""
+
+    notebook = "21_nivmf_ablation_omega"
+    overrides: ClassVar = NivmfParams.overrides | {"quick": {"steps": 150}}
+
+    omegas: tuple[float, ...] = (0.0, 0.01, 0.1, 1.0, 10.0, 100.0, 1000.0)
+
+
+def ablation_omega(params: OmegaParams) -> list[RunSpec]:
+    """The joint loss at every omega, 0 being EL-nivMF alone; ProxyAnchor alone; and the untrained network."""
+    found = runs_of(pick(METHODS, ["untrained", "ProxyAnchor"]), params)
+    for omega in params.omegas:
+        found += runs_of([METHODS[JOINT]], params, setting=f"omega={omega:g}", loss_options={"omega": omega})
+    return found
+
+
+NOTEBOOKS = [Notebook(OmegaParams, ablation_omega)]

@@ -1,0 +1,100 @@
+"""Notebook 11: training with wrong labels (Table 2)."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+
+from dmlrepro import samplers
+from dmlrepro.papers.catalogue import Notebook
+from dmlrepro.papers.methods import pick, runs_of
+from dmlrepro.papers.pfml.methods import METHODS, FieldParams, published
+from dmlrepro.papers.studies import measured, trained_loss, training_embeddings, with_measured
+from dmlrepro.training.spec import RunSpec
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+@dataclass(frozen=True)
+class LabelNoiseParams(FieldParams):
+    """The parameters of notebook 11."""
+
+    notebook = "11_pfml_label_noise"
+    overrides: ClassVar = {
+        "quick": {"noise_levels": (0.0, 0.2, 0.4)},
+        "small": {"noise_levels": (0.0, 0.1, 0.2, 0.3, 0.4)},
+        "paper": {"noise_levels": (0.0, 0.1, 0.2, 0.3, 0.4)},
+    }
+
+    methods: tuple[str, ...] = ("PFML", "ProxyAnchor", "ProxyNCA++", "MultiSimilarity", "Triplet")
+    noise_levels: tuple[float, ...] | None = None
+
+
+def label_noise(params: LabelNoiseParams) -> list[RunSpec]:
+    """Every method at every share of wrong training labels; which labels are wrong depends on the seed alone.
+
+    The runs with clean labels are those of notebook 10.
+    """
+    return [
+        run
+        for method in pick(METHODS, params.methods)
+        for level in params.noise_levels
+        for run in runs_of([method], params, setting=f"label_noise={level:g}", label_noise=level)
+    ]
+
+
+def noise_table(finished: Iterable, params: LabelNoiseParams) -> "pd.DataFrame":
+    """The rows of finished runs, and at 20 % noise the share of the gradient that wrongly labelled images receive."""
+    finished = list(finished)
+    noisy = [run for run in finished if run.spec.label_noise == 0.2]
+    shares = [measured(run, {"gradient_share": gradient_share(run)}) for run in noisy]
+    return with_measured(finished, shares, params)
+
+
+def gradient_share(run, batches: int = 20) -> float:
+    """Percent of the gradient's magnitude, at the end of training, that falls on wrongly labelled images.
+
+    In each of some further batches, drawn as in training: the norms of d loss / d unit embedding, those of the wrongly
+    labelled images summed, over the sum of all. It equals the share of wrong labels if they weigh like any others.
+    """
+    manifest, embeddings, labels = training_embeddings(run)
+    loss = trained_loss(run, manifest, embeddings.shape[1])
+    wrong = torch.from_numpy(np.isin(manifest.indices("train"), manifest.corrupted))
+    generator = torch.Generator().manual_seed(run.spec.seed)
+    size, per_class = run.spec.batch_size, run.spec.samples_per_class
+    if per_class is None:
+        drawn = samplers.shuffled(len(labels), size, batches, generator)
+    else:
+        drawn = samplers.m_per_class(labels, size, per_class, batches, generator)
+    shares = []
+    for batch in drawn:
+        points = F.normalize(embeddings[batch], dim=1).requires_grad_()
+        (gradient,) = torch.autograd.grad(loss(points, labels[batch]), points)
+        norms = gradient.norm(dim=1)
+        if norms.sum() > 0:  # a loss of margins may have nothing left to say
+            shares.append(norms[wrong[batch]].sum() / norms.sum())
+    return 100 * torch.stack(shares).mean().item()
+
+
+def noise_drops(table: "pd.DataFrame") -> "pd.DataFrame":
+    """R@1 with clean labels, with 20 % wrong ones, and the drop: ours, and the paper's (Tables 1 and 2, ResNet50)."""
+    import pandas as pd
+
+    recall = table[(table["metric"] == "R@1") & (table["selection"] == "last")]
+    ours = recall.groupby(["method", "setting"], sort=False)["value"].mean().unstack()
+    columns = {(f"ours, {recall['dataset'].iloc[0]}", level): ours[f"label_noise={level}"] for level in ("0", "0.2")}
+    for dataset in ("CUB-200-2011", "Cars-196"):
+        for level, number in (("0", "Table 1"), ("0.2", "Table 2")):
+            rows = published(number, dataset=dataset, backbone="ResNet50", metric="R@1")
+            columns[f"published, {dataset}", level] = rows.set_index("method")["value"].reindex(ours.index)
+    for where in dict.fromkeys(where for where, _ in columns):
+        columns[where, "drop"] = columns[where, "0"] - columns[where, "0.2"]
+    order = sorted(columns, key=lambda pair: list(dict.fromkeys(where for where, _ in columns)).index(pair[0]))
+    return pd.concat({pair: columns[pair] for pair in order}, axis=1, names=["R@1", "label noise"]).round(1)
+
+
+NOTEBOOKS = [Notebook(LabelNoiseParams, label_noise, noise_table)]

@@ -1,0 +1,105 @@
+"""What the studies of several papers need: rows of a table, measurements of a finished run, published numbers."""
+
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from dmlrepro.datasets import manifests
+from dmlrepro.evidence import results
+from dmlrepro.papers.params import Params
+from dmlrepro.training import batches, inference, protocols
+from dmlrepro.training.builders import build_loss
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+# rows
+
+
+def study_rows(params: Params, rows: Iterable[dict]) -> "pd.DataFrame":
+    """A tidy table of a study without images."""
+    common = {"paper": params.paper, "experiment": params.notebook, "profile": params.profile, "dataset": "synthetic"}
+    return results.frame([common | row for row in rows])
+
+
+def measured(run, values: Mapping[str, float], setting: str | None = None) -> protocols.Scored:
+    """Values measured on a finished run, as rows of its last step; a setting replaces the run's."""
+    step = max(row["step"] for row in run.rows)
+    rows = [{"selection": "last", "step": step, "metric": name, "value": value} for name, value in values.items()]
+    return protocols.Scored(run.spec if setting is None else run.spec.replace(setting=setting), run.dataset, rows)
+
+
+def with_measured(finished: Iterable, found: Iterable[protocols.Scored], params: Params) -> "pd.DataFrame":
+    """The rows of finished runs, and below them what was measured on them."""
+    import pandas as pd
+
+    parts = [list(finished), list(found)]
+    return pd.concat([results.tidy(part, params) for part in parts if part], ignore_index=True)
+
+
+# a finished run
+
+
+def evaluated_labels(run) -> tuple[Tensor, np.ndarray, np.ndarray]:
+    """Labels (N,) of a run's test images, and which are queries and gallery."""
+    manifest = batches.load_dataset(run.spec)
+    test = manifest.indices("test")
+    return torch.from_numpy(manifest.labels[test]), manifest.is_query[test], manifest.is_gallery[test]
+
+
+def training_embeddings(run) -> tuple[manifests.Manifest, Tensor, Tensor]:
+    """Manifest, embeddings (N, D) of the training images in evaluation mode, and their labels (N,).
+
+    The labels are those that were trained on, wrong ones included.
+    """
+    manifest = batches.load_dataset(run.spec)
+    images = manifest.indices("train")
+    embeddings = inference.embed_images(run.spec, run.network(), manifest, images)
+    return manifest, embeddings, torch.from_numpy(manifest.labels[images])
+
+
+def trained_loss(run, manifest: manifests.Manifest, embedding_size: int, **options) -> torch.nn.Module:
+    """The loss of a finished run as training left it; options replace those of its spec."""
+    spec = run.spec.replace(loss_options={**run.spec.loss_options, **options})
+    loss = build_loss(spec, manifest.num_train_classes, embedding_size)
+    loss.load_state_dict(run.loss_state())
+    return loss
+
+
+# published numbers
+
+
+def published(paper: str, names: Mapping[str, str], table: str, **where) -> "pd.DataFrame":
+    """Rows of one of a paper's tables, its methods named as in ours; names: {printed name: ours}."""
+    return results.published(paper, table, **where).replace({"method": dict(names)})
+
+
+def published_curve(paper: str, figure: str) -> dict[str, dict[float, float]]:
+    """Recall@1 of a panel of a paper's figure where it is known: {data set: {level: value}}."""
+    curves: dict[str, dict[float, float]] = {}
+    for row in results.published(f"{paper}_figures", figure).itertuples():
+        curves.setdefault(row.dataset, {})[float(row.split_or_setting.partition("=")[2])] = row.value
+    return curves
+
+
+def by_level(
+    table: "pd.DataFrame", columns: Iterable[str], curve: Mapping[str, Mapping[float, float]]
+) -> "pd.DataFrame":
+    """A row per setting: our means over seeds of some metrics, and what is known of a `published_curve`."""
+    rows = table[(table["selection"] == "last") & table["metric"].isin(columns)]
+    ours = rows.groupby(["method", "setting", "metric"], sort=False)["value"].mean().unstack()[list(columns)]
+    ours.index = [setting or method for method, setting in ours.index]
+    ours.columns = [f"ours, {rows['dataset'].iloc[0]}, {name}" for name in columns]
+    for dataset, points in curve.items():
+        ours[f"published, {dataset}, R@1"] = [points.get(_level(setting), np.nan) for setting in ours.index]
+    return ours
+
+
+def _level(setting: str) -> float | None:
+    """The number of a setting "name=number"; None for anything else."""
+    _, equals, number = setting.partition("=")
+    return float(number) if equals and ";" not in number else None

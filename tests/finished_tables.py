@@ -1,0 +1,21 @@
+"""Tables as notebooks would have them, without training anything."""
+
+from collections.abc import Iterable
+
+from dmlrepro.evidence import results
+from dmlrepro.papers import catalogue
+
+
+def as_if_finished(name: str, profile: str = "quick", metrics: Iterable[str] = ("R@1",), extra: Iterable[str] = ()):
+    """The rows of a notebook's runs, every value 50; extra: further settings of the runs that have none."""
+    notebook = catalogue.find(name)
+    params = notebook.params.from_values({"profile": profile})
+    common = {"paper": params.paper, "experiment": params.notebook, "profile": profile, "dataset": "glyphs"}
+    return results.frame(
+        common
+        | {"backbone": spec.backbone, "dim": spec.embedding_size or 0, "protocol": spec.protocol, "seed": spec.seed}
+        | {"method": spec.method, "setting": setting, "metric": metric, "value": 50.0}
+        for spec in notebook.specs(params)
+        for setting in (spec.setting, *(extra if not spec.setting else ()))
+        for metric in metrics
+    )

@@ -1,0 +1,81 @@
+"""Notebooks 13 to 16: their common point, what is trained at each profile, and that their claims find their rows."""
+
+import json
+import math
+
+import pytest
+import torch
+from finished_tables import as_if_finished
+
+from dmlrepro.evidence import claims
+from dmlrepro.papers import studies
+from dmlrepro.papers.pfml import ablations, methods
+from dmlrepro.papers.pfml.claims import TESTS
+from dmlrepro.training.builders import build_loss
+
+ABLATIONS = {
+    "M=15": (ablations.ProxiesParams, ablations.ablation_proxies),
+    "delta=0.2": (ablations.DeltaParams, ablations.ablation_delta),
+    "alpha=3": (ablations.AlphaParams, ablations.ablation_alpha),
+    "delta_rep=0.2": (ablations.RepulsionParams, ablations.ablation_repulsion_radius),
+}
+
+
+def content(specs) -> set[str]:
+    return {json.dumps(spec.as_dict(), sort_keys=True) for spec in specs}
+
+
+@pytest.mark.parametrize("profile", ["quick", "small", "paper"])
+def test_the_default_point_of_the_ablations_is_one_run(profile):
+    points = []
+    for setting, (params_class, function) in ABLATIONS.items():
+        specs = function(params_class.from_values({"profile": profile, "samples_per_class": 4}))
+        points.append(content(spec for spec in specs if spec.setting == setting))
+    assert points[0] == points[1] == points[2] == points[3] != set()
+
+
+@pytest.mark.parametrize(
+    "name, claim_ids", [("13", ["pfml-08", "pfml-09"]), ("14", ["pfml-10"]), ("15", ["pfml-11"]), ("16", ["pfml-12"])]
+)
+@pytest.mark.parametrize("profile", ["quick", "paper"])
+def test_every_claim_finds_its_rows(name, claim_ids, profile):
+    lines = claims.verdicts(as_if_finished(name, profile), TESTS, claim_ids)
+    assert (lines["verdict"] != "not run").all() and not lines["reason"].str.contains("covers").any()
+
+
+def test_without_proxies_batches_have_several_images_of_a_class_for_every_number():
+    for profile in ("quick", "small", "paper"):
+        specs = ablations.ablation_proxies(ablations.ProxiesParams.from_values({"profile": profile}))
+        assert {spec.samples_per_class for spec in specs if spec.method == "PFML"} == {4}
+
+
+def test_small_trains_heads_on_pretrained_trunks_only():
+    def frozen(**values):
+        return {spec.freeze_trunk for spec in ablations.ablation_delta(ablations.DeltaParams.from_values(values))}
+
+    assert frozen(profile="small") == {True, False}  # False: the untrained network
+    assert frozen(profile="small", dataset="omniglot") == {False}
+    assert frozen(profile="quick") == frozen(profile="paper") == {False}
+
+
+def test_alpha_zero_is_run_as_a_logarithm_and_as_printed():
+    specs = ablations.ablation_alpha(ablations.AlphaParams.from_values({}))
+    points, labels = torch.randn(8, 16), torch.arange(8) % 2
+    steepness = {}
+    for spec in specs:
+        if spec.setting in ("alpha=0", ablations.LITERAL):
+            embeddings = points.clone().requires_grad_()
+            build_loss(spec, 2, 16)(embeddings, labels).backward()
+            steepness[spec.setting] = embeddings.grad.norm().item()
+    assert steepness["alpha=0"] > 0 and steepness[ablations.LITERAL] == 0
+
+
+def test_known_values_of_figure_3():
+    curve = methods.published_curve("Fig. 3(d)")
+    assert curve["CUB-200-2011"][0.45] == 66.6 and curve["Cars-196"][0.22] == 91.5 and len(curve["Cars-196"]) == 7
+    assert methods.published_curve("Fig. 3(c)")["CUB-200-2011"] == {0.0: 68.2, 3.0: 73.4}
+    table = as_if_finished("15")
+    rows = studies.by_level(table, ["R@1"], methods.published_curve("Fig. 3(c)"))
+    assert list(rows.index[:2]) == ["untrained", ablations.LITERAL]
+    assert rows.loc["alpha=3", "published, CUB-200-2011, R@1"] == 73.4
+    assert math.isnan(rows.loc[ablations.LITERAL, "published, CUB-200-2011, R@1"])

@@ -1,0 +1,53 @@
+"""Notebook 11: which runs it shares, what it measures, and that its claims find their rows."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from finished_tables import as_if_finished
+
+from dmlrepro.evidence import claims
+from dmlrepro.papers.pfml import label_noise, retrieval
+from dmlrepro.papers.pfml.claims import TESTS
+from dmlrepro.training.spec import RunSpec
+
+
+def test_clean_runs_are_those_of_notebook_10():
+    ours = label_noise.label_noise(label_noise.LabelNoiseParams.from_values({}))
+    theirs = retrieval.retrieval(retrieval.PfmlRetrievalParams.from_values({}))
+    clean = [spec.as_dict() for spec in ours if spec.label_noise == 0]
+    assert len(clean) == 10
+    assert all(spec in [each.as_dict() for each in theirs] for spec in clean)
+
+
+@pytest.mark.parametrize("profile", ["quick", "paper"])
+def test_the_claims_find_their_rows(profile):
+    lines = claims.verdicts(as_if_finished("11", profile), TESTS, ["pfml-04", "pfml-05"])
+    assert (lines["verdict"] != "not run").all() and not lines["reason"].str.contains("covers").any()
+
+
+def test_drops_stand_beside_the_printed_ones():
+    table = as_if_finished("11")
+    table.loc[(table["method"] == "PFML") & (table["setting"] == "label_noise=0.2"), "value"] = 40
+    drops = label_noise.noise_drops(table)
+    assert drops["ours, glyphs", "drop"].to_dict()["PFML"] == 10
+    assert drops["published, CUB-200-2011", "drop"]["PFML"] == 6.7  # 73.4 - 66.7
+    assert drops["published, Cars-196", "drop"]["ProxyAnchor"] == 10.8
+    assert math.isnan(drops["published, CUB-200-2011", "0"]["Triplet"])
+
+
+def test_gradient_share_is_that_of_the_wrong_images(monkeypatch):
+    labels = torch.arange(40) % 2
+    manifest = type("Manifest", (), {"indices": lambda self, split: np.arange(40) + 7, "corrupted": np.array([7, 9])})()
+    # d loss / d unit embedding: 3 along a fixed axis for class 0, where both wrong images are, and 1 for class 1
+    weight = torch.tensor([3.0, 1.0])
+
+    def loss(points, labels):
+        return (points[:, 0] * weight[labels]).sum()
+
+    monkeypatch.setattr(label_noise, "training_embeddings", lambda run: (manifest, torch.randn(40, 3), labels))
+    monkeypatch.setattr(label_noise, "trained_loss", lambda run, manifest, dim: loss)
+    spec = RunSpec(dataset="glyphs", steps=1, batch_size=40)  # a batch is everything: 2 of 20 in class 0
+    run = type("Run", (), {"spec": spec})()
+    assert label_noise.gradient_share(run) == pytest.approx(100 * 2 * 3 / (20 * 3 + 20 * 1), rel=1e-5)

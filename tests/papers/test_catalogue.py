@@ -1,0 +1,118 @@
+"""A third paper is a folder: nothing that lists papers has to be touched, because nothing lists them."""
+
+import importlib
+import sys
+
+import nbformat
+import pytest
+
+from dmlrepro import cli, papers
+from dmlrepro.evidence import plots
+from dmlrepro.papers import catalogue
+from dmlrepro.training import search
+
+METHODS = """
+from dmlrepro.evidence import plots
+from dmlrepro.papers.methods import BASELINES, Method
+from dmlrepro.training.search import Range
+
+OWN = {"Toy": Method("Toy", "baselines.triplet", batches="pairs", ranges={"margin": Range(0.1, 0.4)}, color="#123456")}
+METHODS = BASELINES | OWN
+plots.COLORS |= {method.name: method.color for method in OWN.values()}
+"""
+CLAIMS = """
+from dmlrepro.evidence.claims import ClaimTest, higher
+
+TESTS = {"toy-01": ClaimTest("toy-01", "99_toy_retrieval", (higher("Toy", "Triplet"),), "0.5 points")}
+"""
+STUDY = """
+from dataclasses import dataclass
+
+from dmlrepro.papers.catalogue import Notebook
+from dmlrepro.papers.methods import every_seed, pick, search_each, spec_of
+from dmlrepro.papers.params import Params
+from dmlrepro.papers.toy.methods import METHODS
+
+
+@dataclass(frozen=True)
+class ToyParams(Params):
+    notebook = "99_toy_retrieval"
+    paper = "toy"
+
+    methods: tuple[str, ...] = ("untrained", "Toy", "Triplet")
+    protocol: str | None = None
+    search_trials: int | None = None
+
+
+def retrieval(params):
+    specs = [spec_of(method, params) for method in pick(METHODS, params.methods)]
+    return every_seed([spec for spec, _ in search_each(specs, METHODS, params)], params)
+
+
+NOTEBOOKS = [Notebook(ToyParams, retrieval)]
+"""
+
+
+@pytest.fixture
+def toy(tmp_path, monkeypatch):
+    room = tmp_path / "rooms" / "toy"
+    room.mkdir(parents=True)
+    for name, text in {"__init__": "", "methods": METHODS, "claims": CLAIMS, "retrieval": STUDY}.items():
+        (room / f"{name}.py").write_text(text)
+    monkeypatch.setattr(papers, "__path__", [*papers.__path__, str(room.parent)])
+    monkeypatch.setattr(plots, "COLORS", dict(plots.COLORS))
+    importlib.invalidate_caches()
+    yield
+    for name in [name for name in sys.modules if name.startswith("dmlrepro.papers.toy")]:
+        del sys.modules[name]
+    del papers.toy
+
+
+def test_the_catalogue_finds_its_notebook_its_claims_and_its_colour(toy):
+    known, claims = catalogue.notebooks(), catalogue.claims()
+    assert list(known) == sorted(known) and "10_pfml_retrieval" in known
+    assert catalogue.find("99") is catalogue.find("notebooks/99_toy_retrieval.ipynb")
+    assert catalogue.find("99").params.notebook == "99_toy_retrieval"
+    assert "toy-01" in claims and "pfml-01" in claims
+    assert plots.color("Toy") == "#123456"
+
+
+def test_a_baseline_is_the_run_that_other_papers_have(toy):
+    def runs(name, method):
+        notebook = catalogue.find(name)
+        return [spec for spec in notebook.specs(notebook.params.from_values({})) if spec.method == method]
+
+    for method in ("untrained", "Triplet"):
+        assert runs("99", method) == [
+            spec for spec in runs("10", method) if spec.protocol == "conventional" and not spec.setting
+        ]
+
+
+def test_plan_and_summary_count_it(toy, tmp_path, capsys):
+    assert cli.main(["plan", "99"]) == 0
+    assert "Toy" in capsys.readouterr().out
+    cell = nbformat.v4.new_code_cell(
+        outputs=[nbformat.v4.new_output("stream", text="toy-01   inconclusive | higher\ntoy-99   not stated\n")]
+    )
+    notebook = nbformat.v4.new_notebook(cells=[cell], metadata={"papermill": {"duration": 1.0}})
+    (tmp_path / "build").mkdir()
+    nbformat.write(notebook, tmp_path / "build" / "99_toy_retrieval.ipynb")
+    assert cli.main(["summary", str(tmp_path / "build")]) == 0
+    assert capsys.readouterr().out.splitlines()[-1] == "1 notebooks, 0 rows, 1 verdict lines"
+
+
+def test_the_search_takes_its_ranges(toy, monkeypatch):
+    tried = []
+
+    def score(models):
+        tried.append(models[0])
+        return 0.5
+
+    monkeypatch.setattr(search, "_validation_score", score)
+    notebook = catalogue.find("99")
+    values = {"protocol": "mlrc", "search_trials": 2, "methods": ["Toy"], "seeds": 1}
+    specs = notebook.specs(notebook.params.from_values(values))
+    assert len(tried) == 2 and all(0.1 <= spec.loss_options["margin"] <= 0.4 for spec in tried)
+    assert len(specs) == 4 and {spec.loss_options["margin"] for spec in specs} <= {
+        spec.loss_options["margin"] for spec in tried
+    }

@@ -1,0 +1,114 @@
+"""Records of methods: what they state can be built, is searched and printed, and is what the papers published."""
+
+import inspect
+
+import pytest
+
+from dmlrepro.evidence import plots
+from dmlrepro.papers import catalogue
+from dmlrepro.papers.methods import BASELINES, UNSAID, pick, spec_of
+from dmlrepro.papers.nivmf.methods import METHODS as NIVMF
+from dmlrepro.papers.params import Params
+from dmlrepro.papers.pfml.methods import METHODS as PFML
+from dmlrepro.papers.pfml.retrieval import PfmlRetrievalParams
+from dmlrepro.training.builders import build_loss, loss_builder
+from dmlrepro.training.spec import RunSpec
+
+METHODS = NIVMF | PFML
+TINY = RunSpec("glyphs", embedding_size=8, steps=4)
+
+
+def test_the_baselines_of_two_papers_are_the_same_records():
+    assert all(PFML[name] is NIVMF[name] is record for name, record in BASELINES.items())
+    own = [set(records) - set(BASELINES) for records in (PFML, NIVMF)]
+    assert not own[0] & own[1]
+
+
+def test_an_unknown_method_is_an_error_that_lists_those_there_are():
+    with pytest.raises(ValueError, match=r"unknown method 'PFLM'; choose among untrained.*PFML"):
+        pick(PFML, ["PFML", "PFLM"])
+
+
+@pytest.mark.parametrize("batches, given, expected", [("shuffled", 3, None), ("pairs", 3, 3), ("pairs", 0, 4)])
+def test_batches_are_made_as_the_method_needs_them(batches, given, expected):
+    (method,) = [next(each for each in BASELINES.values() if each.loss and each.batches == batches)]
+    assert spec_of(method, Params.from_values({"samples_per_class": given})).samples_per_class == expected
+
+
+@pytest.mark.parametrize("given, expected", [(3, 3), (0, None)])
+def test_a_field_takes_the_batches_that_the_parameter_says(given, expected):
+    params = Params.from_values({"samples_per_class": given})
+    assert spec_of(PFML["PFML"], params).samples_per_class == expected
+
+
+def test_a_notebook_without_the_parameters_of_a_method_trains_it_as_those_that_have_them():
+    plain, own = Params.from_values({}), PfmlRetrievalParams.from_values({})
+    assert spec_of(PFML["PFML"], plain) == spec_of(PFML["PFML"], own)
+    options = spec_of(NIVMF["EL-nivMF"], plain).loss_options
+    assert (options["num_samples"], options["embedding_scale"]) == (5, 30.0)
+
+
+@pytest.mark.parametrize("name", [name for name, method in METHODS.items() if method.loss])
+def test_what_is_published_is_a_setting_that_exists_and_says_where_it_stands(name):
+    method = METHODS[name]
+    known = {*RunSpec.__dataclass_fields__, *inspect.signature(loss_builder(method.loss)).parameters, "loss_lr"}
+    known |= {"concentration", "temperature", "num_samples"}  # of the probabilistic part of a joint loss
+    for settings in method.published.values():
+        assert set(settings) <= known
+        assert all(setting.source and (setting.value is not None or setting == UNSAID) for setting in settings.values())
+
+
+@pytest.mark.parametrize("name", [name for name, method in BASELINES.items() if method.published])
+def test_a_baseline_has_the_published_settings_by_default(name):
+    defaults = inspect.signature(loss_builder(BASELINES[name].loss)).parameters
+    for option, setting in BASELINES[name].published["*"].items():
+        assert setting == UNSAID or defaults[option].default == setting.value
+
+
+@pytest.mark.parametrize("dataset", ["cub", "cars", "sop"])
+def test_at_the_profile_paper_pfml_has_its_published_settings(dataset):
+    params = PfmlRetrievalParams.from_values({"profile": "paper", "dataset": dataset})
+    spec = spec_of(PFML["PFML"], params)
+    run = vars(spec) | spec.loss_options | {"loss_lr": max(spec.loss_lr.values())}
+    published = PFML["PFML"].published[dataset]
+    said = {name: setting.value for name, setting in published.items() if setting != UNSAID}
+    assert {name: run[name] for name in said} == pytest.approx(said)
+
+
+def test_every_method_of_a_room_has_a_colour_and_no_two_share_one():
+    catalogue.notebooks()
+    for records in (PFML, NIVMF):
+        colours = [plots.color(name) for name in records if name not in BASELINES]
+        assert len(set(colours)) == len(colours)
+
+
+@pytest.mark.parametrize("name", [name for name, method in METHODS.items() if method.loss])
+def test_the_ranges_name_options_of_the_loss_and_hold_the_published_optima(name):
+    loss, ranges = METHODS[name].loss, METHODS[name].ranges
+    middle = {option: (r.low + r.high) / 2 for option, r in ranges.items() if option != "loss_lr"}
+    build_loss(TINY.replace(loss=loss, loss_options={**METHODS[name].options, **middle}), 4, 8)
+    optima = {  # of Musgrave et al. on CUB, Cars and SOP, in this package's units; PFML's choices
+        "potential_field.PotentialFieldLoss": {"alpha": [3], "delta": [0.2]},
+        "baselines.proxy_anchor": {"margin": [0.1], "alpha": [32]},
+        "baselines.proxy_nca_pp": {"temperature": [1 / 13.98, 1 / 7.97, 1 / 10.73], "loss_lr": [6.04e-3, 5.28e-4]},
+        "baselines.normalized_softmax": {"temperature": [0.1087, 0.0886, 0.0630]},
+        "baselines.cosface": {"margin": [0.6182, 0.4324, 0.3364], "scale": [100, 161.5]},
+        "baselines.arcface": {"margin": [0.405, 0.358, 0.325], "scale": [100, 49.5, 220.3], "loss_lr": [7.39e-6]},
+        "baselines.soft_triple": {"la": [78.02, 17.69, 100], "gamma": [1 / 58.95, 1 / 19.18], "margin": [0.4307]},
+        "baselines.contrastive": {"pos_margin": [-0.2, 0.2652, 0.285], "neg_margin": [0.3841, 0.5409, 0.513]},
+        "baselines.triplet": {"margin": [0.0961, 0.1190, 0.0451]},
+        "baselines.margin": {"margin": [0.0878, 0.0781, 0.0915], "beta": [0.7838, 1.3164, 1.1072]},
+        "baselines.multi_similarity": {
+            "alpha": [0.01, 14.35, 17.97],
+            "beta": [50.6, 75.83, 156.61],
+            "base": [0.56, 0.77],
+        },
+        "nivmf.ProbabilisticProxyLoss": {  # the released runs and grids; rates of the logarithms (losses/nivmf.py)
+            "concentration": [6, 18, 9, 22, 10, 50, 200],
+            "temperature": [0.003, 1, 1 / 32, 1 / 256, 32],
+            "loss_lr": [0.05, 0.075],
+        },
+        "nivmf.proxy_anchor_with_nivmf": {"omega": [3, 5, 0.3, 0.1], "temperature": [0.003]},
+    }
+    for option, values in optima.get(loss, {}).items():
+        assert all(ranges[option].low <= value <= ranges[option].high for value in values), option

@@ -1,0 +1,108 @@
+"""Imports point one way, as the layout in design says: read from the source of every file, lazy imports included."""
+
+import ast
+import json
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+PACKAGE = ROOT / "dmlrepro"
+FILES = {
+    ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__"): path
+    for path in sorted(PACKAGE.rglob("*.py"))
+}
+# From the top down. A file imports from its own folder and from lower floors; on the lowest, from other files there.
+FLOORS = (("cli", "__main__"), ("papers",), ("evidence",), ("training",), ("networks", "losses", "datasets"))
+ROOMS = {path.parent.name for path in (PACKAGE / "papers").glob("*/__init__.py")}
+
+
+def imported(tree: ast.AST) -> set[str]:
+    """The modules of this package that a tree imports; `from a import b` is a.b where that is a module, else a."""
+    found = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"line {node.lineno}: a relative import"
+            names = {f"{node.module}.{alias.name}": node.module for alias in node.names}
+            found |= {name if name in FILES else module for name, module in names.items()}
+    return {name for name in found if name.split(".")[0] == "dmlrepro"}
+
+
+IMPORTS = {name: imported(ast.parse(path.read_text(encoding="utf8"))) - {name} for name, path in FILES.items()}
+
+
+def place(name: str) -> str:
+    """The folder, or the file where it lies in none."""
+    return (name.split(".") + [""])[1]
+
+
+def floor(name: str) -> int:
+    """0 at the top."""
+    return next((i for i, places in enumerate(FLOORS) if place(name) in places), len(FLOORS))
+
+
+def room(name: str) -> str:
+    parts = name.split(".")
+    return parts[2] if parts[1:2] == ["papers"] and len(parts) > 2 and parts[2] in ROOMS else ""
+
+
+def cycle(graph: dict[str, set[str]]) -> list[str]:
+    """The nodes from which a circle is reached: those that stay when nodes without arrows are taken away in turn."""
+    left = {name: set(targets) for name, targets in graph.items()}
+    while free := {name for name, targets in left.items() if not targets & set(left)}:
+        left = {name: targets for name, targets in left.items() if name not in free}
+    return sorted(left)
+
+
+def test_every_import_exists():
+    assert {target for targets in IMPORTS.values() for target in targets} <= set(FILES)
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_a_file_imports_its_own_folder_and_lower_floors(name):
+    lowest = floor(name) == len(FLOORS)
+    upwards = {
+        target
+        for target in IMPORTS[name]
+        if floor(target) < floor(name) or (floor(target) == floor(name) and place(target) != place(name) and not lowest)
+    }
+    assert upwards - ({"dmlrepro.cli"} if name == "dmlrepro.__main__" else set()) == set()
+
+
+@pytest.mark.parametrize("name", [name for name in FILES if place(name) == "losses"])
+def test_a_loss_imports_the_vmf_and_the_checks_only(name):
+    assert IMPORTS[name] <= {"dmlrepro.vmf", "dmlrepro.losses.checks"}
+
+
+@pytest.mark.parametrize("name", [name for name in FILES if place(name) == "papers"])
+def test_no_paper_imports_another(name):
+    rooms = {room(target) for target in IMPORTS[name]} - {""}
+    assert room(name) == "together" or rooms <= {room(name)}
+
+
+def test_no_circle_of_files_and_none_of_folders():
+    assert cycle(IMPORTS) == []
+    folders: dict[str, set[str]] = {}
+    for name, targets in IMPORTS.items():
+        folders.setdefault(place(name), set()).update(place(target) for target in targets)
+    assert cycle({name: targets - {name} for name, targets in folders.items()}) == []
+
+
+def test_a_circle_is_seen():
+    assert cycle({"a": {"b"}, "b": {"c"}, "c": {"b"}, "d": set()}) == ["a", "b", "c"]
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "notebooks").glob("*.ipynb")), ids=lambda path: path.stem)
+def test_a_notebook_imports_the_room_of_its_paper_only(path):
+    cells = json.loads(path.read_text(encoding="utf8"))["cells"]
+    sources = ["".join(cell["source"]) for cell in cells if cell["cell_type"] == "code"]
+    found = {target for source in sources for target in imported(ast.parse(source))}
+    assert found <= set(FILES)
+    assert len({room(target) for target in found} - {""}) <= 1
+
+
+@pytest.mark.parametrize("name", [name for name, path in FILES.items() if path.name == "__init__.py"])
+def test_a_package_imports_nothing(name):
+    assert IMPORTS[name] == set()
