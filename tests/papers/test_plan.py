@@ -95,3 +95,18 @@ def test_the_plan_counts_the_proxies_of_the_dataset():
 
     assert gigabytes() == gigabytes(proxies_per_class=2)  # Sec. 4 of the paper
     assert gigabytes(proxies_per_class=15) - gigabytes() == pytest.approx(13 * 11318 * 512 * 16 / 1e9, abs=0.02)
+
+
+def test_own_images_are_counted_as_they_lie(monkeypatch):
+    class Manifest:
+        num_train_classes = 3
+
+        def indices(self, split):
+            return range({"train": 1000, "test": 600}[split])
+
+    monkeypatch.setattr(plan.manifests, "load", lambda name: Manifest())
+    values = {"dataset": "folder:birds", "methods": ["untrained", "PFML"], "small_dim": 0, "mlrc_steps": 0, "seeds": 1}
+    table = plan.table_of(["10"], lambda cls: cls.from_values(values))
+    untrained, trained = table.to_dict("records")
+    assert untrained["hours"] == pytest.approx(600 / 3 / 5500 / 3600)
+    assert trained["epochs"] == 300 / 10
