@@ -167,9 +167,16 @@ def _publish(options) -> None:
     from dmlrepro.evidence import results
     from dmlrepro.files import repository_root
 
-    target = repository_root() / "results" / options.folder.name
+    target = _published(options.folder)
     tables, moved = results.publish(options.folder, target)
     print(f"{tables} tables valid, {moved} new or changed in {target.relative_to(repository_root())}/")
+
+
+def _published(build: Path) -> Path:
+    """Where the tables of a build folder go."""
+    from dmlrepro.files import repository_root
+
+    return repository_root() / "results" / build.name
 
 
 def _summary(options) -> None:
@@ -177,6 +184,7 @@ def _summary(options) -> None:
     import nbformat
     import pandas as pd
 
+    from dmlrepro.evidence import results
     from dmlrepro.papers import catalogue
 
     claim_ids = set(catalogue.claims())
@@ -201,11 +209,17 @@ def _summary(options) -> None:
     table = pd.DataFrame(rows)
     print(table.to_string(index=False))
     print(f"{len(table)} notebooks, {table['rows'].sum()} rows, {table['verdict lines'].sum()} verdict lines")
+    if difference := results.difference(options.folder, _published(options.folder)):
+        print(difference)
 
 
 def _accept(options) -> None:
+    from dmlrepro.evidence import results
+    from dmlrepro.files import repository_root
     from dmlrepro.papers import golden
 
+    build = repository_root() / "build" / "quick"
+    results.publish(build, _published(build), everything=True)  # also what differs by this processor's rounding
     for name in _selected(options.notebooks):
         golden.accept(name)
 

@@ -1,5 +1,6 @@
 """Tables are validated whole and written whole, and counts by class agree with them."""
 
+import json
 from types import SimpleNamespace
 
 import numpy as np
@@ -10,7 +11,7 @@ import torch
 from dmlrepro import retrieval
 from dmlrepro.evidence import results, tables
 from dmlrepro.papers.params import Params
-from dmlrepro.training import batches, inference
+from dmlrepro.training import batches, inference, runs
 from dmlrepro.training.spec import RunSpec
 
 
@@ -117,12 +118,12 @@ def test_what_validation_chose_stands_beside_the_published_numbers():
 # --- publishing
 
 
-def build_folder(path, **numbers):
+def build_folder(path, rounding="here", **numbers):
     """Tables named as given, each with its provenance and costs."""
-    path.mkdir()
+    path.mkdir(parents=True)
     for name, value in numbers.items():
         (path / f"{name}.csv").write_text(results.to_csv(table(value)))
-        (path / f"{name}.json").write_text(f"made {name} = {value}")
+        (path / f"{name}.json").write_text(json.dumps({"made": value, "rounding": rounding}))
         (path / f"{name}.cost.csv").write_text("seconds\n1\n")
     return path
 
@@ -136,9 +137,61 @@ def test_what_is_new_or_changed_is_published_with_its_provenance(tmp_path):
     (build / "a.json").write_text("made again")
     (build / "a.cost.csv").write_text("seconds\n2\n")
     assert results.publish(build, target) == (2, 1)
-    assert (target / "a.json").read_text() == "made a = 50.0" and (target / "b.json").read_text() == "made b = 61.0"
+    made = {name: json.loads((target / f"{name}.json").read_text())["made"] for name in "ab"}
+    assert made == {"a": 50, "b": 61}
     assert (target / "a.cost.csv").read_text() == "seconds\n1\n"
     assert results.read(target / "b.csv")["value"].item() == 61
+
+
+@pytest.fixture
+def golden(tmp_path, monkeypatch):
+    """Golden values of tables a and b, both 50 within 2; this processor rounds as "here" says."""
+    monkeypatch.setattr(results, "golden_folder", lambda: tmp_path)
+    monkeypatch.setattr(runs, "rounding", lambda: "here")
+    for name in "ab":
+        results.golden_means(table(50.0)).assign(tolerance=2.0).to_csv(tmp_path / f"{name}.csv", index=False)
+
+
+def test_what_another_processor_rounds_otherwise_is_left_alone_and_counted(tmp_path, golden):
+    target = tmp_path / "results" / "quick"
+    results.publish(build_folder(tmp_path / "there", rounding="there", a=50.0, b=50.0), target)
+    build = build_folder(tmp_path / "here", a=51.5, b=50.0)
+    assert results.publish(build, target) == (2, 0)
+    assert results.read(target / "a.csv")["value"].item() == 50
+    line = "1 of 2 numbers differ from the committed ones, the largest by 1.50, all within tolerance"
+    assert results.difference(build, target) == line
+    assert results.publish(build, target, everything=True) == (2, 1)
+    assert results.difference(build, target) == ""
+
+
+@pytest.mark.parametrize(
+    "made_on, value",
+    [("there", 53.0), ("here", 50.001), (None, 50.001)],
+    ids=["beyond the tolerance", "the same processor", "an unknown processor"],
+)
+def test_a_change_that_rounding_does_not_explain_is_published(made_on, value, tmp_path, golden):
+    target = tmp_path / "results"
+    results.publish(build_folder(tmp_path / "there", rounding=made_on, a=50.0), target)
+    build = build_folder(tmp_path / "here", a=value)
+    said = "beyond the tolerance of a" if value == 53 else "all within tolerance"
+    assert said in results.difference(build, target)
+    assert results.publish(build, target) == (1, 1)
+
+
+def test_other_rows_are_published_wherever_they_come_from(tmp_path, golden):
+    target = tmp_path / "results"
+    results.publish(build_folder(tmp_path / "there", rounding="there", a=50.0), target)
+    build = build_folder(tmp_path / "here", a=50.0)
+    more = pd.concat([table(50.0), table(50.0).assign(metric="R@2")])
+    (build / "a.csv").write_text(results.to_csv(more))
+    assert results.publish(build, target) == (1, 1)
+
+
+def test_seeds_that_agree_to_the_last_digit_are_one_seed_used_for_all(tmp_path, golden, capsys):
+    rows = pd.concat([table(50.0).assign(metric="MAP@R", seed=seed) for seed in (0, 1)], ignore_index=True)
+    assert results.seeds_that_agree(rows) == rows["method"].iloc[0]
+    rows.loc[1, "value"] += 1e-6
+    assert results.seeds_that_agree(rows) == ""
 
 
 def test_one_bad_table_publishes_nothing(tmp_path):

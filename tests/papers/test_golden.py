@@ -1,5 +1,8 @@
-"""The golden numbers must catch a broken loss and a broken metric: both are broken here on purpose."""
+"""Golden tolerances: wide enough for another processor, too narrow for a mistake; mistakes are made here on purpose."""
 
+import math
+
+import numpy as np
 import pandas as pd
 import pytest
 import torch
@@ -7,9 +10,11 @@ import torch
 from dmlrepro import retrieval
 from dmlrepro.evidence import results
 from dmlrepro.losses import baselines
+from dmlrepro.papers import golden as goldens
 from dmlrepro.papers.methods import BASELINES, spec_of
 from dmlrepro.papers.pfml.retrieval import PfmlRetrievalParams
-from dmlrepro.training import loop
+from dmlrepro.papers.pfml.retrieval import retrieval as retrieval_runs
+from dmlrepro.training import loop, runs
 
 PARAMS = PfmlRetrievalParams.from_values({"profile": "quick", "seeds": 1})
 METHOD = "ProxyNCA++"
@@ -59,3 +64,96 @@ def test_a_metric_with_shuffled_labels_is_far_outside_the_tolerance(golden, monk
 
     monkeypatch.setattr(retrieval, "retrieval", shuffled)
     assert set(results.compare_golden(trained_table(), golden)["metric"]) == {"R@1", "MAP@R"}
+
+
+# --- each of two seeds, as the notebook has them
+
+BOTH = PfmlRetrievalParams.from_values({"profile": "quick"})
+STEPS, DELTA = BOTH.steps, BOTH.delta
+MISTAKES = {
+    "alpha x 10": ("PFML", {"loss_options": {"alpha": 30.0}}),
+    "delta x 10": ("PFML", {"loss_options": {"delta": 10 * DELTA}}),
+    "learning rate x 0.1": ("PFML", {"lr": 1e-4, "loss_lr": {"proxies": 1e-2}}),
+    "learning rate x 0.1, contrastive": ("Contrastive", {"lr": 1e-4}),
+    "learning rate x 0.1, ProxyAnchor": ("ProxyAnchor", {"lr": 1e-4, "loss_lr": {"*": 1e-2}}),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("mistake", MISTAKES)
+def test_a_mistake_in_a_run_is_outside_the_tolerance(mistake):
+    method, change = MISTAKES[mistake]
+    specs = [spec for spec in retrieval_runs(BOTH) if (spec.method, spec.setting, spec.fold) == (method, "", None)]
+    options = {**specs[0].loss_options, **change.get("loss_options", {})}
+    changed = [spec.replace(**change | {"loss_options": options}) for spec in specs]
+    assert len(changed) == 2
+    table = results.tidy(runs.run_all(changed), BOTH)
+    known = results.read_golden(results.golden_path(BOTH))
+    known = known[(known["method"] == method) & (known["setting"] == "") & (known["protocol"] == "conventional")]
+    assert len(known) == 2 and len(results.compare_golden(table, known)) > 0
+
+
+# --- tolerances of values whose spread is known
+
+
+def simulated(rng, methods=30, settings=4):
+    """Golden values of two seeds, replicas of one, and a function that draws the means of other runs.
+
+    The spread differs between methods about as much as it does among ours.
+    """
+    spread = (0.5 * np.exp(0.6 * rng.standard_normal(methods))).repeat(settings)
+    names = [("p", f"method {m}", f"s={s}", "R@1") for m in range(methods) for s in range(settings)]
+    frame = pd.DataFrame(names, columns=results.GOLDEN_IDENTITY)
+
+    def means(seeds):
+        return frame.assign(value=60 + spread * rng.standard_normal((seeds, len(spread))).mean(0))
+
+    return means(2), [means(1) for _ in range(goldens.REPLICAS + 1)], means
+
+
+def test_false_alarms_are_as_rare_as_they_are_said_to_be(monkeypatch):
+    monkeypatch.setattr(goldens, "VALUES", 120)
+    monkeypatch.setattr(goldens, "FALSE_ALARMS", 0.05)  # often enough to be counted
+    rng, alarms = np.random.default_rng(0), []
+    for _ in range(100):
+        values, drawn, means = simulated(rng)
+        tolerance = np.array(goldens.tolerances(values, drawn, seeds=2))
+        distances = [(means(2)["value"] - values["value"]).abs().to_numpy() for _ in range(20)]
+        alarms += [bool((distance > tolerance).any()) for distance in distances]
+    assert 0.01 < np.mean(alarms) < 0.06
+
+
+def test_a_method_is_judged_by_its_own_spread(monkeypatch):
+    values, drawn, _ = simulated(np.random.default_rng(1))
+    calm = values["method"] == "method 3"
+    for table in drawn:
+        table.loc[calm, "value"] = 60 + (table.loc[calm, "value"] - 60) * 1e-3
+    tolerance = pd.Series(goldens.tolerances(values, drawn, seeds=2))
+    assert tolerance[calm].max() < tolerance[~calm].min()
+    more_seeds = pd.Series(goldens.tolerances(values, drawn, seeds=8))
+    assert np.allclose(more_seeds[~calm], tolerance[~calm] / 2)
+
+
+def test_what_training_does_not_reach_may_only_round_and_nothing_passes_for_untrained():
+    values, drawn, _ = simulated(np.random.default_rng(2))
+    untrained = {"protocol": "p", "method": "untrained", "setting": "", "metric": "R@1", "value": 58.0}
+    study = {"protocol": "", "method": "study", "setting": "", "metric": "integral", "value": 4.0}
+    more = pd.DataFrame([untrained, study])
+    known = pd.concat([values, more], ignore_index=True)
+    tolerance = goldens.tolerances(known, [pd.concat([table, more]) for table in drawn], seeds=2)
+    assert tolerance[-2:] == [goldens.UNTRAINED, pytest.approx(0.004)]
+    assert all(found <= abs(value - 58) / 2 for found, value in zip(tolerance, values["value"]))
+    assert goldens.tolerances(known, [], seeds=2)[-1] == pytest.approx(0.004)
+
+
+def test_a_prior_is_found_where_there_is_one():
+    rng = np.random.default_rng(3)
+    true = 2.0 * 8 / rng.chisquare(8, size=100_000)  # scale 2, 8 degrees of freedom
+    scale, weight = goldens.prior_variance(true * rng.chisquare(3, size=100_000) / 3, np.full(100_000, 3))
+    assert scale == pytest.approx(2.0, rel=0.1) and weight == pytest.approx(8, rel=0.15)
+    alike = 2.0 * rng.chisquare(3, size=30) / 3
+    assert goldens.prior_variance(np.full(30, alike.mean()), np.full(30, 3)) == (
+        pytest.approx(alike.mean(), rel=0.3),
+        math.inf,
+    )
+    assert goldens.prior_variance(np.array([1.0]), np.array([3])) == (0.0, 0.0)
