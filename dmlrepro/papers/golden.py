@@ -128,6 +128,6 @@ def prior_variance(variances: np.ndarray, freedom: np.ndarray) -> tuple[float, f
     logs = np.log(variances) - special.digamma(freedom / 2) + np.log(freedom / 2)
     excess = logs.var(ddof=1) - special.polygamma(1, freedom / 2).mean()
     if excess <= 1e-8:  # they differ by no more than chance
-        return float(np.exp(logs.mean())), math.inf
+        return float(np.average(variances, weights=freedom)), math.inf
     half = optimize.brentq(lambda x: special.polygamma(1, x) - excess, 1e-4, 1e9)
     return float(np.exp(logs.mean() + special.digamma(half) - np.log(half))), float(2 * half)

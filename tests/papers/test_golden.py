@@ -153,7 +153,7 @@ def test_a_prior_is_found_where_there_is_one():
     assert scale == pytest.approx(2.0, rel=0.1) and weight == pytest.approx(8, rel=0.15)
     alike = 2.0 * rng.chisquare(3, size=30) / 3
     assert goldens.prior_variance(np.full(30, alike.mean()), np.full(30, 3)) == (
-        pytest.approx(alike.mean(), rel=0.3),
+        pytest.approx(alike.mean()),
         math.inf,
     )
     assert goldens.prior_variance(np.array([1.0]), np.array([3])) == (0.0, 0.0)
