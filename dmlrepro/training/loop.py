@@ -9,7 +9,6 @@ resumed is the run that was not, and N ranks (see distributed.py) draw what one 
 import ctypes
 import functools
 import itertools
-import operator
 import sys
 import time
 from collections.abc import Iterable, Iterator
@@ -25,21 +24,20 @@ from dmlrepro.training import batches, distributed, inference
 from dmlrepro.training.builders import OPTIMIZERS, scheme_builder
 from dmlrepro.training.spec import RunSpec
 
-CHECKPOINT_SECONDS = 300  # at the end of an epoch after a tenth of it
-CHECKPOINTED = ("step", "losses", "terms", "history", "best", "best_of_problem", "evaluations", "before_problem")
+CHECKPOINT_SECONDS = 300  # between two checkpoints; a tenth of it is enough at the end of an epoch
+CHECKPOINTED = ("step", "terms", "history", "best", "best_of_problem", "before_problem")
 
 
 @dataclass
 class Outcome:
-    """What a run leaves behind.
+    """What a run leaves behind. Embeddings and states are those of the last step, or of the best with restore_best.
 
     rows: list of {selection, step, metric, value}; recalls and precisions are fractions. Rows of a further network that
         the scheme evaluates have its name as `network`.
     losses: (steps,) float32, the training loss of every step.
-    terms: {name: (steps,) float32} of the terms whose sum that is; empty when there is one.
+    terms: {name: (steps,) float32}, the terms that add up to it, 0 where one was missing; empty if there is only one.
     embeddings: {network name: (N, D)} raw embeddings of the test images, in manifest order; the main one is named "".
     states: state dicts of the scheme's modules, `network` and `loss` among them.
-        All but the curves are of the last step, with restore_best of the best evaluation.
     cost: {seconds, steps_per_second}, on a GPU also gpu_gigabytes; never part of a deterministic table.
     """
 
@@ -127,7 +125,10 @@ def train(spec: RunSpec, *, checkpoint: Path | None = None, progress: str | None
                 latest = rows, _ = inference.evaluate(
                     task, scheme.evaluated(), state.step, validation_only=schedule.validation_only
                 )
-                if state.record(rows):  # patience is spent
+                state.record(rows)
+                if state.is_spent(spec.patience):
+                    break
+                if state.is_spent(scheme.problem_patience, state.before_problem):
                     if not scheme.next_problem(state.best_of_problem):
                         break
                     state.begin_problem()
@@ -156,7 +157,9 @@ def train(spec: RunSpec, *, checkpoint: Path | None = None, progress: str | None
     return Outcome(
         rows=rows,
         losses=state.losses[: state.step].cpu(),
-        terms={name: values[: state.step].cpu() for name, values in state.terms.items()},
+        terms={name: values[: state.step].cpu() for name, values in state.terms.items()}
+        if len(state.terms) > 1
+        else {},
         embeddings=embeddings,
         states={name: _on_cpu(module) for name, module in scheme.modules().items()},
         cost=cost,
@@ -220,7 +223,7 @@ def train_step(spec, scheme, replica, optimizer, images: Tensor, labels: Tensor,
             if not all(values.isfinite().all() for values in (*embedded, *scheme.loss.parameters())):
                 raise FloatingPointError(f"training diverged before step {step}; lower lr or loss_lr") from error
             raise
-        value = functools.reduce(operator.add, terms.values())
+        value = sum(terms.values())
     value.backward()
     distributed.average_gradients(scheme.loss)
     if spec.loss_clip_value is not None:
@@ -284,39 +287,51 @@ class State:
 
     def __init__(self, spec: RunSpec, scheme, optimizer, total: int, device: torch.device):
         self.spec, self.scheme, self.optimizer = spec, scheme, optimizer
+        self.nothing = torch.zeros(total, device=device)  # a curve before its first step
         self.step = 0
-        self.losses = torch.zeros(total, device=device)
-        self.terms: dict[str, Tensor] = {}
-        self.history: list[dict] = []
-        self.best: dict | None = None  # step, value and module states of the best evaluation, for restore_best
-        self.best_of_problem: dict | None = None  # the same among the evaluations of the scheme's current problem
-        self.evaluations = self.before_problem = 0  # in all, and of the problems before the current one
+        self.terms: dict[str, Tensor] = {}  # the curve of each term of the loss
+        self.history: list[dict] = []  # the rows of all evaluations
+        self.best: dict | None = None  # step and module states of the best evaluation, if anybody will ask for them
+        self.best_of_problem: dict | None = None  # the same for the evaluations since the scheme's problem began
+        self.before_problem = 0  # how many evaluations there were before it
+
+    @property
+    def losses(self) -> Tensor:
+        """The sum of the terms at every step."""
+        return sum(self.terms.values(), start=self.nothing)
 
     def log(self, terms: dict[str, Tensor]) -> None:
         """Keep the terms of a step's loss and count the step."""
         for name, value in terms.items():
-            self.losses[self.step] += value
-            if len(terms) > 1:
-                self.terms.setdefault(name, torch.zeros_like(self.losses))[self.step] = value
+            self.terms.setdefault(name, self.nothing.clone())[self.step] = value
         self.step += 1
 
-    def record(self, rows: list[dict]) -> bool:
-        """Keep an evaluation; True when the monitored metric has not improved for `patience` of them."""
-        self.history += rows
+    def values(self, first: int = 0) -> list[float]:
+        """The monitored metric of the evaluations, from number `first` on."""
         criterion = self.spec.monitor if self.spec.fold is None else f"val {self.spec.monitor}"
-        values = [row["value"] for row in monitored(self.history, criterion)]
-        self.evaluations, here = len(values), values[self.before_problem :]
-        best = int(np.argmax(here))  # the first of equals
-        if self.spec.restore_best and best == len(here) - 1:
+        return [row["value"] for row in monitored(self.history, criterion)][first:]
+
+    def since_best(self, first: int = 0) -> int:
+        """How many evaluations have followed the best of those from number `first` on; the first of equals is best."""
+        values = self.values(first)
+        return len(values) - 1 - int(np.argmax(values))
+
+    def is_spent(self, patience: int | None, first: int = 0) -> bool:
+        return patience is not None and self.since_best(first) >= patience
+
+    def record(self, rows: list[dict]) -> None:
+        """Keep an evaluation, and the weights where it is the best yet."""
+        self.history += rows
+        asked_for = self.spec.restore_best or self.scheme.problem_patience is not None
+        if asked_for and self.since_best(self.before_problem) == 0:
             modules = {name: _copy(module) for name, module in self.scheme.modules().items()}
-            self.best_of_problem = {"step": self.step, "value": here[best], "modules": modules}
-            if self.best is None or here[best] > self.best["value"]:
+            self.best_of_problem = {"step": self.step, "modules": modules}
+            if self.since_best() == 0:
                 self.best = self.best_of_problem
-        return self.spec.patience is not None and len(here) - 1 - best >= self.spec.patience
 
     def begin_problem(self) -> None:
-        """Patience starts anew; the best evaluation of the run stays."""
-        self.before_problem = self.evaluations
+        """The scheme's patience starts anew; the best evaluation of the run stays."""
+        self.before_problem = len(self.values())
         self.best_of_problem = None
 
     def restore_best(self) -> int:
@@ -326,11 +341,12 @@ class State:
         return self.best["step"]
 
     def check_finite(self) -> None:
-        """Looked at once per evaluation, not per step: reading the loss back would stall the device."""
-        bad = (~self.losses[: self.step].isfinite()).nonzero()
+        """The loss is looked at once per evaluation, not per step: reading it back would stall the device."""
+        losses = self.losses[: self.step]
+        bad = (~losses.isfinite()).nonzero()
         if len(bad):
             raise FloatingPointError(
-                f"the loss became {self.losses[bad[0, 0]].item()} at step {bad[0, 0].item()}; lower lr or loss_lr"
+                f"the loss became {losses[bad[0, 0]].item()} at step {bad[0, 0].item()}; lower lr or loss_lr"
             )
 
     def save(self, path: Path) -> None:
@@ -347,7 +363,7 @@ class State:
             torch.save(content, temporary)
 
     def load(self, path: Path) -> None:
-        content = torch.load(path, map_location=self.losses.device, weights_only=True)
+        content = torch.load(path, map_location=self.nothing.device, weights_only=True)
         if content["spec"] != self.spec.as_dict():
             changed = [name for name, value in self.spec.as_dict().items() if content["spec"].get(name) != value]
             raise ValueError(f"checkpoint {path} belongs to another spec (differs in {', '.join(changed)}); remove it")
