@@ -3,6 +3,7 @@
 import hashlib
 import json
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 
 import numpy as np
 import torch
@@ -12,7 +13,7 @@ from dmlrepro import retrieval
 from dmlrepro.datasets import images, manifests
 from dmlrepro.files import cache_root, replacing
 from dmlrepro.networks import backbones
-from dmlrepro.training import batches, distributed
+from dmlrepro.training import batches, distributed, sources
 from dmlrepro.training.builders import stream_seed
 from dmlrepro.training.spec import RunSpec
 
@@ -72,11 +73,11 @@ class HeadOnly(nn.Module):
 
 
 def trunk_features(spec: RunSpec, network: backbones.EmbeddingNet, manifest: manifests.Manifest) -> Tensor:
-    """(N, F) pooled features of every image with the test-time crop, computed once per trunk and dataset and kept in
-    the cache.
-    """
-    decides = [manifest.digest(), spec.backbone, spec.weights, spec.pooling, spec.image_size, spec.test_resize]
-    decides += [] if spec.weights else [spec.seed, spec.replica]
+    """(N, F) pooled features of every image with the test-time crop, kept in the cache under all they depend on."""
+    decides = [manifest.digest(), spec.backbone, backbones.weights_digest(spec.weights), spec.pooling]
+    decides += [spec.image_size, spec.test_resize, distributed.device_for_training().type, sources.versions()]
+    decides += [sources.source_hash([Path(__file__)])]
+    decides += [spec.seed, spec.replica] if spec.replica or not spec.weights else []
     name = hashlib.sha256(json.dumps(decides).encode()).hexdigest()[:32]
     path = cache_root() / "features" / f"{name}.npy"
     if not path.exists():

@@ -1,4 +1,5 @@
-"""Which files of this package a piece of code uses, and a hash of what they say: the part of a cache key that is code.
+"""Which files of this package a piece of code uses, and a hash of what they say: the part of a cache key that is code,
+with the versions of the packages of others.
 
 Files are parsed, not imported, so that a workflow can ask in milliseconds. A run names its loss and its scheme in
 strings, so those files are found by name: "nivmf.ProbabilisticProxyLoss" stands for losses/nivmf.py, "momentum" for
@@ -9,10 +10,13 @@ import ast
 import functools
 import hashlib
 import json
+import platform
 from collections.abc import Iterable, Iterator
+from importlib import metadata
 from pathlib import Path
 
 PACKAGE = Path(__file__).parents[1]
+NUMERICAL_PACKAGES = ("torch", "torchvision", "timm", "numpy", "pytorch-metric-learning")
 # These files do not enter the key of a run, because it holds what they make: the values of the spec, and the images and
 # labels by content.
 IN_THE_KEY = ("training/spec.py", "datasets/manifests.py")
@@ -54,6 +58,12 @@ def source_hash(roots: Iterable[Path]) -> str:
     files = used_by(roots, without=IN_THE_KEY)
     lines = [f"{path.relative_to(PACKAGE).as_posix()}\n{_dump(path.read_text(encoding='utf8'))}" for path in files]
     return hashlib.sha256("\n".join(lines).encode()).hexdigest()
+
+
+@functools.cache
+def versions() -> dict[str, str]:
+    """Versions of the packages that numbers depend on, and of Python."""
+    return {name: metadata.version(name) for name in NUMERICAL_PACKAGES} | {"python": platform.python_version()}
 
 
 def _tree(path: Path) -> ast.Module:

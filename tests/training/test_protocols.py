@@ -307,10 +307,10 @@ def quality(models: list[RunSpec]) -> float:
 
 def test_a_search_finds_the_best_and_continues_where_it_was_stopped(tmp_path, monkeypatch, shared_cache):
     def at(folder, trials):
-        monkeypatch.setattr(search, "_journal", lambda name: tmp_path / f"{folder}-{name}")
+        monkeypatch.setattr(search, "journal_of", lambda name: tmp_path / f"{folder}-{name}")
         return search.search(TINY, BASELINES[TINY.method].ranges, trials=trials)
 
-    monkeypatch.setattr(search, "_validation_score", quality)
+    monkeypatch.setattr(search, "validation_score", quality)
     best, rows = at("whole", 24)
     assert len(rows) == 24 and max(row["val MAP@R"] for row in rows) > 0.95
     assert best.seed == TINY.seed and best.fold is None
@@ -327,20 +327,20 @@ def test_a_search_finds_the_best_and_continues_where_it_was_stopped(tmp_path, mo
             raise KeyboardInterrupt
         return quality(models)
 
-    monkeypatch.setattr(search, "_validation_score", interrupted)
+    monkeypatch.setattr(search, "validation_score", interrupted)
     with pytest.raises(KeyboardInterrupt):
         at("stopped", 24)
-    monkeypatch.setattr(search, "_validation_score", quality)
+    monkeypatch.setattr(search, "validation_score", quality)
     assert at("stopped", 24) == (best, rows)
-    monkeypatch.setattr(search, "_validation_score", lambda models: pytest.fail("tried again"))
+    monkeypatch.setattr(search, "validation_score", lambda models: pytest.fail("tried again"))
     assert at("stopped", 24) == (best, rows)
 
 
 def test_a_trial_is_scored_on_the_validation_classes_only(finished, monkeypatch):
     models = protocols.expand(TINY, "mlrc")
     expected = sum(run.metric("val MAP@R", "val_best") for run in finished[1:]) / 4
-    assert search._validation_score(models) == pytest.approx(expected)
-    assert not any(runs._folder(runs.key_of(model)).exists() for model in models)
+    assert search.validation_score(models) == pytest.approx(expected)
+    assert not any(runs.folder_of(runs.key_of(model)).exists() for model in models)
 
     def last_one_diverges(specs):
         for spec in specs[:-1]:
@@ -350,8 +350,8 @@ def test_a_trial_is_scored_on_the_validation_classes_only(finished, monkeypatch)
     with monkeypatch.context() as diverging:
         run_all = runs.run_all
         diverging.setattr(runs, "run_all", lambda specs: last_one_diverges(specs) if len(specs) > 1 else run_all(specs))
-        assert search._validation_score(models) == 0
-    assert not any(runs._folder(runs.key_of(model)).exists() for model in models)
+        assert search.validation_score(models) == 0
+    assert not any(runs.folder_of(runs.key_of(model)).exists() for model in models)
 
 
 def test_a_search_needs_trials_and_folds():

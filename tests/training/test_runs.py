@@ -267,10 +267,10 @@ def test_every_name_of_torch_cuda_exists():
 
 def test_on_gpus_long_runs_take_all_and_small_ones_what_they_are_told(two_gpus, monkeypatch):
     long = TINY.replace(threads=None)
-    assert (runs.device_name(), runs._ranks(long), runs._ranks(TINY)) == ("NVIDIA X", 2, 1)
-    assert [runs._ranks(long.replace(loss=None, steps=None)), runs._ranks(long.replace(batch_size=1))] == [1, 1]
+    assert (runs.device_name(), runs.ranks_of(long), runs.ranks_of(TINY)) == ("NVIDIA X", 2, 1)
+    assert [runs.ranks_of(long.replace(loss=None, steps=None)), runs.ranks_of(long.replace(batch_size=1))] == [1, 1]
     monkeypatch.setenv("DMLREPRO_RANKS", "2")
-    assert runs._ranks(TINY) == 2
+    assert runs.ranks_of(TINY) == 2
 
 
 def test_on_gpus_the_key_does_not_depend_on_the_threads_of_the_process(two_gpus):
