@@ -78,6 +78,40 @@ def train(spec: RunSpec, *, checkpoint: Path | None = None, progress: str | None
     device = distributed.device_for_training()
     if device.type == "cuda":
         torch.cuda.reset_peak_memory_stats()
+    task, network = prepare(spec, device)
+    if spec.loss is None:
+        rows, embeddings = inference.evaluate(task, {"": network}, 0)
+        cost = {"seconds": time.perf_counter() - started}
+        return Outcome(selected(rows, "last"), torch.zeros(0), {}, embeddings, {"network": _on_cpu(network)}, cost)
+
+    scheme = scheme_builder(spec.scheme, spec.scheme_options)(spec, task, network, **spec.scheme_options)
+    schedule = Schedule(spec, task.steps_per_epoch)
+    state = State(spec, scheme, build_optimizer(spec, network, scheme.loss), schedule.total, device)
+    if checkpoint is not None and checkpoint.exists():
+        state.load(checkpoint)
+    first, stepping = state.step, time.perf_counter()
+    latest = optimise(task, state, schedule, device, checkpoint, progress)
+    stepping = time.perf_counter() - stepping
+    rows, embeddings = final_scores(task, state, schedule, latest)
+    cost = {
+        "seconds": time.perf_counter() - started,
+        "steps_per_second": (state.step - first) / max(stepping, 1e-9),
+    }
+    if device.type == "cuda":
+        cost["gpu_gigabytes"] = torch.cuda.max_memory_allocated() / 1e9
+    terms = state.terms if len(state.terms) > 1 else {}
+    return Outcome(
+        rows=rows,
+        losses=state.losses[: state.step].cpu(),
+        terms={name: values[: state.step].cpu() for name, values in terms.items()},
+        embeddings=embeddings,
+        states={name: _on_cpu(module) for name, module in scheme.modules().items()},
+        cost=cost,
+    )
+
+
+def prepare(spec: RunSpec, device: torch.device) -> tuple[batches.Task, nn.Module]:
+    """The images of a run and its network before the first step."""
     with distributed.first_rank_first():
         manifest = batches.load_dataset(spec)
         network = inference.build_network(spec, manifest).to(device)
@@ -86,28 +120,28 @@ def train(spec: RunSpec, *, checkpoint: Path | None = None, progress: str | None
         task = batches.Task(spec, manifest, features)
     if spec.freeze_trunk:
         network = inference.HeadOnly(network)
-    if spec.loss is None:
-        rows, embeddings = inference.evaluate(task, {"": network}, 0)
-        cost = {"seconds": time.perf_counter() - started}
-        return Outcome(selected(rows, "last"), torch.zeros(0), {}, embeddings, {"network": _on_cpu(network)}, cost)
-
-    if not spec.freeze_batchnorm:
+    if spec.loss is not None and not spec.freeze_batchnorm:
         network = distributed.synchronised_batchnorm(network, device)
-    if spec.compile:
+    if spec.loss is not None and spec.compile:
         torch.compiler.reset()  # torch compiles a function a few times per process, then no more; runs share `forward`
         network.compile()
-    scheme = scheme_builder(spec.scheme, spec.scheme_options)(spec, task, network, **spec.scheme_options)
-    optimizer = build_optimizer(spec, network, scheme.loss)
-    schedule = Schedule(spec, task.steps_per_epoch)
-    state = State(spec, scheme, optimizer, schedule.total, device)
-    if checkpoint is not None and checkpoint.exists():
-        state.load(checkpoint)
+    return task, network
 
-    network.train()
+
+def optimise(
+    task: batches.Task,
+    state: "State",
+    schedule: "Schedule",
+    device: torch.device,
+    checkpoint: Path | None,
+    progress: str | None,
+) -> tuple[list[dict], dict[str, Tensor]] | None:
+    """Take the steps that are left; returns the evaluation of the last one, None if nothing was evaluated after it."""
+    spec, scheme, optimizer = state.spec, state.scheme, state.optimizer
+    network = scheme.network.train()
     trunk = [parameter for parameter in network.trunk.parameters() if parameter.requires_grad]
     saved_at = time.monotonic()
     first, latest = state.step, None
-    stepping = time.perf_counter()
     with _bar(progress, schedule.total, first) as bar:
         for images, labels in run_batches(task, scheme, first, schedule.total, device):
             if state.step in (first, schedule.warmup):
@@ -128,7 +162,7 @@ def train(spec: RunSpec, *, checkpoint: Path | None = None, progress: str | None
                 state.record(rows)
                 if state.is_spent(spec.patience):
                     break
-                if state.is_spent(scheme.problem_patience, state.before_problem):
+                if state.step < schedule.total and state.is_spent(scheme.problem_patience, state.before_problem):
                     if not scheme.next_problem(state.best_of_problem):
                         break
                     state.begin_problem()
@@ -137,33 +171,24 @@ def train(spec: RunSpec, *, checkpoint: Path | None = None, progress: str | None
             if checkpoint is not None and age > CHECKPOINT_SECONDS * (0.1 if schedule.epoch_ends(state.step) else 1):
                 state.save(checkpoint)
                 saved_at = time.monotonic()
-    stepping = time.perf_counter() - stepping
     state.check_finite()
+    return latest
+
+
+def final_scores(
+    task: batches.Task, state: "State", schedule: "Schedule", latest: tuple[list[dict], dict[str, Tensor]] | None
+) -> tuple[list[dict], dict[str, Tensor]]:
+    """Rows of every selection, and the embeddings of the weights that the run leaves behind, which it puts in place."""
     if latest is None or schedule.validation_only:
-        latest = inference.evaluate(task, scheme.evaluated(), state.step)
+        latest = inference.evaluate(task, state.scheme.evaluated(), state.step)
     last, embeddings = latest
-    rows = select_rows(last, state.history, spec.monitor)
-    if spec.restore_best:
+    rows = select_rows(last, state.history, state.spec.monitor)
+    if state.spec.restore_best:
         best_step = state.restore_best()
-        best, embeddings = inference.evaluate(task, scheme.evaluated(), best_step)
+        best, embeddings = inference.evaluate(task, state.scheme.evaluated(), best_step)
         if schedule.validation_only:  # these are the only looks at the test set
             rows = selected(last, "last") + selected(best, "val_best")
-    cost = {
-        "seconds": time.perf_counter() - started,
-        "steps_per_second": (state.step - first) / max(stepping, 1e-9),
-    }
-    if device.type == "cuda":
-        cost["gpu_gigabytes"] = torch.cuda.max_memory_allocated() / 1e9
-    return Outcome(
-        rows=rows,
-        losses=state.losses[: state.step].cpu(),
-        terms={name: values[: state.step].cpu() for name, values in state.terms.items()}
-        if len(state.terms) > 1
-        else {},
-        embeddings=embeddings,
-        states={name: _on_cpu(module) for name, module in scheme.modules().items()},
-        cost=cost,
-    )
+    return rows, embeddings
 
 
 def select_rows(last: list[dict], history: list[dict], monitor: str) -> list[dict]:

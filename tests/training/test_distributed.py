@@ -19,7 +19,7 @@ from dmlrepro.datasets import images
 from dmlrepro.datasets.manifests import load
 from dmlrepro.losses import baselines, nivmf
 from dmlrepro.networks import backbones
-from dmlrepro.training import distributed, loop, runs, sources
+from dmlrepro.training import distributed, loop, runs
 from dmlrepro.training.spec import RunSpec
 
 RANKS, BATCH, CLASSES, DIM = 2, 9, 5, 8  # an odd batch: the ranks hold 4 and 5 images
@@ -239,8 +239,3 @@ def wait_for(condition, seconds: float):
     while not (found := condition()) and time.monotonic() < deadline:
         time.sleep(0.2)
     return found
-
-
-def test_the_cache_is_no_part_of_the_source_its_keys_depend_on():
-    used = {path.name for path in sources.used_by([sources.PACKAGE / "training" / "loop.py"])}
-    assert "batches.py" in used and not used & {"runs.py", "worker.py", "protocols.py"}

@@ -146,3 +146,8 @@ def test_a_notebook_uses_the_scheme_of_every_run_and_those_that_its_paper_names(
     (package / "training" / "loop.py").write_text('from .spec import RunSpec\nRunSpec(scheme="momentum")\n')
     assert "training/schemes/momentum.py" in names(package, by_name=True)
     assert "training/schemes/other.py" not in names(package, by_name=True)
+
+
+def test_the_cache_is_no_part_of_the_source_its_keys_depend_on():
+    used = {path.name for path in sources.used_by([sources.PACKAGE / "training" / "loop.py"])}
+    assert "batches.py" in used and not used & {"runs.py", "worker.py", "protocols.py"}
