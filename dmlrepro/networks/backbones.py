@@ -160,9 +160,10 @@ def build(
         weights: None draws them from `seed`; "imagenet" takes the published ones (from `<data root>/weights` if a file
             is there, otherwise the library's own download); anything else is the path of a .safetensors or .pth file
             with the state dict of the complete network as published, classifier included.
-        in_channels: of the images, 1 or 3. Only conv4 and resnetv2_20 have a first layer for 1; the others repeat grey
-            images.
-        seed: of the random weights, the head's also when the trunk is pretrained. The global generators are left alone.
+        in_channels: how many the images have, 1 or 3. Only conv4 and resnetv2_20 have a first layer for 1; the others
+            repeat grey images.
+        seed: it decides the random weights, those of the head also when the trunk is pretrained. The global generators
+            are left alone.
 
     Raises:
         ValueError: unknown name (with the closest ones) or pooling, weights that do not fit.

@@ -215,7 +215,7 @@ def selected(rows: Iterable[dict], selection: str) -> list[dict]:
 
 
 def run_batches(task: batches.Task, scheme, first: int, total: int, device) -> Iterator[tuple[Tensor, Tensor]]:
-    """(this rank's images, all labels) of steps first..total-1, with `scheme.before_epoch` between the epochs.
+    """Yield (this rank's images, all labels) of steps first..total-1; `scheme.before_epoch` runs before each epoch.
 
     Batches of neighbours are drawn an epoch at a time, because they depend on the network; others are one stream.
     """
@@ -262,7 +262,7 @@ def train_step(spec, scheme, replica, optimizer, images: Tensor, labels: Tensor,
 
 
 class Schedule:
-    """What happens at which step."""
+    """Which step has which learning rate, and after which there is an evaluation; epochs become steps here."""
 
     def __init__(self, spec: RunSpec, steps_per_epoch: int):
         def steps(epochs: float) -> int:
@@ -308,7 +308,7 @@ def build_optimizer(spec: RunSpec, network, loss) -> torch.optim.Optimizer:
 
 
 class State:
-    """What a checkpoint holds: enough to continue as if nothing had happened."""
+    """How far a run is. A checkpoint of it is enough to continue as if nothing had happened."""
 
     def __init__(self, spec: RunSpec, scheme, optimizer, total: int, device: torch.device):
         self.spec, self.scheme, self.optimizer = spec, scheme, optimizer

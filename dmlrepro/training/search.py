@@ -36,8 +36,9 @@ def search(
     search continues as if it had not been; a finished one returns at once.
 
     Args:
-        ranges: of options of the loss and of "loss_lr", the highest learning rate of its parameters.
-        trials: None are the protocol's.
+        ranges: one for each option of the loss that is searched; "loss_lr" stands for the highest learning rate of
+            its parameters.
+        trials: how many are tried; None: as many as the protocol says.
         published, keep: as in `expand`.
 
     Returns:
