@@ -121,7 +121,7 @@ def evaluate(
 
 
 def retrieve(task: batches.Task, network, indices: np.ndarray, query: np.ndarray, gallery: np.ndarray):
-    """Scores of images and their embeddings (N, D) on the CPU; `query` marks those that search, `gallery` those found."""
+    """Scores and embeddings (N, D), on the CPU, of images: `query` marks those that search, `gallery` the searched."""
     device = next(network.parameters()).device
     mine = embed(network, task.test_batches(indices[distributed.share(len(indices))]))
     embeddings = distributed.gather(mine.to(device), len(indices))

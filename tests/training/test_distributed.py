@@ -45,7 +45,7 @@ def every_loss() -> dict:
     return found
 
 
-def gradients(build) -> dict[str, torch.Tensor]:
+def gradients(build, penalty: float = 0.0) -> dict[str, torch.Tensor]:
     """Loss, and gradients of network and loss, at the second of two calls: samplers have moved on by then."""
     torch.manual_seed(0)
     loss = build(CLASSES, DIM).double()
@@ -58,6 +58,8 @@ def gradients(build) -> dict[str, torch.Tensor]:
         network.zero_grad()
         loss.zero_grad()
         value = loss(distributed.gather(replica(whole[distributed.share(BATCH)]), BATCH), labels)
+        if penalty:  # a term of the weights themselves, which no gathering of embeddings scales
+            value = value + penalty * sum(parameter.square().sum() for parameter in network.parameters())
         if value.requires_grad:
             value.backward()
         distributed.average_gradients(loss)
@@ -70,6 +72,7 @@ def _rank(rank: int, folder: Path) -> None:
     torch.set_num_threads(1)
     dist.init_process_group("gloo", init_method=f"file://{folder}/group", rank=rank, world_size=RANKS)
     found = {name: gradients(build) for name, build in every_loss().items()}
+    found["penalised"] = gradients(baselines.proxy_nca_pp, penalty=3.0)
     try:
         distributed.synchronised_batchnorm(backbones.build("conv4", DIM), torch.device("cpu"))
     except ValueError as error:
@@ -92,9 +95,9 @@ def ranks(tmp_path_factory) -> list[dict]:
     return [torch.load(folder / f"{rank}.pt", weights_only=True) for rank in range(RANKS)]
 
 
-@pytest.mark.parametrize("name", every_loss())
+@pytest.mark.parametrize("name", [*every_loss(), "penalised"])
 def test_two_ranks_have_the_loss_and_the_gradients_of_one(name, ranks):
-    one = gradients(every_loss()[name])
+    one = gradients(every_loss()[name]) if name != "penalised" else gradients(baselines.proxy_nca_pp, penalty=3.0)
     assert any(key.startswith("network trunk") and grad.abs().max() > 0 for key, grad in one.items())
     for two in ranks:
         assert two[name].keys() == one.keys()
