@@ -1,53 +1,19 @@
 """Batch composition: which samples meet in a batch.
 
 `m_per_class` is the sampler of pair losses (PK sampling), `shuffled` that of proxy losses, `neighbour_groups` that of
-unsupervised methods. All give a `Batches` iterator of index tensors whose randomness comes from one explicit CPU
-generator and whose state can be saved, so that an interrupted run continues with the batches it would have seen.
+unsupervised methods. All give an iterator of index tensors whose randomness comes from one explicit CPU generator, so
+that an interrupted run continues with the batches it would have seen.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import torch
 from torch import Generator, LongTensor, Tensor
 
 
-class Batches:
-    """Iterator over `num_batches` LongTensors of indices, resumable in the middle.
-
-    draw(queue, generator) -> (batch, rest of the queue) composes one batch; the queue is what is left of the current
-    shuffle. `state_dict` holds plain tensors and integers, among them the generator's state: loading it rewinds the
-    generator too.
-    """
-
-    def __init__(
-        self, draw: Callable[[Tensor, Generator], tuple[Tensor, Tensor]], num_batches: int, generator: Generator
-    ):
-        _check_positive(num_batches=num_batches)
-        self.draw, self.num_batches, self.generator = draw, num_batches, generator
-        self.drawn, self.queue = 0, torch.empty(0, dtype=torch.int64)
-
-    def __len__(self) -> int:
-        return self.num_batches
-
-    def __iter__(self) -> "Batches":
-        return self
-
-    def __next__(self) -> LongTensor:
-        if self.drawn >= self.num_batches:
-            raise StopIteration
-        batch, self.queue = self.draw(self.queue, self.generator)
-        self.drawn += 1
-        return batch
-
-    def state_dict(self) -> dict:
-        return {"drawn": self.drawn, "queue": self.queue.clone(), "generator": self.generator.get_state()}
-
-    def load_state_dict(self, state: dict) -> None:
-        self.drawn, self.queue = state["drawn"], state["queue"].clone()
-        self.generator.set_state(state["generator"])
-
-
-def m_per_class(labels, batch_size: int, samples_per_class: int, num_batches: int, generator: Generator) -> Batches:
+def m_per_class(
+    labels, batch_size: int, samples_per_class: int, num_batches: int, generator: Generator
+) -> Iterator[LongTensor]:
     """Batches of batch_size / samples_per_class distinct classes, samples_per_class samples of each, grouped by class.
 
     Classes come from one shuffle after another, so after any number of batches the visits of two classes differ by at
@@ -63,7 +29,7 @@ def m_per_class(labels, batch_size: int, samples_per_class: int, num_batches: in
     Raises:
         ValueError: batch_size not a multiple, or more classes in a batch than there are.
     """
-    _check_positive(batch_size=batch_size, samples_per_class=samples_per_class)
+    _check_positive(batch_size=batch_size, samples_per_class=samples_per_class, num_batches=num_batches)
     labels = torch.as_tensor(labels)
     if labels.ndim != 1 or labels.is_floating_point():
         raise ValueError(f"labels must be a vector of integers, got {labels.dtype} of shape {tuple(labels.shape)}")
@@ -91,16 +57,16 @@ def m_per_class(labels, batch_size: int, samples_per_class: int, num_batches: in
         order = keys.topk(min(samples_per_class, widest), largest=False).indices  # a random sample of each class
         return by_class[starts[chosen, None] + order.gather(1, turns[chosen])].flatten(), queue
 
-    return Batches(draw, num_batches, generator)
+    return _drawn(draw, num_batches, generator)
 
 
-def shuffled(num_items: int, batch_size: int, num_batches: int, generator: Generator) -> Batches:
+def shuffled(num_items: int, batch_size: int, num_batches: int, generator: Generator) -> Iterator[LongTensor]:
     """Batches cut from one random permutation of range(num_items) after another; an incomplete last batch is dropped.
 
     Raises:
         ValueError: batch_size is larger than num_items.
     """
-    _check_positive(batch_size=batch_size)
+    _check_positive(batch_size=batch_size, num_batches=num_batches)
     if batch_size > num_items:
         raise ValueError(f"batch_size {batch_size} exceeds the {num_items} items; lower batch_size")
 
@@ -109,10 +75,12 @@ def shuffled(num_items: int, batch_size: int, num_batches: int, generator: Gener
             queue = torch.randperm(num_items, generator=generator)
         return queue[:batch_size], queue[batch_size:]
 
-    return Batches(draw, num_batches, generator)
+    return _drawn(draw, num_batches, generator)
 
 
-def neighbour_groups(neighbours: Tensor, batch_size: int, num_batches: int, generator: Generator) -> Batches:
+def neighbour_groups(
+    neighbours: Tensor, batch_size: int, num_batches: int, generator: Generator
+) -> Iterator[LongTensor]:
     """Batches of batch_size / k images and the nearest neighbours of each, group after group (STML; PLM).
 
     The images that a group grows from come from one shuffle after another; groups may overlap.
@@ -124,17 +92,22 @@ def neighbour_groups(neighbours: Tensor, batch_size: int, num_batches: int, gene
     Raises:
         ValueError: batch_size is not a multiple of k, or needs more groups than there are items.
     """
-    _check_positive(batch_size=batch_size)
+    _check_positive(batch_size=batch_size, num_batches=num_batches)
     items, size = neighbours.shape
     if batch_size % size:
         raise ValueError(f"batch_size {batch_size} must be a multiple of the {size} neighbours of a group")
     centres = shuffled(items, batch_size // size, num_batches, generator)
+    return (neighbours[chosen].flatten() for chosen in centres)
 
-    def draw(queue, generator):
-        chosen, queue = centres.draw(queue, generator)
-        return neighbours[chosen].flatten(), queue
 
-    return Batches(draw, num_batches, generator)
+def _drawn(
+    draw: Callable[[Tensor, Generator], tuple[Tensor, Tensor]], num_batches: int, generator: Generator
+) -> Iterator[LongTensor]:
+    """Batches that draw(queue, generator) -> (batch, rest) takes from a queue: what is left of the current shuffle."""
+    queue = torch.empty(0, dtype=torch.int64)
+    for _ in range(num_batches):
+        batch, queue = draw(queue, generator)
+        yield batch
 
 
 def _check_positive(**arguments: int) -> None:

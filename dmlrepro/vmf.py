@@ -27,7 +27,7 @@ from torch import Tensor
 
 MIN_ORDER, TERMS = 24, 8  # smallest Bessel order expanded, and terms of the expansion: truncation below 1e-14
 QUADRATIC_FITS = {128: (127.0, 0.01909, 0.003355), 512: (868.0, 0.0002662, 0.0009685)}  # Eqs. 12, 13
-MAX_ROUNDS = 1000  # of rejection; each accepts more than half, so ten or so happen
+MAX_ROUNDS = 1000  # the sampler gives up then; each round accepts more than half, so it needs ten or so
 
 
 @functools.lru_cache

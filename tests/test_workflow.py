@@ -26,7 +26,7 @@ def built(tmp_path_factory):
     build = root / "build" / "quick"
     build.mkdir(parents=True)
     now = time.time()
-    outputs = ["trained", *(f"{name}{end}" for name in NOTEBOOKS for end in (".ipynb", ".done")), "published"]
+    outputs = [*(f"{name}{end}" for end in (".trained", ".ipynb", ".done") for name in NOTEBOOKS), "published"]
     for age, name in enumerate(reversed(outputs)):
         (build / name).touch()
         os.utime(build / name, (now - 60 - age / 10,) * 2)
@@ -36,10 +36,10 @@ def built(tmp_path_factory):
     return root
 
 
-def planned(root: Path) -> set[str]:
+def planned(root: Path, *config: str) -> set[str]:
     """Rules that a dry run would execute, and the notebooks among them by name."""
     command = [sys.executable, "-m", "snakemake", "--snakefile", "workflow/Snakefile", "--dry-run", "--cores", "1"]
-    command += ["--rerun-triggers", "mtime", "params"]
+    command += ["--rerun-triggers", "mtime", "params", "--config", "profile=quick", *config]
     finished = subprocess.run(
         command, cwd=root, env=os.environ | {"PYTHONPATH": str(root)}, capture_output=True, text=True
     )
@@ -74,8 +74,43 @@ def test_shared_baselines_concern_every_notebook_that_trains_them(built):
     assert {"train", "publish", "10_pfml_retrieval", "20_nivmf_retrieval"} <= found
 
 
+def test_the_scheme_of_every_run_concerns_every_notebook(built):
+    assert after_touching(built, "dmlrepro/training/schemes/supervised.py") >= {"train", "publish", *NOTEBOOKS}
+
+
 def test_a_notebook_concerns_itself(built):
-    assert after_touching(built, "notebooks/14_pfml_ablation_delta.ipynb") == {"publish", "14_pfml_ablation_delta"}
+    # its parameters may have changed, and with them its runs
+    expected = {"train", "publish", "14_pfml_ablation_delta"}
+    assert after_touching(built, "notebooks/14_pfml_ablation_delta.ipynb") == expected
+
+
+def test_a_published_table_makes_nobody_train(built):
+    assert after_touching(built, "data/claims.csv") == {"publish", *NOTEBOOKS}
+
+
+def test_what_was_trained_for_some_notebooks_is_not_taken_for_trained_for_others(built):
+    """After a change, one notebook is built alone; the others' runs are trained together when their turn comes."""
+    loss, build = built / "dmlrepro" / "losses" / "nivmf.py", built / "build" / "quick"
+    flags = [loss, *(build / f"20_nivmf_retrieval{end}" for end in (".trained", ".ipynb", ".done"))]
+    before = {path: path.stat().st_mtime for path in flags}
+    try:
+        for age, path in enumerate(reversed(flags)):
+            os.utime(path, (time.time() - 30 - age,) * 2)
+        assert planned(built, "notebooks=20_nivmf_retrieval") == {"publish"}
+        assert planned(built) >= {"train", "22_nivmf_distances"}
+        assert "20_nivmf_retrieval" not in planned(built)
+    finally:
+        for path, time_of in before.items():
+            os.utime(path, (time_of, time_of))
+
+
+def test_a_new_notebook_is_trained_and_built_alone_whatever_its_age(built):
+    copy = built / "notebooks" / "99_copy.ipynb"
+    shutil.copy2(built / "notebooks" / "14_pfml_ablation_delta.ipynb", copy)
+    try:
+        assert planned(built) == {"train", "publish", "99_copy"}
+    finally:
+        copy.unlink()
 
 
 def test_a_page_of_the_repository_concerns_nobody(built):

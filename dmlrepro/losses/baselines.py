@@ -97,7 +97,7 @@ def proxy_nca_pp(num_classes: int, embedding_size: int, *, temperature: float = 
 
 def normalized_softmax(num_classes: int, embedding_size: int, *, temperature: float = 0.05) -> nn.Module:
     """NormSoftmax, Zhai and Wu, BMVC 2019, with normalised embeddings, at temperature 0.05."""
-    init_std = (3 * embedding_size) ** -0.5  # of the uniform distribution on +-1/sqrt(D) that its authors use
+    init_std = (3 * embedding_size) ** -0.5  # its authors draw uniformly from +-1/sqrt(D), which has this deviation
     return CosineSoftmaxLoss(num_classes, embedding_size, temperature, init_std)
 
 

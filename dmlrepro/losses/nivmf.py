@@ -149,9 +149,10 @@ def nivmf_log_density(
         points: (N, D), of any norm: the density is that at their directions.
         proxies: (C, D) directions mu, of any norm.
         concentrations: (C, D) positive kappa, the diagonal of K.
-        jacobian: of x -> K x / ||K x||. "heuristic" is the paper's D(K) = prod kappa / ||K mu|| (Eq. 19), whose
-            density does not integrate to one (mu = (1, 1, 1), kappa = (20, 5, 50): 791) and is c^(D-1) times the vMF's
-            for K = c I. "exact" is prod kappa / ||K x||^D, which gives one and the vMF. "none" leaves it out.
+        jacobian: what stands for that of x -> K x / ||K x||. "heuristic" is the paper's D(K) = prod kappa / ||K mu||
+            (Eq. 19), whose density does not integrate to one (mu = (1, 1, 1), kappa = (20, 5, 50): 791) and is c^(D-1)
+            times the vMF's for K = c I. "exact" is prod kappa / ||K x||^D, which gives one and the vMF. "none" leaves
+            it out.
         normalizer: "exact", "quadratic" (Eqs. 12-13) or "quadratic_512".
         variant: "released" is cos(x, K mu) for cos(K x, K mu); the other two are Eq. 4.
 
@@ -255,17 +256,17 @@ class ProbabilisticProxyLoss(nn.Module):
         concentration: initial kappa, the proxies' norm or for the nivMF distances every entry of K; None is `DEFAULTS`.
         temperature: initial t; None is `DEFAULTS`. Learned unless you call `log_temperature.requires_grad_(False)`.
         num_samples: N of EL-nivMF; the paper trains with 5.
-        temperature_inside: of EL-nivMF. True is Algorithm 1 and the code, log sum rho^(1/t); False is Eq. 6,
-            (1/t) log mean rho.
+        temperature_inside: where EL-nivMF has its temperature. True is Algorithm 1 and the code, log sum rho^(1/t);
+            False is Eq. 6, (1/t) log mean rho.
         variant: "corrected"; "printed": KL after Eq. 39, and the quadratic fits for the D (128 and 512) that have one;
             "released": KL and EL-nivMF as the code computes them, and its quadratic fits. See the file's header.
         normalizer: None is the variant's; "exact", "quadratic" or "quadratic_512" overrides it, to isolate its effect.
-        jacobian: of the nivMF distances, "heuristic" (paper), "exact" or "none"; see `nivmf_log_density`.
+        jacobian: the nivMF distances take "heuristic" (paper), "exact" or "none"; see `nivmf_log_density`.
         embedding_scale: multiplies the embeddings before they are read as kappa mu. A fresh head gives norms of a few,
             yet a vMF says little below kappa ~ D, where its mean cosine is about kappa / D, and EL-nivMF hardly learns.
             The released code has a scale of 10 to 150, on the initial weights of the last layer.
-        seed: of the module's own generator for the samples, on whatever device the embeddings are; None draws it from
-            torch's global generator, after the proxies. The generator's state is part of the state_dict, so that a
+        seed: it starts the module's own generator for the samples, on whatever device the embeddings are; None draws it
+            from torch's global generator, after the proxies. The generator's state is part of the state_dict, so that a
             resumed run draws what the uninterrupted one would have drawn (on another type of device, whose states
             differ, it starts again from seed).
 

@@ -31,8 +31,8 @@ from torch.autograd.function import once_differentiable
 
 from dmlrepro.losses.checks import check_batch
 
-# Points per side of a search tile, and numbers in one temporary of the exact evaluation: what stays in a CPU's cache.
-# Other devices take 8 and 64 times as many.
+# A search tile has so many points per side, a temporary of the exact evaluation so many numbers: a CPU's cache holds
+# them. Other devices take 8 and 64 times as many.
 _TILE = 256
 _CHUNK = 2**17
 
@@ -189,7 +189,7 @@ def _add_attraction(points: Tensor, labels: Tensor, field: Field, gradient: Tens
             psi, weight = field.attraction(_squared_distances(group[:, rows], group, field.delta))
             psi.diagonal(start, 1, 2).zero_()
             energy += psi.sum()
-            if gradient is not None:  # twice: an ordered pair moves both of its points
+            if gradient is not None:  # the factor 2: an ordered pair moves both of its points
                 force = weight.sum(2, keepdim=True) * group[:, rows] - weight @ group
                 gradient[members[:, rows]] += (2 * force).to(gradient.dtype)
     return energy
@@ -199,7 +199,7 @@ def _matmul_rounding(terms: int) -> float:
     """Bound on the rounding error of a float32 dot product of so many terms, relative to the norms."""
     try:
         precision = torch.get_float32_matmul_precision()
-    except RuntimeError:  # set per backend with the newer settings: assume the coarsest
+    except RuntimeError:  # the newer settings differ by backend: assume the coarsest
         precision = "medium"
     unit = {"highest": 2.0**-24, "high": 2.0**-10, "medium": 2.0**-8}[precision]
     return 2 * unit + terms * 2.0**-24
@@ -231,7 +231,7 @@ def _close_tiles(points: Tensor, labels: Tensor, reach: float) -> Iterator[tuple
     # |x_i - x_j| < reach is <x_i, x_j> - |x_j|^2 / 2 > |x_i|^2 / 2 - reach^2 / 2; the reach gets room for rounding
     reach = (reach**2 + 16 * _matmul_rounding(points.shape[1] + 4) * half.max()).sqrt()
     order, reachable = labels.argsort(stable=True), None
-    if len(points) > 8 * tile:  # neighbours side by side, so that close pairs fill few tiles
+    if len(points) > 8 * tile:  # neighbours come to lie side by side, so that close pairs fill few tiles
         cell, near = _cells(points, half, reach)
         order = order[cell[order].argsort(stable=True)]
         members = torch.zeros(-(-len(points) // tile), len(near), device=points.device)

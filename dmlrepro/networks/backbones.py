@@ -12,6 +12,8 @@ torchvision and timm are imported only when a name needs them.
 
 import copy
 import difflib
+import functools
+import hashlib
 from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -158,9 +160,10 @@ def build(
         weights: None draws them from `seed`; "imagenet" takes the published ones (from `<data root>/weights` if a file
             is there, otherwise the library's own download); anything else is the path of a .safetensors or .pth file
             with the state dict of the complete network as published, classifier included.
-        in_channels: of the images, 1 or 3. Only conv4 and resnetv2_20 have a first layer for 1; the others repeat grey
-            images.
-        seed: of the random weights, the head's also when the trunk is pretrained. The global generators are left alone.
+        in_channels: how many the images have, 1 or 3. Only conv4 and resnetv2_20 have a first layer for 1; the others
+            repeat grey images.
+        seed: it decides the random weights, those of the head also when the trunk is pretrained. The global generators
+            are left alone.
 
     Raises:
         ValueError: unknown name (with the closest ones) or pooling, weights that do not fit.
@@ -168,7 +171,7 @@ def build(
     """
     with torch.random.fork_rng(devices=[]):
         torch.default_generator.manual_seed(seed)
-        trunk, preprocess = _trunk(name, weights, in_channels)
+        trunk, preprocess = build_trunk(name, weights, in_channels)
         torch.default_generator.manual_seed(seed)  # so the head does not depend on how the trunk got its weights
         net = EmbeddingNet(trunk, embedding_size, preprocess, pooling)
     # Channels-last weights make every convolution run in that layout: on a CPU two thirds to half of the time.
@@ -191,7 +194,7 @@ def table() -> list[dict]:
     rows = []
     for name, (tag, users) in CATALOGUE.items():
         with torch.device("meta"):
-            trunk, preprocess = _trunk(name, None, 3)
+            trunk, preprocess = build_trunk(name, None, 3)
             net = EmbeddingNet(trunk, None, preprocess)
         order, depth = ("BGR" if preprocess.bgr else "RGB"), ("0-255" if preprocess.scale == 1 else "0-1")
         rows.append(
@@ -219,7 +222,8 @@ def _batchnorms(net: nn.Module) -> list[nn.Module]:
 # which network a name means
 
 
-def _trunk(name: str, weights: str | Path | None, in_channels: int) -> tuple[nn.Module, Preprocess]:
+def build_trunk(name: str, weights: str | Path | None, in_channels: int) -> tuple[nn.Module, Preprocess]:
+    """The network `name` up to its feature maps, and what it expects of images; arguments as in `build`."""
     if in_channels not in (1, 3):
         raise ValueError(f"in_channels must be 1 or 3, got {in_channels}")
     own = {"conv4": _conv4, "resnetv2_20": _resnetv2_20, "bn_inception": _bn_inception}
@@ -393,6 +397,14 @@ def _model(
     if weights is not None:
         load_strict(model, read_weights(weights), weights)
     return model
+
+
+@functools.cache
+def weights_digest(weights: str | None) -> str | None:
+    """What stands for weights in a key: a file counts by its content, a published tag by its name."""
+    if weights is None or not Path(weights).is_file():
+        return weights
+    return hashlib.sha256(Path(weights).read_bytes()).hexdigest()
 
 
 def read_weights(path: str | Path) -> dict[str, Tensor]:

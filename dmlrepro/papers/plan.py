@@ -187,7 +187,7 @@ def _loss_parameters(loss: str, options: str, classes: int, dim: int) -> int:
 def _network(name: str, size: int) -> tuple[int, int, int]:
     """Features, parameters, and numbers that one image leaves in the layers of a backbone."""
     with torch.device("meta"):
-        trunk, preprocess = backbones._trunk(name, None, 3)
+        trunk, preprocess = backbones.build_trunk(name, None, 3)
         trunk.eval()
         left = []
         for module in trunk.modules():

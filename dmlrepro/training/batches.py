@@ -71,7 +71,7 @@ class Task:
         self.store = None if features is not None else images.open_images(manifest, short_side=stored_side(spec))
 
     def index_batches(self, first: int, end: int, neighbours: Tensor | None = None) -> Iterator[tuple[int, Tensor]]:
-        """(step, which of the train images) for steps first..end-1, which with `neighbours` are of one epoch."""
+        """Yield (step, which of the train images) for steps first..end-1; with `neighbours` they lie in one epoch."""
         size, per_class, start, seed = self.spec.batch_size, self.spec.samples_per_class, 0, (self.spec.seed, "sampler")
         if neighbours is not None:
             start = first - first % self.steps_per_epoch
@@ -90,7 +90,7 @@ class Task:
     def train_batches(
         self, first: int, end: int, device: torch.device, neighbours: Tensor | None = None
     ) -> Iterator[tuple[Tensor, Tensor]]:
-        """(this rank's share of the images, all labels) on the device for steps first..end-1, prepared by threads."""
+        """Yield (this rank's share of the images, all labels) on the device for steps first..end-1."""
         labels = torch.from_numpy(self.train_labels)
         rows = distributed.share(self.spec.batch_size * self.spec.views)
 
@@ -132,14 +132,14 @@ def test_batches(spec: RunSpec, store, indices: np.ndarray, size: int = 256) -> 
 
 
 def _pinned(batch: Tensor) -> Tensor:
-    """In page-locked memory, from which a copy to the GPU does not stop the threads."""
+    """The batch in page-locked memory, from which a copy to the GPU does not stop the threads."""
     return batch.pin_memory() if torch.cuda.is_available() else batch
 
 
 def prefetched(make: Callable, arguments: Iterator[tuple], *, crops: bool) -> Iterator:
-    """make(*arguments) in order; batches that need cropping a few ahead of the consumer, by threads."""
-    if not crops:  # an indexing operation: cheaper than handing the interpreter lock to and fro
-        while chunk := list(itertools.islice(arguments, 64)):  # drawn in a row, a sampler stays in the caches
+    """Yield make(*arguments) in order. Threads make batches that need cropping, a few ahead of the consumer."""
+    if not crops:  # such a batch is one indexing operation, which costs less than handing the interpreter lock over
+        while chunk := list(itertools.islice(arguments, 64)):  # a sampler stays in the CPU's caches when drawn in a row
             yield from (make(*item) for item in chunk)
         return
     workers = min(8, len(os.sched_getaffinity(0))) if torch.cuda.is_available() else 1

@@ -40,15 +40,19 @@ def loss_builder(name: str | None) -> Callable | None:
 
 
 def build_loss(spec, num_classes: int, embedding_size: int) -> nn.Module:
-    """The loss of a RunSpec, its proxies drawn from the spec's seed; ValueError on an option the loss does not have."""
+    """The loss of a RunSpec, its proxies drawn from the spec's seed; ValueError on an option the loss does not have.
+
+    It is given the number of classes and the embedding size if it takes them: a loss without labels has no classes.
+    """
     builder = loss_builder(spec.loss)
     options = inspect.signature(builder).parameters
     unknown = set(spec.loss_options) - set(options)
     if unknown and not any(p.kind is p.VAR_KEYWORD for p in options.values()):
         raise ValueError(f"loss {spec.loss} has no option {sorted(unknown)}; it takes {sorted(options)}")
+    sizes = {"num_classes": num_classes, "embedding_size": embedding_size}
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(stream_seed(spec.seed, "loss"))
-        return builder(num_classes, embedding_size, **spec.loss_options)
+        return builder(**{name: size for name, size in sizes.items() if name in options}, **spec.loss_options)
 
 
 def scheme_builder(name: str, options: Mapping) -> type:

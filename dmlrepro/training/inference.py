@@ -3,6 +3,7 @@
 import hashlib
 import json
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 
 import numpy as np
 import torch
@@ -12,11 +13,11 @@ from dmlrepro import retrieval
 from dmlrepro.datasets import images, manifests
 from dmlrepro.files import cache_root, replacing
 from dmlrepro.networks import backbones
-from dmlrepro.training import batches, distributed
+from dmlrepro.training import batches, distributed, sources
 from dmlrepro.training.builders import stream_seed
 from dmlrepro.training.spec import RunSpec
 
-REPLICA_NOISE = 1e-4  # relative; what another machine's rounding does to a training run, only larger
+REPLICA_NOISE = 1e-4  # relative; it does to a training run what another machine's rounding does, only more
 
 
 def build_network(spec: RunSpec, manifest: manifests.Manifest) -> backbones.EmbeddingNet:
@@ -30,7 +31,7 @@ def build_network(spec: RunSpec, manifest: manifests.Manifest) -> backbones.Embe
         in_channels=1 if grey else 3,
         seed=stream_seed(spec.seed, "network"),
     )
-    patches = getattr(network.trunk, "patch_embed", None)  # of timm's transformers
+    patches = getattr(network.trunk, "patch_embed", None)  # timm's transformers have one
     if getattr(patches, "strict_img_size", False) and spec.image_size not in patches.img_size:
         raise ValueError(f"image_size {spec.image_size}: {spec.backbone} takes {patches.img_size[0]} pixels only")
     if spec.freeze_batchnorm:
@@ -72,11 +73,11 @@ class HeadOnly(nn.Module):
 
 
 def trunk_features(spec: RunSpec, network: backbones.EmbeddingNet, manifest: manifests.Manifest) -> Tensor:
-    """(N, F) pooled features of every image with the test-time crop, computed once per trunk and dataset and kept in
-    the cache.
-    """
-    decides = [manifest.digest(), spec.backbone, spec.weights, spec.pooling, spec.image_size, spec.test_resize]
-    decides += [] if spec.weights else [spec.seed, spec.replica]
+    """(N, F) pooled features of every image with the test-time crop, kept in the cache under all they depend on."""
+    decides = [manifest.digest(), spec.backbone, backbones.weights_digest(spec.weights), spec.pooling]
+    decides += [spec.image_size, spec.test_resize, distributed.device_for_training().type, sources.versions()]
+    decides += [sources.source_hash([Path(__file__)])]
+    decides += [spec.seed, spec.replica] if spec.replica or not spec.weights else []
     name = hashlib.sha256(json.dumps(decides).encode()).hexdigest()[:32]
     path = cache_root() / "features" / f"{name}.npy"
     if not path.exists():
@@ -101,9 +102,9 @@ def neighbours(task: batches.Task, network) -> Tensor:
 def evaluate(
     task: batches.Task, networks: Mapping[str, nn.Module], step: int, *, validation_only: bool = False
 ) -> tuple[list[dict], dict[str, Tensor]]:
-    """Metric rows, and by network the embeddings of the test images (none with validation_only).
+    """The metric rows of all networks, and the embeddings of the test images by network (none with validation_only).
 
-    With a held-out fold, its metrics are named `val ...`. The rows of every network but the one named "" name it.
+    Metrics of a held-out fold are named `val ...`. Rows of every network but the one named "" say its name.
     """
     manifest, rows, embeddings = task.manifest, [], {}
     query, gallery = manifest.is_query[task.test], manifest.is_gallery[task.test]
@@ -120,7 +121,7 @@ def evaluate(
 
 
 def retrieve(task: batches.Task, network, indices: np.ndarray, query: np.ndarray, gallery: np.ndarray):
-    """Scores, and the embeddings (N, D) on the CPU, of images of which `query` search and `gallery` are searched."""
+    """Scores and embeddings (N, D), on the CPU, of images: `query` marks those that search, `gallery` the searched."""
     device = next(network.parameters()).device
     mine = embed(network, task.test_batches(indices[distributed.share(len(indices))]))
     embeddings = distributed.gather(mine.to(device), len(indices))

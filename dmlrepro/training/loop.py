@@ -9,7 +9,6 @@ resumed is the run that was not, and N ranks (see distributed.py) draw what one 
 import ctypes
 import functools
 import itertools
-import operator
 import sys
 import time
 from collections.abc import Iterable, Iterator
@@ -25,21 +24,20 @@ from dmlrepro.training import batches, distributed, inference
 from dmlrepro.training.builders import OPTIMIZERS, scheme_builder
 from dmlrepro.training.spec import RunSpec
 
-CHECKPOINT_SECONDS = 300  # at the end of an epoch after a tenth of it
-CHECKPOINTED = ("step", "losses", "terms", "history", "best", "best_of_problem", "evaluations", "before_problem")
+CHECKPOINT_SECONDS = 300  # between two checkpoints; a tenth of it is enough at the end of an epoch
+CHECKPOINTED = ("step", "terms", "history", "best", "best_of_problem", "before_problem")
 
 
 @dataclass
 class Outcome:
-    """What a run leaves behind.
+    """What a run leaves behind. Embeddings and states are those of the last step, or of the best with restore_best.
 
     rows: list of {selection, step, metric, value}; recalls and precisions are fractions. Rows of a further network that
         the scheme evaluates have its name as `network`.
     losses: (steps,) float32, the training loss of every step.
-    terms: {name: (steps,) float32} of the terms whose sum that is; empty when there is one.
+    terms: {name: (steps,) float32}, the terms that add up to it, 0 where one was missing; empty if there is only one.
     embeddings: {network name: (N, D)} raw embeddings of the test images, in manifest order; the main one is named "".
     states: state dicts of the scheme's modules, `network` and `loss` among them.
-        All but the curves are of the last step, with restore_best of the best evaluation.
     cost: {seconds, steps_per_second}, on a GPU also gpu_gigabytes; never part of a deterministic table.
     """
 
@@ -80,6 +78,40 @@ def train(spec: RunSpec, *, checkpoint: Path | None = None, progress: str | None
     device = distributed.device_for_training()
     if device.type == "cuda":
         torch.cuda.reset_peak_memory_stats()
+    task, network = prepare(spec, device)
+    if spec.loss is None:
+        rows, embeddings = inference.evaluate(task, {"": network}, 0)
+        cost = {"seconds": time.perf_counter() - started}
+        return Outcome(selected(rows, "last"), torch.zeros(0), {}, embeddings, {"network": _on_cpu(network)}, cost)
+
+    scheme = scheme_builder(spec.scheme, spec.scheme_options)(spec, task, network, **spec.scheme_options)
+    schedule = Schedule(spec, task.steps_per_epoch)
+    state = State(spec, scheme, build_optimizer(spec, network, scheme.loss), schedule.total, device)
+    if checkpoint is not None and checkpoint.exists():
+        state.load(checkpoint)
+    first, stepping = state.step, time.perf_counter()
+    latest = optimise(task, state, schedule, device, checkpoint, progress)
+    stepping = time.perf_counter() - stepping
+    rows, embeddings = final_scores(task, state, schedule, latest)
+    cost = {
+        "seconds": time.perf_counter() - started,
+        "steps_per_second": (state.step - first) / max(stepping, 1e-9),
+    }
+    if device.type == "cuda":
+        cost["gpu_gigabytes"] = torch.cuda.max_memory_allocated() / 1e9
+    terms = state.terms if len(state.terms) > 1 else {}
+    return Outcome(
+        rows=rows,
+        losses=state.losses[: state.step].cpu(),
+        terms={name: values[: state.step].cpu() for name, values in terms.items()},
+        embeddings=embeddings,
+        states={name: _on_cpu(module) for name, module in scheme.modules().items()},
+        cost=cost,
+    )
+
+
+def prepare(spec: RunSpec, device: torch.device) -> tuple[batches.Task, nn.Module]:
+    """The images of a run and its network before the first step."""
     with distributed.first_rank_first():
         manifest = batches.load_dataset(spec)
         network = inference.build_network(spec, manifest).to(device)
@@ -88,28 +120,28 @@ def train(spec: RunSpec, *, checkpoint: Path | None = None, progress: str | None
         task = batches.Task(spec, manifest, features)
     if spec.freeze_trunk:
         network = inference.HeadOnly(network)
-    if spec.loss is None:
-        rows, embeddings = inference.evaluate(task, {"": network}, 0)
-        cost = {"seconds": time.perf_counter() - started}
-        return Outcome(selected(rows, "last"), torch.zeros(0), {}, embeddings, {"network": _on_cpu(network)}, cost)
-
-    if not spec.freeze_batchnorm:
+    if spec.loss is not None and not spec.freeze_batchnorm:
         network = distributed.synchronised_batchnorm(network, device)
-    if spec.compile:
+    if spec.loss is not None and spec.compile:
         torch.compiler.reset()  # torch compiles a function a few times per process, then no more; runs share `forward`
         network.compile()
-    scheme = scheme_builder(spec.scheme, spec.scheme_options)(spec, task, network, **spec.scheme_options)
-    optimizer = build_optimizer(spec, network, scheme.loss)
-    schedule = Schedule(spec, task.steps_per_epoch)
-    state = State(spec, scheme, optimizer, schedule.total, device)
-    if checkpoint is not None and checkpoint.exists():
-        state.load(checkpoint)
+    return task, network
 
-    network.train()
+
+def optimise(
+    task: batches.Task,
+    state: "State",
+    schedule: "Schedule",
+    device: torch.device,
+    checkpoint: Path | None,
+    progress: str | None,
+) -> tuple[list[dict], dict[str, Tensor]] | None:
+    """Take the steps that are left; returns the evaluation of the last one, None if nothing was evaluated after it."""
+    spec, scheme, optimizer = state.spec, state.scheme, state.optimizer
+    network = scheme.network.train()
     trunk = [parameter for parameter in network.trunk.parameters() if parameter.requires_grad]
     saved_at = time.monotonic()
     first, latest = state.step, None
-    stepping = time.perf_counter()
     with _bar(progress, schedule.total, first) as bar:
         for images, labels in run_batches(task, scheme, first, schedule.total, device):
             if state.step in (first, schedule.warmup):
@@ -127,7 +159,10 @@ def train(spec: RunSpec, *, checkpoint: Path | None = None, progress: str | None
                 latest = rows, _ = inference.evaluate(
                     task, scheme.evaluated(), state.step, validation_only=schedule.validation_only
                 )
-                if state.record(rows):  # patience is spent
+                state.record(rows)
+                if state.is_spent(spec.patience):
+                    break
+                if state.step < schedule.total and state.is_spent(scheme.problem_patience, state.before_problem):
                     if not scheme.next_problem(state.best_of_problem):
                         break
                     state.begin_problem()
@@ -136,31 +171,24 @@ def train(spec: RunSpec, *, checkpoint: Path | None = None, progress: str | None
             if checkpoint is not None and age > CHECKPOINT_SECONDS * (0.1 if schedule.epoch_ends(state.step) else 1):
                 state.save(checkpoint)
                 saved_at = time.monotonic()
-    stepping = time.perf_counter() - stepping
     state.check_finite()
+    return latest
+
+
+def final_scores(
+    task: batches.Task, state: "State", schedule: "Schedule", latest: tuple[list[dict], dict[str, Tensor]] | None
+) -> tuple[list[dict], dict[str, Tensor]]:
+    """Rows of every selection, and the embeddings of the weights that the run leaves behind, which it puts in place."""
     if latest is None or schedule.validation_only:
-        latest = inference.evaluate(task, scheme.evaluated(), state.step)
+        latest = inference.evaluate(task, state.scheme.evaluated(), state.step)
     last, embeddings = latest
-    rows = select_rows(last, state.history, spec.monitor)
-    if spec.restore_best:
+    rows = select_rows(last, state.history, state.spec.monitor)
+    if state.spec.restore_best:
         best_step = state.restore_best()
-        best, embeddings = inference.evaluate(task, scheme.evaluated(), best_step)
+        best, embeddings = inference.evaluate(task, state.scheme.evaluated(), best_step)
         if schedule.validation_only:  # these are the only looks at the test set
             rows = selected(last, "last") + selected(best, "val_best")
-    cost = {
-        "seconds": time.perf_counter() - started,
-        "steps_per_second": (state.step - first) / max(stepping, 1e-9),
-    }
-    if device.type == "cuda":
-        cost["gpu_gigabytes"] = torch.cuda.max_memory_allocated() / 1e9
-    return Outcome(
-        rows=rows,
-        losses=state.losses[: state.step].cpu(),
-        terms={name: values[: state.step].cpu() for name, values in state.terms.items()},
-        embeddings=embeddings,
-        states={name: _on_cpu(module) for name, module in scheme.modules().items()},
-        cost=cost,
-    )
+    return rows, embeddings
 
 
 def select_rows(last: list[dict], history: list[dict], monitor: str) -> list[dict]:
@@ -187,7 +215,7 @@ def selected(rows: Iterable[dict], selection: str) -> list[dict]:
 
 
 def run_batches(task: batches.Task, scheme, first: int, total: int, device) -> Iterator[tuple[Tensor, Tensor]]:
-    """(this rank's images, all labels) of steps first..total-1, with `scheme.before_epoch` between the epochs.
+    """Yield (this rank's images, all labels) of steps first..total-1; `scheme.before_epoch` runs before each epoch.
 
     Batches of neighbours are drawn an epoch at a time, because they depend on the network; others are one stream.
     """
@@ -220,7 +248,7 @@ def train_step(spec, scheme, replica, optimizer, images: Tensor, labels: Tensor,
             if not all(values.isfinite().all() for values in (*embedded, *scheme.loss.parameters())):
                 raise FloatingPointError(f"training diverged before step {step}; lower lr or loss_lr") from error
             raise
-        value = functools.reduce(operator.add, terms.values())
+        value = sum(terms.values())
     value.backward()
     distributed.average_gradients(scheme.loss)
     if spec.loss_clip_value is not None:
@@ -234,7 +262,7 @@ def train_step(spec, scheme, replica, optimizer, images: Tensor, labels: Tensor,
 
 
 class Schedule:
-    """What happens at which step."""
+    """Which step has which learning rate, and after which there is an evaluation; epochs become steps here."""
 
     def __init__(self, spec: RunSpec, steps_per_epoch: int):
         def steps(epochs: float) -> int:
@@ -280,43 +308,55 @@ def build_optimizer(spec: RunSpec, network, loss) -> torch.optim.Optimizer:
 
 
 class State:
-    """What a checkpoint holds: enough to continue as if nothing had happened."""
+    """How far a run is. A checkpoint of it is enough to continue as if nothing had happened."""
 
     def __init__(self, spec: RunSpec, scheme, optimizer, total: int, device: torch.device):
         self.spec, self.scheme, self.optimizer = spec, scheme, optimizer
+        self.nothing = torch.zeros(total, device=device)  # a curve before its first step
         self.step = 0
-        self.losses = torch.zeros(total, device=device)
-        self.terms: dict[str, Tensor] = {}
-        self.history: list[dict] = []
-        self.best: dict | None = None  # step, value and module states of the best evaluation, for restore_best
-        self.best_of_problem: dict | None = None  # the same among the evaluations of the scheme's current problem
-        self.evaluations = self.before_problem = 0  # in all, and of the problems before the current one
+        self.terms: dict[str, Tensor] = {}  # the curve of each term of the loss
+        self.history: list[dict] = []  # the rows of all evaluations
+        self.best: dict | None = None  # step and module states of the best evaluation, if anybody will ask for them
+        self.best_of_problem: dict | None = None  # the same for the evaluations since the scheme's problem began
+        self.before_problem = 0  # how many evaluations there were before it
+
+    @property
+    def losses(self) -> Tensor:
+        """The sum of the terms at every step."""
+        return sum(self.terms.values(), start=self.nothing)
 
     def log(self, terms: dict[str, Tensor]) -> None:
         """Keep the terms of a step's loss and count the step."""
         for name, value in terms.items():
-            self.losses[self.step] += value
-            if len(terms) > 1:
-                self.terms.setdefault(name, torch.zeros_like(self.losses))[self.step] = value
+            self.terms.setdefault(name, self.nothing.clone())[self.step] = value
         self.step += 1
 
-    def record(self, rows: list[dict]) -> bool:
-        """Keep an evaluation; True when the monitored metric has not improved for `patience` of them."""
-        self.history += rows
+    def values(self, first: int = 0) -> list[float]:
+        """The monitored metric of the evaluations, from number `first` on."""
         criterion = self.spec.monitor if self.spec.fold is None else f"val {self.spec.monitor}"
-        values = [row["value"] for row in monitored(self.history, criterion)]
-        self.evaluations, here = len(values), values[self.before_problem :]
-        best = int(np.argmax(here))  # the first of equals
-        if self.spec.restore_best and best == len(here) - 1:
+        return [row["value"] for row in monitored(self.history, criterion)][first:]
+
+    def since_best(self, first: int = 0) -> int:
+        """How many evaluations have followed the best of those from number `first` on; the first of equals is best."""
+        values = self.values(first)
+        return len(values) - 1 - int(np.argmax(values))
+
+    def is_spent(self, patience: int | None, first: int = 0) -> bool:
+        return patience is not None and self.since_best(first) >= patience
+
+    def record(self, rows: list[dict]) -> None:
+        """Keep an evaluation, and the weights where it is the best yet."""
+        self.history += rows
+        asked_for = self.spec.restore_best or self.scheme.problem_patience is not None
+        if asked_for and self.since_best(self.before_problem) == 0:
             modules = {name: _copy(module) for name, module in self.scheme.modules().items()}
-            self.best_of_problem = {"step": self.step, "value": here[best], "modules": modules}
-            if self.best is None or here[best] > self.best["value"]:
+            self.best_of_problem = {"step": self.step, "modules": modules}
+            if self.since_best() == 0:
                 self.best = self.best_of_problem
-        return self.spec.patience is not None and len(here) - 1 - best >= self.spec.patience
 
     def begin_problem(self) -> None:
-        """Patience starts anew; the best evaluation of the run stays."""
-        self.before_problem = self.evaluations
+        """The scheme's patience starts anew; the best evaluation of the run stays."""
+        self.before_problem = len(self.values())
         self.best_of_problem = None
 
     def restore_best(self) -> int:
@@ -326,11 +366,12 @@ class State:
         return self.best["step"]
 
     def check_finite(self) -> None:
-        """Looked at once per evaluation, not per step: reading the loss back would stall the device."""
-        bad = (~self.losses[: self.step].isfinite()).nonzero()
+        """The loss is looked at once per evaluation, not per step: reading it back would stall the device."""
+        losses = self.losses[: self.step]
+        bad = (~losses.isfinite()).nonzero()
         if len(bad):
             raise FloatingPointError(
-                f"the loss became {self.losses[bad[0, 0]].item()} at step {bad[0, 0].item()}; lower lr or loss_lr"
+                f"the loss became {losses[bad[0, 0]].item()} at step {bad[0, 0].item()}; lower lr or loss_lr"
             )
 
     def save(self, path: Path) -> None:
@@ -347,7 +388,7 @@ class State:
             torch.save(content, temporary)
 
     def load(self, path: Path) -> None:
-        content = torch.load(path, map_location=self.losses.device, weights_only=True)
+        content = torch.load(path, map_location=self.nothing.device, weights_only=True)
         if content["spec"] != self.spec.as_dict():
             changed = [name for name, value in self.spec.as_dict().items() if content["spec"].get(name) != value]
             raise ValueError(f"checkpoint {path} belongs to another spec (differs in {', '.join(changed)}); remove it")

@@ -31,12 +31,10 @@ import torch.nn.functional as F
 from dmlrepro.training import batches, distributed, inference
 from dmlrepro.training.spec import RunSpec
 
-TUNING_SEED = 10_000  # of every search: never a seed that is evaluated
-
+TUNING_SEED = 10_000  # every search runs on this seed, no evaluation does
 
 # Ranks of Recall@K as each benchmark reports them.
 KS = {"sop": (1, 10, 100, 1000), "inshop": (1, 10, 20, 30, 40)}
-
 
 MLRC_EPOCH = 100  # steps
 
@@ -49,10 +47,10 @@ class Protocol:
     structure: Mapping = field(default_factory=dict)
     settings: Mapping = field(default_factory=dict)
     by_dataset: Mapping[str, Mapping] = field(default_factory=dict)  # further settings of one benchmark
-    samples_per_class: tuple[int, int] | None = None  # of losses on pairs, of losses on proxies; None: the method's own
-    folds: int = 0  # models per method and seed, each validated on another part of the train classes
+    samples_per_class: tuple[int, int] | None = None  # for losses on pairs and on proxies; None: the method's own
+    folds: int = 0  # a method has so many models per seed, each validated on another part of the train classes
     repeats: int = 5  # seeds
-    trials: int = 0  # of the search for a method's hyperparameters
+    trials: int = 0  # a search for a method's hyperparameters tries so many
 
 
 def _mlrc_stop(epochs: int, patience: int) -> dict:

@@ -20,7 +20,6 @@ import threading
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
-from importlib import metadata
 from pathlib import Path
 
 import torch
@@ -31,11 +30,10 @@ from dmlrepro.datasets import manifests
 from dmlrepro.files import cache_root, replacing
 from dmlrepro.networks import backbones
 from dmlrepro.training import batches, distributed, inference, loop, sources
+from dmlrepro.training.sources import versions
 from dmlrepro.training.spec import RunSpec
 
 __all__ = ["RunResult", "RunSpec", "export_cache", "import_cache", "key_of", "run", "run_all", "versions"]
-
-NUMERICAL_PACKAGES = ("torch", "torchvision", "timm", "numpy", "pytorch-metric-learning")
 
 
 @dataclass(frozen=True)
@@ -51,8 +49,8 @@ class RunResult:
     from_cache: bool
 
     def metric(self, name: str, selection: str = "last") -> float:
-        """One metric as a fraction; KeyError names what exists."""
-        found = [row["value"] for row in self.rows if row["metric"] == name and row["selection"] == selection]
+        """One metric of the main network as a fraction; KeyError names what exists."""
+        found = [row["value"] for row in loop.monitored(self.rows, name) if row["selection"] == selection]
         if not found:
             raise KeyError(f"no {name!r} at selection {selection!r}; rows: {self.rows}")
         return found[0]
@@ -95,10 +93,10 @@ def run_all(specs: Sequence[RunSpec], *, jobs: int | None = None) -> list[RunRes
     """Results in the order of the specs; what is not in the cache is trained, each distinct spec once.
 
     Specs that ask for one thread are trained side by side in `jobs` processes (default: the cores this process may
-    use); others, and everything on CUDA, one after the other, on all visible GPUs (see `_ranks`).
+    use); others, and everything on CUDA, one after the other, on all visible GPUs (see `ranks_of`).
     """
     keys = [key_of(spec) for spec in specs]
-    missing = {key: spec for key, spec in zip(keys, specs) if not _folder(key).exists()}
+    missing = {key: spec for key, spec in zip(keys, specs) if not folder_of(key).exists()}
     parallel = {key: spec for key, spec in missing.items() if spec.threads == 1 and not torch.cuda.is_available()}
     workers = min(jobs or len(os.sched_getaffinity(0)), len(parallel))
     done = 0
@@ -142,12 +140,12 @@ def key_of(spec: RunSpec) -> str:
         "data": _manifest_digest(
             spec.dataset, spec.label_noise, spec.seed if spec.label_noise else 0, spec.images_per_class
         ),
-        "weights": _weights_digest(spec.weights),
+        "weights": backbones.weights_digest(spec.weights),
         "source": source_hash(spec.loss, spec.scheme),
     }
     where = {
         "versions": versions(),
-        "device": distributed.device_for_training().type + (f" x {ranks}" if (ranks := _ranks(spec)) > 1 else ""),
+        "device": distributed.device_for_training().type + (f" x {ranks}" if (ranks := ranks_of(spec)) > 1 else ""),
         "machine": platform.machine(),
         # a GPU's results do not depend on the threads beside it, whose default differs between processes
         "threads": spec.threads or (0 if torch.cuda.is_available() else torch.get_num_threads()),
@@ -161,11 +159,6 @@ def _is_nothing(value) -> bool:
 
 def _digest(content: dict) -> str:
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
-
-
-@functools.cache
-def versions() -> dict[str, str]:
-    return {name: metadata.version(name) for name in NUMERICAL_PACKAGES} | {"python": platform.python_version()}
 
 
 @functools.cache
@@ -186,15 +179,7 @@ def _manifest_digest(dataset: str, label_noise: float, seed: int, images_per_cla
     return f"{manifest.name}:{manifest.digest()}"
 
 
-@functools.cache
-def _weights_digest(weights: str | None) -> str | None:
-    """A weights file counts by its content, a published tag by its name."""
-    if weights is None or not Path(weights).is_file():
-        return weights
-    return hashlib.sha256(Path(weights).read_bytes()).hexdigest()
-
-
-def _folder(key: str) -> Path:
+def folder_of(key: str) -> Path:
     """Where a run of this machine lies, or the same run imported from another one."""
     runs = cache_root() / "runs"
     if not (runs / key).exists():
@@ -203,7 +188,7 @@ def _folder(key: str) -> Path:
     return runs / key
 
 
-def _ranks(spec: RunSpec) -> int:
+def ranks_of(spec: RunSpec) -> int:
     """Processes that train a run; one where there is no network to train.
 
     A run for one thread takes seconds, as long as starting the processes: it is spread only where that was asked for.
@@ -215,9 +200,9 @@ def _ranks(spec: RunSpec) -> int:
 
 
 def _train_into_cache(key: str, spec: RunSpec, progress: str | None = None) -> None:
-    if _folder(key).exists():  # another process was faster
+    if folder_of(key).exists():  # another process was faster
         return
-    if (ranks := _ranks(spec)) > 1:
+    if (ranks := ranks_of(spec)) > 1:
         distributed.launch(key, spec.as_dict(), ranks)
     else:
         train_and_store(key, spec, progress)
@@ -225,7 +210,7 @@ def _train_into_cache(key: str, spec: RunSpec, progress: str | None = None) -> N
 
 def train_and_store(key: str, spec: RunSpec, progress: str | None = None) -> None:
     """Train a run and put it into the cache. Every rank of a distributed run calls this, the first one stores."""
-    folder = _folder(key)
+    folder = folder_of(key)
     threads = torch.get_num_threads()
     if spec.threads is not None:
         torch.set_num_threads(spec.threads)
@@ -292,7 +277,7 @@ def rounding() -> str:
 
 
 def _load(key: str, spec: RunSpec, *, from_cache: bool) -> RunResult:
-    folder = _folder(key)
+    folder = folder_of(key)
     record = json.loads((folder / "result.json").read_text(encoding="utf8"))
     return RunResult(spec, key, folder, record["dataset"], record["rows"], record["cost"], from_cache)
 
@@ -304,7 +289,7 @@ def _report(done: int, total: int) -> None:
 
 def forget(specs: Iterable[RunSpec]) -> None:
     """Remove the runs of these specs that are in the cache: those of a search are wanted for their scores only."""
-    for folder in {_folder(key_of(spec)) for spec in specs}:
+    for folder in {folder_of(key_of(spec)) for spec in specs}:
         if folder.exists():
             with tempfile.TemporaryDirectory(dir=folder.parent, prefix=".forget.") as discarded:
                 folder.rename(Path(discarded, folder.name))  # whole or not at all, also if interrupted

@@ -36,8 +36,9 @@ def search(
     search continues as if it had not been; a finished one returns at once.
 
     Args:
-        ranges: of options of the loss and of "loss_lr", the highest learning rate of its parameters.
-        trials: None are the protocol's.
+        ranges: one for each option of the loss that is searched; "loss_lr" stands for the highest learning rate of
+            its parameters.
+        trials: how many are tried; None: as many as the protocol says.
         published, keep: as in `expand`.
 
     Returns:
@@ -68,7 +69,7 @@ def search(
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     bounds = {option: (r.low, r.high, r.log) for option, r in ranges.items()}
     identity = [runs.key_of(model) for model in models({})] + [bounds]
-    journal = _journal(hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()[:24])
+    journal = journal_of(hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()[:24])
     storage = optuna.storages.JournalStorage(optuna.storages.journal.JournalFileBackend(str(journal)))
     study = optuna.create_study(storage=storage, study_name="search", direction="maximize", load_if_exists=True)
 
@@ -80,23 +81,25 @@ def search(
         study.sampler = optuna.samplers.TPESampler(seed=protocols.TUNING_SEED + number, constant_liar=False)
         trial = study.ask()
         options = {option: trial.suggest_float(option, r.low, r.high, log=r.log) for option, r in ranges.items()}
-        study.tell(trial, _validation_score(models(options)))
+        study.tell(trial, validation_score(models(options)))
     rows = [trial.params | {"val MAP@R": trial.value} for trial in complete()[: trials or protocol.trials]]
     best = max(rows, key=lambda row: row["val MAP@R"])
     return proposal({option: best[option] for option in ranges}), rows
 
 
-def _journal(name: str) -> Path:
+def journal_of(name: str) -> Path:
+    """The file in which the trials of a search are kept."""
     folder = cache_root() / "searches"
     folder.mkdir(parents=True, exist_ok=True)
     return folder / f"{name}.journal"
 
 
-def _validation_score(models: list[RunSpec]) -> float:
+def validation_score(models: list[RunSpec]) -> float:
+    """Mean validation MAP@R of the models of one trial, 0 if one of them diverged. They leave the cache again."""
     try:
         finished = runs.run_all(models)
         score = sum(run.metric("val MAP@R", "val_best") for run in finished) / len(finished)
-    except FloatingPointError:  # of one fold; others may have finished before it
+    except FloatingPointError:  # one fold diverged; others may have finished before it
         score = 0.0
     runs.forget(models)  # 50 trials of 4 networks are 10 GB
     return score

@@ -1,30 +1,33 @@
-"""Which files of this package a piece of code uses, and a hash of what they say: the part of a cache key that is code.
+"""Which files of this package a piece of code uses, and a hash of what they say: the part of a cache key that is code,
+with the versions of the packages of others.
 
 Files are parsed, not imported, so that a workflow can ask in milliseconds. A run names its loss and its scheme in
-strings, so those files are found by name: `"nivmf.ProbabilisticProxyLoss"` stands for losses/nivmf.py.
+strings, so those files are found by name: "nivmf.ProbabilisticProxyLoss" stands for losses/nivmf.py, "momentum" for
+training/schemes/momentum.py.
 """
 
 import ast
 import functools
 import hashlib
 import json
-import re
+import platform
 from collections.abc import Iterable, Iterator
+from importlib import metadata
 from pathlib import Path
 
 PACKAGE = Path(__file__).parents[1]
-# Files that are not looked into for the key of a run, because the key holds what they make: the spec's values, and the
-# images and labels by content.
+NUMERICAL_PACKAGES = ("torch", "torchvision", "timm", "numpy", "pytorch-metric-learning")
+# These files do not enter the key of a run, because it holds what they make: the values of the spec, and the images and
+# labels by content.
 IN_THE_KEY = ("training/spec.py", "datasets/manifests.py")
 
 
-def used_by(roots: Iterable[Path], *, without: Iterable[str] = (), losses_by_name: bool = False) -> list[Path]:
+def used_by(roots: Iterable[Path], *, without: Iterable[str] = (), by_name: bool = False) -> list[Path]:
     """The root files and every file of the package that they import, directly or not, sorted.
 
     Args:
         without: files, relative to the package, that are left out with all that only they import.
-        losses_by_name: follow strings such as "nivmf.ProbabilisticProxyLoss" to the loss file that they name, for code
-            that makes specs.
+        by_name: follow strings to the loss or the scheme that they name, as in code that makes specs.
     """
     left_out = {PACKAGE / path for path in without}
     todo, seen = list(roots), set()
@@ -35,17 +38,19 @@ def used_by(roots: Iterable[Path], *, without: Iterable[str] = (), losses_by_nam
         seen.add(path)
         tree = _tree(path)
         todo += _imported(tree, path)
-        if losses_by_name:
-            todo += _named_losses(tree)
+        if by_name:
+            todo += _named(tree)
     return sorted(seen)
 
 
 def of_notebook(notebook: Path) -> list[Path]:
-    """The files of the package on which a notebook's results depend: what its cells import, the training of its runs
-    and the losses that its paper names."""
+    """The files of the package on which a notebook's results depend.
+
+    These are what its cells import, the training loop, and the losses and schemes that any of them name.
+    """
     cells = json.loads(notebook.read_text(encoding="utf8"))["cells"]
     code = "\n".join("".join(cell["source"]) for cell in cells if cell["cell_type"] == "code")
-    return used_by([*_imported(ast.parse(code), notebook), PACKAGE / "training" / "loop.py"], losses_by_name=True)
+    return used_by([*_imported(ast.parse(code), notebook), PACKAGE / "training" / "loop.py"], by_name=True)
 
 
 def source_hash(roots: Iterable[Path]) -> str:
@@ -53,6 +58,12 @@ def source_hash(roots: Iterable[Path]) -> str:
     files = used_by(roots, without=IN_THE_KEY)
     lines = [f"{path.relative_to(PACKAGE).as_posix()}\n{_dump(path.read_text(encoding='utf8'))}" for path in files]
     return hashlib.sha256("\n".join(lines).encode()).hexdigest()
+
+
+@functools.cache
+def versions() -> dict[str, str]:
+    """Versions of the packages that numbers depend on, and of Python."""
+    return {name: metadata.version(name) for name in NUMERICAL_PACKAGES} | {"python": platform.python_version()}
 
 
 def _tree(path: Path) -> ast.Module:
@@ -87,12 +98,15 @@ def _files_of(name: str) -> Iterator[Path]:
         yield from (path for path in (place / "__init__.py", place.with_suffix(".py")) if path.is_file())
 
 
-def _named_losses(tree: ast.Module) -> Iterator[Path]:
+def _named(tree: ast.Module) -> Iterator[Path]:
+    """The files of losses ("file.Name") and of schemes ("file") that strings of a module stand for."""
     for node in ast.walk(tree):
-        text = node.value if isinstance(node, ast.Constant) and isinstance(node.value, str) else ""
-        match = re.fullmatch(r"([a-z_]+)\.\w+", text)
-        if match and (path := PACKAGE / "losses" / f"{match[1]}.py").is_file():
-            yield path
+        if isinstance(node, ast.Constant) and isinstance(node.value, str):
+            module, dot, name = node.value.partition(".")
+            if module.isidentifier() and (name.isidentifier() if dot else True):
+                path = PACKAGE / ("losses" if dot else "training/schemes") / f"{module}.py"
+                if path.is_file():
+                    yield path
 
 
 @functools.cache

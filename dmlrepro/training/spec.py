@@ -11,61 +11,65 @@ LABELS = ("method", "setting", "protocol")  # fields that name a run and do not 
 
 @dataclass(frozen=True)
 class RunSpec:
-    """Everything that determines one training run. Two equal specs give the same numbers on one machine."""
+    """Everything that determines one training run. Two equal specs give the same numbers on one machine.
 
-    # data
+    A field that is added later has to default to None, False or something empty: the key of a run leaves such values
+    out, so that earlier runs keep their keys.
+    """
+
+    # the images, and which of them are trained on
     dataset: str
-    label_noise: float = 0.0  # fraction of train labels replaced by a uniformly random other class
-    images_per_class: int | None = None  # embedded glyphs only
-    fold: int | None = None  # of the `folds` class-disjoint parts of the train classes this one is for validation
-    folds: int = 4
-    # network
+    label_noise: float = 0.0  # this fraction of the train labels becomes another class, drawn uniformly
+    images_per_class: int | None = None  # how many are rendered; the embedded glyphs alone take it
+    fold: int | None = None  # this part of the train classes is held out for validation; None: none is
+    folds: int = 4  # the train classes are cut into so many disjoint parts, numbered from 0
+    # the network
     backbone: str = "conv4"
-    weights: str | None = None  # None, "imagenet" or a file
-    embedding_size: int | None = 128  # None: pooled features without a head
+    weights: str | None = None  # "imagenet" or a file; None: drawn from the seed
+    embedding_size: int | None = 128  # None: the pooled features are the embeddings, there is no head
     pooling: str = "avg"
-    image_size: int | None = None  # pixels of the square crop; None: the images as they are
-    crop_scale: tuple[float, float] = (0.16, 1.0)  # area of the random resized crop
-    test_resize: int | None = None  # short side before the test-time centre crop; None: image_size
-    freeze_batchnorm: bool = False
-    freeze_trunk: bool = False  # train the head alone, on features computed once
-    # what a step optimises: a file of training/schemes, with its options
+    image_size: int | None = None  # side of the square crops in pixels; None: images are taken as they are
+    crop_scale: tuple[float, float] = (0.16, 1.0)  # a training crop covers a share of the image between these two
+    test_resize: int | None = None  # short side before the centre crop of a test image, in pixels; None: image_size
+    freeze_batchnorm: bool = False  # BatchNorm keeps the statistics and the weights that it starts with
+    freeze_trunk: bool = False  # the head alone is trained, on features that are computed once
+    # what a step optimises: a file of training/schemes and the options that its Scheme takes
     scheme: str = "supervised"
     scheme_options: Mapping = field(default_factory=dict)
-    # loss: "<module>.<name>" under dmlrepro.losses; None evaluates the network as it is
-    loss: str | None = "potential_field.PotentialFieldLoss"
+    # the loss: "<module>.<name>" under dmlrepro.losses; None: the network is evaluated as it is, nothing is trained
+    loss: str | None = None
     loss_options: Mapping = field(default_factory=dict)
-    loss_lr: Mapping = field(default_factory=dict)  # learning rate by parameter name of the loss, "*" for the rest
-    loss_clip_value: float | None = None  # of the gradients of the loss's parameters; clip_value: of all
-    proxies_from_class_means: bool = False
-    # optimisation: exactly one of steps and epochs
+    loss_lr: Mapping = field(default_factory=dict)  # learning rates by parameter of the loss, "*": the others; else lr
+    loss_clip_value: float | None = None  # bound of each entry of a gradient, for the parameters of the loss only
+    proxies_from_class_means: bool = False  # proxies start at the mean embeddings of their classes
+    # optimisation; a run that trains gives exactly one of steps and epochs
     steps: int | None = None
     epochs: int | None = None
     batch_size: int = 100
-    views: int = 1  # random crops of each image of a batch; batch_size counts images
-    samples_per_class: int | None = None  # None: shuffled batches; else M per class
-    neighbours: int | None = None  # batches of groups of so many nearest neighbours, found anew every epoch
+    views: int = 1  # each image of a batch is shown in so many random crops; batch_size counts it once
+    samples_per_class: int | None = None  # every class in a batch has so many images; None: shuffled batches
+    neighbours: int | None = None  # batches are groups of so many images that lie together, found anew for every epoch
     optimizer: str = "adamw"
     lr: float = 1e-4
     head_lr: float | None = None  # None: lr
-    weight_decay: float = 1e-4
-    warmup_epochs: float = 0.0  # the trunk is frozen so long
-    lr_drop_epochs: tuple[float, ...] = ()  # when every learning rate is multiplied by lr_drop
+    weight_decay: float = 1e-4  # of the network; the parameters of the loss have none
+    warmup_epochs: float = 0.0  # the trunk does not learn before then
+    lr_drop_epochs: tuple[float, ...] = ()  # at each of these, every learning rate is multiplied by lr_drop
     lr_drop: float = 0.5
-    clip_value: float | None = None
-    clip_norm: float | None = None
-    # evaluation
-    ks: tuple[int, ...] = (1, 2, 4, 8)
+    clip_value: float | None = None  # bound of each entry of every gradient
+    clip_norm: float | None = None  # bound of the norm of all gradients together
+    # evaluation; without eval_every and eval_every_epochs, once after the last step
+    ks: tuple[int, ...] = (1, 2, 4, 8)  # ranks K of Recall@K
     eval_every: int | None = None  # steps
-    eval_every_epochs: float | None = None  # both None: after the last step only
-    monitor: str = "P@1"  # picks the best evaluation: on the validation classes when there is a fold, else on test
-    patience: int | None = None  # evaluations in a row that are not the best yet before training stops
-    restore_best: bool = False  # leave the weights of the best evaluation behind, not the last ones
-    # machine
+    eval_every_epochs: float | None = None
+    monitor: str = "P@1"  # picks the best evaluation, on the validation classes if a fold is held out, else on test
+    patience: int | None = None  # training stops when the last so many evaluations were all no better than the best
+    restore_best: bool = False  # the run leaves the weights of the best evaluation behind, not the last ones
+    # the machine
     seed: int = 0
-    threads: int | None = None  # CPU threads; None: all
+    threads: int | None = None  # CPU threads; None: as many as the process has
     precision: str = "float32"  # "bfloat16": autocast in training; evaluation is always in float32
-    compile: bool = False  # torch.compile the network
+    compile: bool = False  # torch compiles the network
     replica: int = 0  # 0: the run itself; others start from slightly perturbed weights, for the golden tolerances
     # labels for the tables; they do not change the run
     method: str = ""

@@ -1,6 +1,6 @@
 """What each process of a run on several GPUs does; `distributed.launch` starts it with a key, a spec and its parent.
 
-Apart from distributed.py, so that the training loop does not import the cache that its own source is a key of.
+It lies apart from distributed.py, so that the training loop does not import the cache whose keys hold its own source.
 """
 
 import json

@@ -117,7 +117,7 @@ def test_transformers_and_channels_last_maps_of_timm():
 )
 def test_normalisation_of_the_published_weights(name, mean, std):
     with torch.device("meta"):
-        _, preprocess = backbones._trunk(name, None, 3)
+        _, preprocess = backbones.build_trunk(name, None, 3)
     assert (preprocess.mean, preprocess.std, preprocess.bgr) == (mean, std, False)
     assert (preprocess.test_resize, preprocess.crop) == (256, 224)
     images = pixels(2, 3, 5, 5)

@@ -1,10 +1,15 @@
-"""Which images form a step: the folds of the training classes."""
+"""Which images form a step: the folds of the training classes, crops, and batches prepared ahead."""
+
+import time
 
 import numpy as np
 import pytest
+import torch
+from tiny import TINY
 
 from dmlrepro.datasets import manifests
 from dmlrepro.training import batches
+from dmlrepro.training.spec import RunSpec
 
 
 def test_folds_are_contiguous_and_class_disjoint():
@@ -16,3 +21,27 @@ def test_folds_are_contiguous_and_class_disjoint():
         np.testing.assert_array_equal(np.sort(np.concatenate([train, held_out])), np.arange(200))
     with pytest.raises(ValueError, match="k must be between 2 and"):
         batches.folds(manifest, 1)
+
+
+def test_views_are_different_crops_of_the_same_images():
+    spec = TINY.replace(image_size=24, views=2)
+    task = _task(spec)
+    batch, labels = next(task.train_batches(0, 1, torch.device("cpu")))
+    assert batch.shape == (32, 1, 24, 24) and torch.equal(*labels.split(16))
+    (_, once), (_, twice) = next(_task(TINY).index_batches(0, 1)), next(task.index_batches(0, 1))
+    assert torch.equal(once.repeat(2), twice)
+    assert not any(torch.equal(a, b) for a, b in zip(*batch.split(16)))
+
+
+def _task(spec: RunSpec) -> batches.Task:
+    return batches.Task(spec, batches.load_dataset(spec))
+
+
+def test_batches_made_ahead_come_in_order():
+    delays = np.random.default_rng(0).random(12) / 100
+
+    def make(i):
+        time.sleep(delays[i])
+        return i
+
+    assert list(batches.prefetched(make, ((i,) for i in range(12)), crops=True)) == list(range(12))

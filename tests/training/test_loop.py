@@ -13,23 +13,15 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import tiny
 import torch
 from torch import nn
 
 from dmlrepro.training import batches, inference, loop
-from dmlrepro.training.builders import build_loss
+from dmlrepro.training.schemes import supervised
 from dmlrepro.training.spec import RunSpec
 
-TINY = RunSpec(
-    dataset="glyphs",
-    images_per_class=4,
-    embedding_size=8,
-    loss="baselines.proxy_nca_pp",
-    steps=10,
-    batch_size=16,
-    lr=1e-3,
-    threads=1,
-)
+TINY = tiny.TINY.replace(steps=10)
 # PFML; nivMF, which samples; a baseline whose miner samples, with a fold, a learning-rate drop and best weights to
 # keep; two epochs of two views in groups of neighbours, which depend on the network; a network with its teacher
 KILLED = {
@@ -220,20 +212,6 @@ def test_bfloat16_is_close_and_leaves_float32_weights():
     assert all(value.dtype == torch.float32 for value in half.states["network"].values() if value.is_floating_point())
 
 
-def test_views_are_different_crops_of_the_same_images():
-    spec = TINY.replace(image_size=24, views=2)
-    task = _task(spec)
-    batch, labels = next(task.train_batches(0, 1, torch.device("cpu")))
-    assert batch.shape == (32, 1, 24, 24) and torch.equal(*labels.split(16))
-    (_, once), (_, twice) = next(_task(TINY).index_batches(0, 1)), next(task.index_batches(0, 1))
-    assert torch.equal(once.repeat(2), twice)
-    assert not any(torch.equal(a, b) for a, b in zip(*batch.split(16)))
-
-
-def _task(spec: RunSpec) -> batches.Task:
-    return batches.Task(spec, batches.load_dataset(spec))
-
-
 def test_groups_of_neighbours_follow_the_network_from_epoch_to_epoch(monkeypatch):
     seen, original = [], inference.neighbours
 
@@ -250,25 +228,6 @@ def test_groups_of_neighbours_follow_the_network_from_epoch_to_epoch(monkeypatch
         assert torch.equal(neighbours[:, 0], torch.arange(len(neighbours)))
         expected = similarity.topk(5).values
         assert torch.allclose(similarity.gather(1, neighbours), expected, atol=1e-5)
-
-
-def test_images_of_another_size_than_a_transformers_are_refused():
-    spec = RunSpec(
-        "glyphs", image_size=227, backbone="vit_small_patch16_224.dino", loss="baselines.proxy_anchor", steps=1
-    )
-    with pytest.raises(ValueError, match=r"image_size 227: vit_small_patch16_224.dino takes 224 pixels only"):
-        loop.train(spec)
-
-
-def test_test_images_are_what_the_network_is_evaluated_on():
-    spec = RunSpec("glyphs", images_per_class=4, loss=None, image_size=24, test_resize=28, embedding_size=8)
-    manifest = batches.load_dataset(spec)
-    network = inference.build_network(spec, manifest).eval()
-    pixels = batches.test_images(spec, manifest, range(300))
-    assert pixels.shape == (300, 1, 24, 24) and pixels.dtype == torch.uint8
-    with torch.no_grad():
-        expected = torch.cat([network(part) for part in pixels.split(256)])
-    assert torch.equal(inference.embed_images(spec, network, manifest, range(300)), expected)
 
 
 @pytest.mark.skipif(not hasattr(ctypes.CDLL(None), "mallopt"), reason="not glibc")
@@ -293,43 +252,91 @@ print(resource.getrusage(resource.RUSAGE_SELF).ru_minflt)
     assert returned - kept > 5 * pages  # of ten steps, all but the first find their pages there
 
 
-def test_batches_made_ahead_come_in_order():
-    delays = np.random.default_rng(0).random(12) / 100
-
-    def make(i):
-        time.sleep(delays[i])
-        return i
-
-    assert list(batches.prefetched(make, ((i,) for i in range(12)), crops=True)) == list(range(12))
+def test_the_same_spec_twice_gives_the_same_bytes():
+    first, second = loop.train(TINY), loop.train(TINY)
+    assert first.rows == second.rows
+    assert torch.equal(first.embeddings[""], second.embeddings[""])
+    assert all(torch.equal(first.states["network"][name], value) for name, value in second.states["network"].items())
 
 
-def test_an_image_that_could_find_itself_is_refused():
-    embeddings, labels = torch.eye(4), torch.tensor([0, 0, 1, 1])
-    query, gallery = np.array([1, 0, 1, 0], bool), np.array([0, 1, 0, 1], bool)
-    assert inference.score(embeddings, labels, query, gallery, (1,))["R@1"] == 0.5  # equal distances: the first of them
-    with pytest.raises(ValueError, match="equal or disjoint"):
-        inference.score(embeddings, labels, query, ~gallery | gallery, (1,))
+def test_another_seed_gives_another_network():
+    assert loop.train(TINY).rows != loop.train(TINY.replace(seed=1)).rows
+
+
+def test_an_interrupted_run_resumes_exactly(tmp_path, monkeypatch):
+    whole = loop.train(TINY)
+    checkpoint = tmp_path / "run.pt"
+    monkeypatch.setattr(loop, "CHECKPOINT_SECONDS", 0)
+    real, calls = loop.train_step, []
+
+    def dies_at_the_third(*args):
+        calls.append(1)
+        if len(calls) == 3:
+            raise KeyboardInterrupt
+        return real(*args)
+
+    monkeypatch.setattr(loop, "train_step", dies_at_the_third)
+    with pytest.raises(KeyboardInterrupt):
+        loop.train(TINY, checkpoint=checkpoint)
+    assert checkpoint.exists()
+    monkeypatch.setattr(loop, "train_step", real)
+    resumed = loop.train(TINY, checkpoint=checkpoint)
+    assert resumed.rows == whole.rows
+    assert torch.equal(resumed.losses, whole.losses)
+
+
+def test_a_checkpoint_of_another_spec_is_refused(tmp_path, monkeypatch):
+    checkpoint = tmp_path / "run.pt"
+    task = batches.Task(TINY, manifest := batches.load_dataset(TINY))
+    scheme = supervised.Scheme(TINY, task, inference.build_network(TINY, manifest))
+    optimizer = loop.build_optimizer(TINY, scheme.network, scheme.loss)
+    state = loop.State(TINY, scheme, optimizer, total=4, device=torch.device("cpu"))
+    state.save(checkpoint)
+    before = checkpoint.read_bytes()
+    with pytest.raises(ValueError, match=r"belongs to another spec \(differs in lr\)"):
+        loop.train(TINY.replace(lr=0.5), checkpoint=checkpoint)
+    assert checkpoint.read_bytes() == before
 
 
 @pytest.mark.parametrize(
     "change, message",
     [
-        ({"monitor": "accuracy"}, r"monitor must be one of P@1.*R@8, got 'accuracy'"),
-        ({"fold": 4}, r"fold must lie in \[0, 4\)"),
-        ({"eval_every": 2, "eval_every_epochs": 1.0}, "at most one of eval_every"),
-        ({"patience": 3}, "need eval_every"),
-        ({"restore_best": True}, "need eval_every"),
-        ({"eval_every": 0}, "eval_every must be positive"),
-        ({"views": 2}, r"views=2.*give image_size"),
-        ({"neighbours": 4, "samples_per_class": 4}, "at most one of samples_per_class and neighbours"),
+        ({"dataset": "birds"}, "birds"),
+        ({"backbone": "conv5"}, "conv4"),
+        ({"loss_options": {"temprature": 1.0}}, r"no option \['temprature'\].*temperature"),
+        ({"loss_lr": {"centers": 1.0}}, r"loss_lr names \['centers'\]"),
+        ({"batch_size": 100_000}, "batch_size 100000 is larger"),
     ],
 )
-def test_a_bad_spec_is_an_error_before_anything_runs(change, message):
+def test_what_does_not_fit_is_named(change, message):
     with pytest.raises(ValueError, match=message):
-        TINY.replace(**change)
+        loop.train(TINY.replace(**change))
 
 
-def test_a_class_id_out_of_range_is_named_by_the_loss():
-    loss = build_loss(TINY, num_classes=5, embedding_size=8)
-    with pytest.raises(ValueError, match=r"labels must lie in \[0, 5\), found 5"):
-        loss(torch.randn(2, 8), torch.tensor([0, 5]))
+def test_a_diverging_loss_is_an_error_with_the_step():
+    with pytest.raises(FloatingPointError, match=r"step \d+; lower lr"):
+        loop.train(TINY.replace(lr=1e30, steps=6))
+
+
+def test_warm_up_leaves_the_trunk_alone_and_noise_moves_it():
+    start = inference.build_network(TINY, batches.load_dataset(TINY)).state_dict()
+    frozen = loop.train(TINY.replace(warmup_epochs=1)).states["network"]
+    trunk = [name for name in start if name.startswith("trunk") and name.endswith("weight")]
+    assert all(torch.equal(start[name], frozen[name]) for name in trunk)
+    assert not torch.equal(start["head.weight"], frozen["head.weight"])
+    assert not torch.equal(loop.train(TINY.replace(replica=1)).losses, loop.train(TINY).losses)
+
+
+def test_the_best_step_on_the_test_set_is_marked_and_never_alone():
+    rows = loop.train(TINY.replace(eval_every=2)).rows
+    selections = {row["selection"] for row in rows}
+    assert selections == {"last", "test_best"}
+    best = [row["value"] for row in rows if row["selection"] == "test_best" and row["metric"] == "R@1"]
+    last = [row["value"] for row in rows if row["selection"] == "last" and row["metric"] == "R@1"]
+    assert best >= last
+
+
+def test_a_fold_validates_on_classes_it_does_not_train_on():
+    rows = loop.train(TINY.replace(fold=0, eval_every=2)).rows
+    assert {row["selection"] for row in rows} == {"last", "test_best", "val_best"}
+    assert any(row["metric"] == "val MAP@R" for row in rows)

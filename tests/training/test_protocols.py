@@ -4,26 +4,16 @@ import official_layouts
 import pytest
 import torch
 import torch.nn.functional as F
+from tiny import TINY as UNNAMED
 
 from dmlrepro import metrics
 from dmlrepro.evidence import results
-from dmlrepro.papers.methods import BASELINES
 from dmlrepro.papers.pfml.retrieval import PfmlRetrievalParams, retrieval
-from dmlrepro.training import batches, protocols, runs, search
+from dmlrepro.training import batches, protocols, runs
 from dmlrepro.training.builders import OPTIMIZERS
 from dmlrepro.training.spec import RunSpec
 
-TINY = RunSpec(
-    dataset="glyphs",
-    images_per_class=4,
-    embedding_size=8,
-    loss="baselines.proxy_nca_pp",
-    steps=4,
-    batch_size=16,
-    lr=1e-3,
-    threads=1,
-    method="ProxyNCA++",
-)
+TINY = UNNAMED.replace(method="ProxyNCA++")
 
 
 def published(protocol: str, dataset: str, **changes) -> RunSpec:
@@ -292,71 +282,3 @@ def test_a_table_of_folds_is_valid_and_no_test_selected_score_stands_alone(finis
 def test_a_missing_fold_is_named(finished):
     with pytest.raises(ValueError, match=r"need the runs of folds 0\.\.3, got \[0, 1, 3\]"):
         protocols.combine([finished[1], finished[2], finished[4]])
-
-
-# the search
-
-
-def quality(models: list[RunSpec]) -> float:
-    """A smooth score with its maximum at temperature 0.1 and learning rate 0.01, and a check of what is trained."""
-    assert [model.fold for model in models] == [0, 1, 2, 3]
-    assert {model.seed for model in models} == {protocols.TUNING_SEED}
-    temperature, rate = torch.tensor([models[0].loss_options["temperature"], models[0].loss_lr["*"]]).log10().tolist()
-    return 1 - (temperature + 1) ** 2 / 4 - (rate + 2) ** 2 / 36
-
-
-def test_a_search_finds_the_best_and_continues_where_it_was_stopped(tmp_path, monkeypatch, shared_cache):
-    def at(folder, trials):
-        monkeypatch.setattr(search, "_journal", lambda name: tmp_path / f"{folder}-{name}")
-        return search.search(TINY, BASELINES[TINY.method].ranges, trials=trials)
-
-    monkeypatch.setattr(search, "_validation_score", quality)
-    best, rows = at("whole", 24)
-    assert len(rows) == 24 and max(row["val MAP@R"] for row in rows) > 0.95
-    assert best.seed == TINY.seed and best.fold is None
-    assert quality(protocols.expand(best.replace(seed=protocols.TUNING_SEED), "mlrc")) == max(
-        row["val MAP@R"] for row in rows
-    )
-    assert max(row["val MAP@R"] for row in rows[10:]) > max(row["val MAP@R"] for row in rows[:10])  # it learns
-
-    calls = []
-
-    def interrupted(models):
-        calls.append(models)
-        if len(calls) == 14:
-            raise KeyboardInterrupt
-        return quality(models)
-
-    monkeypatch.setattr(search, "_validation_score", interrupted)
-    with pytest.raises(KeyboardInterrupt):
-        at("stopped", 24)
-    monkeypatch.setattr(search, "_validation_score", quality)
-    assert at("stopped", 24) == (best, rows)
-    monkeypatch.setattr(search, "_validation_score", lambda models: pytest.fail("tried again"))
-    assert at("stopped", 24) == (best, rows)
-
-
-def test_a_trial_is_scored_on_the_validation_classes_only(finished, monkeypatch):
-    models = protocols.expand(TINY, "mlrc")
-    expected = sum(run.metric("val MAP@R", "val_best") for run in finished[1:]) / 4
-    assert search._validation_score(models) == pytest.approx(expected)
-    assert not any(runs._folder(runs.key_of(model)).exists() for model in models)
-
-    def last_one_diverges(specs):
-        for spec in specs[:-1]:
-            runs.run(spec)
-        raise FloatingPointError("training diverged")
-
-    with monkeypatch.context() as diverging:
-        run_all = runs.run_all
-        diverging.setattr(runs, "run_all", lambda specs: last_one_diverges(specs) if len(specs) > 1 else run_all(specs))
-        assert search._validation_score(models) == 0
-    assert not any(runs._folder(runs.key_of(model)).exists() for model in models)
-
-
-def test_a_search_needs_trials_and_folds():
-    ranges = BASELINES[TINY.method].ranges
-    with pytest.raises(ValueError, match="trials must be positive, got 0"):
-        search.search(TINY, ranges, trials=0)
-    with pytest.raises(ValueError, match="'roth' has no validation classes"):
-        search.search(TINY, ranges, "roth")

@@ -10,21 +10,10 @@ import time
 import psutil
 import pytest
 import torch
+from tiny import TINY
 
-from dmlrepro.training import batches, inference, loop, runs, sources
-from dmlrepro.training.schemes import supervised
+from dmlrepro.training import loop, runs, sources
 from dmlrepro.training.spec import RunSpec
-
-TINY = RunSpec(
-    dataset="glyphs",
-    images_per_class=4,
-    embedding_size=8,
-    loss="baselines.proxy_nca_pp",
-    steps=4,
-    batch_size=16,
-    lr=1e-3,
-    threads=1,
-)
 
 
 @pytest.fixture
@@ -36,17 +25,6 @@ def empty_cache(tmp_path, monkeypatch, shared_cache):
             (tmp_path / "cache" / path.name).symlink_to(path)
     monkeypatch.setenv("DMLREPRO_CACHE", str(tmp_path / "cache"))
     return tmp_path / "cache"
-
-
-def test_the_same_spec_twice_gives_the_same_bytes():
-    first, second = loop.train(TINY), loop.train(TINY)
-    assert first.rows == second.rows
-    assert torch.equal(first.embeddings[""], second.embeddings[""])
-    assert all(torch.equal(first.states["network"][name], value) for name, value in second.states["network"].items())
-
-
-def test_another_seed_gives_another_network():
-    assert loop.train(TINY).rows != loop.train(TINY.replace(seed=1)).rows
 
 
 def test_a_run_is_trained_once(empty_cache, monkeypatch):
@@ -94,28 +72,6 @@ def test_a_field_that_asks_for_nothing_is_not_in_the_key_and_a_zero_is(monkeypat
     assert runs.key_of(TINY.replace(fold=0)) != key
 
 
-def test_an_interrupted_run_resumes_exactly(tmp_path, monkeypatch):
-    whole = loop.train(TINY)
-    checkpoint = tmp_path / "run.pt"
-    monkeypatch.setattr(loop, "CHECKPOINT_SECONDS", 0)
-    real, calls = loop.train_step, []
-
-    def dies_at_the_third(*args):
-        calls.append(1)
-        if len(calls) == 3:
-            raise KeyboardInterrupt
-        return real(*args)
-
-    monkeypatch.setattr(loop, "train_step", dies_at_the_third)
-    with pytest.raises(KeyboardInterrupt):
-        loop.train(TINY, checkpoint=checkpoint)
-    assert checkpoint.exists()
-    monkeypatch.setattr(loop, "train_step", real)
-    resumed = loop.train(TINY, checkpoint=checkpoint)
-    assert resumed.rows == whole.rows
-    assert torch.equal(resumed.losses, whole.losses)
-
-
 def test_a_checkpoint_stays_until_its_run_is_stored(empty_cache, monkeypatch):
     monkeypatch.setattr(loop, "CHECKPOINT_SECONDS", 0)
     checkpoint = empty_cache / "checkpoints" / f"{runs.key_of(TINY)}.pt"
@@ -126,19 +82,6 @@ def test_a_checkpoint_stays_until_its_run_is_stored(empty_cache, monkeypatch):
     assert checkpoint.exists() and not list((empty_cache / "runs").iterdir())
     assert runs.run(TINY).losses.isfinite().all()
     assert not checkpoint.exists()
-
-
-def test_a_checkpoint_of_another_spec_is_refused(tmp_path, monkeypatch):
-    checkpoint = tmp_path / "run.pt"
-    task = batches.Task(TINY, manifest := batches.load_dataset(TINY))
-    scheme = supervised.Scheme(TINY, task, inference.build_network(TINY, manifest))
-    optimizer = loop.build_optimizer(TINY, scheme.network, scheme.loss)
-    state = loop.State(TINY, scheme, optimizer, total=4, device=torch.device("cpu"))
-    state.save(checkpoint)
-    before = checkpoint.read_bytes()
-    with pytest.raises(ValueError, match=r"belongs to another spec \(differs in lr\)"):
-        loop.train(TINY.replace(lr=0.5), checkpoint=checkpoint)
-    assert checkpoint.read_bytes() == before
 
 
 def _train_forever(cache):
@@ -177,75 +120,6 @@ def test_finished_runs_move_to_another_machine(empty_cache, tmp_path, monkeypatc
     )
 
 
-@pytest.mark.parametrize(
-    "change, message",
-    [
-        ({"loss": "potential_field.Potential"}, r"unknown loss.*PotentialFieldLoss"),
-        ({"loss": "fields.PotentialFieldLoss"}, r"losses live in the modules.*potential_field"),
-        ({"steps": None}, "exactly one of steps and epochs"),
-        ({"optimizer": "sgdd"}, "unknown optimizer"),
-        ({"label_noise": 1.5}, "label_noise"),
-        ({"lr": 0.0}, "lr must be positive"),
-    ],
-)
-def test_a_bad_spec_is_an_error_before_anything_runs(change, message):
-    with pytest.raises(ValueError, match=message):
-        TINY.replace(**change)
-
-
-@pytest.mark.parametrize(
-    "change, message",
-    [
-        ({"dataset": "birds"}, "birds"),
-        ({"backbone": "conv5"}, "conv4"),
-        ({"loss_options": {"temprature": 1.0}}, r"no option \['temprature'\].*temperature"),
-        ({"loss_lr": {"centers": 1.0}}, r"loss_lr names \['centers'\]"),
-        ({"batch_size": 100_000}, "batch_size 100000 is larger"),
-    ],
-)
-def test_what_does_not_fit_is_named(change, message):
-    with pytest.raises(ValueError, match=message):
-        loop.train(TINY.replace(**change))
-
-
-def test_a_diverging_loss_is_an_error_with_the_step():
-    with pytest.raises(FloatingPointError, match=r"step \d+; lower lr"):
-        loop.train(TINY.replace(lr=1e30, steps=6))
-
-
-def test_warm_up_leaves_the_trunk_alone_and_noise_moves_it():
-    start = inference.build_network(TINY, batches.load_dataset(TINY)).state_dict()
-    frozen = loop.train(TINY.replace(warmup_epochs=1)).states["network"]
-    trunk = [name for name in start if name.startswith("trunk") and name.endswith("weight")]
-    assert all(torch.equal(start[name], frozen[name]) for name in trunk)
-    assert not torch.equal(start["head.weight"], frozen["head.weight"])
-    assert not torch.equal(loop.train(TINY.replace(replica=1)).losses, loop.train(TINY).losses)
-
-
-def test_a_frozen_trunk_trains_the_head_on_features_computed_once():
-    spec = TINY.replace(freeze_trunk=True, steps=30)
-    outcome = loop.train(spec)
-    assert sorted(outcome.states["network"]) == ["head.bias", "head.weight"]
-    again = loop.train(spec)  # from the cached features
-    assert outcome.rows == again.rows
-    assert outcome.losses[-5:].mean() < outcome.losses[:5].mean()
-
-
-def test_the_best_step_on_the_test_set_is_marked_and_never_alone():
-    rows = loop.train(TINY.replace(eval_every=2)).rows
-    selections = {row["selection"] for row in rows}
-    assert selections == {"last", "test_best"}
-    best = [row["value"] for row in rows if row["selection"] == "test_best" and row["metric"] == "R@1"]
-    last = [row["value"] for row in rows if row["selection"] == "last" and row["metric"] == "R@1"]
-    assert best >= last
-
-
-def test_a_fold_validates_on_classes_it_does_not_train_on():
-    rows = loop.train(TINY.replace(fold=0, eval_every=2)).rows
-    assert {row["selection"] for row in rows} == {"last", "test_best", "val_best"}
-    assert any(row["metric"] == "val MAP@R" for row in rows)
-
-
 # what only a machine with GPUs reaches
 
 
@@ -267,10 +141,10 @@ def test_every_name_of_torch_cuda_exists():
 
 def test_on_gpus_long_runs_take_all_and_small_ones_what_they_are_told(two_gpus, monkeypatch):
     long = TINY.replace(threads=None)
-    assert (runs.device_name(), runs._ranks(long), runs._ranks(TINY)) == ("NVIDIA X", 2, 1)
-    assert [runs._ranks(long.replace(loss=None, steps=None)), runs._ranks(long.replace(batch_size=1))] == [1, 1]
+    assert (runs.device_name(), runs.ranks_of(long), runs.ranks_of(TINY)) == ("NVIDIA X", 2, 1)
+    assert [runs.ranks_of(long.replace(loss=None, steps=None)), runs.ranks_of(long.replace(batch_size=1))] == [1, 1]
     monkeypatch.setenv("DMLREPRO_RANKS", "2")
-    assert runs._ranks(TINY) == 2
+    assert runs.ranks_of(TINY) == 2
 
 
 def test_on_gpus_the_key_does_not_depend_on_the_threads_of_the_process(two_gpus):

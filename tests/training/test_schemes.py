@@ -5,23 +5,14 @@ from pathlib import Path
 
 import pytest
 import torch
+from tiny import TINY
 
 from dmlrepro.evidence import results
 from dmlrepro.papers.params import Params
 from dmlrepro.training import inference, loop, runs, schemes
+from dmlrepro.training.builders import scheme_builder
 from dmlrepro.training.schemes import momentum
-from dmlrepro.training.spec import RunSpec
 
-TINY = RunSpec(
-    dataset="glyphs",
-    images_per_class=4,
-    embedding_size=8,
-    loss="baselines.proxy_nca_pp",
-    steps=4,
-    batch_size=16,
-    lr=1e-3,
-    threads=1,
-)
 TEACHER = TINY.replace(scheme="momentum", scheme_options={"momentum": 0.9, "consistency": 0.5})
 
 
@@ -94,56 +85,80 @@ def test_two_networks_are_evaluated_saved_and_tabulated(tmp_path, monkeypatch, s
     assert run.arrays["losses consistency"].shape == (4,)
 
 
-def test_spent_patience_begins_a_new_problem_and_the_best_of_all_is_kept(toys, monkeypatch):
-    scores = iter([0.1, 0.5, 0.4, 0.3, 0.2, 0.4, 0.3, 0.2, 0.9])
+SCORES = (0.1, 0.5, 0.4, 0.3, 0.2, 0.4, 0.3, 0.2, 0.9)
+
+
+@pytest.fixture
+def problems(toys):
+    return TINY.replace(scheme="restart", steps=40, eval_every=1)
+
+
+@pytest.fixture
+def scored(monkeypatch):
+    """The first problem is spent at 0.3, two evaluations below 0.5; the next four later, two below its own 0.4."""
 
     def evaluate(task, networks, step, **_):
-        return [{"step": step, "metric": "P@1", "value": next(scores)}], {"": torch.zeros(1, 8)}
+        return [{"step": step, "metric": "P@1", "value": SCORES[step - 1]}], {"": torch.zeros(1, 8)}
 
     monkeypatch.setattr(inference, "evaluate", evaluate)
-    spec = TINY.replace(scheme="restart", steps=40, eval_every=1, patience=2, restore_best=True)
-    outcome = loop.train(spec)
-    # the first problem is spent after 0.3, two evaluations below 0.5; the second after the second below its own 0.4
+
+
+@pytest.mark.parametrize("restore_best", [False, True])
+def test_a_spent_problem_is_followed_by_another_and_the_best_of_all_is_kept(problems, scored, restore_best):
+    outcome = loop.train(problems.replace(restore_best=restore_best))
     assert len(outcome.losses) == 8
     assert {row["selection"]: row["step"] for row in outcome.rows} == {"last": 8, "test_best": 2}
+    until = loop.train(TINY.replace(steps=2)) if restore_best else outcome
+    assert all(torch.equal(outcome.states["network"][k], value) for k, value in until.states["network"].items())
 
 
-def test_a_run_interrupted_in_its_second_problem_resumes_exactly(toys, tmp_path, monkeypatch):
+def test_the_patience_of_the_run_counts_across_problems_and_ends_within_one(problems, scored):
+    assert len(loop.train(problems.replace(patience=5)).losses) == 7
+    assert len(loop.train(problems.replace(patience=1)).losses) == 3  # the first problem was not spent yet
+
+
+def test_a_new_problem_knows_the_best_weights_of_the_last_one_and_goes_on_from_the_last(problems, scored, monkeypatch):
+    scheme, seen = scheme_builder("restart", {}), []
+    next_problem = scheme.next_problem
+
+    def spy(self, best):
+        seen.append((best, states_of(self)))
+        return next_problem(self, best)
+
+    monkeypatch.setattr(scheme, "next_problem", spy)
+    loop.train(problems)
+    (first, network), (second, _) = seen
+    assert (first["step"], second["step"]) == (2, 6)
+    for found, steps in ((first["modules"]["network"], 2), (network, 4)):
+        expected = loop.train(TINY.replace(steps=steps)).states["network"]
+        assert all(torch.equal(found[key], value) for key, value in expected.items())
+
+
+def test_a_term_that_comes_later_leaves_the_others_logged_from_the_start(problems, scored):
+    outcome = loop.train(problems)
+    assert outcome.terms["projection"][:4].count_nonzero() == 0 and outcome.terms["projection"][4:].all()
+    assert outcome.terms["loss"].all() and torch.allclose(sum(outcome.terms.values()), outcome.losses)
+
+
+def test_a_run_interrupted_in_its_second_problem_resumes_exactly(problems, tmp_path, monkeypatch):
     monkeypatch.setattr(loop, "CHECKPOINT_SECONDS", -1)
-    spec = TINY.replace(scheme="restart", steps=60, eval_every=1, patience=2, restore_best=True, fold=0, lr=0.1)
+    spec = problems.replace(steps=60, restore_best=True, fold=0, lr=0.1)
     whole = loop.train(spec)
-    real, begun = loop.train_step, []
-    monkeypatch.setattr(
-        loop.State, "begin_problem", lambda state, real=loop.State.begin_problem: begun.append(real(state))
-    )
+    problem_ends = next(step for step, value in enumerate(whole.terms["projection"].tolist()) if value)
 
-    def dies(*args):
-        if begun:
-            begun.append(None)
-        if len(begun) == 3:
+    def dies_in_the_second(*args, step=loop.train_step):
+        if args[-1] == problem_ends + 1:
             raise KeyboardInterrupt
-        return real(*args)
+        return step(*args)
 
-    monkeypatch.setattr(loop, "train_step", dies)
-    with pytest.raises(KeyboardInterrupt):
+    with monkeypatch.context() as interrupted, pytest.raises(KeyboardInterrupt):
+        interrupted.setattr(loop, "train_step", dies_in_the_second)
         loop.train(spec, checkpoint=tmp_path / "run.pt")
-    monkeypatch.setattr(loop, "train_step", real)
     resumed = loop.train(spec, checkpoint=tmp_path / "run.pt")
     assert resumed.rows == whole.rows and torch.equal(resumed.losses, whole.losses)
-    assert all(torch.equal(resumed.states["loss"][key], value) for key, value in whole.states["loss"].items())
-
-
-@pytest.mark.parametrize(
-    "change, message",
-    [
-        ({"scheme": "momentun"}, r"unknown scheme 'momentun'; choose one of momentum, supervised"),
-        ({"scheme_options": {"momentum": 0.9}}, r"scheme 'supervised' has no option momentum; it takes \[\]"),
-        ({"scheme": "momentum", "scheme_options": {"decay": 1}}, r"no option decay; it takes \['momentum', 'consist"),
-    ],
-)
-def test_a_bad_scheme_is_an_error_before_anything_runs(change, message):
-    with pytest.raises(ValueError, match=message):
-        TINY.replace(**change)
+    for found, expected in zip((resumed.terms, *resumed.states.values()), (whole.terms, *whole.states.values())):
+        assert found.keys() == expected.keys()
+        assert all(torch.equal(found[key], value) for key, value in expected.items())
 
 
 def test_a_bad_option_is_named():

@@ -133,3 +133,21 @@ def test_a_notebook_uses_the_losses_that_its_paper_names(tmp_path):
     used = {os.path.relpath(path, sources.PACKAGE) for path in sources.of_notebook(notebook)}
     assert {"losses/nivmf.py", "losses/baselines.py", "training/loop.py", "papers/params.py"} <= used
     assert "losses/potential_field.py" not in used
+
+
+def test_a_notebook_uses_the_scheme_of_every_run_and_those_that_its_paper_names(package):
+    (package / "training" / "loop.py").write_text("from dmlrepro.training import spec\n")
+    (package / "training" / "spec.py").write_text('class RunSpec:\n    scheme: str = "supervised"\n')
+    (package / "training" / "schemes").mkdir()
+    for scheme in ("supervised", "momentum", "other"):
+        (package / "training" / "schemes" / f"{scheme}.py").touch()
+    assert "training/schemes/supervised.py" in names(package, by_name=True)
+    assert "training/schemes/momentum.py" not in names(package, by_name=True)
+    (package / "training" / "loop.py").write_text('from .spec import RunSpec\nRunSpec(scheme="momentum")\n')
+    assert "training/schemes/momentum.py" in names(package, by_name=True)
+    assert "training/schemes/other.py" not in names(package, by_name=True)
+
+
+def test_the_cache_is_no_part_of_the_source_its_keys_depend_on():
+    used = {path.name for path in sources.used_by([sources.PACKAGE / "training" / "loop.py"])}
+    assert "batches.py" in used and not used & {"runs.py", "worker.py", "protocols.py"}

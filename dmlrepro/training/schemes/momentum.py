@@ -3,7 +3,7 @@
 Paper      Tarvainen and Valpola, "Mean teachers are better role models", NeurIPS 2017; as a momentum encoder in
            self-supervised metric learning (Kim et al., "Self-Taught Metric Learning without Labels", CVPR 2022).
 Equations  theta' <- m theta' + (1 - m) theta after every step; consistency w (1 - cos(z, z')), averaged over the batch.
-Deviations the teacher embeds in evaluation mode, so that its BatchNorm statistics are averages too, not a batch's.
+Deviations The teacher embeds in evaluation mode, so that its BatchNorm statistics are averages too, not a batch's.
 """
 
 import copy
@@ -26,7 +26,7 @@ class Scheme(supervised.Scheme):
         consistency: weight w of the second term; 0 leaves the network as supervised training would have it.
     """
 
-    relative_cost = 4 / 3  # the teacher's forward pass
+    relative_cost = 4 / 3  # the teacher's forward pass is a third of forward and backward
 
     def __init__(
         self,

@@ -17,13 +17,19 @@ class Scheme:
     """loss(embeddings, labels), with nothing around it.
 
     A subclass takes its options as further keyword arguments of the constructor, and overrides the hooks it needs.
+    Where several ranks train one run, each of them calls every hook, and what it changes must come out equal on all:
+    gather what is computed from a rank's share of the images, and take from the first rank what rounding could tell
+    apart.
 
     Attributes:
         loss: module whose parameters are learned beside the network's, at the rates `spec.loss_lr`.
         neighbours: (N, k) int64, the groups of which the batches of this epoch are made; None for other batches.
+        problem_patience: next_problem is called when the last so many evaluations were all no better than the best
+            since the current problem began; None: the whole run is one problem. `spec.patience` ends the run.
         relative_cost: cost of a training step over forward and backward of the network, for the plan of a profile.
     """
 
+    problem_patience: int | None = None
     relative_cost = 1.0
 
     def __init__(self, spec: RunSpec, task: batches.Task, network: nn.Module):
@@ -55,11 +61,11 @@ class Scheme:
         if self.spec.neighbours is not None:
             self.neighbours = inference.neighbours(self.task, self.network)
 
-    def next_problem(self, best: Mapping | None) -> bool:
-        """Called when patience is spent: True goes on, with what is optimised changed in place, False stops.
+    def next_problem(self, best: Mapping) -> bool:
+        """Called when `problem_patience` is spent: True goes on with what is optimised changed in place, False stops.
 
-        best: step, value and module states of the best evaluation since the last such call; None without restore_best.
-        Patience starts anew; the best evaluation of the whole run is remembered across problems.
+        best: `step` and `modules`, the states of all modules, of the best evaluation since the last such call. The
+        modules themselves are as the last step left them. What requires a gradient must not change.
         """
         return False
 

@@ -1,4 +1,4 @@
-"""A toy: when patience is spent, the best weights come back and the proxies are drawn anew, a given number of times."""
+"""A toy of repeated problems: when one is spent, the proxies are drawn anew and the network is held near its best."""
 
 import torch
 
@@ -6,24 +6,33 @@ from dmlrepro.training.schemes import supervised
 
 
 class Scheme(supervised.Scheme):
-    def __init__(self, spec, task, network, *, problems: int = 2):
+    problem_patience = 2
+
+    def __init__(self, spec, task, network, *, problems: int = 2, projection: float = 0.1):
         super().__init__(spec, task, network)
-        self.problems, self.solved = problems, 0
+        self.problems, self.projection = problems, projection
+        self.solved, self.anchors = 0, {}  # the weights of the finished problem, none in the first
+
+    def objective(self, embed, images, labels):
+        terms = super().objective(embed, images, labels)
+        if self.anchors:
+            away = [p - self.anchors[name] for name, p in self.network.named_parameters()]
+            terms["projection"] = self.projection * sum(difference.square().sum() for difference in away)
+        return terms
 
     def next_problem(self, best):
         self.solved += 1
         if self.solved == self.problems:
             return False
-        for name, module in self.modules().items():
-            module.load_state_dict(best["modules"][name])
+        self.anchors = best["modules"]["network"]
         generator = torch.Generator().manual_seed(self.solved)
         with torch.no_grad():
             self.loss.proxies.copy_(torch.randn(self.loss.proxies.shape, generator=generator))
         return True
 
     def state(self):
-        return super().state() | {"solved": self.solved}
+        return super().state() | {"solved": self.solved, "anchors": self.anchors}
 
     def load_state(self, state):
         super().load_state(state)
-        self.solved = state["solved"]
+        self.solved, self.anchors = state["solved"], state["anchors"]

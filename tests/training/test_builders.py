@@ -1,0 +1,26 @@
+"""Names become losses and schemes; what a builder does not take is not given."""
+
+import pytest
+import torch
+from tiny import TINY
+
+from dmlrepro.training import builders
+
+
+def test_a_class_id_out_of_range_is_named_by_the_loss():
+    loss = builders.build_loss(TINY, num_classes=5, embedding_size=8)
+    with pytest.raises(ValueError, match=r"labels must lie in \[0, 5\), found 5"):
+        loss(torch.randn(2, 8), torch.tensor([0, 5]))
+
+
+@pytest.mark.parametrize(
+    "builder, expected",
+    [
+        (lambda num_classes, embedding_size, scale=1.0: (num_classes, embedding_size, scale), (5, 8, 2.0)),
+        (lambda embedding_size, num_proxies=100, scale=1.0: (embedding_size, num_proxies, scale), (8, 100, 2.0)),
+        (lambda form="c1", scale=1.0: (form, scale), ("c1", 2.0)),
+    ],
+)
+def test_a_loss_is_given_the_sizes_that_it_takes(builder, expected, monkeypatch):
+    monkeypatch.setattr(builders, "loss_builder", lambda name: builder)
+    assert builders.build_loss(TINY.replace(loss_options={"scale": 2.0}), 5, 8) == expected
