@@ -12,7 +12,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import PurePath
 
-OWN_IMAGES = ("folder:", "manifest:")  # so the name of a reader's data set begins, and a path follows
+from dmlrepro.datasets.manifests import is_own
+
 # What each profile means for each dataset; the first dataset of a profile is its default. `fixed` are fields of the
 # RunSpec that are no notebook parameters.
 RECIPES: dict[str, dict[str, dict]] = {
@@ -104,11 +105,6 @@ def recipe_of(profile: str, dataset: str) -> dict:
             "and your own images as folder:PATH or manifest:FILE.csv"
         )
     return RECIPES[profile][dataset]
-
-
-def is_own(dataset: str) -> bool:
-    """Whether a data set is a reader's, named by a folder or a manifest."""
-    return dataset.startswith(OWN_IMAGES) and not dataset.endswith(":")
 
 
 def benchmark_of(dataset: str) -> str:

@@ -36,7 +36,7 @@ def used_by(roots: Iterable[Path], *, without: Iterable[str] = (), losses_by_nam
         tree = _tree(path)
         todo += _imported(tree, path)
         if losses_by_name:
-            todo += _named_losses(tree)
+            todo += [*_named_losses(tree), *_found_at_run_time(tree)]
     return sorted(seen)
 
 
@@ -93,6 +93,13 @@ def _named_losses(tree: ast.Module) -> Iterator[Path]:
         match = re.fullmatch(r"([a-z_]+)\.\w+", text)
         if match and (path := PACKAGE / "losses" / f"{match[1]}.py").is_file():
             yield path
+
+
+def _found_at_run_time(tree: ast.Module) -> Iterator[Path]:
+    """The files for which a string such as "dmlrepro.papers.*.methods" stands."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Constant) and re.fullmatch(rf"{PACKAGE.name}(\.\w+)*\.\*(\.\w+)*", str(node.value)):
+            yield from PACKAGE.parent.glob(node.value.replace(".", "/") + ".py")
 
 
 @functools.cache
