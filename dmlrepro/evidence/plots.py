@@ -270,7 +270,7 @@ def confused(rows: Sequence[Sequence], names: Sequence[tuple[str, str, str]]) ->
             axis.text(2.3 * x + 0.5, -0.1, "query", ha="center", fontsize="small")
             axis.text(2.3 * x + 1.5, -0.1, "nearest", ha="center", fontsize="small")
         for y, (examples, (query, neighbour, share)) in enumerate(zip(rows, names)):
-            text = f"{_short(query)}\n→ {_short(neighbour)}\n{share}"
+            text = f"{_short(query)}\ntaken for {_short(neighbour)}\n{share}"
             axis.text(-0.15, y + 0.5, text, ha="right", va="center", fontsize="small")
             for x, (image, found) in enumerate(examples):
                 _thumbnail(axis, 2.3 * x, y, image)

@@ -195,9 +195,13 @@ class Params:
     def _resolved(self) -> typing.Self:
         overrides = dict(self.overrides.get(self.profile, {}))
         dataset = self.dataset or overrides.get("dataset") or next(iter(RECIPES.get(self.profile, {})), "")
-        recipe = recipe_of(self.profile, dataset)
-        decided = self._dataset_recipe(dataset) | self._protocol_recipe(dataset)
-        default = recipe | decided | overrides | {"dataset": dataset}
+        layers = {  # later ones replace what earlier ones say
+            f"profile {self.profile}": recipe_of(self.profile, dataset),
+            f"data set {dataset}": self._dataset_recipe(dataset),
+            "protocol": self._protocol_recipe(dataset),
+            f"{self.notebook} at profile {self.profile}": overrides | {"dataset": dataset},
+        }
+        default = {name: value for decided in layers.values() for name, value in decided.items()}
         changes = {
             field.name: default[field.name]
             for field in dataclasses.fields(self)
@@ -218,6 +222,9 @@ class Params:
             if trials < 0:
                 raise ValueError(f"search_trials must be at least 0, got {trials}")
         object.__setattr__(resolved, "_explicit", self._differs_from_profile(resolved))
+        origins = {name: origin for origin, decided in layers.items() for name in decided if name in changes}
+        own = {f.name: "default" if getattr(self, f.name) == f.default else "reader" for f in dataclasses.fields(self)}
+        object.__setattr__(resolved, "origins", own | origins)  # parameter -> who decided it
         return resolved
 
     def _dataset_recipe(self, dataset: str) -> dict:

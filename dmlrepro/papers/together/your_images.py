@@ -154,7 +154,8 @@ def comparison(table: "pd.DataFrame") -> "pd.DataFrame":
     order = {key: place for place, key in enumerate(ranking(table).index)}
     place = [order[key] for key in zip(table["method"], table["setting"])]
     shown = [VALIDATION] * (criterion(table) == VALIDATION) + ["R@1", "RP", TEST]
-    return results.pivot(table.assign(place=place).sort_values("place", kind="stable"), shown)
+    found = results.pivot(table.assign(place=place).sort_values("place", kind="stable"), shown)
+    return found.reorder_levels(["method", "setting", "protocol"]).droplevel("protocol")
 
 
 def winner(finished: Iterable, table: "pd.DataFrame"):
