@@ -195,11 +195,12 @@ class Params:
     def _resolved(self) -> typing.Self:
         overrides = dict(self.overrides.get(self.profile, {}))
         dataset = self.dataset or overrides.get("dataset") or next(iter(RECIPES.get(self.profile, {})), "")
+        protocol = self._protocol_recipe(dataset)
         layers = {  # later ones replace what earlier ones say
-            f"profile {self.profile}": recipe_of(self.profile, dataset),
+            f"profile {self.profile}": recipe_of(self.profile, dataset) | {"dataset": dataset},
             f"data set {dataset}": self._dataset_recipe(dataset),
-            "protocol": self._protocol_recipe(dataset),
-            f"{self.notebook} at profile {self.profile}": overrides | {"dataset": dataset},
+            f"protocol {protocol.get('protocol', '')}": protocol,
+            f"{self.notebook} at profile {self.profile}": overrides,
         }
         default = {name: value for decided in layers.values() for name, value in decided.items()}
         changes = {

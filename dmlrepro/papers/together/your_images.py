@@ -55,21 +55,33 @@ class YourImagesParams(Params):
         return everything | (_batches_of(dataset, self.profile) if manifests.is_own(dataset) else {})
 
 
+def _training_sizes(dataset: str) -> np.ndarray:
+    """How many images each training class has."""
+    manifest = manifests.load(dataset)
+    return np.bincount(manifest.labels[manifest.indices("train")])
+
+
 def _batches_of(dataset: str, profile: str) -> dict:
     """The profile's batches, made smaller for few images, and of more images per class for few classes."""
-    manifest = manifests.load(dataset)
-    sizes = np.bincount(manifest.labels[manifest.indices("train")])
-    held_out = np.array_split(np.arange(len(sizes)), folds_of(len(sizes))) if folds_of(len(sizes)) else [[]]
-    kept = [np.delete(sizes, np.asarray(part, int)) for part in held_out]
+    sizes = _training_sizes(dataset)
+    folds = folds_of(sizes)
+    held_out = np.array_split(np.arange(len(sizes)), folds) if folds else [np.arange(0)]
+    kept = [np.delete(sizes, part) for part in held_out]
     recipe = recipe_of(profile, dataset)
     size = int(min(recipe["batch_size"], *(part.sum() for part in kept)))
     per_class = max(min(recipe["samples_per_class"] or 4, size), -(-size // min(len(part) for part in kept)))
     return {"batch_size": size - size % per_class, "samples_per_class": per_class}
 
 
-def folds_of(classes: int) -> int:
-    """Into how many parts so many training classes are cut, each of at least two; 0: too few to hold some out."""
-    return min(FOLDS, classes // 2) if classes >= 4 else 0
+def folds_of(sizes: np.ndarray) -> int:
+    """Into how many parts training classes of these sizes are cut; 0: none can be held out.
+
+    A part has at least two classes, and one of them two images, or there is nothing to retrieve in it.
+    """
+    for folds in range(min(FOLDS, len(sizes) // 2), 1, -1):
+        if all((part > 1).any() for part in np.array_split(sizes, folds)):
+            return folds
+    return 0
 
 
 def heads(params: YourImagesParams) -> list[RunSpec]:
@@ -124,7 +136,7 @@ def planned(params: YourImagesParams) -> list[RunSpec]:
 def _held_out(params: YourImagesParams, seed: int) -> dict:
     folds = FOLDS
     if manifests.is_own(params.dataset):
-        folds = folds_of(manifests.load(params.dataset).num_train_classes)
+        folds = folds_of(_training_sizes(params.dataset))
     return {"fold": seed % folds, "folds": folds} if folds else {}
 
 
@@ -203,12 +215,12 @@ def describe(dataset: str) -> None:
     manifest = manifests.load(dataset)
     if manifests.is_own(dataset):
         print(images.survey(manifest))
-    sizes = np.bincount(manifest.labels[manifest.indices("train")])
+    sizes = _training_sizes(dataset)
     if alone := [manifest.class_names[label] for label in np.flatnonzero(sizes == 1)]:
         print(
             f"WARNING: {len(alone)} training classes have one image, where losses on pairs find no pair: {_few(alone)}"
         )
-    if not folds_of(len(sizes)):
+    if not folds_of(sizes):
         print(
             f"WARNING: {len(sizes)} training classes are too few to hold some out; methods are ranked by test classes"
         )
