@@ -51,6 +51,11 @@ def _parser() -> argparse.ArgumentParser:
     plan.add_argument("--each", action="store_true", help="a line per run instead of one per method")
     plan.set_defaults(run=_plan)
 
+    show = commands.add_parser("show", help="print every setting of a notebook's runs and where it comes from")
+    show.add_argument("notebook", help="name or number")
+    _parameters(show)
+    show.set_defaults(run=_show)
+
     cache = commands.add_parser("cache", help="move finished runs between machines")
     actions = cache.add_subparsers(required=True, metavar="ACTION")
     for action in ("export", "import"):
@@ -152,6 +157,13 @@ def _plan(options) -> None:
         return
     print((table if options.each else plan.grouped(table)).to_string(index=False, float_format="{:.3g}".format))
     print(*plan.totals(table), sep="\n")
+
+
+def _show(options) -> None:
+    from dmlrepro.papers import catalogue, show
+
+    notebook = catalogue.find(options.notebook)
+    print(show.text(notebook, _params(options, notebook.params)))
 
 
 def _cache(options) -> None:

@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-__all__ = ["COLORS", "ablation", "bars", "color", "curves", "embedding_map", "field", "lines", "retrieved", "samples"]
-__all__ += ["tsne"]
+__all__ = ["COLORS", "ablation", "bars", "color", "confused", "curves", "embedding_map", "field", "lines", "retrieved"]
+__all__ += ["samples", "tsne"]
 
 # Okabe and Ito's colours, and two of equal weight, then Paul Tol's
 PALETTE = ["#D55E00", "#E69F00", "#0072B2", "#56B4E9", "#009E73", "#CC79A7", "#7A5C1E", "#C9B800", "#8A8A8A"]
@@ -248,6 +248,33 @@ def retrieved(queries: Sequence, neighbours: Sequence[Sequence], correct: np.nda
             _thumbnail(axis, 0, y, query)
             for x, (image, right) in enumerate(zip(row, correct[y])):
                 _thumbnail(axis, x + 1.25, y, image, RIGHT if right else WRONG, "✓" if right else "✗")
+    return figure
+
+
+def confused(rows: Sequence[Sequence], names: Sequence[tuple[str, str, str]]) -> Figure:
+    """Pairs of classes that are taken for each other, a row per pair: queries, each with its wrong nearest image.
+
+    rows: for each pair of classes a list of (query image, neighbour image); names: for each pair the query's class, the
+    neighbour's and how often. Without rows the figure says that nothing was confused.
+    """
+    _check(len(rows) == len(names), f"names: {len(names)} names for {len(rows)} pairs of classes")
+    with _style():
+        if not rows:
+            figure, (axis,) = _subplots(1, 0.5, width=4.5)
+            axis.text(0.5, 0.5, "every nearest image is of the query's class", ha="center", va="center")
+            axis.axis("off")
+            return figure
+        pairs = max(map(len, rows))
+        figure, axis = _wall(len(rows), 2.3 * pairs - 0.3, left=3.9, top=0.35)
+        for x in range(pairs):
+            axis.text(2.3 * x + 0.5, -0.1, "query", ha="center", fontsize="small")
+            axis.text(2.3 * x + 1.5, -0.1, "nearest", ha="center", fontsize="small")
+        for y, (examples, (query, neighbour, share)) in enumerate(zip(rows, names)):
+            text = f"{_short(query)}\ntaken for {_short(neighbour)}\n{share}"
+            axis.text(-0.15, y + 0.5, text, ha="right", va="center", fontsize="small")
+            for x, (image, found) in enumerate(examples):
+                _thumbnail(axis, 2.3 * x, y, image)
+                _thumbnail(axis, 2.3 * x + 1, y, found, WRONG, "✗")
     return figure
 
 
@@ -551,7 +578,7 @@ def _names(values) -> str:
 
 
 def _where(rows: pd.DataFrame) -> str:
-    return ", ".join(name for name in (rows["dataset"].iloc[0], rows["backbone"].iloc[0]) if name)
+    return ", ".join(_plain(name) for name in (rows["dataset"].iloc[0], rows["backbone"].iloc[0]) if name)
 
 
 def _seeds(rows: pd.DataFrame) -> str:
@@ -563,4 +590,9 @@ def _seeds(rows: pd.DataFrame) -> str:
 
 
 def _short(name: str, length: int = 26) -> str:
-    return name if len(name) <= length else name[: length - 1] + "…"
+    return _plain(name if len(name) <= length else name[: length - 1] + "…")
+
+
+def _plain(name: str) -> str:
+    """A name in which matplotlib sees no formula."""
+    return name.replace("$", r"\$")

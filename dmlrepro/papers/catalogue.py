@@ -5,6 +5,7 @@ notebooks as NOTEBOOKS, a list of `Notebook`, and the tests of the paper's claim
 A new paper is a room with methods.py (its records, printed names, colours, labels), claims.py and a module per study.
 """
 
+import dataclasses
 import importlib
 import pkgutil
 from collections.abc import Callable, Iterator
@@ -29,11 +30,19 @@ class Notebook:
     params: the class of its parameters, which names it.
     specs: its parameters -> the RunSpecs it trains, in the order of its tables.
     table: (its finished runs in that order, its parameters) -> the tidy table it saves.
+    planned: its parameters -> the same runs without training any; None: `specs` without a search does not train.
     """
 
     params: type[Params]
     specs: Callable = nothing_to_train
     table: Callable = results.tidy
+    planned: Callable | None = None
+
+    def specs_untrained(self, params: Params) -> list:
+        """The runs as `plan` and `show` list them: a search, which would train, is left out."""
+        if getattr(params, "search_trials", 0):
+            params = dataclasses.replace(params, search_trials=0)
+        return (self.planned or self.specs)(params)
 
 
 def notebooks() -> dict[str, Notebook]:

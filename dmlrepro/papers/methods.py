@@ -218,37 +218,53 @@ def spec_of(
     Raises:
         ValueError: an option that depends on the backbone is not known for this one.
     """
-    fields = params.spec_options()
+    fields = merged(spec_layers(method, params))
+    options = merged(option_layers(method, params, changes.get("backbone", params.backbone)))
+    fields |= {"loss_options": options | dict(loss_options or {})} | changes
+    return RunSpec(**fields, seed=seed, method=method.name, setting=setting)
+
+
+# A layer is (who decides, what it decides); a later one replaces what earlier ones say. `show` prints who decided.
+Layers = list[tuple[str, dict]]
+PARAMETER, METHOD = "parameter", "method"  # a layer of the notebook's parameters, of the method's record
+
+
+def merged(layers: Layers) -> dict:
+    return {name: value for _, decided in layers for name, value in decided.items()}
+
+
+def spec_layers(method: Method, params: Params) -> Layers:
+    """The fields of the RunSpec but for the options of the loss."""
+    layers = [(PARAMETER, params.spec_options())]
     if method.loss is None:
-        fields |= {"steps": None, "epochs": None, "embedding_size": None}
+        layers.append((METHOD, {"steps": None, "epochs": None, "embedding_size": None}))
     elif params.weights == "imagenet":
         # a pretrained network starts with a frozen trunk and keeps its BatchNorm, as in the code of ProxyAnchor
-        fields |= {"freeze_batchnorm": True, "warmup_epochs": params.warmup_epochs}
+        layers.append(("pretrained network", {"freeze_batchnorm": True}))
+        layers.append((PARAMETER, {"warmup_epochs": params.warmup_epochs}))
     if params.profile == "paper" and method.loss is not None:
-        fields |= {name: each.value for name, each in NETWORK_RECIPES[benchmark_of(params.dataset)].items()}
+        recipe = NETWORK_RECIPES[benchmark_of(params.dataset)]
+        layers += [(f"paper: {each.source}", {name: each.value}) for name, each in recipe.items()]
     wanted = params.samples_per_class
-    per_class = {"shuffled": None, "pairs": wanted or 4, "parameter": wanted or None}
-    fields |= {
-        "loss": method.loss,
-        "loss_options": _loss_options(method, params, changes.get("backbone", params.backbone)) | (loss_options or {}),
-        "loss_lr": {name: factor * params.lr for name, factor in method.faster.items()} | method.rates,
-        "samples_per_class": per_class[method.batches],
-    }
-    return RunSpec(**(fields | method.fields | changes), seed=seed, method=method.name, setting=setting)
+    per_class = {"shuffled": None, "pairs": wanted or 4, "parameter": wanted or None}[method.batches]
+    layers.append((PARAMETER if wanted and method.batches != "shuffled" else METHOD, {"samples_per_class": per_class}))
+    rates = {name: factor * params.lr for name, factor in method.faster.items()} | method.rates
+    return [*layers, (METHOD, {"loss": method.loss, "loss_lr": rates} | method.fields)]
 
 
-def _loss_options(method: Method, params: Params, backbone: str) -> dict:
-    options = dict(method.options)
+def option_layers(method: Method, params: Params, backbone: str) -> Layers:
+    """The options of the loss; ValueError where one that depends on the backbone is not known for it."""
+    layers: Layers = [(METHOD, dict(method.options))]
     if params.weights == "none":
-        options |= method.from_scratch
+        layers.append(("network from scratch", dict(method.from_scratch)))
     given = {option: name for option, name in method.from_parameters.items() if hasattr(params, name)}
-    options |= {option: getattr(params, name) for option, name in given.items()}
+    layers.append((PARAMETER, {option: getattr(params, name) for option, name in given.items()}))
     for option, known in method.by_backbone.items():
-        if not options.get(option):
+        if not merged(layers).get(option):
             if backbone not in known:
                 raise ValueError(f"{option} is known for {', '.join(known)} and not for {backbone}; give one")
-            options[option] = known[backbone]
-    return options
+            layers.append((f"backbone {backbone}", {option: known[backbone]}))
+    return layers
 
 
 def runs_of(methods: Iterable[Method], params: Params, protocol: str | None = None, **how) -> list[RunSpec]:

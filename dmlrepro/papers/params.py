@@ -12,7 +12,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import PurePath
 
-OWN_IMAGES = ("folder:", "manifest:")  # so the name of a reader's data set begins, and a path follows
+from dmlrepro.datasets.manifests import is_own
+
 # What each profile means for each dataset; the first dataset of a profile is its default. `fixed` are fields of the
 # RunSpec that are no notebook parameters.
 RECIPES: dict[str, dict[str, dict]] = {
@@ -106,11 +107,6 @@ def recipe_of(profile: str, dataset: str) -> dict:
     return RECIPES[profile][dataset]
 
 
-def is_own(dataset: str) -> bool:
-    """Whether a data set is a reader's, named by a folder or a manifest."""
-    return dataset.startswith(OWN_IMAGES) and not dataset.endswith(":")
-
-
 def benchmark_of(dataset: str) -> str:
     """The benchmark whose published settings a data set takes: a partial copy the whole's, a reader's images CUB's."""
     return "cub" if is_own(dataset) else dataset.removesuffix("-subset")
@@ -199,9 +195,14 @@ class Params:
     def _resolved(self) -> typing.Self:
         overrides = dict(self.overrides.get(self.profile, {}))
         dataset = self.dataset or overrides.get("dataset") or next(iter(RECIPES.get(self.profile, {})), "")
-        recipe = recipe_of(self.profile, dataset)
-        decided = self._dataset_recipe(dataset) | self._protocol_recipe(dataset)
-        default = recipe | decided | overrides | {"dataset": dataset}
+        protocol = self._protocol_recipe(dataset)
+        layers = {  # later ones replace what earlier ones say
+            f"profile {self.profile}": recipe_of(self.profile, dataset) | {"dataset": dataset},
+            f"data set {dataset}": self._dataset_recipe(dataset),
+            f"protocol {protocol.get('protocol', '')}": protocol,
+            f"{self.notebook} at profile {self.profile}": overrides,
+        }
+        default = {name: value for decided in layers.values() for name, value in decided.items()}
         changes = {
             field.name: default[field.name]
             for field in dataclasses.fields(self)
@@ -222,6 +223,9 @@ class Params:
             if trials < 0:
                 raise ValueError(f"search_trials must be at least 0, got {trials}")
         object.__setattr__(resolved, "_explicit", self._differs_from_profile(resolved))
+        origins = {name: origin for origin, decided in layers.items() for name in decided if name in changes}
+        own = {f.name: "default" if getattr(self, f.name) == f.default else "reader" for f in dataclasses.fields(self)}
+        object.__setattr__(resolved, "origins", own | origins)  # parameter -> who decided it
         return resolved
 
     def _dataset_recipe(self, dataset: str) -> dict:

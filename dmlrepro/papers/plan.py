@@ -7,7 +7,6 @@ of training per image. A run that stops early is counted with the steps such run
 In-Shop, an assumption on smaller sets.
 """
 
-import dataclasses
 import functools
 import json
 import math
@@ -20,7 +19,7 @@ import torch
 from dmlrepro.datasets import manifests
 from dmlrepro.networks import backbones
 from dmlrepro.papers import catalogue
-from dmlrepro.papers.params import benchmark_of, is_own
+from dmlrepro.papers.params import benchmark_of
 from dmlrepro.training import loop
 from dmlrepro.training.builders import build_loss, scheme_builder
 from dmlrepro.training.spec import RunSpec
@@ -150,7 +149,7 @@ def _work(spec: RunSpec) -> tuple[float, float]:
 
 def _counts(spec: RunSpec) -> tuple[tuple[int, int], int]:
     """(training images, classes) and test images: of the complete set, or of the reader's own images as they lie."""
-    if is_own(spec.dataset):
+    if manifests.is_own(spec.dataset):
         manifest = manifests.load(spec.dataset)
         return (len(manifest.indices("train")), manifest.num_train_classes), len(manifest.indices("test"))
     base = benchmark_of(spec.dataset)
@@ -205,8 +204,7 @@ def table_of(notebooks: Iterable[str], params_of) -> pd.DataFrame:
     for name in notebooks:
         notebook = catalogue.find(name)
         params = params_of(notebook.params)
-        if getattr(params, "search_trials", 0):  # a search would train; its result has the cost of the default values
+        if getattr(params, "search_trials", 0):  # what it finds has the cost of the default values
             trials[params.notebook] = params.search_trials
-            params = dataclasses.replace(params, search_trials=0)
-        specs[params.notebook] = notebook.specs(params)
+        specs[params.notebook] = notebook.specs_untrained(params)
     return plan(specs, trials)

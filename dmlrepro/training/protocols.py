@@ -196,6 +196,15 @@ def expand(
         ValueError: an unknown protocol, or one that does not fit the spec (the views of stml need image_size).
     """
     protocol = find(name)
+    spec = spec.replace(**decided(spec, name, published=published, keep=keep), protocol=name)
+    if spec.loss is None or not protocol.folds:
+        return [spec]
+    return [spec.replace(fold=fold, folds=protocol.folds) for fold in range(protocol.folds)]
+
+
+def decided(spec: RunSpec, name: str, *, published: bool = False, keep: Collection[str] = ()) -> dict:
+    """The fields of a spec that a protocol decides, but for the folds; arguments as in `expand`."""
+    protocol = find(name)
     fields = dict(protocol.structure)
     if published:
         replaced = "backbone" in keep or "backbone" not in protocol.settings
@@ -209,11 +218,7 @@ def expand(
         fields |= _ten_evaluations(spec)
     if spec.loss is None:
         fields = {name: fields[name] for name in ("pooling", "image_size", "test_resize", "ks") if name in fields}
-    fields = {name: value for name, value in fields.items() if name not in keep}
-    spec = spec.replace(**fields, protocol=name)
-    if spec.loss is None or not protocol.folds:
-        return [spec]
-    return [spec.replace(fold=fold, folds=protocol.folds) for fold in range(protocol.folds)]
+    return {name: value for name, value in fields.items() if name not in keep}
 
 
 def _ten_evaluations(spec: RunSpec) -> dict:

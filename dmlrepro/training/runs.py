@@ -17,7 +17,7 @@ import sys
 import tarfile
 import tempfile
 import threading
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -95,7 +95,8 @@ def run_all(specs: Sequence[RunSpec], *, jobs: int | None = None) -> list[RunRes
     Specs that ask for one thread are trained side by side in `jobs` processes (default: the cores this process may
     use); others, and everything on CUDA, one after the other, on all visible GPUs (see `ranks_of`).
     """
-    keys = [key_of(spec) for spec in specs]
+    digests = functools.cache(_digest_of_data)  # own images are looked at once per call: later they may have changed
+    keys = [key_of(spec, digests) for spec in specs]
     missing = {key: spec for key, spec in zip(keys, specs) if not folder_of(key).exists()}
     parallel = {key: spec for key, spec in missing.items() if spec.threads == 1 and not torch.cuda.is_available()}
     workers = min(jobs or len(os.sched_getaffinity(0)), len(parallel))
@@ -132,12 +133,20 @@ def _die_with_parent() -> None:
     os._exit(1)
 
 
-def key_of(spec: RunSpec) -> str:
-    """The content key of a run: 24 hex digits for what is trained and 8 for the machine it is trained on."""
+def key_of(spec: RunSpec, digests: Callable | None = None) -> str:
+    """The content key of a run: 24 hex digits for what is trained and 8 for the machine it is trained on.
+
+    digests: a cached `_digest_of_data` for many keys at a time; the reader's own images are read anew without one.
+    """
+    # what is not asked for is left out, so that a field added later leaves the keys of runs that do not use it
+    asked = {name: value for name, value in spec.as_dict().items() if not _is_nothing(value)}
+    if manifests.is_own(spec.dataset):
+        del asked["dataset"]  # a folder has many spellings; the name and content of its images are the data's digest
+    else:
+        digests = _kept_digest_of_data
     what = {
-        # without what is not asked for, so that a field added later leaves the keys of runs that do not use it
-        "spec": {name: value for name, value in spec.as_dict().items() if not _is_nothing(value)},
-        "data": _manifest_digest(
+        "spec": asked,
+        "data": (digests or _digest_of_data)(
             spec.dataset, spec.label_noise, spec.seed if spec.label_noise else 0, spec.images_per_class
         ),
         "weights": backbones.weights_digest(spec.weights),
@@ -173,10 +182,12 @@ def source_hash(loss: str | None, scheme: str) -> str:
     return sources.source_hash(roots)
 
 
-@functools.cache
-def _manifest_digest(dataset: str, label_noise: float, seed: int, images_per_class: int | None) -> str:
+def _digest_of_data(dataset: str, label_noise: float, seed: int, images_per_class: int | None) -> str:
     manifest = manifests.load(dataset, label_noise=label_noise, seed=seed, images_per_class=images_per_class)
     return f"{manifest.name}:{manifest.digest()}"
+
+
+_kept_digest_of_data = functools.cache(_digest_of_data)  # of a data set that stays as it is while a process runs
 
 
 def folder_of(key: str) -> Path:

@@ -39,7 +39,7 @@ def used_by(roots: Iterable[Path], *, without: Iterable[str] = (), by_name: bool
         tree = _tree(path)
         todo += _imported(tree, path)
         if by_name:
-            todo += _named(tree)
+            todo += [*_named(tree), *_found_at_run_time(tree)]
     return sorted(seen)
 
 
@@ -107,6 +107,13 @@ def _named(tree: ast.Module) -> Iterator[Path]:
                 path = PACKAGE / ("losses" if dot else "training/schemes") / f"{module}.py"
                 if path.is_file():
                     yield path
+
+
+def _found_at_run_time(tree: ast.Module) -> Iterator[Path]:
+    """The files for which a string such as "dmlrepro.papers.*.methods" stands."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Constant) and re.fullmatch(rf"{PACKAGE.name}(\.\w+)*\.\*(\.\w+)*", str(node.value)):
+            yield from PACKAGE.parent.glob(node.value.replace(".", "/") + ".py")
 
 
 @functools.cache

@@ -55,6 +55,7 @@ FIGURES = {
     "lines": lambda: plots.lines({"exact": ([1, 2], [3, 4], [2, 3], [4, 5])}, "κ", "log C", references={"a": 3.5}),
     "embedding_map": lambda: plots.embedding_map(RNG.normal(size=(30, 2)), ["a", "b", "c"] * 10, images(30, 8, 8)),
     "retrieved": lambda: plots.retrieved(images(2, 9, 7, 3), images(2, 3, 9, 7, 3), [[1, 0, 1], [0, 0, 1]]),
+    "confused": lambda: plots.confused([[tuple(images(2, 9, 7, 3))] * 2], [("one", "two", "2 of 9")]),
     "samples": lambda: plots.samples([list(images(4, 3, 40, 90)), list(images(2, 16, 16))], ["one", "two"]),
 }
 
@@ -66,7 +67,7 @@ def test_figures_are_titled_and_small(name):
     figure.savefig(file, format="png", bbox_inches="tight")
     assert 3_000 < file.tell() < 90_000
     assert figure.get_size_inches()[0] <= plots.WIDTH
-    if name not in ("retrieved", "samples"):  # walls of images have no axes
+    if name not in ("confused", "retrieved", "samples"):  # walls of images have no axes
         shown = [axis for axis in figure.axes if axis.get_label() != "<colorbar>"]
         assert all(axis.get_xlabel() for axis in shown) and any(axis.get_ylabel() or name == "bars" for axis in shown)
 
@@ -222,3 +223,16 @@ def test_force_arrows_point_along_the_force_and_survive_zero_and_huge_ones():
 def test_mistakes_are_named(draw, message):
     with pytest.raises(ValueError, match=message):
         draw()
+
+
+def test_a_class_name_with_dollars_is_no_formula():
+    figure = plots.samples([list(images(2, 16, 16))], [r"$5 and \frac$10"])
+    figure.canvas.draw()
+    (text,) = [text for text in figure.axes[0].texts if "frac" in text.get_text()]
+    assert not matplotlib.cbook.is_math_text(text.get_text())
+    rows = table().assign(dataset="a $x^ and $y@1234")
+    plots.bars(rows, ["R@1"]).canvas.draw()
+
+
+def test_nothing_confused_is_said():
+    assert "every nearest image" in plots.confused([], []).axes[0].texts[0].get_text()

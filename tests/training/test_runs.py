@@ -155,3 +155,16 @@ def test_on_gpus_the_key_does_not_depend_on_the_threads_of_the_process(two_gpus)
         assert runs.key_of(long) == before
     finally:
         torch.set_num_threads(threads)
+
+
+def test_own_images_are_known_by_content_not_by_the_spelling_of_their_folder(tmp_path, monkeypatch):
+    monkeypatch.setenv("DMLREPRO_DATA", str(tmp_path))
+    for label in "abcd":
+        (tmp_path / "photos" / label).mkdir(parents=True)
+        for number in range(2):
+            (tmp_path / "photos" / label / f"{number}.jpg").write_bytes(b"x" * (number + 1))
+    spellings = ["folder:photos", "folder:./photos/", f"folder:{tmp_path}/photos"]
+    keys = [runs.key_of(TINY.replace(dataset=name, images_per_class=None)) for name in spellings]
+    assert len(set(keys)) == 1
+    (tmp_path / "photos" / "a" / "0.jpg").write_bytes(b"another size")  # in the same process
+    assert runs.key_of(TINY.replace(dataset=spellings[0], images_per_class=None)) != keys[0]

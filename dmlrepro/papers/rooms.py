@@ -1,0 +1,25 @@
+"""The methods of all papers, found by looking into the rooms.
+
+It stands apart from catalogue.py so that only what compares all methods depends on all rooms: training/sources.py reads
+EVERY_ROOM, because an import that is found at run time cannot be seen in the source.
+"""
+
+import fnmatch
+import importlib
+import pkgutil
+
+from dmlrepro import papers
+from dmlrepro.papers.methods import BASELINES, Method
+
+EVERY_ROOM = "dmlrepro.papers.*.methods"
+
+
+def methods() -> dict[str, Method]:
+    """The shared baselines, then the METHODS of each room, rooms in the order of their names."""
+    found = dict(BASELINES)
+    for room in pkgutil.iter_modules(papers.__path__, "dmlrepro.papers."):
+        if room.ispkg:
+            for module in pkgutil.iter_modules(importlib.import_module(room.name).__path__, f"{room.name}."):
+                if fnmatch.fnmatch(module.name, EVERY_ROOM):
+                    found |= importlib.import_module(module.name).METHODS
+    return found

@@ -1,0 +1,42 @@
+"""Qualitative figures: what is shown of a finished run."""
+
+from types import SimpleNamespace
+
+import numpy as np
+import torch
+from PIL import Image
+
+from dmlrepro.datasets import manifests
+from dmlrepro.evidence import pictures
+from dmlrepro.training.spec import RunSpec
+
+
+def photos(path):
+    for label in "abcd":
+        (path / label).mkdir(parents=True)
+        for number in range(3):
+            turned = Image.Exif()
+            turned[0x0112] = 6
+            Image.new("RGB", (40, 20), (200, 10, 10)).save(path / label / f"{number}.jpg", exif=turned)
+    return f"folder:{path}"
+
+
+def test_own_photographs_are_upright_and_few_classes_are_enough(tmp_path):
+    rows, names = pictures.sample_images(photos(tmp_path / "photos"), classes=9, per_class=5)
+    assert len(rows) == len(names) == 2 and [len(row) for row in rows] == [5, 5]
+    height, width, _ = rows[0][0].shape
+    assert height > width
+
+
+def test_confusions_count_the_nearest_images_of_another_class(tmp_path):
+    dataset = photos(tmp_path / "photos")
+    manifest = manifests.load(dataset)
+    first, second = (manifest.class_names[label] for label in (2, 3))
+    # two images of the first test class lie at the second one's
+    embeddings = torch.tensor([[1.0, 0.0], [0.1, 1.0], [0.0, 1.0], [0.0, 1.0], [0.05, 1.0], [0.04, 1.0]])
+    run = SimpleNamespace(spec=RunSpec(dataset, steps=1), embeddings=embeddings)
+    rows, names = pictures.confusions(run, pairs=5, examples=1)
+    assert names[0][:2] == (first, second) and names[0][2].endswith("of 3")
+    assert len(rows) == len(names) and all(len(row) == 1 for row in rows)
+    images, found, correct = pictures.neighbours(run, queries=4, k=50)
+    assert correct.shape == (4, 5) and np.shape(found)[:2] == (4, 5) and len(images) == 4
