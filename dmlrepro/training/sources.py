@@ -11,6 +11,7 @@ import functools
 import hashlib
 import json
 import platform
+import re
 from collections.abc import Iterable, Iterator
 from importlib import metadata
 from pathlib import Path
