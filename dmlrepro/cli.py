@@ -232,8 +232,7 @@ def _accept(options) -> None:
 
     build = repository_root() / "build" / "quick"
     results.publish(build, _published(build), everything=True)  # also what differs by this processor's rounding
-    for name in _selected(options.notebooks):
-        golden.accept(name)
+    golden.accept(_selected(options.notebooks))
 
 
 if __name__ == "__main__":

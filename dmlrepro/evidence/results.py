@@ -455,8 +455,8 @@ def compare_golden(table: pd.DataFrame, golden: pd.DataFrame) -> pd.DataFrame:
 
 
 def golden_means(table: pd.DataFrame) -> pd.DataFrame:
-    """Mean over seeds of the metrics that a golden file keeps."""
+    """Mean over seeds of the metrics that a golden file keeps, and of how many seeds: columns value and seeds."""
     kept = table[(table["selection"] == "last") & table["metric"].isin(["R@1", "MAP@R"])]
     if kept.empty:
         kept = table[table["selection"] == "last"]
-    return kept.groupby(GOLDEN_IDENTITY, as_index=False)["value"].mean()
+    return kept.groupby(GOLDEN_IDENTITY, as_index=False).agg(value=("value", "mean"), seeds=("value", "size"))

@@ -5,15 +5,16 @@ logarithms and powers otherwise, and training amplifies that: after some hundred
 networks. The tolerance of a value says how far apart their means may lie. It comes from replicas, the same runs from
 initial weights that differ by one part in ten thousand, which is rounding, only larger:
 
-- The variance of a value among the replicas of one seed is pooled over the settings of its method. Few replicas know a
-  variance badly, so it is drawn towards the methods beside it by as much as they resemble each other, and the quantile
-  is Student's with the degrees of freedom that this leaves (the moderated t of Smyth, Stat. Appl. Genet. Mol. Biol. 3,
-  2004): the worse a variance is known, the heavier the tail.
+- The variance of a value among the replicas of one seed is pooled over the settings of its method in the notebook. Few
+  replicas know a variance badly, so it is drawn towards those of all other methods and notebooks by as much as they
+  resemble each other, and the quantile is Student's with the degrees of freedom that this leaves (the moderated t of
+  Smyth, Stat. Appl. Genet. Mol. Biol. 3, 2004): the worse a variance is known, the heavier the tail.
 - A run of all notebooks compares hundreds of values. The quantile is that of FALSE_ALARMS for all of them together.
 - No tolerance exceeds half the distance to a broken variant, the network as it is before training.
 """
 
 import math
+from collections.abc import Iterable, Mapping
 
 import numpy as np
 import pandas as pd
@@ -22,36 +23,53 @@ from dmlrepro.evidence import results
 from dmlrepro.papers import catalogue
 from dmlrepro.training import runs
 
-REPLICAS = 3  # per seed, beside the run itself
+REPLICAS = 2  # of the first seed, beside the run itself
 FALSE_ALARMS = 1e-3  # runs of all notebooks, on a processor that rounds otherwise, in which a check fails by chance
 VALUES = 1000  # more than all golden files hold
-# What a value that training does not reach may move by, of its size: a study without training, an untrained network,
-# whose nearest neighbours are nearly tied.
-ROUNDING, UNTRAINED = 1e-3, 0.3
+ALIKE = 5.0  # degrees of freedom that the other methods are worth at most: they are few, and may resemble by chance
+ROUNDING = 1e-3  # of a value that training does not reach, what another processor may change
+TIES = 0.3  # points: nearest neighbours that are nearly tied, also of an untrained network
 
 
-def accept(name: str) -> None:
-    """Make `tests/golden/<notebook>.csv` from results/quick and print what moved."""
-    notebook = catalogue.find(name)
-    params = notebook.params.from_values({"profile": "quick"})
-    table = results.read(results.output_folder("quick") / f"{params.notebook}.csv")
-    new = results.golden_means(table)
-    new["tolerance"] = tolerances(new, replicas(notebook, params), table["seed"].nunique())
-    path = results.golden_path(params)
-    if path.exists():
-        old = results.read_golden(path)
-        joined = old.merge(new, on=results.GOLDEN_IDENTITY, how="outer", suffixes=("_old", "_new"))
-        moved = joined[~((joined["value_old"] - joined["value_new"]).abs() < 1e-6)]
-        print(f"{params.notebook}: {len(moved)} of {len(joined)} golden values moved")
-        if len(moved):
-            print(moved.to_string(index=False))
-    else:
-        print(f"{params.notebook}: {len(new)} golden values, the first ones")
-    results.write_text(path, new.to_csv(index=False, float_format="%.6f", lineterminator="\n"))
+def accept(names: Iterable[str]) -> None:
+    """Make `tests/golden/<notebook>.csv` of some notebooks from results/quick and print what moved.
+
+    The spread of the values is measured on all notebooks, whichever are asked for, because each is drawn to the others.
+    """
+    spread: dict[str, pd.DataFrame] = {}
+    for trunk in (True, False):  # heads on a frozen trunk amplify rounding far less, and say nothing of whole networks
+        notebooks = {name: entry for name, entry in catalogue.notebooks().items() if freezes_trunk(entry) == trunk}
+        spread |= spreads({name: replicas(entry) for name, entry in notebooks.items()})
+    for name in names:
+        params = quick(catalogue.find(name))
+        table = results.read(results.output_folder("quick") / f"{params.notebook}.csv")
+        new = results.golden_means(table)
+        new["tolerance"] = tolerances(new, spread.get(params.notebook))
+        new = new.drop(columns="seeds")
+        path = results.golden_path(params)
+        if path.exists():
+            old = results.read_golden(path)
+            joined = old.merge(new, on=results.GOLDEN_IDENTITY, how="outer", suffixes=("_old", "_new"))
+            moved = joined[~((joined["value_old"] - joined["value_new"]).abs() < 1e-6)]
+            print(f"{params.notebook}: {len(moved)} of {len(joined)} golden values moved")
+            if len(moved):
+                print(moved.to_string(index=False))
+        else:
+            print(f"{params.notebook}: {len(new)} golden values, the first ones")
+        results.write_text(path, new.to_csv(index=False, float_format="%.6f", lineterminator="\n"))
 
 
-def replicas(notebook, params) -> list[pd.DataFrame]:
+def quick(notebook: catalogue.Notebook):
+    return notebook.params.from_values({"profile": "quick"})
+
+
+def freezes_trunk(notebook: catalogue.Notebook) -> bool:
+    return any(spec.freeze_trunk for spec in notebook.specs_untrained(quick(notebook)))
+
+
+def replicas(notebook: catalogue.Notebook) -> list[pd.DataFrame]:
     """The golden values of the first seed alone, once for each replica; empty for a notebook that trains nothing."""
+    params = quick(notebook)
     specs = [spec for spec in notebook.specs(params) if spec.seed == 0]
     if all(spec.loss is None for spec in specs):
         return []
@@ -62,34 +80,47 @@ def replicas(notebook, params) -> list[pd.DataFrame]:
     return [results.golden_means(notebook.table(runs.run_all(some), params)) for some in numbered]
 
 
-def tolerances(golden: pd.DataFrame, drawn: list[pd.DataFrame], seeds: int) -> list[float]:
+def spreads(drawn: Mapping[str, list[pd.DataFrame]]) -> dict[str, pd.DataFrame]:
+    """By notebook, how much a value varies from replica to replica: columns variance and freedom, indexed by method and
+    metric, of those that vary.
+
+    drawn: by notebook, the golden values of one seed, once per replica.
+    """
+    identity = results.GOLDEN_IDENTITY
+    parts = {}
+    for name, tables in drawn.items():
+        if tables:
+            variances = pd.concat([table.set_index(identity)["value"] for table in tables], axis=1).var(axis=1, ddof=1)
+            varying = variances[variances > 1e-12]  # an untrained network and a study beside the runs do not vary
+            group = varying.groupby(level=["method", "metric"]).agg(["mean", "size"])
+            parts[name] = group.assign(freedom=(len(tables) - 1) * group["size"])
+    if not parts:
+        return {}
+    pooled = pd.concat(parts, names=["notebook"])
+    found = [moderated(group) for _, group in pooled.groupby(level="metric")]
+    return {name: group.droplevel("notebook") for name, group in pd.concat(found).groupby(level="notebook")}
+
+
+def tolerances(golden: pd.DataFrame, spread: pd.DataFrame | None) -> list[float]:
     """The tolerance of every golden value, in its order.
 
     Args:
-        golden: golden values, a row per protocol, method, setting and metric.
-        drawn: the same of one seed, once per replica.
-        seeds: number of seeds of which a golden value is the mean.
+        golden: as `results.golden_means` makes them, a row per protocol, method, setting and metric.
+        spread: of the same notebook, see `spreads`; None where nothing is trained.
     """
-    rounding = [max(ROUNDING * abs(value), 1e-6) for value in golden["value"]]
-    if not drawn:
-        return rounding
-    identity = results.GOLDEN_IDENTITY
-    wide = pd.concat([table.set_index(identity)["value"] for table in drawn], axis=1)
-    variances = wide.var(axis=1, ddof=1)
-    moving = variances[variances > 0]  # a study beside the runs is the same in every replica
-    pooled = moderated(moving.groupby(level=["method", "metric"]).agg(["mean", "size"]), len(drawn) - 1)
     untrained = golden[golden["method"] == "untrained"].set_index("metric")["value"]
     found = []
-    for row, least in zip(golden.itertuples(), rounding):
-        if row.method == "untrained":
-            found.append(UNTRAINED if row.metric.startswith(results.IN_PERCENT) else least)
-            continue
-        measured = 0.0
-        if tuple(getattr(row, name) for name in identity) in moving.index:
-            variance, freedom = pooled.loc[(row.method, row.metric)]
-            measured = quantile(freedom) * math.sqrt(2 * variance / seeds)  # of the difference of two means
-        broken = abs(row.value - untrained[row.metric]) / 2 if row.metric in untrained else math.inf
-        found.append(min(max(measured, least), broken))
+    for row in golden.itertuples():
+        tolerance = max(ROUNDING * abs(row.value), 1e-6)
+        if spread is not None and row.metric.startswith(results.IN_PERCENT):
+            tolerance = max(tolerance, TIES)
+        if spread is not None and (row.method, row.metric) in spread.index:
+            variance, freedom = spread.loc[(row.method, row.metric)]
+            # the variance of the difference of two means
+            tolerance = max(tolerance, quantile(freedom) * math.sqrt(2 * variance / row.seeds))
+        if row.method != "untrained" and row.metric in untrained:
+            tolerance = min(tolerance, abs(row.value - untrained[row.metric]) / 2)
+        found.append(tolerance)
     return found
 
 
@@ -101,21 +132,16 @@ def quantile(freedom: float) -> float:
     return float(stats.t.isf(FALSE_ALARMS / VALUES / 2, freedom))
 
 
-def moderated(pooled: pd.DataFrame, freedom: int) -> pd.DataFrame:
-    """Variances drawn towards those of the other methods with the same metric: columns variance and freedom.
+def moderated(pooled: pd.DataFrame) -> pd.DataFrame:
+    """Variances of one metric drawn towards each other: columns variance and freedom, in the same order.
 
-    Args:
-        pooled: indexed by method and metric; columns mean, of `size` variances with `freedom` degrees of freedom each.
+    pooled: columns mean, a variance, and freedom, its degrees of freedom.
     """
-    parts = []
-    for _, group in pooled.groupby(level="metric"):
-        own = freedom * group["size"]
-        prior, weight = prior_variance(group["mean"].to_numpy(), own.to_numpy())
-        total = own + weight
-        # an infinite weight means that the methods do not differ: all have the prior's variance
-        variance = (weight * prior + own * group["mean"]) / total if math.isfinite(weight) else prior
-        parts.append(pd.DataFrame({"variance": variance, "freedom": total}, index=group.index))
-    return pd.concat(parts)
+    own = pooled["freedom"]
+    prior, weight = prior_variance(pooled["mean"].to_numpy(), own.to_numpy())
+    weight = min(weight, ALIKE)
+    variance = (weight * prior + own * pooled["mean"]) / (weight + own)
+    return pd.DataFrame({"variance": variance, "freedom": weight + own}, index=pooled.index)
 
 
 def prior_variance(variances: np.ndarray, freedom: np.ndarray) -> tuple[float, float]:
