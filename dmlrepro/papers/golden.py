@@ -10,7 +10,8 @@ initial weights that differ by one part in ten thousand, which is rounding, only
   resemble each other, and the quantile is Student's with the degrees of freedom that this leaves (the moderated t of
   Smyth, Stat. Appl. Genet. Mol. Biol. 3, 2004): the worse a variance is known, the heavier the tail.
 - A run of all notebooks compares hundreds of values. The quantile is that of FALSE_ALARMS for all of them together.
-- No tolerance exceeds half the distance to a broken variant, the network as it is before training.
+- No tolerance exceeds half the distance to a broken variant, the network as it is before training, but where a value
+  lies within a few standard deviations of it: on blurred images a trained network is no better than an untrained one.
 """
 
 import math
@@ -27,6 +28,7 @@ REPLICAS = 2  # of the first seed, beside the run itself
 FALSE_ALARMS = 1e-3  # runs of all notebooks, on a processor that rounds otherwise, in which a check fails by chance
 VALUES = 1000  # more than all golden files hold
 ALIKE = 5.0  # degrees of freedom that the other methods are worth at most: they are few, and may resemble by chance
+NEAR = 4.0  # standard deviations within which a value cannot be told from that of the untrained network
 ROUNDING = 1e-3  # of a value that training does not reach, what another processor may change
 TIES = 0.3  # points: nearest neighbours that are nearly tied, also of an untrained network
 
@@ -111,15 +113,17 @@ def tolerances(golden: pd.DataFrame, spread: pd.DataFrame | None) -> list[float]
     untrained = golden[golden["method"] == "untrained"].set_index("metric")["value"]
     found = []
     for row in golden.itertuples():
+        deviation = 0.0
         tolerance = max(ROUNDING * abs(row.value), 1e-6)
         if spread is not None and row.metric.startswith(results.IN_PERCENT):
             tolerance = max(tolerance, TIES)
         if spread is not None and (row.method, row.metric) in spread.index:
             variance, freedom = spread.loc[(row.method, row.metric)]
-            # the variance of the difference of two means
-            tolerance = max(tolerance, quantile(freedom) * math.sqrt(2 * variance / row.seeds))
+            deviation = math.sqrt(2 * variance / row.seeds)  # of the difference of two means
+            tolerance = max(tolerance, quantile(freedom) * deviation)
         if row.method != "untrained" and row.metric in untrained:
-            tolerance = min(tolerance, abs(row.value - untrained[row.metric]) / 2)
+            broken = abs(row.value - untrained[row.metric]) / 2
+            tolerance = min(tolerance, broken) if broken > NEAR * deviation else tolerance
         found.append(tolerance)
     return found
 
