@@ -70,10 +70,9 @@ def test_a_metric_with_shuffled_labels_is_far_outside_the_tolerance(golden, monk
 # --- each of two seeds, as the notebook has them
 
 BOTH = PfmlRetrievalParams.from_values({"profile": "quick"})
-STEPS, DELTA = BOTH.steps, BOTH.delta
 MISTAKES = {
     "alpha x 10": ("PFML", {"loss_options": {"alpha": 30.0}}),
-    "delta x 10": ("PFML", {"loss_options": {"delta": 10 * DELTA}}),
+    "delta x 10": ("PFML", {"loss_options": {"delta": 10 * BOTH.delta}}),
     "learning rate x 0.1": ("PFML", {"lr": 1e-4, "loss_lr": {"proxies": 1e-2}}),
     "learning rate x 0.1, contrastive": ("Contrastive", {"lr": 1e-4}),
     "learning rate x 0.1, ProxyAnchor": ("ProxyAnchor", {"lr": 1e-4, "loss_lr": {"*": 1e-2}}),
