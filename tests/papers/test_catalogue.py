@@ -108,7 +108,7 @@ def test_the_search_takes_its_ranges(toy, monkeypatch):
         tried.append(models[0])
         return 0.5
 
-    monkeypatch.setattr(search, "_validation_score", score)
+    monkeypatch.setattr(search, "validation_score", score)
     notebook = catalogue.find("99")
     values = {"protocol": "mlrc", "search_trials": 2, "methods": ["Toy"], "seeds": 1}
     specs = notebook.specs(notebook.params.from_values(values))
