@@ -328,7 +328,7 @@ def test_the_table_lists_the_networks_of_the_papers():
 
 def test_conv4_needs_neither_torchvision_nor_timm():
     code = (
-        "import sys; from dmlrepro.backbones import build; build('conv4', 8); "
+        "import sys; from dmlrepro.networks.backbones import build; build('conv4', 8); "
         "print(sorted({'torchvision', 'timm'} & sys.modules.keys()))"
     )
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "[]\n"
