@@ -28,7 +28,7 @@ REPLICAS = 2  # of the first seed, beside the run itself
 FALSE_ALARMS = 1e-3  # runs of all notebooks, on a processor that rounds otherwise, in which a check fails by chance
 VALUES = 1000  # more than all golden files hold
 ALIKE = 5.0  # degrees of freedom that the other methods are worth at most: they are few, and may resemble by chance
-NEAR = 4.0  # standard deviations within which a value cannot be told from that of the untrained network
+NEAR = 3.0  # standard deviations within which a value cannot be told from that of the untrained network
 ROUNDING = 1e-3  # of a value that training does not reach, what another processor may change
 TIES = 0.3  # points: nearest neighbours that are nearly tied, also of an untrained network
 
