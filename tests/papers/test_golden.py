@@ -68,7 +68,7 @@ def test_a_metric_with_shuffled_labels_is_far_outside_the_tolerance(golden, monk
 
 
 def test_no_golden_value_takes_the_untrained_network_for_a_trained_one():
-    """Two kinds of value are not told apart, rightly: a potential without force, and images blurred beyond recognition."""
+    """Two are rightly not told apart: a potential without force, and images blurred beyond recognition."""
     passing = set()
     for path in results.golden_folder().glob("*.csv"):
         table = results.read_golden(path)
