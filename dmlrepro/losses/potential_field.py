@@ -5,7 +5,8 @@ Equations  1, 2 (pair potentials), 3-5 (class potential), 6 (total energy); Supp
 Deviations - A point does not act on itself (Eqs. 4 and 6 include i = i, a constant without force).
            - Eq. 2 is singular at distance 0. Below `min_distance` the distance in the force law is floored, so that the
              force falls linearly to zero at coincidence, as inside a charged ball, and the energy stays finite.
-           - Proxies are L2-normalised in the forward pass; the paper says so of the network output only.
+           - Proxies are L2-normalised at the start and in the forward pass; the paper says "initialized with a normal
+             distribution" and speaks of normalising the network's output only. See `proxy_norm`.
            - alpha = 0 makes Eqs. 1-2 constant, hence no force; the default there is the limit of (psi + 1) / alpha, the
              logarithmic potential. `alpha_zero="literal"` is the equation as printed.
            - CPML's repulsion is not defined in the paper: `repulsion` chooses between two readings.
@@ -400,7 +401,15 @@ def contrastive_potential_energy(
 class _ProxyFieldLoss(nn.Module):
     """Energy of a batch together with all proxies, on the unit sphere."""
 
-    def __init__(self, num_classes: int, embedding_size: int, proxies_per_class: int, field: Field, **options):
+    def __init__(
+        self,
+        num_classes: int,
+        embedding_size: int,
+        proxies_per_class: int,
+        proxy_norm: float | None,
+        field: Field,
+        **options,
+    ):
         super().__init__()
         for name, value, least in (
             ("num_classes", num_classes, 1),
@@ -411,7 +420,10 @@ class _ProxyFieldLoss(nn.Module):
                 raise ValueError(f"{name} must be at least {least}, got {value}")
         if options["reduction"] not in ("sum", "mean"):
             raise ValueError(f"reduction must be 'sum' or 'mean', got {options['reduction']!r}")
-        self.proxies = nn.Parameter(torch.randn(num_classes, proxies_per_class, embedding_size))
+        if proxy_norm is not None and not 0 < proxy_norm < math.inf:
+            raise ValueError(f"proxy_norm must be a positive norm, or None for proxies as drawn, got {proxy_norm}")
+        proxies = torch.randn(num_classes, proxies_per_class, embedding_size)
+        self.proxies = nn.Parameter(proxies if proxy_norm is None else proxy_norm * F.normalize(proxies, dim=2))
         self.field = field
         self.options = options
 
@@ -436,9 +448,12 @@ class PotentialFieldLoss(_ProxyFieldLoss):
         alpha, delta, delta_rep, min_distance, alpha_zero, detach_sources, reduction: see `potential_energy`. The sum
             is the paper's; any positive factor leaves Adam's steps unchanged but for eps, coupled weight decay and
             clipping.
+        proxy_norm: norm at which every proxy starts. Only its direction counts, but a step of given length, such as
+            Adam's, turns a long proxy less: None leaves proxies as drawn from N(0, 1), which turn sqrt(D) times more
+            slowly than those of norm 1.
 
     Attributes:
-        proxies: Parameter (C, M, D), drawn from N(0, 1); only their directions matter.
+        proxies: Parameter (C, M, D), drawn from N(0, 1), then scaled to `proxy_norm`.
 
     Raises:
         ValueError: on a bad option, a label outside [0, C), a wrong shape or a non-finite embedding or proxy.
@@ -456,10 +471,11 @@ class PotentialFieldLoss(_ProxyFieldLoss):
         reduction: str = "sum",
         alpha_zero: str = "log",
         detach_sources: bool = False,
+        proxy_norm: float | None = 1.0,
     ):
         field = decaying_field(alpha, delta, delta_rep, min_distance, alpha_zero)
         options = {"reduction": reduction, "detach_sources": detach_sources}
-        super().__init__(num_classes, embedding_size, proxies_per_class, field, **options)
+        super().__init__(num_classes, embedding_size, proxies_per_class, proxy_norm, field, **options)
 
 
 class ContrastivePotentialLoss(_ProxyFieldLoss):
@@ -479,7 +495,8 @@ class ContrastivePotentialLoss(_ProxyFieldLoss):
         reduction: str = "sum",
         repulsion: str = "hinge",
         detach_sources: bool = False,
+        proxy_norm: float | None = 1.0,
     ):
         field = contrastive_field(delta, delta_rep, min_distance, repulsion)
         options = {"reduction": reduction, "detach_sources": detach_sources}
-        super().__init__(num_classes, embedding_size, proxies_per_class, field, **options)
+        super().__init__(num_classes, embedding_size, proxies_per_class, proxy_norm, field, **options)

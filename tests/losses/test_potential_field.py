@@ -276,6 +276,22 @@ def test_loss_is_the_energy_of_batch_and_proxies(Loss):
 
 
 @pytest.mark.parametrize("Loss", LOSSES)
+def test_proxies_start_at_the_norm_that_was_asked_for_in_the_same_directions(Loss):
+    def proxies(**options):
+        torch.manual_seed(0)
+        return Loss(5, 64, proxies_per_class=3, **options).proxies
+
+    drawn, unit = proxies(proxy_norm=None), proxies()
+    torch.testing.assert_close(unit.norm(dim=2), torch.ones(5, 3))
+    torch.testing.assert_close(proxies(proxy_norm=4.0), 4 * unit)
+    torch.testing.assert_close(drawn / drawn.norm(dim=2, keepdim=True), unit)
+    assert (drawn.norm(dim=2) > 5).all()  # sqrt(64), but for the spread of a chi distribution
+    for wrong in (0.0, -1.0, math.inf, math.nan):
+        with pytest.raises(ValueError, match="proxy_norm must be"):
+            proxies(proxy_norm=wrong)
+
+
+@pytest.mark.parametrize("Loss", LOSSES)
 @pytest.mark.parametrize(
     "case", ["coincident", "one class", "one sample", "no proxies", "one dimension", "one and alone"]
 )

@@ -1,13 +1,17 @@
 """Notebook 10: retrieval with PFML and its baselines (Tables 1 and 4 to 7)."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
+from dmlrepro.evidence import results
 from dmlrepro.papers.catalogue import Notebook
-from dmlrepro.papers.methods import every_seed, found_by_search, pick, search_each, spec_of
-from dmlrepro.papers.pfml.methods import METHODS, FieldParams
+from dmlrepro.papers.methods import every_seed, found_by_search, pick, runs_of, search_each, spec_of
+from dmlrepro.papers.pfml.methods import METHODS, READINGS, FieldParams
 from dmlrepro.training.spec import RunSpec
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 
 @dataclass(frozen=True)
@@ -18,7 +22,8 @@ class PfmlRetrievalParams(FieldParams):
     overrides: ClassVar = {
         "quick": {"small_dim": 16, "mlrc_steps": 60},
         "small": {"small_dim": 32, "mlrc_steps": 0},
-        "paper": {"small_dim": 64, "mlrc_steps": 0},  # there MLRC is a protocol with settings of its own
+        # there MLRC is a protocol with settings of its own
+        "paper": {"small_dim": 64, "mlrc_steps": 0},
     }
 
     methods: tuple[str, ...] = (
@@ -38,15 +43,22 @@ class PfmlRetrievalParams(FieldParams):
     mlrc_steps: int | None = None  # steps of each fold of Tables 6 and 7; 0: no folds
 
 
+# Which READINGS a profile has: at small each costs as much as a method, at paper a week.
+READINGS_AT = {"quick": tuple(READINGS), "small": ("delta_rep=0.3",), "paper": ()}
 SMALL_DIM_METHODS = ("PFML", "ProxyAnchor", "ProxyNCA++", "SoftTriple", "MultiSimilarity")
 MLRC_METHODS = ("PFML", "MultiSimilarity", "ProxyAnchor", "Contrastive")
 
 
 def retrieval(params: PfmlRetrievalParams) -> list[RunSpec]:
     """Table 1 (Tables 6 and 7 with protocol mlrc): every method, every seed, its hyperparameters searched first where
-    there are trials. Then, beside the conventional protocol, small embeddings (Tables 4, 5) and the folds of MLRC with
-    a small budget (Tables 6, 7)."""
+    there are trials. Then, beside the conventional protocol, the two fields as READINGS has them, small embeddings
+    (Tables 4, 5) and the folds of MLRC with a small budget (Tables 6, 7)."""
     found = every_seed([spec for spec, _ in search_each(_specs(params), METHODS, params)], params)
+    if params.protocol == "conventional":
+        for setting in READINGS_AT[params.profile]:
+            method, change = READINGS[setting]
+            if method in params.methods:
+                found += runs_of([METHODS[method]], params, setting=setting, **change)
     if params.protocol == "conventional" and params.small_dim:
         dim = params.small_dim
         # quick shows a direction: half the steps will do
@@ -58,6 +70,13 @@ def retrieval(params: PfmlRetrievalParams) -> list[RunSpec]:
         short = _specs(params, MLRC_METHODS, steps=steps, epochs=None, eval_every=max(steps // 2, 1))
         found += every_seed(short, params, "mlrc")
     return found
+
+
+def readings_summary(table: "pd.DataFrame", metrics: Sequence[str]) -> "pd.DataFrame":
+    """The two fields under the conventional protocol, as everywhere and as READINGS has them; see `results.pivot`."""
+    shown = (table["protocol"] == "conventional") & table["method"].isin(method for method, _ in READINGS.values())
+    rows = results.pivot(table[shown & table["setting"].isin(["", *READINGS])], metrics)
+    return rows.droplevel("protocol").rename(index={"": "as everywhere"})
 
 
 def tuned(params: PfmlRetrievalParams):

@@ -61,8 +61,8 @@ def test_alignment_of_a_finished_run():
     assert value["ProxyNCA++", "", "nearest sample"] == pytest.approx(value["ProxyNCA++", "", "W2"])  # one proxy
     assert value["PFML", "M=5", "W2/delta"] == pytest.approx(1, abs=1e-3)
     assert value["CPML", "M=1;case=a sample at the mean", "W2/delta"] == pytest.approx(0, abs=1e-3)
-    summary = alignment.clipping_summary(table, finished)
-    assert list(summary.index) == ["as everywhere", *alignment.CLIPPING]
+    summary = alignment.otherwise_summary(table, finished)
+    assert list(summary.index) == ["as everywhere", *alignment.OTHERWISE]
     assert summary.loc["as everywhere", "W2"] == pytest.approx(value["PFML", "", "W2"], abs=1e-3)
     assert summary.loc["as everywhere", "R@1"] == pytest.approx(100 * finished[0].metric("R@1"), abs=1e-3)
     assert summary.notna().all(axis=None)

@@ -1,0 +1,57 @@
+"""Notebook 10 trains the fields once more as READINGS has them, and tells them apart from the comparison itself."""
+
+import pandas as pd
+
+from dmlrepro.evidence import results
+from dmlrepro.papers.pfml import retrieval
+from dmlrepro.papers.pfml.methods import READINGS
+from dmlrepro.training.protocols import Scored
+
+
+def specs(**values):
+    params = retrieval.PfmlRetrievalParams.from_values({"seeds": 1, "mlrc_steps": 0, "small_dim": 0} | values)
+    return params, retrieval.retrieval(params)
+
+
+def test_every_reading_changes_one_method_and_nothing_else():
+    _, found = specs()
+    usual = {spec.method: spec for spec in found if not spec.setting}
+    others = {spec.setting: spec for spec in found if spec.setting}
+    assert list(others) == list(READINGS)
+    for setting, (method, change) in READINGS.items():
+        before, after = usual[method].as_dict(), others[setting].as_dict()
+        changed = {name for name in after if after[name] != before[name]}
+        assert others[setting].method == method and changed == set(change), setting
+
+
+def test_cpml_as_pfml_is_clipped_differs_from_pfml_in_the_loss_alone():
+    _, found = specs()
+    pfml, cpml = (
+        next(spec for spec in found if (spec.method, spec.setting) == name)
+        for name in (("PFML", ""), ("CPML", "clipping=of PFML"))
+    )
+    names = {name for name, value in cpml.as_dict().items() if value != pfml.as_dict()[name]}
+    assert names == {"loss", "loss_options"}
+    assert dict(cpml.loss_options).items() < dict(pfml.loss_options).items()
+
+
+def test_readings_go_with_their_method_and_profile():
+    _, found = specs(methods=["ProxyAnchor"])
+    assert [spec.method for spec in found] == ["ProxyAnchor"]
+    for profile, settings in retrieval.READINGS_AT.items():
+        _, found = specs(profile=profile, methods=["PFML"], dataset=None)
+        of_pfml = [setting for setting in settings if READINGS[setting][0] == "PFML"]
+        assert [spec.setting for spec in found] == ["", *of_pfml]
+
+
+def test_summary_has_a_row_per_reading():
+    params, found = specs()
+    rows = [{"selection": "last", "step": 1, "metric": "R@1", "value": 0.1}]
+    table = results.tidy([Scored(spec, "glyphs", rows) for spec in found], params)
+    summary = retrieval.readings_summary(table, ["R@1"])
+    assert isinstance(summary, pd.DataFrame)
+    assert list(summary.index) == [
+        ("as everywhere", "PFML"),
+        ("as everywhere", "CPML"),
+        *((setting, method) for setting, (method, _) in READINGS.items()),
+    ]
