@@ -34,8 +34,8 @@ def verdicts(table, claim_ids, **options):
         family = {key: test for key, test in TESTS.items() if key.startswith(f"{paper}-")}
         wanted = [claim_id for claim_id in claim_ids if claim_id in family]
         if wanted:
-            found.append(claims.verdicts(table, family, wanted, **options))
-    return pd.concat(found, ignore_index=True) if found else claims.verdicts(table, TESTS, claim_ids, **options)
+            found.append(claims.judge(table, family, wanted, **options).verdicts)
+    return pd.concat(found, ignore_index=True) if found else claims.judge(table, TESTS, claim_ids, **options).verdicts
 
 
 def rows(method, values, setting="", metric="R@1", **context):

@@ -234,7 +234,8 @@ def ratios(costs: "pd.DataFrame", params: PfmlCostParams) -> "pd.DataFrame":
             "loss_seconds_ratio": row.seconds / base.seconds,
             "loss_megabytes_ratio": row.megabytes / base.megabytes,
         }
-        common = _identity(params) | {"method": row.method, "setting": row.setting, "seed": row.seed}
+        common = _identity(params) | {"backbone": params.backbone}
+        common |= {"method": row.method, "setting": row.setting, "seed": row.seed}
         rows += [common | {"metric": name, "value": value} for name, value in values.items()]
     return results.frame(rows)
 

@@ -20,7 +20,7 @@ def test_ratios_are_timed_for_every_method_and_find_their_claim():
     assert set(zip(steps["method"], steps["setting"])) == {
         ("EL-vMF", ""), ("B-vMF", ""), ("KL-vMF", ""), ("EL-nivMF", "samples=1"), ("EL-nivMF", "samples=5")
     }  # fmt: skip
-    assert claims.verdicts(timings, TESTS, ["nivmf-09"])["verdict"].item() != "not run"
+    assert claims.judge(timings, TESTS, ["nivmf-09"]).verdicts["verdict"].item() != "not run"
 
 
 def test_more_samples_give_a_steadier_loss():

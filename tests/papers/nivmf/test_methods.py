@@ -95,7 +95,7 @@ def test_the_profile_paper_is_roth_et_al():
     ],
 )
 def test_each_claim_finds_its_rows(name, metrics, extra, claim_ids):
-    lines = claims.verdicts(as_if_finished(name, metrics=metrics, extra=extra), TESTS, claim_ids)
+    lines = claims.judge(as_if_finished(name, metrics=metrics, extra=extra), TESTS, claim_ids).verdicts
     assert list(lines["claim_id"]) == claim_ids
     assert set(lines["verdict"]) == {"inconclusive"}  # "not run" would name what is missing
     assert (lines["direction"] != "").all()

@@ -46,7 +46,7 @@ def test_every_loss_is_measured_and_the_claim_finds_its_rows():
     costs = cost.measure(params)
     assert (costs[["seconds", "network_seconds", "megabytes", "network_megabytes"]] > 0).all(axis=None)
     assert costs.groupby(["method", "setting"]).size().eq(params.seeds).all()
-    line = claims.verdicts(cost.ratios(costs, params), TESTS, ["pfml-13"]).iloc[0]
+    line = claims.judge(cost.ratios(costs, params), TESTS, ["pfml-13"]).verdicts.iloc[0]
     assert line["verdict"] != "not run" and line["n"] == 5
     ours = cost.beside_table_9(costs, params)
     assert ours.loc[("PFML", "M=30"), "published"] == pytest.approx(14.8 / 14.2)

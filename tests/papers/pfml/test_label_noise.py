@@ -23,7 +23,7 @@ def test_clean_runs_are_those_of_notebook_10():
 
 @pytest.mark.parametrize("profile", ["quick", "paper"])
 def test_the_claims_find_their_rows(profile):
-    lines = claims.verdicts(as_if_finished("11", profile), TESTS, ["pfml-04", "pfml-05"])
+    lines = claims.judge(as_if_finished("11", profile), TESTS, ["pfml-04", "pfml-05"]).verdicts
     assert (lines["verdict"] != "not run").all() and not lines["reason"].str.contains("covers").any()
 
 
