@@ -493,7 +493,7 @@ def _judge(name: str, part: Part, effects: np.ndarray, count: int, obstacle: str
     if part.baselines and tables.is_constant(part.baselines[0]):  # show the value, not its distance from the constant
         shift = float(part.baselines[0])
         estimate = replace(estimate, **{key: getattr(estimate, key) + shift for key in ("effect", "low", "high")})
-    if part.premise and not holds:
+    if part.premise:
         fails, why = False, f"not shown: {name} {part.metric}, {part.required}"
     counterexample = part.kind == "exact" and fails and np.isfinite(effects).all()  # one is enough, over any range
     if obstacle and counterexample:
@@ -546,8 +546,8 @@ def _over_readings(found: _Found, adjusted: tuple[float, float]) -> tuple[str, s
     }
     said = {verdict for verdict, _ in verdicts.values()}
     reason = "; ".join(f"{reading}: {verdict}" for reading, (verdict, _) in verdicts.items())
-    if len(said) == 1:
-        return said.pop(), reason
+    if len(said) == 1 or "not run" in said:
+        return ("not run" if "not run" in said else said.pop()), reason
     return ("depends on the reading" if said == {"supported", "contradicted"} else "inconclusive"), reason
 
 
