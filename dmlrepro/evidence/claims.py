@@ -613,10 +613,11 @@ def _ours(line) -> str:
     """An effect with its interval, which is called a range where it is one."""
     if not line.comparison:
         return ""
-    effect = f"{line.comparison}: {line.metric} {line.effect:+.3g}{line.unit}"
+    form = ".4g" if tables.is_constant(line.comparison.rpartition(" vs ")[2]) else "+.3g"  # a value, or a difference
+    effect = f"{line.comparison}: {line.metric} {line.effect:{form}}{line.unit}"
     if math.isnan(line.low):
         return effect
-    return f"{effect} ({line.interval} {line.low:+.3g} to {line.high:+.3g})"
+    return f"{effect} ({line.interval} {line.low:{form}} to {line.high:{form}})"
 
 
 def _number(value: float, digits: int = 2) -> str:

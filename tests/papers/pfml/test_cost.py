@@ -30,7 +30,7 @@ def test_crowded_points_are_close_to_one_in_a_hundred():
 def test_counts_against_a_loop():
     params = cost.PfmlCostParams.from_values(TINY)
     table = cost.counts(params).set_index(["method", "setting", "metric"])["value"]
-    step = cost._LossStep(params, "PFML", "M=5;points=crowded", torch.device("cpu"))
+    step = cost._loss_step(params, "PFML", "M=5;points=crowded", torch.device("cpu"))
     points = F.normalize(torch.cat([step.loss.proxies.detach().flatten(0, 1), step.embeddings.detach()]), dim=1)
     labels = torch.cat([torch.arange(5).repeat_interleave(5), step.labels])
     pairs = [(i, j) for i in range(35) for j in range(i)]
