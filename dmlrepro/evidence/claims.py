@@ -76,10 +76,8 @@ class Part:
 
     def _size(self) -> str:
         if self.kind == "exact":
-            bound = f"{'above' if self.direction == 'higher' else 'below'} {self.baselines[0]}"
-            if self.smallest_effect:
-                return f"every row {bound} by at least {self.smallest_effect:g}"
-            return f"no row on the other side of {bound}" + (f" by more than {self.margin:g}" if self.margin else "")
+            bound = float(self.baselines[0]) + SIGN[self.direction] * (self.smallest_effect - self.margin)
+            return f"every row at {'least' if self.direction == 'higher' else 'most'} {bound:.7g}"
         if self.kind == "equivalence":
             return f"within {self.margin:g}{self.unit}"
         if self.kind == "parity":
@@ -88,6 +86,8 @@ class Part:
         size = f" by at least {self.smallest_effect:g}{self.unit}" if self.smallest_effect else ""
         if self.kind == "trend":
             return f"{'rises' if self.direction == 'higher' else 'falls'}{size} over the range"
+        if all(tables.is_constant(baseline) for baseline in self.baselines):
+            return f"{'above' if self.direction == 'higher' else 'below'} {' and '.join(self.baselines)}{size}"
         return self.direction + size
 
 
@@ -565,8 +565,10 @@ def _line(found: _Found, adjusted: tuple[float, float]) -> dict:
     said = [each for each in judged if not each.part.premise] or judged
     agree = sum(each.as_claimed for each in said)
     whole = {len(said): "as claimed", 0: "not as claimed"}
-    candidates = [c for c in said if c.fails] or [c for c in said if c.why_open] or [c for c in judged if c.why_open]
-    weakest = max(candidates or said, key=lambda each: (not each.as_claimed, np.nan_to_num(each.estimate.p, nan=-1)))
+    candidates = [c for c in said if c.why_open] or [c for c in judged if c.why_open] or said
+    weakest = max(candidates, key=lambda each: (not each.as_claimed, np.nan_to_num(each.estimate.p, nan=-1)))
+    if fails := [each for each in said if each.fails]:
+        weakest = min(fails, key=lambda each: np.nan_to_num(each.p_against, nan=-1))
     line |= {"direction": whole.get(agree, f"{agree} of {len(said)} as claimed")} | _shown(weakest)
     if weakest.without_images:
         line |= _WITHOUT_IMAGES

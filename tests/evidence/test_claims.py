@@ -432,6 +432,40 @@ def test_malformed_tables_are_named():
     assert len(verdicts(pd.concat([data, data]), ["pfml-02"])) == 1  # the same run twice is one run
 
 
+def once_passed():
+    """Tables of clear effects that earlier forms of the stated tests took for the claim."""
+
+    def sweep(name, values):
+        return [rows("PFML", spread(value, seed=int(x)), f"{name}={x}") for x, value in values.items()]
+
+    names = ("ProxyAnchor", "ProxyNCA++", "SoftTriple", "MultiSimilarity")
+    yield "pfml-11", sweep("alpha", {0: 60, 1: 70, 3: 80}), "alpha covers 1 to 3 of 1 to 6"
+    yield "pfml-08", sweep("M", {0: 60, 15: 80}), "M covers 15 to 15 of 1 to 30"
+    yield "pfml-14", [rows("PFML", spread(80), "dim=16"), *(rows(n, spread(70), "dim=16") for n in names)], "dim=64"
+    floor = [rows("PFML", spread(mean), setting) for mean, setting in ((30, ""), (28, "label_noise=0.2"))]
+    for name in ("ProxyAnchor", "ProxyNCA++", "MultiSimilarity", "Triplet"):
+        floor += [rows(name, spread(mean, seed=2), at) for mean, at in ((72, ""), (66, "label_noise=0.2"))]
+    yield "pfml-05", floor, "at most 10% lower"
+    collapsed = {"PFML": (0.02, 0.01), "SoftTriple": (0.24, 0.4)}
+    distances = [(n, "W2", w2) for n, (w2, _) in collapsed.items()]
+    distances += [(n, "intra_class_distance", spread) for n, (_, spread) in collapsed.items()]
+    yield "pfml-06", [rows(n, spread(x, sd=1e-4), metric=metric) for n, metric, x in distances], "W2 / intra"
+    norms = {"Cosine": (-0.6, 0.7), "EL-nivMF": (-0.5, 0.65)}  # the control's norm follows ambiguity more closely
+    certain = [rows(n, spread(auroc, sd=0.01), metric="norm_auroc") for n, (_, auroc) in norms.items()]
+    for n, (correlation, _) in norms.items():
+        for kind in ("crop", "occlusion", "blur"):
+            at = {"setting": f"corruption={kind}", "metric": "norm_corruption_correlation"}
+            certain.append(rows(n, spread(correlation, sd=0.01), **at))
+    yield "nivmf-10", certain, "Cosine"
+
+
+@pytest.mark.parametrize(("claim_id", "cells", "why"), list(once_passed()), ids=[each[0] for each in once_passed()])
+def test_a_table_that_once_passed_does_not(claim_id, cells, why):
+    judged = claims.judge(table(*cells), {claim_id: TESTS[claim_id]})  # alone, so that Holm is not what stops it
+    assert judged.verdicts["verdict"][0] != "supported"
+    assert why in judged.verdicts["reason"][0] + " ".join(judged.comparisons["metric"])
+
+
 # --- the tests that are stated ---
 
 

@@ -30,9 +30,8 @@ def test_ratios_are_timed_for_every_method_and_find_their_claim(monkeypatch):
 
 def test_the_harness_is_that_of_notebook_17():
     ours, theirs = (catalogue.find(name).params.from_values({}) for name in ("26", "17"))
-    assert (cost.BACKBONE, cost.EMBEDDING_SIZE, cost.CLASSES) == (
-        theirs.backbone, theirs.embedding_size, theirs.num_classes
-    )  # fmt: skip
+    set_up = (theirs.backbone, theirs.embedding_size, theirs.num_classes)
+    assert set_up == (cost.BACKBONE, cost.EMBEDDING_SIZE, cost.CLASSES)
     assert (ours.cost_image_size, ours.network_images) == (theirs.image_size, theirs.network_images)
     assert ours.batch_size == theirs.batch_size
 
