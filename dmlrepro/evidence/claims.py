@@ -198,9 +198,10 @@ class Judged:
         )
 
     def _repr_html_(self) -> str:
+        verdicts, compared = (_without_empty_columns(make(self)) for make in (verdict_table, comparison_table))
         with pd.option_context("display.max_colwidth", None):
-            parts = [verdict_table(self).to_html(), comparison_table(self).to_html(index=False)]
-        return f"{parts[0]}<p>{GLOSSARY}</p><p>Every comparison:</p>{parts[1]}"
+            shown = f"{verdicts.to_html()}<p>{GLOSSARY}</p>"
+            return shown + (f"<p>Every comparison:</p>{compared.to_html(index=False)}" if len(compared) else "")
 
 
 GLOSSARY = (
@@ -632,6 +633,10 @@ def _where(line) -> dict[str, str]:
     dataset = "no images" if line.dataset == tables.SYNTHETIC else line.dataset
     data = ", ".join(str(each) for each in (line.profile, dataset, folds) if each)
     return {"data": data, "network": line.backbone, "device": line.device}
+
+
+def _without_empty_columns(table: pd.DataFrame) -> pd.DataFrame:
+    return table.loc[:, (table != "").any()]
 
 
 def verdict_table(judged: Judged) -> pd.DataFrame:
