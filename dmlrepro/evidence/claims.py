@@ -573,7 +573,9 @@ def _line(found: _Found, adjusted: tuple[float, float]) -> dict:
     line |= {"direction": whole.get(agree, f"{agree} of {len(said)} as claimed")} | _shown(weakest)
     if weakest.without_images:
         line |= _WITHOUT_IMAGES
-    against = any(each.fails for each in _tested(judged))
+    if any(each.fails and each.part.kind == "exact" for each in judged):
+        return line  # a counterexample needs no p
+    against = any(each.fails for each in judged)
     return line | {"p": found.p_against if against else found.p_for, "p_holm": adjusted[1 if against else 0]}
 
 
