@@ -67,7 +67,7 @@ def _parser() -> argparse.ArgumentParser:
     publish.add_argument("folder", type=Path)
     publish.set_defaults(run=_publish)
 
-    summary = commands.add_parser("summary", help="table of a build folder: notebook, seconds, rows, verdict lines")
+    summary = commands.add_parser("summary", help="table of a build folder: notebook, seconds, rows, verdicts")
     summary.add_argument("folder", type=Path)
     summary.set_defaults(run=_summary)
 
@@ -204,23 +204,22 @@ def _summary(options) -> None:
     for path in sorted(options.folder.glob("*.ipynb")):
         notebook = nbformat.read(path, as_version=4)
         table = path.with_suffix(".csv")
-        printed = "\n".join(
-            output.get("text", "") for cell in notebook.cells for output in cell.get("outputs", []) if "text" in output
-        )
-        verdicts = [line for line in printed.splitlines() if line.partition(" ")[0] in claim_ids]
+        outputs = [output for cell in notebook.cells for output in cell.get("outputs", [])]
+        lines = [line for output in outputs for line in output.get("data", {}).get("text/plain", "").splitlines()]
+        verdicts = [line for line in lines if line.partition(" ")[0] in claim_ids]
         rows.append(
             {
                 "notebook": path.stem,
                 "seconds": round(notebook.metadata.papermill.duration, 1),
                 "rows": len(pd.read_csv(table)) if table.exists() else 0,
-                "verdict lines": len(verdicts),
+                "verdicts": len(verdicts),
             }
         )
     if not rows:
         raise FileNotFoundError(f"no executed notebooks in {options.folder}; make results")
     table = pd.DataFrame(rows)
     print(table.to_string(index=False))
-    print(f"{len(table)} notebooks, {table['rows'].sum()} rows, {table['verdict lines'].sum()} verdict lines")
+    print(f"{len(table)} notebooks, {table['rows'].sum()} rows, {table['verdicts'].sum()} verdicts")
     if difference := results.difference(options.folder, _published(options.folder)):
         print(difference)
 

@@ -2,8 +2,9 @@
 
 A cell of the results table is written "METHOD" or "METHOD;name=value;other=low..high": the named settings must match
 and every other setting of the row must be at its default (DEFAULTS); a range averages the levels found in it.
-"A - B" subtracts cell B from cell A, seed by seed. A number is a constant. Rows of a study without images have
-dataset "synthetic" and belong to every data set of their experiment.
+"A - B" subtracts cell B from cell A, seed by seed. A number is a constant. A metric "X / Y" is metric X over metric Y
+of the same run. Rows of a study without images have dataset "synthetic" and belong to every data set of their
+experiment.
 """
 
 from __future__ import annotations
@@ -134,12 +135,31 @@ def matches(wanted: dict, found: dict) -> bool:
 
 def levels_of(cells: Cells, cell: str, metric: str) -> dict[str, dict]:
     """setting -> seed -> value of every level that a cell covers; MissingRows if it covers none."""
+    metric, _, denominator = metric.partition(" / ")
+    if denominator:
+        below = levels_of(cells, cell, denominator)
+        return {
+            setting: {seed: value / below[setting][seed] for seed, value in seeds.items()}
+            for setting, seeds in levels_of(cells, cell, metric).items()
+        }
     method, wanted = parse_cell(cell)
     settings = cells.get((method, metric), {})
     levels = {setting: seeds for setting, seeds in settings.items() if matches(wanted, parse_cell(f";{setting}")[1])}
     if not levels:
         raise MissingRows(f"{cell} ({metric})")
     return levels
+
+
+def uncovered(cells: Cells, expression: str, metric: str) -> str:
+    """What a range in an expression lacks, as "covers 1 to 3 of 1 to 6"; empty if both of its ends were measured."""
+    for cell in expression.split(" - "):
+        for name, value in parse_cell(cell)[1].items():
+            if isinstance(value, tuple):
+                settings = [parse_cell(f";{setting}")[1] for setting in levels_of(cells, cell, metric)]
+                found = [each.get(name, DEFAULTS.get(name)) for each in settings]
+                if not np.allclose([min(found), max(found)], value):
+                    return f"{name} covers {min(found):g} to {max(found):g} of {value[0]:g} to {value[1]:g}"
+    return ""
 
 
 def numbers_of(cell: str, settings) -> np.ndarray:
@@ -154,7 +174,7 @@ def numbers_of(cell: str, settings) -> np.ndarray:
 
 
 def difference(cells: Cells, subject: str, baseline: str, metric: str, relative: bool = False) -> np.ndarray:
-    """Subject minus baseline by seed, (n, ...); the logarithm of their ratio when relative.
+    """Subject minus baseline by seed, (n, ...); the logarithm of their ratio when relative, NaN if one is not positive.
 
     The trailing shape is that of the cells' values. Raises MissingRows for an absent cell, or if the two share no seed.
     """
@@ -165,9 +185,8 @@ def difference(cells: Cells, subject: str, baseline: str, metric: str, relative:
         one, other = _stack([one, _by_seed(cells, baseline, metric)], f"{subject} and {baseline}")
     if not relative:
         return one - other
-    if min(one.min(), np.min(other)) <= 0:
-        raise ValueError(f"{metric} of {subject} and {baseline} must be positive to compare them in percent")
-    return np.log(one / other)
+    positive = np.logical_and(one > 0, np.asarray(other) > 0)
+    return np.log(np.where(positive, one, np.nan) / np.where(positive, other, np.nan))
 
 
 def slope(cells: Cells, subject: str, metric: str) -> np.ndarray:

@@ -92,13 +92,13 @@ def test_plan_and_summary_count_it(toy, tmp_path, capsys):
     assert cli.main(["plan", "99"]) == 0
     assert "Toy" in capsys.readouterr().out
     cell = nbformat.v4.new_code_cell(
-        outputs=[nbformat.v4.new_output("stream", text="toy-01   inconclusive | higher\ntoy-99   not stated\n")]
+        outputs=[nbformat.v4.new_output("execute_result", {"text/plain": "toy-01   inconclusive\ntoy-99   not stated"})]
     )
     notebook = nbformat.v4.new_notebook(cells=[cell], metadata={"papermill": {"duration": 1.0}})
     (tmp_path / "build").mkdir()
     nbformat.write(notebook, tmp_path / "build" / "99_toy_retrieval.ipynb")
     assert cli.main(["summary", str(tmp_path / "build")]) == 0
-    assert capsys.readouterr().out.splitlines()[-1] == "1 notebooks, 0 rows, 1 verdict lines"
+    assert capsys.readouterr().out.splitlines()[-1] == "1 notebooks, 0 rows, 1 verdicts"
 
 
 def test_the_search_takes_its_ranges(toy, monkeypatch):

@@ -12,26 +12,48 @@ Metrics, beside those of dmlrepro.metrics (recalls and precisions in percent):
   norm_auroc               area under the ROC curve of the norm, images the cosine model retrieves right against wrong
 """
 
-from dmlrepro.evidence.claims import ClaimTest, at_most, cheaper, drop, flat, higher, lower
+import math
 
-JOINT = "ProxyAnchor+EL-nivMF"
+from dmlrepro.evidence.claims import ClaimTest, at_most, below, cheaper, drop, flat, higher, learned, lower, on_a_par
+from dmlrepro.papers.nivmf.methods import DISTANCES, JOINT
+
 EUCLIDEAN = "retrieval=euclidean"
+BESIDE_L2 = tuple(name for name in DISTANCES if name != "L2")
+CORRUPTIONS = ("crop", "occlusion", "blur")
+# twelve for every distance (methods.TUNED), five more for the weight of the joint loss (methods.OMEGA)
+TRIALS = dict.fromkeys(DISTANCES, 12) | {JOINT: 17}
+
+# what "a mean squared error smaller than 0.1 %" can mean: (reading, metric, bound)
+FIT_READINGS = (
+    ("root mean square of the relative error", "rms_relative_error", "0.1"),
+    ("mean squared relative error", "rms_relative_error", f"{100 * math.sqrt(0.1 / 100):.4g}"),
+    ("mean squared error of log C", "mean_squared_error", "0.001"),
+)
 
 # fmt: off
 _TESTS = (
-    ClaimTest("nivmf-01", "20_nivmf_retrieval",
-        (higher("EL-nivMF", "ProxyNCA++"),),
+    ClaimTest("nivmf-01", "22_nivmf_distances",
+        (higher("EL-nivMF", "Cosine"),),
         "0.5 points: a third of the published gain on birds (1.6), above the reported spread (0.4)",
-        "SOP, and that few samples per class make the gain small there"),
-    ClaimTest("nivmf-02", "20_nivmf_retrieval",
-        (higher(JOINT, "ProxyAnchor", by=0.3),),
-        "0.3 points: a quarter of the published gain on cars (1.2)",
-        "SOP"),
+        "SOP, and that few samples per class make the gain small there",
+        trials=TRIALS,
+        changed="2026-11: against Cosine, which is ProxyNCA with the same initial proxies, rates and trials; against "
+                "ProxyNCA++ as published more than the distance differed, and EL-nivMF alone was tuned"),
+    ClaimTest("nivmf-02", "21_nivmf_ablation_omega",
+        (higher(f"{JOINT};omega=0.1..10", f"{JOINT};omega=1000", "ProxyAnchor", by=0.3),),
+        "0.3 points: a quarter of the published gain on cars (1.2); the mean of omega in 0.1..10, so that none is "
+        "chosen by its result, over a thousandfold weight of ProxyAnchor and over ProxyAnchor as published",
+        "SOP",
+        changed="2026-11: against ProxyAnchor with the same initial proxies, rates and temperature too, which the "
+                "joint loss of a large weight is; from ProxyAnchor as published it differs in more than the "
+                "regulariser, and the joint loss alone was tuned; no omega is chosen"),
     ClaimTest("nivmf-03", "20_nivmf_retrieval",
         tuple(higher(subject, "MultiSimilarity", "Margin", metric=name)
               for subject in ("EL-nivMF", JOINT) for name in ("R@1", "mAP@1000")),
         "0.5 points, as for pfml-01",
-        "SOP, where the paper's own table disagrees"),
+        "SOP, where the paper's own table disagrees",
+        trials=TRIALS,
+        changed="2026-11: only where every method had as many trials"),
     ClaimTest("nivmf-04", "21_nivmf_ablation_omega",
         (higher(f"{JOINT};omega=0.1..10", f"{JOINT};omega=0", f"{JOINT};omega=100..1000"),
          flat(f"{JOINT};omega=0.1..10", f"{JOINT};omega=1", within=2.0)),
@@ -56,44 +78,58 @@ _TESTS = (
         "0.5 points for the first step (published 1.7 and 2.1), 0.1 for the second (0.3 and 0.6)"),
     ClaimTest("nivmf-08", "22_nivmf_distances",
         (*(lower(f"{name};{EUCLIDEAN}", name, by=0.1)
-           for name in ("L2", "Cosine", "nivMF", "EL-vMF", "B-vMF", "KL-vMF", "EL-nivMF")),
-         higher(drop("L2", EUCLIDEAN),
-                 *(drop(name, EUCLIDEAN) for name in ("Cosine", "nivMF", "EL-vMF", "B-vMF", "KL-vMF", "EL-nivMF")),
-                 by=0.1)),
-        "0.1 points: the claim is about all models, however little each loses; the same for the order of the losses",
-        "the size of the largest loss (5.34 points)"),
+           for name in DISTANCES),
+         higher(drop("L2", EUCLIDEAN), *(drop(name, EUCLIDEAN) for name in BESIDE_L2), by=0.1),
+         *(on_a_par(name, "L2", within=10.0) for name in BESIDE_L2)),
+        "0.1 points: the claim is about all models, however little each loses; the same for the order of the losses; "
+        "by cosine each at most 10 percent below L2, so that it had as much to lose",
+        "the size of the largest loss (5.34 points)",
+        changed="2026-11: needs R@1 on a par by cosine, since who has learned nothing loses nothing"),
     ClaimTest("nivmf-09", "26_nivmf_cost_and_samples",
         (cheaper("EL-nivMF;samples=5", "1.25"),
          *(cheaper(name, "1.05") for name in ("EL-vMF", "B-vMF", "KL-vMF")),
          flat("EL-nivMF", "1", within=0.1, metric="retrieval_seconds_ratio", judged_at_quick=True)),
         "the paper's 25 percent at the most samples it names, 5; negligible: less than 5 percent; unchanged: within 10",
-        "the published hardware"),
+        "the published hardware", network="resnet50",
+        changed="2026-11: ResNet-50 alone, since a ratio of times on a smaller network says nothing about it"),
     ClaimTest("nivmf-10", "24_nivmf_norm_is_certainty",
-        (*(lower(f"EL-nivMF;corruption={name}", "0", by=0.1, metric="norm_corruption_correlation")
-           for name in ("crop", "occlusion", "blur")),
-         higher("EL-nivMF", "0.5", by=0.02, metric="norm_auroc")),
-        "a rank correlation of 0.1, taken within images and so within classes; 0.02 of AUROC above chance",
-        "images whose ambiguity only a person can see"),
+        (*(lower(f"EL-nivMF;corruption={name}", other, by=0.1, metric="norm_corruption_correlation")
+           for name in CORRUPTIONS for other in ("0", f"Cosine;corruption={name}")),
+         higher("EL-nivMF", "0.5", "Cosine", by=0.02, metric="norm_auroc")),
+        "a rank correlation of 0.1, taken within images and so within classes; 0.02 of AUROC above chance; both as "
+        "much beyond those of plain Cosine, whose loss does not see the norm",
+        "images whose ambiguity only a person can see",
+        changed="2026-11: beyond plain Cosine as well, whose norm was seen to predict errors too"),
     ClaimTest("nivmf-11", "25_nivmf_diversity",
         tuple(higher(*pair, by=by, metric=name, relative=True)
               for name in ("class_diversity", "feature_diversity")
-              for *pair, by in (("EL-vMF", "Cosine", 3.0), ("EL-nivMF", "Cosine", 3.0), ("EL-nivMF", "EL-vMF", 1.0))),
-        "3 percent over cosine: half of the smallest published rise (6); 1 of non-isotropy (published 1 to 14)"),
+              for *pair, by in (("EL-vMF", "Cosine", 3.0), ("EL-nivMF", "Cosine", 3.0), ("EL-nivMF", "EL-vMF", 1.0)))
+        + (learned("Cosine"), *(on_a_par(name, "Cosine", within=10.0) for name in ("EL-vMF", "EL-nivMF"))),
+        "3 percent over cosine: half of the smallest published rise (6); 1 of non-isotropy (published 1 to 14); cosine "
+        "has learned 5 points, the others' R@1 is at most 10 percent below",
+        changed="2026-11: needs training to have helped, and R@1 on a par, since embeddings that have learned nothing "
+                "are diverse"),
     ClaimTest("nivmf-12", "26_nivmf_cost_and_samples",
         (lower("EL-nivMF;normalizer=none", "EL-nivMF", by=2.0),),
         "severely: 2 points, as much as the whole gain of the method over cosine"),
     ClaimTest("nivmf-13", "26_nivmf_cost_and_samples",
-        (flat("EL-nivMF;samples=5..20", "EL-nivMF;samples=20", within=1.0),),
-        "alike: within 1 point of N = 20, half of the method's gain over cosine"),
+        (flat("EL-nivMF;samples=5..20", "EL-nivMF;samples=20", within=1.0),
+         learned("EL-nivMF;samples=20")),
+        "alike: within 1 point of N = 20, half of the method's gain over cosine; learned: 5 points",
+        changed="2026-11: needs training to have helped, since networks that have learned nothing passed"),
     ClaimTest("nivmf-14", "23_nivmf_normalizer",
-        tuple(at_most(f"quadratic;dim={dim}", "0.1", "rms_relative_error") for dim in (128, 512)),
-        "0.1 percent as printed, read as the root mean square of the relative error, the reading whose unit is percent",
-        "insensitivity to the coefficients; linear and exponential fits"),
+        tuple(at_most(f"quadratic;dim={dim}", bound, name, reading=reading)
+              for reading, name, bound in FIT_READINGS for dim in (128, 512)),
+        "0.1 percent as printed, in each sense that the words can have; a mean squared relative error of 0.1 percent "
+        "is a root mean square of 3.16 percent",
+        "insensitivity to the coefficients; linear and exponential fits",
+        changed="2026-11: the verdict depends on the reading; it was judged by the first alone"),
     ClaimTest("nivmf-15", "22_nivmf_distances",
         (*(at_most(name, "0", "gradient_error", tolerance=1e-6) for name in ("L2", "Cosine")),
          at_most("Cosine", "0", "norm_sensitivity", tolerance=1e-6),
-         *(at_most(name, "0", "entropy_slope") for name in ("L2", "B-vMF"))),
-        "identities, up to the rounding of float64; flatter posteriors: a negative rank correlation in every draw"),
+         *(below(name, "0", "entropy_slope", by=0.5) for name in ("L2", "B-vMF"))),
+        "identities, up to the rounding of float64; flatter posteriors: a rank correlation below -0.5 in every draw",
+        changed="2026-11: correlations below -0.5, since exactly zero passed"),
 )
 # fmt: on
 TESTS: dict[str, ClaimTest] = {test.claim_id: test for test in _TESTS}

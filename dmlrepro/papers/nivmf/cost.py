@@ -1,8 +1,8 @@
 """Notebook 26: what Monte-Carlo samples cost, and what they are good for."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 import torch
@@ -10,17 +10,22 @@ import torch
 from dmlrepro import metrics
 from dmlrepro.evidence import results
 from dmlrepro.evidence.statistics import t_interval
-from dmlrepro.papers import timing
+from dmlrepro.losses.nivmf import ProbabilisticProxyLoss
+from dmlrepro.papers import steps, timing
 from dmlrepro.papers.catalogue import Notebook
-from dmlrepro.papers.methods import pick, runs_of, spec_of
-from dmlrepro.papers.nivmf.methods import METHODS, NivmfParams
+from dmlrepro.papers.methods import pick, runs_of
+from dmlrepro.papers.nivmf.methods import DISTANCES, EMBEDDING_SCALE, METHODS, NivmfParams
 from dmlrepro.papers.studies import measured, trained_loss, with_measured
 from dmlrepro.training import batches, distributed, inference
-from dmlrepro.training.builders import OPTIMIZERS, build_loss
+from dmlrepro.training.builders import loss_builder
 from dmlrepro.training.spec import RunSpec
 
 if TYPE_CHECKING:
     import pandas as pd
+
+
+# what is timed, as in notebook 17: an untrained network, and losses of as many classes as Cars-196 has for training
+BACKBONE, EMBEDDING_SIZE, CLASSES = "resnet50", 512, 98
 
 
 @dataclass(frozen=True)
@@ -28,10 +33,15 @@ class NivmfCostParams(NivmfParams):
     """The parameters of notebook 26."""
 
     notebook = "26_nivmf_cost_and_samples"
+    overrides: ClassVar = {
+        "quick": {"cost_image_size": 112, "network_images": 5},
+        "small": {"cost_image_size": 224, "network_images": 20},
+        "paper": {"cost_image_size": 224, "network_images": 100} | NivmfParams.overrides["paper"],
+    }
 
     sample_counts: tuple[int, ...] = (1, 2, 5, 10, 20)
-    cost_backbones: tuple[str, ...] = ("conv4", "squeezenet1_1")
-    cost_image_size: int = 64  # pixels; conv4 takes glyphs as they are
+    cost_image_size: int | None = None
+    network_images: int | None = None  # on which the network is measured
     repetitions: int = 6  # how often each time is measured, all methods in turn
 
 
@@ -45,90 +55,76 @@ def cost_and_samples(params: NivmfCostParams) -> list[RunSpec]:
 
 
 ANALYTIC = ("EL-vMF", "B-vMF", "KL-vMF")
-ROUNDS = 3  # of a repetition; the fastest one counts
+OWN = (*ANALYTIC, "EL-nivMF")
 
 
 def timed_ratios(params: NivmfCostParams) -> "pd.DataFrame":
-    """Times of a training step and of retrieval over ProxyNCA++'s, on every backbone; a row per repetition.
+    """Times of a training step and of retrieval over ProxyNCA++'s, a row per repetition.
 
-    All methods take turns within a repetition, so that a machine that slows down slows them all. No two executions
-    agree: the table is for `claims.verdicts` and the costs, not for the results.
+    The harness is that of notebook 17, `papers.steps`. No two executions agree: the table is for `claims.judge` and the
+    costs, not for the results.
     """
-    rows = []
-    for backbone in params.cost_backbones:
-        size = None if backbone == "conv4" and not params.image_size else params.cost_image_size
-        change = {"backbone": backbone, "weights": None, "image_size": size, "test_resize": size}
-        specs = {("ProxyNCA++", ""): spec_of(METHODS["ProxyNCA++"], params, **change)}
-        specs |= {(name, ""): spec_of(METHODS[name], params, **change) for name in ANALYTIC}
-        for count in params.sample_counts:
-            options = {"num_samples": count}
-            specs["EL-nivMF", f"samples={count}"] = spec_of(METHODS["EL-nivMF"], params, loss_options=options, **change)
-        retrieving = {name: specs[name] for name in (("ProxyNCA++", ""), ("EL-nivMF", f"samples={params.samples}"))}
-        timings = {
-            "seconds_ratio": _timed(specs, stepper, params.repetitions, params.threads),
-            "retrieval_seconds_ratio": _timed(retrieving, _retriever, params.repetitions, params.threads),
-        }
-        for metric, seconds in timings.items():
-            for (method, setting), values in seconds.items():
-                setting = "" if metric.startswith("retrieval") else setting
-                rows += [
-                    {
-                        "paper": params.paper,
-                        "experiment": params.notebook,
-                        "profile": params.profile,
-                        "dataset": params.dataset,
-                        "backbone": backbone,
-                        "dim": params.embedding_size,
-                        "method": method,
-                        "setting": setting,
-                        "seed": repetition,
-                        "metric": metric,
-                        "value": value / reference,
-                    }
-                    for repetition, (value, reference) in enumerate(zip(values, seconds["ProxyNCA++", ""]))
-                    if method != "ProxyNCA++"
-                ]
+    device = distributed.device_for_training()
+    with timing.threads(params.threads):
+        rows = [
+            _identity(params) | {"method": method, "setting": setting, "seed": seed, "metric": name, "value": value}
+            for name, ratios in _ratios(params, device).items()
+            for (method, setting), values in ratios.items()
+            for seed, value in enumerate(values)
+        ]
     return results.frame(rows)
 
 
-def _timed(specs: Mapping, prepare: Callable[[RunSpec], Callable[[], None]], repetitions: int, threads: int) -> dict:
-    """{name: seconds (repetitions,)} of what `prepare` makes of every spec, all in turn."""
-    with timing.threads(threads):
-        calls = {name: prepare(each) for name, each in specs.items()}
-        return timing.in_turn(calls, repetitions, distributed.device_for_training().type, rounds=ROUNDS)
+def _identity(params: NivmfCostParams) -> dict:
+    common = {"paper": params.paper, "experiment": params.notebook, "profile": params.profile}
+    return common | {"dataset": "synthetic", "backbone": BACKBONE, "dim": EMBEDDING_SIZE}
 
 
-def stepper(run_spec: RunSpec) -> Callable[[], None]:
-    """One optimisation step of a spec on a fixed batch, ready to be called and timed."""
-    device = distributed.device_for_training()
-    manifest = batches.load_dataset(run_spec)
-    network = inference.build_network(run_spec, manifest).to(device).train()
-    loss = build_loss(run_spec, manifest.num_train_classes, network.embedding_size).to(device)
-    optimizer = OPTIMIZERS["adamw"]([*network.parameters(), *loss.parameters()], lr=1e-6)
-    picked = np.random.default_rng(0).choice(manifest.indices("train"), run_spec.batch_size, replace=False)
-    batch = batches.test_images(run_spec, manifest, picked).to(device)
-    labels = torch.from_numpy(manifest.labels[picked]).to(device)
-
-    def step() -> None:
-        optimizer.zero_grad(set_to_none=True)
-        loss(network(batch), labels).backward()
-        optimizer.step()
-
-    return step
+def _ratios(params: NivmfCostParams, device: torch.device) -> dict[str, dict[tuple, np.ndarray]]:
+    """{metric: {(method, setting): ratio to ProxyNCA++ in each repetition}}."""
+    images = (params.network_images, params.cost_image_size, device)
+    network, batch = steps.network_and_images(BACKBONE, "none", EMBEDDING_SIZE, *images)
+    share = params.network_images / params.batch_size
+    parts = {key: steps.LossStep(loss, *_points(params), device) for key, loss in _losses(params).items()}
+    seconds, rest = steps.in_turn(parts, steps.network_step(network, batch), share, params.repetitions, device)
+    whole = {key: np.add(values, rest) for key, values in seconds.items()}
+    calls = {name: _retriever(network, batch, *_points(params)) for name in ("ProxyNCA++", "EL-nivMF")}
+    retrieving = timing.in_turn(calls, params.repetitions, device.type, rounds=steps.ROUNDS)
+    return {
+        "seconds_ratio": {key: values / whole["ProxyNCA++", ""] for key, values in whole.items() if key[0] in OWN},
+        "retrieval_seconds_ratio": {("EL-nivMF", ""): np.divide(retrieving["EL-nivMF"], retrieving["ProxyNCA++"])},
+    }
 
 
-def _retriever(run_spec: RunSpec, queries: int = 400) -> Callable[[], None]:
-    """Embedding and ranking some test images with a spec's network."""
-    device = distributed.device_for_training()
-    manifest = batches.load_dataset(run_spec)
-    network = inference.build_network(run_spec, manifest).to(device).eval()
-    test = manifest.indices("test")[:queries]
-    labels = torch.from_numpy(manifest.labels[test]).to(device)
-    batch = batches.test_images(run_spec, manifest, test).to(device)
+def _losses(params: NivmfCostParams) -> dict[tuple[str, str], torch.nn.Module]:
+    """(method, setting) -> an untrained loss: ProxyNCA++, the analytic distances, EL-nivMF by number of samples.
+
+    Embeddings of standard normal numbers get concentrations as in the released runs of ResNet-50.
+    """
+    size = (CLASSES, EMBEDDING_SIZE)
+    options = {"embedding_scale": EMBEDDING_SCALE["resnet50.tv_in1k"], "seed": 0}
+    found = {("ProxyNCA++", ""): loss_builder(METHODS["ProxyNCA++"].loss)(*size)}
+    found |= {(name, ""): ProbabilisticProxyLoss(*size, distance=DISTANCES[name], **options) for name in ANALYTIC}
+    for count in params.sample_counts:
+        found["EL-nivMF", f"samples={count}"] = ProbabilisticProxyLoss(*size, num_samples=count, **options)
+    return found
+
+
+def _points(params: NivmfCostParams) -> tuple[torch.Tensor, torch.Tensor]:
+    """Random embeddings of a batch and their labels."""
+    generator = torch.Generator().manual_seed(0)
+    embeddings = torch.randn(params.batch_size, EMBEDDING_SIZE, generator=generator)
+    return embeddings, torch.randint(CLASSES, (params.batch_size,), generator=generator)
+
+
+def _retriever(network: torch.nn.Module, batch: torch.Tensor, gallery: torch.Tensor, labels: torch.Tensor) -> Callable:
+    """Embedding some images and ranking a gallery by cosine: the same for every method that trained a network."""
 
     @torch.no_grad()
     def retrieve() -> None:
-        metrics.retrieval(network(batch), labels)
+        queries = network.eval()(batch)
+        embeddings = torch.cat([queries, gallery[len(queries) :].to(queries)])
+        metrics.retrieval(embeddings, labels.to(queries.device))
 
     return retrieve
 

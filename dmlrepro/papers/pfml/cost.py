@@ -1,9 +1,6 @@
 """Notebook 17: what a training step costs with PFML, beside ProxyNCA++ and ProxyAnchor (the paper's Table 9).
 
-A step is the network's forward and backward pass and update, which no loss changes, and the loss's forward and backward
-pass with the update of its proxies. Within a repetition the network and every loss are measured in turn, so that
-whatever else the machine does falls on all alike; only ratios within a repetition are compared. On a CPU with one
-thread the clock counts processor time. The images are random: nothing here depends on what they show.
+A step and how it is measured are those of `papers.steps`. On a CPU with one thread the clock counts processor time.
 
 PFML's cost depends on where the points are: repulsion is evaluated for close pairs of different classes alone. So it is
 measured for scattered points, as drawn at the start of training, and for crowded ones, a hundredth of whose pairs are
@@ -11,7 +8,7 @@ close.
 """
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
@@ -22,12 +19,12 @@ from torch import Tensor
 from dmlrepro.evidence import results
 from dmlrepro.losses.potential_field import PotentialFieldLoss
 from dmlrepro.networks import backbones
-from dmlrepro.papers import timing
+from dmlrepro.papers import steps, timing
 from dmlrepro.papers.catalogue import Notebook
 from dmlrepro.papers.params import Params
 from dmlrepro.papers.pfml.methods import METHODS
 from dmlrepro.training import distributed
-from dmlrepro.training.builders import OPTIMIZERS, loss_builder
+from dmlrepro.training.builders import loss_builder
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -35,7 +32,6 @@ if TYPE_CHECKING:
 BASELINES = {name: loss_builder(METHODS[name].loss) for name in ("ProxyNCA++", "ProxyAnchor")}
 CLASS_PROXIES = 2  # a class has so many where the number of classes varies, as in the paper on SOP
 GROUPS = 100  # crowded points form so many: a pair is close with probability 1 / GROUPS
-ROUNDS = 2  # of a repetition; the fastest one counts
 
 
 @dataclass(frozen=True)
@@ -82,19 +78,23 @@ def measure(params: PfmlCostParams) -> "pd.DataFrame":
 
     device = distributed.device_for_training()
     with timing.threads(params.threads):
-        parts = {key: _LossStep(params, *key, device) for key in _cases(params)}
-        passes, update = _network_step(params, device)
-        times = timing.in_turn({"passes": passes, "update": update} | parts, params.seeds, device.type, rounds=ROUNDS)
+        parts = {key: _loss_step(params, *key, device) for key in _cases(params)}
+        passes, update = steps.network_step(
+            *steps.network_and_images(
+                params.backbone, params.weights, params.embedding_size, params.network_images, params.image_size, device
+            )
+        )
+        share = params.network_images / params.batch_size
+        seconds, network_seconds = steps.in_turn(parts, (passes, update), share, params.seeds, device)
         memory = {key: timing.peak_bytes(step, device.type) / 1e6 for key, step in parts.items()}
-        scale = params.batch_size / params.network_images
-        network_memory = scale * timing.peak_bytes(passes, device.type) / 1e6
+        network_memory = timing.peak_bytes(passes, device.type) / 1e6 / share
     rows = [
         {
             "method": method,
             "setting": setting,
             "seed": repetition,
-            "seconds": times[method, setting][repetition],
-            "network_seconds": scale * times["passes"][repetition] + times["update"][repetition],
+            "seconds": seconds[method, setting][repetition],
+            "network_seconds": network_seconds[repetition],
             "megabytes": memory[method, setting],
             "network_megabytes": network_memory,
         }
@@ -114,35 +114,24 @@ def _cases(params: PfmlCostParams) -> Iterator[tuple[str, str]]:
         yield "PFML", f"C={classes};M={CLASS_PROXIES}"
 
 
-class _LossStep:
-    """The loss's part of a training step at one setting: forward, backward to embeddings and proxies, update."""
-
-    def __init__(self, params: PfmlCostParams, method: str, setting: str, device: torch.device):
-        options = dict(item.split("=") for item in setting.split(";") if item)
-        classes, per_class = int(options.get("C", params.num_classes)), int(options.get("M", 1))
-        generator = torch.Generator().manual_seed(0)
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(0)
-            if method == "PFML":
-                self.loss = PotentialFieldLoss(classes, params.embedding_size, per_class)
-            else:
-                self.loss = BASELINES[method](classes, params.embedding_size)
-        embeddings = torch.randn(params.batch_size, params.embedding_size, generator=generator)
-        if "points" in options:
-            embeddings = crowd(embeddings, generator)
-            with torch.no_grad():
-                self.loss.proxies.copy_(crowd(self.loss.proxies.flatten(0, 1), generator).view_as(self.loss.proxies))
-        self.loss.to(device)
-        self.embeddings = embeddings.to(device).requires_grad_()
-        self.labels = torch.randint(classes, (params.batch_size,), generator=generator).to(device)
-        # a rate so small that the points stay where they are
-        self.optimizer = OPTIMIZERS["adam"](self.loss.parameters(), lr=1e-12)
-
-    def __call__(self) -> None:
-        self.embeddings.grad = None
-        self.optimizer.zero_grad(set_to_none=True)
-        self.loss(self.embeddings, self.labels).backward()
-        self.optimizer.step()
+def _loss_step(params: PfmlCostParams, method: str, setting: str, device: torch.device) -> steps.LossStep:
+    """The loss's part of a training step at one setting."""
+    options = dict(item.split("=") for item in setting.split(";") if item)
+    classes, per_class = int(options.get("C", params.num_classes)), int(options.get("M", 1))
+    generator = torch.Generator().manual_seed(0)
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        if method == "PFML":
+            loss = PotentialFieldLoss(classes, params.embedding_size, per_class)
+        else:
+            loss = BASELINES[method](classes, params.embedding_size)
+    embeddings = torch.randn(params.batch_size, params.embedding_size, generator=generator)
+    if "points" in options:
+        embeddings = crowd(embeddings, generator)
+        with torch.no_grad():
+            loss.proxies.copy_(crowd(loss.proxies.flatten(0, 1), generator).view_as(loss.proxies))
+    labels = torch.randint(classes, (params.batch_size,), generator=generator)
+    return steps.LossStep(loss, embeddings, labels, device)
 
 
 def crowd(points: Tensor, generator: torch.Generator, spread: float = 0.1) -> Tensor:
@@ -150,22 +139,6 @@ def crowd(points: Tensor, generator: torch.Generator, spread: float = 0.1) -> Te
     centers = F.normalize(torch.randn(GROUPS, points.shape[1], generator=torch.Generator().manual_seed(1)), dim=1)
     nearby = centers[torch.randint(GROUPS, (len(points),), generator=generator)]
     return F.normalize(nearby + spread * F.normalize(points, dim=1), dim=1)
-
-
-def _network_step(params: PfmlCostParams, device: torch.device) -> tuple[Callable[[], None], Callable[[], None]]:
-    """The network's passes on `network_images` random images, and its update."""
-    weights = None if params.weights == "none" else params.weights
-    network = backbones.build(params.backbone, params.embedding_size, weights=weights).to(device).train()
-    optimizer = OPTIMIZERS["adam"](network.parameters(), lr=1e-12)
-    size = (params.network_images, 3, params.image_size, params.image_size)
-    images = torch.randint(256, size, generator=torch.Generator().manual_seed(0)).to(device, torch.uint8)
-    gradient = torch.ones(params.network_images, params.embedding_size, device=device)
-
-    def passes() -> None:
-        network.zero_grad(set_to_none=True)
-        network(images).backward(gradient)
-
-    return passes, optimizer.step
 
 
 # --- tables -----------------------------------------------------------------------------------------------------------
@@ -179,7 +152,7 @@ def counts(params: PfmlCostParams) -> "pd.DataFrame":
     device = torch.device("cpu")
     rows = []
     for method, setting in _cases(params):
-        step = _LossStep(params, method, setting, device)
+        step = _loss_step(params, method, setting, device)
         values = {"parameters": step.optimizer.param_groups[0]["params"][0].numel()}
         if method == "PFML":
             values |= _pairs(step)
@@ -200,7 +173,7 @@ def _identity(params: PfmlCostParams) -> dict:
     }
 
 
-def _pairs(step: _LossStep, chunk: int = 1024) -> dict[str, int]:
+def _pairs(step: steps.LossStep, chunk: int = 1024) -> dict[str, int]:
     proxies = step.loss.proxies.detach()
     classes = torch.arange(len(proxies)).repeat_interleave(proxies.shape[1])
     points = F.normalize(torch.cat([proxies.flatten(0, 1), step.embeddings.detach()]), dim=1)
@@ -234,7 +207,8 @@ def ratios(costs: "pd.DataFrame", params: PfmlCostParams) -> "pd.DataFrame":
             "loss_seconds_ratio": row.seconds / base.seconds,
             "loss_megabytes_ratio": row.megabytes / base.megabytes,
         }
-        common = _identity(params) | {"method": row.method, "setting": row.setting, "seed": row.seed}
+        common = _identity(params) | {"backbone": params.backbone}
+        common |= {"method": row.method, "setting": row.setting, "seed": row.seed}
         rows += [common | {"metric": name, "value": value} for name, value in values.items()]
     return results.frame(rows)
 

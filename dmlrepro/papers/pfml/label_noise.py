@@ -81,7 +81,11 @@ def gradient_share(run, batches: int = 20) -> float:
 
 
 def noise_drops(table: "pd.DataFrame") -> "pd.DataFrame":
-    """R@1 with clean labels, with 20 % wrong ones, and the drop: ours, and the paper's (Tables 1 and 2, ResNet50)."""
+    """R@1 with clean labels, with 20 % wrong ones, and the drop: ours, and the paper's (Tables 1 and 2, ResNet50).
+
+    The paper has no clean number of its PNCA: Table 1 has Proxy NCA++, a later method, on Cars-196 in a column that the
+    text leaves unclear.
+    """
     import pandas as pd
 
     recall = table[(table["metric"] == "R@1") & (table["selection"] == "last")]
@@ -90,7 +94,8 @@ def noise_drops(table: "pd.DataFrame") -> "pd.DataFrame":
     for dataset in ("CUB-200-2011", "Cars-196"):
         for level, number in (("0", "Table 1"), ("0.2", "Table 2")):
             rows = published(number, dataset=dataset, backbone="ResNet50", metric="R@1")
-            columns[f"published, {dataset}", level] = rows.set_index("method")["value"].reindex(ours.index)
+            one = rows[(rows["method"] != "ProxyNCA++") | (number == "Table 2")].set_index("method")["value"]
+            columns[f"published, {dataset}", level] = one.reindex(ours.index)
     for where in dict.fromkeys(where for where, _ in columns):
         columns[where, "drop"] = columns[where, "0"] - columns[where, "0.2"]
     order = sorted(columns, key=lambda pair: list(dict.fromkeys(where for where, _ in columns)).index(pair[0]))

@@ -3,6 +3,7 @@
 import pytest
 
 from dmlrepro.evidence import claims
+from dmlrepro.papers import catalogue
 from dmlrepro.papers.methods import spec_of
 from dmlrepro.papers.nivmf import cost
 from dmlrepro.papers.nivmf.claims import TESTS
@@ -10,8 +11,10 @@ from dmlrepro.papers.nivmf.methods import METHODS
 from dmlrepro.training import runs
 
 
-def test_ratios_are_timed_for_every_method_and_find_their_claim():
-    small = {"cost_backbones": ["conv4"], "sample_counts": [1, 5], "repetitions": 2, "batch_size": 8}
+def test_ratios_are_timed_for_every_method_and_find_their_claim(monkeypatch):
+    for name, value in {"BACKBONE": "conv4", "EMBEDDING_SIZE": 16, "CLASSES": 5}.items():
+        monkeypatch.setattr(cost, name, value)
+    small = {"cost_image_size": 16, "network_images": 2, "sample_counts": [1, 5], "repetitions": 2, "batch_size": 8}
     small["weights"] = "imagenet"  # at paper; the timed networks are untrained
     params = cost.NivmfCostParams.from_values(small)
     timings = cost.timed_ratios(params)
@@ -20,7 +23,17 @@ def test_ratios_are_timed_for_every_method_and_find_their_claim():
     assert set(zip(steps["method"], steps["setting"])) == {
         ("EL-vMF", ""), ("B-vMF", ""), ("KL-vMF", ""), ("EL-nivMF", "samples=1"), ("EL-nivMF", "samples=5")
     }  # fmt: skip
-    assert claims.verdicts(timings, TESTS, ["nivmf-09"])["verdict"].item() != "not run"
+    line = claims.judge(timings, TESTS, ["nivmf-09"]).verdicts.iloc[0]
+    assert (line["verdict"], line["dataset"], line["backbone"]) == ("inconclusive", "synthetic", "conv4")
+    assert line["reason"] == "conv4 is no evidence about resnet50"
+
+
+def test_the_harness_is_that_of_notebook_17():
+    ours, theirs = (catalogue.find(name).params.from_values({}) for name in ("26", "17"))
+    set_up = (theirs.backbone, theirs.embedding_size, theirs.num_classes)
+    assert set_up == (cost.BACKBONE, cost.EMBEDDING_SIZE, cost.CLASSES)
+    assert (ours.cost_image_size, ours.network_images) == (theirs.image_size, theirs.network_images)
+    assert ours.batch_size == theirs.batch_size
 
 
 def test_more_samples_give_a_steadier_loss():

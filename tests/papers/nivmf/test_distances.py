@@ -15,7 +15,7 @@ from dmlrepro.papers.nivmf.claims import TESTS
 
 def test_the_claim_of_mathematics_is_judged():
     table = studies.study_rows(distances.DistancesParams.from_values({}), distances.exact_rows(range(3)))
-    assert claims.verdicts(table, TESTS, ["nivmf-15"])["verdict"].item() == "supported"
+    assert claims.judge(table, TESTS, ["nivmf-15"]).verdicts["verdict"].item() == "supported"
 
 
 @pytest.mark.parametrize("method", ["L2", "B-vMF"])

@@ -39,7 +39,7 @@ def test_the_default_point_of_the_ablations_is_one_run(profile):
 )
 @pytest.mark.parametrize("profile", ["quick", "paper"])
 def test_every_claim_finds_its_rows(name, claim_ids, profile):
-    lines = claims.verdicts(as_if_finished(name, profile), TESTS, claim_ids)
+    lines = claims.judge(as_if_finished(name, profile), TESTS, claim_ids).verdicts
     assert (lines["verdict"] != "not run").all() and not lines["reason"].str.contains("covers").any()
 
 

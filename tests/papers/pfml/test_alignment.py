@@ -69,5 +69,5 @@ def test_alignment_of_a_finished_run():
     assert list(alignment.alignment_summary(table).index) == ["PFML", "ProxyNCA++"]
     numbers, bounds = alignment.study_curves(table)["printed lower bound for CPML (26)"]
     assert bounds == [geometry.printed_bound(m) for m in numbers]
-    line = claims.verdicts(table, TESTS, ["pfml-07"]).iloc[0]
+    line = claims.judge(table, TESTS, ["pfml-07"]).verdicts.iloc[0]
     assert line["verdict"] == "contradicted" and "CPML;M=1 vs 1" in line["reason"]  # the corollary fails with one proxy

@@ -30,7 +30,7 @@ def test_crowded_points_are_close_to_one_in_a_hundred():
 def test_counts_against_a_loop():
     params = cost.PfmlCostParams.from_values(TINY)
     table = cost.counts(params).set_index(["method", "setting", "metric"])["value"]
-    step = cost._LossStep(params, "PFML", "M=5;points=crowded", torch.device("cpu"))
+    step = cost._loss_step(params, "PFML", "M=5;points=crowded", torch.device("cpu"))
     points = F.normalize(torch.cat([step.loss.proxies.detach().flatten(0, 1), step.embeddings.detach()]), dim=1)
     labels = torch.cat([torch.arange(5).repeat_interleave(5), step.labels])
     pairs = [(i, j) for i in range(35) for j in range(i)]
@@ -46,7 +46,7 @@ def test_every_loss_is_measured_and_the_claim_finds_its_rows():
     costs = cost.measure(params)
     assert (costs[["seconds", "network_seconds", "megabytes", "network_megabytes"]] > 0).all(axis=None)
     assert costs.groupby(["method", "setting"]).size().eq(params.seeds).all()
-    line = claims.verdicts(cost.ratios(costs, params), TESTS, ["pfml-13"]).iloc[0]
+    line = claims.judge(cost.ratios(costs, params), TESTS, ["pfml-13"]).verdicts.iloc[0]
     assert line["verdict"] != "not run" and line["n"] == 5
     ours = cost.beside_table_9(costs, params)
     assert ours.loc[("PFML", "M=30"), "published"] == pytest.approx(14.8 / 14.2)

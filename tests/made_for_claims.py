@@ -1,0 +1,202 @@
+"""Tables made from what a claim's test declares: one that fulfils it, and others for which the claim is false.
+
+Nothing here knows a paper. A table is a least-squares problem, in which every comparison of the test comes out by a
+given gap, so that a later paper's tests are attacked as soon as they are written.
+"""
+
+import itertools
+from collections.abc import Iterator
+
+import numpy as np
+import pandas as pd
+
+from dmlrepro.evidence import tables
+from dmlrepro.evidence.claims import ClaimTest, Part
+
+SEEDS = 8
+RECALLS = ("R@1", "P@1", "RP", "MAP@R", "mAP@1000")
+POSITIVE = ("W2", "class_diversity", "feature_diversity")  # far from zero, so that a gap in percent is one in numbers
+
+
+def rows(method, values, setting="", metric="R@1", **context) -> list[dict]:
+    """Tidy rows of one cell, one per seed."""
+    base = {"paper": "pfml", "experiment": "x", "profile": "small", "dataset": "omniglot", "backbone": "conv4"}
+    base |= {"dim": 64, "protocol": "conventional", "selection": "last", "step": 100}
+    return [
+        base | {"method": method, "setting": setting, "metric": metric, "seed": seed, "value": value} | context
+        for seed, value in enumerate(values)
+    ]
+
+
+def fulfilling(test: ClaimTest, against: frozenset[int] = frozenset()) -> pd.DataFrame:
+    """A table in which every part of a test holds clearly, but for those whose positions are in `against`: what they
+    say is as clearly false."""
+    cells = _cells(test)
+    lines, targets = [], []
+    for index, part in enumerate(test.parts):
+        if part.kind != "exact":
+            for vector, target in _equations(part, cells, index in against):
+                weight = 100 if index in against else 1  # what is reversed comes out, whatever the others want
+                lines.append(weight * vector)
+                targets.append(weight * target)
+    values = np.array([_start(metric) for *_, metric in cells])
+    if lines:
+        lines, targets = np.array(lines), np.array(targets)
+        values = values + np.linalg.lstsq(lines, targets - lines @ values, rcond=None)[0]
+    for i, (method, setting, metric) in enumerate(cells):
+        if (bound := _bound(test, method, setting, metric, against)) is not None:
+            values[i] = bound
+    return _table(test, dict(zip(cells, values)))
+
+
+def _cells(test: ClaimTest) -> list[tuple[str, str, str]]:
+    """(method, setting, metric) of every cell a test names, both ends of a range."""
+    found = {}
+    for part in test.parts:
+        for cell in (part.subject, *part.baselines):
+            for term in cell.split(" - ") if not tables.is_constant(cell) else ():
+                for setting in settings_of(term):
+                    for metric in part.metric.split(" / "):
+                        found[tables.parse_cell(term)[0], setting, metric] = None
+    return list(found)
+
+
+def settings_of(term: str) -> list[str]:
+    """The settings a cell needs: both ends of a range."""
+    settings = tables.parse_cell(term)[1]
+    ends = [value if isinstance(value, tuple) else (value,) for value in settings.values()]
+    number = lambda value: f"{value:g}" if isinstance(value, float) else value  # noqa: E731
+    return [
+        ";".join(f"{name}={number(value)}" for name, value in zip(settings, each)) for each in itertools.product(*ends)
+    ]
+
+
+def _weights(expression: str, metric: str, cells: list) -> np.ndarray:
+    vector = np.zeros(len(cells))
+    for i, term in enumerate(expression.split(" - ")):
+        method, wanted = tables.parse_cell(term)
+        found = [
+            index
+            for index, (name, setting, at) in enumerate(cells)
+            if (name, at) == (method, metric) and tables.matches(wanted, tables.parse_cell(f";{setting}")[1])
+        ]
+        vector[found] += (1 if i == 0 else -1) / len(found)
+    return vector
+
+
+def _equations(part: Part, cells: list, against: bool) -> Iterator[tuple[np.ndarray, float]]:
+    """(weights, target) of a part; a metric over another has the other at one."""
+    metric = part.metric.split(" / ")[0]
+    size = max(3 * part.smallest_effect, 3 * part.margin if against else 0, 0.05)
+    gap = {"higher": size, "lower": -size, "flat": -size if against else 0}[part.direction]
+    if part.kind == "parity":
+        gap = -3 * part.margin if against else 0
+    elif against and part.direction != "flat":
+        gap = -gap
+    subjects = [part.subject]
+    if part.kind != "difference":
+        subjects = [f"{part.subject.partition(';')[0]};{each}".rstrip(";") for each in settings_of(part.subject)]
+    if part.kind == "trend":
+        for x, subject in enumerate(subjects):
+            yield _weights(subject, metric, cells), _start(metric) + gap * x
+        return
+    for baseline, subject in itertools.product(part.baselines, subjects):
+        if tables.is_constant(baseline):
+            yield _weights(subject, metric, cells), float(baseline) + gap
+        elif subject != baseline:
+            yield _weights(subject, metric, cells) - _weights(baseline, metric, cells), gap
+
+
+def _bound(test: ClaimTest, method: str, setting: str, metric: str, against: frozenset[int]) -> float | None:
+    """The value that just obeys every exact part about a cell, or clearly disobeys one of `against`."""
+    allowed = []
+    for index, part in enumerate(test.parts):
+        name, wanted = tables.parse_cell(part.subject)
+        if part.kind != "exact" or (name, part.metric) != (method, metric):
+            continue
+        if tables.matches(wanted, tables.parse_cell(f";{setting}")[1]):
+            sign, bound = (1 if part.direction == "higher" else -1), float(part.baselines[0])
+            if index in against:
+                return bound - sign * (2 * part.margin + 0.1 * abs(bound) + 0.01)
+            allowed.append((sign, bound + sign * part.smallest_effect))
+    return (max if allowed[0][0] > 0 else min)(bound for _, bound in allowed) if allowed else None
+
+
+def _start(metric: str) -> float:
+    return 70.0 if metric in RECALLS else 100.0 if metric in POSITIVE else 1.0
+
+
+def _table(test: ClaimTest, values: dict) -> pd.DataFrame:
+    exact = {part.metric for part in test.parts if part.kind == "exact"}
+    noise = np.random.default_rng(0).standard_normal((len(values), SEEDS)) * 1e-3
+    return pd.DataFrame(
+        row
+        for (cell, value), wobble in zip(values.items(), noise)
+        for row in rows(
+            cell[0],
+            [value] * SEEDS if cell[2] in exact else value + wobble,
+            *cell[1:],
+            protocol=test.protocol or "conventional",
+            dataset="synthetic" if cell[2] in exact else "omniglot",
+            backbone=test.network or "conv4",
+            dim=0 if cell[0] == "untrained" else 64,
+        )
+    )
+
+
+# --- tables for which a claim is false --------------------------------------------------------------------------------
+
+
+def adversaries(test: ClaimTest) -> dict[str, pd.DataFrame]:
+    """{what is wrong: a table}: everything equal, a part reversed, the subject or all methods at a floor, a collapsed
+    embedding, an end of a range not measured, four seeds, another network."""
+    good = fulfilling(test)
+    exact = good["metric"].isin({part.metric for part in test.parts if part.kind == "exact"})
+    found = {f"part {index} reversed": fulfilling(test, frozenset({index})) for index in range(len(test.parts))}
+    found["everything reversed"] = fulfilling(test, frozenset(range(len(test.parts))))
+    if any(part.kind in ("difference", "trend") or part.smallest_effect for part in test.parts):
+        found["all equal"] = good.assign(value=good["metric"].map(lambda metric: _level(test, metric)) + _wobble(good))
+    recall = good["metric"].isin(RECALLS)
+    subjects = {tables.parse_cell(part.subject.split(" - ")[0])[0] for part in test.parts}
+    for method in sorted(subjects.intersection(good.loc[recall, "method"])):
+        found[f"{method} at a floor"] = _lowered(good, recall & (good["method"] == method))
+    if recall.any():
+        found["all at a floor"] = _lowered(good, recall)
+    distances = good["metric"].isin(["W2", "intra_class_distance"])
+    for method in dict.fromkeys(part.subject for part in test.parts if part.metric == "W2"):
+        own = distances & (good["method"] == method)
+        shrunk = good["value"] / np.where(good["metric"] == "W2", 50, 100)
+        found[f"{method} collapsed"] = good.assign(value=good["value"].where(~own, shrunk))
+    for method, setting in ends_of_ranges(test):
+        cut = (good["method"] == method) & (good["setting"] == setting)
+        found[f"{method} without {setting}"] = good[~cut]
+    if not exact.all():
+        found["four seeds"] = good[exact | (good["seed"] < 4)]
+        if test.network:
+            found["another network"] = good.assign(backbone="conv4")
+    return found
+
+
+def _level(test: ClaimTest, metric: str) -> float:
+    """A constant that a part of the test has for this metric, else any number."""
+    constants = [each for part in test.parts if part.metric == metric for each in part.baselines]
+    return next((float(each) for each in constants if tables.is_constant(each)), 50.0)
+
+
+def _wobble(table: pd.DataFrame) -> np.ndarray:
+    return np.random.default_rng(1).standard_normal(len(table)) * 1e-6 * (table["dataset"] != "synthetic")
+
+
+def _lowered(table: pd.DataFrame, where: pd.Series) -> pd.DataFrame:
+    return table.assign(value=table["value"].where(~where, 2.0 + _wobble(table)))
+
+
+def ends_of_ranges(test: ClaimTest) -> list[tuple[str, str]]:
+    """(method, setting) of the ends of every range that a test names and that no other cell of it names alone."""
+    found = {}
+    for part in test.parts:
+        for cell in (part.subject, *part.baselines):
+            for term in cell.split(" - ") if not tables.is_constant(cell) else ():
+                if any(isinstance(value, tuple) for value in tables.parse_cell(term)[1].values()):
+                    found |= {(tables.parse_cell(term)[0], setting): None for setting in settings_of(term)}
+    return list(found)
