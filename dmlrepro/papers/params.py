@@ -141,6 +141,8 @@ class Params:
     paper: typing.ClassVar[str] = ""
     # A notebook changes a profile's recipe so, e.g. {"quick": {"steps": 150}}
     overrides: typing.ClassVar[Mapping[str, Mapping]] = {}
+    # What the runs of the profile paper have otherwise than the print, for `show`
+    differs: typing.ClassVar[tuple[str, ...]] = ()
 
     profile: str = "quick"
     dataset: str | None = None
@@ -228,8 +230,16 @@ class Params:
         object.__setattr__(resolved, "origins", own | origins)  # parameter -> who decided it
         return resolved
 
+    def published(self, method: str, setting: str = "") -> Mapping:
+        """What the paper says of a method's runs under these parameters: {name: methods.Setting}.
+
+        A name is a field of the RunSpec, "loss.<option>" or "loss_lr.<parameter>". At the profile paper the loss takes
+        its options and rates from here; the fields are decided for all methods alike, and only compared by `show`.
+        """
+        return {}
+
     def _dataset_recipe(self, dataset: str) -> dict:
-        """A notebook's own parameters that the dataset decides."""
+        """Parameters that the dataset decides, with the backbone and the dimension that the reader gave."""
         return {}
 
     def _protocol_recipe(self, dataset: str) -> dict:

@@ -13,7 +13,7 @@ from dmlrepro.evidence.statistics import t_interval
 from dmlrepro.papers import timing
 from dmlrepro.papers.catalogue import Notebook
 from dmlrepro.papers.methods import pick, runs_of, spec_of
-from dmlrepro.papers.nivmf.methods import METHODS, NivmfParams
+from dmlrepro.papers.nivmf.methods import METHODS, NivmfAblationParams
 from dmlrepro.papers.studies import measured, trained_loss, with_measured
 from dmlrepro.training import batches, distributed, inference
 from dmlrepro.training.builders import OPTIMIZERS, build_loss
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class NivmfCostParams(NivmfParams):
+class NivmfCostParams(NivmfAblationParams):
     """The parameters of notebook 26."""
 
     notebook = "26_nivmf_cost_and_samples"
