@@ -28,6 +28,11 @@ class Setting:
 UNSAID = Setting(None, "the paper does not say")
 
 
+def documented(record: Mapping[str, Setting]) -> dict[str, Setting]:
+    """A record of `Params.published` as `Method.published` names its settings, without the rates by parameter."""
+    return {name.removeprefix("loss."): each for name, each in record.items() if not name.startswith("loss_lr.")}
+
+
 @dataclass(frozen=True)
 class Method:
     """One method: what its runs have beside what a notebook's parameters give to every method.

@@ -124,6 +124,8 @@ class Params:
     embedding_size: dimension of the embedding.
     image_size: pixels of the square crop; 0: the images as they are.
     test_resize: pixels of the short side before the test-time centre crop; 0: image_size.
+    original_images: True cuts crops from the image files at their full size; False from copies whose short side is
+        test_resize, which take a fraction of the disk and the time.
     steps: optimisation steps; 0: epochs decide.
     epochs: passes over the training images; 0: steps decide.
     warmup_epochs: epochs with a frozen backbone, for a pretrained one.
@@ -151,6 +153,7 @@ class Params:
     embedding_size: int | None = None
     image_size: int | None = None
     test_resize: int | None = None
+    original_images: bool = False
     steps: int | None = None
     epochs: int | None = None
     warmup_epochs: float | None = None
@@ -305,6 +308,7 @@ class Params:
             "embedding_size": self.embedding_size,
             "image_size": self.image_size or None,
             "test_resize": self.test_resize or None,
+            "original_images": self.original_images,
             "steps": self.steps or None,
             "epochs": self.epochs or None,
             "batch_size": self.batch_size,

@@ -16,9 +16,9 @@ the model of the best validation. Its settings (optimiser, batch, crops, budget)
 and are taken at the profile `paper`; other profiles keep their own.
 
 Deviations: crops are cut from images stored with a short side of 256, where the conventional protocol's code crops
-the original file. The authors sample two images per class with replacement under roth, we without. The longest run is
-200,000 steps under mlrc and ccp_early_stopping, where the papers name no end; patience ends it before (CCP, Table I:
-after 48,000 to 131,000 steps on SOP and In-Shop).
+the original file (`original_images` does so). The authors sample two images per class with replacement under roth, we
+without. The longest run is 200,000 steps under mlrc and ccp_early_stopping, where the papers name no end; patience ends
+it before (CCP, Table I: after 48,000 to 131,000 steps on SOP and In-Shop).
 """
 
 import json

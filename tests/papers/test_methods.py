@@ -52,12 +52,7 @@ def test_a_notebook_without_the_parameters_of_a_method_trains_it_as_those_that_h
 def test_what_is_published_is_a_setting_that_exists_and_says_where_it_stands(name):
     method = METHODS[name]
     known = {*RunSpec.__dataclass_fields__, *inspect.signature(loss_builder(method.loss)).parameters, "loss_lr"}
-    known |= {
-        "concentration",
-        "temperature",
-        "num_samples",
-        "embedding_scale",
-    }  # of the probabilistic part of a joint loss
+    known |= {"concentration", "temperature", "num_samples", "embedding_scale"}  # options of a part of a joint loss
     for settings in method.published.values():
         assert set(settings) <= known
         assert all(setting.source and (setting.value is not None or setting == UNSAID) for setting in settings.values())

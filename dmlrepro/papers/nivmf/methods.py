@@ -15,7 +15,7 @@ from typing import ClassVar
 from dmlrepro.evidence import plots
 from dmlrepro.losses.nivmf import DEFAULTS
 from dmlrepro.papers import studies
-from dmlrepro.papers.methods import BASELINES, LOSS_LR, UNSAID, Method, Setting
+from dmlrepro.papers.methods import BASELINES, LOSS_LR, UNSAID, Method, Setting, documented
 from dmlrepro.papers.params import Params, benchmark_of
 from dmlrepro.training import protocols
 from dmlrepro.training.search import Range
@@ -213,11 +213,6 @@ def released_for(dataset: str, backbone: str, dim: int) -> Mapping[str, Setting]
     return {name: Setting(each.value, f"{each.source}; {remark}") for name, each in record.items()}
 
 
-def _documented(record: Mapping[str, Setting]) -> dict[str, Setting]:
-    """A record as `Method.published` names its settings, without the rates of the loss."""
-    return {name.removeprefix("loss."): each for name, each in record.items() if not name.startswith("loss_lr.")}
-
-
 def _distance(name: str, distance: str) -> Method:
     """ProxyNCA++ with one of the distances."""
     sampled = distance == "el_nivmf"
@@ -232,8 +227,8 @@ def _distance(name: str, distance: str) -> Method:
         fields={"proxies_from_class_means": True},
         ranges=RANGES,
         published={
-            "cub": _documented(ABLATION[name, "cub"]),
-            "cars": _documented(ABLATION[name, "cars"]),
+            "cub": documented(ABLATION[name, "cub"]),
+            "cars": documented(ABLATION[name, "cars"]),
             "sop": dict.fromkeys(("embedding_size", "batch_size", "epochs", "concentration", "temperature"), UNSAID),
         },
         color=COLORS[name],
@@ -254,8 +249,8 @@ def _joint(el_nivmf: Method) -> Method:
         # Sec. 4.2: "Here, we only optimize the scaling omega"; up to 100 as in Fig. 4, the released runs take 0.1 to 5
         ranges={"omega": Range(0.01, 100, log=True)},
         published={
-            "cub": _documented(RELEASED["cub", 512]),
-            "cars": _documented(RELEASED["cars", 512]),
+            "cub": documented(RELEASED["cub", 512]),
+            "cars": documented(RELEASED["cars", 512]),
             "sop": dict.fromkeys(("epochs", "omega", "concentration", "temperature", "num_samples"), UNSAID),
         },
         color="#AA4499",

@@ -28,7 +28,7 @@ def paper(name: str, **values):
 
 @pytest.mark.parametrize("row", printed("released_runs.csv"), ids=lambda row: f"{row['dataset']}-{row['dim']}")
 def test_a_run_of_table_2_is_the_released_command(row):
-    params, specs = paper("20", dataset=row["dataset"], embedding_size=int(row["dim"]))
+    _, specs = paper("20", dataset=row["dataset"], embedding_size=int(row["dim"]))
     scheduled = [spec for spec in specs if spec.setting == TABLE_2]
     assert [(spec.method, spec.seed) for spec in scheduled] == [(JOINT, seed) for seed in range(5)]
     spec, kappa0 = scheduled[0], float(row["kappa0"])
@@ -90,7 +90,7 @@ def test_one_run_of_the_ablation_serves_its_notebooks(name, dataset, epochs):
 
 
 def test_what_the_reader_gives_wins():
-    params, specs = paper(
+    _, specs = paper(
         "20", omega=2.0, samples=3, embedding_scale=7.0, epochs=4, batch_size=32, lr_drop_epochs=[2], lr_drop=0.5
     )
     for spec in specs:
