@@ -367,7 +367,9 @@ def test_a_class_in_both_parts_is_named(tmp_path):
 def test_contradictions_in_cars_are_named(tmp_path):
     folder = layouts.write_cars(tmp_path, {1: 2, 2: 1}, num_classes=2)
     layouts.save_images([folder / "car_ims" / "000009.jpg"])
-    with pytest.raises(ValueError, match=r"cars_annos.mat: expected a row for each of the 4.*none for car_ims.000009.jpg"):
+    with pytest.raises(
+        ValueError, match=r"cars_annos.mat: expected a row for each of the 4.*none for car_ims.000009.jpg"
+    ):
         manifests.load("cars-subset", tmp_path)
     (folder / "cars_annos.mat").write_bytes(b"not MATLAB")
     with pytest.raises(ValueError, match=r"cars_annos.mat: expected MATLAB arrays"):

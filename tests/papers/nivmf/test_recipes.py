@@ -6,11 +6,11 @@ from pathlib import Path
 import pytest
 
 from dmlrepro import cli
-from dmlrepro.papers import catalogue, rooms, show
+from dmlrepro.papers import catalogue, show
 from dmlrepro.papers.nivmf.methods import JOINT, METHODS
 from dmlrepro.papers.nivmf.retrieval import TABLE_2, retrieval_table
 from dmlrepro.papers.plan import table_of
-from dmlrepro.training import runs
+from dmlrepro.training import runs, search
 
 LR = 1e-5  # of the network in every released run
 
@@ -160,5 +160,24 @@ def test_a_scheduled_run_is_scored_by_nmi_too(tmp_path, monkeypatch):
     assert set(table["setting"]) == {"", TABLE_2}
 
 
-def test_the_joint_loss_is_searched_over_omega_alone():
-    assert list(rooms.methods()[JOINT].ranges) == ["omega"]  # Sec. 4.2: "Here, we only optimize the scaling omega"
+def test_the_joint_loss_is_searched_over_omega_alone(tmp_path, monkeypatch):
+    monkeypatch.setenv("DMLREPRO_CACHE", str(tmp_path))
+    monkeypatch.setattr(runs, "key_of", lambda spec: spec.method)  # Cars need not lie here
+    tried = []
+
+    def score(models):
+        tried.extend(models)
+        return 0.5
+
+    monkeypatch.setattr(search, "validation_score", score)
+    notebook = catalogue.find("20")
+    values = {"profile": "paper", "dataset": "cars", "methods": [JOINT], "search_trials": 3, "seeds": 1}
+    params = notebook.params.from_values(values)
+    found = notebook.specs(params)  # Sec. 4.2: "Here, we only optimize the scaling omega"
+    omegas = [spec.loss_options["omega"] for spec in tried]
+    assert len(set(omegas)) == 3 and all(0.01 <= omega <= 100 for omega in omegas)
+    assert all((spec.fold, spec.folds) == (2, 3) for spec in tried)
+    same = [spec.replace(loss_options=spec.loss_options | {"omega": 0}, fold=None) for spec in tried]
+    assert same[0] == same[1] == same[2]
+    assert found[0].loss_options["omega"] in omegas and found[0].fold is None
+    assert found[1].setting == TABLE_2 and found[1].loss_options["omega"] == 0.1
