@@ -311,8 +311,16 @@ class NivmfParams(Params):
         return released_for(dataset, backbone, self.embedding_size or settings.get("embedding_size", 512))
 
     def published(self, method: str, setting: str = "") -> Mapping[str, Setting]:
-        """Settings of Table 1 (see `Params.published`): a method of the paper by the released runs, a baseline by the
-        released code's defaults; other distances than EL-nivMF by the released ablation."""
+        """Settings of the paper's comparison (see `Params.published`); under another protocol only those of the loss of
+        the paper's own methods, and baselines are the runs that other papers have."""
+        if self.protocol == "roth":
+            return self._comparison(method)
+        said = self._comparison(method) if method in OWN else {}
+        return {name: each for name, each in said.items() if name.startswith(("loss.", "loss_lr."))}
+
+    def _comparison(self, method: str) -> Mapping[str, Setting]:
+        """Table 1: a method of the paper by the released runs, a baseline by the released code's defaults, and other
+        distances than EL-nivMF by the released ablation."""
         if method not in OWN:
             return _TABLE_1 | COMPARED.get(method, {})
         if method not in ("EL-nivMF", JOINT):
@@ -354,9 +362,9 @@ class NivmfAblationParams(NivmfParams):
     def _ablation(dataset: str) -> Mapping[str, Setting]:
         return ABLATION["EL-nivMF", "cars" if benchmark_of(dataset) == "cars" else "cub"]
 
-    def published(self, method: str, setting: str = "") -> Mapping[str, Setting]:
-        """Settings of the ablation (see `Params.published`)."""
+    def _comparison(self, method: str) -> Mapping[str, Setting]:
+        """The ablation of Sec. 4.3."""
         if method in DISTANCES:
             return ABLATION[method, "cars" if benchmark_of(self.dataset) == "cars" else "cub"]
         pipeline = {name: each for name, each in self._ablation(self.dataset).items() if not name.startswith("loss")}
-        return super().published(method, setting) | pipeline
+        return super()._comparison(method) | pipeline

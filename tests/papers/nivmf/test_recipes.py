@@ -101,6 +101,15 @@ def test_what_the_reader_gives_wins():
     assert TABLE_2 not in {spec.setting for spec in paper("20", lr_drop_epochs=[])[1]}
 
 
+@pytest.mark.parametrize("protocol", ["mlrc", "conventional"])
+def test_under_another_protocol_baselines_are_the_runs_of_notebook_10(protocol):
+    _, ours = paper("20", protocol=protocol)
+    _, theirs = paper("10", protocol=protocol)
+    shared = [spec for spec in ours if spec.method in ("ProxyNCA++", "ProxyAnchor", "MultiSimilarity")]
+    assert shared and all(spec in theirs for spec in shared)
+    assert TABLE_2 not in {spec.setting for spec in ours}
+
+
 @pytest.mark.parametrize("values", [{"backbone": "bn_inception"}, {"dataset": "sop"}, {"embedding_size": 64}])
 def test_what_was_not_released_says_whose_settings_it_has(values):
     params, specs = paper("20", **values)
