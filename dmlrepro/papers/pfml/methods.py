@@ -13,7 +13,7 @@ from typing import ClassVar
 
 from dmlrepro.evidence import plots
 from dmlrepro.papers import studies
-from dmlrepro.papers.methods import BASELINES, LOSS_LR, PROXIES, UNSAID, Method, Setting, documented
+from dmlrepro.papers.methods import BASELINES, LOSS_LR, NETWORK_RECIPES, PROXIES, UNSAID, Method, Setting, documented
 from dmlrepro.papers.params import Params, benchmark_of
 from dmlrepro.training.search import Range
 
@@ -38,14 +38,15 @@ def _published(dataset: str, backbone: str) -> dict[str, Setting]:
     if backbone not in BATCHES:
         table = f"{table}, as it has none for transformers"
     many = dataset == "sop"
+    network = {name: each.value for name, each in NETWORK_RECIPES[dataset].items()}
     return {
         "embedding_size": Setting(384, "Table 1: '384 dim'") if backbone in (VIT, DINO) else Setting(512, "Table 1"),
         "epochs": Setting(200, "Sec. 4: 'We train the backbone for 200 epochs on each dataset'"),
-        "optimizer": Setting("adam", table),
+        "optimizer": Setting(network["optimizer"], table),
         "lr": Setting(1e-4, f"{table}; Sec. 4 says 5e-4"),
-        "weight_decay": Setting(1e-4 if dataset == "cars" else 5e-4, table),
+        "weight_decay": Setting(network["weight_decay"], table),
         "batch_size": Setting(BATCHES.get(backbone, 100), table),
-        "freeze_batchnorm": Setting(not many, table),
+        "freeze_batchnorm": Setting(network.get("freeze_batchnorm", True), table),
         "warmup_epochs": Setting(0.0 if many else 1.0, table),
         "loss_lr": Setting(0.01, f"{table}; Sec. 4 says 100 times the network's, 0.05"),
         "loss.proxies_per_class": Setting(
