@@ -37,21 +37,73 @@ def write_cub(root: Path, sizes: dict[int, int]) -> Path:
 
 def write_cars(root: Path, sizes: dict[int, int], num_classes: int) -> Path:
     """Cars196 with a 1 x N struct array `annotations` and a 1 x C cell array `class_names`."""
-    from scipy.io import savemat
-
     folder = root / "Cars196"
     ids = [number for number in sizes for _ in range(sizes[number])]
     paths = [f"car_ims/{n:06d}.jpg" for n in range(1, len(ids) + 1)]
     save_images([folder / path for path in paths])
-    corners = ("bbox_x1", "bbox_y1", "bbox_x2", "bbox_y2")
-    fields = ["relative_im_path", *corners, "class", "test"]
-    annotations = np.empty((1, len(ids)), [(name, object) for name in fields])
-    for n, (path, number) in enumerate(zip(paths, ids)):
-        annotations[0, n] = (path, 1, 1, 24, 20, number, n % 2)
-    class_names = np.empty((1, num_classes), object)
-    class_names[0] = [f"Make Model {number}" for number in range(1, num_classes + 1)]
-    savemat(folder / "cars_annos.mat", {"annotations": annotations, "class_names": class_names})
+    tests = [n % 2 for n in range(len(ids))]
+    annotations = matlab_structs({"relative_im_path": paths, **BOX, "class": ids, "test": tests})
+    save_matlab(folder / "cars_annos.mat", annotations=annotations, class_names=car_names(num_classes))
     return folder
+
+
+def write_cars_in_two_parts(folder: Path, sizes: dict[int, int], num_classes: int, nested: bool = False) -> Path:
+    """cars_train/ and cars_test/ with devkit/ and cars_test_annos_withlabels.mat; classes alternate between the parts.
+
+    nested: the images lie a folder deeper, as Kaggle's copy unpacks.
+    """
+    ids = [number for number in sizes for _ in range(sizes[number])]
+    files = {"train": "devkit/cars_train_annos.mat", "test": "cars_test_annos_withlabels.mat"}
+    for start, (part, file) in enumerate(files.items()):
+        own = ids[start::2]
+        names = [f"{n:05d}.jpg" for n in range(1, len(own) + 1)]
+        place = folder / f"cars_{part}" / (f"cars_{part}" if nested else "")
+        save_images([place / name for name in names])
+        save_matlab(folder / file, annotations=matlab_structs({**BOX, "class": own, "fname": names}))
+    unlabelled = matlab_structs({**BOX, "fname": [f"{n:05d}.jpg" for n in range(1, len(ids[1::2]) + 1)]})
+    save_matlab(folder / "devkit" / "cars_test_annos.mat", annotations=unlabelled)
+    save_matlab(folder / "devkit" / "cars_meta.mat", class_names=car_names(num_classes))
+    return folder
+
+
+def write_cars_by_class(folder: Path, sizes: dict[int, int], num_classes: int) -> Path:
+    """pytorch-metric-learning's copy: names.csv, anno_{train,test}.csv, car_data/car_data/{train,test}/<class>/."""
+    names = car_names(num_classes)[0].tolist()
+    write_lines(folder / "names.csv", names)
+    ids = [number for number in sizes for _ in range(sizes[number])]
+    for start, part in enumerate(("train", "test")):
+        lines = [f"{n:05d}.jpg,39,116,569,375,{number}" for n, number in enumerate(ids[start::2], 1)]
+        write_lines(folder / f"anno_{part}.csv", lines)
+        rows = [line.split(",") for line in lines]
+        place = folder / "car_data" / "car_data" / part
+        save_images([place / names[int(row[-1]) - 1].replace("/", "-") / row[0] for row in rows])
+    return folder
+
+
+BOX = dict.fromkeys(("bbox_x1", "bbox_y1", "bbox_x2", "bbox_y2"), 1)
+
+
+def car_names(count: int) -> np.ndarray:
+    """A 1 x C cell array; as in the real list, one name has a slash."""
+    names = np.empty((1, count), object)
+    names[0] = [f"Make {'C/V' if number == 2 else 'Model'} {number}" for number in range(1, count + 1)]
+    return names
+
+
+def matlab_structs(fields: dict) -> np.ndarray:
+    """A 1 x N struct array from lists of N values, or one value for all."""
+    count = len(next(values for values in fields.values() if isinstance(values, list)))
+    array = np.empty((1, count), [(name, object) for name in fields])
+    for n in range(count):
+        array[0, n] = tuple(values[n] if isinstance(values, list) else values for values in fields.values())
+    return array
+
+
+def save_matlab(path: Path, **arrays) -> None:
+    from scipy.io import savemat
+
+    path.parent.mkdir(parents=True, exist_ok=True)
+    savemat(path, arrays)
 
 
 def write_sop(root: Path, train: dict[int, int], test: dict[int, int]) -> Path:

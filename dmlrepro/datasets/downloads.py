@@ -1,8 +1,8 @@
 """`python -m dmlrepro data fetch NAME`: download, verify and unpack a data set into its official layout.
 
 An interrupted download resumes; a file counts only once its checksum is right; an archive unpacks beside its place and
-is moved there whole. Nothing that exists is overwritten. Sets without a public direct link print what to do by hand;
-their archives, once put where the instructions say, are verified and unpacked by the same command.
+is moved there whole. Nothing that exists is overwritten. Where nothing could be had, the error says what to do by hand;
+archives that were put where the instructions say are verified and unpacked by the same command.
 """
 
 import gzip
@@ -19,7 +19,7 @@ import zlib
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath, PureWindowsPath
 
-from dmlrepro.datasets import manifests
+from dmlrepro.datasets import layouts, manifests
 from dmlrepro.files import data_root, replacing
 
 CHUNK = 1 << 20  # bytes
@@ -46,6 +46,8 @@ class Source:
 
 _MNIST_MIRRORS = ("https://ossci-datasets.s3.amazonaws.com/mnist/", "http://yann.lecun.com/exdb/mnist/")
 _OMNIGLOT = "https://raw.githubusercontent.com/brendenlake/omniglot/master/python/"
+# These are the authors' servers, which have not answered since 2023; the copies that live are in BY_HAND.
+_CARS = ("http://ai.stanford.edu/~jkrause/car196/", "http://imagenet.stanford.edu/internal/car196/")
 _MNIST_MD5 = {
     "train-images-idx3-ubyte": "f68b3c2dcbeaaa9fbdd348bbdeb94873",
     "train-labels-idx1-ubyte": "d53e105ee54ea40749a09fcbcd1e9432",
@@ -78,8 +80,17 @@ SOURCES = {
         ),
     ),
     "cars": (
-        Source("Cars196/car_ims.tgz", (), "d5c8f0aa497503f355e17dc7886c3f14", "Cars196/car_ims"),
-        Source("Cars196/cars_annos.mat", (), "b407c6086d669747186bd1d764ff9dbc"),
+        Source(
+            "Cars196/car_ims.tgz",
+            tuple(f"{url}car_ims.tgz" for url in _CARS),
+            "d5c8f0aa497503f355e17dc7886c3f14",
+            "Cars196/car_ims",
+        ),
+        Source(
+            "Cars196/cars_annos.mat",
+            tuple(f"{url}cars_annos.mat" for url in _CARS),
+            "b407c6086d669747186bd1d764ff9dbc",
+        ),
     ),
     "sop": (
         Source(
@@ -87,6 +98,9 @@ SOURCES = {
             (
                 "http://ftp.cs.stanford.edu/cs/cvgl/Stanford_Online_Products.zip",
                 "ftp://cs.stanford.edu/cs/cvgl/Stanford_Online_Products.zip",
+                # the link of the authors' repository, as pytorch-metric-learning downloads it
+                "https://drive.usercontent.google.com/download?id=1TclrpQOF_ullUP99wk_gjGN8pKvtErG8"
+                "&export=download&authuser=0&confirm=t",
             ),
             "7f73d41a2f44250d4779881525aea32e",
             "Stanford_Online_Products",
@@ -99,14 +113,23 @@ SOURCES = {
 }
 BY_HAND = {
     "cars": """\
-The authors' server (ai.stanford.edu/~jkrause/cars) has been down since 2023.
-1. Find the original car_ims.tgz (1.9 GB, 16,185 images named 000001.jpg to 016185.jpg) and cars_annos.mat, not the
-   re-packed versions with separate train and test folders: those carry other file names and splits.
-2. Put both into {root}/Cars196/.
-3. Run this command again: it compares both with the checksums of the originals and unpacks the images.""",
+The authors' servers have not answered since 2023. Any one of three copies will do; all have the same 16,185 images, and
+the classes are split again, 1 to 98 for training:
+a) pytorch-metric-learning's copy. Download
+   https://www.kaggle.com/api/v1/datasets/download/jutrera/stanford-car-dataset-by-classes-folder and unzip it into
+   {root}/Cars196/, so that names.csv, anno_train.csv, anno_test.csv and car_data/ lie there.
+b) cars_train/ and cars_test/ with devkit/cars_train_annos.mat, devkit/cars_meta.mat and
+   cars_test_annos_withlabels.mat, in {root}/Cars196/ or, as torchvision has them, {root}/stanford_cars/. The images are
+   on https://www.kaggle.com/datasets/jessicali9530/stanford-cars-dataset, devkit/ is
+   https://github.com/pytorch/vision/files/11644847/car_devkit.tgz, and
+   https://github.com/pytorch/vision/issues/7545#issuecomment-1631441616 links the file with the test labels. The
+   cars_annos.mat beside these images has the names of (c) and does not fit them.
+c) the original car_ims.tgz (1.9 GB, 000001.jpg to 016185.jpg) and cars_annos.mat, in {root}/Cars196/.
+Then run this command again: it compares the originals with their checksums and unpacks them, and counts any copy.""",
     "sop": """\
 1. Follow the link on https://cvgl.stanford.edu/projects/lifted_struct/ or on
-   https://github.com/rksltnl/Deep-Metric-Learning-CVPR16 to Stanford_Online_Products.zip (2.9 GiB).
+   https://github.com/rksltnl/Deep-Metric-Learning-CVPR16 to Stanford_Online_Products.zip (2.9 GiB); the latter's is
+   https://drive.google.com/uc?id=1TclrpQOF_ullUP99wk_gjGN8pKvtErG8.
 2. Put it into {root}/.
 3. Run this command again: it verifies and unpacks the archive.""",
     "inshop": """\
@@ -123,7 +146,8 @@ def fetch(name: str, root: str | Path | None = None) -> None:
 
     Raises:
         ValueError: unknown name; a download or archive that is damaged, truncated, of the wrong checksum or unsafe.
-        ConnectionError: the server could not be reached or broke off; what arrived is kept and the next call resumes.
+        ConnectionError: no server could be reached or one broke off; what arrived is kept and the next call resumes.
+        FileNotFoundError: a file that cannot be downloaded is missing. These two say what to do by hand.
     """
     if name == "glyphs":
         print("glyphs are drawn on first use; there is nothing to fetch")
@@ -131,19 +155,28 @@ def fetch(name: str, root: str | Path | None = None) -> None:
     if name not in SOURCES:
         raise ValueError(f"unknown data set {name!r}; there are {', '.join(SOURCES)}")
     root = Path(root or data_root())
-    by_hand = BY_HAND.get(name, "").format(root=root)
-    for source in SOURCES[name]:
+    sources = SOURCES[name]
+    if name == "cars" and layouts.cars_layout(root)[1] != "original":
+        sources = ()  # another public copy is there
+    for source in sources:
         try:
             obtained = _obtain(source, root)
-        except ConnectionError as error:
-            raise ConnectionError(
-                f"{error}\nIf it stays out of reach:\n{by_hand}" if by_hand else str(error)
-            ) from error
+        except (ConnectionError, ValueError) as error:
+            kind = ConnectionError if isinstance(error, ConnectionError) else ValueError
+            raise kind(f"{error}\nIf it stays so, by hand:\n{_by_hand(name, root)}") from error
         if not obtained:
-            print(f"{name} cannot be downloaded automatically: {root / source.file} is missing.")
-            print(by_hand)
-            return
+            raise FileNotFoundError(
+                f"{name} cannot be downloaded automatically: {root / source.file} is missing.\n{_by_hand(name, root)}"
+            )
     print(manifests.check(name, root))
+
+
+def _by_hand(name: str, root: Path) -> str:
+    if name in BY_HAND:
+        return BY_HAND[name].format(root=root)
+    steps = [f"{' or '.join(source.urls)}\n   to {root / source.file}" for source in SOURCES[name]]
+    lines = [f"{number}. Download {step}" for number, step in enumerate(steps, 1)]
+    return "\n".join([*lines, f"{len(lines) + 1}. Run this command again: it verifies and unpacks what is there."])
 
 
 def _obtain(source: Source, root: Path) -> bool:
@@ -165,28 +198,28 @@ def _obtain(source: Source, root: Path) -> bool:
 
 
 def download(urls: tuple[str, ...], file: Path, md5: str) -> None:
-    """Download to `file` by way of `file`.part, which a later call resumes; the first url that delivers counts.
+    """Download to `file` by way of `file`.part, which a later call resumes; the first url that delivers it counts.
 
-    Raises ConnectionError if none does, ValueError on a wrong checksum.
+    Raises ValueError if one delivered something of a wrong checksum and none the file, else ConnectionError.
     """
     file.parent.mkdir(parents=True, exist_ok=True)
     part = file.with_name(file.name + ".part")
-    failures = []
+    failures, kind = [], ConnectionError
     for url in urls:
         try:
             _transfer(url, part)
-            break
+            verify(part, md5)
         except (OSError, http.client.HTTPException) as error:
             failures.append(f"{url}: {error}")
-    else:
-        kept = f"; {part.stat().st_size} bytes are kept, the next call resumes there" if part.exists() else ""
-        raise ConnectionError(f"{file}: download failed ({'; '.join(failures)}){kept}")
-    try:
-        verify(part, md5)
-    except ValueError:
-        part.unlink()
-        raise
-    os.replace(part, file)
+        except ValueError as error:  # a page that says sorry has status 200 too
+            part.unlink()
+            failures.append(f"{url}: {error}")
+            kind = ValueError
+        else:
+            os.replace(part, file)
+            return
+    kept = f"; {part.stat().st_size} bytes are kept, the next call resumes there" if part.exists() else ""
+    raise kind(f"{file}: download failed ({'; '.join(failures)}){kept}")
 
 
 def _transfer(url: str, part: Path) -> None:

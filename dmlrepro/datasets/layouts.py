@@ -63,30 +63,120 @@ def read_cub(root: Path) -> Annotations:
 
 
 def read_cars(root: Path) -> Annotations:
-    """Cars196/: cars_annos.mat, car_ims/. Classes 1..98 train, 99..196 test, whatever the file's own test flag says."""
-    from scipy.io.matlab import MatReadError, loadmat
+    """Cars-196 in any of three public layouts, in Cars196/ or torchvision's stanford_cars/.
 
-    folder = root / "Cars196"
-    source = existing(folder / "cars_annos.mat")
-    try:
-        mat = loadmat(source, squeeze_me=True)
-        annotations, declared = np.atleast_1d(mat["annotations"]), np.atleast_1d(mat["class_names"])
-        images = [folder / str(path) for path in annotations["relative_im_path"]]
-        class_ids = annotations["class"].astype(np.int64)
-    except (KeyError, ValueError, TypeError, NotImplementedError, MatReadError) as error:
-        raise ValueError(
-            f"{source}: expected MATLAB arrays `annotations` (with relative_im_path and class) and `class_names`, "
-            f"found something else ({error})"
-        ) from error
-    names = {number + 1: str(name) for number, name in enumerate(declared)}
-    on_disk = {path.name for path in existing(folder / "car_ims").glob("*.jpg")}
-    unlabelled = sorted(on_disk - {path.name for path in images})
+    The original has cars_annos.mat and car_ims/; the one in two parts cars_train/ and cars_test/, each with a file of
+    annotations; pytorch-metric-learning's copy names.csv, anno_train.csv, anno_test.csv and a folder per class.
+    Classes 1..98 train, 99..196 test, whatever the parts and flags of a layout say: those mix all classes.
+    """
+    folder, layout = cars_layout(root)
+    source, images, class_ids, names, place = {
+        "original": _cars_original,
+        "two parts": _cars_in_two_parts,
+        "by class": _cars_by_class,
+    }[layout](folder)
+    on_disk = {path for part in place for path in existing(part).rglob("*.jpg")}
+    unlabelled = sorted(str(path.relative_to(folder)) for path in on_disk - set(images))
     if unlabelled:
         raise ValueError(
-            f"{source}: expected a row for each of the {len(on_disk)} images in car_ims/, found {len(images)} rows; "
-            f"none for {unlabelled[0]}"
+            f"{source}: expected a row for each of the {len(on_disk)} images in "
+            f"{', '.join(f'{part.relative_to(folder).as_posix()}/' for part in place)}, found {len(images)} rows; none "
+            f"for {unlabelled[0]}"
         )
-    return Annotations(source, images, class_ids, np.where(class_ids <= 98, "train", "test"), names, max_id=196)
+    notes = () if layout == "original" else (f"read from the layout {layout!r} in {folder.name}/",)
+    parts = np.where(class_ids <= 98, "train", "test")
+    return Annotations(source, images, class_ids, parts, names, max_id=196, notes=notes)
+
+
+def cars_layout(root: Path) -> tuple[Path, str]:
+    """The folder of Cars-196 and its layout, "original" in Cars196/ where there is none."""
+    for folder in (root / "Cars196", root / "stanford_cars"):
+        if (folder / "car_ims").is_dir():
+            return folder, "original"
+        if (folder / "names.csv").is_file():
+            return folder, "by class"
+        if (folder / "cars_train").is_dir():
+            return folder, "two parts"
+    return root / "Cars196", "original"
+
+
+# each gives the file of the labels, the images, their class ids, the class names and the folders that images lie in
+_Cars = tuple[Path, list[Path], np.ndarray, dict[int, str], list[Path]]
+
+
+def _cars_original(folder: Path) -> _Cars:
+    source = existing(folder / "cars_annos.mat")
+    paths, class_ids = _mat_rows(source, "relative_im_path")
+    return source, [folder / path for path in paths], class_ids, _mat_names(source), [folder / "car_ims"]
+
+
+def _cars_in_two_parts(folder: Path) -> _Cars:
+    images, class_ids, place = [], [], []
+    # cars_test_annos.mat of the original devkit has no classes; some copies put the file that has them in its place
+    files = {"train": ["cars_train_annos.mat"], "test": ["cars_test_annos_withlabels.mat", "cars_test_annos.mat"]}
+    for part, candidates in files.items():
+        found = [file for name in candidates for file in (folder / name, folder / "devkit" / name) if file.is_file()]
+        if not found:
+            hint = (
+                "; the names in cars_annos.mat are those of car_ims/ and fit neither part"
+                * (folder / "cars_annos.mat").is_file()
+            )
+            raise FileNotFoundError(f"{folder / candidates[0]}: missing, here and in devkit/{hint}")
+        nested = folder / f"cars_{part}" / f"cars_{part}"  # as Kaggle's copy unpacks
+        place.append(nested if nested.is_dir() else nested.parent)
+        names, ids = _mat_rows(found[0], "fname")
+        images += [place[-1] / name for name in names]
+        class_ids.append(ids)
+    meta = next((file for file in (folder / "devkit", folder) if (file / "cars_meta.mat").is_file()), folder / "devkit")
+    return found[0], images, np.concatenate(class_ids), _mat_names(existing(meta / "cars_meta.mat")), place
+
+
+def _cars_by_class(folder: Path) -> _Cars:
+    source = existing(folder / "names.csv")
+    lines = source.read_text(encoding="utf-8-sig").splitlines()
+    names = {number: line.strip().strip('"') for number, line in enumerate(lines, 1) if line.strip()}
+    nested = folder / "car_data" / "car_data"
+    place = existing(nested if nested.is_dir() else nested.parent)
+    images, class_ids = [], []
+    for part in ("train", "test"):
+        table = existing(folder / f"anno_{part}.csv")
+        for n, line in enumerate(table.read_text(encoding="utf-8-sig").splitlines(), 1):
+            file, *_, class_id = line.split(",")
+            class_ids.append(number(class_id, f"{table}, line {n}"))
+            if class_ids[-1] not in names:
+                raise ValueError(f"{table}, line {n}: expected a class from 1 to {len(names)}, found {class_ids[-1]}")
+            # the folder of "Ram C/V Cargo Van Minivan 2012" has a dash for the slash
+            images.append(place / part / names[class_ids[-1]].replace("/", "-") / file)
+    return source, images, np.array(class_ids), names, [place]
+
+
+def _mat_rows(source: Path, path_field: str) -> tuple[list[str], np.ndarray]:
+    """File names and class ids of the struct array `annotations` of a MATLAB file."""
+    annotations = np.atleast_1d(_mat_variable(source, "annotations"))
+    for name in (path_field, "class"):
+        if name not in (annotations.dtype.names or ()):
+            remedy = "; cars_test_annos_withlabels.mat has the classes of cars_test/" * (name == "class")
+            raise ValueError(
+                f"{source}: expected MATLAB arrays `annotations` with {path_field} and class, found "
+                f"{', '.join(annotations.dtype.names or ('no fields',))}{remedy}"
+            )
+    try:
+        return [str(path) for path in annotations[path_field]], annotations["class"].astype(np.int64)
+    except (ValueError, TypeError) as error:
+        raise ValueError(f"{source}: expected a number for every class ({error})") from error
+
+
+def _mat_names(source: Path) -> dict[int, str]:
+    return {n: str(name) for n, name in enumerate(np.atleast_1d(_mat_variable(source, "class_names")), 1)}
+
+
+def _mat_variable(source: Path, name: str) -> np.ndarray:
+    from scipy.io.matlab import MatReadError, loadmat
+
+    try:
+        return loadmat(source, squeeze_me=True)[name]
+    except (KeyError, ValueError, TypeError, NotImplementedError, MatReadError) as error:
+        raise ValueError(f"{source}: expected MATLAB arrays with `{name}`, found something else ({error})") from error
 
 
 def read_sop(root: Path) -> Annotations:

@@ -28,6 +28,11 @@ class Setting:
 UNSAID = Setting(None, "the paper does not say")
 
 
+def documented(record: Mapping[str, Setting]) -> dict[str, Setting]:
+    """A record of `Params.published` as `Method.published` names its settings, without the rates by parameter."""
+    return {name.removeprefix("loss."): each for name, each in record.items() if not name.startswith("loss_lr.")}
+
+
 @dataclass(frozen=True)
 class Method:
     """One method: what its runs have beside what a notebook's parameters give to every method.
@@ -249,12 +254,22 @@ def spec_layers(method: Method, params: Params) -> Layers:
     per_class = {"shuffled": None, "pairs": wanted or 4, "parameter": wanted or None}[method.batches]
     layers.append((PARAMETER if wanted and method.batches != "shuffled" else METHOD, {"samples_per_class": per_class}))
     rates = {name: factor * params.lr for name, factor in method.faster.items()} | method.rates
+    rates |= {name: each.value for name, each in _recipe(method, params, "loss_lr.").items()}
     return [*layers, (METHOD, {"loss": method.loss, "loss_lr": rates} | method.fields)]
+
+
+def _recipe(method: Method, params: Params, prefix: str) -> dict[str, Setting]:
+    """The published settings of a method's loss at the profile paper whose names start so, without the prefix."""
+    if params.profile != "paper" or method.loss is None:
+        return {}
+    said = params.published(method.name).items()
+    return {name.removeprefix(prefix): each for name, each in said if name.startswith(prefix) and each != UNSAID}
 
 
 def option_layers(method: Method, params: Params, backbone: str) -> Layers:
     """The options of the loss; ValueError where one that depends on the backbone is not known for it."""
     layers: Layers = [(METHOD, dict(method.options))]
+    layers += [(f"paper: {each.source}", {name: each.value}) for name, each in _recipe(method, params, "loss.").items()]
     if params.weights == "none":
         layers.append(("network from scratch", dict(method.from_scratch)))
     given = {option: name for option, name in method.from_parameters.items() if hasattr(params, name)}

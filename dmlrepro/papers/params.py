@@ -124,6 +124,8 @@ class Params:
     embedding_size: dimension of the embedding.
     image_size: pixels of the square crop; 0: the images as they are.
     test_resize: pixels of the short side before the test-time centre crop; 0: image_size.
+    original_images: True cuts crops from the image files at their full size; False from copies whose short side is
+        test_resize, which take a fraction of the disk and the time.
     steps: optimisation steps; 0: epochs decide.
     epochs: passes over the training images; 0: steps decide.
     warmup_epochs: epochs with a frozen backbone, for a pretrained one.
@@ -141,6 +143,8 @@ class Params:
     paper: typing.ClassVar[str] = ""
     # A notebook changes a profile's recipe so, e.g. {"quick": {"steps": 150}}
     overrides: typing.ClassVar[Mapping[str, Mapping]] = {}
+    # What the runs of the profile paper have otherwise than the print, for `show`
+    differs: typing.ClassVar[tuple[str, ...]] = ()
 
     profile: str = "quick"
     dataset: str | None = None
@@ -149,6 +153,7 @@ class Params:
     embedding_size: int | None = None
     image_size: int | None = None
     test_resize: int | None = None
+    original_images: bool = False
     steps: int | None = None
     epochs: int | None = None
     warmup_epochs: float | None = None
@@ -228,8 +233,16 @@ class Params:
         object.__setattr__(resolved, "origins", own | origins)  # parameter -> who decided it
         return resolved
 
+    def published(self, method: str, setting: str = "") -> Mapping:
+        """What the paper says of a method's runs under these parameters: {name: methods.Setting}.
+
+        A name is a field of the RunSpec, "loss.<option>" or "loss_lr.<parameter>". At the profile paper the loss takes
+        its options and rates from here; the fields are decided for all methods alike, and only compared by `show`.
+        """
+        return {}
+
     def _dataset_recipe(self, dataset: str) -> dict:
-        """A notebook's own parameters that the dataset decides."""
+        """Parameters that the dataset decides, with the backbone and the dimension that the reader gave."""
         return {}
 
     def _protocol_recipe(self, dataset: str) -> dict:
@@ -295,6 +308,7 @@ class Params:
             "embedding_size": self.embedding_size,
             "image_size": self.image_size or None,
             "test_resize": self.test_resize or None,
+            "original_images": self.original_images,
             "steps": self.steps or None,
             "epochs": self.epochs or None,
             "batch_size": self.batch_size,

@@ -10,7 +10,17 @@ from collections.abc import Mapping
 
 from dmlrepro.papers import rooms
 from dmlrepro.papers.catalogue import Notebook
-from dmlrepro.papers.methods import METHOD, PARAMETER, UNSAID, Method, merged, option_layers, spec_layers, spec_of
+from dmlrepro.papers.methods import (
+    METHOD,
+    PARAMETER,
+    UNSAID,
+    Method,
+    Setting,
+    merged,
+    option_layers,
+    spec_layers,
+    spec_of,
+)
 from dmlrepro.papers.params import Params, benchmark_of
 from dmlrepro.training import protocols
 from dmlrepro.training.builders import loss_builder
@@ -33,7 +43,7 @@ def text(notebook: Notebook, params: Params) -> str:
     blocks = [settings(specs[0], params, records.get(key[0])) for key, specs in groups.items()]
     trained = [block for block in blocks if block["loss"][0] is not None] or blocks
     shared = {
-        name: (*entry[:2], "")
+        name: entry if all(block[name] == entry for block in trained) else (*entry[:2], "")
         for name, entry in trained[0].items()
         if all(block.get(name, ())[:2] == entry[:2] for block in trained)
     }
@@ -45,6 +55,8 @@ def text(notebook: Notebook, params: Params) -> str:
         count = f"{seeds} seeds" + f", {folds} folds" * (specs[0].fold is not None)
         lines += ["", f"{' '.join(filter(None, (method, setting)))} ({protocol}; {count})"]
         lines += _table({name: entry for name, entry in block.items() if entry != shared.get(name)})
+    if params.profile == "paper" and params.differs:
+        lines += ["", "what differs from the print", *(f"  - {each}" for each in params.differs)]
     if trials := getattr(params, "search_trials", 0):
         lines += ["", f"a search of {trials} trials on validation classes replaces the searched options of every loss"]
     return "\n".join(lines)
@@ -66,6 +78,7 @@ def settings(spec: RunSpec, params: Params, method: Method | None) -> Settings:
             ).items()
         }
     found: Settings = {}
+    said = _said(spec, params, method)
     for name in (field.name for field in dataclasses.fields(RunSpec)):
         value = getattr(spec, name)
         if name in (*LABELS, *COUNTED, "loss_options", "loss_lr"):
@@ -73,19 +86,19 @@ def settings(spec: RunSpec, params: Params, method: Method | None) -> Settings:
         usual = fields.get(name, RunSpec.__dataclass_fields__[name].default)
         same = value == usual or (name not in fields and value == {})
         origin = origins.get(name, "default") if same else f"notebook {params.notebook}"
-        found[name] = value, *_with_paper(origin, name, value, params, method)
+        found[name] = value, *_with_paper(origin, name, value, said)
     for name, value in spec.loss_lr.items():
         same = fields.get("loss_lr", {}).get(name) == value
         origin = METHOD if same else f"notebook {params.notebook}"
-        highest = value == max(spec.loss_lr.values())
-        found[f"loss_lr.{name}"] = value, *_with_paper(origin, "loss_lr" if highest else "", value, params, method)
+        alias = "loss_lr" if value == max(spec.loss_lr.values()) else ""
+        found[f"loss_lr.{name}"] = value, *_with_paper(origin, f"loss_lr.{name}", value, said, alias)
     for name, value in (_defaults(spec.loss) | dict(spec.loss_options)).items():
         if name not in spec.loss_options:
             origin = "default"
         else:
             same = options.get(name) == value
             origin = origins.get(f"loss.{name}", "") if same else f"notebook {params.notebook}"
-        found[f"loss.{name}"] = value, *_with_paper(origin, name, value, params, method)
+        found[f"loss.{name}"] = value, *_with_paper(origin, f"loss.{name}", value, said, name)
     return {name: entry for name, entry in found.items() if entry[0] is not None or name == "loss"}
 
 
@@ -107,22 +120,31 @@ def _defaults(loss: str | None) -> dict:
     return {option.name: option.default for option in options if option.default is not inspect.Parameter.empty}
 
 
-def _with_paper(origin: str, name: str, value, params: Params, method: Method | None) -> tuple[str, str]:
-    """An origin, "paper" where the method's record took it from there, and what else the paper says of the setting.
-
-    The paper's values are those for the benchmark, else for all sets or for CUB.
-    """
+def _said(spec: RunSpec, params: Params, method: Method | None) -> dict[str, Setting]:
+    """What the paper says of a run: at the profile paper what `Params.published` says of this very run; else, by its
+    short names, the method's record for the benchmark, for all sets, or for CUB."""
+    if params.profile == "paper" and spec.loss and (said := params.published(spec.method, spec.setting)):
+        return dict(said)
     published = method.published if method is not None else {}
     where = next((key for key in (benchmark_of(params.dataset), "*", "cub") if key in published), None)
-    said = published[where].get(name) if where else None
-    if said is None or origin.startswith("paper"):
+    said = dict(published[where]) if where else {}
+    if where in (None, "*"):
+        return said
+    return {
+        name: each if each == UNSAID else Setting(each.value, f"{each.source} ({where})") for name, each in said.items()
+    }
+
+
+def _with_paper(origin: str, name: str, value, said: Mapping[str, Setting], alias: str = "") -> tuple[str, str]:
+    """An origin, "paper" where the method's record took it from there, and what else the paper says of the setting."""
+    each = said.get(name) or said.get(alias)
+    if each is None or origin.startswith("paper"):
         return origin, ""
-    if said == UNSAID:
+    if each == UNSAID:
         return origin, UNSAID.source
-    source = said.source if where == "*" else f"{said.source} ({where})"
-    if said.value != value:
-        return origin, f"the paper has {said.value}: {source}"
-    return (f"paper: {source}", "") if origin in (METHOD, "default") else (origin, f"as the paper: {source}")
+    if each.value != value:
+        return origin, f"the paper has {each.value}: {each.source}"
+    return (f"paper: {each.source}", "") if origin in (METHOD, "default") else (origin, f"as the paper: {each.source}")
 
 
 def _table(entries: Settings) -> list[str]:

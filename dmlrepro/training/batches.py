@@ -118,7 +118,10 @@ class Task:
 
 
 def stored_side(spec: RunSpec) -> int | None:
-    return None if spec.image_size is None else max(spec.test_resize or spec.image_size, spec.image_size)
+    """Short side of the decoded copies that a run reads, in pixels; None: the images as they are."""
+    if spec.image_size is None or spec.original_images:
+        return None
+    return max(spec.test_resize or spec.image_size, spec.image_size)
 
 
 def test_batches(spec: RunSpec, store, indices: np.ndarray, size: int = 256) -> Iterator[Tensor]:

@@ -78,6 +78,7 @@ def trunk_features(spec: RunSpec, network: backbones.EmbeddingNet, manifest: man
     decides += [spec.image_size, spec.test_resize, distributed.device_for_training().type, sources.versions()]
     decides += [sources.source_hash([Path(__file__)])]
     decides += [spec.seed, spec.replica] if spec.replica or not spec.weights else []
+    decides += ["original_images"] if spec.original_images else []
     name = hashlib.sha256(json.dumps(decides).encode()).hexdigest()[:32]
     path = cache_root() / "features" / f"{name}.npy"
     if not path.exists():

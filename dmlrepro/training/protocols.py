@@ -16,9 +16,9 @@ the model of the best validation. Its settings (optimiser, batch, crops, budget)
 and are taken at the profile `paper`; other profiles keep their own.
 
 Deviations: crops are cut from images stored with a short side of 256, where the conventional protocol's code crops
-the original file. The authors sample two images per class with replacement under roth, we without. The longest run is
-200,000 steps under mlrc and ccp_early_stopping, where the papers name no end; patience ends it before (CCP, Table I:
-after 48,000 to 131,000 steps on SOP and In-Shop).
+the original file (`original_images` does so). The authors sample two images per class with replacement under roth, we
+without. The longest run is 200,000 steps under mlrc and ccp_early_stopping, where the papers name no end; patience ends
+it before (CCP, Table I: after 48,000 to 131,000 steps on SOP and In-Shop).
 """
 
 import json
@@ -49,6 +49,7 @@ class Protocol:
     by_dataset: Mapping[str, Mapping] = field(default_factory=dict)  # further settings of one benchmark
     samples_per_class: tuple[int, int] | None = None  # for losses on pairs and on proxies; None: the method's own
     folds: int = 0  # a method has so many models per seed, each validated on another part of the train classes
+    held_out: int = 0  # without folds: a search alone validates, on the last of so many parts of the train classes
     repeats: int = 5  # seeds
     trials: int = 0  # a search for a method's hyperparameters tries so many
 
@@ -123,6 +124,7 @@ PROTOCOLS = {
                 "eval_every_epochs": 1,
             },
             samples_per_class=(2, 2),
+            held_out=3,  # the released code of nivMF tunes on a validation split of 30 % of the classes
         ),
         Protocol(
             "stml",
@@ -200,6 +202,21 @@ def expand(
     if spec.loss is None or not protocol.folds:
         return [spec]
     return [spec.replace(fold=fold, folds=protocol.folds) for fold in range(protocol.folds)]
+
+
+def validated(spec: RunSpec, name: str, *, published: bool = False, keep: Collection[str] = ()) -> list[RunSpec]:
+    """The runs by which a search judges a spec: those of `expand` where they hold out classes, else one that does.
+
+    That one keeps its best evaluation on these classes, looks at the test set when it is done, and is counted by the
+    first alone. Arguments as in `expand`; ValueError for a protocol without validation classes.
+    """
+    protocol = with_folds(name)
+    runs = expand(spec, name, published=published, keep=keep)
+    if protocol.folds:
+        return runs
+    looks = {} if spec.eval_every or runs[0].eval_every_epochs else _ten_evaluations(spec)
+    part = {"fold": protocol.held_out - 1, "folds": protocol.held_out}
+    return [run.replace(monitor="MAP@R", restore_best=True, **part, **looks) for run in runs]
 
 
 def decided(spec: RunSpec, name: str, *, published: bool = False, keep: Collection[str] = ()) -> dict:
@@ -321,11 +338,11 @@ def _concatenated_rows(models: list) -> list[dict]:
 
 
 def with_folds(name: str) -> Protocol:
-    """A protocol that has validation classes; ValueError when it has none."""
+    """A protocol that has validation classes, for its runs or for a search; ValueError when it has none."""
     protocol = find(name)
-    if not protocol.folds:
-        validated = ", ".join(known for known, protocol in PROTOCOLS.items() if protocol.folds)
+    if not (protocol.folds or protocol.held_out):
+        others = ", ".join(known for known, protocol in PROTOCOLS.items() if protocol.folds or protocol.held_out)
         raise ValueError(
-            f"protocol {name!r} has no validation classes to tune on: no search (search_trials=0) or one of {validated}"
+            f"protocol {name!r} has no validation classes to tune on: no search (search_trials=0) or one of {others}"
         )
     return protocol

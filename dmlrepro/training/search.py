@@ -46,7 +46,7 @@ def search(
         trial that diverged.
 
     Raises:
-        ValueError: the protocol has no folds to validate on.
+        ValueError: the protocol has no classes to validate on.
     """
     import optuna
 
@@ -62,9 +62,8 @@ def search(
         return spec.replace(loss_options={**spec.loss_options, **options}, loss_lr=rates)
 
     def models(options: Mapping[str, float]) -> list[RunSpec]:
-        return protocols.expand(
-            proposal(options).replace(seed=protocols.TUNING_SEED), name, published=published, keep=keep
-        )
+        tried = proposal(options).replace(seed=protocols.TUNING_SEED)
+        return protocols.validated(tried, name, published=published, keep=keep)
 
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     bounds = {option: (r.low, r.high, r.log) for option, r in ranges.items()}

@@ -31,6 +31,7 @@ class RunSpec:
     image_size: int | None = None  # side of the square crops in pixels; None: images are taken as they are
     crop_scale: tuple[float, float] = (0.16, 1.0)  # a training crop covers a share of the image between these two
     test_resize: int | None = None  # short side before the centre crop of a test image, in pixels; None: image_size
+    original_images: bool = False  # crops are cut from the files, not from copies whose short side is test_resize
     freeze_batchnorm: bool = False  # BatchNorm keeps the statistics and the weights that it starts with
     freeze_trunk: bool = False  # the head alone is trained, on features that are computed once
     # what a step optimises: a file of training/schemes and the options that its Scheme takes

@@ -1,5 +1,6 @@
 """Fetching from a server on this machine: resume, checksums, damaged and hostile archives."""
 
+import dataclasses
 import gzip
 import hashlib
 import io
@@ -11,6 +12,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 import official_layouts as layouts
 import pytest
 
+from dmlrepro import cli
 from dmlrepro.datasets import downloads, manifests
 from dmlrepro.datasets.downloads import Source
 
@@ -237,9 +239,9 @@ def test_mnist_and_omniglot_land_in_their_layouts(server, tmp_path, monkeypatch,
 
 
 def test_what_takes_hands_is_told_and_then_verified(tmp_path, capsys):
-    downloads.fetch("inshop", tmp_path)
-    told = capsys.readouterr().out
-    assert "cannot be downloaded automatically" in told and "Put Img/img.zip" in told and str(tmp_path) in told
+    with pytest.raises(FileNotFoundError, match=r"cannot be downloaded automatically(?s:.*)Put Img/img.zip") as missing:
+        downloads.fetch("inshop", tmp_path)
+    assert str(tmp_path) in str(missing.value) and "{root}" not in str(missing.value)
 
     made = layouts.write_inshop(tmp_path / "made", {1: {"train": 2}, 2: {"query": 1, "gallery": 1}})
     (tmp_path / "InShop" / "Img").mkdir(parents=True)
@@ -258,12 +260,44 @@ def test_what_takes_hands_is_told_and_then_verified(tmp_path, capsys):
         downloads.fetch("inshop", tmp_path)
 
 
-@pytest.mark.parametrize("name", ["cars", "sop"])
-def test_every_set_that_may_take_hands_says_how(name, tmp_path, capsys, monkeypatch):
-    by_hand = tuple(Source(source.file, (), source.md5, source.unpacks_to) for source in downloads.SOURCES[name])
-    monkeypatch.setitem(downloads.SOURCES, name, by_hand)
-    downloads.fetch(name, tmp_path)
-    assert "Run this command again" in capsys.readouterr().out
+@pytest.mark.parametrize("name", ["cars", "sop", "cub", "mnist", "omniglot"])
+def test_the_command_fails_where_nothing_came_names_all_mirrors_and_says_what_to_do(
+    name, server, tmp_path, capsys, monkeypatch
+):
+    monkeypatch.setenv("DMLREPRO_DATA", str(tmp_path))
+    mirrors = [server.url(f"mirror-{number}") for number in range(len(downloads.SOURCES[name][0].urls))]
+    dead = tuple(dataclasses.replace(source, urls=tuple(mirrors)) for source in downloads.SOURCES[name])
+    assert mirrors
+    monkeypatch.setitem(downloads.SOURCES, name, dead)
+    assert cli.main(["data", "fetch", name]) == 2
+    told = capsys.readouterr().err
+    assert all(f"{url}: HTTP Error 404" in told for url in mirrors)
+    assert "un this command again" in told and str(tmp_path) in told
+
+
+def test_a_page_that_says_sorry_is_not_the_file_and_the_next_mirror_is_asked(server, tmp_path, monkeypatch):
+    layouts.write_cub(tmp_path / "made", {1: 2, 101: 2})
+    with tarfile.open(tmp_path / "cub.tgz", "w:gz") as archive:
+        archive.add(tmp_path / "made" / "CUB_200_2011", "CUB_200_2011")
+    server.files |= {"sorry": b"<html>", "cub.tgz": (tmp_path / "cub.tgz").read_bytes()}
+    (source,) = downloads.SOURCES["cub"]
+    urls = (server.url("sorry"), server.url("cub.tgz"))
+    local = dataclasses.replace(source, urls=urls, md5=md5(server.files["cub.tgz"]))
+    monkeypatch.setitem(downloads.SOURCES, "cub", (local,))
+    downloads.fetch("cub", tmp_path / "data")
+    assert len(manifests.load("cub-subset", tmp_path / "data")) == 4
+    monkeypatch.setitem(downloads.SOURCES, "cub", (dataclasses.replace(local, urls=urls[:1]),))
+    with pytest.raises(ValueError, match=r"sorry: .*expected md5(?s:.*)1. Download .*sorry"):
+        downloads.fetch("cub", tmp_path / "elsewhere")
+
+
+def test_a_public_copy_of_cars_is_enough(tmp_path, capsys):
+    layouts.write_cars_by_class(tmp_path / "Cars196", {1: 2, 99: 2}, 196)
+    with pytest.raises(ValueError, match="expected images of each of the 196 declared classes"):
+        downloads.fetch("cars", tmp_path)  # it is read and counted, nothing is downloaded
+    layouts.write_cars_by_class(tmp_path / "all" / "Cars196", dict.fromkeys(range(1, 197), 2), 196)
+    downloads.fetch("cars", tmp_path / "all")
+    assert "official counts: no" in capsys.readouterr().out
 
 
 def test_a_dead_link_tells_what_to_do_by_hand(server, tmp_path, monkeypatch):

@@ -158,6 +158,63 @@ def test_cars_in_their_official_layout(tmp_path, monkeypatch):
     assert manifest.images[0].endswith("Cars196/car_ims/000001.jpg".replace("/", os.sep))
 
 
+CARS = {number: 1 + number % 2 for number in range(1, 101)}
+COPIES = {
+    "two parts": lambda root: layouts.write_cars_in_two_parts(root / "Cars196", CARS, 100),
+    "torchvision's folder": lambda root: layouts.write_cars_in_two_parts(root / "stanford_cars", CARS, 100),
+    "nested": lambda root: layouts.write_cars_in_two_parts(root / "Cars196", CARS, 100, nested=True),
+    "by class": lambda root: layouts.write_cars_by_class(root / "Cars196", CARS, 100),
+}
+
+
+@pytest.mark.parametrize("copy", COPIES)
+def test_every_public_copy_of_cars_has_the_classes_of_the_original(copy, tmp_path):
+    COPIES[copy](tmp_path)
+    manifest = manifests.load("cars-subset", tmp_path)
+    assert manifest.num_train_classes == 98 and manifest.class_names[:2] == ("Make Model 1", "Make C/V 2")
+    assert np.bincount(manifest.labels).tolist() == list(CARS.values())
+    assert set(manifest.labels[manifest.indices("test")]) == {98, 99}
+    folders = {path.split(os.sep + "car")[1].split(os.sep)[0] for path in manifest.images}
+    assert folders == ({"_data"} if copy == "by class" else {"s_train", "s_test"})
+    assert "read from the layout" in manifests.check("cars-subset", tmp_path)
+
+
+def test_the_official_counts_hold_for_every_copy_of_cars(tmp_path, monkeypatch):
+    layouts.write_cars_in_two_parts(tmp_path / "Cars196", CARS, 100)
+    train, test = sum(list(CARS.values())[:98]), sum(list(CARS.values())[98:])
+    monkeypatch.setitem(manifests.OFFICIAL, "cars", {"train": (train, 98), "test": (test, 2)})
+    assert manifests.load("cars", tmp_path).name == "cars"
+    monkeypatch.setitem(manifests.OFFICIAL, "cars", {"train": (train, 98), "test": (test + 1, 2)})
+    with pytest.raises(ValueError, match="this is 'cars-subset'"):
+        manifests.load("cars", tmp_path)
+
+
+def test_annotations_that_do_not_fit_a_copy_of_cars_are_named(tmp_path):
+    folder = layouts.write_cars_in_two_parts(tmp_path / "Cars196", CARS, 100)
+    labelled = folder / "cars_test_annos_withlabels.mat"
+    moved = labelled.rename(tmp_path / "kept.mat")
+    with pytest.raises(ValueError, match=r"cars_test_annos.mat: .*cars_test_annos_withlabels.mat has the classes"):
+        manifests.load("cars-subset", tmp_path)
+    (folder / "devkit" / "cars_test_annos.mat").unlink()
+    (folder / "cars_annos.mat").write_bytes(b"of the original")
+    with pytest.raises(
+        FileNotFoundError, match=r"withlabels.mat: missing.*the names in cars_annos.mat are those of car"
+    ):
+        manifests.load("cars-subset", tmp_path)
+    moved.rename(folder / "devkit" / "cars_test_annos_withlabels.mat")
+    manifests.load("cars-subset", tmp_path)
+    (folder / "cars_test" / "00001.jpg").rename(folder / "cars_test" / "000001.jpg")
+    with pytest.raises(ValueError, match=r"none for cars_test.000001.jpg"):
+        manifests.load("cars-subset", tmp_path)
+    (folder / "cars_test" / "000001.jpg").unlink()
+    with pytest.raises(FileNotFoundError, match=r"lists 1 files that are missing: .*cars_test.00001.jpg"):
+        manifests.load("cars-subset", tmp_path)
+    by_class = layouts.write_cars_by_class(tmp_path / "other" / "Cars196", {1: 2, 99: 2}, 100)
+    (by_class / "anno_test.csv").write_text("00001.jpg,1,1,2,2,101\n")
+    with pytest.raises(ValueError, match=r"anno_test.csv, line 1: expected a class from 1 to 100, found 101"):
+        manifests.load("cars-subset", tmp_path / "other")
+
+
 def test_sop_in_its_official_layout(tmp_path):
     layouts.write_sop(tmp_path, {1: 2, 2: 3}, {11319: 2, 11320: 2})
     manifest = manifests.load("sop-subset", tmp_path)
@@ -310,7 +367,9 @@ def test_a_class_in_both_parts_is_named(tmp_path):
 def test_contradictions_in_cars_are_named(tmp_path):
     folder = layouts.write_cars(tmp_path, {1: 2, 2: 1}, num_classes=2)
     layouts.save_images([folder / "car_ims" / "000009.jpg"])
-    with pytest.raises(ValueError, match=r"cars_annos.mat: expected a row for each of the 4.*none for 000009.jpg"):
+    with pytest.raises(
+        ValueError, match=r"cars_annos.mat: expected a row for each of the 4.*none for car_ims.000009.jpg"
+    ):
         manifests.load("cars-subset", tmp_path)
     (folder / "cars_annos.mat").write_bytes(b"not MATLAB")
     with pytest.raises(ValueError, match=r"cars_annos.mat: expected MATLAB arrays"):

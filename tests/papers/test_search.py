@@ -113,7 +113,7 @@ def test_the_paper_profile_has_the_trials_of_the_protocol(values, trials):
     "values, message",
     [
         ({"protocol": "conventional"}, r"'conventional' has no validation classes.*search_trials=0.*mlrc"),
-        ({"protocol": "roth"}, "'roth' has no validation classes"),
+        ({"protocol": "stml"}, "'stml' has no validation classes"),
         ({"search_trials": -1}, "search_trials must be at least 0, got -1"),
     ],
 )

@@ -3,6 +3,7 @@
 import time
 
 import numpy as np
+import official_layouts
 import pytest
 import torch
 from tiny import TINY
@@ -45,3 +46,17 @@ def test_batches_made_ahead_come_in_order():
         return i
 
     assert list(batches.prefetched(make, ((i,) for i in range(12)), crops=True)) == list(range(12))
+
+
+def test_crops_come_from_the_files_where_the_originals_are_asked_for(tmp_path, monkeypatch):
+    official_layouts.write_cub(tmp_path, {1: 3, 101: 3})  # images of 20 to 22 pixels
+    monkeypatch.setenv("DMLREPRO_DATA", str(tmp_path))
+    monkeypatch.setenv("DMLREPRO_CACHE", str(tmp_path / "cache"))
+    spec = TINY.replace(dataset="cub-subset", images_per_class=None, image_size=8, test_resize=10, batch_size=2)
+    sides = {}
+    for original in (False, True):
+        task = batches.Task(spec.replace(original_images=original), batches.load_dataset(spec))
+        sides[original] = set(task.store.sizes.amin(1).tolist())
+        (batch,) = task.test_batches(task.test)
+        assert batch.shape == (3, 3, 8, 8)
+    assert sides == {False: {10}, True: {20, 21, 22}}

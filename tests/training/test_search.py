@@ -72,5 +72,22 @@ def test_a_search_needs_trials_and_folds():
     ranges = BASELINES[TINY.method].ranges
     with pytest.raises(ValueError, match="trials must be positive, got 0"):
         search.search(TINY, ranges, trials=0)
-    with pytest.raises(ValueError, match="'roth' has no validation classes"):
-        search.search(TINY, ranges, "roth")
+    with pytest.raises(ValueError, match="'conventional' has no validation classes"):
+        search.search(TINY, ranges, "conventional")
+
+
+def test_a_protocol_without_folds_is_searched_on_classes_held_out_for_that(shared_cache, monkeypatch, tmp_path):
+    monkeypatch.setattr(search, "journal_of", lambda name: tmp_path / name)
+    (model,) = protocols.validated(TINY, "roth")
+    assert (model.fold, model.folds, model.restore_best, model.eval_every) == (2, 3, True, 1)
+    run = runs.run(model)
+    assert {row["selection"] for row in run.rows} == {"last", "val_best"}
+    best, rows = search.search(TINY, BASELINES[TINY.method].ranges, "roth", trials=2)
+    assert len(rows) == 2 and all(0 < row["val MAP@R"] < 1 for row in rows)
+    assert (
+        best.fold is None
+        and not best.restore_best
+        and best.loss_options["temperature"] in {row["temperature"] for row in rows}
+    )
+    published = protocols.validated(TINY.replace(dataset="cub"), "roth", published=True)
+    assert [(run.fold, run.eval_every_epochs, run.eval_every) for run in published] == [(2, 1, None)]

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 import torch
@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from dmlrepro import metrics
 from dmlrepro.papers.catalogue import Notebook
 from dmlrepro.papers.methods import pick, runs_of
-from dmlrepro.papers.nivmf.methods import METHODS, NivmfParams
+from dmlrepro.papers.nivmf.methods import METHODS, NivmfAblationParams
 from dmlrepro.papers.studies import evaluated_labels, measured, with_measured
 from dmlrepro.training import batches, inference
 from dmlrepro.training.spec import RunSpec
@@ -22,10 +22,11 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class CertaintyParams(NivmfParams):
+class CertaintyParams(NivmfAblationParams):
     """The parameters of notebook 24."""
 
     notebook = "24_nivmf_norm_is_certainty"
+    overrides: ClassVar = {"paper": NivmfAblationParams.overrides["paper"] | {"dataset": "cars"}}  # as in Fig. 6
 
     methods: tuple[str, ...] = ("Cosine", "EL-nivMF")  # the first is the baseline whose mistakes are predicted
     corruptions: tuple[str, ...] = ("crop", "occlusion", "blur")

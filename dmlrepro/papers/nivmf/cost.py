@@ -14,7 +14,7 @@ from dmlrepro.losses.nivmf import ProbabilisticProxyLoss
 from dmlrepro.papers import steps, timing
 from dmlrepro.papers.catalogue import Notebook
 from dmlrepro.papers.methods import pick, runs_of
-from dmlrepro.papers.nivmf.methods import DISTANCES, EMBEDDING_SCALE, METHODS, NivmfParams
+from dmlrepro.papers.nivmf.methods import DISTANCES, EMBEDDING_SCALE, METHODS, NivmfAblationParams
 from dmlrepro.papers.studies import measured, trained_loss, with_measured
 from dmlrepro.training import batches, distributed, inference
 from dmlrepro.training.builders import loss_builder
@@ -29,14 +29,14 @@ BACKBONE, EMBEDDING_SIZE, CLASSES = "resnet50", 512, 98
 
 
 @dataclass(frozen=True)
-class NivmfCostParams(NivmfParams):
+class NivmfCostParams(NivmfAblationParams):
     """The parameters of notebook 26."""
 
     notebook = "26_nivmf_cost_and_samples"
     overrides: ClassVar = {
         "quick": {"cost_image_size": 112, "network_images": 5},
         "small": {"cost_image_size": 224, "network_images": 20},
-        "paper": {"cost_image_size": 224, "network_images": 100} | NivmfParams.overrides["paper"],
+        "paper": {"cost_image_size": 224, "network_images": 100} | NivmfAblationParams.overrides["paper"],
     }
 
     sample_counts: tuple[int, ...] = (1, 2, 5, 10, 20)

@@ -17,7 +17,7 @@ from dmlrepro.evidence import results
 from dmlrepro.losses import nivmf as losses
 from dmlrepro.papers.catalogue import Notebook
 from dmlrepro.papers.methods import pick, runs_of
-from dmlrepro.papers.nivmf.methods import DISTANCES, METHODS, NivmfParams, published
+from dmlrepro.papers.nivmf.methods import DISTANCES, METHODS, NivmfAblationParams, published
 from dmlrepro.papers.studies import evaluated_labels, measured, study_rows, with_measured
 from dmlrepro.training.spec import RunSpec
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class DistancesParams(NivmfParams):
+class DistancesParams(NivmfAblationParams):
     """The parameters of notebook 22."""
 
     notebook = "22_nivmf_distances"

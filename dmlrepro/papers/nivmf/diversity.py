@@ -9,7 +9,7 @@ from torch import Tensor
 from dmlrepro import metrics
 from dmlrepro.papers.catalogue import Notebook
 from dmlrepro.papers.methods import pick, runs_of
-from dmlrepro.papers.nivmf.methods import METHODS, NivmfParams, published
+from dmlrepro.papers.nivmf.methods import METHODS, NivmfAblationParams, published
 from dmlrepro.papers.studies import evaluated_labels, measured, training_embeddings, with_measured
 from dmlrepro.training.spec import RunSpec
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class DiversityParams(NivmfParams):
+class DiversityParams(NivmfAblationParams):
     """The parameters of notebook 25."""
 
     notebook = "25_nivmf_diversity"

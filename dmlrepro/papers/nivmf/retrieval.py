@@ -1,11 +1,15 @@
 """Notebook 20: retrieval with EL-nivMF, alone and beside ProxyAnchor (Tables 1 and 2)."""
 
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from dmlrepro import metrics
 from dmlrepro.papers.catalogue import Notebook
-from dmlrepro.papers.methods import every_seed, found_by_search, pick, search_each, spec_of
-from dmlrepro.papers.nivmf.methods import JOINT, METHODS, NivmfParams
+from dmlrepro.papers.methods import Setting, every_seed, found_by_search, pick, runs_of, search_each, spec_of
+from dmlrepro.papers.nivmf.methods import JOINT, METHODS, NivmfParams, for_joint, published
+from dmlrepro.papers.studies import evaluated_labels, measured, with_measured
+from dmlrepro.training import protocols
 from dmlrepro.training.spec import RunSpec
 
 if TYPE_CHECKING:
@@ -28,11 +32,66 @@ class NivmfRetrievalParams(NivmfParams):
         "Margin",
     )
     search_trials: int | None = None  # how many a search for each method's hyperparameters has; 0: no search
+    lr_drop_epochs: tuple[float, ...] | None = None  # of the runs of Table 2; empty: no such runs
+    lr_drop: float | None = None  # the factor of every learning rate at each of them
+
+    def _dataset_recipe(self, dataset: str) -> dict:
+        schedule = {"lr_drop_epochs": (), "lr_drop": 0.5}
+        if self.profile == "paper" and (self.protocol or "roth") == "roth":
+            schedule = {name: self._released(dataset)[name].value for name in schedule}
+        return super()._dataset_recipe(dataset) | schedule
+
+    def published(self, method: str, setting: str = "") -> Mapping[str, Setting]:
+        """Settings of Table 1, and of Table 2 for its runs (see `Params.published`)."""
+        if setting == TABLE_2:
+            return for_joint(self._released(self.dataset))
+        return super().published(method, setting)
+
+
+TABLE_2 = "schedule=steps"  # so the tables call the runs with a step-wise learning-rate schedule
 
 
 def retrieval(params: NivmfRetrievalParams) -> list[RunSpec]:
-    """Table 1: every method, every seed, its hyperparameters searched first where there are trials."""
-    return every_seed([spec for spec, _ in search_each(_specs(params), METHODS, params)], params)
+    """Table 1: every method, every seed, its hyperparameters searched first where there are trials. Then Table 2, the
+    joint loss with a step-wise learning-rate schedule, where the parameters have one."""
+    found = every_seed([spec for spec, _ in search_each(_specs(params), METHODS, params)], params)
+    if params.lr_drop_epochs and JOINT in params.methods:
+        schedule = {"lr_drop_epochs": params.lr_drop_epochs, "lr_drop": params.lr_drop} | _longer(params)
+        found += runs_of([METHODS[JOINT]], params, setting=TABLE_2, **schedule)
+    return found
+
+
+def _longer(params: NivmfRetrievalParams) -> dict:
+    """Epochs and batches of the released runs instead of Table 1's, but for what the reader set otherwise."""
+    if params.profile != "paper" or params.protocol != "roth":
+        return {}
+    table_1, record = protocols.find("roth").settings, params.published(JOINT, TABLE_2)
+    return {name: record[name].value for name in ("epochs", "batch_size") if getattr(params, name) == table_1[name]}
+
+
+def retrieval_table(finished: Iterable, params: NivmfRetrievalParams) -> "pd.DataFrame":
+    """The rows of the runs, and the NMI of the test embeddings of Table 2's.
+
+    It is that of the last step; k-means has as many clusters as there are test classes.
+    """
+    finished = list(finished)
+    found = [
+        measured(run, {"NMI": metrics.nmi(run.embeddings, evaluated_labels(run)[0])})
+        for run in finished
+        if run.spec.setting == TABLE_2
+    ]
+    return with_measured(finished, found, params)
+
+
+def literature(table: "pd.DataFrame") -> "pd.DataFrame":
+    """Table 2: the rows of the authors' method as printed, and beside them our runs with a schedule, by data set."""
+    import pandas as pd
+
+    theirs = published("Table 2", method="PANC + EL-niVMF")
+    rows = table[(table["setting"] == TABLE_2) & (table["selection"] == "last")]
+    rows = rows[rows["metric"].isin(theirs["metric"])]
+    both = pd.concat([theirs, rows.assign(dataset="ours, " + rows["dataset"])]) if len(rows) else theirs
+    return both.pivot_table(index=["backbone", "dim"], columns=["dataset", "metric"], values="value")
 
 
 def tuned(params: NivmfRetrievalParams) -> "pd.DataFrame | None":
@@ -44,4 +103,4 @@ def _specs(params: NivmfRetrievalParams) -> list[RunSpec]:
     return [spec_of(method, params) for method in pick(METHODS, params.methods)]
 
 
-NOTEBOOKS = [Notebook(NivmfRetrievalParams, retrieval)]
+NOTEBOOKS = [Notebook(NivmfRetrievalParams, retrieval, retrieval_table)]
