@@ -167,8 +167,7 @@ class FieldParams(Params):
     differs: ClassVar = (
         "gradient values are clipped, those of PFML's proxies and all of CPML's; the paper says nothing of clipping, "
         "ProxyAnchor's code, whose recipe it follows, clips all values at 10",
-        "proxies start at norm 1; the paper draws them 'with a normal distribution' and does not say that it normalises "
-        "them",
+        "proxies start at norm 1; the paper draws them from 'a normal distribution' and says nothing of their norm",
         "the learning rates are Table 8's, 1e-4 and 0.01 for proxies; Sec. 4 prints 5e-4 and a hundred times that",
         "the embedding layer starts as torch's Linear does; ProxyAnchor's code draws it by Kaiming's fan-out rule with "
         "zero bias, the paper says nothing",
