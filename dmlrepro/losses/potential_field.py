@@ -221,7 +221,7 @@ def _matmul_rounding(terms: int) -> float:
 
 @contextmanager
 def _tf32(device: torch.device) -> Iterator[None]:
-    """Matrix products of float32 take TF32 on a GPU within the block; only the search may, whose threshold allows it."""
+    """Products of float32 matrices take TF32 on a GPU within the block: the search, whose threshold has room for it."""
     narrow = device.type == "cuda" and _matmul_precision() == "highest"
     if narrow:
         torch.set_float32_matmul_precision("high")
