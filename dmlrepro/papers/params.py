@@ -133,7 +133,10 @@ class Params:
     lr: learning rate of the network; a loss's own parameters have other rates, see the methods.py of the paper.
     seeds: number of runs per method, with seeds 0, 1, ...
     threads: CPU threads of one run; 0: all.
-    precision: "float32", or "bfloat16" for autocast in training on GPUs; evaluation is always in float32.
+    eval_every_epochs: epochs between two evaluations; 0: as the protocol says, else after the last step only. An image
+        costs a third of what it costs in training. The patience of a protocol counts evaluations.
+    precision: "float32", or "bfloat16" for autocast in training, on GPUs or on CPUs with AMX; on other CPUs it does not
+        pay. Published scores are always those of float32.
     torch_compile: True compiles the network.
     """
 
@@ -157,6 +160,7 @@ class Params:
     lr: float | None = None
     seeds: int | None = None
     threads: int | None = None
+    eval_every_epochs: float = 0.0
     precision: str = "float32"
     torch_compile: bool = False
 
@@ -288,21 +292,26 @@ class Params:
 
     def spec_options(self) -> dict:
         """The fields of a RunSpec that these parameters decide."""
-        return {
-            "dataset": self.dataset,
-            "backbone": self.backbone,
-            "weights": None if self.weights == "none" else self.weights,
-            "embedding_size": self.embedding_size,
-            "image_size": self.image_size or None,
-            "test_resize": self.test_resize or None,
-            "steps": self.steps or None,
-            "epochs": self.epochs or None,
-            "batch_size": self.batch_size,
-            "lr": self.lr,
-            "threads": self.threads or None,
-            "precision": self.precision,
-            "compile": self.torch_compile,
-        } | recipe_of(self.profile, self.dataset).get("fixed", {})
+        evaluation = {"eval_every": None, "eval_every_epochs": self.eval_every_epochs} if self.eval_every_epochs else {}
+        return (
+            {
+                "dataset": self.dataset,
+                "backbone": self.backbone,
+                "weights": None if self.weights == "none" else self.weights,
+                "embedding_size": self.embedding_size,
+                "image_size": self.image_size or None,
+                "test_resize": self.test_resize or None,
+                "steps": self.steps or None,
+                "epochs": self.epochs or None,
+                "batch_size": self.batch_size,
+                "lr": self.lr,
+                "threads": self.threads or None,
+                "precision": self.precision,
+                "compile": self.torch_compile,
+            }
+            | evaluation
+            | recipe_of(self.profile, self.dataset).get("fixed", {})
+        )
 
 
 def _digest(text: str, length: int) -> str:
