@@ -43,6 +43,13 @@ def test_hours_are_images_over_throughput():
     )  # published scores are float32's
 
 
+@pytest.mark.parametrize(("amx", "factor"), [(True, 1.6), (False, 1.0)])
+def test_bfloat16_pays_on_a_cpu_with_matrix_units_only(monkeypatch, amx, factor):
+    monkeypatch.setattr(torch.cpu, "_is_amx_tile_supported", lambda: amx)
+    full, half = (plan.stated(RunSpec("cub", backbone="squeezenet1_1", precision=p)) for p in ("float32", "bfloat16"))
+    assert (half.images, half.evaluated) == (factor * full.images, 3 * full.images)
+
+
 def test_views_and_neighbours_are_counted():
     (row,) = plan.plan({"10": [R50.replace(views=2, neighbours=5)]}).to_dict("records")
     images = 10 * 2 * 5800 + (5924 + 10 * 5864) / 3
