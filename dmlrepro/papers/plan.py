@@ -60,7 +60,7 @@ THROUGHPUT = {
 }
 OTHERS = Throughput(500, 224, "gpu", "stated")
 PRODUCTS = {"gpu": 1e13, "cpu": 2e10}  # additions and multiplications per second of float32 matrix products, stated
-# bfloat16 trains so many times as fast: stated of GPUs, measured with the matrix units of CPUs (ResNet-18; SqueezeNet 2)
+# bfloat16 trains so many times as fast: stated of GPUs, measured with the matrix units of CPUs (ResNet-18)
 BFLOAT16 = {"gpu": 2.0, "cpu with AMX": 1.6, "cpu": 1.0}
 STEPS, SECONDS = 20, 60  # a measurement has so many steps, or as many as begin in this time
 EARLY_STOP_STEPS = {"sop": 78_000, "inshop": 101_000}  # the means of CCP's Table I
