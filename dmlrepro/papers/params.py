@@ -292,26 +292,24 @@ class Params:
 
     def spec_options(self) -> dict:
         """The fields of a RunSpec that these parameters decide."""
-        evaluation = {"eval_every": None, "eval_every_epochs": self.eval_every_epochs} if self.eval_every_epochs else {}
-        return (
-            {
-                "dataset": self.dataset,
-                "backbone": self.backbone,
-                "weights": None if self.weights == "none" else self.weights,
-                "embedding_size": self.embedding_size,
-                "image_size": self.image_size or None,
-                "test_resize": self.test_resize or None,
-                "steps": self.steps or None,
-                "epochs": self.epochs or None,
-                "batch_size": self.batch_size,
-                "lr": self.lr,
-                "threads": self.threads or None,
-                "precision": self.precision,
-                "compile": self.torch_compile,
-            }
-            | evaluation
-            | recipe_of(self.profile, self.dataset).get("fixed", {})
-        )
+        further = recipe_of(self.profile, self.dataset).get("fixed", {})
+        if self.eval_every_epochs:
+            further = further | {"eval_every": None, "eval_every_epochs": self.eval_every_epochs}
+        return {
+            "dataset": self.dataset,
+            "backbone": self.backbone,
+            "weights": None if self.weights == "none" else self.weights,
+            "embedding_size": self.embedding_size,
+            "image_size": self.image_size or None,
+            "test_resize": self.test_resize or None,
+            "steps": self.steps or None,
+            "epochs": self.epochs or None,
+            "batch_size": self.batch_size,
+            "lr": self.lr,
+            "threads": self.threads or None,
+            "precision": self.precision,
+            "compile": self.torch_compile,
+        } | further
 
 
 def _digest(text: str, length: int) -> str:
