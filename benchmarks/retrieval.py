@@ -7,9 +7,9 @@ product    `retrieval_per_query`: blocks sized for the device, a search in float
 float64    every pair in float64, in the blocks of a CPU's cache (2^21 distances)
 
 Both give the same bytes, which is checked first. They take turns in one process, and their seconds are medians; only
-ratios within one run carry over to another machine. Some of the queries are enough: each costs the same. The cases have
-the size of SOP's test set, one of them with collapsed embeddings, and smaller galleries. The device is that of
-training; one thread on a CPU. The exit status is 1 if a ratio misses its limit.
+ratios within one run carry over to another machine. The gallery has the size of SOP's test set; some of its images are
+the queries, which flatters float64, because the search prepares the gallery once. The device is that of training; one
+thread on a CPU. The exit status is 1 if a ratio misses its limit.
 """
 
 import argparse
@@ -35,17 +35,14 @@ class Case(NamedTuple):
     gallery: int
     queries: int
     dim: int = 512
-    spread: float = 2.0
-    offset: float = 0.0  # added to every coordinate: the embeddings lie in a narrow cone
+    spread: float = 3.0
 
 
 CASES = {
-    "sop": Case(60_502, 400),
-    "sop, collapsed": Case(60_502, 400, offset=20.0),
-    "sop, D = 128": Case(60_502, 400, dim=128),
-    "20,000": Case(20_000, 400),
+    "sop": Case(60_502, 1500),
+    "sop, D = 128": Case(60_502, 1500, dim=128),
 }
-QUICK = {"quick": Case(17_000, 200, dim=64)}
+QUICK = {"quick": Case(33_000, 200, dim=64)}
 REPEATS = 3
 LIMITS = {("sop", "seconds", "float64"): 1.0}
 
@@ -54,7 +51,7 @@ def problem(case: Case, device: torch.device) -> tuple[Tensor, Tensor]:
     generator = torch.Generator().manual_seed(0)
     labels = torch.arange(case.gallery) // 5
     centers = torch.randn(int(labels[-1]) + 1, case.dim, generator=generator)
-    points = centers[labels] + case.spread * torch.randn(case.gallery, case.dim, generator=generator) + case.offset
+    points = centers[labels] + case.spread * torch.randn(case.gallery, case.dim, generator=generator)
     return points.to(device), labels.to(device)
 
 

@@ -16,7 +16,7 @@ from torch import Tensor
 
 INDEX_BITS = 29  # half squared distances lie in [0, 2]: 34 bits of steps, 63 with the index
 SPARE = 64  # the search in float32 keeps so many candidates beyond those asked for
-SMALLEST_SEARCH = 2**14  # a smaller gallery is ranked in float64 at once, which takes less time
+SMALLEST_SEARCH = 2**15  # a smaller gallery is ranked in float64 at once, which takes no longer
 CPU_BLOCK, CPU_LISTS = 2**21, 2**18  # numbers of a block of distances, of the candidates' vectors: a CPU's caches
 
 
