@@ -84,10 +84,9 @@ def measure(name: str, case: Case, device: torch.device) -> list[dict]:
     if not all(torch.equal(found[measure], expected[measure]) for measure in expected):
         raise AssertionError(f"{name}: the search in float32 gives other measures than float64")
     times = timing.in_turn({"product": product, "float64": float64}, REPEATS, device.type)
-    shape = {"case": name, "gallery": case.gallery, "queries": case.queries, "dim": case.dim}
-    score = {"P@1": found["P@1"].mean().item(), "device": device_name()}
+    shape = {"case": name, "gallery": case.gallery, "queries": case.queries, "dim": case.dim, "device": device_name()}
     return [
-        shape | score | {"form": form, "metric": "seconds", "value": statistics.median(seconds)}
+        shape | {"form": form, "metric": "seconds", "value": statistics.median(seconds)}
         for form, seconds in times.items()
     ]
 
