@@ -49,6 +49,8 @@ def _parser() -> argparse.ArgumentParser:
     plan.add_argument("notebooks", nargs="*", help="names or numbers; default: all")
     _parameters(plan)
     plan.add_argument("--each", action="store_true", help="a line per run instead of one per method")
+    plan.add_argument("--gpus", type=int, help="so many share each run (default: those of this machine)")
+    plan.add_argument("--measure", action="store_true", help="time twenty steps of each network and loss here")
     plan.set_defaults(run=_plan)
 
     show = commands.add_parser("show", help="print every setting of a notebook's runs and where it comes from")
@@ -148,15 +150,21 @@ def _train(options) -> None:
     print(f"{distinct} distinct runs of {len(specs)}: {len(fresh)} trained now, the others were in the cache")
 
 
-def _plan(options) -> None:
+def _plan(options) -> int:
+    import torch
+
     from dmlrepro.papers import plan
 
-    table = plan.table_of(_selected(options.notebooks), lambda params_class: _params(options, params_class))
+    gpus = options.gpus or torch.cuda.device_count() or 1
+    how = {"gpus": gpus, "throughput": plan.measured if options.measure else plan.stated}
+    table, problems = plan.table_of(_selected(options.notebooks), lambda cls: _params(options, cls), **how)
     if table.empty:
         print("these notebooks train nothing")
-        return
+        return 0
     print((table if options.each else plan.grouped(table)).to_string(index=False, float_format="{:.3g}".format))
-    print(*plan.totals(table), sep="\n")
+    print(*plan.totals(table, gpus), sep="\n")
+    print(*(f"error: {problem}" for problem in problems), sep="\n", end="\n" * bool(problems), file=sys.stderr)
+    return 1 if problems else 0
 
 
 def _show(options) -> None:

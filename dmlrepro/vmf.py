@@ -101,7 +101,11 @@ class _Bessel(torch.autograd.Function):
         return grad, None
 
 
-def _check(kappa: Tensor, dim: int) -> None:
+def _check(kappa: Tensor, dim: int, modes: Tensor | None = None) -> None:
+    """Raise ValueError unless kappa and dim are valid, and no mode (..., dim) is zero where kappa is not.
+
+    A GPU is waited for once, whatever is checked.
+    """
     if not isinstance(dim, int) or dim < 2:
         raise ValueError(
             f"dim must be an integer of at least 2, the dimension of the space around the sphere, got {dim!r}"
@@ -109,8 +113,11 @@ def _check(kappa: Tensor, dim: int) -> None:
     if not isinstance(kappa, Tensor) or not kappa.is_floating_point():
         raise ValueError(f"kappa must be a floating point tensor, got {kappa!r}")
     valid = (kappa >= 0) & kappa.isfinite()
-    if not valid.all():
-        raise ValueError(f"kappa must be finite and at least 0, found {kappa[~valid][0].item()}")
+    has_mode = valid if modes is None else modes.ne(0).any(-1) | (kappa == 0)
+    if not (valid & has_mode).all():
+        if not valid.all():
+            raise ValueError(f"kappa must be finite and at least 0, found {kappa[~valid][0].item()}")
+        raise ValueError("mu has a zero row with kappa > 0, which gives no mode; use kappa = 0 (uniform) there")
 
 
 def at_least_float32(result: Tensor, like: Tensor) -> Tensor:
@@ -222,11 +229,9 @@ def sample(
     if num_samples < 1:
         raise ValueError(f"num_samples must be at least 1, got {num_samples}")
     size, dim = mu.shape
-    _check(kappa, dim)
     axis = direction(mu.double())
     pole = axis.detach()
-    if (pole.eq(0).all(-1) & (kappa > 0)).any():
-        raise ValueError("mu has a zero row with kappa > 0, which gives no mode; use kappa = 0 (uniform) there")
+    _check(kappa, dim, pole)
     b, excess = _envelope(kappa.double(), dim, envelope)
 
     # A uniform point u = h mu + tangent, moved towards mu by the Moebius map with x0 = (1 - b) / (1 + b), has Wood's

@@ -222,7 +222,9 @@ def margin(
 class _OwnStream(nn.Module):
     """Runs a miner that draws from torch's global generators on a seed of its own, advanced by one with each call.
 
-    The seed is a buffer, so a checkpoint of the loss restores the stream.
+    The seed is a buffer, so a checkpoint of the loss restores the stream. The library's miner goes from class to class;
+    on a GPU that is hundreds of launches and a hundred waits. So it runs on the CPU, which makes its draws those of a
+    CPU everywhere.
     """
 
     def __init__(self, miner: nn.Module):
@@ -231,12 +233,11 @@ class _OwnStream(nn.Module):
         self.register_buffer("seed", torch.randint(2**62, ()))
 
     def forward(self, embeddings: Tensor, labels: Tensor):
-        with torch.random.fork_rng([embeddings.device] if embeddings.is_cuda else []):
+        with torch.random.fork_rng([]):
             torch.default_generator.manual_seed(self.seed.item())
-            if embeddings.is_cuda:
-                torch.cuda.manual_seed(self.seed.item())
             self.seed += 1
-            return self.miner(embeddings, labels)
+            chosen = self.miner(embeddings.detach().cpu(), labels.cpu())
+        return tuple(indices.to(embeddings.device) for indices in chosen)
 
 
 def _at_least_float32(embeddings: Tensor) -> Tensor:

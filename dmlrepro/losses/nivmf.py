@@ -171,12 +171,13 @@ def nivmf_log_density(
     x, mu = _wide(points, proxies, "points")
     if concentrations.shape != proxies.shape:
         raise ValueError(f"concentrations must be {tuple(proxies.shape)}, got {tuple(concentrations.shape)}")
-    if not concentrations.detach().min() > 0:
-        raise ValueError(f"concentrations must be positive, found {concentrations.min().item()}")
     dim = x.shape[1]
     x, mu, k = direction(x), direction(mu), concentrations.double()
     peak2 = (k * mu).square().sum(1)  # ||K mu||^2
-    if not peak2.detach().min() > 0:
+    least, least_peak = concentrations.detach().min(), peak2.detach().min()
+    if not (least > 0) & (least_peak > 0):  # both at once: a GPU is waited for once
+        if not least > 0:
+            raise ValueError(f"concentrations must be positive, found {least.item()}")
         raise ValueError(f"proxies must have a direction, but row {peak2.argmin().item()} is zero or not finite")
     log_scale = _log_normalizer(peak2, dim, normalizer)
     if jacobian != "none":
@@ -378,7 +379,8 @@ class ProbabilisticProxyLoss(nn.Module):
         if self.distance == "kl":
             return kl_distance(embeddings, self.proxies, self.normalizer, self.variant)
         concentrations = self.log_concentrations.double().exp()
-        if not (concentrations.min() > 0 and concentrations.max() < torch.inf):
+        least, most = torch.aminmax(concentrations.detach())
+        if not (least > 0) & (most < torch.inf):
             raise FloatingPointError("the concentrations left the range of float64; lower their learning rate")
         if self.distance == "nivmf":
             return nivmf_distance(embeddings, self.proxies, concentrations, self.jacobian, self.normalizer)

@@ -22,6 +22,7 @@ per pair and memory stays at a few copies of the points.
 
 import math
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import partial
 from typing import NamedTuple
 
@@ -33,7 +34,7 @@ from torch.autograd.function import once_differentiable
 from dmlrepro.losses.checks import check_batch
 
 # A search tile has so many points per side, a temporary of the exact evaluation so many numbers: a CPU's cache holds
-# them. Other devices take 8 and 64 times as many.
+# them. Other devices take more, because every tile costs them launches and a wait, see `_sizes`.
 _TILE = 256
 _CHUNK = 2**17
 
@@ -151,7 +152,15 @@ def class_potential(locations: Tensor, points: Tensor, labels: Tensor, cls: int,
 
 
 def _sizes(device: torch.device) -> tuple[int, int]:
-    return (_TILE, _CHUNK) if device.type == "cpu" else (8 * _TILE, 64 * _CHUNK)
+    """Points per side of a tile and numbers of a temporary; a float64 temporary of a tile has at most a 64th of a GPU.
+
+    With 34 GB a tile has 32 times as many points per side as on a CPU, and no more on a larger GPU.
+    """
+    if device.type == "cpu":
+        return _TILE, _CHUNK
+    memory = torch.cuda.get_device_properties(device).total_memory if device.type == "cuda" else 2**31
+    factor = 2 ** min(5, max(0, int(math.log2(memory / (512 * _TILE**2)) / 2)))
+    return factor * _TILE, factor**2 * _CHUNK
 
 
 def _squared_distances(a: Tensor, b: Tensor, smallest: float | Tensor) -> Tensor:
@@ -170,11 +179,12 @@ def _class_groups(labels: Tensor, width: int) -> Iterator[Tensor]:
     chunk = _sizes(labels.device)[1]
     order = labels.argsort(stable=True)
     sizes = labels[order].unique_consecutive(return_counts=True)[1]
-    starts = sizes.cumsum(0) - sizes
-    for size in sizes.unique().tolist():
+    starts = (sizes.cumsum(0) - sizes)[sizes.argsort(stable=True)]
+    different, counts = torch.stack(sizes.unique(return_counts=True)).tolist()
+    for size, alike in zip(different, starts.split(counts)):
         if size > 1:
             offsets = torch.arange(size, device=labels.device)
-            for some in starts[sizes == size].split(max(1, chunk // (size * max(width, size)))):
+            for some in alike.split(max(1, chunk // (size * max(width, size)))):
                 yield order[some[:, None] + offsets]
 
 
@@ -196,14 +206,31 @@ def _add_attraction(points: Tensor, labels: Tensor, field: Field, gradient: Tens
     return energy
 
 
+def _matmul_precision() -> str | None:
+    """Torch's name for the rounding of float32 factors, None where the newer settings differ by backend."""
+    try:
+        return torch.get_float32_matmul_precision()
+    except RuntimeError:
+        return None
+
+
 def _matmul_rounding(terms: int) -> float:
     """Bound on the rounding error of a float32 dot product of so many terms, relative to the norms."""
-    try:
-        precision = torch.get_float32_matmul_precision()
-    except RuntimeError:  # the newer settings differ by backend: assume the coarsest
-        precision = "medium"
-    unit = {"highest": 2.0**-24, "high": 2.0**-10, "medium": 2.0**-8}[precision]
+    unit = {"highest": 2.0**-24, "high": 2.0**-10}.get(_matmul_precision(), 2.0**-8)  # else assume the coarsest
     return 2 * unit + terms * 2.0**-24
+
+
+@contextmanager
+def _tf32(device: torch.device) -> Iterator[None]:
+    """Products of float32 matrices take TF32 on a GPU within the block: the search, whose threshold has room for it."""
+    narrow = device.type == "cuda" and _matmul_precision() == "highest"
+    if narrow:
+        torch.set_float32_matmul_precision("high")
+    try:
+        yield
+    finally:
+        if narrow:
+            torch.set_float32_matmul_precision("highest")
 
 
 def _cells(points: Tensor, half: Tensor, reach: Tensor) -> tuple[Tensor, Tensor]:
@@ -230,7 +257,9 @@ def _close_tiles(points: Tensor, labels: Tensor, reach: float) -> Iterator[tuple
     points = (points - points.mean(0)).float()
     half = points.square().sum(1) / 2
     # |x_i - x_j| < reach is <x_i, x_j> - |x_j|^2 / 2 > |x_i|^2 / 2 - reach^2 / 2; the reach gets room for rounding
-    reach = (reach**2 + 16 * _matmul_rounding(points.shape[1] + 4) * half.max()).sqrt()
+    with _tf32(points.device):
+        rounding = _matmul_rounding(points.shape[1] + 4)
+    reach = (reach**2 + 16 * rounding * half.max()).sqrt()
     order, reachable = labels.argsort(stable=True), None
     if len(points) > 8 * tile:  # neighbours come to lie side by side, so that close pairs fill few tiles
         cell, near = _cells(points, half, reach)
@@ -246,7 +275,8 @@ def _close_tiles(points: Tensor, labels: Tensor, reach: float) -> Iterator[tuple
             if reachable and not reachable[i][j]:
                 continue
             cols = slice(left, left + tile)
-            score = torch.addmm(-half[cols], points[rows], points[cols].T)
+            with _tf32(points.device):
+                score = torch.addmm(-half[cols], points[rows], points[cols].T)
             if not (score.amax(1) > bound[rows]).any():
                 continue
             close = (score > bound[rows, None]) & (labels[rows, None] != labels[cols])
@@ -288,7 +318,7 @@ def _add_dense_tile(points, rows, cols, close, field, gradient) -> Tensor:
 
     The gradient is summed in the points' own dtype if the tile is so compact that cancellation costs few digits.
     """
-    some_rows, some_cols = close.any(1), close.any(0)
+    some_rows, some_cols = (close.any(side).nonzero()[:, 0] for side in (1, 0))
     rows, cols, close = rows[some_rows], cols[some_cols], close[some_rows][:, some_cols]
     a, b = points[rows].double(), points[cols].double()
     center = a.mean(0)

@@ -23,6 +23,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
+from dmlrepro.files import data_root
+
+TIMM_FILES = ("model.safetensors", "pytorch_model.bin")  # what timm downloads of a network
 POOLINGS = ("avg", "max", "avg+max", "token")
 
 # The networks of the five papers and of our own profiles: name -> (published weights, who uses them).
@@ -311,8 +314,7 @@ def _bn_inception(weights: str | Path | None, in_channels: int) -> tuple[nn.Modu
         load_strict(model, state, bn_inception.URL)
         return model
 
-    file = bn_inception.URL.rsplit("/", 1)[1]
-    model = _model("bn_inception", weights, bn_inception.BNInception, (file,), download)
+    model = _model("bn_inception", weights, bn_inception.BNInception, download)
     del model.last_linear
     return model, Preprocess((104.0, 117.0, 128.0), (1.0, 1.0, 1.0), scale=1.0, bgr=True)
 
@@ -328,7 +330,6 @@ def _torchvision(name: str, weights: str | Path | None) -> tuple[nn.Module, Prep
         name,
         weights,
         lambda: models.get_model(name, weights=None, **({"init_weights": True} if minus_one_to_one else {})),
-        (f"{name}_in1k.safetensors", published.url.rsplit("/", 1)[1]) if published else (),
         (lambda: models.get_model(name, weights=published)) if published else None,
     )
     stages = OrderedDict()
@@ -354,7 +355,6 @@ def _timm(name: str, weights: str | Path | None) -> tuple[nn.Module, Preprocess]
         name,
         weights,
         lambda: timm.create_model(name),
-        (f"{name}.safetensors", f"{name}.pth"),
         lambda: timm.create_model(name, pretrained=True),
     )
     try:
@@ -374,29 +374,68 @@ def _model(
     name: str,
     weights: str | Path | None,
     create: Callable[[], nn.Module],
-    files: tuple[str, ...] = (),
     download: Callable[[], nn.Module] | None = None,
 ) -> nn.Module:
     """The complete network `create()` with the weights asked for; published ones from a local file or by `download`."""
     if weights == "imagenet":
         if download is None:
             raise ValueError(f"{name} has no ImageNet weights here; use weights=None or the path of a file")
-        from dmlrepro.files import data_root
-
-        folder = data_root() / "weights"
-        weights = next((folder / file for file in files if (folder / file).is_file()), None)
+        weights = weights_file(name, weights)
         if weights is None:
             try:
                 return download()
             except Exception as error:
                 raise FileNotFoundError(
-                    f"weights='imagenet' of {name}: the download failed; put {' or '.join(files)} into {folder} "
-                    f"({type(error).__name__}: {error})"
+                    f"weights='imagenet' of {name}: the download failed; put {' or '.join(_published_files(name))} "
+                    f"into {data_root() / 'weights'} ({type(error).__name__}: {error})"
                 ) from error
     model = create()
     if weights is not None:
         load_strict(model, read_weights(weights), weights)
     return model
+
+
+def weights_file(name: str, weights: str | Path | None) -> Path | None:
+    """The local file that weights of the network `name` are read from; None: there is none."""
+    if weights == "imagenet":
+        places = [data_root() / "weights" / file for file in _published_files(name)]
+    else:
+        places = [] if weights is None else [Path(weights)]
+    return next((place for place in places if place.is_file()), None)
+
+
+def missing_weights(name: str, weights: str | None) -> str:
+    """What to do about weights of the network `name` that are not on this machine; empty where they are, or None."""
+    if weights is None or weights_file(name, weights):
+        return ""
+    if weights != "imagenet":
+        return f"weights: no file {weights}; give an existing file, 'imagenet' or none"
+    from huggingface_hub import try_to_load_from_cache
+
+    files = _published_files(name)
+    downloads = Path(torch.hub.get_dir(), "checkpoints")
+    if any((downloads / file).is_file() for file in files):
+        return ""
+    if any(isinstance(try_to_load_from_cache(f"timm/{name}", file), str) for file in TIMM_FILES):
+        return ""
+    place = f"put {' or '.join(files)} into {data_root() / 'weights'}"
+    return f"weights='imagenet' of {name} are not on this machine; {place}, or train where they can be downloaded"
+
+
+def _published_files(name: str) -> tuple[str, ...]:
+    """What a local copy of the published weights of a network may be called; the first is preferred."""
+    if name in ("conv4", "resnetv2_20"):
+        return ()
+    if name == "bn_inception":
+        from dmlrepro.networks import bn_inception
+
+        return (bn_inception.URL.rsplit("/", 1)[1],)
+    from torchvision import models
+
+    if name in models.list_models(module=models):
+        published = models.get_model_weights(name).__members__.get("IMAGENET1K_V1")
+        return (f"{name}_in1k.safetensors", published.url.rsplit("/", 1)[1]) if published else ()
+    return (f"{name}.safetensors", f"{name}.pth")
 
 
 @functools.cache

@@ -135,7 +135,10 @@ class Params:
     lr: learning rate of the network; a loss's own parameters have other rates, see the methods.py of the paper.
     seeds: number of runs per method, with seeds 0, 1, ...
     threads: CPU threads of one run; 0: all.
-    precision: "float32", or "bfloat16" for autocast in training on GPUs; evaluation is always in float32.
+    eval_every_epochs: epochs between two evaluations; 0: as the protocol says, else after the last step only. An image
+        costs a third of what it costs in training. The patience of a protocol counts evaluations.
+    precision: "float32", or "bfloat16" for autocast in training, on GPUs or on CPUs with AMX; on other CPUs it does not
+        pay. Published scores are always those of float32.
     torch_compile: True compiles the network.
     """
 
@@ -162,6 +165,7 @@ class Params:
     lr: float | None = None
     seeds: int | None = None
     threads: int | None = None
+    eval_every_epochs: float = 0.0
     precision: str = "float32"
     torch_compile: bool = False
 
@@ -301,6 +305,9 @@ class Params:
 
     def spec_options(self) -> dict:
         """The fields of a RunSpec that these parameters decide."""
+        further = recipe_of(self.profile, self.dataset).get("fixed", {})
+        if self.eval_every_epochs:
+            further = further | {"eval_every": None, "eval_every_epochs": self.eval_every_epochs}
         return {
             "dataset": self.dataset,
             "backbone": self.backbone,
@@ -316,7 +323,7 @@ class Params:
             "threads": self.threads or None,
             "precision": self.precision,
             "compile": self.torch_compile,
-        } | recipe_of(self.profile, self.dataset).get("fixed", {})
+        } | further
 
 
 def _digest(text: str, length: int) -> str:

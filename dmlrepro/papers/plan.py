@@ -1,38 +1,50 @@
 """What a profile would cost before anything is run: every run of the notebooks, its hours and its memory.
 
-Nothing is loaded but the code: images are counted by the official splits (an upper bound for a partial copy), memory is
-found by shape inference. Hours are images over throughput. The throughputs below are measured where that is said; the
-others are stated, typical of one A100 in float32 (convolutions in TF32, matrix products not). Evaluation costs a third
-of training per image. A run that stops early is counted with the steps such runs took: CCP's Table I on SOP and
+No image is loaded: they are counted by the official splits (an upper bound for a partial copy), memory is found by
+shape inference. Hours are those of one device: images over throughput, the loss of each step, and the ranking of each
+evaluation, whose images cost a third of training's. The throughputs below are measured where that is said; the others
+are stated, typical of one A100 in float32 (convolutions in TF32, matrix products not), where bfloat16 trains twice as
+fast. `measured` replaces them by what this machine does. Several GPUs share the images of a run, and what they say to
+each other is not counted. A run that stops early is counted with the steps such runs took: CCP's Table I on SOP and
 In-Shop, an assumption on smaller sets.
 """
 
+import dataclasses
 import functools
 import json
 import math
-from collections.abc import Iterable, Mapping
+import time
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import pandas as pd
 import torch
+from torch import nn
 
 from dmlrepro.datasets import manifests
 from dmlrepro.networks import backbones
-from dmlrepro.papers import catalogue
+from dmlrepro.papers import catalogue, timing
 from dmlrepro.papers.params import benchmark_of
-from dmlrepro.training import loop
+from dmlrepro.training import distributed, inference, loop
 from dmlrepro.training.builders import build_loss, scheme_builder
 from dmlrepro.training.spec import RunSpec
 
 
 @dataclass(frozen=True)
 class Throughput:
-    """Training images per second at an image size in pixels; on "gpu" (one A100) or "cpu" (one core)."""
+    """Training images per second at an image size in pixels; on "gpu" (one A100) or "cpu" (one core).
+
+    evaluated: images per second in evaluation; None: three times as many as in training.
+    loss: seconds of a step's loss; None: those of three products of the batch with the loss's parameters.
+    """
 
     images: float
     size: int
     device: str
     source: str
+    evaluated: float | None = None
+    loss: float | None = None
 
 
 THROUGHPUT = {
@@ -47,23 +59,37 @@ THROUGHPUT = {
     "vit_base_patch16_224.augreg_in21k": Throughput(95, 224, "gpu", "stated"),
 }
 OTHERS = Throughput(500, 224, "gpu", "stated")
+PRODUCTS = {"gpu": 1e13, "cpu": 2e10}  # additions and multiplications per second of float32 matrix products, stated
+# bfloat16 trains so many times as fast: stated of GPUs, measured with the matrix units of CPUs (ResNet-18)
+BFLOAT16 = {"gpu": 2.0, "cpu with AMX": 1.6, "cpu": 1.0}
+STEPS, SECONDS = 20, 60  # a measurement has so many steps, or as many as begin in this time
 EARLY_STOP_STEPS = {"sop": 78_000, "inshop": 101_000}  # the means of CCP's Table I
 EARLY_STOP_STEPS_ELSEWHERE = 10_000  # this is assumed
 BYTES_PER_PARAMETER = 16  # float32 value, gradient and Adam's two moments
 
 
-def plan(specs_by_notebook: dict[str, list[RunSpec]], trials: Mapping[str, int] | None = None) -> pd.DataFrame:
+def plan(
+    specs_by_notebook: dict[str, list[RunSpec]],
+    trials: Mapping[str, int] | None = None,
+    *,
+    gpus: int = 1,
+    throughput: Callable[[RunSpec], Throughput] | None = None,
+) -> pd.DataFrame:
     """One row per run in the order of the notebooks.
 
-    Columns: notebook, dataset, backbone, dim, protocol, method, setting, seed, fold, epochs, hours, device, throughput
-    (its source), memory in GB, and trials of a search before the run, by notebook. A run that an earlier row has
-    already costs nothing: `hours` is 0 and `throughput` is "shared".
+    Columns: notebook, dataset, backbone, dim, protocol, method, setting, seed, fold, epochs, hours (of one device),
+    device, throughput (its source), memory in GB of each of the `gpus` that share a run, and trials of a search before
+    the run, by notebook. A run that an earlier row has already costs nothing: `hours` is 0 and `throughput` is
+    "shared". throughput: `stated` by default, or `measured`.
     """
+    if gpus < 1:
+        raise ValueError(f"gpus must be at least 1, got {gpus}")
+    _own_counts.cache_clear()
     seen, rows = set(), []
     for notebook, specs in specs_by_notebook.items():
         for spec in specs:
             identity = json.dumps(spec.as_dict(), sort_keys=True)
-            row = {"notebook": notebook} | _row(spec, shared=identity in seen)
+            row = {"notebook": notebook} | _row(spec, throughput or stated, gpus, shared=identity in seen)
             rows.append(row | {"trials": (trials or {}).get(notebook, 0) if spec.loss is not None else 0})
             seen.add(identity)
     return pd.DataFrame(rows)
@@ -87,12 +113,14 @@ def grouped(table: pd.DataFrame) -> pd.DataFrame:
     )
 
 
-def totals(table: pd.DataFrame) -> list[str]:
-    """Lines under the table: hours per kind of device, and what a search would add."""
+def totals(table: pd.DataFrame, gpus: int = 1) -> list[str]:
+    """Lines under the table: hours per kind of device, how long so many GPUs take, and what a search would add."""
     distinct = table[table["throughput"] != "shared"]
     names = {"gpu": "GPU hours", "cpu": "CPU core hours"}
     lines = [f"{len(table)} runs, {len(distinct)} of them distinct"]
     lines += [f"total {group['hours'].sum():.3g} {names[kind]}" for kind, group in distinct.groupby("device")]
+    if gpus > 1 and (alone := distinct.loc[distinct["device"] == "gpu", "hours"].sum()):
+        lines.append(f"on {gpus} GPUs at least {alone / gpus:.3g} hours")
     tuned = distinct[(distinct["trials"] > 0) & (distinct["seed"] == 0)]
     if not tuned.empty:
         hours = (tuned["trials"] * tuned["hours"]).sum()
@@ -101,10 +129,104 @@ def totals(table: pd.DataFrame) -> list[str]:
     return lines
 
 
-def _row(spec: RunSpec, *, shared: bool) -> dict:
-    speed = THROUGHPUT.get(spec.backbone, OTHERS)
-    epochs, images = _work(spec)
-    pixels = (spec.image_size or speed.size) ** 2 / speed.size**2
+def problems(specs: Iterable[RunSpec]) -> list[str]:
+    """What would stop these runs on this machine, each with its remedy: data, weights, batches that are too large."""
+    specs = list(specs)
+    found = [_too_large_batch(spec) for spec in specs]
+    weights = dict.fromkeys((spec.backbone, spec.weights) for spec in specs)
+    found += [backbones.missing_weights(name, of) for name, of in weights]
+    found += [_missing_data(name) for name in dict.fromkeys(spec.dataset for spec in specs)]
+    return list(dict.fromkeys(filter(None, found)))
+
+
+def _too_large_batch(spec: RunSpec) -> str:
+    train = _training_images(spec)
+    if spec.loss is None or spec.batch_size <= train:
+        return ""
+    where = spec.dataset + " outside a fold" * (spec.fold is not None)
+    return f"batch_size {spec.batch_size} is larger than the {train} training images of {where}; lower batch_size"
+
+
+def _missing_data(dataset: str) -> str:
+    if dataset == "glyphs":
+        return ""
+    try:
+        manifests.load(dataset)
+    except (FileNotFoundError, ValueError) as error:
+        remedy = "" if manifests.is_own(dataset) else f"; python -m dmlrepro data fetch {benchmark_of(dataset)}"
+        return f"dataset {dataset}: {error}{remedy}"
+    return ""
+
+
+def stated(spec: RunSpec) -> Throughput:
+    """The table's throughput at the run's precision."""
+    found = THROUGHPUT.get(spec.backbone, OTHERS)
+    if spec.precision == "float32":
+        return found
+    amx = found.device == "cpu" and getattr(torch.cpu, "_is_amx_tile_supported", lambda: False)()
+    factor = BFLOAT16["cpu with AMX" if amx else found.device]
+    return dataclasses.replace(found, images=factor * found.images, evaluated=3 * found.images)
+
+
+def measured(spec: RunSpec) -> Throughput:
+    """What one device of this machine does with random images: steps of the network, evaluation, the loss of a step.
+
+    Raises:
+        ValueError: a batch does not fit in the memory of the device.
+    """
+    device = distributed.device_for_training()
+    size = spec.image_size or THROUGHPUT.get(spec.backbone, OTHERS).size
+    network = spec.backbone, spec.embedding_size, spec.pooling, size, spec.batch_size * spec.views, spec.precision
+    try:
+        with timing.threads(1 if device.type == "cpu" else None):
+            train, evaluate = _network_seconds(*network)
+            seconds = 0.0 if spec.loss is None else _loss_seconds(*_loss_of(spec), spec.batch_size)
+    except torch.OutOfMemoryError as error:
+        raise ValueError(f"a batch of {network[4]} images of {size} pixels does not fit; lower batch_size") from error
+    batch = spec.batch_size * spec.views
+    kind = "gpu" if device.type == "cuda" else "cpu"
+    return Throughput(batch / train, size, kind, "measured here", evaluated=batch / evaluate, loss=seconds)
+
+
+@functools.cache
+def _network_seconds(backbone, embedding_size, pooling, size, batch, precision) -> tuple[float, float]:
+    """Seconds of a training step without its loss, and of the evaluation of as many images."""
+    device = distributed.device_for_training()
+    network = backbones.build(backbone, embedding_size, pooling=pooling, seed=0).to(device)
+    optimizer = torch.optim.Adam(network.parameters(), lr=1e-6)
+    network.train()
+    images = torch.randint(256, (batch, 3, size, size), dtype=torch.uint8, device=device)
+
+    def step():
+        optimizer.zero_grad()
+        with torch.autocast(device.type, torch.bfloat16, enabled=precision == "bfloat16"):
+            network(images).float().square().mean().backward()
+        optimizer.step()
+
+    return _seconds(step, device), _seconds(lambda: inference.embed(network, iter([images])), device)
+
+
+@functools.cache
+def _loss_seconds(loss: str, options: str, classes: int, dim: int, batch: int) -> float:
+    """Seconds of one loss, forward and backward, on random embeddings."""
+    device = distributed.device_for_training()
+    module = _loss(loss, options, classes, dim).to(device)
+    embeddings = torch.randn(batch, dim, device=device, requires_grad=True)
+    labels = torch.arange(batch, device=device) // 4 % classes
+    return _seconds(lambda: module(embeddings, labels).backward(), device)
+
+
+def _seconds(call: Callable[[], object], device: torch.device) -> float:
+    """Mean seconds of a call over `STEPS` calls, the first of which is left out, or as many as begin in `SECONDS`."""
+    taken, started = [], time.monotonic()
+    while len(taken) < 2 or (len(taken) <= STEPS and time.monotonic() - started < SECONDS):
+        taken.append(timing.seconds(call, device.type))
+    return sum(taken[1:]) / len(taken[1:])
+
+
+def _row(spec: RunSpec, throughput: Callable[[RunSpec], Throughput], gpus: int, *, shared: bool) -> dict:
+    speed = THROUGHPUT.get(spec.backbone, OTHERS) if shared else throughput(spec)
+    work = _work(spec)
     return {
         "dataset": spec.dataset,
         "backbone": spec.backbone,
@@ -114,44 +236,70 @@ def _row(spec: RunSpec, *, shared: bool) -> dict:
         "setting": spec.setting,
         "seed": spec.seed,
         "fold": -1 if spec.fold is None else spec.fold,
-        "epochs": round(epochs, 1),
-        "hours": 0.0 if shared else images * pixels / speed.images / 3600,
+        "epochs": round(work.epochs, 1),
+        "hours": 0.0 if shared else _hours(spec, work, speed),
         "device": speed.device,
         "throughput": "shared" if shared else speed.source,
-        "gigabytes": round(_gigabytes(spec), 2),
+        "gigabytes": round(_gigabytes(spec, gpus if speed.device == "gpu" else 1), 2),
     }
 
 
-def _work(spec: RunSpec) -> tuple[float, float]:
-    """Epochs, and images in units of one training image's forward and backward."""
-    (train, classes), test = _counts(spec)
-    held_out = 0
-    if spec.fold is not None:
-        kept = 1 - math.ceil(classes / spec.folds) / classes
-        train, held_out = round(train * kept), train - round(train * kept)
+class Work(NamedTuple):
+    """What a run computes: its steps, the images it trains on and evaluates, the pairs that are ranked."""
+
+    epochs: float
+    steps: int
+    trained: int
+    evaluated: int
+    compared: int
+
+
+def _hours(spec: RunSpec, work: Work, speed: Throughput) -> float:
+    features = _network(spec.backbone, spec.image_size or speed.size)[0]
+    pixels = (spec.image_size or speed.size) ** 2 / speed.size**2
+    evaluate = speed.evaluated or 3 * speed.images
+    loss = speed.loss
+    if loss is None:
+        loss = 6 * spec.batch_size * _loss_parameters(spec) / PRODUCTS[speed.device]
+    ranking = 2 * work.compared * (spec.embedding_size or features) / PRODUCTS[speed.device]
+    images = pixels * (work.trained / speed.images + work.evaluated / evaluate)
+    return (images + work.steps * loss + ranking) / 3600
+
+
+def _training_images(spec: RunSpec) -> int:
+    (train, classes), _ = _counts(spec)
+    return train if spec.fold is None else round(train * (1 - math.ceil(classes / spec.folds) / classes))
+
+
+def _work(spec: RunSpec) -> Work:
+    (everything, _), test = _counts(spec)
+    train = _training_images(spec)
+    held_out = everything - train
     per_epoch = max(train // spec.batch_size, 1)
     if spec.loss is None:
-        return 0.0, test / 3
+        return Work(0.0, 0, 0, test, test**2)
     schedule = loop.Schedule(spec, per_epoch)
     steps = schedule.total
     if spec.patience is not None:
         steps = min(steps, EARLY_STOP_STEPS.get(benchmark_of(spec.dataset), EARLY_STOP_STEPS_ELSEWHERE))
     evaluations = math.ceil(steps / schedule.eval_every) if schedule.eval_every else 0
     each = held_out if schedule.validation_only else held_out + test
-    evaluated = evaluations * each + (held_out + test) * (2 if schedule.validation_only else 1)
+    final = 2 if schedule.validation_only else 1
+    evaluated = evaluations * each + final * (held_out + test)
+    compared = evaluations * (held_out**2 + (each > held_out) * test**2) + final * (held_out**2 + test**2)
     if spec.neighbours:  # every epoch looks for them among all training images
         evaluated += train * math.ceil(steps / per_epoch)
+        compared += train**2 * math.ceil(steps / per_epoch)
     trained = steps * spec.batch_size * spec.views * scheme_builder(spec.scheme, spec.scheme_options).relative_cost
     if spec.freeze_trunk:  # features are computed once
-        trained, evaluated = 0, train + held_out + test
-    return steps / per_epoch, trained + evaluated / 3
+        trained, evaluated = 0, everything + test
+    return Work(steps / per_epoch, steps, trained, evaluated, compared)
 
 
 def _counts(spec: RunSpec) -> tuple[tuple[int, int], int]:
     """(training images, classes) and test images: of the complete set, or of the reader's own images as they lie."""
     if manifests.is_own(spec.dataset):
-        manifest = manifests.load(spec.dataset)
-        return (len(manifest.indices("train")), manifest.num_train_classes), len(manifest.indices("test"))
+        return _own_counts(spec.dataset)
     base = benchmark_of(spec.dataset)
     if base == "glyphs":
         from dmlrepro.datasets import glyphs
@@ -163,23 +311,40 @@ def _counts(spec: RunSpec) -> tuple[tuple[int, int], int]:
     return parts["train"], sum(images for part, (images, _) in parts.items() if part != "train")
 
 
-def _gigabytes(spec: RunSpec) -> float:
-    """Parameters with their optimiser state, and the activations of a batch kept for backward."""
+@functools.cache
+def _own_counts(name: str) -> tuple[tuple[int, int], int]:  # anew in every plan
+    manifest = manifests.load(name)
+    return (len(manifest.indices("train")), manifest.num_train_classes), len(manifest.indices("test"))
+
+
+def _gigabytes(spec: RunSpec, gpus: int) -> float:
+    """Parameters with their optimiser state, and the activations of a GPU's share of a batch, kept for backward."""
     features, parameters, activations = _network(spec.backbone, spec.image_size or 32)
     dim = spec.embedding_size or features
-    parameters += features * dim
-    if spec.loss is not None:
-        (_, classes), _ = _counts(spec)
-        parameters += _loss_parameters(spec.loss, json.dumps(dict(spec.loss_options)), classes, dim)
+    parameters += features * dim + _loss_parameters(spec)
     batch = 256 if spec.loss is None else spec.batch_size * spec.views
-    kept = 0 if spec.loss is None or spec.freeze_trunk else activations * batch * 4
+    kept = 0 if spec.loss is None or spec.freeze_trunk else activations * math.ceil(batch / gpus) * 4
     return (parameters * BYTES_PER_PARAMETER + kept) / 1e9
 
 
+def _loss_of(spec: RunSpec) -> tuple[str, str, int, int]:
+    """A loss by plain values: name, options, classes, dimension."""
+    (_, classes), _ = _counts(spec)
+    dim = spec.embedding_size or _network(spec.backbone, spec.image_size or 32)[0]
+    return spec.loss, json.dumps(dict(spec.loss_options)), classes, dim
+
+
+def _loss(loss: str, options: str, classes: int, dim: int) -> nn.Module:
+    return build_loss(RunSpec("glyphs", loss=loss, loss_options=json.loads(options), steps=1), classes, dim)
+
+
+def _loss_parameters(spec: RunSpec) -> int:
+    return 0 if spec.loss is None else _numbers_of(*_loss_of(spec))
+
+
 @functools.cache
-def _loss_parameters(loss: str, options: str, classes: int, dim: int) -> int:
-    spec = RunSpec("glyphs", loss=loss, loss_options=json.loads(options), steps=1)
-    return sum(parameter.numel() for parameter in build_loss(spec, classes, dim).parameters())
+def _numbers_of(*loss) -> int:
+    return sum(parameter.numel() for parameter in _loss(*loss).parameters())
 
 
 @functools.cache
@@ -198,8 +363,9 @@ def _network(name: str, size: int) -> tuple[int, int, int]:
     return network.num_features, sum(p.numel() for p in trunk.parameters()), sum(left)
 
 
-def table_of(notebooks: Iterable[str], params_of) -> pd.DataFrame:
-    """The plan of notebooks by name; `params_of(params_class)` gives the parameters each is run with."""
+def table_of(notebooks: Iterable[str], params_of, **how) -> tuple[pd.DataFrame, list[str]]:
+    """The plan of notebooks by name and its `problems`; `params_of(params_class)` gives the parameters each is run
+    with, `how` goes to `plan`."""
     specs, trials = {}, {}
     for name in notebooks:
         notebook = catalogue.find(name)
@@ -207,4 +373,4 @@ def table_of(notebooks: Iterable[str], params_of) -> pd.DataFrame:
         if getattr(params, "search_trials", 0):  # what it finds has the cost of the default values
             trials[params.notebook] = params.search_trials
         specs[params.notebook] = notebook.specs_untrained(params)
-    return plan(specs, trials)
+    return plan(specs, trials, **how), problems(spec for runs in specs.values() for spec in runs)

@@ -40,12 +40,13 @@ def build_network(spec: RunSpec, manifest: manifests.Manifest) -> backbones.Embe
 
 
 @torch.no_grad()
-def embed(network: backbones.EmbeddingNet, batches: Iterator[Tensor]) -> Tensor:
-    """Raw embeddings (N, D) float32 on the CPU of uint8 image batches, in evaluation mode."""
+def embed(network: backbones.EmbeddingNet, batches: Iterator[Tensor], *, half: bool = False) -> Tensor:
+    """Raw embeddings (N, D) float32 on the CPU of uint8 image batches, in evaluation mode; half: by bfloat16."""
     device = next(network.parameters()).device
     was_training = network.training
     network.eval()
-    parts = [network(batch.to(device, non_blocking=True)).float() for batch in batches]
+    with torch.autocast(device.type, torch.bfloat16, enabled=half):
+        parts = [network(batch.to(device, non_blocking=True)).float() for batch in batches]
     network.train(was_training)
     return torch.cat(parts).cpu()
 
@@ -105,15 +106,18 @@ def evaluate(
 ) -> tuple[list[dict], dict[str, Tensor]]:
     """The metric rows of all networks, and the embeddings of the test images by network (none with validation_only).
 
-    Metrics of a held-out fold are named `val ...`. Rows of every network but the one named "" say its name.
+    Metrics of a held-out fold are named `val ...`. Rows of every network but the one named "" say its name. With
+    validation_only the scores decide when to stop and which weights are best, and are never published: these networks
+    embed in the precision of training. All other scores are those of float32.
     """
+    half = validation_only and task.spec.precision == "bfloat16"
     manifest, rows, embeddings = task.manifest, [], {}
     query, gallery = manifest.is_query[task.test], manifest.is_gallery[task.test]
     for name, network in networks.items():
         own = {"step": step} | ({"network": name} if name else {})
         if len(task.validation):
             everything = np.ones(len(task.validation), bool)
-            scores, _ = retrieve(task, network, task.validation, everything, everything)
+            scores, _ = retrieve(task, network, task.validation, everything, everything, half=half)
             rows += [own | {"metric": f"val {metric}", "value": value} for metric, value in scores.items()]
         if not validation_only:
             scores, embeddings[name] = retrieve(task, network, task.test, query, gallery)
@@ -121,10 +125,12 @@ def evaluate(
     return rows, embeddings
 
 
-def retrieve(task: batches.Task, network, indices: np.ndarray, query: np.ndarray, gallery: np.ndarray):
+def retrieve(
+    task: batches.Task, network, indices: np.ndarray, query: np.ndarray, gallery: np.ndarray, *, half: bool = False
+):
     """Scores and embeddings (N, D), on the CPU, of images: `query` marks those that search, `gallery` the searched."""
     device = next(network.parameters()).device
-    mine = embed(network, task.test_batches(indices[distributed.share(len(indices))]))
+    mine = embed(network, task.test_batches(indices[distributed.share(len(indices))]), half=half)
     embeddings = distributed.gather(mine.to(device), len(indices))
     if not embeddings.isfinite().all():
         raise FloatingPointError("the embeddings of the evaluated images are not finite; lower lr or loss_lr")

@@ -69,7 +69,7 @@ class RunSpec:
     # the machine
     seed: int = 0
     threads: int | None = None  # CPU threads; None: as many as the process has
-    precision: str = "float32"  # "bfloat16": autocast in training; evaluation is always in float32
+    precision: str = "float32"  # "bfloat16": autocast in training; every published score is of float32
     compile: bool = False  # torch compiles the network
     replica: int = 0  # 0: the run itself; others start from slightly perturbed weights, for the golden tolerances
     # labels for the tables; they do not change the run

@@ -31,6 +31,30 @@ def parameters_cell(name: str) -> dict:
     return {key: value for key, value in namespace.items() if not key.startswith("__")}
 
 
+@pytest.mark.parametrize(
+    ("name", "values"),
+    [
+        ("10_pfml_retrieval", {}),
+        ("20_nivmf_retrieval", {}),
+        ("10_pfml_retrieval", {"profile": "paper"}),
+        ("10_pfml_retrieval", {"profile": "paper", "protocol": "mlrc", "search_trials": 0}),
+    ],
+)
+def test_the_interval_between_evaluations_is_the_readers(name, values):
+    notebook = catalogue.find(name)
+    usual, changed = (
+        [spec for spec in notebook.specs(notebook.params.from_values(values | more)) if spec.loss is not None]
+        for more in ({}, {"eval_every_epochs": 20})
+    )
+    assert len(usual) == len(changed)
+    for before, after in zip(usual, changed):
+        if before.protocol == values.get("protocol", "conventional"):
+            assert after.eval_every is None and after.eval_every_epochs == 20
+            assert after.replace(eval_every=before.eval_every, eval_every_epochs=before.eval_every_epochs) == before
+        else:  # the folds with a small budget are evaluated twice, however long the interval
+            assert after == before
+
+
 def test_every_notebook_is_in_the_catalogue_and_the_reverse():
     assert sorted(catalogue.notebooks()) == NOTEBOOKS
 

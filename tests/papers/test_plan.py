@@ -1,6 +1,7 @@
 """The plan counts what would be trained, without any data set."""
 
 import pytest
+import torch
 
 from dmlrepro import cli
 from dmlrepro.papers import catalogue, plan
@@ -24,18 +25,35 @@ def no_data(tmp_path, monkeypatch):
     monkeypatch.setenv("DMLREPRO_DATA", str(tmp_path / "absent"))
 
 
+def gpu_hours(images, steps, compared, *, per_second=750, batch=100, proxies=100, dim=512):
+    """Images, each step's three products of the batch with the proxies, and the products of all ranked pairs."""
+    return (images / per_second + (6 * steps * batch * proxies * dim + 2 * compared * dim) / 1e13) / 3600
+
+
 def test_hours_are_images_over_throughput():
     (row,) = plan.plan({"10": [R50]}).to_dict("records")
     # 58 steps of 100 images per epoch, and one look at the 5,924 test images at a third of the cost
-    assert row["hours"] == pytest.approx((10 * 5800 + 5924 / 3) / 750 / 3600)
+    assert row["hours"] == pytest.approx(gpu_hours(10 * 5800 + 5924 / 3, 580, 5924**2))
     assert (row["epochs"], row["device"], row["throughput"]) == (10, "gpu", "stated")
     (often,) = plan.plan({"10": [R50.replace(eval_every_epochs=1)]}).to_dict("records")
-    assert often["hours"] == pytest.approx((10 * 5800 + 11 * 5924 / 3) / 750 / 3600)
+    assert often["hours"] == pytest.approx(gpu_hours(10 * 5800 + 11 * 5924 / 3, 580, 11 * 5924**2))
+    (half,) = plan.plan({"10": [R50.replace(precision="bfloat16")]}).to_dict("records")
+    assert half["hours"] == pytest.approx(
+        gpu_hours(5 * 5800 + 5924 / 3, 580, 5924**2)
+    )  # published scores are float32's
+
+
+@pytest.mark.parametrize(("amx", "factor"), [(True, 1.6), (False, 1.0)])
+def test_bfloat16_pays_on_a_cpu_with_matrix_units_only(monkeypatch, amx, factor):
+    monkeypatch.setattr(torch.cpu, "_is_amx_tile_supported", lambda: amx)
+    full, half = (plan.stated(RunSpec("cub", backbone="squeezenet1_1", precision=p)) for p in ("float32", "bfloat16"))
+    assert (half.images, half.evaluated) == (factor * full.images, 3 * full.images)
 
 
 def test_views_and_neighbours_are_counted():
     (row,) = plan.plan({"10": [R50.replace(views=2, neighbours=5)]}).to_dict("records")
-    assert row["hours"] == pytest.approx((10 * 2 * 5800 + (5924 + 10 * 5864) / 3) / 750 / 3600)
+    images = 10 * 2 * 5800 + (5924 + 10 * 5864) / 3
+    assert row["hours"] == pytest.approx(gpu_hours(images, 580, 5924**2 + 10 * 5864**2))
 
 
 def test_a_fold_trains_on_three_quarters_and_stops_early():
@@ -45,7 +63,9 @@ def test_a_fold_trains_on_three_quarters_and_stops_early():
     assert row["epochs"] == pytest.approx(78_000 / (train // 32), abs=0.05)
     held_out, test, evaluations = 59551 - train, 60502, 39
     images = 78_000 * 32 + (evaluations * held_out + 2 * (held_out + test)) / 3
-    assert row["hours"] == pytest.approx(images * (227 / 224) ** 2 / 1200 / 3600)
+    pairs = (evaluations + 2) * held_out**2 + 2 * test**2
+    how = {"per_second": 1200, "batch": 32, "proxies": 11318, "dim": 128}
+    assert row["hours"] == pytest.approx(gpu_hours(images * (227 / 224) ** 2, 78_000, pairs, **how))
 
 
 def test_a_run_of_two_notebooks_costs_once():
@@ -55,7 +75,9 @@ def test_a_run_of_two_notebooks_costs_once():
     groups = plan.grouped(table)
     assert list(groups["runs"]) == [2, 1]
     assert groups["hours"].sum() == pytest.approx(table["hours"].sum())
-    assert plan.totals(table) == ["3 runs, 2 of them distinct", f"total {table['hours'].sum():.3g} GPU hours"]
+    total = table["hours"].sum()
+    assert plan.totals(table) == ["3 runs, 2 of them distinct", f"total {total:.3g} GPU hours"]
+    assert plan.totals(table, 4)[-1] == f"on 4 GPUs at least {total / 4:.3g} hours"
 
 
 def test_memory_counts_parameters_activations_and_proxies():
@@ -65,6 +87,8 @@ def test_memory_counts_parameters_activations_and_proxies():
     parameters = (23_508_032 + 2048 * 512 + 100 * 512) * 16 / 1e9
     step = gigabytes(batch_size=200) - gigabytes(batch_size=100)
     assert gigabytes(batch_size=100) - step == pytest.approx(parameters, abs=0.02)
+    shared = plan.plan({"": [R50.replace(batch_size=200)]}, gpus=2)["gigabytes"].iloc[0]
+    assert shared == gigabytes(batch_size=100)  # two GPUs halve the batch, each has all parameters
     assert 5 < step < 15  # a ResNet-50 at 224 pixels keeps 50 to 150 MB per image in float32
     many = gigabytes(loss="potential_field.PotentialFieldLoss", loss_options={"proxies_per_class": 1000})
     assert many - gigabytes() == pytest.approx((100_000 - 100) * 512 * 16 / 1e9, abs=0.02)
@@ -72,15 +96,16 @@ def test_memory_counts_parameters_activations_and_proxies():
 
 @pytest.mark.parametrize("profile", ["quick", "small", "paper"])
 def test_every_notebook_is_planned_without_data(profile, capsys):
-    assert cli.main(["plan", "--profile", profile]) == 0
-    printed = capsys.readouterr().out
+    missing = cli.main(["plan", "--profile", profile])
+    printed, errors = capsys.readouterr()
+    assert missing == (profile != "quick") == ("error: dataset cub" in errors)  # glyphs are drawn
     assert "runs," in printed and "total " in printed
     for name, notebook in catalogue.notebooks().items():
         assert (name in printed) == bool(notebook.specs(notebook.params.from_values({"profile": profile})))
 
 
 def test_the_search_is_counted_apart(capsys):
-    assert cli.main(["plan", "10", "--profile", "paper", "-p", "protocol", "mlrc", "--each"]) == 0
+    assert cli.main(["plan", "10", "--profile", "paper", "-p", "protocol", "mlrc", "--each"]) == 1  # without data
     lines = capsys.readouterr().out.splitlines()
     assert sum("PFML" in line and " mlrc " in line for line in lines) == 40  # 10 seeds, 4 folds
     assert "tuning these methods first" in lines[-1]
@@ -88,7 +113,7 @@ def test_the_search_is_counted_apart(capsys):
 
 def test_the_plan_counts_the_proxies_of_the_dataset():
     def gigabytes(**values):
-        table = plan.table_of(
+        table, _ = plan.table_of(
             ["10"], lambda cls: cls.from_values({"profile": "paper", "methods": ["PFML"], "dataset": "sop"} | values)
         )
         return table["gigabytes"].iloc[0]
@@ -106,7 +131,54 @@ def test_own_images_are_counted_as_they_lie(monkeypatch):
 
     monkeypatch.setattr(plan.manifests, "load", lambda name: Manifest())
     values = {"dataset": "folder:birds", "methods": ["untrained", "PFML"], "small_dim": 0, "mlrc_steps": 0, "seeds": 1}
-    table = plan.table_of(["10"], lambda cls: cls.from_values(values))
+    table, problems = plan.table_of(["10"], lambda cls: cls.from_values(values))
     untrained, trained = table.to_dict("records")
-    assert untrained["hours"] == pytest.approx(600 / 3 / 5500 / 3600)
+    assert problems == []
+    assert untrained["hours"] == pytest.approx((600 / 3 / 5500 + 2 * 600**2 * 128 / 2e10) / 3600)
     assert trained["epochs"] == 300 / 10
+
+
+def test_what_would_stop_a_run_is_an_error_with_its_remedy(tmp_path, monkeypatch, capsys):
+    monkeypatch.setenv("TORCH_HOME", str(tmp_path))
+    monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path))
+    batches, weights, data = plan.problems([R50.replace(batch_size=6000, weights="imagenet")])
+    assert batches == "batch_size 6000 is larger than the 5864 training images of cub; lower batch_size"
+    assert "resnet50.tv_in1k.safetensors" in weights and str(tmp_path / "absent" / "weights") in weights
+    assert data.startswith("dataset cub: ") and "data fetch cub" in data
+    (file, _) = plan.problems([R50.replace(weights=str(tmp_path / "mine.pth"))])
+    assert "no file" in file and "mine.pth" in file
+    fold = R50.replace(fold=0, batch_size=5000, restore_best=True, eval_every=10)
+    assert plan.problems([fold])[0].startswith("batch_size 5000 is larger than the 4398 training images of cub outside")
+    assert cli.main(["plan", "10", "-p", "batch_size", "5000", "-p", "steps", "1"]) == 1
+    assert "error: batch_size 5000 is larger than" in capsys.readouterr().err
+    assert cli.main(["plan", "10", "-p", "steps", "1"]) == 0 and not capsys.readouterr().err
+
+
+def test_weights_that_lie_here_are_none(tmp_path, monkeypatch):
+    monkeypatch.setenv("DMLREPRO_DATA", str(tmp_path))
+    (tmp_path / "weights").mkdir()
+    (tmp_path / "weights" / "resnet50.tv_in1k.pth").touch()
+    assert len(plan.problems([R50.replace(weights="imagenet")])) == 1  # the data
+
+
+def test_hours_can_be_measured_here(monkeypatch):
+    taken = iter([9.0, 2.0, 2.0, 9.0, 0.5, 0.5, 9.0, 0.25, 0.25])  # the first call of each only warms up
+    monkeypatch.setattr(plan, "STEPS", 2)
+    monkeypatch.setattr(plan.timing, "seconds", lambda call, device: (call(), next(taken))[1])
+    monkeypatch.setattr(plan.distributed, "device_for_training", lambda: torch.device("cpu"))
+    spec = RunSpec(
+        "glyphs",
+        image_size=28,
+        backbone="conv4",
+        embedding_size=8,
+        loss="baselines.proxy_anchor",
+        steps=30,
+        batch_size=10,
+    )
+    found = plan.measured(spec)
+    assert found == plan.Throughput(5.0, 28, "cpu", "measured here", evaluated=20.0, loss=0.25)
+    assert plan.measured(spec.replace(seed=1, lr=1.0)) == found  # the same network and loss are measured once
+    (row,) = plan.plan({"": [spec]}, throughput=plan.measured).to_dict("records")
+    (_, _), test = plan._counts(spec)
+    assert row["hours"] == pytest.approx((30 * (2.0 + 0.25) + test / 20 + 2 * test**2 * 8 / 2e10) / 3600)
+    assert (row["device"], row["throughput"]) == ("cpu", "measured here")

@@ -212,6 +212,36 @@ def test_bfloat16_is_close_and_leaves_float32_weights():
     assert all(value.dtype == torch.float32 for value in half.states["network"].values() if value.is_floating_point())
 
 
+def test_only_looks_at_the_validation_classes_take_bfloat16(monkeypatch):
+    """They decide when to stop; whatever is published of that run is evaluated in float32."""
+    spec = TINY.replace(precision="bfloat16", fold=0, folds=4, eval_every=5, restore_best=True, monitor="MAP@R")
+    embed, precisions = inference.embed, []
+
+    def spy(network, batches, *, half=False):
+        precisions.append(half)
+        return embed(network, batches, half=half)
+
+    monkeypatch.setattr(inference, "embed", spy)
+    outcome = loop.train(spec)
+    assert precisions == [True, True, False, False, False, False]  # then validation and test, of last and of best
+    assert {row["selection"] for row in outcome.rows} == {"last", "val_best"}
+    precisions.clear()
+    loop.train(spec.replace(fold=None, restore_best=False))  # its best look at the test set is published
+    assert precisions == [False, False]
+    precisions.clear()
+    loop.train(spec.replace(precision="float32"))
+    assert not any(precisions)
+
+
+def test_embeddings_in_bfloat16_are_close_to_those_in_float32():
+    manifest = batches.load_dataset(TINY)
+    network = inference.build_network(TINY, manifest)
+    images = [batches.test_images(TINY, manifest, range(20))]
+    full, half = (inference.embed(network, iter(images), half=half) for half in (False, True))
+    assert half.dtype == torch.float32 and not torch.equal(full, half)
+    assert (full - half).norm() < 0.02 * full.norm()
+
+
 def test_groups_of_neighbours_follow_the_network_from_epoch_to_epoch(monkeypatch):
     seen, original = [], inference.neighbours
 

@@ -67,7 +67,8 @@ def retrieval(params: PfmlRetrievalParams) -> list[RunSpec]:
         found += every_seed(small, params)
     if params.protocol == "conventional" and params.mlrc_steps:
         steps = params.mlrc_steps
-        short = _specs(params, MLRC_METHODS, steps=steps, epochs=None, eval_every=max(steps // 2, 1))
+        twice = {"eval_every": max(steps // 2, 1), "eval_every_epochs": None}
+        short = _specs(params, MLRC_METHODS, steps=steps, epochs=None, **twice)
         found += every_seed(short, params, "mlrc")
     return found
 

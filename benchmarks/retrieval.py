@@ -1,0 +1,116 @@
+"""Seconds of ranking a gallery: by the search in float32 that the product does, and all in float64 as before.
+
+    python benchmarks/retrieval.py            all cases, about two minutes; writes results/benchmarks/retrieval.csv
+    python benchmarks/retrieval.py --quick    one small case, seconds; prints, writes nothing
+
+product    `retrieval_per_query`: blocks sized for the device, a search in float32, what decides the list in float64
+float64    every pair in float64, in the blocks of a CPU's cache (2^21 distances)
+
+Both give the same bytes, which is checked first. They take turns in one process, and their seconds are medians; only
+ratios within one run carry over to another machine. The gallery has the size of SOP's test set; some of its images are
+the queries, which flatters float64, because the search prepares the gallery once. The device is that of training; one
+thread on a CPU. The exit status is 1 if a ratio misses its limit.
+"""
+
+import argparse
+import contextlib
+import statistics
+import sys
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from dmlrepro import retrieval
+from dmlrepro.evidence.results import output_folder
+from dmlrepro.papers import timing
+from dmlrepro.training import distributed
+from dmlrepro.training.runs import device_name
+
+
+class Case(NamedTuple):
+    """Gaussian classes of five images; `spread` is their deviation within a class over that between classes."""
+
+    gallery: int
+    queries: int
+    dim: int = 512
+    spread: float = 3.0
+
+
+CASES = {
+    "sop": Case(60_502, 1500),
+    "sop, D = 128": Case(60_502, 1500, dim=128),
+}
+QUICK = {"quick": Case(33_000, 200, dim=64)}
+REPEATS = 3
+LIMITS = {("sop", "seconds", "float64"): 1.0}
+
+
+def problem(case: Case, device: torch.device) -> tuple[Tensor, Tensor]:
+    generator = torch.Generator().manual_seed(0)
+    labels = torch.arange(case.gallery) // 5
+    centers = torch.randn(int(labels[-1]) + 1, case.dim, generator=generator)
+    points = centers[labels] + case.spread * torch.randn(case.gallery, case.dim, generator=generator)
+    return points.to(device), labels.to(device)
+
+
+@contextlib.contextmanager
+def without_search() -> Iterator[None]:
+    smallest = retrieval.SMALLEST_SEARCH
+    retrieval.SMALLEST_SEARCH = sys.maxsize
+    try:
+        yield
+    finally:
+        retrieval.SMALLEST_SEARCH = smallest
+
+
+def measure(name: str, case: Case, device: torch.device) -> list[dict]:
+    """A row per form; AssertionError if their measures differ in a byte."""
+    points, labels = problem(case, device)
+    some = torch.arange(0, case.gallery, case.gallery // case.queries, device=device)[: case.queries]
+
+    def product():
+        return retrieval.retrieval_per_query(points[some], labels[some], gallery=points, gallery_labels=labels)
+
+    def float64():
+        block = max(1, retrieval.CPU_BLOCK // case.gallery)
+        with without_search():
+            return retrieval.retrieval_per_query(
+                points[some], labels[some], gallery=points, gallery_labels=labels, block=block
+            )
+
+    found, expected = product(), float64()
+    if not all(torch.equal(found[measure], expected[measure]) for measure in expected):
+        raise AssertionError(f"{name}: the search in float32 gives other measures than float64")
+    times = timing.in_turn({"product": product, "float64": float64}, REPEATS, device.type)
+    shape = {"case": name, "gallery": case.gallery, "queries": case.queries, "dim": case.dim, "device": device_name()}
+    return [
+        shape | {"form": form, "metric": "seconds", "value": statistics.median(seconds)}
+        for form, seconds in times.items()
+    ]
+
+
+def main(cases: dict[str, Case]) -> list[dict]:
+    device = distributed.device_for_training()
+    with timing.threads(1):
+        return [row for name, case in cases.items() for row in measure(name, case, device)]
+
+
+def judge(rows: list[dict]) -> bool:
+    """Print every ratio; whether all that have a limit keep it."""
+    by_case: dict[str, dict] = {}
+    for row in rows:
+        by_case.setdefault(row["case"], {})[row["form"]] = row["value"]
+    return timing.ratios_within([(name, "seconds", values) for name, values in by_case.items()], LIMITS)
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--quick", action="store_true", help="one small case, nothing written")
+    options = parser.parse_args()
+    rows = main(QUICK if options.quick else CASES)
+    passed = judge(rows)
+    if not options.quick:
+        timing.write_table(rows, output_folder("benchmarks") / "retrieval.csv")
+    sys.exit(not passed)

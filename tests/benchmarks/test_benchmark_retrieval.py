@@ -1,0 +1,42 @@
+"""The benchmark compares equal measures, and its limit can be missed."""
+
+import importlib.util
+from pathlib import Path
+
+import pytest
+import torch
+
+from dmlrepro import retrieval
+
+PATH = Path(__file__).parents[2] / "benchmarks" / "retrieval.py"
+
+
+@pytest.fixture(scope="module")
+def benchmark():
+    spec = importlib.util.spec_from_file_location("benchmark_retrieval", PATH)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_it_times_the_search_against_float64(benchmark, monkeypatch):
+    small, searched = benchmark.Case(9000, 20, dim=8), []
+    search = retrieval._Search.__call__
+    monkeypatch.setattr(retrieval, "SMALLEST_SEARCH", 0)
+    monkeypatch.setattr(retrieval._Search, "__call__", lambda self, rows: searched.append(rows) or search(self, rows))
+    rows = benchmark.measure("small", small, torch.device("cpu"))
+    assert [(row["form"], row["case"]) for row in rows] == [("product", "small"), ("float64", "small")]
+    assert all(row["value"] > 0 for row in rows)
+    calls = benchmark.REPEATS + 2  # the check, the round that warms up, and the repeats: of one form only
+    assert sum(map(len, searched)) == calls * small.queries
+    monkeypatch.setattr(retrieval._Search, "__call__", lambda self, rows: search(self, rows).flip(1))
+    with pytest.raises(AssertionError, match="gives other measures"):
+        benchmark.measure("small", small, torch.device("cpu"))
+
+
+def test_the_ratio_is_judged(benchmark, capsys):
+    rows = [{"case": "sop", "form": form, "value": value} for form, value in (("product", 0.9), ("float64", 1.0))]
+    assert benchmark.judge(rows)
+    assert "sop: seconds over the float64's 0.9 (limit: at most 1)" in capsys.readouterr().out
+    rows[0]["value"] = 1.1
+    assert not benchmark.judge(rows)

@@ -1,0 +1,53 @@
+"""Counts what a piece of code would ask of a GPU: operations, and how often the host would wait for their results.
+
+Every operation that torch dispatches counts, views included. The host waits where a shape or a branch depends on
+values: it reads a number or a list, or takes the rows of a mask.
+"""
+
+from collections import Counter
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+from torch.overrides import TorchFunctionMode
+from torch.utils._python_dispatch import TorchDispatchMode
+
+READS = {"_local_scalar_dense", "nonzero", "masked_select", "equal", "bincount", "repeat_interleave"}
+READS |= {"_unique2", "unique_dim", "unique_consecutive"}
+INDEXING = {"index", "index_put", "index_put_", "_index_put_impl_"}
+COPIES = {"tolist", "cpu", "numpy"}  # methods that on a CPU dispatch nothing
+
+
+class _Operations(TorchDispatchMode):
+    def __init__(self):
+        super().__init__()
+        self.operations, self.waits = Counter(), Counter()
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        name = func._schema.name.removeprefix("aten::")
+        self.operations[name] += 1
+        masked = name in INDEXING and any(map(_is_mask, args[1]))
+        self.waits[name] += masked or name in READS
+        return func(*args, **(kwargs or {}))
+
+
+class _Copies(TorchFunctionMode):
+    def __init__(self):
+        super().__init__()
+        self.waits = Counter()
+
+    def __torch_function__(self, func, types, args=(), kwargs=None):
+        name = getattr(func, "__name__", "")
+        self.waits[name] += name in COPIES
+        return func(*args, **(kwargs or {}))
+
+
+def _is_mask(index) -> bool:
+    return isinstance(index, Tensor) and index.dtype == torch.bool
+
+
+def counted(call: Callable[[], object]) -> tuple[int, int]:
+    """(operations, waits) of a call on the CPU."""
+    with _Copies() as copies, _Operations() as dispatched:
+        call()
+    return dispatched.operations.total(), dispatched.waits.total() + copies.waits.total()
