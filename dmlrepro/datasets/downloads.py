@@ -11,7 +11,6 @@ import http.client
 import os
 import shutil
 import tarfile
-import tempfile
 import urllib.error
 import urllib.request
 import zipfile
@@ -20,7 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath, PureWindowsPath
 
 from dmlrepro.datasets import manifests
-from dmlrepro.files import data_root, replacing
+from dmlrepro.files import data_root, replacing, staging
 
 CHUNK = 1 << 20  # bytes
 TIMEOUT = 60  # seconds without an answer
@@ -244,7 +243,7 @@ def unpack(archive: Path, result: Path) -> None:
             with replacing(result) as temporary, gzip.open(archive) as packed, temporary.open("wb") as out:
                 shutil.copyfileobj(packed, out, CHUNK)
             return
-        with tempfile.TemporaryDirectory(dir=result.parent, prefix=f".{result.name}.") as temporary:
+        with staging(result.parent) as temporary:
             (_unpack_zip if archive.suffix == ".zip" else _unpack_tar)(archive, temporary)
             if not Path(temporary, result.name).is_dir():
                 found = ", ".join(sorted(os.listdir(temporary))[:5])

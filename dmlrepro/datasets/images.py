@@ -12,12 +12,11 @@ is how published numbers were made.
 import math
 import os
 import shutil
-import tempfile
 import warnings
 from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 
 import numpy as np
@@ -28,7 +27,7 @@ from torch import Tensor
 
 from dmlrepro.datasets.layouts import few
 from dmlrepro.datasets.manifests import Manifest, is_own
-from dmlrepro.files import cache_root
+from dmlrepro.files import cache_root, check_seal, replacing, seal, set_aside
 
 CROP_ATTEMPTS = 10  # as many as torchvision's RandomResizedCrop makes
 LONGEST = 50  # times the short side: a line of 1 x 10,000 pixels, enlarged to a usable height, would fill the disk
@@ -227,6 +226,11 @@ def _open_files(manifest: Manifest, short_side: int | None) -> ImageStore:
     # uncompressed files in two of the reader's folders may agree in names and sizes; the folders' names differ
     files = manifest.name if is_own(manifest.name) else manifest.images_digest[:16]
     folder = cache_root() / "images" / f"{files}-{short_side or 'original'}"
+    if folder.is_dir():
+        try:
+            _check_decoded(folder, _written(folder))
+        except ValueError as error:
+            set_aside(folder, error)
     if not folder.is_dir():
         _decode_files(manifest, short_side, folder)
     sizes = torch.from_numpy(np.load(folder / "sizes.npy"))
@@ -236,23 +240,32 @@ def _open_files(manifest: Manifest, short_side: int | None) -> ImageStore:
     return ImageStore(pixels, sizes, 3)
 
 
+def _written(folder: Path) -> tuple:
+    return tuple((path.name, path.stat().st_size, path.stat().st_mtime_ns) for path in sorted(folder.iterdir()))
+
+
+@cache
+def _check_decoded(folder: Path, written: tuple) -> None:
+    """ValueError if decoded images are not as they were stored; looked at once per process and state of the files,
+    because the checksum of 30 GB takes half a minute."""
+    check_seal(folder)
+
+
 def _decode_files(manifest: Manifest, short_side: int | None, folder: Path) -> None:
     """Decode into a temporary folder and rename it, so that of several processes the first to finish wins."""
     from tqdm import tqdm
 
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    with ThreadPoolExecutor(os.cpu_count()) as pool, tempfile.TemporaryDirectory(dir=folder.parent) as temporary:
+    with ThreadPoolExecutor(os.cpu_count()) as pool, replacing(folder) as built:
         own = is_own(manifest.name)
         headers = _all_read(pool, partial(_header, own=own), manifest.images)
         sizes = np.array([_with_short_side(*size, short_side) if short_side else size for size, _ in headers], np.int64)
         ends = (sizes.prod(1) * 3).cumsum()
-        needed, free = int(ends[-1]), shutil.disk_usage(temporary).free
+        needed, free = int(ends[-1]), shutil.disk_usage(built.parent).free
         if needed > free:
             raise OSError(
                 f"{folder.parent}: the decoded images of {manifest.name} need {needed / 1e9:.1f} GB and "
                 f"{free / 1e9:.1f} GB are free; point DMLREPRO_CACHE to a larger disk"
             )
-        built = Path(temporary, "built")
         built.mkdir()
         np.save(built / "sizes.npy", sizes)
         pixels = np.memmap(built / "pixels", np.uint8, "w+", shape=(needed,))
@@ -263,11 +276,7 @@ def _decode_files(manifest: Manifest, short_side: int | None, folder: Path) -> N
         with tqdm(desc=f"decoding {manifest.name}", total=len(sizes), unit=" images", disable=None) as bar:
             _all_read(pool, decode, manifest.images, sizes, ends, bar=bar)
         pixels.flush()
-        try:
-            built.rename(folder)
-        except OSError:
-            if not folder.is_dir():  # not merely another process that was faster
-                raise
+        seal(built)
 
 
 def _all_read(pool: ThreadPoolExecutor, read: Callable, paths: tuple[str, ...], *others, bar=None) -> list:

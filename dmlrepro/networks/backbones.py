@@ -13,7 +13,7 @@ torchvision and timm are imported only when a name needs them.
 import copy
 import difflib
 import functools
-import hashlib
+import warnings
 from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -22,6 +22,12 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
+
+from dmlrepro.files import data_root, sha256
+
+# sha256 of files without a published checksum with which the committed results were made. Torch's own files carry the
+# first eight digits of theirs in their names.
+KNOWN_WEIGHTS = ("102fa02ec826921aae2c3408f9f154381a466f8210fead01b8aa941ee607e4e8",)  # squeezenet1_1_in1k.safetensors
 
 POOLINGS = ("avg", "max", "avg+max", "token")
 
@@ -311,8 +317,7 @@ def _bn_inception(weights: str | Path | None, in_channels: int) -> tuple[nn.Modu
         load_strict(model, state, bn_inception.URL)
         return model
 
-    file = bn_inception.URL.rsplit("/", 1)[1]
-    model = _model("bn_inception", weights, bn_inception.BNInception, (file,), download)
+    model = _model("bn_inception", weights, bn_inception.BNInception, download)
     del model.last_linear
     return model, Preprocess((104.0, 117.0, 128.0), (1.0, 1.0, 1.0), scale=1.0, bgr=True)
 
@@ -328,7 +333,6 @@ def _torchvision(name: str, weights: str | Path | None) -> tuple[nn.Module, Prep
         name,
         weights,
         lambda: models.get_model(name, weights=None, **({"init_weights": True} if minus_one_to_one else {})),
-        (f"{name}_in1k.safetensors", published.url.rsplit("/", 1)[1]) if published else (),
         (lambda: models.get_model(name, weights=published)) if published else None,
     )
     stages = OrderedDict()
@@ -354,7 +358,6 @@ def _timm(name: str, weights: str | Path | None) -> tuple[nn.Module, Preprocess]
         name,
         weights,
         lambda: timm.create_model(name),
-        (f"{name}.safetensors", f"{name}.pth"),
         lambda: timm.create_model(name, pretrained=True),
     )
     try:
@@ -374,24 +377,20 @@ def _model(
     name: str,
     weights: str | Path | None,
     create: Callable[[], nn.Module],
-    files: tuple[str, ...] = (),
     download: Callable[[], nn.Module] | None = None,
 ) -> nn.Module:
     """The complete network `create()` with the weights asked for; published ones from a local file or by `download`."""
     if weights == "imagenet":
         if download is None:
             raise ValueError(f"{name} has no ImageNet weights here; use weights=None or the path of a file")
-        from dmlrepro.files import data_root
-
-        folder = data_root() / "weights"
-        weights = next((folder / file for file in files if (folder / file).is_file()), None)
+        weights = weights_file(name, weights)
         if weights is None:
             try:
                 return download()
             except Exception as error:
                 raise FileNotFoundError(
-                    f"weights='imagenet' of {name}: the download failed; put {' or '.join(files)} into {folder} "
-                    f"({type(error).__name__}: {error})"
+                    f"weights='imagenet' of {name}: the download failed; put {' or '.join(_published_files(name))} "
+                    f"into {data_root() / 'weights'} ({type(error).__name__}: {error})"
                 ) from error
     model = create()
     if weights is not None:
@@ -399,12 +398,59 @@ def _model(
     return model
 
 
-@functools.cache
-def weights_digest(weights: str | None) -> str | None:
-    """What stands for weights in a key: a file counts by its content, a published tag by its name."""
-    if weights is None or not Path(weights).is_file():
+def weights_file(name: str, weights: str | Path | None) -> Path | None:
+    """The local file that weights of the network `name` are read from; None: there is none."""
+    if weights == "imagenet":
+        places = [data_root() / "weights" / file for file in _published_files(name)]
+    else:
+        places = [] if weights is None else [Path(weights)]
+    return next((place for place in places if place.is_file()), None)
+
+
+def _published_files(name: str) -> tuple[str, ...]:
+    """What a local copy of the published weights of a network may be called; the first is preferred."""
+    if name in ("conv4", "resnetv2_20"):
+        return ()
+    if name == "bn_inception":
+        from dmlrepro.networks import bn_inception
+
+        return (bn_inception.URL.rsplit("/", 1)[1],)
+    from torchvision import models
+
+    if name in models.list_models(module=models):
+        published = models.get_model_weights(name).__members__.get("IMAGENET1K_V1")
+        return (f"{name}_in1k.safetensors", published.url.rsplit("/", 1)[1]) if published else ()
+    return (f"{name}.safetensors", f"{name}.pth")
+
+
+def weights_digest(name: str, weights: str | None) -> str | None:
+    """What stands for weights of the network `name` in a key: the sha256 of a local file, also of the one that a
+    published tag resolves to; the tag itself where the library downloads, because it compares checksums.
+
+    Warns of a local copy of published weights whose content is not known to be what was published.
+    """
+    file = weights_file(name, weights)
+    if file is None:
         return weights
-    return hashlib.sha256(Path(weights).read_bytes()).hexdigest()
+    status = file.stat()
+    digest = _digest_of_file(file, status.st_size, status.st_mtime_ns)
+    if weights == "imagenet" and digest not in KNOWN_WEIGHTS and f"-{digest[:8]}" not in file.stem:
+        _warn_of_unknown_weights(file, digest)
+    return digest
+
+
+@functools.cache
+def _digest_of_file(file: Path, size: int, written: int) -> str:
+    return sha256(file)
+
+
+@functools.cache
+def _warn_of_unknown_weights(file: Path, digest: str) -> None:  # once per process
+    warnings.warn(
+        f"weights: {file} has sha256 {digest}, which is not known here, so it may not be what was published; results "
+        "name it by this hash",
+        stacklevel=3,
+    )
 
 
 def read_weights(path: str | Path) -> dict[str, Tensor]:

@@ -138,15 +138,15 @@ def synchronised_batchnorm(network: nn.Module, device: torch.device) -> nn.Modul
     return convert_sync_batchnorm(network)
 
 
-def launch(key: str, spec: dict, ranks: int) -> None:
-    """Train a run into the cache with `ranks` processes.
+def launch(identity: dict, spec: dict, ranks: int) -> None:
+    """Train a run, see `runs.identity_of`, into the cache with `ranks` processes.
 
     Raises:
         FloatingPointError: training diverged, as `loop.train` says it.
         RuntimeError: anything else, with the end of the messages of the rank that failed first.
     """
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={ranks}"]
-    command += ["-m", "dmlrepro.training.worker", key, json.dumps(spec), str(os.getpid())]
+    command += ["-m", "dmlrepro.training.worker", *map(json.dumps, (identity, spec, os.getpid()))]
     root = str(Path(__file__).parents[2])
     environment = os.environ | {"PYTHONPATH": os.pathsep.join([root, *filter(None, [os.environ.get("PYTHONPATH")])])}
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=environment) as process:

@@ -61,7 +61,7 @@ def test_unchanged_numbers_keep_their_provenance(monkeypatch):
     params = Example.from_values({})
     path = results.save(table(50.0), params)
     before = path.with_suffix(".json").read_text()
-    monkeypatch.setattr(results, "provenance", lambda params: {"git_commit": "another"})
+    monkeypatch.setattr(results, "provenance", lambda *_: {"git_commit": "another"})
     results.save(table(50.0), params)
     assert path.with_suffix(".json").read_text() == before
     results.save(table(51.0), params)
