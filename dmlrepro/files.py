@@ -121,6 +121,7 @@ def set_aside(path: Path, reason: object) -> None:
     aside = next(place for name in names if not (place := path.with_name(name)).exists())
     with suppress(FileNotFoundError):  # another process has just done so
         path.rename(aside)
+    reason = " ".join(str(reason).split())
     warnings.warn(f"{path} is damaged ({reason}); it is now called {aside.name} and made anew", stacklevel=2)
 
 

@@ -18,11 +18,11 @@ import time
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
-BRIEFLY = "-p seeds 1 -p steps {steps} --jobs 2"
+BRIEFLY = "-p seeds 1 -p steps 12"
 KINDS = {
-    "folds": "10 -p protocol mlrc -p methods ['ProxyNCA++'] " + BRIEFLY.format(steps=12),
-    "neighbours": "10 -p protocol stml -p image_size 24 -p methods ['ProxyAnchor'] " + BRIEFLY.format(steps=12),
-    "nivMF": "20 -p methods ['nivMF','EL-nivMF'] " + BRIEFLY.format(steps=12),
+    "folds": "10 -p protocol mlrc -p methods ['ProxyNCA++'] --jobs 2 " + BRIEFLY,
+    "neighbours": "10 -p protocol stml -p image_size 24 -p methods ['ProxyAnchor'] --jobs 1 " + BRIEFLY,
+    "nivMF": "20 -p methods ['nivMF','EL-nivMF'] --jobs 1 " + BRIEFLY,
 }
 
 

@@ -384,7 +384,8 @@ def import_cache(archive: Path) -> int:
             with tarfile.open(archive) as tar:
                 tar.extractall(extracted, filter="data")  # refuses absolute paths, "..", links that leave the folder
         except (tarfile.TarError, EOFError, zlib.error, lzma.LZMAError) as error:
-            raise ValueError(f"{archive} is no complete tar file ({error}); nothing was imported") from error
+            reason = " ".join(str(error).split())
+            raise ValueError(f"{archive} is no complete tar file ({reason}); nothing was imported") from error
         folders = sorted(extracted.iterdir())
         if not folders:
             raise ValueError(f"{archive} holds no runs; nothing was imported")
