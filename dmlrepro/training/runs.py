@@ -103,18 +103,18 @@ def run_all(specs: Sequence[RunSpec], *, jobs: int | None = None) -> list[RunRes
     use); others, and everything on CUDA, one after the other, on all visible GPUs (see `ranks_of`).
     """
     digests = functools.cache(_digest_of_data)  # own images are looked at once per call: later they may have changed
-    identities = [identity_of(spec, digests) for spec in specs]
-    keys = [_key(identity) for identity in identities]
-    found = {key: _stored(key) for key in dict.fromkeys(keys)}
-    missing = {key: pair for key, *pair in zip(keys, identities, specs) if found[key] is None}
-    on_gpu = torch.cuda.is_available()
-    parallel = {key: (identity, spec) for key, (identity, spec) in missing.items() if spec.threads == 1 and not on_gpu}
+    identified = [identity_of(spec, digests) for spec in specs]
+    keys = [_key(identity) for identity in identified]
+    identities = dict(zip(keys, identified))
+    found = {key: _stored(key) for key in identities}
+    missing = {key: spec for key, spec in zip(keys, specs) if found[key] is None}
+    parallel = {key: spec for key, spec in missing.items() if spec.threads == 1 and not torch.cuda.is_available()}
     workers = min(jobs or len(os.sched_getaffinity(0)), len(parallel))
     done = 0
     if workers > 1:
         context = multiprocessing.get_context("spawn")
         with ProcessPoolExecutor(workers, mp_context=context, initializer=_start_worker) as pool:
-            futures = [pool.submit(_train_into_cache, *pair) for pair in parallel.values()]
+            futures = [pool.submit(_train_into_cache, identities[key], spec) for key, spec in parallel.items()]
             try:
                 for future in futures:
                     future.result()
@@ -123,9 +123,9 @@ def run_all(specs: Sequence[RunSpec], *, jobs: int | None = None) -> list[RunRes
             except BaseException:
                 pool.shutdown(cancel_futures=True)  # what is finished stays in the cache
                 raise
-        missing = {key: pair for key, pair in missing.items() if key not in parallel}
-    for identity, spec in missing.values():
-        _train_into_cache(identity, spec, progress=f"{spec.loss or 'untrained'} seed {spec.seed}")
+        missing = {key: spec for key, spec in missing.items() if key not in parallel}
+    for key, spec in missing.items():
+        _train_into_cache(identities[key], spec, progress=f"{spec.loss or 'untrained'} seed {spec.seed}")
         done += 1
         _report(done, done + len(missing) - 1)
     trained = {key for key, stored in found.items() if stored is None}
