@@ -19,11 +19,11 @@ import time
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
-BRIEFLY = "-p seeds 1 -p steps 12"
+BRIEFLY = "-p seeds 1 -p steps"
 KINDS = {
-    "folds": "10 -p protocol mlrc -p methods ['ProxyNCA++'] --jobs 2 " + BRIEFLY,
-    "neighbours": "10 -p protocol stml -p image_size 24 -p methods ['ProxyAnchor'] --jobs 1 " + BRIEFLY,
-    "nivMF": "20 -p methods ['nivMF','EL-nivMF'] --jobs 1 " + BRIEFLY,
+    "folds": "10 -p protocol mlrc -p methods ['ProxyNCA++'] --jobs 2 " + f"{BRIEFLY} 12",
+    "neighbours": "10 -p protocol stml -p image_size 24 -p methods ['ProxyAnchor'] --jobs 1 " + f"{BRIEFLY} 80",
+    "nivMF": "20 -p methods ['nivMF','EL-nivMF'] --jobs 1 " + f"{BRIEFLY} 40",
 }
 
 
@@ -80,6 +80,7 @@ def rounds(kind: str, kills: int, generator: random.Random) -> dict[str, int]:
                 process.communicate()
                 counted["kills"] += 1
                 counted["with a checkpoint"] += any((disturbed / "checkpoints").glob("*.pt"))
+                print(kind, counted, file=sys.stderr, flush=True)
                 continue
             compare(finish(process), disturbed, expected)
             counted["finished"] += 1
