@@ -226,21 +226,47 @@ def build_trunk(name: str, weights: str | Path | None, in_channels: int) -> tupl
     """The network `name` up to its feature maps, and what it expects of images; arguments as in `build`."""
     if in_channels not in (1, 3):
         raise ValueError(f"in_channels must be 1 or 3, got {in_channels}")
-    own = {"conv4": _conv4, "resnetv2_20": _resnetv2_20, "bn_inception": _bn_inception}
-    if name in own:
-        return own[name](weights, in_channels)
+    if (library := _library(name)) == "own":
+        return _OWN[name](weights, in_channels)
+    return (_torchvision if library == "torchvision" else _timm)(name, weights)
+
+
+def check(name: str, weights: str | Path | None) -> None:
+    """Raise what `build` would raise for an unknown name or missing weights, before anything is built.
+
+    Raises:
+        ValueError: unknown name, or weights="imagenet" of a network that has none under this name.
+        FileNotFoundError: a weight file that is not there.
+    """
+    library = _library(name)
+    if weights not in (None, "imagenet"):
+        _existing(weights)
+    elif weights and library == "timm":
+        _refuse_untagged(name)
+    elif weights and CATALOGUE.get(name, ("",))[0] == "none":
+        raise ValueError(_NO_WEIGHTS.format(name=name))
+
+
+@functools.cache
+def _library(name: str) -> str:
+    """Where a network comes from: "own", "torchvision" or "timm"; ValueError names the closest ones."""
+    if name in _OWN:
+        return "own"
     import torchvision
 
     torchvision_names = torchvision.models.list_models(module=torchvision.models)
     if name in torchvision_names:
-        return _torchvision(name, weights)
+        return "torchvision"
     import timm
 
     timm_names = timm.list_models() + timm.list_pretrained()
     if name in timm_names:
-        return _timm(name, weights)
-    close = difflib.get_close_matches(name, [*own, *torchvision_names, *timm_names], n=4, cutoff=0.5)
-    raise ValueError(f"unknown backbone {name!r}; the closest names are {', '.join(close) or 'none'}")
+        return "timm"
+    close = difflib.get_close_matches(name, [*_OWN, *torchvision_names, *timm_names], n=4, cutoff=0.5)
+    raise ValueError(
+        f"unknown backbone {name!r}; the closest names are {', '.join(close) or 'none'}; "
+        "`python -m dmlrepro backbones` lists those of the papers"
+    )
 
 
 def _conv4(weights: str | Path | None, in_channels: int) -> tuple[nn.Module, Preprocess]:
@@ -317,6 +343,10 @@ def _bn_inception(weights: str | Path | None, in_channels: int) -> tuple[nn.Modu
     return model, Preprocess((104.0, 117.0, 128.0), (1.0, 1.0, 1.0), scale=1.0, bgr=True)
 
 
+_OWN = {"conv4": _conv4, "resnetv2_20": _resnetv2_20, "bn_inception": _bn_inception}
+_NO_WEIGHTS = '{name} has no ImageNet weights here; use weights=None (in a notebook "none") or the path of a file'
+
+
 def _torchvision(name: str, weights: str | Path | None) -> tuple[nn.Module, Preprocess]:
     from torchvision import models
 
@@ -344,12 +374,19 @@ def _torchvision(name: str, weights: str | Path | None) -> tuple[nn.Module, Prep
     return nn.Sequential(stages), Preprocess((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
 
 
+def _refuse_untagged(name: str) -> None:
+    if "." not in name:
+        import timm
+
+        tags = timm.list_pretrained(f"{name}.*")
+        raise ValueError(f"weights='imagenet' needs the exact tag of {name}: {', '.join(tags) or 'there are none'}")
+
+
 def _timm(name: str, weights: str | Path | None) -> tuple[nn.Module, Preprocess]:
     import timm
 
-    if weights == "imagenet" and "." not in name:
-        tags = timm.list_pretrained(f"{name}.*")
-        raise ValueError(f"weights='imagenet' needs the exact tag of {name}: {', '.join(tags) or 'there are none'}")
+    if weights == "imagenet":
+        _refuse_untagged(name)
     model = _model(
         name,
         weights,
@@ -380,7 +417,7 @@ def _model(
     """The complete network `create()` with the weights asked for; published ones from a local file or by `download`."""
     if weights == "imagenet":
         if download is None:
-            raise ValueError(f"{name} has no ImageNet weights here; use weights=None or the path of a file")
+            raise ValueError(_NO_WEIGHTS.format(name=name))
         from dmlrepro.files import data_root
 
         folder = data_root() / "weights"
@@ -409,9 +446,7 @@ def weights_digest(weights: str | None) -> str | None:
 
 def read_weights(path: str | Path) -> dict[str, Tensor]:
     """The state dict in a .safetensors or a torch file (loaded with weights_only), on the CPU."""
-    path = Path(path)
-    if not path.is_file():
-        raise FileNotFoundError(f"weights: no file {path}; give an existing file, 'imagenet' or None")
+    path = _existing(path)
     try:
         if path.suffix == ".safetensors":
             from safetensors.torch import load_file
@@ -423,6 +458,16 @@ def read_weights(path: str | Path) -> dict[str, Tensor]:
     if not isinstance(state, dict) or not all(isinstance(value, Tensor) for value in state.values()):
         raise ValueError(f"weights: {path} holds no plain state dict (a mapping from names to tensors)")
     return state
+
+
+def _existing(path: str | Path) -> Path:
+    path = Path(path)
+    if not path.is_file():
+        beside = [file.name for file in path.parent.iterdir()] if path.parent.is_dir() else []
+        close = difflib.get_close_matches(path.name, beside, n=3)
+        hint = f"; close to it in {path.parent}: {', '.join(close)}" if close else ""
+        raise FileNotFoundError(f"weights: no file {path}{hint}; give an existing file, 'imagenet' or none")
+    return path
 
 
 def load_strict(model: nn.Module, state: dict[str, Tensor], source: str | Path) -> None:

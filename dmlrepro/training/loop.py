@@ -289,13 +289,12 @@ class Schedule:
 def build_optimizer(spec: RunSpec, network, loss) -> torch.optim.Optimizer:
     """One group for each pair of learning rate and weight decay among trunk, head and the loss's parameters."""
     names = dict(loss.named_parameters())
-    unknown = set(spec.loss_lr) - set(names) - {"*"}
-    if unknown:
-        raise ValueError(f"loss_lr names {sorted(unknown)}, but {spec.loss} has the parameters {sorted(names)}")
     together: dict[tuple[float, float], list] = {}  # every group costs a pass of the optimiser
     trunk = [parameter for parameter in network.trunk.parameters() if parameter.requires_grad]
     together.setdefault((spec.lr, spec.weight_decay), []).extend(trunk)
-    together.setdefault((spec.head_lr or spec.lr, spec.weight_decay), []).extend(network.head.parameters())
+    together.setdefault((spec.lr if spec.head_lr is None else spec.head_lr, spec.weight_decay), []).extend(
+        network.head.parameters()
+    )
     for name, parameter in names.items():
         rate = spec.loss_lr.get(name, spec.loss_lr.get("*", spec.lr))
         together.setdefault((rate, 0.0), []).append(parameter)

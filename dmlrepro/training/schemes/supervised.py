@@ -38,10 +38,6 @@ class Scheme:
         self.loss = build_loss(spec, task.num_classes, network.embedding_size).to(device)
         self.neighbours: Tensor | None = None
         if spec.proxies_from_class_means:
-            if not hasattr(self.loss, "initialize_proxies"):
-                raise ValueError(
-                    f"proxies_from_class_means: the loss {spec.loss} has no initialize_proxies(class_means)"
-                )
             means = inference.class_means(task, network)
             self.loss.initialize_proxies(distributed.from_first(lambda: means).to(device))  # ranks differ by rounding
 
