@@ -20,6 +20,7 @@ import torch
 from torch import Tensor, nn
 
 from dmlrepro.files import replacing
+from dmlrepro.losses.checks import LEAST_NORM
 from dmlrepro.training import batches, distributed, inference
 from dmlrepro.training.builders import OPTIMIZERS, scheme_builder
 from dmlrepro.training.spec import RunSpec
@@ -245,8 +246,12 @@ def train_step(spec, scheme, replica, optimizer, images: Tensor, labels: Tensor,
         try:
             terms = scheme.objective(embed, images, labels)
         except ValueError as error:  # a loss names the argument; here the cause and the step are known
-            if not all(values.isfinite().all() for values in (*embedded, *scheme.loss.parameters())):
-                raise FloatingPointError(f"training diverged before step {step}; lower lr or loss_lr") from error
+            norms = [torch.linalg.vector_norm(values.detach().float(), dim=-1) for values in embedded]
+            sound = all(values.isfinite().all() for values in (*norms, *scheme.loss.parameters()))
+            if not sound or any(values.min() < LEAST_NORM for values in norms):
+                raise FloatingPointError(
+                    f"training diverged before step {step}, {error}; lower lr or loss_lr"
+                ) from error
             raise
         value = sum(terms.values())
     value.backward()

@@ -117,7 +117,9 @@ def test_unknown_profile_and_dataset_list_what_exists():
 
 
 def test_a_dataset_of_another_profile_is_named_with_it():
-    with pytest.raises(ValueError, match=r"unknown dataset 'cub' for profile 'quick'; profile = 'small' or 'paper' has"):
+    with pytest.raises(
+        ValueError, match=r"unknown dataset 'cub' for profile 'quick'; profile = 'small' or 'paper' has"
+    ):
         Example.from_values({"dataset": "cub"})
 
 
