@@ -10,19 +10,24 @@ Preprocessing belongs to the network: `forward` takes uint8 (B, C, H, W), scales
 torchvision and timm are imported only when a name needs them.
 """
 
+import contextlib
 import copy
 import difflib
 import functools
 import hashlib
+import socket
+import urllib.error
+import urllib.request
 from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
 import torch
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
+REACH_SECONDS, STALL_SECONDS = 10, 30  # a download is given up when a server does not answer, or sends nothing more
 POOLINGS = ("avg", "max", "avg+max", "token")
 
 # The networks of the five papers and of our own profiles: name -> (published weights, who uses them).
@@ -330,6 +335,7 @@ def _bn_inception(weights: str | Path | None, in_channels: int) -> tuple[nn.Modu
     from dmlrepro.networks import bn_inception
 
     def download():
+        _reach(bn_inception.URL)
         model = bn_inception.BNInception()
         state = torch.hub.load_state_dict_from_url(
             bn_inception.URL, map_location="cpu", check_hash=True, weights_only=True
@@ -354,12 +360,17 @@ def _torchvision(name: str, weights: str | Path | None) -> tuple[nn.Module, Prep
         raise ValueError(f"torchvision's {name} gives no feature maps; take the timm model of that architecture")
     minus_one_to_one = name in ("googlenet", "inception_v3")  # torchvision hides it in the argument transform_input
     published = models.get_model_weights(name).__members__.get("IMAGENET1K_V1")
+
+    def download():
+        _reach(published.url)
+        return models.get_model(name, weights=published)
+
     model = _model(
         name,
         weights,
         lambda: models.get_model(name, weights=None, **({"init_weights": True} if minus_one_to_one else {})),
         (f"{name}_in1k.safetensors", published.url.rsplit("/", 1)[1]) if published else (),
-        (lambda: models.get_model(name, weights=published)) if published else None,
+        download if published else None,
     )
     stages = OrderedDict()
     for child, module in model.named_children():
@@ -387,12 +398,21 @@ def _timm(name: str, weights: str | Path | None) -> tuple[nn.Module, Preprocess]
 
     if weights == "imagenet":
         _refuse_untagged(name)
+
+    def download():
+        from huggingface_hub import constants, try_to_load_from_cache
+
+        files = ("model.safetensors", "pytorch_model.bin")
+        if not any(isinstance(try_to_load_from_cache(f"timm/{name}", file), str) for file in files):
+            _reach(constants.ENDPOINT)
+        return timm.create_model(name, pretrained=True)
+
     model = _model(
         name,
         weights,
         lambda: timm.create_model(name),
         (f"{name}.safetensors", f"{name}.pth"),
-        lambda: timm.create_model(name, pretrained=True),
+        download,
     )
     try:
         model.reset_classifier(0, "")
@@ -423,17 +443,30 @@ def _model(
         folder = data_root() / "weights"
         weights = next((folder / file for file in files if (folder / file).is_file()), None)
         if weights is None:
+            before = socket.getdefaulttimeout()
+            socket.setdefaulttimeout(STALL_SECONDS)  # torch would wait for ever for a connection that broke off
             try:
                 return download()
             except Exception as error:
+                reason = str(error).partition("\n")[0]
                 raise FileNotFoundError(
-                    f"weights='imagenet' of {name}: the download failed; put {' or '.join(files)} into {folder} "
-                    f"({type(error).__name__}: {error})"
+                    f"weights='imagenet' of {name}: the download failed; put {' or '.join(files)} into {folder}, or "
+                    f"mend the network and start again ({type(error).__name__}: {reason})"
                 ) from error
+            finally:
+                socket.setdefaulttimeout(before)
     model = create()
     if weights is not None:
         load_strict(model, read_weights(weights), weights)
     return model
+
+
+def _reach(url: str) -> None:
+    """OSError within seconds where a server does not answer and has sent nothing before: libraries try for minutes."""
+    if Path(torch.hub.get_dir(), "checkpoints", PurePosixPath(url).name).is_file():
+        return
+    with contextlib.suppress(urllib.error.HTTPError):  # an answer; what it means is the library's business
+        urllib.request.urlopen(urllib.request.Request(url, method="HEAD"), timeout=REACH_SECONDS).close()
 
 
 @functools.cache

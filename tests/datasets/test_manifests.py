@@ -345,7 +345,7 @@ def test_an_item_in_another_folder_is_named_in_sop_and_inshop(tmp_path):
     folder = layouts.write_sop(tmp_path, {1: 2, 13: 2}, {2: 2, 3: 2})
     table = folder / "Ebay_train.txt"
     table.write_text(table.read_text().replace("chair_final/000000000013_1", "sofa_final/000000000013_1"))
-    with pytest.raises(ValueError, match="line 5: .* of super class 2 in chair_final/, found sofa_final"):
+    with pytest.raises(ValueError, match=r"line 5: .* of super class 2 in chair_final/, found sofa_final"):
         manifests.load("sop-subset", tmp_path)
     folder = layouts.write_inshop(tmp_path, {1: {"train": 2}, 2: {"query": 1, "gallery": 1}})
     table = folder / "Eval" / "list_eval_partition.txt"
