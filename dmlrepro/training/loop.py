@@ -250,7 +250,7 @@ def train_step(spec, scheme, replica, optimizer, images: Tensor, labels: Tensor,
             sound = all(values.isfinite().all() for values in (*norms, *scheme.loss.parameters()))
             if not sound or any(values.min() < LEAST_NORM for values in norms):
                 raise FloatingPointError(
-                    f"training diverged before step {step}, {error}; lower lr or loss_lr"
+                    f"training diverged before step {step} ({error}); lower lr or loss_lr"
                 ) from error
             raise
         value = sum(terms.values())
