@@ -93,11 +93,12 @@ def _build(name: str, options: Mapping, **sizes: int) -> nn.Module:
 
 
 def scheme_builder(name: str, options: Mapping) -> type:
-    """The class `Scheme` of the file `name` in training/schemes; ValueError on an unknown name or option."""
+    """The class `Scheme` of the file `name` in training/schemes; ValueError on an unknown name or a bad option."""
     builder = _scheme(name)
     accepted = [key for key, p in inspect.signature(builder).parameters.items() if p.kind is p.KEYWORD_ONLY]
     if unknown := sorted(set(options) - set(accepted)):
         raise ValueError(f"scheme {name!r} has no option {', '.join(unknown)}; it takes {accepted}")
+    builder.check(**options)
     return builder
 
 

@@ -273,7 +273,7 @@ def _train_into_cache(key: str, spec: RunSpec, progress: str | None = None) -> N
 def _is_out_of_memory(error: Exception) -> bool:
     """torch has an exception of its own on GPUs only; on CPUs the allocator says it in words."""
     said = str(error)
-    return isinstance(error, torch.OutOfMemoryError | MemoryError) or "allocate memory" in said or "OutOfMemory" in said
+    return isinstance(error, torch.OutOfMemoryError | MemoryError) or "allocate memory" in said
 
 
 def train_and_store(key: str, spec: RunSpec, progress: str | None = None) -> None:

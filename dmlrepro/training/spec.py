@@ -110,6 +110,10 @@ class RunSpec:
             raise ValueError(f"views={self.views}: views are random crops; give image_size, and train the trunk")
         if self.neighbours is not None and self.samples_per_class is not None:
             raise ValueError("give at most one of samples_per_class and neighbours")
+        for name in ("samples_per_class", "neighbours"):
+            size = getattr(self, name)
+            if self.loss is not None and size is not None and self.batch_size % size:
+                raise ValueError(f"batch_size must be a multiple of {name} = {size}, got {self.batch_size}")
         if self.pooling not in backbones.POOLINGS:
             raise ValueError(f"pooling must be one of {', '.join(backbones.POOLINGS)}, got {self.pooling!r}")
         backbones.check(self.backbone, self.weights)

@@ -41,6 +41,10 @@ class Scheme:
             means = inference.class_means(task, network)
             self.loss.initialize_proxies(distributed.from_first(lambda: means).to(device))  # ranks differ by rounding
 
+    @staticmethod
+    def check(**options) -> None:
+        """Raise ValueError for an option that makes no sense; called when a spec is made, long before the scheme is."""
+
     def objective(self, embed: Callable[[Tensor], Tensor], images: Tensor, labels: Tensor) -> dict[str, Tensor]:
         """The terms of the loss of one batch, scalars by name; their sum is minimised and each is logged.
 
