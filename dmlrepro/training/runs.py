@@ -115,24 +115,32 @@ def run_all(specs: Sequence[RunSpec], *, jobs: int | None = None) -> list[RunRes
         nonlocal done
         try:
             train(*arguments)
-        except BrokenProcessPool:  # the system ends the process that asks for too much, and the pool with it
-            failures[key] = MemoryError(f"its process was killed, most likely for lack of memory; {FEWER_AT_ONCE}")
         except Exception as error:
             traceback.clear_frames(error.__traceback__)  # they hold the run's tensors, which the next run has to fit
             failures[key] = error
         done += 1
         _report(done, len(missing))
 
-    if workers > 1:
+    def side_by_side(keys: Iterable[str], workers: int) -> None:
         context = multiprocessing.get_context("spawn")
         with ProcessPoolExecutor(workers, mp_context=context, initializer=_start_worker) as pool:
-            futures = {key: pool.submit(_train_into_cache, key, spec) for key, spec in parallel.items()}
+            futures = {key: pool.submit(_train_into_cache, key, missing[key]) for key in keys}
             try:
                 for key, future in futures.items():
                     attempt(key, future.result)
             except BaseException:
                 pool.shutdown(cancel_futures=True)  # what is finished stays in the cache
                 raise
+
+    if workers > 1:
+        side_by_side(parallel, workers)
+        # where memory is short the system kills a process, and its pool ends with it: one at a time they may all fit
+        for key in [key for key, error in failures.items() if isinstance(error, BrokenProcessPool)]:
+            del failures[key]
+            done -= 1
+            side_by_side([key], 1)
+            if isinstance(failures.get(key), BrokenProcessPool):
+                failures[key] = MemoryError("its process was killed, most likely for lack of memory; lower batch_size")
     for key, spec in missing.items():
         if workers <= 1 or key not in parallel:
             attempt(key, _train_into_cache, key, spec, f"{spec.loss or 'untrained'} seed {spec.seed}")
