@@ -54,7 +54,7 @@ def check_loss(spec) -> None:
         options = json.dumps(dict(spec.loss_options), sort_keys=True)
     except TypeError as error:
         raise ValueError(f"loss_options must be numbers, words and lists of them ({error})") from error
-    # the pooled features, which stand for an absent embedding size, are as long as some loss expects: 128 is its least
+    # without an embedding size the embeddings are the pooled features, whose length is not known here; 128 suits all
     parameters, initialised = _tried(spec.loss, options, spec.embedding_size or 128)
     if unknown := sorted(set(spec.loss_lr) - parameters - {"*"}):
         raise ValueError(f"loss_lr names {unknown}, but {spec.loss} has the parameters {sorted(parameters)}")
