@@ -22,7 +22,7 @@ from dmlrepro.datasets import manifests
 from dmlrepro.files import data_root, replacing, staging
 
 CHUNK = 1 << 20  # bytes
-TIMEOUT = 60  # seconds without an answer
+TIMEOUT = 15  # seconds without an answer, of each address of each mirror
 
 
 @dataclass(frozen=True)
@@ -179,7 +179,9 @@ def download(urls: tuple[str, ...], file: Path, md5: str) -> None:
             failures.append(f"{url}: {error}")
     else:
         kept = f"; {part.stat().st_size} bytes are kept, the next call resumes there" if part.exists() else ""
-        raise ConnectionError(f"{file}: download failed ({'; '.join(failures)}){kept}")
+        raise ConnectionError(
+            f"{file}: download failed ({'; '.join(failures)}){kept}; mend the network or HTTPS_PROXY and start again"
+        )
     try:
         verify(part, md5)
     except ValueError:

@@ -143,6 +143,7 @@ def launch(identity: dict, spec: dict, ranks: int) -> None:
 
     Raises:
         FloatingPointError: training diverged, as `loop.train` says it.
+        torch.OutOfMemoryError: a rank's GPU was too small.
         RuntimeError: anything else, with the end of the messages of the rank that failed first.
     """
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={ranks}"]
@@ -158,7 +159,8 @@ def launch(identity: dict, spec: dict, ranks: int) -> None:
     if process.returncode:
         # the end of torchrun's summary: the traceback of the first rank that failed
         cause = messages.rpartition("Root Cause")[2]
-        _, diverged, reason = cause.rpartition("FloatingPointError: ")
-        if diverged:
-            raise FloatingPointError(reason.partition("\n")[0])
+        for kind in (FloatingPointError, torch.OutOfMemoryError):
+            _, raised, reason = cause.rpartition(f"{kind.__name__}: ")
+            if raised:
+                raise kind(reason.partition("\n")[0])
         raise RuntimeError(f"training on {ranks} processes failed: {cause[-4000:]}")

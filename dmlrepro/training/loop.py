@@ -22,6 +22,7 @@ import torch
 from torch import Tensor, nn
 
 from dmlrepro.files import replacing, set_aside
+from dmlrepro.losses.checks import LEAST_NORM
 from dmlrepro.training import batches, distributed, inference
 from dmlrepro.training.builders import OPTIMIZERS, scheme_builder
 from dmlrepro.training.spec import RunSpec
@@ -254,8 +255,12 @@ def train_step(spec, scheme, replica, optimizer, images: Tensor, labels: Tensor,
         try:
             terms = scheme.objective(embed, images, labels)
         except ValueError as error:  # a loss names the argument; here the cause and the step are known
-            if not all(values.isfinite().all() for values in (*embedded, *scheme.loss.parameters())):
-                raise FloatingPointError(f"training diverged before step {step}; lower lr or loss_lr") from error
+            norms = [torch.linalg.vector_norm(values.detach().float(), dim=-1) for values in embedded]
+            sound = all(values.isfinite().all() for values in (*norms, *scheme.loss.parameters()))
+            if not sound or any(values.min() < LEAST_NORM for values in norms):
+                raise FloatingPointError(
+                    f"training diverged before step {step} ({error}); lower lr or loss_lr"
+                ) from error
             raise
         value = sum(terms.values())
     value.backward()
@@ -298,13 +303,12 @@ class Schedule:
 def build_optimizer(spec: RunSpec, network, loss) -> torch.optim.Optimizer:
     """One group for each pair of learning rate and weight decay among trunk, head and the loss's parameters."""
     names = dict(loss.named_parameters())
-    unknown = set(spec.loss_lr) - set(names) - {"*"}
-    if unknown:
-        raise ValueError(f"loss_lr names {sorted(unknown)}, but {spec.loss} has the parameters {sorted(names)}")
     together: dict[tuple[float, float], list] = {}  # every group costs a pass of the optimiser
     trunk = [parameter for parameter in network.trunk.parameters() if parameter.requires_grad]
     together.setdefault((spec.lr, spec.weight_decay), []).extend(trunk)
-    together.setdefault((spec.head_lr or spec.lr, spec.weight_decay), []).extend(network.head.parameters())
+    together.setdefault((spec.lr if spec.head_lr is None else spec.head_lr, spec.weight_decay), []).extend(
+        network.head.parameters()
+    )
     for name, parameter in names.items():
         rate = spec.loss_lr.get(name, spec.loss_lr.get("*", spec.lr))
         together.setdefault((rate, 0.0), []).append(parameter)

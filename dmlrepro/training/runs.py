@@ -19,9 +19,11 @@ import re
 import sys
 import tarfile
 import threading
+import traceback
 import zlib
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -40,6 +42,7 @@ __all__ = ["RunResult", "RunSpec", "export_cache", "import_cache", "key_of", "ru
 
 KEY = re.compile(r"[0-9a-f]{24}-[0-9a-f]{8}")
 ROW = {"selection": str, "step": int, "metric": str, "value": float}  # a further network's rows have its name too
+FEWER_AT_ONCE = "run fewer at once (`train --jobs 1`, fewer cores for `make`), or lower batch_size or image_size"
 
 
 @dataclass(frozen=True)
@@ -101,7 +104,12 @@ def run_all(specs: Sequence[RunSpec], *, jobs: int | None = None) -> list[RunRes
 
     Specs that ask for one thread are trained side by side in `jobs` processes (default: the cores this process may
     use); others, and everything on CUDA, one after the other, on all visible GPUs (see `ranks_of`).
+
+    A run that fails does not stop the others: they are trained and stored, then one error lists the failures. It has
+    the type of the first that is no divergence; FloatingPointError where all diverged.
     """
+    if jobs is not None and jobs < 1:
+        raise ValueError(f"jobs must be at least 1, got {jobs}; None: one per core")
     digests = functools.cache(_digest_of_data)  # own images are looked at once per call: later they may have changed
     identified = [identity_of(spec, digests) for spec in specs]
     keys = [_key(identity) for identity in identified]
@@ -110,27 +118,66 @@ def run_all(specs: Sequence[RunSpec], *, jobs: int | None = None) -> list[RunRes
     missing = {key: spec for key, spec in zip(keys, specs) if found[key] is None}
     parallel = {key: spec for key, spec in missing.items() if spec.threads == 1 and not torch.cuda.is_available()}
     workers = min(jobs or len(os.sched_getaffinity(0)), len(parallel))
-    done = 0
-    if workers > 1:
+    done, failures = 0, {}
+
+    def attempt(key: str, train: Callable, *arguments) -> None:
+        nonlocal done
+        try:
+            train(*arguments)
+        except Exception as error:
+            traceback.clear_frames(error.__traceback__)  # they hold the run's tensors, which the next run has to fit
+            failures[key] = error
+        done += 1
+        _report(done, len(missing))
+
+    def side_by_side(keys: Iterable[str], workers: int) -> None:
         context = multiprocessing.get_context("spawn")
         with ProcessPoolExecutor(workers, mp_context=context, initializer=_start_worker) as pool:
-            futures = [pool.submit(_train_into_cache, identities[key], spec) for key, spec in parallel.items()]
+            futures = {key: pool.submit(_train_into_cache, identities[key], missing[key]) for key in keys}
             try:
-                for future in futures:
-                    future.result()
-                    done += 1
-                    _report(done, len(missing))
+                for key, future in futures.items():
+                    attempt(key, future.result)
             except BaseException:
                 pool.shutdown(cancel_futures=True)  # what is finished stays in the cache
                 raise
-        missing = {key: spec for key, spec in missing.items() if key not in parallel}
+
+    if workers > 1:
+        side_by_side(parallel, workers)
+        # where memory is short the system kills a process, and its pool ends with it: one at a time they may all fit
+        for key in [key for key, error in failures.items() if isinstance(error, BrokenProcessPool)]:
+            del failures[key]
+            done -= 1
+            side_by_side([key], 1)
+            if isinstance(failures.get(key), BrokenProcessPool):
+                failures[key] = MemoryError("its process was killed, most likely for lack of memory; lower batch_size")
     for key, spec in missing.items():
-        _train_into_cache(identities[key], spec, progress=f"{spec.loss or 'untrained'} seed {spec.seed}")
-        done += 1
-        _report(done, done + len(missing) - 1)
-    trained = {key for key, stored in found.items() if stored is None}
-    found |= {key: _stored(key) for key in trained}
-    return [_result(key, spec, found[key], from_cache=key not in trained) for key, spec in zip(keys, specs)]
+        if workers <= 1 or key not in parallel:
+            attempt(key, _train_into_cache, identities[key], spec, f"{spec.loss or 'untrained'} seed {spec.seed}")
+    if failures and len(missing) == 1:
+        raise next(iter(failures.values()))
+    if failures:
+        raise _failed(missing, failures) from next(iter(failures.values()))
+    found |= {key: _stored(key) for key in missing}
+    return [_result(key, spec, found[key], from_cache=key not in missing) for key, spec in zip(keys, specs)]
+
+
+def _failed(missing: Mapping[str, RunSpec], failures: Mapping[str, Exception]) -> Exception:
+    """One error that lists the runs that failed."""
+    errors = list(failures.values())
+    worst = next((error for error in errors if not isinstance(error, FloatingPointError)), errors[0])
+    known = (FloatingPointError, MemoryError, ValueError, OSError)
+    kind = next((each for each in known if isinstance(worst, each)), RuntimeError)
+    lines = [f"  {_named(missing[key])}: {error or type(error).__name__}" for key, error in failures.items()]
+    return kind(
+        f"{len(failures)} of {len(missing)} runs failed, the others are finished and in the cache:\n"
+        + "\n".join(lines)
+        + "\nChange or leave out what failed and start again: finished runs are not trained again."
+    )
+
+
+def _named(spec: RunSpec) -> str:
+    words = (spec.method or spec.loss or "untrained", spec.setting, spec.dataset, f"seed {spec.seed}")
+    return " ".join(word for word in (*words, "" if spec.fold is None else f"fold {spec.fold}") if word)
 
 
 def _start_worker() -> None:
@@ -237,10 +284,27 @@ def ranks_of(spec: RunSpec) -> int:
 def _train_into_cache(identity: dict[str, dict], spec: RunSpec, progress: str | None = None) -> None:
     if folder_of(_key(identity)).exists():  # another process was faster
         return
-    if (ranks := ranks_of(spec)) > 1:
-        distributed.launch(identity, spec.as_dict(), ranks)
-    else:
-        train_and_store(identity, spec, progress)
+    try:
+        if (ranks := ranks_of(spec)) > 1:
+            distributed.launch(identity, spec.as_dict(), ranks)
+        else:
+            train_and_store(identity, spec, progress)
+        return
+    except (RuntimeError, MemoryError) as error:
+        if not _is_out_of_memory(error):
+            raise
+        said = str(error).partition(". ")[0]
+    # not while the error is held, whose frames hold the run's tensors
+    if torch.cuda.is_available():
+        torch.cuda.empty_cache()
+        raise MemoryError(f"out of GPU memory ({said}); lower batch_size or image_size, or precision = 'bfloat16'")
+    raise MemoryError(f"out of memory ({said}); {FEWER_AT_ONCE}")
+
+
+def _is_out_of_memory(error: Exception) -> bool:
+    """torch has an exception of its own on GPUs only; on CPUs the allocator says it in words."""
+    said = str(error)
+    return isinstance(error, torch.OutOfMemoryError | MemoryError) or "allocate memory" in said
 
 
 def train_and_store(identity: dict[str, dict], spec: RunSpec, progress: str | None = None) -> None:

@@ -9,6 +9,7 @@ import os
 import signal
 import time
 from pathlib import Path
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -244,3 +245,18 @@ def wait_for(condition, seconds: float):
     while not (found := condition()) and time.monotonic() < deadline:
         time.sleep(0.2)
     return found
+
+
+def test_a_gpu_too_small_for_one_of_several_ranks_is_one_line(monkeypatch):
+    process = mock.MagicMock(returncode=1)
+    process.__enter__.return_value = process
+    summary = (
+        "Root Cause (first observed failure):\n  File ...\ntorch.OutOfMemoryError: CUDA out of memory. Tried 2 GiB.\n"
+    )
+    process.communicate.return_value = (None, summary)
+    monkeypatch.setattr(distributed.subprocess, "Popen", lambda *_, **__: process)
+    with pytest.raises(torch.OutOfMemoryError, match=r"^CUDA out of memory\. Tried 2 GiB\.$"):
+        distributed.launch("key", {}, 2)
+    monkeypatch.setattr(runs, "ranks_of", lambda spec: 2)
+    with pytest.raises(MemoryError, match=r"^out of memory \(CUDA out of memory\); run fewer at once"):
+        runs._train_into_cache("a key of no run", RunSpec("glyphs"))

@@ -47,6 +47,64 @@ def test_runs_side_by_side_equal_runs_one_by_one(empty_cache):
     assert [run.rows for run in together] == [loop.train(spec).rows for spec in specs]
 
 
+@pytest.mark.parametrize("jobs", [1, 2])
+def test_runs_that_fail_stop_no_other_and_are_listed_at_the_end(empty_cache, jobs):
+    diverging = [TINY.replace(lr=1e30, seed=seed, method="Fast") for seed in (0, 1)]
+    sound = [TINY, TINY.replace(seed=1)]
+    specs = [diverging[0], sound[0], diverging[1], sound[1]]
+    with pytest.raises(FloatingPointError) as failed:
+        runs.run_all(specs, jobs=jobs)
+    message = str(failed.value)
+    assert message.startswith("2 of 4 runs failed, the others are finished and in the cache:\n  Fast glyphs seed 0: ")
+    assert message.count("lower lr or loss_lr") == 2 and "Fast glyphs seed 1" in message
+    assert [run.from_cache for run in runs.run_all(sound)] == [True, True]
+    with pytest.raises(FloatingPointError, match=r"^(the loss|training|the embeddings)"):  # alone, it speaks for itself
+        runs.run(diverging[0])
+
+
+def test_the_error_has_the_type_of_what_is_no_divergence(empty_cache):
+    too_many = TINY.replace(batch_size=10**6, method="Large")
+    with pytest.raises(ValueError, match=r"2 of 2 runs failed(.|\n)*seed 1: batch_size 1000000 is larger than"):
+        runs.run_all([TINY.replace(lr=1e30), too_many.replace(seed=1)], jobs=1)
+
+
+@pytest.mark.parametrize(
+    "error, message",
+    [
+        (
+            torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2 GiB."),
+            r"out of memory \(CUDA out of memory\)",
+        ),
+        (
+            RuntimeError("[enforce fail] DefaultCPUAllocator: can't allocate memory: 8 bytes"),
+            "out of memory .*--jobs 1",
+        ),
+        (MemoryError("Unable to allocate 3 TiB"), "out of memory .*batch_size"),
+        (RuntimeError("shapes differ"), "^shapes differ$"),
+    ],
+)
+def test_out_of_memory_is_one_line_with_the_remedy(empty_cache, monkeypatch, error, message):
+    monkeypatch.setattr(loop, "train", lambda *_, **__: (_ for _ in ()).throw(error))
+    with pytest.raises(RuntimeError if "shapes" in message else MemoryError, match=message) as raised:
+        runs.run(TINY)
+    assert "\n" not in str(raised.value)
+
+
+def _dies_with_seed_0(key, spec, *_):
+    if spec.seed == 0:
+        os.kill(os.getpid(), signal.SIGKILL)
+    runs._train_into_cache(key, spec)
+
+
+def test_a_worker_that_the_system_kills_is_named_and_the_others_are_trained(empty_cache, monkeypatch):
+    specs = [TINY.replace(seed=seed) for seed in (0, 1, 2)]
+    with monkeypatch.context() as deadly:
+        deadly.setattr(runs, "_train_into_cache", _dies_with_seed_0)  # pickled by name: workers have the true one
+        with pytest.raises(MemoryError, match=r"1 of 3 runs failed.*\n.* seed 0: its process was killed, most likely"):
+            runs.run_all(specs, jobs=2)
+    assert [run.from_cache for run in runs.run_all(specs[1:])] == [True, True]
+
+
 def test_the_key_depends_on_what_matters():
     key = runs.key_of(TINY)
     assert runs.key_of(TINY.replace(method="label", setting="x=1")) == key

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 import torch
@@ -26,6 +26,7 @@ class CertaintyParams(NivmfParams):
     """The parameters of notebook 24."""
 
     notebook = "24_nivmf_norm_is_certainty"
+    references: ClassVar = {"strengths": (0.0,)}
 
     methods: tuple[str, ...] = ("Cosine", "EL-nivMF")  # the first is the baseline whose mistakes are predicted
     corruptions: tuple[str, ...] = ("crop", "occlusion", "blur")
@@ -34,6 +35,9 @@ class CertaintyParams(NivmfParams):
 
 def certainty(params: CertaintyParams) -> list[RunSpec]:
     """The untrained network and some distances; all are runs of notebook 22."""
+    for kind in params.corruptions:  # what cannot be done after training is an error before it
+        for strength in params.strengths:
+            Degrade(kind, strength)
     return runs_of(pick(METHODS, ("untrained", *params.methods)), params)
 
 
@@ -114,10 +118,11 @@ def certainty_table(finished: Iterable, params: CertaintyParams) -> "pd.DataFram
         for kind in params.corruptions:
             levels = [degraded_embeddings(run, kind, strength) for strength in params.strengths]
             norms = torch.stack([level.norm(dim=1) for level in levels])
+            clean = norms[params.strengths.index(0)]
             follows = {"norm_corruption_correlation": _rank_correlation(norms, params.strengths)}
             found.append(measured(run, follows, f"corruption={kind}"))
             for strength, level, norm in zip(params.strengths, levels, norms):
-                values = {"relative_norm": (norm / norms[0]).mean().item(), "R@1": nearest_is_right(run, level).mean()}
+                values = {"relative_norm": (norm / clean).mean().item(), "R@1": nearest_is_right(run, level).mean()}
                 found.append(measured(run, values, f"corruption={kind};strength={strength:g}"))
         found.append(measured(run, _auroc(run, right[run.spec.seed])))
     return with_measured(finished, found, params)

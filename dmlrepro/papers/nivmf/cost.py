@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 import torch
@@ -28,6 +28,8 @@ class NivmfCostParams(NivmfParams):
     """The parameters of notebook 26."""
 
     notebook = "26_nivmf_cost_and_samples"
+    positive: ClassVar = (*NivmfParams.positive, "sample_counts", "cost_image_size", "repetitions")
+    references: ClassVar = {"sample_counts": ("samples",)}
 
     sample_counts: tuple[int, ...] = (1, 2, 5, 10, 20)
     cost_backbones: tuple[str, ...] = ("conv4", "squeezenet1_1")
@@ -37,6 +39,8 @@ class NivmfCostParams(NivmfParams):
 
 def cost_and_samples(params: NivmfCostParams) -> list[RunSpec]:
     """EL-nivMF at every number of samples, at its default once more without that setting, and without D(K)."""
+    for backbone in params.cost_backbones:  # what cannot be timed after training is an error before it
+        _timed_specs(params, backbone)
     el_nivmf = [METHODS["EL-nivMF"]]
     found = runs_of(pick(METHODS, ["untrained", "EL-nivMF"]), params)
     for count in params.sample_counts:
@@ -48,6 +52,18 @@ ANALYTIC = ("EL-vMF", "B-vMF", "KL-vMF")
 ROUNDS = 3  # of a repetition; the fastest one counts
 
 
+def _timed_specs(params: NivmfCostParams, backbone: str) -> dict[tuple[str, str], RunSpec]:
+    """What is timed on a backbone, by method and setting."""
+    size = None if backbone == "conv4" and not params.image_size else params.cost_image_size
+    change = {"backbone": backbone, "weights": None, "image_size": size, "test_resize": size}
+    specs = {("ProxyNCA++", ""): spec_of(METHODS["ProxyNCA++"], params, **change)}
+    specs |= {(name, ""): spec_of(METHODS[name], params, **change) for name in ANALYTIC}
+    for count in params.sample_counts:
+        options = {"num_samples": count}
+        specs["EL-nivMF", f"samples={count}"] = spec_of(METHODS["EL-nivMF"], params, loss_options=options, **change)
+    return specs
+
+
 def timed_ratios(params: NivmfCostParams) -> "pd.DataFrame":
     """Times of a training step and of retrieval over ProxyNCA++'s, on every backbone; a row per repetition.
 
@@ -56,13 +72,7 @@ def timed_ratios(params: NivmfCostParams) -> "pd.DataFrame":
     """
     rows = []
     for backbone in params.cost_backbones:
-        size = None if backbone == "conv4" and not params.image_size else params.cost_image_size
-        change = {"backbone": backbone, "weights": None, "image_size": size, "test_resize": size}
-        specs = {("ProxyNCA++", ""): spec_of(METHODS["ProxyNCA++"], params, **change)}
-        specs |= {(name, ""): spec_of(METHODS[name], params, **change) for name in ANALYTIC}
-        for count in params.sample_counts:
-            options = {"num_samples": count}
-            specs["EL-nivMF", f"samples={count}"] = spec_of(METHODS["EL-nivMF"], params, loss_options=options, **change)
+        specs = _timed_specs(params, backbone)
         retrieving = {name: specs[name] for name in (("ProxyNCA++", ""), ("EL-nivMF", f"samples={params.samples}"))}
         timings = {
             "seconds_ratio": _timed(specs, stepper, params.repetitions, params.threads),

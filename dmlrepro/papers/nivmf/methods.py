@@ -166,6 +166,7 @@ class NivmfParams(Params):
 
     paper = "nivmf"
     overrides: ClassVar = {"paper": {"protocol": "roth"}}
+    positive: ClassVar = (*Params.positive, "samples")
 
     protocol: str | None = None
     samples: int = SAMPLES

@@ -8,6 +8,7 @@ clipping; ProxyAnchor's code, whose recipe it follows, clips all values at 10, w
 
 import functools
 from dataclasses import dataclass
+from typing import ClassVar
 
 from dmlrepro.evidence import plots
 from dmlrepro.papers import studies
@@ -124,6 +125,7 @@ class FieldParams(Params):
     """What the notebooks that train PFML share."""
 
     paper = "pfml"
+    positive: ClassVar = (*Params.positive, "delta")
 
     proxies_per_class: int | None = None
     alpha: float = 3.0
