@@ -12,8 +12,7 @@ export PYTHONDONTWRITEBYTECODE := 1
 .PHONY: results test test-all lint pytest pytest-all nbval nbval-all notebooks accept lab lock install clean
 
 results: $(VENV)/installed
-	@mkdir -p build
-	$(BIN)/snakemake --snakefile workflow/Snakefile --cores all --keep-going --config profile=$(PROFILE) --rerun-triggers mtime params --quiet progress rules
+	$(BIN)/python workflow/build.py $(PROFILE)
 	@$(BIN)/python -m dmlrepro summary build/$(PROFILE)
 
 test: lint pytest nbval

@@ -13,7 +13,7 @@ def main(arguments: list[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     try:
         return options.run(options) or 0
-    except (ValueError, TypeError, OSError, FloatingPointError) as error:
+    except (ValueError, TypeError, OSError, FloatingPointError, MemoryError) as error:
         print(f"dmlrepro: {error}", file=sys.stderr)
         return 2
 

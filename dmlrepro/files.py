@@ -1,28 +1,128 @@
-"""Where things lie, and writing files so that nobody ever sees half of one."""
+"""Where things lie, and files of which nobody ever sees half a one.
 
+What this package keeps is made in a temporary folder beside its place, flushed to the disk and renamed. Killed
+processes leave such folders behind; the next writer in the same place removes them. What a disk or another program
+has damaged since is found by checksums when it is read, renamed to `<name>.damaged` and made anew.
+"""
+
+import fcntl
 import hashlib
+import itertools
 import os
+import shutil
 import tempfile
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+import time
+import warnings
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import numpy as np
 
+STAGING = ".dmlrepro-"  # how the names of temporary folders begin
+YOUNG = 60  # seconds for which a temporary folder is left alone, because its maker may not have locked it yet
+SUMS = "SHA256SUMS"  # as `sha256sum` writes it and `sha256sum --check` reads it
+
+
+@contextmanager
+def staging(folder: Path) -> Iterator[Path]:
+    """An empty folder inside `folder`, removed at the end with all that is still in it.
+
+    Those that killed processes left there are removed first. A living process holds a lock on its own.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    for left in folder.glob(f"{STAGING}*"):
+        _sweep(left)
+    made = Path(tempfile.mkdtemp(dir=folder, prefix=STAGING))
+    handle = os.open(made, os.O_RDONLY)
+    try:
+        with suppress(OSError):  # this file system has no locks, so nothing is swept there either
+            fcntl.flock(handle, fcntl.LOCK_EX)
+        yield made
+    finally:
+        shutil.rmtree(made, ignore_errors=True)
+        os.close(handle)
+
+
+def _sweep(left: Path) -> None:
+    """Remove a temporary folder unless its maker lives."""
+    with suppress(OSError):  # it is gone by now, or locked
+        if time.time() - left.stat().st_mtime > YOUNG:
+            handle = os.open(left, os.O_RDONLY)
+            try:
+                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                shutil.rmtree(left)
+            finally:
+                os.close(handle)
+
 
 @contextmanager
 def replacing(path: Path) -> Iterator[Path]:
-    """A temporary file beside `path` that replaces it, atomically, when the block ends without an error."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".partial")
-    os.close(handle)
-    temporary = Path(name)
-    try:
+    """A path at which nothing is yet; the file or folder that the block makes there becomes `path` when it ends
+    without an error, at once and safe from a power cut.
+
+    A folder that is there by then stays: of processes that make the same one, the first to finish wins.
+    """
+    with staging(path.parent) as folder:
+        temporary = folder / path.name
         yield temporary
-        temporary.chmod(0o644)
-        os.replace(temporary, path)
-    finally:
-        temporary.unlink(missing_ok=True)
+        _flush([*temporary.rglob("*"), temporary])  # else the new name may survive a power cut and the content not
+        try:
+            os.replace(temporary, path)
+        except OSError:
+            if not (temporary.is_dir() and path.is_dir()):
+                raise
+        _flush([path.parent])
+
+
+def _flush(paths: Iterable[Path]) -> None:
+    for path in paths:
+        handle = os.open(path, os.O_RDONLY)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)
+
+
+def sha256(path: Path) -> str:
+    """Hex digest of a file's content."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def seal(folder: Path) -> None:
+    """List the sha256 of every file of a folder in its SHA256SUMS, for `check_seal`."""
+    (folder / SUMS).write_text("".join(f"{line}\n" for line in _sums(folder)), encoding="utf8")
+
+
+def check_seal(folder: Path) -> None:
+    """ValueError unless a sealed folder holds the files that it was sealed with and no others.
+
+    This finds accidents. Whoever changes a file on purpose can write its new sum as well.
+    """
+    try:
+        listed = (folder / SUMS).read_text(encoding="utf8").splitlines()
+        found = _sums(folder)
+    except (OSError, UnicodeDecodeError) as error:
+        raise ValueError(f"its checksums cannot be compared: {error}") from error
+    if wrong := sorted({line.partition("  ")[2] or SUMS for line in set(listed) ^ set(found)}):
+        raise ValueError(f"{', '.join(wrong)}: not what {SUMS} lists")
+    if not listed:
+        raise ValueError(f"{SUMS} lists nothing")
+
+
+def _sums(folder: Path) -> list[str]:
+    return [f"{sha256(path)}  {path.name}" for path in sorted(folder.iterdir()) if path.name != SUMS]
+
+
+def set_aside(path: Path, reason: object) -> None:
+    """Warn of a damaged file or folder and rename it to `<name>.damaged`, so that a sound one can take its place."""
+    names = (f"{path.name}.damaged{number}" for number in itertools.chain([""], itertools.count(2)))
+    aside = next(place for name in names if not (place := path.with_name(name)).exists())
+    with suppress(FileNotFoundError):  # another process has just done so
+        path.rename(aside)
+    reason = " ".join(str(reason).split())
+    warnings.warn(f"{path} is damaged ({reason}); it is now called {aside.name} and made anew", stacklevel=2)
 
 
 def repository_root() -> Path:
@@ -45,10 +145,21 @@ def cache_root() -> Path:
 
 
 def cached_array(folder: str, key: object, build: Callable[[], np.ndarray]) -> np.ndarray:
-    """The array `build()` returns, kept as .npy below cache_root()/folder under the hash of `key`."""
-    path = cache_root() / folder / f"{hashlib.sha256(repr(key).encode()).hexdigest()[:16]}.npy"
-    if not path.is_file():
-        array = build()
-        with replacing(path) as temporary, temporary.open("wb") as file:
-            np.save(file, array)
-    return np.load(path)
+    """The array `build()` returns, kept as .npz below cache_root()/folder under the hash of `key`.
+
+    The file holds that hash too, and a zip archive the checksum of each member; one that does not agree is set aside.
+    """
+    digest = hashlib.sha256(repr(key).encode()).hexdigest()
+    path = cache_root() / folder / f"{digest[:16]}.npz"
+    if path.exists():
+        try:
+            with np.load(path) as stored:
+                if str(stored["key"]) != digest:
+                    raise ValueError("it belongs to another key")
+                return stored["array"]
+        except Exception as error:  # numpy and zipfile raise whatever a damaged file makes them stumble over
+            set_aside(path, error)
+    array = build()
+    with replacing(path) as temporary, temporary.open("wb") as file:
+        np.savez(file, key=digest, array=array)
+    return array

@@ -7,7 +7,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from dmlrepro.retrieval import as_labels, as_points, nearest, retrieval, retrieval_per_query
+from dmlrepro.retrieval import as_labels, as_points, directions, nearest, retrieval, retrieval_per_query
 
 __all__ = [
     "average_covering_radius",
@@ -46,8 +46,10 @@ def nmi(
     labels = as_labels(labels, points, "labels").cpu().numpy()
     if distance not in ("cosine", "euclidean"):
         raise ValueError(f'distance must be "cosine" or "euclidean", got {distance!r}')
-    points = (F.normalize(points, dim=1) if distance == "cosine" else points).float().cpu().numpy()
-    num_clusters = num_clusters or len(set(labels.tolist()))
+    points = (directions(points, "embeddings") if distance == "cosine" else points).float().cpu().numpy()
+    num_clusters = len(set(labels.tolist())) if num_clusters is None else num_clusters
+    if not 1 <= num_clusters <= len(points):
+        raise ValueError(f"num_clusters must lie in [1, {len(points)}], the number of embeddings, got {num_clusters}")
     clusters = KMeans(num_clusters, n_init=1, random_state=seed).fit_predict(points)
     return float(normalized_mutual_info_score(labels, clusters))
 
@@ -61,6 +63,8 @@ def label_purity(groups: Tensor, labels: Tensor) -> float:
     """
     groups = torch.as_tensor(groups)
     labels = torch.as_tensor(labels, device=groups.device).unique(return_inverse=True)[1]
+    if not len(labels):
+        raise ValueError("labels are empty; give one for each point")
     if groups.shape[-1:] != labels.shape or groups.ndim > 2 or (groups.ndim == 2) != (groups.dtype == torch.bool):
         raise ValueError(
             f"groups must be cluster numbers ({len(labels)},) or a boolean mask (G, {len(labels)}), "
@@ -125,7 +129,7 @@ def proxy_wasserstein(
     """
     from scipy.optimize import linear_sum_assignment
 
-    points = F.normalize(as_points(embeddings, "embeddings"), dim=1)
+    points = directions(as_points(embeddings, "embeddings"), "embeddings")
     labels = as_labels(labels, points, "labels")
     if proxies.ndim != 3 or proxies.shape[1] < 1 or proxies.shape[2] != points.shape[1]:
         raise ValueError(f"proxies must be (C, M, {points.shape[1]}) with M >= 1, got {tuple(proxies.shape)}")
@@ -133,7 +137,7 @@ def proxy_wasserstein(
         raise ValueError(f"labels must lie in [0, {len(proxies)}), found {labels.min()} to {labels.max()}")
     if form not in ("assignment", "w2", "nearest"):
         raise ValueError(f'form must be "assignment", "w2" or "nearest", got {form!r}')
-    proxies = F.normalize(as_points(proxies.flatten(0, 1), "proxies").to(points.device), dim=1).view(proxies.shape)
+    proxies = directions(as_points(proxies.flatten(0, 1), "proxies").to(points.device), "proxies").view(proxies.shape)
     values = points.new_full((len(proxies),), torch.nan)
     for label, members in _by_class(labels):
         costs = _distances(proxies[label], points[members])
@@ -181,7 +185,7 @@ def feature_diversity(embeddings: Tensor) -> float:
     It is exp(-rho) of the spectral decay rho = KL(uniform || normalised singular values) of Roth et al. (ICML 2020),
     uncentred as there, over all min(N, D) values. 1: all directions are used equally; 0: some direction not at all.
     """
-    singular = torch.linalg.svdvals(F.normalize(as_points(embeddings, "embeddings"), dim=1))
+    singular = torch.linalg.svdvals(directions(as_points(embeddings, "embeddings"), "embeddings"))
     return (singular.log().mean().exp() / singular.mean()).item()
 
 
@@ -198,7 +202,7 @@ def class_diversity(embeddings: Tensor, labels: Tensor, form: str = "within") ->
     """
     if form not in ("within", "across"):
         raise ValueError(f'form must be "within" or "across", got {form!r}')
-    points = F.normalize(as_points(embeddings, "embeddings"), dim=1)
+    points = directions(as_points(embeddings, "embeddings"), "embeddings")
     groups = [points[members] for _, members in _by_class(as_labels(labels, points, "labels")) if len(members) > 1]
     if not groups:
         raise ValueError("labels must have a class of at least two samples")

@@ -11,13 +11,13 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 INDEX_BITS = 29  # half squared distances lie in [0, 2]: 34 bits of steps, 63 with the index
 SPARE = 64  # the search in float32 keeps so many candidates beyond those asked for
 SMALLEST_SEARCH = 2**15  # a smaller gallery is ranked in float64 at once, which takes no longer
 CPU_BLOCK, CPU_LISTS = 2**21, 2**18  # numbers of a block of distances, of the candidates' vectors: a CPU's caches
+LEAST_NORM = 1e-12  # a shorter vector is taken to have no direction
 
 
 def retrieval(
@@ -46,7 +46,8 @@ def retrieval(
         a relevant gallery item (a class of one item); they count in no average.
 
     Raises:
-        ValueError: a wrong shape or type, NaN or infinity, or no query with a relevant item.
+        ValueError: a wrong shape or type, NaN or infinity, a vector without direction if the distance is "cosine", or
+            no query with a relevant item.
     """
     values = retrieval_per_query(embeddings, labels, ks, gallery, gallery_labels, distance, block)
     kept = values["relevant"] > 0
@@ -153,11 +154,13 @@ def _nearest_blocks(
     if queries.shape[1] != targets.shape[1]:
         raise ValueError(f"gallery must have {queries.shape[1]} columns as embeddings has, got {targets.shape[1]}")
     if distance == "cosine":
-        unit = F.normalize(queries, dim=1)
-        queries, targets = unit, unit if targets is queries else F.normalize(targets, dim=1)
+        unit = directions(queries, "embeddings")
+        queries, targets = unit, unit if targets is queries else directions(targets, "gallery")
         half_squares = queries.new_ones(len(queries), 1), targets.new_zeros(len(targets))  # half |q - t|^2 = 1 - cos
     elif distance == "euclidean":
         radius = max(queries.norm(dim=1).max(), targets.norm(dim=1).max()).clamp_min(torch.finfo(torch.float64).tiny)
+        if not radius.isfinite():
+            raise ValueError("embeddings or gallery are too long for float64 to square; the ranking would be by index")
         queries, targets = queries / radius, targets / radius
         half_squares = queries.square().sum(1, keepdim=True) / 2, targets.square().sum(1) / 2
     else:
@@ -288,6 +291,22 @@ def as_points(values: Tensor, name: str) -> Tensor:
         row = int((~values.isfinite().all(1)).nonzero()[0])
         raise ValueError(f"{name} contain NaN or infinity, first in row {row}")
     return values.double()
+
+
+def directions(points: Tensor, name: str) -> Tensor:
+    """Rows of a float64 matrix over their norms; ValueError names one whose norm is below LEAST_NORM or overflows.
+
+    Such rows have no direction: all others are equally far from them, and a ranking would be by index.
+    """
+    norms = points.norm(dim=1, keepdim=True)
+    bad = ~((norms >= LEAST_NORM) & norms.isfinite())
+    if bad.any():
+        row = int(bad.nonzero()[0, 0])
+        raise ValueError(
+            f"{name} have no direction in row {row}, whose norm is {norms[row].item():.3g}; is the image blank, or has "
+            "training collapsed?"
+        )
+    return points / norms
 
 
 def as_labels(labels: Tensor, points: Tensor, name: str) -> Tensor:

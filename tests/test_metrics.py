@@ -223,10 +223,31 @@ def test_bad_retrieval_input_is_named(call, message):
         call(*random_set(0))
 
 
-def test_ranks_beyond_the_list_and_zero_vectors_are_harmless():
-    embeddings, labels = torch.tensor([[0.0, 0], [1, 0], [1, 1e-3], [-1, 0]]), torch.tensor([0, 1, 1, 0])
+def test_ranks_beyond_the_list_are_harmless():
+    embeddings, labels = torch.tensor([[0.0, 1], [1, 0], [1, 1e-3], [-1, 0]]), torch.tensor([0, 1, 1, 0])
     assert metrics.retrieval(embeddings, labels, (1, 100))["R@100"] == 1
-    assert metrics.nearest(embeddings, 3)[1].tolist() == [2, 0, 3]  # a zero vector has cosine 0: between the two others
+
+
+@pytest.mark.parametrize("length, shown", [(0.0, "0"), (1e-13, "1e-13"), (1e200, "inf")])
+def test_a_vector_without_direction_is_named_instead_of_ranked_by_index(length, shown):
+    embeddings, labels = torch.randn(4, 3, dtype=torch.float64), torch.tensor([0, 0, 1, 1])
+    embeddings[2] *= length / embeddings[2].norm()
+    message = f"have no direction in row 2, whose norm is {shown}"
+    for measure in (metrics.retrieval, metrics.nmi, metrics.class_diversity):
+        with pytest.raises(ValueError, match=f"embeddings {message}"):
+            measure(embeddings, labels)
+    for measure in (lambda x: metrics.nearest(x, 1), metrics.feature_diversity):
+        with pytest.raises(ValueError, match=f"embeddings {message}"):
+            measure(embeddings)
+    with pytest.raises(ValueError, match=f"gallery {message}"):
+        metrics.retrieval(embeddings[:1], labels[:1], gallery=embeddings, gallery_labels=labels)
+    with pytest.raises(ValueError, match=f"proxies {message}"):
+        metrics.proxy_wasserstein(embeddings[:, None], embeddings[:2], labels[:2])
+    if length < 1:  # a short vector has a Euclidean distance like any other
+        assert metrics.nearest(embeddings, 1, distance="euclidean").shape == (4, 1)
+    else:
+        with pytest.raises(ValueError, match="too long for float64 to square"):
+            metrics.nearest(embeddings, 1, distance="euclidean")
 
 
 # Clustering and groups
@@ -403,6 +424,11 @@ X, Y = torch.randn(4, 3, generator=torch.Generator().manual_seed(0)), torch.tens
     ("call", "message"),
     [
         (lambda: metrics.nmi(X, Y, distance="dot"), '"cosine" or "euclidean", got \'dot\''),
+        (lambda: metrics.nmi(X, Y, 0), r"num_clusters must lie in \[1, 4\].* got 0"),
+        (lambda: metrics.nmi(X, Y, 5), r"num_clusters must lie in \[1, 4\].* got 5"),
+        (lambda: metrics.nmi(X[:0], Y[:0]), "embeddings must be a non-empty"),
+        (lambda: metrics.label_purity(Y[:0], Y[:0]), "labels are empty"),
+        (lambda: metrics.feature_diversity(0 * X), "embeddings have no direction in row 0"),
         (lambda: metrics.label_purity(torch.ones(2, 3, dtype=torch.bool), Y), r"groups must be .*\(G, 4\).*\(2, 3\)"),
         (lambda: metrics.label_purity(torch.ones(4, 4), Y), r"groups must be .* got torch.float32"),
         (lambda: metrics.label_purity(torch.eye(5, 4).bool(), Y), "row 4 is empty"),

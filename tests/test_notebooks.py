@@ -9,6 +9,8 @@ from pathlib import Path
 import nbformat
 import pytest
 
+from dmlrepro.papers import catalogue
+
 ROOT = Path(__file__).parent.parent
 NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
 
@@ -58,6 +60,25 @@ def test_the_last_cell_is_the_regression_check_and_prints_no_number_that_can_mov
     assert "within tolerance of the golden run: yes" in output.text
 
 
+def without_verdict(notebook, name: str) -> list[str]:
+    """Claims tested on a notebook's tables whose verdict none of its cells prints."""
+    cells = [cell for cell in code(notebook) if "verdict" in cell.source]
+    shown = "".join(str(dict(output)) for cell in cells for output in cell.outputs)
+    return [
+        claim_id for claim_id, test in catalogue.claims().items() if test.notebook == name and claim_id not in shown
+    ]
+
+
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
+def test_every_claim_has_its_verdict_and_a_notebook_without_its_verdict_cell_is_found(path):
+    notebook = nbformat.read(path, as_version=4)
+    assert without_verdict(notebook, path.stem) == []
+    tested = [claim_id for claim_id, test in catalogue.claims().items() if test.notebook == path.stem]
+    notebook.cells = [cell for cell in notebook.cells if "verdict" not in cell.source]
+    assert without_verdict(notebook, path.stem) == tested
+    assert bool(tested) == (path.stem not in ("00_tour", "01_your_images"))
+
+
 def run_papermill(tmp_path, folder, *arguments):
     folders = {"DMLREPRO_CACHE": tmp_path / "cache", "DMLREPRO_RESULTS": tmp_path / "results"}
     environment = os.environ | {name: str(path) for name, path in folders.items()}
@@ -80,6 +101,7 @@ def test_plain_papermill_runs_from_the_root_and_from_the_notebooks_folder(tmp_pa
     [
         (["-p", "stepps", "3"], "no parameter 'stepps'"),
         (["-p", "lr", "1e-5x"], "parameter lr must be"),
+        (["-p", "seeds", "0"], "seeds must be finite and greater than 0"),
         (["-p", "dataset", "birds"], "unknown dataset 'birds'"),
         (["-p", "method", "PFLM"], "unknown method 'PFLM'"),
     ],

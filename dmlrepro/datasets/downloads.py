@@ -11,7 +11,6 @@ import http.client
 import os
 import shutil
 import tarfile
-import tempfile
 import urllib.error
 import urllib.request
 import zipfile
@@ -20,10 +19,10 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath, PureWindowsPath
 
 from dmlrepro.datasets import layouts, manifests
-from dmlrepro.files import data_root, replacing
+from dmlrepro.files import data_root, replacing, staging
 
 CHUNK = 1 << 20  # bytes
-TIMEOUT = 60  # seconds without an answer
+TIMEOUT = 15  # seconds without an answer, of each address of each mirror
 
 
 @dataclass(frozen=True)
@@ -219,7 +218,9 @@ def download(urls: tuple[str, ...], file: Path, md5: str) -> None:
             os.replace(part, file)
             return
     kept = f"; {part.stat().st_size} bytes are kept, the next call resumes there" if part.exists() else ""
-    raise kind(f"{file}: download failed ({'; '.join(failures)}){kept}")
+    raise kind(
+        f"{file}: download failed ({'; '.join(failures)}){kept}; mend the network or HTTPS_PROXY and start again"
+    )
 
 
 def _transfer(url: str, part: Path) -> None:
@@ -277,7 +278,7 @@ def unpack(archive: Path, result: Path) -> None:
             with replacing(result) as temporary, gzip.open(archive) as packed, temporary.open("wb") as out:
                 shutil.copyfileobj(packed, out, CHUNK)
             return
-        with tempfile.TemporaryDirectory(dir=result.parent, prefix=f".{result.name}.") as temporary:
+        with staging(result.parent) as temporary:
             (_unpack_zip if archive.suffix == ".zip" else _unpack_tar)(archive, temporary)
             if not Path(temporary, result.name).is_dir():
                 found = ", ".join(sorted(os.listdir(temporary))[:5])

@@ -4,20 +4,21 @@ A store keeps all images of a set as one flat uint8 array, height x width x chan
 uint8 (B, C, height, width) on the CPU; scaling, normalising and the colour order belong to the backbone. All random
 numbers of a batch are drawn from the caller's generator before any image is touched.
 
-Files of any mode become RGB: of several frames the first one, 16 bits cut to the upper 8, transparency over white. The
-reader's own photographs are turned upright as their EXIF orientation says; official sets are decoded as stored, which
-is how published numbers were made.
+Files of any mode become RGB: of several frames the first one, 16 bits cut to the upper 8, transparency over white.
+Pixels without a fixed range (floats, 32-bit or signed integers) and images more than LONGEST times as long as wide are
+refused by name. The reader's own photographs are turned upright as their EXIF orientation says; official sets are
+decoded as stored, which is how published numbers were made.
 """
 
+import hashlib
 import math
 import os
 import shutil
-import tempfile
 import warnings
 from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 
 import numpy as np
@@ -28,7 +29,7 @@ from torch import Tensor
 
 from dmlrepro.datasets.layouts import few
 from dmlrepro.datasets.manifests import Manifest, is_own
-from dmlrepro.files import cache_root
+from dmlrepro.files import cache_root, check_seal, replacing, seal, set_aside
 
 CROP_ATTEMPTS = 10  # as many as torchvision's RandomResizedCrop makes
 LONGEST = 50  # times the short side: a line of 1 x 10,000 pixels, enlarged to a usable height, would fill the disk
@@ -154,6 +155,7 @@ def survey(manifest: Manifest) -> str:
     """Sizes and modes of a manifest's image files, from their headers; ValueError lists those without a sound one."""
     with ThreadPoolExecutor(os.cpu_count()) as pool:
         headers = _all_read(pool, partial(_header, own=is_own(manifest.name)), manifest.images)
+        _refuse_shared(pool, manifest)
     sides = np.array([size for size, _ in headers])
     modes = Counter(mode for _, mode in headers)
     return (
@@ -165,15 +167,16 @@ def survey(manifest: Manifest) -> str:
 def decoded(path: str, *, upright: bool) -> Image.Image:
     """An image file in RGB; upright: turned as its EXIF orientation says.
 
-    Raises ValueError for pixels of 32 bits, whose range a file does not tell, and whatever Pillow raises.
+    Raises ValueError for pixels whose range a file does not tell, and whatever Pillow raises.
     """
     with Image.open(path) as image:
         image.load()
         turn = UPRIGHT.get(_orientation(image)) if upright else None
         if image.mode.startswith(("I", "F")):
             levels = np.asarray(image)
-            if image.mode == "F" or levels.min() < 0 or levels.max() > 65535:
-                raise ValueError("32-bit pixels have no fixed range; convert them to 8 or 16 bits")
+            unbounded = image.mode == "F" or (image.mode == "I" and image.format == "TIFF")  # other formats scale to 16
+            if unbounded or levels.min() < 0 or levels.max() > 65535:
+                raise ValueError("32-bit and signed pixels have no fixed range; convert them to 8 or 16 bits")
             image = Image.fromarray((levels >> 8).astype(np.uint8))
         elif "A" in image.mode or "a" in image.mode or "transparency" in image.info:
             layers = image.convert("RGBA")
@@ -227,6 +230,11 @@ def _open_files(manifest: Manifest, short_side: int | None) -> ImageStore:
     # uncompressed files in two of the reader's folders may agree in names and sizes; the folders' names differ
     files = manifest.name if is_own(manifest.name) else manifest.images_digest[:16]
     folder = cache_root() / "images" / f"{files}-{short_side or 'original'}"
+    if folder.is_dir():
+        try:
+            _check_decoded(folder, _written(folder))
+        except ValueError as error:
+            set_aside(folder, error)
     if not folder.is_dir():
         _decode_files(manifest, short_side, folder)
     sizes = torch.from_numpy(np.load(folder / "sizes.npy"))
@@ -236,23 +244,33 @@ def _open_files(manifest: Manifest, short_side: int | None) -> ImageStore:
     return ImageStore(pixels, sizes, 3)
 
 
+def _written(folder: Path) -> tuple:
+    return tuple((path.name, path.stat().st_size, path.stat().st_mtime_ns) for path in sorted(folder.iterdir()))
+
+
+@cache
+def _check_decoded(folder: Path, written: tuple) -> None:
+    """ValueError if decoded images are not as they were stored; looked at once per process and state of the files,
+    because the checksum of 30 GB takes half a minute."""
+    check_seal(folder)
+
+
 def _decode_files(manifest: Manifest, short_side: int | None, folder: Path) -> None:
     """Decode into a temporary folder and rename it, so that of several processes the first to finish wins."""
     from tqdm import tqdm
 
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    with ThreadPoolExecutor(os.cpu_count()) as pool, tempfile.TemporaryDirectory(dir=folder.parent) as temporary:
+    with ThreadPoolExecutor(os.cpu_count()) as pool, replacing(folder) as built:
         own = is_own(manifest.name)
         headers = _all_read(pool, partial(_header, own=own), manifest.images)
+        _refuse_shared(pool, manifest)
         sizes = np.array([_with_short_side(*size, short_side) if short_side else size for size, _ in headers], np.int64)
         ends = (sizes.prod(1) * 3).cumsum()
-        needed, free = int(ends[-1]), shutil.disk_usage(temporary).free
+        needed, free = int(ends[-1]), shutil.disk_usage(built.parent).free
         if needed > free:
             raise OSError(
                 f"{folder.parent}: the decoded images of {manifest.name} need {needed / 1e9:.1f} GB and "
                 f"{free / 1e9:.1f} GB are free; point DMLREPRO_CACHE to a larger disk"
             )
-        built = Path(temporary, "built")
         built.mkdir()
         np.save(built / "sizes.npy", sizes)
         pixels = np.memmap(built / "pixels", np.uint8, "w+", shape=(needed,))
@@ -263,11 +281,7 @@ def _decode_files(manifest: Manifest, short_side: int | None, folder: Path) -> N
         with tqdm(desc=f"decoding {manifest.name}", total=len(sizes), unit=" images", disable=None) as bar:
             _all_read(pool, decode, manifest.images, sizes, ends, bar=bar)
         pixels.flush()
-        try:
-            built.rename(folder)
-        except OSError:
-            if not folder.is_dir():  # not merely another process that was faster
-                raise
+        seal(built)
 
 
 def _all_read(pool: ThreadPoolExecutor, read: Callable, paths: tuple[str, ...], *others, bar=None) -> list:
@@ -293,11 +307,38 @@ def _all_read(pool: ThreadPoolExecutor, read: Callable, paths: tuple[str, ...], 
     return found
 
 
+def _refuse_shared(pool: ThreadPoolExecutor, manifest: Manifest) -> None:
+    """ValueError where one of the reader's files lies under a training and a test class, as a link or as a copy.
+
+    Official sets are taken as they were published. Only files of a size that both parts have are read.
+    """
+    if not is_own(manifest.name):
+        return
+    paths, train = np.array(manifest.images), manifest.split == "train"
+    sizes = np.fromiter(pool.map(os.path.getsize, manifest.images), np.int64)
+    suspect = np.isin(sizes, np.intersect1d(sizes[train], sizes[~train]))
+
+    def contents(part: np.ndarray) -> dict[bytes, str]:
+        return dict(zip(pool.map(_content, paths[suspect & part]), paths[suspect & part].tolist()))
+
+    trained, tested = contents(train), contents(~train)
+    if shared := sorted(f"{path} = {trained[key]}" for key, path in tested.items() if key in trained):
+        raise ValueError(
+            f"{len(shared)} files of test classes are training images too: {few(shared)}; remove one of each pair, or "
+            "give both the same class"
+        )
+
+
+def _content(path: str) -> bytes:
+    with open(path, "rb") as file:
+        return hashlib.file_digest(file, "sha256").digest()
+
+
 def _header(path: str, own: bool) -> tuple[tuple[int, int], str]:
     """(height, width) as decoded and the mode of an image file; only the header is read."""
     with Image.open(path) as image:
         height, width = image.height, image.width
-        if own and max(height, width) > LONGEST * min(height, width):
+        if max(height, width) > LONGEST * min(height, width):
             raise ValueError(f"{width} x {height} pixels: one side is more than {LONGEST} times the other")
         if own and _orientation(image) in (5, 6, 7, 8):
             height, width = width, height

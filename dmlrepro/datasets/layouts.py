@@ -4,6 +4,7 @@ A reader knows one layout and nothing else; what holds for every set (no gaps, n
 numbering of classes) is checked in manifests.py. Errors name the file, what was expected and what was found.
 """
 
+import codecs
 import contextlib
 import io
 import zipfile
@@ -59,6 +60,9 @@ def read_cub(root: Path) -> Annotations:
         )
     class_ids = np.array([number(classes[image], f"{labels_file}, image {image}") for image in files])
     images = [folder / "images" / path for path in files.values()]
+    named = [(path, names.get(class_id, first_folder(path))) for path, class_id in zip(files.values(), class_ids)]
+    if wrong := [f"{path} of class {name}" for path, name in named if first_folder(path) != name]:
+        raise ValueError(f"{labels_file}: expected every image in the folder of its class, found {few(wrong)}")
     return Annotations(labels_file, images, class_ids, np.where(class_ids <= 100, "train", "test"), names, max_id=200)
 
 
@@ -182,10 +186,15 @@ def _mat_variable(source: Path, name: str) -> np.ndarray:
 def read_sop(root: Path) -> Annotations:
     """Stanford_Online_Products/: Ebay_train.txt, Ebay_test.txt (image_id class_id super_class_id path), *_final/."""
     folder = root / "Stanford_Online_Products"
-    images, class_ids, parts = [], [], []
+    images, class_ids, parts, folders = [], [], [], {}
     for part in ("train", "test"):
         lines = rows(folder / f"Ebay_{part}.txt", 4, header=["image_id", "class_id", "super_class_id", "path"])
-        for (_, class_id, _, path), where in lines:
+        for (_, class_id, super_class, path), where in lines:
+            expected = folders.setdefault(super_class, first_folder(path))
+            if first_folder(path) != expected:
+                raise ValueError(
+                    f"{where}: expected an image of super class {super_class} in {expected}/, found {path}"
+                )
             images.append(folder / path)
             class_ids.append(number(class_id, where))
             parts.append(part)
@@ -202,6 +211,8 @@ def read_inshop(root: Path) -> Annotations:
     for (path, item, part), where in lines:
         if part not in ("train", "query", "gallery"):
             raise ValueError(f"{where}: expected evaluation_status train, query or gallery, found {part!r}")
+        if item not in path.split("/"):
+            raise ValueError(f"{where}: expected an image in the folder of its item {item}, found {path}")
         images.append(folder / "Img" / path)
         class_ids.append(number(item.removeprefix("id_"), where))
         parts.append(part)
@@ -281,6 +292,8 @@ def _omniglot_images(archive: Path, drawings: list[tuple[str, tuple[int, int]]])
             try:
                 data = file.read(name) if file else (archive.parent / name).read_bytes()
                 with Image.open(io.BytesIO(data)) as image:
+                    if image.mode not in ("1", "L", "P", "RGB"):  # converting more bits to 8 would clip them to white
+                        raise OSError(f"pixels of mode {image.mode}, expected black and white")
                     small = image.convert("L").resize((OMNIGLOT_SIZE, OMNIGLOT_SIZE), Image.Resampling.BILINEAR)
             except (OSError, SyntaxError, zipfile.BadZipFile, zlib.error) as error:
                 raise ValueError(f"{archive}: {name} is not a readable image ({error})") from error
@@ -307,7 +320,10 @@ def rows(
     The last field may hold blanks. header: column names the file has to start with; counted: a line with the number of
     rows comes before them.
     """
-    lines = existing(path).read_text(encoding="utf-8", errors="replace").splitlines()
+    data = existing(path).read_bytes()
+    if data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+        raise ValueError(f"{path}: expected text in UTF-8, found UTF-16; save it as UTF-8")
+    lines = data.decode("utf-8-sig", errors="replace").splitlines()
     first = counted + (header is not None)
     found = lines[first - 1].split() if header and len(lines) >= first else None
     if found != header:
@@ -318,7 +334,8 @@ def rows(
         raise ValueError(f"{path}: line 1 promises {lines[0].strip()} rows, found {len(table)}")
     for values, where in table:
         if len(values) != fields:
-            raise ValueError(f"{where}: expected {fields} fields separated by blanks, found {len(values)}")
+            found = " ".join(values)[:80]
+            raise ValueError(f"{where}: expected {fields} fields separated by blanks, found {len(values)} in {found!r}")
     return table
 
 
@@ -330,6 +347,10 @@ def keyed(path: Path) -> dict[int, str]:
             raise ValueError(f"{where}: expected every id once, found {key} again")
         table[int(key)] = value
     return table
+
+
+def first_folder(path: str) -> str:
+    return path.partition("/")[0]
 
 
 def few(items: list[str], shown: int = 5) -> str:

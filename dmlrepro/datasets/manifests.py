@@ -10,6 +10,7 @@ import functools
 import hashlib
 import os
 import unicodedata
+from collections import Counter
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -218,7 +219,14 @@ def _read(name: str, root: str | Path | None) -> tuple[Manifest, tuple[str, ...]
 
     root = Path(root or data_root())
     base = str(name).removesuffix("-subset")
-    found = own_images.read(name, root) if is_own(name) else getattr(layouts, f"read_{base}")(root)
+    try:
+        found = own_images.read(name, root) if is_own(name) else getattr(layouts, f"read_{base}")(root)
+    except FileNotFoundError as error:
+        if is_own(name):
+            raise
+        raise FileNotFoundError(
+            f"{error}; `python -m dmlrepro data fetch {base}` downloads the set or says how to get it"
+        ) from error
     names, ids, source = found.class_names, found.class_ids, found.source
     outside = [number for number in {*names, *ids.tolist()} if found.max_id and not 1 <= number <= found.max_id]
     if outside:
@@ -244,6 +252,10 @@ def _read(name: str, root: str | Path | None) -> tuple[Manifest, tuple[str, ...]
             f"{source}: expected other classes in test than in train, found {len(shared)} of {len(names)} in both: "
             f"{layouts.few([names[number] for number in shared])}{remedy * bool(found.own_name)}"
         )
+
+    paths = Counter(map(str, found.images)) if isinstance(found.images, list) else {}
+    if repeated := [path for path, times in paths.items() if times > 1]:
+        raise ValueError(f"{source}: lists {len(repeated)} files more than once: {layouts.few(repeated)}")
 
     order = np.argsort(~is_train, kind="stable")
     label_of = {number: label for label, number in enumerate([*train_ids, *np.setdiff1d(test_ids, train_ids)])}

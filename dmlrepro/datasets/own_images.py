@@ -8,6 +8,7 @@ the parts, half of the classes are for training: which ones follows from their n
 
 import csv
 import hashlib
+import io
 import os
 import re
 import unicodedata
@@ -104,6 +105,9 @@ def read_folder(folder: Path) -> Annotations:
 def read_csv(path: Path) -> Annotations:
     """Columns path and label; optional split (train; test or validation), query and gallery (true or false).
 
+    They are separated by commas, semicolons or tabs. Where most images lie in a folder named like their label, one that
+    lies in the folder of another label is an error.
+
     Flags count for test rows only; without them every test image is both.
     """
     columns, lines = _columns(path)
@@ -116,6 +120,13 @@ def read_csv(path: Path) -> Annotations:
         if first.setdefault(image, line) != line:
             repeated.append(f"line {line} and line {first[image]}: {image}")
     _refuse(path, repeated, "rows repeat an image", "keep one row for each image")
+    folders = [canonical(os.path.basename(os.path.dirname(image))) for image in images]
+    labels = [canonical(label) for label in columns["label"]]
+    if sum(folder == label for folder, label in zip(folders, labels)) > len(labels) / 2:
+        known = set(labels)
+        rows = zip(lines, columns["path"], labels, folders)
+        odd = [f"line {n}: {p} as {label}" for n, p, label, folder in rows if folder != label and folder in known]
+        _refuse(path, odd, "images lie in the folder of another label", "correct the labels or move the images")
     given = None
     if "split" in columns:
         bad = [f"line {n}: {word!r}" for n, word in zip(lines, columns["split"]) if word.lower() not in SPLITS]
@@ -256,20 +267,23 @@ def _columns(path: Path) -> tuple[dict[str, list[str]], list[int]]:
     Values are stripped, paths only of leading blanks, because a file's name may end in one.
     """
     try:
-        with path.open(newline="", encoding="utf-8-sig") as file:
-            reader = csv.reader(file, strict=True, skipinitialspace=True)
-            header = [name.strip().lower() for name in next(reader, [])]
-            rows = [(row, reader.line_num) for row in reader if any(row)]
+        text = path.read_bytes().decode("utf-8-sig")
+        separator = max(",;\t", key=text.partition("\n")[0].count)  # spreadsheets of some languages write semicolons
+        reader = csv.reader(io.StringIO(text, newline=""), delimiter=separator, strict=True, skipinitialspace=True)
+        header = [name.strip().lower() for name in next(reader, [])]
+        rows = [(row, reader.line_num) for row in reader if any(row)]
     except (UnicodeDecodeError, csv.Error) as error:
         raise ValueError(f"{path}: expected a CSV file in UTF-8, found something else ({error})") from error
     header = [COLUMNS.get(name, name) for name in header]
     if not {"path", "label"} <= set(header) or len(set(header)) < len(header):
         raise ValueError(
-            f"{path}: expected the columns path and label, each column once and separated by commas, "
+            f"{path}: expected the columns path and label, each column once, separated by commas, semicolons or tabs, "
             f"found {few(header) or 'nothing'}"
         )
     uneven = [f"line {line} has {len(row)}" for row, line in rows if len(row) != len(header)]
-    _refuse(path, uneven, f"rows without exactly {len(header)} fields", "a comma within a field needs quotes around it")
+    _refuse(
+        path, uneven, f"rows without exactly {len(header)} fields", "a separator within a field needs quotes around it"
+    )
     if not rows:
         raise ValueError(f"{path}: expected a row for each image, found only the header")
     columns = dict(zip(header, zip(*(row for row, _ in rows))))

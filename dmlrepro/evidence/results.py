@@ -10,7 +10,6 @@ import json
 import math
 import os
 import platform
-import subprocess
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
@@ -169,18 +168,23 @@ def output_folder(profile: str) -> Path:
     return (root / os.environ.get("DMLREPRO_RESULTS", "results")) / profile
 
 
-def save(table: pd.DataFrame, params, *, cost: pd.DataFrame | None = None) -> Path:
+def save(table: pd.DataFrame, params, *, runs: Sequence = (), cost: pd.DataFrame | None = None) -> Path:
     """Write `<stem>.csv`, `<stem>.json` and, with costs, `<stem>.cost.csv`; returns the path of the CSV.
 
     The table is sorted by its identity columns, so equal numbers are equal bytes. When the numbers did not change, the
     provenance of the run that first made them stays.
+
+    Args:
+        runs: the finished runs of the table, for its provenance and, without `cost`, its costs.
     """
     validate(table)
+    if cost is None and runs:
+        cost = costs(runs)
     path = output_folder(params.profile) / f"{params.stem}.csv"
     text = to_csv(table)
     unchanged = path.exists() and path.read_text(encoding="utf8") == text
     if not (unchanged and path.with_suffix(".json").exists()):
-        write_text(path.with_suffix(".json"), json.dumps(provenance(params), indent=1) + "\n")
+        write_text(path.with_suffix(".json"), json.dumps(provenance(params, runs), indent=1) + "\n")
         write_text(path, text)
     if cost is not None:
         write_text(path.with_suffix(".cost.csv"), cost.to_csv(index=False, float_format="%.4g", lineterminator="\n"))
@@ -222,15 +226,14 @@ def publish(build: Path, target: Path, *, everything: bool = False) -> tuple[int
     moved = 0
     for path, table in tables.items():
         new = target / path.name
-        if new.exists() and new.with_suffix(".json").exists():
+        parts = [suffix for suffix in (".json", ".cost.csv", ".csv") if path.with_suffix(suffix).exists()]
+        if all(new.with_suffix(suffix).exists() for suffix in parts) and new.with_suffix(".json").exists():
             if new.read_bytes() == path.read_bytes():
                 continue
             if not everything and differs_by_rounding(new, table):
                 continue
-        for suffix in (".json", ".cost.csv", ".csv"):  # the CSV goes last, as it alone means done
-            source = path.with_suffix(suffix)
-            if source.exists():
-                write_text(new.with_suffix(suffix), source.read_text(encoding="utf8"))
+        for suffix in parts:  # the CSV goes last, as it alone means done
+            write_text(new.with_suffix(suffix), path.with_suffix(suffix).read_text(encoding="utf8"))
         moved += 1
     return len(tables), moved
 
@@ -248,15 +251,20 @@ def _read_named(path: Path) -> pd.DataFrame:
 
 def differs_by_rounding(committed: Path, table: pd.DataFrame) -> bool:
     """Whether a table repeats a committed one on a processor that rounds otherwise: the same rows, and every golden
-    value within its tolerance. On a processor that rounds as the committed one did, any difference is a change."""
+    value of both within its tolerance. On a processor that rounds as the committed one did, any difference is a change.
+    """
     from dmlrepro.training import runs
 
-    made_on = json.loads(committed.with_suffix(".json").read_text(encoding="utf8")).get("rounding")
     golden = golden_folder() / committed.name
+    try:
+        made_on = json.loads(committed.with_suffix(".json").read_text(encoding="utf8")).get("rounding")
+        there = read(committed)
+    except ValueError:  # one of the two files is damaged
+        return False
     if made_on in (None, runs.rounding()) or not golden.exists():
         return False
-    joined = _side_by_side(read(committed), table)
-    return joined["_merge"].eq("both").all() and compare_golden(table, read_golden(golden)).empty
+    same_rows = _side_by_side(there, table)["_merge"].eq("both").all()
+    return same_rows and all(compare_golden(each, read_golden(golden)).empty for each in (there, table))
 
 
 def difference(build: Path, target: Path) -> str:
@@ -289,25 +297,27 @@ def _side_by_side(committed: pd.DataFrame, table: pd.DataFrame) -> pd.DataFrame:
     return committed.merge(table, on=IDENTITY, how="outer", suffixes=("", "_build"), indicator=True)
 
 
-def provenance(params) -> dict:
-    """What made a table: parameters, commit, package versions, device."""
-    from dmlrepro.training import distributed, runs
+def provenance(params, finished: Sequence = ()) -> dict:
+    """What made a table: parameters, commit, package versions, device.
 
-    def git(*arguments: str) -> str:
-        finished = subprocess.run(["git", *arguments], cwd=repository_root(), capture_output=True, text=True)
-        return finished.stdout.strip() if finished.returncode == 0 else ""
+    `runs` lists the commits, devices and versions of its finished runs, with how many runs have them: they may come
+    from the cache or from another machine. `device` and `rounding` are those of the runs, of this process without any.
+    """
+    from dmlrepro.training import distributed, runs, sources
 
+    made = [json.dumps(run.made, sort_keys=True) for run in {run.key: run for run in finished}.values()]
+    groups = [{"count": made.count(each)} | json.loads(each) for each in sorted(set(made))]
     return {
         "notebook": params.notebook,
         "parameters": params.as_dict(),
-        "git_commit": git("rev-parse", "HEAD"),
-        "git_dirty": bool(git("status", "--porcelain", "--", "dmlrepro", "notebooks")),
+        **sources.checkout(),
         "source": runs.source_hash(None, "supervised"),
         "versions": runs.versions(),
-        "device": runs.device_name(),
-        "rounding": runs.rounding(),
+        "device": " + ".join(sorted({group["device"] for group in groups})) or runs.device_name(),
+        "rounding": " + ".join(sorted({group["rounding"] for group in groups})) or runs.rounding(),
         "device_type": distributed.device_for_training().type,
         "machine": platform.machine(),
+        "runs": groups,
     }
 
 

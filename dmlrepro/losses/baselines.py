@@ -16,7 +16,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from dmlrepro.losses.checks import check_batch
+from dmlrepro.losses.checks import check_batch, check_finite, check_positive
 
 
 class Baseline(nn.Module):
@@ -47,8 +47,7 @@ class CosineSoftmaxLoss(nn.Module):
 
     def __init__(self, num_classes: int, embedding_size: int, temperature: float, init_std: float):
         super().__init__()
-        if temperature <= 0:
-            raise ValueError(f"temperature must be positive, got {temperature}")
+        check_positive(temperature=temperature)
         self.proxies = nn.Parameter(init_std * torch.randn(num_classes, embedding_size))
         self.temperature = temperature
 
@@ -83,6 +82,8 @@ def proxy_anchor(num_classes: int, embedding_size: int, *, margin: float = 0.1, 
     """Proxy Anchor, Kim et al., CVPR 2020, with margin delta 0.1 and scale alpha 32."""
     from pytorch_metric_learning.losses import ProxyAnchorLoss
 
+    check_finite(margin=margin)
+    check_positive(alpha=alpha)
     loss = ProxyAnchorLoss(num_classes, embedding_size, margin=margin, alpha=alpha)
     return Baseline(loss, num_classes, embedding_size)
 
@@ -92,6 +93,7 @@ def proxy_nca_pp(num_classes: int, embedding_size: int, *, temperature: float = 
 
     On unit vectors ||x - p||^2 = 2 - 2 cos, so this is the cosine softmax at temperature / 2 (1/18 by default).
     """
+    check_positive(temperature=temperature)
     return CosineSoftmaxLoss(num_classes, embedding_size, temperature / 2, init_std=1 / 8)
 
 
@@ -118,6 +120,9 @@ def soft_triple(
     """
     from pytorch_metric_learning.losses import SoftTripleLoss
 
+    check_positive(la=la, gamma=gamma, centers_per_class=centers_per_class)
+    check_finite(tau=tau, margin=margin)
+
     def spread(centers):  # (C K, D)
         centers = F.normalize(centers, dim=-1).unflatten(0, (num_classes, centers_per_class))
         first, second = torch.triu_indices(centers_per_class, centers_per_class, offset=1, device=centers.device)
@@ -141,6 +146,8 @@ def arcface(num_classes: int, embedding_size: int, *, margin: float = 0.5, scale
     """ArcFace, Deng et al., CVPR 2019: additive angular margin in radians. Roth et al. use scale 16."""
     from pytorch_metric_learning.losses import ArcFaceLoss
 
+    check_finite(margin=margin)
+    check_positive(scale=scale)
     loss = ArcFaceLoss(num_classes, embedding_size, margin=math.degrees(margin), scale=scale)
     return Baseline(loss, num_classes, embedding_size)
 
@@ -149,6 +156,8 @@ def cosface(num_classes: int, embedding_size: int, *, margin: float = 0.35, scal
     """CosFace, Wang et al., CVPR 2018: additive margin on the cosine."""
     from pytorch_metric_learning.losses import CosFaceLoss
 
+    check_finite(margin=margin)
+    check_positive(scale=scale)
     return Baseline(CosFaceLoss(num_classes, embedding_size, margin=margin, scale=scale), num_classes, embedding_size)
 
 
@@ -165,6 +174,7 @@ def contrastive(
     """
     from pytorch_metric_learning.losses import ContrastiveLoss
 
+    check_finite(pos_margin=pos_margin, neg_margin=neg_margin)
     return Baseline(ContrastiveLoss(pos_margin, neg_margin), num_classes, embedding_size)
 
 
@@ -178,6 +188,7 @@ def triplet(num_classes: int, embedding_size: int, *, margin: float = 0.2, squar
     from pytorch_metric_learning.losses import TripletMarginLoss
     from pytorch_metric_learning.miners import TripletMarginMiner
 
+    check_finite(margin=margin)
     distance = LpDistance(power=2 if squared else 1)
     miner = TripletMarginMiner(margin, type_of_triplets="semihard", distance=distance)
     return Baseline(TripletMarginLoss(margin, distance=distance), num_classes, embedding_size, miner)
@@ -200,6 +211,8 @@ def multi_similarity(
     from pytorch_metric_learning.losses import MultiSimilarityLoss
     from pytorch_metric_learning.miners import MultiSimilarityMiner
 
+    check_positive(alpha=alpha, beta=beta)
+    check_finite(base=base, epsilon=epsilon)
     loss = MultiSimilarityLoss(alpha, beta, base)
     return Baseline(loss, num_classes, embedding_size, MultiSimilarityMiner(epsilon))
 
@@ -215,6 +228,7 @@ def margin(
     from pytorch_metric_learning.losses import MarginLoss
     from pytorch_metric_learning.miners import DistanceWeightedMiner
 
+    check_finite(margin=margin, beta=beta, nu=nu)
     loss = MarginLoss(margin, nu=nu, beta=beta, learn_beta=True, num_classes=num_classes)
     return Baseline(loss, num_classes, embedding_size, _OwnStream(DistanceWeightedMiner()))
 

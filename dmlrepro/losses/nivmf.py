@@ -396,7 +396,7 @@ class ProbabilisticProxyLoss(nn.Module):
         return distance
 
     def forward(self, embeddings: Tensor, labels: Tensor) -> Tensor:
-        check_batch(embeddings, labels, *self.proxies.shape)
+        check_batch(embeddings, labels, *self.proxies.shape, least_norm=0.0)  # zero is the uniform distribution
         logits = -self.distances(embeddings) / self.log_temperature.double().exp()
         return at_least_float32(F.cross_entropy(logits, labels), embeddings)
 

@@ -10,22 +10,30 @@ Preprocessing belongs to the network: `forward` takes uint8 (B, C, H, W), scales
 torchvision and timm are imported only when a name needs them.
 """
 
+import contextlib
 import copy
 import difflib
 import functools
-import hashlib
+import socket
+import urllib.error
+import urllib.request
+import warnings
 from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
 import torch
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from dmlrepro.files import data_root
+from dmlrepro.files import data_root, sha256
 
+# sha256 of files without a published checksum with which the committed results were made. Torch's own files carry the
+# first eight digits of theirs in their names.
+KNOWN_WEIGHTS = ("102fa02ec826921aae2c3408f9f154381a466f8210fead01b8aa941ee607e4e8",)  # squeezenet1_1_in1k.safetensors
 TIMM_FILES = ("model.safetensors", "pytorch_model.bin")  # what timm downloads of a network
+REACH_SECONDS, STALL_SECONDS = 10, 30  # a download is given up when a server does not answer, or sends nothing more
 POOLINGS = ("avg", "max", "avg+max", "token")
 
 # The networks of the five papers and of our own profiles: name -> (published weights, who uses them).
@@ -229,21 +237,47 @@ def build_trunk(name: str, weights: str | Path | None, in_channels: int) -> tupl
     """The network `name` up to its feature maps, and what it expects of images; arguments as in `build`."""
     if in_channels not in (1, 3):
         raise ValueError(f"in_channels must be 1 or 3, got {in_channels}")
-    own = {"conv4": _conv4, "resnetv2_20": _resnetv2_20, "bn_inception": _bn_inception}
-    if name in own:
-        return own[name](weights, in_channels)
+    if (library := _library(name)) == "own":
+        return _OWN[name](weights, in_channels)
+    return (_torchvision if library == "torchvision" else _timm)(name, weights)
+
+
+def check(name: str, weights: str | Path | None) -> None:
+    """Raise what `build` would raise for an unknown name or missing weights, before anything is built.
+
+    Raises:
+        ValueError: unknown name, or weights="imagenet" of a network that has none under this name.
+        FileNotFoundError: a weight file that is not there.
+    """
+    library = _library(name)
+    if weights not in (None, "imagenet"):
+        _existing(weights)
+    elif weights and library == "timm":
+        _refuse_untagged(name)
+    elif weights and CATALOGUE.get(name, ("",))[0] == "none":
+        raise ValueError(_NO_WEIGHTS.format(name=name))
+
+
+@functools.cache
+def _library(name: str) -> str:
+    """Where a network comes from: "own", "torchvision" or "timm"; ValueError names the closest ones."""
+    if name in _OWN:
+        return "own"
     import torchvision
 
     torchvision_names = torchvision.models.list_models(module=torchvision.models)
     if name in torchvision_names:
-        return _torchvision(name, weights)
+        return "torchvision"
     import timm
 
     timm_names = timm.list_models() + timm.list_pretrained()
     if name in timm_names:
-        return _timm(name, weights)
-    close = difflib.get_close_matches(name, [*own, *torchvision_names, *timm_names], n=4, cutoff=0.5)
-    raise ValueError(f"unknown backbone {name!r}; the closest names are {', '.join(close) or 'none'}")
+        return "timm"
+    close = difflib.get_close_matches(name, [*_OWN, *torchvision_names, *timm_names], n=4, cutoff=0.5)
+    raise ValueError(
+        f"unknown backbone {name!r}; the closest names are {', '.join(close) or 'none'}; "
+        "`python -m dmlrepro backbones` lists those of the papers"
+    )
 
 
 def _conv4(weights: str | Path | None, in_channels: int) -> tuple[nn.Module, Preprocess]:
@@ -307,6 +341,7 @@ def _bn_inception(weights: str | Path | None, in_channels: int) -> tuple[nn.Modu
     from dmlrepro.networks import bn_inception
 
     def download():
+        _reach(bn_inception.URL)
         model = bn_inception.BNInception()
         state = torch.hub.load_state_dict_from_url(
             bn_inception.URL, map_location="cpu", check_hash=True, weights_only=True
@@ -319,6 +354,10 @@ def _bn_inception(weights: str | Path | None, in_channels: int) -> tuple[nn.Modu
     return model, Preprocess((104.0, 117.0, 128.0), (1.0, 1.0, 1.0), scale=1.0, bgr=True)
 
 
+_OWN = {"conv4": _conv4, "resnetv2_20": _resnetv2_20, "bn_inception": _bn_inception}
+_NO_WEIGHTS = '{name} has no ImageNet weights here; use weights=None (in a notebook "none") or the path of a file'
+
+
 def _torchvision(name: str, weights: str | Path | None) -> tuple[nn.Module, Preprocess]:
     from torchvision import models
 
@@ -326,11 +365,16 @@ def _torchvision(name: str, weights: str | Path | None) -> tuple[nn.Module, Prep
         raise ValueError(f"torchvision's {name} gives no feature maps; take the timm model of that architecture")
     minus_one_to_one = name in ("googlenet", "inception_v3")  # torchvision hides it in the argument transform_input
     published = models.get_model_weights(name).__members__.get("IMAGENET1K_V1")
+
+    def download():
+        _reach(published.url)
+        return models.get_model(name, weights=published)
+
     model = _model(
         name,
         weights,
         lambda: models.get_model(name, weights=None, **({"init_weights": True} if minus_one_to_one else {})),
-        (lambda: models.get_model(name, weights=published)) if published else None,
+        download if published else None,
     )
     stages = OrderedDict()
     for child, module in model.named_children():
@@ -345,17 +389,33 @@ def _torchvision(name: str, weights: str | Path | None) -> tuple[nn.Module, Prep
     return nn.Sequential(stages), Preprocess((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
 
 
+def _refuse_untagged(name: str) -> None:
+    if "." not in name:
+        import timm
+
+        tags = timm.list_pretrained(f"{name}.*")
+        raise ValueError(f"weights='imagenet' needs the exact tag of {name}: {', '.join(tags) or 'there are none'}")
+
+
 def _timm(name: str, weights: str | Path | None) -> tuple[nn.Module, Preprocess]:
     import timm
 
-    if weights == "imagenet" and "." not in name:
-        tags = timm.list_pretrained(f"{name}.*")
-        raise ValueError(f"weights='imagenet' needs the exact tag of {name}: {', '.join(tags) or 'there are none'}")
+    if weights == "imagenet":
+        _refuse_untagged(name)
+
+    def download():
+        from huggingface_hub import constants, try_to_load_from_cache
+
+        files = ("model.safetensors", "pytorch_model.bin")
+        if not any(isinstance(try_to_load_from_cache(f"timm/{name}", file), str) for file in files):
+            _reach(constants.ENDPOINT)
+        return timm.create_model(name, pretrained=True)
+
     model = _model(
         name,
         weights,
         lambda: timm.create_model(name),
-        lambda: timm.create_model(name, pretrained=True),
+        download,
     )
     try:
         model.reset_classifier(0, "")
@@ -379,20 +439,34 @@ def _model(
     """The complete network `create()` with the weights asked for; published ones from a local file or by `download`."""
     if weights == "imagenet":
         if download is None:
-            raise ValueError(f"{name} has no ImageNet weights here; use weights=None or the path of a file")
+            raise ValueError(_NO_WEIGHTS.format(name=name))
         weights = weights_file(name, weights)
         if weights is None:
+            before = socket.getdefaulttimeout()
+            socket.setdefaulttimeout(STALL_SECONDS)  # torch would wait for ever for a connection that broke off
             try:
                 return download()
             except Exception as error:
+                reason = str(error).partition("\n")[0]
                 raise FileNotFoundError(
                     f"weights='imagenet' of {name}: the download failed; put {' or '.join(_published_files(name))} "
-                    f"into {data_root() / 'weights'} ({type(error).__name__}: {error})"
+                    f"into {data_root() / 'weights'}, or mend the network and start again "
+                    f"({type(error).__name__}: {reason})"
                 ) from error
+            finally:
+                socket.setdefaulttimeout(before)
     model = create()
     if weights is not None:
         load_strict(model, read_weights(weights), weights)
     return model
+
+
+def _reach(url: str) -> None:
+    """OSError within seconds where a server does not answer and has sent nothing before: libraries try for minutes."""
+    if Path(torch.hub.get_dir(), "checkpoints", PurePosixPath(url).name).is_file():
+        return
+    with contextlib.suppress(urllib.error.HTTPError):  # an answer; what it means is the library's business
+        urllib.request.urlopen(urllib.request.Request(url, method="HEAD"), timeout=REACH_SECONDS).close()
 
 
 def weights_file(name: str, weights: str | Path | None) -> Path | None:
@@ -424,33 +498,54 @@ def missing_weights(name: str, weights: str | None) -> str:
 
 def _published_files(name: str) -> tuple[str, ...]:
     """What a local copy of the published weights of a network may be called; the first is preferred."""
-    if name in ("conv4", "resnetv2_20"):
-        return ()
+    library = _library(name)
     if name == "bn_inception":
         from dmlrepro.networks import bn_inception
 
         return (bn_inception.URL.rsplit("/", 1)[1],)
+    if library == "timm":
+        return (f"{name}.safetensors", f"{name}.pth")
+    if library == "own":
+        return ()
     from torchvision import models
 
-    if name in models.list_models(module=models):
-        published = models.get_model_weights(name).__members__.get("IMAGENET1K_V1")
-        return (f"{name}_in1k.safetensors", published.url.rsplit("/", 1)[1]) if published else ()
-    return (f"{name}.safetensors", f"{name}.pth")
+    published = models.get_model_weights(name).__members__.get("IMAGENET1K_V1")
+    return (f"{name}_in1k.safetensors", published.url.rsplit("/", 1)[1]) if published else ()
+
+
+def weights_digest(name: str, weights: str | None) -> str | None:
+    """What stands for weights of the network `name` in a key: the sha256 of a local file, also of the one that a
+    published tag resolves to; the tag itself where the library downloads, because it compares checksums.
+
+    Warns of a local copy of published weights whose content is not known to be what was published.
+    """
+    file = weights_file(name, weights)
+    if file is None:
+        return weights
+    status = file.stat()
+    digest = _digest_of_file(file, status.st_size, status.st_mtime_ns)
+    if weights == "imagenet" and digest not in KNOWN_WEIGHTS and f"-{digest[:8]}" not in file.stem:
+        _warn_of_unknown_weights(file, digest)
+    return digest
 
 
 @functools.cache
-def weights_digest(weights: str | None) -> str | None:
-    """What stands for weights in a key: a file counts by its content, a published tag by its name."""
-    if weights is None or not Path(weights).is_file():
-        return weights
-    return hashlib.sha256(Path(weights).read_bytes()).hexdigest()
+def _digest_of_file(file: Path, size: int, written: int) -> str:
+    return sha256(file)
+
+
+@functools.cache
+def _warn_of_unknown_weights(file: Path, digest: str) -> None:  # once per process
+    warnings.warn(
+        f"weights: {file} has sha256 {digest}, which is not known here, so it may not be what was published; results "
+        "name it by this hash",
+        stacklevel=3,
+    )
 
 
 def read_weights(path: str | Path) -> dict[str, Tensor]:
     """The state dict in a .safetensors or a torch file (loaded with weights_only), on the CPU."""
-    path = Path(path)
-    if not path.is_file():
-        raise FileNotFoundError(f"weights: no file {path}; give an existing file, 'imagenet' or None")
+    path = _existing(path)
     try:
         if path.suffix == ".safetensors":
             from safetensors.torch import load_file
@@ -462,6 +557,16 @@ def read_weights(path: str | Path) -> dict[str, Tensor]:
     if not isinstance(state, dict) or not all(isinstance(value, Tensor) for value in state.values()):
         raise ValueError(f"weights: {path} holds no plain state dict (a mapping from names to tensors)")
     return state
+
+
+def _existing(path: str | Path) -> Path:
+    path = Path(path)
+    if not path.is_file():
+        beside = [file.name for file in path.parent.iterdir()] if path.parent.is_dir() else []
+        close = difflib.get_close_matches(path.name, beside, n=3)
+        hint = f"; close to it in {path.parent}: {', '.join(close)}" if close else ""
+        raise FileNotFoundError(f"weights: no file {path}{hint}; give an existing file, 'imagenet' or none")
+    return path
 
 
 def load_strict(model: nn.Module, state: dict[str, Tensor], source: str | Path) -> None:

@@ -6,6 +6,8 @@ papermill warns about a misspelt parameter and exits 0; here it is an error, bef
 import dataclasses
 import difflib
 import hashlib
+import math
+import sys
 import types
 import typing
 from collections.abc import Mapping
@@ -99,9 +101,10 @@ def recipe_of(profile: str, dataset: str) -> dict:
     if is_own(dataset):
         return OWN_RECIPES[profile]
     if dataset not in RECIPES[profile]:
-        known = ", ".join(RECIPES[profile])
+        elsewhere = " or ".join(repr(name) for name, recipes in RECIPES.items() if dataset in recipes)
+        hint = f"profile = {elsewhere} has it; " if elsewhere else ""
         raise ValueError(
-            f"unknown dataset {dataset!r} for profile {profile!r}; it has {known}, "
+            f"unknown dataset {dataset!r} for profile {profile!r}; {hint}{profile} has {', '.join(RECIPES[profile])}, "
             "and your own images as folder:PATH or manifest:FILE.csv"
         )
     return RECIPES[profile][dataset]
@@ -148,6 +151,10 @@ class Params:
     overrides: typing.ClassVar[Mapping[str, Mapping]] = {}
     # What the runs of the profile paper have otherwise than the print, for `show`
     differs: typing.ClassVar[tuple[str, ...]] = ()
+    positive: typing.ClassVar[tuple[str, ...]] = ("embedding_size", "batch_size", "lr", "seeds")  # the others may be 0
+    # {a parameter that is a sweep: levels it must have, or the parameter that is one, because its tables and figures
+    # compare with them}
+    references: typing.ClassVar[Mapping[str, tuple[float | str, ...]]] = {}
 
     profile: str = "quick"
     dataset: str | None = None
@@ -171,11 +178,14 @@ class Params:
 
     @classmethod
     def from_cell(cls, namespace: Mapping) -> typing.Self:
-        """The parameters of a notebook from its `globals()`, checked and resolved.
+        """The parameters of a notebook from its `globals()`, checked and resolved; its runs are specified once, so that
+        whatever is wrong with one of them is an error here and not in a worker.
 
         Raises:
-            ValueError: on a name that is no parameter, with the closest one; on an unknown profile or dataset.
+            ValueError: on a name that is no parameter, with the closest one; on an unknown profile, dataset, method or
+                backbone; on a number that makes no sense; on a sweep without its reference level.
             TypeError: on a value of the wrong type.
+            FileNotFoundError: on weights that are not there.
         """
         given = {
             name: value
@@ -184,7 +194,11 @@ class Params:
             and name not in ("In", "Out")
             and isinstance(value, bool | int | float | str | list | tuple | dict | types.NoneType)
         }
-        return cls.from_values(given)
+        params = cls.from_values(given)
+        for notebook in getattr(sys.modules[cls.__module__], "NOTEBOOKS", ()):
+            if notebook.params is cls:
+                notebook.specs_untrained(params)
+        return params
 
     @classmethod
     def from_values(cls, given: Mapping) -> typing.Self:
@@ -225,17 +239,40 @@ class Params:
         missing = [f.name for f in dataclasses.fields(resolved) if getattr(resolved, f.name) is None]
         if missing:
             raise ValueError(f"{self.notebook}: profile {self.profile!r} gives no value for {', '.join(missing)}")
-        if trials := getattr(resolved, "search_trials", 0):
+        resolved._refuse_nonsense()
+        if getattr(resolved, "search_trials", 0):
             from dmlrepro.training import protocols
 
             protocols.with_folds(resolved.protocol)
-            if trials < 0:
-                raise ValueError(f"search_trials must be at least 0, got {trials}")
         object.__setattr__(resolved, "_explicit", self._differs_from_profile(resolved))
         origins = {name: origin for origin, decided in layers.items() for name in decided if name in changes}
         own = {f.name: "default" if getattr(self, f.name) == f.default else "reader" for f in dataclasses.fields(self)}
         object.__setattr__(resolved, "origins", own | origins)  # parameter -> who decided it
         return resolved
+
+    def _refuse_nonsense(self) -> None:
+        from dmlrepro.networks import backbones
+
+        for name, value in self.as_dict().items():
+            items = value if isinstance(value, tuple) else (value,)
+            if not items or len(set(items)) < len(items):
+                raise ValueError(f"{name} must have at least one item and none twice, got {list(items)}")
+            for item in items:
+                if isinstance(item, int | float) and (
+                    not 0 <= item < math.inf or (item == 0 and name in self.positive)
+                ):
+                    least = "greater than 0" if name in self.positive else "at least 0"
+                    raise ValueError(f"{name} must be finite and {least}, got {item}")
+        if bool(self.steps) == bool(self.epochs):
+            raise ValueError(f"give one of steps and epochs, the other 0, got steps={self.steps}, epochs={self.epochs}")
+        for name, levels in self.references.items():
+            levels = [getattr(self, level) if isinstance(level, str) else level for level in levels]
+            if lacking := [level for level in levels if level not in getattr(self, name)]:
+                raise ValueError(
+                    f"{name} must have {lacking[0]:g}, which other levels are compared with, got "
+                    f"{list(getattr(self, name))}; add it"
+                )
+        backbones.check(self.backbone, None if self.weights == "none" else self.weights)
 
     def published(self, method: str, setting: str = "") -> Mapping:
         """What the paper says of a method's runs under these parameters: {name: methods.Setting}.

@@ -138,15 +138,16 @@ def synchronised_batchnorm(network: nn.Module, device: torch.device) -> nn.Modul
     return convert_sync_batchnorm(network)
 
 
-def launch(key: str, spec: dict, ranks: int) -> None:
-    """Train a run into the cache with `ranks` processes.
+def launch(identity: dict, spec: dict, ranks: int) -> None:
+    """Train a run, see `runs.identity_of`, into the cache with `ranks` processes.
 
     Raises:
         FloatingPointError: training diverged, as `loop.train` says it.
+        torch.OutOfMemoryError: a rank's GPU was too small.
         RuntimeError: anything else, with the end of the messages of the rank that failed first.
     """
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={ranks}"]
-    command += ["-m", "dmlrepro.training.worker", key, json.dumps(spec), str(os.getpid())]
+    command += ["-m", "dmlrepro.training.worker", *map(json.dumps, (identity, spec, os.getpid()))]
     root = str(Path(__file__).parents[2])
     environment = os.environ | {"PYTHONPATH": os.pathsep.join([root, *filter(None, [os.environ.get("PYTHONPATH")])])}
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=environment) as process:
@@ -158,7 +159,8 @@ def launch(key: str, spec: dict, ranks: int) -> None:
     if process.returncode:
         # the end of torchrun's summary: the traceback of the first rank that failed
         cause = messages.rpartition("Root Cause")[2]
-        _, diverged, reason = cause.rpartition("FloatingPointError: ")
-        if diverged:
-            raise FloatingPointError(reason.partition("\n")[0])
+        for kind in (FloatingPointError, torch.OutOfMemoryError):
+            _, raised, reason = cause.rpartition(f"{kind.__name__}: ")
+            if raised:
+                raise kind(reason.partition("\n")[0])
         raise RuntimeError(f"training on {ranks} processes failed: {cause[-4000:]}")

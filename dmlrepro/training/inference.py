@@ -1,7 +1,5 @@
 """What the network of a run makes of images: embeddings, and their retrieval scores."""
 
-import hashlib
-import json
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
@@ -11,7 +9,7 @@ from torch import Tensor, nn
 
 from dmlrepro import retrieval
 from dmlrepro.datasets import images, manifests
-from dmlrepro.files import cache_root, replacing
+from dmlrepro.files import cached_array
 from dmlrepro.networks import backbones
 from dmlrepro.training import batches, distributed, sources
 from dmlrepro.training.builders import stream_seed
@@ -75,20 +73,25 @@ class HeadOnly(nn.Module):
 
 def trunk_features(spec: RunSpec, network: backbones.EmbeddingNet, manifest: manifests.Manifest) -> Tensor:
     """(N, F) pooled features of every image with the test-time crop, kept in the cache under all they depend on."""
-    decides = [manifest.digest(), spec.backbone, backbones.weights_digest(spec.weights), spec.pooling]
-    decides += [spec.image_size, spec.test_resize, distributed.device_for_training().type, sources.versions()]
+    decides = [manifest.digest(), spec.backbone, backbones.weights_digest(spec.backbone, spec.weights)]
+    decides += [
+        spec.pooling,
+        spec.image_size,
+        spec.test_resize,
+        distributed.device_for_training().type,
+        sources.versions(),
+    ]
     decides += [sources.source_hash([Path(__file__)])]
     decides += [spec.seed, spec.replica] if spec.replica or not spec.weights else []
     decides += ["original_images"] if spec.original_images else []
-    name = hashlib.sha256(json.dumps(decides).encode()).hexdigest()[:32]
-    path = cache_root() / "features" / f"{name}.npy"
-    if not path.exists():
+
+    def compute() -> np.ndarray:
         head, network.head = network.head, nn.Identity()
         features = embed_images(spec, network, manifest, np.arange(len(manifest.labels)))
         network.head = head
-        with replacing(path) as temporary, open(temporary, "wb") as handle:
-            np.save(handle, features.numpy())
-    return torch.from_numpy(np.load(path))
+        return features.numpy()
+
+    return torch.from_numpy(cached_array("features", decides, compute))
 
 
 def neighbours(task: batches.Task, network) -> Tensor:

@@ -9,8 +9,10 @@ resumed is the run that was not, and N ranks (see distributed.py) draw what one 
 import ctypes
 import functools
 import itertools
+import os
 import sys
 import time
+import zipfile
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,12 +21,14 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from dmlrepro.files import replacing
+from dmlrepro.files import replacing, set_aside
+from dmlrepro.losses.checks import LEAST_NORM
 from dmlrepro.training import batches, distributed, inference
 from dmlrepro.training.builders import OPTIMIZERS, scheme_builder
 from dmlrepro.training.spec import RunSpec
 
-CHECKPOINT_SECONDS = 300  # between two checkpoints; a tenth of it is enough at the end of an epoch
+# between two checkpoints; a tenth of it is enough at the end of an epoch
+CHECKPOINT_SECONDS = float(os.environ.get("DMLREPRO_CHECKPOINT_SECONDS", 300))
 CHECKPOINTED = ("step", "terms", "history", "best", "best_of_problem", "before_problem")
 
 
@@ -66,7 +70,8 @@ def train(spec: RunSpec, *, checkpoint: Path | None = None, progress: str | None
     """Train and evaluate one spec.
 
     Args:
-        checkpoint: a file to resume from when it exists, written every few minutes; left to the caller to remove.
+        checkpoint: a file to resume from when it exists, written every few minutes; left to the caller to remove. A
+            damaged one is set aside, and the run begins anew.
         progress: description of the progress bar; None or a stderr that is not a terminal: silent.
 
     Raises:
@@ -88,7 +93,12 @@ def train(spec: RunSpec, *, checkpoint: Path | None = None, progress: str | None
     schedule = Schedule(spec, task.steps_per_epoch)
     state = State(spec, scheme, build_optimizer(spec, network, scheme.loss), schedule.total, device)
     if checkpoint is not None and checkpoint.exists():
-        state.load(checkpoint)
+        if flaw := distributed.from_first(lambda: state.load(checkpoint)):
+            if distributed.rank() == 0:
+                set_aside(checkpoint, flaw)
+            return train(spec, checkpoint=checkpoint, progress=progress)  # `state` may hold a part of it
+        if distributed.rank() > 0:
+            state.load(checkpoint)
     first, stepping = state.step, time.perf_counter()
     latest = optimise(task, state, schedule, device, checkpoint, progress)
     stepping = time.perf_counter() - stepping
@@ -245,8 +255,12 @@ def train_step(spec, scheme, replica, optimizer, images: Tensor, labels: Tensor,
         try:
             terms = scheme.objective(embed, images, labels)
         except ValueError as error:  # a loss names the argument; here the cause and the step are known
-            if not all(values.isfinite().all() for values in (*embedded, *scheme.loss.parameters())):
-                raise FloatingPointError(f"training diverged before step {step}; lower lr or loss_lr") from error
+            norms = [torch.linalg.vector_norm(values.detach().float(), dim=-1) for values in embedded]
+            sound = all(values.isfinite().all() for values in (*norms, *scheme.loss.parameters()))
+            if not sound or any(values.min() < LEAST_NORM for values in norms):
+                raise FloatingPointError(
+                    f"training diverged before step {step} ({error}); lower lr or loss_lr"
+                ) from error
             raise
         value = sum(terms.values())
     value.backward()
@@ -289,13 +303,12 @@ class Schedule:
 def build_optimizer(spec: RunSpec, network, loss) -> torch.optim.Optimizer:
     """One group for each pair of learning rate and weight decay among trunk, head and the loss's parameters."""
     names = dict(loss.named_parameters())
-    unknown = set(spec.loss_lr) - set(names) - {"*"}
-    if unknown:
-        raise ValueError(f"loss_lr names {sorted(unknown)}, but {spec.loss} has the parameters {sorted(names)}")
     together: dict[tuple[float, float], list] = {}  # every group costs a pass of the optimiser
     trunk = [parameter for parameter in network.trunk.parameters() if parameter.requires_grad]
     together.setdefault((spec.lr, spec.weight_decay), []).extend(trunk)
-    together.setdefault((spec.head_lr or spec.lr, spec.weight_decay), []).extend(network.head.parameters())
+    together.setdefault((spec.lr if spec.head_lr is None else spec.head_lr, spec.weight_decay), []).extend(
+        network.head.parameters()
+    )
     for name, parameter in names.items():
         rate = spec.loss_lr.get(name, spec.loss_lr.get("*", spec.lr))
         together.setdefault((rate, 0.0), []).append(parameter)
@@ -387,17 +400,31 @@ class State:
         with replacing(path) as temporary:
             torch.save(content, temporary)
 
-    def load(self, path: Path) -> None:
-        content = torch.load(path, map_location=self.nothing.device, weights_only=True)
-        if content["spec"] != self.spec.as_dict():
-            changed = [name for name, value in self.spec.as_dict().items() if content["spec"].get(name) != value]
-            raise ValueError(f"checkpoint {path} belongs to another spec (differs in {', '.join(changed)}); remove it")
-        for name in CHECKPOINTED:
-            setattr(self, name, content[name])
-        for name, module in self.scheme.modules().items():
-            module.load_state_dict(content["modules"][name])
-        self.scheme.load_state(content["scheme"])
-        self.optimizer.load_state_dict(content["optimizer"])
+    def load(self, path: Path) -> str:
+        """Go on from a checkpoint; returns what is wrong with a damaged one, after which this state is of no use.
+
+        Raises ValueError for a checkpoint of another spec.
+        """
+        try:
+            with zipfile.ZipFile(path) as members:  # torch does not look at the checksums that it writes
+                if member := members.testzip():
+                    return f"the checksum of {member} is wrong"
+            content = torch.load(path, map_location=self.nothing.device, weights_only=True)
+            spec = content["spec"]
+            if spec == self.spec.as_dict():
+                for name in CHECKPOINTED:
+                    setattr(self, name, content[name])
+                for name, module in self.scheme.modules().items():
+                    module.load_state_dict(content["modules"][name])
+                self.scheme.load_state(content["scheme"])
+                self.optimizer.load_state_dict(content["optimizer"])
+                return ""
+            changed = [name for name, value in self.spec.as_dict().items() if spec.get(name) != value]
+        except (MemoryError, torch.OutOfMemoryError):
+            raise
+        except Exception as error:  # torch, zipfile and pickle raise whatever a damaged file makes them stumble over
+            return f"{type(error).__name__}: {error}"
+        raise ValueError(f"checkpoint {path} belongs to another spec (differs in {', '.join(changed)}); remove it")
 
 
 def _on_cpu(module: nn.Module) -> dict[str, Tensor]:

@@ -3,22 +3,27 @@
 The key of a run is everything its numbers depend on: the spec, the images, the versions of the numerical packages,
 the kind of device, and the source of the modules the run imports. The cache holds one folder per key, put there by a
 single rename, so an interrupted run leaves nothing behind and two processes that train the same spec at once cannot
-disturb each other.
+disturb each other. A folder is checked whenever it is read: the sha256 of its files, the form of its rows, and its key
+against what it says it was made of. That stops accidents, not forgers, who can compute the sums and the key anew.
 """
 
 import functools
 import hashlib
 import json
+import lzma
+import math
 import multiprocessing
 import os
 import platform
-import shutil
+import re
 import sys
 import tarfile
-import tempfile
 import threading
-from collections.abc import Callable, Iterable, Sequence
+import traceback
+import zlib
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -27,13 +32,17 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from dmlrepro.datasets import manifests
-from dmlrepro.files import cache_root, replacing
+from dmlrepro.files import cache_root, check_seal, replacing, seal, set_aside, staging
 from dmlrepro.networks import backbones
 from dmlrepro.training import batches, distributed, inference, loop, sources
 from dmlrepro.training.sources import versions
 from dmlrepro.training.spec import RunSpec
 
 __all__ = ["RunResult", "RunSpec", "export_cache", "import_cache", "key_of", "run", "run_all", "versions"]
+
+KEY = re.compile(r"[0-9a-f]{24}-[0-9a-f]{8}")
+ROW = {"selection": str, "step": int, "metric": str, "value": float}  # a further network's rows have its name too
+FEWER_AT_ONCE = "run fewer at once (`train --jobs 1`, fewer cores for `make`), or lower batch_size or image_size"
 
 
 @dataclass(frozen=True)
@@ -46,6 +55,7 @@ class RunResult:
     dataset: str  # the manifest's name, e.g. "cub-subset"
     rows: list[dict]
     cost: dict[str, float]
+    made: dict  # what made it: commit, device, rounding, versions, machine, and the weights that it started from
     from_cache: bool
 
     def metric(self, name: str, selection: str = "last") -> float:
@@ -94,32 +104,80 @@ def run_all(specs: Sequence[RunSpec], *, jobs: int | None = None) -> list[RunRes
 
     Specs that ask for one thread are trained side by side in `jobs` processes (default: the cores this process may
     use); others, and everything on CUDA, one after the other, on all visible GPUs (see `ranks_of`).
+
+    A run that fails does not stop the others: they are trained and stored, then one error lists the failures. It has
+    the type of the first that is no divergence; FloatingPointError where all diverged.
     """
+    if jobs is not None and jobs < 1:
+        raise ValueError(f"jobs must be at least 1, got {jobs}; None: one per core")
     digests = functools.cache(_digest_of_data)  # own images are looked at once per call: later they may have changed
-    keys = [key_of(spec, digests) for spec in specs]
-    missing = {key: spec for key, spec in zip(keys, specs) if not folder_of(key).exists()}
+    identified = [identity_of(spec, digests) for spec in specs]
+    keys = [_key(identity) for identity in identified]
+    identities = dict(zip(keys, identified))
+    found = {key: _stored(key) for key in identities}
+    missing = {key: spec for key, spec in zip(keys, specs) if found[key] is None}
     parallel = {key: spec for key, spec in missing.items() if spec.threads == 1 and not torch.cuda.is_available()}
     workers = min(jobs or len(os.sched_getaffinity(0)), len(parallel))
-    done = 0
-    if workers > 1:
+    done, failures = 0, {}
+
+    def attempt(key: str, train: Callable, *arguments) -> None:
+        nonlocal done
+        try:
+            train(*arguments)
+        except Exception as error:
+            traceback.clear_frames(error.__traceback__)  # they hold the run's tensors, which the next run has to fit
+            failures[key] = error
+        done += 1
+        _report(done, len(missing))
+
+    def side_by_side(keys: Iterable[str], workers: int) -> None:
         context = multiprocessing.get_context("spawn")
         with ProcessPoolExecutor(workers, mp_context=context, initializer=_start_worker) as pool:
-            futures = [pool.submit(_train_into_cache, key, spec) for key, spec in parallel.items()]
+            futures = {key: pool.submit(_train_into_cache, identities[key], missing[key]) for key in keys}
             try:
-                for future in futures:
-                    future.result()
-                    done += 1
-                    _report(done, len(missing))
+                for key, future in futures.items():
+                    attempt(key, future.result)
             except BaseException:
                 pool.shutdown(cancel_futures=True)  # what is finished stays in the cache
                 raise
-        missing = {key: spec for key, spec in missing.items() if key not in parallel}
+
+    if workers > 1:
+        side_by_side(parallel, workers)
+        # where memory is short the system kills a process, and its pool ends with it: one at a time they may all fit
+        for key in [key for key, error in failures.items() if isinstance(error, BrokenProcessPool)]:
+            del failures[key]
+            done -= 1
+            side_by_side([key], 1)
+            if isinstance(failures.get(key), BrokenProcessPool):
+                failures[key] = MemoryError("its process was killed, most likely for lack of memory; lower batch_size")
     for key, spec in missing.items():
-        _train_into_cache(key, spec, progress=f"{spec.loss or 'untrained'} seed {spec.seed}")
-        done += 1
-        _report(done, done + len(missing) - 1)
-    trained = set(keys) if done else set()
-    return [_load(key, spec, from_cache=key not in trained) for key, spec in zip(keys, specs)]
+        if workers <= 1 or key not in parallel:
+            attempt(key, _train_into_cache, identities[key], spec, f"{spec.loss or 'untrained'} seed {spec.seed}")
+    if failures and len(missing) == 1:
+        raise next(iter(failures.values()))
+    if failures:
+        raise _failed(missing, failures) from next(iter(failures.values()))
+    found |= {key: _stored(key) for key in missing}
+    return [_result(key, spec, found[key], from_cache=key not in missing) for key, spec in zip(keys, specs)]
+
+
+def _failed(missing: Mapping[str, RunSpec], failures: Mapping[str, Exception]) -> Exception:
+    """One error that lists the runs that failed."""
+    errors = list(failures.values())
+    worst = next((error for error in errors if not isinstance(error, FloatingPointError)), errors[0])
+    known = (FloatingPointError, MemoryError, ValueError, OSError)
+    kind = next((each for each in known if isinstance(worst, each)), RuntimeError)
+    lines = [f"  {_named(missing[key])}: {error or type(error).__name__}" for key, error in failures.items()]
+    return kind(
+        f"{len(failures)} of {len(missing)} runs failed, the others are finished and in the cache:\n"
+        + "\n".join(lines)
+        + "\nChange or leave out what failed and start again: finished runs are not trained again."
+    )
+
+
+def _named(spec: RunSpec) -> str:
+    words = (spec.method or spec.loss or "untrained", spec.setting, spec.dataset, f"seed {spec.seed}")
+    return " ".join(word for word in (*words, "" if spec.fold is None else f"fold {spec.fold}") if word)
 
 
 def _start_worker() -> None:
@@ -136,7 +194,19 @@ def _die_with_parent() -> None:
 def key_of(spec: RunSpec, digests: Callable | None = None) -> str:
     """The content key of a run: 24 hex digits for what is trained and 8 for the machine it is trained on.
 
-    digests: a cached `_digest_of_data` for many keys at a time; the reader's own images are read anew without one.
+    digests: as in `identity_of`.
+    """
+    return _key(identity_of(spec, digests))
+
+
+def _key(identity: dict[str, dict]) -> str:
+    return f"{_digest(identity['what'])[:24]}-{_digest(identity['where'])[:8]}"
+
+
+def identity_of(spec: RunSpec, digests: Callable | None = None) -> dict[str, dict]:
+    """All that the key of a run is made of: `what` is trained, and `where`.
+
+    digests: a cached `_digest_of_data` for many runs at a time; the reader's own images are read anew without one.
     """
     # what is not asked for is left out, so that a field added later leaves the keys of runs that do not use it
     asked = {name: value for name, value in spec.as_dict().items() if not _is_nothing(value)}
@@ -149,7 +219,7 @@ def key_of(spec: RunSpec, digests: Callable | None = None) -> str:
         "data": (digests or _digest_of_data)(
             spec.dataset, spec.label_noise, spec.seed if spec.label_noise else 0, spec.images_per_class
         ),
-        "weights": backbones.weights_digest(spec.weights),
+        "weights": backbones.weights_digest(spec.backbone, spec.weights),
         "source": source_hash(spec.loss, spec.scheme),
     }
     where = {
@@ -159,7 +229,7 @@ def key_of(spec: RunSpec, digests: Callable | None = None) -> str:
         # a GPU's results do not depend on the threads beside it, whose default differs between processes
         "threads": spec.threads or (0 if torch.cuda.is_available() else torch.get_num_threads()),
     }
-    return f"{_digest(what)[:24]}-{_digest(where)[:8]}"
+    return {"what": what, "where": where}
 
 
 def _is_nothing(value) -> bool:
@@ -195,7 +265,8 @@ def folder_of(key: str) -> Path:
     runs = cache_root() / "runs"
     if not (runs / key).exists():
         for imported in sorted(runs.glob(f"{key.partition('-')[0]}-*/imported")):
-            return imported.parent
+            if KEY.fullmatch(imported.parent.name):  # else it was set aside
+                return imported.parent
     return runs / key
 
 
@@ -210,18 +281,38 @@ def ranks_of(spec: RunSpec) -> int:
     return min(distributed.ranks_for(distributed.device_for_training().type), spec.batch_size)
 
 
-def _train_into_cache(key: str, spec: RunSpec, progress: str | None = None) -> None:
-    if folder_of(key).exists():  # another process was faster
+def _train_into_cache(identity: dict[str, dict], spec: RunSpec, progress: str | None = None) -> None:
+    if folder_of(_key(identity)).exists():  # another process was faster
         return
-    if (ranks := ranks_of(spec)) > 1:
-        distributed.launch(key, spec.as_dict(), ranks)
-    else:
-        train_and_store(key, spec, progress)
+    try:
+        if (ranks := ranks_of(spec)) > 1:
+            distributed.launch(identity, spec.as_dict(), ranks)
+        else:
+            train_and_store(identity, spec, progress)
+        return
+    except (RuntimeError, MemoryError) as error:
+        if not _is_out_of_memory(error):
+            raise
+        said = str(error).partition(". ")[0]
+    # not while the error is held, whose frames hold the run's tensors
+    if torch.cuda.is_available():
+        torch.cuda.empty_cache()
+        raise MemoryError(f"out of GPU memory ({said}); lower batch_size or image_size, or precision = 'bfloat16'")
+    raise MemoryError(f"out of memory ({said}); {FEWER_AT_ONCE}")
 
 
-def train_and_store(key: str, spec: RunSpec, progress: str | None = None) -> None:
-    """Train a run and put it into the cache. Every rank of a distributed run calls this, the first one stores."""
-    folder = folder_of(key)
+def _is_out_of_memory(error: Exception) -> bool:
+    """torch has an exception of its own on GPUs only; on CPUs the allocator says it in words."""
+    said = str(error)
+    return isinstance(error, torch.OutOfMemoryError | MemoryError) or "allocate memory" in said
+
+
+def train_and_store(identity: dict[str, dict], spec: RunSpec, progress: str | None = None) -> None:
+    """Train a run and put it into the cache. Every rank of a distributed run calls this, the first one stores.
+
+    identity: of `identity_of`, from the process that asked for the run: ranks may see other threads.
+    """
+    key = _key(identity)
     threads = torch.get_num_threads()
     if spec.threads is not None:
         torch.set_num_threads(spec.threads)
@@ -232,32 +323,22 @@ def train_and_store(key: str, spec: RunSpec, progress: str | None = None) -> Non
         torch.set_num_threads(threads)
     if distributed.rank() > 0:
         return
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    temporary = Path(tempfile.mkdtemp(dir=folder.parent, prefix=f".{key}."))
-    try:
+    with replacing(cache_root() / "runs" / key) as folder:
+        folder.mkdir()
         for name, state in outcome.states.items():
-            save_file(_contiguous(state), temporary / f"{name}.safetensors")
+            save_file(_contiguous(state), folder / f"{name}.safetensors")
         curves = {"losses": outcome.losses} | {f"losses {name}": values for name, values in outcome.terms.items()}
         embeddings = {f"embeddings {name}".rstrip(): values for name, values in outcome.embeddings.items()}
-        save_file(_contiguous(curves | embeddings), temporary / "arrays.safetensors")
-        record = {
-            "spec": spec.as_dict(),
+        save_file(_contiguous(curves | embeddings), folder / "arrays.safetensors")
+        record = identity | {
             "dataset": batches.load_dataset(spec).name,
             "rows": outcome.rows,
             "cost": outcome.cost,
-            "versions": versions(),
-            "device": device_name(),
-            "source": source_hash(spec.loss, spec.scheme),
+            "made": sources.checkout() | {"device": device_name(), "rounding": rounding()},
         }
-        (temporary / "result.json").write_text(json.dumps(record, indent=1), encoding="utf8")
-        try:
-            temporary.rename(folder)
-        except OSError:  # the same run finished elsewhere at the same moment: equal content
-            if not folder.exists():
-                raise
-        checkpoint.unlink(missing_ok=True)  # no sooner: storing may fail
-    finally:
-        shutil.rmtree(temporary, ignore_errors=True)
+        (folder / "result.json").write_text(json.dumps(record, indent=1), encoding="utf8")
+        seal(folder)
+    checkpoint.unlink(missing_ok=True)  # no sooner: storing may fail
 
 
 def _contiguous(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
@@ -287,10 +368,44 @@ def rounding() -> str:
     return hashlib.sha256(b"".join(each.contiguous().numpy().tobytes() for each in found)).hexdigest()[:16]
 
 
-def _load(key: str, spec: RunSpec, *, from_cache: bool) -> RunResult:
-    folder = folder_of(key)
-    record = json.loads((folder / "result.json").read_text(encoding="utf8"))
-    return RunResult(spec, key, folder, record["dataset"], record["rows"], record["cost"], from_cache)
+def _stored(key: str) -> tuple[Path, dict] | None:
+    """Where a run lies in the cache, and its record; None if it does not. What is damaged is set aside."""
+    while (folder := folder_of(key)).exists():
+        try:
+            return folder, _checked(folder)
+        except ValueError as error:
+            set_aside(folder, error)
+    return None
+
+
+def _checked(folder: Path) -> dict:
+    """The record of the run in a folder; ValueError says in what the folder is not as `train_and_store` left it."""
+    if not KEY.fullmatch(folder.name):
+        raise ValueError("its name is not the key of a run")
+    check_seal(folder)
+    try:
+        record = json.loads((folder / "result.json").read_text(encoding="utf8"))
+        key, rows, made = _key(record), record["rows"], record["made"] | record["where"]
+        well_formed = all(isinstance(row[name], kind) for row in rows for name, kind in ROW.items())
+        finite = all(math.isfinite(row["value"]) for row in rows)
+        complete = {"dataset", "cost"} <= set(record) and {"device", "rounding", "versions"} <= set(made)
+        tensors = all((folder / f"{name}.safetensors").is_file() for name in ("arrays", "network"))
+    except (OSError, ValueError, LookupError, TypeError) as error:
+        raise ValueError(f"result.json is not the record of a run: {type(error).__name__}: {error}") from error
+    if key != folder.name:
+        raise ValueError("its spec, data, weights, source or versions are not those of its key")
+    if not (rows and well_formed and finite and complete and tensors):
+        raise ValueError("its rows, its record or its tensors are not complete")
+    return record
+
+
+def _result(key: str, spec: RunSpec, stored: tuple[Path, dict] | None, *, from_cache: bool) -> RunResult:
+    if stored is None:
+        raise OSError(f"run {key} was trained and cannot be read again; check the disk of {cache_root()}")
+    folder, record = stored
+    where = {name: record["where"][name] for name in ("versions", "machine", "threads")}
+    made = record["made"] | where | {"weights": record["what"]["weights"]}
+    return RunResult(spec, key, folder, record["dataset"], record["rows"], record["cost"], made, from_cache)
 
 
 def _report(done: int, total: int) -> None:
@@ -302,34 +417,50 @@ def forget(specs: Iterable[RunSpec]) -> None:
     """Remove the runs of these specs that are in the cache: those of a search are wanted for their scores only."""
     for folder in {folder_of(key_of(spec)) for spec in specs}:
         if folder.exists():
-            with tempfile.TemporaryDirectory(dir=folder.parent, prefix=".forget.") as discarded:
-                folder.rename(Path(discarded, folder.name))  # whole or not at all, also if interrupted
+            with staging(folder.parent) as discarded:
+                folder.rename(discarded / folder.name)  # whole or not at all, also if interrupted
 
 
 def export_cache(archive: Path) -> int:
-    """Pack every cached run (results, provenance and weights) into a tar file; returns how many."""
-    folders = sorted(path for path in (cache_root() / "runs").glob("*") if (path / "result.json").exists())
-    if not folders:
+    """Pack every cached run (results, provenance and weights) into a tar file; returns how many.
+
+    Damaged ones are set aside, with a warning.
+    """
+    keys = sorted(path.name for path in (cache_root() / "runs").glob("*") if KEY.fullmatch(path.name))
+    stored = [(key, found[0]) for key in keys if (found := _stored(key))]
+    if not stored:
         raise FileNotFoundError(f"no runs in {cache_root() / 'runs'}; train some first")
     with replacing(Path(archive)) as temporary, tarfile.open(temporary, "w") as tar:
-        for folder in folders:
-            tar.add(folder, arcname=folder.name)
-    return len(folders)
+        for key, folder in stored:
+            tar.add(folder, arcname=key)
+    return len(stored)
 
 
 def import_cache(archive: Path) -> int:
-    """Add the runs of an exported archive to the cache; runs already here are kept. Returns how many were added."""
+    """Add the runs of an exported archive to the cache; runs already here are kept. Returns how many were added.
+
+    Raises:
+        ValueError: something in the archive is damaged or not a run; then nothing is added.
+    """
     target = cache_root() / "runs"
-    target.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=target, prefix=".import.") as staging:
-        with tarfile.open(archive) as tar:
-            tar.extractall(staging, filter="data")  # refuses absolute paths, "..", links that leave the folder
-        added = 0
-        for folder in sorted(Path(staging).iterdir()):
-            if not (folder / "result.json").is_file():
-                raise ValueError(f"{archive}: {folder.name} is not a run exported by dmlrepro")
-            if not (target / folder.name).exists():
-                (folder / "imported").touch()
-                folder.rename(target / folder.name)
-                added += 1
-    return added
+    with staging(target) as extracted:
+        try:
+            with tarfile.open(archive) as tar:
+                tar.extractall(extracted, filter="data")  # refuses absolute paths, "..", links that leave the folder
+        except (tarfile.TarError, EOFError, zlib.error, lzma.LZMAError) as error:
+            reason = " ".join(str(error).split())
+            raise ValueError(f"{archive} is no complete tar file ({reason}); nothing was imported") from error
+        folders = sorted(extracted.iterdir())
+        if not folders:
+            raise ValueError(f"{archive} holds no runs; nothing was imported")
+        for folder in folders:
+            try:
+                _checked(folder)
+            except (OSError, ValueError) as error:
+                raise ValueError(f"{archive}: {folder.name}: {error}; nothing was imported") from error
+            (folder / "imported").touch()
+            seal(folder)
+        new = [folder for folder in folders if not (target / folder.name).exists()]
+        for folder in new:
+            folder.rename(target / folder.name)
+    return len(new)

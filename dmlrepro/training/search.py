@@ -1,12 +1,13 @@
 """Bayesian search of a method's hyperparameters on validation classes; the ranges are handed in."""
 
 import hashlib
+import itertools
 import json
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from dmlrepro.files import cache_root
+from dmlrepro.files import cache_root, replacing, set_aside
 from dmlrepro.training import protocols, runs
 from dmlrepro.training.spec import RunSpec
 
@@ -69,6 +70,7 @@ def search(
     bounds = {option: (r.low, r.high, r.log) for option, r in ranges.items()}
     identity = [runs.key_of(model) for model in models({})] + [bounds]
     journal = journal_of(hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()[:24])
+    keep_whole_lines(journal)
     storage = optuna.storages.JournalStorage(optuna.storages.journal.JournalFileBackend(str(journal)))
     study = optuna.create_study(storage=storage, study_name="search", direction="maximize", load_if_exists=True)
 
@@ -91,6 +93,23 @@ def journal_of(name: str) -> Path:
     folder = cache_root() / "searches"
     folder.mkdir(parents=True, exist_ok=True)
     return folder / f"{name}.journal"
+
+
+def keep_whole_lines(journal: Path) -> None:
+    """Cut a journal before its first damaged line: the trials before it stay, as later proposals follow from them."""
+    lines = journal.read_bytes().splitlines(keepends=True) if journal.exists() else []
+    whole = list(itertools.takewhile(_is_record, lines))
+    if len(whole) < len(lines):
+        set_aside(journal, f"line {len(whole) + 1} is no complete record")
+        with replacing(journal) as temporary:
+            temporary.write_bytes(b"".join(whole))
+
+
+def _is_record(line: bytes) -> bool:
+    try:
+        return line.endswith(b"\n") and isinstance(json.loads(line), dict)
+    except ValueError:
+        return False
 
 
 def validation_score(models: list[RunSpec]) -> float:

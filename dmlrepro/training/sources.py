@@ -12,9 +12,12 @@ import hashlib
 import json
 import platform
 import re
+import subprocess
 from collections.abc import Iterable, Iterator
 from importlib import metadata
 from pathlib import Path
+
+from dmlrepro.files import repository_root
 
 PACKAGE = Path(__file__).parents[1]
 NUMERICAL_PACKAGES = ("torch", "torchvision", "timm", "numpy", "pytorch-metric-learning")
@@ -65,6 +68,18 @@ def source_hash(roots: Iterable[Path]) -> str:
 def versions() -> dict[str, str]:
     """Versions of the packages that numbers depend on, and of Python."""
     return {name: metadata.version(name) for name in NUMERICAL_PACKAGES} | {"python": platform.python_version()}
+
+
+@functools.cache
+def checkout() -> dict:
+    """`git_commit` of the repository, and whether its code has changes beside it (`git_dirty`); "" without git."""
+
+    def git(*arguments: str) -> str:
+        finished = subprocess.run(["git", *arguments], cwd=repository_root(), capture_output=True, text=True)
+        return finished.stdout.strip() if finished.returncode == 0 else ""
+
+    dirty = bool(git("status", "--porcelain", "--", "dmlrepro", "notebooks"))
+    return {"git_commit": git("rev-parse", "HEAD"), "git_dirty": dirty}
 
 
 def _tree(path: Path) -> ast.Module:

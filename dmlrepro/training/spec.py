@@ -1,12 +1,23 @@
 """RunSpec: everything that determines a training run, as plain data."""
 
 import dataclasses
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from dmlrepro.training.builders import OPTIMIZERS, loss_builder, scheme_builder
+from dmlrepro.networks import backbones
+from dmlrepro.training.builders import OPTIMIZERS, check_loss, scheme_builder
 
 LABELS = ("method", "setting", "protocol")  # fields that name a run and do not change it
+
+# What the numbers of a spec are, where they are not None.
+POSITIVE_WHOLE = (
+    *("images_per_class", "folds", "embedding_size", "image_size", "test_resize", "steps", "epochs", "batch_size"),
+    *("views", "samples_per_class", "neighbours", "eval_every", "patience", "threads"),
+)
+WHOLE = ("fold", "seed", "replica")  # 0 is one of them
+POSITIVE = ("lr", "head_lr", "lr_drop", "clip_value", "clip_norm", "loss_clip_value", "eval_every_epochs")
+NOT_NEGATIVE = ("label_noise", "weight_decay", "warmup_epochs")
 
 
 @dataclass(frozen=True)
@@ -82,10 +93,7 @@ class RunSpec:
             object.__setattr__(self, name, tuple(getattr(self, name)))
         if self.loss is not None and (self.steps is None) == (self.epochs is None):
             raise ValueError(f"give exactly one of steps and epochs, got steps={self.steps}, epochs={self.epochs}")
-        positive = ("steps", "epochs", "batch_size", "neighbours", "lr", "eval_every", "eval_every_epochs", "patience")
-        for name in positive:
-            if getattr(self, name) is not None and not getattr(self, name) > 0:
-                raise ValueError(f"{name} must be positive, got {getattr(self, name)}")
+        self._check_numbers()
         if self.eval_every is not None and self.eval_every_epochs is not None:
             raise ValueError("give at most one of eval_every (steps) and eval_every_epochs")
         if self.eval_every is None and self.eval_every_epochs is None and (self.patience or self.restore_best):
@@ -99,14 +107,50 @@ class RunSpec:
             raise ValueError(f"unknown optimizer {self.optimizer!r}; choose one of {sorted(OPTIMIZERS)}")
         if self.precision not in ("float32", "bfloat16"):
             raise ValueError(f"precision must be 'float32' or 'bfloat16', got {self.precision!r}")
-        if self.views < 1 or (self.views > 1 and (self.image_size is None or self.freeze_trunk)):
+        if self.views > 1 and (self.image_size is None or self.freeze_trunk):
             raise ValueError(f"views={self.views}: views are random crops; give image_size, and train the trunk")
         if self.neighbours is not None and self.samples_per_class is not None:
             raise ValueError("give at most one of samples_per_class and neighbours")
-        if not 0 <= self.label_noise < 1:
-            raise ValueError(f"label_noise must be a fraction in [0, 1), got {self.label_noise}")
-        loss_builder(self.loss)
+        for name in ("samples_per_class", "neighbours"):
+            size = getattr(self, name)
+            if self.loss is not None and size is not None and self.batch_size % size:
+                raise ValueError(f"batch_size must be a multiple of {name} = {size}, got {self.batch_size}")
+        if self.pooling not in backbones.POOLINGS:
+            raise ValueError(f"pooling must be one of {', '.join(backbones.POOLINGS)}, got {self.pooling!r}")
+        backbones.check(self.backbone, self.weights)
         scheme_builder(self.scheme, self.scheme_options)
+        check_loss(self)
+
+    def _check_numbers(self) -> None:
+        types = {each.name: each.type for each in dataclasses.fields(self)}
+        for names, what in (
+            (POSITIVE_WHOLE, "a positive whole number"),
+            (WHOLE, "a whole number from 0 up"),
+            (POSITIVE, "positive and finite"),
+            (NOT_NEGATIVE, "finite and at least 0"),
+        ):
+            for name in names:
+                value, optional = getattr(self, name), isinstance(None, types[name])
+                bounded = _is_number(value, whole="whole" in what) and (value > 0 or (value == 0 and "0" in what))
+                if not bounded and not (optional and value is None):
+                    raise ValueError(f"{name} must be {what}{' or None' * optional}, got {value!r}")
+        if self.label_noise >= 1:
+            raise ValueError(f"label_noise must be a fraction in [0, 1), got {self.label_noise}")
+        if self.lr_drop > 1:
+            raise ValueError(f"lr_drop must be a factor in (0, 1], got {self.lr_drop}")
+        for name, rates in (("loss_lr", self.loss_lr), ("lr_drop_epochs", dict(enumerate(self.lr_drop_epochs)))):
+            for key, value in rates.items():
+                if not _is_number(value) or value < 0:
+                    raise ValueError(f"{name}[{key!r}] must be finite and at least 0, got {value!r}")
+        if len(self.crop_scale) != 2 or not 0 < self.crop_scale[0] <= self.crop_scale[1] <= 1:
+            raise ValueError(f"crop_scale must be two increasing shares in (0, 1], got {self.crop_scale}")
+        if not self.ks or not all(_is_number(k, whole=True) and k > 0 for k in self.ks):
+            raise ValueError(f"ks must be ranks from 1 up, got {self.ks}")
+        if self.image_size and self.test_resize and self.test_resize < self.image_size:
+            raise ValueError(
+                f"test_resize must be at least image_size = {self.image_size}, whose crop is cut from it, "
+                f"got {self.test_resize}"
+            )
 
     def as_dict(self) -> dict:
         """What determines the numbers: every field but the labels, as plain data."""
@@ -116,3 +160,7 @@ class RunSpec:
 
     def replace(self, **changes) -> "RunSpec":
         return dataclasses.replace(self, **changes)
+
+
+def _is_number(value, whole: bool = False) -> bool:
+    return isinstance(value, int if whole else int | float) and not isinstance(value, bool) and math.isfinite(value)

@@ -1,4 +1,4 @@
-"""What each process of a run on several GPUs does; `distributed.launch` starts it with a key, a spec and its parent.
+"""What each process of a run on several GPUs does; `distributed.launch` starts it with what the run is.
 
 It lies apart from distributed.py, so that the training loop does not import the cache whose keys hold its own source.
 """
@@ -19,14 +19,14 @@ from dmlrepro.training.spec import RunSpec
 
 
 @record  # torchrun then reports the traceback of the rank that failed first
-def main(key: str, spec: str, parent: str) -> None:
+def main(identity: str, spec: str, parent: str) -> None:
     """Train a run, given as JSON, and put it into the cache; end with the process `parent`."""
     threading.Thread(target=_die_with, args=(int(parent),), daemon=True).start()
     if torch.cuda.is_available():
         torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
     # the others wait while the first rank decodes the images of a large set
     dist.init_process_group("nccl" if torch.cuda.is_available() else "gloo", timeout=timedelta(hours=3))
-    runs.train_and_store(key, RunSpec(**json.loads(spec)))
+    runs.train_and_store(json.loads(identity), RunSpec(**json.loads(spec)))
     dist.destroy_process_group()  # not after an error, when it would wait for ranks that wait for this one
 
 

@@ -109,6 +109,27 @@ def _build(manifest, barrier):
     images.open_images(manifest)
 
 
+DAMAGE = {
+    "cut": lambda folder: (folder / "pixels").write_bytes((folder / "pixels").read_bytes()[:-100]),
+    "flipped": lambda folder: (folder / "pixels").write_bytes(b"\xff" + (folder / "pixels").read_bytes()[1:]),
+    "empty": lambda folder: (folder / "pixels").write_bytes(b""),
+    "other sizes": lambda folder: np.save(folder / "sizes.npy", np.load(folder / "sizes.npy")[:-1]),
+    "no sizes": lambda folder: (folder / "sizes.npy").unlink(),
+}
+
+
+@pytest.mark.parametrize("name", DAMAGE)
+def test_damaged_pixels_are_named_set_aside_and_decoded_anew(name, files, tmp_path, monkeypatch):
+    monkeypatch.setenv("DMLREPRO_CACHE", str(tmp_path / "cache"))
+    images.open_images(files)
+    (folder,) = (tmp_path / "cache" / "images").iterdir()
+    assert torch.equal(images.open_images(files).pixels[:3], decoded(files.images[0])[:, 0, 0])
+    DAMAGE[name](folder)
+    with pytest.warns(UserWarning, match=f"{folder.name} is damaged .*{folder.name}.damaged and made anew"):
+        again = images.open_images(files)
+    assert all(torch.equal(again[index], decoded(files.images[index])) for index in range(len(files.images)))
+
+
 def test_too_full_a_disk_is_told_before_decoding(files, tmp_path, monkeypatch):
     monkeypatch.setenv("DMLREPRO_CACHE", str(tmp_path / "cache"))
     monkeypatch.setattr(images.shutil, "disk_usage", lambda _: SimpleNamespace(free=10))

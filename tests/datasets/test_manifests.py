@@ -1,12 +1,15 @@
 """The embedded glyphs and the readers of the official layouts, on small sets in the official formats."""
 
 import hashlib
+import io
 import os
+import zipfile
 from pathlib import Path
 
 import numpy as np
 import official_layouts as layouts
 import pytest
+from PIL import Image
 
 from dmlrepro.datasets import glyphs, manifests
 from dmlrepro.files import data_root, repository_root
@@ -356,6 +359,76 @@ def test_one_image_per_test_class_leaves_nothing_to_retrieve(tmp_path):
     layouts.write_cub(tmp_path, {1: 2, 101: 1, 102: 1})
     with pytest.raises(ValueError, match="a test class with a query and another gallery image, found none"):
         manifests.load("cub-subset", tmp_path)
+
+
+@pytest.mark.parametrize("encoding", ["utf-8-sig", "utf-8"])
+def test_a_byte_order_mark_is_no_part_of_an_annotation_file(tmp_path, encoding):
+    folder = layouts.write_cub(tmp_path, {1: 2, 101: 2})
+    for name in ("classes.txt", "images.txt", "image_class_labels.txt"):
+        text = (folder / name).read_text().replace(" ", "\t")  # tabs are blanks too
+        (folder / name).write_bytes(text.encode(encoding))
+    assert len(manifests.load("cub-subset", tmp_path)) == 4
+
+
+@pytest.mark.parametrize(
+    "name, edit, message",
+    [
+        ("classes.txt", lambda t: t.encode("utf-16"), "classes.txt: expected text in UTF-8, found UTF-16; save it"),
+        (
+            "classes.txt",
+            lambda t: t.replace(" ", ",").encode(),
+            "line 1: .*separated by blanks, found 1 in '1,001.Bird_1'",
+        ),
+        (
+            "images.txt",
+            lambda t: t.replace("_0000001", "_0000000").encode(),
+            "lists 2 files more than once: .*000000.jpg",
+        ),
+        (
+            "image_class_labels.txt",
+            lambda t: t.replace("2 1", "2 101").encode(),
+            "found 001.*0001.jpg of class 101.Bird",
+        ),
+    ],
+)
+def test_a_damaged_annotation_file_is_named(tmp_path, name, edit, message):
+    folder = layouts.write_cub(tmp_path, {1: 2, 101: 2})
+    (folder / name).write_bytes(edit((folder / name).read_text()))
+    with pytest.raises((ValueError, FileNotFoundError), match=message):
+        manifests.load("cub-subset", tmp_path)
+
+
+def test_an_item_in_another_folder_is_named_in_sop_and_inshop(tmp_path):
+    folder = layouts.write_sop(tmp_path, {1: 2, 13: 2}, {2: 2, 3: 2})
+    table = folder / "Ebay_train.txt"
+    table.write_text(table.read_text().replace("chair_final/000000000013_1", "sofa_final/000000000013_1"))
+    with pytest.raises(ValueError, match=r"line 5: .* of super class 2 in chair_final/, found sofa_final"):
+        manifests.load("sop-subset", tmp_path)
+    folder = layouts.write_inshop(tmp_path, {1: {"train": 2}, 2: {"query": 1, "gallery": 1}})
+    table = folder / "Eval" / "list_eval_partition.txt"
+    table.write_text(table.read_text().replace(" id_00000002 ", " id_00000001 ", 1))
+    with pytest.raises(ValueError, match="line 5: expected an image in the folder of its item id_00000001, found img/"):
+        manifests.load("inshop-subset", tmp_path)
+
+
+def test_a_missing_set_names_the_command_that_gets_it(tmp_path):
+    for name in ("cub", "cars-subset", "mnist", "omniglot"):
+        base = name.removesuffix("-subset")
+        with pytest.raises(FileNotFoundError, match=f"`python -m dmlrepro data fetch {base}` downloads the set"):
+            manifests.load(name, tmp_path)
+
+
+def test_drawings_of_16_bits_are_refused_rather_than_clipped(tmp_path):
+    folder = layouts.write_omniglot(tmp_path, {"Greek": 2}, {"Latin": 2})
+    data = io.BytesIO()
+    Image.fromarray(np.full((105, 105), 40_000, np.uint16)).save(data, "PNG")
+    path = folder / "images_background" / "Greek" / "character01" / "0001_01.png"
+    with zipfile.ZipFile(folder / "images_background.zip") as archive:
+        archive.extractall(folder)
+    (folder / "images_background.zip").unlink()
+    path.write_bytes(data.getvalue())
+    with pytest.raises(ValueError, match=r"0001_01.png is not a readable image \(pixels of mode I;16, expected black"):
+        manifests.load("omniglot-subset", tmp_path)
 
 
 def test_a_class_in_both_parts_is_named(tmp_path):

@@ -2,6 +2,7 @@
 
 import csv
 import os
+import shutil
 import unicodedata
 from pathlib import Path
 
@@ -310,7 +311,7 @@ def test_a_decompression_bomb_is_an_unreadable_image(birds, monkeypatch):
 
 def test_images_of_32_bits_are_refused(birds):
     Image.fromarray(np.full((4, 4), 0.5, np.float32)).save(birds / "owl" / "0.tif")
-    with pytest.raises(ValueError, match=r"0.tif \(32-bit pixels have no fixed range; convert them"):
+    with pytest.raises(ValueError, match=r"0.tif \(32-bit and signed pixels have no fixed range; convert them"):
         images.open_images(load(birds))
 
 
@@ -382,12 +383,26 @@ def test_sizes_from_one_pixel_to_large(birds):
 
 def test_folders_of_equal_names_and_sizes_do_not_share_pixels(tmp_path):
     stores = []
-    for name, level in (("dark", 10), ("light", 240)):
-        for bird in BIRDS:
+    for name, level in (("dark", 10), ("light", 210)):
+        for n, bird in enumerate(BIRDS):
             for k in range(2):
-                picture(tmp_path / name / bird / f"{k}.bmp", level=level)
-        stores.append(pixel(load(tmp_path / name)))
-    assert stores == [[10] * 3, [240] * 3]
+                picture(tmp_path / name / bird / f"{k}.bmp", level=level + 2 * n + k)
+        stores.append(pixel(load(tmp_path / name))[0] // 100)
+    assert stores == [0, 2]
+
+
+@pytest.mark.parametrize("how", [shutil.copy, os.symlink, os.link])
+def test_a_file_under_a_training_and_a_test_class_is_named(birds, how):
+    manifest = load(birds)
+    trained, tested = (Path(manifest.images[manifest.indices(part)[0]]) for part in ("train", "test"))
+    copy = tested.parent / "again.png"
+    how(trained, copy)
+    for read in (images.open_images, images.survey):
+        with pytest.raises(ValueError, match=rf"1 files of test classes are training images too: {copy} = {trained}"):
+            read(load(birds))
+    copy.unlink()
+    how(trained, trained.parent / "again.png")  # of one class it is no leak
+    assert len(images.open_images(load(birds))) == len(manifest) + 1
 
 
 # CSV files
@@ -446,11 +461,29 @@ def test_absolute_paths_and_paths_upwards_are_allowed(tmp_path, rows):
     assert manifest.images == plain.images and manifest.name == plain.name
 
 
+@pytest.mark.parametrize("separator", [";", "\t"])
+def test_a_csv_file_of_a_spreadsheet_is_read(tmp_path, rows, separator):
+    lines = [separator.join(row) for row in (("path", "label", "split"), *rows)]
+    (tmp_path / "a.csv").write_bytes("\r\n".join(lines).encode("utf-8-sig"))
+    plain = manifests.load(write_csv(tmp_path / "b.csv", "path,label,split", *map(",".join, rows)))
+    assert manifests.load(f"manifest:{tmp_path}/a.csv").images == plain.images
+
+
+def test_labels_need_not_be_the_names_of_the_folders(tmp_path, rows):
+    shifted = {"jay": "kite", "kite": "jay"}  # most images lie in folders that say nothing of their label
+    lines = [f"{path},{shifted.get(label, label.upper())},{part}" for path, label, part in rows]
+    assert len(manifests.load(write_csv(tmp_path / "a.csv", "path,label,split", *lines))) == len(rows)
+
+
 @pytest.mark.parametrize(
     ("edit", "message"),
     [
         (lambda t: t.replace("path,", "file,"), "expected the columns path and label.*found file, label, split"),
-        (lambda t: t.replace(",", ";"), "separated by commas, found path;label;split"),
+        (lambda t: t.replace(",", "|"), r"separated by commas, semicolons or tabs, found path\|label\|split"),
+        (
+            lambda t: t.replace("jay/1.png,jay", "jay/1.png,kite"),
+            "1 images lie in the folder of an.*jay/1.png as kite",
+        ),
         (lambda t: t.replace("split", "label"), "each column once"),
         (lambda t: t.splitlines()[0], "found only the header"),
         (lambda t: "", "found nothing"),

@@ -61,7 +61,7 @@ def test_unchanged_numbers_keep_their_provenance(monkeypatch):
     params = Example.from_values({})
     path = results.save(table(50.0), params)
     before = path.with_suffix(".json").read_text()
-    monkeypatch.setattr(results, "provenance", lambda params: {"git_commit": "another"})
+    monkeypatch.setattr(results, "provenance", lambda *_: {"git_commit": "another"})
     results.save(table(50.0), params)
     assert path.with_suffix(".json").read_text() == before
     results.save(table(51.0), params)
@@ -141,6 +141,54 @@ def test_what_is_new_or_changed_is_published_with_its_provenance(tmp_path):
     assert made == {"a": 50, "b": 61}
     assert (target / "a.cost.csv").read_text() == "seconds\n1\n"
     assert results.read(target / "b.csv")["value"].item() == 61
+
+
+@pytest.mark.parametrize("part", [".csv", ".json", ".cost.csv"])
+def test_a_removed_file_is_published_again(part, tmp_path):
+    target = tmp_path / "results"
+    build = build_folder(tmp_path / "one", a=50.0, b=60.0)
+    results.publish(build, target)
+    (target / f"a{part}").unlink()
+    assert results.publish(build, target) == (2, 1)
+    assert all((target / path.name).read_bytes() == path.read_bytes() for path in build.iterdir())
+
+
+@pytest.mark.parametrize("part", [".csv", ".json"])
+def test_a_damaged_file_is_replaced(part, tmp_path, golden):
+    target = tmp_path / "results"
+    results.publish(build_folder(tmp_path / "there", rounding="there", a=50.0), target)
+    build = build_folder(tmp_path / "here", a=51.0)
+    assert results.publish(build, target) == (1, 0)
+    content = (target / f"a{part}").read_bytes()
+    (target / f"a{part}").write_bytes(content[: len(content) - 9])
+    assert results.publish(build, target) == (1, 1)
+    assert (target / f"a{part}").read_bytes() == (build / f"a{part}").read_bytes()
+
+
+def run_on(device: str, key: str, **made) -> SimpleNamespace:
+    commit = {"git_commit": "c0", "versions": {"torch": "2"}, "rounding": f"as {device}"}
+    spec = SimpleNamespace(method="PFML", setting="", seed=0)
+    return SimpleNamespace(key=key, made={"device": device, **commit, **made}, spec=spec, cost={"seconds": 1.0})
+
+
+def test_provenance_lists_the_runs_that_were_used_and_not_this_machine():
+    params = Example.from_values({})
+    gpu = [run_on("NVIDIA X", "a"), run_on("NVIDIA X", "b"), run_on("NVIDIA X", "b")]  # one twice in a table
+    made = json.loads(results.save(table(50.0), params, runs=gpu).with_suffix(".json").read_text())
+    assert (made["device"], made["rounding"]) == ("NVIDIA X", "as NVIDIA X")
+    assert [(group["count"], group["git_commit"], group["device"]) for group in made["runs"]] == [(2, "c0", "NVIDIA X")]
+    mixed = results.provenance(params, [*gpu, run_on("CPU x86_64", "c", git_commit="c1")])
+    assert mixed["device"] == "CPU x86_64 + NVIDIA X"
+    assert {(group["git_commit"], group["count"]) for group in mixed["runs"]} == {("c0", 2), ("c1", 1)}
+    assert results.provenance(params)["device"] == runs.device_name()
+
+
+def test_costs_are_those_of_the_runs_unless_given():
+    params = Example.from_values({})
+    path = results.save(table(50.0), params, runs=[run_on("X", "a")]).with_suffix(".cost.csv")
+    assert path.read_text().splitlines()[1] == "PFML,,0,1"
+    results.save(table(50.0), params, runs=[run_on("X", "a")], cost=pd.DataFrame({"seconds": [2]}))
+    assert path.read_text().splitlines() == ["seconds", "2"]
 
 
 @pytest.fixture

@@ -1,6 +1,7 @@
 """Every baseline against its equation written out pair by pair, and what must not break it."""
 
 import copy
+import inspect
 import itertools
 import math
 
@@ -274,9 +275,8 @@ def test_a_batch_without_valid_pairs_is_finite_and_zero_where_nothing_applies(na
 
 
 @pytest.mark.parametrize("name", NAMES)
-@pytest.mark.parametrize("value", [0.0, 1.0])
-def test_coincident_and_zero_embeddings_have_finite_gradients(name, value):
-    embeddings = torch.full((4, D), value, requires_grad=True)
+def test_coincident_embeddings_have_finite_gradients(name):
+    embeddings = torch.ones(4, D, requires_grad=True)
     loss = make(name).float()
     loss(embeddings, torch.tensor([0, 0, 1, 1])).backward()
     assert embeddings.grad.isfinite().all()
@@ -304,6 +304,29 @@ def test_bad_batches_are_named(name):
         loss(embeddings * torch.nan, labels)
     with pytest.raises(ValueError, match=r"embeddings must have shape \(B, 4\)"):
         loss(embeddings[:, :3], labels)
+    for factor, message in (
+        (0.0, "a norm of 0 in row 1"),
+        (1e-13, "a norm of .*e-13 in row 1"),
+        (1e200, "too long for"),
+    ):
+        scaled = embeddings.detach().clone()
+        scaled[1] *= factor
+        with pytest.raises(ValueError, match=f"embeddings .*{message}"):
+            loss(scaled, labels)
+    with pytest.raises(ValueError, match=r"too long for torch\.float32 to square"):
+        loss.float()(embeddings.detach().float() * 1e25, labels)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_an_option_that_is_no_number_or_not_positive_is_named(name):
+    for option, parameter in inspect.signature(getattr(baselines, name)).parameters.items():
+        if parameter.kind is parameter.KEYWORD_ONLY and not isinstance(parameter.default, bool):
+            for value in (float("nan"), float("inf"), "much"):
+                with pytest.raises(ValueError, match=f"{option} must be a finite number, got"):
+                    getattr(baselines, name)(C, D, **{option: value})
+            if option in ("temperature", "scale", "la", "gamma", "alpha") or (option == "beta" and name != "margin"):
+                with pytest.raises(ValueError, match=f"{option} must be positive, got 0"):
+                    getattr(baselines, name)(C, D, **{option: 0.0})
 
 
 def test_proxies_of_every_loss():

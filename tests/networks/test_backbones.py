@@ -1,8 +1,11 @@
 """Networks: the same bytes from a seed, their own preprocessing, pooling, weights that fit or say why not."""
 
 import copy
+import socket
 import subprocess
 import sys
+import urllib.error
+import urllib.request
 
 import pytest
 import torch
@@ -332,3 +335,31 @@ def test_conv4_needs_neither_torchvision_nor_timm():
         "print(sorted({'torchvision', 'timm'} & sys.modules.keys()))"
     )
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "[]\n"
+
+
+@pytest.mark.parametrize("name", ["resnet18", "resnet18.a1_in1k", "bn_inception"])
+def test_a_lost_network_is_one_line_within_seconds(name, monkeypatch, tmp_path):
+    import timm
+
+    def lost(*_, timeout, **__):
+        assert timeout <= 10
+        raise urllib.error.URLError("timed out")
+
+    monkeypatch.setenv("DMLREPRO_DATA", str(tmp_path))
+    monkeypatch.setattr(torch.hub, "get_dir", lambda: str(tmp_path))
+    monkeypatch.setattr("huggingface_hub.try_to_load_from_cache", lambda *_: None)
+    monkeypatch.setattr(urllib.request, "urlopen", lost)
+    for library, function in ((timm, "create_model"), (torchvision.models, "get_model")):
+        monkeypatch.setattr(library, function, lambda *_, **__: pytest.fail("the library tries for minutes"))
+    with pytest.raises(FileNotFoundError, match=r"download failed; put .* or mend the network.*timed out") as raised:
+        backbones.build(name, 8, weights="imagenet")
+    assert "\n" not in str(raised.value)
+    assert socket.getdefaulttimeout() is None
+
+
+def test_a_wrong_name_of_a_weights_file_is_one_line_with_the_closest(tmp_path):
+    (tmp_path / "conv4.safetensors").touch()
+    with pytest.raises(
+        FileNotFoundError, match=r"weights: no file .*conv4.safetensor; close to it.*conv4.safetensors;"
+    ):
+        backbones.build("conv4", 8, weights=tmp_path / "conv4.safetensor")

@@ -1,5 +1,6 @@
 """Golden tolerances: wide enough for another processor, too narrow for a mistake; mistakes are made here on purpose."""
 
+import functools
 import math
 
 import numpy as np
@@ -46,6 +47,7 @@ def test_the_golden_file_knows_the_method(golden):
 def test_a_loss_with_a_flipped_sign_is_far_outside_the_tolerance(golden, monkeypatch):
     build = baselines.proxy_nca_pp
 
+    @functools.wraps(build)
     def flipped(num_classes, embedding_size):
         loss = build(num_classes, embedding_size)
         forward = loss.forward
@@ -67,16 +69,27 @@ def test_a_metric_with_shuffled_labels_is_far_outside_the_tolerance(golden, monk
     assert set(results.compare_golden(trained_table(), golden)["metric"]) == {"R@1", "MAP@R"}
 
 
-def test_no_golden_value_takes_the_untrained_network_for_a_trained_one():
-    """Two are rightly not told apart: a potential without force, and images blurred beyond recognition."""
-    passing = set()
-    for path in results.golden_folder().glob("*.csv"):
-        table = results.read_golden(path)
-        untrained = table[table["method"] == "untrained"].set_index("metric")["value"]
-        table = table[table["metric"].isin(untrained.index) & (table["method"] != "untrained")]
-        near = (table["value"] - table["metric"].map(untrained)).abs() <= table["tolerance"]
-        passing |= set(table.loc[near, "setting"])
-    assert passing <= {"alpha=0;alpha_zero=literal", "corruption=blur;strength=0.75"}
+def accepting_what_is_broken(table: pd.DataFrame) -> pd.DataFrame:
+    """Golden values whose tolerance lets pass the untrained network or, of what is not trained, more than rounding.
+
+    A notebook without an untrained network is compared with that of notebook 10, which is the same at quick.
+    """
+    scores = table if "untrained" in set(table["method"]) else results.read_golden(results.golden_path(PARAMS))
+    untrained = scores[scores["method"] == "untrained"].set_index("metric")["value"]
+    near = (table["value"] - table["metric"].map(untrained)).abs() <= table["tolerance"]
+    rounding = table["tolerance"] > 2 * (goldens.ROUNDING * table["value"].abs()).clip(lower=1e-6)
+    return table[(near & (table["method"] != "untrained")) | (rounding & (table["protocol"] == ""))]
+
+
+@pytest.mark.parametrize("path", sorted(results.golden_folder().glob("*.csv")), ids=lambda path: path.stem)
+def test_no_golden_value_accepts_what_is_broken_and_with_tolerances_times_twenty_every_file_has_some(path):
+    """Three are rightly not told apart: a potential without force, images blurred beyond recognition, and MAP@R after
+    training on 40 % wrong labels, which lies within a few standard deviations of the untrained network's."""
+    table = results.read_golden(path)
+    passing = set(accepting_what_is_broken(table)["setting"])
+    assert passing <= {"alpha=0;alpha_zero=literal", "corruption=blur;strength=0.75", "label_noise=0.4"}
+    wide = table.assign(tolerance=20 * table["tolerance"])
+    assert set(accepting_what_is_broken(wide)["setting"]) > passing
 
 
 # --- each of two seeds, as the notebook has them
@@ -97,11 +110,11 @@ def test_a_mistake_in_a_run_is_outside_the_tolerance(mistake):
     method, change = MISTAKES[mistake]
     specs = [spec for spec in retrieval_runs(BOTH) if (spec.method, spec.setting, spec.fold) == (method, "", None)]
     options = {**specs[0].loss_options, **change.get("loss_options", {})}
-    changed = [spec.replace(**change | {"loss_options": options}) for spec in specs]
-    assert len(changed) == 2
     try:
+        changed = [spec.replace(**change | {"loss_options": options}) for spec in specs]
+        assert len(changed) == 2
         table = results.tidy(runs.run_all(changed), BOTH)
-    except ValueError as error:  # ten times alpha is refused, which stops the notebook
+    except ValueError as error:  # ten times alpha is no spec, which stops the notebook in its parameter cell
         assert mistake == "alpha x 10" and "lower alpha" in str(error)
         return
     known = results.read_golden(results.golden_path(BOTH))

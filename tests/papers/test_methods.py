@@ -29,13 +29,13 @@ def test_an_unknown_method_is_an_error_that_lists_those_there_are():
         pick(PFML, ["PFML", "PFLM"])
 
 
-@pytest.mark.parametrize("batches, given, expected", [("shuffled", 3, None), ("pairs", 3, 3), ("pairs", 0, 4)])
+@pytest.mark.parametrize("batches, given, expected", [("shuffled", 5, None), ("pairs", 5, 5), ("pairs", 0, 4)])
 def test_batches_are_made_as_the_method_needs_them(batches, given, expected):
     (method,) = [next(each for each in BASELINES.values() if each.loss and each.batches == batches)]
     assert spec_of(method, Params.from_values({"samples_per_class": given})).samples_per_class == expected
 
 
-@pytest.mark.parametrize("given, expected", [(3, 3), (0, None)])
+@pytest.mark.parametrize("given, expected", [(5, 5), (0, None)])
 def test_a_field_takes_the_batches_that_the_parameter_says(given, expected):
     params = Params.from_values({"samples_per_class": given})
     assert spec_of(PFML["PFML"], params).samples_per_class == expected

@@ -140,6 +140,81 @@ def test_unknown_profile_and_dataset_list_what_exists():
         Example.from_values({"dataset": "birds"})
 
 
+def test_a_dataset_of_another_profile_is_named_with_it():
+    with pytest.raises(
+        ValueError, match=r"unknown dataset 'cub' for profile 'quick'; profile = 'small' or 'paper' has"
+    ):
+        Example.from_values({"dataset": "cub"})
+
+
+@pytest.mark.parametrize(
+    "values, message",
+    [
+        ({"seeds": 0}, "seeds must be finite and greater than 0, got 0"),
+        ({"seeds": -1}, "seeds must be finite and greater than 0, got -1"),
+        ({"lr": float("inf")}, "lr must be finite and greater than 0, got inf"),
+        ({"batch_size": 0}, "batch_size must be"),
+        ({"threads": -1}, "threads must be finite and at least 0, got -1"),
+        ({"warmup_epochs": -1.0}, "warmup_epochs must be finite and at least 0"),
+        ({"steps": 3, "epochs": 2}, "give one of steps and epochs"),
+        ({"steps": 0}, "give one of steps and epochs"),
+        ({"backbone": "conv5"}, "unknown backbone 'conv5'; the closest names are .*conv4"),
+        ({"weights": "imagnet"}, "weights: no file imagnet; give an existing file, 'imagenet' or none"),
+    ],
+)
+def test_a_number_or_a_network_that_makes_no_sense_is_named(values, message):
+    with pytest.raises((ValueError, FileNotFoundError), match=message):
+        Example.from_values(values)
+
+
+def test_a_misspelt_weights_file_is_named_with_the_one_meant(tmp_path):
+    (tmp_path / "mine.pth").touch()
+    with pytest.raises(FileNotFoundError, match=r"no file .*mine.pht; close to it in .*: mine.pth; give"):
+        Example.from_values({"weights": str(tmp_path / "mine.pht")})
+
+
+@pytest.mark.parametrize(
+    "name, values, message",
+    [
+        ("10", {"methods": []}, r"methods must have at least one item and none twice, got \[\]"),
+        ("10", {"methods": ["PFML", "PFML"]}, "methods must have at least one item and none twice"),
+        ("10", {"methods": ["PFLM"]}, r"unknown method 'PFLM'; choose among .*PFML"),
+        ("10", {"alpha": -1.0}, "alpha must be finite and at least 0, got -1.0"),
+        ("10", {"alpha": 60.0}, "alpha=60.0 .*lower alpha"),
+        ("10", {"delta": 0.0}, "delta must be finite and greater than 0"),
+        ("10", {"precision": "float16"}, "precision must be 'float32' or 'bfloat16'"),
+        ("11", {"noise_levels": [0.0, 0.4]}, "noise_levels must have 0.2, which other levels are compared with"),
+        ("11", {"noise_levels": [0.0, 0.2, 1.2]}, "label_noise must be a fraction"),
+        ("13", {"numbers": [1, 2]}, r"numbers must have 15, .*got \[1, 2\]; add it"),
+        ("14", {"deltas": [0.1]}, "deltas must have 0.2"),
+        ("15", {"alphas": [0.0, 1.0]}, "alphas must have 3"),
+        ("16", {"radii": [0.3]}, "radii must have 0.2"),
+        ("17", {"repetition": 0}, "no parameter 'repetition'"),
+        ("17", {"network_images": 0}, "network_images must be finite and greater than 0"),
+        ("20", {"omega": -0.1}, "omega must be finite and at least 0"),
+        ("22", {"backbone": "resnet18"}, "embedding_scale is known for conv4"),
+        ("24", {"strengths": [0.5]}, "strengths must have 0"),
+        ("24", {"strengths": [0.0, 1.0]}, r"strength must lie in \[0, 1\), got 1.0"),
+        ("24", {"corruptions": ["fog"]}, "fog"),
+        ("26", {"sample_counts": [1, 2]}, "sample_counts must have 5"),
+        ("26", {"cost_backbones": ["resnet18"]}, "embedding_scale is known for conv4"),
+    ],
+)
+def test_what_a_run_would_refuse_is_an_error_in_the_parameter_cell(name, values, message):
+    params_class = catalogue.find(name).params
+    with pytest.raises(ValueError, match=message):
+        params_class.from_cell(parameters_cell(params_class.notebook) | values)
+
+
+@pytest.mark.parametrize("name", NOTEBOOKS)
+def test_the_parameter_cell_accepts_what_is_committed_and_its_sweeps_have_the_level_of_the_figure(name):
+    params_class = catalogue.find(name).params
+    params_class.from_cell(parameters_cell(name))
+    source = "\n".join(cell.source for cell in nbformat.read(ROOT / "notebooks" / f"{name}.ipynb", 4).cells)
+    drawn = {float(level) for level in re.findall(r"plots\.ablation\(.*reference=([0-9.]+)", source)}
+    assert drawn <= {level for levels in params_class.references.values() for level in levels}
+
+
 def test_only_changed_parameters_name_a_results_file_of_their_own():
     assert Example.from_values({}).stem == "99_example"
     assert Example.from_values({"profile": "small", "dataset": "cub-subset"}).stem == "99_example"

@@ -64,7 +64,7 @@ def test_a_small_folder_of_photographs_from_the_command_to_the_table(tmp_path, m
     assert len(specs) == len(planned) == 10
     finished = runs.run_all(specs, jobs=1)
     table = your_images.table_of(finished, params)
-    results.save(table, params, cost=results.costs(finished))
+    results.save(table, params, runs=finished)
     assert not {"seconds", "steps_per_second"} & set(table["metric"])
     best = your_images.winner(finished, table)
     assert best.spec.method != "untrained"

@@ -1,5 +1,7 @@
 """Names become losses and schemes; what a builder does not take is not given."""
 
+from types import SimpleNamespace
+
 import pytest
 import torch
 from tiny import TINY
@@ -23,4 +25,5 @@ def test_a_class_id_out_of_range_is_named_by_the_loss():
 )
 def test_a_loss_is_given_the_sizes_that_it_takes(builder, expected, monkeypatch):
     monkeypatch.setattr(builders, "loss_builder", lambda name: builder)
-    assert builders.build_loss(TINY.replace(loss_options={"scale": 2.0}), 5, 8) == expected
+    spec = SimpleNamespace(loss="of.another.signature", loss_options={"scale": 2.0}, seed=0)
+    assert builders.build_loss(spec, 5, 8) == expected

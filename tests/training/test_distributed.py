@@ -3,11 +3,13 @@
 import contextlib
 import importlib
 import inspect
+import json
 import multiprocessing
 import os
 import signal
 import time
 from pathlib import Path
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -23,6 +25,7 @@ from dmlrepro.training import distributed, loop, runs
 from dmlrepro.training.spec import RunSpec
 
 RANKS, BATCH, CLASSES, DIM = 2, 9, 5, 8  # an odd batch: the ranks hold 4 and 5 images
+NOBODYS = {"what": {}, "where": {}}  # the identity of a run that is never stored
 
 
 def every_loss() -> dict:
@@ -184,7 +187,7 @@ def test_a_wrong_number_of_ranks_is_named(value, monkeypatch):
 def test_a_failing_rank_is_reported_with_its_error(monkeypatch):
     spec = RunSpec(dataset="no such set", steps=1)
     with pytest.raises(RuntimeError, match="unknown data set 'no such set'"):
-        distributed.launch("key", spec.as_dict(), 1)
+        distributed.launch(NOBODYS, spec.as_dict(), 1)
 
 
 def test_a_run_that_diverges_on_several_ranks_says_so_as_on_one(shared_cache):
@@ -194,7 +197,7 @@ def test_a_run_that_diverges_on_several_ranks_says_so_as_on_one(shared_cache):
     with pytest.raises(FloatingPointError) as on_one:
         loop.train(spec)
     with pytest.raises(FloatingPointError) as on_two:
-        distributed.launch("diverges", spec.replace(freeze_batchnorm=True).as_dict(), 2)
+        distributed.launch(NOBODYS, spec.replace(freeze_batchnorm=True).as_dict(), 2)
     assert str(on_two.value).startswith("training diverged before step")
     assert str(on_one.value).startswith("training diverged before step")
 
@@ -209,22 +212,22 @@ def test_synchronised_batchnorm_keeps_the_activation_that_timm_puts_into_it(monk
     assert isinstance(network[0].act, torch.nn.ReLU)
 
 
-def _launch(folder: str, key: str, spec: RunSpec) -> None:
+def _launch(folder: str, identity: dict, spec: RunSpec) -> None:
     os.environ["DMLREPRO_CACHE"] = folder
-    distributed.launch(key, spec.as_dict(), 1)
+    distributed.launch(identity, spec.as_dict(), 1)
 
 
 @pytest.mark.skipif(not Path("/proc").is_dir(), reason="looks for the processes in /proc")
 def test_no_rank_outlives_a_killed_notebook(shared_cache):
     spec = RunSpec("glyphs", images_per_class=4, loss="baselines.proxy_nca_pp", steps=10**6, batch_size=8, threads=1)
-    key = f"killed-{os.getpid()}"
-    notebook = multiprocessing.get_context("spawn").Process(target=_launch, args=(str(shared_cache), key, spec))
+    identity = {"what": {"killed": os.getpid()}, "where": {}}
+    notebook = multiprocessing.get_context("spawn").Process(target=_launch, args=(str(shared_cache), identity, spec))
     notebook.start()
-    ranks = wait_for(lambda: processes_with("dmlrepro.training.worker", key), 60)
+    ranks = wait_for(lambda: processes_with("dmlrepro.training.worker", json.dumps(identity)), 60)
     assert ranks
     os.kill(notebook.pid, signal.SIGKILL)
     notebook.join()
-    assert wait_for(lambda: not processes_with("dmlrepro.training.worker", key), 60)
+    assert wait_for(lambda: not processes_with("dmlrepro.training.worker", json.dumps(identity)), 60)
 
 
 def processes_with(*words: str) -> list[str]:
@@ -242,3 +245,18 @@ def wait_for(condition, seconds: float):
     while not (found := condition()) and time.monotonic() < deadline:
         time.sleep(0.2)
     return found
+
+
+def test_a_gpu_too_small_for_one_of_several_ranks_is_one_line(monkeypatch):
+    process = mock.MagicMock(returncode=1)
+    process.__enter__.return_value = process
+    summary = (
+        "Root Cause (first observed failure):\n  File ...\ntorch.OutOfMemoryError: CUDA out of memory. Tried 2 GiB.\n"
+    )
+    process.communicate.return_value = (None, summary)
+    monkeypatch.setattr(distributed.subprocess, "Popen", lambda *_, **__: process)
+    with pytest.raises(torch.OutOfMemoryError, match=r"^CUDA out of memory\. Tried 2 GiB\.$"):
+        distributed.launch("key", {}, 2)
+    monkeypatch.setattr(runs, "ranks_of", lambda spec: 2)
+    with pytest.raises(MemoryError, match=r"^out of memory \(CUDA out of memory\); run fewer at once"):
+        runs._train_into_cache("a key of no run", RunSpec("glyphs"))

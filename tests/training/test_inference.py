@@ -56,7 +56,6 @@ def test_features_are_kept_under_all_that_they_depend_on(tmp_path, monkeypatch):
         return inference.trunk_features(spec, network, manifest)
 
     def write(seed):
-        inference.backbones.weights_digest.cache_clear()
         torch.save(inference.build_network(TINY.replace(seed=seed), manifest).trunk.state_dict(), weights)
 
     weights = tmp_path / "weights.pth"

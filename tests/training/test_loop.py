@@ -315,6 +315,52 @@ def test_an_interrupted_run_resumes_exactly(tmp_path, monkeypatch):
     assert torch.equal(resumed.losses, whole.losses)
 
 
+def _as_zip_of(content):
+    def damage(path):
+        torch.save(content(torch.load(path, weights_only=True)), path)
+
+    return damage
+
+
+def _with_wrong_shape(content: dict) -> dict:
+    weights = content["modules"]["network"]
+    name = next(name for name, value in weights.items() if value.ndim == 4)
+    weights[name] = weights[name][:1]
+    return content
+
+
+CHECKPOINT_DAMAGE = {
+    "cut": lambda path: path.write_bytes(path.read_bytes()[: path.stat().st_size // 2]),
+    "flipped": lambda path: path.write_bytes(_flipped(path.read_bytes())),
+    "empty": lambda path: path.write_bytes(b""),
+    "zeros": lambda path: path.write_bytes(bytes(path.stat().st_size)),
+    "another shape": _as_zip_of(_with_wrong_shape),
+    "no state": _as_zip_of(lambda content: {"spec": content["spec"]}),
+    "a tensor": _as_zip_of(lambda content: torch.zeros(3)),
+}
+
+
+def _flipped(content: bytes) -> bytes:
+    at = len(content) // 2  # among the weights, where torch itself would not see it
+    return content[:at] + bytes([content[at] ^ 4]) + content[at + 1 :]
+
+
+@pytest.mark.parametrize("name", CHECKPOINT_DAMAGE)
+def test_a_damaged_checkpoint_is_set_aside_and_the_run_begins_anew(name, tmp_path, monkeypatch):
+    whole = loop.train(TINY)
+    checkpoint = tmp_path / "run.pt"
+    with monkeypatch.context() as often:
+        often.setattr(loop, "CHECKPOINT_SECONDS", 0)
+        loop.train(TINY, checkpoint=checkpoint)
+    CHECKPOINT_DAMAGE[name](checkpoint)
+    with pytest.warns(UserWarning, match=r"run.pt is damaged \(.*now called run.pt.damaged and made anew"):
+        again = loop.train(TINY, checkpoint=checkpoint)
+    assert again.rows == whole.rows
+    assert torch.equal(again.losses, whole.losses)
+    assert all(torch.equal(again.states["network"][key], value) for key, value in whole.states["network"].items())
+    assert not checkpoint.exists()
+
+
 def test_a_checkpoint_of_another_spec_is_refused(tmp_path, monkeypatch):
     checkpoint = tmp_path / "run.pt"
     task = batches.Task(TINY, manifest := batches.load_dataset(TINY))
@@ -344,7 +390,7 @@ def test_what_does_not_fit_is_named(change, message):
 
 
 def test_a_diverging_loss_is_an_error_with_the_step():
-    with pytest.raises(FloatingPointError, match=r"step \d+; lower lr"):
+    with pytest.raises(FloatingPointError, match=r"step \d+.*; lower lr or loss_lr"):
         loop.train(TINY.replace(lr=1e30, steps=6))
 
 

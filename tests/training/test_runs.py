@@ -1,10 +1,13 @@
 """Runs are functions of their spec: equal twice, cached by content, exact after an interruption."""
 
+import hashlib
 import json
 import multiprocessing
 import os
 import re
+import shutil
 import signal
+import tarfile
 import time
 
 import psutil
@@ -12,6 +15,8 @@ import pytest
 import torch
 from tiny import TINY
 
+from dmlrepro import files
+from dmlrepro.networks import backbones
 from dmlrepro.training import loop, runs, sources
 from dmlrepro.training.spec import RunSpec
 
@@ -40,6 +45,64 @@ def test_runs_side_by_side_equal_runs_one_by_one(empty_cache):
     specs = [TINY, TINY.replace(seed=1), TINY]
     together = runs.run_all(specs, jobs=2)
     assert [run.rows for run in together] == [loop.train(spec).rows for spec in specs]
+
+
+@pytest.mark.parametrize("jobs", [1, 2])
+def test_runs_that_fail_stop_no_other_and_are_listed_at_the_end(empty_cache, jobs):
+    diverging = [TINY.replace(lr=1e30, seed=seed, method="Fast") for seed in (0, 1)]
+    sound = [TINY, TINY.replace(seed=1)]
+    specs = [diverging[0], sound[0], diverging[1], sound[1]]
+    with pytest.raises(FloatingPointError) as failed:
+        runs.run_all(specs, jobs=jobs)
+    message = str(failed.value)
+    assert message.startswith("2 of 4 runs failed, the others are finished and in the cache:\n  Fast glyphs seed 0: ")
+    assert message.count("lower lr or loss_lr") == 2 and "Fast glyphs seed 1" in message
+    assert [run.from_cache for run in runs.run_all(sound)] == [True, True]
+    with pytest.raises(FloatingPointError, match=r"^(the loss|training|the embeddings)"):  # alone, it speaks for itself
+        runs.run(diverging[0])
+
+
+def test_the_error_has_the_type_of_what_is_no_divergence(empty_cache):
+    too_many = TINY.replace(batch_size=10**6, method="Large")
+    with pytest.raises(ValueError, match=r"2 of 2 runs failed(.|\n)*seed 1: batch_size 1000000 is larger than"):
+        runs.run_all([TINY.replace(lr=1e30), too_many.replace(seed=1)], jobs=1)
+
+
+@pytest.mark.parametrize(
+    "error, message",
+    [
+        (
+            torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2 GiB."),
+            r"out of memory \(CUDA out of memory\)",
+        ),
+        (
+            RuntimeError("[enforce fail] DefaultCPUAllocator: can't allocate memory: 8 bytes"),
+            "out of memory .*--jobs 1",
+        ),
+        (MemoryError("Unable to allocate 3 TiB"), "out of memory .*batch_size"),
+        (RuntimeError("shapes differ"), "^shapes differ$"),
+    ],
+)
+def test_out_of_memory_is_one_line_with_the_remedy(empty_cache, monkeypatch, error, message):
+    monkeypatch.setattr(loop, "train", lambda *_, **__: (_ for _ in ()).throw(error))
+    with pytest.raises(RuntimeError if "shapes" in message else MemoryError, match=message) as raised:
+        runs.run(TINY)
+    assert "\n" not in str(raised.value)
+
+
+def _dies_with_seed_0(key, spec, *_):
+    if spec.seed == 0:
+        os.kill(os.getpid(), signal.SIGKILL)
+    runs._train_into_cache(key, spec)
+
+
+def test_a_worker_that_the_system_kills_is_named_and_the_others_are_trained(empty_cache, monkeypatch):
+    specs = [TINY.replace(seed=seed) for seed in (0, 1, 2)]
+    with monkeypatch.context() as deadly:
+        deadly.setattr(runs, "_train_into_cache", _dies_with_seed_0)  # pickled by name: workers have the true one
+        with pytest.raises(MemoryError, match=r"1 of 3 runs failed.*\n.* seed 0: its process was killed, most likely"):
+            runs.run_all(specs, jobs=2)
+    assert [run.from_cache for run in runs.run_all(specs[1:])] == [True, True]
 
 
 def test_the_key_depends_on_what_matters():
@@ -115,9 +178,7 @@ def test_finished_runs_move_to_another_machine(empty_cache, tmp_path, monkeypatc
     monkeypatch.setattr(loop, "train", lambda *a, **k: pytest.fail("trained again"))
     moved = runs.run(TINY)
     assert moved.rows == run.rows
-    assert (
-        json.loads((moved.folder / "result.json").read_text())["versions"]["torch"] == torch.__version__.split("+")[0]
-    )
+    assert moved.made["versions"]["torch"] == torch.__version__.split("+")[0]
 
 
 # what only a machine with GPUs reaches
@@ -168,3 +229,167 @@ def test_own_images_are_known_by_content_not_by_the_spelling_of_their_folder(tmp
     assert len(set(keys)) == 1
     (tmp_path / "photos" / "a" / "0.jpg").write_bytes(b"another size")  # in the same process
     assert runs.key_of(TINY.replace(dataset=spellings[0], images_per_class=None)) != keys[0]
+
+
+# damage
+
+
+def _changed_record(folder, change):
+    """Change a run's record as a forger would, sums included."""
+    path = folder / "result.json"
+    record = json.loads(path.read_text())
+    change(record)
+    path.write_text(json.dumps(record))
+    files.seal(folder)
+
+
+def _rewrite(name, make):
+    def damage(folder):
+        (folder / name).write_bytes(make((folder / name).read_bytes()))
+
+    return damage
+
+
+DAMAGE = {
+    "a cut tensor": (_rewrite("arrays.safetensors", lambda content: content[:-9]), "arrays.safetensors: not what"),
+    "a flipped bit": (_rewrite("network.safetensors", lambda content: content[:-1] + b"\1"), "network.safetensors"),
+    "an empty record": (_rewrite("result.json", lambda content: b""), "result.json: not what SHA256SUMS lists"),
+    "no sums": (lambda folder: (folder / files.SUMS).unlink(), "its checksums cannot be compared"),
+    "a missing tensor": (lambda folder: (folder / "arrays.safetensors").unlink(), "arrays.safetensors: not what"),
+    "nothing": (lambda folder: [path.unlink() for path in folder.iterdir()], "its checksums cannot be compared"),
+    "another seed": (lambda folder: _changed_record(folder, lambda r: r["what"]["spec"].update(seed=7)), "its spec"),
+    "another torch": (
+        lambda folder: _changed_record(folder, lambda r: r["where"]["versions"].update(torch="1")),
+        "its spec, data, weights, source or versions are not those of its key",
+    ),
+    "another source": (lambda folder: _changed_record(folder, lambda r: r["what"].update(source="x")), "its spec"),
+    "no rows": (lambda folder: _changed_record(folder, lambda r: r["rows"].clear()), "are not complete"),
+    "a row of text": (
+        lambda folder: _changed_record(folder, lambda r: r["rows"][0].update(value="1")),
+        "result.json is not the record of a run|are not complete",
+    ),
+    "a row without value": (
+        lambda folder: _changed_record(folder, lambda r: r["rows"][0].pop("value")),
+        "result.json is not the record of a run: KeyError",
+    ),
+    "a row that is not finite": (
+        lambda folder: _changed_record(folder, lambda r: r["rows"][0].update(value=float("nan"))),
+        "are not complete",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", DAMAGE)
+def test_a_damaged_run_is_named_set_aside_and_trained_anew(name, empty_cache):
+    damage, reason = DAMAGE[name]
+    whole = runs.run(TINY)
+    damage(whole.folder)
+    with pytest.warns(UserWarning, match=f"{whole.key} is damaged .*({reason}).*{whole.key}.damaged and made anew"):
+        again = runs.run(TINY)
+    assert again.rows == whole.rows and not again.from_cache
+    assert torch.equal(again.embeddings, loop.train(TINY).embeddings[""])
+    assert runs.run(TINY).from_cache
+    assert {path.name for path in again.folder.parent.iterdir()} == {whole.key, f"{whole.key}.damaged"}
+
+
+def test_a_run_under_anothers_key_is_not_taken(empty_cache):
+    mine, other = runs.run(TINY), runs.run(TINY.replace(seed=1))
+    shutil.rmtree(mine.folder)
+    shutil.copytree(other.folder, mine.folder)
+    with pytest.warns(UserWarning, match="are not those of its key"):
+        assert runs.run(TINY).rows == mine.rows
+
+
+def _archive(path, *folders):
+    with tarfile.open(path, "w") as tar:
+        for folder in folders:
+            tar.add(folder, arcname=folder.name)
+    return path
+
+
+@pytest.mark.parametrize("name", DAMAGE)
+def test_an_import_is_all_or_nothing(name, empty_cache, tmp_path, monkeypatch):
+    sound, damaged = runs.run(TINY), runs.run(TINY.replace(seed=1))
+    DAMAGE[name][0](damaged.folder)
+    archive = _archive(tmp_path / "runs.tar", sound.folder, damaged.folder)
+    monkeypatch.setenv("DMLREPRO_CACHE", str(tmp_path / "elsewhere"))
+    with pytest.raises(ValueError, match=rf"runs.tar: {damaged.key}: .*({DAMAGE[name][1]}).*; nothing was imported"):
+        runs.import_cache(archive)
+    assert list((tmp_path / "elsewhere" / "runs").iterdir()) == []
+
+
+def test_an_import_takes_only_runs_named_by_their_keys(empty_cache, tmp_path, monkeypatch):
+    run = runs.run(TINY)
+    renamed = run.folder.rename(run.folder.with_name("a-run"))
+    archive = _archive(tmp_path / "runs.tar", renamed)
+    with pytest.raises(ValueError, match=r"a-run: its name is not the key of a run; nothing was imported"):
+        runs.import_cache(archive)
+    (tmp_path / "file").write_text("x")
+    with pytest.raises(ValueError, match=r"file: .*nothing was imported"):
+        runs.import_cache(_archive(tmp_path / "runs.tar", tmp_path / "file"))
+    with pytest.raises(ValueError, match="holds no runs"):
+        runs.import_cache(_archive(tmp_path / "runs.tar"))
+
+
+def test_a_cut_archive_is_named_and_adds_nothing(empty_cache, tmp_path, monkeypatch):
+    runs.run(TINY)
+    runs.export_cache(tmp_path / "runs.tar")
+    content = (tmp_path / "runs.tar").read_bytes()
+    monkeypatch.setenv("DMLREPRO_CACHE", str(tmp_path / "elsewhere"))
+    for length in (0, 700, len(content) // 2):
+        (tmp_path / "runs.tar").write_bytes(content[:length])
+        with pytest.raises(ValueError, match=r"runs.tar.*; nothing was imported"):
+            runs.import_cache(tmp_path / "runs.tar")
+    assert list((tmp_path / "elsewhere" / "runs").iterdir()) == []
+
+
+def test_an_export_leaves_damaged_runs_out(empty_cache, tmp_path):
+    runs.run(TINY)
+    DAMAGE["a cut tensor"][0](runs.run(TINY.replace(seed=1)).folder)
+    with pytest.warns(UserWarning, match="is damaged"):
+        assert runs.export_cache(tmp_path / "runs.tar") == 1
+
+
+def test_a_run_that_was_imported_and_damaged_is_trained_here(empty_cache, tmp_path, monkeypatch):
+    runs.run(TINY)
+    runs.export_cache(tmp_path / "runs.tar")
+    monkeypatch.setenv("DMLREPRO_CACHE", str(tmp_path / "elsewhere"))
+    monkeypatch.setattr(runs, "versions", lambda: {"torch": "another"})
+    runs.import_cache(tmp_path / "runs.tar")
+    DAMAGE["a flipped bit"][0](runs.folder_of(runs.key_of(TINY)))
+    with pytest.warns(UserWarning, match="is damaged"):
+        again = runs.run(TINY)
+    assert not again.from_cache and again.made["versions"] == {"torch": "another"}
+
+
+# weights
+
+
+def test_two_files_for_one_tag_are_two_keys(empty_cache, tmp_path, monkeypatch):
+    monkeypatch.setenv("DMLREPRO_DATA", str(tmp_path))
+    spec = TINY.replace(backbone="squeezenet1_1", weights="imagenet")
+    downloaded = runs.key_of(spec)
+    file = tmp_path / "weights" / "squeezenet1_1_in1k.safetensors"
+    file.parent.mkdir()
+    keys = []
+    for content in (b"some weights", b"others"):
+        file.write_bytes(content)
+        with pytest.warns(UserWarning, match=rf"{file} has sha256 {hashlib.sha256(content).hexdigest()}.*not known"):
+            keys.append(runs.key_of(spec))
+    assert len({downloaded, *keys}) == 3
+    assert runs.identity_of(spec)["what"]["weights"] == hashlib.sha256(b"others").hexdigest()
+    assert runs.key_of(TINY) == runs.key_of(TINY.replace(weights=None))
+
+
+def test_known_weights_do_not_warn(tmp_path, monkeypatch, recwarn):
+    monkeypatch.setenv("DMLREPRO_DATA", str(tmp_path))
+    (tmp_path / "weights").mkdir()
+    digest = hashlib.sha256(b"published").hexdigest()
+    monkeypatch.setattr(backbones, "_published_files", lambda name: (f"squeezenet1_1-{digest[:8]}.pth",))
+    (tmp_path / "weights" / f"squeezenet1_1-{digest[:8]}.pth").write_bytes(b"published")
+    assert backbones.weights_digest("squeezenet1_1", "imagenet") == digest
+    monkeypatch.setattr(backbones, "_published_files", lambda name: ("a.safetensors",))
+    monkeypatch.setattr(backbones, "KNOWN_WEIGHTS", (digest,))
+    (tmp_path / "weights" / "a.safetensors").write_bytes(b"published")
+    assert backbones.weights_digest("squeezenet1_1", "imagenet") == digest
+    assert not [each for each in recwarn if "sha256" in str(each.message)]

@@ -50,6 +50,19 @@ def test_a_search_finds_the_best_and_continues_where_it_was_stopped(tmp_path, mo
     assert at("stopped", 24) == (best, rows)
 
 
+@pytest.mark.parametrize("damage", [b"half a rec", bytes(40), b"\xff\xfe\n"], ids=["cut", "zeros", "bytes"])
+def test_a_damaged_journal_goes_on_from_its_whole_lines(damage, tmp_path, monkeypatch, shared_cache):
+    monkeypatch.setattr(search, "validation_score", quality)
+    monkeypatch.setattr(search, "journal_of", lambda name: tmp_path / "journal")
+    ranges = BASELINES[TINY.method].ranges
+    expected = search.search(TINY, ranges, trials=4)
+    lines = (tmp_path / "journal").read_bytes().splitlines(keepends=True)
+    (tmp_path / "journal").write_bytes(b"".join(lines[:-3]) + damage)
+    with pytest.warns(UserWarning, match=rf"journal is damaged \(line {len(lines) - 2} is no complete record\)"):
+        assert search.search(TINY, ranges, trials=4) == expected
+    assert search.search(TINY, ranges, trials=4) == expected
+
+
 def test_a_trial_is_scored_on_the_validation_classes_only(monkeypatch, shared_cache):
     models = protocols.expand(TINY, "mlrc")
     expected = sum(run.metric("val MAP@R", "val_best") for run in runs.run_all(models, jobs=1)) / 4

@@ -1,5 +1,7 @@
 """A spec that cannot be run is an error when it is made."""
 
+import math
+
 import pytest
 from tiny import TINY
 
@@ -18,14 +20,50 @@ from tiny import TINY
         ({"eval_every": 2, "eval_every_epochs": 1.0}, "at most one of eval_every"),
         ({"patience": 3}, "need eval_every"),
         ({"restore_best": True}, "need eval_every"),
-        ({"eval_every": 0}, "eval_every must be positive"),
+        ({"eval_every": 0}, "eval_every must be a positive whole number or None, got 0"),
+        ({"batch_size": 2.5}, "batch_size must be a positive whole number, got 2.5"),
+        ({"batch_size": None}, "batch_size must be a positive whole number, got None"),
+        ({"embedding_size": -8}, "embedding_size must be a positive whole number or None, got -8"),
+        ({"threads": -1}, "threads must be a positive whole number or None, got -1"),
+        ({"seed": 0.5}, "seed must be a whole number from 0 up, got 0.5"),
+        ({"seed": True}, "seed must be a whole number from 0 up, got True"),
+        ({"seed": None}, "seed must be a whole number from 0 up, got None"),
+        ({"lr": math.inf}, "lr must be positive and finite, got inf"),
+        ({"head_lr": 0.0}, "head_lr must be positive and finite or None, got 0.0"),
+        ({"loss_lr": {"proxies": -0.1}}, r"loss_lr\['proxies'\] must be finite and at least 0, got -0.1"),
+        ({"loss_lr": {"centers": 1.0}}, r"loss_lr names \['centers'\], but .* has the parameters \['proxies'\]"),
+        ({"clip_value": -1.0}, "clip_value must be positive and finite or None, got -1.0"),
+        ({"loss_clip_value": 0}, "loss_clip_value must be positive"),
+        ({"weight_decay": -1e-4}, "weight_decay must be finite and at least 0, got -0.0001"),
+        ({"weight_decay": math.nan}, "weight_decay must be finite and at least 0, got nan"),
+        ({"lr_drop": -0.5}, "lr_drop must be positive"),
+        ({"lr_drop": 2.0}, r"lr_drop must be a factor in \(0, 1\], got 2.0"),
+        ({"lr_drop_epochs": (1.0, -2.0)}, r"lr_drop_epochs\[1\] must be finite and at least 0"),
+        ({"crop_scale": (0.5, 0.1)}, "crop_scale must be two increasing shares"),
+        ({"ks": (0, 1)}, "ks must be ranks from 1 up"),
+        ({"image_size": 32, "test_resize": 28}, "test_resize must be at least image_size = 32"),
+        ({"pooling": "mean"}, r"pooling must be one of avg, max, .*got 'mean'"),
+        ({"backbone": "resnet5O"}, r"unknown backbone 'resnet5O'; the closest names are .*resnet50.*backbones"),
+        ({"weights": "imagenet"}, r'conv4 has no ImageNet weights here; use .*"none"'),
+        ({"weights": "nowhere.pth"}, "weights: no file nowhere.pth; give an existing file"),
+        ({"loss": "baselines.torch"}, "unknown loss 'baselines.torch': baselines has .*proxy_nca_pp"),
+        ({"loss": "baselines.proxies_of"}, "unknown loss 'baselines.proxies_of'"),
+        ({"loss": "baselines.Baseline"}, r"loss baselines.Baseline refuses its options \{\}: .*'loss'"),
+        ({"loss_options": {"temperature": -1.0}}, r"refuses its options .*temperature must be positive.*got -1.0"),
+        ({"loss_options": {"temperature": "hot"}}, "refuses its options .*hot"),
+        ({"loss_options": {"margin": 0.1}}, r"has no option \['margin'\]"),
+        ({"proxies_from_class_means": True}, "has no initialize_proxies"),
         ({"views": 2}, r"views=2.*give image_size"),
         ({"neighbours": 4, "samples_per_class": 4}, "at most one of samples_per_class and neighbours"),
         ({"scheme": "momentun"}, r"unknown scheme 'momentun'; choose one of momentum, supervised"),
         ({"scheme_options": {"momentum": 0.9}}, r"scheme 'supervised' has no option momentum; it takes \[\]"),
+        ({"scheme": "momentum", "scheme_options": {"momentum": 1}}, r"momentum must lie in \[0, 1\), got 1"),
+        ({"scheme": "momentum", "scheme_options": {"consistency": -1}}, "consistency must be finite and at least 0"),
+        ({"samples_per_class": 3}, "batch_size must be a multiple of samples_per_class = 3, got 16"),
+        ({"neighbours": 5}, "batch_size must be a multiple of neighbours = 5, got 16"),
         ({"scheme": "momentum", "scheme_options": {"decay": 1}}, r"no option decay; it takes \['momentum', 'consist"),
     ],
 )
 def test_a_bad_spec_is_an_error_before_anything_runs(change, message):
-    with pytest.raises(ValueError, match=message):
+    with pytest.raises((ValueError, FileNotFoundError), match=message):
         TINY.replace(**change)

@@ -27,6 +27,7 @@ class CertaintyParams(NivmfAblationParams):
 
     notebook = "24_nivmf_norm_is_certainty"
     overrides: ClassVar = {"paper": NivmfAblationParams.overrides["paper"] | {"dataset": "cars"}}  # as in Fig. 6
+    references: ClassVar = {"strengths": (0.0,)}
 
     methods: tuple[str, ...] = ("Cosine", "EL-nivMF")  # the first is the baseline whose mistakes are predicted
     corruptions: tuple[str, ...] = ("crop", "occlusion", "blur")
@@ -35,6 +36,9 @@ class CertaintyParams(NivmfAblationParams):
 
 def certainty(params: CertaintyParams) -> list[RunSpec]:
     """The untrained network and some distances; all are runs of notebook 22."""
+    for kind in params.corruptions:  # what cannot be done after training is an error before it
+        for strength in params.strengths:
+            Degrade(kind, strength)
     return runs_of(pick(METHODS, ("untrained", *params.methods)), params)
 
 
@@ -115,10 +119,11 @@ def certainty_table(finished: Iterable, params: CertaintyParams) -> "pd.DataFram
         for kind in params.corruptions:
             levels = [degraded_embeddings(run, kind, strength) for strength in params.strengths]
             norms = torch.stack([level.norm(dim=1) for level in levels])
+            clean = norms[params.strengths.index(0)]
             follows = {"norm_corruption_correlation": _rank_correlation(norms, params.strengths)}
             found.append(measured(run, follows, f"corruption={kind}"))
             for strength, level, norm in zip(params.strengths, levels, norms):
-                values = {"relative_norm": (norm / norms[0]).mean().item(), "R@1": nearest_is_right(run, level).mean()}
+                values = {"relative_norm": (norm / clean).mean().item(), "R@1": nearest_is_right(run, level).mean()}
                 found.append(measured(run, values, f"corruption={kind};strength={strength:g}"))
         found.append(measured(run, _auroc(run, right[run.spec.seed])))
     return with_measured(finished, found, params)

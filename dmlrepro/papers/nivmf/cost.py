@@ -38,6 +38,11 @@ class NivmfCostParams(NivmfAblationParams):
         "small": {"cost_image_size": 224, "network_images": 20},
         "paper": {"cost_image_size": 224, "network_images": 100} | NivmfAblationParams.overrides["paper"],
     }
+    positive: ClassVar = (
+        *NivmfAblationParams.positive,
+        *("sample_counts", "cost_image_size", "network_images", "repetitions"),
+    )
+    references: ClassVar = {"sample_counts": ("samples",)}
 
     sample_counts: tuple[int, ...] = (1, 2, 5, 10, 20)
     cost_image_size: int | None = None

@@ -5,7 +5,7 @@ Numerical studies give rows of a tidy table, or {name: (x, y)} for `plots.lines`
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 import torch
@@ -30,6 +30,7 @@ class DistancesParams(NivmfAblationParams):
     """The parameters of notebook 22."""
 
     notebook = "22_nivmf_distances"
+    positive: ClassVar = (*NivmfAblationParams.positive, "variant_dim", "draws")
 
     methods: tuple[str, ...] = tuple(DISTANCES)
     variant_dim: int = 128  # dimension of the three-variant comparison: the paper's fits exist for 128 and 512

@@ -293,6 +293,7 @@ class NivmfParams(Params):
         "crops are cut from copies with a short side of 256 pixels",
         "ProxyNCA keeps the positive in the denominator (ProxyNCA++); the released baseline leaves it out",
     )
+    positive: ClassVar = (*Params.positive, "samples")
 
     protocol: str | None = None
     samples: int | None = None  # N, Monte-Carlo samples of EL-nivMF

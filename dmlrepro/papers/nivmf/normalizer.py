@@ -7,7 +7,7 @@ Nothing is trained. Studies give rows of a tidy table, or {name: (x, y)} for `pl
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 import torch
@@ -30,6 +30,7 @@ class NormalizerParams(Params):
 
     notebook = "23_nivmf_normalizer"
     paper = "nivmf"
+    positive: ClassVar = (*Params.positive, "dims", "cosine")
 
     dims: tuple[int, ...] = (128, 512)  # dimensions for which the paper has a fit
     cosine: float = 0.9  # between a sample and the mode, whose best concentration is sought

@@ -41,6 +41,7 @@ class ProxiesParams(AblationParams):
     """The parameters of notebook 13; all batches have several images of a class, as they must without proxies."""
 
     notebook = "13_pfml_ablation_proxies"
+    references: ClassVar = {"numbers": (15,)}
     overrides: ClassVar = AblationParams.overrides | {"paper": {"freeze_trunk": False, "samples_per_class": 4}}
 
     numbers: tuple[int, ...] = (0, 1, 2, 5, 15, 30)
@@ -51,6 +52,7 @@ class DeltaParams(AblationParams):
     """The parameters of notebook 14."""
 
     notebook = "14_pfml_ablation_delta"
+    references: ClassVar = {"deltas": (0.2,)}
 
     deltas: tuple[float, ...] = (0.1, 0.15, 0.2, 0.25, 0.3, 0.35)
 
@@ -60,6 +62,7 @@ class AlphaParams(AblationParams):
     """The parameters of notebook 15."""
 
     notebook = "15_pfml_ablation_alpha"
+    references: ClassVar = {"alphas": (3.0,)}
 
     alphas: tuple[float, ...] = (0.0, 1.0, 2.0, 3.0, 4.0, 5.0, 6.0)
 
@@ -69,6 +72,7 @@ class RepulsionParams(AblationParams):
     """The parameters of notebook 16."""
 
     notebook = "16_pfml_ablation_repulsion_radius"
+    references: ClassVar = {"radii": (0.2,)}
 
     radii: tuple[float, ...] = (0.2, 0.22, 0.25, 0.3, 0.35, 0.4, 0.45)
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 import torch
 import torch.nn.functional as F
@@ -37,6 +37,7 @@ class AlignmentParams(FieldParams):
     """The parameters of notebook 12."""
 
     notebook = "12_pfml_proxy_alignment"
+    positive: ClassVar = (*FieldParams.positive, "point_sets")
 
     methods: tuple[str, ...] = ("PFML", "CPML", "SoftTriple", "ProxyNCA++", "ProxyAnchor")
     point_sets: int = 5

@@ -40,6 +40,8 @@ class PfmlCostParams(Params):
 
     notebook = "17_pfml_cost"
     paper = "pfml"
+    positive: ClassVar = (*Params.positive, "num_classes", "numbers", "class_counts", "network_images")
+    references: ClassVar = {"numbers": (5,)}
     overrides: ClassVar = {
         "quick": {
             "backbone": "resnet50",

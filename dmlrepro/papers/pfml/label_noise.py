@@ -24,6 +24,7 @@ class LabelNoiseParams(FieldParams):
     """The parameters of notebook 11."""
 
     notebook = "11_pfml_label_noise"
+    references: ClassVar = {"noise_levels": (0.0, 0.2)}
     overrides: ClassVar = {
         "quick": {"noise_levels": (0.0, 0.2, 0.4)},
         "small": {"noise_levels": (0.0, 0.1, 0.2, 0.3, 0.4)},

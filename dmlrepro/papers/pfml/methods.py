@@ -175,6 +175,7 @@ class FieldParams(Params):
         "batches are shuffled and the last, smaller one is dropped, as in ProxyAnchor's code; the paper does not say",
         "Table 8 has no column for ViT and DINO, which take that of ResNet-50 at 384 dimensions",
     )
+    positive: ClassVar = (*Params.positive, "delta")
 
     proxies_per_class: int | None = None
     alpha: float = 3.0

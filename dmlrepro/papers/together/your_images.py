@@ -37,6 +37,7 @@ class YourImagesParams(Params):
 
     notebook = "01_your_images"
     paper = "together"
+    positive: ClassVar = (*Params.positive, "head_steps", "head_lr")
     overrides: ClassVar = {
         "quick": {"head_steps": 100},
         "small": {"head_steps": 300},

@@ -7,6 +7,7 @@ Deviations The teacher embeds in evaluation mode, so that its BatchNorm statisti
 """
 
 import copy
+import math
 from collections.abc import Callable
 
 import torch
@@ -37,13 +38,16 @@ class Scheme(supervised.Scheme):
         momentum: float = 0.999,
         consistency: float = 0.0,
     ):
-        if not 0 <= momentum < 1:
-            raise ValueError(f"momentum must lie in [0, 1), got {momentum}")
-        if consistency < 0:
-            raise ValueError(f"consistency must be at least 0, got {consistency}")
         super().__init__(spec, task, network)
         self.momentum, self.consistency = momentum, consistency
         self.teacher = copy.deepcopy(network).eval().requires_grad_(False)
+
+    @staticmethod
+    def check(momentum: float = 0.999, consistency: float = 0.0) -> None:
+        if not 0 <= momentum < 1:
+            raise ValueError(f"momentum must lie in [0, 1), got {momentum}")
+        if not 0 <= consistency < math.inf:
+            raise ValueError(f"consistency must be finite and at least 0, got {consistency}")
 
     def objective(self, embed: Callable[[Tensor], Tensor], images: Tensor, labels: Tensor) -> dict[str, Tensor]:
         embeddings = embed(images)

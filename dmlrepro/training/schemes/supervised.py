@@ -38,12 +38,12 @@ class Scheme:
         self.loss = build_loss(spec, task.num_classes, network.embedding_size).to(device)
         self.neighbours: Tensor | None = None
         if spec.proxies_from_class_means:
-            if not hasattr(self.loss, "initialize_proxies"):
-                raise ValueError(
-                    f"proxies_from_class_means: the loss {spec.loss} has no initialize_proxies(class_means)"
-                )
             means = inference.class_means(task, network)
             self.loss.initialize_proxies(distributed.from_first(lambda: means).to(device))  # ranks differ by rounding
+
+    @staticmethod
+    def check(**options) -> None:
+        """Raise ValueError for an option that makes no sense; called when a spec is made, long before the scheme is."""
 
     def objective(self, embed: Callable[[Tensor], Tensor], images: Tensor, labels: Tensor) -> dict[str, Tensor]:
         """The terms of the loss of one batch, scalars by name; their sum is minimised and each is logged.

@@ -1,0 +1,104 @@
+"""Random SIGKILLs of `python -m dmlrepro train`: what comes of it has to be the bytes of an undisturbed run.
+
+    PYTHONPATH=. python tests/kills.py 100          # of all kinds together
+    PYTHONPATH=. python tests/kills.py 30 folds
+
+Every process is killed at a random moment of the time that an undisturbed one takes, imports included, and started
+again until one gets through; then the cache is emptied and it begins anew.
+"""
+
+import json
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+BRIEFLY = "-p seeds 1 -p steps"
+KINDS = {
+    "folds": "10 -p protocol mlrc -p methods ['ProxyNCA++'] --jobs 2 " + f"{BRIEFLY} 12",
+    "neighbours": "10 -p protocol stml -p image_size 24 -p methods ['ProxyAnchor'] --jobs 1 " + f"{BRIEFLY} 80",
+    "nivMF": "20 -p methods ['nivMF','EL-nivMF'] --jobs 1 " + f"{BRIEFLY} 40",
+}
+
+
+def train(kind: str, cache: Path) -> subprocess.Popen:
+    environment = {"PYTHONPATH": str(ROOT), "DMLREPRO_CACHE": str(cache), "DMLREPRO_CHECKPOINT_SECONDS": "1"}
+    command = [sys.executable, "-m", "dmlrepro", "train", *KINDS[kind].split()]
+    return subprocess.Popen(
+        command, cwd=ROOT, env=os.environ | environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+    )
+
+
+def finish(process: subprocess.Popen) -> str:
+    """What a process that succeeds has printed."""
+    printed = process.communicate()[0]
+    assert process.returncode == 0, printed
+    return printed
+
+
+def outcome(cache: Path) -> dict[str, bytes]:
+    """The bytes of all that finished runs consist of, but for the seconds they took."""
+    found = {}
+    for path in sorted((cache / "runs").glob("*/*")):
+        name = str(path.relative_to(cache))
+        if path.suffix == ".safetensors":
+            found[name] = path.read_bytes()
+        elif path.name == "result.json":
+            record = json.loads(path.read_bytes())
+            found[name] = json.dumps({what: record[what] for what in ("what", "where", "dataset", "rows")}).encode()
+    return found
+
+
+def left_over(cache: Path) -> list[str]:
+    """Checkpoints and temporary or damaged things that a finished command has no use for."""
+    kept = [*cache.glob("checkpoints/*"), *cache.glob("*/.*"), *cache.glob("*/*.damaged*")]
+    return [str(path.relative_to(cache)) for path in kept if not path.name.startswith(".dmlrepro-")]
+
+
+def rounds(kind: str, kills: int, generator: random.Random) -> dict[str, int]:
+    """Kill training `kills` times; returns how often it finished, resumed from a checkpoint, and left something."""
+    counted = {"kills": 0, "with a checkpoint": 0, "finished": 0, "swept": 0}
+    with tempfile.TemporaryDirectory() as folder:
+        cache, disturbed = Path(folder, "undisturbed"), Path(folder, "disturbed")
+        started = time.monotonic()
+        finish(train(kind, cache))
+        seconds, expected = time.monotonic() - started, outcome(cache)
+        assert expected
+        shutil.copytree(cache, disturbed, ignore=shutil.ignore_patterns("runs"))
+        while counted["kills"] < kills:
+            process = train(kind, disturbed)
+            try:
+                process.wait(generator.uniform(0, seconds))
+            except subprocess.TimeoutExpired:
+                process.send_signal(signal.SIGKILL)
+                process.communicate()
+                counted["kills"] += 1
+                counted["with a checkpoint"] += any((disturbed / "checkpoints").glob("*.pt"))
+                print(kind, counted, file=sys.stderr, flush=True)
+                continue
+            compare(finish(process), disturbed, expected)
+            counted["finished"] += 1
+            counted["swept"] += len(list(disturbed.glob("*/.dmlrepro-*")))
+            shutil.rmtree(disturbed / "runs")
+        compare(finish(train(kind, disturbed)), disturbed, expected)
+        counted["finished"] += 1
+    return counted
+
+
+def compare(printed: str, cache: Path, expected: dict[str, bytes]) -> None:
+    assert outcome(cache) == expected, printed
+    assert not left_over(cache), (left_over(cache), printed)
+    assert "damaged" not in printed, printed  # a kill alone never leaves a damaged file
+
+
+if __name__ == "__main__":
+    kinds = sys.argv[2:] or list(KINDS)
+    for number, kind in enumerate(kinds):
+        share = int(sys.argv[1]) // len(kinds) + (number < int(sys.argv[1]) % len(kinds))
+        print(f"{kind}: {rounds(kind, share, random.Random(kind))}", flush=True)
