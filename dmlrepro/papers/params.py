@@ -152,6 +152,7 @@ class Params:
     # What the runs of the profile paper have otherwise than the print, for `show`
     differs: typing.ClassVar[tuple[str, ...]] = ()
     positive: typing.ClassVar[tuple[str, ...]] = ("embedding_size", "batch_size", "lr", "seeds")  # the others may be 0
+    may_be_empty: typing.ClassVar[tuple[str, ...]] = ()  # lists that may have no item
     # {a parameter that is a sweep: levels it must have, or the parameter that is one, because its tables and figures
     # compare with them}
     references: typing.ClassVar[Mapping[str, tuple[float | str, ...]]] = {}
@@ -255,7 +256,7 @@ class Params:
 
         for name, value in self.as_dict().items():
             items = value if isinstance(value, tuple) else (value,)
-            if not items or len(set(items)) < len(items):
+            if (not items and name not in self.may_be_empty) or len(set(items)) < len(items):
                 raise ValueError(f"{name} must have at least one item and none twice, got {list(items)}")
             for item in items:
                 if isinstance(item, int | float) and (

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 from dmlrepro import metrics
 from dmlrepro.papers.catalogue import Notebook
@@ -21,6 +21,7 @@ class NivmfRetrievalParams(NivmfParams):
     """The parameters of notebook 20."""
 
     notebook = "20_nivmf_retrieval"
+    may_be_empty: ClassVar = ("lr_drop_epochs",)
 
     methods: tuple[str, ...] = (
         "untrained",
