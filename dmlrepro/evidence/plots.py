@@ -32,6 +32,7 @@ __all__ += ["samples", "training_curves", "tsne"]
 # Okabe and Ito's colours, and two of equal weight, then Paul Tol's
 PALETTE = ["#D55E00", "#E69F00", "#0072B2", "#56B4E9", "#009E73", "#CC79A7", "#7A5C1E", "#C9B800", "#8A8A8A"]
 PALETTE += ["#882255", "#CC6677", "#117733", "#44AA99", "#88CCEE", "#332288", "#999933", "#AA4499"]
+PALETTE += ["#4B4B4B", "#661100", "#6699CC", "#DDCC77"]
 COLORS: dict[str, str] = {}  # of methods by name; the records of papers/ add theirs when they are imported
 OTHERS = ["#000000", "#4477AA", "#EE6677", "#228833", "#AA3377", "#BBBBBB"]  # curves that are not a method's
 SHARES = ("label_noise",)  # settings that are fractions and shown in percent
@@ -57,9 +58,8 @@ def color(method: str) -> str:
 
 
 def marker(method: str) -> str:
-    """The marker of a method, the same in every figure; with the colour it tells all listed methods apart."""
-    number = list(COLORS).index(method) if method in COLORS else zlib.crc32(method.encode())
-    return MARKERS[number % len(MARKERS)]
+    """The marker of a method, the same in every figure; with the colour it tells the methods apart."""
+    return MARKERS[PALETTE.index(color(method)) % len(MARKERS)]
 
 
 def _label(name: str) -> str:
@@ -89,7 +89,9 @@ def bars(table: pd.DataFrame, metrics: Sequence[str], published: pd.DataFrame | 
     common, names = _short_names(order)
     said = []
     with _style():
-        figure, axes = _subplots(len(metrics) + len(theirs), 0.34 * len(order) + 1.5, sharey=True)
+        panels = len(metrics) + len(theirs)
+        width = 6.8 if panels < 3 else WIDTH  # narrow figures keep their letters on a phone
+        figure, axes = _subplots(panels, 0.34 * len(order) + 1.5, width=width, sharey=True)
         for axis, metric in zip(axes, metrics):
             for y, (method, setting) in enumerate(order):
                 if (method, setting, metric) in values:
@@ -104,7 +106,7 @@ def bars(table: pd.DataFrame, metrics: Sequence[str], published: pd.DataFrame | 
         for axis, metric in zip(axes[len(metrics) :], theirs):
             points = published[published["metric"] == metric]
             _diamonds(axis, points, [method for method, _ in order])
-            axis.set(xlim=(0, 1.1 * points["value"].max()), xlabel=f"published {_label(metric)}")
+            axis.set(xlim=(0, 1.1 * points["value"].max()), xlabel=_label(metric), title="published")
             told = (f"{row.method} {_number(row.value)} on {row.dataset}" for row in points.itertuples())
             said.append(f"published {_label(metric)}: " + ", ".join(told))
         axes[0].set_yticks(range(len(order)), [_plain(name) for name in names])
@@ -141,7 +143,13 @@ def _statistics(rows: pd.DataFrame) -> str:
 
 
 def _number(value: float) -> str:
-    return f"{value:.1f}".removesuffix(".0") if abs(value) >= 100 else f"{value:.1f}" if abs(value) >= 10 else f"{value:.3g}"
+    return (
+        f"{value:.1f}".removesuffix(".0")
+        if abs(value) >= 100
+        else f"{value:.1f}"
+        if abs(value) >= 10
+        else f"{value:.3g}"
+    )
 
 
 def _bar(axis: Axes, y: float, values: np.ndarray, shade: str) -> None:
@@ -160,7 +168,7 @@ def _diamonds(axis: Axes, published: pd.DataFrame, methods: list[str]) -> None:
     for (dataset, rows), shape in zip(published.groupby("dataset"), itertools.cycle("Dsph")):
         points = [(x, methods.index(method)) for method, x in zip(rows["method"], rows["value"])]
         style = {"s": 30, "facecolor": "none", "edgecolor": "black", "zorder": 4, "marker": shape}
-        axis.scatter(*zip(*points), label=f"published, {dataset}", **style)
+        axis.scatter(*zip(*points), label=dataset, **style)
 
 
 def ablation(
@@ -190,6 +198,9 @@ def ablation(
     with _style():
         panels = 3 if any(len(points) > 1 for points in published.values()) else 2
         figure, axes = _subplots(1, 2.3 * panels + 0.7, width=6.5, rows=panels, sharex=True)
+        levels = sorted({level for *_, curve in ours for level in curve})
+        if xscale == "log":  # before the curves, whose margins are those of the axis they are drawn on
+            axes[0].set_xscale("symlog", linthresh=next(level for level in levels if level > 0))
         for name, method, curve in ours:
             _curve(axes[0], curve.sub(curve[reference], axis=0), method, name)
             _curve(axes[1], curve, method, name)
@@ -197,17 +208,14 @@ def ablation(
         axes[1].set(ylabel=_label(metric))
         if panels == 3:
             for (name, points), dashes in zip(published.items(), itertools.cycle(("--", ":", "-."))):
-                levels, heights = np.array(sorted(points.items()), dtype=float).T
+                where, heights = np.array(sorted(points.items()), dtype=float).T
                 if len(points) > 1:  # the reference alone is no curve
                     style = {"linestyle": dashes, "color": "black", "marker": "."}
-                    axes[2].plot(levels, heights - points[reference], label=name, **style)
+                    axes[2].plot(where, heights - points[reference], label=name, **style)
             axes[2].set(ylabel=change, title="published")
             axes[2].legend(fontsize="small")
         for axis in axes[::2]:
             axis.axhline(0, color="grey", linewidth=0.8, zorder=1)
-        levels = sorted({level for *_, curve in ours for level in curve})
-        if xscale == "log":
-            axes[0].set_xscale("symlog", linthresh=next(level for level in levels if level > 0))
         _ticks_at(axes[0], levels, 100 if x in SHARES else 1)
         axes[-1].set_xlabel(f"{_label(x)}; changes are from {_said(f'{x}={reference:g}')}")
         if len(ours) > 1:
@@ -262,7 +270,9 @@ def _curve(axis: Axes, by_seed: pd.DataFrame, method: str, name: str) -> None:
     style = {"color": color(method), "marker": marker(method), "markersize": 5, "linewidth": 1.5, "linestyle": dashes}
     axis.plot(levels, means, label=name, **style)
     for level, sample in zip(levels, samples):
-        axis.scatter(np.full(len(sample), level), sample, s=9, color=color(method), alpha=0.5, linewidth=0)
+        axis.scatter(
+            np.full(len(sample), level), sample, s=16, facecolor="none", edgecolor=color(method), linewidth=0.9
+        )
         if len(sample) >= FEW:
             axis.plot([level, level], t_interval(sample), color=color(method), linewidth=1)
 

@@ -177,7 +177,7 @@ BASELINES: dict[str, Method] = {
             faster={"*": 50},  # the boundary beta learns so in the code of Roth et al.
             ranges={"margin": Range(0, 1), "beta": Range(0, 2)} | LOSS_LR,
             published=_everywhere("Wu et al., ICCV 2017, and the code of Roth et al.", margin=0.2, beta=1.2),
-            color="#999999",
+            color="#DDCC77",
         ),
     )
 }
