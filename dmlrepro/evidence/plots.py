@@ -655,14 +655,21 @@ def _subplots(columns: int, height: float, width: float = WIDTH, rows: int = 1, 
 def _described(figure: Figure, text: str) -> Figure:
     """The figure with an alternative text, which notebooks and their exports give to readers who cannot see it."""
     figure.set_label(text.replace(r"\$", "$"))
-    figure._repr_mimebundle_ = functools.partial(_bundle, figure)  # IPython asks an object for this before all else
+    figure._ipython_display_ = functools.partial(_display, figure)  # IPython asks an object for this before all else
     return figure
 
 
-def _bundle(figure: Figure, include=None, exclude=None) -> tuple[dict, dict]:
-    from IPython.core.pylabtools import print_figure
+def _display(figure: Figure) -> None:
+    """The picture with its alternative text, and the same text folded below it: JupyterLab ignores the former."""
+    from html import escape
 
-    return {"image/png": print_figure(figure, "png", base64=True)}, {"image/png": {"alt": figure.get_label()}}
+    from IPython.core.pylabtools import print_figure
+    from IPython.display import display
+
+    picture, words = {"image/png": print_figure(figure, "png", base64=True)}, figure.get_label()
+    display(picture | {"text/plain": words}, metadata={"image/png": {"alt": words}}, raw=True)
+    folded = f"<details><summary>The figure in words</summary>{escape(words)}</details>"
+    display({"text/html": folded, "text/plain": ""}, raw=True)
 
 
 def _lines_said(axis: Axes) -> str:
