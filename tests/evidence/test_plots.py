@@ -1,6 +1,5 @@
 """Every figure on small data: what is drawn, that axes are titled, that a mistake is named."""
 
-import dataclasses
 import html
 import io
 from types import SimpleNamespace
