@@ -1,14 +1,16 @@
 """Every figure of the notebooks, in one style.
 
-A method has one colour in every figure (COLORS, out of a PALETTE for colour-blind readers; a method that is not listed
-gets one of the palette by its name). Bars and lines are means over seeds with 95 % t intervals, small dots are single
-seeds. Functions check plain tables and arrays, draw, and return the matplotlib Figure, left open so that a notebook
-shows it. Figures and thumbnails are small: a notebook is read on the web.
+A method has one colour and one marker in every figure (COLORS, out of a PALETTE for colour-blind readers, and
+`marker`; a method that is not listed gets both by its name). Bars and lines are means over seeds, small dots are single
+seeds; from FEW seeds on there are 95 % t intervals too. Published values lie in panels of their own. Functions check
+plain tables and arrays, draw, and return the matplotlib Figure, left open so that a notebook shows it with a
+description of the data as alternative text. Figures and thumbnails are small: a notebook is read on the web.
 """
 
 from __future__ import annotations
 
 import contextlib
+import functools
 import itertools
 import zlib
 from collections.abc import Mapping, Sequence
@@ -25,16 +27,19 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 __all__ = ["COLORS", "ablation", "bars", "color", "confused", "curves", "embedding_map", "field", "lines", "retrieved"]
-__all__ += ["samples", "tsne"]
+__all__ += ["samples", "training_curves", "tsne"]
 
 # Okabe and Ito's colours, and two of equal weight, then Paul Tol's
 PALETTE = ["#D55E00", "#E69F00", "#0072B2", "#56B4E9", "#009E73", "#CC79A7", "#7A5C1E", "#C9B800", "#8A8A8A"]
 PALETTE += ["#882255", "#CC6677", "#117733", "#44AA99", "#88CCEE", "#332288", "#999933", "#AA4499"]
+PALETTE += ["#4B4B4B", "#661100", "#6699CC", "#DDCC77"]
 COLORS: dict[str, str] = {}  # of methods by name; the records of papers/ add theirs when they are imported
 OTHERS = ["#000000", "#4477AA", "#EE6677", "#228833", "#AA3377", "#BBBBBB"]  # curves that are not a method's
+SHARES = ("label_noise",)  # settings that are fractions and shown in percent
 RIGHT, WRONG = "#1B8A3A", "#C1272D"
 MARKERS = "osD^vPX*<>ph"
 DPI = 84
+FEW = 5  # below so many seeds a t interval says more about Student's distribution than about the method
 WIDTH = 9.0  # inches: the text column of a notebook
 LABELS = {  # axis titles of metrics and settings; the records of papers/ add theirs as well
     "P@1": "precision@1 (%)",
@@ -42,7 +47,7 @@ LABELS = {  # axis titles of metrics and settings; the records of papers/ add th
     "MAP@R": "MAP@R (%)",
     "mAP@1000": "mAP@1000 (%)",
     "NMI": "NMI (%)",
-    "label_noise": "share of wrong training labels",
+    "label_noise": "wrong training labels (%)",
     "dim": "embedding dimensions",
 }
 
@@ -50,6 +55,11 @@ LABELS = {  # axis titles of metrics and settings; the records of papers/ add th
 def color(method: str) -> str:
     """The colour of a method, the same in every figure."""
     return COLORS.get(method) or PALETTE[zlib.crc32(method.encode()) % len(PALETTE)]
+
+
+def marker(method: str) -> str:
+    """The marker of a method, the same in every figure; with the colour it tells the methods apart."""
+    return MARKERS[PALETTE.index(color(method)) % len(MARKERS)]
 
 
 def _label(name: str) -> str:
@@ -61,10 +71,10 @@ def _label(name: str) -> str:
 
 
 def bars(table: pd.DataFrame, metrics: Sequence[str], published: pd.DataFrame | None = None) -> Figure:
-    """A panel per metric, a bar per method and setting, sorted by the first metric.
+    """A panel per metric, a bar per method and setting, sorted by the first metric; means stand right of the panels.
 
     table: tidy results of one data set and profile.
-    published: rows with columns dataset, method, metric, value, methods named as in the table; drawn as diamonds.
+    published: rows with columns dataset, method, metric, value, methods named as in the table; in panels of their own.
     ValueError names what is missing or mixed.
     """
     rows, metrics = _one_dataset(table), [metrics] if isinstance(metrics, str) else list(metrics)
@@ -75,47 +85,90 @@ def bars(table: pd.DataFrame, metrics: Sequence[str], published: pd.DataFrame | 
         _check(len(published) > 0, f"published has no row of a method in {_names(rows['method'])}")
     values = {key: group.to_numpy() for key, group in rows.groupby(["method", "setting", "metric"])["value"]}
     order = sorted({key[:2] for key in values}, key=lambda key: values.get((*key, metrics[0]), np.array([-1])).mean())
+    theirs = [] if published is None else [metric for metric in metrics if metric in set(published["metric"])]
+    common, names = _short_names(order)
+    said = []
     with _style():
-        figure, axes = _subplots(len(metrics), 0.34 * len(order) + 1.4, sharey=True)
+        panels = len(metrics) + len(theirs)
+        width = 6.8 if panels < 3 else WIDTH  # narrow figures keep their letters on a phone
+        figure, axes = _subplots(panels, 0.34 * len(order) + 1.5, width=width, sharey=True)
         for axis, metric in zip(axes, metrics):
             for y, (method, setting) in enumerate(order):
                 if (method, setting, metric) in values:
                     _bar(axis, y, values[method, setting, metric], color(method))
+            found = [(name, values.get((*key, metric))) for name, key in zip(names, order)]
+            said.append(
+                _label(metric) + ": " + ", ".join(f"{n} {_number(v.mean())}" for n, v in found if v is not None)
+            )
             top = rows.loc[rows["metric"] == metric, "value"].max()
-            if published is not None:
-                theirs = published[published["metric"] == metric]
-                top = max([top, *theirs["value"]])
-                _diamonds(axis, theirs, [method for method, _ in order])
-            axis.set(xlim=(0, 1.22 * top), xlabel=_label(metric))
+            axis.set(xlim=(0, 1.05 * top), xlabel=_label(metric))
             axis.grid(False, axis="y")
-        axes[0].set_yticks(range(len(order)), [" ".join(filter(None, key)) for key in order])
-        several = "" if _seeds(rows) == "one seed" else "means, 95 % t intervals (cut at the axes) and single runs of "
-        figure.suptitle(f"{_where(rows)}: {several}{_seeds(rows)}", fontsize="medium")
-        _legend_below(figure, axes[0])
-    return figure
+        for axis, metric in zip(axes[len(metrics) :], theirs):
+            points = published[published["metric"] == metric]
+            _diamonds(axis, points, [method for method, _ in order])
+            axis.set(xlim=(0, 1.1 * points["value"].max()), xlabel=_label(metric), title="published")
+            told = (f"{row.method} {_number(row.value)} on {row.dataset}" for row in points.itertuples())
+            said.append(f"published {_label(metric)}: " + ", ".join(told))
+        axes[0].set_yticks(range(len(order)), [_plain(name) for name in names])
+        title = f"{_where(rows)}{common}: {_statistics(rows)}"
+        figure.suptitle(title, fontsize="medium")
+        _legend_below(figure, axes[-1])
+    return _described(figure, f"Bar chart. {title}. " + ". ".join(said))
+
+
+def _short_names(order: Sequence[tuple[str, str]]) -> tuple[str, list[str]]:
+    """The settings that all bars share, for the title, and the names of the bars without them."""
+    parts = [[each for each in setting.split(";") if each] for _, setting in order]
+    shared = [each for each in parts[0] if all(each in other for other in parts)]
+    words = [[_said(each) for each in other if each not in shared] for other in parts]
+    return "".join(f", {_said(each)}" for each in shared), [
+        ", ".join([method, *rest]) for (method, _), rest in zip(order, words)
+    ]
+
+
+def _said(setting: str) -> str:
+    """A setting as a reader says it: numbers keep their name, a word stands for itself."""
+    name, _, value = setting.partition("=")
+    if name in SHARES:
+        return f"{100 * float(value):g} % {_label(name).removesuffix(' (%)')}"
+    return f"{name} = {value}" if isinstance(tables._value(value), float) else value
+
+
+def _statistics(rows: pd.DataFrame) -> str:
+    if _seeds(rows) == "one seed":
+        return "one seed"
+    counts = rows.groupby(["method", "setting", "metric"])["seed"].nunique()
+    interval = ", 95 % t intervals" if counts.max() >= FEW else ""
+    return f"means{interval} and single runs, {_seeds(rows)}"
+
+
+def _number(value: float) -> str:
+    return (
+        f"{value:.1f}".removesuffix(".0")
+        if abs(value) >= 100
+        else f"{value:.1f}"
+        if abs(value) >= 10
+        else f"{value:.3g}"
+    )
 
 
 def _bar(axis: Axes, y: float, values: np.ndarray, shade: str) -> None:
-    from matplotlib.colors import to_rgb
-
     mean = values.mean()
     axis.barh(y, mean, height=0.72, color=shade, linewidth=0, zorder=2)
-    if len(values) > 1:
+    if len(values) >= FEW:
         axis.plot(np.maximum(t_interval(values), 0), [y, y], color="black", linewidth=1.3, zorder=3)
-        dots = {"s": 10, "color": "white", "edgecolor": "black", "linewidth": 0.7, "zorder": 3}
-        axis.scatter(values, np.full(len(values), y - 0.22), **dots)
-    text = f"{mean:.1f}" if mean >= 10 else f"{mean:.3g}"
-    ink = "black" if np.dot(to_rgb(shade), (0.3, 0.59, 0.11)) > 0.45 else "white"
-    style = {"xytext": (4, 0), "textcoords": "offset points", "va": "center", "fontsize": "small", "zorder": 5}
-    box = {"facecolor": shade, "linewidth": 0, "pad": 0.5}  # without it the interval would strike the number through
-    axis.annotate(text, (0, y), color=ink, bbox=box, **style)
+    if len(values) > 1:
+        dots = {"s": 12, "color": "white", "edgecolor": "black", "linewidth": 0.7, "zorder": 3}
+        axis.scatter(values, np.full(len(values), y - 0.18), **dots)
+    where = {"xycoords": ("axes fraction", "data"), "xytext": (3, 0), "textcoords": "offset points"}
+    axis.annotate(_number(mean), (1, y), va="center", fontsize="small", **where)  # right of the panel nothing is drawn
 
 
 def _diamonds(axis: Axes, published: pd.DataFrame, methods: list[str]) -> None:
-    for (dataset, rows), marker in zip(published.groupby("dataset"), itertools.cycle("Dsph")):
+    for (dataset, rows), shape in zip(published.groupby("dataset"), itertools.cycle("Dsph")):
         points = [(x, methods.index(method)) for method, x in zip(rows["method"], rows["value"])]
-        style = {"s": 38, "facecolor": "none", "edgecolor": "black", "zorder": 4, "marker": marker}
-        axis.scatter(*zip(*points), label=f"published, {dataset}", **style)
+        style = {"s": 30, "facecolor": "none", "edgecolor": "black", "zorder": 4, "marker": shape}
+        axis.scatter(*zip(*points), label=dataset, **style)
 
 
 def ablation(
@@ -127,67 +180,72 @@ def ablation(
     reference: float | None = None,
     xscale: str = "linear",
 ) -> Figure:
-    """A metric against a setting: ours on the left, ours and the paper's change from a reference level on the right.
-
-    Scales differ between data sets, so the curves are compared as changes; ours are paired by seed.
+    """A metric against a setting, panels one below another: our change from a reference level, paired by seed; our
+    values; and, where they are known, the published changes, which another data set or network made.
 
     x: the setting's name in `table`, e.g. "alpha" for rows with setting "alpha=3".
-    published: {"CUB-200-2011": {0: 68.2, 3: 73.4}, ...}; without it there is the left panel only.
-    reference: the level to compare with, one that all curves have; default the published optimum among those.
+    published: {"CUB-200-2011": {0: 68.2, 3: 73.4}, ...}; without it there are our two panels only.
+    reference: the level to compare with, one that all curves have, such as the method's default; by default the
+        published optimum among those, or the lowest level.
     xscale: "linear" or "log"; a level 0 on a logarithmic axis is drawn on a linear piece left of the smallest other.
     """
     rows = _one_dataset(table)
     _check_metrics(rows, [metric])
     ours = _by_level(rows[rows["metric"] == metric], x)
-    if published:
-        reference = _reference(published, ours, reference)
+    published = published or {}
+    reference = _reference(published, ours, reference)
+    change = f"change of {_label(metric)}" if "(%)" not in _label(metric) else f"change of {metric} (points)"
     with _style():
-        figure, axes = _subplots(2 if published else 1, 3.7, width=WIDTH if published else 6.5)
-        for (name, shade, curve), marker in zip(ours, itertools.cycle(MARKERS)):
-            _curve(axes[0], curve, shade, marker, name)
-            if published:
-                _curve(axes[1], curve.sub(curve[reference], axis=0), shade, marker, f"{name}, ours")
-        axes[0].set(xlabel=_label(x), ylabel=_label(metric), title=f"ours: {_where(rows)}, {_seeds(rows)}")
-        if published:
-            for (name, points), style in zip(published.items(), itertools.cycle(("--", ":", "-."))):
-                levels, heights = np.array(sorted(points.items()), dtype=float).T
-                style = {"linestyle": style, "color": "black", "marker": "."}
+        panels = 3 if any(len(points) > 1 for points in published.values()) else 2
+        figure, axes = _subplots(1, 2.3 * panels + 0.7, width=6.5, rows=panels, sharex=True)
+        levels = sorted({level for *_, curve in ours for level in curve})
+        if xscale == "log":  # before the curves, whose margins are those of the axis they are drawn on
+            axes[0].set_xscale("symlog", linthresh=next(level for level in levels if level > 0))
+        for name, method, curve in ours:
+            _curve(axes[0], curve.sub(curve[reference], axis=0), method, name)
+            _curve(axes[1], curve, method, name)
+        axes[0].set(ylabel=change, title=f"ours: {_where(rows)}, {_statistics(rows)}")
+        axes[1].set(ylabel=_label(metric))
+        if panels == 3:
+            for (name, points), dashes in zip(published.items(), itertools.cycle(("--", ":", "-."))):
+                where, heights = np.array(sorted(points.items()), dtype=float).T
                 if len(points) > 1:  # the reference alone is no curve
-                    axes[1].plot(levels, heights - points[reference], label=f"{name}, published", **style)
-            axes[1].axhline(0, color="grey", linewidth=0.8)
-            change = f"change of {_label(metric).replace('(%)', '(points)')}"
-            axes[1].set(xlabel=_label(x), ylabel=change, title=f"change from {x} = {reference:g}")
-        elif len(ours) > 3:  # a legend beside the curves would hide some
+                    style = {"linestyle": dashes, "color": "black", "marker": "."}
+                    axes[2].plot(where, heights - points[reference], label=name, **style)
+            axes[2].set(ylabel=change, title="published")
+            axes[2].legend(fontsize="small")
+        for axis in axes[::2]:
+            axis.axhline(0, color="grey", linewidth=0.8, zorder=1)
+        _ticks_at(axes[0], levels, 100 if x in SHARES else 1)
+        axes[-1].set_xlabel(f"{_label(x)}; changes are from {_said(f'{x}={reference:g}')}")
+        if len(ours) > 1:
             _legend_below(figure, axes[0])
-        for axis in axes:
-            if xscale == "log":
-                levels = sorted({level for *_, curve in ours for level in curve})
-                axis.set_xscale("symlog", linthresh=next(level for level in levels if level > 0))
-                _ticks_at(axis, levels)
-            if not figure.legends:
-                axis.legend(fontsize="small")
         if _label(metric).endswith("(%)"):
-            low, high = axes[0].get_ylim()
-            axes[0].set_ylim(max(low, 0), min(high, 100))
-    return figure
+            low, high = axes[1].get_ylim()
+            axes[1].set_ylim(max(low, 0), min(high, 100))
+    said = [f"{title} against {_label(x)}. {_lines_said(axis)}" for axis, title in zip(axes, (change, _label(metric)))]
+    said += [f"Published {change}. {_lines_said(axis)}" for axis in axes[2:]]
+    return _described(figure, f"Line chart of {_where(rows)}, {_statistics(rows)}. " + " ".join(said))
 
 
-def _ticks_at(axis: Axes, levels: Sequence[float]) -> None:
-    """Ticks where something was measured, unless that is at many places."""
+def _ticks_at(axis: Axes, levels: Sequence[float], unit: float = 1) -> None:
+    """Ticks where something was measured, unless that is at many places; unit: what a level is multiplied with."""
     if len(levels) <= 8:
-        axis.set_xticks(levels, [f"{level:g}" for level in levels])
+        axis.set_xticks(levels, [f"{unit * level:g}" for level in levels])
         axis.minorticks_off()
 
 
 def _by_level(rows: pd.DataFrame, x: str) -> list[tuple[str, str, pd.DataFrame]]:
-    """(name, colour, values (seeds, levels of x)) of every method and combination of its other settings."""
+    """(name, method, values (seeds, levels of x)) of every method and combination of its other settings."""
     settings = [tables.DEFAULTS | tables.parse_cell(f";{setting}")[1] for setting in rows["setting"]]
     others = [[each for each in text.split(";") if each.partition("=")[0] != x] for text in rows["setting"]]
-    rows = rows.assign(x=[each.get(x) for each in settings], others=[" ".join(each) for each in others])
+    rows = rows.assign(
+        x=[each.get(x) for each in settings], others=[", ".join(map(_said, filter(None, each))) for each in others]
+    )
     found = rows[[isinstance(each.get(x), float) for each in settings]]
     _check(len(found) > 0, f"x: no row has a numeric setting {x!r}, settings are {_names(rows['setting'])}")
     return [
-        (f"{method} {rest}".strip(), color(method), group.pivot(index="seed", columns="x", values="value"))
+        (", ".join(filter(None, (method, rest))), method, group.pivot(index="seed", columns="x", values="value"))
         for (method, rest), group in found.groupby(["method", "others"], sort=False)
     ]
 
@@ -198,20 +256,25 @@ def _reference(published: Mapping, ours: list, asked: float | None) -> float:
     common = set.intersection(*curves)
     _check(common, f"published and our curves have no level in common; ours: {[sorted(curve) for *_, curve in ours]}")
     _check(asked is None or asked in common, f"reference {asked} is not a level of every curve: {sorted(common)}")
-    return asked if asked is not None else max(common, key=lambda x: sum(points[x] for points in published.values()))
+    if asked is not None:
+        return asked
+    return max(common, key=lambda x: sum(points[x] for points in published.values())) if published else min(common)
 
 
-def _curve(axis: Axes, by_seed: pd.DataFrame, shade: str, marker: str, name: str) -> None:
-    """Mean, t interval and single seeds of a (seeds, levels) frame."""
+def _curve(axis: Axes, by_seed: pd.DataFrame, method: str, name: str) -> None:
+    """Mean and single seeds of a (seeds, levels) frame, from FEW seeds on with a t interval."""
     levels = by_seed.columns.to_numpy(dtype=float)
     samples = [by_seed[level].dropna().to_numpy() for level in by_seed]
     means = np.array([sample.mean() for sample in samples])
-    ends = np.array([t_interval(sample) for sample in samples])
-    errors = np.nan_to_num(np.abs(ends.T - means))
-    shown = {"color": shade, "marker": marker, "markersize": 5, "capsize": 2.5, "linewidth": 1.5, "elinewidth": 1}
-    axis.errorbar(levels, means, yerr=errors, label=name, **shown)
+    dashes = "-" if name == method else ":"  # a further setting of the method
+    style = {"color": color(method), "marker": marker(method), "markersize": 5, "linewidth": 1.5, "linestyle": dashes}
+    axis.plot(levels, means, label=name, **style)
     for level, sample in zip(levels, samples):
-        axis.scatter(np.full(len(sample), level), sample, s=7, color=shade, alpha=0.45, linewidth=0)
+        axis.scatter(
+            np.full(len(sample), level), sample, s=16, facecolor="none", edgecolor=color(method), linewidth=0.9
+        )
+        if len(sample) >= FEW:
+            axis.plot([level, level], t_interval(sample), color=color(method), linewidth=1)
 
 
 # --- images -----------------------------------------------------------------------------------------------------------
@@ -226,7 +289,7 @@ def samples(rows: Sequence[Sequence], names: Sequence[str]) -> Figure:
             axis.text(-0.15, y + 0.5, _short(name), ha="right", va="center", fontsize="small")
             for x, image in enumerate(images):
                 _thumbnail(axis, x, y, image)
-    return figure
+    return _described(figure, f"Rows of images: {_names(names)}.")
 
 
 def retrieved(queries: Sequence, neighbours: Sequence[Sequence], correct: np.ndarray) -> Figure:
@@ -248,7 +311,8 @@ def retrieved(queries: Sequence, neighbours: Sequence[Sequence], correct: np.nda
             _thumbnail(axis, 0, y, query)
             for x, (image, right) in enumerate(zip(row, correct[y])):
                 _thumbnail(axis, x + 1.25, y, image, RIGHT if right else WRONG, "✓" if right else "✗")
-    return figure
+    text = f"{shape[0]} query images, each with its {shape[1]} nearest images; {correct.sum()} of {correct.size} are of"
+    return _described(figure, f"{text} the query's class.")
 
 
 def confused(rows: Sequence[Sequence], names: Sequence[tuple[str, str, str]]) -> Figure:
@@ -263,7 +327,7 @@ def confused(rows: Sequence[Sequence], names: Sequence[tuple[str, str, str]]) ->
             figure, (axis,) = _subplots(1, 0.5, width=4.5)
             axis.text(0.5, 0.5, "every nearest image is of the query's class", ha="center", va="center")
             axis.axis("off")
-            return figure
+            return _described(figure, "Every nearest image is of the query's class.")
         pairs = max(map(len, rows))
         figure, axis = _wall(len(rows), 2.3 * pairs - 0.3, left=3.9, top=0.35)
         for x in range(pairs):
@@ -275,7 +339,8 @@ def confused(rows: Sequence[Sequence], names: Sequence[tuple[str, str, str]]) ->
             for x, (image, found) in enumerate(examples):
                 _thumbnail(axis, 2.3 * x, y, image)
                 _thumbnail(axis, 2.3 * x + 1, y, found, WRONG, "✗")
-    return figure
+    told = "; ".join(f"{query} taken for {neighbour}, {share}" for query, neighbour, share in names)
+    return _described(figure, f"Images and their wrong nearest images: {told}.")
 
 
 def _wall(height: float, width: float, left: float = 0.0, top: float = 0.0) -> tuple[Figure, Axes]:
@@ -352,7 +417,7 @@ def embedding_map(xy: np.ndarray, labels: Sequence, images: Sequence | None = No
             axis.legend(loc="center left", bbox_to_anchor=(1, 0.5), fontsize="small", title="class")
         axis.set(xlabel="t-SNE 1 (no unit)", ylabel="t-SNE 2 (no unit)", xticks=[], yticks=[])
         axis.set_title(f"{len(xy)} images of {len(classes)} classes")
-    return figure
+    return _described(figure, f"t-SNE map of {len(xy)} images of {len(classes)} classes: {_names(classes)}.")
 
 
 def _many_colors(count: int) -> list:
@@ -404,7 +469,49 @@ def curves(series: Mapping[str, Sequence], xlabel: str = "step", ylabel: str = "
                 axis.plot(np.arange(len(smooth)) + (window + 1) / 2, smooth, color=color(name), label=name + suffix)
         axis.set(xlabel=xlabel, ylabel=ylabel, yscale="log" if logy else "linear")
         axis.legend(fontsize="small")
-    return figure
+    return _described(figure, f"{ylabel} against {xlabel}. {_lines_said(axis)}")
+
+
+def training_curves(finished: Sequence) -> Figure:
+    """The loss against the steps, a panel per trained method with a scale of its own: every run and their running mean.
+
+    finished: results of runs, such as a main comparison's; those without training, and those of a further setting or
+    protocol, are left out. A method whose loss still falls by a twentieth of all that it fell, from the last but one
+    fifth of the steps to the last, is named as one that has not converged.
+    """
+    runs_of: dict[str, list[np.ndarray]] = {}
+    for run in finished:
+        if run.spec.loss and not run.spec.setting and run.spec.protocol == "conventional":
+            runs_of.setdefault(run.spec.method, []).append(np.asarray(run.losses, dtype=float))
+    _check(runs_of, "finished has no run that was trained under the conventional protocol without a setting")
+    columns = min(3, len(runs_of))
+    rows = -(-len(runs_of) // columns)
+    with _style():
+        size = {"height": 1.75 * rows + 0.4, "width": 2.5 * columns, "rows": rows}
+        figure, axes = _subplots(columns, size.pop("height"), **size)
+        said = []
+        for axis, (method, runs) in zip(axes, runs_of.items()):
+            length = min(map(len, runs))
+            for run in runs:
+                axis.plot(np.arange(1, len(run) + 1), run, color=color(method), alpha=0.3, linewidth=0.7)
+            mean, window = np.mean([run[:length] for run in runs], axis=0), max(1, length // 25)
+            smooth = np.convolve(mean, np.full(window, 1 / window), mode="valid")
+            axis.plot(np.arange(len(smooth)) + (window + 1) / 2, smooth, color=color(method), label=method)
+            axis.set_title(f"{method}: {_convergence(mean)}", fontsize="medium")
+            axis.set(xlabel="step", ylabel="training loss")
+            said.append(f"{_lines_said(axis).removesuffix('.')}, {_convergence(mean)}")
+        for axis in axes[len(runs_of) :]:
+            axis.axis("off")
+    return _described(figure, f"Training loss against steps. {'; '.join(said)}.")
+
+
+def _convergence(losses: np.ndarray) -> str:
+    """Whether a loss still falls at the end of its steps, in words for a title; losses (steps,)."""
+    fifth = max(1, len(losses) // 5)
+    first, before, last = losses[:fifth].mean(), losses[-2 * fifth : -fifth].mean(), losses[-fifth:].mean()
+    if len(losses) < 10 or last >= first:
+        return "too short to say" if len(losses) < 10 else "did not fall"
+    return "still falling" if before - last > 0.05 * (first - last) else "levelled off"
 
 
 def _as_runs(values) -> list:
@@ -430,9 +537,9 @@ def lines(
         figure, (axis,) = _subplots(1, 3.6, width=6.5)
         for i, (name, (x, y, *band)) in enumerate(series.items()):
             shade = COLORS.get(name) or OTHERS[i % len(OTHERS)]
-            marker = MARKERS[i % len(MARKERS)] if len(x) <= 30 else None
+            shape = None if len(x) > 30 else marker(name) if name in COLORS else MARKERS[i % len(MARKERS)]
             dashes = "-" if name in COLORS else ("-", "--", "-.", ":")[i % 4]
-            axis.plot(x, y, color=shade, linestyle=dashes, marker=marker, markersize=5, label=name)
+            axis.plot(x, y, color=shade, linestyle=dashes, marker=shape, markersize=5, label=name)
             if band:
                 axis.fill_between(x, *band, color=shade, alpha=0.2, linewidth=0)
         for name, height in (references or {}).items():
@@ -450,7 +557,7 @@ def lines(
         axis.set(xscale="log" if logx else "linear", yscale="log" if logy else "linear")
         _ticks_at(axis, sorted({float(level) for x, *_ in series.values() for level in x}))
         axis.legend(fontsize="small")
-    return figure
+    return _described(figure, " ".join(filter(None, (title, f"{ylabel} against {xlabel}.", _lines_said(axis)))))
 
 
 def field(
@@ -501,7 +608,7 @@ def field(
         axes[0].set_ylabel(names[1])
         if points is not None and labels is not None:
             axes[0].legend(fontsize="small", loc="upper right")
-    return figure
+    return _described(figure, f"Maps of the {names[2]} over {names[0]} and {names[1]}: {_names(potentials)}.")
 
 
 def _three_digits(values: np.ndarray) -> list[str]:
@@ -537,11 +644,43 @@ def _style(grid: bool = True):
         yield
 
 
-def _subplots(panels: int, height: float, width: float = WIDTH, **options) -> tuple[Figure, list[Axes]]:
+def _subplots(columns: int, height: float, width: float = WIDTH, rows: int = 1, **options) -> tuple[Figure, list[Axes]]:
     import matplotlib.pyplot as plt
 
-    figure, axes = plt.subplots(1, panels, figsize=(width, height), layout="constrained", squeeze=False, **options)
-    return figure, list(axes[0])
+    size = {"figsize": (width, height), "layout": "constrained", "squeeze": False}
+    figure, axes = plt.subplots(rows, columns, **size, **options)
+    return figure, list(axes.flat)
+
+
+def _described(figure: Figure, text: str) -> Figure:
+    """The figure with an alternative text, which notebooks and their exports give to readers who cannot see it."""
+    figure.set_label(text.replace(r"\$", "$"))
+    figure._ipython_display_ = functools.partial(_display, figure)  # IPython asks an object for this before all else
+    return figure
+
+
+def _display(figure: Figure) -> None:
+    """The picture with its alternative text, and the same text folded below it: JupyterLab ignores the former."""
+    from html import escape
+
+    from IPython.core.pylabtools import print_figure
+    from IPython.display import display
+
+    picture, words = {"image/png": print_figure(figure, "png", base64=True)}, figure.get_label()
+    display(picture | {"text/plain": words}, metadata={"image/png": {"alt": words}}, raw=True)
+    folded = f"<details><summary>The figure in words</summary>{escape(words)}</details>"
+    display({"text/html": folded, "text/plain": ""}, raw=True)
+
+
+def _lines_said(axis: Axes) -> str:
+    """Where every line of a legend begins and ends."""
+    said = []
+    for line in axis.lines:
+        if not line.get_label().startswith("_"):
+            x, y = np.asarray(line.get_xdata(), float), np.asarray(line.get_ydata(), float)
+            ends = (f"{_number(y[i])} at {_number(x[i])}" for i in (0, -1))
+            said.append(f"{line.get_label()}: from " + " to ".join(ends))
+    return "; ".join(said) + "."
 
 
 def _legend_below(figure: Figure, axis: Axes) -> None:

@@ -121,6 +121,7 @@ BASELINES: dict[str, Method] = {
             faster={"*": PROXIES},
             ranges=_TEMPERATURE,
             published=_everywhere("Zhai and Wu, BMVC 2019", temperature=0.05),
+            color="#4B4B4B",
         ),
         Method(
             "ArcFace",
@@ -128,6 +129,7 @@ BASELINES: dict[str, Method] = {
             faster={"*": PROXIES},
             ranges=_ANGULAR,
             published=_everywhere("Deng et al., CVPR 2019", margin=0.5, scale=64.0),
+            color="#661100",
         ),
         Method(
             "CosFace",
@@ -135,6 +137,7 @@ BASELINES: dict[str, Method] = {
             faster={"*": PROXIES},
             ranges=_ANGULAR,
             published=_everywhere("Wang et al., CVPR 2018", margin=0.35, scale=64.0),
+            color="#6699CC",
         ),
         Method(
             "MultiSimilarity",
@@ -179,6 +182,7 @@ BASELINES: dict[str, Method] = {
             faster={"*": 50},  # the boundary beta learns so in the code of Roth et al.
             ranges={"margin": Range(0, 1), "beta": Range(0, 2)} | LOSS_LR,
             published=_everywhere("Wu et al., ICCV 2017, and the code of Roth et al.", margin=0.2, beta=1.2),
+            color="#DDCC77",
         ),
     )
 }

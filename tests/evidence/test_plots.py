@@ -1,6 +1,8 @@
 """Every figure on small data: what is drawn, that axes are titled, that a mistake is named."""
 
+import html
 import io
+from types import SimpleNamespace
 
 import matplotlib
 import numpy as np
@@ -10,10 +12,17 @@ import torch
 
 matplotlib.use("Agg")
 import matplotlib.pyplot as plt
+from IPython.core.interactiveshell import InteractiveShell
+from IPython.display import display
+from IPython.utils.capture import capture_output
 from matplotlib.colors import to_hex
+from matplotlib.transforms import Bbox
+from nbconvert import HTMLExporter
+from nbformat import v4
 
 from dmlrepro.evidence import plots
 from dmlrepro.papers import catalogue
+from dmlrepro.training.spec import RunSpec
 
 catalogue.notebooks()  # every room's colours and labels
 RNG = np.random.default_rng(0)
@@ -69,7 +78,7 @@ def test_figures_are_titled_and_small(name):
     assert figure.get_size_inches()[0] <= plots.WIDTH
     if name not in ("confused", "retrieved", "samples"):  # walls of images have no axes
         shown = [axis for axis in figure.axes if axis.get_label() != "<colorbar>"]
-        assert all(axis.get_xlabel() for axis in shown) and any(axis.get_ylabel() or name == "bars" for axis in shown)
+        assert shown[-1].get_xlabel() and any(axis.get_ylabel() or name == "bars" for axis in shown)
 
 
 def bar_colors(figure):
@@ -105,11 +114,10 @@ def test_bars_show_published_numbers_of_the_methods_at_hand():
     published = pd.DataFrame(
         {"dataset": ["CUB", "CUB", "Cars"], "method": ["PFML", "HIST", "CPML"], "metric": "R@1", "value": [73, 71, 85]}
     )
-    axis = plots.bars(table(), "R@1", published).axes[0]
-    marks = {
-        dots.get_label(): dots.get_offsets().tolist() for dots in axis.collections if "published" in dots.get_label()
-    }
-    assert marks == {"published, CUB": [[73, 2]], "published, Cars": [[85, 1]]}
+    ours, axis = plots.bars(table(), "R@1", published).axes
+    assert not any("CUB" in dots.get_label() for dots in ours.collections)  # theirs is another data set
+    marks = {dots.get_label(): dots.get_offsets().tolist() for dots in axis.collections}
+    assert marks == {"CUB": [[73, 2]], "Cars": [[85, 1]]}
     with pytest.raises(ValueError, match="no row of a method in"):
         plots.bars(table(), "R@1", published[published.method == "HIST"])
     with pytest.raises(ValueError, match=r"published lacks.*dataset"):
@@ -120,12 +128,13 @@ def test_ablation_compares_changes_paired_by_seed():
     data = table(["alpha=0", "alpha=1", "alpha=3"], methods=("PFML",))
     data.loc[data.seed == 1, "value"] += 20  # a better seed at every level: no spread in the change
     figure = plots.ablation(data, "alpha", "R@1", {"CUB": {0: 68.2, 3: 73.4}})
-    ours, theirs = figure.axes[1].lines[0], next(x for x in figure.axes[1].lines if "published" in x.get_label())
+    change, _, printed = figure.axes
+    ours, theirs = change.lines[0], next(x for x in printed.lines if x.get_label() == "CUB")
     assert ours.get_ydata() == pytest.approx([-2, -1, 0])
     assert theirs.get_ydata() == pytest.approx([-5.2, 0])
-    assert len(plots.ablation(data, "alpha", "R@1").axes) == 1
+    assert len(plots.ablation(data, "alpha", "R@1").axes) == 2
     both = plots.ablation(table(["alpha=0;M=5", "alpha=0;M=15", "M=5;alpha=3", "M=15;alpha=3"]), "alpha", "R@1")
-    assert [text.get_text() for text in both.legends[0].get_texts()][:2] == ["PFML M=5", "PFML M=15"]
+    assert [text.get_text() for text in both.legends[0].get_texts()][:2] == ["PFML, M = 5", "PFML, M = 15"]
     noise = plots.ablation(table(["", "label_noise=0.2"]), "label_noise", "R@1").axes[0]
     assert noise.lines[0].get_xdata().tolist() == [0, 0.2]
     without = plots.ablation(table(["", "alpha=0", "alpha=3"], methods=("PFML",)), "alpha", "R@1").axes[0]
@@ -141,13 +150,91 @@ def test_ablation_compares_changes_paired_by_seed():
 def test_ticks_stand_at_the_measured_levels_and_percentages_end_at_100():
     data = table(["M=0", "M=1", "M=15"], methods=("PFML",))
     data.loc[data.seed == 1, "value"] += 29  # the interval of these three seeds ends above 100
-    axis = plots.ablation(data, "M", "R@1", xscale="log").axes[0]
+    axis = plots.ablation(data, "M", "R@1", xscale="log").axes[1]
     assert [text.get_text() for text in axis.get_xticklabels()] == ["0", "1", "15"]
     assert axis.get_ylim()[1] == 100
     axis = plots.ablation(table(["M=1", "M=5", "M=20"]), "M", "R@1", xscale="log").axes[0]
     assert axis.get_xlim()[0] > 0.9  # the margin left of 1 is one of the logarithmic axis
     axis = plots.lines({"a": ([1, 2, 20], [3, 4, 5]), "b": ([1, 5], [3, 4])}, "N", "seconds").axes[0]
     assert axis.get_xticks().tolist() == [1, 2, 5, 20]
+
+
+@pytest.mark.parametrize(("seeds", "intervals"), [(2, 0), (4, 0), (5, 3)])
+def test_intervals_are_drawn_from_five_seeds_on(seeds, intervals):
+    axis = plots.bars(table(seeds=seeds), "R@1").axes[0]
+    assert len(axis.lines) == intervals and sum(len(dots.get_offsets()) for dots in axis.collections) == 3 * seeds
+    axis = plots.ablation(table(["M=1", "M=5", "M=20"], ["PFML"], seeds=seeds), "M", "R@1").axes[1]
+    assert len(axis.lines) == 1 + intervals and len(axis.collections) == 3
+
+
+def test_numbers_of_bars_lie_under_nothing():
+    data = table(seeds=5)
+    data.loc[data.seed == 4, "value"] += 25  # wide intervals
+    figure = plots.bars(data, ["R@1", "MAP@R"])
+    figure.canvas.draw()
+    for axis in figure.axes:
+        numbers = [text.get_window_extent() for text in axis.texts]
+        box = axis.get_window_extent()
+        drawn = [
+            Bbox.intersection(each.get_tightbbox(), box) for each in (*axis.patches, *axis.lines, *axis.collections)
+        ]
+        assert len(numbers) == 3 and not any(number.overlaps(other) for number in numbers for other in drawn)
+        assert all(number.x0 > axis.get_window_extent().x1 for number in numbers)
+
+
+def test_settings_that_all_bars_share_stand_in_the_title():
+    figure = plots.bars(table(["label_noise=0.2"]), "R@1")
+    assert [text.get_text() for text in figure.axes[0].get_yticklabels()] == ["ProxyAnchor", "CPML", "PFML"]
+    assert "20 % wrong training labels" in figure.get_suptitle()
+
+
+@pytest.mark.parametrize("name", FIGURES)
+def test_a_notebook_gets_a_description_of_the_figure(name):
+    figure = FIGURES[name]()
+    InteractiveShell.instance()  # a kernel has one
+    with capture_output() as captured:
+        display(figure)
+    outputs = [v4.new_output("display_data", each.data, metadata=each.metadata) for each in captured.outputs]
+    assert [next(iter(output.data)) for output in outputs] == ["image/png", "text/html"]
+    cells = [v4.new_code_cell("", outputs=outputs)]
+    assert len(figure.get_label()) > 20
+    for template, count in (("classic", 2), ("lab", 1)):  # the latter, as JupyterLab, has no alternative texts
+        page, _ = HTMLExporter(template_name=template).from_notebook_node(v4.new_notebook(cells=cells))
+        assert html.unescape(page).count(figure.get_label()) == count
+
+
+def test_the_description_holds_the_numbers():
+    assert "R@1 (%)" not in (text := plots.bars(table(), "R@1").get_label()) and "PFML 70.1" in text
+    text = plots.ablation(table(["alpha=0", "alpha=3"], ["PFML"]), "alpha", "R@1").get_label()
+    assert "PFML: from 0 at 0 to 1 at 3" in text
+
+
+def test_a_method_that_has_not_converged_is_named():
+    def run(method, losses, setting=""):
+        spec = RunSpec(
+            dataset="glyphs", backbone="conv4", loss="baselines.triplet", steps=100, method=method, setting=setting
+        )
+        return SimpleNamespace(spec=spec, losses=torch.as_tensor(losses))
+
+    steps = np.arange(100)
+    falling, flat, rising = 5 - steps / 25, 1 + np.exp(-steps / 5), 1 + steps / 100
+    named = {"PFML": falling, "CPML": flat, "Triplet": rising}
+    finished = [run(method, losses) for method, losses in named.items() for _ in range(2)]
+    figure = plots.training_curves([*finished, run("Margin", flat, "dim=16")])
+    assert [axis.get_title() for axis in figure.axes] == [
+        "PFML: still falling",
+        "CPML: levelled off",
+        "Triplet: did not fall",
+    ]
+    assert all(len(axis.lines) == 3 for axis in figure.axes)
+    with pytest.raises(ValueError, match="no run that was trained"):
+        plots.training_curves([])
+
+
+def test_colour_and_marker_tell_all_methods_apart():
+    methods = [*plots.COLORS]
+    assert {"Margin", "ArcFace", "CosFace", "NormSoftmax"} <= {*methods}
+    assert len({(plots.color(name), plots.marker(name)) for name in methods}) == len(methods)
 
 
 def test_numbers_beside_a_colour_bar_have_no_exponents():

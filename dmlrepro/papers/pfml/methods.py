@@ -132,7 +132,7 @@ READINGS: dict[str, tuple[str, dict]] = {
 plots.COLORS |= {method.name: method.color for method in OWN.values()}
 plots.LABELS |= {
     "W2": "W2 between proxies and data",
-    "nearest sample": "from proxies to the nearest sample",
+    "nearest sample": "proxies to nearest sample",
     "gradient_share": "gradient on wrong labels (%)",
     "intra_class_distance": "mean distance within a class",
     "W2/delta": "W2 between proxies and data / δ",
