@@ -82,7 +82,7 @@ def problem(case: Case) -> tuple[PotentialFieldLoss, Tensor, Tensor]:
     """The loss with its proxies, a batch, its labels."""
     torch.manual_seed(0)
     generator = torch.Generator().manual_seed(1)
-    loss = PotentialFieldLoss(case.classes, case.dim, case.proxies, ALPHA, DELTA)
+    loss = PotentialFieldLoss(case.classes, case.dim, case.proxies, ALPHA, DELTA, proxy_norm=None)
     embeddings = torch.randn(case.batch, case.dim, generator=generator)
     labels = torch.randint(case.classes, (case.batch,), generator=generator)
     if case.clusters:

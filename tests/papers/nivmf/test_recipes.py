@@ -150,7 +150,7 @@ def test_show_prints_the_released_command_line_by_line(capsys):
 )
 def test_the_plan_has_the_rows_of_table_2(dataset, architecture):
     values = {"profile": "paper", "dataset": dataset, "methods": ["EL-nivMF", JOINT]} | architecture
-    table = table_of(["20"], lambda params_class: params_class.from_values(values))
+    table, _ = table_of(["20"], lambda params_class: params_class.from_values(values))
     rows = table[table["setting"] == TABLE_2]
     assert len(rows) == 5 and (rows["hours"] > 0).all()
     assert set(rows["epochs"]) == {300.0 if dataset == "cars" else 250.0}

@@ -58,7 +58,7 @@ def test_a_transformer_has_384_dimensions_and_says_whose_settings_it_takes(backb
 @pytest.mark.parametrize("dataset", ["cub", "cars", "sop"])
 def test_every_block_of_table_1_is_planned(dataset, backbone):
     values = {"profile": "paper", "dataset": dataset, "backbone": backbone, "small_dim": 0}
-    table = table_of(["10"], lambda params_class: params_class.from_values(values))
+    table, _ = table_of(["10"], lambda params_class: params_class.from_values(values))
     assert (table.loc[table["method"] != "untrained", "hours"] > 0).all()
     assert set(table["epochs"]) == {0.0, 200.0} and (table["gigabytes"] > 0).all()
 
