@@ -197,7 +197,7 @@ def test_a_misspelt_weights_file_is_named_with_the_one_meant(tmp_path):
         ("24", {"strengths": [0.0, 1.0]}, r"strength must lie in \[0, 1\), got 1.0"),
         ("24", {"corruptions": ["fog"]}, "fog"),
         ("26", {"sample_counts": [1, 2]}, "sample_counts must have 5"),
-        ("26", {"cost_backbones": ["resnet18"]}, "embedding_scale is known for conv4"),
+        ("26", {"backbone": "resnet18", "image_size": 32}, "embedding_scale is known for conv4"),
     ],
 )
 def test_what_a_run_would_refuse_is_an_error_in_the_parameter_cell(name, values, message):

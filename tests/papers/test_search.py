@@ -114,7 +114,7 @@ def test_the_paper_profile_has_the_trials_of_the_protocol(values, trials):
     [
         ({"protocol": "conventional"}, r"'conventional' has no validation classes.*search_trials=0.*mlrc"),
         ({"protocol": "stml"}, "'stml' has no validation classes"),
-        ({"search_trials": -1}, "search_trials must be at least 0, got -1"),
+        ({"search_trials": -1}, "search_trials must be finite and at least 0, got -1"),
     ],
 )
 def test_a_search_that_cannot_be_is_refused_with_the_parameters(values, message):

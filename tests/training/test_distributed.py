@@ -259,4 +259,4 @@ def test_a_gpu_too_small_for_one_of_several_ranks_is_one_line(monkeypatch):
         distributed.launch("key", {}, 2)
     monkeypatch.setattr(runs, "ranks_of", lambda spec: 2)
     with pytest.raises(MemoryError, match=r"^out of memory \(CUDA out of memory\); run fewer at once"):
-        runs._train_into_cache("a key of no run", RunSpec("glyphs"))
+        runs._train_into_cache(runs.identity_of(RunSpec("glyphs")), RunSpec("glyphs"))
