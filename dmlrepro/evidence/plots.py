@@ -12,6 +12,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import itertools
+import textwrap
 import zlib
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
@@ -131,6 +132,8 @@ def _said(setting: str) -> str:
     name, _, value = setting.partition("=")
     if name in SHARES:
         return f"{100 * float(value):g} % {_label(name).removesuffix(' (%)')}"
+    if value == "none":
+        return f"no {_label(name)}"
     return f"{name} = {value}" if isinstance(tables._value(value), float) else value
 
 
@@ -204,8 +207,9 @@ def ablation(
         for name, method, curve in ours:
             _curve(axes[0], curve.sub(curve[reference], axis=0), method, name)
             _curve(axes[1], curve, method, name)
+        change, level = (textwrap.fill(text, 26) for text in (change, _label(metric)))  # panels are low
         axes[0].set(ylabel=change, title=f"ours: {_where(rows)}, {_statistics(rows)}")
-        axes[1].set(ylabel=_label(metric))
+        axes[1].set(ylabel=level)
         if panels == 3:
             for (name, points), dashes in zip(published.items(), itertools.cycle(("--", ":", "-."))):
                 where, heights = np.array(sorted(points.items()), dtype=float).T
@@ -475,15 +479,16 @@ def curves(series: Mapping[str, Sequence], xlabel: str = "step", ylabel: str = "
 def training_curves(finished: Sequence) -> Figure:
     """The loss against the steps, a panel per trained method with a scale of its own: every run and their running mean.
 
-    finished: results of runs, such as a main comparison's; those without training, and those of a further setting or
-    protocol, are left out. A method whose loss still falls by a twentieth of all that it fell, from the last but one
-    fifth of the steps to the last, is named as one that has not converged.
+    finished: results of runs, such as a main comparison's; those without training, those of a further setting, of
+    another protocol than the first run and of folds but the first are left out. A method whose mean loss falls, from
+    the last fifth of the steps but one to the last, by over a twentieth of its whole fall has not converged: its title
+    says "still falling".
     """
     runs_of: dict[str, list[np.ndarray]] = {}
     for run in finished:
-        if run.spec.loss and not run.spec.setting and run.spec.protocol == "conventional":
+        if run.spec.loss and not (run.spec.setting or run.spec.fold) and run.spec.protocol == finished[0].spec.protocol:
             runs_of.setdefault(run.spec.method, []).append(np.asarray(run.losses, dtype=float))
-    _check(runs_of, "finished has no run that was trained under the conventional protocol without a setting")
+    _check(runs_of, "finished has no run that was trained without a setting")
     columns = min(3, len(runs_of))
     rows = -(-len(runs_of) // columns)
     with _style():
@@ -498,8 +503,10 @@ def training_curves(finished: Sequence) -> Figure:
             smooth = np.convolve(mean, np.full(window, 1 / window), mode="valid")
             axis.plot(np.arange(len(smooth)) + (window + 1) / 2, smooth, color=color(method), label=method)
             axis.set_title(f"{method}: {_convergence(mean)}", fontsize="medium")
-            axis.set(xlabel="step", ylabel="training loss")
+            axis.set(xlabel="step")
             said.append(f"{_lines_said(axis).removesuffix('.')}, {_convergence(mean)}")
+        for axis in axes[::columns]:
+            axis.set_ylabel("training loss")
         for axis in axes[len(runs_of) :]:
             axis.axis("off")
     return _described(figure, f"Training loss against steps. {'; '.join(said)}.")
