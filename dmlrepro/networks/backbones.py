@@ -479,11 +479,12 @@ def weights_file(name: str, weights: str | Path | None) -> Path | None:
 
 
 def missing_weights(name: str, weights: str | None) -> str:
-    """What to do about weights of the network `name` that are not on this machine; empty where they are, or None."""
+    """What to do about published weights of `name` that are not on this machine; empty where they are, or for None.
+
+    A file that is not there is an error when the spec is made, see `check`.
+    """
     if weights is None or weights_file(name, weights):
         return ""
-    if weights != "imagenet":
-        return f"weights: no file {weights}; give an existing file, 'imagenet' or none"
     from huggingface_hub import try_to_load_from_cache
 
     files = _published_files(name)

@@ -74,14 +74,8 @@ class HeadOnly(nn.Module):
 def trunk_features(spec: RunSpec, network: backbones.EmbeddingNet, manifest: manifests.Manifest) -> Tensor:
     """(N, F) pooled features of every image with the test-time crop, kept in the cache under all they depend on."""
     decides = [manifest.digest(), spec.backbone, backbones.weights_digest(spec.backbone, spec.weights)]
-    decides += [
-        spec.pooling,
-        spec.image_size,
-        spec.test_resize,
-        distributed.device_for_training().type,
-        sources.versions(),
-    ]
-    decides += [sources.source_hash([Path(__file__)])]
+    decides += [spec.pooling, spec.image_size, spec.test_resize, distributed.device_for_training().type]
+    decides += [sources.versions(), sources.source_hash([Path(__file__)])]
     decides += [spec.seed, spec.replica] if spec.replica or not spec.weights else []
     decides += ["original_images"] if spec.original_images else []
 
