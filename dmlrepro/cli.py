@@ -73,6 +73,9 @@ def _parser() -> argparse.ArgumentParser:
     summary.add_argument("folder", type=Path)
     summary.set_defaults(run=_summary)
 
+    pages = commands.add_parser("pages", help="write what is made from results/: findings, index, ledger, README")
+    pages.set_defaults(run=_pages)
+
     accept = commands.add_parser("accept", help="make new golden numbers from results/quick, print what moved")
     accept.add_argument("notebooks", nargs="*", help="names or numbers; default: all")
     accept.set_defaults(run=_accept)
@@ -230,6 +233,14 @@ def _summary(options) -> None:
     print(f"{len(table)} notebooks, {table['rows'].sum()} rows, {table['verdicts'].sum()} verdicts")
     if difference := results.difference(options.folder, _published(options.folder)):
         print(difference)
+
+
+def _pages(options) -> None:
+    from dmlrepro.files import repository_root
+    from dmlrepro.papers import pages
+
+    written = pages.write()
+    print(*(path.relative_to(repository_root()) for path in written), f"{len(written)} files written", sep="\n")
 
 
 def _accept(options) -> None:

@@ -614,6 +614,11 @@ def _said() -> dict[str, dict[str, str]]:
         return {row["claim_id"]: row for row in csv.DictReader(file)}
 
 
+def statement(claim_id: str) -> str:
+    """What the paper says."""
+    return _said().get(claim_id, {}).get("statement", "")
+
+
 def _ours(line) -> str:
     """An effect with its interval, which is called a range where it is one."""
     if not line.comparison:
@@ -648,7 +653,7 @@ def verdict_table(judged: Judged) -> pd.DataFrame:
     for line in judged.verdicts.itertuples(index=False):
         said = _said().get(line.claim_id, {})
         rows.append(
-            {"claim": line.claim_id, "the paper says": said.get("statement", "")}
+            {"claim": line.claim_id, "the paper says": statement(line.claim_id)}
             | {"published": said.get("expected_size", ""), "verdict": line.verdict, "because": line.reason}
             | {"ours": _ours(line), "n": line.n, "required": line.required}
             | _where(line)

@@ -178,11 +178,11 @@ def difference(cells: Cells, subject: str, baseline: str, metric: str, relative:
 
     The trailing shape is that of the cells' values. Raises MissingRows for an absent cell, or if the two share no seed.
     """
-    one = _by_seed(cells, subject, metric)
+    one = by_seed(cells, subject, metric)
     if is_constant(baseline):
         one, other = _stack([one], f"the levels of {subject}")[0], float(baseline)
     else:
-        one, other = _stack([one, _by_seed(cells, baseline, metric)], f"{subject} and {baseline}")
+        one, other = _stack([one, by_seed(cells, baseline, metric)], f"{subject} and {baseline}")
     if not relative:
         return one - other
     positive = np.logical_and(one > 0, np.asarray(other) > 0)
@@ -199,7 +199,7 @@ def slope(cells: Cells, subject: str, metric: str) -> np.ndarray:
     return np.tensordot(weights, _stack(list(levels.values()), subject), axes=1)
 
 
-def _by_seed(cells: Cells, expression: str, metric: str) -> dict:
+def by_seed(cells: Cells, expression: str, metric: str) -> dict:
     """seed -> value of an expression "A - B"; the levels of a range are averaged."""
     terms = [levels_of(cells, term, metric) for term in expression.split(" - ")]
     seeds = sorted(set.intersection(*(set(values) for term in terms for values in term.values())))

@@ -16,6 +16,7 @@ from types import ModuleType
 from dmlrepro import papers
 from dmlrepro.evidence import results
 from dmlrepro.evidence.claims import ClaimTest
+from dmlrepro.evidence.stored import Sentence
 from dmlrepro.papers.params import Params
 
 
@@ -31,12 +32,17 @@ class Notebook:
     specs: its parameters -> the RunSpecs it trains, in the order of its tables.
     table: (its finished runs in that order, its parameters) -> the tidy table it saves.
     planned: its parameters -> the same runs without training any; None: `specs` without a search does not train.
+    ratios: (the costs it saves, its parameters) -> a tidy table of their ratios, where claims are about costs.
+    findings: sentences about its table, each against what the paper expects, the main one first; `stored.say` leaves
+        out those for which a table has no rows.
     """
 
     params: type[Params]
     specs: Callable = nothing_to_train
     table: Callable = results.tidy
     planned: Callable | None = None
+    ratios: Callable | None = None
+    findings: tuple[Sentence, ...] = ()
 
     def specs_untrained(self, params: Params) -> list:
         """The runs as `plan` and `show` list them: a search, which would train, is left out."""

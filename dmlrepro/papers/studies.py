@@ -1,6 +1,6 @@
 """What the studies of several papers need: rows of a table, measurements of a finished run, published numbers."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from dmlrepro.datasets import manifests
-from dmlrepro.evidence import results
+from dmlrepro.evidence import results, stored
 from dmlrepro.papers.params import Params
 from dmlrepro.training import batches, inference, protocols
 from dmlrepro.training.builders import build_loss
@@ -68,6 +68,41 @@ def trained_loss(run, manifest: manifests.Manifest, embedding_size: int, **optio
     loss = build_loss(spec, manifest.num_train_classes, embedding_size)
     loss.load_state_dict(run.loss_state())
     return loss
+
+
+# what was found
+
+
+def found(table: "pd.DataFrame", params: Params):
+    """The findings of a notebook made from the table of this very execution, as a list to read."""
+    from IPython.display import Markdown
+
+    from dmlrepro.papers import catalogue
+
+    sentences = stored.say(table, catalogue.find(params.notebook).findings)
+    return Markdown("\n".join(f"- {sentence}" for sentence in sentences) or "Too few rows for a finding.")
+
+
+def all_evidence(params: Params, tests: Mapping, metrics: Sequence[str], figure: Callable | None = None) -> None:
+    """Show what results/ holds for this notebook beside the present execution: tables, figures and verdicts.
+
+    Args:
+        tests: the claims of the paper, its TESTS.
+        metrics: columns of the tables.
+        figure: (table) -> a figure of it; None: no figures.
+    """
+    from IPython.display import Markdown, display
+
+    others = [
+        each for each in stored.stored(params.notebook) if (each.profile, each.stem) != (params.profile, params.stem)
+    ]
+    if not others:
+        display(Markdown("So far nothing else: `papermill -p profile small` adds real images to results/."))
+    for each in others:
+        display(Markdown(f"**{each.heading}**, trained on {each.device}"), results.pivot(each.table, metrics))
+        if figure:
+            figure(each.table)
+        display(each.judged(tests))
 
 
 # published numbers

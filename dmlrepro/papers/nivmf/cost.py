@@ -153,6 +153,15 @@ def all_costs(finished: Iterable, timings: "pd.DataFrame") -> "pd.DataFrame":
     return pd.concat([results.costs(finished), timings[["metric", "backbone", "method", "setting", "seed", "value"]]])
 
 
+def ratios(costs: "pd.DataFrame", params: NivmfCostParams) -> "pd.DataFrame":
+    """The timed ratios among the costs of `all_costs`, as `timed_ratios` gives them."""
+    import pandas as pd
+
+    timed = costs[pd.to_numeric(costs["value"]).notna()]
+    columns = ["metric", "backbone", "method", "setting", "seed", "value"]
+    return results.frame(_identity(params) | row for row in timed[columns].to_dict("records"))
+
+
 def cost_curves(timings: "pd.DataFrame") -> dict[str, tuple]:
     """Step time of EL-nivMF over ProxyNCA++'s against N, with intervals, for `plots.lines`."""
     rows = timings[(timings["metric"] == "seconds_ratio") & (timings["method"] == "EL-nivMF")]
@@ -192,4 +201,4 @@ def samples_table(finished: Iterable, params: NivmfCostParams) -> "pd.DataFrame"
     return with_measured(finished, found, params)
 
 
-NOTEBOOKS = [Notebook(NivmfCostParams, cost_and_samples, samples_table)]
+NOTEBOOKS = [Notebook(NivmfCostParams, cost_and_samples, samples_table, ratios=ratios)]

@@ -269,4 +269,4 @@ def exponents(costs: "pd.DataFrame") -> "pd.DataFrame":
     )
 
 
-NOTEBOOKS = [Notebook(PfmlCostParams, table=lambda finished, params: counts(params))]
+NOTEBOOKS = [Notebook(PfmlCostParams, table=lambda finished, params: counts(params), ratios=ratios)]

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
 from dmlrepro.evidence import results
+from dmlrepro.evidence.stored import Numbers, agrees
 from dmlrepro.papers.catalogue import Notebook
 from dmlrepro.papers.methods import every_seed, found_by_search, pick, runs_of, search_each, spec_of
 from dmlrepro.papers.pfml.methods import METHODS, READINGS, FieldParams
@@ -91,4 +92,48 @@ def _specs(params: PfmlRetrievalParams, among: Iterable[str] | None = None, **ho
     return [spec_of(method, params, **how) for method in pick(METHODS, names)]
 
 
-NOTEBOOKS = [Notebook(PfmlRetrievalParams, retrieval)]
+# --- what was found ---------------------------------------------------------------------------------------------------
+
+
+def _place(numbers: Numbers) -> str:
+    first, *rest = numbers.ranked([method for method in numbers.methods if method != "untrained"])
+    rival = rest[0] if first == "PFML" else first
+    return (
+        f"{first} comes first of {len(rest) + 1} losses, {agrees(first == 'PFML')}, whose Table 1 has PFML first: PFML "
+        f"{numbers.against('PFML', rival)} of {rival}."
+    )
+
+
+def _decay(numbers: Numbers) -> str:
+    better = numbers.mean("PFML") > numbers.mean("CPML")
+    said = f"Decay {'helps' if better else 'does not help'}, {agrees(better)}"
+    return f"{said}: PFML {numbers.against('PFML', 'CPML')} of CPML."
+
+
+def _far_repulsion(numbers: Numbers) -> str:
+    gains = numbers.mean("PFML;delta_rep=0.3") > numbers.mean("PFML")
+    return (
+        f"Repulsion beyond the radius of attraction (delta_rep 0.3) {'helps' if gains else 'does not help'}, "
+        f"{agrees(not gains)}: {numbers.against('PFML;delta_rep=0.3', 'PFML')}."
+    )
+
+
+def _as_printed(numbers: Numbers) -> str:
+    return (
+        "What the paper does not say decides much: proxies as drawn and gradients unclipped give "
+        f"{numbers.against('PFML;proxies=as drawn;gradients=unclipped', 'PFML')}."
+    )
+
+
+def _as_drawn(numbers: Numbers) -> str:
+    if ("PFML", "R@1") in numbers.cells and "" in numbers.cells["PFML", "R@1"]:
+        return ""
+    drawn, rival = "PFML;proxies=as drawn", numbers.ranked(["CPML", "ProxyAnchor", "ProxyNCA++", "SoftTriple"])[0]
+    return (
+        "With proxies as drawn, which is not how they start elsewhere here, PFML has "
+        f"{numbers.against(drawn, rival)} of {rival}."
+    )
+
+
+FINDINGS = (_place, _decay, _far_repulsion, _as_printed, _as_drawn)
+NOTEBOOKS = [Notebook(PfmlRetrievalParams, retrieval, findings=FINDINGS)]

@@ -1,0 +1,219 @@
+"""Tables that finished runs left in results/, each with what it was made of, and what they say in words.
+
+Sentences about results are made here and in the rooms, never typed into a page: `python -m dmlrepro pages` writes them
+and a test compares.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+
+from dmlrepro.evidence import claims, results, tables
+from dmlrepro.evidence.statistics import t_interval
+from dmlrepro.files import repository_root
+
+PROFILES = ("paper", "small", "quick")  # those that carry more come first
+_SAID_ELSEWHERE = ("dataset", "seeds", "steps", "epochs", "methods", "small_dim", "mlrc_steps")
+
+
+@dataclass(frozen=True, eq=False)
+class Stored:
+    """A table of results/: a notebook's, under one profile and set of parameters.
+
+    stem: name of its file. parameters: those it was made with. device: on what its runs were trained. costs: seconds
+    and what else differs from machine to machine.
+    """
+
+    stem: str
+    table: pd.DataFrame
+    parameters: Mapping
+    device: str = ""
+    costs: pd.DataFrame | None = None
+
+    @property
+    def notebook(self) -> str:
+        return self.stem.partition("--")[0]
+
+    @property
+    def profile(self) -> str:
+        return self.table["profile"].iloc[0]
+
+    @property
+    def seeds(self) -> int:
+        """Runs of a method that has the fewest of several; 0 without images."""
+        rows = self.table[(self.table["dataset"] != tables.SYNTHETIC) & (self.table["method"] != "untrained")]
+        return 0 if rows.empty else int(rows.groupby(["protocol", "method", "setting"])["seed"].nunique().min())
+
+    @property
+    def label(self) -> str:
+        """Data, network, budget, number of seeds and what else was changed, for a reader."""
+        where = self.table[self.table["dataset"] != tables.SYNTHETIC]
+        if where.empty:
+            return "no images"
+        networks = [name for name in dict.fromkeys(where["backbone"]) if name]
+        words = [*dict.fromkeys(where["dataset"]), *networks, self._budget()]
+        words.append(f"{self.seeds} seed{'s' if self.seeds > 1 else ''}")
+        changed = self.stem.partition("--")[2].split("~")[0].split(",")
+        words += [each for each in changed if each and each.partition("=")[0] not in _SAID_ELSEWHERE]
+        return ", ".join(word for word in words if word)
+
+    @property
+    def heading(self) -> str:
+        """The label, the profile, and whether the seeds are too few for more than a direction."""
+        few = 0 < self.seeds < claims.MIN_SEEDS
+        return f"{self.label} ({self.profile}{', a direction only' if few else ''})"
+
+    def _budget(self) -> str:
+        named = {name: self.parameters.get(name) for name in ("epochs", "steps")}
+        return next((f"{amount} {name[:-1] if amount == 1 else name}" for name, amount in named.items() if amount), "")
+
+    def judged(self, tests: Mapping[str, claims.ClaimTest]) -> claims.Judged:
+        """The verdicts of one paper's claims whose notebook this table is of."""
+        own = [claim_id for claim_id, test in tests.items() if test.notebook == self.notebook]
+        trials = self.parameters.get("search_trials", 0)
+        return claims.judge(self.table, tests, own, search_trials=trials, device=self.device)
+
+
+def stored(notebook: str, root: Path | None = None) -> list[Stored]:
+    """Every table of a notebook in results/, of the profiles that carry more first, more seeds first."""
+    root = root or repository_root() / "results"
+    found = []
+    for profile in PROFILES:
+        paths = [p for p in results.table_paths(root / profile) if p.stem.partition("--")[0] == notebook]
+        found += sorted((_read(path) for path in paths), key=lambda each: -each.seeds)
+    return found
+
+
+def _read(path: Path) -> Stored:
+    made = json.loads(path.with_suffix(".json").read_text(encoding="utf8"))
+    costs = path.with_suffix(".cost.csv")
+    read = pd.read_csv(costs, keep_default_na=False, na_values={"value": ""}) if costs.exists() else None
+    return Stored(path.stem, results.read(path), made["parameters"], made["device"], read)
+
+
+# --- numbers as words -------------------------------------------------------------------------------------------------
+
+
+class Numbers:
+    """The numbers of one table, as the words of a sentence.
+
+    A cell is written as in tables.py. Every method raises `tables.MissingRows` for a cell that the table lacks.
+    Protocols with folds are left out, unless `protocol` names one.
+    """
+
+    def __init__(self, table: pd.DataFrame, protocol: str = ""):
+        rows = tables.final_rows(table)
+        folds = rows["protocol"].str.contains("mlrc", case=False)
+        self.cells = tables.cells_of(rows[rows["protocol"].str.contains(protocol) if protocol else ~folds])
+        self.methods = list(dict.fromkeys(method for method, _ in self.cells))
+
+    def mean(self, cell: str, metric: str = "R@1") -> float:
+        """The mean over seeds; levels of a range are averaged."""
+        return float(np.mean([*tables.by_seed(self.cells, cell, metric).values()]))
+
+    def effects(self, subject: str, baseline: str, metric: str = "R@1") -> np.ndarray:
+        """Subject minus baseline, seed by seed."""
+        return tables.difference(self.cells, subject, baseline, metric)
+
+    def gap(self, subject: str, baseline: str, metric: str = "R@1") -> str:
+        """The paired difference with what it rests on: "+2.5, 95 % +1.0 to +4.0, n = 5"; single runs below five."""
+        effects = self.effects(subject, baseline, metric)
+        if len(effects) >= claims.MIN_SEEDS:
+            low, high = t_interval(effects)
+            return f"{effects.mean():+.1f}, 95 % {low:+.1f} to {high:+.1f}, n = {len(effects)}"
+        if len(effects) == 1:
+            return f"{effects[0]:+.1f}, n = 1"
+        return f"{effects.mean():+.1f}, single seeds " + " and ".join(f"{effect:+.1f}" for effect in effects)
+
+    def against(self, subject: str, baseline: str, metric: str = "R@1") -> str:
+        """ "82.9 against 85.8 R@1 (-2.9, single seeds -3.1 and -2.7)"; the means are of the seeds that both have."""
+        one, other = (tables.by_seed(self.cells, cell, metric) for cell in (subject, baseline))
+        shared = sorted(set(one) & set(other))
+        means = [np.mean([values[seed] for seed in shared]) for values in (one, other)]
+        return f"{means[0]:.1f} against {means[1]:.1f} {metric} ({self.gap(subject, baseline, metric)})"
+
+    def ranked(self, cells: Iterable[str], metric: str = "R@1") -> list[str]:
+        """Those of the cells that the table has, the highest mean first."""
+        means = {}
+        for cell in cells:
+            try:
+                means[cell] = self.mean(cell, metric)
+            except tables.MissingRows:
+                continue
+        if not means:
+            raise tables.MissingRows(f"any of {', '.join(cells)} ({metric})")
+        return sorted(means, key=lambda cell: -means[cell])
+
+    def levels(self, method: str, name: str, metric: str = "R@1") -> dict[float, float]:
+        """Level of a setting that stands alone, "name=number" -> mean over seeds, by level."""
+        found = {}
+        for setting, seeds in self.cells.get((method, metric), {}).items():
+            key, _, text = setting.partition("=")
+            if key == name and ";" not in setting:
+                found[float(text)] = float(np.mean([*seeds.values()]))
+        if len(found) < 2:
+            raise tables.MissingRows(f"two levels of {method};{name} ({metric})")
+        return dict(sorted(found.items()))
+
+
+Sentence = Callable[[Numbers], str]
+
+
+def say(table: pd.DataFrame, sentences: Sequence[Sentence], protocol: str = "") -> list[str]:
+    """The sentences that a table has the numbers for."""
+    numbers, said = Numbers(table, protocol), []
+    for sentence in sentences:
+        try:
+            said.append(sentence(numbers))
+        except tables.MissingRows:
+            continue
+    return [each for each in said if each]
+
+
+def agrees(yes: bool) -> str:
+    """How a sentence relates a number to the paper's expectation."""
+    return "as the paper has it" if yes else "against the paper"
+
+
+# --- the ledger -------------------------------------------------------------------------------------------------------
+
+_WEIGHT = {"supported": 0, "contradicted": 0, "depends on the reading": 0, "inconclusive": 1}
+
+
+def by_weight(verdicts: pd.DataFrame) -> pd.DataFrame:
+    """Verdicts of many tables, a row per claim and table; of each claim those first that carry most.
+
+    A decided verdict precedes an open one, the profile paper precedes small, more seeds precede fewer. A claim for
+    which a table has no rows is left out.
+    """
+    run = verdicts[verdicts["verdict"] != "not run"]
+    order = run.assign(
+        _weight=run["verdict"].map(_WEIGHT).fillna(2),
+        _profile=run["profile"].map({name: i for i, name in enumerate(PROFILES)}).fillna(len(PROFILES)),
+        _n=-run["n"],
+    )
+    keys = ["claim_id", "_weight", "_profile", "_n", "stem"]
+    return order.sort_values(keys).drop(columns=["_weight", "_profile", "_n"]).reset_index(drop=True)
+
+
+def settled(lines: pd.DataFrame) -> str:
+    """One claim's verdict over the rows that the ledger has of it: the decided ones; inconclusive if there are none.
+
+    Tables that disagree are both named, none is averaged away.
+    """
+    decided = [verdict for verdict in dict.fromkeys(lines["verdict"]) if _WEIGHT.get(verdict, 2) == 0]
+    if len(decided) > 1:
+        return "supported in one setting, contradicted in another" if "depends" not in str(decided) else decided[-1]
+    return decided[0] if decided else lines["verdict"].iloc[0]
+
+
+def count_words(values: Iterable[str]) -> str:
+    """ "3 supported, 9 contradicted, 18 inconclusive"."""
+    counts = pd.Series(list(values)).value_counts(sort=False)
+    return ", ".join(f"{count} {value}" for value, count in counts.items())
