@@ -74,10 +74,13 @@ class Stored:
         return next((f"{amount} {name[:-1] if amount == 1 else name}" for name, amount in named.items() if amount), "")
 
     def judged(self, tests: Mapping[str, claims.ClaimTest]) -> claims.Judged:
-        """The verdicts of one paper's claims whose notebook this table is of."""
+        """The verdicts of one paper's claims whose notebook this table is of, where it has rows for them."""
         own = [claim_id for claim_id, test in tests.items() if test.notebook == self.notebook]
         trials = self.parameters.get("search_trials", 0)
-        return claims.judge(self.table, tests, own, search_trials=trials, device=self.device)
+        judged = claims.judge(self.table, tests, own, search_trials=trials, device=self.device)
+        run = judged.verdicts[judged.verdicts["verdict"] != "not run"]
+        compared = judged.comparisons["claim_id"].isin(run["claim_id"])
+        return claims.Judged(run.reset_index(drop=True), judged.comparisons[compared].reset_index(drop=True))
 
 
 def stored(notebook: str, root: Path | None = None) -> list[Stored]:
@@ -189,14 +192,12 @@ _WEIGHT = {"supported": 0, "contradicted": 0, "depends on the reading": 0, "inco
 def by_weight(verdicts: pd.DataFrame) -> pd.DataFrame:
     """Verdicts of many tables, a row per claim and table; of each claim those first that carry most.
 
-    A decided verdict precedes an open one, the profile paper precedes small, more seeds precede fewer. A claim for
-    which a table has no rows is left out.
+    A decided verdict precedes an open one, the profile paper precedes small, more seeds precede fewer.
     """
-    run = verdicts[verdicts["verdict"] != "not run"]
-    order = run.assign(
-        _weight=run["verdict"].map(_WEIGHT).fillna(2),
-        _profile=run["profile"].map({name: i for i, name in enumerate(PROFILES)}).fillna(len(PROFILES)),
-        _n=-run["n"],
+    order = verdicts.assign(
+        _weight=verdicts["verdict"].map(_WEIGHT).fillna(2),
+        _profile=verdicts["profile"].map({name: i for i, name in enumerate(PROFILES)}).fillna(len(PROFILES)),
+        _n=-verdicts["n"],
     )
     keys = ["claim_id", "_weight", "_profile", "_n", "stem"]
     return order.sort_values(keys).drop(columns=["_weight", "_profile", "_n"]).reset_index(drop=True)

@@ -91,6 +91,7 @@ def all_evidence(params: Params, tests: Mapping, metrics: Sequence[str], figure:
         metrics: columns of the tables.
         figure: (table) -> a figure of it; None: no figures.
     """
+    import matplotlib.pyplot as plt
     from IPython.display import Markdown, display
 
     others = [
@@ -101,8 +102,10 @@ def all_evidence(params: Params, tests: Mapping, metrics: Sequence[str], figure:
     for each in others:
         display(Markdown(f"**{each.heading}**, trained on {each.device}"), results.pivot(each.table, metrics))
         if figure:
-            figure(each.table)
-        display(each.judged(tests))
+            display(drawn := figure(each.table))
+            plt.close(drawn)
+        judged = each.judged(tests)
+        display(judged if len(judged.verdicts) else Markdown("It has no rows by which a claim could be judged."))
 
 
 # published numbers

@@ -1,0 +1,116 @@
+"""Tables of results/ and their words: every number of a sentence is recomputed here from the rows."""
+
+import json
+
+import pytest
+
+from dmlrepro.evidence import results, stored
+from dmlrepro.evidence.claims import ClaimTest, higher
+from dmlrepro.evidence.tables import MissingRows
+
+VALUES = {  # (method, setting) -> R@1 by seed
+    ("A", ""): [70.0, 71.0, 72.0, 73.0, 74.0],
+    ("B", ""): [60.0, 62.0, 64.0, 66.0, 68.0],
+    ("A", "alpha=1"): [50.0, 50.0, 50.0, 50.0, 50.0],
+    ("A", "alpha=10"): [80.0, 80.0, 80.0, 80.0, 80.0],
+}
+
+
+def table(seeds=5, profile="small", **changes):
+    where = {
+        "paper": "p",
+        "experiment": "99_some",
+        "profile": profile,
+        "dataset": "birds",
+        "backbone": "conv4",
+    } | changes
+    return results.frame(
+        where | {"dim": 8, "method": method, "setting": setting, "seed": seed, "metric": "R@1", "value": value}
+        for (method, setting), values in VALUES.items()
+        for seed, value in enumerate(values[:seeds])
+    )
+
+
+def test_a_gap_is_paired_by_seed_and_has_an_interval_from_five_seeds_on():
+    assert stored.Numbers(table()).against("A", "B") == "72.0 against 64.0 R@1 (+8.0, 95 % +6.0 to +10.0, n = 5)"
+    assert stored.Numbers(table(2)).gap("A", "B") == "+9.5, single seeds +10.0 and +9.0"
+    assert stored.Numbers(table(1)).gap("B", "A") == "-10.0, n = 1"
+
+
+def test_seeds_that_only_one_has_do_not_count():
+    rows = table()
+    rows = rows[~((rows["method"] == "B") & (rows["seed"] > 0))]
+    assert stored.Numbers(rows).against("A", "B") == "70.0 against 60.0 R@1 (+10.0, n = 1)"
+
+
+def test_ranked_levels_and_missing_cells():
+    numbers = stored.Numbers(table())
+    assert numbers.ranked(["B", "absent", "A"]) == ["A", "B"]
+    assert numbers.levels("A", "alpha") == {1.0: 50.0, 10.0: 80.0}
+    with pytest.raises(MissingRows):
+        numbers.levels("B", "alpha")
+    with pytest.raises(MissingRows):
+        numbers.ranked(["absent"])
+
+
+def test_folds_are_left_out_unless_they_are_asked_for():
+    folds = table(protocol="MLRC separated").assign(value=1.0)
+    both = results.pd.concat([table(protocol="conventional"), folds])
+    assert stored.Numbers(both).mean("A") == 72
+    assert stored.Numbers(both, "MLRC").mean("A") == 1
+
+
+def test_only_sentences_with_numbers_are_said():
+    sentences = (lambda n: f"{n.mean('A'):.0f}", lambda n: f"{n.mean('absent'):.0f}", lambda n: "")
+    assert stored.say(table(), sentences) == ["72"]
+
+
+def write(root, each, stem="99_some", **parameters):
+    folder = root / each["profile"].iloc[0]
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / f"{stem}.csv").write_text(results.to_csv(each), encoding="utf8")
+    made = {"parameters": {"steps": 0, "epochs": 4} | parameters, "device": "CPU"}
+    (folder / f"{stem}.json").write_text(json.dumps(made), encoding="utf8")
+
+
+def test_tables_are_found_with_their_label_and_those_that_carry_more_come_first(tmp_path):
+    write(tmp_path, table(2, "quick"), epochs=0, steps=1)
+    write(tmp_path, table(1), "99_some--dataset=birds,lr=0.1,seeds=1")
+    write(tmp_path, table(5))
+    write(tmp_path, table(), "99_some_other")
+    assert [each.heading for each in stored.stored("99_some", tmp_path)] == [
+        "birds, conv4, 4 epochs, 5 seeds (small)",
+        "birds, conv4, 4 epochs, 1 seed, lr=0.1 (small, a direction only)",
+        "birds, conv4, 1 step, 2 seeds (quick, a direction only)",
+    ]
+
+
+TESTS = {
+    "p-01": ClaimTest("p-01", "99_some", (higher("A", "B"),), ""),
+    "p-02": ClaimTest("p-02", "99_some", (higher("B", "A"),), ""),
+    "p-03": ClaimTest("p-03", "99_some", (higher("absent", "A"),), ""),
+}
+
+
+def test_a_decided_verdict_on_real_images_outweighs_an_open_one_and_claims_without_rows_are_left_out(tmp_path):
+    write(tmp_path, table(2, "quick"))
+    write(tmp_path, table())
+    lines = [
+        each.judged(TESTS).verdicts.assign(label=each.label, stem=each.stem)
+        for each in reversed(stored.stored("99_some", tmp_path))
+    ]
+    ordered = stored.by_weight(results.pd.concat(lines, ignore_index=True))
+    assert ordered[["claim_id", "verdict", "profile"]].to_numpy().tolist() == [
+        ["p-01", "supported", "small"],
+        ["p-01", "inconclusive", "quick"],
+        ["p-02", "contradicted", "small"],
+        ["p-02", "inconclusive", "quick"],
+    ]
+    assert [stored.settled(rows) for _, rows in ordered.groupby("claim_id")] == ["supported", "contradicted"]
+
+
+def test_tables_that_disagree_are_not_averaged():
+    lines = results.pd.DataFrame({"verdict": ["supported", "contradicted", "inconclusive"]})
+    assert stored.settled(lines) == "supported in one setting, contradicted in another"
+    assert stored.settled(lines[2:]) == "inconclusive"
+    assert stored.count_words(["a", "b", "a"]) == "2 a, 1 b"

@@ -1,0 +1,52 @@
+"""What pages say of results/ is what results/ says: they are made again and compared."""
+
+import shutil
+
+import pytest
+
+from dmlrepro.evidence import results, stored
+from dmlrepro.files import repository_root
+from dmlrepro.papers import catalogue, pages
+
+
+@pytest.fixture
+def anew():
+    """No made text is remembered before the test, nor after it."""
+    remembered = (pages.findings, pages.ledger)
+    for function in remembered:
+        function.cache_clear()
+    yield
+    for function in remembered:
+        function.cache_clear()
+
+
+def test_committed_pages_say_what_results_say(anew):
+    names = [str(path.relative_to(repository_root())) for path in pages.stale()]
+    assert names == [], "python -m dmlrepro pages"
+
+
+@pytest.mark.parametrize("name", catalogue.notebooks())
+def test_every_notebook_says_what_it_found_below_its_question(name):
+    cells = pages._notebook(name)["cells"]
+    tags = [tuple(cell["metadata"].get("tags", ())) for cell in cells]
+    assert tags.index((pages.FINDINGS,)) == (2 if name == "00_tour" else 1)
+    assert pages.findings(name), "no sentence has the rows that it needs"
+
+
+def test_a_number_that_changed_makes_its_pages_stale(tmp_path, monkeypatch, anew):
+    said = pages.findings_text("10_pfml_retrieval")
+    copy = tmp_path / "results"
+    shutil.copytree(repository_root() / "results", copy)
+    path = copy / "quick" / "10_pfml_retrieval.csv"
+    table = results.read(path)
+    table.loc[(table["method"] == "PFML") & (table["metric"] == "R@1") & (table["setting"] == ""), "value"] += 1
+    path.write_text(results.to_csv(table), encoding="utf8")
+    monkeypatch.setattr(stored, "repository_root", lambda: tmp_path)
+    pages.findings.cache_clear()
+    pages.ledger.cache_clear()
+    assert pages.findings_text("10_pfml_retrieval") != said
+
+
+def test_readme_without_the_lines_between_which_its_made_part_stands_is_refused():
+    with pytest.raises(ValueError, match="lacks the lines"):
+        pages._between("# dmlrepro\n", "made")
