@@ -39,9 +39,11 @@ pytest: $(VENV)/installed
 pytest-all: $(VENV)/installed
 	$(BIN)/python -m pytest -n auto --dist loadscope tests
 
-# an empty cache and a results folder of its own: the notebooks really train, and nothing committed is touched
+# an empty cache and a results folder of its own: the notebooks really train, and nothing committed is touched;
+# FRESH=--keep-cache takes the runs that `make results` has just trained in a clean clone
+FRESH ?=
 nbval: $(VENV)/installed
-	$(BIN)/python workflow/fresh.py $(BIN)/python -m pytest $(NBVAL) $(CORE)
+	$(BIN)/python workflow/fresh.py $(FRESH) $(BIN)/python -m pytest $(NBVAL) $(CORE)
 
 nbval-all: $(VENV)/installed
 	$(BIN)/python workflow/fresh.py $(BIN)/python -m pytest $(NBVAL) notebooks

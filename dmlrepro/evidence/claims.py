@@ -99,8 +99,9 @@ class ClaimTest:
     parts; without parts, why nothing is tested. protocol: only rows whose protocol contains this text; when empty,
     every protocol but MLRC. network: the backbone the claim is about, as the beginning of its name, where numbers of
     another one say nothing of it; when empty, any. trials: how many trials chose each method's settings before any
-    notebook was run (methods not named: none); methods with unequal numbers are not compared, except in a notebook that
-    searches for all of them. changed: what became stricter after results were seen, when, and why.
+    notebook was run (methods not named: none); more trials of a subject cannot support a claim and more of a baseline
+    cannot contradict it, except in a notebook that searches for all of them. changed: what became stricter after
+    results were seen, when, and why.
     """
 
     claim_id: str
@@ -230,7 +231,7 @@ def judge(
              by the number of comparisons of the claim; an exact statement, if any row disobeys;
       stays open otherwise, and whenever there are fewer than five seeds, at profile quick (but for exact statements and
              ratios of costs), where a range was measured in part, on another network than the claim is about, or where
-             the methods were tuned with unequal numbers of trials.
+             the side that comes out ahead had been tuned with more trials.
     A claim is contradicted if a comparison fails, else "not run" if rows are missing, else supported if all comparisons
     hold, else inconclusive. Readings of a claim's sentence are judged one by one; if one is supported and another is
     contradicted, the verdict "depends on the reading".
@@ -386,8 +387,10 @@ def _compared(
         except tables.MissingRows as error:
             missing.append(str(error))
             continue
-        obstacle = _obstacle(test, part, name, cells, context, effects, search_trials)
+        obstacle = _obstacle(test, part, cells, context, effects)
         comparison = _judge(name, part, effects, count, obstacle)
+        if not search_trials and part.kind not in ("exact", "trend"):
+            comparison = _with_unequal_tuning(comparison, test, *arguments[:2])
         without_images = (tables.parse_cell(part.subject)[0], part.metric) in studied
         classes = comparison.classes
         with suppress(tables.MissingRows):  # there are no hits, or they do not give this metric or these cells
@@ -434,11 +437,9 @@ def _comparisons(part: Part, cells: tables.Cells) -> Iterator[tuple[str, tuple]]
 def _obstacle(
     test: ClaimTest,
     part: Part,
-    name: str,
     cells: tables.Cells,
     context: dict,
     effects: np.ndarray,
-    search_trials: int,
 ) -> str:
     """Why these effects can settle nothing; empty if they can."""
     if not np.isfinite(effects).all():
@@ -452,14 +453,35 @@ def _obstacle(
     network = context.get("backbone", "")
     if test.network and not network.startswith(test.network):
         return f"{network or 'an unnamed network'} is no evidence about {test.network}"
-    trials = {method: test.trials.get(method, 0) for method in (tables.parse_cell(cell)[0] for cell in named)}
-    if not search_trials and len(set(trials.values())) > 1:
-        return "tuned unequally: " + ", ".join(f"{method} {count} trials" for method, count in trials.items())
     if context.get("profile") == "quick" and not part.judged_at_quick:
         return "profile quick shows directions only"
     if len(effects) < MIN_SEEDS:
         return f"{len(effects)} of the {MIN_SEEDS} seeds needed"
     return ""
+
+
+def _with_unequal_tuning(comparison: _Comparison, test: ClaimTest, subject: str, baseline: str) -> _Comparison:
+    """The comparison, left open where methods tuned with unequal numbers of trials settle it.
+
+    Who had more trials and still comes out worse does so all the more: more trials of the subject stand against
+    support alone, more trials of the baseline against contradiction alone.
+    """
+    ours, theirs = (_trials(test, expression) for expression in (subject, baseline))
+    if not theirs:
+        return comparison
+    more, fewer = (max(a.values()) > min(b.values()) for a, b in ((ours, theirs), (theirs, ours)))
+    if comparison.part.kind == "equivalence":
+        more = fewer = more or fewer
+    if not ((comparison.holds and more) or (comparison.fails and fewer)):
+        return comparison
+    counts = ", ".join(f"{method} {count} trials" for method, count in (ours | theirs).items())
+    return replace(comparison, holds=False, fails=False, why_open=f"tuned unequally: {counts}")
+
+
+def _trials(test: ClaimTest, expression: str) -> dict[str, int]:
+    """Method -> trials of the cells of an expression; empty for a constant."""
+    cells = [] if tables.is_constant(expression) else expression.split(" - ")
+    return {method: test.trials.get(method, 0) for method in (tables.parse_cell(cell)[0] for cell in cells)}
 
 
 def _judge(name: str, part: Part, effects: np.ndarray, count: int, obstacle: str) -> _Comparison:

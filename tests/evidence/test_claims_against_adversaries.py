@@ -3,7 +3,7 @@
 import pytest
 from made_for_claims import adversaries, ends_of_ranges, fulfilling
 
-from dmlrepro.evidence import claims
+from dmlrepro.evidence import claims, results
 from dmlrepro.evidence.claims import ClaimTest, at_most, flat, higher
 from dmlrepro.papers import catalogue
 
@@ -39,14 +39,39 @@ def test_no_stated_test_is_supported_where_its_claim_is_false(claim_id):
 
 
 @pytest.mark.parametrize("claim_id", [claim_id for claim_id, test in TESTS.items() if test.trials])
-def test_methods_tuned_unequally_are_not_compared(claim_id):
+def test_more_trials_of_the_subject_support_nothing(claim_id):
     test = TESTS[claim_id]
-    methods = {cell.partition(";")[0] for part in test.parts for cell in (part.subject, *part.baselines)}
+    compared = [
+        (test.trials.get(part.subject.partition(";")[0], 0), test.trials.get(baseline.partition(";")[0], 0))
+        for part in test.parts
+        for baseline in part.baselines
+        if part.kind != "exact"
+    ]
     found, reason = verdict(fulfilling(test), test)
-    if len({test.trials.get(method, 0) for method in methods}) == 1:
+    if all(ours <= theirs for ours, theirs in compared):
         assert found == "supported"
     else:
-        assert found == "inconclusive" and reason.startswith("tuned unequally")
+        assert found == "inconclusive" and "tuned unequally" in reason
+
+
+@pytest.mark.parametrize(
+    ("trials", "higher_is", "lower_is"),
+    [
+        ({}, "supported", "contradicted"),
+        ({"A": 5, "B": 5}, "supported", "contradicted"),
+        ({"A": 5}, "inconclusive", "contradicted"),  # who had more trials and still loses does so all the more
+        ({"B": 5}, "supported", "inconclusive"),
+    ],
+)
+def test_the_side_that_had_more_trials_cannot_win(trials, higher_is, lower_is):
+    values = {"A": [70.0, 71.0, 72.0, 73.0, 74.0], "B": [60.0, 62.0, 64.0, 66.0, 68.0]}
+    where = {"paper": "pfml", "experiment": "x", "profile": "small", "dataset": "birds", "metric": "R@1"}
+    rows = [where | {"method": m, "seed": i, "value": v} for m, each in values.items() for i, v in enumerate(each)]
+    for method, baseline, expected in (("A", "B", higher_is), ("B", "A", lower_is)):
+        swapped = trials if method == "A" else {{"A": "B", "B": "A"}[name]: count for name, count in trials.items()}
+        test = ClaimTest("pfml-01", "x", (higher(method, baseline),), "", trials=swapped)
+        found = claims.judge(results.frame(rows), {"pfml-01": test}).verdicts["verdict"].tolist()
+        assert found == [expected]
 
 
 def naive(*parts) -> ClaimTest:
