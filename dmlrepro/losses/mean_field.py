@@ -5,12 +5,13 @@ Equations  6 (class-balanced Contrastive), 8 (MeanFieldContrastive), 9 (ClassWis
            (MeanFieldClassWiseMultiSimilarity), 21 (MeanFieldNCA).
 Deviations - The distance is 1 - cos, as in the released code; the paper leaves d open. So only the direction of a mean
              field counts, and its norm sets how far an optimiser step of given size turns it.
-           - delta is a cosine, as in the released code: Eqs. 9 and 10 have d - (1 - delta) where they print d - delta.
+           - delta is a cosine, as in the released code: Eqs. 9 and 10 have d - (1 - delta) where they print
+             d - delta.
            - Eq. 8 prints M_c in its second hinge where the derivation (Eq. 15) and the code have M_c'.
-           - The numerator of Eq. 21 sums over the positives x_j; it prints x_i. The sums over all subsets P and N, which
-             cannot be enumerated, are one term: all positives and all negatives of the batch.
-           - The sums over classes run over those of the batch, see `averaging`. A pair of classes that the batch has one
-             of keeps that class's half of Eq. 10.
+           - The numerator of Eq. 21 sums over the positives x_j; it prints x_i. The sums over all subsets P and N,
+             which cannot be enumerated, are one term: all positives and all negatives of the batch.
+           - The sums over classes run over those of the batch, see `averaging`. A pair of classes with one in the batch
+             keeps that class's half of Eq. 10.
            - The released regulariser of Eq. 10 is the printed one over beta^2; ours is the printed one.
 
 Exact and small: an absent class has no samples, so only the |C_batch| x |C| pairs that have one are computed, and all
@@ -54,7 +55,7 @@ def field_cosines(embeddings: Tensor, mean_fields: Tensor) -> Tensor:
 
 
 def _softplus(x: Tensor) -> Tensor:
-    return F.softplus(x, threshold=40.0)  # torch's own threshold of 20 would cost digits in float64
+    return -F.logsigmoid(-x)  # exact everywhere; F.softplus gives up digits from 20 on
 
 
 def _log_mean_exp(x: Tensor, groups: Groups) -> Tensor:
@@ -132,14 +133,14 @@ def mean_field_class_wise_multi_similarity(
     cosines = field_cosines(embeddings, mean_fields)
     attraction = _log_mean_exp(alpha * (delta - cosines.gather(1, labels[:, None])), groups)
     repulsion = _log_mean_exp(beta * (cosines - delta), groups)  # (p, C), of a class's samples and any mean field
-    # A pair of two classes of the batch has both halves of Eq. 10, and is met twice. One with an absent class is met
-    # once and stands for both of its orders.
+    # A pair with an absent class has one half of Eq. 10 and is met once for both of its orders; a pair of two classes
+    # of the batch has both halves and is met in both orders.
+    orders = torch.full_like(mean_fields[:, 0], 2.0).index_fill(0, groups.classes, 0.0)
+    absent = (_softplus(repulsion) @ orders).sum()
     among = repulsion[:, groups.classes]
-    among = torch.logaddexp(among, among.T).fill_diagonal_(_NEVER)
-    pairs = _softplus(repulsion.index_copy(1, groups.classes, among))
-    orders = torch.full_like(mean_fields[:, 0], 2.0).index_fill(0, groups.classes, 1.0)
+    present = _softplus(torch.logaddexp(among, among.T).fill_diagonal_(_NEVER)).sum()
     classes = len(mean_fields) if averaging == "paper" else len(groups.classes)
-    return (_softplus(attraction).sum() / alpha + (pairs @ orders).sum() / (2 * beta)) / classes
+    return (_softplus(attraction).sum() / alpha + (absent + present) / (2 * beta)) / classes
 
 
 def mean_field_nca(
@@ -222,7 +223,7 @@ class _MeanFieldLoss(nn.Module):
         self.mean_fields = nn.Parameter(torch.randn(num_classes, embedding_size))
 
     def regularizer(self) -> Tensor:
-        """The regulariser without its factor lambda, whatever that is; a loss whose equation has none has the value 0."""
+        """The regulariser without its factor lambda, also where that is 0; of an equation that has none, 0."""
         return self.mean_fields.new_zeros(())
 
     def forward(self, embeddings: Tensor, labels: Tensor) -> Tensor:

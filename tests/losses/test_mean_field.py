@@ -515,5 +515,5 @@ def test_bad_batches_are_named(name):
 def test_a_mean_field_without_a_direction_is_named(name, wrong):
     loss = built(name, dtype=torch.float32)
     loss.mean_fields.data[3] = wrong
-    with pytest.raises(ValueError, match="mean_fields have a norm of .* in row 3"):
+    with pytest.raises(ValueError, match=r"mean_fields have a norm of .* in row 3"):
         loss(torch.randn(2, 3), torch.tensor([0, 1]))
