@@ -144,7 +144,7 @@ class MeanFieldParams(Params):
         "the released code clips the values of the network's gradients at 10; we clip none",
         "SOP and In-Shop have the paper's rates, 1e-4 and 0.2; the released README has 6e-4 and 1.2",
         "delta is a cosine, as in the released code; read literally, Eqs. 9 and 10 make it a distance",
-        "an early stop waits for five evaluations without a better one, as printed; the released loop ends at the first",
+        "a run stops after five evaluations without a better one, as printed; the released loop stops at the first",
         "crops are cut from copies with a short side of 256 pixels; -p original_images True cuts them from the files",
         "ProxyNCA keeps the positive in the denominator (ProxyNCA++); MLRC's leaves it out",
     )
