@@ -8,9 +8,9 @@ The Monte Carlo is exact at every N and takes Eq. 12 as its recipe: given a fiel
 the spins the field is normally distributed about their mean with variance T / (J N). Drawing both in turn leaves the
 Gibbs distribution as it is, and all that a sweep needs of the spins is their sum.
 
-Embeddings are cosines to a class centre and a spread about it; temperature has no counterpart, the loss is at T = 0. Two
-questions remain of the magnet's: whether the best mean field of a class is its mean, and how well samples that see only
-mean fields stand for samples that see one another.
+Embeddings are cosines to a class centre and a spread about it; temperature has no counterpart, the loss is at T = 0.
+Two questions remain of the magnet's: whether the best mean field of a class is its mean, and how well samples that see
+only mean fields stand for samples that see one another.
 """
 
 import math

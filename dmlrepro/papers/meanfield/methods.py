@@ -5,15 +5,16 @@ turns one by about a fifth of its length; proxies have rates and norms of their 
 """
 
 import functools
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
 from dmlrepro.evidence import plots
 from dmlrepro.papers import studies
-from dmlrepro.papers.methods import BASELINES, LOSS_LR, UNSAID, Method, Setting, documented
+from dmlrepro.papers.methods import BASELINES, LOSS_LR, UNSAID, Method, Setting, documented, pick, runs_of, spec_of
 from dmlrepro.papers.params import Params, benchmark_of
 from dmlrepro.training.search import Range
+from dmlrepro.training.spec import RunSpec
 
 IBN, VIT = "bn_inception", "vit_base_patch16_224.augreg_in21k"
 FIELD_LR = 0.2
@@ -163,4 +164,40 @@ class MeanFieldParams(Params):
         names = ("optimizer", "weight_decay", "loss_weight_decay", "lr_drop_epochs", "lr_drop", "patience", "monitor")
         names += ("warmup_epochs", "freeze_batchnorm")
         record = TRADITIONAL[_of_benchmark(self.dataset)]
-        return {name: record[name].value for name in names}
+        every_epoch = {} if self.eval_every_epochs else {"eval_every_epochs": 1.0}
+        return {name: record[name].value for name in names} | every_epoch
+
+
+@dataclass(frozen=True)
+class HeadParams(MeanFieldParams):
+    """What notebooks with many short runs share: heads on cached features, of the pretrained network at small and of
+    the untrained one at quick. Without pretrained weights small trains the whole network, as paper does."""
+
+    overrides: ClassVar = {
+        "quick": {"steps": 100, "freeze_trunk": True},
+        "small": {"steps": 500, "epochs": 0, "warmup_epochs": 0.0, "lr": 1e-3, "freeze_trunk": True},
+        "paper": MeanFieldParams.overrides["paper"] | {"freeze_trunk": False},
+    }
+
+    freeze_trunk: bool | None = None
+
+    def training(self) -> dict:
+        if self.freeze_trunk and (self.profile == "quick" or self.weights != "none"):
+            return {"freeze_trunk": True}
+        return super().training()
+
+
+def specs_of(names: Iterable[str], params: MeanFieldParams, **how) -> list[RunSpec]:
+    """A spec per method, as `spec_of`; what is said of training changes nothing of an untrained network."""
+    return [
+        spec_of(method, params, **(params.training() | how if method.loss else {})) for method in pick(METHODS, names)
+    ]
+
+
+def every_run(names: Iterable[str], params: MeanFieldParams, **how) -> list[RunSpec]:
+    """The runs of some methods at one setting, every seed, as `runs_of`."""
+    return [
+        run
+        for method in pick(METHODS, names)
+        for run in runs_of([method], params, **(params.training() | how if method.loss else {}))
+    ]
