@@ -2,7 +2,7 @@
 
 They are Figs 2, 3 and 5 and Tables 8 to 13 of the paper.
 
-One thing varies, the rest is the paper's setting. At quick and small a run is a head on features that are computed once.
+One thing varies, the rest is the paper's setting. At quick and small a run is a head on features computed once.
 """
 
 from collections.abc import Iterable

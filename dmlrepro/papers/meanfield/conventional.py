@@ -32,7 +32,7 @@ class ConventionalParams(MeanFieldParams):
     notebook = "32_meanfield_conventional"
     positive: ClassVar = (*MeanFieldParams.positive, "growth_sizes", "repetitions")
     overrides: ClassVar = MeanFieldParams.overrides | {
-        "quick": {"steps": 192, "growth_sizes": (250, 500, 1000, 2000)},
+        "quick": {"steps": 240, "growth_sizes": (250, 500, 1000, 2000)},
         "small": {"epochs": 8, "growth_sizes": (500, 1000, 2000, 4000)},
         "paper": MeanFieldParams.overrides["paper"] | {"backbone": IBN, "growth_sizes": (500, 1000, 2000, 4000)},
     }
@@ -48,7 +48,7 @@ class VitParams(MeanFieldParams):
 
     notebook = "39_meanfield_vit"
     overrides: ClassVar = ConventionalParams.overrides | {
-        "quick": {"steps": 192},
+        "quick": {"steps": 240},
         "small": {"epochs": 8},
         "paper": MeanFieldParams.overrides["paper"] | {"backbone": VIT},
     }

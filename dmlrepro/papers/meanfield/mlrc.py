@@ -34,7 +34,7 @@ class FoldsParams(HeadParams):
     def training(self) -> dict:
         if self.profile == "paper" or self.eval_every_epochs:
             return super().training()
-        return super().training() | _evaluations(self, 4)
+        return super().training() | _evaluations(self, 2)
 
 
 def _evaluations(params: MeanFieldParams, count: int) -> dict:
