@@ -203,7 +203,8 @@ def gradient_cosines(embeddings: Tensor, labels: Tensor) -> dict[str, float]:
         ours, exact = (
             _gradient(embeddings, each) for each in (lambda x, loss=loss: loss(x, labels, fields), pairs[name])
         )
-        found[name] = F.cosine_similarity(ours, exact, dim=0).item()
+        nothing = not (ours.any() or exact.any())  # all samples lie within the margins of both losses
+        found[name] = 1.0 if nothing else F.cosine_similarity(ours, exact, dim=0).item()
     return found
 
 
