@@ -14,7 +14,7 @@ from dmlrepro.evidence import results
 from dmlrepro.papers.catalogue import Notebook
 from dmlrepro.papers.meanfield import growth
 from dmlrepro.papers.meanfield.claims import MATCHED
-from dmlrepro.papers.meanfield.methods import FIELD_LR, IBN, VIT, MeanFieldParams, every_run
+from dmlrepro.papers.meanfield.methods import FIELD_LR, VIT, MeanFieldParams, every_run
 from dmlrepro.papers.studies import measured, with_measured
 from dmlrepro.training import batches
 from dmlrepro.training.spec import RunSpec
@@ -31,10 +31,10 @@ class ConventionalParams(MeanFieldParams):
 
     notebook = "32_meanfield_conventional"
     positive: ClassVar = (*MeanFieldParams.positive, "growth_sizes", "repetitions")
-    overrides: ClassVar = MeanFieldParams.overrides | {
+    overrides: ClassVar = {
         "quick": {"steps": 240, "growth_sizes": (250, 500, 1000, 2000)},
-        "small": {"epochs": 8, "growth_sizes": (500, 1000, 2000, 4000)},
-        "paper": MeanFieldParams.overrides["paper"] | {"backbone": IBN, "growth_sizes": (500, 1000, 2000, 4000)},
+        "small": {"steps": 0, "epochs": 8, "growth_sizes": (500, 1000, 2000, 4000)},
+        "paper": MeanFieldParams.overrides["paper"] | {"growth_sizes": (500, 1000, 2000, 4000)},
     }
 
     methods: tuple[str, ...] = ("untrained", "ProxyAnchor", "Cont", "MFCont", "CWMS", "MFCWMS")
@@ -47,9 +47,9 @@ class VitParams(MeanFieldParams):
     """The parameters of notebook 39; below the profile paper another network stands for the transformer."""
 
     notebook = "39_meanfield_vit"
-    overrides: ClassVar = ConventionalParams.overrides | {
+    overrides: ClassVar = {
         "quick": {"steps": 240},
-        "small": {"epochs": 8},
+        "small": {"steps": 0, "epochs": 8},
         "paper": MeanFieldParams.overrides["paper"] | {"backbone": VIT},
     }
 
@@ -149,21 +149,13 @@ def learning_curves(finished: Iterable, runtime: bool = False) -> dict[str, tupl
 
 def stops(table: "pd.DataFrame") -> "pd.DataFrame":
     """Epoch and MAP@R of the best evaluation, means over seeds: of the whole run and under each of PATIENCE."""
-    import pandas as pd
-
     ends = {"": "whole run"} | {f"patience={patience}": name for name, patience in PATIENCE.items()}
-    rows = table[table["setting"].isin(ends)]
-    whole = (rows["setting"] == "") & (rows["metric"] == "MAP@R")
-    rows = rows[~whole | (rows["selection"] == "test_best")]
-    rows = rows[rows["metric"].isin(["best_epoch", "MAP@R"]) & (rows["method"] != "untrained")]
-    wide = rows.assign(end=rows["setting"].map(ends)).pivot_table(
-        index="method", columns=["end", "metric"], values="value"
-    )
-    return (
-        wide[[(end, metric) for end in ends.values() for metric in ("best_epoch", "MAP@R")]].round(2)
-        if len(wide)
-        else pd.DataFrame()
-    )
+    rows = table[table["setting"].isin(ends) & (table["method"] != "untrained")]
+    best = (rows["metric"] == "MAP@R") & (rows["selection"] == "test_best")  # of the whole run
+    stopped = (rows["metric"] == "MAP@R") & (rows["setting"] != "")
+    rows = rows[best | stopped | (rows["metric"] == "best_epoch")]
+    wide = rows.assign(end=rows["setting"].map(ends)).pivot_table("value", "method", ["end", "metric"])
+    return wide[[(end, metric) for end in ends.values() for metric in ("best_epoch", "MAP@R")]].round(2)
 
 
 def growth_costs(params: ConventionalParams) -> "pd.DataFrame":

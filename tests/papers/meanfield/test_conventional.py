@@ -92,6 +92,13 @@ def test_every_trained_run_keeps_its_evaluations_and_the_untrained_one_is_everyb
     assert untrained and all(spec in [each.as_dict() for each in theirs] for spec in untrained)
 
 
+@pytest.mark.parametrize("dataset", ["omniglot", "cub-subset", "mnist"])
+def test_small_counts_in_epochs_on_every_data_set(dataset):
+    for name in ("32", "39"):
+        params = catalogue.find(name).params.from_values({"profile": "small", "dataset": dataset})
+        assert (params.steps, params.epochs) == (0, 8)
+
+
 def test_the_runs_of_39_are_those_of_32_but_for_alpha():
     first, second = (catalogue.find(n).specs(catalogue.find(n).params.from_values({})) for n in ("32", "39"))
     new = [spec for spec in second if spec not in first]
