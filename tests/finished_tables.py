@@ -7,7 +7,10 @@ from dmlrepro.papers import catalogue
 
 
 def as_if_finished(name: str, profile: str = "quick", metrics: Iterable[str] = ("R@1",), extra: Iterable[str] = ()):
-    """The rows of a notebook's runs, every value 50; extra: further settings of the runs that have none."""
+    """The rows of a notebook's runs, every value 50; extra: further settings of the runs that have none.
+
+    The models that a protocol trains on folds are one row.
+    """
     notebook = catalogue.find(name)
     params = notebook.params.from_values({"profile": profile})
     common = {"paper": params.paper, "experiment": params.notebook, "profile": profile, "dataset": "glyphs"}
@@ -15,7 +18,8 @@ def as_if_finished(name: str, profile: str = "quick", metrics: Iterable[str] = (
         common
         | {"backbone": spec.backbone, "dim": spec.embedding_size or 0, "protocol": spec.protocol, "seed": spec.seed}
         | {"method": spec.method, "setting": setting, "metric": metric, "value": 50.0}
-        for spec in notebook.specs(params)
+        for spec in notebook.specs_untrained(params)
+        if not spec.fold
         for setting in (spec.setting, *(extra if not spec.setting else ()))
         for metric in metrics
     )

@@ -20,7 +20,7 @@ from dmlrepro.evidence.statistics import t_interval
 from dmlrepro.evidence.tables import COLUMNS, HITS, IDENTITY, chosen
 from dmlrepro.files import replacing, repository_root
 
-SELECTIONS = ("last", "val_best", "test_best")
+SELECTIONS = ("last", "val_best", "test_best", "every")
 IN_PERCENT = ("R@", "P@1", "RP", "MAP@R", "mAP@", "NMI")
 GOLDEN_IDENTITY = ["protocol", "method", "setting", "metric"]
 

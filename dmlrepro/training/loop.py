@@ -198,6 +198,8 @@ def final_scores(
         best, embeddings = inference.evaluate(task, state.scheme.evaluated(), best_step)
         if schedule.validation_only:  # these are the only looks at the test set
             rows = selected(last, "last") + selected(best, "val_best")
+    if state.spec.keep_history:
+        rows += selected(state.history, "every")
     return rows, embeddings
 
 
@@ -311,7 +313,7 @@ def build_optimizer(spec: RunSpec, network, loss) -> torch.optim.Optimizer:
     )
     for name, parameter in names.items():
         rate = spec.loss_lr.get(name, spec.loss_lr.get("*", spec.lr))
-        together.setdefault((rate, 0.0), []).append(parameter)
+        together.setdefault((rate, spec.loss_weight_decay or 0.0), []).append(parameter)
     groups = [
         {"params": parameters, "lr": rate, "base_lr": rate, "weight_decay": decay}
         for (rate, decay), parameters in together.items()

@@ -17,7 +17,7 @@ POSITIVE_WHOLE = (
 )
 WHOLE = ("fold", "seed", "replica")  # 0 is one of them
 POSITIVE = ("lr", "head_lr", "lr_drop", "clip_value", "clip_norm", "loss_clip_value", "eval_every_epochs")
-NOT_NEGATIVE = ("label_noise", "weight_decay", "warmup_epochs")
+NOT_NEGATIVE = ("label_noise", "weight_decay", "loss_weight_decay", "warmup_epochs")
 
 
 @dataclass(frozen=True)
@@ -64,7 +64,8 @@ class RunSpec:
     optimizer: str = "adamw"
     lr: float = 1e-4
     head_lr: float | None = None  # None: lr
-    weight_decay: float = 1e-4  # of the network; the parameters of the loss have none
+    weight_decay: float = 1e-4  # of the network
+    loss_weight_decay: float | None = None  # of the parameters of the loss; None: none
     warmup_epochs: float = 0.0  # the trunk does not learn before then
     lr_drop_epochs: tuple[float, ...] = ()  # at each of these, every learning rate is multiplied by lr_drop
     lr_drop: float = 0.5
@@ -77,6 +78,7 @@ class RunSpec:
     monitor: str = "P@1"  # picks the best evaluation, on the validation classes if a fold is held out, else on test
     patience: int | None = None  # training stops when the last so many evaluations were all no better than the best
     restore_best: bool = False  # the run leaves the weights of the best evaluation behind, not the last ones
+    keep_history: bool = False  # the rows of every evaluation are part of the result, as selection "every"
     # the machine
     seed: int = 0
     threads: int | None = None  # CPU threads; None: as many as the process has
@@ -96,8 +98,9 @@ class RunSpec:
         self._check_numbers()
         if self.eval_every is not None and self.eval_every_epochs is not None:
             raise ValueError("give at most one of eval_every (steps) and eval_every_epochs")
-        if self.eval_every is None and self.eval_every_epochs is None and (self.patience or self.restore_best):
-            raise ValueError("patience and restore_best need eval_every or eval_every_epochs")
+        wants_evaluations = self.patience or self.restore_best or self.keep_history
+        if self.eval_every is None and self.eval_every_epochs is None and wants_evaluations:
+            raise ValueError("patience, restore_best and keep_history need eval_every or eval_every_epochs")
         monitors = ("P@1", "RP", "MAP@R", "mAP@1000", *(f"R@{k}" for k in self.ks))
         if self.monitor not in monitors:
             raise ValueError(f"monitor must be one of {', '.join(monitors)}, got {self.monitor!r}")

@@ -6,7 +6,7 @@ import torch.nn.functional as F
 from device_work import counted
 from torch.utils._python_dispatch import _disable_current_modes
 
-from dmlrepro.losses import baselines, nivmf, potential_field
+from dmlrepro.losses import baselines, mean_field, nivmf, potential_field
 
 CLASSES, DIM, BATCH = 100, 64, 100
 
@@ -38,6 +38,11 @@ def step(loss, classes=CLASSES):
         (lambda: nivmf.ProbabilisticProxyLoss(CLASSES, DIM, "kl"), 610, 1),
         (lambda: nivmf.ProbabilisticProxyLoss(CLASSES, DIM, "el_nivmf", seed=0), 620, 9),
         (lambda: nivmf.proxy_anchor_with_nivmf(CLASSES, DIM, seed=0), 760, 13),
+        (lambda: mean_field.MeanFieldContrastiveLoss(CLASSES, DIM), 100, 2),
+        (lambda: mean_field.MeanFieldClassWiseMultiSimilarityLoss(CLASSES, DIM), 200, 3),
+        (lambda: mean_field.MeanFieldNCALoss(CLASSES, DIM), 120, 3),
+        (lambda: mean_field.ClassBalancedContrastiveLoss(CLASSES, DIM), 80, 2),
+        (lambda: mean_field.ClassWiseMultiSimilarityLoss(CLASSES, DIM), 190, 2),
     ],
 )
 def test_operations_and_waits_of_a_step(loss, operations, waits):

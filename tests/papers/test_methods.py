@@ -6,6 +6,7 @@ import pytest
 
 from dmlrepro.evidence import plots
 from dmlrepro.papers import catalogue
+from dmlrepro.papers.meanfield.methods import METHODS as MEANFIELD
 from dmlrepro.papers.methods import BASELINES, UNSAID, pick, spec_of
 from dmlrepro.papers.nivmf.methods import METHODS as NIVMF
 from dmlrepro.papers.params import Params
@@ -14,14 +15,15 @@ from dmlrepro.papers.pfml.retrieval import PfmlRetrievalParams
 from dmlrepro.training.builders import build_loss, loss_builder
 from dmlrepro.training.spec import RunSpec
 
-METHODS = NIVMF | PFML
+METHODS = NIVMF | PFML | MEANFIELD
 TINY = RunSpec("glyphs", embedding_size=8, steps=4)
 
 
-def test_the_baselines_of_two_papers_are_the_same_records():
-    assert all(PFML[name] is NIVMF[name] is record for name, record in BASELINES.items())
-    own = [set(records) - set(BASELINES) for records in (PFML, NIVMF)]
-    assert not own[0] & own[1]
+def test_the_baselines_of_all_papers_are_the_same_records():
+    rooms = (PFML, NIVMF, MEANFIELD)
+    assert all(records[name] is record for name, record in BASELINES.items() for records in rooms)
+    own = [set(records) - set(BASELINES) for records in rooms]
+    assert len(set.union(*own)) == sum(map(len, own))
 
 
 def test_an_unknown_method_is_an_error_that_lists_those_there_are():
@@ -77,7 +79,7 @@ def test_at_the_profile_paper_pfml_has_its_published_settings(dataset):
 
 def test_every_method_of_a_room_has_a_colour_and_no_two_share_one():
     catalogue.notebooks()
-    for records in (PFML, NIVMF):
+    for records in (PFML, NIVMF, MEANFIELD):
         colours = [plots.color(name) for name in records if name not in BASELINES]
         assert len(set(colours)) == len(colours)
 
@@ -109,6 +111,13 @@ def test_the_ranges_name_options_of_the_loss_and_hold_the_published_optima(name)
             "loss_lr": [0.05, 0.075],
         },
         "nivmf.proxy_anchor_with_nivmf": {"omega": [3, 5, 0.3, 0.1]},
+        "mean_field.MeanFieldContrastiveLoss": {"positive_margin": [0.02], "negative_margin": [0.3], "loss_lr": [0.2]},
+        "mean_field.MeanFieldClassWiseMultiSimilarityLoss": {  # the default and the sweeps
+            "alpha": [0.01, 40],
+            "beta": [50, 80, 90],
+            "delta": [0.6, 0.8, 1],
+            "loss_lr": [0.2],
+        },
     }
     for option, values in optima.get(loss, {}).items():
         assert all(ranges[option].low <= value <= ranges[option].high for value in values), option

@@ -101,7 +101,7 @@ def test_every_notebook_is_planned_without_data(profile, capsys):
     assert missing == (profile != "quick") == ("error: dataset cub" in errors)  # glyphs are drawn
     assert "runs," in printed and "total " in printed
     for name, notebook in catalogue.notebooks().items():
-        assert (name in printed) == bool(notebook.specs(notebook.params.from_values({"profile": profile})))
+        assert (name in printed) == bool(notebook.specs_untrained(notebook.params.from_values({"profile": profile})))
 
 
 def test_the_search_is_counted_apart(capsys):

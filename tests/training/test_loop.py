@@ -416,3 +416,22 @@ def test_a_fold_validates_on_classes_it_does_not_train_on():
     rows = loop.train(TINY.replace(fold=0, eval_every=2)).rows
     assert {row["selection"] for row in rows} == {"last", "test_best", "val_best"}
     assert any(row["metric"] == "val MAP@R" for row in rows)
+
+
+def test_every_evaluation_is_a_result_where_the_history_is_kept():
+    spec = TINY.replace(eval_every=4, monitor="MAP@R")
+    usual, kept = loop.train(spec).rows, loop.train(spec.replace(keep_history=True)).rows
+    assert kept[: len(usual)] == usual and not any(row["selection"] == "every" for row in usual)
+    every = {row["step"]: row["value"] for row in kept if (row["selection"], row["metric"]) == ("every", "MAP@R")}
+    assert list(every) == [4, 8, 10] and len(kept) == len(usual) + sum(row["selection"] == "every" for row in kept)
+    (best,) = [row for row in usual if (row["selection"], row["metric"]) == ("test_best", "MAP@R")]
+    assert best["value"] == max(every.values()) == every[best["step"]]
+
+
+def test_the_parameters_of_the_loss_decay_where_that_is_asked_for():
+    norms = {}
+    for decay in (None, 0.0, 5.0):
+        state = loop.train(TINY.replace(loss_weight_decay=decay, loss_lr={"*": 1e-2})).states["loss"]
+        norms[decay] = state["proxies"].norm().item()
+    assert norms[None] == norms[0.0]
+    assert norms[5.0] < 0.8 * norms[None]  # by (1 - 0.05)^10 were there no gradient

@@ -36,6 +36,8 @@ from tiny import TINY
         ({"loss_clip_value": 0}, "loss_clip_value must be positive"),
         ({"weight_decay": -1e-4}, "weight_decay must be finite and at least 0, got -0.0001"),
         ({"weight_decay": math.nan}, "weight_decay must be finite and at least 0, got nan"),
+        ({"loss_weight_decay": -1.0}, "loss_weight_decay must be finite and at least 0 or None, got -1.0"),
+        ({"keep_history": True}, "patience, restore_best and keep_history need eval_every"),
         ({"lr_drop": -0.5}, "lr_drop must be positive"),
         ({"lr_drop": 2.0}, r"lr_drop must be a factor in \(0, 1\], got 2.0"),
         ({"lr_drop_epochs": (1.0, -2.0)}, r"lr_drop_epochs\[1\] must be finite and at least 0"),

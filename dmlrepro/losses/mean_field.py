@@ -1,0 +1,405 @@
+"""Mean field losses: samples interact with one learned mean field per class instead of with one another.
+
+Paper      Furusawa, "Mean Field Theory in Deep Metric Learning", ICLR 2024.
+Equations  6 (class-balanced Contrastive), 8 (MeanFieldContrastive), 9 (ClassWiseMultiSimilarity), 10
+           (MeanFieldClassWiseMultiSimilarity), 21 (MeanFieldNCA).
+Deviations - The distance is 1 - cos, as in the released code; the paper leaves d open. So only the direction of a mean
+             field counts, and its norm sets how far an optimiser step of given size turns it.
+           - delta is a cosine, as in the released code: Eqs. 9 and 10 have d - (1 - delta) where they print
+             d - delta.
+           - Eq. 8 prints M_c in its second hinge where the derivation (Eq. 15) and the code have M_c'.
+           - The numerator of Eq. 21 sums over the positives x_j; it prints x_i. The sums over all subsets P and N,
+             which cannot be enumerated, are one term: all positives and all negatives of the batch.
+           - The sums over classes run over those of the batch, see `averaging`. A pair of classes with one in the batch
+             keeps that class's half of Eq. 10.
+           - The released regulariser of Eq. 10 is the printed one over beta^2; ours is the printed one.
+
+Exact and small: an absent class has no samples, so only the |C_batch| x |C| pairs that have one are computed, and all
+exponentials stay in logarithms. The regularisers need all |C|^2 pairs; they are computed in blocks, twice, and never
+kept.
+"""
+
+import math
+from collections.abc import Callable
+from typing import NamedTuple
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
+
+from dmlrepro.losses.checks import LEAST_NORM, check_batch, check_finite, check_positive
+from dmlrepro.vmf import at_least_float32
+
+_BLOCK = 2**21  # so many pairs of mean fields are in memory at a time
+_NEVER = -1e30  # the logarithm of what does not count; finite, so that no difference of two of them is NaN
+
+
+class Groups(NamedTuple):
+    """The samples of a batch by class: the classes present (p,), ascending; each sample's place among them (B,); how
+    many samples each class has (p,)."""
+
+    classes: Tensor
+    place: Tensor
+    counts: Tensor
+
+    @classmethod
+    def of(cls, labels: Tensor) -> "Groups":
+        return cls(*labels.unique(return_inverse=True, return_counts=True))
+
+
+def field_cosines(embeddings: Tensor, mean_fields: Tensor) -> Tensor:
+    """Cosines (B, C) of embeddings (B, D) and mean fields (C, D), neither of which may be zero."""
+    # the norms divide the product: normalising the fields themselves would cost passes over C x D numbers
+    return F.normalize(embeddings, dim=1) @ mean_fields.T / torch.linalg.vector_norm(mean_fields, dim=1)
+
+
+def _softplus(x: Tensor) -> Tensor:
+    return -F.logsigmoid(-x)  # exact everywhere; F.softplus gives up digits from 20 on
+
+
+def _log_mean_exp(x: Tensor, groups: Groups) -> Tensor:
+    """Logarithm of the mean of exp(x) over the samples of each class: (B, K) -> (p, K)."""
+    sizes = (len(groups.classes), x.shape[1])
+    peak = torch.full(sizes, -torch.inf, dtype=x.dtype, device=x.device)
+    peak.scatter_reduce_(0, groups.place[:, None].expand_as(x), x.detach(), "amax")
+    total = torch.zeros_like(peak).index_add(0, groups.place, (x - peak[groups.place]).exp())
+    return total.log() + (peak - groups.counts.to(x.dtype).log()[:, None])
+
+
+# --- the equations ----------------------------------------------------------------------------------------------------
+
+
+def class_balanced_contrastive(
+    embeddings: Tensor, labels: Tensor, positive_margin: float, negative_margin: float
+) -> Tensor:
+    """Eq. 6 over the classes of the batch; embeddings (B, D), labels (B,)."""
+    groups = Groups.of(labels)
+    unit = F.normalize(embeddings, dim=1)
+    distance = 1 - unit @ unit.T
+    same = labels[:, None] == labels
+    terms = torch.where(same, distance - positive_margin, negative_margin - distance).relu()
+    share = 1 / groups.counts[groups.place].to(terms.dtype)
+    return share @ terms @ share / (2 * len(groups.classes))
+
+
+def mean_field_contrastive(
+    embeddings: Tensor,
+    labels: Tensor,
+    mean_fields: Tensor,
+    positive_margin: float,
+    negative_margin: float,
+    averaging: str = "released",
+) -> Tensor:
+    """Eq. 8 without its regulariser; embeddings (B, D), labels (B,), mean_fields (C, D)."""
+    cosines = field_cosines(embeddings, mean_fields)
+    own = labels[:, None]
+    attraction = (1 - positive_margin - cosines.gather(1, own)).relu()[:, 0]
+    repulsion = (cosines - (1 - negative_margin)).scatter(1, own, 0).relu().sum(1)
+    return _average(attraction + repulsion, labels, len(mean_fields), averaging)
+
+
+def class_wise_multi_similarity(
+    embeddings: Tensor, labels: Tensor, alpha: float, beta: float, delta: float, averaging: str = "released"
+) -> Tensor:
+    """Eq. 9 over the classes of the batch; embeddings (B, D), labels (B,)."""
+    groups = Groups.of(labels)
+    unit = F.normalize(embeddings, dim=1)
+    cosines = unit @ unit.T
+
+    def between_classes(exponents: Tensor) -> Tensor:
+        """Logarithm (p, p) of the mean of exp over all pairs of samples of two classes."""
+        return _log_mean_exp(_log_mean_exp(exponents, groups).T, groups)
+
+    attraction = alpha * (delta - cosines)
+    if averaging == "paper":
+        attraction = attraction.masked_fill(torch.eye(len(labels), dtype=torch.bool, device=labels.device), _NEVER)
+    positive = _softplus(between_classes(attraction).diagonal() - math.log(2)).sum() / alpha
+    negative = _softplus(between_classes(beta * (cosines - delta)))
+    return (positive + (negative.sum() - negative.diagonal().sum()) / (2 * beta)) / len(groups.classes)
+
+
+def mean_field_class_wise_multi_similarity(
+    embeddings: Tensor,
+    labels: Tensor,
+    mean_fields: Tensor,
+    alpha: float,
+    beta: float,
+    delta: float,
+    averaging: str = "released",
+) -> Tensor:
+    """Eq. 10 without its regulariser; embeddings (B, D), labels (B,), mean_fields (C, D)."""
+    groups = Groups.of(labels)
+    cosines = field_cosines(embeddings, mean_fields)
+    attraction = _log_mean_exp(alpha * (delta - cosines.gather(1, labels[:, None])), groups)
+    repulsion = _log_mean_exp(beta * (cosines - delta), groups)  # (p, C), of a class's samples and any mean field
+    # A pair with an absent class has one half of Eq. 10 and is met once for both of its orders; a pair of two classes
+    # of the batch has both halves and is met in both orders.
+    orders = torch.full_like(mean_fields[:, 0], 2.0).index_fill(0, groups.classes, 0.0)
+    absent = (_softplus(repulsion) @ orders).sum()
+    among = repulsion[:, groups.classes]
+    present = _softplus(torch.logaddexp(among, among.T).fill_diagonal_(_NEVER)).sum()
+    classes = len(mean_fields) if averaging == "paper" else len(groups.classes)
+    return (_softplus(attraction).sum() / alpha + (absent + present) / (2 * beta)) / classes
+
+
+def mean_field_nca(
+    embeddings: Tensor, labels: Tensor, mean_fields: Tensor, alpha: float, averaging: str = "released"
+) -> Tensor:
+    """Eq. 21; embeddings (B, D), labels (B,), mean_fields (C, D). Its first term alone is ProxyNCA++."""
+    groups = Groups.of(labels)
+    exponents = alpha * field_cosines(embeddings, mean_fields)
+    samples = F.cross_entropy(exponents, labels, reduction="none")
+    to_fields = exponents[:, groups.classes]
+    positive = to_fields.masked_fill(labels[:, None] != groups.classes, -torch.inf)
+    fields = to_fields.logsumexp(0) - positive.logsumexp(0)
+    classes = len(mean_fields) if averaging == "paper" else len(groups.classes)
+    return _average(samples, labels, len(mean_fields), averaging) + fields.sum() / classes
+
+
+def _average(terms: Tensor, labels: Tensor, num_classes: int, averaging: str) -> Tensor:
+    """Of a term per sample (B,): over the samples, or as printed over those of a class and then over all classes."""
+    if averaging == "released":
+        return terms.mean()
+    return (terms / (labels[:, None] == labels).sum(1)).sum() / num_classes
+
+
+def contrastive_regularizer(mean_fields: Tensor, negative_margin: float) -> Tensor:
+    """The last sum of Eq. 8 over |C|, without lambda: mean fields (C, D) that are closer than the negative margin."""
+    return _sum_over_pairs(mean_fields, lambda cosines: (cosines - (1 - negative_margin)).relu().square())
+
+
+def class_wise_regularizer(mean_fields: Tensor, beta: float, delta: float) -> Tensor:
+    """The last sum of Eq. 10 over |C|, without lambda; mean_fields (C, D)."""
+    return _sum_over_pairs(mean_fields, lambda cosines: _softplus(beta * (cosines - delta)).square())
+
+
+def _sum_over_pairs(mean_fields: Tensor, term: Callable[[Tensor], Tensor]) -> Tensor:
+    """The sum over ordered pairs of different mean fields of a term of their cosine, over |C|."""
+    unit = F.normalize(mean_fields, dim=1)
+
+    def block(start: int, stop: int) -> Tensor:
+        terms = term(unit[start:stop] @ unit.T)
+        return terms.sum() - terms.diagonal(start).sum()
+
+    step = max(1, _BLOCK // len(unit))
+    starts = range(0, len(unit), step)
+    blocks = [checkpoint(block, i, i + step, use_reentrant=False, preserve_rng_state=False) for i in starts]
+    return torch.stack(blocks).sum() / len(unit)
+
+
+# --- modules ----------------------------------------------------------------------------------------------------------
+
+AVERAGINGS = ("released", "paper")
+
+
+class _PairLoss(nn.Module):
+    """A loss of the samples of a batch among one another, without parameters."""
+
+    def __init__(self, num_classes: int, embedding_size: int, function: Callable, **options):
+        super().__init__()
+        _check_options(num_classes, embedding_size, options)
+        self.num_classes, self.embedding_size = num_classes, embedding_size
+        self.function, self.options = function, options
+
+    def forward(self, embeddings: Tensor, labels: Tensor) -> Tensor:
+        check_batch(embeddings, labels, self.num_classes, self.embedding_size)
+        with torch.autocast(embeddings.device.type, enabled=False):
+            return self.function(at_least_float32(embeddings, embeddings), labels, **self.options)
+
+
+class _MeanFieldLoss(nn.Module):
+    """A loss of samples and mean fields, and of the mean fields among one another where there is a regulariser."""
+
+    def __init__(
+        self, num_classes: int, embedding_size: int, function: Callable, regularization: float = 0.0, **options
+    ):
+        super().__init__()
+        _check_options(num_classes, embedding_size, options)
+        check_finite(regularization=regularization)
+        if regularization < 0:
+            raise ValueError(f"regularization must be at least 0, got {regularization}")
+        self.function, self.options, self.regularization = function, options, regularization
+        self.mean_fields = nn.Parameter(torch.randn(num_classes, embedding_size))
+
+    def regularizer(self) -> Tensor:
+        """The regulariser without its factor lambda, also where that is 0; of an equation that has none, 0."""
+        return self.mean_fields.new_zeros(())
+
+    def forward(self, embeddings: Tensor, labels: Tensor) -> Tensor:
+        check_batch(embeddings, labels, *self.mean_fields.shape)
+        with torch.autocast(embeddings.device.type, enabled=False):
+            embeddings = at_least_float32(embeddings, embeddings)
+            fields = self.mean_fields.to(embeddings.dtype)
+            _check_fields(fields)
+            value = self.function(embeddings, labels, fields, **self.options)
+            return value + self.regularization * self.regularizer() if self.regularization else value
+
+
+class MeanFieldContrastiveLoss(_MeanFieldLoss):
+    """MFCont. (Eq. 8): a sample is drawn to its own mean field and pushed from all others, by hinges.
+
+    Args:
+        num_classes: C, labels are int64 in [0, C).
+        embedding_size: D.
+        positive_margin: m_P, a cosine distance within which the own mean field does not attract.
+        negative_margin: m_N, a cosine distance beyond which another does not repel.
+        regularization: lambda_MF >= 0, the weight of the constraint that mean fields are m_N apart. The paper has 0,
+            and finds no difference up to 100.
+        averaging: "released", the mean over the samples of the batch as in the code; "paper", the mean over those of a
+            class, summed over the batch's classes and divided by C as Eq. 8 prints. In balanced batches they differ by
+            a factor, which AdamW hardly feels, and the weight of the regulariser.
+
+    Attributes:
+        mean_fields: Parameter (C, D), initially N(0, 1) as in the released code, whose learning rate of 0.2 belongs to
+            the norm sqrt(D) that they have so.
+
+    Raises:
+        ValueError: on a bad option, a bad batch (see `check_batch`), or a mean field without a direction.
+    """
+
+    def __init__(
+        self,
+        num_classes: int,
+        embedding_size: int,
+        positive_margin: float = 0.02,
+        negative_margin: float = 0.3,
+        regularization: float = 0.0,
+        averaging: str = "released",
+    ):
+        super().__init__(
+            num_classes,
+            embedding_size,
+            mean_field_contrastive,
+            regularization,
+            positive_margin=positive_margin,
+            negative_margin=negative_margin,
+            averaging=averaging,
+        )
+
+    def regularizer(self) -> Tensor:
+        return contrastive_regularizer(self.mean_fields, self.options["negative_margin"])
+
+
+class MeanFieldClassWiseMultiSimilarityLoss(_MeanFieldLoss):
+    """MFCWMS (Eq. 10): as MFCont., with interactions weighed within a class of the batch and within a pair of classes.
+
+    Args:
+        num_classes, embedding_size, regularization: as in `MeanFieldContrastiveLoss`.
+        alpha, beta: how sharply far positives and near negatives count; the paper has 0.01 and 80, 20 for alpha with
+            ViT-B/16.
+        delta: a cosine in [-1, 1] below which a sample is pulled to its mean field and above which it is pushed from
+            another.
+        averaging: "released", over the classes of the batch; "paper", over all C, as Eq. 10 prints: |C_batch| / C times
+            as much.
+
+    Attributes and errors as in `MeanFieldContrastiveLoss`.
+    """
+
+    def __init__(
+        self,
+        num_classes: int,
+        embedding_size: int,
+        alpha: float = 0.01,
+        beta: float = 80.0,
+        delta: float = 0.8,
+        regularization: float = 0.0,
+        averaging: str = "released",
+    ):
+        super().__init__(
+            num_classes,
+            embedding_size,
+            mean_field_class_wise_multi_similarity,
+            regularization,
+            alpha=alpha,
+            beta=beta,
+            delta=delta,
+            averaging=averaging,
+        )
+
+    def regularizer(self) -> Tensor:
+        return class_wise_regularizer(self.mean_fields, self.options["beta"], self.options["delta"])
+
+
+class MeanFieldNCALoss(_MeanFieldLoss):
+    """MFNCA (Eq. 21): ProxyNCA++ of samples against mean fields, and the same of mean fields against samples.
+
+    Args:
+        num_classes, embedding_size, averaging: as in `MeanFieldContrastiveLoss`.
+        alpha: scale of the distance. The paper does not print its value; 18 gives the first term the temperature of
+            ProxyNCA++, 1/9 of squared distances.
+
+    Attributes and errors as in `MeanFieldContrastiveLoss`.
+    """
+
+    def __init__(self, num_classes: int, embedding_size: int, alpha: float = 18.0, averaging: str = "released"):
+        super().__init__(num_classes, embedding_size, mean_field_nca, alpha=alpha, averaging=averaging)
+
+
+class ClassBalancedContrastiveLoss(_PairLoss):
+    """Cont. (Eq. 6), from which MFCont. comes: hinges of all pairs of the batch, every class with equal weight.
+
+    Arguments and errors as in `MeanFieldContrastiveLoss`; the batch needs several samples of a class.
+    """
+
+    def __init__(
+        self, num_classes: int, embedding_size: int, positive_margin: float = 0.02, negative_margin: float = 0.3
+    ):
+        super().__init__(
+            num_classes,
+            embedding_size,
+            class_balanced_contrastive,
+            positive_margin=positive_margin,
+            negative_margin=negative_margin,
+        )
+
+
+class ClassWiseMultiSimilarityLoss(_PairLoss):
+    """CWMS (Eq. 9), from which MFCWMS comes; the batch needs several samples of a class.
+
+    Arguments and errors as in `MeanFieldClassWiseMultiSimilarityLoss`, but for averaging: "released" counts a sample's
+    pair with itself in the average of its class, a constant within the logarithm, "paper" leaves it out.
+    """
+
+    def __init__(
+        self,
+        num_classes: int,
+        embedding_size: int,
+        alpha: float = 0.01,
+        beta: float = 80.0,
+        delta: float = 0.8,
+        averaging: str = "released",
+    ):
+        super().__init__(
+            num_classes,
+            embedding_size,
+            class_wise_multi_similarity,
+            alpha=alpha,
+            beta=beta,
+            delta=delta,
+            averaging=averaging,
+        )
+
+
+def _check_options(num_classes: int, embedding_size: int, options: dict) -> None:
+    for name, value in (("num_classes", num_classes), ("embedding_size", embedding_size)):
+        if value < 1:
+            raise ValueError(f"{name} must be at least 1, got {value}")
+    if options.get("averaging", "paper") not in AVERAGINGS:
+        raise ValueError(f"averaging must be one of {', '.join(AVERAGINGS)}, got {options['averaging']!r}")
+    numbers = {name: value for name, value in options.items() if name != "averaging"}
+    check_finite(**numbers)
+    check_positive(**{name: value for name, value in numbers.items() if name in ("alpha", "beta")})
+    if not -1 <= options.get("delta", 0) <= 1:
+        raise ValueError(f"delta is a cosine and must lie in [-1, 1], got {options['delta']}")
+
+
+def _check_fields(mean_fields: Tensor) -> None:
+    norms = torch.linalg.vector_norm(mean_fields.detach(), dim=1)
+    shortest, longest = torch.stack(torch.aminmax(norms)).tolist()
+    if not (shortest >= LEAST_NORM and math.isfinite(longest)):
+        worst = (~(norms >= LEAST_NORM) | norms.isinf()).nonzero()[0].item()
+        raise ValueError(
+            f"mean_fields have a norm of {norms[worst].item():.3g} in row {worst} and so no direction; "
+            "lower their learning rate, or draw that row anew"
+        )

@@ -1,0 +1,206 @@
+"""Notebooks 33 to 37: the dimension, beta and delta, the batch size, alpha and the regulariser.
+
+They are Figs 2, 3 and 5 and Tables 8 to 13 of the paper.
+
+One thing varies, the rest is the paper's setting. At quick and small a run is a head on features computed once.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar
+
+from dmlrepro.evidence import results
+from dmlrepro.losses import baselines
+from dmlrepro.papers.catalogue import Notebook
+from dmlrepro.papers.meanfield.conventional import curve_options, curve_table
+from dmlrepro.papers.meanfield.magnet import field_offset
+from dmlrepro.papers.meanfield.methods import SHARPNESS, HeadParams, every_run
+from dmlrepro.papers.studies import measured, trained_loss, training_embeddings, with_measured
+from dmlrepro.training.builders import build_loss
+from dmlrepro.training.spec import RunSpec
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+@dataclass(frozen=True)
+class DimParams(HeadParams):
+    """The parameters of notebook 33."""
+
+    notebook = "33_meanfield_ablation_dim"
+    positive: ClassVar = (*HeadParams.positive, "dims")
+
+    methods: tuple[str, ...] = ("untrained", "ProxyAnchor", "Cont", "MFCont", "CWMS", "MFCWMS")
+    dims: tuple[int, ...] = (32, 64, 128, 256, 512, 1024)
+
+
+@dataclass(frozen=True)
+class BetaDeltaParams(HeadParams):
+    """The parameters of notebook 34."""
+
+    notebook = "34_meanfield_ablation_beta_delta"
+    positive: ClassVar = (*HeadParams.positive, "betas")
+    references: ClassVar = {"betas": (SHARPNESS["beta"],), "deltas": (SHARPNESS["delta"],)}
+    overrides: ClassVar = {
+        profile: HeadParams.overrides[profile] | {"betas": betas, "deltas": deltas}
+        for profile, betas, deltas in (
+            ("quick", (50.0, 80.0, 90.0), (0.6, 0.8, 1.0)),
+            ("small", (50.0, 60.0, 70.0, 80.0, 90.0), (0.6, 0.7, 0.8, 0.9, 1.0)),
+            ("paper", (50.0, 60.0, 70.0, 80.0, 90.0), (0.6, 0.7, 0.8, 0.9, 1.0)),
+        )
+    }
+
+    betas: tuple[float, ...] | None = None
+    deltas: tuple[float, ...] | None = None
+
+
+@dataclass(frozen=True)
+class BatchSizeParams(HeadParams):
+    """The parameters of notebook 35; the number of epochs is fixed, so that a larger batch has fewer steps."""
+
+    notebook = "35_meanfield_ablation_batch_size"
+    positive: ClassVar = (*HeadParams.positive, "batch_sizes")
+    references: ClassVar = {"batch_sizes": (180,)}
+    overrides: ClassVar = {
+        "quick": {"steps": 0, "epochs": 2, "freeze_trunk": True},
+        "small": HeadParams.overrides["small"] | {"steps": 0, "epochs": 10},
+        "paper": HeadParams.overrides["paper"],
+    }
+
+    methods: tuple[str, ...] = ("untrained", "ProxyAnchor", "MFCWMS")
+    batch_sizes: tuple[int, ...] = (30, 60, 90, 120, 150, 180)
+
+
+@dataclass(frozen=True)
+class AlphaParams(HeadParams):
+    """The parameters of notebook 36."""
+
+    notebook = "36_meanfield_ablation_alpha"
+    positive: ClassVar = (*HeadParams.positive, "alphas")
+    references: ClassVar = {"alphas": (SHARPNESS["alpha"],)}
+    overrides: ClassVar = BatchSizeParams.overrides | {"quick": {"steps": 0, "epochs": 4, "freeze_trunk": True}}
+
+    alphas: tuple[float, ...] = (0.01, 0.1, 1.0, 10.0, 20.0, 40.0)
+
+
+@dataclass(frozen=True)
+class RegularizerParams(HeadParams):
+    """The parameters of notebook 37."""
+
+    notebook = "37_meanfield_ablation_regularizer"
+    references: ClassVar = {"weights_of_regularizer": (0.0,), "first_epochs": (2,)}
+    overrides: ClassVar = BatchSizeParams.overrides | {"quick": {"steps": 0, "epochs": 4, "freeze_trunk": True}}
+
+    weights_of_regularizer: tuple[float, ...] = (0.0, 0.01, 0.1, 1.0, 10.0, 100.0)  # lambda_MF
+    first_epochs: tuple[int, ...] = (1, 2)  # after these the regulariser is looked at too
+
+
+def ablation_dim(params: DimParams) -> list[RunSpec]:
+    """Fig. 2."""
+    found = every_run([name for name in params.methods if name == "untrained"], params)
+    trained = [name for name in params.methods if name != "untrained"]
+    for dim in params.dims:
+        found += every_run(trained, params, setting=f"dim={dim}", embedding_size=dim)
+    return found
+
+
+def dim_table(finished: Iterable, params: DimParams) -> "pd.DataFrame":
+    """The rows of the runs. The column `dim`, which tells tables of different comparisons apart, is that of the
+    parameters in all of them: the dimension is what is compared here, and the setting says it."""
+    table = results.tidy(finished, params)
+    return table.assign(dim=table["dim"].where(table["dim"] == 0, params.embedding_size))
+
+
+def ablation_beta_delta(params: BetaDeltaParams) -> list[RunSpec]:
+    """Fig. 3."""
+    found = every_run(["untrained"], params)
+    for delta in params.deltas:
+        for beta in params.betas:
+            options = {"beta": beta, "delta": delta}
+            found += every_run(["MFCWMS"], params, setting=f"beta={beta:g};delta={delta:g}", loss_options=options)
+    return found
+
+
+def beta_delta_table(finished: Iterable, params: BetaDeltaParams) -> "pd.DataFrame":
+    """The rows of the runs, and at every delta and seed the beta of the best MAP@R after the last step."""
+    finished = list(finished)
+    found = []
+    for delta in params.deltas:
+        for seed in range(params.seeds):
+            runs = [r for r in finished if r.spec.loss and (r.spec.seed, r.spec.loss_options["delta"]) == (seed, delta)]
+            best = max(runs, key=lambda run: run.metric("MAP@R"))
+            found.append(measured(best, {"best_beta": best.spec.loss_options["beta"]}, f"delta={delta:g}"))
+    return with_measured(finished, found, params)
+
+
+def grid(table: "pd.DataFrame", metric: str = "MAP@R") -> "pd.DataFrame":
+    """Fig. 3 as a table: beta down, delta across, means over seeds after the last step."""
+    rows = table[(table["metric"] == metric) & (table["selection"] == "last")]
+    levels = rows["setting"].str.extract(r"beta=(?P<beta>[\d.]+);delta=(?P<delta>[\d.]+)").astype(float)
+    rows = rows.assign(**levels).dropna(subset=["beta"])
+    return rows.pivot_table(index="beta", columns="delta", values="value")
+
+
+def ablation_batch_size(params: BatchSizeParams) -> list[RunSpec]:
+    """Tables 8 to 11."""
+    found = every_run([name for name in params.methods if name == "untrained"], params)
+    trained = [name for name in params.methods if name != "untrained"]
+    for size in params.batch_sizes:
+        found += every_run(trained, params, setting=f"batch={size}", batch_size=size)
+    return found
+
+
+def ablation_alpha(params: AlphaParams) -> list[RunSpec]:
+    """Table 12, which also has the epoch of the best evaluation."""
+    found = every_run(["untrained"], params)
+    for alpha in params.alphas:
+        changed = {"setting": f"alpha={alpha:g}", "loss_options": {"alpha": alpha}}
+        found += every_run(["MFCWMS"], params, **changed, **curve_options(params))
+    return found
+
+
+def ablation_regularizer(params: RegularizerParams) -> list[RunSpec]:
+    """Table 13; ProxyAnchor, whose proxies are compared with mean fields; and for Fig. 5 the first epochs of the runs
+    without a regulariser, which is how those began: a step depends on nothing but the seed and the steps before."""
+    found = every_run(["untrained", "ProxyAnchor"], params)
+    for name in ("MFCont", "MFCWMS"):
+        for weight in params.weights_of_regularizer:
+            options = {"setting": f"lambda={weight:g}", "loss_options": {"regularization": weight}}
+            found += every_run([name], params, **options)
+        for epochs in params.first_epochs:
+            short = {"steps": None, "epochs": epochs, "patience": None}
+            options = {"setting": f"lambda=0;epochs={epochs}", "loss_options": {"regularization": 0.0}}
+            found += every_run([name], params, **options | short)
+    return found
+
+
+def regularizer_table(finished: Iterable, params: RegularizerParams) -> "pd.DataFrame":
+    """The rows of the runs. Of those without a regulariser also its value, at the start and after each of them; and how
+    far their mean fields, and the proxies of ProxyAnchor, lie from the mean embeddings of their classes."""
+    finished = list(finished)
+    found = []
+    for run in finished:
+        plain = run.spec.setting.startswith("lambda=0") and run.spec.loss_options["regularization"] == 0
+        if not (plain or run.spec.method == "ProxyAnchor"):
+            continue
+        manifest, embeddings, labels = training_embeddings(run)
+        loss = trained_loss(run, manifest, embeddings.shape[1])
+        if plain:
+            found.append(measured(run, {"regularizer": loss.regularizer().item()}))
+        if run.spec.setting in ("", "lambda=0"):
+            fields = loss.mean_fields if plain else baselines.proxies_of(loss)[:, 0]
+            offset = field_offset(fields.detach().double(), embeddings.double(), labels)
+            found.append(measured(run, {"field_offset": offset}))
+        if run.spec.setting == "lambda=0":
+            start = build_loss(run.spec, manifest.num_train_classes, embeddings.shape[1])
+            found.append(measured(run, {"regularizer": start.regularizer().item()}, "lambda=0;epochs=0"))
+    return with_measured(finished, found, params)
+
+
+NOTEBOOKS = [
+    Notebook(DimParams, ablation_dim, dim_table),
+    Notebook(BetaDeltaParams, ablation_beta_delta, beta_delta_table),
+    Notebook(BatchSizeParams, ablation_batch_size),
+    Notebook(AlphaParams, ablation_alpha, curve_table),
+    Notebook(RegularizerParams, ablation_regularizer, regularizer_table),
+]

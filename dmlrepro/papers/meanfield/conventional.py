@@ -1,0 +1,175 @@
+"""Notebooks 32 and 39: the traditional protocol (Tables 2 and 14, Figs 4 and 6), evaluated after every epoch.
+
+Every run keeps all its evaluations: the epoch of the best one is what the paper's tables have beside MAP@R. Both are
+chosen on the test images, as there; the last evaluation stands beside them.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar
+
+import numpy as np
+
+from dmlrepro.evidence import results
+from dmlrepro.papers.catalogue import Notebook
+from dmlrepro.papers.meanfield import growth
+from dmlrepro.papers.meanfield.claims import MATCHED
+from dmlrepro.papers.meanfield.methods import FIELD_LR, VIT, MeanFieldParams, every_run
+from dmlrepro.papers.studies import measured, with_measured
+from dmlrepro.training import batches
+from dmlrepro.training.spec import RunSpec
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+PATIENCE = {"paper": 5, "released code": 1}  # evaluations without a better one; the released loop breaks at the first
+
+
+@dataclass(frozen=True)
+class ConventionalParams(MeanFieldParams):
+    """The parameters of notebook 32."""
+
+    notebook = "32_meanfield_conventional"
+    positive: ClassVar = (*MeanFieldParams.positive, "growth_sizes", "repetitions")
+    overrides: ClassVar = {
+        "quick": {"steps": 240, "growth_sizes": (250, 500, 1000, 2000)},
+        "small": {"steps": 0, "epochs": 8, "growth_sizes": (500, 1000, 2000, 4000)},
+        "paper": MeanFieldParams.overrides["paper"] | {"growth_sizes": (500, 1000, 2000, 4000)},
+    }
+
+    methods: tuple[str, ...] = ("untrained", "ProxyAnchor", "Cont", "MFCont", "CWMS", "MFCWMS")
+    growth_sizes: tuple[int, ...] | None = None  # samples of the timed losses
+    repetitions: int = 5  # of the timing
+
+
+@dataclass(frozen=True)
+class VitParams(MeanFieldParams):
+    """The parameters of notebook 39; below the profile paper another network stands for the transformer."""
+
+    notebook = "39_meanfield_vit"
+    overrides: ClassVar = {
+        "quick": {"steps": 240},
+        "small": {"steps": 0, "epochs": 8},
+        "paper": MeanFieldParams.overrides["paper"] | {"backbone": VIT},
+    }
+
+    methods: tuple[str, ...] = ("untrained", "ProxyAnchor", "MFCont", "MFCWMS")
+    alpha: float = 20.0  # of MFCWMS in Table 14
+
+
+def curve_options(params: MeanFieldParams) -> dict:
+    """Fields of a run whose evaluations are all kept, one after every epoch unless the reader says otherwise."""
+    looks = {} if params.eval_every_epochs else {"eval_every": None, "eval_every_epochs": 1.0}
+    return {"keep_history": True, "monitor": "MAP@R"} | looks
+
+
+def conventional(params: ConventionalParams) -> list[RunSpec]:
+    """Table 2, and ProxyAnchor once more with the learning rate of mean fields: convergence may be a matter of it."""
+    found = every_run(params.methods, params, **curve_options(params))
+    if "ProxyAnchor" in params.methods:
+        rate = {"setting": MATCHED, "loss_lr": {"*": FIELD_LR}}
+        found += every_run(["ProxyAnchor"], params, **rate, **curve_options(params))
+    return found
+
+
+def vit(params: VitParams) -> list[RunSpec]:
+    """Table 14: MFCWMS with alpha = 20, and at its default beside it."""
+    found = every_run(params.methods, params, **curve_options(params))
+    changed = {"setting": f"alpha={params.alpha:g}", "loss_options": {"alpha": params.alpha}}
+    return found + every_run(["MFCWMS"], params, **changed, **curve_options(params))
+
+
+# --- what the evaluations say -----------------------------------------------------------------------------------------
+
+
+def history(run, metric: str = "MAP@R") -> tuple[np.ndarray, np.ndarray]:
+    """Epochs and values of a metric, a fraction, of all evaluations of a run that kept them."""
+    rows = [row for row in run.rows if (row["selection"], row["metric"]) == ("every", metric)]
+    manifest = batches.load_dataset(run.spec)
+    per_epoch = max(len(manifest.indices("train")) // run.spec.batch_size, 1)
+    return np.array([row["step"] / per_epoch for row in rows]), np.array([row["value"] for row in rows])
+
+
+def stopped_at(values: Sequence[float], patience: int) -> int:
+    """How many evaluations there are if training ends once so many were all no better than the best before them."""
+    best, since = -np.inf, 0
+    for count, value in enumerate(values, start=1):
+        best, since = (value, 0) if value > best else (best, since + 1)
+        if since == patience:
+            return count
+    return len(values)
+
+
+def curve_measures(run) -> dict[str, dict[str, float]]:
+    """{setting: {metric: value}}: best_epoch and slope_after_best of the whole curve, and the best epoch and MAP@R of
+    its beginning where training would have ended under each patience."""
+    epochs, values = history(run)
+    best = int(values.argmax())
+    left = epochs[-1] - epochs[best]
+    slope = 100 * (values[-1] - values[best]) / left if left else 0.0
+    found = {run.spec.setting: {"best_epoch": float(epochs[best]), "slope_after_best": float(slope)}}
+    for patience in PATIENCE.values():
+        seen = values[: stopped_at(values, patience)]
+        setting = f"{run.spec.setting};patience={patience}".lstrip(";")
+        found[setting] = {"best_epoch": float(epochs[seen.argmax()]), "MAP@R": float(seen.max())}
+    return found
+
+
+def curve_table(finished: Iterable, params: MeanFieldParams) -> "pd.DataFrame":
+    """The rows of the runs, and what `curve_measures` finds in their evaluations."""
+    finished = list(finished)
+    found = [
+        measured(run, values, setting)
+        for run in finished
+        if run.spec.keep_history
+        for setting, values in curve_measures(run).items()
+    ]
+    return with_measured(finished, found, params)
+
+
+def learning_curves(finished: Iterable, runtime: bool = False) -> dict[str, tuple]:
+    """MAP@R in percent over the epochs (Fig. 6), or over seconds of training (Fig. 4), mean and range over seeds, for
+    `plots.lines`; seconds are each run's epochs at the mean speed of its method."""
+    curves: dict[str, list] = {}
+    for run in finished:
+        if run.spec.keep_history:
+            curves.setdefault(f"{run.spec.method};{run.spec.setting}".rstrip(";"), []).append(run)
+    found = {}
+    for name, runs in curves.items():
+        histories = [history(run) for run in runs]
+        length = min(len(epochs) for epochs, _ in histories)
+        values = 100 * np.array([values[:length] for _, values in histories])
+        x = histories[0][0][:length]
+        if runtime:
+            steps = np.array([row["step"] for row in runs[0].rows if row["selection"] == "every"])
+            x = np.unique(steps)[:length] / np.mean([run.cost["steps_per_second"] for run in runs])
+        found[name] = (x, values.mean(0), values.min(0), values.max(0))
+    return found
+
+
+def stops(table: "pd.DataFrame") -> "pd.DataFrame":
+    """Epoch and MAP@R of the best evaluation, means over seeds: of the whole run and under each of PATIENCE."""
+    ends = {"": "whole run"} | {f"patience={patience}": name for name, patience in PATIENCE.items()}
+    rows = table[table["setting"].isin(ends) & (table["method"] != "untrained")]
+    best = (rows["metric"] == "MAP@R") & (rows["selection"] == "test_best")  # of the whole run
+    stopped = (rows["metric"] == "MAP@R") & (rows["setting"] != "")
+    rows = rows[best | stopped | (rows["metric"] == "best_epoch")]
+    wide = rows.assign(end=rows["setting"].map(ends)).pivot_table("value", "method", ["end", "metric"])
+    return wide[[(end, metric) for end in ends.values() for metric in ("best_epoch", "MAP@R")]].round(2)
+
+
+def growth_costs(params: ConventionalParams) -> "pd.DataFrame":
+    """Seconds of the four losses as the data grow, see `growth.measure`."""
+    return growth.measure(params.growth_sizes, 100, 64, params.repetitions)
+
+
+def growth_rows(costs: "pd.DataFrame", params: ConventionalParams) -> "pd.DataFrame":
+    """Tidy rows of the exponents by repetition, for the verdict alone: they differ from machine to machine."""
+    common = {"paper": params.paper, "experiment": params.notebook, "profile": params.profile, "dataset": "synthetic"}
+    return results.frame(
+        common | {"method": row.method, "seed": row.repetition, "metric": "exponent", "value": row.exponent}
+        for row in growth.exponents(costs).itertuples()
+    )
+
+
+NOTEBOOKS = [Notebook(ConventionalParams, conventional, curve_table), Notebook(VitParams, vit, curve_table)]

@@ -1,0 +1,67 @@
+"""What the losses cost as the data grow, the whole data in one batch: pairs of samples against samples and classes.
+
+Seconds are of a forward and backward pass on random embeddings. All losses and sizes take turns in one process, so that
+whatever else the machine does falls on all alike; only exponents and ratios are compared.
+"""
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+
+from dmlrepro.papers import timing
+from dmlrepro.papers.meanfield.methods import METHODS
+from dmlrepro.training.builders import loss_builder
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+LOSSES = ("Cont", "CWMS", "MFCont", "MFCWMS")
+
+
+def measure(
+    sizes: Iterable[int], num_classes: int, dim: int, repetitions: int, threads: int | None = 1, device: str = "cpu"
+) -> "pd.DataFrame":
+    """Columns method, samples, repetition, seconds; so many samples of equally large classes."""
+    import pandas as pd
+
+    with timing.threads(threads):
+        calls = {(name, size): _step(name, size, num_classes, dim, device) for name in LOSSES for size in sizes}
+        seconds = timing.in_turn(calls, repetitions, device, rounds=2)
+    return pd.DataFrame(
+        {"method": name, "samples": size, "repetition": repetition, "seconds": value}
+        for (name, size), values in seconds.items()
+        for repetition, value in enumerate(values)
+    )
+
+
+def _step(name: str, size: int, num_classes: int, dim: int, device: str):
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        loss = loss_builder(METHODS[name].loss)(num_classes, dim).to(device)
+        embeddings = torch.randn(size, dim).to(device).requires_grad_()
+    labels = torch.arange(size, device=device) % num_classes
+
+    def step() -> None:
+        embeddings.grad = None
+        loss.zero_grad(set_to_none=True)
+        loss(embeddings, labels).backward()
+
+    return step
+
+
+def exponents(costs: "pd.DataFrame") -> "pd.DataFrame":
+    """Columns method, repetition, exponent: the least-squares slope of log seconds over log samples."""
+    logs = costs.assign(x=np.log(costs["samples"]), y=np.log(costs["seconds"]))
+    groups = logs.groupby(["method", "repetition"], sort=False)[["x", "y"]]
+    return groups.apply(lambda group: np.polyfit(group["x"], group["y"], 1)[0]).rename("exponent").reset_index()
+
+
+def curves(costs: "pd.DataFrame") -> dict[str, tuple]:
+    """Seconds over samples, median and range over repetitions, for `plots.lines` on logarithmic axes."""
+    found = {}
+    for method, rows in costs.groupby("method", sort=False):
+        seconds = rows.groupby("samples")["seconds"].agg(["median", "min", "max"])
+        found[method] = (seconds.index, *(seconds[name] for name in ("median", "min", "max")))
+    return found

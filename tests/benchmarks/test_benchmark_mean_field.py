@@ -1,0 +1,70 @@
+"""The benchmark's two forms of MFCWMS agree, its limits can be missed, and its table is written."""
+
+import csv
+import importlib.util
+from pathlib import Path
+
+import pytest
+
+from dmlrepro.papers import timing
+
+PATH = Path(__file__).parents[2] / "benchmarks" / "mean_field.py"
+
+
+@pytest.fixture(scope="module")
+def benchmark():
+    spec = importlib.util.spec_from_file_location("benchmark_mean_field", PATH)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_forms_agree(benchmark, monkeypatch):
+    assert benchmark.disagreement("tiny") < 1e-5
+    plain = benchmark.dense
+    monkeypatch.setattr(benchmark, "dense", lambda loss, x, y: plain(loss, x, y) + x.square().mean())
+    assert benchmark.disagreement("tiny") > 1e-3
+
+
+def rows(benchmark):
+    """A table that keeps every limit."""
+    shape = {"case": "sop", **benchmark.CASES["sop"]._asdict()}
+    seconds = {"MFCont": 1.1, "MFCWMS": 1.9, "NormalizedSoftmax": 1.0, "matmul": 1.0}
+    memory = {"MFCont": 100.0, "MFCWMS": 190.0, "dense": 2000.0}
+    found = [shape | {"form": form, "metric": "seconds", "value": value} for form, value in seconds.items()]
+    found += [shape | {"form": form, "metric": "megabytes", "value": value} for form, value in memory.items()]
+    for form, exponent in (("Cont", 2.0), ("CWMS", 1.9), ("MFCont", 1.0), ("MFCWMS", 1.2)):
+        whole = {"case": "growth", "classes": 100, "dim": 64, "form": form, "metric": "seconds"}
+        found += [whole | {"batch": n, "value": 1e-6 * n**exponent} for n in (500, 1000, 2000)]
+    return found
+
+
+def test_every_limit_is_judged(benchmark, capsys, tmp_path):
+    table = rows(benchmark)
+    assert benchmark.judge(table)
+    printed = capsys.readouterr().out
+    assert "MFCWMS: seconds over the matmul's 1.9 (limit: at most 2)" in printed
+    assert "Cont: exponent less that of MFCont 1 (limit: at least 0.3)" in printed
+    worse = {"MFCont": 1.3, "MFCWMS": 2.1}
+    for i, row in enumerate(table[:2]):
+        assert not benchmark.judge([*table[:i], row | {"value": worse[row["form"]]}, *table[i + 1 :]])
+    for value in (201.0, 50000.0):
+        changed = [
+            row | {"value": value} if row["metric"] == "megabytes" and row["form"] == "MFCWMS" else row for row in table
+        ]
+        assert not benchmark.judge(changed)
+    for form, exponent in (("MFCont", 1.4), ("MFCWMS", 1.7), ("Cont", 1.2)):
+        grown = [
+            row | {"value": 1e-6 * row["batch"] ** exponent} if (row["case"], row["form"]) == ("growth", form) else row
+            for row in table
+        ]
+        assert not benchmark.judge(grown)
+    timing.write_table(table, tmp_path / "mean_field.csv")
+    with (tmp_path / "mean_field.csv").open() as file:
+        read = list(csv.DictReader(file))
+    assert len(read) == len(table) and read[0]["form"] == "MFCont"
+
+
+def test_measured_in_a_process_of_its_own(benchmark):
+    assert timing.apart(str(PATH), "megabytes", "tiny", "MFCWMS") >= 0
+    assert set(timing.apart(str(PATH), "seconds", "tiny", 1)) == set(benchmark.TURNS)

@@ -1,0 +1,519 @@
+"""The mean field losses against Eqs. 6 to 10 and 21 written out per pair, and what must not break them."""
+
+import math
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
+
+from dmlrepro.losses import baselines, mean_field
+from dmlrepro.losses.mean_field import (
+    ClassBalancedContrastiveLoss,
+    ClassWiseMultiSimilarityLoss,
+    MeanFieldClassWiseMultiSimilarityLoss,
+    MeanFieldContrastiveLoss,
+    MeanFieldNCALoss,
+)
+
+MARGINS = {"positive_margin": 0.05, "negative_margin": 0.6}
+SHARPNESS = {"alpha": 0.7, "beta": 4.0, "delta": 0.3}
+
+
+# --- the equations, one pair at a time --------------------------------------------------------------------------------
+
+
+def distance(a, b):
+    """1 - cos."""
+    return 1 - (a @ b) / (a.norm() * b.norm())
+
+
+def hinge(x):
+    return x if x > 0 else 0 * x
+
+
+def members(labels):
+    """{class: places of its samples} of the classes that have any."""
+    return {c: [i for i, label in enumerate(labels) if label == c] for c in sorted(set(labels))}
+
+
+def contrastive_terms(positive_margin, negative_margin):
+    return lambda d: hinge(d - positive_margin), lambda d: hinge(negative_margin - d)
+
+
+def exponentials(alpha, beta, delta):
+    """delta is a cosine: the threshold of a distance is 1 - delta."""
+    return lambda d: torch.exp(alpha * (d - (1 - delta))), lambda d: torch.exp(-beta * (d - (1 - delta)))
+
+
+def pair(x, i, j):
+    """Two samples as they are; what the mean field approximation replaces."""
+    return lambda phi: phi(distance(x[i], x[j]))
+
+
+def resummed(x, i, j, a, b):
+    """Eq. 15: two samples, each seen by the other through its mean field."""
+    return lambda phi: phi(distance(x[i], b)) + phi(distance(a, x[j])) - phi(distance(a, b))
+
+
+def eq_6(x, labels, positive_margin, negative_margin, between=None):
+    """between(i, j, c, k): how a sample of class c acts with one of class k; `pair` by default."""
+    between = between or (lambda i, j, c, k: pair(x, i, j))
+    attract, repel = contrastive_terms(positive_margin, negative_margin)
+    sets, total = members(labels), 0
+    for c, own in sets.items():
+        total += sum(between(i, j, c, c)(attract) for i in own for j in own) / len(own) ** 2
+        for k, others in sets.items():
+            if c != k:
+                total += sum(between(i, j, c, k)(repel) for i in own for j in others) / (len(own) * len(others))
+    return total / (2 * len(sets))
+
+
+def eq_8(x, labels, fields, positive_margin, negative_margin, averaging):
+    attract, repel = contrastive_terms(positive_margin, negative_margin)
+    sets, total = members(labels), 0
+    for c, own in sets.items():
+        for i in own:
+            term = attract(distance(x[i], fields[c]))
+            term = term + sum(repel(distance(x[i], fields[k])) for k in range(len(fields)) if k != c)
+            total += term / (len(own) * len(fields) if averaging == "paper" else len(labels))
+    return total
+
+
+def eq_9(x, labels, alpha, beta, delta, averaging):
+    attract, repel = exponentials(alpha, beta, delta)
+    sets, total = members(labels), 0
+    for c, own in sets.items():
+        pairs = [(i, j) for i in own for j in own if i != j or averaging == "released"]
+        mean = sum(attract(distance(x[i], x[j])) for i, j in pairs) / (2 * len(own) ** 2)
+        total += torch.log(torch.as_tensor(1 + mean)) / alpha
+        for k, others in sets.items():
+            if c != k:
+                mean = sum(repel(distance(x[i], x[j])) for i in own for j in others) / (len(own) * len(others))
+                total += torch.log(1 + mean) / (2 * beta)
+    return total / len(sets)
+
+
+def eq_10(x, labels, fields, alpha, beta, delta, averaging):
+    attract, repel = exponentials(alpha, beta, delta)
+    sets, total = members(labels), 0
+
+    def half(c, k):
+        """The mean over the samples of a class, if the batch has any, against the mean field of another."""
+        own = sets.get(c, [])
+        return sum(repel(distance(x[i], fields[k])) for i in own) / max(len(own), 1)
+
+    for c in range(len(fields)):
+        own = sets.get(c, [])
+        if own:
+            total += torch.log(1 + sum(attract(distance(x[i], fields[c])) for i in own) / len(own)) / alpha
+        for k in range(len(fields)):
+            if c != k:
+                total += torch.log(torch.as_tensor(1.0 + half(c, k) + half(k, c))) / (2 * beta)
+    return total / (len(fields) if averaging == "paper" else len(sets))
+
+
+def eq_21(x, labels, fields, alpha, averaging):
+    sets, samples, by_class = members(labels), 0, 0
+    weight = lambda a, b: torch.exp(-alpha * distance(a, b))  # noqa: E731
+    for c, own in sets.items():
+        for i in own:
+            share = weight(x[i], fields[c]) / sum(weight(x[i], field) for field in fields)
+            samples -= share.log() / (len(own) * len(fields) if averaging == "paper" else len(labels))
+        positive = sum(weight(fields[c], x[j]) for j in own)
+        negative = sum(weight(fields[c], x[k]) for k in range(len(labels)) if k not in own)
+        by_class -= torch.log(positive / (positive + negative))
+    return samples + by_class / (len(fields) if averaging == "paper" else len(sets))
+
+
+def regularizer_8(fields, negative_margin):
+    pairs = [(a, b) for i, a in enumerate(fields) for j, b in enumerate(fields) if i != j]
+    return sum(hinge(negative_margin - distance(a, b)) ** 2 for a, b in pairs) / len(fields)
+
+
+def regularizer_10(fields, beta, delta):
+    pairs = [(a, b) for i, a in enumerate(fields) for j, b in enumerate(fields) if i != j]
+    return sum(torch.log(1 + torch.exp(-beta * (distance(a, b) - (1 - delta)))) ** 2 for a, b in pairs) / len(fields)
+
+
+# --- cases ------------------------------------------------------------------------------------------------------------
+
+
+def batch(seed, labels=(4, 1, 1, 3, 1, 4), dim=3, dtype=torch.float64):
+    """Unequal classes of five; 0 and 2 are absent."""
+    generator = torch.Generator().manual_seed(seed)
+    return torch.randn(len(labels), dim, dtype=torch.float64, generator=generator).to(dtype), torch.tensor(labels)
+
+
+def with_fields(loss, seed, dtype=torch.float64):
+    generator = torch.Generator().manual_seed(100 + seed)
+    loss.mean_fields.data = torch.randn(loss.mean_fields.shape, dtype=torch.float64, generator=generator).to(dtype)
+    return loss
+
+
+# name -> (module of (classes, dim, averaging), its equation of (x, labels, fields, averaging))
+CASES = {
+    "MFCont": (
+        lambda c, d, averaging: MeanFieldContrastiveLoss(c, d, **MARGINS, averaging=averaging),
+        lambda x, y, m, averaging: eq_8(x, y, m, **MARGINS, averaging=averaging),
+    ),
+    "MFCont regularised": (
+        lambda c, d, averaging: MeanFieldContrastiveLoss(c, d, **MARGINS, regularization=0.7, averaging=averaging),
+        lambda x, y, m, averaging: eq_8(x, y, m, **MARGINS, averaging=averaging) + 0.7 * regularizer_8(m, 0.6),
+    ),
+    "MFCWMS": (
+        lambda c, d, averaging: MeanFieldClassWiseMultiSimilarityLoss(c, d, **SHARPNESS, averaging=averaging),
+        lambda x, y, m, averaging: eq_10(x, y, m, **SHARPNESS, averaging=averaging),
+    ),
+    "MFCWMS regularised": (
+        lambda c, d, averaging: MeanFieldClassWiseMultiSimilarityLoss(
+            c, d, **SHARPNESS, regularization=2.0, averaging=averaging
+        ),
+        lambda x, y, m, averaging: (
+            eq_10(x, y, m, **SHARPNESS, averaging=averaging) + 2 * regularizer_10(m, SHARPNESS["beta"], 0.3)
+        ),
+    ),
+    "MFNCA": (
+        lambda c, d, averaging: MeanFieldNCALoss(c, d, alpha=3.0, averaging=averaging),
+        lambda x, y, m, averaging: eq_21(x, y, m, 3.0, averaging),
+    ),
+    "Cont": (
+        lambda c, d, averaging: ClassBalancedContrastiveLoss(c, d, **MARGINS),
+        lambda x, y, m, averaging: eq_6(x, y, **MARGINS),
+    ),
+    "CWMS": (
+        lambda c, d, averaging: ClassWiseMultiSimilarityLoss(c, d, **SHARPNESS, averaging=averaging),
+        lambda x, y, m, averaging: eq_9(x, y, **SHARPNESS, averaging=averaging),
+    ),
+}
+FIELDS = [name for name in CASES if name.startswith("MF")]
+
+
+def built(name, seed=0, averaging="released", dtype=torch.float64, classes=5, dim=3):
+    loss = CASES[name][0](classes, dim, averaging)
+    return with_fields(loss, seed, dtype) if name in FIELDS else loss
+
+
+def computed(loss, x, labels):
+    """Value, and gradients of embeddings and mean fields."""
+    points = [x.detach().clone().requires_grad_(), *loss.parameters()]
+    value = loss(points[0], labels)
+    return value, torch.autograd.grad(value, points)
+
+
+def literal(name, loss, x, labels, averaging):
+    points = [each.detach().double().requires_grad_() for each in (x, *loss.parameters())]
+    value = CASES[name][1](points[0], labels.tolist(), points[-1], averaging)
+    return value, torch.autograd.grad(value, points)
+
+
+def assert_same(actual, expected, tolerance):
+    assert actual[0].item() == pytest.approx(expected[0].item(), rel=tolerance)
+    for found, wanted in zip(actual[1], expected[1]):
+        assert (found - wanted).abs().max() <= tolerance * wanted.abs().max()
+
+
+@pytest.mark.parametrize("averaging", ["released", "paper"])
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("name", CASES)
+def test_equals_the_equation(name, seed, averaging, monkeypatch):
+    monkeypatch.setattr(mean_field, "_BLOCK", 10)  # the regularisers take two of the five rows at a time
+    x, labels = batch(seed)
+    loss = built(name, seed, averaging)
+    assert_same(computed(loss, x, labels), literal(name, loss, x, labels, averaging), 1e-9)
+    single = built(name, seed, averaging, torch.float32)
+    assert_same(computed(single, x.float(), labels), literal(name, single, x.float(), labels, averaging), 1e-5)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_gradcheck(name):
+    x, labels = batch(1)
+    loss = built(name, 1)
+    inputs = (x.requires_grad_(), *(p.detach().clone().requires_grad_() for p in loss.parameters()))
+
+    def value(x, *fields):
+        return torch.func.functional_call(loss, {"mean_fields": fields[0]} if fields else {}, (x, labels))
+
+    assert torch.autograd.gradcheck(value, inputs)
+
+
+# --- the derivation ---------------------------------------------------------------------------------------------------
+
+
+def everywhere(seed, labels=(0, 0, 0, 1, 1, 2, 2, 2)):
+    """Samples of all classes and their mean fields."""
+    x, labels = batch(seed, labels)
+    generator = torch.Generator().manual_seed(seed + 50)
+    return x, labels, torch.randn(3, 3, dtype=torch.float64, generator=generator)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_eq_8_is_the_resummation_of_eq_6_less_its_unstable_terms(seed):
+    """Appendix A.3; only with M_c' in the second hinge, and its sign as it is, does this hold."""
+    x, labels, fields = everywhere(seed)
+    found = mean_field.mean_field_contrastive(x, labels, fields, **MARGINS, averaging="paper")
+    _, repel = contrastive_terms(**MARGINS)
+    between = lambda i, j, c, k: resummed(x, i, j, fields[c], fields[k])  # noqa: E731
+    resummation = eq_6(x, labels.tolist(), **MARGINS, between=between)
+    unstable = sum(repel(distance(fields[c], fields[k])) for c in range(3) for k in range(3) if c != k) / 6
+    assert unstable > 0
+    assert found.item() == pytest.approx((resummation + unstable).item(), rel=1e-12)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_eq_10_is_the_resummation_of_eq_9_less_its_unstable_terms(seed):
+    """Eqs. 16 and 17: within the logarithms, and less the constants that a class has with itself."""
+    x, labels, fields = everywhere(seed)
+    sets, attract_repel = members(labels.tolist()), exponentials(**SHARPNESS)
+    alpha, beta, _ = SHARPNESS.values()
+
+    def mean(c, k, phi):
+        pairs = [(i, j) for i in sets[c] for j in sets[k]]
+        return sum(resummed(x, i, j, fields[c], fields[k])(phi) for i, j in pairs) / len(pairs)
+
+    attract, repel = attract_repel
+    expected = 0
+    for c in sets:
+        own = mean(c, c, attract) / 2 + attract(torch.zeros((), dtype=torch.float64)) / 2  # d(M_c, M_c) = 0
+        expected += torch.log(1 + own) / (3 * alpha)
+        for k in sets:
+            if c != k:
+                both = mean(c, k, repel) + repel(distance(fields[c], fields[k]))
+                expected += torch.log(1 + both) / (6 * beta)
+    found = mean_field.mean_field_class_wise_multi_similarity(x, labels, fields, **SHARPNESS, averaging="paper")
+    assert found.item() == pytest.approx(expected.item(), rel=1e-12)
+
+
+def test_what_the_resummation_leaves_out_is_of_second_order():
+    """Only products of two fluctuations are dropped: half the spread, a quarter of the error."""
+    x, labels, fields = everywhere(4)
+    _, repel = exponentials(**SHARPNESS)
+    errors = []
+    for spread in (1e-2, 5e-3):
+        near = fields[labels] + spread * x
+        exact = sum(pair(near, i, j)(repel) for i in range(3) for j in range(3, 5))
+        found = sum(resummed(near, i, j, fields[0], fields[1])(repel) for i in range(3) for j in range(3, 5))
+        errors.append(abs(exact - found).item())
+    assert errors[0] / errors[1] == pytest.approx(4, rel=0.05)
+
+
+def best_field(embeddings, alpha=0.01, margin=0.0, loss="MFCWMS"):
+    """Direction of the mean field that minimises the attraction of one class."""
+    labels = torch.zeros(len(embeddings), dtype=torch.int64)
+    field = embeddings.mean(0, keepdim=True).clone().requires_grad_()
+    optimizer = torch.optim.LBFGS([field], max_iter=200, tolerance_grad=1e-14, line_search_fn="strong_wolfe")
+
+    def closure():
+        optimizer.zero_grad()
+        if loss == "MFCWMS":
+            value = mean_field.mean_field_class_wise_multi_similarity(embeddings, labels, field, alpha, 80.0, 0.8)
+        else:
+            value = mean_field.mean_field_contrastive(embeddings, labels, field, margin, 0.3)
+        value.backward()
+        return value
+
+    optimizer.step(closure)
+    return F.normalize(field.detach()[0], dim=0)
+
+
+def off(embeddings, spread, **options):
+    """Distance of the best mean field from the class mean, on the sphere, over the spread of the class."""
+    center = F.normalize(F.normalize(embeddings, dim=1).mean(0), dim=0)
+    return ((best_field(embeddings, **options) - center).norm() / spread).item()
+
+
+def a_class(spread, count=12, dim=8):
+    generator = torch.Generator().manual_seed(0)
+    center = F.normalize(torch.randn(dim, dtype=torch.float64, generator=generator), dim=0)
+    noise = torch.randn(count, dim, dtype=torch.float64, generator=generator).exp()  # skewed: mean and centre differ
+    return F.normalize(center + spread * (noise - noise.mean(0)) / noise.std(), dim=1)
+
+
+def test_the_best_mean_field_is_the_class_mean_to_first_order():
+    """A statement on the linear part of the attraction. MFCont. without a margin has no other; that of MFCWMS bends
+    with alpha, and at 40 the farthest samples decide, unless the class is narrow."""
+    assert off(a_class(0.2), 0.2, loss="MFCont") < 1e-6
+    at = {(alpha, spread): off(a_class(spread), spread, alpha=alpha) for alpha in (0.01, 40) for spread in (0.2, 0.02)}
+    assert at[0.01, 0.2] < 1e-2
+    assert at[40, 0.2] > 0.2
+    assert at[40, 0.02] < 0.1 * at[40, 0.2]
+
+
+# --- what must not break ----------------------------------------------------------------------------------------------
+
+UNUSUAL = {
+    "one class": (2, 2, 2),
+    "one sample": (1,),
+    "every class once": (4, 3, 2, 1, 0),
+    "duplicates": (0, 0, 1, 1, 3, 3),
+}
+EXTREME = {
+    "MFCWMS, beta 1000": lambda: MeanFieldClassWiseMultiSimilarityLoss(5, 3, beta=1000.0, regularization=1.0),
+    "MFCWMS, beta 90 and delta 1": lambda: MeanFieldClassWiseMultiSimilarityLoss(5, 3, beta=90.0, delta=1.0),
+    "MFCWMS, alpha 1000": lambda: MeanFieldClassWiseMultiSimilarityLoss(5, 3, alpha=1000.0, beta=1000.0, delta=-1.0),
+    "CWMS, beta 1000": lambda: ClassWiseMultiSimilarityLoss(5, 3, alpha=1000.0, beta=1000.0, averaging="paper"),
+    "MFNCA, alpha 1000": lambda: MeanFieldNCALoss(5, 3, alpha=1000.0),
+}
+LOSSES = {name: lambda name=name: built(name, dtype=torch.float32) for name in CASES} | EXTREME
+
+
+@pytest.mark.parametrize("case", UNUSUAL)
+@pytest.mark.parametrize("name", LOSSES)
+def test_unusual_batches_give_finite_values_and_gradients(name, case):
+    x, labels = batch(2, UNUSUAL[case], dtype=torch.float32)
+    loss = LOSSES[name]()
+    if case == "duplicates":
+        x = x[:1].expand_as(x).clone()
+        for fields in loss.parameters():
+            fields.data[3] = x[0]  # coincides with the samples of all classes
+    value, gradients = computed(loss, x, labels)
+    assert value.isfinite() and all(each.isfinite().all() for each in gradients)
+
+
+def test_the_widest_exponents_agree_with_float64():
+    """At beta = 90 and delta = 1 a literal exp of the distance's terms overflows float32."""
+    x, labels = batch(3, dtype=torch.float32)
+    loss = with_fields(MeanFieldClassWiseMultiSimilarityLoss(5, 3, 20.0, 90.0, 1.0), 3, torch.float32)
+    wide = with_fields(MeanFieldClassWiseMultiSimilarityLoss(5, 3, 20.0, 90.0, 1.0), 3)
+    wide.mean_fields.data = loss.mean_fields.data.double()
+    assert_same(computed(loss, x, labels), computed(wide, x.double(), labels), 1e-4)
+    expected = eq_10(x.double(), labels.tolist(), wide.mean_fields, 20.0, 90.0, 1.0, "released")
+    assert loss(x, labels).item() == pytest.approx(expected.item(), rel=1e-5)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("name", CASES)
+def test_half_precision_and_autocast_compute_in_float32(name, dtype):
+    x, labels = batch(5, dtype=dtype)
+    loss = built(name, dtype=torch.float32)
+    expected = loss(x.float(), labels)
+    assert expected.dtype == torch.float32
+    assert loss(x, labels) == expected
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        assert loss(x, labels) == expected
+    (gradient,) = torch.autograd.grad(loss(x.requires_grad_(), labels), x)
+    assert gradient.dtype == dtype and gradient.isfinite().all()
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_only_directions_count(name):
+    x, labels = batch(6)
+    loss = built(name)
+    expected = loss(x, labels).item()
+    for fields in loss.parameters():
+        fields.data *= torch.tensor([0.01, 1, 3, 10, 500])[:, None]
+    assert loss(7 * x, labels).item() == pytest.approx(expected, rel=1e-12)
+
+
+def test_the_order_of_a_batch_does_not_count():
+    x, labels = batch(7)
+    order = torch.tensor([3, 0, 5, 1, 4, 2])
+    for name in CASES:
+        loss = built(name)
+        assert loss(x[order], labels[order]).item() == pytest.approx(loss(x, labels).item(), rel=1e-12)
+
+
+def test_averagings_differ_by_a_factor_in_balanced_batches():
+    x, labels = batch(8, (0, 0, 3, 3))
+    for name, factor in (("MFCont", 2 / 5), ("MFCWMS", 2 / 5), ("MFNCA", 2 / 5)):
+        paper, released = (built(name, averaging=each)(x, labels).item() for each in ("paper", "released"))
+        assert paper == pytest.approx(factor * released)
+
+
+def test_the_first_term_of_mfnca_is_proxy_nca_pp():
+    """With one class in the batch Eq. 21's second term is zero."""
+    x, labels = batch(9, (2, 2, 2))
+    loss = with_fields(MeanFieldNCALoss(5, 3), 9)
+    other = baselines.proxy_nca_pp(5, 3)
+    other.proxies.data = loss.mean_fields.data.clone()
+    assert loss(x, labels).item() == pytest.approx(other(x, labels).item(), rel=1e-12)
+
+
+def test_the_regulariser_is_what_the_loss_adds():
+    x, labels = batch(10)
+    for name in ("MFCont", "MFCWMS"):
+        loss = built(f"{name} regularised", averaging="paper")
+        weight = loss.regularization
+        plain = built(name, averaging="paper")
+        added = (loss(x, labels) - plain(x, labels)).item()
+        assert added == pytest.approx(weight * loss.regularizer().item()) and added > 0
+    assert MeanFieldNCALoss(5, 3).regularizer() == 0
+
+
+# --- what it costs ----------------------------------------------------------------------------------------------------
+
+
+class Tensors(TorchDispatchMode):
+    """Numbers in the largest tensor that any operation returns."""
+
+    largest = 0
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        out = func(*args, **(kwargs or {}))
+        for leaf in tree_leaves(out):
+            if isinstance(leaf, torch.Tensor):
+                self.largest = max(self.largest, leaf.untyped_storage().nbytes() // leaf.element_size())
+        return out
+
+
+@pytest.mark.parametrize("regularization", [0.0, 1.0])
+@pytest.mark.parametrize("Loss", [MeanFieldContrastiveLoss, MeanFieldClassWiseMultiSimilarityLoss])
+def test_no_buffer_has_all_pairs_of_classes(Loss, regularization, monkeypatch):
+    classes, dim, size = 3000, 8, 20
+    monkeypatch.setattr(mean_field, "_BLOCK", 100 * classes)
+    loss = Loss(classes, dim, regularization=regularization)
+    x = torch.randn(size, dim, requires_grad=True)
+    with Tensors() as seen:
+        loss(x, torch.arange(size) // 2).backward()
+    assert 0 < seen.largest <= (100 * classes if regularization else size * classes)
+
+
+def test_no_gradient_needed():
+    x, labels = batch(11)
+    for name in CASES:
+        with torch.no_grad():
+            assert not built(name)(x, labels).requires_grad
+
+
+BAD_OPTIONS = [
+    (MeanFieldContrastiveLoss, {"positive_margin": math.nan}, "positive_margin must be a finite"),
+    (MeanFieldContrastiveLoss, {"negative_margin": "0.3"}, "negative_margin must be a finite"),
+    (MeanFieldContrastiveLoss, {"regularization": -1.0}, "regularization must be at least 0"),
+    (MeanFieldClassWiseMultiSimilarityLoss, {"regularization": math.inf}, "regularization must be a finite"),
+    (MeanFieldClassWiseMultiSimilarityLoss, {"alpha": 0.0}, "alpha must be positive"),
+    (MeanFieldClassWiseMultiSimilarityLoss, {"beta": -80.0}, "beta must be positive"),
+    (MeanFieldClassWiseMultiSimilarityLoss, {"delta": 1.2}, "delta is a cosine"),
+    (MeanFieldClassWiseMultiSimilarityLoss, {"averaging": "code"}, "averaging must be one of released, paper"),
+    (MeanFieldNCALoss, {"alpha": 0.0}, "alpha must be positive"),
+    (ClassWiseMultiSimilarityLoss, {"averaging": "mean"}, "averaging must be one of"),
+    (ClassBalancedContrastiveLoss, {"positive_margin": math.inf}, "positive_margin must be a finite"),
+]
+
+
+@pytest.mark.parametrize(("Loss", "options", "message"), BAD_OPTIONS)
+def test_bad_options_are_named(Loss, options, message):
+    with pytest.raises(ValueError, match=message):
+        Loss(3, 4, **options)
+    with pytest.raises(ValueError, match="num_classes must be at least 1"):
+        Loss(0, 4)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_bad_batches_are_named(name):
+    loss = built(name, dtype=torch.float32)
+    with pytest.raises(ValueError, match=r"labels.*\[0, 5\).*found 5"):
+        loss(torch.randn(2, 3), torch.tensor([0, 5]))
+    with pytest.raises(ValueError, match="embeddings contain NaN"):
+        loss(torch.full((2, 3), math.nan), torch.tensor([0, 1]))
+    with pytest.raises(ValueError, match="embeddings have a norm of 0 in row 1"):
+        loss(torch.tensor([[1.0, 0, 0], [0, 0, 0]]), torch.tensor([0, 1]))
+
+
+@pytest.mark.parametrize("name", FIELDS)
+@pytest.mark.parametrize("wrong", [0.0, math.nan, math.inf])
+def test_a_mean_field_without_a_direction_is_named(name, wrong):
+    loss = built(name, dtype=torch.float32)
+    loss.mean_fields.data[3] = wrong
+    with pytest.raises(ValueError, match=r"mean_fields have a norm of .* in row 3"):
+        loss(torch.randn(2, 3), torch.tensor([0, 1]))
