@@ -38,9 +38,9 @@ def seen(monkeypatch):
     pools, starts, schemes = [], [], []
     pool, start, build = ccp.Scheme._pool, ccp.Scheme._start_proxies, ccp.Scheme.__init__
 
-    def spy_pool(self, size):
+    def spy_pool(self, drawn):
         weights = {name: value.clone() for name, value in self.network.state_dict().items()}
-        found = pool(self, size)
+        found = pool(self, drawn)
         assert all(torch.equal(value, weights[name]) for name, value in self.network.state_dict().items())
         pools.append((self.problem, weights, found))
         return found
@@ -203,6 +203,20 @@ def test_a_pool_is_augmented_as_training_is_and_embedded_in_evaluation_mode(scor
     assert seen["schemes"][0].network.training
 
 
+def test_samples_can_stand_in_for_proxies(scored, seen):
+    loop.train(with_options(CCP.replace(steps=6), samples=True))
+    scheme = seen["schemes"][0]
+    labels = torch.from_numpy(scheme.task.train_labels)
+    assert torch.equal(labels[scheme.chosen], torch.arange(scheme.task.num_classes)[:, None].expand(-1, 2))
+    images, classes = next(scheme.task.train_batches(0, 1, torch.device("cpu")))
+    chosen = torch.cat(list(scheme.task.test_batches(scheme.task.train[scheme.chosen.flatten()])))
+    embeddings, proxies = scheme.network(torch.cat([images, chosen])).split([len(images), len(chosen)])
+    expected = losses.ProxyContrastiveLoss()(embeddings, classes, proxies, labels[scheme.chosen.flatten()])
+    terms = scheme.objective(scheme.network, images, classes)
+    torch.testing.assert_close(terms["loss"], expected)
+    assert [pool.shape[1] for _, _, pool in seen["pools"]] == [2, 2, 3]  # at first, then as centers, then the pool
+
+
 @pytest.mark.parametrize(
     ("changes", "options", "message"),
     [
@@ -211,6 +225,7 @@ def test_a_pool_is_augmented_as_training_is_and_embedded_in_evaluation_mode(scor
         ({}, {"projection": -1.0}, "projection must be finite and at least 0"),
         ({}, {"projections": 1.5}, "projections must be a positive whole number"),
         ({}, {"reset": 1}, "reset must be true or false"),
+        ({}, {"samples": None}, "samples must be true or false"),
         ({"eval_every": None}, {}, "give eval_every or eval_every_epochs"),
         ({"fold": 0, "folds": "one class each"}, {}, "leaves one class for validation"),
         ({"loss": "baselines.contrastive"}, {"proxies_per_class": None}, "baselines.contrastive has no proxies"),
@@ -254,7 +269,7 @@ def _dies(patch, where: str):
         count = []
         at(ccp, "greedy_k_center", lambda *_: count.append(1) or len(count) == 2)
     else:
-        at(ccp.Scheme, "_pool", lambda scheme, size: scheme.problem == 2)
+        at(ccp.Scheme, "_pool", lambda scheme, drawn: scheme.problem == 2)
 
 
 LONG = CCP.replace(steps=24, restore_best=True, fold=0, lr=0.05, monitor="MAP@R")

@@ -44,6 +44,8 @@ class Scheme(supervised.Scheme):
         reset: a problem starts at theta*, not at the last weights of the one before.
         batch_weight: weight of the same loss within the batch (released code: 0.1).
         raw: samples and proxies are compared, and proxies start, unclipped.
+        samples: the chosen samples stand in for the proxies, embedded again in every step beside the batch (Sec. V-B,
+            MNIST): for few classes, and on one rank only.
 
     Raises ValueError for a spec without evaluations or with a validation fold of one class, whose scores could not end
     a problem; for a loss without proxies; for a pool smaller than the number of proxies.
@@ -65,10 +67,12 @@ class Scheme(supervised.Scheme):
         reset: bool = False,
         batch_weight: float = 0.0,
         raw: bool = False,
+        samples: bool = False,
     ):
         super().__init__(spec, task, network)
         self.pool_size, self.projection, self.problem_patience = pool_size, projection, problem_patience
         self.projections, self.reset, self.batch_weight, self.raw = projections, reset, batch_weight, raw
+        self.samples = samples
         self.problem = 0
         self.anchors: dict[str, Tensor] = {}  # theta*; none in the first problem
         self.solved = Solved()
@@ -81,17 +85,21 @@ class Scheme(supervised.Scheme):
         if self.given_proxies:
             self.loss = GivenProxies(self.loss, task.num_classes, proxies_per_class or 8, network.embedding_size)
             self.loss.to(next(network.parameters()).device)
-        elif proxies_per_class is not None or batch_weight or raw:
+        elif proxies_per_class is not None or batch_weight or raw or samples:
             raise ValueError(
-                f"proxies_per_class, batch_weight and raw are for losses that are given proxies; {spec.loss} is not"
+                "proxies_per_class, batch_weight, raw and samples are for losses that are given proxies; "
+                f"{spec.loss} is not"
             )
+        if samples and distributed.world_size() > 1:
+            raise ValueError("samples=True embeds its samples on one rank only; set DMLREPRO_RANKS=1")
         if proxies_of(self.loss) is None:
             raise ValueError(f"loss {spec.loss} has no proxies that could be initialised anew")
         number = proxies_of(self.loss).shape[1]
         if pool_size < number:
             raise ValueError(f"pool_size must be at least the {number} proxies of a class, got {pool_size}")
+        self.chosen = self._drawn(number)  # (C, M) train images at which the proxies of the problem start
         if not spec.proxies_from_class_means:
-            self._start_proxies(self._pool(number))
+            self._start_proxies(self._pool(self.chosen))
 
     @staticmethod
     def check(
@@ -103,6 +111,7 @@ class Scheme(supervised.Scheme):
         reset: bool = False,
         batch_weight: float = 0.0,
         raw: bool = False,
+        samples: bool = False,
     ) -> None:
         counts = {"proxies_per_class": proxies_per_class, "pool_size": pool_size}
         counts |= {"problem_patience": problem_patience, "projections": projections}
@@ -113,7 +122,7 @@ class Scheme(supervised.Scheme):
         for name, value in {"projection": projection, "batch_weight": batch_weight}.items():
             if not 0 <= value < float("inf"):
                 raise ValueError(f"{name} must be finite and at least 0, got {value!r}")
-        for name, value in {"reset": reset, "raw": raw}.items():
+        for name, value in {"reset": reset, "raw": raw, "samples": samples}.items():
             if not isinstance(value, bool):
                 raise ValueError(f"{name} must be true or false, got {value!r}")
         if proxies_per_class is not None and pool_size < proxies_per_class:
@@ -123,8 +132,13 @@ class Scheme(supervised.Scheme):
             )
 
     def objective(self, embed, images: Tensor, labels: Tensor) -> dict[str, Tensor]:
-        embeddings = embed(images)
-        terms = {"loss": self.loss(embeddings, labels)}
+        if self.samples:
+            both = embed(torch.cat([images, self._images(self.chosen.flatten()).to(images.device)]))
+            embeddings, samples = both.tensor_split([len(labels)])
+            terms = {"loss": self.loss.pairs(embeddings, labels, samples, self.loss.classes)}
+        else:
+            embeddings = embed(images)
+            terms = {"loss": self.loss(embeddings, labels)}
         if self.batch_weight:
             terms["batch"] = self.batch_weight * self.loss.pairs(embeddings, labels)
         if self.anchors and self.projection:
@@ -140,39 +154,45 @@ class Scheme(supervised.Scheme):
         last = {name: _copy(module) for name, module in (("network", self.network), ("loss", self.loss))}
         self.network.load_state_dict(best["modules"]["network"])
         self.loss.load_state_dict(best["modules"]["loss"])
-        converged, pool = self._compared(proxies_of(self.loss).detach().clone()), self._pool(self.pool_size)
+        converged = self._pool(self.chosen) if self.samples else self._compared(proxies_of(self.loss).detach().clone())
+        drawn = self._drawn(self.pool_size)
+        pool, classes = self._pool(drawn), torch.arange(len(drawn))[:, None]
         self.anchors = best["modules"]["network"]
         self.solved.add(best["step"], covering_radius(pool, converged).mean(), _spread(converged))
         picks = distributed.from_first(lambda: greedy_k_center(pool, converged, converged.shape[1]).cpu())
         if not self.reset:
             self.network.load_state_dict(last["network"])
         self.loss.load_state_dict(last["loss"])
-        self._start_proxies(pool[torch.arange(len(pool))[:, None], picks])
+        self.chosen = drawn[classes, picks]
+        self._start_proxies(pool[classes, picks])
         return True
 
     def modules(self) -> dict[str, nn.Module]:
         return super().modules() | {"solved": self.solved}
 
     def state(self) -> dict:
-        return super().state() | {"problem": self.problem, "anchors": self.anchors}
+        return super().state() | {"problem": self.problem, "anchors": self.anchors, "chosen": self.chosen}
 
     def load_state(self, state: Mapping) -> None:
         super().load_state(state)
-        self.problem, self.anchors = state["problem"], state["anchors"]
+        self.problem, self.anchors, self.chosen = state["problem"], state["anchors"], state["chosen"].cpu()
+
+    def _drawn(self, size: int) -> Tensor:
+        """(C, size) random train images of each class, drawn anew for every problem."""
+        generator = torch.Generator().manual_seed(stream_seed(self.spec.seed, "pool", self.problem))
+        return samples_of_each_class(torch.from_numpy(self.task.train_labels), size, generator)
+
+    def _images(self, chunk: Tensor, number: int = 0) -> Tensor:
+        """This rank's share of the train images of a chunk, in the crops that they have during this problem."""
+        return self.task.as_trained(chunk, distributed.share(len(chunk)), "pool images", self.problem, number)
 
     @torch.no_grad()
-    def _pool(self, size: int) -> Tensor:
-        """(C, size, D) embeddings, as they are compared, of random samples of each class in training's augmentation."""
-        generator = torch.Generator().manual_seed(stream_seed(self.spec.seed, "pool", self.problem))
-        drawn = samples_of_each_class(torch.from_numpy(self.task.train_labels), size, generator)
+    def _pool(self, drawn: Tensor) -> Tensor:
+        """(C, size, D) embeddings of train images (C, size) in training's augmentation, as they are compared."""
         chunks = drawn.flatten().tensor_split(-(-drawn.numel() // CHUNK))
+        numbered = ((chunk, number) for number, chunk in enumerate(chunks))
         device, parts = next(self.network.parameters()).device, []
-
-        def make(number: int, chunk: Tensor) -> Tensor:
-            share = distributed.share(len(chunk))
-            return self.task.as_trained(chunk, share, "pool images", self.problem, number)
-
-        for chunk, images in zip(chunks, batches.prefetched(make, enumerate(chunks), crops=self.task.crops)):
+        for chunk, images in zip(chunks, batches.prefetched(self._images, numbered, crops=self.task.crops)):
             parts.append(distributed.gather(inference.embed(self.network, [images]).to(device), len(chunk)))
         embeddings = torch.cat(parts)
         if not embeddings.isfinite().all():
