@@ -61,6 +61,8 @@ class AlternatingParams(CcpParams):
         "paper": CcpParams.overrides["paper"] | {"losses": tuple(LOSSES), "over": ("ProxyAnchor", "PFML")},
     }
 
+    may_be_empty: ClassVar = ("over",)
+
     losses: tuple[str, ...] | None = None
     over: tuple[str, ...] | None = None  # proxy losses of other papers that are projected too
 

@@ -33,8 +33,8 @@ _TESTS = (
     ClaimTest("ccp-02", "40_ccp_mnist",
         (falling(f"{OURS};problems=1..5", by=0.02, metric="covering_radius"),
          higher(OURS, "C2-Proxy", by=10.0, metric="proxy_spread", relative=True)),
-        "0.02, a fiftieth of the unit ball's radius, for the radius; 10 percent for the spread of proxies that are said "
-        "to coalesce otherwise"),
+        "0.02, a fiftieth of the unit ball's radius, for the radius; 10 percent for the spread of proxies that are "
+        "said to coalesce otherwise"),
     ClaimTest("ccp-03", "48_ccp_covering_radius",
         (lower(OURS, "C2-Proxy", by=2.0, metric="average_covering_radius", relative=True),
          higher(OURS, "C2-Proxy", by=2.0, metric="inter_class_distance", relative=True),

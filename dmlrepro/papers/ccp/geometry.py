@@ -194,8 +194,8 @@ def lemma_rows(point_sets: int) -> Iterator[dict]:
     """Lemma 1 for a linear layer: its Lipschitz constant over the printed one and over a valid one.
 
     The printed constant is the largest sum of |w| over the outputs that an input reaches. The proof needs
-    |sum w x|^2 <= sum w^2 x^2, which w = x = (1, 1) refutes: a layer of one output and n weights 1 is sqrt(n)-Lipschitz,
-    and its printed constant is 1. Valid is the root of the largest row sum times the largest column sum.
+    |sum w x|^2 <= sum w^2 x^2, which w = x = (1, 1) refutes: a layer of one output and n weights 1 has the constant
+    sqrt(n), and 1 is printed. Valid is the root of the largest row sum times the largest column sum.
     """
     for seed in range(point_sets):
         generator = torch.Generator().manual_seed(seed)

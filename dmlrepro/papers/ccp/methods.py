@@ -168,7 +168,7 @@ class CcpParams(Params):
     projection: float = 2e-4
     problem_patience: int = 3
     eval_every: int | None = None  # steps between two evaluations; at paper the protocol's
-    patience: int | None = None  # evaluations without a better one that end a run
+    patience: int | None = None  # evaluations without a better one that end a run; at paper the protocol's
     batch_weight: float | None = None  # weight of the loss within the batch beside that with proxies
 
     def _dataset_recipe(self, dataset: str) -> dict:
@@ -210,8 +210,10 @@ def ccp_spec(name: str, params: CcpParams, *, setting: str = "", scheme: Mapping
     method = pick(METHODS, [name])[0]
     fields = {}
     if method.loss is not None:
-        every = {} if params.eval_every_epochs else {"eval_every": params.eval_every}
-        fields = {"patience": params.patience, "monitor": "MAP@R"} | every
+        fields = {"monitor": "MAP@R"}
+        if params.profile != "paper":  # there the protocol says how often, and how long it waits
+            fields |= {"patience": params.patience}
+            fields |= {} if params.eval_every_epochs else {"eval_every": params.eval_every}
     if method.fields.get("scheme") == SCHEME:
         fields["scheme_options"] = scheme_options(name, params, **dict(scheme or {}))
         if params.profile != "paper" and not method.faster:
