@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
 
 READS = {"_local_scalar_dense", "nonzero", "masked_select", "equal", "bincount", "repeat_interleave"}
 READS |= {"_unique2", "unique_dim", "unique_consecutive"}
@@ -51,3 +52,16 @@ def counted(call: Callable[[], object]) -> tuple[int, int]:
     with _Copies() as copies, _Operations() as dispatched:
         call()
     return dispatched.operations.total(), dispatched.waits.total() + copies.waits.total()
+
+
+class LargestTensor(TorchDispatchMode):
+    """Bytes of the largest tensor that any operation returns."""
+
+    largest = 0
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        out = func(*args, **(kwargs or {}))
+        for leaf in tree_leaves(out):
+            if isinstance(leaf, Tensor):
+                self.largest = max(self.largest, leaf.untyped_storage().nbytes())
+        return out

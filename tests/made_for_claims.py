@@ -15,7 +15,9 @@ from dmlrepro.evidence.claims import ClaimTest, Part
 
 SEEDS = 8
 RECALLS = ("R@1", "P@1", "RP", "MAP@R", "mAP@1000")
-POSITIVE = ("W2", "class_diversity", "feature_diversity")  # far from zero, so that a gap in percent is one in numbers
+# far from zero, so that a gap in percent is one in numbers
+POSITIVE = ("W2", "class_diversity", "feature_diversity", "proxy_spread", "average_covering_radius")
+POSITIVE += ("inter_class_distance", "steps", "relative_spread")
 
 
 def rows(method, values, setting="", metric="R@1", **context) -> list[dict]:

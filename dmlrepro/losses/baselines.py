@@ -178,6 +178,66 @@ def contrastive(
     return Baseline(ContrastiveLoss(pos_margin, neg_margin), num_classes, embedding_size)
 
 
+def cross_batch_memory(
+    num_classes: int,
+    embedding_size: int,
+    *,
+    form: str = "c2",
+    pos_margin: float = 0.0,
+    neg_margin: float = 0.5,
+    memory_size: int = 800,
+    warmup_steps: int = 1000,
+) -> nn.Module:
+    """XBM, Wang et al., CVPR 2020: the contrastive loss within the batch, plus that of the batch and past embeddings.
+
+    form "c2" is `contrastive`; "c1" has [1 - pos_margin - s]+ and [s - neg_margin]+ of cosines s instead. The memory
+    holds the last memory_size embeddings of the steps after the first warmup_steps. Its released code stores a batch
+    before it is compared, which pairs every sample with itself; here it is stored afterwards.
+    """
+    from pytorch_metric_learning.distances import CosineSimilarity
+    from pytorch_metric_learning.losses import ContrastiveLoss
+
+    check_finite(pos_margin=pos_margin, neg_margin=neg_margin, warmup_steps=warmup_steps)
+    check_positive(memory_size=memory_size)
+    if form not in ("c1", "c2"):
+        raise ValueError(f'form must be "c1" or "c2", got {form!r}')
+    if form == "c1":
+        pairs = ContrastiveLoss(1 - pos_margin, neg_margin, distance=CosineSimilarity())
+    else:
+        pairs = ContrastiveLoss(pos_margin, neg_margin)
+    return CrossBatchMemory(pairs, num_classes, embedding_size, memory_size, warmup_steps)
+
+
+class CrossBatchMemory(nn.Module):
+    """See `cross_batch_memory`. The memory and how far it is are buffers, so that a checkpoint restores them."""
+
+    def __init__(self, pairs: nn.Module, num_classes: int, embedding_size: int, memory_size: int, warmup_steps: int):
+        super().__init__()
+        self.pairs, self.num_classes, self.warmup_steps = pairs, num_classes, warmup_steps
+        self.register_buffer("memory", torch.zeros(memory_size, embedding_size))
+        self.register_buffer("memory_labels", torch.zeros(memory_size, dtype=torch.int64))
+        self.register_buffer("stored", torch.zeros((), dtype=torch.int64))
+        self.register_buffer("steps", torch.zeros((), dtype=torch.int64))
+
+    def forward(self, embeddings: Tensor, labels: Tensor) -> Tensor:
+        check_batch(embeddings, labels, self.num_classes, self.memory.shape[1])
+        with torch.autocast(embeddings.device.type, enabled=False):
+            embeddings = _at_least_float32(embeddings)
+            value, stored = self.pairs(embeddings, labels), self.stored.item()
+            if stored:
+                past = slice(min(stored, len(self.memory)))
+                memory, classes = self.memory[past].to(embeddings.dtype, copy=True), self.memory_labels[past].clone()
+                value = value + self.pairs(embeddings, labels, ref_emb=memory, ref_labels=classes)
+        if self.steps >= self.warmup_steps:
+            last = slice(-len(self.memory), None)  # of a batch larger than the memory only the end stays
+            places = torch.arange(stored, stored + len(labels), device=labels.device)[last] % len(self.memory)
+            self.memory[places] = embeddings.detach()[last].to(self.memory.dtype)
+            self.memory_labels[places] = labels[last]
+            self.stored += len(labels)
+        self.steps += 1
+        return value
+
+
 def triplet(num_classes: int, embedding_size: int, *, margin: float = 0.2, squared: bool = True) -> nn.Module:
     """Triplet with semi-hard negatives, Schroff et al. (FaceNet), CVPR 2015, on unit vectors.
 

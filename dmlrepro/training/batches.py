@@ -69,6 +69,7 @@ class Task:
                 )
         self.steps_per_epoch = max(len(train) // spec.batch_size, 1)
         self.store = None if features is not None else images.open_images(manifest, short_side=stored_side(spec))
+        self.crops = features is None and spec.image_size is not None  # whether training sees random crops
 
     def index_batches(self, first: int, end: int, neighbours: Tensor | None = None) -> Iterator[tuple[int, Tensor]]:
         """Yield (step, which of the train images) for steps first..end-1; with `neighbours` they lie in one epoch."""
@@ -95,21 +96,24 @@ class Task:
         rows = distributed.share(self.spec.batch_size * self.spec.views)
 
         def make(step: int, picked: Tensor) -> tuple[Tensor, Tensor]:
-            indices = self.train[picked.numpy()]
-            if self.features is not None:
-                batch = self.features[indices[rows]]
-            elif self.spec.image_size is None:
-                batch = images.plain_batch(self.store, indices[rows])
-            else:
-                generator = torch.Generator().manual_seed(stream_seed(self.spec.seed, "augmentation", step))
-                batch = images.train_batch(
-                    self.store, indices, self.spec.image_size, generator, scale=self.spec.crop_scale, rows=rows
-                )
-            return _pinned(batch), _pinned(labels[picked])
+            return self.as_trained(picked, rows, "augmentation", step), _pinned(labels[picked])
 
         steps = self.index_batches(first, end, neighbours)
-        for batch, target in prefetched(make, steps, crops=self.features is None and self.spec.image_size is not None):
+        for batch, target in prefetched(make, steps, crops=self.crops):
             yield batch.to(device, non_blocking=True), target.to(device, non_blocking=True)
+
+    def as_trained(self, picked: Tensor, rows: slice, *stream) -> Tensor:
+        """The train images number `picked`, of them those of `rows`, as a step sees them; `stream` names the crops."""
+        indices = self.train[picked.numpy()]
+        if self.features is not None:
+            return _pinned(self.features[indices[rows]])
+        if self.spec.image_size is None:
+            return _pinned(images.plain_batch(self.store, indices[rows]))
+        generator = torch.Generator().manual_seed(stream_seed(self.spec.seed, *stream))
+        batch = images.train_batch(
+            self.store, indices, self.spec.image_size, generator, scale=self.spec.crop_scale, rows=rows
+        )
+        return _pinned(batch)
 
     def test_batches(self, indices: np.ndarray) -> Iterator[Tensor]:
         if self.features is not None:

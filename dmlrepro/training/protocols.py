@@ -10,6 +10,7 @@ A protocol turns the spec of a method into the runs it consists of (`expand`), a
     stml                two views of every image, batches of nearest neighbours (Kim et al., "Self-Taught Metric
                         Learning without Labels", CVPR 2022; PLM)
     ccp_early_stopping  mlrc's folds; evaluate often, stop late, restore the best weights (CCP)
+    ccp_one_fold        the same with a single model, validated on the last third of the train classes (CCP's ablations)
 
 A protocol has two parts. Its structure holds at any scale: on embedded glyphs too, mlrc trains on folds and restores
 the model of the best validation. Its settings (optimiser, batch, crops, budget) are those of the published benchmarks
@@ -73,6 +74,15 @@ _IBN_128 = {
     "steps": 200_000,
     "epochs": None,
     "warmup_epochs": 0.0,
+}
+
+_CCP = _IBN_128 | {
+    "optimizer": "adam",
+    "lr": 1e-5,
+    "clip_value": 10.0,
+    "clip_norm": 10.0,
+    "eval_every": 25,
+    "patience": 60,
 }
 
 
@@ -148,18 +158,18 @@ PROTOCOLS = {
         Protocol(
             "ccp_early_stopping",
             structure={"monitor": "MAP@R", "restore_best": True},
-            settings=_IBN_128
-            | {
-                "optimizer": "adam",
-                "lr": 1e-5,
-                "clip_value": 10.0,
-                "clip_norm": 10.0,
-                "eval_every": 25,
-                "patience": 60,
-            },
+            settings=_CCP,
             by_dataset={"sop": {"eval_every": 250}, "inshop": {"eval_every": 250}},
             samples_per_class=(4, 1),
             folds=4,
+        ),
+        Protocol(
+            "ccp_one_fold",
+            structure={"monitor": "MAP@R", "restore_best": True, "fold": 2, "folds": 3},
+            settings=_CCP,
+            by_dataset={"sop": {"eval_every": 250}, "inshop": {"eval_every": 250}},
+            samples_per_class=(4, 1),
+            held_out=3,
         ),
     )
 }
@@ -268,8 +278,8 @@ def combine(finished: Iterable) -> list:
     """
     entries, folds = [], {}
     for run in finished:
-        if run.spec.fold is None:
-            protocol = PROTOCOLS.get(run.spec.protocol)
+        protocol = PROTOCOLS.get(run.spec.protocol)
+        if run.spec.fold is None or (protocol and "fold" in protocol.structure):  # the only model of its protocol
             entries.append([run] if protocol and protocol.folds else run)
             continue
         together = run.spec.replace(fold=None)

@@ -353,3 +353,45 @@ def test_proxies_are_the_ones_the_loss_pulls_to():
 def test_temperature_must_be_positive():
     with pytest.raises(ValueError, match="temperature must be positive, got 0"):
         make("normalized_softmax", temperature=0.0)
+
+
+@pytest.mark.parametrize("form", ["c1", "c2"])
+def test_xbm_compares_with_the_last_embeddings_of_the_steps_after_its_warm_up(form):
+    settings = {"form": form, "pos_margin": 0.1, "neg_margin": 0.6, "memory_size": 30, "warmup_steps": 1}
+    loss = make("cross_batch_memory", **settings)
+
+    def apart(a, b):
+        return distance(a, b) if form == "c2" else 1 - cosine(a, b)
+
+    def literal(pairs):
+        far = 0.6 if form == "c2" else 0.4
+        same = [hinge(apart(a, b) - 0.1) for a, b, own in pairs if own]
+        return mean_of_nonzero(same) + mean_of_nonzero([hinge(far - apart(a, b)) for a, b, own in pairs if not own])
+
+    past = []
+    for step in range(5):
+        x, y = batch(step)
+        x.requires_grad_()
+        classes = y.tolist()
+        expected = literal([(x[i], x[j], classes[i] == classes[j]) for i, j in itertools.permutations(range(B), 2)])
+        if past:
+            expected = expected + literal([(z, old, a == b) for z, a in zip(x, classes) for old, b in past])
+        value, (gradient,) = value_and_gradients(loss(x, y), x, loss)
+        torch.testing.assert_close(value, expected)
+        torch.testing.assert_close(gradient, value_and_gradients(expected, x, loss)[1][0])
+        if step >= 1:
+            past = [*past, *zip(x.detach(), classes)][-30:]
+    resumed = make("cross_batch_memory", **settings)
+    resumed.load_state_dict(copy.deepcopy(loss.state_dict()))
+    assert resumed(*batch(9)).item() == loss(*batch(9)).item()
+
+
+def test_a_memory_smaller_than_the_batch_keeps_its_end():
+    loss = make("cross_batch_memory", memory_size=5, warmup_steps=0)
+    x, y = batch(0)
+    loss(x, y)
+    kept = {tuple(row) for row in loss.memory.tolist()}
+    assert kept == {tuple(row) for row in x[-5:].tolist()}
+    for options, message in (({"form": "c3"}, "form must be"), ({"memory_size": 0}, "memory_size must be positive")):
+        with pytest.raises(ValueError, match=message):
+            make("cross_batch_memory", **options)

@@ -4,8 +4,7 @@ import math
 
 import pytest
 import torch
-from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_leaves
+from device_work import LargestTensor
 
 from dmlrepro.losses import potential_field
 from dmlrepro.losses.potential_field import (
@@ -337,19 +336,6 @@ def test_same_input_same_bytes():
     points, labels = clustered(2500, 16, 20, 0.1, classes=100)
     first, second = (computed(points.float(), labels) for _ in range(2))
     assert first[0] == second[0] and torch.equal(first[1], second[1])
-
-
-class LargestTensor(TorchDispatchMode):
-    """Bytes of the largest tensor that any operation returns."""
-
-    largest = 0
-
-    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
-        out = func(*args, **(kwargs or {}))
-        for leaf in tree_leaves(out):
-            if isinstance(leaf, torch.Tensor):
-                self.largest = max(self.largest, leaf.untyped_storage().nbytes())
-        return out
 
 
 @pytest.mark.parametrize(("clusters", "classes"), [(5000, 2500), (10, 2500), (10, 1)])

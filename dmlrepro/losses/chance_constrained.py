@@ -1,0 +1,211 @@
+"""Chance-constrained metric learning (CCP): pair losses between samples and proxies, and what a projection needs.
+
+Paper      Gürbüz, Can and Alatan, "Deep Metric Learning with Chance Constraints", WACV 2024 (arXiv 2209.09060).
+Equations  5 and 8 (hinges between samples and proxies), 12 to 14 (projection), Algorithm 2 (greedy k-center),
+           Sec. IV-D (clipping to the unit ball). Algorithm 1, the outer loop, is the scheme of the same name.
+Deviations `reduction` defaults to the released code's mean over violated pairs; Algorithm 1 prints the mean over all.
+           C1's negative hinge is [s - margin]+, where the released code adds s itself if s > margin: the gradient is
+           the same. Its slack of 1e-5 below similarity 1 is left out. Algorithm 1 prints lambda (theta* - theta) as
+           gradient of the penalty, which pushes away from theta*; here it is that of Eq. 14, lambda (theta - theta*).
+
+Every loss is called as loss(embeddings, labels, proxies, proxy_labels); without proxies the pairs are those within the
+batch, a sample and itself left out. Vectors of any norm are taken and clipped to the unit ball.
+"""
+
+from collections.abc import Iterable
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from dmlrepro.losses.checks import check_batch, check_finite, check_positive
+
+REDUCTIONS = ("nonzero", "mean", "per_sample")
+
+
+def clip_to_unit_ball(vectors: Tensor) -> Tensor:
+    """(..., D): a vector longer than 1 is scaled to length 1, others stay as they are (Sec. IV-D)."""
+    norms = torch.linalg.vector_norm(vectors, dim=-1, keepdim=True)
+    return vectors / torch.where(norms > 1, norms, 1)
+
+
+@torch.no_grad()
+def greedy_k_center(pool: Tensor, centers: Tensor, k: int) -> Tensor:
+    """The k points of a pool, in order, each the farthest from the centers and the points before it (Algorithm 2).
+
+    pool (P, D), centers (c, D) -> (k,) int64 positions in the pool, all different; or batched over classes, (C, P, D)
+    and (C, c, D) -> (C, k). Of points equally far the first counts, so duplicates of picked points come last, in order.
+    Euclidean distance, c >= 1.
+
+    Raises ValueError for shapes that do not fit, or k outside [1, P].
+    """
+    if pool.ndim not in (2, 3) or pool.shape[:-2] != centers.shape[:-2] or pool.shape[-1] != centers.shape[-1]:
+        raise ValueError(
+            "pool and centers must have shapes (P, D) and (c, D), or (C, P, D) and (C, c, D), "
+            f"got {tuple(pool.shape)} and {tuple(centers.shape)}"
+        )
+    if not 1 <= k <= pool.shape[-2]:
+        raise ValueError(f"k must lie in [1, {pool.shape[-2]}], the size of the pool, got {k}; give a larger pool")
+    if centers.shape[-2] == 0:
+        raise ValueError("centers are empty; give at least one, from which the first pick is the farthest")
+    if pool.ndim == 2:
+        return greedy_k_center(pool[None], centers[None], k)[0]
+    distances = _distances(pool, centers).amin(2)
+    picks = []
+    for _ in range(k):
+        pick = distances.argmax(1)
+        picks.append(pick)
+        picked = pool[torch.arange(len(pool), device=pool.device), pick]
+        distances = torch.minimum(distances, _distances(pool, picked[:, None]).squeeze(2))
+        distances.scatter_(1, torch.stack(picks, 1), -1.0)  # no point twice, even where all that are left are at 0
+    return torch.stack(picks, 1)
+
+
+@torch.no_grad()
+def covering_radius(points: Tensor, centers: Tensor) -> Tensor:
+    """Largest distance of a point to its nearest center: (N, D) and (c, D) -> (), or (C, N, D), (C, c, D) -> (C,)."""
+    return _distances(points, centers).amin(-1).amax(-1)
+
+
+def projection_penalty(parameters: Iterable[Tensor], anchors: Iterable[Tensor], weight: float) -> Tensor:
+    """weight / 2 * ||theta - theta*||^2 over pairs of parameters and anchors of equal shapes (Eq. 14)."""
+    terms = [F.mse_loss(p, anchor, reduction="sum") for p, anchor in zip(parameters, anchors, strict=True)]
+    return weight / 2 * torch.stack(terms).sum()
+
+
+class ProxyContrastiveLoss(nn.Module):
+    """Contrastive loss between samples and proxies.
+
+    Args:
+        form: "c2": [d - positive_margin]+ over pairs of one class and [negative_margin - d]+ over the others, d the
+            Euclidean distance. "c1": [1 - positive_margin - s]+ and [s - negative_margin]+, s the inner product.
+        negative_margin: None: 0.5 for c1, 0.3841 for c2, the paper's values on CUB.
+        reduction: "nonzero" adds the means over the violated pairs of one class and over those of two (released code
+            of C2), "mean" divides the sum by the number of all pairs (Algorithm 1), "per_sample" by that of samples
+            (released code of C1).
+    """
+
+    def __init__(
+        self,
+        form: str = "c2",
+        positive_margin: float = 0.0,
+        negative_margin: float | None = None,
+        reduction: str = "nonzero",
+    ):
+        super().__init__()
+        if form not in ("c1", "c2"):
+            raise ValueError(f'form must be "c1" or "c2", got {form!r}')
+        if negative_margin is None:
+            negative_margin = {"c1": 0.5, "c2": 0.3841}[form]
+        check_finite(positive_margin=positive_margin, negative_margin=negative_margin)
+        _check_reduction(reduction, REDUCTIONS)
+        self.form, self.reduction = form, reduction
+        self.positive_margin, self.negative_margin = positive_margin, negative_margin
+
+    def forward(
+        self, embeddings: Tensor, labels: Tensor, proxies: Tensor | None = None, proxy_labels: Tensor | None = None
+    ) -> Tensor:
+        a, b, same, other = _pairs(embeddings, labels, proxies, proxy_labels)
+        with torch.autocast(a.device.type, enabled=False):
+            apart = _distances(a, b) if self.form == "c2" else 1 - a @ b.T
+            far = self.negative_margin if self.form == "c2" else 1 - self.negative_margin
+            hinges = [F.relu(apart - self.positive_margin) * same, F.relu(far - apart) * other]
+            if self.reduction == "nonzero":
+                return sum(hinge.sum() / (hinge.detach() > 0).sum().clamp_min(1) for hinge in hinges)
+            count = len(a) if self.reduction == "per_sample" else (same | other).sum().clamp_min(1)
+            return sum(hinge.sum() for hinge in hinges) / count
+
+
+class ProxyTripletLoss(nn.Module):
+    """[d(a, p) - d(a, n) + margin]+ over all triplets of a sample, a proxy of its class and one of another.
+
+    d is the Euclidean distance. A sample with N proxies takes O(N log N) time and O(N) memory, not O(N^2): a positive's
+    hinges come from the sum of the sorted negatives below its bound.
+
+    Args:
+        margin: the paper's value on CUB by default.
+        reduction: "nonzero" averages over the violated triplets, "mean" over all.
+    """
+
+    def __init__(self, margin: float = 0.0961, reduction: str = "nonzero"):
+        super().__init__()
+        check_finite(margin=margin)
+        _check_reduction(reduction, REDUCTIONS[:2])
+        self.margin, self.reduction = margin, reduction
+
+    def forward(
+        self, embeddings: Tensor, labels: Tensor, proxies: Tensor | None = None, proxy_labels: Tensor | None = None
+    ) -> Tensor:
+        a, b, same, other = _pairs(embeddings, labels, proxies, proxy_labels)
+        with torch.autocast(a.device.type, enabled=False):
+            distances = _distances(a, b)
+            bounds = distances + self.margin
+            negatives = distances.masked_fill(~other, torch.inf).sort(dim=1).values
+            violating = torch.searchsorted(negatives.detach(), bounds.detach())  # how many negatives lie below a bound
+            sums = F.pad(negatives.double().cumsum(1), (1, 0)).gather(1, violating)
+            total = ((violating * bounds - sums) * same).sum().to(distances.dtype)
+            counted = violating * same if self.reduction == "nonzero" else same.sum(1) * other.sum(1)
+            return total / counted.sum().clamp_min(1)
+
+
+class ProxyMultiSimilarityLoss(nn.Module):
+    """log(1 + sum exp(-alpha (s - base))) / alpha over the proxies of a sample's class, plus log(1 + sum
+    exp(beta (s - base))) / beta over the others, averaged over the samples; s is the inner product.
+
+    No pairs are mined: the paper gives no threshold for it. alpha, beta, base: its values on CUB by default.
+    """
+
+    def __init__(self, alpha: float = 2.0, beta: float = 40.0, base: float = 0.5):
+        super().__init__()
+        check_positive(alpha=alpha, beta=beta)
+        check_finite(base=base)
+        self.alpha, self.beta, self.base = alpha, beta, base
+
+    def forward(
+        self, embeddings: Tensor, labels: Tensor, proxies: Tensor | None = None, proxy_labels: Tensor | None = None
+    ) -> Tensor:
+        a, b, same, other = _pairs(embeddings, labels, proxies, proxy_labels)
+        with torch.autocast(a.device.type, enabled=False):
+            above = a @ b.T - self.base
+            return sum(
+                _log_one_plus_sum_exp(scale * above, chosen).mean() / abs(scale)
+                for scale, chosen in ((-self.alpha, same), (self.beta, other))
+            )
+
+
+def _log_one_plus_sum_exp(logits: Tensor, chosen: Tensor) -> Tensor:
+    """log(1 + sum of exp over the chosen entries of each row): (B, N) -> (B,), 0 where none is chosen."""
+    return F.pad(logits.masked_fill(~chosen, -torch.inf), (1, 0)).logsumexp(1)
+
+
+def _distances(a: Tensor, b: Tensor) -> Tensor:
+    """Euclidean, by subtraction: a matrix product would lose the small ones, and its gradient at 0 is not finite."""
+    return torch.cdist(a, b, compute_mode="donot_use_mm_for_euclid_dist")
+
+
+def _pairs(
+    embeddings: Tensor, labels: Tensor, proxies: Tensor | None, proxy_labels: Tensor | None
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Both sides of the pairs, clipped and in float32 or wider, and masks (B, N) of pairs of one class and of two."""
+    most = torch.iinfo(torch.int64).max
+    dim = embeddings.shape[-1] if embeddings.ndim else 0
+    check_batch(embeddings, labels, most, dim, least_norm=0.0)
+    wide = torch.promote_types(embeddings.dtype, torch.float32)
+    a = clip_to_unit_ball(embeddings.to(wide))
+    if proxies is None:
+        same = labels[:, None] == labels
+        return a, a, same.clone().fill_diagonal_(False), ~same
+    if proxies.ndim != 2 or proxies.shape[1] != dim or len(proxies) == 0:
+        raise ValueError(f"proxies must have shape (P, {dim}) with P >= 1, got {tuple(proxies.shape)}")
+    if proxy_labels is None or proxy_labels.dtype != torch.int64 or proxy_labels.shape != proxies.shape[:1]:
+        got = None if proxy_labels is None else f"{proxy_labels.dtype} of shape {tuple(proxy_labels.shape)}"
+        raise ValueError(f"proxy_labels must be int64 of shape ({len(proxies)},), one per proxy, got {got}")
+    if not proxies.detach().sum().isfinite():
+        raise ValueError("proxies contain NaN or infinity; lower their learning rate")
+    same = labels[:, None] == proxy_labels
+    return a, clip_to_unit_ball(proxies.to(wide)), same, ~same
+
+
+def _check_reduction(reduction: str, known: tuple[str, ...]) -> None:
+    if reduction not in known:
+        raise ValueError(f"reduction must be one of {', '.join(known)}, got {reduction!r}")

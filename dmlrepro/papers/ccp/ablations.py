@@ -1,0 +1,174 @@
+"""Notebooks 42 to 45: the ablations of CCP (Figs. 4 to 7).
+
+Every run is validated on a third of the train classes, as the paper's are. The default point, C2-CCP-L, is one run of
+notebooks 42, 43 and 44 wherever their parameters agree.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar
+
+from dmlrepro.papers.catalogue import Notebook
+from dmlrepro.papers.ccp.methods import LOSSES, CcpParams, ccp_runs
+from dmlrepro.papers.studies import measured, with_measured
+from dmlrepro.training.spec import RunSpec
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+NUMBERS = {"numbers": (1, 2, 4, 8, 16)}
+
+
+@dataclass(frozen=True)
+class LambdaProxiesParams(CcpParams):
+    """The parameters of notebook 42."""
+
+    notebook = "42_ccp_ablation_lambda_proxies"
+    references: ClassVar = {"projections": (2e-4, 0.0)}
+    overrides: ClassVar = CcpParams.overrides | {
+        "quick": CcpParams.overrides["quick"] | {"projections": (0.0, 2e-4, 10.0), "numbers": (1, 4, 8)},
+        "small": CcpParams.overrides["small"] | {"projections": (0.0, 1e-5, 2e-4, 1e-2, 0.1, 10.0)} | NUMBERS,
+        "paper": CcpParams.overrides["paper"] | {"projections": (0.0, 1e-5, 2e-4, 1e-2, 0.1, 1.0, 10.0)} | NUMBERS,
+    }
+
+    projections: tuple[float, ...] | None = None
+    numbers: tuple[int, ...] | None = None
+
+
+@dataclass(frozen=True)
+class PoolParams(CcpParams):
+    """The parameters of notebook 43."""
+
+    notebook = "43_ccp_ablation_pool"
+    overrides: ClassVar = CcpParams.overrides | {
+        "quick": CcpParams.overrides["quick"] | {"numbers": (1, 8), "pools": (12,)},
+        "small": CcpParams.overrides["small"] | {"numbers": (1, 4, 8), "pools": (12, 16)},
+        "paper": CcpParams.overrides["paper"] | {"numbers": (1, 2, 4, 8, 12), "pools": (12, 16, 20)},
+    }
+
+    numbers: tuple[int, ...] | None = None
+    pools: tuple[int, ...] | None = None  # beside the pool that is as large as the number of proxies: a random choice
+
+
+@dataclass(frozen=True)
+class AlternatingParams(CcpParams):
+    """The parameters of notebook 44."""
+
+    notebook = "44_ccp_ablation_alternating"
+    overrides: ClassVar = CcpParams.overrides | {
+        "quick": CcpParams.overrides["quick"] | {"losses": ("C2", "MS"), "over": ("ProxyAnchor",)},
+        "small": CcpParams.overrides["small"] | {"losses": tuple(LOSSES), "over": ("ProxyAnchor", "PFML")},
+        "paper": CcpParams.overrides["paper"] | {"losses": tuple(LOSSES), "over": ("ProxyAnchor", "PFML")},
+    }
+
+    may_be_empty: ClassVar = ("over",)
+
+    losses: tuple[str, ...] | None = None
+    over: tuple[str, ...] | None = None  # proxy losses of other papers that are projected too
+
+
+@dataclass(frozen=True)
+class BatchSizeParams(CcpParams):
+    """The parameters of notebook 45."""
+
+    notebook = "45_ccp_ablation_batch_size"
+    overrides: ClassVar = CcpParams.overrides | {
+        "quick": CcpParams.overrides["quick"] | {"sizes": (16, 32, 64)},
+        "small": CcpParams.overrides["small"] | {"sizes": (16, 32, 64, 128)},
+        "paper": CcpParams.overrides["paper"] | {"sizes": (16, 32, 64, 128)},
+    }
+
+    sizes: tuple[int, ...] | None = None
+
+
+def lambda_and_proxies(params: LambdaProxiesParams) -> list[RunSpec]:
+    """Fig. 4: the weight of the penalty, and the number of proxies per class with a pool half as large again."""
+    found = ccp_runs(["untrained"], params)
+    for weight in params.projections:
+        found += ccp_runs(["C2-CCP-L"], params, setting=f"projection={weight:g}", scheme={"projection": weight})
+    for number in params.numbers:
+        found += ccp_runs(["C2-CCP-L"], params, setting=f"M={number}", scheme=_proxies(number, 3 * number // 2))
+        found += ccp_runs(["C2-Proxy"], params, setting=f"M={number}", scheme=_proxies(number, 3 * number // 2))
+    return found
+
+
+def pools(params: PoolParams) -> list[RunSpec]:
+    """Fig. 5: every number of proxies chosen from every pool; from one as large as their number, at random."""
+    found = ccp_runs(["untrained"], params)
+    for number in params.numbers:
+        for pool in sorted({number, *(size for size in params.pools if size > number)}):
+            found += ccp_runs(["C2-CCP-L"], params, setting=f"M={number};pool={pool}", scheme=_proxies(number, pool))
+    return found
+
+
+def alternating(params: AlternatingParams) -> list[RunSpec]:
+    """Fig. 6: each loss within the batch, as one problem, and as problems that follow one another.
+
+    Then the controls, each with one part of CCP left out; theta* as the start of every problem; CCP over other losses.
+    """
+    found = ccp_runs(["untrained"], params)
+    found += ccp_runs([f"{loss}{form}" for loss in params.losses for form in ("", "-Proxy", "-CCP-L")], params)
+    controls = {"penalty=none": {"projection": 0.0}, "picks=random": {"pool_size": params.proxies_per_class}}
+    controls |= {"start=best": {"reset": True}}
+    for setting, change in controls.items():
+        found += ccp_runs(["C2-CCP-L"], params, setting=setting, scheme=change)
+    if params.batch_weight:
+        found += ccp_runs(["C2-CCP-L"], params, setting="batch_weight=0", scheme={"batch_weight": 0.0})
+    for name in params.over:
+        found += ccp_runs([name, f"{name}-CCP"] if name == "ProxyAnchor" else [f"{name}-CCP"], params)
+    return found
+
+
+def batch_sizes(params: BatchSizeParams) -> list[RunSpec]:
+    """Fig. 7: C2 within the batch and with CCP, in batches of several sizes with equally many steps."""
+    found = ccp_runs(["untrained"], params)
+    for size in params.sizes:
+        found += ccp_runs(["C2", "C2-CCP-L"], params, setting=f"batch={size}", batch_size=size)
+    return found
+
+
+def _proxies(number: int, pool: int) -> Mapping[str, int]:
+    return {"proxies_per_class": number, "pool_size": max(pool, number)}
+
+
+def alternating_table(finished: Iterable, params: AlternatingParams) -> "pd.DataFrame":
+    """The rows of the runs; `steps` that each took, and of CCP how many problems it solved and how they went."""
+    finished = list(finished)
+    return with_measured(finished, [measured(run, course(run)) for run in finished if run.spec.loss], params)
+
+
+def course(run) -> dict[str, float]:
+    """`steps`; of CCP also `problems`, and radius and spread of the converged proxies in the first and last of those
+    that another one followed."""
+    values = {"steps": float(len(run.losses))}
+    rows = solved(run)
+    if rows is None:
+        return values
+    values["problems"] = len(rows) + 1.0
+    for name, row in (("first", rows[:1]), ("last", rows[-1:])):
+        for _, radius, spread in row:
+            values |= {f"{name}_covering_radius": radius, f"{name}_proxy_spread": spread}
+    return values
+
+
+def solved(run) -> list[list[float]] | None:
+    """The record of a run's scheme, rows (step, covering radius, spread); None for a run without one."""
+    from safetensors.torch import load_file
+
+    path = run.folder / "solved.safetensors"
+    return load_file(path)["_extra_state"].tolist() if path.is_file() else None
+
+
+def steps_per_problem(run) -> list[int]:
+    """Fig. 6(b): the steps of each finished problem; it ends a patience of evaluations after its best one."""
+    spec = run.spec
+    ends = [step + spec.scheme_options["problem_patience"] * spec.eval_every for step, _, _ in solved(run)]
+    return [int(end - start) for start, end in zip([0, *ends], ends)]
+
+
+NOTEBOOKS = [
+    Notebook(LambdaProxiesParams, lambda_and_proxies),
+    Notebook(PoolParams, pools),
+    Notebook(AlternatingParams, alternating, alternating_table),
+    Notebook(BatchSizeParams, batch_sizes),
+]

@@ -1,0 +1,212 @@
+"""Notebooks 40 and 48: what CCP does to proxies and to the space, and what the propositions say (Figs. 2, 3, Sec. IV).
+
+A run that ends after k problems is the beginning of one that goes on, so the states between the problems are those of
+runs with 1, 2, ... problems. The studies without images need no training.
+"""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar
+
+import torch
+from torch import Tensor
+
+from dmlrepro import metrics
+from dmlrepro.losses.chance_constrained import clip_to_unit_ball, covering_radius, greedy_k_center
+from dmlrepro.papers.catalogue import Notebook
+from dmlrepro.papers.ccp.methods import CcpParams, ccp_runs
+from dmlrepro.papers.studies import evaluated_labels, measured, study_rows, training_embeddings, with_measured
+from dmlrepro.training.spec import RunSpec
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+@dataclass(frozen=True)
+class MnistParams(CcpParams):
+    """The parameters of notebook 40. At quick there is no MNIST: the glyphs stand in for it, in as few dimensions.
+
+    On MNIST training and test classes are the same, no class can be held out, and test scores end a projection.
+    """
+
+    notebook = "40_ccp_mnist"
+    overrides: ClassVar = {
+        "quick": CcpParams.overrides["quick"] | {"embedding_size": 8, "problems": (1, 2)},
+        "small": CcpParams.overrides["small"]
+        | {"dataset": "mnist", "backbone": "resnetv2_20", "weights": "none", "embedding_size": 2}
+        | {"problems": (1, 2, 3, 4, 5), "steps": 2000, "samples_per_class": 4, "protocol": "conventional"},
+        "paper": CcpParams.overrides["paper"] | {"embedding_size": 2, "problems": (1, 2, 3, 4, 5)},
+    }
+
+    problems: tuple[int, ...] | None = None  # after so many the space is looked at
+
+    def _dataset_recipe(self, dataset: str) -> dict:
+        return {"proxies_per_class": 4, "pool_size": 16}
+
+
+@dataclass(frozen=True)
+class RadiusParams(CcpParams):
+    """The parameters of notebook 48; point_sets is the number of random sets of the studies without images."""
+
+    notebook = "48_ccp_covering_radius"
+    overrides: ClassVar = {
+        "quick": CcpParams.overrides["quick"] | {"problems": (1, 2)},
+        "small": CcpParams.overrides["small"] | {"problems": (1, 2, 3, 4)},
+        "paper": CcpParams.overrides["paper"] | {"problems": (1, 2, 3, 4)},
+    }
+    positive: ClassVar = (*CcpParams.positive, "point_sets")
+
+    problems: tuple[int, ...] | None = None
+    point_sets: int = 20
+
+
+def mnist(params: MnistParams) -> list[RunSpec]:
+    """Fig. 2: one problem to its end, CCP after each number of problems and to its end, and samples for proxies."""
+    found = ccp_runs(["untrained", "C2-Proxy"], params)
+    found += _after_each(params) + ccp_runs(["C2-CCP-L"], params)
+    return found + ccp_runs(["C2-CCP-L"], params, setting="anchors=samples", scheme={"samples": True})
+
+
+def radius(params: RadiusParams) -> list[RunSpec]:
+    """Fig. 3: the same on the classes that are not trained on."""
+    return ccp_runs(["untrained", "C2-Proxy"], params) + _after_each(params) + ccp_runs(["C2-CCP-L"], params)
+
+
+def _after_each(params) -> list[RunSpec]:
+    found = []
+    for number in params.problems:
+        found += ccp_runs(["C2-CCP-L"], params, setting=f"problems={number}", scheme={"projections": number})
+    return found
+
+
+def mnist_table(finished: Iterable, params: MnistParams) -> "pd.DataFrame":
+    """The rows of the runs; covering radius and spread of the learned proxies, on the training images."""
+    finished = list(finished)
+    found = [measured(run, around_proxies(run)) for run in finished if _has_proxies(run)]
+    return with_measured(finished, found, params)
+
+
+def radius_table(finished: Iterable, params: RadiusParams) -> "pd.DataFrame":
+    """The rows of the runs, the geometry of their test embeddings, and the studies of the bounds."""
+    import pandas as pd
+
+    finished = list(finished)
+    found = [measured(run, geometry(run.embeddings, evaluated_labels(run)[0])) for run in finished]
+    study = study_rows(params, [*bound_rows(params.point_sets), *lemma_rows(params.point_sets)])
+    return pd.concat([with_measured(finished, found, params), study], ignore_index=True)
+
+
+def _has_proxies(run) -> bool:
+    return run.spec.scheme == "chance_constrained" and not run.spec.scheme_options.get("samples")
+
+
+def around_proxies(run) -> dict[str, float]:
+    """How far the proxies of a class leave its training images, and one another, clipped, averaged over the classes
+    that were trained on."""
+    proxies = clip_to_unit_ball(run.loss_state()["proxies"])
+    _, embeddings, labels = training_embeddings(run)
+    embeddings = clip_to_unit_ball(embeddings)
+    trained = _trained_classes(run, labels)
+    radii = [covering_radius(embeddings[labels == label], own).item() for label, own in zip(trained, proxies)]
+    number = proxies.shape[1]
+    spread = torch.cdist(proxies, proxies).sum((1, 2)).mean().item() / max(number * (number - 1), 1)
+    return {"covering_radius": sum(radii) / len(radii), "proxy_spread": spread}
+
+
+def _trained_classes(run, labels: Tensor) -> list[int]:
+    from dmlrepro.training import batches
+
+    if run.spec.fold is None:
+        return labels.unique().tolist()
+    return batches.folds(batches.load_dataset(run.spec), run.spec.folds)[run.spec.fold][0].tolist()
+
+
+def geometry(embeddings: Tensor, labels: Tensor) -> dict[str, float]:
+    """Average covering radius of the classes (Fig. 3), mean distance between samples of two classes, and their ratio.
+
+    On clipped embeddings, in the space of the embedding, not of a t-SNE; radii are greedy (see the metric).
+    """
+    points = clip_to_unit_ball(embeddings)
+    radius = metrics.average_covering_radius(points, labels)
+    total = count = 0.0
+    for some, own in zip(points.split(1024), labels.split(1024)):
+        other = own[:, None] != labels
+        total += (torch.cdist(some, points) * other).sum(dtype=torch.float64).item()
+        count += other.sum().item()
+    return {"average_covering_radius": radius, "inter_class_distance": total / max(count, 1)}
+
+
+# --- studies without images -------------------------------------------------------------------------------------------
+
+POINTS, CLASSES, ANCHORS = 40, 5, 4  # samples of a class, classes, anchors of a class
+CHOICES = ("k-center", "random", "duplicates")
+
+
+def bound_rows(point_sets: int) -> Iterator[dict]:
+    """Proposition 2 on random clusters with four anchors per class, a row per point set (`seed`), choice and metric.
+
+    The loss is C2's hinge of a pair, 1-Lipschitz in each point, so that anchors weighted by the samples that they stand
+    for are at most the mean distance to them, and so at most the covering radius, from the mean over all pairs (the
+    proof's T1). `gap/radius` is that gap over the radius, `loss_gap` the one of Eq. 11, whose anchors count alike.
+    """
+    for seed in range(point_sets):
+        generator = torch.Generator().manual_seed(seed)
+        centers = torch.randn(CLASSES, 1, 3, dtype=torch.float64, generator=generator)
+        noise = torch.randn(CLASSES, POINTS, 3, dtype=torch.float64, generator=generator)
+        points = centers + 0.5 * noise
+        for choice in CHOICES:
+            chosen = _anchors(points, choice, generator)
+            for name, value in gaps(points, chosen).items():
+                yield {"method": "anchors", "setting": f"chosen={choice}", "metric": name, "seed": seed, "value": value}
+
+
+def _anchors(points: Tensor, choice: str, generator: torch.Generator) -> Tensor:
+    """(C, k) which points are anchors; duplicates: those nearest to a random one, itself included."""
+    first = torch.randint(POINTS, (CLASSES, 1), generator=generator)
+    start = points.gather(1, first[..., None].expand(-1, -1, 3))
+    if choice == "k-center":
+        return torch.cat([first, greedy_k_center(points, start, ANCHORS - 1)], dim=1)
+    if choice == "duplicates":
+        return torch.cdist(start, points)[:, 0].topk(ANCHORS, largest=False).indices
+    return torch.rand(CLASSES, POINTS, generator=generator).argsort(1)[:, :ANCHORS]
+
+
+def gaps(points: Tensor, chosen: Tensor, positive: float = 0.0, negative: float = 2.0) -> dict[str, float]:
+    """Covering radius of anchors (C, k) of points (C, N, D), and how far their pair loss is from that of all pairs."""
+    anchors = points.gather(1, chosen[..., None].expand(-1, -1, points.shape[2]))
+    everything, classes = points.flatten(0, 1), torch.arange(len(points)).repeat_interleave(points.shape[1])
+    distances = torch.cdist(everything, everything)
+    same = classes[:, None] == classes
+    of_a_point = torch.where(same, (distances - positive).relu(), (negative - distances).relu()).mean(1)
+    of_a_point = of_a_point.unflatten(0, points.shape[:2])
+    nearest = torch.cdist(points, anchors).argmin(2)
+    radius = covering_radius(points, anchors).max()
+    at_anchors = of_a_point.gather(1, chosen)
+    weighted = (of_a_point - at_anchors.gather(1, nearest)).mean().abs()
+    return {
+        "covering_radius": radius.item(),
+        "loss_gap": (of_a_point.mean() - at_anchors.mean()).abs().item(),
+        "gap/radius": (weighted / radius).item(),
+    }
+
+
+def lemma_rows(point_sets: int) -> Iterator[dict]:
+    """Lemma 1 for a linear layer: its Lipschitz constant over the printed one and over a valid one.
+
+    The printed constant is the largest sum of |w| over the outputs that an input reaches. The proof needs
+    |sum w x|^2 <= sum w^2 x^2, which w = x = (1, 1) refutes: a layer of one output and n weights 1 has the constant
+    sqrt(n), and 1 is printed. Valid is the root of the largest row sum times the largest column sum.
+    """
+    for seed in range(point_sets):
+        generator = torch.Generator().manual_seed(seed)
+        weights = torch.rand(4, 4 * (seed + 1), dtype=torch.float64, generator=generator)  # outputs x inputs
+        exact = torch.linalg.matrix_norm(weights, 2)
+        columns, rows = weights.abs().sum(0).max(), weights.abs().sum(1).max()
+        for name, constant in (("printed", columns), ("rows and columns", (rows * columns).sqrt())):
+            yield {"method": "Lemma 1", "setting": f"constant={name}", "metric": "Lipschitz/constant"} | {
+                "seed": seed,
+                "value": (exact / constant).item(),
+            }
+
+
+NOTEBOOKS = [Notebook(MnistParams, mnist, mnist_table), Notebook(RadiusParams, radius, radius_table)]

@@ -1,0 +1,292 @@
+"""Pair losses between samples and proxies against their definitions written out per pair, and greedy k-center."""
+
+import itertools
+import math
+
+import pytest
+import torch
+from device_work import LargestTensor
+
+from dmlrepro import metrics
+from dmlrepro.losses.chance_constrained import (
+    ProxyContrastiveLoss,
+    ProxyMultiSimilarityLoss,
+    ProxyTripletLoss,
+    clip_to_unit_ball,
+    covering_radius,
+    greedy_k_center,
+    projection_penalty,
+)
+
+
+def clipped(vector):
+    return vector / vector.norm() if vector.norm() > 1 else vector
+
+
+def pairs_of(embeddings, labels, proxies, proxy_labels):
+    """(sample, other side, whether of one class) of every pair, or of every pair within the batch."""
+    for i, (x, y) in enumerate(zip(embeddings, labels.tolist())):
+        if proxies is None:
+            others = [(z, c) for j, (z, c) in enumerate(zip(embeddings, labels.tolist())) if j != i]
+        else:
+            others = list(zip(proxies, proxy_labels.tolist()))
+        for z, c in others:
+            yield i, clipped(x), clipped(z), c == y
+
+
+def contrastive(form, positive_margin, negative_margin, reduction):
+    def loss(*batch):
+        sums, violated, count, zero = [0.0, 0.0], [0, 0], 0, batch[0].sum() * 0
+        for _, x, z, same in pairs_of(*batch):
+            apart = (x - z).norm() if form == "c2" else 1 - x @ z
+            far = negative_margin if form == "c2" else 1 - negative_margin
+            hinge = torch.relu(apart - positive_margin if same else far - apart)
+            sums[not same] += hinge
+            violated[not same] += int(hinge > 0)
+            count += 1
+        if reduction == "nonzero":
+            return zero + sums[0] / max(violated[0], 1) + sums[1] / max(violated[1], 1)
+        return zero + (sums[0] + sums[1]) / (len(batch[0]) if reduction == "per_sample" else count)
+
+    return loss
+
+
+def triplet(margin, reduction):
+    def loss(*batch):
+        total, violated, count = batch[0].sum() * 0, 0, 0
+        for _, pairs in itertools.groupby(pairs_of(*batch), key=lambda pair: pair[0]):
+            pairs = list(pairs)
+            positives, negatives = (
+                [(x - z).norm() for _, x, z, same in pairs if same == want] for want in (True, False)
+            )
+            for near, far in itertools.product(positives, negatives):
+                hinge = torch.relu(near - far + margin)
+                total, violated, count = total + hinge, violated + int(hinge > 0), count + 1
+        return total / max(violated if reduction == "nonzero" else count, 1)
+
+    return loss
+
+
+def multi_similarity(alpha, beta, base):
+    def loss(*batch):
+        terms = []
+        for _, pairs in itertools.groupby(pairs_of(*batch), key=lambda pair: pair[0]):
+            pairs = list(pairs)
+            near = sum((-alpha * (x @ z - base)).exp() for _, x, z, same in pairs if same)
+            far = sum((beta * (x @ z - base)).exp() for _, x, z, same in pairs if not same)
+            terms.append(sum(torch.log1p(s) / k for s, k in ((near, alpha), (far, beta)) if torch.is_tensor(s)))
+        return batch[0].sum() * 0 + sum(terms) / len(terms)
+
+    return loss
+
+
+CASES = {
+    "c2": (ProxyContrastiveLoss(), contrastive("c2", 0.0, 0.3841, "nonzero")),
+    "c2 margins": (ProxyContrastiveLoss("c2", 0.3, 0.9), contrastive("c2", 0.3, 0.9, "nonzero")),
+    "c2 mean": (ProxyContrastiveLoss("c2", 0.1, 1.2, "mean"), contrastive("c2", 0.1, 1.2, "mean")),
+    "c1": (ProxyContrastiveLoss("c1"), contrastive("c1", 0.0, 0.5, "nonzero")),
+    "c1 per sample": (ProxyContrastiveLoss("c1", 0.1, -0.2, "per_sample"), contrastive("c1", 0.1, -0.2, "per_sample")),
+    "triplet": (ProxyTripletLoss(), triplet(0.0961, "nonzero")),
+    "triplet mean": (ProxyTripletLoss(0.5, "mean"), triplet(0.5, "mean")),
+    "ms": (ProxyMultiSimilarityLoss(), multi_similarity(2.0, 40.0, 0.5)),
+    "ms cars": (ProxyMultiSimilarityLoss(14.35, 75.83, 0.66), multi_similarity(14.35, 75.83, 0.66)),
+}
+
+
+def batch_of(seed, in_batch, dtype=torch.float64):
+    """Norms on both sides of 1; class 3 has a sample and no proxies, class 4 has proxies and no sample."""
+    generator = torch.Generator().manual_seed(seed)
+    embeddings = 0.6 * torch.randn(7, 3, dtype=torch.float64, generator=generator)
+    proxies = 0.6 * torch.randn(8, 3, dtype=torch.float64, generator=generator)
+    labels = torch.tensor([0, 0, 1, 2, 1, 3, 0])
+    assert (embeddings.norm(dim=1) > 1).any() and (embeddings.norm(dim=1) < 1).any()
+    proxy_labels = torch.tensor([0, 1, 2, 0, 1, 2, 4, 4])
+    rest = (None, None) if in_batch else (proxies.to(dtype), proxy_labels)
+    return embeddings.to(dtype), labels, *rest
+
+
+def value_and_gradients(loss, batch):
+    leaves = [x.clone().requires_grad_() for x in batch if x is not None and x.is_floating_point()]
+    embeddings, proxies = (*leaves, None)[:2]
+    value = loss(embeddings, batch[1], proxies, batch[3])
+    return value, torch.autograd.grad(value, leaves)
+
+
+@pytest.mark.parametrize("in_batch", [False, True])
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("case", CASES)
+def test_equals_the_sum_over_pairs(case, seed, dtype, in_batch):
+    loss, literal = CASES[case]
+    batch = batch_of(seed, in_batch, dtype)
+    exact = [x.double() if x is not None and x.is_floating_point() else x for x in batch]
+    (expected, slopes), (value, gradients) = value_and_gradients(literal, exact), value_and_gradients(loss, batch)
+    tolerance = {torch.float64: 1e-12, torch.float32: 2e-5}[dtype]
+    assert value.dtype == dtype and value.item() == pytest.approx(expected.item(), rel=tolerance)
+    for found, slope in zip(gradients, slopes):
+        assert (found - slope).abs().max() <= tolerance * max(slope.abs().max().item(), 1e-3)
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_gradcheck(case):
+    loss = CASES[case][0]
+    embeddings, labels, proxies, proxy_labels = batch_of(5, in_batch=False)
+    inputs = (embeddings.requires_grad_(), proxies.requires_grad_())
+    assert torch.autograd.gradcheck(lambda x, p: loss(x, labels, p, proxy_labels), inputs)
+    assert torch.autograd.gradcheck(lambda x: loss(x, labels), inputs[:1])
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_half_precision_and_autocast_compute_in_float32(case):
+    loss = CASES[case][0]
+    embeddings, labels, proxies, proxy_labels = batch_of(1, in_batch=False, dtype=torch.bfloat16)
+    proxies = proxies.float()
+    expected = loss(embeddings.float(), labels, proxies, proxy_labels)
+    assert expected.dtype == torch.float32
+    with torch.autocast("cpu", torch.bfloat16):
+        assert loss(embeddings, labels, proxies, proxy_labels) == expected
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_a_batch_on_its_proxies_or_at_zero_has_finite_gradients(case):
+    loss = CASES[case][0]
+    embeddings = torch.tensor([[1.0, 0.0], [1.0, 0.0], [0.0, 0.0], [0.0, 1.0]])
+    labels = torch.tensor([0, 0, 1, 1])
+    value, gradients = value_and_gradients(loss, (embeddings, labels, embeddings.clone(), labels))
+    assert value.isfinite() and all(gradient.isfinite().all() for gradient in gradients)
+    lonely = loss(torch.ones(1, 2, requires_grad=True), torch.tensor([0]))  # no pair at all
+    lonely.backward()
+    assert lonely == 0
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_no_buffer_grows_with_pairs_of_proxies(case):
+    """32 samples, 4,000 proxies: 128,000 pairs in float32 are 0.5 MB; pairs of proxies would be 64 MB."""
+    generator = torch.Generator().manual_seed(0)
+    embeddings, proxies = torch.randn(32, 16, generator=generator), torch.randn(4000, 16, generator=generator)
+    proxy_labels = torch.arange(1000).repeat_interleave(4)
+    with LargestTensor() as mode:
+        CASES[case][0](embeddings.requires_grad_(), torch.arange(32), proxies.requires_grad_(), proxy_labels).backward()
+    assert 0 < mode.largest <= 8 * 32 * 4001
+
+
+def test_bad_input_is_named():
+    loss = ProxyContrastiveLoss()
+    x, y, p, c = batch_of(0, in_batch=False)
+    for arguments, message in (
+        ((x * math.nan, y, p, c), "embeddings contain NaN"),
+        ((x, -y, p, c), "labels must lie in"),
+        ((x, y[:3], p, c), "labels must be int64 of shape"),
+        ((x[:0], y[:0], p, c), "empty batch"),
+        ((x[0], y, p, c), "embeddings must have shape"),
+        ((x, y, p[:, :2], c), r"proxies must have shape \(P, 3\)"),
+        ((x, y, p[:0], c[:0]), "P >= 1"),
+        ((x, y, p), "proxy_labels must be int64"),
+        ((x, y, p, c[:3]), r"proxy_labels must be int64 of shape \(8,\)"),
+        ((x, y, p * math.inf, c), "proxies contain NaN or infinity"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            loss(*arguments)
+
+
+@pytest.mark.parametrize(
+    ("build", "message"),
+    [
+        (lambda: ProxyContrastiveLoss("c3"), "form must be"),
+        (lambda: ProxyContrastiveLoss(reduction="sum"), "reduction must be one of nonzero, mean, per_sample"),
+        (lambda: ProxyContrastiveLoss(negative_margin=math.inf), "negative_margin must be a finite"),
+        (lambda: ProxyTripletLoss(reduction="per_sample"), "reduction must be one of nonzero, mean"),
+        (lambda: ProxyMultiSimilarityLoss(alpha=0), "alpha must be positive"),
+    ],
+)
+def test_bad_options_are_named(build, message):
+    with pytest.raises(ValueError, match=message):
+        build()
+
+
+def test_clipping_is_the_identity_in_the_ball_and_1_lipschitz():
+    generator = torch.Generator().manual_seed(0)
+    x, y = (1.5 * torch.randn(200, 3, dtype=torch.float64, generator=generator) for _ in range(2))
+    assert all(torch.allclose(found, clipped(one), atol=1e-15) for found, one in zip(clip_to_unit_ball(x), x))
+    assert ((clip_to_unit_ball(x) - clip_to_unit_ball(y)).norm(dim=1) <= (x - y).norm(dim=1) + 1e-12).all()
+    on_the_sphere = torch.tensor([[1.0, 0.0]], requires_grad=True)
+    slope = torch.autograd.grad(clip_to_unit_ball(on_the_sphere).sum(), on_the_sphere)[0]
+    assert slope.tolist() == [[1.0, 1.0]]  # at norm 1 it is still the identity
+
+
+# greedy k-center
+
+
+def exhaustive(pool, centers, k):
+    """Algorithm 2 for one class, over all candidates in order, with squared distances of integers: exact."""
+    picks, chosen = [], [c.tolist() for c in centers]
+    for _ in range(k):
+        radii = {
+            i: min(sum((a - b) ** 2 for a, b in zip(pool[i].tolist(), v)) for v in chosen)
+            for i in range(len(pool))
+            if i not in picks
+        }
+        best = next(i for i, radius in radii.items() if radius == max(radii.values()))
+        picks.append(best)
+        chosen.append(pool[best].tolist())
+    return picks
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("seed", range(20))
+def test_greedy_k_center_is_the_exhaustive_greedy(seed, dtype):
+    """Points of a small lattice, so that most cases have ties and many have duplicates."""
+    generator = torch.Generator().manual_seed(seed)
+    classes, size, centers, dim = 6, int(torch.randint(1, 9, (), generator=generator)), 1 + seed % 4, 1 + seed % 3
+    pool = torch.randint(-2, 3, (classes, size, dim), generator=generator).to(dtype)
+    old = torch.randint(-2, 3, (classes, centers, dim), generator=generator).to(dtype)
+    for k in range(1, size + 1):
+        expected = [exhaustive(p, c, k) for p, c in zip(pool, old)]
+        assert greedy_k_center(pool, old, k).tolist() == expected
+        assert greedy_k_center(pool[0], old[0], k).tolist() == expected[0]
+    assert all(sorted(row) == list(range(size)) for row in greedy_k_center(pool, old, size).tolist())
+
+
+def test_of_points_equally_far_the_first_is_picked():
+    pool, center = torch.tensor([[0.0], [1.0], [-1.0], [1.0]]), torch.tensor([[0.0]])
+    assert greedy_k_center(pool, center, 4).tolist() == [1, 2, 0, 3]
+
+
+def test_more_picks_never_widen_the_radius_and_it_is_that_of_the_metrics():
+    generator = torch.Generator().manual_seed(0)
+    pool, old = torch.rand(5, 12, 4, generator=generator), torch.rand(5, 2, 4, generator=generator)
+    picks, before = greedy_k_center(pool, old, 6), covering_radius(pool, old)
+    for k in range(1, 7):
+        centers = torch.cat([old, pool.gather(1, picks[:, :k, None].expand(-1, -1, 4))], 1)
+        radius = covering_radius(pool, centers)
+        assert radius.shape == (5,) and (radius <= before).all()
+        assert radius[2].item() == pytest.approx(metrics.covering_radius(pool[2], centers[2]), rel=1e-6)
+        before = radius
+    assert covering_radius(pool[0], old[0]).shape == ()
+
+
+@pytest.mark.parametrize(
+    ("pool", "centers", "k", "message"),
+    [
+        ((5, 2), (3, 2), 6, r"k must lie in \[1, 5\], the size of the pool, got 6"),
+        ((5, 2), (3, 2), 0, "k must lie in"),
+        ((5, 2), (0, 2), 1, "centers are empty"),
+        ((5, 2), (3, 3), 1, "must have shapes"),
+        ((4, 5, 2), (3, 3, 2), 1, "must have shapes"),
+    ],
+)
+def test_greedy_k_center_names_what_does_not_fit(pool, centers, k, message):
+    with pytest.raises(ValueError, match=message):
+        greedy_k_center(torch.zeros(pool), torch.zeros(centers), k)
+
+
+def test_the_penalty_pulls_towards_the_anchors():
+    generator = torch.Generator().manual_seed(0)
+    parameters = [torch.randn(shape, generator=generator, requires_grad=True) for shape in ((3, 2), (4,))]
+    anchors = [torch.randn(p.shape, generator=generator) for p in parameters]
+    value = projection_penalty(parameters, anchors, 0.3)
+    assert value.item() == pytest.approx(0.15 * sum(((p - a) ** 2).sum().item() for p, a in zip(parameters, anchors)))
+    for parameter, anchor, slope in zip(parameters, anchors, torch.autograd.grad(value, parameters)):
+        torch.testing.assert_close(slope, 0.3 * (parameter.detach() - anchor))  # descent goes to the anchor
+    with pytest.raises(ValueError, match="zip"):
+        projection_penalty(parameters, anchors[:1], 0.3)

@@ -1,0 +1,309 @@
+"""The scheme of CCP: what ends a projection, what the next one starts from, and the same run after an interruption."""
+
+import functools
+
+import pytest
+import torch
+import torch.nn.functional as F
+from tiny import TINY
+
+from dmlrepro.losses import chance_constrained as losses
+from dmlrepro.losses.baselines import proxies_of
+from dmlrepro.training import inference, loop, runs
+from dmlrepro.training.schemes import chance_constrained as ccp
+
+OPTIONS = {"proxies_per_class": 2, "pool_size": 3, "problem_patience": 2}
+CCP = TINY.replace(
+    loss="chance_constrained.ProxyContrastiveLoss", scheme="chance_constrained", scheme_options=OPTIONS, eval_every=1
+)
+# the first problem is spent at 0.3, two evaluations below 0.5; the second four later, two below its own 0.4
+SCORES = (0.1, 0.5, 0.4, 0.3, 0.2, 0.4, 0.3, 0.2, 0.9)
+
+
+def with_options(spec=CCP, **changes):
+    return spec.replace(scheme_options={**spec.scheme_options, **changes})
+
+
+@pytest.fixture
+def scored(monkeypatch):
+    def evaluate(task, networks, step, **_):
+        return [{"step": step, "metric": "P@1", "value": SCORES[step - 1]}], {"": torch.zeros(1, 8)}
+
+    monkeypatch.setattr(inference, "evaluate", evaluate)
+
+
+@pytest.fixture
+def seen(monkeypatch):
+    """Every pool (after which problem, at which weights, its points), and every start of the proxies."""
+    pools, starts, schemes = [], [], []
+    pool, start, build = ccp.Scheme._pool, ccp.Scheme._start_proxies, ccp.Scheme.__init__
+
+    def spy_pool(self, drawn):
+        weights = {name: value.clone() for name, value in self.network.state_dict().items()}
+        found = pool(self, drawn)
+        assert all(torch.equal(value, weights[name]) for name, value in self.network.state_dict().items())
+        pools.append((self.problem, weights, found))
+        return found
+
+    def spy_start(self, points):
+        before = proxies_of(self.loss).detach().clone()
+        start(self, points)
+        starts.append((before, proxies_of(self.loss).detach().clone()))
+
+    @functools.wraps(build)
+    def spy_build(self, *args, **options):
+        schemes.append(self)
+        build(self, *args, **options)
+
+    monkeypatch.setattr(ccp.Scheme, "_pool", spy_pool)
+    monkeypatch.setattr(ccp.Scheme, "_start_proxies", spy_start)
+    monkeypatch.setattr(ccp.Scheme, "__init__", spy_build)
+    return {"pools": pools, "starts": starts, "schemes": schemes}
+
+
+def assert_same(found: dict, expected: dict):
+    assert found.keys() == expected.keys()
+    assert all(torch.equal(found[name], value) for name, value in expected.items())
+
+
+def test_the_first_proxies_are_random_samples_of_their_class(seen):
+    loop.train(CCP.replace(steps=1))
+    (problem, _, pool), scheme = seen["pools"][0], seen["schemes"][0]
+    assert problem == 0 and pool.shape == (scheme.task.num_classes, 2, 8)
+    assert torch.equal(seen["starts"][0][1], pool)
+    start = inference.build_network(CCP, scheme.task.manifest)
+    samples = losses.clip_to_unit_ball(inference.embed(start, scheme.task.test_batches(scheme.task.train)))
+    labels = torch.from_numpy(scheme.task.train_labels)
+    for own, proxies in enumerate(pool):
+        assert torch.cdist(proxies, samples[labels == own]).amin(1).max() < 1e-5
+    other = loop.train(CCP.replace(steps=1, seed=1))
+    assert not torch.equal(other.states["loss"]["proxies"], seen["starts"][0][1])
+
+
+@pytest.mark.parametrize("reset", [False, True])
+def test_a_spent_problem_leaves_its_best_solution_to_the_next(scored, seen, reset):
+    """theta*, rho* of step 2 are the anchors, embed the pool and are the centers; training goes on from step 4."""
+    after = []
+    next_problem = ccp.Scheme.next_problem
+
+    def spy(self, best):
+        going_on = next_problem(self, best)
+        after.append({name: value.clone() for name, value in self.network.state_dict().items()})
+        return going_on
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(ccp.Scheme, "next_problem", spy)
+        loop.train(with_options(reset=reset, projections=2).replace(steps=40))
+    best, last = (loop.train(CCP.replace(steps=steps, scheme_options=OPTIONS)).states for steps in (2, 4))
+    problem, weights, pool = seen["pools"][1]
+    assert problem == 1
+    assert_same(weights, best["network"])
+    assert_same(seen["schemes"][0].anchors, best["network"])
+    assert_same(after[0], (best if reset else last)["network"])
+    converged = losses.clip_to_unit_ball(best["loss"]["proxies"])
+    for own, (points, centers) in enumerate(zip(pool, converged)):
+        chosen, expected = list(centers), []
+        for _ in range(2):
+            radii = torch.stack([(points - c).norm(dim=1) for c in chosen]).amin(0)
+            radii[[i for i, p in enumerate(points) if any(torch.equal(p, q) for q in expected)]] = -1
+            chosen.append(points[radii.argmax()])
+            expected.append(points[radii.argmax()])
+        torch.testing.assert_close(seen["starts"][1][1][own], torch.stack(expected))
+    step, radius, spread = seen["schemes"][0].solved.rows[0].tolist()
+    assert step == 2
+    assert radius == pytest.approx(torch.cdist(pool, converged).amin(2).amax(1).mean().item(), rel=1e-5)
+    assert spread == pytest.approx((converged[:, 0] - converged[:, 1]).norm(dim=1).mean().item(), rel=1e-4)
+
+
+def test_problems_follow_one_another_until_their_number_or_the_run_is_spent(scored):
+    spec = CCP.replace(steps=40)
+    assert len(loop.train(with_options(spec, projections=1)).losses) == 4
+    two = loop.train(with_options(spec, projections=2))
+    assert len(two.losses) == 8
+    assert len(loop.train(spec.replace(patience=5)).losses) == 7
+    alone = loop.train(with_options(CCP.replace(steps=6), problem_patience=None))
+    assert alone.terms == {} and len(alone.losses) == 6  # one problem, and no penalty in it
+    assert torch.equal(alone.losses[:4], two.losses[:4])
+    assert two.terms["projection"][:4].count_nonzero() == 0 and two.terms["projection"][4:].all()
+    assert two.states["solved"]["_extra_state"].shape == (1, 3)
+
+
+def test_the_penalty_holds_the_weights_at_the_last_solution(scored, seen):
+    def distance(projection):
+        spec = with_options(CCP.replace(steps=8, lr=0.01), projection=projection)
+        network = loop.train(spec).states["network"]
+        anchors = seen["schemes"][-1].anchors
+        return sum((network[name] - anchors[name]).square().sum().item() for name in ("head.weight", "head.bias"))
+
+    free, held = distance(0.0), distance(1e3)
+    assert held < free / 2  # an ascent of the penalty would go further away than without it
+
+
+def test_the_terms_are_the_penalty_and_the_loss_within_the_batch(scored, seen):
+    outcome = loop.train(with_options(CCP.replace(steps=6), batch_weight=0.1, projection=0.7))
+    assert set(outcome.terms) == {"loss", "batch", "projection"}
+    scheme = seen["schemes"][0]
+    images, labels = next(scheme.task.train_batches(0, 1, torch.device("cpu")))
+    terms = scheme.objective(scheme.network, images, labels)
+    embeddings = scheme.network(images)
+    proxies = scheme.loss.proxies
+    classes = torch.arange(len(proxies)).repeat_interleave(2)
+    loss = losses.ProxyContrastiveLoss()
+    torch.testing.assert_close(terms["loss"], loss(embeddings, labels, proxies.flatten(0, 1), classes))
+    torch.testing.assert_close(terms["batch"], 0.1 * loss(embeddings, labels))
+    away = [p - scheme.anchors[name] for name, p in scheme.network.named_parameters()]
+    torch.testing.assert_close(terms["projection"], 0.35 * sum(x.square().sum() for x in away))
+
+
+def test_the_best_weights_of_all_problems_are_left_behind_and_the_history_stays(scored):
+    outcome = loop.train(CCP.replace(steps=8, restore_best=True))
+    expected = loop.train(CCP.replace(steps=2)).states
+    assert_same(outcome.states["network"], expected["network"])
+    assert_same(outcome.states["loss"], expected["loss"])
+    assert outcome.states["solved"]["_extra_state"][:, 0].tolist() == [2.0]
+
+
+OTHERS = {
+    "proxy anchor": ("baselines.proxy_anchor", {}),
+    "soft triple": ("baselines.soft_triple", {"centers_per_class": 3}),
+    "pfml": ("potential_field.PotentialFieldLoss", {"proxies_per_class": 2}),
+    "el-nivmf": ("nivmf.ProbabilisticProxyLoss", {}),
+}
+
+
+@pytest.mark.parametrize("name", OTHERS)
+def test_any_proxy_loss_of_the_package_is_projected(name, scored, seen):
+    loss, options = OTHERS[name]
+    scheme_options = {"pool_size": 3, "problem_patience": 2}
+    loop.train(CCP.replace(loss=loss, loss_options=options, scheme_options=scheme_options, steps=5))
+    for (before, after), (_, _, pool) in zip(seen["starts"], seen["pools"], strict=True):
+        torch.testing.assert_close(after.norm(dim=2), before.norm(dim=2))  # the norm has its own meaning in each loss
+        directions = F.normalize(after, dim=2)
+        assert torch.cdist(directions, pool).amin(2).max() < 1e-3  # each is a sample of its class
+        assert torch.cdist(F.normalize(before, dim=2), pool).amin(2).min() > 1e-3
+    assert len(seen["starts"]) == 2
+
+
+def test_classes_smaller_than_the_pool_and_the_proxies_are_repeated(scored, seen):
+    spec = with_options(CCP.replace(images_per_class=2, steps=5), proxies_per_class=4, pool_size=5)
+    loop.train(spec)
+    for _, _, pool in seen["pools"]:
+        assert torch.cdist(pool, pool).gt(1e-4).sum((1, 2)).max() > 0
+        assert all(len(points.unique(dim=0)) <= 2 for points in pool)  # without crops a repeated image is the same
+    drawn = ccp.samples_of_each_class(torch.tensor([0, 1, 1, 0, 1, 2]), 4, torch.Generator().manual_seed(0))
+    assert [sorted(set(row)) for row in drawn.tolist()] == [[0, 3], [1, 2, 4], [5]]
+    assert [max(row.count(i) for i in row) for row in drawn.tolist()] == [2, 2, 4]
+
+
+def test_a_pool_is_augmented_as_training_is_and_embedded_in_evaluation_mode(scored, seen):
+    spec = with_options(CCP.replace(image_size=24, images_per_class=2, steps=5), pool_size=4)
+    loop.train(spec)
+    _, _, pool = seen["pools"][1]  # `seen` has checked that the statistics of BatchNorm stayed
+    assert all(len(points.unique(dim=0)) == 4 for points in pool[:20])  # two images, four crops
+    assert seen["schemes"][0].network.training
+
+
+def test_samples_can_stand_in_for_proxies(scored, seen):
+    loop.train(with_options(CCP.replace(steps=6), samples=True))
+    scheme = seen["schemes"][0]
+    labels = torch.from_numpy(scheme.task.train_labels)
+    assert torch.equal(labels[scheme.chosen], torch.arange(scheme.task.num_classes)[:, None].expand(-1, 2))
+    images, classes = next(scheme.task.train_batches(0, 1, torch.device("cpu")))
+    chosen = torch.cat(list(scheme.task.test_batches(scheme.task.train[scheme.chosen.flatten()])))
+    embeddings, proxies = scheme.network(torch.cat([images, chosen])).split([len(images), len(chosen)])
+    expected = losses.ProxyContrastiveLoss()(embeddings, classes, proxies, labels[scheme.chosen.flatten()])
+    terms = scheme.objective(scheme.network, images, classes)
+    torch.testing.assert_close(terms["loss"], expected)
+    assert [pool.shape[1] for _, _, pool in seen["pools"]] == [2, 2, 3]  # at first, then as centers, then the pool
+
+
+@pytest.mark.parametrize(
+    ("changes", "options", "message"),
+    [
+        ({}, {"pool_size": 1}, "pool_size must be at least proxies_per_class = 2, got 1"),
+        ({}, {"pool_size": 0}, "pool_size must be a positive whole number, got 0"),
+        ({}, {"projection": -1.0}, "projection must be finite and at least 0"),
+        ({}, {"projections": 1.5}, "projections must be a positive whole number"),
+        ({}, {"reset": 1}, "reset must be true or false"),
+        ({}, {"samples": None}, "samples must be true or false"),
+        ({"eval_every": None}, {}, "give eval_every or eval_every_epochs"),
+        ({"fold": 0, "folds": "one class each"}, {}, "leaves one class for validation"),
+        ({"loss": "baselines.contrastive"}, {"proxies_per_class": None}, "baselines.contrastive has no proxies"),
+        ({"loss": "baselines.proxy_anchor"}, {}, "are for losses that are given proxies"),
+        (
+            {"loss": "potential_field.PotentialFieldLoss"},
+            {"proxies_per_class": None},
+            "pool_size must be at least the 15 proxies of a class, got 3",
+        ),
+    ],
+)
+def test_what_makes_no_sense_is_named(changes, options, message):
+    if "folds" in changes:
+        manifest = inference.batches.load_dataset(CCP)
+        changes = changes | {"folds": manifest.num_train_classes}
+    with pytest.raises(ValueError, match=message):
+        loop.train(with_options(CCP.replace(**changes), **options))
+
+
+# interruptions
+
+
+def _dies(patch, where: str):
+    """A KeyboardInterrupt in the second problem: within it, or as it ends, while a pool is embedded or searched."""
+
+    def at(module, name, condition):
+        original = getattr(module, name)
+
+        def dying(*args, **options):
+            if condition(*args):
+                raise KeyboardInterrupt
+            return original(*args, **options)
+
+        patch.setattr(module, name, dying)
+
+    if where == "middle":
+        at(loop, "train_step", lambda *args: args[1].problem == 1 and len(args[1].solved.rows) == 1 and args[-1] % 2)
+    elif where == "end":
+        at(ccp.Scheme, "next_problem", lambda scheme, best: scheme.problem == 1)
+    elif where == "search":
+        count = []
+        at(ccp, "greedy_k_center", lambda *_: count.append(1) or len(count) == 2)
+    else:
+        at(ccp.Scheme, "_pool", lambda scheme, drawn: scheme.problem == 2)
+
+
+LONG = CCP.replace(steps=24, restore_best=True, fold=0, lr=0.05, monitor="MAP@R")
+
+
+@pytest.fixture(scope="module")
+def whole(shared_cache):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("DMLREPRO_CACHE", str(shared_cache))
+        return loop.train(LONG)
+
+
+@pytest.mark.parametrize("where", ["middle", "end", "search", "pool"])
+def test_a_run_interrupted_anywhere_resumes_to_the_same_bytes(where, whole, tmp_path, monkeypatch):
+    monkeypatch.setattr(loop, "CHECKPOINT_SECONDS", -1)
+    assert len(whole.states["solved"]["_extra_state"]) >= 2  # it reaches a third problem
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        _dies(patch, where)
+        loop.train(LONG, checkpoint=tmp_path / "run.pt")
+    resumed = loop.train(LONG, checkpoint=tmp_path / "run.pt")
+    assert resumed.rows == whole.rows and torch.equal(resumed.losses, whole.losses)
+    for found, expected in zip((resumed.terms, *resumed.states.values()), (whole.terms, *whole.states.values())):
+        assert_same(found, expected)
+
+
+@pytest.mark.skipif(torch.cuda.device_count() == 1, reason="a single GPU takes one rank")
+def test_two_ranks_project_as_one(monkeypatch, shared_cache):
+    spec = CCP.replace(image_size=24, freeze_batchnorm=True, batch_size=15, steps=6, eval_every=1)
+    spec = with_options(spec, problem_patience=1)
+    one = loop.train(spec)
+    assert len(one.states["solved"]["_extra_state"]) >= 1 and "projection" in one.terms
+    monkeypatch.setenv("DMLREPRO_RANKS", "2")
+    two = runs.run(spec)
+    assert torch.allclose(two.losses, one.losses, rtol=1e-4)
+    torch.testing.assert_close(two.loss_state()["proxies"], one.states["loss"]["proxies"], rtol=1e-3, atol=1e-4)
+    for name, value in two.network().state_dict().items():
+        torch.testing.assert_close(value, one.states["network"][name], rtol=1e-3, atol=1e-5)
