@@ -15,12 +15,13 @@ Deviations - T = 90 % is a quality that every member must reach. Read as printed
            - Proxies lie on the unit sphere and their subspaces are orthonormal in every forward pass; the paper leaves
              open how either is kept.
            - The binary similarity of a proxy (Table 3) is not defined; see `PiecewiseLinearManifoldLoss`.
-Cost       For N points in D dimensions N^2 D for distances and N^2 D m for similarities, in matrix products, and a
-           sort of N numbers for each point. Everything else is linear in N: N k^2 D for Gram matrices, and at most k
-           eigenproblems of at most k + 1 rows for each point.
+Cost       For N points in D dimensions N^2 D for all products, from which the pieces are found, and N^2 D m for bases
+           and similarities, both in matrix products; a choice of k out of N numbers for each point. The rest is linear
+           in N: at most k eigenproblems of at most k + 1 rows for each point, whatever D is.
 Training   Embeddings of the momentum encoder must carry no gradient; two near-duplicates in a batch are harmless.
 """
 
+import functools
 import math
 from collections.abc import Iterator
 
@@ -34,7 +35,9 @@ CENTRINGS = ("mean", "anchor", "none")
 MEASURES = ("energy", "length", "norm")
 SIMILARITIES = ("continuous", "binary")
 
-_BLOCK = 2**24  # numbers in the largest temporary
+_BLOCK = 2**22  # numbers in the largest temporary
+_CHUNK = 2**18  # numbers of copied points, few enough for a CPU's cache
+_STEP = 4  # sizes that differ by less share a width
 _ROUNDING = 1e-12  # of float64, relative to the spread of a neighbourhood
 _COINCIDENT = 1e-24  # squared distances below have no direction
 
@@ -49,7 +52,7 @@ def linear_neighborhoods(
     one is kept if PCA with dim components on the set and it reconstructs each of them well enough.
 
     Args:
-        points: (N, D) floats, compared by Euclidean distance, ties by index; computed in float64.
+        points: (N, D) floats, compared by Euclidean distance; computed in float64.
         k: neighbours of a point, itself not counted; dim <= k < N.
         dim: dimension m of a piece, at most D.
         quality: T in [0, 1]; 0 keeps every neighbour.
@@ -79,88 +82,109 @@ def linear_neighborhoods(
         raise ValueError("points contain NaN or infinity; lower the learning rate")
     if extent == 0:
         raise ValueError("points all coincide: the embedding has collapsed; lower the learning rate or raise delta")
-    bases = points.new_empty(len(points), dim, points.shape[1])
-    members = torch.zeros(len(points), len(points), dtype=torch.bool, device=points.device)
-    squares = wide.square().sum(1)
-    for rows in torch.arange(len(points), device=points.device).split(
-        max(1, _BLOCK // ((k + 1) * points.shape[1] + len(points)))
-    ):
-        apart = squares - 2 * wide[rows] @ wide.T  # less the square of the row's own point
+    if centring != "none":
+        wide = wide - wide.mean(0)  # far from the origin products would lose what tells the points apart
+    gram = wide @ wide.T
+    near = _nearest(gram, k)
+    allowed = 1 - quality if measure == "energy" else (1 - quality) ** 2
+    squares = points.double().square().sum(1) if measure == "norm" else None
+    sizes = _grow(gram, near, dim, allowed, squares, centring)
+    members = torch.zeros_like(gram, dtype=torch.bool)
+    members.scatter_(1, near, torch.arange(k + 1, device=near.device) < sizes[:, None])
+    return _directions(wide, gram, near, sizes, dim, centring).to(points.dtype), members
+
+
+def _nearest(gram: Tensor, k: int) -> Tensor:
+    """Indices (N, k + 1) of each point and its nearest neighbours, itself first."""
+    squares, found = gram.diagonal(), []
+    for rows in torch.arange(len(gram), device=gram.device).split(max(1, _BLOCK // len(gram))):
+        apart = squares - 2 * gram[rows]  # less the square of the row's own point
         apart.scatter_(1, rows[:, None], -math.inf)
-        near = apart.sort(dim=1, stable=True).indices[:, : k + 1]
-        local = wide[near]
-        if centring != "none":
-            local -= wide[rows, None]
-        gram = local @ local.mT
-        allowed = {"energy": 1 - quality}.get(measure, (1 - quality) ** 2)
-        floor = allowed * squares[near] if measure == "norm" else None
-        slots, sizes = _grow(gram, dim, allowed, floor, centring == "mean")
-        chosen = torch.zeros_like(near, dtype=torch.bool)
-        chosen.scatter_(1, slots, torch.arange(k + 1, device=near.device) < sizes[:, None])
-        members[rows[:, None], near] = chosen
-        bases[rows] = _directions(local, gram, slots, sizes, dim, centring == "mean").to(points.dtype)
-    return bases, members
+        found.append(apart.topk(k + 1, largest=False).indices)
+    return torch.cat(found)
 
 
-def _grow(gram: Tensor, dim: int, allowed: float, floor: Tensor | None, about_mean: bool) -> tuple[Tensor, Tensor]:
-    """Step 1-4 for every point at once: slots (N, k + 1), the members first in the order they came, and sizes (N,).
+def _grow(gram: Tensor, near: Tensor, dim: int, allowed: float, squares: Tensor | None, centring: str) -> Tensor:
+    """Steps 1-4 for every point at once: how many members there are, (N,). They are put first in each row of near.
 
-    gram (N, k + 1, k + 1): products of a point's neighbours, itself the first. A member's squared residual may be
-    allowed times its squared distance from the centre, or its entry of floor (N, k + 1) where that is given.
+    gram (N, N): products of all points. A member's squared residual may be `allowed` times its squared distance from
+    the centre, or times its entry of squares (N,) where these are given.
     """
-    every = torch.arange(len(gram), device=gram.device)
-    slots = torch.arange(gram.shape[1], device=gram.device).repeat(len(gram), 1)
-    sizes = torch.full_like(every, dim)
-    for candidate in range(dim, gram.shape[1]):
-        rejected = slots[every, sizes]  # behind the members stand the candidates that were rejected, then the others
-        slots[every, sizes] = candidate
-        slots[:, candidate] = rejected
+    every = torch.arange(len(near), device=near.device)
+    begun = dim + (centring != "none")  # about a centre among them m + 1 points fit for certain
+    sizes, least = torch.full_like(every, begun), 1e-14 * gram.diagonal().amax()
+    for place in range(begun, near.shape[1]):
+        candidate, rejected = (
+            near[:, place].clone(),
+            near[every, sizes],
+        )  # the members, who was rejected, who is to come
+        near[:, place] = rejected
+        near[every, sizes] = candidate
         fits = torch.empty_like(every, dtype=torch.bool)
-        for rows, inside, spread, values, vectors in _principal(gram, slots, sizes + 1, about_mean):
-            explained = (vectors[..., -dim:].square() * values[:, None, -dim:]).sum(-1)
-            total = spread.diagonal(dim1=1, dim2=2)
-            limit = allowed * total if floor is None else floor[rows[:, None], slots[rows, : total.shape[1]]]
-            slack = _ROUNDING * total.sum(1, keepdim=True)
-            fits[rows] = ((total - explained <= limit + slack) | ~inside).all(1)
+        for rows, _, centred, values, vectors in _principal(gram, near, sizes + 1, centring):
+            energy = (centred @ vectors).square_().mul_(values[:, None, :])
+            limit = allowed * (energy.sum(-1) if squares is None else squares[near[rows, : energy.shape[1]]])
+            slack = _ROUNDING * values.sum(1, keepdim=True) + least
+            fits[rows] = (energy[..., :-dim].sum(-1) <= limit + slack).all(1)
         sizes += fits
-    return slots, sizes
+    return sizes
 
 
-def _principal(gram: Tensor, slots: Tensor, sizes: Tensor, about_mean: bool) -> Iterator[tuple[Tensor, ...]]:
-    """PCA of the first `sizes` slots of every point by its Gram matrix, points of similar size together.
+def _principal(gram: Tensor, near: Tensor, sizes: Tensor, centring: str) -> Iterator[tuple[Tensor, ...]]:
+    """PCA of the first `sizes` in each row of near by their Gram matrix, rows of similar size together.
 
-    Yields (rows, inside (R, w), spread (R, w, w), eigenvalues (R, w) ascending, eigenvectors (R, w, w)), zero outside.
+    Yields which rows, two matrices for the w points of each, and the eigenvalues (R, v) ascending and eigenvectors
+    (R, v, v) of the Gram matrix of contrasts @ points. contrasts (v, w) are vectors that span what the points do about
+    their centre, and centred (w, v) @ contrasts @ points are the points less their centre. What lies behind the first
+    `sizes` has eigenvalue 0.
     """
+    free = int(centring != "none")  # the centre takes one dimension
+    contrasts, centred = _contrasts(near.shape[1], centring, gram.device)
     # An eigenproblem costs its width cubed on a CPU, where problems of a few widths are solved apart. A GPU solves them
     # all at once, in the time of one.
-    widths = (sizes + 3) // 4 * 4 if gram.device.type == "cpu" else torch.full_like(sizes, gram.shape[1])
-    for width in widths.unique().tolist() if gram.device.type == "cpu" else (gram.shape[1],):
-        rows = (widths == width).nonzero()[:, 0]
-        some = slots[rows, :width]
-        inside = torch.arange(some.shape[1], device=gram.device) < sizes[rows, None]
-        spread = gram[rows[:, None, None], some[:, :, None], some[:, None, :]]
-        if about_mean:
-            weights = inside / sizes[rows, None].double()
-            means = (spread @ weights[:, :, None]).squeeze(-1)
-            centre = (means * weights).sum(1)
-            spread = spread - means[:, :, None] - means[:, None, :] + centre[:, None, None]
-        spread = spread * (inside[:, :, None] & inside[:, None, :])
-        yield rows, inside, spread, *torch.linalg.eigh(spread)
+    on_cpu = gram.device.type == "cpu"
+    widths = ((sizes - free + _STEP - 1) // _STEP * _STEP + free).clamp_max(near.shape[1])
+    for width in widths.unique().tolist() if on_cpu else (near.shape[1],):
+        rows = (widths == width).nonzero()[:, 0] if on_cpu else torch.arange(len(near), device=near.device)
+        some, those = near[rows, :width], contrasts[: width - free, :width]
+        products = gram.take(some[:, :, None] * len(gram) + some[:, None, :])
+        inside = torch.arange(free, width, device=near.device) < sizes[rows, None]
+        spread = (products @ those.T).mT @ those.T * (inside[:, :, None] & inside[:, None, :])
+        yield rows, those, centred[:width, : width - free], *torch.linalg.eigh(spread)
 
 
-def _directions(local: Tensor, gram: Tensor, slots: Tensor, sizes: Tensor, dim: int, about_mean: bool) -> Tensor:
+@functools.cache
+def _contrasts(width: int, centring: str, device: torch.device) -> tuple[Tensor, Tensor]:
+    """`contrasts` and `centred` of the first `width` points; those of fewer points are their upper left corners."""
+    each = torch.eye(width, dtype=torch.float64, device=device)
+    if centring == "none":
+        return each, each
+    if centring == "anchor":  # each less the first
+        return each[1:] - each[:1], each[:, 1:]
+    before = torch.arange(1, width, dtype=each.dtype, device=device)[:, None]
+    # each less the mean of those before it (Helmert), which is orthonormal
+    helmert = (before * each[1:] - torch.ones_like(each).tril(-1)[1:]) / (before**2 + before).sqrt()
+    return helmert, helmert.T
+
+
+def _directions(points: Tensor, gram: Tensor, near: Tensor, sizes: Tensor, dim: int, centring: str) -> Tensor:
     """Orthonormal bases (N, dim, D) of the members' strongest directions."""
-    bases = local.new_empty(len(local), dim, local.shape[2])
-    for rows, _, _, values, vectors in _principal(gram, slots, sizes, about_mean):
-        strongest = vectors[..., -dim:].flip(-1)  # they are orthogonal to what centring takes away
-        chosen = local[rows[:, None], slots[rows, : strongest.shape[1]]]
-        found = strongest.mT @ chosen
-        lengths = values[:, -dim:].flip(-1).clamp_min(0).sqrt()
-        thin = lengths[:, -1] <= 1e-4 * lengths[:, 0]  # rounding would leave the last direction oblique, or none
-        found /= lengths[..., None].clamp_min(torch.finfo(found.dtype).tiny)
-        if thin.any():
-            found[thin] = torch.linalg.qr((lengths[..., None] * found)[thin].mT).Q.mT
-        bases[rows] = found
+    bases = points.new_empty(len(points), dim, points.shape[1])
+    least = 1e-6 * gram.diagonal().amax().sqrt().item()
+    for group, contrasts, _, values, vectors in _principal(gram, near, sizes, centring):
+        shares = vectors[..., -dim:].flip(-1).mT @ contrasts
+        for some in torch.arange(len(group), device=group.device).split(
+            max(1, _CHUNK // (near.shape[1] * points.shape[1]))
+        ):
+            rows = group[some]
+            chosen = points.index_select(0, near[rows, : shares.shape[2]].flatten())
+            found = shares[some] @ chosen.view(len(rows), -1, points.shape[1])
+            lengths = values[some, -dim:].flip(-1).clamp_min(0).sqrt()
+            thin = lengths[:, -1] <= (1e-4 * lengths[:, 0]).clamp_min(least)  # rounding leaves them oblique, or none
+            if thin.any():
+                found[thin] = torch.linalg.qr(found[thin].mT).Q.mT
+                lengths[thin] = 1
+            bases[rows] = found / lengths[..., None]
     return bases
 
 
@@ -172,7 +196,7 @@ def directed_similarity(
     alpha = (1 + o / 2)^-n_alpha falls with the distance o across the piece, beta = (1 + p)^-n_beta with that along it.
     """
     across, along = _components(points, anchors, bases)
-    return (1 + _root(across) / 2) ** -n_alpha * (1 + _root(along)) ** -n_beta
+    return (-n_alpha * (_root(across) / 2).log1p() - n_beta * _root(along).log1p()).exp()
 
 
 def manifold_similarity(points: Tensor, bases: Tensor, n_alpha: float = 4.0, n_beta: float = 0.5) -> Tensor:
@@ -186,7 +210,8 @@ def manifold_similarity(points: Tensor, bases: Tensor, n_alpha: float = 4.0, n_b
 
 def _components(points: Tensor, anchors: Tensor, bases: Tensor) -> tuple[Tensor, Tensor]:
     """Squared lengths (N, M) of x_i - a_j across and along the piece at a_j."""
-    along = (torch.einsum("jmd,id->ijm", bases, points) - torch.einsum("jmd,jd->jm", bases, anchors)).square().sum(-1)
+    coordinates = (bases.flatten(0, 1) @ points.T).unflatten(0, bases.shape[:2])  # (M, dim, N)
+    along = (coordinates - (bases @ anchors[:, :, None])).square().sum(1).T
     return (_squared_distances(points, anchors) - along).clamp_min(0), along
 
 
