@@ -219,6 +219,11 @@ def _squared_distances(a: Tensor, b: Tensor) -> Tensor:
     return (a.square().sum(1)[:, None] + b.square().sum(1) - 2 * a @ b.T).clamp_min(0)
 
 
+def distances(a: Tensor, b: Tensor) -> Tensor:
+    """Euclidean distances (N, M) of (N, D) and (M, D), 0 with a zero gradient where points coincide."""
+    return _root(_squared_distances(a, b))
+
+
 def _root(squared: Tensor) -> Tensor:
     """The square root, 0 with a zero gradient where points coincide."""
     apart = squared > _COINCIDENT
@@ -306,7 +311,7 @@ class PiecewiseLinearManifoldLoss(nn.Module):
 
     def terms(self, embeddings: Tensor, momentum_embeddings: Tensor) -> dict[str, Tensor]:
         """The three sums by name, "point", "proxy" and "neighborhood", the first alone where there are no proxies."""
-        _check_pair(embeddings, momentum_embeddings, self.embedding_size)
+        check_pair(embeddings, momentum_embeddings, self.embedding_size)
         with torch.autocast(embeddings.device.type, enabled=False):
             points = F.normalize(embeddings.double(), dim=1)
             targets = F.normalize(momentum_embeddings.detach().double(), dim=1)
@@ -315,14 +320,14 @@ class PiecewiseLinearManifoldLoss(nn.Module):
                 similarity = (members.double() + members.T) / 2
             else:
                 similarity = manifold_similarity(targets, bases, self.n_alpha, self.n_beta)
-            gap = self.delta * (1 - similarity) - _root(_squared_distances(points, points))
+            gap = self.delta * (1 - similarity) - distances(points, points)
             found = {"point": gap.square().sum() - gap.diagonal().square().sum()}
             if self.proxies is not None:
                 proxies, subspaces = F.normalize(self.proxies.double(), dim=1), self.orthonormal_subspaces()
                 similarity = self._proxy_similarity(targets, bases, members, proxies, subspaces)
                 if self.detach_similarity:
                     similarity = similarity.detach()
-                gap = self.delta * (1 - similarity) - _root(_squared_distances(points, proxies))
+                gap = self.delta * (1 - similarity) - distances(points, proxies)
                 found["proxy"] = gap.square().sum()
                 cosines = _root(torch.einsum("jkd,ind->ijkn", subspaces, bases).square().sum(-1))  # psi_kj, P_i
                 found["neighborhood"] = (similarity[..., None] - cosines).square().sum()
@@ -356,7 +361,8 @@ def _check_options(k: int, dim: int, quality: float, centring: str, measure: str
             raise ValueError(f"{name} must be one of {', '.join(known)}, got {value!r}")
 
 
-def _check_pair(embeddings: Tensor, momentum_embeddings: Tensor, embedding_size: int) -> None:
+def check_pair(embeddings: Tensor, momentum_embeddings: Tensor, embedding_size: int) -> None:
+    """Raise ValueError unless both are finite (B, embedding_size) floats with directions."""
     nothing = torch.zeros(len(embeddings), dtype=torch.int64, device=embeddings.device)
     check_batch(embeddings, nothing, 1, embedding_size)
     if momentum_embeddings.shape != embeddings.shape:
