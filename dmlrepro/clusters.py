@@ -30,13 +30,13 @@ def random_walk(embeddings: Tensor, clusters: int, seed: int = 0, k: int = 10) -
 
     In the manner of MOM (Iscen et al., CVPR 2018): modes are the points whose share of the walk's stationary
     distribution is largest among their k neighbours, the largest `clusters` of them; where there are fewer, the points
-    of largest share follow. Nothing is drawn.
+    of largest share follow. Nothing is drawn. The graph is dense: N^2 numbers, N^3 / 3 multiplications.
     """
-    walk, weight = random_walk_similarity(embeddings, k), _affinity(embeddings, k).sum(1)
-    near = nearest(embeddings, k)
+    weight, near = _affinity(embeddings, k).sum(1), nearest(embeddings, k)
     is_mode = weight >= weight[near].amax(1)
     modes = (weight + is_mode * 2 * weight.max()).argsort(descending=True, stable=True)[:clusters]
-    labels = walk[:, modes].argmax(1)
+    starts = torch.eye(len(weight), dtype=weight.dtype, device=weight.device)[:, modes]
+    labels = torch.cholesky_solve(starts, _walk(embeddings, k, 0.99)).argmax(1)
     labels[modes] = torch.arange(len(modes), device=labels.device)
     return labels.cpu()
 
@@ -46,10 +46,15 @@ def random_walk_similarity(embeddings: Tensor, k: int = 10, alpha: float = 0.99)
 
     S is the symmetrically normalised graph of mutual neighbours among the k nearest, weighted by cosine cubed.
     """
+    return torch.cholesky_inverse(_walk(embeddings, k, alpha))
+
+
+def _walk(embeddings: Tensor, k: int, alpha: float) -> Tensor:
+    """The Cholesky factor of I - alpha S."""
     affinity = _affinity(embeddings, k)
     scale = affinity.sum(1).clamp_min(1e-12).rsqrt()
     graph = scale[:, None] * affinity * scale
-    return torch.linalg.inv(torch.eye(len(graph), dtype=graph.dtype, device=graph.device) - alpha * graph)
+    return torch.linalg.cholesky(torch.eye(len(graph), dtype=graph.dtype, device=graph.device) - alpha * graph)
 
 
 def _affinity(embeddings: Tensor, k: int) -> Tensor:
