@@ -39,7 +39,7 @@ _BLOCK = 2**22  # numbers in the largest temporary
 _CHUNK = 2**18  # numbers of copied points, few enough for a CPU's cache
 _STEP = 4  # sizes that differ by less share a width
 _ROUNDING = 1e-12  # of float64, relative to the spread of a neighbourhood
-_COINCIDENT = 1e-24  # squared distances below have no direction
+_COINCIDENT = 1e-14  # squared distances of unit vectors below are rounding
 
 
 @torch.no_grad()
