@@ -141,8 +141,15 @@ def test_a_part_of_a_batch_is_cut_as_in_the_whole():
         {},
         {"views": 2, "neighbours": 5},
         {"scheme": "momentum", "scheme_options": {"momentum": 0.5, "consistency": 100.0}},
+        {
+            "views": 2,
+            "neighbours": 5,
+            "loss": "piecewise_linear.PiecewiseLinearManifoldLoss",
+            "scheme": "momentum_encoder",
+            "scheme_options": {"momentum": 0.5},
+        },
     ],
-    ids=["shuffled", "stml", "teacher"],
+    ids=["shuffled", "stml", "teacher", "plm"],
 )
 def test_a_run_on_two_ranks_is_kept_and_equals_one_on_one(changes, tmp_path, monkeypatch, shared_cache):
     spec = RunSpec(
@@ -150,8 +157,6 @@ def test_a_run_on_two_ranks_is_kept_and_equals_one_on_one(changes, tmp_path, mon
         images_per_class=4,
         image_size=32,
         embedding_size=8,
-        loss="potential_field.PotentialFieldLoss",
-        loss_options={"proxies_per_class": 2},
         steps=4,
         eval_every=2,
         warmup_epochs=0.04,  # the trunk joins at the third step
@@ -159,7 +164,7 @@ def test_a_run_on_two_ranks_is_kept_and_equals_one_on_one(changes, tmp_path, mon
         lr=1e-3,
         threads=1,
         freeze_batchnorm=True,
-        **changes,
+        **{"loss": "potential_field.PotentialFieldLoss"} | changes,
     )
     one = loop.train(spec)
     monkeypatch.setenv("DMLREPRO_RANKS", "2")

@@ -23,7 +23,8 @@ from dmlrepro.training.spec import RunSpec
 
 TINY = tiny.TINY.replace(steps=10)
 # PFML; nivMF, which samples; a baseline whose miner samples, with a fold, a learning-rate drop and best weights to
-# keep; two epochs of two views in groups of neighbours, which depend on the network; a network with its teacher
+# keep; two epochs of two views in groups of neighbours, which depend on the network; a network with its teacher; both
+# together, without labels
 KILLED = {
     "PFML": TINY.replace(loss="potential_field.PotentialFieldLoss", loss_options={"proxies_per_class": 2}),
     "nivMF": TINY.replace(loss="nivmf.ProbabilisticProxyLoss", optimizer="adam", image_size=32),
@@ -38,6 +39,17 @@ KILLED = {
     ),
     "neighbours": TINY.replace(image_size=32, views=2, neighbours=5, batch_size=150, steps=8),
     "momentum": TINY.replace(scheme="momentum", scheme_options={"momentum": 0.9, "consistency": 0.5}),
+    "PLM": TINY.replace(
+        image_size=32,
+        views=2,
+        neighbours=5,
+        batch_size=150,
+        steps=8,
+        loss="piecewise_linear.PiecewiseLinearManifoldLoss",
+        loss_options={"num_proxies": 6},
+        scheme="momentum_encoder",
+        scheme_options={"momentum": 0.9},
+    ),
 }
 
 

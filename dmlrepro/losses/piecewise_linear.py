@@ -1,0 +1,376 @@
+"""Piecewise-linear manifolds: every point gets a linear piece of the data manifold, similarity is measured along it.
+
+Paper      Bhatnagar and Ahuja, "Piecewise-Linear Manifolds for Deep Metric Learning", CPAL 2024.
+Equations  Sec. 3.2 (pieces), 2-5 (similarity), 6 (points), 7 (proxies), 8 (neighbourhoods of proxies), 9 (sum).
+Deviations - T = 90 % is a quality that every member must reach. Read as printed, "error less than T%", it accepts
+             nearly all neighbours; that is `quality=0.1`, and `quality=0` takes all k, ablation (1) of Table 3.
+           - The quality of a member is not defined: `measure` chooses among three readings.
+           - PCA is centred at the mean of the members, so that m + 1 points always fit. Uncentred PCA is what "m points
+             fit with zero error" suggests; it then rejects almost everything. See `centring`.
+           - Step 1 takes the m - 1 nearest neighbours (P - 1 is printed), step 3 tests all of X' (X is printed), and
+             Eq. 5 takes s'(x_j, x_i) from P_i (P_j is printed).
+           - A piece passes through its own point, not through the mean of its members: Eqs. 3-4 need x_i - x_j only.
+           - Similarities are targets without gradient, so that the subspaces of proxies learn from Eq. 8 alone. The
+             paper's list of what each term changes needs a gradient through them; see `detach_similarity`.
+           - Proxies lie on the unit sphere and their subspaces are orthonormal in every forward pass; the paper leaves
+             open how either is kept.
+           - The binary similarity of a proxy (Table 3) is not defined; see `PiecewiseLinearManifoldLoss`.
+Cost       For N points in D dimensions N^2 D for all products, from which the pieces are found, and N^2 D m for bases
+           and similarities, both in matrix products; a choice of k out of N numbers for each point. The rest is linear
+           in N: at most k eigenproblems of at most k + 1 rows for each point, whatever D is.
+Training   Embeddings of the momentum encoder must carry no gradient; two near-duplicates in a batch are harmless.
+"""
+
+import functools
+import math
+from collections.abc import Iterator
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from dmlrepro.losses.checks import check_batch, check_finite, check_positive
+
+CENTRINGS = ("mean", "anchor", "none")
+MEASURES = ("energy", "length", "norm")
+SIMILARITIES = ("continuous", "binary")
+
+_BLOCK = 2**22  # numbers in the largest temporary
+_CHUNK = 2**18  # numbers of copied points, few enough for a CPU's cache
+_STEP = 4  # sizes that differ by less share a width
+_ROUNDING = 1e-12  # of float64, relative to the spread of a neighbourhood
+_COINCIDENT = 1e-14  # squared distances of unit vectors below are rounding
+
+
+@torch.no_grad()
+def linear_neighborhoods(
+    points: Tensor, k: int, dim: int = 3, quality: float = 0.9, *, centring: str = "mean", measure: str = "energy"
+) -> tuple[Tensor, Tensor]:
+    """The linear piece at every point and the points that it was fitted to (Sec. 3.2).
+
+    A point and its dim - 1 nearest neighbours begin a set. Its further neighbours, up to the k-th, are tried in order;
+    one is kept if PCA with dim components on the set and it reconstructs each of them well enough.
+
+    Args:
+        points: (N, D) floats, compared by Euclidean distance; computed in float64.
+        k: neighbours of a point, itself not counted; dim <= k < N.
+        dim: dimension m of a piece, at most D.
+        quality: T in [0, 1]; 0 keeps every neighbour.
+        centring: PCA about the "mean" of the set, about the point itself ("anchor") or about the origin ("none").
+        measure: quality of a member x with residual r, c the centre: "energy" 1 - |r|^2 / |x - c|^2, "length"
+            1 - |r| / |x - c|, "norm" 1 - |r| / |x|.
+
+    Returns:
+        bases (N, dim, D), orthonormal, the strongest direction first, in the dtype of points; where the members span
+        fewer dimensions, because points coincide, the last directions are arbitrary.
+        members (N, N) bool, row i the set of point i, itself included.
+
+    Raises:
+        ValueError: an option or a shape that makes no sense, fewer than k + 1 points, points that are not finite or
+            all coincide.
+    """
+    _check_options(k=k, dim=dim, quality=quality, centring=centring, measure=measure)
+    if points.ndim != 2 or not points.is_floating_point():
+        raise ValueError(f"points must be floats (N, D), got {points.dtype} of shape {tuple(points.shape)}")
+    if len(points) <= k:
+        raise ValueError(f"k = {k} neighbours need more than k points, got {len(points)}; enlarge the batch or lower k")
+    if dim > points.shape[1]:
+        raise ValueError(f"dim must be at most {points.shape[1]}, the dimension of points, got {dim}")
+    wide = points.double()
+    extent = (wide - wide[0]).abs().max()
+    if not extent.isfinite():
+        raise ValueError("points contain NaN or infinity; lower the learning rate")
+    if extent == 0:
+        raise ValueError("points all coincide: the embedding has collapsed; lower the learning rate or raise delta")
+    if centring != "none":
+        wide = wide - wide.mean(0)  # far from the origin products would lose what tells the points apart
+    gram = wide @ wide.T
+    near = _nearest(gram, k)
+    allowed = 1 - quality if measure == "energy" else (1 - quality) ** 2
+    squares = points.double().square().sum(1) if measure == "norm" else None
+    sizes = _grow(gram, near, dim, allowed, squares, centring)
+    members = torch.zeros_like(gram, dtype=torch.bool)
+    members.scatter_(1, near, torch.arange(k + 1, device=near.device) < sizes[:, None])
+    return _directions(wide, gram, near, sizes, dim, centring).to(points.dtype), members
+
+
+def _nearest(gram: Tensor, k: int) -> Tensor:
+    """Indices (N, k + 1) of each point and its nearest neighbours, itself first."""
+    squares, found = gram.diagonal(), []
+    for rows in torch.arange(len(gram), device=gram.device).split(max(1, _BLOCK // len(gram))):
+        apart = squares - 2 * gram[rows]  # less the square of the row's own point
+        apart.scatter_(1, rows[:, None], -math.inf)
+        found.append(apart.topk(k + 1, largest=False).indices)
+    return torch.cat(found)
+
+
+def _grow(gram: Tensor, near: Tensor, dim: int, allowed: float, squares: Tensor | None, centring: str) -> Tensor:
+    """Steps 1-4 for every point at once: how many members there are, (N,). They are put first in each row of near.
+
+    gram (N, N): products of all points. A member's squared residual may be `allowed` times its squared distance from
+    the centre, or times its entry of squares (N,) where these are given.
+    """
+    every = torch.arange(len(near), device=near.device)
+    begun = dim + (centring != "none")  # about a centre among them m + 1 points fit for certain
+    sizes, least = torch.full_like(every, begun), 1e-14 * gram.diagonal().amax()
+    for place in range(begun, near.shape[1]):
+        candidate, rejected = (
+            near[:, place].clone(),
+            near[every, sizes],
+        )  # the members, who was rejected, who is to come
+        near[:, place] = rejected
+        near[every, sizes] = candidate
+        fits = torch.empty_like(every, dtype=torch.bool)
+        for rows, _, centred, values, vectors in _principal(gram, near, sizes + 1, centring):
+            energy = (centred @ vectors).square_().mul_(values[:, None, :])
+            limit = allowed * (energy.sum(-1) if squares is None else squares[near[rows, : energy.shape[1]]])
+            slack = _ROUNDING * values.sum(1, keepdim=True) + least
+            fits[rows] = (energy[..., :-dim].sum(-1) <= limit + slack).all(1)
+        sizes += fits
+    return sizes
+
+
+def _principal(gram: Tensor, near: Tensor, sizes: Tensor, centring: str) -> Iterator[tuple[Tensor, ...]]:
+    """PCA of the first `sizes` in each row of near by their Gram matrix, rows of similar size together.
+
+    Yields which rows, two matrices for the w points of each, and the eigenvalues (R, v) ascending and eigenvectors
+    (R, v, v) of the Gram matrix of contrasts @ points. contrasts (v, w) are vectors that span what the points do about
+    their centre, and centred (w, v) @ contrasts @ points are the points less their centre. What lies behind the first
+    `sizes` has eigenvalue 0.
+    """
+    free = int(centring != "none")  # the centre takes one dimension
+    contrasts, centred = _contrasts(near.shape[1], centring, gram.device)
+    # An eigenproblem costs its width cubed on a CPU, where problems of a few widths are solved apart. A GPU solves them
+    # all at once, in the time of one.
+    on_cpu = gram.device.type == "cpu"
+    widths = ((sizes - free + _STEP - 1) // _STEP * _STEP + free).clamp_max(near.shape[1])
+    for width in widths.unique().tolist() if on_cpu else (near.shape[1],):
+        rows = (widths == width).nonzero()[:, 0] if on_cpu else torch.arange(len(near), device=near.device)
+        some, those = near[rows, :width], contrasts[: width - free, :width]
+        products = gram.take(some[:, :, None] * len(gram) + some[:, None, :])
+        inside = torch.arange(free, width, device=near.device) < sizes[rows, None]
+        spread = (products @ those.T).mT @ those.T * (inside[:, :, None] & inside[:, None, :])
+        yield rows, those, centred[:width, : width - free], *torch.linalg.eigh(spread)
+
+
+@functools.cache
+def _contrasts(width: int, centring: str, device: torch.device) -> tuple[Tensor, Tensor]:
+    """`contrasts` and `centred` of the first `width` points; those of fewer points are their upper left corners."""
+    each = torch.eye(width, dtype=torch.float64, device=device)
+    if centring == "none":
+        return each, each
+    if centring == "anchor":  # each less the first
+        return each[1:] - each[:1], each[:, 1:]
+    before = torch.arange(1, width, dtype=each.dtype, device=device)[:, None]
+    # each less the mean of those before it (Helmert), which is orthonormal
+    helmert = (before * each[1:] - torch.ones_like(each).tril(-1)[1:]) / (before**2 + before).sqrt()
+    return helmert, helmert.T
+
+
+def _directions(points: Tensor, gram: Tensor, near: Tensor, sizes: Tensor, dim: int, centring: str) -> Tensor:
+    """Orthonormal bases (N, dim, D) of the members' strongest directions."""
+    bases = points.new_empty(len(points), dim, points.shape[1])
+    least = 1e-6 * gram.diagonal().amax().sqrt().item()
+    for group, contrasts, _, values, vectors in _principal(gram, near, sizes, centring):
+        shares = vectors[..., -dim:].flip(-1).mT @ contrasts
+        for some in torch.arange(len(group), device=group.device).split(
+            max(1, _CHUNK // (near.shape[1] * points.shape[1]))
+        ):
+            rows = group[some]
+            chosen = points.index_select(0, near[rows, : shares.shape[2]].flatten())
+            found = shares[some] @ chosen.view(len(rows), -1, points.shape[1])
+            lengths = values[some, -dim:].flip(-1).clamp_min(0).sqrt()
+            thin = lengths[:, -1] <= (1e-4 * lengths[:, 0]).clamp_min(least)  # rounding leaves them oblique, or none
+            if thin.any():
+                found[thin] = torch.linalg.qr(found[thin].mT).Q.mT
+                lengths[thin] = 1
+            bases[rows] = found / lengths[..., None]
+    return bases
+
+
+def directed_similarity(
+    points: Tensor, anchors: Tensor, bases: Tensor, n_alpha: float = 4.0, n_beta: float = 0.5
+) -> Tensor:
+    """s'(x_i, a_j) = alpha beta (Eqs. 2-4) of points (N, D) with the pieces (M, dim, D) through anchors (M, D): (N, M).
+
+    alpha = (1 + o / 2)^-n_alpha falls with the distance o across the piece, beta = (1 + p)^-n_beta with that along it.
+    """
+    across, along = _components(points, anchors, bases)
+    return (-n_alpha * (_root(across) / 2).log1p() - n_beta * _root(along).log1p()).exp()
+
+
+def manifold_similarity(points: Tensor, bases: Tensor, n_alpha: float = 4.0, n_beta: float = 0.5) -> Tensor:
+    """s(x_i, x_j) (Eq. 5), the mean of both directions, symmetric: points (N, D), bases (N, dim, D) -> (N, N).
+
+    On the unit sphere it lies in [0.054, 1] at the defaults, so that no two points are as dissimilar as Eq. 6 assumes.
+    """
+    one_way = directed_similarity(points, points, bases, n_alpha, n_beta)
+    return (one_way + one_way.T) / 2
+
+
+def _components(points: Tensor, anchors: Tensor, bases: Tensor) -> tuple[Tensor, Tensor]:
+    """Squared lengths (N, M) of x_i - a_j across and along the piece at a_j."""
+    coordinates = (bases.flatten(0, 1) @ points.T).unflatten(0, bases.shape[:2])  # (M, dim, N)
+    along = (coordinates - (bases @ anchors[:, :, None])).square().sum(1).T
+    return (_squared_distances(points, anchors) - along).clamp_min(0), along
+
+
+def _squared_distances(a: Tensor, b: Tensor) -> Tensor:
+    return (a.square().sum(1)[:, None] + b.square().sum(1) - 2 * a @ b.T).clamp_min(0)
+
+
+def distances(a: Tensor, b: Tensor) -> Tensor:
+    """Euclidean distances (N, M) of (N, D) and (M, D), 0 with a zero gradient where points coincide."""
+    return _root(_squared_distances(a, b))
+
+
+def _root(squared: Tensor) -> Tensor:
+    """The square root, 0 with a zero gradient where points coincide."""
+    apart = squared > _COINCIDENT
+    return torch.where(apart, squared, 1).sqrt() * apart
+
+
+class PiecewiseLinearManifoldLoss(nn.Module):
+    """L = L_point + L_proxy + L_neighborhood (Eq. 9), sums over pairs as printed.
+
+    Called with the embeddings of a batch and those that a momentum encoder gives to the same images; no labels. Both
+    are normalised here. Views of an image are points of their own.
+
+    Args:
+        embedding_size: D.
+        num_proxies: N_rho; 0 leaves L_point alone.
+        dim: m, dimension of the linear pieces.
+        k: neighbours of a point among which its piece is grown, in a batch of more than k points.
+        n_alpha, n_beta: how fast similarity falls across and along a piece.
+        delta: distance of points without similarity.
+        quality, centring, measure: see `linear_neighborhoods`.
+        similarity: "continuous" is Eq. 5; "binary" is Table 3's ablation (2): 1 for the members of a piece, else 0,
+            averaged over both directions. Our reading for proxies: of the k points of the batch nearest to a proxy,
+            those whose share 1 - o^2 / |x - rho|^2 along its subspace reaches `quality` are its members.
+        detach_similarity: False lets L_proxy and L_neighborhood reach proxies and subspaces through the similarity too.
+
+    Attributes:
+        proxies: Parameter (N_rho, D), unit vectors at the start; only the direction counts.
+        subspaces: Parameter (N_rho, dim, D), orthonormal at the start; only what `orthonormal_subspaces` makes of it
+            counts.
+
+    Raises:
+        ValueError: on an option out of range; in the call, on embeddings that are no finite (B, D) floats with a
+            direction, on momentum embeddings of another shape, on a batch of k points or fewer and on one that has
+            collapsed.
+    """
+
+    def __init__(
+        self,
+        embedding_size: int,
+        num_proxies: int = 100,
+        *,
+        dim: int = 3,
+        k: int = 9,
+        n_alpha: float = 4.0,
+        n_beta: float = 0.5,
+        delta: float = 2.0,
+        quality: float = 0.9,
+        centring: str = "mean",
+        measure: str = "energy",
+        similarity: str = "continuous",
+        detach_similarity: bool = True,
+    ):
+        super().__init__()
+        _check_options(k=k, dim=dim, quality=quality, centring=centring, measure=measure)
+        check_finite(n_alpha=n_alpha, n_beta=n_beta)
+        check_positive(delta=delta)
+        if min(n_alpha, n_beta) < 0:
+            raise ValueError(f"n_alpha and n_beta must be at least 0, got {n_alpha} and {n_beta}")
+        if similarity not in SIMILARITIES:
+            raise ValueError(f"similarity must be one of {', '.join(SIMILARITIES)}, got {similarity!r}")
+        if not isinstance(num_proxies, int) or num_proxies < 0:
+            raise ValueError(f"num_proxies must be a whole number from 0 up, got {num_proxies!r}")
+        if dim > embedding_size:
+            raise ValueError(f"dim must be at most embedding_size = {embedding_size}, got {dim}")
+        self.pieces = {"k": k, "dim": dim, "quality": quality, "centring": centring, "measure": measure}
+        self.n_alpha, self.n_beta, self.delta = n_alpha, n_beta, delta
+        self.similarity, self.detach_similarity = similarity, detach_similarity
+        self.embedding_size = embedding_size
+        self.proxies = self.subspaces = None
+        if num_proxies:
+            self.proxies = nn.Parameter(F.normalize(torch.randn(num_proxies, embedding_size), dim=1))
+            frames = torch.randn(num_proxies, embedding_size, dim)
+            self.subspaces = nn.Parameter(torch.linalg.qr(frames).Q.mT.contiguous())
+
+    def orthonormal_subspaces(self) -> Tensor:
+        """Psi (N_rho, dim, D) by Gram-Schmidt from `subspaces`, in float64; rows that are orthonormal stay as they are.
+
+        They are a function of the parameter, so that no optimiser can make them oblique.
+        """
+        q, r = torch.linalg.qr(self.subspaces.double().mT)
+        return (q * torch.where(r.diagonal(dim1=1, dim2=2) < 0, -1.0, 1.0)[:, None, :]).mT
+
+    def forward(self, embeddings: Tensor, momentum_embeddings: Tensor) -> Tensor:
+        return sum(self.terms(embeddings, momentum_embeddings).values())
+
+    def terms(self, embeddings: Tensor, momentum_embeddings: Tensor) -> dict[str, Tensor]:
+        """The three sums by name, "point", "proxy" and "neighborhood", the first alone where there are no proxies."""
+        check_pair(embeddings, momentum_embeddings, self.embedding_size)
+        with torch.autocast(embeddings.device.type, enabled=False):
+            points = F.normalize(embeddings.double(), dim=1)
+            targets = F.normalize(momentum_embeddings.detach().double(), dim=1)
+            bases, members = linear_neighborhoods(targets, **self.pieces)
+            if self.similarity == "binary":
+                similarity = (members.double() + members.T) / 2
+            else:
+                similarity = manifold_similarity(targets, bases, self.n_alpha, self.n_beta)
+            gap = self.delta * (1 - similarity) - distances(points, points)
+            found = {"point": gap.square().sum() - gap.diagonal().square().sum()}
+            if self.proxies is not None:
+                proxies, subspaces = F.normalize(self.proxies.double(), dim=1), self.orthonormal_subspaces()
+                similarity = self._proxy_similarity(targets, bases, members, proxies, subspaces)
+                if self.detach_similarity:
+                    similarity = similarity.detach()
+                gap = self.delta * (1 - similarity) - distances(points, proxies)
+                found["proxy"] = gap.square().sum()
+                cosines = _root(torch.einsum("jkd,ind->ijkn", subspaces, bases).square().sum(-1))  # psi_kj, P_i
+                found["neighborhood"] = (similarity[..., None] - cosines).square().sum()
+        kind = torch.promote_types(embeddings.dtype, torch.float32)
+        return {name: value.to(kind) for name, value in found.items()}
+
+    def _proxy_similarity(
+        self, points: Tensor, bases: Tensor, members: Tensor, proxies: Tensor, subspaces: Tensor
+    ) -> Tensor:
+        """s(x_i, rho_j) (Sec. 3.5): (N, N_rho)."""
+        decay = self.n_alpha, self.n_beta
+        if self.similarity == "continuous":
+            to_proxies = directed_similarity(points, proxies, subspaces, *decay)
+            return (to_proxies + directed_similarity(proxies, points, bases, *decay).T) / 2
+        across, along = _components(points, proxies, subspaces)
+        nearest = (across + along).topk(self.pieces["k"], dim=0, largest=False).indices
+        near = torch.zeros_like(across, dtype=torch.bool).scatter_(0, nearest, True)
+        return (near & (across <= (1 - self.pieces["quality"]) * (across + along))).double()
+
+
+def _check_options(k: int, dim: int, quality: float, centring: str, measure: str) -> None:
+    for name, value in (("k", k), ("dim", dim)):
+        if not isinstance(value, int) or value < 1:
+            raise ValueError(f"{name} must be a positive whole number, got {value!r}")
+    if k < dim:
+        raise ValueError(f"k must be at least dim = {dim}, or the piece of a point would have no basis, got {k}")
+    if not 0 <= quality <= 1:
+        raise ValueError(f"quality must lie in [0, 1], got {quality}; 90 % is 0.9")
+    for name, value, known in (("centring", centring, CENTRINGS), ("measure", measure, MEASURES)):
+        if value not in known:
+            raise ValueError(f"{name} must be one of {', '.join(known)}, got {value!r}")
+
+
+def check_pair(embeddings: Tensor, momentum_embeddings: Tensor, embedding_size: int) -> None:
+    """Raise ValueError unless both are finite (B, embedding_size) floats with directions."""
+    nothing = torch.zeros(len(embeddings), dtype=torch.int64, device=embeddings.device)
+    check_batch(embeddings, nothing, 1, embedding_size)
+    if momentum_embeddings.shape != embeddings.shape:
+        raise ValueError(
+            f"momentum_embeddings must have the shape of embeddings, {tuple(embeddings.shape)}, "
+            f"got {tuple(momentum_embeddings.shape)}"
+        )
+    try:
+        check_batch(momentum_embeddings, nothing, 1, embedding_size)
+    except ValueError as error:
+        raise ValueError(f"momentum_{error}") from error

@@ -1,0 +1,138 @@
+"""Notebooks 52 to 56: the ablations of PLM (Fig. 3, Table 3, and Sec. 3.1, which gives no figures).
+
+Every run is PLM at the paper's setting (N_rho = 100, m = 3, N_alpha = 4, N_beta = 0.5, delta = 2) with one thing
+varied. The default point of all five is one spec, which notebook 50 has too.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import ClassVar
+
+from dmlrepro.papers.catalogue import Notebook
+from dmlrepro.papers.plm.methods import PUBLISHED, PlmParams, unlabelled_runs
+from dmlrepro.training.spec import RunSpec
+
+
+@dataclass(frozen=True)
+class PlmAblationParams(PlmParams):
+    """What the ablations share: at small a head on cached features of the pretrained backbone, else all is trained."""
+
+    overrides: ClassVar = {
+        "quick": PlmParams.overrides["quick"] | {"freeze_trunk": False},
+        "small": PlmParams.overrides["small"]
+        | {"steps": 500, "epochs": 0, "batch_size": 100, "lr": 1e-4, "freeze_trunk": True},
+        "paper": PlmParams.overrides["paper"] | {"freeze_trunk": False},
+    }
+
+    freeze_trunk: bool | None = None
+
+
+@dataclass(frozen=True)
+class PlmProxiesParams(PlmAblationParams):
+    """The parameters of notebook 52."""
+
+    notebook = "52_plm_ablation_proxies"
+    references: ClassVar = {"numbers": (0, 100)}
+
+    numbers: tuple[int, ...] = (0, 10, 50, 100, 250, 500)
+
+
+@dataclass(frozen=True)
+class PlmDimensionParams(PlmAblationParams):
+    """The parameters of notebook 53."""
+
+    notebook = "53_plm_ablation_dimension"
+    references: ClassVar = {"dimensions": (3,)}
+
+    dimensions: tuple[int, ...] = (2, 3, 4, 5, 6, 7)
+
+
+@dataclass(frozen=True)
+class PlmDecayParams(PlmAblationParams):
+    """The parameters of notebook 54; a pair of decays is written "N_alpha/N_beta"."""
+
+    notebook = "54_plm_ablation_decay"
+
+    pairs: tuple[str, ...] = ("1/0.5", "3/0.5", "6/0.5", "4/0", "1/1", "1.5/1.5", "0.5/1.5", "4/0.5")
+
+
+@dataclass(frozen=True)
+class PlmDeltaParams(PlmAblationParams):
+    """The parameters of notebook 55."""
+
+    notebook = "55_plm_ablation_delta"
+    references: ClassVar = {"deltas": (2.0,)}
+
+    deltas: tuple[float, ...] = (0.2, 0.5, 1.0, 1.5, 2.0)
+
+
+@dataclass(frozen=True)
+class PlmSimilarityParams(PlmAblationParams):
+    """The parameters of notebook 56."""
+
+    notebook = "56_plm_ablation_similarity"
+
+
+def ablation_proxies(params: PlmProxiesParams) -> list[RunSpec]:
+    """Fig. 3(a): the number of proxies; 0 leaves the point-point term alone."""
+    return _ablation(params, {f"N_rho={number}": {"num_proxies": number} for number in params.numbers})
+
+
+def ablation_dimension(params: PlmDimensionParams) -> list[RunSpec]:
+    """Fig. 3(b): the dimension of the linear pieces."""
+    return _ablation(params, {f"m={dim}": {"dim": dim} for dim in params.dimensions})
+
+
+def ablation_decay(params: PlmDecayParams) -> list[RunSpec]:
+    """Fig. 3(c): how fast similarity falls across and along a piece; ValueError for a pair that is none."""
+    settings = {}
+    for pair in params.pairs:
+        try:
+            across, along = map(float, pair.split("/"))
+        except ValueError as error:
+            raise ValueError(f'pairs must be written "N_alpha/N_beta", as "4/0.5", got {pair!r}') from error
+        settings[f"N_alpha={across:g};N_beta={along:g}"] = {"n_alpha": across, "n_beta": along}
+    return _ablation(params, settings)
+
+
+def ablation_delta(params: PlmDeltaParams) -> list[RunSpec]:
+    """Fig. 3(d): the distance of points without similarity."""
+    return _ablation(params, {f"delta={delta:g}": {"delta": delta} for delta in params.deltas})
+
+
+def ablation_similarity(params: PlmSimilarityParams) -> list[RunSpec]:
+    """Table 3: all neighbours for a piece, binary similarity, and both; then what Sec. 3.1 says is needed: batches of
+    neighbours and the momentum encoder."""
+    every, binary = {"quality": 0.0}, {"similarity": "binary"}
+    found = _ablation(params, {"": {}, "neighbours=all": every, "similarity=binary": binary})
+    found += _ablation(params, {"neighbours=all;similarity=binary": every | binary}, untrained=False)
+    found += _ablation(params, {"batches=random": {}}, untrained=False, neighbours=None)
+    return found + _ablation(params, {"momentum=0": {}}, untrained=False, scheme_options={"momentum": 0.0})
+
+
+def _ablation(
+    params: PlmAblationParams, settings: Mapping[str, dict], *, untrained: bool = True, **how
+) -> list[RunSpec]:
+    """The untrained network for comparison, then PLM at every setting; an option at its default leaves the spec."""
+    frozen = params.freeze_trunk and params.weights != "none"
+    found = unlabelled_runs(["untrained"], params) if untrained else []
+    for setting, options in settings.items():
+        found += unlabelled_runs(
+            ["PLM"], params, setting=setting, loss_options=dict(options), freeze_trunk=frozen, **how
+        )
+    return found
+
+
+def default_setting(options: Iterable[str]) -> str:
+    """The setting of the paper's own point in an ablation over such options, e.g. "N_rho=100"."""
+    names = {"N_rho": "num_proxies", "m": "dim", "N_alpha": "n_alpha", "N_beta": "n_beta", "delta": "delta"}
+    return ";".join(f"{option}={PUBLISHED[f'loss.{names[option]}'].value:g}" for option in options)
+
+
+NOTEBOOKS = [
+    Notebook(PlmProxiesParams, ablation_proxies),
+    Notebook(PlmDimensionParams, ablation_dimension),
+    Notebook(PlmDecayParams, ablation_decay),
+    Notebook(PlmDeltaParams, ablation_delta),
+    Notebook(PlmSimilarityParams, ablation_similarity),
+]

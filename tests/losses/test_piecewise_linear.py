@@ -1,0 +1,344 @@
+"""Linear pieces against an SVD per point and candidate, the loss against its equations, what must not break them."""
+
+import math
+from itertools import product
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+from dmlrepro.losses.piecewise_linear import (
+    CENTRINGS,
+    MEASURES,
+    PiecewiseLinearManifoldLoss,
+    linear_neighborhoods,
+    manifold_similarity,
+)
+from dmlrepro.papers import timing
+
+DEFAULTS = {"n_alpha": 4.0, "n_beta": 0.5, "delta": 2.0, "k": 9, "dim": 3, "quality": 0.9}
+
+
+def literal_piece(points, i, k, dim, quality, centring, measure):
+    """Sec. 3.2 for one point: its members, in the order they came, and its basis."""
+    order = sorted(range(len(points)), key=lambda j: (j != i, (points[j] - points[i]).norm().item(), j))[: k + 1]
+
+    def pca(chosen):
+        x = points[chosen]
+        centre = {"mean": x.mean(0), "anchor": points[i], "none": torch.zeros_like(x[0])}[centring]
+        return x, x - centre, torch.linalg.svd(x - centre, full_matrices=False).Vh[:dim]
+
+    chosen = order[:dim]
+    for candidate in order[dim:]:
+        x, centred, basis = pca([*chosen, candidate])
+        residual = (centred - centred @ basis.T @ basis).norm(dim=1)
+        error = {
+            "energy": (residual / centred.norm(dim=1)) ** 2,
+            "length": residual / centred.norm(dim=1),
+            "norm": residual / x.norm(dim=1),
+        }[measure]
+        error[residual < 1e-9] = 0
+        if error.max() <= 1 - quality:
+            chosen.append(candidate)
+    return chosen, pca(chosen)[2]
+
+
+def literal_pieces(points, **options):
+    bases, members = [], torch.zeros(len(points), len(points), dtype=torch.bool)
+    for i in range(len(points)):
+        chosen, basis = literal_piece(points, i, **options)
+        members[i, chosen] = True
+        bases.append(basis)
+    return torch.stack(bases), members
+
+
+def projectors(bases):
+    return bases.mT @ bases
+
+
+def unit_points(number, size, seed, dtype=torch.float64, classes=6):
+    """Points of classes on the sphere: around each centre a few directions, and noise across them."""
+    generator = torch.Generator().manual_seed(seed)
+    centres, frames = (
+        torch.randn(classes, size, generator=generator),
+        torch.randn(classes, 3, size, generator=generator),
+    )
+    label = torch.arange(number) % classes
+    inside = torch.randn(number, 1, 3, generator=generator)
+    noise = torch.randn(number, size, generator=generator)
+    points = centres[label] + 0.4 * (inside @ frames[label]).squeeze(1) + 0.15 * noise
+    return F.normalize(points.to(dtype), dim=1)
+
+
+@pytest.mark.parametrize(("centring", "measure"), list(product(CENTRINGS, MEASURES)))
+@pytest.mark.parametrize(("k", "dim", "quality"), [(9, 3, 0.9), (12, 2, 0.7), (5, 5, 0.9), (6, 1, 0.5)])
+def test_pieces_are_those_of_an_svd_per_candidate(centring, measure, k, dim, quality):
+    points = unit_points(40, 16, seed=k)
+    options = {"k": k, "dim": dim, "quality": quality, "centring": centring, "measure": measure}
+    bases, members = linear_neighborhoods(points, **options)
+    expected, expected_members = literal_pieces(points, **options)
+    assert torch.equal(members, expected_members)
+    assert torch.allclose(projectors(bases), projectors(expected), atol=1e-8)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_the_threshold_decides(seed):
+    points = unit_points(60, 16, seed)
+    sizes = {q: linear_neighborhoods(points, 9, 3, q)[1].sum(1) for q in (0.0, 0.1, 0.8, 0.9, 1.0)}
+    assert (sizes[0.0] == 10).all() and (sizes[1.0] == 4).all()  # m + 1 points always fit
+    means = [sizes[q].double().mean().item() for q in (0.1, 0.8, 0.9, 1.0)]
+    assert means == sorted(means, reverse=True) and means[0] > 9.5 and means[1] > means[2] > 4
+
+
+@pytest.mark.parametrize("dim", [2, 3, 4])
+def test_flat_classes_are_found_whole(dim):
+    generator = torch.Generator().manual_seed(dim)
+    centres = 4 * torch.randn(4, 24, generator=generator, dtype=torch.float64)
+    frames = torch.linalg.qr(torch.randn(4, 24, dim, generator=generator, dtype=torch.float64)).Q.mT
+    label = torch.arange(4).repeat_interleave(12)
+    points = centres[label] + (torch.randn(48, 1, dim, generator=generator, dtype=torch.float64) @ frames[label])[:, 0]
+    bases, members = linear_neighborhoods(points, k=11, dim=dim, quality=1.0)
+    assert torch.equal(members, label[:, None] == label)
+    assert torch.allclose(projectors(bases), projectors(frames)[label], atol=1e-9)
+    assert (linear_neighborhoods(points, k=11, dim=dim - 1, quality=0.99)[1].sum(1) < 12).all()
+
+
+def test_float32_finds_the_same_pieces():
+    points = unit_points(80, 32, seed=1, dtype=torch.float32)
+    bases, members = linear_neighborhoods(points, 9)
+    wide, expected = linear_neighborhoods(points.double(), 9)
+    assert bases.dtype == torch.float32 and torch.equal(members, expected) and torch.equal(bases, wide.float())
+
+
+def test_blocks_change_nothing(monkeypatch):
+    points = unit_points(50, 16, seed=2)
+    bases, members = linear_neighborhoods(points, 9)
+    monkeypatch.setattr("dmlrepro.losses.piecewise_linear._BLOCK", 2000)
+    again, members_again = linear_neighborhoods(points, 9)
+    assert torch.equal(members, members_again) and torch.allclose(projectors(bases), projectors(again), atol=1e-12)
+
+
+@pytest.mark.parametrize("copies", [2, 6, 12])
+def test_duplicates_leave_orthonormal_bases_and_a_finite_loss(copies):
+    points = unit_points(8, 16, seed=3, classes=2).repeat(copies, 1)
+    bases, members = linear_neighborhoods(points, 9)
+    assert torch.allclose(bases @ bases.mT, torch.eye(3, dtype=bases.dtype).expand(len(points), 3, 3), atol=1e-7)
+    assert members.diagonal().all() and (members.sum(1) >= min(copies, 10)).all()
+    loss = PiecewiseLinearManifoldLoss(16, 5)
+    z = points.clone().requires_grad_()
+    value = loss(z, points)
+    value.backward()
+    assert value.isfinite() and z.grad.isfinite().all() and all(p.grad.isfinite().all() for p in loss.parameters())
+
+
+# the loss
+
+
+def literal_similarity(x, y, basis, n_alpha, n_beta):
+    """s'(x, y) (Eqs. 2-4), the piece through y."""
+    difference = x - y
+    along = sum((difference @ b) * b for b in basis)
+    o, p = (difference - along).norm().item(), along.norm().item()
+    return 1 / (1 + o / 2) ** n_alpha * (1 / (1 + p) ** n_beta)
+
+
+def literal_terms(loss, embeddings, momentum_embeddings, n_alpha, n_beta, delta, k, dim, quality):
+    """Eqs. 5-8, pair by pair."""
+    z, x = F.normalize(embeddings, dim=1), F.normalize(momentum_embeddings, dim=1)
+    rho = F.normalize(loss.proxies.detach().double(), dim=1)
+    psi = loss.orthonormal_subspaces().detach()
+    pieces = [literal_piece(x, i, k, dim, quality, "mean", "energy")[1] for i in range(len(x))]
+    decay = n_alpha, n_beta
+    point = proxy = neighborhood = 0.0
+    for i, j in product(range(len(x)), repeat=2):
+        if i != j:
+            s = literal_similarity(x[i], x[j], pieces[j], *decay) + literal_similarity(x[j], x[i], pieces[i], *decay)
+            point += (delta * (1 - s / 2) - (z[i] - z[j]).norm().item()) ** 2
+    for i, j in product(range(len(x)), range(len(rho))):
+        s = literal_similarity(x[i], rho[j], psi[j], *decay) + literal_similarity(rho[j], x[i], pieces[i], *decay)
+        proxy += (delta * (1 - s / 2) - (z[i] - rho[j]).norm().item()) ** 2
+        for vector in psi[j]:
+            cosine = sum((vector @ b).item() ** 2 for b in pieces[i]) ** 0.5
+            neighborhood += (s / 2 - cosine) ** 2
+    return {"point": point, "proxy": proxy, "neighborhood": neighborhood}
+
+
+def a_batch(seed=0, number=20, size=8, dtype=torch.float64, proxies=4, **options):
+    torch.manual_seed(seed)
+    loss = PiecewiseLinearManifoldLoss(size, proxies, **options)
+    x = unit_points(number, size, seed, classes=3)
+    return loss, (2 * x + 0.1 * torch.randn(number, size)).to(dtype), (3 * x).to(dtype)
+
+
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize(("dtype", "rel"), [(torch.float64, 1e-7), (torch.float32, 1e-4)])
+@pytest.mark.parametrize(
+    "changed", [{}, {"n_alpha": 1.0, "n_beta": 1.5, "delta": 0.5, "dim": 2, "k": 6, "quality": 0.8}]
+)
+def test_terms_equal_the_equations(seed, dtype, rel, changed):
+    loss, z, x = a_batch(seed, dtype=dtype, **changed)
+    expected = literal_terms(loss, z.double(), x.double(), **DEFAULTS | changed)
+    found = loss.terms(z, x)
+    assert {name: value.item() for name, value in found.items()} == {
+        name: pytest.approx(value, rel=rel) for name, value in expected.items()
+    }
+    assert loss(z, x).dtype == dtype and loss(z, x).item() == pytest.approx(sum(expected.values()), rel=rel)
+
+
+def test_similarity_is_symmetric_and_bounded():
+    points = unit_points(60, 16, seed=4)
+    s = manifold_similarity(points, linear_neighborhoods(points, 9)[0])
+    assert torch.equal(s, s.T) and torch.allclose(s.diagonal(), torch.ones(60, dtype=s.dtype))
+    assert s.min() > 0.0539 and s.max() <= 1
+
+
+def test_similarity_falls_faster_across_a_piece_than_along_it():
+    points = torch.tensor([[0.0, 0.0], [0.5, 0.0], [0.0, 0.5]], dtype=torch.float64)
+    flat = torch.tensor([[[1.0, 0.0]]], dtype=torch.float64).expand(3, 1, 2)
+    s = manifold_similarity(points, flat)
+    assert s[0, 1] == pytest.approx(1.5**-0.5) and s[0, 2] == pytest.approx(1.25**-4)
+
+
+@pytest.mark.parametrize("detach", [True, False])
+def test_gradients(detach):
+    loss, z, x = a_batch(number=12, size=5, proxies=2, k=6, dim=2, detach_similarity=detach)
+    loss.double()
+
+    def terms(z, proxies, subspaces):
+        values = torch.func.functional_call(loss, {"proxies": proxies, "subspaces": subspaces}, (z, x))
+        return values
+
+    inputs = [z.requires_grad_(), *(p.detach().clone().requires_grad_() for p in (loss.proxies, loss.subspaces))]
+    if not detach:
+        assert torch.autograd.gradcheck(terms, inputs)
+        return
+    # targets are constant: only the embeddings' gradient is that of the value
+    assert torch.autograd.gradcheck(lambda z: terms(z, *inputs[1:]), inputs[:1])
+
+
+def gradients(loss, z, x, term):
+    leaves = {"embeddings": z, "momentum": x, **dict(loss.named_parameters())}
+    found = torch.autograd.grad(loss.terms(z, x)[term], list(leaves.values()), allow_unused=True)
+    return {name for name, value in zip(leaves, found) if value is not None and value.abs().max() > 0}
+
+
+@pytest.mark.parametrize(
+    ("detach", "expected"),
+    [
+        (True, {"point": {"embeddings"}, "proxy": {"embeddings", "proxies"}, "neighborhood": {"subspaces"}}),
+        (
+            False,
+            {
+                "point": {"embeddings"},
+                "proxy": {"embeddings", "proxies", "subspaces"},
+                "neighborhood": {"proxies", "subspaces"},
+            },
+        ),
+    ],
+)
+def test_each_term_moves_what_the_paper_says(detach, expected):
+    loss, z, x = a_batch(detach_similarity=detach)
+    z.requires_grad_(), x.requires_grad_()
+    assert {term: gradients(loss, z, x, term) for term in expected} == expected
+
+
+def test_ablations_of_table_3():
+    loss, z, x = a_batch(similarity="binary", k=9)
+    members = linear_neighborhoods(F.normalize(x, dim=1), 9)[1].double()
+    target = 2 - (members + members.T)
+    distances = torch.cdist(F.normalize(z, dim=1), F.normalize(z, dim=1))
+    assert loss.terms(z, x)["point"].item() == pytest.approx((target - distances).fill_diagonal_(0).square().sum())
+    whole = PiecewiseLinearManifoldLoss(8, 4, similarity="binary", quality=0.0)
+    whole.load_state_dict(loss.state_dict())
+    rho = F.normalize(whole.proxies.detach().double(), dim=1)
+    to_proxies = torch.cdist(F.normalize(x, dim=1), rho)
+    near = to_proxies <= to_proxies.kthvalue(9, dim=0).values
+    expected = (2 * (1 - near.double()) - torch.cdist(F.normalize(z, dim=1), rho)).square().sum()
+    assert whole.terms(z, x)["proxy"].item() == pytest.approx(expected.item())
+    assert loss.terms(z, x)["proxy"] != whole.terms(z, x)["proxy"]
+
+
+def test_without_proxies_one_term_is_left():
+    loss, z, x = a_batch(proxies=0)
+    assert list(loss.terms(z, x)) == ["point"] and not list(loss.parameters())
+    torch.testing.assert_close(loss(z, x), a_batch(proxies=4)[0].terms(z, x)["point"])
+
+
+def test_subspaces_stay_orthonormal():
+    loss, z, x = a_batch(proxies=6, k=3)
+    start = loss.orthonormal_subspaces().detach()
+    assert torch.allclose(start.float(), loss.subspaces, atol=1e-6)
+    optimizer = torch.optim.Adam(loss.parameters(), lr=0.5)
+    for _ in range(1000):
+        optimizer.zero_grad()
+        loss(z, x).backward()
+        optimizer.step()
+    psi = loss.orthonormal_subspaces().detach()
+    assert (psi @ psi.mT - torch.eye(3)).abs().max() < 1e-5
+    assert (psi - start).abs().max() > 0.1
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_autocast_and_half_embeddings_compute_in_float32_or_wider(dtype):
+    loss, z, x = a_batch(dtype=torch.float32)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        assert torch.equal(loss(z, x), loss(z, x.clone()))
+        inside = loss(z, x)
+    assert inside.dtype == torch.float32 and torch.equal(inside, loss(z, x))
+    assert loss(z.to(dtype), x).dtype == torch.float32
+
+
+def test_memory_is_that_of_the_neighbours():
+    points, k = unit_points(400, 128, seed=5, dtype=torch.float32), 9
+    linear_neighborhoods(points[:50], k)
+    peak = timing.peak_bytes(lambda: linear_neighborhoods(points, k), "cpu")
+    neighbours, pairs, grams = 400 * (k + 1) * 128, 400 * 400, 400 * (k + 1) ** 2
+    assert peak < 8 * (2.5 * neighbours + 4 * pairs + 12 * grams)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"k": 2}, "k must be at least dim = 3"),
+        ({"k": 0}, "k must be a positive whole number"),
+        ({"dim": 9, "k": 9}, "dim must be at most embedding_size = 8, got 9"),
+        ({"quality": 90}, "quality must lie in \\[0, 1\\], got 90; 90 % is 0.9"),
+        ({"centring": "median"}, "centring must be one of mean, anchor, none"),
+        ({"measure": "area"}, "measure must be one of energy, length, norm"),
+        ({"similarity": "soft"}, "similarity must be one of continuous, binary"),
+        ({"num_proxies": -1}, "num_proxies must be a whole number from 0 up"),
+        ({"delta": 0.0}, "delta must be positive"),
+        ({"n_alpha": math.nan}, "n_alpha must be a finite number"),
+        ({"n_beta": -1.0}, "n_alpha and n_beta must be at least 0"),
+    ],
+)
+def test_bad_options_are_named(options, message):
+    with pytest.raises(ValueError, match=message):
+        PiecewiseLinearManifoldLoss(8, **options)
+
+
+def test_bad_batches_are_named():
+    loss, z, x = a_batch()
+    for embeddings, momentum, message in (
+        (z[:9], x[:9], "k = 9 neighbours need more than k points, got 9"),
+        (z, x[:-1], "momentum_embeddings must have the shape of embeddings"),
+        (z, x * math.nan, "momentum_embeddings contain NaN or infinity"),
+        (z * math.inf, x, "embeddings contain NaN or infinity"),
+        (z, 0 * x, "momentum_embeddings have a norm of 0"),
+        (z, x[:1].expand(20, 8), "points all coincide"),
+        (z[:, :4], x[:, :4], "embeddings must have shape"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            loss(embeddings, momentum)
+    with pytest.raises(ValueError, match="points must be floats"):
+        linear_neighborhoods(torch.zeros(5), 3)
+    with pytest.raises(ValueError, match="dim must be at most 2"):
+        linear_neighborhoods(torch.randn(8, 2), 5)
+    with pytest.raises(ValueError, match="points contain NaN"):
+        linear_neighborhoods(torch.full((8, 4), math.nan), 5)
+
+
+def test_batches_can_be_collapsed_in_part():
+    loss, z, x = a_batch()
+    x[:12] = x[0]
+    assert loss(z.requires_grad_(), x).isfinite()

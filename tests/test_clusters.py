@@ -1,0 +1,41 @@
+"""Pseudo-labels: groups that are there are found, and the random walk is the series that defines it."""
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+from dmlrepro import clusters
+
+
+def blobs(seed=0, groups=5, each=12, size=16, noise=0.15):
+    generator = torch.Generator().manual_seed(seed)
+    labels = torch.arange(groups).repeat_interleave(each)
+    centres = F.normalize(torch.randn(groups, size, generator=generator), dim=1)
+    return centres[labels] + noise * torch.randn(len(labels), size, generator=generator) / size**0.5, labels
+
+
+@pytest.mark.parametrize("found_by", [clusters.kmeans, clusters.hierarchical, clusters.random_walk])
+def test_separate_groups_are_found(found_by):
+    points, labels = blobs()
+    found = found_by(points, 5, 3)
+    assert found.dtype == torch.int64 and found.shape == labels.shape and set(found.tolist()) == set(range(5))
+    assert torch.equal(found[:, None] == found, labels[:, None] == labels)
+    assert torch.equal(found, found_by(7 * points, 5, 3))  # directions count
+
+
+def test_the_random_walk_is_the_sum_over_its_lengths():
+    points, _ = blobs(groups=2, each=8, noise=1.0)
+    unit = F.normalize(points.double(), dim=1)
+    cosines = unit @ unit.T
+    affinity = torch.zeros(16, 16, dtype=torch.float64)
+    near = [set((-cosines[i]).argsort()[1:5].tolist()) for i in range(16)]
+    for i in range(16):
+        for j in near[i]:
+            if i in near[j]:
+                affinity[i, j] = max(cosines[i, j].item(), 0) ** 3
+    scale = affinity.sum(1).clamp_min(1e-12) ** -0.5
+    graph, power, total = scale[:, None] * affinity * scale, torch.eye(16, dtype=torch.float64), torch.zeros(16, 16)
+    for _ in range(400):
+        total = total + power
+        power = 0.9 * power @ graph
+    assert torch.allclose(clusters.random_walk_similarity(points, k=4, alpha=0.9), total.double(), atol=1e-9)
