@@ -16,6 +16,7 @@ from dmlrepro.losses.chance_constrained import clip_to_unit_ball, covering_radiu
 from dmlrepro.papers.catalogue import Notebook
 from dmlrepro.papers.ccp.methods import CcpParams, ccp_runs
 from dmlrepro.papers.studies import evaluated_labels, measured, study_rows, training_embeddings, with_measured
+from dmlrepro.training import batches
 from dmlrepro.training.spec import RunSpec
 
 if TYPE_CHECKING:
@@ -114,8 +115,6 @@ def around_proxies(run) -> dict[str, float]:
 
 
 def _trained_classes(run, labels: Tensor) -> list[int]:
-    from dmlrepro.training import batches
-
     if run.spec.fold is None:
         return labels.unique().tolist()
     return batches.folds(batches.load_dataset(run.spec), run.spec.folds)[run.spec.fold][0].tolist()

@@ -145,7 +145,8 @@ class CcpParams(Params):
     """What the notebooks that train CCP share.
 
     At quick and small a run has hundreds of steps, not tens of thousands: proxies then learn at the rate of a new head,
-    the memory of XBM starts after a tenth of the steps, and the in-batch term of the released code is on.
+    the memory of XBM starts after a tenth of the steps, and the in-batch term of the released code is on. A network
+    from scratch needs some 500 steps for its first problem, so that at quick CCP is hardly ever more than one.
     """
 
     paper = "ccp"
