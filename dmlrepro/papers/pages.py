@@ -4,11 +4,13 @@
 """
 
 import functools
+import io
 import json
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
 
 from dmlrepro.evidence import claims, results, stored, tables
@@ -28,17 +30,20 @@ MAIN = ("10_pfml_retrieval", "20_nivmf_retrieval")  # whose tables compare many 
 
 
 @functools.cache
-def findings(name: str) -> list[tuple[stored.Stored, list[str]]]:
-    """Every table of a notebook in results/ with the sentences it allows, the one that carries most first."""
-    sentences = catalogue.find(name).findings
-    said = [(each, stored.say(each.table, sentences)) for each in stored.stored(name)]
-    return [(each, lines) for each, lines in said if lines]
+def findings(name: str) -> list[tuple[str, list[str]]]:
+    """The heading of every table of a notebook in results/ and the sentences it allows, the one that carries most
+    first; of a notebook without a table, its sentences about all of results/."""
+    entry = catalogue.find(name)
+    if entry.table is None:
+        return [("all of results/", [sentence() for sentence in entry.findings])]
+    said = [(each.heading, stored.say(each.table, entry.findings)) for each in stored.stored(name)]
+    return [(heading, lines) for heading, lines in said if lines]
 
 
 def findings_text(name: str) -> str:
     """The cell "What we found" of a notebook."""
     lines = ["## What we found", ""]
-    lines += [f"- *{each.heading}*: {' '.join(said)}" for each, said in findings(name)]
+    lines += [f"- *{heading}*: {' '.join(said)}" for heading, said in findings(name)]
     verdicts = ledger()[ledger()["notebook"] == name]
     if len(verdicts):
         lines += ["", f"Verdicts so far: {'; '.join(_verdicts(verdicts))}."]
@@ -58,18 +63,19 @@ def _verdicts(lines: pd.DataFrame) -> Iterator[str]:
 
 @functools.cache
 def ledger() -> pd.DataFrame:
-    """Every verdict that results/ allows, as `stored.by_weight` orders them: `Judged.verdicts` with label and stem."""
+    """Every verdict that results/ allows, as `stored.by_weight` orders them: `Judged.verdicts` with label, plain_label
+    and stem."""
     papers: dict[str, dict] = {}
     for claim_id, test in catalogue.claims().items():
         papers.setdefault(claim_id.partition("-")[0], {})[claim_id] = test
     found = [
-        each.judged(tests).verdicts.assign(label=each.label, stem=each.stem)
+        each.judged(tests).verdicts.assign(label=each.label, plain_label=each.plain_label, stem=each.stem)
         for tests in papers.values()
         for name in dict.fromkeys(test.notebook for test in tests.values())
         for each in with_ratios(name)
     ]
     whole = pd.concat(found, ignore_index=True)
-    whole.loc[whole["dataset"] == tables.SYNTHETIC, "label"] = "no images"
+    whole.loc[whole["dataset"] == tables.SYNTHETIC, ["label", "plain_label"]] = "no images"
     return stored.by_weight(whole)
 
 
@@ -87,8 +93,55 @@ def with_ratios(name: str) -> list[stored.Stored]:
     ]
 
 
+def without_verdict() -> dict[str, str]:
+    """Every claim of data/claims.csv that the ledger lacks, and why."""
+    tests, judged = catalogue.claims(), set(ledger()["claim_id"])
+    return {claim_id: _why_without(tests.get(claim_id)) for claim_id in claims.stated() if claim_id not in judged}
+
+
+def _why_without(test: claims.ClaimTest | None) -> str:
+    if test is None:
+        return "its paper has no notebooks yet"
+    if not test.parts:
+        return test.untested_parts
+    needed = ", ".join(dict.fromkeys(part.required for part in test.parts))
+    return f"no table in results/ has the rows for its test ({test.parts[0].subject}: {needed})"
+
+
+def ledger_path() -> Path:
+    return repository_root() / "results" / "claims.csv"
+
+
 def ledger_csv() -> str:
     return ledger()[[*LEDGER]].to_csv(index=False, float_format="%.4g", lineterminator="\n")
+
+
+def ledger_differences() -> list[str]:
+    """The claims whose lines in results/claims.csv are not what results/ says: another text, or a number that differs
+    by more than one in its last printed digit, as another processor may round it."""
+    if not ledger_path().exists():
+        return ["all claims"]
+    now, there = (
+        pd.read_csv(each, dtype=str, keep_default_na=False) for each in (io.StringIO(ledger_csv()), ledger_path())
+    )
+    if list(now) != list(there) or list(now["claim_id"]) != list(there["claim_id"]):
+        return sorted(set(now["claim_id"]) ^ set(there.get("claim_id", ()))) or [
+            "the columns or the order of the lines"
+        ]
+    differs = now != there
+    for name in ("effect", "low", "high", "p_holm"):
+        one, other = (pd.to_numeric(table[name], errors="coerce") for table in (now, there))
+        differs[name] &= ~np.isclose(one, other, rtol=1e-3, atol=1e-9)
+    return list(dict.fromkeys(now.loc[differs.any(axis=1), "claim_id"]))
+
+
+def write_ledger() -> bool:
+    """Write results/claims.csv where it does not say what results/ says; returns whether it did not."""
+    ledger.cache_clear()
+    differs = bool(ledger_differences())
+    if differs:
+        results.write_text(ledger_path(), ledger_csv())
+    return differs
 
 
 # --- the index --------------------------------------------------------------------------------------------------------
@@ -99,7 +152,7 @@ def index() -> str:
     lines = ["| notebook | question | found | verdicts | quick / small / paper |", "|---|---|---|---|---|"]
     for name in catalogue.notebooks():
         said = findings(name)
-        found = f"{said[0][1][0]} *({said[0][0].heading})*" if said else ""
+        found = f"{said[0][1][0]} *({said[0][0]})*" if said else ""
         verdicts = [stored.settled(rows) for _, rows in ledger()[ledger()["notebook"] == name].groupby("claim_id")]
         cells = (f"[{name}]({name}.ipynb)", _question(name), found, stored.count_words(verdicts), _cost(name))
         lines.append(f"| {' | '.join(cells)} |")
@@ -178,7 +231,9 @@ def _contradiction(lines: pd.DataFrame) -> str:
 def made() -> dict[Path, str]:
     """Every file that holds made text, as it should be."""
     root = repository_root()
-    files = {root / "results" / "claims.csv": ledger_csv(), root / "notebooks" / "README.md": _index_page()}
+    files = {root / "notebooks" / "README.md": _index_page()}
+    if ledger_differences():
+        files[ledger_path()] = ledger_csv()
     files[root / "README.md"] = _between((root / "README.md").read_text(encoding="utf8"), opening())
     for name in catalogue.notebooks():
         files[_path(name)] = _with_cells(name, {FINDINGS: findings_text(name), INDEX: index()})
