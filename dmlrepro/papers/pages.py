@@ -6,7 +6,7 @@
 import functools
 import io
 import json
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -23,7 +23,10 @@ LEDGER = (
     *("claim_id", "verdict", "reason", "direction", "comparison", "metric", "effect", "low", "high", "interval"),
     *("unit", "n", "required", "p_holm", "profile", "label", "backbone", "device", "notebook", "stem"),
 )
-MAIN = ("10_pfml_retrieval", "20_nivmf_retrieval")  # whose tables compare many losses under equal conditions
+MAIN = {  # whose tables compare many losses under equal conditions, and the paper's own among these
+    "10_pfml_retrieval": ("PFML",),
+    "20_nivmf_retrieval": ("EL-nivMF", "ProxyAnchor+EL-nivMF"),
+}
 
 
 # --- what a notebook found --------------------------------------------------------------------------------------------
@@ -195,34 +198,91 @@ def opening() -> str:
     """The ledger's counts, which loss came out first where, and what did not replicate."""
     by_claim = dict(list(ledger().groupby("claim_id")))
     settled = {claim_id: stored.settled(rows) for claim_id, rows in by_claim.items()}
-    counts = stored.count_words(settled.values())
-    lines = [f"Of {len(settled)} claims tested so far: {counts} ([results/claims.csv](results/claims.csv))."]
-    lines += ["", "**Which loss should I use?** Under equal conditions, R@1 on classes never seen in training:", ""]
-    lines += [f"- {line}" for line in _first_places()]
-    lines += ["", "**What did not replicate?**", ""]
+    lines = [
+        f"Of {len(claims.stated())} claims of five papers {len(settled)} were judged so far: "
+        f"{stored.count_words(settled.values())}. Each with its evidence: [the ledger](notebooks/92_claims.ipynb); "
+        "as numbers: [results/claims.csv](results/claims.csv); by notebook: [notebooks/](notebooks/README.md).",
+        "",
+        *_advice(),
+        "",
+        "**What did not replicate?**",
+        "",
+    ]
     against = [claim_id for claim_id, verdict in settled.items() if "contradicted" in verdict or "depends" in verdict]
     lines += [f"- {_contradiction(by_claim[claim_id])}" for claim_id in against]
+    first = ledger().drop_duplicates("claim_id")
+    pointing = first[(first["verdict"] == "inconclusive") & (first["direction"] == "not as claimed")]
+    lines.append(
+        "- No verdict yet, as the runs are few and small, but every comparison points against the paper: "
+        + "; ".join(f"{_link(line, line.claim_id)} ({_effect(line)})" for line in pointing.itertuples())
+    )
+    lines += ["", "**What did?** Judged as the paper says:", ""]
+    supported = [claim_id for claim_id, verdict in settled.items() if verdict == "supported"]
+    lines += [
+        f"- {claim_id}, “{claims.statement(claim_id)}” ({line.plain_label}; {_link(line)})"
+        for claim_id in supported
+        for line in by_claim[claim_id].head(1).itertuples()
+    ]
     return "\n".join(lines)
 
 
-def _first_places() -> Iterator[str]:
-    for name in MAIN:
+def _advice() -> Iterator[str]:
+    """The loss with the best mean place, of those in most comparisons of many losses, and a line for each comparison."""
+    rankings, lines = [], {}
+    for name, own in MAIN.items():
         for each in stored.stored(name):
             numbers = stored.Numbers(each.table)
-            methods = numbers.ranked([method for method in numbers.methods if method != "untrained"])
-            if len(methods) < 3:
-                continue
-            ranking = ", ".join(f"{method} {numbers.mean(method):.1f}" for method in methods[:4])
-            untrained = f"; untrained {numbers.mean('untrained'):.1f}" if "untrained" in numbers.methods else ""
-            yield f"{each.heading}: {ranking}{untrained} ([{name[:2]}](notebooks/{name}.ipynb))"
+            ranked = numbers.ranked([method for method in numbers.methods if method != "untrained"])
+            if len(ranked) > 2:
+                rankings.append(ranked)
+                line = f"{_places(numbers, ranked, own)} ([{name[:2]}](notebooks/{name}.ipynb))"
+                lines.setdefault(line, each)
+    places: dict[str, list[int]] = {}
+    for ranked in rankings:
+        for place, method in enumerate(ranked, 1):
+            places.setdefault(method, []).append(place)
+    best = min(places, key=lambda method: (-len(places[method]), sum(places[method])))
+    yield (
+        f"**Which loss should I use?** {best}: of the losses below it came first in {places[best].count(1)} of "
+        f"{len(places[best])} comparisons and never below place {max(places[best])}. For images of your own, let "
+        "[notebook 01](notebooks/01_your_images.ipynb) choose. R@1 on classes never seen in training, one recipe for "
+        "all losses:"
+    )
+    yield ""
+    for line, each in lines.items():
+        yield f"- {each.plain_label}{' (a direction only)' if each.few_seeds else ''}: {line}"
+
+
+def _places(numbers: stored.Numbers, ranked: list[str], own: Iterable[str]) -> str:
+    """The first four with their means, the paper's own losses wherever they stand, and the untrained network."""
+    said = [f"{method} {numbers.mean(method):.1f}" for method in ranked[:4]]
+    for method in own:
+        if method in ranked[4:]:
+            said.append(f"{method} {numbers.mean(method):.1f} (place {ranked.index(method) + 1} of {len(ranked)})")
+        elif method not in ranked:
+            settings = numbers.cells.get((method, "R@1"), {})
+            said += [f"{method} {numbers.mean(f'{method};{each}'):.1f} ({each.replace('=', ' ')})" for each in settings]
+    untrained = f"; untrained {numbers.mean('untrained'):.1f}" if "untrained" in numbers.methods else ""
+    return ", ".join(said) + untrained
 
 
 def _contradiction(lines: pd.DataFrame) -> str:
     line = lines[lines["verdict"].isin(["contradicted", "depends on the reading"])].iloc[0]
-    statement = claims.statement(line.claim_id)
-    shown = f"{line.verdict}, {line.reason}" if line.reason else line.verdict
-    link = f"[{line.notebook[:2]}](notebooks/{line.notebook}.ipynb)"
-    return f"{line.claim_id}, “{statement}”: {shown} ({line.label}; {link})"
+    shown = line.reason if "depends" in line.verdict else f"{_effect(line)}, where the test asks: {line.required}"
+    said = f"{line.claim_id}, “{claims.statement(line.claim_id)}”: **{line.verdict}**, {shown}"
+    return f"{said} ({line.plain_label}; {_link(line)})"
+
+
+def _effect(line) -> str:
+    """ "PFML vs ProxyAnchor: R@1 -2.8"; of a comparison with a constant the value itself."""
+    subject, _, baseline = line.comparison.rpartition(" vs ")
+    if tables.is_constant(baseline):
+        return f"{subject}: {line.metric} {line.effect:.3g}{line.unit}"
+    return f"{line.comparison}: {line.metric} {line.effect:+.1f}{line.unit}"
+
+
+def _link(line, text: str = "") -> str:
+    return f"[{text or line.notebook[:2]}](notebooks/{line.notebook}.ipynb)"
 
 
 # --- files ------------------------------------------------------------------------------------------------------------
