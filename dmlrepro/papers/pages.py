@@ -227,7 +227,7 @@ def opening() -> str:
 
 
 def _advice() -> Iterator[str]:
-    """The loss with the best mean place, of those in most comparisons of many losses, and a line for each comparison."""
+    """The loss with the best mean place, of those in most comparisons of many losses, and a line per comparison."""
     rankings, lines = [], {}
     for name, own in MAIN.items():
         for each in stored.stored(name):
