@@ -3,8 +3,8 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 PROFILE ?= quick
-# what nbval executes from an empty cache in `make test`: the tour and the first notebook of every paper
-CORE := $(wildcard notebooks/[0-8]0_*.ipynb)
+# what nbval executes from an empty cache in `make test`: the tour, the first notebook of every paper, and the ledger
+CORE := $(wildcard notebooks/[0-8]0_*.ipynb notebooks/92_*.ipynb)
 NBVAL := --nbval-lax --nbval-current-env --nbval-cell-timeout=1800 -p no:cacheprovider
 
 export PYTHONDONTWRITEBYTECODE := 1
@@ -48,12 +48,14 @@ nbval: $(VENV)/installed
 nbval-all: $(VENV)/installed
 	$(BIN)/python workflow/fresh.py $(BIN)/python -m pytest $(NBVAL) notebooks
 
-# executed copies replace the committed notebooks, outputs included
+# executed copies replace the committed notebooks, outputs included, and what pages say of results/ is written anew
 notebooks: results
 	$(BIN)/python workflow/install_notebooks.py build/$(PROFILE) notebooks
+	$(BIN)/python -m dmlrepro pages
 
 accept: results
 	$(BIN)/python -m dmlrepro accept
+	$(BIN)/python -m dmlrepro pages
 
 lab: $(VENV)/installed
 	$(BIN)/jupyter lab --notebook-dir=. notebooks/00_tour.ipynb

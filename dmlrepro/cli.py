@@ -189,10 +189,13 @@ def _cache(options) -> None:
 def _publish(options) -> None:
     from dmlrepro.evidence import results
     from dmlrepro.files import repository_root
+    from dmlrepro.papers import pages
 
     target = _published(options.folder)
     tables, moved = results.publish(options.folder, target)
     print(f"{tables} tables valid, {moved} new or changed in {target.relative_to(repository_root())}/")
+    if pages.write_ledger():
+        print("results/claims.csv follows them")
 
 
 def _published(build: Path) -> Path:

@@ -630,15 +630,15 @@ def _comparison_row(found: _Found, comparison: _Comparison) -> dict:
 
 
 @functools.cache
-def _said() -> dict[str, dict[str, str]]:
-    """claim id -> what the paper says, from data/claims.csv."""
+def stated() -> dict[str, dict[str, str]]:
+    """claim id -> what the paper says, the row of data/claims.csv."""
     with (repository_root() / "data" / "claims.csv").open(encoding="utf8", newline="") as file:
         return {row["claim_id"]: row for row in csv.DictReader(file)}
 
 
 def statement(claim_id: str) -> str:
     """What the paper says."""
-    return _said().get(claim_id, {}).get("statement", "")
+    return stated().get(claim_id, {}).get("statement", "")
 
 
 def _ours(line) -> str:
@@ -673,7 +673,7 @@ def verdict_table(judged: Judged) -> pd.DataFrame:
     range, n, data set, network, device, the effect that was required, p after Holm, and the verdict with its reason."""
     rows = []
     for line in judged.verdicts.itertuples(index=False):
-        said = _said().get(line.claim_id, {})
+        said = stated().get(line.claim_id, {})
         rows.append(
             {"claim": line.claim_id, "the paper says": statement(line.claim_id)}
             | {"published": said.get("expected_size", ""), "verdict": line.verdict, "because": line.reason}

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 __all__ = ["COLORS", "ablation", "bars", "color", "confused", "curves", "embedding_map", "field", "lines", "retrieved"]
-__all__ += ["samples", "training_curves", "tsne"]
+__all__ += ["samples", "tallies", "training_curves", "tsne"]
 
 # Okabe and Ito's colours, and two of equal weight, then Paul Tol's
 PALETTE = ["#D55E00", "#E69F00", "#0072B2", "#56B4E9", "#009E73", "#CC79A7", "#7A5C1E", "#C9B800", "#8A8A8A"]
@@ -230,6 +230,38 @@ def ablation(
     said = [f"{title} against {_label(x)}. {_lines_said(axis)}" for axis, title in zip(axes, (change, _label(metric)))]
     said += [f"Published {change}. {_lines_said(axis)}" for axis in axes[2:]]
     return _described(figure, f"Line chart of {_where(rows)}, {_statistics(rows)}. " + " ".join(said))
+
+
+def tallies(counts: pd.DataFrame, shades: Mapping[str, str], xlabel: str) -> Figure:
+    """How many of each kind: a stacked bar per row of `counts`, a piece per column; numbers stand in the pieces.
+
+    shades: {column: colour}; white pieces are told apart by their hatching.
+    """
+    _check(len(counts) > 0, "counts has no rows")
+    absent = [name for name in counts if name not in shades]
+    _check(not absent, f"shades has no colour for {absent}")
+    hatches = itertools.cycle(("", "///", "..."))
+    with _style(grid=False):
+        figure, (axis,) = _subplots(1, 0.4 * len(counts) + 1.6, width=6.8)
+        left = np.zeros(len(counts))
+        for name, column in counts.items():
+            hatch = next(hatches) if shades[name].upper() == "#FFFFFF" else ""
+            style = {"color": shades[name], "edgecolor": "0.4", "hatch": hatch, "linewidth": 0.7}
+            axis.barh(range(len(counts)), column, left=left, label=name, **style)
+            for y, (start, count) in enumerate(zip(left, column)):
+                if count:
+                    box = {"facecolor": "white", "edgecolor": "none", "pad": 1.2}
+                    axis.text(start + count / 2, y, f"{count}", ha="center", va="center", fontsize="small", bbox=box)
+            left += column.to_numpy()
+        axis.set_yticks(range(len(counts)), [_plain(name) for name in counts.index])
+        axis.set(xlabel=xlabel, xlim=(0, left.max()))
+        axis.invert_yaxis()
+        _legend_below(figure, axis)
+    rows = (
+        f"{name}: " + ", ".join(f"{count} {kind}" for kind, count in row.items() if count)
+        for name, row in counts.iterrows()
+    )
+    return _described(figure, f"Stacked bars, {xlabel} by kind. {'; '.join(rows)}.")
 
 
 def _ticks_at(axis: Axes, levels: Sequence[float], unit: float = 1) -> None:

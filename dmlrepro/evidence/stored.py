@@ -19,6 +19,15 @@ from dmlrepro.evidence.statistics import t_interval
 from dmlrepro.files import repository_root
 
 PROFILES = ("paper", "small", "quick")  # those that carry more come first
+DATA = {  # what a reader knows a data set by
+    "glyphs": "printed letters",
+    "omniglot": "handwritten letters",
+    "mnist": "handwritten digits",
+    "cub": "birds",
+    "sop": "products",
+    "inshop": "clothes",
+}
+NETWORKS = {"conv4": "a small CNN", "squeezenet1_1": "SqueezeNet", "resnet50": "ResNet-50"}
 _SAID_ELSEWHERE = ("dataset", "seeds", "steps", "epochs", "methods", "small_dim", "mlrc_steps")
 
 
@@ -52,12 +61,25 @@ class Stored:
 
     @property
     def label(self) -> str:
-        """Data, network, budget, number of seeds and what else was changed, for a reader."""
+        """Data, network, budget, number of seeds and what else was changed, by their names here."""
+        return self._words(str, str)
+
+    @property
+    def plain_label(self) -> str:
+        """The same for a stranger: "birds (cub-subset), pretrained SqueezeNet, 4 epochs, 5 seeds"."""
+
+        def network(name: str) -> str:
+            said = NETWORKS.get(name.partition(".")[0], name)
+            return f"{said} from scratch" if self.parameters.get("weights") == "none" else f"pretrained {said}"
+
+        return self._words(data_in_words, network).replace("samples_per_class=0", "shuffled batches")
+
+    def _words(self, data: Callable[[str], str], network: Callable[[str], str]) -> str:
         where = self.table[self.table["dataset"] != tables.SYNTHETIC]
         if where.empty:
             return "no images"
-        networks = [name for name in dict.fromkeys(where["backbone"]) if name]
-        words = [*dict.fromkeys(where["dataset"]), *networks, self._budget()]
+        networks = [network(name) for name in dict.fromkeys(where["backbone"]) if name]
+        words = [*map(data, dict.fromkeys(where["dataset"])), *networks, self._budget()]
         words.append(f"{self.seeds} seed{'s' if self.seeds > 1 else ''}")
         changed = self.stem.partition("--")[2].split("~")[0].split(",")
         words += [each for each in changed if each and each.partition("=")[0] not in _SAID_ELSEWHERE]
@@ -66,8 +88,12 @@ class Stored:
     @property
     def heading(self) -> str:
         """The label, the profile, and whether the seeds are too few for more than a direction."""
-        few = 0 < self.seeds < claims.MIN_SEEDS
-        return f"{self.label} ({self.profile}{', a direction only' if few else ''})"
+        return f"{self.label} ({self.profile}{', a direction only' if self.few_seeds else ''})"
+
+    @property
+    def few_seeds(self) -> bool:
+        """Whether its runs are too few for a verdict."""
+        return 0 < self.seeds < claims.MIN_SEEDS
 
     def _budget(self) -> str:
         named = {name: self.parameters.get(name) for name in ("epochs", "steps")}
@@ -81,6 +107,12 @@ class Stored:
         run = judged.verdicts[judged.verdicts["verdict"] != "not run"]
         compared = judged.comparisons["claim_id"].isin(run["claim_id"])
         return claims.Judged(run.reset_index(drop=True), judged.comparisons[compared].reset_index(drop=True))
+
+
+def data_in_words(dataset: str) -> str:
+    """ "birds (cub-subset)"; a name that says what it is stands for itself."""
+    words = DATA.get(dataset.removesuffix("-subset"))
+    return f"{words} ({dataset})" if words else dataset
 
 
 def stored(notebook: str, root: Path | None = None) -> list[Stored]:

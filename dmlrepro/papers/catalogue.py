@@ -30,19 +30,20 @@ class Notebook:
 
     params: the class of its parameters, which names it.
     specs: its parameters -> the RunSpecs it trains, in the order of its tables.
-    table: (its finished runs in that order, its parameters) -> the tidy table it saves.
+    table: (its finished runs in that order, its parameters) -> the tidy table it saves; None: it saves none and reads
+        what others left in results/, so the workflow executes it after these are published.
     planned: its parameters -> the same runs without training any; None: `specs` without a search does not train.
     ratios: (the costs it saves, its parameters) -> a tidy table of their ratios, where claims are about costs.
     findings: sentences about its table, each against what the paper expects, the main one first; `stored.say` leaves
-        out those for which a table has no rows.
+        out those for which a table has no rows. Those of a notebook without a table take no argument.
     """
 
     params: type[Params]
     specs: Callable = nothing_to_train
-    table: Callable = results.tidy
+    table: Callable | None = results.tidy
     planned: Callable | None = None
     ratios: Callable | None = None
-    findings: tuple[Sentence, ...] = ()
+    findings: tuple[Sentence, ...] | tuple[Callable[[], str], ...] = ()
 
     def specs_untrained(self, params: Params) -> list:
         """The runs as `plan` and `show` list them: a search, which would train, is left out."""

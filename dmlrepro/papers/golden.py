@@ -34,7 +34,7 @@ TIES = 0.3  # points: nearest neighbours that are nearly tied, also of an untrai
 
 
 def accept(names: Iterable[str]) -> None:
-    """Make `tests/golden/<notebook>.csv` of some notebooks from results/quick and print what moved.
+    """Make `tests/golden/<notebook>.csv` of those notebooks that save a table, from results/quick; print what moved.
 
     The spread of the values is measured on all notebooks, whichever are asked for, because each is drawn to the others.
     """
@@ -43,6 +43,8 @@ def accept(names: Iterable[str]) -> None:
         notebooks = {name: entry for name, entry in catalogue.notebooks().items() if freezes_trunk(entry) == trunk}
         spread |= spreads({name: replicas(entry) for name, entry in notebooks.items()})
     for name in names:
+        if catalogue.find(name).table is None:
+            continue
         params = quick(catalogue.find(name))
         table = results.read(results.output_folder("quick") / f"{params.notebook}.csv")
         new = results.golden_means(table)

@@ -4,11 +4,13 @@
 """
 
 import functools
+import io
 import json
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
 
 from dmlrepro.evidence import claims, results, stored, tables
@@ -21,24 +23,30 @@ LEDGER = (
     *("claim_id", "verdict", "reason", "direction", "comparison", "metric", "effect", "low", "high", "interval"),
     *("unit", "n", "required", "p_holm", "profile", "label", "backbone", "device", "notebook", "stem"),
 )
-MAIN = ("10_pfml_retrieval", "20_nivmf_retrieval")  # whose tables compare many losses under equal conditions
+MAIN = {  # whose tables compare many losses under equal conditions, and the paper's own among these
+    "10_pfml_retrieval": ("PFML",),
+    "20_nivmf_retrieval": ("EL-nivMF", "ProxyAnchor+EL-nivMF"),
+}
 
 
 # --- what a notebook found --------------------------------------------------------------------------------------------
 
 
 @functools.cache
-def findings(name: str) -> list[tuple[stored.Stored, list[str]]]:
-    """Every table of a notebook in results/ with the sentences it allows, the one that carries most first."""
-    sentences = catalogue.find(name).findings
-    said = [(each, stored.say(each.table, sentences)) for each in stored.stored(name)]
-    return [(each, lines) for each, lines in said if lines]
+def findings(name: str) -> list[tuple[str, list[str]]]:
+    """The heading of every table of a notebook in results/ and the sentences it allows, the one that carries most
+    first; of a notebook without a table, its sentences about all of results/."""
+    entry = catalogue.find(name)
+    if entry.table is None:
+        return [("all of results/", [sentence() for sentence in entry.findings])]
+    said = [(each.heading, stored.say(each.table, entry.findings)) for each in stored.stored(name)]
+    return [(heading, lines) for heading, lines in said if lines]
 
 
 def findings_text(name: str) -> str:
     """The cell "What we found" of a notebook."""
     lines = ["## What we found", ""]
-    lines += [f"- *{each.heading}*: {' '.join(said)}" for each, said in findings(name)]
+    lines += [f"- *{heading}*: {' '.join(said)}" for heading, said in findings(name)]
     verdicts = ledger()[ledger()["notebook"] == name]
     if len(verdicts):
         lines += ["", f"Verdicts so far: {'; '.join(_verdicts(verdicts))}."]
@@ -58,18 +66,19 @@ def _verdicts(lines: pd.DataFrame) -> Iterator[str]:
 
 @functools.cache
 def ledger() -> pd.DataFrame:
-    """Every verdict that results/ allows, as `stored.by_weight` orders them: `Judged.verdicts` with label and stem."""
+    """Every verdict that results/ allows, as `stored.by_weight` orders them: `Judged.verdicts` with label, plain_label
+    and stem."""
     papers: dict[str, dict] = {}
     for claim_id, test in catalogue.claims().items():
         papers.setdefault(claim_id.partition("-")[0], {})[claim_id] = test
     found = [
-        each.judged(tests).verdicts.assign(label=each.label, stem=each.stem)
+        each.judged(tests).verdicts.assign(label=each.label, plain_label=each.plain_label, stem=each.stem)
         for tests in papers.values()
         for name in dict.fromkeys(test.notebook for test in tests.values())
         for each in with_ratios(name)
     ]
     whole = pd.concat(found, ignore_index=True)
-    whole.loc[whole["dataset"] == tables.SYNTHETIC, "label"] = "no images"
+    whole.loc[whole["dataset"] == tables.SYNTHETIC, ["label", "plain_label"]] = "no images"
     return stored.by_weight(whole)
 
 
@@ -87,8 +96,55 @@ def with_ratios(name: str) -> list[stored.Stored]:
     ]
 
 
+def without_verdict() -> dict[str, str]:
+    """Every claim of data/claims.csv that the ledger lacks, and why."""
+    tests, judged = catalogue.claims(), set(ledger()["claim_id"])
+    return {claim_id: _why_without(tests.get(claim_id)) for claim_id in claims.stated() if claim_id not in judged}
+
+
+def _why_without(test: claims.ClaimTest | None) -> str:
+    if test is None:
+        return "its paper has no notebooks yet"
+    if not test.parts:
+        return test.untested_parts
+    needed = ", ".join(dict.fromkeys(part.required for part in test.parts))
+    return f"no table in results/ has the rows for its test ({test.parts[0].subject}: {needed})"
+
+
+def ledger_path() -> Path:
+    return repository_root() / "results" / "claims.csv"
+
+
 def ledger_csv() -> str:
     return ledger()[[*LEDGER]].to_csv(index=False, float_format="%.4g", lineterminator="\n")
+
+
+def ledger_differences() -> list[str]:
+    """The claims whose lines in results/claims.csv are not what results/ says: another text, or a number that differs
+    by more than one in its last printed digit, as another processor may round it."""
+    if not ledger_path().exists():
+        return ["all claims"]
+    now, there = (
+        pd.read_csv(each, dtype=str, keep_default_na=False) for each in (io.StringIO(ledger_csv()), ledger_path())
+    )
+    if list(now) != list(there) or list(now["claim_id"]) != list(there["claim_id"]):
+        return sorted(set(now["claim_id"]) ^ set(there.get("claim_id", ()))) or [
+            "the columns or the order of the lines"
+        ]
+    differs = now != there
+    for name in ("effect", "low", "high", "p_holm"):
+        one, other = (pd.to_numeric(table[name], errors="coerce") for table in (now, there))
+        differs[name] &= ~np.isclose(one, other, rtol=1e-3, atol=1e-9)
+    return list(dict.fromkeys(now.loc[differs.any(axis=1), "claim_id"]))
+
+
+def write_ledger() -> bool:
+    """Write results/claims.csv where it does not say what results/ says; returns whether it did not."""
+    ledger.cache_clear()
+    differs = bool(ledger_differences())
+    if differs:
+        results.write_text(ledger_path(), ledger_csv())
+    return differs
 
 
 # --- the index --------------------------------------------------------------------------------------------------------
@@ -99,7 +155,7 @@ def index() -> str:
     lines = ["| notebook | question | found | verdicts | quick / small / paper |", "|---|---|---|---|---|"]
     for name in catalogue.notebooks():
         said = findings(name)
-        found = f"{said[0][1][0]} *({said[0][0].heading})*" if said else ""
+        found = f"{said[0][1][0]} *({said[0][0]})*" if said else ""
         verdicts = [stored.settled(rows) for _, rows in ledger()[ledger()["notebook"] == name].groupby("claim_id")]
         cells = (f"[{name}]({name}.ipynb)", _question(name), found, stored.count_words(verdicts), _cost(name))
         lines.append(f"| {' | '.join(cells)} |")
@@ -142,34 +198,91 @@ def opening() -> str:
     """The ledger's counts, which loss came out first where, and what did not replicate."""
     by_claim = dict(list(ledger().groupby("claim_id")))
     settled = {claim_id: stored.settled(rows) for claim_id, rows in by_claim.items()}
-    counts = stored.count_words(settled.values())
-    lines = [f"Of {len(settled)} claims tested so far: {counts} ([results/claims.csv](results/claims.csv))."]
-    lines += ["", "**Which loss should I use?** Under equal conditions, R@1 on classes never seen in training:", ""]
-    lines += [f"- {line}" for line in _first_places()]
-    lines += ["", "**What did not replicate?**", ""]
+    lines = [
+        f"Of {len(claims.stated())} claims of five papers {len(settled)} were judged so far: "
+        f"{stored.count_words(settled.values())}. Each with its evidence: [the ledger](notebooks/92_claims.ipynb); "
+        "as numbers: [results/claims.csv](results/claims.csv); by notebook: [notebooks/](notebooks/README.md).",
+        "",
+        *_advice(),
+        "",
+        "**What did not replicate?**",
+        "",
+    ]
     against = [claim_id for claim_id, verdict in settled.items() if "contradicted" in verdict or "depends" in verdict]
     lines += [f"- {_contradiction(by_claim[claim_id])}" for claim_id in against]
+    first = ledger().drop_duplicates("claim_id")
+    pointing = first[(first["verdict"] == "inconclusive") & (first["direction"] == "not as claimed")]
+    lines.append(
+        "- No verdict yet, as the runs are few and small, but every comparison points against the paper: "
+        + "; ".join(f"{_link(line, line.claim_id)} ({_effect(line)})" for line in pointing.itertuples())
+    )
+    lines += ["", "**What did?** Judged as the paper says:", ""]
+    supported = [claim_id for claim_id, verdict in settled.items() if verdict == "supported"]
+    lines += [
+        f"- {claim_id}, “{claims.statement(claim_id)}” ({line.plain_label}; {_link(line)})"
+        for claim_id in supported
+        for line in by_claim[claim_id].head(1).itertuples()
+    ]
     return "\n".join(lines)
 
 
-def _first_places() -> Iterator[str]:
-    for name in MAIN:
+def _advice() -> Iterator[str]:
+    """The loss with the best mean place, of those in most comparisons of many losses, and a line per comparison."""
+    rankings, lines = [], {}
+    for name, own in MAIN.items():
         for each in stored.stored(name):
             numbers = stored.Numbers(each.table)
-            methods = numbers.ranked([method for method in numbers.methods if method != "untrained"])
-            if len(methods) < 3:
-                continue
-            ranking = ", ".join(f"{method} {numbers.mean(method):.1f}" for method in methods[:4])
-            untrained = f"; untrained {numbers.mean('untrained'):.1f}" if "untrained" in numbers.methods else ""
-            yield f"{each.heading}: {ranking}{untrained} ([{name[:2]}](notebooks/{name}.ipynb))"
+            ranked = numbers.ranked([method for method in numbers.methods if method != "untrained"])
+            if len(ranked) > 2:
+                rankings.append(ranked)
+                line = f"{_places(numbers, ranked, own)} ([{name[:2]}](notebooks/{name}.ipynb))"
+                lines.setdefault(line, each)
+    places: dict[str, list[int]] = {}
+    for ranked in rankings:
+        for place, method in enumerate(ranked, 1):
+            places.setdefault(method, []).append(place)
+    best = min(places, key=lambda method: (-len(places[method]), sum(places[method])))
+    yield (
+        f"**Which loss should I use?** {best}: of the losses below it came first in {places[best].count(1)} of "
+        f"{len(places[best])} comparisons and never below place {max(places[best])}. For images of your own, let "
+        "[notebook 01](notebooks/01_your_images.ipynb) choose. R@1 on classes never seen in training, one recipe for "
+        "all losses:"
+    )
+    yield ""
+    for line, each in lines.items():
+        yield f"- {each.plain_label}{' (a direction only)' if each.few_seeds else ''}: {line}"
+
+
+def _places(numbers: stored.Numbers, ranked: list[str], own: Iterable[str]) -> str:
+    """The first four with their means, the paper's own losses wherever they stand, and the untrained network."""
+    said = [f"{method} {numbers.mean(method):.1f}" for method in ranked[:4]]
+    for method in own:
+        if method in ranked[4:]:
+            said.append(f"{method} {numbers.mean(method):.1f} (place {ranked.index(method) + 1} of {len(ranked)})")
+        elif method not in ranked:
+            settings = numbers.cells.get((method, "R@1"), {})
+            said += [f"{method} {numbers.mean(f'{method};{each}'):.1f} ({each.replace('=', ' ')})" for each in settings]
+    untrained = f"; untrained {numbers.mean('untrained'):.1f}" if "untrained" in numbers.methods else ""
+    return ", ".join(said) + untrained
 
 
 def _contradiction(lines: pd.DataFrame) -> str:
     line = lines[lines["verdict"].isin(["contradicted", "depends on the reading"])].iloc[0]
-    statement = claims.statement(line.claim_id)
-    shown = f"{line.verdict}, {line.reason}" if line.reason else line.verdict
-    link = f"[{line.notebook[:2]}](notebooks/{line.notebook}.ipynb)"
-    return f"{line.claim_id}, “{statement}”: {shown} ({line.label}; {link})"
+    shown = line.reason if "depends" in line.verdict else f"{_effect(line)}, where the test asks: {line.required}"
+    said = f"{line.claim_id}, “{claims.statement(line.claim_id)}”: **{line.verdict}**, {shown}"
+    return f"{said} ({line.plain_label}; {_link(line)})"
+
+
+def _effect(line) -> str:
+    """ "PFML vs ProxyAnchor: R@1 -2.8"; of a comparison with a constant the value itself."""
+    subject, _, baseline = line.comparison.rpartition(" vs ")
+    if tables.is_constant(baseline):
+        return f"{subject}: {line.metric} {line.effect:.3g}{line.unit}"
+    return f"{line.comparison}: {line.metric} {line.effect:+.1f}{line.unit}"
+
+
+def _link(line, text: str = "") -> str:
+    return f"[{text or line.notebook[:2]}](notebooks/{line.notebook}.ipynb)"
 
 
 # --- files ------------------------------------------------------------------------------------------------------------
@@ -178,7 +291,9 @@ def _contradiction(lines: pd.DataFrame) -> str:
 def made() -> dict[Path, str]:
     """Every file that holds made text, as it should be."""
     root = repository_root()
-    files = {root / "results" / "claims.csv": ledger_csv(), root / "notebooks" / "README.md": _index_page()}
+    files = {root / "notebooks" / "README.md": _index_page()}
+    if ledger_differences():
+        files[ledger_path()] = ledger_csv()
     files[root / "README.md"] = _between((root / "README.md").read_text(encoding="utf8"), opening())
     for name in catalogue.notebooks():
         files[_path(name)] = _with_cells(name, {FINDINGS: findings_text(name), INDEX: index()})

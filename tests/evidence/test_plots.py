@@ -56,12 +56,14 @@ def field_arguments():
     return grid, grid[:15], {"one": x**2 + y**2, "two": x * y}, {"one": -np.stack([x, y], axis=-1)}
 
 
+TALLIES = pd.DataFrame({"right": [2, 0], "open": [1, 15]}, index=["one", "two"])
 FIGURES = {
     "bars": lambda: plots.bars(table(), ["R@1", "MAP@R"]),
     "ablation": lambda: plots.ablation(table(["alpha=0", "alpha=3"]), "alpha", "R@1", {"CUB": {0: 68.2, 3: 73.4}}),
     "curves": lambda: plots.curves({"PFML": torch.linspace(2, 1, 100), "CPML": [np.ones(60), np.zeros(60)]}),
     "field": lambda: plots.field(*field_arguments(), np.array([[0.0, 0.0], [0.5, 0.5]]), ["a", "b"]),
     "lines": lambda: plots.lines({"exact": ([1, 2], [3, 4], [2, 3], [4, 5])}, "κ", "log C", references={"a": 3.5}),
+    "tallies": lambda: plots.tallies(TALLIES, {"right": "#009E73", "open": "#FFFFFF", "unused": "#000000"}, "claims"),
     "embedding_map": lambda: plots.embedding_map(RNG.normal(size=(30, 2)), ["a", "b", "c"] * 10, images(30, 8, 8)),
     "retrieved": lambda: plots.retrieved(images(2, 9, 7, 3), images(2, 3, 9, 7, 3), [[1, 0, 1], [0, 0, 1]]),
     "confused": lambda: plots.confused([[tuple(images(2, 9, 7, 3))] * 2], [("one", "two", "2 of 9")]),
@@ -323,3 +325,15 @@ def test_a_class_name_with_dollars_is_no_formula():
 
 def test_nothing_confused_is_said():
     assert "every nearest image" in plots.confused([], []).axes[0].texts[0].get_text()
+
+
+def test_tallies_stack_to_the_whole_and_name_a_kind_without_a_colour():
+    figure = plots.tallies(TALLIES, {"right": "#009E73", "open": "#FFFFFF"}, "claims")
+    axis = figure.axes[0]
+    ends = [
+        max(bars.patches[row].get_x() + bars.patches[row].get_width() for bars in axis.containers) for row in (0, 1)
+    ]
+    assert ends == [3, 15]
+    assert figure.get_label() == "Stacked bars, claims by kind. one: 2 right, 1 open; two: 15 open."
+    with pytest.raises(ValueError, match=r"shades has no colour for \['open'\]"):
+        plots.tallies(TALLIES, {"right": "#009E73"}, "claims")

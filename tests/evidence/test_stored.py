@@ -114,3 +114,16 @@ def test_tables_that_disagree_are_not_averaged():
     assert stored.settled(lines) == "supported in one setting, contradicted in another"
     assert stored.settled(lines[2:]) == "inconclusive"
     assert stored.count_words(["a", "b", "a"]) == "2 a, 1 b"
+
+
+def test_a_stranger_reads_what_data_and_network_are():
+    def said(backbone, weights, dataset="cub-subset", stem="99_some--samples_per_class=0"):
+        rows = table(backbone=backbone, dataset=dataset)
+        return stored.Stored(stem, rows, {"weights": weights, "epochs": 4}).plain_label
+
+    birds = "birds (cub-subset), pretrained SqueezeNet, 4 epochs, 5 seeds, shuffled batches"
+    assert said("squeezenet1_1", "imagenet") == birds
+    assert said("conv4", "none", "glyphs", "99_some").startswith(
+        "printed letters (glyphs), a small CNN from scratch, 4"
+    )
+    assert said("resnet50.tv_in1k", "imagenet", "other", "99_some") == "other, pretrained ResNet-50, 4 epochs, 5 seeds"

@@ -1,5 +1,6 @@
 """What pages say of results/ is what results/ says: they are made again and compared."""
 
+import re
 import shutil
 
 import pytest
@@ -50,3 +51,27 @@ def test_a_number_that_changed_makes_its_pages_stale(tmp_path, monkeypatch, anew
 def test_readme_without_the_lines_between_which_its_made_part_stands_is_refused():
     with pytest.raises(ValueError, match="lacks the lines"):
         pages._between("# dmlrepro\n", "made")
+
+
+def test_the_opening_answers_with_links_that_exist_and_names_every_contradiction():
+    text = pages.opening()
+    links = re.findall(r"\]\(([^)#]+)\)", text)
+    assert links and [link for link in links if not (repository_root() / link).exists()] == []
+    decided = pages.ledger()[pages.ledger()["verdict"].isin(["contradicted", "depends on the reading", "supported"])]
+    assert [claim_id for claim_id in decided["claim_id"] if claim_id not in text] == []
+
+
+@pytest.mark.parametrize(
+    ("orders", "best"),
+    [
+        ([["PFML", "CPML", "SoftTriple"], ["CPML", "PFML", "SoftTriple"], ["CPML", "SoftTriple", "PFML"]], "CPML"),
+        # two methods are no comparison of many, and who is not in all comparisons does not win
+        ([["SoftTriple", "Triplet"], ["PFML", "Triplet", "SoftTriple"], ["CPML", "PFML", "SoftTriple"]], "PFML"),
+    ],
+)
+def test_the_loss_that_is_named_first_has_the_best_places(orders, best, monkeypatch):
+    some = stored.stored("10_pfml_retrieval")[:1] * 3
+    monkeypatch.setattr(pages.stored, "stored", lambda name: some if name == "10_pfml_retrieval" else [])
+    monkeypatch.setattr(stored.Numbers, "ranked", lambda self, cells: orders.pop(0))
+    monkeypatch.setattr(stored.Numbers, "mean", lambda self, cell: 1.0)
+    assert f"{best}: of the losses below" in next(pages._advice())

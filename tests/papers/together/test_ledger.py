@@ -1,0 +1,79 @@
+"""The ledger shows what results/ says now, of every claim there is, and its check finds what does not agree."""
+
+import json
+
+import pandas as pd
+import pytest
+
+from dmlrepro.evidence import claims
+from dmlrepro.files import repository_root
+from dmlrepro.papers import catalogue, golden, pages
+from dmlrepro.papers.together import ledger
+
+CLAIMS = list(claims.stated())
+
+
+def rows_of(table) -> list[str]:
+    """The claims of the rows of a table, in their order."""
+    return [line.split(" ")[1] for line in table.data.splitlines()[2:]]
+
+
+def test_every_claim_stands_in_one_of_the_two_tables():
+    judged, without = (set(rows_of(table)) for table in (ledger.judged_table(), ledger.open_table()))
+    assert not judged & without
+    assert judged | without == set(CLAIMS)
+    assert ledger.counts().to_numpy().sum() == len(CLAIMS)
+
+
+def test_the_committed_notebook_shows_the_tables_of_now():
+    notebook = json.loads((repository_root() / "notebooks" / "92_claims.ipynb").read_text(encoding="utf8"))
+    shown = [
+        "".join(output["data"]["text/markdown"])
+        for cell in notebook["cells"]
+        for output in cell.get("outputs", ())
+        if "text/markdown" in output.get("data", {})
+    ]
+    assert shown == [ledger.judged_table().data, ledger.open_table().data], "make notebooks"
+
+
+@pytest.mark.parametrize(
+    ("column", "change", "found"),
+    [
+        ("effect", lambda value: value * 1.0004, False),  # less than one in the last of four printed digits
+        ("effect", lambda value: value * 1.01, True),
+        ("low", lambda value: -value, True),
+        ("verdict", lambda value: "supported", True),
+        ("label", lambda value: value + ", more", True),
+    ],
+)
+def test_a_line_that_is_not_what_results_say_is_found(column, change, found, tmp_path, monkeypatch, capsys):
+    table = pd.read_csv(pages.ledger_path(), keep_default_na=False, na_values={"effect": "", "low": ""})
+    line = table.index[table["claim_id"] == "pfml-01"][0]
+    assert table.loc[line, "verdict"] != "supported"
+    table.loc[line, column] = change(table.loc[line, column])
+    table.to_csv(tmp_path / "claims.csv", index=False)
+    monkeypatch.setattr(pages, "ledger_path", lambda: tmp_path / "claims.csv")
+    ledger.check()
+    assert ("no, not for pfml-01" in capsys.readouterr().out) == found
+    monkeypatch.setattr(pages, "ledger_path", lambda: tmp_path / "absent.csv")
+    assert pages.ledger_differences() == ["all claims"]
+
+
+def test_a_line_that_is_missing_is_found_by_its_claim(tmp_path, monkeypatch):
+    lines = pages.ledger_csv().splitlines(keepends=True)
+    (tmp_path / "claims.csv").write_text("".join(line for line in lines if not line.startswith("pfml-02,")))
+    monkeypatch.setattr(pages, "ledger_path", lambda: tmp_path / "claims.csv")
+    assert pages.ledger_differences() == ["pfml-02"]
+
+
+def test_a_text_is_shown_as_it_is():
+    assert ledger._cell("a|b < c_1 * $x$") == r"a\|b &lt; c\_1 \* \$x\$"
+
+
+def test_a_notebook_without_a_table_has_no_golden_numbers(monkeypatch, capsys):
+    assert catalogue.find("92").table is None
+    monkeypatch.setattr(golden, "spreads", lambda drawn: {})
+    monkeypatch.setattr(golden, "replicas", lambda entry: [])
+    golden.accept(["92_claims"])
+    assert capsys.readouterr().out == ""
+    assert not (repository_root() / "tests" / "golden" / "92_claims.csv").exists()
