@@ -54,9 +54,9 @@ class Stored:
     def label(self) -> str:
         """Data, network, budget, number of seeds and what else was changed, for a reader."""
         where = self.table[self.table["dataset"] != tables.SYNTHETIC]
-        if where.empty:
-            return "no images"
-        networks = [name for name in dict.fromkeys(where["backbone"]) if name]
+        networks = [name for name in dict.fromkeys((self.table if where.empty else where)["backbone"]) if name]
+        if where.empty:  # a network without images has been timed, which says something of the device alone
+            return ", ".join(["no images", *networks, *([self.device] if networks else [])])
         words = [*dict.fromkeys(where["dataset"]), *networks, self._budget()]
         words.append(f"{self.seeds} seed{'s' if self.seeds > 1 else ''}")
         changed = self.stem.partition("--")[2].split("~")[0].split(",")
@@ -127,19 +127,30 @@ class Numbers:
     def gap(self, subject: str, baseline: str, metric: str = "R@1") -> str:
         """The paired difference with what it rests on: "+2.5, 95 % +1.0 to +4.0, n = 5"; single runs below five."""
         effects = self.effects(subject, baseline, metric)
+        digits = self._digits(metric)
         if len(effects) >= claims.MIN_SEEDS:
             low, high = t_interval(effects)
-            return f"{effects.mean():+.1f}, 95 % {low:+.1f} to {high:+.1f}, n = {len(effects)}"
+            return f"{effects.mean():+.{digits}f}, 95 % {low:+.{digits}f} to {high:+.{digits}f}, n = {len(effects)}"
         if len(effects) == 1:
-            return f"{effects[0]:+.1f}, n = 1"
-        return f"{effects.mean():+.1f}, single seeds " + " and ".join(f"{effect:+.1f}" for effect in effects)
+            return f"{effects[0]:+.{digits}f}, n = 1"
+        single = " and ".join(f"{effect:+.{digits}f}" for effect in effects)
+        return f"{effects.mean():+.{digits}f}, single seeds {single}"
 
     def against(self, subject: str, baseline: str, metric: str = "R@1") -> str:
         """ "82.9 against 85.8 R@1 (-2.9, single seeds -3.1 and -2.7)"; the means are of the seeds that both have."""
         one, other = (tables.by_seed(self.cells, cell, metric) for cell in (subject, baseline))
         shared = sorted(set(one) & set(other))
         means = [np.mean([values[seed] for seed in shared]) for values in (one, other)]
-        return f"{means[0]:.1f} against {means[1]:.1f} {metric} ({self.gap(subject, baseline, metric)})"
+        one, other = (f"{mean:.{self._digits(metric)}f}" for mean in means)
+        return f"{one} against {other} {metric} ({self.gap(subject, baseline, metric)})"
+
+    def _digits(self, metric: str) -> int:
+        """Decimals of a metric, or of the first of "X / Y"; see `results.decimals`."""
+        name = metric.partition(" / ")[0]
+        cells = [settings for (_, each), settings in self.cells.items() if each == name]
+        return results.decimals(
+            [value for settings in cells for seeds in settings.values() for value in seeds.values()]
+        )
 
     def ranked(self, cells: Iterable[str], metric: str = "R@1") -> list[str]:
         """Those of the cells that the table has, the highest mean first."""

@@ -62,8 +62,7 @@ def retrieval(params: PfmlRetrievalParams) -> list[RunSpec]:
                 found += runs_of([METHODS[method]], params, setting=setting, **change)
     if params.protocol == "conventional" and params.small_dim:
         dim = params.small_dim
-        # quick shows a direction: half the steps will do
-        budget = {"steps": params.steps // 2} if params.profile == "quick" and params.steps > 1 else {}
+        budget = {"steps": params.steps // 2} if _halved(params) else {}
         small = _specs(params, SMALL_DIM_METHODS, embedding_size=dim, setting=f"dim={dim}", **budget)
         found += every_seed(small, params)
     if params.protocol == "conventional" and params.mlrc_steps:
@@ -79,6 +78,19 @@ def readings_summary(table: "pd.DataFrame", metrics: Sequence[str]) -> "pd.DataF
     shown = (table["protocol"] == "conventional") & table["method"].isin(method for method, _ in READINGS.values())
     rows = results.pivot(table[shown & table["setting"].isin(["", *READINGS])], metrics)
     return rows.droplevel("protocol").rename(index={"": "as everywhere"})
+
+
+def further_summary(table: "pd.DataFrame", params: PfmlRetrievalParams, metrics: Sequence[str]) -> "pd.DataFrame":
+    """Small embeddings and folds, see `results.pivot`; rows of another budget than the main comparison say so."""
+    main = (table["setting"] == "") & (table["protocol"] == table["protocol"].iloc[0])
+    rows = table[~main & ~table["setting"].isin(READINGS)]
+    halved = {f"dim={params.small_dim}": f"dim={params.small_dim}, {params.steps // 2} steps"}
+    return results.pivot(rows, metrics).rename(index=halved if _halved(params) else {})
+
+
+def _halved(params: PfmlRetrievalParams) -> bool:
+    """Whether small embeddings have half the steps: quick shows a direction, for which they will do."""
+    return params.profile == "quick" and params.steps > 1
 
 
 def tuned(params: PfmlRetrievalParams):
