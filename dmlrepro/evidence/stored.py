@@ -70,6 +70,8 @@ class Stored:
         return f"{self.label} ({self.profile}{', a direction only' if few else ''})"
 
     def _budget(self) -> str:
+        if heads := self.parameters.get("head_steps"):
+            return f"heads of {heads} steps"
         named = {name: self.parameters.get(name) for name in ("epochs", "steps")}
         return next((f"{amount} {name[:-1] if amount == 1 else name}" for name, amount in named.items() if amount), "")
 
@@ -147,10 +149,8 @@ class Numbers:
     def _digits(self, metric: str) -> int:
         """Decimals of a metric, or of the first of "X / Y"; see `results.decimals`."""
         name = metric.partition(" / ")[0]
-        cells = [settings for (_, each), settings in self.cells.items() if each == name]
-        return results.decimals(
-            [value for settings in cells for seeds in settings.values() for value in seeds.values()]
-        )
+        levels = [seeds for (_, each), settings in self.cells.items() if each == name for seeds in settings.values()]
+        return results.decimals([value for seeds in levels for value in seeds.values()])
 
     def ranked(self, cells: Iterable[str], metric: str = "R@1") -> list[str]:
         """Those of the cells that the table has, the highest mean first."""

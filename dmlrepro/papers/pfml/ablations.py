@@ -174,11 +174,16 @@ def _steady(numbers: Numbers, name: str, default: float, least: float = 0.0) -> 
 def _best_radius(numbers: Numbers) -> str:
     levels = numbers.levels("PFML", "delta")
     best = max(levels, key=levels.get)
-    return f"R@1 is highest at delta = {best:g}; the paper's default is 0.2."
+    if best == 0.2:
+        return "R@1 is highest at the paper's own delta = 0.2."
+    against = numbers.against(f"PFML;delta={best:g}", "PFML;delta=0.2")
+    return f"R@1 is highest at delta = {best:g}, not at the paper's own 0.2: {against}."
 
 
 def _best_alpha(numbers: Numbers) -> str:
     levels = numbers.levels("PFML", "alpha")
+    if not {0, 1, 3} <= levels.keys():
+        raise tables.MissingRows("PFML without, with mild and with strong decay")
     best, worst = max(levels, key=levels.get), min(levels, key=levels.get)
     return (
         f"R@1 is highest at alpha = {best:g} and lowest at {worst:g}, {agrees(best >= 3 and worst == 0)}, which has 3 "
@@ -237,13 +242,13 @@ def _farthest_repulsion(numbers: Numbers) -> str:
 def _compressed(numbers: Numbers) -> str:
     within, between = "intra_class_distance", "class_mean_distance"
     near, far = _ends(numbers)
-    shrink = numbers.mean(far, within) < numbers.mean(near, within)
-    over = [numbers.mean(cell, f"{within} / {between}") for cell in (far, near)]
+    shrinks = numbers.mean(far, within) < numbers.mean(near, within)
+    over = [numbers.mean(cell, f"{within} / {between}") for cell in (near, far)]
     return (
-        f"Classes are {'' if shrink else 'not '}compressed by it, {agrees(shrink)}, which explains its fall so: the "
-        f"mean distance within a class is {numbers.mean(far, within):.3f} at {_shown(far)} "
-        f"({numbers.gap(far, near, within)} from {_shown(near)}), and over that between class means {over[0]:.2f} "
-        f"after {over[1]:.2f}."
+        f"The mean distance within a class {'falls' if shrinks else 'does not fall'}, {agrees(shrinks)}, which "
+        f"explains the loss by compressed classes: {numbers.mean(far, within):.3f} at {_shown(far)}, "
+        f"{numbers.mean(near, within):.3f} at {_shown(near)} ({numbers.gap(far, near, within)}); over the distance "
+        f"between class means it goes from {over[0]:.2f} to {over[1]:.2f}."
     )
 
 
