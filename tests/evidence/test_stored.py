@@ -65,6 +65,21 @@ def test_only_sentences_with_numbers_are_said():
     assert stored.say(table(), sentences) == ["72"]
 
 
+def test_distances_and_ratios_have_three_decimals():
+    rows = table().assign(metric="W2", value=lambda rows: rows["value"] / 100)
+    assert (
+        stored.Numbers(rows).against("A", "B", "W2") == "0.720 against 0.640 W2 (+0.080, 95 % +0.060 to +0.100, n = 5)"
+    )
+    pivoted = results.pivot(results.pd.concat([rows, table()]), ["W2", "R@1"]).loc[("", "", "A")]
+    assert pivoted.tolist() == ["0.720 ± 0.020", "72.0 ± 2.0"]
+
+
+def test_a_table_of_times_is_labelled_with_network_and_device():
+    timed = stored.Stored("17_cost", table(dataset="synthetic"), {"steps": 300}, "one CPU")
+    assert timed.label == "no images, conv4, one CPU"
+    assert stored.Stored("23_some", table(dataset="synthetic", backbone=""), {}, "one CPU").label == "no images"
+
+
 def write(root, each, stem="99_some", **parameters):
     folder = root / each["profile"].iloc[0]
     folder.mkdir(parents=True, exist_ok=True)
