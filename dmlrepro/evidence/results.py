@@ -403,8 +403,8 @@ def pivot(table: pd.DataFrame, metrics: Sequence[str]) -> pd.DataFrame:
     rows = chosen(table)
     shown = rows[rows["metric"].isin(metrics)]
     digits = {name: decimals(values) for name, values in shown.groupby("metric")["value"]}
-    texts = shown.groupby(["protocol", "setting", "method", "metric"], sort=False)["value"].agg(
-        lambda values: _with_interval(values, digits[shown.loc[values.index[0], "metric"]])
+    texts = shown.groupby(["protocol", "setting", "method", "metric"], sort=False)["value"].apply(
+        lambda values: _with_interval(values, digits[values.name[-1]])  # the name is that of the group
     )
     wide = texts.unstack("metric", sort=False).reindex(columns=list(metrics))
     # rows of a protocol stay in the order in which they were trained, so that N = 2 precedes N = 10
