@@ -118,9 +118,9 @@ def test_proxies_are_near_as_they_are_over_the_spread_in_the_plane_and_without_c
 
 
 @pytest.mark.parametrize(
-    "ratio, many, side, steeper", [(1.04, 0.4, "with", "no steeper"), (1.3, 1.6, "against", "ste")]
+    "ratio, many, side, growth", [(1.04, 0.4, "with", "1.0, no steeper"), (1.3, 1.6, "against", "2.0, steeper")]
 )
-def test_costs_are_judged_by_their_ratios_and_by_how_they_grow(ratio, many, side, steeper):
+def test_costs_are_judged_by_their_ratios_and_by_how_they_grow(ratio, many, side, growth):
     metrics = ("seconds_ratio", "loss_seconds_ratio", "loss_seconds")
     values = {"M=5": (1.01, 5, 0.1), "M=30": (ratio, 60, 1.2), "C=1000;M=2": (1, 9, 0.1), "C=4000;M=2": (1, 20, many)}
     sentences = said("17", {f"PFML;{setting}": dict(zip(metrics, cell)) for setting, cell in values.items()})
