@@ -129,14 +129,11 @@ class Numbers:
     def gap(self, subject: str, baseline: str, metric: str = "R@1") -> str:
         """The paired difference with what it rests on: "+2.5, 95 % +1.0 to +4.0, n = 5"; single runs below five."""
         effects = self.effects(subject, baseline, metric)
-        digits = self._digits(metric)
+        mean, *single = (self._signed(value, metric) for value in (effects.mean(), *effects))
         if len(effects) >= claims.MIN_SEEDS:
-            low, high = t_interval(effects)
-            return f"{effects.mean():+.{digits}f}, 95 % {low:+.{digits}f} to {high:+.{digits}f}, n = {len(effects)}"
-        if len(effects) == 1:
-            return f"{effects[0]:+.{digits}f}, n = 1"
-        single = " and ".join(f"{effect:+.{digits}f}" for effect in effects)
-        return f"{effects.mean():+.{digits}f}, single seeds {single}"
+            low, high = (self._signed(limit, metric) for limit in t_interval(effects))
+            return f"{mean}, 95 % {low} to {high}, n = {len(effects)}"
+        return f"{mean}, n = 1" if len(effects) == 1 else f"{mean}, single seeds {' and '.join(single)}"
 
     def against(self, subject: str, baseline: str, metric: str = "R@1") -> str:
         """ "82.9 against 85.8 R@1 (-2.9, single seeds -3.1 and -2.7)"; the means are of the seeds that both have."""
@@ -145,6 +142,10 @@ class Numbers:
         means = [np.mean([values[seed] for seed in shared]) for values in (one, other)]
         one, other = (f"{mean:.{self._digits(metric)}f}" for mean in means)
         return f"{one} against {other} {metric} ({self.gap(subject, baseline, metric)})"
+
+    def _signed(self, value: float, metric: str) -> str:
+        digits = self._digits(metric)
+        return f"{round(value, digits) + 0.0:+.{digits}f}"  # adding 0 makes -0 the 0 that it is
 
     def _digits(self, metric: str) -> int:
         """Decimals of a metric, or of the first of "X / Y"; see `results.decimals`."""

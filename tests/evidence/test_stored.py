@@ -35,6 +35,9 @@ def test_a_gap_is_paired_by_seed_and_has_an_interval_from_five_seeds_on():
     assert stored.Numbers(table()).against("A", "B") == "72.0 against 64.0 R@1 (+8.0, 95 % +6.0 to +10.0, n = 5)"
     assert stored.Numbers(table(2)).gap("A", "B") == "+9.5, single seeds +10.0 and +9.0"
     assert stored.Numbers(table(1)).gap("B", "A") == "-10.0, n = 1"
+    rows = table(1)
+    rows.loc[rows["method"] == "B", "value"] = 69.96
+    assert stored.Numbers(rows).gap("B", "A") == "+0.0, n = 1", "a zero has no sign of its own"
 
 
 def test_seeds_that_only_one_has_do_not_count():

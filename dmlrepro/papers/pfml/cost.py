@@ -263,6 +263,8 @@ def exponents(costs: "pd.DataFrame") -> "pd.DataFrame":
     import pandas as pd
 
     def slope(x, y, *_) -> float:
+        if len(x) < 2:
+            return math.nan
         return math.log(y.iloc[-1] / y.iloc[-2]) / math.log(x[-1] / x[-2])
 
     names = {"seconds": "time of the loss", "megabytes": "peak memory of the loss"}

@@ -113,7 +113,7 @@ def test_proxies_are_near_as_they_are_over_the_spread_in_the_plane_and_without_c
     assert sides([near, plane]) == ["with", "with"] and "0.200 against 0.300 W2 (-0.100, n = 1) of CPML" in near
     assert "PFML has the least" in over and "-0.250" in over and "stay far" in free
     near, over, plane, free = aligned((0.2, 0.1), (0.19, 0.4), 0.21, 0.8)
-    assert sides([near, plane]) == ["against", "against"] and "with m = 1 nearer" in plane
+    assert sides([near, plane]) == ["against", "against"] and "with M=1 sometimes nearer" in plane
     assert "CPML has the least: PFML 2.000, CPML 0.475" in over and "reach the images as well" in free
 
 
