@@ -402,15 +402,23 @@ def pivot(table: pd.DataFrame, metrics: Sequence[str]) -> pd.DataFrame:
     """
     rows = chosen(table)
     shown = rows[rows["metric"].isin(metrics)]
-    texts = shown.groupby(["protocol", "setting", "method", "metric"], sort=False)["value"].agg(_with_interval)
+    digits = {name: decimals(values) for name, values in shown.groupby("metric")["value"]}
+    texts = shown.groupby(["protocol", "setting", "method", "metric"], sort=False)["value"].apply(
+        lambda values: _with_interval(values, digits[values.name[-1]])  # the name is that of the group
+    )
     wide = texts.unstack("metric", sort=False).reindex(columns=list(metrics))
     # rows of a protocol stay in the order in which they were trained, so that N = 2 precedes N = 10
     return wide.sort_index(level="protocol", sort_remaining=False, kind="stable")
 
 
-def _with_interval(values: pd.Series) -> str:
+def decimals(values: Iterable[float]) -> int:
+    """How many decimals a metric is written with: percentages have one, distances of unit vectors and ratios three."""
+    return 1 if max((abs(value) for value in values), default=0) > 2 else 3
+
+
+def _with_interval(values: pd.Series, digits: int) -> str:
     low, high = t_interval(values)
-    return f"{values.mean():.1f}" + (f" ± {(high - low) / 2:.1f}" if len(values) > 1 else "")
+    return f"{values.mean():.{digits}f}" + (f" ± {(high - low) / 2:.{digits}f}" if len(values) > 1 else "")
 
 
 # --- golden numbers ---------------------------------------------------------------------------------------------------

@@ -76,9 +76,10 @@ class Stored:
 
     def _words(self, data: Callable[[str], str], network: Callable[[str], str]) -> str:
         where = self.table[self.table["dataset"] != tables.SYNTHETIC]
-        if where.empty:
-            return "no images"
-        networks = [network(name) for name in dict.fromkeys(where["backbone"]) if name]
+        rows = self.table if where.empty else where
+        networks = [network(name) for name in dict.fromkeys(rows["backbone"]) if name]
+        if where.empty:  # a network without images has been timed, which says something of the device alone
+            return ", ".join(["no images", *networks, *([self.device] if networks else [])])
         words = [*map(data, dict.fromkeys(where["dataset"])), *networks, self._budget()]
         words.append(f"{self.seeds} seed{'s' if self.seeds > 1 else ''}")
         changed = self.stem.partition("--")[2].split("~")[0].split(",")
@@ -96,6 +97,8 @@ class Stored:
         return 0 < self.seeds < claims.MIN_SEEDS
 
     def _budget(self) -> str:
+        if heads := self.parameters.get("head_steps"):
+            return f"heads of {heads} steps"
         named = {name: self.parameters.get(name) for name in ("epochs", "steps")}
         return next((f"{amount} {name[:-1] if amount == 1 else name}" for name, amount in named.items() if amount), "")
 
@@ -159,19 +162,29 @@ class Numbers:
     def gap(self, subject: str, baseline: str, metric: str = "R@1") -> str:
         """The paired difference with what it rests on: "+2.5, 95 % +1.0 to +4.0, n = 5"; single runs below five."""
         effects = self.effects(subject, baseline, metric)
+        mean, *single = (self._signed(value, metric) for value in (effects.mean(), *effects))
         if len(effects) >= claims.MIN_SEEDS:
-            low, high = t_interval(effects)
-            return f"{effects.mean():+.1f}, 95 % {low:+.1f} to {high:+.1f}, n = {len(effects)}"
-        if len(effects) == 1:
-            return f"{effects[0]:+.1f}, n = 1"
-        return f"{effects.mean():+.1f}, single seeds " + " and ".join(f"{effect:+.1f}" for effect in effects)
+            low, high = (self._signed(limit, metric) for limit in t_interval(effects))
+            return f"{mean}, 95 % {low} to {high}, n = {len(effects)}"
+        return f"{mean}, n = 1" if len(effects) == 1 else f"{mean}, single seeds {' and '.join(single)}"
 
     def against(self, subject: str, baseline: str, metric: str = "R@1") -> str:
         """ "82.9 against 85.8 R@1 (-2.9, single seeds -3.1 and -2.7)"; the means are of the seeds that both have."""
         one, other = (tables.by_seed(self.cells, cell, metric) for cell in (subject, baseline))
         shared = sorted(set(one) & set(other))
         means = [np.mean([values[seed] for seed in shared]) for values in (one, other)]
-        return f"{means[0]:.1f} against {means[1]:.1f} {metric} ({self.gap(subject, baseline, metric)})"
+        one, other = (f"{mean:.{self._digits(metric)}f}" for mean in means)
+        return f"{one} against {other} {metric} ({self.gap(subject, baseline, metric)})"
+
+    def _signed(self, value: float, metric: str) -> str:
+        digits = self._digits(metric)
+        return f"{round(value, digits) + 0.0:+.{digits}f}"  # adding 0 makes -0 the 0 that it is
+
+    def _digits(self, metric: str) -> int:
+        """Decimals of a metric, or of the first of "X / Y"; see `results.decimals`."""
+        name = metric.partition(" / ")[0]
+        levels = [seeds for (_, each), settings in self.cells.items() if each == name for seeds in settings.values()]
+        return results.decimals([value for seeds in levels for value in seeds.values()])
 
     def ranked(self, cells: Iterable[str], metric: str = "R@1") -> list[str]:
         """Those of the cells that the table has, the highest mean first."""

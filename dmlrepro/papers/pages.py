@@ -39,7 +39,7 @@ def findings(name: str) -> list[tuple[str, list[str]]]:
     entry = catalogue.find(name)
     if entry.table is None:
         return [("all of results/", [sentence() for sentence in entry.findings])]
-    said = [(each.heading, stored.say(each.table, entry.findings)) for each in stored.stored(name)]
+    said = [(each.heading, stored.say(each.table, entry.findings)) for each in with_ratios(name)]
     return [(heading, lines) for heading, lines in said if lines]
 
 

@@ -87,23 +87,26 @@ def all_evidence(params: Params, tests: Mapping, metrics: Sequence[str], figure:
     """Show what results/ holds for this notebook beside the present execution: tables, figures and verdicts.
 
     Args:
-        tests: the claims of the paper, its TESTS.
+        tests: the claims of the paper, its TESTS; without any there are no verdicts.
         metrics: columns of the tables.
         figure: (table) -> a figure of it; None: no figures.
     """
     import matplotlib.pyplot as plt
     from IPython.display import Markdown, display
 
-    others = [
-        each for each in stored.stored(params.notebook) if (each.profile, each.stem) != (params.profile, params.stem)
-    ]
+    from dmlrepro.papers import pages
+
+    here = (params.profile, params.stem)
+    others = [each for each in pages.with_ratios(params.notebook) if (each.profile, each.stem) != here]
     if not others:
-        display(Markdown("So far nothing else: `papermill -p profile small` adds real images to results/."))
+        display(Markdown("So far nothing else: `papermill -p profile small` adds to results/."))
     for each in others:
         display(Markdown(f"**{each.heading}**, trained on {each.device}"), results.pivot(each.table, metrics))
         if figure:
             display(drawn := figure(each.table))
             plt.close(drawn)
+        if not tests:
+            continue
         judged = each.judged(tests)
         display(judged if len(judged.verdicts) else Markdown("It has no rows by which a claim could be judged."))
 

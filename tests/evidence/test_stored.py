@@ -35,6 +35,9 @@ def test_a_gap_is_paired_by_seed_and_has_an_interval_from_five_seeds_on():
     assert stored.Numbers(table()).against("A", "B") == "72.0 against 64.0 R@1 (+8.0, 95 % +6.0 to +10.0, n = 5)"
     assert stored.Numbers(table(2)).gap("A", "B") == "+9.5, single seeds +10.0 and +9.0"
     assert stored.Numbers(table(1)).gap("B", "A") == "-10.0, n = 1"
+    rows = table(1)
+    rows.loc[rows["method"] == "B", "value"] = 69.96
+    assert stored.Numbers(rows).gap("B", "A") == "+0.0, n = 1", "a zero has no sign of its own"
 
 
 def test_seeds_that_only_one_has_do_not_count():
@@ -63,6 +66,21 @@ def test_folds_are_left_out_unless_they_are_asked_for():
 def test_only_sentences_with_numbers_are_said():
     sentences = (lambda n: f"{n.mean('A'):.0f}", lambda n: f"{n.mean('absent'):.0f}", lambda n: "")
     assert stored.say(table(), sentences) == ["72"]
+
+
+def test_distances_and_ratios_have_three_decimals():
+    rows = table().assign(metric="W2", value=lambda rows: rows["value"] / 100)
+    assert (
+        stored.Numbers(rows).against("A", "B", "W2") == "0.720 against 0.640 W2 (+0.080, 95 % +0.060 to +0.100, n = 5)"
+    )
+    pivoted = results.pivot(results.pd.concat([rows, table()]), ["W2", "R@1"]).loc[("", "", "A")]
+    assert pivoted.tolist() == ["0.720 ± 0.020", "72.0 ± 2.0"]
+
+
+def test_a_table_of_times_is_labelled_with_network_and_device():
+    timed = stored.Stored("17_cost", table(dataset="synthetic"), {"steps": 300}, "one CPU")
+    assert timed.label == "no images, conv4, one CPU"
+    assert stored.Stored("23_some", table(dataset="synthetic", backbone=""), {}, "one CPU").label == "no images"
 
 
 def write(root, each, stem="99_some", **parameters):

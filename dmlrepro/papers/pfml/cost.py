@@ -16,7 +16,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from dmlrepro.evidence import results
+from dmlrepro.evidence import results, tables
+from dmlrepro.evidence.stored import Numbers, agrees
 from dmlrepro.losses.potential_field import PotentialFieldLoss
 from dmlrepro.networks import backbones
 from dmlrepro.papers import steps, timing
@@ -196,8 +197,8 @@ def _pairs(step: steps.LossStep, chunk: int = 1024) -> dict[str, int]:
 def ratios(costs: "pd.DataFrame", params: PfmlCostParams) -> "pd.DataFrame":
     """Tidy rows of the cost of a step, and of the loss's part alone, over ProxyNCA++ with as many classes.
 
-    Metrics seconds_ratio, loss_seconds_ratio, loss_megabytes_ratio; `seed` is the repetition. Never part of a saved
-    table: they differ from machine to machine.
+    Metrics seconds_ratio, loss_seconds_ratio, loss_megabytes_ratio, and loss_seconds itself; `seed` is the repetition.
+    Never part of a saved table: they differ from machine to machine.
     """
     rows = []
     for row in costs.itertuples():
@@ -205,6 +206,7 @@ def ratios(costs: "pd.DataFrame", params: PfmlCostParams) -> "pd.DataFrame":
         same = (costs["setting"] == classes) & (costs["seed"] == row.seed)
         base = costs[(costs["method"] == "ProxyNCA++") & same].iloc[0]
         values = {
+            "loss_seconds": row.seconds,
             "seconds_ratio": (row.network_seconds + row.seconds) / (base.network_seconds + base.seconds),
             "loss_seconds_ratio": row.seconds / base.seconds,
             "loss_megabytes_ratio": row.megabytes / base.megabytes,
@@ -261,6 +263,8 @@ def exponents(costs: "pd.DataFrame") -> "pd.DataFrame":
     import pandas as pd
 
     def slope(x, y, *_) -> float:
+        if len(x) < 2:
+            return math.nan
         return math.log(y.iloc[-1] / y.iloc[-2]) / math.log(x[-1] / x[-2])
 
     names = {"seconds": "time of the loss", "megabytes": "peak memory of the loss"}
@@ -269,4 +273,48 @@ def exponents(costs: "pd.DataFrame") -> "pd.DataFrame":
     )
 
 
-NOTEBOOKS = [Notebook(PfmlCostParams, table=lambda finished, params: counts(params), ratios=ratios)]
+# --- what was found ---------------------------------------------------------------------------------------------------
+
+
+BARELY = 1.1  # as in the test of pfml-13
+LINEAR = 1.1  # an exponent below is linear growth
+
+
+def _step_of_many(numbers: Numbers) -> str:
+    most = f"M={max(numbers.levels('PFML', 'M', 'seconds_ratio')):g}"
+    step = numbers.mean(f"PFML;{most}", "seconds_ratio")
+    printed = published_ratios().get(("PFML", most))
+    known = f", whose Table 9 has {printed:.3f}" if printed else ""
+    return (
+        f"At {most} a training step takes {step:.3f} times as long as with ProxyNCA++, {agrees(step < BARELY)}{known}; "
+        f"the loss's part of it alone takes {numbers.mean(f'PFML;{most}', 'loss_seconds_ratio'):.0f} times as long."
+    )
+
+
+def _growth_with_proxies(numbers: Numbers) -> str:
+    more = numbers.mean("PFML;M=30", "loss_seconds") / numbers.mean("PFML;M=5", "loss_seconds")
+    step = 100 * (numbers.mean("PFML;M=30", "seconds_ratio") - numbers.mean("PFML;M=5", "seconds_ratio"))
+    return (
+        f"From M = 5 to 30 a step becomes longer by {step:.1f} % of one with ProxyNCA++, {agrees(step < 10)} (3.5 %), "
+        f"and the loss's part takes {more:.0f} times as long."
+    )
+
+
+def _growth_with_classes(numbers: Numbers) -> str:
+    settings = numbers.cells.get(("PFML", "loss_seconds"), {})
+    counted = sorted(int(s.partition(";")[0][2:]) for s in settings if s.startswith("C="))
+    if len(counted) < 2:
+        raise tables.MissingRows("two numbers of classes")
+    some, many = (f"PFML;C={count};M={CLASS_PROXIES}" for count in counted[-2:])
+    ratio = numbers.mean(many, "loss_seconds") / numbers.mean(some, "loss_seconds")
+    exponent = math.log(ratio) / math.log(counted[-1] / counted[-2])
+    return (
+        f"From {counted[-2]} to {counted[-1]} classes the time of the loss's part grows with their power "
+        f"{exponent:.1f}, {'no steeper' if exponent < LINEAR else 'steeper'} than the 'linear scaling of proxies' that "
+        f"the paper names; at {counted[-1]} a step takes {numbers.mean(many, 'seconds_ratio'):.2f} times as long as "
+        "with ProxyNCA++."
+    )
+
+
+FINDINGS = (_step_of_many, _growth_with_proxies, _growth_with_classes)
+NOTEBOOKS = [Notebook(PfmlCostParams, table=lambda finished, params: counts(params), ratios=ratios, findings=FINDINGS)]

@@ -9,8 +9,11 @@ import torch
 import torch.nn.functional as F
 
 from dmlrepro import samplers
+from dmlrepro.evidence.claims import drop
+from dmlrepro.evidence.stored import Numbers, agrees
 from dmlrepro.papers.catalogue import Notebook
 from dmlrepro.papers.methods import pick, runs_of
+from dmlrepro.papers.pfml.claims import NOISE
 from dmlrepro.papers.pfml.methods import METHODS, FieldParams, published
 from dmlrepro.papers.studies import measured, trained_loss, training_embeddings, with_measured
 from dmlrepro.training.spec import RunSpec
@@ -103,4 +106,43 @@ def noise_drops(table: "pd.DataFrame") -> "pd.DataFrame":
     return pd.concat({pair: columns[pair] for pair in order}, axis=1, names=["R@1", "label noise"]).round(1)
 
 
-NOTEBOOKS = [Notebook(LabelNoiseParams, label_noise, noise_table)]
+# --- what was found ---------------------------------------------------------------------------------------------------
+
+
+def _noisy_place(numbers: Numbers) -> str:
+    first, *rest = numbers.ranked([f"{method};{NOISE}" for method in numbers.methods if method != "untrained"])
+    ours, rival = f"PFML;{NOISE}", rest[0] if first == f"PFML;{NOISE}" else first
+    return (
+        f"With 20 % wrong labels {_name(first)} comes first of {len(rest) + 1} losses, {agrees(first == ours)}, whose "
+        f"Table 2 has PFML first: PFML {numbers.against(ours, rival)} of {_name(rival)}."
+    )
+
+
+def _least_drop(numbers: Numbers) -> str:
+    *rest, least = numbers.ranked([drop(method, NOISE) for method in numbers.methods if method != "untrained"])
+    ours = drop("PFML", NOISE)
+    rival = rest[-1] if least == ours else least
+    return (
+        f"{_name(least)} loses the fewest points by them, {agrees(least == ours)}, which says that PFML does: PFML "
+        f"loses {numbers.against(ours, rival)} of {_name(rival)}; with clean labels the two have "
+        f"{numbers.mean('PFML'):.1f} and {numbers.mean(_name(rival)):.1f}."
+    )
+
+
+def _muted(numbers: Numbers) -> str:
+    share = numbers.mean(f"PFML;{NOISE}", "gradient_share")
+    rival = numbers.ranked([f"{m};{NOISE}" for m in numbers.methods if m != "PFML"], "gradient_share")[-1]
+    other = numbers.mean(rival, "gradient_share")
+    return (
+        f"Under PFML the wrong fifth of the labels receives {share:.1f} % of the gradient, under {_name(rival)}, the "
+        f"least of the other losses, {other:.1f} %: it weighs {'less' if share < 20 else 'no less'} than right labels "
+        f"do, {agrees(share < 20)}, which argues that decay mutes it."
+    )
+
+
+def _name(cell: str) -> str:
+    return cell.split(" - ")[0].partition(";")[0]
+
+
+FINDINGS = (_noisy_place, _least_drop, _muted)
+NOTEBOOKS = [Notebook(LabelNoiseParams, label_noise, noise_table, findings=FINDINGS)]

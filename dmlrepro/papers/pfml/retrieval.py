@@ -8,7 +8,7 @@ from dmlrepro.evidence import results
 from dmlrepro.evidence.stored import Numbers, agrees
 from dmlrepro.papers.catalogue import Notebook
 from dmlrepro.papers.methods import every_seed, found_by_search, pick, runs_of, search_each, spec_of
-from dmlrepro.papers.pfml.methods import METHODS, READINGS, FieldParams
+from dmlrepro.papers.pfml.methods import METHODS, READINGS, FieldParams, published
 from dmlrepro.training.spec import RunSpec
 
 if TYPE_CHECKING:
@@ -62,8 +62,7 @@ def retrieval(params: PfmlRetrievalParams) -> list[RunSpec]:
                 found += runs_of([METHODS[method]], params, setting=setting, **change)
     if params.protocol == "conventional" and params.small_dim:
         dim = params.small_dim
-        # quick shows a direction: half the steps will do
-        budget = {"steps": params.steps // 2} if params.profile == "quick" and params.steps > 1 else {}
+        budget = {"steps": params.steps // 2} if _halved(params) else {}
         small = _specs(params, SMALL_DIM_METHODS, embedding_size=dim, setting=f"dim={dim}", **budget)
         found += every_seed(small, params)
     if params.protocol == "conventional" and params.mlrc_steps:
@@ -79,6 +78,34 @@ def readings_summary(table: "pd.DataFrame", metrics: Sequence[str]) -> "pd.DataF
     shown = (table["protocol"] == "conventional") & table["method"].isin(method for method, _ in READINGS.values())
     rows = results.pivot(table[shown & table["setting"].isin(["", *READINGS])], metrics)
     return rows.droplevel("protocol").rename(index={"": "as everywhere"})
+
+
+def further_summary(table: "pd.DataFrame", params: PfmlRetrievalParams, metrics: Sequence[str]) -> "pd.DataFrame":
+    """Small embeddings and folds, see `results.pivot`; rows of another budget than the main comparison say so."""
+    main = (table["setting"] == "") & (table["protocol"] == table["protocol"].iloc[0])
+    rows = table[~main & ~table["setting"].isin(READINGS)]
+    halved = {f"dim={params.small_dim}": f"dim={params.small_dim}, {params.steps // 2} steps"}
+    return results.pivot(rows, metrics).rename(index=halved if _halved(params) else {})
+
+
+def printed_further() -> "pd.DataFrame":
+    """Tables 4 to 7 as printed, of the methods that are ours: at 64 dimensions, and the folds of MLRC."""
+    rows = published([f"Table {number} (supp)" for number in (4, 5, 6, 7)], metric=["R@1", "P@1", "RP", "MAP@R"])
+    rows = rows[rows["method"].isin(METHODS)].replace({"metric": {"R@1": "P@1"}})  # one measure under two names
+    rows = rows.assign(split_or_setting=rows["split_or_setting"].str.replace("standard zero-shot split; ", ""))
+    wide = rows.pivot(index=["split_or_setting", "method"], columns=["dataset", "metric"], values="value")
+    return wide.sort_index(axis=1, level="dataset", sort_remaining=False)
+
+
+def printed_backbones() -> "pd.DataFrame":
+    """R@1 of Table 1 with networks other than ResNet-50, whose rows stand beside ours."""
+    rows = published("Table 1", metric="R@1", backbone=["BN-Inception", "DINO", "ViT"])
+    return rows.pivot(index=["backbone", "method"], columns="dataset", values="value")
+
+
+def _halved(params: PfmlRetrievalParams) -> bool:
+    """Whether small embeddings have half the steps: quick shows a direction, for which they will do."""
+    return params.profile == "quick" and params.steps > 1
 
 
 def tuned(params: PfmlRetrievalParams):

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass, replace
 
+from dmlrepro.evidence.stored import Numbers
 from dmlrepro.papers.catalogue import Notebook
 from dmlrepro.papers.methods import pick, runs_of
 from dmlrepro.papers.pfml.methods import METHODS, FieldParams
@@ -22,4 +23,13 @@ def tour(params: TourParams) -> list[RunSpec]:
     return runs_of(pick(METHODS, ["untrained", params.method]), replace(params, seeds=1))
 
 
-NOTEBOOKS = [Notebook(TourParams, tour)]
+def _learned(numbers: Numbers) -> str:
+    method = next(method for method in numbers.methods if method != "untrained")
+    helps = numbers.mean(method) > numbers.mean("untrained")
+    return (
+        f"Training with {method} {'helps' if helps else 'does not help'} on classes that it never saw: "
+        f"{numbers.against(method, 'untrained')} of the untrained network."
+    )
+
+
+NOTEBOOKS = [Notebook(TourParams, tour, findings=(_learned,))]

@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, ClassVar
 import numpy as np
 
 from dmlrepro.datasets import images, manifests
-from dmlrepro.evidence import plots, results
+from dmlrepro.evidence import plots, results, tables
 from dmlrepro.evidence.statistics import t_interval
+from dmlrepro.evidence.stored import Numbers
 from dmlrepro.papers import rooms
 from dmlrepro.papers.catalogue import Notebook
 from dmlrepro.papers.methods import Method, pick, spec_of
@@ -302,4 +303,32 @@ def _composition(spec: RunSpec) -> str:
     return f"batches of {spec.batch_size} images{of_classes}" + ("; the trunk is frozen" if spec.freeze_trunk else "")
 
 
-NOTEBOOKS = [Notebook(YourImagesParams, your_images, table_of, planned)]
+# --- what was found ---------------------------------------------------------------------------------------------------
+
+
+def _first(numbers: Numbers) -> str:
+    ranked, metric = _ranked(numbers)
+    heads = [method for method in ranked if method != "untrained"]
+    if len(heads) < 2:
+        raise tables.MissingRows("two methods")
+    return f"{heads[0]} ranks first of {len(heads)} losses: {numbers.against(*heads[:2], metric)} of {heads[1]}."
+
+
+def _above_untrained(numbers: Numbers) -> str:
+    ranked, metric = _ranked(numbers)
+    above = ranked.index("untrained") if "untrained" in ranked else None
+    if above is None:
+        raise tables.MissingRows(f"untrained ({metric})")
+    return (
+        f"{above or 'None'} of {len(ranked) - 1} heads lie above the features as they are, which have "
+        f"{numbers.mean('untrained', metric):.1f} {metric}."
+    )
+
+
+def _ranked(numbers: Numbers) -> tuple[list[str], str]:
+    """The methods by the criterion of `ranking`, heads alone, and its name."""
+    metric = VALIDATION if any(name == VALIDATION for _, name in numbers.cells) else TEST
+    return numbers.ranked(numbers.methods, metric), metric
+
+
+NOTEBOOKS = [Notebook(YourImagesParams, your_images, table_of, planned, findings=(_first, _above_untrained))]

@@ -55,3 +55,19 @@ def test_summary_has_a_row_per_reading():
         ("as everywhere", "CPML"),
         *((setting, method) for setting, (method, _) in READINGS.items()),
     ]
+
+
+def test_rows_of_small_embeddings_say_how_many_steps_they_had():
+    params, found = specs(small_dim=16, methods=["PFML"])
+    (small,) = (spec for spec in found if spec.setting == "dim=16")
+    common = {"paper": "pfml", "experiment": "x", "profile": "quick", "dataset": "d", "protocol": "conventional"}
+    rows = [{"method": "PFML", "setting": each, "metric": "P@1", "value": 50.0} for each in ("", "dim=16")]
+    shown = retrieval.further_summary(results.frame(common | row for row in rows), params, ["P@1"])
+    assert shown.index.tolist() == [("conventional", f"dim=16, {small.steps} steps", "PFML")]
+
+
+def test_tables_4_to_7_are_shown_for_the_methods_that_are_ours():
+    printed = retrieval.printed_further()
+    assert printed.loc[("64-dim", "PFML"), ("CUB-200-2011", "P@1")] == 63.9
+    assert printed.loc[("MLRC separated", "PFML"), ("Cars-196", "MAP@R")] == 22.9
+    assert "HIST" not in printed.index.get_level_values("method")
