@@ -14,6 +14,7 @@ from torch import Tensor
 
 from dmlrepro import metrics
 from dmlrepro.evidence import results
+from dmlrepro.evidence.stored import Numbers, agrees, brings
 from dmlrepro.losses import nivmf as losses
 from dmlrepro.papers.catalogue import Notebook
 from dmlrepro.papers.methods import pick, runs_of
@@ -255,4 +256,46 @@ def distance_maps(methods: Sequence[str] = ("Cosine", "L2", "B-vMF"), width: flo
     }
 
 
-NOTEBOOKS = [Notebook(DistancesParams, distances, distances_table)]
+# --- what was found ---------------------------------------------------------------------------------------------------
+
+
+ORDINALS = ("first", "second", "third", "fourth", "fifth", "sixth", "seventh")
+
+
+def _place(numbers: Numbers) -> str:
+    order = numbers.ranked(DISTANCES)
+    rival = order[1] if order[0] == "EL-nivMF" else order[0]
+    return (
+        f"{order[0]} has the highest R@1 of {len(order)} distances, {agrees(order[0] == 'EL-nivMF')}, whose Fig. 5 has "
+        f"EL-nivMF first; here EL-nivMF is {ORDINALS[order.index('EL-nivMF')]}: {numbers.against('EL-nivMF', rival)} "
+        f"of {rival}."
+    )
+
+
+def _steps(numbers: Numbers) -> str:
+    shape, norm = (brings(numbers.effects(*pair)) for pair in (("nivMF", "Cosine"), ("EL-nivMF", "nivMF")))
+    return (
+        f"Non-isotropy brings {shape}: nivMF {numbers.against('nivMF', 'Cosine')} of Cosine. Reading the norm as well "
+        f"brings {norm}: EL-nivMF {numbers.against('EL-nivMF', 'nivMF')} of nivMF."
+    )
+
+
+def _euclidean(numbers: Numbers) -> str:
+    changes = {name: numbers.effects(f"{name};retrieval=euclidean", name).mean() for name in numbers.ranked(DISTANCES)}
+    lower = [name for name, change in changes.items() if change < 0]
+    worst = min(changes, key=changes.get)
+    return (
+        f"Ranking the same embeddings by Euclidean distance lowers R@1 of {len(lower)} of {len(changes)} models, "
+        f"{agrees(len(lower) == len(changes))}, where it lowers that of all; the lowest change is that of {worst} "
+        f"({numbers.gap(f'{worst};retrieval=euclidean', worst)})."
+    )
+
+
+def _released(numbers: Numbers) -> str:
+    pairs = {name: (f"{name};variant=released", f"{name};variant=corrected") for name in ("EL-nivMF", "KL-vMF")}
+    said = (f"{name} {numbers.against(*pair)}" for name, pair in pairs.items())
+    return f"The released code's form against the corrected one, after few steps: {'; '.join(said)}."
+
+
+FINDINGS = (_place, _steps, _euclidean, _released)
+NOTEBOOKS = [Notebook(DistancesParams, distances, distances_table, findings=FINDINGS)]
