@@ -235,18 +235,18 @@ def degraded_examples(run, params: CertaintyParams, label: int = 0) -> tuple[lis
 def _errors(numbers: Numbers) -> str:
     chance, control = (direction(numbers.effects("EL-nivMF", other, "norm_auroc")) for other in ("0.5", "Cosine"))
     predicts = {1: "predicts", 0: "does not clearly predict", -1: "predicts the wrong way round"}[chance]
-    than = {1: "better than", 0: "not clearly better than", -1: "worse than"}[control]
+    than = {1: "and better", 0: "not clearly better", -1: "but worse"}[control]
     areas = " against ".join(f"{numbers.mean(name, 'norm_auroc'):.2f}" for name in ("EL-nivMF", "Cosine"))
     return (
-        f"EL-nivMF's norm {predicts} which images Cosine retrieves right, {agrees(chance > 0)}; the norm of Cosine "
-        f"itself, which that loss ignores and the paper does not look at, is the control, and EL-nivMF's is {than} it: "
-        f"{areas} area under the ROC curve ({with_spread(numbers.effects('EL-nivMF', 'Cosine', 'norm_auroc'), 2)})."
+        f"EL-nivMF's norm {predicts} which images Cosine retrieves right, {agrees(chance > 0)}, {than} than the norm "
+        f"of Cosine itself, which that loss ignores and the paper does not compare with: {areas} area under the ROC "
+        f"curve ({with_spread(numbers.effects('EL-nivMF', 'Cosine', 'norm_auroc'), 2)})."
     )
 
 
 def _corruptions(numbers: Numbers) -> str:
     metric, falls, beyond, said = "norm_corruption_correlation", [], [], []
-    for setting in numbers.cells.get(("EL-nivMF", metric), {}):
+    for setting in sorted(numbers.cells.get(("EL-nivMF", metric), {})):
         cell, control, kind = f"EL-nivMF;{setting}", f"Cosine;{setting}", setting.partition("=")[2]
         falls += [kind] * (direction(numbers.effects(cell, "0", metric)) < 0)
         beyond += [kind] * (direction(numbers.effects(cell, control, metric)) < 0)

@@ -263,12 +263,12 @@ ORDINALS = ("first", "second", "third", "fourth", "fifth", "sixth", "seventh")
 
 
 def _place(numbers: Numbers) -> str:
-    order = numbers.ranked(DISTANCES)
-    rival = order[1] if order[0] == "EL-nivMF" else order[0]
+    others = numbers.ranked([name for name in DISTANCES if name != "EL-nivMF"])
+    place = sum(numbers.mean(name) > numbers.mean("EL-nivMF") for name in others)
+    first = others[0] if place else "EL-nivMF"
     return (
-        f"{order[0]} has the highest R@1 of {len(order)} distances, {agrees(order[0] == 'EL-nivMF')}, whose Fig. 5 has "
-        f"EL-nivMF first; here EL-nivMF is {ORDINALS[order.index('EL-nivMF')]}: {numbers.against('EL-nivMF', rival)} "
-        f"of {rival}."
+        f"{first} has the highest R@1 of {len(others) + 1} distances, {agrees(not place)}, whose Fig. 5 has EL-nivMF "
+        f"first; here EL-nivMF is {ORDINALS[place]}: {numbers.against('EL-nivMF', others[0])} of {others[0]}."
     )
 
 
