@@ -161,7 +161,8 @@ class Numbers:
 
 def with_spread(effects: np.ndarray, digits: int = 1) -> str:
     """A mean with what it rests on: "+2.5, 95 % +1.0 to +4.0, n = 5"; single runs below five."""
-    mean, *others = (f"{value:+.{digits}f}" for value in (effects.mean(), *t_interval(effects), *effects))
+    values = (round(value, digits) + 0.0 for value in (effects.mean(), *t_interval(effects), *effects))  # no -0
+    mean, *others = (f"{value:+.{digits}f}" for value in values)
     if len(effects) >= claims.MIN_SEEDS:
         return f"{mean}, 95 % {others[0]} to {others[1]}, n = {len(effects)}"
     return f"{mean}, n = 1" if len(effects) == 1 else f"{mean}, single seeds {' and '.join(others[2:])}"

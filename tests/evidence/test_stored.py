@@ -47,6 +47,7 @@ def test_a_direction_needs_an_interval_or_single_seeds_on_one_side_of_zero():
     assert stored.brings(clear, expected=-1) == "a gain, against the paper"
     assert stored.brings(mixed, loss="a fall", expected=-1) == "no clear difference, where the paper has a fall"
     assert stored.with_spread(10 * clear, 0) == "+15, single seeds +10 and +20"
+    assert stored.with_spread(np.array([-0.01]), 1) == "+0.0, n = 1"
 
 
 def test_seeds_that_only_one_has_do_not_count():
