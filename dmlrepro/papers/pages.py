@@ -88,11 +88,12 @@ def with_ratios(name: str) -> list[stored.Stored]:
     if entry.ratios is None:
         return found
     return [
-        replace(
+        each
+        if each.costs is None
+        else replace(
             each, table=pd.concat([each.table, entry.ratios(each.costs, entry.params.from_values(each.parameters))])
         )
         for each in found
-        if each.costs is not None
     ]
 
 

@@ -2,6 +2,7 @@
 
 import json
 
+import numpy as np
 import pytest
 
 from dmlrepro.evidence import results, stored
@@ -38,6 +39,18 @@ def test_a_gap_is_paired_by_seed_and_has_an_interval_from_five_seeds_on():
     rows = table(1)
     rows.loc[rows["method"] == "B", "value"] = 69.96
     assert stored.Numbers(rows).gap("B", "A") == "+0.0, n = 1", "a zero has no sign of its own"
+
+
+def test_a_direction_needs_an_interval_or_single_seeds_on_one_side_of_zero():
+    clear, mixed = np.array([1.0, 2.0]), np.array([-1.0, 4.0])
+    assert [stored.direction(each) for each in (clear, -clear, mixed, np.zeros(2), clear[:1])] == [1, -1, 0, 0, 1]
+    many = np.array([1.0, 2.0, 3.0, 4.0, -0.5])  # the interval of the mean, 1.9, covers zero
+    assert [stored.direction(each) for each in (many, many + 1, -many - 1)] == [0, 1, -1]
+    assert stored.brings(clear) == "a gain, as the paper has it"
+    assert stored.brings(clear, expected=-1) == "a gain, against the paper"
+    assert stored.brings(mixed, loss="a fall", expected=-1) == "no clear difference, where the paper has a fall"
+    assert stored.with_spread(10 * clear, 0) == "+15, single seeds +10 and +20"
+    assert stored.with_spread(np.array([-0.01]), 1) == "+0.0, n = 1"
 
 
 def test_seeds_that_only_one_has_do_not_count():

@@ -14,6 +14,7 @@ from torch import Tensor
 
 from dmlrepro import metrics
 from dmlrepro.evidence import results
+from dmlrepro.evidence.stored import Numbers, agrees, brings
 from dmlrepro.losses import nivmf as losses
 from dmlrepro.papers.catalogue import Notebook
 from dmlrepro.papers.methods import pick, runs_of
@@ -255,4 +256,46 @@ def distance_maps(methods: Sequence[str] = ("Cosine", "L2", "B-vMF"), width: flo
     }
 
 
-NOTEBOOKS = [Notebook(DistancesParams, distances, distances_table)]
+# --- what was found ---------------------------------------------------------------------------------------------------
+
+
+ORDINALS = ("first", "second", "third", "fourth", "fifth", "sixth", "seventh")
+
+
+def _place(numbers: Numbers) -> str:
+    others = numbers.ranked([name for name in DISTANCES if name != "EL-nivMF"])
+    place = sum(numbers.mean(name) > numbers.mean("EL-nivMF") for name in others)
+    first = others[0] if place else "EL-nivMF"
+    return (
+        f"{first} has the highest R@1 of {len(others) + 1} distances, {agrees(not place)}, whose Fig. 5 has EL-nivMF "
+        f"first; here EL-nivMF is {ORDINALS[place]}: {numbers.against('EL-nivMF', others[0])} of {others[0]}."
+    )
+
+
+def _steps(numbers: Numbers) -> str:
+    shape, norm = (brings(numbers.effects(*pair)) for pair in (("nivMF", "Cosine"), ("EL-nivMF", "nivMF")))
+    return (
+        f"Non-isotropy brings {shape}: nivMF {numbers.against('nivMF', 'Cosine')} of Cosine. Reading the norm as well "
+        f"brings {norm}: EL-nivMF {numbers.against('EL-nivMF', 'nivMF')} of nivMF."
+    )
+
+
+def _euclidean(numbers: Numbers) -> str:
+    changes = {name: numbers.effects(f"{name};retrieval=euclidean", name).mean() for name in numbers.ranked(DISTANCES)}
+    lower = [name for name, change in changes.items() if change < 0]
+    worst = min(changes, key=changes.get)
+    return (
+        f"Ranking the same embeddings by Euclidean distance lowers R@1 of {len(lower)} of {len(changes)} models, "
+        f"{agrees(len(lower) == len(changes))}, where it lowers that of all; the lowest change is that of {worst} "
+        f"({numbers.gap(f'{worst};retrieval=euclidean', worst)})."
+    )
+
+
+def _released(numbers: Numbers) -> str:
+    pairs = {name: (f"{name};variant=released", f"{name};variant=corrected") for name in ("EL-nivMF", "KL-vMF")}
+    said = (f"{name} {numbers.against(*pair)}" for name, pair in pairs.items())
+    return f"The released code's form against the corrected one, after few steps: {'; '.join(said)}."
+
+
+FINDINGS = (_place, _steps, _euclidean, _released)
+NOTEBOOKS = [Notebook(DistancesParams, distances, distances_table, findings=FINDINGS)]

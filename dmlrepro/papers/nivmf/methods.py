@@ -273,6 +273,7 @@ PRINTED = {
     "Multisimilarity": "MultiSimilarity",
     "ProxyAnchor (PANC)": "ProxyAnchor",
     "PANC + EL-nivMF": JOINT,
+    "PANC + EL-niVMF": JOINT,
 } | {f"d_{name}": name for name in DISTANCES if name != "Cosine"} | {"d_Cos": "Cosine"}  # fmt: skip
 published = functools.partial(studies.published, "nivmf", PRINTED)
 
