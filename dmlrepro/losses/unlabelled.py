@@ -12,17 +12,35 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from dmlrepro.losses.baselines import Baseline
-from dmlrepro.losses.checks import check_positive
-from dmlrepro.losses.piecewise_linear import check_pair, distances
+from dmlrepro.losses.checks import check_batch, check_positive
+
+
+class InstanceLoss(nn.Module):
+    """pytorch-metric-learning's NT-Xent with inputs checked, in float32 or wider; see `nt_xent`."""
+
+    def __init__(self, num_classes: int, embedding_size: int, temperature: float):
+        from pytorch_metric_learning.losses import NTXentLoss
+
+        super().__init__()
+        check_positive(temperature=temperature)
+        self.loss, self.sizes = NTXentLoss(temperature), (num_classes, embedding_size)
+
+    def forward(self, embeddings: Tensor, labels: Tensor) -> Tensor:
+        check_batch(embeddings, labels, *self.sizes)
+        with torch.autocast(embeddings.device.type, enabled=False):
+            return self.loss(embeddings.to(torch.promote_types(embeddings.dtype, torch.float32)), labels)
 
 
 def nt_xent(num_classes: int, embedding_size: int, *, temperature: float = 0.1) -> nn.Module:
     """NT-Xent: every view finds the other views of its image among all images of the batch; labels say which image."""
-    from pytorch_metric_learning.losses import NTXentLoss
+    return InstanceLoss(num_classes, embedding_size, temperature)
 
-    check_positive(temperature=temperature)
-    return Baseline(NTXentLoss(temperature), num_classes, embedding_size)
+
+def distances(points: Tensor) -> Tensor:
+    """Euclidean distances (N, N) of unit vectors, 0 with a zero gradient where they coincide."""
+    squared = (2 - 2 * points @ points.T).clamp_min(0)
+    apart = squared > 1e-14
+    return torch.where(apart, squared, 1).sqrt() * apart
 
 
 def contextual_similarity(points: Tensor, k: int = 10, sigma: float = 3.0) -> Tensor:
@@ -31,7 +49,7 @@ def contextual_similarity(points: Tensor, k: int = 10, sigma: float = 3.0) -> Te
     The overlap |R(i) & R(j)| / |R(i)| counts where j is a reciprocal neighbour of i; it is averaged over the k / 2
     nearest neighbours of i, then over both directions. A point is among its own neighbours. points (N, D) unit, N >= k.
     """
-    apart = distances(points, points)
+    apart = distances(points)
     order = apart.argsort(dim=1, stable=True)[:, :k]
     near = torch.zeros_like(apart).scatter_(1, order, 1.0)
     mutual = near * near.T
@@ -63,13 +81,19 @@ class ContextualSimilarityLoss(nn.Module):
 
     def terms(self, embeddings: Tensor, momentum_embeddings: Tensor) -> dict[str, Tensor]:
         """The parts that pull and push."""
-        check_pair(embeddings, momentum_embeddings, self.embedding_size)
+        nothing = torch.zeros(len(embeddings), dtype=torch.int64, device=embeddings.device)
+        check_batch(embeddings, nothing, 1, self.embedding_size)
+        if momentum_embeddings.shape != embeddings.shape or not momentum_embeddings.isfinite().all():
+            raise ValueError(
+                "momentum_embeddings must have the shape of embeddings and be finite, "
+                f"got {tuple(momentum_embeddings.shape)} for {tuple(embeddings.shape)}"
+            )
         with torch.autocast(embeddings.device.type, enabled=False):
             points = F.normalize(embeddings.double(), dim=1)
             with torch.no_grad():
                 targets = F.normalize(momentum_embeddings.double(), dim=1)
                 w = contextual_similarity(targets, min(self.k, len(targets)), self.sigma)
-            apart = distances(points, points)
+            apart = distances(points)
             apart = apart / apart.mean(1, keepdim=True).clamp_min(1e-12)
             others = 1 - torch.eye(len(points), dtype=w.dtype, device=w.device)
             pull = (w * apart.square()).sum() / len(points)
