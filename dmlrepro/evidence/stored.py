@@ -127,13 +127,8 @@ class Numbers:
         return tables.difference(self.cells, subject, baseline, metric)
 
     def gap(self, subject: str, baseline: str, metric: str = "R@1") -> str:
-        """The paired difference with what it rests on: "+2.5, 95 % +1.0 to +4.0, n = 5"; single runs below five."""
-        effects = self.effects(subject, baseline, metric)
-        mean, *single = (self._signed(value, metric) for value in (effects.mean(), *effects))
-        if len(effects) >= claims.MIN_SEEDS:
-            low, high = (self._signed(limit, metric) for limit in t_interval(effects))
-            return f"{mean}, 95 % {low} to {high}, n = {len(effects)}"
-        return f"{mean}, n = 1" if len(effects) == 1 else f"{mean}, single seeds {' and '.join(single)}"
+        """The paired difference with what it rests on, see `with_spread`."""
+        return with_spread(self.effects(subject, baseline, metric), self._digits(metric))
 
     def against(self, subject: str, baseline: str, metric: str = "R@1") -> str:
         """ "82.9 against 85.8 R@1 (-2.9, single seeds -3.1 and -2.7)"; the means are of the seeds that both have."""
@@ -142,10 +137,6 @@ class Numbers:
         means = [np.mean([values[seed] for seed in shared]) for values in (one, other)]
         one, other = (f"{mean:.{self._digits(metric)}f}" for mean in means)
         return f"{one} against {other} {metric} ({self.gap(subject, baseline, metric)})"
-
-    def _signed(self, value: float, metric: str) -> str:
-        digits = self._digits(metric)
-        return f"{round(value, digits) + 0.0:+.{digits}f}"  # adding 0 makes -0 the 0 that it is
 
     def _digits(self, metric: str) -> int:
         """Decimals of a metric, or of the first of "X / Y"; see `results.decimals`."""
@@ -175,6 +166,21 @@ class Numbers:
         if len(found) < 2:
             raise tables.MissingRows(f"two levels of {method};{name} ({metric})")
         return dict(sorted(found.items()))
+
+
+def with_spread(effects: np.ndarray, digits: int = 1) -> str:
+    """A mean with what it rests on: "+2.5, 95 % +1.0 to +4.0, n = 5"; single runs below five."""
+    values = (round(value, digits) + 0.0 for value in (effects.mean(), *t_interval(effects), *effects))  # no -0
+    mean, *others = (f"{value:+.{digits}f}" for value in values)
+    if len(effects) >= claims.MIN_SEEDS:
+        return f"{mean}, 95 % {others[0]} to {others[1]}, n = {len(effects)}"
+    return f"{mean}, n = 1" if len(effects) == 1 else f"{mean}, single seeds {' and '.join(others[2:])}"
+
+
+def direction(effects: np.ndarray) -> int:
+    """1 or -1 if the interval, or below five seeds every one of them, lies above or below zero; else 0."""
+    low, high = t_interval(effects) if len(effects) >= claims.MIN_SEEDS else (effects.min(), effects.max())
+    return int(low > 0) - int(high < 0)
 
 
 Sentence = Callable[[Numbers], str]
