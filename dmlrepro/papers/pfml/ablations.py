@@ -235,8 +235,8 @@ def _farthest_repulsion(numbers: Numbers) -> str:
     side = direction(numbers.effects(far, near))
     said = "does not clearly change" if not side else "falls" if side < 0 else "rises"
     return (
-        f"Over the whole range R@1 {said}, {agrees(side < 0) if side else 'which decides nothing'}; the paper loses 6.8 "
-        f"(CUB) and 9.5 points (Cars) up to 0.45: {_shown(far)} has {numbers.gap(far, near)}."
+        f"Over the whole range R@1 {said}, {agrees(side < 0) if side else 'which decides nothing'}; the paper loses "
+        f"6.8 (CUB) and 9.5 points (Cars) up to 0.45: {_shown(far)} has {numbers.gap(far, near)}."
     )
 
 
