@@ -10,7 +10,7 @@ import torch.nn.functional as F
 
 from dmlrepro import samplers
 from dmlrepro.evidence.claims import drop
-from dmlrepro.evidence.stored import Numbers, agrees
+from dmlrepro.evidence.stored import Numbers, agrees, direction
 from dmlrepro.papers.catalogue import Notebook
 from dmlrepro.papers.methods import pick, runs_of
 from dmlrepro.papers.pfml.claims import NOISE
@@ -122,8 +122,10 @@ def _least_drop(numbers: Numbers) -> str:
     *rest, least = numbers.ranked([drop(method, NOISE) for method in numbers.methods if method != "untrained"])
     ours = drop("PFML", NOISE)
     rival = rest[-1] if least == ours else least
+    clear = direction(numbers.effects(ours, rival))
+    side = agrees(least == ours) if clear else "though not clearly"
     return (
-        f"{_name(least)} loses the fewest points by them, {agrees(least == ours)}, which says that PFML does: PFML "
+        f"{_name(least)} loses the fewest points by them, {side}; the paper says that PFML does: PFML "
         f"loses {numbers.against(ours, rival)} of {_name(rival)}; with clean labels the two have "
         f"{numbers.mean('PFML'):.1f} and {numbers.mean(_name(rival)):.1f}."
     )

@@ -95,6 +95,17 @@ def test_a_sweep_without_its_ends_does_not_say_which_exponent_is_best():
     assert not any("highest" in sentence for sentence in said("15", swept("alpha", {1: 70, 3: 73, 6: 72})))
 
 
+def test_where_two_seeds_differ_in_sign_no_side_is_taken():
+    levels = {0.2: (70, 70), 0.45: (60, 72)}
+    rows = [
+        WHERE | {"method": "PFML", "setting": f"delta_rep={level}", "seed": seed, "metric": "R@1", "value": value}
+        for level, values in levels.items()
+        for seed, value in enumerate(values)
+    ]
+    sentence = stored.say(results.frame(rows), catalogue.find("16").findings)[1]
+    assert "does not clearly change" in sentence and "-4.0, single seeds -10.0 and +2.0" in sentence
+
+
 def aligned(pfml, cpml, unclipped, alone):
     cells = {
         "PFML": dict(zip(("W2", "intra_class_distance"), pfml)),
