@@ -9,7 +9,7 @@ NBVAL := --nbval-lax --nbval-current-env --nbval-cell-timeout=1800 -p no:cachepr
 
 export PYTHONDONTWRITEBYTECODE := 1
 
-.PHONY: results test test-all lint pytest pytest-all nbval nbval-all notebooks accept lab lock install clean
+.PHONY: results test test-all lint pytest pytest-all nbval nbval-all notebooks accept html lab lock install clean
 
 results: $(VENV)/installed
 	$(BIN)/python workflow/build.py $(PROFILE)
@@ -56,6 +56,10 @@ notebooks: results
 accept: results
 	$(BIN)/python -m dmlrepro accept
 	$(BIN)/python -m dmlrepro pages
+
+# pages to read offline, on a phone too
+html: $(VENV)/installed
+	$(BIN)/python workflow/export.py notebooks build/html
 
 lab: $(VENV)/installed
 	$(BIN)/jupyter lab --notebook-dir=. notebooks/00_tour.ipynb
