@@ -60,7 +60,9 @@ def color(method: str) -> str:
 
 def marker(method: str) -> str:
     """The marker of a method, the same in every figure; with the colour it tells the methods apart."""
-    return MARKERS[PALETTE.index(color(method)) % len(MARKERS)]
+    shade = color(method)
+    place = PALETTE.index(shade) if shade in PALETTE else zlib.crc32(shade.encode())
+    return MARKERS[place % len(MARKERS)]
 
 
 def _label(name: str) -> str:
@@ -254,7 +256,7 @@ def tallies(counts: pd.DataFrame, shades: Mapping[str, str], xlabel: str) -> Fig
                     axis.text(start + count / 2, y, f"{count}", ha="center", va="center", fontsize="small", bbox=box)
             left += column.to_numpy()
         axis.set_yticks(range(len(counts)), [_plain(name) for name in counts.index])
-        axis.set(xlabel=xlabel, xlim=(0, left.max()))
+        axis.set(xlabel=xlabel, ylabel=counts.index.name or "", xlim=(0, left.max()))
         axis.invert_yaxis()
         _legend_below(figure, axis)
     rows = (

@@ -56,7 +56,7 @@ def field_arguments():
     return grid, grid[:15], {"one": x**2 + y**2, "two": x * y}, {"one": -np.stack([x, y], axis=-1)}
 
 
-TALLIES = pd.DataFrame({"right": [2, 0], "open": [1, 15]}, index=["one", "two"])
+TALLIES = pd.DataFrame({"right": [2, 0], "open": [1, 15]}, index=pd.Index(["one", "two"], name="paper"))
 FIGURES = {
     "bars": lambda: plots.bars(table(), ["R@1", "MAP@R"]),
     "ablation": lambda: plots.ablation(table(["alpha=0", "alpha=3"]), "alpha", "R@1", {"CUB": {0: 68.2, 3: 73.4}}),
