@@ -126,7 +126,7 @@ def beta_delta_table(finished: Iterable, params: BetaDeltaParams) -> "pd.DataFra
     finished = list(finished)
     found = []
     for delta in params.deltas:
-        for seed in range(params.seeds):
+        for seed in sorted({run.spec.seed for run in finished}):
             runs = [r for r in finished if r.spec.loss and (r.spec.seed, r.spec.loss_options["delta"]) == (seed, delta)]
             best = max(runs, key=lambda run: run.metric("MAP@R"))
             found.append(measured(best, {"best_beta": best.spec.loss_options["beta"]}, f"delta={delta:g}"))

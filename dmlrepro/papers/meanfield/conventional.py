@@ -22,6 +22,7 @@ from dmlrepro.training.spec import RunSpec
 if TYPE_CHECKING:
     import pandas as pd
 
+AT_STOP = "MAP@R at stop"  # the best until training would have ended
 PATIENCE = {"paper": 5, "released code": 1}  # evaluations without a better one; the released loop breaks at the first
 
 
@@ -111,7 +112,7 @@ def curve_measures(run) -> dict[str, dict[str, float]]:
     for patience in PATIENCE.values():
         seen = values[: stopped_at(values, patience)]
         setting = f"{run.spec.setting};patience={patience}".lstrip(";")
-        found[setting] = {"best_epoch": float(epochs[seen.argmax()]), "MAP@R": float(seen.max())}
+        found[setting] = {"best_epoch": float(epochs[seen.argmax()]), AT_STOP: float(seen.max())}
     return found
 
 
@@ -151,10 +152,10 @@ def stops(table: "pd.DataFrame") -> "pd.DataFrame":
     """Epoch and MAP@R of the best evaluation, means over seeds: of the whole run and under each of PATIENCE."""
     ends = {"": "whole run"} | {f"patience={patience}": name for name, patience in PATIENCE.items()}
     rows = table[table["setting"].isin(ends) & (table["method"] != "untrained")]
-    best = (rows["metric"] == "MAP@R") & (rows["selection"] == "test_best")  # of the whole run
-    stopped = (rows["metric"] == "MAP@R") & (rows["setting"] != "")
-    rows = rows[best | stopped | (rows["metric"] == "best_epoch")]
-    wide = rows.assign(end=rows["setting"].map(ends)).pivot_table("value", "method", ["end", "metric"])
+    best = (rows["metric"] == "MAP@R") & (rows["selection"] == "test_best")
+    rows = rows[best | rows["metric"].isin([AT_STOP, "best_epoch"])]
+    rows = rows.assign(end=rows["setting"].map(ends), metric=rows["metric"].replace(AT_STOP, "MAP@R"))
+    wide = rows.pivot_table("value", "method", ["end", "metric"])
     return wide[[(end, metric) for end in ends.values() for metric in ("best_epoch", "MAP@R")]].round(2)
 
 

@@ -59,8 +59,8 @@ def test_the_best_epoch_the_fall_after_it_and_both_ways_to_stop():
     found = conventional.curve_measures(finished([0.1, 0.3, 0.2, 0.5, 0.4, 0.4, 0.35, 0.3, 0.3]))
     assert found[""]["best_epoch"] == 4
     assert found[""]["slope_after_best"] == pytest.approx(100 * (0.3 - 0.5) / 5)
-    assert found["patience=1"] == {"best_epoch": 2, "MAP@R": 0.3}
-    assert found["patience=5"] == {"best_epoch": 4, "MAP@R": 0.5}
+    assert found["patience=1"] == {"best_epoch": 2, conventional.AT_STOP: 0.3}
+    assert found["patience=5"] == {"best_epoch": 4, conventional.AT_STOP: 0.5}
     rising = conventional.curve_measures(finished([0.1, 0.2], setting="alpha=1"))
     assert rising["alpha=1"] == {"best_epoch": 2, "slope_after_best": 0}
     assert set(rising) == {"alpha=1", "alpha=1;patience=5", "alpha=1;patience=1"}
