@@ -60,7 +60,9 @@ def color(method: str) -> str:
 
 def marker(method: str) -> str:
     """The marker of a method, the same in every figure; with the colour it tells the methods apart."""
-    return MARKERS[PALETTE.index(color(method)) % len(MARKERS)]
+    shade = color(method)
+    place = PALETTE.index(shade) if shade in PALETTE else zlib.crc32(shade.encode())  # rooms have shades of their own
+    return MARKERS[place % len(MARKERS)]
 
 
 def _label(name: str) -> str:

@@ -5,11 +5,13 @@ turns one by about a fifth of its length; proxies have rates and norms of their 
 """
 
 import functools
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
 from dmlrepro.evidence import plots
+from dmlrepro.evidence.stored import Numbers, agrees
 from dmlrepro.papers import studies
 from dmlrepro.papers.methods import BASELINES, LOSS_LR, UNSAID, Method, Setting, documented, pick, runs_of, spec_of
 from dmlrepro.papers.params import Params, benchmark_of
@@ -131,6 +133,24 @@ PRINTED = {
     "MFCont.": "MFCont",
 }
 published = functools.partial(studies.published, "meanfield", PRINTED)
+PAIRS = {"MFCont": "Cont", "MFCWMS": "CWMS"}  # the pair losses that mean field losses come from
+
+
+def published_curve(table: str, metric: str = "MAP@R") -> dict[str, dict[float, float]]:
+    """A metric of a table whose settings end in a number: {data set and method: {that number: value}}."""
+    curves: dict[str, dict[float, float]] = {}
+    for row in published(table, metric=metric).itertuples():
+        level = float(re.search(r"[\d.]+$", row.split_or_setting)[0])
+        curves.setdefault(f"{row.dataset}, {row.method}", {})[level] = row.value
+    return curves
+
+
+def compared(numbers: Numbers, rivals: Mapping[str, str], whom: str, paper: str) -> str:
+    """Whether each of two losses has a higher MAP@R than its rival, as a sentence; paper: what is expected there."""
+    ahead = sum(numbers.mean(name, "MAP@R") > numbers.mean(rival, "MAP@R") for name, rival in rivals.items())
+    count = ("Neither mean field loss beats", "One of the two mean field losses beats", "Both mean field losses beat")
+    told = (f"{name} {numbers.against(name, rival, 'MAP@R')} of {rival}" for name, rival in rivals.items())
+    return f"{count[ahead]} {whom}, {agrees(ahead == len(rivals))}, {paper}: {'; '.join(told)}."
 
 
 @dataclass(frozen=True)
