@@ -217,7 +217,7 @@ def _gradient(embeddings: Tensor, loss) -> Tensor:
 def interaction_maps(spread: float = 0.5, points: int = 60) -> dict:
     """What a further sample of class 0 on a sphere adds to Contrastive, Eq. 6, and to MFCont, Eq. 8, wherever it lies,
     as arguments of `plots.field`; three classes with eight samples each."""
-    embeddings, labels = classes_of("apart", spread, 8, seed=1, classes=3, dim=3)
+    embeddings, labels = classes_of("apart", spread, 8, seed=25, classes=3, dim=3)
     longitude = torch.linspace(-math.pi, math.pi, 2 * points, dtype=torch.float64)
     latitude = longitude[points // 2 : -(points // 2)]
     height, angle = torch.meshgrid(latitude, longitude, indexing="ij")
@@ -381,8 +381,8 @@ def _what_samples_feel(numbers: Numbers) -> str:
     return (
         f"Mean fields pull samples {'as' if good else 'otherwise than'} the other samples do under MFCWMS, "
         f"{agrees(good)}: the gradients' cosine is {least:.2f} or more where classes are apart. Under MFCont it falls "
-        f"to {hinged[worst]:.2f} ({_case(worst)}): samples lie about a margin from the mean and two from one another, so "
-        "that one hinge is off and the other on."
+        f"to {hinged[worst]:.2f} ({_case(worst)}), where samples lie a margin from the mean and two from one another: one "
+        "hinge is off, the other on."
     )
 
 
