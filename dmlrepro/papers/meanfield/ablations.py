@@ -18,7 +18,7 @@ from dmlrepro.papers.catalogue import Notebook
 from dmlrepro.papers.meanfield.claims import MEAN_FIELDS
 from dmlrepro.papers.meanfield.conventional import curve_options, curve_table
 from dmlrepro.papers.meanfield.magnet import field_offset
-from dmlrepro.papers.meanfield.methods import SHARPNESS, HeadParams, every_run
+from dmlrepro.papers.meanfield.methods import SHARPNESS, HeadParams, every_run, where_learned
 from dmlrepro.papers.studies import measured, trained_loss, training_embeddings, with_measured
 from dmlrepro.training.builders import build_loss
 from dmlrepro.training.spec import RunSpec
@@ -349,14 +349,14 @@ def _near_the_means(numbers: Numbers) -> str:
 
 
 NOTEBOOKS = [
-    Notebook(DimParams, ablation_dim, dim_table, findings=(_rises_with_dim, _gains_where_small)),
-    Notebook(BetaDeltaParams, ablation_beta_delta, beta_delta_table, findings=(_stable, _preferred_beta)),
-    Notebook(BatchSizeParams, ablation_batch_size, findings=(_rises_with_batch, _batch_of_proxy_anchor)),
-    Notebook(AlphaParams, ablation_alpha, curve_table, findings=(_best_alpha, _alpha_takes_longer)),
+    Notebook(DimParams, ablation_dim, dim_table, findings=where_learned(_rises_with_dim, _gains_where_small)),
+    Notebook(BetaDeltaParams, ablation_beta_delta, beta_delta_table, findings=where_learned(_stable, _preferred_beta)),
+    Notebook(BatchSizeParams, ablation_batch_size, findings=where_learned(_rises_with_batch, _batch_of_proxy_anchor)),
+    Notebook(AlphaParams, ablation_alpha, curve_table, findings=where_learned(_best_alpha, _alpha_takes_longer)),
     Notebook(
         RegularizerParams,
         ablation_regularizer,
         regularizer_table,
-        findings=(_no_difference, _vanishes, _near_the_means),
+        findings=(*where_learned(_no_difference, _near_the_means), _vanishes),
     ),
 ]

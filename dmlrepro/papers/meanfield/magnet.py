@@ -381,8 +381,8 @@ def _what_samples_feel(numbers: Numbers) -> str:
     return (
         f"Mean fields pull samples {'as' if good else 'otherwise than'} the other samples do under MFCWMS, "
         f"{agrees(good)}: the gradients' cosine is {least:.2f} or more where classes are apart. Under MFCont it falls "
-        f"to {hinged[worst]:.2f} ({_case(worst)}), where samples lie a margin from the mean and two from one another: one "
-        "hinge is off, the other on."
+        f"to {hinged[worst]:.2f} ({_case(worst)}), where samples lie a margin from the mean, two from one another: "
+        "one hinge is off, the other on."
     )
 
 

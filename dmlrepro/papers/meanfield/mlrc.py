@@ -11,7 +11,16 @@ from typing import TYPE_CHECKING, ClassVar
 from dmlrepro.evidence.stored import Numbers, agrees
 from dmlrepro.papers.catalogue import Notebook
 from dmlrepro.papers.meanfield.claims import MEAN_FIELDS, SAME_RATE
-from dmlrepro.papers.meanfield.methods import FIELD_LR, METHODS, PAIRS, HeadParams, MeanFieldParams, compared, specs_of
+from dmlrepro.papers.meanfield.methods import (
+    FIELD_LR,
+    METHODS,
+    PAIRS,
+    HeadParams,
+    MeanFieldParams,
+    compared,
+    specs_of,
+    where_learned,
+)
 from dmlrepro.papers.methods import every_seed, found_by_search, search_each
 from dmlrepro.training.spec import RunSpec
 
@@ -161,6 +170,6 @@ def _at_the_same_rate(numbers: Numbers) -> str:
 
 
 NOTEBOOKS = [
-    Notebook(MlrcParams, mlrc, findings=(_over_pairs, _over_baselines, _first_place)),
-    Notebook(NcaParams, nca, findings=(_second_term, _at_the_same_rate)),
+    Notebook(MlrcParams, mlrc, findings=where_learned(_over_pairs, _over_baselines, _first_place)),
+    Notebook(NcaParams, nca, findings=where_learned(_second_term, _at_the_same_rate)),
 ]
