@@ -200,9 +200,8 @@ def _over_pairs(numbers: Numbers) -> str:
 
 def _sooner(numbers: Numbers) -> str:
     epochs = {name: numbers.mean(name, "best_epoch") for name in (*MEAN_FIELDS, "ProxyAnchor")}
-    if not any(numbers.mean(name, "slope_after_best") for name in epochs):
-        last = max(epochs.values())
-        return f"Which loss converges first is open: all are at their best at the last evaluation, epoch {last:.1f}."
+    if unfinished := _all_best_at_the_end(numbers, epochs):
+        return unfinished
     sooner = max(epochs[name] for name in MEAN_FIELDS) < epochs["ProxyAnchor"]
     matched = numbers.mean(f"ProxyAnchor;{MATCHED}", "best_epoch")
     return (
@@ -210,6 +209,14 @@ def _sooner(numbers: Numbers) -> str:
         f"{agrees(sooner)}: epochs {' and '.join(f'{epochs[name]:.1f}' for name in MEAN_FIELDS)} against "
         f"{epochs['ProxyAnchor']:.1f}; proxies with the rate of mean fields, 0.2, take {matched:.1f}."
     )
+
+
+def _all_best_at_the_end(numbers: Numbers, cells: Iterable[str]) -> str:
+    """A sentence that says so if no cell has passed its best MAP@R, else nothing."""
+    if any(numbers.mean(cell, "slope_after_best") for cell in cells):
+        return ""
+    last = max(numbers.mean(cell, "best_epoch") for cell in cells)
+    return f"Which loss converges first is open: all are at their best at the last evaluation, epoch {last:.1f}."
 
 
 def _falls(numbers: Numbers) -> str:
@@ -229,8 +236,8 @@ def _growth(numbers: Numbers) -> str:
     cheaper = all(powers[name] < min(powers[pair], 1.3) for name, pair in PAIRS.items())
     told = ", ".join(f"{name} {power:.2f}" for name, power in powers.items())
     return (
-        f"The time of a mean field loss grows {'' if cheaper else 'not '}linearly with the data and more slowly than "
-        f"that of its pair loss, {agrees(cheaper)}: exponents {told}."
+        f"The time of a mean field loss {'grows' if cheaper else 'does not grow'} at most linearly with the data and "
+        f"more slowly than that of its pair loss, {agrees(cheaper)}: exponents {told}."
     )
 
 
@@ -250,6 +257,8 @@ def _by_alpha(numbers: Numbers) -> str:
 
 def _later(numbers: Numbers) -> str:
     sharp = _sharp(numbers)
+    if unfinished := _all_best_at_the_end(numbers, (sharp, "ProxyAnchor")):
+        return unfinished
     ours, theirs = (numbers.mean(name, "best_epoch") for name in (sharp, "ProxyAnchor"))
     return (
         f"It is at its best {'later' if ours > theirs else 'no later'} than ProxyAnchor, {agrees(ours > theirs)} "

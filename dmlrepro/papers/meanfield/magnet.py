@@ -93,7 +93,7 @@ def free_energies(temperatures: tuple[float, ...], points: int = 101) -> dict[st
     for temperature in temperatures:
         x = (field / temperature).clamp_min(1e-6)
         log_mean = x + torch.log(-torch.expm1(-2 * x) / (2 * x))  # log of sinh x / x
-        found[f"T = {temperature:g} J"] = (field.numpy(), (field.square() / (2 * temperature) - log_mean).numpy())
+        found[f"T = {temperature:.3g} J"] = (field.numpy(), (field.square() / (2 * temperature) - log_mean).numpy())
     return found
 
 
@@ -380,7 +380,7 @@ def _what_samples_feel(numbers: Numbers) -> str:
     good = least >= 0.9
     return (
         f"Mean fields pull samples {'as' if good else 'otherwise than'} the other samples do under MFCWMS, "
-        f"{agrees(good)}: the gradients' cosine is {least:.2f} or more where classes are apart. Under MFCont it falls "
+        f"{agrees(good)}: the gradients' cosine is at least {least:.2f} where classes are apart. Under MFCont it falls "
         f"to {hinged[worst]:.2f} ({_case(worst)}), where samples lie a margin from the mean, two from one another: "
         "one hinge is off, the other on."
     )

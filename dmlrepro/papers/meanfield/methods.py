@@ -115,6 +115,7 @@ plots.COLORS |= {method.name: method.color for method in OWN.values()}
 plots.LABELS |= {
     "dim": "embedding dimension",
     "batch": "batch size",
+    "epochs": "epochs of training",
     "lambda": "weight λ_MF of the regulariser",
     "best_epoch": "epoch of the best MAP@R",
     "fall": "fall of MAP@R after its best (points per epoch)",
