@@ -357,6 +357,6 @@ NOTEBOOKS = [
         RegularizerParams,
         ablation_regularizer,
         regularizer_table,
-        findings=(*where_learned(_no_difference, _near_the_means), _vanishes),
+        findings=where_learned(_no_difference, _vanishes, _near_the_means),
     ),
 ]

@@ -163,7 +163,7 @@ def test_the_single_models_of_folds_are_spoken_of():
     assert said("31", TURNS["31"][0], "MLRC concatenated") == []
 
 
-@pytest.mark.parametrize("notebook", ["31", "33", "34", "35", "36", "38"])
+@pytest.mark.parametrize("notebook", ["31", "33", "34", "35", "36", "37", "38"])
 def test_nothing_is_said_of_losses_that_have_learned_nothing(notebook):
     cells = TURNS[notebook][0] | {"untrained": dict.fromkeys(("MAP@R", "P@1", "RP"), 45.0)}
     (only,) = said(notebook, cells)
