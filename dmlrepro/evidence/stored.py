@@ -142,12 +142,13 @@ class Numbers:
     """The numbers of one table, as the words of a sentence.
 
     A cell is written as in tables.py. Every method raises `tables.MissingRows` for a cell that the table lacks.
-    Protocols with folds are left out, unless `protocol` names one.
+    Protocols with folds are left out, unless `protocol` names one; of a table of folds alone the single models are in.
     """
 
     def __init__(self, table: pd.DataFrame, protocol: str = ""):
         rows = tables.final_rows(table)
         folds = rows["protocol"].str.contains("mlrc", case=False)
+        protocol = protocol or ("separated" if folds.all() else "")
         self.cells = tables.cells_of(rows[rows["protocol"].str.contains(protocol) if protocol else ~folds])
         self.methods = list(dict.fromkeys(method for method, _ in self.cells))
 

@@ -21,7 +21,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from dmlrepro.evidence import plots
+from dmlrepro.evidence import plots, tables
+from dmlrepro.evidence.stored import Numbers, agrees
 from dmlrepro.losses import mean_field as losses
 from dmlrepro.papers.catalogue import Notebook
 from dmlrepro.papers.meanfield.methods import MARGINS, SHARPNESS
@@ -92,7 +93,7 @@ def free_energies(temperatures: tuple[float, ...], points: int = 101) -> dict[st
     for temperature in temperatures:
         x = (field / temperature).clamp_min(1e-6)
         log_mean = x + torch.log(-torch.expm1(-2 * x) / (2 * x))  # log of sinh x / x
-        found[f"T = {temperature:g} J"] = (field.numpy(), (field.square() / (2 * temperature) - log_mean).numpy())
+        found[f"T = {temperature:.3g} J"] = (field.numpy(), (field.square() / (2 * temperature) - log_mean).numpy())
     return found
 
 
@@ -213,6 +214,30 @@ def _gradient(embeddings: Tensor, loss) -> Tensor:
     return torch.autograd.grad(loss(points), points)[0].flatten()
 
 
+def interaction_maps(spread: float = 0.5, points: int = 60) -> dict:
+    """What a further sample of class 0 on a sphere adds to Contrastive, Eq. 6, and to MFCont, Eq. 8, wherever it lies,
+    as arguments of `plots.field`; three classes with eight samples each."""
+    embeddings, labels = classes_of("apart", spread, 8, seed=25, classes=3, dim=3)
+    longitude = torch.linspace(-math.pi, math.pi, 2 * points, dtype=torch.float64)
+    latitude = longitude[points // 2 : -(points // 2)]
+    height, angle = torch.meshgrid(latitude, longitude, indexing="ij")
+    places = torch.stack([height.cos() * angle.cos(), height.cos() * angle.sin(), height.sin()], dim=2)
+    maps = {}
+    for title, others, classes in (
+        ("felt from samples (Eq. 6)", embeddings, labels),
+        ("felt from mean fields (Eq. 8)", class_means(embeddings, labels), torch.arange(3)),
+    ):
+        distance = 1 - places @ others.T
+        own = (distance[..., classes == 0] - MARGINS["positive_margin"]).relu().mean(2)
+        for each in (1, 2):
+            own += (MARGINS["negative_margin"] - distance[..., classes == each]).relu().mean(2)
+        maps[title] = own.numpy()
+    where = torch.stack([torch.atan2(embeddings[:, 1], embeddings[:, 0]), embeddings[:, 2].asin()], dim=1)
+    names = ("longitude (radians)", "latitude (radians)", "loss (no unit)")
+    grid = {"x": longitude.numpy(), "y": latitude.numpy(), "potentials": maps}
+    return grid | {"points": where.numpy(), "labels": labels.numpy(), "names": names}
+
+
 # --- tables -----------------------------------------------------------------------------------------------------------
 
 
@@ -283,4 +308,94 @@ def embedding_curves(table: "pd.DataFrame", metric: str, x: str, centers: str) -
     return found
 
 
-NOTEBOOKS = [Notebook(MagnetParams, table=lambda finished, params: magnet_table(params))]
+# --- what was found ---------------------------------------------------------------------------------------------------
+
+
+def _deviations(numbers: Numbers) -> dict[int, dict[float, float]]:
+    """{N: {T: order parameter of Monte Carlo less that of mean field theory}}."""
+    theory = numbers.levels("mean field", "T", "order_parameter")
+    found: dict[int, dict[float, float]] = {}
+    for setting, chains in numbers.cells.get(("Monte Carlo", "order_parameter"), {}).items():
+        spins, temperature = (float(item.partition("=")[2]) for item in setting.split(";"))
+        found.setdefault(int(spins), {})[temperature] = sum(chains.values()) / len(chains) - theory[temperature]
+    if len(found) < 2:
+        raise tables.MissingRows("Monte Carlo of two numbers of spins")
+    return dict(sorted(found.items()))
+
+
+def _exact_for_many_spins(numbers: Numbers) -> str:
+    largest = {n: max(map(abs, found.values())) for n, found in _deviations(numbers).items()}
+    shrinks = list(largest.values()) == sorted(largest.values(), reverse=True)
+    told = ", ".join(f"{each:.2f} with {n} spins" for n, each in largest.items())
+    return (
+        f"Mean field theory {'comes closer' if shrinks else 'does not come closer'} to the magnet as its spins grow in "
+        f"number, {agrees(shrinks)}: the order parameter of exact Monte Carlo lies at most {told} from theory."
+    )
+
+
+def _transition(numbers: Numbers) -> str:
+    most, found = list(_deviations(numbers).items())[-1]
+    theory = numbers.levels("mean field", "T", "order_parameter")
+    below, above = max(t for t in theory if t < 0.9 * CRITICAL), min(t for t in theory if t > 1.1 * CRITICAL)
+    low, high = (found[t] + theory[t] for t in (below, above))
+    turns = low > 0.3 and high < 0.15
+    return (
+        f"Order {'vanishes' if turns else 'does not vanish'} where the theory has its transition, T = J / 3, "
+        f"{agrees(turns)}: {most} spins have |M| = {low:.2f} at T = {below:g} J and {high:.2f} at {above:g} J."
+    )
+
+
+def _of_embeddings(numbers: Numbers, metric: str, centers: str) -> dict[str, float]:
+    """{"MFCont;...": mean over seeds} of a metric at every spread and number of samples, of one kind of centres."""
+    found = {
+        f"{method};{setting}": sum(seeds.values()) / len(seeds)
+        for (method, name), settings in numbers.cells.items()
+        if name == metric
+        for setting, seeds in settings.items()
+        if f"centers={centers}" in setting
+    }
+    if not found:
+        raise tables.MissingRows(f"{metric} of {centers} centres")
+    return found
+
+
+def _best_field_is_the_mean(numbers: Numbers) -> str:
+    apart, crowded = (_of_embeddings(numbers, "field_offset", each) for each in CENTERS)
+    worst = max(apart, key=apart.get)
+    near = max(apart.values()) <= 0.25
+    mean = {name: sum(each.values()) / len(each) for name, each in (("apart", apart), ("crowded", crowded))}
+    return (
+        f"The best mean field of a class is {'nearly ' if near else 'not '}its mean where classes are apart, "
+        f"{agrees(near)}: {mean['apart']:.2f} spreads of the class off on average, {apart[worst]:.2f} at most "
+        f"({_case(worst)}). Where classes crowd, so that Eq. 7 does not hold, it is {mean['crowded']:.2f} off: "
+        "repulsion pushes it out of its class."
+    )
+
+
+def _what_samples_feel(numbers: Numbers) -> str:
+    apart = _of_embeddings(numbers, "gradient_cosine", "apart")
+    smooth = {case: value for case, value in apart.items() if "alpha=0.01" in case}
+    hinged = {case: value for case, value in apart.items() if case.startswith("MFCont")}
+    least, worst = min(smooth.values()), min(hinged, key=hinged.get)
+    good = least >= 0.9
+    return (
+        f"Mean fields pull samples {'as' if good else 'otherwise than'} the other samples do under MFCWMS, "
+        f"{agrees(good)}: the gradients' cosine is at least {least:.2f} where classes are apart. Under MFCont it falls "
+        f"to {hinged[worst]:.2f} ({_case(worst)}), where samples lie a margin from the mean, two from one another: "
+        "one hinge is off, the other on."
+    )
+
+
+def _case(cell: str) -> str:
+    method, _, setting = cell.partition(";")
+    shown = (item.replace("=", " ") for item in setting.split(";") if not item.startswith("centers"))
+    return ", ".join([method, *shown])
+
+
+NOTEBOOKS = [
+    Notebook(
+        MagnetParams,
+        table=lambda finished, params: magnet_table(params),
+        findings=(_exact_for_many_spins, _transition, _best_field_is_the_mean, _what_samples_feel),
+    )
+]

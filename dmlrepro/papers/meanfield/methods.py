@@ -5,11 +5,13 @@ turns one by about a fifth of its length; proxies have rates and norms of their 
 """
 
 import functools
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
 from dmlrepro.evidence import plots
+from dmlrepro.evidence.stored import Numbers, Sentence, agrees
 from dmlrepro.papers import studies
 from dmlrepro.papers.methods import BASELINES, LOSS_LR, UNSAID, Method, Setting, documented, pick, runs_of, spec_of
 from dmlrepro.papers.params import Params, benchmark_of
@@ -113,6 +115,7 @@ plots.COLORS |= {method.name: method.color for method in OWN.values()}
 plots.LABELS |= {
     "dim": "embedding dimension",
     "batch": "batch size",
+    "epochs": "epochs of training",
     "lambda": "weight λ_MF of the regulariser",
     "best_epoch": "epoch of the best MAP@R",
     "fall": "fall of MAP@R after its best (points per epoch)",
@@ -131,6 +134,47 @@ PRINTED = {
     "MFCont.": "MFCont",
 }
 published = functools.partial(studies.published, "meanfield", PRINTED)
+LEARNED = 2.0  # points of MAP@R by which something must be above the untrained network to be spoken of
+PAIRS = {"MFCont": "Cont", "MFCWMS": "CWMS"}  # the pair losses that mean field losses come from
+
+
+def published_curve(table: str, metric: str = "MAP@R") -> dict[str, dict[float, float]]:
+    """A metric of a table whose settings end in a number: {data set and method: {that number: value}}."""
+    curves: dict[str, dict[float, float]] = {}
+    for row in published(table, metric=metric).itertuples():
+        level = float(re.search(r"[\d.]+$", row.split_or_setting)[0])
+        curves.setdefault(f"{row.dataset}, {row.method}", {})[level] = row.value
+    return curves
+
+
+def compared(numbers: Numbers, rivals: Mapping[str, str], whom: str, paper: str) -> str:
+    """Whether each of two losses has a higher MAP@R than its rival, as a sentence; paper: what is expected there."""
+    ahead = sum(numbers.mean(name, "MAP@R") > numbers.mean(rival, "MAP@R") for name, rival in rivals.items())
+    count = ("Neither mean field loss beats", "One of the two mean field losses beats", "Both mean field losses beat")
+    told = (f"{name} {numbers.against(name, rival, 'MAP@R')} of {rival}" for name, rival in rivals.items())
+    return f"{count[ahead]} {whom}, {agrees(ahead == len(rivals))}, {paper}: {'; '.join(told)}."
+
+
+def where_learned(*sentences: Sentence) -> tuple[Sentence, ...]:
+    """Sentences that are said only of a table in which the best loss is above the untrained network; of another table
+    one sentence says that it is not."""
+    return (_nothing_learned, *(functools.partial(_if_learned, sentence) for sentence in sentences))
+
+
+def _nothing_learned(numbers: Numbers) -> str:
+    trained = [key for key in numbers.cells if key[0] != "untrained" and key[1] == "MAP@R"]
+    best = numbers.ranked([f"{key[0]};{setting}" for key in trained for setting in numbers.cells[key]], "MAP@R")[0]
+    best, untrained = (numbers.mean(cell, "MAP@R") for cell in (best, "untrained"))
+    if best >= untrained + LEARNED:
+        return ""
+    return (
+        f"Nothing was learned here that serves unseen classes: the best loss and setting has {best:.1f} MAP@R against "
+        f"{untrained:.1f} of the untrained network, so that these runs neither support nor contradict the paper."
+    )
+
+
+def _if_learned(sentence: Sentence, numbers: Numbers) -> str:
+    return "" if _nothing_learned(numbers) else sentence(numbers)
 
 
 @dataclass(frozen=True)
