@@ -215,14 +215,13 @@ def opening() -> str:
     against = [claim_id for claim_id, verdict in settled.items() if "contradicted" in verdict or "depends" in verdict]
     lines += [f"- {_contradiction(by_claim[claim_id])}" for claim_id in against]
     first = ledger().drop_duplicates("claim_id")
-    pointing = first[(first["verdict"] == "inconclusive") & (first["direction"] == "not as claimed")]
-    if len(pointing):
-        lines.append(
-            "- Too small for a verdict, but every comparison points against the paper: "
-            + "; ".join(
-                f"{_link(line, line.claim_id)} ({_effect(line)}{_spread(line)})" for line in pointing.itertuples()
-            )
-        )
+    opposed = first[(first["verdict"] == "inconclusive") & (first["direction"] == "not as claimed")]
+    clear = opposed[(opposed["low"] > 0) | (opposed["high"] < 0)]
+    said = "; ".join(f"{_link(line, line.claim_id)} ({_effect(line)}{_spread(line)})" for line in clear.itertuples())
+    lines.append(
+        "- Too small for a verdict, but every comparison points against the paper: "
+        + "; ".join(part for part in (said, _many(len(opposed) - len(clear))) if part)
+    )
     lines += ["", "**What did?** Judged as the paper says:", ""]
     supported = [claim_id for claim_id, verdict in settled.items() if verdict == "supported"]
     lines += [
@@ -308,7 +307,7 @@ def _places(numbers: stored.Numbers, ranked: list[str], own: Iterable[str]) -> s
 def _contradiction(lines: pd.DataFrame) -> str:
     line = lines[lines["verdict"].isin(["contradicted", "depends on the reading"])].iloc[0]
     shown = line.reason if "depends" in line.verdict else f"{_effect(line)}, required: {line.required}"
-    if line.direction.endswith("as claimed") and not line.direction.startswith("not"):
+    if " of " in line.direction and "depends" not in line.verdict:
         shown += f"; {line.direction}"  # of its comparisons
     said = f"{line.claim_id}, “{claims.statement(line.claim_id)}”: **{line.verdict}**, {shown}"
     return f"{said} ({line.plain_label}; {_link(line)})"
@@ -320,6 +319,11 @@ def _effect(line) -> str:
     if tables.is_constant(baseline):
         return f"{subject}: {line.metric} {line.effect:.3g}{line.unit}"
     return f"{line.comparison}: {line.metric} {line.effect:+.1f}{line.unit}"
+
+
+def _many(count: int) -> str:
+    where = "[the ledger](notebooks/92_claims.ipynb)"
+    return f"{count} more whose intervals reach over zero, see {where}" if count else ""
 
 
 def _spread(line) -> str:
