@@ -33,6 +33,7 @@ class DimParams(HeadParams):
 
     notebook = "33_meanfield_ablation_dim"
     positive: ClassVar = (*HeadParams.positive, "dims")
+    references: ClassVar = {"dims": (512,)}
 
     methods: tuple[str, ...] = ("untrained", "ProxyAnchor", "Cont", "MFCont", "CWMS", "MFCWMS")
     dims: tuple[int, ...] = (32, 64, 128, 256, 512, 1024)

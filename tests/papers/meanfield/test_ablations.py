@@ -89,11 +89,11 @@ def fake(spec, value):
 
 
 def test_dimensions_are_compared_in_one_context():
-    params, specs = specs_of("33", seeds=1, dims=[8, 16], methods=["untrained", "MFCont"])
+    params, specs = specs_of("33", seeds=1, dims=[8, 512], methods=["untrained", "MFCont"])
     table = ablations.dim_table([fake(spec, 0.5) for spec in specs], params)
     assert set(table.loc[table["method"] == "MFCont", "dim"]) == {64}
-    assert list(table.loc[table["method"] == "MFCont", "setting"]) == ["dim=8", "dim=16"]
-    assert [spec.embedding_size for spec in specs if spec.loss] == [8, 16]
+    assert list(table.loc[table["method"] == "MFCont", "setting"]) == ["dim=8", "dim=512"]
+    assert [spec.embedding_size for spec in specs if spec.loss] == [8, 512]
 
 
 def test_the_best_beta_is_that_of_each_delta_and_seed():
