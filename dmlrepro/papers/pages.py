@@ -31,7 +31,7 @@ MAIN = ("10_pfml_retrieval", "20_nivmf_retrieval")  # whose tables compare many 
 def findings(name: str) -> list[tuple[stored.Stored, list[str]]]:
     """Every table of a notebook in results/ with the sentences it allows, the one that carries most first."""
     sentences = catalogue.find(name).findings
-    said = [(each, stored.say(each.table, sentences)) for each in stored.stored(name)]
+    said = [(each, stored.say(each.table, sentences)) for each in with_ratios(name)]
     return [(each, lines) for each, lines in said if lines]
 
 

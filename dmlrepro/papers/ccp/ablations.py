@@ -8,8 +8,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
+from dmlrepro.evidence import tables
+from dmlrepro.evidence.stored import Numbers, agrees
 from dmlrepro.papers.catalogue import Notebook
-from dmlrepro.papers.ccp.methods import LOSSES, CcpParams, ccp_runs
+from dmlrepro.papers.ccp.methods import LOSSES, CcpParams, ccp_runs, or_one_problem
 from dmlrepro.papers.studies import measured, with_measured
 from dmlrepro.training.spec import RunSpec
 
@@ -166,9 +168,171 @@ def steps_per_problem(run) -> list[int]:
     return [int(end - start) for start, end in zip([0, *ends], ends)]
 
 
+def problem_lengths(finished: Iterable) -> "pd.DataFrame":
+    """Fig. 6(b) as a table: the steps of each finished problem, a row per method and seed, a column per problem."""
+    import pandas as pd
+
+    plain = (run for run in finished if run.spec.scheme == "chance_constrained" and not run.spec.setting)
+    rows = {(run.spec.method, run.spec.seed): steps_per_problem(run) for run in plain}
+    table = pd.DataFrame.from_dict(rows, orient="index").astype("Int64")
+    table.index = pd.MultiIndex.from_tuples(rows, names=["method", "seed"])
+    return table.set_axis([f"problem {number + 1}" for number in table], axis=1)
+
+
+# --- what was found ---------------------------------------------------------------------------------------------------
+
+OURS = "C2-CCP-L"
+
+
+def gains(numbers: Numbers, subject: str, baseline: str, metric: str = "MAP@R") -> tuple[bool, str]:
+    """Whether the subject beats the baseline with every loss, and "1 of 2 losses (C1 +1.2, C2 -0.3 ...)", by the means.
+
+    subject, baseline: cells with {} for the loss, such as "{}-CCP-L" and "{}". MissingRows without any loss.
+    """
+    found = {}
+    for loss in LOSSES:
+        try:
+            found[loss] = numbers.effects(subject.format(loss), baseline.format(loss), metric)
+        except tables.MissingRows:
+            continue
+    if not found:
+        raise tables.MissingRows(f"{subject} and {baseline} of any loss ({metric})")
+    ahead = [loss for loss, effects in found.items() if effects.mean() > 0]
+    several = {len(effects) for effects in found.values()}
+    said = ", ".join(f"{loss} {effects.mean():+.1f}" for loss, effects in found.items())
+    return len(ahead) == len(
+        found
+    ), f"{len(ahead)} of {len(found)} losses ({said} points of {metric}; n = {min(several)})"
+
+
+def _penalty(numbers: Numbers) -> str:
+    helps = numbers.mean(f"{OURS};projection=0.0002") > numbers.mean(f"{OURS};projection=0")
+    return (
+        f"The penalty at λ = 0.0002 {'helps' if helps else 'does not help'}, {agrees(helps)}: "
+        f"{numbers.against(f'{OURS};projection=0.0002', f'{OURS};projection=0', 'MAP@R')} without it."
+    )
+
+
+def _too_much_penalty(numbers: Numbers) -> str:
+    most = f"{OURS};projection={max(numbers.levels(OURS, 'projection', 'MAP@R')):g}"
+    hurts = numbers.mean(most, "MAP@R") < numbers.mean(f"{OURS};projection=0.0002", "MAP@R")
+    return (
+        f"The largest λ, {most.rpartition('=')[2]}, {'hurts' if hurts else 'does not hurt'}, {agrees(hurts)}: "
+        f"{numbers.against(most, f'{OURS};projection=0.0002', 'MAP@R')} at 0.0002."
+    )
+
+
+def _more_proxies(numbers: Numbers) -> str:
+    few, many = _ends(numbers, OURS, "M")
+    helps = numbers.mean(many, "MAP@R") > numbers.mean(few, "MAP@R")
+    return (
+        f"More proxies {'help' if helps else 'do not help'} CCP, {agrees(helps)}: at {_level(many)} "
+        f"{numbers.against(many, few, 'MAP@R')} at {_level(few)}; a single problem gains "
+        f"{numbers.gap(many.replace(OURS, 'C2-Proxy'), few.replace(OURS, 'C2-Proxy'), 'MAP@R')}."
+    )
+
+
+def _chosen_proxies(numbers: Numbers) -> str:
+    chosen, drawn = f"{OURS};M=8;pool=12", f"{OURS};M=8;pool=8"
+    helps = numbers.mean(chosen, "MAP@R") > numbers.mean(drawn, "MAP@R")
+    return (
+        f"Eight proxies chosen by k-center out of twelve samples are {'better' if helps else 'not better'} than eight "
+        f"random samples, {agrees(helps)}: {numbers.against(chosen, drawn, 'MAP@R')}."
+    )
+
+
+def _one_chosen_proxy(numbers: Numbers) -> str:
+    chosen, drawn = f"{OURS};M=1;pool=12", f"{OURS};M=1;pool=1"
+    gains_nothing = numbers.mean(chosen, "MAP@R") - numbers.mean(drawn, "MAP@R") <= 0.5
+    return (
+        f"For a single proxy the choice gains {'no more than half a point' if gains_nothing else 'something too'}, "
+        f"{agrees(gains_nothing)}: {numbers.against(chosen, drawn, 'MAP@R')}."
+    )
+
+
+def _alternating(numbers: Numbers) -> str:
+    every, said = gains(numbers, "{}-CCP-L", "{}-Proxy")
+    return f"Alternating problems beat a single one with {said}, {agrees(every)}, where they do with every loss."
+
+
+def _parts(numbers: Numbers) -> str:
+    changes = {"penalty=none": "the penalty", "picks=random": "the choice of samples", "start=best": "the last weights"}
+    effects = {name: numbers.effects(f"{OURS};{cell}", OURS, "MAP@R") for cell, name in changes.items()}
+    said = ", ".join(f"without {name} {effect.mean():+.1f}" for name, effect in effects.items())
+    most = min(effects, key=lambda name: effects[name].mean())
+    count = min(map(len, effects.values()))
+    if effects[most].mean() >= 0:
+        return f"No part of CCP that was left out was missed: {said} points of MAP@R (n = {count})."
+    return f"Of CCP's parts {most} matters most: {said} points of MAP@R (n = {count})."
+
+
+def _over_proxy_anchor(numbers: Numbers) -> str:
+    helps = numbers.mean("ProxyAnchor-CCP", "MAP@R") > numbers.mean("ProxyAnchor", "MAP@R")
+    return (
+        f"Over ProxyAnchor, which the paper does not try, CCP {'helps' if helps else 'does not help'}: "
+        f"{numbers.against('ProxyAnchor-CCP', 'ProxyAnchor', 'MAP@R')}."
+    )
+
+
+def _steps(numbers: Numbers) -> str:
+    pairs = [("C2", f"{OURS}"), ("MS", "MS-CCP-L")]
+    more = {loss: 100 * (numbers.mean(ccp, "steps") / numbers.mean(loss, "steps") - 1) for loss, ccp in pairs}
+    fits = all(value >= 5 for value in more.values())
+    said = " and ".join(f"{value:+.0f} % with {loss}" for loss, value in more.items())
+    return f"Until it stops early CCP takes {said} of the steps of the loss itself, {agrees(fits)} (+10 to +35 %)."
+
+
+def _baseline_batches(numbers: Numbers) -> str:
+    small, large = _ends(numbers, "C2", "batch")
+    gain = numbers.mean(large, "MAP@R") > numbers.mean(small, "MAP@R")
+    return (
+        f"C2 within the batch {'gains' if gain else 'does not gain'} from larger batches, {agrees(gain)}: "
+        f"{_level(large)} has {numbers.against(large, small, 'MAP@R')} at {_level(small)}."
+    )
+
+
+def _ccp_batches(numbers: Numbers) -> str:
+    small, large = _ends(numbers, OURS, "batch")
+    on_par = abs(numbers.mean(large, "MAP@R") - numbers.mean(small, "MAP@R")) <= 1
+    return (
+        f"With CCP small and large batches are {'on par' if on_par else 'not on par (more than a point apart)'}, "
+        f"{agrees(on_par)}: {_level(large)} has {numbers.against(large, small, 'MAP@R')} at {_level(small)}."
+    )
+
+
+def _ends(numbers: Numbers, method: str, name: str) -> tuple[str, str]:
+    """The cells of the lowest and the highest level of a setting."""
+    levels = numbers.levels(method, name, "MAP@R")
+    return f"{method};{name}={min(levels):g}", f"{method};{name}={max(levels):g}"
+
+
+def _level(cell: str) -> str:
+    return cell.partition(";")[2].replace("=", " = ")
+
+
 NOTEBOOKS = [
-    Notebook(LambdaProxiesParams, lambda_and_proxies),
-    Notebook(PoolParams, pools),
-    Notebook(AlternatingParams, alternating, alternating_table),
-    Notebook(BatchSizeParams, batch_sizes),
+    Notebook(
+        LambdaProxiesParams,
+        lambda_and_proxies,
+        findings=(
+            or_one_problem(_penalty, (f"{OURS};projection=0.0002", f"{OURS};projection=0")),
+            _too_much_penalty,
+            _more_proxies,
+        ),
+    ),
+    Notebook(
+        PoolParams,
+        pools,
+        findings=(
+            or_one_problem(_chosen_proxies, (f"{OURS};M=8;pool=12", f"{OURS};M=8;pool=8")),
+            _one_chosen_proxy,
+        ),
+    ),
+    Notebook(
+        AlternatingParams,
+        alternating,
+        alternating_table,
+        findings=(or_one_problem(_alternating, (OURS, "C2-Proxy")), _parts, _over_proxy_anchor, _steps),
+    ),
+    Notebook(BatchSizeParams, batch_sizes, findings=(_ccp_batches, _baseline_batches)),
 ]

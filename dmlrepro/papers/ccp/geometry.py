@@ -4,7 +4,7 @@ A run that ends after k problems is the beginning of one that goes on, so the st
 runs with 1, 2, ... problems. The studies without images need no training.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
@@ -12,9 +12,11 @@ import torch
 from torch import Tensor
 
 from dmlrepro import metrics
+from dmlrepro.evidence import tables
+from dmlrepro.evidence.stored import Numbers, agrees
 from dmlrepro.losses.chance_constrained import clip_to_unit_ball, covering_radius, greedy_k_center
 from dmlrepro.papers.catalogue import Notebook
-from dmlrepro.papers.ccp.methods import CcpParams, ccp_runs
+from dmlrepro.papers.ccp.methods import CcpParams, ccp_runs, or_one_problem
 from dmlrepro.papers.studies import evaluated_labels, measured, study_rows, training_embeddings, with_measured
 from dmlrepro.training.spec import RunSpec
 
@@ -121,6 +123,46 @@ def _trained_classes(run, labels: Tensor) -> list[int]:
     return batches.folds(batches.load_dataset(run.spec), run.spec.folds)[run.spec.fold][0].tolist()
 
 
+@torch.no_grad()
+def states(finished: Iterable, classes: int = 6) -> dict[str, Mapping]:
+    """Fig. 2 of the first seed: {title: points (N, 2), labels (N,), converged and next proxies (classes, M, 2)}.
+
+    A panel per state, for `plots.proxy_maps`: the single problem, then CCP after each number of problems and at its
+    end. Points are the clipped training images of the first few trained classes; next are those of them that the greedy
+    k-center search picks, out of all images of a class instead of a pool. More than two dimensions are shown as their
+    first two principal components, of each panel's own points.
+    """
+    found = {}
+    for run in finished:
+        if run.spec.seed or not _has_proxies(run):
+            continue
+        _, embeddings, labels = training_embeddings(run)
+        shown = _trained_classes(run, labels)[:classes]
+        proxies = clip_to_unit_ball(run.loss_state()["proxies"])[: len(shown)]
+        members = [clip_to_unit_ball(embeddings[labels == label]) for label in shown]
+        picks = [greedy_k_center(own[None], old[None], len(old))[0] for own, old in zip(members, proxies)]
+        points = torch.cat(members)
+        plane = _plane(points)
+        panel = {"points": plane(points), "labels": torch.arange(len(shown)).repeat_interleave(_sizes(members))}
+        panel |= {"converged": plane(proxies), "next": plane(torch.stack([o[p] for o, p in zip(members, picks)]))}
+        title = f"CCP, {run.spec.setting.replace('problems=', 'problems: ')}" if run.spec.setting else "CCP, at its end"
+        found["single problem" if run.spec.method == "C2-Proxy" else title] = panel
+    return found
+
+
+def _sizes(parts: Iterable[Tensor]) -> Tensor:
+    return torch.tensor([len(part) for part in parts])
+
+
+def _plane(points: Tensor):
+    """The map of vectors (..., D) to two coordinates: themselves, or the points' first two principal components."""
+    if points.shape[1] <= 2:
+        return lambda vectors: vectors
+    center = points.mean(0)
+    axes = torch.linalg.svd(points - center, full_matrices=False).Vh[:2].T
+    return lambda vectors: (vectors - center) @ axes
+
+
 def geometry(embeddings: Tensor, labels: Tensor) -> dict[str, float]:
     """Average covering radius of the classes (Fig. 3), mean distance between samples of two classes, and their ratio.
 
@@ -209,4 +251,112 @@ def lemma_rows(point_sets: int) -> Iterator[dict]:
             }
 
 
-NOTEBOOKS = [Notebook(MnistParams, mnist, mnist_table), Notebook(RadiusParams, radius, radius_table)]
+def beside_scores(table: "pd.DataFrame", lengths: Sequence[str]) -> "pd.DataFrame":
+    """MAP@R at the chosen step and some lengths, means over seeds: a row per method and setting."""
+    import pandas as pd
+
+    parts = [tables.chosen(table[table["metric"] == "MAP@R"]), table[table["metric"].isin(lengths)]]
+    rows = pd.concat(parts).groupby(["method", "setting", "metric"], sort=False)["value"].mean()
+    return rows.unstack(sort=False)[["MAP@R", *lengths]]
+
+
+def constants(table: "pd.DataFrame") -> dict[str, tuple]:
+    """The rows of `lemma_rows` as lines over the inputs of a layer, for `plots.lines`."""
+    rows = table[table["metric"] == "Lipschitz/constant"].sort_values("seed")
+    names = {"constant=printed": "printed: largest column sum", "constant=rows and columns": "rows and columns"}
+    groups = rows.groupby("setting")
+    return {
+        name: (4 * (own["seed"] + 1), own["value"])
+        for name, own in ((n, groups.get_group(s)) for s, n in names.items())
+    }
+
+
+# --- what was found ---------------------------------------------------------------------------------------------------
+
+OURS, SINGLE = "C2-CCP-L", "C2-Proxy"
+
+
+def _apart(numbers: Numbers) -> str:
+    ours, single = (numbers.mean(method, "proxy_spread") for method in (OURS, SINGLE))
+    wider = ours > single
+    return (
+        f"CCP's proxies of a class end {'farther apart' if wider else 'no farther apart'} than those of a single "
+        f"problem, {agrees(wider)}, whose single problem lets them coalesce: {ours:.3f} against {single:.3f} in the "
+        "unit ball."
+    )
+
+
+def _covers(numbers: Numbers) -> str:
+    levels = numbers.levels(OURS, "problems", "covering_radius")
+    first, last = min(levels), max(levels)
+    falls = levels[last] < levels[first]
+    return (
+        f"From {first:g} to {last:g} problems the covering radius of the proxies "
+        f"{'falls' if falls else 'does not fall'}, {agrees(falls)}: {levels[first]:.3f} to {levels[last]:.3f}."
+    )
+
+
+def _gain(numbers: Numbers) -> str:
+    better = numbers.mean(OURS, "MAP@R") > numbers.mean(SINGLE, "MAP@R")
+    return (
+        f"CCP {'beats' if better else 'does not beat'} the single problem, {agrees(better)}: "
+        f"{numbers.against(OURS, SINGLE, 'MAP@R')}."
+    )
+
+
+def _samples(numbers: Numbers) -> str:
+    better = numbers.mean(f"{OURS};anchors=samples", "MAP@R") > numbers.mean(OURS, "MAP@R")
+    return (
+        f"Samples in place of proxies are {'better' if better else 'not better'}, {agrees(better)} (98.1 against 97.2 "
+        f"on MNIST): {numbers.against(f'{OURS};anchors=samples', OURS, 'MAP@R')}."
+    )
+
+
+def _unseen(numbers: Numbers) -> str:
+    radii = [numbers.mean(method, "average_covering_radius") for method in (OURS, SINGLE)]
+    between = [numbers.mean(method, "inter_class_distance") for method in (OURS, SINGLE)]
+    falls, rises = radii[0] < radii[1], between[0] > between[1]
+    return (
+        f"On unseen classes CCP's average covering radius is {'smaller' if falls else 'not smaller'} than the single "
+        f"problem's ({radii[0]:.3f} against {radii[1]:.3f}), {agrees(falls)}, and the distance between classes "
+        f"{'larger' if rises else 'not larger'} ({between[0]:.3f} against {between[1]:.3f}), {agrees(rises)}."
+    )
+
+
+def _bound(numbers: Numbers) -> str:
+    shares = [value for seeds in _by_choice(numbers, "gap/radius").values() for value in seeds.values()]
+    losses = {name: sum(seeds.values()) / len(seeds) for name, seeds in _by_choice(numbers, "loss_gap").items()}
+    centers, twins = losses["chosen=k-center"], losses["chosen=duplicates"]
+    holds = max(shares) <= 1 and twins > centers
+    return (
+        f"Proposition 2 {'holds' if holds else 'fails'} on random points, {agrees(holds)}: the gap is at most "
+        f"{max(shares):.2f} of the covering radius, and four anchors that are near-duplicates leave {twins:.2f} of the "
+        f"loss where four chosen by k-center leave {centers:.2f}."
+    )
+
+
+def _lemma(numbers: Numbers) -> str:
+    found = {name: max(seeds.values()) for name, seeds in _by_choice(numbers, "Lipschitz/constant", "Lemma 1").items()}
+    printed, valid = found["constant=printed"], found["constant=rows and columns"]
+    return (
+        f"Lemma 1's printed constant {'bounds' if printed <= 1 else 'does not bound'} a linear layer, "
+        f"{agrees(printed <= 1)}: the layer's own is up to {printed:.2f} times as large, and at most {valid:.2f} times "
+        "the root of the largest row sum times the largest column sum."
+    )
+
+
+def _by_choice(numbers: Numbers, metric: str, method: str = "anchors") -> dict[str, dict[int, float]]:
+    """Setting -> seed -> value; MissingRows where there are none."""
+    if (method, metric) not in numbers.cells:
+        raise tables.MissingRows(f"{method} ({metric})")
+    return numbers.cells[method, metric]
+
+
+NOTEBOOKS = [
+    Notebook(
+        MnistParams, mnist, mnist_table, findings=(or_one_problem(_apart, (OURS, SINGLE)), _covers, _gain, _samples)
+    ),
+    Notebook(
+        RadiusParams, radius, radius_table, findings=(or_one_problem(_unseen, (OURS, SINGLE)), _gain, _bound, _lemma)
+    ),
+]

@@ -6,8 +6,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
 from dmlrepro.evidence import results, tables
+from dmlrepro.evidence.stored import Numbers, agrees
 from dmlrepro.papers.catalogue import Notebook
-from dmlrepro.papers.ccp.ablations import alternating_table
+from dmlrepro.papers.ccp.ablations import alternating_table, gains
 from dmlrepro.papers.ccp.methods import FOUR_FOLDS, LOSSES, METHODS, CcpParams, ccp_spec
 from dmlrepro.papers.methods import every_seed, found_by_search, search_each
 from dmlrepro.papers.studies import study_rows
@@ -96,7 +97,61 @@ def _specs(params: CcpParams) -> list[RunSpec]:
     return [ccp_spec(name, params) for name in params.methods]
 
 
+# --- what was found ---------------------------------------------------------------------------------------------------
+
+
+def _ccp_gains(numbers: Numbers) -> str:
+    every, said = gains(numbers, "{}-CCP-L", "{}")
+    return f"CCP beats the loss that it is over with {said}, {agrees(every)}, where it beats every one."
+
+
+def _rivals(numbers: Numbers) -> str:
+    trained = [name for name in numbers.methods if name not in ("untrained", "methods")]
+    first, *_ = numbers.ranked(trained, "MAP@R")
+    best = numbers.ranked([name for name in trained if "-CCP-" in name], "MAP@R")[0]
+    rival = numbers.ranked([name for name in trained if "-CCP-" not in name], "MAP@R")[0]
+    return (
+        f"{first} comes first of {len(trained)}, {agrees(first == best)}, whose Table II has a loss with CCP "
+        f"first on every benchmark: {best} has {numbers.against(best, rival, 'MAP@R')} of {rival}."
+    )
+
+
+def _memory(numbers: Numbers) -> str:
+    better = numbers.mean("C2-CCP-L", "MAP@R") > numbers.mean("C2-XBM-L", "MAP@R")
+    return (
+        f"Beside a memory as large as its proxies CCP is {'ahead' if better else 'not ahead'}, {agrees(better)}: "
+        f"{numbers.against('C2-CCP-L', 'C2-XBM-L', 'MAP@R')} of XBM."
+    )
+
+
+def _spreads(numbers: Numbers) -> str:
+    wide, narrow = (numbers.mean(f"methods;of={metric}", "relative_spread") for metric in ("MAP@R", "P@1"))
+    better = wide > narrow
+    return (
+        f"MAP@R tells the methods {'better' if better else 'no better'} apart than P@1, {agrees(better)}: "
+        f"their deviation is {wide:.0f} % of their mean against {narrow:.0f} %."
+    )
+
+
+def _state_of_the_art(numbers: Numbers) -> str:
+    ours = numbers.ranked(["C2-CCP-L", "MS-CCP-L"])[0]
+    rival = numbers.ranked(["ProxyAnchor", "MS"])[0]
+    better = numbers.mean(ours) > numbers.mean(rival)
+    return (
+        f"The better CCP, {ours}, {'leads' if better else 'does not lead'}, {agrees(better)}, whose Table III has it "
+        f"ahead on all but Cars: {numbers.against(ours, rival)} of {rival}."
+    )
+
+
+def _conventional_gains(numbers: Numbers) -> str:
+    better = numbers.mean("MS-CCP-L") > numbers.mean("MS")
+    return (
+        f"Over MS, trained by the same steps, CCP {'gains' if better else 'does not gain'}, {agrees(better)}: "
+        f"{numbers.against('MS-CCP-L', 'MS')}."
+    )
+
+
 NOTEBOOKS = [
-    Notebook(CcpRetrievalParams, retrieval, retrieval_table),
-    Notebook(CcpConventionalParams, conventional),
+    Notebook(CcpRetrievalParams, retrieval, retrieval_table, findings=(_ccp_gains, _rivals, _memory, _spreads)),
+    Notebook(CcpConventionalParams, conventional, findings=(_state_of_the_art, _conventional_gains)),
 ]
