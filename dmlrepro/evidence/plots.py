@@ -444,8 +444,8 @@ def proxy_maps(panels: Mapping[str, Mapping]) -> Figure:
                 samples = panel["points"][panel["labels"] == number]
                 axis.scatter(*samples.T, s=5, color=shade, alpha=0.35, linewidth=0)
                 for name, (shape, size) in kinds.items():
-                    fill = shade if name == "converged" else "none"
-                    style = {"marker": shape, "s": size, "facecolor": fill, "edgecolor": "black", "linewidth": 1.1}
+                    fill, edge = (shade, "black") if name == "converged" else ("none", shade)
+                    style = {"marker": shape, "s": size, "facecolor": fill, "edgecolor": edge, "linewidth": 1.5}
                     axis.scatter(*panel[name][number].T, label=f"{name} proxies" if not number else None, **style)
             axis.set_title(_plain(title))
             axis.set_aspect("equal", adjustable="datalim")

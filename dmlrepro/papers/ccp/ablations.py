@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, ClassVar
 from dmlrepro.evidence import tables
 from dmlrepro.evidence.stored import Numbers, agrees
 from dmlrepro.papers.catalogue import Notebook
-from dmlrepro.papers.ccp.methods import LOSSES, CcpParams, ccp_runs, or_one_problem
+from dmlrepro.papers.ccp.methods import LOSSES, CcpParams, ccp_runs, where_it_alternates
 from dmlrepro.papers.studies import measured, with_measured
 from dmlrepro.training.spec import RunSpec
 
@@ -181,7 +181,7 @@ def problem_lengths(finished: Iterable) -> "pd.DataFrame":
 
 # --- what was found ---------------------------------------------------------------------------------------------------
 
-OURS = "C2-CCP-L"
+OURS, SINGLE = "C2-CCP-L", "C2-Proxy"
 
 
 def gains(numbers: Numbers, subject: str, baseline: str, metric: str = "MAP@R") -> tuple[bool, str]:
@@ -206,19 +206,19 @@ def gains(numbers: Numbers, subject: str, baseline: str, metric: str = "MAP@R") 
 
 
 def _penalty(numbers: Numbers) -> str:
-    helps = numbers.mean(f"{OURS};projection=0.0002") > numbers.mean(f"{OURS};projection=0")
+    helps = numbers.mean(_lambda(2e-4)) > numbers.mean(_lambda(0))
     return (
         f"The penalty at λ = 0.0002 {'helps' if helps else 'does not help'}, {agrees(helps)}: "
-        f"{numbers.against(f'{OURS};projection=0.0002', f'{OURS};projection=0', 'MAP@R')} without it."
+        f"{numbers.against(_lambda(2e-4), _lambda(0), 'MAP@R')} without it."
     )
 
 
 def _too_much_penalty(numbers: Numbers) -> str:
     most = f"{OURS};projection={max(numbers.levels(OURS, 'projection', 'MAP@R')):g}"
-    hurts = numbers.mean(most, "MAP@R") < numbers.mean(f"{OURS};projection=0.0002", "MAP@R")
+    hurts = numbers.mean(most, "MAP@R") < numbers.mean(_lambda(2e-4), "MAP@R")
     return (
         f"The largest λ, {most.rpartition('=')[2]}, {'hurts' if hurts else 'does not hurt'}, {agrees(hurts)}: "
-        f"{numbers.against(most, f'{OURS};projection=0.0002', 'MAP@R')} at 0.0002."
+        f"{numbers.against(most, _lambda(2e-4), 'MAP@R')} at 0.0002."
     )
 
 
@@ -228,7 +228,7 @@ def _more_proxies(numbers: Numbers) -> str:
     return (
         f"More proxies {'help' if helps else 'do not help'} CCP, {agrees(helps)}: at {_level(many)} "
         f"{numbers.against(many, few, 'MAP@R')} at {_level(few)}; a single problem gains "
-        f"{numbers.gap(many.replace(OURS, 'C2-Proxy'), few.replace(OURS, 'C2-Proxy'), 'MAP@R')}."
+        f"{numbers.gap(many.replace(OURS, SINGLE), few.replace(OURS, SINGLE), 'MAP@R')}."
     )
 
 
@@ -310,13 +310,17 @@ def _level(cell: str) -> str:
     return cell.partition(";")[2].replace("=", " = ")
 
 
+def _lambda(weight: float) -> str:
+    return f"{OURS};projection={weight:g}"
+
+
 NOTEBOOKS = [
     Notebook(
         LambdaProxiesParams,
         lambda_and_proxies,
         findings=(
-            or_one_problem(_penalty, (f"{OURS};projection=0.0002", f"{OURS};projection=0")),
-            _too_much_penalty,
+            where_it_alternates(_penalty, _lambda(2e-4), _lambda(0), said_else=True),
+            where_it_alternates(_too_much_penalty, _lambda(2e-4), _lambda(10)),
             _more_proxies,
         ),
     ),
@@ -324,15 +328,20 @@ NOTEBOOKS = [
         PoolParams,
         pools,
         findings=(
-            or_one_problem(_chosen_proxies, (f"{OURS};M=8;pool=12", f"{OURS};M=8;pool=8")),
-            _one_chosen_proxy,
+            where_it_alternates(_chosen_proxies, f"{OURS};M=8;pool=12", f"{OURS};M=8;pool=8", said_else=True),
+            where_it_alternates(_one_chosen_proxy, f"{OURS};M=1;pool=12", f"{OURS};M=1;pool=1"),
         ),
     ),
     Notebook(
         AlternatingParams,
         alternating,
         alternating_table,
-        findings=(or_one_problem(_alternating, (OURS, "C2-Proxy")), _parts, _over_proxy_anchor, _steps),
+        findings=(
+            where_it_alternates(_alternating, OURS, SINGLE, said_else=True),
+            where_it_alternates(_parts, OURS, SINGLE),
+            _over_proxy_anchor,
+            _steps,
+        ),
     ),
     Notebook(BatchSizeParams, batch_sizes, findings=(_ccp_batches, _baseline_batches)),
 ]

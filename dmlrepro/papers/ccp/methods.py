@@ -12,12 +12,12 @@ All four losses are those of losses/chance_constrained.py, so that only CCP is b
 """
 
 import functools
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
 from dmlrepro.evidence import plots
-from dmlrepro.evidence.stored import Numbers
+from dmlrepro.evidence.stored import Numbers, Sentence
 from dmlrepro.papers import studies
 from dmlrepro.papers.methods import BASELINES, PROXIES, UNSAID, Method, Setting, every_seed, pick, spec_of
 from dmlrepro.papers.params import Params, benchmark_of
@@ -131,23 +131,25 @@ plots.LABELS |= {
     "projection": "projection weight λ",
     "pool": "pool size b",
     "batch": "batch size",
+    "time_ratio": "step time / C2's",
+    "step_ratio": "step time / C2's, pool left out",
+    "loss_gap": "gap of the loss",
+    "gap/radius": "weighted gap / covering radius",
 }
 
 PRINTED = {"Triplet": "Triplet-all", "Triplet-CCP-L": "Triplet-all-CCP-L", "SoftTriple-S/L": "SoftTriple"}
 published = functools.partial(studies.published, "ccp", PRINTED)
 
 
-def or_one_problem(sentence: Callable[[Numbers], str], *pairs: tuple[str, str]) -> Callable[[Numbers], str]:
-    """A sentence about alternating problems; another one where every pair of cells has the same scores seed by seed,
-    as it has when no run came to a second problem."""
+def where_it_alternates(sentence: Sentence, one: str, other: str, said_else: bool = False) -> Sentence:
+    """A sentence about two cells that are the same run, with the same scores, where no run came to a second problem:
+    there it is left out, or said_else says why."""
 
     def said(numbers: Numbers) -> str:
-        if any(numbers.effects(*pair, "MAP@R").any() for pair in pairs):
+        if numbers.effects(one, other, "MAP@R").any():
             return sentence(numbers)
-        (one, other), *_ = pairs
-        return (
-            f"No run came to a second problem: {one} is {other} here, and nothing can be said of what CCP alternates."
-        )
+        cells = " and ".join(cell.replace(";", ", ") for cell in (one, other))
+        return f"No run came to a second problem: {cells} are the same here, which says nothing." if said_else else ""
 
     return said
 
