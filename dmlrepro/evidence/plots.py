@@ -517,8 +517,10 @@ def training_curves(finished: Sequence) -> Figure:
     says "still falling".
     """
     runs_of: dict[str, list[np.ndarray]] = {}
+    first = min((run.spec.fold for run in finished if run.spec.fold is not None), default=None)
     for run in finished:
-        if run.spec.loss and not (run.spec.setting or run.spec.fold) and run.spec.protocol == finished[0].spec.protocol:
+        shown = run.spec.protocol == finished[0].spec.protocol and run.spec.fold in (None, first)
+        if run.spec.loss and shown and not run.spec.setting:
             runs_of.setdefault(run.spec.method, []).append(np.asarray(run.losses, dtype=float))
     _check(runs_of, "finished has no run that was trained without a setting")
     columns = min(3, len(runs_of))

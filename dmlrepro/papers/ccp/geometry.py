@@ -331,7 +331,8 @@ def _bound(numbers: Numbers) -> str:
         f"Proposition 2 {'holds' if max(shares) <= 1 else 'fails'} on random points, {agrees(max(shares) <= 1)}: with "
         f"anchors weighted by what they stand for the gap is at most {max(shares):.2f} of the covering radius. Where "
         f"anchors count alike, as printed, those that cover more leave {'less' if centers < twins else 'no less'} "
-        f"of it, {agrees(centers < twins)}: {centers:.3f} by k-center, {twins:.3f} by near-duplicates, for a loss of about 1."
+        f"of it, {agrees(centers < twins)}: {centers:.3f} by k-center, {twins:.3f} by near-duplicates, and losses are "
+        "about 1."
     )
 
 
