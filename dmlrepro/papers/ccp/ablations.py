@@ -206,7 +206,7 @@ def gains(numbers: Numbers, subject: str, baseline: str, metric: str = "MAP@R") 
 
 
 def _penalty(numbers: Numbers) -> str:
-    helps = numbers.mean(_lambda(2e-4)) > numbers.mean(_lambda(0))
+    helps = numbers.mean(_lambda(2e-4), "MAP@R") > numbers.mean(_lambda(0), "MAP@R")
     return (
         f"The penalty at λ = 0.0002 {'helps' if helps else 'does not help'}, {agrees(helps)}: "
         f"{numbers.against(_lambda(2e-4), _lambda(0), 'MAP@R')} without it."
