@@ -42,6 +42,7 @@ class PoolParams(CcpParams):
     """The parameters of notebook 43."""
 
     notebook = "43_ccp_ablation_pool"
+    references: ClassVar = {"pools": (12,)}
     overrides: ClassVar = CcpParams.overrides | {
         "quick": CcpParams.overrides["quick"] | {"numbers": (1, 8), "pools": (12,)},
         "small": CcpParams.overrides["small"] | {"numbers": (1, 4, 8), "pools": (12, 16)},
