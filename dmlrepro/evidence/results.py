@@ -369,7 +369,7 @@ def published(paper: str, table: str | None = None, **where) -> pd.DataFrame:
     return rows.reset_index(drop=True)
 
 
-def beside_published(ours: pd.DataFrame, theirs: pd.DataFrame, metrics: Sequence[str]) -> pd.DataFrame:
+def beside_published(ours: pd.DataFrame, theirs: pd.DataFrame, metrics: Sequence[str], digits: int = 1) -> pd.DataFrame:
     """One row per method: the published numbers of each data set beside our mean over seeds, for reading, not for
     comparing scales. Ours are at the chosen step (`tables.chosen`), of the first protocol in the table.
 
@@ -387,7 +387,7 @@ def beside_published(ours: pd.DataFrame, theirs: pd.DataFrame, metrics: Sequence
     mean = ours.groupby(["method", "metric"])["value"].mean().unstack()[present]
     mean.columns = [f"ours {ours['dataset'].iloc[0]} {metric}" for metric in mean.columns]
     order = list(mean.index) + [method for method in published_part.index if method not in mean.index]
-    return mean.join(published_part, how="outer").reindex(order).round(1).astype(object).fillna("")
+    return mean.join(published_part, how="outer").reindex(order).round(digits).astype(object).fillna("")
 
 
 def recalls(table: pd.DataFrame) -> list[str]:

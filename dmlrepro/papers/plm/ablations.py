@@ -8,8 +8,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
+from dmlrepro.evidence.stored import Numbers, agrees
 from dmlrepro.papers.catalogue import Notebook
-from dmlrepro.papers.plm.methods import PUBLISHED, PlmParams, unlabelled_runs
+from dmlrepro.papers.plm.methods import PUBLISHED, PlmParams, changed, learns, stable, unlabelled_runs
 from dmlrepro.training.spec import RunSpec
 
 
@@ -129,10 +130,106 @@ def default_setting(options: Iterable[str]) -> str:
     return ";".join(f"{option}={PUBLISHED[f'loss.{names[option]}'].value:g}" for option in options)
 
 
+# --- what was found ---------------------------------------------------------------------------------------------------
+
+
+def _default_learns(options: Iterable[str]):
+    """`learns` for the default point of a sweep."""
+    return lambda numbers: learns(numbers, f"PLM;{default_setting(options)}")
+
+
+def _cells(name: str, levels: Iterable[float], more: str = "") -> list[str]:
+    return [f"PLM;{name}={level:g}{more}" for level in levels]
+
+
+def _proxies_help(numbers: Numbers) -> str:
+    return changed(numbers, "PLM;N_rho=100", "PLM;N_rho=0", "With 100 proxies instead of none PLM", harms=False)
+
+
+def _many_proxies(numbers: Numbers) -> str:
+    return f"From 50 to 500 proxies {stable(numbers, _cells('N_rho', (50, 100, 250, 500)), 'PLM;N_rho=100')}"
+
+
+def _few_proxies(numbers: Numbers) -> str:
+    return changed(numbers, "PLM;N_rho=10", "PLM;N_rho=100", "Having ten proxies only")
+
+
+def _small_dimensions(numbers: Numbers) -> str:
+    return f"From m = 2 to 4 {stable(numbers, _cells('m', (2, 3, 4)), 'PLM;m=3')}"
+
+
+def _large_dimensions(numbers: Numbers) -> str:
+    return changed(numbers, "PLM;m=7", "PLM;m=3", "Pieces of seven dimensions instead of three")
+
+
+_PUBLISHED_DECAY = "PLM;N_alpha=4;N_beta=0.5"
+
+
+def _fast_across(numbers: Numbers) -> str:
+    cells = _cells("N_alpha", (3, 4, 6), ";N_beta=0.5")
+    return f"From N_alpha 3 to 6 at N_beta 0.5 {stable(numbers, cells, _PUBLISHED_DECAY)}"
+
+
+def _equal_decay(numbers: Numbers) -> str:
+    drops = [numbers.mean(f"PLM;N_alpha={n};N_beta={n}") - numbers.mean(_PUBLISHED_DECAY) for n in ("1", "1.5")]
+    return (
+        f"Equal decay across and along a piece (1 and 1, 1.5 and 1.5) changes R@1 by {drops[0]:+.1f} and "
+        f"{drops[1]:+.1f}, {agrees(max(drops) < 0)}, which has a loss of about 10."
+    )
+
+
+def _no_decay_along(numbers: Numbers) -> str:
+    return changed(numbers, "PLM;N_alpha=4;N_beta=0", _PUBLISHED_DECAY, "No decay along a piece (N_beta 0)")
+
+
+def _any_delta(numbers: Numbers) -> str:
+    return f"From delta 0.2 to 2 {stable(numbers, _cells('delta', (0.2, 0.5, 1, 1.5, 2)), 'PLM;delta=2')}"
+
+
+def _best_delta(numbers: Numbers) -> str:
+    means = numbers.levels("PLM", "delta")
+    best = max(means, key=means.get)
+    return f"Its best value here is delta {best:g} with {means[best]:.1f} R@1; the paper has 2."
+
+
+def _without_pieces(numbers: Numbers) -> str:
+    return changed(numbers, "PLM;neighbours=all", "PLM", "Taking all neighbours for a piece (3.3 points there)")
+
+
+def _without_similarity(numbers: Numbers) -> str:
+    return changed(numbers, "PLM;similarity=binary", "PLM", "Binary similarity (7.5 points there)")
+
+
+def _without_both(numbers: Numbers) -> str:
+    return changed(numbers, "PLM;neighbours=all;similarity=binary", "PLM", "Both together (8.6 points there)")
+
+
+def _needed(numbers: Numbers) -> str:
+    said = [f"{what} {numbers.gap(f'PLM;{cell}', 'PLM')}" for cell, what in _NEEDED.items()]
+    needed = all(numbers.mean(f"PLM;{cell}") < numbers.mean("PLM") for cell in _NEEDED)
+    verdict = f"{'is' if needed else 'is not all needed'}, {agrees(needed)}"
+    return f"What Sec. 3.1 says is needed {verdict}: {', '.join(said)}."
+
+
+_NEEDED = {"batches=random": "random batches", "momentum=0": "no momentum encoder"}
 NOTEBOOKS = [
-    Notebook(PlmProxiesParams, ablation_proxies),
-    Notebook(PlmDimensionParams, ablation_dimension),
-    Notebook(PlmDecayParams, ablation_decay),
-    Notebook(PlmDeltaParams, ablation_delta),
-    Notebook(PlmSimilarityParams, ablation_similarity),
+    Notebook(
+        PlmProxiesParams,
+        ablation_proxies,
+        findings=(_default_learns(["N_rho"]), _proxies_help, _many_proxies, _few_proxies),
+    ),
+    Notebook(
+        PlmDimensionParams, ablation_dimension, findings=(_default_learns(["m"]), _small_dimensions, _large_dimensions)
+    ),
+    Notebook(
+        PlmDecayParams,
+        ablation_decay,
+        findings=(_default_learns(["N_alpha", "N_beta"]), _fast_across, _equal_decay, _no_decay_along),
+    ),
+    Notebook(PlmDeltaParams, ablation_delta, findings=(_default_learns(["delta"]), _any_delta, _best_delta)),
+    Notebook(
+        PlmSimilarityParams,
+        ablation_similarity,
+        findings=(learns, _without_pieces, _without_similarity, _without_both, _needed),
+    ),
 ]

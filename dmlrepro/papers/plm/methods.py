@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from dmlrepro.evidence import plots
+from dmlrepro.evidence.stored import Numbers, agrees
 from dmlrepro.papers import studies
 from dmlrepro.papers.methods import BASELINES, LOSS_LR, PROXIES, UNSAID, Method, Setting, every_seed, pick, spec_of
 from dmlrepro.papers.params import Params
@@ -174,6 +175,40 @@ class PlmParams(Params):
 def unlabelled_runs(names: Iterable[str], params: PlmParams, **how) -> list[RunSpec]:
     """All seeds of some methods; `how` as in `spec_of`. A head on frozen features has one view of an image."""
     return every_seed([_spec(method, params, **how) for method in pick(METHODS, names)], params)
+
+
+# --- what was found ---------------------------------------------------------------------------------------------------
+
+LEARNED, STABLE = 5.0, 1.5  # points of R@1, as the tests of the claims have them
+
+
+def learns(numbers: Numbers, cell: str = "PLM") -> str:
+    """Whether PLM improves on the untrained network: without that, its settings cannot be told apart."""
+    gain = numbers.mean(cell) - numbers.mean("untrained")
+    said = f"{numbers.against(cell, 'untrained')} of the untrained network"
+    if gain <= 0:
+        return f"PLM learns nothing here: {said}. Below, failures are compared."
+    return f"PLM learns {'without a label' if gain >= LEARNED else 'next to nothing here'}: {said}."
+
+
+def stable(numbers: Numbers, cells: Iterable[str], default: str) -> str:
+    """Whether R@1 stays within STABLE points of a default over some cells, and whether that means anything."""
+    apart = {cell: numbers.mean(cell) - numbers.mean(default) for cell in numbers.ranked(cells) if cell != default}
+    worst = max(apart, key=lambda cell: abs(apart[cell]))
+    calm = abs(apart[worst]) <= STABLE
+    void = calm and numbers.mean(default) < numbers.mean("untrained") + LEARNED
+    verdict = "which says nothing of a method that has not learned" if void else agrees(calm)
+    setting = worst.partition(";")[2].replace(";", ", ")
+    return f"R@1 is {'' if calm else 'not '}stable, {verdict}: at {setting} {numbers.gap(worst, default)}."
+
+
+def changed(numbers: Numbers, cell: str, default: str, what: str, harms: bool = True) -> str:
+    """What a change of PLM does to R@1, against a paper that has it harm, or help."""
+    effect = numbers.mean(cell) - numbers.mean(default)
+    does = "costs R@1" if effect < 0 else "does not cost R@1" if harms else "helps"
+    if not harms and effect <= 0:
+        does = "does not help"
+    return f"{what} {does}, {agrees((effect < 0) == harms)}: {numbers.against(cell, default)}."
 
 
 def _spec(method: Method, params: PlmParams, scheme_options: Mapping | None = None, **how) -> RunSpec:
