@@ -143,7 +143,7 @@ def _cells(name: str, levels: Iterable[float], more: str = "") -> list[str]:
 
 
 def _proxies_help(numbers: Numbers) -> str:
-    return changed(numbers, "PLM;N_rho=100", "PLM;N_rho=0", "With 100 proxies instead of none PLM", harms=False)
+    return changed(numbers, "PLM;N_rho=100", "PLM;N_rho=0", "Having 100 proxies instead of none", harms=False)
 
 
 def _many_proxies(numbers: Numbers) -> str:
