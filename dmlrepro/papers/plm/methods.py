@@ -179,36 +179,40 @@ def unlabelled_runs(names: Iterable[str], params: PlmParams, **how) -> list[RunS
 
 # --- what was found ---------------------------------------------------------------------------------------------------
 
-LEARNED, STABLE = 5.0, 1.5  # points of R@1, as the tests of the claims have them
+LEARNED, STABLE, MOVED = 5.0, 1.5, 0.5  # points of R@1, as the tests of the claims have them
 
 
 def learns(numbers: Numbers, cell: str = "PLM") -> str:
     """Whether PLM improves on the untrained network: without that, its settings cannot be told apart."""
     gain = numbers.mean(cell) - numbers.mean("untrained")
-    said = f"{numbers.against(cell, 'untrained')} of the untrained network"
+    said = f"{numbers.against(cell, 'untrained')} of the features before training"
     if gain <= 0:
-        return f"PLM learns nothing here: {said}. Below, failures are compared."
+        return f"PLM learns nothing here: {said}. What follows compares failures."
     return f"PLM learns {'without a label' if gain >= LEARNED else 'next to nothing here'}: {said}."
 
 
+def weighed(numbers: Numbers, cells: Iterable[str], yes: bool) -> str:
+    """`agrees`, unless none of the cells has learned: what learned nothing is alike for other reasons."""
+    learned = max(map(numbers.mean, cells)) >= numbers.mean("untrained") + LEARNED
+    return agrees(yes) if learned else "which says little of a method that has not learned"
+
+
 def stable(numbers: Numbers, cells: Iterable[str], default: str) -> str:
-    """Whether R@1 stays within STABLE points of a default over some cells, and whether that means anything."""
+    """Whether R@1 stays within STABLE points of a default over some cells."""
     apart = {cell: numbers.mean(cell) - numbers.mean(default) for cell in numbers.ranked(cells) if cell != default}
     worst = max(apart, key=lambda cell: abs(apart[cell]))
     calm = abs(apart[worst]) <= STABLE
-    void = calm and numbers.mean(default) < numbers.mean("untrained") + LEARNED
-    verdict = "which says nothing of a method that has not learned" if void else agrees(calm)
     setting = worst.partition(";")[2].replace(";", ", ")
+    verdict = weighed(numbers, [default], calm)
     return f"R@1 is {'' if calm else 'not '}stable, {verdict}: at {setting} {numbers.gap(worst, default)}."
 
 
-def changed(numbers: Numbers, cell: str, default: str, what: str, harms: bool = True) -> str:
-    """What a change of PLM does to R@1, against a paper that has it harm, or help."""
+def changed(numbers: Numbers, cell: str, default: str, what: str, expected: float = -1) -> str:
+    """What a change of PLM does to R@1, against a paper that expects the sign: -1, a loss, or 1, a gain."""
     effect = numbers.mean(cell) - numbers.mean(default)
-    does = "costs R@1" if effect < 0 else "does not cost R@1" if harms else "helps"
-    if not harms and effect <= 0:
-        does = "does not help"
-    return f"{what} {does}, {agrees((effect < 0) == harms)}: {numbers.against(cell, default)}."
+    does = "hardly changes" if abs(effect) < MOVED else "costs" if effect < 0 else "raises"
+    verdict = weighed(numbers, [cell, default], effect * expected >= MOVED)
+    return f"{what} {does} R@1, {verdict}: {numbers.against(cell, default)}."
 
 
 def _spec(method: Method, params: PlmParams, scheme_options: Mapping | None = None, **how) -> RunSpec:
