@@ -109,7 +109,7 @@ def _purity_control(numbers: Numbers) -> str:
 
 def _members(numbers: Numbers) -> str:
     members, free = numbers.mean("PLM", "members"), PUBLISHED["loss.dim"].value + 1
-    chosen = "chooses hardly anyone" if members < free + 0.5 else f"admits {members - free:.1f} more"
+    chosen = f"admits {members - free:.2f} more" if members > free + 0.005 else "admits nobody else"
     return (
         f"A piece has {members:.1f} members on average; m + 1 = {free} points fit whatever the data, and the "
         f"threshold T {chosen}."
