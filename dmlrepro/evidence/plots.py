@@ -61,7 +61,7 @@ def color(method: str) -> str:
 def marker(method: str) -> str:
     """The marker of a method, the same in every figure; with the colour it tells the methods apart."""
     shade = color(method)
-    place = PALETTE.index(shade) if shade in PALETTE else zlib.crc32(method.encode())  # a room may have its own colours
+    place = PALETTE.index(shade) if shade in PALETTE else zlib.crc32(shade.encode())  # rooms have shades of their own
     return MARKERS[place % len(MARKERS)]
 
 
