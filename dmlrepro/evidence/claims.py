@@ -193,8 +193,9 @@ class Judged:
 
     def __repr__(self) -> str:
         """A line per verdict, the claim's name first."""
+        width = max([8, *self.verdicts["claim_id"].map(len)])
         return "\n".join(
-            f"{line.claim_id:<9}{line.verdict}" + (f" ({line.reason})" if line.reason else "")
+            f"{line.claim_id:<{width}} {line.verdict}" + (f" ({line.reason})" if line.reason else "")
             for line in self.verdicts.itertuples()
         )
 

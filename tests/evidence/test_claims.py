@@ -557,3 +557,11 @@ def test_an_untrained_network_is_compared_with_networks_of_every_dimension():
     test = ClaimTest("pfml-10", "x", (claims.learned("PFML;delta=0.2"),), "")
     found = claims.judge(data, {"pfml-10": test})
     assert sorted(found.verdicts["dim"]) == [8, 64] and set(found.verdicts["verdict"]) == {"supported"}
+
+
+def test_a_line_of_text_begins_with_the_claims_name_however_long():
+    """The summary of a build counts these lines."""
+    names = ["pfml-01", "meanfield-01"]
+    rows = [dict.fromkeys(claims._LINE, "") | {"claim_id": name, "verdict": "supported"} for name in names]
+    judged = claims.Judged(pd.DataFrame(rows), pd.DataFrame())
+    assert [line.split() for line in repr(judged).splitlines()] == [[name, "supported"] for name in names]
