@@ -65,13 +65,24 @@ def test_the_opening_answers_with_links_that_exist_and_names_every_contradiction
     ("orders", "best"),
     [
         ([["PFML", "CPML", "SoftTriple"], ["CPML", "PFML", "SoftTriple"], ["CPML", "SoftTriple", "PFML"]], "CPML"),
-        # two methods are no comparison of many, and who is not in all comparisons does not win
-        ([["SoftTriple", "Triplet"], ["PFML", "Triplet", "SoftTriple"], ["CPML", "PFML", "SoftTriple"]], "PFML"),
+        # who is not on all data sets does not win
+        ([["SoftTriple", "PFML", "Triplet"], ["PFML", "Triplet", "SoftTriple"], ["CPML", "PFML", "Triplet"]], "PFML"),
     ],
 )
 def test_the_loss_that_is_named_first_has_the_best_places(orders, best, monkeypatch):
-    some = stored.stored("10_pfml_retrieval")[:1] * 3
-    monkeypatch.setattr(pages.stored, "stored", lambda name: some if name == "10_pfml_retrieval" else [])
+    name = "10_pfml_retrieval"
+    some = stored.stored(name)[0]
+    monkeypatch.setattr(pages, "_comparisons", lambda: {dataset: {name: some} for dataset in "abc"})
     monkeypatch.setattr(stored.Numbers, "ranked", lambda self, cells: orders.pop(0))
     monkeypatch.setattr(stored.Numbers, "mean", lambda self, cell: 1.0)
-    assert f"{best}: of the losses below" in next(pages._advice())
+    assert f"{best} is the safest guess" in next(pages._advice())
+
+
+def test_a_data_set_is_compared_once_by_its_table_of_many_losses_and_most_seeds():
+    for dataset, found in pages._comparisons().items():
+        for name, each in found.items():
+            assert set(each.table["dataset"]) == {dataset}
+            alike = [other for other in stored.stored(name) if set(other.table["dataset"]) == {dataset}]
+            many = [other for other in alike if len(set(other.table["method"]) - {"untrained"}) > 2]
+            assert each.seeds == max(other.seeds for other in many if other.profile == each.profile)
+            assert each.stem in [other.stem for other in many]
