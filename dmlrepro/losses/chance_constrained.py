@@ -1,6 +1,6 @@
 """Chance-constrained metric learning (CCP): pair losses between samples and proxies, and what a projection needs.
 
-Paper      Gürbüz, Can and Alatan, "Deep Metric Learning with Chance Constraints", WACV 2024 (arXiv 2209.09060).
+Paper      Gürbüz, Can and Alatan, "Deep Metric Learning with Chance Constraints", arXiv 2209.09060 (2022).
 Equations  5 and 8 (hinges between samples and proxies), 12 to 14 (projection), Algorithm 2 (greedy k-center),
            Sec. IV-D (clipping to the unit ball). Algorithm 1, the outer loop, is the scheme of the same name.
 Deviations `reduction` defaults to the released code's mean over violated pairs; Algorithm 1 prints the mean over all.

@@ -217,11 +217,11 @@ def opening() -> str:
     first = ledger().drop_duplicates("claim_id")
     opposed = first[(first["verdict"] == "inconclusive") & (first["direction"] == "not as claimed")]
     clear = opposed[(opposed["low"] > 0) | (opposed["high"] < 0)]
-    said = "; ".join(f"{_link(line, line.claim_id)} ({_effect(line)}{_spread(line)})" for line in clear.itertuples())
-    lines.append(
-        "- Too small for a verdict, but every comparison points against the paper: "
-        + "; ".join(part for part in (said, _many(len(opposed) - len(clear))) if part)
-    )
+    said = [f"{_link(line, line.claim_id)} ({_effect(line)}{_spread(line)})" for line in clear.itertuples()]
+    if wide := len(opposed) - len(clear):
+        said.append(f"{wide} more whose intervals reach over zero, see [the ledger](notebooks/92_claims.ipynb)")
+    if said:
+        lines.append(f"- Too small for a verdict, but every comparison points against the paper: {'; '.join(said)}")
     lines += ["", "**What did?** Judged as the paper says:", ""]
     supported = [claim_id for claim_id, verdict in settled.items() if verdict == "supported"]
     lines += [
@@ -267,17 +267,25 @@ def _advice() -> Iterator[str]:
         f"**Which loss should I use?** Untuned, {best} is the safest guess: {where}. Tuning may turn this "
         "([22](notebooks/22_nivmf_distances.ipynb)); for images of your own, let "
         "[notebook 01](notebooks/01_your_images.ipynb) choose. R@1 on classes never seen in training, with the same "
-        "network, images and steps; PFML's gradients are clipped, nivMF's losses have had 12 to 17 trials on printed "
-        "letters, the others none:"
+        f"network, images and steps; {_tuned()}:"
     )
     yield ""
     yield from lines
     if any("as drawn" in line for line in lines):
         yield ""
         yield (
-            "*As drawn*: an older set-up, in which PFML's proxies start at norm √D and not, as now, at 1. They had not "
-            "reached the images when training ended, so its place there is not final."
+            "*As drawn*: an older set-up, in which PFML's proxies start at norm √D and not, as now, at 1. They turn √D "
+            "times more slowly, so its place there is not final."
         )
+
+
+def _tuned() -> str:
+    """Which losses had their settings chosen by how many trials, as the tests of the claims count them."""
+    trials: dict[str, int] = {}
+    for test in catalogue.claims().values():
+        trials |= test.trials
+    had = ", ".join(f"{method} {count}" for method, count in trials.items())
+    return f"settings were chosen by trials for some ({had}), for the others by none"
 
 
 def _comparisons() -> dict[str, dict[str, stored.Stored]]:
@@ -319,11 +327,6 @@ def _effect(line) -> str:
     if tables.is_constant(baseline):
         return f"{subject}: {line.metric} {line.effect:.3g}{line.unit}"
     return f"{line.comparison}: {line.metric} {line.effect:+.1f}{line.unit}"
-
-
-def _many(count: int) -> str:
-    where = "[the ledger](notebooks/92_claims.ipynb)"
-    return f"{count} more whose intervals reach over zero, see {where}" if count else ""
 
 
 def _spread(line) -> str:

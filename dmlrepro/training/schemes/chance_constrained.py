@@ -1,6 +1,6 @@
 """Repeated projections (CCP): a proxy-based problem is solved, the next one starts at samples that its proxies miss.
 
-Paper      Gürbüz, Can and Alatan, "Deep Metric Learning with Chance Constraints", WACV 2024 (arXiv 2209.09060).
+Paper      Gürbüz, Can and Alatan, "Deep Metric Learning with Chance Constraints", arXiv 2209.09060 (2022).
 Equations  Algorithms 1 and 2, Eq. 14; Sec. IV-D (a projection ends with the patience of its validation score).
 Deviations As in the released code there is no penalty during the first problem, and training goes on from the last
            weights while theta*, rho* are the best ones. Unlike there, proxies start at random samples instead of those

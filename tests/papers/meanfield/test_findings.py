@@ -1,31 +1,11 @@
 """Notebooks 30 to 39: every sentence about a table turns when the table's numbers turn."""
 
 import pytest
+from made_findings import said, sides
 
-from dmlrepro.evidence import results, stored
-from dmlrepro.papers import catalogue
 from dmlrepro.papers.meanfield.claims import MATCHED, SAME_RATE
 
-WHERE = {"paper": "meanfield", "experiment": "99_some", "profile": "small", "dataset": "birds", "backbone": "conv4"}
 BOTH = ("MFCont", "MFCWMS")
-
-
-def said(notebook: str, cells: dict[str, dict[str, float]], protocol: str = "") -> list[str]:
-    """The findings of a notebook about a table of one seed: {"METHOD;setting": {metric: value}}."""
-    rows = [
-        WHERE
-        | {"protocol": protocol, "method": cell.partition(";")[0], "setting": cell.partition(";")[2]}
-        | {"metric": metric, "value": value}
-        for cell, values in cells.items()
-        for metric, value in values.items()
-    ]
-    return stored.say(results.frame(rows), catalogue.find(notebook).findings)
-
-
-def sides(sentences: list[str]) -> list[str]:
-    """Of each sentence whether it is with the paper, against it, or neither."""
-    both = {"as the paper has it": "with", "against the paper": "against"}
-    return ["".join(side for words, side in both.items() if words in sentence) for sentence in sentences]
 
 
 def scores(**values: float) -> dict:

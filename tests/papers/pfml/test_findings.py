@@ -1,28 +1,12 @@
 """Notebooks 10 to 17: every sentence about a table turns when the table's numbers turn."""
 
 import pytest
+from made_findings import WHERE, said, sides
 
 from dmlrepro.evidence import results, stored
 from dmlrepro.papers import catalogue
 
-WHERE = {"paper": "pfml", "experiment": "99_some", "profile": "small", "dataset": "birds", "backbone": "conv4"}
 N2 = "label_noise=0.2"
-
-
-def said(notebook: str, cells: dict[str, dict[str, float]]) -> list[str]:
-    """The findings of a notebook about a table of one seed: {"METHOD;setting": {metric: value}}."""
-    rows = [
-        WHERE | dict(zip(("method", "setting"), (*cell.split(";", 1), ""))) | {"metric": metric, "value": value}
-        for cell, values in cells.items()
-        for metric, value in values.items()
-    ]
-    return stored.say(results.frame(rows), catalogue.find(notebook).findings)
-
-
-def sides(sentences: list[str]) -> list[str]:
-    """Of each sentence whether it is with the paper, against it, or neither."""
-    both = {"as the paper has it": "with", "against the paper": "against"}
-    return ["".join(side for words, side in both.items() if words in sentence) for sentence in sentences]
 
 
 def noisy(ours, theirs, shares):
@@ -98,7 +82,9 @@ def test_a_sweep_without_its_ends_does_not_say_which_exponent_is_best():
 def test_where_two_seeds_differ_in_sign_no_side_is_taken():
     levels = {0.2: (70, 70), 0.45: (60, 72)}
     rows = [
-        WHERE | {"method": "PFML", "setting": f"delta_rep={level}", "seed": seed, "metric": "R@1", "value": value}
+        WHERE
+        | {"paper": "pfml", "method": "PFML", "setting": f"delta_rep={level}"}
+        | {"seed": seed, "metric": "R@1", "value": value}
         for level, values in levels.items()
         for seed, value in enumerate(values)
     ]

@@ -1,0 +1,25 @@
+"""Tables made for the findings of a notebook, and what its sentences say of the paper."""
+
+from dmlrepro.evidence import results, stored
+from dmlrepro.papers import catalogue
+
+WHERE = {"experiment": "99_some", "profile": "small", "dataset": "birds", "backbone": "conv4"}
+
+
+def said(notebook: str, cells: dict[str, dict[str, float]], protocol: str = "") -> list[str]:
+    """The findings of a notebook about a table of one seed: {"METHOD;setting": {metric: value}}."""
+    entry = catalogue.find(notebook)
+    rows = [
+        WHERE
+        | {"paper": entry.params.paper, "protocol": protocol}
+        | {"method": cell.partition(";")[0], "setting": cell.partition(";")[2], "metric": metric, "value": value}
+        for cell, values in cells.items()
+        for metric, value in values.items()
+    ]
+    return stored.say(results.frame(rows), entry.findings)
+
+
+def sides(sentences: list[str]) -> list[str]:
+    """Of each sentence whether it is with the paper, against it, or neither."""
+    both = {"as the paper has it": "with", "against the paper": "against"}
+    return ["".join(side for words, side in both.items() if words in sentence) for sentence in sentences]
