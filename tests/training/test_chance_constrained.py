@@ -188,8 +188,10 @@ def test_classes_smaller_than_the_pool_and_the_proxies_are_repeated(scored, seen
     spec = with_options(CCP.replace(images_per_class=2, steps=5), proxies_per_class=4, pool_size=5)
     loop.train(spec)
     for _, _, pool in seen["pools"]:
-        assert torch.cdist(pool, pool).gt(1e-4).sum((1, 2)).max() > 0
-        assert all(len(points.unique(dim=0)) <= 2 for points in pool)  # without crops a repeated image is the same
+        alike = torch.cdist(pool, pool, compute_mode="donot_use_mm_for_euclid_dist") < 1e-5
+        assert not alike.all()
+        # without crops a repeated image is the same, but for the rounding of its row in a batch
+        assert all(len(groups.unique(dim=0)) <= 2 for groups in alike)
     drawn = ccp.samples_of_each_class(torch.tensor([0, 1, 1, 0, 1, 2]), 4, torch.Generator().manual_seed(0))
     assert [sorted(set(row)) for row in drawn.tolist()] == [[0, 3], [1, 2, 4], [5]]
     assert [max(row.count(i) for i in row) for row in drawn.tolist()] == [2, 2, 4]
