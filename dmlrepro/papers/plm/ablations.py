@@ -10,19 +10,30 @@ from typing import ClassVar
 
 from dmlrepro.evidence.stored import Numbers
 from dmlrepro.papers.catalogue import Notebook
-from dmlrepro.papers.plm.methods import PUBLISHED, PlmParams, changed, learns, stable, unlabelled_runs, weighed
+from dmlrepro.papers.plm.methods import (
+    BEFORE,
+    PUBLISHED,
+    PlmTrainingParams,
+    changed,
+    learns,
+    stable,
+    unlabelled_runs,
+    weighed,
+)
 from dmlrepro.training.spec import RunSpec
 
 
 @dataclass(frozen=True)
-class PlmAblationParams(PlmParams):
-    """What the ablations share: at small a head on cached features of the pretrained backbone, else all is trained."""
+class PlmAblationParams(PlmTrainingParams):
+    """What the ablations share: at quick and small a head on cached features of the pretrained backbone, at paper the
+    whole network."""
 
     overrides: ClassVar = {
-        "quick": PlmParams.overrides["quick"] | {"freeze_trunk": False},
-        "small": PlmParams.overrides["small"]
+        "quick": PlmTrainingParams.overrides["quick"]
+        | {"steps": 120, "batch_size": 100, "lr": PUBLISHED["lr"].value, "freeze_trunk": True},
+        "small": PlmTrainingParams.overrides["small"]
         | {"steps": 500, "epochs": 0, "batch_size": 100, "lr": 1e-4, "freeze_trunk": True},
-        "paper": PlmParams.overrides["paper"] | {"freeze_trunk": False},
+        "paper": PlmTrainingParams.overrides["paper"] | {"freeze_trunk": False},
     }
 
     freeze_trunk: bool | None = None
@@ -105,23 +116,23 @@ def ablation_similarity(params: PlmSimilarityParams) -> list[RunSpec]:
     """Table 3: all neighbours for a piece, binary similarity, and both; then what Sec. 3.1 says is needed: batches of
     neighbours and the momentum encoder."""
     every, binary = {"quality": 0.0}, {"similarity": "binary"}
-    found = _ablation(params, {"": {}, "neighbours=all": every, "similarity=binary": binary})
-    found += _ablation(params, {"neighbours=all;similarity=binary": every | binary}, untrained=False)
-    found += _ablation(params, {"batches=random": {}}, untrained=False, neighbours=None)
-    return found + _ablation(params, {"momentum=0": {}}, untrained=False, scheme_options={"momentum": 0.0})
+    pieces = {"": {}, "neighbours=all": every, "similarity=binary": binary}
+    found = _ablation(params, pieces | {"neighbours=all;similarity=binary": every | binary})
+    found += _runs(params, "batches=random", neighbours=None)
+    return found + _runs(params, "momentum=0", scheme_options={"momentum": 0.0})
 
 
-def _ablation(
-    params: PlmAblationParams, settings: Mapping[str, dict], *, untrained: bool = True, **how
-) -> list[RunSpec]:
-    """The untrained network for comparison, then PLM at every setting; an option at its default leaves the spec."""
-    frozen = params.freeze_trunk and params.weights != "none"
-    found = unlabelled_runs(["untrained"], params) if untrained else []
+def _ablation(params: PlmAblationParams, settings: Mapping[str, dict]) -> list[RunSpec]:
+    """The network before training for comparison, then PLM at every setting with these options of its loss."""
+    found = unlabelled_runs(BEFORE, params)
     for setting, options in settings.items():
-        found += unlabelled_runs(
-            ["PLM"], params, setting=setting, loss_options=dict(options), freeze_trunk=frozen, **how
-        )
+        found += _runs(params, setting, loss_options=options)
     return found
+
+
+def _runs(params: PlmAblationParams, setting: str, **how) -> list[RunSpec]:
+    frozen = params.freeze_trunk and params.weights != "none"
+    return unlabelled_runs(["PLM"], params, setting=setting, freeze_trunk=frozen, **how)
 
 
 def default_setting(options: Iterable[str]) -> str:

@@ -2,6 +2,7 @@
 
 import math
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 import torch
@@ -9,17 +10,19 @@ import torch
 from dmlrepro.evidence.stored import Numbers, agrees
 from dmlrepro.losses.piecewise_linear import linear_neighborhoods
 from dmlrepro.papers.catalogue import Notebook
-from dmlrepro.papers.plm.methods import METHODS, OWN, PlmParams, learns, unlabelled_runs
+from dmlrepro.papers.plm.methods import METHODS, OWN, PlmTrainingParams, learns, unlabelled_runs
 from dmlrepro.training.spec import RunSpec
 
 
 @dataclass(frozen=True)
-class PlmRetrievalParams(PlmParams):
+class PlmRetrievalParams(PlmTrainingParams):
     """The parameters of notebook 50."""
 
     notebook = "50_plm_retrieval"
+    positive: ClassVar = (*PlmTrainingParams.positive, "clusters")
 
     methods: tuple[str, ...] = tuple(METHODS)
+    clusters: int | None = None  # of the pseudo-labels
 
 
 def retrieval(params: PlmRetrievalParams) -> list[RunSpec]:

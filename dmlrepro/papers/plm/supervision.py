@@ -41,12 +41,12 @@ class SupervisionParams(PlmParams):
 
 
 def supervision(params: SupervisionParams) -> list[RunSpec]:
-    """The untrained network: its features are all that is looked at."""
+    """The network before training: its features are all that is looked at."""
     return unlabelled_runs(["untrained"], params)
 
 
 def supervision_table(finished: Iterable, params: SupervisionParams) -> "pd.DataFrame":
-    """The rows of the untrained network, and below them label purity and correlation with the ground truth, fractions.
+    """The rows of the network, and below them label purity and correlation with the ground truth, fractions.
 
     There are as many clusters as classes, which favours clusters: nobody without labels knows that number. Two controls
     beside Table 2: "nearest" are as many nearest neighbours of each point as its piece has members, "cosine" is the
