@@ -6,8 +6,9 @@ varied. The default point of all five is one spec, which notebook 50 has too.
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
+from dmlrepro.evidence import results
 from dmlrepro.evidence.stored import Numbers
 from dmlrepro.papers.catalogue import Notebook
 from dmlrepro.papers.plm.methods import (
@@ -21,6 +22,9 @@ from dmlrepro.papers.plm.methods import (
     weighed,
 )
 from dmlrepro.training.spec import RunSpec
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 
 @dataclass(frozen=True)
@@ -65,7 +69,7 @@ class PlmDecayParams(PlmAblationParams):
 
     notebook = "54_plm_ablation_decay"
 
-    pairs: tuple[str, ...] = ("1/0.5", "3/0.5", "6/0.5", "4/0", "1/1", "1.5/1.5", "0.5/1.5", "4/0.5")
+    pairs: tuple[str, ...] = ("1/0.5", "3/0.5", "6/0.5", "4/0", "4/1", "1/1", "1.5/1.5", "0.5/1.5", "4/0.5")
 
 
 @dataclass(frozen=True)
@@ -105,6 +109,12 @@ def ablation_decay(params: PlmDecayParams) -> list[RunSpec]:
             raise ValueError(f'pairs must be written "N_alpha/N_beta", as "4/0.5", got {pair!r}') from error
         settings[f"N_alpha={across:g};N_beta={along:g}"] = {"n_alpha": across, "n_beta": along}
     return _ablation(params, settings)
+
+
+def published_decay() -> "pd.DataFrame":
+    """The points of Fig. 3(c) that are known, a row per setting."""
+    known = results.published("plm_figures", "Fig. 3(c)").set_index("split_or_setting")
+    return known[["value"]].rename(columns={"value": f"published, {known['dataset'].iloc[0]}, R@1"})
 
 
 def ablation_delta(params: PlmDeltaParams) -> list[RunSpec]:

@@ -112,7 +112,7 @@ METHODS = BEFORE | OWN
 plots.COLORS |= {method.name: method.color for method in METHODS.values()}
 plots.LABELS |= {
     "label_purity": "label purity",
-    "gt_correlation": "correlation with same-class",
+    "gt_correlation": "correlation with same class",
     "members": "mean number of members",
     "N_rho": "proxies N_ρ",
     "m": "dimension m of a piece",

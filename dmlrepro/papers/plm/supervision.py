@@ -117,7 +117,7 @@ def _members(numbers: Numbers) -> str:
 
 
 def _correlation(numbers: Numbers) -> str:
-    said = "The similarity along pieces correlates {}better with the classes than pseudo-labels"
+    said = "The similarity along pieces is {}better correlated with the classes than pseudo-labels"
     return _above(numbers, "gt_correlation", said, ["K-Means", "Hierarchical", "Random Walk"])
 
 
