@@ -224,7 +224,7 @@ def _without_similarity(numbers: Numbers) -> str:
 
 
 def _without_both(numbers: Numbers) -> str:
-    return changed(numbers, "PLM;neighbours=all;similarity=binary", "PLM", "Both together (8.6 points there)")
+    return changed(numbers, "PLM;neighbours=all;similarity=binary", "PLM", "Doing both (8.6 points there)")
 
 
 def _needed(numbers: Numbers) -> str:

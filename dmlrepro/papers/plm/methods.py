@@ -207,7 +207,7 @@ def learns(numbers: Numbers, cell: str = "PLM") -> str:
     best, other = numbers.ranked(BEFORE)
     gain = numbers.mean(cell) - numbers.mean(best)
     said = (
-        f"{numbers.against(cell, best)} of {_BEFORE_IN_WORDS[best]}; {numbers.mean(other):.1f} have "
+        f"{numbers.against(cell, best)} of {_BEFORE_IN_WORDS[best]}, {numbers.against(cell, other)} of "
         f"{_BEFORE_IN_WORDS[other]}."
     )
     if gain <= 0:
