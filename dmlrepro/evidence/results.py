@@ -467,8 +467,11 @@ def read_golden(path: Path) -> pd.DataFrame:
 
 
 def seeds_that_agree(table: pd.DataFrame) -> str:
-    """The first method whose seeds all have the same retrieval scores, as if one seed were used for all; else ""."""
-    scores = table[(table["selection"] == "last") & (table["metric"] == "MAP@R")]
+    """The first method whose seeds all have the same retrieval scores, as if one seed were used for all; else "".
+
+    The network before training is left out: the features of a pretrained one know no seed.
+    """
+    scores = table[(table["selection"] == "last") & (table["metric"] == "MAP@R") & (table["method"] != "untrained")]
     for (_, method, _), values in scores.groupby(["protocol", "method", "setting"])["value"]:
         if len(values) > 1 and values.nunique() == 1:
             return method
