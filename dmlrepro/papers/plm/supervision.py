@@ -56,7 +56,8 @@ def supervision_table(finished: Iterable, params: SupervisionParams) -> "pd.Data
     for run in finished:
         labels = evaluated_labels(run)[0]
         some = labels < labels.unique()[_classes_within(labels, params.images) - 1] + 1
-        found += [_of(run, name, values) for name, values in quality_of(run.embeddings[some], labels[some], params)]
+        values = quality_of(run.embeddings[some], labels[some], params, run.spec.seed)
+        found += [_of(run, name, each) for name, each in values]
     return with_measured(finished, found, params)
 
 
