@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 __all__ = ["COLORS", "ablation", "bars", "color", "confused", "curves", "embedding_map", "field", "lines", "retrieved"]
-__all__ += ["samples", "tallies", "training_curves", "tsne"]
+__all__ += ["pieces", "samples", "tallies", "training_curves", "tsne"]
 
 # Okabe and Ito's colours, and two of equal weight, then Paul Tol's
 PALETTE = ["#D55E00", "#E69F00", "#0072B2", "#56B4E9", "#009E73", "#CC79A7", "#7A5C1E", "#C9B800", "#8A8A8A"]
@@ -650,6 +650,24 @@ def field(
         if points is not None and labels is not None:
             axes[0].legend(fontsize="small", loc="upper right")
     return _described(figure, f"Maps of the {names[2]} over {names[0]} and {names[1]}: {_names(potentials)}.")
+
+
+def pieces(points: np.ndarray, segments: Mapping[str, np.ndarray]) -> Figure:
+    """Points (N, 2) of a toy manifold in the plane and the linear pieces {title: (P, 2, 2) ends} put through them."""
+    points = np.asarray(points, dtype=float)
+    _check(points.ndim == 2 and points.shape[1] == 2, f"points must be (N, 2), got {points.shape}")
+    for name, ends in segments.items():
+        _check(np.shape(ends)[1:] == (2, 2), f"segments[{name!r}] must be (P, 2, 2), got {np.shape(ends)}")
+    with _style(grid=False):
+        figure, axes = _subplots(1, 3.1 * len(segments), width=6.5, rows=len(segments), sharex=True)
+        for axis, (name, ends) in zip(axes, segments.items()):
+            axis.scatter(*points.T, s=14, color="0.35", linewidth=0, zorder=3)
+            for i, (start, end) in enumerate(np.asarray(ends)):
+                axis.plot(*zip(start, end), color=PALETTE[i % len(PALETTE)], linewidth=2.2)
+            axis.set(title=f"{name}: {len(ends)} pieces", ylabel="coordinate 2 (no unit)", aspect="equal")
+        axes[-1].set_xlabel("coordinate 1 (no unit)")
+    said = ", ".join(f"{name}: {len(ends)} pieces" for name, ends in segments.items())
+    return _described(figure, f"{len(points)} points in the plane and linear pieces that cover them. {said}.")
 
 
 def _three_digits(values: np.ndarray) -> list[str]:

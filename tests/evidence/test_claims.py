@@ -482,6 +482,7 @@ def test_stated_tests_agree_with_the_published_direction(claim_id):
         "lower": {"lower"},
         "flat": {"flat"},
         "rise then plateau": {"flat", "lower"},  # small M lower, the rest flat
+        "flat then decreasing": {"flat", "lower"},
         "increasing then plateau": {"higher"},
         "decreasing": {"lower"},
         "about equal": {"lower"},  # a cost below a bound

@@ -240,6 +240,8 @@ def test_seeds_that_agree_to_the_last_digit_are_one_seed_used_for_all(tmp_path, 
     assert results.seeds_that_agree(rows) == rows["method"].iloc[0]
     rows.loc[1, "value"] += 1e-6
     assert results.seeds_that_agree(rows) == ""
+    pretrained = rows.assign(method="untrained", value=1.0)  # its features know no seed
+    assert results.seeds_that_agree(pretrained) == ""
 
 
 def test_one_bad_table_publishes_nothing(tmp_path):
