@@ -481,8 +481,9 @@ def proxy_maps(panels: Mapping[str, Mapping]) -> Figure:
                     axis.scatter(*panel[name][number].T, label=f"{name} proxies" if not number else None, **style)
             axis.set_title(_plain(title))
             axis.set_aspect("equal", adjustable="datalim")
+            axis.set(xlabel="coordinate 1 (no unit)", ylabel="coordinate 2 (no unit)")
         for axis in axes[len(panels) :]:
-            axis.axis("off")
+            axis.remove()
         _legend_below(figure, axes[0])
     counts = f"{len(shades)} classes with {panel['converged'].shape[1]} proxies each"
     return _described(figure, f"Samples, converged and next proxies of {counts}, a panel per state: {_names(panels)}.")

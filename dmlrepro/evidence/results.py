@@ -466,8 +466,9 @@ def read_golden(path: Path) -> pd.DataFrame:
 
 
 def seeds_that_agree(table: pd.DataFrame) -> str:
-    """The first method whose seeds all have the same retrieval scores, as if one seed were used for all; else ""."""
-    scores = table[(table["selection"] == "last") & (table["metric"] == "MAP@R")]
+    """The first trained method whose seeds all have the same retrieval scores, as if one seed were used for all; else
+    "". The untrained network may begin at weights from a file, which know no seed."""
+    scores = table[(table["selection"] == "last") & (table["metric"] == "MAP@R") & (table["method"] != "untrained")]
     for (_, method, _), values in scores.groupby(["protocol", "method", "setting"])["value"]:
         if len(values) > 1 and values.nunique() == 1:
             return method

@@ -98,15 +98,18 @@ def radius_table(finished: Iterable, params: RadiusParams) -> "pd.DataFrame":
     return pd.concat([with_measured(finished, found, params), study], ignore_index=True)
 
 
+PER_CLASS = 200  # training images that are looked at: MNIST has 6,000
+
+
 def _has_proxies(run) -> bool:
     return run.spec.scheme == "chance_constrained" and not run.spec.scheme_options.get("samples")
 
 
 def around_proxies(run) -> dict[str, float]:
-    """How far the proxies of a class leave its training images, and one another, clipped, averaged over the classes
-    that were trained on."""
+    """How far the proxies of a class leave its first PER_CLASS training images, and one another, clipped, averaged over
+    the classes that were trained on."""
     proxies = clip_to_unit_ball(run.loss_state()["proxies"])
-    _, embeddings, labels = training_embeddings(run)
+    _, embeddings, labels = training_embeddings(run, PER_CLASS)
     embeddings = clip_to_unit_ball(embeddings)
     trained = _trained_classes(run, labels)
     radii = [covering_radius(embeddings[labels == label], own).item() for label, own in zip(trained, proxies)]
@@ -128,15 +131,15 @@ def states(finished: Iterable, classes: int = 6) -> dict[str, Mapping]:
     """Fig. 2 of the first seed: {title: points (N, 2), labels (N,), converged and next proxies (classes, M, 2)}.
 
     A panel per state, for `plots.proxy_maps`: the single problem, then CCP after each number of problems and at its
-    end. Points are the clipped training images of the first few trained classes; next are those of them that the greedy
-    k-center search picks, out of all images of a class instead of a pool. More than two dimensions are shown as their
+    end. Points are the first PER_CLASS training images, clipped, of the first few trained classes; next are those that
+    the greedy k-center search picks among them, where training has a pool. More than two dimensions are shown as their
     first two principal components, of each panel's own points.
     """
     found = {}
     for run in finished:
         if run.spec.seed or not _has_proxies(run):
             continue
-        _, embeddings, labels = training_embeddings(run)
+        _, embeddings, labels = training_embeddings(run, PER_CLASS)
         shown = _trained_classes(run, labels)[:classes]
         proxies = clip_to_unit_ball(run.loss_state()["proxies"])[: len(shown)]
         members = [clip_to_unit_ball(embeddings[labels == label]) for label in shown]
@@ -361,8 +364,7 @@ NOTEBOOKS = [
         findings=(
             where_it_alternates(_apart, OURS, SINGLE, said_else=True),
             _covers,
-            where_it_alternates(_gain, OURS, SINGLE),
-            _samples,
+            *where_learned(where_it_alternates(_gain, OURS, SINGLE), _samples),
         ),
     ),
     Notebook(
