@@ -19,6 +19,7 @@ import numpy as np
 from dmlrepro.files import cached_array, data_root
 
 # images and classes per part, as published with each set
+DRAWN = ("glyphs", "symbols")  # embedded sets, rendered from fonts
 OFFICIAL = {
     "omniglot": {"train": (19280, 964), "test": (13180, 659)},
     "mnist": {"train": (60000, 10), "test": (10000, 10)},
@@ -34,8 +35,9 @@ class Manifest:
     """A labelled image collection with a train and a test part.
 
     Attributes:
-        name: "glyphs", "omniglot", "mnist", "cub", "cars", "sop", "inshop", one of the latter with "-subset", or, for
-            the reader's own images, the folder's or the CSV file's name and the start of the digest, "birds@1a2b3c4d".
+        name: "glyphs", "symbols", "omniglot", "mnist", "cub", "cars", "sop", "inshop", one of the latter with
+            "-subset", or, for the reader's own images, the folder's or the CSV file's name and the start of the digest,
+            "birds@1a2b3c4d".
         images: uint8 array (N, H, W) or (N, H, W, 3), or a tuple of N file paths.
         labels: (N,) int64, contiguous: training classes 0..C_train-1, then test classes. Only "mnist", whose ten
             classes are in both parts, has the same labels 0..9 in both.
@@ -111,13 +113,13 @@ def load(
     """Read a data set.
 
     Args:
-        name: "glyphs", "omniglot", "mnist", "cub", "cars", "sop", "inshop"; with "-subset" for a partial copy;
-            "folder:PATH" or "manifest:FILE.csv" for the reader's own images (see own_images.py).
+        name: "glyphs", "symbols", "omniglot", "mnist", "cub", "cars", "sop", "inshop"; with "-subset" for a partial
+            copy; "folder:PATH" or "manifest:FILE.csv" for the reader's own images (see own_images.py).
         root: folder that holds the data sets and from which a PATH counts, default `data_root()`.
         label_noise: fraction of the training images, 0 <= label_noise < 1, that get the label of a uniformly random
             other training class; which ones is in `Manifest.corrupted`.
         seed: seeds the label noise and nothing else.
-        images_per_class: how many glyphs to draw of each class, default 24; only "glyphs" takes it.
+        images_per_class: how many images to draw of each class, default 24; only "glyphs" and "symbols" take it.
 
     Raises:
         ValueError: unknown name or a bad argument; data that contradict themselves or the official counts.
@@ -126,15 +128,17 @@ def load(
     if not 0 <= label_noise < 1:
         raise ValueError(f"label_noise must be a fraction in [0, 1), got {label_noise}")
     base = str(name).removesuffix("-subset")
-    if name == "glyphs":
-        manifest = _glyphs(24 if images_per_class is None else images_per_class)
+    if name in DRAWN:
+        manifest = _drawn(name, 24 if images_per_class is None else images_per_class)
     elif not is_own(name) and base not in OFFICIAL:
         raise ValueError(
-            f"unknown data set {name!r}; there are glyphs, {', '.join(OFFICIAL)}, each of these also -subset, and "
-            "your own images as folder:PATH or manifest:FILE.csv"
+            f"unknown data set {name!r}; there are {', '.join(DRAWN)}, {', '.join(OFFICIAL)}, each of the latter also "
+            "-subset, and your own images as folder:PATH or manifest:FILE.csv"
         )
     elif images_per_class is not None:
-        raise ValueError(f"images_per_class is for glyphs only, whose images are drawn on demand, not for {name}")
+        raise ValueError(
+            f"images_per_class is for {' and '.join(DRAWN)} only, whose images are drawn on demand, not for {name}"
+        )
     else:
         manifest, _ = _read(name, root)
         if manifest.name != name and not is_own(name):
@@ -187,22 +191,21 @@ def _with_label_noise(manifest: Manifest, fraction: float, seed: int) -> Manifes
     return replace(manifest, labels=labels, corrupted=corrupted)
 
 
-def _glyphs(images_per_class: int) -> Manifest:
+def _drawn(name: str, images_per_class: int) -> Manifest:
     import unicodedata
     from importlib.metadata import version
 
-    from dmlrepro.datasets import glyphs
+    from dmlrepro.datasets import glyphs, symbols
 
     if not isinstance(images_per_class, int) or images_per_class < 1:
         raise ValueError(f"images_per_class must be a positive integer, got {images_per_class!r}")
-    train, test = glyphs.characters()
-    key = (glyphs.SOURCE_DIGEST, images_per_class, version("pillow"), version("matplotlib"), np.__version__)
-    images = cached_array(
-        "glyphs", key, lambda: np.concatenate([glyphs.render(c, images_per_class) for c in train + test])
-    )
+    drawn = {"glyphs": glyphs, "symbols": symbols}[name]
+    train, test = drawn.characters()
+    key = (drawn.SOURCE_DIGEST, images_per_class, version("pillow"), version("matplotlib"), np.__version__)
+    images = cached_array(name, key, lambda: np.concatenate([glyphs.render(c, images_per_class) for c in train + test]))
     test_part = np.repeat([False, True], [len(train) * images_per_class, len(test) * images_per_class])
     return Manifest(
-        name="glyphs",
+        name=name,
         images=images,
         labels=np.arange(len(train + test)).repeat(images_per_class),
         split=np.where(test_part, "test", "train"),

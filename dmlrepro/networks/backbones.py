@@ -32,13 +32,15 @@ from dmlrepro.files import data_root, sha256
 # sha256 of files without a published checksum with which the committed results were made. Torch's own files carry the
 # first eight digits of theirs in their names.
 KNOWN_WEIGHTS = ("102fa02ec826921aae2c3408f9f154381a466f8210fead01b8aa941ee607e4e8",)  # squeezenet1_1_in1k.safetensors
+# weights="symbols" of conv4: trained by workflow/pretrain.py to tell signs apart that are not among the glyphs
+SYMBOLS = Path(__file__).with_name("conv4_symbols.safetensors")
 TIMM_FILES = ("model.safetensors", "pytorch_model.bin")  # what timm downloads of a network
 REACH_SECONDS, STALL_SECONDS = 10, 30  # a download is given up when a server does not answer, or sends nothing more
 POOLINGS = ("avg", "max", "avg+max", "token")
 
 # The networks of the five papers and of our own profiles: name -> (published weights, who uses them).
 CATALOGUE = {
-    "conv4": ("none", "profiles quick and small"),
+    "conv4": ("symbols (in this package)", "profiles quick and small"),
     "squeezenet1_1": ("torchvision SqueezeNet1_1_Weights.IMAGENET1K_V1", "profile small"),
     "bn_inception": ("bn_inception-52deb4733.pth", "pfml, nivmf, meanfield, ccp"),
     "resnet50.tv_in1k": ("timm resnet50.tv_in1k", "pfml, nivmf, ccp"),
@@ -169,8 +171,9 @@ def build(
         embedding_size: D, or None for the pooled features themselves.
         pooling: "avg", "max", "avg+max" or "token", see `EmbeddingNet`.
         weights: None draws them from `seed`; "imagenet" takes the published ones (from `<data root>/weights` if a file
-            is there, otherwise the library's own download); anything else is the path of a .safetensors or .pth file
-            with the state dict of the complete network as published, classifier included.
+            is there, otherwise the library's own download); "symbols" those that this package has of conv4 for grey
+            images; anything else is the path of a .safetensors or .pth file with the state dict of the complete network
+            as published, classifier included.
         in_channels: how many the images have, 1 or 3. Only conv4 and resnetv2_20 have a first layer for 1; the others
             repeat grey images.
         seed: it decides the random weights, those of the head also when the trunk is pretrained. The global generators
@@ -246,15 +249,15 @@ def check(name: str, weights: str | Path | None) -> None:
     """Raise what `build` would raise for an unknown name or missing weights, before anything is built.
 
     Raises:
-        ValueError: unknown name, or weights="imagenet" of a network that has none under this name.
+        ValueError: unknown name, or weights="imagenet" or "symbols" of a network that has none under this name.
         FileNotFoundError: a weight file that is not there.
     """
     library = _library(name)
     if weights not in (None, "imagenet"):
-        _existing(weights)
+        _existing(weights_file(name, weights) or weights)
     elif weights and library == "timm":
         _refuse_untagged(name)
-    elif weights and CATALOGUE.get(name, ("",))[0] == "none":
+    elif weights and library == "own" and not _published_files(name):
         raise ValueError(_NO_WEIGHTS.format(name=name))
 
 
@@ -287,6 +290,9 @@ def _conv4(weights: str | Path | None, in_channels: int) -> tuple[nn.Module, Pre
     ProxyAnchor, two seeds) for four times the time. Pooling before the ReLU gives the same values (the ReLU is
     monotonic) for a quarter of the ReLU's work.
     """
+
+    if weights == "symbols" and in_channels != 1:
+        raise ValueError("weights='symbols' are for grey images, and these have colours; give a file or none")
 
     def create():
         layers, width = [], in_channels
@@ -457,7 +463,7 @@ def _model(
                 socket.setdefaulttimeout(before)
     model = create()
     if weights is not None:
-        load_strict(model, read_weights(weights), weights)
+        load_strict(model, read_weights(weights_file(name, weights) or weights), weights)
     return model
 
 
@@ -471,7 +477,11 @@ def _reach(url: str) -> None:
 
 def weights_file(name: str, weights: str | Path | None) -> Path | None:
     """The local file that weights of the network `name` are read from; None: there is none."""
-    if weights == "imagenet":
+    if weights == "symbols":
+        if name != "conv4":
+            raise ValueError(f"weights='symbols' are those of conv4, not of {name}; give 'imagenet', a file or none")
+        places = [SYMBOLS]
+    elif weights == "imagenet":
         places = [data_root() / "weights" / file for file in _published_files(name)]
     else:
         places = [] if weights is None else [Path(weights)]
@@ -566,7 +576,7 @@ def _existing(path: str | Path) -> Path:
         beside = [file.name for file in path.parent.iterdir()] if path.parent.is_dir() else []
         close = difflib.get_close_matches(path.name, beside, n=3)
         hint = f"; close to it in {path.parent}: {', '.join(close)}" if close else ""
-        raise FileNotFoundError(f"weights: no file {path}{hint}; give an existing file, 'imagenet' or none")
+        raise FileNotFoundError(f"weights: no file {path}{hint}; give an existing file, 'imagenet', 'symbols' or none")
     return path
 
 

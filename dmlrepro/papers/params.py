@@ -110,6 +110,11 @@ def recipe_of(profile: str, dataset: str) -> dict:
     return RECIPES[profile][dataset]
 
 
+def pretrained_for(dataset: str) -> dict:
+    """The embedded weights for the data set that they were made for; other sets keep those of their profile."""
+    return {"weights": "symbols"} if dataset == "glyphs" else {}
+
+
 def benchmark_of(dataset: str) -> str:
     """The benchmark whose published settings a data set takes: a partial copy the whole's, a reader's images CUB's."""
     return "cub" if is_own(dataset) else dataset.removesuffix("-subset")
@@ -123,7 +128,7 @@ class Params:
     dataset: glyphs (quick); cub, cars, omniglot, mnist (small); cub, cars, sop, inshop (paper); cub-subset and the like
         for a partial copy; folder:PATH or manifest:FILE.csv for your own images, relative to the data root.
     backbone: any of `python -m dmlrepro backbones`.
-    weights: "none", "imagenet" or a file.
+    weights: "none", "imagenet", a file, or "symbols": conv4 as pretrained on signs that are not among the glyphs.
     embedding_size: dimension of the embedding.
     image_size: pixels of the square crop; 0: the images as they are.
     test_resize: pixels of the short side before the test-time centre crop; 0: image_size.

@@ -36,7 +36,7 @@ class RunSpec:
     folds: int = 4  # the train classes are cut into so many disjoint parts, numbered from 0
     # the network
     backbone: str = "conv4"
-    weights: str | None = None  # "imagenet" or a file; None: drawn from the seed
+    weights: str | None = None  # "imagenet", "symbols" (of conv4) or a file; None: drawn from the seed
     embedding_size: int | None = 128  # None: the pooled features are the embeddings, there is no head
     pooling: str = "avg"
     image_size: int | None = None  # side of the square crops in pixels; None: images are taken as they are

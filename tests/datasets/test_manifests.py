@@ -11,7 +11,7 @@ import official_layouts as layouts
 import pytest
 from PIL import Image
 
-from dmlrepro.datasets import glyphs, manifests
+from dmlrepro.datasets import glyphs, manifests, symbols
 from dmlrepro.files import data_root, repository_root
 
 
@@ -63,6 +63,23 @@ def test_no_two_glyph_classes_look_alike():
     assert correlations("AΑА", "DejaVuSans").min() > 0.99  # Latin, Greek, Cyrillic: what the rule merges
 
 
+def test_symbols_look_like_no_glyph_and_like_no_other_symbol():
+    letters, signs = "".join(glyphs.characters()), "".join(symbols.characters())
+    assert len(set(letters + signs)) == len(letters + signs) == 350 + 359
+    for typeface in glyphs.TYPEFACES:
+        both = [c for c in signs + letters if typeface in glyphs.typefaces_of(c)]
+        count = len([c for c in both if c in signs])
+        similarity = correlations(both, typeface)
+        np.fill_diagonal(similarity, 0)
+        assert similarity[:count].max(initial=0) < 0.91, typeface
+
+
+def test_symbols_are_a_set_of_their_own():
+    manifest = manifests.load("symbols", images_per_class=2)
+    assert (manifest.num_train_classes, len(manifest.images)) == (300, 718)
+    assert not set(manifest.class_names) & set(manifests.load("glyphs", images_per_class=2).class_names)
+
+
 def correlations(characters, typeface):
     """Pearson correlations of the upright glyphs after a blur of about half a stroke."""
     from scipy.ndimage import gaussian_filter
@@ -111,11 +128,11 @@ def test_digest_follows_content_not_location(tmp_path):
 
 
 def test_arguments_are_checked():
-    with pytest.raises(ValueError, match=r"unknown data set 'birds'.*glyphs, omniglot, mnist, cub"):
+    with pytest.raises(ValueError, match=r"unknown data set 'birds'.*glyphs, symbols, omniglot, mnist, cub"):
         manifests.load("birds")
     with pytest.raises(ValueError, match="images_per_class must be a positive integer, got 0"):
         manifests.load("glyphs", images_per_class=0)
-    with pytest.raises(ValueError, match="images_per_class is for glyphs only"):
+    with pytest.raises(ValueError, match="images_per_class is for glyphs and symbols only"):
         manifests.load("cub", images_per_class=3)
 
 

@@ -160,7 +160,7 @@ def test_a_dataset_of_another_profile_is_named_with_it():
         ({"steps": 3, "epochs": 2}, "give one of steps and epochs"),
         ({"steps": 0}, "give one of steps and epochs"),
         ({"backbone": "conv5"}, "unknown backbone 'conv5'; the closest names are .*conv4"),
-        ({"weights": "imagnet"}, "weights: no file imagnet; give an existing file, 'imagenet' or none"),
+        ({"weights": "imagnet"}, "weights: no file imagnet; give an existing file, 'imagenet', 'symbols' or none"),
     ],
 )
 def test_a_number_or_a_network_that_makes_no_sense_is_named(values, message):

@@ -67,7 +67,7 @@ class BatchSizeParams(HeadParams):
     positive: ClassVar = (*HeadParams.positive, "batch_sizes")
     references: ClassVar = {"batch_sizes": (180,)}
     overrides: ClassVar = {
-        "quick": {"steps": 0, "epochs": 2, "freeze_trunk": True},
+        "quick": {"steps": 0, "epochs": 4, "freeze_trunk": True},
         "small": HeadParams.overrides["small"] | {"steps": 0, "epochs": 10},
         "paper": HeadParams.overrides["paper"],
     }
@@ -83,7 +83,7 @@ class AlphaParams(HeadParams):
     notebook = "36_meanfield_ablation_alpha"
     positive: ClassVar = (*HeadParams.positive, "alphas")
     references: ClassVar = {"alphas": (SHARPNESS["alpha"],)}
-    overrides: ClassVar = BatchSizeParams.overrides | {"quick": {"steps": 0, "epochs": 4, "freeze_trunk": True}}
+    overrides: ClassVar = BatchSizeParams.overrides
 
     alphas: tuple[float, ...] = (0.01, 0.1, 1.0, 10.0, 20.0, 40.0)
 
@@ -94,7 +94,7 @@ class RegularizerParams(HeadParams):
 
     notebook = "37_meanfield_ablation_regularizer"
     references: ClassVar = {"weights_of_regularizer": (0.0,), "first_epochs": (2,)}
-    overrides: ClassVar = BatchSizeParams.overrides | {"quick": {"steps": 0, "epochs": 4, "freeze_trunk": True}}
+    overrides: ClassVar = BatchSizeParams.overrides
 
     weights_of_regularizer: tuple[float, ...] = (0.0, 0.01, 0.1, 1.0, 10.0, 100.0)  # lambda_MF
     first_epochs: tuple[int, ...] = (1, 2)  # after these the regulariser is looked at too

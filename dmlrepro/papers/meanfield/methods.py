@@ -14,7 +14,7 @@ from dmlrepro.evidence import plots
 from dmlrepro.evidence.stored import Numbers, agrees
 from dmlrepro.papers import studies
 from dmlrepro.papers.methods import BASELINES, LOSS_LR, UNSAID, Method, Setting, documented, pick, runs_of, spec_of
-from dmlrepro.papers.params import Params, benchmark_of
+from dmlrepro.papers.params import Params, benchmark_of, pretrained_for
 from dmlrepro.training.search import Range
 from dmlrepro.training.spec import RunSpec
 
@@ -191,16 +191,19 @@ class MeanFieldParams(Params):
 
 @dataclass(frozen=True)
 class HeadParams(MeanFieldParams):
-    """What notebooks with many short runs share: heads on cached features, of the pretrained network at small and of
-    the untrained one at quick. Without pretrained weights small trains the whole network, as paper does."""
+    """What notebooks with many short runs share: heads on cached features of a pretrained network at quick and small.
+    Without pretrained weights small trains the whole network, as paper does."""
 
     overrides: ClassVar = {
-        "quick": {"steps": 100, "freeze_trunk": True},
+        "quick": {"steps": 200, "freeze_trunk": True},
         "small": {"steps": 500, "epochs": 0, "warmup_epochs": 0.0, "lr": 1e-3, "freeze_trunk": True},
         "paper": MeanFieldParams.overrides["paper"] | {"freeze_trunk": False},
     }
 
     freeze_trunk: bool | None = None
+
+    def _dataset_recipe(self, dataset: str) -> dict:
+        return pretrained_for(dataset)
 
     def training(self) -> dict:
         if self.freeze_trunk and (self.profile == "quick" or self.weights != "none"):

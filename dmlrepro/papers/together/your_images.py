@@ -18,7 +18,7 @@ from dmlrepro.evidence.stored import Numbers
 from dmlrepro.papers import rooms
 from dmlrepro.papers.catalogue import Notebook
 from dmlrepro.papers.methods import Method, pick, spec_of
-from dmlrepro.papers.params import Params, recipe_of
+from dmlrepro.papers.params import Params, pretrained_for, recipe_of
 from dmlrepro.training import batches, protocols, runs
 from dmlrepro.training.builders import OPTIMIZERS, build_loss
 from dmlrepro.training.spec import RunSpec
@@ -54,7 +54,8 @@ class YourImagesParams(Params):
     def _dataset_recipe(self, dataset: str) -> dict:
         """All methods with labels; for the reader's images also batches that fit into the smallest training part."""
         everything = {"methods": tuple(name for name, each in rooms.methods().items() if each.supervised)}
-        return everything | (_batches_of(dataset, self.profile) if manifests.is_own(dataset) else {})
+        own = _batches_of(dataset, self.profile) if manifests.is_own(dataset) else {}
+        return everything | own | pretrained_for(dataset)
 
 
 def _training_sizes(dataset: str) -> np.ndarray:
@@ -87,7 +88,7 @@ def folds_of(sizes: np.ndarray) -> int:
 
 
 def heads(params: YourImagesParams) -> list[RunSpec]:
-    """The untrained network's features as they are, and a linear head on them for every method and seed.
+    """The frozen network's features as they are, and a linear head on them for every method and seed.
 
     A head is trained from scratch, so it takes a method's options for that, whatever the trunk.
     """

@@ -1,0 +1,41 @@
+"""The embedded trunk: what it knows of glyphs, which it has never seen, and that its recipe makes it."""
+
+import importlib.util
+
+import pytest
+
+from dmlrepro.files import repository_root
+from dmlrepro.networks import backbones
+from dmlrepro.training import runs
+from dmlrepro.training.spec import RunSpec
+
+
+def recall_on_glyphs(cache, monkeypatch, weights):
+    monkeypatch.setenv("DMLREPRO_CACHE", str(cache))
+    run = runs.run(RunSpec("glyphs", weights=weights, embedding_size=None, threads=1))
+    return {row["metric"]: row["value"] for row in run.rows}["R@1"]
+
+
+def test_the_trunk_helps_on_glyphs(tmp_path, monkeypatch):
+    assert recall_on_glyphs(tmp_path, monkeypatch, None) < 0.35
+    assert 0.72 < recall_on_glyphs(tmp_path, monkeypatch, "symbols") < 0.80  # below what training on glyphs gives
+
+
+def test_the_file_is_a_complete_conv4():
+    net = backbones.build("conv4", 8, weights="symbols", in_channels=1)
+    other = backbones.build("conv4", 8, weights="symbols", in_channels=1, seed=1)
+    assert all(ours.equal(theirs) for ours, theirs in zip(net.trunk.parameters(), other.trunk.parameters()))
+    assert backbones.weights_digest("conv4", "symbols") == backbones.sha256(backbones.SYMBOLS)
+
+
+@pytest.mark.slow
+def test_the_recipe_makes_a_trunk_of_equal_worth(tmp_path, monkeypatch):
+    path = repository_root() / "workflow" / "pretrain.py"
+    spec = importlib.util.spec_from_file_location("pretrain", path)
+    pretrain = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(pretrain)
+    monkeypatch.setenv("DMLREPRO_CACHE", str(tmp_path))
+    pretrain.pretrain(tmp_path / "again.safetensors")
+    committed = recall_on_glyphs(tmp_path, monkeypatch, "symbols")
+    again = recall_on_glyphs(tmp_path, monkeypatch, str(tmp_path / "again.safetensors"))
+    assert again == pytest.approx(committed, abs=0.03)  # seeds differ by a point
