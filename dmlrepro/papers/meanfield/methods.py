@@ -203,7 +203,7 @@ class HeadParams(MeanFieldParams):
     freeze_trunk: bool | None = None
 
     def _dataset_recipe(self, dataset: str) -> dict:
-        return pretrained_for(dataset)
+        return super()._dataset_recipe(dataset) | pretrained_for(dataset)
 
     def training(self) -> dict:
         if self.freeze_trunk and (self.profile == "quick" or self.weights != "none"):

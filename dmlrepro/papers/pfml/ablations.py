@@ -12,6 +12,7 @@ from dmlrepro.evidence import tables
 from dmlrepro.evidence.stored import Numbers, agrees, direction
 from dmlrepro.papers.catalogue import Notebook
 from dmlrepro.papers.methods import runs_of
+from dmlrepro.papers.params import pretrained_for
 from dmlrepro.papers.pfml.alignment import class_distances
 from dmlrepro.papers.pfml.methods import METHODS, FieldParams
 from dmlrepro.papers.studies import evaluated_labels, measured, with_measured
@@ -25,17 +26,20 @@ if TYPE_CHECKING:
 class AblationParams(FieldParams):
     """What the ablations share: the default point, and how much is trained.
 
-    At quick that is the whole small network, at small a head on cached features of the pretrained backbone (one without
-    pretrained weights is always trained), at paper the whole network as published.
+    At quick and small that is a head on cached features of the pretrained backbone (one without pretrained weights is
+    always trained), at paper the whole network as published.
     """
 
     overrides: ClassVar = {
-        "quick": {"freeze_trunk": False},
+        "quick": {"freeze_trunk": True},
         "small": {"steps": 500, "epochs": 0, "warmup_epochs": 0.0, "lr": 1e-3, "freeze_trunk": True},
         "paper": {"freeze_trunk": False},
     }
 
     freeze_trunk: bool | None = None
+
+    def _dataset_recipe(self, dataset: str) -> dict:
+        return super()._dataset_recipe(dataset) | pretrained_for(dataset)
 
 
 @dataclass(frozen=True)
