@@ -34,7 +34,7 @@ class LambdaProxiesParams(AblationParams):
     notebook = "42_ccp_ablation_lambda_proxies"
     references: ClassVar = {"projections": (2e-4, 0.0)}
     overrides: ClassVar = CcpParams.overrides | {
-        "quick": CcpParams.overrides["quick"] | {"projections": (0.0, 2e-4, 10.0), "numbers": (1, 4, 8)},
+        "quick": CcpParams.overrides["quick"] | {"projections": (0.0, 2e-4, 0.1, 10.0), "numbers": (1, 4, 8)},
         "small": CcpParams.overrides["small"] | {"projections": (0.0, 1e-5, 2e-4, 1e-2, 0.1, 10.0)} | NUMBERS,
         "paper": CcpParams.overrides["paper"] | {"projections": (0.0, 1e-5, 2e-4, 1e-2, 0.1, 1.0, 10.0)} | NUMBERS,
     }
@@ -65,7 +65,7 @@ class AlternatingParams(AblationParams):
 
     notebook = "44_ccp_ablation_alternating"
     overrides: ClassVar = CcpParams.overrides | {
-        "quick": CcpParams.overrides["quick"] | {"losses": ("C2", "MS"), "over": ("ProxyAnchor",)},
+        "quick": CcpParams.overrides["quick"] | {"losses": tuple(LOSSES), "over": ("ProxyAnchor",)},
         "small": CcpParams.overrides["small"] | {"losses": tuple(LOSSES), "over": ("ProxyAnchor", "PFML")},
         "paper": CcpParams.overrides["paper"] | {"losses": tuple(LOSSES), "over": ("ProxyAnchor", "PFML")},
     }
@@ -82,7 +82,7 @@ class BatchSizeParams(AblationParams):
 
     notebook = "45_ccp_ablation_batch_size"
     overrides: ClassVar = CcpParams.overrides | {
-        "quick": CcpParams.overrides["quick"] | {"sizes": (16, 32, 64)},
+        "quick": CcpParams.overrides["quick"] | {"sizes": (16, 32, 128)},
         "small": CcpParams.overrides["small"] | {"sizes": (16, 32, 64, 128)},
         "paper": CcpParams.overrides["paper"] | {"sizes": (16, 32, 64, 128)},
     }

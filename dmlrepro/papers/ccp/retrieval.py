@@ -29,7 +29,7 @@ class CcpRetrievalParams(CcpParams):
 
     notebook = "41_ccp_retrieval"
     overrides: ClassVar = {
-        "quick": CcpParams.overrides["quick"] | {"methods": ("untrained", *PAIRS, *OTHERS)},
+        "quick": CcpParams.overrides["quick"] | {"methods": ("untrained", *PAIRS, *OTHERS, *SMALL_MEMORY)},
         "small": CcpParams.overrides["small"] | {"methods": ("untrained", *PAIRS, *OTHERS, *SMALL_MEMORY)},
         "paper": CcpParams.overrides["paper"]
         | {"methods": ("untrained", *PAIRS, *OTHERS, *SMALL_MEMORY), "protocol": FOUR_FOLDS},
