@@ -219,6 +219,7 @@ def direction(effects: np.ndarray) -> int:
 
 
 Sentence = Callable[[Numbers], str]
+SLIGHT = 0.5  # points: a smaller mean difference is spoken of as that, however much its seeds agree
 LEARNED = 2.0  # points of MAP@R by which something must be above the untrained network to be spoken of
 
 
@@ -263,8 +264,9 @@ def agrees(yes: bool) -> str:
 def brings(effects: np.ndarray, gain: str = "a gain", loss: str = "a loss", expected: int = 1) -> str:
     """What effects show, against what the paper expects, 1 or -1: "a gain, as the paper has it"."""
     found = direction(effects)
-    if not found:
-        return f"no clear difference, where the paper has {gain if expected > 0 else loss}"
+    if not found or abs(effects.mean()) < SLIGHT:
+        said = "less than half a point" if found else "no clear difference"
+        return f"{said}, where the paper has {gain if expected > 0 else loss}"
     return f"{gain if found > 0 else loss}, {agrees(found == expected)}"
 
 
