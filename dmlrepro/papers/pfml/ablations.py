@@ -192,10 +192,10 @@ def _best_alpha(numbers: Numbers) -> str:
 
 
 def _no_decay(numbers: Numbers) -> str:
-    found = brings(numbers.effects("PFML;alpha=3", "PFML;alpha=0"))
+    decay, none = "PFML;alpha=3", "PFML;alpha=0"
     return (
-        f"Decay at alpha = 3 brings {found} (5 to 6 points in Fig. 3(c)): {numbers.against('PFML;alpha=3', 'PFML;alpha=0')} of the logarithmic "
-        "potential that alpha = 0 is in the limit."
+        f"Decay at alpha = 3 brings {brings(numbers.effects(decay, none))} (5 to 6 points in Fig. 3(c)): "
+        f"{numbers.against(decay, none)} of the logarithmic potential that alpha = 0 is in the limit."
     )
 
 
