@@ -180,7 +180,7 @@ def _small_dimensions(numbers: Numbers) -> str:
 
 
 def _large_dimensions(numbers: Numbers) -> str:
-    return changed(numbers, "PLM;m=7", "PLM;m=3", "Pieces of seven dimensions instead of three")
+    return changed(numbers, "PLM;m=7", "PLM;m=3", "Having pieces of seven dimensions instead of three")
 
 
 _PUBLISHED_DECAY = "PLM;N_alpha=4;N_beta=0.5"
