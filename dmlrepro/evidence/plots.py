@@ -42,7 +42,9 @@ MARKERS = "osD^vPX*<>ph"
 DPI = 84
 FEW = 5  # below so many seeds a t interval says more about Student's distribution than about the method
 WIDTH = 9.0  # inches: the text column of a notebook
-LABELS = {  # axis titles of metrics and settings; the records of papers/ add theirs as well
+LABELS: dict[str | tuple[str, str], str] = {
+    # axis titles of metrics and settings; the records of papers/ add theirs as well, under (paper, name) where another
+    # paper means something else by the name
     "P@1": "precision@1 (%)",
     "RP": "R-precision (%)",
     "MAP@R": "MAP@R (%)",
@@ -65,9 +67,11 @@ def marker(method: str) -> str:
     return MARKERS[place % len(MARKERS)]
 
 
-def _label(name: str) -> str:
-    """A metric or setting as an axis title."""
-    return LABELS.get(name) or (f"recall@{name[2:]} (%)" if name.startswith("R@") else name.replace("_", " "))
+def _label(name: str, paper: str = "") -> str:
+    """A metric or setting of a paper as an axis title."""
+    if found := LABELS.get((paper, name)) or LABELS.get(name):
+        return found
+    return f"recall@{name[2:]} (%)" if name.startswith("R@") else name.replace("_", " ")
 
 
 # --- tables -----------------------------------------------------------------------------------------------------------
@@ -197,6 +201,7 @@ def ablation(
     rows = _one_dataset(table)
     _check_metrics(rows, [metric])
     ours = _by_level(rows[rows["metric"] == metric], x)
+    title_of_x = _label(x, rows["paper"].iloc[0])
     published = published or {}
     reference = _reference(published, ours, reference)
     change = f"change of {_label(metric)}" if "(%)" not in _label(metric) else f"change of {metric} (points)"
@@ -223,13 +228,13 @@ def ablation(
         for axis in axes[::2]:
             axis.axhline(0, color="grey", linewidth=0.8, zorder=1)
         _ticks_at(axes[0], levels, 100 if x in SHARES else 1)
-        axes[-1].set_xlabel(f"{_label(x)}; changes are from {_said(f'{x}={reference:g}')}")
+        axes[-1].set_xlabel(f"{title_of_x}; changes are from {_said(f'{x}={reference:g}')}")
         if len(ours) > 1:
             _legend_below(figure, axes[0])
         if _label(metric).endswith("(%)"):
             low, high = axes[1].get_ylim()
             axes[1].set_ylim(max(low, 0), min(high, 100))
-    said = [f"{title} against {_label(x)}. {_lines_said(axis)}" for axis, title in zip(axes, (change, _label(metric)))]
+    said = [f"{title} against {title_of_x}. {_lines_said(axis)}" for axis, title in zip(axes, (change, _label(metric)))]
     said += [f"Published {change}. {_lines_said(axis)}" for axis in axes[2:]]
     return _described(figure, f"Line chart of {_where(rows)}, {_statistics(rows)}. " + " ".join(said))
 

@@ -113,7 +113,7 @@ OWN: dict[str, Method] = {
 METHODS = BASELINES | OWN
 plots.COLORS |= {method.name: method.color for method in OWN.values()}
 plots.LABELS |= {
-    "dim": "embedding dimension",
+    ("meanfield", "alpha"): "sharpness α of the attraction",
     "batch": "batch size",
     "epochs": "epochs of training",
     "lambda": "weight λ_MF of the regulariser",

@@ -116,6 +116,7 @@ plots.LABELS |= {
     "members": "mean number of members",
     "N_rho": "proxies N_ρ",
     "m": "dimension m of a piece",
+    ("plm", "delta"): "distance δ of points without similarity",
     "N_alpha": "decay N_α across a piece",
     "N_beta": "decay N_β along a piece",
 }
