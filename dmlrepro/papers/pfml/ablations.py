@@ -31,7 +31,7 @@ class AblationParams(FieldParams):
     """
 
     overrides: ClassVar = {
-        "quick": {"freeze_trunk": True},
+        "quick": {"steps": 150, "freeze_trunk": True},
         "small": {"steps": 500, "epochs": 0, "warmup_epochs": 0.0, "lr": 1e-3, "freeze_trunk": True},
         "paper": {"freeze_trunk": False},
     }
