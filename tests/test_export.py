@@ -57,6 +57,10 @@ def test_equations_are_mathml_and_no_latex_is_left(page):
     assert "price of 5 $." in page.text
 
 
+def test_bars_of_a_formula_stand_close_to_what_they_enclose():
+    assert export._mathml("2|C|", "inline").count('<mo stretchy="false" lspace="0" rspace="0">|</mo>') == 2
+
+
 def test_wide_tables_and_equations_scroll_in_a_box_of_their_own(page):
     assert len(page.select("table")) == 3
     assert all("scroll" in table.parent["class"] for table in page.select("table"))

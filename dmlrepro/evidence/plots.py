@@ -635,7 +635,8 @@ def lines(
         axis.set(xlabel=xlabel, ylabel=ylabel, title=title)
         axis.set(xscale="log" if logx else "linear", yscale="log" if logy else "linear")
         _ticks_at(axis, sorted({float(level) for x, *_ in series.values() for level in x}))
-        axis.legend(fontsize="small")
+        many = {"loc": "center left", "bbox_to_anchor": (1, 0.5)} if len(series) > 6 else {}  # would cover the lines
+        axis.legend(fontsize="small", **many)
     return _described(figure, " ".join(filter(None, (title, f"{ylabel} against {xlabel}.", _lines_said(axis)))))
 
 

@@ -57,7 +57,8 @@ class Stored:
     @property
     def seeds(self) -> int:
         """Runs of a method that has the fewest of several; 0 without images."""
-        rows = self.table[(self.table["dataset"] != tables.SYNTHETIC) & (self.table["method"] != "untrained")]
+        left_out = self.table["method"].eq("untrained") | self.table["setting"].eq(tables.CURVE)
+        rows = self.table[(self.table["dataset"] != tables.SYNTHETIC) & ~left_out]
         return 0 if rows.empty else int(rows.groupby(["protocol", "method", "setting"])["seed"].nunique().min())
 
     @property
@@ -147,6 +148,7 @@ class Numbers:
     """
 
     def __init__(self, table: pd.DataFrame, protocol: str = ""):
+        self.table = table
         rows = tables.final_rows(table)
         folds = rows["protocol"].str.contains("mlrc", case=False)
         protocol = protocol or ("separated" if folds.all() else "")

@@ -23,6 +23,7 @@ HITS = [*CONTEXT, "method", "setting", "seed", "class_id", "hits", "queries"]  #
 
 DEFAULTS = {"label_noise": 0.0, "retrieval": "cosine"}  # what a row that does not name these settings has
 SYNTHETIC = "synthetic"  # the dataset of a study without images
+CURVE = "curve"  # the setting of a run that repeats another and keeps its evaluations, for a figure alone
 
 # (method, metric) -> setting -> seed -> value; a value may be an array, one number per resampling of the classes
 Cells = dict[tuple[str, str], dict[str, dict[int, np.ndarray]]]
@@ -70,6 +71,15 @@ def final_rows(table: pd.DataFrame) -> pd.DataFrame:
             f"seed {row.seed} on {row.dataset!r} in experiment {row.experiment!r}; keep one"
         )
     return rows
+
+
+def histories(table: pd.DataFrame, metric: str) -> dict[str, tuple[np.ndarray, np.ndarray]]:
+    """Steps and values of all evaluations of the runs of CURVE, by method; MissingRows if there is none."""
+    rows = table[(table["setting"] == CURVE) & (table["selection"] == "every") & (table["metric"] == metric)]
+    if rows.empty:
+        raise MissingRows(f"evaluations during training ({metric})")
+    found = rows.sort_values("step", kind="stable").groupby("method", sort=False)
+    return {method: (each["step"].to_numpy(), each["value"].to_numpy()) for method, each in found}
 
 
 # --- cells ------------------------------------------------------------------------------------------------------------

@@ -21,6 +21,7 @@ import numpy as np
 import pandas as pd
 
 from dmlrepro.evidence import results
+from dmlrepro.evidence.tables import CURVE
 from dmlrepro.papers import catalogue
 from dmlrepro.training import runs
 
@@ -74,7 +75,7 @@ def freezes_trunk(notebook: catalogue.Notebook) -> bool:
 def replicas(notebook: catalogue.Notebook) -> list[pd.DataFrame]:
     """The golden values of the first seed alone, once for each replica; empty for a notebook that trains nothing."""
     params = quick(notebook)
-    specs = [spec for spec in notebook.specs(params) if spec.seed == 0]
+    specs = [spec for spec in notebook.specs(params) if spec.seed == 0 and spec.setting != CURVE]
     if all(spec.loss is None for spec in specs):
         return []
     numbered = [

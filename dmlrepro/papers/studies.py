@@ -8,10 +8,11 @@ import torch
 from torch import Tensor
 
 from dmlrepro.datasets import manifests
-from dmlrepro.evidence import results, stored
+from dmlrepro.evidence import plots, results, stored, tables
 from dmlrepro.papers.params import Params
 from dmlrepro.training import batches, inference, protocols
 from dmlrepro.training.builders import build_loss
+from dmlrepro.training.spec import RunSpec
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -71,6 +72,66 @@ def trained_loss(run, manifest: manifests.Manifest, embedding_size: int, **optio
     loss = build_loss(spec, manifest.num_train_classes, embedding_size)
     loss.load_state_dict(run.loss_state())
     return loss
+
+
+# how R@1 grew during training
+
+RISING = 1.0  # points of R@1 in the last fifth of training, above which a method has not converged
+
+
+def curves(runs: Iterable[RunSpec]) -> list[RunSpec]:
+    """The first seed of every method that is trained under the conventional protocol once more, as setting CURVE, with
+    its evaluations kept: those that it has during training, or five."""
+    return [
+        run.replace(setting=tables.CURVE, keep_history=True, **_five_evaluations(run))
+        for run in runs
+        if run.loss and run.seed == 0 and run.protocol == "conventional"
+    ]
+
+
+def _five_evaluations(run: RunSpec) -> dict:
+    if run.eval_every or run.eval_every_epochs:
+        return {}
+    return {"eval_every": max(run.steps // 5, 1)} if run.steps else {"eval_every_epochs": run.epochs / 5}
+
+
+def without_copies(table: "pd.DataFrame") -> "pd.DataFrame":
+    """A table in which the runs of `curves` have the R@1 of their evaluations alone: at the end they are the runs that
+    they repeat, which nothing may count twice."""
+    kept = (table["selection"] == "every") & (table["metric"] == "R@1")
+    return table[kept | (table["setting"] != tables.CURVE)]
+
+
+def convergence(table: "pd.DataFrame") -> None:
+    """Show how R@1 grew in the runs of `curves`, the highest at the end first, and say which methods still rise."""
+    import matplotlib.pyplot as plt
+    from IPython.display import Markdown, display
+
+    try:
+        found = tables.histories(table, "R@1")
+    except tables.MissingRows:
+        display(Markdown("Only runs under the conventional protocol are evaluated during training."))
+        return
+    ranked = dict(sorted(found.items(), key=lambda item: -item[1][1][-1]))
+    title = ", ".join([*table[["dataset", "backbone"]].iloc[0], "seed 0"])
+    display(drawn := plots.lines(ranked, "step", "recall@1 (%)", title=title))
+    plt.close(drawn)
+    display(Markdown(still_rising(stored.Numbers(table))))
+
+
+def still_rising(numbers: stored.Numbers) -> str:
+    """A sentence on the methods whose R@1 rose by more than RISING points in the last fifth of training."""
+    rises = {}
+    for method, (steps, values) in tables.histories(numbers.table, "R@1").items():
+        if steps[0] > 0.8 * steps[-1]:
+            raise tables.MissingRows(f"evaluations of {method} before the last fifth of training")
+        rises[method] = values[-1] - np.interp(0.8 * steps[-1], steps, values)
+    rising = {method: rise for method, rise in sorted(rises.items(), key=lambda item: -item[1]) if rise > RISING}
+    much = f"by more than {RISING:g} point in the last fifth of training (seed 0)"
+    if not rising:
+        return f"All {len(rises)} losses have converged: the R@1 of none rises {much}."
+    told = ", ".join(f"{method} {rise:+.1f}" for method, rise in rising.items())
+    return f"{len(rising)} of {len(rises)} losses have not converged, their R@1 rises {much}: {told}."
 
 
 # what was found

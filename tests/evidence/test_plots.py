@@ -345,3 +345,11 @@ def test_tallies_stack_to_the_whole_and_name_a_kind_without_a_colour():
     assert figure.get_label() == "Stacked bars, claims by kind. one: 2 right, 1 open; two: 15 open."
     with pytest.raises(ValueError, match=r"shades has no colour for \['open'\]"):
         plots.tallies(TALLIES, {"right": "#009E73"}, "claims")
+
+
+@pytest.mark.parametrize("count, inside", [(6, True), (7, False)])
+def test_a_long_legend_stands_beside_the_lines(count, inside):
+    figure = plots.lines({f"line {i}": ([1, 2, 3], [i, i, i]) for i in range(count)}, "x (steps)", "y (%)")
+    figure.draw_without_rendering()
+    (axis,) = figure.axes
+    assert (axis.get_legend().get_window_extent().x1 <= axis.get_window_extent().x1) == inside

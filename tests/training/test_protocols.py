@@ -8,6 +8,7 @@ from tiny import TINY as UNNAMED
 
 from dmlrepro import metrics
 from dmlrepro.evidence import results
+from dmlrepro.evidence.tables import CURVE
 from dmlrepro.papers.pfml.retrieval import PfmlRetrievalParams, retrieval
 from dmlrepro.training import batches, protocols, runs
 from dmlrepro.training.builders import OPTIMIZERS
@@ -212,7 +213,8 @@ def layouts(tmp_path_factory):
 def test_an_epoch_of_each_protocol_runs_on_each_benchmarks_layout(dataset, protocol, layouts, monkeypatch):
     monkeypatch.setenv("DMLREPRO_DATA", str(layouts))
     params = PfmlRetrievalParams.from_values(SMALL_FIXTURE | {"dataset": f"{dataset}-subset", "protocol": protocol})
-    table = results.tidy(runs.run_all(retrieval(params), jobs=1), params)
+    specs = [spec for spec in retrieval(params) if spec.setting != CURVE]
+    table = results.tidy(runs.run_all(specs, jobs=1), params)
     folds = protocols.find(protocol).folds
     name = {"mlrc": "MLRC"}.get(protocol, protocol)
     assert set(table["protocol"]) == ({f"{name} separated", f"{name} concatenated"} if folds else {protocol})
