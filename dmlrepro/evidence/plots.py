@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 __all__ = ["COLORS", "ablation", "bars", "color", "confused", "curves", "embedding_map", "field", "lines", "retrieved"]
-__all__ += ["pieces", "samples", "tallies", "training_curves", "tsne"]
+__all__ += ["pieces", "proxy_maps", "samples", "tallies", "training_curves", "tsne"]
 
 # Okabe and Ito's colours, and two of equal weight, then Paul Tol's
 PALETTE = ["#D55E00", "#E69F00", "#0072B2", "#56B4E9", "#009E73", "#CC79A7", "#7A5C1E", "#C9B800", "#8A8A8A"]
@@ -458,6 +458,37 @@ def embedding_map(xy: np.ndarray, labels: Sequence, images: Sequence | None = No
     return _described(figure, f"t-SNE map of {len(xy)} images of {len(classes)} classes: {_names(classes)}.")
 
 
+def proxy_maps(panels: Mapping[str, Mapping]) -> Figure:
+    """Samples and proxies in the plane, a panel per state: {title: points (N, 2), labels (N,) 0, 1, ..., converged and
+    next (C, M, 2)}. Dots are samples in the colour of their class, squares its converged proxies, circles those of the
+    next problem."""
+    _check(len(panels) > 0, "panels is empty")
+    panels = {title: {name: np.asarray(array) for name, array in panel.items()} for title, panel in panels.items()}
+    kinds = {"converged": ("s", 46), "next": ("o", 60)}
+    columns = min(2, len(panels))
+    rows = -(-len(panels) // columns)
+    with _style():
+        figure, axes = _subplots(columns, 3.4 * rows + 0.4, width=3.7 * columns, rows=rows)
+        for axis, (title, panel) in zip(axes, panels.items()):
+            _check(panel["points"].shape == (len(panel["labels"]), 2), f"{title}: points must be (N, 2), one per label")
+            shades = _many_colors(len(panel["converged"]))
+            for number, shade in enumerate(shades):
+                samples = panel["points"][panel["labels"] == number]
+                axis.scatter(*samples.T, s=5, color=shade, alpha=0.35, linewidth=0)
+                for name, (shape, size) in kinds.items():
+                    fill, edge = (shade, "black") if name == "converged" else ("none", shade)
+                    style = {"marker": shape, "s": size, "facecolor": fill, "edgecolor": edge, "linewidth": 1.5}
+                    axis.scatter(*panel[name][number].T, label=f"{name} proxies" if not number else None, **style)
+            axis.set_title(_plain(title))
+            axis.set_aspect("equal", adjustable="datalim")
+            axis.set(xlabel="coordinate 1 (no unit)", ylabel="coordinate 2 (no unit)")
+        for axis in axes[len(panels) :]:
+            axis.remove()
+        _legend_below(figure, axes[0])
+    counts = f"{len(shades)} classes with {panel['converged'].shape[1]} proxies each"
+    return _described(figure, f"Samples, converged and next proxies of {counts}, a panel per state: {_names(panels)}.")
+
+
 def _many_colors(count: int) -> list:
     import seaborn
 
@@ -519,8 +550,10 @@ def training_curves(finished: Sequence) -> Figure:
     says "still falling".
     """
     runs_of: dict[str, list[np.ndarray]] = {}
+    first = min((run.spec.fold for run in finished if run.spec.fold is not None), default=None)
     for run in finished:
-        if run.spec.loss and not (run.spec.setting or run.spec.fold) and run.spec.protocol == finished[0].spec.protocol:
+        shown = run.spec.protocol == finished[0].spec.protocol and run.spec.fold in (None, first)
+        if run.spec.loss and shown and not run.spec.setting:
             runs_of.setdefault(run.spec.method, []).append(np.asarray(run.losses, dtype=float))
     _check(runs_of, "finished has no run that was trained without a setting")
     columns = min(3, len(runs_of))

@@ -107,6 +107,8 @@ def test_what_validation_chose_stands_beside_the_published_numbers():
     found = results.frame([ROW | row for row in rows])
     assert results.recalls(found) == ["R@1", "R@10", "R@100"]
     assert list(tables.chosen(found)["selection"]) == ["val_best", "last", "last", "last"]
+    measured = results.frame([ROW | {"selection": "last", "metric": "spread", "value": 0.5}])
+    assert list(tables.chosen(pd.concat([found, measured]))["metric"])[-1] == "spread"  # it has no other selection
     beside = results.beside_published(found, results.published("pfml", "Table 1", metric="R@1"), ["R@1", "R@2"])
     ours = beside["ours glyphs R@1"]
     assert dict(ours[ours != ""]) == {"PFML": 60.0, "untrained": 20.0}

@@ -49,13 +49,13 @@ def test_without_proxies_batches_have_several_images_of_a_class_for_every_number
         assert {spec.samples_per_class for spec in specs if spec.method == "PFML"} == {4}
 
 
-def test_small_trains_heads_on_pretrained_trunks_only():
+def test_quick_and_small_train_heads_on_pretrained_trunks_only():
     def frozen(**values):
         return {spec.freeze_trunk for spec in ablations.ablation_delta(ablations.DeltaParams.from_values(values))}
 
-    assert frozen(profile="small") == {True, False}  # False: the untrained network
-    assert frozen(profile="small", dataset="omniglot") == {False}
-    assert frozen(profile="quick") == frozen(profile="paper") == {False}
+    assert frozen(profile="quick") == frozen(profile="small") == {True, False}  # False: the untrained network
+    assert frozen(profile="small", dataset="omniglot") == frozen(profile="quick", weights="none") == {False}
+    assert frozen(profile="paper") == {False}
 
 
 def test_alpha_zero_is_run_as_a_logarithm_and_as_printed():
