@@ -47,7 +47,7 @@ def supervision(params: SupervisionParams) -> list[RunSpec]:
 
 
 def supervision_table(finished: Iterable, params: SupervisionParams) -> "pd.DataFrame":
-    """Label purity and correlation with the ground truth, fractions, of what each way to supervise makes of the features.
+    """Label purity and correlation with the ground truth, fractions, of every way to supervise without labels.
 
     There are as many clusters as classes, which favours clusters: nobody without labels knows that number. Two controls
     beside Table 2: "nearest" are as many nearest neighbours of each point as its piece has members, "cosine" is the
