@@ -124,3 +124,10 @@ def test_the_part_of_ccp_that_is_missed_most_is_named():
     assert "the penalty matters most: without the penalty -2.0" in said("44", scores(**found))[-1]
     found[f"{OURS};penalty=none"] = 20.5
     assert "No part of CCP that was left out was missed" in said("44", scores(**found))[-1]
+
+
+def test_a_memory_that_had_not_begun_is_no_rival():
+    without = retrieved(1) | {"C2-XBM-S": {"MAP@R": 20.0}}
+    assert sides(said("41", without)) == ["with", "with", "", "with"]
+    assert "before its memory begins" in said("41", without)[2]
+    assert sides(said("41", without | {"C2-XBM-S": {"MAP@R": 19.0}})) == ["with"] * 4
