@@ -141,12 +141,15 @@ PRINTED = {"Triplet": "Triplet-all", "Triplet-CCP-L": "Triplet-all-CCP-L", "Soft
 published = functools.partial(studies.published, "ccp", PRINTED)
 
 
+SEEN = 0.05  # points of MAP@R that are seen in a printed number
+
+
 def where_it_alternates(sentence: Sentence, one: str, other: str, said_else: bool = False) -> Sentence:
     """A sentence about two cells that have the same best weights where no second problem improved on the first, or none
     was begun: there it is left out, or said_else says why."""
 
     def said(numbers: Numbers) -> str:
-        if numbers.effects(one, other, "MAP@R").any():
+        if (abs(numbers.effects(one, other, "MAP@R")) >= SEEN).any():
             return sentence(numbers)
         cells = " and ".join(cell.replace(";", ", ") for cell in (one, other))
         if not said_else:
