@@ -359,7 +359,8 @@ def _contexts(rows: pd.DataFrame, without_images: bool) -> Iterator[tuple[dict, 
                 yield dict(zip(tables.CONTEXT, context)), cells, frozenset()
             continue
         studied = tables.cells_of(group[study])
-        for context, runs in group[~study].groupby(tables.CONTEXT, dropna=False, sort=False):
+        trained = ~study & ~headless if (~study & ~headless).any() else ~study
+        for context, runs in group[trained].groupby(tables.CONTEXT, dropna=False, sort=False):
             context = dict(zip(tables.CONTEXT, context))
             same = (group[[name for name in context if name != "dim"]] == pd.Series(context).drop("dim")).all(axis=1)
             cells = studied | tables.cells_of(group[same & headless]) | tables.cells_of(runs)

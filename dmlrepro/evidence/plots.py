@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 __all__ = ["COLORS", "ablation", "bars", "color", "confused", "curves", "embedding_map", "field", "lines", "retrieved"]
-__all__ += ["samples", "tallies", "training_curves", "tsne"]
+__all__ += ["pieces", "proxy_maps", "samples", "tallies", "training_curves", "tsne"]
 
 # Okabe and Ito's colours, and two of equal weight, then Paul Tol's
 PALETTE = ["#D55E00", "#E69F00", "#0072B2", "#56B4E9", "#009E73", "#CC79A7", "#7A5C1E", "#C9B800", "#8A8A8A"]
@@ -42,7 +42,9 @@ MARKERS = "osD^vPX*<>ph"
 DPI = 84
 FEW = 5  # below so many seeds a t interval says more about Student's distribution than about the method
 WIDTH = 9.0  # inches: the text column of a notebook
-LABELS = {  # axis titles of metrics and settings; the records of papers/ add theirs as well
+LABELS: dict[str | tuple[str, str], str] = {
+    # axis titles of metrics and settings; the records of papers/ add theirs as well, under (paper, name) where another
+    # paper means something else by the name
     "P@1": "precision@1 (%)",
     "RP": "R-precision (%)",
     "MAP@R": "MAP@R (%)",
@@ -65,9 +67,11 @@ def marker(method: str) -> str:
     return MARKERS[place % len(MARKERS)]
 
 
-def _label(name: str) -> str:
-    """A metric or setting as an axis title."""
-    return LABELS.get(name) or (f"recall@{name[2:]} (%)" if name.startswith("R@") else name.replace("_", " "))
+def _label(name: str, paper: str = "") -> str:
+    """A metric or setting of a paper as an axis title."""
+    if found := LABELS.get((paper, name)) or LABELS.get(name):
+        return found
+    return f"recall@{name[2:]} (%)" if name.startswith("R@") else name.replace("_", " ")
 
 
 # --- tables -----------------------------------------------------------------------------------------------------------
@@ -197,6 +201,7 @@ def ablation(
     rows = _one_dataset(table)
     _check_metrics(rows, [metric])
     ours = _by_level(rows[rows["metric"] == metric], x)
+    title_of_x = _label(x, rows["paper"].iloc[0])
     published = published or {}
     reference = _reference(published, ours, reference)
     change = f"change of {_label(metric)}" if "(%)" not in _label(metric) else f"change of {metric} (points)"
@@ -223,13 +228,13 @@ def ablation(
         for axis in axes[::2]:
             axis.axhline(0, color="grey", linewidth=0.8, zorder=1)
         _ticks_at(axes[0], levels, 100 if x in SHARES else 1)
-        axes[-1].set_xlabel(f"{_label(x)}; changes are from {_said(f'{x}={reference:g}')}")
+        axes[-1].set_xlabel(f"{title_of_x}; changes are from {_said(f'{x}={reference:g}')}")
         if len(ours) > 1:
             _legend_below(figure, axes[0])
         if _label(metric).endswith("(%)"):
             low, high = axes[1].get_ylim()
             axes[1].set_ylim(max(low, 0), min(high, 100))
-    said = [f"{title} against {_label(x)}. {_lines_said(axis)}" for axis, title in zip(axes, (change, _label(metric)))]
+    said = [f"{title} against {title_of_x}. {_lines_said(axis)}" for axis, title in zip(axes, (change, _label(metric)))]
     said += [f"Published {change}. {_lines_said(axis)}" for axis in axes[2:]]
     return _described(figure, f"Line chart of {_where(rows)}, {_statistics(rows)}. " + " ".join(said))
 
@@ -458,6 +463,37 @@ def embedding_map(xy: np.ndarray, labels: Sequence, images: Sequence | None = No
     return _described(figure, f"t-SNE map of {len(xy)} images of {len(classes)} classes: {_names(classes)}.")
 
 
+def proxy_maps(panels: Mapping[str, Mapping]) -> Figure:
+    """Samples and proxies in the plane, a panel per state: {title: points (N, 2), labels (N,) 0, 1, ..., converged and
+    next (C, M, 2)}. Dots are samples in the colour of their class, squares its converged proxies, circles those of the
+    next problem."""
+    _check(len(panels) > 0, "panels is empty")
+    panels = {title: {name: np.asarray(array) for name, array in panel.items()} for title, panel in panels.items()}
+    kinds = {"converged": ("s", 46), "next": ("o", 60)}
+    columns = min(2, len(panels))
+    rows = -(-len(panels) // columns)
+    with _style():
+        figure, axes = _subplots(columns, 3.4 * rows + 0.4, width=3.7 * columns, rows=rows)
+        for axis, (title, panel) in zip(axes, panels.items()):
+            _check(panel["points"].shape == (len(panel["labels"]), 2), f"{title}: points must be (N, 2), one per label")
+            shades = _many_colors(len(panel["converged"]))
+            for number, shade in enumerate(shades):
+                samples = panel["points"][panel["labels"] == number]
+                axis.scatter(*samples.T, s=5, color=shade, alpha=0.35, linewidth=0)
+                for name, (shape, size) in kinds.items():
+                    fill, edge = (shade, "black") if name == "converged" else ("none", shade)
+                    style = {"marker": shape, "s": size, "facecolor": fill, "edgecolor": edge, "linewidth": 1.5}
+                    axis.scatter(*panel[name][number].T, label=f"{name} proxies" if not number else None, **style)
+            axis.set_title(_plain(title))
+            axis.set_aspect("equal", adjustable="datalim")
+            axis.set(xlabel="coordinate 1 (no unit)", ylabel="coordinate 2 (no unit)")
+        for axis in axes[len(panels) :]:
+            axis.remove()
+        _legend_below(figure, axes[0])
+    counts = f"{len(shades)} classes with {panel['converged'].shape[1]} proxies each"
+    return _described(figure, f"Samples, converged and next proxies of {counts}, a panel per state: {_names(panels)}.")
+
+
 def _many_colors(count: int) -> list:
     import seaborn
 
@@ -519,8 +555,10 @@ def training_curves(finished: Sequence) -> Figure:
     says "still falling".
     """
     runs_of: dict[str, list[np.ndarray]] = {}
+    first = min((run.spec.fold for run in finished if run.spec.fold is not None), default=None)
     for run in finished:
-        if run.spec.loss and not (run.spec.setting or run.spec.fold) and run.spec.protocol == finished[0].spec.protocol:
+        shown = run.spec.protocol == finished[0].spec.protocol and run.spec.fold in (None, first)
+        if run.spec.loss and shown and not run.spec.setting:
             runs_of.setdefault(run.spec.method, []).append(np.asarray(run.losses, dtype=float))
     _check(runs_of, "finished has no run that was trained without a setting")
     columns = min(3, len(runs_of))
@@ -651,6 +689,24 @@ def field(
         if points is not None and labels is not None:
             axes[0].legend(fontsize="small", loc="upper right")
     return _described(figure, f"Maps of the {names[2]} over {names[0]} and {names[1]}: {_names(potentials)}.")
+
+
+def pieces(points: np.ndarray, segments: Mapping[str, np.ndarray]) -> Figure:
+    """Points (N, 2) of a toy manifold in the plane and the linear pieces {title: (P, 2, 2) ends} put through them."""
+    points = np.asarray(points, dtype=float)
+    _check(points.ndim == 2 and points.shape[1] == 2, f"points must be (N, 2), got {points.shape}")
+    for name, ends in segments.items():
+        _check(np.shape(ends)[1:] == (2, 2), f"segments[{name!r}] must be (P, 2, 2), got {np.shape(ends)}")
+    with _style(grid=False):
+        figure, axes = _subplots(1, 3.1 * len(segments), width=6.5, rows=len(segments), sharex=True)
+        for axis, (name, ends) in zip(axes, segments.items()):
+            axis.scatter(*points.T, s=14, color="0.35", linewidth=0, zorder=3)
+            for i, (start, end) in enumerate(np.asarray(ends)):
+                axis.plot(*zip(start, end), color=PALETTE[i % len(PALETTE)], linewidth=2.2)
+            axis.set(title=f"{name}: {len(ends)} pieces", ylabel="coordinate 2 (no unit)", aspect="equal")
+        axes[-1].set_xlabel("coordinate 1 (no unit)")
+    said = ", ".join(f"{name}: {len(ends)} pieces" for name, ends in segments.items())
+    return _described(figure, f"{len(points)} points in the plane and linear pieces that cover them. {said}.")
 
 
 def _three_digits(values: np.ndarray) -> list[str]:

@@ -374,7 +374,7 @@ def beside_published(ours: pd.DataFrame, theirs: pd.DataFrame, metrics: Sequence
     comparing scales. Ours are at the chosen step (`tables.chosen`), of the first protocol in the table.
 
     Metrics that the table does not have are left out, as R@2 on SOP, whose ranks are 1, 10, 100 and 1000; ValueError
-    when none is left. A cell is empty where nothing was measured or published.
+    when none is left. A cell is empty where nothing was measured or published; a column has the digits of `decimals`.
     """
     ours = chosen(ours[ours["protocol"] == ours["protocol"].iloc[0]])
     present = [metric for metric in metrics if metric in set(ours["metric"])]
@@ -387,7 +387,8 @@ def beside_published(ours: pd.DataFrame, theirs: pd.DataFrame, metrics: Sequence
     mean = ours.groupby(["method", "metric"])["value"].mean().unstack()[present]
     mean.columns = [f"ours {ours['dataset'].iloc[0]} {metric}" for metric in mean.columns]
     order = list(mean.index) + [method for method in published_part.index if method not in mean.index]
-    return mean.join(published_part, how="outer").reindex(order).round(1).astype(object).fillna("")
+    beside = mean.join(published_part, how="outer").reindex(order)
+    return beside.round({name: decimals(beside[name].dropna()) for name in beside}).astype(object).fillna("")
 
 
 def recalls(table: pd.DataFrame) -> list[str]:
@@ -466,8 +467,11 @@ def read_golden(path: Path) -> pd.DataFrame:
 
 
 def seeds_that_agree(table: pd.DataFrame) -> str:
-    """The first method whose seeds all have the same retrieval scores, as if one seed were used for all; else ""."""
-    scores = table[(table["selection"] == "last") & (table["metric"] == "MAP@R")]
+    """The first method whose seeds all have the same retrieval scores, as if one seed were used for all; else "".
+
+    The network before training is left out: the features of a pretrained one know no seed.
+    """
+    scores = table[(table["selection"] == "last") & (table["metric"] == "MAP@R") & (table["method"] != "untrained")]
     for (_, method, _), values in scores.groupby(["protocol", "method", "setting"])["value"]:
         if len(values) > 1 and values.nunique() == 1:
             return method

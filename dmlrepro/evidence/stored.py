@@ -6,6 +6,7 @@ and a test compares.
 
 from __future__ import annotations
 
+import functools
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -220,6 +221,8 @@ def direction(effects: np.ndarray) -> int:
 
 
 Sentence = Callable[[Numbers], str]
+SLIGHT = 0.5  # points: a smaller mean difference is spoken of as that, however much its seeds agree
+LEARNED = 2.0  # points of MAP@R by which something must be above the untrained network to be spoken of
 
 
 def say(table: pd.DataFrame, sentences: Sequence[Sentence], protocol: str = "") -> list[str]:
@@ -233,6 +236,28 @@ def say(table: pd.DataFrame, sentences: Sequence[Sentence], protocol: str = "") 
     return [each for each in said if each]
 
 
+def where_learned(*sentences: Sentence) -> tuple[Sentence, ...]:
+    """Sentences that are said only of a table in which the best loss is above the untrained network; of another table
+    one sentence says that it is not."""
+    return (_nothing_learned, *(functools.partial(_if_learned, sentence) for sentence in sentences))
+
+
+def _nothing_learned(numbers: Numbers) -> str:
+    trained = [key for key in numbers.cells if key[0] != "untrained" and key[1] == "MAP@R"]
+    best = numbers.ranked([f"{key[0]};{setting}" for key in trained for setting in numbers.cells[key]], "MAP@R")[0]
+    best, untrained = (numbers.mean(cell, "MAP@R") for cell in (best, "untrained"))
+    if best >= untrained + LEARNED:
+        return ""
+    return (
+        f"Nothing was learned here that serves unseen classes: the best loss and setting has {best:.1f} MAP@R against "
+        f"{untrained:.1f} of the untrained network, so that these runs neither support nor contradict the paper."
+    )
+
+
+def _if_learned(sentence: Sentence, numbers: Numbers) -> str:
+    return "" if _nothing_learned(numbers) else sentence(numbers)
+
+
 def agrees(yes: bool) -> str:
     """How a sentence relates a number to the paper's expectation."""
     return "as the paper has it" if yes else "against the paper"
@@ -241,8 +266,9 @@ def agrees(yes: bool) -> str:
 def brings(effects: np.ndarray, gain: str = "a gain", loss: str = "a loss", expected: int = 1) -> str:
     """What effects show, against what the paper expects, 1 or -1: "a gain, as the paper has it"."""
     found = direction(effects)
-    if not found:
-        return f"no clear difference, where the paper has {gain if expected > 0 else loss}"
+    if not found or abs(effects.mean()) < SLIGHT:
+        said = "less than half a point" if found else "no clear difference"
+        return f"{said}, where the paper has {gain if expected > 0 else loss}"
     return f"{gain if found > 0 else loss}, {agrees(found == expected)}"
 
 

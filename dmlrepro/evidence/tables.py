@@ -33,10 +33,11 @@ Cells = dict[tuple[str, str], dict[str, dict[int, np.ndarray]]]
 
 
 def chosen(table: pd.DataFrame) -> pd.DataFrame:
-    """The rows at the step chosen on validation classes, where a method's protocol has them, else at the last one."""
+    """The rows at the step chosen on validation classes, where a metric has them, else at the last one: what is
+    measured on a finished run, such as a distance, has no other."""
     import pandas as pd
 
-    run = [*CONTEXT, "method", "setting", "seed"]
+    run = [*CONTEXT, "method", "setting", "seed", "metric"]
     validated = pd.MultiIndex.from_frame(table.loc[table["selection"] == "val_best", run])
     at_best = pd.MultiIndex.from_frame(table[run]).isin(validated)
     return table[table["selection"] == np.where(at_best, "val_best", "last")]

@@ -52,13 +52,16 @@ def evaluated_labels(run) -> tuple[Tensor, np.ndarray, np.ndarray]:
     return torch.from_numpy(manifest.labels[test]), manifest.is_query[test], manifest.is_gallery[test]
 
 
-def training_embeddings(run) -> tuple[manifests.Manifest, Tensor, Tensor]:
+def training_embeddings(run, per_class: int | None = None) -> tuple[manifests.Manifest, Tensor, Tensor]:
     """Manifest, embeddings (N, D) of the training images in evaluation mode, and their labels (N,).
 
-    The labels are those that were trained on, wrong ones included.
+    The labels are those that were trained on, wrong ones included. per_class: the first so many of each; None: all.
     """
     manifest = batches.load_dataset(run.spec)
     images = manifest.indices("train")
+    if per_class is not None:
+        labels = manifest.labels[images]
+        images = np.sort(np.concatenate([images[labels == label][:per_class] for label in np.unique(labels)]))
     embeddings = inference.embed_images(run.spec, run.network(), manifest, images)
     return manifest, embeddings, torch.from_numpy(manifest.labels[images])
 

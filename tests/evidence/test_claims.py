@@ -482,6 +482,7 @@ def test_stated_tests_agree_with_the_published_direction(claim_id):
         "lower": {"lower"},
         "flat": {"flat"},
         "rise then plateau": {"flat", "lower"},  # small M lower, the rest flat
+        "flat then decreasing": {"flat", "lower"},
         "increasing then plateau": {"higher"},
         "decreasing": {"lower"},
         "about equal": {"lower"},  # a cost below a bound
@@ -557,6 +558,8 @@ def test_an_untrained_network_is_compared_with_networks_of_every_dimension():
     test = ClaimTest("pfml-10", "x", (claims.learned("PFML;delta=0.2"),), "")
     found = claims.judge(data, {"pfml-10": test})
     assert sorted(found.verdicts["dim"]) == [8, 64] and set(found.verdicts["verdict"]) == {"supported"}
+    unrelated = verdicts(table(UNTRAINED, rows("Margin", spread(75), dim=64)), ["pfml-02"])
+    assert list(unrelated["dim"]) == [64]  # alone it is no context
 
 
 def test_a_line_of_text_begins_with_the_claims_name_however_long():

@@ -57,13 +57,17 @@ def field_arguments():
 
 
 TALLIES = pd.DataFrame({"right": [2, 0], "open": [1, 15]}, index=pd.Index(["one", "two"], name="paper"))
+STATE = {"points": RNG.uniform(-1, 1, (40, 2)), "labels": np.arange(40) % 2}
+STATE |= {"converged": RNG.uniform(-1, 1, (2, 3, 2)), "next": RNG.uniform(-1, 1, (2, 3, 2))}
 FIGURES = {
     "bars": lambda: plots.bars(table(), ["R@1", "MAP@R"]),
     "ablation": lambda: plots.ablation(table(["alpha=0", "alpha=3"]), "alpha", "R@1", {"CUB": {0: 68.2, 3: 73.4}}),
     "curves": lambda: plots.curves({"PFML": torch.linspace(2, 1, 100), "CPML": [np.ones(60), np.zeros(60)]}),
     "field": lambda: plots.field(*field_arguments(), np.array([[0.0, 0.0], [0.5, 0.5]]), ["a", "b"]),
     "lines": lambda: plots.lines({"exact": ([1, 2], [3, 4], [2, 3], [4, 5])}, "κ", "log C", references={"a": 3.5}),
+    "pieces": lambda: plots.pieces(RNG.normal(size=(30, 2)), {"fine": np.eye(2)[None], "coarse": np.ones((3, 2, 2))}),
     "tallies": lambda: plots.tallies(TALLIES, {"right": "#009E73", "open": "#FFFFFF", "unused": "#000000"}, "claims"),
+    "proxy_maps": lambda: plots.proxy_maps(dict.fromkeys(("one problem", "two", "three"), STATE)),
     "embedding_map": lambda: plots.embedding_map(RNG.normal(size=(30, 2)), ["a", "b", "c"] * 10, images(30, 8, 8)),
     "retrieved": lambda: plots.retrieved(images(2, 9, 7, 3), images(2, 3, 9, 7, 3), [[1, 0, 1], [0, 0, 1]]),
     "confused": lambda: plots.confused([[tuple(images(2, 9, 7, 3))] * 2], [("one", "two", "2 of 9")]),
@@ -212,10 +216,8 @@ def test_the_description_holds_the_numbers():
 
 
 def test_a_method_that_has_not_converged_is_named():
-    def run(method, losses, setting=""):
-        spec = RunSpec(
-            dataset="glyphs", backbone="conv4", loss="baselines.triplet", steps=100, method=method, setting=setting
-        )
+    def run(method, losses, setting="", fold=None):
+        spec = RunSpec("glyphs", fold=fold, loss="baselines.triplet", steps=100, method=method, setting=setting)
         return SimpleNamespace(spec=spec, losses=torch.as_tensor(losses))
 
     steps = np.arange(100)
@@ -229,6 +231,8 @@ def test_a_method_that_has_not_converged_is_named():
         "Triplet: did not fall",
     ]
     assert all(len(axis.lines) == 3 for axis in figure.axes)
+    of_folds = plots.training_curves([run("PFML", flat, fold=fold) for fold in (2, 3, 2)])
+    assert len(of_folds.axes[0].lines) == 3  # those of the first fold there is, and their mean
     with pytest.raises(ValueError, match="no run that was trained"):
         plots.training_curves([])
 
@@ -305,6 +309,10 @@ def test_force_arrows_point_along_the_force_and_survive_zero_and_huge_ones():
         (lambda: plots.samples([[np.zeros((8, 8))]], ["a"]), "images must be uint8.*float64"),
         (lambda: plots.embedding_map(np.zeros((3, 3)), [1, 2, 3]), r"xy must be \(N, 2\)"),
         (lambda: plots.embedding_map(np.zeros((3, 2)), [1, 2]), "labels: 2 labels for 3 points"),
+        (lambda: plots.pieces(np.zeros((3, 3)), {}), r"points must be \(N, 2\)"),
+        (lambda: plots.pieces(np.zeros((3, 2)), {"a": np.ones((3, 2))}), r"segments\['a'\] must be \(P, 2, 2\)"),
+        (lambda: plots.proxy_maps({}), "panels is empty"),
+        (lambda: plots.proxy_maps({"a": STATE | {"labels": [0]}}), r"a: points must be \(N, 2\), one per label"),
         (lambda: plots.field([0, 1], [0, 1, 2], {"u": np.zeros((2, 3))}), r"potentials\['u'\].*\(3, 2\)"),
         (lambda: plots.field([0, 1], [0, 1], {"u": np.eye(2)}, {"u": np.eye(2)}), r"forces\['u'\]"),
     ],

@@ -107,6 +107,8 @@ def test_what_validation_chose_stands_beside_the_published_numbers():
     found = results.frame([ROW | row for row in rows])
     assert results.recalls(found) == ["R@1", "R@10", "R@100"]
     assert list(tables.chosen(found)["selection"]) == ["val_best", "last", "last", "last"]
+    measured = results.frame([ROW | {"selection": "last", "metric": "spread", "value": 0.5}])
+    assert list(tables.chosen(pd.concat([found, measured]))["metric"])[-1] == "spread"  # it has no other selection
     beside = results.beside_published(found, results.published("pfml", "Table 1", metric="R@1"), ["R@1", "R@2"])
     ours = beside["ours glyphs R@1"]
     assert dict(ours[ours != ""]) == {"PFML": 60.0, "untrained": 20.0}
@@ -240,6 +242,8 @@ def test_seeds_that_agree_to_the_last_digit_are_one_seed_used_for_all(tmp_path, 
     assert results.seeds_that_agree(rows) == rows["method"].iloc[0]
     rows.loc[1, "value"] += 1e-6
     assert results.seeds_that_agree(rows) == ""
+    pretrained = rows.assign(method="untrained", value=1.0)  # its features know no seed
+    assert results.seeds_that_agree(pretrained) == ""
 
 
 def test_one_bad_table_publishes_nothing(tmp_path):

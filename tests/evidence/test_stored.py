@@ -49,6 +49,7 @@ def test_a_direction_needs_an_interval_or_single_seeds_on_one_side_of_zero():
     assert stored.brings(clear) == "a gain, as the paper has it"
     assert stored.brings(clear, expected=-1) == "a gain, against the paper"
     assert stored.brings(mixed, loss="a fall", expected=-1) == "no clear difference, where the paper has a fall"
+    assert stored.brings(0.2 * clear) == "less than half a point, where the paper has a gain"
     assert stored.with_spread(10 * clear, 0) == "+15, single seeds +10 and +20"
     assert stored.with_spread(np.array([-0.01]), 1) == "+0.0, n = 1"
 

@@ -89,7 +89,8 @@ def test_changing_only_the_profile_changes_what_the_profile_decides(name):
     params_class = catalogue.find(name).params
     quick = params_class.from_values({"profile": "quick"})
     paper = params_class.from_values({"profile": "paper"})
-    for field in ("dataset", "backbone", "image_size", "seeds"):
+    kept = ("backbone",) if name == "46_ccp_cost" else ()  # its claim is about one network, at every profile
+    for field in {"dataset", "backbone", "image_size", "seeds"}.difference(kept):
         assert getattr(quick, field) != getattr(paper, field), field
 
 

@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING, ClassVar
 import numpy as np
 
 from dmlrepro.evidence import results, tables
-from dmlrepro.evidence.stored import Numbers, agrees
+from dmlrepro.evidence.stored import Numbers, agrees, where_learned
 from dmlrepro.losses import baselines
 from dmlrepro.papers.catalogue import Notebook
 from dmlrepro.papers.meanfield.claims import MEAN_FIELDS
 from dmlrepro.papers.meanfield.conventional import curve_options, curve_table
 from dmlrepro.papers.meanfield.magnet import field_offset
-from dmlrepro.papers.meanfield.methods import SHARPNESS, HeadParams, every_run, where_learned
+from dmlrepro.papers.meanfield.methods import SHARPNESS, HeadParams, every_run
 from dmlrepro.papers.studies import measured, trained_loss, training_embeddings, with_measured
 from dmlrepro.training.builders import build_loss
 from dmlrepro.training.spec import RunSpec

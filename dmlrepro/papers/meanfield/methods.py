@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from dmlrepro.evidence import plots
-from dmlrepro.evidence.stored import Numbers, Sentence, agrees
+from dmlrepro.evidence.stored import Numbers, agrees
 from dmlrepro.papers import studies
 from dmlrepro.papers.methods import BASELINES, LOSS_LR, UNSAID, Method, Setting, documented, pick, runs_of, spec_of
 from dmlrepro.papers.params import Params, benchmark_of, pretrained_for
@@ -113,7 +113,7 @@ OWN: dict[str, Method] = {
 METHODS = BASELINES | OWN
 plots.COLORS |= {method.name: method.color for method in OWN.values()}
 plots.LABELS |= {
-    "dim": "embedding dimension",
+    ("meanfield", "alpha"): "sharpness α of the attraction",
     "batch": "batch size",
     "epochs": "epochs of training",
     "lambda": "weight λ_MF of the regulariser",
@@ -134,7 +134,6 @@ PRINTED = {
     "MFCont.": "MFCont",
 }
 published = functools.partial(studies.published, "meanfield", PRINTED)
-LEARNED = 2.0  # points of MAP@R by which something must be above the untrained network to be spoken of
 PAIRS = {"MFCont": "Cont", "MFCWMS": "CWMS"}  # the pair losses that mean field losses come from
 
 
@@ -153,28 +152,6 @@ def compared(numbers: Numbers, rivals: Mapping[str, str], whom: str, paper: str)
     count = ("Neither mean field loss beats", "One of the two mean field losses beats", "Both mean field losses beat")
     told = (f"{name} {numbers.against(name, rival, 'MAP@R')} of {rival}" for name, rival in rivals.items())
     return f"{count[ahead]} {whom}, {agrees(ahead == len(rivals))}, {paper}: {'; '.join(told)}."
-
-
-def where_learned(*sentences: Sentence) -> tuple[Sentence, ...]:
-    """Sentences that are said only of a table in which the best loss is above the untrained network; of another table
-    one sentence says that it is not."""
-    return (_nothing_learned, *(functools.partial(_if_learned, sentence) for sentence in sentences))
-
-
-def _nothing_learned(numbers: Numbers) -> str:
-    trained = [key for key in numbers.cells if key[0] != "untrained" and key[1] == "MAP@R"]
-    best = numbers.ranked([f"{key[0]};{setting}" for key in trained for setting in numbers.cells[key]], "MAP@R")[0]
-    best, untrained = (numbers.mean(cell, "MAP@R") for cell in (best, "untrained"))
-    if best >= untrained + LEARNED:
-        return ""
-    return (
-        f"Nothing was learned here that serves unseen classes: the best loss and setting has {best:.1f} MAP@R against "
-        f"{untrained:.1f} of the untrained network, so that these runs neither support nor contradict the paper."
-    )
-
-
-def _if_learned(sentence: Sentence, numbers: Numbers) -> str:
-    return "" if _nothing_learned(numbers) else sentence(numbers)
 
 
 @dataclass(frozen=True)

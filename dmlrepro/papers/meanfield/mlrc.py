@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
-from dmlrepro.evidence.stored import Numbers, agrees
+from dmlrepro.evidence.stored import Numbers, agrees, where_learned
 from dmlrepro.papers.catalogue import Notebook
 from dmlrepro.papers.meanfield.claims import MEAN_FIELDS, SAME_RATE
 from dmlrepro.papers.meanfield.methods import (
@@ -19,7 +19,6 @@ from dmlrepro.papers.meanfield.methods import (
     MeanFieldParams,
     compared,
     specs_of,
-    where_learned,
 )
 from dmlrepro.papers.methods import every_seed, found_by_search, search_each
 from dmlrepro.training.spec import RunSpec

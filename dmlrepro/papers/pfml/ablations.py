@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
 from dmlrepro.evidence import tables
-from dmlrepro.evidence.stored import Numbers, agrees, direction
+from dmlrepro.evidence.stored import Numbers, agrees, brings, direction
 from dmlrepro.papers.catalogue import Notebook
 from dmlrepro.papers.methods import runs_of
 from dmlrepro.papers.params import pretrained_for
@@ -137,20 +137,16 @@ STABLE = 1.5  # points of R@1, as in the tests of pfml-09 and pfml-10
 
 def _proxies_help(numbers: Numbers) -> str:
     some, none = f"PFML;M=1..{max(numbers.levels('PFML', 'M')):g}", "PFML;M=0"
-    helps = numbers.mean(some) > numbers.mean(none)
     return (
-        f"Proxies {'help' if helps else 'do not help'}, {agrees(helps)}: over all M from 1 on PFML has on average "
+        f"Proxies bring {brings(numbers.effects(some, none))}: over all M from 1 on PFML has on average "
         f"{numbers.against(some, none)} without proxies."
     )
 
 
 def _few_proxies(numbers: Numbers) -> str:
-    few = "PFML;M=1..2"
-    falls = numbers.mean(few) < numbers.mean("PFML;M=15")
-    return (
-        f"With one or two proxies R@1 {'falls' if falls else 'does not fall'}, {agrees(falls)}, which calls the fall "
-        f"slight: {numbers.against(few, 'PFML;M=15')} at M = 15."
-    )
+    few, default = "PFML;M=1..2", "PFML;M=15"
+    found = brings(numbers.effects(few, default), loss="a slight fall", expected=-1)
+    return f"One or two proxies bring {found}: {numbers.against(few, default)} at M = 15."
 
 
 def _many_proxies(numbers: Numbers) -> str:
@@ -196,21 +192,19 @@ def _best_alpha(numbers: Numbers) -> str:
 
 
 def _no_decay(numbers: Numbers) -> str:
-    helps = numbers.mean("PFML;alpha=3") > numbers.mean("PFML;alpha=0")
+    decay, none = "PFML;alpha=3", "PFML;alpha=0"
     return (
-        f"Decay at alpha = 3 {'helps' if helps else 'does not help'}, {agrees(helps)}, whose Fig. 3(c) has 5 to 6 "
-        f"points between the two: {numbers.against('PFML;alpha=3', 'PFML;alpha=0')} of the logarithmic potential that "
-        "alpha = 0 is in the limit."
+        f"Decay at alpha = 3 brings {brings(numbers.effects(decay, none))} (5 to 6 points in Fig. 3(c)): "
+        f"{numbers.against(decay, none)} of the logarithmic potential that alpha = 0 is in the limit."
     )
 
 
 def _strong_decay(numbers: Numbers) -> str:
     top = max(numbers.levels("PFML", "alpha"))
     strong, mild = f"PFML;alpha=3..{top:g}", "PFML;alpha=1..2"
-    helps = numbers.mean(strong) > numbers.mean(mild)
     return (
-        f"Strong decay, alpha = 3 to {top:g}, is {'better' if helps else 'not better'} than mild, 1 to 2, "
-        f"{agrees(helps)}: {numbers.against(strong, mild)}; alpha = {top:g} alone is "
+        f"Strong decay, alpha = 3 to {top:g}, brings {brings(numbers.effects(strong, mild))}, over mild, 1 to 2: "
+        f"{numbers.against(strong, mild)}; alpha = {top:g} alone is "
         f"{numbers.gap(f'PFML;alpha={top:g}', 'PFML;alpha=3')} from alpha = 3."
     )
 

@@ -136,8 +136,8 @@ plots.LABELS |= {
     "gradient_share": "gradient on wrong labels (%)",
     "intra_class_distance": "mean distance within a class",
     "W2/delta": "W2 between proxies and data / δ",
-    "alpha": "decay exponent α",
-    "delta": "field radius δ",
+    ("pfml", "alpha"): "decay exponent α",
+    ("pfml", "delta"): "field radius δ",
     "delta_rep": "repulsion radius δ_rep",
     "M": "proxies per class M",
 }

@@ -1,0 +1,257 @@
+"""The methods of "Deep Metric Learning with Chance Constraints": four losses, each within the batch, with a memory, as
+one problem with proxies, and with CCP.
+
+    C1, C2, MS, Triplet-all    pairs or triplets within the batch
+    C1-XBM-S, C1-XBM-L, ...    the contrastive losses with a cross-batch memory, as large as S or L proxies
+    C1-Proxy, ...              one proxy-based problem, never re-initialised, with as many proxies as CCP-L
+    C1-CCP-S, C1-CCP-L, ...    CCP with one proxy per class (S), or 8 on CUB and Cars and 4 where classes are many (L)
+    ProxyAnchor-CCP, PFML-CCP  CCP over a proxy loss of another paper: an experiment of this project
+
+All four losses are those of losses/chance_constrained.py, so that only CCP is between a method and its baseline.
+"Triplet-all" takes every violated triplet, where the shared "Triplet" mines semi-hard ones.
+"""
+
+import functools
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import ClassVar
+
+from dmlrepro.evidence import plots
+from dmlrepro.evidence.stored import Numbers, Sentence
+from dmlrepro.papers import studies
+from dmlrepro.papers.methods import BASELINES, PROXIES, UNSAID, Method, Setting, every_seed, pick, spec_of
+from dmlrepro.papers.params import Params, benchmark_of
+from dmlrepro.training.search import Range
+from dmlrepro.training.spec import RunSpec
+
+LOSSES = {
+    "C1": ("chance_constrained.ProxyContrastiveLoss", {"form": "c1"}),
+    "C2": ("chance_constrained.ProxyContrastiveLoss", {"form": "c2"}),
+    "MS": ("chance_constrained.ProxyMultiSimilarityLoss", {}),
+    "Triplet-all": ("chance_constrained.ProxyTripletLoss", {}),
+}
+SCHEME = "chance_constrained"
+
+_SUPPLEMENT = "supplement, hyperparameters of the losses"
+_C2 = {"cub": (0.0, 0.3841), "cars": (0.2652, 0.5409), "inshop": (0.2858, 0.5130), "sop": (0.2858, 0.5130)}
+_MS = {"cub": (2.0, 40.0, 0.5), "cars": (14.35, 75.83, 0.66), "inshop": (8.49, 57.38, 0.41), "sop": (2.0, 40.0, 0.5)}
+_TRIPLET = {"cub": 0.0961, "cars": 0.1190, "inshop": 0.0451, "sop": 0.0451}
+_SOFT_TRIPLE = {
+    "cub": (20.0, 0.1, 0.2, 0.01),
+    "cars": (17.69, 1 / 19.18, 0.0669, 0.3588),
+    "inshop": (20.0, 0.1, 0.2, 0.01),
+    "sop": (100.0, 1 / 47.9, 0.2, 0.3145),
+}
+XBM_BATCHES = {"cub": (3, 25), "cars": (3, 25), "inshop": (100, 400), "sop": (400, 1400)}  # memory sizes S and L
+XBM_WARMUP = 1000  # steps of the published runs
+MANY_CLASSES = ("sop", "inshop", "omniglot")
+
+
+def _margins(dataset: str) -> dict[str, dict[str, object]]:
+    """Published options of the losses on a benchmark, by loss."""
+    return {
+        "C1": {"negative_margin": 0.5},
+        "C2": dict(zip(("positive_margin", "negative_margin"), _C2[dataset])),
+        "MS": dict(zip(("alpha", "beta", "base"), _MS[dataset])),
+        "Triplet-all": {"margin": _TRIPLET[dataset]},
+        "SoftTriple": dict(zip(("la", "gamma", "tau", "margin"), _SOFT_TRIPLE[dataset])),
+        "ProxyAnchor": {"margin": 0.1, "alpha": 32.0},
+        "ProxyNCA++": {"temperature": 0.1},
+    }
+
+
+PUBLISHED = {dataset: _margins(dataset) for dataset in _C2}
+
+# what the paper says of the training of every method
+NETWORK = {
+    "optimizer": Setting("adam", "Sec. V-A: 'Default Adam optimizer'"),
+    "lr": Setting(1e-5, "Sec. V-A: '1e-5 learning rate'"),
+    "weight_decay": Setting(1e-4, "Sec. V-A: '1e-4 weight decay'"),
+    "batch_size": Setting(32, "Sec. V-A: '32 batch size (4 samples per class)'"),
+    "embedding_size": Setting(128, "Sec. IV-D: 'embedding vectors of size 128 (BN-Inception)'"),
+    "freeze_batchnorm": Setting(True, "the released code; the paper does not say"),
+}
+
+
+def benchmark_like(dataset: str) -> str:
+    """The benchmark whose published settings a data set takes."""
+    benchmark = benchmark_of(dataset)
+    return "sop" if benchmark == "omniglot" else benchmark if benchmark in _C2 else "cub"
+
+
+_RANGES = {
+    "C1": {"negative_margin": Range(0, 1)},
+    "C2": {"positive_margin": Range(-0.2, 1), "negative_margin": Range(0, 1)},
+    "MS": {"alpha": Range(0.01, 50), "beta": Range(1, 200), "base": Range(0, 1)},
+    "Triplet-all": {"margin": Range(0, 1)},
+}
+_SHADES = {
+    "C1": ("#9E9AC8", "#54278F", "#BCBDDC", "#807DBA"),
+    "C2": ("#FDAE6B", "#A63603", "#FDD0A2", "#E6550D"),
+    "MS": ("#A1D99B", "#00441B", "#C7E9C0", "#31A354"),
+    "Triplet-all": ("#9ECAE1", "#08306B", "#C6DBEF", "#3182BD"),
+}
+
+
+def _own() -> dict[str, Method]:
+    found = []
+    for name, (loss, options) in LOSSES.items():
+        sources = {
+            dataset: {option: Setting(value, _SUPPLEMENT) for option, value in values[name].items()}
+            for dataset, values in PUBLISHED.items()
+        }
+        plain, large, small, single = _SHADES[name]
+        shared = {"options": options, "ranges": _RANGES[name], "batches": "pairs", "published": sources}
+        found.append(Method(name, loss, color=plain, **shared))
+        for suffix, color in (("Proxy", single), ("CCP-S", small), ("CCP-L", large)):
+            found.append(Method(f"{name}-{suffix}", loss, color=color, fields={"scheme": SCHEME}, **shared))
+    for name, colors in (("C1", ("#DADAEB", "#6A51A3")), ("C2", ("#FEE6CE", "#D94801"))):
+        sources = {"*": dict.fromkeys(("pos_margin", "neg_margin", "memory_size", "warmup_steps"), UNSAID)}
+        ranges = {"pos_margin": Range(-0.2, 1), "neg_margin": Range(0, 1)}
+        shared = {"options": {"form": name.lower()}, "batches": "pairs", "ranges": ranges, "published": sources}
+        for size, color in zip("SL", colors):
+            found.append(Method(f"{name}-XBM-{size}", "baselines.cross_batch_memory", color=color, **shared))
+    anchor = BASELINES["ProxyAnchor"]
+    shared = {"fields": {"scheme": SCHEME}, "faster": {"*": PROXIES}}
+    found.append(Method("ProxyAnchor-CCP", anchor.loss, ranges=anchor.ranges, color="#003355", **shared))
+    field = {"options": {"proxies_per_class": 8}, "batches": "pairs", "ranges": {"alpha": Range(0, 6)}}
+    found.append(Method("PFML-CCP", "potential_field.PotentialFieldLoss", color="#7A3300", **shared, **field))
+    return {method.name: method for method in found}
+
+
+OWN: dict[str, Method] = _own()
+METHODS = BASELINES | OWN
+plots.COLORS |= {method.name: method.color for method in OWN.values()}
+plots.LABELS |= {
+    "covering_radius": "covering radius",
+    "average_covering_radius": "average covering radius",
+    "inter_class_distance": "mean distance between classes",
+    "proxy_spread": "mean distance between proxies of a class",
+    "problems": "number of problems",
+    "projection": "projection weight λ",
+    "pool": "pool size b",
+    "batch": "batch size",
+    "time_ratio": "step time / C2's",
+    "step_ratio": "step time / C2's, pool left out",
+    "loss_gap": "gap of the loss",
+    "gap/radius": "weighted gap / covering radius",
+}
+
+PRINTED = {"Triplet": "Triplet-all", "Triplet-CCP-L": "Triplet-all-CCP-L", "SoftTriple-S/L": "SoftTriple"}
+published = functools.partial(studies.published, "ccp", PRINTED)
+
+
+def where_it_alternates(sentence: Sentence, one: str, other: str, said_else: bool = False) -> Sentence:
+    """A sentence about two cells that are the same run, with the same scores, where no run came to a second problem:
+    there it is left out, or said_else says why."""
+
+    def said(numbers: Numbers) -> str:
+        if numbers.effects(one, other, "MAP@R").any():
+            return sentence(numbers)
+        cells = " and ".join(cell.replace(";", ", ") for cell in (one, other))
+        return f"No run came to a second problem: {cells} are the same here, which says nothing." if said_else else ""
+
+    return said
+
+
+ONE_FOLD, FOUR_FOLDS = "ccp_one_fold", "ccp_early_stopping"  # of the ablations, and of Tables II, V and VI
+SHORT = {"batch_size": 32, "batch_weight": 0.1, "protocol": ONE_FOLD}
+
+
+@dataclass(frozen=True)
+class CcpParams(Params):
+    """What the notebooks that train CCP share.
+
+    At quick and small a run has hundreds of steps, not tens of thousands: proxies then learn at the rate of a new head,
+    the memory of XBM starts after a tenth of the steps, and the in-batch term of the released code is on. At quick a
+    problem ends with the first evaluation that is not better and all learn four times as fast as elsewhere, or a run
+    would not come to a second problem.
+    """
+
+    paper = "ccp"
+    differs: ClassVar = (
+        "retrieval is scored by cosine, the released code ranks clipped embeddings by Euclidean distance",
+        "MS mines no pairs, with and without CCP: the paper gives no threshold",
+        "proxies have no weight decay, which the released code gives them",
+        "early stopping ends a run after 60 evaluations, at the latest after 200,000 steps",
+    )
+    positive: ClassVar = (*Params.positive, "proxies_per_class", "pool_size", "problem_patience", "eval_every")
+    overrides: ClassVar = {
+        "quick": {"weights": "symbols", "steps": 180, "lr": 4e-3}
+        | {"eval_every": 15, "patience": 10, "problem_patience": 1}
+        | SHORT,
+        "small": {"steps": 1500, "epochs": 0, "warmup_epochs": 0.0}
+        | {"eval_every": 50, "patience": 15, "problem_patience": 3}
+        | SHORT,
+        "paper": {"eval_every": 25, "patience": 60, "problem_patience": 3, "batch_weight": 0.0, "protocol": ONE_FOLD},
+    }
+
+    # At these profiles the head alone is trained, on features that are computed once, of a network that brings weights.
+    heads: ClassVar[tuple[str, ...]] = ("quick",)
+
+    protocol: str | None = None
+    proxies_per_class: int | None = None
+    pool_size: int | None = None
+    projection: float = 2e-4
+    problem_patience: int | None = None
+    eval_every: int | None = None  # steps between two evaluations; at paper the protocol's
+    patience: int | None = None  # evaluations without a better one that end a run; at paper the protocol's
+    batch_weight: float | None = None  # weight of the loss within the batch beside that with proxies
+
+    def _dataset_recipe(self, dataset: str) -> dict:
+        many = benchmark_of(dataset) in MANY_CLASSES
+        return {"proxies_per_class": 4 if many else 8, "pool_size": 7 if many else 12}
+
+    def published(self, method: str, setting: str = "") -> Mapping[str, Setting]:
+        """The paper's settings of a method (see `Params.published`)."""
+        loss = next((name for name in PUBLISHED["cub"] if method == name or method.startswith(f"{name}-")), None)
+        options = PUBLISHED[benchmark_like(self.dataset)].get(loss, {})
+        if "-XBM-" in method:
+            named = {"positive_margin": "pos_margin", "negative_margin": "neg_margin"}
+            options = {named[name]: value for name, value in options.items()} | xbm_options(self, method[-1])
+        found = {f"loss.{name}": Setting(value, _SUPPLEMENT) for name, value in options.items()}
+        if method.endswith(("-Proxy", "-CCP-S", "-CCP-L")):
+            found["loss_lr.*"] = Setting(NETWORK["lr"].value, "the released code: proxies learn as the network does")
+        return dict(NETWORK) | found
+
+
+def xbm_options(params: CcpParams, size: str) -> dict[str, int]:
+    """How large a memory is, and after how many steps it starts."""
+    batches = XBM_BATCHES[benchmark_like(params.dataset)]["SL".index(size)]
+    warmup = XBM_WARMUP if params.profile == "paper" else params.steps // 10
+    return {"memory_size": batches * params.batch_size, "warmup_steps": warmup}
+
+
+def scheme_options(method: str, params: CcpParams, **changes) -> dict:
+    """Options of the scheme for a method that has it: S has one proxy per class, "Proxy" a single problem."""
+    options = {"pool_size": params.pool_size, "projection": params.projection}
+    options["problem_patience"] = None if method.endswith("-Proxy") else params.problem_patience
+    if method.endswith(("-Proxy", "-CCP-S", "-CCP-L")):
+        options["proxies_per_class"] = 1 if method.endswith("-S") else params.proxies_per_class
+        options["batch_weight"] = params.batch_weight
+    return options | changes
+
+
+def ccp_spec(name: str, params: CcpParams, *, setting: str = "", scheme: Mapping | None = None, **changes) -> RunSpec:
+    """The run of one method; scheme: options of its scheme that differ from the parameters'; others as in `spec_of`."""
+    method = pick(METHODS, [name])[0]
+    fields = {}
+    if method.loss is not None:
+        fields = {"monitor": "MAP@R"}
+        if params.profile in params.heads and params.weights != "none":
+            fields["freeze_trunk"] = True
+        if params.profile != "paper":  # there the protocol says how often, and how long it waits
+            fields |= {"patience": params.patience}
+            fields |= {} if params.eval_every_epochs else {"eval_every": params.eval_every}
+    if method.fields.get("scheme") == SCHEME:
+        fields["scheme_options"] = scheme_options(name, params, **dict(scheme or {}))
+        if params.profile != "paper" and not method.faster:
+            fields["loss_lr"] = {"*": params.spec_options().get("head_lr", params.lr)}
+    if params.profile != "paper" and "-XBM-" in name:
+        changes["loss_options"] = xbm_options(params, name[-1]) | dict(changes.get("loss_options", {}))
+    return spec_of(method, params, setting=setting, **fields | changes)
+
+
+def ccp_runs(names: Iterable[str], params: CcpParams, protocol: str | None = None, **how) -> list[RunSpec]:
+    """All seeds and folds of some methods at one setting; `how` as in `ccp_spec`."""
+    return every_seed([ccp_spec(name, params, **how) for name in names], params, protocol)

@@ -1,0 +1,252 @@
+"""The methods of "Piecewise-Linear Manifolds for Deep Metric Learning", all without labels: PLM and its baselines.
+
+The paper reports its baselines from their papers; ours are written from the published descriptions and share PLM's
+network, images, views and budget. PLM and the STML-style baseline have batches of neighbours, the others shuffled ones.
+As in the paper, training begins at a pretrained network, at quick one that learned symbols of other kinds.
+An unsupervised method may be tuned on validation classes as any other (their labels choose, none trains); nothing here
+was: each method has its published settings, and the number of clusters is a parameter of the notebook.
+"""
+
+import functools
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import ClassVar
+
+from dmlrepro.evidence import plots
+from dmlrepro.evidence.stored import Numbers, agrees
+from dmlrepro.papers import studies
+from dmlrepro.papers.methods import BASELINES, LOSS_LR, PROXIES, UNSAID, Method, Setting, every_seed, pick, spec_of
+from dmlrepro.papers.params import Params, pretrained_for
+from dmlrepro.training.search import Range
+from dmlrepro.training.spec import RunSpec
+
+# Images of a group in a batch, as in STML's code, in two views each; PLM gives neither N nor k of its sampler. A head
+# on features has one view of an image, so that a group of as many points has twice as many images.
+NEIGHBOURS = 5
+_SEC = "Sec. 4.1"
+PUBLISHED: Mapping[str, Setting] = {
+    "backbone": Setting("googlenet", f"{_SEC}: 'the GoogLeNet backbone'"),
+    "embedding_size": Setting(512, f"{_SEC}: 'embedding sizes of 128 and 512'"),
+    "epochs": Setting(200, f"{_SEC}: 'for 200 epochs on all three datasets'"),
+    "optimizer": Setting("adam", f"{_SEC}: 'We use Adam'"),
+    "lr": Setting(5e-4, f"{_SEC}: 'the learning rate chosen as 5e-4'"),
+    "weight_decay": UNSAID,
+    "batch_size": Setting(100, f"{_SEC}: 'a mini-batch size of 100 samples'"),
+    "views": Setting(2, f"{_SEC}: 'two random augmentations of an image'"),
+    "neighbours": Setting(NEIGHBOURS, "STML's code; Sec. 3.1.1 gives neither N nor k"),
+    "image_size": Setting(227, f"{_SEC}: '227 x 227 sized center crops'"),
+    "test_resize": Setting(256, f"{_SEC}: 'resized to 256 x 256'"),
+    "scheme_options.momentum": Setting(0.999, f"{_SEC}: 'fixed as 0.999'"),
+    "loss_lr.*": Setting(0.05, f"{_SEC}: 'the learning rate of our proxies by 100 times'"),
+    "loss.num_proxies": Setting(100, f"{_SEC}: 'N_rho = 100'"),
+    "loss.n_alpha": Setting(4.0, f"{_SEC}: 'N_alpha = 4'"),
+    "loss.n_beta": Setting(0.5, f"{_SEC}: 'N_beta = 0.5'"),
+    "loss.delta": Setting(2.0, f"{_SEC}: 'delta is set as 2'"),
+    "loss.dim": Setting(3, f"{_SEC}: 'fixing m = 3'"),
+    "loss.quality": Setting(0.9, f"{_SEC}: 'the reconstruction quality threshold T is set as 90%'"),
+    "loss.k": Setting(2 * NEIGHBOURS - 1, "our reading: both views of the neighbours in a group; the paper says k"),
+}
+# Sec. 4.4 varies N_rho in [0, 500], m in [2, 7], N_alpha in [1, 6], N_beta in [0, 1.5] and delta in [0.2, 2].
+RANGES = {"n_alpha": Range(1, 6), "n_beta": Range(0, 1.5), "delta": Range(0.2, 2)} | LOSS_LR
+_LOSS = {name.removeprefix("loss."): each.value for name, each in PUBLISHED.items() if name.startswith("loss.")}
+
+
+def _pseudo(name: str, labels: str, color: str, source: str) -> Method:
+    """A proxy loss on clusters that are found anew in every epoch."""
+    return Method(
+        name,
+        "baselines.normalized_softmax",
+        faster={"*": PROXIES},
+        fields={"scheme": "pseudo_labels", "scheme_options": {"labels": labels}},
+        published={"*": {"clusters": UNSAID, "temperature": Setting(0.05, f"Zhai and Wu, BMVC 2019, not {source}")}},
+        color=color,
+        supervised=False,
+    )
+
+
+OWN: dict[str, Method] = {
+    method.name: method
+    for method in (
+        Method(
+            "PLM",
+            "piecewise_linear.PiecewiseLinearManifoldLoss",
+            options=_LOSS,
+            faster={"*": PROXIES},
+            fields={"scheme": "momentum_encoder", "neighbours": NEIGHBOURS},
+            ranges=RANGES,
+            published={"*": {name.rpartition(".")[2]: each for name, each in PUBLISHED.items()}},
+            color="#B5179E",
+            supervised=False,
+        ),
+        Method(
+            "STML-style",
+            "unlabelled.ContextualSimilarityLoss",
+            fields={"scheme": "momentum_encoder", "neighbours": NEIGHBOURS},
+            published={
+                "*": {
+                    "k": UNSAID,
+                    "sigma": Setting(3.0, "Kim et al., CVPR 2022"),
+                    "delta": Setting(1.0, "Kim et al., CVPR 2022"),
+                }
+            },
+            color="#4361EE",
+            supervised=False,
+        ),
+        Method(
+            "NT-Xent",
+            "unlabelled.nt_xent",
+            fields={"scheme": "pseudo_labels", "scheme_options": {"labels": "instances"}},
+            published={"*": {"temperature": Setting(0.1, "Chen et al., ICML 2020")}},
+            color="#2A9D8F",
+            supervised=False,
+        ),
+        _pseudo("K-Means", "kmeans", "#8D99AE", "Caron et al."),
+        _pseudo("Hierarchical", "hierarchical", "#BC6C25", "Yan et al."),
+        _pseudo("Random Walk", "random_walk", "#606C38", "Iscen et al."),
+    )
+}
+# The network before training: its features, and their random projection to the embedding, with which training begins
+START = "random head"
+BEFORE = {"untrained": BASELINES["untrained"], START: Method(START, None, color="#BDBDBD", supervised=False)}
+METHODS = BEFORE | OWN
+plots.COLORS |= {method.name: method.color for method in METHODS.values()}
+plots.LABELS |= {
+    "label_purity": "label purity",
+    "gt_correlation": "correlation with same class",
+    "members": "mean number of members",
+    "N_rho": "proxies N_ρ",
+    "m": "dimension m of a piece",
+    ("plm", "delta"): "distance δ of points without similarity",
+    "N_alpha": "decay N_α across a piece",
+    "N_beta": "decay N_β along a piece",
+}
+
+# So the paper calls what we have
+PRINTED = {
+    "Ours": "PLM",
+    "(4) Ours": "PLM",
+    "STML*": "STML-style",
+    "UHML": "Hierarchical",
+    "Hierarchical Clustering": "Hierarchical",
+    "DeepCluster": "K-Means",
+    "MOM": "Random Walk",
+    "NCE": "NT-Xent",
+}
+published = functools.partial(studies.published, "plm", PRINTED)
+
+
+@dataclass(frozen=True)
+class PlmParams(Params):
+    """What all notebooks share."""
+
+    paper = "plm"
+    overrides: ClassVar = {
+        "quick": {
+            "image_size": 32,
+            "test_resize": 32,
+            "batch_size": 25,
+            "steps": 100,
+            "lr": 1e-4,
+            "views": 2,
+            "momentum": 0.9,  # it remembers a tenth of the steps, and the paper's 0.999 a tenth of 200 epochs of CUB
+            "clusters": 100,
+        },
+        "small": {"batch_size": 50, "warmup_epochs": 0.0, "views": 2, "momentum": 0.99, "clusters": 100},
+        "paper": {
+            **{name: PUBLISHED[name].value for name in ("backbone", "embedding_size", "epochs", "lr", "batch_size")},
+            **{name: PUBLISHED[name].value for name in ("image_size", "test_resize", "views")},
+            "warmup_epochs": 0.0,
+            "momentum": PUBLISHED["scheme_options.momentum"].value,
+            "clusters": 100,
+        },
+    }
+    differs: ClassVar = (
+        "training crops are random, 16 to 100 percent of an image, as in STML; Sec. 4.1 speaks of centre crops and of "
+        "random augmentations",
+        "a batch is 100 images in two views; the paper may mean 50",
+    )
+
+    def spec_options(self) -> dict:
+        """As everywhere, but that quick has crops of half a glyph at least, less is none, and as small a new head that
+        learns faster than the pretrained trunk."""
+        mild = {"crop_scale": (0.5, 1.0), "head_lr": 1e-3} if self.profile == "quick" else {}
+        return super().spec_options() | mild
+
+    def _dataset_recipe(self, dataset: str) -> dict:
+        return pretrained_for(dataset)
+
+    def published(self, method: str, setting: str = "") -> Mapping[str, Setting]:
+        return PUBLISHED if method == "PLM" else {}
+
+
+@dataclass(frozen=True)
+class PlmTrainingParams(PlmParams):
+    """What the notebooks that train share."""
+
+    positive: ClassVar = (*PlmParams.positive, "views")
+
+    views: int | None = None  # random crops of each image in a batch
+    momentum: float | None = None  # gamma of the momentum encoder
+
+
+def unlabelled_runs(names: Iterable[str], params: PlmParams, **how) -> list[RunSpec]:
+    """All seeds of some methods; `how`, as in `spec_of`, concerns those that train."""
+    return every_seed([_spec(method, params, **how) for method in pick(METHODS, names)], params)
+
+
+# --- what was found ---------------------------------------------------------------------------------------------------
+
+LEARNED, STABLE, MOVED = 5.0, 1.5, 0.5  # points of R@1, as the tests of the claims have them
+_BEFORE_IN_WORDS = {
+    "untrained": "the features before training",
+    START: "their random projection, with which training begins",
+}
+
+
+def learns(numbers: Numbers, cell: str = "PLM") -> str:
+    """Whether PLM improves on what there was before training: without that, its settings cannot be told apart."""
+    best, other = numbers.ranked(BEFORE)
+    gain = numbers.mean(cell) - numbers.mean(best)
+    said = (
+        f"{numbers.against(cell, best)} of {_BEFORE_IN_WORDS[best]}, {numbers.against(cell, other)} of "
+        f"{_BEFORE_IN_WORDS[other]}."
+    )
+    if gain <= 0:
+        return f"PLM learns nothing here: {said} What follows compares failures."
+    return f"PLM learns {'without a label' if gain >= LEARNED else 'next to nothing here'}: {said}"
+
+
+def weighed(numbers: Numbers, cells: Iterable[str], yes: bool) -> str:
+    """`agrees`, unless none of the cells has learned: what learned nothing is alike for other reasons."""
+    learned = max(map(numbers.mean, cells)) >= max(map(numbers.mean, BEFORE)) + LEARNED
+    return agrees(yes) if learned else "which says little of a method that has not learned"
+
+
+def stable(numbers: Numbers, cells: Iterable[str], default: str) -> str:
+    """Whether R@1 stays within STABLE points of a default over some cells."""
+    apart = {cell: numbers.mean(cell) - numbers.mean(default) for cell in numbers.ranked(cells) if cell != default}
+    worst = max(apart, key=lambda cell: abs(apart[cell]))
+    calm = abs(apart[worst]) <= STABLE
+    setting = worst.partition(";")[2].replace(";", ", ")
+    verdict = weighed(numbers, [default], calm)
+    return f"R@1 is {'' if calm else 'not '}stable, {verdict}: at {setting} {numbers.gap(worst, default)}."
+
+
+def changed(numbers: Numbers, cell: str, default: str, what: str, expected: float = -1) -> str:
+    """What a change of PLM does to R@1, against a paper that expects the sign: -1, a loss, or 1, a gain."""
+    effect = numbers.mean(cell) - numbers.mean(default)
+    does = "hardly changes" if abs(effect) < MOVED else "costs" if effect < 0 else "raises"
+    verdict = weighed(numbers, [cell, default], effect * expected >= MOVED)
+    return f"{what} {does} R@1, {verdict}: {numbers.against(cell, default)}."
+
+
+def _spec(method: Method, params: PlmTrainingParams, scheme_options: Mapping | None = None, **how) -> RunSpec:
+    if method.loss is None:
+        return spec_of(method, params, **({"embedding_size": params.embedding_size} if method.name == START else {}))
+    own = {"momentum": params.momentum}
+    if method.fields["scheme"] == "pseudo_labels":
+        own = {**method.fields["scheme_options"], "clusters": params.clusters}
+    fields = {"views": params.views, "scheme_options": own | dict(scheme_options or {})}
+    if how.get("freeze_trunk"):
+        fields |= {"views": 1, "neighbours": 2 * NEIGHBOURS}
+    return spec_of(method, params, **fields | how)

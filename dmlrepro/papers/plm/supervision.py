@@ -1,0 +1,148 @@
+"""Notebook 51: how well pieces, clusters and random walks know the classes, before any training (Table 2)."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from dmlrepro import clusters, metrics
+from dmlrepro.evidence.stored import Numbers, agrees
+from dmlrepro.losses.piecewise_linear import linear_neighborhoods, manifold_similarity
+from dmlrepro.papers.catalogue import Notebook
+from dmlrepro.papers.plm.methods import PUBLISHED, PlmParams, unlabelled_runs
+from dmlrepro.papers.studies import evaluated_labels, measured, with_measured
+from dmlrepro.training.protocols import Scored
+from dmlrepro.training.spec import RunSpec
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+CLUSTERED = {"K-Means": clusters.kmeans, "Hierarchical": clusters.hierarchical, "Random Walk": clusters.random_walk}
+
+
+@dataclass(frozen=True)
+class SupervisionParams(PlmParams):
+    """The parameters of notebook 51."""
+
+    notebook = "51_plm_supervision_quality"
+    overrides: ClassVar = {
+        profile: values | {"images": {"quick": 1200, "small": 3000, "paper": 6000}[profile]}
+        for profile, values in PlmParams.overrides.items()
+    }
+    positive: ClassVar = (*PlmParams.positive, "images", "k")
+
+    images: int | None = None  # at most so many test images are compared, whole classes
+    k: int = PUBLISHED["loss.k"].value  # neighbours among which a piece is grown
+    dim: int = PUBLISHED["loss.dim"].value
+    quality: float = PUBLISHED["loss.quality"].value
+
+
+def supervision(params: SupervisionParams) -> list[RunSpec]:
+    """The network before training: its features are all that is looked at."""
+    return unlabelled_runs(["untrained"], params)
+
+
+def supervision_table(finished: Iterable, params: SupervisionParams) -> "pd.DataFrame":
+    """The rows of the network, and below them label purity and correlation with the ground truth, fractions.
+
+    There are as many clusters as classes, which favours clusters: nobody without labels knows that number. Two controls
+    beside Table 2: "nearest" are as many nearest neighbours of each point as its piece has members, "cosine" is the
+    similarity of the features themselves, continuous as PLM's.
+    """
+    finished, found = list(finished), []
+    for run in finished:
+        labels = evaluated_labels(run)[0]
+        some = labels < labels.unique()[_classes_within(labels, params.images) - 1] + 1
+        values = quality_of(run.embeddings[some], labels[some], params, run.spec.seed)
+        found += [_of(run, name, each) for name, each in values]
+    return with_measured(finished, found, params)
+
+
+def quality_of(
+    features: Tensor, labels: Tensor, params: SupervisionParams, seed: int = 0
+) -> list[tuple[str, dict[str, float]]]:
+    """(method, {label_purity, gt_correlation, members}) on features (N, D) with labels (N,)."""
+    unit = F.normalize(features.double(), dim=1)
+    bases, members = linear_neighborhoods(unit, params.k, params.dim, params.quality)
+    sizes = members.sum(1)
+    near = torch.cat([torch.arange(len(unit))[:, None], metrics.nearest(unit, params.k)], dim=1)
+    nearest = torch.zeros_like(members).scatter_(1, near, torch.arange(params.k + 1) < sizes[:, None])
+    pieces = {
+        "label_purity": metrics.label_purity(members, labels),
+        "gt_correlation": metrics.similarity_correlation(manifold_similarity(unit, bases), labels),
+        "members": sizes.double().mean().item(),
+    }
+    rows = [("PLM", pieces), ("nearest", {"label_purity": metrics.label_purity(nearest, labels)})]
+    rows.append(("cosine", {"gt_correlation": metrics.similarity_correlation(unit @ unit.T, labels)}))
+    for name, function in CLUSTERED.items():
+        groups = function(unit, len(labels.unique()), seed)
+        same = (groups[:, None] == groups).double()
+        values = {"label_purity": metrics.label_purity(groups, labels)}
+        rows.append((name, values | {"gt_correlation": metrics.similarity_correlation(same, labels)}))
+    walk = metrics.similarity_correlation(clusters.random_walk_similarity(unit), labels)
+    return [*rows, ("random walk, continuous", {"gt_correlation": walk})]
+
+
+def _classes_within(labels: Tensor, images: int) -> int:
+    """How many of the first classes have at most so many images together, at least two."""
+    counts = labels.unique(return_counts=True)[1].cumsum(0)
+    return max(int((counts <= images).sum()), 2)
+
+
+def _of(run, method: str, values: dict[str, float]) -> Scored:
+    scored = measured(run, values)
+    return Scored(run.spec.replace(method=method), scored.dataset, scored.rows)
+
+
+# --- what was found ---------------------------------------------------------------------------------------------------
+
+
+def _purity(numbers: Numbers) -> str:
+    return _above(numbers, "label_purity", "The pieces are {}purer than clusters", ["K-Means", "Hierarchical"])
+
+
+def _purity_control(numbers: Numbers) -> str:
+    return _control(numbers, "label_purity", "nearest", "as many nearest neighbours")
+
+
+def _members(numbers: Numbers) -> str:
+    members, free = numbers.mean("PLM", "members"), PUBLISHED["loss.dim"].value + 1
+    chosen = f"admits {members - free:.2f} more" if members > free + 0.005 else "admits nobody else"
+    return (
+        f"A piece has {members:.1f} members on average; m + 1 = {free} points fit whatever the data, and the "
+        f"threshold T {chosen}."
+    )
+
+
+def _correlation(numbers: Numbers) -> str:
+    said = "The similarity along pieces is {}better correlated with the classes than pseudo-labels"
+    return _above(numbers, "gt_correlation", said, ["K-Means", "Hierarchical", "Random Walk"])
+
+
+def _correlation_control(numbers: Numbers) -> str:
+    return _control(numbers, "gt_correlation", "cosine", "the cosine of the same features")
+
+
+def _above(numbers: Numbers, metric: str, said: str, rivals: list[str]) -> str:
+    means = {name: numbers.mean(name, metric) for name in ["PLM", *rivals]}
+    first = means["PLM"] > max(means[name] for name in rivals)
+    values = ", ".join(f"{name} {mean:.2f}" for name, mean in means.items())
+    return f"{said.format('' if first else 'not ')}, {agrees(first)}: {values}, n = {_seeds(numbers, metric)}."
+
+
+def _control(numbers: Numbers, metric: str, control: str, said: str) -> str:
+    ours, plain = numbers.mean("PLM", metric), numbers.mean(control, metric)
+    verdict = "beats" if ours - plain >= _ENOUGH else "does no better than"
+    return f"A control that the paper lacks: this {verdict} {said}, {ours:.3f} against {plain:.3f}."
+
+
+def _seeds(numbers: Numbers, metric: str) -> int:
+    return len(numbers.cells["PLM", metric][""])
+
+
+_ENOUGH = 0.02  # as the tests of the claims have it
+FINDINGS = (_purity, _purity_control, _members, _correlation, _correlation_control)
+NOTEBOOKS = [Notebook(SupervisionParams, supervision, supervision_table, findings=FINDINGS)]

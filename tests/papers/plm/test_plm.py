@@ -1,0 +1,127 @@
+"""The room of PLM: claims find their rows, the default point is one run, published settings are those of the text."""
+
+import json
+
+import pytest
+import torch
+from finished_tables import as_if_finished
+
+from dmlrepro import metrics
+from dmlrepro.evidence import claims, results
+from dmlrepro.losses.piecewise_linear import linear_neighborhoods
+from dmlrepro.papers import catalogue
+from dmlrepro.papers.plm import ablations, methods, retrieval, supervision
+from dmlrepro.papers.plm.claims import TESTS
+
+NOTEBOOKS = [name for name in catalogue.notebooks() if name.split("_")[1] == "plm"]
+
+
+def specs_of(name, profile="quick", **values):
+    notebook = catalogue.find(name)
+    params = notebook.params.from_values({"profile": profile} | values)
+    return notebook.specs(params), params
+
+
+def content(spec) -> str:
+    return json.dumps(spec.as_dict(), sort_keys=True)
+
+
+def test_every_notebook_and_every_claim_is_there():
+    assert [name.split("_")[0] for name in NOTEBOOKS] == [str(number) for number in range(50, 57)]
+    published = results.published("plm")["method"]
+    assert set(methods.PRINTED) <= set(published)
+    assert list(TESTS) == [f"plm-{number:02}" for number in range(1, 16)]
+    assert {test.notebook for test in TESTS.values()} == set(NOTEBOOKS)
+
+
+@pytest.mark.parametrize("profile", ["quick", "small", "paper"])
+def test_the_default_point_of_the_ablations_is_one_run(profile):
+    defaults = {"52": ["N_rho"], "53": ["m"], "54": ["N_alpha", "N_beta"], "55": ["delta"], "56": []}
+    points = set()
+    for number, options in defaults.items():
+        specs, _ = specs_of(number, profile)
+        wanted = ablations.default_setting(options)
+        found = {content(spec) for spec in specs if spec.method == "PLM" and spec.setting == wanted}
+        assert found
+        points.add(frozenset(found))
+    assert len(points) == 1
+    if profile == "paper":
+        assert next(iter(points)) == {content(spec) for spec in specs_of("50", profile)[0] if spec.method == "PLM"}
+
+
+@pytest.mark.parametrize("number", ["50", "52", "53", "54", "55", "56"])
+@pytest.mark.parametrize("profile", ["quick", "small", "paper"])
+def test_claims_find_their_rows(number, profile):
+    table = as_if_finished(number, profile)
+    mine = [claim_id for claim_id, test in TESTS.items() if test.notebook.startswith(number)]
+    verdicts = claims.judge(table, TESTS, mine).verdicts
+    assert list(verdicts["claim_id"]) == mine and not verdicts["verdict"].str.contains("not run").any()
+
+
+def test_no_method_of_the_room_uses_labels_and_notebook_01_leaves_them_out():
+    for name, method in methods.OWN.items():
+        assert not method.supervised and method.fields["scheme"] in ("momentum_encoder", "pseudo_labels"), name
+    notebook = catalogue.find("01")
+    assert not set(notebook.params.from_values({}).methods) & set(methods.OWN)
+
+
+def test_published_settings_reach_the_runs_of_the_profile_paper():
+    spec = next(spec for spec in specs_of("50", "paper")[0] if spec.method == "PLM")
+    for name, each in methods.PUBLISHED.items():
+        if each == methods.UNSAID:
+            continue
+        field, _, option = name.partition(".")
+        if field == "loss":
+            found = spec.loss_options[option]
+        else:
+            found = getattr(spec, field)[option] if option else getattr(spec, field)
+        assert found == each.value, name
+
+
+def test_methods_share_network_images_and_budget():
+    specs = [spec for spec in specs_of("50", "small")[0] if spec.loss is not None and spec.seed == 0]
+    shared = ("backbone", "embedding_size", "image_size", "views", "batch_size", "steps", "epochs", "lr", "crop_scale")
+    assert len(specs) == len(methods.OWN)
+    assert len({json.dumps([getattr(spec, name) for name in shared]) for spec in specs}) == 1
+
+
+def test_a_pair_of_decays_has_a_form():
+    with pytest.raises(ValueError, match=r'pairs must be written "N_alpha/N_beta", as "4/0\.5", got .4.'):
+        specs_of("54", pairs=["4"])
+
+
+def test_supervision_is_measured_as_in_table_2():
+    generator = torch.Generator().manual_seed(0)
+    labels = torch.arange(6).repeat_interleave(15)
+    features = torch.randn(6, 12, generator=generator)[labels] + 0.7 * torch.randn(90, 12, generator=generator)
+    params = supervision.SupervisionParams.from_values({})
+    rows = dict(supervision.quality_of(features, labels, params))
+    assert {"PLM", "nearest", "cosine", "K-Means", "Hierarchical", "Random Walk"} < set(rows)
+    members = linear_neighborhoods(torch.nn.functional.normalize(features.double(), dim=1), params.k)[1]
+    assert rows["PLM"]["label_purity"] == metrics.label_purity(members, labels)
+    assert rows["PLM"]["members"] == members.sum(1).double().mean().item()
+    assert all(0 < value <= 1 for row in rows.values() for name, value in row.items() if name != "members")
+
+
+def test_quick_has_as_many_short_runs_as_fit_into_six_core_minutes():
+    """A head's step costs a fifth of a network's."""
+    specs = {content(spec): spec for name in NOTEBOOKS for spec in specs_of(name)[0]}.values()
+    steps = {frozen: [s.steps for s in specs if s.loss and s.freeze_trunk == frozen] for frozen in (True, False)}
+    assert sum(steps[False]) + sum(steps[True]) / 5 <= 3500
+
+
+def test_a_head_sees_a_group_of_as_many_points_in_one_view():
+    for name, images, views in (("50", 5, 2), ("52", 10, 1)):
+        spec = specs_of(name)[0][-1] if name == "52" else next(s for s in specs_of(name)[0] if s.method == "PLM")
+        assert (spec.neighbours, spec.views, spec.freeze_trunk) == (images, views, views == 1)
+        assert spec.loss_options["k"] == images * views - 1
+
+
+def test_training_begins_at_a_random_projection_of_the_features():
+    features, projected = (next(spec for spec in specs_of("50")[0] if spec.method == name) for name in methods.BEFORE)
+    assert (features.embedding_size, projected.embedding_size) == (None, 64)
+    assert features.replace(embedding_size=64, method=projected.method) == projected
+
+
+def test_methods_of_the_retrieval_notebook():
+    assert retrieval.PlmRetrievalParams.from_values({}).methods == tuple(methods.METHODS)
