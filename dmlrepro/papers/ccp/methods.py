@@ -141,15 +141,20 @@ PRINTED = {"Triplet": "Triplet-all", "Triplet-CCP-L": "Triplet-all-CCP-L", "Soft
 published = functools.partial(studies.published, "ccp", PRINTED)
 
 
+SEEN = 0.05  # points of MAP@R that are seen in a printed number
+
+
 def where_it_alternates(sentence: Sentence, one: str, other: str, said_else: bool = False) -> Sentence:
-    """A sentence about two cells that are the same run, with the same scores, where no run came to a second problem:
-    there it is left out, or said_else says why."""
+    """A sentence about two cells that have the same best weights where no second problem improved on the first, or none
+    was begun: there it is left out, or said_else says why."""
 
     def said(numbers: Numbers) -> str:
-        if numbers.effects(one, other, "MAP@R").any():
+        if (abs(numbers.effects(one, other, "MAP@R")) >= SEEN).any():
             return sentence(numbers)
         cells = " and ".join(cell.replace(";", ", ") for cell in (one, other))
-        return f"No run came to a second problem: {cells} are the same here, which says nothing." if said_else else ""
+        if not said_else:
+            return ""
+        return f"No second problem improved on the first: the best weights of {cells} are the same, which says nothing."
 
     return said
 

@@ -118,6 +118,8 @@ def _rivals(numbers: Numbers) -> str:
 
 def _memory(numbers: Numbers) -> str:
     better = numbers.mean("C2-CCP-L", "MAP@R") > numbers.mean("C2-XBM-L", "MAP@R")
+    if ("C2-XBM-S", "MAP@R") in numbers.cells and not numbers.effects("C2-XBM-L", "C2-XBM-S", "MAP@R").any():
+        return "XBM is at its best before its memory begins, whatever the size: CCP cannot be compared with a memory."
     return (
         f"Beside a memory as large as its proxies CCP is {'ahead' if better else 'not ahead'}, {agrees(better)}: "
         f"{numbers.against('C2-CCP-L', 'C2-XBM-L', 'MAP@R')} of XBM."

@@ -9,11 +9,12 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from dmlrepro import clusters, metrics
+from dmlrepro.evidence import results
 from dmlrepro.evidence.stored import Numbers, agrees
 from dmlrepro.losses.piecewise_linear import linear_neighborhoods, manifold_similarity
 from dmlrepro.papers.catalogue import Notebook
 from dmlrepro.papers.plm.methods import PUBLISHED, PlmParams, unlabelled_runs
-from dmlrepro.papers.studies import evaluated_labels, measured, with_measured
+from dmlrepro.papers.studies import evaluated_labels, measured
 from dmlrepro.training.protocols import Scored
 from dmlrepro.training.spec import RunSpec
 
@@ -46,19 +47,19 @@ def supervision(params: SupervisionParams) -> list[RunSpec]:
 
 
 def supervision_table(finished: Iterable, params: SupervisionParams) -> "pd.DataFrame":
-    """The rows of the network, and below them label purity and correlation with the ground truth, fractions.
+    """Label purity and correlation with the ground truth, fractions, of every way to supervise without labels.
 
     There are as many clusters as classes, which favours clusters: nobody without labels knows that number. Two controls
     beside Table 2: "nearest" are as many nearest neighbours of each point as its piece has members, "cosine" is the
     similarity of the features themselves, continuous as PLM's.
     """
-    finished, found = list(finished), []
+    found = []
     for run in finished:
         labels = evaluated_labels(run)[0]
         some = labels < labels.unique()[_classes_within(labels, params.images) - 1] + 1
         values = quality_of(run.embeddings[some], labels[some], params, run.spec.seed)
         found += [_of(run, name, each) for name, each in values]
-    return with_measured(finished, found, params)
+    return results.tidy(found, params)
 
 
 def quality_of(
@@ -94,7 +95,7 @@ def _classes_within(labels: Tensor, images: int) -> int:
 
 def _of(run, method: str, values: dict[str, float]) -> Scored:
     scored = measured(run, values)
-    return Scored(run.spec.replace(method=method), scored.dataset, scored.rows)
+    return Scored(run.spec.replace(method=method, protocol=""), scored.dataset, scored.rows)  # nothing is trained
 
 
 # --- what was found ---------------------------------------------------------------------------------------------------

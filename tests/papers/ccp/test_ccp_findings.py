@@ -111,11 +111,11 @@ def test_nothing_is_said_of_losses_that_have_learned_nothing(notebook, cells):
     assert only.startswith("Nothing was learned here")
 
 
-def test_where_no_run_came_to_a_second_problem_nothing_is_said_of_alternation():
+def test_where_no_second_problem_was_better_nothing_is_said_of_alternation():
     (sentence,) = said("42", swept("projection", {0: 20, 2e-4: 20, 10: 20}))
-    assert "No run came to a second problem" in sentence
-    assert [each.startswith("No run came") for each in said("43", pooled(20, 20))] == [True]
-    assert said("40", space(0, (0.4, 0.5)))[0].startswith("No run came")
+    assert "No second problem improved" in sentence
+    assert [each.startswith("No second problem") for each in said("43", pooled(20, 20))] == [True]
+    assert said("40", space(0, (0.4, 0.5)))[0].startswith("No second problem")
 
 
 def test_the_part_of_ccp_that_is_missed_most_is_named():
@@ -124,3 +124,10 @@ def test_the_part_of_ccp_that_is_missed_most_is_named():
     assert "the penalty matters most: without the penalty -2.0" in said("44", scores(**found))[-1]
     found[f"{OURS};penalty=none"] = 20.5
     assert "No part of CCP that was left out was missed" in said("44", scores(**found))[-1]
+
+
+def test_a_memory_that_had_not_begun_is_no_rival():
+    without = retrieved(1) | {"C2-XBM-S": {"MAP@R": 20.0}}
+    assert sides(said("41", without)) == ["with", "with", "", "with"]
+    assert "before its memory begins" in said("41", without)[2]
+    assert sides(said("41", without | {"C2-XBM-S": {"MAP@R": 19.0}})) == ["with"] * 4
