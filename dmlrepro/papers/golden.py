@@ -12,6 +12,7 @@ initial weights that differ by one part in ten thousand, which is rounding, only
 - A run of all notebooks compares hundreds of values. The quantile is that of FALSE_ALARMS for all of them together.
 - No tolerance exceeds half the distance to a broken variant, the network as it is before training, but where a value
   lies within a few standard deviations of it: on blurred images a trained network is no better than an untrained one.
+  None exceeds half of the value.
 """
 
 import math
@@ -40,8 +41,10 @@ def accept(names: Iterable[str]) -> None:
     The spread of the values is measured on all notebooks, whichever are asked for, because each is drawn to the others.
     """
     spread: dict[str, pd.DataFrame] = {}
-    for trunk in (True, False):  # heads on a frozen trunk amplify rounding far less, and say nothing of whole networks
-        notebooks = {name: entry for name, entry in catalogue.notebooks().items() if freezes_trunk(entry) == trunk}
+    alike: dict[tuple, dict] = {}
+    for name, entry in catalogue.notebooks().items():
+        alike.setdefault(kind(entry), {})[name] = entry
+    for notebooks in alike.values():
         spread |= spreads({name: replicas(entry) for name, entry in notebooks.items()})
     for name in names:
         if catalogue.find(name).table is None:
@@ -68,8 +71,11 @@ def quick(notebook: catalogue.Notebook):
     return notebook.params.from_values({"profile": "quick"})
 
 
-def freezes_trunk(notebook: catalogue.Notebook) -> bool:
-    return any(spec.freeze_trunk for spec in notebook.specs_untrained(quick(notebook)))
+def kind(notebook: catalogue.Notebook) -> tuple[bool, frozenset[str]]:
+    """What notebooks must have in common for their values to vary alike: whether they train heads on a frozen trunk,
+    which amplify rounding far less than whole networks do, and by which schemes, one of which may stop early."""
+    trained = [spec for spec in notebook.specs_untrained(quick(notebook)) if spec.loss]
+    return any(spec.freeze_trunk for spec in trained), frozenset(spec.scheme for spec in trained)
 
 
 def replicas(notebook: catalogue.Notebook) -> list[pd.DataFrame]:
@@ -124,6 +130,7 @@ def tolerances(golden: pd.DataFrame, spread: pd.DataFrame | None) -> list[float]
             variance, freedom = spread.loc[(row.method, row.metric)]
             deviation = math.sqrt(2 * variance / row.seeds)  # of the difference of two means
             tolerance = max(tolerance, quantile(freedom) * deviation)
+            tolerance = min(tolerance, abs(row.value) / 2)
         alike = untrained[untrained["metric"] == row.metric]
         if row.method != "untrained" and len(alike):
             same = alike[alike["protocol"] == row.protocol]

@@ -64,7 +64,7 @@ class Method:
     ranges: Mapping[str, Range] | None = None
     published: Mapping[str, Mapping[str, Setting]] = field(default_factory=dict)
     color: str = ""  # empty: figures take one of the palette by the method's name
-    supervised: bool = True  # whether it learns from labels
+    offered: bool = True  # whether notebook 01 tries it: not without labels, and not what needs more steps than a head
 
 
 PROXIES = 100  # proxies learn so many times as fast as the network, in PFML and in the proxy methods before it

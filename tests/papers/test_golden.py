@@ -96,7 +96,7 @@ def test_no_golden_value_accepts_what_is_broken_and_with_tolerances_times_twenty
     assert {setting for _, _, setting, _ in passing} <= {"alpha=0;alpha_zero=literal", "corruption=blur;strength=0.75"}
     if set(table["method"]) != {"untrained"}:
         wide = table.assign(tolerance=20 * table["tolerance"])
-        assert cells_of(accepting_what_is_broken, wide) > passing
+        assert len(accepting_what_is_broken(wide)) > len(accepting_what_is_broken(table))
 
 
 def cells_of(choose: Callable, table: pd.DataFrame) -> set[tuple]:

@@ -11,6 +11,7 @@ All four losses are those of losses/chance_constrained.py, so that only CCP is b
 "Triplet-all" takes every violated triplet, where the shared "Triplet" mines semi-hard ones.
 """
 
+import dataclasses
 import functools
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -116,7 +117,7 @@ def _own() -> dict[str, Method]:
     found.append(Method("ProxyAnchor-CCP", anchor.loss, ranges=anchor.ranges, color="#003355", **shared))
     field = {"options": {"proxies_per_class": 8}, "batches": "pairs", "ranges": {"alpha": Range(0, 6)}}
     found.append(Method("PFML-CCP", "potential_field.PotentialFieldLoss", color="#7A3300", **shared, **field))
-    return {method.name: method for method in found}
+    return {method.name: dataclasses.replace(method, offered=False) for method in found}
 
 
 OWN: dict[str, Method] = _own()

@@ -60,7 +60,7 @@ def _pseudo(name: str, labels: str, color: str, source: str) -> Method:
         fields={"scheme": "pseudo_labels", "scheme_options": {"labels": labels}},
         published={"*": {"clusters": UNSAID, "temperature": Setting(0.05, f"Zhai and Wu, BMVC 2019, not {source}")}},
         color=color,
-        supervised=False,
+        offered=False,
     )
 
 
@@ -76,7 +76,7 @@ OWN: dict[str, Method] = {
             ranges=RANGES,
             published={"*": {name.rpartition(".")[2]: each for name, each in PUBLISHED.items()}},
             color="#B5179E",
-            supervised=False,
+            offered=False,
         ),
         Method(
             "STML-style",
@@ -90,7 +90,7 @@ OWN: dict[str, Method] = {
                 }
             },
             color="#4361EE",
-            supervised=False,
+            offered=False,
         ),
         Method(
             "NT-Xent",
@@ -98,7 +98,7 @@ OWN: dict[str, Method] = {
             fields={"scheme": "pseudo_labels", "scheme_options": {"labels": "instances"}},
             published={"*": {"temperature": Setting(0.1, "Chen et al., ICML 2020")}},
             color="#2A9D8F",
-            supervised=False,
+            offered=False,
         ),
         _pseudo("K-Means", "kmeans", "#8D99AE", "Caron et al."),
         _pseudo("Hierarchical", "hierarchical", "#BC6C25", "Yan et al."),
@@ -107,7 +107,7 @@ OWN: dict[str, Method] = {
 }
 # The network before training: its features, and their random projection to the embedding, with which training begins
 START = "random head"
-BEFORE = {"untrained": BASELINES["untrained"], START: Method(START, None, color="#BDBDBD", supervised=False)}
+BEFORE = {"untrained": BASELINES["untrained"], START: Method(START, None, color="#BDBDBD", offered=False)}
 METHODS = BEFORE | OWN
 plots.COLORS |= {method.name: method.color for method in METHODS.values()}
 plots.LABELS |= {

@@ -52,8 +52,8 @@ class YourImagesParams(Params):
     embedding_scale: float = 0.0  # of nivMF's distances, see NivmfParams; 0: what its room knows for the backbone
 
     def _dataset_recipe(self, dataset: str) -> dict:
-        """All methods with labels; for the reader's images also batches that fit into the smallest training part."""
-        everything = {"methods": tuple(name for name, each in rooms.methods().items() if each.supervised)}
+        """All methods that are offered; for the reader's images also batches that fit into the smallest training part."""
+        everything = {"methods": tuple(name for name, each in rooms.methods().items() if each.offered)}
         own = _batches_of(dataset, self.profile) if manifests.is_own(dataset) else {}
         return everything | own | pretrained_for(dataset)
 

@@ -131,3 +131,7 @@ def test_a_memory_that_had_not_begun_is_no_rival():
     assert sides(said("41", without)) == ["with", "with", "", "with"]
     assert "before its memory begins" in said("41", without)[2]
     assert sides(said("41", without | {"C2-XBM-S": {"MAP@R": 19.0}})) == ["with"] * 4
+
+
+def test_runs_that_the_budget_ended_leave_the_steps_open():
+    assert "stays open" in said("44", alternated(1) | {name: {"steps": 100} for name in ("C2-CCP-L", "MS-CCP-L")})[-1]
