@@ -61,6 +61,10 @@ def test_bars_of_a_formula_stand_close_to_what_they_enclose():
     assert export._mathml("2|C|", "inline").count('<mo stretchy="false" lspace="0" rspace="0">|</mo>') == 2
 
 
+def test_arg_min_is_two_words():
+    assert '<mi>arg</mi><mspace width="0.17em"/>' in export._mathml(r"\arg\min_x y", "inline")
+
+
 def test_wide_tables_and_equations_scroll_in_a_box_of_their_own(page):
     assert len(page.select("table")) == 3
     assert all("scroll" in table.parent["class"] for table in page.select("table"))

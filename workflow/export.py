@@ -34,7 +34,8 @@ class Renderer(IPythonRenderer):
 def _mathml(latex: str, display: str) -> str:
     """MathML of a formula, with the space after log, exp and the like that latex2mathml leaves out, and without the
     space that browsers leave beside the bars of |x|, because they stand for an operator elsewhere."""
-    found = re.sub(r"(<mi>[a-z]{3}</mi>)(?=<m[ins])", r'\1<mspace width="0.17em"/>', convert(latex, display=display))
+    found = convert(latex, display=display).replace(r"<mi>\arg</mi>", "<mi>arg</mi>")  # which it does not know
+    found = re.sub(r"(<mi>[a-z]{3}</mi>)(?=<m[ins])", r'\1<mspace width="0.17em"/>', found)
     return found.replace('<mo stretchy="false">&#x0007C;</mo>', '<mo stretchy="false" lspace="0" rspace="0">|</mo>')
 
 
