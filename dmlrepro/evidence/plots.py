@@ -38,6 +38,7 @@ COLORS: dict[str, str] = {}  # of methods by name; the records of papers/ add th
 OTHERS = ["#000000", "#4477AA", "#EE6677", "#228833", "#AA3377", "#BBBBBB"]  # curves that are not a method's
 SHARES = ("label_noise",)  # settings that are fractions and shown in percent
 RIGHT, WRONG = "#1B8A3A", "#C1272D"
+DASHES = ("-", ":", "-.", "--")
 MARKERS = "osD^vPX*<>ph"
 DPI = 84
 FEW = 5  # below so many seeds a t interval says more about Student's distribution than about the method
@@ -211,9 +212,12 @@ def ablation(
         levels = sorted({level for *_, curve in ours for level in curve})
         if xscale == "log":  # before the curves, whose margins are those of the axis they are drawn on
             axes[0].set_xscale("symlog", linthresh=next(level for level in levels if level > 0))
+        drawn = dict.fromkeys((method for _, method, _ in ours), 0)
         for name, method, curve in ours:
-            _curve(axes[0], curve.sub(curve[reference], axis=0), method, name)
-            _curve(axes[1], curve, method, name)
+            style = {"label": name, "linestyle": DASHES[drawn[method] % len(DASHES)]}  # settings of one method differ
+            _curve(axes[0], curve.sub(curve[reference], axis=0), method, style)
+            _curve(axes[1], curve, method, style)
+            drawn[method] += 1
         change, level = (textwrap.fill(text, 26) for text in (change, _label(metric)))  # panels are low
         axes[0].set(ylabel=change, title=f"ours: {_where(rows)}, {_statistics(rows)}")
         axes[1].set(ylabel=level)
@@ -304,14 +308,12 @@ def _reference(published: Mapping, ours: list, asked: float | None) -> float:
     return max(common, key=lambda x: sum(points[x] for points in published.values())) if published else min(common)
 
 
-def _curve(axis: Axes, by_seed: pd.DataFrame, method: str, name: str) -> None:
+def _curve(axis: Axes, by_seed: pd.DataFrame, method: str, style: Mapping[str, str]) -> None:
     """Mean and single seeds of a (seeds, levels) frame, from FEW seeds on with a t interval."""
     levels = by_seed.columns.to_numpy(dtype=float)
     samples = [by_seed[level].dropna().to_numpy() for level in by_seed]
     means = np.array([sample.mean() for sample in samples])
-    dashes = "-" if name == method else ":"  # a further setting of the method
-    style = {"color": color(method), "marker": marker(method), "markersize": 5, "linewidth": 1.5, "linestyle": dashes}
-    axis.plot(levels, means, label=name, **style)
+    axis.plot(levels, means, color=color(method), marker=marker(method), markersize=5, linewidth=1.5, **style)
     for level, sample in zip(levels, samples):
         axis.scatter(
             np.full(len(sample), level), sample, s=16, facecolor="none", edgecolor=color(method), linewidth=0.9
