@@ -10,13 +10,12 @@ from PIL import Image
 
 from dmlrepro import cli
 from dmlrepro.evidence import results
-from dmlrepro.papers import rooms
 from dmlrepro.papers.together import your_images
 from dmlrepro.papers.together.your_images import YourImagesParams
 from dmlrepro.training import loop, runs
 from dmlrepro.training.builders import build_loss
 
-METHODS = rooms.methods()
+METHODS = your_images.offered()
 
 
 def folder(path, classes: int, per_class: int):
@@ -29,7 +28,12 @@ def folder(path, classes: int, per_class: int):
     return f"folder:{path}"
 
 
-def test_every_method_of_every_room_is_tried():
+def test_what_needs_no_labels_or_many_steps_is_refused():
+    with pytest.raises(ValueError, match=r"unknown method.*PLM"):
+        your_images.heads(YourImagesParams.from_values({"methods": ["PLM"]}))
+
+
+def test_every_method_that_is_offered_is_tried():
     params = YourImagesParams.from_values({})
     assert {"untrained", "ProxyAnchor", "PFML", "EL-nivMF"} <= set(params.methods)
     specs = your_images.heads(params)

@@ -53,9 +53,14 @@ class YourImagesParams(Params):
 
     def _dataset_recipe(self, dataset: str) -> dict:
         """All that are offered; for the reader's images also batches that fit into the smallest training part."""
-        everything = {"methods": tuple(name for name, each in rooms.methods().items() if each.offered)}
+        everything = {"methods": tuple(offered())}
         own = _batches_of(dataset, self.profile) if manifests.is_own(dataset) else {}
         return everything | own | pretrained_for(dataset)
+
+
+def offered() -> dict[str, Method]:
+    """The methods of all rooms that can be tried on a reader's images, by name."""
+    return {name: method for name, method in rooms.methods().items() if method.offered}
 
 
 def _training_sizes(dataset: str) -> np.ndarray:
@@ -94,7 +99,7 @@ def heads(params: YourImagesParams) -> list[RunSpec]:
     """
     return [
         spec_of(method, params, seed, **_held_out(params, seed), **(_head(method, params) if method.loss else {}))
-        for method in pick(rooms.methods(), params.methods)
+        for method in pick(offered(), params.methods)
         for seed in range(params.seeds)
     ]
 
@@ -114,7 +119,7 @@ def fine_tuned(names: Iterable[str], params: YourImagesParams) -> list[RunSpec]:
     """Methods by name, trained end to end with the steps or epochs of the parameters."""
     return [
         spec_of(method, params, seed, setting=FINE_TUNED, **_held_out(params, seed))
-        for method in pick(rooms.methods(), names)
+        for method in pick(offered(), names)
         for seed in range(params.seeds)
     ]
 
