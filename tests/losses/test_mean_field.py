@@ -441,6 +441,15 @@ def test_the_regulariser_is_what_the_loss_adds():
     assert MeanFieldNCALoss(5, 3).regularizer() == 0
 
 
+def test_the_regularizer_of_distant_fields_is_not_the_rounding_of_a_field_beside_itself():
+    fields = torch.randn(200, 64, generator=torch.Generator().manual_seed(0))
+    exact = mean_field.class_wise_regularizer(
+        fields.double(), 80.0, 0.8
+    )  # a field beside itself would add 256 to each row
+    assert 0 < exact < 1e-20
+    torch.testing.assert_close(mean_field.class_wise_regularizer(fields, 80.0, 0.8).double(), exact, rtol=1e-4, atol=0)
+
+
 # --- what it costs ----------------------------------------------------------------------------------------------------
 
 
