@@ -60,7 +60,7 @@ def test_claims_find_their_rows(number, profile):
 
 def test_no_method_of_the_room_uses_labels_and_notebook_01_leaves_them_out():
     for name, method in methods.OWN.items():
-        assert not method.supervised and method.fields["scheme"] in ("momentum_encoder", "pseudo_labels"), name
+        assert not method.offered and method.fields["scheme"] in ("momentum_encoder", "pseudo_labels"), name
     notebook = catalogue.find("01")
     assert not set(notebook.params.from_values({}).methods) & set(methods.OWN)
 
