@@ -166,7 +166,7 @@ def test_a_scheduled_run_is_scored_by_nmi_too(tmp_path, monkeypatch):
     table = retrieval_table(runs.run_all(specs, jobs=1), params)
     (nmi,) = table[table["metric"] == "NMI"].to_dict("records")
     assert nmi["setting"] == TABLE_2 and 0 < nmi["value"] < 100
-    assert set(table["setting"]) == {"", TABLE_2}
+    assert set(table["setting"]) == {"", TABLE_2, "curve"}
 
 
 def test_the_joint_loss_is_searched_over_omega_alone(tmp_path, monkeypatch):
