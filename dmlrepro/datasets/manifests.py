@@ -18,8 +18,8 @@ import numpy as np
 
 from dmlrepro.files import cached_array, data_root
 
-# images and classes per part, as published with each set
 DRAWN = ("glyphs", "symbols")  # embedded sets, rendered from fonts
+# images and classes per part, as published with each set
 OFFICIAL = {
     "omniglot": {"train": (19280, 964), "test": (13180, 659)},
     "mnist": {"train": (60000, 10), "test": (10000, 10)},

@@ -2,7 +2,6 @@
 
 import functools
 import math
-from collections.abc import Callable
 
 import numpy as np
 import pandas as pd
@@ -12,6 +11,7 @@ import torch
 from dmlrepro import retrieval
 from dmlrepro.evidence import results
 from dmlrepro.losses import baselines
+from dmlrepro.papers import catalogue
 from dmlrepro.papers import golden as goldens
 from dmlrepro.papers.methods import BASELINES, spec_of
 from dmlrepro.papers.pfml.retrieval import PfmlRetrievalParams
@@ -88,26 +88,44 @@ def accepting_what_is_broken(table: pd.DataFrame) -> pd.DataFrame:
 
 @pytest.mark.parametrize("path", sorted(results.golden_folder().glob("*.csv")), ids=lambda path: path.stem)
 def test_no_golden_value_accepts_what_is_broken_and_with_tolerances_times_twenty_every_file_has_some(path):
-    """One metric of a run may happen to be that of the untrained network, as R@1 of a head on good features; another
-    must tell the two apart. Some are rightly not told apart by any: a potential without force, images blurred beyond
-    recognition, and the problems of CCP that end early: validation picks another step of them in every replica, and
-    what such a head gains at quick lies within that."""
+    """Of networks that are trained whole four are rightly not told apart: a potential without force, images blurred
+    beyond recognition, and MAP@R after training on 40 % wrong labels and of PFML after 60 steps, which lies within a
+    few standard deviations of the untrained network's. The R@1 of those 60 steps is told apart.
+
+    A head on good features may happen to have one metric of these features, so that another must tell the two apart.
+    The problems of CCP that end early are left out: validation picks another step of them in every replica, and what
+    such a head gains at quick lies within that."""
     table = results.read_golden(path)
     early = table["method"].str.fullmatch(r"C[12]-(Proxy|CCP-[SL])") & (table["protocol"] != "")
     table = table[~early]
-    passing = cells_of(accepting_what_is_broken, table)
-    assert {setting for _, _, setting, _ in passing} <= {"alpha=0;alpha_zero=literal", "corruption=blur;strength=0.75"}
+    passing = accepting_what_is_broken(table)
+    if golden_heads(path.stem):
+        cell = ["protocol", "method", "setting"]
+        of_heads, counts = passing[passing["protocol"] != ""], table[cell].value_counts()
+        assert all(count < counts[each] for each, count in of_heads[cell].value_counts().items() if each[2] != NO_FORCE)
+        passing = passing[passing["protocol"] == ""]
+    assert cells_of(passing) <= {
+        ("conventional", NO_FORCE, "MAP@R"),
+        ("conventional", NO_FORCE, "R@1"),
+        ("conventional", "corruption=blur;strength=0.75", "MAP@R"),
+        ("conventional", "corruption=blur;strength=0.75", "R@1"),
+        ("conventional", "label_noise=0.4", "MAP@R"),
+        ("MLRC separated", "", "MAP@R"),
+    }
     if set(table["method"]) != {"untrained"}:
-        wide = table.assign(tolerance=20 * table["tolerance"])
-        assert len(accepting_what_is_broken(wide)) > len(accepting_what_is_broken(table))
+        wide = accepting_what_is_broken(table.assign(tolerance=20 * table["tolerance"]))
+        assert len(wide) > len(accepting_what_is_broken(table))
 
 
-def cells_of(choose: Callable, table: pd.DataFrame) -> set[tuple]:
-    """The cells all of whose values are chosen; of a study beside the runs every value is a cell."""
-    table = table.assign(value_of_study=table["metric"].where(table["protocol"] == "", ""))
-    cell = ["protocol", "method", "setting", "value_of_study"]
-    counts, chosen = table[cell].value_counts(), choose(table)[cell].value_counts()
-    return {each for each, count in chosen.items() if count == counts[each]}
+NO_FORCE = "alpha=0;alpha_zero=literal"
+
+
+def golden_heads(stem: str) -> bool:
+    return goldens.kind(catalogue.find(stem))[0]
+
+
+def cells_of(table: pd.DataFrame) -> set[tuple]:
+    return set(table[["protocol", "setting", "metric"]].itertuples(index=False, name=None))
 
 
 # --- each of two seeds, as the notebook has them
