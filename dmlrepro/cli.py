@@ -73,6 +73,11 @@ def _parser() -> argparse.ArgumentParser:
     summary.add_argument("folder", type=Path)
     summary.set_defaults(run=_summary)
 
+    drift = commands.add_parser("drift", help="print how far new tables of a folder lie from the golden values")
+    drift.add_argument("folder", type=Path)
+    drift.add_argument("notebooks", nargs="*", help="names or numbers; default: all")
+    drift.set_defaults(run=_drift)
+
     pages = commands.add_parser("pages", help="write what is made from results/: findings, index, ledger, README")
     pages.set_defaults(run=_pages)
 
@@ -236,6 +241,20 @@ def _summary(options) -> None:
     print(f"{len(table)} notebooks, {table['rows'].sum()} rows, {table['verdicts'].sum()} verdicts")
     if difference := results.difference(options.folder, _published(options.folder)):
         print(difference)
+
+
+def _drift(options) -> int:
+    from dmlrepro.papers import golden
+
+    table, outside = golden.drift(options.folder, _selected(options.notebooks))
+    if table.empty:
+        print("these notebooks have no golden values")
+        return 0
+    print(table.to_string(index=False, float_format="{:.2f}".format))
+    print(f"{table['moved'].sum()} of {table['values'].sum()} values moved, {len(outside)} outside their tolerance")
+    if len(outside):
+        print(outside.to_string(index=False))
+    return 1 if len(outside) else 0
 
 
 def _pages(options) -> None:

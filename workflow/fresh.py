@@ -1,19 +1,38 @@
-"""Run a command with a temporary results folder and an empty temporary cache, so that whatever it executes really runs.
+"""Train notebooks from an empty temporary cache, execute them with nbval, and print how far their numbers moved.
 
-With --keep-cache before the command the cache is the usual one: for continuous integration, which has just trained the
-same runs from the same sources in a clean clone.
+    python workflow/fresh.py [--keep-cache] notebooks/00_tour.ipynb ...
+
+Their tables go to a temporary results folder, so nothing that is committed is touched. With --keep-cache the cache is
+the usual one: for continuous integration in a clean clone, where nothing but an earlier step of it can have filled it.
 """
 
 import os
 import subprocess
 import sys
 import tempfile
+from pathlib import Path
 
-command = sys.argv[1:]
-if keep_cache := command[0] == "--keep-cache":
-    del command[0]
-with tempfile.TemporaryDirectory(prefix="dmlrepro-fresh-") as folder:
-    environment = os.environ | {"DMLREPRO_RESULTS": os.path.join(folder, "results")}
-    if not keep_cache:
-        environment["DMLREPRO_CACHE"] = os.path.join(folder, "cache")
-    sys.exit(subprocess.run(command, env=environment).returncode)
+NBVAL = "-m pytest --nbval-lax --nbval-current-env --nbval-cell-timeout=1800 -p no:cacheprovider -n auto --dist loadscope"
+
+
+def main(*arguments: str) -> int:
+    keep_cache = "--keep-cache" in arguments
+    notebooks = [argument for argument in arguments if argument != "--keep-cache"]
+    names = [Path(notebook).stem for notebook in notebooks]
+    with tempfile.TemporaryDirectory(prefix="dmlrepro-fresh-") as folder:
+        results = Path(folder, "results")
+        environment = os.environ | {"DMLREPRO_RESULTS": str(results)}
+        if not keep_cache:
+            environment["DMLREPRO_CACHE"] = str(Path(folder, "cache"))
+
+        def python(*command: str) -> int:
+            return subprocess.run([sys.executable, *command], env=environment).returncode
+
+        # one pool of processes trains a run that notebooks share once; what fails is told by the notebook that needs it
+        python("-m", "dmlrepro", "train", *names)
+        executed = python(*NBVAL.split(), *notebooks)
+        return python("-m", "dmlrepro", "drift", str(results / "quick"), *names) or executed
+
+
+if __name__ == "__main__":
+    sys.exit(main(*sys.argv[1:]))

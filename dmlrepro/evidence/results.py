@@ -480,10 +480,15 @@ def seeds_that_agree(table: pd.DataFrame) -> str:
 
 def compare_golden(table: pd.DataFrame, golden: pd.DataFrame) -> pd.DataFrame:
     """Rows of the golden table that the new means miss, with the golden and the new value and the tolerance."""
-    means = golden_means(table)
-    joined = golden.merge(means, on=GOLDEN_IDENTITY, how="left", suffixes=("", "_new"))
-    missed = ~((joined["value_new"] - joined["value"]).abs() <= joined["tolerance"])  # a missing row compares false
-    return joined[missed].rename(columns={"value": "golden", "value_new": "new"})
+    joined = beside_golden(table, golden)
+    return joined[~(joined["moved"] <= joined["tolerance"])]  # a missing row compares false
+
+
+def beside_golden(table: pd.DataFrame, golden: pd.DataFrame) -> pd.DataFrame:
+    """The golden table with the mean of the new table, `new`, and how far that lies from it, `moved`; NaN if missing."""
+    joined = golden.merge(golden_means(table).drop(columns="seeds"), on=GOLDEN_IDENTITY, how="left", suffixes=("", "_"))
+    joined = joined.rename(columns={"value": "golden", "value_": "new"})
+    return joined.assign(moved=(joined["new"] - joined["golden"]).abs())
 
 
 def golden_means(table: pd.DataFrame) -> pd.DataFrame:

@@ -17,12 +17,13 @@ initial weights that differ by one part in ten thousand, which is rounding, only
 
 import math
 from collections.abc import Iterable, Mapping
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
 
 from dmlrepro.evidence import results
-from dmlrepro.evidence.tables import CURVE
+from dmlrepro.evidence.tables import COLUMNS, CURVE
 from dmlrepro.papers import catalogue
 from dmlrepro.training import runs
 
@@ -65,6 +66,36 @@ def accept(names: Iterable[str]) -> None:
         else:
             print(f"{params.notebook}: {len(new)} golden values, the first ones")
         results.write_text(path, new.to_csv(index=False, float_format="%.6f", lineterminator="\n"))
+
+
+def drift(folder: Path, names: Iterable[str]) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """How far the tables of a folder, just made, lie from the golden values.
+
+    Args:
+        folder: holds `<notebook>.csv`; a missing table counts as if all its values were outside.
+        names: of notebooks; those without golden values are left out.
+
+    Returns:
+        a row per notebook: how many values, how many moved, how many are outside their tolerance, and the largest move
+        as a share of its tolerance with whose it is; and the values outside, a row each.
+    """
+    rows, outside = [], []
+    for name in names:
+        params = quick(catalogue.find(name))
+        if not results.golden_path(params).exists():
+            continue
+        path = folder / f"{params.notebook}.csv"
+        table = results.read(path) if path.exists() else pd.DataFrame(columns=COLUMNS)
+        golden = results.read_golden(results.golden_path(params))
+        beside = results.beside_golden(table, golden)
+        share = (beside["moved"] / beside["tolerance"]).fillna(math.inf)
+        beyond = beside[~(beside["moved"] <= beside["tolerance"])]
+        worst = beside.loc[share.idxmax()]
+        row = {"notebook": params.notebook, "values": len(beside), "moved": int((beside["moved"] > 1e-6).sum())}
+        whose = " ".join(filter(None, (worst["method"], worst["setting"], worst["metric"])))
+        rows.append(row | {"outside": len(beyond), "of tolerance": share.max(), "largest": whose})
+        outside.append(beyond.assign(notebook=params.notebook))
+    return pd.DataFrame(rows), pd.concat(outside) if outside else pd.DataFrame()
 
 
 def quick(notebook: catalogue.Notebook):

@@ -228,3 +228,27 @@ def test_a_prior_is_found_where_there_is_one():
         math.inf,
     )
     assert goldens.prior_variance(np.array([1.0]), np.array([3])) == (0.0, 0.0)
+
+
+def test_drift_counts_what_moved_and_lists_what_left_its_tolerance(tmp_path):
+    names = ["30_meanfield_magnet", "92_claims"]  # the ledger has no golden values
+    table = results.read(results.repository_root() / "results" / "quick" / f"{names[0]}.csv")
+    results.write_text(tmp_path / f"{names[0]}.csv", results.to_csv(table))
+    summary, outside = goldens.drift(tmp_path, names)
+    assert list(summary["notebook"]) == names[:1] and outside.empty and summary["outside"].sum() == 0
+
+    golden = results.read_golden(results.golden_folder() / f"{names[0]}.csv")
+    golden = golden.loc[golden["tolerance"].idxmax()]
+    of_it = (table["metric"] == golden["metric"]) & (table["method"] == golden["method"])
+    of_it &= (table["setting"] == golden["setting"]) & (table["selection"] == "last")
+    assert of_it.any()
+    for share, expected in ((0.5, 0), (1.5, 1)):
+        moved = table.assign(value=table["value"] + share * golden["tolerance"] * of_it)
+        results.write_text(tmp_path / f"{names[0]}.csv", results.to_csv(moved))
+        summary, outside = goldens.drift(tmp_path, names)
+        assert summary["moved"][0] >= 1 and len(outside) == expected
+        assert summary["of tolerance"][0] == pytest.approx(share, abs=0.2)
+
+    (tmp_path / f"{names[0]}.csv").unlink()
+    summary, outside = goldens.drift(tmp_path, names)
+    assert len(outside) == summary["values"][0] == summary["outside"][0]
