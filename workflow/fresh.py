@@ -12,7 +12,8 @@ import sys
 import tempfile
 from pathlib import Path
 
-NBVAL = "-m pytest --nbval-lax --nbval-current-env --nbval-cell-timeout=1800 -p no:cacheprovider -n auto --dist loadscope"
+NBVAL = "-m pytest --nbval-lax --nbval-current-env --nbval-cell-timeout=1800 -p no:cacheprovider"
+SIDE_BY_SIDE = "-n auto --dist loadscope"  # a notebook's cells in their order, in one kernel
 
 
 def main(*arguments: str) -> int:
@@ -30,7 +31,7 @@ def main(*arguments: str) -> int:
 
         # one pool of processes trains a run that notebooks share once; what fails is told by the notebook that needs it
         python("-m", "dmlrepro", "train", *names)
-        executed = python(*NBVAL.split(), *notebooks)
+        executed = python(*NBVAL.split(), *SIDE_BY_SIDE.split(), *notebooks)
         return python("-m", "dmlrepro", "drift", str(results / "quick"), *names) or executed
 
 
