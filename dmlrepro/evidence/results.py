@@ -485,7 +485,7 @@ def compare_golden(table: pd.DataFrame, golden: pd.DataFrame) -> pd.DataFrame:
 
 
 def beside_golden(table: pd.DataFrame, golden: pd.DataFrame) -> pd.DataFrame:
-    """The golden table with the mean of the new table, `new`, and how far it `moved`; both are NaN where it has none."""
+    """The golden table with the mean of the new table, `new`, and how far it `moved`; NaN where it has none."""
     joined = golden.merge(golden_means(table).drop(columns="seeds"), on=GOLDEN_IDENTITY, how="left", suffixes=("", "_"))
     joined = joined.rename(columns={"value": "golden", "value_": "new"})
     return joined.assign(moved=(joined["new"] - joined["golden"]).abs())
