@@ -62,7 +62,12 @@ def training_embeddings(run, per_class: int | None = None) -> tuple[manifests.Ma
     if per_class is not None:
         labels = manifest.labels[images]
         images = np.sort(np.concatenate([images[labels == label][:per_class] for label in np.unique(labels)]))
-    embeddings = inference.embed_images(run.spec, run.network(), manifest, images)
+    network = run.network()
+    if run.spec.freeze_trunk:  # many heads share a trunk, and its features are in the cache since they were trained
+        features = inference.trunk_features(run.spec, network, manifest)[images]
+        embeddings = inference.embed(inference.HeadOnly(network), iter(features.split(4096)))
+    else:
+        embeddings = inference.embed_images(run.spec, network, manifest, images)
     return manifest, embeddings, torch.from_numpy(manifest.labels[images])
 
 

@@ -1,11 +1,15 @@
-"""How R@1 grew during training: which runs are repeated for it, that they count nowhere else, and what is said."""
+"""How R@1 grew during training: which runs are repeated for it, that they count nowhere else, and what is said.
+And what studies read of trained runs."""
 
 import pytest
+import torch
 from IPython.core.interactiveshell import InteractiveShell
 from IPython.utils.capture import capture_output
+from tiny import TINY
 
 from dmlrepro.evidence import results, stored, tables
 from dmlrepro.papers import catalogue, studies
+from dmlrepro.training import inference, runs
 from dmlrepro.training.spec import RunSpec
 
 WHERE = {"paper": "p", "experiment": "99_some", "profile": "quick", "dataset": "glyphs", "backbone": "conv4"}
@@ -89,3 +93,13 @@ def test_curves_are_shown_with_the_highest_at_the_end_first_and_their_absence_is
     with capture_output() as captured:
         studies.convergence(table[table["setting"] == ""])
     assert "conventional protocol" in captured.outputs[0].data["text/markdown"]
+
+
+def test_heads_embed_the_training_images_as_the_whole_network_does():
+    spec = TINY.replace(backbone="conv4", weights="symbols", freeze_trunk=True)
+    run = runs.run(spec)
+    manifest, embeddings, labels = studies.training_embeddings(run, per_class=2)
+    images = [index for index in manifest.indices("train") if index % 4 < 2]
+    assert labels.tolist() == manifest.labels[images].tolist()
+    whole = inference.embed_images(spec, run.network(), manifest, images)
+    assert torch.allclose(embeddings, whole, atol=1e-5) and whole.std() > 0.1
