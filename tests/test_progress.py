@@ -38,7 +38,8 @@ def test_what_an_earlier_process_did_is_not_taken_for_speed(clock, capsys):
 
 
 @pytest.mark.parametrize(
-    "seconds, text", [(0, "0 s"), (89, "89 s"), (91, "2 min"), (5400, "1.5 h"), (86_400, "24.0 h"), (200_000, "2.3 days")]
+    "seconds, text",
+    [(0, "0 s"), (89, "89 s"), (91, "2 min"), (5400, "1.5 h"), (86_400, "24.0 h"), (200_000, "2.3 days")],
 )
 def test_times_are_written_to_be_read(seconds, text):
     assert progress.duration(seconds) == text

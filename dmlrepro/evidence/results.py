@@ -225,7 +225,9 @@ def load_all(folder: Path | str | None = None) -> pd.DataFrame:
     root = repository_root() / "results" if folder is None else Path(folder)
     paths = [path for profile in PROFILES for path in table_paths(root / profile)]
     if not paths:
-        raise FileNotFoundError(f"no tables in {root}/<profile>; run a notebook first, or give the folder that has them")
+        raise FileNotFoundError(
+            f"no tables in {root}/<profile>; run a notebook first, or give the folder that has them"
+        )
     tables = [_read_named(path).assign(changes=path.stem.partition("--")[2]) for path in paths]
     return pd.concat(tables, ignore_index=True)[[*IDENTITY, "changes", "value"]]
 

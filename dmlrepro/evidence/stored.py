@@ -283,7 +283,9 @@ def by_weight(verdicts: pd.DataFrame) -> pd.DataFrame:
     """
     order = verdicts.assign(
         _weight=verdicts["verdict"].map(_WEIGHT).fillna(2),
-        _profile=verdicts["profile"].map({name: i for i, name in enumerate(results.PROFILES)}).fillna(len(results.PROFILES)),
+        _profile=verdicts["profile"]
+        .map({name: i for i, name in enumerate(results.PROFILES)})
+        .fillna(len(results.PROFILES)),
         _n=-verdicts["n"],
     )
     keys = ["claim_id", "_weight", "_profile", "_n", "stem"]

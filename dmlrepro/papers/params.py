@@ -329,16 +329,8 @@ class Params:
 
     @property
     def stem(self) -> str:
-        """File stem of the results: the notebook's name, and what was changed against the profile.
-
-        Many changes would exceed the 255 bytes that file systems allow: then the end is a digest, and the provenance
-        beside the table has them all.
-        """
-        changed = ",".join(f"{name}={_word(value)}" for name, value in sorted(self._explicit.items()))
-        stem = f"{self.notebook}--{changed}" if changed else self.notebook
-        if len(stem.encode()) <= 200:
-            return stem
-        return f"{stem.encode()[:180].decode(errors='ignore')}~{_digest(stem, 16)}"
+        """File stem of the results: the notebook's name, and what was changed against the profile."""
+        return stem_of(self.notebook, self._explicit)
 
     def as_dict(self) -> dict:
         return dataclasses.asdict(self)
@@ -368,6 +360,18 @@ class Params:
             "precision": self.precision,
             "compile": self.torch_compile,
         } | further
+
+
+def stem_of(notebook: str, changes: Mapping) -> str:
+    """A file's stem that names a notebook and its changed parameters: "10_pfml_retrieval--seeds=5,steps=600".
+
+    Many changes would exceed the 255 bytes that file systems allow: then the end is a digest.
+    """
+    changed = ",".join(f"{name}={_word(value)}" for name, value in sorted(changes.items()))
+    stem = f"{notebook}--{changed}" if changed else notebook
+    if len(stem.encode()) <= 200:
+        return stem
+    return f"{stem.encode()[:180].decode(errors='ignore')}~{_digest(stem, 16)}"
 
 
 def _digest(text: str, length: int) -> str:

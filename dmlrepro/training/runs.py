@@ -171,7 +171,7 @@ def _failed(missing: Mapping[str, RunSpec], failures: Mapping[str, Exception]) -
     worst = next((error for error in errors if not isinstance(error, FloatingPointError)), errors[0])
     known = (FloatingPointError, MemoryError, ValueError, OSError)
     kind = next((each for each in known if isinstance(worst, each)), RuntimeError)
-    lines = [f"  {_named(missing[key])}: {error or type(error).__name__}" for key, error in failures.items()]
+    lines = [f"  {named(missing[key])}: {error or type(error).__name__}" for key, error in failures.items()]
     return kind(
         f"{len(failures)} of {len(missing)} runs failed, the others are finished and in the cache:\n"
         + "\n".join(lines)
@@ -179,7 +179,8 @@ def _failed(missing: Mapping[str, RunSpec], failures: Mapping[str, Exception]) -
     )
 
 
-def _named(spec: RunSpec) -> str:
+def named(spec: RunSpec) -> str:
+    """A run in words, as in "PFML glyphs seed 0"."""
     words = (spec.method or spec.loss or "untrained", spec.setting, spec.dataset, f"seed {spec.seed}")
     return " ".join(word for word in (*words, "" if spec.fold is None else f"fold {spec.fold}") if word)
 
@@ -247,13 +248,22 @@ def _digest(content: dict) -> str:
 @functools.cache
 def source_hash(loss: str | None, scheme: str) -> str:
     """Hash of every module of ours that a run with this loss and this scheme imports."""
+    return sources.source_hash(_roots(loss, scheme))
+
+
+def code_of(loss: str | None, scheme: str) -> list[Path]:
+    """The files of these modules."""
+    return sources.used_by(_roots(loss, scheme), without=sources.IN_THE_KEY)
+
+
+def _roots(loss: str | None, scheme: str) -> list[Path]:
     roots = [sources.PACKAGE / "training" / "loop.py"]
     if loss is not None:  # without a loss nothing is trained
         roots += [
             sources.PACKAGE / "losses" / f"{loss.partition('.')[0]}.py",
             sources.PACKAGE / "training" / "schemes" / f"{scheme}.py",
         ]
-    return sources.source_hash(roots)
+    return roots
 
 
 def _digest_of_data(dataset: str, label_noise: float, seed: int, images_per_class: int | None) -> str:
