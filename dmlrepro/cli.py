@@ -153,7 +153,6 @@ def _shared_parameters(options) -> None:
 
 
 def _train(options) -> None:
-    from dmlrepro.papers import catalogue
     from dmlrepro.training import runs
 
     specs = []

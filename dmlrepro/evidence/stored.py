@@ -281,11 +281,10 @@ def by_weight(verdicts: pd.DataFrame) -> pd.DataFrame:
 
     A decided verdict precedes an open one, the profile paper precedes small, more seeds precede fewer.
     """
+    ranks = {name: rank for rank, name in enumerate(results.PROFILES)}
     order = verdicts.assign(
         _weight=verdicts["verdict"].map(_WEIGHT).fillna(2),
-        _profile=verdicts["profile"]
-        .map({name: i for i, name in enumerate(results.PROFILES)})
-        .fillna(len(results.PROFILES)),
+        _profile=verdicts["profile"].map(ranks).fillna(len(ranks)),
         _n=-verdicts["n"],
     )
     keys = ["claim_id", "_weight", "_profile", "_n", "stem"]
