@@ -6,6 +6,7 @@ atomically and only after every row is valid.
 """
 
 import functools
+import inspect
 import json
 import math
 import os
@@ -18,8 +19,9 @@ import pandas as pd
 
 from dmlrepro.evidence.statistics import t_interval
 from dmlrepro.evidence.tables import COLUMNS, HITS, IDENTITY, chosen
-from dmlrepro.files import replacing, repository_root
+from dmlrepro.files import cached_array, replacing, repository_root
 
+PROFILES = ("paper", "small", "quick")  # those that carry more come first
 SELECTIONS = ("last", "val_best", "test_best", "every")
 IN_PERCENT = ("R@", "P@1", "RP", "MAP@R", "mAP@", "NMI")
 GOLDEN_IDENTITY = ["protocol", "method", "setting", "metric"]
@@ -85,13 +87,16 @@ def hits(runs: Iterable, params) -> pd.DataFrame:
     for group in models.values():
         for entry in protocols.combine(group):
             together = len(group) > 1 and entry.spec.protocol.endswith("concatenated")
-            for class_id, found, queries in _counts(group, together):
+            # a search through all images per run, most of what a notebook takes whose runs are in the cache
+            key = (inspect.getsource(_counts), together, [run.folder.name for run in group])
+            counts = cached_array("hits", key, functools.partial(_counts, group, together))
+            for class_id, found, queries in counts.tolist():
                 rows.append(_labels(entry, params) | {"class_id": class_id, "hits": found, "queries": queries})
     return pd.DataFrame(rows, columns=HITS)
 
 
-def _counts(models: Sequence, together: bool) -> list[tuple[int, int, int]]:
-    """(class, hits, queries) of models of one spec: added up, or those of their unit embeddings side by side."""
+def _counts(models: Sequence, together: bool) -> np.ndarray:
+    """Rows of class, hits and queries of models of one spec: added up, or those of their unit embeddings together."""
     import torch
     from torch.nn.functional import normalize
 
@@ -115,7 +120,8 @@ def _counts(models: Sequence, together: bool) -> list[tuple[int, int, int]]:
         hit = (searched[nearest] == labels[query]) & relevant
         for column, counted in enumerate((hit, relevant)):
             counts[:, column] += np.bincount(labels[query][counted], minlength=len(counts))
-    return [(class_id, *map(int, counts[class_id])) for class_id in np.flatnonzero(counts[:, 1]).tolist()]
+    classes = np.flatnonzero(counts[:, 1])
+    return np.column_stack([classes, counts[classes]])
 
 
 def frame(rows: Iterable[dict]) -> pd.DataFrame:
@@ -207,6 +213,28 @@ def read(path: Path | str) -> pd.DataFrame:
     table = pd.read_csv(path, dtype=text_columns, keep_default_na=False)
     validate(table)
     return table
+
+
+def load_all(folder: Path | str | None = None) -> pd.DataFrame:
+    """Every table of results/, or of another folder of profiles, in one frame, the profiles that carry more
+    first.
+
+    The columns are those of `read`, and `changes`: what the run of the notebook changed against its profile, as in
+    "seeds=5,steps=600"; empty for the profile as it is. With it no two rows have the same identity. Many changes end in
+    a digest, as the file's name does; the .json beside the file has them all.
+
+    Raises:
+        FileNotFoundError: the folder has no tables.
+        ValueError: a table is not valid; names the file.
+    """
+    root = repository_root() / "results" if folder is None else Path(folder)
+    paths = [path for profile in PROFILES for path in table_paths(root / profile)]
+    if not paths:
+        raise FileNotFoundError(
+            f"no tables in {root}/<profile>; run a notebook first, or give the folder that has them"
+        )
+    tables = [_read_named(path).assign(changes=path.stem.partition("--")[2]) for path in paths]
+    return pd.concat(tables, ignore_index=True)[[*IDENTITY, "changes", "value"]]
 
 
 def publish(build: Path, target: Path, *, everything: bool = False) -> tuple[int, int]:

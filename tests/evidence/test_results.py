@@ -1,6 +1,7 @@
 """Tables are validated whole and written whole, and counts by class agree with them."""
 
 import json
+from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
@@ -32,6 +33,24 @@ def test_what_is_written_is_read_back():
     pd.testing.assert_frame_equal(results.read(path), table(50.0, 60.0), check_dtype=False)
     assert path.name == "99_example.csv"
     assert path.with_suffix(".json").exists()
+
+
+def test_all_tables_in_one_frame_have_different_identities(tmp_path, monkeypatch):
+    monkeypatch.setenv("DMLREPRO_RESULTS", str(tmp_path))
+    for changed in ({}, {"steps": 7}, {"steps": 7, "lr": 0.5}):
+        results.save(table(50.0, 60.0), Example.from_values(changed))
+    everything = results.load_all(tmp_path)
+    assert list(everything.columns) == [*tables.IDENTITY, "changes", "value"]
+    assert sorted(set(everything["changes"])) == ["", "lr=0.5,steps=7", "steps=7"]
+    assert len(everything) == 6 and not everything.duplicated([*tables.IDENTITY, "changes"]).any()
+    with pytest.raises(FileNotFoundError, match=r"no tables in .*run a notebook first"):
+        results.load_all(tmp_path / "nothing")
+
+
+def test_the_committed_tables_concatenate():
+    everything = results.load_all()
+    assert len(everything) > 2000 and everything.duplicated(tables.IDENTITY).any()  # which `changes` tells apart
+    assert not everything.duplicated([*tables.IDENTITY, "changes"]).any()
 
 
 @pytest.mark.parametrize(
@@ -265,8 +284,9 @@ SPEC = RunSpec("glyphs", steps=1, method="PFML", embedding_size=4)
 
 
 @pytest.fixture(params=["each other", "apart"])
-def dataset(request, monkeypatch):
-    """Test images that search each other, or queries that search a gallery apart."""
+def dataset(request, monkeypatch, tmp_path):
+    """Test images that search each other, or queries that search a gallery apart; and an empty cache."""
+    monkeypatch.setenv("DMLREPRO_CACHE", str(tmp_path))
     index = np.arange(len(LABELS))
     query, gallery = (index >= 0, index >= 0) if request.param == "each other" else (index % 2 == 0, index % 2 == 1)
     manifest = SimpleNamespace(labels=LABELS, is_query=query, is_gallery=gallery, indices=lambda split: index)
@@ -281,7 +301,8 @@ def finished(dataset, seed, **changes):
     scores = inference.score(embeddings, torch.from_numpy(LABELS), dataset.is_query, dataset.is_gallery, (1,))
     selections = ("last", "val_best") if spec.restore_best else ("last",)
     rows = [{"selection": s, "step": 1, "metric": name, "value": v} for s in selections for name, v in scores.items()]
-    return SimpleNamespace(spec=spec, dataset="glyphs", rows=rows, embeddings=embeddings)
+    folder = Path(f"run-{seed}-{changes}")  # its name is the key of the run
+    return SimpleNamespace(spec=spec, dataset="glyphs", rows=rows, embeddings=embeddings, folder=folder)
 
 
 def test_counts_by_class_add_up_to_the_recall_of_the_table(dataset):
@@ -313,6 +334,21 @@ def test_counts_of_a_class_are_those_of_its_queries(dataset):
         mine = labels[query] == class_id
         assert hits.loc[class_id, "hits"] == each["R@1"][mine].sum()
         assert hits.loc[class_id, "queries"] == (each["relevant"][mine] > 0).sum()
+
+
+def test_counts_of_a_run_are_kept_under_its_key(dataset, monkeypatch):
+    runs = [finished(dataset, seed) for seed in range(2)]
+    runs += [
+        finished(dataset, 0, fold=fold, protocol="mlrc", folds=2, restore_best=True, eval_every=1) for fold in (0, 1)
+    ]
+    params = Example.from_values({})
+    first, scored = results.hits(runs, params), results.tidy(runs, params)
+    for name in ("nearest", "retrieval_per_query"):
+        monkeypatch.setattr(retrieval, name, lambda *a, **k: pytest.fail("searched again"))
+    pd.testing.assert_frame_equal(results.hits(runs, params), first)
+    pd.testing.assert_frame_equal(results.tidy(runs, params), scored)
+    with pytest.raises(pytest.fail.Exception, match="searched again"):
+        results.hits([finished(dataset, 2)], params)
 
 
 def test_a_fold_that_kept_its_last_weights_is_left_out(dataset):
