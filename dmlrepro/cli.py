@@ -4,6 +4,7 @@ call.
 
 import argparse
 import ast
+import json
 import sys
 from pathlib import Path
 
@@ -42,8 +43,20 @@ def _parser() -> argparse.ArgumentParser:
     train = commands.add_parser("train", help="search and train what notebooks run, into the cache, without Jupyter")
     train.add_argument("notebooks", nargs="*", help="names or numbers; default: all")
     _parameters(train)
+    train.add_argument("--grid", type=Path, help="executions.json of the workflow; then NOTEBOOKS are names in it")
     train.add_argument("--jobs", type=int, help="one-thread runs side by side (default: all cores)")
     train.set_defaults(run=_train)
+
+    jobs = commands.add_parser("jobs", help="write what a workflow needs to train each run as a job of its own")
+    jobs.add_argument("grid", type=Path, help="executions.json of the workflow")
+    jobs.add_argument("index", type=Path, help="a JSON file to write; the spec of each run goes beside it")
+    jobs.add_argument("--cores", type=int, default=1, help="threads of a run that does not say how many (default: 1)")
+    jobs.add_argument("--gpus", type=int, default=0, help="so many share each run (default: none is used)")
+    jobs.set_defaults(run=_jobs)
+
+    run = commands.add_parser("run", help="train one run that `jobs` wrote, into the cache")
+    run.add_argument("spec", type=Path)
+    run.set_defaults(run=_run)
 
     plan = commands.add_parser("plan", help="list the runs of notebooks with estimated hours and memory; runs nothing")
     plan.add_argument("notebooks", nargs="*", help="names or numbers; default: all")
@@ -140,17 +153,57 @@ def _shared_parameters(options) -> None:
 
 
 def _train(options) -> None:
-    from dmlrepro.papers import catalogue
     from dmlrepro.training import runs
 
     specs = []
-    for name in _selected(options.notebooks):
-        notebook = catalogue.find(name)
-        specs += notebook.specs(_params(options, notebook.params))
+    for notebook, params in _grid(options) if options.grid else _chosen(options):
+        specs += notebook.specs(params)
     results = runs.run_all(specs, jobs=options.jobs)
     fresh = {result.key for result in results if not result.from_cache}
     distinct = len({result.key for result in results})
     print(f"{distinct} distinct runs of {len(specs)}: {len(fresh)} trained now, the others were in the cache")
+
+
+def _chosen(options):
+    """Notebooks with the parameters of the command line."""
+    from dmlrepro.papers import catalogue
+
+    for name in _selected(options.notebooks):
+        notebook = catalogue.find(name)
+        yield notebook, _params(options, notebook.params)
+
+
+def _grid(options):
+    """Notebooks with the parameters of executions of the workflow."""
+    from dmlrepro.papers import catalogue
+
+    grid = json.loads(options.grid.read_text(encoding="utf8"))
+    for name in options.notebooks or grid["executions"]:
+        each = grid["executions"][name]
+        notebook = catalogue.find(each["notebook"])
+        yield notebook, notebook.params.from_values({"profile": grid["profile"]} | each["parameters"])
+
+
+def _jobs(options) -> None:
+    from dmlrepro.evidence import results
+    from dmlrepro.papers import jobs
+
+    grid = json.loads(options.grid.read_text(encoding="utf8"))
+    specs, index = jobs.expand(grid["executions"], grid["profile"], cores=options.cores, gpus=options.gpus)
+    for key, spec in specs.items():
+        path = options.index.parent / f"{key}.json"
+        if not path.exists():  # its name is its content
+            results.write_text(path, json.dumps(spec, indent=1) + "\n")
+    results.write_text(options.index, json.dumps(index, indent=1) + "\n")
+    print(f"{len(index['executions'])} executions of notebooks read {len(specs)} distinct runs")
+
+
+def _run(options) -> None:
+    from dmlrepro.papers import jobs
+    from dmlrepro.training import runs
+
+    result = jobs.train(options.spec)
+    print(f"{runs.named(result.spec)}: {'in the cache' if result.from_cache else 'trained'}, {result.key}")
 
 
 def _plan(options) -> int:

@@ -22,6 +22,7 @@ from dmlrepro.evidence.statistics import t_interval
 from dmlrepro.evidence.tables import COLUMNS, HITS, IDENTITY, chosen
 from dmlrepro.files import replacing, repository_root
 
+PROFILES = ("paper", "small", "quick")  # those that carry more come first
 SELECTIONS = ("last", "val_best", "test_best", "every")
 IN_PERCENT = ("R@", "P@1", "RP", "MAP@R", "mAP@", "NMI")
 GOLDEN_IDENTITY = ["protocol", "method", "setting", "metric"]
@@ -219,6 +220,28 @@ def read(path: Path | str) -> pd.DataFrame:
     table = pd.read_csv(path, dtype=text_columns, keep_default_na=False)
     validate(table)
     return table
+
+
+def load_all(folder: Path | str | None = None) -> pd.DataFrame:
+    """Every table of results/, or of another folder of profiles, in one frame, the profiles that carry more
+    first.
+
+    The columns are those of `read`, and `changes`: what the run of the notebook changed against its profile, as in
+    "seeds=5,steps=600"; empty for the profile as it is. With it no two rows have the same identity. Many changes end in
+    a digest, as the file's name does; the .json beside the file has them all.
+
+    Raises:
+        FileNotFoundError: the folder has no tables.
+        ValueError: a table is not valid; names the file.
+    """
+    root = repository_root() / "results" if folder is None else Path(folder)
+    paths = [path for profile in PROFILES for path in table_paths(root / profile)]
+    if not paths:
+        raise FileNotFoundError(
+            f"no tables in {root}/<profile>; run a notebook first, or give the folder that has them"
+        )
+    tables = [_read_named(path).assign(changes=path.stem.partition("--")[2]) for path in paths]
+    return pd.concat(tables, ignore_index=True)[[*IDENTITY, "changes", "value"]]
 
 
 def publish(build: Path, target: Path, *, everything: bool = False) -> tuple[int, int]:

@@ -19,7 +19,6 @@ from dmlrepro.evidence import claims, results, tables
 from dmlrepro.evidence.statistics import t_interval
 from dmlrepro.files import repository_root
 
-PROFILES = ("paper", "small", "quick")  # those that carry more come first
 DATA = {  # what a reader knows a data set by
     "glyphs": "printed letters",
     "omniglot": "handwritten letters",
@@ -124,7 +123,7 @@ def stored(notebook: str, root: Path | None = None) -> list[Stored]:
     """Every table of a notebook in results/, of the profiles that carry more first, more seeds first."""
     root = root or repository_root() / "results"
     found = []
-    for profile in PROFILES:
+    for profile in results.PROFILES:
         paths = [p for p in results.table_paths(root / profile) if p.stem.partition("--")[0] == notebook]
         found += sorted((_read(path) for path in paths), key=lambda each: -each.seeds)
     return found
@@ -282,9 +281,10 @@ def by_weight(verdicts: pd.DataFrame) -> pd.DataFrame:
 
     A decided verdict precedes an open one, the profile paper precedes small, more seeds precede fewer.
     """
+    ranks = {name: rank for rank, name in enumerate(results.PROFILES)}
     order = verdicts.assign(
         _weight=verdicts["verdict"].map(_WEIGHT).fillna(2),
-        _profile=verdicts["profile"].map({name: i for i, name in enumerate(PROFILES)}).fillna(len(PROFILES)),
+        _profile=verdicts["profile"].map(ranks).fillna(len(ranks)),
         _n=-verdicts["n"],
     )
     keys = ["claim_id", "_weight", "_profile", "_n", "stem"]

@@ -177,7 +177,7 @@ def _question(name: str) -> str:
 
 
 def _cost(name: str) -> str:
-    return " / ".join(_duration(_hours(profile).get(name, 0.0)) for profile in reversed(stored.PROFILES))
+    return " / ".join(_duration(_hours(profile).get(name, 0.0)) for profile in reversed(results.PROFILES))
 
 
 @functools.cache

@@ -3,6 +3,7 @@
 papermill warns about a misspelt parameter and exits 0; here it is an error, before any work is done.
 """
 
+import contextlib
 import dataclasses
 import difflib
 import hashlib
@@ -328,16 +329,8 @@ class Params:
 
     @property
     def stem(self) -> str:
-        """File stem of the results: the notebook's name, and what was changed against the profile.
-
-        Many changes would exceed the 255 bytes that file systems allow: then the end is a digest, and the provenance
-        beside the table has them all.
-        """
-        changed = ",".join(f"{name}={_word(value)}" for name, value in sorted(self._explicit.items()))
-        stem = f"{self.notebook}--{changed}" if changed else self.notebook
-        if len(stem.encode()) <= 200:
-            return stem
-        return f"{stem.encode()[:180].decode(errors='ignore')}~{_digest(stem, 16)}"
+        """File stem of the results: the notebook's name, and what was changed against the profile."""
+        return stem_of(self.notebook, self._explicit)
 
     def as_dict(self) -> dict:
         return dataclasses.asdict(self)
@@ -369,6 +362,18 @@ class Params:
         } | further
 
 
+def stem_of(notebook: str, changes: Mapping) -> str:
+    """A file's stem that names a notebook and its changed parameters: "10_pfml_retrieval--seeds=5,steps=600".
+
+    Many changes would exceed the 255 bytes that file systems allow: then the end is a digest.
+    """
+    changed = ",".join(f"{name}={_word(value)}" for name, value in sorted(changes.items()))
+    stem = f"{notebook}--{changed}" if changed else notebook
+    if len(stem.encode()) <= 200:
+        return stem
+    return f"{stem.encode()[:180].decode(errors='ignore')}~{_digest(stem, 16)}"
+
+
 def _digest(text: str, length: int) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:length]
 
@@ -390,19 +395,34 @@ def _checked(name: str, value, hint):
             return float(value)
         if isinstance(value, bool) and origin is not bool:
             continue
-        if origin in (list, tuple) and isinstance(value, list | tuple):
+        if origin in (list, tuple) and isinstance(value, list | tuple | str | int | float):
             (item, *_) = typing.get_args(option)
-            return tuple(_checked(f"{name}[{i}]", v, item) for i, v in enumerate(value))
+            return tuple(_checked(f"{name}[{i}]", each, item) for i, each in enumerate(_items(value, item)))
         if isinstance(value, origin):
             return value
     wanted = " or ".join("None" if o is types.NoneType else getattr(o, "__name__", str(o)) for o in options)
-    remedy = " (YAML reads 1e-5 as a string: write 1.0e-5)" if isinstance(value, str) and _is_number(value) else ""
+    remedy = " (YAML reads 1e-5 as a string: write 1.0e-5)" if _number(value) is not value else ""
+    parameter, of_list, _ = name.partition("[")
+    if of_list:
+        remedy += f"; papermill takes a list as -p {parameter} A,B or as -y '{parameter}: [A, B]'"
     raise TypeError(f"parameter {name} must be {wanted}, got {value!r} of type {type(value).__name__}{remedy}")
 
 
-def _is_number(text: str) -> bool:
-    try:
-        float(text)
-    except ValueError:
-        return False
-    return True
+def _items(value: list | tuple | str | int | float, kind: type) -> list:
+    """The items of a list parameter. papermill's -p knows no lists: there "PFML,ProxyAnchor" stands for two items, and
+    a text or a number alone for one."""
+    if isinstance(value, list | tuple):
+        return list(value)
+    if not isinstance(value, str):
+        return [value]
+    texts = [text.strip(" '\"") for text in value.strip("[]").split(",")] if value.strip("[]") else []
+    return texts if kind is str else [_number(text) for text in texts]
+
+
+def _number(value):
+    """The number that a text stands for; anything else as it is."""
+    if isinstance(value, str):
+        for kind in (int, float):
+            with contextlib.suppress(ValueError):
+                return kind(value)
+    return value

@@ -22,7 +22,7 @@ import threading
 import traceback
 import zlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures import ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
 from pathlib import Path
@@ -31,6 +31,7 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
+from dmlrepro import progress
 from dmlrepro.datasets import manifests
 from dmlrepro.files import cache_root, check_seal, replacing, seal, set_aside, staging
 from dmlrepro.networks import backbones
@@ -119,6 +120,7 @@ def run_all(specs: Sequence[RunSpec], *, jobs: int | None = None) -> list[RunRes
     parallel = {key: spec for key, spec in missing.items() if spec.threads == 1 and not torch.cuda.is_available()}
     workers = min(jobs or len(os.sched_getaffinity(0)), len(parallel))
     done, failures = 0, {}
+    report = progress.reporter("runs trained", len(missing))
 
     def attempt(key: str, train: Callable, *arguments) -> None:
         nonlocal done
@@ -128,7 +130,7 @@ def run_all(specs: Sequence[RunSpec], *, jobs: int | None = None) -> list[RunRes
             traceback.clear_frames(error.__traceback__)  # they hold the run's tensors, which the next run has to fit
             failures[key] = error
         done += 1
-        _report(done, len(missing))
+        _show(done, len(missing)) if sys.stderr.isatty() else report(done)
 
     def side_by_side(keys: Iterable[str], workers: int) -> None:
         context = multiprocessing.get_context("spawn")
@@ -136,6 +138,8 @@ def run_all(specs: Sequence[RunSpec], *, jobs: int | None = None) -> list[RunRes
             futures = {key: pool.submit(_train_into_cache, identities[key], missing[key]) for key in keys}
             try:
                 for key, future in futures.items():
+                    while not wait([future], timeout=progress.EVERY).done:
+                        report(sum(each.done() for each in futures.values()))
                     attempt(key, future.result)
             except BaseException:
                 pool.shutdown(cancel_futures=True)  # what is finished stays in the cache
@@ -167,7 +171,7 @@ def _failed(missing: Mapping[str, RunSpec], failures: Mapping[str, Exception]) -
     worst = next((error for error in errors if not isinstance(error, FloatingPointError)), errors[0])
     known = (FloatingPointError, MemoryError, ValueError, OSError)
     kind = next((each for each in known if isinstance(worst, each)), RuntimeError)
-    lines = [f"  {_named(missing[key])}: {error or type(error).__name__}" for key, error in failures.items()]
+    lines = [f"  {named(missing[key])}: {error or type(error).__name__}" for key, error in failures.items()]
     return kind(
         f"{len(failures)} of {len(missing)} runs failed, the others are finished and in the cache:\n"
         + "\n".join(lines)
@@ -175,7 +179,8 @@ def _failed(missing: Mapping[str, RunSpec], failures: Mapping[str, Exception]) -
     )
 
 
-def _named(spec: RunSpec) -> str:
+def named(spec: RunSpec) -> str:
+    """A run in words, as in "PFML glyphs seed 0"."""
     words = (spec.method or spec.loss or "untrained", spec.setting, spec.dataset, f"seed {spec.seed}")
     return " ".join(word for word in (*words, "" if spec.fold is None else f"fold {spec.fold}") if word)
 
@@ -243,13 +248,22 @@ def _digest(content: dict) -> str:
 @functools.cache
 def source_hash(loss: str | None, scheme: str) -> str:
     """Hash of every module of ours that a run with this loss and this scheme imports."""
+    return sources.source_hash(_roots(loss, scheme))
+
+
+def code_of(loss: str | None, scheme: str) -> list[Path]:
+    """The files of these modules."""
+    return sources.used_by(_roots(loss, scheme), without=sources.IN_THE_KEY)
+
+
+def _roots(loss: str | None, scheme: str) -> list[Path]:
     roots = [sources.PACKAGE / "training" / "loop.py"]
     if loss is not None:  # without a loss nothing is trained
         roots += [
             sources.PACKAGE / "losses" / f"{loss.partition('.')[0]}.py",
             sources.PACKAGE / "training" / "schemes" / f"{scheme}.py",
         ]
-    return sources.source_hash(roots)
+    return roots
 
 
 def _digest_of_data(dataset: str, label_noise: float, seed: int, images_per_class: int | None) -> str:
@@ -281,14 +295,14 @@ def ranks_of(spec: RunSpec) -> int:
     return min(distributed.ranks_for(distributed.device_for_training().type), spec.batch_size)
 
 
-def _train_into_cache(identity: dict[str, dict], spec: RunSpec, progress: str | None = None) -> None:
+def _train_into_cache(identity: dict[str, dict], spec: RunSpec, described: str | None = None) -> None:
     if folder_of(_key(identity)).exists():  # another process was faster
         return
     try:
         if (ranks := ranks_of(spec)) > 1:
             distributed.launch(identity, spec.as_dict(), ranks)
         else:
-            train_and_store(identity, spec, progress)
+            train_and_store(identity, spec, described)
         return
     except (RuntimeError, MemoryError) as error:
         if not _is_out_of_memory(error):
@@ -307,7 +321,7 @@ def _is_out_of_memory(error: Exception) -> bool:
     return isinstance(error, torch.OutOfMemoryError | MemoryError) or "allocate memory" in said
 
 
-def train_and_store(identity: dict[str, dict], spec: RunSpec, progress: str | None = None) -> None:
+def train_and_store(identity: dict[str, dict], spec: RunSpec, described: str | None = None) -> None:
     """Train a run and put it into the cache. Every rank of a distributed run calls this, the first one stores.
 
     identity: of `identity_of`, from the process that asked for the run: ranks may see other threads.
@@ -318,7 +332,7 @@ def train_and_store(identity: dict[str, dict], spec: RunSpec, progress: str | No
         torch.set_num_threads(spec.threads)
     try:
         checkpoint = cache_root() / "checkpoints" / f"{key}.pt"
-        outcome = loop.train(spec, checkpoint=checkpoint, progress=progress)
+        outcome = loop.train(spec, checkpoint=checkpoint, progress=described)
     finally:
         torch.set_num_threads(threads)
     if distributed.rank() > 0:
@@ -408,9 +422,9 @@ def _result(key: str, spec: RunSpec, stored: tuple[Path, dict] | None, *, from_c
     return RunResult(spec, key, folder, record["dataset"], record["rows"], record["cost"], made, from_cache)
 
 
-def _report(done: int, total: int) -> None:
-    if sys.stderr.isatty():
-        print(f"\r{done} of {total} runs trained", end="\n" if done == total else "", file=sys.stderr, flush=True)
+def _show(done: int, total: int) -> None:
+    """One line of a terminal, written over and over."""
+    print(f"\r{done} of {total} runs trained", end="\n" if done == total else "", file=sys.stderr, flush=True)
 
 
 def forget(specs: Iterable[RunSpec]) -> None:

@@ -13,7 +13,7 @@ import json
 import platform
 import re
 import subprocess
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from importlib import metadata
 from pathlib import Path
 
@@ -25,6 +25,8 @@ NUMERICAL_PACKAGES = ("torch", "torchvision", "timm", "numpy", "pytorch-metric-l
 # labels by content.
 IN_THE_KEY = ("training/spec.py", "datasets/manifests.py")
 
+NAMED = ("losses", "training/schemes")  # folders whose files are named by strings
+
 
 def used_by(roots: Iterable[Path], *, without: Iterable[str] = (), by_name: bool = False) -> list[Path]:
     """The root files and every file of the package that they import, directly or not, sorted.
@@ -35,15 +37,16 @@ def used_by(roots: Iterable[Path], *, without: Iterable[str] = (), by_name: bool
     """
     left_out = {PACKAGE / path for path in without}
     todo, seen = list(roots), set()
+    by_names = {folder: {path.stem: path for path in (PACKAGE / folder).glob("*.py")} for folder in NAMED}
     while todo:
         path = todo.pop()
         if path in seen or path in left_out:
             continue
         seen.add(path)
-        tree = _tree(path)
-        todo += _imported(tree, path)
+        imported, strings = _mentioned(path.read_text(encoding="utf8"), path)
+        todo += _files(imported)
         if by_name:
-            todo += [*_named(tree), *_found_at_run_time(tree)]
+            todo += [*_named(strings, by_names), *_found_at_run_time(strings)]
     return sorted(seen)
 
 
@@ -54,7 +57,8 @@ def of_notebook(notebook: Path) -> list[Path]:
     """
     cells = json.loads(notebook.read_text(encoding="utf8"))["cells"]
     code = "\n".join("".join(cell["source"]) for cell in cells if cell["cell_type"] == "code")
-    return used_by([*_imported(ast.parse(code), notebook), PACKAGE / "training" / "loop.py"], by_name=True)
+    imported, _ = _mentioned(code, notebook)
+    return used_by([*_files(imported), PACKAGE / "training" / "loop.py"], by_name=True)
 
 
 def source_hash(roots: Iterable[Path]) -> str:
@@ -82,26 +86,29 @@ def checkout() -> dict:
     return {"git_commit": git("rev-parse", "HEAD"), "git_dirty": dirty}
 
 
-def _tree(path: Path) -> ast.Module:
-    return ast.parse(path.read_text(encoding="utf8"))
-
-
-def _imported(tree: ast.Module, path: Path) -> Iterator[Path]:
-    """Files of the package that a module imports, at the top or inside a function, in whatever form."""
-    for node in ast.walk(tree):
+@functools.cache  # a workflow asks for the files of all notebooks, which have most in common
+def _mentioned(text: str, path: Path) -> tuple[list[str], list[str]]:
+    """What a module imports of the package, at the top or inside a function and in whatever form, and its strings."""
+    imported, strings = [], []
+    for node in ast.walk(ast.parse(text)):
         if isinstance(node, ast.ImportFrom):
             module = node.module or ""
             if node.level:  # from . import x: relative to the folder of the file
                 folder = path.parents[node.level - 1].relative_to(PACKAGE.parent).parts
                 module = ".".join([*folder, *filter(None, [module])])
             # an imported name is a module of its own or something that the module defines
-            names = [module, *(f"{module}.{alias.name}" for alias in node.names)]
+            imported += [module, *(f"{module}.{alias.name}" for alias in node.names)]
         elif isinstance(node, ast.Import):
-            names = [alias.name for alias in node.names]
-        else:
-            continue
-        for name in names:
-            yield from _files_of(name)
+            imported += [alias.name for alias in node.names]
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str):
+            strings.append(node.value)
+    ours = [name for name in imported if name.partition(".")[0] == PACKAGE.name]
+    return list(dict.fromkeys(ours)), list(dict.fromkeys(strings))
+
+
+def _files(names: Iterable[str]) -> Iterator[Path]:
+    for name in names:
+        yield from _files_of(name)
 
 
 def _files_of(name: str) -> Iterator[Path]:
@@ -114,22 +121,21 @@ def _files_of(name: str) -> Iterator[Path]:
         yield from (path for path in (place / "__init__.py", place.with_suffix(".py")) if path.is_file())
 
 
-def _named(tree: ast.Module) -> Iterator[Path]:
-    """The files of losses ("file.Name") and of schemes ("file") that strings of a module stand for."""
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Constant) and isinstance(node.value, str):
-            module, dot, name = node.value.partition(".")
-            if module.isidentifier() and (name.isidentifier() if dot else True):
-                path = PACKAGE / ("losses" if dot else "training/schemes") / f"{module}.py"
-                if path.is_file():
-                    yield path
+def _named(strings: Iterable[str], files: Mapping[str, Mapping[str, Path]]) -> Iterator[Path]:
+    """The files of losses ("file.Name") and of schemes ("file") for which strings of a module stand."""
+    losses, schemes = (files[folder] for folder in NAMED)
+    for text in strings:
+        module, dot, name = text.partition(".")
+        known = losses if dot else schemes
+        if module in known and (name.isidentifier() or not dot):
+            yield known[module]
 
 
-def _found_at_run_time(tree: ast.Module) -> Iterator[Path]:
+def _found_at_run_time(strings: Iterable[str]) -> Iterator[Path]:
     """The files for which a string such as "dmlrepro.papers.*.methods" stands."""
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Constant) and re.fullmatch(rf"{PACKAGE.name}(\.\w+)*\.\*(\.\w+)*", str(node.value)):
-            yield from PACKAGE.parent.glob(node.value.replace(".", "/") + ".py")
+    for text in strings:
+        if re.fullmatch(rf"{PACKAGE.name}(\.\w+)*\.\*(\.\w+)*", text):
+            yield from PACKAGE.parent.glob(text.replace(".", "/") + ".py")
 
 
 @functools.cache

@@ -40,6 +40,24 @@ def test_what_is_written_is_read_back():
     assert path.with_suffix(".json").exists()
 
 
+def test_all_tables_in_one_frame_have_different_identities(tmp_path, monkeypatch):
+    monkeypatch.setenv("DMLREPRO_RESULTS", str(tmp_path))
+    for changed in ({}, {"steps": 7}, {"steps": 7, "lr": 0.5}):
+        results.save(table(50.0, 60.0), Example.from_values(changed))
+    everything = results.load_all(tmp_path)
+    assert list(everything.columns) == [*tables.IDENTITY, "changes", "value"]
+    assert sorted(set(everything["changes"])) == ["", "lr=0.5,steps=7", "steps=7"]
+    assert len(everything) == 6 and not everything.duplicated([*tables.IDENTITY, "changes"]).any()
+    with pytest.raises(FileNotFoundError, match=r"no tables in .*run a notebook first"):
+        results.load_all(tmp_path / "nothing")
+
+
+def test_the_committed_tables_concatenate():
+    everything = results.load_all()
+    assert len(everything) > 2000 and everything.duplicated(tables.IDENTITY).any()  # which `changes` tells apart
+    assert not everything.duplicated([*tables.IDENTITY, "changes"]).any()
+
+
 @pytest.mark.parametrize(
     "change, message",
     [

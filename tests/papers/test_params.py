@@ -134,6 +134,32 @@ def test_a_number_that_yaml_read_as_text_is_explained():
         Example.from_values({"lr": "1e-5"})
 
 
+@pytest.mark.parametrize(
+    "name, values, expected",
+    [
+        ("10", {"methods": "PFML, ProxyNCA++"}, ("PFML", "ProxyNCA++")),
+        ("10", {"methods": "PFML"}, ("PFML",)),
+        ("15", {"alphas": "0,3,4.5"}, (0.0, 3.0, 4.5)),
+        ("15", {"alphas": 3}, (3.0,)),
+        ("33", {"dims": "[512, 64]"}, (512, 64)),
+        ("41", {"methods": '["C1", "C2"]'}, ("C1", "C2")),
+        ("20", {"lr_drop_epochs": ""}, ()),
+    ],
+)
+def test_a_list_as_papermill_gives_it_on_the_command_line(name, values, expected):
+    ((parameter, _),) = values.items()
+    given = catalogue.find(name).params.from_values(values)
+    assert getattr(given, parameter) == expected
+    assert given.stem == catalogue.find(name).params.from_values({parameter: list(expected)}).stem
+
+
+@pytest.mark.parametrize("name, values", [("33", {"dims": "64,big"}), ("33", {"dims": 64.5}), ("10", {"methods": [1]})])
+def test_an_item_of_a_wrong_type_says_how_papermill_takes_a_list(name, values):
+    (parameter,) = values
+    with pytest.raises(TypeError, match=rf"{parameter}\[\d\] must be .*-p {parameter} A,B or as -y '{parameter}: \["):
+        catalogue.find(name).params.from_values(values)
+
+
 def test_unknown_profile_and_dataset_list_what_exists():
     with pytest.raises(ValueError, match=r"unknown profile 'fast'.*quick, small, paper"):
         Example.from_values({"profile": "fast"})

@@ -15,7 +15,7 @@ import pytest
 import torch
 from tiny import TINY
 
-from dmlrepro import files
+from dmlrepro import files, progress
 from dmlrepro.networks import backbones
 from dmlrepro.training import loop, runs, sources
 from dmlrepro.training.spec import RunSpec
@@ -45,6 +45,17 @@ def test_runs_side_by_side_equal_runs_one_by_one(empty_cache):
     specs = [TINY, TINY.replace(seed=1), TINY]
     together = runs.run_all(specs, jobs=2)
     assert [run.rows for run in together] == [loop.train(spec).rows for spec in specs]
+
+
+def test_a_log_says_how_far_the_runs_are_and_nothing_of_those_in_the_cache(empty_cache, monkeypatch, capfd):
+    specs = [TINY, TINY.replace(seed=1)]
+    runs.run_all(specs[:1], jobs=1)
+    assert capfd.readouterr().err == ""  # done in less than half a minute
+    monkeypatch.setattr(progress, "EVERY", 0.01)
+    runs.run_all(specs, jobs=1)
+    assert re.search("^1 of 1 runs trained, about 0 s left$", capfd.readouterr().err, re.MULTILINE)
+    runs.run_all(specs, jobs=1)
+    assert capfd.readouterr().err == ""
 
 
 @pytest.mark.parametrize("jobs", [1, 2])

@@ -1,0 +1,93 @@
+"""Training runs as jobs of their own, with what each needs: for clusters and for machines with GPUs.
+
+The workflow's local default is one pool of processes, which imports torch once per core (`runs.run_all`).
+"""
+
+import hashlib
+import json
+import math
+import os
+from collections.abc import Mapping
+from pathlib import Path
+
+from dmlrepro.files import repository_root
+from dmlrepro.papers import catalogue, plan
+from dmlrepro.training import runs
+from dmlrepro.training.spec import RunSpec
+
+START = 5  # minutes until a job has imported torch and read its images
+SLOWER = 3  # a job gets so many times the hours of `plan`, which are those of one A100 or one fast core
+WITHOUT_GPU = 30  # and so many times as many where `plan` counts on a GPU and none is used
+NOTEBOOK = 60  # minutes of a notebook whose runs are in the cache
+HOST_MEGABYTES = 4000  # of a process with torch, its images and its results
+
+
+def expand(executions: Mapping[str, Mapping], profile: str, *, cores: int, gpus: int) -> tuple[dict, dict]:
+    """({id of a run: its spec as plain data}, index), each distinct run of the executions once.
+
+    Args:
+        executions: {name: {"notebook": ..., "parameters": {...}}}, as workflow/grid.py makes them.
+        cores: threads of a run that does not say how many. gpus: how many share a run; 0: none is used.
+
+    Returns:
+        the index has "runs": {id: {"described", "threads", "mem_mb", "minutes", "gpus", "code": its files, relative to
+        the repository}} and "executions": {name: {"runs": ids, "minutes", "mem_mb", "threads", "gpus"}}. The runs of a
+        search are not among them, because each trial depends on those before: they are trained, with the time for it,
+        by the notebook itself.
+
+    Raises:
+        ValueError: parameters that a notebook refuses; names the execution.
+    """
+    specs: dict[str, RunSpec] = {}
+    ids: dict[str, list[str]] = {}
+    trials: dict[str, int] = {}
+    for name, each in executions.items():
+        notebook = catalogue.find(each["notebook"])
+        try:
+            params = notebook.params.from_values({"profile": profile} | each["parameters"])
+            planned = {_id(spec): spec for spec in notebook.specs_untrained(params)}
+        except (ValueError, TypeError) as error:
+            raise type(error)(f"execution {name}: {error}") from error
+        specs |= {key: spec for key, spec in planned.items() if key not in specs}
+        ids[name], trials[name] = list(planned), getattr(params, "search_trials", 0)
+    needs = {}
+    for key, row in zip(specs, plan.plan({"": list(specs.values())}, gpus=max(gpus, 1)).to_dict("records")):
+        spec = specs[key]
+        hours = row["hours"] * (WITHOUT_GPU if row["device"] == "gpu" and not gpus else 1)
+        on_host = 0 if gpus else row["gigabytes"]  # else what `plan` counts lies on the GPU
+        needs[key] = {
+            "described": runs.named(spec),
+            "threads": spec.threads or cores,
+            "mem_mb": HOST_MEGABYTES + math.ceil(1000 * on_host),
+            "minutes": START + math.ceil(60 * SLOWER * hours),
+            "gpus": gpus,
+            "code": [os.path.relpath(path, repository_root()) for path in runs.code_of(spec.loss, spec.scheme)],
+        }
+    rooms = {
+        name: {
+            "runs": own,
+            "minutes": NOTEBOOK + trials[name] * sum(needs[key]["minutes"] for key in own),
+            "mem_mb": max([HOST_MEGABYTES, *(needs[key]["mem_mb"] for key in own)]),
+            "threads": max([1, *(needs[key]["threads"] for key in own)]),  # a run belongs to the number of its threads
+            "gpus": gpus if own else 0,
+        }
+        for name, own in ids.items()
+    }
+    return {key: spec.as_dict() for key, spec in specs.items()}, {"runs": needs, "executions": rooms}
+
+
+def _id(spec: RunSpec) -> str:
+    """A name for what a spec trains, whatever machine, code and images it meets."""
+    return hashlib.sha256(json.dumps(spec.as_dict(), sort_keys=True).encode()).hexdigest()[:16]
+
+
+def train(path: Path) -> runs.RunResult:
+    """Train the run whose spec a JSON file holds, or find it in the cache.
+
+    Raises ValueError when the file is not one that `expand` gave.
+    """
+    try:
+        spec = RunSpec(**json.loads(path.read_text(encoding="utf8")))
+    except TypeError as error:
+        raise ValueError(f"{path} is not the spec of a run: {error}") from error
+    return runs.run(spec)

@@ -1,0 +1,166 @@
+"""What the workflow's configs ask for, how its GPUs are shared, and what is said of failures."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import jsonschema
+import nbformat
+import pytest
+import yaml
+
+ROOT = Path(__file__).parents[1]
+sys.path.insert(0, str(ROOT / "workflow"))
+import execute  # noqa: E402
+import failures  # noqa: E402
+import grid  # noqa: E402
+
+from dmlrepro.papers import catalogue  # noqa: E402
+
+NOTEBOOKS = sorted(path.stem for path in (ROOT / "notebooks").glob("*.ipynb"))
+CONFIGS = sorted(path for path in (ROOT / "workflow" / "config").glob("*.yaml") if path.stem != "schema")
+
+
+def read(path: Path):
+    return yaml.safe_load(path.read_text(encoding="utf8"))
+
+
+@pytest.mark.parametrize("path", CONFIGS, ids=lambda path: path.stem)
+def test_every_config_has_the_form_of_the_schema_and_parameters_that_the_notebooks_take(path):
+    config = read(path)
+    jsonschema.validate(config, read(path.with_name("schema.yaml")))
+    assert config["profile"] == path.stem
+    for execution in grid.executions(config, NOTEBOOKS).values():
+        params = catalogue.find(execution["notebook"]).params
+        params.from_values({"profile": config["profile"]} | execution["parameters"])
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{"profile": "fast"}, {"executions": []}, {"seeds": 3}, {"executions": [{"notebook": "10"}]}, {"train": "later"}],
+)
+def test_the_schema_refuses_what_nothing_reads(change):
+    config = read(ROOT / "workflow" / "config" / "quick.yaml") | change
+    with pytest.raises(jsonschema.ValidationError):
+        jsonschema.validate(config, read(ROOT / "workflow" / "config" / "schema.yaml"))
+
+
+def test_the_small_config_makes_what_is_committed():
+    found = grid.executions(read(ROOT / "workflow" / "config" / "small.yaml"), NOTEBOOKS)
+    committed = {path.stem for path in (ROOT / "results" / "small").glob("*.json")}
+    made = {
+        catalogue.find(each["notebook"]).params.from_values({"profile": "small"} | each["parameters"]).stem
+        for each in found.values()
+    }
+    assert made == committed
+
+
+def test_a_grid_is_every_combination_under_a_name_of_its_own():
+    config = {
+        "executions": [
+            {"notebooks": [10], "over": {"dataset": ["cub", "cars"], "seeds": [1, 5]}, "parameters": {"steps": 7}},
+            {"notebooks": "all"},
+        ]
+    }
+    found = grid.executions(config, ["00_tour", "10_pfml"])
+    assert list(found) == [
+        *(f"10_pfml--dataset={data},seeds={seeds},steps=7" for data in ("cub", "cars") for seeds in (1, 5)),
+        *("00_tour", "10_pfml"),
+    ]
+    assert found["10_pfml--dataset=cars,seeds=1,steps=7"] == {
+        "notebook": "10_pfml",
+        "parameters": {"steps": 7, "dataset": "cars", "seeds": 1},
+    }
+    assert list(grid.executions(config | {"notebooks": "00"}, ["00_tour", "10_pfml"])) == ["00_tour"]
+    with pytest.raises(ValueError, match="00_tour is asked for twice"):
+        grid.executions({"executions": [{"notebooks": "all"}, {"notebooks": ["00"]}]}, ["00_tour"])
+    with pytest.raises(ValueError, match="there is no 99; there are 00_tour"):
+        grid.executions({"executions": [{"notebooks": [99]}]}, ["00_tour"])
+
+
+def test_what_says_the_same_stays_as_old_as_it_is(tmp_path):
+    grid.write(tmp_path / "a.json", {"a": 1})
+    os.utime(tmp_path / "a.json", (1000, 1000))
+    grid.write(tmp_path / "a.json", {"a": 1})
+    assert (tmp_path / "a.json").stat().st_mtime == 1000
+    grid.write(tmp_path / "a.json", {"a": 2})
+    assert json.loads((tmp_path / "a.json").read_text()) == {"a": 2}
+
+
+PRINTS = "import os, sys, time; print(os.environ['CUDA_VISIBLE_DEVICES'], flush=True); sys.stdin.read()"
+
+
+def with_gpus(count: int, visible: str, folder: Path) -> subprocess.Popen:
+    command = [sys.executable, ROOT / "workflow" / "with_gpus.py", str(count), sys.executable, "-c", PRINTS]
+    environment = os.environ | {"CUDA_VISIBLE_DEVICES": visible, "TMPDIR": str(folder)}
+    return subprocess.Popen(
+        command, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+
+
+def test_processes_beside_each_other_have_gpus_of_their_own_and_the_next_waits(tmp_path):
+    first, second = (with_gpus(2, "0,1,2,3,4", tmp_path) for _ in range(2))
+    seen = [set(each.stdout.readline().strip().split(",")) for each in (first, second)]
+    assert len(set.union(*seen)) == 4
+    third = with_gpus(2, "0,1,2,3,4", tmp_path)
+    first.kill()  # its lock ends with it
+    assert set(third.stdout.readline().strip().split(",")) <= {"0", "1", "2", "3", "4"} - seen[1]
+    for each in (second, third):
+        each.communicate("")
+
+
+def test_assigned_gpus_stay_and_none_is_none(tmp_path):
+    assigned = [with_gpus(1, "3", tmp_path) for _ in range(2)]  # as a cluster does on two of its nodes
+    assert [each.stdout.readline().strip() for each in assigned] == ["3", "3"]
+    none, too_many = with_gpus(0, "0,1", tmp_path), with_gpus(2, "0", tmp_path)
+    assert none.stdout.readline() == "\n"
+    assert "2 GPUs are asked for and 1 are visible" in too_many.communicate("")[1]
+    for each in (*assigned, none):
+        each.communicate("")
+
+
+def notebook(*sources: str) -> nbformat.NotebookNode:
+    cells = [nbformat.v4.new_code_cell(source) for source in sources]
+    cells[0].metadata["tags"] = ["parameters"]
+    kernel = {"kernelspec": {"name": "python3", "display_name": "Python 3", "language": "python"}}
+    return nbformat.v4.new_notebook(cells=cells, metadata=kernel)
+
+
+def test_an_execution_has_its_parameters_and_a_failed_one_is_kept_with_its_traceback(tmp_path, monkeypatch, capfd):
+    monkeypatch.chdir(tmp_path)
+    for folder in ("notebooks", "build"):
+        Path(folder).mkdir()
+    nbformat.write(
+        notebook("profile = None\nvalue = 2.0", "print(profile, value, 1 / value)"), "notebooks/98_divides.ipynb"
+    )
+    executions = {
+        "98_divides--value=1e-05": {"notebook": "98_divides", "parameters": {"value": 1e-05}},
+        "98_divides--value=0": {"notebook": "98_divides", "parameters": {"value": 0}},
+    }
+    asked, build = Path("build/executions.json"), Path("build")
+    grid.write(asked, {"profile": "quick", "executions": executions})
+    execute.main(asked, "98_divides--value=1e-05", Path("build/98_divides--value=1e-05.ipynb"))
+    assert last_line(capfd).startswith("quick 1e-05 ")  # a number, though YAML reads 1e-05 as text
+    assert list(failures.failures(build)) == []
+    with pytest.raises(Exception, match="ZeroDivisionError"):
+        execute.main(asked, "98_divides--value=0", Path("build/98_divides--value=0.ipynb"))
+    assert not Path("build/98_divides--value=0.ipynb").exists()
+    (said,) = failures.failures(build)
+    assert "build/failed/98_divides--value=0.ipynb" in said and "    print(profile, value, 1 / value)" in said
+    assert said.endswith("ZeroDivisionError: division by zero") and "\x1b" not in said
+
+
+def last_line(capfd) -> str:
+    return capfd.readouterr().out.strip().splitlines()[-1]
+
+
+def test_a_run_that_failed_is_told_by_the_end_of_its_log(tmp_path):
+    runs = tmp_path / "runs"
+    runs.mkdir()
+    for name in ("done", "failed"):
+        (runs / f"{name}.log").write_text(f"{name}\n")
+        os.utime(runs / f"{name}.log", (1000, 1000))
+    (runs / "done.trained").touch()
+    assert list(failures.failures(tmp_path)) == [f"{runs / 'failed.log'}\nfailed"]

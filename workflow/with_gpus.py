@@ -1,0 +1,66 @@
+"""Run a command with so many GPUs of its own: `with_gpus.py COUNT COMMAND...`; with 0, it sees none.
+
+GPUs that a cluster has assigned (as many as asked for in CUDA_VISIBLE_DEVICES) stay as they are. Else the first free
+ones are taken: each is held by a lock on a file of this machine, which the command inherits and ends with.
+"""
+
+import fcntl
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+LOCKS = Path(tempfile.gettempdir()) / "dmlrepro-gpus"
+
+
+def main(count: int, command: list[str]) -> None:
+    devices = devices_here() if count else []
+    if len(devices) < count:
+        sys.exit(f"{count} GPUs are asked for and {len(devices)} are visible; lower gpus_per_run")
+    assigned = "CUDA_VISIBLE_DEVICES" in os.environ and len(devices) == count
+    visible = devices if assigned or not count else reserve(devices, count)
+    environment = os.environ | {"CUDA_VISIBLE_DEVICES": ",".join(visible)}
+    if count:
+        environment["DMLREPRO_RANKS"] = str(count)
+    os.execvpe(command[0], command, environment)
+
+
+def devices_here() -> list[str]:
+    """What CUDA_VISIBLE_DEVICES names, else all GPUs of this machine."""
+    if "CUDA_VISIBLE_DEVICES" in os.environ:
+        return [each for each in os.environ["CUDA_VISIBLE_DEVICES"].split(",") if each]
+    try:
+        listed = subprocess.run(
+            ["nvidia-smi", "--query-gpu=uuid", "--format=csv,noheader"], capture_output=True, text=True
+        )
+    except FileNotFoundError:  # no driver
+        return []
+    return listed.stdout.split() if listed.returncode == 0 else []
+
+
+def reserve(devices: list[str], count: int) -> list[str]:
+    """`count` free ones; waits while other jobs hold too many."""
+    LOCKS.mkdir(exist_ok=True)
+    while True:
+        taken: dict[str, int] = {}  # a file descriptor stays open in the command
+        for device in devices:
+            lock = os.open(LOCKS / device, os.O_CREAT | os.O_RDWR, 0o666)
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                os.close(lock)
+                continue
+            taken[device] = lock
+            if len(taken) == count:
+                for lock in taken.values():
+                    os.set_inheritable(lock, True)
+                return list(taken)
+        for lock in taken.values():
+            os.close(lock)
+        time.sleep(1)
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]), sys.argv[2:])
