@@ -9,7 +9,7 @@ NBVAL := --nbval-lax --nbval-current-env --nbval-cell-timeout=1800 -p no:cachepr
 
 export PYTHONDONTWRITEBYTECODE := 1
 
-.PHONY: results test test-all lint pytest pytest-all nbval nbval-all notebooks accept html lab lock install clean
+.PHONY: results test test-all slurm-test lint pytest pytest-all nbval nbval-all notebooks accept html lab lock install clean
 
 results: $(VENV)/installed
 	$(BIN)/python workflow/build.py $(PROFILE)
@@ -52,6 +52,11 @@ nbval-all: $(VENV)/installed
 notebooks: results
 	$(BIN)/python workflow/install_notebooks.py build/$(PROFILE) notebooks
 	$(BIN)/python -m dmlrepro pages
+
+# the workflow on a SLURM cluster of this one machine; SLURM itself: sudo .venv/bin/python tests/slurm/cluster.py install
+slurm-test: $(VENV)/installed
+	$(BIN)/python -m pip install --no-deps --require-hashes -r workflow/profiles/slurm/requirements.txt
+	$(BIN)/python -m pytest tests/slurm
 
 accept: results
 	$(BIN)/python -m dmlrepro accept

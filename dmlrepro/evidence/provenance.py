@@ -1,4 +1,7 @@
-"""Whether a table is still the one that was saved. It imports nothing heavy, because `make results` asks at its start."""
+"""Whether a table is still the one that was saved.
+
+Nothing heavy is imported here, because `make results` asks at its start.
+"""
 
 import json
 from pathlib import Path

@@ -332,7 +332,9 @@ def _is_full_disk(error: Exception) -> bool:
     """Only Python itself gives the number of a failed write; safetensors and torch, of checkpoints, say it in words."""
     if isinstance(error, OSError):
         return error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
-    return isinstance(error, SafetensorError) and "I/O error" in str(error) or "inline_container.cc" in str(error)
+    if isinstance(error, SafetensorError):
+        return "I/O error" in str(error)
+    return "inline_container.cc" in str(error)
 
 
 def train_and_store(identity: dict[str, dict], spec: RunSpec, described: str | None = None) -> None:

@@ -1,11 +1,11 @@
 """A SLURM cluster on the loopback of one machine: to try the profile workflow/profiles/slurm, and to test it.
 
-    sudo python tests/slurm/cluster.py install      # Debian and Ubuntu: slurmctld, slurmd, the commands, munge
-    python tests/slurm/cluster.py run COMMAND ...   # runs a command beside a cluster that ends with it
+    sudo .venv/bin/python tests/slurm/cluster.py install    # Debian and Ubuntu: slurmctld, slurmd, the commands, munge
+    .venv/bin/python tests/slurm/cluster.py snakemake --config train=jobs notebooks=00,23
 
-Two nodes, `left` and `right`, share the machine. Each has two cores and one GPU, a generic resource behind which there
-is no device. Everything runs as the user who asks and lies in one temporary folder: nothing is configured, and nothing
-remains. There are no accounts and no accounting database, hence no sacct; SNAKEMAKE says so to the executor.
+The second starts a cluster, runs Snakemake on it with the profile and these arguments, and ends it. Two nodes, `left`
+and `right`, share the machine. Each has two cores and one GPU, a generic resource behind which there is no device.
+Everything runs as the user who asks and lies in one temporary folder: nothing is configured, and nothing remains.
 """
 
 import getpass
@@ -23,16 +23,10 @@ from pathlib import Path
 
 import psutil
 
+PROFILE = Path(__file__).parents[2] / "workflow" / "profiles" / "slurm"
 PACKAGES = ("slurmctld", "slurmd", "slurm-client", "munge")
 NODES = ("left", "right")
 MARK = "DMLREPRO_SLURM"  # environment variable of all processes of a cluster: its folder
-# options for Snakemake beside the profile: how this cluster is asked about its jobs, and often
-SNAKEMAKE = [
-    "--slurm-no-account",
-    *("--slurm-status-command", "squeue"),
-    *("--slurm-init-seconds-before-status-checks", "2"),
-    *("--seconds-between-status-checks", "2"),
-]
 CONFIGURATION = """
 ClusterName=loopback
 SlurmctldHost={host}(127.0.0.1)
@@ -130,7 +124,7 @@ def found(name: str) -> str:
     """The path of a daemon. Those of the system are not on every user's PATH."""
     path = shutil.which(name, path=f"{os.environ['PATH']}:/usr/sbin:/sbin")
     if path is None:
-        raise FileNotFoundError(f"{name} is not installed: run `sudo {sys.executable} {Path(__file__)} install`")
+        raise FileNotFoundError(f"{name} is not installed: run `sudo {sys.executable} {__file__} install`")
     return path
 
 
@@ -139,6 +133,13 @@ def installed() -> bool:
         return all(map(found, ("munged", "slurmctld", "slurmd", "sbatch")))
     except FileNotFoundError:
         return False
+
+
+def snakemake(*arguments: str) -> list[str]:
+    """The command that runs a workflow with the profile on this cluster, which has no accounts and no accounting."""
+    asks = ["--slurm-no-account", "--slurm-status-command", "squeue"]
+    often = ["--slurm-init-seconds-before-status-checks", "2", "--seconds-between-status-checks", "2"]
+    return [sys.executable, "-m", "snakemake", "--profile", str(PROFILE), *asks, *often, *arguments]
 
 
 def free_ports(count: int) -> list[int]:
@@ -201,16 +202,16 @@ def running() -> Iterator[Cluster]:
             end([*cluster.processes_of(*NODES), *daemons])
 
 
-def main(what: str, *command: str) -> int:
+def main(what: str, *arguments: str) -> int:
     if what == "install":
         subprocess.run(["apt-get", "update"], check=True)
         quiet = os.environ | {"DEBIAN_FRONTEND": "noninteractive"}
         install = ["apt-get", "install", "--yes", "--no-install-recommends", *PACKAGES]
         return subprocess.run(install, env=quiet).returncode
-    if what != "run" or not command:
+    if what != "snakemake":
         raise SystemExit(__doc__)
     with running() as cluster:
-        return subprocess.run(command, env=cluster.environment).returncode
+        return subprocess.run(snakemake(*arguments), env=cluster.environment).returncode
 
 
 if __name__ == "__main__":

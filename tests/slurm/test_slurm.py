@@ -4,16 +4,15 @@
 """
 
 import importlib.util
+import shutil
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from slurm import cluster
 
 ROOT = Path(__file__).parents[2]
-sys.path.insert(0, str(Path(__file__).parent))
-import cluster  # noqa: E402
-
 pytestmark = [
     pytest.mark.slow,
     pytest.mark.skipif(
@@ -27,7 +26,7 @@ NOTE = "echo $SLURMD_NODENAME >> started/{rule}{wildcards}; echo half > {output}
 
 rule some:
     input: expand("out/{number}", number=range(3)), "out/gpu", "out/lost"
-rule run:
+rule run_short:
     output: "out/{number,[0-9]}"
     resources: mem_mb=100, runtime=5
     shell: NOTE + "echo $SLURM_ARRAY_JOB_ID > {output}"
@@ -65,8 +64,7 @@ def folder(tmp_path):
 
 def submit(slurm, folder: Path, *arguments: str) -> subprocess.Popen:
     """Snakemake with the profile, on this cluster."""
-    profile = ROOT / "workflow" / "profiles" / "slurm"
-    command = [sys.executable, "-m", "snakemake", "--profile", str(profile), *cluster.SNAKEMAKE, *arguments]
+    command = cluster.snakemake(*arguments)
     return subprocess.Popen(
         command, cwd=folder, env=slurm.environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
     )
@@ -105,3 +103,33 @@ def test_a_job_over_its_time_limit_is_named_and_gets_more_the_next_time(slurm, f
     (folder / "mended").touch()
     assert submit(slurm, folder, "out/long", "out/broken").wait(200) == 0
     assert (len(starts(folder, "long")), len(starts(folder, "broken"))) == (2, 3)
+
+
+@pytest.fixture
+def copies(tmp_path):
+    """Two copies of the repository without any result."""
+    for name in ("local", "cluster"):
+        for part in ("dmlrepro", "notebooks", "workflow", "results", "data/published"):
+            shutil.copytree(ROOT / part, tmp_path / name / part, ignore=shutil.ignore_patterns("__pycache__"))
+        shutil.copy(ROOT / "data" / "claims.csv", tmp_path / name / "data")
+        shutil.copy(ROOT / "pyproject.toml", tmp_path / name)
+    return tmp_path / "local", tmp_path / "cluster"
+
+
+def test_tables_from_the_cluster_are_those_of_this_machine(slurm, copies):
+    """The tour, whose two runs are jobs of their own, and two notebooks that train nothing; a cache for each."""
+    local = [sys.executable, "-m", "snakemake", "--profile", str(cluster.PROFILE.with_name("local"))]
+    commands = [[*local, "--config", "notebooks=00,23,30"]]
+    commands.append(cluster.snakemake("--config", "train=jobs", "notebooks=00,23,30"))
+    tables = []
+    for root, command in zip(copies, commands):
+        own = {"PYTHONPATH": str(root), "DMLREPRO_CACHE": str(root / ".cache")}
+        done = subprocess.run(
+            command, cwd=root, env=slurm.environment | own, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+        )
+        assert done.returncode == 0, done.stdout
+        made = [path for path in (root / "build" / "quick").glob("*.csv") if not path.name.endswith(".cost.csv")]
+        tables.append({path.name: path.read_bytes() for path in made})
+        assert len(list((root / ".cache" / "runs").iterdir())) == 2
+    assert len(tables[0]) == 3
+    assert tables[0] == tables[1]
