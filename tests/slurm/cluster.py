@@ -51,7 +51,7 @@ MpiDefault=none
 SelectType=select/cons_tres
 SelectTypeParameters=CR_Core_Memory
 GresTypes=gpu
-# two nodes may have more cores together than the machine
+# two nodes may have more cores and memory than the machine
 SlurmdParameters=config_overrides
 # squeue shows finished jobs for an hour; a node that is silent for ten seconds is lost, and comes back when it speaks
 MinJobAge=3600
@@ -59,8 +59,8 @@ SlurmdTimeout=10
 ReturnToService=2
 KillWait=2
 SchedulerParameters=batch_sched_delay=0
-NodeName=left NodeHostname={host} NodeAddr=127.0.0.1 Port={ports[1]} CPUs=2 RealMemory={megabytes} Gres=gpu:1
-NodeName=right NodeHostname={host} NodeAddr=127.0.0.1 Port={ports[2]} CPUs=2 RealMemory={megabytes} Gres=gpu:1
+NodeName=left NodeHostname={host} NodeAddr=127.0.0.1 Port={ports[1]} CPUs=2 RealMemory=16000 Gres=gpu:1
+NodeName=right NodeHostname={host} NodeAddr=127.0.0.1 Port={ports[2]} CPUs=2 RealMemory=16000 Gres=gpu:1
 PartitionName=all Nodes=left,right Default=YES MaxTime=INFINITE State=UP
 """
 GENERIC_RESOURCES = "NodeName=left,right Name=gpu File=/dev/null\n"
@@ -166,14 +166,12 @@ def running() -> Iterator[Cluster]:
         (folder / "state").mkdir()
         (folder / "munge.key").touch(0o600)
         (folder / "munge.key").write_bytes(os.urandom(128))
-        megabytes = psutil.virtual_memory().total // 2**21
         (folder / "slurm.conf").write_text(
             CONFIGURATION.format(
                 host=socket.gethostname().split(".")[0],
                 ports=free_ports(3),
                 user=getpass.getuser(),
                 folder=folder,
-                megabytes=megabytes,
             )
         )
         (folder / "gres.conf").write_text(GENERIC_RESOURCES)

@@ -17,7 +17,7 @@ pytestmark = [
     pytest.mark.slow,
     pytest.mark.skipif(
         not cluster.installed() or importlib.util.find_spec("snakemake_executor_plugin_slurm") is None,
-        reason="needs SLURM and the extra `slurm`: see tests/slurm/cluster.py",
+        reason="needs SLURM and Snakemake's executor for it: `make slurm-test` says how",
     ),
 ]
 # each job notes on which node it starts, and leaves half an output if it is ended
@@ -117,10 +117,10 @@ def copies(tmp_path):
 
 
 def test_tables_from_the_cluster_are_those_of_this_machine(slurm, copies):
-    """The tour, whose two runs are jobs of their own, and two notebooks that train nothing; a cache for each."""
+    """The tour, whose runs are a job array with a GPU each, and two notebooks that train nothing; a cache for each."""
     local = [sys.executable, "-m", "snakemake", "--profile", str(cluster.PROFILE.with_name("local"))]
     commands = [[*local, "--config", "notebooks=00,23,30"]]
-    commands.append(cluster.snakemake("--config", "train=jobs", "notebooks=00,23,30"))
+    commands.append(cluster.snakemake("--config", "train=jobs", "gpus_per_run=1", "notebooks=00,23,30"))
     tables = []
     for root, command in zip(copies, commands):
         own = {"PYTHONPATH": str(root), "DMLREPRO_CACHE": str(root / ".cache")}
