@@ -7,6 +7,7 @@ atomically and only after every row is valid.
 
 import functools
 import hashlib
+import inspect
 import json
 import math
 import os
@@ -20,7 +21,7 @@ import pandas as pd
 from dmlrepro.evidence.provenance import is_edited
 from dmlrepro.evidence.statistics import t_interval
 from dmlrepro.evidence.tables import COLUMNS, HITS, IDENTITY, chosen
-from dmlrepro.files import replacing, repository_root
+from dmlrepro.files import cached_array, replacing, repository_root
 
 PROFILES = ("paper", "small", "quick")  # those that carry more come first
 SELECTIONS = ("last", "val_best", "test_best", "every")
@@ -88,13 +89,16 @@ def hits(runs: Iterable, params) -> pd.DataFrame:
     for group in models.values():
         for entry in protocols.combine(group):
             together = len(group) > 1 and entry.spec.protocol.endswith("concatenated")
-            for class_id, found, queries in _counts(group, together):
+            # a search through all images per run, most of what a notebook takes whose runs are in the cache
+            key = (inspect.getsource(_counts), together, [run.folder.name for run in group])
+            counts = cached_array("hits", key, functools.partial(_counts, group, together))
+            for class_id, found, queries in counts.tolist():
                 rows.append(_labels(entry, params) | {"class_id": class_id, "hits": found, "queries": queries})
     return pd.DataFrame(rows, columns=HITS)
 
 
-def _counts(models: Sequence, together: bool) -> list[tuple[int, int, int]]:
-    """(class, hits, queries) of models of one spec: added up, or those of their unit embeddings side by side."""
+def _counts(models: Sequence, together: bool) -> np.ndarray:
+    """Rows of class, hits and queries of models of one spec: added up, or those of their unit embeddings together."""
     import torch
     from torch.nn.functional import normalize
 
@@ -118,7 +122,8 @@ def _counts(models: Sequence, together: bool) -> list[tuple[int, int, int]]:
         hit = (searched[nearest] == labels[query]) & relevant
         for column, counted in enumerate((hit, relevant)):
             counts[:, column] += np.bincount(labels[query][counted], minlength=len(counts))
-    return [(class_id, *map(int, counts[class_id])) for class_id in np.flatnonzero(counts[:, 1]).tolist()]
+    classes = np.flatnonzero(counts[:, 1])
+    return np.column_stack([classes, counts[classes]])
 
 
 def frame(rows: Iterable[dict]) -> pd.DataFrame:

@@ -324,8 +324,9 @@ SPEC = RunSpec("glyphs", steps=1, method="PFML", embedding_size=4)
 
 
 @pytest.fixture(params=["each other", "apart"])
-def dataset(request, monkeypatch):
-    """Test images that search each other, or queries that search a gallery apart."""
+def dataset(request, monkeypatch, tmp_path):
+    """Test images that search each other, or queries that search a gallery apart; and an empty cache."""
+    monkeypatch.setenv("DMLREPRO_CACHE", str(tmp_path))
     index = np.arange(len(LABELS))
     query, gallery = (index >= 0, index >= 0) if request.param == "each other" else (index % 2 == 0, index % 2 == 1)
     manifest = SimpleNamespace(labels=LABELS, is_query=query, is_gallery=gallery, indices=lambda split: index)
@@ -340,7 +341,8 @@ def finished(dataset, seed, **changes):
     scores = inference.score(embeddings, torch.from_numpy(LABELS), dataset.is_query, dataset.is_gallery, (1,))
     selections = ("last", "val_best") if spec.restore_best else ("last",)
     rows = [{"selection": s, "step": 1, "metric": name, "value": v} for s in selections for name, v in scores.items()]
-    return SimpleNamespace(spec=spec, dataset="glyphs", rows=rows, embeddings=embeddings)
+    folder = Path(f"run-{seed}-{changes}")  # its name is the key of the run
+    return SimpleNamespace(spec=spec, dataset="glyphs", rows=rows, embeddings=embeddings, folder=folder)
 
 
 def test_counts_by_class_add_up_to_the_recall_of_the_table(dataset):
@@ -372,6 +374,21 @@ def test_counts_of_a_class_are_those_of_its_queries(dataset):
         mine = labels[query] == class_id
         assert hits.loc[class_id, "hits"] == each["R@1"][mine].sum()
         assert hits.loc[class_id, "queries"] == (each["relevant"][mine] > 0).sum()
+
+
+def test_counts_of_a_run_are_kept_under_its_key(dataset, monkeypatch):
+    runs = [finished(dataset, seed) for seed in range(2)]
+    runs += [
+        finished(dataset, 0, fold=fold, protocol="mlrc", folds=2, restore_best=True, eval_every=1) for fold in (0, 1)
+    ]
+    params = Example.from_values({})
+    first, scored = results.hits(runs, params), results.tidy(runs, params)
+    for name in ("nearest", "retrieval_per_query"):
+        monkeypatch.setattr(retrieval, name, lambda *a, **k: pytest.fail("searched again"))
+    pd.testing.assert_frame_equal(results.hits(runs, params), first)
+    pd.testing.assert_frame_equal(results.tidy(runs, params), scored)
+    with pytest.raises(pytest.fail.Exception, match="searched again"):
+        results.hits([finished(dataset, 2)], params)
 
 
 def test_a_fold_that_kept_its_last_weights_is_left_out(dataset):
