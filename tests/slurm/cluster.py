@@ -78,10 +78,12 @@ class Cluster:
         """What a command that succeeds has printed, e.g. run("squeue", "--states=all")."""
         return subprocess.run(command, env=self.environment, check=True, capture_output=True, text=True).stdout
 
-    def start(self, name: str, *command: str) -> None:
+    def start(self, name: str, daemon: str, *options: str) -> None:
+        """A daemon that ends with this process, even if that is killed."""
+        command = [found("setpriv"), "--pdeathsig=KILL", found(daemon), *options]
         with (self.folder / f"{name}.out").open("w") as out:
             self.daemons[name] = subprocess.Popen(
-                [found(command[0]), *command[1:]], env=self.environment, stdout=out, stderr=out, start_new_session=True
+                command, env=self.environment, stdout=out, stderr=out, start_new_session=True
             )
 
     def start_node(self, name: str) -> None:
