@@ -12,10 +12,11 @@ PART ?= $(shell date +%j)
 
 export PYTHONDONTWRITEBYTECODE := 1
 
-.PHONY: results test test-all lint pytest pytest-all nbval nbval-all drift notebooks accept html lab lock install clean
+.PHONY: results test test-all slurm-test lint pytest pytest-all nbval nbval-all drift notebooks accept html lab lock install clean
 
+# ONLY=00_tour,10_pfml_retrieval: these notebooks
 results: $(VENV)/installed
-	$(BIN)/python workflow/build.py $(PROFILE)
+	$(BIN)/python workflow/build.py $(PROFILE) $(if $(ONLY),notebooks=$(ONLY))
 	@$(BIN)/python -m dmlrepro summary build/$(PROFILE)
 
 test: lint pytest nbval
@@ -58,6 +59,11 @@ drift: $(VENV)/installed
 notebooks: results
 	$(BIN)/python workflow/install_notebooks.py build/$(PROFILE) notebooks
 	$(BIN)/python -m dmlrepro pages
+
+# the workflow on a SLURM cluster of this one machine; SLURM itself: sudo .venv/bin/python tests/slurm/cluster.py install
+slurm-test: $(VENV)/installed
+	$(BIN)/python -m pip install --no-deps --require-hashes -r workflow/profiles/slurm/requirements.txt
+	$(BIN)/python -m pytest tests/slurm
 
 accept: results
 	$(BIN)/python -m dmlrepro accept

@@ -1,5 +1,7 @@
 """`make results` goes on after a kill, ends what the killed build left behind, and waits for a living one."""
 
+import hashlib
+import json
 import os
 import re
 import shutil
@@ -123,3 +125,31 @@ def test_a_published_table_that_was_removed_is_published_again(repository):
     os.unlink(repository / "results" / "quick" / "a.csv")
     assert build(repository).wait(60) == 0
     assert not (quick / "published").exists()  # so the rule of that name runs
+
+
+def test_an_edited_table_is_named_and_made_anew(repository):
+    """In results/ it is published again, in the build folder its notebook is executed again."""
+    quick, results = repository / "build" / "quick", repository / "results" / "quick"
+    (repository / "build" / "slow").unlink()
+    for folder in (quick, results):
+        folder.mkdir(parents=True)
+        (folder / "a.csv").write_text("50.0\n")
+        (folder / "a.json").write_text(json.dumps({"sha256": hashlib.sha256(b"50.0\n").hexdigest()}))
+    (quick / "a.done").touch()
+    (quick / "published").touch()
+    built(repository)
+    assert (quick / "published").exists()
+    (results / "a.csv").write_text("60.0\n")
+    assert f"published again: {results.relative_to(repository)}/a.csv\n" in built(repository)
+    assert not (quick / "published").exists() and (quick / "a.done").exists()
+    (quick / "a.csv").write_text("60.0\n")
+    assert "quick/a.csv was edited: its notebook is executed again" in built(repository)
+    assert not (quick / "a.done").exists()
+
+
+def built(repository: Path) -> str:
+    """What a build that succeeds has printed."""
+    process = build(repository)
+    printed = process.communicate(timeout=60)[0]
+    assert process.returncode == 0, printed
+    return printed

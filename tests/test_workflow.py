@@ -1,5 +1,6 @@
 """The workflow, run dry: a change concerns the notebooks that depend on it and no other."""
 
+import json
 import os
 import re
 import shutil
@@ -39,8 +40,8 @@ def built(tmp_path_factory):
     return root
 
 
-def planned(root: Path, *config: str) -> set[str]:
-    """Rules that a dry run would execute, and the notebooks among them by name."""
+def dry_run(root: Path, *config: str) -> str:
+    """What a dry run prints."""
     command = [sys.executable, "-m", "snakemake", "--snakefile", "workflow/Snakefile", "--dry-run", "--cores", "1"]
     command += ["--rerun-triggers", "mtime", "params", "--config", "profile=quick", *config]
     finished = subprocess.run(
@@ -48,6 +49,12 @@ def planned(root: Path, *config: str) -> set[str]:
     )
     text = finished.stdout + finished.stderr
     assert finished.returncode == 0, text
+    return text
+
+
+def planned(root: Path, *config: str) -> set[str]:
+    """Rules that a dry run would execute, and the notebooks among them by name."""
+    text = dry_run(root, *config)
     rules = set(re.findall(r"^(?:local)?rule (\w+):", text, re.MULTILINE)) - {"all"}
     return (rules - {"notebook"}) | set(re.findall(r"output: build/quick/(\w+)\.ipynb", text))
 
@@ -123,3 +130,24 @@ def test_a_new_notebook_is_trained_and_built_alone_whatever_its_age(built):
 
 def test_a_page_of_the_repository_concerns_nobody(built):
     assert after_touching(built, "pyproject.toml") == set()
+
+
+def test_runs_of_about_one_length_are_a_job_array_that_asks_for_what_the_largest_needs(built):
+    folder = built / "build" / "quick" / "runs"
+    folder.mkdir()
+    minutes = {"a": 7, "b": 50, "c": 700}
+    needs = {run: {"code": [], "threads": 1, "mem_mb": 10 * n, "minutes": n, "gpus": 0} for run, n in minutes.items()}
+    notebook = {"runs": list(needs), "threads": 1, "mem_mb": 1, "minutes": 1, "gpus": 0}
+    index = folder / "index-1-0.json"
+    index.write_text(json.dumps({"runs": needs, "executions": {"14_pfml_ablation_delta": notebook}}))
+    os.utime(index, (time.time() + 3600,) * 2)  # so it is not asked for anew
+    for run in needs:
+        (folder / f"{run}.json").touch()
+    text = dry_run(built, "train=jobs", "notebooks=14_pfml_ablation_delta")
+    asked = re.findall(r"rule (run_\w+):.*?wildcards: run=(\w)\n.*?runtime=(\d+).*?mem_mb=(\d+)", text, re.DOTALL)
+    short = ("run_short", "50", "500")
+    assert {(run, rule, runtime, mem) for rule, run, runtime, mem in asked} == {
+        ("a", *short),
+        ("b", *short),
+        ("c", "run_long", "700", "7000"),
+    }

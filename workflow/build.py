@@ -15,6 +15,8 @@ from pathlib import Path
 
 import psutil
 
+from dmlrepro.evidence.provenance import is_edited
+
 MARK = "DMLREPRO_BUILD"  # environment variable of all processes of a build: its folder
 SNAKEMAKE = "-m snakemake --snakefile workflow/Snakefile --cores all --keep-going --nolock --rerun-incomplete"
 SHOWN = "--rerun-triggers mtime params --quiet progress rules"
@@ -25,9 +27,7 @@ def main(profile: str, *config: str) -> int:
     build.mkdir(parents=True, exist_ok=True)
     with locked(build.with_name(f"{profile}.lock")):
         end_orphans(build)
-        tables = [path.name for path in build.glob("*.csv")]
-        if not all(Path("results", profile, name).exists() for name in tables):  # somebody removed a published one
-            (build / "published").unlink(missing_ok=True)
+        undo_edits(build, Path("results", profile))
         signal.signal(signal.SIGINT, lambda *_: None)  # Ctrl-C reaches Snakemake too, which ends its jobs
         command = [sys.executable, *SNAKEMAKE.split(), *SHOWN.split(), "--config", f"profile={profile}", *config]
         return subprocess.run(command, env=os.environ | {MARK: str(build)}).returncode
@@ -46,6 +46,19 @@ def locked(path: Path) -> Iterator[None]:
         file.truncate(0)
         print(os.getpid(), file=file, flush=True)
         yield
+
+
+def undo_edits(build: Path, results: Path) -> None:
+    """Have made anew what somebody edited or removed: a table by its notebook, a published one from that."""
+    tables = sorted(build.glob("*.csv"))
+    for table in filter(is_edited, tables):
+        print(f"{table} was edited: its notebook is executed again", flush=True)
+        table.with_suffix(".done").unlink(missing_ok=True)
+    published = [results / table.name for table in tables]
+    lost = [str(path) for path in published if not path.exists() or is_edited(path)]
+    if lost and (build / "published").exists():
+        print(f"edited or removed, and published again: {', '.join(lost)}", flush=True)
+        (build / "published").unlink()
 
 
 def end_orphans(build: Path) -> None:

@@ -6,6 +6,7 @@ atomically and only after every row is valid.
 """
 
 import functools
+import hashlib
 import inspect
 import json
 import math
@@ -17,6 +18,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
+from dmlrepro.evidence.provenance import is_edited
 from dmlrepro.evidence.statistics import t_interval
 from dmlrepro.evidence.tables import COLUMNS, HITS, IDENTITY, chosen
 from dmlrepro.files import cached_array, replacing, repository_root
@@ -178,7 +180,7 @@ def save(table: pd.DataFrame, params, *, runs: Sequence = (), cost: pd.DataFrame
     """Write `<stem>.csv`, `<stem>.json` and, with costs, `<stem>.cost.csv`; returns the path of the CSV.
 
     The table is sorted by its identity columns, so equal numbers are equal bytes. When the numbers did not change, the
-    provenance of the run that first made them stays.
+    provenance of the run that first made them stays. It records the sha256 of the CSV, so that `read` notices edits.
 
     Args:
         runs: the finished runs of the table, for its provenance and, without `cost`, its costs.
@@ -190,7 +192,8 @@ def save(table: pd.DataFrame, params, *, runs: Sequence = (), cost: pd.DataFrame
     text = to_csv(table)
     unchanged = path.exists() and path.read_text(encoding="utf8") == text
     if not (unchanged and path.with_suffix(".json").exists()):
-        write_text(path.with_suffix(".json"), json.dumps(provenance(params, runs), indent=1) + "\n")
+        made = provenance(params, runs) | {"sha256": hashlib.sha256(text.encode()).hexdigest()}
+        write_text(path.with_suffix(".json"), json.dumps(made, indent=1) + "\n")
         write_text(path, text)
     if cost is not None:
         write_text(path.with_suffix(".cost.csv"), cost.to_csv(index=False, float_format="%.4g", lineterminator="\n"))
@@ -208,7 +211,16 @@ def write_text(path: Path, text: str) -> None:
 
 
 def read(path: Path | str) -> pd.DataFrame:
-    """A results CSV, validated."""
+    """A results CSV, validated.
+
+    Raises:
+        ValueError: a row is no result, or the file was changed since it was saved.
+    """
+    if is_edited(Path(path)):
+        raise ValueError(
+            f"{path} is not the table that was saved: its sha256 is not the one in the .json beside it. Save it again "
+            "(`make results`, or execute the notebook), or take it from git"
+        )
     text_columns = {name: str for name in COLUMNS if name not in ("dim", "seed", "step", "value")}
     table = pd.read_csv(path, dtype=text_columns, keep_default_na=False)
     validate(table)
@@ -242,11 +254,12 @@ def publish(build: Path, target: Path, *, everything: bool = False) -> tuple[int
 
     Every table is validated before the first one is moved. One whose numbers are there already stays as it is, with
     the provenance of the run that first made them; so does one whose numbers differ because this processor rounds
-    otherwise than the one that made them, see `differs_by_rounding`, unless `everything` is to be moved.
+    otherwise than the one that made them, see `differs_by_rounding`, unless `everything` is to be moved. One that was
+    edited there is replaced.
 
     Raises:
         FileNotFoundError: the folder has no tables.
-        ValueError: a table is not valid; names the file and the first bad row.
+        ValueError: a table is not valid or was edited; names the file and the first bad row.
     """
     tables = {path: _read_named(path) for path in table_paths(build)}
     if not tables:
@@ -255,7 +268,7 @@ def publish(build: Path, target: Path, *, everything: bool = False) -> tuple[int
     for path, table in tables.items():
         new = target / path.name
         parts = [suffix for suffix in (".json", ".cost.csv", ".csv") if path.with_suffix(suffix).exists()]
-        if all(new.with_suffix(suffix).exists() for suffix in parts) and new.with_suffix(".json").exists():
+        if all(new.with_suffix(suffix).exists() for suffix in (".json", *parts)) and not is_edited(new):
             if new.read_bytes() == path.read_bytes() and _measure_the_same(new, path):
                 continue
             if not everything and differs_by_rounding(new, table):

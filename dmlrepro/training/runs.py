@@ -7,6 +7,7 @@ disturb each other. A folder is checked whenever it is read: the sha256 of its f
 against what it says it was made of. That stops accidents, not forgers, who can compute the sums and the key anew.
 """
 
+import errno
 import functools
 import hashlib
 import json
@@ -28,6 +29,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import torch
+from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
@@ -304,7 +306,12 @@ def _train_into_cache(identity: dict[str, dict], spec: RunSpec, described: str |
         else:
             train_and_store(identity, spec, described)
         return
-    except (RuntimeError, MemoryError) as error:
+    except (RuntimeError, MemoryError, OSError, SafetensorError) as error:
+        if _is_full_disk(error):
+            raise OSError(
+                f"cannot write to {cache_root()} ({error}): free space there, or set DMLREPRO_CACHE to a folder on "
+                "another disk, and start again; what is finished, and the last checkpoint, stay"
+            ) from error
         if not _is_out_of_memory(error):
             raise
         said = str(error).partition(". ")[0]
@@ -319,6 +326,15 @@ def _is_out_of_memory(error: Exception) -> bool:
     """torch has an exception of its own on GPUs only; on CPUs the allocator says it in words."""
     said = str(error)
     return isinstance(error, torch.OutOfMemoryError | MemoryError) or "allocate memory" in said
+
+
+def _is_full_disk(error: Exception) -> bool:
+    """Only Python itself gives the number of a failed write; safetensors and torch, of checkpoints, say it in words."""
+    if isinstance(error, OSError):
+        return error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+    if isinstance(error, SafetensorError):
+        return "I/O error" in str(error)
+    return "inline_container.cc" in str(error)
 
 
 def train_and_store(identity: dict[str, dict], spec: RunSpec, described: str | None = None) -> None:

@@ -1,5 +1,6 @@
 """Tables are validated whole and written whole, and counts by class agree with them."""
 
+import hashlib
 import json
 from pathlib import Path
 from types import SimpleNamespace
@@ -11,9 +12,13 @@ import torch
 
 from dmlrepro import retrieval
 from dmlrepro.evidence import results, tables
+from dmlrepro.evidence.provenance import is_edited
+from dmlrepro.files import sha256
 from dmlrepro.papers.params import Params
 from dmlrepro.training import batches, inference, runs
 from dmlrepro.training.spec import RunSpec
+
+ROOT = Path(__file__).parents[2]
 
 
 class Example(Params):
@@ -143,8 +148,10 @@ def build_folder(path, rounding="here", **numbers):
     """Tables named as given, each with its provenance and costs."""
     path.mkdir(parents=True)
     for name, value in numbers.items():
-        (path / f"{name}.csv").write_text(results.to_csv(table(value)))
-        (path / f"{name}.json").write_text(json.dumps({"made": value, "rounding": rounding}))
+        text = results.to_csv(table(value))
+        made = {"made": value, "rounding": rounding, "sha256": hashlib.sha256(text.encode()).hexdigest()}
+        (path / f"{name}.csv").write_text(text)
+        (path / f"{name}.json").write_text(json.dumps(made))
         (path / f"{name}.cost.csv").write_text("seconds\n1\n")
     return path
 
@@ -184,6 +191,37 @@ def test_a_damaged_file_is_replaced(part, tmp_path, golden):
     (target / f"a{part}").write_bytes(content[: len(content) - 9])
     assert results.publish(build, target) == (1, 1)
     assert (target / f"a{part}").read_bytes() == (build / f"a{part}").read_bytes()
+
+
+def test_an_edited_table_is_not_read_and_replaced_where_it_was_published(tmp_path, golden):
+    """Even where the edited number could be one that another processor rounds otherwise."""
+    target = tmp_path / "results"
+    results.publish(build_folder(tmp_path / "there", rounding="there", a=50.0), target)
+    build = build_folder(tmp_path / "here", a=51.0)
+    (target / "a.csv").write_text(results.to_csv(table(50.5)))
+    with pytest.raises(ValueError, match=r"a\.csv is not the table that was saved: its sha256 .*`make results`"):
+        results.read(target / "a.csv")
+    assert results.publish(build, target) == (1, 1)
+    assert results.read(target / "a.csv")["value"].item() == 51
+    (build / "a.csv").write_text(results.to_csv(table(52.0)))
+    with pytest.raises(ValueError, match=r"here/a\.csv is not the table that was saved"):
+        results.publish(build, target)
+    assert results.read(target / "a.csv")["value"].item() == 51
+
+
+def test_what_is_saved_records_its_sum():
+    path = results.save(table(50.0), Example.from_values({}))
+    assert json.loads(path.with_suffix(".json").read_text())["sha256"] == sha256(path)
+    path.write_text(results.to_csv(table(60.0)))
+    with pytest.raises(ValueError, match="not the table that was saved"):
+        results.read(path)
+    assert results.read(results.save(table(50.0), Example.from_values({})))["value"].item() == 50
+
+
+def test_no_committed_table_was_edited():
+    tables = [path for folder in ("quick", "small") for path in results.table_paths(ROOT / "results" / folder)]
+    assert len(tables) > 40
+    assert not [path.name for path in tables if is_edited(path)]
 
 
 def run_on(device: str, key: str, **made) -> SimpleNamespace:
@@ -253,6 +291,7 @@ def test_other_rows_are_published_wherever_they_come_from(tmp_path, golden):
     build = build_folder(tmp_path / "here", a=50.0)
     more = pd.concat([table(50.0), table(50.0).assign(metric="R@2")])
     (build / "a.csv").write_text(results.to_csv(more))
+    (build / "a.json").write_text("{}")  # saved before sums were recorded
     assert results.publish(build, target) == (1, 1)
 
 
@@ -269,6 +308,7 @@ def test_one_bad_table_publishes_nothing(tmp_path):
     build = build_folder(tmp_path / "build", a=50.0, b=60.0)
     text = (build / "b.csv").read_text()
     (build / "b.csv").write_text(text.replace("60.000000", "160.000000"))
+    (build / "b.json").write_text("{}")
     with pytest.raises(ValueError, match=r"b\.csv: percentages must lie in \[0, 100\]"):
         results.publish(build, tmp_path / "results")
     assert not (tmp_path / "results").exists()

@@ -5,6 +5,7 @@ import json
 import multiprocessing
 import os
 import re
+import resource
 import shutil
 import signal
 import tarfile
@@ -156,6 +157,22 @@ def test_a_checkpoint_stays_until_its_run_is_stored(empty_cache, monkeypatch):
     assert checkpoint.exists() and not list((empty_cache / "runs").iterdir())
     assert runs.run(TINY).losses.isfinite().all()
     assert not checkpoint.exists()
+
+
+@pytest.mark.parametrize("checkpoint_seconds", [300, 0], ids=["the run", "its checkpoint"])
+def test_a_full_disk_is_one_line_with_the_remedy_and_leaves_nothing(empty_cache, monkeypatch, checkpoint_seconds):
+    """A limit on the size of files stands for it: a write fails likewise after a part of the file."""
+    loop.train(TINY)  # its images are rendered
+    monkeypatch.setattr(loop, "CHECKPOINT_SECONDS", checkpoint_seconds)
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (4000, limits[1]))
+    try:
+        with pytest.raises(OSError, match=f"cannot write to {empty_cache} .*: free space there, or set DMLREPRO_CACHE"):
+            runs.run(TINY)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert not [*empty_cache.glob("runs/*"), *empty_cache.glob("checkpoints/*")]  # hidden ones included
+    assert not runs.run(TINY).from_cache
 
 
 def _train_forever(cache):

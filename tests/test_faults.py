@@ -1,0 +1,93 @@
+"""Notebooks that fail in a build, each in its way: nothing half goes to results/, and the next build does the rest."""
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import nbformat
+import pytest
+
+ROOT = Path(__file__).parents[1]
+# what happens in a notebook before it saves its table, and what the build says of it
+FAULTS = {
+    "17_pfml_cost": ("raise RuntimeError('deliberate')", "RuntimeError: deliberate"),
+    "23_nivmf_normalizer": ("os.kill(os.getpid(), signal.SIGKILL)", "DeadKernelError: Kernel died"),
+    # as a full disk does, it lets a part of a file be written
+    "30_meanfield_magnet": (
+        "resource.setrlimit(resource.RLIMIT_FSIZE, (99, 99))",
+        "OSError: [Errno 27]",
+    ),
+    "46_ccp_cost": ("pass", ""),
+}
+CODE = """
+import os, resource, signal
+from pathlib import Path
+from dmlrepro.evidence import results
+from dmlrepro.papers.params import Params
+
+class Toy(Params):
+    notebook = "{name}"
+    paper = "pfml"
+
+with Path("executed").open("a") as file:
+    file.write("{name}\\n")
+row = {{"paper": "pfml", "experiment": "{name}", "profile": profile, "dataset": "glyphs", "method": "PFML"}}
+table = results.frame([row | {{"metric": "R@1", "value": 50.0}}])
+if Path("broken").exists():
+    {fault}
+results.save(table, Toy.from_values({{"profile": profile}}))
+"""
+
+
+@pytest.fixture
+def repository(tmp_path):
+    """The repository with four short notebooks in place of those that train nothing, and no results."""
+    for part in ("dmlrepro", "workflow", "data/published"):
+        shutil.copytree(ROOT / part, tmp_path / part, ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copy(ROOT / "data" / "claims.csv", tmp_path / "data")
+    shutil.copy(ROOT / "pyproject.toml", tmp_path)
+    for name in ("notebooks", "build/quick"):
+        (tmp_path / name).mkdir(parents=True)
+    for name, (fault, _) in FAULTS.items():
+        cells = [nbformat.v4.new_code_cell(each) for each in ("profile = None", CODE.format(name=name, fault=fault))]
+        cells[0].metadata["tags"] = ["parameters"]
+        kernel = {"kernelspec": {"name": "python3", "display_name": "Python 3", "language": "python"}}
+        nbformat.write(nbformat.v4.new_notebook(cells=cells, metadata=kernel), tmp_path / "notebooks" / f"{name}.ipynb")
+        (tmp_path / "build" / "quick" / f"{name}.trained").touch()
+    return tmp_path
+
+
+def build(repository: Path) -> subprocess.CompletedProcess:
+    return subprocess.run(
+        [sys.executable, "workflow/build.py", "quick"],
+        cwd=repository,
+        env=os.environ | {"PYTHONPATH": str(repository)},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+
+
+@pytest.mark.slow
+def test_what_fails_is_named_and_publishes_nothing_and_is_all_that_the_next_build_executes(repository):
+    (repository / "broken").touch()
+    broken = build(repository)
+    assert broken.returncode != 0
+    for name, (_, said) in FAULTS.items():
+        assert said in broken.stdout, (name, broken.stdout)
+    assert "3 failed; what is finished stays" in broken.stdout
+    assert not (repository / "results").exists()
+    assert [path.stem for path in (repository / "build" / "quick").glob("*.csv")] == ["46_ccp_cost"]
+    (repository / "broken").unlink()
+    before = executed(repository)
+    mended = build(repository)
+    assert mended.returncode == 0, mended.stdout
+    assert sorted(executed(repository)[len(before) :]) == sorted(set(FAULTS) - {"46_ccp_cost"})
+    assert "failed;" not in mended.stdout
+    assert sorted(path.stem for path in (repository / "results" / "quick").glob("*.csv")) == sorted(FAULTS)
+
+
+def executed(repository: Path) -> list[str]:
+    return (repository / "executed").read_text().split()
