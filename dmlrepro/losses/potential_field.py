@@ -10,9 +10,9 @@ Deviations - A point does not act on itself (Eqs. 4 and 6 include i = i, a const
            - alpha = 0 makes Eqs. 1-2 constant, hence no force; the default there is the limit of (psi + 1) / alpha, the
              logarithmic potential. `alpha_zero="literal"` is the equation as printed.
            - CPML's repulsion is not defined in the paper: `repulsion` chooses between two readings.
-Training   Clip the gradient values of PFML's proxies, e.g. at 0.01, where the optimiser has a second moment. Else it
-           remembers how strongly the proxies of a class drew one another together, and the far weaker pull of the
-           samples, which comes next, moves them no more (notebook 12).
+Training   Clip the gradient values of PFML's proxies, e.g. at 0.01, where the optimiser has a second moment, as
+           `parameter_groups` and recommended.py do. Else it remembers how strongly the proxies of a class drew one
+           another together, and the far weaker pull of the samples, which comes next, moves them no more (notebook 12).
 
 Exact but sparse: attraction acts only within a class and repulsion only within `delta_rep`, the rest is a constant.
 Pairs of one class are enumerated. Close pairs of different classes are found tile by tile with a matmul and a threshold
@@ -31,11 +31,15 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from dmlrepro.losses.checks import check_batch, values_are_known
+from dmlrepro.losses.recommended import PROXIES, groups
 
 # A search tile has so many points per side, a temporary of the exact evaluation so many numbers: a CPU's cache holds
 # them. Other devices take more, because every tile costs them launches and a wait, see `_sizes`.
 _TILE = 256
 _CHUNK = 2**17
+
+CLIP_VALUE = 0.01  # of the gradients of proxies; a tenth and ten times as much train PFML as well (notebook 12)
+
 
 class Field(NamedTuple):
     """An attractive and a repulsive pair potential and the radii that bound them, as plain data; see `decaying_field`.
@@ -371,7 +375,9 @@ def _curvature(points: Tensor, labels: Tensor, directions: Tensor, field: Field)
             rows = slice(start, start + tile)
             others = torch.ones(group[0, rows].shape[0], group.shape[1], dtype=torch.bool, device=points.device)
             others.diagonal(start).zero_()
-            change = _change_of_force(field.attraction, group[:, rows], group, moved[:, rows], moved, others, field.delta)
+            change = _change_of_force(
+                field.attraction, group[:, rows], group, moved[:, rows], moved, others, field.delta
+            )
             found[members[:, rows]] += change
     for rows, cols, close in _close_tiles(points, labels, field.delta_rep):
         if not close.any():
@@ -614,6 +620,16 @@ class _ProxyFieldLoss(nn.Module):
         points = F.normalize(torch.cat([proxies, embeddings]), dim=1)
         classes = torch.arange(num_classes, device=labels.device).repeat_interleave(per_class)
         return _energy(points, torch.cat([classes, labels]), self.field, **self.options, above_least=True)
+
+    def parameter_groups(self, lr: float) -> list[dict]:
+        """Recommended groups for an optimiser, lr being the network's rate: proxies at 100 lr, clipped at CLIP_VALUE.
+
+        Of a mean the bound is CLIP_VALUE over the number of pairs of proxies. CPML wants the network clipped as well:
+        give its group the same "clip_value".
+        """
+        count = self.proxies.shape[0] * self.proxies.shape[1]
+        pairs = max(1, count * (count - 1)) if self.options["reduction"] == "mean" else 1
+        return groups(self, {"proxies": PROXIES * lr}, CLIP_VALUE / pairs)
 
 
 class PotentialFieldLoss(_ProxyFieldLoss):
