@@ -30,7 +30,6 @@ QUADRATIC_FITS = {128: (127.0, 0.01909, 0.003355), 512: (868.0, 0.0002662, 0.000
 MAX_ROUNDS = 1000  # the sampler gives up then; each round accepts more than half, so it needs ten or so
 
 
-@torch.compiler.assume_constant_result  # a compiler need not follow the fractions
 @functools.lru_cache
 def _expansion(order: float) -> tuple[list[float], list[float]]:
     """Coefficients in p = order / sqrt(order^2 + kappa^2) of the uniform expansions (DLMF 10.41(ii)).
@@ -51,6 +50,12 @@ def _expansion(order: float) -> tuple[list[float], list[float]]:
     return [0.0, *value[1:]], slope
 
 
+@torch.compiler.assume_constant_result
+def _coefficients(order: float) -> tuple[list[float], list[float]]:
+    """`_expansion`, whose fractions a compiler need not follow."""
+    return _expansion(order)
+
+
 def _horner(coefficients: list[float], x: Tensor) -> Tensor:
     result = torch.full_like(x, coefficients[-1])
     for c in reversed(coefficients[:-1]):
@@ -63,7 +68,7 @@ def _bessel(q: Tensor, dim: int) -> tuple[Tensor, Tensor]:
     order = dim / 2 - 1
     steps = max(0, math.ceil(MIN_ORDER - order))
     order += steps
-    value, slope = _expansion(order)
+    value, slope = _coefficients(order)
     s = (q + order**2).sqrt()
     excess = q / (
         s + order

@@ -21,8 +21,8 @@ BOUNDARY = 50  # Margin's boundary beta learns so many times as fast in the code
 def groups(loss: nn.Module, rates: Mapping[str, float], clip_value: float | None = None) -> list[dict]:
     """Parameter groups of a loss, one for each learning rate, without weight decay; none if it has no parameters.
 
-    rates: by name of the parameter, "*" for all that are not named. clip_value: bound of each entry of a gradient, which
-    `clip_gradients` applies.
+    rates: by name of the parameter, "*" for all that are not named.
+    clip_value: bound of each entry of a gradient, which `clip_gradients` applies.
     """
     together: dict[float, list[nn.Parameter]] = {}
     for name, parameter in loss.named_parameters():

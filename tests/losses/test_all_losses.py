@@ -130,10 +130,10 @@ def directional(loss, z, second, upstream):
 
 
 @pytest.mark.parametrize("name", OURS)
-@pytest.mark.parametrize("upstream", ["constant", "of the value"])
+@pytest.mark.parametrize("upstream", ["constant", "the value"])
 def test_second_derivatives_are_right_or_an_error(name, upstream, fixed_draws):
     loss, z, second = case(name)
-    scale = {"constant": torch.ones_like, "of the value": lambda value: value.square() / value.detach()}[upstream]
+    scale = {"constant": torch.ones_like, "the value": lambda value: value}[upstream]
     if name in ONCE:
         with pytest.raises(RuntimeError, match="not implemented"):
             directional(loss, z, second, scale)
