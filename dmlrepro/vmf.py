@@ -215,7 +215,7 @@ def _envelope(kappa: Tensor, dim: int, envelope: str) -> tuple[Tensor, Tensor]:
 
 
 def _accepted(
-    pole: Tensor, kappa: Tensor, num_samples: int, generator: torch.Generator | None, envelope: str
+    pole: Tensor, b: Tensor, excess: Tensor, num_samples: int, generator: torch.Generator | None
 ) -> tuple[Tensor, Tensor]:
     """Draws that make samples of a vMF: heights above the pole (N, B, 1), and tangents (N, B, M) at right angles to it.
 
@@ -223,7 +223,6 @@ def _accepted(
     has Wood's envelope as its law. Accepting it with the probability below makes it vMF. No other axis is needed.
     """
     size, dim = pole.shape
-    b, excess = _envelope(kappa, dim, envelope)
     x0, log_excess = (1 - b) / (1 + b), excess.log()
     uniform = pole.new_empty(num_samples * size, dim)
     height = pole.new_empty(num_samples * size)
@@ -247,50 +246,48 @@ def _accepted(
 
 
 def _resumed(
-    pole: Tensor, kappa: Tensor, num_samples: int, envelope: str, seed: int, state: Tensor
+    pole: Tensor, b: Tensor, excess: Tensor, num_samples: int, seed: int, state: Tensor
 ) -> tuple[Tensor, Tensor, Tensor]:
     """`_accepted` with a generator of that state, or where it is of another type of device, seed; its state at last."""
     generator = torch.Generator(pole.device).manual_seed(seed)
     if len(state) == len(generator.get_state()):
         generator.set_state(state)
-    return *_accepted(pole, kappa, num_samples, generator, envelope), generator.get_state()
+    return *_accepted(pole, b, excess, num_samples, generator), generator.get_state()
 
 
 @torch.library.custom_op("dmlrepro::vmf_draws", mutates_args=())
 def _resumed_operator(
-    pole: Tensor, kappa: Tensor, num_samples: int, envelope: str, seed: int, state: Tensor
+    pole: Tensor, b: Tensor, excess: Tensor, num_samples: int, seed: int, state: Tensor
 ) -> tuple[Tensor, Tensor, Tensor]:
     """To a compiler, which can follow neither the rejections nor a generator, the draws are one operator."""
-    return _resumed(pole, kappa, num_samples, envelope, seed, state)
+    return _resumed(pole, b, excess, num_samples, seed, state)
 
 
 @_resumed_operator.register_fake
-def _(pole, kappa, num_samples, envelope, seed, state):
+def _(pole, b, excess, num_samples, seed, state):
     generator_state = torch.empty(16 if pole.device.type == "cuda" else 5056, dtype=torch.uint8)
     return pole.new_empty(num_samples, len(pole), 1), pole.new_empty(num_samples, *pole.shape), generator_state
 
 
-def _placed(mu: Tensor, kappa: Tensor, pole: Tensor, draws: tuple[Tensor, Tensor], envelope: str) -> Tensor:
-    """The samples (N, B, M) that draws about a pole become, differentiable in mu and kappa."""
+def _placed(axis: Tensor, b: Tensor, pole: Tensor, draws: tuple[Tensor, Tensor]) -> Tensor:
+    """The samples (N, B, M) that draws about a pole become when it turns to an axis; differentiable in axis and b."""
     height, tangent = draws
-    axis = direction(mu.double())
-    b = _envelope(kappa.double(), mu.shape[1], envelope)[0][:, None]
     # The shortest rotation from pole to axis carries the tangent along: the identity in value, not in gradient.
     turn = torch.linalg.vecdot(tangent, axis)[..., None] / (1 + torch.linalg.vecdot(pole, axis)[:, None])
     tangent = tangent - turn * (pole + axis)
-    points = ((1 - b + (1 + b) * height) * axis + 2 * b.sqrt() * tangent) / (1 + b + (1 - b) * height)
-    return points.to(mu.dtype)
+    b = b[:, None]
+    return ((1 - b + (1 + b) * height) * axis + 2 * b.sqrt() * tangent) / (1 + b + (1 - b) * height)
 
 
-def _pole(mu: Tensor, kappa: Tensor, num_samples: int) -> Tensor:
-    """The directions of mu without gradient, after a check of what is to be sampled."""
+def _axis(mu: Tensor, kappa: Tensor, num_samples: int) -> Tensor:
+    """The directions of mu, after a check of what is to be sampled."""
     if mu.ndim != 2 or kappa.shape != mu.shape[:1]:
         raise ValueError(f"mu must be (B, M) and kappa (B,), got {tuple(mu.shape)} and {tuple(kappa.shape)}")
     if num_samples < 1:
         raise ValueError(f"num_samples must be at least 1, got {num_samples}")
-    pole = direction(mu.detach().double())
-    _check(kappa, mu.shape[1], pole)
-    return pole
+    axis = direction(mu.double())
+    _check(kappa, mu.shape[1], axis.detach())
+    return axis
 
 
 def sample(
@@ -314,10 +311,11 @@ def sample(
     Raises:
         ValueError: on a wrong shape, num_samples < 1, a negative or non-finite kappa, or a zero mu with kappa > 0.
     """
-    pole = _pole(mu, kappa, num_samples)
+    axis = _axis(mu, kappa, num_samples)
+    pole, (b, excess) = axis.detach(), _envelope(kappa.double(), mu.shape[1], envelope)
     with torch.no_grad():
-        draws = _accepted(pole, kappa.detach().double(), num_samples, generator, envelope)
-    return _placed(mu, kappa, pole, draws, envelope)
+        draws = _accepted(pole, b, excess, num_samples, generator)
+    return _placed(axis, b, pole, draws).to(mu.dtype)
 
 
 def resumed_sample(
@@ -328,8 +326,9 @@ def resumed_sample(
     state: what `torch.Generator.get_state` returns, on the CPU; one of another length, such as the empty one, or that
     of another type of device, stands for the stream that begins at seed.
     """
-    pole = _pole(mu, kappa, num_samples)
+    axis = _axis(mu, kappa, num_samples)
+    pole, (b, excess) = axis.detach(), _envelope(kappa.double(), mu.shape[1], envelope)
     with torch.no_grad():
         resumed = _resumed_operator if torch.compiler.is_compiling() else _resumed
-        *draws, state = resumed(pole, kappa.detach().double(), num_samples, envelope, seed, state)
-    return _placed(mu, kappa, pole, draws, envelope), state
+        *draws, state = resumed(pole, b, excess, num_samples, seed, state)
+    return _placed(axis, b, pole, draws).to(mu.dtype), state

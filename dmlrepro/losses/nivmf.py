@@ -351,7 +351,8 @@ class ProbabilisticProxyLoss(nn.Module):
             )  # until a batch sets it
         else:
             self.embedding_scale = 1.0 if embedding_scale is None else embedding_scale
-        self._warns = distance in ("el_vmf", "bhattacharyya", "kl", "el_nivmf")  # of low concentrations, in one batch
+        self._looks = distance not in ("cosine", "nivmf")  # at the concentrations of the next batch
+        self.register_load_state_dict_post_hook(_look_again)
         self.proxies = nn.Parameter(torch.randn(num_classes, embedding_size))
         if distance in ("nivmf", "el_nivmf"):
             self.log_concentrations = nn.Parameter(torch.full((num_classes, embedding_size), math.log(concentration)))
@@ -394,20 +395,19 @@ class ProbabilisticProxyLoss(nn.Module):
         if isinstance(self.embedding_scale, Tensor):
             fitting = torch.where(norm > 0, dim / 2 / norm, 1.0).to(self.embedding_scale)
             self.embedding_scale.copy_(torch.where(self.embedding_scale.isnan(), fitting, self.embedding_scale))
-            return
-        self._warns = False
-        kappa = self.embedding_scale * norm.item()
-        if kappa < dim / 20:
+        elif values_are_known() and (kappa := self.embedding_scale * norm.item()) < dim / 20:
             warnings.warn(
                 f"embeddings have a mean concentration of {kappa:.3g}, far below their dimension {dim}, where a vMF is "
                 f"nearly uniform and distance={self.distance!r} hardly learns; raise embedding_scale, or leave it out "
                 "and the first batch sets it",
                 stacklevel=2,
             )
+        if values_are_known():  # compiled code looks each time, rather than being compiled twice
+            self._looks = False
 
     def distances(self, embeddings: Tensor) -> Tensor:
         """Distances (B, C) in float64 of the embeddings (B, D) to all proxies; "el_nivmf" draws anew at each call."""
-        if isinstance(self.embedding_scale, Tensor) or (self._warns and values_are_known()):
+        if self._looks:
             self._look_at_concentrations(embeddings)
         embeddings = self.embedding_scale * embeddings.double()
         if self.distance == "cosine":
@@ -453,6 +453,11 @@ class ProbabilisticProxyLoss(nn.Module):
 
     def set_extra_state(self, state: Tensor) -> None:
         self._generator_state = state.cpu()
+
+
+def _look_again(loss: ProbabilisticProxyLoss, _) -> None:
+    """After a state was loaded, which may be one from before the first batch."""
+    loss._looks = isinstance(loss.embedding_scale, Tensor) or loss._looks
 
 
 class JointProxyLoss(nn.Module):
