@@ -53,6 +53,7 @@ DEFAULTS = {
 RATES = {"proxies": 0.05, "log_concentrations": 0.01, "log_temperature": 0.005}
 VARIANTS = ("corrected", "printed", "released")
 JACOBIANS = ("heuristic", "exact", "none")
+_is_exporting = getattr(torch.compiler, "is_exporting", lambda: False)  # torch 2.6 does not say
 NORMALIZERS = ("exact", "quadratic", "quadratic_512")
 
 
@@ -294,6 +295,7 @@ class ProbabilisticProxyLoss(nn.Module):
 
     Raises:
         ValueError: on an unknown or non-positive argument; in use, on a bad batch (see `check_batch`).
+        RuntimeError: in torch.export, of "el_nivmf".
         FloatingPointError: in use, when training has driven a concentration to zero or infinity.
     """
 
@@ -426,6 +428,11 @@ class ProbabilisticProxyLoss(nn.Module):
             raise FloatingPointError("the concentrations left the range of float64; lower their learning rate")
         if self.distance == "nivmf":
             return nivmf_distance(embeddings, self.proxies, concentrations, self.jacobian, self.normalizer)
+        if _is_exporting():
+            raise RuntimeError(
+                "el_nivmf cannot be exported: every call goes on with the random stream of the one before, which a "
+                "graph does not hold and would draw from its start; export another distance, or the network alone"
+            )
         points, self._generator_state = resumed_sample(
             direction(embeddings),
             torch.linalg.vector_norm(embeddings, dim=1),

@@ -404,38 +404,39 @@ def _change_of_force(law, a, b, u, v, counted, smallest) -> Tensor:
 # called as they are, which spares the dispatch.
 
 
-@torch.library.custom_op("dmlrepro::potential_energy", mutates_args=())
-def _energy_operator(
-    points: Tensor, labels: Tensor, potentials: str, numbers: list[float], differentiate: bool
-) -> tuple[Tensor, Tensor]:
-    return _energy_and_gradient(points, labels, _unpacked(potentials, numbers), differentiate)
+_POINTS, _FIELD = "Tensor points, Tensor labels", "str attract, str repel, float[] numbers"
+
+
+@torch.library.custom_op(
+    "dmlrepro::potential_energy",
+    mutates_args=(),
+    schema=f"({_POINTS}, bool differentiate, {_FIELD}) -> (Tensor, Tensor)",
+)
+def _energy_operator(points, labels, differentiate, attract, repel, numbers):
+    return _energy_and_gradient(points, labels, Field(attract, repel, *numbers), differentiate)
 
 
 @_energy_operator.register_fake
-def _(points, labels, potentials, numbers, differentiate):
+def _(points, labels, differentiate, attract, repel, numbers):
     gradient = torch.empty_like(points) if differentiate else points.new_empty(0)
     return points.new_empty((), dtype=torch.float64), gradient
 
 
-@torch.library.custom_op("dmlrepro::potential_curvature", mutates_args=())
-def _curvature_operator(
-    points: Tensor, labels: Tensor, directions: Tensor, potentials: str, numbers: list[float]
-) -> Tensor:
-    return _curvature(points, labels, directions, _unpacked(potentials, numbers))
+@torch.library.custom_op(
+    "dmlrepro::potential_curvature", mutates_args=(), schema=f"({_POINTS}, Tensor directions, {_FIELD}) -> Tensor"
+)
+def _curvature_operator(points, labels, directions, attract, repel, numbers):
+    return _curvature(points, labels, directions, Field(attract, repel, *numbers))
 
 
 @_curvature_operator.register_fake
-def _(points, labels, directions, potentials, numbers):
+def _(points, labels, directions, attract, repel, numbers):
     return torch.empty_like(points)
 
 
-def _packed(field: Field) -> tuple[str, list[float]]:
-    """A field as the arguments that an operator can take."""
-    return f"{field.attract} {field.repel}", list(field[2:])
-
-
-def _unpacked(potentials: str, numbers: list[float]) -> Field:
-    return Field(*potentials.split(), *numbers)
+def _packed(field: Field) -> tuple[str, str, list[float]]:
+    """A field as the last three arguments of an operator."""
+    return field.attract, field.repel, list(field[2:])
 
 
 class _Energy(torch.autograd.Function):
@@ -444,7 +445,7 @@ class _Energy(torch.autograd.Function):
     @staticmethod
     def forward(points, labels, field, scale, differentiate):
         if torch.compiler.is_compiling():
-            energy, gradient = _energy_operator(points, labels, *_packed(field), differentiate)
+            energy, gradient = _energy_operator(points, labels, differentiate, *_packed(field))
         else:
             energy, gradient = _energy_and_gradient(points, labels, field, differentiate)
         return scale * energy, gradient
