@@ -89,7 +89,8 @@ IMPLEMENTATIONS = {"product": product, "broadcast": broadcast, "loop": loop}
 def problem(size: str, device: str):
     batch, classes, dim, samples = SIZES[size]
     torch.manual_seed(0)
-    loss = ProbabilisticProxyLoss(classes, dim, concentration=10.0, temperature=0.5, num_samples=samples).to(device)
+    options = {"concentration": 10.0, "temperature": 0.5, "num_samples": samples, "embedding_scale": 1.0}
+    loss = ProbabilisticProxyLoss(classes, dim, **options).to(device)
     generator = torch.Generator().manual_seed(1)
     embeddings = 3 * torch.randn(batch, dim, generator=generator)
     labels = torch.randint(classes, (batch,), generator=generator)

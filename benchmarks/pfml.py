@@ -101,10 +101,10 @@ def all_points(loss: PotentialFieldLoss, embeddings: Tensor, labels: Tensor) -> 
 
 
 def literal_energy(points: Tensor, labels: Tensor) -> Tensor:
-    """Eq. 6 as printed, but for the points' action on themselves."""
-    r = torch.cdist(points, points)
+    """Eq. 6 above its least, but for the points' action on themselves."""
+    r, least = torch.cdist(points, points), DELTA**-ALPHA
     same = labels[:, None] == labels
-    psi = torch.where(same, -1 / r.clamp_min(DELTA) ** ALPHA, 1 / r.clamp(0.01, DELTA) ** ALPHA)
+    psi = torch.where(same, least - 1 / r.clamp_min(DELTA) ** ALPHA, 1 / r.clamp(0.01, DELTA) ** ALPHA - least)
     return psi.sum() - psi.diagonal().sum()
 
 

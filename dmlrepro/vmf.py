@@ -50,6 +50,12 @@ def _expansion(order: float) -> tuple[list[float], list[float]]:
     return [0.0, *value[1:]], slope
 
 
+@torch.compiler.assume_constant_result
+def _coefficients(order: float) -> tuple[list[float], list[float]]:
+    """`_expansion`, whose fractions a compiler need not follow."""
+    return _expansion(order)
+
+
 def _horner(coefficients: list[float], x: Tensor) -> Tensor:
     result = torch.full_like(x, coefficients[-1])
     for c in reversed(coefficients[:-1]):
@@ -62,7 +68,7 @@ def _bessel(q: Tensor, dim: int) -> tuple[Tensor, Tensor]:
     order = dim / 2 - 1
     steps = max(0, math.ceil(MIN_ORDER - order))
     order += steps
-    value, slope = _expansion(order)
+    value, slope = _coefficients(order)
     s = (q + order**2).sqrt()
     excess = q / (
         s + order
@@ -82,12 +88,14 @@ class _Bessel(torch.autograd.Function):
     """`_bessel` with its analytic derivatives, of any order; saves two tensors instead of the expansion's dozens."""
 
     @staticmethod
-    def forward(ctx, q, dim):
-        growth, ratio = _bessel(q, dim)
-        ctx.save_for_backward(q, ratio)
-        ctx.dim = dim
+    def forward(q, dim):
+        return _bessel(q, dim)
+
+    @staticmethod
+    def setup_context(ctx, inputs, output):
+        q, ctx.dim = inputs
+        ctx.save_for_backward(q, output[1])
         ctx.set_materialize_grads(False)
-        return growth, ratio
 
     @staticmethod
     def backward(ctx, grad_growth, grad_ratio):
@@ -112,6 +120,8 @@ def _check(kappa: Tensor, dim: int, modes: Tensor | None = None) -> None:
         )
     if not isinstance(kappa, Tensor) or not kappa.is_floating_point():
         raise ValueError(f"kappa must be a floating point tensor, got {kappa!r}")
+    if torch.compiler.is_compiling():  # only shapes are known
+        return
     valid = (kappa >= 0) & kappa.isfinite()
     has_mode = valid if modes is None else modes.ne(0).any(-1) | (kappa == 0)
     if not (valid & has_mode).all():
@@ -204,6 +214,82 @@ def _envelope(kappa: Tensor, dim: int, envelope: str) -> tuple[Tensor, Tensor]:
     return b, 4 * a * b / ((1 + b) * (dim - 1))
 
 
+def _accepted(
+    pole: Tensor, b: Tensor, excess: Tensor, num_samples: int, generator: torch.Generator | None
+) -> tuple[Tensor, Tensor]:
+    """Draws that make samples of a vMF: heights above the pole (N, B, 1), and tangents (N, B, M) at right angles to it.
+
+    A uniform point u = height * pole + tangent, moved towards the pole by the Moebius map with x0 = (1 - b) / (1 + b),
+    has Wood's envelope as its law. Accepting it with the probability below makes it vMF. No other axis is needed.
+    """
+    size, dim = pole.shape
+    x0, log_excess = (1 - b) / (1 + b), excess.log()
+    uniform = pole.new_empty(num_samples * size, dim)
+    height = pole.new_empty(num_samples * size)
+    pending = torch.arange(num_samples * size, device=pole.device)
+    for _ in range(MAX_ROUNDS):
+        row = pending % size
+        draw = torch.randn(len(pending), dim, dtype=torch.float64, device=pole.device, generator=generator)
+        draw /= torch.linalg.vector_norm(draw, dim=1, keepdim=True)
+        h = torch.linalg.vecdot(draw, pole[row])
+        y = x0[row] * h
+        log_accept = (dim - 1) * (log_excess[row] - torch.log1p(y) + excess[row] * y / (1 + y))
+        threshold = torch.rand(len(pending), dtype=torch.float64, device=pole.device, generator=generator).log()
+        uniform[pending], height[pending] = draw, h
+        pending = pending[threshold > log_accept]
+        if len(pending) == 0:
+            break
+    else:
+        raise RuntimeError(f"{len(pending)} vMF samples still rejected after {MAX_ROUNDS} rounds")
+    height = height.view(num_samples, size, 1)
+    return height, uniform.view(num_samples, size, dim) - height * pole
+
+
+def _resumed(
+    pole: Tensor, b: Tensor, excess: Tensor, num_samples: int, seed: int, state: Tensor
+) -> tuple[Tensor, Tensor, Tensor]:
+    """`_accepted` with a generator of that state, or where it is of another type of device, seed; its state at last."""
+    generator = torch.Generator(pole.device).manual_seed(seed)
+    if len(state) == len(generator.get_state()):
+        generator.set_state(state)
+    return *_accepted(pole, b, excess, num_samples, generator), generator.get_state()
+
+
+@torch.library.custom_op("dmlrepro::vmf_draws", mutates_args=())
+def _resumed_operator(
+    pole: Tensor, b: Tensor, excess: Tensor, num_samples: int, seed: int, state: Tensor
+) -> tuple[Tensor, Tensor, Tensor]:
+    """To a compiler, which can follow neither the rejections nor a generator, the draws are one operator."""
+    return _resumed(pole, b, excess, num_samples, seed, state)
+
+
+@_resumed_operator.register_fake
+def _(pole, b, excess, num_samples, seed, state):
+    generator_state = torch.empty(16 if pole.device.type == "cuda" else 5056, dtype=torch.uint8)
+    return pole.new_empty(num_samples, len(pole), 1), pole.new_empty(num_samples, *pole.shape), generator_state
+
+
+def _placed(axis: Tensor, b: Tensor, pole: Tensor, draws: tuple[Tensor, Tensor]) -> Tensor:
+    """The samples (N, B, M) that draws about a pole become when it turns to an axis; differentiable in axis and b."""
+    height, tangent = draws
+    # The shortest rotation from pole to axis carries the tangent along: the identity in value, not in gradient.
+    turn = torch.linalg.vecdot(tangent, axis)[..., None] / (1 + torch.linalg.vecdot(pole, axis)[:, None])
+    tangent = tangent - turn * (pole + axis)
+    b = b[:, None]
+    return ((1 - b + (1 + b) * height) * axis + 2 * b.sqrt() * tangent) / (1 + b + (1 - b) * height)
+
+
+def _axis(mu: Tensor, kappa: Tensor, num_samples: int) -> Tensor:
+    """The directions of mu, after a check of what is to be sampled."""
+    if mu.ndim != 2 or kappa.shape != mu.shape[:1]:
+        raise ValueError(f"mu must be (B, M) and kappa (B,), got {tuple(mu.shape)} and {tuple(kappa.shape)}")
+    if num_samples < 1:
+        raise ValueError(f"num_samples must be at least 1, got {num_samples}")
+    axis = direction(mu.double())
+    _check(kappa, mu.shape[1], axis.detach())
+    return axis
+
+
 def sample(
     mu: Tensor, kappa: Tensor, num_samples: int, generator: torch.Generator | None = None, envelope: str = "exact"
 ) -> Tensor:
@@ -217,50 +303,32 @@ def sample(
         envelope: "exact", or "released", the constant of the released code for kappa > 10 (to study what it did).
 
     Returns (N, B, M) unit vectors in the type of mu, reparameterised: gradients reach mu (the sample turns with it) and
-    kappa (through the accepted cosine w). Not differentiated is how the acceptance itself depends on kappa,
+    kappa (through the accepted cosine w). They are those of the drawn samples, of any order; numerical differences that
+    draw anew, be it from the same seed, are others. Not differentiated is how the acceptance itself depends on kappa,
     which biases gradients through kappa: that of the mean cosine is low by at most 0.6 % for M=128, 1 % for 64, 3 %
     for 32, 5 % for 16, 10 % for 8, 30 % for 3 and 50 % for 2 (at kappa near M).
 
     Raises:
         ValueError: on a wrong shape, num_samples < 1, a negative or non-finite kappa, or a zero mu with kappa > 0.
     """
-    if mu.ndim != 2 or kappa.shape != mu.shape[:1]:
-        raise ValueError(f"mu must be (B, M) and kappa (B,), got {tuple(mu.shape)} and {tuple(kappa.shape)}")
-    if num_samples < 1:
-        raise ValueError(f"num_samples must be at least 1, got {num_samples}")
-    size, dim = mu.shape
-    axis = direction(mu.double())
-    pole = axis.detach()
-    _check(kappa, dim, pole)
-    b, excess = _envelope(kappa.double(), dim, envelope)
-
-    # A uniform point u = h mu + tangent, moved towards mu by the Moebius map with x0 = (1 - b) / (1 + b), has Wood's
-    # envelope as its law. Accepting it with the probability below makes it vMF. No axis but mu itself is needed.
+    axis = _axis(mu, kappa, num_samples)
+    pole, (b, excess) = axis.detach(), _envelope(kappa.double(), mu.shape[1], envelope)
     with torch.no_grad():
-        x0, log_excess = (1 - b) / (1 + b), excess.log()
-        uniform = mu.new_empty(num_samples * size, dim, dtype=torch.float64)
-        height = mu.new_empty(num_samples * size, dtype=torch.float64)
-        pending = torch.arange(num_samples * size, device=mu.device)
-        for _ in range(MAX_ROUNDS):
-            row = pending % size
-            draw = torch.randn(len(pending), dim, dtype=torch.float64, device=mu.device, generator=generator)
-            draw /= torch.linalg.vector_norm(draw, dim=1, keepdim=True)
-            h = torch.linalg.vecdot(draw, pole[row])
-            y = x0[row] * h
-            log_accept = (dim - 1) * (log_excess[row] - torch.log1p(y) + excess[row] * y / (1 + y))
-            threshold = torch.rand(len(pending), dtype=torch.float64, device=mu.device, generator=generator).log()
-            uniform[pending], height[pending] = draw, h
-            pending = pending[threshold > log_accept]
-            if len(pending) == 0:
-                break
-        else:
-            raise RuntimeError(f"{len(pending)} vMF samples still rejected after {MAX_ROUNDS} rounds")
-        height = height.view(num_samples, size, 1)
-        tangent = uniform.view(num_samples, size, dim) - height * pole
+        draws = _accepted(pole, b, excess, num_samples, generator)
+    return _placed(axis, b, pole, draws).to(mu.dtype)
 
-    # The shortest rotation from pole to axis carries the tangent along: the identity in value, not in gradient.
-    turn = torch.linalg.vecdot(tangent, axis)[..., None] / (1 + torch.linalg.vecdot(pole, axis)[:, None])
-    tangent = tangent - turn * (pole + axis)
-    b = b[:, None]
-    points = ((1 - b + (1 + b) * height) * axis + 2 * b.sqrt() * tangent) / (1 + b + (1 - b) * height)
-    return points.to(mu.dtype)
+
+def resumed_sample(
+    mu: Tensor, kappa: Tensor, num_samples: int, seed: int, state: Tensor, envelope: str = "exact"
+) -> tuple[Tensor, Tensor]:
+    """`sample` from a random stream that is a tensor, which torch.compile can follow: samples, and the stream behind.
+
+    state: what `torch.Generator.get_state` returns, on the CPU; one of another length, such as the empty one, or that
+    of another type of device, stands for the stream that begins at seed.
+    """
+    axis = _axis(mu, kappa, num_samples)
+    pole, (b, excess) = axis.detach(), _envelope(kappa.double(), mu.shape[1], envelope)
+    with torch.no_grad():
+        resumed = _resumed_operator if torch.compiler.is_compiling() else _resumed
+        *draws, state = resumed(pole, b, excess, num_samples, seed, state)
+    return _placed(axis, b, pole, draws).to(mu.dtype), state

@@ -17,19 +17,32 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from dmlrepro.losses.checks import check_batch, check_finite, check_positive
+from dmlrepro.losses.recommended import BOUNDARY, PROXIES, groups, rate_of_the_network
 
 
 class Baseline(nn.Module):
     """A pytorch-metric-learning loss behind this package's contract: inputs checked, at least float32 under autocast.
 
     `miner(embeddings, labels)` chooses the pairs or triplets; without one the loss takes them all. A batch that offers
-    none gives a zero loss with zero gradient.
+    none gives a zero loss with zero gradient. What it learns, it learns `faster` times as fast as the network.
     """
 
-    def __init__(self, loss: nn.Module, num_classes: int, embedding_size: int, miner: nn.Module | None = None):
+    def __init__(
+        self,
+        loss: nn.Module,
+        num_classes: int,
+        embedding_size: int,
+        miner: nn.Module | None = None,
+        faster: float = PROXIES,
+    ):
         super().__init__()
+        self.faster = faster
         self.loss, self.miner = loss, miner
         self.num_classes, self.embedding_size = num_classes, embedding_size
+
+    def parameter_groups(self, lr: float) -> list[dict]:
+        """Recommended groups for an optimiser, lr being the network's rate."""
+        return groups(self, {"*": self.faster * lr})
 
     def forward(self, embeddings: Tensor, labels: Tensor) -> Tensor:
         check_batch(embeddings, labels, self.num_classes, self.embedding_size)
@@ -50,6 +63,10 @@ class CosineSoftmaxLoss(nn.Module):
         check_positive(temperature=temperature)
         self.proxies = nn.Parameter(init_std * torch.randn(num_classes, embedding_size))
         self.temperature = temperature
+
+    def parameter_groups(self, lr: float) -> list[dict]:
+        """Recommended groups for an optimiser, lr being the network's rate: proxies at 100 lr."""
+        return groups(self, {"proxies": PROXIES * lr})
 
     def forward(self, embeddings: Tensor, labels: Tensor) -> Tensor:
         check_batch(embeddings, labels, *self.proxies.shape)
@@ -219,6 +236,8 @@ class CrossBatchMemory(nn.Module):
         self.register_buffer("stored", torch.zeros((), dtype=torch.int64))
         self.register_buffer("steps", torch.zeros((), dtype=torch.int64))
 
+    parameter_groups = rate_of_the_network
+
     def forward(self, embeddings: Tensor, labels: Tensor) -> Tensor:
         check_batch(embeddings, labels, self.num_classes, self.memory.shape[1])
         with torch.autocast(embeddings.device.type, enabled=False):
@@ -290,7 +309,7 @@ def margin(
 
     check_finite(margin=margin, beta=beta, nu=nu)
     loss = MarginLoss(margin, nu=nu, beta=beta, learn_beta=True, num_classes=num_classes)
-    return Baseline(loss, num_classes, embedding_size, _OwnStream(DistanceWeightedMiner()))
+    return Baseline(loss, num_classes, embedding_size, _OwnStream(DistanceWeightedMiner()), BOUNDARY)
 
 
 class _OwnStream(nn.Module):

@@ -18,7 +18,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from dmlrepro.losses.checks import check_batch, check_finite, check_positive
+from dmlrepro.losses.checks import check_batch, check_finite, check_positive, values_are_known
+from dmlrepro.losses.recommended import rate_of_the_network
 
 REDUCTIONS = ("nonzero", "mean", "per_sample")
 
@@ -102,6 +103,8 @@ class ProxyContrastiveLoss(nn.Module):
         self.form, self.reduction = form, reduction
         self.positive_margin, self.negative_margin = positive_margin, negative_margin
 
+    parameter_groups = rate_of_the_network  # the proxies are the caller's, and learn as the network does
+
     def forward(
         self, embeddings: Tensor, labels: Tensor, proxies: Tensor | None = None, proxy_labels: Tensor | None = None
     ) -> Tensor:
@@ -133,6 +136,8 @@ class ProxyTripletLoss(nn.Module):
         _check_reduction(reduction, REDUCTIONS[:2])
         self.margin, self.reduction = margin, reduction
 
+    parameter_groups = rate_of_the_network  # the proxies are the caller's, and learn as the network does
+
     def forward(
         self, embeddings: Tensor, labels: Tensor, proxies: Tensor | None = None, proxy_labels: Tensor | None = None
     ) -> Tensor:
@@ -160,6 +165,8 @@ class ProxyMultiSimilarityLoss(nn.Module):
         check_positive(alpha=alpha, beta=beta)
         check_finite(base=base)
         self.alpha, self.beta, self.base = alpha, beta, base
+
+    parameter_groups = rate_of_the_network  # the proxies are the caller's, and learn as the network does
 
     def forward(
         self, embeddings: Tensor, labels: Tensor, proxies: Tensor | None = None, proxy_labels: Tensor | None = None
@@ -200,7 +207,7 @@ def _pairs(
     if proxy_labels is None or proxy_labels.dtype != torch.int64 or proxy_labels.shape != proxies.shape[:1]:
         got = None if proxy_labels is None else f"{proxy_labels.dtype} of shape {tuple(proxy_labels.shape)}"
         raise ValueError(f"proxy_labels must be int64 of shape ({len(proxies)},), one per proxy, got {got}")
-    if not proxies.detach().sum().isfinite():
+    if values_are_known() and not proxies.detach().sum().isfinite():
         raise ValueError("proxies contain NaN or infinity; lower their learning rate")
     same = labels[:, None] == proxy_labels
     return a, clip_to_unit_ball(proxies.to(wide)), same, ~same

@@ -8,6 +8,11 @@ from torch import Tensor
 LEAST_NORM = 1e-12  # below it torch's F.normalize gives no unit vector, and gradients of 1e12 and more
 
 
+def values_are_known() -> bool:
+    """Whether a check may look at values: not while torch.compile or torch.export traces, which see shapes alone."""
+    return not torch.compiler.is_compiling()
+
+
 def check_batch(
     embeddings: Tensor, labels: Tensor, num_classes: int, embedding_size: int, least_norm: float = LEAST_NORM
 ) -> None:
@@ -16,7 +21,8 @@ def check_batch(
     Norms must lie between least_norm, 0 for a loss that gives a zero vector a meaning, and what float32 (or a wider
     type of the embeddings) can square: beyond, a loss on directions would be finite and teach nothing.
 
-    The values are read back once per call, a single small device synchronisation.
+    The values are read back once per call, a single small device synchronisation; in compiled code they are not looked
+    at, see `values_are_known`.
     """
     if embeddings.ndim != 2 or embeddings.shape[1] != embedding_size:
         raise ValueError(f"embeddings must have shape (B, {embedding_size}), got {tuple(embeddings.shape)}")
@@ -29,6 +35,8 @@ def check_batch(
         )
     if len(labels) == 0:
         raise ValueError("embeddings is an empty batch; every batch needs at least one sample")
+    if not values_are_known():
+        return
     low, high = torch.aminmax(labels)
     wide = torch.promote_types(embeddings.dtype, torch.float32)
     norms = torch.linalg.vector_norm(embeddings.detach(), dim=1, dtype=wide)  # NaN and infinity pass through

@@ -28,24 +28,40 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
-from dmlrepro.losses.checks import LEAST_NORM, check_batch, check_finite, check_positive
+from dmlrepro.losses.checks import LEAST_NORM, check_batch, check_finite, check_positive, values_are_known
+from dmlrepro.losses.recommended import groups, rate_of_the_network
 from dmlrepro.vmf import at_least_float32
 
 _BLOCK = 2**21  # so many pairs of mean fields are in memory at a time
+FIELD_LR = 0.2  # of mean fields at the norm sqrt(D) that they are drawn with (Sec. 4)
 _NEVER = -1e30  # the logarithm of what does not count; finite, so that no difference of two of them is NaN
 
 
 class Groups(NamedTuple):
     """The samples of a batch by class: the classes present (p,), ascending; each sample's place among them (B,); how
-    many samples each class has (p,)."""
+    many samples each class has (p,); and p.
+
+    A compiler needs lengths that do not depend on values. For it every sample has a group, empty where an earlier
+    sample has its class: of an empty group a logarithm is _NEVER.
+    """
 
     classes: Tensor
     place: Tensor
     counts: Tensor
+    number: int | Tensor
 
     @classmethod
     def of(cls, labels: Tensor) -> "Groups":
-        return cls(*labels.unique(return_inverse=True, return_counts=True))
+        if not torch.compiler.is_compiling():
+            classes, place, counts = labels.unique(return_inverse=True, return_counts=True)
+            return cls(classes, place, counts, len(classes))
+        place = (labels[:, None] == labels).int().argmax(1)
+        counts = torch.zeros_like(labels).index_add(0, place, torch.ones_like(labels))
+        return cls(labels, place, counts, (counts > 0).sum())
+
+    def without_empty(self, x: Tensor, value: float) -> Tensor:
+        """x (..., p) with a value in the place of empty groups."""
+        return x.masked_fill(self.counts == 0, value) if torch.compiler.is_compiling() else x
 
 
 def field_cosines(embeddings: Tensor, mean_fields: Tensor) -> Tensor:
@@ -61,10 +77,12 @@ def _softplus(x: Tensor) -> Tensor:
 def _log_mean_exp(x: Tensor, groups: Groups) -> Tensor:
     """Logarithm of the mean of exp(x) over the samples of each class: (B, K) -> (p, K)."""
     sizes = (len(groups.classes), x.shape[1])
-    peak = torch.full(sizes, -torch.inf, dtype=x.dtype, device=x.device)
+    peak = torch.full(sizes, _NEVER, dtype=x.dtype, device=x.device)
     peak.scatter_reduce_(0, groups.place[:, None].expand_as(x), x.detach(), "amax")
     total = torch.zeros_like(peak).index_add(0, groups.place, (x - peak[groups.place]).exp())
-    return total.log() + (peak - groups.counts.to(x.dtype).log()[:, None])
+    if torch.compiler.is_compiling():
+        total = total.clamp_min(1)  # which a group that has samples reaches by its peak alone
+    return total.log() + (peak - groups.counts.clamp_min(1).to(x.dtype).log()[:, None])
 
 
 # --- the equations ----------------------------------------------------------------------------------------------------
@@ -80,7 +98,7 @@ def class_balanced_contrastive(
     same = labels[:, None] == labels
     terms = torch.where(same, distance - positive_margin, negative_margin - distance).relu()
     share = 1 / groups.counts[groups.place].to(terms.dtype)
-    return share @ terms @ share / (2 * len(groups.classes))
+    return share @ terms @ share / (2 * groups.number)
 
 
 def mean_field_contrastive(
@@ -116,7 +134,7 @@ def class_wise_multi_similarity(
         attraction = attraction.masked_fill(torch.eye(len(labels), dtype=torch.bool, device=labels.device), _NEVER)
     positive = _softplus(between_classes(attraction).diagonal() - math.log(2)).sum() / alpha
     negative = _softplus(between_classes(beta * (cosines - delta)))
-    return (positive + (negative.sum() - negative.diagonal().sum()) / (2 * beta)) / len(groups.classes)
+    return (positive + (negative.sum() - negative.diagonal().sum()) / (2 * beta)) / groups.number
 
 
 def mean_field_class_wise_multi_similarity(
@@ -137,9 +155,9 @@ def mean_field_class_wise_multi_similarity(
     # of the batch has both halves and is met in both orders.
     orders = torch.full_like(mean_fields[:, 0], 2.0).index_fill(0, groups.classes, 0.0)
     absent = (_softplus(repulsion) @ orders).sum()
-    among = repulsion[:, groups.classes]
+    among = groups.without_empty(repulsion[:, groups.classes], _NEVER)
     present = _softplus(torch.logaddexp(among, among.T).fill_diagonal_(_NEVER)).sum()
-    classes = len(mean_fields) if averaging == "paper" else len(groups.classes)
+    classes = len(mean_fields) if averaging == "paper" else groups.number
     return (_softplus(attraction).sum() / alpha + (absent + present) / (2 * beta)) / classes
 
 
@@ -152,8 +170,8 @@ def mean_field_nca(
     samples = F.cross_entropy(exponents, labels, reduction="none")
     to_fields = exponents[:, groups.classes]
     positive = to_fields.masked_fill(labels[:, None] != groups.classes, -torch.inf)
-    fields = to_fields.logsumexp(0) - positive.logsumexp(0)
-    classes = len(mean_fields) if averaging == "paper" else len(groups.classes)
+    fields = groups.without_empty(to_fields.logsumexp(0) - positive.logsumexp(0), 0.0)
+    classes = len(mean_fields) if averaging == "paper" else groups.number
     return _average(samples, labels, len(mean_fields), averaging) + fields.sum() / classes
 
 
@@ -184,6 +202,8 @@ def _sum_over_pairs(mean_fields: Tensor, term: Callable[[Tensor], Tensor]) -> Te
         return term(cosines).masked_fill(itself, 0).sum()  # taken off the sum it would leave nothing but its rounding
 
     step = max(1, _BLOCK // len(unit))
+    if step >= len(unit):  # nothing is worth computing twice
+        return block(0, step) / len(unit)
     starts = range(0, len(unit), step)
     blocks = [checkpoint(block, i, i + step, use_reentrant=False, preserve_rng_state=False) for i in starts]
     return torch.stack(blocks).sum() / len(unit)
@@ -202,6 +222,8 @@ class _PairLoss(nn.Module):
         _check_options(num_classes, embedding_size, options)
         self.num_classes, self.embedding_size = num_classes, embedding_size
         self.function, self.options = function, options
+
+    parameter_groups = rate_of_the_network
 
     def forward(self, embeddings: Tensor, labels: Tensor) -> Tensor:
         check_batch(embeddings, labels, self.num_classes, self.embedding_size)
@@ -222,6 +244,10 @@ class _MeanFieldLoss(nn.Module):
             raise ValueError(f"regularization must be at least 0, got {regularization}")
         self.function, self.options, self.regularization = function, options, regularization
         self.mean_fields = nn.Parameter(torch.randn(num_classes, embedding_size))
+
+    def parameter_groups(self, lr: float) -> list[dict]:
+        """Recommended groups for an optimiser such as AdamW: FIELD_LR for mean fields, whatever the network's lr is."""
+        return groups(self, {"mean_fields": FIELD_LR})
 
     def regularizer(self) -> Tensor:
         """The regulariser without its factor lambda, also where that is 0; of an equation that has none, 0."""
@@ -396,6 +422,8 @@ def _check_options(num_classes: int, embedding_size: int, options: dict) -> None
 
 
 def _check_fields(mean_fields: Tensor) -> None:
+    if not values_are_known():
+        return
     norms = torch.linalg.vector_norm(mean_fields.detach(), dim=1)
     shortest, longest = torch.stack(torch.aminmax(norms)).tolist()
     if not (shortest >= LEAST_NORM and math.isfinite(longest)):

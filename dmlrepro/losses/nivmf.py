@@ -21,13 +21,22 @@ They are in float64: at kappa = 1e4 a float32 cosine is uncertain by 1e-3 nats, 
 """
 
 import math
+import warnings
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from dmlrepro.losses.checks import check_batch
-from dmlrepro.vmf import at_least_float32, direction, log_normalizer_at_square, resultant_ratio_at_square, sample
+from dmlrepro.losses.checks import check_batch, values_are_known
+from dmlrepro.losses.recommended import groups
+from dmlrepro.vmf import (
+    at_least_float32,
+    direction,
+    log_normalizer_at_square,
+    resultant_ratio_at_square,
+    resumed_sample,
+    sample,
+)
 
 # Initial (concentration, temperature): what the released ablation on CUB chose for each distance.
 DEFAULTS = {
@@ -39,8 +48,12 @@ DEFAULTS = {
     "kl": (10.0, 1.0),
     "el_nivmf": (50.0, 1.0),
 }
+# The rates of the released ablation (network 1e-5): proxies x 5000, concentrations x 50000 at an initial 50 and
+# temperature x 500 at an initial 1, the last two as rates of the logarithms that are learned here.
+RATES = {"proxies": 0.05, "log_concentrations": 0.01, "log_temperature": 0.005}
 VARIANTS = ("corrected", "printed", "released")
 JACOBIANS = ("heuristic", "exact", "none")
+_is_exporting = getattr(torch.compiler, "is_exporting", lambda: False)  # torch 2.6 does not say
 NORMALIZERS = ("exact", "quadratic", "quadratic_512")
 
 
@@ -175,7 +188,7 @@ def nivmf_log_density(
     x, mu, k = direction(x), direction(mu), concentrations.double()
     peak2 = (k * mu).square().sum(1)  # ||K mu||^2
     least, least_peak = concentrations.detach().min(), peak2.detach().min()
-    if not (least > 0) & (least_peak > 0):  # both at once: a GPU is waited for once
+    if values_are_known() and not (least > 0) & (least_peak > 0):  # both at once: a GPU is waited for once
         if not least > 0:
             raise ValueError(f"concentrations must be positive, found {least.item()}")
         raise ValueError(f"proxies must have a direction, but row {peak2.argmin().item()} is zero or not finite")
@@ -234,17 +247,19 @@ def el_nivmf_distance(
     Returns (B, C), a Monte-Carlo estimate, differentiable in everything (through the samples as `vmf.sample` states).
     """
     z, _ = _wide(embeddings, proxies)
-    points = sample(
-        direction(z),
-        torch.linalg.vector_norm(z, dim=1),
-        num_samples,
-        generator,
-        "released" if variant == "released" else "exact",
-    )
+    envelope = "released" if variant == "released" else "exact"
+    points = sample(direction(z), torch.linalg.vector_norm(z, dim=1), num_samples, generator, envelope)
+    distance = _mean_likelihood(points, proxies, concentrations, temperature, jacobian, normalizer, variant)
+    return at_least_float32(distance, embeddings)
+
+
+def _mean_likelihood(points, proxies, concentrations, temperature, jacobian, normalizer, variant) -> Tensor:
+    """`el_nivmf_distance` for samples (N, B, D) of each embedding: (B, C)."""
+    num_samples, size, _ = points.shape
     log_rho = nivmf_log_density(points.flatten(0, 1), proxies, concentrations, jacobian, normalizer, variant)
-    log_rho = log_rho.view(num_samples, len(z), len(proxies))
+    log_rho = log_rho.view(num_samples, size, len(proxies))
     t = 1.0 if temperature is None else temperature
-    return at_least_float32(-t * ((log_rho / t).logsumexp(0) - math.log(num_samples)), embeddings)
+    return -t * ((log_rho / t).logsumexp(0) - math.log(num_samples))
 
 
 class ProbabilisticProxyLoss(nn.Module):
@@ -264,8 +279,10 @@ class ProbabilisticProxyLoss(nn.Module):
         normalizer: None is the variant's; "exact", "quadratic" or "quadratic_512" overrides it, to isolate its effect.
         jacobian: the nivMF distances take "heuristic" (paper), "exact" or "none"; see `nivmf_log_density`.
         embedding_scale: multiplies the embeddings before they are read as kappa mu. A fresh head gives norms of a few,
-            yet a vMF says little below kappa ~ D, where its mean cosine is about kappa / D, and EL-nivMF hardly learns.
-            The released code has a scale of 10 to 150, on the initial weights of the last layer.
+            yet a vMF says little far below kappa ~ D, where its mean cosine is about kappa / D, and EL-nivMF hardly
+            learns: the first batch warns of that. None: the first batch sets the scale, once, so that its mean kappa is
+            D / 2, and the state_dict keeps it (1 for "cosine" and "nivmf", which read no norms). The released code has
+            a scale of 10 to 150, on the initial weights of the last layer.
         seed: it starts the module's own generator for the samples, on whatever device the embeddings are; None draws it
             from torch's global generator, after the proxies. The generator's state is part of the state_dict, so that a
             resumed run draws what the uninterrupted one would have drawn (on another type of device, whose states
@@ -278,6 +295,7 @@ class ProbabilisticProxyLoss(nn.Module):
 
     Raises:
         ValueError: on an unknown or non-positive argument; in use, on a bad batch (see `check_batch`).
+        RuntimeError: in torch.export, of "el_nivmf".
         FloatingPointError: in use, when training has driven a concentration to zero or infinity.
     """
 
@@ -293,7 +311,7 @@ class ProbabilisticProxyLoss(nn.Module):
         variant: str = "corrected",
         normalizer: str | None = None,
         jacobian: str = "heuristic",
-        embedding_scale: float = 1.0,
+        embedding_scale: float | None = None,
         seed: int | None = None,
     ):
         super().__init__()
@@ -312,7 +330,7 @@ class ProbabilisticProxyLoss(nn.Module):
         for name, value in (
             ("concentration", concentration),
             ("temperature", temperature),
-            ("embedding_scale", embedding_scale),
+            ("embedding_scale", 1.0 if embedding_scale is None else embedding_scale),
         ):
             if not 0 < value < math.inf:
                 raise ValueError(f"{name} must be positive and finite, got {value}")
@@ -329,7 +347,14 @@ class ProbabilisticProxyLoss(nn.Module):
             )
         self.distance, self.variant, self.normalizer, self.jacobian = distance, variant, normalizer, jacobian
         self.num_samples, self.temperature_inside = num_samples, temperature_inside
-        self.embedding_scale = embedding_scale
+        if embedding_scale is None and distance not in ("cosine", "nivmf"):
+            self.register_buffer(
+                "embedding_scale", torch.tensor(math.nan, dtype=torch.float64)
+            )  # until a batch sets it
+        else:
+            self.embedding_scale = 1.0 if embedding_scale is None else embedding_scale
+        self._looks = distance not in ("cosine", "nivmf")  # at the concentrations of the next batch
+        self.register_load_state_dict_post_hook(_look_again)
         self.proxies = nn.Parameter(torch.randn(num_classes, embedding_size))
         if distance in ("nivmf", "el_nivmf"):
             self.log_concentrations = nn.Parameter(torch.full((num_classes, embedding_size), math.log(concentration)))
@@ -365,8 +390,27 @@ class ProbabilisticProxyLoss(nn.Module):
         norms = torch.linalg.vector_norm(self.proxies, dim=1, keepdim=True)
         self.proxies.copy_(norms * direction(class_means.to(self.proxies)))
 
+    @torch.no_grad()
+    def _look_at_concentrations(self, embeddings: Tensor) -> None:
+        """Of the first batch (B, D): set the scale if nobody has, else warn where it makes kappa small."""
+        norm, dim = torch.linalg.vector_norm(embeddings.double(), dim=1).mean(), embeddings.shape[1]
+        if isinstance(self.embedding_scale, Tensor):
+            fitting = torch.where(norm > 0, dim / 2 / norm, 1.0).to(self.embedding_scale)
+            self.embedding_scale.copy_(torch.where(self.embedding_scale.isnan(), fitting, self.embedding_scale))
+        elif values_are_known() and (kappa := self.embedding_scale * norm.item()) < dim / 20:
+            warnings.warn(
+                f"embeddings have a mean concentration of {kappa:.3g}, far below their dimension {dim}, where a vMF is "
+                f"nearly uniform and distance={self.distance!r} hardly learns; raise embedding_scale, or leave it out "
+                "and the first batch sets it",
+                stacklevel=2,
+            )
+        if values_are_known():  # compiled code looks each time, rather than being compiled twice
+            self._looks = False
+
     def distances(self, embeddings: Tensor) -> Tensor:
         """Distances (B, C) in float64 of the embeddings (B, D) to all proxies; "el_nivmf" draws anew at each call."""
+        if self._looks:
+            self._look_at_concentrations(embeddings)
         embeddings = self.embedding_scale * embeddings.double()
         if self.distance == "cosine":
             return cosine_distance(embeddings, self.proxies)
@@ -380,31 +424,47 @@ class ProbabilisticProxyLoss(nn.Module):
             return kl_distance(embeddings, self.proxies, self.normalizer, self.variant)
         concentrations = self.log_concentrations.double().exp()
         least, most = torch.aminmax(concentrations.detach())
-        if not (least > 0) & (most < torch.inf):
+        if values_are_known() and not (least > 0) & (most < torch.inf):
             raise FloatingPointError("the concentrations left the range of float64; lower their learning rate")
         if self.distance == "nivmf":
             return nivmf_distance(embeddings, self.proxies, concentrations, self.jacobian, self.normalizer)
-        generator = torch.Generator(embeddings.device).manual_seed(self.seed)
-        if len(self._generator_state) == len(generator.get_state()):
-            generator.set_state(self._generator_state)
+        if _is_exporting():
+            raise RuntimeError(
+                "el_nivmf cannot be exported: every call goes on with the random stream of the one before, which a "
+                "graph does not hold and would draw from its start; export another distance, or the network alone"
+            )
+        points, self._generator_state = resumed_sample(
+            direction(embeddings),
+            torch.linalg.vector_norm(embeddings, dim=1),
+            self.num_samples,
+            self.seed,
+            self._generator_state,
+            "released" if self.variant == "released" else "exact",
+        )
         temperature = self.log_temperature.double().exp() if self.temperature_inside else None
-        distance = el_nivmf_distance(
-            embeddings, self.proxies, concentrations, self.num_samples, generator, temperature,
-            self.jacobian, self.normalizer, self.variant,
-        )  # fmt: skip
-        self._generator_state = generator.get_state()
-        return distance
+        return _mean_likelihood(
+            points, self.proxies, concentrations, temperature, self.jacobian, self.normalizer, self.variant
+        )
 
     def forward(self, embeddings: Tensor, labels: Tensor) -> Tensor:
         check_batch(embeddings, labels, *self.proxies.shape, least_norm=0.0)  # zero is the uniform distribution
         logits = -self.distances(embeddings) / self.log_temperature.double().exp()
         return at_least_float32(F.cross_entropy(logits, labels), embeddings)
 
+    def parameter_groups(self, lr: float) -> list[dict]:
+        """Recommended groups for an optimiser such as Adam: RATES, whatever the network's rate lr is."""
+        return groups(self, RATES)
+
     def get_extra_state(self) -> Tensor:
         return self._generator_state
 
     def set_extra_state(self, state: Tensor) -> None:
         self._generator_state = state.cpu()
+
+
+def _look_again(loss: ProbabilisticProxyLoss, _) -> None:
+    """After a state was loaded, which may be one from before the first batch."""
+    loss._looks = isinstance(loss.embedding_scale, Tensor) or loss._looks
 
 
 class JointProxyLoss(nn.Module):
@@ -441,6 +501,10 @@ class JointProxyLoss(nn.Module):
 
     def initialize_proxies(self, class_means: Tensor) -> None:
         self.probabilistic.initialize_proxies(class_means)
+
+    def parameter_groups(self, lr: float) -> list[dict]:
+        """Recommended groups for an optimiser: RATES, and lr for what the deterministic loss learns beside proxies."""
+        return groups(self, {f"probabilistic.{name}": rate for name, rate in RATES.items()} | {"*": lr})
 
     def forward(self, embeddings: Tensor, labels: Tensor) -> Tensor:
         loss = self.probabilistic(embeddings, labels)

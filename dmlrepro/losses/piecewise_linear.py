@@ -30,6 +30,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from dmlrepro.losses.checks import check_batch, check_finite, check_positive
+from dmlrepro.losses.recommended import PROXIES, groups
 
 CENTRINGS = ("mean", "anchor", "none")
 MEASURES = ("energy", "length", "norm")
@@ -92,6 +93,20 @@ def linear_neighborhoods(
     members = torch.zeros_like(gram, dtype=torch.bool)
     members.scatter_(1, near, torch.arange(k + 1, device=near.device) < sizes[:, None])
     return _directions(wide, gram, near, sizes, dim, centring).to(points.dtype), members
+
+
+@torch.library.custom_op("dmlrepro::linear_neighborhoods", mutates_args=())
+def _neighborhoods_operator(
+    points: Tensor, k: int, dim: int, quality: float, centring: str, measure: str
+) -> tuple[Tensor, Tensor]:
+    """To a compiler, which cannot follow sets that grow with what they hold, the search is one operator."""
+    return linear_neighborhoods(points, k, dim, quality, centring=centring, measure=measure)
+
+
+@_neighborhoods_operator.register_fake
+def _(points, k, dim, quality, centring, measure):
+    size = len(points)
+    return points.new_empty(size, dim, points.shape[1]), points.new_empty(size, size, dtype=torch.bool)
 
 
 def _nearest(gram: Tensor, k: int) -> Tensor:
@@ -298,6 +313,10 @@ class PiecewiseLinearManifoldLoss(nn.Module):
             frames = torch.randn(num_proxies, embedding_size, dim)
             self.subspaces = nn.Parameter(torch.linalg.qr(frames).Q.mT.contiguous())
 
+    def parameter_groups(self, lr: float) -> list[dict]:
+        """Recommended groups for an optimiser, lr being the network's rate: proxies and subspaces at 100 lr."""
+        return groups(self, {"*": PROXIES * lr})
+
     def orthonormal_subspaces(self) -> Tensor:
         """Psi (N_rho, dim, D) by Gram-Schmidt from `subspaces`, in float64; rows that are orthonormal stay as they are.
 
@@ -315,7 +334,8 @@ class PiecewiseLinearManifoldLoss(nn.Module):
         with torch.autocast(embeddings.device.type, enabled=False):
             points = F.normalize(embeddings.double(), dim=1)
             targets = F.normalize(momentum_embeddings.detach().double(), dim=1)
-            bases, members = linear_neighborhoods(targets, **self.pieces)
+            find = _neighborhoods_operator if torch.compiler.is_compiling() else linear_neighborhoods
+            bases, members = find(targets, **self.pieces)
             if self.similarity == "binary":
                 similarity = (members.double() + members.T) / 2
             else:

@@ -10,81 +10,97 @@ Deviations - A point does not act on itself (Eqs. 4 and 6 include i = i, a const
            - alpha = 0 makes Eqs. 1-2 constant, hence no force; the default there is the limit of (psi + 1) / alpha, the
              logarithmic potential. `alpha_zero="literal"` is the equation as printed.
            - CPML's repulsion is not defined in the paper: `repulsion` chooses between two readings.
-Training   Clip the gradient values of PFML's proxies, e.g. at 0.01, where the optimiser has a second moment. Else it
-           remembers how strongly the proxies of a class drew one another together, and the far weaker pull of the
-           samples, which comes next, moves them no more (notebook 12).
+Training   Clip the gradient values of PFML's proxies, e.g. at 0.01, where the optimiser has a second moment, as
+           `parameter_groups` and recommended.py do. Else it remembers how strongly the proxies of a class drew one
+           another together, and the far weaker pull of the samples, which comes next, moves them no more (notebook 12).
 
 Exact but sparse: attraction acts only within a class and repulsion only within `delta_rep`, the rest is a constant.
 Pairs of one class are enumerated. Close pairs of different classes are found tile by tile with a matmul and a threshold
 wider than its rounding error, then evaluated precisely. Energy and gradient come out of one pass, so nothing is kept
-per pair and memory stays at a few copies of the points.
+per pair and memory stays at a few copies of the points. The second derivative is found in the same way when it is asked
+for. A compiler, to which which pairs are close is no shape, sees both as operators of their own.
 """
 
 import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from functools import partial
 from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
-from torch.autograd.function import once_differentiable
 
-from dmlrepro.losses.checks import check_batch
+from dmlrepro.losses.checks import check_batch, values_are_known
+from dmlrepro.losses.recommended import PROXIES, groups
 
 # A search tile has so many points per side, a temporary of the exact evaluation so many numbers: a CPU's cache holds
 # them. Other devices take more, because every tile costs them launches and a wait, see `_sizes`.
 _TILE = 256
 _CHUNK = 2**17
 
-PairPotential = Callable[[Tensor], tuple[Tensor, Tensor]]  # squared distance -> psi, psi'(r) / r; both elementwise
+CLIP_VALUE = 0.01  # of the gradients of proxies; a tenth and ten times as much train PFML as well (notebook 12)
 
 
 class Field(NamedTuple):
-    """An attractive and a repulsive pair potential and the radii that bound them; see `decaying_field`."""
+    """An attractive and a repulsive pair potential and the radii that bound them, as plain data; see `decaying_field`.
 
-    attract: PairPotential
-    repel: PairPotential
+    Both potentials are counted from their least value, which all pairs have in a layout that nothing moves.
+    """
+
+    attract: str  # a key of POTENTIALS
+    repel: str
+    alpha: float
     delta: float
     delta_rep: float
     min_distance: float
-    far: float  # the constant repulsive potential beyond delta_rep
+    near: float  # the attractive potential within delta, its least
+    far: float  # the repulsive potential beyond delta_rep, its least
 
     def attraction(self, squared: Tensor) -> tuple[Tensor, Tensor]:
-        """Eq. 1: constant inside delta. At r = delta the outer branch holds, so the force is already there."""
-        psi, weight = self.attract(squared.clamp_min(self.delta**2))
-        return psi, weight.masked_fill_(squared < self.delta**2, 0)
+        """Eq. 1 less `near`: 0 inside delta. At r = delta the outer branch holds, so the force is already there."""
+        psi, weight = POTENTIALS[self.attract](squared.clamp_min(self.delta**2), -1.0, self)
+        return psi.sub_(self.near), weight.masked_fill_(squared < self.delta**2, 0)
 
     def repulsion(self, squared: Tensor) -> tuple[Tensor, Tensor]:
         """Eq. 2 less `far`, hence zero from delta_rep on; the force law's distance is floored at min_distance."""
         floored = squared.clamp(self.min_distance**2, self.delta_rep**2)
-        psi, weight = self.repel(floored)
+        psi, weight = POTENTIALS[self.repel](floored, 1.0, self)
         weight = weight.masked_fill_(squared >= self.delta_rep**2, 0)
         return psi.sub_(self.far).addcmul_(weight, squared - floored, value=0.5), weight
 
 
-def _power(sign: float, alpha: float, squared: Tensor) -> tuple[Tensor, Tensor]:
+# Squared distances and sign, 1 where the potential repels -> psi and psi'(r) / r, both elementwise.
+
+
+def _power(squared: Tensor, sign: float, field: Field) -> tuple[Tensor, Tensor]:
     """psi = sign / r^alpha (Eqs. 1-2)."""
-    psi = squared.pow(-alpha / 2).mul_(sign)
-    return psi, (psi / squared).mul_(-alpha)
+    psi = squared.pow(-field.alpha / 2).mul_(sign)
+    return psi, (psi / squared).mul_(-field.alpha)
 
 
-def _logarithm(sign: float, squared: Tensor) -> tuple[Tensor, Tensor]:
+def _logarithm(squared: Tensor, sign: float, field: Field) -> tuple[Tensor, Tensor]:
     """psi = -sign * log r, the limit of sign * (1 / r^alpha - 1) / alpha as alpha -> 0."""
     return -sign / 2 * squared.log(), -sign / squared
 
 
-def _square(sign: float, squared: Tensor) -> tuple[Tensor, Tensor]:
+def _square(squared: Tensor, sign: float, field: Field) -> tuple[Tensor, Tensor]:
     """psi = -sign * r^2 (Supp. Eq. 8)."""
     return -sign * squared, torch.full_like(squared, -2 * sign)
 
 
-def _hinge(delta_rep: float, squared: Tensor) -> tuple[Tensor, Tensor]:
+def _hinge(squared: Tensor, sign: float, field: Field) -> tuple[Tensor, Tensor]:
     """psi = (delta_rep - r)^2 for r <= delta_rep, the repulsion of the contrastive loss."""
     distance = squared.sqrt()
-    gap = delta_rep - distance
+    gap = field.delta_rep - distance
     return gap.square(), -2 * gap / distance
+
+
+POTENTIALS: dict[str, Callable[[Tensor, float, Field], tuple[Tensor, Tensor]]] = {
+    "power": _power,
+    "logarithm": _logarithm,
+    "square": _square,
+    "hinge": _hinge,
+}
 
 
 def decaying_field(
@@ -106,8 +122,8 @@ def decaying_field(
             "lower alpha or raise min_distance"
         )
     if alpha == 0 and alpha_zero == "log":
-        return Field(partial(_logarithm, -1.0), partial(_logarithm, 1.0), *radii, far=-math.log(radii[1]))
-    return Field(partial(_power, -1.0, alpha), partial(_power, 1.0, alpha), *radii, far=radii[1] ** -alpha)
+        return Field("logarithm", "logarithm", 0.0, *radii, near=math.log(radii[0]), far=-math.log(radii[1]))
+    return Field("power", "power", float(alpha), *radii, near=-(radii[0] ** -alpha), far=radii[1] ** -alpha)
 
 
 def contrastive_field(
@@ -117,9 +133,10 @@ def contrastive_field(
     radii = _radii(delta, delta_rep, min_distance)
     if repulsion not in ("hinge", "capped"):
         raise ValueError(f"repulsion must be 'hinge' or 'capped', got {repulsion!r}")
+    near = radii[0] ** 2
     if repulsion == "capped":
-        return Field(partial(_square, -1.0), partial(_square, 1.0), *radii, far=-(radii[1] ** 2))
-    return Field(partial(_square, -1.0), partial(_hinge, radii[1]), *radii, far=0.0)
+        return Field("square", "square", 0.0, *radii, near=near, far=-(radii[1] ** 2))
+    return Field("square", "hinge", 0.0, *radii, near=near, far=0.0)
 
 
 def _radii(delta: float, delta_rep: float | None, min_distance: float) -> tuple[float, float, float]:
@@ -132,7 +149,7 @@ def _radii(delta: float, delta_rep: float | None, min_distance: float) -> tuple[
             f"min_distance must not exceed delta and delta_rep, got {min_distance} > {min(delta, delta_rep)}; "
             "it only bounds the repulsion of nearly coincident points"
         )
-    return delta, delta_rep, min_distance
+    return float(delta), float(delta_rep), float(min_distance)
 
 
 def class_potential(locations: Tensor, points: Tensor, labels: Tensor, cls: int, field: Field) -> tuple[Tensor, Tensor]:
@@ -145,7 +162,7 @@ def class_potential(locations: Tensor, points: Tensor, labels: Tensor, cls: int,
         at, sources, own = locations.double(), points.double(), labels == cls
         squared = torch.cdist(at, sources, compute_mode="donot_use_mm_for_euclid_dist").square_()
         attraction, repulsion = field.attraction(squared), field.repulsion(squared)
-        psi = torch.where(own, attraction[0], repulsion[0] + field.far)
+        psi = torch.where(own, attraction[0] + field.near, repulsion[0] + field.far)
         weight = torch.where(own, attraction[1], repulsion[1])
         force = weight @ sources - weight.sum(1, keepdim=True) * at
         return psi.sum(1).to(locations.dtype), force.to(locations.dtype)
@@ -287,8 +304,7 @@ def _close_tiles(points: Tensor, labels: Tensor, reach: float) -> Iterator[tuple
 
 def _add_repulsion(points: Tensor, labels: Tensor, field: Field, gradient: Tensor | None) -> Tensor:
     """Energy of all ordered pairs of different classes; d energy / d points is added to gradient."""
-    class_sizes = labels.unique(return_counts=True)[1]
-    energy = field.far * (len(labels) ** 2 - class_sizes.square().sum()).double()
+    energy = points.new_zeros((), dtype=torch.float64)
     for rows, cols, close in _close_tiles(points, labels, field.delta_rep):
         count = close.count_nonzero().item()
         if count > close.numel() // 10:
@@ -334,25 +350,158 @@ def _add_dense_tile(points, rows, cols, close, field, gradient) -> Tensor:
     return 2 * psi.mul_(close).sum()
 
 
+def _least_energy(labels: Tensor, field: Field) -> Tensor:
+    """The energy of a layout that nothing moves: each class within delta, different ones beyond delta_rep."""
+    sizes = labels.unique(return_counts=True)[1].double()
+    same = (sizes * (sizes - 1)).sum()
+    return field.near * same + field.far * (len(labels) * (len(labels) - 1) - same)
+
+
+def _energy_and_gradient(points: Tensor, labels: Tensor, field: Field, differentiate: bool) -> tuple[Tensor, Tensor]:
+    """The energy above the least, in float64, and its derivative (N, D) by the points, empty unless it is wanted."""
+    gradient = torch.zeros_like(points) if differentiate else None
+    energy = _add_attraction(points, labels, field, gradient) + _add_repulsion(points, labels, field, gradient)
+    return energy, points.new_empty(0) if gradient is None else gradient
+
+
+def _curvature(points: Tensor, labels: Tensor, directions: Tensor, field: Field) -> Tensor:
+    """The second derivative of the energy by the points, times directions (N, D): (N, D). Pairs are found as before."""
+    found, directions = torch.zeros_like(points, dtype=torch.float64), directions.double()
+    tile = _sizes(points.device)[0]
+    for members in _class_groups(labels, points.shape[1]):
+        group, moved = points[members].double(), directions[members]
+        group -= group.mean(1, keepdim=True)
+        for start in range(0, group.shape[1], tile):
+            rows = slice(start, start + tile)
+            others = torch.ones(group[0, rows].shape[0], group.shape[1], dtype=torch.bool, device=points.device)
+            others.diagonal(start).zero_()
+            change = _change_of_force(
+                field.attraction, group[:, rows], group, moved[:, rows], moved, others, field.delta
+            )
+            found[members[:, rows]] += change
+    for rows, cols, close in _close_tiles(points, labels, field.delta_rep):
+        if not close.any():
+            continue
+        some_rows, some_cols = (close.any(side).nonzero()[:, 0] for side in (1, 0))
+        rows, cols, close = rows[some_rows], cols[some_cols], close[some_rows][:, some_cols]
+        center = points[rows].double().mean(0)
+        a, b, u, v = points[rows] - center, points[cols] - center, directions[rows], directions[cols]
+        for at, pair in ((rows, (a, b, u, v, close)), (cols, (b, a, v, u, close.T))):
+            found.index_add_(0, at, _change_of_force(field.repulsion, *pair, field.min_distance))
+    return found.to(points.dtype)
+
+
+def _change_of_force(law, a, b, u, v, counted, smallest) -> Tensor:
+    """Derivative of 2 sum_j w(s_ij) (a_i - b_j), s = |a_i - b_j|^2, as a moves along u and b along v; (..., n, D)."""
+    squared = _squared_distances(a, b, smallest)
+    weight, slope = torch.func.jvp(lambda s: law(s)[1], (squared,), (torch.ones_like(squared),))
+    stretch = torch.linalg.vecdot(a, u)[..., None] + torch.linalg.vecdot(b, v)[..., None, :] - a @ v.mT - u @ b.mT
+    weight, turn = weight * counted, 2 * slope * stretch * counted
+    return 2 * (weight.sum(-1, keepdim=True) * u - weight @ v + turn.sum(-1, keepdim=True) * a - turn @ b)
+
+
+# A compiler can follow neither: how many pairs are close depends on values. To it each is one operator. Else they are
+# called as they are, which spares the dispatch.
+
+
+_POINTS, _FIELD = "Tensor points, Tensor labels", "str attract, str repel, float[] numbers"
+
+
+@torch.library.custom_op(
+    "dmlrepro::potential_energy",
+    mutates_args=(),
+    schema=f"({_POINTS}, bool differentiate, {_FIELD}) -> (Tensor, Tensor)",
+)
+def _energy_operator(points, labels, differentiate, attract, repel, numbers):
+    return _energy_and_gradient(points, labels, Field(attract, repel, *numbers), differentiate)
+
+
+@_energy_operator.register_fake
+def _(points, labels, differentiate, attract, repel, numbers):
+    gradient = torch.empty_like(points) if differentiate else points.new_empty(0)
+    return points.new_empty((), dtype=torch.float64), gradient
+
+
+@torch.library.custom_op(
+    "dmlrepro::potential_curvature", mutates_args=(), schema=f"({_POINTS}, Tensor directions, {_FIELD}) -> Tensor"
+)
+def _curvature_operator(points, labels, directions, attract, repel, numbers):
+    return _curvature(points, labels, directions, Field(attract, repel, *numbers))
+
+
+@_curvature_operator.register_fake
+def _(points, labels, directions, attract, repel, numbers):
+    return torch.empty_like(points)
+
+
+def _packed(field: Field) -> tuple[str, str, list[float]]:
+    """A field as the last three arguments of an operator."""
+    return field.attract, field.repel, list(field[2:])
+
+
 class _Energy(torch.autograd.Function):
-    """Value and gradient in one pass; only the gradient is kept for backward."""
+    """Value and gradient in one pass; the gradient is kept for backward."""
 
     @staticmethod
-    def forward(ctx, points, labels, field, scale, gradient_scale, differentiate):
-        gradient = torch.zeros_like(points) if differentiate else None
-        energy = _add_attraction(points, labels, field, gradient) + _add_repulsion(points, labels, field, gradient)
-        if differentiate:
-            ctx.save_for_backward(gradient.mul_(scale * gradient_scale))
-        return (scale * energy).to(points.dtype)
+    def forward(points, labels, field, scale, differentiate):
+        if torch.compiler.is_compiling():
+            energy, gradient = _energy_operator(points, labels, differentiate, *_packed(field))
+        else:
+            energy, gradient = _energy_and_gradient(points, labels, field, differentiate)
+        return scale * energy, gradient
 
     @staticmethod
-    @once_differentiable
-    def backward(ctx, upstream):
-        (gradient,) = ctx.saved_tensors
-        return upstream * gradient, None, None, None, None, None
+    def setup_context(ctx, inputs, output):
+        points, labels, ctx.field, ctx.scale, _ = inputs
+        ctx.mark_non_differentiable(output[1])
+        ctx.save_for_backward(points, labels, output[1])
+
+    @staticmethod
+    def backward(ctx, upstream, _):
+        points, labels, gradient = ctx.saved_tensors
+        force = _Gradient.apply(points, labels, gradient, ctx.field, ctx.scale)
+        return upstream.to(points.dtype) * force, None, None, None, None
 
 
-def _energy(points: Tensor, labels: Tensor, field: Field, detach_sources: bool, reduction: str) -> Tensor:
+class _Gradient(torch.autograd.Function):
+    """The gradient that was found with the energy, as a function of the points: so it can be differentiated again."""
+
+    @staticmethod
+    def forward(points, labels, gradient, field, scale):
+        return gradient * scale
+
+    @staticmethod
+    def setup_context(ctx, inputs, output):
+        points, labels, _, ctx.field, ctx.scale = inputs
+        ctx.save_for_backward(points, labels)
+
+    @staticmethod
+    def backward(ctx, directions):
+        return _Curvature.apply(*ctx.saved_tensors, directions, ctx.field, ctx.scale), None, None, None, None
+
+
+class _Curvature(torch.autograd.Function):
+    """The second derivative times directions, and an error where a third is asked for."""
+
+    @staticmethod
+    def forward(points, labels, directions, field, scale):
+        if torch.compiler.is_compiling():
+            return scale * _curvature_operator(points, labels, directions, *_packed(field))
+        return scale * _curvature(points, labels, directions, field)
+
+    @staticmethod
+    def setup_context(ctx, inputs, output):
+        pass
+
+    @staticmethod
+    def backward(ctx, *_):
+        raise RuntimeError("the potential energy can be differentiated twice, not three times")
+
+
+def _energy(
+    points: Tensor, labels: Tensor, field: Field, detach_sources: bool, reduction: str, above_least: bool = False
+) -> Tensor:
+    """Eq. 6, less its least value where above_least."""
     if points.ndim != 2 or not points.is_floating_point():
         raise ValueError(f"points must be a floating point (N, D) tensor, got {points.dtype} {tuple(points.shape)}")
     if len(points) == 0:
@@ -361,13 +510,19 @@ def _energy(points: Tensor, labels: Tensor, field: Field, detach_sources: bool, 
         raise ValueError(f"labels must be ({len(points)},) integers, got {labels.dtype} {tuple(labels.shape)}")
     if reduction not in ("sum", "mean"):
         raise ValueError(f"reduction must be 'sum' or 'mean', got {reduction!r}")
-    if not points.detach().abs().max() < 1e18:  # NaN compares false; the search squares in float32
+    # NaN compares false; the search squares in float32
+    if values_are_known() and not points.detach().abs().max() < 1e18:
         raise ValueError("points (embeddings, proxies) contain NaN, infinity or huge values; lower the learning rate")
     with torch.autocast(points.device.type, enabled=False):
         points = points if points.dtype == torch.float64 else points.float()
         scale = 1 / max(1, len(points) * (len(points) - 1)) if reduction == "mean" else 1.0
         differentiate = torch.is_grad_enabled() and points.requires_grad
-        return _Energy.apply(points, labels, field, scale, 0.5 if detach_sources else 1.0, differentiate)
+        energy = _Energy.apply(points, labels, field, scale, differentiate)[0]
+        if not above_least:
+            energy = energy + scale * _least_energy(labels, field)
+        if detach_sources:  # every pair is met by both of its points: half the gradient, and the same value
+            energy = energy.detach() + (energy - energy.detach()) / 2
+        return energy.to(points.dtype)
 
 
 def potential_energy(
@@ -398,7 +553,8 @@ def potential_energy(
         reduction: "sum" (Eq. 6) or "mean" over the N (N - 1) ordered pairs.
 
     Returns:
-        Scalar in the dtype of the computation (float32 or float64), differentiable once.
+        Scalar in the dtype of the computation (float32 or float64), differentiable twice; almost everywhere, because
+        the force jumps at the radii.
 
     Raises:
         ValueError: on a wrong shape, dtype or option, a non-finite point, or forces that would leave float32.
@@ -464,11 +620,24 @@ class _ProxyFieldLoss(nn.Module):
         proxies = self.proxies.to(embeddings.dtype).flatten(0, 1)
         points = F.normalize(torch.cat([proxies, embeddings]), dim=1)
         classes = torch.arange(num_classes, device=labels.device).repeat_interleave(per_class)
-        return _energy(points, torch.cat([classes, labels]), self.field, **self.options)
+        return _energy(points, torch.cat([classes, labels]), self.field, **self.options, above_least=True)
+
+    def parameter_groups(self, lr: float) -> list[dict]:
+        """Recommended groups for an optimiser, lr being the network's rate: proxies at 100 lr, clipped at CLIP_VALUE.
+
+        Of a mean the bound is CLIP_VALUE over the number of pairs of proxies. CPML wants the network clipped as well:
+        give its group the same "clip_value".
+        """
+        count = self.proxies.shape[0] * self.proxies.shape[1]
+        pairs = max(1, count * (count - 1)) if self.options["reduction"] == "mean" else 1
+        return groups(self, {"proxies": PROXIES * lr}, CLIP_VALUE / pairs)
 
 
 class PotentialFieldLoss(_ProxyFieldLoss):
     """Potential energy of the batch and all proxies (PFML, Eq. 6), on L2-normalised vectors.
+
+    The value is the energy above its least: 0 where every class lies within delta and all others are beyond delta_rep.
+    Eq. 6 itself, which `potential_energy` returns, is larger by a constant that hides what training changes: 1e7 or so.
 
     Args:
         num_classes: C, labels are int64 in [0, C).
@@ -476,8 +645,10 @@ class PotentialFieldLoss(_ProxyFieldLoss):
         proxies_per_class: M; the paper uses 15 (CUB, Cars) and 2 (SOP). With 0 only the batch acts, which then needs
             several samples per class (a class-balanced sampler), or there is nothing to attract.
         alpha, delta, delta_rep, min_distance, alpha_zero, detach_sources, reduction: see `potential_energy`. The sum
-            is the paper's; any positive factor leaves Adam's steps unchanged but for eps, coupled weight decay and
-            clipping.
+            is the paper's, and what Adam with clipped proxies takes; a positive factor leaves Adam's steps unchanged
+            but for eps, coupled weight decay and clipping. Take "mean" under float16 autocast, where the forces of a
+            sum, 1e5 and more, are infinite before a GradScaler has found its scale; with an optimiser whose steps grow
+            with the gradient (SGD); and beside other losses in a sum.
         proxy_norm: norm at which every proxy starts. Only its direction counts, but a step of given length, such as
             Adam's, turns a long proxy less: None leaves proxies as drawn from N(0, 1), which turn sqrt(D) times more
             slowly than those of norm 1.

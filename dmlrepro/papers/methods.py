@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from dmlrepro.evidence import plots
+from dmlrepro.losses.recommended import BOUNDARY, PROXIES
 from dmlrepro.papers.params import Params, benchmark_of
 from dmlrepro.training import protocols
 from dmlrepro.training.search import Range, search
@@ -67,7 +68,6 @@ class Method:
     offered: bool = True  # whether notebook 01 tries it: not without labels, and not what needs more steps than a head
 
 
-PROXIES = 100  # proxies learn so many times as fast as the network, in PFML and in the proxy methods before it
 # What a search varies: options of the loss, and `loss_lr`, the highest learning rate of its parameters; the others keep
 # their ratio to it. The papers give the range of `loss_lr`. MLRC and CCP publish optima only, and each range encloses
 # all of them.
@@ -180,7 +180,7 @@ BASELINES: dict[str, Method] = {
             "Margin",
             "baselines.margin",
             batches="pairs",
-            faster={"*": 50},  # the boundary beta learns so in the code of Roth et al.
+            faster={"*": BOUNDARY},
             ranges={"margin": Range(0, 1), "beta": Range(0, 2)} | LOSS_LR,
             published=_everywhere("Wu et al., ICCV 2017, and the code of Roth et al.", margin=0.2, beta=1.2),
             color="#DDCC77",

@@ -28,7 +28,7 @@ def loss_builder(name: str | None) -> Callable | None:
         return None
     module_name, _, attribute = name.partition(".")
     folder = Path(__file__).parents[1] / "losses"
-    known = sorted(path.stem for path in folder.glob("*.py") if path.stem not in ("__init__", "checks"))
+    known = sorted(path.stem for path in folder.glob("*.py") if path.stem not in ("__init__", "checks", "recommended"))
     if module_name not in known:
         raise ValueError(f"unknown loss {name!r}: losses live in the modules {', '.join(known)}")
     module = importlib.import_module(f"dmlrepro.losses.{module_name}")

@@ -2,6 +2,7 @@
 
 import copy
 import math
+import warnings
 
 import numpy as np
 import pytest
@@ -153,7 +154,9 @@ def test_released_el_nivmf_is_an_isotropic_vmf_times_d():
 def test_loss_equals_algorithm_1_or_equation_6(distance, inside):
     z, _, _, y = batch(4)
     torch.manual_seed(0)
-    loss = ProbabilisticProxyLoss(C, D, distance, 2.5, 0.4, 3, temperature_inside=inside, seed=11).double()
+    loss = ProbabilisticProxyLoss(
+        C, D, distance, 2.5, 0.4, 3, temperature_inside=inside, embedding_scale=1.0, seed=11
+    ).double()
     with torch.no_grad():
         if hasattr(loss, "log_concentrations"):
             loss.log_concentrations += torch.randn(C, D, dtype=torch.float64, generator=generator(8))
@@ -182,15 +185,52 @@ def test_embedding_scale_multiplies_the_embeddings(distance):
     assert scaled(z, y).item() != plain(z, y).item() or distance in ("cosine", "nivmf")
 
 
+@pytest.mark.parametrize("distance", nivmf.DEFAULTS)
+def test_the_first_batch_sets_the_scale_once_and_the_state_keeps_it(distance):
+    z, _, _, y = batch(5)
+    loss = ProbabilisticProxyLoss(C, D, distance, seed=0)
+    first = loss(z, y)
+    if distance in ("cosine", "nivmf"):  # they read no norms
+        assert loss.embedding_scale == 1.0 and "embedding_scale" not in loss.state_dict()
+        return
+    assert loss.embedding_scale.item() == pytest.approx(D / 2 / z.norm(dim=1).mean().item())
+    given = ProbabilisticProxyLoss(C, D, distance, embedding_scale=loss.embedding_scale.item(), seed=0)
+    given.proxies.data.copy_(loss.proxies)
+    assert first.item() == pytest.approx(given(z, y).item(), rel=1e-9)
+    resumed = ProbabilisticProxyLoss(C, D, distance)
+    resumed.load_state_dict(loss.state_dict())
+    kept = loss.embedding_scale.item()
+    for module in (loss, resumed):
+        module(3 * z, y)
+        assert module.embedding_scale.item() == kept
+
+
+def test_a_batch_of_zeros_leaves_the_scale_at_one():
+    loss = ProbabilisticProxyLoss(3, 4)
+    assert loss(torch.zeros(2, 4), torch.tensor([0, 1])).isfinite() and loss.embedding_scale == 1
+
+
+def test_low_concentrations_are_warned_of_once():
+    z, y = torch.randn(6, 64, generator=generator()) / 8, torch.arange(6) % 3  # norms of 1
+    loss = ProbabilisticProxyLoss(3, 64, embedding_scale=1.0)
+    with pytest.warns(
+        UserWarning, match=r"mean concentration of .*far below their dimension 64.*raise embedding_scale"
+    ):
+        loss(z, y)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        loss(z, y)
+        for options in ({"embedding_scale": 30.0}, {}, {"distance": "cosine"}):
+            ProbabilisticProxyLoss(3, 64, **options)(z, y)
+
+
 def test_inside_and_outside_agree_for_one_sample_or_unit_temperature():
     z, _, _, y = batch(5)
     for n, t, equal in ((1, 0.3, True), (5, 1.0, True), (5, 0.3, False)):
         torch.manual_seed(0)
-        a = ProbabilisticProxyLoss(C, D, concentration=3.0, temperature=t, num_samples=n, seed=0).double()
-        b = ProbabilisticProxyLoss(
-            C, D, concentration=3.0, temperature=t, num_samples=n, temperature_inside=False, seed=0
-        )
-        b = b.double()
+        options = {"concentration": 3.0, "temperature": t, "num_samples": n, "embedding_scale": 1.0, "seed": 0}
+        a = ProbabilisticProxyLoss(C, D, **options).double()
+        b = ProbabilisticProxyLoss(C, D, **options, temperature_inside=False).double()
         b.proxies.data.copy_(a.proxies)
         assert (abs(a(z, y).item() - b(z, y).item()) < 1e-12) is equal
 

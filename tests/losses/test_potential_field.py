@@ -268,10 +268,26 @@ def test_loss_is_the_energy_of_batch_and_proxies(Loss):
     value, point_gradient = literal(points, classes, potentials)
     expected = torch.autograd.grad(points, [embeddings, loss.proxies], point_gradient.float())
     actual = torch.autograd.grad(loss(embeddings, labels), [embeddings, loss.proxies])
+    sizes = classes.bincount()  # of the value the least is taken off, which pairs have within and beyond the radii
+    same = int((sizes * (sizes - 1)).sum())
+    attract, repel = (potential(torch.tensor(r, dtype=torch.float64)) for potential, r in zip(potentials, (0.1, 3.0)))
+    value -= attract * same + repel * (len(classes) * (len(classes) - 1) - same)
     assert loss(embeddings, labels).item() == pytest.approx(value, rel=1e-5)
     assert loss(10 * embeddings, labels).item() == pytest.approx(value, rel=1e-5)
     for a, b in zip(actual, expected):
         assert torch.allclose(a, b, rtol=1e-4, atol=1e-5 * b.abs().max().item())
+
+
+@pytest.mark.parametrize("Loss", LOSSES)
+def test_the_loss_is_zero_where_nothing_moves_and_else_positive(Loss):
+    loss = Loss(3, 4, proxies_per_class=2)
+    labels = torch.tensor([0, 1, 2])
+    loss.proxies.data.copy_(torch.eye(4)[:3, None] + 0.01 * torch.randn(3, 2, 4))
+    resting = torch.eye(4)[:3].requires_grad_()
+    value = loss(resting, labels)
+    assert value.item() == pytest.approx(0, abs=1e-9) and not torch.autograd.grad(value, resting)[0].any()
+    assert loss(torch.eye(4)[[0, 1, 3]], labels) > 1
+    assert loss(torch.eye(4)[[0, 1, 1]], labels) > 1
 
 
 @pytest.mark.parametrize("Loss", LOSSES)

@@ -12,6 +12,7 @@ from dmlrepro.papers.nivmf.methods import METHODS as NIVMF
 from dmlrepro.papers.params import Params
 from dmlrepro.papers.pfml.methods import METHODS as PFML
 from dmlrepro.papers.pfml.retrieval import PfmlRetrievalParams
+from dmlrepro.papers.plm.methods import METHODS as PLM
 from dmlrepro.training.builders import build_loss, loss_builder
 from dmlrepro.training.spec import RunSpec
 
@@ -29,6 +30,23 @@ def test_the_baselines_of_all_papers_are_the_same_records():
 def test_an_unknown_method_is_an_error_that_lists_those_there_are():
     with pytest.raises(ValueError, match=r"unknown method 'PFLM'; choose among untrained.*PFML"):
         pick(PFML, ["PFML", "PFLM"])
+
+
+@pytest.mark.parametrize(
+    "name", [name for name, each in (METHODS | PLM).items() if each.loss and "scheme" not in each.fields]
+)
+def test_experiments_train_as_the_losses_recommend(name):
+    """Rates and clipping of a run are those of `loss.parameter_groups`, to the last digit."""
+    params = Params.from_values({"lr": 3e-4})
+    spec = spec_of((METHODS | PLM)[name], params)
+    loss = build_loss(spec, num_classes=3, embedding_size=8)
+    names = {id(parameter): key for key, parameter in loss.named_parameters()}
+    groups = loss.parameter_groups(params.lr)
+    found = {names[id(each)]: group["lr"] for group in groups for each in group["params"]}
+    clips = {group.get("clip_value") for group in groups}
+    assert found == {key: spec.loss_lr.get(key, spec.loss_lr.get("*", spec.lr)) for key in names.values()}
+    assert clips <= {spec.loss_clip_value, spec.clip_value} and (clips or not names)
+    assert (spec.loss_clip_value or spec.clip_value) in clips or not names
 
 
 @pytest.mark.parametrize("batches, given, expected", [("shuffled", 5, None), ("pairs", 5, 5), ("pairs", 0, 4)])

@@ -36,8 +36,8 @@ def every_loss() -> dict:
         for name, item in vars(module).items():
             if name.startswith("_") or getattr(item, "__module__", None) != module.__name__ or not callable(item):
                 continue
-            first, *others = inspect.signature(item).parameters.values()
-            required = [p.name for p in (first, *others) if p.default is p.empty and p.kind is p.POSITIONAL_OR_KEYWORD]
+            taken = inspect.signature(item).parameters.values()
+            required = [p.name for p in taken if p.default is p.empty and p.kind is p.POSITIONAL_OR_KEYWORD]
             if required == ["num_classes", "embedding_size"]:
                 found[f"{path.stem}.{name}"] = item
     for distance in nivmf.DEFAULTS:

@@ -12,6 +12,7 @@ from typing import ClassVar
 
 from dmlrepro.evidence import plots
 from dmlrepro.evidence.stored import Numbers, agrees
+from dmlrepro.losses.mean_field import FIELD_LR
 from dmlrepro.papers import studies
 from dmlrepro.papers.methods import BASELINES, LOSS_LR, UNSAID, Method, Setting, documented, pick, runs_of, spec_of
 from dmlrepro.papers.params import Params, benchmark_of, pretrained_for
@@ -19,7 +20,6 @@ from dmlrepro.training.search import Range
 from dmlrepro.training.spec import RunSpec
 
 IBN, VIT = "bn_inception", "vit_base_patch16_224.augreg_in21k"
-FIELD_LR = 0.2
 MARGINS = {"positive_margin": 0.02, "negative_margin": 0.3}
 SHARPNESS = {"alpha": 0.01, "beta": 80.0, "delta": 0.8}  # delta is a cosine
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from dmlrepro.evidence import plots
-from dmlrepro.losses.nivmf import DEFAULTS
+from dmlrepro.losses.nivmf import DEFAULTS, RATES
 from dmlrepro.papers import studies
 from dmlrepro.papers.methods import BASELINES, LOSS_LR, UNSAID, Method, Setting, documented
 from dmlrepro.papers.params import Params, benchmark_of
@@ -31,10 +31,6 @@ DISTANCES = {
     "EL-nivMF": "el_nivmf",
 }
 JOINT = "ProxyAnchor+EL-nivMF"
-
-# The rates of the released ablation (network 1e-5): proxies x 5000, concentrations x 50000 at an initial 50 and
-# temperature x 500 at an initial 1, the last two as rates of the logarithms that are learned here.
-RATES = {"proxies": 0.05, "log_concentrations": 0.01, "log_temperature": 0.005}
 
 # Initial (concentration, temperature) of networks trained from scratch at 64 dimensions: the best R@1 on validation
 # classes (fold 0 of 4, seed 7, 200 steps) of 12 trials for every distance, the published grid kappa in {10, 50, 200} by
