@@ -16,14 +16,14 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from dmlrepro.losses.checks import check_batch, check_finite, check_positive
+from dmlrepro.losses.checks import check_batch, check_finite, check_positive, check_unused, printed, whole_labels
 
 
 class Baseline(nn.Module):
     """A pytorch-metric-learning loss behind this package's contract: inputs checked, at least float32 under autocast.
 
-    `miner(embeddings, labels)` chooses the pairs or triplets; without one the loss takes them all. A batch that offers
-    none gives a zero loss with zero gradient.
+    `miner(embeddings, labels, ref_emb, ref_labels)` chooses the pairs or triplets unless the call brings them; without
+    one the loss takes them all. A batch that offers none gives a zero loss with zero gradient.
     """
 
     def __init__(self, loss: nn.Module, num_classes: int, embedding_size: int, miner: nn.Module | None = None):
@@ -31,11 +31,21 @@ class Baseline(nn.Module):
         self.loss, self.miner = loss, miner
         self.num_classes, self.embedding_size = num_classes, embedding_size
 
-    def forward(self, embeddings: Tensor, labels: Tensor) -> Tensor:
+    def forward(self, embeddings: Tensor, labels: Tensor, indices_tuple=None, ref_emb=None, ref_labels=None) -> Tensor:
+        labels = whole_labels(embeddings, labels)
         check_batch(embeddings, labels, self.num_classes, self.embedding_size)
+        if ref_labels is not None:
+            ref_labels = whole_labels(embeddings, ref_labels)
         with torch.autocast(embeddings.device.type, enabled=False):
             embeddings = _at_least_float32(embeddings)
-            return self.loss(embeddings, labels, self.miner and self.miner(embeddings, labels))
+            if ref_emb is not None:
+                ref_emb = ref_emb.to(embeddings)
+            if self.miner and indices_tuple is None:
+                indices_tuple = self.miner(embeddings, labels, ref_emb, ref_labels)
+            return self.loss(embeddings, labels, indices_tuple, ref_emb, ref_labels)
+
+    def extra_repr(self) -> str:
+        return printed(self)
 
 
 class CosineSoftmaxLoss(nn.Module):
@@ -51,13 +61,18 @@ class CosineSoftmaxLoss(nn.Module):
         self.proxies = nn.Parameter(init_std * torch.randn(num_classes, embedding_size))
         self.temperature = temperature
 
-    def forward(self, embeddings: Tensor, labels: Tensor) -> Tensor:
+    def forward(self, embeddings: Tensor, labels: Tensor, indices_tuple=None, ref_emb=None, ref_labels=None) -> Tensor:
+        check_unused(self, indices_tuple=indices_tuple, ref_emb=ref_emb, ref_labels=ref_labels)
+        labels = whole_labels(embeddings, labels)
         check_batch(embeddings, labels, *self.proxies.shape)
         with torch.autocast(embeddings.device.type, enabled=False):
             embeddings = _at_least_float32(embeddings)
             proxies = self.proxies.to(embeddings.dtype)
             cosines = F.normalize(embeddings, dim=-1) @ F.normalize(proxies, dim=-1).T
             return F.cross_entropy(cosines / self.temperature, labels)
+
+    def extra_repr(self) -> str:
+        return printed(self, **dict(zip(("num_classes", "embedding_size"), self.proxies.shape)))
 
 
 def proxies_of(loss: nn.Module) -> Tensor | None:
@@ -219,7 +234,9 @@ class CrossBatchMemory(nn.Module):
         self.register_buffer("stored", torch.zeros((), dtype=torch.int64))
         self.register_buffer("steps", torch.zeros((), dtype=torch.int64))
 
-    def forward(self, embeddings: Tensor, labels: Tensor) -> Tensor:
+    def forward(self, embeddings: Tensor, labels: Tensor, indices_tuple=None, ref_emb=None, ref_labels=None) -> Tensor:
+        check_unused(self, indices_tuple=indices_tuple, ref_emb=ref_emb, ref_labels=ref_labels)
+        labels = whole_labels(embeddings, labels)
         check_batch(embeddings, labels, self.num_classes, self.memory.shape[1])
         with torch.autocast(embeddings.device.type, enabled=False):
             embeddings = _at_least_float32(embeddings)
@@ -236,6 +253,9 @@ class CrossBatchMemory(nn.Module):
             self.stored += len(labels)
         self.steps += 1
         return value
+
+    def extra_repr(self) -> str:
+        return printed(self, **dict(zip(("memory_size", "embedding_size"), self.memory.shape)))
 
 
 def triplet(num_classes: int, embedding_size: int, *, margin: float = 0.2, squared: bool = True) -> nn.Module:
@@ -306,11 +326,14 @@ class _OwnStream(nn.Module):
         self.miner = miner
         self.register_buffer("seed", torch.randint(2**62, ()))
 
-    def forward(self, embeddings: Tensor, labels: Tensor):
+    def forward(
+        self, embeddings: Tensor, labels: Tensor, ref_emb: Tensor | None = None, ref_labels: Tensor | None = None
+    ):
+        tensors = (embeddings, labels, ref_emb, ref_labels)
         with torch.random.fork_rng([]):
             torch.default_generator.manual_seed(self.seed.item())
             self.seed += 1
-            chosen = self.miner(embeddings.detach().cpu(), labels.cpu())
+            chosen = self.miner(*(x if x is None else x.detach().cpu() for x in tensors))
         return tuple(indices.to(embeddings.device) for indices in chosen)
 
 

@@ -28,7 +28,15 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
-from dmlrepro.losses.checks import LEAST_NORM, check_batch, check_finite, check_positive
+from dmlrepro.losses.checks import (
+    LEAST_NORM,
+    check_batch,
+    check_finite,
+    check_positive,
+    check_unused,
+    printed,
+    whole_labels,
+)
 from dmlrepro.vmf import at_least_float32
 
 _BLOCK = 2**21  # so many pairs of mean fields are in memory at a time
@@ -203,10 +211,15 @@ class _PairLoss(nn.Module):
         self.num_classes, self.embedding_size = num_classes, embedding_size
         self.function, self.options = function, options
 
-    def forward(self, embeddings: Tensor, labels: Tensor) -> Tensor:
+    def forward(self, embeddings: Tensor, labels: Tensor, indices_tuple=None, ref_emb=None, ref_labels=None) -> Tensor:
+        check_unused(self, indices_tuple=indices_tuple, ref_emb=ref_emb, ref_labels=ref_labels)
+        labels = whole_labels(embeddings, labels)
         check_batch(embeddings, labels, self.num_classes, self.embedding_size)
         with torch.autocast(embeddings.device.type, enabled=False):
             return self.function(at_least_float32(embeddings, embeddings), labels, **self.options)
+
+    def extra_repr(self) -> str:
+        return printed(self, **self.options)
 
 
 class _MeanFieldLoss(nn.Module):
@@ -227,7 +240,9 @@ class _MeanFieldLoss(nn.Module):
         """The regulariser without its factor lambda, also where that is 0; of an equation that has none, 0."""
         return self.mean_fields.new_zeros(())
 
-    def forward(self, embeddings: Tensor, labels: Tensor) -> Tensor:
+    def forward(self, embeddings: Tensor, labels: Tensor, indices_tuple=None, ref_emb=None, ref_labels=None) -> Tensor:
+        check_unused(self, indices_tuple=indices_tuple, ref_emb=ref_emb, ref_labels=ref_labels)
+        labels = whole_labels(embeddings, labels)
         check_batch(embeddings, labels, *self.mean_fields.shape)
         with torch.autocast(embeddings.device.type, enabled=False):
             embeddings = at_least_float32(embeddings, embeddings)
@@ -235,6 +250,9 @@ class _MeanFieldLoss(nn.Module):
             _check_fields(fields)
             value = self.function(embeddings, labels, fields, **self.options)
             return value + self.regularization * self.regularizer() if self.regularization else value
+
+    def extra_repr(self) -> str:
+        return printed(self, **dict(zip(("num_classes", "embedding_size"), self.mean_fields.shape)), **self.options)
 
 
 class MeanFieldContrastiveLoss(_MeanFieldLoss):

@@ -26,7 +26,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from dmlrepro.losses.checks import check_batch
+from dmlrepro.losses.checks import check_batch, check_unused, printed, whole_labels
 from dmlrepro.vmf import at_least_float32, direction, log_normalizer_at_square, resultant_ratio_at_square, sample
 
 # Initial (concentration, temperature): what the released ablation on CUB chose for each distance.
@@ -329,6 +329,7 @@ class ProbabilisticProxyLoss(nn.Module):
             )
         self.distance, self.variant, self.normalizer, self.jacobian = distance, variant, normalizer, jacobian
         self.num_samples, self.temperature_inside = num_samples, temperature_inside
+        self.concentration, self.temperature = concentration, temperature  # at the start
         self.embedding_scale = embedding_scale
         self.proxies = nn.Parameter(torch.randn(num_classes, embedding_size))
         if distance in ("nivmf", "el_nivmf"):
@@ -339,6 +340,7 @@ class ProbabilisticProxyLoss(nn.Module):
         self.log_temperature = nn.Parameter(torch.tensor(math.log(temperature)))
         self.seed = int(torch.randint(2**31, ())) if seed is None else seed
         self._generator_state = torch.empty(0, dtype=torch.uint8)  # empty until the first draw
+        self.register_load_state_dict_pre_hook(_keep_generator)
 
     @staticmethod
     def _own_normalizer(distance: str, variant: str, dim: int) -> str:
@@ -395,16 +397,26 @@ class ProbabilisticProxyLoss(nn.Module):
         self._generator_state = generator.get_state()
         return distance
 
-    def forward(self, embeddings: Tensor, labels: Tensor) -> Tensor:
+    def forward(self, embeddings: Tensor, labels: Tensor, indices_tuple=None, ref_emb=None, ref_labels=None) -> Tensor:
+        check_unused(self, indices_tuple=indices_tuple, ref_emb=ref_emb, ref_labels=ref_labels)
+        labels = whole_labels(embeddings, labels)
         check_batch(embeddings, labels, *self.proxies.shape, least_norm=0.0)  # zero is the uniform distribution
         logits = -self.distances(embeddings) / self.log_temperature.double().exp()
         return at_least_float32(F.cross_entropy(logits, labels), embeddings)
+
+    def extra_repr(self) -> str:
+        return printed(self, **dict(zip(("num_classes", "embedding_size"), self.proxies.shape)))
 
     def get_extra_state(self) -> Tensor:
         return self._generator_state
 
     def set_extra_state(self, state: Tensor) -> None:
         self._generator_state = state.cpu()
+
+
+def _keep_generator(loss: ProbabilisticProxyLoss, state: dict, prefix: str, *_) -> None:
+    """A state of parameters alone loads strictly, and leaves the generator as it is."""
+    state.setdefault(f"{prefix}_extra_state", loss.get_extra_state())
 
 
 class JointProxyLoss(nn.Module):
@@ -442,12 +454,17 @@ class JointProxyLoss(nn.Module):
     def initialize_proxies(self, class_means: Tensor) -> None:
         self.probabilistic.initialize_proxies(class_means)
 
-    def forward(self, embeddings: Tensor, labels: Tensor) -> Tensor:
+    def forward(self, embeddings: Tensor, labels: Tensor, indices_tuple=None, ref_emb=None, ref_labels=None) -> Tensor:
+        check_unused(self, indices_tuple=indices_tuple, ref_emb=ref_emb, ref_labels=ref_labels)
+        labels = whole_labels(embeddings, labels)
         loss = self.probabilistic(embeddings, labels)
         with torch.autocast(embeddings.device.type, enabled=False):
             # In the proxies' type: pytorch-metric-learning casts a loss's proxies to that of the embeddings.
             modes = direction(embeddings.to(self.probabilistic.proxies))
             return loss + self.omega * self.deterministic(modes, labels)
+
+    def extra_repr(self) -> str:
+        return printed(self)
 
 
 def proxy_anchor_with_nivmf(

@@ -31,7 +31,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
-from dmlrepro.losses.checks import check_batch
+from dmlrepro.losses.checks import check_batch, check_unused, printed, whole_labels
 
 # A search tile has so many points per side, a temporary of the exact evaluation so many numbers: a CPU's cache holds
 # them. Other devices take more, because every tile costs them launches and a wait, see `_sizes`.
@@ -454,10 +454,11 @@ class _ProxyFieldLoss(nn.Module):
             raise ValueError(f"proxy_norm must be a positive norm, or None for proxies as drawn, got {proxy_norm}")
         proxies = torch.randn(num_classes, proxies_per_class, embedding_size)
         self.proxies = nn.Parameter(proxies if proxy_norm is None else proxy_norm * F.normalize(proxies, dim=2))
-        self.field = field
-        self.options = options
+        self.field, self.options, self.proxy_norm = field, options, proxy_norm
 
-    def forward(self, embeddings: Tensor, labels: Tensor) -> Tensor:
+    def forward(self, embeddings: Tensor, labels: Tensor, indices_tuple=None, ref_emb=None, ref_labels=None) -> Tensor:
+        check_unused(self, indices_tuple=indices_tuple, ref_emb=ref_emb, ref_labels=ref_labels)
+        labels = whole_labels(embeddings, labels)
         num_classes, per_class, embedding_size = self.proxies.shape
         check_batch(embeddings, labels, num_classes, embedding_size)
         embeddings = embeddings if embeddings.dtype == torch.float64 else embeddings.float()
@@ -465,6 +466,10 @@ class _ProxyFieldLoss(nn.Module):
         points = F.normalize(torch.cat([proxies, embeddings]), dim=1)
         classes = torch.arange(num_classes, device=labels.device).repeat_interleave(per_class)
         return _energy(points, torch.cat([classes, labels]), self.field, **self.options)
+
+    def extra_repr(self) -> str:
+        sizes = dict(zip(("num_classes", "proxies_per_class", "embedding_size"), self.proxies.shape))
+        return printed(self, **sizes, **self.field._asdict(), **self.options)
 
 
 class PotentialFieldLoss(_ProxyFieldLoss):
@@ -506,6 +511,7 @@ class PotentialFieldLoss(_ProxyFieldLoss):
         field = decaying_field(alpha, delta, delta_rep, min_distance, alpha_zero)
         options = {"reduction": reduction, "detach_sources": detach_sources}
         super().__init__(num_classes, embedding_size, proxies_per_class, proxy_norm, field, **options)
+        self.alpha, self.alpha_zero = alpha, alpha_zero
 
 
 class ContrastivePotentialLoss(_ProxyFieldLoss):
@@ -530,3 +536,4 @@ class ContrastivePotentialLoss(_ProxyFieldLoss):
         field = contrastive_field(delta, delta_rep, min_distance, repulsion)
         options = {"reduction": reduction, "detach_sources": detach_sources}
         super().__init__(num_classes, embedding_size, proxies_per_class, proxy_norm, field, **options)
+        self.repulsion = repulsion
