@@ -4,8 +4,8 @@ Its trainers and MultipleLosses take any loss. CrossBatchMemory takes the names 
 DistributedLossWrapper its own classes; these subclasses take every loss that can be called as they call it.
 
     CrossBatchMemory        Calls with mined pairs and past embeddings: for ProxyContrastiveLoss, ProxyTripletLoss,
-                            ProxyMultiSimilarityLoss and the pair losses of `baselines`; the others say that they have no
-                            meaning for these.
+                            ProxyMultiSimilarityLoss and the pair losses of `baselines`; the others say that they
+                            have no meaning for these.
     DistributedLossWrapper  Every loss of embeddings and labels. The library's multiplies the gradients of a loss's
                             parameters by the number of ranks; this one gives those of one rank. Each rank sees the
                             batch in another order, so that EL-nivMF draws other samples on each: gather with

@@ -174,8 +174,8 @@ class ProxyMultiSimilarityLoss(_ProxyPairLoss):
     """log(1 + sum exp(-alpha (s - base))) / alpha over the proxies of a sample's class, plus log(1 + sum
     exp(beta (s - base))) / beta over the others, averaged over the samples; s is the inner product.
 
-    No pairs are mined unless the call does: the paper gives no threshold for it. alpha, beta, base: its values on CUB by
-    default.
+    No pairs are mined unless the call does so: the paper gives no threshold for it. alpha, beta, base: its values on
+    CUB by default.
     """
 
     def __init__(self, alpha: float = 2.0, beta: float = 40.0, base: float = 0.5):
