@@ -8,8 +8,8 @@ DistributedLossWrapper its own classes; these subclasses take every loss that ca
                             have no meaning for these.
     DistributedLossWrapper  Every loss of embeddings and labels. The library's multiplies the gradients of a loss's
                             parameters by the number of ranks; this one gives those of one rank. Each rank sees the
-                            batch in another order, so that EL-nivMF draws other samples on each: gather with
-                            torch.distributed.nn.functional.all_gather instead, see examples/two_ranks.py.
+                            batch in another order, so that EL-nivMF draws other samples on each: use the gather of
+                            examples/two_ranks.py instead.
 """
 
 import torch.distributed as dist
