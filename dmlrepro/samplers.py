@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
 import torch
-from torch import Generator, LongTensor, Tensor
+from torch import Generator, Tensor
 
 
 @dataclass(frozen=True)
@@ -31,7 +31,7 @@ class Batches:
     def __len__(self) -> int:
         return self.num_batches
 
-    def __iter__(self) -> Iterator[LongTensor] | Iterator[list[int]]:
+    def __iter__(self) -> Iterator:
         queue = torch.empty(0, dtype=torch.int64)
         for _ in range(self.num_batches):
             batch, queue = self.draw(queue, self.generator)

@@ -228,7 +228,8 @@ class CrossBatchMemory(nn.Module):
 
     def __init__(self, pairs: nn.Module, num_classes: int, embedding_size: int, memory_size: int, warmup_steps: int):
         super().__init__()
-        self.pairs, self.num_classes, self.warmup_steps = pairs, num_classes, warmup_steps
+        self.pairs, self.num_classes, self.embedding_size = pairs, num_classes, embedding_size
+        self.memory_size, self.warmup_steps = memory_size, warmup_steps
         self.register_buffer("memory", torch.zeros(memory_size, embedding_size))
         self.register_buffer("memory_labels", torch.zeros(memory_size, dtype=torch.int64))
         self.register_buffer("stored", torch.zeros((), dtype=torch.int64))
@@ -255,7 +256,7 @@ class CrossBatchMemory(nn.Module):
         return value
 
     def extra_repr(self) -> str:
-        return printed(self, **dict(zip(("memory_size", "embedding_size"), self.memory.shape)))
+        return printed(self)
 
 
 def triplet(num_classes: int, embedding_size: int, *, margin: float = 0.2, squared: bool = True) -> nn.Module:

@@ -19,7 +19,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from dmlrepro.losses.checks import check_batch, check_finite, check_positive, printed, whole_labels
+from dmlrepro.losses.checks import check_batch, check_finite, check_positive, check_tensors, printed, whole_labels
 
 REDUCTIONS = ("nonzero", "mean", "per_sample")
 
@@ -230,9 +230,9 @@ def _pairs(
             raise ValueError("ref_labels without ref_emb label nothing; pass both or neither")
         same = labels[:, None] == labels
         return a, a, same.clone().fill_diagonal_(False), ~same
-    if not isinstance(proxies, Tensor) or not isinstance(proxy_labels, Tensor | None):
-        kinds = f"{type(proxies).__name__} and {type(proxy_labels).__name__}"
-        raise ValueError(f"ref_emb and ref_labels must be torch tensors, got {kinds}; pass torch.as_tensor of each")
+    check_tensors(ref_emb=proxies)
+    if proxy_labels is not None:
+        check_tensors(ref_labels=proxy_labels)
     if proxies.ndim != 2 or proxies.shape[1] != dim or len(proxies) == 0:
         raise ValueError(f"proxies must have shape (P, {dim}) with P >= 1, got {tuple(proxies.shape)}")
     if proxy_labels is None or proxy_labels.is_floating_point() or proxy_labels.shape != proxies.shape[:1]:

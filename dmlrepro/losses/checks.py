@@ -53,14 +53,19 @@ def check_batch(
         )
 
 
+def check_tensors(**arguments) -> None:
+    """Raise ValueError for an argument that is no torch tensor."""
+    for name, value in arguments.items():
+        if not isinstance(value, Tensor):
+            raise ValueError(f"{name} must be a torch tensor, got {type(value).__name__}; pass torch.as_tensor({name})")
+
+
 def whole_labels(embeddings: Tensor, labels: Tensor) -> Tensor:
     """Labels of any integer dtype, on any device, as int64 beside the embeddings.
 
     Raises ValueError where either is no tensor or the labels are no integers.
     """
-    for name, value in (("embeddings", embeddings), ("labels", labels)):
-        if not isinstance(value, Tensor):
-            raise ValueError(f"{name} must be a torch tensor, got {type(value).__name__}; pass torch.as_tensor({name})")
+    check_tensors(embeddings=embeddings, labels=labels)
     if labels.is_floating_point() or labels.is_complex() or labels.dtype == torch.bool:
         raise ValueError(f"labels must be integers, got {labels.dtype}; pass labels.long() if they number the classes")
     return labels.to(embeddings.device, torch.int64)
@@ -82,21 +87,22 @@ def check_unused(loss: nn.Module, **arguments) -> None:
             raise ValueError(f"{name} must be None, got a {kind}: {type(loss).__name__} {UNUSED[name]}")
 
 
-def paired(loss: nn.Module, second: Tensor | None, ref_emb: Tensor | None) -> Tensor:
+def paired(loss: nn.Module, embeddings: Tensor, second: Tensor | None, ref_emb: Tensor | None) -> Tensor:
     """The other embeddings of the same images, from loss(embeddings, second) or loss(embeddings, ref_emb=...).
 
-    A second argument of integers is labels, which such a loss has no meaning for; raises ValueError for them and where
-    there are no or two other embeddings.
+    A second argument of integers is labels, which such a loss has no meaning for; raises ValueError for them, for what
+    is no tensor, and where there are no or two other embeddings.
     """
-    if not isinstance(second, Tensor) or not second.is_floating_point():
+    if isinstance(second, Tensor) and not second.is_floating_point():
         check_unused(loss, labels=second)
-        second = None
-    if (second is None) == (ref_emb is None):
+    given = [other for other in (second, ref_emb) if other is not None]
+    if len(given) != 1:
         raise ValueError(
             f"momentum_embeddings are needed once: {type(loss).__name__} is called as loss(embeddings, "
             "momentum_embeddings), or as loss(embeddings, ref_emb=momentum_embeddings)"
         )
-    return ref_emb if second is None else second
+    check_tensors(embeddings=embeddings, momentum_embeddings=given[0])
+    return given[0]
 
 
 def printed(module: nn.Module, **values) -> str:

@@ -259,7 +259,7 @@ class MeanFieldContrastiveLoss(_MeanFieldLoss):
     """MFCont. (Eq. 8): a sample is drawn to its own mean field and pushed from all others, by hinges.
 
     Args:
-        num_classes: C, labels are int64 in [0, C).
+        num_classes: C, labels are integers in [0, C).
         embedding_size: D.
         positive_margin: m_P, a cosine distance within which the own mean field does not attract.
         negative_margin: m_N, a cosine distance beyond which another does not repel.

@@ -251,7 +251,7 @@ class ProbabilisticProxyLoss(nn.Module):
     """-log softmax(-d / t) over all proxies at the true class, mean over the batch (Eqs. 2, 6, Algorithm 1).
 
     Args:
-        num_classes: C, labels are int64 in [0, C).
+        num_classes: C, labels are integers in [0, C).
         embedding_size: D = M >= 2.
         distance: "cosine", "l2", "nivmf", "el_vmf", "bhattacharyya", "kl" or "el_nivmf".
         concentration: initial kappa, the proxies' norm or for the nivMF distances every entry of K; None is `DEFAULTS`.

@@ -476,7 +476,7 @@ class PotentialFieldLoss(_ProxyFieldLoss):
     """Potential energy of the batch and all proxies (PFML, Eq. 6), on L2-normalised vectors.
 
     Args:
-        num_classes: C, labels are int64 in [0, C).
+        num_classes: C, labels are integers in [0, C).
         embedding_size: D.
         proxies_per_class: M; the paper uses 15 (CUB, Cars) and 2 (SOP). With 0 only the batch acts, which then needs
             several samples per class (a class-balanced sampler), or there is nothing to attract.

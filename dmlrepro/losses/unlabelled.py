@@ -85,7 +85,7 @@ class ContextualSimilarityLoss(nn.Module):
         self, embeddings: Tensor, momentum_embeddings=None, indices_tuple=None, ref_emb=None, ref_labels=None
     ) -> Tensor:
         check_unused(self, indices_tuple=indices_tuple, ref_labels=ref_labels)
-        return sum(self.terms(embeddings, paired(self, momentum_embeddings, ref_emb)).values())
+        return sum(self.terms(embeddings, paired(self, embeddings, momentum_embeddings, ref_emb)).values())
 
     def extra_repr(self) -> str:
         return printed(self)

@@ -103,7 +103,10 @@ def test_a_loss_without_labels_takes_the_other_embeddings_in_either_place(name):
     x, y = batch()
     loss, other = built(name), x + 0.1 * batch(1)[0]
     assert loss(x, other) == loss(x, ref_emb=other) == loss(x, None, None, other, None)
-    for arguments in ((x, y), (x, y, None, other), (x, y.tolist())):
+    for arguments, name in (((x.numpy(), other), "embeddings"), ((x, other.tolist()), "momentum_embeddings")):
+        with pytest.raises(ValueError, match=rf"^{name} must be a torch tensor.*pass torch.as_tensor\({name}\)"):
+            loss(*arguments)
+    for arguments in ((x, y), (x, y, None, other)):
         with pytest.raises(ValueError, match=r"labels must be None.*learns without labels"):
             loss(*arguments)
     for arguments in ((x,), (x, other, None, other)):
@@ -150,7 +153,7 @@ def test_proxies_may_stand_where_past_embeddings_do(name):
     for arguments, message in (
         ({"indices_tuple": (y, y)}, "indices_tuple must be a miner's pairs"),
         ({"ref_labels": y}, "ref_labels without ref_emb"),
-        ({"ref_emb": proxies.numpy(), "ref_labels": classes}, "ref_emb and ref_labels must be torch tensors"),
+        ({"ref_emb": proxies.numpy(), "ref_labels": classes}, "ref_emb must be a torch tensor"),
     ):
         with pytest.raises(ValueError, match=message):
             loss(x, y, **arguments)
