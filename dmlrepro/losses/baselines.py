@@ -22,8 +22,8 @@ from dmlrepro.losses.checks import check_batch, check_finite, check_positive, ch
 class Baseline(nn.Module):
     """A pytorch-metric-learning loss behind this package's contract: inputs checked, at least float32 under autocast.
 
-    `miner(embeddings, labels, ref_emb, ref_labels)` chooses the pairs or triplets unless the call brings them; without
-    one the loss takes them all. A batch that offers none gives a zero loss with zero gradient.
+    `miner(embeddings, labels)`, with ref_emb and ref_labels if there are any, chooses the pairs or triplets unless the
+    call brings them; without one the loss takes them all. A batch that offers none has zero loss and zero gradient.
     """
 
     def __init__(self, loss: nn.Module, num_classes: int, embedding_size: int, miner: nn.Module | None = None):
@@ -34,15 +34,14 @@ class Baseline(nn.Module):
     def forward(self, embeddings: Tensor, labels: Tensor, indices_tuple=None, ref_emb=None, ref_labels=None) -> Tensor:
         labels = whole_labels(embeddings, labels)
         check_batch(embeddings, labels, self.num_classes, self.embedding_size)
-        if ref_labels is not None:
-            ref_labels = whole_labels(embeddings, ref_labels)
+        if (ref_emb is None) != (ref_labels is None):
+            raise ValueError("ref_emb and ref_labels must be given together, or neither of them")
         with torch.autocast(embeddings.device.type, enabled=False):
             embeddings = _at_least_float32(embeddings)
-            if ref_emb is not None:
-                ref_emb = ref_emb.to(embeddings)
+            references = () if ref_emb is None else (ref_emb.to(embeddings), whole_labels(ref_emb, ref_labels))
             if self.miner and indices_tuple is None:
-                indices_tuple = self.miner(embeddings, labels, ref_emb, ref_labels)
-            return self.loss(embeddings, labels, indices_tuple, ref_emb, ref_labels)
+                indices_tuple = self.miner(embeddings, labels, *references)
+            return self.loss(embeddings, labels, indices_tuple, *references)
 
     def extra_repr(self) -> str:
         return printed(self)
@@ -327,14 +326,11 @@ class _OwnStream(nn.Module):
         self.miner = miner
         self.register_buffer("seed", torch.randint(2**62, ()))
 
-    def forward(
-        self, embeddings: Tensor, labels: Tensor, ref_emb: Tensor | None = None, ref_labels: Tensor | None = None
-    ):
-        tensors = (embeddings, labels, ref_emb, ref_labels)
+    def forward(self, embeddings: Tensor, labels: Tensor, *references: Tensor):
         with torch.random.fork_rng([]):
             torch.default_generator.manual_seed(self.seed.item())
             self.seed += 1
-            chosen = self.miner(*(x if x is None else x.detach().cpu() for x in tensors))
+            chosen = self.miner(*(x.detach().cpu() for x in (embeddings, labels, *references)))
         return tuple(indices.to(embeddings.device) for indices in chosen)
 
 

@@ -145,6 +145,17 @@ def test_a_triplet_loss_takes_the_products_of_mined_pairs():
     torch.testing.assert_close(ours, pml.TripletMarginLoss(0.2)(x, y, mined))
 
 
+@pytest.mark.parametrize("name", ["contrastive", "multi_similarity"])
+def test_the_librarys_losses_are_given_mined_pairs_and_past_embeddings(name):
+    (x, y), (past, old) = batch(), batch(1, 9)
+    loss, mine = built(name), miners.MultiSimilarityMiner()
+    assert loss(x, y, mine(x, y)) == loss.loss(x, y, mine(x, y))
+    expected = loss.loss(x, y, loss.miner and loss.miner(x, y, past, old), past, old)
+    assert loss(x, y, ref_emb=past.double(), ref_labels=old.int()) == expected != loss(x, y)
+    with pytest.raises(ValueError, match="ref_emb and ref_labels must be given together"):
+        loss(x, y, ref_emb=past)
+
+
 @pytest.mark.parametrize("name", ["c2", "triplet", "ms"])
 def test_proxies_may_stand_where_past_embeddings_do(name):
     (x, y), (proxies, classes) = batch(), batch(1, 9)
