@@ -43,8 +43,8 @@ class Baseline(nn.Module):
                 indices_tuple = self.miner(embeddings, labels, *references)
             return self.loss(embeddings, labels, indices_tuple, *references)
 
-    def extra_repr(self) -> str:  # the library's losses do not print theirs
-        return printed(self.loss, num_classes=self.num_classes, embedding_size=self.embedding_size)
+    def extra_repr(self) -> str:
+        return printed(self)
 
 
 class CosineSoftmaxLoss(nn.Module):
