@@ -1,19 +1,48 @@
 """Batch composition: which samples meet in a batch.
 
 `m_per_class` is the sampler of pair losses (PK sampling), `shuffled` that of proxy losses, `neighbour_groups` that of
-unsupervised methods. All give an iterator of index tensors whose randomness comes from one explicit CPU generator, so
-that an interrupted run continues with the batches it would have seen.
+unsupervised methods. All give `Batches` whose randomness comes from one explicit CPU generator, so that an interrupted
+run continues with the batches it would have seen. For torch's DataLoader:
+
+    batches = m_per_class(labels, 32, 4, num_batches=100, generator=torch.Generator().manual_seed(0))
+    loader = DataLoader(dataset, batch_sampler=batches.lists(), num_workers=2, persistent_workers=True)
 """
 
+import numbers
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
 
 import torch
-from torch import Generator, LongTensor, Tensor
+from torch import Generator, Tensor
 
 
-def m_per_class(
-    labels, batch_size: int, samples_per_class: int, num_batches: int, generator: Generator
-) -> Iterator[LongTensor]:
+@dataclass(frozen=True)
+class Batches:
+    """`num_batches` index tensors (B,) at each pass; another pass draws other batches, from where the generator is.
+
+    draw(queue, generator) -> (batch, rest) takes a batch from a queue: what is left of the current shuffle.
+    """
+
+    draw: Callable[[Tensor, Generator], tuple[Tensor, Tensor]]
+    num_batches: int
+    generator: Generator
+    as_lists: bool = False
+
+    def __len__(self) -> int:
+        return self.num_batches
+
+    def __iter__(self) -> Iterator:
+        queue = torch.empty(0, dtype=torch.int64)
+        for _ in range(self.num_batches):
+            batch, queue = self.draw(queue, self.generator)
+            yield batch.tolist() if self.as_lists else batch
+
+    def lists(self) -> "Batches":
+        """The same batches as lists of int, which a DataLoader passes on to any data set."""
+        return replace(self, as_lists=True)
+
+
+def m_per_class(labels, batch_size: int, samples_per_class: int, num_batches: int, generator: Generator) -> Batches:
     """Batches of batch_size / samples_per_class distinct classes, samples_per_class samples of each, grouped by class.
 
     Classes come from one shuffle after another, so after any number of batches the visits of two classes differ by at
@@ -21,18 +50,16 @@ def m_per_class(
     samples is repeated as evenly as it can be.
 
     Args:
-        labels: (N,) integers, array or tensor; the indices returned point into it.
+        labels: (N,) integers, list, array or tensor; the indices returned point into it.
         batch_size: a multiple of samples_per_class.
-        num_batches: length of the iterator.
+        num_batches: length of a pass.
         generator: CPU generator, the only source of randomness.
 
     Raises:
-        ValueError: batch_size not a multiple, or more classes in a batch than there are.
+        ValueError: labels that are no integers, batch_size not a multiple, or more classes in a batch than there are.
     """
-    _check_positive(batch_size=batch_size, samples_per_class=samples_per_class, num_batches=num_batches)
-    labels = torch.as_tensor(labels)
-    if labels.ndim != 1 or labels.is_floating_point():
-        raise ValueError(f"labels must be a vector of integers, got {labels.dtype} of shape {tuple(labels.shape)}")
+    _check(generator, batch_size=batch_size, samples_per_class=samples_per_class, num_batches=num_batches)
+    labels = _integers(labels)
     if batch_size % samples_per_class:
         raise ValueError(f"batch_size {batch_size} must be a multiple of samples_per_class {samples_per_class}")
     by_class = labels.argsort(stable=True)
@@ -57,16 +84,16 @@ def m_per_class(
         order = keys.topk(min(samples_per_class, widest), largest=False).indices  # a random sample of each class
         return by_class[starts[chosen, None] + order.gather(1, turns[chosen])].flatten(), queue
 
-    return _drawn(draw, num_batches, generator)
+    return Batches(draw, num_batches, generator)
 
 
-def shuffled(num_items: int, batch_size: int, num_batches: int, generator: Generator) -> Iterator[LongTensor]:
+def shuffled(num_items: int, batch_size: int, num_batches: int, generator: Generator) -> Batches:
     """Batches cut from one random permutation of range(num_items) after another; an incomplete last batch is dropped.
 
     Raises:
         ValueError: batch_size is larger than num_items.
     """
-    _check_positive(batch_size=batch_size, num_batches=num_batches)
+    _check(generator, num_items=num_items, batch_size=batch_size, num_batches=num_batches)
     if batch_size > num_items:
         raise ValueError(f"batch_size {batch_size} exceeds the {num_items} items; lower batch_size")
 
@@ -75,12 +102,10 @@ def shuffled(num_items: int, batch_size: int, num_batches: int, generator: Gener
             queue = torch.randperm(num_items, generator=generator)
         return queue[:batch_size], queue[batch_size:]
 
-    return _drawn(draw, num_batches, generator)
+    return Batches(draw, num_batches, generator)
 
 
-def neighbour_groups(
-    neighbours: Tensor, batch_size: int, num_batches: int, generator: Generator
-) -> Iterator[LongTensor]:
+def neighbour_groups(neighbours: Tensor, batch_size: int, num_batches: int, generator: Generator) -> Batches:
     """Batches of batch_size / k images and the nearest neighbours of each, group after group (STML; PLM).
 
     The images that a group grows from come from one shuffle after another; groups may overlap.
@@ -92,25 +117,40 @@ def neighbour_groups(
     Raises:
         ValueError: batch_size is not a multiple of k, or needs more groups than there are items.
     """
-    _check_positive(batch_size=batch_size, num_batches=num_batches)
+    _check(generator, batch_size=batch_size, num_batches=num_batches)
+    neighbours = torch.as_tensor(neighbours)
+    if neighbours.ndim != 2:
+        raise ValueError(f"neighbours must have shape (N, k), got {tuple(neighbours.shape)}")
     items, size = neighbours.shape
     if batch_size % size:
         raise ValueError(f"batch_size {batch_size} must be a multiple of the {size} neighbours of a group")
     centres = shuffled(items, batch_size // size, num_batches, generator)
-    return (neighbours[chosen].flatten() for chosen in centres)
+
+    def draw(queue, generator):
+        chosen, queue = centres.draw(queue, generator)
+        return neighbours[chosen].flatten(), queue
+
+    return Batches(draw, num_batches, generator)
 
 
-def _drawn(
-    draw: Callable[[Tensor, Generator], tuple[Tensor, Tensor]], num_batches: int, generator: Generator
-) -> Iterator[LongTensor]:
-    """Batches that draw(queue, generator) -> (batch, rest) takes from a queue: what is left of the current shuffle."""
-    queue = torch.empty(0, dtype=torch.int64)
-    for _ in range(num_batches):
-        batch, queue = draw(queue, generator)
-        yield batch
+def _integers(labels) -> Tensor:
+    try:
+        found = torch.as_tensor(labels)
+    except (TypeError, ValueError) as error:
+        raise ValueError(
+            f"labels must be a vector of integers ({error}); number them by np.unique(labels, return_inverse=True)[1]"
+        ) from error
+    if found.ndim != 1 or found.is_floating_point() or found.is_complex():
+        raise ValueError(f"labels must be a vector of integers, got {found.dtype} of shape {tuple(found.shape)}")
+    return found.to("cpu", torch.int64)
 
 
-def _check_positive(**arguments: int) -> None:
+def _check(generator: Generator, **arguments: int) -> None:
     for name, value in arguments.items():
+        if not isinstance(value, numbers.Integral):
+            raise ValueError(f"{name} must be a whole number, got {value!r}")
         if value < 1:
             raise ValueError(f"{name} must be at least 1, got {value}")
+    if not isinstance(generator, Generator) or generator.device.type != "cpu":
+        got = generator.device if isinstance(generator, Generator) else type(generator).__name__
+        raise ValueError(f"generator must be a torch.Generator on the CPU, got {got}; pass torch.Generator()")

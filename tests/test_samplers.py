@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 import torch
+from torch.utils.data import DataLoader, Dataset
 
 from dmlrepro.samplers import m_per_class, neighbour_groups, shuffled
 
@@ -78,6 +79,43 @@ def test_the_generator_decides_everything(name):
     assert torch.equal(first, again) and not torch.equal(first, other)
 
 
+@pytest.mark.parametrize("name", SAMPLERS)
+def test_every_pass_has_its_length_and_goes_on_with_the_generator(name):
+    batches = SAMPLERS[name](seeded())
+    first, second = list(batches), list(batches)
+    assert len(batches) == len(first) == len(second) == 13
+    assert not torch.equal(torch.stack(first), torch.stack(second))
+    assert list(SAMPLERS[name](seeded()).lists()) == [batch.tolist() for batch in first]
+
+
+@pytest.mark.parametrize(
+    "labels", [LABELS.tolist(), torch.from_numpy(LABELS), LABELS.astype(np.int16), LABELS.astype(np.uint16)]
+)
+def test_labels_may_be_a_list_an_array_or_a_tensor(labels):
+    expected = torch.stack(list(m_per_class(LABELS, 6, 2, 5, seeded())))
+    assert torch.equal(torch.stack(list(m_per_class(labels, 6, 2, 5, seeded()))), expected)
+
+
+class OfInts(Dataset):
+    """Data whose rows are found by an int and by nothing else, as in a dict or a data frame."""
+
+    def __init__(self):
+        self.rows = dict(enumerate(LABELS.tolist()))
+
+    def __getitem__(self, index):
+        return index, self.rows[index]
+
+
+@pytest.mark.parametrize("options", [{}, {"num_workers": 1, "persistent_workers": True}])
+def test_a_data_loader_takes_the_batches_in_every_epoch(options):
+    loader = DataLoader(OfInts(), batch_sampler=m_per_class(LABELS, 6, 2, 4, seeded()).lists(), **options)
+    assert len(loader) == 4
+    drawn = m_per_class(LABELS, 6, 2, 4, seeded())
+    for _ in range(2):
+        for (indices, labels), expected in zip(loader, drawn, strict=True):
+            assert torch.equal(indices, expected) and labels.tolist() == LABELS[expected].tolist()
+
+
 @pytest.mark.parametrize(
     ("call", "message"),
     [
@@ -87,6 +125,11 @@ def test_the_generator_decides_everything(name):
         (lambda g: m_per_class([], 6, 2, 1, g), "labels must be a vector of integers"),
         (lambda g: m_per_class(LABELS, 0, 2, 1, g), "batch_size must be at least 1, got 0"),
         (lambda g: m_per_class(LABELS, 6, 2, 0, g), "num_batches must be at least 1, got 0"),
+        (lambda g: m_per_class(LABELS, 6.5, 2, 1, g), "batch_size must be a whole number, got 6.5"),
+        (lambda g: m_per_class(list("abc"), 2, 1, 1, g), r"vector of integers .*return_inverse=True"),
+        (lambda g: m_per_class(np.array(["a", "b"]), 2, 1, 1, g), r"vector of integers .*return_inverse=True"),
+        (lambda g: m_per_class(LABELS, 6, 2, 1, 0), r"generator must be a torch.Generator on the CPU, got int"),
+        (lambda g: neighbour_groups(GROUPS[0], 6, 1, g), r"neighbours must have shape \(N, k\), got \(3,\)"),
         (lambda g: shuffled(5, 6, 1, g), "batch_size 6 exceeds the 5 items"),
         (lambda g: neighbour_groups(GROUPS, 7, 1, g), "batch_size 7 must be a multiple of the 3 neighbours"),
     ],

@@ -16,15 +16,16 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from dmlrepro.losses.checks import check_batch, check_finite, check_positive
+from dmlrepro.losses.checks import check_batch, check_finite, check_positive, check_unused, printed, whole_labels
 from dmlrepro.losses.recommended import BOUNDARY, PROXIES, groups, rate_of_the_network
 
 
 class Baseline(nn.Module):
     """A pytorch-metric-learning loss behind this package's contract: inputs checked, at least float32 under autocast.
 
-    `miner(embeddings, labels)` chooses the pairs or triplets; without one the loss takes them all. A batch that offers
-    none gives a zero loss with zero gradient. What it learns, it learns `faster` times as fast as the network.
+    `miner(embeddings, labels)`, with ref_emb and ref_labels if there are any, chooses the pairs or triplets unless the
+    call brings them; without one the loss takes them all. A batch that offers none has zero loss and zero gradient.
+    What the loss learns, it learns `faster` times as fast as the network.
     """
 
     def __init__(
@@ -44,11 +45,20 @@ class Baseline(nn.Module):
         """Recommended groups for an optimiser, lr being the network's rate."""
         return groups(self, {"*": self.faster * lr})
 
-    def forward(self, embeddings: Tensor, labels: Tensor) -> Tensor:
+    def forward(self, embeddings: Tensor, labels: Tensor, indices_tuple=None, ref_emb=None, ref_labels=None) -> Tensor:
+        labels = whole_labels(embeddings, labels)
         check_batch(embeddings, labels, self.num_classes, self.embedding_size)
+        if (ref_emb is None) != (ref_labels is None):
+            raise ValueError("ref_emb and ref_labels must be given together, or neither of them")
         with torch.autocast(embeddings.device.type, enabled=False):
             embeddings = _at_least_float32(embeddings)
-            return self.loss(embeddings, labels, self.miner and self.miner(embeddings, labels))
+            references = () if ref_emb is None else (ref_emb.to(embeddings), whole_labels(ref_emb, ref_labels))
+            if self.miner and indices_tuple is None:
+                indices_tuple = self.miner(embeddings, labels, *references)
+            return self.loss(embeddings, labels, indices_tuple, *references)
+
+    def extra_repr(self) -> str:
+        return printed(self)
 
 
 class CosineSoftmaxLoss(nn.Module):
@@ -68,13 +78,18 @@ class CosineSoftmaxLoss(nn.Module):
         """Recommended groups for an optimiser, lr being the network's rate: proxies at 100 lr."""
         return groups(self, {"proxies": PROXIES * lr})
 
-    def forward(self, embeddings: Tensor, labels: Tensor) -> Tensor:
+    def forward(self, embeddings: Tensor, labels: Tensor, indices_tuple=None, ref_emb=None, ref_labels=None) -> Tensor:
+        check_unused(self, indices_tuple=indices_tuple, ref_emb=ref_emb, ref_labels=ref_labels)
+        labels = whole_labels(embeddings, labels)
         check_batch(embeddings, labels, *self.proxies.shape)
         with torch.autocast(embeddings.device.type, enabled=False):
             embeddings = _at_least_float32(embeddings)
             proxies = self.proxies.to(embeddings.dtype)
             cosines = F.normalize(embeddings, dim=-1) @ F.normalize(proxies, dim=-1).T
             return F.cross_entropy(cosines / self.temperature, labels)
+
+    def extra_repr(self) -> str:
+        return printed(self, **dict(zip(("num_classes", "embedding_size"), self.proxies.shape)))
 
 
 def proxies_of(loss: nn.Module) -> Tensor | None:
@@ -230,7 +245,8 @@ class CrossBatchMemory(nn.Module):
 
     def __init__(self, pairs: nn.Module, num_classes: int, embedding_size: int, memory_size: int, warmup_steps: int):
         super().__init__()
-        self.pairs, self.num_classes, self.warmup_steps = pairs, num_classes, warmup_steps
+        self.pairs, self.num_classes, self.embedding_size = pairs, num_classes, embedding_size
+        self.memory_size, self.warmup_steps = memory_size, warmup_steps
         self.register_buffer("memory", torch.zeros(memory_size, embedding_size))
         self.register_buffer("memory_labels", torch.zeros(memory_size, dtype=torch.int64))
         self.register_buffer("stored", torch.zeros((), dtype=torch.int64))
@@ -238,7 +254,9 @@ class CrossBatchMemory(nn.Module):
 
     parameter_groups = rate_of_the_network
 
-    def forward(self, embeddings: Tensor, labels: Tensor) -> Tensor:
+    def forward(self, embeddings: Tensor, labels: Tensor, indices_tuple=None, ref_emb=None, ref_labels=None) -> Tensor:
+        check_unused(self, indices_tuple=indices_tuple, ref_emb=ref_emb, ref_labels=ref_labels)
+        labels = whole_labels(embeddings, labels)
         check_batch(embeddings, labels, self.num_classes, self.memory.shape[1])
         with torch.autocast(embeddings.device.type, enabled=False):
             embeddings = _at_least_float32(embeddings)
@@ -255,6 +273,9 @@ class CrossBatchMemory(nn.Module):
             self.stored += len(labels)
         self.steps += 1
         return value
+
+    def extra_repr(self) -> str:
+        return printed(self)
 
 
 def triplet(num_classes: int, embedding_size: int, *, margin: float = 0.2, squared: bool = True) -> nn.Module:
@@ -325,11 +346,11 @@ class _OwnStream(nn.Module):
         self.miner = miner
         self.register_buffer("seed", torch.randint(2**62, ()))
 
-    def forward(self, embeddings: Tensor, labels: Tensor):
+    def forward(self, embeddings: Tensor, labels: Tensor, *references: Tensor):
         with torch.random.fork_rng([]):
             torch.default_generator.manual_seed(self.seed.item())
             self.seed += 1
-            chosen = self.miner(embeddings.detach().cpu(), labels.cpu())
+            chosen = self.miner(*(x.detach().cpu() for x in (embeddings, labels, *references)))
         return tuple(indices.to(embeddings.device) for indices in chosen)
 
 

@@ -8,8 +8,9 @@ Deviations `reduction` defaults to the released code's mean over violated pairs;
            the same. Its slack of 1e-5 below similarity 1 is left out. Algorithm 1 prints lambda (theta* - theta) as
            gradient of the penalty, which pushes away from theta*; here it is that of Eq. 14, lambda (theta - theta*).
 
-Every loss is called as loss(embeddings, labels, proxies, proxy_labels); without proxies the pairs are those within the
-batch, a sample and itself left out. Vectors of any norm are taken and clipped to the unit ball.
+Every loss is called as loss(embeddings, labels, ref_emb=proxies, ref_labels=proxy_labels), or with the
+proxies in third and fourth place; without proxies the pairs are those within the batch, a sample and itself left out.
+Vectors of any norm are taken and clipped to the unit ball.
 """
 
 from collections.abc import Iterable
@@ -18,7 +19,15 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from dmlrepro.losses.checks import check_batch, check_finite, check_positive, values_are_known
+from dmlrepro.losses.checks import (
+    check_batch,
+    check_finite,
+    check_positive,
+    check_tensors,
+    printed,
+    values_are_known,
+    whole_labels,
+)
 from dmlrepro.losses.recommended import rate_of_the_network
 
 REDUCTIONS = ("nonzero", "mean", "per_sample")
@@ -74,7 +83,36 @@ def projection_penalty(parameters: Iterable[Tensor], anchors: Iterable[Tensor], 
     return weight / 2 * torch.stack(terms).sum()
 
 
-class ProxyContrastiveLoss(nn.Module):
+class _ProxyPairLoss(nn.Module):
+    """A loss of pairs: `of_pairs` is the equation."""
+
+    def forward(self, embeddings: Tensor, labels: Tensor, indices_tuple=None, ref_emb=None, ref_labels=None) -> Tensor:
+        """The loss of a batch, as a scalar.
+
+        Args:
+            embeddings, labels: (B, D) floats and (B,) integers.
+            indices_tuple: the pairs that count, from a miner of pytorch-metric-learning, as rows of embeddings and of
+                ref_emb: (anchors, positives, anchors, negatives), or triplets (anchors, positives, negatives), whose
+                pairs count once each; None: all. A tensor in this place is the proxies, what follows their labels.
+            ref_emb, ref_labels: proxies (P, D) and their classes (P,), or past embeddings; None: the batch itself.
+        """
+        if isinstance(indices_tuple, Tensor):
+            indices_tuple, ref_emb, ref_labels = None, indices_tuple, ref_emb
+        a, b, same, other = _pairs(embeddings, whole_labels(embeddings, labels), ref_emb, ref_labels)
+        if indices_tuple is not None:
+            same, other = _mined(indices_tuple, same, other)
+        with torch.autocast(a.device.type, enabled=False):
+            return self.of_pairs(a, b, same, other)
+
+    def of_pairs(self, a: Tensor, b: Tensor, same: Tensor, other: Tensor) -> Tensor:
+        """The loss of both sides of the pairs, (B, D) and (N, D), and of masks (B, N) of those of one class and two."""
+        raise NotImplementedError
+
+    def extra_repr(self) -> str:
+        return printed(self)
+
+
+class ProxyContrastiveLoss(_ProxyPairLoss):
     """Contrastive loss between samples and proxies.
 
     Args:
@@ -105,21 +143,17 @@ class ProxyContrastiveLoss(nn.Module):
 
     parameter_groups = rate_of_the_network  # the proxies are the caller's, and learn as the network does
 
-    def forward(
-        self, embeddings: Tensor, labels: Tensor, proxies: Tensor | None = None, proxy_labels: Tensor | None = None
-    ) -> Tensor:
-        a, b, same, other = _pairs(embeddings, labels, proxies, proxy_labels)
-        with torch.autocast(a.device.type, enabled=False):
-            apart = _distances(a, b) if self.form == "c2" else 1 - a @ b.T
-            far = self.negative_margin if self.form == "c2" else 1 - self.negative_margin
-            hinges = [F.relu(apart - self.positive_margin) * same, F.relu(far - apart) * other]
-            if self.reduction == "nonzero":
-                return sum(hinge.sum() / (hinge.detach() > 0).sum().clamp_min(1) for hinge in hinges)
-            count = len(a) if self.reduction == "per_sample" else (same | other).sum().clamp_min(1)
-            return sum(hinge.sum() for hinge in hinges) / count
+    def of_pairs(self, a: Tensor, b: Tensor, same: Tensor, other: Tensor) -> Tensor:
+        apart = _distances(a, b) if self.form == "c2" else 1 - a @ b.T
+        far = self.negative_margin if self.form == "c2" else 1 - self.negative_margin
+        hinges = [F.relu(apart - self.positive_margin) * same, F.relu(far - apart) * other]
+        if self.reduction == "nonzero":
+            return sum(hinge.sum() / (hinge.detach() > 0).sum().clamp_min(1) for hinge in hinges)
+        count = len(a) if self.reduction == "per_sample" else (same | other).sum().clamp_min(1)
+        return sum(hinge.sum() for hinge in hinges) / count
 
 
-class ProxyTripletLoss(nn.Module):
+class ProxyTripletLoss(_ProxyPairLoss):
     """[d(a, p) - d(a, n) + margin]+ over all triplets of a sample, a proxy of its class and one of another.
 
     d is the Euclidean distance. A sample with N proxies takes O(N log N) time and O(N) memory, not O(N^2): a positive's
@@ -138,26 +172,23 @@ class ProxyTripletLoss(nn.Module):
 
     parameter_groups = rate_of_the_network  # the proxies are the caller's, and learn as the network does
 
-    def forward(
-        self, embeddings: Tensor, labels: Tensor, proxies: Tensor | None = None, proxy_labels: Tensor | None = None
-    ) -> Tensor:
-        a, b, same, other = _pairs(embeddings, labels, proxies, proxy_labels)
-        with torch.autocast(a.device.type, enabled=False):
-            distances = _distances(a, b)
-            bounds = distances + self.margin
-            negatives = distances.masked_fill(~other, torch.inf).sort(dim=1).values
-            violating = torch.searchsorted(negatives.detach(), bounds.detach())  # how many negatives lie below a bound
-            sums = F.pad(negatives.double().cumsum(1), (1, 0)).gather(1, violating)
-            total = ((violating * bounds - sums) * same).sum().to(distances.dtype)
-            counted = violating * same if self.reduction == "nonzero" else same.sum(1) * other.sum(1)
-            return total / counted.sum().clamp_min(1)
+    def of_pairs(self, a: Tensor, b: Tensor, same: Tensor, other: Tensor) -> Tensor:
+        distances = _distances(a, b)
+        bounds = distances + self.margin
+        negatives = distances.masked_fill(~other, torch.inf).sort(dim=1).values
+        violating = torch.searchsorted(negatives.detach(), bounds.detach())  # how many negatives lie below a bound
+        sums = F.pad(negatives.double().cumsum(1), (1, 0)).gather(1, violating)
+        total = ((violating * bounds - sums) * same).sum().to(distances.dtype)
+        counted = violating * same if self.reduction == "nonzero" else same.sum(1) * other.sum(1)
+        return total / counted.sum().clamp_min(1)
 
 
-class ProxyMultiSimilarityLoss(nn.Module):
+class ProxyMultiSimilarityLoss(_ProxyPairLoss):
     """log(1 + sum exp(-alpha (s - base))) / alpha over the proxies of a sample's class, plus log(1 + sum
     exp(beta (s - base))) / beta over the others, averaged over the samples; s is the inner product.
 
-    No pairs are mined: the paper gives no threshold for it. alpha, beta, base: its values on CUB by default.
+    No pairs are mined unless the call does so: the paper gives no threshold for it. alpha, beta, base: its values on
+    CUB by default.
     """
 
     def __init__(self, alpha: float = 2.0, beta: float = 40.0, base: float = 0.5):
@@ -168,16 +199,26 @@ class ProxyMultiSimilarityLoss(nn.Module):
 
     parameter_groups = rate_of_the_network  # the proxies are the caller's, and learn as the network does
 
-    def forward(
-        self, embeddings: Tensor, labels: Tensor, proxies: Tensor | None = None, proxy_labels: Tensor | None = None
-    ) -> Tensor:
-        a, b, same, other = _pairs(embeddings, labels, proxies, proxy_labels)
-        with torch.autocast(a.device.type, enabled=False):
-            above = a @ b.T - self.base
-            return sum(
-                _log_one_plus_sum_exp(scale * above, chosen).mean() / abs(scale)
-                for scale, chosen in ((-self.alpha, same), (self.beta, other))
-            )
+    def of_pairs(self, a: Tensor, b: Tensor, same: Tensor, other: Tensor) -> Tensor:
+        above = a @ b.T - self.base
+        return sum(
+            _log_one_plus_sum_exp(scale * above, chosen).mean() / abs(scale)
+            for scale, chosen in ((-self.alpha, same), (self.beta, other))
+        )
+
+
+def _mined(indices_tuple: tuple, same: Tensor, other: Tensor) -> tuple[Tensor, Tensor]:
+    """The masks (B, N) of pairs of one class and of two, less the pairs that a miner did not choose."""
+    if not isinstance(indices_tuple, tuple | list) or len(indices_tuple) not in (3, 4):
+        raise ValueError(
+            "indices_tuple must be a miner's pairs (anchors, positives, anchors, negatives) or triplets "
+            f"(anchors, positives, negatives), got {type(indices_tuple).__name__}"
+        )
+    anchors, positives, *_, negatives = indices_tuple
+    near, far = torch.zeros_like(same), torch.zeros_like(other)
+    near[anchors, positives] = True
+    far[indices_tuple[2] if len(indices_tuple) == 4 else anchors, negatives] = True
+    return same & near, other & far
 
 
 def _log_one_plus_sum_exp(logits: Tensor, chosen: Tensor) -> Tensor:
@@ -200,16 +241,21 @@ def _pairs(
     wide = torch.promote_types(embeddings.dtype, torch.float32)
     a = clip_to_unit_ball(embeddings.to(wide))
     if proxies is None:
+        if proxy_labels is not None:
+            raise ValueError("ref_labels without ref_emb label nothing; pass both or neither")
         same = labels[:, None] == labels
         return a, a, same.clone().fill_diagonal_(False), ~same
+    check_tensors(ref_emb=proxies)
+    if proxy_labels is not None:
+        check_tensors(ref_labels=proxy_labels)
     if proxies.ndim != 2 or proxies.shape[1] != dim or len(proxies) == 0:
         raise ValueError(f"proxies must have shape (P, {dim}) with P >= 1, got {tuple(proxies.shape)}")
-    if proxy_labels is None or proxy_labels.dtype != torch.int64 or proxy_labels.shape != proxies.shape[:1]:
+    if proxy_labels is None or proxy_labels.is_floating_point() or proxy_labels.shape != proxies.shape[:1]:
         got = None if proxy_labels is None else f"{proxy_labels.dtype} of shape {tuple(proxy_labels.shape)}"
         raise ValueError(f"proxy_labels must be int64 of shape ({len(proxies)},), one per proxy, got {got}")
     if values_are_known() and not proxies.detach().sum().isfinite():
         raise ValueError("proxies contain NaN or infinity; lower their learning rate")
-    same = labels[:, None] == proxy_labels
+    same = labels[:, None] == proxy_labels.to(labels.device)
     return a, clip_to_unit_ball(proxies.to(wide)), same, ~same
 
 

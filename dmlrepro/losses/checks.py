@@ -1,9 +1,14 @@
-"""Input checks shared by every loss: a bad batch or option is named before it reaches the arithmetic."""
+"""What every loss shares: checks that name a bad batch or option before it reaches the arithmetic, and a printed form.
 
+A loss is called as in pytorch-metric-learning, loss(embeddings, labels, indices_tuple, ref_emb, ref_labels), and says
+so where it has no meaning for one of the last three.
+"""
+
+import inspect
 import math
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 LEAST_NORM = 1e-12  # below it torch's F.normalize gives no unit vector, and gradients of 1e12 and more
 
@@ -54,6 +59,64 @@ def check_batch(
             f"embeddings have a norm of {shortest:.3g} in row {norms.argmin().item()}, too little to have a direction; "
             "lower the learning rate or inspect the input images"
         )
+
+
+def check_tensors(**arguments) -> None:
+    """Raise ValueError for an argument that is no torch tensor."""
+    for name, value in arguments.items():
+        if not isinstance(value, Tensor):
+            raise ValueError(f"{name} must be a torch tensor, got {type(value).__name__}; pass torch.as_tensor({name})")
+
+
+def whole_labels(embeddings: Tensor, labels: Tensor) -> Tensor:
+    """Labels of any integer dtype, on any device, as int64 beside the embeddings.
+
+    Raises ValueError where either is no tensor or the labels are no integers.
+    """
+    check_tensors(embeddings=embeddings, labels=labels)
+    if labels.is_floating_point() or labels.is_complex() or labels.dtype == torch.bool:
+        raise ValueError(f"labels must be integers, got {labels.dtype}; pass labels.long() if they number the classes")
+    return labels.to(embeddings.device, torch.int64)
+
+
+UNUSED = {
+    "labels": "learns without labels; pass None",
+    "indices_tuple": "takes the whole batch; leave out the miner",
+    "ref_emb": "compares the batch with itself and with what it holds; leave it out",
+    "ref_labels": "compares the batch with itself and with what it holds; leave it out",
+}
+
+
+def check_unused(loss: nn.Module, **arguments) -> None:
+    """Raise ValueError for an argument of pytorch-metric-learning's losses that this loss has no meaning for."""
+    for name, value in arguments.items():
+        if value is not None:
+            kind = type(value).__name__
+            raise ValueError(f"{name} must be None, got a {kind}: {type(loss).__name__} {UNUSED[name]}")
+
+
+def paired(loss: nn.Module, embeddings: Tensor, second: Tensor | None, ref_emb: Tensor | None) -> Tensor:
+    """The other embeddings of the same images, from loss(embeddings, second) or loss(embeddings, ref_emb=...).
+
+    A second argument of integers is labels, which such a loss has no meaning for; raises ValueError for them, for what
+    is no tensor, and where there are no or two other embeddings.
+    """
+    if isinstance(second, Tensor) and not second.is_floating_point():
+        check_unused(loss, labels=second)
+    given = [other for other in (second, ref_emb) if other is not None]
+    if len(given) != 1:
+        raise ValueError(
+            f"momentum_embeddings are needed once: {type(loss).__name__} is called as loss(embeddings, "
+            "momentum_embeddings), or as loss(embeddings, ref_emb=momentum_embeddings)"
+        )
+    check_tensors(embeddings=embeddings, momentum_embeddings=given[0])
+    return given[0]
+
+
+def printed(module: nn.Module, **values) -> str:
+    """The `extra_repr` of a loss: its constructor's arguments, from its attributes and from further values."""
+    known = vars(module) | values
+    return ", ".join(f"{name}={known[name]!r}" for name in inspect.signature(type(module)).parameters if name in known)
 
 
 def check_finite(**options: float) -> None:

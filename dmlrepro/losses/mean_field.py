@@ -28,7 +28,16 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
-from dmlrepro.losses.checks import LEAST_NORM, check_batch, check_finite, check_positive, values_are_known
+from dmlrepro.losses.checks import (
+    LEAST_NORM,
+    check_batch,
+    check_finite,
+    check_positive,
+    check_unused,
+    printed,
+    values_are_known,
+    whole_labels,
+)
 from dmlrepro.losses.recommended import groups, rate_of_the_network
 from dmlrepro.vmf import at_least_float32
 
@@ -225,10 +234,15 @@ class _PairLoss(nn.Module):
 
     parameter_groups = rate_of_the_network
 
-    def forward(self, embeddings: Tensor, labels: Tensor) -> Tensor:
+    def forward(self, embeddings: Tensor, labels: Tensor, indices_tuple=None, ref_emb=None, ref_labels=None) -> Tensor:
+        check_unused(self, indices_tuple=indices_tuple, ref_emb=ref_emb, ref_labels=ref_labels)
+        labels = whole_labels(embeddings, labels)
         check_batch(embeddings, labels, self.num_classes, self.embedding_size)
         with torch.autocast(embeddings.device.type, enabled=False):
             return self.function(at_least_float32(embeddings, embeddings), labels, **self.options)
+
+    def extra_repr(self) -> str:
+        return printed(self, **self.options)
 
 
 class _MeanFieldLoss(nn.Module):
@@ -253,7 +267,9 @@ class _MeanFieldLoss(nn.Module):
         """The regulariser without its factor lambda, also where that is 0; of an equation that has none, 0."""
         return self.mean_fields.new_zeros(())
 
-    def forward(self, embeddings: Tensor, labels: Tensor) -> Tensor:
+    def forward(self, embeddings: Tensor, labels: Tensor, indices_tuple=None, ref_emb=None, ref_labels=None) -> Tensor:
+        check_unused(self, indices_tuple=indices_tuple, ref_emb=ref_emb, ref_labels=ref_labels)
+        labels = whole_labels(embeddings, labels)
         check_batch(embeddings, labels, *self.mean_fields.shape)
         with torch.autocast(embeddings.device.type, enabled=False):
             embeddings = at_least_float32(embeddings, embeddings)
@@ -262,12 +278,15 @@ class _MeanFieldLoss(nn.Module):
             value = self.function(embeddings, labels, fields, **self.options)
             return value + self.regularization * self.regularizer() if self.regularization else value
 
+    def extra_repr(self) -> str:
+        return printed(self, **dict(zip(("num_classes", "embedding_size"), self.mean_fields.shape)), **self.options)
+
 
 class MeanFieldContrastiveLoss(_MeanFieldLoss):
     """MFCont. (Eq. 8): a sample is drawn to its own mean field and pushed from all others, by hinges.
 
     Args:
-        num_classes: C, labels are int64 in [0, C).
+        num_classes: C, labels are integers in [0, C).
         embedding_size: D.
         positive_margin: m_P, a cosine distance within which the own mean field does not attract.
         negative_margin: m_N, a cosine distance beyond which another does not repel.

@@ -27,7 +27,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from dmlrepro.losses.checks import check_batch, values_are_known
+from dmlrepro.losses.checks import check_batch, check_unused, printed, values_are_known, whole_labels
 from dmlrepro.losses.recommended import groups
 from dmlrepro.vmf import (
     at_least_float32,
@@ -266,7 +266,7 @@ class ProbabilisticProxyLoss(nn.Module):
     """-log softmax(-d / t) over all proxies at the true class, mean over the batch (Eqs. 2, 6, Algorithm 1).
 
     Args:
-        num_classes: C, labels are int64 in [0, C).
+        num_classes: C, labels are integers in [0, C).
         embedding_size: D = M >= 2.
         distance: "cosine", "l2", "nivmf", "el_vmf", "bhattacharyya", "kl" or "el_nivmf".
         concentration: initial kappa, the proxies' norm or for the nivMF distances every entry of K; None is `DEFAULTS`.
@@ -347,10 +347,10 @@ class ProbabilisticProxyLoss(nn.Module):
             )
         self.distance, self.variant, self.normalizer, self.jacobian = distance, variant, normalizer, jacobian
         self.num_samples, self.temperature_inside = num_samples, temperature_inside
+        self.concentration, self.temperature = concentration, temperature  # at the start
         if embedding_scale is None and distance not in ("cosine", "nivmf"):
-            self.register_buffer(
-                "embedding_scale", torch.tensor(math.nan, dtype=torch.float64)
-            )  # until a batch sets it
+            unknown = torch.tensor(math.nan, dtype=torch.float64)  # until a batch sets it
+            self.register_buffer("embedding_scale", unknown)
         else:
             self.embedding_scale = 1.0 if embedding_scale is None else embedding_scale
         self._looks = distance not in ("cosine", "nivmf")  # at the concentrations of the next batch
@@ -364,6 +364,7 @@ class ProbabilisticProxyLoss(nn.Module):
         self.log_temperature = nn.Parameter(torch.tensor(math.log(temperature)))
         self.seed = int(torch.randint(2**31, ())) if seed is None else seed
         self._generator_state = torch.empty(0, dtype=torch.uint8)  # empty until the first draw
+        self.register_load_state_dict_pre_hook(_keep_the_rest)
 
     @staticmethod
     def _own_normalizer(distance: str, variant: str, dim: int) -> str:
@@ -446,7 +447,9 @@ class ProbabilisticProxyLoss(nn.Module):
             points, self.proxies, concentrations, temperature, self.jacobian, self.normalizer, self.variant
         )
 
-    def forward(self, embeddings: Tensor, labels: Tensor) -> Tensor:
+    def forward(self, embeddings: Tensor, labels: Tensor, indices_tuple=None, ref_emb=None, ref_labels=None) -> Tensor:
+        check_unused(self, indices_tuple=indices_tuple, ref_emb=ref_emb, ref_labels=ref_labels)
+        labels = whole_labels(embeddings, labels)
         check_batch(embeddings, labels, *self.proxies.shape, least_norm=0.0)  # zero is the uniform distribution
         logits = -self.distances(embeddings) / self.log_temperature.double().exp()
         return at_least_float32(F.cross_entropy(logits, labels), embeddings)
@@ -454,6 +457,11 @@ class ProbabilisticProxyLoss(nn.Module):
     def parameter_groups(self, lr: float) -> list[dict]:
         """Recommended groups for an optimiser such as Adam: RATES, whatever the network's rate lr is."""
         return groups(self, RATES)
+
+    def extra_repr(self) -> str:
+        scale = float(self.embedding_scale)
+        known = dict(zip(("num_classes", "embedding_size"), self.proxies.shape))
+        return printed(self, **known, embedding_scale=None if math.isnan(scale) else scale)
 
     def get_extra_state(self) -> Tensor:
         return self._generator_state
@@ -465,6 +473,13 @@ class ProbabilisticProxyLoss(nn.Module):
 def _look_again(loss: ProbabilisticProxyLoss, _) -> None:
     """After a state was loaded, which may be one from before the first batch."""
     loss._looks = isinstance(loss.embedding_scale, Tensor) or loss._looks
+
+
+def _keep_the_rest(loss: ProbabilisticProxyLoss, state: dict, prefix: str, *_) -> None:
+    """A state of parameters alone loads strictly, and leaves the generator and the scale as they are."""
+    state.setdefault(f"{prefix}_extra_state", loss.get_extra_state())
+    if isinstance(loss.embedding_scale, Tensor):
+        state.setdefault(f"{prefix}embedding_scale", loss.embedding_scale)
 
 
 class JointProxyLoss(nn.Module):
@@ -506,12 +521,17 @@ class JointProxyLoss(nn.Module):
         """Recommended groups for an optimiser: RATES, and lr for what the deterministic loss learns beside proxies."""
         return groups(self, {f"probabilistic.{name}": rate for name, rate in RATES.items()} | {"*": lr})
 
-    def forward(self, embeddings: Tensor, labels: Tensor) -> Tensor:
+    def forward(self, embeddings: Tensor, labels: Tensor, indices_tuple=None, ref_emb=None, ref_labels=None) -> Tensor:
+        check_unused(self, indices_tuple=indices_tuple, ref_emb=ref_emb, ref_labels=ref_labels)
+        labels = whole_labels(embeddings, labels)
         loss = self.probabilistic(embeddings, labels)
         with torch.autocast(embeddings.device.type, enabled=False):
             # In the proxies' type: pytorch-metric-learning casts a loss's proxies to that of the embeddings.
             modes = direction(embeddings.to(self.probabilistic.proxies))
             return loss + self.omega * self.deterministic(modes, labels)
+
+    def extra_repr(self) -> str:
+        return printed(self)
 
 
 def proxy_anchor_with_nivmf(

@@ -29,7 +29,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from dmlrepro.losses.checks import check_batch, check_finite, check_positive
+from dmlrepro.losses.checks import check_batch, check_finite, check_positive, check_unused, paired, printed
 from dmlrepro.losses.recommended import PROXIES, groups
 
 CENTRINGS = ("mean", "anchor", "none")
@@ -248,8 +248,8 @@ def _root(squared: Tensor) -> Tensor:
 class PiecewiseLinearManifoldLoss(nn.Module):
     """L = L_point + L_proxy + L_neighborhood (Eq. 9), sums over pairs as printed.
 
-    Called with the embeddings of a batch and those that a momentum encoder gives to the same images; no labels. Both
-    are normalised here. Views of an image are points of their own.
+    Called with the embeddings of a batch and those that a momentum encoder gives to the same images, as second argument
+    or as ref_emb; no labels. Both are normalised here. Views of an image are points of their own.
 
     Args:
         embedding_size: D.
@@ -325,8 +325,14 @@ class PiecewiseLinearManifoldLoss(nn.Module):
         q, r = torch.linalg.qr(self.subspaces.double().mT)
         return (q * torch.where(r.diagonal(dim1=1, dim2=2) < 0, -1.0, 1.0)[:, None, :]).mT
 
-    def forward(self, embeddings: Tensor, momentum_embeddings: Tensor) -> Tensor:
-        return sum(self.terms(embeddings, momentum_embeddings).values())
+    def forward(
+        self, embeddings: Tensor, momentum_embeddings=None, indices_tuple=None, ref_emb=None, ref_labels=None
+    ) -> Tensor:
+        check_unused(self, indices_tuple=indices_tuple, ref_labels=ref_labels)
+        return sum(self.terms(embeddings, paired(self, embeddings, momentum_embeddings, ref_emb)).values())
+
+    def extra_repr(self) -> str:
+        return printed(self, num_proxies=0 if self.proxies is None else len(self.proxies), **self.pieces)
 
     def terms(self, embeddings: Tensor, momentum_embeddings: Tensor) -> dict[str, Tensor]:
         """The three sums by name, "point", "proxy" and "neighborhood", the first alone where there are no proxies."""

@@ -18,7 +18,7 @@ Exact but sparse: attraction acts only within a class and repulsion only within 
 Pairs of one class are enumerated. Close pairs of different classes are found tile by tile with a matmul and a threshold
 wider than its rounding error, then evaluated precisely. Energy and gradient come out of one pass, so nothing is kept
 per pair and memory stays at a few copies of the points. The second derivative is found in the same way when it is asked
-for. A compiler, to which which pairs are close is no shape, sees both as operators of their own.
+for. Which pairs are close depends on values, which a compiler does not follow: it sees both as operators.
 """
 
 import math
@@ -30,7 +30,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from dmlrepro.losses.checks import check_batch, values_are_known
+from dmlrepro.losses.checks import check_batch, check_unused, printed, values_are_known, whole_labels
 from dmlrepro.losses.recommended import PROXIES, groups
 
 # A search tile has so many points per side, a temporary of the exact evaluation so many numbers: a CPU's cache holds
@@ -610,10 +610,11 @@ class _ProxyFieldLoss(nn.Module):
             raise ValueError(f"proxy_norm must be a positive norm, or None for proxies as drawn, got {proxy_norm}")
         proxies = torch.randn(num_classes, proxies_per_class, embedding_size)
         self.proxies = nn.Parameter(proxies if proxy_norm is None else proxy_norm * F.normalize(proxies, dim=2))
-        self.field = field
-        self.options = options
+        self.field, self.options, self.proxy_norm = field, options, proxy_norm
 
-    def forward(self, embeddings: Tensor, labels: Tensor) -> Tensor:
+    def forward(self, embeddings: Tensor, labels: Tensor, indices_tuple=None, ref_emb=None, ref_labels=None) -> Tensor:
+        check_unused(self, indices_tuple=indices_tuple, ref_emb=ref_emb, ref_labels=ref_labels)
+        labels = whole_labels(embeddings, labels)
         num_classes, per_class, embedding_size = self.proxies.shape
         check_batch(embeddings, labels, num_classes, embedding_size)
         embeddings = embeddings if embeddings.dtype == torch.float64 else embeddings.float()
@@ -632,6 +633,10 @@ class _ProxyFieldLoss(nn.Module):
         pairs = max(1, count * (count - 1)) if self.options["reduction"] == "mean" else 1
         return groups(self, {"proxies": PROXIES * lr}, CLIP_VALUE / pairs)
 
+    def extra_repr(self) -> str:
+        sizes = dict(zip(("num_classes", "proxies_per_class", "embedding_size"), self.proxies.shape))
+        return printed(self, **sizes, **self.field._asdict(), **self.options)
+
 
 class PotentialFieldLoss(_ProxyFieldLoss):
     """Potential energy of the batch and all proxies (PFML, Eq. 6), on L2-normalised vectors.
@@ -640,7 +645,7 @@ class PotentialFieldLoss(_ProxyFieldLoss):
     Eq. 6 itself, which `potential_energy` returns, is larger by a constant that hides what training changes: 1e7 or so.
 
     Args:
-        num_classes: C, labels are int64 in [0, C).
+        num_classes: C, labels are integers in [0, C).
         embedding_size: D.
         proxies_per_class: M; the paper uses 15 (CUB, Cars) and 2 (SOP). With 0 only the batch acts, which then needs
             several samples per class (a class-balanced sampler), or there is nothing to attract.
@@ -677,6 +682,7 @@ class PotentialFieldLoss(_ProxyFieldLoss):
         field = decaying_field(alpha, delta, delta_rep, min_distance, alpha_zero)
         options = {"reduction": reduction, "detach_sources": detach_sources}
         super().__init__(num_classes, embedding_size, proxies_per_class, proxy_norm, field, **options)
+        self.alpha, self.alpha_zero = alpha, alpha_zero
 
 
 class ContrastivePotentialLoss(_ProxyFieldLoss):
@@ -701,3 +707,4 @@ class ContrastivePotentialLoss(_ProxyFieldLoss):
         field = contrastive_field(delta, delta_rep, min_distance, repulsion)
         options = {"reduction": reduction, "detach_sources": detach_sources}
         super().__init__(num_classes, embedding_size, proxies_per_class, proxy_norm, field, **options)
+        self.repulsion = repulsion

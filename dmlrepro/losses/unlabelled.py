@@ -12,7 +12,15 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from dmlrepro.losses.checks import check_batch, check_positive, values_are_known
+from dmlrepro.losses.checks import (
+    check_batch,
+    check_positive,
+    check_unused,
+    paired,
+    printed,
+    values_are_known,
+    whole_labels,
+)
 from dmlrepro.losses.recommended import rate_of_the_network
 
 
@@ -28,10 +36,15 @@ class InstanceLoss(nn.Module):
 
     parameter_groups = rate_of_the_network
 
-    def forward(self, embeddings: Tensor, labels: Tensor) -> Tensor:
+    def forward(self, embeddings: Tensor, labels: Tensor, indices_tuple=None, ref_emb=None, ref_labels=None) -> Tensor:
+        check_unused(self, indices_tuple=indices_tuple, ref_emb=ref_emb, ref_labels=ref_labels)
+        labels = whole_labels(embeddings, labels)
         check_batch(embeddings, labels, *self.sizes)
         with torch.autocast(embeddings.device.type, enabled=False):
             return self.loss(embeddings.to(torch.promote_types(embeddings.dtype, torch.float32)), labels)
+
+    def extra_repr(self) -> str:
+        return printed(self, num_classes=self.sizes[0], embedding_size=self.sizes[1], temperature=self.loss.temperature)
 
 
 def nt_xent(num_classes: int, embedding_size: int, *, temperature: float = 0.1) -> nn.Module:
@@ -81,8 +94,14 @@ class ContextualSimilarityLoss(nn.Module):
 
     parameter_groups = rate_of_the_network
 
-    def forward(self, embeddings: Tensor, momentum_embeddings: Tensor) -> Tensor:
-        return sum(self.terms(embeddings, momentum_embeddings).values())
+    def forward(
+        self, embeddings: Tensor, momentum_embeddings=None, indices_tuple=None, ref_emb=None, ref_labels=None
+    ) -> Tensor:
+        check_unused(self, indices_tuple=indices_tuple, ref_labels=ref_labels)
+        return sum(self.terms(embeddings, paired(self, embeddings, momentum_embeddings, ref_emb)).values())
+
+    def extra_repr(self) -> str:
+        return printed(self)
 
     def terms(self, embeddings: Tensor, momentum_embeddings: Tensor) -> dict[str, Tensor]:
         """The parts that pull and push."""

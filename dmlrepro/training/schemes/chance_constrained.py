@@ -12,7 +12,6 @@ The loss is one of losses/chance_constrained.py, which is given proxies, or any 
 proxies start anew (an extension): those losses see directions, so directions are compared and norms are kept.
 """
 
-import inspect
 from collections.abc import Mapping
 
 import numpy as np
@@ -81,7 +80,7 @@ class Scheme(supervised.Scheme):
         held_out = len(np.unique(task.manifest.labels[task.validation]))
         if problem_patience is not None and held_out == 1:
             raise ValueError(f"folds={spec.folds} leaves one class for validation, where every score is 1; lower folds")
-        self.given_proxies = "proxies" in inspect.signature(self.loss.forward).parameters
+        self.given_proxies = hasattr(self.loss, "of_pairs")
         if self.given_proxies:
             self.loss = GivenProxies(self.loss, task.num_classes, proxies_per_class or 8, network.embedding_size)
             self.loss.to(next(network.parameters()).device)
@@ -135,7 +134,7 @@ class Scheme(supervised.Scheme):
         if self.samples:
             both = embed(torch.cat([images, self._images(self.chosen.flatten()).to(images.device)]))
             embeddings, samples = both.tensor_split([len(labels)])
-            terms = {"loss": self.loss.pairs(embeddings, labels, samples, self.loss.classes)}
+            terms = {"loss": self.loss.pairs(embeddings, labels, ref_emb=samples, ref_labels=self.loss.classes)}
         else:
             embeddings = embed(images)
             terms = {"loss": self.loss(embeddings, labels)}
@@ -223,7 +222,7 @@ class GivenProxies(nn.Module):
         self.register_buffer("classes", classes, persistent=False)
 
     def forward(self, embeddings: Tensor, labels: Tensor) -> Tensor:
-        return self.pairs(embeddings, labels, self.proxies.flatten(0, 1), self.classes)
+        return self.pairs(embeddings, labels, ref_emb=self.proxies.flatten(0, 1), ref_labels=self.classes)
 
 
 class Solved(nn.Module):
