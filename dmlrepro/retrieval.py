@@ -381,7 +381,7 @@ class _Search:
         open_lists = (last + 2.0**-31 >= farthest).nonzero()[:, 0]
         found = _index_of(keys)
         at_once = _at_once(self.points.targets, CPU_BLOCK, len(self.points.targets))
-        for some in open_lists.split(at_once):
+        for some in open_lists.split(at_once) if len(open_lists) else ():
             found[some] = _ranked(self.points, rows[some], self.k, self.own)
         return found
 
