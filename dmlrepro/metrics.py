@@ -79,7 +79,7 @@ class RetrievalMetric:
         then broken in the order of ids, and not of arrival, which depends on the number of ranks.
 
         Raises:
-            ValueError: the lengths differ, or some batches come with ids and some without.
+            ValueError: the lengths differ, or the columns from those of the first batch.
         """
         if isinstance(embeddings, Tensor):
             embeddings = embeddings.detach().clone()
@@ -92,6 +92,9 @@ class RetrievalMetric:
                     f"{name} must be one for each row of embeddings (B, D), got {name} of shape {values.shape} and "
                     f"embeddings of shape {tuple(embeddings.shape)}"
                 )
+        if self.seen and embeddings.shape[1] != self.seen[0][0].shape[1]:
+            columns = self.seen[0][0].shape[1]
+            raise ValueError(f"embeddings must have {columns} columns as the first had, got {embeddings.shape[1]}")
         self.seen.append((embeddings, given["labels"], given.get("ids")))
 
     @torch.no_grad()
@@ -245,6 +248,7 @@ def proxy_wasserstein(
     """
     from scipy.optimize import linear_sum_assignment
 
+    proxies = torch.as_tensor(proxies)
     points = directions(as_points(embeddings, "embeddings"), "embeddings")
     labels = as_labels(labels, points, "labels")
     if proxies.ndim != 3 or proxies.shape[1] < 1 or proxies.shape[2] != points.shape[1]:

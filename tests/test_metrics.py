@@ -346,6 +346,13 @@ def test_a_batch_of_other_lengths_is_named(extra):
         metrics.RetrievalMetric().update(**batch)
 
 
+def test_batches_of_other_columns_are_named():
+    metric = metrics.RetrievalMetric()
+    metric.update(np.ones((2, 3)), [0, 1])
+    with pytest.raises(ValueError, match="embeddings must have 3 columns as the first had, got 4"):
+        metric.update(np.ones((2, 4)), [0, 1])
+
+
 def _rank(rank: int, folder: Path) -> None:
     """What a rank computes of its part, as DistributedSampler hands it out; then with names, and one rank empty."""
     torch.set_num_threads(1)
