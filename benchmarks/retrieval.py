@@ -70,15 +70,16 @@ def measure(name: str, case: Case, device: torch.device) -> list[dict]:
     points, labels = problem(case, device)
     some = torch.arange(0, case.gallery, case.gallery // case.queries, device=device)[: case.queries]
 
+    ids = {"query_ids": some, "gallery_ids": torch.arange(case.gallery, device=device)}
+    arguments = {"gallery": points, "gallery_labels": labels} | ids
+
     def product():
-        return retrieval.retrieval_per_query(points[some], labels[some], gallery=points, gallery_labels=labels)
+        return retrieval.retrieval_per_query(points[some], labels[some], **arguments)
 
     def float64():
         block = max(1, retrieval.CPU_BLOCK // case.gallery)
         with without_search():
-            return retrieval.retrieval_per_query(
-                points[some], labels[some], gallery=points, gallery_labels=labels, block=block
-            )
+            return retrieval.retrieval_per_query(points[some], labels[some], **arguments, block=block)
 
     found, expected = product(), float64()
     if not all(torch.equal(found[measure], expected[measure]) for measure in expected):

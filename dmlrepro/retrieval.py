@@ -5,51 +5,93 @@ by gallery index, so neither the rounding of a matrix product nor the block size
 
 A large gallery is searched in float32 first. What that finds is ranked in float64, and a query whose list the rounding
 of float32 leaves open is searched in float64 after all, so that lists and measures are those of float64.
+
+Vectors may be tensors, NumPy arrays, memory-mapped ones too, or what NumPy makes an array of; labels and ids are
+integers or strings. On a terminal, work of more than ten seconds shows a bar on stderr (TQDM_DISABLE=1: none).
 """
 
-from collections.abc import Iterator, Sequence
+import math
+import sys
+import warnings
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
+import numpy as np
 import torch
+import torch.nn.functional as F
+from numpy.typing import ArrayLike
 from torch import Tensor
 
 INDEX_BITS = 29  # half squared distances lie in [0, 2]: 34 bits of steps, 63 with the index
-SPARE = 64  # the search in float32 keeps so many candidates beyond those asked for
-SMALLEST_SEARCH = 2**15  # a smaller gallery is ranked in float64 at once, which takes no longer
+SPARE = 64  # the search in float32 keeps at most so many candidates beyond those asked for
+SMALLEST_SEARCH = 2**12  # a smaller gallery is ranked in float64 at once, which takes no longer,
+LONGEST_LIST = 1 / 16  # and so is one whose lists are a larger part of it
 CPU_BLOCK, CPU_LISTS = 2**21, 2**18  # numbers of a block of distances, of the candidates' vectors: a CPU's caches
+CPU_SEARCH = 2**24  # numbers of a block of the search: enough rows for a fast product, 64 MB
 LEAST_NORM = 1e-12  # a shorter vector is taken to have no direction
+BAR_AFTER = 10  # seconds
+TO_R, TO_1000 = ("RP", "MAP@R"), ("mAP@1000", "mAP@1000/class_size")  # as deep as their lists are
+MEASURES = ("P@1", *TO_R, *TO_1000)
 
 
 def retrieval(
-    embeddings: Tensor,
-    labels: Tensor,
+    embeddings: Tensor | ArrayLike,
+    labels: Tensor | ArrayLike,
     ks: Sequence[int] = (1, 2, 4, 8),
-    gallery: Tensor | None = None,
-    gallery_labels: Tensor | None = None,
+    gallery: Tensor | ArrayLike | None = None,
+    gallery_labels: Tensor | ArrayLike | None = None,
     distance: str = "cosine",
     block: int | None = None,
+    *,
+    measures: Collection[str] = MEASURES,
+    query_ids: Tensor | ArrayLike | None = None,
+    gallery_ids: Tensor | ArrayLike | None = None,
 ) -> dict[str, float]:
     """Retrieval measures averaged over the queries, as fractions in [0, 1]: the means of `retrieval_per_query`.
 
     Args:
         embeddings: queries (N, D).
-        labels: (N,) integers.
-        ks: ranks K of R@K.
+        labels: (N,) integers or strings.
+        ks: ranks K of R@K; where K is more than the list has, the whole list counts.
         gallery, gallery_labels: (G, D) and (G,); without them each query searches all other queries.
         distance: "cosine" or "euclidean".
-        block: queries compared at once, by default what keeps the block's distances below 2^21 on a CPU, and in a
-            sixteenth of the memory of a GPU. Memory is O(block x G) and three copies of the vectors, never N x G; the
-            result does not depend on it.
+        block: queries compared at once, by default what keeps the block's distances below 2^21 on a CPU (2^24 float32
+            in a search), and in a sixteenth of the memory of a GPU. Memory is O(block x G) and three copies of the
+            vectors, never N x G; the result does not depend on it.
+        measures: which of P@1, RP, MAP@R, mAP@1000 and mAP@1000/class_size there are besides R@K. Lists are ranked as
+            deep as the measures need: R@K to K, RP and MAP@R to the size of the largest class, the last two to 1000.
+        query_ids, gallery_ids: (N,) and (G,) integers or strings that name the images of a gallery which holds
+            queries: an image never finds itself.
 
     Returns:
-        R@K for each K, P@1, RP, MAP@R, mAP@1000 and mAP@1000/class_size, and `excluded`, the number of queries without
-        a relevant gallery item (a class of one item); they count in no average.
+        R@K for each K, the measures in the order above, and `excluded`, the number of queries without a relevant
+        gallery item (a class of one item); they count in no average.
 
     Raises:
-        ValueError: a wrong shape or type, NaN or infinity, a vector without direction if the distance is "cosine", or
-            no query with a relevant item.
+        ValueError: a wrong shape or type, NaN or infinity, a vector without direction if the distance is "cosine",
+            or no query with a relevant item.
+
+    Warns:
+        UserWarning: there are no ids and every query has an item at distance zero: itself, most likely.
     """
-    values = retrieval_per_query(embeddings, labels, ks, gallery, gallery_labels, distance, block)
+    return averages(
+        retrieval_per_query(
+            embeddings,
+            labels,
+            ks,
+            gallery,
+            gallery_labels,
+            distance,
+            block,
+            measures=measures,
+            query_ids=query_ids,
+            gallery_ids=gallery_ids,
+        )
+    )
+
+
+def averages(values: dict[str, Tensor]) -> dict[str, float]:
+    """The means of `retrieval_per_query` over the queries that have something to find, and how many have not."""
     kept = values["relevant"] > 0
     if not kept.any():
         raise ValueError("labels give no query a relevant gallery item: every class has one item, nothing to evaluate")
@@ -59,13 +101,17 @@ def retrieval(
 
 @torch.no_grad()
 def retrieval_per_query(
-    embeddings: Tensor,
-    labels: Tensor,
+    embeddings: Tensor | ArrayLike,
+    labels: Tensor | ArrayLike,
     ks: Sequence[int] = (1, 2, 4, 8),
-    gallery: Tensor | None = None,
-    gallery_labels: Tensor | None = None,
+    gallery: Tensor | ArrayLike | None = None,
+    gallery_labels: Tensor | ArrayLike | None = None,
     distance: str = "cosine",
     block: int | None = None,
+    *,
+    measures: Collection[str] = MEASURES,
+    query_ids: Tensor | ArrayLike | None = None,
+    gallery_ids: Tensor | ArrayLike | None = None,
 ) -> dict[str, Tensor]:
     """The measures of every query, float64 (N,) each. Arguments as in `retrieval`.
 
@@ -80,96 +126,103 @@ def retrieval_per_query(
                               al. (ICML 2020), where a perfect ranking scores R / (R + 1)
         relevant              R; all measures are 0 where R = 0
     """
+    ks = [ks] if isinstance(ks, int) else list(ks)
     if not ks or min(ks) < 1:
         raise ValueError(f"ks must be ranks from 1 up, got {tuple(ks)}")
+    measured = {measures} if isinstance(measures, str) else set(measures)
+    if not measured <= set(MEASURES):
+        raise ValueError(f"measures must be some of {MEASURES}, got {measures!r}; ks asks for R@K")
+    points = _points(embeddings, gallery, distance)
     own_gallery = gallery is None
-    queries = as_points(embeddings, "embeddings")
-    targets = queries if own_gallery else as_points(gallery, "gallery")
-    labels = as_labels(labels, queries, "labels")
     if own_gallery != (gallery_labels is None):
         raise ValueError("gallery and gallery_labels must be given together")
-    target_labels = labels if own_gallery else as_labels(gallery_labels, targets, "gallery_labels")
+    if own_gallery:
+        labels = target_labels = as_labels(labels, points.queries, "labels")
+    else:
+        labels, target_labels = as_labels_alike(
+            (labels, points.queries, "labels"), (gallery_labels, points.targets, "gallery_labels")
+        )
+    own = _own_places(points, own_gallery, query_ids, gallery_ids)
 
     class_ids, target_classes = target_labels.unique(return_inverse=True)
     position = torch.searchsorted(class_ids, labels).clamp_max(len(class_ids) - 1)
     class_size = target_classes.bincount()[position] * (class_ids[position] == labels)
-    relevant = class_size - int(own_gallery)
+    relevant = class_size if own is None else class_size - ((own >= 0) & (target_labels[own] == labels)).long()
 
-    depth = min(max(*ks, 1000, int(relevant.max())), len(targets) - int(own_gallery))
-    if depth < 1:
+    all_leave = own is not None and bool((own >= 0).all())
+    longest = len(points.targets) - int(all_leave)
+    if longest < 1:
         raise ValueError("embeddings must hold at least two items to search each other")
-    ranks = torch.arange(1, depth + 1, device=queries.device, dtype=torch.float64)
+    most = int(relevant.max())
+    depths = [*ks] + [most] * (not measured.isdisjoint(TO_R)) + [1000] * (not measured.isdisjoint(TO_1000))
+    depth, width = min(max(depths), longest), min(max(*ks, 1000, most), longest)
+    twins_first = not own_gallery and own is None
     columns: dict[str, list[Tensor]] = {}
-    both = labels, target_labels
-    for rows, nearest in _nearest_blocks(queries, targets, depth, distance, own_gallery, block, both):
+    for rows, nearest in _nearest_blocks(points, depth, own, block, (labels, target_labels)):
+        twins_first = twins_first and not _steps(_half_squares(points, rows, nearest[:, 0])).any()
         hits = target_labels[nearest] == labels[rows, None]
-        gains = hits * hits.cumsum(1) / ranks
-        count = relevant[rows]
-        within_r = ranks <= count[:, None]
-        at_1000 = gains[:, :1000].sum(1)
-        measures = {f"R@{k}": hits[:, :k].any(1) for k in ks} | {
-            "P@1": hits[:, 0],
-            "RP": (hits * within_r).sum(1).double() / count.clamp_min(1),
-            "MAP@R": (gains * within_r).sum(1) / count.clamp_min(1),
-            "mAP@1000": at_1000 / count.clamp(1, 1000),
-            "mAP@1000/class_size": at_1000 / class_size[rows].clamp_min(1),
-            "relevant": count,
-        }
-        for name, value in measures.items():
+        if own is not None and not all_leave:
+            hits &= nearest != own[rows, None]  # a list of the whole gallery ends with the image that is left out
+        values = _of_lists(hits, relevant[rows], class_size[rows], ks, measured, width)
+        for name, value in values.items():
             columns.setdefault(name, []).append(value.double())
+    if twins_first:
+        warnings.warn(
+            "every query has an item of the gallery at distance zero, itself if the gallery holds the queries: give "
+            "query_ids and gallery_ids, and no image finds itself",
+            stacklevel=3,
+        )
     return {name: torch.cat(values) for name, values in columns.items()}
+
+
+def _of_lists(
+    hits: Tensor, relevant: Tensor, class_size: Tensor, ks: Sequence[int], measures: set[str], width: int
+) -> dict[str, Tensor]:
+    """The measures of lists hits (B, depth), see `retrieval_per_query`.
+
+    Sums go over `width` columns however deep the lists are: their rounding is then that of the measure, whatever else
+    is asked for.
+    """
+    values = {f"R@{k}": hits[:, :k].any(1) for k in ks}
+    if measures:
+        ranks = torch.arange(1, hits.shape[1] + 1, device=hits.device, dtype=torch.float64)
+        gains = hits * hits.cumsum(1) / ranks
+        within_r = ranks <= relevant[:, None]
+        missing = (0, width - hits.shape[1])
+    if "P@1" in measures:
+        values["P@1"] = hits[:, 0]
+    if "RP" in measures:
+        values["RP"] = (hits * within_r).sum(1).double() / relevant.clamp_min(1)
+    if "MAP@R" in measures:
+        values["MAP@R"] = F.pad(gains * within_r, missing).sum(1) / relevant.clamp_min(1)
+    if not measures.isdisjoint(TO_1000):
+        at_1000 = F.pad(gains, missing)[:, :1000].sum(1)
+    if "mAP@1000" in measures:
+        values["mAP@1000"] = at_1000 / relevant.clamp(1, 1000)
+    if "mAP@1000/class_size" in measures:
+        values["mAP@1000/class_size"] = at_1000 / class_size.clamp_min(1)
+    return values | {"relevant": relevant}
 
 
 @torch.no_grad()
 def nearest(
-    embeddings: Tensor, k: int, gallery: Tensor | None = None, distance: str = "cosine", block: int | None = None
+    embeddings: Tensor | ArrayLike,
+    k: int,
+    gallery: Tensor | ArrayLike | None = None,
+    distance: str = "cosine",
+    block: int | None = None,
 ) -> Tensor:
     """Indices (N, k) of the nearest gallery items of each query, nearest first, ties by index.
 
     Without a gallery the queries search each other, each left out of its own list by index. Arguments as in
     `retrieval`.
     """
-    queries = as_points(embeddings, "embeddings")
-    targets = queries if gallery is None else as_points(gallery, "gallery")
-    available = len(targets) - int(gallery is None)
+    points = _points(embeddings, gallery, distance)
+    available = len(points.targets) - int(gallery is None)
     if not 1 <= k <= available:
         raise ValueError(f"k must lie in [1, {available}], the number of items to choose from, got {k}")
-    blocks = _nearest_blocks(queries, targets, k, distance, gallery is None, block)
-    return torch.cat([indices for _, indices in blocks])
-
-
-def _nearest_blocks(
-    queries: Tensor,
-    targets: Tensor,
-    k: int,
-    distance: str,
-    leave_self_out: bool,
-    block: int | None,
-    labels: tuple[Tensor, Tensor] | None = None,
-) -> Iterator[tuple[Tensor, Tensor]]:
-    """Yield (rows, indices of their k nearest targets).
-
-    labels: of queries and targets, where the order among a query's relevant items, and among the others, is free.
-    """
-    if queries.shape[1] != targets.shape[1]:
-        raise ValueError(f"gallery must have {queries.shape[1]} columns as embeddings has, got {targets.shape[1]}")
-    if distance == "cosine":
-        unit = directions(queries, "embeddings")
-        queries, targets = unit, unit if targets is queries else directions(targets, "gallery")
-        half_squares = queries.new_ones(len(queries), 1), targets.new_zeros(len(targets))  # half |q - t|^2 = 1 - cos
-    elif distance == "euclidean":
-        radius = max(queries.norm(dim=1).max(), targets.norm(dim=1).max()).clamp_min(torch.finfo(torch.float64).tiny)
-        if not radius.isfinite():
-            raise ValueError("embeddings or gallery are too long for float64 to square; the ranking would be by index")
-        queries, targets = queries / radius, targets / radius
-        half_squares = queries.square().sum(1, keepdim=True) / 2, targets.square().sum(1) / 2
-    else:
-        raise ValueError(f'distance must be "cosine" or "euclidean", got {distance!r}')
-    points = Points(queries, targets, *half_squares)
-    search = _Search(points, k, leave_self_out, labels) if _searches_first(points, k) else None
-    rows_at_once = block or _at_once(points.targets, CPU_BLOCK, len(points.targets))
-    for rows in torch.arange(len(points.queries), device=points.targets.device).split(rows_at_once):
-        yield rows, search(rows) if search else _ranked(points, rows, k, leave_self_out)
+    own = torch.arange(len(points.queries), device=points.queries.device) if gallery is None else None
+    return torch.cat([indices for _, indices in _nearest_blocks(points, k, own, block)])
 
 
 class Points(NamedTuple):
@@ -181,36 +234,104 @@ class Points(NamedTuple):
     of_targets: Tensor
 
 
+def _points(embeddings: Tensor | ArrayLike, gallery: Tensor | ArrayLike | None, distance: str) -> Points:
+    queries = as_points(embeddings, "embeddings")
+    targets = queries if gallery is None else as_points(gallery, "gallery").to(queries.device)
+    if queries.shape[1] != targets.shape[1]:
+        raise ValueError(f"gallery must have {queries.shape[1]} columns as embeddings has, got {targets.shape[1]}")
+    if distance == "cosine":
+        unit = directions(queries, "embeddings")
+        targets = unit if targets is queries else directions(targets, "gallery")
+        return Points(unit, targets, unit.new_ones(len(unit), 1), unit.new_zeros(len(targets)))  # half of 2 - 2 cos
+    if distance == "euclidean":
+        radius = max(queries.norm(dim=1).max(), targets.norm(dim=1).max()).clamp_min(torch.finfo(torch.float64).tiny)
+        if not radius.isfinite():
+            raise ValueError("embeddings or gallery are too long for float64 to square; the ranking would be by index")
+        scaled = queries / radius
+        targets = scaled if targets is queries else targets / radius
+        return Points(scaled, targets, scaled.square().sum(1, keepdim=True) / 2, targets.square().sum(1) / 2)
+    raise ValueError(f'distance must be "cosine" or "euclidean", got {distance!r}')
+
+
+def _nearest_blocks(
+    points: Points, k: int, own: Tensor | None, block: int | None, labels: tuple[Tensor, Tensor] | None = None
+) -> Iterator[tuple[Tensor, Tensor]]:
+    """Yield (rows, indices of their k nearest targets).
+
+    own: (N,) the target that a query leaves out, -1 for none.
+    labels: of queries and targets, where the order among a query's relevant items, and among the others, is free.
+    """
+    search = _Search(points, k, own, labels) if _searches_first(points, k) else None
+    rows_at_once = block or _at_once(points.targets, CPU_SEARCH if search else CPU_BLOCK, len(points.targets))
+    for rows in _shown(torch.arange(len(points.queries), device=points.targets.device).split(rows_at_once)):
+        yield rows, search(rows) if search else _ranked(points, rows, k, own)
+
+
+def _shown(blocks: Sequence[Tensor]) -> Iterable[Tensor]:
+    """The blocks, with a bar on a terminal if they take long."""
+    if not getattr(sys.stderr, "isatty", bool)():
+        return blocks
+    try:
+        from tqdm import tqdm
+    except ImportError:
+        return blocks
+    return tqdm(blocks, "ranking", delay=BAR_AFTER, leave=False, unit="block")
+
+
 def _at_once(like: Tensor, on_cpu: int, each: int) -> int:
     """How many rows that need `each` numbers are computed at once; on a GPU a number takes about 32 bytes in all."""
     numbers = torch.cuda.get_device_properties(like.device).total_memory // 512 if like.is_cuda else on_cpu
     return max(1, numbers // each)
 
 
-def _ranked(points: Points, rows: Tensor, k: int, leave_self_out: bool) -> Tensor:
+def _ranked(points: Points, rows: Tensor, k: int, own: Tensor | None) -> Tensor:
     """Indices (len(rows), k) of the nearest targets, all compared in float64."""
     half = torch.addmm(points.of_targets, points.queries[rows], points.targets.T, alpha=-1)
-    index = torch.arange(len(points.targets), device=rows.device)
-    keys = _keys(half.add_(points.of_queries[rows]), index)
-    if leave_self_out:
-        keys[torch.arange(len(rows), device=rows.device), rows] = torch.iinfo(torch.int64).max
+    half.add_(points.of_queries[rows])
+    _leave_out(half, rows, own, 3.0)  # others are at most 2 away, and steps up to 4 have room in a key
+    keys = _keys(half, torch.arange(len(points.targets), device=rows.device))
     return _index_of(keys.topk(k, largest=False, sorted=True).values)
+
+
+def _leave_out(half: Tensor, rows: Tensor, own: Tensor | None, farthest: float) -> None:
+    """Put the target that a row leaves out behind all others."""
+    if own is not None:
+        leaving = (own[rows] >= 0).nonzero()[:, 0]
+        half[leaving, own[rows[leaving]]] = farthest
+
+
+def _half_squares(points: Points, queries: Tensor, targets: Tensor) -> Tensor:
+    """Half the squared distances of pairs, given by their indices, in float64."""
+    parts = []
+    at_once = _at_once(points.targets, CPU_LISTS, points.targets.shape[1])
+    for query, target in zip(queries.split(at_once), targets.split(at_once)):
+        products = torch.linalg.vecdot(points.queries[query], points.targets[target])
+        parts.append((points.of_targets[target] - products).add_(points.of_queries[query, 0]))
+    return torch.cat(parts)
+
+
+def _steps(half: Tensor) -> Tensor:
+    """Distances in steps; `half` is overwritten."""
+    return half.mul_(2**32).round_().clamp_min_(0).long()
 
 
 def _keys(half: Tensor, index: Tensor) -> Tensor:
     """One integer per pair that holds its distance in steps, then its index; `half` is overwritten."""
-    keys = half.mul_(2**32).round_().clamp_min_(0).long()
-    return keys.bitwise_left_shift_(INDEX_BITS).bitwise_or_(index)
+    return _steps(half).bitwise_left_shift_(INDEX_BITS).bitwise_or_(index)
 
 
 def _index_of(keys: Tensor) -> Tensor:
     return keys.bitwise_and_(2**INDEX_BITS - 1)
 
 
+def _spare(k: int) -> int:
+    return min(max(k, 16), SPARE)
+
+
 def _searches_first(points: Points, k: int) -> bool:
     """Whether a search in float32 pays, and its products are not rounded further (TF32, bfloat16)."""
     size = len(points.targets)
-    return size >= SMALLEST_SEARCH and size >= 8 * (k + SPARE) and _products_are_float32()
+    return size >= SMALLEST_SEARCH and k + _spare(k) <= LONGEST_LIST * size and _products_are_float32()
 
 
 def _products_are_float32() -> bool:
@@ -230,35 +351,52 @@ class _Search:
     A list is right if its last item is nearer than any target that is no candidate can be; else the query is ranked in
     float64. With labels, only the order of relevant and other items counts, so only relevant candidates and those that
     the error may place on either side of one get a distance in float64, usually a few of a thousand.
+
+    The candidates lie in those columns whose least value is smallest: the targets are seen as a matrix of `columns`,
+    so that the best of a row come from sorting about sqrt(G k) numbers twice instead of G once.
     """
 
-    def __init__(self, points: Points, k: int, leave_self_out: bool, labels: tuple[Tensor, Tensor] | None):
-        self.points, self.k, self.leave_self_out, self.labels = points, k, leave_self_out, labels
+    def __init__(self, points: Points, k: int, own: Tensor | None, labels: tuple[Tensor, Tensor] | None):
+        self.points, self.k, self.own, self.labels = points, k, own, labels
+        self.candidates = k + _spare(k)
+        size = len(points.targets)
+        height = max(1, round(math.sqrt(size / (2 * self.candidates))))  # twice, as the second sorting is the dearer
+        self.columns = -(-size // height)
         center = points.targets.mean(0)
+        self.targets = _less(points.targets, center, height * self.columns)
         same = points.queries is points.targets
-        self.queries = (points.queries - center).float()
-        self.targets = self.queries if same else (points.targets - center).float()
-        self.of_queries, self.of_targets = (each.square().sum(1) / 2 for each in (self.queries, self.targets))
-        largest = 2 * max(self.of_queries.max(), self.of_targets.max()).double()
+        self.queries = self.targets[:size] if same else _less(points.queries, center, len(points.queries))
+        self.of_targets = self.targets.square().sum(1) / 2
+        largest = 2 * max(self.of_targets.max(), self.queries.square().sum(1).max() / 2).double()
         self.error = 2 * (self.targets.shape[1] + 8) * 2.0**-24 * largest
+        self.of_targets[size:] = torch.inf  # fills the matrix
 
     def __call__(self, rows: Tensor) -> Tensor:
-        half = torch.addmm(self.of_targets, self.queries[rows], self.targets.T, alpha=-1)
-        half.add_(self.of_queries[rows, None])
-        if self.leave_self_out:
-            half[torch.arange(len(rows), device=rows.device), rows] = torch.inf
-        half, candidates = half.topk(self.k + SPARE, largest=False, sorted=True)
-        half = half.double()
+        half, candidates = self._nearest(rows)
         farthest = half[:, -1] - self.error  # what is no candidate lies beyond
         query, place = self._decisive(rows, half, candidates).nonzero(as_tuple=True)
-        half[query, place] = self._exactly(rows[query], candidates[query, place])
+        half[query, place] = _half_squares(self.points, rows[query], candidates[query, place])
         keys = _keys(half, candidates).topk(self.k, largest=False, sorted=True).values
         last = keys[:, -1].bitwise_right_shift(INDEX_BITS) / 2**32 + self.error
         open_lists = (last + 2.0**-31 >= farthest).nonzero()[:, 0]
         found = _index_of(keys)
-        if len(open_lists):
-            found[open_lists] = _ranked(self.points, rows[open_lists], self.k, self.leave_self_out)
+        at_once = _at_once(self.points.targets, CPU_BLOCK, len(self.points.targets))
+        for some in open_lists.split(at_once) if len(open_lists) else ():
+            found[some] = _ranked(self.points, rows[some], self.k, self.own)
         return found
+
+    def _nearest(self, rows: Tensor) -> tuple[Tensor, Tensor]:
+        """Half the squared distances (B, candidates), sorted, as float32 has them, and the indices of the targets."""
+        queries = self.queries[rows]
+        half = torch.addmm(self.of_targets, queries, self.targets.T, alpha=-1)
+        _leave_out(half, rows, self.own, torch.inf)
+        least = half.view(len(rows), -1, self.columns).amin(1)
+        columns = least.topk(self.candidates, largest=False, sorted=False).indices
+        starts = torch.arange(0, half.shape[1], self.columns, device=rows.device)
+        indices = (columns[:, None] + starts[:, None]).flatten(1)
+        nearest = half.gather(1, indices).topk(self.candidates, largest=False, sorted=True)
+        of_queries = queries.double().square().sum(1, keepdim=True) / 2
+        return nearest.values.double() + of_queries, indices.gather(1, nearest.indices)
 
     def _decisive(self, rows: Tensor, half: Tensor, candidates: Tensor) -> Tensor:
         """Which candidates, sorted by `half`, need a distance in float64."""
@@ -270,27 +408,61 @@ class _Search:
         after = half.masked_fill(~hits, torch.inf).flip(1).cummin(1).values.flip(1)
         return torch.minimum(half - before, after - half) <= 2 * self.error + 2.0**-31
 
-    def _exactly(self, queries: Tensor, targets: Tensor) -> Tensor:
-        """Half the squared distances of pairs, given by their indices, in float64."""
-        points, parts = self.points, []
-        at_once = _at_once(points.targets, CPU_LISTS, points.targets.shape[1])
-        for query, target in zip(queries.split(at_once), targets.split(at_once)):
-            products = torch.linalg.vecdot(points.queries[query], points.targets[target])
-            parts.append((points.of_targets[target] - products).add_(points.of_queries[query, 0]))
-        return torch.cat(parts)
+
+def _less(points: Tensor, center: Tensor, rows: int) -> Tensor:
+    """points less center in float32, with so many rows, zeros behind; without another float64 copy."""
+    result = points.new_zeros(rows, points.shape[1], dtype=torch.float32)
+    for some, into in zip(points.split(4096), result.split(4096)):
+        into[: len(some)] = some - center
+    return result
 
 
-def as_points(values: Tensor, name: str) -> Tensor:
-    """values as a non-empty, finite float64 matrix."""
-    values = torch.as_tensor(values).detach()
-    if values.ndim != 2 or not values.numel() or not values.is_floating_point():
+def _own_places(
+    points: Points,
+    own_gallery: bool,
+    query_ids: Tensor | ArrayLike | None,
+    gallery_ids: Tensor | ArrayLike | None,
+) -> Tensor | None:
+    """(N,) the place of each query in the gallery, -1 where it is not there; None if no query is."""
+    if own_gallery:
+        if query_ids is not None or gallery_ids is not None:
+            raise ValueError("query_ids and gallery_ids go with a gallery; without one each query leaves itself out")
+        return torch.arange(len(points.queries), device=points.queries.device)
+    if (query_ids is None) != (gallery_ids is None):
+        raise ValueError("query_ids and gallery_ids must be given together, one name of an image for each row")
+    if query_ids is None:
+        return None
+    queries, targets = as_labels_alike(
+        (query_ids, points.queries, "query_ids"), (gallery_ids, points.targets, "gallery_ids")
+    )
+    ordered, places = targets.sort(stable=True)
+    twice = (ordered[1:] == ordered[:-1]).nonzero()[:, 0]
+    if len(twice):
+        first, second = sorted(places[twice[0] : twice[0] + 2].tolist())
+        raise ValueError(f"gallery_ids must differ, rows {first} and {second} name one image; keep one of them")
+    position = torch.searchsorted(ordered, queries).clamp_max(len(ordered) - 1)
+    return torch.where(ordered[position] == queries, places[position], -1)
+
+
+# Input
+
+
+def as_points(values: Tensor | ArrayLike, name: str) -> Tensor:
+    """values as a non-empty, finite float64 matrix; a memory-mapped array is read once, front to back."""
+    given = values if isinstance(values, Tensor) else np.asarray(values)
+    floating = given.is_floating_point() if isinstance(given, Tensor) else given.dtype.kind == "f"
+    if given.ndim != 2 or 0 in given.shape or not floating:
         raise ValueError(
-            f"{name} must be a non-empty floating-point matrix, got {values.dtype} of shape {tuple(values.shape)}"
+            f"{name} must be a non-empty floating-point matrix, got {given.dtype} of shape {tuple(given.shape)}"
         )
-    if not values.isfinite().all():
-        row = int((~values.isfinite().all(1)).nonzero()[0])
+    if isinstance(given, np.ndarray):
+        points = torch.from_numpy(np.array(given, dtype=np.float64))
+    else:
+        points = given.detach().double()
+    if not points.isfinite().all():
+        row = int((~points.isfinite().all(1)).nonzero()[0])
         raise ValueError(f"{name} contain NaN or infinity, first in row {row}")
-    return values.double()
+    return points
 
 
 def directions(points: Tensor, name: str) -> Tensor:
@@ -309,10 +481,42 @@ def directions(points: Tensor, name: str) -> Tensor:
     return points / norms
 
 
-def as_labels(labels: Tensor, points: Tensor, name: str) -> Tensor:
-    labels = torch.as_tensor(labels, device=points.device)
-    if labels.shape != points.shape[:1] or labels.is_floating_point():
-        raise ValueError(
-            f"{name} must be {len(points)} integers, one per row, got {labels.dtype} of shape {tuple(labels.shape)}"
-        )
-    return labels.long()
+def as_labels(labels: Tensor | ArrayLike, points: Tensor, name: str) -> Tensor:
+    """(N,) int64 on the device of points; strings are numbered in their order."""
+    return as_labels_alike((labels, points, name))[0]
+
+
+def as_labels_alike(*groups: tuple[Tensor | ArrayLike, Tensor, str]) -> list[Tensor]:
+    """`as_labels` of several (labels, points, name), where equal strings get equal numbers."""
+    arrays, kinds = [], set()
+    for labels, points, name in groups:
+        given = labels if isinstance(labels, Tensor) else np.asarray(labels)
+        kind = "strings" if _are_strings(given) else "integers"
+        if given.shape != points.shape[:1] or not (kind == "strings" or _are_integers(given)):
+            raise ValueError(
+                f"{name} must be {len(points)} integers or strings, one per row, got {given.dtype} of shape "
+                f"{tuple(given.shape)}"
+            )
+        arrays.append(given)
+        kinds.add(kind)
+    if len(kinds) > 1:
+        raise ValueError(f"{' and '.join(name for *_, name in groups)} must be integers both, or strings both")
+    if kinds == {"strings"}:
+        numbers = np.unique(np.concatenate(arrays), return_inverse=True)[1]
+        arrays = np.split(numbers, np.cumsum([len(array) for array in arrays])[:-1])
+    return [
+        (array if isinstance(array, Tensor) else torch.from_numpy(array.astype(np.int64))).to(points.device).long()
+        for array, (_, points, _) in zip(arrays, groups)
+    ]
+
+
+def _are_integers(values: Tensor | np.ndarray) -> bool:
+    if isinstance(values, Tensor):
+        return not (values.is_floating_point() or values.is_complex())
+    return values.dtype.kind in "biu"
+
+
+def _are_strings(values: Tensor | np.ndarray) -> bool:
+    if isinstance(values, Tensor):
+        return False
+    return values.dtype.kind in "US" or (values.dtype.kind == "O" and all(isinstance(v, str) for v in values.flat))

@@ -1,14 +1,23 @@
 """Every measure against a loop written from its definition, and retrieval against pytorch-metric-learning as well."""
 
+import io
 import itertools
 import math
+import multiprocessing
+import subprocess
+import sys
+import warnings
+from datetime import timedelta
+from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+import torch.distributed as dist
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from dmlrepro import metrics
+from dmlrepro import retrieval as ranking
 
 KS = (1, 2, 5)
 
@@ -199,6 +208,185 @@ def test_memory_is_a_block_of_rows_never_a_square(count):
     assert largest.size <= 2**21 * 8 < 3000 * 3000 * 8
 
 
+@pytest.mark.filterwarnings("error")
+def test_arrays_files_and_names_are_as_good_as_tensors(tmp_path):
+    embeddings, labels = random_set(0)
+    expected = metrics.retrieval(embeddings, labels)
+    np.save(tmp_path / "embeddings.npy", embeddings.numpy())
+    mapped = np.load(tmp_path / "embeddings.npy", mmap_mode="r")
+    names = [f"class {label:03}" for label in labels.tolist()]
+    for points in (embeddings.numpy(), mapped, embeddings.numpy().astype(">f4"), embeddings.requires_grad_()):
+        for classes in (labels.numpy(), labels.int(), names, np.array(names), np.array(names, dtype=object)):
+            assert metrics.retrieval(points, classes) == expected
+    assert metrics.retrieval(embeddings.tolist(), labels.tolist()) == pytest.approx(expected)
+    assert metrics.nmi(mapped, names) == metrics.nmi(embeddings, labels)
+    some, others = labels > 5, labels < 100  # either lacks classes of the other: a name has one number in both
+    names = np.array(names)
+    actual = metrics.retrieval(mapped[some], names[some], gallery=mapped[others], gallery_labels=names[others])
+    assert actual == metrics.retrieval(
+        embeddings[some], labels[some], gallery=embeddings[others], gallery_labels=labels[others]
+    )
+
+
+@pytest.mark.parametrize("size", [40, 1300])
+def test_a_measure_does_not_depend_on_what_else_is_asked_for(size, monkeypatch):
+    embeddings, labels = random_set(2, size)
+    expected, depths, blocks = metrics.retrieval_per_query(embeddings, labels, (8,)), [], ranking._nearest_blocks
+    largest = int(labels.bincount().max()) - 1
+    monkeypatch.setattr(ranking, "_nearest_blocks", lambda points, k, *how: depths.append(k) or blocks(points, k, *how))
+    for measures, depth in (((), 8), (("P@1",), 8), (("MAP@R", "P@1"), max(8, largest)), (("mAP@1000", "RP"), 1000)):
+        found = metrics.retrieval_per_query(embeddings, labels, (8,), measures=measures)
+        assert list(found) == ["R@8", *(name for name in ranking.MEASURES if name in measures), "relevant"]
+        assert all(torch.equal(found[name], expected[name]) for name in found)
+        assert depths.pop() == min(depth, size - 1)
+    assert "RP" in metrics.retrieval(embeddings, labels, 8, measures="RP")
+
+
+def test_ids_keep_an_image_out_of_its_own_list():
+    embeddings, labels = random_set(1)
+    order = torch.randperm(40, generator=torch.Generator().manual_seed(0))
+    expected = metrics.retrieval_per_query(embeddings, labels, KS)
+    names = np.array([f"{i}.jpg" for i in range(40)])
+    for ids in (torch.arange(40), names):
+        found = metrics.retrieval_per_query(
+            embeddings[order], labels[order], KS, embeddings, labels, query_ids=ids[order], gallery_ids=ids
+        )
+        assert found.keys() == expected.keys()
+        assert all(torch.equal(found[name], expected[name][order]) for name in expected)
+
+
+def test_queries_that_the_gallery_lacks_search_all_of_it():
+    """Half of the queries are in the gallery, and lists go to its end: R is the gallery's size for the others."""
+    embeddings, labels = random_set(1, size=12)
+    labels[:] = 7
+    ids = torch.arange(12)
+    found = metrics.retrieval_per_query(
+        embeddings[4:], labels[4:], (1, 8), embeddings[:8], labels[:8], query_ids=ids[4:], gallery_ids=ids[:8]
+    )
+    assert found["relevant"].tolist() == [7] * 4 + [8] * 4
+    assert all((found[name] == 1).all() for name in ("R@8", "RP", "MAP@R", "mAP@1000"))
+    assert found["mAP@1000/class_size"].tolist() == [7 / 8] * 4 + [1] * 4
+
+
+def test_a_gallery_that_holds_all_queries_unnamed_is_warned_about():
+    embeddings, labels = random_set(1)
+    with pytest.warns(UserWarning, match="query_ids and gallery_ids"):
+        metrics.retrieval(embeddings[:9], labels[:9], gallery=embeddings, gallery_labels=labels)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        ids = {"query_ids": torch.arange(9), "gallery_ids": torch.arange(40)}
+        metrics.retrieval(embeddings[:9], labels[:9], gallery=embeddings, gallery_labels=labels, **ids)
+        metrics.retrieval(embeddings[:9], labels[:9], gallery=embeddings[1:], gallery_labels=labels[1:])
+        metrics.retrieval(embeddings, labels)
+
+
+def test_long_work_shows_a_bar_on_a_terminal(monkeypatch):
+    class Terminal(io.StringIO):
+        def isatty(self):
+            return True
+
+    embeddings, labels = random_set(0)
+    for stream, after, shown in ((Terminal(), 0, True), (Terminal(), 10, False), (io.StringIO(), 0, False)):
+        monkeypatch.setattr(sys, "stderr", stream)
+        monkeypatch.setattr(ranking, "BAR_AFTER", after)
+        metrics.retrieval(embeddings, labels, block=10)
+        assert ("ranking" in stream.getvalue()) == shown
+
+
+def test_ranking_needs_torch_and_numpy_only():
+    code = """
+import sys
+for name in ("scipy", "sklearn", "pandas", "tqdm", "matplotlib", "torchvision", "timm", "pytorch_metric_learning"):
+    sys.modules[name] = None  # importing it fails
+sys.stderr.isatty = lambda: True
+import torch
+from dmlrepro import metrics
+assert metrics.retrieval(torch.eye(4), torch.tensor([0, 0, 1, 1]))["R@8"] == 1
+"""
+    subprocess.run([sys.executable, "-c", code], check=True, cwd=Path(__file__).parents[1])
+
+
+# The metric of batches
+
+
+def batches(embeddings, labels, ids=None, size=7):
+    parts = [embeddings, labels] + ([] if ids is None else [ids])
+    return zip(*(part.split(size) for part in parts))
+
+
+def test_batches_give_what_all_images_at_once_do():
+    embeddings, labels = random_set(0)
+    metric = metrics.RetrievalMetric(ks=(1, 8), measures=("MAP@R",), distance="euclidean")
+    expected = metrics.retrieval(embeddings, labels, (1, 8), measures=("MAP@R",), distance="euclidean")
+    reused = torch.empty(7, 3)
+    for _ in range(2):
+        for points, classes in batches(embeddings, labels):
+            metric.update(reused[: len(points)].copy_(points), classes.tolist())
+        assert metric.compute() == metric.compute() == expected
+        metric.reset()
+    with pytest.raises(ValueError, match="call update"):
+        metric.compute()
+
+
+def test_an_image_counts_once_by_its_id():
+    embeddings, labels = random_set(0)
+    metric, expected = metrics.RetrievalMetric(), metrics.retrieval(embeddings, labels)
+    order = torch.cat([torch.randperm(40, generator=torch.Generator().manual_seed(0)), torch.arange(5)])
+    for points, classes, ids in batches(embeddings[order], labels[order], order):
+        metric.update(points, classes, ids)
+    assert metric.compute() == expected
+    metric.update(embeddings[:1], labels[:1])
+    with pytest.raises(ValueError, match="ids came with some batches only"):
+        metric.compute()
+
+
+@pytest.mark.parametrize("extra", [{"labels": [0, 1]}, {"ids": [0]}, {"embeddings": torch.ones(3)}])
+def test_a_batch_of_other_lengths_is_named(extra):
+    batch = {"embeddings": torch.ones(3, 2), "labels": torch.arange(3), "ids": torch.arange(3)} | extra
+    with pytest.raises(ValueError, match="must be one for each row of embeddings"):
+        metrics.RetrievalMetric().update(**batch)
+
+
+def test_batches_of_other_columns_are_named():
+    metric = metrics.RetrievalMetric()
+    metric.update(np.ones((2, 3)), [0, 1])
+    with pytest.raises(ValueError, match="embeddings must have 3 columns as the first had, got 4"):
+        metric.update(np.ones((2, 4)), [0, 1])
+
+
+def _rank(rank: int, folder: Path) -> None:
+    """What a rank computes of its part, as DistributedSampler hands it out; then with names, and one rank empty."""
+    torch.set_num_threads(1)
+    dist.init_process_group(
+        "gloo", init_method=f"file://{folder}/group", rank=rank, world_size=2, timeout=timedelta(seconds=300)
+    )
+    embeddings, labels = random_set(0, size=41)
+    mine = torch.tensor([*range(41), 0])[rank::2]  # 42 places for 41 images
+    metric = metrics.RetrievalMetric()
+    for points, classes, ids in batches(embeddings[mine], labels[mine], mine):
+        metric.update(points, classes, ids)
+    found = [metric.compute()]
+    metric.reset()
+    if rank == 1:
+        metric.update(embeddings, [str(label) for label in labels.tolist()])
+    found.append(metric.compute())
+    torch.save(found, folder / f"{rank}.pt")
+    dist.destroy_process_group()
+
+
+def test_two_ranks_compute_what_one_does(tmp_path):
+    context = multiprocessing.get_context("spawn")
+    processes = [context.Process(target=_rank, args=(rank, tmp_path)) for rank in range(2)]
+    for process in processes:
+        process.start()
+    for process in processes:
+        process.join(600)
+        assert process.exitcode == 0
+    expected = metrics.retrieval(*random_set(0, size=41))
+    for rank in range(2):
+        assert torch.load(tmp_path / f"{rank}.pt") == [expected, expected]
+
+
 @pytest.mark.parametrize(
     ("call", "message"),
     [
@@ -215,6 +403,19 @@ def test_memory_is_a_block_of_rows_never_a_square(count):
         (lambda x, y: metrics.retrieval(x, y, distance="dot"), '"cosine" or "euclidean", got \'dot\''),
         (lambda x, y: metrics.retrieval(x, torch.arange(40)), "every class has one item"),
         (lambda x, y: metrics.retrieval(x[:1], y[:1]), "at least two items"),
+        (lambda x, y: metrics.retrieval(x.int().numpy(), y), r"embeddings must be .* got int32 of shape \(40, 3\)"),
+        (lambda x, y: metrics.retrieval(x.numpy() * np.nan, y), "embeddings contain NaN.* row 0"),
+        (lambda x, y: metrics.retrieval(x, [None] * 40), r"labels must be 40 integers or strings.*object"),
+        (lambda x, y: metrics.retrieval(x, y, gallery=x, gallery_labels=["a"] * 40), "integers both, or strings both"),
+        (lambda x, y: metrics.retrieval(x, y, gallery=x, gallery_labels=y[1:]), "gallery_labels must be 40 integers"),
+        (lambda x, y: metrics.retrieval(x, y, measures=("R@1",)), r"measures must be some of .*ks asks for R@K"),
+        (lambda x, y: metrics.retrieval(x, y, measures="map"), "measures must be some of .*'map'"),
+        (lambda x, y: metrics.retrieval(x, y, query_ids=y), "go with a gallery"),
+        (lambda x, y: metrics.retrieval(x, y, gallery=x, gallery_labels=y, query_ids=y), "must be given together"),
+        (
+            lambda x, y: metrics.retrieval(x, y, gallery=x, gallery_labels=y, query_ids=y, gallery_ids=[*range(39), 4]),
+            "gallery_ids must differ, rows 4 and 39 name one image",
+        ),
         (lambda x, y: metrics.nearest(x, 40), r"k must lie in \[1, 39\].*got 40"),
     ],
 )

@@ -33,6 +33,7 @@ KINDS = (random_points, tied_points, near_duplicates, collapsed_points)
 def searched(monkeypatch):
     """Search galleries of any size; gives the number of queries that were ranked in float64, call by call."""
     monkeypatch.setattr(retrieval, "SMALLEST_SEARCH", 0)
+    monkeypatch.setattr(retrieval, "LONGEST_LIST", 1 / 8)
     ranked, calls = retrieval._ranked, []
     monkeypatch.setattr(
         retrieval, "_ranked", lambda points, rows, *how: calls.append(len(rows)) or ranked(points, rows, *how)
@@ -70,14 +71,17 @@ def test_measures_equal_those_of_float64(searched, kind):
     generator = torch.Generator().manual_seed(1)
     points = kind(9000, 16, generator)
     labels = torch.randint(600, (len(points),), generator=generator)
-    some = torch.arange(0, 9000, 45)
+    some, ids = torch.arange(0, 9000, 45), torch.arange(9000)
     for call in (
         lambda: retrieval.retrieval_per_query(points, labels),
-        lambda: retrieval.retrieval_per_query(points[some], labels[some], (1, 1000), points, labels, "euclidean"),
+        lambda: retrieval.retrieval_per_query(points[:2400], labels[:2400], (8,), measures=("MAP@R",)),
+        lambda: retrieval.retrieval_per_query(
+            points[some], labels[some], (1, 1000), points, labels, "euclidean", query_ids=some, gallery_ids=ids
+        ),
     ):
         searched.clear()
         found = call()
-        assert sum(searched) < len(found["P@1"]) or kind is tied_points
+        assert sum(searched) < len(found["relevant"]) or kind is tied_points
         expected = in_float64(call)
         assert found.keys() == expected.keys()
         assert all(torch.equal(found[name], expected[name]) for name in expected)
@@ -90,9 +94,11 @@ def test_few_candidates_of_a_list_need_float64(monkeypatch):
     half_squares = torch.ones(9000, 1, dtype=torch.float64), torch.zeros(9000, dtype=torch.float64)
     everything = retrieval.Points(points, points, *half_squares)
     labels = torch.randint(1800, (9000,), generator=generator)
-    search = retrieval._Search(everything, 1000, True, (labels, labels))
-    asked, exactly = [], search._exactly
-    search._exactly = lambda queries, targets: asked.append(len(queries)) or exactly(queries, targets)
+    search = retrieval._Search(everything, 1000, torch.arange(9000), (labels, labels))
+    asked, exactly = [], retrieval._half_squares
+    monkeypatch.setattr(
+        retrieval, "_half_squares", lambda points, *pairs: asked.append(len(pairs[0])) or exactly(points, *pairs)
+    )
     search(torch.arange(50))
     assert 0 < asked[0] < 50 * 20
 
