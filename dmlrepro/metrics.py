@@ -7,6 +7,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from dmlrepro.extras import require
 from dmlrepro.retrieval import as_labels, as_points, directions, nearest, retrieval, retrieval_per_query
 
 __all__ = [
@@ -39,6 +40,7 @@ def nmi(
     classes. k-means++ and at most 300 iterations of Lloyd from one start fixed by seed; a different number of threads
     may sum in a different order and end elsewhere.
     """
+    require("scikit-learn", "sklearn")
     from sklearn.cluster import KMeans
     from sklearn.metrics import normalized_mutual_info_score
 
@@ -127,6 +129,7 @@ def proxy_wasserstein(
     proxies (C, M, D), embeddings (N, D), labels (N,) in [0, C). Returns the mean over the classes that have samples,
     and the value of each class (C,), NaN where it has none.
     """
+    require("scipy")
     from scipy.optimize import linear_sum_assignment
 
     points = directions(as_points(embeddings, "embeddings"), "embeddings")

@@ -16,7 +16,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from dmlrepro.extras import require
 from dmlrepro.losses.checks import check_batch, check_finite, check_positive
+
+require("pytorch-metric-learning")  # said here once; each function imports it when called
 
 
 class Baseline(nn.Module):

@@ -26,6 +26,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from dmlrepro.extras import require
 from dmlrepro.losses.checks import check_batch
 from dmlrepro.vmf import at_least_float32, direction, log_normalizer_at_square, resultant_ratio_at_square, sample
 
@@ -457,6 +458,7 @@ def proxy_anchor_with_nivmf(
 
     omega weighs ProxyAnchor, margin and alpha are its own; options go to `ProbabilisticProxyLoss`.
     """
+    require("pytorch-metric-learning")
     from pytorch_metric_learning.losses import ProxyAnchorLoss
 
     probabilistic = ProbabilisticProxyLoss(num_classes, embedding_size, **options)

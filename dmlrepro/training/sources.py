@@ -17,7 +17,7 @@ from collections.abc import Iterable, Iterator
 from importlib import metadata
 from pathlib import Path
 
-from dmlrepro.files import repository_root
+from dmlrepro.files import find_repository
 
 PACKAGE = Path(__file__).parents[1]
 NUMERICAL_PACKAGES = ("torch", "torchvision", "timm", "numpy", "pytorch-metric-learning")
@@ -74,8 +74,12 @@ def versions() -> dict[str, str]:
 def checkout() -> dict:
     """`git_commit` of the repository, and whether its code has changes beside it (`git_dirty`); "" without git."""
 
+    root = find_repository()
+
     def git(*arguments: str) -> str:
-        finished = subprocess.run(["git", *arguments], cwd=repository_root(), capture_output=True, text=True)
+        if root is None:
+            return ""
+        finished = subprocess.run(["git", *arguments], cwd=root, capture_output=True, text=True)
         return finished.stdout.strip() if finished.returncode == 0 else ""
 
     dirty = bool(git("status", "--porcelain", "--", "dmlrepro", "notebooks"))
