@@ -10,11 +10,14 @@ import dmlrepro
 from dmlrepro import cli
 
 TRAIN = """
-import importlib.util, sys, torch
+import importlib.util, torch
+from pathlib import Path
 from dmlrepro import metrics, samplers, vmf
 from dmlrepro.losses import chance_constrained, mean_field, nivmf, piecewise_linear, potential_field, unlabelled
 
 assert importlib.util.find_spec("scipy") is None and "site-packages" in metrics.__file__
+package = Path(metrics.__file__).parent
+assert (package / "py.typed").exists() and (package / "networks" / "conv4_symbols.safetensors").exists()
 torch.manual_seed(0)
 labels = torch.arange(20) % 4
 images = torch.randn(4, 6)[labels] + 0.1 * torch.randn(20, 6)

@@ -115,7 +115,10 @@ def _counts(models: Sequence, together: bool) -> list[tuple[int, int, int]]:
         hit = (searched[nearest] == labels[query]) & relevant
         for column, counted in enumerate((hit, relevant)):
             counts[:, column] += np.bincount(labels[query][counted], minlength=len(counts))
-    return [(class_id, *map(int, counts[class_id])) for class_id in np.flatnonzero(counts[:, 1]).tolist()]
+    return [
+        (class_id, int(counts[class_id, 0]), int(counts[class_id, 1]))
+        for class_id in np.flatnonzero(counts[:, 1]).tolist()
+    ]
 
 
 def frame(rows: Iterable[dict]) -> pd.DataFrame:
@@ -350,7 +353,7 @@ def _published(paper: str) -> pd.DataFrame:
     return pd.read_csv(path, keep_default_na=False, na_values={"value": [""], "std_or_ci": [""], "dim": [""]})
 
 
-def published(paper: str, table: str | None = None, **where) -> pd.DataFrame:
+def published(paper: str, table: str | Sequence[str] | None = None, **where) -> pd.DataFrame:
     """Published rows of a paper, e.g. published("pfml", "Table 1", dataset="CUB-200-2011", metric="R@1").
 
     A list stands for any of its members. ValueError when nothing matches, with what the column holds.

@@ -11,6 +11,7 @@ All but two are pytorch-metric-learning's. Each function states its paper and se
 """
 
 import math
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -68,7 +69,7 @@ def proxies_of(loss: nn.Module) -> Tensor | None:
 
     Works for every function of this file and for any module with a `proxies` attribute of shape (C, D) or (C, M, D).
     """
-    inner = loss.loss if isinstance(loss, Baseline) else loss
+    inner: Any = loss.loss if isinstance(loss, Baseline) else loss
     if hasattr(inner, "proxies"):
         return inner.proxies if inner.proxies.ndim == 3 else inner.proxies.unsqueeze(1)
     if hasattr(inner, "fc"):  # SoftTriple: (D, C * M), the centres of a class side by side
@@ -214,6 +215,11 @@ def cross_batch_memory(
 class CrossBatchMemory(nn.Module):
     """See `cross_batch_memory`. The memory and how far it is are buffers, so that a checkpoint restores them."""
 
+    memory: Tensor
+    memory_labels: Tensor
+    stored: Tensor
+    steps: Tensor
+
     def __init__(self, pairs: nn.Module, num_classes: int, embedding_size: int, memory_size: int, warmup_steps: int):
         super().__init__()
         self.pairs, self.num_classes, self.warmup_steps = pairs, num_classes, warmup_steps
@@ -226,7 +232,7 @@ class CrossBatchMemory(nn.Module):
         check_batch(embeddings, labels, self.num_classes, self.memory.shape[1])
         with torch.autocast(embeddings.device.type, enabled=False):
             embeddings = _at_least_float32(embeddings)
-            value, stored = self.pairs(embeddings, labels), self.stored.item()
+            value, stored = self.pairs(embeddings, labels), int(self.stored)
             if stored:
                 past = slice(min(stored, len(self.memory)))
                 memory, classes = self.memory[past].to(embeddings.dtype, copy=True), self.memory_labels[past].clone()
@@ -304,6 +310,8 @@ class _OwnStream(nn.Module):
     CPU everywhere.
     """
 
+    seed: Tensor
+
     def __init__(self, miner: nn.Module):
         super().__init__()
         self.miner = miner
@@ -311,7 +319,7 @@ class _OwnStream(nn.Module):
 
     def forward(self, embeddings: Tensor, labels: Tensor):
         with torch.random.fork_rng([]):
-            torch.default_generator.manual_seed(self.seed.item())
+            torch.default_generator.manual_seed(int(self.seed))
             self.seed += 1
             chosen = self.miner(embeddings.detach().cpu(), labels.cpu())
         return tuple(indices.to(embeddings.device) for indices in chosen)

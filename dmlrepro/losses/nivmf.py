@@ -80,7 +80,11 @@ def cosine_distance(embeddings: Tensor, proxies: Tensor) -> Tensor:
 
 
 def l2_distance(embeddings: Tensor, proxies: Tensor) -> Tensor:
-    """d_L2 = ||nu_p - nu_z||^2, squared and not normalised. embeddings (B, D), proxies (C, D); returns (B, C)."""
+    """d_L2 = ||nu_p - nu_z||^2, squared and not normalised. embeddings (B, D), proxies (C, D); returns (B, C).
+
+    >>> l2_distance(torch.tensor([[3.0, 0.0]]), torch.tensor([[3.0, 4.0], [0.0, 0.0]]))
+    tensor([[16.,  9.]])
+    """
     z, p = _wide(embeddings, proxies)
     z2, p2, zp = _squares_and_dots(z, p)
     return at_least_float32((z2 + p2 - 2 * zp).clamp_min(0), embeddings)

@@ -23,6 +23,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -83,6 +84,9 @@ class EmbeddingNet(nn.Module):
         num_features: F, the width of the pooled features.
         embedding_size: D, the width of the output (F without a head).
     """
+
+    input_scale: Tensor
+    input_offset: Tensor
 
     def __init__(self, trunk: nn.Module, embedding_size: int | None, preprocess: Preprocess, pooling: str = "avg"):
         super().__init__()
@@ -419,7 +423,7 @@ def _timm(name: str, weights: str | Path | None) -> tuple[nn.Module, Preprocess]
             _reach(constants.ENDPOINT)
         return timm.create_model(name, pretrained=True)
 
-    model = _model(
+    model: Any = _model(
         name,
         weights,
         lambda: timm.create_model(name),

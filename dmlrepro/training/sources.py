@@ -58,7 +58,7 @@ def of_notebook(notebook: Path) -> list[Path]:
 
 
 def source_hash(roots: Iterable[Path]) -> str:
-    """Hex sha256 of what `roots` and all that they import do; comments, docstrings and messages do not count."""
+    """Hex sha256 of what `roots` and all that they import do; comments, docstrings, types and messages do not count."""
     files = used_by(roots, without=IN_THE_KEY)
     lines = [f"{path.relative_to(PACKAGE).as_posix()}\n{_dump(path.read_text(encoding='utf8'))}" for path in files]
     return hashlib.sha256("\n".join(lines).encode()).hexdigest()
@@ -132,17 +132,22 @@ def _named(tree: ast.Module) -> Iterator[Path]:
 def _found_at_run_time(tree: ast.Module) -> Iterator[Path]:
     """The files for which a string such as "dmlrepro.papers.*.methods" stands."""
     for node in ast.walk(tree):
-        if isinstance(node, ast.Constant) and re.fullmatch(rf"{PACKAGE.name}(\.\w+)*\.\*(\.\w+)*", str(node.value)):
-            yield from PACKAGE.parent.glob(node.value.replace(".", "/") + ".py")
+        text = node.value if isinstance(node, ast.Constant) else None
+        if isinstance(text, str) and re.fullmatch(rf"{PACKAGE.name}(\.\w+)*\.\*(\.\w+)*", text):
+            yield from PACKAGE.parent.glob(text.replace(".", "/") + ".py")
 
 
 @functools.cache
 def _dump(text: str) -> str:
-    """What a module does: its syntax tree without docstrings, messages of errors and warnings, and printed strings."""
+    """What a module does: its syntax tree without docstrings, types of functions, messages, and printed strings."""
     tree = ast.parse(text)
     for node in ast.walk(tree):
         if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef) and ast.get_docstring(node) is not None:
             node.body = node.body[1:] or [ast.Pass()]
+        if isinstance(node, ast.FunctionDef):
+            node.returns = None
+        if isinstance(node, ast.arg):
+            node.annotation = None
         if isinstance(node, ast.Raise) and isinstance(node.exc, ast.Call):
             node.exc.args, node.exc.keywords = [], []
         if isinstance(node, ast.Call) and ast.unparse(node.func) in ("print", "warnings.warn"):
