@@ -36,6 +36,7 @@ $(VENV)/installed: requirements.lock pyproject.toml
 lint: $(VENV)/installed
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
+	$(BIN)/mypy
 
 pytest: $(VENV)/installed
 	$(BIN)/python -m pytest -n auto --dist loadscope -m "not slow" tests

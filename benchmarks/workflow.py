@@ -1,6 +1,6 @@
 """What an execution of a notebook takes beside its training: papermill by hand, and the workflow.
 
-    python benchmarks/workflow.py            200 executions of a run of about a second; writes results/benchmarks/workflow.csv
+    python benchmarks/workflow.py            200 executions of a run of about a second, into results/benchmarks/
     python benchmarks/workflow.py --count 6  so many
 
 Every execution is the tour with a number of steps of its own. All are trained first, as the workflow does, so that what

@@ -8,12 +8,19 @@ import json
 import sys
 from pathlib import Path
 
+from dmlrepro import __version__
+
 
 def main(arguments: list[str] | None = None) -> int:
     parser = _parser()
     options = parser.parse_args(arguments)
     try:
         return options.run(options) or 0
+    except ModuleNotFoundError as error:
+        if (error.name or "dmlrepro").startswith("dmlrepro"):
+            raise  # a mistake of ours, not a package of an extra
+        print(f"dmlrepro: {error.name} is not installed; pip install 'dmlrepro[notebooks]'", file=sys.stderr)
+        return 2
     except (ValueError, TypeError, OSError, FloatingPointError, MemoryError) as error:
         print(f"dmlrepro: {error}", file=sys.stderr)
         return 2
@@ -21,6 +28,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m dmlrepro", description=__doc__)
+    parser.add_argument("--version", action="version", version=f"dmlrepro {__version__}")
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
 
     data = commands.add_parser("data", help="check or fetch a dataset").add_subparsers(required=True, metavar="ACTION")

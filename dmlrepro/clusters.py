@@ -5,11 +5,13 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from dmlrepro.extras import require
 from dmlrepro.retrieval import nearest
 
 
 def kmeans(embeddings: Tensor, clusters: int, seed: int = 0) -> Tensor:
     """Cluster numbers (N,) in [0, clusters) of the directions of embeddings (N, D), as DeepCluster has them."""
+    require("scikit-learn", "sklearn")
     from sklearn.cluster import KMeans
 
     return torch.from_numpy(KMeans(clusters, n_init=1, random_state=seed).fit_predict(_unit(embeddings))).long()
@@ -20,6 +22,7 @@ def hierarchical(embeddings: Tensor, clusters: int, seed: int = 0) -> Tensor:
 
     Nothing is drawn: the seed is for callers that take any of these functions.
     """
+    require("scikit-learn", "sklearn")
     from sklearn.cluster import AgglomerativeClustering
 
     return torch.from_numpy(AgglomerativeClustering(clusters).fit_predict(_unit(embeddings))).long()

@@ -19,6 +19,8 @@ from pathlib import Path
 
 import numpy as np
 
+from dmlrepro.extras import require
+
 STAGING = ".dmlrepro-"  # how the names of temporary folders begin
 YOUNG = 60  # seconds for which a temporary folder is left alone, because its maker may not have locked it yet
 SUMS = "SHA256SUMS"  # as `sha256sum` writes it and `sha256sum --check` reads it
@@ -125,23 +127,48 @@ def set_aside(path: Path, reason: object) -> None:
     warnings.warn(f"{path} is damaged ({reason}); it is now called {aside.name} and made anew", stacklevel=2)
 
 
-def repository_root() -> Path:
-    """The repository: the nearest folder at or above the working directory with pyproject.toml and dmlrepro/,
-    else the folder that holds this package."""
-    for folder in (Path.cwd(), *Path.cwd().parents):
+def find_repository() -> Path | None:
+    """The repository: the nearest folder at or above the working directory with pyproject.toml and dmlrepro/, else the
+    checkout that this package is imported from; None where it is installed and no repository is around."""
+    for folder in (Path.cwd(), *Path.cwd().parents, Path(__file__).resolve().parents[1]):
         if (folder / "pyproject.toml").is_file() and (folder / "dmlrepro").is_dir():
             return folder
-    return Path(__file__).resolve().parent.parent
+    return None
+
+
+def repository_root() -> Path:
+    """The repository, for what only it holds: results, published tables, notebooks.
+
+    Raises:
+        FileNotFoundError: there is none, see `find_repository`.
+    """
+    if (folder := find_repository()) is None:
+        raise FileNotFoundError(f"no dmlrepro repository at or above {Path.cwd()}; change into a clone of it")
+    return folder
 
 
 def data_root() -> Path:
-    """Where data sets and weights lie: environment variable DMLREPRO_DATA (relative to the repository), else data/."""
-    return repository_root() / os.environ.get("DMLREPRO_DATA", "data")
+    """Where data sets and weights lie: environment variable DMLREPRO_DATA, relative to the repository; else data/ in
+    the repository or, without one, in the user's cache folder."""
+    return _folder("DMLREPRO_DATA", "data", "data")
 
 
 def cache_root() -> Path:
-    """Where rendered, decoded and trained things lie: DMLREPRO_CACHE (relative to the repository), else .cache/."""
-    return repository_root() / os.environ.get("DMLREPRO_CACHE", ".cache")
+    """Where rendered, decoded and trained things lie: DMLREPRO_CACHE, relative to the repository; else .cache/ in the
+    repository or, without one, the user's cache folder (~/.cache/dmlrepro on Linux)."""
+    return _folder("DMLREPRO_CACHE", ".cache", "")
+
+
+def _folder(variable: str, in_repository: str, in_user_cache: str) -> Path:
+    repository = find_repository()
+    if variable in os.environ:
+        return (repository or Path.cwd()) / os.environ[variable]
+    if repository:
+        return repository / in_repository
+    require("platformdirs")
+    import platformdirs
+
+    return platformdirs.user_cache_path("dmlrepro", appauthor=False) / in_user_cache
 
 
 def cached_array(folder: str, key: object, build: Callable[[], np.ndarray]) -> np.ndarray:

@@ -13,6 +13,7 @@ import torch.nn.functional as F
 from numpy.typing import ArrayLike
 from torch import Tensor
 
+from dmlrepro.extras import require
 from dmlrepro.retrieval import (
     MEASURES,
     as_labels,
@@ -158,6 +159,7 @@ def nmi(
     classes. k-means++ and at most 300 iterations of Lloyd from one start fixed by seed; a different number of threads
     may sum in a different order and end elsewhere.
     """
+    require("scikit-learn", "sklearn")
     from sklearn.cluster import KMeans
     from sklearn.metrics import normalized_mutual_info_score
 
@@ -179,6 +181,9 @@ def label_purity(groups: Tensor, labels: Tensor) -> float:
 
     groups: cluster numbers (N,), each point owning its cluster, or a boolean mask (G, N), each row one group such as
     the linear neighbourhood of a point; a row must have a member. labels (N,).
+
+    >>> label_purity(torch.tensor([0, 0, 1, 1]), torch.tensor([7, 7, 7, 8]))  # 2 of 2 and 1 of 2
+    0.75
     """
     groups = torch.as_tensor(groups)
     labels = torch.as_tensor(labels, device=groups.device).unique(return_inverse=True)[1]
@@ -246,6 +251,7 @@ def proxy_wasserstein(
     proxies (C, M, D), embeddings (N, D), labels (N,) in [0, C). Returns the mean over the classes that have samples,
     and the value of each class (C,), NaN where it has none.
     """
+    require("scipy")
     from scipy.optimize import linear_sum_assignment
 
     proxies = torch.as_tensor(proxies)
@@ -272,7 +278,11 @@ def proxy_wasserstein(
 
 @torch.no_grad()
 def covering_radius(points: Tensor, centers: Tensor) -> float:
-    """Largest Euclidean distance from a point to its nearest center. points (N, D), centers (K, D), used as given."""
+    """Largest Euclidean distance from a point to its nearest center. points (N, D), centers (K, D), used as given.
+
+    >>> covering_radius(torch.tensor([[0.0], [1.0], [5.0]]), torch.tensor([[0.0], [3.0]]))
+    2.0
+    """
     points, centers = as_points(points, "points"), as_points(centers, "centers")
     return max(_distances(some, centers).amin(1).max().item() for some in points.split(4096))
 

@@ -90,6 +90,10 @@ def m_per_class(labels, batch_size: int, samples_per_class: int, num_batches: in
 def shuffled(num_items: int, batch_size: int, num_batches: int, generator: Generator) -> Batches:
     """Batches cut from one random permutation of range(num_items) after another; an incomplete last batch is dropped.
 
+    >>> batches = shuffled(num_items=5, batch_size=2, num_batches=2, generator=torch.Generator().manual_seed(0))
+    >>> len(set(torch.cat([*batches]).tolist()))
+    4
+
     Raises:
         ValueError: batch_size is larger than num_items.
     """

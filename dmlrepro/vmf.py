@@ -178,6 +178,9 @@ def mean_resultant_length(kappa: Tensor, dim: int) -> Tensor:
     """A_M(kappa) = I_{M/2}(kappa) / I_{M/2-1}(kappa), the mean cosine of a vMF sample with its mode, in [0, 1).
 
     kappa of any shape, finite and >= 0; differentiable, with A' = 1 - A^2 - (M-1) A / kappa (1/M at kappa = 0).
+
+    >>> mean_resultant_length(torch.tensor([0.0, 1.0, 100.0]), dim=3)  # on the sphere coth(kappa) - 1 / kappa
+    tensor([0.0000, 0.3130, 0.9900])
     """
     _check(kappa, dim)
     wide = kappa.double()

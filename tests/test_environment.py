@@ -1,6 +1,7 @@
 """The conda environment, the lock and the project file speak of the same packages."""
 
 import re
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -50,3 +51,21 @@ def test_the_lock_names_no_server(forbidden):
 def test_every_locked_package_has_a_hash():
     blocks = re.split(r"\n(?=[a-z0-9])", (ROOT / "requirements.lock").read_text().strip())
     assert [block.split()[0] for block in blocks if "--hash=sha256:" not in block] == []
+
+
+def test_the_citation_is_of_this_version_and_names_every_paper():
+    citation = (ROOT / "CITATION.cff").read_text(encoding="utf8")
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf8"))["project"]
+    assert f"\nversion: {project['version']}\n" in citation and f"\nlicense: {project['license']}\n" in citation
+    cited = re.findall(r"notes: dmlrepro\.losses\.(\w+)", citation)
+    assert len(set(cited)) == 5
+    for name in cited:
+        header = (ROOT / "dmlrepro" / "losses" / f"{name}.py").read_text(encoding="utf8").partition("Equations")[0]
+        titles = re.findall(r"title: (.*)", citation)
+        assert [title for title in titles if title in " ".join(header.split())], name
+
+
+def test_what_an_importer_needs_is_torch_and_numpy():
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf8"))["project"]
+    assert [re.match(r"[\w-]+", line)[0] for line in project["dependencies"]] == ["torch", "numpy"]
+    assert set(project["optional-dependencies"]) == {"data", "faiss", "notebooks", "test"}

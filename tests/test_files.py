@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from dmlrepro import files
+from dmlrepro.training import sources
 
 ARRAY = np.arange(600, dtype=np.uint8).reshape(2, 300)
 
@@ -221,3 +222,40 @@ def test_leftovers_of_killed_processes_are_swept_and_those_of_living_ones_are_no
         for writer in writers:
             writer.kill()
             writer.communicate()
+
+
+# Places
+
+
+@pytest.fixture
+def installed(tmp_path, monkeypatch):
+    """The package as if in site-packages, a user's folder as the working directory, and their cache folder."""
+    monkeypatch.setattr(files, "__file__", str(tmp_path / "site-packages" / "dmlrepro" / "files.py"))
+    (tmp_path / "site-packages" / "dmlrepro").mkdir(parents=True)
+    (tmp_path / "work").mkdir()
+    monkeypatch.chdir(tmp_path / "work")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "user"))
+    monkeypatch.delenv("DMLREPRO_CACHE")
+    monkeypatch.delenv("DMLREPRO_DATA", raising=False)
+    return tmp_path
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="XDG_CACHE_HOME moves the user's cache folder on Linux only")
+def test_an_installed_package_keeps_things_in_the_users_cache_folder(installed):
+    assert files.cache_root() == installed / "user" / "dmlrepro"
+    assert files.data_root() == installed / "user" / "dmlrepro" / "data"
+
+
+def test_a_chosen_folder_counts_from_the_working_directory_where_there_is_no_repository(installed, monkeypatch):
+    monkeypatch.setenv("DMLREPRO_CACHE", "kept")
+    assert files.cache_root() == installed / "work" / "kept"
+
+
+def test_what_only_a_repository_has_is_refused_without_one(installed):
+    assert files.find_repository() is None
+    with pytest.raises(FileNotFoundError, match="change into a clone"):
+        files.repository_root()
+
+
+def test_an_installed_package_has_no_commit(installed):
+    assert sources.checkout.__wrapped__() == {"git_commit": "", "git_dirty": False}

@@ -196,7 +196,7 @@ def _obtain(source: Source, root: Path) -> bool:
     return True
 
 
-def download(urls: tuple[str, ...], file: Path, md5: str) -> None:
+def download(urls: tuple[str, ...], file: Path, md5: str | None) -> None:
     """Download to `file` by way of `file`.part, which a later call resumes; the first url that delivers it counts.
 
     Raises ValueError if one delivered something of a wrong checksum and none the file, else ConnectionError.
@@ -292,14 +292,14 @@ def unpack(archive: Path, result: Path) -> None:
         raise ValueError(f"{archive}: cannot be unpacked ({error}); unpack it by hand to {result}") from error
 
 
-def _unpack_tar(archive: Path, folder: str) -> None:
+def _unpack_tar(archive: Path, folder: Path) -> None:
     with tarfile.open(archive) as packed:
         for member in packed:
             _refuse_unsafe(archive, member.name)
             packed.extract(member, folder, filter="data")  # which refuses links out of the folder and devices
 
 
-def _unpack_zip(archive: Path, folder: str) -> None:
+def _unpack_zip(archive: Path, folder: Path) -> None:
     with zipfile.ZipFile(archive) as packed:
         for member in packed.infolist():
             _refuse_unsafe(archive, member.filename)

@@ -16,7 +16,7 @@ import os
 import shutil
 import warnings
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache, partial
 from pathlib import Path
@@ -90,8 +90,9 @@ def open_images(manifest: Manifest, short_side: int | None = None) -> ImageStore
         return _open_files(manifest, short_side)
     images = torch.from_numpy(np.require(manifest.images, requirements=["C", "W"]))
     images = images.unsqueeze(-1) if images.ndim == 3 else images
-    if short_side not in (None, min(images.shape[1:3])):
-        height, width = _with_short_side(*images.shape[1:3], short_side)
+    _, height, width, _ = images.shape
+    if short_side not in (None, min(height, width)):
+        height, width = _with_short_side(height, width, short_side)
         images = _resize(images.permute(0, 3, 1, 2), (height, width)).permute(0, 2, 3, 1).contiguous()
     count, height, width, channels = images.shape
     return ImageStore(images.view(-1), torch.tensor([[height, width]]).expand(count, 2), channels)
@@ -136,7 +137,8 @@ def test_batch(store: ImageStore, indices: Tensor, size: int, *, resize: int | N
     batch = _empty(store, len(indices), size)
     for out, index in zip(batch, torch.as_tensor(indices).tolist()):
         image = store[index]
-        height, width = _with_short_side(*image.shape[1:], resize or max(size, min(image.shape[1:])))
+        _, height, width = image.shape
+        height, width = _with_short_side(height, width, resize or max(size, min(height, width)))
         image = _resize(image[None], (height, width))[0]
         top, left = round((height - size) / 2), round((width - size) / 2)
         out.copy_(image[:, top : top + size, left : left + size])
@@ -263,7 +265,10 @@ def _decode_files(manifest: Manifest, short_side: int | None, folder: Path) -> N
         own = is_own(manifest.name)
         headers = _all_read(pool, partial(_header, own=own), manifest.images)
         _refuse_shared(pool, manifest)
-        sizes = np.array([_with_short_side(*size, short_side) if short_side else size for size, _ in headers], np.int64)
+        sides = [(height, width) for (height, width), _ in headers]
+        if short_side:
+            sides = [_with_short_side(height, width, short_side) for height, width in sides]
+        sizes = np.array(sides, np.int64)
         ends = (sizes.prod(1) * 3).cumsum()
         needed, free = int(ends[-1]), shutil.disk_usage(built.parent).free
         if needed > free:
@@ -284,7 +289,7 @@ def _decode_files(manifest: Manifest, short_side: int | None, folder: Path) -> N
         seal(built)
 
 
-def _all_read(pool: ThreadPoolExecutor, read: Callable, paths: tuple[str, ...], *others, bar=None) -> list:
+def _all_read(pool: ThreadPoolExecutor, read: Callable, paths: Sequence[str] | np.ndarray, *others, bar=None) -> list:
     """read(path, ...) for all files, in order; ValueError lists the first few that could not be read."""
     bad = []
 

@@ -186,7 +186,8 @@ def _mat_variable(source: Path, name: str) -> np.ndarray:
 def read_sop(root: Path) -> Annotations:
     """Stanford_Online_Products/: Ebay_train.txt, Ebay_test.txt (image_id class_id super_class_id path), *_final/."""
     folder = root / "Stanford_Online_Products"
-    images, class_ids, parts, folders = [], [], [], {}
+    images, class_ids, parts = [], [], []
+    folders: dict[str, str] = {}
     for part in ("train", "test"):
         lines = rows(folder / f"Ebay_{part}.txt", 4, header=["image_id", "class_id", "super_class_id", "path"])
         for (_, class_id, super_class, path), where in lines:
@@ -327,7 +328,9 @@ def rows(
     first = counted + (header is not None)
     found = lines[first - 1].split() if header and len(lines) >= first else None
     if found != header:
-        raise ValueError(f"{path}: expected line {first} to be {' '.join(header)!r}, found {' '.join(found or [])!r}")
+        raise ValueError(
+            f"{path}: expected line {first} to be {' '.join(header or [])!r}, found {' '.join(found or [])!r}"
+        )
     table = [(line.split(maxsplit=fields - 1), f"{path}, line {n}") for n, line in enumerate(lines, 1) if n > first]
     table = [(values, where) for values, where in table if values]
     if counted and number(lines[0], f"{path}, line 1") != len(table):

@@ -86,7 +86,7 @@ class Manifest:
         digest = hashlib.sha256(repr((self.name, self.class_names, self.images_digest)).encode())
         for array in (self.labels, self.split, self.is_query, self.is_gallery, self.corrupted):
             digest.update(repr((array.shape, array.dtype.str)).encode())
-            digest.update(np.ascontiguousarray(array))
+            digest.update(np.ascontiguousarray(array).data)
         return digest.hexdigest()
 
     @functools.cached_property
@@ -94,7 +94,7 @@ class Manifest:
         """Hex sha256 of the images alone, whatever their labels."""
         if not isinstance(self.images, tuple):
             digest = hashlib.sha256(repr(self.images.shape).encode())
-            digest.update(np.ascontiguousarray(self.images))
+            digest.update(np.ascontiguousarray(self.images).data)
             return digest.hexdigest()
         start = len(os.path.join(os.path.commonpath([os.path.dirname(path) for path in self.images]), ""))
         lines = (f"{path[start:].replace(os.sep, '/')} {os.path.getsize(path)}\n" for path in self.images)

@@ -63,7 +63,7 @@ def training_classes(names: list[str]) -> set[str]:
 
 def read_folder(folder: Path) -> Annotations:
     """A folder per class, or train/ and test/ above these; images in sub-folders belong to the class above them."""
-    odd = defaultdict(list)  # whatever lies there and is no image of a class, by kind
+    odd: dict[str, list] = defaultdict(list)  # whatever lies there and is no image of a class, by kind
     tops = _class_folders(folder, odd)
     words = {name.casefold() for name in tops}
     in_parts = {"train", "test"} <= words
@@ -115,7 +115,8 @@ def read_csv(path: Path) -> Annotations:
     empty = [f"line {line}" for line, file, label in rows if not file.strip() or not label]
     _refuse(path, empty, "rows without a path or a label", "fill them in or remove them")
     images = [os.path.normpath(os.path.join(path.parent, file)) for file in columns["path"]]
-    first, repeated = {}, []
+    first: dict[str, int] = {}
+    repeated = []
     for line, image in zip(lines, images):
         if first.setdefault(image, line) != line:
             repeated.append(f"line {line} and line {first[image]}: {image}")

@@ -396,8 +396,8 @@ def _compared(
         without_images = (tables.parse_cell(part.subject)[0], part.metric) in studied
         classes = comparison.classes
         with suppress(tables.MissingRows):  # there are no hits, or they do not give this metric or these cells
-            classes = percentile_interval(compute(resampled, *arguments))
-            classes = tuple(100 * math.expm1(end) for end in classes) if part.relative else classes
+            low, high = percentile_interval(compute(resampled, *arguments))
+            classes = (100 * math.expm1(low), 100 * math.expm1(high)) if part.relative else (low, high)
         judged.append(replace(comparison, without_images=without_images, classes=classes))
     return _Found(test, context, tuple(judged), tuple(dict.fromkeys(missing)))
 

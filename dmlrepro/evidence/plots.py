@@ -15,7 +15,7 @@ import itertools
 import textwrap
 import zlib
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -93,7 +93,10 @@ def bars(table: pd.DataFrame, metrics: Sequence[str], published: pd.DataFrame | 
         _check(len(published) > 0, f"published has no row of a method in {_names(rows['method'])}")
     values = {key: group.to_numpy() for key, group in rows.groupby(["method", "setting", "metric"])["value"]}
     order = sorted({key[:2] for key in values}, key=lambda key: values.get((*key, metrics[0]), np.array([-1])).mean())
-    theirs = [] if published is None else [metric for metric in metrics if metric in set(published["metric"])]
+    theirs = {}
+    if published is not None:
+        theirs = {metric: published[published["metric"] == metric] for metric in metrics}
+        theirs = {metric: points for metric, points in theirs.items() if len(points)}
     common, names = _short_names(order)
     said = []
     with _style():
@@ -111,8 +114,7 @@ def bars(table: pd.DataFrame, metrics: Sequence[str], published: pd.DataFrame | 
             top = rows.loc[rows["metric"] == metric, "value"].max()
             axis.set(xlim=(0, 1.05 * top), xlabel=_label(metric))
             axis.grid(False, axis="y")
-        for axis, metric in zip(axes[len(metrics) :], theirs):
-            points = published[published["metric"] == metric]
+        for axis, (metric, points) in zip(axes[len(metrics) :], theirs.items()):
             _diamonds(axis, points, [method for method, _ in order])
             axis.set(xlim=(0, 1.1 * points["value"].max()), xlabel=_label(metric), title="published")
             told = (f"{row.method} {_number(row.value)} on {row.dataset}" for row in points.itertuples())
@@ -168,16 +170,16 @@ def _bar(axis: Axes, y: float, values: np.ndarray, shade: str) -> None:
     if len(values) >= FEW:
         axis.plot(np.maximum(t_interval(values), 0), [y, y], color="black", linewidth=1.3, zorder=3)
     if len(values) > 1:
-        dots = {"s": 12, "color": "white", "edgecolor": "black", "linewidth": 0.7, "zorder": 3}
+        dots: dict[str, Any] = {"s": 12, "color": "white", "edgecolor": "black", "linewidth": 0.7, "zorder": 3}
         axis.scatter(values, np.full(len(values), y - 0.18), **dots)
-    where = {"xycoords": ("axes fraction", "data"), "xytext": (3, 0), "textcoords": "offset points"}
+    where: dict[str, Any] = {"xycoords": ("axes fraction", "data"), "xytext": (3, 0), "textcoords": "offset points"}
     axis.annotate(_number(mean), (1, y), va="center", fontsize="small", **where)  # right of the panel nothing is drawn
 
 
 def _diamonds(axis: Axes, published: pd.DataFrame, methods: list[str]) -> None:
     for (dataset, rows), shape in zip(published.groupby("dataset"), itertools.cycle("Dsph")):
         points = [(x, methods.index(method)) for method, x in zip(rows["method"], rows["value"])]
-        style = {"s": 30, "facecolor": "none", "edgecolor": "black", "zorder": 4, "marker": shape}
+        style: dict[str, Any] = {"s": 30, "facecolor": "none", "edgecolor": "black", "zorder": 4, "marker": shape}
         axis.scatter(*zip(*points), label=dataset, **style)
 
 
@@ -225,8 +227,8 @@ def ablation(
             for (name, points), dashes in zip(published.items(), itertools.cycle(("--", ":", "-."))):
                 where, heights = np.array(sorted(points.items()), dtype=float).T
                 if len(points) > 1:  # the reference alone is no curve
-                    style = {"linestyle": dashes, "color": "black", "marker": "."}
-                    axes[2].plot(where, heights - points[reference], label=name, **style)
+                    dashed: dict[str, Any] = {"linestyle": dashes, "color": "black", "marker": "."}
+                    axes[2].plot(where, heights - points[reference], label=name, **dashed)
             axes[2].set(ylabel=change, title="published")
             axes[2].legend(fontsize="small")
         for axis in axes[::2]:
@@ -257,7 +259,7 @@ def tallies(counts: pd.DataFrame, shades: Mapping[str, str], xlabel: str) -> Fig
         left = np.zeros(len(counts))
         for name, column in counts.items():
             hatch = next(hatches) if shades[name].upper() == "#FFFFFF" else ""
-            style = {"color": shades[name], "edgecolor": "0.4", "hatch": hatch, "linewidth": 0.7}
+            style: dict[str, Any] = {"color": shades[name], "edgecolor": "0.4", "hatch": hatch, "linewidth": 0.7}
             axis.barh(range(len(counts)), column, left=left, label=name, **style)
             for y, (start, count) in enumerate(zip(left, column)):
                 if count:
@@ -308,7 +310,7 @@ def _reference(published: Mapping, ours: list, asked: float | None) -> float:
     return max(common, key=lambda x: sum(points[x] for points in published.values())) if published else min(common)
 
 
-def _curve(axis: Axes, by_seed: pd.DataFrame, method: str, style: Mapping[str, str]) -> None:
+def _curve(axis: Axes, by_seed: pd.DataFrame, method: str, style: Mapping[str, Any]) -> None:
     """Mean and single seeds of a (seeds, levels) frame, from FEW seeds on with a t interval."""
     levels = by_seed.columns.to_numpy(dtype=float)
     samples = [by_seed[level].dropna().to_numpy() for level in by_seed]
@@ -481,11 +483,12 @@ def proxy_maps(panels: Mapping[str, Mapping]) -> Figure:
             shades = _many_colors(len(panel["converged"]))
             for number, shade in enumerate(shades):
                 samples = panel["points"][panel["labels"] == number]
-                axis.scatter(*samples.T, s=5, color=shade, alpha=0.35, linewidth=0)
+                axis.scatter(samples[:, 0], samples[:, 1], s=5, color=shade, alpha=0.35, linewidth=0)
                 for name, (shape, size) in kinds.items():
                     fill, edge = (shade, "black") if name == "converged" else ("none", shade)
-                    style = {"marker": shape, "s": size, "facecolor": fill, "edgecolor": edge, "linewidth": 1.5}
-                    axis.scatter(*panel[name][number].T, label=f"{name} proxies" if not number else None, **style)
+                    style: dict[str, Any] = {"marker": shape, "s": size, "facecolor": fill, "edgecolor": edge}
+                    label = f"{name} proxies" if not number else None
+                    axis.scatter(*panel[name][number].T, label=label, linewidth=1.5, **style)
             axis.set_title(_plain(title))
             axis.set_aspect("equal", adjustable="datalim")
             axis.set(xlabel="coordinate 1 (no unit)", ylabel="coordinate 2 (no unit)")
@@ -566,8 +569,7 @@ def training_curves(finished: Sequence) -> Figure:
     columns = min(3, len(runs_of))
     rows = -(-len(runs_of) // columns)
     with _style():
-        size = {"height": 1.75 * rows + 0.4, "width": 2.5 * columns, "rows": rows}
-        figure, axes = _subplots(columns, size.pop("height"), **size)
+        figure, axes = _subplots(columns, 1.75 * rows + 0.4, width=2.5 * columns, rows=rows)
         said = []
         for axis, (method, runs) in zip(axes, runs_of.items()):
             length = min(map(len, runs))
@@ -637,8 +639,8 @@ def lines(
         axis.set(xlabel=xlabel, ylabel=ylabel, title=title)
         axis.set(xscale="log" if logx else "linear", yscale="log" if logy else "linear")
         _ticks_at(axis, sorted({float(level) for x, *_ in series.values() for level in x}))
-        many = {"loc": "center left", "bbox_to_anchor": (1, 0.5)} if len(series) > 6 else {}  # would cover the lines
-        axis.legend(fontsize="small", **many)
+        beside: dict[str, Any] = {"loc": "center left", "bbox_to_anchor": (1, 0.5)}  # many would cover the lines
+        axis.legend(fontsize="small", **(beside if len(series) > 6 else {}))
     return _described(figure, " ".join(filter(None, (title, f"{ylabel} against {xlabel}.", _lines_said(axis)))))
 
 
@@ -672,20 +674,21 @@ def field(
         figure, axes = _subplots(len(potentials), 1.2 + height, width=width, sharey=True)
         pale = seaborn.light_palette("#2C7FB8", as_cmap=True, reverse=True)  # arrows stay visible on all of it
         for axis, (name, values) in zip(axes, potentials.items()):
-            levels = np.linspace(*np.quantile(values, [0.02, 0.98]), 13)
+            low, high = np.quantile(values, [0.02, 0.98])
+            levels = np.linspace(low, high, 13)
             levels = levels if levels[-1] > levels[0] else levels[0] + np.linspace(-1, 1, 13)
             drawn = axis.contourf(x, y, values, levels=levels, cmap=pale, extend="both")
             ticks = levels[[0, 6, 12]]
             bar = figure.colorbar(drawn, ax=axis, location="bottom", label=names[2], ticks=ticks, aspect=30)
             for tick, side in zip(bar.ax.set_xticks(ticks, _three_digits(ticks)), ("left", "center", "right")):
-                tick.label1.set_horizontalalignment(side)  # centred labels at the ends would meet the neighbour's
+                tick.label1.set(horizontalalignment=side)  # centred labels at the ends would meet the neighbour's
             if forces and name in forces:
                 _arrows(axis, np.asarray(x), np.asarray(y), np.asarray(forces[name]))
             if points is not None:
                 kinds = np.zeros(len(points)) if labels is None else np.asarray(labels)
                 for i, kind in enumerate(np.unique(kinds)):
-                    style = {"marker": MARKERS[i], "s": 46, "color": "white", "edgecolor": "black", "zorder": 3}
-                    axis.scatter(*np.asarray(points)[kinds == kind].T, label=f"class {kind}", **style)
+                    style: dict[str, Any] = {"marker": MARKERS[i], "s": 46, "edgecolor": "black", "zorder": 3}
+                    axis.scatter(*np.asarray(points)[kinds == kind].T, label=f"class {kind}", color="white", **style)
             axis.set(title=name, xlabel=names[0], aspect="equal")
         axes[0].set_ylabel(names[1])
         if points is not None and labels is not None:
@@ -702,7 +705,7 @@ def pieces(points: np.ndarray, segments: Mapping[str, np.ndarray]) -> Figure:
     with _style(grid=False):
         figure, axes = _subplots(1, 3.1 * len(segments), width=6.5, rows=len(segments), sharex=True)
         for axis, (name, ends) in zip(axes, segments.items()):
-            axis.scatter(*points.T, s=14, color="0.35", linewidth=0, zorder=3)
+            axis.scatter(points[:, 0], points[:, 1], s=14, color="0.35", linewidth=0, zorder=3)
             for i, (start, end) in enumerate(np.asarray(ends)):
                 axis.plot(*zip(start, end), color=PALETTE[i % len(PALETTE)], linewidth=2.2)
             axis.set(title=f"{name}: {len(ends)} pieces", ylabel="coordinate 2 (no unit)", aspect="equal")
@@ -747,7 +750,7 @@ def _style(grid: bool = True):
 def _subplots(columns: int, height: float, width: float = WIDTH, rows: int = 1, **options) -> tuple[Figure, list[Axes]]:
     import matplotlib.pyplot as plt
 
-    size = {"figsize": (width, height), "layout": "constrained", "squeeze": False}
+    size: dict[str, Any] = {"figsize": (width, height), "layout": "constrained", "squeeze": False}
     figure, axes = plt.subplots(rows, columns, **size, **options)
     return figure, list(axes.flat)
 
@@ -755,7 +758,8 @@ def _subplots(columns: int, height: float, width: float = WIDTH, rows: int = 1, 
 def _described(figure: Figure, text: str) -> Figure:
     """The figure with an alternative text, which notebooks and their exports give to readers who cannot see it."""
     figure.set_label(text.replace(r"\$", "$"))
-    figure._ipython_display_ = functools.partial(_display, figure)  # IPython asks an object for this before all else
+    shown: Any = figure
+    shown._ipython_display_ = functools.partial(_display, figure)  # IPython asks an object for this before all else
     return figure
 
 
@@ -766,7 +770,7 @@ def _display(figure: Figure) -> None:
     from IPython.core.pylabtools import print_figure
     from IPython.display import display
 
-    picture, words = {"image/png": print_figure(figure, "png", base64=True)}, figure.get_label()
+    picture, words = {"image/png": print_figure(figure, "png", base64=True)}, str(figure.get_label())
     display(picture | {"text/plain": words}, metadata={"image/png": {"alt": words}}, raw=True)
     folded = f"<details><summary>The figure in words</summary>{escape(words)}</details>"
     display({"text/html": folded, "text/plain": ""}, raw=True)
@@ -776,7 +780,7 @@ def _lines_said(axis: Axes) -> str:
     """Where every line of a legend begins and ends."""
     said = []
     for line in axis.lines:
-        if not line.get_label().startswith("_"):
+        if not str(line.get_label()).startswith("_"):
             x, y = np.asarray(line.get_xdata(), float), np.asarray(line.get_ydata(), float)
             ends = (f"{_number(y[i])} at {_number(x[i])}" for i in (0, -1))
             said.append(f"{line.get_label()}: from " + " to ".join(ends))

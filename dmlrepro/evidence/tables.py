@@ -9,7 +9,7 @@ experiment.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -26,7 +26,7 @@ SYNTHETIC = "synthetic"  # the dataset of a study without images
 CURVE = "curve"  # the setting of a run that repeats another and keeps its evaluations, for a figure alone
 
 # (method, metric) -> setting -> seed -> value; a value may be an array, one number per resampling of the classes
-Cells = dict[tuple[str, str], dict[str, dict[int, np.ndarray]]]
+Cells = dict[tuple[str, str], dict[str, dict[int, Any]]]
 
 
 # --- rows -------------------------------------------------------------------------------------------------------------

@@ -11,13 +11,17 @@ All but two are pytorch-metric-learning's. Each function states its paper and se
 """
 
 import math
+from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from dmlrepro.extras import require
 from dmlrepro.losses.checks import check_batch, check_finite, check_positive, check_unused, printed, whole_labels
 from dmlrepro.losses.recommended import BOUNDARY, PROXIES, groups, rate_of_the_network
+
+require("pytorch-metric-learning")  # said here once; each function imports it when called
 
 
 class Baseline(nn.Module):
@@ -97,7 +101,7 @@ def proxies_of(loss: nn.Module) -> Tensor | None:
 
     Works for every function of this file and for any module with a `proxies` attribute of shape (C, D) or (C, M, D).
     """
-    inner = loss.loss if isinstance(loss, Baseline) else loss
+    inner: Any = loss.loss if isinstance(loss, Baseline) else loss
     if hasattr(inner, "proxies"):
         return inner.proxies if inner.proxies.ndim == 3 else inner.proxies.unsqueeze(1)
     if hasattr(inner, "fc"):  # SoftTriple: (D, C * M), the centres of a class side by side
@@ -243,6 +247,11 @@ def cross_batch_memory(
 class CrossBatchMemory(nn.Module):
     """See `cross_batch_memory`. The memory and how far it is are buffers, so that a checkpoint restores them."""
 
+    memory: Tensor
+    memory_labels: Tensor
+    stored: Tensor
+    steps: Tensor
+
     def __init__(self, pairs: nn.Module, num_classes: int, embedding_size: int, memory_size: int, warmup_steps: int):
         super().__init__()
         self.pairs, self.num_classes, self.embedding_size = pairs, num_classes, embedding_size
@@ -260,7 +269,7 @@ class CrossBatchMemory(nn.Module):
         check_batch(embeddings, labels, self.num_classes, self.memory.shape[1])
         with torch.autocast(embeddings.device.type, enabled=False):
             embeddings = _at_least_float32(embeddings)
-            value, stored = self.pairs(embeddings, labels), self.stored.item()
+            value, stored = self.pairs(embeddings, labels), int(self.stored)
             if stored:
                 past = slice(min(stored, len(self.memory)))
                 memory, classes = self.memory[past].to(embeddings.dtype, copy=True), self.memory_labels[past].clone()
@@ -341,6 +350,8 @@ class _OwnStream(nn.Module):
     CPU everywhere.
     """
 
+    seed: Tensor
+
     def __init__(self, miner: nn.Module):
         super().__init__()
         self.miner = miner
@@ -348,7 +359,7 @@ class _OwnStream(nn.Module):
 
     def forward(self, embeddings: Tensor, labels: Tensor, *references: Tensor):
         with torch.random.fork_rng([]):
-            torch.default_generator.manual_seed(self.seed.item())
+            torch.default_generator.manual_seed(int(self.seed))
             self.seed += 1
             chosen = self.miner(*(x.detach().cpu() for x in (embeddings, labels, *references)))
         return tuple(indices.to(embeddings.device) for indices in chosen)

@@ -48,6 +48,9 @@ def greedy_k_center(pool: Tensor, centers: Tensor, k: int) -> Tensor:
     Euclidean distance, c >= 1.
 
     Raises ValueError for shapes that do not fit, or k outside [1, P].
+
+    >>> greedy_k_center(torch.tensor([[0.0], [1.0], [5.0], [6.0]]), torch.tensor([[0.0]]), k=2)
+    tensor([3, 1])
     """
     if pool.ndim not in (2, 3) or pool.shape[:-2] != centers.shape[:-2] or pool.shape[-1] != centers.shape[-1]:
         raise ValueError(

@@ -74,7 +74,11 @@ class Groups(NamedTuple):
 
 
 def field_cosines(embeddings: Tensor, mean_fields: Tensor) -> Tensor:
-    """Cosines (B, C) of embeddings (B, D) and mean fields (C, D), neither of which may be zero."""
+    """Cosines (B, C) of embeddings (B, D) and mean fields (C, D), neither of which may be zero.
+
+    >>> field_cosines(torch.tensor([[2.0, 0.0]]), torch.tensor([[1.0, 0.0], [0.0, 3.0], [-1.0, 0.0]]))
+    tensor([[ 1.,  0., -1.]])
+    """
     # the norms divide the product: normalising the fields themselves would cost passes over C x D numbers
     return F.normalize(embeddings, dim=1) @ mean_fields.T / torch.linalg.vector_norm(mean_fields, dim=1)
 

@@ -27,6 +27,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from dmlrepro.extras import require
 from dmlrepro.losses.checks import check_batch, check_unused, printed, values_are_known, whole_labels
 from dmlrepro.losses.recommended import groups
 from dmlrepro.vmf import (
@@ -92,7 +93,11 @@ def cosine_distance(embeddings: Tensor, proxies: Tensor) -> Tensor:
 
 
 def l2_distance(embeddings: Tensor, proxies: Tensor) -> Tensor:
-    """d_L2 = ||nu_p - nu_z||^2, squared and not normalised. embeddings (B, D), proxies (C, D); returns (B, C)."""
+    """d_L2 = ||nu_p - nu_z||^2, squared and not normalised. embeddings (B, D), proxies (C, D); returns (B, C).
+
+    >>> l2_distance(torch.tensor([[3.0, 0.0]]), torch.tensor([[3.0, 4.0], [0.0, 0.0]]))
+    tensor([[16.,  9.]])
+    """
     z, p = _wide(embeddings, proxies)
     z2, p2, zp = _squares_and_dots(z, p)
     return at_least_float32((z2 + p2 - 2 * zp).clamp_min(0), embeddings)
@@ -541,6 +546,7 @@ def proxy_anchor_with_nivmf(
 
     omega weighs ProxyAnchor, margin and alpha are its own; options go to `ProbabilisticProxyLoss`.
     """
+    require("pytorch-metric-learning")
     from pytorch_metric_learning.losses import ProxyAnchorLoss
 
     probabilistic = ProbabilisticProxyLoss(num_classes, embedding_size, **options)

@@ -24,6 +24,7 @@ Training   Embeddings of the momentum encoder must carry no gradient; two near-d
 import functools
 import math
 from collections.abc import Iterator
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -209,6 +210,12 @@ def directed_similarity(
     """s'(x_i, a_j) = alpha beta (Eqs. 2-4) of points (N, D) with the pieces (M, dim, D) through anchors (M, D): (N, M).
 
     alpha = (1 + o / 2)^-n_alpha falls with the distance o across the piece, beta = (1 + p)^-n_beta with that along it.
+
+    >>> origin, along_x = torch.zeros(1, 2), torch.tensor([[[1.0, 0.0]]])
+    >>> directed_similarity(torch.tensor([[0.0, 0.0], [3.0, 0.0], [0.0, 3.0]]), origin, along_x)
+    tensor([[1.0000],
+            [0.5000],
+            [0.0256]])
     """
     across, along = _components(points, anchors, bases)
     return (-n_alpha * (_root(across) / 2).log1p() - n_beta * _root(along).log1p()).exp()
@@ -303,11 +310,12 @@ class PiecewiseLinearManifoldLoss(nn.Module):
             raise ValueError(f"num_proxies must be a whole number from 0 up, got {num_proxies!r}")
         if dim > embedding_size:
             raise ValueError(f"dim must be at most embedding_size = {embedding_size}, got {dim}")
-        self.pieces = {"k": k, "dim": dim, "quality": quality, "centring": centring, "measure": measure}
+        self.pieces: dict[str, Any] = {"k": k, "dim": dim, "quality": quality, "centring": centring, "measure": measure}
         self.n_alpha, self.n_beta, self.delta = n_alpha, n_beta, delta
         self.similarity, self.detach_similarity = similarity, detach_similarity
         self.embedding_size = embedding_size
-        self.proxies = self.subspaces = None
+        self.proxies: Any = None
+        self.subspaces: Any = None
         if num_proxies:
             self.proxies = nn.Parameter(F.normalize(torch.randn(num_proxies, embedding_size), dim=1))
             frames = torch.randn(num_proxies, embedding_size, dim)

@@ -233,7 +233,7 @@ def _matmul_precision() -> str | None:
 
 def _matmul_rounding(terms: int) -> float:
     """Bound on the rounding error of a float32 dot product of so many terms, relative to the norms."""
-    unit = {"highest": 2.0**-24, "high": 2.0**-10}.get(_matmul_precision(), 2.0**-8)  # else assume the coarsest
+    unit = {"highest": 2.0**-24, "high": 2.0**-10}.get(_matmul_precision() or "", 2.0**-8)  # else assume the coarsest
     return 2 * unit + terms * 2.0**-24
 
 

@@ -12,6 +12,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from dmlrepro.extras import require
 from dmlrepro.losses.checks import (
     check_batch,
     check_positive,
@@ -28,6 +29,7 @@ class InstanceLoss(nn.Module):
     """pytorch-metric-learning's NT-Xent with inputs checked, in float32 or wider; see `nt_xent`."""
 
     def __init__(self, num_classes: int, embedding_size: int, temperature: float):
+        require("pytorch-metric-learning")
         from pytorch_metric_learning.losses import NTXentLoss
 
         super().__init__()

@@ -14,14 +14,16 @@ import contextlib
 import copy
 import difflib
 import functools
+import os
 import socket
 import urllib.error
 import urllib.request
 import warnings
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -36,6 +38,7 @@ KNOWN_WEIGHTS = ("102fa02ec826921aae2c3408f9f154381a466f8210fead01b8aa941ee607e4
 SYMBOLS = Path(__file__).with_name("conv4_symbols.safetensors")
 TIMM_FILES = ("model.safetensors", "pytorch_model.bin")  # what timm downloads of a network
 REACH_SECONDS, STALL_SECONDS = 10, 30  # a download is given up when a server does not answer, or sends nothing more
+FORCE_TENSORS = "TORCH_FORCE_WEIGHTS_ONLY_LOAD"  # torch reads this variable, and it outweighs what a call asks for
 POOLINGS = ("avg", "max", "avg+max", "token")
 
 # The networks of the five papers and of our own profiles: name -> (published weights, who uses them).
@@ -81,6 +84,9 @@ class EmbeddingNet(nn.Module):
         num_features: F, the width of the pooled features.
         embedding_size: D, the width of the output (F without a head).
     """
+
+    input_scale: Tensor
+    input_offset: Tensor
 
     def __init__(self, trunk: nn.Module, embedding_size: int | None, preprocess: Preprocess, pooling: str = "avg"):
         super().__init__()
@@ -417,7 +423,7 @@ def _timm(name: str, weights: str | Path | None) -> tuple[nn.Module, Preprocess]
             _reach(constants.ENDPOINT)
         return timm.create_model(name, pretrained=True)
 
-    model = _model(
+    model: Any = _model(
         name,
         weights,
         lambda: timm.create_model(name),
@@ -451,7 +457,8 @@ def _model(
             before = socket.getdefaulttimeout()
             socket.setdefaulttimeout(STALL_SECONDS)  # torch would wait for ever for a connection that broke off
             try:
-                return download()
+                with _tensors_only():
+                    return download()
             except Exception as error:
                 reason = str(error).partition("\n")[0]
                 raise FileNotFoundError(
@@ -465,6 +472,19 @@ def _model(
     if weights is not None:
         load_strict(model, read_weights(weights_file(name, weights) or weights), weights)
     return model
+
+
+@contextlib.contextmanager
+def _tensors_only() -> Iterator[None]:
+    """torch.load refuses whatever is not a tensor, also where torchvision asks it to run what a file says."""
+    before = os.environ.get(FORCE_TENSORS)
+    os.environ[FORCE_TENSORS] = "1"
+    try:
+        yield
+    finally:
+        del os.environ[FORCE_TENSORS]
+        if before is not None:
+            os.environ[FORCE_TENSORS] = before
 
 
 def _reach(url: str) -> None:

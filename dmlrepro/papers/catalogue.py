@@ -12,11 +12,11 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 from dmlrepro import papers
 from dmlrepro.evidence import results
 from dmlrepro.evidence.claims import ClaimTest
-from dmlrepro.evidence.stored import Sentence
 from dmlrepro.papers.params import Params
 
 
@@ -43,12 +43,13 @@ class Notebook:
     table: Callable | None = results.tidy
     planned: Callable | None = None
     ratios: Callable | None = None
-    findings: tuple[Sentence, ...] | tuple[Callable[[], str], ...] = ()
+    findings: tuple[Callable[..., str], ...] = ()
 
     def specs_untrained(self, params: Params) -> list:
         """The runs as `plan` and `show` list them: a search, which would train, is left out."""
         if getattr(params, "search_trials", 0):
-            params = dataclasses.replace(params, search_trials=0)
+            none: dict[str, Any] = {"search_trials": 0}
+            params = dataclasses.replace(params, **none)
         return (self.planned or self.specs)(params)
 
 

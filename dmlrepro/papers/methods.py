@@ -7,6 +7,7 @@ ask for equal specs and a shared run is trained once. A paper's own methods stan
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 
@@ -22,7 +23,7 @@ from dmlrepro.training.spec import RunSpec
 class Setting:
     """A published value, and the sentence or table it comes from."""
 
-    value: object
+    value: Any
     source: str
 
 
@@ -54,14 +55,14 @@ class Method:
 
     name: str  # as our tables and figures print it
     loss: str | None  # "<module>.<name>" under dmlrepro.losses; None: the network as it is
-    options: Mapping[str, object] = field(default_factory=dict)
+    options: dict[str, Any] = field(default_factory=dict)
     batches: str = "shuffled"
-    faster: Mapping[str, float] = field(default_factory=dict)
-    rates: Mapping[str, float] = field(default_factory=dict)
-    from_parameters: Mapping[str, str] = field(default_factory=dict)
+    faster: dict[str, float] = field(default_factory=dict)
+    rates: dict[str, float] = field(default_factory=dict)
+    from_parameters: dict[str, str] = field(default_factory=dict)
     from_scratch: Mapping[str, object] = field(default_factory=dict)
     by_backbone: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
-    fields: Mapping[str, object] = field(default_factory=dict)
+    fields: dict[str, Any] = field(default_factory=dict)
     ranges: Mapping[str, Range] | None = None
     published: Mapping[str, Mapping[str, Setting]] = field(default_factory=dict)
     color: str = ""  # empty: figures take one of the palette by the method's name
@@ -316,7 +317,7 @@ def _expansion(params: Params) -> dict:
 
 
 def search_each(
-    specs: Iterable[RunSpec], records: Mapping[str, Method], params: Params
+    specs: Iterable[RunSpec], records: Mapping[str, Method], params: Any
 ) -> list[tuple[RunSpec, list[dict]]]:
     """Each spec with the hyperparameters that a search of `params.search_trials` trials finds, and the trials' rows.
 

@@ -154,14 +154,18 @@ class Params:
     notebook: typing.ClassVar[str] = ""
     paper: typing.ClassVar[str] = ""
     # A notebook changes a profile's recipe so, e.g. {"quick": {"steps": 150}}
-    overrides: typing.ClassVar[Mapping[str, Mapping]] = {}
+    overrides: typing.ClassVar[dict[str, dict]] = {}
     # What the runs of the profile paper have otherwise than the print, for `show`
     differs: typing.ClassVar[tuple[str, ...]] = ()
     positive: typing.ClassVar[tuple[str, ...]] = ("embedding_size", "batch_size", "lr", "seeds")  # the others may be 0
     may_be_empty: typing.ClassVar[tuple[str, ...]] = ()  # lists that may have no item
     # {a parameter that is a sweep: levels it must have, or the parameter that is one, because its tables and figures
     # compare with them}
-    references: typing.ClassVar[Mapping[str, tuple[float | str, ...]]] = {}
+    references: typing.ClassVar[dict[str, tuple[float | str, ...]]] = {}
+
+    # Of each resolved instance, no fields: what was changed against the profile, and who decided each parameter
+    _explicit: typing.ClassVar[dict]
+    origins: typing.ClassVar[dict[str, str]]
 
     profile: str = "quick"
     dataset: str | None = None
@@ -247,14 +251,15 @@ class Params:
         if missing:
             raise ValueError(f"{self.notebook}: profile {self.profile!r} gives no value for {', '.join(missing)}")
         resolved._refuse_nonsense()
-        if getattr(resolved, "search_trials", 0):
+        decided = resolved.as_dict()
+        if decided.get("search_trials"):
             from dmlrepro.training import protocols
 
-            protocols.with_folds(resolved.protocol)
+            protocols.with_folds(decided["protocol"])
         object.__setattr__(resolved, "_explicit", self._differs_from_profile(resolved))
         origins = {name: origin for origin, decided in layers.items() for name in decided if name in changes}
         own = {f.name: "default" if getattr(self, f.name) == f.default else "reader" for f in dataclasses.fields(self)}
-        object.__setattr__(resolved, "origins", own | origins)  # parameter -> who decided it
+        object.__setattr__(resolved, "origins", own | origins)
         return resolved
 
     def _refuse_nonsense(self) -> None:

@@ -218,7 +218,8 @@ def _loss_seconds(loss: str, options: str, classes: int, dim: int, batch: int) -
 
 def _seconds(call: Callable[[], object], device: torch.device) -> float:
     """Mean seconds of a call over `STEPS` calls, the first of which is left out, or as many as begin in `SECONDS`."""
-    taken, started = [], time.monotonic()
+    taken: list[float] = []
+    started = time.monotonic()
     while len(taken) < 2 or (len(taken) <= STEPS and time.monotonic() - started < SECONDS):
         taken.append(timing.seconds(call, device.type))
     return sum(taken[1:]) / len(taken[1:])

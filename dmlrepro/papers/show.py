@@ -7,6 +7,7 @@ Origins are those of the layers that the runs are built of (`methods.spec_layers
 import dataclasses
 import inspect
 from collections.abc import Mapping
+from typing import Any
 
 from dmlrepro.papers import rooms
 from dmlrepro.papers.catalogue import Notebook
@@ -67,7 +68,7 @@ def settings(spec: RunSpec, params: Params, method: Method | None) -> Settings:
     fields, options, origins = {}, {}, {}
     if method is not None:
         base = spec_of(method, params, spec.seed)
-        how = {"published": params.profile == "paper", "keep": params.spec_options()}
+        how: dict[str, Any] = {"published": params.profile == "paper", "keep": params.spec_options()}
         by_protocol = protocols.decided(base, spec.protocol, **how) if spec.protocol in protocols.PROTOCOLS else {}
         layers = [*spec_layers(method, params), (f"protocol {spec.protocol}", by_protocol)]
         fields, options = merged(layers), merged(option_layers(method, params, params.backbone))

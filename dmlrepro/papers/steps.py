@@ -6,7 +6,8 @@ whatever else the machine does falls on all alike; only ratios within a repetiti
 nothing here depends on what they show. The network's passes are measured on a few images and scaled up to the batch.
 """
 
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Mapping
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -23,7 +24,7 @@ class LossStep:
     """The loss's part of a training step: forward, backward to embeddings (B, D) and proxies, update; labels (B,)."""
 
     def __init__(self, loss: nn.Module, embeddings: Tensor, labels: Tensor, device: torch.device):
-        self.loss = loss.to(device)
+        self.loss: Any = loss.to(device)
         self.embeddings = embeddings.to(device).requires_grad_()
         self.labels = labels.to(device)
         self.optimizer = OPTIMIZERS["adam"](self.loss.parameters(), lr=STILL)
@@ -35,7 +36,7 @@ class LossStep:
         self.optimizer.step()
 
 
-def network_step(network: nn.Module, images: Tensor) -> tuple[Callable[[], None], Callable[[], None]]:
+def network_step(network: backbones.EmbeddingNet, images: Tensor) -> tuple[Callable[[], None], Callable[[], None]]:
     """A network's passes on some images (N, 3, H, W), and its update."""
     optimizer = OPTIMIZERS["adam"](network.train().parameters(), lr=STILL)
     gradient = torch.ones(len(images), network.embedding_size, device=images.device)
@@ -49,7 +50,7 @@ def network_step(network: nn.Module, images: Tensor) -> tuple[Callable[[], None]
 
 def network_and_images(
     backbone: str, weights: str, embedding_size: int, count: int, image_size: int, device: torch.device
-) -> tuple[nn.Module, Tensor]:
+) -> tuple[backbones.EmbeddingNet, Tensor]:
     """The network, with weights as a notebook's parameters name them, and so many random images for it."""
     network = backbones.build(backbone, embedding_size, weights=None if weights == "none" else weights).to(device)
     images = torch.randint(256, (count, 3, image_size, image_size), generator=torch.Generator().manual_seed(0))
@@ -57,18 +58,18 @@ def network_and_images(
 
 
 def in_turn(
-    losses: Mapping[Hashable, LossStep],
+    losses: Mapping[timing.Key, Callable[[], object]],
     network: tuple[Callable[[], None], Callable[[], None]],
     share: float,
     repetitions: int,
     device: torch.device,
-) -> tuple[dict[Hashable, list[float]], list[float]]:
+) -> tuple[dict[timing.Key, list[float]], list[float]]:
     """({name: seconds of the loss's part}, seconds of the network's part), a number per repetition.
 
     network: what `network_step` gives; share: its images over those of a batch.
     """
     passes, update = network
-    calls = {("network", "passes"): passes, ("network", "update"): update} | dict(losses)
+    calls: dict = {("network", "passes"): passes, ("network", "update"): update} | dict(losses)
     times = timing.in_turn(calls, repetitions, device.type, rounds=ROUNDS)
     passes, update = times.pop(("network", "passes")), times.pop(("network", "update"))
     return times, [one / share + other for one, other in zip(passes, update)]

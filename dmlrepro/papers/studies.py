@@ -195,7 +195,7 @@ def all_evidence(params: Params, tests: Mapping, metrics: Sequence[str], figure:
 # published numbers
 
 
-def published(paper: str, names: Mapping[str, str], table: str, **where) -> "pd.DataFrame":
+def published(paper: str, names: Mapping[str, str], table: str | Sequence[str], **where) -> "pd.DataFrame":
     """Rows of one of a paper's tables, its methods named as in ours; names: {printed name: ours}."""
     return results.published(paper, table, **where).replace({"method": dict(names)})
 

@@ -15,10 +15,13 @@ import sys
 import time
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import TypeVar
 
 import torch
 
 from dmlrepro.files import replacing
+
+Key = TypeVar("Key", bound=Hashable)
 
 # --- seconds ----------------------------------------------------------------------------------------------------------
 
@@ -45,8 +48,8 @@ def seconds(call: Callable[[], object], device: str) -> float:
 
 
 def in_turn(
-    calls: Mapping[Hashable, Callable[[], object]], repetitions: int, device: str, *, rounds: int = 1
-) -> dict[Hashable, list[float]]:
+    calls: Mapping[Key, Callable[[], object]], repetitions: int, device: str, *, rounds: int = 1
+) -> dict[Key, list[float]]:
     """{name: seconds of a call in each repetition}, all calls in turn.
 
     A repetition has so many rounds and keeps the fastest of each call: a disturbance only ever adds. A first round
@@ -54,7 +57,7 @@ def in_turn(
     """
     for call in calls.values():
         call()
-    found: dict[Hashable, list[float]] = {name: [] for name in calls}
+    found: dict[Key, list[float]] = {name: [] for name in calls}
     for _ in range(repetitions):
         turns = [{name: seconds(call, device) for name, call in calls.items()} for _ in range(rounds)]
         for name, values in found.items():

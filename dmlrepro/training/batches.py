@@ -5,6 +5,7 @@ import os
 from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import numpy as np
 import torch
@@ -68,7 +69,7 @@ class Task:
                     f"batch_size {spec.batch_size} is larger than the {len(train)} training images of {manifest.name}"
                 )
         self.steps_per_epoch = max(len(train) // spec.batch_size, 1)
-        self.store = None if features is not None else images.open_images(manifest, short_side=stored_side(spec))
+        self.store: Any = None if features is not None else images.open_images(manifest, short_side=stored_side(spec))
         self.crops = features is None and spec.image_size is not None  # whether training sees random crops
 
     def index_batches(self, first: int, end: int, neighbours: Tensor | None = None) -> Iterator[tuple[int, Tensor]]:
@@ -131,8 +132,8 @@ def stored_side(spec: RunSpec) -> int | None:
 def test_batches(spec: RunSpec, store, indices: np.ndarray, size: int = 256) -> Iterator[Tensor]:
     def make(chunk: np.ndarray) -> Tensor:
         if spec.image_size is None:
-            return _pinned(images.plain_batch(store, chunk))
-        return _pinned(images.test_batch(store, chunk, spec.image_size, resize=spec.test_resize))
+            return _pinned(images.plain_batch(store, torch.from_numpy(chunk)))
+        return _pinned(images.test_batch(store, torch.from_numpy(chunk), spec.image_size, resize=spec.test_resize))
 
     chunks = ((indices[start : start + size],) for start in range(0, len(indices), size))
     return prefetched(make, chunks, crops=spec.image_size is not None)
@@ -151,7 +152,7 @@ def prefetched(make: Callable, arguments: Iterator[tuple], *, crops: bool) -> It
         return
     workers = min(8, len(os.sched_getaffinity(0))) if torch.cuda.is_available() else 1
     with ThreadPoolExecutor(workers) as pool:
-        pending = deque()
+        pending: deque = deque()
         for item in arguments:
             pending.append(pool.submit(make, *item))
             if len(pending) > 2 * workers:

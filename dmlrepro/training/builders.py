@@ -8,11 +8,12 @@ import json
 import pkgutil
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import nn
 
-OPTIMIZERS = {
+OPTIMIZERS: dict[str, functools.partial] = {
     "adam": functools.partial(torch.optim.Adam, fused=True),
     "adamw": functools.partial(torch.optim.AdamW, fused=True),
     "rmsprop": functools.partial(torch.optim.RMSprop, momentum=0.9),
@@ -81,7 +82,7 @@ def build_loss(spec, num_classes: int, embedding_size: int) -> nn.Module:
 
 
 def _build(name: str, options: Mapping, **sizes: int) -> nn.Module:
-    builder = loss_builder(name)
+    builder: Any = loss_builder(name)
     accepted = inspect.signature(builder).parameters
     unknown = set(options) - set(accepted)
     if unknown and not any(p.kind is p.VAR_KEYWORD for p in accepted.values()):
@@ -92,7 +93,7 @@ def _build(name: str, options: Mapping, **sizes: int) -> nn.Module:
         raise ValueError(f"loss {name} refuses its options {dict(options)}: {error}") from error
 
 
-def scheme_builder(name: str, options: Mapping) -> type:
+def scheme_builder(name: str, options: Mapping) -> Any:
     """The class `Scheme` of the file `name` in training/schemes; ValueError on an unknown name or a bad option."""
     builder = _scheme(name)
     accepted = [key for key, p in inspect.signature(builder).parameters.items() if p.kind is p.KEYWORD_ONLY]
@@ -103,7 +104,7 @@ def scheme_builder(name: str, options: Mapping) -> type:
 
 
 @functools.cache
-def _scheme(name: str) -> type:
+def _scheme(name: str) -> Any:
     from dmlrepro.training import schemes
 
     known = sorted(module.name for module in pkgutil.iter_modules(schemes.__path__))

@@ -16,7 +16,7 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import torch
 import torch.distributed as dist
@@ -112,7 +112,7 @@ def from_first(compute: Callable[[], Value]) -> Value:
     """What rank 0 computes, on every rank."""
     if world_size() == 1:
         return compute()
-    box = [compute() if rank() == 0 else None]
+    box: list[Any] = [compute() if rank() == 0 else None]
     dist.broadcast_object_list(box)
     return box[0]
 

@@ -1,7 +1,8 @@
 """What the network of a run makes of images: embeddings, and their retrieval scores."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -29,7 +30,7 @@ def build_network(spec: RunSpec, manifest: manifests.Manifest) -> backbones.Embe
         in_channels=1 if grey else 3,
         seed=stream_seed(spec.seed, "network"),
     )
-    patches = getattr(network.trunk, "patch_embed", None)  # timm's transformers have one
+    patches: Any = getattr(network.trunk, "patch_embed", None)  # timm's transformers have one
     if getattr(patches, "strict_img_size", False) and spec.image_size not in patches.img_size:
         raise ValueError(f"image_size {spec.image_size}: {spec.backbone} takes {patches.img_size[0]} pixels only")
     if spec.freeze_batchnorm:
@@ -38,7 +39,7 @@ def build_network(spec: RunSpec, manifest: manifests.Manifest) -> backbones.Embe
 
 
 @torch.no_grad()
-def embed(network: backbones.EmbeddingNet, batches: Iterator[Tensor], *, half: bool = False) -> Tensor:
+def embed(network: nn.Module, batches: Iterable[Tensor], *, half: bool = False) -> Tensor:
     """Raw embeddings (N, D) float32 on the CPU of uint8 image batches, in evaluation mode; half: by bfloat16."""
     device = next(network.parameters()).device
     was_training = network.training
@@ -49,7 +50,7 @@ def embed(network: backbones.EmbeddingNet, batches: Iterator[Tensor], *, half: b
     return torch.cat(parts).cpu()
 
 
-def embed_images(spec: RunSpec, network: backbones.EmbeddingNet, manifest: manifests.Manifest, indices) -> Tensor:
+def embed_images(spec: RunSpec, network: nn.Module, manifest: manifests.Manifest, indices) -> Tensor:
     """Embeddings (len(indices), D) of the given images of a dataset with the spec's test-time crop.
 
     The network is moved to the device of training.
@@ -73,7 +74,7 @@ class HeadOnly(nn.Module):
 
 def trunk_features(spec: RunSpec, network: backbones.EmbeddingNet, manifest: manifests.Manifest) -> Tensor:
     """(N, F) pooled features of every image with the test-time crop, kept in the cache under all they depend on."""
-    decides = [manifest.digest(), spec.backbone, backbones.weights_digest(spec.backbone, spec.weights)]
+    decides: list[Any] = [manifest.digest(), spec.backbone, backbones.weights_digest(spec.backbone, spec.weights)]
     decides += [spec.pooling, spec.image_size, spec.test_resize, distributed.device_for_training().type]
     decides += [sources.versions(), sources.source_hash([Path(__file__)])]
     decides += [spec.seed, spec.replica] if spec.replica or not spec.weights else []
@@ -93,9 +94,10 @@ def neighbours(task: batches.Task, network) -> Tensor:
     mine = embed(network, task.test_batches(task.train[distributed.share(len(task.train))]))
     everything = distributed.gather(mine.to(next(network.parameters()).device), len(task.train))
     own = torch.arange(len(task.train))[:, None]
-    if task.spec.neighbours == 1:
+    others = (task.spec.neighbours or 1) - 1
+    if not others:
         return own
-    return torch.cat([own, retrieval.nearest(everything, task.spec.neighbours - 1).cpu()], dim=1)
+    return torch.cat([own, retrieval.nearest(everything, others).cpu()], dim=1)
 
 
 def evaluate(

@@ -16,6 +16,7 @@ import zipfile
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -59,7 +60,7 @@ def reuse_freed_memory() -> None:
 
     Without this, fresh pages for the same activations are a third of every step on a CPU.
     """
-    libc = ctypes.CDLL(None) if sys.platform == "linux" else None
+    libc: Any = ctypes.CDLL(None) if sys.platform == "linux" else None
     if hasattr(libc, "mallopt"):  # not musl
         trim_threshold, mmap_threshold = -1, -3
         libc.mallopt(mmap_threshold, 2**25)
@@ -281,8 +282,8 @@ class Schedule:
     """Which step has which learning rate, and after which there is an evaluation; epochs become steps here."""
 
     def __init__(self, spec: RunSpec, steps_per_epoch: int):
-        def steps(epochs: float) -> int:
-            return round(epochs * steps_per_epoch)
+        def steps(epochs: float | None) -> int:
+            return round((epochs or 0) * steps_per_epoch)
 
         self.steps_per_epoch = steps_per_epoch
         self.total = spec.steps if spec.steps is not None else steps(spec.epochs)
@@ -296,7 +297,7 @@ class Schedule:
         return self.drop ** sum(step >= at for at in self.drops)
 
     def evaluates(self, step: int) -> bool:
-        return bool(self.eval_every) and (step % self.eval_every == 0 or step == self.total)
+        return bool(self.eval_every and (step % self.eval_every == 0 or step == self.total))
 
     def epoch_ends(self, step: int) -> bool:
         return step % self.steps_per_epoch == 0
@@ -331,7 +332,7 @@ class State:
         self.step = 0
         self.terms: dict[str, Tensor] = {}  # the curve of each term of the loss
         self.history: list[dict] = []  # the rows of all evaluations
-        self.best: dict | None = None  # step and module states of the best evaluation, if anybody will ask for them
+        self.best: Any = None  # step and module states of the best evaluation, if anybody will ask for them
         self.best_of_problem: dict | None = None  # the same for the evaluations since the scheme's problem began
         self.before_problem = 0  # how many evaluations there were before it
 

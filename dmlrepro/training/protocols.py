@@ -280,7 +280,8 @@ def combine(finished: Iterable) -> list:
     Raises:
         ValueError: a fold is missing.
     """
-    entries, folds = [], {}
+    entries: list = []
+    folds: dict = {}
     for run in finished:
         protocol = PROTOCOLS.get(run.spec.protocol)
         if run.spec.fold is None or (protocol and "fold" in protocol.structure):  # the only model of its protocol

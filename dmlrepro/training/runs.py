@@ -194,7 +194,8 @@ def _start_worker() -> None:
 
 
 def _die_with_parent() -> None:
-    multiprocessing.parent_process().join()
+    if parent := multiprocessing.parent_process():
+        parent.join()
     os._exit(1)
 
 

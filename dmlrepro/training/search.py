@@ -50,6 +50,7 @@ def search(
         ValueError: the protocol has no classes to validate on.
     """
     import optuna
+    import optuna.storages.journal
 
     protocol = protocols.with_folds(name)
     if trials is not None and trials < 1:

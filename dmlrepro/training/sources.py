@@ -17,7 +17,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from importlib import metadata
 from pathlib import Path
 
-from dmlrepro.files import repository_root
+from dmlrepro.files import find_repository
 
 PACKAGE = Path(__file__).parents[1]
 NUMERICAL_PACKAGES = ("torch", "torchvision", "timm", "numpy", "pytorch-metric-learning")
@@ -62,7 +62,7 @@ def of_notebook(notebook: Path) -> list[Path]:
 
 
 def source_hash(roots: Iterable[Path]) -> str:
-    """Hex sha256 of what `roots` and all that they import do; comments, docstrings and messages do not count."""
+    """Hex sha256 of what `roots` and all that they import do; comments, docstrings, types and messages do not count."""
     files = used_by(roots, without=IN_THE_KEY)
     lines = [f"{path.relative_to(PACKAGE).as_posix()}\n{_dump(path.read_text(encoding='utf8'))}" for path in files]
     return hashlib.sha256("\n".join(lines).encode()).hexdigest()
@@ -78,8 +78,12 @@ def versions() -> dict[str, str]:
 def checkout() -> dict:
     """`git_commit` of the repository, and whether its code has changes beside it (`git_dirty`); "" without git."""
 
+    root = find_repository()
+
     def git(*arguments: str) -> str:
-        finished = subprocess.run(["git", *arguments], cwd=repository_root(), capture_output=True, text=True)
+        if root is None:
+            return ""
+        finished = subprocess.run(["git", *arguments], cwd=root, capture_output=True, text=True)
         return finished.stdout.strip() if finished.returncode == 0 else ""
 
     dirty = bool(git("status", "--porcelain", "--", "dmlrepro", "notebooks"))
@@ -140,11 +144,15 @@ def _found_at_run_time(strings: Iterable[str]) -> Iterator[Path]:
 
 @functools.cache
 def _dump(text: str) -> str:
-    """What a module does: its syntax tree without docstrings, messages of errors and warnings, and printed strings."""
+    """What a module does: its syntax tree without docstrings, types of functions, messages, and printed strings."""
     tree = ast.parse(text)
     for node in ast.walk(tree):
         if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef) and ast.get_docstring(node) is not None:
             node.body = node.body[1:] or [ast.Pass()]
+        if isinstance(node, ast.FunctionDef):
+            node.returns = None
+        if isinstance(node, ast.arg):
+            node.annotation = None
         if isinstance(node, ast.Raise) and isinstance(node.exc, ast.Call):
             node.exc.args, node.exc.keywords = [], []
         if isinstance(node, ast.Call) and ast.unparse(node.func) in ("print", "warnings.warn"):

@@ -4,6 +4,7 @@ import dataclasses
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 from dmlrepro.networks import backbones
 from dmlrepro.training.builders import OPTIMIZERS, check_loss, scheme_builder
@@ -125,7 +126,7 @@ class RunSpec:
         check_loss(self)
 
     def _check_numbers(self) -> None:
-        types = {each.name: each.type for each in dataclasses.fields(self)}
+        types: dict[str, Any] = {each.name: each.type for each in dataclasses.fields(self)}
         for names, what in (
             (POSITIVE_WHOLE, "a positive whole number"),
             (WHOLE, "a whole number from 0 up"),

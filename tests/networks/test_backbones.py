@@ -1,6 +1,7 @@
 """Networks: the same bytes from a seed, their own preprocessing, pooling, weights that fit or say why not."""
 
 import copy
+import os
 import socket
 import subprocess
 import sys
@@ -357,6 +358,27 @@ def test_a_lost_network_is_one_line_within_seconds(name, monkeypatch, tmp_path):
         backbones.build(name, 8, weights="imagenet")
     assert "\n" not in str(raised.value)
     assert socket.getdefaulttimeout() is None
+
+
+def test_downloaded_weights_are_never_unpickled(monkeypatch, tmp_path, weights_folder):
+    """torchvision alone would run what a file in its own cache says."""
+    file = tmp_path / "checkpoints" / "squeezenet1_1-b8a52dc0.pth"
+    file.parent.mkdir()
+    torch.save({"classifier.1.weight": Touch(tmp_path / "executed")}, file)
+    monkeypatch.setattr(torch.hub, "get_dir", lambda: str(tmp_path))
+    with pytest.raises(FileNotFoundError, match="Weights only load failed"):
+        build("squeezenet1_1", embedding_size=8, weights="imagenet", seed=0)
+    assert not (tmp_path / "executed").exists()
+
+
+class Touch:
+    """Unpickled, it makes a file."""
+
+    def __init__(self, path):
+        self.path = path
+
+    def __reduce__(self):
+        return os.mkdir, (str(self.path),)
 
 
 def test_a_wrong_name_of_a_weights_file_is_one_line_with_the_closest(tmp_path):

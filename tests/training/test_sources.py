@@ -113,6 +113,16 @@ def test_comments_docstrings_and_messages_do_not_count(package, text):
     assert key(package) != before
 
 
+def test_types_of_functions_do_not_count(package):
+    helper = package / "helper.py"
+    helper.write_text("def scale(x: int, *, by=2) -> int:\n    return by * x\n")
+    before = key(package)
+    helper.write_text("def scale(x, *, by: float = 2):\n    return by * x\n")
+    assert key(package) == before
+    helper.write_text("def scale(x, *, by: float = 3):\n    return by * x\n")
+    assert key(package) != before
+
+
 def test_printed_strings_and_warnings_do_not_count(package):
     helper = package / "helper.py"
     helper.write_text('import warnings\nprint("a")\nwarnings.warn("b")\n')

@@ -140,7 +140,7 @@ def _proxies(number: int, pool: int) -> Mapping[str, int]:
     return {"proxies_per_class": number, "pool_size": max(pool, number)}
 
 
-def alternating_table(finished: Iterable, params: AlternatingParams) -> "pd.DataFrame":
+def alternating_table(finished: Iterable, params: CcpParams) -> "pd.DataFrame":
     """The rows of the runs; `steps` that each took, and of CCP how many problems it solved and how they went."""
     finished = list(finished)
     return with_measured(finished, [measured(run, course(run)) for run in finished if run.spec.loss], params)

@@ -138,7 +138,7 @@ def states(finished: Iterable, classes: int = 6) -> dict[str, Mapping]:
     the greedy k-center search picks among them, where training has a pool. More than two dimensions are shown as their
     first two principal components, of each panel's own points.
     """
-    found = {}
+    found: dict[str, Mapping] = {}
     for run in finished:
         if run.spec.seed or not _has_proxies(run):
             continue

@@ -15,7 +15,7 @@ import dataclasses
 import functools
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from dmlrepro.evidence import plots
 from dmlrepro.evidence.stored import Numbers, Sentence
@@ -102,7 +102,7 @@ def _own() -> dict[str, Method]:
             for dataset, values in PUBLISHED.items()
         }
         plain, large, small, single = _SHADES[name]
-        shared = {"options": options, "ranges": _RANGES[name], "batches": "pairs", "published": sources}
+        shared: dict[str, Any] = {"options": options, "ranges": _RANGES[name], "batches": "pairs", "published": sources}
         found.append(Method(name, loss, color=plain, **shared))
         for suffix, color in (("Proxy", single), ("CCP-S", small), ("CCP-L", large)):
             found.append(Method(f"{name}-{suffix}", loss, color=color, fields={"scheme": SCHEME}, **shared))
@@ -115,7 +115,7 @@ def _own() -> dict[str, Method]:
     anchor = BASELINES["ProxyAnchor"]
     shared = {"fields": {"scheme": SCHEME}, "faster": {"*": PROXIES}}
     found.append(Method("ProxyAnchor-CCP", anchor.loss, ranges=anchor.ranges, color="#003355", **shared))
-    field = {"options": {"proxies_per_class": 8}, "batches": "pairs", "ranges": {"alpha": Range(0, 6)}}
+    field: dict[str, Any] = {"options": {"proxies_per_class": 8}, "batches": "pairs", "ranges": {"alpha": Range(0, 6)}}
     found.append(Method("PFML-CCP", "potential_field.PotentialFieldLoss", color="#7A3300", **shared, **field))
     return {method.name: dataclasses.replace(method, offered=False) for method in found}
 
@@ -241,7 +241,7 @@ def scheme_options(method: str, params: CcpParams, **changes) -> dict:
 def ccp_spec(name: str, params: CcpParams, *, setting: str = "", scheme: Mapping | None = None, **changes) -> RunSpec:
     """The run of one method; scheme: options of its scheme that differ from the parameters'; others as in `spec_of`."""
     method = pick(METHODS, [name])[0]
-    fields = {}
+    fields: dict[str, Any] = {}
     if method.loss is not None:
         fields = {"monitor": "MAP@R"}
         if params.profile in params.heads and params.weights != "none":

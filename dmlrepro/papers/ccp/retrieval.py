@@ -93,7 +93,7 @@ def tuned(params: CcpRetrievalParams) -> "pd.DataFrame | None":
     return found_by_search(_specs(params), METHODS, params)
 
 
-def _specs(params: CcpParams) -> list[RunSpec]:
+def _specs(params: CcpRetrievalParams | CcpConventionalParams) -> list[RunSpec]:
     return [ccp_spec(name, params) for name in params.methods]
 
 

@@ -7,7 +7,7 @@ One thing varies, the rest is the paper's setting. At quick and small a run is a
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
@@ -201,15 +201,15 @@ def regularizer_table(finished: Iterable, params: RegularizerParams) -> "pd.Data
         if not (plain or run.spec.method == "ProxyAnchor"):
             continue
         manifest, embeddings, labels = training_embeddings(run)
-        loss = trained_loss(run, manifest, embeddings.shape[1])
+        loss: Any = trained_loss(run, manifest, embeddings.shape[1])
         if plain:
             found.append(measured(run, {"regularizer": loss.regularizer().item()}))
         if run.spec.setting in ("", "lambda=0"):
-            fields = loss.mean_fields if plain else baselines.proxies_of(loss)[:, 0]
+            fields: Any = loss.mean_fields if plain else baselines.proxies_of(loss)[:, 0]
             offset = field_offset(fields.detach().double(), embeddings.double(), labels)
             found.append(measured(run, {"field_offset": offset}))
         if run.spec.setting == "lambda=0":
-            start = build_loss(run.spec, manifest.num_train_classes, embeddings.shape[1])
+            start: Any = build_loss(run.spec, manifest.num_train_classes, embeddings.shape[1])
             found.append(measured(run, {"regularizer": start.regularizer().item()}, "lambda=0;epochs=0"))
     return with_measured(finished, found, params)
 

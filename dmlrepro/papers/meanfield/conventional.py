@@ -92,7 +92,7 @@ def history(run, metric: str = "MAP@R") -> tuple[np.ndarray, np.ndarray]:
     return np.array([row["step"] / per_epoch for row in rows]), np.array([row["value"] for row in rows])
 
 
-def stopped_at(values: Sequence[float], patience: int) -> int:
+def stopped_at(values: Sequence[float] | np.ndarray, patience: int) -> int:
     """How many evaluations there are if training ends once so many were all no better than the best before them."""
     best, since = -np.inf, 0
     for count, value in enumerate(values, start=1):

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 import torch
@@ -108,8 +108,9 @@ def _losses(params: NivmfCostParams) -> dict[tuple[str, str], torch.nn.Module]:
     Embeddings of standard normal numbers get concentrations as in the released runs of ResNet-50.
     """
     size = (CLASSES, EMBEDDING_SIZE)
-    options = {"embedding_scale": EMBEDDING_SCALE["resnet50.tv_in1k"], "seed": 0}
-    found = {("ProxyNCA++", ""): loss_builder(METHODS["ProxyNCA++"].loss)(*size)}
+    options: dict[str, Any] = {"embedding_scale": EMBEDDING_SCALE["resnet50.tv_in1k"], "seed": 0}
+    builder: Any = loss_builder(METHODS["ProxyNCA++"].loss)
+    found = {("ProxyNCA++", ""): builder(*size)}
     found |= {(name, ""): ProbabilisticProxyLoss(*size, distance=DISTANCES[name], **options) for name in ANALYTIC}
     for count in params.sample_counts:
         found["EL-nivMF", f"samples={count}"] = ProbabilisticProxyLoss(*size, num_samples=count, **options)

@@ -8,7 +8,6 @@ the loss's parameters have learning rates of their own.
 """
 
 import functools
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -125,7 +124,7 @@ def _released(
     )
 
 
-RELEASED: dict[tuple[str, int], Mapping[str, Setting]] = {
+RELEASED: dict[tuple[str, int], dict[str, Setting]] = {
     (row[0], row[1]): _released(*row)
     for row in (
         # data set, dimensions, epochs, drops, factor, proxies x, kappa x, kappa, embedding scale, omega
@@ -165,13 +164,13 @@ def _ablation(name: str, dataset: str) -> dict[str, Setting]:
     return record
 
 
-ABLATION: dict[tuple[str, str], Mapping[str, Setting]] = {
+ABLATION: dict[tuple[str, str], dict[str, Setting]] = {
     (name, dataset): _ablation(name, dataset) for name in DISTANCES for dataset in ("cub", "cars")
 }
 
 _CODE = "the released code's default"
 # What the paper's own comparisons give the baselines. ProxyNCA's scale s of both vectors is the temperature 1 / s^2.
-COMPARED: dict[str, Mapping[str, Setting]] = {
+COMPARED: dict[str, dict[str, Setting]] = {
     "ProxyNCA++": {
         "loss.temperature": Setting(1 / 3**2, f"{_CODE}: scale 3"),
         "loss_lr.*": Setting(50 * LR, f"{_CODE}: 50 x the network's"),
@@ -195,7 +194,7 @@ COMPARED: dict[str, Mapping[str, Setting]] = {
 }
 
 
-def released_for(dataset: str, backbone: str, dim: int) -> Mapping[str, Setting]:
+def released_for(dataset: str, backbone: str, dim: int) -> dict[str, Setting]:
     """The released run of ProxyAnchor + EL-nivMF; where none was released (SOP, BN-Inception), the most alike.
 
     That is the one for CUB where the set is not Cars, with ResNet-50, at 128 dimensions up to 128 and at 512 above.
@@ -303,12 +302,12 @@ class NivmfParams(Params):
         record = self._released(dataset)
         return {name: record[f"loss.{option}"].value for name, option in OPTION_OF.items()}
 
-    def _released(self, dataset: str) -> Mapping[str, Setting]:
+    def _released(self, dataset: str) -> dict[str, Setting]:
         settings = protocols.find(self.protocol or "roth").settings
         backbone = self.backbone or settings.get("backbone", "resnet50.tv_in1k")
         return released_for(dataset, backbone, self.embedding_size or settings.get("embedding_size", 512))
 
-    def published(self, method: str, setting: str = "") -> Mapping[str, Setting]:
+    def published(self, method: str, setting: str = "") -> dict[str, Setting]:
         """Settings of the paper's comparison (see `Params.published`); under another protocol only those of the loss of
         the paper's own methods, and baselines are the runs that other papers have."""
         if self.protocol == "roth":
@@ -316,7 +315,7 @@ class NivmfParams(Params):
         said = self._comparison(method) if method in OWN else {}
         return {name: each for name, each in said.items() if name.startswith(("loss.", "loss_lr."))}
 
-    def _comparison(self, method: str) -> Mapping[str, Setting]:
+    def _comparison(self, method: str) -> dict[str, Setting]:
         """Table 1: a method of the paper by the released runs, a baseline by the released code's defaults, and other
         distances than EL-nivMF by the released ablation."""
         if method not in OWN:
@@ -334,7 +333,7 @@ OPTION_OF = {"samples": "num_samples", "omega": "omega", "embedding_scale": "emb
 SCHEDULED = ("epochs", "batch_size", "lr_drop_epochs", "lr_drop")  # what Table 2 has otherwise than Table 1
 
 
-def for_joint(record: Mapping[str, Setting]) -> dict[str, Setting]:
+def for_joint(record: dict[str, Setting]) -> dict[str, Setting]:
     """A record whose rates name the parameters of the joint loss."""
     return {name.replace("loss_lr.", "loss_lr.probabilistic."): each for name, each in record.items()}
 
@@ -357,10 +356,10 @@ class NivmfAblationParams(NivmfParams):
         return decided | {name: record[name].value for name in ("epochs", "batch_size")}
 
     @staticmethod
-    def _ablation(dataset: str) -> Mapping[str, Setting]:
+    def _ablation(dataset: str) -> dict[str, Setting]:
         return ABLATION["EL-nivMF", "cars" if benchmark_of(dataset) == "cars" else "cub"]
 
-    def _comparison(self, method: str) -> Mapping[str, Setting]:
+    def _comparison(self, method: str) -> dict[str, Setting]:
         """The ablation of Sec. 4.3."""
         if method in DISTANCES:
             return ABLATION[method, "cars" if benchmark_of(self.dataset) == "cars" else "cub"]

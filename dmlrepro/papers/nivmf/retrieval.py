@@ -1,6 +1,6 @@
 """Notebook 20: retrieval with EL-nivMF, alone and beside ProxyAnchor (Tables 1 and 2)."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
@@ -43,7 +43,7 @@ class NivmfRetrievalParams(NivmfParams):
             schedule = {name: self._released(dataset)[name].value for name in schedule}
         return super()._dataset_recipe(dataset) | schedule
 
-    def published(self, method: str, setting: str = "") -> Mapping[str, Setting]:
+    def published(self, method: str, setting: str = "") -> dict[str, Setting]:
         """Settings of Table 1, and of Table 2 for its runs (see `Params.published`)."""
         if setting == TABLE_2:
             return for_joint(self._released(self.dataset))

@@ -17,7 +17,7 @@ What the numbers of `study` show, and why:
   centroid of a regular simplex is one, and a proxy that starts nearby stays there in both fields.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor
@@ -137,7 +137,8 @@ def picture(method: str, classes: Sequence[int] = (1, 2), delta: float = 0.2, ce
     Returns what `plots.field` takes: x, y (cells,), potentials {title: (cells, cells)}, forces {title: (cells, cells,
     2)}, points (N, 2), labels (N,).
     """
-    field = {"PFML": decaying_field, "CPML": contrastive_field}[method](delta=delta, min_distance=0.6 * delta)
+    laws: dict[str, Callable[..., Field]] = {"PFML": decaying_field, "CPML": contrastive_field}
+    field = laws[method](delta=delta, min_distance=0.6 * delta)
     first = [(-0.85, 0.6), (-0.7, 0.75), (-0.6, 0.55), (0.6, -0.75), (0.75, -0.6), (0.45, 0.1)]
     second = [(-0.75, -0.65), (-0.6, -0.5), (-0.5, -0.75), (0.7, 0.7), (0.85, 0.55), (0.3, 0.25)]
     points = torch.tensor(first + second, dtype=torch.float64)

@@ -126,7 +126,7 @@ def ablation_similarity(params: PlmSimilarityParams) -> list[RunSpec]:
     """Table 3: all neighbours for a piece, binary similarity, and both; then what Sec. 3.1 says is needed: batches of
     neighbours and the momentum encoder."""
     every, binary = {"quality": 0.0}, {"similarity": "binary"}
-    pieces = {"": {}, "neighbours=all": every, "similarity=binary": binary}
+    pieces: dict[str, dict] = {"": {}, "neighbours=all": every, "similarity=binary": binary}
     found = _ablation(params, pieces | {"neighbours=all;similarity=binary": every | binary})
     found += _runs(params, "batches=random", neighbours=None)
     return found + _runs(params, "momentum=0", scheme_options={"momentum": 0.0})

@@ -10,7 +10,7 @@ was: each method has its published settings, and the number of clusters is a par
 import functools
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from dmlrepro.evidence import plots
 from dmlrepro.evidence.stored import Numbers, agrees
@@ -240,9 +240,10 @@ def changed(numbers: Numbers, cell: str, default: str, what: str, expected: floa
     return f"{what} {does} R@1, {verdict}: {numbers.against(cell, default)}."
 
 
-def _spec(method: Method, params: PlmTrainingParams, scheme_options: Mapping | None = None, **how) -> RunSpec:
+def _spec(method: Method, params: Any, scheme_options: Mapping | None = None, **how) -> RunSpec:
     if method.loss is None:
-        return spec_of(method, params, **({"embedding_size": params.embedding_size} if method.name == START else {}))
+        size: dict[str, Any] = {"embedding_size": params.embedding_size} if method.name == START else {}
+        return spec_of(method, params, **size)
     own = {"momentum": params.momentum}
     if method.fields["scheme"] == "pseudo_labels":
         own = {**method.fields["scheme_options"], "clusters": params.clusters}

@@ -317,7 +317,9 @@ def _first(numbers: Numbers) -> str:
     heads = [method for method in ranked if method != "untrained"]
     if len(heads) < 2:
         raise tables.MissingRows("two methods")
-    return f"{heads[0]} ranks first of {len(heads)} losses: {numbers.against(*heads[:2], metric)} of {heads[1]}."
+    return (
+        f"{heads[0]} ranks first of {len(heads)} losses: {numbers.against(heads[0], heads[1], metric)} of {heads[1]}."
+    )
 
 
 def _above_untrained(numbers: Numbers) -> str:

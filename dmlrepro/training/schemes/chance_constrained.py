@@ -13,6 +13,7 @@ proxies start anew (an extension): those losses see directions, so directions ar
 """
 
 from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 import torch
@@ -56,7 +57,7 @@ class Scheme(supervised.Scheme):
         self,
         spec: RunSpec,
         task: batches.Task,
-        network: nn.Module,
+        network: Any,
         *,
         proxies_per_class: int | None = None,
         pool_size: int = 12,
@@ -91,9 +92,10 @@ class Scheme(supervised.Scheme):
             )
         if samples and distributed.world_size() > 1:
             raise ValueError("samples=True embeds its samples on one rank only; set DMLREPRO_RANKS=1")
-        if proxies_of(self.loss) is None:
+        proxies = proxies_of(self.loss)
+        if proxies is None:
             raise ValueError(f"loss {spec.loss} has no proxies that could be initialised anew")
-        number = proxies_of(self.loss).shape[1]
+        number = proxies.shape[1]
         if pool_size < number:
             raise ValueError(f"pool_size must be at least the {number} proxies of a class, got {pool_size}")
         self.chosen = self._drawn(number)  # (C, M) train images at which the proxies of the problem start
@@ -112,7 +114,7 @@ class Scheme(supervised.Scheme):
         raw: bool = False,
         samples: bool = False,
     ) -> None:
-        counts = {"proxies_per_class": proxies_per_class, "pool_size": pool_size}
+        counts: dict[str, Any] = {"proxies_per_class": proxies_per_class, "pool_size": pool_size}
         counts |= {"problem_patience": problem_patience, "projections": projections}
         for name, value in counts.items():
             whole = isinstance(value, int) and not isinstance(value, bool)
@@ -153,7 +155,8 @@ class Scheme(supervised.Scheme):
         last = {name: _copy(module) for name, module in (("network", self.network), ("loss", self.loss))}
         self.network.load_state_dict(best["modules"]["network"])
         self.loss.load_state_dict(best["modules"]["loss"])
-        converged = self._pool(self.chosen) if self.samples else self._compared(proxies_of(self.loss).detach().clone())
+        proxies: Any = proxies_of(self.loss)
+        converged = self._pool(self.chosen) if self.samples else self._compared(proxies.detach().clone())
         drawn = self._drawn(self.pool_size)
         pool, classes = self._pool(drawn), torch.arange(len(drawn))[:, None]
         self.anchors = best["modules"]["network"]
@@ -206,7 +209,7 @@ class Scheme(supervised.Scheme):
 
     @torch.no_grad()
     def _start_proxies(self, points: Tensor) -> None:
-        proxies = proxies_of(self.loss)
+        proxies: Any = proxies_of(self.loss)
         norms = 1 if self.given_proxies else torch.linalg.vector_norm(proxies, dim=-1, keepdim=True)
         proxies.copy_(norms * points)
 

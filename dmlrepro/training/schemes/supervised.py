@@ -5,6 +5,7 @@ built once per run, before the optimiser, and everything it draws comes from the
 """
 
 from collections.abc import Callable, Mapping
+from typing import Any
 
 from torch import Tensor, nn
 
@@ -32,10 +33,11 @@ class Scheme:
     problem_patience: int | None = None
     relative_cost = 1.0
 
-    def __init__(self, spec: RunSpec, task: batches.Task, network: nn.Module):
+    def __init__(self, spec: RunSpec, task: batches.Task, network: Any):
         self.spec, self.task, self.network = spec, task, network
         device = next(network.parameters()).device
-        self.loss = build_loss(spec, task.num_classes, network.embedding_size).to(device)
+        loss: Any = build_loss(spec, task.num_classes, network.embedding_size)
+        self.loss = loss.to(device)
         self.neighbours: Tensor | None = None
         if spec.proxies_from_class_means:
             means = inference.class_means(task, network)

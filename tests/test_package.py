@@ -1,0 +1,121 @@
+"""The built wheel with torch and numpy alone: import, train, evaluate, and nothing written outside the user's cache."""
+
+from importlib import metadata
+from pathlib import Path
+
+import clean_environment
+import pytest
+
+import dmlrepro
+from dmlrepro import cli
+
+TRAIN = """
+import importlib.util, torch
+from pathlib import Path
+from dmlrepro import metrics, samplers, vmf
+from dmlrepro.losses import chance_constrained, mean_field, nivmf, piecewise_linear, potential_field, unlabelled
+
+assert importlib.util.find_spec("scipy") is None and "site-packages" in metrics.__file__
+package = Path(metrics.__file__).parent
+assert (package / "py.typed").exists() and (package / "networks" / "conv4_symbols.safetensors").exists()
+torch.manual_seed(0)
+labels = torch.arange(20) % 4
+images = torch.randn(4, 6)[labels] + 0.1 * torch.randn(20, 6)
+network = torch.nn.Linear(6, 8)
+loss = potential_field.PotentialFieldLoss(num_classes=4, embedding_size=8, proxies_per_class=2)
+optimizer = torch.optim.Adam([*network.parameters(), *loss.parameters()], lr=1e-2)
+values = []
+for batch in samplers.m_per_class(labels, 8, 2, 10, torch.Generator().manual_seed(0)):
+    value = loss(network(images[batch]), labels[batch])
+    optimizer.zero_grad()
+    value.backward()
+    optimizer.step()
+    values.append(value.item())
+assert len(values) == 10 and values[-1] < values[0], values
+assert metrics.retrieval(network(images), labels)["R@1"] > 0.9
+"""
+
+MISSING = """
+import importlib, torch
+from dmlrepro import clusters, files, metrics
+from dmlrepro.losses import nivmf, unlabelled
+
+points, labels = torch.eye(4), torch.arange(4)
+for call in (
+    lambda: importlib.import_module("dmlrepro.losses.baselines"),
+    lambda: unlabelled.nt_xent(4, 8),
+    lambda: nivmf.proxy_anchor_with_nivmf(4, 8),
+    lambda: metrics.nmi(points, labels),
+    lambda: clusters.kmeans(points, 2),
+    lambda: clusters.hierarchical(points, 2),
+    lambda: metrics.proxy_wasserstein(points[:, None], points, labels),
+    files.cache_root,
+):
+    try:
+        call()
+    except ModuleNotFoundError as error:
+        print(error)
+"""
+
+
+@pytest.fixture(scope="module")
+def environment(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("environment")
+    return clean_environment.make(folder), folder
+
+
+def files_below(folder: Path) -> set[Path]:
+    """Bytecode left out, which Python writes beside any module."""
+    return {path for path in folder.rglob("*") if path.is_file() and path.suffix != ".pyc"}
+
+
+@pytest.mark.slow
+def test_training_and_evaluating_need_torch_and_numpy_only_and_leave_no_file(environment):
+    python, folder = environment
+    before = files_below(folder)
+    finished = clean_environment.run(python, "-c", TRAIN, folder=folder)
+    assert finished.returncode == 0, finished.stderr
+    assert files_below(folder) == before
+
+
+@pytest.mark.slow
+def test_what_an_extra_brings_is_named_where_it_is_missing(environment):
+    python, folder = environment
+    finished = clean_environment.run(python, "-c", MISSING, folder=folder)
+    assert finished.returncode == 0, finished.stderr
+    messages = [line.partition(" is not installed; pip install ") for line in finished.stdout.splitlines()]
+    assert [package for package, _, _ in messages] == [
+        *["pytorch-metric-learning"] * 3,
+        *["scikit-learn"] * 3,
+        "scipy",
+        "platformdirs",
+    ]
+    assert all("'dmlrepro[notebooks]'" in remedy for _, _, remedy in messages)
+
+
+@pytest.mark.slow
+def test_the_command_line_without_the_extras(environment):
+    python, folder = environment
+    shown = clean_environment.run(python, "-m", "dmlrepro", "--version", folder=folder)
+    assert shown.stdout == f"dmlrepro {dmlrepro.__version__}\n"
+    refused = clean_environment.run(python, "-m", "dmlrepro", "backbones", folder=folder)
+    assert refused.returncode == 2
+    assert refused.stderr == "dmlrepro: pandas is not installed; pip install 'dmlrepro[notebooks]'\n"
+
+
+def test_the_version_is_that_of_the_installed_package(capsys):
+    with pytest.raises(SystemExit):
+        cli.main(["--version"])
+    assert capsys.readouterr().out == f"dmlrepro {metadata.version('dmlrepro')}\n"
+
+
+def test_a_checkout_that_was_never_installed_has_a_version_too(monkeypatch):
+    def absent(name):
+        raise metadata.PackageNotFoundError(name)
+
+    monkeypatch.setattr(metadata, "version", absent)
+    assert dmlrepro.__version__ == "0+unknown"
+
+
+def test_a_missing_attribute_is_an_attribute_error():
+    assert not hasattr(dmlrepro, "no_such_name")
