@@ -4,7 +4,7 @@ Every measure computes in float64 whatever the input type. The retrieval scores 
 """
 
 from collections.abc import Collection, Sequence
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
@@ -63,7 +63,7 @@ class RetrievalMetric:
     def __init__(
         self, ks: Sequence[int] = (1, 2, 4, 8), measures: Collection[str] = MEASURES, distance: str = "cosine"
     ):
-        self.how = {"ks": ks, "measures": measures, "distance": distance}
+        self.how: dict[str, Any] = {"ks": ks, "measures": measures, "distance": distance}
         self.reset()
 
     def reset(self) -> None:
@@ -124,8 +124,8 @@ class RetrievalMetric:
         mine = np.array_split(everything, len(ranks))[dist.get_rank()]
         values = None
         if len(mine):
-            queries = {"embeddings": points[mine], "labels": labels[mine], "query_ids": mine}
-            others = {"gallery": points, "gallery_labels": labels, "gallery_ids": everything}
+            queries: dict[str, Any] = {"embeddings": points[mine], "labels": labels[mine], "query_ids": mine}
+            others: dict[str, Any] = {"gallery": points, "gallery_labels": labels, "gallery_ids": everything}
             values = retrieval_per_query(**queries, **others, **self.how)
         parts = [part for part in _of_all_ranks({name: v.cpu() for name, v in (values or {}).items()}) if part]
         return averages({name: torch.cat([part[name] for part in parts]) for name in parts[0]})
@@ -138,7 +138,7 @@ def _on_cpu(values: Tensor | ArrayLike) -> np.ndarray:
 def _of_all_ranks(value: Value) -> list[Value]:
     if not (dist.is_available() and dist.is_initialized()):
         return [value]
-    values: list[Value | None] = [None] * dist.get_world_size()
+    values: list = [None] * dist.get_world_size()
     dist.all_gather_object(values, value)
     return values
 

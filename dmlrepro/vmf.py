@@ -333,5 +333,5 @@ def resumed_sample(
     pole, (b, excess) = axis.detach(), _envelope(kappa.double(), mu.shape[1], envelope)
     with torch.no_grad():
         resumed = _resumed_operator if torch.compiler.is_compiling() else _resumed
-        *draws, state = resumed(pole, b, excess, num_samples, seed, state)
-    return _placed(axis, b, pole, draws).to(mu.dtype), state
+        first, second, state = resumed(pole, b, excess, num_samples, seed, state)
+    return _placed(axis, b, pole, (first, second)).to(mu.dtype), state
