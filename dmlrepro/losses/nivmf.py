@@ -52,6 +52,10 @@ DEFAULTS = {
 # The rates of the released ablation (network 1e-5): proxies x 5000, concentrations x 50000 at an initial 50 and
 # temperature x 500 at an initial 1, the last two as rates of the logarithms that are learned here.
 RATES = {"proxies": 0.05, "log_concentrations": 0.01, "log_temperature": 0.005}
+# The mean kappa of the first batch over the dimension: what a scale of None makes it, and below what a given scale is
+# warned of. EL-nivMF on glyphs, conv4 from scratch, D = 64, 150 steps, one seed, has R@1 of 17 % at 0.07 (untrained:
+# 29), 50 at 0.5, 67 at 1, 79 at 2, 81 at 4, 80 at 14.
+FITTING, TOO_LOW = 2.0, 0.1
 VARIANTS = ("corrected", "printed", "released")
 JACOBIANS = ("heuristic", "exact", "none")
 _is_exporting = getattr(torch.compiler, "is_exporting", lambda: False)  # torch 2.6 does not say
@@ -286,7 +290,7 @@ class ProbabilisticProxyLoss(nn.Module):
         embedding_scale: multiplies the embeddings before they are read as kappa mu. A fresh head gives norms of a few,
             yet a vMF says little far below kappa ~ D, where its mean cosine is about kappa / D, and EL-nivMF hardly
             learns: the first batch warns of that. None: the first batch sets the scale, once, so that its mean kappa is
-            D / 2, and the state_dict keeps it (1 for "cosine" and "nivmf", which read no norms). The released code has
+            2 D, and the state_dict keeps it (1 for "cosine" and "nivmf", which read no norms). The released code has
             a scale of 10 to 150, on the initial weights of the last layer.
         seed: it starts the module's own generator for the samples, on whatever device the embeddings are; None draws it
             from torch's global generator, after the proxies. The generator's state is part of the state_dict, so that a
@@ -401,9 +405,9 @@ class ProbabilisticProxyLoss(nn.Module):
         """Of the first batch (B, D): set the scale if nobody has, else warn where it makes kappa small."""
         norm, dim = torch.linalg.vector_norm(embeddings.double(), dim=1).mean(), embeddings.shape[1]
         if isinstance(self.embedding_scale, Tensor):
-            fitting = torch.where(norm > 0, dim / 2 / norm, 1.0).to(self.embedding_scale)
+            fitting = torch.where(norm > 0, FITTING * dim / norm, 1.0).to(self.embedding_scale)
             self.embedding_scale.copy_(torch.where(self.embedding_scale.isnan(), fitting, self.embedding_scale))
-        elif values_are_known() and (kappa := self.embedding_scale * norm.item()) < dim / 20:
+        elif values_are_known() and (kappa := self.embedding_scale * norm.item()) < TOO_LOW * dim:
             warnings.warn(
                 f"embeddings have a mean concentration of {kappa:.3g}, far below their dimension {dim}, where a vMF is "
                 f"nearly uniform and distance={self.distance!r} hardly learns; raise embedding_scale, or leave it out "

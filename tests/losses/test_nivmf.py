@@ -193,7 +193,7 @@ def test_the_first_batch_sets_the_scale_once_and_the_state_keeps_it(distance):
     if distance in ("cosine", "nivmf"):  # they read no norms
         assert loss.embedding_scale == 1.0 and "embedding_scale" not in loss.state_dict()
         return
-    assert loss.embedding_scale.item() == pytest.approx(D / 2 / z.norm(dim=1).mean().item())
+    assert loss.embedding_scale.item() == pytest.approx(2 * D / z.norm(dim=1).mean().item())
     given = ProbabilisticProxyLoss(C, D, distance, embedding_scale=loss.embedding_scale.item(), seed=0)
     given.proxies.data.copy_(loss.proxies)
     assert first.item() == pytest.approx(given(z, y).item(), rel=1e-9)
