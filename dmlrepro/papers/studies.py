@@ -9,6 +9,7 @@ from torch import Tensor
 
 from dmlrepro.datasets import manifests
 from dmlrepro.evidence import plots, results, stored, tables
+from dmlrepro.files import cached_array
 from dmlrepro.papers.params import Params
 from dmlrepro.training import batches, inference, protocols
 from dmlrepro.training.builders import build_loss
@@ -62,8 +63,17 @@ def training_embeddings(run, per_class: int | None = None) -> tuple[manifests.Ma
     if per_class is not None:
         labels = manifest.labels[images]
         images = np.sort(np.concatenate([images[labels == label][:per_class] for label in np.unique(labels)]))
-    embeddings = inference.embed_images(run.spec, run.network(), manifest, images)
+    embeddings = kept(
+        run, lambda: inference.embed_images(run.spec, run.network(), manifest, images), "train", per_class
+    )
     return manifest, embeddings, torch.from_numpy(manifest.labels[images])
+
+
+def kept(run, build: Callable[[], Tensor], *what) -> Tensor:
+    """The embeddings that `build()` makes with a finished run, kept under its key: a pass over all images takes longer
+    than the rest of a notebook. `what` tells them from others of the run; code that the run itself does not use is
+    part of it."""
+    return torch.from_numpy(cached_array("embeddings", (run.folder.name, *what), lambda: build().numpy()))
 
 
 def trained_loss(run, manifest: manifests.Manifest, embedding_size: int, **options) -> torch.nn.Module:

@@ -1,5 +1,7 @@
 """Notebook 24: does the norm of an embedding say how certain it is? On images whose ambiguity we control."""
 
+import inspect
+import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
@@ -16,7 +18,7 @@ from dmlrepro.evidence.tables import MissingRows
 from dmlrepro.papers.catalogue import Notebook
 from dmlrepro.papers.methods import pick, runs_of
 from dmlrepro.papers.nivmf.methods import METHODS, NivmfAblationParams
-from dmlrepro.papers.studies import evaluated_labels, measured, training_embeddings, with_measured
+from dmlrepro.papers.studies import evaluated_labels, kept, measured, training_embeddings, with_measured
 from dmlrepro.training import batches, inference
 from dmlrepro.training.spec import RunSpec
 
@@ -107,8 +109,12 @@ def degraded_embeddings(run, kind: str, strength: float, seed: int = 0) -> Tenso
     if strength == 0:
         return run.embeddings
     manifest = batches.load_dataset(run.spec)
-    network = nn.Sequential(Degrade(kind, strength, seed), run.network())
-    return inference.embed_images(run.spec, network, manifest, manifest.indices("test"))
+
+    def embedded() -> Tensor:
+        network = nn.Sequential(Degrade(kind, strength, seed), run.network())
+        return inference.embed_images(run.spec, network, manifest, manifest.indices("test"))
+
+    return kept(run, embedded, kind, strength, seed, inspect.getsource(sys.modules[__name__]))
 
 
 def certainty_table(finished: Iterable, params: CertaintyParams) -> "pd.DataFrame":
