@@ -13,9 +13,14 @@ DistributedLossWrapper its own classes; these subclasses take every loss that ca
 """
 
 import torch.distributed as dist
-from pytorch_metric_learning import losses
-from pytorch_metric_learning.utils import distributed
 from torch import Tensor, nn
+
+from dmlrepro.extras import require
+
+require("pytorch-metric-learning")
+
+from pytorch_metric_learning import losses  # noqa: E402
+from pytorch_metric_learning.utils import distributed  # noqa: E402
 
 
 class CrossBatchMemory(losses.CrossBatchMemory):

@@ -17,9 +17,8 @@ def main(backend: str = "inductor") -> None:
     x, y, _, _ = samples()
     batches = m_per_class(y, 32, 4, num_batches=150, generator=torch.Generator().manual_seed(0))
     net, loss = network(), MeanFieldClassWiseMultiSimilarityLoss(CLASSES, DIM)
-    rates = [{"params": net.parameters(), "lr": 1e-3}, {"params": loss.parameters(), "lr": 2e-1}]
-    optimizer = torch.optim.AdamW(rates, weight_decay=0.0)
-    fast_net, fast_loss = torch.compile(net, backend=backend), torch.compile(loss, backend=backend)
+    optimizer = torch.optim.AdamW([{"params": net.parameters()}, *loss.parameter_groups(lr=1e-3)], lr=1e-3)
+    fast_net, fast_loss = torch.compile(net, backend=backend), torch.compile(loss, fullgraph=True, backend=backend)
     print(f"untrained R@1 {recall(net):.3f}")
     for images, labels in DataLoader(TensorDataset(x, y), batch_sampler=batches.lists()):
         with torch.autocast("cpu", torch.bfloat16):

@@ -9,6 +9,7 @@ from torch.utils.data import DataLoader, TensorDataset
 
 from data import CLASSES, DIM, network, recall, samples
 from dmlrepro.losses.nivmf import ProbabilisticProxyLoss
+from dmlrepro.losses.recommended import clip_gradients
 from dmlrepro.samplers import shuffled
 
 try:
@@ -21,7 +22,7 @@ class Embedding(lightning.LightningModule):
     def __init__(self):
         super().__init__()
         self.net = network()
-        self.loss = ProbabilisticProxyLoss(CLASSES, DIM, "el_nivmf", embedding_scale=30.0)
+        self.loss = ProbabilisticProxyLoss(CLASSES, DIM, "el_nivmf")
 
     def forward(self, images):
         return self.net(images)
@@ -31,8 +32,10 @@ class Embedding(lightning.LightningModule):
         return self.loss(self.net(images), labels)
 
     def configure_optimizers(self):
-        rates = [{"params": self.net.parameters(), "lr": 1e-3}, {"params": self.loss.parameters(), "lr": 1e-1}]
-        return torch.optim.AdamW(rates, weight_decay=0.0)
+        return torch.optim.AdamW([{"params": self.net.parameters()}, *self.loss.parameter_groups(lr=1e-3)], lr=1e-3)
+
+    def on_before_optimizer_step(self, optimizer):
+        clip_gradients(optimizer)  # where the loss recommends it, as PFML does
 
 
 def main() -> None:

@@ -11,18 +11,19 @@ from data import CLASSES, DIM, network, recall, samples
 from dmlrepro.losses.chance_constrained import ProxyContrastiveLoss
 from dmlrepro.losses.mean_field import MeanFieldContrastiveLoss
 from dmlrepro.losses.potential_field import PotentialFieldLoss
+from dmlrepro.losses.recommended import clip_gradients
 from dmlrepro.pml import CrossBatchMemory
 
 
-def trained(loss: nn.Module, loss_lr: float) -> nn.Module:
+def trained(loss: nn.Module, groups: list[dict]) -> nn.Module:
     """The network after 200 steps of MetricLossOnly."""
     x, y, _, _ = samples()
     net = network()
     optimizers = {"trunk_optimizer": torch.optim.Adam(net.parameters(), lr=1e-3)}
     clippers = {}
-    if list(loss.parameters()):
-        optimizers["metric_loss_optimizer"] = torch.optim.Adam(loss.parameters(), lr=loss_lr)
-        clippers["metric_loss_grad_clipper"] = lambda: nn.utils.clip_grad_value_(loss.parameters(), 0.01)
+    if groups:
+        optimizers["metric_loss_optimizer"] = torch.optim.Adam(groups)
+        clippers["metric_loss_grad_clipper"] = lambda: clip_gradients(optimizers["metric_loss_optimizer"])
     trainer = trainers.MetricLossOnly(
         models={"trunk": net},
         optimizers=optimizers,
@@ -43,15 +44,16 @@ def main() -> None:
     logging.getLogger("PML").setLevel(logging.ERROR)  # it notes which of its options are not used
     print(f"untrained R@1 {recall(network()):.3f}")
     field = PotentialFieldLoss(CLASSES, DIM, proxies_per_class=3)
-    print(f"MetricLossOnly R@1 {recall(trained(field, 1e-2)):.3f}")
+    print(f"MetricLossOnly R@1 {recall(trained(field, field.parameter_groups(1e-3))):.3f}")
+    means = MeanFieldContrastiveLoss(CLASSES, DIM)
     both = losses.MultipleLosses(
-        [MeanFieldContrastiveLoss(CLASSES, DIM), losses.MultiSimilarityLoss()],
+        [means, losses.MultiSimilarityLoss()],
         miners=[None, miners.MultiSimilarityMiner()],
         weights=[1.0, 0.5],
     )
-    print(f"MultipleLosses R@1 {recall(trained(both, 2e-1)):.3f}")
+    print(f"MultipleLosses R@1 {recall(trained(both, means.parameter_groups(1e-3))):.3f}")
     memory = CrossBatchMemory(ProxyContrastiveLoss("c2"), DIM, memory_size=128)
-    print(f"CrossBatchMemory R@1 {recall(trained(memory, 0.0)):.3f}")
+    print(f"CrossBatchMemory R@1 {recall(trained(memory, [])):.3f}")
 
 
 if __name__ == "__main__":

@@ -10,13 +10,13 @@ from data import CLASSES, DIM, network, recall, samples
 from dmlrepro.losses.mean_field import MeanFieldClassWiseMultiSimilarityLoss
 from dmlrepro.losses.nivmf import ProbabilisticProxyLoss
 from dmlrepro.losses.potential_field import PotentialFieldLoss
+from dmlrepro.losses.recommended import clip_gradients
 from dmlrepro.samplers import m_per_class
 
-# How to build the loss, the learning rate of its parameters, and at which value their gradients are clipped.
 LOSSES = {
-    "PFML": (lambda: PotentialFieldLoss(CLASSES, DIM, proxies_per_class=3), 1e-2, 0.01),
-    "EL-nivMF": (lambda: ProbabilisticProxyLoss(CLASSES, DIM, embedding_scale=30.0), 1e-1, 1e6),
-    "MFCWMS": (lambda: MeanFieldClassWiseMultiSimilarityLoss(CLASSES, DIM), 2e-1, 1e6),
+    "PFML": lambda: PotentialFieldLoss(CLASSES, DIM, proxies_per_class=3),
+    "EL-nivMF": lambda: ProbabilisticProxyLoss(CLASSES, DIM),
+    "MFCWMS": lambda: MeanFieldClassWiseMultiSimilarityLoss(CLASSES, DIM),
 }
 
 
@@ -26,16 +26,15 @@ def main() -> None:
     batches = m_per_class(y, batch_size=32, samples_per_class=4, num_batches=50, generator=generator)
     loader = DataLoader(TensorDataset(x, y), batch_sampler=batches.lists())
     print(f"untrained R@1 {recall(network()):.3f}")
-    for name, (build, lr, clip) in LOSSES.items():
+    for name, build in LOSSES.items():
         net, loss = network(), build()
-        rates = [{"params": net.parameters(), "lr": 1e-3}, {"params": loss.parameters(), "lr": lr}]
-        optimizer = torch.optim.AdamW(rates, weight_decay=0.0)
+        optimizer = torch.optim.AdamW([{"params": net.parameters()}, *loss.parameter_groups(lr=1e-3)], lr=1e-3)
         for _ in range(4):
             for images, labels in loader:
                 value = loss(net(images), labels)
                 optimizer.zero_grad()
                 value.backward()
-                torch.nn.utils.clip_grad_value_(loss.parameters(), clip)
+                clip_gradients(optimizer)
                 optimizer.step()
         print(f"{name} R@1 {recall(net):.3f}")
 

@@ -25,7 +25,7 @@ from dmlrepro.training.distributed import gather, share
 RANKS = 2
 LOSSES = {
     "PFML": lambda: PotentialFieldLoss(CLASSES, DIM, proxies_per_class=3, reduction="mean"),
-    "EL-nivMF": lambda: ProbabilisticProxyLoss(CLASSES, DIM, embedding_scale=30.0, seed=0),
+    "EL-nivMF": lambda: ProbabilisticProxyLoss(CLASSES, DIM, seed=0),
     "PFML, wrapped": lambda: PotentialFieldLoss(CLASSES, DIM, proxies_per_class=3, reduction="mean"),
 }
 

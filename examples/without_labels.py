@@ -17,8 +17,7 @@ def main() -> None:
     generator = torch.Generator().manual_seed(0)
     net, loss = network(), PiecewiseLinearManifoldLoss(DIM, num_proxies=20)
     teacher = copy.deepcopy(net).requires_grad_(False)
-    rates = [{"params": net.parameters(), "lr": 1e-3}, {"params": loss.parameters(), "lr": 1e-1}]
-    optimizer = torch.optim.Adam(rates)
+    optimizer = torch.optim.Adam([{"params": net.parameters()}, *loss.parameter_groups(lr=1e-3)], lr=1e-3)
     print(f"untrained R@1 {recall(net, NOISE):.3f}")
     for epoch in range(4):
         with torch.no_grad():

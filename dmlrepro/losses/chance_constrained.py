@@ -89,6 +89,8 @@ def projection_penalty(parameters: Iterable[Tensor], anchors: Iterable[Tensor], 
 class _ProxyPairLoss(nn.Module):
     """A loss of pairs: `of_pairs` is the equation."""
 
+    parameter_groups = rate_of_the_network  # the proxies are the caller's, and learn as the network does
+
     def forward(self, embeddings: Tensor, labels: Tensor, indices_tuple=None, ref_emb=None, ref_labels=None) -> Tensor:
         """The loss of a batch, as a scalar.
 
@@ -144,8 +146,6 @@ class ProxyContrastiveLoss(_ProxyPairLoss):
         self.form, self.reduction = form, reduction
         self.positive_margin, self.negative_margin = positive_margin, negative_margin
 
-    parameter_groups = rate_of_the_network  # the proxies are the caller's, and learn as the network does
-
     def of_pairs(self, a: Tensor, b: Tensor, same: Tensor, other: Tensor) -> Tensor:
         apart = _distances(a, b) if self.form == "c2" else 1 - a @ b.T
         far = self.negative_margin if self.form == "c2" else 1 - self.negative_margin
@@ -173,8 +173,6 @@ class ProxyTripletLoss(_ProxyPairLoss):
         _check_reduction(reduction, REDUCTIONS[:2])
         self.margin, self.reduction = margin, reduction
 
-    parameter_groups = rate_of_the_network  # the proxies are the caller's, and learn as the network does
-
     def of_pairs(self, a: Tensor, b: Tensor, same: Tensor, other: Tensor) -> Tensor:
         distances = _distances(a, b)
         bounds = distances + self.margin
@@ -199,8 +197,6 @@ class ProxyMultiSimilarityLoss(_ProxyPairLoss):
         check_positive(alpha=alpha, beta=beta)
         check_finite(base=base)
         self.alpha, self.beta, self.base = alpha, beta, base
-
-    parameter_groups = rate_of_the_network  # the proxies are the caller's, and learn as the network does
 
     def of_pairs(self, a: Tensor, b: Tensor, same: Tensor, other: Tensor) -> Tensor:
         above = a @ b.T - self.base
