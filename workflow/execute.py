@@ -28,7 +28,7 @@ def main(grid: Path, name: str, output: Path) -> None:
         progress_bar=False,
         stdout_file=sys.stdout,
         stderr_file=sys.stderr,
-        shutdown_kernel="immediate",  # all is written by then, and torch takes seconds to leave
+        shutdown_kernel="immediate",  # everything is written by then, and torch takes seconds to leave
     )
     os.replace(unfinished, output)
 
