@@ -28,7 +28,7 @@ def main(grid: Path, name: str, output: Path) -> None:
         progress_bar=False,
         stdout_file=sys.stdout,
         stderr_file=sys.stderr,
-        shutdown_kernel="immediate",  # what a notebook leaves is written by then; torch takes seconds to leave gracefully
+        shutdown_kernel="immediate",  # everything is written by then, and torch takes seconds to leave
     )
     os.replace(unfinished, output)
 
