@@ -121,6 +121,29 @@ def test_assigned_gpus_stay_and_none_is_none(tmp_path):
         each.communicate("")
 
 
+@pytest.mark.parametrize("gpus, granted", [(0, {}), (2, {"nvidia.com/gpu": "2"})])
+def test_a_kubernetes_job_gets_what_it_asked_for_and_its_state_is_told(tmp_path, gpus, granted):
+    kubectl = tmp_path / "kubectl"
+    kubectl.write_text("#!/bin/sh\nif [ $1 = create ]; then cat > job.json; else cat said.json; fi\n")
+    kubectl.chmod(0o755)
+    environment = os.environ | {"PATH": f"{tmp_path}{os.pathsep}{os.environ['PATH']}"}
+
+    def job(*arguments: str) -> str:
+        command = [sys.executable, ROOT / "workflow" / "profiles" / "kubernetes" / "job.py", *arguments]
+        return subprocess.check_output(command, cwd=tmp_path, env=environment, text=True).strip()
+
+    named = {"image": "i", "claim": "c", "path": "/p", "cores": 3, "megabytes": 4000, "gpus": gpus, "minutes": 7}
+    name = job("submit", *(f"--{option}={value}" for option, value in named.items()), "run.sh")
+    made = json.loads((tmp_path / "job.json").read_text())
+    (container,) = made["spec"]["template"]["spec"]["containers"]
+    assert made["metadata"]["name"] == name and made["spec"]["activeDeadlineSeconds"] == 420
+    assert container["resources"]["limits"] == {"cpu": "3", "memory": "4000M"} | granted
+    assert container["command"] == ["/bin/sh", str(tmp_path / "run.sh")] and container["workingDir"] == str(tmp_path)
+    for said, expected in (({}, "running"), ({"succeeded": 1}, "success"), ({"failed": 1}, "failed")):
+        (tmp_path / "said.json").write_text(json.dumps({"status": said}))
+        assert job("status", name) == expected
+
+
 def notebook(*sources: str) -> nbformat.NotebookNode:
     cells = [nbformat.v4.new_code_cell(source) for source in sources]
     cells[0].metadata["tags"] = ["parameters"]
