@@ -128,6 +128,15 @@ def test_a_new_notebook_is_trained_and_built_alone_whatever_its_age(built):
         copy.unlink()
 
 
+def test_runs_as_jobs_are_planned_once_for_all_notebooks_that_read_them(built):
+    jobs = ("train=jobs", "gpus_per_run=1", "notebooks=20,22")
+    assert planned(built, *jobs) == {"run", "publish", "20_nivmf_retrieval", "22_nivmf_distances"}
+    index = json.loads((built / "build" / "quick" / "runs" / "index-1-1.json").read_text())
+    own = [set(each["runs"]) for each in index["executions"].values()]
+    assert own[0] & own[1] and own[0] != own[1]
+    assert {each["gpus"] for each in index["runs"].values()} == {1}
+
+
 def test_a_page_of_the_repository_concerns_nobody(built):
     assert after_touching(built, "pyproject.toml") == set()
 

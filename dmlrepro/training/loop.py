@@ -13,7 +13,8 @@ import os
 import sys
 import time
 import zipfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -24,6 +25,7 @@ from torch import Tensor, nn
 
 from dmlrepro.files import replacing, set_aside
 from dmlrepro.losses.checks import LEAST_NORM
+from dmlrepro.progress import reporter
 from dmlrepro.training import batches, distributed, inference
 from dmlrepro.training.builders import OPTIMIZERS, scheme_builder
 from dmlrepro.training.spec import RunSpec
@@ -153,7 +155,7 @@ def optimise(
     trunk = [parameter for parameter in network.trunk.parameters() if parameter.requires_grad]
     saved_at = time.monotonic()
     first, latest = state.step, None
-    with _bar(progress, schedule.total, first) as bar:
+    with _bar(progress, schedule.total, first) as advance:
         for images, labels in run_batches(task, scheme, first, schedule.total, device):
             if state.step in (first, schedule.warmup):
                 for parameter in trunk:
@@ -163,7 +165,7 @@ def optimise(
                 group["lr"] = group["base_lr"] * schedule.rate(state.step)
             state.log(train_step(spec, scheme, replica, optimizer, images, labels, state.step))
             scheme.after_step()
-            bar.update()
+            advance()
             latest = None
             if schedule.evaluates(state.step):
                 state.check_finite()
@@ -438,9 +440,16 @@ def _copy(module: nn.Module) -> dict[str, Tensor]:
     return {name: value.detach().clone() for name, value in module.state_dict().items()}
 
 
-def _bar(description: str | None, total: int, initial: int):
-    from tqdm import tqdm
+@contextmanager
+def _bar(description: str | None, total: int, initial: int) -> Iterator[Callable[[], object]]:
+    """A function to call after each step: it moves a bar on a terminal; elsewhere a line tells every half minute."""
+    if description is None or distributed.rank() > 0:
+        yield lambda: None
+    elif sys.stderr.isatty():
+        from tqdm import tqdm
 
-    # disable=None: silent when stderr is not a terminal
-    silent = description is None or distributed.rank() > 0
-    return tqdm(total=total, initial=initial, desc=description, disable=True if silent else None)
+        with tqdm(total=total, initial=initial, desc=description) as bar:
+            yield bar.update
+    else:
+        steps, report = itertools.count(initial + 1), reporter(f"steps of {description}", total, initial)
+        yield lambda: report(next(steps))

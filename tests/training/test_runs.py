@@ -54,7 +54,9 @@ def test_a_log_says_how_far_the_runs_are_and_nothing_of_those_in_the_cache(empty
     assert capfd.readouterr().err == ""  # done in less than half a minute
     monkeypatch.setattr(progress, "EVERY", 0.01)
     runs.run_all(specs, jobs=1)
-    assert re.search("^1 of 1 runs trained, about 0 s left$", capfd.readouterr().err, re.MULTILINE)
+    said = capfd.readouterr().err
+    assert re.search("^1 of 1 runs trained, about 0 s left$", said, re.MULTILINE)
+    assert re.search(r"^\d of 4 steps of \S+ seed 1, about \d s left$", said, re.MULTILINE)
     runs.run_all(specs, jobs=1)
     assert capfd.readouterr().err == ""
 
