@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 import torch
 
-from dmlrepro import retrieval
+from dmlrepro import retrieval, samplers
 from dmlrepro.evidence import results
 from dmlrepro.losses import baselines
 from dmlrepro.papers import catalogue
@@ -67,6 +67,17 @@ def test_a_metric_with_shuffled_labels_is_far_outside_the_tolerance(golden, monk
         return score(embeddings, labels[order], *args, **kwargs)
 
     monkeypatch.setattr(retrieval, "retrieval", shuffled)
+    assert set(results.compare_golden(trained_table(), golden)["metric"]) == {"R@1", "MAP@R"}
+
+
+def test_a_sampler_that_repeats_its_first_batch_is_outside_the_tolerance(golden, monkeypatch):
+    draw = samplers.shuffled
+
+    def repeated(num_items, batch_size, num_batches, generator):
+        (first,) = draw(num_items, batch_size, 1, generator)
+        return [first] * num_batches
+
+    monkeypatch.setattr(samplers, "shuffled", repeated)
     assert set(results.compare_golden(trained_table(), golden)["metric"]) == {"R@1", "MAP@R"}
 
 
