@@ -130,7 +130,7 @@ def test_a_new_notebook_is_trained_and_built_alone_whatever_its_age(built):
 
 def test_runs_as_jobs_are_planned_once_for_all_notebooks_that_read_them(built):
     jobs = ("train=jobs", "gpus_per_run=1", "notebooks=20,22")
-    assert planned(built, *jobs) == {"run", "publish", "20_nivmf_retrieval", "22_nivmf_distances"}
+    assert planned(built, *jobs) == {"run_short", "publish", "20_nivmf_retrieval", "22_nivmf_distances"}
     index = json.loads((built / "build" / "quick" / "runs" / "index-1-1.json").read_text())
     own = [set(each["runs"]) for each in index["executions"].values()]
     assert own[0] & own[1] and own[0] != own[1]
