@@ -143,7 +143,7 @@ def test_a_page_of_the_repository_concerns_nobody(built):
 
 def test_runs_of_about_one_length_are_a_job_array_that_asks_for_what_the_largest_needs(built):
     folder = built / "build" / "quick" / "runs"
-    folder.mkdir()
+    folder.mkdir(exist_ok=True)
     minutes = {"a": 7, "b": 50, "c": 700}
     needs = {run: {"code": [], "threads": 1, "mem_mb": 10 * n, "minutes": n, "gpus": 0} for run, n in minutes.items()}
     notebook = {"runs": list(needs), "threads": 1, "mem_mb": 1, "minutes": 1, "gpus": 0}
