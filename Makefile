@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 PROFILE ?= quick
 # what `make test` trains anew and executes: the tour, a notebook of every paper, and the ledger
-CORE := $(foreach number,00 12 20 30 40 50 92,$(wildcard notebooks/$(number)_*.ipynb))
+CORE := $(foreach number,00 16 20 30 40 50 92,$(wildcard notebooks/$(number)_*.ipynb))
 # the others take turns: `make drift` has those of today, `make drift PART=3` is the same on any day
 OTHERS := $(filter-out $(CORE),$(sort $(wildcard notebooks/*.ipynb)))
 PARTS := 8
