@@ -9,6 +9,8 @@ initial weights that differ by one part in ten thousand, which is rounding, only
   replicas know a variance badly, so it is drawn towards those of all other methods and notebooks by as much as they
   resemble each other, and the quantile is Student's with the degrees of freedom that this leaves (the moderated t of
   Smyth, Stat. Appl. Genet. Mol. Biol. 3, 2004): the worse a variance is known, the heavier the tail.
+- A method that stops when validation says so stops at another step in some replicas and at the same in others, so few
+  of them tell nothing about it. All methods that stop early share one variance.
 - A run of all notebooks compares hundreds of values. The quantile is that of FALSE_ALARMS for all of them together.
 - No tolerance exceeds half the distance to a broken variant, the network as it is before training, but where a value
   lies within a few standard deviations of it: on blurred images a trained network is no better than an untrained one.
@@ -16,7 +18,7 @@ initial weights that differ by one part in ten thousand, which is rounding, only
 """
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
 
 import numpy as np
@@ -46,14 +48,15 @@ def accept(names: Iterable[str]) -> None:
     for name, entry in catalogue.notebooks().items():
         alike.setdefault(kind(entry), {})[name] = entry
     for notebooks in alike.values():
-        spread |= spreads({name: replicas(entry) for name, entry in notebooks.items()})
+        early = set().union(*(stopping_early(entry) for entry in notebooks.values()))
+        spread |= spreads({name: replicas(entry) for name, entry in notebooks.items()}, early)
     for name in names:
         if catalogue.find(name).table is None:
             continue
         params = quick(catalogue.find(name))
         table = results.read(results.output_folder("quick") / f"{params.notebook}.csv")
         new = results.golden_means(table)
-        new["tolerance"] = tolerances(new, spread.get(params.notebook))
+        new["tolerance"] = tolerances(new, spread.get(params.notebook), stopping_early(catalogue.find(name)))
         new = new.drop(columns="seeds")
         path = results.golden_path(params)
         if path.exists():
@@ -109,6 +112,12 @@ def kind(notebook: catalogue.Notebook) -> tuple[bool, frozenset[str]]:
     return any(spec.freeze_trunk for spec in trained), frozenset(spec.scheme for spec in trained)
 
 
+def stopping_early(notebook: catalogue.Notebook) -> set[str]:
+    """The methods whose scheme ends a problem early and begins the next."""
+    specs = notebook.specs_untrained(quick(notebook))
+    return {spec.method for spec in specs if spec.scheme == "chance_constrained"}
+
+
 def replicas(notebook: catalogue.Notebook) -> list[pd.DataFrame]:
     """The golden values of the first seed alone, once for each replica; empty for a notebook that trains nothing."""
     params = quick(notebook)
@@ -122,33 +131,40 @@ def replicas(notebook: catalogue.Notebook) -> list[pd.DataFrame]:
     return [results.golden_means(notebook.table(runs.run_all(some), params)) for some in numbered]
 
 
-def spreads(drawn: Mapping[str, list[pd.DataFrame]]) -> dict[str, pd.DataFrame]:
+def spreads(drawn: Mapping[str, list[pd.DataFrame]], early: Collection[str] = ()) -> dict[str, pd.DataFrame]:
     """By notebook, how much a value varies from replica to replica: columns variance and freedom, indexed by method and
     metric, of those that vary.
 
-    drawn: by notebook, the golden values of one seed, once per replica.
+    drawn: by notebook, the golden values of one seed, once per replica. early: methods that share one variance.
     """
     identity = results.GOLDEN_IDENTITY
-    parts = {}
+    parts, of_early = {}, []
     for name, tables in drawn.items():
         if tables:
             variances = pd.concat([table.set_index(identity)["value"] for table in tables], axis=1).var(axis=1, ddof=1)
             varying = variances[variances > 1e-12]  # an untrained network and a study beside the runs do not vary
+            of_early.append(variances[variances.index.isin(early, level="method")].rename("variance").reset_index())
             group = varying.groupby(level=["method", "metric"]).agg(["mean", "size"])
             parts[name] = group.assign(freedom=(len(tables) - 1) * group["size"])
     if not parts:
         return {}
     pooled = pd.concat(parts, names=["notebook"])
-    found = [moderated(group) for _, group in pooled.groupby(level="metric")]
-    return {name: group.droplevel("notebook") for name, group in pd.concat(found).groupby(level="notebook")}
+    found = pd.concat([moderated(group) for _, group in pooled.groupby(level="metric")])
+    shared = pd.concat(of_early).drop_duplicates()  # several notebooks read one run
+    shared = shared[shared["metric"].isin(found.index.unique("metric"))]
+    for metric, values in shared.groupby("metric")["variance"]:
+        theirs = found.index.isin(early, level="method") & (found.index.get_level_values("metric") == metric)
+        found.loc[theirs, ["variance", "freedom"]] = values.mean(), REPLICAS * len(values)
+    return {name: group.droplevel("notebook") for name, group in found.groupby(level="notebook")}
 
 
-def tolerances(golden: pd.DataFrame, spread: pd.DataFrame | None) -> list[float]:
+def tolerances(golden: pd.DataFrame, spread: pd.DataFrame | None, early: Collection[str] = ()) -> list[float]:
     """The tolerance of every golden value, in its order.
 
     Args:
         golden: as `results.golden_means` makes them, a row per protocol, method, setting and metric.
         spread: of the same notebook, see `spreads`; None where nothing is trained.
+        early: methods that stop early, which the untrained network's value does not bound: a head may stop near it.
     """
     untrained = golden[golden["method"] == "untrained"]
     found = []
@@ -163,7 +179,7 @@ def tolerances(golden: pd.DataFrame, spread: pd.DataFrame | None) -> list[float]
             tolerance = max(tolerance, quantile(freedom) * deviation)
             tolerance = min(tolerance, abs(row.value) / 2)
         alike = untrained[untrained["metric"] == row.metric]
-        if row.method != "untrained" and len(alike):
+        if row.method not in {"untrained", *early} and len(alike):
             same = alike[alike["protocol"] == row.protocol]
             broken = (row.value - (same if len(same) else alike)["value"]).abs().min() / 2
             tolerance = min(tolerance, broken) if broken > NEAR * deviation else tolerance
