@@ -72,7 +72,7 @@ def test_a_text_is_shown_as_it_is():
 
 def test_a_notebook_without_a_table_has_no_golden_numbers(monkeypatch, capsys):
     assert catalogue.find("92").table is None
-    monkeypatch.setattr(golden, "spreads", lambda drawn: {})
+    monkeypatch.setattr(golden, "spreads", lambda drawn, early: {})
     monkeypatch.setattr(golden, "replicas", lambda entry: [])
     golden.accept(["92_claims"])
     assert capsys.readouterr().out == ""
