@@ -104,11 +104,12 @@ def test_no_golden_value_accepts_what_is_broken_and_with_tolerances_times_twenty
     few standard deviations of the untrained network's. The R@1 of those 60 steps is told apart.
 
     A head on good features may happen to have one metric of these features, so that another must tell the two apart.
-    Methods that stop early are left out: validation picks another step in some replicas, and what such a head gains at
-    quick lies within that."""
+    Of the methods that stop early those are left out, by name, whose gain at quick lies within their shared spread,
+    because validation picks another step in some replicas; that spread is bounded."""
     table = results.read_golden(path)
     early = table["method"].isin(goldens.stopping_early(catalogue.find(path.stem))) & (table["protocol"] != "")
-    table = table[~early]
+    assert (table[early]["tolerance"] < 6).all()  # points
+    table = table[~(early & table["method"].isin(WITHIN_THE_SPREAD))]
     passing = accepting_what_is_broken(table)
     if golden_heads(path.stem):
         cell = ["protocol", "method", "setting"]
@@ -128,6 +129,10 @@ def test_no_golden_value_accepts_what_is_broken_and_with_tolerances_times_twenty
         assert len(wide) > len(accepting_what_is_broken(table))
 
 
+WITHIN_THE_SPREAD = {
+    *("C1-Proxy", "C1-CCP-S", "C1-CCP-L", "C2-Proxy", "C2-CCP-S", "C2-CCP-L"),
+    *("MS-CCP-L", "Triplet-all-Proxy", "Triplet-all-CCP-L"),
+}
 NO_FORCE = "alpha=0;alpha_zero=literal"
 
 
