@@ -77,6 +77,8 @@ def ledger() -> pd.DataFrame:
         for name in dict.fromkeys(test.notebook for test in tests.values())
         for each in with_ratios(name)
     ]
+    if not found:  # results/ has no table yet
+        return pd.DataFrame(columns=[*LEDGER, "plain_label", "dataset"])
     whole = pd.concat(found, ignore_index=True)
     whole.loc[whole["dataset"] == tables.SYNTHETIC, ["label", "plain_label"]] = "no images"
     return stored.by_weight(whole.drop_duplicates([*LEDGER]))

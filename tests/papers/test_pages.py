@@ -53,6 +53,13 @@ def test_a_number_that_changed_makes_its_pages_stale(tmp_path, monkeypatch, anew
     assert pages.findings_text("10_pfml_retrieval") != said
 
 
+def test_a_ledger_without_any_table_has_its_columns_alone(tmp_path, monkeypatch, anew):
+    monkeypatch.setattr(stored, "repository_root", lambda: tmp_path)
+    monkeypatch.setattr(pages, "repository_root", lambda: tmp_path)
+    assert pages.write_ledger() and not pages.write_ledger()
+    assert (tmp_path / "results" / "claims.csv").read_text() == ",".join(pages.LEDGER) + "\n"
+
+
 def test_readme_without_the_lines_between_which_its_made_part_stands_is_refused():
     with pytest.raises(ValueError, match="lacks the lines"):
         pages._between("# dmlrepro\n", "made")
