@@ -12,7 +12,7 @@ import json
 import math
 import os
 import platform
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -429,7 +429,7 @@ def beside_published(ours: pd.DataFrame, theirs: pd.DataFrame, metrics: Sequence
     mean.columns = [f"ours {ours['dataset'].iloc[0]} {metric}" for metric in mean.columns]
     order = list(mean.index) + [method for method in published_part.index if method not in mean.index]
     beside = mean.join(published_part, how="outer").reindex(order)
-    return beside.round({name: decimals(beside[name].dropna()) for name in beside}).astype(object).fillna("")
+    return readable(beside, {name: decimals(beside[name].dropna()) for name in beside})
 
 
 def recalls(table: pd.DataFrame) -> list[str]:
@@ -450,7 +450,12 @@ def pivot(table: pd.DataFrame, metrics: Sequence[str]) -> pd.DataFrame:
     )
     wide = texts.unstack("metric", sort=False).reindex(columns=list(metrics))
     # rows of a protocol stay in the order in which they were trained, so that N = 2 precedes N = 10
-    return wide.sort_index(level="protocol", sort_remaining=False, kind="stable")
+    return wide.sort_index(level="protocol", sort_remaining=False, kind="stable").astype(object).fillna("")
+
+
+def readable(table: pd.DataFrame, digits: int | Mapping[str, int]) -> pd.DataFrame:
+    """A table to be shown: its numbers with so many decimals, and nothing where nothing was measured or printed."""
+    return table.round(digits).astype(object).fillna("")
 
 
 def decimals(values: Iterable[float]) -> int:

@@ -121,7 +121,14 @@ def test_a_pivot_shows_students_interval_of_what_the_validation_classes_chose():
     shown = results.pivot(results.frame(rows), ["MAP@R", "P@1"]).reset_index()
     # t(0.975, 2) = 4.302653 times the standard deviation sqrt(7 / 3) over sqrt(3)
     assert dict(zip(shown["protocol"], shown["MAP@R"])) == {"MLRC separated": "42.3 ± 3.8", "conventional": "7.0"}
-    assert shown["P@1"].isna().all()
+    assert (shown["P@1"] == "").all()
+
+
+def test_a_readable_table_is_rounded_and_empty_where_nothing_is_known():
+    table = pd.DataFrame({"ours": [1.26, np.nan], "count": [3, 4]})
+    shown = results.readable(table, 1)
+    assert shown.to_numpy().tolist() == [[1.3, 3], ["", 4]]
+    assert "NaN" not in shown.to_html()
 
 
 def test_what_validation_chose_stands_beside_the_published_numbers():

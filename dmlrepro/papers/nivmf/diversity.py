@@ -8,6 +8,7 @@ import numpy as np
 from torch import Tensor
 
 from dmlrepro import metrics
+from dmlrepro.evidence import results
 from dmlrepro.evidence.stored import Numbers, brings, with_spread
 from dmlrepro.evidence.tables import difference
 from dmlrepro.papers.catalogue import Notebook
@@ -70,7 +71,7 @@ def relative_diversity(table: "pd.DataFrame", baseline: str = "Cosine") -> "pd.D
     for (dataset, step), theirs in published("Table 5 (supp)").groupby(["dataset", "method"]):
         method = step.partition("->d_")[2]
         columns[f"published, {dataset}: {method}"] = theirs.set_index(theirs["metric"].map(names))["value"]
-    return pd.DataFrame(columns).round(1)
+    return results.readable(pd.DataFrame(columns), 1)
 
 
 # --- what was found ---------------------------------------------------------------------------------------------------

@@ -9,6 +9,7 @@ import torch
 import torch.nn.functional as F
 
 from dmlrepro import samplers
+from dmlrepro.evidence import results
 from dmlrepro.evidence.claims import drop
 from dmlrepro.evidence.stored import Numbers, agrees, direction
 from dmlrepro.papers.catalogue import Notebook
@@ -103,7 +104,7 @@ def noise_drops(table: "pd.DataFrame") -> "pd.DataFrame":
     for where in dict.fromkeys(where for where, _ in columns):
         columns[where, "drop"] = columns[where, "0"] - columns[where, "0.2"]
     order = sorted(columns, key=lambda pair: list(dict.fromkeys(where for where, _ in columns)).index(pair[0]))
-    return pd.concat({pair: columns[pair] for pair in order}, axis=1, names=["R@1", "label noise"]).round(1)
+    return results.readable(pd.concat({pair: columns[pair] for pair in order}, axis=1, names=["R@1", "label noise"]), 1)
 
 
 # --- what was found ---------------------------------------------------------------------------------------------------

@@ -108,7 +108,7 @@ def printed_further() -> "pd.DataFrame":
 def printed_backbones() -> "pd.DataFrame":
     """R@1 of Table 1 with networks other than ResNet-50, whose rows stand beside ours."""
     rows = published("Table 1", metric="R@1", backbone=["BN-Inception", "DINO", "ViT"])
-    return rows.pivot(index=["backbone", "method"], columns="dataset", values="value")
+    return results.readable(rows.pivot(index=["backbone", "method"], columns="dataset", values="value"), 1)
 
 
 def _halved(params: PfmlRetrievalParams) -> bool:

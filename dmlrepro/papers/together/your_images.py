@@ -211,7 +211,7 @@ def in_words(table: "pd.DataFrame") -> None:
 def seconds(finished: Iterable) -> "pd.DataFrame":
     """Mean seconds of a run by method, and optimisation steps per second, the fastest first."""
     costs = results.costs(finished).groupby(["method", "setting"])
-    return costs[["seconds", "steps_per_second"]].mean().sort_values("seconds").round(1)
+    return results.readable(costs[["seconds", "steps_per_second"]].mean().sort_values("seconds"), 1)
 
 
 # the data
