@@ -17,13 +17,13 @@ Deviations - T = 90 % is a quality that every member must reach. Read as printed
            - The binary similarity of a proxy (Table 3) is not defined; see `PiecewiseLinearManifoldLoss`.
 Cost       For N points in D dimensions N^2 D for all products, from which the pieces are found, and N^2 D m for bases
            and similarities, both in matrix products; a choice of k out of N numbers for each point. The rest is linear
-           in N: at most k eigenproblems of at most k + 1 rows for each point, whatever D is.
+           in N: at most k eigenproblems of at most k + 1 rows for each point, whatever D is. Of 200 points in 512
+           dimensions they take three tenths of the time at k = 9, nearly six tenths at k = 20.
 Training   Embeddings of the momentum encoder must carry no gradient; two near-duplicates in a batch are harmless.
 """
 
 import functools
 import math
-from collections.abc import Iterator
 from typing import Any
 
 import torch
@@ -130,43 +130,32 @@ def _grow(gram: Tensor, near: Tensor, dim: int, allowed: float, squares: Tensor 
     begun = dim + (centring != "none")  # about a centre among them m + 1 points fit for certain
     sizes, least = torch.full_like(every, begun), 1e-14 * gram.diagonal().amax()
     for place in range(begun, near.shape[1]):
-        candidate, rejected = (
-            near[:, place].clone(),
-            near[every, sizes],
-        )  # the members, who was rejected, who is to come
-        near[:, place] = rejected
+        candidate, rejected = near[:, place].clone(), near[every, sizes]
+        near[:, place] = rejected  # behind the members are those rejected, then those to come
         near[every, sizes] = candidate
-        fits = torch.empty_like(every, dtype=torch.bool)
-        for rows, _, centred, values, vectors in _principal(gram, near, sizes + 1, centring):
-            energy = (centred @ vectors).square_().mul_(values[:, None, :])
-            limit = allowed * (energy.sum(-1) if squares is None else squares[near[rows, : energy.shape[1]]])
-            slack = _ROUNDING * values.sum(1, keepdim=True) + least
-            fits[rows] = (energy[..., :-dim].sum(-1) <= limit + slack).all(1)
-        sizes += fits
+        tried = near[:, : int(sizes.max()) + 1]  # all in one call, as wide as the largest set
+        _, centred, values, vectors = _principal(gram, tried, sizes + 1, centring)
+        energy = (vectors.mT @ centred.T).square_().mul_(values[:, :, None])
+        limit = allowed * (energy.sum(1) if squares is None else squares[tried])
+        slack = _ROUNDING * values.sum(1, keepdim=True) + least
+        sizes += (energy[:, :-dim].sum(1) <= limit + slack).all(1)
     return sizes
 
 
-def _principal(gram: Tensor, near: Tensor, sizes: Tensor, centring: str) -> Iterator[tuple[Tensor, ...]]:
-    """PCA of the first `sizes` in each row of near by their Gram matrix, rows of similar size together.
+def _principal(gram: Tensor, near: Tensor, sizes: Tensor, centring: str) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """PCA of the first `sizes` points in each row of near (R, w) by their Gram matrix.
 
-    Yields which rows, two matrices for the w points of each, and the eigenvalues (R, v) ascending and eigenvectors
-    (R, v, v) of the Gram matrix of contrasts @ points. contrasts (v, w) are vectors that span what the points do about
-    their centre, and centred (w, v) @ contrasts @ points are the points less their centre. What lies behind the first
-    `sizes` has eigenvalue 0.
+    Returns two matrices for w points, and the eigenvalues (R, v) ascending and eigenvectors (R, v, v) of the Gram
+    matrix of contrasts @ points. contrasts (v, w) are vectors that span what the points do about their centre, and
+    centred (w, v) @ contrasts @ points are the points less their centre. What lies behind the first `sizes` has
+    eigenvalue 0, and adds little to the time of an eigenproblem.
     """
-    free = int(centring != "none")  # the centre takes one dimension
-    contrasts, centred = _contrasts(near.shape[1], centring, gram.device)
-    # An eigenproblem costs its width cubed on a CPU, where problems of a few widths are solved apart. A GPU solves them
-    # all at once, in the time of one.
-    on_cpu = gram.device.type == "cpu"
-    widths = ((sizes - free + _STEP - 1) // _STEP * _STEP + free).clamp_max(near.shape[1])
-    for width in widths.unique().tolist() if on_cpu else (near.shape[1],):
-        rows = (widths == width).nonzero()[:, 0] if on_cpu else torch.arange(len(near), device=near.device)
-        some, those = near[rows, :width], contrasts[: width - free, :width]
-        products = gram.take(some[:, :, None] * len(gram) + some[:, None, :])
-        inside = torch.arange(free, width, device=near.device) < sizes[rows, None]
-        spread = (products @ those.T).mT @ those.T * (inside[:, :, None] & inside[:, None, :])
-        yield rows, those, centred[:width, : width - free], *torch.linalg.eigh(spread)
+    width = near.shape[1]
+    contrasts, centred = _contrasts(width, centring, gram.device)
+    products = gram.take(near[:, :, None] * len(gram) + near[:, None, :])
+    inside = (torch.arange(width - len(contrasts), width, device=near.device) < sizes[:, None]).to(gram)
+    spread = ((products @ contrasts.T).mT @ contrasts.T).mul_(inside[:, :, None]).mul_(inside[:, None, :])
+    return contrasts, centred, *torch.linalg.eigh(spread)
 
 
 @functools.cache
@@ -187,7 +176,13 @@ def _directions(points: Tensor, gram: Tensor, near: Tensor, sizes: Tensor, dim: 
     """Orthonormal bases (N, dim, D) of the members' strongest directions."""
     bases = points.new_empty(len(points), dim, points.shape[1])
     least = 1e-6 * gram.diagonal().amax().sqrt().item()
-    for group, contrasts, _, values, vectors in _principal(gram, near, sizes, centring):
+    # Small sets would copy as many points as the largest, so that a CPU takes sets of similar size together. A GPU
+    # takes all at once.
+    on_cpu, free = gram.device.type == "cpu", int(centring != "none")
+    widths = ((sizes - free + _STEP - 1) // _STEP * _STEP + free).clamp_max(near.shape[1])
+    for width in widths.unique().tolist() if on_cpu else (near.shape[1],):
+        group = (widths == width).nonzero()[:, 0] if on_cpu else torch.arange(len(near), device=near.device)
+        contrasts, _, values, vectors = _principal(gram, near[group, :width], sizes[group], centring)
         shares = vectors[..., -dim:].flip(-1).mT @ contrasts
         for some in torch.arange(len(group), device=group.device).split(
             max(1, _CHUNK // (near.shape[1] * points.shape[1]))
@@ -200,7 +195,7 @@ def _directions(points: Tensor, gram: Tensor, near: Tensor, sizes: Tensor, dim: 
             if thin.any():
                 found[thin] = torch.linalg.qr(found[thin].mT).Q.mT
                 lengths[thin] = 1
-            bases[rows] = found / lengths[..., None]
+            bases[rows] = found.div_(lengths[..., None])
     return bases
 
 

@@ -19,28 +19,34 @@ from dmlrepro.papers import timing
 DEFAULTS = {"n_alpha": 4.0, "n_beta": 0.5, "delta": 2.0, "k": 9, "dim": 3, "quality": 0.9}
 
 
+def neighbours(points, i, k):
+    """Point i and its k nearest neighbours."""
+    return sorted(range(len(points)), key=lambda j: (j != i, (points[j] - points[i]).norm().item(), j))[: k + 1]
+
+
+def literal_pca(points, chosen, dim, centring, measure):
+    """The basis of the set that begins with its own point, and the largest error of a member."""
+    x = points[chosen]
+    centred = x - {"mean": x.mean(0), "anchor": x[0], "none": torch.zeros_like(x[0])}[centring]
+    basis = torch.linalg.svd(centred, full_matrices=False).Vh[:dim]
+    residual = (centred - centred @ basis.T @ basis).norm(dim=1)
+    error = {
+        "energy": (residual / centred.norm(dim=1)) ** 2,
+        "length": residual / centred.norm(dim=1),
+        "norm": residual / x.norm(dim=1),
+    }[measure]
+    error[residual < 1e-9] = 0
+    return basis, error.max().item()
+
+
 def literal_piece(points, i, k, dim, quality, centring, measure):
     """Sec. 3.2 for one point: its members, in the order they came, and its basis."""
-    order = sorted(range(len(points)), key=lambda j: (j != i, (points[j] - points[i]).norm().item(), j))[: k + 1]
-
-    def pca(chosen):
-        x = points[chosen]
-        centre = {"mean": x.mean(0), "anchor": points[i], "none": torch.zeros_like(x[0])}[centring]
-        return x, x - centre, torch.linalg.svd(x - centre, full_matrices=False).Vh[:dim]
-
+    order = neighbours(points, i, k)
     chosen = order[:dim]
     for candidate in order[dim:]:
-        x, centred, basis = pca([*chosen, candidate])
-        residual = (centred - centred @ basis.T @ basis).norm(dim=1)
-        error = {
-            "energy": (residual / centred.norm(dim=1)) ** 2,
-            "length": residual / centred.norm(dim=1),
-            "norm": residual / x.norm(dim=1),
-        }[measure]
-        error[residual < 1e-9] = 0
-        if error.max() <= 1 - quality:
+        if literal_pca(points, [*chosen, candidate], dim, centring, measure)[1] <= 1 - quality:
             chosen.append(candidate)
-    return chosen, pca(chosen)[2]
+    return chosen, literal_pca(points, chosen, dim, centring, measure)[0]
 
 
 def literal_pieces(points, **options):
@@ -79,6 +85,20 @@ def test_pieces_are_those_of_an_svd_per_candidate(centring, measure, k, dim, qua
     expected, expected_members = literal_pieces(points, **options)
     assert torch.equal(members, expected_members)
     assert torch.allclose(projectors(bases), projectors(expected), atol=1e-8)
+
+
+@pytest.mark.parametrize(("centring", "measure"), list(product(CENTRINGS, MEASURES)))
+def test_a_member_is_kept_at_its_own_error_and_no_further(centring, measure):
+    points, dim = unit_points(16, 8, seed=7, classes=2), 3
+    first = dim + (centring != "none")  # sets of so many points fit for certain, the next one may not
+    for i in range(0, 16, 3):
+        tried = neighbours(points, i, first)
+        error = literal_pca(points, tried, dim, centring, measure)[1]
+        for part, kept in ((1 + 1e-8, True), (1 - 1e-8, False)):
+            options = {"k": 7, "dim": dim, "quality": 1 - part * error, "centring": centring, "measure": measure}
+            members = linear_neighborhoods(points, **options)[1]
+            assert members[i, tried[-1]] == kept
+            assert torch.equal(members, literal_pieces(points, **options)[1])
 
 
 @pytest.mark.parametrize("seed", range(3))
