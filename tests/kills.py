@@ -1,10 +1,13 @@
-"""Random SIGKILLs of `python -m dmlrepro train`: what comes of it has to be the bytes of an undisturbed run.
+"""Random SIGKILLs of `python -m dmlrepro train`, and of `make results`: what comes of it has to be the bytes of an
+undisturbed run.
 
-    PYTHONPATH=. python tests/kills.py 100          # of all kinds together
+    PYTHONPATH=. python tests/kills.py 100          # of training, all kinds together
     PYTHONPATH=. python tests/kills.py 30 folds
+    PYTHONPATH=. python tests/kills.py 20 builds
 
 Every process is killed at a random moment of the time that an undisturbed one takes, imports included, and started
-again until one gets through; then the cache is emptied and it begins anew.
+again until one gets through; then the cache is emptied and it begins anew. Of a build all processes are killed, the
+first alone, which leaves orphans, or any one; what it built is removed when it got through, and its cache stays.
 """
 
 import json
@@ -16,7 +19,11 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
+
+import psutil
 
 ROOT = Path(__file__).parents[1]
 BRIEFLY = "-p seeds 1 -p steps"
@@ -25,6 +32,8 @@ KINDS = {
     "neighbours": "10 -p protocol stml -p image_size 24 -p methods ['ProxyAnchor'] --jobs 1 " + f"{BRIEFLY} 80",
     "nivMF": "20 -p methods ['nivMF','EL-nivMF'] --jobs 1 " + f"{BRIEFLY} 40",
 }
+BUILDS = "builds"
+BUILT = "notebooks=23_nivmf_normalizer,51_plm_supervision_quality"  # seconds each
 
 
 def train(kind: str, cache: Path) -> subprocess.Popen:
@@ -97,8 +106,85 @@ def compare(printed: str, cache: Path, expected: dict[str, bytes]) -> None:
     assert "damaged" not in printed, printed  # a kill alone never leaves a damaged file
 
 
+@contextmanager
+def repository() -> Iterator[Path]:
+    """A copy of this one without results."""
+    with tempfile.TemporaryDirectory() as folder:
+        for part in ("dmlrepro", "workflow", "data", "notebooks"):
+            shutil.copytree(ROOT / part, Path(folder, part), ignore=shutil.ignore_patterns("__pycache__"))
+        shutil.copy(ROOT / "pyproject.toml", folder)
+        yield Path(folder)
+
+
+def build(repository: Path) -> subprocess.Popen:
+    environment = {"PYTHONPATH": str(repository), "DMLREPRO_CACHE": str(repository / ".cache")}
+    command = [sys.executable, "workflow/build.py", "quick", BUILT]
+    return subprocess.Popen(
+        command,
+        cwd=repository,
+        env=os.environ | environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+
+
+def strike(process: subprocess.Popen, generator: random.Random) -> None:
+    first = psutil.Process(process.pid)
+    tree = [first, *first.children(recursive=True)]
+    for each in generator.choice([tree, [first], [generator.choice(tree)]]):
+        with suppress(psutil.NoSuchProcess):
+            each.kill()
+
+
+def published(repository: Path) -> dict[str, bytes]:
+    """The tables in results/, but for those of costs, which are seconds."""
+    tables = sorted((repository / "results").rglob("*.csv"))
+    return {path.name: path.read_bytes() for path in tables if not path.name.endswith(".cost.csv")}
+
+
+def builds(kills: int, generator: random.Random) -> dict[str, int]:
+    """Kill builds `kills` times; returns how often one got through, undisturbed or with one process missing."""
+    counted = {"kills": 0, "finished": 0}
+    with repository() as folder:
+        finish(build(folder))  # fills the cache
+        expected = published(folder)
+        assert len(expected) == 1 + len(BUILT.split(","))  # and the ledger
+        clear(folder)
+        started = time.monotonic()
+        finish(build(folder))
+        seconds = time.monotonic() - started
+        clear(folder)
+        while counted["kills"] < kills:
+            process = build(folder)
+            try:
+                process.wait(generator.uniform(0, seconds))
+            except subprocess.TimeoutExpired:
+                strike(process, generator)
+                counted["kills"] += 1
+                print(BUILDS, counted, file=sys.stderr, flush=True)
+            printed = process.communicate()[0]
+            assert set(published(folder).items()) <= set(expected.items()), printed  # nothing half, nothing wrong
+            if process.returncode == 0:
+                assert published(folder) == expected, printed
+                counted["finished"] += 1
+                clear(folder)
+        finish(build(folder))
+        assert published(folder) == expected
+        counted["finished"] += 1
+    return counted
+
+
+def clear(repository: Path) -> None:
+    for part in ("build/quick", "results"):
+        shutil.rmtree(repository / part)
+
+
 if __name__ == "__main__":
     kinds = sys.argv[2:] or list(KINDS)
+    if kinds == [BUILDS]:
+        print(f"{BUILDS}: {builds(int(sys.argv[1]), random.Random(BUILDS))}")
+        sys.exit()
     for number, kind in enumerate(kinds):
         share = int(sys.argv[1]) // len(kinds) + (number < int(sys.argv[1]) % len(kinds))
         print(f"{kind}: {rounds(kind, share, random.Random(kind))}", flush=True)
