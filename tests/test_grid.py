@@ -109,6 +109,7 @@ def test_processes_beside_each_other_have_gpus_of_their_own_and_the_next_waits(t
     assert set(third.stdout.readline().strip().split(",")) <= {"0", "1", "2", "3", "4"} - seen[1]
     for each in (second, third):
         each.communicate("")
+    assert [path.name for path in tmp_path.iterdir()] == [f"dmlrepro-gpus-{os.getuid()}"]  # not in another user's way
 
 
 def test_assigned_gpus_stay_and_none_is_none(tmp_path):
