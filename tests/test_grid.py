@@ -184,8 +184,9 @@ def last_line(capfd) -> str:
 def test_a_run_that_failed_is_told_by_the_end_of_its_log(tmp_path):
     runs = tmp_path / "runs"
     runs.mkdir()
-    for name in ("done", "failed"):
+    for name in ("done.short", "failed.short", "again.long"):
         (runs / f"{name}.log").write_text(f"{name}\n")
         os.utime(runs / f"{name}.log", (1000, 1000))
-    (runs / "done.trained").touch()
-    assert list(failures.failures(tmp_path)) == [f"{runs / 'failed.log'}\nfailed"]
+    for name in ("done.short", "again.short"):  # the latter failed without a GPU and was trained on one
+        (runs / f"{name}.trained").touch()
+    assert list(failures.failures(tmp_path)) == [f"{runs / 'failed.short.log'}\nfailed.short"]
