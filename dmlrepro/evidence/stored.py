@@ -294,12 +294,15 @@ def by_weight(verdicts: pd.DataFrame) -> pd.DataFrame:
 def settled(lines: pd.DataFrame) -> str:
     """One claim's verdict over the rows that the ledger has of it: the decided ones; inconclusive if there are none.
 
-    Tables that disagree are both named, none is averaged away.
+    Tables that disagree are both named, none is averaged away; a verdict that depends on the reading in one of them
+    does so in all.
     """
-    decided = [verdict for verdict in dict.fromkeys(lines["verdict"]) if _WEIGHT.get(verdict, 2) == 0]
+    decided = {verdict for verdict in lines["verdict"] if _WEIGHT.get(verdict, 2) == 0}
+    if "depends on the reading" in decided:
+        return "depends on the reading"
     if len(decided) > 1:
-        return "supported in one setting, contradicted in another" if "depends" not in str(decided) else decided[-1]
-    return decided[0] if decided else lines["verdict"].iloc[0]
+        return "supported in one setting, contradicted in another"
+    return decided.pop() if decided else lines["verdict"].iloc[0]
 
 
 def count_words(values: Iterable[str]) -> str:

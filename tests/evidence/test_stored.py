@@ -145,6 +145,8 @@ def test_tables_that_disagree_are_not_averaged():
     lines = results.pd.DataFrame({"verdict": ["supported", "contradicted", "inconclusive"]})
     assert stored.settled(lines) == "supported in one setting, contradicted in another"
     assert stored.settled(lines[2:]) == "inconclusive"
+    for verdicts in (["depends on the reading", "supported"], ["contradicted", "depends on the reading"]):
+        assert stored.settled(results.pd.DataFrame({"verdict": verdicts})) == "depends on the reading"
     assert stored.count_words(["a", "b", "a"]) == "2 a, 1 b"
 
 
