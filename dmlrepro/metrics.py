@@ -1,6 +1,7 @@
 """Retrieval, clustering and geometry measures of embeddings: pure functions of tensors, the same result on any device.
 
-Every measure computes in float64 whatever the input type. The retrieval scores live in retrieval.py.
+Every measure computes in float64 whatever the input type, but for the k-means of `nmi`. The retrieval scores live in
+retrieval.py.
 """
 
 from collections.abc import Collection, Sequence
@@ -156,8 +157,8 @@ def nmi(
     """Normalised mutual information, arithmetic mean, of the labels with k-means clusters; in [0, 1].
 
     embeddings (N, D), unit vectors are clustered when distance is "cosine"; num_clusters defaults to the number of
-    classes. k-means++ and at most 300 iterations of Lloyd from one start fixed by seed; a different number of threads
-    may sum in a different order and end elsewhere.
+    classes. k-means++ in float32 and at most 300 iterations of Lloyd from one start fixed by seed; a different number
+    of threads may sum in a different order and end elsewhere.
     """
     require("scikit-learn", "sklearn")
     from sklearn.cluster import KMeans
