@@ -56,6 +56,9 @@ nbval-all: $(VENV)/installed
 drift: $(VENV)/installed
 	$(BIN)/python workflow/fresh.py $(FRESH) $(shell echo $(OTHERS) | tr ' ' '\n' | awk -v part=$(PART) 'NR % $(PARTS) == part % $(PARTS)')
 
+# what is committed, outputs and golden values, is of profile quick, whatever the command line says
+notebooks accept: override PROFILE := quick
+
 # executed copies replace the committed notebooks, outputs included, and what pages say of results/ is written anew
 notebooks: results
 	$(BIN)/python workflow/install_notebooks.py build/$(PROFILE) notebooks

@@ -1,6 +1,7 @@
 """Retrieval, clustering and geometry measures of embeddings: pure functions of tensors, the same result on any device.
 
-Every measure computes in float64 whatever the input type. The retrieval scores live in retrieval.py.
+Every measure computes in float64 whatever the input type, but for the k-means of `nmi`. The retrieval scores live in
+retrieval.py.
 """
 
 from collections.abc import Collection, Sequence
@@ -156,8 +157,8 @@ def nmi(
     """Normalised mutual information, arithmetic mean, of the labels with k-means clusters; in [0, 1].
 
     embeddings (N, D), unit vectors are clustered when distance is "cosine"; num_clusters defaults to the number of
-    classes. k-means++ and at most 300 iterations of Lloyd from one start fixed by seed; a different number of threads
-    may sum in a different order and end elsewhere.
+    classes. k-means++ in float32 and at most 300 iterations of Lloyd from one start fixed by seed; a different number
+    of threads may sum in a different order and end elsewhere.
     """
     require("scikit-learn", "sklearn")
     from sklearn.cluster import KMeans
@@ -180,20 +181,20 @@ def label_purity(groups: Tensor, labels: Tensor) -> float:
     """Share of a group's majority label, averaged over the points that own the groups (PLM, Table 2).
 
     groups: cluster numbers (N,), each point owning its cluster, or a boolean mask (G, N), each row one group such as
-    the linear neighbourhood of a point; a row must have a member. labels (N,).
+    the linear neighbourhood of a point; a row must have a member. labels (N,), integers or strings.
 
     >>> label_purity(torch.tensor([0, 0, 1, 1]), torch.tensor([7, 7, 7, 8]))  # 2 of 2 and 1 of 2
     0.75
     """
     groups = torch.as_tensor(groups)
-    labels = torch.as_tensor(labels, device=groups.device).unique(return_inverse=True)[1]
     if not len(labels):
         raise ValueError("labels are empty; give one for each point")
-    if groups.shape[-1:] != labels.shape or groups.ndim > 2 or (groups.ndim == 2) != (groups.dtype == torch.bool):
+    if groups.shape[-1:] != (len(labels),) or groups.ndim > 2 or (groups.ndim == 2) != (groups.dtype == torch.bool):
         raise ValueError(
             f"groups must be cluster numbers ({len(labels)},) or a boolean mask (G, {len(labels)}), "
             f"got {groups.dtype} of shape {tuple(groups.shape)}"
         )
+    labels = as_labels(labels, groups.movedim(-1, 0), "labels").unique(return_inverse=True)[1]
     classes = int(labels.max()) + 1
     if groups.ndim == 1:
         clusters = groups.unique(return_inverse=True)[1]

@@ -41,7 +41,8 @@ class DistributedLossWrapper(distributed.DistributedLossWrapper):
         own = isinstance(loss, losses.BaseMetricLossFunction | losses.CrossBatchMemory)
         super().__init__(loss if own else _Called(loss), efficient)
         for parameter in loss.parameters():
-            parameter.register_hook(_over_ranks)
+            if parameter.requires_grad:  # else torch refuses the hook
+                parameter.register_hook(_over_ranks)
 
 
 class _Called(losses.BaseMetricLossFunction):

@@ -73,7 +73,8 @@ def test_a_grid_is_every_combination_under_a_name_of_its_own():
         "notebook": "10_pfml",
         "parameters": {"steps": 7, "dataset": "cars", "seeds": 1},
     }
-    assert list(grid.executions(config | {"notebooks": "00"}, ["00_tour", "10_pfml"])) == ["00_tour"]
+    for number in ("00", 0):  # as it is written, and as YAML reads it
+        assert list(grid.executions(config | {"notebooks": number}, ["00_tour", "10_pfml"])) == ["00_tour"]
     with pytest.raises(ValueError, match="00_tour is asked for twice"):
         grid.executions({"executions": [{"notebooks": "all"}, {"notebooks": ["00"]}]}, ["00_tour"])
     with pytest.raises(ValueError, match="there is no 99; there are 00_tour"):
@@ -109,6 +110,7 @@ def test_processes_beside_each_other_have_gpus_of_their_own_and_the_next_waits(t
     assert set(third.stdout.readline().strip().split(",")) <= {"0", "1", "2", "3", "4"} - seen[1]
     for each in (second, third):
         each.communicate("")
+    assert [path.name for path in tmp_path.iterdir()] == [f"dmlrepro-gpus-{os.getuid()}"]  # not in another user's way
 
 
 def test_assigned_gpus_stay_and_none_is_none(tmp_path):
@@ -182,8 +184,9 @@ def last_line(capfd) -> str:
 def test_a_run_that_failed_is_told_by_the_end_of_its_log(tmp_path):
     runs = tmp_path / "runs"
     runs.mkdir()
-    for name in ("done", "failed"):
+    for name in ("done.short", "failed.short", "again.long"):
         (runs / f"{name}.log").write_text(f"{name}\n")
         os.utime(runs / f"{name}.log", (1000, 1000))
-    (runs / "done.trained").touch()
-    assert list(failures.failures(tmp_path)) == [f"{runs / 'failed.log'}\nfailed"]
+    for name in ("done.short", "again.short"):  # the latter failed without a GPU and was trained on one
+        (runs / f"{name}.trained").touch()
+    assert list(failures.failures(tmp_path)) == [f"{runs / 'failed.short.log'}\nfailed.short"]

@@ -1,4 +1,4 @@
-"""Imports point one way, as the layout in design says: read from the source of every file, lazy imports included."""
+"""Imports point one way, as CONTRIBUTING.md says: read from the source of every file, lazy imports included."""
 
 import ast
 import json

@@ -495,6 +495,8 @@ def test_label_purity_equals_the_loop_for_masks_and_clusters():
     assert metrics.label_purity(torch.tensor(clusters), torch.tensor(labels)) == pytest.approx(np.mean(shares))
     own_cluster = torch.tensor(clusters[:, None] == clusters)  # the mask form of the same clusters
     assert metrics.label_purity(own_cluster, torch.tensor(labels)) == pytest.approx(np.mean(shares))
+    names = [f"class {label}" for label in labels]
+    assert metrics.label_purity(torch.tensor(mask), names) == metrics.label_purity(torch.tensor(mask), labels)
 
 
 @pytest.mark.parametrize("seed", range(3))

@@ -56,3 +56,10 @@ def test_without_ranks_the_distributed_wrapper_is_the_loss():
     value.backward()
     expected = torch.autograd.grad(loss(x, y), loss.proxies)[0]
     assert torch.equal(loss.proxies.grad, expected)
+
+
+def test_the_distributed_wrapper_takes_a_loss_whose_proxies_are_fixed():
+    (x, y), loss = batches()[0], PotentialFieldLoss(C, D).requires_grad_(False)
+    with pytest.warns(UserWarning, match="non-distributed"):
+        value = DistributedLossWrapper(loss)(x, y)
+    assert torch.equal(value, loss(x, y))

@@ -12,13 +12,17 @@ LINES = 30  # of a traceback or a log, from its end
 
 
 def failures(build: Path) -> Iterator[str]:
-    """A paragraph for each notebook in failed/ and for each run whose log is younger than its mark."""
+    """A paragraph for each notebook in failed/ and for each run whose log is younger than its mark.
+
+    The names of both hold the length of the run, which changes with the resources that are asked for, so the mark of a
+    run under any length counts.
+    """
     for path in sorted((build / "failed").glob("*.ipynb")):
         log = build / f"{path.stem}.log"
         yield f"{path}\n{_cell_that_raised(path) or _end(log)}"
     for log in sorted((build / "runs").glob("*.log")):
-        done = log.with_suffix(".trained")
-        if not done.exists() or done.stat().st_mtime < log.stat().st_mtime:
+        marks = log.parent.glob(f"{log.name.partition('.')[0]}.*trained")
+        if max((mark.stat().st_mtime for mark in marks), default=0) < log.stat().st_mtime:
             yield f"{log}\n{_end(log)}"
 
 

@@ -34,8 +34,8 @@ def executions(config: Mapping, notebooks: Iterable[str]) -> dict[str, dict]:
 
 
 def _named(names: Iterable[str], known: list[str]) -> list[str]:
-    """Notebooks by name or number."""
-    found = {name: [each for each in known if name in (each, each.partition("_")[0])] for name in names}
+    """Notebooks by name or number; YAML and Snakemake's --config read the number 00 as 0."""
+    found = {name: [each for each in known if name.zfill(2) in (each, each.partition("_")[0])] for name in names}
     if unknown := [name for name, matches in found.items() if len(matches) != 1]:
         raise ValueError(f"notebooks: there is no {', '.join(unknown)}; there are {', '.join(known)}")
     return [each for matches in found.values() for each in matches]

@@ -1,7 +1,8 @@
 """Run a command with so many GPUs of its own: `with_gpus.py COUNT COMMAND...`; with 0, it sees none.
 
 GPUs that a cluster has assigned (as many as asked for in CUDA_VISIBLE_DEVICES) stay as they are. Else the first free
-ones are taken: each is held by a lock on a file of this machine, which the command inherits and ends with.
+ones are taken: each is held by a lock on a file of this machine, which the command inherits and ends with. The files
+are those of one user: what others compute is not seen.
 """
 
 import fcntl
@@ -12,7 +13,7 @@ import tempfile
 import time
 from pathlib import Path
 
-LOCKS = Path(tempfile.gettempdir()) / "dmlrepro-gpus"
+LOCKS = Path(tempfile.gettempdir()) / f"dmlrepro-gpus-{os.getuid()}"  # nobody else may open these files
 
 
 def main(count: int, command: list[str]) -> None:

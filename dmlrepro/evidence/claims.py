@@ -143,8 +143,8 @@ def below(subject, constant, metric, by) -> Part:
     return Part("exact", subject, (constant,), metric, "lower", smallest_effect=by, judged_at_quick=True)
 
 
-def at_least(subject, constant, metric, tolerance=0.0) -> Part:
-    return Part("exact", subject, (constant,), metric, "higher", margin=tolerance, judged_at_quick=True)
+def at_least(subject, constant, metric) -> Part:
+    return Part("exact", subject, (constant,), metric, "higher", judged_at_quick=True)
 
 
 def on_a_par(subject, *baselines, within, metric="R@1", **options) -> Part:

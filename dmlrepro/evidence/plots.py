@@ -527,7 +527,7 @@ def _grey():
 # --- curves and fields ------------------------------------------------------------------------------------------------
 
 
-def curves(series: Mapping[str, Sequence], xlabel: str = "step", ylabel: str = "training loss", logy=False) -> Figure:
+def curves(series: Mapping[str, Sequence], ylabel: str = "training loss") -> Figure:
     """Values over steps: {method: values (steps,) or one such per seed}; long noisy series also as a running mean."""
     _check(len(series) > 0, "series is empty")
     with _style():
@@ -546,9 +546,9 @@ def curves(series: Mapping[str, Sequence], xlabel: str = "step", ylabel: str = "
                 smooth = np.convolve(mean, np.full(window, 1 / window), mode="valid")
                 suffix = "" if len(runs) == 1 else f" (mean of n = {len(runs)})"
                 axis.plot(np.arange(len(smooth)) + (window + 1) / 2, smooth, color=color(name), label=name + suffix)
-        axis.set(xlabel=xlabel, ylabel=ylabel, yscale="log" if logy else "linear")
+        axis.set(xlabel="step", ylabel=ylabel)
         axis.legend(fontsize="small")
-    return _described(figure, f"{ylabel} against {xlabel}. {_lines_said(axis)}")
+    return _described(figure, f"{ylabel} against step. {_lines_said(axis)}")
 
 
 def training_curves(finished: Sequence) -> Figure:

@@ -25,7 +25,6 @@ from dmlrepro.files import cached_array, replacing, repository_root
 
 PROFILES = ("paper", "small", "quick")  # those that carry more come first
 SELECTIONS = ("last", "val_best", "test_best", "every")
-IN_PERCENT = ("R@", "P@1", "RP", "MAP@R", "mAP@", "NMI")
 GOLDEN_IDENTITY = ["protocol", "method", "setting", "metric"]
 
 
@@ -43,7 +42,7 @@ def tidy(runs: Iterable, params) -> pd.DataFrame:
     for run in protocols.combine(runs):
         labels = {"paper": params.paper} | _labels(run, params)
         for row in run.rows:
-            value = _in_table_units(row["metric"], row["value"])
+            value = 100 * row["value"] if in_percent(row["metric"]) else row["value"]
             rows.append(labels | row | {"setting": _setting(labels["setting"], row), "value": value})
     return frame(rows)
 
@@ -69,7 +68,7 @@ def _labels(run, params) -> dict:
 
 
 def hits(runs: Iterable, params) -> pd.DataFrame:
-    """R@1 of finished runs as counts by test class, for `claims.verdicts`; columns as in `tables.HITS`.
+    """R@1 of finished runs as counts by test class, for `claims.judge`; columns as in `tables.HITS`.
 
     `queries` are the query images of a class that have a relevant gallery image, `hits` those whose nearest gallery
     image is of their class. The labels are those of `tidy`. The models of a method's folds enter as `protocols.combine`
@@ -134,8 +133,9 @@ def frame(rows: Iterable[dict]) -> pd.DataFrame:
     return table
 
 
-def _in_table_units(metric: str, value: float) -> float:
-    return 100 * value if metric.removeprefix("val ").startswith(IN_PERCENT) else value
+def in_percent(metric: str) -> bool:
+    """Whether tables hold a metric in percent: "R@1", and "val R@1" of the validation classes."""
+    return metric.removeprefix("val ").startswith(("R@", "P@1", "RP", "MAP@R", "mAP@", "NMI"))
 
 
 def validate(table: pd.DataFrame) -> None:
@@ -154,8 +154,7 @@ def validate(table: pd.DataFrame) -> None:
     finite = pd.to_numeric(table["value"], errors="coerce").map(math.isfinite)
     if not finite.all():
         raise ValueError(f"value must be a finite number: {_first(table, ~finite)}")
-    percent = table["metric"].str.removeprefix("val ").map(lambda name: name.startswith(IN_PERCENT))
-    outside = percent & ~table["value"].between(0, 100)
+    outside = table["metric"].map(in_percent) & ~table["value"].between(0, 100)
     if outside.any():
         raise ValueError(f"percentages must lie in [0, 100]: {_first(table, outside)}")
     twice = table.duplicated(IDENTITY)
@@ -333,7 +332,7 @@ def difference(build: Path, target: Path) -> str:
         apart = (joined["value_build"] - joined["value"]).abs()
         count += len(joined)
         differing += int((apart > 0).sum() + (joined["_merge"] != "both").sum())
-        in_points = joined["metric"].str.removeprefix("val ").str.startswith(IN_PERCENT)
+        in_points = joined["metric"].map(in_percent)
         largest = max(largest, apart[in_points].max()) if in_points.any() else largest
         golden = golden_folder() / path.name
         if golden.exists() and not compare_golden(table, read_golden(golden)).empty:

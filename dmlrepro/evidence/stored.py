@@ -55,7 +55,7 @@ class Stored:
 
     @property
     def seeds(self) -> int:
-        """Runs of a method that has the fewest of several; 0 without images."""
+        """How many seeds every trained method and setting has at least; 0 without images."""
         left_out = self.table["method"].eq("untrained") | self.table["setting"].eq(tables.CURVE)
         rows = self.table[(self.table["dataset"] != tables.SYNTHETIC) & ~left_out]
         return 0 if rows.empty else int(rows.groupby(["protocol", "method", "setting"])["seed"].nunique().min())
@@ -143,15 +143,14 @@ class Numbers:
     """The numbers of one table, as the words of a sentence.
 
     A cell is written as in tables.py. Every method raises `tables.MissingRows` for a cell that the table lacks.
-    Protocols with folds are left out, unless `protocol` names one; of a table of folds alone the single models are in.
+    Protocols with folds are left out; of a table of folds alone the single models are in.
     """
 
-    def __init__(self, table: pd.DataFrame, protocol: str = ""):
+    def __init__(self, table: pd.DataFrame):
         self.table = table
         rows = tables.final_rows(table)
         folds = rows["protocol"].str.contains("mlrc", case=False)
-        protocol = protocol or ("separated" if folds.all() else "")
-        self.cells = tables.cells_of(rows[rows["protocol"].str.contains(protocol) if protocol else ~folds])
+        self.cells = tables.cells_of(rows[rows["protocol"].str.contains("separated") if folds.all() else ~folds])
         self.methods = list(dict.fromkeys(method for method, _ in self.cells))
 
     def mean(self, cell: str, metric: str = "R@1") -> float:
@@ -224,9 +223,9 @@ SLIGHT = 0.5  # points: a smaller mean difference is spoken of as that, however 
 LEARNED = 2.0  # points of MAP@R by which something must be above the untrained network to be spoken of
 
 
-def say(table: pd.DataFrame, sentences: Sequence[Sentence], protocol: str = "") -> list[str]:
+def say(table: pd.DataFrame, sentences: Sequence[Sentence]) -> list[str]:
     """The sentences that a table has the numbers for."""
-    numbers, said = Numbers(table, protocol), []
+    numbers, said = Numbers(table), []
     for sentence in sentences:
         try:
             said.append(sentence(numbers))
@@ -294,12 +293,15 @@ def by_weight(verdicts: pd.DataFrame) -> pd.DataFrame:
 def settled(lines: pd.DataFrame) -> str:
     """One claim's verdict over the rows that the ledger has of it: the decided ones; inconclusive if there are none.
 
-    Tables that disagree are both named, none is averaged away.
+    Tables that disagree are both named, none is averaged away; a verdict that depends on the reading in one of them
+    does so in all.
     """
-    decided = [verdict for verdict in dict.fromkeys(lines["verdict"]) if _WEIGHT.get(verdict, 2) == 0]
+    decided = {verdict for verdict in lines["verdict"] if _WEIGHT.get(verdict, 2) == 0}
+    if "depends on the reading" in decided:
+        return "depends on the reading"
     if len(decided) > 1:
-        return "supported in one setting, contradicted in another" if "depends" not in str(decided) else decided[-1]
-    return decided[0] if decided else lines["verdict"].iloc[0]
+        return "supported in one setting, contradicted in another"
+    return decided.pop() if decided else lines["verdict"].iloc[0]
 
 
 def count_words(values: Iterable[str]) -> str:

@@ -171,7 +171,7 @@ def tolerances(golden: pd.DataFrame, spread: pd.DataFrame | None, early: Collect
     for row in golden.itertuples():
         deviation = 0.0
         tolerance = max(ROUNDING * abs(row.value), 1e-6)
-        if spread is not None and row.metric.startswith(results.IN_PERCENT):
+        if spread is not None and results.in_percent(row.metric):
             tolerance = max(tolerance, TIES)
         if spread is not None and (row.method, row.metric) in spread.index:
             variance, freedom = spread.loc[(row.method, row.metric)]

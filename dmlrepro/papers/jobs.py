@@ -88,6 +88,6 @@ def train(path: Path) -> runs.RunResult:
     """
     try:
         spec = RunSpec(**json.loads(path.read_text(encoding="utf8")))
-    except TypeError as error:
+    except (TypeError, ValueError) as error:
         raise ValueError(f"{path} is not the spec of a run: {error}") from error
     return runs.run(spec)

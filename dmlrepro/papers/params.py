@@ -218,7 +218,7 @@ class Params:
         for name in given:
             if name not in fields:
                 close = difflib.get_close_matches(name, fields, 1)
-                hint = f"; did you mean {close[0]!r}?" if close else ""
+                hint = f"; did you mean {close[0]!r}?" if close else "."
                 raise ValueError(
                     f"{cls.notebook or cls.__name__} has no parameter {name!r}{hint} It takes: {', '.join(fields)}"
                 )

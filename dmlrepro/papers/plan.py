@@ -153,8 +153,10 @@ def _missing_data(dataset: str) -> str:
     try:
         manifests.load(dataset)
     except (FileNotFoundError, ValueError) as error:
-        remedy = "" if manifests.is_own(dataset) else f"; python -m dmlrepro data fetch {benchmark_of(dataset)}"
-        return f"dataset {dataset}: {error}{remedy}"
+        base = dataset.removesuffix("-subset")
+        part = base != dataset and base in manifests.OFFICIAL and isinstance(error, FileNotFoundError)
+        whole = f"; what it fetches is the whole set, dataset = {base!r}" if part else ""
+        return f"dataset {dataset}: {error}{whole}"
     return ""
 
 

@@ -70,11 +70,12 @@ def test_ranked_levels_and_missing_cells():
         numbers.ranked(["absent"])
 
 
-def test_folds_are_left_out_unless_they_are_asked_for():
+def test_folds_are_left_out_unless_there_is_nothing_else():
     folds = table(protocol="MLRC separated").assign(value=1.0)
     both = results.pd.concat([table(protocol="conventional"), folds])
     assert stored.Numbers(both).mean("A") == 72
-    assert stored.Numbers(both, "MLRC").mean("A") == 1
+    concatenated = folds.assign(protocol="MLRC concatenated", value=2.0)
+    assert stored.Numbers(results.pd.concat([folds, concatenated])).mean("A") == 1
 
 
 def test_only_sentences_with_numbers_are_said():
@@ -145,6 +146,8 @@ def test_tables_that_disagree_are_not_averaged():
     lines = results.pd.DataFrame({"verdict": ["supported", "contradicted", "inconclusive"]})
     assert stored.settled(lines) == "supported in one setting, contradicted in another"
     assert stored.settled(lines[2:]) == "inconclusive"
+    for verdicts in (["depends on the reading", "supported"], ["contradicted", "depends on the reading"]):
+        assert stored.settled(results.pd.DataFrame({"verdict": verdicts})) == "depends on the reading"
     assert stored.count_words(["a", "b", "a"]) == "2 a, 1 b"
 
 

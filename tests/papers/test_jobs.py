@@ -51,6 +51,7 @@ def test_the_command_line_writes_specs_and_trains_one(tmp_path, capsys):
     path.write_text(json.dumps(TINY.as_dict()))
     assert cli.main(["run", str(path)]) == 0
     assert runs.key_of(TINY) in capsys.readouterr().out
-    path.write_text("{}")
-    assert cli.main(["run", str(path)]) == 2
-    assert "run.json is not the spec of a run" in capsys.readouterr().err
+    for damaged in ("{}", '{"dataset": "gly'):  # fields that are missing, and a file that was cut
+        path.write_text(damaged)
+        assert cli.main(["run", str(path)]) == 2
+        assert "run.json is not the spec of a run" in capsys.readouterr().err

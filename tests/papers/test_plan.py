@@ -144,7 +144,8 @@ def test_what_would_stop_a_run_is_an_error_with_its_remedy(tmp_path, monkeypatch
     batches, weights, data = plan.problems([R50.replace(batch_size=6000, weights="imagenet")])
     assert batches == "batch_size 6000 is larger than the 5864 training images of cub; lower batch_size"
     assert "resnet50.tv_in1k.safetensors" in weights and str(tmp_path / "absent" / "weights") in weights
-    assert data.startswith("dataset cub: ") and "data fetch cub" in data
+    assert data.startswith("dataset cub: ") and data.count("data fetch cub") == 1
+    assert plan._missing_data("cub-subset").endswith("; what it fetches is the whole set, dataset = 'cub'")
     with pytest.raises(FileNotFoundError, match=r"mine\.pth"):  # a spec of such weights cannot be made
         R50.replace(weights=str(tmp_path / "mine.pth"))
     fold = R50.replace(fold=0, batch_size=5000, restore_best=True, eval_every=10)

@@ -258,6 +258,6 @@ def ccp_spec(name: str, params: CcpParams, *, setting: str = "", scheme: Mapping
     return spec_of(method, params, setting=setting, **fields | changes)
 
 
-def ccp_runs(names: Iterable[str], params: CcpParams, protocol: str | None = None, **how) -> list[RunSpec]:
+def ccp_runs(names: Iterable[str], params: CcpParams, **how) -> list[RunSpec]:
     """All seeds and folds of some methods at one setting; `how` as in `ccp_spec`."""
-    return every_seed([ccp_spec(name, params, **how) for name in names], params, protocol)
+    return every_seed([ccp_spec(name, params, **how) for name in names], params)

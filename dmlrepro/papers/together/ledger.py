@@ -7,6 +7,7 @@ those of the other notebooks.
 from dataclasses import dataclass
 from html import escape
 
+import numpy as np
 import pandas as pd
 from IPython.display import Markdown
 from matplotlib.figure import Figure
@@ -16,7 +17,8 @@ from dmlrepro.papers import catalogue, pages
 from dmlrepro.papers.catalogue import Notebook
 from dmlrepro.papers.params import Params
 
-PAPERS = {"pfml": "PFML", "nivmf": "nivMF", "meanfield": "Mean field", "ccp": "CCP", "plm": "PLM"}
+# names of papers in figures; one that is not here has its id
+PRINTED = {"pfml": "PFML", "nivmf": "nivMF", "meanfield": "Mean field", "ccp": "CCP", "plm": "PLM"}
 SHADES = {  # verdict -> its colour, for colour-blind readers; the order is that of the figure and the counts
     "supported": "#009E73",
     "supported in one setting, contradicted in another": "#F0E442",
@@ -46,11 +48,16 @@ def verdicts() -> dict[str, str]:
 
 
 def counts() -> pd.DataFrame:
-    """Claims by paper (rows) and verdict (columns, those that occur, in the order of SHADES)."""
+    """Claims by paper (rows, in the order of data/claims.csv) and verdict (columns, those that occur, in that of
+    SHADES)."""
     found = pd.Series(verdicts())
-    papers = found.index.str.partition("-").get_level_values(0).map(PAPERS)
-    table = pd.crosstab(papers, found.to_numpy(), rownames=["paper"], colnames=["verdict"])
-    return table.reindex(index=list(PAPERS.values()), columns=[name for name in SHADES if name in set(found)])
+    papers = [PRINTED.get(paper, paper) for paper in map(_paper, found.index)]
+    table = pd.crosstab(np.array(papers), found.to_numpy(), rownames=["paper"], colnames=["verdict"])
+    return table.reindex(index=list(dict.fromkeys(papers)), columns=[name for name in SHADES if name in set(found)])
+
+
+def _paper(claim_id: str) -> str:
+    return claim_id.partition("-")[0]
 
 
 def figure() -> Figure:
@@ -105,10 +112,10 @@ def check() -> None:
 
 def counted() -> str:
     found = verdicts()
-    papers = {claim_id.partition("-")[0] for claim_id in catalogue.claims()}
+    stated, tested = set(map(_paper, found)), set(map(_paper, catalogue.claims()))
     judged = pages.ledger()["claim_id"].nunique()
     said = stored.count_words(sorted((found[claim_id] for claim_id in pages.ledger()["claim_id"].unique()), key=_order))
-    return f"Of {len(found)} claims of {len(PAPERS)} papers, {judged} of {len(papers)} papers were judged: {said}."
+    return f"Of {len(found)} claims of {len(stated)} papers, {judged} of {len(tested)} papers were judged: {said}."
 
 
 def decided() -> str:

@@ -1,6 +1,5 @@
 """Notebook 11: which runs it shares, what it measures, and that its claims find their rows."""
 
-
 import numpy as np
 import pytest
 import torch

@@ -22,7 +22,13 @@ def test_every_claim_stands_in_one_of_the_two_tables():
     judged, without = (set(rows_of(table)) for table in (ledger.judged_table(), ledger.open_table()))
     assert not judged & without
     assert judged | without == set(CLAIMS)
-    assert ledger.counts().to_numpy().sum() == len(CLAIMS)
+
+
+def test_a_paper_that_has_no_printed_name_is_counted_under_its_id(monkeypatch):
+    monkeypatch.delitem(ledger.PRINTED, "nivmf")
+    counts = ledger.counts()
+    assert list(counts.index) == ["PFML", "nivmf", "Mean field", "CCP", "PLM"]
+    assert counts.to_numpy().sum() == len(CLAIMS)
 
 
 def test_the_committed_notebook_shows_the_tables_of_now():
