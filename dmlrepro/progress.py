@@ -5,7 +5,6 @@ import time
 from collections.abc import Callable
 
 EVERY = 30.0  # seconds between two lines
-TELLING = 1 / 50  # of the work: what less of it took is mostly the time of starting
 
 
 def reporter(what: str, total: int, done: int = 0) -> Callable[[int], None]:
@@ -24,7 +23,7 @@ def reporter(what: str, total: int, done: int = 0) -> Callable[[int], None]:
             return
         last = now
         left = "time left not known yet"
-        if done - first >= max(1, TELLING * (total - first)):
+        if done > first:
             left = f"about {duration((now - started) * (total - done) / (done - first))} left"
         print(f"{done} of {total} {what}, {left}", file=sys.stderr, flush=True)
 

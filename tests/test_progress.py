@@ -37,16 +37,6 @@ def test_what_an_earlier_process_did_is_not_taken_for_speed(clock, capsys):
     ]
 
 
-def test_the_first_runs_of_many_tell_nothing_of_the_rest(clock, capsys):
-    report = progress.reporter("runs trained", 600)
-    for done in (2, 11, 12):
-        clock[0] += 31
-        report(done)
-    *early, last = capsys.readouterr().err.splitlines()
-    assert early == [f"{done} of 600 runs trained, time left not known yet" for done in (2, 11)]
-    assert last == "12 of 600 runs trained, about 76 min left"
-
-
 @pytest.mark.parametrize(
     "seconds, text",
     [(0, "0 s"), (89, "89 s"), (91, "2 min"), (5400, "1.5 h"), (86_400, "24.0 h"), (200_000, "2.3 days")],

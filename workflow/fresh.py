@@ -20,6 +20,8 @@ def main(*arguments: str) -> int:
     keep_cache = "--keep-cache" in arguments
     notebooks = [argument for argument in arguments if argument != "--keep-cache"]
     names = [Path(notebook).stem for notebook in notebooks]
+    if not names:
+        sys.exit(__doc__)
     with tempfile.TemporaryDirectory(prefix="dmlrepro-fresh-") as folder:
         results = Path(folder, "results")
         environment = os.environ | {"DMLREPRO_RESULTS": str(results)}

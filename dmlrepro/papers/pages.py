@@ -205,7 +205,7 @@ def opening() -> str:
     claimed = len(claims.stated())
     lines = [
         f"{claimed} claims of five papers: {len(decided)} have a verdict ({stored.count_words(decided)}), "
-        f"{len(settled) - len(decided)} are open because their runs were too small, "
+        f"{len(settled) - len(decided)} are open, most because their runs were too small, "
         f"{claimed - len(settled)} not run yet. Each "
         "with its evidence: [the ledger](notebooks/92_claims.ipynb); as numbers: "
         "[results/claims.csv](results/claims.csv); by notebook: [notebooks/](notebooks/README.md).",
