@@ -153,7 +153,8 @@ def on_a_par(subject, *baselines, within, metric="R@1", **options) -> Part:
 
 
 def learned(subject, by=5.0, metric="R@1") -> Part:
-    """The premise of an equivalence: networks that have learned nothing are alike."""
+    """The premise of an equivalence or an ablation: networks that have learned nothing are alike, and what changes a
+    failure says little."""
     return Part("difference", subject, ("untrained",), metric, "higher", smallest_effect=by, premise=True)
 
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
 from dmlrepro.evidence import tables
-from dmlrepro.evidence.stored import Numbers, agrees, where_learned
+from dmlrepro.evidence.stored import Numbers, agrees, brings, where_learned
 from dmlrepro.papers.catalogue import Notebook
 from dmlrepro.papers.ccp.methods import LOSSES, CcpParams, ccp_runs, where_it_alternates
 from dmlrepro.papers.studies import measured, with_measured
@@ -231,9 +231,8 @@ def _too_much_penalty(numbers: Numbers) -> str:
 
 def _more_proxies(numbers: Numbers) -> str:
     few, many = _ends(numbers, OURS, "M")
-    helps = numbers.mean(many, "MAP@R") > numbers.mean(few, "MAP@R")
     return (
-        f"More proxies {'help' if helps else 'do not help'} CCP, {agrees(helps)}: at {_level(many)} "
+        f"More proxies bring CCP {brings(numbers.effects(many, few, 'MAP@R'))}: at {_level(many)} "
         f"{numbers.against(many, few, 'MAP@R')} at {_level(few)}; a single problem gains "
         f"{numbers.gap(many.replace(OURS, SINGLE), few.replace(OURS, SINGLE), 'MAP@R')}."
     )
@@ -241,10 +240,9 @@ def _more_proxies(numbers: Numbers) -> str:
 
 def _chosen_proxies(numbers: Numbers) -> str:
     chosen, drawn = f"{OURS};M=8;pool=12", f"{OURS};M=8;pool=8"
-    helps = numbers.mean(chosen, "MAP@R") > numbers.mean(drawn, "MAP@R")
     return (
-        f"Eight proxies chosen by k-center out of twelve samples are {'better' if helps else 'not better'} than eight "
-        f"random samples, {agrees(helps)}: {numbers.against(chosen, drawn, 'MAP@R')}."
+        "Choosing eight proxies by k-center out of twelve samples, not at random, brings "
+        f"{brings(numbers.effects(chosen, drawn, 'MAP@R'))}: {numbers.against(chosen, drawn, 'MAP@R')}."
     )
 
 
