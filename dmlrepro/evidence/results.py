@@ -14,6 +14,7 @@ import os
 import platform
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pandas as pd
@@ -22,6 +23,9 @@ from dmlrepro.evidence.provenance import is_edited
 from dmlrepro.evidence.statistics import t_interval
 from dmlrepro.evidence.tables import COLUMNS, HITS, IDENTITY, chosen
 from dmlrepro.files import cached_array, replacing, repository_root
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 PROFILES = ("paper", "small", "quick")  # those that carry more come first
 SELECTIONS = ("last", "val_best", "test_best", "every")
@@ -199,6 +203,14 @@ def save(table: pd.DataFrame, params, *, runs: Sequence = (), cost: pd.DataFrame
     return path
 
 
+def save_picture(figure: "Figure", params) -> None:
+    """Write `<stem>.png` beside the table, for the committed page, which is an execution of profile quick and shows the
+    pictures of others; its own it shows already, so that quick writes none."""
+    if params.profile != "quick":
+        with replacing(output_folder(params.profile) / f"{params.stem}.png") as temporary:
+            figure.savefig(temporary, format="png", bbox_inches="tight")
+
+
 def to_csv(table: pd.DataFrame) -> str:
     ordered = table.sort_values(IDENTITY, kind="stable")
     return ordered.to_csv(index=False, float_format="%.6f", lineterminator="\n")
@@ -266,14 +278,15 @@ def publish(build: Path, target: Path, *, everything: bool = False) -> tuple[int
     moved = 0
     for path, table in tables.items():
         new = target / path.name
-        parts = [suffix for suffix in (".json", ".cost.csv", ".csv") if path.with_suffix(suffix).exists()]
+        parts = [suffix for suffix in (".json", ".cost.csv", ".png", ".csv") if path.with_suffix(suffix).exists()]
         if all(new.with_suffix(suffix).exists() for suffix in (".json", *parts)) and not is_edited(new):
             if new.read_bytes() == path.read_bytes() and _measure_the_same(new, path):
                 continue
             if not everything and differs_by_rounding(new, table):
                 continue
         for suffix in parts:  # the CSV goes last, as it alone means done
-            write_text(new.with_suffix(suffix), path.with_suffix(suffix).read_text(encoding="utf8"))
+            with replacing(new.with_suffix(suffix)) as temporary:
+                temporary.write_bytes(path.with_suffix(suffix).read_bytes())
         moved += 1
     return len(tables), moved
 

@@ -36,7 +36,7 @@ class Stored:
     """A table of results/: a notebook's, under one profile and set of parameters.
 
     stem: name of its file. parameters: those it was made with. device: on what its runs were trained. costs: seconds
-    and what else differs from machine to machine.
+    and what else differs from machine to machine. picture: a figure of the execution, see `results.save_picture`.
     """
 
     stem: str
@@ -44,6 +44,7 @@ class Stored:
     parameters: Mapping
     device: str = ""
     costs: pd.DataFrame | None = None
+    picture: Path | None = None
 
     @property
     def notebook(self) -> str:
@@ -133,7 +134,10 @@ def _read(path: Path) -> Stored:
     made = json.loads(path.with_suffix(".json").read_text(encoding="utf8"))
     costs = path.with_suffix(".cost.csv")
     read = pd.read_csv(costs, keep_default_na=False, na_values={"value": ""}) if costs.exists() else None
-    return Stored(path.stem, results.read(path), made["parameters"], made["device"], read)
+    picture = path.with_suffix(".png")
+    return Stored(
+        path.stem, results.read(path), made["parameters"], made["device"], read, picture if picture.exists() else None
+    )
 
 
 # --- numbers as words -------------------------------------------------------------------------------------------------

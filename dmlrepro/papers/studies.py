@@ -173,7 +173,7 @@ def all_evidence(params: Params, tests: Mapping, metrics: Sequence[str], figure:
         figure: (table) -> a figure of it; None: no figures.
     """
     import matplotlib.pyplot as plt
-    from IPython.display import Markdown, display
+    from IPython.display import Image, Markdown, display
 
     from dmlrepro.papers import pages
 
@@ -186,6 +186,8 @@ def all_evidence(params: Params, tests: Mapping, metrics: Sequence[str], figure:
         if figure:
             display(drawn := figure(each.table))
             plt.close(drawn)
+        if each.picture:
+            display(Image(each.picture, alt=f"Figure of {params.notebook} on {each.plain_label}"))
         if not tests:
             continue
         judged = each.judged(tests)

@@ -5,6 +5,7 @@ import json
 from pathlib import Path
 from types import SimpleNamespace
 
+import matplotlib.figure
 import numpy as np
 import pandas as pd
 import pytest
@@ -102,6 +103,19 @@ def test_published_numbers_are_found_and_a_miss_lists_what_exists():
     assert rows.set_index("method")["value"]["Potential Field (Ours)"] == 73.4
     with pytest.raises(ValueError, match=r"no published row with table in \['Table 11'\]"):
         results.published("pfml", "Table 11")
+
+
+def test_a_picture_is_saved_and_published_beside_its_table_but_not_at_quick(tmp_path, monkeypatch):
+    figure = matplotlib.figure.Figure()
+    monkeypatch.setattr(results, "output_folder", lambda profile: tmp_path)
+    for profile in ("quick", "small"):
+        results.save_picture(figure, SimpleNamespace(profile=profile, stem=profile))
+    assert [path.name for path in tmp_path.iterdir()] == ["small.png"]
+    results.save(table(50.0, 60.0), Example.from_values({}))
+    (name,) = (path.stem for path in tmp_path.glob("*.csv"))
+    (tmp_path / f"{name}.png").write_bytes((tmp_path / "small.png").read_bytes())
+    assert results.publish(tmp_path, tmp_path / "results") == (1, 1)
+    assert (tmp_path / "results" / f"{name}.png").read_bytes().startswith(b"\x89PNG")
 
 
 def test_golden_comparison_sees_a_moved_and_a_missing_number():
