@@ -48,7 +48,7 @@ class Part:
     margin: in the same unit.
     judged_at_quick: exact mathematics and ratios of costs need no real images, so profile quick may judge them.
     premise: the claim does not say this, but says nothing where it is false, as "drops less" of a method that learned
-        nothing: if it does not hold, the claim stays open; nothing is contradicted by it.
+        nothing: unless it is shown, the claim stays open, whatever else is found.
     reading: one of several things that the claim's sentence may mean. Parts of one reading are judged together with
         those that name none.
     """
@@ -549,6 +549,9 @@ def _verdict(comparisons: Iterable[_Comparison], found: _Found, adjusted: tuple[
     p_for, p_against = adjusted
     fails = [each for each in comparisons if each.fails and (each.part.kind == "exact" or p_against < LEVEL)]
     opens = [each.why_open for each in comparisons if each.why_open]
+    unmet = [each.why_open for each in comparisons if each.part.premise and each.why_open]
+    if fails and unmet:
+        return "inconclusive", "against the claim, but " + "; ".join(unmet)
     if fails:
         return "contradicted", "by " + "; ".join(dict.fromkeys(each.estimate.name for each in fails))
     if found.missing:

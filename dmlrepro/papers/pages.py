@@ -224,7 +224,7 @@ def opening() -> str:
     if wide := len(opposed) - len(clear):
         said.append(f"{wide} more whose intervals reach over zero, see [the ledger](notebooks/92_claims.ipynb)")
     if said:
-        lines.append(f"- Too small for a verdict, but every comparison points against the paper: {'; '.join(said)}")
+        lines.append(f"- Not enough for a verdict, but every comparison points against the paper: {'; '.join(said)}")
     lines += ["", "**What did?** Judged as the paper says:", ""]
     supported = [claim_id for claim_id, verdict in settled.items() if verdict == "supported"]
     lines += [

@@ -304,6 +304,10 @@ def test_drops_compare_clean_with_noisy_within_a_method():
     low.loc[low["method"] == "PFML", "value"] -= 45  # it still loses four points, of much less
     line = verdicts(low, ["pfml-05"]).iloc[0]
     assert line.verdict == "inconclusive" and line.reason.startswith("not shown: PFML vs ProxyAnchor R@1, premise")
+    low.loc[(low["method"] == "PFML") & (low["setting"] != ""), "value"] -= 20  # yet nothing is contradicted
+    line = verdicts(low, ["pfml-05"]).iloc[0]
+    assert line.verdict == "inconclusive" and line.reason.startswith("against the claim, but not shown: PFML vs Proxy")
+    assert line.effect == pytest.approx(14)
     explicit = [row | {"setting": row["setting"] or "label_noise=0"} for cell in cells for row in cell]
     assert verdicts(pd.DataFrame(explicit), ["pfml-05"]).effect[0] == pytest.approx(-6)
 
