@@ -133,7 +133,8 @@ def _grow(gram: Tensor, near: Tensor, dim: int, allowed: float, squares: Tensor 
         candidate, rejected = near[:, place].clone(), near[every, sizes]
         near[:, place] = rejected  # behind the members are those rejected, then those to come
         near[every, sizes] = candidate
-        tried = near[:, : int(sizes.max()) + 1]  # all in one call, as wide as the largest set
+        # all in one call, as wide as the largest set; a GPU, which would have to wait for that, as wide as it may be
+        tried = near[:, : (int(sizes.max()) if gram.device.type == "cpu" else place) + 1]
         _, centred, values, vectors = _principal(gram, tried, sizes + 1, centring)
         energy = (vectors.mT @ centred.T).square_().mul_(values[:, :, None])
         limit = allowed * (energy.sum(1) if squares is None else squares[tried])
