@@ -25,7 +25,7 @@ import numpy as np
 import pandas as pd
 
 from dmlrepro.evidence import results
-from dmlrepro.evidence.tables import COLUMNS, CURVE
+from dmlrepro.evidence.tables import COLUMNS
 from dmlrepro.papers import catalogue
 from dmlrepro.training import runs
 
@@ -121,7 +121,7 @@ def stopping_early(notebook: catalogue.Notebook) -> set[str]:
 def replicas(notebook: catalogue.Notebook) -> list[pd.DataFrame]:
     """The golden values of the first seed alone, once for each replica; empty for a notebook that trains nothing."""
     params = quick(notebook)
-    specs = [spec for spec in notebook.specs(params) if spec.seed == 0 and spec.setting != CURVE]
+    specs = [spec for spec in notebook.specs(params) if spec.seed == 0]
     if all(spec.loss is None for spec in specs):
         return []
     numbered = [

@@ -45,7 +45,8 @@ class Method:
     faster: {parameter of the loss, "*" for all others: its learning rate over the network's}.
     rates: {parameter of the loss: its learning rate, whatever the network's is}.
     from_parameters: {option of the loss: the parameter of the notebook that gives it, where the notebook has it}.
-    from_scratch: options of the loss for networks without pretrained weights.
+    from_scratch: options of the loss for networks without pretrained weights, and for the one that is embedded: they
+        were chosen on its images.
     by_backbone: {option of the loss: {backbone: value}}, for an option that is otherwise absent or 0.
     fields: further fields of the RunSpec, such as clipping.
     ranges: what a search varies, see `search`; None: the method cannot be searched.
@@ -253,6 +254,8 @@ def spec_layers(method: Method, params: Params) -> Layers:
         # a pretrained network starts with a frozen trunk and keeps its BatchNorm, as in the code of ProxyAnchor
         layers.append(("pretrained network", {"freeze_batchnorm": True}))
         layers.append((PARAMETER, {"warmup_epochs": params.warmup_epochs}))
+    if method.loss is not None and getattr(params, "freeze_trunk", False) and params.weights != "none":
+        layers.append((PARAMETER, {"freeze_trunk": True}))
     if params.profile == "paper" and method.loss is not None:
         recipe = NETWORK_RECIPES[benchmark_of(params.dataset)]
         layers += [(f"paper: {each.source}", {name: each.value}) for name, each in recipe.items()]
@@ -276,8 +279,8 @@ def option_layers(method: Method, params: Params, backbone: str) -> Layers:
     """The options of the loss; ValueError where one that depends on the backbone is not known for it."""
     layers: Layers = [(METHOD, dict(method.options))]
     layers += [(f"paper: {each.source}", {name: each.value}) for name, each in _recipe(method, params, "loss.").items()]
-    if params.weights == "none":
-        layers.append(("network from scratch", dict(method.from_scratch)))
+    if params.weights in ("none", "symbols"):
+        layers.append(("small network", dict(method.from_scratch)))
     given = {option: name for option, name in method.from_parameters.items() if hasattr(params, name)}
     layers.append((PARAMETER, {option: getattr(params, name) for option, name in given.items()}))
     for option, known in method.by_backbone.items():

@@ -23,12 +23,12 @@ RECIPES: dict[str, dict[str, dict]] = {
     "quick": {
         "glyphs": {
             "backbone": "conv4",
-            "weights": "none",
+            "weights": "symbols",  # training begins at a pretrained network, as in the papers
             "embedding_size": 64,
             "image_size": 0,
             "test_resize": 0,
             "samples_per_class": 4,
-            "steps": 300,
+            "steps": 150,
             "epochs": 0,
             "warmup_epochs": 0.0,
             "batch_size": 100,
@@ -76,7 +76,8 @@ RECIPES: dict[str, dict[str, dict]] = {
 }
 RECIPES["small"]["cars-subset"] = RECIPES["small"]["cub-subset"] | {"image_size": 112, "test_resize": 112}
 RECIPES["small"] |= {name: RECIPES["small"][f"{name}-subset"] for name in ("cub", "cars")}
-RECIPES["small"]["omniglot"] = RECIPES["quick"]["glyphs"] | {"embedding_size": 128, "steps": 1500, "seeds": 5}
+_FROM_SCRATCH = RECIPES["quick"]["glyphs"] | {"weights": "none", "steps": 300}
+RECIPES["small"]["omniglot"] = _FROM_SCRATCH | {"embedding_size": 128, "steps": 1500, "seeds": 5}
 RECIPES["small"]["mnist"] = RECIPES["small"]["omniglot"] | {
     "steps": 500,
     "samples_per_class": 20,
@@ -89,7 +90,7 @@ RECIPES["paper"] |= {
 }  # partial copies are treated alike
 # A reader's own images have the recipe of a set that is like them; at quick they are made as small as glyphs.
 OWN_RECIPES: dict[str, dict] = {
-    "quick": RECIPES["quick"]["glyphs"] | {"image_size": 32, "test_resize": 32},
+    "quick": _FROM_SCRATCH | {"image_size": 32, "test_resize": 32},
     "small": RECIPES["small"]["cub-subset"],
     "paper": RECIPES["paper"]["cub"],
 }
@@ -109,11 +110,6 @@ def recipe_of(profile: str, dataset: str) -> dict:
             "and your own images as folder:PATH or manifest:FILE.csv"
         )
     return RECIPES[profile][dataset]
-
-
-def pretrained_for(dataset: str) -> dict:
-    """The embedded weights for the data set that they were made for; other sets keep those of their profile."""
-    return {"weights": "symbols"} if dataset == "glyphs" else {}
 
 
 def benchmark_of(dataset: str) -> str:
@@ -365,6 +361,27 @@ class Params:
             "precision": self.precision,
             "compile": self.torch_compile,
         } | further
+
+
+# What notebooks with many short runs have: at quick and small heads, at paper the whole network as published.
+HEADS: dict[str, dict] = {
+    "quick": {"steps": 150, "freeze_trunk": True},
+    "small": {"steps": 500, "epochs": 0, "warmup_epochs": 0.0, "lr": 1e-3, "freeze_trunk": True},
+    "paper": {"freeze_trunk": False},
+}
+
+
+@dataclass(frozen=True)
+class HeadParams(Params):
+    """Mixed into the parameters of notebooks whose runs may be heads on cached features of a pretrained network, which
+    take a second or two each. Without pretrained weights the whole network is always trained.
+
+    freeze_trunk: whether they are; see HEADS.
+    """
+
+    overrides: typing.ClassVar = HEADS
+
+    freeze_trunk: bool | None = None
 
 
 def stem_of(notebook: str, changes: Mapping) -> str:

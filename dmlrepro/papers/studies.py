@@ -96,14 +96,15 @@ def trained_loss(run, manifest: manifests.Manifest, embedding_size: int, **optio
 RISING = 1.0  # points of R@1 in the last fifth of training, above which a method has not converged
 
 
-def curves(runs: Iterable[RunSpec]) -> list[RunSpec]:
-    """The first seed of every method that is trained under the conventional protocol once more, as setting CURVE, with
-    its evaluations kept: those that it has during training, or five."""
-    return [
-        run.replace(setting=tables.CURVE, keep_history=True, **_five_evaluations(run))
-        for run in runs
-        if run.loss and run.seed == 0 and run.protocol == "conventional"
-    ]
+def with_histories(runs: Iterable[RunSpec]) -> list[RunSpec]:
+    """The same runs, of which the first seed of every method that is trained under the conventional protocol keeps its
+    evaluations: those that it has during training, or five. What it learns is the same. All notebooks that have such a
+    run ask for it in this way, so that it is trained once; heads, which take a second or two, are left as they are."""
+    return [run.replace(keep_history=True, **_five_evaluations(run)) if _is_first(run) else run for run in runs]
+
+
+def _is_first(run: RunSpec) -> bool:
+    return bool(run.loss) and run.seed == 0 and run.protocol == "conventional" and not run.freeze_trunk
 
 
 def _five_evaluations(run: RunSpec) -> dict:
@@ -112,15 +113,28 @@ def _five_evaluations(run: RunSpec) -> dict:
     return {"eval_every": max(run.steps // 5, 1)} if run.steps else {"eval_every_epochs": run.epochs / 5}
 
 
-def without_copies(table: "pd.DataFrame") -> "pd.DataFrame":
-    """A table in which the runs of `curves` have the R@1 of their evaluations alone: at the end they are the runs that
-    they repeat, which nothing may count twice."""
-    kept = (table["selection"] == "every") & (table["metric"] == "R@1")
-    return table[kept | (table["setting"] != tables.CURVE)]
+def without_histories(table: "pd.DataFrame") -> "pd.DataFrame":
+    """A table without what the first seed alone has of the evaluations that `with_histories` keeps, its best one among
+    them: no mean over seeds may count it."""
+    run = ["protocol", "method", "setting"]
+    seeds, of_selection = (table.groupby(each)["seed"].transform("nunique") for each in (run, [*run, "selection"]))
+    return table[(of_selection == seeds) & ~_kept(table)]
+
+
+def histories_apart(table: "pd.DataFrame") -> "pd.DataFrame":
+    """The same, but that the R@1 of those evaluations stands last, as setting CURVE."""
+    import pandas as pd
+
+    recalls = table[_kept(table) & (table["metric"] == "R@1")]
+    return pd.concat([without_histories(table), recalls.assign(setting=tables.CURVE)], ignore_index=True)
+
+
+def _kept(table: "pd.DataFrame") -> "pd.Series":
+    return (table["selection"] == "every") & (table["protocol"] == "conventional")
 
 
 def convergence(table: "pd.DataFrame") -> None:
-    """Show how R@1 grew in the runs of `curves`, the highest at the end first, and say which methods still rise."""
+    """Show how R@1 grew in the first seed's runs, the highest at the end first, and say which methods still rise."""
     import matplotlib.pyplot as plt
     from IPython.display import Markdown, display
 

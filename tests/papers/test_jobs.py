@@ -11,7 +11,7 @@ from dmlrepro.training import runs
 from dmlrepro.training.spec import RunSpec
 
 EXECUTIONS = {
-    name: {"notebook": name, "parameters": {"seeds": 1}} for name in ("10_pfml_retrieval", "11_pfml_label_noise")
+    name: {"notebook": name, "parameters": {"seeds": 1}} for name in ("10_pfml_retrieval", "12_pfml_proxy_alignment")
 }
 
 

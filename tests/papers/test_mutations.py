@@ -9,7 +9,6 @@ from tiny import TINY
 
 from dmlrepro.datasets import manifests
 from dmlrepro.evidence import results
-from dmlrepro.evidence.tables import CURVE
 from dmlrepro.papers import catalogue
 from dmlrepro.papers.params import Params, benchmark_of
 from dmlrepro.papers.pfml.methods import METHODS
@@ -36,10 +35,11 @@ def unpublished(specs: list) -> list[str]:
 
 
 def without_all_seeds(specs: list, params: Params) -> list[str]:
-    """Runs that are not there once for each of the seeds 0, 1, ..., but for the single ones that keep evaluations."""
+    """Runs that are not there once for each of the seeds 0, 1, ..., whichever of them keep their evaluations."""
     seeds = defaultdict(list)
-    for spec in (spec for spec in specs if spec.setting != CURVE):
-        alike = spec.as_dict() | {"seed": None, "labels": (spec.method, spec.setting, spec.protocol)}
+    whatever = {"seed": None, "keep_history": None, "eval_every": None, "eval_every_epochs": None}
+    for spec in specs:
+        alike = spec.as_dict() | whatever | {"labels": (spec.method, spec.setting, spec.protocol)}
         seeds[json.dumps(alike, sort_keys=True)].append(spec.seed)
     return [run for run, found in seeds.items() if found != list(range(params.seeds))]
 

@@ -220,14 +220,14 @@ def test_a_misspelt_weights_file_is_named_with_the_one_meant(tmp_path):
         ("17", {"network_images": 0}, "network_images must be finite and greater than 0"),
         ("20", {"omega": -0.1}, "omega must be finite and at least 0"),
         ("21", {"omegas": [0.1, 1.0]}, "omegas must have 0"),
-        ("22", {"backbone": "resnet18"}, "embedding_scale is known for conv4"),
+        ("22", {"backbone": "resnet18", "weights": "none"}, "embedding_scale is known for conv4"),
         ("23", {"dims": [64]}, "dims must be among 128, 512"),
         ("23", {"cosine": 1.0}, "cosine must lie below 1"),
         ("24", {"strengths": [0.5]}, "strengths must have 0"),
         ("24", {"strengths": [0.0, 1.0]}, r"strength must lie in \[0, 1\), got 1.0"),
         ("24", {"corruptions": ["fog"]}, "fog"),
         ("26", {"sample_counts": [1, 2]}, "sample_counts must have 5"),
-        ("26", {"backbone": "resnet18", "image_size": 32}, "embedding_scale is known for conv4"),
+        ("26", {"backbone": "resnet18", "weights": "none", "image_size": 32}, "embedding_scale is known for conv4"),
     ],
 )
 def test_what_a_run_would_refuse_is_an_error_in_the_parameter_cell(name, values, message):
@@ -321,7 +321,8 @@ def test_own_images_have_the_recipe_of_a_set_that_is_like_them(dataset):
         params = Example.from_values({"profile": profile, "dataset": dataset})
         return params.spec_options() | {"dataset": ""}
 
-    assert recipe("quick", dataset) == recipe("quick", "glyphs") | {"image_size": 32, "test_resize": 32}
+    from_scratch = {"weights": None, "steps": 300, "image_size": 32, "test_resize": 32}
+    assert recipe("quick", dataset) == recipe("quick", "glyphs") | from_scratch
     assert recipe("small", dataset) == recipe("small", "cub-subset")
     assert recipe("paper", dataset) == recipe("paper", "cub")
 

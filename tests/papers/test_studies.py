@@ -1,4 +1,4 @@
-"""How R@1 grew during training: which runs are repeated for it, that they count nowhere else, and what is said.
+"""How R@1 grew during training: which runs keep it, that it counts nowhere else, and what is said.
 And what studies read of trained runs."""
 
 import pytest
@@ -16,7 +16,7 @@ WHERE = {"paper": "p", "experiment": "99_some", "profile": "quick", "dataset": "
 
 
 def evaluated(curves):
-    """A table of main runs of two seeds, 50 each, and the evaluations {method: {step: R@1}} of a further one."""
+    """A table of runs of two seeds, 50 each, and the evaluations {method: {step: R@1}} of the first."""
     rows = [{"method": method, "seed": seed, "value": 50.0} for method in curves for seed in (0, 1)]
     further = {"setting": tables.CURVE, "selection": "every"}
     rows += [
@@ -31,36 +31,47 @@ def said(curves):
     return studies.still_rising(stored.Numbers(evaluated(curves)))
 
 
-def test_the_first_seed_of_every_trained_method_is_repeated_and_nothing_else_changes():
+def test_the_first_seed_of_every_trained_method_keeps_its_evaluations_and_nothing_else_changes():
     common = {"dataset": "glyphs", "loss": "baselines.triplet", "method": "Triplet"}
     main = [RunSpec(**common, steps=300, seed=seed) for seed in (0, 1)]
     others = [RunSpec("glyphs", method="untrained"), RunSpec(**common, steps=300, protocol="mlrc", fold=0)]
-    (curve,) = studies.curves([*main, *others])
-    before, after = main[0].as_dict(), curve.as_dict()
+    first, *rest = studies.with_histories([*main, *others])
+    assert rest == [main[1], *others]
+    before, after = main[0].as_dict(), first.as_dict()
     assert {name for name in after if after[name] != before[name]} == {"keep_history", "eval_every"}
-    assert (curve.setting, curve.eval_every, curve.seed) == (tables.CURVE, 60, 0)
-    (by_epochs,) = studies.curves([RunSpec(**common, epochs=4)])
+    assert (first.setting, first.eval_every, first.seed) == ("", 60, 0)
+    (by_epochs,) = studies.with_histories([RunSpec(**common, epochs=4)])
     assert by_epochs.eval_every_epochs == pytest.approx(0.8)
-    (as_asked,) = studies.curves([RunSpec(**common, epochs=4, eval_every_epochs=1.0)])
+    (as_asked,) = studies.with_histories([RunSpec(**common, epochs=4, eval_every_epochs=1.0)])
     assert as_asked.eval_every_epochs == 1.0 and as_asked.eval_every is None
 
 
 @pytest.mark.parametrize("name", ["10", "20"])
-def test_main_comparisons_have_a_curve_of_every_trained_method(name):
+def test_main_comparisons_keep_the_evaluations_of_every_trained_method(name):
     notebook = catalogue.find(name)
     specs = notebook.specs(notebook.params.from_values({"profile": "quick"}))
-    main = {spec.method: spec for spec in specs if spec.seed == 0 and not spec.setting and spec.fold is None}
-    found = {spec.method: spec for spec in specs if spec.setting == tables.CURVE}
-    assert set(found) == set(main) - {"untrained"}
-    for method, spec in found.items():
-        assert spec.replace(setting="", eval_every=None, keep_history=False) == main[method]
+    main = {spec.method for spec in specs if not spec.setting and spec.fold is None and spec.loss}
+    assert main == {spec.method for spec in specs if spec.keep_history}
 
 
-def test_a_repeated_run_has_its_evaluations_alone_and_counts_nowhere():
+def test_the_notebooks_share_the_run_that_keeps_its_evaluations():
+    found = {}
+    for name in ("00", "10", "12", "20"):
+        notebook = catalogue.find(name)
+        for spec in notebook.specs(notebook.params.from_values({"profile": "quick"})):
+            if spec.loss and spec.seed == 0 and not spec.setting and spec.fold is None:
+                found.setdefault(spec.method, set()).add(spec.keep_history)
+    assert set(found) > {"PFML", "ProxyAnchor", "ProxyNCA++"} and set().union(*found.values()) == {True}
+
+
+def test_evaluations_during_training_stand_apart_and_count_nowhere():
     curves = {"A": {60: 40.0, 120: 50.0}, "B": {60: 45.0, 120: 50.0}}
     table = evaluated(curves)
-    end = results.frame([table.iloc[-1].to_dict() | {"selection": "last"}, table.iloc[-1].to_dict() | {"metric": "RP"}])
-    whole = studies.without_copies(results.pd.concat([table, end], ignore_index=True))
+    first = table.iloc[-1].to_dict() | {"setting": ""}  # an evaluation as the run has it, beside what is not drawn
+    others = [first | {"metric": "RP"}, first | {"selection": "test_best", "value": 60.0}]
+    raw = results.pd.concat([table[table["setting"] == ""], results.frame(others)], ignore_index=True)
+    raw = results.pd.concat([raw, table[table["setting"] != ""].assign(setting="")], ignore_index=True)
+    whole = studies.histories_apart(raw)
     assert results.to_csv(whole) == results.to_csv(table)
     assert stored.Stored("99_some", whole, {"steps": 120}).label == "glyphs, conv4, 120 steps, 2 seeds"
     assert set(tables.final_rows(whole)["setting"]) == set(results.golden_means(whole)["setting"]) == {""}

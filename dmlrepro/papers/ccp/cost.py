@@ -33,7 +33,7 @@ class CcpCostParams(Params):
     paper = "ccp"
     positive: ClassVar = (*Params.positive, "class_counts", "network_images", "proxies_per_class", "pool_size")
     overrides: ClassVar = {
-        "quick": {"batch_size": 32, "network_images": 2, "image_size": 128, "seeds": 5}
+        "quick": {"batch_size": 32, "network_images": 2, "image_size": 128, "weights": "none", "seeds": 5}
         | {"backbone": "bn_inception", "embedding_size": 128, "class_counts": (100, 1000)},
         "small": {"batch_size": 32, "network_images": 8, "image_size": 227, "weights": "none", "seeds": 10}
         | {"backbone": "bn_inception", "embedding_size": 128, "class_counts": (100, 3997, 11318)},

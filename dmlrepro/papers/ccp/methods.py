@@ -183,9 +183,7 @@ class CcpParams(Params):
     )
     positive: ClassVar = (*Params.positive, "proxies_per_class", "pool_size", "problem_patience", "eval_every")
     overrides: ClassVar = {
-        "quick": {"weights": "symbols", "steps": 180, "lr": 4e-3}
-        | {"eval_every": 15, "patience": 10, "problem_patience": 1}
-        | SHORT,
+        "quick": {"steps": 180, "lr": 4e-3} | {"eval_every": 15, "patience": 10, "problem_patience": 1} | SHORT,
         "small": {"steps": 1500, "epochs": 0, "warmup_epochs": 0.0}
         | {"eval_every": 50, "patience": 15, "problem_patience": 3}
         | SHORT,

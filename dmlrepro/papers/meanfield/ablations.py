@@ -18,7 +18,7 @@ from dmlrepro.papers.catalogue import Notebook
 from dmlrepro.papers.meanfield.claims import MEAN_FIELDS
 from dmlrepro.papers.meanfield.conventional import curve_options, curve_table
 from dmlrepro.papers.meanfield.magnet import field_offset
-from dmlrepro.papers.meanfield.methods import SHARPNESS, HeadParams, every_run
+from dmlrepro.papers.meanfield.methods import SHARPNESS, MeanFieldHeadParams, every_run
 from dmlrepro.papers.studies import measured, trained_loss, training_embeddings, with_measured
 from dmlrepro.training.builders import build_loss
 from dmlrepro.training.spec import RunSpec
@@ -28,11 +28,11 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class DimParams(HeadParams):
+class DimParams(MeanFieldHeadParams):
     """The parameters of notebook 33."""
 
     notebook = "33_meanfield_ablation_dim"
-    positive: ClassVar = (*HeadParams.positive, "dims")
+    positive: ClassVar = (*MeanFieldHeadParams.positive, "dims")
     references: ClassVar = {"dims": (512,)}
 
     methods: tuple[str, ...] = ("untrained", "ProxyAnchor", "Cont", "MFCont", "CWMS", "MFCWMS")
@@ -40,14 +40,14 @@ class DimParams(HeadParams):
 
 
 @dataclass(frozen=True)
-class BetaDeltaParams(HeadParams):
+class BetaDeltaParams(MeanFieldHeadParams):
     """The parameters of notebook 34."""
 
     notebook = "34_meanfield_ablation_beta_delta"
-    positive: ClassVar = (*HeadParams.positive, "betas")
+    positive: ClassVar = (*MeanFieldHeadParams.positive, "betas")
     references: ClassVar = {"betas": (SHARPNESS["beta"],), "deltas": (SHARPNESS["delta"],)}
     overrides: ClassVar = {
-        profile: HeadParams.overrides[profile] | {"betas": betas, "deltas": deltas}
+        profile: MeanFieldHeadParams.overrides[profile] | {"betas": betas, "deltas": deltas}
         for profile, betas, deltas in (
             ("quick", (50.0, 80.0, 90.0), (0.6, 0.8, 1.0)),
             ("small", (50.0, 60.0, 70.0, 80.0, 90.0), (0.6, 0.7, 0.8, 0.9, 1.0)),
@@ -60,16 +60,16 @@ class BetaDeltaParams(HeadParams):
 
 
 @dataclass(frozen=True)
-class BatchSizeParams(HeadParams):
+class BatchSizeParams(MeanFieldHeadParams):
     """The parameters of notebook 35; the number of epochs is fixed, so that a larger batch has fewer steps."""
 
     notebook = "35_meanfield_ablation_batch_size"
-    positive: ClassVar = (*HeadParams.positive, "batch_sizes")
+    positive: ClassVar = (*MeanFieldHeadParams.positive, "batch_sizes")
     references: ClassVar = {"batch_sizes": (180,)}
     overrides: ClassVar = {
         "quick": {"steps": 0, "epochs": 4, "freeze_trunk": True},
-        "small": HeadParams.overrides["small"] | {"steps": 0, "epochs": 10},
-        "paper": HeadParams.overrides["paper"],
+        "small": MeanFieldHeadParams.overrides["small"] | {"steps": 0, "epochs": 10},
+        "paper": MeanFieldHeadParams.overrides["paper"],
     }
 
     methods: tuple[str, ...] = ("untrained", "ProxyAnchor", "MFCWMS")
@@ -77,11 +77,11 @@ class BatchSizeParams(HeadParams):
 
 
 @dataclass(frozen=True)
-class AlphaParams(HeadParams):
+class AlphaParams(MeanFieldHeadParams):
     """The parameters of notebook 36."""
 
     notebook = "36_meanfield_ablation_alpha"
-    positive: ClassVar = (*HeadParams.positive, "alphas")
+    positive: ClassVar = (*MeanFieldHeadParams.positive, "alphas")
     references: ClassVar = {"alphas": (SHARPNESS["alpha"],)}
     overrides: ClassVar = BatchSizeParams.overrides
 
@@ -89,7 +89,7 @@ class AlphaParams(HeadParams):
 
 
 @dataclass(frozen=True)
-class RegularizerParams(HeadParams):
+class RegularizerParams(MeanFieldHeadParams):
     """The parameters of notebook 37."""
 
     notebook = "37_meanfield_ablation_regularizer"

@@ -34,7 +34,7 @@ class ConventionalParams(MeanFieldParams):
     notebook = "32_meanfield_conventional"
     positive: ClassVar = (*MeanFieldParams.positive, "growth_sizes", "repetitions")
     overrides: ClassVar = {
-        "quick": {"steps": 240, "growth_sizes": (250, 500, 1000, 2000)},
+        "quick": {"steps": 192, "growth_sizes": (250, 500, 1000, 2000)},
         "small": {"steps": 0, "epochs": 8, "growth_sizes": (500, 1000, 2000, 4000)},
         "paper": MeanFieldParams.overrides["paper"] | {"growth_sizes": (500, 1000, 2000, 4000)},
     }
@@ -50,7 +50,7 @@ class VitParams(MeanFieldParams):
 
     notebook = "39_meanfield_vit"
     overrides: ClassVar = {
-        "quick": {"steps": 240},
+        "quick": {"steps": 192},
         "small": {"steps": 0, "epochs": 8},
         "paper": MeanFieldParams.overrides["paper"] | {"backbone": VIT},
     }

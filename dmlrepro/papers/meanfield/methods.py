@@ -15,7 +15,7 @@ from dmlrepro.evidence.stored import Numbers, agrees
 from dmlrepro.losses.mean_field import FIELD_LR
 from dmlrepro.papers import studies
 from dmlrepro.papers.methods import BASELINES, LOSS_LR, UNSAID, Method, Setting, documented, pick, runs_of, spec_of
-from dmlrepro.papers.params import Params, benchmark_of, pretrained_for
+from dmlrepro.papers.params import HEADS, HeadParams, Params, benchmark_of
 from dmlrepro.training.search import Range
 from dmlrepro.training.spec import RunSpec
 
@@ -190,25 +190,13 @@ class MeanFieldParams(Params):
 
 
 @dataclass(frozen=True)
-class HeadParams(MeanFieldParams):
-    """What notebooks with many short runs share: heads on cached features of a pretrained network at quick and small.
-    Without pretrained weights small trains the whole network, as paper does."""
+class MeanFieldHeadParams(HeadParams, MeanFieldParams):
+    """What notebooks with many short runs share."""
 
-    overrides: ClassVar = {
-        "quick": {"steps": 200, "freeze_trunk": True},
-        "small": {"steps": 500, "epochs": 0, "warmup_epochs": 0.0, "lr": 1e-3, "freeze_trunk": True},
-        "paper": MeanFieldParams.overrides["paper"] | {"freeze_trunk": False},
+    overrides: ClassVar = HEADS | {
+        "quick": HEADS["quick"] | {"steps": 200},
+        "paper": HEADS["paper"] | MeanFieldParams.overrides["paper"],
     }
-
-    freeze_trunk: bool | None = None
-
-    def _dataset_recipe(self, dataset: str) -> dict:
-        return super()._dataset_recipe(dataset) | pretrained_for(dataset)
-
-    def training(self) -> dict:
-        if self.freeze_trunk and (self.profile == "quick" or self.weights != "none"):
-            return {"freeze_trunk": True}
-        return super().training()
 
 
 def specs_of(names: Iterable[str], params: MeanFieldParams, **how) -> list[RunSpec]:

@@ -15,7 +15,7 @@ from dmlrepro.papers.meanfield.methods import (
     FIELD_LR,
     METHODS,
     PAIRS,
-    HeadParams,
+    MeanFieldHeadParams,
     MeanFieldParams,
     compared,
     specs_of,
@@ -28,12 +28,12 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class FoldsParams(HeadParams):
+class FoldsParams(MeanFieldHeadParams):
     """What the two share: at paper MLRC's own network, batches, budget and search."""
 
     overrides: ClassVar = {
-        "quick": HeadParams.overrides["quick"] | {"protocol": "mlrc"},
-        "small": HeadParams.overrides["small"] | {"protocol": "mlrc"},
+        "quick": MeanFieldHeadParams.overrides["quick"] | {"protocol": "mlrc"},
+        "small": MeanFieldHeadParams.overrides["small"] | {"protocol": "mlrc"},
         "paper": {"protocol": "mlrc", "freeze_trunk": False},
     }
 

@@ -31,7 +31,10 @@ class CertaintyParams(NivmfAblationParams):
     """The parameters of notebook 24."""
 
     notebook = "24_nivmf_norm_is_certainty"
-    overrides: ClassVar = {"paper": NivmfAblationParams.overrides["paper"] | {"dataset": "cars"}}  # as in Fig. 6
+    # the paper's data set is that of Fig. 6
+    overrides: ClassVar = NivmfAblationParams.overrides | {
+        "paper": NivmfAblationParams.overrides["paper"] | {"dataset": "cars"}
+    }
     references: ClassVar = {"strengths": (0.0,)}
 
     methods: tuple[str, ...] = ("Cosine", "EL-nivMF")  # the first is the baseline whose mistakes are predicted

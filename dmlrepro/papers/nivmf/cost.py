@@ -35,9 +35,9 @@ class NivmfCostParams(NivmfAblationParams):
 
     notebook = "26_nivmf_cost_and_samples"
     overrides: ClassVar = {
-        "quick": {"cost_image_size": 112, "network_images": 5},
-        "small": {"cost_image_size": 224, "network_images": 20},
-        "paper": {"cost_image_size": 224, "network_images": 100} | NivmfAblationParams.overrides["paper"],
+        "quick": NivmfAblationParams.overrides["quick"] | {"cost_image_size": 112, "network_images": 5},
+        "small": NivmfAblationParams.overrides["small"] | {"cost_image_size": 224, "network_images": 20},
+        "paper": NivmfAblationParams.overrides["paper"] | {"cost_image_size": 224, "network_images": 100},
     }
     positive: ClassVar = (
         *NivmfAblationParams.positive,

@@ -15,7 +15,7 @@ from dmlrepro.evidence import plots
 from dmlrepro.losses.nivmf import DEFAULTS, RATES
 from dmlrepro.papers import studies
 from dmlrepro.papers.methods import BASELINES, LOSS_LR, UNSAID, Method, Setting, documented
-from dmlrepro.papers.params import Params, benchmark_of
+from dmlrepro.papers.params import HEADS, HeadParams, Params, benchmark_of
 from dmlrepro.training import protocols
 from dmlrepro.training.search import Range
 
@@ -33,7 +33,8 @@ JOINT = "ProxyAnchor+EL-nivMF"
 
 # Initial (concentration, temperature) of networks trained from scratch at 64 dimensions: the best R@1 on validation
 # classes (fold 0 of 4, seed 7, 200 steps) of 12 trials for every distance, the published grid kappa in {10, 50, 200} by
-# t in {1, 1/32, 1/256}, and t = 32. Pretrained networks start where the released code does (losses.nivmf.DEFAULTS).
+# t in {1, 1/32, 1/256}, and t = 32. The embedded weights start there too, those of photographs where the released code
+# does (losses.nivmf.DEFAULTS).
 TUNED: dict[str, tuple[float, float]] = {
     "Cosine": (10.0, 1.0),
     "L2": (10.0, 32.0),
@@ -293,7 +294,6 @@ class NivmfParams(Params):
 
     protocol: str | None = None
     samples: int | None = None  # N, Monte-Carlo samples of EL-nivMF
-    omega: float | None = None  # weight of ProxyAnchor beside EL-nivMF
     embedding_scale: float | None = None  # kappa_z over the embedding's norm; 0: EMBEDDING_SCALE of the backbone
 
     def _dataset_recipe(self, dataset: str) -> dict:
@@ -339,7 +339,17 @@ def for_joint(record: dict[str, Setting]) -> dict[str, Setting]:
 
 
 @dataclass(frozen=True)
-class NivmfAblationParams(NivmfParams):
+class NivmfHeadParams(HeadParams, NivmfParams):
+    """What the notebooks with many short runs share."""
+
+    overrides: ClassVar = HEADS | {
+        "quick": HEADS["quick"] | {"steps": 300},  # such a head is cheap
+        "paper": HEADS["paper"] | NivmfParams.overrides["paper"],
+    }
+
+
+@dataclass(frozen=True)
+class NivmfAblationParams(NivmfHeadParams):
     """What the notebooks on the distances share: at the profile paper the settings of the paper's ablation."""
 
     def _dataset_recipe(self, dataset: str) -> dict:

@@ -6,16 +6,15 @@ from typing import ClassVar
 from dmlrepro.evidence.stored import Numbers, agrees, brings
 from dmlrepro.papers.catalogue import Notebook
 from dmlrepro.papers.methods import pick, runs_of
-from dmlrepro.papers.nivmf.methods import JOINT, METHODS, NivmfParams
+from dmlrepro.papers.nivmf.methods import JOINT, METHODS, NivmfHeadParams
 from dmlrepro.training.spec import RunSpec
 
 
 @dataclass(frozen=True)
-class OmegaParams(NivmfParams):
+class OmegaParams(NivmfHeadParams):
     """The parameters of notebook 21."""
 
     notebook = "21_nivmf_ablation_omega"
-    overrides: ClassVar = NivmfParams.overrides | {"quick": {"steps": 150}}
     references: ClassVar = {"omegas": (0.0,)}
 
     omegas: tuple[float, ...] = (0.0, 0.01, 0.1, 1.0, 10.0, 100.0, 1000.0)

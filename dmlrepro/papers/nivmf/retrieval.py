@@ -9,7 +9,14 @@ from dmlrepro.evidence.stored import Numbers, agrees, brings
 from dmlrepro.papers.catalogue import Notebook
 from dmlrepro.papers.methods import Setting, every_seed, found_by_search, pick, runs_of, search_each, spec_of
 from dmlrepro.papers.nivmf.methods import JOINT, METHODS, NivmfParams, for_joint, published
-from dmlrepro.papers.studies import curves, evaluated_labels, measured, still_rising, with_measured, without_copies
+from dmlrepro.papers.studies import (
+    evaluated_labels,
+    histories_apart,
+    measured,
+    still_rising,
+    with_histories,
+    with_measured,
+)
 from dmlrepro.training import protocols
 from dmlrepro.training.spec import RunSpec
 
@@ -33,6 +40,7 @@ class NivmfRetrievalParams(NivmfParams):
         "MultiSimilarity",
         "Margin",
     )
+    omega: float | None = None  # weight of ProxyAnchor beside EL-nivMF
     search_trials: int | None = None  # how many a search for each method's hyperparameters has; 0: no search
     lr_drop_epochs: tuple[float, ...] | None = None  # of the runs of Table 2; empty: no such runs
     lr_drop: float | None = None  # the factor of every learning rate at each of them
@@ -55,14 +63,13 @@ TABLE_2 = "schedule=steps"  # so the tables call the runs with a step-wise learn
 
 def retrieval(params: NivmfRetrievalParams) -> list[RunSpec]:
     """Table 1: every method, every seed, its hyperparameters searched first where there are trials. Then Table 2, the
-    joint loss with a step-wise learning-rate schedule, where the parameters have one, and under the conventional
-    protocol a run per method that keeps its evaluations."""
+    joint loss with a step-wise learning-rate schedule, where the parameters have one."""
     main = every_seed([spec for spec, _ in search_each(_specs(params), METHODS, params)], params)
-    found = list(main)
+    found = with_histories(main)
     if params.lr_drop_epochs and JOINT in params.methods:
         schedule = {"lr_drop_epochs": params.lr_drop_epochs, "lr_drop": params.lr_drop} | _longer(params)
         found += runs_of([METHODS[JOINT]], params, setting=TABLE_2, **schedule)
-    return found + curves(main)
+    return found
 
 
 def _longer(params: NivmfRetrievalParams) -> dict:
@@ -74,7 +81,7 @@ def _longer(params: NivmfRetrievalParams) -> dict:
 
 
 def retrieval_table(finished: Iterable, params: NivmfRetrievalParams) -> "pd.DataFrame":
-    """The rows of the runs, see `studies.without_copies`, and the NMI of the test embeddings of Table 2's.
+    """The rows of the runs, see `studies.histories_apart`, and the NMI of the test embeddings of Table 2's.
 
     It is that of the last step; k-means has as many clusters as there are test classes.
     """
@@ -84,7 +91,7 @@ def retrieval_table(finished: Iterable, params: NivmfRetrievalParams) -> "pd.Dat
         for run in finished
         if run.spec.setting == TABLE_2
     ]
-    return without_copies(with_measured(finished, found, params))
+    return histories_apart(with_measured(finished, found, params))
 
 
 def literature(table: "pd.DataFrame") -> "pd.DataFrame":

@@ -12,7 +12,7 @@ from dmlrepro.evidence import tables
 from dmlrepro.evidence.stored import Numbers, agrees, brings, direction
 from dmlrepro.papers.catalogue import Notebook
 from dmlrepro.papers.methods import runs_of
-from dmlrepro.papers.params import pretrained_for
+from dmlrepro.papers.params import HEADS, HeadParams
 from dmlrepro.papers.pfml.alignment import class_distances
 from dmlrepro.papers.pfml.methods import METHODS, FieldParams
 from dmlrepro.papers.studies import evaluated_labels, measured, with_measured
@@ -23,23 +23,8 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class AblationParams(FieldParams):
-    """What the ablations share: the default point, and how much is trained.
-
-    At quick and small that is a head on cached features of the pretrained backbone (one without pretrained weights is
-    always trained), at paper the whole network as published.
-    """
-
-    overrides: ClassVar = {
-        "quick": {"steps": 150, "freeze_trunk": True},
-        "small": {"steps": 500, "epochs": 0, "warmup_epochs": 0.0, "lr": 1e-3, "freeze_trunk": True},
-        "paper": {"freeze_trunk": False},
-    }
-
-    freeze_trunk: bool | None = None
-
-    def _dataset_recipe(self, dataset: str) -> dict:
-        return super()._dataset_recipe(dataset) | pretrained_for(dataset)
+class AblationParams(HeadParams, FieldParams):
+    """What the ablations share: the default point, and that heads will do."""
 
 
 @dataclass(frozen=True)
@@ -48,7 +33,7 @@ class ProxiesParams(AblationParams):
 
     notebook = "13_pfml_ablation_proxies"
     references: ClassVar = {"numbers": (15,)}
-    overrides: ClassVar = AblationParams.overrides | {"paper": {"freeze_trunk": False, "samples_per_class": 4}}
+    overrides: ClassVar = HEADS | {"paper": HEADS["paper"] | {"samples_per_class": 4}}
 
     numbers: tuple[int, ...] = (0, 1, 2, 5, 15, 30)
 
@@ -115,10 +100,9 @@ def ablation_repulsion_radius(params: RepulsionParams) -> list[RunSpec]:
 
 def _ablation(params: AblationParams, settings: Mapping[str, dict]) -> list[RunSpec]:
     """The untrained network for comparison, then PFML at every setting."""
-    frozen = params.freeze_trunk and params.weights != "none"
     found = runs_of([METHODS["untrained"]], params)
     for setting, options in settings.items():
-        found += runs_of([METHODS["PFML"]], params, setting=setting, loss_options=options, freeze_trunk=frozen)
+        found += runs_of([METHODS["PFML"]], params, setting=setting, loss_options=options)
     return found
 
 

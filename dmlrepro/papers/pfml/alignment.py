@@ -16,7 +16,7 @@ from dmlrepro.papers.methods import pick, runs_of
 from dmlrepro.papers.pfml import geometry
 from dmlrepro.papers.pfml.claims import RELATIVE_W2
 from dmlrepro.papers.pfml.methods import METHODS, READINGS, FieldParams, published
-from dmlrepro.papers.studies import measured, study_rows, trained_loss, training_embeddings
+from dmlrepro.papers.studies import measured, study_rows, trained_loss, training_embeddings, with_histories
 from dmlrepro.training.spec import RunSpec
 
 if TYPE_CHECKING:
@@ -54,6 +54,7 @@ def proxy_alignment(params: AlignmentParams) -> list[RunSpec]:
         for method in pick(METHODS, params.methods)
         for run in runs_of([method], params, loss_options=centers.get(method.name))
     ]
+    found = with_histories(found)
     for setting, change in OTHERWISE.items() if "PFML" in params.methods else ():
         found += runs_of([METHODS["PFML"]], params, setting=setting, **change)
     return found

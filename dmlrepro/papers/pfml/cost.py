@@ -46,6 +46,7 @@ class PfmlCostParams(Params):
     overrides: ClassVar = {
         "quick": {
             "backbone": "resnet50",
+            "weights": "none",
             "embedding_size": 512,
             "image_size": 112,
             "network_images": 5,

@@ -14,9 +14,17 @@ from dmlrepro.evidence.claims import drop
 from dmlrepro.evidence.stored import Numbers, agrees, direction
 from dmlrepro.papers.catalogue import Notebook
 from dmlrepro.papers.methods import pick, runs_of
+from dmlrepro.papers.params import HEADS, HeadParams
 from dmlrepro.papers.pfml.claims import NOISE
 from dmlrepro.papers.pfml.methods import METHODS, FieldParams, published
-from dmlrepro.papers.studies import measured, trained_loss, training_embeddings, with_measured
+from dmlrepro.papers.studies import (
+    measured,
+    trained_loss,
+    training_embeddings,
+    with_histories,
+    with_measured,
+    without_histories,
+)
 from dmlrepro.training.spec import RunSpec
 
 if TYPE_CHECKING:
@@ -24,15 +32,15 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class LabelNoiseParams(FieldParams):
+class LabelNoiseParams(HeadParams, FieldParams):
     """The parameters of notebook 11."""
 
     notebook = "11_pfml_label_noise"
     references: ClassVar = {"noise_levels": (0.0, 0.2)}
     overrides: ClassVar = {
-        "quick": {"noise_levels": (0.0, 0.2, 0.4)},
-        "small": {"noise_levels": (0.0, 0.1, 0.2, 0.3, 0.4)},
-        "paper": {"noise_levels": (0.0, 0.1, 0.2, 0.3, 0.4)},
+        "quick": HEADS["quick"] | {"noise_levels": (0.0, 0.2, 0.4)},
+        "small": HEADS["small"] | {"noise_levels": (0.0, 0.1, 0.2, 0.3, 0.4)},
+        "paper": HEADS["paper"] | {"noise_levels": (0.0, 0.1, 0.2, 0.3, 0.4)},
     }
 
     methods: tuple[str, ...] = ("PFML", "ProxyAnchor", "ProxyNCA++", "MultiSimilarity", "Triplet")
@@ -42,14 +50,15 @@ class LabelNoiseParams(FieldParams):
 def label_noise(params: LabelNoiseParams) -> list[RunSpec]:
     """Every method at every share of wrong training labels; which labels are wrong depends on the seed alone.
 
-    The runs with clean labels are those of notebook 10.
+    Where whole networks are trained, the runs with clean labels are those of notebook 10.
     """
-    return [
+    found = [
         run
         for method in pick(METHODS, params.methods)
         for level in params.noise_levels
         for run in runs_of([method], params, setting=f"label_noise={level:g}", label_noise=level)
     ]
+    return [each for run in found for each in (with_histories([run]) if run.label_noise == 0 else [run])]
 
 
 def noise_table(finished: Iterable, params: LabelNoiseParams) -> "pd.DataFrame":
@@ -57,7 +66,7 @@ def noise_table(finished: Iterable, params: LabelNoiseParams) -> "pd.DataFrame":
     finished = list(finished)
     noisy = [run for run in finished if run.spec.label_noise == 0.2]
     shares = [measured(run, {"gradient_share": gradient_share(run)}) for run in noisy]
-    return with_measured(finished, shares, params)
+    return without_histories(with_measured(finished, shares, params))
 
 
 def gradient_share(run, batches: int = 20) -> float:

@@ -9,7 +9,7 @@ from dmlrepro.evidence.stored import Numbers, agrees
 from dmlrepro.papers.catalogue import Notebook
 from dmlrepro.papers.methods import every_seed, found_by_search, pick, runs_of, search_each, spec_of
 from dmlrepro.papers.pfml.methods import METHODS, READINGS, FieldParams, published
-from dmlrepro.papers.studies import curves, still_rising, without_copies
+from dmlrepro.papers.studies import histories_apart, still_rising, with_histories
 from dmlrepro.training.spec import RunSpec
 
 if TYPE_CHECKING:
@@ -54,10 +54,10 @@ MLRC_METHODS = ("PFML", "MultiSimilarity", "ProxyAnchor", "Contrastive")
 def retrieval(params: PfmlRetrievalParams) -> list[RunSpec]:
     """Table 1 (Tables 6 and 7 with protocol mlrc): every method, every seed, its hyperparameters searched first where
     there are trials. Then, beside the conventional protocol, the two fields as READINGS has them, small embeddings
-    (Tables 4, 5), the folds of MLRC with a small budget (Tables 6, 7), and a run per method that keeps its evaluations.
+    (Tables 4, 5), and the folds of MLRC with a small budget (Tables 6, 7).
     """
     main = every_seed([spec for spec, _ in search_each(_specs(params), METHODS, params)], params)
-    found = list(main)
+    found = with_histories(main)
     if params.protocol == "conventional":
         for setting in READINGS_AT[params.profile]:
             method, change = READINGS[setting]
@@ -73,12 +73,12 @@ def retrieval(params: PfmlRetrievalParams) -> list[RunSpec]:
         twice = {"eval_every": max(steps // 2, 1), "eval_every_epochs": None}
         short = _specs(params, MLRC_METHODS, steps=steps, epochs=None, **twice)
         found += every_seed(short, params, "mlrc")
-    return found + curves(main)
+    return found
 
 
 def retrieval_table(finished: Iterable, params: PfmlRetrievalParams) -> "pd.DataFrame":
-    """The rows of the runs; see `studies.without_copies`."""
-    return without_copies(results.tidy(finished, params))
+    """The rows of the runs; see `studies.histories_apart`."""
+    return histories_apart(results.tidy(finished, params))
 
 
 def readings_summary(table: "pd.DataFrame", metrics: Sequence[str]) -> "pd.DataFrame":

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, ClassVar
 from dmlrepro.evidence import results
 from dmlrepro.evidence.stored import Numbers
 from dmlrepro.papers.catalogue import Notebook
+from dmlrepro.papers.params import HEADS, HeadParams
 from dmlrepro.papers.plm.methods import (
     BEFORE,
     PUBLISHED,
@@ -28,19 +29,16 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class PlmAblationParams(PlmTrainingParams):
-    """What the ablations share: at quick and small a head on cached features of the pretrained backbone, at paper the
-    whole network."""
+class PlmAblationParams(HeadParams, PlmTrainingParams):
+    """What the ablations share: heads will do."""
 
     overrides: ClassVar = {
         "quick": PlmTrainingParams.overrides["quick"]
-        | {"steps": 120, "batch_size": 100, "lr": PUBLISHED["lr"].value, "freeze_trunk": True},
-        "small": PlmTrainingParams.overrides["small"]
-        | {"steps": 500, "epochs": 0, "batch_size": 100, "lr": 1e-4, "freeze_trunk": True},
-        "paper": PlmTrainingParams.overrides["paper"] | {"freeze_trunk": False},
+        | HEADS["quick"]
+        | {"steps": 120, "batch_size": 100, "lr": PUBLISHED["lr"].value},
+        "small": PlmTrainingParams.overrides["small"] | HEADS["small"] | {"batch_size": 100, "lr": 1e-4},
+        "paper": PlmTrainingParams.overrides["paper"] | HEADS["paper"],
     }
-
-    freeze_trunk: bool | None = None
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ from dmlrepro.evidence import plots
 from dmlrepro.evidence.stored import Numbers, agrees
 from dmlrepro.papers import studies
 from dmlrepro.papers.methods import BASELINES, LOSS_LR, PROXIES, UNSAID, Method, Setting, every_seed, pick, spec_of
-from dmlrepro.papers.params import Params, pretrained_for
+from dmlrepro.papers.params import Params
 from dmlrepro.training.search import Range
 from dmlrepro.training.spec import RunSpec
 
@@ -171,9 +171,6 @@ class PlmParams(Params):
         learns faster than the pretrained trunk."""
         mild = {"crop_scale": (0.5, 1.0), "head_lr": 1e-3} if self.profile == "quick" else {}
         return super().spec_options() | mild
-
-    def _dataset_recipe(self, dataset: str) -> dict:
-        return pretrained_for(dataset)
 
     def published(self, method: str, setting: str = "") -> Mapping[str, Setting]:
         return PUBLISHED if method == "PLM" else {}

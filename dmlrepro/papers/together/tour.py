@@ -1,12 +1,19 @@
-"""What 00_tour trains: one loss on the embedded glyphs, and the same network untrained."""
+"""What 00_tour trains: one loss on the embedded glyphs, and the network as it begins."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
+from dmlrepro.evidence import results
 from dmlrepro.evidence.stored import Numbers
 from dmlrepro.papers.catalogue import Notebook
 from dmlrepro.papers.methods import pick, runs_of
 from dmlrepro.papers.pfml.methods import METHODS, FieldParams
+from dmlrepro.papers.studies import with_histories
 from dmlrepro.training.spec import RunSpec
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 
 @dataclass(frozen=True)
@@ -19,8 +26,14 @@ class TourParams(FieldParams):
 
 
 def tour(params: TourParams) -> list[RunSpec]:
-    """The untrained network and the trained one, seed 0; at every profile both are runs of notebook 10 too."""
-    return runs_of(pick(METHODS, ["untrained", params.method]), replace(params, seeds=1))
+    """The network as it begins and the trained one, seed 0; at every profile both are runs of notebook 10 too."""
+    return with_histories(runs_of(pick(METHODS, ["untrained", params.method]), replace(params, seeds=1)))
+
+
+def tour_table(finished: Iterable, params: TourParams) -> "pd.DataFrame":
+    """The rows of the runs at the end of training."""
+    rows = results.tidy(finished, params)
+    return rows[rows["selection"] == "last"]
 
 
 def _learned(numbers: Numbers) -> str:
@@ -28,8 +41,8 @@ def _learned(numbers: Numbers) -> str:
     helps = numbers.mean(method) > numbers.mean("untrained")
     return (
         f"Training with {method} {'helps' if helps else 'does not help'} on classes that it never saw: "
-        f"{numbers.against(method, 'untrained')} of the untrained network."
+        f"{numbers.against(method, 'untrained')} of the network as it begins."
     )
 
 
-NOTEBOOKS = [Notebook(TourParams, tour, findings=(_learned,))]
+NOTEBOOKS = [Notebook(TourParams, tour, tour_table, findings=(_learned,))]

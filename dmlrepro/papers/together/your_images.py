@@ -18,7 +18,7 @@ from dmlrepro.evidence.stored import Numbers
 from dmlrepro.papers import rooms
 from dmlrepro.papers.catalogue import Notebook
 from dmlrepro.papers.methods import Method, pick, spec_of
-from dmlrepro.papers.params import Params, pretrained_for, recipe_of
+from dmlrepro.papers.params import Params, recipe_of
 from dmlrepro.training import batches, protocols, runs
 from dmlrepro.training.builders import OPTIMIZERS, build_loss
 from dmlrepro.training.spec import RunSpec
@@ -55,7 +55,7 @@ class YourImagesParams(Params):
         """All that are offered; for the reader's images also batches that fit into the smallest training part."""
         everything = {"methods": tuple(offered())}
         own = _batches_of(dataset, self.profile) if manifests.is_own(dataset) else {}
-        return everything | own | pretrained_for(dataset)
+        return everything | own
 
 
 def offered() -> dict[str, Method]:

@@ -21,7 +21,9 @@ def test_the_methods_are_those_of_notebook_10_and_soft_triple_has_as_many_centre
 @pytest.mark.parametrize("profile", ["quick", "small", "paper"])
 def test_gradients_are_clipped_for_the_proxies_of_pfml_and_for_cpml(profile):
     params = alignment.AlignmentParams.from_values({"profile": profile, "seeds": 1})
-    specs = {(spec.method, spec.setting): spec for spec in alignment.proxy_alignment(params)}
+    unseen = {"keep_history": False, "eval_every": None, "eval_every_epochs": None}  # the first seed alone keeps more
+    found = [spec.replace(**unseen) for spec in alignment.proxy_alignment(params)]
+    specs = {(spec.method, spec.setting): spec for spec in found}
     default, shuffled = specs["PFML", ""], specs["PFML", "batches=shuffled"]
     assert default.loss_clip_value == shuffled.loss_clip_value == methods.CLIP_VALUE
     assert default.samples_per_class == (None if profile == "paper" else 4) and shuffled.samples_per_class is None

@@ -11,11 +11,11 @@ from dmlrepro.papers.pfml.claims import TESTS
 from dmlrepro.training.spec import RunSpec
 
 
-def test_clean_runs_are_those_of_notebook_10():
-    ours = label_noise.label_noise(label_noise.LabelNoiseParams.from_values({}))
-    theirs = retrieval.retrieval(retrieval.PfmlRetrievalParams.from_values({}))
+def test_clean_networks_are_those_of_notebook_10():
+    ours = label_noise.label_noise(label_noise.LabelNoiseParams.from_values({"profile": "paper"}))
+    theirs = retrieval.retrieval(retrieval.PfmlRetrievalParams.from_values({"profile": "paper"}))
     clean = [spec.as_dict() for spec in ours if spec.label_noise == 0]
-    assert len(clean) == 10
+    assert len(clean) == 25 and sum(spec["keep_history"] for spec in clean) == 5
     assert all(spec in [each.as_dict() for each in theirs] for spec in clean)
 
 

@@ -3,16 +3,16 @@
 import pandas as pd
 
 from dmlrepro.evidence import results
-from dmlrepro.evidence.tables import CURVE
 from dmlrepro.papers.pfml import retrieval
 from dmlrepro.papers.pfml.methods import READINGS
 from dmlrepro.training.protocols import Scored
 
 
 def specs(**values):
-    """Parameters and runs, those without which evaluations during training could not be drawn left out."""
+    """Parameters and runs, as if none kept its evaluations."""
     params = retrieval.PfmlRetrievalParams.from_values({"seeds": 1, "mlrc_steps": 0, "small_dim": 0} | values)
-    return params, [spec for spec in retrieval.retrieval(params) if spec.setting != CURVE]
+    runs = retrieval.retrieval(params)
+    return params, [spec.replace(keep_history=False, eval_every=None, eval_every_epochs=None) for spec in runs]
 
 
 def test_every_reading_changes_one_method_and_nothing_else():
