@@ -27,7 +27,7 @@ DATA = {  # what a reader knows a data set by
     "sop": "products",
     "inshop": "clothes",
 }
-NETWORKS = {"conv4": "a small CNN", "squeezenet1_1": "SqueezeNet", "resnet50": "ResNet-50"}
+NETWORKS = {"conv4": "small CNN", "squeezenet1_1": "SqueezeNet", "resnet50": "ResNet-50"}
 _SAID_ELSEWHERE = ("dataset", "seeds", "steps", "epochs", "methods", "small_dim", "mlrc_steps")
 
 

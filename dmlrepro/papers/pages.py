@@ -7,7 +7,7 @@ import functools
 import io
 import json
 from collections.abc import Iterable, Iterator
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
 
 import numpy as np
@@ -89,14 +89,13 @@ def with_ratios(name: str) -> list[stored.Stored]:
     entry, found = catalogue.find(name), stored.stored(name)
     if entry.ratios is None:
         return found
-    return [
-        each
-        if each.costs is None
-        else replace(
-            each, table=pd.concat([each.table, entry.ratios(each.costs, entry.params.from_values(each.parameters))])
-        )
-        for each in found
-    ]
+    return [each if each.costs is None else replace(each, table=_beside_ratios(entry, each)) for each in found]
+
+
+def _beside_ratios(entry: catalogue.Notebook, each: stored.Stored) -> pd.DataFrame:
+    known = {field.name for field in fields(entry.params)}  # an older version's table may name parameters that are gone
+    params = entry.params.from_values({name: value for name, value in each.parameters.items() if name in known})
+    return pd.concat([each.table, entry.ratios(each.costs, params)])
 
 
 def without_verdict() -> dict[str, str]:

@@ -22,10 +22,14 @@ PARAMS = PfmlRetrievalParams.from_values({"profile": "quick", "seeds": 1})
 METHOD = "ProxyNCA++"
 
 
+def golden_of(method: str) -> pd.DataFrame:
+    table = pd.read_csv(results.golden_path(PARAMS), keep_default_na=False)
+    return table[(table["method"] == method) & (table["setting"] == "") & (table["protocol"] == "conventional")]
+
+
 @pytest.fixture(scope="module")
 def golden():
-    table = pd.read_csv(results.golden_path(PARAMS), keep_default_na=False)
-    return table[(table["method"] == METHOD) & (table["setting"] == "") & (table["protocol"] == "conventional")]
+    return golden_of(METHOD)
 
 
 def trained_table() -> pd.DataFrame:
@@ -41,7 +45,8 @@ def trained_table() -> pd.DataFrame:
 
 def test_the_golden_file_knows_the_method(golden):
     assert set(golden["metric"]) == {"R@1", "MAP@R"}
-    untrained = pd.Series({"R@1": 28.7, "MAP@R": 4.5})  # of notebook 10
+    untrained = golden_of("untrained").set_index("metric")["value"]
+    assert (untrained < golden.set_index("metric")["value"]).all()
     assert (golden["tolerance"] < (golden["value"] - golden["metric"].map(untrained)) / 2).all()
 
 
@@ -99,11 +104,11 @@ def accepting_what_is_broken(table: pd.DataFrame) -> pd.DataFrame:
 
 @pytest.mark.parametrize("path", sorted(results.golden_folder().glob("*.csv")), ids=lambda path: path.stem)
 def test_no_golden_value_accepts_what_is_broken_and_with_tolerances_times_twenty_every_file_has_some(path):
-    """Of networks that are trained whole four are rightly not told apart: a potential without force, images blurred
-    beyond recognition, and MAP@R after training on 40 % wrong labels and of PFML after 60 steps, which lies within a
-    few standard deviations of the untrained network's. The R@1 of those 60 steps is told apart.
+    """Of networks that are trained whole those of 16 dimensions are rightly not told apart: they are compared with the
+    features of 64 that they begin at.
 
-    A head on good features may happen to have one metric of these features, so that another must tell the two apart.
+    A head on good features may happen to have one metric of these features, so that another must tell the two apart,
+    but without a force, which leaves it as it begins, and on corrupted images, where the features are not tested.
     Of the methods that stop early those are left out, by name, whose gain at quick lies within their shared spread,
     because validation picks another step in some replicas; that spread is bounded."""
     table = results.read_golden(path)
@@ -114,16 +119,10 @@ def test_no_golden_value_accepts_what_is_broken_and_with_tolerances_times_twenty
     if golden_heads(path.stem):
         cell = ["protocol", "method", "setting"]
         of_heads, counts = passing[passing["protocol"] != ""], table[cell].value_counts()
-        assert all(count < counts[each] for each, count in of_heads[cell].value_counts().items() if each[2] != NO_FORCE)
+        compared = of_heads[~of_heads["setting"].str.startswith((NO_FORCE, "corruption="))]
+        assert all(count < counts[each] for each, count in compared[cell].value_counts().items())
         passing = passing[passing["protocol"] == ""]
-    assert cells_of(passing) <= {
-        ("conventional", NO_FORCE, "MAP@R"),
-        ("conventional", NO_FORCE, "R@1"),
-        ("conventional", "corruption=blur;strength=0.75", "MAP@R"),
-        ("conventional", "corruption=blur;strength=0.75", "R@1"),
-        ("conventional", "label_noise=0.4", "MAP@R"),
-        ("MLRC separated", "", "MAP@R"),
-    }
+    assert cells_of(passing) <= {("conventional", "dim=16", "MAP@R"), ("conventional", "dim=16", "R@1")}
     if set(table["method"]) != {"untrained"}:
         wide = accepting_what_is_broken(table.assign(tolerance=20 * table["tolerance"]))
         assert len(wide) > len(accepting_what_is_broken(table))
@@ -151,7 +150,7 @@ MISTAKES = {
     "alpha x 10": ("PFML", {"loss_options": {"alpha": 30.0}}),
     "delta x 10": ("PFML", {"loss_options": {"delta": 10 * BOTH.delta}}),
     "learning rate x 0.1": ("PFML", {"lr": 1e-4, "loss_lr": {"proxies": 1e-2}}),
-    "learning rate x 0.1, contrastive": ("Contrastive", {"lr": 1e-4}),
+    "learning rate x 10, contrastive": ("Contrastive", {"lr": 1e-2}),
     "learning rate x 0.1, ProxyAnchor": ("ProxyAnchor", {"lr": 1e-4, "loss_lr": {"*": 1e-2}}),
 }
 

@@ -1,5 +1,6 @@
 """What pages say of results/ is what results/ says: they are made again and compared."""
 
+import dataclasses
 import hashlib
 import json
 import re
@@ -98,3 +99,10 @@ def test_a_data_set_is_compared_once_by_its_table_of_many_losses_and_most_seeds(
             many = [other for other in alike if len(set(other.table["method"]) - {"untrained"}) > 2]
             assert each.seeds == max(other.seeds for other in many if other.profile == each.profile)
             assert each.stem in [other.stem for other in many]
+
+
+def test_the_table_of_an_older_version_may_name_parameters_that_are_gone(monkeypatch):
+    name = "26_nivmf_cost_and_samples"
+    older = [dataclasses.replace(each, parameters=each.parameters | {"gone": 1}) for each in stored.stored(name)]
+    monkeypatch.setattr(stored, "stored", lambda _: older)
+    assert any(len(found.table) > len(each.table) for found, each in zip(pages.with_ratios(name), older))
