@@ -158,7 +158,5 @@ def test_a_stranger_reads_what_data_and_network_are():
 
     birds = "birds (cub-subset), pretrained SqueezeNet, 4 epochs, 5 seeds, shuffled batches"
     assert said("squeezenet1_1", "imagenet") == birds
-    assert said("conv4", "none", "glyphs", "99_some").startswith(
-        "printed letters (glyphs), small CNN from scratch, 4"
-    )
+    assert said("conv4", "none", "glyphs", "99_some").startswith("printed letters (glyphs), small CNN from scratch, 4")
     assert said("resnet50.tv_in1k", "imagenet", "other", "99_some") == "other, pretrained ResNet-50, 4 epochs, 5 seeds"
