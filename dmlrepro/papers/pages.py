@@ -216,12 +216,12 @@ def opening() -> str:
     ]
     against = [claim_id for claim_id, verdict in settled.items() if "contradicted" in verdict or "depends" in verdict]
     lines += [f"- {_contradiction(by_claim[claim_id])}" for claim_id in against]
-    first = ledger().drop_duplicates("claim_id")
-    opposed = first[(first["verdict"] == "inconclusive") & (first["direction"] == "not as claimed")]
+    opposed = opposing()
     clear = opposed[(opposed["low"] > 0) | (opposed["high"] < 0)]
     said = [f"{_link(line, line.claim_id)} ({_effect(line)}{_spread(line)})" for line in clear.itertuples()]
     if wide := len(opposed) - len(clear):
-        said.append(f"{wide} more whose intervals reach over zero, see [the ledger](notebooks/92_claims.ipynb)")
+        more = "more" if said else "claims"
+        said.append(f"{wide} {more} whose intervals reach over zero, see [the ledger](notebooks/92_claims.ipynb)")
     if said:
         lines.append(f"- Not enough for a verdict, but every comparison points against the paper: {'; '.join(said)}")
     lines += ["", "**What did?** Judged as the paper says:", ""]
@@ -232,6 +232,14 @@ def opening() -> str:
         for line in by_claim[claim_id].head(1).itertuples()
     ]
     return "\n".join(lines)
+
+
+def opposing() -> pd.DataFrame:
+    """The first ledger line of every open claim that all comparisons speak against, but for those whose premise is not
+    shown: of networks that have not learned they say nothing."""
+    first = ledger().drop_duplicates("claim_id")
+    against = (first["verdict"] == "inconclusive") & (first["direction"] == "not as claimed")
+    return first[against & ~first["reason"].str.contains("premise: ")]
 
 
 def _at_published_scale() -> str:

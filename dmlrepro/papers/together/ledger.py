@@ -128,10 +128,9 @@ def decided() -> str:
 
 
 def against() -> str:
-    """The open claims that every comparison speaks against."""
-    first = pages.ledger().drop_duplicates("claim_id")
-    found = first[(first["verdict"] == "inconclusive") & (first["direction"] == "not as claimed")]
-    return f"Undecided, with every comparison against the paper so far: {', '.join(found['claim_id']) or 'none'}."
+    """The open claims that every comparison speaks against, of networks that have learned."""
+    found = pages.opposing()["claim_id"]
+    return f"Undecided, with every comparison against the paper so far: {', '.join(found) or 'none'}."
 
 
 def _order(verdict: str) -> int:
