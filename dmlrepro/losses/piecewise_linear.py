@@ -90,10 +90,10 @@ def linear_neighborhoods(
     near = _nearest(gram, k)
     allowed = 1 - quality if measure == "energy" else (1 - quality) ** 2
     squares = points.double().square().sum(1) if measure == "norm" else None
-    sizes = _grow(gram, near, dim, allowed, squares, centring)
+    sizes, shares, lengths = _grow(gram, near, dim, allowed, squares, centring)
     members = torch.zeros_like(gram, dtype=torch.bool)
     members.scatter_(1, near, torch.arange(k + 1, device=near.device) < sizes[:, None])
-    return _directions(wide, gram, near, sizes, dim, centring).to(points.dtype), members
+    return _directions(wide, near, sizes, shares, lengths).to(points.dtype), members
 
 
 @torch.library.custom_op("dmlrepro::linear_neighborhoods", mutates_args=())
@@ -120,27 +120,41 @@ def _nearest(gram: Tensor, k: int) -> Tensor:
     return torch.cat(found)
 
 
-def _grow(gram: Tensor, near: Tensor, dim: int, allowed: float, squares: Tensor | None, centring: str) -> Tensor:
-    """Steps 1-4 for every point at once: how many members there are, (N,). They are put first in each row of near.
+def _grow(
+    gram: Tensor, near: Tensor, dim: int, allowed: float, squares: Tensor | None, centring: str
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Steps 1-4 for every point at once: members are put first in each row of near.
 
     gram (N, N): products of all points. A member's squared residual may be `allowed` times its squared distance from
     the centre, or times its entry of squares (N,) where these are given.
+
+    Returns:
+        sizes (N,): how many members there are.
+        shares (N, dim, k + 1) and lengths (N, dim): shares @ points are the members' strongest directions, the
+            strongest first, and these their lengths.
     """
-    every = torch.arange(len(near), device=near.device)
+    count, width = near.shape
+    every, least = torch.arange(count, device=near.device), 1e-14 * gram.diagonal().amax()
     begun = dim + (centring != "none")  # about a centre among them m + 1 points fit for certain
-    sizes, least = torch.full_like(every, begun), 1e-14 * gram.diagonal().amax()
-    for place in range(begun, near.shape[1]):
+    sizes = torch.full_like(every, begun - 1)
+    shares, lengths = gram.new_zeros(count, dim, width), gram.new_zeros(count, dim)
+    for place in range(begun - 1, width):
         candidate, rejected = near[:, place].clone(), near[every, sizes]
         near[:, place] = rejected  # behind the members are those rejected, then those to come
         near[every, sizes] = candidate
         # all in one call, as wide as the largest set; a GPU, which would have to wait for that, as wide as it may be
         tried = near[:, : (int(sizes.max()) if gram.device.type == "cpu" else place) + 1]
-        _, centred, values, vectors = _principal(gram, tried, sizes + 1, centring)
-        energy = (vectors.mT @ centred.T).square_().mul_(values[:, :, None])
-        limit = allowed * (energy.sum(1) if squares is None else squares[tried])
+        contrasts, centred, values, vectors = _principal(gram, tried, sizes + 1, centring)
+        energy = (vectors.mT @ centred.T).square_()  # of members along every direction, over its eigenvalue
+        residual = (values[:, None, :-dim] @ energy[:, :-dim]).squeeze(1)
+        limit = allowed * ((values[:, None] @ energy).squeeze(1) if squares is None else squares[tried])
         slack = _ROUNDING * values.sum(1, keepdim=True) + least
-        sizes += (energy[:, :-dim].sum(1) <= limit + slack).all(1)
-    return sizes
+        fits = (residual <= limit + slack).all(1) | (place < begun)
+        strongest = vectors[..., -dim:].flip(-1).mT @ contrasts
+        shares[..., : tried.shape[1]] = torch.where(fits[:, None, None], strongest, shares[..., : tried.shape[1]])
+        lengths = torch.where(fits[:, None], values[:, -dim:].flip(-1), lengths)
+        sizes += fits
+    return sizes, shares, lengths.clamp_min_(0).sqrt_()
 
 
 def _principal(gram: Tensor, near: Tensor, sizes: Tensor, centring: str) -> tuple[Tensor, Tensor, Tensor, Tensor]:
@@ -149,14 +163,15 @@ def _principal(gram: Tensor, near: Tensor, sizes: Tensor, centring: str) -> tupl
     Returns two matrices for w points, and the eigenvalues (R, v) ascending and eigenvectors (R, v, v) of the Gram
     matrix of contrasts @ points. contrasts (v, w) are vectors that span what the points do about their centre, and
     centred (w, v) @ contrasts @ points are the points less their centre. What lies behind the first `sizes` has
-    eigenvalue 0, and adds little to the time of an eigenproblem.
+    eigenvalue 0, and adds little to the time of an eigenproblem, least where the upper triangle is read.
     """
     width = near.shape[1]
     contrasts, centred = _contrasts(width, centring, gram.device)
     products = gram.take(near[:, :, None] * len(gram) + near[:, None, :])
     inside = (torch.arange(width - len(contrasts), width, device=near.device) < sizes[:, None]).to(gram)
-    spread = ((products @ contrasts.T).mT @ contrasts.T).mul_(inside[:, :, None]).mul_(inside[:, None, :])
-    return contrasts, centred, *torch.linalg.eigh(spread)
+    # with the copy many small products are one
+    spread = ((products @ contrasts.T).mT.contiguous() @ contrasts.T).mul_(inside[:, :, None]).mul_(inside[:, None, :])
+    return contrasts, centred, *torch.linalg.eigh(spread, UPLO="U")
 
 
 @functools.cache
@@ -173,30 +188,25 @@ def _contrasts(width: int, centring: str, device: torch.device) -> tuple[Tensor,
     return helmert, helmert.T
 
 
-def _directions(points: Tensor, gram: Tensor, near: Tensor, sizes: Tensor, dim: int, centring: str) -> Tensor:
-    """Orthonormal bases (N, dim, D) of the members' strongest directions."""
-    bases = points.new_empty(len(points), dim, points.shape[1])
-    least = 1e-6 * gram.diagonal().amax().sqrt().item()
+def _directions(points: Tensor, near: Tensor, sizes: Tensor, shares: Tensor, lengths: Tensor) -> Tensor:
+    """Orthonormal bases (N, dim, D) of the members' strongest directions, from shares and lengths as of `_grow`."""
+    bases = points.new_empty(len(points), lengths.shape[1], points.shape[1])
+    least = 1e-6 * points.square().sum(1).amax().sqrt()
     # Small sets would copy as many points as the largest, so that a CPU takes sets of similar size together. A GPU
     # takes all at once.
-    on_cpu, free = gram.device.type == "cpu", int(centring != "none")
-    widths = ((sizes - free + _STEP - 1) // _STEP * _STEP + free).clamp_max(near.shape[1])
+    on_cpu = points.device.type == "cpu"
+    widths = ((sizes + _STEP - 1) // _STEP * _STEP).clamp_max(near.shape[1])
     for width in widths.unique().tolist() if on_cpu else (near.shape[1],):
         group = (widths == width).nonzero()[:, 0] if on_cpu else torch.arange(len(near), device=near.device)
-        contrasts, _, values, vectors = _principal(gram, near[group, :width], sizes[group], centring)
-        shares = vectors[..., -dim:].flip(-1).mT @ contrasts
-        for some in torch.arange(len(group), device=group.device).split(
-            max(1, _CHUNK // (near.shape[1] * points.shape[1]))
-        ):
-            rows = group[some]
-            chosen = points.index_select(0, near[rows, : shares.shape[2]].flatten())
-            found = shares[some] @ chosen.view(len(rows), -1, points.shape[1])
-            lengths = values[some, -dim:].flip(-1).clamp_min(0).sqrt()
-            thin = lengths[:, -1] <= (1e-4 * lengths[:, 0]).clamp_min(least)  # rounding leaves them oblique, or none
+        for rows in group.split(max(1, _CHUNK // (width * points.shape[1]))):
+            chosen = points.index_select(0, near[rows, :width].flatten())
+            found = shares[rows, :, :width] @ chosen.view(len(rows), width, -1)
+            scale = lengths[rows]
+            thin = scale[:, -1] <= (1e-4 * scale[:, 0]).clamp_min(least)  # rounding leaves them oblique, or none
             if thin.any():
                 found[thin] = torch.linalg.qr(found[thin].mT).Q.mT
-                lengths[thin] = 1
-            bases[rows] = found.div_(lengths[..., None])
+                scale[thin] = 1
+            bases[rows] = found.div_(scale[..., None])
     return bases
 
 
