@@ -12,6 +12,7 @@ from dmlrepro.evidence import tables
 from dmlrepro.evidence.stored import Numbers, agrees, brings, where_learned
 from dmlrepro.papers.catalogue import Notebook
 from dmlrepro.papers.ccp.methods import LOSSES, CcpParams, ccp_runs, where_it_alternates
+from dmlrepro.papers.methods import BASELINES
 from dmlrepro.papers.studies import measured, with_measured
 from dmlrepro.training.spec import RunSpec
 
@@ -124,8 +125,13 @@ def alternating(params: AlternatingParams) -> list[RunSpec]:
     if params.batch_weight:
         found += ccp_runs(["C2-CCP-L"], params, setting="batch_weight=0", scheme={"batch_weight": 0.0})
     for name in params.over:
-        found += ccp_runs([name, f"{name}-CCP"] if name == "ProxyAnchor" else [f"{name}-CCP"], params)
+        found += ccp_runs([_alone(name), f"{name}-CCP"], params)
     return found
+
+
+def _alone(name: str) -> str:
+    """What CCP over another paper's loss is compared with: the loss, or a single problem where it is no baseline."""
+    return name if name in BASELINES else f"{name}-Proxy"
 
 
 def batch_sizes(params: BatchSizeParams) -> list[RunSpec]:
@@ -272,12 +278,20 @@ def _parts(numbers: Numbers) -> str:
 
 
 def _over_proxy_anchor(numbers: Numbers) -> str:
-    helps = numbers.mean("ProxyAnchor-CCP", "MAP@R") > numbers.mean("ProxyAnchor", "MAP@R")
     return (
         "Over ProxyAnchor, which the paper does not try, CCP, whose proxies start at samples in the first problem too, "
-        f"{'helps' if helps else 'does not help'}: "
-        f"{numbers.against('ProxyAnchor-CCP', 'ProxyAnchor', 'MAP@R')}."
+        f"{_helps(numbers, 'ProxyAnchor')}."
     )
+
+
+def _over_pfml(numbers: Numbers) -> str:
+    return f"Over PFML, against a single problem with as many proxies, it {_helps(numbers, 'PFML')}."
+
+
+def _helps(numbers: Numbers, name: str) -> str:
+    cells = f"{name}-CCP", _alone(name)
+    helps = numbers.effects(*cells, "MAP@R").mean() > 0
+    return f"{'helps' if helps else 'does not help'}: {numbers.against(*cells, 'MAP@R')}"
 
 
 def _steps(numbers: Numbers) -> str:
@@ -348,6 +362,7 @@ NOTEBOOKS = [
             _alternating,
             where_it_alternates(_parts, OURS, SINGLE, said_else=True),
             _over_proxy_anchor,
+            where_it_alternates(_over_pfml, "PFML-CCP", "PFML-Proxy"),
             _steps,
         ),
     ),

@@ -6,6 +6,7 @@ one problem with proxies, and with CCP.
     C1-Proxy, ...              one proxy-based problem, never re-initialised, with as many proxies as CCP-L
     C1-CCP-S, C1-CCP-L, ...    CCP with one proxy per class (S), or 8 on CUB and Cars and 4 where classes are many (L)
     ProxyAnchor-CCP, PFML-CCP  CCP over a proxy loss of another paper: an experiment of this project
+    PFML-Proxy                 the single problem of the latter
 
 All four losses are those of losses/chance_constrained.py, so that only CCP is between a method and its baseline.
 "Triplet-all" takes every violated triplet, where the shared "Triplet" mines semi-hard ones.
@@ -116,7 +117,8 @@ def _own() -> dict[str, Method]:
     shared = {"fields": {"scheme": SCHEME}, "faster": {"*": PROXIES}}
     found.append(Method("ProxyAnchor-CCP", anchor.loss, ranges=anchor.ranges, color="#003355", **shared))
     field: dict[str, Any] = {"options": {"proxies_per_class": 8}, "batches": "pairs", "ranges": {"alpha": Range(0, 6)}}
-    found.append(Method("PFML-CCP", "potential_field.PotentialFieldLoss", color="#7A3300", **shared, **field))
+    for name, color in (("PFML-Proxy", "#BF8040"), ("PFML-CCP", "#7A3300")):
+        found.append(Method(name, "potential_field.PotentialFieldLoss", color=color, **shared, **field))
     return {method.name: dataclasses.replace(method, offered=False) for method in found}
 
 
@@ -208,13 +210,13 @@ class CcpParams(Params):
 
     def published(self, method: str, setting: str = "") -> Mapping[str, Setting]:
         """The paper's settings of a method (see `Params.published`)."""
-        loss = next((name for name in PUBLISHED["cub"] if method == name or method.startswith(f"{name}-")), None)
+        loss = next((name for name in PUBLISHED["cub"] if method == name or method.startswith(f"{name}-")), "")
         options = PUBLISHED[benchmark_like(self.dataset)].get(loss, {})
         if "-XBM-" in method:
             named = {"positive_margin": "pos_margin", "negative_margin": "neg_margin"}
             options = {named[name]: value for name, value in options.items()} | xbm_options(self, method[-1])
         found = {f"loss.{name}": Setting(value, _SUPPLEMENT) for name, value in options.items()}
-        if method.endswith(("-Proxy", "-CCP-S", "-CCP-L")):
+        if loss and method.endswith(("-Proxy", "-CCP-S", "-CCP-L")):
             found["loss_lr.*"] = Setting(NETWORK["lr"].value, "the released code: proxies learn as the network does")
         return dict(NETWORK) | found
 
@@ -230,7 +232,7 @@ def scheme_options(method: str, params: CcpParams, **changes) -> dict:
     """Options of the scheme for a method that has it: S has one proxy per class, "Proxy" a single problem."""
     options = {"pool_size": params.pool_size, "projection": params.projection}
     options["problem_patience"] = None if method.endswith("-Proxy") else params.problem_patience
-    if method.endswith(("-Proxy", "-CCP-S", "-CCP-L")):
+    if method.startswith(tuple(f"{loss}-" for loss in LOSSES)):
         options["proxies_per_class"] = 1 if method.endswith("-S") else params.proxies_per_class
         options["batch_weight"] = params.batch_weight
     return options | changes
