@@ -3,6 +3,7 @@
 Metrics, beside those of dmlrepro.metrics (recalls and precisions in percent):
   label_purity    share of the majority label of a group, averaged over the points that own one; a fraction
   gt_correlation  Pearson correlation of a similarity with "same class", over all pairs; a fraction
+  nearest_distance, mean_distance, nearest_asked, mean_asked    see `retrieval.retrieval_table`
 """
 
 from dmlrepro.evidence.claims import ClaimTest, falling, flat, higher, learned, lower

@@ -1,17 +1,26 @@
 """Notebook 50: retrieval with PLM and its unsupervised baselines (Table 1)."""
 
 import math
+from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 import torch
+import torch.nn.functional as F
+from torch import Tensor
 
 from dmlrepro.evidence.stored import Numbers, agrees
-from dmlrepro.losses.piecewise_linear import linear_neighborhoods
+from dmlrepro.losses.piecewise_linear import distances, linear_neighborhoods, manifold_similarity
 from dmlrepro.papers.catalogue import Notebook
-from dmlrepro.papers.plm.methods import BEFORE, METHODS, OWN, PlmTrainingParams, learns, unlabelled_runs
+from dmlrepro.papers.plm.methods import BEFORE, METHODS, OWN, PUBLISHED, PlmTrainingParams, learns, unlabelled_runs
+from dmlrepro.papers.studies import measured, with_measured
 from dmlrepro.training.spec import RunSpec
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+LOOKED_AT = 1000  # unseen images whose distances are compared
 
 
 @dataclass(frozen=True)
@@ -28,6 +37,37 @@ class PlmRetrievalParams(PlmTrainingParams):
 def retrieval(params: PlmRetrievalParams) -> list[RunSpec]:
     """Every method, every seed, beside the untrained network's features."""
     return unlabelled_runs(params.methods, params)
+
+
+def retrieval_table(finished: Iterable, params: PlmRetrievalParams) -> "pd.DataFrame":
+    """The rows of the runs, how far apart they leave images of unseen classes, and how far apart PLM wants them to be.
+
+    On the unit sphere, means over up to LOOKED_AT images: `nearest_distance` to the nearest image, `mean_distance` to
+    any. For "random head", with which PLM begins, `nearest_asked` and `mean_asked`: what Eq. 6 asks for.
+    """
+    finished = list(finished)
+    found = [measured(run, apart(run.embeddings, asked=run.spec.method == "random head")) for run in finished]
+    return with_measured(finished, found, params)
+
+
+def apart(embeddings: Tensor, *, asked: bool = False) -> dict[str, float]:
+    """`nearest_distance` and `mean_distance` of embeddings (N, D); asked: also what Eq. 6, delta (1 - s), asks for of
+    the same pairs where these are the momentum encoder's, `nearest_asked` and `mean_asked`."""
+    some = torch.randperm(len(embeddings), generator=torch.Generator().manual_seed(0))[:LOOKED_AT]
+    points = F.normalize(embeddings[some].double(), dim=1)
+    found = {"distance": distances(points, points)}
+    if asked:
+        k, dim, quality, n_alpha, n_beta, delta = (PUBLISHED[f"loss.{name}"].value for name in _LOSS)
+        bases, _ = linear_neighborhoods(points, k, dim, quality)
+        found["asked"] = delta * (1 - manifold_similarity(points, bases, n_alpha, n_beta))
+    itself = torch.eye(len(points), dtype=torch.bool)
+    nearest = found["distance"].masked_fill(itself, math.inf).argmin(1, keepdim=True)
+    return {f"nearest_{name}": each.gather(1, nearest).mean().item() for name, each in found.items()} | {
+        f"mean_{name}": each[~itself].mean().item() for name, each in found.items()
+    }
+
+
+_LOSS = ("k", "dim", "quality", "n_alpha", "n_beta", "delta")
 
 
 def toy_manifold(number: int = 90, noise: float = 0.006, seed: int = 0) -> np.ndarray:
@@ -84,5 +124,17 @@ def _momentum(numbers: Numbers) -> str:
     )
 
 
-FINDINGS = (learns, _place, _above, _claimed, _momentum)
-NOTEBOOKS = [Notebook(PlmRetrievalParams, retrieval, findings=FINDINGS)]
+def _apart(numbers: Numbers) -> str:
+    start = {name: numbers.mean("random head", name) for name in DISTANCES}
+    spreads = start["mean_asked"] > start["mean_distance"]
+    return (
+        f"Eq. 6 {'spreads' if spreads else 'draws together'} the embedding: where PLM begins, any two images of unseen "
+        f"classes are {start['mean_distance']:.2f} apart and it asks for {start['mean_asked']:.2f} (many points on a "
+        f"sphere average at most 1.41), nearest ones {start['nearest_distance']:.2f} and {start['nearest_asked']:.2f}. "
+        f"PLM ends at {numbers.mean('PLM', 'mean_distance'):.2f} and {numbers.mean('PLM', 'nearest_distance'):.2f}."
+    )
+
+
+DISTANCES = ("mean_distance", "mean_asked", "nearest_distance", "nearest_asked")
+FINDINGS = (learns, _apart, _place, _above, _claimed, _momentum)
+NOTEBOOKS = [Notebook(PlmRetrievalParams, retrieval, retrieval_table, findings=FINDINGS)]

@@ -125,3 +125,29 @@ def test_training_begins_at_a_random_projection_of_the_features():
 
 def test_methods_of_the_retrieval_notebook():
     assert retrieval.PlmRetrievalParams.from_values({}).methods == tuple(methods.METHODS)
+
+
+def test_apart_are_distances_on_the_sphere_and_what_equation_6_asks_for():
+    embeddings = 3 * torch.randn(30, 6, generator=torch.Generator().manual_seed(0))
+    points = torch.nn.functional.normalize(embeddings.double(), dim=1)
+    bases, _ = linear_neighborhoods(points, k=9, dim=3, quality=0.9)
+
+    def one_way(i, j):
+        difference = points[i] - points[j]
+        along = bases[j] @ difference
+        across = difference - along @ bases[j]
+        return (1 + across.norm() / 2) ** -4.0 * (1 + along.norm()) ** -0.5
+
+    pairs = {(i, j): (points[i] - points[j]).norm() for i in range(30) for j in range(30) if i != j}
+    asked = {(i, j): 2 * (1 - (one_way(i, j) + one_way(j, i)) / 2) for i, j in pairs}
+    nearest = [min((pair for pair in pairs if pair[0] == i), key=pairs.get) for i in range(30)]
+    found = retrieval.apart(embeddings, asked=True)
+    assert set(found) == set(retrieval.DISTANCES)
+    for name, values in (("distance", pairs), ("asked", asked)):
+        assert found[f"mean_{name}"] == pytest.approx(float(sum(values.values())) / 870)
+        assert found[f"nearest_{name}"] == pytest.approx(float(sum(values[pair] for pair in nearest)) / 30)
+
+
+def test_apart_of_an_embedding_that_has_collapsed_is_nothing():
+    found = retrieval.apart(torch.ones(20, 4))
+    assert found == {"nearest_distance": 0.0, "mean_distance": 0.0}
