@@ -32,6 +32,13 @@ from dmlrepro.evidence.statistics import (
 from dmlrepro.files import repository_root
 
 MIN_SEEDS = 5
+BENCHMARKS = {  # as data/claims.csv names what a claim is about; a part of one, as cub-subset, is evidence about it
+    "cub": "CUB-200-2011",
+    "cars": "Cars-196",
+    "sop": "SOP",
+    "inshop": "InShop",
+    "mnist": "MNIST",
+}
 SIGN = {"higher": 1, "lower": -1}
 
 
@@ -232,8 +239,8 @@ def judge(
       fails  if the interval lies wholly beyond the smallest effect (the margin) on the other side, at a level divided
              by the number of comparisons of the claim; an exact statement, if any row disobeys;
       stays open otherwise, and whenever there are fewer than five seeds, at profile quick (but for exact statements and
-             ratios of costs), where a range was measured in part, on another network than the claim is about, or where
-             the side that comes out ahead had been tuned with more trials.
+             ratios of costs), where a range was measured in part, on data or a network that the claim is not about, or
+             where the side that comes out ahead had been tuned with more trials.
     A claim is contradicted if a comparison fails, else "not run" if rows are missing, else supported if all comparisons
     hold, else inconclusive. Readings of a claim's sentence are judged one by one; if one is supported and another is
     contradicted, the verdict "depends on the reading".
@@ -458,6 +465,10 @@ def _obstacle(
         return f"{network or 'an unnamed network'} is no evidence about {test.network}"
     if context.get("profile") == "quick" and not part.judged_at_quick:
         return "profile quick shows directions only"
+    about, dataset = stated().get(test.claim_id, {}).get("dataset", ""), context.get("dataset", "")
+    anywhere = not about or part.premise or part.judged_at_quick  # such parts are about these runs, or about costs
+    if not anywhere and BENCHMARKS.get(dataset.removesuffix("-subset")) not in about.split(";"):
+        return f"{dataset or 'an unnamed data set'} is no evidence about {about.replace(';', ', ')}"
     if len(effects) < MIN_SEEDS:
         return f"{len(effects)} of the {MIN_SEEDS} seeds needed"
     return ""

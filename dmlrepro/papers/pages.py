@@ -204,7 +204,7 @@ def opening() -> str:
     claimed = len(claims.stated())
     lines = [
         f"{claimed} claims of five papers: {len(decided)} have a verdict ({stored.count_words(decided)}), "
-        f"{len(settled) - len(decided)} are open, most because their runs were too small, "
+        f"{len(settled) - len(decided)} are open, most because their runs were too small or on other data, "
         f"{claimed - len(settled)} not run yet. Each "
         "with its evidence: [the ledger](notebooks/92_claims.ipynb); as numbers: "
         "[results/claims.csv](results/claims.csv); by notebook: [notebooks/](notebooks/README.md).",
@@ -218,7 +218,10 @@ def opening() -> str:
     lines += [f"- {_contradiction(by_claim[claim_id])}" for claim_id in against]
     opposed = opposing()
     clear = opposed[(opposed["low"] > 0) | (opposed["high"] < 0)]
-    said = [f"{_link(line, line.claim_id)} ({_effect(line)}{_spread(line)})" for line in clear.itertuples()]
+    said = [
+        f"{_link(line, line.claim_id)} ({_effect(line)}{_spread(line)}; {line.plain_label})"
+        for line in clear.itertuples()
+    ]
     if wide := len(opposed) - len(clear):
         more = "more" if said else "claims"
         said.append(f"{wide} {more} whose intervals reach over zero, see [the ledger](notebooks/92_claims.ipynb)")

@@ -148,7 +148,7 @@ def test_detectable_effect_is_detected_four_times_in_five(n):
 
 def hits_of(shares, seeds=2, queries=100, **context):
     """Counts of 100 queries per class: {method: share of hits (classes,)}, the same in every seed."""
-    base = {"experiment": "x", "profile": "small", "dataset": "omniglot", "backbone": "conv4", "dim": 64}
+    base = {"experiment": "x", "profile": "small", "dataset": "cub-subset", "backbone": "conv4", "dim": 64}
     base |= {"protocol": "conventional", "setting": "", "queries": queries}
     return pd.DataFrame(
         base | {"method": method, "seed": seed, "class_id": c, "hits": queries * share} | context
@@ -169,12 +169,12 @@ def test_resampling_classes_covers_and_pairs_the_classes():
 
 
 def test_a_verdict_shows_the_interval_over_classes_of_its_own_context():
-    data = pd.concat([pfml_against_cpml(3), pfml_against_cpml(3, dataset="mnist"), pfml_against_cpml(3, dim=8)])
+    data = pd.concat([pfml_against_cpml(3), pfml_against_cpml(3, dataset="cars"), pfml_against_cpml(3, dim=8)])
     near, far = hits_of({"PFML": [0.6] * 9, "CPML": [0.5] * 9}), hits_of({"PFML": [0.9] * 9, "CPML": [0.5] * 9}, dim=8)
     frame = verdicts(data, ["pfml-02"], hits=pd.concat([near, far])).set_index(["dataset", "dim"])
-    assert frame.loc[("omniglot", 64), ["class_low", "class_high"]].tolist() == pytest.approx([10, 10])
-    assert frame.loc[("omniglot", 8), ["class_low", "class_high"]].tolist() == pytest.approx([40, 40])
-    assert frame.loc[("mnist", 64), ["class_low", "class_high"]].isna().all()
+    assert frame.loc[("cub-subset", 64), ["class_low", "class_high"]].tolist() == pytest.approx([10, 10])
+    assert frame.loc[("cub-subset", 8), ["class_low", "class_high"]].tolist() == pytest.approx([40, 40])
+    assert frame.loc[("cars", 64), ["class_low", "class_high"]].isna().all()
     assert set(frame["verdict"]) == {"supported"}  # as without the hits
     with pytest.raises(ValueError, match=r"hits lacks the columns.*class_id"):
         verdicts(data, ["pfml-02"], hits=near.drop(columns="class_id"))
@@ -200,7 +200,7 @@ def test_a_verdict_shows_the_interval_over_classes_of_its_own_context():
 def test_verdicts_follow_the_interval_and_holm(difference, sd, verdict, direction):
     frame = verdicts(pfml_against_cpml(difference, sd), ["pfml-02"])
     line = frame.iloc[0]
-    assert (line.verdict, line.n, line.dataset, line.profile) == (verdict, 5, "omniglot", "small")
+    assert (line.verdict, line.n, line.dataset, line.profile) == (verdict, 5, "cub-subset", "small")
     assert line.effect == pytest.approx(difference, abs=1e-9) and line.low < line.effect < line.high
     if difference:
         assert line.direction == direction
@@ -321,10 +321,10 @@ def test_rows_of_other_settings_protocols_selections_and_steps_do_not_mix_in():
 
 
 def test_each_dataset_has_its_own_line_and_the_claims_own_notebook_goes_first():
-    data = pd.concat([pfml_against_cpml(3), pfml_against_cpml(-3, dataset="cub-subset")])
+    data = pd.concat([pfml_against_cpml(3), pfml_against_cpml(-3, dataset="cars")])
     assert dict(verdicts(data, ["pfml-02"])[["dataset", "verdict"]].to_numpy()) == {
-        "omniglot": "supported",
-        "cub-subset": "contradicted",
+        "cub-subset": "supported",
+        "cars": "contradicted",
     }
     both = pd.concat([pfml_against_cpml(-3), pfml_against_cpml(3, experiment="10_pfml_retrieval")])
     assert list(verdicts(both, ["pfml-02"]).verdict) == ["supported"]
@@ -541,7 +541,7 @@ def test_the_tables_tell_what_was_said_required_and_found():
     row = claims.verdict_table(judged).loc["pfml-02"]
     assert row["the paper says"].startswith("Beats CPML") and row["published"] == PUBLISHED["pfml-02"]["expected_size"]
     assert row["ours"] == "PFML vs CPML: R@1 +3 (95 % +2.63 to +3.37)" and row["required"] == "higher by at least 1"
-    assert (row["n"], row["data"], row["network"], row["device"]) == (5, "small, omniglot", "conv4", "a GPU")
+    assert (row["n"], row["data"], row["network"], row["device"]) == (5, "small, cub-subset", "conv4", "a GPU")
     assert row["verdict"] == "supported" and float(row["Holm"]) < 0.05
     html = judged._repr_html_()
     assert html.count("Holm: p adjusted") == 1 and PUBLISHED["pfml-02"]["statement"] in html  # not cut off

@@ -65,7 +65,7 @@ def test_more_trials_of_the_subject_support_nothing(claim_id):
 )
 def test_the_side_that_had_more_trials_cannot_win(trials, higher_is, lower_is):
     values = {"A": [70.0, 71.0, 72.0, 73.0, 74.0], "B": [60.0, 62.0, 64.0, 66.0, 68.0]}
-    where = {"paper": "pfml", "experiment": "x", "profile": "small", "dataset": "birds", "metric": "R@1"}
+    where = {"paper": "pfml", "experiment": "x", "profile": "small", "dataset": "cub", "metric": "R@1"}
     rows = [where | {"method": m, "seed": i, "value": v} for m, each in values.items() for i, v in enumerate(each)]
     for method, baseline, expected in (("A", "B", higher_is), ("B", "A", lower_is)):
         swapped = trials if method == "A" else {{"A": "B", "B": "A"}[name]: count for name, count in trials.items()}
