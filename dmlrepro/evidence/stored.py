@@ -183,16 +183,16 @@ class Numbers:
         levels = [seeds for (_, each), settings in self.cells.items() if each == name for seeds in settings.values()]
         return results.decimals([value for seeds in levels for value in seeds.values()])
 
-    def ranked(self, cells: Iterable[str], metric: str = "R@1") -> list[str]:
-        """Those of the cells that the table has, the highest mean first."""
+    def ranked(self, cells: Iterable[str], metric: str = "R@1", least: int = 1) -> list[str]:
+        """Those of the cells that the table has, at least so many, the highest mean first."""
         means = {}
         for cell in cells:
             try:
                 means[cell] = self.mean(cell, metric)
             except tables.MissingRows:
                 continue
-        if not means:
-            raise tables.MissingRows(f"any of {', '.join(cells)} ({metric})")
+        if len(means) < least:
+            raise tables.MissingRows(f"{least} of {', '.join(cells)} ({metric})")
         return sorted(means, key=lambda cell: -means[cell])
 
     def levels(self, method: str, name: str, metric: str = "R@1") -> dict[float, float]:

@@ -37,6 +37,20 @@ def test_every_notebook_says_what_it_found_below_its_question(name):
     assert pages.findings(name), "no sentence has the rows that it needs"
 
 
+@pytest.mark.parametrize(
+    "name", [name for name, entry in catalogue.notebooks().items() if entry.findings and entry.table]
+)
+def test_findings_of_any_choice_of_methods_are_sentences_or_left_out(name):
+    findings = catalogue.find(name).findings
+    for each in stored.stored(name):
+        methods = each.table["method"]
+        before = [method for method in ("untrained", "random head") if (methods == method).any()]
+        for method in methods.unique():
+            alone, with_start, others = methods == method, methods.isin([method, *before]), methods != method
+            for chosen in (alone, with_start, others):
+                assert all(stored.say(each.table[chosen], findings))
+
+
 def test_a_number_that_changed_makes_its_pages_stale(tmp_path, monkeypatch, anew):
     said = pages.findings_text("10_pfml_retrieval")
     copy = tmp_path / "results"

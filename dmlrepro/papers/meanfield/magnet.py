@@ -376,6 +376,8 @@ def _what_samples_feel(numbers: Numbers) -> str:
     apart = _of_embeddings(numbers, "gradient_cosine", "apart")
     smooth = {case: value for case, value in apart.items() if "alpha=0.01" in case}
     hinged = {case: value for case, value in apart.items() if case.startswith("MFCont")}
+    if not smooth or not hinged:
+        raise tables.MissingRows("gradients of MFCWMS and of MFCont")
     least, worst = min(smooth.values()), min(hinged, key=hinged.get)
     good = least >= 0.9
     return (

@@ -120,7 +120,8 @@ def noise_drops(table: "pd.DataFrame") -> "pd.DataFrame":
 
 
 def _noisy_place(numbers: Numbers) -> str:
-    first, *rest = numbers.ranked([f"{method};{NOISE}" for method in numbers.methods if method != "untrained"])
+    noisy = [f"{method};{NOISE}" for method in numbers.methods if method != "untrained"]
+    first, *rest = numbers.ranked(noisy, least=2)
     ours, rival = f"PFML;{NOISE}", rest[0] if first == f"PFML;{NOISE}" else first
     return (
         f"With 20 % wrong labels {_name(first)} comes first of {len(rest) + 1} losses, {agrees(first == ours)}, whose "
@@ -129,7 +130,8 @@ def _noisy_place(numbers: Numbers) -> str:
 
 
 def _least_drop(numbers: Numbers) -> str:
-    *rest, least = numbers.ranked([drop(method, NOISE) for method in numbers.methods if method != "untrained"])
+    drops = [drop(method, NOISE) for method in numbers.methods if method != "untrained"]
+    *rest, least = numbers.ranked(drops, least=2)
     ours = drop("PFML", NOISE)
     rival = rest[-1] if least == ours else least
     clear = direction(numbers.effects(ours, rival))

@@ -131,7 +131,7 @@ def _specs(params: PfmlRetrievalParams, among: Iterable[str] | None = None, **ho
 
 
 def _place(numbers: Numbers) -> str:
-    first, *rest = numbers.ranked([method for method in numbers.methods if method != "untrained"])
+    first, *rest = numbers.ranked([method for method in numbers.methods if method != "untrained"], least=2)
     rival = rest[0] if first == "PFML" else first
     return (
         f"{first} comes first of {len(rest) + 1} losses, {agrees(first == 'PFML')}, whose Table 1 has PFML first: PFML "

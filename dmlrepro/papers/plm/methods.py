@@ -206,7 +206,7 @@ _BEFORE_IN_WORDS = {
 
 def learns(numbers: Numbers, cell: str = "PLM") -> str:
     """Whether PLM improves on what there was before training: without that, its settings cannot be told apart."""
-    best, other = numbers.ranked(BEFORE)
+    best, other = numbers.ranked(BEFORE, least=2)
     gain = numbers.mean(cell) - numbers.mean(best)
     said = (
         f"{numbers.against(cell, best)} of {_BEFORE_IN_WORDS[best]}, {numbers.against(cell, other)} of "

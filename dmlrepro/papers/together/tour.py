@@ -37,7 +37,7 @@ def tour_table(finished: Iterable, params: TourParams) -> "pd.DataFrame":
 
 
 def _learned(numbers: Numbers) -> str:
-    method = next(method for method in numbers.methods if method != "untrained")
+    method = numbers.ranked(method for method in numbers.methods if method != "untrained")[0]
     helps = numbers.mean(method) > numbers.mean("untrained")
     return (
         f"Training with {method} {'helps' if helps else 'does not help'} on classes that it never saw: "
