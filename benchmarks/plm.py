@@ -3,7 +3,7 @@
     python benchmarks/plm.py            all cases, a few minutes; writes results/benchmarks/plm.csv
     python benchmarks/plm.py --quick    one small case, seconds; prints, writes nothing
 
-product     `linear_neighborhoods` and `manifold_similarity`: Gram matrices, all points of the batch at once
+product     `pieces_and_similarity`, as the loss calls it: Gram matrices, all points of the batch at once
 literal     Sec. 3.2 to the letter: for each point and each candidate an SVD of the D-dimensional members
 
 Points are those of classes on the sphere, about each centre in three directions, with noise across them; float64 for
@@ -11,8 +11,8 @@ both forms, which first are shown to find the same members, the same pieces up t
 They take turns in one process on one thread (--threads), and the seconds are the medians of its CPU time. Only ratios
 within one run carry over to another machine; the exit status is 1 if one of them misses its limit.
 
-With k fixed, the product's time is that of N^2 D (2 m + 1) multiplications, in matrix products, beside what is linear
-in N: eigenproblems of k + 1 rows, and no vector of D numbers. The exponent over a range of N is printed; by that law it
+With k fixed, the product's time is that of N^2 (D + m k) multiplications, beside what is linear in N: N m k D of them
+for the bases, and eigenproblems of k + 1 rows. The exponent over a range of N is printed; by that law it
 lies between 1 and 2. --device cuda times the product alone.
 """
 
@@ -28,7 +28,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from dmlrepro.evidence.results import output_folder
-from dmlrepro.losses.piecewise_linear import linear_neighborhoods, manifold_similarity
+from dmlrepro.losses.piecewise_linear import pieces_and_similarity
 from dmlrepro.papers import timing
 from dmlrepro.training.loop import reuse_freed_memory
 
@@ -110,8 +110,7 @@ def literal_similarity(points: Tensor, bases: Tensor) -> Tensor:
 def solve(form: str, case: Case, points: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """Bases, members and similarities."""
     if form == "product":
-        bases, members = linear_neighborhoods(points, case.k, case.pieces, QUALITY)
-        return bases, members, manifold_similarity(points, bases)
+        return pieces_and_similarity(points, case.k, case.pieces, QUALITY)
     bases, members = literal_pieces(points, case.k, case.pieces)
     return bases, members, literal_similarity(points, bases)
 

@@ -15,14 +15,13 @@ Deviations - T = 90 % is a quality that every member must reach. Read as printed
            - Proxies lie on the unit sphere and their subspaces are orthonormal in every forward pass; the paper leaves
              open how either is kept.
            - The binary similarity of a proxy (Table 3) is not defined; see `PiecewiseLinearManifoldLoss`.
-Cost       For N points in D dimensions N^2 D for all products, from which the pieces are found, and N^2 D m for bases
-           and similarities, both in matrix products; a choice of k out of N numbers for each point. The rest is linear
-           in N: at most k eigenproblems of at most k + 1 rows for each point, whatever D is. Of 200 points in 512
-           dimensions they take three tenths of the time at k = 9, nearly six tenths at k = 20.
+Cost       For N points in D dimensions N^2 D for their products, from which neighbours, pieces and similarities are
+           found, N^2 m k more for the similarities and N D m k for the bases; a choice of k out of N numbers for each
+           point. The rest is linear in N: at most k eigenproblems of at most k + 1 rows for each point, whatever D is.
+           Of 200 points in 512 dimensions they take a third of the time at k = 9, six tenths at k = 20.
 Training   Embeddings of the momentum encoder must carry no gradient; two near-duplicates in a batch are harmless.
 """
 
-import functools
 import math
 from typing import Any
 
@@ -38,8 +37,6 @@ MEASURES = ("energy", "length", "norm")
 SIMILARITIES = ("continuous", "binary")
 
 _BLOCK = 2**22  # numbers in the largest temporary
-_CHUNK = 2**18  # numbers of copied points, few enough for a CPU's cache
-_STEP = 4  # sizes that differ by less share a width
 _ROUNDING = 1e-12  # of float64, relative to the spread of a neighbourhood
 _COINCIDENT = 1e-14  # squared distances of unit vectors below are rounding
 
@@ -71,6 +68,58 @@ def linear_neighborhoods(
         ValueError: an option or a shape that makes no sense, fewer than k + 1 points, points that are not finite or
             all coincide.
     """
+    wide, _, near, sizes, shares, lengths = _search(points, k, dim, quality, centring, measure)
+    return _directions(wide, near, shares, lengths)[0].to(points.dtype), _members(near, sizes)
+
+
+@torch.no_grad()
+def pieces_and_similarity(
+    points: Tensor,
+    k: int,
+    dim: int = 3,
+    quality: float = 0.9,
+    n_alpha: float = 4.0,
+    n_beta: float = 0.5,
+    *,
+    centring: str = "mean",
+    measure: str = "energy",
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Bases and members as `linear_neighborhoods` returns them, and `manifold_similarity` (N, N) along these bases.
+
+    In one call the products of the points, by which neighbours are found, give the similarities too: with no other
+    product of N points in D dimensions, they take a third of the time.
+    """
+    wide, gram, near, sizes, shares, lengths = _search(points, k, dim, quality, centring, measure)
+    bases, weights, thin = _directions(wide, near, shares, lengths)
+    coordinates = _combined(weights, near, gram)  # (N, dim, N): of all points along the pieces
+    if thin.any():
+        coordinates[thin] = bases[thin] @ wide.T
+    squares = gram.diagonal()
+    apart = (squares[:, None] + squares - 2 * gram).clamp_min_(0)
+    one_way = _decayed(*_parts(coordinates, coordinates.diagonal(dim1=0, dim2=2).T, apart), n_alpha, n_beta)
+    return bases.to(points.dtype), _members(near, sizes), ((one_way + one_way.T) / 2).to(points.dtype)
+
+
+@torch.library.custom_op("dmlrepro::pieces_and_similarity", mutates_args=())
+def _operator(
+    points: Tensor, k: int, dim: int, quality: float, n_alpha: float, n_beta: float, centring: str, measure: str
+) -> tuple[Tensor, Tensor, Tensor]:
+    """To a compiler, which cannot follow sets that grow with what they hold, the search is one operator."""
+    return pieces_and_similarity(points, k, dim, quality, n_alpha, n_beta, centring=centring, measure=measure)
+
+
+@_operator.register_fake
+def _(points, k, dim, quality, n_alpha, n_beta, centring, measure):
+    size = len(points)
+    bases = points.new_empty(size, dim, points.shape[1])
+    return bases, points.new_empty(size, size, dtype=torch.bool), points.new_empty(size, size)
+
+
+def _search(
+    points: Tensor, k: int, dim: int, quality: float, centring: str, measure: str
+) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:
+    """Of `linear_neighborhoods`' arguments: the points in float64 about a centre common to all, their products (N, N),
+    near (N, k + 1), the neighbours of each with the members of its set first, and what `_grow` returns."""
     _check_options(k=k, dim=dim, quality=quality, centring=centring, measure=measure)
     if points.ndim != 2 or not points.is_floating_point():
         raise ValueError(f"points must be floats (N, D), got {points.dtype} of shape {tuple(points.shape)}")
@@ -90,24 +139,13 @@ def linear_neighborhoods(
     near = _nearest(gram, k)
     allowed = 1 - quality if measure == "energy" else (1 - quality) ** 2
     squares = points.double().square().sum(1) if measure == "norm" else None
-    sizes, shares, lengths = _grow(gram, near, dim, allowed, squares, centring)
-    members = torch.zeros_like(gram, dtype=torch.bool)
-    members.scatter_(1, near, torch.arange(k + 1, device=near.device) < sizes[:, None])
-    return _directions(wide, near, sizes, shares, lengths).to(points.dtype), members
+    return wide, gram, near, *_grow(gram, near, dim, allowed, squares, centring)
 
 
-@torch.library.custom_op("dmlrepro::linear_neighborhoods", mutates_args=())
-def _neighborhoods_operator(
-    points: Tensor, k: int, dim: int, quality: float, centring: str, measure: str
-) -> tuple[Tensor, Tensor]:
-    """To a compiler, which cannot follow sets that grow with what they hold, the search is one operator."""
-    return linear_neighborhoods(points, k, dim, quality, centring=centring, measure=measure)
-
-
-@_neighborhoods_operator.register_fake
-def _(points, k, dim, quality, centring, measure):
-    size = len(points)
-    return points.new_empty(size, dim, points.shape[1]), points.new_empty(size, size, dtype=torch.bool)
+def _members(near: Tensor, sizes: Tensor) -> Tensor:
+    """(N, N) bool: the first `sizes` points in each row of near."""
+    members = torch.zeros(len(near), len(near), dtype=torch.bool, device=near.device)
+    return members.scatter_(1, near, torch.arange(near.shape[1], device=near.device) < sizes[:, None])
 
 
 def _nearest(gram: Tensor, k: int) -> Tensor:
@@ -128,86 +166,85 @@ def _grow(
     gram (N, N): products of all points. A member's squared residual may be `allowed` times its squared distance from
     the centre, or times its entry of squares (N,) where these are given.
 
+    Each member adds one vector to those that span a set about its centre, the product of a row of `spans` with the
+    members, so that a candidate adds one row to the matrix of these vectors' products, whose eigenvectors are the PCA.
+
     Returns:
         sizes (N,): how many members there are.
         shares (N, dim, k + 1) and lengths (N, dim): shares @ points are the members' strongest directions, the
             strongest first, and these their lengths.
     """
     count, width = near.shape
-    every, least = torch.arange(count, device=near.device), 1e-14 * gram.diagonal().amax()
-    begun = dim + (centring != "none")  # about a centre among them m + 1 points fit for certain
-    sizes = torch.full_like(every, begun - 1)
+    every, places = torch.arange(count, device=near.device), torch.arange(width, device=near.device)
+    own, least = gram.diagonal(), 1e-14 * gram.diagonal().amax()
+    first = int(centring != "none")  # about a centre among them the first member adds nothing
+    begun = dim + first  # so many points fit for certain
+    spans = (_contrasts(width) if centring == "mean" else torch.eye(width)).to(gram)
+    spread, sums = gram.new_zeros(count, width, width), gram.new_zeros(count, width)
     shares, lengths = gram.new_zeros(count, dim, width), gram.new_zeros(count, dim)
-    for place in range(begun - 1, width):
+    sizes = torch.zeros_like(every)
+    for place in range(width):
         candidate, rejected = near[:, place].clone(), near[every, sizes]
         near[:, place] = rejected  # behind the members are those rejected, then those to come
         near[every, sizes] = candidate
         # all in one call, as wide as the largest set; a GPU, which would have to wait for that, as wide as it may be
-        tried = near[:, : (int(sizes.max()) if gram.device.type == "cpu" else place) + 1]
-        contrasts, centred, values, vectors = _principal(gram, tried, sizes + 1, centring)
-        energy = (vectors.mT @ centred.T).square_()  # of members along every direction, over its eigenvalue
-        residual = (values[:, None, :-dim] @ energy[:, :-dim]).squeeze(1)
-        limit = allowed * ((values[:, None] @ energy).squeeze(1) if squares is None else squares[tried])
-        slack = _ROUNDING * values.sum(1, keepdim=True) + least
-        fits = (residual <= limit + slack).all(1) | (place < begun)
-        strongest = vectors[..., -dim:].flip(-1).mT @ contrasts
-        shares[..., : tried.shape[1]] = torch.where(fits[:, None, None], strongest, shares[..., : tried.shape[1]])
-        lengths = torch.where(fits[:, None], values[:, -dim:].flip(-1), lengths)
+        w = (int(sizes.max()) if gram.device.type == "cpu" else place) + 1
+        tried, inside = near[:, :w], (places[:w] <= sizes[:, None]).to(gram)
+        row, square = gram.take(candidate[:, None] * count + tried) * inside, own[tried] * inside
+        if centring == "mean":
+            number, total = sizes[:, None] + inside[:, :1], row.sum(1, keepdim=True)
+            with_all = (sums[:, :w] + row).scatter_(1, sizes[:, None], total)  # products of each with the sum of all
+            square -= (2 * with_all - with_all.sum(1, keepdim=True) / number * inside) / number
+            row = ((number * row - with_all) / (number * (number - 1)).clamp_min(1).sqrt()) @ spans[:w, :w].T
+        elif centring == "anchor":
+            origin = gram.gather(1, tried)
+            square += (own[:, None] - 2 * origin) * inside
+            row += own[:, None] - row[:, :1] - origin
+        spread[every, sizes, :w] = row  # its products with the vectors before it; what lies behind is not read
+        fits = torch.ones_like(every, dtype=torch.bool)
+        if place + 1 >= begun:
+            values, vectors = torch.linalg.eigh(spread[:, first:w, first:w].mT, UPLO="U")  # faster than the lower half
+            largest, strongest = values[:, -dim:], vectors[..., -dim:].mT @ spans[first:w, :w]
+            residual = square - (largest[:, None] @ strongest.square()).squeeze(1)
+            limit = allowed * (square if squares is None else squares[tried])
+            slack = _ROUNDING * values.sum(1, keepdim=True) + least
+            fits = (residual <= limit + slack).all(1) | (place < begun)
+            shares[..., :w] = torch.where(fits[:, None, None], strongest, shares[..., :w])
+            lengths = torch.where(fits[:, None], largest, lengths)
+        if centring == "mean":
+            sums[:, :w] = torch.where(fits[:, None], with_all, sums[:, :w])
         sizes += fits
-    return sizes, shares, lengths.clamp_min_(0).sqrt_()
+    if centring == "anchor":
+        shares[..., 0] -= shares.sum(2)  # the vectors are members less the first
+    return sizes, shares.flip(1), lengths.flip(1).clamp_min_(0).sqrt_()
 
 
-def _principal(gram: Tensor, near: Tensor, sizes: Tensor, centring: str) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """PCA of the first `sizes` points in each row of near (R, w) by their Gram matrix.
+def _contrasts(width: int) -> Tensor:
+    """Row i, an orthonormal one, times points is the i-th less the mean of those before it, scaled (Helmert)."""
+    before = torch.arange(width, dtype=torch.float64)[:, None]
+    rows = before * torch.eye(width, dtype=torch.float64) - torch.ones(width, width, dtype=torch.float64).tril(-1)
+    return rows / (before * (before + 1)).clamp_min(1).sqrt()
 
-    Returns two matrices for w points, and the eigenvalues (R, v) ascending and eigenvectors (R, v, v) of the Gram
-    matrix of contrasts @ points. contrasts (v, w) are vectors that span what the points do about their centre, and
-    centred (w, v) @ contrasts @ points are the points less their centre. What lies behind the first `sizes` has
-    eigenvalue 0, and adds little to the time of an eigenproblem, least where the upper triangle is read.
+
+def _directions(points: Tensor, near: Tensor, shares: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Orthonormal bases (N, dim, D) of the members' strongest directions, from shares and lengths as of `_grow`.
+
+    Also weights (N, dim, k + 1), by which the members make these bases, but those of the sets in thin (N,).
     """
-    width = near.shape[1]
-    contrasts, centred = _contrasts(width, centring, gram.device)
-    products = gram.take(near[:, :, None] * len(gram) + near[:, None, :])
-    inside = (torch.arange(width - len(contrasts), width, device=near.device) < sizes[:, None]).to(gram)
-    # with the copy many small products are one
-    spread = ((products @ contrasts.T).mT.contiguous() @ contrasts.T).mul_(inside[:, :, None]).mul_(inside[:, None, :])
-    return contrasts, centred, *torch.linalg.eigh(spread, UPLO="U")
+    least = 1e-5 * points.square().sum(1).amax().sqrt()
+    thin = lengths[:, -1] <= (1e-3 * lengths[:, 0]).clamp_min(least)  # rounding leaves directions oblique, or none
+    weights = shares / lengths[:, :, None]
+    bases = _combined(weights, near, points)
+    if thin.any():
+        bases[thin] = torch.linalg.qr(_combined(shares[thin], near[thin], points).mT).Q.mT
+    return bases, weights, thin
 
 
-@functools.cache
-def _contrasts(width: int, centring: str, device: torch.device) -> tuple[Tensor, Tensor]:
-    """`contrasts` and `centred` of the first `width` points; those of fewer points are their upper left corners."""
-    each = torch.eye(width, dtype=torch.float64, device=device)
-    if centring == "none":
-        return each, each
-    if centring == "anchor":  # each less the first
-        return each[1:] - each[:1], each[:, 1:]
-    before = torch.arange(1, width, dtype=each.dtype, device=device)[:, None]
-    # each less the mean of those before it (Helmert), which is orthonormal
-    helmert = (before * each[1:] - torch.ones_like(each).tril(-1)[1:]) / (before**2 + before).sqrt()
-    return helmert, helmert.T
-
-
-def _directions(points: Tensor, near: Tensor, sizes: Tensor, shares: Tensor, lengths: Tensor) -> Tensor:
-    """Orthonormal bases (N, dim, D) of the members' strongest directions, from shares and lengths as of `_grow`."""
-    bases = points.new_empty(len(points), lengths.shape[1], points.shape[1])
-    least = 1e-6 * points.square().sum(1).amax().sqrt()
-    # Small sets would copy as many points as the largest, so that a CPU takes sets of similar size together. A GPU
-    # takes all at once.
-    on_cpu = points.device.type == "cpu"
-    widths = ((sizes + _STEP - 1) // _STEP * _STEP).clamp_max(near.shape[1])
-    for width in widths.unique().tolist() if on_cpu else (near.shape[1],):
-        group = (widths == width).nonzero()[:, 0] if on_cpu else torch.arange(len(near), device=near.device)
-        for rows in group.split(max(1, _CHUNK // (width * points.shape[1]))):
-            chosen = points.index_select(0, near[rows, :width].flatten())
-            found = shares[rows, :, :width] @ chosen.view(len(rows), width, -1)
-            scale = lengths[rows]
-            thin = scale[:, -1] <= (1e-4 * scale[:, 0]).clamp_min(least)  # rounding leaves them oblique, or none
-            if thin.any():
-                found[thin] = torch.linalg.qr(found[thin].mT).Q.mT
-                scale[thin] = 1
-            bases[rows] = found.div_(scale[..., None])
-    return bases
+def _combined(weights: Tensor, near: Tensor, rows: Tensor) -> Tensor:
+    """Sums (R, dim, n) of rows (N, n), those that near (R, w) names, by weights (R, dim, w)."""
+    named = near[:, None].expand(weights.shape)
+    sums = F.embedding_bag(named.flatten(0, 1), rows, per_sample_weights=weights.flatten(0, 1), mode="sum")
+    return sums.unflatten(0, weights.shape[:2])
 
 
 def directed_similarity(
@@ -223,8 +260,7 @@ def directed_similarity(
             [0.5000],
             [0.0256]])
     """
-    across, along = _components(points, anchors, bases)
-    return (-n_alpha * (_root(across) / 2).log1p() - n_beta * _root(along).log1p()).exp()
+    return _decayed(*_components(points, anchors, bases), n_alpha, n_beta)
 
 
 def manifold_similarity(points: Tensor, bases: Tensor, n_alpha: float = 4.0, n_beta: float = 0.5) -> Tensor:
@@ -238,9 +274,19 @@ def manifold_similarity(points: Tensor, bases: Tensor, n_alpha: float = 4.0, n_b
 
 def _components(points: Tensor, anchors: Tensor, bases: Tensor) -> tuple[Tensor, Tensor]:
     """Squared lengths (N, M) of x_i - a_j across and along the piece at a_j."""
-    coordinates = (bases.flatten(0, 1) @ points.T).unflatten(0, bases.shape[:2])  # (M, dim, N)
-    along = (coordinates - (bases @ anchors[:, :, None])).square().sum(1).T
-    return (_squared_distances(points, anchors) - along).clamp_min(0), along
+    coordinates = (bases.flatten(0, 1) @ points.T).unflatten(0, bases.shape[:2])
+    return _parts(coordinates, (bases @ anchors[:, :, None]).squeeze(2), _squared_distances(points, anchors))
+
+
+def _parts(coordinates: Tensor, own: Tensor, apart: Tensor) -> tuple[Tensor, Tensor]:
+    """The same from coordinates along each piece, of the points (M, dim, N) and its own anchor (M, dim), and the
+    squared distances (N, M)."""
+    along = (coordinates - own[:, :, None]).square().sum(1).T
+    return (apart - along).clamp_min(0), along
+
+
+def _decayed(across: Tensor, along: Tensor, n_alpha: float, n_beta: float) -> Tensor:
+    return (-n_alpha * (_root(across) / 2).log1p() - n_beta * _root(along).log1p()).exp()
 
 
 def _squared_distances(a: Tensor, b: Tensor) -> Tensor:
@@ -354,12 +400,10 @@ class PiecewiseLinearManifoldLoss(nn.Module):
         with torch.autocast(embeddings.device.type, enabled=False):
             points = F.normalize(embeddings.double(), dim=1)
             targets = F.normalize(momentum_embeddings.detach().double(), dim=1)
-            find = _neighborhoods_operator if torch.compiler.is_compiling() else linear_neighborhoods
-            bases, members = find(targets, **self.pieces)
+            find = _operator if torch.compiler.is_compiling() else pieces_and_similarity
+            bases, members, similarity = find(targets, n_alpha=self.n_alpha, n_beta=self.n_beta, **self.pieces)
             if self.similarity == "binary":
                 similarity = (members.double() + members.T) / 2
-            else:
-                similarity = manifold_similarity(targets, bases, self.n_alpha, self.n_beta)
             gap = self.delta * (1 - similarity) - distances(points, points)
             found = {"point": gap.square().sum() - gap.diagonal().square().sum()}
             if self.proxies is not None:

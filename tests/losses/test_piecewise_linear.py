@@ -13,6 +13,7 @@ from dmlrepro.losses.piecewise_linear import (
     PiecewiseLinearManifoldLoss,
     linear_neighborhoods,
     manifold_similarity,
+    pieces_and_similarity,
 )
 from dmlrepro.papers import timing
 
@@ -203,6 +204,19 @@ def test_terms_equal_the_equations(seed, dtype, rel, changed):
         name: pytest.approx(value, rel=rel) for name, value in expected.items()
     }
     assert loss(z, x).dtype == dtype and loss(z, x).item() == pytest.approx(sum(expected.values()), rel=rel)
+
+
+@pytest.mark.parametrize("centring", CENTRINGS)
+@pytest.mark.parametrize("copies", [1, 3])
+def test_pieces_and_similarity_are_those_found_one_after_the_other(centring, copies):
+    points = unit_points(30, 8, seed=6).repeat(copies, 1)
+    bases, members = linear_neighborhoods(points, 9, centring=centring)
+    found = pieces_and_similarity(points, 9, n_alpha=3.0, n_beta=0.7, centring=centring)
+    assert torch.equal(found[0], bases) and torch.equal(found[1], members)
+    assert torch.allclose(found[2], manifold_similarity(points, bases, 3.0, 0.7), atol=1e-7)
+    narrow = pieces_and_similarity(points.float(), 9, n_alpha=3.0, n_beta=0.7, centring=centring)
+    assert narrow[0].dtype == narrow[2].dtype == torch.float32
+    assert torch.allclose(narrow[2].double(), found[2], atol=1e-5)
 
 
 def test_similarity_is_symmetric_and_bounded():

@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from dmlrepro.evidence.stored import Numbers, agrees
-from dmlrepro.losses.piecewise_linear import distances, linear_neighborhoods, manifold_similarity
+from dmlrepro.losses.piecewise_linear import distances, linear_neighborhoods, pieces_and_similarity
 from dmlrepro.papers.catalogue import Notebook
 from dmlrepro.papers.plm.methods import BEFORE, METHODS, OWN, PUBLISHED, PlmTrainingParams, learns, unlabelled_runs
 from dmlrepro.papers.studies import measured, with_measured
@@ -57,9 +57,8 @@ def apart(embeddings: Tensor, *, asked: bool = False) -> dict[str, float]:
     points = F.normalize(embeddings[some].double(), dim=1)
     found = {"distance": distances(points, points)}
     if asked:
-        k, dim, quality, n_alpha, n_beta, delta = (PUBLISHED[f"loss.{name}"].value for name in _LOSS)
-        bases, _ = linear_neighborhoods(points, k, dim, quality)
-        found["asked"] = delta * (1 - manifold_similarity(points, bases, n_alpha, n_beta))
+        *options, delta = (PUBLISHED[f"loss.{name}"].value for name in _LOSS)
+        found["asked"] = delta * (1 - pieces_and_similarity(points, *options)[2])
     itself = torch.eye(len(points), dtype=torch.bool)
     nearest = found["distance"].masked_fill(itself, math.inf).argmin(1, keepdim=True)
     return {f"nearest_{name}": each.gather(1, nearest).mean().item() for name, each in found.items()} | {

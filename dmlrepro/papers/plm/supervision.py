@@ -11,7 +11,7 @@ from torch import Tensor
 from dmlrepro import clusters, metrics
 from dmlrepro.evidence import results
 from dmlrepro.evidence.stored import Numbers, agrees
-from dmlrepro.losses.piecewise_linear import linear_neighborhoods, manifold_similarity
+from dmlrepro.losses.piecewise_linear import pieces_and_similarity
 from dmlrepro.papers.catalogue import Notebook
 from dmlrepro.papers.plm.methods import PUBLISHED, PlmParams, unlabelled_runs
 from dmlrepro.papers.studies import evaluated_labels, measured
@@ -67,13 +67,13 @@ def quality_of(
 ) -> list[tuple[str, dict[str, float]]]:
     """(method, {label_purity, gt_correlation, members}) on features (N, D) with labels (N,)."""
     unit = F.normalize(features.double(), dim=1)
-    bases, members = linear_neighborhoods(unit, params.k, params.dim, params.quality)
+    _, members, similarity = pieces_and_similarity(unit, params.k, params.dim, params.quality)
     sizes = members.sum(1)
     near = torch.cat([torch.arange(len(unit))[:, None], metrics.nearest(unit, params.k)], dim=1)
     nearest = torch.zeros_like(members).scatter_(1, near, torch.arange(params.k + 1) < sizes[:, None])
     pieces = {
         "label_purity": metrics.label_purity(members, labels),
-        "gt_correlation": metrics.similarity_correlation(manifold_similarity(unit, bases), labels),
+        "gt_correlation": metrics.similarity_correlation(similarity, labels),
         "members": sizes.double().mean().item(),
     }
     rows = [("PLM", pieces), ("nearest", {"label_purity": metrics.label_purity(nearest, labels)})]
