@@ -86,8 +86,8 @@ def pieces_and_similarity(
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Bases and members as `linear_neighborhoods` returns them, and `manifold_similarity` (N, N) along these bases.
 
-    In one call the products of the points, by which neighbours are found, give the similarities too: with no other
-    product of N points in D dimensions, they take a third of the time.
+    The products of the points, by which neighbours are found, give the similarities too. These take a third of the
+    time that they take after `linear_neighborhoods`.
     """
     wide, gram, near, sizes, shares, lengths = _search(points, k, dim, quality, centring, measure)
     bases, weights, thin = _directions(wide, near, shares, lengths)
@@ -192,7 +192,7 @@ def _grow(
         tried, inside = near[:, :w], (places[:w] <= sizes[:, None]).to(gram)
         row, square = gram.take(candidate[:, None] * count + tried) * inside, own[tried] * inside
         if centring == "mean":
-            number, total = sizes[:, None] + inside[:, :1], row.sum(1, keepdim=True)
+            number, total = (sizes[:, None] + 1).to(gram), row.sum(1, keepdim=True)
             with_all = (sums[:, :w] + row).scatter_(1, sizes[:, None], total)  # products of each with the sum of all
             square -= (2 * with_all - with_all.sum(1, keepdim=True) / number * inside) / number
             row = ((number * row - with_all) / (number * (number - 1)).clamp_min(1).sqrt()) @ spans[:w, :w].T
