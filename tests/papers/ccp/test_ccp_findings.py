@@ -135,3 +135,11 @@ def test_a_memory_that_had_not_begun_is_no_rival():
 
 def test_runs_that_the_budget_ended_leave_the_steps_open():
     assert "stays open" in said("44", alternated(1) | {name: {"steps": 100} for name in ("C2-CCP-L", "MS-CCP-L")})[-1]
+
+
+def test_methods_that_hardly_learned_are_named_before_they_are_compared():
+    start = retrieved(1)["untrained"]["MAP@R"]
+    slow = retrieved(1) | {"C1-CCP-L": {"MAP@R": start + 4.0}}
+    first = said("41", slow)[0]
+    assert first.startswith("Within 5 points") and f"C1-CCP-L ({start + 4:.1f})" in first and "C2-CCP-L" not in first
+    assert not said("41", retrieved(1))[0].startswith("Within")
