@@ -87,7 +87,7 @@ def pieces_and_similarity(
     """Bases and members as `linear_neighborhoods` returns them, and `manifold_similarity` (N, N) along these bases.
 
     The products of the points, by which neighbours are found, give the similarities too. These take a third of the
-    time that they take after `linear_neighborhoods`.
+    time that they take after `linear_neighborhoods`. All are without gradient; bad input raises as it does there.
     """
     wide, gram, near, sizes, shares, lengths = _search(points, k, dim, quality, centring, measure)
     bases, weights, thin = _directions(wide, near, shares, lengths)
