@@ -32,7 +32,7 @@ def _parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
 
     data = commands.add_parser("data", help="check or fetch a dataset").add_subparsers(required=True, metavar="ACTION")
-    check = data.add_parser("check", help="print the counts of a dataset")
+    check = data.add_parser("check", help="print the counts of a dataset, and decode all its images")
     check.add_argument("name", help="a set's name, or folder:PATH or manifest:FILE.csv for your own images")
     check.add_argument(
         "--csv", type=Path, help="also write the images and their split to this new file, for manifest:FILE.csv"
@@ -88,6 +88,9 @@ def _parser() -> argparse.ArgumentParser:
 
     publish = commands.add_parser("publish", help="move validated tables from a build folder to results/")
     publish.add_argument("folder", type=Path)
+    publish.add_argument(
+        "--everything", action="store_true", help="also what repeats the committed tables, with its costs"
+    )
     publish.set_defaults(run=_publish)
 
     summary = commands.add_parser("summary", help="table of a build folder: notebook, seconds, rows, verdicts")
@@ -137,10 +140,12 @@ def _data_check(options) -> None:
     from dmlrepro.datasets import images, manifests, own_images
 
     print(manifests.check(options.name))
-    if manifests.is_own(options.name):
-        print(images.survey(manifests.load(options.name)))
+    manifest = manifests.present(options.name)
+    if isinstance(manifest.images, tuple):
+        print(images.survey(manifest))
+        images.check(manifest)
     if options.csv:
-        own_images.write_csv(manifests.load(options.name), options.csv)
+        own_images.write_csv(manifest, options.csv)
 
 
 def _data_fetch(options) -> None:
@@ -190,18 +195,31 @@ def _grid(options):
     """Notebooks with the parameters of executions of the workflow."""
     from dmlrepro.papers import catalogue
 
-    grid = json.loads(options.grid.read_text(encoding="utf8"))
+    grid = _executions(options.grid)
+    if unknown := [name for name in options.notebooks if name not in grid["executions"]]:
+        raise ValueError(f"{options.grid} has no {', '.join(unknown)}; it has {', '.join(grid['executions'])}")
     for name in options.notebooks or grid["executions"]:
         each = grid["executions"][name]
         notebook = catalogue.find(each["notebook"])
         yield notebook, notebook.params.from_values({"profile": grid["profile"]} | each["parameters"])
 
 
+def _executions(path: Path) -> dict:
+    """What the names of a workflow's executions stand for; ValueError for a file that does not say it."""
+    from dmlrepro.files import read_json
+
+    remedy = "give the executions.json of a build, as in build/quick after `make results`, which makes it anew"
+    grid = read_json(path, remedy)
+    if not isinstance(grid, dict) or not {"profile", "executions"} <= set(grid):
+        raise ValueError(f"{path} holds no profile and executions; {remedy}")
+    return grid
+
+
 def _jobs(options) -> None:
     from dmlrepro.evidence import results
     from dmlrepro.papers import jobs
 
-    grid = json.loads(options.grid.read_text(encoding="utf8"))
+    grid = _executions(options.grid)
     specs, index = jobs.expand(grid["executions"], grid["profile"], cores=options.cores, gpus=options.gpus)
     for key, spec in specs.items():
         path = options.index.parent / f"{key}.json"
@@ -258,7 +276,7 @@ def _publish(options) -> None:
     from dmlrepro.papers import pages
 
     target = _published(options.folder)
-    tables, moved = results.publish(options.folder, target)
+    tables, moved = results.publish(options.folder, target, everything=options.everything)
     print(f"{tables} tables valid, {moved} new or changed in {target.relative_to(repository_root())}/")
     if pages.write_ledger():
         print("results/claims.csv follows them")
@@ -271,26 +289,27 @@ def _published(build: Path) -> Path:
     return repository_root() / "results" / build.name
 
 
-def _summary(options) -> None:
-    """What the notebooks of a build folder took and said."""
-    import nbformat
+def _summary(options) -> int:
+    """What the notebooks of a build folder took and said; 1 where committed tables are not what they make."""
     import pandas as pd
 
     from dmlrepro.evidence import results
+    from dmlrepro.files import read_json
     from dmlrepro.papers import catalogue
 
     claim_ids = set(catalogue.claims())
     rows = []
     for path in sorted(options.folder.glob("*.ipynb")):
-        notebook = nbformat.read(path, as_version=4)
+        notebook = read_json(path, "remove it and `make results`")
         table = path.with_suffix(".csv")
-        outputs = [output for cell in notebook.cells for output in cell.get("outputs", [])]
-        lines = [line for output in outputs for line in output.get("data", {}).get("text/plain", "").splitlines()]
+        outputs = [output for cell in notebook["cells"] for output in cell.get("outputs", [])]
+        shown = ["".join(output.get("data", {}).get("text/plain", "")) for output in outputs]
+        lines = [line for text in shown for line in text.splitlines()]
         verdicts = [line for line in lines if line.partition(" ")[0] in claim_ids]
         rows.append(
             {
                 "notebook": path.stem,
-                "seconds": round(notebook.metadata.papermill.duration, 1),
+                "seconds": round(notebook["metadata"]["papermill"]["duration"], 1),
                 "rows": len(pd.read_csv(table)) if table.exists() else 0,
                 "verdicts": len(verdicts),
             }
@@ -302,9 +321,24 @@ def _summary(options) -> None:
     print(f"{len(table)} notebooks, {table['rows'].sum()} rows, {table['verdicts'].sum()} verdicts")
     if difference := results.difference(options.folder, _published(options.folder)):
         print(difference)
+    return _name_outdated(options.folder, _published(options.folder))
+
+
+def _name_outdated(made: Path, committed: Path) -> int:
+    """Print which committed tables are not what the present code makes; 1 if there are any."""
+    from dmlrepro.evidence import results
+    from dmlrepro.files import repository_root
+
+    found = results.outdated(made, committed)
+    for name, why in found.items():
+        print(f"{committed.relative_to(repository_root())}/{name}.csv is not what the present code makes: {why}")
+    if found:
+        print("if that is meant, `make accept` (golden values too) or `make notebooks` renew what is committed")
+    return 1 if found else 0
 
 
 def _drift(options) -> int:
+    from dmlrepro.files import repository_root
     from dmlrepro.papers import golden
 
     table, outside = golden.drift(options.folder, _selected(options.notebooks))
@@ -315,7 +349,8 @@ def _drift(options) -> int:
     print(f"{table['moved'].sum()} of {table['values'].sum()} values moved, {len(outside)} outside their tolerance")
     if len(outside):
         print(outside.to_string(index=False))
-    return 1 if len(outside) else 0
+    outdated = _name_outdated(options.folder, repository_root() / "results" / "quick")
+    return 1 if len(outside) else outdated
 
 
 def _pages(options) -> None:
@@ -328,12 +363,17 @@ def _pages(options) -> None:
 
 def _accept(options) -> None:
     from dmlrepro.evidence import results
+    from dmlrepro.evidence.provenance import damage
     from dmlrepro.files import repository_root
-    from dmlrepro.papers import golden
+    from dmlrepro.papers import catalogue, golden
 
     build = repository_root() / "build" / "quick"
-    results.publish(build, _published(build), everything=True)  # also what differs by this processor's rounding
-    golden.accept(_selected(options.notebooks))
+    names = [name for name in _selected(options.notebooks) if catalogue.find(name).table is not None]
+    absent = [name for name in names if all(damage(each / f"{name}.csv") for each in (build, _published(build)))]
+    if absent:  # before anything is replaced
+        raise FileNotFoundError(f"no tables of {', '.join(absent)}; make results ONLY={','.join(absent)}")
+    results.publish(build, _published(build), everything=True)
+    golden.accept(names)
 
 
 if __name__ == "__main__":

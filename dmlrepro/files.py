@@ -5,9 +5,12 @@ processes leave such folders behind; the next writer in the same place removes t
 has damaged since is found by checksums when it is read, renamed to `<name>.damaged` and made anew.
 """
 
+import errno
 import fcntl
+import functools
 import hashlib
 import itertools
+import json
 import os
 import shutil
 import tempfile
@@ -16,6 +19,7 @@ import warnings
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -24,6 +28,10 @@ from dmlrepro.extras import require
 STAGING = ".dmlrepro-"  # how the names of temporary folders begin
 YOUNG = 60  # seconds for which a temporary folder is left alone, because its maker may not have locked it yet
 SUMS = "SHA256SUMS"  # as `sha256sum` writes it and `sha256sum --check` reads it
+
+
+class FullDisk(OSError):
+    """A disk is full: whatever is made next would be lost as well, so nothing goes on after it."""
 
 
 @contextmanager
@@ -64,17 +72,39 @@ def replacing(path: Path) -> Iterator[Path]:
     without an error, at once and safe from a power cut.
 
     A folder that is there by then stays: of processes that make the same one, the first to finish wins.
+
+    Raises:
+        FullDisk: a file does not fit on its disk; names the folder.
     """
-    with staging(path.parent) as folder:
-        temporary = folder / path.name
-        yield temporary
-        _flush([*temporary.rglob("*"), temporary])  # else the new name may survive a power cut and the content not
-        try:
-            os.replace(temporary, path)
-        except OSError:
-            if not (temporary.is_dir() and path.is_dir()):
-                raise
-        _flush([path.parent])
+    try:
+        with staging(path.parent) as folder:
+            temporary = folder / path.name
+            yield temporary
+            _flush([*temporary.rglob("*"), temporary])  # else the new name may survive a power cut and the content not
+            try:
+                os.replace(temporary, path)
+            except OSError:
+                if not (temporary.is_dir() and path.is_dir()):
+                    raise
+            _flush([path.parent])
+    except Exception as error:
+        if not _is_full_disk(error):
+            raise
+        in_cache = path.is_relative_to(cache_root())
+        other = ", or set DMLREPRO_CACHE to a folder on another disk," if in_cache else ""
+        raise FullDisk(
+            f"cannot write to {path.parent} ({error}): free space there{other} and start again; what is finished, and "
+            "the last checkpoint, stay"
+        ) from error
+
+
+def _is_full_disk(error: Exception) -> bool:
+    """Only Python itself gives the number of a failed write; safetensors and torch, of checkpoints, say it in words."""
+    if isinstance(error, OSError):
+        return error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+    if type(error).__name__ == "SafetensorError":  # not imported: most of what writes files needs no such package
+        return "I/O error" in str(error)
+    return "inline_container.cc" in str(error)
 
 
 def _flush(paths: Iterable[Path]) -> None:
@@ -90,6 +120,14 @@ def sha256(path: Path) -> str:
     """Hex digest of a file's content."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def read_json(path: Path, remedy: str) -> Any:
+    """What a JSON file holds; ValueError names the file and says the remedy where it is none or only a part of one."""
+    try:
+        return json.loads(path.read_text(encoding="utf8"))
+    except ValueError as error:
+        raise ValueError(f"{path} is no complete JSON file ({error}); {remedy}") from error
 
 
 def seal(folder: Path) -> None:
@@ -190,3 +228,53 @@ def cached_array(folder: str, key: object, build: Callable[[], np.ndarray]) -> n
     with replacing(path) as temporary, temporary.open("wb") as file:
         np.savez(file, key=digest, array=array)
     return array
+
+
+def mapped_array(
+    folder: Path, key: object, shape: tuple[int, ...], dtype, build: Callable[[], Iterable[np.ndarray]]
+) -> np.ndarray:
+    """The read-only array whose rows `build()` gives, in parts of any length, kept in `folder` under the hash of `key`.
+
+    It is mapped into memory, so that processes share what they read of it. Of several that want it at once one builds,
+    the others wait. Its checksum is looked at once per process; what does not agree is set aside.
+    """
+    digest = hashlib.sha256(repr(key).encode()).hexdigest()
+    place = folder / digest[:16]
+
+    def flaw() -> str:
+        try:
+            _check_once(place, (place / SUMS).stat().st_mtime_ns)
+            return "" if (place / "key").read_text() == digest else "it belongs to another key"
+        except (OSError, ValueError) as error:
+            return str(error)
+
+    if flaw():
+        with _alone(place.with_suffix(".lock")):
+            if place.is_dir() and (reason := flaw()):
+                set_aside(place, reason)
+            if not place.is_dir():
+                with replacing(place) as made:
+                    made.mkdir()
+                    (made / "key").write_text(digest)
+                    with (made / "array.npy").open("wb") as file:
+                        form = {"descr": np.dtype(dtype).str, "fortran_order": False, "shape": shape}
+                        np.lib.format.write_array_header_1_0(file, form)
+                        for rows in build():  # not through a mapping: where the disk is full, that would be a signal
+                            file.write(np.ascontiguousarray(rows, dtype).data)
+                    seal(made)
+    return np.load(place / "array.npy", mmap_mode="r")
+
+
+@functools.cache
+def _check_once(place: Path, written: int) -> None:
+    check_seal(place)
+
+
+@contextmanager
+def _alone(path: Path) -> Iterator[None]:
+    """No two processes are in such a block with the same path at a time; one that is killed leaves it."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("w") as file:
+        with suppress(OSError):  # this file system has no locks: the first to finish wins
+            fcntl.flock(file, fcntl.LOCK_EX)
+        yield

@@ -23,11 +23,12 @@ from numpy.typing import ArrayLike
 from torch import Tensor
 
 INDEX_BITS = 29  # half squared distances lie in [0, 2]: 34 bits of steps, 63 with the index
-SPARE = 64  # the search in float32 keeps at most so many candidates beyond those asked for
+SPARE = 16  # the search in float32 keeps so many candidates beyond those asked for, and one more for every 32
 SMALLEST_SEARCH = 2**12  # a smaller gallery is ranked in float64 at once, which takes no longer,
-LONGEST_LIST = 1 / 16  # and so is one whose lists are a larger part of it
+LONGEST_LIST = 1 / 10  # and so is one whose lists are a larger part of it
 CPU_BLOCK, CPU_LISTS = 2**21, 2**18  # numbers of a block of distances, of the candidates' vectors: a CPU's caches
-CPU_SEARCH = 2**24  # numbers of a block of the search: enough rows for a fast product, 64 MB
+CPU_SEARCH = 2**24  # numbers of a block of the search: enough rows for a fast product, 64 MB,
+CPU_SELECTION = 2**20  # of which so many are selected from at once
 LEAST_NORM = 1e-12  # a shorter vector is taken to have no direction
 BAR_AFTER = 10  # seconds
 TO_R, TO_1000 = ("RP", "MAP@R"), ("mAP@1000", "mAP@1000/class_size")  # as deep as their lists are
@@ -160,7 +161,7 @@ def retrieval_per_query(
     columns: dict[str, list[Tensor]] = {}
     for rows, nearest in _nearest_blocks(points, depth, own, block, (labels, target_labels)):
         twins_first = twins_first and not _steps(_half_squares(points, rows, nearest[:, 0])).any()
-        hits = target_labels[nearest] == labels[rows, None]
+        hits = target_labels.take(nearest) == labels[rows, None]
         if own is not None and not all_leave:
             hits &= nearest != own[rows, None]  # a list of the whole gallery ends with the image that is left out
         values = _of_lists(hits, relevant[rows], class_size[rows], ks, measured, width)
@@ -264,7 +265,10 @@ def _nearest_blocks(
     search = _Search(points, k, own, labels) if _searches_first(points, k) else None
     rows_at_once = block or _at_once(points.targets, CPU_SEARCH if search else CPU_BLOCK, len(points.targets))
     for rows in _shown(torch.arange(len(points.queries), device=points.targets.device).split(rows_at_once)):
-        yield rows, search(rows) if search else _ranked(points, rows, k, own)
+        if search:
+            yield from search(rows)
+        else:
+            yield rows, _ranked(points, rows, k, own)
 
 
 def _shown(blocks: Sequence[Tensor]) -> Iterable[Tensor]:
@@ -288,16 +292,16 @@ def _ranked(points: Points, rows: Tensor, k: int, own: Tensor | None) -> Tensor:
     """Indices (len(rows), k) of the nearest targets, all compared in float64."""
     half = torch.addmm(points.of_targets, points.queries[rows], points.targets.T, alpha=-1)
     half.add_(points.of_queries[rows])
-    _leave_out(half, rows, own, 3.0)  # others are at most 2 away, and steps up to 4 have room in a key
+    _leave_out(half, rows, own)
     keys = _keys(half, torch.arange(len(points.targets), device=rows.device))
-    return _index_of(keys.topk(k, largest=False, sorted=True).values)
+    return _index_of(_ascending(keys.topk(k, largest=False, sorted=False).values))
 
 
-def _leave_out(half: Tensor, rows: Tensor, own: Tensor | None, farthest: float) -> None:
+def _leave_out(half: Tensor, rows: Tensor, own: Tensor | None) -> None:
     """Put the target that a row leaves out behind all others."""
     if own is not None:
         leaving = (own[rows] >= 0).nonzero()[:, 0]
-        half[leaving, own[rows[leaving]]] = farthest
+        half[leaving, own[rows[leaving]]] = torch.inf
 
 
 def _half_squares(points: Points, queries: Tensor, targets: Tensor) -> Tensor:
@@ -305,14 +309,15 @@ def _half_squares(points: Points, queries: Tensor, targets: Tensor) -> Tensor:
     parts = []
     at_once = _at_once(points.targets, CPU_LISTS, points.targets.shape[1])
     for query, target in zip(queries.split(at_once), targets.split(at_once)):
-        products = torch.linalg.vecdot(points.queries[query], points.targets[target])
+        # index_select and take are several times as fast as brackets on a CPU
+        products = torch.linalg.vecdot(points.queries.index_select(0, query), points.targets.index_select(0, target))
         parts.append((points.of_targets[target] - products).add_(points.of_queries[query, 0]))
     return torch.cat(parts)
 
 
 def _steps(half: Tensor) -> Tensor:
-    """Distances in steps; `half` is overwritten."""
-    return half.mul_(2**32).round_().clamp_min_(0).long()
+    """Distances in steps; `half` is overwritten. No distance is beyond 2, and what is left out is put at 3."""
+    return half.mul_(2**32).round_().clamp_(0, 3 * 2**32).long()
 
 
 def _keys(half: Tensor, index: Tensor) -> Tensor:
@@ -321,17 +326,25 @@ def _keys(half: Tensor, index: Tensor) -> Tensor:
 
 
 def _index_of(keys: Tensor) -> Tensor:
-    return keys.bitwise_and_(2**INDEX_BITS - 1)
+    return keys & (2**INDEX_BITS - 1)
 
 
-def _spare(k: int) -> int:
-    return min(max(k, 16), SPARE)
+def _ascending(keys: Tensor) -> Tensor:
+    """Each row sorted: by NumPy, three times as fast as torch, but on one thread."""
+    if keys.device.type == "cpu" and torch.get_num_threads() < 3:
+        return torch.from_numpy(np.sort(keys.numpy(), axis=1))
+    return keys.sort(1).values
 
 
 def _searches_first(points: Points, k: int) -> bool:
     """Whether a search in float32 pays, and its products are not rounded further (TF32, bfloat16)."""
     size = len(points.targets)
-    return size >= SMALLEST_SEARCH and k + _spare(k) <= LONGEST_LIST * size and _products_are_float32()
+    return size >= SMALLEST_SEARCH and _candidates(k) <= LONGEST_LIST * size and _products_are_float32()
+
+
+def _candidates(k: int) -> int:
+    """How many the search keeps for a list of k: some to spare, so that what is no candidate lies beyond the list."""
+    return k + SPARE + k // 32
 
 
 def _products_are_float32() -> bool:
@@ -344,76 +357,103 @@ def _products_are_float32() -> bool:
 class _Search:
     """The nearest targets by a search in float32, with the distances in float64 that decide the lists.
 
-    The search errs in half a squared distance by at most `error`: each product of D terms by (D + 2) roundings of the
-    largest norm squared, the rest by a few, and twice that for what is of second order. It takes vectors less the mean
-    of the targets, because distances are then no smaller beside the norms than they have to be.
+    The search takes vectors less the mean of the targets, because distances are then no smaller beside the norms than
+    they have to be, with what half the square of a target lies above the mean of these as a further column. Half a
+    squared distance errs by at most `error`: a product of D + 1 terms by as many roundings of the largest norm squared
+    and the largest further term, what was rounded before and after by seven, and 1 % is for what is of second order.
 
     A list is right if its last item is nearer than any target that is no candidate can be; else the query is ranked in
-    float64. With labels, only the order of relevant and other items counts, so only relevant candidates and those that
-    the error may place on either side of one get a distance in float64, usually a few of a thousand.
+    float64. With labels, only the order of relevant and other items counts, so only candidates that the error may place
+    on either side of one of the other kind get a distance in float64, usually a few of a thousand.
 
     The candidates lie in those columns whose least value is smallest: the targets are seen as a matrix of `columns`,
-    so that the best of a row come from sorting about sqrt(G k) numbers twice instead of G once.
+    so that the best of a row come from selecting among about sqrt(G k) numbers twice instead of G once.
     """
 
     def __init__(self, points: Points, k: int, own: Tensor | None, labels: tuple[Tensor, Tensor] | None):
         self.points, self.k, self.own, self.labels = points, k, own, labels
-        self.candidates = k + _spare(k)
+        self.candidates = _candidates(k)
         size = len(points.targets)
-        height = max(1, round(math.sqrt(size / (2 * self.candidates))))  # twice, as the second sorting is the dearer
+        height = max(1, round(math.sqrt(size / (2 * self.candidates))))  # twice, as the second selection is the dearer
         self.columns = -(-size // height)
         center = points.targets.mean(0)
+        of_targets, of_queries = _half_norms(points.targets, center), _half_norms(points.queries, center)
+        shift = of_targets.mean()
+        self.of_queries = (of_queries + shift)[:, None].float()
         self.targets = _less(points.targets, center, height * self.columns)
+        self.targets[:size, -1], self.targets[size:, -1] = of_targets - shift, torch.inf  # which fills the matrix
         same = points.queries is points.targets
         self.queries = self.targets[:size] if same else _less(points.queries, center, len(points.queries))
-        self.of_targets = self.targets.square().sum(1) / 2
-        largest = 2 * max(self.of_targets.max(), self.queries.square().sum(1).max() / 2).double()
-        self.error = 2 * (self.targets.shape[1] + 8) * 2.0**-24 * largest
-        self.of_targets[size:] = torch.inf  # fills the matrix
+        largest = 2 * max(of_targets.max(), of_queries.max()) + (of_targets - shift).abs().max()
+        error = 1.01 * (points.targets.shape[1] + 8) * 2.0**-24 * largest
+        self.room = int(2 * error * 2**32) + 4  # two distances this far apart are in the right order, in steps
+        self.half = self.targets.new_empty(0)
 
-    def __call__(self, rows: Tensor) -> Tensor:
-        half, candidates = self._nearest(rows)
-        farthest = half[:, -1] - self.error  # what is no candidate lies beyond
-        query, place = self._decisive(rows, half, candidates).nonzero(as_tuple=True)
-        half[query, place] = _half_squares(self.points, rows[query], candidates[query, place])
-        keys = _keys(half, candidates).topk(self.k, largest=False, sorted=True).values
-        last = keys[:, -1].bitwise_right_shift(INDEX_BITS) / 2**32 + self.error
-        open_lists = (last + 2.0**-31 >= farthest).nonzero()[:, 0]
+    def __call__(self, rows: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
+        """Yield (some of the rows, indices of their k nearest targets)."""
+        if self.half.shape[0] < len(rows):
+            self.half = self.targets.new_empty(len(rows), len(self.targets))  # kept: new memory costs as much again
+        queries = self.queries[rows].neg_()
+        queries[:, -1] = 1
+        half = torch.mm(queries, self.targets.T, out=self.half[: len(rows)])
+        at_once = _at_once(self.points.targets, CPU_SELECTION, len(self.targets))
+        for some, products in zip(rows.split(at_once), half.split(at_once)):
+            yield some, self._lists(some, products)
+
+    def _lists(self, rows: Tensor, half: Tensor) -> Tensor:
+        keys = self._nearest(rows, half)
+        farthest = keys[:, -1] >> INDEX_BITS
+        query, place = self._undecided(rows, keys).nonzero(as_tuple=True)
+        targets = _index_of(keys[query, place])
+        exact = _keys(_half_squares(self.points, rows[query], targets), targets)
+        order = exact.argsort()
+        keys[query, place] = exact[order[query[order].argsort(stable=True)]]  # each row's own, ascending
+        keys = keys[:, : self.k]
+        open_lists = ((keys[:, -1] >> INDEX_BITS) + self.room >= farthest).nonzero()[:, 0]
         found = _index_of(keys)
         at_once = _at_once(self.points.targets, CPU_BLOCK, len(self.points.targets))
         for some in open_lists.split(at_once) if len(open_lists) else ():
             found[some] = _ranked(self.points, rows[some], self.k, self.own)
         return found
 
-    def _nearest(self, rows: Tensor) -> tuple[Tensor, Tensor]:
-        """Half the squared distances (B, candidates), sorted, as float32 has them, and the indices of the targets."""
-        queries = self.queries[rows]
-        half = torch.addmm(self.of_targets, queries, self.targets.T, alpha=-1)
-        _leave_out(half, rows, self.own, torch.inf)
-        least = half.view(len(rows), -1, self.columns).amin(1)
-        columns = least.topk(self.candidates, largest=False, sorted=False).indices
+    def _nearest(self, rows: Tensor, half: Tensor) -> Tensor:
+        """Keys (B, candidates) of the nearest targets as float32 has them, ascending."""
+        _leave_out(half, rows, self.own)
+        least = half.view(len(rows), -1, self.columns).amin(1).add_(self.of_queries[rows])
+        keys = _keys(least, torch.arange(self.columns, device=rows.device))
+        columns = _index_of(keys.topk(self.candidates, largest=False, sorted=False).values)
         starts = torch.arange(0, half.shape[1], self.columns, device=rows.device)
         indices = (columns[:, None] + starts[:, None]).flatten(1)
-        nearest = half.gather(1, indices).topk(self.candidates, largest=False, sorted=True)
-        of_queries = queries.double().square().sum(1, keepdim=True) / 2
-        return nearest.values.double() + of_queries, indices.gather(1, nearest.indices)
+        keys = _keys(half.gather(1, indices).add_(self.of_queries[rows]), indices)
+        return _ascending(keys.topk(self.candidates, largest=False, sorted=False).values)
 
-    def _decisive(self, rows: Tensor, half: Tensor, candidates: Tensor) -> Tensor:
-        """Which candidates, sorted by `half`, need a distance in float64."""
+    def _undecided(self, rows: Tensor, keys: Tensor) -> Tensor:
+        """Which candidates (B, candidates) need a distance in float64: those around a hit, if others are among them."""
         if self.labels is None:
-            return torch.ones_like(half, dtype=torch.bool)
+            return torch.ones_like(keys, dtype=torch.bool)
         of_queries, of_targets = self.labels
-        hits = of_targets[candidates] == of_queries[rows, None]
-        before = half.masked_fill(~hits, -torch.inf).cummax(1).values
-        after = half.masked_fill(~hits, torch.inf).flip(1).cummin(1).values.flip(1)
-        return torch.minimum(half - before, after - half) <= 2 * self.error + 2.0**-31
+        hits = (of_targets.take(_index_of(keys)) == of_queries[rows, None]).flatten().nonzero()[:, 0]
+        behind = torch.arange(len(keys), device=keys.device)[:, None] << 36  # one row after the other, ascending
+        steps = (keys >> INDEX_BITS).add_(behind).flatten()
+        first, last = steps[hits] - self.room, steps[hits] + self.room
+        first, last = torch.searchsorted(steps, first), torch.searchsorted(steps, last, right=True)
+        mixed = last - first > torch.searchsorted(hits, last) - torch.searchsorted(hits, first)
+        first, last = first[mixed], last[mixed]
+        opened = steps.new_zeros(len(steps) + 1)
+        opened.index_add_(0, first, torch.ones_like(first)).index_add_(0, last, -torch.ones_like(last))
+        return (opened.cumsum(0)[:-1] > 0).view_as(keys)
+
+
+def _half_norms(points: Tensor, center: Tensor) -> Tensor:
+    """Half the squared distances (N,) of points from a center, in float64."""
+    return torch.cat([(some - center).square().sum(1) / 2 for some in points.split(4096)])
 
 
 def _less(points: Tensor, center: Tensor, rows: int) -> Tensor:
-    """points less center in float32, with so many rows, zeros behind; without another float64 copy."""
-    result = points.new_zeros(rows, points.shape[1], dtype=torch.float32)
+    """points less center in float32, with a further column and so many rows, zeros; without another float64 copy."""
+    result = points.new_zeros(rows, points.shape[1] + 1, dtype=torch.float32)
     for some, into in zip(points.split(4096), result.split(4096)):
-        into[: len(some)] = some - center
+        into[: len(some), :-1] = some - center
     return result
 
 

@@ -1,4 +1,4 @@
-"""Tables made for the findings of a notebook, and what its sentences say of the paper."""
+"""Tables made for the findings of a notebook."""
 
 from dmlrepro.evidence import results, stored
 from dmlrepro.papers import catalogue
@@ -17,9 +17,3 @@ def said(notebook: str, cells: dict[str, dict[str, float]], protocol: str = "") 
         for metric, value in values.items()
     ]
     return stored.say(results.frame(rows), entry.findings)
-
-
-def sides(sentences: list[str]) -> list[str]:
-    """Of each sentence whether it is with the paper, against it, or neither."""
-    both = {"as the paper has it": "with", "against the paper": "against"}
-    return ["".join(side for words, side in both.items() if words in sentence) for sentence in sentences]

@@ -11,7 +11,8 @@ import numpy as np
 import pandas as pd
 
 from dmlrepro.evidence import tables
-from dmlrepro.evidence.claims import BENCHMARKS, ClaimTest, Part, stated
+from dmlrepro.evidence.claims import START, ClaimTest, Part, named
+from dmlrepro.evidence.comparing import UNTRAINED
 
 SEEDS = 8
 RECALLS = ("R@1", "P@1", "RP", "MAP@R", "mAP@1000")
@@ -32,17 +33,28 @@ def rows(method, values, setting="", metric="R@1", **context) -> list[dict]:
 
 def data_of(test: ClaimTest) -> str:
     """A data set that the claim is about."""
-    about = stated().get(test.claim_id, {}).get("dataset", "")
-    return next((name for name, printed in BENCHMARKS.items() if printed in about.split(";")), "cub")
+    return named(test.claim_id)[0]
 
 
-def fulfilling(test: ClaimTest, against: frozenset[int] = frozenset()) -> pd.DataFrame:
-    """A table in which every part of a test holds clearly, but for those whose positions are in `against`: what they
-    say is as clearly false."""
-    cells = _cells(test)
+def everywhere(test: ClaimTest) -> list[str]:
+    """The data sets that the claim names and of which its parts say something of their own."""
+    return list(dict.fromkeys([data_of(test), *(name for part in test.parts for name in part.on)]))
+
+
+def tuned(test: ClaimTest) -> dict[str, int]:
+    """As many trials for every method that a test names."""
+    return {method: 24 for method, *_ in _cells(test, test.parts)}
+
+
+def fulfilling(test: ClaimTest, against: frozenset[int] = frozenset(), dataset: str = "") -> pd.DataFrame:
+    """A table of one data set in which every part of a test holds clearly, but for those whose positions are in
+    `against`: what they say is as clearly false."""
+    dataset = dataset or data_of(test)
+    parts = tuple(part for part in test.parts if part.speaks_of(dataset))
+    cells = _cells(test, parts)
     lines, targets = [], []
     for index, part in enumerate(test.parts):
-        if part.kind != "exact":
+        if part.kind not in ("exact", "learned") and part in parts:
             for vector, target in _equations(part, cells, index in against):
                 weight = 100 if index in against else 1  # what is reversed comes out, whatever the others want
                 lines.append(weight * vector)
@@ -54,18 +66,22 @@ def fulfilling(test: ClaimTest, against: frozenset[int] = frozenset()) -> pd.Dat
     for i, (method, setting, metric) in enumerate(cells):
         if (bound := _bound(test, method, setting, metric, against)) is not None:
             values[i] = bound
-    return _table(test, dict(zip(cells, values)))
+        if any(test.parts[j].kind == "learned" and test.parts[j].subject == method for j in against):
+            values[i] = 2.0
+    return _table(test, dict(zip(cells, values)), dataset)
 
 
-def _cells(test: ClaimTest) -> list[tuple[str, str, str]]:
-    """(method, setting, metric) of every cell a test names, both ends of a range."""
+def _cells(test: ClaimTest, parts: tuple[Part, ...]) -> list[tuple[str, str, str]]:
+    """(method, setting, metric) of every cell that parts name, both ends of a range, and what shows that it learned."""
     found = {}
-    for part in test.parts:
+    for part in parts:
         for cell in (part.subject, *part.baselines):
             for term in cell.split(" - ") if not tables.is_constant(cell) else ():
+                method = tables.parse_cell(term)[0]
+                trained = part.about == "training" and method not in UNTRAINED
                 for setting in settings_of(term):
-                    for metric in part.metric.split(" / "):
-                        found[tables.parse_cell(term)[0], setting, metric] = None
+                    for metric in (*part.metric.split(" / "), *([part.learned_on] if trained else ())):
+                        found[method, setting, metric] = None
     return list(found)
 
 
@@ -134,22 +150,30 @@ def _start(metric: str) -> float:
     return 70.0 if metric in RECALLS else 100.0 if metric in POSITIVE else 1.0
 
 
-def _table(test: ClaimTest, values: dict) -> pd.DataFrame:
-    exact = {part.metric for part in test.parts if part.kind == "exact"}
+def _table(test: ClaimTest, values: dict, dataset: str) -> pd.DataFrame:
+    exact = {part.metric for part in test.parts if part.about == "study"}
     noise = np.random.default_rng(0).standard_normal((len(values), SEEDS)) * 1e-3
-    return pd.DataFrame(
+    # a level that is said to be like another differs from it by no seed's chance alone
+    found = [
         row
         for (cell, value), wobble in zip(values.items(), noise)
         for row in rows(
             cell[0],
-            [value] * SEEDS if cell[2] in exact else value + wobble,
+            [value] * SEEDS if cell[2] in exact and _is_exact(test, cell[2]) else value + wobble,
             *cell[1:],
             protocol=test.protocol or "conventional",
-            dataset="synthetic" if cell[2] in exact else data_of(test),
+            dataset="synthetic" if cell[2] in exact else dataset,
             backbone=test.network or "conv4",
-            dim=0 if cell[0] == "untrained" else 64,
         )
-    )
+    ]
+    trained = {metric for _, _, metric in values if metric in RECALLS}
+    context = {"protocol": test.protocol or "conventional", "dataset": dataset, "backbone": test.network or "conv4"}
+    found += [row for metric in trained for row in rows(START, [10.0] * SEEDS, metric=metric, **context)]
+    return pd.DataFrame(found)
+
+
+def _is_exact(test: ClaimTest, metric: str) -> bool:
+    return any(part.kind == "exact" and part.metric == metric for part in test.parts)
 
 
 # --- tables for which a claim is false --------------------------------------------------------------------------------
@@ -157,14 +181,17 @@ def _table(test: ClaimTest, values: dict) -> pd.DataFrame:
 
 def adversaries(test: ClaimTest) -> dict[str, pd.DataFrame]:
     """{what is wrong: a table}: everything equal, a part reversed, the subject or all methods at a floor, a collapsed
-    embedding, an end of a range not measured, four seeds, another network, other data."""
+    embedding, an end of a range not measured, four seeds, another network."""
     good = fulfilling(test)
-    exact = good["metric"].isin({part.metric for part in test.parts if part.kind == "exact"})
-    found = {f"part {index} reversed": fulfilling(test, frozenset({index})) for index in range(len(test.parts))}
-    found["everything reversed"] = fulfilling(test, frozenset(range(len(test.parts))))
+    exact = good["metric"].isin({part.metric for part in test.parts if part.about == "study"})
+    speaking = [index for index, part in enumerate(test.parts) if part.speaks_of(data_of(test))]
+    found = {f"part {index} reversed": fulfilling(test, frozenset({index})) for index in speaking}
+    found["everything reversed"] = fulfilling(test, frozenset(speaking))
+    own = good["method"] != START
     if any(part.kind in ("difference", "trend") or part.smallest_effect for part in test.parts):
-        found["all equal"] = good.assign(value=good["metric"].map(lambda metric: _level(test, metric)) + _wobble(good))
-    recall = good["metric"].isin(RECALLS)
+        level = good["metric"].map(lambda metric: _level(test, metric))
+        found["all equal"] = good.assign(value=good["value"].where(~own, level + _wobble(good)))
+    recall = good["metric"].isin(RECALLS) & own
     subjects = {tables.parse_cell(part.subject.split(" - ")[0])[0] for part in test.parts}
     for method in sorted(subjects.intersection(good.loc[recall, "method"])):
         found[f"{method} at a floor"] = _lowered(good, recall & (good["method"] == method))
@@ -172,9 +199,9 @@ def adversaries(test: ClaimTest) -> dict[str, pd.DataFrame]:
         found["all at a floor"] = _lowered(good, recall)
     distances = good["metric"].isin(["W2", "intra_class_distance"])
     for method in dict.fromkeys(part.subject for part in test.parts if part.metric == "W2"):
-        own = distances & (good["method"] == method)
+        of_method = distances & (good["method"] == method)
         shrunk = good["value"] / np.where(good["metric"] == "W2", 50, 100)
-        found[f"{method} collapsed"] = good.assign(value=good["value"].where(~own, shrunk))
+        found[f"{method} collapsed"] = good.assign(value=good["value"].where(~of_method, shrunk))
     for method, setting in ends_of_ranges(test):
         cut = (good["method"] == method) & (good["setting"] == setting)
         found[f"{method} without {setting}"] = good[~cut]
@@ -182,8 +209,6 @@ def adversaries(test: ClaimTest) -> dict[str, pd.DataFrame]:
         found["four seeds"] = good[exact | (good["seed"] < 4)]
         if test.network:
             found["another network"] = good.assign(backbone="conv4")
-        if stated()[test.claim_id]["dataset"] and not all(part.judged_at_quick for part in test.parts):
-            found["other data"] = good.assign(dataset=good["dataset"].where(exact, "omniglot"))
     return found
 
 

@@ -1,8 +1,5 @@
 """`make results` goes on after a kill, ends what the killed build left behind, and waits for a living one."""
 
-import hashlib
-import json
-import os
 import re
 import shutil
 import signal
@@ -14,7 +11,12 @@ from pathlib import Path
 import psutil
 import pytest
 
+from dmlrepro.evidence import provenance
+
 ROOT = Path(__file__).parents[1]
+sys.path.insert(0, str(ROOT / "workflow"))
+import build  # noqa: E402
+
 # two jobs one after the other: the second runs in a shell whose child never ends by itself while a file says so
 SNAKEFILE = """
 rule all:
@@ -39,13 +41,15 @@ def repository(tmp_path):
     (tmp_path / "workflow").mkdir()
     (tmp_path / "workflow" / "Snakefile").write_text(SNAKEFILE)
     shutil.copy(ROOT / "workflow" / "build.py", tmp_path / "workflow")
+    (tmp_path / "workflow" / "config").mkdir()
+    (tmp_path / "workflow" / "config" / "quick.yaml").touch()
     (tmp_path / "build").mkdir()
     (tmp_path / "build" / "slow").touch()
     yield tmp_path
     end(marked(tmp_path))
 
 
-def build(repository: Path) -> subprocess.Popen:
+def started_build(repository: Path) -> subprocess.Popen:
     command = [sys.executable, "workflow/build.py", "quick"]
     return subprocess.Popen(command, cwd=repository, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
 
@@ -81,7 +85,7 @@ def started(repository: Path) -> list[str]:
 
 
 def test_a_build_goes_on_after_a_kill_and_ends_what_was_left(repository):
-    first = build(repository)
+    first = started_build(repository)
     wait_for(lambda: started(repository) == ["1", "2"])
     first.send_signal(signal.SIGKILL)
     first.wait()
@@ -89,7 +93,7 @@ def test_a_build_goes_on_after_a_kill_and_ends_what_was_left(repository):
     assert len(orphans) >= 2  # Snakemake and the shell of its job
     (repository / ".snakemake" / "locks").mkdir(exist_ok=True)
     (repository / ".snakemake" / "locks" / "0.output.lock").write_text("build/quick/second\n")  # as Snakemake's own
-    second = build(repository)
+    second = started_build(repository)
     wait_for(lambda: started(repository) == ["1", "2", "2"])
     assert not [process for process in orphans if process.is_running()]
     (repository / "build" / "slow").unlink()
@@ -100,9 +104,9 @@ def test_a_build_goes_on_after_a_kill_and_ends_what_was_left(repository):
 
 
 def test_a_second_build_says_for_whom_it_waits(repository):
-    first = build(repository)
+    first = started_build(repository)
     wait_for(lambda: started(repository) == ["1", "2"])
-    second = build(repository)
+    second = started_build(repository)
     line = second.stdout.readline()
     assert line == f"process {first.pid} builds the same profile: waiting for it to end\n"
     assert second.poll() is None and marked(repository)
@@ -112,44 +116,90 @@ def test_a_second_build_says_for_whom_it_waits(repository):
     second.communicate()
 
 
-def test_a_published_table_that_was_removed_is_published_again(repository):
-    quick = repository / "build" / "quick"
-    quick.mkdir()
+@pytest.fixture
+def published(repository):
+    """The same with a table in the build and in results/, whose files are as they were saved."""
     (repository / "build" / "slow").unlink()
-    (repository / "results" / "quick").mkdir(parents=True)
-    for folder in (quick, repository / "results" / "quick"):
-        (folder / "a.csv").touch()
-    (quick / "published").touch()
-    assert build(repository).wait(60) == 0
-    assert (quick / "published").exists()
-    os.unlink(repository / "results" / "quick" / "a.csv")
-    assert build(repository).wait(60) == 0
-    assert not (quick / "published").exists()  # so the rule of that name runs
-
-
-def test_an_edited_table_is_named_and_made_anew(repository):
-    """In results/ it is published again, in the build folder its notebook is executed again."""
-    quick, results = repository / "build" / "quick", repository / "results" / "quick"
-    (repository / "build" / "slow").unlink()
-    for folder in (quick, results):
+    for folder in (repository / "build" / "quick", repository / "results" / "quick"):
         folder.mkdir(parents=True)
-        (folder / "a.csv").write_text("50.0\n")
-        (folder / "a.json").write_text(json.dumps({"sha256": hashlib.sha256(b"50.0\n").hexdigest()}))
-    (quick / "a.done").touch()
-    (quick / "published").touch()
-    built(repository)
-    assert (quick / "published").exists()
-    (results / "a.csv").write_text("60.0\n")
-    assert f"published again: {results.relative_to(repository)}/a.csv\n" in built(repository)
-    assert not (quick / "published").exists() and (quick / "a.done").exists()
-    (quick / "a.csv").write_text("60.0\n")
-    assert "quick/a.csv was edited: its notebook is executed again" in built(repository)
-    assert not (quick / "a.done").exists()
+        for part in provenance.PARTS:
+            (folder / f"a{part}").write_text("50.0\n")
+        provenance.seal(folder / "a.csv", {"made": "here"})
+    for mark in ("a.done", "published"):
+        (repository / "build" / "quick" / mark).touch()
+    (repository / "build" / "quick" / "a.ipynb").write_text('{"cells": []}')
+    assert "again" not in built(repository)
+    return repository
+
+
+def damages(path: Path):
+    """Contents that a file may be left with: none, nothing, half, another letter, what somebody typed."""
+    whole = path.read_bytes()
+    return [None, b"", whole[: len(whole) // 2], whole[:-1] + b"x", b"{}", b"[1]"]
+
+
+@pytest.mark.parametrize("part", [*provenance.PARTS, ".json"])
+def test_whatever_is_not_as_it_was_saved_is_named_and_made_anew(published, part):
+    """In results/ it is published again, in the build folder its notebook is executed again."""
+    for folder, mark, left in (("results", "published", "a.done"), ("build", "a.done", "")):
+        path = published / folder / "quick" / f"a{part}"
+        whole = path.read_bytes()
+        for content in damages(path):
+            path.unlink() if content is None else path.write_bytes(content)
+            build.undo_edits(published / "build" / "quick", published / "results" / "quick")
+            assert not (published / "build" / "quick" / mark).exists(), (path, content)
+            assert (published / "build" / "quick" / left).exists()
+            (published / "build" / "quick" / mark).touch()
+            path.write_bytes(whole)
+    path.write_text("60.0\n")
+    assert f"quick/a{part} is " in built(published)
+
+
+def test_a_notebook_of_the_build_that_was_cut_is_executed_again(published):
+    path = published / "build" / "quick" / "a.ipynb"
+    path.write_text('{"cells": [')
+    assert "quick/a.ipynb is no complete notebook: its notebook is executed again" in built(published)
+    assert not path.with_suffix(".done").exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["nosuch"], "PROFILE=nosuch: there is no such profile; there are quick"),
+        (["../x"], "PROFILE=../x: there is no such profile"),
+        (["quick", "16; touch x"], "ONLY=16; touch x: give names or numbers of notebooks with commas"),
+        (["quick", "00"], "notebooks/98_cut.ipynb: no complete notebook; take it from git"),
+    ],
+)
+def test_what_make_is_asked_for_is_refused_by_name_before_anything_is_made(repository, arguments, said):
+    (repository / "notebooks").mkdir()
+    (repository / "notebooks" / "98_cut.ipynb").write_text('{"cells": [')
+    before = sorted(repository.rglob("*"))
+    asked = subprocess.run([sys.executable, "workflow/build.py", *arguments], cwd=repository, capture_output=True)
+    assert asked.returncode == 1 and said in asked.stderr.decode()
+    assert sorted(repository.rglob("*")) == before
+
+
+def test_what_make_is_told_is_never_a_command(tmp_path):
+    shutil.copy(ROOT / "Makefile", tmp_path)
+    python = tmp_path / ".venv" / "bin" / "python"
+    python.parent.mkdir(parents=True)
+    for name in ("requirements.lock", "pyproject.toml", ".venv/installed"):
+        (tmp_path / name).touch()
+    python.write_text('#!/bin/sh\nprintf "%s|" "$@" >> said\n')
+    python.chmod(0o755)
+    bad = "16; touch x $(touch x) `touch x`'\""
+    told = [f"{name}={bad.replace('$', '$$')}" for name in ("ONLY", "PROFILE", "PART")]
+    for target in ("results", "drift"):
+        subprocess.run(["make", target, *told], cwd=tmp_path, check=True, capture_output=True)
+    assert f"workflow/build.py|{bad}|{bad}|" in (tmp_path / "said").read_text()
+    assert f"summary|build/{bad}|" in (tmp_path / "said").read_text()
+    assert not (tmp_path / "x").exists()
 
 
 def built(repository: Path) -> str:
     """What a build that succeeds has printed."""
-    process = build(repository)
+    process = started_build(repository)
     printed = process.communicate(timeout=60)[0]
     assert process.returncode == 0, printed
     return printed

@@ -259,3 +259,53 @@ def test_what_only_a_repository_has_is_refused_without_one(installed):
 
 def test_an_installed_package_has_no_commit(installed):
     assert sources.checkout.__wrapped__() == {"git_commit": "", "git_dirty": False}
+
+
+# arrays that are mapped into memory
+
+
+def mapped(cache, key="key", rows=None):
+    built = rows or (lambda: iter([ARRAY[:1], ARRAY[1:]]))
+    return files.mapped_array(cache / "mapped", key, ARRAY.shape, ARRAY.dtype, built)
+
+
+def never():
+    pytest.fail("built again")
+    yield
+
+
+def test_a_mapped_array_is_built_once_from_its_parts_and_is_not_writable(cache):
+    found = mapped(cache)
+    assert isinstance(found, np.memmap) and np.array_equal(found, ARRAY) and not found.flags.writeable
+    assert np.array_equal(mapped(cache, rows=never), ARRAY)
+
+
+@pytest.mark.parametrize("damage", DAMAGE)
+def test_a_damaged_mapped_array_is_set_aside_by_the_next_process(cache, damage):
+    mapped(cache)
+    (path,) = (cache / "mapped").glob("*/array.npy")
+    path.write_bytes(damage(path.read_bytes()))
+    files._check_once.cache_clear()
+    with pytest.warns(UserWarning, match=rf"{path.parent.name} is damaged .*array.npy: not what.*made anew"):
+        assert np.array_equal(mapped(cache), ARRAY)
+
+
+def test_a_mapped_array_under_anothers_name_is_not_taken(cache):
+    mapped(cache)
+    (mine,) = (cache / "mapped").glob("*/array.npy")
+    mapped(cache, "another", lambda: iter([1 - ARRAY]))
+    (other,) = set((cache / "mapped").glob("*/array.npy")) - {mine}
+    mine.parent.rename(cache / "gone")
+    other.parent.rename(mine.parent)
+    with pytest.warns(UserWarning, match="it belongs to another key"):
+        assert np.array_equal(mapped(cache), ARRAY)
+
+
+def test_what_fails_while_it_is_built_leaves_nothing(cache):
+    def fails():
+        yield ARRAY[:1]
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        mapped(cache, rows=fails)
+    assert not list((cache / "mapped").glob("*/array.npy"))

@@ -5,6 +5,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import jsonschema
 import nbformat
@@ -190,3 +191,17 @@ def test_a_run_that_failed_is_told_by_the_end_of_its_log(tmp_path):
     for name in ("done.short", "again.short"):  # the latter failed without a GPU and was trained on one
         (runs / f"{name}.trained").touch()
     assert list(failures.failures(tmp_path)) == [f"{runs / 'failed.short.log'}\nfailed.short"]
+
+
+def test_a_log_that_a_full_disk_has_cut_says_so(tmp_path, monkeypatch):
+    (tmp_path / "failed").mkdir()
+    (tmp_path / "failed" / "98_cut.ipynb").write_text('{"cells": [')  # cut as well
+    (tmp_path / "98_cut.log").write_text("16 runs\n15 ru")
+    (said,) = failures.failures(tmp_path)
+    assert "\n15 ru\n[the log is cut here, as by a full disk: " in said and f"MB are free for {tmp_path}]" in said
+    (tmp_path / "98_cut.log").write_text("15 runs\n")
+    (said,) = failures.failures(tmp_path)
+    assert said.endswith("15 runs")
+    monkeypatch.setattr(failures.shutil, "disk_usage", lambda folder: SimpleNamespace(free=0))
+    (said,) = failures.failures(tmp_path)
+    assert said.endswith(f"[the log is cut here, as by a full disk: 0 MB are free for {tmp_path}]")

@@ -88,27 +88,30 @@ def test_measures_equal_those_of_float64(searched, kind):
 
 
 def test_few_candidates_of_a_list_need_float64(monkeypatch):
-    """Relevant items, and what float32 may have put on the wrong side of one."""
+    """Relevant items and others that float32 may have put on the wrong side of one another."""
     generator = torch.Generator().manual_seed(2)
     points = torch.nn.functional.normalize(torch.randn(9000, 64, generator=generator).double(), dim=1)
     half_squares = torch.ones(9000, 1, dtype=torch.float64), torch.zeros(9000, dtype=torch.float64)
     everything = retrieval.Points(points, points, *half_squares)
-    labels = torch.randint(1800, (9000,), generator=generator)
+    labels = torch.randint(180, (9000,), generator=generator)
     search = retrieval._Search(everything, 1000, torch.arange(9000), (labels, labels))
     asked, exactly = [], retrieval._half_squares
     monkeypatch.setattr(
         retrieval, "_half_squares", lambda points, *pairs: asked.append(len(pairs[0])) or exactly(points, *pairs)
     )
-    search(torch.arange(50))
-    assert 0 < asked[0] < 50 * 20
+    list(search(torch.arange(50)))
+    assert 0 < sum(asked) < 50 * 20
 
 
 def test_a_wrong_bound_of_the_error_is_noticed(searched, monkeypatch):
     """Without room for its rounding the search in float32 gives other lists: the equality above is none of chance."""
     points = near_duplicates(2400, 24, torch.Generator().manual_seed(0))
-    monkeypatch.setattr(retrieval._Search, "_decisive", lambda self, rows, half, near: torch.zeros_like(half).bool())
-    found = retrieval.nearest(points, 20)
-    assert not torch.equal(found, in_float64(lambda: retrieval.nearest(points, 20)))
+    copy, group = torch.arange(2400) // 60, torch.arange(2400) % 60
+    labels = group // 2 * 2 + copy % 2  # half of two groups each
+    calls = [lambda: retrieval.nearest(points, 39), lambda: retrieval.retrieval(points, labels, 39, measures="MAP@R")]
+    monkeypatch.setattr(retrieval._Search, "_undecided", lambda self, rows, keys: torch.zeros_like(keys).bool())
+    assert not torch.equal(calls[0](), in_float64(calls[0]))
+    assert calls[1]() != in_float64(calls[1])
 
 
 @pytest.mark.parametrize("precision", ["high", "medium"])

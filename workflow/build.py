@@ -1,11 +1,15 @@
 """What `make results` does: it builds a profile, or goes on with it wherever an earlier build was cut off.
 
+    python workflow/build.py [PROFILE [NOTEBOOKS]]      # names or numbers with commas between; default: quick, all
+
 One build of a profile runs at a time. Its lock ends with its process, unlike that of Snakemake, which is left out. So
 whoever holds the lock knows that processes which are marked as part of this build were left behind by a killed one.
 """
 
 import fcntl
+import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -15,14 +19,18 @@ from pathlib import Path
 
 import psutil
 
-from dmlrepro.evidence.provenance import is_edited
+from dmlrepro.evidence.provenance import damage, table_paths
 
 MARK = "DMLREPRO_BUILD"  # environment variable of all processes of a build: its folder
 SNAKEMAKE = "-m snakemake --snakefile workflow/Snakefile --cores all --keep-going --nolock --rerun-incomplete"
 SHOWN = "--rerun-triggers mtime params --quiet progress rules"
+CONFIGS = Path("workflow", "config")
+WORDS = re.compile(r"\w+(,\w+)*", re.ASCII)
 
 
-def main(profile: str, *config: str) -> int:
+def main(profile: str = "quick", notebooks: str = "") -> int:
+    refuse(profile, notebooks)
+    config = [f"notebooks={notebooks}"] if notebooks else []
     build = Path("build", profile).resolve()
     build.mkdir(parents=True, exist_ok=True)
     with locked(build.with_name(f"{profile}.lock")):
@@ -31,6 +39,17 @@ def main(profile: str, *config: str) -> int:
         signal.signal(signal.SIGINT, lambda *_: None)  # Ctrl-C reaches Snakemake too, which ends its jobs
         command = [sys.executable, *SNAKEMAKE.split(), *SHOWN.split(), "--config", f"profile={profile}", *config]
         return subprocess.run(command, env=os.environ | {MARK: str(build)}).returncode
+
+
+def refuse(profile: str, notebooks: str) -> None:
+    """End with a line on an unknown profile, on what cannot be the names of notebooks, or on a damaged notebook."""
+    profiles = sorted(path.stem for path in CONFIGS.glob("*.yaml") if path.stem != "schema")
+    if profile not in profiles:
+        sys.exit(f"PROFILE={profile}: there is no such profile; there are {', '.join(profiles)}")
+    if notebooks and not WORDS.fullmatch(notebooks):
+        sys.exit(f"ONLY={notebooks}: give names or numbers of notebooks with commas between, as in ONLY=00_tour,16")
+    if damaged := [str(path) for path in sorted(Path("notebooks").glob("*.ipynb")) if not is_notebook(path)]:
+        sys.exit(f"{', '.join(damaged)}: no complete notebook; take it from git")
 
 
 @contextmanager
@@ -49,16 +68,25 @@ def locked(path: Path) -> Iterator[None]:
 
 
 def undo_edits(build: Path, results: Path) -> None:
-    """Have made anew what somebody edited or removed: a table by its notebook, a published one from that."""
-    tables = sorted(build.glob("*.csv"))
-    for table in filter(is_edited, tables):
-        print(f"{table} was edited: its notebook is executed again", flush=True)
-        table.with_suffix(".done").unlink(missing_ok=True)
-    published = [results / table.name for table in tables]
-    lost = [str(path) for path in published if not path.exists() or is_edited(path)]
-    if lost and (build / "published").exists():
-        print(f"edited or removed, and published again: {', '.join(lost)}", flush=True)
+    """Have made anew what was edited, damaged or removed: what a notebook left by it, a published table from that."""
+    tables = table_paths(build)
+    wrong = {table: damage(table) for table in tables}
+    wrong |= {path: f"{path} is no complete notebook" for path in build.glob("*.ipynb") if not is_notebook(path)}
+    for path, what in wrong.items():
+        if what:
+            print(f"{what}: its notebook is executed again", flush=True)
+            path.with_suffix(".done").unlink(missing_ok=True)
+    published = [damage(results / table.name) for table in tables]
+    if any(published) and (build / "published").exists():
+        print(f"published again: {'; '.join(filter(None, published))}", flush=True)
         (build / "published").unlink()
+
+
+def is_notebook(path: Path) -> bool:
+    try:
+        return "cells" in json.loads(path.read_text(encoding="utf8"))
+    except ValueError:  # cut short, as by a full disk
+        return False
 
 
 def end_orphans(build: Path) -> None:

@@ -4,6 +4,7 @@ and the end of the log of what failed otherwise.
 
 import json
 import re
+import shutil
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -43,9 +44,15 @@ def _cell_that_raised(path: Path) -> str:
 
 
 def _end(log: Path) -> str:
+    """The last lines of a log; of one that ends within a line, or whose disk is full, that it is cut."""
     if not log.exists():
         return "it left no log"
-    return "\n".join(_plain(log.read_text(encoding="utf8", errors="replace")).splitlines()[-LINES:])
+    text = _plain(log.read_text(encoding="utf8", errors="replace"))
+    lines = text.splitlines()[-LINES:]
+    free = shutil.disk_usage(log.parent).free / 1e6
+    if free < 1 or (text and not text.endswith("\n")):
+        lines.append(f"[the log is cut here, as by a full disk: {free:,.0f} MB are free for {log.parent}]")
+    return "\n".join(lines)
 
 
 def _plain(text: str) -> str:

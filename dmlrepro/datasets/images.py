@@ -166,6 +166,18 @@ def survey(manifest: Manifest) -> str:
     )
 
 
+def check(manifest: Manifest) -> None:
+    """Decode every image file and keep nothing; ValueError lists those that are damaged, which a header may hide."""
+    from tqdm import tqdm
+
+    read = partial(decoded, upright=is_own(manifest.name))
+    with (
+        ThreadPoolExecutor(os.cpu_count()) as pool,
+        tqdm(desc=f"decoding {manifest.name}", total=len(manifest), unit=" images", disable=None) as bar,
+    ):
+        _all_read(pool, lambda path: read(path).size, manifest.images, bar=bar)
+
+
 def decoded(path: str, *, upright: bool) -> Image.Image:
     """An image file in RGB; upright: turned as its EXIF orientation says.
 

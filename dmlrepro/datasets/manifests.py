@@ -149,6 +149,17 @@ def load(
     return _with_label_noise(manifest, label_noise, seed) if label_noise else manifest
 
 
+def present(name: str, root: str | Path | None = None) -> Manifest:
+    """What is there under a name, with or without "-subset", whole or in part. Raises what `check` raises."""
+    return _present(name, root)[0]
+
+
+def _present(name: str, root: str | Path | None) -> tuple[Manifest, tuple[str, ...]]:
+    if is_own(name) or str(name).removesuffix("-subset") in OFFICIAL:
+        return _read(name, root)
+    return load(name, root), ()
+
+
 def is_own(name: str) -> bool:
     """Whether a name, of a data set or of its manifest, means the reader's own images."""
     return str(name).startswith(("folder:", "manifest:")) or "@" in str(name)
@@ -162,7 +173,7 @@ def check(name: str, root: str | Path | None = None) -> str:
     Raises what `load` raises, except for counts that differ from the official ones.
     """
     base = str(name).removesuffix("-subset")
-    manifest, notes = _read(name, root) if is_own(name) or base in OFFICIAL else (load(name, root), ())
+    manifest, notes = _present(name, root)
     official = OFFICIAL.get(base, {})
     lines = [f"{'part':8}{'images':>8}{'classes':>9}{'per class':>12}{'official':>18}"]
     for part, (images, classes) in _counts(manifest).items():

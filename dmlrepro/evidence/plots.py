@@ -2,8 +2,8 @@
 
 A method has one colour and one marker in every figure (COLORS, out of a PALETTE for colour-blind readers, and
 `marker`; a method that is not listed gets both by its name). Bars and lines are means over seeds, small dots are single
-seeds; from FEW seeds on there are 95 % t intervals too. Published values lie in panels of their own. Functions check
-plain tables and arrays, draw, and return the matplotlib Figure, left open so that a notebook shows it with a
+seeds; from MIN_SEEDS seeds on there are 95 % t intervals too. Published values lie in panels of their own. Functions
+check plain tables and arrays, draw, and return the matplotlib Figure, left open so that a notebook shows it with a
 description of the data as alternative text. Figures and thumbnails are small: a notebook is read on the web.
 """
 
@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from dmlrepro.evidence import tables
-from dmlrepro.evidence.statistics import t_interval
+from dmlrepro.evidence.statistics import MIN_SEEDS, t_interval
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -41,7 +41,7 @@ RIGHT, WRONG = "#1B8A3A", "#C1272D"
 DASHES = ("-", ":", "-.", "--")
 MARKERS = "osD^vPX*<>ph"
 DPI = 84
-FEW = 5  # below so many seeds a t interval says more about Student's distribution than about the method
+
 WIDTH = 9.0  # inches: the text column of a notebook
 LABELS: dict[str | tuple[str, str], str] = {
     # axis titles of metrics and settings; the records of papers/ add theirs as well, under (paper, name) where another
@@ -150,7 +150,7 @@ def _statistics(rows: pd.DataFrame) -> str:
     if _seeds(rows) == "one seed":
         return "one seed"
     counts = rows.groupby(["method", "setting", "metric"])["seed"].nunique()
-    interval = ", 95 % t intervals" if counts.max() >= FEW else ""
+    interval = ", 95 % t intervals" if counts.max() >= MIN_SEEDS else ""
     return f"means{interval} and single runs, {_seeds(rows)}"
 
 
@@ -167,7 +167,7 @@ def _number(value: float) -> str:
 def _bar(axis: Axes, y: float, values: np.ndarray, shade: str) -> None:
     mean = values.mean()
     axis.barh(y, mean, height=0.72, color=shade, linewidth=0, zorder=2)
-    if len(values) >= FEW:
+    if len(values) >= MIN_SEEDS:
         axis.plot(np.maximum(t_interval(values), 0), [y, y], color="black", linewidth=1.3, zorder=3)
     if len(values) > 1:
         dots: dict[str, Any] = {"s": 12, "color": "white", "edgecolor": "black", "linewidth": 0.7, "zorder": 3}
@@ -311,7 +311,7 @@ def _reference(published: Mapping, ours: list, asked: float | None) -> float:
 
 
 def _curve(axis: Axes, by_seed: pd.DataFrame, method: str, style: Mapping[str, Any]) -> None:
-    """Mean and single seeds of a (seeds, levels) frame, from FEW seeds on with a t interval."""
+    """Mean and single seeds of a (seeds, levels) frame, from MIN_SEEDS seeds on with a t interval."""
     levels = by_seed.columns.to_numpy(dtype=float)
     samples = [by_seed[level].dropna().to_numpy() for level in by_seed]
     means = np.array([sample.mean() for sample in samples])
@@ -320,7 +320,7 @@ def _curve(axis: Axes, by_seed: pd.DataFrame, method: str, style: Mapping[str, A
         axis.scatter(
             np.full(len(sample), level), sample, s=16, facecolor="none", edgecolor=color(method), linewidth=0.9
         )
-        if len(sample) >= FEW:
+        if len(sample) >= MIN_SEEDS:
             axis.plot([level, level], t_interval(sample), color=color(method), linewidth=1)
 
 

@@ -1,22 +1,79 @@
-"""Whether a table is still the one that was saved.
+"""Whether a table, with all that lies beside it, is still what was saved.
+
+`<stem>.json` holds what made a table, the sha256 of each of its files, and its own. Nothing counts as saved that this
+record does not confirm: without it, or beside a damaged one, every file of the table is refused. Like all checksums
+here this finds accidents and not whoever writes the new sums too.
 
 Nothing heavy is imported here, because `make results` asks at its start.
 """
 
+import hashlib
 import json
 from pathlib import Path
 
-from dmlrepro.files import sha256
+from dmlrepro.files import replacing, sha256
+
+PARTS = (".csv", ".cost.csv", ".png")  # of a table, beside its record
+EXECUTIONS = "executions.json"  # of a build folder, what the workflow was asked for: no table's
+SUMS, OWN = "files", "sha256"  # entries of the record: the sum of each part, and the one of all its other entries
 
 
-def is_edited(table: Path) -> bool:
-    """Whether a CSV differs from the one whose sha256 the `.json` beside it records.
+def table_paths(folder: Path) -> list[Path]:
+    """The CSV of every table of which a folder has any file, sorted: the CSV itself may be the one that is missing."""
+    ends = sorted((*PARTS, ".json"), key=len, reverse=True)
+    files = [path.name for path in folder.glob("*") if path.name != EXECUTIONS]
+    stems = {name.removesuffix(end) for name in files if (end := next(filter(name.endswith, ends), ""))}
+    return [folder / f"{stem}.csv" for stem in sorted(stems)]
 
-    False where nothing is recorded: the file is missing or damaged, or was written before sums were recorded. Like all
-    checksums here this finds accidents and not whoever writes the new sum too.
+
+def seal(table: Path, made: dict) -> None:
+    """Write the record of a table, with the sums of its parts as they lie there now.
+
+    made: what made it; an earlier record will do, whose sums are replaced.
     """
+    sums = {part: sha256(table.with_suffix(part)) for part in PARTS if table.with_suffix(part).exists()}
+    with replacing(table.with_suffix(".json")) as temporary:
+        temporary.write_text(_text(made | {SUMS: sums}), encoding="utf8")
+
+
+def _text(made: dict) -> str:
+    entries = {name: value for name, value in made.items() if name != OWN}
+    digest = hashlib.sha256(json.dumps(entries, indent=1).encode()).hexdigest()
+    return json.dumps(entries | {OWN: digest}, indent=1) + "\n"
+
+
+def record(table: Path) -> dict:
+    """What made a table, by the record beside it.
+
+    Raises:
+        ValueError: a file of the table is not the one that was saved, or there is none; names it.
+    """
+    if wrong := damage(table):
+        raise ValueError(
+            f"{wrong}; make it again (`make results`, or execute its notebook with the same parameters), or take it "
+            "from git"
+        )
+    return json.loads(table.with_suffix(".json").read_text(encoding="utf8"))
+
+
+def damage(table: Path) -> str:
+    """Which file of a table is not as it was saved, and what of it; "" where all are."""
+    path = table.with_suffix(".json")
     try:
-        recorded = json.loads(table.with_suffix(".json").read_text(encoding="utf8")).get("sha256")
-    except (OSError, ValueError):
-        return False
-    return recorded is not None and recorded != sha256(table)
+        text = path.read_text(encoding="utf8")
+        made = json.loads(text)
+        sums = dict(made[SUMS])
+        sound = text == _text(made)
+    except FileNotFoundError:
+        return f"{path} is missing"
+    except (OSError, ValueError, LookupError, TypeError, AttributeError) as error:
+        return f"{path} is no record of a table ({type(error).__name__})"
+    if not sound:
+        return f"{path} is not what was saved: its sha256 is not the one that it holds"
+    for part in PARTS:
+        file = table.with_suffix(part)
+        if not file.exists() and (part in sums or part == PARTS[0]):
+            return f"{file} is missing"
+        if file.exists() and sums.get(part) != sha256(file):
+            return f"{file} is not what was saved: its sha256 is not the one in {path.name}"
+    return ""

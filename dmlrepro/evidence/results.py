@@ -2,11 +2,13 @@
 
 A row is one number of one run; its columns are those of tables.py. Recalls and precisions are in percent here. A CSV
 holds only what is deterministic on one machine; seconds and bytes go to `<notebook>.cost.csv`. Files are replaced
-atomically and only after every row is valid.
+atomically and only after every row is valid, and read only as they were saved, see provenance.py.
+
+At which step a run was stopped, or was best on validation classes, is an outcome like its numbers: the column `step`
+tells rows apart only among those of selection `every`.
 """
 
 import functools
-import hashlib
 import inspect
 import json
 import math
@@ -19,8 +21,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pandas as pd
 
-from dmlrepro.evidence.provenance import is_edited
-from dmlrepro.evidence.statistics import t_interval
+from dmlrepro.evidence.comparing import UNTRAINED
+from dmlrepro.evidence.provenance import PARTS, damage, record, seal, table_paths
+from dmlrepro.evidence.statistics import MIN_SEEDS, t_interval
 from dmlrepro.evidence.tables import COLUMNS, HITS, IDENTITY, chosen
 from dmlrepro.files import cached_array, replacing, repository_root
 
@@ -29,6 +32,7 @@ if TYPE_CHECKING:
 
 PROFILES = ("paper", "small", "quick")  # those that carry more come first
 SELECTIONS = ("last", "val_best", "test_best", "every")
+GOLDEN_METRICS = ("R@1", "MAP@R", "W2", "W2/delta")  # what a golden file keeps; all of a table that has none of them
 GOLDEN_IDENTITY = ["protocol", "method", "setting", "metric"]
 
 
@@ -161,13 +165,18 @@ def validate(table: pd.DataFrame) -> None:
     outside = table["metric"].map(in_percent) & ~table["value"].between(0, 100)
     if outside.any():
         raise ValueError(f"percentages must lie in [0, 100]: {_first(table, outside)}")
-    twice = table.duplicated(IDENTITY)
+    twice = _without_outcomes(table).duplicated(IDENTITY)
     if twice.any():
         raise ValueError(f"the same measurement twice: {_first(table, twice)}")
 
 
 def _first(table: pd.DataFrame, mask) -> dict:
     return table[mask].iloc[0].to_dict()
+
+
+def _without_outcomes(table: pd.DataFrame) -> pd.DataFrame:
+    """The rows with the step only where it is part of their identity."""
+    return table.assign(step=table["step"].where(table["selection"] == "every", 0))
 
 
 # --- files ------------------------------------------------------------------------------------------------------------
@@ -180,10 +189,10 @@ def output_folder(profile: str) -> Path:
 
 
 def save(table: pd.DataFrame, params, *, runs: Sequence = (), cost: pd.DataFrame | None = None) -> Path:
-    """Write `<stem>.csv`, `<stem>.json` and, with costs, `<stem>.cost.csv`; returns the path of the CSV.
+    """Write `<stem>.csv`, with costs `<stem>.cost.csv`, and the record of both, `<stem>.json`; returns the CSV's path.
 
-    The table is sorted by its identity columns, so equal numbers are equal bytes. When the numbers did not change, the
-    provenance of the run that first made them stays. It records the sha256 of the CSV, so that `read` notices edits.
+    The table is sorted by its identity columns, so equal numbers are equal bytes. When neither they nor the parameters
+    did change, the provenance of the run that first made them stays.
 
     Args:
         runs: the finished runs of the table, for its provenance and, without `cost`, its costs.
@@ -193,27 +202,42 @@ def save(table: pd.DataFrame, params, *, runs: Sequence = (), cost: pd.DataFrame
         cost = costs(runs)
     path = output_folder(params.profile) / f"{params.stem}.csv"
     text = to_csv(table)
-    unchanged = path.exists() and path.read_text(encoding="utf8") == text
-    if not (unchanged and path.with_suffix(".json").exists()):
-        made = provenance(params, runs) | {"sha256": hashlib.sha256(text.encode()).hexdigest()}
-        write_text(path.with_suffix(".json"), json.dumps(made, indent=1) + "\n")
+    made = {} if damage(path) else record(path)
+    same_parameters = made.get("parameters") == json.loads(json.dumps(params.as_dict()))
+    if not (same_parameters and path.read_text(encoding="utf8") == text):
+        made = provenance(params, runs)
         write_text(path, text)
+        for part in PARTS[1:]:  # costs and a picture of other numbers
+            path.with_suffix(part).unlink(missing_ok=True)
     if cost is not None:
-        write_text(path.with_suffix(".cost.csv"), cost.to_csv(index=False, float_format="%.4g", lineterminator="\n"))
+        write_text(path.with_suffix(".cost.csv"), cost.to_csv(index=False, float_format="%.7g", lineterminator="\n"))
+    seal(path, made)
     return path
 
 
 def save_picture(figure: "Figure", params) -> None:
-    """Write `<stem>.png` beside the table, for the committed page, which is an execution of profile quick and shows the
-    pictures of others; its own it shows already, so that quick writes none."""
+    """Write `<stem>.png` beside the table that `save` has written, for the committed page, which is an execution of
+    profile quick and shows the pictures of others; its own it shows already, so that quick writes none.
+
+    Raises:
+        ValueError: no table was saved there.
+    """
     if params.profile != "quick":
-        with replacing(output_folder(params.profile) / f"{params.stem}.png") as temporary:
+        path = output_folder(params.profile) / f"{params.stem}.csv"
+        made = record(path)
+        with replacing(path.with_suffix(".png")) as temporary:
             figure.savefig(temporary, format="png", bbox_inches="tight")
+        seal(path, made)
 
 
 def to_csv(table: pd.DataFrame) -> str:
     ordered = table.sort_values(IDENTITY, kind="stable")
     return ordered.to_csv(index=False, float_format="%.6f", lineterminator="\n")
+
+
+def as_saved(table: pd.DataFrame) -> pd.DataFrame:
+    """A table in the order and with the digits that `save` gives it, so that what is said of both is the same."""
+    return table.sort_values(IDENTITY, kind="stable").round({"value": 6}).reset_index(drop=True)
 
 
 def write_text(path: Path, text: str) -> None:
@@ -225,13 +249,9 @@ def read(path: Path | str) -> pd.DataFrame:
     """A results CSV, validated.
 
     Raises:
-        ValueError: a row is no result, or the file was changed since it was saved.
+        ValueError: a row is no result, or a file of the table is not as it was saved.
     """
-    if is_edited(Path(path)):
-        raise ValueError(
-            f"{path} is not the table that was saved: its sha256 is not the one in the .json beside it. Save it again "
-            "(`make results`, or execute the notebook), or take it from git"
-        )
+    record(Path(path))
     text_columns = {name: str for name in COLUMNS if name not in ("dim", "seed", "step", "value")}
     table = pd.read_csv(path, dtype=text_columns, keep_default_na=False)
     validate(table)
@@ -263,10 +283,10 @@ def load_all(folder: Path | str | None = None) -> pd.DataFrame:
 def publish(build: Path, target: Path, *, everything: bool = False) -> tuple[int, int]:
     """Move the tables of a build folder to `target`; returns how many there are, and how many are new or changed.
 
-    Every table is validated before the first one is moved. One whose numbers are there already stays as it is, with
-    the provenance of the run that first made them; so does one whose numbers differ because this processor rounds
-    otherwise than the one that made them, see `differs_by_rounding`, unless `everything` is to be moved. One that was
-    edited there is replaced.
+    Every table is validated before the first one is moved. One that repeats what is there leaves it as it is, with the
+    provenance of the run that first made it, see `repeats`; `everything` moves it all the same, so that tables, costs
+    and executed notebooks are of one execution. One of which a file is missing there, or is not as it was saved, is
+    replaced.
 
     Raises:
         FileNotFoundError: the folder has no tables.
@@ -278,17 +298,24 @@ def publish(build: Path, target: Path, *, everything: bool = False) -> tuple[int
     moved = 0
     for path, table in tables.items():
         new = target / path.name
-        parts = [suffix for suffix in (".json", ".cost.csv", ".png", ".csv") if path.with_suffix(suffix).exists()]
-        if all(new.with_suffix(suffix).exists() for suffix in (".json", *parts)) and not is_edited(new):
-            if new.read_bytes() == path.read_bytes() and _measure_the_same(new, path):
-                continue
-            if not everything and differs_by_rounding(new, table):
-                continue
-        for suffix in parts:  # the CSV goes last, as it alone means done
-            with replacing(new.with_suffix(suffix)) as temporary:
-                temporary.write_bytes(path.with_suffix(suffix).read_bytes())
+        if not damage(new) and (
+            _equal_files(new, path) if everything else repeats(new, table) and _measure_the_same(new, path)
+        ):
+            continue
+        for part in (*PARTS, ".json"):  # the record goes last: without it nothing counts as saved
+            if path.with_suffix(part).exists():
+                with replacing(new.with_suffix(part)) as temporary:
+                    temporary.write_bytes(path.with_suffix(part).read_bytes())
+            else:
+                new.with_suffix(part).unlink(missing_ok=True)
         moved += 1
     return len(tables), moved
+
+
+def _equal_files(*tables: Path) -> bool:
+    """Whether two sound tables are the same files: their records hold the sums of all others."""
+    one, other = (path.with_suffix(".json").read_bytes() for path in tables)
+    return one == other
 
 
 def _measure_the_same(*tables: Path) -> bool:
@@ -301,10 +328,6 @@ def _measure_the_same(*tables: Path) -> bool:
     return list(one) == list(other) and one[identity].equals(other[identity])
 
 
-def table_paths(folder: Path) -> list[Path]:
-    return sorted(path for path in folder.glob("*.csv") if not path.name.endswith(".cost.csv"))
-
-
 def _read_named(path: Path) -> pd.DataFrame:
     try:
         return read(path)
@@ -312,22 +335,16 @@ def _read_named(path: Path) -> pd.DataFrame:
         raise ValueError(f"{path}: {error}") from error
 
 
-def differs_by_rounding(committed: Path, table: pd.DataFrame) -> bool:
-    """Whether a table repeats a committed one on a processor that rounds otherwise: the same rows, and every golden
-    value of both within its tolerance. On a processor that rounds as the committed one did, any difference is a change.
-    """
-    from dmlrepro.training import runs
-
-    golden = golden_folder() / committed.name
-    try:
-        made_on = json.loads(committed.with_suffix(".json").read_text(encoding="utf8")).get("rounding")
-        there = read(committed)
-    except ValueError:  # one of the two files is damaged
+def repeats(committed: Path, table: pd.DataFrame) -> bool:
+    """Whether a table says what a committed one says: the same rows with the same numbers, or with such as another
+    processor may make of them, which is all golden values of both within their tolerance."""
+    there = read(committed)
+    if not _same_rows(joined := _side_by_side(there, table)):
         return False
-    if made_on in (None, runs.rounding()) or not golden.exists():
-        return False
-    same_rows = _side_by_side(there, table)["_merge"].eq("both").all()
-    return same_rows and all(compare_golden(each, read_golden(golden)).empty for each in (there, table))
+    golden = _golden_of(committed, table)
+    return _same_numbers(joined) or (
+        golden is not None and all(compare_golden(each, golden).empty for each in (there, table))
+    )
 
 
 def difference(build: Path, target: Path) -> str:
@@ -336,28 +353,74 @@ def difference(build: Path, target: Path) -> str:
     The largest difference is of a metric in percent, in points.
     """
     count = differing = 0
-    largest, beyond = 0.0, []
+    largest = 0.0
     for path in table_paths(build):
         if not (target / path.name).exists():
             continue
-        table = read(path)
-        joined = _side_by_side(read(target / path.name), table)
+        joined = _side_by_side(read(target / path.name), read(path))
         apart = (joined["value_build"] - joined["value"]).abs()
         count += len(joined)
         differing += int((apart > 0).sum() + (joined["_merge"] != "both").sum())
         in_points = joined["metric"].map(in_percent)
         largest = max(largest, apart[in_points].max()) if in_points.any() else largest
-        golden = golden_folder() / path.name
-        if golden.exists() and not compare_golden(table, read_golden(golden)).empty:
-            beyond.append(path.stem)
     if not differing:
         return ""
-    verdict = f"beyond the tolerance of {', '.join(beyond)}" if beyond else "all within tolerance"
-    return f"{differing} of {count} numbers differ from the committed ones, the largest by {largest:.2f}, {verdict}"
+    return f"{differing} of {count} numbers differ from the committed ones, the largest by {largest:.2f}"
+
+
+def outdated(build: Path, target: Path) -> dict[str, str]:
+    """The committed tables in `target` that are not what the present code makes of them in a build folder, and why.
+
+    On a processor that rounds as the one did that made a committed table, any other number is a change of the code;
+    elsewhere one beyond the tolerance of a golden value is. Tables that `target` does not have are left out.
+    """
+    found = {path: _why_outdated(target / path.name, path) for path in table_paths(build)}
+    return {path.stem: why for path, why in found.items() if why}
+
+
+def _why_outdated(committed: Path, built: Path) -> str:
+    if committed not in table_paths(committed.parent):
+        return ""
+    if wrong := damage(committed):
+        return wrong
+    there, table = read(committed), read(built)
+    golden = _golden_of(committed, table)
+    beyond = [] if golden is None else [len(compare_golden(each, golden)) for each in (there, table)]
+    if any(beyond):
+        return f"{max(beyond)} golden values are beyond their tolerance"
+    if not _same_rows(joined := _side_by_side(there, table)):
+        return f"{int((joined['_merge'] != 'both').sum())} rows are in one of the two only"
+    if _same_numbers(joined):
+        return ""
+    was, now = (record(path) for path in (committed, built))
+    shared = was["parameters"].keys() & now["parameters"].keys()
+    changed = sorted(name for name in shared if was["parameters"][name] != now["parameters"][name])
+    if changed:
+        return f"it was made with other parameters ({', '.join(changed)})"
+    if was["rounding"] == now["rounding"]:
+        apart = (joined["value_build"] - joined["value"]).abs()
+        return f"{int((apart > 0).sum())} of {len(apart)} numbers differ, on a processor that rounds alike"
+    return ""
+
+
+def _golden_of(committed: Path, table: pd.DataFrame) -> pd.DataFrame | None:
+    """The golden values of a table; None for one that has none, as that of another profile."""
+    path = golden_folder() / committed.name
+    return read_golden(path) if path.exists() and set(table["profile"]) == {"quick"} else None
 
 
 def _side_by_side(committed: pd.DataFrame, table: pd.DataFrame) -> pd.DataFrame:
-    return committed.merge(table, on=IDENTITY, how="outer", suffixes=("", "_build"), indicator=True)
+    one, other = map(_without_outcomes, (committed, table))
+    return one.merge(other, on=IDENTITY, how="outer", suffixes=("", "_build"), indicator=True)
+
+
+def _same_rows(joined: pd.DataFrame) -> bool:
+    return bool(joined["_merge"].eq("both").all())
+
+
+def _same_numbers(joined: pd.DataFrame) -> bool:
+    """Whether they agree but for the last digit that is written, which the number of threads may change."""
+    return bool(np.isclose(joined["value_build"], joined["value"], rtol=1e-6, atol=1.5e-6).all())
 
 
 def provenance(params, finished: Sequence = ()) -> dict:
@@ -451,8 +514,8 @@ def recalls(table: pd.DataFrame) -> list[str]:
 
 
 def pivot(table: pd.DataFrame, metrics: Sequence[str]) -> pd.DataFrame:
-    """The mean ± the half-width of Student's 95 % confidence interval over seeds (the mean alone for one seed), a row
-    per protocol, setting and method, at the chosen step (`tables.chosen`).
+    """The mean ± the half-width of Student's 95 % confidence interval over at least MIN_SEEDS seeds, of fewer the mean
+    alone, a row per protocol, setting and method, at the chosen step (`tables.chosen`).
     """
     rows = chosen(table)
     shown = rows[rows["metric"].isin(metrics)]
@@ -477,7 +540,7 @@ def decimals(values: Iterable[float]) -> int:
 
 def _with_interval(values: pd.Series, digits: int) -> str:
     low, high = t_interval(values)
-    return f"{values.mean():.{digits}f}" + (f" ± {(high - low) / 2:.{digits}f}" if len(values) > 1 else "")
+    return f"{values.mean():.{digits}f}" + (f" ± {(high - low) / 2:.{digits}f}" if len(values) >= MIN_SEEDS else "")
 
 
 # --- golden numbers ---------------------------------------------------------------------------------------------------
@@ -529,7 +592,7 @@ def seeds_that_agree(table: pd.DataFrame) -> str:
 
     The network before training is left out: the features of a pretrained one know no seed.
     """
-    scores = table[(table["selection"] == "last") & (table["metric"] == "MAP@R") & (table["method"] != "untrained")]
+    scores = table[(table["selection"] == "last") & (table["metric"] == "MAP@R") & ~table["method"].isin(UNTRAINED)]
     for (_, method, _), values in scores.groupby(["protocol", "method", "setting"])["value"]:
         if len(values) > 1 and values.nunique() == 1:
             return method
@@ -544,14 +607,16 @@ def compare_golden(table: pd.DataFrame, golden: pd.DataFrame) -> pd.DataFrame:
 
 def beside_golden(table: pd.DataFrame, golden: pd.DataFrame) -> pd.DataFrame:
     """The golden table with the mean of the new table, `new`, and how far it `moved`; NaN where it has none."""
-    joined = golden.merge(golden_means(table).drop(columns="seeds"), on=GOLDEN_IDENTITY, how="left", suffixes=("", "_"))
+    means = golden_means(table, golden["metric"].unique()).drop(columns="seeds")
+    joined = golden.merge(means, on=GOLDEN_IDENTITY, how="left", suffixes=("", "_"))
     joined = joined.rename(columns={"value": "golden", "value_": "new"})
     return joined.assign(moved=(joined["new"] - joined["golden"]).abs())
 
 
-def golden_means(table: pd.DataFrame) -> pd.DataFrame:
-    """Mean over seeds of the metrics that a golden file keeps, and of how many seeds: columns value and seeds."""
-    kept = table[(table["selection"] == "last") & table["metric"].isin(["R@1", "MAP@R"])]
-    if kept.empty:
-        kept = table[table["selection"] == "last"]
+def golden_means(table: pd.DataFrame, metrics: Iterable[str] = GOLDEN_METRICS) -> pd.DataFrame:
+    """Mean over seeds of the metrics that a golden file keeps, and of how many seeds: columns value and seeds. Of a
+    table that has none of them all are kept."""
+    last = table[table["selection"] == "last"]
+    kept = last[last["metric"].isin([*metrics])]
+    kept = last if kept.empty else kept
     return kept.groupby(GOLDEN_IDENTITY, as_index=False).agg(value=("value", "mean"), seeds=("value", "size"))

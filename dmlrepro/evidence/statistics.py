@@ -1,58 +1,65 @@
-"""Statistics of effects over seeds: Student's t, equivalence, Holm's adjustment, what n seeds can detect."""
+"""Statistics of effects over seeds: Student's t, equivalence, Holm's adjustment, power, what n seeds can detect."""
 
 from __future__ import annotations
 
+import functools
 import math
 from dataclasses import dataclass
 
 import numpy as np
 
 LEVEL = 0.05  # every test has this level: intervals are 95 %, those of equivalence (two one-sided tests) 90 %
+MIN_SEEDS = 5  # with fewer there are single values and no interval
+POWER = 0.8
 
 
 @dataclass(frozen=True)
 class Estimate:
-    """A mean effect over n seeds with interval, p value and standard deviation, in the metric's unit or percent."""
+    """A mean effect over n seeds with interval and standard deviation, in the metric's unit or percent."""
 
     name: str
     effect: float
     low: float
     high: float
     n: int
-    p: float
     sd: float
 
 
-def estimated(name: str, values: np.ndarray, p: float, level: float = 1 - LEVEL, relative: bool = False) -> Estimate:
+def estimated(name: str, values: np.ndarray, level: float = 1 - LEVEL, relative: bool = False) -> Estimate:
     """The estimate of effects by seed (n,) with a t interval; `relative` ones are logarithms of ratios, shown in %."""
     effect, low, high = values.mean(), *t_interval(values, level)
     sd = values.std(ddof=1) if len(values) > 1 else math.nan
     if relative:
         effect, low, high, sd = (100 * math.expm1(number) for number in (effect, low, high, sd))
-    return Estimate(name, float(effect), low, high, len(values), p, float(sd))
+    return Estimate(name, float(effect), low, high, len(values), float(sd))
+
+
+@functools.cache
+def _t_quantile(level: float, degrees: int) -> float:
+    from scipy import special
+
+    return float(special.stdtrit(degrees, level))
 
 
 def t_interval(values, level: float = 1 - LEVEL) -> tuple[float, float]:
     """Student t interval of the mean of `values` (n,); NaN for n < 2."""
-    from scipy import stats
-
     values = np.asarray(values, dtype=float)
     if len(values) < 2:
         return math.nan, math.nan
-    half = stats.t.ppf((1 + level) / 2, len(values) - 1) * values.std(ddof=1) / math.sqrt(len(values))
+    half = _t_quantile((1 + level) / 2, len(values) - 1) * values.std(ddof=1) / math.sqrt(len(values))
     return float(values.mean() - half), float(values.mean() + half)
 
 
 def p_above(values: np.ndarray, bound: float) -> float:
     """One-sided p of "the mean lies above bound"; NaN for n < 2."""
-    from scipy import stats
+    from scipy import special
 
     if len(values) < 2:
         return math.nan
     distance, error = values.mean() - bound, values.std(ddof=1) / math.sqrt(len(values))
     if error == 0:  # the same in every seed
         return 0.0 if distance > 0 else 1.0
-    return float(stats.t.sf(distance / error, len(values) - 1))
+    return float(special.stdtr(len(values) - 1, -distance / error))
 
 
 def tost(values: np.ndarray, margin: float) -> float:
@@ -76,14 +83,80 @@ def holm(p_values, family: int) -> np.ndarray:
     return adjusted
 
 
-def detectable_effect(n: int, power: float = 0.8) -> float:
-    """Mean difference, in standard deviations of the differences, that a two-sided t test of n pairs finds."""
-    from scipy import optimize, stats
+# --- power ------------------------------------------------------------------------------------------------------------
+
+
+@functools.cache
+def _standard_errors(n: int, points: int = 400) -> np.ndarray:
+    """Equally likely standard errors of the mean of n effects of standard deviation 1."""
+    from scipy import stats
+
+    at = (np.arange(points) + 0.5) / points
+    return np.sqrt(stats.chi2.ppf(at, n - 1) / (n - 1) / n)
+
+
+def power_of_difference(effect: float, n: int, level: float = LEVEL, at_least: float = 0.0) -> float:
+    """How often n seeds find a difference: a two-sided t test at `level` rejects and the mean reaches `at_least`.
+
+    effect, at_least: in standard deviations of the differences between seeds.
+    """
+    from scipy import stats
 
     if n < 2:
+        return 0.0
+    needed = np.maximum(at_least, _t_quantile(1 - level / 2, n - 1) * _standard_errors(n))
+    return float(stats.norm.sf((needed - effect) * math.sqrt(n)).mean())
+
+
+def power_of_equivalence(effect: float, n: int, level: float, margin: float) -> float:
+    """How often n seeds find that the mean lies within `margin` of zero; units as in `power_of_difference`."""
+    from scipy import stats
+
+    if n < 2:
+        return 0.0
+    room = margin - _t_quantile(1 - level, n - 1) * _standard_errors(n)
+    inside = stats.norm.cdf((room - effect) * math.sqrt(n)) - stats.norm.cdf((-room - effect) * math.sqrt(n))
+    return float(np.where(room > 0, inside, 0).mean())
+
+
+def detectable_effect(n: int, sd: float = 1.0, level: float = LEVEL, at_least: float = 0.0) -> float:
+    """The mean effect that n seeds find in four cases of five, in the unit of sd and at_least; infinite for n < 2.
+
+    level: of the test as it decides, so after Holm LEVEL over the number of hypotheses.
+    """
+    from scipy import optimize
+
+    if n < 2 or not math.isfinite(sd):
         return math.inf
-    critical = stats.t.ppf(1 - LEVEL / 2, n - 1)
-    return optimize.brentq(lambda effect: stats.nct.sf(critical, n - 1, effect * math.sqrt(n)) - power, 1e-3, 1e3)
+    if sd == 0:
+        return at_least
+    least = at_least / sd
+    found = optimize.brentq(lambda effect: power_of_difference(effect, n, level, least) - POWER, 0, least + 1e4)
+    return sd * found
+
+
+def seeds_that_decide(effect: float, sd: float, level: float, counts: float, most: int = 1000) -> float:
+    """The least number of seeds that would find, in four cases of five, what these seeds suggest: a difference of at
+    least `counts`, or, of a smaller effect, that it is smaller; NaN where more than `most` would be needed.
+
+    level: as in `detectable_effect`; the equivalence has two one-sided tests at it.
+    """
+    if not sd > 0 or not math.isfinite(sd):
+        return math.nan
+    effect, counts = abs(effect) / sd, counts / sd
+
+    def enough(n: int) -> bool:
+        if effect >= counts:
+            return power_of_difference(effect, n, level, counts) >= POWER
+        return power_of_equivalence(effect, n, level, counts) >= POWER
+
+    if not enough(most):
+        return math.nan
+    low, high = 1, most  # power grows with n
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (low, middle) if enough(middle) else (middle, high)
+    return max(high, MIN_SEEDS)
 
 
 def percentile_interval(effects: np.ndarray) -> tuple[float, float]:

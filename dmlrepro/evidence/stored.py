@@ -6,8 +6,6 @@ and a test compares.
 
 from __future__ import annotations
 
-import functools
-import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,8 +13,11 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from dmlrepro.evidence import claims, results, tables
-from dmlrepro.evidence.statistics import t_interval
+from dmlrepro.evidence import claims, results, sentences, tables
+from dmlrepro.evidence.comparing import UNTRAINED
+from dmlrepro.evidence.judging import NOT_RUN, Judged, judge
+from dmlrepro.evidence.provenance import record
+from dmlrepro.evidence.statistics import MIN_SEEDS, t_interval
 from dmlrepro.files import repository_root
 
 DATA = {  # what a reader knows a data set by
@@ -57,7 +58,7 @@ class Stored:
     @property
     def seeds(self) -> int:
         """How many seeds every trained method and setting has at least; 0 without images."""
-        left_out = self.table["method"].eq("untrained") | self.table["setting"].eq(tables.CURVE)
+        left_out = self.table["method"].isin(UNTRAINED) | self.table["setting"].eq(tables.CURVE)
         rows = self.table[(self.table["dataset"] != tables.SYNTHETIC) & ~left_out]
         return 0 if rows.empty else int(rows.groupby(["protocol", "method", "setting"])["seed"].nunique().min())
 
@@ -96,7 +97,7 @@ class Stored:
     @property
     def few_seeds(self) -> bool:
         """Whether its runs are too few for a verdict."""
-        return 0 < self.seeds < claims.MIN_SEEDS
+        return 0 < self.seeds < MIN_SEEDS
 
     def _budget(self) -> str:
         if heads := self.parameters.get("head_steps"):
@@ -104,14 +105,27 @@ class Stored:
         named = {name: self.parameters.get(name) for name in ("epochs", "steps")}
         return next((f"{amount} {name[:-1] if amount == 1 else name}" for name, amount in named.items() if amount), "")
 
-    def judged(self, tests: Mapping[str, claims.ClaimTest]) -> claims.Judged:
-        """The verdicts of one paper's claims whose notebook this table is of, where it has rows for them."""
-        own = [claim_id for claim_id, test in tests.items() if test.notebook == self.notebook]
-        trials = self.parameters.get("search_trials", 0)
-        judged = claims.judge(self.table, tests, own, search_trials=trials, device=self.device)
-        run = judged.verdicts[judged.verdicts["verdict"] != "not run"]
-        compared = judged.comparisons["claim_id"].isin(run["claim_id"])
-        return claims.Judged(run.reset_index(drop=True), judged.comparisons[compared].reset_index(drop=True))
+    @property
+    def trials(self) -> dict[str, int]:
+        """By method, how many trials of the search chose its settings."""
+        return dict.fromkeys(self.table["method"], self.parameters.get("search_trials", 0))
+
+    def judged(self, tests: Mapping[str, claims.ClaimTest]) -> Judged:
+        """The verdicts of the claims of its notebook that this table has rows for; tests: all of the paper."""
+        return judged(self.table, tests, self.notebook, trials=self.trials, device=self.device)
+
+
+def judged(table: pd.DataFrame, tests: Mapping[str, claims.ClaimTest], notebook: str, **how) -> Judged:
+    """The verdicts of the claims of a notebook that a table has rows for.
+
+    Args:
+        tests: all of the paper.
+        how: as in `judging.judge`.
+    """
+    judged = judge(table, tests, [name for name, test in tests.items() if test.notebook == notebook], **how)
+    run = judged.verdicts[judged.verdicts["verdict"] != NOT_RUN]
+    compared = judged.comparisons["claim_id"].isin(run["claim_id"])
+    return Judged(run.reset_index(drop=True), judged.comparisons[compared].reset_index(drop=True))
 
 
 def data_in_words(dataset: str) -> str:
@@ -120,18 +134,22 @@ def data_in_words(dataset: str) -> str:
     return f"{words} ({dataset})" if words else dataset
 
 
-def stored(notebook: str, root: Path | None = None) -> list[Stored]:
-    """Every table of a notebook in results/, of the profiles that carry more first, more seeds first."""
+def stored(notebook: str, root: Path | None = None, *, but: Path | None = None) -> list[Stored]:
+    """Every table of a notebook in results/, of the profiles that carry more first, more seeds first.
+
+    but: a table that is left out unread, as in "quick/00_tour.csv": a damaged one must not stop its own renewal.
+    """
     root = root or repository_root() / "results"
     found = []
     for profile in results.PROFILES:
         paths = [p for p in results.table_paths(root / profile) if p.stem.partition("--")[0] == notebook]
+        paths = [p for p in paths if p.relative_to(root) != but]
         found += sorted((_read(path) for path in paths), key=lambda each: -each.seeds)
     return found
 
 
 def _read(path: Path) -> Stored:
-    made = json.loads(path.with_suffix(".json").read_text(encoding="utf8"))
+    made = record(path)
     costs = path.with_suffix(".cost.csv")
     read = pd.read_csv(costs, keep_default_na=False, na_values={"value": ""}) if costs.exists() else None
     picture = path.with_suffix(".png")
@@ -211,104 +229,37 @@ def with_spread(effects: np.ndarray, digits: int = 1) -> str:
     """A mean with what it rests on: "+2.5, 95 % +1.0 to +4.0, n = 5"; single runs below five."""
     values = (round(value, digits) + 0.0 for value in (effects.mean(), *t_interval(effects), *effects))  # no -0
     mean, *others = (f"{value:+.{digits}f}" for value in values)
-    if len(effects) >= claims.MIN_SEEDS:
+    if len(effects) >= MIN_SEEDS:
         return f"{mean}, 95 % {others[0]} to {others[1]}, n = {len(effects)}"
     return f"{mean}, n = 1" if len(effects) == 1 else f"{mean}, single seeds {' and '.join(others[2:])}"
 
 
-def direction(effects: np.ndarray) -> int:
-    """1 or -1 if the interval, or below five seeds every one of them, lies above or below zero; else 0."""
-    low, high = t_interval(effects) if len(effects) >= claims.MIN_SEEDS else (effects.min(), effects.max())
-    return int(low > 0) - int(high < 0)
-
-
 Sentence = Callable[[Numbers], str]
-SLIGHT = 0.5  # points: a smaller mean difference is spoken of as that, however much its seeds agree
-LEARNED = 2.0  # points of MAP@R by which something must be above the untrained network to be spoken of
 
 
-def say(table: pd.DataFrame, sentences: Sequence[Sentence]) -> list[str]:
+def findings(
+    table: pd.DataFrame,
+    tests: Mapping[str, claims.ClaimTest],
+    notebook: str,
+    others: Sequence[Sentence],
+    trials: Mapping[str, int] | None = None,
+) -> list[str]:
+    """What a table says: of each claim the judge's sentence, then what no claim is about.
+
+    Args:
+        tests: all of the paper whose claims the notebook settles.
+        others: sentences on numbers that no claim is about; they take no side.
+        trials: as in `judging.judge`.
+    """
+    return sentences.of_claims(judged(table, tests, notebook, trials=trials)) + say(table, others)
+
+
+def say(table: pd.DataFrame, others: Sequence[Sentence]) -> list[str]:
     """The sentences that a table has the numbers for."""
     numbers, said = Numbers(table), []
-    for sentence in sentences:
+    for sentence in others:
         try:
             said.append(sentence(numbers))
         except tables.MissingRows:
             continue
     return [each for each in said if each]
-
-
-def where_learned(*sentences: Sentence) -> tuple[Sentence, ...]:
-    """Sentences that are said only of a table in which the best loss is above the untrained network; of another table
-    one sentence says that it is not."""
-    return (_nothing_learned, *(functools.partial(_if_learned, sentence) for sentence in sentences))
-
-
-def _nothing_learned(numbers: Numbers) -> str:
-    trained = [key for key in numbers.cells if key[0] != "untrained" and key[1] == "MAP@R"]
-    best = numbers.ranked([f"{key[0]};{setting}" for key in trained for setting in numbers.cells[key]], "MAP@R")[0]
-    best, untrained = (numbers.mean(cell, "MAP@R") for cell in (best, "untrained"))
-    if best >= untrained + LEARNED:
-        return ""
-    return (
-        f"Nothing was learned here that serves unseen classes: the best loss and setting has {best:.1f} MAP@R against "
-        f"{untrained:.1f} of the untrained network, so that these runs neither support nor contradict the paper."
-    )
-
-
-def _if_learned(sentence: Sentence, numbers: Numbers) -> str:
-    return "" if _nothing_learned(numbers) else sentence(numbers)
-
-
-def agrees(yes: bool) -> str:
-    """How a sentence relates a number to the paper's expectation."""
-    return "as the paper has it" if yes else "against the paper"
-
-
-def brings(effects: np.ndarray, gain: str = "a gain", loss: str = "a loss", expected: int = 1) -> str:
-    """What effects show, against what the paper expects, 1 or -1: "a gain, as the paper has it"."""
-    found = direction(effects)
-    if not found or abs(effects.mean()) < SLIGHT:
-        said = "less than half a point" if found else "no clear difference"
-        return f"{said}, where the paper has {gain if expected > 0 else loss}"
-    return f"{gain if found > 0 else loss}, {agrees(found == expected)}"
-
-
-# --- the ledger -------------------------------------------------------------------------------------------------------
-
-_WEIGHT = {"supported": 0, "contradicted": 0, "depends on the reading": 0, "inconclusive": 1}
-
-
-def by_weight(verdicts: pd.DataFrame) -> pd.DataFrame:
-    """Verdicts of many tables, a row per claim and table; of each claim those first that carry most.
-
-    A decided verdict precedes an open one, the profile paper precedes small, more seeds precede fewer.
-    """
-    ranks = {name: rank for rank, name in enumerate(results.PROFILES)}
-    order = verdicts.assign(
-        _weight=verdicts["verdict"].map(_WEIGHT).fillna(2),
-        _profile=verdicts["profile"].map(ranks).fillna(len(ranks)),
-        _n=-verdicts["n"],
-    )
-    keys = ["claim_id", "_weight", "_profile", "_n", "stem"]
-    return order.sort_values(keys).drop(columns=["_weight", "_profile", "_n"]).reset_index(drop=True)
-
-
-def settled(lines: pd.DataFrame) -> str:
-    """One claim's verdict over the rows that the ledger has of it: the decided ones; inconclusive if there are none.
-
-    Tables that disagree are both named, none is averaged away; a verdict that depends on the reading in one of them
-    does so in all.
-    """
-    decided = {verdict for verdict in lines["verdict"] if _WEIGHT.get(verdict, 2) == 0}
-    if "depends on the reading" in decided:
-        return "depends on the reading"
-    if len(decided) > 1:
-        return "supported in one setting, contradicted in another"
-    return decided.pop() if decided else lines["verdict"].iloc[0]
-
-
-def count_words(values: Iterable[str]) -> str:
-    """ "3 supported, 9 contradicted, 18 inconclusive"."""
-    counts = pd.Series(list(values)).value_counts(sort=False)
-    return ", ".join(f"{count} {value}" for value, count in counts.items())

@@ -10,6 +10,7 @@ All but two are pytorch-metric-learning's. Each function states its paper and se
 - margin samples its negatives from a random stream of its own, kept in the state_dict, instead of torch's global one.
 """
 
+import functools
 import math
 from typing import Any
 
@@ -42,6 +43,9 @@ class Baseline(nn.Module):
     ):
         super().__init__()
         self.faster = faster
+        library: Any = loss
+        if hasattr(library, "cast_types"):
+            library.cast_types = functools.partial(_where_it_differs, library.cast_types)
         self.loss, self.miner = loss, miner
         self.num_classes, self.embedding_size = num_classes, embedding_size
 
@@ -63,6 +67,12 @@ class Baseline(nn.Module):
 
     def extra_repr(self) -> str:
         return printed(self)
+
+
+def _where_it_differs(cast_types, dtype: torch.dtype, device: torch.device) -> None:
+    """The library's cast of its parameters, in every call and by way of `.data`, which torch.export cannot write."""
+    if any((each.dtype, each.device) != (dtype, device) for each in cast_types.__self__.parameters()):
+        cast_types(dtype, device)
 
 
 class CosineSoftmaxLoss(nn.Module):

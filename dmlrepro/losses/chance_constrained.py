@@ -13,6 +13,7 @@ proxies in third and fourth place; without proxies the pairs are those within th
 Vectors of any norm are taken and clipped to the unit ball.
 """
 
+import math
 from collections.abc import Iterable
 
 import torch
@@ -45,22 +46,16 @@ def greedy_k_center(pool: Tensor, centers: Tensor, k: int) -> Tensor:
 
     pool (P, D), centers (c, D) -> (k,) int64 positions in the pool, all different; or batched over classes, (C, P, D)
     and (C, c, D) -> (C, k). Of points equally far the first counts, so duplicates of picked points come last, in order.
-    Euclidean distance, c >= 1.
+    Euclidean distance, c >= 1; half precision is compared in float32.
 
-    Raises ValueError for shapes that do not fit, or k outside [1, P].
+    Raises ValueError for shapes that do not fit, k outside [1, P], or NaN or infinity.
 
     >>> greedy_k_center(torch.tensor([[0.0], [1.0], [5.0], [6.0]]), torch.tensor([[0.0]]), k=2)
     tensor([3, 1])
     """
-    if pool.ndim not in (2, 3) or pool.shape[:-2] != centers.shape[:-2] or pool.shape[-1] != centers.shape[-1]:
-        raise ValueError(
-            "pool and centers must have shapes (P, D) and (c, D), or (C, P, D) and (C, c, D), "
-            f"got {tuple(pool.shape)} and {tuple(centers.shape)}"
-        )
+    pool, centers = _compared(pool=pool, centers=centers)
     if not 1 <= k <= pool.shape[-2]:
         raise ValueError(f"k must lie in [1, {pool.shape[-2]}], the size of the pool, got {k}; give a larger pool")
-    if centers.shape[-2] == 0:
-        raise ValueError("centers are empty; give at least one, from which the first pick is the farthest")
     if pool.ndim == 2:
         return greedy_k_center(pool[None], centers[None], k)[0]
     distances = _distances(pool, centers).amin(2)
@@ -76,8 +71,38 @@ def greedy_k_center(pool: Tensor, centers: Tensor, k: int) -> Tensor:
 
 @torch.no_grad()
 def covering_radius(points: Tensor, centers: Tensor) -> Tensor:
-    """Largest distance of a point to its nearest center: (N, D) and (c, D) -> (), or (C, N, D), (C, c, D) -> (C,)."""
-    return _distances(points, centers).amin(-1).amax(-1)
+    """Largest distance of a point to its nearest center: (N, D) and (c, D) -> (), or (C, N, D), (C, c, D) -> (C,).
+
+    Half precision is computed in float32. Raises ValueError for shapes that do not fit, no point or no center, or NaN
+    or infinity.
+    """
+    return _distances(*_compared(points=points, centers=centers)).amin(-1).amax(-1)
+
+
+def _compared(**both: Tensor) -> tuple[Tensor, Tensor]:
+    """Two sets of points that fit, by their names, in float32 or wider; ValueError names what does not fit."""
+    check_tensors(**both)
+    (first, a), (second, b) = both.items()
+    if a.ndim not in (2, 3) or a.shape[:-2] != b.shape[:-2] or a.shape[-1] != b.shape[-1]:
+        raise ValueError(
+            f"{first} and {second} must have shapes (P, D) and (c, D), or (C, P, D) and (C, c, D), "
+            f"got {tuple(a.shape)} and {tuple(b.shape)}"
+        )
+    for name, points in both.items():
+        if not points.is_floating_point():
+            raise ValueError(f"{name} must be floating point, got {points.dtype}; pass {name}.float()")
+        if points.shape[-2] == 0:
+            raise ValueError(f"{name} must not be empty, got shape {tuple(points.shape)}; give at least one point")
+        finite = points.isfinite().all(-1)
+        if not finite.all():
+            place = (~finite).nonzero()[0].tolist()
+            value = next(x for x in points[tuple(place)].tolist() if not math.isfinite(x))
+            raise ValueError(
+                f"{name} must be finite, got {value} in row {', '.join(map(str, place))}; "
+                "lower the learning rate or inspect the input images"
+            )
+    wide = torch.promote_types(torch.promote_types(a.dtype, b.dtype), torch.float32)
+    return a.to(wide), b.to(wide)
 
 
 def projection_penalty(parameters: Iterable[Tensor], anchors: Iterable[Tensor], weight: float) -> Tensor:

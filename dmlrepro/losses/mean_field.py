@@ -94,7 +94,7 @@ def _log_mean_exp(x: Tensor, groups: Groups) -> Tensor:
     peak.scatter_reduce_(0, groups.place[:, None].expand_as(x), x.detach(), "amax")
     total = torch.zeros_like(peak).index_add(0, groups.place, (x - peak[groups.place]).exp())
     if torch.compiler.is_compiling():
-        total = total.clamp_min(1)  # which a group that has samples reaches by its peak alone
+        total = total.masked_fill(groups.counts[:, None] == 0, 1.0)  # a clamp would take a lone sample's gradient
     return total.log() + (peak - groups.counts.clamp_min(1).to(x.dtype).log()[:, None])
 
 

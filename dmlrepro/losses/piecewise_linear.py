@@ -253,6 +253,8 @@ def directed_similarity(
     """s'(x_i, a_j) = alpha beta (Eqs. 2-4) of points (N, D) with the pieces (M, dim, D) through anchors (M, D): (N, M).
 
     alpha = (1 + o / 2)^-n_alpha falls with the distance o across the piece, beta = (1 + p)^-n_beta with that along it.
+    Computed in float64, and given in the dtype of points: of two points on one piece o is the root of a difference that
+    float32 makes 1e-7 rather than 0.
 
     >>> origin, along_x = torch.zeros(1, 2), torch.tensor([[[1.0, 0.0]]])
     >>> directed_similarity(torch.tensor([[0.0, 0.0], [3.0, 0.0], [0.0, 3.0]]), origin, along_x)
@@ -260,7 +262,9 @@ def directed_similarity(
             [0.5000],
             [0.0256]])
     """
-    return _decayed(*_components(points, anchors, bases), n_alpha, n_beta)
+    if bases.dtype != torch.float64:  # rounded, they are not quite orthonormal, and what lies along seems to lie across
+        bases = torch.linalg.qr(bases.double().mT).Q.mT
+    return _decayed(*_components(points.double(), anchors.double(), bases), n_alpha, n_beta).to(points.dtype)
 
 
 def manifold_similarity(points: Tensor, bases: Tensor, n_alpha: float = 4.0, n_beta: float = 0.5) -> Tensor:
@@ -268,8 +272,10 @@ def manifold_similarity(points: Tensor, bases: Tensor, n_alpha: float = 4.0, n_b
 
     On the unit sphere it lies in [0.054, 1] at the defaults, so that no two points are as dissimilar as Eq. 6 assumes.
     """
-    one_way = directed_similarity(points, points, bases, n_alpha, n_beta)
-    return (one_way + one_way.T) / 2
+    wide = points.double()
+    wide = wide - wide.mean(0)  # far from the origin products would lose what tells the points apart
+    one_way = directed_similarity(wide, wide, bases, n_alpha, n_beta)
+    return ((one_way + one_way.T) / 2).to(points.dtype)
 
 
 def _components(points: Tensor, anchors: Tensor, bases: Tensor) -> tuple[Tensor, Tensor]:

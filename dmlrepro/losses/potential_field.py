@@ -422,6 +422,24 @@ def _(points, labels, differentiate, attract, repel, numbers):
     return points.new_empty((), dtype=torch.float64), gradient
 
 
+def _keep(ctx, inputs, output):
+    points, labels, _, *ctx.field = inputs
+    ctx.save_for_backward(points, labels, output[1])
+
+
+def _force(ctx, upstream, _):
+    points, labels, gradient = ctx.saved_tensors
+    if not gradient.numel():  # the points of what was exported need none, its callers' do
+        gradient = _energy_operator(points, labels, True, *ctx.field)[1]
+    attract, repel, numbers = ctx.field
+    force = _Gradient.apply(points, labels, gradient, Field(attract, repel, *numbers), 1.0)
+    return upstream.to(points.dtype) * force, *[None] * 5
+
+
+# what torch.export writes down is the operator alone, without `_Energy` around it
+_energy_operator.register_autograd(_force, setup_context=_keep)
+
+
 @torch.library.custom_op(
     "dmlrepro::potential_curvature", mutates_args=(), schema=f"({_POINTS}, Tensor directions, {_FIELD}) -> Tensor"
 )

@@ -15,6 +15,7 @@ import copy
 import difflib
 import functools
 import os
+import pickle
 import socket
 import urllib.error
 import urllib.request
@@ -95,8 +96,8 @@ class EmbeddingNet(nn.Module):
         if embedding_size is not None and embedding_size < 1:
             raise ValueError(f"embedding_size must be a positive number or None, got {embedding_size}")
         self.trunk = trunk
+        self.pool = Pool(pooling, trunk)
         self.preprocess = preprocess
-        self.pooling = pooling
         self.batchnorm_frozen = False
         scale = torch.tensor([preprocess.scale / s for s in preprocess.std]).view(1, -1, 1, 1)
         offset = torch.tensor([-m / s for m, s in zip(preprocess.mean, preprocess.std)]).view(1, -1, 1, 1)
@@ -112,14 +113,11 @@ class EmbeddingNet(nn.Module):
 
     def features(self, images: Tensor) -> Tensor:
         """uint8 images (B, C, H, W) -> pooled features (B, F)."""
-        return self._pool(self.trunk(self._normalise(images)))
+        return self.pool(self.trunk(self._normalise(images)))
 
     def train(self, mode: bool = True) -> "EmbeddingNet":
         super().train(mode)
-        if self.batchnorm_frozen:
-            for module in _batchnorms(self):
-                module.eval()
-        return self
+        return _keep_batchnorm(self)
 
     def _normalise(self, images: Tensor) -> Tensor:
         channels = len(self.preprocess.mean)
@@ -133,21 +131,6 @@ class EmbeddingNet(nn.Module):
         images = images.expand(-1, channels, -1, -1)
         return images.to(self.input_scale.dtype).mul(self.input_scale).add_(self.input_offset)
 
-    def _pool(self, maps: Tensor) -> Tensor:
-        if self.pooling == "token":
-            return maps[:, 0]
-        if maps.ndim == 3:
-            maps = maps[:, getattr(self.trunk, "num_prefix_tokens", 0) :].transpose(1, 2)
-        elif getattr(self.trunk, "output_fmt", None) == "NHWC":  # timm's Swin family
-            maps = maps.flatten(1, 2).transpose(1, 2)
-        else:
-            maps = maps.flatten(2)
-        if self.pooling == "avg":
-            return maps.mean(-1)
-        if self.pooling == "max":
-            return maps.amax(-1)
-        return maps.mean(-1) + maps.amax(-1)
-
     @torch.no_grad()
     def _probe_width(self) -> int:
         """Width of the pooled features, found by shape inference on the meta device: no arithmetic."""
@@ -156,9 +139,34 @@ class EmbeddingNet(nn.Module):
         maps = copy.deepcopy(self.trunk).to("meta").eval()(image)
         if maps.ndim not in (3, 4):
             raise ValueError("this backbone gives no feature maps or tokens to pool")
-        if self.pooling == "token" and not getattr(self.trunk, "num_prefix_tokens", 0):
+        if self.pool.kind == "token" and not self.pool.prefix_tokens:
             raise ValueError("pooling='token' needs a transformer with a class token; use 'avg', 'max' or 'avg+max'")
-        return self._pool(maps).shape[1]
+        return self.pool(maps).shape[1]
+
+
+class Pool(nn.Module):
+    """Feature maps (B, F, h, w) or tokens (B, N, F) of a trunk -> features (B, F); kind: one of POOLINGS."""
+
+    def __init__(self, kind: str, trunk: nn.Module):
+        super().__init__()
+        self.kind = kind
+        self.prefix_tokens: int = getattr(trunk, "num_prefix_tokens", 0)
+        self.channels_last: bool = getattr(trunk, "output_fmt", None) == "NHWC"  # timm's Swin family
+
+    def forward(self, maps: Tensor) -> Tensor:
+        if self.kind == "token":
+            return maps[:, 0]
+        if maps.ndim == 3:
+            maps = maps[:, self.prefix_tokens :].transpose(1, 2)
+        elif self.channels_last:
+            maps = maps.flatten(1, 2).transpose(1, 2)
+        else:
+            maps = maps.flatten(2)
+        if self.kind == "avg":
+            return maps.mean(-1)
+        if self.kind == "max":
+            return maps.amax(-1)
+        return maps.mean(-1) + maps.amax(-1)
 
 
 def build(
@@ -196,6 +204,127 @@ def build(
         net = EmbeddingNet(trunk, embedding_size, preprocess, pooling)
     # Channels-last weights make every convolution run in that layout: on a CPU two thirds to half of the time.
     return net.to(memory_format=torch.channels_last)
+
+
+# the tail of a network
+
+
+class Tail(nn.Sequential):
+    """A network from a block on: activations, what enters that block, -> raw embeddings (B, D).
+
+    Its modules are those of the network, under their names, so that a state dict of a tail is a part of the network's.
+
+    Args:
+        block: one of `blocks`, or "head".
+        probe: uint8 images (b, C, H, W) of which tail and network must make the same embeddings.
+
+    Raises:
+        ValueError: an unknown block; one behind which the network is more than its modules in their order.
+    """
+
+    def __init__(self, network: EmbeddingNet, name: str, block: str, probe: Tensor):
+        self.first = _path(name, block)
+        super().__init__(OrderedDict(trunk=nn.Identity()) | _from(network, self.first))  # a head has no trunk
+        self.embedding_size, self.batchnorm_frozen = network.embedding_size, network.batchnorm_frozen
+        was_training = network.training
+        network.eval(), self.eval()
+        try:
+            with torch.no_grad():
+                ours, whole = self(entering(network, self.first, probe)), network(probe)
+            same = bool((ours - whole).abs().max() <= 1e-4 * whole.abs().max())
+        except (RuntimeError, TypeError, ValueError):  # a module that takes more than what the one before it gives
+            same = False
+        network.train(was_training), self.train(was_training)
+        if not same:
+            raise ValueError(
+                f"train_from={block!r}: {name} cannot be cut there, its modules from there on, one after another, do "
+                "not give what the network gives; take a later block, or 'head'"
+            )
+
+    def train(self, mode: bool = True) -> "Tail":
+        super().train(mode)
+        return _keep_batchnorm(self)
+
+
+def entering(network: nn.Module, path: str, images: Tensor) -> Tensor:
+    """What enters the module at `path` when a network is given images; nothing behind it is computed."""
+
+    def stop(_, inputs):
+        raise _Reached(inputs[0])
+
+    hook = network.get_submodule(path).register_forward_pre_hook(stop)
+    try:
+        network(images)
+    except _Reached as reached:
+        return reached.activations
+    finally:
+        hook.remove()
+    raise ValueError(f"no image enters {path}")
+
+
+class _Reached(Exception):
+    def __init__(self, activations: Tensor):
+        self.activations = activations
+
+
+def _from(module: Any, path: str) -> OrderedDict[str, nn.Module]:
+    """The children of a module that is a chain of them, under their names, from the one at `path` on."""
+    first, _, rest = path.partition(".")
+    names = list(module._modules)
+    kept = OrderedDict((name, module.get_submodule(name)) for name in names[names.index(first) :])
+    if rest:
+        child: Any = kept[first]
+        kept[first] = child.beginning(rest) if hasattr(child, "beginning") else nn.Sequential(_from(child, rest))
+    return kept
+
+
+def check_block(name: str, block: str) -> None:
+    """ValueError unless the network `name` has this block; "head" is one of every network."""
+    _path(name, block)
+
+
+def _path(name: str, block: str) -> str:
+    """Where the first module of a block is in an `EmbeddingNet`."""
+    if block == "head":
+        return block
+    if block not in (known := blocks(name)):
+        raise ValueError(
+            f"train_from must be 'head' or a block of {name}, {', '.join(known)}, got {block!r}; "
+            'None (in a notebook "") trains the whole network'
+        )
+    return f"trunk.{known[block]}"
+
+
+@functools.cache
+def blocks(name: str) -> dict[str, str]:
+    """The blocks of a network in their order, {block: path of its first module in the trunk}; nothing is initialised.
+
+    They are the children of a trunk and of its Sequential modules, as far as they have parameters, by their paths.
+    """
+    with torch.device("meta"):
+        trunk, _ = build_trunk(name, None, 3)
+    own: Any = getattr(trunk, "blocks", None)
+    if own is not None and not isinstance(own, nn.Module):  # a transformer of timm has a module of this name
+        return dict(own)
+    paths = _chain(trunk)
+    return dict(_BLOCKS.get(name, zip(paths, paths)))
+
+
+def _chain(module: nn.Module, prefix: str = "") -> list[str]:
+    paths = []
+    for name, child in module.named_children():
+        if type(child).forward is nn.Sequential.forward:
+            paths += _chain(child, f"{prefix}{name}.")
+        elif any(True for _ in child.parameters()):
+            paths.append(prefix + name)
+    return paths
+
+
+def _keep_batchnorm(net: Any):
+    if net.batchnorm_frozen:
+        for module in _batchnorms(net):
+            module.eval()
+    return net
 
 
 def freeze_batchnorm(net: EmbeddingNet) -> EmbeddingNet:
@@ -366,6 +495,12 @@ def _bn_inception(weights: str | Path | None, in_channels: int) -> tuple[nn.Modu
     return model, Preprocess((104.0, 117.0, 128.0), (1.0, 1.0, 1.0), scale=1.0, bgr=True)
 
 
+# the blocks of flat trunks, whose modules have numbers for names
+_BLOCKS = {
+    "conv4": {f"block{number}": str(4 * number - 4) for number in range(1, 5)},
+    "resnetv2_20": {f"block{number}": str(number + 2) for number in range(1, 7)},
+    "squeezenet1_1": {f"fire{n}": f"features.{at}" for n, at in zip(range(2, 10), (3, 4, 6, 7, 9, 10, 11, 12))},
+}
 _OWN = {"conv4": _conv4, "resnetv2_20": _resnetv2_20, "bn_inception": _bn_inception}
 _NO_WEIGHTS = '{name} has no ImageNet weights here; use weights=None (in a notebook "none") or the path of a file'
 
@@ -460,11 +595,10 @@ def _model(
                 with _tensors_only():
                     return download()
             except Exception as error:
-                reason = str(error).partition("\n")[0]
                 raise FileNotFoundError(
                     f"weights='imagenet' of {name}: the download failed; put {' or '.join(_published_files(name))} "
                     f"into {data_root() / 'weights'}, or mend the network and start again "
-                    f"({type(error).__name__}: {reason})"
+                    f"({_reason(error)})"
                 ) from error
             finally:
                 socket.setdefaulttimeout(before)
@@ -584,10 +718,20 @@ def read_weights(path: str | Path) -> dict[str, Tensor]:
             return load_file(path)
         state = torch.load(path, map_location="cpu", weights_only=True)
     except Exception as error:
-        raise ValueError(f"weights: {path} is unreadable, is it complete? ({type(error).__name__}: {error})") from error
+        raise ValueError(f"weights: {path} is unreadable, is it complete? ({_reason(error)})") from error
     if not isinstance(state, dict) or not all(isinstance(value, Tensor) for value in state.values()):
         raise ValueError(f"weights: {path} holds no plain state dict (a mapping from names to tensors)")
     return state
+
+
+def _reason(error: Exception) -> str:
+    """Why weights cannot be read, in a line. Of a pickle torch itself advises to run what the file says."""
+    if isinstance(error, pickle.UnpicklingError):
+        return (
+            "it holds more than tensors, or is none of torch's files; reading it could run any program, so it is not "
+            "read: save its state dict as .safetensors where it was made"
+        )
+    return f"{type(error).__name__}: {str(error).partition(chr(10))[0]}"
 
 
 def _existing(path: str | Path) -> Path:

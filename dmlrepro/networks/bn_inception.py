@@ -8,6 +8,8 @@ Deviations BatchNorm momentum is 0.9, so the running statistics nearly are the l
            (Caffe's decay read as PyTorch's update rate). It matters only where BatchNorm is not frozen (SOP, In-Shop).
 """
 
+import copy
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -15,6 +17,7 @@ from torch import Tensor, nn
 # The file name carries the first nine digits of its SHA-256, which torch.hub verifies after a download.
 URL = "https://data.lip6.fr/cadene/pretrainedmodels/bn_inception-52deb4733.pth"
 
+STEM = {"conv1": ("conv1_7x7_s2",), "conv2": ("conv2_3x3_reduce", "conv2_3x3")}
 # Widths of each module: branch 1x1; branch 3x3 (reduction, output); branch of two 3x3 (reduction, both outputs);
 # pooling branch (kind, projection). Without a 1x1 branch the module halves the side and passes its pooled input on.
 MODULES = {
@@ -57,27 +60,41 @@ class BNInception(nn.Module):
                 self._conv(f"{module}_pool_proj", width, projection, 1)
             width = (single or 0) + triple + double + (projection or width)
         self.last_linear = nn.Linear(width, num_classes)
+        # {block: the first of its layers}, those that `forward` goes through
+        first = {name: "1x1" if single else "3x3_reduce" for name, (single, *_) in MODULES.items()}
+        self.blocks = {name: layers[0] for name, layers in STEM.items()}
+        self.blocks |= {f"inception_{name}": f"inception_{name}_{layer}" for name, layer in first.items()}
+
+    def beginning(self, layer: str) -> "BNInception":
+        """The part of the network from the block on whose first layer this is; the layers are the same."""
+        part = copy.copy(self)
+        layers, firsts = list(self._modules), list(self.blocks.values())
+        part._modules = {name: self._modules[name] for name in layers[layers.index(layer) :]}
+        part.blocks = dict(list(self.blocks.items())[firsts.index(layer) :])
+        return part
 
     def forward(self, images: Tensor) -> Tensor:
-        x = _halve(self._run(images, "conv1_7x7_s2"))
-        x = _halve(self._run(x, "conv2_3x3_reduce", "conv2_3x3"))
-        if x.shape[-2] % 4 or x.shape[-1] % 4:
-            raise ValueError(
-                f"images of {images.shape[-2]} x {images.shape[-1]} pixels do not fit BN-Inception; "
-                "take sides that are multiples of 32 (or 227)"
-            )
-        for name, (single, _, _, (pool, projection)) in MODULES.items():
-            module = f"inception_{name}"
-            branches = [self._run(x, f"{module}_1x1")] if single else []
-            branches.append(self._run(x, f"{module}_3x3_reduce", f"{module}_3x3"))
-            branches.append(self._run(x, *(f"{module}_double_3x3_{part}" for part in ("reduce", "1", "2"))))
-            if projection:
-                pooling = F.avg_pool2d if pool == "avg" else F.max_pool2d
-                branches.append(self._run(pooling(x, 3, stride=1, padding=1), f"{module}_pool_proj"))
-            else:
-                branches.append(_halve(x))
-            x = torch.cat(branches, dim=1)
+        x = images
+        for block in self.blocks:
+            x = _halve(self._run(x, *STEM[block])) if block in STEM else self._inception(block, x)
+            if block == "conv2" and (x.shape[-2] % 4 or x.shape[-1] % 4):
+                raise ValueError(
+                    f"images of {images.shape[-2]} x {images.shape[-1]} pixels do not fit BN-Inception; "
+                    "take sides that are multiples of 32 (or 227)"
+                )
         return x
+
+    def _inception(self, module: str, x: Tensor) -> Tensor:
+        single, _, _, (pool, projection) = MODULES[module.removeprefix("inception_")]
+        branches = [self._run(x, f"{module}_1x1")] if single else []
+        branches.append(self._run(x, f"{module}_3x3_reduce", f"{module}_3x3"))
+        branches.append(self._run(x, *(f"{module}_double_3x3_{part}" for part in ("reduce", "1", "2"))))
+        if projection:
+            pooling = F.avg_pool2d if pool == "avg" else F.max_pool2d
+            branches.append(self._run(pooling(x, 3, stride=1, padding=1), f"{module}_pool_proj"))
+        else:
+            branches.append(_halve(x))
+        return torch.cat(branches, dim=1)
 
     def _conv(self, name: str, width: int, out: int, kernel: int, stride: int = 1) -> None:
         self.add_module(name, nn.Conv2d(width, out, kernel, stride, padding=kernel // 2))

@@ -34,8 +34,9 @@ class Notebook:
         what others left in results/, so the workflow executes it after these are published.
     planned: its parameters -> the same runs without training any; None: `specs` without a search does not train.
     ratios: (the costs it saves, its parameters) -> a tidy table of their ratios, where claims are about costs.
-    findings: sentences about its table, each against what the paper expects, the main one first; `stored.say` leaves
-        out those for which a table has no rows. Those of a notebook without a table take no argument.
+    findings: sentences about what no claim says, the main one first, beside those that the judge makes of its claims;
+        `stored.say` leaves out those for which a table has no rows. Those of a notebook without a table take no
+        argument.
     """
 
     params: type[Params]
@@ -72,6 +73,15 @@ def find(name: str) -> Notebook:
 def claims() -> dict[str, ClaimTest]:
     """The tests of all papers by claim id."""
     return {claim_id: test for module in _modules() for claim_id, test in getattr(module, "TESTS", {}).items()}
+
+
+def claims_of(notebook: str) -> dict[str, ClaimTest]:
+    """All tests of the paper of which a notebook settles some, by claim id; empty where it settles none."""
+    for module in _modules():
+        tests = getattr(module, "TESTS", {})
+        if any(test.notebook == notebook for test in tests.values()):
+            return tests
+    return {}
 
 
 def _modules() -> Iterator[ModuleType]:

@@ -42,7 +42,13 @@ def accept(names: Iterable[str]) -> None:
     """Make `tests/golden/<notebook>.csv` of those notebooks that save a table, from results/quick; print what moved.
 
     The spread of the values is measured on all notebooks, whichever are asked for, because each is drawn to the others.
+
+    Raises:
+        ValueError: a table is missing or not as it was saved; then no golden value is replaced.
     """
+    params_of = {name: quick(entry) for name in names if (entry := catalogue.find(name)).table is not None}
+    paths = {name: results.output_folder("quick") / f"{params.notebook}.csv" for name, params in params_of.items()}
+    tables = {name: results.read(path) for name, path in paths.items()}
     spread: dict[str, pd.DataFrame] = {}
     alike: dict[tuple, dict] = {}
     for name, entry in catalogue.notebooks().items():
@@ -50,12 +56,8 @@ def accept(names: Iterable[str]) -> None:
     for notebooks in alike.values():
         early = set().union(*(stopping_early(entry) for entry in notebooks.values()))
         spread |= spreads({name: replicas(entry) for name, entry in notebooks.items()}, early)
-    for name in names:
-        if catalogue.find(name).table is None:
-            continue
-        params = quick(catalogue.find(name))
-        table = results.read(results.output_folder("quick") / f"{params.notebook}.csv")
-        new = results.golden_means(table)
+    for name, params in params_of.items():
+        new = results.golden_means(tables[name])
         new["tolerance"] = tolerances(new, spread.get(params.notebook), stopping_early(catalogue.find(name)))
         new = new.drop(columns="seeds")
         path = results.golden_path(params)
@@ -78,10 +80,15 @@ def drift(folder: Path, names: Iterable[str]) -> tuple[pd.DataFrame, pd.DataFram
         folder: holds `<notebook>.csv`; a missing table counts as if all its values were outside.
         names: of notebooks; those without golden values are left out.
 
+    Raises:
+        FileNotFoundError: there is no such folder.
+
     Returns:
         a row per notebook: how many values, how many moved, how many are outside their tolerance, and the largest move
         as a share of its tolerance with whose it is; and the values outside, a row each.
     """
+    if not folder.is_dir():
+        raise FileNotFoundError(f"no folder {folder}; give one that holds tables, as build/quick after `make results`")
     rows, outside = [], []
     for name in names:
         params = quick(catalogue.find(name))
@@ -109,7 +116,7 @@ def kind(notebook: catalogue.Notebook) -> tuple[bool, frozenset[str]]:
     """What notebooks must have in common for their values to vary alike: whether they train heads on a frozen trunk,
     which amplify rounding far less than whole networks do, and by which schemes, one of which may stop early."""
     trained = [spec for spec in notebook.specs_untrained(quick(notebook)) if spec.loss]
-    return any(spec.freeze_trunk for spec in trained), frozenset(spec.scheme for spec in trained)
+    return any(spec.train_from == "head" for spec in trained), frozenset(spec.scheme for spec in trained)
 
 
 def stopping_early(notebook: catalogue.Notebook) -> set[str]:

@@ -5,13 +5,14 @@ rates and the composition of its batches differ. A baseline is stated here once,
 ask for equal specs and a shared run is trained once. A paper's own methods stand in the `methods.py` of its room.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
 from dmlrepro.evidence import plots
+from dmlrepro.evidence.claims import START
 from dmlrepro.losses.recommended import BOUNDARY, PROXIES
 from dmlrepro.papers.params import Params, benchmark_of
 from dmlrepro.training import protocols
@@ -86,6 +87,7 @@ BASELINES: dict[str, Method] = {
     method.name: method
     for method in (
         Method("untrained", None, color="#8A8A8A"),
+        Method(START, None, color="#BDBDBD", offered=False),
         Method(
             "ProxyAnchor",
             "baselines.proxy_anchor",
@@ -254,8 +256,10 @@ def spec_layers(method: Method, params: Params) -> Layers:
         # a pretrained network starts with a frozen trunk and keeps its BatchNorm, as in the code of ProxyAnchor
         layers.append(("pretrained network", {"freeze_batchnorm": True}))
         layers.append((PARAMETER, {"warmup_epochs": params.warmup_epochs}))
-    if method.loss is not None and getattr(params, "freeze_trunk", False) and params.weights != "none":
-        layers.append((PARAMETER, {"freeze_trunk": True}))
+    if method.loss is not None and params.train_from and params.weights != "none":
+        # a tail sees the centre crop and its mirror image; images that are taken as they are may have no mirror image
+        views = {"cached_views": 2} if params.train_from != "head" and params.image_size else {}
+        layers.append((PARAMETER, {"train_from": params.train_from} | views))
     if params.profile == "paper" and method.loss is not None:
         recipe = NETWORK_RECIPES[benchmark_of(params.dataset)]
         layers += [(f"paper: {each.source}", {name: each.value}) for name, each in recipe.items()]
@@ -297,17 +301,26 @@ def runs_of(methods: Iterable[Method], params: Params, protocol: str | None = No
 
 
 def every_seed(specs: Iterable[RunSpec], params: Params, protocol: str | None = None) -> list[RunSpec]:
-    """One spec per method in, all its seeds and folds out.
+    """One spec per method in, all its seeds and folds out; beside the features of an untrained network stands the
+    network that the others begin with, START, above which a method has to come that is said to have learned.
 
     protocol: None is that of the parameters, or conventional where they have none. ValueError as in `expand`.
     """
     protocol = protocol or getattr(params, "protocol", "conventional")
     return [
         run
-        for spec in specs
+        for spec in _with_start(specs, params)
         for seed in range(params.seeds)
         for run in protocols.expand(spec.replace(seed=seed), protocol, **_expansion(params))
     ]
+
+
+def _with_start(specs: Iterable[RunSpec], params: Params) -> Iterator[RunSpec]:
+    for spec in specs:
+        yield spec
+        if spec.method == "untrained":
+            head = {"method": START, "embedding_size": params.embedding_size}
+            yield spec.replace(**head, train_from="head" if spec.weights else None)
 
 
 def _expansion(params: Params) -> dict:

@@ -13,15 +13,17 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from dmlrepro.evidence import claims, results, stored, tables
-from dmlrepro.files import repository_root
+from dmlrepro.evidence import claims, comparing, judging, results, sentences, stored, tables
+from dmlrepro.evidence import ledger as ledger_of
+from dmlrepro.files import read_json, repository_root
 from dmlrepro.papers import catalogue, plan
 
 FINDINGS, INDEX = "findings", "index"  # tags of the cells that are written here
 BEGIN, END = "<!-- begin: made by python -m dmlrepro pages -->", "<!-- end -->"
 LEDGER = (
-    *("claim_id", "verdict", "reason", "direction", "comparison", "metric", "effect", "low", "high", "interval"),
-    *("unit", "n", "required", "p_holm", "profile", "label", "backbone", "device", "notebook", "stem"),
+    *("claim_id", "scale", "decides", "verdict", "reason", "direction", "role", "tuned", "comparison", "metric"),
+    *("effect", "low", "high", "interval", "values", "unit", "n", "required", "p_holm", "detectable", "seeds_needed"),
+    *("profile", "dataset", "label", "backbone", "device", "notebook", "stem"),
 )
 MAIN = {  # whose tables compare many losses under equal conditions, and the paper's own among these
     "10_pfml_retrieval": ("PFML",),
@@ -39,54 +41,81 @@ def findings(name: str) -> list[tuple[str, list[str]]]:
     entry = catalogue.find(name)
     if entry.table is None:
         return [("all of results/", [sentence() for sentence in entry.findings])]
-    said = [(each.heading, stored.say(each.table, entry.findings)) for each in with_ratios(name)]
+    tests = catalogue.claims_of(name)
+    said = [
+        (each.heading, stored.findings(each.table, tests, name, entry.findings, each.trials))
+        for each in with_ratios(name)
+    ]
     return [(heading, lines) for heading, lines in said if lines]
 
 
 def findings_text(name: str) -> str:
     """The cell "What we found" of a notebook."""
     lines = ["## What we found", ""]
-    lines += [f"- *{heading}*: {' '.join(said)}" for heading, said in findings(name)]
-    verdicts = ledger()[ledger()["notebook"] == name]
-    if len(verdicts):
-        lines += ["", f"Verdicts so far: {'; '.join(_verdicts(verdicts))}."]
-    return "\n".join(lines)
+    for heading, said in findings(name):
+        lines += [f"*{heading}*", "", *(f"- {sentence}" for sentence in said), ""]
+    if verdicts := [f"{claim_id} {here()[claim_id]}" for claim_id in _own(name)]:
+        lines += [f"Verdicts here: {'; '.join(verdicts)}. At the papers' scale: {_at_papers_scale(name)}."]
+    return "\n".join(lines).rstrip()
 
 
-def _verdicts(lines: pd.DataFrame) -> Iterator[str]:
-    """ "pfml-08, pfml-09 inconclusive": claims by their verdict, the decided ones with where."""
-    said: dict[str, list[str]] = {}
-    for claim_id, rows in lines.groupby("claim_id"):
-        verdict = stored.settled(rows)
-        where = "" if verdict in ("inconclusive", "not testable here") else f" on {rows['label'].iloc[0]}"
-        said.setdefault(verdict + where.replace(" on no images", ""), []).append(claim_id)
-    for verdict, claim_ids in said.items():
-        yield f"{', '.join(claim_ids)} {verdict}"
+def _own(name: str) -> list[str]:
+    """The claims that a notebook settles."""
+    return [claim_id for claim_id, test in catalogue.claims_of(name).items() if test.notebook == name]
+
+
+def _at_papers_scale(name: str) -> str:
+    """ "not run, 37 GPU hours", or the verdicts of the runs of profile paper."""
+    words = {
+        each: ledger_of.verdict(rows, catalogue.claims()[each], ledger_of.PAPER_SCALE) for each, rows in _by_claim(name)
+    }
+    run = {claim_id: word for claim_id, word in words.items() if word != judging.NOT_RUN}
+    if run:
+        return "; ".join(f"{claim_id} {word}" for claim_id, word in run.items())
+    hours = _hours("paper").get(name, 0.0)
+    return f"not run, {hours:.0f} GPU hours" if hours >= 1 else "not run"
+
+
+def _by_claim(name: str = "") -> list[tuple[str, pd.DataFrame]]:
+    """The lines of the ledger by claim, of one notebook or of all."""
+    lines = ledger()
+    return list((lines[lines["notebook"] == name] if name else lines).groupby("claim_id"))
+
+
+@functools.cache
+def here() -> dict[str, str]:
+    """The verdict here of every claim of data/claims.csv."""
+    tests, lines = catalogue.claims(), dict(_by_claim())
+    return {
+        claim_id: ledger_of.verdict(lines[claim_id], tests[claim_id]) if claim_id in lines else judging.NOT_RUN
+        for claim_id in claims.stated()
+    }
 
 
 @functools.cache
 def ledger() -> pd.DataFrame:
-    """Every verdict that results/ allows, as `stored.by_weight` orders them: `Judged.verdicts` with label, plain_label
-    and stem."""
-    papers: dict[str, dict] = {}
-    for claim_id, test in catalogue.claims().items():
-        papers.setdefault(claim_id.partition("-")[0], {})[claim_id] = test
+    """Every verdict that results/ allows, as `ledger.ordered` has them: `Judged.verdicts` with label, plain_label and
+    stem."""
+    tests = catalogue.claims()
     found = [
-        each.judged(tests).verdicts.assign(label=each.label, plain_label=each.plain_label, stem=each.stem)
-        for tests in papers.values()
+        each.judged(catalogue.claims_of(name)).verdicts.assign(
+            label=each.label, plain_label=each.plain_label, stem=each.stem
+        )
         for name in dict.fromkeys(test.notebook for test in tests.values())
         for each in with_ratios(name)
     ]
     if not found:  # results/ has no table yet
-        return pd.DataFrame(columns=[*LEDGER, "plain_label", "dataset"])
+        return pd.DataFrame(columns=[*LEDGER, "plain_label"])
     whole = pd.concat(found, ignore_index=True)
     whole.loc[whole["dataset"] == tables.SYNTHETIC, ["label", "plain_label"]] = "no images"
-    return stored.by_weight(whole.drop_duplicates([*LEDGER]))
+    shown = [name for name in LEDGER if name in whole]
+    return ledger_of.ordered(whole.drop_duplicates(shown), tests)
 
 
-def with_ratios(name: str) -> list[stored.Stored]:
-    """The tables of a notebook in results/, and in them the ratios of costs that its claims are judged by."""
-    entry, found = catalogue.find(name), stored.stored(name)
+def with_ratios(name: str, *, but: Path | None = None) -> list[stored.Stored]:
+    """The tables of a notebook in results/, see `stored.stored`, and in them the ratios of costs that its claims are
+    judged by."""
+    entry, found = catalogue.find(name), stored.stored(name, but=but)
     if entry.ratios is None:
         return found
     return [each if each.costs is None else replace(each, table=_beside_ratios(entry, each)) for each in found]
@@ -124,25 +153,32 @@ def ledger_csv() -> str:
 def ledger_differences() -> list[str]:
     """The claims whose lines in results/claims.csv are not what results/ says: another text, or a number that differs
     by more than one in its last printed digit, as another processor may round it."""
-    if not ledger_path().exists():
+    try:
+        now, there = (
+            pd.read_csv(each, dtype=str, keep_default_na=False) for each in (io.StringIO(ledger_csv()), ledger_path())
+        )
+    except (FileNotFoundError, ValueError):  # it is missing or no table
         return ["all claims"]
-    now, there = (
-        pd.read_csv(each, dtype=str, keep_default_na=False) for each in (io.StringIO(ledger_csv()), ledger_path())
-    )
     if list(now) != list(there) or list(now["claim_id"]) != list(there["claim_id"]):
         return sorted(set(now["claim_id"]) ^ set(there.get("claim_id", ()))) or [
             "the columns or the order of the lines"
         ]
     differs = now != there
-    for name in ("effect", "low", "high", "p_holm"):
+    for name in ("effect", "low", "high", "p_holm", "detectable", "seeds_needed"):
         one, other = (pd.to_numeric(table[name], errors="coerce") for table in (now, there))
         differs[name] &= ~np.isclose(one, other, rtol=1e-3, atol=1e-9)
     return list(dict.fromkeys(now.loc[differs.any(axis=1), "claim_id"]))
 
 
+def forget() -> None:
+    """Read results/ anew."""
+    for remembered in (findings, ledger, here):
+        remembered.cache_clear()
+
+
 def write_ledger() -> bool:
     """Write results/claims.csv where it does not say what results/ says; returns whether it did not."""
-    ledger.cache_clear()
+    forget()
     differs = bool(ledger_differences())
     if differs:
         results.write_text(ledger_path(), ledger_csv())
@@ -154,20 +190,20 @@ def write_ledger() -> bool:
 
 def index() -> str:
     """A row per notebook: its question, the first thing it found, its claims, and what it costs."""
-    lines = ["| notebook | question | found | verdicts | quick / small / paper |", "|---|---|---|---|---|"]
+    lines = ["| notebook | question | found | verdicts here | quick / small / paper |", "|---|---|---|---|---|"]
     for name in catalogue.notebooks():
         said = findings(name)
         found = f"{said[0][1][0]} *({said[0][0]})*" if said else ""
-        verdicts = [stored.settled(rows) for _, rows in ledger()[ledger()["notebook"] == name].groupby("claim_id")]
-        cells = (f"[{name}]({name}.ipynb)", _question(name), found, stored.count_words(verdicts), _cost(name))
+        verdicts = [here()[claim_id] for claim_id in _own(name)]
+        cells = (f"[{name}]({name}.ipynb)", _question(name), found, ledger_of.count_words(verdicts), _cost(name))
         lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines) + f"\n\n{_COST_NOTE}"
 
 
 _COST_NOTE = (
     "Costs are estimates of `python -m dmlrepro plan`: one core for `quick` and `small`, one A100 for `paper`; a run "
-    "that several notebooks share is counted at the first. A verdict is that of the table which carries most: of "
-    "`paper`, then `small`, then `quick`."
+    "that several notebooks share is counted at the first. Verdicts are those here, on the first data set that a claim "
+    "names; none is run at the papers' scale."
 )
 
 
@@ -197,61 +233,59 @@ def _duration(hours: float) -> str:
 
 
 def opening() -> str:
-    """How many claims have a verdict, which loss came out first where, and what did not replicate."""
-    by_claim = dict(list(ledger().groupby("claim_id")))
-    settled = {claim_id: stored.settled(rows) for claim_id, rows in by_claim.items()}
-    decided = [verdict for verdict in settled.values() if verdict != "inconclusive"]
-    claimed = len(claims.stated())
-    lines = [
-        f"{claimed} claims of five papers: {len(decided)} have a verdict ({stored.count_words(decided)}), "
-        f"{len(settled) - len(decided)} are open, most because their runs were too small or on other data, "
-        f"{claimed - len(settled)} not run yet. Each "
-        "with its evidence: [the ledger](notebooks/92_claims.ipynb); as numbers: "
-        "[results/claims.csv](results/claims.csv); by notebook: [notebooks/](notebooks/README.md).",
+    """How many claims have a verdict, which loss came out first where, and what did and did not replicate."""
+    words, lines, tests = here(), dict(_by_claim()), catalogue.claims()
+
+    def shown(*wanted: str) -> list[str]:
+        return [
+            f"- {claim_id}, “{claims.statement(claim_id)}”: {_judged_line(line)}"
+            for claim_id, word in words.items()
+            if word in wanted
+            for line in _line_of(lines[claim_id], tests[claim_id], word)
+        ]
+
+    retrieval = sum(word == judging.AS_CLAIMED and _about_retrieval(tests[each]) for each, word in words.items())
+    said = [
+        f"{len(words)} claims of five papers, each judged twice. *At the papers' scale*, {_planned()}. *Here*, on "
+        f"parts of their data with small networks: {ledger_of.count_words(words.values())}; of those as claimed "
+        f"{retrieval} are about retrieval. Each with its evidence: [the ledger](notebooks/92_claims.ipynb); as "
+        "numbers: [results/claims.csv](results/claims.csv); by notebook: [notebooks/](notebooks/README.md).",
         "",
         *_advice(),
         "",
-        "**What did not replicate?**" + _at_published_scale(),
+        "**What did not replicate here?**",
         "",
+        *(shown(judging.OTHER_WAY, judging.NO_DIFFERENCE) or ["- Nothing is decided so far."]),
     ]
-    against = [claim_id for claim_id, verdict in settled.items() if "contradicted" in verdict or "depends" in verdict]
-    lines += [f"- {_contradiction(by_claim[claim_id])}" for claim_id in against]
-    opposed = opposing()
-    clear = opposed[(opposed["low"] > 0) | (opposed["high"] < 0)]
-    said = [
-        f"{_link(line, line.claim_id)} ({_effect(line)}{_spread(line)}; {line.plain_label})"
-        for line in clear.itertuples()
-    ]
-    if wide := len(opposed) - len(clear):
-        more = "more" if said else "claims"
-        said.append(f"{wide} {more} whose intervals reach over zero, see [the ledger](notebooks/92_claims.ipynb)")
-    if said:
-        lines.append(f"- Not enough for a verdict, but every comparison points against the paper: {'; '.join(said)}")
-    lines += ["", "**What did?** Judged as the paper says:", ""]
-    supported = [claim_id for claim_id, verdict in settled.items() if verdict == "supported"]
-    lines += [
-        f"- {claim_id}, “{claims.statement(claim_id)}”: {_effect(line)} ({line.plain_label}; {_link(line)})"
-        for claim_id in supported
-        for line in by_claim[claim_id].head(1).itertuples()
-    ]
-    return "\n".join(lines)
+    if len(opposed := ledger_of.against(ledger())):
+        each = [f"{_link(line, line.claim_id)} ({_effect(line)}; {line.plain_label})" for line in opposed.itertuples()]
+        said.append(f"- Not decided, but with every comparison against the paper: {'; '.join(each)}")
+    return "\n".join([*said, "", "**What did?**", "", *(shown(judging.AS_CLAIMED) or ["- Nothing is decided so far."])])
 
 
-def opposing() -> pd.DataFrame:
-    """The first ledger line of every open claim that all comparisons speak against, but for those whose premise is not
-    shown: of networks that have not learned they say nothing."""
-    first = ledger().drop_duplicates("claim_id")
-    against = (first["verdict"] == "inconclusive") & (first["direction"] == "not as claimed")
-    return first[against & ~first["reason"].str.contains("premise: ")]
+def _line_of(lines: pd.DataFrame, test: claims.ClaimTest, word: str) -> Iterator:
+    """The line of a claim that has its verdict."""
+    deciding = ledger_of.lines_that_decide(lines, test)
+    return deciding[deciding["verdict"] == word].head(1).itertuples()
 
 
-def _at_published_scale() -> str:
-    if (ledger()["profile"] == "paper").any():
-        return ""
-    return (
-        " Nothing was run at the published scale (ResNet-50 on the full sets) so far, so whether a paper's loss beats "
-        "all others is undecided."
-    )
+def _judged_line(line) -> str:
+    shown = f"**{line.verdict}**, {_effect(line)}"
+    if " of " in line.direction:  # of its comparisons
+        shown += f", {line.direction}"
+    reason = "; ".join(each for each in line.reason.split("; ") if each.startswith("read as"))
+    return f"{shown}{'; ' if reason else ''}{reason} ({line.plain_label}; {_link(line)})"
+
+
+def _about_retrieval(test: claims.ClaimTest) -> bool:
+    return any(part.about == "training" and part.metric.startswith(claims.RETRIEVAL) for part in test.parts)
+
+
+def _planned() -> str:
+    """How much of the papers' own scale is run."""
+    run = (ledger()["scale"] == ledger_of.PAPER_SCALE).any()
+    hours = sum(_hours("paper").values())
+    return "some are run" if run else f"with their data and networks, none is run: {hours:.0f} GPU hours are planned"
 
 
 def _advice() -> Iterator[str]:
@@ -260,7 +294,9 @@ def _advice() -> Iterator[str]:
     for dataset, tables_of_it in _comparisons().items():
         table = pd.concat([each.table for each in tables_of_it.values()]).drop_duplicates(tables.IDENTITY)
         numbers = stored.Numbers(table)
-        rankings[dataset] = ranked = numbers.ranked([method for method in numbers.methods if method != "untrained"])
+        rankings[dataset] = ranked = numbers.ranked(
+            [method for method in numbers.methods if method not in comparing.UNTRAINED]
+        )
         own = [method for name in tables_of_it for method in MAIN[name]]
         links = ", ".join(f"[{name[:2]}](notebooks/{name}.ipynb)" for name in tables_of_it)
         first = next(iter(tables_of_it.values()))
@@ -277,10 +313,10 @@ def _advice() -> Iterator[str]:
         if best in ranked
     )
     yield (
-        f"**Which loss should I use?** Untuned, {best} is the safest guess: {where}. Tuning may turn this "
+        f"**Which loss should I use?** Untuned, {best} has the first mean place: {where}. Tuning may turn this "
         "([22](notebooks/22_nivmf_distances.ipynb)); for images of your own, let "
         "[notebook 01](notebooks/01_your_images.ipynb) choose. R@1 on classes never seen in training, with the same "
-        f"network, images and steps; {_tuned()}:"
+        "network, images and steps; no search chose the settings:"
     )
     yield ""
     yield from lines
@@ -292,21 +328,12 @@ def _advice() -> Iterator[str]:
         )
 
 
-def _tuned() -> str:
-    """Which losses had their settings chosen by how many trials, as the tests of the claims count them."""
-    trials: dict[str, int] = {}
-    for test in catalogue.claims().values():
-        trials |= test.trials
-    had = ", ".join(f"{method} {count}" for method, count in trials.items())
-    return f"settings were chosen by trials for some ({had}), for the others by none"
-
-
 def _comparisons() -> dict[str, dict[str, stored.Stored]]:
     """Data set -> notebook of MAIN -> its table of most losses and seeds there."""
     found: dict[str, dict[str, stored.Stored]] = {}
     for name in MAIN:
         for each in stored.stored(name):
-            losses = set(each.table["method"]) - {"untrained"}
+            losses = set(each.table["method"]) - comparing.UNTRAINED
             if len(losses) > 2:
                 found.setdefault(each.table["dataset"].iloc[0], {}).setdefault(name, each)
     return found
@@ -325,25 +352,11 @@ def _places(numbers: stored.Numbers, ranked: list[str], own: Iterable[str]) -> s
     return ", ".join(said) + untrained
 
 
-def _contradiction(lines: pd.DataFrame) -> str:
-    line = lines[lines["verdict"].isin(["contradicted", "depends on the reading"])].iloc[0]
-    shown = line.reason if "depends" in line.verdict else f"{_effect(line)}, required: {line.required}"
-    if " of " in line.direction and "depends" not in line.verdict:
-        shown += f"; {line.direction}"  # of its comparisons
-    said = f"{line.claim_id}, “{claims.statement(line.claim_id)}”: **{line.verdict}**, {shown}"
-    return f"{said} ({line.plain_label}; {_link(line)})"
-
-
 def _effect(line) -> str:
-    """ "PFML vs ProxyAnchor: R@1 -2.8"; of a comparison with a constant the value itself."""
+    """ "PFML vs ProxyAnchor: R@1 -2.8, 95 % -4.0 to -1.6, n = 5"; of a comparison with a constant the value itself."""
     subject, _, baseline = line.comparison.rpartition(" vs ")
-    if tables.is_constant(baseline):
-        return f"{subject}: {line.metric} {line.effect:.3g}{line.unit}"
-    return f"{line.comparison}: {line.metric} {line.effect:+.1f}{line.unit}"
-
-
-def _spread(line) -> str:
-    return "" if np.isnan(line.low) else f", {line.interval} {line.low:+.1f} to {line.high:+.1f}, n = {line.n}"
+    compared = subject if tables.is_constant(baseline) else line.comparison
+    return f"{compared}: {line.metric} {sentences.numbers(line)}"
 
 
 def _link(line, text: str = "") -> str:
@@ -360,8 +373,9 @@ def made() -> dict[Path, str]:
     if ledger_differences():
         files[ledger_path()] = ledger_csv()
     files[root / "README.md"] = _between((root / "README.md").read_text(encoding="utf8"), opening())
+    listed = index()
     for name in catalogue.notebooks():
-        files[_path(name)] = _with_cells(name, {FINDINGS: findings_text(name), INDEX: index()})
+        files[_path(name)] = _with_cells(name, {FINDINGS: findings_text(name), INDEX: listed})
     return files
 
 
@@ -386,7 +400,7 @@ def _path(name: str) -> Path:
 
 
 def _notebook(name: str) -> dict:
-    return json.loads(_path(name).read_text(encoding="utf8"))
+    return read_json(_path(name), "take it from git, or `make notebooks`")
 
 
 def _with_cells(name: str, texts: dict[str, str]) -> str:

@@ -25,6 +25,7 @@ RECIPES: dict[str, dict[str, dict]] = {
             "backbone": "conv4",
             "weights": "symbols",  # training begins at a pretrained network, as in the papers
             "embedding_size": 64,
+            "train_from": "",
             "image_size": 0,
             "test_resize": 0,
             "samples_per_class": 4,
@@ -42,12 +43,13 @@ RECIPES: dict[str, dict[str, dict]] = {
             "backbone": "squeezenet1_1",
             "weights": "imagenet",
             "embedding_size": 128,
+            "train_from": "fire6",  # what lies below is computed once: a third of the time, and as good
             "image_size": 128,
             "test_resize": 144,
             "samples_per_class": 4,
-            "steps": 0,
-            "epochs": 4,
-            "warmup_epochs": 1.0,
+            "steps": 200,
+            "epochs": 0,
+            "warmup_epochs": 0.0,
             "batch_size": 100,
             "lr": 1e-4,
             "seeds": 5,
@@ -61,6 +63,7 @@ RECIPES: dict[str, dict[str, dict]] = {
             "backbone": "resnet50.tv_in1k",
             "weights": "imagenet",
             "embedding_size": 512,
+            "train_from": "",
             "image_size": 224,
             "test_resize": 256,
             "samples_per_class": 0,
@@ -127,6 +130,9 @@ class Params:
     backbone: any of `python -m dmlrepro backbones`.
     weights: "none", "imagenet", a file, or "symbols": conv4 as pretrained on signs that are not among the glyphs.
     embedding_size: dimension of the embedding.
+    train_from: what is trained of a pretrained network: "" everything, "head" the head alone, or a block of the
+        backbone (fire6, layer4.0, blocks.8; a wrong name lists them) and all behind it. What lies below is computed
+        once.
     image_size: pixels of the square crop; 0: the images as they are.
     test_resize: pixels of the short side before the test-time centre crop; 0: image_size.
     original_images: True cuts crops from the image files at their full size; False from copies whose short side is
@@ -168,6 +174,7 @@ class Params:
     backbone: str | None = None
     weights: str | None = None
     embedding_size: int | None = None
+    train_from: str | None = None
     image_size: int | None = None
     test_resize: int | None = None
     original_images: bool = False
@@ -363,25 +370,8 @@ class Params:
         } | further
 
 
-# What notebooks with many short runs have: at quick and small heads, at paper the whole network as published.
-HEADS: dict[str, dict] = {
-    "quick": {"steps": 150, "freeze_trunk": True},
-    "small": {"steps": 500, "epochs": 0, "warmup_epochs": 0.0, "lr": 1e-3, "freeze_trunk": True},
-    "paper": {"freeze_trunk": False},
-}
-
-
-@dataclass(frozen=True)
-class HeadParams(Params):
-    """Mixed into the parameters of notebooks whose runs may be heads on cached features of a pretrained network, which
-    take a second or two each. Without pretrained weights the whole network is always trained.
-
-    freeze_trunk: whether they are; see HEADS.
-    """
-
-    overrides: typing.ClassVar = HEADS
-
-    freeze_trunk: bool | None = None
+# What notebooks with many short runs have: at quick they train heads, which take a second or two each.
+HEADS: dict[str, dict] = {"quick": {"steps": 150, "train_from": "head"}}
 
 
 def stem_of(notebook: str, changes: Mapping) -> str:

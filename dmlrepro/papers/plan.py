@@ -294,9 +294,18 @@ def _work(spec: RunSpec) -> Work:
         evaluated += train * math.ceil(steps / per_epoch)
         compared += train**2 * math.ceil(steps / per_epoch)
     trained = steps * spec.batch_size * spec.views * scheme_builder(spec.scheme, spec.scheme_options).relative_cost
-    if spec.freeze_trunk:  # features are computed once
-        trained, evaluated = 0, everything + test
+    if spec.train_from:  # what lies below is computed once for every view
+        share, _ = _of_tail(spec)
+        trained = round(share * trained)
+        evaluated = round(share * evaluated) + (spec.cached_views or 1) * everything + test
     return Work(steps / per_epoch, steps, trained, evaluated, compared)
+
+
+def _of_tail(spec: RunSpec) -> tuple[float, float]:
+    """What a tail has of its network's multiplications, and of the numbers that an image leaves in its layers."""
+    if spec.train_from == "head":
+        return 0.0, 0.0
+    return _tail(spec.backbone, spec.train_from, spec.image_size or THROUGHPUT.get(spec.backbone, OTHERS).size)
 
 
 def _counts(spec: RunSpec) -> tuple[tuple[int, int], int]:
@@ -326,7 +335,8 @@ def _gigabytes(spec: RunSpec, gpus: int) -> float:
     dim = spec.embedding_size or features
     parameters += features * dim + _loss_parameters(spec)
     batch = 256 if spec.loss is None else spec.batch_size * spec.views
-    kept = 0 if spec.loss is None or spec.freeze_trunk else activations * math.ceil(batch / gpus) * 4
+    activations *= 0 if spec.loss is None else _of_tail(spec)[1] if spec.train_from else 1
+    kept = activations * math.ceil(batch / gpus) * 4
     return (parameters * BYTES_PER_PARAMETER + kept) / 1e9
 
 
@@ -355,15 +365,40 @@ def _network(name: str, size: int) -> tuple[int, int, int]:
     """Features, parameters, and numbers that one image leaves in the layers of a backbone."""
     with torch.device("meta"):
         trunk, preprocess = backbones.build_trunk(name, None, 3)
-        trunk.eval()
-        left = []
-        for module in trunk.modules():
-            if not any(True for _ in module.children()):
-                module.register_forward_hook(lambda _, __, output: left.append(output.numel()))
         network = backbones.EmbeddingNet(trunk, None, preprocess)
-        left.clear()
-        trunk(torch.empty(1, len(preprocess.mean), size, size))
-    return network.num_features, sum(p.numel() for p in trunk.parameters()), sum(left)
+    left, _ = _passes(trunk, len(preprocess.mean), size)
+    return network.num_features, sum(p.numel() for p in trunk.parameters()), left[-1]
+
+
+@functools.cache
+def _tail(name: str, block: str, size: int) -> tuple[float, float]:
+    with torch.device("meta"):
+        trunk, preprocess = backbones.build_trunk(name, None, 3)
+    left, work = _passes(trunk, len(preprocess.mean), size, backbones.blocks(name)[block])
+    return 1 - work[0] / work[-1], 1 - left[0] / left[-1]
+
+
+def _passes(trunk: nn.Module, channels: int, size: int, *paths: str) -> tuple[list[int], list[int]]:
+    """Numbers left in the layers, and multiplications, until an image reaches each of some modules, and at the end."""
+    from torch.utils.flop_counter import FlopCounterMode
+
+    trunk.eval()
+    left: list[int] = []
+    found: tuple[list[int], list[int]] = [], []
+
+    def note(*_) -> None:
+        found[0].append(sum(left))
+        found[1].append(counter.get_total_flops() // 2)
+
+    for module in trunk.modules():
+        if not any(True for _ in module.children()):
+            module.register_forward_hook(lambda _, __, output: left.append(output.numel()))
+    for path in paths:
+        trunk.get_submodule(path).register_forward_pre_hook(note)
+    with torch.device("meta"), FlopCounterMode(display=False) as counter:
+        trunk(torch.empty(1, channels, size, size))
+    note()
+    return found
 
 
 def table_of(notebooks: Iterable[str], params_of, **how) -> tuple[pd.DataFrame, list[str]]:

@@ -1,6 +1,7 @@
 """What the studies of several papers need: rows of a table, measurements of a finished run, published numbers."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -9,9 +10,10 @@ from torch import Tensor
 
 from dmlrepro.datasets import manifests
 from dmlrepro.evidence import plots, results, stored, tables
+from dmlrepro.evidence.judging import Judged, judge
 from dmlrepro.files import cached_array
 from dmlrepro.papers.params import Params
-from dmlrepro.training import batches, inference, protocols
+from dmlrepro.training import activations, batches, inference, protocols, runs
 from dmlrepro.training.builders import build_loss
 from dmlrepro.training.spec import RunSpec
 
@@ -66,11 +68,11 @@ def training_embeddings(run, per_class: int | None = None) -> tuple[manifests.Ma
 
     def embed() -> Tensor:
         network = run.network()
-        if not run.spec.freeze_trunk:
+        if run.spec.train_from is None:
             return inference.embed_images(run.spec, network, manifest, images)
-        # many heads share a trunk, and its features are in the cache since they were trained
-        features = inference.trunk_features(run.spec, network, manifest)[images]
-        return inference.embed(inference.HeadOnly(network), iter(features.split(4096)))
+        # many runs share what lies below their tails, and it is in the cache since they were trained
+        tail, stored = activations.cut(run.spec, network, manifest)
+        return inference.embed(tail, stored.evaluated(images))
 
     embeddings = kept(run, embed, "train", per_class)
     return manifest, embeddings, torch.from_numpy(manifest.labels[images])
@@ -104,7 +106,7 @@ def with_histories(runs: Iterable[RunSpec]) -> list[RunSpec]:
 
 
 def _is_first(run: RunSpec) -> bool:
-    return bool(run.loss) and run.seed == 0 and run.protocol == "conventional" and not run.freeze_trunk
+    return bool(run.loss) and run.seed == 0 and run.protocol == "conventional" and run.train_from != "head"
 
 
 def _five_evaluations(run: RunSpec) -> dict:
@@ -168,31 +170,55 @@ def still_rising(numbers: stored.Numbers) -> str:
 # what was found
 
 
+def judged(table: "pd.DataFrame", params: Params, finished: Iterable = ()) -> Judged:
+    """The verdicts on the claims of a notebook from the table of this very execution.
+
+    finished: its runs, for what other test classes could change; none: nothing is said of that.
+    """
+    from dmlrepro.papers import catalogue
+
+    finished = list(finished)
+    tests = catalogue.claims_of(params.notebook)
+    return judge(
+        table,
+        tests,
+        [claim_id for claim_id, test in tests.items() if test.notebook == params.notebook],
+        hits=results.hits(finished, params) if finished else None,
+        trials=trials(table, params),
+        device=runs.device_name(),
+    )
+
+
+def trials(table: "pd.DataFrame", params: Params) -> dict[str, int]:
+    """By method, how many trials of the search chose its settings."""
+    return dict.fromkeys(table["method"], getattr(params, "search_trials", 0))
+
+
 def found(table: "pd.DataFrame", params: Params):
     """The findings of a notebook made from the table of this very execution, as a list to read."""
     from IPython.display import Markdown
 
     from dmlrepro.papers import catalogue
 
-    sentences = stored.say(table, catalogue.find(params.notebook).findings)
-    return Markdown("\n".join(f"- {sentence}" for sentence in sentences) or "Too few rows for a finding.")
+    tests, others = catalogue.claims_of(params.notebook), catalogue.find(params.notebook).findings
+    said = stored.findings(results.as_saved(table), tests, params.notebook, others, trials(table, params))
+    return Markdown("\n".join(f"- {sentence}" for sentence in said) or "Too few rows for a finding.")
 
 
-def all_evidence(params: Params, tests: Mapping, metrics: Sequence[str], figure: Callable | None = None) -> None:
+def all_evidence(params: Params, metrics: Sequence[str], figure: Callable | None = None) -> None:
     """Show what results/ holds for this notebook beside the present execution: tables, figures and verdicts.
 
     Args:
-        tests: the claims of the paper, its TESTS; without any there are no verdicts.
         metrics: columns of the tables.
         figure: (table) -> a figure of it; None: no figures.
     """
     import matplotlib.pyplot as plt
     from IPython.display import Image, Markdown, display
 
-    from dmlrepro.papers import pages
+    from dmlrepro.papers import catalogue, pages
 
-    here = (params.profile, params.stem)
-    others = [each for each in pages.with_ratios(params.notebook) if (each.profile, each.stem) != here]
+    tests = catalogue.claims_of(params.notebook)
+    others = pages.with_ratios(params.notebook, but=Path(params.profile, f"{params.stem}.csv"))
     if not others:
         display(Markdown("So far nothing else: `papermill -p profile small` adds to results/."))
     for each in others:
@@ -202,10 +228,9 @@ def all_evidence(params: Params, tests: Mapping, metrics: Sequence[str], figure:
             plt.close(drawn)
         if each.picture:
             display(Image(each.picture, alt=f"Figure of {params.notebook} on {each.plain_label}"))
-        if not tests:
-            continue
-        judged = each.judged(tests)
-        display(judged if len(judged.verdicts) else Markdown("It has no rows by which a claim could be judged."))
+        if tests:
+            shown = each.judged(tests)
+            display(shown if len(shown.verdicts) else Markdown("It has no rows by which a claim could be judged."))
 
 
 # published numbers

@@ -43,12 +43,15 @@ def folds(manifest: manifests.Manifest, k: int = 4) -> list[tuple[np.ndarray, np
 
 
 class Task:
-    """The images of a spec: which are trained on, validated on and tested on, and how a batch is made of them."""
+    """The images of a spec: which are trained on, validated on and tested on, and how a batch is made of them.
 
-    def __init__(self, spec: RunSpec, manifest: manifests.Manifest, features: Tensor | None = None):
+    activations: those of activations.py, which stand for the images where a network is trained from a block on.
+    """
+
+    def __init__(self, spec: RunSpec, manifest: manifests.Manifest, activations: Any = None):
         self.spec = spec
         self.manifest = manifest
-        self.features = features
+        self.activations = activations
         self.test = manifest.indices("test")
         train = manifest.indices("train")
         self.validation = train[:0]
@@ -69,8 +72,8 @@ class Task:
                     f"batch_size {spec.batch_size} is larger than the {len(train)} training images of {manifest.name}"
                 )
         self.steps_per_epoch = max(len(train) // spec.batch_size, 1)
-        self.store: Any = None if features is not None else images.open_images(manifest, short_side=stored_side(spec))
-        self.crops = features is None and spec.image_size is not None  # whether training sees random crops
+        self.store: Any = None if activations else images.open_images(manifest, short_side=stored_side(spec))
+        self.crops = activations is None and spec.image_size is not None  # whether random crops are made in training
 
     def index_batches(self, first: int, end: int, neighbours: Tensor | None = None) -> Iterator[tuple[int, Tensor]]:
         """Yield (step, which of the train images) for steps first..end-1; with `neighbours` they lie in one epoch."""
@@ -106,19 +109,19 @@ class Task:
     def as_trained(self, picked: Tensor, rows: slice, *stream) -> Tensor:
         """The train images number `picked`, of them those of `rows`, as a step sees them; `stream` names the crops."""
         indices = self.train[picked.numpy()]
-        if self.features is not None:
-            return _pinned(self.features[indices[rows]])
+        generator = torch.Generator().manual_seed(stream_seed(self.spec.seed, *stream))
+        if self.activations is not None:
+            return _pinned(self.activations.trained(indices, rows, generator))
         if self.spec.image_size is None:
             return _pinned(images.plain_batch(self.store, indices[rows]))
-        generator = torch.Generator().manual_seed(stream_seed(self.spec.seed, *stream))
         batch = images.train_batch(
             self.store, indices, self.spec.image_size, generator, scale=self.spec.crop_scale, rows=rows
         )
         return _pinned(batch)
 
     def test_batches(self, indices: np.ndarray) -> Iterator[Tensor]:
-        if self.features is not None:
-            return iter(self.features[indices].split(4096))
+        if self.activations is not None:
+            return self.activations.evaluated(indices)
         return test_batches(self.spec, self.store, indices)
 
 

@@ -1,7 +1,6 @@
 """What the network of a run makes of images: embeddings, and their retrieval scores."""
 
 from collections.abc import Iterable, Mapping
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -10,9 +9,8 @@ from torch import Tensor, nn
 
 from dmlrepro import retrieval
 from dmlrepro.datasets import images, manifests
-from dmlrepro.files import cached_array
 from dmlrepro.networks import backbones
-from dmlrepro.training import batches, distributed, sources
+from dmlrepro.training import batches, distributed
 from dmlrepro.training.builders import stream_seed
 from dmlrepro.training.spec import RunSpec
 
@@ -57,36 +55,6 @@ def embed_images(spec: RunSpec, network: nn.Module, manifest: manifests.Manifest
     """
     store = images.open_images(manifest, short_side=batches.stored_side(spec))
     return embed(network.to(distributed.device_for_training()), batches.test_batches(spec, store, np.asarray(indices)))
-
-
-class HeadOnly(nn.Module):
-    """The head of a network on features (B, F) of its frozen trunk, with the state-dict names of the whole network."""
-
-    def __init__(self, network: backbones.EmbeddingNet):
-        super().__init__()
-        self.trunk = nn.Identity()
-        self.head = network.head
-        self.embedding_size = network.embedding_size
-
-    def forward(self, features: Tensor) -> Tensor:
-        return self.head(features)
-
-
-def trunk_features(spec: RunSpec, network: backbones.EmbeddingNet, manifest: manifests.Manifest) -> Tensor:
-    """(N, F) pooled features of every image with the test-time crop, kept in the cache under all they depend on."""
-    decides: list[Any] = [manifest.digest(), spec.backbone, backbones.weights_digest(spec.backbone, spec.weights)]
-    decides += [spec.pooling, spec.image_size, spec.test_resize, distributed.device_for_training().type]
-    decides += [sources.versions(), sources.source_hash([Path(__file__)])]
-    decides += [spec.seed, spec.replica] if spec.replica or not spec.weights else []
-    decides += ["original_images"] if spec.original_images else []
-
-    def compute() -> np.ndarray:
-        head, network.head = network.head, nn.Identity()
-        features = embed_images(spec, network, manifest, np.arange(len(manifest.labels)))
-        network.head = head
-        return features.numpy()
-
-    return torch.from_numpy(cached_array("features", decides, compute))
 
 
 def neighbours(task: batches.Task, network) -> Tensor:

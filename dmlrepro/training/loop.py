@@ -26,7 +26,7 @@ from torch import Tensor, nn
 from dmlrepro.files import replacing, set_aside
 from dmlrepro.losses.checks import LEAST_NORM
 from dmlrepro.progress import reporter
-from dmlrepro.training import batches, distributed, inference
+from dmlrepro.training import activations, batches, distributed, inference
 from dmlrepro.training.builders import OPTIMIZERS, scheme_builder
 from dmlrepro.training.spec import RunSpec
 
@@ -129,10 +129,10 @@ def prepare(spec: RunSpec, device: torch.device) -> tuple[batches.Task, nn.Modul
         manifest = batches.load_dataset(spec)
         network = inference.build_network(spec, manifest).to(device)
         inference.perturb(network, spec)
-        features = inference.trunk_features(spec, network, manifest) if spec.freeze_trunk else None
-        task = batches.Task(spec, manifest, features)
-    if spec.freeze_trunk:
-        network = inference.HeadOnly(network)
+        stored = None
+        if spec.train_from is not None:
+            network, stored = activations.cut(spec, network, manifest)
+        task = batches.Task(spec, manifest, stored)
     if spec.loss is not None and not spec.freeze_batchnorm:
         network = distributed.synchronised_batchnorm(network, device)
     if spec.loss is not None and spec.compile:

@@ -213,7 +213,7 @@ def expand(
     """
     protocol = find(name)
     spec = spec.replace(**decided(spec, name, published=published, keep=keep), protocol=name)
-    if spec.loss is None or not protocol.folds:
+    if (spec.loss is None and spec.embedding_size is None) or not protocol.folds:
         return [spec]
     return [spec.replace(fold=fold, folds=protocol.folds) for fold in range(protocol.folds)]
 

@@ -7,7 +7,6 @@ disturb each other. A folder is checked whenever it is read: the sha256 of its f
 against what it says it was made of. That stops accidents, not forgers, who can compute the sums and the key anew.
 """
 
-import errno
 import functools
 import hashlib
 import json
@@ -23,19 +22,18 @@ import threading
 import traceback
 import zlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from concurrent.futures import ProcessPoolExecutor, wait
+from concurrent.futures import FIRST_COMPLETED, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
 from pathlib import Path
 
 import torch
-from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from dmlrepro import progress
 from dmlrepro.datasets import manifests
-from dmlrepro.files import cache_root, check_seal, replacing, seal, set_aside, staging
+from dmlrepro.files import FullDisk, cache_root, check_seal, replacing, seal, set_aside, staging
 from dmlrepro.networks import backbones
 from dmlrepro.training import batches, distributed, inference, loop, sources
 from dmlrepro.training.sources import versions
@@ -91,9 +89,8 @@ class RunResult:
     def network(self, name: str = "network") -> backbones.EmbeddingNet:
         """The trained network, or another one that the scheme saved under a name, in evaluation mode on the CPU."""
         network = inference.build_network(self.spec, batches.load_dataset(self.spec))
-        state = load_file(self.folder / f"{name}.safetensors")
-        # a run on a frozen trunk saved its head alone
-        network.load_state_dict(state, strict=not self.spec.freeze_trunk)
+        below = network.state_dict() if self.spec.train_from else {}  # of a tail only what was trained is saved
+        network.load_state_dict(below | load_file(self.folder / f"{name}.safetensors"))
         return network.eval()
 
 
@@ -110,6 +107,9 @@ def run_all(specs: Sequence[RunSpec], *, jobs: int | None = None) -> list[RunRes
 
     A run that fails does not stop the others: they are trained and stored, then one error lists the failures. It has
     the type of the first that is no divergence; FloatingPointError where all diverged.
+
+    Raises:
+        FullDisk: at once, and what is being trained is ended, because it would be trained for nothing.
     """
     if jobs is not None and jobs < 1:
         raise ValueError(f"jobs must be at least 1, got {jobs}; None: one per core")
@@ -128,6 +128,8 @@ def run_all(specs: Sequence[RunSpec], *, jobs: int | None = None) -> list[RunRes
         nonlocal done
         try:
             train(*arguments)
+        except FullDisk:
+            raise
         except Exception as error:
             traceback.clear_frames(error.__traceback__)  # they hold the run's tensors, which the next run has to fit
             failures[key] = error
@@ -136,14 +138,19 @@ def run_all(specs: Sequence[RunSpec], *, jobs: int | None = None) -> list[RunRes
 
     def side_by_side(keys: Iterable[str], workers: int) -> None:
         context = multiprocessing.get_context("spawn")
+        others = multiprocessing.active_children()
         with ProcessPoolExecutor(workers, mp_context=context, initializer=_start_worker) as pool:
-            futures = {key: pool.submit(_train_into_cache, identities[key], missing[key]) for key in keys}
+            waiting = {pool.submit(_train_into_cache, identities[key], missing[key]): key for key in keys}
             try:
-                for key, future in futures.items():
-                    while not wait([future], timeout=progress.EVERY).done:
-                        report(sum(each.done() for each in futures.values()))
-                    attempt(key, future.result)
-            except BaseException:
+                while waiting:
+                    finished, _ = wait(waiting, timeout=progress.EVERY, return_when=FIRST_COMPLETED)
+                    for future in finished:
+                        attempt(waiting.pop(future), future.result)
+                    report(done)
+            except BaseException as error:
+                if isinstance(error, FullDisk):  # the pool would train those that it has handed out
+                    for process in set(multiprocessing.active_children()) - set(others):
+                        process.terminate()
                 pool.shutdown(cancel_futures=True)  # what is finished stays in the cache
                 raise
 
@@ -169,6 +176,7 @@ def run_all(specs: Sequence[RunSpec], *, jobs: int | None = None) -> list[RunRes
 
 def _failed(missing: Mapping[str, RunSpec], failures: Mapping[str, Exception]) -> Exception:
     """One error that lists the runs that failed."""
+    failures = {key: failures[key] for key in missing if key in failures}  # not as they happened to end
     errors = list(failures.values())
     worst = next((error for error in errors if not isinstance(error, FloatingPointError)), errors[0])
     known = (FloatingPointError, MemoryError, ValueError, OSError)
@@ -288,12 +296,12 @@ def folder_of(key: str) -> Path:
 
 
 def ranks_of(spec: RunSpec) -> int:
-    """Processes that train a run; one where there is no network to train.
+    """Processes that train a run; one where no whole network is trained.
 
     A run for one thread takes seconds, as long as starting the processes: it is spread only where that was asked for.
     """
     small = spec.threads == 1 and "DMLREPRO_RANKS" not in os.environ
-    if spec.loss is None or spec.freeze_trunk or small:
+    if spec.loss is None or spec.train_from or small:
         return 1
     return min(distributed.ranks_for(distributed.device_for_training().type), spec.batch_size)
 
@@ -307,12 +315,7 @@ def _train_into_cache(identity: dict[str, dict], spec: RunSpec, described: str |
         else:
             train_and_store(identity, spec, described)
         return
-    except (RuntimeError, MemoryError, OSError, SafetensorError) as error:
-        if _is_full_disk(error):
-            raise OSError(
-                f"cannot write to {cache_root()} ({error}): free space there, or set DMLREPRO_CACHE to a folder on "
-                "another disk, and start again; what is finished, and the last checkpoint, stay"
-            ) from error
+    except (RuntimeError, MemoryError) as error:
         if not _is_out_of_memory(error):
             raise
         said = str(error).partition(". ")[0]
@@ -327,15 +330,6 @@ def _is_out_of_memory(error: Exception) -> bool:
     """torch has an exception of its own on GPUs only; on CPUs the allocator says it in words."""
     said = str(error)
     return isinstance(error, torch.OutOfMemoryError | MemoryError) or "allocate memory" in said
-
-
-def _is_full_disk(error: Exception) -> bool:
-    """Only Python itself gives the number of a failed write; safetensors and torch, of checkpoints, say it in words."""
-    if isinstance(error, OSError):
-        return error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
-    if isinstance(error, SafetensorError):
-        return "I/O error" in str(error)
-    return "inline_container.cc" in str(error)
 
 
 def train_and_store(identity: dict[str, dict], spec: RunSpec, described: str | None = None) -> None:

@@ -14,8 +14,10 @@ LABELS = ("method", "setting", "protocol")  # fields that name a run and do not 
 # What the numbers of a spec are, where they are not None.
 POSITIVE_WHOLE = (
     *("images_per_class", "folds", "embedding_size", "image_size", "test_resize", "steps", "epochs", "batch_size"),
+    "cached_views",
     *("views", "samples_per_class", "neighbours", "eval_every", "patience", "threads"),
 )
+LEAST_CROPS = 8  # that are kept of an image, where a step shows it in several
 WHOLE = ("fold", "seed", "replica")  # 0 is one of them
 POSITIVE = ("lr", "head_lr", "lr_drop", "clip_value", "clip_norm", "loss_clip_value", "eval_every_epochs")
 NOT_NEGATIVE = ("label_noise", "weight_decay", "loss_weight_decay", "warmup_epochs")
@@ -45,7 +47,13 @@ class RunSpec:
     test_resize: int | None = None  # short side before the centre crop of a test image, in pixels; None: image_size
     original_images: bool = False  # crops are cut from the files, not from copies whose short side is test_resize
     freeze_batchnorm: bool = False  # BatchNorm keeps the statistics and the weights that it starts with
-    freeze_trunk: bool = False  # the head alone is trained, on features that are computed once
+    # what of it is trained: a block of the backbone (see backbones.blocks) and all behind it, on activations that are
+    # computed once; "head": the head alone; None: everything
+    train_from: str | None = None
+    # views of a training image whose activations are kept, None: 1; the centre crop, its mirror image, or for more than
+    # two as many random crops. A batch shows each image in one of them
+    cached_views: int | None = None
+    half_activations: bool = False  # they are kept in bfloat16, not in float32
     # what a step optimises: a file of training/schemes and the options that its Scheme takes
     scheme: str = "supervised"
     scheme_options: Mapping = field(default_factory=dict)
@@ -111,8 +119,18 @@ class RunSpec:
             raise ValueError(f"unknown optimizer {self.optimizer!r}; choose one of {sorted(OPTIMIZERS)}")
         if self.precision not in ("float32", "bfloat16"):
             raise ValueError(f"precision must be 'float32' or 'bfloat16', got {self.precision!r}")
-        if self.views > 1 and (self.image_size is None or self.freeze_trunk):
-            raise ValueError(f"views={self.views}: views are random crops; give image_size, and train the trunk")
+        for name in ("views", "cached_views"):
+            if (getattr(self, name) or 1) > 1 and self.image_size is None:
+                raise ValueError(f"{name}={getattr(self, name)}: views are crops; give image_size")
+        if self.train_from is not None:
+            backbones.check_block(self.backbone, self.train_from)
+            if self.views > 1 and (self.cached_views or 1) < LEAST_CROPS:
+                raise ValueError(
+                    f"views={self.views} with train_from={self.train_from!r}: random crops are drawn once; give "
+                    f"cached_views of at least {LEAST_CROPS}, got {self.cached_views}"
+                )
+        elif self.cached_views is not None or self.half_activations:
+            raise ValueError("cached_views and half_activations are of runs with train_from; give a block or 'head'")
         if self.neighbours is not None and self.samples_per_class is not None:
             raise ValueError("give at most one of samples_per_class and neighbours")
         for name in ("samples_per_class", "neighbours"):

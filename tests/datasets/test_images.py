@@ -81,6 +81,8 @@ def test_an_unreadable_image_is_named_and_leaves_no_cache(files, shared_cache):
         path.write_bytes(content)
         with pytest.raises(ValueError, match=f"1 of 12 files are no readable images: .*{path.name}"):
             images.open_images(replace(files), short_side=16)
+        with pytest.raises(ValueError, match=f"1 of 12 files are no readable images: .*{path.name}"):
+            images.check(files)
     assert sorted(os.listdir(shared_cache / "images")) == before
 
 

@@ -325,6 +325,7 @@ def test_check_tells_what_is_there(tmp_path):
     assert "left out of retrieval scores: 1" in report
     assert "official counts: no" in report and "load it by: cub-subset" in report
     assert manifests.load("cub-subset", tmp_path).digest() in report
+    assert manifests.present("cub", tmp_path).digest() in report
 
 
 # Bad data: each error names the file, what was expected and what was found

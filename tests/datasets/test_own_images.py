@@ -292,12 +292,14 @@ def test_unreadable_images_are_listed_together(birds, tmp_path, monkeypatch):
     assert os.listdir(tmp_path / "cache" / "images") == []
 
 
-def test_truncated_images_are_listed_together(birds):
+def test_truncated_images_are_listed_together(birds, capsys):
     for name in ("jay", "kite"):
         path = picture(birds / name / "0.png", (200, 200))
         Image.fromarray(np.random.default_rng(0).integers(0, 256, (200, 200, 3), np.uint8)).save(path)
         path.write_bytes(path.read_bytes()[:5000])
     assert "short side" in images.survey(load(birds))  # the headers are sound
+    assert cli.main(["data", "check", f"folder:{birds}"]) == 2
+    assert "2 of 12 files are no readable images" in capsys.readouterr().err
     with pytest.raises(ValueError, match=r"2 of 12 files are no readable images: .*jay/0.png.*kite/0.png"):
         images.open_images(load(birds))
 

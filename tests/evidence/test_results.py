@@ -1,7 +1,8 @@
 """Tables are validated whole and written whole, and counts by class agree with them."""
 
-import hashlib
 import json
+import re
+import shutil
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -12,9 +13,7 @@ import pytest
 import torch
 
 from dmlrepro import retrieval
-from dmlrepro.evidence import results, tables
-from dmlrepro.evidence.provenance import is_edited
-from dmlrepro.files import sha256
+from dmlrepro.evidence import provenance, results, stored, tables
 from dmlrepro.papers.params import Params
 from dmlrepro.training import batches, inference, runs
 from dmlrepro.training.spec import RunSpec
@@ -93,6 +92,14 @@ def test_unchanged_numbers_keep_their_provenance(monkeypatch):
     assert "another" in path.with_suffix(".json").read_text()
 
 
+def test_other_parameters_of_the_same_numbers_are_recorded():
+    """As after a change of what a profile decides."""
+    for steps in (2, 3):
+        given = {"notebook": "99_example", "stem": "99_example", "profile": "quick"}
+        path = results.save(table(50.0), SimpleNamespace(**given, as_dict=lambda steps=steps: {"steps": steps}))
+        assert provenance.record(path)["parameters"] == {"steps": steps}
+
+
 def test_the_order_of_rows_does_not_change_the_bytes():
     rows = table(1.0, 2.0, 3.0)
     assert results.to_csv(rows) == results.to_csv(rows.iloc[::-1])
@@ -107,15 +114,20 @@ def test_published_numbers_are_found_and_a_miss_lists_what_exists():
 
 def test_a_picture_is_saved_and_published_beside_its_table_but_not_at_quick(tmp_path, monkeypatch):
     figure = matplotlib.figure.Figure()
-    monkeypatch.setattr(results, "output_folder", lambda profile: tmp_path)
-    for profile in ("quick", "small"):
-        results.save_picture(figure, SimpleNamespace(profile=profile, stem=profile))
-    assert [path.name for path in tmp_path.iterdir()] == ["small.png"]
-    results.save(table(50.0, 60.0), Example.from_values({}))
-    (name,) = (path.stem for path in tmp_path.glob("*.csv"))
-    (tmp_path / f"{name}.png").write_bytes((tmp_path / "small.png").read_bytes())
-    assert results.publish(tmp_path, tmp_path / "results") == (1, 1)
-    assert (tmp_path / "results" / f"{name}.png").read_bytes().startswith(b"\x89PNG")
+    monkeypatch.setenv("DMLREPRO_RESULTS", str(tmp_path / "build"))
+    made = {profile: Example.from_values({"profile": profile}) for profile in ("quick", "small")}
+    with pytest.raises(ValueError, match=r"small/99_example\.json is missing"):
+        results.save_picture(figure, made["small"])
+    for params in made.values():
+        results.save(table(50.0, 60.0), params)
+        results.save_picture(figure, params)
+    assert [path.parent.name for path in tmp_path.rglob("*.png")] == ["small"]
+    assert results.publish(tmp_path / "build" / "small", tmp_path / "results") == (1, 1)
+    picture = tmp_path / "results" / "99_example.png"
+    assert picture.read_bytes().startswith(b"\x89PNG") and not provenance.damage(picture.with_suffix(".csv"))
+    results.save(table(51.0), made["small"])  # a picture of other numbers goes
+    assert results.publish(tmp_path / "build" / "small", tmp_path / "results") == (1, 1)
+    assert not picture.exists() and results.read(picture.with_suffix(".csv"))["value"].item() == 51
 
 
 def test_golden_comparison_sees_a_moved_and_a_missing_number():
@@ -128,13 +140,15 @@ def test_golden_comparison_sees_a_moved_and_a_missing_number():
 def test_a_pivot_shows_students_interval_of_what_the_validation_classes_chose():
     rows = [
         ROW | {"protocol": "MLRC separated", "metric": "MAP@R", "seed": seed, "selection": selection, "value": value}
-        for seed, value in enumerate((41.0, 42.0, 44.0))
+        for seed, value in enumerate((41.0, 42.0, 44.0, 43.0, 40.0))
         for selection, value in (("val_best", value), ("last", 10.0))
     ]
     rows += [ROW | {"protocol": "conventional", "metric": "MAP@R", "value": 7.0}]
     shown = results.pivot(results.frame(rows), ["MAP@R", "P@1"]).reset_index()
-    # t(0.975, 2) = 4.302653 times the standard deviation sqrt(7 / 3) over sqrt(3)
-    assert dict(zip(shown["protocol"], shown["MAP@R"])) == {"MLRC separated": "42.3 ± 3.8", "conventional": "7.0"}
+    # t(0.975, 4) = 2.776445 times the standard deviation sqrt(5 / 2) over sqrt(5)
+    assert dict(zip(shown["protocol"], shown["MAP@R"])) == {"MLRC separated": "42.0 ± 2.0", "conventional": "7.0"}
+    few = results.pivot(results.frame(row for row in rows if row.get("seed", 0) < 4), ["MAP@R"]).reset_index()
+    assert dict(zip(few["protocol"], few["MAP@R"])) == {"MLRC separated": "42.5", "conventional": "7.0"}
     assert (shown["P@1"] == "").all()
 
 
@@ -169,12 +183,14 @@ def build_folder(path, rounding="here", **numbers):
     """Tables named as given, each with its provenance and costs."""
     path.mkdir(parents=True)
     for name, value in numbers.items():
-        text = results.to_csv(table(value))
-        made = {"made": value, "rounding": rounding, "sha256": hashlib.sha256(text.encode()).hexdigest()}
-        (path / f"{name}.csv").write_text(text)
-        (path / f"{name}.json").write_text(json.dumps(made))
-        (path / f"{name}.cost.csv").write_text("seconds\n1\n")
+        saved(path / f"{name}.csv", table(value), rounding=rounding, parameters={"steps": 10})
     return path
+
+
+def saved(path, rows, costs="seconds\n1\n", **made):
+    path.write_text(results.to_csv(rows))
+    path.with_suffix(".cost.csv").write_text(costs)
+    provenance.seal(path, {"made": rows["value"].iloc[0]} | made)
 
 
 def test_what_is_new_or_changed_is_published_with_its_provenance(tmp_path):
@@ -183,8 +199,7 @@ def test_what_is_new_or_changed_is_published_with_its_provenance(tmp_path):
     assert results.read(target / "a.csv")["value"].item() == 50
     (tmp_path / "two").mkdir()
     build = build_folder(tmp_path / "two" / "quick", a=50.0, b=61.0)
-    (build / "a.json").write_text("made again")
-    (build / "a.cost.csv").write_text("seconds\n2\n")
+    saved(build / "a.csv", table(50.0), costs="seconds\n2\n", made="again")
     assert results.publish(build, target) == (2, 1)
     made = {name: json.loads((target / f"{name}.json").read_text())["made"] for name in "ab"}
     assert made == {"a": 50, "b": 61}
@@ -192,49 +207,69 @@ def test_what_is_new_or_changed_is_published_with_its_provenance(tmp_path):
     assert results.read(target / "b.csv")["value"].item() == 61
 
 
-@pytest.mark.parametrize("part", [".csv", ".json", ".cost.csv"])
-def test_a_removed_file_is_published_again(part, tmp_path):
-    target = tmp_path / "results"
-    build = build_folder(tmp_path / "one", a=50.0, b=60.0)
-    results.publish(build, target)
-    (target / f"a{part}").unlink()
-    assert results.publish(build, target) == (2, 1)
-    assert all((target / path.name).read_bytes() == path.read_bytes() for path in build.iterdir())
+# the notebook whose committed tables have every kind of file
+COMMITTED = [path.relative_to(ROOT / "results") for path in sorted((ROOT / "results").glob("*/40_ccp_mnist[.-]*"))]
 
 
-@pytest.mark.parametrize("part", [".csv", ".json"])
-def test_a_damaged_file_is_replaced(part, tmp_path, golden):
-    target = tmp_path / "results"
-    results.publish(build_folder(tmp_path / "there", rounding="there", a=50.0), target)
-    build = build_folder(tmp_path / "here", a=51.0)
-    assert results.publish(build, target) == (1, 0)
-    content = (target / f"a{part}").read_bytes()
-    (target / f"a{part}").write_bytes(content[: len(content) - 9])
-    assert results.publish(build, target) == (1, 1)
-    assert (target / f"a{part}").read_bytes() == (build / f"a{part}").read_bytes()
+@pytest.mark.parametrize("file", COMMITTED, ids=str)
+def test_every_file_of_a_published_notebook_is_refused_by_name_and_remade(file, tmp_path):
+    """Whatever becomes of it: nothing is read of that table until the next build has published it again."""
+    there, build = tmp_path / "results", tmp_path / "build"
+    shutil.copytree(ROOT / "results" / file.parent, there / file.parent)
+    stem = file.name.removesuffix(file.suffix).removesuffix(".cost")
+    build.mkdir()
+    for path in (ROOT / "results" / file.parent).glob(f"{stem}.*"):
+        shutil.copy(path, build)
+    whole = (there / file).read_bytes()
+    middle = len(whole) // 2
+    flipped = whole[:middle] + bytes([whole[middle] ^ 1]) + whole[middle + 1 :]
+    for content in (None, b"", whole[:middle], whole[:-1], flipped, whole + b"\n"):
+        (there / file).unlink() if content is None else (there / file).write_bytes(content)
+        with pytest.raises(ValueError, match=rf"{file.parent}/{re.escape(file.name)} is .*`make results`.* from git"):
+            stored.stored("40_ccp_mnist", there)
+        stored.stored("40_ccp_mnist", there, but=file.parent / f"{stem}.csv")  # its own notebook can make it again
+        assert results.publish(build, there / file.parent) == (1, 1)
+        assert (there / file).read_bytes() == whole
+    assert results.publish(build, there / file.parent) == (1, 0)
 
 
-def test_an_edited_table_is_not_read_and_replaced_where_it_was_published(tmp_path, golden):
-    """Even where the edited number could be one that another processor rounds otherwise."""
+def test_the_files_of_the_test_above_are_of_every_kind():
+    assert {"".join(path.suffixes[-2:]) for path in COMMITTED} >= {".csv", ".cost.csv", ".json", ".png"}
+
+
+def test_a_file_that_was_not_saved_with_its_table_is_refused():
+    path = results.save(table(50.0), Example.from_values({}))
+    path.with_suffix(".cost.csv").write_text("seconds\n1\n")
+    with pytest.raises(ValueError, match=r"99_example\.cost\.csv is not what was saved"):
+        results.read(path)
+
+
+def test_an_edit_of_what_made_a_table_is_found():
+    path = results.save(table(50.0), Example.from_values({}))
+    made = json.loads(path.with_suffix(".json").read_text())
+    path.with_suffix(".json").write_text(json.dumps(made | {"rounding": "another"}, indent=1) + "\n")
+    with pytest.raises(ValueError, match=r"99_example\.json is not what was saved"):
+        results.read(path)
+
+
+def test_an_edited_table_is_replaced_even_where_another_processor_could_have_made_it(tmp_path, golden):
     target = tmp_path / "results"
     results.publish(build_folder(tmp_path / "there", rounding="there", a=50.0), target)
     build = build_folder(tmp_path / "here", a=51.0)
     (target / "a.csv").write_text(results.to_csv(table(50.5)))
-    with pytest.raises(ValueError, match=r"a\.csv is not the table that was saved: its sha256 .*`make results`"):
-        results.read(target / "a.csv")
+    assert "a.csv is not what was saved" in results.outdated(build, target)["a"]
     assert results.publish(build, target) == (1, 1)
     assert results.read(target / "a.csv")["value"].item() == 51
     (build / "a.csv").write_text(results.to_csv(table(52.0)))
-    with pytest.raises(ValueError, match=r"here/a\.csv is not the table that was saved"):
+    with pytest.raises(ValueError, match=r"here/a\.csv is not what was saved"):
         results.publish(build, target)
     assert results.read(target / "a.csv")["value"].item() == 51
 
 
-def test_what_is_saved_records_its_sum():
+def test_what_was_edited_is_saved_anew():
     path = results.save(table(50.0), Example.from_values({}))
-    assert json.loads(path.with_suffix(".json").read_text())["sha256"] == sha256(path)
     path.write_text(results.to_csv(table(60.0)))
-    with pytest.raises(ValueError, match="not the table that was saved"):
+    with pytest.raises(ValueError, match="not what was saved"):
         results.read(path)
     assert results.read(results.save(table(50.0), Example.from_values({})))["value"].item() == 50
 
@@ -242,7 +277,7 @@ def test_what_is_saved_records_its_sum():
 def test_no_committed_table_was_edited():
     tables = [path for folder in ("quick", "small") for path in results.table_paths(ROOT / "results" / folder)]
     assert len(tables) > 40
-    assert not [path.name for path in tables if is_edited(path)]
+    assert [provenance.damage(path) for path in tables if provenance.damage(path)] == []
 
 
 def run_on(device: str, key: str, **made) -> SimpleNamespace:
@@ -286,33 +321,86 @@ def test_what_another_processor_rounds_otherwise_is_left_alone_and_counted(tmp_p
     build = build_folder(tmp_path / "here", a=51.5, b=50.0)
     assert results.publish(build, target) == (2, 0)
     assert results.read(target / "a.csv")["value"].item() == 50
-    line = "1 of 2 numbers differ from the committed ones, the largest by 1.50, all within tolerance"
-    assert results.difference(build, target) == line
-    assert results.publish(build, target, everything=True) == (2, 1)
+    assert results.difference(build, target) == "1 of 2 numbers differ from the committed ones, the largest by 1.50"
+    assert results.outdated(build, target) == {}
+    assert results.publish(build, target, everything=True) == (2, 2)
     assert results.difference(build, target) == ""
+    assert results.publish(build, target, everything=True) == (2, 0)
+
+
+def test_everything_is_of_one_execution_with_its_costs(tmp_path):
+    target = tmp_path / "results"
+    results.publish(build_folder(tmp_path / "one", a=50.0), target)
+    build = tmp_path / "two"
+    build.mkdir()
+    saved(build / "a.csv", table(50.0), costs="seconds\n2\n")
+    assert results.publish(build, target) == (1, 0)
+    assert results.publish(build, target, everything=True) == (1, 1)
+    assert (target / "a.cost.csv").read_text() == "seconds\n2\n" and not provenance.damage(target / "a.csv")
+
+
+def early_stopped(step, value=50.0):
+    """A run that stopped at a step, and was best on validation classes before."""
+    rows = [
+        ROW | {"metric": "R@1", "value": value, "selection": selection, "step": step - before}
+        for selection, before in (("last", 0), ("val_best", 20), ("test_best", 30))
+    ]
+    return results.frame(rows)
+
+
+def test_another_step_of_an_early_stop_is_another_outcome_and_not_another_row(tmp_path, golden):
+    target, build = tmp_path / "results", tmp_path / "build"
+    for folder, step, rounding in ((target, 100, "there"), (build, 140, "here")):
+        folder.mkdir()
+        saved(folder / "a.csv", early_stopped(step, 50.0 + step / 1000), rounding=rounding, parameters={})
+    assert results.publish(build, target) == (1, 0)
+    assert results.outdated(build, target) == {}
+    assert results.difference(build, target) == "3 of 3 numbers differ from the committed ones, the largest by 0.04"
+    both = pd.concat([early_stopped(100), early_stopped(140)])
+    with pytest.raises(ValueError, match="the same measurement twice"):
+        results.validate(both)
+    results.validate(both.assign(selection="every"))  # the evaluations during a run
 
 
 @pytest.mark.parametrize(
-    "made_on, value",
-    [("there", 53.0), ("here", 50.001), (None, 50.001)],
-    ids=["beyond the tolerance", "the same processor", "an unknown processor"],
+    "made_on, value, why",
+    [
+        ("there", 53.0, "1 golden values are beyond their tolerance"),
+        ("here", 50.001, "1 of 1 numbers differ, on a processor that rounds alike"),
+        ("here", 50.000001, ""),  # the last digit that is written
+        ("there", 50.001, ""),
+    ],
 )
-def test_a_change_that_rounding_does_not_explain_is_published(made_on, value, tmp_path, golden):
+def test_a_committed_table_that_the_present_code_does_not_make_is_named(made_on, value, why, tmp_path, golden):
     target = tmp_path / "results"
     results.publish(build_folder(tmp_path / "there", rounding=made_on, a=50.0), target)
     build = build_folder(tmp_path / "here", a=value)
-    said = "beyond the tolerance of a" if value == 53 else "all within tolerance"
-    assert said in results.difference(build, target)
-    assert results.publish(build, target) == (1, 1)
+    assert results.outdated(build, target).get("a", "") == why
+    beyond = "beyond" in why
+    assert results.publish(build, target) == (1, int(beyond))  # `git status` stays clean where no tolerance is exceeded
+    assert results.outdated(build, target).get("a", "") == why
 
 
-def test_other_rows_are_published_wherever_they_come_from(tmp_path, golden):
+def test_other_rows_and_other_parameters_are_named_wherever_they_come_from(tmp_path, golden):
     target = tmp_path / "results"
     results.publish(build_folder(tmp_path / "there", rounding="there", a=50.0), target)
     build = build_folder(tmp_path / "here", a=50.0)
+    saved(build / "a.csv", table(50.1), rounding="here", parameters={"steps": 12, "added": 1})
+    assert results.outdated(build, target) == {"a": "it was made with other parameters (steps)"}
+    saved(build / "a.csv", table(50.0), rounding="here", parameters={"steps": 12})  # which it does not depend on
+    assert results.outdated(build, target) == {}
     more = pd.concat([table(50.0), table(50.0).assign(metric="R@2")])
-    (build / "a.csv").write_text(results.to_csv(more))
-    (build / "a.json").write_text("{}")  # saved before sums were recorded
+    saved(build / "a.csv", more, rounding="here", parameters={"steps": 10})
+    assert results.outdated(build, target) == {"a": "1 rows are in one of the two only"}
+    assert results.publish(build, target) == (1, 1)
+    assert results.outdated(build, target) == {}
+
+
+def test_a_table_of_another_profile_has_no_golden_values(tmp_path, golden):
+    target, build = tmp_path / "results", tmp_path / "build"
+    for folder, value in ((target, 50.0), (build, 50.5)):
+        folder.mkdir()
+        saved(folder / "a.csv", table(value).assign(profile="small"), rounding=str(folder), parameters={})
     assert results.publish(build, target) == (1, 1)
 
 
@@ -329,7 +417,7 @@ def test_one_bad_table_publishes_nothing(tmp_path):
     build = build_folder(tmp_path / "build", a=50.0, b=60.0)
     text = (build / "b.csv").read_text()
     (build / "b.csv").write_text(text.replace("60.000000", "160.000000"))
-    (build / "b.json").write_text("{}")
+    provenance.seal(build / "b.csv", {})
     with pytest.raises(ValueError, match=r"b\.csv: percentages must lie in \[0, 100\]"):
         results.publish(build, tmp_path / "results")
     assert not (tmp_path / "results").exists()

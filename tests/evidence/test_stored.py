@@ -1,12 +1,11 @@
 """Tables of results/ and their words: every number of a sentence is recomputed here from the rows."""
 
-import json
-
 import numpy as np
 import pytest
 
 from dmlrepro.evidence import results, stored
 from dmlrepro.evidence.claims import ClaimTest, higher
+from dmlrepro.evidence.provenance import seal
 from dmlrepro.evidence.tables import MissingRows
 
 VALUES = {  # (method, setting) -> R@1 by seed
@@ -41,16 +40,8 @@ def test_a_gap_is_paired_by_seed_and_has_an_interval_from_five_seeds_on():
     assert stored.Numbers(rows).gap("B", "A") == "+0.0, n = 1", "a zero has no sign of its own"
 
 
-def test_a_direction_needs_an_interval_or_single_seeds_on_one_side_of_zero():
-    clear, mixed = np.array([1.0, 2.0]), np.array([-1.0, 4.0])
-    assert [stored.direction(each) for each in (clear, -clear, mixed, np.zeros(2), clear[:1])] == [1, -1, 0, 0, 1]
-    many = np.array([1.0, 2.0, 3.0, 4.0, -0.5])  # the interval of the mean, 1.9, covers zero
-    assert [stored.direction(each) for each in (many, many + 1, -many - 1)] == [0, 1, -1]
-    assert stored.brings(clear) == "a gain, as the paper has it"
-    assert stored.brings(clear, expected=-1) == "a gain, against the paper"
-    assert stored.brings(mixed, loss="a fall", expected=-1) == "no clear difference, where the paper has a fall"
-    assert stored.brings(0.2 * clear) == "less than half a point, where the paper has a gain"
-    assert stored.with_spread(10 * clear, 0) == "+15, single seeds +10 and +20"
+def test_a_mean_is_written_with_what_it_rests_on():
+    assert stored.with_spread(np.array([10.0, 20.0]), 0) == "+15, single seeds +10 and +20"
     assert stored.with_spread(np.array([-0.01]), 1) == "+0.0, n = 1"
 
 
@@ -103,7 +94,7 @@ def write(root, each, stem="99_some", **parameters):
     folder.mkdir(parents=True, exist_ok=True)
     (folder / f"{stem}.csv").write_text(results.to_csv(each), encoding="utf8")
     made = {"parameters": {"steps": 0, "epochs": 4} | parameters, "device": "CPU"}
-    (folder / f"{stem}.json").write_text(json.dumps(made), encoding="utf8")
+    seal(folder / f"{stem}.csv", made)
 
 
 def test_tables_are_found_with_their_label_and_those_that_carry_more_come_first(tmp_path):
@@ -125,30 +116,15 @@ TESTS = {
 }
 
 
-def test_a_decided_verdict_on_real_images_outweighs_an_open_one_and_claims_without_rows_are_left_out(tmp_path):
-    write(tmp_path, table(2, "quick"))
-    write(tmp_path, table())
-    lines = [
-        each.judged(TESTS).verdicts.assign(label=each.label, stem=each.stem)
-        for each in reversed(stored.stored("99_some", tmp_path))
-    ]
-    ordered = stored.by_weight(results.pd.concat(lines, ignore_index=True))
-    assert ordered[["claim_id", "verdict", "profile"]].to_numpy().tolist() == [
-        ["p-01", "supported", "small"],
-        ["p-01", "inconclusive", "quick"],
-        ["p-02", "contradicted", "small"],
-        ["p-02", "inconclusive", "quick"],
-    ]
-    assert [stored.settled(rows) for _, rows in ordered.groupby("claim_id")] == ["supported", "contradicted"]
-
-
-def test_tables_that_disagree_are_not_averaged():
-    lines = results.pd.DataFrame({"verdict": ["supported", "contradicted", "inconclusive"]})
-    assert stored.settled(lines) == "supported in one setting, contradicted in another"
-    assert stored.settled(lines[2:]) == "inconclusive"
-    for verdicts in (["depends on the reading", "supported"], ["contradicted", "depends on the reading"]):
-        assert stored.settled(results.pd.DataFrame({"verdict": verdicts})) == "depends on the reading"
-    assert stored.count_words(["a", "b", "a"]) == "2 a, 1 b"
+def test_a_table_is_judged_by_the_claims_of_its_notebook_that_it_has_rows_for(tmp_path):
+    write(tmp_path, table(), search_trials=24)
+    (each,) = stored.stored("99_some", tmp_path)
+    other = {"p-04": ClaimTest("p-04", "98_other", (higher("A", "B"),), "")}
+    found = each.judged(TESTS | other).verdicts
+    assert list(found["claim_id"]) == ["p-01", "p-02"]
+    assert each.trials == {"A": 24, "B": 24} and set(found["tuned"]) == {"yes"}
+    said = stored.findings(each.table, TESTS, "99_some", (lambda n: f"{n.mean('A'):.0f}",), each.trials)
+    assert [line.partition(":")[0] for line in said] == ["p-01, unclear", "p-02, unclear", "72"]
 
 
 def test_a_stranger_reads_what_data_and_network_are():

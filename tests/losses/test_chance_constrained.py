@@ -270,7 +270,8 @@ def test_more_picks_never_widen_the_radius_and_it_is_that_of_the_metrics():
     [
         ((5, 2), (3, 2), 6, r"k must lie in \[1, 5\], the size of the pool, got 6"),
         ((5, 2), (3, 2), 0, "k must lie in"),
-        ((5, 2), (0, 2), 1, "centers are empty"),
+        ((5, 2), (0, 2), 1, r"centers must not be empty, got shape \(0, 2\); give at least one point"),
+        ((0, 2), (3, 2), 1, "pool must not be empty"),
         ((5, 2), (3, 3), 1, "must have shapes"),
         ((4, 5, 2), (3, 3, 2), 1, "must have shapes"),
     ],
@@ -278,6 +279,29 @@ def test_more_picks_never_widen_the_radius_and_it_is_that_of_the_metrics():
 def test_greedy_k_center_names_what_does_not_fit(pool, centers, k, message):
     with pytest.raises(ValueError, match=message):
         greedy_k_center(torch.zeros(pool), torch.zeros(centers), k)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_half_precision_is_covered_as_its_float32(dtype):
+    generator = torch.Generator().manual_seed(0)
+    pool, old = (torch.rand(3, n, 4, generator=generator).to(dtype) for n in (12, 2))
+    assert torch.equal(greedy_k_center(pool, old, 6), greedy_k_center(pool.float(), old.float(), 6))
+    radius = covering_radius(pool, old)
+    assert radius.dtype == torch.float32 and torch.equal(radius, covering_radius(pool.float(), old.float()))
+    assert covering_radius(pool, old.double()).dtype == torch.float64
+
+
+@pytest.mark.parametrize("value", [torch.nan, torch.inf])
+def test_what_is_not_finite_is_no_farthest_point(value):
+    pool, old = torch.zeros(2, 5, 3), torch.zeros(2, 2, 3)
+    pool[1, 4, 2] = old[0, 1, 0] = value
+    for search in (lambda *points: greedy_k_center(*points, k=1), covering_radius):
+        with pytest.raises(ValueError, match=rf"(pool|points) must be finite, got {value} in row 1, 4; lower the"):
+            search(pool, torch.zeros(2, 2, 3))
+        with pytest.raises(ValueError, match=rf"centers must be finite, got {value} in row 1; lower the learning rate"):
+            search(torch.zeros(5, 3), old[0])
+        with pytest.raises(ValueError, match=r"must be floating point, got torch.int64; pass (pool|points).float\(\)"):
+            search(torch.zeros(5, 3).long(), torch.zeros(2, 3))
 
 
 def test_the_penalty_pulls_towards_the_anchors():

@@ -206,6 +206,16 @@ def test_terms_equal_the_equations(seed, dtype, rel, changed):
     assert loss(z, x).dtype == dtype and loss(z, x).item() == pytest.approx(sum(expected.values()), rel=rel)
 
 
+@pytest.mark.parametrize("similarity", ["continuous", "binary"])
+def test_only_the_direction_of_a_proxy_counts(similarity):
+    """Nothing holds a proxy at the norm of 1 that it starts with."""
+    loss, z, x = a_batch(similarity=similarity)
+    before = {name: value.item() for name, value in loss.terms(z, x).items()}
+    with torch.no_grad():
+        loss.proxies.mul_(torch.tensor([0.2, 0.9, 1.5, 7.0])[:, None])
+    assert {name: value.item() for name, value in loss.terms(z, x).items()} == pytest.approx(before, rel=1e-6)
+
+
 @pytest.mark.parametrize("centring", CENTRINGS)
 @pytest.mark.parametrize("copies", [1, 3])
 def test_pieces_and_similarity_are_those_found_one_after_the_other(centring, copies):
@@ -217,6 +227,21 @@ def test_pieces_and_similarity_are_those_found_one_after_the_other(centring, cop
     narrow = pieces_and_similarity(points.float(), 9, n_alpha=3.0, n_beta=0.7, centring=centring)
     assert narrow[0].dtype == narrow[2].dtype == torch.float32
     assert torch.allclose(narrow[2].double(), found[2], atol=1e-5)
+
+
+@pytest.mark.parametrize("kind", ["random", "near", "far", "planar"])
+def test_in_float32_the_similarity_is_that_of_float64(kind):
+    """Given only the bases that float32 can hold, it errs no more than what finds bases and similarity at once."""
+    points = {
+        "random": unit_points(60, 32, seed=1),
+        "near": F.normalize(unit_points(5, 32, seed=2).repeat(12, 1) + 1e-3 * unit_points(60, 32, seed=1), dim=1),
+        "far": 100 + unit_points(60, 32, seed=1),
+        "planar": unit_points(60, 3, seed=1) @ unit_points(3, 32, seed=2),
+    }[kind].float()
+    exact = pieces_and_similarity(points.double(), 9)[2]
+    bases, _, at_once = pieces_and_similarity(points, 9)
+    # on a piece the distance across it is the root of the rounding of float64
+    assert (at_once - exact).abs().max() < 1e-7 and (manifold_similarity(points, bases) - exact).abs().max() < 5e-7
 
 
 def test_similarity_is_symmetric_and_bounded():

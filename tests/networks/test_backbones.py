@@ -2,6 +2,7 @@
 
 import copy
 import os
+import pickle
 import socket
 import subprocess
 import sys
@@ -366,9 +367,19 @@ def test_downloaded_weights_are_never_unpickled(monkeypatch, tmp_path, weights_f
     file.parent.mkdir()
     torch.save({"classifier.1.weight": Touch(tmp_path / "executed")}, file)
     monkeypatch.setattr(torch.hub, "get_dir", lambda: str(tmp_path))
-    with pytest.raises(FileNotFoundError, match="Weights only load failed"):
+    with pytest.raises(FileNotFoundError, match=r"it holds more than tensors.* so it is not read") as refused:
         build("squeezenet1_1", embedding_size=8, weights="imagenet", seed=0)
-    assert not (tmp_path / "executed").exists()
+    assert not (tmp_path / "executed").exists() and "weights_only" not in str(refused.value)
+
+
+@pytest.mark.parametrize("write", [torch.save, lambda content, file: file.write_bytes(pickle.dumps(content))])
+def test_weights_that_are_a_pickle_are_refused_without_the_advice_to_run_it(tmp_path, write):
+    write({"head": Touch(tmp_path / "executed")}, tmp_path / "net.pth")
+    with pytest.raises(
+        ValueError, match=r"net\.pth is unreadable.* not read: save its state dict as \.safet"
+    ) as refused:
+        build("conv4", 8, weights=tmp_path / "net.pth")
+    assert not (tmp_path / "executed").exists() and "weights_only" not in str(refused.value)
 
 
 class Touch:

@@ -91,7 +91,7 @@ def test_plan_and_summary_count_it(toy, tmp_path, capsys):
     assert cli.main(["plan", "99"]) == 0
     assert "Toy" in capsys.readouterr().out
     cell = nbformat.v4.new_code_cell(
-        outputs=[nbformat.v4.new_output("execute_result", {"text/plain": "toy-01   inconclusive\ntoy-99   not stated"})]
+        outputs=[nbformat.v4.new_output("execute_result", {"text/plain": "toy-01   unclear\ntoy-99   not stated"})]
     )
     notebook = nbformat.v4.new_notebook(cells=[cell], metadata={"papermill": {"duration": 1.0}})
     (tmp_path / "build").mkdir()

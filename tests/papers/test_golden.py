@@ -10,6 +10,7 @@ import torch
 
 from dmlrepro import retrieval, samplers
 from dmlrepro.evidence import results
+from dmlrepro.evidence.provenance import seal
 from dmlrepro.losses import baselines
 from dmlrepro.papers import catalogue
 from dmlrepro.papers import golden as goldens
@@ -265,6 +266,7 @@ def test_drift_counts_what_moved_and_lists_what_left_its_tolerance(tmp_path):
     names = ["30_meanfield_magnet", "92_claims"]  # the ledger has no golden values
     table = results.read(results.repository_root() / "results" / "quick" / f"{names[0]}.csv")
     results.write_text(tmp_path / f"{names[0]}.csv", results.to_csv(table))
+    seal(tmp_path / f"{names[0]}.csv", {})
     summary, outside = goldens.drift(tmp_path, names)
     assert list(summary["notebook"]) == names[:1] and outside.empty and summary["outside"].sum() == 0
 
@@ -276,6 +278,7 @@ def test_drift_counts_what_moved_and_lists_what_left_its_tolerance(tmp_path):
     for share, expected in ((0.5, 0), (1.5, 1)):
         moved = table.assign(value=table["value"] + share * golden["tolerance"] * of_it)
         results.write_text(tmp_path / f"{names[0]}.csv", results.to_csv(moved))
+        seal(tmp_path / f"{names[0]}.csv", {})
         summary, outside = goldens.drift(tmp_path, names)
         assert summary["moved"][0] >= 1 and len(outside) == expected
         assert summary["of tolerance"][0] == pytest.approx(share, abs=0.2)

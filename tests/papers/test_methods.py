@@ -33,6 +33,33 @@ def test_an_unknown_method_is_an_error_that_lists_those_there_are():
 
 
 @pytest.mark.parametrize(
+    ("values", "expected"),
+    [
+        ({"profile": "small"}, ("fire6", 2)),
+        ({"profile": "small", "dataset": "cars-subset"}, ("fire6", 2)),
+        ({"profile": "small", "dataset": "folder:somewhere"}, ("fire6", 2)),
+        ({"profile": "small", "train_from": "head"}, ("head", None)),
+        ({"profile": "small", "train_from": ""}, (None, None)),
+        ({"profile": "small", "dataset": "omniglot"}, (None, None)),  # from scratch everything learns
+        ({"profile": "small", "weights": "none"}, (None, None)),
+        ({"profile": "quick"}, (None, None)),
+        ({"profile": "quick", "train_from": "block3"}, ("block3", None)),  # a glyph's mirror image is another
+        ({"profile": "paper"}, (None, None)),
+    ],
+)
+def test_what_is_trained_and_in_how_many_views_follows_from_the_profile_and_the_weights(values, expected):
+    spec = spec_of(BASELINES["ProxyAnchor"], Params.from_values(values))
+    assert (spec.train_from, spec.cached_views) == expected
+    assert spec_of(BASELINES["untrained"], Params.from_values(values)).train_from is None
+
+
+def test_a_block_of_another_network_is_an_error_that_lists_its_own():
+    params = Params.from_values({"profile": "small", "backbone": "resnet18"})
+    with pytest.raises(ValueError, match=r"block of resnet18, conv1.*layer4\.1, got 'fire6'"):
+        spec_of(BASELINES["ProxyAnchor"], params)
+
+
+@pytest.mark.parametrize(
     "name", [name for name, each in (METHODS | PLM).items() if each.loss and "scheme" not in each.fields]
 )
 def test_experiments_train_as_the_losses_recommend(name):

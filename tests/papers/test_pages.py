@@ -1,14 +1,13 @@
 """What pages say of results/ is what results/ says: they are made again and compared."""
 
 import dataclasses
-import hashlib
-import json
 import re
 import shutil
 
 import pytest
 
-from dmlrepro.evidence import results, stored
+from dmlrepro.evidence import claims, judging, results, stored
+from dmlrepro.evidence.provenance import record, seal
 from dmlrepro.files import repository_root
 from dmlrepro.papers import catalogue, pages
 
@@ -16,12 +15,9 @@ from dmlrepro.papers import catalogue, pages
 @pytest.fixture
 def anew():
     """No made text is remembered before the test, nor after it."""
-    remembered = (pages.findings, pages.ledger)
-    for function in remembered:
-        function.cache_clear()
+    pages.forget()
     yield
-    for function in remembered:
-        function.cache_clear()
+    pages.forget()
 
 
 def test_committed_pages_say_what_results_say(anew):
@@ -58,13 +54,11 @@ def test_a_number_that_changed_makes_its_pages_stale(tmp_path, monkeypatch, anew
     path = copy / "quick" / "10_pfml_retrieval.csv"
     table = results.read(path)
     table.loc[(table["method"] == "PFML") & (table["metric"] == "R@1") & (table["setting"] == ""), "value"] += 1
+    made = record(path)
     path.write_text(results.to_csv(table), encoding="utf8")
-    made = json.loads(path.with_suffix(".json").read_text(encoding="utf8"))
-    made["sha256"] = hashlib.sha256(path.read_bytes()).hexdigest()  # it was saved so, not edited by hand
-    path.with_suffix(".json").write_text(json.dumps(made), encoding="utf8")
+    seal(path, made)  # it was saved so, not edited by hand
     monkeypatch.setattr(stored, "repository_root", lambda: tmp_path)
-    pages.findings.cache_clear()
-    pages.ledger.cache_clear()
+    pages.forget()
     assert pages.findings_text("10_pfml_retrieval") != said
 
 
@@ -80,12 +74,20 @@ def test_readme_without_the_lines_between_which_its_made_part_stands_is_refused(
         pages._between("# dmlrepro\n", "made")
 
 
-def test_the_opening_answers_with_links_that_exist_and_names_every_contradiction():
+def test_the_opening_answers_with_links_that_exist_and_names_every_claim_that_is_decided_here():
     text = pages.opening()
     links = re.findall(r"\]\(([^)#]+)\)", text)
     assert links and [link for link in links if not (repository_root() / link).exists()] == []
-    decided = pages.ledger()[pages.ledger()["verdict"].isin(["contradicted", "depends on the reading", "supported"])]
-    assert [claim_id for claim_id in decided["claim_id"] if claim_id not in text] == []
+    decided = [claim_id for claim_id, word in pages.here().items() if word in judging.OUTCOMES]
+    assert [claim_id for claim_id in decided if f"- {claim_id}, " not in text] == []
+    assert f"{len(pages.here())} claims of five papers, each judged twice" in text
+
+
+def test_each_claim_has_a_verdict_at_the_papers_scale_and_one_here():
+    assert set(pages.here()) == set(claims.stated()) and set(pages.here().values()) <= set(judging.VERDICTS)
+    assert pages._at_papers_scale("10_pfml_retrieval").startswith("not run, ")
+    text = pages.findings_text("10_pfml_retrieval")
+    assert "Verdicts here: pfml-01 " in text and "At the papers' scale: not run, " in text
 
 
 @pytest.mark.parametrize(
@@ -102,7 +104,7 @@ def test_the_loss_that_is_named_first_has_the_best_places(orders, best, monkeypa
     monkeypatch.setattr(pages, "_comparisons", lambda: {dataset: {name: some} for dataset in "abc"})
     monkeypatch.setattr(stored.Numbers, "ranked", lambda self, cells: orders.pop(0))
     monkeypatch.setattr(stored.Numbers, "mean", lambda self, cell: 1.0)
-    assert f"{best} is the safest guess" in next(pages._advice())
+    assert f"Untuned, {best} has the first mean place" in next(pages._advice())
 
 
 def test_a_data_set_is_compared_once_by_its_table_of_many_losses_and_most_seeds():
@@ -110,7 +112,7 @@ def test_a_data_set_is_compared_once_by_its_table_of_many_losses_and_most_seeds(
         for name, each in found.items():
             assert set(each.table["dataset"]) == {dataset}
             alike = [other for other in stored.stored(name) if set(other.table["dataset"]) == {dataset}]
-            many = [other for other in alike if len(set(other.table["method"]) - {"untrained"}) > 2]
+            many = [other for other in alike if len(set(other.table["method"]) - {"untrained", "random head"}) > 2]
             assert each.seeds == max(other.seeds for other in many if other.profile == each.profile)
             assert each.stem in [other.stem for other in many]
 
@@ -118,5 +120,5 @@ def test_a_data_set_is_compared_once_by_its_table_of_many_losses_and_most_seeds(
 def test_the_table_of_an_older_version_may_name_parameters_that_are_gone(monkeypatch):
     name = "26_nivmf_cost_and_samples"
     older = [dataclasses.replace(each, parameters=each.parameters | {"gone": 1}) for each in stored.stored(name)]
-    monkeypatch.setattr(stored, "stored", lambda _: older)
+    monkeypatch.setattr(stored, "stored", lambda _, but: older)
     assert any(len(found.table) > len(each.table) for found, each in zip(pages.with_ratios(name), older))

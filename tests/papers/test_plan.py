@@ -56,6 +56,20 @@ def test_views_and_neighbours_are_counted():
     assert row["hours"] == pytest.approx(gpu_hours(images, 580, 5924**2 + 10 * 5864**2))
 
 
+def test_a_tail_costs_its_share_of_the_network_and_its_views_once():
+    share, kept = plan._tail("resnet50.tv_in1k", "layer4.0", 224)
+    assert 0.15 < share < 0.25 and 0 < kept < 0.1  # 0.8 of 4.1 billion multiplications
+    earlier, _ = plan._tail("resnet50.tv_in1k", "layer3.0", 224)
+    assert share < earlier < 1
+    whole, tail, head = plan.plan(
+        {"10": [R50, R50.replace(train_from="layer4.0", cached_views=2), R50.replace(train_from="head")]}
+    ).to_dict("records")
+    images = share * 10 * 5800 + (share * 5924 + 2 * 5864 + 5924) / 3
+    assert tail["hours"] == pytest.approx(gpu_hours(images, 580, 5924**2), rel=1e-3)
+    assert head["hours"] == pytest.approx(gpu_hours((5864 + 5924) / 3, 580, 5924**2))
+    assert head["gigabytes"] < tail["gigabytes"] < whole["gigabytes"]
+
+
 def test_a_fold_trains_on_three_quarters_and_stops_early():
     spec = protocols.expand(R50.replace(dataset="sop"), "mlrc", published=True)[2]
     (row,) = plan.plan({"10": [spec]}).to_dict("records")
@@ -132,7 +146,7 @@ def test_own_images_are_counted_as_they_lie(monkeypatch):
     monkeypatch.setattr(plan.manifests, "load", lambda name: Manifest())
     values = {"dataset": "folder:birds", "methods": ["untrained", "PFML"], "small_dim": 0, "mlrc_steps": 0, "seeds": 1}
     table, problems = plan.table_of(["10"], lambda cls: cls.from_values(values))
-    untrained, trained, *_ = table.to_dict("records")
+    untrained, _, trained, *_ = table.to_dict("records")
     assert problems == []
     assert untrained["hours"] == pytest.approx((600 / 3 / 5500 + 2 * 600**2 * 128 / 2e10) / 3600)
     assert trained["epochs"] == 300 / 10

@@ -149,4 +149,4 @@ def test_the_command_line_searches_then_trains(searched, monkeypatch, capsys):
     assert cli.main(["train", "10"]) == 0
     assert len(searched) == 2 * 3 * 4
     ((specs),) = trained
-    assert len(specs) == 2 + 2 * 2 * 4 and protocols.TUNING_SEED not in {spec.seed for spec in specs}
+    assert len(specs) == 2 + (1 + 2) * 2 * 4 and protocols.TUNING_SEED not in {spec.seed for spec in specs}

@@ -106,8 +106,9 @@ def test_curves_are_shown_with_the_highest_at_the_end_first_and_their_absence_is
     assert "conventional protocol" in captured.outputs[0].data["text/markdown"]
 
 
-def test_heads_embed_the_training_images_as_the_whole_network_does():
-    spec = TINY.replace(backbone="conv4", weights="symbols", freeze_trunk=True)
+@pytest.mark.parametrize("part", ["head", "block3"])
+def test_tails_embed_the_training_images_as_the_whole_network_does(part):
+    spec = TINY.replace(backbone="conv4", weights="symbols", train_from=part)
     run = runs.run(spec)
     manifest, embeddings, labels = studies.training_embeddings(run, per_class=2)
     images = [index for index in manifest.indices("train") if index % 4 < 2]

@@ -30,16 +30,16 @@ def folder(path, classes: int, per_class: int):
 
 def test_what_needs_no_labels_or_many_steps_is_refused():
     with pytest.raises(ValueError, match=r"unknown method.*PLM"):
-        your_images.heads(YourImagesParams.from_values({"methods": ["PLM"]}))
+        your_images.your_images(YourImagesParams.from_values({"methods": ["PLM"]}))
 
 
 def test_every_method_that_is_offered_is_tried():
     params = YourImagesParams.from_values({})
     assert {"untrained", "ProxyAnchor", "PFML", "EL-nivMF"} <= set(params.methods)
-    specs = your_images.heads(params)
+    specs = your_images.your_images(params)
     assert {spec.method for spec in specs} == set(METHODS)
     assert {(spec.seed, spec.fold) for spec in specs} == {(0, 0), (1, 1)}
-    assert all(spec.freeze_trunk for spec in specs if spec.loss)
+    assert {spec.train_from for spec in specs if spec.loss} == {"head"}
 
 
 @pytest.mark.parametrize("classes, per_class", [(4, 2), (5, 2), (8, 3), (10, 30), (60, 4)])
@@ -56,23 +56,19 @@ def test_a_small_folder_of_photographs_from_the_command_to_the_table(tmp_path, m
     monkeypatch.setenv("DMLREPRO_CACHE", str(tmp_path / "cache"))
     values = {
         "dataset": folder(tmp_path / "few $ here $", 8, 4),
-        "head_steps": 3,
         "seeds": 2,
-        "steps": 2,
-        "fine_tune": 1,
+        "steps": 3,
     }
     values["methods"] = ["untrained", "Triplet", "PFML", "EL-nivMF"]
     params = YourImagesParams.from_values(values)
     specs = your_images.your_images(params)
-    planned = your_images.planned(params)
-    assert len(specs) == len(planned) == 10
+    assert len(specs) == 8
     finished = runs.run_all(specs, jobs=1)
     table = your_images.table_of(finished, params)
     results.save(table, params, runs=finished)
     assert not {"seconds", "steps_per_second"} & set(table["metric"])
     best = your_images.winner(finished, table)
     assert best.spec.method != "untrained"
-    assert set(table["setting"]) == {"", "fine-tuned"} and {spec.method for spec in specs[8:]} < set(params.methods)
     assert list(your_images.comparison(table).index) == list(your_images.ranking(table).index)
     your_images.in_words(table)
     your_images.describe(params.dataset)
@@ -104,7 +100,7 @@ def test_a_part_that_is_held_out_has_something_to_retrieve():
 def test_where_no_class_can_be_held_out_it_says_so(tmp_path, capsys):
     dataset = folder(tmp_path / "three", 3, 4)
     params = YourImagesParams.from_values({"dataset": dataset})
-    assert {spec.fold for spec in your_images.heads(params)} == {None}
+    assert {spec.fold for spec in your_images.your_images(params)} == {None}
     your_images.describe(dataset)
     assert "WARNING: 2 training classes are too few to hold some out" in capsys.readouterr().out
 
@@ -119,10 +115,10 @@ class Network(torch.nn.Module):
 
 
 @pytest.mark.parametrize("name", [name for name, method in METHODS.items() if method.loss])
-@pytest.mark.parametrize("stage", ["head", "fine-tuned"])
-def test_the_lines_for_the_readers_script_take_the_step_that_training_takes(name, stage):
-    params = YourImagesParams.from_values({"profile": "small", "dataset": "cub-subset", "methods": [name], "seeds": 1})
-    (spec,) = your_images.heads(params) if stage == "head" else your_images.fine_tuned([name], params)
+@pytest.mark.parametrize("part", ["head", "fire6", ""])
+def test_the_lines_for_the_readers_script_take_the_step_that_training_takes(name, part):
+    values = {"profile": "small", "dataset": "cub-subset", "methods": [name], "seeds": 1, "train_from": part}
+    (spec,) = your_images.your_images(YourImagesParams.from_values(values))
     generator = torch.Generator().manual_seed(0)
     images, labels = torch.randn(20, 12, generator=generator), torch.arange(20) // 4
     class_means = torch.randn(5, 8, generator=generator)
@@ -133,7 +129,7 @@ def test_the_lines_for_the_readers_script_take_the_step_that_training_takes(name
     if spec.proxies_from_class_means:
         loss.initialize_proxies(class_means)
     for parameter in ours.trunk.parameters():
-        parameter.requires_grad_(not spec.freeze_trunk)
+        parameter.requires_grad_(part != "head")
     lines = your_images.code_of(spec, 5, 8).splitlines()
     before, step = lines[: lines.index("# in every step")], lines[lines.index("# in every step") :]
     script = {"network": theirs, "images": images, "labels": labels, "class_means": class_means}

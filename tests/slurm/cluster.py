@@ -208,6 +208,10 @@ def main(what: str, *arguments: str) -> int:
         quiet = os.environ | {"DEBIAN_FRONTEND": "noninteractive"}
         install = ["apt-get", "install", "--yes", "--no-install-recommends", *PACKAGES]
         return subprocess.run(install, env=quiet).returncode
+    if what == "required":
+        return (
+            0 if installed() else sys.exit(f"not tested: SLURM is not here; sudo {sys.executable} {__file__} install")
+        )
     if what != "snakemake":
         raise SystemExit(__doc__)
     with running() as cluster:

@@ -37,35 +37,9 @@ def test_an_image_that_could_find_itself_is_refused():
 
 
 def test_a_frozen_trunk_trains_the_head_on_features_computed_once():
-    spec = TINY.replace(freeze_trunk=True, steps=30)
+    spec = TINY.replace(train_from="head", steps=30)
     outcome = loop.train(spec)
     assert sorted(outcome.states["network"]) == ["head.bias", "head.weight"]
-    again = loop.train(spec)  # from the cached features
+    again = loop.train(spec)  # on the features in the cache
     assert outcome.rows == again.rows
     assert outcome.losses[-5:].mean() < outcome.losses[:5].mean()
-
-
-def test_features_are_kept_under_all_that_they_depend_on(tmp_path, monkeypatch):
-    monkeypatch.setenv("DMLREPRO_CACHE", str(tmp_path / "cache"))
-    manifest = batches.load_dataset(TINY)
-
-    def features(**changes):
-        spec = TINY.replace(freeze_trunk=True, weights=str(weights), **changes)
-        network = inference.build_network(spec, manifest)
-        inference.perturb(network, spec)
-        return inference.trunk_features(spec, network, manifest)
-
-    def write(seed):
-        torch.save(inference.build_network(TINY.replace(seed=seed), manifest).trunk.state_dict(), weights)
-
-    weights = tmp_path / "weights.pth"
-    write(seed=0)
-    perturbed, plain = features(replica=1), features()
-    assert not torch.equal(perturbed, plain)
-    assert torch.equal(features(seed=1), plain)  # the trunk is that of the file
-    write(seed=1)
-    assert not torch.equal(features(), plain)
-    kept = len(list((tmp_path / "cache" / "features").iterdir()))
-    monkeypatch.setattr(inference.sources, "source_hash", lambda roots: "another network of the same name")
-    features()
-    assert len(list((tmp_path / "cache" / "features").iterdir())) == kept + 1

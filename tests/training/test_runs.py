@@ -10,6 +10,7 @@ import shutil
 import signal
 import tarfile
 import time
+from contextlib import contextmanager
 
 import psutil
 import pytest
@@ -17,6 +18,8 @@ import torch
 from tiny import TINY
 
 from dmlrepro import files, progress
+from dmlrepro.datasets import manifests
+from dmlrepro.files import FullDisk
 from dmlrepro.networks import backbones
 from dmlrepro.training import loop, runs, sources
 from dmlrepro.training.spec import RunSpec
@@ -161,18 +164,41 @@ def test_a_checkpoint_stays_until_its_run_is_stored(empty_cache, monkeypatch):
     assert not checkpoint.exists()
 
 
+@contextmanager
+def files_no_larger_than(size):
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, limits[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+
+
+@pytest.mark.parametrize("jobs", [1, 2])
+def test_a_full_disk_ends_a_study_at_its_first_error(empty_cache, jobs):
+    loop.train(TINY)
+    for_minutes = [TINY.replace(seed=seed, steps=100_000) for seed in range(1, 6)]
+    with files_no_larger_than(4000), pytest.raises(FullDisk, match=f"cannot write to {empty_cache}/runs"):
+        runs.run_all([TINY, *for_minutes], jobs=jobs)
+    assert multiprocessing.active_children() == []
+    assert not list(empty_cache.glob("runs/*-*"))
+
+
+def test_a_full_disk_names_the_folder_of_the_images(tmp_path, monkeypatch):
+    monkeypatch.setenv("DMLREPRO_CACHE", str(tmp_path / "small"))
+    with files_no_larger_than(4000), pytest.raises(FullDisk, match=f"cannot write to {tmp_path}/small/glyphs .*free"):
+        manifests.load("glyphs", images_per_class=2)
+
+
 @pytest.mark.parametrize("checkpoint_seconds", [300, 0], ids=["the run", "its checkpoint"])
 def test_a_full_disk_is_one_line_with_the_remedy_and_leaves_nothing(empty_cache, monkeypatch, checkpoint_seconds):
     """A limit on the size of files stands for it: a write fails likewise after a part of the file."""
     loop.train(TINY)  # its images are rendered
     monkeypatch.setattr(loop, "CHECKPOINT_SECONDS", checkpoint_seconds)
-    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (4000, limits[1]))
-    try:
-        with pytest.raises(OSError, match=f"cannot write to {empty_cache} .*: free space there, or set DMLREPRO_CACHE"):
-            runs.run(TINY)
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    part = "runs" if checkpoint_seconds else "checkpoints"
+    said = f"cannot write to {empty_cache}/{part} .*: free space there, or set DMLREPRO_CACHE"
+    with files_no_larger_than(4000), pytest.raises(FullDisk, match=said):
+        runs.run(TINY)
     assert not [*empty_cache.glob("runs/*"), *empty_cache.glob("checkpoints/*")]  # hidden ones included
     assert not runs.run(TINY).from_cache
 
@@ -234,6 +260,7 @@ def test_on_gpus_long_runs_take_all_and_small_ones_what_they_are_told(two_gpus, 
     long = TINY.replace(threads=None)
     assert (runs.device_name(), runs.ranks_of(long), runs.ranks_of(TINY)) == ("NVIDIA X", 2, 1)
     assert [runs.ranks_of(long.replace(loss=None, steps=None)), runs.ranks_of(long.replace(batch_size=1))] == [1, 1]
+    assert runs.ranks_of(long.replace(train_from="block3")) == 1
     monkeypatch.setenv("DMLREPRO_RANKS", "2")
     assert runs.ranks_of(TINY) == 2
 

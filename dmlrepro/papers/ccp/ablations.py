@@ -8,10 +8,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
-from dmlrepro.evidence import tables
-from dmlrepro.evidence.stored import Numbers, agrees, brings, where_learned
+from dmlrepro.evidence.stored import Numbers
 from dmlrepro.papers.catalogue import Notebook
-from dmlrepro.papers.ccp.methods import LOSSES, CcpParams, ccp_runs, where_it_alternates
+from dmlrepro.papers.ccp.methods import LOSSES, CcpParams, ccp_runs, where_it_did_not_alternate
 from dmlrepro.papers.methods import BASELINES
 from dmlrepro.papers.studies import measured, with_measured
 from dmlrepro.training.spec import RunSpec
@@ -22,14 +21,8 @@ if TYPE_CHECKING:
 NUMBERS = {"numbers": (1, 2, 4, 8, 16)}
 
 
-class AblationParams(CcpParams):
-    """What the ablations share: at small too a head on the features of a pretrained network, by seconds per run."""
-
-    heads: ClassVar = ("quick", "small")
-
-
 @dataclass(frozen=True)
-class LambdaProxiesParams(AblationParams):
+class LambdaProxiesParams(CcpParams):
     """The parameters of notebook 42."""
 
     notebook = "42_ccp_ablation_lambda_proxies"
@@ -45,7 +38,7 @@ class LambdaProxiesParams(AblationParams):
 
 
 @dataclass(frozen=True)
-class PoolParams(AblationParams):
+class PoolParams(CcpParams):
     """The parameters of notebook 43."""
 
     notebook = "43_ccp_ablation_pool"
@@ -61,7 +54,7 @@ class PoolParams(AblationParams):
 
 
 @dataclass(frozen=True)
-class AlternatingParams(AblationParams):
+class AlternatingParams(CcpParams):
     """The parameters of notebook 44."""
 
     notebook = "44_ccp_ablation_alternating"
@@ -78,7 +71,7 @@ class AlternatingParams(AblationParams):
 
 
 @dataclass(frozen=True)
-class BatchSizeParams(AblationParams):
+class BatchSizeParams(CcpParams):
     """The parameters of notebook 45."""
 
     notebook = "45_ccp_ablation_batch_size"
@@ -197,174 +190,37 @@ def problem_lengths(finished: Iterable) -> "pd.DataFrame":
 OURS, SINGLE = "C2-CCP-L", "C2-Proxy"
 
 
-def gains(numbers: Numbers, subject: str, baseline: str, metric: str = "MAP@R") -> tuple[bool, str]:
-    """Whether the subject beats the baseline with every loss, and "1 of 2 losses (C1 +1.2, C2 -0.3 ...)", by the means.
-
-    subject, baseline: cells with {} for the loss, such as "{}-CCP-L" and "{}". MissingRows without any loss.
-    """
-    found = {}
-    for loss in LOSSES:
-        try:
-            found[loss] = numbers.effects(subject.format(loss), baseline.format(loss), metric)
-        except tables.MissingRows:
-            continue
-    if not found:
-        raise tables.MissingRows(f"{subject} and {baseline} of any loss ({metric})")
-    ahead = [loss for loss, effects in found.items() if effects.mean() > 0]
-    several = {len(effects) for effects in found.values()}
-    said = ", ".join(f"{loss} {effects.mean():+.1f}" for loss, effects in found.items())
-    return len(ahead) == len(
-        found
-    ), f"{len(ahead)} of {len(found)} losses ({said} points of {metric}; n = {min(several)})"
-
-
-def _penalty(numbers: Numbers) -> str:
-    helps = numbers.mean(_lambda(2e-4), "MAP@R") > numbers.mean(_lambda(0), "MAP@R")
-    return (
-        f"The penalty at λ = 0.0002 {'helps' if helps else 'does not help'}, {agrees(helps)}: "
-        f"{numbers.against(_lambda(2e-4), _lambda(0), 'MAP@R')} without it."
-    )
-
-
-def _too_much_penalty(numbers: Numbers) -> str:
-    most = f"{OURS};projection={max(numbers.levels(OURS, 'projection', 'MAP@R')):g}"
-    hurts = numbers.mean(most, "MAP@R") < numbers.mean(_lambda(2e-4), "MAP@R")
-    return (
-        f"The largest λ, {most.rpartition('=')[2]}, {'hurts' if hurts else 'does not hurt'}, {agrees(hurts)}: "
-        f"{numbers.against(most, _lambda(2e-4), 'MAP@R')} at 0.0002."
-    )
-
-
-def _more_proxies(numbers: Numbers) -> str:
-    few, many = _ends(numbers, OURS, "M")
-    return (
-        f"More proxies bring CCP {brings(numbers.effects(many, few, 'MAP@R'))}: at {_level(many)} "
-        f"{numbers.against(many, few, 'MAP@R')} at {_level(few)}; a single problem gains "
-        f"{numbers.gap(many.replace(OURS, SINGLE), few.replace(OURS, SINGLE), 'MAP@R')}."
-    )
-
-
-def _chosen_proxies(numbers: Numbers) -> str:
-    chosen, drawn = f"{OURS};M=8;pool=12", f"{OURS};M=8;pool=8"
-    return (
-        "Choosing eight proxies by k-center out of twelve samples, not at random, brings "
-        f"{brings(numbers.effects(chosen, drawn, 'MAP@R'))}: {numbers.against(chosen, drawn, 'MAP@R')}."
-    )
-
-
-def _one_chosen_proxy(numbers: Numbers) -> str:
-    chosen, drawn = f"{OURS};M=1;pool=12", f"{OURS};M=1;pool=1"
-    gains_nothing = numbers.mean(chosen, "MAP@R") - numbers.mean(drawn, "MAP@R") <= 0.5
-    return (
-        f"For a single proxy the choice gains {'no more than half a point' if gains_nothing else 'something too'}, "
-        f"{agrees(gains_nothing)}: {numbers.against(chosen, drawn, 'MAP@R')}."
-    )
-
-
-def _alternating(numbers: Numbers) -> str:
-    every, said = gains(numbers, "{}-CCP-L", "{}-Proxy")
-    return f"Alternating problems beat a single one with {said}, {agrees(every)}, where they do with every loss."
-
-
 def _parts(numbers: Numbers) -> str:
     changes = {"penalty=none": "the penalty", "picks=random": "the choice of samples", "start=best": "the last weights"}
-    effects = {name: numbers.effects(f"{OURS};{cell}", OURS, "MAP@R") for cell, name in changes.items()}
-    said = ", ".join(f"without {name} {effect.mean():+.1f}" for name, effect in effects.items())
-    most = min(effects, key=lambda name: effects[name].mean())
-    count = min(map(len, effects.values()))
-    if effects[most].mean() >= 0:
-        return f"No part of CCP that was left out was missed: {said} points of MAP@R (n = {count})."
-    return f"Of CCP's parts {most} matters most: {said} points of MAP@R (n = {count})."
+    said = ", ".join(f"without {name} {numbers.gap(f'{OURS};{cell}', OURS, 'MAP@R')}" for cell, name in changes.items())
+    return f"Left out one by one, the parts of CCP change MAP@R thus: {said}."
 
 
 def _over_proxy_anchor(numbers: Numbers) -> str:
+    against = numbers.against("ProxyAnchor-CCP", _alone("ProxyAnchor"), "MAP@R")
     return (
         "Over ProxyAnchor, which the paper does not try, CCP, whose proxies start at samples in the first problem too, "
-        f"{_helps(numbers, 'ProxyAnchor')}."
+        f"has {against}."
     )
 
 
 def _over_pfml(numbers: Numbers) -> str:
-    return f"Over PFML, against a single problem with as many proxies, it {_helps(numbers, 'PFML')}."
-
-
-def _helps(numbers: Numbers, name: str) -> str:
-    cells = f"{name}-CCP", _alone(name)
-    helps = numbers.effects(*cells, "MAP@R").mean() > 0
-    return f"{'helps' if helps else 'does not help'}: {numbers.against(*cells, 'MAP@R')}"
-
-
-def _steps(numbers: Numbers) -> str:
-    pairs = [("C2", f"{OURS}"), ("MS", "MS-CCP-L")]
-    more = {loss: 100 * (numbers.mean(ccp, "steps") / numbers.mean(loss, "steps") - 1) for loss, ccp in pairs}
-    if not any(more.values()):
-        return "No run stopped early: whether CCP takes more steps stays open."
-    fits = all(value >= 5 for value in more.values())
-    said = " and ".join(f"{value:+.0f} % with {loss}" for loss, value in more.items())
-    return f"Until it stops early CCP takes {said} of the steps of the loss itself, {agrees(fits)} (+10 to +35 %)."
-
-
-def _baseline_batches(numbers: Numbers) -> str:
-    small, large = _ends(numbers, "C2", "batch")
-    gain = numbers.mean(large, "MAP@R") > numbers.mean(small, "MAP@R")
-    return (
-        f"C2 within the batch {'gains' if gain else 'does not gain'} from larger batches, {agrees(gain)}: "
-        f"{_level(large)} has {numbers.against(large, small, 'MAP@R')} at {_level(small)}."
-    )
-
-
-def _ccp_batches(numbers: Numbers) -> str:
-    small, large = _ends(numbers, OURS, "batch")
-    on_par = abs(numbers.mean(large, "MAP@R") - numbers.mean(small, "MAP@R")) <= 1
-    return (
-        f"With CCP small and large batches are {'on par' if on_par else 'not on par (more than a point apart)'}, "
-        f"{agrees(on_par)}: {_level(large)} has {numbers.against(large, small, 'MAP@R')} at {_level(small)}."
-    )
-
-
-def _ends(numbers: Numbers, method: str, name: str) -> tuple[str, str]:
-    """The cells of the lowest and the highest level of a setting."""
-    levels = numbers.levels(method, name, "MAP@R")
-    return f"{method};{name}={min(levels):g}", f"{method};{name}={max(levels):g}"
-
-
-def _level(cell: str) -> str:
-    return cell.partition(";")[2].replace("=", " = ")
-
-
-def _lambda(weight: float) -> str:
-    return f"{OURS};projection={weight:g}"
+    against = numbers.against("PFML-CCP", _alone("PFML"), "MAP@R")
+    return f"Over PFML it has {against} of a single problem with as many proxies."
 
 
 NOTEBOOKS = [
     Notebook(
         LambdaProxiesParams,
         lambda_and_proxies,
-        findings=where_learned(
-            where_it_alternates(_penalty, _lambda(2e-4), _lambda(0), said_else=True),
-            where_it_alternates(_too_much_penalty, _lambda(2e-4), _lambda(10)),
-            _more_proxies,
-        ),
+        findings=(where_it_did_not_alternate(f"{OURS};projection=0.0002", f"{OURS};projection=0"),),
     ),
-    Notebook(
-        PoolParams,
-        pools,
-        findings=where_learned(
-            where_it_alternates(_chosen_proxies, f"{OURS};M=8;pool=12", f"{OURS};M=8;pool=8", said_else=True),
-            where_it_alternates(_one_chosen_proxy, f"{OURS};M=1;pool=12", f"{OURS};M=1;pool=1"),
-        ),
-    ),
+    Notebook(PoolParams, pools, findings=(where_it_did_not_alternate(f"{OURS};M=8;pool=12", f"{OURS};M=8;pool=8"),)),
     Notebook(
         AlternatingParams,
         alternating,
         alternating_table,
-        findings=where_learned(
-            _alternating,
-            where_it_alternates(_parts, OURS, SINGLE, said_else=True),
-            _over_proxy_anchor,
-            where_it_alternates(_over_pfml, "PFML-CCP", "PFML-Proxy"),
-            _steps,
-        ),
+        findings=(where_it_did_not_alternate(OURS, SINGLE), _parts, _over_proxy_anchor, _over_pfml),
     ),
-    Notebook(BatchSizeParams, batch_sizes, findings=where_learned(_ccp_batches, _baseline_batches)),
+    Notebook(BatchSizeParams, batch_sizes),
 ]

@@ -6,12 +6,13 @@ Metrics, beside those of dmlrepro.metrics (recalls and precisions in percent):
   average_covering_radius  radius at which k test images of a class cover it, averaged over k and over classes
   inter_class_distance     mean distance between test images of two classes
   steps                    optimisation steps until early stopping
-  relative_spread          deviation over the methods in percent of their mean; setting `of` is the metric
-  time_ratio               time of a step with CCP over that of the same loss within the batch; `seed` = repetition
+  relative_spread          deviation between the methods over that of one method's seeds; setting `of` is the metric
+  time_ratio, loss_ratio   time of a step with CCP over that of the same loss within the batch, with the network and
+                           without it; `seed` = repetition
   gap/radius, loss_gap     the studies of Proposition 2 on random point sets (`seed`)
 """
 
-from dmlrepro.evidence.claims import ClaimTest, Part, at_most, cheaper, falling, flat, higher, learned, lower
+from dmlrepro.evidence.claims import ClaimTest, Part, at_most, cheaper, falling, flat, higher, learned, lower, rising
 from dmlrepro.papers.ccp.methods import LOSSES
 
 OURS = "C2-CCP-L"
@@ -42,7 +43,7 @@ _TESTS = (
         "2 percent of a distance; 0.5 points of MAP@R, a third of the published gain of CCP over C2 (1.7)",
         "the t-SNE picture"),
     ClaimTest("ccp-04", "42_ccp_ablation_lambda_proxies",
-        (_map(f"{OURS};projection=0.0002", f"{OURS};projection=0", f"{OURS};projection=10", by=0.5),
+        (_map(f"{OURS};projection=0.0002", f"{OURS};projection=0", f"{OURS};projection=10", by=0.5, may_fail=True),
          _flat(f"{OURS};projection=1e-05..0.1", f"{OURS};projection=0.0002", within=1.5)),
         "0.5 points: the spread over seeds these papers report; works well: within 1.5 points, three times that",
         "the Bayesian search over weight and number together"),
@@ -58,13 +59,13 @@ _TESTS = (
         tuple(_map(f"{loss}-CCP-L", f"{loss}-Proxy", by=0.5) for loss in LOSSES),
         "0.5 points: the spread over seeds these papers report"),
     ClaimTest("ccp-08", "45_ccp_ablation_batch_size",
-        (Part("trend", "C2;batch=16..128", (), "MAP@R", "higher", smallest_effect=0.5),
-         _flat(f"{OURS};batch=16..64", f"{OURS};batch=128", within=1.0),
-         learned(f"{OURS};batch=128", metric="MAP@R")),
-        "0.5 points over the range of batch sizes; on par: within 1 point, twice the spread over seeds; learned: 5"),
+        (rising("C2;batch=16..128", by=0.5, metric="MAP@R"),
+         _flat(f"{OURS};batch=16..64", f"{OURS};batch=128", within=1.0)),
+        "0.5 points over the range of batch sizes; on par: within 1 point, twice the spread over seeds"),
     ClaimTest("ccp-09", "46_ccp_cost",
-        (cheaper(f"{OURS};C=100", "1.16", metric="time_ratio"),),
-        "marginal: at most twice the published 8 percent",
+        (cheaper(f"{OURS};C=100", "1.16", metric="time_ratio", reading="a step"),
+         cheaper(f"{OURS};C=1000", "1.16", metric="loss_ratio", reading="without the network, 1,000 classes")),
+        "marginal: at most twice the published 8 percent; a step is what the paper times, most of it the network",
         "memory, which is counted and not claimed to be small in a number; the published hardware",
         network="bn_inception"),
     ClaimTest("ccp-10", "44_ccp_ablation_alternating",
@@ -72,30 +73,29 @@ _TESTS = (
         "5 percent: half of the smallest published increase (10)",
         "Table I itself, whose row labels are lost"),
     ClaimTest("ccp-11", "41_ccp_retrieval",
-        (*(higher(f"{loss}-CCP-L", loss, by=0.5, metric=metric)
-           for loss in LOSSES for metric in ("P@1", "RP", "MAP@R")),
-         *(learned(f"{loss}-CCP-L", metric="MAP@R") for loss in LOSSES)),
-        "0.5 points: under the smallest published gain in MAP@R (0.8, Triplet on CUB); learned: 5"),
+        tuple(higher(f"{loss}-CCP-L", loss, by=0.5, metric=metric)
+              for loss in LOSSES for metric in ("P@1", "RP", "MAP@R")),
+        "0.5 points: under the smallest published gain in MAP@R (0.8, Triplet on CUB)"),
     ClaimTest("ccp-12", "41_ccp_retrieval",
         (_map("C1-CCP-L", "C1-XBM-L"), _map("C2-CCP-L", "C2-XBM-L", "SoftTriple", "ProxyAnchor", "ProxyNCA++"),
-         _map("C1-CCP-S", "C1-XBM-S"), _map("C2-CCP-S", "C2-XBM-S", "C2"),
-         *(learned(f"{loss}-CCP-{size}", metric="MAP@R") for loss in ("C1", "C2") for size in "LS")),
-        "0.5 points: under half of the published gain of C2-CCP-L over C2-XBM-L on CUB (1.3); learned: 5",
+         _map("C1-CCP-S", "C1-XBM-S"), _map("C2-CCP-S", "C2-XBM-S", "C2")),
+        "0.5 points: under half of the published gain of C2-CCP-L over C2-XBM-L on CUB (1.3)",
         "SoftTriple with one centre"),
     ClaimTest("ccp-13", "47_ccp_conventional",
-        (higher("C2-CCP-L", "ProxyAnchor", "MS"), higher("MS-CCP-L", "ProxyAnchor", "MS")),
+        (*(higher(name, "ProxyAnchor", "MS", on=("cub", "sop", "inshop")) for name in ("C2-CCP-L", "MS-CCP-L")),
+         lower("C2-CCP-L", "ProxyAnchor", on=("cars",))),
         "0.5 points: a third of the published gain on CUB (1.37)",
         "the state of the art of the time but for ProxyAnchor and MS; In-shop", protocol="conventional"),
     ClaimTest("ccp-14", "41_ccp_retrieval",
         (higher("methods;of=MAP@R", "methods;of=P@1", by=10.0, metric="relative_spread", relative=True),
-         *(learned(f"{loss}-CCP-L", metric="MAP@R") for loss in LOSSES)),
-        "10 percent more spread between methods: less would not change a ranking; learned: 5, as failures differ most"),
+         *(learned(f"{loss}-CCP-L") for loss in LOSSES)),
+        "10 percent more spread between methods, in units of the spread over seeds: less would not change a ranking; "
+        "only of methods that have learned, as failures differ most"),
     ClaimTest("ccp-15", "48_ccp_covering_radius",
         (at_most("anchors;chosen=k-center", "1", "gap/radius", tolerance=1e-9),
          at_most("anchors;chosen=random", "1", "gap/radius", tolerance=1e-9),
          at_most("anchors;chosen=duplicates", "1", "gap/radius", tolerance=1e-9),
-         higher("anchors;chosen=duplicates", "anchors;chosen=k-center", by=0.05, metric="loss_gap",
-                judged_at_quick=True)),
+         higher("anchors;chosen=duplicates", "anchors;chosen=k-center", by=0.05, metric="loss_gap", about="study")),
         "the bound for every point set, and 0.05 between losses of about 1 for anchors that are duplicates",
         "the terms of Prop. 2 in the training error and the number of samples; its second average lacks 1/n"),
 )

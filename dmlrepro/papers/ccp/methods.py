@@ -147,16 +147,14 @@ published = functools.partial(studies.published, "ccp", PRINTED)
 SEEN = 0.05  # points of MAP@R that are seen in a printed number
 
 
-def where_it_alternates(sentence: Sentence, one: str, other: str, said_else: bool = False) -> Sentence:
+def where_it_did_not_alternate(one: str, other: str) -> Sentence:
     """A sentence about two cells that have the same best weights where no second problem improved on the first, or none
-    was begun: there it is left out, or said_else says why."""
+    was begun; of others it is empty."""
 
     def said(numbers: Numbers) -> str:
         if (abs(numbers.effects(one, other, "MAP@R")) >= SEEN).any():
-            return sentence(numbers)
-        cells = " and ".join(cell.replace(";", ", ") for cell in (one, other))
-        if not said_else:
             return ""
+        cells = " and ".join(cell.replace(";", ", ") for cell in (one, other))
         return f"No second problem improved on the first: the best weights of {cells} are the same, which says nothing."
 
     return said
@@ -185,15 +183,12 @@ class CcpParams(Params):
     )
     positive: ClassVar = (*Params.positive, "proxies_per_class", "pool_size", "problem_patience", "eval_every")
     overrides: ClassVar = {
-        "quick": {"steps": 180, "lr": 4e-3} | {"eval_every": 15, "patience": 10, "problem_patience": 1} | SHORT,
-        "small": {"steps": 1500, "epochs": 0, "warmup_epochs": 0.0}
-        | {"eval_every": 50, "patience": 15, "problem_patience": 3}
+        "quick": {"train_from": "head", "steps": 180, "lr": 4e-3}
+        | {"eval_every": 15, "patience": 10, "problem_patience": 1}
         | SHORT,
+        "small": {"eval_every": 20, "patience": 10, "problem_patience": 1} | SHORT,
         "paper": {"eval_every": 25, "patience": 60, "problem_patience": 3, "batch_weight": 0.0, "protocol": ONE_FOLD},
     }
-
-    # At these profiles the head alone is trained, on features that are computed once, of a network that brings weights.
-    heads: ClassVar[tuple[str, ...]] = ("quick",)
 
     protocol: str | None = None
     proxies_per_class: int | None = None
@@ -244,8 +239,6 @@ def ccp_spec(name: str, params: CcpParams, *, setting: str = "", scheme: Mapping
     fields: dict[str, Any] = {}
     if method.loss is not None:
         fields = {"monitor": "MAP@R"}
-        if params.profile in params.heads and params.weights != "none":
-            fields["freeze_trunk"] = True
         if params.profile != "paper":  # there the protocol says how often, and how long it waits
             fields |= {"patience": params.patience}
             fields |= {} if params.eval_every_epochs else {"eval_every": params.eval_every}

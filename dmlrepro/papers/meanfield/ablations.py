@@ -11,11 +11,10 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
-from dmlrepro.evidence import results, tables
-from dmlrepro.evidence.stored import Numbers, agrees, where_learned
+from dmlrepro.evidence import results
+from dmlrepro.evidence.claims import START
 from dmlrepro.losses import baselines
 from dmlrepro.papers.catalogue import Notebook
-from dmlrepro.papers.meanfield.claims import MEAN_FIELDS
 from dmlrepro.papers.meanfield.conventional import curve_options, curve_table
 from dmlrepro.papers.meanfield.magnet import field_offset
 from dmlrepro.papers.meanfield.methods import SHARPNESS, MeanFieldHeadParams, every_run
@@ -47,7 +46,7 @@ class BetaDeltaParams(MeanFieldHeadParams):
     positive: ClassVar = (*MeanFieldHeadParams.positive, "betas")
     references: ClassVar = {"betas": (SHARPNESS["beta"],), "deltas": (SHARPNESS["delta"],)}
     overrides: ClassVar = {
-        profile: MeanFieldHeadParams.overrides[profile] | {"betas": betas, "deltas": deltas}
+        profile: MeanFieldHeadParams.overrides.get(profile, {}) | {"betas": betas, "deltas": deltas}
         for profile, betas, deltas in (
             ("quick", (50.0, 80.0, 90.0), (0.6, 0.8, 1.0)),
             ("small", (50.0, 60.0, 70.0, 80.0, 90.0), (0.6, 0.7, 0.8, 0.9, 1.0)),
@@ -67,8 +66,8 @@ class BatchSizeParams(MeanFieldHeadParams):
     positive: ClassVar = (*MeanFieldHeadParams.positive, "batch_sizes")
     references: ClassVar = {"batch_sizes": (180,)}
     overrides: ClassVar = {
-        "quick": {"steps": 0, "epochs": 4, "freeze_trunk": True},
-        "small": MeanFieldHeadParams.overrides["small"] | {"steps": 0, "epochs": 10},
+        "quick": {"steps": 0, "epochs": 4, "train_from": "head"},
+        "small": {"steps": 0, "epochs": 4},
         "paper": MeanFieldHeadParams.overrides["paper"],
     }
 
@@ -101,8 +100,10 @@ class RegularizerParams(MeanFieldHeadParams):
 
 
 def ablation_dim(params: DimParams) -> list[RunSpec]:
-    """Fig. 2."""
+    """Fig. 2; a trained head of a dimension begins as the random one of the same."""
     found = every_run([name for name in params.methods if name == "untrained"], params)
+    starts = [run for run in found if run.method == START]
+    found += [run.replace(setting=f"dim={dim}", embedding_size=dim) for dim in params.dims for run in starts]
     trained = [name for name in params.methods if name != "untrained"]
     for dim in params.dims:
         found += every_run(trained, params, setting=f"dim={dim}", embedding_size=dim)
@@ -127,14 +128,15 @@ def ablation_beta_delta(params: BetaDeltaParams) -> list[RunSpec]:
 
 
 def beta_delta_table(finished: Iterable, params: BetaDeltaParams) -> "pd.DataFrame":
-    """The rows of the runs, and at every delta and seed the beta of the best MAP@R after the last step."""
+    """The rows of the runs, and at every delta and seed the best MAP@R after the last step and its beta."""
     finished = list(finished)
     found = []
     for delta in params.deltas:
         for seed in sorted({run.spec.seed for run in finished}):
             runs = [r for r in finished if r.spec.loss and (r.spec.seed, r.spec.loss_options["delta"]) == (seed, delta)]
             best = max(runs, key=lambda run: run.metric("MAP@R"))
-            found.append(measured(best, {"best_beta": best.spec.loss_options["beta"]}, f"delta={delta:g}"))
+            values = {"best_beta": best.spec.loss_options["beta"], "MAP@R": best.metric("MAP@R")}
+            found.append(measured(best, values, f"delta={delta:g}"))
     return with_measured(finished, found, params)
 
 
@@ -214,150 +216,10 @@ def regularizer_table(finished: Iterable, params: RegularizerParams) -> "pd.Data
     return with_measured(finished, found, params)
 
 
-# --- what was found ---------------------------------------------------------------------------------------------------
-
-
-def _rises_with_dim(numbers: Numbers) -> str:
-    levels = {name: numbers.levels(name, "dim", "MAP@R") for name in MEAN_FIELDS}
-    steady = all(list(each.values()) == sorted(each.values()) for each in levels.values())
-    rises = all(each[max(each)] > each[min(each)] for each in levels.values())
-    told = "; ".join(
-        f"{name} {numbers.against(f'{name};dim={max(each):g}', f'{name};dim={min(each):g}', 'MAP@R')}"
-        for name, each in levels.items()
-    )
-    word = "at every step" if steady else "from the smallest to the largest, but not at every step" if rises else "not"
-    least, most = min(levels["MFCWMS"]), max(levels["MFCWMS"])
-    return f"MAP@R rises {word} with the dimension, {agrees(steady)}: at {most:g} against {least:g}, {told}."
-
-
-def _gains_where_small(numbers: Numbers) -> str:
-    gains = {}
-    for name in MEAN_FIELDS:
-        for dims in ("64..256", "512..1024"):
-            gains[name, dims] = numbers.effects(f"{name};dim={dims}", f"ProxyAnchor;dim={dims}", "MAP@R").mean()
-    larger = all(gains[name, "64..256"] > gains[name, "512..1024"] for name in MEAN_FIELDS)
-    told = "; ".join(f"{n} {gains[n, '64..256']:+.1f} and {gains[n, '512..1024']:+.1f}" for n in MEAN_FIELDS)
-    return (
-        f"The distance to ProxyAnchor is {'' if larger else 'not '}more favourable at 64 to 256 dimensions than at 512 "
-        f"and 1024, {agrees(larger)}: {told} points."
-    )
-
-
-def _stable(numbers: Numbers) -> str:
-    default = f"beta={SHARPNESS['beta']:g};delta={SHARPNESS['delta']:g}"
-    settings = [each for each in numbers.cells.get(("MFCWMS", "MAP@R"), {}) if each.startswith("beta=")]
-    if default not in settings or len(settings) < 2:
-        raise tables.MissingRows("a grid of beta and delta with the default in it")
-    changes = {
-        each: numbers.effects(f"MFCWMS;{each}", f"MFCWMS;{default}", "MAP@R").mean()
-        for each in settings
-        if each != default
-    }
-    farthest = max(changes, key=lambda each: abs(changes[each]))
-    stable = abs(changes[farthest]) <= 1
-    return (
-        f"MAP@R is {'' if stable else 'not '}stable over the grid, {agrees(stable)}: the farthest of {len(settings)} "
-        f"points, {farthest.replace(';', ', ').replace('=', ' = ')}, has "
-        f"{numbers.against(f'MFCWMS;{farthest}', f'MFCWMS;{default}', 'MAP@R')} of beta = 80, delta = 0.8."
-    )
-
-
-def _preferred_beta(numbers: Numbers) -> str:
-    levels = numbers.levels("MFCWMS", "delta", "best_beta")
-    falls = levels[min(levels)] < levels[max(levels)]
-    told = ", ".join(f"{beta:.0f} at {delta:g}" for delta, beta in levels.items())
-    return f"The best beta {'falls' if falls else 'does not fall'} as delta falls, {agrees(falls)}: {told}."
-
-
-def _rises_with_batch(numbers: Numbers) -> str:
-    levels = numbers.levels("MFCWMS", "batch", "MAP@R")
-    small, large, best = min(levels), max(levels), max(levels, key=levels.get)
-    rises = levels[large] > levels[small]
-    return (
-        f"MAP@R of MFCWMS {'rises' if rises else 'falls'} from a batch of {small:g} to {large:g} in equally many "
-        f"epochs, {agrees(rises)}, which gains 2.1 on birds: "
-        f"{numbers.against(f'MFCWMS;batch={large:g}', f'MFCWMS;batch={small:g}', 'MAP@R')}; the best is {best:g}."
-    )
-
-
-def _batch_of_proxy_anchor(numbers: Numbers) -> str:
-    levels = numbers.levels("ProxyAnchor", "batch", "MAP@R")
-    least, most, best = min(levels), max(levels), max(levels, key=levels.get)
-    return (
-        f"ProxyAnchor, which has as many steps, is best at {best:g}: at {most:g} it has "
-        f"{numbers.against(f'ProxyAnchor;batch={most:g}', f'ProxyAnchor;batch={least:g}', 'MAP@R')} at {least:g}."
-    )
-
-
-def _best_alpha(numbers: Numbers) -> str:
-    levels = numbers.levels("MFCWMS", "alpha", "MAP@R")
-    best = max(levels, key=levels.get)
-    other = 0.01 if best != 0.01 else max(levels)
-    inside = 1 < best < max(levels)
-    return (
-        f"MAP@R is highest at alpha = {best:g}, {agrees(inside)}, which has a slow rise up to 20 and a fall at 40: "
-        f"{numbers.against(f'MFCWMS;alpha={best:g}', f'MFCWMS;alpha={other:g}', 'MAP@R')} at {other:g}."
-    )
-
-
-def _alpha_takes_longer(numbers: Numbers) -> str:
-    epochs = numbers.levels("MFCWMS", "alpha", "best_epoch")
-    longer = epochs[max(epochs)] > epochs[min(epochs)]
-    if len(set(epochs.values())) == 1:
-        return f"At every alpha the best MAP@R is that of epoch {min(epochs.values()):.1f}: none is seen to be slower."
-    return (
-        f"The best epoch comes {'later' if longer else 'no later'} at large alpha, {agrees(longer)}: "
-        + ", ".join(f"{epoch:.1f} at {alpha:g}" for alpha, epoch in epochs.items())
-        + "."
-    )
-
-
-def _no_difference(numbers: Numbers) -> str:
-    said, flat = [], True
-    for name in MEAN_FIELDS:
-        levels = numbers.levels(name, "lambda", "MAP@R")
-        far = max(levels, key=lambda level: abs(levels[level] - levels[0.0]))
-        flat &= abs(levels[far] - levels[0.0]) <= 0.5
-        against = numbers.against(f"{name};lambda={far:g}", f"{name};lambda=0", "MAP@R")
-        said.append(f"{name} has {against} at lambda = {far:g}, the farthest from lambda = 0")
-    return (
-        f"The regulariser makes {'no difference' if flat else 'a difference'} beyond half a point, {agrees(flat)}: "
-        f"{'; '.join(said)}."
-    )
-
-
-def _vanishes(numbers: Numbers) -> str:
-    found = {
-        name: [numbers.mean(f"{name};lambda=0;epochs={epoch}", "regularizer") for epoch in (0, 2)]
-        for name in MEAN_FIELDS
-    }
-    zero = all(after < 0.05 for _, after in found.values())
-    told = "; ".join(
-        f"{name} {start:.3g} at the start, {after:.3g} after two epochs" for name, (start, after) in found.items()
-    )
-    return f"Without a weight it {'is' if zero else 'is not'} zero after two epochs, {agrees(zero)}: {told}."
-
-
-def _near_the_means(numbers: Numbers) -> str:
-    offsets = {name: numbers.mean(f"{name};lambda=0", "field_offset") for name in MEAN_FIELDS}
-    proxies = numbers.mean("ProxyAnchor", "field_offset")
-    near = max(offsets.values()) <= 0.4
-    return (
-        f"Learned mean fields are {'' if near else 'not '}the means of their classes, {agrees(near)}: they lie "
-        f"{' and '.join(f'{each:.2f}' for each in offsets.values())} spreads of the class from its mean, proxies of "
-        f"ProxyAnchor {proxies:.2f}."
-    )
-
-
 NOTEBOOKS = [
-    Notebook(DimParams, ablation_dim, dim_table, findings=where_learned(_rises_with_dim, _gains_where_small)),
-    Notebook(BetaDeltaParams, ablation_beta_delta, beta_delta_table, findings=where_learned(_stable, _preferred_beta)),
-    Notebook(BatchSizeParams, ablation_batch_size, findings=where_learned(_rises_with_batch, _batch_of_proxy_anchor)),
-    Notebook(AlphaParams, ablation_alpha, curve_table, findings=where_learned(_best_alpha, _alpha_takes_longer)),
-    Notebook(
-        RegularizerParams,
-        ablation_regularizer,
-        regularizer_table,
-        findings=where_learned(_no_difference, _vanishes, _near_the_means),
-    ),
+    Notebook(DimParams, ablation_dim, dim_table),
+    Notebook(BetaDeltaParams, ablation_beta_delta, beta_delta_table),
+    Notebook(BatchSizeParams, ablation_batch_size),
+    Notebook(AlphaParams, ablation_alpha, curve_table),
+    Notebook(RegularizerParams, ablation_regularizer, regularizer_table),
 ]

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 LOSSES = ("Cont", "CWMS", "MFCont", "MFCWMS")
+FROM = 4000  # samples; of less, what a call costs at any size is a part of a mean field loss's time
 
 
 def measure(
@@ -52,7 +53,13 @@ def _step(name: str, size: int, num_classes: int, dim: int, device: str):
 
 
 def exponents(costs: "pd.DataFrame") -> "pd.DataFrame":
-    """Columns method, repetition, exponent: the least-squares slope of log seconds over log samples."""
+    """Columns method, repetition, exponent: the least-squares slope of log seconds over log samples, from FROM on; no
+    rows where there are not two such sizes."""
+    import pandas as pd
+
+    costs = costs[costs["samples"] >= FROM]
+    if costs["samples"].nunique() < 2:
+        return pd.DataFrame(columns=["method", "repetition", "exponent"])
     logs = costs.assign(x=np.log(costs["samples"]), y=np.log(costs["seconds"]))
     groups = logs.groupby(["method", "repetition"], sort=False)[["x", "y"]]
     return groups.apply(lambda group: np.polyfit(group["x"], group["y"], 1)[0]).rename("exponent").reset_index()

@@ -11,11 +11,10 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from dmlrepro.evidence import plots
-from dmlrepro.evidence.stored import Numbers, agrees
 from dmlrepro.losses.mean_field import FIELD_LR
 from dmlrepro.papers import studies
 from dmlrepro.papers.methods import BASELINES, LOSS_LR, UNSAID, Method, Setting, documented, pick, runs_of, spec_of
-from dmlrepro.papers.params import HEADS, HeadParams, Params, benchmark_of
+from dmlrepro.papers.params import HEADS, Params, benchmark_of
 from dmlrepro.training.search import Range
 from dmlrepro.training.spec import RunSpec
 
@@ -134,7 +133,6 @@ PRINTED = {
     "MFCont.": "MFCont",
 }
 published = functools.partial(studies.published, "meanfield", PRINTED)
-PAIRS = {"MFCont": "Cont", "MFCWMS": "CWMS"}  # the pair losses that mean field losses come from
 
 
 def published_curve(table: str, metric: str = "MAP@R") -> dict[str, dict[float, float]]:
@@ -144,14 +142,6 @@ def published_curve(table: str, metric: str = "MAP@R") -> dict[str, dict[float, 
         level = float(re.search(r"[\d.]+$", row.split_or_setting)[0])
         curves.setdefault(f"{row.dataset}, {row.method}", {})[level] = row.value
     return curves
-
-
-def compared(numbers: Numbers, rivals: Mapping[str, str], whom: str, paper: str) -> str:
-    """Whether each of two losses has a higher MAP@R than its rival, as a sentence; paper: what is expected there."""
-    ahead = sum(numbers.mean(name, "MAP@R") > numbers.mean(rival, "MAP@R") for name, rival in rivals.items())
-    count = ("Neither mean field loss beats", "One of the two mean field losses beats", "Both mean field losses beat")
-    told = (f"{name} {numbers.against(name, rival, 'MAP@R')} of {rival}" for name, rival in rivals.items())
-    return f"{count[ahead]} {whom}, {agrees(ahead == len(rivals))}, {paper}: {'; '.join(told)}."
 
 
 @dataclass(frozen=True)
@@ -166,7 +156,7 @@ class MeanFieldParams(Params):
         "the released code clips the values of the network's gradients at 10; we clip none",
         "SOP and In-Shop have the paper's rates, 1e-4 and 0.2; the released README has 6e-4 and 1.2",
         "delta is a cosine, as in the released code; read literally, Eqs. 9 and 10 make it a distance",
-        "a run stops after five evaluations without a better one, as printed; the released loop stops at the first",
+        "a run stops after five evaluations without a new best, as printed; the released loop stops at the first",
         "crops are cut from copies with a short side of 256 pixels; -p original_images True cuts them from the files",
         "ProxyNCA keeps the positive in the denominator (ProxyNCA++); MLRC's leaves it out",
     )
@@ -190,12 +180,12 @@ class MeanFieldParams(Params):
 
 
 @dataclass(frozen=True)
-class MeanFieldHeadParams(HeadParams, MeanFieldParams):
+class MeanFieldHeadParams(MeanFieldParams):
     """What notebooks with many short runs share."""
 
     overrides: ClassVar = HEADS | {
         "quick": HEADS["quick"] | {"steps": 200},
-        "paper": HEADS["paper"] | MeanFieldParams.overrides["paper"],
+        "paper": MeanFieldParams.overrides["paper"],
     }
 
 

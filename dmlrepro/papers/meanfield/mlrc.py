@@ -8,16 +8,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
-from dmlrepro.evidence.stored import Numbers, agrees, where_learned
 from dmlrepro.papers.catalogue import Notebook
 from dmlrepro.papers.meanfield.claims import MEAN_FIELDS, SAME_RATE
 from dmlrepro.papers.meanfield.methods import (
     FIELD_LR,
     METHODS,
-    PAIRS,
     MeanFieldHeadParams,
     MeanFieldParams,
-    compared,
     specs_of,
 )
 from dmlrepro.papers.methods import every_seed, found_by_search, search_each
@@ -33,8 +30,8 @@ class FoldsParams(MeanFieldHeadParams):
 
     overrides: ClassVar = {
         "quick": MeanFieldHeadParams.overrides["quick"] | {"protocol": "mlrc"},
-        "small": MeanFieldHeadParams.overrides["small"] | {"protocol": "mlrc"},
-        "paper": {"protocol": "mlrc", "freeze_trunk": False},
+        "small": {"protocol": "mlrc"},
+        "paper": {"protocol": "mlrc"},
     }
 
     protocol: str | None = None
@@ -126,49 +123,4 @@ def welch(table: "pd.DataFrame", baselines: Sequence[str] = ("ArcFace", "ProxyAn
     return pd.DataFrame(found)
 
 
-# --- what was found ---------------------------------------------------------------------------------------------------
-
-BASELINES = ("ArcFace", "CosFace", "MultiSimilarity", "ProxyNCA++", "ProxyAnchor")
-
-
-def _over_pairs(numbers: Numbers) -> str:
-    return compared(numbers, PAIRS, "the pair losses they come from", "whose gains on birds are 1.0 and 0.6")
-
-
-def _over_baselines(numbers: Numbers) -> str:
-    best = numbers.ranked(BASELINES, "MAP@R")[0]
-    rivals = dict.fromkeys(MEAN_FIELDS, best)
-    return compared(numbers, rivals, f"{best}, here the best baseline", "whose margins on birds are 0.3 and 0.4")
-
-
-def _first_place(numbers: Numbers) -> str:
-    ranked = numbers.ranked([name for name in numbers.methods if name != "untrained"], "MAP@R")
-    means = ", ".join(f"{name} {numbers.mean(name, 'MAP@R'):.1f}" for name in ranked[:3])
-    places = " and ".join(f"{name} place {ranked.index(name) + 1}" for name in MEAN_FIELDS if name in ranked)
-    return f"Of {len(ranked)} losses the first three are {means}; {places}."
-
-
-def _second_term(numbers: Numbers) -> str:
-    metrics = ("MAP@R", "P@1", "RP")
-    helps = [name for name in metrics if numbers.mean("MFNCA", name) > numbers.mean("ProxyNCA++", name)]
-    told = ", ".join(numbers.against("MFNCA", "ProxyNCA++", name) for name in metrics)
-    return (
-        f"MFNCA beats ProxyNCA++ in {' and '.join(helps) or 'no metric'}, {agrees(len(helps) == 3)}, whose gains on "
-        f"birds are 0.2, 0.7 and 0.3: {told}."
-    )
-
-
-def _at_the_same_rate(numbers: Numbers) -> str:
-    alike = f"ProxyNCA++;{SAME_RATE}"
-    helps = numbers.mean("MFNCA", "MAP@R") > numbers.mean(alike, "MAP@R")
-    return (
-        f"Beside ProxyNCA++ that starts in the same directions and turns as fast, so that Eq. 21's second term alone "
-        f"differs, MFNCA is {'ahead' if helps else 'not ahead'}, {agrees(helps)}: "
-        f"{numbers.against('MFNCA', alike, 'MAP@R')}."
-    )
-
-
-NOTEBOOKS = [
-    Notebook(MlrcParams, mlrc, findings=where_learned(_over_pairs, _over_baselines, _first_place)),
-    Notebook(NcaParams, nca, findings=where_learned(_second_term, _at_the_same_rate)),
-]
+NOTEBOOKS = [Notebook(MlrcParams, mlrc), Notebook(NcaParams, nca)]

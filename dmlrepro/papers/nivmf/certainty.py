@@ -13,8 +13,6 @@ from torch import Tensor, nn
 
 from dmlrepro import metrics
 from dmlrepro.evidence import results
-from dmlrepro.evidence.stored import Numbers, agrees, direction, with_spread
-from dmlrepro.evidence.tables import MissingRows
 from dmlrepro.papers.catalogue import Notebook
 from dmlrepro.papers.methods import pick, runs_of
 from dmlrepro.papers.nivmf.methods import METHODS, NivmfAblationParams
@@ -132,8 +130,7 @@ def certainty_table(finished: Iterable, params: CertaintyParams) -> "pd.DataFram
             levels = [degraded_embeddings(run, kind, strength) for strength in params.strengths]
             norms = torch.stack([level.norm(dim=1) for level in levels])
             clean = norms[params.strengths.index(0)]
-            follows = {"norm_corruption_correlation": _rank_correlation(norms, params.strengths)}
-            found.append(measured(run, follows, f"corruption={kind}"))
+            found.append(measured(run, {f"{kind}_correlation": _rank_correlation(norms, params.strengths)}))
             for strength, level, norm in zip(params.strengths, levels, norms):
                 values = {"relative_norm": (norm / clean).mean().item(), "R@1": nearest_is_right(run, level).mean()}
                 found.append(measured(run, values, f"corruption={kind};strength={strength:g}"))
@@ -223,8 +220,8 @@ def strength_table(table: "pd.DataFrame") -> "pd.DataFrame":
 
 def summary(table: "pd.DataFrame") -> "pd.DataFrame":
     """Rank correlations of norm and strength, and the areas under the ROC curve, means over seeds."""
-    rows = table[table["metric"].str.startswith("norm_")]
-    return rows.pivot_table(index=["metric", "setting"], columns="method", values="value").round(3)
+    rows = table[table["metric"].str.contains("_correlation|norm_")]
+    return rows.pivot_table(index="metric", columns="method", values="value").round(3)
 
 
 def degraded_examples(run, params: CertaintyParams, label: int = 0) -> tuple[list[list], list[str]]:
@@ -238,36 +235,4 @@ def degraded_examples(run, params: CertaintyParams, label: int = 0) -> tuple[lis
     return rows, list(params.corruptions)
 
 
-# --- what was found ---------------------------------------------------------------------------------------------------
-
-
-def _errors(numbers: Numbers) -> str:
-    chance, control = (direction(numbers.effects("EL-nivMF", other, "norm_auroc")) for other in ("0.5", "Cosine"))
-    predicts = {1: "predicts", 0: "does not clearly predict", -1: "predicts the wrong way round"}[chance]
-    than = {1: "and better", 0: "not clearly better", -1: "but worse"}[control]
-    areas = " against ".join(f"{numbers.mean(name, 'norm_auroc'):.2f}" for name in ("EL-nivMF", "Cosine"))
-    return (
-        f"EL-nivMF's norm {predicts} which images Cosine retrieves right, {agrees(chance > 0)}, {than} than the norm "
-        f"of Cosine itself, which that loss ignores and the paper does not compare with: {areas} area under the ROC "
-        f"curve ({with_spread(numbers.effects('EL-nivMF', 'Cosine', 'norm_auroc'), 2)})."
-    )
-
-
-def _corruptions(numbers: Numbers) -> str:
-    metric, falls, beyond, said = "norm_corruption_correlation", [], [], []
-    for setting in sorted(numbers.cells.get(("EL-nivMF", metric), {})):
-        cell, control, kind = f"EL-nivMF;{setting}", f"Cosine;{setting}", setting.partition("=")[2]
-        falls += [kind] * (direction(numbers.effects(cell, "0", metric)) < 0)
-        beyond += [kind] * (direction(numbers.effects(cell, control, metric)) < 0)
-        said.append(f"{kind} {numbers.mean(cell, metric):.2f} and {numbers.mean(control, metric):.2f}")
-    if not said:
-        raise MissingRows(metric)
-    return (
-        f"It falls as images are degraded in {len(falls)} of {len(said)} ways, {agrees(len(falls) == len(said))}, and "
-        f"clearly more than Cosine's in {len(beyond)} of them (rank correlations with the strength, of EL-nivMF and of "
-        f"Cosine: {', '.join(said)})."
-    )
-
-
-FINDINGS = (_errors, _corruptions)
-NOTEBOOKS = [Notebook(CertaintyParams, certainty, certainty_table, findings=FINDINGS)]
+NOTEBOOKS = [Notebook(CertaintyParams, certainty, certainty_table)]

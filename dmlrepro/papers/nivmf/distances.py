@@ -14,7 +14,8 @@ from torch import Tensor
 
 from dmlrepro import metrics
 from dmlrepro.evidence import results
-from dmlrepro.evidence.stored import Numbers, agrees, brings
+from dmlrepro.evidence.claims import START
+from dmlrepro.evidence.stored import Numbers
 from dmlrepro.losses import nivmf as losses
 from dmlrepro.papers.catalogue import Notebook
 from dmlrepro.papers.methods import pick, runs_of
@@ -75,7 +76,7 @@ def distances_table(finished: Iterable, params: DistancesParams) -> "pd.DataFram
     euclidean = [
         measured(run, _euclidean_retrieval(run), "retrieval=euclidean")
         for run in finished
-        if run.spec.method in DISTANCES and not run.spec.setting
+        if run.spec.method in (*DISTANCES, START) and not run.spec.setting
     ]
     exact = study_rows(params, exact_rows(range(params.draws)))
     return pd.concat([with_measured(finished, euclidean, params), exact], ignore_index=True)
@@ -133,7 +134,8 @@ def exact_rows(seeds: Iterable[int]) -> list[dict]:
     """What Sec. 3.5 and Supp. F say of the embedding's norm, on random proxies and embeddings; a row per draw.
 
     gradient_error is that of Eqs. 8 and 9 for L2 and Cosine, with p's own probability where the print has that of p*;
-    norm_sensitivity and entropy_slope are those of `claims`, for the five distances without samples.
+    norm_sensitivity, entropy_slope and, of all but L2, growth_over_l2 are those of `claims`, for the five distances
+    without samples.
     """
     rows = []
     for seed in seeds:
@@ -152,6 +154,18 @@ def exact_rows(seeds: Iterable[int]) -> list[dict]:
             rows += [
                 {"method": method, "seed": seed, "metric": metric, "value": value} for metric, value in values.items()
             ]
+        scales = {
+            method: gradient_scale(method, direction, proxies, temperature, GROWN)
+            for method, temperature in COMPARABLE.items()
+        }
+        growths = {method: (scale / scale[0]).tolist() for method, scale in scales.items()}
+        rows += [
+            {"method": method, "setting": f"norm={norm:g}", "seed": seed}
+            | {"metric": "growth_over_l2", "value": growth / of_l2}
+            for method in growths
+            if method != "L2"
+            for norm, growth, of_l2 in list(zip(GROWN.tolist(), growths[method], growths["L2"]))[1:]
+        ]
     return rows
 
 
@@ -192,6 +206,7 @@ def _entropies(method: str, direction: Tensor, proxies: Tensor, norms: Tensor, t
 
 
 NORMS = torch.logspace(0, 3, 25, dtype=torch.float64)
+GROWN = torch.logspace(0, 3, 4, dtype=torch.float64)  # 1, to which growth is relative, 10, 100 and 1000
 
 
 def _entropy_slope(method: str, direction: Tensor, proxies: Tensor, temperature: float) -> float:
@@ -209,17 +224,20 @@ def posterior_entropies(seeds: Iterable[int] = range(20)) -> dict[str, tuple]:
 
 
 def gradient_scales(seeds: Iterable[int] = range(20)) -> dict[str, tuple]:
-    """|d logit / d cos| against the embedding's norm, mean over proxies and draws: the factor before the probabilities
-    in Eqs. 8 and 9, and in the posterior the reciprocal of a temperature."""
+    """`gradient_scale` against the embedding's norm, mean over draws: {method: (norms, scales)}."""
+    return _mean_over_draws(seeds, gradient_scale)
 
-    def scales(method: str, direction: Tensor, proxies: Tensor, temperature: float) -> Tensor:
-        found = []
-        for norm in NORMS:
-            logits, cosines = logits_by_cosine(method, norm * direction, proxies, temperature)
-            found.append(torch.autograd.grad(logits.sum(), cosines)[0].mean())
-        return torch.stack(found)
 
-    return _mean_over_draws(seeds, scales)
+def gradient_scale(
+    method: str, direction: Tensor, proxies: Tensor, temperature: float, norms: Tensor = NORMS
+) -> Tensor:
+    """|d logit / d cos| at each norm, mean over proxies: the factor before the probabilities in Eqs. 8 and 9, and in
+    the posterior the reciprocal of a temperature; (len(norms),)."""
+    found = []
+    for norm in norms:
+        logits, cosines = logits_by_cosine(method, norm * direction, proxies, temperature)
+        found.append(torch.autograd.grad(logits.sum(), cosines)[0].mean())
+    return torch.stack(found)
 
 
 def _mean_over_draws(seeds: Iterable[int], function: Callable) -> dict[str, tuple]:
@@ -259,43 +277,10 @@ def distance_maps(methods: Sequence[str] = ("Cosine", "L2", "B-vMF"), width: flo
 # --- what was found ---------------------------------------------------------------------------------------------------
 
 
-ORDINALS = ("first", "second", "third", "fourth", "fifth", "sixth", "seventh")
-
-
-def _place(numbers: Numbers) -> str:
-    others = numbers.ranked([name for name in DISTANCES if name != "EL-nivMF"])
-    place = sum(numbers.mean(name) > numbers.mean("EL-nivMF") for name in others)
-    first = others[0] if place else "EL-nivMF"
-    return (
-        f"{first} has the highest R@1 of {len(others) + 1} distances, {agrees(not place)}, whose Fig. 5 has EL-nivMF "
-        f"first; here EL-nivMF is {ORDINALS[place]}: {numbers.against('EL-nivMF', others[0])} of {others[0]}."
-    )
-
-
-def _steps(numbers: Numbers) -> str:
-    shape, norm = (brings(numbers.effects(*pair)) for pair in (("nivMF", "Cosine"), ("EL-nivMF", "nivMF")))
-    return (
-        f"Non-isotropy brings {shape}: nivMF {numbers.against('nivMF', 'Cosine')} of Cosine. Reading the norm as well "
-        f"brings {norm}: EL-nivMF {numbers.against('EL-nivMF', 'nivMF')} of nivMF."
-    )
-
-
-def _euclidean(numbers: Numbers) -> str:
-    changes = {name: numbers.effects(f"{name};retrieval=euclidean", name).mean() for name in numbers.ranked(DISTANCES)}
-    lower = [name for name, change in changes.items() if change < 0]
-    worst = min(changes, key=changes.get)
-    return (
-        f"Ranking the same embeddings by Euclidean distance lowers R@1 of {len(lower)} of {len(changes)} models, "
-        f"{agrees(len(lower) == len(changes))}, where it lowers that of all; the lowest change is that of {worst} "
-        f"({numbers.gap(f'{worst};retrieval=euclidean', worst)})."
-    )
-
-
 def _released(numbers: Numbers) -> str:
     pairs = {name: (f"{name};variant=released", f"{name};variant=corrected") for name in ("EL-nivMF", "KL-vMF")}
     said = (f"{name} {numbers.against(*pair)}" for name, pair in pairs.items())
     return f"The released code's form against the corrected one, after few steps: {'; '.join(said)}."
 
 
-FINDINGS = (_place, _steps, _euclidean, _released)
-NOTEBOOKS = [Notebook(DistancesParams, distances, distances_table, findings=FINDINGS)]
+NOTEBOOKS = [Notebook(DistancesParams, distances, distances_table, findings=(_released,))]

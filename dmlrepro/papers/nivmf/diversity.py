@@ -4,13 +4,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-import numpy as np
 from torch import Tensor
 
 from dmlrepro import metrics
 from dmlrepro.evidence import results
-from dmlrepro.evidence.stored import Numbers, brings, with_spread
-from dmlrepro.evidence.tables import difference
 from dmlrepro.papers.catalogue import Notebook
 from dmlrepro.papers.methods import pick, runs_of
 from dmlrepro.papers.nivmf.methods import METHODS, NivmfAblationParams, published
@@ -74,30 +71,4 @@ def relative_diversity(table: "pd.DataFrame", baseline: str = "Cosine") -> "pd.D
     return results.readable(pd.DataFrame(columns), 1)
 
 
-# --- what was found ---------------------------------------------------------------------------------------------------
-
-
-def _changes(numbers: Numbers, metric: str, called: str, published: str) -> str:
-    changes = {
-        name: 100 * np.expm1(difference(numbers.cells, name, "Cosine", metric, relative=True))
-        for name in ("EL-vMF", "EL-nivMF")
-    }
-    said = (f"{name} {brings(found, 'a rise', 'a fall')} ({with_spread(found, 0)})" for name, found in changes.items())
-    return f"{called}, change in percent from Cosine (published: +{published}): {'; '.join(said)}."
-
-
-def _classes(numbers: Numbers) -> str:
-    return _changes(numbers, "class_diversity", "Diversity within classes", "11 to 31")
-
-
-def _features(numbers: Numbers) -> str:
-    return _changes(numbers, "feature_diversity", "Diversity of features", "6 to 14")
-
-
-def _recall(numbers: Numbers) -> str:
-    found = brings(numbers.effects("EL-nivMF", "Cosine"))
-    return f"For retrieval EL-nivMF brings {found}: {numbers.against('EL-nivMF', 'Cosine')} of Cosine."
-
-
-FINDINGS = (_classes, _features, _recall)
-NOTEBOOKS = [Notebook(DiversityParams, diversity, diversity_table, findings=FINDINGS)]
+NOTEBOOKS = [Notebook(DiversityParams, diversity, diversity_table)]

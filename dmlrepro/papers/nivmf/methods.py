@@ -15,7 +15,7 @@ from dmlrepro.evidence import plots
 from dmlrepro.losses.nivmf import DEFAULTS, RATES
 from dmlrepro.papers import studies
 from dmlrepro.papers.methods import BASELINES, LOSS_LR, UNSAID, Method, Setting, documented
-from dmlrepro.papers.params import HEADS, HeadParams, Params, benchmark_of
+from dmlrepro.papers.params import HEADS, Params, benchmark_of
 from dmlrepro.training import protocols
 from dmlrepro.training.search import Range
 
@@ -339,12 +339,12 @@ def for_joint(record: dict[str, Setting]) -> dict[str, Setting]:
 
 
 @dataclass(frozen=True)
-class NivmfHeadParams(HeadParams, NivmfParams):
+class NivmfHeadParams(NivmfParams):
     """What the notebooks with many short runs share."""
 
     overrides: ClassVar = HEADS | {
         "quick": HEADS["quick"] | {"steps": 300},  # such a head is cheap
-        "paper": HEADS["paper"] | NivmfParams.overrides["paper"],
+        "paper": NivmfParams.overrides["paper"],
     }
 
 

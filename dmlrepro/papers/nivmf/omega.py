@@ -3,7 +3,6 @@
 from dataclasses import dataclass
 from typing import ClassVar
 
-from dmlrepro.evidence.stored import Numbers, agrees, brings
 from dmlrepro.papers.catalogue import Notebook
 from dmlrepro.papers.methods import pick, runs_of
 from dmlrepro.papers.nivmf.methods import JOINT, METHODS, NivmfHeadParams
@@ -28,29 +27,4 @@ def ablation_omega(params: OmegaParams) -> list[RunSpec]:
     return found
 
 
-# --- what was found ---------------------------------------------------------------------------------------------------
-
-
-RELEASED = f"{JOINT};omega=0.1..10"  # where the released weights lie; their mean, so that none is chosen by its result
-
-
-def _best(numbers: Numbers) -> str:
-    levels = numbers.levels(JOINT, "omega")
-    best = max(levels, key=levels.get)
-    return (
-        f"R@1 is highest at omega = {best:g}, {agrees(0 < best < 100)}, whose best weight is neither zero nor large: "
-        f"weights from 0.1 to 10 give {numbers.against(RELEASED, f'{JOINT};omega=0')} of omega = 0, EL-nivMF alone."
-    )
-
-
-def _regulariser(numbers: Numbers) -> str:
-    alone = f"{JOINT};omega=1000"
-    return (
-        f"EL-nivMF beside ProxyAnchor brings {brings(numbers.effects(RELEASED, alone))}: the same weights give "
-        f"{numbers.against(RELEASED, alone)} of omega = 1000, nearly ProxyAnchor alone, and "
-        f"{numbers.against(RELEASED, 'ProxyAnchor')} of ProxyAnchor with its own rates."
-    )
-
-
-FINDINGS = (_best, _regulariser)
-NOTEBOOKS = [Notebook(OmegaParams, ablation_omega, findings=FINDINGS)]
+NOTEBOOKS = [Notebook(OmegaParams, ablation_omega)]

@@ -5,7 +5,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
 from dmlrepro import metrics
-from dmlrepro.evidence.stored import Numbers, agrees, brings
 from dmlrepro.papers.catalogue import Notebook
 from dmlrepro.papers.methods import Setting, every_seed, found_by_search, pick, runs_of, search_each, spec_of
 from dmlrepro.papers.nivmf.methods import JOINT, METHODS, NivmfParams, for_joint, published
@@ -116,32 +115,4 @@ def _specs(params: NivmfRetrievalParams) -> list[RunSpec]:
     return [spec_of(method, params) for method in pick(METHODS, params.methods)]
 
 
-# --- what was found ---------------------------------------------------------------------------------------------------
-
-
-def _place(numbers: Numbers) -> str:
-    others = numbers.ranked([method for method in numbers.methods if method not in ("untrained", JOINT)])
-    first = max(JOINT, others[0], key=numbers.mean)
-    return (
-        f"{first} has the highest R@1 of {len(others) + 1} losses, {agrees(first == JOINT)}, whose Table 1 has "
-        f"{'it' if first == JOINT else JOINT} first on birds and cars: {numbers.against(JOINT, others[0])} of "
-        f"{others[0]}."
-    )
-
-
-def _distributions(numbers: Numbers) -> str:
-    found = brings(numbers.effects("EL-nivMF", "ProxyNCA++"))
-    return (
-        f"EL-nivMF for ProxyNCA++ brings {found}: {numbers.against('EL-nivMF', 'ProxyNCA++')} (notebook 22 compares "
-        "the two under equal conditions)."
-    )
-
-
-def _on_samples(numbers: Numbers) -> str:
-    best = numbers.ranked(["MultiSimilarity", "Margin"])[0]
-    found = brings(numbers.effects("EL-nivMF", best))
-    return f"EL-nivMF for {best}, the best loss on pairs, brings {found}: {numbers.against('EL-nivMF', best)}."
-
-
-FINDINGS = (_place, _distributions, _on_samples, still_rising)
-NOTEBOOKS = [Notebook(NivmfRetrievalParams, retrieval, retrieval_table, findings=FINDINGS)]
+NOTEBOOKS = [Notebook(NivmfRetrievalParams, retrieval, retrieval_table, findings=(still_rising,))]

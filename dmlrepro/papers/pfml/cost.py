@@ -7,6 +7,7 @@ measured for scattered points, as drawn at the start of training, and for crowde
 close.
 """
 
+import itertools
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -16,8 +17,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from dmlrepro.evidence import results, tables
-from dmlrepro.evidence.stored import Numbers, agrees
+from dmlrepro.evidence import results
 from dmlrepro.losses.potential_field import PotentialFieldLoss
 from dmlrepro.networks import backbones
 from dmlrepro.papers import steps, timing
@@ -198,9 +198,11 @@ def _pairs(step: steps.LossStep, chunk: int = 1024) -> dict[str, int]:
 def ratios(costs: "pd.DataFrame", params: PfmlCostParams) -> "pd.DataFrame":
     """Tidy rows of the cost of a step, and of the loss's part alone, over ProxyNCA++ with as many classes.
 
-    Metrics seconds_ratio, loss_seconds_ratio, loss_megabytes_ratio, and loss_seconds itself; `seed` is the repetition.
-    Never part of a saved table: they differ from machine to machine.
+    Metrics seconds_ratio, loss_seconds_ratio, loss_megabytes_ratio, loss_seconds itself, and loss_exponent, the power
+    with which PFML's part grows with the proxies per class from M = 5, and with the classes from the number before:
+    1 is linear. `seed` is the repetition. Never part of a saved table: they differ from machine to machine.
     """
+    earlier = _earlier(costs)
     rows = []
     for row in costs.itertuples():
         classes = next((item for item in row.setting.split(";") if item.startswith("C=")), "")
@@ -212,10 +214,25 @@ def ratios(costs: "pd.DataFrame", params: PfmlCostParams) -> "pd.DataFrame":
             "loss_seconds_ratio": row.seconds / base.seconds,
             "loss_megabytes_ratio": row.megabytes / base.megabytes,
         }
+        if row.method == "PFML" and row.setting in earlier:
+            setting, factor = earlier[row.setting]
+            before = costs[(costs["method"] == "PFML") & (costs["setting"] == setting) & (costs["seed"] == row.seed)]
+            values["loss_exponent"] = math.log(row.seconds / before.iloc[0].seconds) / math.log(factor)
         common = _identity(params) | {"backbone": params.backbone}
         common |= {"method": row.method, "setting": row.setting, "seed": row.seed}
         rows += [common | {"metric": name, "value": value} for name, value in values.items()]
     return results.frame(rows)
+
+
+def _earlier(costs: "pd.DataFrame") -> dict[str, tuple[str, float]]:
+    """Setting -> (the one its growth is counted from, how many times as many proxies it has)."""
+    settings = set(costs.loc[costs["method"] == "PFML", "setting"])
+    numbers = sorted(int(each[2:]) for each in settings if each.startswith("M=") and ";" not in each)
+    classes = sorted(int(each.partition(";")[0][2:]) for each in settings if each.startswith("C="))
+    found = {f"M={number}": ("M=5", number / 5) for number in numbers if number > 5 and 5 in numbers}
+    for few, many in itertools.pairwise(classes):
+        found[f"C={many};M={CLASS_PROXIES}"] = (f"C={few};M={CLASS_PROXIES}", many / few)
+    return found
 
 
 TABLE_9 = {"ProxyNCA": ("ProxyNCA++", ""), "Proxy Anchor": ("ProxyAnchor", "")} | {
@@ -274,48 +291,4 @@ def exponents(costs: "pd.DataFrame") -> "pd.DataFrame":
     )
 
 
-# --- what was found ---------------------------------------------------------------------------------------------------
-
-
-BARELY = 1.1  # as in the test of pfml-13
-LINEAR = 1.1  # an exponent below is linear growth
-
-
-def _step_of_many(numbers: Numbers) -> str:
-    most = f"M={max(numbers.levels('PFML', 'M', 'seconds_ratio')):g}"
-    step = numbers.mean(f"PFML;{most}", "seconds_ratio")
-    printed = published_ratios().get(("PFML", most))
-    known = f", whose Table 9 has {printed:.3f}" if printed else ""
-    return (
-        f"At {most} a training step takes {step:.3f} times as long as with ProxyNCA++, {agrees(step < BARELY)}{known}; "
-        f"the loss's part of it alone takes {numbers.mean(f'PFML;{most}', 'loss_seconds_ratio'):.0f} times as long."
-    )
-
-
-def _growth_with_proxies(numbers: Numbers) -> str:
-    more = numbers.mean("PFML;M=30", "loss_seconds") / numbers.mean("PFML;M=5", "loss_seconds")
-    step = 100 * (numbers.mean("PFML;M=30", "seconds_ratio") - numbers.mean("PFML;M=5", "seconds_ratio"))
-    return (
-        f"From M = 5 to 30 a step becomes longer by {step:.1f} % of one with ProxyNCA++, {agrees(step < 10)} (3.5 %), "
-        f"and the loss's part takes {more:.0f} times as long."
-    )
-
-
-def _growth_with_classes(numbers: Numbers) -> str:
-    settings = numbers.cells.get(("PFML", "loss_seconds"), {})
-    counted = sorted(int(s.partition(";")[0][2:]) for s in settings if s.startswith("C="))
-    if len(counted) < 2:
-        raise tables.MissingRows("two numbers of classes")
-    some, many = (f"PFML;C={count};M={CLASS_PROXIES}" for count in counted[-2:])
-    ratio = numbers.mean(many, "loss_seconds") / numbers.mean(some, "loss_seconds")
-    exponent = math.log(ratio) / math.log(counted[-1] / counted[-2])
-    return (
-        f"From {counted[-2]} to {counted[-1]} classes the time of the loss's part grows with their power "
-        f"{exponent:.1f}, {'no steeper' if exponent < LINEAR else 'steeper'} than the 'linear scaling of proxies' that "
-        f"the paper names; at {counted[-1]} a step takes {numbers.mean(many, 'seconds_ratio'):.2f} times as long as "
-        "with ProxyNCA++."
-    )
-
-
-FINDINGS = (_step_of_many, _growth_with_proxies, _growth_with_classes)
-NOTEBOOKS = [Notebook(PfmlCostParams, table=lambda finished, params: counts(params), ratios=ratios, findings=FINDINGS)]
+NOTEBOOKS = [Notebook(PfmlCostParams, table=lambda finished, params: counts(params), ratios=ratios)]

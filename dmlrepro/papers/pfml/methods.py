@@ -17,6 +17,7 @@ from dmlrepro.losses.potential_field import CLIP_VALUE
 from dmlrepro.papers import studies
 from dmlrepro.papers.methods import BASELINES, LOSS_LR, NETWORK_RECIPES, PROXIES, UNSAID, Method, Setting, documented
 from dmlrepro.papers.params import Params, benchmark_of
+from dmlrepro.training import protocols
 from dmlrepro.training.search import Range
 
 # PFML's forces span orders of magnitude: a point at delta pulls with alpha / delta^(alpha + 1) = 1875, one at right
@@ -82,8 +83,8 @@ def published_for(dataset: str, backbone: str) -> dict[str, Setting]:
     return PUBLISHED.get((alike, backbone), PUBLISHED[alike, R50])
 
 
-# The paper searches alpha and delta. Its ablation finds a repulsion radius beyond delta to be worse, we find it to be
-# better, so that a search has to look: over the radii of Fig. 3(d), and below them.
+# The paper searches alpha and delta, and ends repulsion at delta after an ablation (notebook 16). Here a search looks
+# at the radius of the repulsion as well: over those of Fig. 3(d), and below them.
 REPULSION = {"delta_rep": Range(0.1, 0.45)}
 
 # The paper does not say how its batches are drawn. Samples draw one another only within a batch, whereas the proxies of
@@ -200,6 +201,24 @@ class FieldParams(Params):
         names = ("embedding_size", "batch_size") if self.profile == "paper" else ()
         decided = {name: record[name].value for name in names}
         return {"proxies_per_class": record["loss.proxies_per_class"].value} | decided
+
+
+@dataclass(frozen=True)
+class SearchedParams(FieldParams):
+    """What notebooks 11 and 12 share: a search, where the protocol has validation classes. They measure the one network
+    that a seed trains, so that no protocol with folds will do."""
+
+    protocol: str | None = None
+    search_trials: int | None = None  # how many a search for each method's hyperparameters has; 0: no search
+
+    def _refuse_nonsense(self) -> None:
+        super()._refuse_nonsense()
+        if folds := protocols.find(self.protocol).folds:
+            alone = [name for name, each in protocols.PROTOCOLS.items() if not each.folds]
+            raise ValueError(
+                f"{self.notebook} measures one network per seed, and protocol {self.protocol!r} trains {folds}; choose "
+                f"one of {', '.join(alone)}"
+            )
 
 
 # what the paper says of the training of every method

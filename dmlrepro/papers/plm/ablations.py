@@ -9,19 +9,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
 from dmlrepro.evidence import results
-from dmlrepro.evidence.stored import Numbers
 from dmlrepro.papers.catalogue import Notebook
-from dmlrepro.papers.params import HEADS, HeadParams
-from dmlrepro.papers.plm.methods import (
-    BEFORE,
-    PUBLISHED,
-    PlmTrainingParams,
-    changed,
-    learns,
-    stable,
-    unlabelled_runs,
-    weighed,
-)
+from dmlrepro.papers.params import HEADS
+from dmlrepro.papers.plm.methods import BEFORE, PUBLISHED, PlmTrainingParams, unlabelled_runs
 from dmlrepro.training.spec import RunSpec
 
 if TYPE_CHECKING:
@@ -29,15 +19,13 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class PlmAblationParams(HeadParams, PlmTrainingParams):
-    """What the ablations share: heads will do."""
+class PlmAblationParams(PlmTrainingParams):
+    """What the ablations share: at quick heads will do."""
 
-    overrides: ClassVar = {
+    overrides: ClassVar = PlmTrainingParams.overrides | {
         "quick": PlmTrainingParams.overrides["quick"]
         | HEADS["quick"]
         | {"steps": 120, "batch_size": 100, "lr": PUBLISHED["lr"].value},
-        "small": PlmTrainingParams.overrides["small"] | HEADS["small"] | {"batch_size": 100, "lr": 1e-4},
-        "paper": PlmTrainingParams.overrides["paper"] | HEADS["paper"],
     }
 
 
@@ -139,8 +127,7 @@ def _ablation(params: PlmAblationParams, settings: Mapping[str, dict]) -> list[R
 
 
 def _runs(params: PlmAblationParams, setting: str, **how) -> list[RunSpec]:
-    frozen = params.freeze_trunk and params.weights != "none"
-    return unlabelled_runs(["PLM"], params, setting=setting, freeze_trunk=frozen, **how)
+    return unlabelled_runs(["PLM"], params, setting=setting, **how)
 
 
 def default_setting(options: Iterable[str]) -> str:
@@ -149,109 +136,10 @@ def default_setting(options: Iterable[str]) -> str:
     return ";".join(f"{option}={PUBLISHED[f'loss.{names[option]}'].value:g}" for option in options)
 
 
-# --- what was found ---------------------------------------------------------------------------------------------------
-
-
-def _default_learns(options: Iterable[str]):
-    """`learns` for the default point of a sweep."""
-    return lambda numbers: learns(numbers, f"PLM;{default_setting(options)}")
-
-
-def _cells(name: str, levels: Iterable[float], more: str = "") -> list[str]:
-    return [f"PLM;{name}={level:g}{more}" for level in levels]
-
-
-def _proxies_help(numbers: Numbers) -> str:
-    return changed(numbers, "PLM;N_rho=100", "PLM;N_rho=0", "Having 100 proxies instead of none", expected=1)
-
-
-def _many_proxies(numbers: Numbers) -> str:
-    return f"From 50 to 500 proxies {stable(numbers, _cells('N_rho', (50, 100, 250, 500)), 'PLM;N_rho=100')}"
-
-
-def _few_proxies(numbers: Numbers) -> str:
-    return changed(numbers, "PLM;N_rho=10", "PLM;N_rho=100", "Having ten proxies only")
-
-
-def _small_dimensions(numbers: Numbers) -> str:
-    return f"From m = 2 to 4 {stable(numbers, _cells('m', (2, 3, 4)), 'PLM;m=3')}"
-
-
-def _large_dimensions(numbers: Numbers) -> str:
-    return changed(numbers, "PLM;m=7", "PLM;m=3", "Having pieces of seven dimensions instead of three")
-
-
-_PUBLISHED_DECAY = "PLM;N_alpha=4;N_beta=0.5"
-
-
-def _fast_across(numbers: Numbers) -> str:
-    cells = _cells("N_alpha", (3, 4, 6), ";N_beta=0.5")
-    return f"From N_alpha 3 to 6 at N_beta 0.5 {stable(numbers, cells, _PUBLISHED_DECAY)}"
-
-
-def _equal_decay(numbers: Numbers) -> str:
-    cells = [f"PLM;N_alpha={decay};N_beta={decay}" for decay in ("1", "1.5")]
-    one, other = (numbers.mean(cell) - numbers.mean(_PUBLISHED_DECAY) for cell in cells)
-    verdict = weighed(numbers, [*cells, _PUBLISHED_DECAY], max(one, other) <= -3)  # as the test of the claim has it
-    return (
-        f"Equal decay across and along a piece changes R@1 by {one:+.1f} (1 and 1) and {other:+.1f} (1.5 and 1.5), "
-        f"where the paper loses about 10, {verdict}."
-    )
-
-
-def _no_decay_along(numbers: Numbers) -> str:
-    return changed(numbers, "PLM;N_alpha=4;N_beta=0", _PUBLISHED_DECAY, "No decay along a piece (N_beta 0)")
-
-
-def _any_delta(numbers: Numbers) -> str:
-    return f"From delta 0.2 to 2 {stable(numbers, _cells('delta', (0.2, 0.5, 1, 1.5, 2)), 'PLM;delta=2')}"
-
-
-def _best_delta(numbers: Numbers) -> str:
-    means = numbers.levels("PLM", "delta")
-    best = max(means, key=means.get)
-    return f"Its best value here is delta {best:g} with {means[best]:.1f} R@1; the paper has 2."
-
-
-def _without_pieces(numbers: Numbers) -> str:
-    return changed(numbers, "PLM;neighbours=all", "PLM", "Taking all neighbours for a piece (3.3 points there)")
-
-
-def _without_similarity(numbers: Numbers) -> str:
-    return changed(numbers, "PLM;similarity=binary", "PLM", "Binary similarity (7.5 points there)")
-
-
-def _without_both(numbers: Numbers) -> str:
-    return changed(numbers, "PLM;neighbours=all;similarity=binary", "PLM", "Doing both (8.6 points there)")
-
-
-def _needed(numbers: Numbers) -> str:
-    cells = [f"PLM;{change}" for change in _NEEDED]
-    needed = all(numbers.mean(cell) < numbers.mean("PLM") for cell in cells)
-    said = ", ".join(f"{what} {numbers.gap(cell, 'PLM')}" for cell, what in zip(cells, _NEEDED.values()))
-    verdict = f"{'is' if needed else 'is not all'} needed, {weighed(numbers, ['PLM', *cells], needed)}"
-    return f"What Sec. 3.1 calls necessary {verdict}: {said}."
-
-
-_NEEDED = {"batches=random": "random batches", "momentum=0": "no momentum encoder"}
 NOTEBOOKS = [
-    Notebook(
-        PlmProxiesParams,
-        ablation_proxies,
-        findings=(_default_learns(["N_rho"]), _proxies_help, _many_proxies, _few_proxies),
-    ),
-    Notebook(
-        PlmDimensionParams, ablation_dimension, findings=(_default_learns(["m"]), _small_dimensions, _large_dimensions)
-    ),
-    Notebook(
-        PlmDecayParams,
-        ablation_decay,
-        findings=(_default_learns(["N_alpha", "N_beta"]), _fast_across, _equal_decay, _no_decay_along),
-    ),
-    Notebook(PlmDeltaParams, ablation_delta, findings=(_default_learns(["delta"]), _any_delta, _best_delta)),
-    Notebook(
-        PlmSimilarityParams,
-        ablation_similarity,
-        findings=(learns, _without_pieces, _without_similarity, _without_both, _needed),
-    ),
+    Notebook(PlmProxiesParams, ablation_proxies),
+    Notebook(PlmDimensionParams, ablation_dimension),
+    Notebook(PlmDecayParams, ablation_decay),
+    Notebook(PlmDeltaParams, ablation_delta),
+    Notebook(PlmSimilarityParams, ablation_similarity),
 ]

@@ -13,12 +13,12 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from dmlrepro.evidence import plots
-from dmlrepro.evidence.stored import Numbers, agrees
+from dmlrepro.evidence.claims import START
 from dmlrepro.papers import studies
 from dmlrepro.papers.methods import BASELINES, LOSS_LR, PROXIES, UNSAID, Method, Setting, every_seed, pick, spec_of
 from dmlrepro.papers.params import Params
 from dmlrepro.training.search import Range
-from dmlrepro.training.spec import RunSpec
+from dmlrepro.training.spec import LEAST_CROPS, RunSpec
 
 # Images of a group in a batch, as in STML's code, in two views each; PLM gives neither N nor k of its sampler. A head
 # on features has one view of an image, so that a group of as many points has twice as many images.
@@ -106,8 +106,7 @@ OWN: dict[str, Method] = {
     )
 }
 # The network before training: its features, and their random projection to the embedding, with which training begins
-START = "random head"
-BEFORE = {"untrained": BASELINES["untrained"], START: Method(START, None, color="#BDBDBD", offered=False)}
+BEFORE = {name: BASELINES[name] for name in ("untrained", START)}
 METHODS = BEFORE | OWN
 plots.COLORS |= {method.name: method.color for method in METHODS.values()}
 plots.LABELS |= {
@@ -192,63 +191,19 @@ class PlmTrainingParams(PlmParams):
 
 def unlabelled_runs(names: Iterable[str], params: PlmParams, **how) -> list[RunSpec]:
     """All seeds of some methods; `how`, as in `spec_of`, concerns those that train."""
-    return every_seed([_spec(method, params, **how) for method in pick(METHODS, names)], params)
-
-
-# --- what was found ---------------------------------------------------------------------------------------------------
-
-LEARNED, STABLE, MOVED = 5.0, 1.5, 0.5  # points of R@1, as the tests of the claims have them
-_BEFORE_IN_WORDS = {
-    "untrained": "the features before training",
-    START: "their random projection, with which training begins",
-}
-
-
-def learns(numbers: Numbers, cell: str = "PLM") -> str:
-    """Whether PLM improves on what there was before training: without that, its settings cannot be told apart."""
-    best, other = numbers.ranked(BEFORE, least=2)
-    gain = numbers.mean(cell) - numbers.mean(best)
-    said = (
-        f"{numbers.against(cell, best)} of {_BEFORE_IN_WORDS[best]}, {numbers.against(cell, other)} of "
-        f"{_BEFORE_IN_WORDS[other]}."
-    )
-    if gain <= 0:
-        return f"PLM learns nothing here: {said} What follows compares failures."
-    return f"PLM learns {'without a label' if gain >= LEARNED else 'next to nothing here'}: {said}"
-
-
-def weighed(numbers: Numbers, cells: Iterable[str], yes: bool) -> str:
-    """`agrees`, unless none of the cells has learned: what learned nothing is alike for other reasons."""
-    learned = max(map(numbers.mean, cells)) >= max(map(numbers.mean, BEFORE)) + LEARNED
-    return agrees(yes) if learned else "which says little of a method that has not learned"
-
-
-def stable(numbers: Numbers, cells: Iterable[str], default: str) -> str:
-    """Whether R@1 stays within STABLE points of a default over some cells."""
-    apart = {cell: numbers.mean(cell) - numbers.mean(default) for cell in numbers.ranked(cells) if cell != default}
-    worst = max(apart, key=lambda cell: abs(apart[cell]))
-    calm = abs(apart[worst]) <= STABLE
-    setting = worst.partition(";")[2].replace(";", ", ")
-    verdict = weighed(numbers, [default], calm)
-    return f"R@1 is {'' if calm else 'not '}stable, {verdict}: at {setting} {numbers.gap(worst, default)}."
-
-
-def changed(numbers: Numbers, cell: str, default: str, what: str, expected: float = -1) -> str:
-    """What a change of PLM does to R@1, against a paper that expects the sign: -1, a loss, or 1, a gain."""
-    effect = numbers.mean(cell) - numbers.mean(default)
-    does = "hardly changes" if abs(effect) < MOVED else "costs" if effect < 0 else "raises"
-    verdict = weighed(numbers, [cell, default], effect * expected >= MOVED)
-    return f"{what} {does} R@1, {verdict}: {numbers.against(cell, default)}."
+    trained = [method for method in pick(METHODS, names) if method.name != START]  # START comes with "untrained"
+    return every_seed([_spec(method, params, **how) for method in trained], params)
 
 
 def _spec(method: Method, params: Any, scheme_options: Mapping | None = None, **how) -> RunSpec:
     if method.loss is None:
-        size: dict[str, Any] = {"embedding_size": params.embedding_size} if method.name == START else {}
-        return spec_of(method, params, **size)
+        return spec_of(method, params)
     own = {"momentum": params.momentum}
     if method.fields["scheme"] == "pseudo_labels":
         own = {**method.fields["scheme_options"], "clusters": params.clusters}
     fields = {"views": params.views, "scheme_options": own | dict(scheme_options or {})}
-    if how.get("freeze_trunk"):
-        fields |= {"views": 1, "neighbours": 2 * NEIGHBOURS}
+    if params.weights != "none" and params.train_from == "head":  # there is one view of an image
+        fields |= {"views": 1} | ({"neighbours": 2 * NEIGHBOURS} if "neighbours" in method.fields else {})
+    elif params.weights != "none" and params.train_from:
+        fields |= {"cached_views": LEAST_CROPS}
     return spec_of(method, params, **fields | how)

@@ -12,22 +12,24 @@ import pandas as pd
 from IPython.display import Markdown
 from matplotlib.figure import Figure
 
-from dmlrepro.evidence import claims, plots, stored
-from dmlrepro.papers import catalogue, pages
+from dmlrepro.evidence import claims, judging, plots, sentences, tables
+from dmlrepro.evidence import ledger as ledger_of
+from dmlrepro.papers import pages
 from dmlrepro.papers.catalogue import Notebook
 from dmlrepro.papers.params import Params
 
 # names of papers in figures; one that is not here has its id
 PRINTED = {"pfml": "PFML", "nivmf": "nivMF", "meanfield": "Mean field", "ccp": "CCP", "plm": "PLM"}
 SHADES = {  # verdict -> its colour, for colour-blind readers; the order is that of the figure and the counts
-    "supported": "#009E73",
-    "supported in one setting, contradicted in another": "#F0E442",
-    "depends on the reading": "#CC79A7",
-    "contradicted": "#D55E00",
-    "inconclusive": "#BBBBBB",
-    "not testable here": "#FFFFFF",
-    "not run": "#FFFFFF",
-    "no notebook yet": "#FFFFFF",
+    judging.AS_CLAIMED: "#009E73",
+    judging.NO_DIFFERENCE: "#F0E442",
+    judging.OTHER_WAY: "#D55E00",
+    judging.IDENTITY: "#56B4E9",
+    judging.COST: "#0072B2",
+    judging.FAILURES: "#CC79A7",
+    judging.UNCLEAR: "#BBBBBB",
+    judging.UNTESTABLE: "#E8E8E8",
+    judging.NOT_RUN: "#FFFFFF",
 }
 
 
@@ -39,18 +41,10 @@ class LedgerParams(Params):
     paper = "together"
 
 
-def verdicts() -> dict[str, str]:
-    """The settled verdict of every claim of data/claims.csv; of one that was not judged, what stands in its way."""
-    tests = catalogue.claims()
-    open_ones = {claim_id: "not run" if claim_id in tests else "no notebook yet" for claim_id in claims.stated()}
-    judged = {claim_id: stored.settled(rows) for claim_id, rows in pages.ledger().groupby("claim_id")}
-    return open_ones | judged
-
-
 def counts() -> pd.DataFrame:
-    """Claims by paper (rows, in the order of data/claims.csv) and verdict (columns, those that occur, in that of
-    SHADES)."""
-    found = pd.Series(verdicts())
+    """Claims by paper (rows, in the order of data/claims.csv) and verdict here (columns, those that occur, in the order
+    of SHADES)."""
+    found = pd.Series(pages.here())
     papers = [PRINTED.get(paper, paper) for paper in map(_paper, found.index)]
     table = pd.crosstab(np.array(papers), found.to_numpy(), rownames=["paper"], colnames=["verdict"])
     return table.reindex(index=list(dict.fromkeys(papers)), columns=[name for name in SHADES if name in set(found)])
@@ -65,34 +59,53 @@ def figure() -> Figure:
 
 
 def judged_table() -> Markdown:
-    """A row per judged claim and, where tables of results/ decide otherwise than one another, per verdict."""
-    lines = ["| claim | the paper says | verdict | ours | it rests on | notebook |", "|---|---|---|---|---|---|"]
-    judged = pages.ledger()[pages.ledger()["verdict"] != "not testable here"]
+    """A row per line of the ledger that decides, and per line of further data: both verdicts of every claim."""
+    lines = [
+        "| claim | the paper says | verdict | on | ours | seeds that would decide | tuned | it rests on | notebook |",
+        "|---|---|---|---|---|---|---|---|---|",
+    ]
+    judged = pages.ledger()
+    judged = judged[(judged["verdict"] != judging.UNTESTABLE) & (judged["decides"] == "yes")]
     by_claim = dict(list(judged.groupby("claim_id")))
     for claim_id in [each for each in claims.stated() if each in by_claim]:
         rows = by_claim[claim_id]
-        shown = rows.drop_duplicates("verdict")
-        shown = shown[shown["verdict"] != "inconclusive"] if len(shown) > 1 else shown
-        ours = claims.verdict_table(claims.Judged(shown, shown))["ours"]
-        for row, effect in zip(shown.itertuples(), ours):
+        ours = sentences.verdict_table(judging.Judged(rows, rows))["ours"]
+        for row, effect in zip(rows.itertuples(), ours):
             verdict = f"**{row.verdict}**" + (f": {_cell(row.reason)}" if row.reason else "")
             where = "; ".join(filter(None, (row.plain_label, f"n = {row.n}" if row.n else "", row.device)))
-            cells = (claim_id, _cell(claims.statement(claim_id)), verdict, _cell(effect), where)
+            on = "no images" if row.dataset == tables.SYNTHETIC else f"{row.dataset} ({row.role})"
+            seeds = "" if np.isnan(row.seeds_needed) else f"{row.seeds_needed:.0f}"
+            cells = (claim_id, _cell(claims.statement(claim_id)), verdict, on, _cell(effect), seeds, row.tuned, where)
             lines.append(f"| {' | '.join(cells)} | [{row.notebook[:2]}]({row.notebook}.ipynb) |")
     return Markdown("\n".join(lines))
 
 
 def open_table() -> Markdown:
-    """A row per claim without a verdict, with the reason."""
-    untestable = pages.ledger()[pages.ledger()["verdict"] == "not testable here"]
-    reasons = dict(zip(untestable["claim_id"], untestable["reason"])) | pages.without_verdict()
-    lines = ["| claim | the paper says | why it has no verdict |", "|---|---|---|"]
+    """A row per claim that is not run here, or cannot be, with the reason."""
+    lines = ["| claim | the paper says | here | why |", "|---|---|---|---|"]
     lines += [
-        f"| {each} | {_cell(claims.statement(each))} | {_cell(reasons[each])} |"
-        for each in claims.stated()
-        if each in reasons
+        f"| {each} | {_cell(claims.statement(each))} | {word} | {_cell(_why_open(each))} |"
+        for each, word in pages.here().items()
+        if word in (judging.NOT_RUN, judging.UNTESTABLE)
     ]
     return Markdown("\n".join(lines))
+
+
+def _why_open(claim_id: str) -> str:
+    """Why a claim is not run here: what its quick table shows, or lacks."""
+    own = pages.ledger()[pages.ledger()["claim_id"] == claim_id]
+    if own.empty:
+        return pages.without_verdict()[claim_id]
+    line = next(own.itertuples())
+    data = ", ".join(claims.BENCHMARKS[name] for name in claims.named(claim_id))
+    return line.reason if line.verdict == judging.UNTESTABLE else f"so far on {line.dataset} alone, not on {data}"
+
+
+def disagreeing() -> list[str]:
+    """The claims whose deciding lines on different data sets have different outcomes."""
+    lines = pages.ledger()
+    lines = lines[(lines["decides"] == "yes") & lines["verdict"].isin(judging.OUTCOMES)]
+    return [claim_id for claim_id, rows in lines.groupby("claim_id") if rows["verdict"].nunique() > 1]
 
 
 def _cell(text: str) -> str:
@@ -111,30 +124,23 @@ def check() -> None:
 
 
 def counted() -> str:
-    found = verdicts()
-    stated, tested = set(map(_paper, found)), set(map(_paper, catalogue.claims()))
-    judged = pages.ledger()["claim_id"].nunique()
-    said = stored.count_words(sorted((found[claim_id] for claim_id in pages.ledger()["claim_id"].unique()), key=_order))
-    return f"Of {len(found)} claims of {len(stated)} papers, {judged} of {len(tested)} papers were judged: {said}."
+    found = pages.here()
+    papers = len({_paper(claim_id) for claim_id in found})
+    return f"{len(found)} claims of {papers} papers, here: {ledger_of.count_words(found.values())}."
 
 
 def decided() -> str:
     by_verdict: dict[str, list[str]] = {}
-    for claim_id, verdict in verdicts().items():
-        if verdict not in ("inconclusive", "not testable here", "not run", "no notebook yet"):
-            by_verdict.setdefault(verdict, []).append(claim_id)
-    said = (f"{verdict} {', '.join(by_verdict[verdict])}" for verdict in sorted(by_verdict, key=_order))
+    for claim_id, verdict in pages.here().items():
+        by_verdict.setdefault(verdict, []).append(claim_id)
+    closed = (*judging.OUTCOMES, judging.IDENTITY, judging.COST)
+    said = (f"{verdict} {', '.join(by_verdict[verdict])}" for verdict in closed if verdict in by_verdict)
     return f"Decided: {'; '.join(said) or 'none'}."
 
 
-def against() -> str:
-    """The open claims that every comparison speaks against, of networks that have learned."""
-    found = pages.opposing()["claim_id"]
-    return f"Undecided, with every comparison against the paper so far: {', '.join(found) or 'none'}."
+def data_sets() -> str:
+    """The claims of which two data sets say different things."""
+    return f"Claims of which two data sets disagree: {', '.join(disagreeing()) or 'none'}."
 
 
-def _order(verdict: str) -> int:
-    return list(SHADES).index(verdict)
-
-
-NOTEBOOKS = [Notebook(LedgerParams, table=None, findings=(counted, decided, against))]
+NOTEBOOKS = [Notebook(LedgerParams, table=None, findings=(counted, decided, data_sets))]

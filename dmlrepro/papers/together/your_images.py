@@ -1,8 +1,8 @@
 """Notebook 01: which of the losses suits the reader's images?
 
-Every method trains a linear head on the features of a frozen network, which takes seconds. The best of them are then
-fine-tuned end to end, on request. Methods are ranked on classes that are held out of the training part; the seeds take
-turns in holding out another part of it. The test classes are scored as well and decide nothing.
+Every method trains the tail of a network, half a minute each, or at quick and paper a linear head on its features,
+which takes seconds. Methods are ranked on classes that are held out of the training part; the seeds take turns in
+holding out another part of it. The test classes are scored as well and decide nothing.
 """
 
 from collections.abc import Iterable
@@ -12,14 +12,14 @@ from typing import TYPE_CHECKING, ClassVar
 import numpy as np
 
 from dmlrepro.datasets import images, manifests
-from dmlrepro.evidence import plots, results, tables
-from dmlrepro.evidence.statistics import t_interval
+from dmlrepro.evidence import plots, results
+from dmlrepro.evidence.statistics import MIN_SEEDS, t_interval
 from dmlrepro.evidence.stored import Numbers
 from dmlrepro.papers import rooms
 from dmlrepro.papers.catalogue import Notebook
 from dmlrepro.papers.methods import Method, pick, spec_of
 from dmlrepro.papers.params import Params, recipe_of
-from dmlrepro.training import batches, protocols, runs
+from dmlrepro.training import batches, protocols
 from dmlrepro.training.builders import OPTIMIZERS, build_loss
 from dmlrepro.training.spec import RunSpec
 
@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     import pandas as pd
 
 FOLDS = 4  # parts of the training classes; there are fewer where a part would have a single class
-FINE_TUNED = "fine-tuned"
 VALIDATION, TEST = "val MAP@R", "MAP@R"
 plots.LABELS[VALIDATION] = "validation MAP@R (%)"
 
@@ -38,17 +37,14 @@ class YourImagesParams(Params):
 
     notebook = "01_your_images"
     paper = "together"
-    positive: ClassVar = (*Params.positive, "head_steps", "head_lr")
+    positive: ClassVar = (*Params.positive, "head_lr")
     overrides: ClassVar = {
-        "quick": {"head_steps": 100},
-        "small": {"head_steps": 300},
-        "paper": {"head_steps": 1000},
+        "quick": {"train_from": "head", "steps": 100},
+        "paper": {"train_from": "head", "steps": 1000, "epochs": 0, "warmup_epochs": 0.0},
     }
 
     methods: tuple[str, ...] | None = None
-    head_steps: int | None = None
-    head_lr: float = 0.001  # of the linear head on frozen features
-    fine_tune: int = 0  # how many of the best methods are fine-tuned end to end
+    head_lr: float = 0.001  # of a linear head that is trained alone
     embedding_scale: float = 0.0  # of nivMF's distances, see NivmfParams; 0: what its room knows for the backbone
 
     def _dataset_recipe(self, dataset: str) -> dict:
@@ -92,11 +88,8 @@ def folds_of(sizes: np.ndarray) -> int:
     return 0
 
 
-def heads(params: YourImagesParams) -> list[RunSpec]:
-    """The frozen network's features as they are, and a linear head on them for every method and seed.
-
-    A head is trained from scratch, so it takes a method's options for that, whatever the trunk.
-    """
+def your_images(params: YourImagesParams) -> list[RunSpec]:
+    """The network's features as they are, and what `train_from` says trained with every method and seed."""
     return [
         spec_of(method, params, seed, **_held_out(params, seed), **(_head(method, params) if method.loss else {}))
         for method in pick(offered(), params.methods)
@@ -105,40 +98,10 @@ def heads(params: YourImagesParams) -> list[RunSpec]:
 
 
 def _head(method: Method, params: YourImagesParams) -> dict:
-    return {
-        "freeze_trunk": True,
-        "head_lr": params.head_lr,
-        "steps": params.head_steps,
-        "epochs": None,
-        "warmup_epochs": 0.0,
-        "loss_options": method.from_scratch,
-    }
-
-
-def fine_tuned(names: Iterable[str], params: YourImagesParams) -> list[RunSpec]:
-    """Methods by name, trained end to end with the steps or epochs of the parameters."""
-    return [
-        spec_of(method, params, seed, setting=FINE_TUNED, **_held_out(params, seed))
-        for method in pick(offered(), names)
-        for seed in range(params.seeds)
-    ]
-
-
-def your_images(params: YourImagesParams) -> list[RunSpec]:
-    """Heads, then the best `fine_tune` methods end to end: to know these, the heads are trained first."""
-    specs = heads(params)
-    if params.fine_tune < 1:
-        return specs
-    ranked = ranking(table_of(runs.run_all(specs), params))
-    best = [method for method, _ in ranked.index if method != "untrained"][: params.fine_tune]
-    return specs + fine_tuned(best, params)
-
-
-def planned(params: YourImagesParams) -> list[RunSpec]:
-    """The same without training: the first methods stand for the best ones, which cost about as much."""
-    specs = heads(params)
-    trained = list(dict.fromkeys(spec.method for spec in specs if spec.loss))
-    return specs + fine_tuned(trained[: params.fine_tune], params)
+    """A head alone is trained from scratch: it takes a method's options for that, whatever the trunk."""
+    if params.train_from != "head":
+        return {}
+    return {"train_from": "head", "head_lr": params.head_lr, "loss_options": method.from_scratch}
 
 
 def _held_out(params: YourImagesParams, seed: int) -> dict:
@@ -190,7 +153,6 @@ def in_words(table: "pd.DataFrame") -> None:
     by_seed = table[table["metric"] == name].pivot(index="seed", columns=["method", "setting"], values="value")
     trained = [key for key in ranked.index if key[0] != "untrained"]
     best, others = trained[0], trained[1:]
-    apart = [t_interval((by_seed[best] - by_seed[key]).to_numpy())[0] > 0 for key in others] if len(by_seed) > 1 else []
     where = (
         "classes held out of the training part"
         if name == VALIDATION
@@ -198,13 +160,15 @@ def in_words(table: "pd.DataFrame") -> None:
     )
     print(f"Ranked by MAP@R on {where}: {' '.join(filter(None, best))} is first with {ranked[best]:.1f} %.")
     if ("untrained", "") in ranked.index:
-        better = sum(ranked[key] > ranked["untrained", ""] for key in trained)
-        print(
-            f"The untrained features have {ranked['untrained', '']:.1f} %; {better} of {len(trained)} are above them."
-        )
+        above = sum(ranked[key] > ranked["untrained", ""] for key in trained)
+        print(f"The untrained features have {ranked['untrained', '']:.1f} %; {above} of {len(trained)} are above them.")
+    if len(by_seed) < MIN_SEEDS:
+        print(f"{len(by_seed)} of the {MIN_SEEDS} seeds that tell methods apart: the order is one of single runs.")
+        return
+    apart = sum(t_interval((by_seed[best] - by_seed[key]).to_numpy())[0] > 0 for key in others)
     print(
-        f"Over {len(by_seed)} seed{'s' * (len(by_seed) > 1)}, {len(others) - sum(apart)} of the {len(others)} others "
-        "cannot be told from the first (paired 95 % t interval of the difference)."
+        f"Over {len(by_seed)} seeds, {len(others) - apart} of the {len(others)} others cannot be told from the first "
+        "(paired 95 % t interval of the difference)."
     )
 
 
@@ -272,7 +236,7 @@ def _optimizer(spec: RunSpec, num_classes: int, dim: int) -> str:
     """The optimiser with a group for each learning rate, as `loop.build_optimizer` makes them."""
     head = spec.head_lr or spec.lr
     groups = [("network.head.parameters()", head, spec.weight_decay)]
-    if not spec.freeze_trunk:
+    if spec.train_from != "head":
         groups.insert(0, ("network.trunk.parameters()", spec.lr, spec.weight_decay))
         if head == spec.lr:
             groups = [("network.parameters()", spec.lr, spec.weight_decay)]
@@ -306,37 +270,34 @@ def _step(spec: RunSpec) -> list[str]:
 def _composition(spec: RunSpec) -> str:
     each = spec.samples_per_class
     of_classes = f", {each} of each of {spec.batch_size // each} classes" if each else ", shuffled"
-    return f"batches of {spec.batch_size} images{of_classes}" + ("; the trunk is frozen" if spec.freeze_trunk else "")
+    frozen = {None: "", "head": "; the trunk is frozen"}.get(spec.train_from, f"; frozen below {spec.train_from}")
+    return f"batches of {spec.batch_size} images{of_classes}{frozen}"
 
 
 # --- what was found ---------------------------------------------------------------------------------------------------
 
 
-def _first(numbers: Numbers) -> str:
-    ranked, metric = _ranked(numbers)
-    heads = [method for method in ranked if method != "untrained"]
-    if len(heads) < 2:
-        raise tables.MissingRows("two methods")
+def _two_first(numbers: Numbers) -> str:
+    losses, metric = _ranked(numbers)
     return (
-        f"{heads[0]} ranks first of {len(heads)} losses: {numbers.against(heads[0], heads[1], metric)} of {heads[1]}."
+        f"Of {len(losses)} losses {losses[0]} and {losses[1]} have the largest means: "
+        f"{numbers.against(losses[0], losses[1], metric)}."
     )
 
 
-def _above_untrained(numbers: Numbers) -> str:
-    ranked, metric = _ranked(numbers)
-    above = ranked.index("untrained") if "untrained" in ranked else None
-    if above is None:
-        raise tables.MissingRows(f"untrained ({metric})")
+def _features(numbers: Numbers) -> str:
+    heads, metric = _ranked(numbers)
+    least, most = (numbers.mean(head, metric) for head in (heads[-1], heads[0]))
     return (
-        f"{above or 'None'} of {len(ranked) - 1} heads lie above the features as they are, which have "
-        f"{numbers.mean('untrained', metric):.1f} {metric}."
+        f"The features as they are have {numbers.mean('untrained', metric):.1f}, the losses {least:.1f} to {most:.1f} "
+        f"{metric}."
     )
 
 
 def _ranked(numbers: Numbers) -> tuple[list[str], str]:
-    """The methods by the criterion of `ranking`, heads alone, and its name."""
+    """The methods by the criterion of `ranking`, and its name."""
     metric = VALIDATION if any(name == VALIDATION for _, name in numbers.cells) else TEST
-    return numbers.ranked(numbers.methods, metric), metric
+    return numbers.ranked([method for method in numbers.methods if method != "untrained"], metric, least=2), metric
 
 
-NOTEBOOKS = [Notebook(YourImagesParams, your_images, table_of, planned, findings=(_first, _above_untrained))]
+NOTEBOOKS = [Notebook(YourImagesParams, your_images, table_of, findings=(_two_first, _features))]

@@ -7,9 +7,9 @@ import pytest
 import torch
 from finished_tables import as_if_finished
 
-from dmlrepro.evidence import claims, results
+from dmlrepro.evidence import judging
 from dmlrepro.papers import catalogue
-from dmlrepro.papers.ccp import ablations, cost, geometry, methods, retrieval
+from dmlrepro.papers.ccp import ablations, cost, geometry, methods
 from dmlrepro.papers.ccp.claims import TESTS
 from dmlrepro.papers.methods import BASELINES
 from dmlrepro.training import runs
@@ -44,7 +44,7 @@ def test_every_run_can_be_specified_and_its_loss_built(name, profile):
 @pytest.mark.parametrize("claim_id", ["ccp-04", "ccp-05", "ccp-06", "ccp-07", "ccp-08", "ccp-11", "ccp-12", "ccp-13"])
 def test_claims_about_scores_find_their_rows_at_small(claim_id):
     table = as_if_finished(TESTS[claim_id].notebook, "small", metrics=("R@1", "P@1", "RP", "MAP@R"))
-    lines = claims.judge(table, TESTS, [claim_id]).verdicts
+    lines = judging.judge(table, TESTS, [claim_id]).verdicts
     assert (lines["verdict"] != "not run").all() and not lines["reason"].str.contains("covers").any()
 
 
@@ -103,21 +103,6 @@ def test_finished_runs_are_measured(shared_cache):
     assert len(chosen) == len(finished) - 1  # one model per seed, its best validation; the untrained network has none
 
 
-def test_the_spread_of_methods_is_relative_to_their_mean():
-    params = retrieval.CcpRetrievalParams.from_values({})
-    rows = [
-        {"paper": "ccp", "experiment": "41", "profile": "quick", "dataset": "glyphs", "backbone": "conv4", "dim": 64}
-        | {"protocol": "x", "method": method, "setting": "", "seed": 0, "selection": "last", "step": 1}
-        | {"metric": metric, "value": value}
-        for metric, values in {"P@1": (60.0, 66.0), "MAP@R": (20.0, 26.0)}.items()
-        for method, value in zip(("a", "b"), values)
-    ]
-    rows.append(rows[0] | {"method": "untrained", "value": 5.0})
-    found = retrieval.relative_spread(results.frame(rows), params).set_index("setting")["value"]
-    assert found["of=P@1"] == pytest.approx(100 * math.sqrt(18) / 63)
-    assert found["of=MAP@R"] == pytest.approx(100 * math.sqrt(18) / 23)
-
-
 def test_the_geometry_of_two_classes():
     points = torch.tensor([[0.0, 0.0], [0.6, 0.0], [0.0, 3.0], [0.0, 5.0]])  # the last two are one point, clipped
     found = geometry.geometry(points, torch.tensor([0, 0, 1, 1]))
@@ -147,7 +132,7 @@ def test_the_cost_of_a_step_is_that_of_its_parts():
     costs = cost.measure(params)
     assert len(costs) == 2 * 2 * 2
     table = cost.ratios(costs, params)
-    assert set(table["metric"]) == {"time_ratio", "step_ratio"} and (table["value"] > 0).all()
+    assert set(table["metric"]) == {"time_ratio", "step_ratio", "loss_ratio"} and (table["value"] > 0).all()
     plain, ours = (costs[(costs["method"] == name) & (costs["seed"] == 0)].iloc[0] for name in ("C2", "C2-CCP-L"))
     assert plain["penalty_seconds"] == plain["problem_seconds"] == 0 < min(ours[["penalty_seconds", "problem_seconds"]])
     expected = (ours["seconds"] + ours["penalty_seconds"] + ours["network_seconds"]) / (
@@ -155,5 +140,8 @@ def test_the_cost_of_a_step_is_that_of_its_parts():
     )
     row = table[(table["metric"] == "step_ratio") & (table["seed"] == 0) & (table["setting"] == "C=10")]
     assert row["value"].item() == pytest.approx(expected)
+    alone = (ours["seconds"] + ours["penalty_seconds"] + ours["problem_seconds"]) / plain["seconds"]
+    row = table[(table["metric"] == "loss_ratio") & (table["seed"] == 0) & (table["setting"] == "C=10")]
+    assert row["value"].item() == pytest.approx(alone)
     counted = cost.counts(params).set_index(["setting", "metric"])["value"]
     assert counted["C=20", "proxy_megabytes"] == pytest.approx(20 * 4 * 128 * 4 / 1e6)

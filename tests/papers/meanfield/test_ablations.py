@@ -6,7 +6,7 @@ import pandas as pd
 import pytest
 from finished_tables import as_if_finished
 
-from dmlrepro.evidence import claims
+from dmlrepro.evidence import judging
 from dmlrepro.papers import catalogue
 from dmlrepro.papers.meanfield import ablations
 from dmlrepro.papers.meanfield.claims import TESTS
@@ -47,14 +47,14 @@ def test_the_default_point_is_the_papers(name):
 
 
 def test_heads_are_trained_where_there_are_features_worth_a_head():
-    def frozen(name, **values):
-        return {spec.freeze_trunk for spec in specs_of(name, **values)[1] if spec.loss}
+    def trained(name, **values):
+        return {spec.train_from for spec in specs_of(name, **values)[1] if spec.loss}
 
     for name in VARIED:
-        assert frozen(name) == {True}
-        assert frozen(name, profile="small") == {True}
-        assert frozen(name, profile="small", dataset="omniglot") == {False}
-        assert frozen(name, profile="paper") == {False}
+        assert trained(name) == {"head"}
+        assert trained(name, profile="small") == {"fire6"}
+        assert trained(name, profile="small", dataset="omniglot") == {None}
+        assert trained(name, profile="paper") == {None}
 
 
 METRICS = ("MAP@R", "best_epoch", "best_beta", "regularizer", "field_offset")
@@ -78,7 +78,7 @@ def test_each_claim_finds_its_rows(name, claim_ids, extra, profile):
     if extra:  # rows that the notebook's table adds
         some = table[table["setting"] == "beta=80;delta=0.8"]
         table = pd.concat([table, *(some.assign(setting=each) for each in extra)])
-    lines = claims.judge(table, TESTS, claim_ids).verdicts
+    lines = judging.judge(table, TESTS, claim_ids).verdicts
     assert (lines["verdict"] != "not run").all(), lines["reason"].tolist()
     assert not lines["reason"].str.contains("covers").any()
 

@@ -7,7 +7,7 @@ import pytest
 from finished_tables import as_if_finished
 from tiny import TINY
 
-from dmlrepro.evidence import claims
+from dmlrepro.evidence import judging
 from dmlrepro.papers import catalogue
 from dmlrepro.papers.meanfield import conventional, growth
 from dmlrepro.papers.meanfield.claims import MATCHED, TESTS
@@ -116,7 +116,7 @@ def test_the_runs_of_39_are_those_of_32_but_for_alpha():
     ],
 )
 def test_each_claim_finds_its_rows(name, metrics, claim_ids):
-    lines = claims.judge(as_if_finished(name, metrics=metrics), TESTS, claim_ids).verdicts
+    lines = judging.judge(as_if_finished(name, metrics=metrics), TESTS, claim_ids).verdicts
     assert (lines["verdict"] != "not run").all() and (lines["direction"] != "").all()
 
 
@@ -133,18 +133,27 @@ def test_exponents_are_slopes_and_the_claim_is_judged():
 
     powers = {"Cont": 2.0, "CWMS": 1.9, "MFCont": 1.0, "MFCWMS": 0.8}
     costs = pd.DataFrame(
-        {"method": name, "samples": n, "repetition": r, "seconds": 1e-6 * (1 + 0.01 * r) * n**power}
+        {"method": name, "samples": n, "repetition": r, "seconds": 1e-6 * (1 + 0.01 * r) * max(n, 2000) ** power}
         for name, power in powers.items()
-        for n in (100, 200, 400)
+        for n in (1000, 4000, 8000, 16000)
         for r in range(5)
     )
     found = growth.exponents(costs).groupby("method")["exponent"].mean()
     assert {name: found[name] for name in powers} == pytest.approx(powers)
-    assert list(growth.curves(costs)["Cont"][0]) == [100, 200, 400]
+    assert list(growth.curves(costs)["Cont"][0]) == [1000, 4000, 8000, 16000]
     params = catalogue.find("32").params.from_values({})
     table = conventional.growth_rows(costs.assign(seconds=costs["seconds"] * costs["samples"] ** 1e-4), params)
-    line = claims.judge(table, TESTS, ["meanfield-15"]).verdicts.iloc[0]
-    assert line["verdict"] != "not run" and line["n"] == 5
+    judged = judging.judge(table, TESTS, ["meanfield-15"])
+    assert {"Cont vs 1.7", "MFCont vs 1.3", "MFCWMS vs CWMS"} <= set(judged.comparisons["comparison"])
+    assert judged.verdicts["direction"].item() == "as claimed"
+
+
+def test_no_exponent_of_sizes_at_which_a_call_itself_costs():
+    import pandas as pd
+
+    costs = pd.DataFrame({"method": "Cont", "samples": [250, 500, 4000], "repetition": 0, "seconds": [1.0, 1.1, 9.0]})
+    assert growth.exponents(costs).empty
+    assert conventional.growth_rows(costs, catalogue.find("32").params.from_values({})).empty
 
 
 def test_growth_is_measured_of_all_four_losses():

@@ -7,7 +7,7 @@ import torch
 from finished_tables import as_if_finished
 from scipy import stats
 
-from dmlrepro.evidence import claims
+from dmlrepro.evidence import judging
 from dmlrepro.papers import catalogue
 from dmlrepro.papers.meanfield import mlrc
 from dmlrepro.papers.meanfield.claims import SAME_RATE, TESTS
@@ -40,7 +40,7 @@ def test_at_the_profile_paper_it_is_mlrcs_protocol():
     assert {per_class[name] for name in ("MFCont", "MFCWMS", "ArcFace", "ProxyAnchor")} == {1}
     for spec in (spec for spec in specs if spec.loss):
         assert (spec.backbone, spec.embedding_size, spec.batch_size) == ("bn_inception", 128, 32)
-        assert (spec.optimizer, spec.lr, spec.freeze_trunk) == ("rmsprop", 1e-6, False)
+        assert (spec.optimizer, spec.lr, spec.train_from) == ("rmsprop", 1e-6, None)
 
 
 def test_proxy_nca_that_is_compared_with_mfnca_starts_and_learns_as_it_does():
@@ -82,7 +82,7 @@ def test_proxy_nca_that_is_compared_with_mfnca_starts_and_learns_as_it_does():
     ],
 )
 def test_each_claim_finds_its_rows(name, metrics, claim_ids):
-    lines = claims.judge(as_if_finished(name, metrics=metrics), TESTS, claim_ids).verdicts
+    lines = judging.judge(as_if_finished(name, metrics=metrics), TESTS, claim_ids).verdicts
     assert list(lines["claim_id"]) == claim_ids and (lines["verdict"] != "not run").all()
 
 

@@ -55,7 +55,7 @@ def test_ablations_at_the_profile_paper_are_the_traditional_protocol():
     for name in ("33", "34", "35", "36", "37"):
         _, specs = paper(name)
         for spec in (spec for spec in specs if spec.loss):
-            assert (spec.optimizer, spec.lr_drop, spec.freeze_trunk) == ("adamw", 0.5, False)
+            assert (spec.optimizer, spec.lr_drop, spec.train_from) == ("adamw", 0.5, None)
             assert spec.patience == (None if ";epochs=" in spec.setting else 5)
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from dmlrepro.evidence import claims
+from dmlrepro.evidence import judging
 from dmlrepro.papers import catalogue
 from dmlrepro.papers.methods import spec_of
 from dmlrepro.papers.nivmf import cost
@@ -23,8 +23,8 @@ def test_ratios_are_timed_for_every_method_and_find_their_claim(monkeypatch):
     assert set(zip(steps["method"], steps["setting"])) == {
         ("EL-vMF", ""), ("B-vMF", ""), ("KL-vMF", ""), ("EL-nivMF", "samples=1"), ("EL-nivMF", "samples=5")
     }  # fmt: skip
-    line = claims.judge(timings, TESTS, ["nivmf-09"]).verdicts.iloc[0]
-    assert (line["verdict"], line["dataset"], line["backbone"]) == ("inconclusive", "synthetic", "conv4")
+    line = judging.judge(timings, TESTS, ["nivmf-09"]).verdicts.iloc[0]
+    assert (line["verdict"], line["dataset"], line["backbone"]) == (judging.UNCLEAR, "synthetic", "conv4")
     assert line["reason"] == "conv4 is no evidence about resnet50"
 
 

@@ -6,16 +6,32 @@ import torch
 import torch.nn.functional as F
 
 from dmlrepro import vmf
-from dmlrepro.evidence import claims
+from dmlrepro.evidence import judging
 from dmlrepro.losses import nivmf as losses
 from dmlrepro.papers import studies
 from dmlrepro.papers.nivmf import distances
 from dmlrepro.papers.nivmf.claims import TESTS
 
 
-def test_the_claim_of_mathematics_is_judged():
-    table = studies.study_rows(distances.DistancesParams.from_values({}), distances.exact_rows(range(3)))
-    assert claims.judge(table, TESTS, ["nivmf-15"]).verdicts["verdict"].item() == "supported"
+def judged(rows):
+    table = studies.study_rows(distances.DistancesParams.from_values({}), rows)
+    return judging.judge(table, TESTS, ["nivmf-15"])
+
+
+def test_what_the_definitions_imply_holds_and_the_likeness_to_l2_is_measured():
+    found = judged(distances.exact_rows(range(3)))
+    rows = found.comparisons.set_index(["comparison", "metric"])["outcome"]
+    like = rows[rows.index.get_level_values("metric") == "growth_over_l2"]
+    assert set(rows.drop(like.index)) == {judging.AS_CLAIMED}
+    assert like["B-vMF;norm=10 vs 0.5"].item() == judging.AS_CLAIMED
+    assert like["B-vMF;norm=1000 vs 0.5"].item() == judging.OTHER_WAY  # its gradient is bounded, L2's grows without end
+    assert found.verdicts["verdict"].item() == judging.OTHER_WAY
+
+
+def test_a_distance_that_behaves_like_l2_is_as_claimed_and_no_identity(monkeypatch):
+    monkeypatch.setattr(losses, "bhattacharyya_distance", losses.l2_distance)
+    monkeypatch.setitem(distances.COMPARABLE, "B-vMF", distances.COMPARABLE["L2"])
+    assert judged(distances.exact_rows(range(3))).verdicts["verdict"].item() == judging.AS_CLAIMED
 
 
 @pytest.mark.parametrize("method", ["L2", "B-vMF"])

@@ -4,7 +4,7 @@ import pytest
 import torch
 from finished_tables import as_if_finished
 
-from dmlrepro.evidence import claims
+from dmlrepro.evidence import judging
 from dmlrepro.losses import nivmf as losses
 from dmlrepro.papers import catalogue
 from dmlrepro.papers.methods import BASELINES, spec_of
@@ -96,7 +96,7 @@ def test_the_profile_paper_is_roth_et_al():
     ],
 )
 def test_each_claim_finds_its_rows(name, metrics, extra, claim_ids):
-    lines = claims.judge(as_if_finished(name, metrics=metrics, extra=extra), TESTS, claim_ids).verdicts
+    lines = judging.judge(as_if_finished(name, metrics=metrics, extra=extra), TESTS, claim_ids).verdicts
     assert list(lines["claim_id"]) == claim_ids
-    assert set(lines["verdict"]) == {"inconclusive"}  # "not run" would name what is missing
+    assert set(lines["verdict"]) == {judging.UNCLEAR}  # "not run" would name what is missing
     assert (lines["direction"] != "").all()

@@ -6,7 +6,7 @@ import scipy.special
 import torch
 
 from dmlrepro import vmf
-from dmlrepro.evidence import claims
+from dmlrepro.evidence import judging
 from dmlrepro.papers import catalogue
 from dmlrepro.papers.nivmf import normalizer
 from dmlrepro.papers.nivmf.claims import TESTS
@@ -16,8 +16,9 @@ def test_nothing_is_trained_and_the_claim_is_judged():
     notebook = catalogue.find("23")
     params = notebook.params.from_values({})
     assert notebook.specs(params) == []
-    line = claims.judge(notebook.table([], params), TESTS, ["nivmf-14"]).verdicts.iloc[0]
-    assert (line["verdict"], line["comparison"]) == ("depends on the reading", "quadratic;dim=128 vs 0.1")
+    line = judging.judge(notebook.table([], params), TESTS, ["nivmf-14"]).verdicts.iloc[0]
+    assert (line["verdict"], line["comparison"]) == (judging.OTHER_WAY, "quadratic;dim=128 vs 0.1")
+    assert "mean squared relative error" in line["reason"]  # the readings that do not decide stand beside
 
 
 def test_the_error_of_the_fit_is_that_of_scipys_bessel_function():

@@ -7,7 +7,7 @@ import pytest
 import torch
 from finished_tables import as_if_finished
 
-from dmlrepro.evidence import claims
+from dmlrepro.evidence import judging
 from dmlrepro.papers import studies
 from dmlrepro.papers.pfml import ablations, methods
 from dmlrepro.papers.pfml.claims import TESTS
@@ -39,7 +39,7 @@ def test_the_default_point_of_the_ablations_is_one_run(profile):
 )
 @pytest.mark.parametrize("profile", ["quick", "paper"])
 def test_every_claim_finds_its_rows(name, claim_ids, profile):
-    lines = claims.judge(as_if_finished(name, profile), TESTS, claim_ids).verdicts
+    lines = judging.judge(as_if_finished(name, profile), TESTS, claim_ids).verdicts
     assert (lines["verdict"] != "not run").all() and not lines["reason"].str.contains("covers").any()
 
 
@@ -49,13 +49,15 @@ def test_without_proxies_batches_have_several_images_of_a_class_for_every_number
         assert {spec.samples_per_class for spec in specs if spec.method == "PFML"} == {4}
 
 
-def test_quick_and_small_train_heads_on_pretrained_trunks_only():
-    def frozen(**values):
-        return {spec.freeze_trunk for spec in ablations.ablation_delta(ablations.DeltaParams.from_values(values))}
+def test_quick_trains_heads_and_small_tails_of_pretrained_networks_only():
+    def trained(**values):
+        specs = ablations.ablation_delta(ablations.DeltaParams.from_values(values))
+        return {spec.train_from for spec in specs if spec.loss}
 
-    assert frozen(profile="quick") == frozen(profile="small") == {True, False}  # False: the untrained network
-    assert frozen(profile="small", dataset="omniglot") == frozen(profile="quick", weights="none") == {False}
-    assert frozen(profile="paper") == {False}
+    assert trained(profile="quick") == {"head"}
+    assert trained(profile="small") == {"fire6"}
+    assert trained(profile="small", dataset="omniglot") == trained(profile="quick", weights="none") == {None}
+    assert trained(profile="paper") == {None}
 
 
 def test_alpha_zero_is_run_as_a_logarithm_and_as_printed():
@@ -76,6 +78,6 @@ def test_known_values_of_figure_3():
     assert methods.published_curve("Fig. 3(c)")["CUB-200-2011"] == {0.0: 68.2, 3.0: 73.4}
     table = as_if_finished("15")
     rows = studies.by_level(table, ["R@1"], methods.published_curve("Fig. 3(c)"))
-    assert list(rows.index[:2]) == ["untrained", ablations.LITERAL]
+    assert list(rows.index[:3]) == ["untrained", "random head", ablations.LITERAL]
     assert rows.loc["alpha=3", "published, CUB-200-2011, R@1"] == 73.4
     assert math.isnan(rows.loc[ablations.LITERAL, "published, CUB-200-2011, R@1"])

@@ -5,7 +5,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from dmlrepro.evidence import claims
+from dmlrepro.evidence import judging
 from dmlrepro.papers.pfml import alignment, geometry, methods, retrieval
 from dmlrepro.papers.pfml.claims import TESTS
 from dmlrepro.training import runs
@@ -37,6 +37,18 @@ def test_gradients_are_clipped_for_the_proxies_of_pfml_and_for_cpml(profile):
     assert set(clipped.values()) == {(None, None)}
 
 
+def test_what_a_search_finds_holds_for_every_way_of_pfml(monkeypatch):
+    def found(specs, records, params):
+        return [(spec.replace(loss_options={**spec.loss_options, "alpha": 5.0}), []) for spec in specs]
+
+    monkeypatch.setattr(alignment, "search_each", found)
+    specs = alignment.proxy_alignment(alignment.AlignmentParams.from_values({"methods": ["PFML"], "seeds": 1}))
+    assert [spec.setting for spec in specs] == ["", *alignment.OTHERWISE]
+    assert {spec.loss_options["alpha"] for spec in specs} == {5.0}
+    drawn = [spec for spec in specs if "proxy_norm" in spec.loss_options]
+    assert {spec.setting.partition(";")[0] for spec in drawn} == {"proxies=as drawn"}
+
+
 def test_class_distances_against_a_loop():
     points, labels = torch.randn(12, 5, generator=torch.Generator().manual_seed(0)), torch.arange(12) % 3
     unit = F.normalize(points.double(), dim=1)
@@ -52,24 +64,33 @@ def test_class_distances_against_a_loop():
 
 
 def test_alignment_of_a_finished_run():
-    values = {"methods": ["PFML", "ProxyNCA++"], "steps": 2, "seeds": 1, "point_sets": 1, "proxies_per_class": 3}
+    values = {
+        "methods": ["untrained", "PFML", "ProxyNCA++"],
+        "steps": 2,
+        "seeds": 1,
+        "point_sets": 1,
+        "proxies_per_class": 3,
+    }
     params = alignment.AlignmentParams.from_values(values)
     finished = runs.run_all(alignment.proxy_alignment(params))
     table = alignment.alignment_table(finished, params)
     value = table.set_index(["method", "setting", "metric"])["value"]
     for method, proxies in (("PFML", 3), ("ProxyNCA++", 1)):
-        assert finished[method != "PFML"].loss_state()["proxies"].numel() == 200 * proxies * 64
+        (run,) = (each for each in finished if (each.spec.method, each.spec.setting) == (method, ""))
+        assert run.loss_state()["proxies"].numel() == 200 * proxies * 64
         assert value[method, "", "nearest sample"] <= value[method, "", "W2"] <= value[method, "", "true W2"] <= 2
     assert value["ProxyNCA++", "", "nearest sample"] == pytest.approx(value["ProxyNCA++", "", "W2"])  # one proxy
     assert value["PFML", "M=5", "W2/delta"] == pytest.approx(1, abs=1e-3)
     assert value["CPML", "M=1;case=a sample at the mean", "W2/delta"] == pytest.approx(0, abs=1e-3)
-    summary = alignment.otherwise_summary(table, finished)
+    summary = alignment.otherwise_summary(table)
     assert list(summary.index) == ["as everywhere", *alignment.OTHERWISE]
     assert summary.loc["as everywhere", "W2"] == pytest.approx(value["PFML", "", "W2"], abs=1e-3)
-    assert summary.loc["as everywhere", "R@1"] == pytest.approx(100 * finished[0].metric("R@1"), abs=1e-3)
+    assert summary.loc["as everywhere", "R@1"] == pytest.approx(value["PFML", "", "R@1"], abs=1e-3)
     assert summary.notna().all(axis=None)
     assert list(alignment.alignment_summary(table).index) == ["PFML", "ProxyNCA++"]
-    numbers, bounds = alignment.study_curves(table)["printed lower bound for CPML (26)"]
+    numbers, bounds = alignment.study_curves(table)["printed bound (26) for CPML"]
     assert bounds == [geometry.printed_bound(m) for m in numbers]
-    line = claims.judge(table, TESTS, ["pfml-07"]).verdicts.iloc[0]
-    assert line["verdict"] == "contradicted" and "CPML;M=1 vs 1" in line["reason"]  # the corollary fails with one proxy
+    corollary, trained = judging.judge(table, TESTS, ["pfml-07"]).verdicts.itertuples()
+    assert corollary.verdict == "the other way" and "CPML;M=1 vs 1" in corollary.reason  # it fails with one proxy
+    assert corollary.dataset == "synthetic" and trained.dataset == "glyphs"
+    assert trained.verdict == "not run" and "CPML (W2)" in trained.reason

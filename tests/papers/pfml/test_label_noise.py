@@ -5,7 +5,7 @@ import pytest
 import torch
 from finished_tables import as_if_finished
 
-from dmlrepro.evidence import claims
+from dmlrepro.evidence import judging
 from dmlrepro.papers.pfml import label_noise, retrieval
 from dmlrepro.papers.pfml.claims import TESTS
 from dmlrepro.training.spec import RunSpec
@@ -14,14 +14,31 @@ from dmlrepro.training.spec import RunSpec
 def test_clean_networks_are_those_of_notebook_10():
     ours = label_noise.label_noise(label_noise.LabelNoiseParams.from_values({"profile": "paper"}))
     theirs = retrieval.retrieval(retrieval.PfmlRetrievalParams.from_values({"profile": "paper"}))
-    clean = [spec.as_dict() for spec in ours if spec.label_noise == 0]
+    clean = [spec.as_dict() for spec in ours if spec.loss and spec.label_noise == 0]
     assert len(clean) == 25 and sum(spec["keep_history"] for spec in clean) == 5
     assert all(spec in [each.as_dict() for each in theirs] for spec in clean)
 
 
+def found_by_search(specs, records, params):
+    """As `methods.search_each`, which found this margin for every loss."""
+    return [(spec.replace(loss_options={**spec.loss_options, "margin": 0.7}), []) for spec in specs]
+
+
+def test_what_a_search_finds_on_right_labels_is_trained_on_wrong_ones(monkeypatch):
+    monkeypatch.setattr(label_noise, "search_each", found_by_search)
+    params = label_noise.LabelNoiseParams.from_values({"methods": ["Triplet"], "seeds": 1})
+    specs = label_noise.label_noise(params)
+    assert [(spec.label_noise, spec.loss_options["margin"]) for spec in specs] == [(0, 0.7), (0.2, 0.7), (0.4, 0.7)]
+
+
+def test_a_protocol_that_trains_several_networks_per_seed_is_refused():
+    with pytest.raises(ValueError, match="'mlrc' trains 4; choose one of conventional, roth"):
+        label_noise.LabelNoiseParams.from_values({"protocol": "mlrc"})
+
+
 @pytest.mark.parametrize("profile", ["quick", "paper"])
 def test_the_claims_find_their_rows(profile):
-    lines = claims.judge(as_if_finished("11", profile), TESTS, ["pfml-04", "pfml-05"]).verdicts
+    lines = judging.judge(as_if_finished("11", profile), TESTS, ["pfml-04", "pfml-05"]).verdicts
     assert (lines["verdict"] != "not run").all() and not lines["reason"].str.contains("covers").any()
 
 

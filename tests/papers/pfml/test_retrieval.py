@@ -61,7 +61,8 @@ def test_summary_has_a_row_per_reading():
 
 def test_rows_of_small_embeddings_say_how_many_steps_they_had():
     params, found = specs(small_dim=16, methods=["PFML"])
-    (small,) = (spec for spec in found if spec.setting == "dim=16")
+    small, start = (spec for spec in found if spec.setting == "dim=16")
+    assert (start.method, start.embedding_size, start.steps) == ("random head", 16, None)
     common = {"paper": "pfml", "experiment": "x", "profile": "quick", "dataset": "d", "protocol": "conventional"}
     rows = [{"method": "PFML", "setting": each, "metric": "P@1", "value": 50.0} for each in ("", "dim=16")]
     shown = retrieval.further_summary(results.frame(common | row for row in rows), params, ["P@1"])

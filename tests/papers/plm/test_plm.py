@@ -7,7 +7,7 @@ import torch
 from finished_tables import as_if_finished
 
 from dmlrepro import metrics
-from dmlrepro.evidence import claims, results
+from dmlrepro.evidence import judging, results
 from dmlrepro.losses.piecewise_linear import linear_neighborhoods
 from dmlrepro.papers import catalogue
 from dmlrepro.papers.plm import ablations, methods, retrieval, supervision
@@ -54,7 +54,7 @@ def test_the_default_point_of_the_ablations_is_one_run(profile):
 def test_claims_find_their_rows(number, profile):
     table = as_if_finished(number, profile)
     mine = [claim_id for claim_id, test in TESTS.items() if test.notebook.startswith(number)]
-    verdicts = claims.judge(table, TESTS, mine).verdicts
+    verdicts = judging.judge(table, TESTS, mine).verdicts
     assert list(verdicts["claim_id"]) == mine and not verdicts["verdict"].str.contains("not run").any()
 
 
@@ -106,21 +106,28 @@ def test_supervision_is_measured_as_in_table_2():
 def test_quick_has_as_many_short_runs_as_fit_into_six_core_minutes():
     """A head's step costs a fifth of a network's."""
     specs = {content(spec): spec for name in NOTEBOOKS for spec in specs_of(name)[0]}.values()
-    steps = {frozen: [s.steps for s in specs if s.loss and s.freeze_trunk == frozen] for frozen in (True, False)}
-    assert sum(steps[False]) + sum(steps[True]) / 5 <= 3500
+    steps = {part: [s.steps for s in specs if s.loss and s.train_from == part] for part in ("head", None)}
+    assert sum(steps[None]) + sum(steps["head"]) / 5 <= 3500
 
 
 def test_a_head_sees_a_group_of_as_many_points_in_one_view():
-    for name, images, views in (("50", 5, 2), ("52", 10, 1)):
+    for name, images, views, part in (("50", 5, 2, None), ("52", 10, 1, "head")):
         spec = specs_of(name)[0][-1] if name == "52" else next(s for s in specs_of(name)[0] if s.method == "PLM")
-        assert (spec.neighbours, spec.views, spec.freeze_trunk) == (images, views, views == 1)
+        assert (spec.neighbours, spec.views, spec.train_from) == (images, views, part)
         assert spec.loss_options["k"] == images * views - 1
+
+
+def test_a_tail_sees_two_of_at_least_eight_crops():
+    for name in ("50", "52"):
+        params = catalogue.find(name).params.from_values({"profile": "small"})
+        trained = [spec for spec in catalogue.find(name).specs(params) if spec.loss]
+        assert {(spec.train_from, spec.views, spec.cached_views) for spec in trained} == {("fire6", 2, 8)}
 
 
 def test_training_begins_at_a_random_projection_of_the_features():
     features, projected = (next(spec for spec in specs_of("50")[0] if spec.method == name) for name in methods.BEFORE)
     assert (features.embedding_size, projected.embedding_size) == (None, 64)
-    assert features.replace(embedding_size=64, method=projected.method) == projected
+    assert features.replace(embedding_size=64, method=projected.method, train_from="head") == projected
 
 
 def test_methods_of_the_retrieval_notebook():

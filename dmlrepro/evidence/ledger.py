@@ -1,0 +1,109 @@
+"""From the lines that the judge gives each table to a verdict for each claim: at the paper's scale, and here.
+
+A line is a claim in one context of one table, a row of `judging.Judged.verdicts` with the table's `stem`. On each data
+set one line decides; the others are shown. Here a claim's verdict is that on the first data set it names of which we
+have runs; a line of mathematics or of costs stands beside it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+import pandas as pd
+
+from dmlrepro.evidence import claims, judging, tables
+from dmlrepro.evidence.claims import ClaimTest
+from dmlrepro.evidence.statistics import MIN_SEEDS
+
+PAPER_SCALE, HERE = "paper", "here"
+# of several lines of one claim the first of these is its verdict, as of several parts
+_FIRST = (
+    *(judging.OTHER_WAY, judging.NO_DIFFERENCE, judging.NOT_RUN, judging.FAILURES, judging.UNCLEAR),
+    *(judging.AS_CLAIMED, judging.COST, judging.IDENTITY, judging.UNTESTABLE),
+)
+DECIDED = (judging.AS_CLAIMED, judging.NO_DIFFERENCE, judging.OTHER_WAY)
+
+
+def ordered(lines: pd.DataFrame, tests: Mapping[str, ClaimTest]) -> pd.DataFrame:
+    """Lines with `scale` and `decides` ("yes" or empty), by claim, what the claim names and what decides first.
+
+    On a data set the line decides whose protocol is the stated one, then one whose methods were tuned alike, then that
+    of most seeds: none is taken for its verdict. Profile quick decides nothing about images.
+    """
+    lines = lines.reset_index(drop=True)
+    stated = [
+        bool(line.claim_id in tests) and tests[line.claim_id].decides in line.protocol.lower()
+        for line in lines.itertuples()
+    ]
+    without_images = lines["dataset"].isin(["", tables.SYNTHETIC])
+    counted = (lines["profile"] != "quick") | without_images
+    order = lines.assign(
+        scale=(lines["profile"] == "paper").map({True: PAPER_SCALE, False: HERE}),
+        _images=~without_images,
+        _counted=~counted,
+        _named=[_place(line.claim_id, line.dataset) for line in lines.itertuples()],
+        _stated=[not each for each in stated],
+        _tuned=lines["tuned"] != "yes",
+        _n=-lines["n"],
+    )
+    keys = ["claim_id", "scale", "_images", "_counted", "_named", "dataset", "_stated", "_tuned", "_n", "stem"]
+    order = order.sort_values(keys, kind="stable").reset_index(drop=True)
+    first = ~order.duplicated(["claim_id", "scale", "dataset"]) & ~order["_counted"]
+    order["decides"] = first.map({True: "yes", False: ""})
+    return order.drop(columns=[name for name in order if name.startswith("_")])
+
+
+def _place(claim_id: str, dataset: str) -> int:
+    """The place of a data set among those that a claim names; behind them all others."""
+    named, short = claims.named(claim_id), claims.short_name(dataset)
+    return named.index(short) if short in named else len(named)
+
+
+def verdict(lines: pd.DataFrame, test: ClaimTest, scale: str = HERE) -> str:
+    """One claim's verdict at one scale, over its lines."""
+    return _first_of(lines_that_decide(lines, test, scale), test)
+
+
+def lines_that_decide(lines: pd.DataFrame, test: ClaimTest, scale: str = HERE) -> pd.DataFrame:
+    """The lines that a claim's verdict rests on: mathematics or costs, and the first data set that it names."""
+    own = lines[(lines["scale"] == scale) & (lines["decides"] == "yes")]
+    if not test.parts:
+        return own
+    without_images = own["dataset"].isin(["", tables.SYNTHETIC])
+    named = own[~without_images & (own["role"] == "named")].head(1)
+    return pd.concat([own[without_images], named])
+
+
+def _first_of(lines: pd.DataFrame, test: ClaimTest) -> str:
+    words = set(lines["verdict"])
+    if not test.parts:
+        return judging.UNTESTABLE
+    measured = any(part.about in ("training", "features") for part in test.parts)
+    if measured and (lines["dataset"].isin(["", tables.SYNTHETIC])).all():
+        words.add(judging.NOT_RUN)
+    return next((word for word in _FIRST if word in words), judging.NOT_RUN)
+
+
+def against(lines: pd.DataFrame) -> pd.DataFrame:
+    """The first line of every claim that is unclear but of which every comparison on real images points away from the
+    claim, with an interval that excludes zero, of methods that have learned."""
+    on_images = lines[(lines["profile"] != "quick") & ~lines["dataset"].isin(["", tables.SYNTHETIC])]
+    found = []
+    for _, rows in on_images.groupby("claim_id", sort=False):
+        open_ones = rows["verdict"].eq(judging.UNCLEAR).all() and rows["direction"].eq("not as claimed").all()
+        if open_ones and (rows["n"] >= MIN_SEEDS).all() and all(map(excludes_zero, rows.itertuples())):
+            found.append(rows.head(1))
+    return pd.concat(found) if found else on_images.head(0)
+
+
+def excludes_zero(line) -> bool:
+    """Whether the interval of a line's comparison excludes that of no difference, or the constant compared with."""
+    baseline = line.comparison.rpartition(" vs ")[2]
+    zero = float(baseline) if tables.is_constant(baseline) else 0.0
+    return bool(line.low > zero or line.high < zero)
+
+
+def count_words(words: Iterable[str]) -> str:
+    """ "3 as claimed, 9 unclear", in the order of `judging.VERDICTS`."""
+    counts = pd.Series(list(words)).value_counts()
+    return ", ".join(f"{counts[word]} {word}" for word in judging.VERDICTS if word in counts)

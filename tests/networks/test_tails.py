@@ -1,0 +1,103 @@
+"""Tails: every network can be cut at its blocks, and what cannot be cut says so."""
+
+import copy
+
+import pytest
+import torch
+from torch import nn
+
+from dmlrepro.networks import backbones
+from dmlrepro.networks.backbones import Tail, blocks, build
+
+# a name, how many blocks it has, and some of them
+NETWORKS = [
+    ("conv4", 4, ["block1", "block4"]),
+    ("resnetv2_20", 6, ["block1", "block6"]),
+    ("squeezenet1_1", 8, ["fire2", "fire6", "fire9"]),
+    ("bn_inception", 12, ["conv1", "conv2", "inception_3c", "inception_5b"]),
+    ("resnet18", 10, ["layer1.0", "layer4.1"]),
+    ("googlenet", 12, ["inception3a", "inception5b"]),
+    ("resnet18.tv_in1k", 10, ["layer2.0"]),
+    ("convnext_atto.d2_in1k", 7, ["stages.1"]),
+    ("vit_tiny_patch16_224.augreg_in21k", 14, ["blocks.0", "blocks.11", "norm"]),
+    ("swin_tiny_patch4_window7_224.ms_in1k", 6, ["layers.2"]),
+]
+
+
+def images_for(net, count=2):
+    side = net.preprocess.crop or 32
+    return torch.randint(256, (count, 3, side, side), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
+
+
+@pytest.mark.parametrize(("name", "number", "some"), NETWORKS)
+def test_a_tail_makes_of_activations_what_the_network_makes_of_images(name, number, some):
+    assert len(blocks(name)) == number and set(some) <= set(blocks(name))
+    net = build(name, 4).eval()
+    images = images_for(net)
+    with torch.no_grad():
+        whole = net(images)
+        for block in [*some, "head"]:
+            tail = Tail(net, name, block, images).eval()
+            activations = backbones.entering(net, tail.first, images)
+            assert torch.allclose(tail(activations), whole, rtol=1e-4, atol=1e-5 * whole.abs().max()), block
+            state = tail.state_dict()
+            assert all(torch.equal(value, net.state_dict()[key]) for key, value in state.items())
+            assert len(state) < len(net.state_dict()) or block == next(iter(blocks(name)))
+    assert set(state) == {"head.weight", "head.bias"}
+
+
+def test_the_tail_from_fire6_is_what_follows_the_first_nine_layers():
+    net = build("squeezenet1_1", 4).eval()
+    images = images_for(net)[:, :, :128, :128]
+    tail = Tail(net, "squeezenet1_1", "fire6", images)
+    with torch.no_grad():
+        found = backbones.entering(net, tail.first, images)
+        assert torch.equal(found, net.trunk.features[:9](net._normalise(images)))
+    assert found.shape == (2, 256, 7, 7)
+
+
+def test_a_wrong_block_lists_those_there_are():
+    with pytest.raises(ValueError, match=r"must be 'head' or a block of squeezenet1_1, fire2.*fire9.*'fire1'"):
+        backbones.check_block("squeezenet1_1", "fire1")
+    backbones.check_block("squeezenet1_1", "head")
+
+
+def test_a_network_that_is_more_than_its_children_in_a_row_is_refused():
+    """Between the patches and the first block of a transformer lies the addition of positions, which is no module."""
+    name = "vit_tiny_patch16_224.augreg_in21k"
+    net = build(name, 4)
+    with pytest.raises(ValueError, match=r"train_from='patch_embed': vit_tiny.* cannot be cut there.*a later block"):
+        Tail(net, name, "patch_embed", images_for(net))
+    assert net.training
+
+
+class Skipping(nn.Module):
+    """Its last block is given what entered the one before, too."""
+
+    def __init__(self):
+        super().__init__()
+        self.one, self.two, self.three = (nn.Conv2d(3, 3, 1) for _ in range(3))
+
+    def forward(self, x):
+        x = self.one(x)
+        return self.three(self.two(x) + x)
+
+
+def test_a_skip_around_a_block_is_noticed(monkeypatch):
+    plain = backbones.Preprocess((0.5,) * 3, (0.5,) * 3, test_resize=None, crop=None)
+    monkeypatch.setitem(backbones._OWN, "skipping", lambda weights, channels: (Skipping(), plain))
+    backbones.blocks.cache_clear()
+    net = build("skipping", 4)
+    with pytest.raises(ValueError, match=r"train_from='two'.*cannot be cut there"):
+        Tail(net, "skipping", "two", images_for(net))
+    assert Tail(net, "skipping", "three", images_for(net)).first == "trunk.three"
+
+
+def test_a_tail_keeps_frozen_batchnorm_frozen_and_can_be_copied():
+    net = backbones.freeze_batchnorm(build("conv4", 4, in_channels=3))
+    tail = Tail(net, "conv4", "block3", images_for(net)).train()
+    norms = [module for module in tail.modules() if isinstance(module, nn.BatchNorm2d)]
+    assert len(norms) == 2 and not any(norm.training for norm in norms) and tail.trunk[0].training
+    other = copy.deepcopy(tail)
+    assert other.state_dict().keys() == tail.state_dict().keys()
+    assert not any(mine is theirs for mine, theirs in zip(tail.parameters(), other.parameters()))

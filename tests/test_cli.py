@@ -1,0 +1,125 @@
+"""Commands on files that are damaged, edited or missing: each names the file and the remedy, and touches nothing."""
+
+import json
+import shutil
+
+import pytest
+
+from dmlrepro import cli, files
+from dmlrepro.evidence import provenance, results, stored
+from dmlrepro.files import repository_root
+from dmlrepro.papers import golden, pages
+
+QUICK = repository_root() / "results" / "quick"
+MAGNET = "30_meanfield_magnet"
+
+
+def said(arguments, capsys) -> str:
+    """What a command that refuses its arguments says."""
+    assert cli.main([str(each) for each in arguments]) == 2
+    return capsys.readouterr().err
+
+
+@pytest.fixture
+def copy(tmp_path, monkeypatch):
+    """A copy of results/ that commands take for the committed one; no made text is remembered of it."""
+    shutil.copytree(repository_root() / "results", tmp_path / "results")
+    for module in (files, stored):
+        monkeypatch.setattr(module, "repository_root", lambda: tmp_path)
+    pages.forget()
+    yield tmp_path / "results" / "quick"
+    pages.forget()
+
+
+def rewritten(table, rows, made=None):
+    """As if these rows had been saved."""
+    made = made or provenance.record(table)
+    table.write_text(results.to_csv(rows))
+    provenance.seal(table, made)
+
+
+def test_pages_refuse_costs_that_somebody_edited(copy, capsys):
+    costs = copy / "26_nivmf_cost_and_samples.cost.csv"
+    lines = costs.read_text().splitlines()
+    costs.write_text("\n".join([*lines[:-1], lines[-1].replace(".", "9.", 1)]) + "\n")
+    error = said(["pages"], capsys)
+    assert f"{costs} is not what was saved" in error and "`make results`" in error
+
+
+def test_a_number_edited_beside_an_emptied_record_does_not_stay(copy, tmp_path):
+    name = "16_pfml_ablation_repulsion_radius"
+    build = tmp_path / "build"
+    build.mkdir()
+    for path in copy.glob(f"{name}.*"):
+        shutil.copy(path, build)
+    table = copy / f"{name}.csv"
+    rows = results.read(table)
+    rows.loc[rows.index[rows["metric"] == "R@1"][0], "value"] = 99.0
+    table.write_text(results.to_csv(rows))
+    table.with_suffix(".json").write_text("")
+    assert f"{name}.json is no record" in results.outdated(build, copy)[name]
+    with pytest.raises(ValueError, match=rf"{name}\.json is no record of a table.*`make results`"):
+        results.difference(build, copy)
+    assert results.publish(build, copy) == (1, 1)
+    assert table.read_bytes() == (QUICK / f"{name}.csv").read_bytes()
+
+
+@pytest.mark.parametrize("command", ["summary", "drift"])
+def test_a_committed_table_of_older_code_is_named_and_the_command_fails(command, copy, tmp_path, capsys):
+    build = tmp_path / "build" / "quick"
+    build.mkdir(parents=True)
+    for path in copy.glob(f"{MAGNET}.*"):
+        shutil.copy(path, build)
+    notebook = {"cells": [], "metadata": {"papermill": {"duration": 1.0}}}
+    (build / f"{MAGNET}.ipynb").write_text(json.dumps(notebook))
+    arguments = [command, str(build), *([MAGNET] if command == "drift" else [])]
+    assert cli.main(arguments) == 0
+    rows = results.read(copy / f"{MAGNET}.csv")
+    rewritten(copy / f"{MAGNET}.csv", rows.assign(value=rows["value"] * (1 + 1e-5)))
+    assert cli.main(arguments) == 1
+    named = f"results/quick/{MAGNET}.csv is not what the present code makes: "
+    assert named in capsys.readouterr().out
+
+
+def test_accept_checks_everything_before_it_replaces_anything(copy, capsys, monkeypatch):
+    monkeypatch.setattr(results, "publish", lambda *_, **__: pytest.fail("published"))
+    monkeypatch.setattr(golden, "accept", lambda *_: pytest.fail("accepted"))
+    assert "no notebook 'nosuch'" in said(["accept", "nosuch"], capsys)
+    for part in (".csv", ".json", ".cost.csv"):
+        (copy / f"00_tour{part}").unlink(missing_ok=True)
+    assert "no tables of 00_tour; make results ONLY=00_tour" in said(["accept", "00", "10"], capsys)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "content", "remedy"),
+    [
+        (["train", "--grid"], "{", "is no complete JSON file"),
+        (["train", "--grid"], "[]", "holds no profile and executions"),
+        (["jobs"], "", "is no complete JSON file"),
+        (["run"], "{", "is not the spec of a run"),
+    ],
+)
+def test_a_file_that_is_not_what_it_should_be_is_named(arguments, content, remedy, tmp_path, capsys):
+    path = tmp_path / "given.json"
+    path.write_text(content)
+    more = [tmp_path / "index.json"] if arguments == ["jobs"] else []
+    error = said([*arguments, path, *more], capsys)
+    assert f"{path} {remedy}" in error and "Traceback" not in error
+
+
+def test_an_execution_that_a_grid_lacks_is_named_with_those_it_has(tmp_path, capsys):
+    path = tmp_path / "executions.json"
+    path.write_text(json.dumps({"profile": "quick", "executions": {MAGNET: {}}}))
+    assert f"{path} has no 99; it has {MAGNET}" in said(["train", "--grid", path, "99"], capsys)
+
+
+def test_drift_of_a_folder_that_is_not_there(tmp_path, capsys):
+    error = said(["drift", tmp_path / "nosuch", MAGNET], capsys)
+    assert f"no folder {tmp_path}/nosuch" in error and "`make results`" in error
+
+
+def test_a_notebook_that_was_cut_is_named(tmp_path, capsys, monkeypatch):
+    (tmp_path / "00_tour.ipynb").write_text('{"cells": [')
+    assert f"{tmp_path}/00_tour.ipynb is no complete JSON file" in said(["summary", tmp_path], capsys)
+    monkeypatch.setattr(pages, "_path", lambda name: tmp_path / "00_tour.ipynb")
+    assert "00_tour.ipynb is no complete JSON file" in said(["pages"], capsys)

@@ -1,0 +1,249 @@
+"""The tail of a network on cached activations: it trains as the whole network does whose lower part is frozen."""
+
+import multiprocessing
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from tiny import TINY
+
+from dmlrepro.networks import backbones
+from dmlrepro.training import activations, batches, inference, loop, runs
+from dmlrepro.training.activations import Activations
+
+TAIL = TINY.replace(train_from="block3", steps=10)
+CROPS = TINY.replace(image_size=24, test_resize=28, train_from="block3")
+SCHEMES = {
+    "momentum": {"scheme": "momentum", "scheme_options": {"momentum": 0.9, "consistency": 0.5}},
+    "CCP": {
+        "scheme": "chance_constrained",
+        "loss": "chance_constrained.ProxyContrastiveLoss",
+        "scheme_options": {"proxies_per_class": 2, "pool_size": 3, "problem_patience": 1},
+        "fold": 0,
+        "eval_every": 2,
+        "steps": 8,
+    },
+    "PLM": {
+        "views": 2,
+        "cached_views": 8,
+        "neighbours": 5,
+        "batch_size": 20,
+        "loss": "piecewise_linear.PiecewiseLinearManifoldLoss",
+        "loss_options": {"num_proxies": 6},
+        "scheme": "momentum_encoder",
+        "scheme_options": {"momentum": 0.9},
+    },
+    "clusters": {"scheme": "pseudo_labels", "scheme_options": {"labels": "kmeans", "clusters": 5}, "cached_views": 2},
+}
+
+
+def cut(spec):
+    manifest = batches.load_dataset(spec)
+    network = inference.build_network(spec, manifest)
+    inference.perturb(network, spec)
+    tail, stored = activations.cut(spec, network, manifest)
+    return network, tail, batches.Task(spec, manifest, stored)
+
+
+def images_of(spec, indices):
+    return batches.test_images(spec, batches.load_dataset(spec), indices)
+
+
+@pytest.mark.parametrize("block", ["block2", "block3", "head"])
+def test_a_tail_trains_as_the_whole_network_with_its_lower_blocks_frozen(block, monkeypatch):
+    """Step by step: losses, weights and scores; glyphs have one view. BatchNorm learns above the cut, not below."""
+    spec = TAIL.replace(train_from=block)
+    tail = loop.train(spec)
+    build, lower = inference.build_network, {"block2": 4, "block3": 8, "head": 16}[block]
+
+    def frozen_below(*args):
+        network = build(*args)
+        for module in network.trunk[:lower].eval().requires_grad_(False).modules():
+            module.train = lambda mode=True, module=module: module
+        return network
+
+    monkeypatch.setattr(inference, "build_network", frozen_below)
+    whole = loop.train(spec.replace(train_from=None))
+    assert torch.allclose(tail.losses, whole.losses, rtol=1e-4)
+    assert set(tail.states["network"]) < set(whole.states["network"])
+    for name, value in tail.states["network"].items():
+        assert torch.allclose(value, whole.states["network"][name], rtol=1e-3, atol=1e-5), name
+    assert torch.allclose(tail.embeddings[""], whole.embeddings[""], rtol=1e-3, atol=1e-4)
+    started = build(spec, batches.load_dataset(spec)).state_dict()
+    assert not torch.equal(tail.states["network"]["head.weight"], started["head.weight"])
+    lowest = f"trunk.{lower}.weight" if block != "head" else "head.bias"
+    assert not torch.equal(tail.states["network"][lowest], started[lowest])
+
+
+def test_a_run_of_a_tail_is_read_back_as_a_whole_network():
+    spec = TAIL.replace(image_size=24, test_resize=28, cached_views=2)
+    run = runs.run(spec)
+    test = batches.load_dataset(spec).indices("test")
+    with torch.no_grad():
+        found = run.network()(images_of(spec, test))
+    assert torch.allclose(found, run.embeddings, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("name", SCHEMES)
+def test_schemes_train_tails_and_resume_them(name, tmp_path, monkeypatch):
+    spec = CROPS.replace(**SCHEMES[name])
+    whole = loop.train(spec)
+    assert len(whole.losses) and "trunk.8.weight" in whole.states["network"]
+    assert not any(key.startswith("trunk.4") for state in whole.states.values() for key in state)
+    if "teacher" in whole.states:
+        assert whole.states["teacher"].keys() == whole.states["network"].keys()
+    step, checkpoint = loop.train_step, tmp_path / "run.pt"
+    monkeypatch.setattr(loop, "CHECKPOINT_SECONDS", -1)
+
+    def stops(*args):
+        if args[-1] == 3:
+            raise KeyboardInterrupt
+        return step(*args)
+
+    monkeypatch.setattr(loop, "train_step", stops)
+    with pytest.raises(KeyboardInterrupt):
+        loop.train(spec, checkpoint=checkpoint)
+    monkeypatch.setattr(loop, "train_step", step)
+    resumed = loop.train(spec, checkpoint=checkpoint)
+    assert resumed.rows == whole.rows and torch.equal(resumed.losses, whole.losses)
+
+
+def test_the_centre_and_its_mirror_image_are_shown_and_the_centre_is_evaluated():
+    network, tail, task = cut(CROPS.replace(cached_views=2))
+    centre = images_of(CROPS, task.train)
+    with torch.no_grad():
+        of_views = [entering(network, tail, each) for each in (centre, centre.flip(-1))]
+    picked = torch.arange(40)
+    batch = task.as_trained(picked, slice(None), "augmentation", 0)
+    near = torch.stack([(batch - view[:40]).flatten(1).norm(dim=1) for view in of_views]) < 1e-3
+    assert (near.sum(0) == 1).all() and 5 < near[0].sum() < 35
+    again = task.as_trained(picked, slice(10, 20), "augmentation", 0)
+    assert torch.equal(again, batch[10:20])  # a rank's share
+    assert not torch.equal(task.as_trained(picked, slice(None), "augmentation", 1), batch)
+    evaluated = torch.cat(list(task.test_batches(task.test)))
+    assert torch.allclose(evaluated, entering(network, tail, images_of(CROPS, task.test)), atol=1e-5)
+
+
+def entering(network, tail, images):
+    with torch.no_grad():
+        return backbones.entering(network.eval(), tail.first, images)
+
+
+def test_an_image_is_shown_in_different_crops_of_which_the_centre_is_none():
+    spec = CROPS.replace(views=2, cached_views=8)
+    *_, task = cut(spec)
+    for step, picked in task.index_batches(0, 3):
+        batch = task.as_trained(picked, slice(None), "augmentation", step)
+        first, second = batch.split(spec.batch_size)
+        assert (first - second).flatten(1).norm(dim=1).min() > 1e-3
+    centre = torch.cat(list(task.test_batches(task.train[picked[:16].numpy()])))
+    assert (batch[:16] - centre).flatten(1).norm(dim=1).min() > 1e-3
+
+
+def test_what_is_there_several_times_is_shown_in_every_view_before_one_comes_again():
+    views = [torch.full((3, 1), float(number)) for number in range(4)]
+    stored = Activations(torch.full((6, 1), -1.0), views, np.array([1, 3, 5]), shows_centre=False)
+    generator = torch.Generator().manual_seed(0)
+    shown = stored.trained(np.array([3, 1, 3, 3, 1, 3, 3]), slice(None), generator).flatten()
+    assert sorted(shown[[0, 2, 3, 5]].tolist()) == [0, 1, 2, 3] and shown[1] != shown[4]
+    assert shown[6] == shown[0]
+
+
+def test_views_do_not_depend_on_the_seed_so_that_seeds_share_them(tmp_path, monkeypatch):
+    monkeypatch.setenv("DMLREPRO_CACHE", str(tmp_path))
+    weights = tmp_path / "weights.pth"
+    torch.save(inference.build_network(TINY, batches.load_dataset(TINY)).trunk.state_dict(), weights)
+    spec = CROPS.replace(weights=str(weights), cached_views=8)
+
+    def kept(**changes):
+        cut(spec.replace(**changes))
+        return len(list(activations.folder().glob("*/array.npy")))
+
+    assert kept() == 9  # eight crops and the centre
+    assert kept(seed=1, lr=1.0, loss="baselines.triplet", label_noise=0.2) == 9
+    assert kept(cached_views=2) == 10  # the mirror image; the centre is there
+    assert kept(cached_views=2, train_from="block2") == 12
+    assert kept(cached_views=2, half_activations=True) == 14
+    assert kept(cached_views=2, image_size=28) == 16
+    assert kept(cached_views=2, replica=1) == 18
+    torch.save(inference.build_network(TINY.replace(seed=5), batches.load_dataset(TINY)).trunk.state_dict(), weights)
+    assert kept(cached_views=2) == 20
+    monkeypatch.setattr(activations.sources, "source_hash", lambda roots: "another network of the same name")
+    assert kept(cached_views=2) == 22
+
+
+def test_activations_in_bfloat16_take_half_and_are_close():
+    (_, _, full), (_, _, half) = cut(TAIL), cut(TAIL.replace(half_activations=True))
+    assert half.activations.centre.dtype == torch.bfloat16
+    ours, theirs = (task.as_trained(torch.arange(20), slice(None), "x") for task in (half, full))
+    assert ours.dtype == torch.float32 and not torch.equal(ours, theirs)
+    assert (ours - theirs).norm() < 0.01 * theirs.norm()
+
+
+def test_too_much_is_refused_with_its_size_and_the_remedy(tmp_path, monkeypatch):
+    monkeypatch.setenv("DMLREPRO_CACHE", str(tmp_path))
+    monkeypatch.setenv("DMLREPRO_ACTIVATIONS_GB", "0.001")
+    with pytest.raises(
+        OSError, match=r"holds 0\.0 GB.*train_from='block2'.*more than 0\.001 GB.*DMLREPRO_ACTIVATIONS_GB"
+    ):
+        cut(TAIL.replace(train_from="block2"))
+    assert not list(activations.folder().glob("*/array.npy"))
+
+
+def _cut_in_a_process(cache):
+    import os
+
+    os.environ["DMLREPRO_CACHE"] = cache
+    torch.set_num_threads(1)
+    entering, calls = activations._enter, []
+
+    def counted(*args):
+        calls.append(0)
+        return entering(*args)
+
+    activations._enter = counted
+    cut(CROPS.replace(cached_views=8))
+    return len(calls)
+
+
+def test_of_processes_that_want_the_same_one_computes(tmp_path):
+    with multiprocessing.get_context("spawn").Pool(2) as pool:
+        calls = sorted(pool.map(_cut_in_a_process, [str(tmp_path)] * 2))
+    train, everything = (len(batches.load_dataset(CROPS).indices("train")), len(batches.load_dataset(CROPS).labels))
+    batches_of_all = 8 * -(-train // 256) + -(-everything // 256)
+    assert sum(calls) == batches_of_all + 2  # each looks at two images for the shape
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"train_from": "block9"}, r"train_from must be 'head' or a block of conv4, block1, block2, block3, block4"),
+        ({"train_from": None, "cached_views": 2}, "cached_views and half_activations are of runs with train_from"),
+        ({"image_size": None, "cached_views": 2}, "cached_views=2: views are crops; give image_size"),
+        ({"views": 2, "cached_views": 4}, "cached_views of at least 8, got 4"),
+        ({"views": 2}, "cached_views of at least 8, got None"),
+        ({"cached_views": 0}, "cached_views must be a positive whole number or None, got 0"),
+    ],
+)
+def test_what_makes_no_sense_is_refused_when_the_spec_is_made(changes, said):
+    with pytest.raises(ValueError, match=said):
+        CROPS.replace(**changes)
+
+
+def test_photographs_are_cut_to_the_same_views(tmp_path, monkeypatch):
+    """Files instead of arrays, and a network whose weights come in colours."""
+    monkeypatch.setenv("DMLREPRO_CACHE", str(tmp_path / "cache"))
+    rng = np.random.default_rng(0)
+    for label in "abcdef":
+        (tmp_path / label).mkdir()
+        for number in range(4):
+            pixels = rng.integers(0, 255, (40, 50, 3), dtype=np.uint8)
+            Image.fromarray(pixels).save(tmp_path / label / f"{number}.png")
+    spec = CROPS.replace(
+        dataset=f"folder:{tmp_path}", images_per_class=None, image_size=32, test_resize=36, batch_size=6
+    )
+    outcome = loop.train(
+        spec.replace(backbone="squeezenet1_1", train_from="fire9", cached_views=2, freeze_batchnorm=True)
+    )
+    assert {key.split(".")[2] for key in outcome.states["network"] if key.startswith("trunk")} == {"12"}
