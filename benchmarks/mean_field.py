@@ -41,7 +41,7 @@ class Case(NamedTuple):
 
 
 CASES = {"tiny": Case(20, 16, 8), "quick": Case(1000, 64, 64), "sop": Case(11318, 512, 128)}
-SIZES = {"quick": (100, 200), "sop": (500, 1000, 2000, 4000)}
+SIZES = {"quick": (growth.FROM, 5600), "sop": (growth.FROM, 5600, 8000)}
 TURNS = ("MFCont", "MFCWMS", "NormalizedSoftmax", "matmul")
 MEMORY = ("MFCont", "MFCWMS", "dense")
 SECONDS = {("MFCont", "NormalizedSoftmax"): 1.2, ("MFCWMS", "matmul"): 2.0}  # (form, compared with): largest ratio

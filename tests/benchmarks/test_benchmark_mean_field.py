@@ -35,7 +35,7 @@ def rows(benchmark):
     found += [shape | {"form": form, "metric": "megabytes", "value": value} for form, value in memory.items()]
     for form, exponent in (("Cont", 2.0), ("CWMS", 1.9), ("MFCont", 1.0), ("MFCWMS", 1.2)):
         whole = {"case": "growth", "classes": 100, "dim": 64, "form": form, "metric": "seconds"}
-        found += [whole | {"batch": n, "value": 1e-6 * n**exponent} for n in (500, 1000, 2000)]
+        found += [whole | {"batch": n, "value": 1e-6 * n**exponent} for n in benchmark.SIZES["sop"]]
     return found
 
 

@@ -459,6 +459,8 @@ def test_stated_tests_agree_with_the_published_direction(claim_id):
         "nivmf-06": {"higher", "flat"},  # best, and one pair alike
         "nivmf-08": {"lower", "higher"},  # all lose, one the most
         "nivmf-09": {"lower", "flat"},  # higher, but by less than a bound
+        "meanfield-15": {"lower", "higher"},  # linear in time, where pairs are quadratic
+        "nivmf-15": {"lower", "higher"},  # flatter, and a gradient that grows as another's within two bounds
         "nivmf-10": {"lower", "higher"},  # norms of ambiguous images lower, of images retrieved right higher
         "meanfield-06": {"flat", "higher"},  # stable, and a preferred beta that rises with delta
         "meanfield-09": {"flat", "lower"},  # no difference, and a regulariser that falls to zero

@@ -163,8 +163,11 @@ def test_a_method_keeps_its_own_tighter_clipping():
     assert published("mlrc", "cub", clip_value=0.01).clip_value == 0.01
 
 
+UNTRAINED = {"loss": None, "steps": None, "embedding_size": None, "method": "untrained"}
+
+
 def test_the_untrained_network_is_one_run_without_folds():
-    (spec,) = protocols.expand(TINY.replace(loss=None, steps=None), "mlrc", published=True)
+    (spec,) = protocols.expand(TINY.replace(**UNTRAINED), "mlrc", published=True)
     assert fields(spec, "fold", "image_size", "restore_best") == (None, 227, False)
 
 
@@ -228,7 +231,7 @@ def test_an_epoch_of_each_protocol_runs_on_each_benchmarks_layout(dataset, proto
 def finished(shared_cache):
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("DMLREPRO_CACHE", str(shared_cache))
-        specs = [TINY.replace(loss=None, steps=None, method="untrained"), *protocols.expand(TINY, "mlrc")]
+        specs = [TINY.replace(**UNTRAINED), *protocols.expand(TINY, "mlrc")]
         return runs.run_all(specs, jobs=1)
 
 
@@ -253,7 +256,7 @@ def test_folds_are_scored_separately_and_concatenated(finished):
 
 
 def test_the_untrained_network_stands_beside_both(finished):
-    untrained = protocols.expand(TINY.replace(loss=None, steps=None, method="untrained"), "mlrc")
+    untrained = protocols.expand(TINY.replace(**UNTRAINED), "mlrc")
     entries = protocols.combine(runs.run_all(untrained, jobs=1))
     assert [entry.spec.protocol for entry in entries] == ["MLRC separated", "MLRC concatenated"]
     assert all(entry.rows == finished[0].rows for entry in entries)
