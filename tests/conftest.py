@@ -19,3 +19,4 @@ def folders(shared_cache, tmp_path, monkeypatch):
     """The cache is shared by the tests of a session (images are rendered once); results belong to one test."""
     monkeypatch.setenv("DMLREPRO_CACHE", str(shared_cache))
     monkeypatch.setenv("DMLREPRO_RESULTS", str(tmp_path / "results"))
+    monkeypatch.setenv("DMLREPRO_RECORD", str(tmp_path / "record"))
