@@ -55,6 +55,13 @@ def _parser() -> argparse.ArgumentParser:
     train.add_argument("--jobs", type=int, help="one-thread runs side by side (default: all cores)")
     train.set_defaults(run=_train)
 
+    search = commands.add_parser("search", help="tune methods alike on validation classes, into results/; resumes")
+    search.add_argument("what", nargs="+", help="notebooks, by name or number, and methods; without a notebook: of any")
+    _parameters(search)
+    search.add_argument("--jobs", type=int, help="searches side by side, each on one thread (default: all cores)")
+    search.add_argument("--again", action="store_true", help="also where there is one, which it replaces when complete")
+    search.set_defaults(run=_search)
+
     jobs = commands.add_parser("jobs", help="write what a workflow needs to train each run as a job of its own")
     jobs.add_argument("grid", type=Path, help="executions.json of the workflow")
     jobs.add_argument("index", type=Path, help="a JSON file to write; the spec of each run goes beside it")
@@ -180,6 +187,25 @@ def _train(options) -> None:
     fresh = {result.key for result in results if not result.from_cache}
     distinct = len({result.key for result in results})
     print(f"{distinct} distinct runs of {len(specs)}: {len(fresh)} trained now, the others were in the cache")
+
+
+def _search(options) -> None:
+    import pandas as pd
+
+    from dmlrepro.papers import catalogue, rooms, searches
+    from dmlrepro.papers.methods import summary
+
+    methods = [name for name in options.what if name in rooms.methods()]
+    named = [catalogue.find(name) for name in options.what if name not in methods]
+    # the notebooks across papers, 00 to 03, come last: a room knows its methods' parameters
+    everything = sorted(catalogue.notebooks().items(), key=lambda item: (item[0].startswith("0"), item[0]))
+    notebooks = named or [notebook for _, notebook in everything]
+    every = searches.wanted(notebooks, lambda cls: _params(options, cls), methods)
+    found = searches.run(every, options.jobs, options.again)
+    rows = [{"method": each["method"]} | summary(each) for each in found]
+    print(pd.DataFrame(rows).to_string(index=False, float_format="{:.4g}".format, na_rep=""))
+    for table, files in searches.outdated().items():
+        print(f"results/{table} was made with another {' and '.join(files)}: execute its notebook again")
 
 
 def _chosen(options):
