@@ -5,6 +5,7 @@ import math
 
 import pandas as pd
 import pytest
+from tiny import TINY as TRAINED
 
 from dmlrepro import cli
 from dmlrepro.evidence import results, stored
@@ -13,6 +14,7 @@ from dmlrepro.papers import catalogue, methods, params, rooms, searches, studies
 from dmlrepro.training import protocols, runs, search
 
 TINY = {"profile": "small", "dataset": "glyphs"}
+TINY_RUN = TRAINED.replace(loss=None, steps=None)
 METHODS = rooms.methods()
 SEARCHABLE = [name for name, method in METHODS.items() if method.ranges and name != "PLM"]
 
@@ -131,6 +133,7 @@ def test_a_search_in_the_notebook_itself_replaces_the_committed_one():
     searched("10", "PFML")
     values = {"protocol": "mlrc", "search_trials": 2}
     assert params_of("10", **values).searches() == {} != params_of("10", protocol="mlrc").searches()
+    assert specs("10", "PFML", **values) == specs("10", "PFML", untuned=True, protocol="mlrc")
 
 
 def test_show_names_the_search(capsys):
@@ -227,6 +230,17 @@ def test_the_command_searches_side_by_side_resumes_and_prints_what_it_found(caps
     assert cli.main(["search", "10", "--jobs", "0", *arguments]) == 2
     assert cli.main(["search", "10", "PFML", *arguments, "-p", "image_size", "16", "-p", "lr", "0.1"]) == 2
     assert "image_size" in capsys.readouterr().err
+
+
+def test_searches_run_side_by_side_with_all_their_runs(tmp_path):
+    """In processes of their own, where no patch of this test holds: networks that are evaluated as they are."""
+    every = [
+        searches.Wanted(tmp_path / f"{name}.json", TINY_RUN.replace(embedding_size=size), {}, (), {"method": name})
+        for size, name in ((4, "A"), (8, "B"))
+    ]
+    found = searches.run(every, jobs=2)
+    assert [(each["method"], search.run_count(each)) for each in found] == [("A", 24), ("B", 24)]
+    assert 0 < found[0]["found"]["default"] == found[0]["found"]["best"] < 1
 
 
 def test_an_error_of_one_search_lets_the_others_end(monkeypatch, tmp_path):
