@@ -62,6 +62,22 @@ def _parser() -> argparse.ArgumentParser:
     search.add_argument("--again", action="store_true", help="also where there is one, which it replaces when complete")
     search.set_defaults(run=_search)
 
+    record = commands.add_parser(
+        "records", help="the finished runs that results/ keeps, and the code that trained them"
+    )
+    actions = record.add_subparsers(required=True, metavar="ACTION")
+    status = actions.add_parser("status", help="print how many runs are current, accepted and stale; trains nothing")
+    status.set_defaults(run=_records_status)
+    check = actions.add_parser(
+        "check", help="train a sample of the stale runs again: accept their code if it is as good"
+    )
+    check.add_argument("--jobs", type=int, help="as in `train`")
+    check.set_defaults(run=_records_check)
+    renew = actions.add_parser("renew", help="train the stale runs again, in the place of what is on record")
+    renew.add_argument("notebooks", nargs="*", help="names or numbers; default: all")
+    renew.add_argument("--jobs", type=int, help="as in `train`")
+    renew.set_defaults(run=_records_renew)
+
     jobs = commands.add_parser("jobs", help="write what a workflow needs to train each run as a job of its own")
     jobs.add_argument("grid", type=Path, help="executions.json of the workflow")
     jobs.add_argument("index", type=Path, help="a JSON file to write; the spec of each run goes beside it")
@@ -178,15 +194,45 @@ def _shared_parameters(options) -> None:
 
 
 def _train(options) -> None:
-    from dmlrepro.training import runs
+    from dmlrepro.training import records, runs
 
-    specs = []
+    specs, files = [], []
     for notebook, params in _grid(options) if options.grid else _chosen(options):
-        specs += notebook.specs(params)
-    results = runs.run_all(specs, jobs=options.jobs)
+        found = list(notebook.specs(params))
+        specs += found
+        files += [records.file_of(params.profile, params.notebook)] * len(found)
+    results = runs.run_all(specs, jobs=options.jobs, record=files)
     fresh = {result.key for result in results if not result.from_cache}
     distinct = len({result.key for result in results})
-    print(f"{distinct} distinct runs of {len(specs)}: {len(fresh)} trained now, the others were in the cache")
+    print(f"{distinct} distinct runs of {len(specs)}: {len(fresh)} trained now, the others were finished")
+
+
+def _records_status(options) -> None:
+    import pandas as pd
+
+    from dmlrepro.training import checking
+
+    found = pd.DataFrame(checking.states())
+    print(found.to_string(index=False) if len(found) else "no runs on record")
+
+
+def _records_check(options) -> int:
+    from dmlrepro.training import checking
+
+    found = checking.check(options.jobs)
+    for row in found:
+        trained = f"{row['trained']} of {row['runs']} stale runs trained again"
+        print(f"{row['kind']}: {trained}, {'refused: ' + row['differ'] if row['differ'] else 'as they were'}")
+    refused = any(row["differ"] for row in found)
+    print("nothing is stale" if not found else "`records renew` trains what was refused" if refused else "accepted")
+    return 1 if refused else 0
+
+
+def _records_renew(options) -> None:
+    from dmlrepro.training import checking
+
+    names = _selected(options.notebooks) if options.notebooks else ()
+    print(f"{checking.renew(names, options.jobs)} runs trained again")
 
 
 def _search(options) -> None:

@@ -564,7 +564,7 @@ def training_curves(finished: Sequence) -> Figure:
     for run in finished:
         shown = run.spec.protocol == finished[0].spec.protocol and run.spec.fold in (None, first)
         if run.spec.loss and shown and not run.spec.setting:
-            runs_of.setdefault(run.spec.method, []).append(np.asarray(run.losses, dtype=float))
+            runs_of.setdefault(run.spec.method, []).append(np.asarray(run.curve, dtype=float))
     _check(runs_of, "finished has no run that was trained without a setting")
     columns = min(3, len(runs_of))
     rows = -(-len(runs_of) // columns)
@@ -572,12 +572,13 @@ def training_curves(finished: Sequence) -> Figure:
         figure, axes = _subplots(columns, 1.75 * rows + 0.4, width=2.5 * columns, rows=rows)
         said = []
         for axis, (method, runs) in zip(axes, runs_of.items()):
-            length = min(map(len, runs))
-            for run in runs:
-                axis.plot(np.arange(1, len(run) + 1), run, color=color(method), alpha=0.3, linewidth=0.7)
-            mean, window = np.mean([run[:length] for run in runs], axis=0), max(1, length // 25)
-            smooth = np.convolve(mean, np.full(window, 1 / window), mode="valid")
-            axis.plot(np.arange(len(smooth)) + (window + 1) / 2, smooth, color=color(method), label=method)
+            length = min(run.shape[1] for run in runs)
+            for steps, losses in runs:
+                axis.plot(steps, losses, color=color(method), alpha=0.3, linewidth=0.7)
+            steps, mean = np.mean([run[:, :length] for run in runs], axis=0)
+            window = max(1, length // 25)
+            smooth, middle = (np.convolve(each, np.full(window, 1 / window), mode="valid") for each in (mean, steps))
+            axis.plot(middle, smooth, color=color(method), label=method)
             axis.set_title(f"{method}: {_convergence(mean)}", fontsize="medium")
             axis.set(xlabel="step")
             said.append(f"{_lines_said(axis).removesuffix('.')}, {_convergence(mean)}")

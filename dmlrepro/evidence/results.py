@@ -9,7 +9,6 @@ tells rows apart only among those of selection `every`.
 """
 
 import functools
-import inspect
 import json
 import math
 import os
@@ -25,7 +24,7 @@ from dmlrepro.evidence.comparing import UNTRAINED
 from dmlrepro.evidence.provenance import PARTS, damage, record, seal, table_paths
 from dmlrepro.evidence.statistics import MIN_SEEDS, t_interval
 from dmlrepro.evidence.tables import COLUMNS, HITS, IDENTITY, chosen
-from dmlrepro.files import cached_array, replacing, repository_root
+from dmlrepro.files import replacing, repository_root
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -84,7 +83,7 @@ def hits(runs: Iterable, params) -> pd.DataFrame:
     models' unit embeddings side by side. A fold that was validated and did not restore its best weights is left out:
     it kept the embeddings of its last step, and tables show another.
     """
-    from dmlrepro.training import protocols
+    from dmlrepro.training import protocols, records
 
     models: dict[str, list] = {}  # those that differ in the fold only
     for run in runs:
@@ -96,15 +95,13 @@ def hits(runs: Iterable, params) -> pd.DataFrame:
     for group in models.values():
         for entry in protocols.combine(group):
             together = len(group) > 1 and entry.spec.protocol.endswith("concatenated")
-            # a search through all images per run, most of what a notebook takes whose runs are in the cache
-            key = (inspect.getsource(_counts), together, [run.folder.name for run in group])
-            counts = cached_array("hits", key, functools.partial(_counts, group, together))
-            for class_id, found, queries in counts.tolist():
+            # a search through all images per run, most of what a notebook takes whose runs are finished
+            for class_id, found, queries in records.derived(group, _counts, together=together):
                 rows.append(_labels(entry, params) | {"class_id": class_id, "hits": found, "queries": queries})
     return pd.DataFrame(rows, columns=HITS)
 
 
-def _counts(models: Sequence, together: bool) -> np.ndarray:
+def _counts(*models, together: bool) -> list[list[int]]:
     """Rows of class, hits and queries of models of one spec: added up, or those of their unit embeddings together."""
     import torch
     from torch.nn.functional import normalize
@@ -130,7 +127,7 @@ def _counts(models: Sequence, together: bool) -> np.ndarray:
         for column, counted in enumerate((hit, relevant)):
             counts[:, column] += np.bincount(labels[query][counted], minlength=len(counts))
     classes = np.flatnonzero(counts[:, 1])
-    return np.column_stack([classes, counts[classes]])
+    return np.column_stack([classes, counts[classes]]).tolist()
 
 
 def frame(rows: Iterable[dict]) -> pd.DataFrame:
@@ -445,6 +442,7 @@ def provenance(params, finished: Sequence = ()) -> dict:
         "device_type": distributed.device_for_training().type,
         "machine": platform.machine(),
         "runs": groups,
+        **_recorded(finished),
     }
 
 
@@ -457,6 +455,13 @@ def _searched(params, methods: Collection[str]) -> dict[str, dict]:
         if method in methods
     }
     return {"searches": found} if found else {}
+
+
+def _recorded(finished: Iterable) -> dict:
+    """`trained_by`, of runs on record: [loss, scheme, hash of the code] once each, by which `stored` finds what is
+    stale; {} without any."""
+    found = sorted({(run.spec.loss or "", run.spec.scheme, run.source) for run in finished if run.record})
+    return {"trained_by": [list(each) for each in found]} if found else {}
 
 
 def costs(runs: Iterable) -> pd.DataFrame:

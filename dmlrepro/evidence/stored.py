@@ -38,7 +38,8 @@ class Stored:
 
     stem: name of its file. parameters: those it was made with. device: on what its runs were trained. costs: seconds
     and what else differs from machine to machine. picture: a figure of the execution, see `results.save_picture`.
-    searches: by method the committed search that chose its settings, see `results.provenance`.
+    older: whether other code than the present one trained its runs, see `of_older_code`. searches: by method the
+    committed search that chose its settings, see `results.provenance`.
     """
 
     stem: str
@@ -47,6 +48,7 @@ class Stored:
     device: str = ""
     costs: pd.DataFrame | None = None
     picture: Path | None = None
+    older: bool = False
     searches: Mapping[str, Mapping] = field(default_factory=dict)
 
     @property
@@ -93,8 +95,9 @@ class Stored:
 
     @property
     def heading(self) -> str:
-        """The label, the profile, and whether the seeds are too few for more than a direction."""
-        return f"{self.label} ({self.profile}{', a direction only' if self.few_seeds else ''})"
+        """The label, the profile, whether the seeds are too few for more than a direction, and the code older."""
+        marks = ", a direction only" * self.few_seeds + ", trained by older code" * self.older
+        return f"{self.label} ({self.profile}{marks})"
 
     @property
     def few_seeds(self) -> bool:
@@ -115,19 +118,40 @@ class Stored:
         return {method: own or committed.get(method, 0) for method in dict.fromkeys(self.table["method"])}
 
     def judged(self, tests: Mapping[str, claims.ClaimTest]) -> Judged:
-        """The verdicts of the claims of its notebook that this table has rows for; tests: all of the paper."""
-        return judged(self.table, tests, self.notebook, trials=self.trials, device=self.device)
+        """The verdicts of the claims of its notebook that this table has rows for, none if its code is an older one;
+        tests: all of the paper."""
+        return judged(self.table, tests, self.notebook, older=self.older, trials=self.trials, device=self.device)
 
 
-def judged(table: pd.DataFrame, tests: Mapping[str, claims.ClaimTest], notebook: str, **how) -> Judged:
+OLDER = (
+    "Trained by older code, so that no verdict rests on it: `python -m dmlrepro records check` finds out whether the "
+    "present code does the same, `records renew` trains it again."
+)
+
+
+def of_older_code(made: Mapping) -> bool:
+    """Whether a table with runs on record, by its record, was trained by code that is neither the present one nor
+    accepted in its place."""
+    from dmlrepro.training import records, runs
+
+    return any(
+        source not in (present := runs.source_hash(loss or None, scheme), *records.accepted().get(present, []))
+        for loss, scheme, source in made.get("trained_by", ())
+    )
+
+
+def judged(
+    table: pd.DataFrame, tests: Mapping[str, claims.ClaimTest], notebook: str, *, older: bool = False, **how
+) -> Judged:
     """The verdicts of the claims of a notebook that a table has rows for.
 
     Args:
         tests: all of the paper.
+        older: whether its code is an older one; then there are none.
         how: as in `judging.judge`.
     """
     judged = judge(table, tests, [name for name, test in tests.items() if test.notebook == notebook], **how)
-    run = judged.verdicts[judged.verdicts["verdict"] != NOT_RUN]
+    run = judged.verdicts[(judged.verdicts["verdict"] != NOT_RUN) & (not older)]
     compared = judged.comparisons["claim_id"].isin(run["claim_id"])
     return Judged(run.reset_index(drop=True), judged.comparisons[compared].reset_index(drop=True))
 
@@ -157,9 +181,9 @@ def _read(path: Path) -> Stored:
     costs = path.with_suffix(".cost.csv")
     read = pd.read_csv(costs, keep_default_na=False, na_values={"value": ""}) if costs.exists() else None
     picture = path.with_suffix(".png")
-    shown = picture if picture.exists() else None
-    table, searches = results.read(path), made.get("searches", {})
-    return Stored(path.stem, table, made["parameters"], made["device"], read, shown, searches)
+    where = picture if picture.exists() else None
+    of_code, searches = of_older_code(made), made.get("searches", {})
+    return Stored(path.stem, results.read(path), made["parameters"], made["device"], read, where, of_code, searches)
 
 
 # --- numbers as words -------------------------------------------------------------------------------------------------
@@ -247,6 +271,8 @@ def findings(
     notebook: str,
     others: Sequence[Sentence],
     trials: Mapping[str, int] | None = None,
+    *,
+    older: bool = False,
 ) -> list[str]:
     """What a table says: of each claim the judge's sentence, then what no claim is about.
 
@@ -254,8 +280,10 @@ def findings(
         tests: all of the paper whose claims the notebook settles.
         others: sentences on numbers that no claim is about; they take no side.
         trials: as in `judging.judge`.
+        older: as in `judged`; it is the first thing said then.
     """
-    return sentences.of_claims(judged(table, tests, notebook, trials=trials)) + say(table, others)
+    said = [OLDER] if older else sentences.of_claims(judged(table, tests, notebook, trials=trials))
+    return said + say(table, others)
 
 
 def say(table: pd.DataFrame, others: Sequence[Sentence]) -> list[str]:

@@ -43,7 +43,7 @@ def findings(name: str) -> list[tuple[str, list[str]]]:
         return [("all of results/", [sentence() for sentence in entry.findings])]
     tests = catalogue.claims_of(name)
     said = [
-        (each.heading, stored.findings(each.table, tests, name, entry.findings, each.trials))
+        (each.heading, stored.findings(each.table, tests, name, entry.findings, each.trials, older=each.older))
         for each in with_ratios(name)
     ]
     return [(heading, lines) for heading, lines in said if lines]

@@ -185,7 +185,7 @@ def outdated(folder: Path | None = None) -> dict[str, list[str]]:
 
     A table's record names each search with its sha256. A file that is gone, edited or made again is another.
 
-    folder: of results, default results/ of the repository.
+    folder: of tables, default results/ of the repository.
     """
     root = repository_root() / "results" if folder is None else folder
     found = {}
@@ -193,8 +193,8 @@ def outdated(folder: Path | None = None) -> dict[str, list[str]]:
         for path in provenance.table_paths(root / profile):
             named = json.loads(path.with_suffix(".json").read_text(encoding="utf8")).get("searches", {})
             sums = {each["file"]: each["sha256"] for each in named.values()}
-            where = root / profile / "searches"
-            if others := [file for file, digest in sums.items() if _digest(where / file) != digest]:
+            where = search.folder(profile)
+            if others := [file for file, digest in sums.items() if not where or _digest(where / file) != digest]:
                 found[str(path.relative_to(root))] = others
     return found
 

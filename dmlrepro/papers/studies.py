@@ -1,5 +1,6 @@
 """What the studies of several papers need: rows of a table, measurements of a finished run, published numbers."""
 
+import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -13,12 +14,40 @@ from dmlrepro.evidence import plots, results, stored, tables
 from dmlrepro.evidence.judging import Judged, judge
 from dmlrepro.files import cached_array
 from dmlrepro.papers.params import Params
-from dmlrepro.training import activations, batches, inference, protocols, runs
+from dmlrepro.training import activations, batches, inference, protocols, records, runs
 from dmlrepro.training.builders import build_loss
 from dmlrepro.training.spec import RunSpec
 
 if TYPE_CHECKING:
     import pandas as pd
+
+
+# runs
+
+
+def run(specs: Iterable[RunSpec], params: Params) -> list[runs.RunResult]:
+    """The finished runs of a notebook, trained where neither record nor cache has them; says how many are stale.
+
+    With environment variable DMLREPRO_TRAIN=0 nothing is trained: the runs are those of the seeds of which the record
+    has every run.
+
+    Raises:
+        FileNotFoundError: DMLREPRO_TRAIN=0, and the record has no seed of this notebook whole.
+    """
+    specs, file = list(specs), records.file_of(params.profile, params.notebook)
+    if file and os.environ.get("DMLREPRO_TRAIN") == "0":
+        there = runs.on_record(specs, file)
+        missing = {spec.seed for spec, found in zip(specs, there) if not found}
+        specs = [spec for spec in specs if spec.seed not in missing]
+        if not specs:
+            raise FileNotFoundError(
+                f"{params.notebook}: {there.count(False)} of {len(there)} runs are not in {file.parent}, some of every "
+                "seed; train them (`python -m dmlrepro train`), or leave DMLREPRO_TRAIN=0 out"
+            )
+    finished = runs.run_all(specs, record=file)
+    if old := sum(run.stale for run in finished):
+        print(f"{old} of {len(finished)} runs. {stored.OLDER}")
+    return finished
 
 
 # rows
@@ -30,8 +59,14 @@ def study_rows(params: Params, rows: Iterable[dict]) -> "pd.DataFrame":
     return results.frame([common | row for row in rows])
 
 
-def measured(run, values: Mapping[str, float], setting: str | None = None) -> protocols.Scored:
-    """Values measured on a finished run, as rows of its last step; a setting replaces the run's."""
+def measured(run, measure: Callable[..., dict[str, float]], setting: str | None = None, **options) -> protocols.Scored:
+    """What `measure(run, **options)`, a function of a module, finds on the weights of a finished run, see `scored`; it
+    is measured once, see `records.derived`."""
+    return scored(run, records.derived([run], measure, **options), setting)
+
+
+def scored(run, values: Mapping[str, float], setting: str | None = None) -> protocols.Scored:
+    """Values of a finished run as rows of its last step; a setting replaces the run's."""
     step = max(row["step"] for row in run.rows)
     rows = [{"selection": "last", "step": step, "metric": name, "value": value} for name, value in values.items()]
     return protocols.Scored(run.spec if setting is None else run.spec.replace(setting=setting), run.dataset, rows)
@@ -179,6 +214,8 @@ def judged(table: "pd.DataFrame", params: Params, finished: Iterable = ()) -> Ju
 
     finished = list(finished)
     tests = catalogue.claims_of(params.notebook)
+    if any(run.stale for run in finished) or older(params):
+        return stored.judged(table, tests, params.notebook, older=True)
     return judge(
         table,
         tests,
@@ -187,6 +224,12 @@ def judged(table: "pd.DataFrame", params: Params, finished: Iterable = ()) -> Ju
         trials=trials(table, params),
         device=runs.device_name(),
     )
+
+
+def older(params: Params) -> bool:
+    """Whether the table that a notebook has just saved is of runs of older code."""
+    path = results.output_folder(params.profile) / f"{params.stem}.csv"
+    return path.exists() and stored.of_older_code(results.record(path))
 
 
 def trials(table: "pd.DataFrame", params: Params) -> dict[str, int]:
@@ -207,8 +250,18 @@ def found(table: "pd.DataFrame", params: Params):
     from dmlrepro.papers import catalogue
 
     tests, others = catalogue.claims_of(params.notebook), catalogue.find(params.notebook).findings
-    said = stored.findings(results.as_saved(table), tests, params.notebook, others, trials(table, params))
+    saved, tuned = results.as_saved(table), trials(table, params)
+    said = stored.findings(saved, tests, params.notebook, others, tuned, older=older(params))
+    if missing := _seeds_missing(table, params):
+        said.insert(0, missing)
     return Markdown("\n".join(f"- {sentence}" for sentence in said) or "Too few rows for a finding.")
+
+
+def _seeds_missing(table: "pd.DataFrame", params: Params) -> str:
+    """ "7 of 10 seeds" of a notebook that was executed on what is on record so far; "" of a whole one."""
+    seeds = table.loc[table["dataset"] != tables.SYNTHETIC, "seed"].nunique()
+    asked = 0 if params.profile == "quick" else getattr(params, "seeds", None) or 0
+    return f"{seeds} of {asked} seeds are on record so far." if 0 < seeds < asked else ""
 
 
 def all_evidence(params: Params, metrics: Sequence[str], figure: Callable | None = None) -> None:

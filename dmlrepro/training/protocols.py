@@ -22,18 +22,14 @@ without. The longest run is 200,000 steps under mlrc and ccp_early_stopping, whe
 it before (CCP, Table I: after 48,000 to 131,000 steps on SOP and In-Shop).
 """
 
-import functools
-import inspect
 import json
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 
-import numpy as np
 import torch
 import torch.nn.functional as F
 
-from dmlrepro.files import cached_array
-from dmlrepro.training import batches, distributed, inference
+from dmlrepro.training import batches, distributed, inference, records
 from dmlrepro.training.spec import RunSpec
 
 TUNING_SEED = 10_000  # every search runs on this seed, no evaluation does
@@ -306,7 +302,7 @@ def _ensemble(models: list) -> list[Scored]:
             f"got {sorted(run.spec.fold for run in models)}"
         )
     separated, concatenated = _labels(first)
-    dim = models[0].embeddings.shape[1]
+    dim = records.derived(models[:1], _dimension)
     return [
         Scored(first.replace(fold=None, embedding_size=size, protocol=label), models[0].dataset, rows)
         for label, size, rows in (
@@ -314,6 +310,10 @@ def _ensemble(models: list) -> list[Scored]:
             (concatenated, dim * len(models), _concatenated_rows(models)),
         )
     ]
+
+
+def _dimension(run) -> int:
+    return run.embeddings.shape[1]
 
 
 def _labels(spec: RunSpec) -> tuple[str, str]:
@@ -340,24 +340,22 @@ def _mean_rows(models: list) -> list[dict]:
 
 def _concatenated_rows(models: list) -> list[dict]:
     spec = models[0].spec
-    key = (inspect.getsource(_concatenated_scores), [run.folder.name for run in models])
-    scores = cached_array("concatenated", key, functools.partial(_concatenated_scores, models))
+    scores = records.derived(models, _concatenated_scores)
     selection = "val_best" if spec.restore_best else "last"
     steps = [row["step"] for run in models for row in run.rows if row["selection"] == selection]
     step = round(sum(steps) / len(steps))
-    return [{"selection": selection, "step": step, "metric": name, "value": value} for name, value in scores.tolist()]
+    return [{"selection": selection, "step": step, "metric": name, "value": value} for name, value in scores.items()]
 
 
-def _concatenated_scores(models: list) -> np.ndarray:
-    """(metric, value) of the models' unit embeddings side by side."""
+def _concatenated_scores(*models) -> dict[str, float]:
+    """The scores of the models' unit embeddings side by side."""
     spec = models[0].spec
     manifest = batches.load_dataset(spec)
     test = manifest.indices("test")
     device = distributed.device_for_training()
     embeddings = torch.cat([F.normalize(run.embeddings.to(device), dim=1) for run in models], dim=1)
     labels = torch.from_numpy(manifest.labels[test]).to(device)
-    scores = inference.score(embeddings, labels, manifest.is_query[test], manifest.is_gallery[test], spec.ks)
-    return np.array(list(scores.items()), dtype=[("metric", "U40"), ("value", float)])
+    return inference.score(embeddings, labels, manifest.is_query[test], manifest.is_gallery[test], spec.ks)
 
 
 def with_folds(name: str) -> Protocol:

@@ -5,6 +5,9 @@ the kind of device, and the source of the modules the run imports. The cache hol
 single rename, so an interrupted run leaves nothing behind and two processes that train the same spec at once cannot
 disturb each other. A folder is checked whenever it is read: the sha256 of its files, the form of its rows, and its key
 against what it says it was made of. That stops accidents, not forgers, who can compute the sums and the key anew.
+
+A run that the record has (records.py) is not trained either, on whatever machine; its weights are, once they are asked
+for.
 """
 
 import functools
@@ -35,7 +38,7 @@ from dmlrepro import progress
 from dmlrepro.datasets import manifests
 from dmlrepro.files import FullDisk, cache_root, check_seal, replacing, seal, set_aside, staging
 from dmlrepro.networks import backbones
-from dmlrepro.training import batches, distributed, inference, loop, sources
+from dmlrepro.training import batches, distributed, inference, loop, records, sources
 from dmlrepro.training.sources import versions
 from dmlrepro.training.spec import RunSpec
 
@@ -48,16 +51,42 @@ FEWER_AT_ONCE = "run fewer at once (`train --jobs 1`, fewer cores for `make`), o
 
 @dataclass(frozen=True)
 class RunResult:
-    """A finished run. Tensors are read from the cache when they are asked for."""
+    """A finished run. Tensors are read from the cache when they are asked for; for them a run that only the record has
+    is trained again."""
 
     spec: RunSpec
     key: str
-    folder: Path
+    place: Path | None  # its folder in the cache; None if the record had it
     dataset: str  # the manifest's name, e.g. "cub-subset"
     rows: list[dict]
     cost: dict[str, float]
     made: dict  # what made it: commit, device, rounding, versions, machine, and the weights that it started from
     from_cache: bool
+    name: str  # what it is, whatever code trained it on whatever machine, see records.py
+    source: str  # the hash of the code that trained it
+    record: Path | None = None  # the file that it is recorded in
+    stale: bool = False  # that code is not the present one, and nobody found that both do the same
+
+    @functools.cached_property
+    def folder(self) -> Path:
+        """Where its tensors lie.
+
+        Raises:
+            ValueError: it is stale, so that other weights would come of it now.
+        """
+        if self.place is not None:
+            return self.place
+        if self.stale:
+            raise ValueError(
+                f"{self.described}: the code that trained it is not the present one, and its weights are not at hand; "
+                "`python -m dmlrepro records check` finds out whether both do the same, `records renew` trains it"
+            )
+        print(f"{self.described}: on record, trained again for its weights", file=sys.stderr, flush=True)
+        return run(self.spec).folder
+
+    @property
+    def described(self) -> str:
+        return named(self.spec)
 
     def metric(self, name: str, selection: str = "last") -> float:
         """One metric of the main network as a fraction; KeyError names what exists."""
@@ -73,6 +102,17 @@ class RunResult:
         With a scheme of several terms or networks also `losses <term>` and `embeddings <network>`.
         """
         return load_file(self.folder / "arrays.safetensors")
+
+    @functools.cached_property
+    def curve(self) -> Tensor:
+        """Steps and losses (2, n) of up to `records.STRETCHES` equal stretches of the run."""
+        kept = self._line["curve"] if self.place is None else records.curve(self.losses.numpy())
+        return torch.tensor(kept).T
+
+    @property
+    def _line(self) -> dict:
+        assert self.record is not None
+        return records.of_runs_once(self.record.parent)[self.name][self.source]
 
     @property
     def losses(self) -> Tensor:
@@ -99,11 +139,23 @@ def run(spec: RunSpec) -> RunResult:
     return run_all([spec])[0]
 
 
-def run_all(specs: Sequence[RunSpec], *, jobs: int | None = None) -> list[RunResult]:
-    """Results in the order of the specs; what is not in the cache is trained, each distinct spec once.
+def run_all(
+    specs: Sequence[RunSpec],
+    *,
+    jobs: int | None = None,
+    record: Path | Sequence[Path | None] | None = None,
+    renew: bool = False,
+) -> list[RunResult]:
+    """Results in the order of the specs; what neither record nor cache has is trained, each distinct spec once.
 
     Specs that ask for one thread are trained side by side in `jobs` processes (default: the cores this process may
     use); others, and everything on CUDA, one after the other, on all visible GPUs (see `ranks_of`).
+
+    record: the file that finished runs are added to, one by one (`records.file_of`), or one for each spec; a run that
+    any file beside it has is taken from there. What is trained then goes by seeds, so that a piece of a study is a seed
+    with all its methods. None: no record is read or written. A reader's own images are never recorded.
+
+    renew: what is on record by older code alone is trained too.
 
     A run that fails does not stop the others: they are trained and stored, then one error lists the failures. It has
     the type of the first that is no divergence; FloatingPointError where all diverged.
@@ -117,8 +169,23 @@ def run_all(specs: Sequence[RunSpec], *, jobs: int | None = None) -> list[RunRes
     identified = [identity_of(spec, digests) for spec in specs]
     keys = [_key(identity) for identity in identified]
     identities = dict(zip(keys, identified))
-    found = {key: _stored(key) for key in identities}
-    missing = {key: spec for key, spec in zip(keys, specs) if found[key] is None}
+    files = _files_of(record, keys, specs)
+    served = {key: line for key, file in files.items() if (line := _recorded(identities[key], file))}
+    if renew:
+        served = {key: (line, stale) for key, (line, stale) in served.items() if not stale}
+    found = {key: None if key in served else _stored(key) for key in identities}
+    missing = {key: spec for key, spec in zip(keys, specs) if found[key] is None and key not in served}
+    if files:
+        missing = dict(sorted(missing.items(), key=lambda item: item[1].seed))
+    described = {key: named(spec) for key, spec in zip(keys, specs)}
+
+    def keep(key: str) -> None:
+        if key in files and key not in served:
+            records.append(files[key], _line_of(identities[key], described[key], _stored(key)))
+
+    for key, stored in found.items():
+        if stored is not None:
+            keep(key)
     parallel = {key: spec for key, spec in missing.items() if spec.threads == 1 and not torch.cuda.is_available()}
     workers = min(jobs or len(os.sched_getaffinity(0)), len(parallel))
     done, failures = 0, {}
@@ -128,6 +195,7 @@ def run_all(specs: Sequence[RunSpec], *, jobs: int | None = None) -> list[RunRes
         nonlocal done
         try:
             train(*arguments)
+            keep(key)
         except FullDisk:
             raise
         except Exception as error:
@@ -171,7 +239,63 @@ def run_all(specs: Sequence[RunSpec], *, jobs: int | None = None) -> list[RunRes
     if failures:
         raise _failed(missing, failures) from next(iter(failures.values()))
     found |= {key: _stored(key) for key in missing}
-    return [_result(key, spec, found[key], from_cache=key not in missing) for key, spec in zip(keys, specs)]
+    return [
+        _from_record(key, spec, *served[key], files[key])
+        if key in served
+        else _result(key, spec, found[key], from_cache=key not in missing, record=files.get(key))
+        for key, spec in zip(keys, specs)
+    ]
+
+
+def _files_of(
+    record: Path | Sequence[Path | None] | None, keys: Sequence[str], specs: Sequence[RunSpec]
+) -> dict[str, Path]:
+    """Where each distinct run is recorded, the first of its specs deciding."""
+    given = [record] * len(keys) if record is None or isinstance(record, Path) else record
+    files: dict[str, Path] = {}
+    for key, spec, file in zip(keys, specs, given, strict=True):
+        if file is not None and not manifests.is_own(spec.dataset):
+            files.setdefault(key, file)
+    return files
+
+
+def on_record(specs: Sequence[RunSpec], file: Path) -> list[bool]:
+    """Of each spec, whether the record has its run in any file beside this one, stale ones included."""
+    digests = functools.cache(_digest_of_data)
+    return [_recorded(identity_of(spec, digests), file) is not None for spec in specs]
+
+
+def _recorded(identity: dict[str, dict], file: Path) -> tuple[dict, bool] | None:
+    """The line of a run, and whether it is stale; None if the record has none."""
+    found = records.find(file.parent, records.name_of(identity["what"]), identity["what"]["source"])
+    return None if found is None else (found[0], found[1] == records.STALE)
+
+
+def _line_of(identity: dict[str, dict], described: str, stored: tuple[Path, dict] | None) -> dict:
+    """A finished run as a line of the record."""
+    if stored is None:
+        raise OSError(f"run {_key(identity)} was trained and cannot be read again; check the disk of {cache_root()}")
+    folder, content = stored
+    losses = load_file(folder / "arrays.safetensors").get("losses")
+    what = identity["what"]
+    return {
+        "run": records.name_of(what),
+        "described": described,
+        "spec": what["spec"],
+        "data": what["data"],
+        "weights": what["weights"],
+        "source": what["source"],
+        "dataset": content["dataset"],
+        "rows": content["rows"],
+        "curve": [] if losses is None else records.curve(losses.numpy()),
+        "cost": content["cost"],
+        "made": _made(content),
+    }
+
+
+def _from_record(key: str, spec: RunSpec, line: Mapping, stale: bool, file: Path) -> RunResult:
+    what = (line["dataset"], line["rows"], line["cost"], line["made"])
+    return RunResult(spec, key, None, *what, True, line["run"], line["source"], file, stale)
 
 
 def _failed(missing: Mapping[str, RunSpec], failures: Mapping[str, Exception]) -> Exception:
@@ -424,13 +548,21 @@ def _checked(folder: Path) -> dict:
     return record
 
 
-def _result(key: str, spec: RunSpec, stored: tuple[Path, dict] | None, *, from_cache: bool) -> RunResult:
+def _result(
+    key: str, spec: RunSpec, stored: tuple[Path, dict] | None, *, from_cache: bool, record: Path | None
+) -> RunResult:
     if stored is None:
         raise OSError(f"run {key} was trained and cannot be read again; check the disk of {cache_root()}")
-    folder, record = stored
-    where = {name: record["where"][name] for name in ("versions", "machine", "threads")}
-    made = record["made"] | where | {"weights": record["what"]["weights"]}
-    return RunResult(spec, key, folder, record["dataset"], record["rows"], record["cost"], made, from_cache)
+    folder, content = stored
+    what = content["what"]
+    numbers = (content["dataset"], content["rows"], content["cost"], _made(content))
+    return RunResult(spec, key, folder, *numbers, from_cache, records.name_of(what), what["source"], record)
+
+
+def _made(content: Mapping) -> dict:
+    """What made a run, of its record in the cache."""
+    where = {name: content["where"][name] for name in ("versions", "machine", "threads")}
+    return content["made"] | where | {"weights": content["what"]["weights"]}
 
 
 def _show(done: int, total: int) -> None:

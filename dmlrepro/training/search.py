@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from dmlrepro.files import cache_root, find_repository, read_json, replacing, signed
-from dmlrepro.training import protocols, runs, sources
+from dmlrepro.training import protocols, records, runs, sources
 from dmlrepro.training.builders import loss_builder
 from dmlrepro.training.spec import RunSpec
 
@@ -331,9 +331,8 @@ def unfinished_of(path: Path) -> Path:
 
 
 def folder(profile: str) -> Path | None:
-    """Where the committed searches of a profile lie; None outside a repository."""
-    repository = find_repository()
-    return repository and repository / "results" / profile / "searches"
+    """Where the committed searches of a profile lie, beside its recorded runs; None outside a repository."""
+    return records.folder() / profile / "searches" if find_repository() else None
 
 
 def complete(where: Path | None) -> Iterator[tuple[Path, Search]]:

@@ -22,6 +22,7 @@ from nbformat import v4
 
 from dmlrepro.evidence import plots
 from dmlrepro.papers import catalogue
+from dmlrepro.training import records
 from dmlrepro.training.spec import RunSpec
 
 catalogue.notebooks()  # every room's colours and labels
@@ -218,7 +219,7 @@ def test_the_description_holds_the_numbers():
 def test_a_method_that_has_not_converged_is_named():
     def run(method, losses, setting="", fold=None):
         spec = RunSpec("glyphs", fold=fold, loss="baselines.triplet", steps=100, method=method, setting=setting)
-        return SimpleNamespace(spec=spec, losses=torch.as_tensor(losses))
+        return SimpleNamespace(spec=spec, curve=torch.tensor(records.curve(losses)).T)
 
     steps = np.arange(100)
     falling, flat, rising = 5 - steps / 25, 1 + np.exp(-steps / 5), 1 + steps / 100

@@ -283,7 +283,8 @@ def test_no_committed_table_was_edited():
 def run_on(device: str, key: str, **made) -> SimpleNamespace:
     commit = {"git_commit": "c0", "versions": {"torch": "2"}, "rounding": f"as {device}"}
     spec = SimpleNamespace(method="PFML", setting="", seed=0)
-    return SimpleNamespace(key=key, made={"device": device, **commit, **made}, spec=spec, cost={"seconds": 1.0})
+    made = {"device": device, **commit, **made}
+    return SimpleNamespace(key=key, made=made, spec=spec, cost={"seconds": 1.0}, record=None)
 
 
 def test_provenance_lists_the_runs_that_were_used_and_not_this_machine():
@@ -450,8 +451,8 @@ def finished(dataset, seed, **changes):
     scores = inference.score(embeddings, torch.from_numpy(LABELS), dataset.is_query, dataset.is_gallery, (1,))
     selections = ("last", "val_best") if spec.restore_best else ("last",)
     rows = [{"selection": s, "step": 1, "metric": name, "value": v} for s in selections for name, v in scores.items()]
-    folder = Path(f"run-{seed}-{changes}")  # its name is the key of the run
-    return SimpleNamespace(spec=spec, dataset="glyphs", rows=rows, embeddings=embeddings, folder=folder)
+    key = f"run-{seed}-{changes}"
+    return SimpleNamespace(spec=spec, dataset="glyphs", rows=rows, embeddings=embeddings, key=key, record=None)
 
 
 def test_counts_by_class_add_up_to_the_recall_of_the_table(dataset):

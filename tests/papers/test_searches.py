@@ -170,11 +170,10 @@ def test_the_judge_sees_the_trials_here_and_in_the_saved_table():
 
 def _finished(spec) -> runs.RunResult:
     made = {"device": "CPU", "rounding": "as one"}
-    return runs.RunResult(spec, str(spec.seed), None, "glyphs", [], {"seconds": 1.0}, made, False)
+    return runs.RunResult(spec, str(spec.seed), None, "glyphs", [], {"seconds": 1.0}, made, False, "", "")
 
 
-def test_a_table_is_named_whose_search_is_no_longer_that_of_the_file(monkeypatch, tmp_path):
-    monkeypatch.setattr(search, "folder", lambda profile: tmp_path / "results" / profile / "searches")
+def test_a_table_is_named_whose_search_is_no_longer_that_of_the_file(tmp_path):
     searched("10", "PFML")
     given = params_of("10")
     row = {"paper": "pfml", "experiment": given.notebook, "profile": "small", "dataset": "glyphs", "method": "PFML"}

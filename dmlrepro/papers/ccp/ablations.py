@@ -142,7 +142,7 @@ def _proxies(number: int, pool: int) -> Mapping[str, int]:
 def alternating_table(finished: Iterable, params: CcpParams) -> "pd.DataFrame":
     """The rows of the runs; `steps` that each took, and of CCP how many problems it solved and how they went."""
     finished = list(finished)
-    return with_measured(finished, [measured(run, course(run)) for run in finished if run.spec.loss], params)
+    return with_measured(finished, [measured(run, course) for run in finished if run.spec.loss], params)
 
 
 def course(run) -> dict[str, float]:

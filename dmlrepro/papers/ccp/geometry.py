@@ -87,7 +87,7 @@ def _after_each(params) -> list[RunSpec]:
 def mnist_table(finished: Iterable, params: MnistParams) -> "pd.DataFrame":
     """The rows of the runs; covering radius and spread of the learned proxies, on the training images."""
     finished = list(finished)
-    found = [measured(run, around_proxies(run)) for run in finished if _has_proxies(run)]
+    found = [measured(run, around_proxies) for run in finished if _has_proxies(run)]
     return with_measured(finished, found, params)
 
 
@@ -96,9 +96,14 @@ def radius_table(finished: Iterable, params: RadiusParams) -> "pd.DataFrame":
     import pandas as pd
 
     finished = list(finished)
-    found = [measured(run, geometry(run.embeddings, evaluated_labels(run)[0])) for run in finished]
+    found = [measured(run, geometry_of) for run in finished]
     study = study_rows(params, [*bound_rows(params.point_sets), *lemma_rows(params.point_sets)])
     return pd.concat([with_measured(finished, found, params), study], ignore_index=True)
+
+
+def geometry_of(run) -> dict[str, float]:
+    """`geometry` of a run's test embeddings."""
+    return geometry(run.embeddings, evaluated_labels(run)[0])
 
 
 PER_CLASS = 200  # training images that are looked at: MNIST has 6,000

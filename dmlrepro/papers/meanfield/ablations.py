@@ -18,7 +18,8 @@ from dmlrepro.papers.catalogue import Notebook
 from dmlrepro.papers.meanfield.conventional import curve_options, curve_table
 from dmlrepro.papers.meanfield.magnet import field_offset
 from dmlrepro.papers.meanfield.methods import SHARPNESS, MeanFieldHeadParams, every_run
-from dmlrepro.papers.studies import measured, trained_loss, training_embeddings, with_measured
+from dmlrepro.papers.studies import scored, trained_loss, training_embeddings, with_measured
+from dmlrepro.training import records
 from dmlrepro.training.builders import build_loss
 from dmlrepro.training.spec import RunSpec
 
@@ -136,7 +137,7 @@ def beta_delta_table(finished: Iterable, params: BetaDeltaParams) -> "pd.DataFra
             runs = [r for r in finished if r.spec.loss and (r.spec.seed, r.spec.loss_options["delta"]) == (seed, delta)]
             best = max(runs, key=lambda run: run.metric("MAP@R"))
             values = {"best_beta": best.spec.loss_options["beta"], "MAP@R": best.metric("MAP@R")}
-            found.append(measured(best, values, f"delta={delta:g}"))
+            found.append(scored(best, values, f"delta={delta:g}"))
     return with_measured(finished, found, params)
 
 
@@ -202,18 +203,25 @@ def regularizer_table(finished: Iterable, params: RegularizerParams) -> "pd.Data
         plain = run.spec.setting.startswith("lambda=0") and run.spec.loss_options["regularization"] == 0
         if not (plain or run.spec.method == "ProxyAnchor"):
             continue
-        manifest, embeddings, labels = training_embeddings(run)
-        loss: Any = trained_loss(run, manifest, embeddings.shape[1])
-        if plain:
-            found.append(measured(run, {"regularizer": loss.regularizer().item()}))
-        if run.spec.setting in ("", "lambda=0"):
-            fields: Any = loss.mean_fields if plain else baselines.proxies_of(loss)[:, 0]
-            offset = field_offset(fields.detach().double(), embeddings.double(), labels)
-            found.append(measured(run, {"field_offset": offset}))
+        values = records.derived([run], fields_of, plain=plain)
+        shown = ["regularizer"] * plain + ["field_offset"] * (run.spec.setting in ("", "lambda=0"))
+        found.append(scored(run, {name: values[name] for name in shown}))
         if run.spec.setting == "lambda=0":
-            start: Any = build_loss(run.spec, manifest.num_train_classes, embeddings.shape[1])
-            found.append(measured(run, {"regularizer": start.regularizer().item()}, "lambda=0;epochs=0"))
+            found.append(scored(run, {"regularizer": values["before"]}, "lambda=0;epochs=0"))
     return with_measured(finished, found, params)
+
+
+def fields_of(run, plain: bool) -> dict[str, float]:
+    """How far the mean fields of a finished run lie from the mean embeddings of their classes, `field_offset`, the
+    `regularizer`, and what it was `before` the first step; not plain: of proxies, `field_offset` alone."""
+    manifest, embeddings, labels = training_embeddings(run)
+    loss: Any = trained_loss(run, manifest, embeddings.shape[1])
+    fields: Any = loss.mean_fields if plain else baselines.proxies_of(loss)[:, 0]
+    offset = {"field_offset": field_offset(fields.detach().double(), embeddings.double(), labels)}
+    if not plain:
+        return offset
+    start: Any = build_loss(run.spec, manifest.num_train_classes, embeddings.shape[1])
+    return {"regularizer": loss.regularizer().item(), **offset, "before": start.regularizer().item()}
 
 
 NOTEBOOKS = [

@@ -16,7 +16,7 @@ from dmlrepro.papers.catalogue import Notebook
 from dmlrepro.papers.meanfield import growth
 from dmlrepro.papers.meanfield.claims import MATCHED
 from dmlrepro.papers.meanfield.methods import FIELD_LR, VIT, MeanFieldParams, every_run
-from dmlrepro.papers.studies import measured, with_measured
+from dmlrepro.papers.studies import scored, with_measured
 from dmlrepro.training import batches
 from dmlrepro.training.spec import RunSpec
 
@@ -121,7 +121,7 @@ def curve_table(finished: Iterable, params: MeanFieldParams) -> "pd.DataFrame":
     """The rows of the runs, and what `curve_measures` finds in their evaluations."""
     finished = list(finished)
     found = [
-        measured(run, values, setting)
+        scored(run, values, setting)
         for run in finished
         if run.spec.keep_history
         for setting, values in curve_measures(run).items()

@@ -16,8 +16,8 @@ from dmlrepro.evidence import results
 from dmlrepro.papers.catalogue import Notebook
 from dmlrepro.papers.methods import pick, runs_of
 from dmlrepro.papers.nivmf.methods import METHODS, NivmfAblationParams
-from dmlrepro.papers.studies import evaluated_labels, kept, measured, training_embeddings, with_measured
-from dmlrepro.training import batches, inference
+from dmlrepro.papers.studies import evaluated_labels, kept, scored, training_embeddings, with_measured
+from dmlrepro.training import batches, inference, records
 from dmlrepro.training.spec import RunSpec
 
 if TYPE_CHECKING:
@@ -123,19 +123,31 @@ def certainty_table(finished: Iterable, params: CertaintyParams) -> "pd.DataFram
     test images that the baseline of the same seed retrieves right from the others (Fig. 9)."""
     finished = list(finished)
     trained = [run for run in finished if run.spec.method in params.methods]
-    right = {run.spec.seed: nearest_is_right(run) for run in trained if run.spec.method == params.methods[0]}
+    baselines = {run.spec.seed: run for run in trained if run.spec.method == params.methods[0]}
+    how = {"corruptions": list(params.corruptions), "strengths": list(params.strengths)}
     found = []
     for run in trained:
-        for kind in params.corruptions:
-            levels = [degraded_embeddings(run, kind, strength) for strength in params.strengths]
-            norms = torch.stack([level.norm(dim=1) for level in levels])
-            clean = norms[params.strengths.index(0)]
-            found.append(measured(run, {f"{kind}_correlation": _rank_correlation(norms, params.strengths)}))
-            for strength, level, norm in zip(params.strengths, levels, norms):
-                values = {"relative_norm": (norm / clean).mean().item(), "R@1": nearest_is_right(run, level).mean()}
-                found.append(measured(run, values, f"corruption={kind};strength={strength:g}"))
-        found.append(measured(run, _auroc(run, right[run.spec.seed])))
+        values = records.derived([run, baselines[run.spec.seed]], told_by_norms, **how)
+        found += [scored(run, each, setting or None) for setting, each in values]
     return with_measured(finished, found, params)
+
+
+def told_by_norms(
+    run, baseline, corruptions: Sequence[str], strengths: Sequence[float]
+) -> list[tuple[str, dict[str, float]]]:
+    """(setting, values): of each corruption how the norm follows its strength and what is left of norm and R@1 at each;
+    last how well the norm tells what the baseline retrieves right."""
+    found = []
+    for kind in corruptions:
+        levels = [degraded_embeddings(run, kind, strength) for strength in strengths]
+        norms = torch.stack([level.norm(dim=1) for level in levels])
+        clean = norms[strengths.index(0)]
+        found.append(("", {f"{kind}_correlation": _rank_correlation(norms, strengths)}))
+        for strength, level, norm in zip(strengths, levels, norms):
+            recall = float(nearest_is_right(run, level).mean())
+            values = {"relative_norm": (norm / clean).mean().item(), "R@1": recall}
+            found.append((f"corruption={kind};strength={strength:g}", values))
+    return [*found, ("", _auroc(run, nearest_is_right(baseline)))]
 
 
 def nearest_is_right(run, embeddings: Tensor | None = None) -> np.ndarray:

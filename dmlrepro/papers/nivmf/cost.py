@@ -15,8 +15,8 @@ from dmlrepro.papers import steps, timing
 from dmlrepro.papers.catalogue import Notebook
 from dmlrepro.papers.methods import pick, runs_of
 from dmlrepro.papers.nivmf.methods import DISTANCES, EMBEDDING_SCALE, METHODS, NivmfAblationParams
-from dmlrepro.papers.studies import measured, trained_loss, with_measured
-from dmlrepro.training import batches, distributed, inference
+from dmlrepro.papers.studies import scored, trained_loss, with_measured
+from dmlrepro.training import batches, distributed, inference, records
 from dmlrepro.training.builders import loss_builder
 from dmlrepro.training.spec import RunSpec
 
@@ -192,12 +192,12 @@ def estimate_spread(run, counts: Sequence[int], draws: int = 40) -> list[dict[st
 
 def samples_table(finished: Iterable, params: NivmfCostParams) -> "pd.DataFrame":
     """The rows of the runs, and the spread of the loss estimate of the default run for each N."""
-    finished = list(finished)
+    finished, counts = list(finished), list(params.sample_counts)
     found = [
-        measured(run, values, f"samples={count}")
+        scored(run, values, f"samples={count}")
         for run in finished
         if run.spec.method == "EL-nivMF" and not run.spec.setting
-        for count, values in zip(params.sample_counts, estimate_spread(run, params.sample_counts))
+        for count, values in zip(counts, records.derived([run], estimate_spread, counts=counts))
     ]
     return with_measured(finished, found, params)
 

@@ -74,7 +74,7 @@ def distances_table(finished: Iterable, params: DistancesParams) -> "pd.DataFram
 
     finished = list(finished)
     euclidean = [
-        measured(run, _euclidean_retrieval(run), "retrieval=euclidean")
+        measured(run, _euclidean_retrieval, "retrieval=euclidean")
         for run in finished
         if run.spec.method in (*DISTANCES, START) and not run.spec.setting
     ]

@@ -38,10 +38,17 @@ def diversity_table(finished: Iterable, params: DiversityParams) -> "pd.DataFram
     found = []
     for run in finished:
         if run.spec.method in params.methods:
-            _, embeddings, labels = training_embeddings(run)
-            found.append(measured(run, diversities(embeddings, labels)))
-            found.append(measured(run, diversities(run.embeddings, evaluated_labels(run)[0]), "images=test"))
+            found.append(measured(run, diversities_of, split="train"))
+            found.append(measured(run, diversities_of, "images=test", split="test"))
     return with_measured(finished, found, params)
+
+
+def diversities_of(run, split: str) -> dict[str, float]:
+    """`diversities` of a run's embeddings of the images of a split, train or test."""
+    if split == "test":
+        return diversities(run.embeddings, evaluated_labels(run)[0])
+    _, embeddings, labels = training_embeddings(run)
+    return diversities(embeddings, labels)
 
 
 def diversities(embeddings: Tensor, labels: Tensor) -> dict[str, float]:

@@ -111,8 +111,12 @@ def _ablation(params: AblationParams, settings: Mapping[str, dict]) -> list[RunS
 def spread_table(finished: Iterable, params: AblationParams) -> "pd.DataFrame":
     """The rows of finished runs, and how far the test embeddings of a class lie apart."""
     finished = list(finished)
-    spreads = [measured(run, class_distances(run.embeddings, evaluated_labels(run)[0])) for run in finished]
-    return with_measured(finished, spreads, params)
+    return with_measured(finished, [measured(run, spread) for run in finished], params)
+
+
+def spread(run) -> dict[str, float]:
+    """`class_distances` of a run's test embeddings."""
+    return class_distances(run.embeddings, evaluated_labels(run)[0])
 
 
 # --- what was found ---------------------------------------------------------------------------------------------------

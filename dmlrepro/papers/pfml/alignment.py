@@ -75,7 +75,7 @@ def alignment_table(finished: Iterable, params: AlignmentParams) -> "pd.DataFram
     import pandas as pd
 
     finished = list(finished)
-    aligned = [measured(run, _alignment(run)) for run in finished if run.spec.loss]
+    aligned = [measured(run, _alignment) for run in finished if run.spec.loss]
     trained = without_histories(with_measured(finished, aligned, params))
     study = []
     for row in geometry.study(range(params.point_sets)):

@@ -67,8 +67,12 @@ def noise_table(finished: Iterable, params: LabelNoiseParams) -> "pd.DataFrame":
     """The rows of finished runs, and at 20 % noise the share of the gradient that wrongly labelled images receive."""
     finished = list(finished)
     noisy = [run for run in finished if run.spec.loss and run.spec.label_noise == 0.2]
-    shares = [measured(run, {"gradient_share": gradient_share(run)}) for run in noisy]
+    shares = [measured(run, _share) for run in noisy]
     return without_histories(with_measured(finished, shares, params))
+
+
+def _share(run) -> dict[str, float]:
+    return {"gradient_share": gradient_share(run)}
 
 
 def gradient_share(run, batches: int = 20) -> float:

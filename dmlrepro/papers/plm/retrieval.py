@@ -47,8 +47,13 @@ def retrieval_table(finished: Iterable, params: PlmRetrievalParams) -> "pd.DataF
     any. For "random head", with which PLM begins, `nearest_asked` and `mean_asked`: what Eq. 6 asks for.
     """
     finished = list(finished)
-    found = [measured(run, apart(run.embeddings, asked=run.spec.method == START)) for run in finished]
+    found = [measured(run, apart_of, asked=run.spec.method == START) for run in finished]
     return with_measured(finished, found, params)
+
+
+def apart_of(run, asked: bool) -> dict[str, float]:
+    """`apart` of a run's test embeddings."""
+    return apart(run.embeddings, asked=asked)
 
 
 def apart(embeddings: Tensor, *, asked: bool = False) -> dict[str, float]:

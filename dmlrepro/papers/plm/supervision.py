@@ -15,7 +15,8 @@ from dmlrepro.evidence.stored import Numbers
 from dmlrepro.losses.piecewise_linear import pieces_and_similarity
 from dmlrepro.papers.catalogue import Notebook
 from dmlrepro.papers.plm.methods import PUBLISHED, PlmParams, unlabelled_runs
-from dmlrepro.papers.studies import evaluated_labels, measured
+from dmlrepro.papers.studies import evaluated_labels, scored
+from dmlrepro.training import records
 from dmlrepro.training.protocols import Scored
 from dmlrepro.training.spec import RunSpec
 
@@ -56,22 +57,27 @@ def supervision_table(finished: Iterable, params: SupervisionParams) -> "pd.Data
     """
     found = []
     for run in finished:
-        labels = evaluated_labels(run)[0]
-        some = labels < labels.unique()[_classes_within(labels, params.images) - 1] + 1
-        values = quality_of(run.embeddings[some], labels[some], params, run.spec.seed)
+        how = {name: getattr(params, name) for name in ("k", "dim", "quality")}
+        values = records.derived([run], _quality, images=params.images, **how)
         found += [_of(run, name, each) for name, each in values]
     return results.tidy(found, params)
 
 
+def _quality(run, images: int, **how) -> list[tuple[str, dict[str, float]]]:
+    labels = evaluated_labels(run)[0]
+    some = labels < labels.unique()[_classes_within(labels, images) - 1] + 1
+    return quality_of(run.embeddings[some], labels[some], seed=run.spec.seed, **how)
+
+
 def quality_of(
-    features: Tensor, labels: Tensor, params: SupervisionParams, seed: int = 0
+    features: Tensor, labels: Tensor, k: int, dim: int, quality: float, seed: int = 0
 ) -> list[tuple[str, dict[str, float]]]:
     """(method, {label_purity, gt_correlation, members}) on features (N, D) with labels (N,)."""
     unit = F.normalize(features.double(), dim=1)
-    _, members, similarity = pieces_and_similarity(unit, params.k, params.dim, params.quality)
+    _, members, similarity = pieces_and_similarity(unit, k, dim, quality)
     sizes = members.sum(1)
-    near = torch.cat([torch.arange(len(unit))[:, None], metrics.nearest(unit, params.k)], dim=1)
-    nearest = torch.zeros_like(members).scatter_(1, near, torch.arange(params.k + 1) < sizes[:, None])
+    near = torch.cat([torch.arange(len(unit))[:, None], metrics.nearest(unit, k)], dim=1)
+    nearest = torch.zeros_like(members).scatter_(1, near, torch.arange(k + 1) < sizes[:, None])
     pieces = {
         "label_purity": metrics.label_purity(members, labels),
         "gt_correlation": metrics.similarity_correlation(similarity, labels),
@@ -95,8 +101,8 @@ def _classes_within(labels: Tensor, images: int) -> int:
 
 
 def _of(run, method: str, values: dict[str, float]) -> Scored:
-    scored = measured(run, values)
-    return Scored(run.spec.replace(method=method, protocol=""), scored.dataset, scored.rows)  # nothing is trained
+    row = scored(run, values)
+    return Scored(run.spec.replace(method=method, protocol=""), row.dataset, row.rows)  # nothing is trained
 
 
 # --- what was found ---------------------------------------------------------------------------------------------------

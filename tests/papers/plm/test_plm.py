@@ -95,7 +95,7 @@ def test_supervision_is_measured_as_in_table_2():
     labels = torch.arange(6).repeat_interleave(15)
     features = torch.randn(6, 12, generator=generator)[labels] + 0.7 * torch.randn(90, 12, generator=generator)
     params = supervision.SupervisionParams.from_values({})
-    rows = dict(supervision.quality_of(features, labels, params))
+    rows = dict(supervision.quality_of(features, labels, params.k, params.dim, params.quality))
     assert {"PLM", "nearest", "cosine", "K-Means", "Hierarchical", "Random Walk"} < set(rows)
     members = linear_neighborhoods(torch.nn.functional.normalize(features.double(), dim=1), params.k)[1]
     assert rows["PLM"]["label_purity"] == metrics.label_purity(members, labels)

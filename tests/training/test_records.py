@@ -1,0 +1,269 @@
+"""Finished runs are lines: trained once on any machine, never lost, not edited unseen, marked when code changed."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import torch
+from tiny import TINY
+
+from dmlrepro import metrics
+from dmlrepro.evidence import results, stored
+from dmlrepro.papers import studies
+from dmlrepro.papers.pfml.ablations import RepulsionParams
+from dmlrepro.training import checking, loop, protocols, records, runs
+
+SEEDS = [TINY.replace(seed=seed, method="PFML") for seed in range(3)]
+
+
+@pytest.fixture
+def machine(tmp_path, monkeypatch, shared_cache):
+    """A function that gives a machine with an empty cache, but for rendered images."""
+
+    def anew():
+        cache = tmp_path / f"machine{len(list(tmp_path.glob('machine*')))}"
+        cache.mkdir()
+        for path in shared_cache.iterdir():
+            if path.name not in ("runs", "checkpoints", "derived", "embeddings", "locks"):
+                (cache / path.name).symlink_to(path)
+        monkeypatch.setenv("DMLREPRO_CACHE", str(cache))
+
+    anew()
+    return anew
+
+
+@pytest.fixture
+def file() -> Path:
+    found = records.file_of("small", "16_pfml_ablation_repulsion_radius")
+    assert found is not None
+    return found
+
+
+@pytest.fixture
+def finished(machine, file):
+    return runs.run_all(SEEDS, jobs=1, record=file)
+
+
+@pytest.fixture
+def older(finished, machine, monkeypatch):
+    """Runs on record, by code that is no longer the present one, on a machine that has none of them."""
+    true = runs.source_hash
+    monkeypatch.setattr(runs, "source_hash", lambda loss, scheme: "f" * 8 + true(loss, scheme)[8:])
+    machine()
+    return finished
+
+
+def no_training(monkeypatch):
+    monkeypatch.setattr(loop, "train", lambda *a, **k: pytest.fail("trained again"))
+
+
+def test_a_run_on_record_is_trained_on_no_other_machine(finished, machine, file, monkeypatch):
+    assert [line["run"] for line in records.lines(file)] == [run.name for run in finished]
+    machine()
+    no_training(monkeypatch)
+    other = file.with_name("10_pfml_retrieval.jsonl")  # of the same profile
+    again = runs.run_all(SEEDS, record=other)
+    assert [run.rows for run in again] == [run.rows for run in finished]
+    assert not any(run.stale for run in again) and not other.exists()
+    assert torch.equal(again[0].curve, finished[0].curve)
+    assert records.file_of("quick", "10_pfml_retrieval") is None
+
+
+def test_what_the_cache_has_is_recorded_once(machine, file):
+    runs.run_all(SEEDS, jobs=1)
+    assert not file.exists()
+    for _ in range(2):
+        runs.run_all([*SEEDS, SEEDS[0].replace(method="another label")], record=file)
+    assert len(records.lines(file)) == 3
+
+
+def test_own_images_are_not_recorded(machine, file, monkeypatch):
+    monkeypatch.setattr(runs.manifests, "is_own", lambda name: True)
+    runs.run_all(SEEDS[:1], jobs=1, record=file)
+    assert not file.exists()
+
+
+def test_weights_of_what_is_on_record_are_trained_again(finished, machine, file, capfd):
+    machine()
+    (again, *_) = runs.run_all(SEEDS, record=file)
+    assert capfd.readouterr().err == ""
+    assert torch.equal(again.embeddings, finished[0].embeddings)
+    assert "seed 0: on record, trained again for its weights" in capfd.readouterr().err
+
+
+STUDY = """
+import sys; sys.path[:0] = sys.argv[2:]
+from pathlib import Path
+from tiny import TINY
+from dmlrepro.training import runs
+if __name__ == "__main__":
+    runs.run_all([TINY.replace(seed=seed) for seed in range(6)], jobs=1, record=Path(sys.argv[1]))
+"""
+
+
+def test_a_study_that_is_killed_three_times_goes_on_where_it_was(machine, file, monkeypatch):
+    def started():
+        command = [sys.executable, "-c", STUDY, str(file), str(Path(__file__).parents[1]), str(Path(__file__).parent)]
+        return subprocess.Popen(command, env=os.environ | {"PYTHONUNBUFFERED": "1"})
+
+    for _ in range(3):
+        process, before = started(), len(records.lines(file)) if file.exists() else 0
+        while not file.exists() or file.read_bytes().count(b"\n") <= before:
+            assert process.poll() is None, "it ended before it was killed"
+            time.sleep(0.01)
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+        machine()  # its cache is gone too
+    assert started().wait() == 0
+    lines = records.lines(file)
+    assert len(lines) == 6 == len({line["run"] for line in lines})  # nothing was trained twice
+    assert [line["rows"] for line in lines] == [loop.train(TINY.replace(seed=seed)).rows for seed in range(6)]
+
+
+def test_half_a_line_goes_with_the_next_one(finished, file):
+    whole = file.read_bytes()
+    file.write_bytes(whole[:-40])
+    assert len(records.lines(file)) == 2
+    records.append(file, {"run": "x"})
+    assert [line["run"] for line in records.lines(file)] == [*(run.name for run in finished[:2]), "x"]
+
+
+def test_an_edited_line_is_refused_by_name(finished, file):
+    text = file.read_text()
+    value = json.dumps(finished[1].rows[0]["value"])
+    assert text.count(value) >= 1
+    file.write_text(text.replace(value, value[:-1] + str((int(value[-1]) + 1) % 10)))
+    with pytest.raises(ValueError, match=rf"{file.name}, line 2 is not what was written: take it from git"):
+        runs.run_all(SEEDS, record=file)
+
+
+def test_lines_of_two_machines_merge_if_they_are_equal(finished, file):
+    other = file.with_name("elsewhere.jsonl")
+    for line in records.lines(file):
+        records.append(other, line | {"cost": {"seconds": 1e9}, "made": {**line["made"], "device": "another"}})
+    assert len(records.of_runs(file.parent)) == 3
+    line = records.lines(file)[2]
+    rows = [line["rows"][0] | {"value": 0.5}, *line["rows"][1:]]
+    records.append(other, line | {"rows": rows})
+    with pytest.raises(ValueError, match=rf"{file.name} and .*{other.name} have different rows of run .*seed 2"):
+        runs.run_all(SEEDS, record=file)
+
+
+def spread(run, power: float = 1.0) -> dict[str, float]:
+    return {"norm": helped(run.embeddings) ** power}
+
+
+def helped(points) -> float:
+    return points.norm(dim=1).mean().item()
+
+
+def test_what_is_measured_on_weights_is_measured_once(finished, machine, file, monkeypatch):
+    scored = studies.measured(finished[0], spread, "power=2", power=2.0)
+    assert scored.spec.setting == "power=2" and scored.rows[0]["value"] == helped(finished[0].embeddings) ** 2
+    machine()
+    (run, *_) = runs.run_all(SEEDS, record=file)
+    no_training(monkeypatch)
+    assert studies.measured(run, spread, "power=2", power=2.0).rows == scored.rows
+    monkeypatch.undo()
+    other = studies.measured(run, spread)  # another question: it has to be trained for that
+    assert other.rows[0]["value"] == pytest.approx(scored.rows[0]["value"] ** 0.5)
+
+
+def test_what_a_measurement_is_kept_under_follows_the_code_it_names(monkeypatch):
+    before = records.code_of(spread)
+    records.code_of.cache_clear()
+    assert records.code_of(spread) == before
+    assert "retrieval" in {each.__name__ for each in records._named_by(retrieved)}
+    assert {each.__name__ for each in records._named_by(results._counts)} == {"nearest"}
+
+
+def retrieved(run) -> dict[str, float]:
+    return metrics.retrieval(run.embeddings, torch.zeros(len(run.embeddings), dtype=torch.long))
+
+
+def test_folds_are_scored_without_their_weights(machine, file, monkeypatch):
+    specs = protocols.expand(TINY, "mlrc")
+    before = [entry.rows for entry in protocols.combine(runs.run_all(specs, jobs=1, record=file))]
+    machine()
+    no_training(monkeypatch)
+    assert [entry.rows for entry in protocols.combine(runs.run_all(specs, record=file))] == before
+
+
+# --- older code ---
+
+
+def test_runs_of_older_code_are_shown_marked_and_not_trained(older, file, monkeypatch):
+    no_training(monkeypatch)
+    again = runs.run_all(SEEDS, record=file)
+    assert [run.rows for run in again] == [run.rows for run in older] and all(run.stale for run in again)
+    with pytest.raises(ValueError, match=r"seed 0: the code that trained it is not the present one.*records renew"):
+        _ = again[0].embeddings
+    made = results.provenance(PARAMS, again)
+    assert stored.of_older_code(made) and made["trained_by"][0][2] == older[0].source
+    assert stored.findings(results.tidy(again, PARAMS), {}, PARAMS.notebook, [], older=True) == [stored.OLDER]
+    assert {row["state"] for row in checking.states()} == {"stale"}
+
+
+PARAMS = RepulsionParams.from_values({"profile": "small", "seeds": 3})
+
+
+def test_a_check_accepts_code_that_does_the_same(older, machine, file, monkeypatch):
+    (row,) = checking.check(jobs=1)
+    assert (row["runs"], row["trained"], row["differ"]) == (3, 3, "")
+    again = runs.run_all(SEEDS, record=file)
+    assert not any(run.stale for run in again) and not stored.of_older_code(results.provenance(PARAMS, again))
+    assert {row["state"] for row in checking.states()} == {"accepted"}
+    monkeypatch.setattr(runs, "source_hash", lambda *what: "e" * 64)  # and the next edit is another question
+    assert all(run.stale for run in runs.run_all(SEEDS, record=file))
+
+
+@pytest.mark.parametrize("rounding", ["alike", "otherwise"])
+def test_a_check_refuses_code_that_does_something_else(older, file, monkeypatch, rounding):
+    true = loop.train
+    monkeypatch.setattr(loop, "train", lambda spec, **how: true(spec.replace(lr=30 * spec.lr), **how))
+    if rounding == "otherwise":
+        monkeypatch.setattr(runs, "rounding", lambda: "0" * 16)
+    (row,) = checking.check(jobs=1)
+    assert row["differ"] and records.accepted() == {}
+    assert all(run.stale for run in runs.run_all(SEEDS, record=file))
+
+
+def test_a_check_takes_what_another_processor_rounds_otherwise(older, file, monkeypatch):
+    monkeypatch.setattr(runs, "rounding", lambda: "0" * 16)
+    true = loop.train
+
+    def nearly(spec, **how):
+        outcome = true(spec, **how)
+        for number, row in enumerate(outcome.rows):
+            row["value"] *= 1 + 1e-9 * (-1) ** number
+        return outcome
+
+    monkeypatch.setattr(loop, "train", nearly)
+    (row,) = checking.check(jobs=1)
+    assert row["differ"] == "" and records.accepted()
+
+
+def test_what_is_stale_is_renewed_in_its_place(older, file):
+    studies.measured(runs.run_all(SEEDS[:1], record=file, renew=True)[0], spread)
+    assert checking.renew(["10_pfml_retrieval"]) == 0
+    assert checking.renew(jobs=1) == 2
+    found = sorted(line.get("run", "measured") for line in records.lines(file))
+    assert found == sorted([*(run.name for run in older), "measured"])  # the run that it was measured on is new as well
+    assert {row["state"] for row in checking.states()} == {"current"}
+
+
+def test_a_part_of_a_study_is_its_whole_seeds(finished, machine, file, monkeypatch):
+    machine()
+    records.keep_only(file, lambda line: line["run"] != finished[1].name)
+    monkeypatch.setenv("DMLREPRO_TRAIN", "0")
+    no_training(monkeypatch)
+    found = studies.run(SEEDS, PARAMS)
+    assert [run.spec.seed for run in found] == [0, 2]
+    assert studies._seeds_missing(results.tidy(found, PARAMS), PARAMS) == "2 of 3 seeds are on record so far."
+    with pytest.raises(FileNotFoundError, match=r"1 of 1 runs are not in"):
+        studies.run(SEEDS[1:2], PARAMS)
