@@ -55,6 +55,13 @@ def _parser() -> argparse.ArgumentParser:
     train.add_argument("--jobs", type=int, help="one-thread runs side by side (default: all cores)")
     train.set_defaults(run=_train)
 
+    search = commands.add_parser("search", help="tune methods alike on validation classes, into results/; resumes")
+    search.add_argument("what", nargs="+", help="notebooks, by name or number, and methods; without a notebook: of any")
+    _parameters(search)
+    search.add_argument("--jobs", type=int, help="searches side by side, each on one thread (default: all cores)")
+    search.add_argument("--again", action="store_true", help="also where there is one, which it replaces when complete")
+    search.set_defaults(run=_search)
+
     record = commands.add_parser(
         "records", help="the finished runs that results/ keeps, and the code that trained them"
     )
@@ -226,6 +233,25 @@ def _records_renew(options) -> None:
 
     names = _selected(options.notebooks) if options.notebooks else ()
     print(f"{checking.renew(names, options.jobs)} runs trained again")
+
+
+def _search(options) -> None:
+    import pandas as pd
+
+    from dmlrepro.papers import catalogue, rooms, searches
+    from dmlrepro.papers.methods import summary
+
+    methods = [name for name in options.what if name in rooms.methods()]
+    named = [catalogue.find(name) for name in options.what if name not in methods]
+    # the notebooks across papers, 00 to 03, come last: a room knows its methods' parameters
+    everything = sorted(catalogue.notebooks().items(), key=lambda item: (item[0].startswith("0"), item[0]))
+    notebooks = named or [notebook for _, notebook in everything]
+    every = searches.wanted(notebooks, lambda cls: _params(options, cls), methods)
+    found = searches.run(every, options.jobs, options.again)
+    rows = [{"method": each["method"]} | summary(each) for each in found]
+    print(pd.DataFrame(rows).to_string(index=False, float_format="{:.4g}".format, na_rep=""))
+    for table, files in searches.outdated().items():
+        print(f"results/{table} was made with another {' and '.join(files)}: execute its notebook again")
 
 
 def _chosen(options):

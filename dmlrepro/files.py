@@ -16,7 +16,7 @@ import shutil
 import tempfile
 import time
 import warnings
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -128,6 +128,17 @@ def read_json(path: Path, remedy: str) -> Any:
         return json.loads(path.read_text(encoding="utf8"))
     except ValueError as error:
         raise ValueError(f"{path} is no complete JSON file ({error}); {remedy}") from error
+
+
+SIGNATURE = "sha256"  # the entry of a signed JSON file that is the digest of all others
+
+
+def signed(entries: Mapping[str, Any]) -> str:
+    """The JSON text of an object whose last entry is the sha256 of all others: a file that was signed and not changed
+    since has the text that this makes of what it holds."""
+    others = {name: value for name, value in entries.items() if name != SIGNATURE}
+    digest = hashlib.sha256(json.dumps(others, indent=1).encode()).hexdigest()
+    return json.dumps(others | {SIGNATURE: digest}, indent=1) + "\n"
 
 
 def seal(folder: Path) -> None:

@@ -7,15 +7,14 @@ here this finds accidents and not whoever writes the new sums too.
 Nothing heavy is imported here, because `make results` asks at its start.
 """
 
-import hashlib
 import json
 from pathlib import Path
 
-from dmlrepro.files import replacing, sha256
+from dmlrepro.files import replacing, sha256, signed
 
 PARTS = (".csv", ".cost.csv", ".png")  # of a table, beside its record
 EXECUTIONS = "executions.json"  # of a build folder, what the workflow was asked for: no table's
-SUMS, OWN = "files", "sha256"  # entries of the record: the sum of each part, and the one of all its other entries
+SUMS = "files"  # the entry of the record that has the sum of each part; it is signed besides
 
 
 def table_paths(folder: Path) -> list[Path]:
@@ -33,13 +32,7 @@ def seal(table: Path, made: dict) -> None:
     """
     sums = {part: sha256(table.with_suffix(part)) for part in PARTS if table.with_suffix(part).exists()}
     with replacing(table.with_suffix(".json")) as temporary:
-        temporary.write_text(_text(made | {SUMS: sums}), encoding="utf8")
-
-
-def _text(made: dict) -> str:
-    entries = {name: value for name, value in made.items() if name != OWN}
-    digest = hashlib.sha256(json.dumps(entries, indent=1).encode()).hexdigest()
-    return json.dumps(entries | {OWN: digest}, indent=1) + "\n"
+        temporary.write_text(signed(made | {SUMS: sums}), encoding="utf8")
 
 
 def record(table: Path) -> dict:
@@ -63,7 +56,7 @@ def damage(table: Path) -> str:
         text = path.read_text(encoding="utf8")
         made = json.loads(text)
         sums = dict(made[SUMS])
-        sound = text == _text(made)
+        sound = text == signed(made)
     except FileNotFoundError:
         return f"{path} is missing"
     except (OSError, ValueError, LookupError, TypeError, AttributeError) as error:

@@ -13,7 +13,7 @@ import json
 import math
 import os
 import platform
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -433,6 +433,7 @@ def provenance(params, finished: Sequence = ()) -> dict:
     return {
         "notebook": params.notebook,
         "parameters": params.as_dict(),
+        **_searched(params, {run.spec.method for run in finished}),
         **sources.checkout(),
         "source": runs.source_hash(None, "supervised"),
         "versions": runs.versions(),
@@ -443,6 +444,17 @@ def provenance(params, finished: Sequence = ()) -> dict:
         "runs": groups,
         **_recorded(finished),
     }
+
+
+def _searched(params, methods: Collection[str]) -> dict[str, dict]:
+    """`searches`, where committed searches chose settings of these methods: by method the file, how many trials it has,
+    and its sha256, by which the table is known to rest on that very search."""
+    found = {
+        method: {"file": params.search_name(each["method"]), "trials": len(each["trials"]), "sha256": each["sha256"]}
+        for method, each in (params.searches().items() if methods else ())
+        if method in methods
+    }
+    return {"searches": found} if found else {}
 
 
 def _recorded(finished: Iterable) -> dict:

@@ -7,7 +7,7 @@ and a test compares.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
@@ -38,7 +38,8 @@ class Stored:
 
     stem: name of its file. parameters: those it was made with. device: on what its runs were trained. costs: seconds
     and what else differs from machine to machine. picture: a figure of the execution, see `results.save_picture`.
-    older: whether other code than the present one trained its runs, see `of_older_code`.
+    older: whether other code than the present one trained its runs, see `of_older_code`. searches: by method the
+    committed search that chose its settings, see `results.provenance`.
     """
 
     stem: str
@@ -48,6 +49,7 @@ class Stored:
     costs: pd.DataFrame | None = None
     picture: Path | None = None
     older: bool = False
+    searches: Mapping[str, Mapping] = field(default_factory=dict)
 
     @property
     def notebook(self) -> str:
@@ -110,8 +112,10 @@ class Stored:
 
     @property
     def trials(self) -> dict[str, int]:
-        """By method, how many trials of the search chose its settings."""
-        return dict.fromkeys(self.table["method"], self.parameters.get("search_trials", 0))
+        """By method, how many trials of a search chose its settings: of the notebook's own, or of the committed one."""
+        own = self.parameters.get("search_trials", 0)
+        committed = {method: search["trials"] for method, search in self.searches.items()}
+        return {method: own or committed.get(method, 0) for method in dict.fromkeys(self.table["method"])}
 
     def judged(self, tests: Mapping[str, claims.ClaimTest]) -> Judged:
         """The verdicts of the claims of its notebook that this table has rows for, none if its code is an older one;
@@ -178,7 +182,8 @@ def _read(path: Path) -> Stored:
     read = pd.read_csv(costs, keep_default_na=False, na_values={"value": ""}) if costs.exists() else None
     picture = path.with_suffix(".png")
     where = picture if picture.exists() else None
-    return Stored(path.stem, results.read(path), made["parameters"], made["device"], read, where, of_older_code(made))
+    of_code, searches = of_older_code(made), made.get("searches", {})
+    return Stored(path.stem, results.read(path), made["parameters"], made["device"], read, where, of_code, searches)
 
 
 # --- numbers as words -------------------------------------------------------------------------------------------------

@@ -51,6 +51,7 @@ class Notebook:
         if getattr(params, "search_trials", 0):
             none: dict[str, Any] = {"search_trials": 0}
             params = dataclasses.replace(params, **none)
+            object.__setattr__(params, "searches", dict)  # it begins where no committed search has been taken
         return (self.planned or self.specs)(params)
 
 

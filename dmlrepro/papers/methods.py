@@ -16,7 +16,7 @@ from dmlrepro.evidence.claims import START
 from dmlrepro.losses.recommended import BOUNDARY, PROXIES
 from dmlrepro.papers.params import Params, benchmark_of
 from dmlrepro.training import protocols
-from dmlrepro.training.search import Range, search
+from dmlrepro.training.search import NETWORK_LR, SCORE, Range, Search, by_protocol, run_count, times
 from dmlrepro.training.spec import RunSpec
 
 
@@ -50,7 +50,10 @@ class Method:
         were chosen on its images.
     by_backbone: {option of the loss: {backbone: value}}, for an option that is otherwise absent or 0.
     fields: further fields of the RunSpec, such as clipping.
-    ranges: what a search varies, see `search`; None: the method cannot be searched.
+    ranges: what a protocol's search varies, see `search.applied`; None: the method cannot be searched.
+    decisive: those of them, three at most, that the search of every method varies beside the network's learning rate;
+        empty: all but `loss_lr`. In that search a rate that is stated over the network's follows it.
+    searched_as: the method whose search a variant takes; empty: its own.
     published: {data set, "*" for all: {field of the RunSpec, option of the loss, or "loss_lr" for the highest learning
         rate of its parameters: Setting}}. It documents; what a run takes is said by the other attributes.
     """
@@ -66,6 +69,8 @@ class Method:
     by_backbone: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
     fields: dict[str, Any] = field(default_factory=dict)
     ranges: Mapping[str, Range] | None = None
+    decisive: tuple[str, ...] = ()
+    searched_as: str = ""
     published: Mapping[str, Mapping[str, Setting]] = field(default_factory=dict)
     color: str = ""  # empty: figures take one of the palette by the method's name
     offered: bool = True  # whether notebook 01 tries it: not without labels, and not what needs more steps than a head
@@ -115,6 +120,7 @@ BASELINES: dict[str, Method] = {
                 "margin": Range(0, 1),
             }
             | LOSS_LR,
+            decisive=("la", "gamma", "margin"),
             published=_everywhere(
                 "Qian et al., ICCV 2019", la=20.0, gamma=0.1, tau=0.2, margin=0.01, centers_per_class=10
             ),
@@ -154,6 +160,7 @@ BASELINES: dict[str, Method] = {
                 "base": Range(0, 1),
                 "epsilon": Range(0, 1),
             },
+            decisive=("alpha", "beta", "base"),
             published={
                 "*": {
                     "alpha": Setting(2.0, "Wang et al., CVPR 2019"),
@@ -268,7 +275,42 @@ def spec_layers(method: Method, params: Params) -> Layers:
     layers.append((PARAMETER if wanted and method.batches != "shuffled" else METHOD, {"samples_per_class": per_class}))
     rates = {name: factor * params.lr for name, factor in method.faster.items()} | method.rates
     rates |= {name: each.value for name, each in _recipe(method, params, "loss_lr.").items()}
-    return [*layers, (METHOD, {"loss": method.loss, "loss_lr": rates} | method.fields)]
+    layers.append((METHOD, {"loss": method.loss, "loss_lr": rates} | method.fields))
+    for source, found in search_layers(method, params):
+        if lr := found.get("lr"):
+            head = merged(layers).get("head_lr")
+            faster = {name: times(rates[name], lr / params.lr) for name in method.faster}
+            decided = {"lr": lr} | ({"head_lr": times(head, lr / params.lr)} if head else {})
+            layers.append((source, decided | ({"loss_lr": rates | faster} if faster else {})))
+    return layers
+
+
+def search_layers(method: Method, params: Params) -> Layers:
+    """What a committed search found for a method under these parameters, but for what the reader gives; at most one.
+
+    `lr` is the network's learning rate, the others are options of the loss.
+    """
+    found = params.searches().get(method.name)
+    if found is None or found["begun"]["spec"].get("loss") != method.loss:
+        return []
+    given = {option: name for option, name in method.from_parameters.items() if hasattr(params, name)} | {"lr": "lr"}
+    origins = getattr(params, "origins", {})
+    kept = {name: v for name, v in found["found"]["options"].items() if origins.get(given.get(name, "")) != "reader"}
+    return [(search_label(found), kept)]
+
+
+def search_label(found: Search) -> str:
+    """A search as the source of a setting."""
+    where = found["conditions"]
+    return f"search, {run_count(found)} runs, {where['dataset']}, {where['train_from'] or 'whole network'}"
+
+
+def searched_ranges(method: Method) -> dict[str, Range]:
+    """What the search of every method varies; ValueError where the method has no ranges."""
+    if method.ranges is None:
+        raise ValueError(f"no search ranges for {method.name}; its record in the room's methods.py has to state them")
+    decisive = method.decisive or [name for name in method.ranges if name != "loss_lr"]
+    return NETWORK_LR | {name: method.ranges[name] for name in decisive}
 
 
 def _recipe(method: Method, params: Params, prefix: str) -> dict[str, Setting]:
@@ -287,6 +329,8 @@ def option_layers(method: Method, params: Params, backbone: str) -> Layers:
         layers.append(("small network", dict(method.from_scratch)))
     given = {option: name for option, name in method.from_parameters.items() if hasattr(params, name)}
     layers.append((PARAMETER, {option: getattr(params, name) for option, name in given.items()}))
+    for source, found in search_layers(method, params):
+        layers.append((source, {name: value for name, value in found.items() if name != "lr"}))
     for option, known in method.by_backbone.items():
         if not merged(layers).get(option):
             if backbone not in known:
@@ -352,19 +396,52 @@ def search_each(
             raise ValueError(f"no search ranges for {name}; its record in the room's methods.py has to state them")
     how = {"trials": params.search_trials} | _expansion(params)
     return [
-        (spec, []) if spec.loss is None else search(spec, ranges[spec.method], params.protocol, **how) for spec in specs
+        (spec, []) if spec.loss is None else by_protocol(spec, ranges[spec.method], params.protocol, **how)
+        for spec in specs
     ]
 
 
 def found_by_search(specs: Iterable[RunSpec], records: Mapping[str, Method], params: Params):
-    """What the searches of `search_each` found: a row per method with its hyperparameters, the best validation MAP@R in
-    percent and the median of the trials. Without a search it is None."""
+    """What searches found for these methods, a row each: its hyperparameters, validation MAP@R in percent of the best
+    trial and of the median, and of a committed search also that of trial 0, the default. Without a search it is None.
+
+    Of the committed search of every method the three scores are those of the fold on which all trials were scored; what
+    it chose has the best mean over all folds, and is the best of them there if that is so on the first.
+    """
     import pandas as pd
 
+    specs = list(specs)
     table = []
     for spec, rows in search_each(specs, records, params):
         if rows:
-            scores = [100 * row["val MAP@R"] for row in rows]
-            best = rows[int(np.argmax(scores))] | {"val MAP@R": max(scores), "median of the trials": np.median(scores)}
+            scores = [100 * row[SCORE] for row in rows]
+            best = rows[int(np.argmax(scores))] | {SCORE: max(scores), "median of the trials": np.median(scores)}
             table.append({"method": spec.method, "trials": len(rows)} | best)
+    committed = params.searches()
+    for method in dict.fromkeys(spec.method for spec in specs if spec.method in committed):
+        table.append(summary(committed[method]) | {"method": method})
     return pd.DataFrame(table).set_index("method") if table else None
+
+
+def summary(search: Search) -> dict[str, Any]:
+    """What a committed search found, scores in percent, see `found_by_search`."""
+    found, trials = search["found"], search["trials"]
+    scores = {name: 100 * found[name] for name in ("default", "median", "best")}
+    scores |= {"chosen": 100 * trials[found["trial"]]["scores"][0], "chosen, all folds": 100 * found["score"]}
+    return {"trials": len(trials)} | scores | found["options"]
+
+
+def trials_of_search(method: str, params: Params):
+    """Every trial of the committed search of a method, trial 0 being the default: its hyperparameters and validation
+    MAP@R in percent, by fold and their mean; empty where a trial has had no run. Without a search it is None."""
+    import pandas as pd
+
+    if method not in (committed := params.searches()):
+        return None
+    trials = [
+        each["options"] | {f"fold {fold}": 100 * score for fold, score in enumerate(each["scores"])}
+        for each in committed[method]["trials"]
+    ]
+    folds = [f"fold {fold}" for fold in range(committed[method]["counts"]["folds"])]
+    table = pd.DataFrame(trials).rename_axis("trial")
+    return table.assign(mean=table[folds].mean(axis=1, skipna=False))

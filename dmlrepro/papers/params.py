@@ -7,6 +7,7 @@ import contextlib
 import dataclasses
 import difflib
 import hashlib
+import json
 import math
 import sys
 import types
@@ -346,6 +347,32 @@ class Params:
     def _repr_html_(self) -> str:
         rows = "".join(f"<tr><td>{name}</td><td>{value!r}</td></tr>" for name, value in self.as_dict().items())
         return f"<table><thead><tr><th>parameter</th><th>resolved value</th></tr></thead><tbody>{rows}</tbody></table>"
+
+    def conditions(self) -> dict:
+        """What the search of a method belongs to beside the method: the data, the network, what of it is trained, the
+        batch and the budget. What is searched, and what no number depends on, has no part."""
+        left_out = ("lr", "head_lr", "threads", "eval_every", "eval_every_epochs", "compile")
+        decided = {name: value for name, value in self.spec_options().items() if name not in left_out}
+        further = ("train_from", "samples_per_class", "warmup_epochs")
+        return json.loads(json.dumps(decided | {name: getattr(self, name) for name in further}))
+
+    def search_name(self, method: str) -> str:
+        """The file name of the search of a method under these conditions."""
+        budget = {"dim": self.embedding_size, "batch": self.batch_size, "steps": self.steps, "epochs": self.epochs}
+        where = [self.dataset, self.backbone, self.weights, self.train_from or "whole"]
+        numbers = [f"{name}={value}" for name, value in budget.items() if value]
+        return f"{_word(method)}--{','.join(map(_word, where))},{','.join(numbers)}.json"
+
+    def searches(self) -> dict[str, dict]:
+        """The committed searches whose results the runs take, by method, see training/search.py: at the profile small,
+        unless the notebook searches itself or images are the reader's own."""
+        from dmlrepro.training import search
+
+        if self.profile != "small" or self.as_dict().get("search_trials") or is_own(self.dataset):
+            return {}
+        found = [each for _, each in search.complete(search.folder(self.profile))]
+        mine = self.conditions()
+        return {name: each for each in found if each["conditions"] == mine for name in each["methods"]}
 
     def spec_options(self) -> dict:
         """The fields of a RunSpec that these parameters decide."""

@@ -5,7 +5,6 @@ Origins are those of the layers that the runs are built of (`methods.spec_layers
 """
 
 import dataclasses
-import inspect
 from collections.abc import Mapping
 from typing import Any
 
@@ -24,7 +23,7 @@ from dmlrepro.papers.methods import (
 )
 from dmlrepro.papers.params import Params, benchmark_of
 from dmlrepro.training import protocols
-from dmlrepro.training.builders import loss_builder
+from dmlrepro.training.search import defaults
 from dmlrepro.training.spec import LABELS, RunSpec
 
 NAMES = {"compile": "torch_compile"}  # fields of the RunSpec that parameters call otherwise
@@ -90,10 +89,10 @@ def settings(spec: RunSpec, params: Params, method: Method | None) -> Settings:
         found[name] = value, *_with_paper(origin, name, value, said)
     for name, value in spec.loss_lr.items():
         same = fields.get("loss_lr", {}).get(name) == value
-        origin = METHOD if same else f"notebook {params.notebook}"
+        origin = origins.get("loss_lr", METHOD) if same else f"notebook {params.notebook}"
         alias = "loss_lr" if value == max(spec.loss_lr.values()) else ""
         found[f"loss_lr.{name}"] = value, *_with_paper(origin, f"loss_lr.{name}", value, said, alias)
-    for name, value in (_defaults(spec.loss) | dict(spec.loss_options)).items():
+    for name, value in (defaults(spec.loss) | dict(spec.loss_options)).items():
         if name not in spec.loss_options:
             origin = "default"
         else:
@@ -111,14 +110,6 @@ def _origins(layers, params: Params, parameter_of: Mapping[str, str]) -> dict[st
             parameter = parameter_of.get(name, NAMES.get(name, name))
             found[name] = params.origins.get(parameter, f"profile {params.profile}") if layer == PARAMETER else layer
     return found
-
-
-def _defaults(loss: str | None) -> dict:
-    """The options of a loss that have a default."""
-    if loss is None:
-        return {}
-    options = inspect.signature(loss_builder(loss)).parameters.values()
-    return {option.name: option.default for option in options if option.default is not inspect.Parameter.empty}
 
 
 def _said(spec: RunSpec, params: Params, method: Method | None) -> dict[str, Setting]:

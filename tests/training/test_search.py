@@ -1,101 +1,243 @@
 """The search: it finds the best, continues where it was stopped, and never looks at the test set."""
 
+import dataclasses
+import json
+
 import pytest
 import torch
 from tiny import TINY as UNNAMED
 
-from dmlrepro.papers.methods import BASELINES
+from dmlrepro.files import signed
+from dmlrepro.papers.methods import BASELINES, searched_ranges
 from dmlrepro.training import protocols, runs, search
+from dmlrepro.training.search import Range
 from dmlrepro.training.spec import RunSpec
 
-TINY = UNNAMED.replace(method="ProxyNCA++")
+TINY = UNNAMED.replace(method="ProxyNCA++", loss_lr={"*": 0.1}, lr=1e-3)
+RANGES = searched_ranges(BASELINES["ProxyNCA++"])
 
 
-def quality(models: list[RunSpec]) -> float:
-    """A smooth score with its maximum at temperature 0.1 and learning rate 0.01, and a check of what is trained."""
-    assert [model.fold for model in models] == [0, 1, 2, 3]
-    assert {model.seed for model in models} == {protocols.TUNING_SEED}
-    temperature, rate = torch.tensor([models[0].loss_options["temperature"], models[0].loss_lr["*"]]).log10().tolist()
-    return 1 - (temperature + 1) ** 2 / 4 - (rate + 2) ** 2 / 36
+def quality(models: list[RunSpec]) -> list[float]:
+    """A smooth score with its maximum at temperature 0.3 and learning rate 2e-4; folds differ a little."""
+    found = []
+    for model in models:
+        assert (model.seed, model.folds, model.threads) == (protocols.TUNING_SEED, 3, 1)
+        temperature, rate = torch.tensor([model.loss_options["temperature"] / 0.3, model.lr / 2e-4]).log10().tolist()
+        found.append(round(0.9 - temperature**2 / 4 - rate**2 / 8 - 0.01 * model.fold, 6))
+    return found
 
 
-def test_a_search_finds_the_best_and_continues_where_it_was_stopped(tmp_path, monkeypatch, shared_cache):
-    def at(folder, trials):
-        monkeypatch.setattr(search, "journal_of", lambda name: tmp_path / f"{folder}-{name}")
-        return search.search(TINY, BASELINES[TINY.method].ranges, trials=trials)
+@pytest.fixture
+def scored(monkeypatch, shared_cache):
+    """The runs that were scored, in their order; none is trained."""
+    seen: list[RunSpec] = []
+    monkeypatch.setattr(search, "scores_of", lambda models: seen.extend(models) or quality(models))
+    return seen
 
-    monkeypatch.setattr(search, "validation_score", quality)
-    best, rows = at("whole", 24)
-    assert len(rows) == 24 and max(row["val MAP@R"] for row in rows) > 0.95
-    assert best.seed == TINY.seed and best.fold is None
-    assert quality(protocols.expand(best.replace(seed=protocols.TUNING_SEED), "mlrc")) == max(
-        row["val MAP@R"] for row in rows
-    )
-    assert max(row["val MAP@R"] for row in rows[10:]) > max(row["val MAP@R"] for row in rows[:10])  # it learns
 
+def test_a_search_is_16_trials_on_one_fold_and_the_best_four_on_the_other_two(tmp_path, scored):
+    found = search.search(TINY, RANGES, tmp_path / "whole.json")
+    assert len(scored) == search.run_count(found) == search.RUNS == 24
+    assert [model.fold for model in scored] == [0] * 16 + [1, 2] * 4
+    scores = [trial["scores"] for trial in found["trials"]]
+    best = sorted(range(16), key=lambda number: -scores[number][0])[:4]
+    assert {number for number in range(16) if len(scores[number]) == 3} == set(best)
+    chosen = found["found"]
+    assert chosen["trial"] in best and chosen["score"] == max(sum(scores[number]) / 3 for number in best)
+    assert chosen["options"] == found["trials"][chosen["trial"]]["options"]
+    assert chosen["default"] == scores[0][0] < chosen["median"] < chosen["best"] == max(first[0] for first in scores)
+    assert chosen["best"] > 0.85, "it hardly looks for the best"
+
+
+def test_trial_0_is_the_spec_as_it_stands(tmp_path, scored):
+    found = search.search(TINY, RANGES, tmp_path / "whole.json")
+    assert found["trials"][0]["options"] == {"lr": 1e-3, "temperature": pytest.approx(1 / 9)}
+    assert scored[0].loss_options == {"temperature": 1 / 9}
+    assert scored[0].replace(loss_options={}) == TINY.replace(seed=protocols.TUNING_SEED, fold=0, folds=3)
+    outside = search.standing(TINY.replace(lr=1.0), RANGES | {"margin": Range(0, 1)})
+    assert outside == {"temperature": pytest.approx(1 / 9)}, "what is outside or absent is no trial's value"
+
+
+def test_all_rates_follow_the_networks_but_those_that_are_fixed():
+    spec = TINY.replace(head_lr=1e-2, loss_lr={"*": 0.1, "proxies": 0.3})
+    moved = search.applied(spec, {"lr": 3e-4, "temperature": 0.5}, ["proxies"])
+    assert (moved.lr, moved.head_lr, moved.loss_lr) == (3e-4, 3e-3, {"*": 0.03, "proxies": 0.3})
+    assert moved.loss_options == {"temperature": 0.5}
+    assert search.applied(spec, {"lr": spec.lr}) == spec
+    assert search.applied(spec, {"loss_lr": 0.6}).loss_lr == {"*": pytest.approx(0.2), "proxies": 0.6}
+
+
+def test_a_proposal_is_a_function_of_the_trials_before_it(tmp_path, monkeypatch, shared_cache):
+    def options(name, spoiled):
+        def score(models):
+            seen.append(models)
+            return [0.0] if len(seen) == spoiled else quality(models)
+
+        seen: list = []
+        monkeypatch.setattr(search, "scores_of", score)
+        return [trial["options"] for trial in search.search(TINY, RANGES, tmp_path / name)["trials"]]
+
+    first = options("a", 0)
+    scores = [quality(search.on_thirds(search.applied(TINY, each))[:1]) for each in first[:8]]
+    best = scores.index(max(scores))
+    other = options("c", best + 1)
+    assert first == options("b", 0)
+    changed = [number for number in range(16) if first[number] != other[number]]
+    assert changed and min(changed) > best, "the score of a trial changes what comes after it, and nothing before"
+
+
+@pytest.mark.parametrize("stop", [1, 2, 9, 17, 18, 24])
+def test_a_search_goes_on_from_its_file_where_it_was_stopped(stop, tmp_path, monkeypatch, shared_cache):
     calls = []
 
     def interrupted(models):
         calls.append(models)
-        if len(calls) == 14:
+        if len(calls) == stop:
             raise KeyboardInterrupt
         return quality(models)
 
-    monkeypatch.setattr(search, "validation_score", interrupted)
+    stopped, whole = tmp_path / "stopped.json", tmp_path / "whole.json"
+    monkeypatch.setattr(search, "scores_of", interrupted)
     with pytest.raises(KeyboardInterrupt):
-        at("stopped", 24)
-    monkeypatch.setattr(search, "validation_score", quality)
-    assert at("stopped", 24) == (best, rows)
-    monkeypatch.setattr(search, "validation_score", lambda models: pytest.fail("tried again"))
-    assert at("stopped", 24) == (best, rows)
+        search.search(TINY, RANGES, stopped)
+    assert not stopped.exists()
+    monkeypatch.setattr(search, "scores_of", quality)
+    monkeypatch.setenv("DMLREPRO_CACHE", str(tmp_path / "another machine"))
+    monkeypatch.setattr(search, "scores_of", lambda models: calls.append(models) or quality(models))
+    search.search(TINY, RANGES, stopped)
+    assert len(calls) == 25, "what was finished is not run again"
+    search.search(TINY, RANGES, whole)
+    assert stopped.read_bytes() == whole.read_bytes()
+    assert sorted(path.name for path in tmp_path.glob("*.json")) == ["stopped.json", "whole.json"]
+    monkeypatch.setattr(search, "scores_of", lambda models: pytest.fail("searched again"))
+    search.search(TINY, RANGES, stopped)
 
 
-@pytest.mark.parametrize("damage", [b"half a rec", bytes(40), b"\xff\xfe\n"], ids=["cut", "zeros", "bytes"])
-def test_a_damaged_journal_goes_on_from_its_whole_lines(damage, tmp_path, monkeypatch, shared_cache):
-    monkeypatch.setattr(search, "validation_score", quality)
-    monkeypatch.setattr(search, "journal_of", lambda name: tmp_path / "journal")
-    ranges = BASELINES[TINY.method].ranges
-    expected = search.search(TINY, ranges, trials=4)
-    lines = (tmp_path / "journal").read_bytes().splitlines(keepends=True)
-    (tmp_path / "journal").write_bytes(b"".join(lines[:-3]) + damage)
-    with pytest.warns(UserWarning, match=rf"journal is damaged \(line {len(lines) - 2} is no complete record\)"):
-        assert search.search(TINY, ranges, trials=4) == expected
-    assert search.search(TINY, ranges, trials=4) == expected
+def test_another_search_replaces_a_complete_one_on_request_and_when_it_is_complete(tmp_path, monkeypatch, scored):
+    path = tmp_path / "a.json"
+    search.search(TINY, RANGES, path)
+    before = path.read_bytes()
+    with monkeypatch.context() as broken:
+        broken.setattr(search, "scores_of", lambda models: quality(models) if models[0].fold == 0 else 1 / 0)
+        with pytest.raises(ZeroDivisionError):
+            search.search(TINY.replace(steps=5), RANGES, path, again=True)
+    assert path.read_bytes() == before
+    del scored[:]
+    assert search.search(TINY.replace(steps=5), RANGES, path, again=True)["begun"]["spec"]["steps"] == 5
+    assert len(scored) == 8, "it went on"
 
 
-def test_a_trial_is_scored_on_the_validation_classes_only(monkeypatch, shared_cache):
-    models = protocols.expand(TINY, "mlrc")
-    expected = sum(run.metric("val MAP@R", "val_best") for run in runs.run_all(models, jobs=1)) / 4
-    assert search.validation_score(models) == pytest.approx(expected)
-    assert not any(runs.folder_of(runs.key_of(model)).exists() for model in models)
+@pytest.mark.parametrize("ending", ["", ".unfinished"])
+def test_an_edited_search_is_refused_by_name(ending, tmp_path, scored):
+    path = tmp_path / f"a{ending}.json"
+    search.search(TINY, RANGES, path)
+    made = json.loads(path.read_text())
+    made["trials"][3]["scores"][0] += 0.1
+    path.write_text(json.dumps(made, indent=1) + "\n")
+    with pytest.raises(ValueError, match=rf"a{ending}\.json is not what was written: its sha256.*take it from git"):
+        search.search(TINY, RANGES, tmp_path / "a.json")
+    path.write_text(path.read_text()[:100])
+    with pytest.raises(ValueError, match=rf"a{ending}\.json is no complete JSON file"):
+        search.search(TINY, RANGES, tmp_path / "a.json")
 
+
+def test_a_search_does_not_go_on_with_another_spec_or_other_ranges(tmp_path, scored, monkeypatch):
+    path = tmp_path / "a.json"
+    found = search.search(TINY, RANGES, path)
+    begun = [trial | {"scores": trial["scores"][:1]} for trial in found["trials"][:5]]
+    search.unfinished_of(path).write_text(signed(found | {"trials": begun}))
+    path.unlink()
+    with pytest.raises(ValueError, match=r"a\.unfinished\.json was begun with another spec than there is now"):
+        search.search(TINY.replace(steps=5), RANGES, path)
+    with pytest.raises(ValueError, match="another ranges"):
+        search.search(TINY, RANGES | {"temperature": Range(0.1, 1)}, path)
+    with monkeypatch.context() as edited, pytest.raises(ValueError, match="another source"):
+        edited.setattr(runs, "source_hash", lambda *_: "other code")
+        search.search(TINY, RANGES, path)
+    del scored[:]
+    assert search.search(TINY, RANGES, path)["trials"] == found["trials"] and len(scored) == 24 - 5
+
+
+def test_trials_are_scored_on_validation_classes_only_and_leave_the_cache(tmp_path, monkeypatch):
+    monkeypatch.setenv("DMLREPRO_CACHE", str(tmp_path))
+    trained, run_all = [], runs.run_all
+
+    def without_test_rows(specs):
+        trained.extend(specs)
+        return [
+            dataclasses.replace(run, rows=[row for row in run.rows if row["metric"].startswith("val ")])
+            for run in run_all(specs, jobs=1)
+        ]
+
+    monkeypatch.setattr(runs, "run_all", without_test_rows)
+    found = search.search(TINY, RANGES, tmp_path / "a.json", trials=2, finalists=1)
+    assert [(spec.fold, spec.folds, spec.seed) for spec in trained] == [(f, 3, 10_000) for f in (0, 0, 1, 2)]
+    assert all(0 < score < 1 for trial in found["trials"] for score in trial["scores"])
+    assert not list((tmp_path / "runs").iterdir())
+
+    monkeypatch.setattr(runs, "run_all", run_all)
+    model = search.on_thirds(TINY)[0]
+    assert runs.run(model).metric("val MAP@R") == found["trials"][0]["scores"][0]
+
+
+def test_trials_are_judged_as_the_methods_own_runs_are():
+    last = search.on_thirds(TINY.replace(keep_history=True, eval_every=2))[1]
+    assert (last.fold, last.keep_history, last.eval_every, last.restore_best) == (1, False, None, False)
+    best = search.on_thirds(TINY.replace(restore_best=True, eval_every=2, patience=3, monitor="MAP@R"))[1]
+    assert (best.restore_best, best.eval_every, best.patience) == (True, 2, 3)
+
+
+def test_a_trial_that_diverged_scores_0(tmp_path, monkeypatch, shared_cache):
     def last_one_diverges(specs):
         for spec in specs[:-1]:
             runs.run(spec)
         raise FloatingPointError("training diverged")
 
-    with monkeypatch.context() as diverging:
-        run_all = runs.run_all
-        diverging.setattr(runs, "run_all", lambda specs: last_one_diverges(specs) if len(specs) > 1 else run_all(specs))
-        assert search.validation_score(models) == 0
+    models = protocols.expand(TINY, "mlrc")
+    run_all = runs.run_all
+    monkeypatch.setattr(runs, "run_all", lambda specs: last_one_diverges(specs) if len(specs) > 1 else run_all(specs))
+    assert search.scores_of(models) == [0, 0, 0, 0]
     assert not any(runs.folder_of(runs.key_of(model)).exists() for model in models)
+
+
+# a protocol's own search
+
+
+def test_a_protocol_scores_every_trial_on_all_its_folds(monkeypatch, tmp_path):
+    monkeypatch.setenv("DMLREPRO_CACHE", str(tmp_path))
+    seen = []
+
+    def score(models):
+        seen.append([model.fold for model in models])
+        rate = torch.tensor(models[0].loss_lr["*"]).log10().item()
+        return [1 - (rate + 2) ** 2 / 36] * 4
+
+    monkeypatch.setattr(search, "scores_of", score)
+    ranges = BASELINES["ProxyNCA++"].ranges
+    best, rows = search.by_protocol(TINY, ranges, trials=20)
+    assert seen == [[0, 1, 2, 3]] * 20 and len(rows) == 20
+    assert max(row["val MAP@R"] for row in rows) > 0.95
+    assert (best.seed, best.fold, best.lr) == (TINY.seed, None, TINY.lr)
+    top = max(rows, key=lambda row: row["val MAP@R"])
+    assert best.loss_lr == {"*": top["loss_lr"]} and best.loss_options == {"temperature": top["temperature"]}
+    monkeypatch.setattr(search, "scores_of", lambda models: pytest.fail("searched again"))
+    assert search.by_protocol(TINY, ranges, trials=20) == (best, rows)
 
 
 def test_a_search_needs_trials_and_folds():
     ranges = BASELINES[TINY.method].ranges
     with pytest.raises(ValueError, match="trials must be positive, got 0"):
-        search.search(TINY, ranges, trials=0)
+        search.by_protocol(TINY, ranges, trials=0)
     with pytest.raises(ValueError, match="'conventional' has no validation classes"):
-        search.search(TINY, ranges, "conventional")
+        search.by_protocol(TINY, ranges, "conventional", trials=2)
 
 
-def test_a_protocol_without_folds_is_searched_on_classes_held_out_for_that(shared_cache, monkeypatch, tmp_path):
-    monkeypatch.setattr(search, "journal_of", lambda name: tmp_path / name)
+def test_a_protocol_without_folds_is_searched_on_classes_held_out_for_that(shared_cache):
     (model,) = protocols.validated(TINY, "roth")
     assert (model.fold, model.folds, model.restore_best, model.eval_every) == (2, 3, True, 1)
     run = runs.run(model)
     assert {row["selection"] for row in run.rows} == {"last", "val_best"}
-    best, rows = search.search(TINY, BASELINES[TINY.method].ranges, "roth", trials=2)
+    best, rows = search.by_protocol(TINY, BASELINES[TINY.method].ranges, "roth", trials=2)
     assert len(rows) == 2 and all(0 < row["val MAP@R"] < 1 for row in rows)
     assert (
         best.fold is None

@@ -21,7 +21,18 @@ from typing import Any, ClassVar
 from dmlrepro.evidence import plots
 from dmlrepro.evidence.stored import Numbers, Sentence
 from dmlrepro.papers import studies
-from dmlrepro.papers.methods import BASELINES, PROXIES, UNSAID, Method, Setting, every_seed, pick, spec_of
+from dmlrepro.papers.methods import (
+    BASELINES,
+    PROXIES,
+    UNSAID,
+    Method,
+    Setting,
+    every_seed,
+    merged,
+    pick,
+    spec_layers,
+    spec_of,
+)
 from dmlrepro.papers.params import Params, benchmark_of
 from dmlrepro.training.search import Range
 from dmlrepro.training.spec import RunSpec
@@ -106,18 +117,22 @@ def _own() -> dict[str, Method]:
         shared: dict[str, Any] = {"options": options, "ranges": _RANGES[name], "batches": "pairs", "published": sources}
         found.append(Method(name, loss, color=plain, **shared))
         for suffix, color in (("Proxy", single), ("CCP-S", small), ("CCP-L", large)):
-            found.append(Method(f"{name}-{suffix}", loss, color=color, fields={"scheme": SCHEME}, **shared))
+            as_large = "" if suffix == "CCP-L" else f"{name}-CCP-L"
+            how: dict[str, Any] = {"fields": {"scheme": SCHEME}, "searched_as": as_large}
+            found.append(Method(f"{name}-{suffix}", loss, color=color, **how, **shared))
     for name, colors in (("C1", ("#DADAEB", "#6A51A3")), ("C2", ("#FEE6CE", "#D94801"))):
         sources = {"*": dict.fromkeys(("pos_margin", "neg_margin", "memory_size", "warmup_steps"), UNSAID)}
         ranges = {"pos_margin": Range(-0.2, 1), "neg_margin": Range(0, 1)}
         shared = {"options": {"form": name.lower()}, "batches": "pairs", "ranges": ranges, "published": sources}
         for size, color in zip("SL", colors):
+            shared["searched_as"] = "" if size == "L" else f"{name}-XBM-L"
             found.append(Method(f"{name}-XBM-{size}", "baselines.cross_batch_memory", color=color, **shared))
     anchor = BASELINES["ProxyAnchor"]
     shared = {"fields": {"scheme": SCHEME}, "faster": {"*": PROXIES}}
     found.append(Method("ProxyAnchor-CCP", anchor.loss, ranges=anchor.ranges, color="#003355", **shared))
     field: dict[str, Any] = {"options": {"proxies_per_class": 8}, "batches": "pairs", "ranges": {"alpha": Range(0, 6)}}
     for name, color in (("PFML-Proxy", "#BF8040"), ("PFML-CCP", "#7A3300")):
+        field["searched_as"] = "" if name == "PFML-CCP" else "PFML-CCP"
         found.append(Method(name, "potential_field.PotentialFieldLoss", color=color, **shared, **field))
     return {method.name: dataclasses.replace(method, offered=False) for method in found}
 
@@ -245,7 +260,8 @@ def ccp_spec(name: str, params: CcpParams, *, setting: str = "", scheme: Mapping
     if method.fields.get("scheme") == SCHEME:
         fields["scheme_options"] = scheme_options(name, params, **dict(scheme or {}))
         if params.profile != "paper" and not method.faster:
-            fields["loss_lr"] = {"*": params.spec_options().get("head_lr", params.lr)}
+            network = merged(spec_layers(method, params))
+            fields["loss_lr"] = {"*": network.get("head_lr", network["lr"])}
     if params.profile != "paper" and "-XBM-" in name:
         changes["loss_options"] = xbm_options(params, name[-1]) | dict(changes.get("loss_options", {}))
     return spec_of(method, params, setting=setting, **fields | changes)

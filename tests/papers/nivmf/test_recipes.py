@@ -171,14 +171,14 @@ def test_a_scheduled_run_is_scored_by_nmi_too(tmp_path, monkeypatch):
 
 def test_the_joint_loss_is_searched_over_omega_alone(tmp_path, monkeypatch):
     monkeypatch.setenv("DMLREPRO_CACHE", str(tmp_path))
-    monkeypatch.setattr(runs, "key_of", lambda spec: spec.method)  # Cars need not lie here
+    monkeypatch.setattr(runs, "identity_of", lambda *_: {"what": {}, "where": {}})  # Cars need not lie here
     tried = []
 
     def score(models):
         tried.extend(models)
-        return 0.5
+        return [0.5] * len(models)
 
-    monkeypatch.setattr(search, "validation_score", score)
+    monkeypatch.setattr(search, "scores_of", score)
     notebook = catalogue.find("20")
     values = {"profile": "paper", "dataset": "cars", "methods": [JOINT], "search_trials": 3, "seeds": 1}
     params = notebook.params.from_values(values)

@@ -1,0 +1,206 @@
+"""The committed searches of methods: which there are to run, run side by side, and which tables rest on them.
+
+A search belongs to a method and to the conditions of a notebook's runs (`Params.conditions`). It is found once and
+taken by every notebook on that data set, network and budget, for what it does not vary itself. A complete search is
+frozen: tables name its sha256, and only `--again` replaces it.
+"""
+
+import json
+import multiprocessing
+import os
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from dmlrepro import progress
+from dmlrepro.datasets.manifests import is_own
+from dmlrepro.evidence import provenance, results
+from dmlrepro.files import repository_root
+from dmlrepro.papers import rooms
+from dmlrepro.papers.catalogue import Notebook
+from dmlrepro.papers.methods import Method, searched_ranges, spec_of
+from dmlrepro.papers.params import Params
+from dmlrepro.training import runs, search
+from dmlrepro.training.spec import RunSpec
+
+PROFILE = "small"  # at quick nothing is tuned, and at paper the papers' own settings hold
+WITHOUT_LABELS = ("momentum_encoder", "pseudo_labels")  # schemes; the search would let labels choose their options
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """A search that notebooks would take: its file, trial 0, what is varied, rates that do not follow the network's,
+    and by what it is found."""
+
+    path: Path
+    spec: RunSpec
+    ranges: Mapping[str, search.Range]
+    fixed: tuple[str, ...]
+    about: Mapping[str, Any]
+
+    def run(self, again: bool = False, after: Callable[[], None] = lambda: None) -> search.Search:
+        how: dict[str, Any] = {"fixed": self.fixed, "about": self.about, "again": again, "after": after}
+        return search.search(self.spec, self.ranges, self.path, **how)
+
+
+def untuned(params_class: type[Params]) -> type[Params]:
+    """The same parameters, whose runs take nothing that a search has found."""
+    return type(params_class.__name__, (params_class,), {"searches": lambda self: {}, "__module__": __name__})
+
+
+def wanted(
+    notebooks: Iterable[Notebook], params_of: Callable[[type[Params]], Params], methods: Collection[str] = ()
+) -> list[Wanted]:
+    """The searches whose results the notebooks' runs would take, each once; a variant has that of another method.
+
+    Args:
+        params_of: the class of a notebook's parameters -> the parameters.
+        methods: only these; none: all that the notebooks train and that can be searched.
+
+    Raises:
+        ValueError: another profile than PROFILE; the reader's own images; a method that no notebook trains, or that
+            cannot be searched, by name.
+    """
+    records = rooms.methods()
+    if unknown := [name for name in methods if name not in records]:
+        raise ValueError(f"unknown method {unknown[0]!r}; choose among {', '.join(records)}")
+    found: dict[Path, Wanted] = {}
+    missing = set(methods)
+    for notebook in notebooks:
+        if methods and not missing:
+            break
+        params = params_of(untuned(notebook.params))
+        if params.profile != PROFILE:
+            raise ValueError(f"searches are for profile {PROFILE!r}, whose notebooks take them, got {params.profile!r}")
+        if is_own(params.dataset):
+            raise ValueError(f"searches are committed, and {params.dataset!r} are images of your own; name a data set")
+        trained = [spec for spec in notebook.specs_untrained(params) if spec.loss]
+        for name in dict.fromkeys(spec.method for spec in trained):
+            chosen = name in missing if methods else records.get(name) is not None and not _why_not(records[name])
+            if chosen:
+                missing.discard(name)
+                each = _wanted(records, records[name].searched_as or name, trained, params)
+                found.setdefault(each.path, each)
+    if missing:
+        raise ValueError(f"the notebooks train no {', '.join(sorted(missing))} with these parameters")
+    return list(found.values())
+
+
+def _why_not(method: Method) -> str:
+    """Why a method cannot be searched; empty if it can."""
+    if method.fields.get("scheme") in WITHOUT_LABELS:
+        return "it learns without labels"
+    return "" if method.ranges else "its record states no ranges"
+
+
+def _wanted(records: Mapping[str, Method], name: str, trained: Sequence[RunSpec], params: Params) -> Wanted:
+    method = records[name]
+    if why := _why_not(method):
+        raise ValueError(f"{name} cannot be searched: {why}")
+    levels = [spec for spec in trained if spec.method == name]
+    if not levels:
+        raise ValueError(f"{params.notebook} trains variants of {name}, whose search they take, and not {name}; add it")
+    plain = spec_of(method, params)
+    default = min(levels, key=lambda spec: len(_differences(spec, plain)))  # the first of those that differ least
+    about = {
+        "method": name,
+        "methods": [name, *(each.name for each in records.values() if each.searched_as == name)],
+        "conditions": params.conditions(),
+    }
+    default = default.replace(seed=0, fold=None, folds=plain.folds)
+    if wrong := [field for field in _differences(default, plain) if field in about["conditions"]]:
+        raise ValueError(f"{params.notebook} has no run of {name} with the {' and '.join(wrong)} of its parameters")
+    path = _folder(params) / params.search_name(name)
+    return Wanted(path, default, searched_ranges(method), tuple(method.rates), about)
+
+
+def _differences(spec: RunSpec, plain: RunSpec) -> list[str]:
+    one, other = spec.as_dict(), plain.as_dict()
+    return [name for name in one if one[name] != other[name] and name not in ("seed", "fold", "folds")]
+
+
+def _folder(params: Params) -> Path:
+    return search.folder(params.profile) or repository_root()  # which says that there is none
+
+
+def run(every: Sequence[Wanted], jobs: int | None = None, again: bool = False) -> list[search.Search]:
+    """The searches in their order, those that are not complete run side by side with one thread each; what has been
+    done before is not done again.
+
+    Args:
+        jobs: how many at a time; None: one per core.
+        again: anew also where they are complete.
+
+    Raises:
+        ValueError: jobs below 1; a complete search of other conditions lies in the place of one of them; after the
+            others have ended, where one failed.
+    """
+    if jobs is not None and jobs < 1:
+        raise ValueError(f"jobs must be at least 1, got {jobs}; None: one per core")
+    for each in every:
+        if each.path.exists() and not again and (differs := _other_conditions(each)):
+            raise ValueError(f"{each.path} was made with another {' and '.join(differs)}; `--again` replaces it")
+    todo = [each for each in every if again or not each.path.exists()]
+    complete, failures = 0, {}
+
+    def done() -> int:
+        begun = [path for each in todo if (path := search.unfinished_of(each.path)).exists()]
+        return search.RUNS * complete + sum(search.run_count(search.read(path)) for path in begun)
+
+    report = progress.reporter("runs of searches done", search.RUNS * len(todo), done())
+    workers = min(jobs or len(os.sched_getaffinity(0)), len(todo))
+    if workers <= 1:
+        for each in todo:
+            each.run(again, lambda: report(done()))
+            complete += 1
+        return [search.read(each.path) for each in every]
+    context = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(workers, mp_context=context, initializer=runs._start_worker) as pool:
+        waiting: dict[Future, str] = {pool.submit(each.run, again): each.about["method"] for each in todo}
+        while waiting:
+            finished, _ = wait(waiting, timeout=progress.EVERY, return_when=FIRST_COMPLETED)
+            for future in finished:
+                name = waiting.pop(future)
+                if error := future.exception():
+                    failures[name] = error
+                complete += 1
+            report(done())
+    if failures:
+        lines = [f"  {name}: {error or type(error).__name__}" for name, error in failures.items()]
+        raise ValueError(
+            f"{len(failures)} of {len(todo)} searches failed, the others are complete:\n" + "\n".join(lines)
+        )
+    return [search.read(each.path) for each in every]
+
+
+def _other_conditions(each: Wanted) -> list[str]:
+    there, here = search.read(each.path).get("conditions", {}), each.about["conditions"]
+    return sorted(name for name in there.keys() | here.keys() if there.get(name) != here.get(name))
+
+
+def outdated(folder: Path | None = None) -> dict[str, list[str]]:
+    """The tables that rest on searches which are no longer those of the files: {path: names of the files}.
+
+    A table's record names each search with its sha256. A file that is gone, edited or made again is another.
+
+    folder: of tables, default results/ of the repository.
+    """
+    root = repository_root() / "results" if folder is None else folder
+    found = {}
+    for profile in results.PROFILES:
+        for path in provenance.table_paths(root / profile):
+            named = json.loads(path.with_suffix(".json").read_text(encoding="utf8")).get("searches", {})
+            sums = {each["file"]: each["sha256"] for each in named.values()}
+            where = search.folder(profile)
+            if others := [file for file, digest in sums.items() if not where or _digest(where / file) != digest]:
+                found[str(path.relative_to(root))] = others
+    return found
+
+
+def _digest(path: Path) -> str:
+    try:
+        return search.read(path)["sha256"]
+    except (OSError, ValueError):
+        return ""
