@@ -194,17 +194,20 @@ def _shared_parameters(options) -> None:
 
 
 def _train(options) -> None:
+    from dmlrepro.papers import studies
     from dmlrepro.training import records, runs
 
-    specs, files = [], []
+    pooled, results = [], []
     for notebook, params in _grid(options) if options.grid else _chosen(options):
-        found = list(notebook.specs(params))
-        specs += found
-        files += [records.file_of(params.profile, params.notebook)] * len(found)
-    results = runs.run_all(specs, jobs=options.jobs, record=files)
+        specs = notebook.specs(params)
+        if records.file_of(params.profile, params.notebook):
+            results += studies.run(specs, params, options.jobs)
+        else:
+            pooled += specs
+    results += runs.run_all(pooled, jobs=options.jobs)
     fresh = {result.key for result in results if not result.from_cache}
     distinct = len({result.key for result in results})
-    print(f"{distinct} distinct runs of {len(specs)}: {len(fresh)} trained now, the others were finished")
+    print(f"{distinct} distinct runs of {len(results)}: {len(fresh)} trained now, the others were finished")
 
 
 def _records_status(options) -> None:

@@ -24,6 +24,10 @@ def nothing_to_train(params: Params) -> list:
     return []
 
 
+def nothing_to_measure(run, params: Params) -> list:
+    return []
+
+
 @dataclass(frozen=True)
 class Notebook:
     """What a notebook computes, so that it can be computed without the notebook.
@@ -32,6 +36,7 @@ class Notebook:
     specs: its parameters -> the RunSpecs it trains, in the order of its tables.
     table: (its finished runs in that order, its parameters) -> the tidy table it saves; None: it saves none and reads
         what others left in results/, so the workflow executes it after these are published.
+    measures: (a finished run, its parameters) -> what is measured on its weights alone, rows that the table holds too.
     planned: its parameters -> the same runs without training any; None: `specs` without a search does not train.
     ratios: (the costs it saves, its parameters) -> a tidy table of their ratios, where claims are about costs.
     findings: sentences about what no claim says, the main one first, beside those that the judge makes of its claims;
@@ -42,6 +47,7 @@ class Notebook:
     params: type[Params]
     specs: Callable = nothing_to_train
     table: Callable | None = results.tidy
+    measures: Callable = nothing_to_measure
     planned: Callable | None = None
     ratios: Callable | None = None
     findings: tuple[Callable[..., str], ...] = ()

@@ -1,5 +1,6 @@
 """What the studies of several papers need: rows of a table, measurements of a finished run, published numbers."""
 
+import functools
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
@@ -25,8 +26,10 @@ if TYPE_CHECKING:
 # runs
 
 
-def run(specs: Iterable[RunSpec], params: Params) -> list[runs.RunResult]:
-    """The finished runs of a notebook, trained where neither record nor cache has them; says how many are stale.
+def run(specs: Iterable[RunSpec], params: Params, jobs: int | None = None) -> list[runs.RunResult]:
+    """The finished runs of a notebook, trained where neither record nor cache has them, `jobs` at a time (None: one per
+    core); says how many are stale. What the notebook measures on a run's weights is on record when the run is, but for
+    what it measures on several together, as on the models of folds.
 
     With environment variable DMLREPRO_TRAIN=0 nothing is trained: the runs are those of the seeds of which the record
     has every run.
@@ -44,10 +47,20 @@ def run(specs: Iterable[RunSpec], params: Params) -> list[runs.RunResult]:
                 f"{params.notebook}: {there.count(False)} of {len(there)} runs are not in {file.parent}, some of every "
                 "seed; train them (`python -m dmlrepro train`), or leave DMLREPRO_TRAIN=0 out"
             )
-    finished = runs.run_all(specs, record=file)
+    finished = runs.run_all(specs, jobs=jobs, record=file, measure=functools.partial(_measure, params))
     if old := sum(run.stale for run in finished):
         print(f"{old} of {len(finished)} runs. {stored.OLDER}")
     return finished
+
+
+def _measure(params: Params, finished) -> None:
+    """All that the table and the verdicts of a notebook need of the weights of one finished run."""
+    from dmlrepro.papers import catalogue
+
+    protocol = protocols.PROTOCOLS.get(finished.spec.protocol)
+    if finished.spec.fold is None or (protocol and "fold" in protocol.structure):
+        results.hits([finished], params)
+    catalogue.find(params.notebook).measures(finished, params)
 
 
 # rows
@@ -70,6 +83,11 @@ def scored(run, values: Mapping[str, float], setting: str | None = None) -> prot
     step = max(row["step"] for row in run.rows)
     rows = [{"selection": "last", "step": step, "metric": name, "value": value} for name, value in values.items()]
     return protocols.Scored(run.spec if setting is None else run.spec.replace(setting=setting), run.dataset, rows)
+
+
+def of_each(measures: Callable, finished: Iterable, params: Params) -> list[protocols.Scored]:
+    """What the `measures` of a notebook, see `catalogue.Notebook`, find on each of its finished runs."""
+    return [each for run in finished for each in measures(run, params)]
 
 
 def with_measured(finished: Iterable, found: Iterable[protocols.Scored], params: Params) -> "pd.DataFrame":

@@ -164,13 +164,21 @@ def find(runs_folder: Path, name: str, source: str) -> tuple[dict, str] | None:
 
 def of_runs_once(runs_folder: Path) -> dict[str, dict[str, dict]]:
     """`of_runs`, read again only where a file has changed."""
-    states = tuple((file, file.stat().st_mtime_ns, file.stat().st_size) for file in files(runs_folder))
-    return _of_runs(runs_folder, states)
+    return _of_runs(runs_folder, _states(runs_folder))
 
 
-@functools.lru_cache(maxsize=16)
+def _states(runs_folder: Path) -> tuple:
+    return tuple((file, file.stat().st_mtime_ns, file.stat().st_size) for file in files(runs_folder))
+
+
+@functools.lru_cache(maxsize=4)
 def _of_runs(runs_folder: Path, states: tuple) -> dict[str, dict[str, dict]]:
     return of_runs(runs_folder)
+
+
+@functools.lru_cache(maxsize=4)
+def _of_measurements(runs_folder: Path, states: tuple) -> dict[str, dict]:
+    return {line["derived"]: line for file in files(runs_folder) for line in lines(file) if "derived" in line}
 
 
 # --- accepted code ----------------------------------------------------------------------------------------------------
@@ -204,7 +212,7 @@ def derived(models: Sequence, function: Callable, **options) -> Any:
         return _cached([*asked, [model.key for model in models]], functools.partial(function, *models, **options))
     of = [[model.name, model.source] for model in models]
     key = digest([*asked, of])[:24]
-    known = next((line for each in files(file.parent) for line in lines(each) if line.get("derived") == key), None)
+    known = _of_measurements(file.parent, _states(file.parent)).get(key)
     if known is None:
         described = f"{asked[0]} of {models[0].described}"
         known = {"derived": key, "of": of, "described": described, "value": function(*models, **options)}

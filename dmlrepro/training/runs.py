@@ -143,7 +143,8 @@ def run_all(
     specs: Sequence[RunSpec],
     *,
     jobs: int | None = None,
-    record: Path | Sequence[Path | None] | None = None,
+    record: Path | None = None,
+    measure: Callable[[RunResult], None] = lambda run: None,
     renew: bool = False,
 ) -> list[RunResult]:
     """Results in the order of the specs; what neither record nor cache has is trained, each distinct spec once.
@@ -151,9 +152,11 @@ def run_all(
     Specs that ask for one thread are trained side by side in `jobs` processes (default: the cores this process may
     use); others, and everything on CUDA, one after the other, on all visible GPUs (see `ranks_of`).
 
-    record: the file that finished runs are added to, one by one (`records.file_of`), or one for each spec; a run that
-    any file beside it has is taken from there. What is trained then goes by seeds, so that a piece of a study is a seed
-    with all its methods. None: no record is read or written. A reader's own images are never recorded.
+    record: the file that finished runs are added to, one by one (`records.file_of`); a run that any file beside it has
+    is taken from there. What is trained then goes by seeds, so that a piece of a study is a seed with all its methods.
+    None: no record is read or written. A reader's own images are never recorded.
+
+    measure: called with each run before it is recorded, so that what tables need of its weights is on record by then.
 
     renew: what is on record by older code alone is trained too.
 
@@ -169,7 +172,8 @@ def run_all(
     identified = [identity_of(spec, digests) for spec in specs]
     keys = [_key(identity) for identity in identified]
     identities = dict(zip(keys, identified))
-    files = _files_of(record, keys, specs)
+    of_key = dict(zip(reversed(keys), reversed(specs)))
+    files = {key: record for key, spec in of_key.items() if record and not manifests.is_own(spec.dataset)}
     served = {key: line for key, file in files.items() if (line := _recorded(identities[key], file))}
     if renew:
         served = {key: (line, stale) for key, (line, stale) in served.items() if not stale}
@@ -177,11 +181,11 @@ def run_all(
     missing = {key: spec for key, spec in zip(keys, specs) if found[key] is None and key not in served}
     if files:
         missing = dict(sorted(missing.items(), key=lambda item: item[1].seed))
-    described = {key: named(spec) for key, spec in zip(keys, specs)}
 
     def keep(key: str) -> None:
         if key in files and key not in served:
-            records.append(files[key], _line_of(identities[key], described[key], _stored(key)))
+            measure(_result(key, of_key[key], _stored(key), from_cache=False, record=files[key]))
+            records.append(files[key], _line_of(identities[key], named(of_key[key]), _stored(key)))
 
     for key, stored in found.items():
         if stored is not None:
@@ -245,18 +249,6 @@ def run_all(
         else _result(key, spec, found[key], from_cache=key not in missing, record=files.get(key))
         for key, spec in zip(keys, specs)
     ]
-
-
-def _files_of(
-    record: Path | Sequence[Path | None] | None, keys: Sequence[str], specs: Sequence[RunSpec]
-) -> dict[str, Path]:
-    """Where each distinct run is recorded, the first of its specs deciding."""
-    given = [record] * len(keys) if record is None or isinstance(record, Path) else record
-    files: dict[str, Path] = {}
-    for key, spec, file in zip(keys, specs, given, strict=True):
-        if file is not None and not manifests.is_own(spec.dataset):
-            files.setdefault(key, file)
-    return files
 
 
 def on_record(specs: Sequence[RunSpec], file: Path) -> list[bool]:

@@ -15,7 +15,7 @@ from tiny import TINY
 from dmlrepro import metrics
 from dmlrepro.evidence import results, stored
 from dmlrepro.papers import studies
-from dmlrepro.papers.pfml.ablations import RepulsionParams
+from dmlrepro.papers.pfml.ablations import RepulsionParams, spread_table
 from dmlrepro.training import checking, loop, protocols, records, runs
 
 SEEDS = [TINY.replace(seed=seed, method="PFML") for seed in range(3)]
@@ -192,6 +192,17 @@ def test_folds_are_scored_without_their_weights(machine, file, monkeypatch):
     machine()
     no_training(monkeypatch)
     assert [entry.rows for entry in protocols.combine(runs.run_all(specs, record=file))] == before
+
+
+def test_what_a_notebook_measures_is_on_record_when_the_run_is(machine, file, monkeypatch):
+    studies.run(SEEDS, PARAMS)
+    machine()
+    no_training(monkeypatch)
+    finished = studies.run(SEEDS, PARAMS)
+    assert "intra_class_distance" in set(spread_table(finished, PARAMS)["metric"])
+    assert set(results.hits(finished, PARAMS)["seed"]) == {0, 1, 2}
+    kinds = ["run" if "run" in line else "measured" for line in records.lines(file)]
+    assert kinds == ["measured", "measured", "run"] * 3  # the run last: without it the others count for nothing
 
 
 # --- older code ---

@@ -13,7 +13,7 @@ from dmlrepro.evidence.stored import Numbers
 from dmlrepro.papers.catalogue import Notebook
 from dmlrepro.papers.ccp.methods import LOSSES, CcpParams, ccp_runs, where_it_did_not_alternate
 from dmlrepro.papers.methods import BASELINES
-from dmlrepro.papers.studies import measured, with_measured
+from dmlrepro.papers.studies import measured, of_each, with_measured
 from dmlrepro.training import records
 from dmlrepro.training.spec import RunSpec
 
@@ -144,7 +144,15 @@ def _proxies(number: int, pool: int) -> Mapping[str, int]:
 def alternating_table(finished: Iterable, params: CcpParams) -> "pd.DataFrame":
     """The rows of the runs; `steps` that each took, and of CCP how many problems it solved."""
     finished = list(finished)
-    return with_measured(finished, [measured(run, course) for run in finished if run.spec.loss], params)
+    return with_measured(finished, of_each(courses_of, finished, params), params)
+
+
+def courses_of(run, params: CcpParams) -> list:
+    """What `alternating_table` adds to a run; and what `courses` shows of it is measured."""
+    if not run.spec.loss:
+        return []
+    records.derived([run], solved)
+    return [measured(run, course)]
 
 
 def course(run) -> dict[str, float]:
@@ -236,6 +244,7 @@ NOTEBOOKS = [
         AlternatingParams,
         alternating,
         alternating_table,
+        courses_of,
         findings=(where_it_did_not_alternate(OURS, SINGLE), _parts, _over_proxy_anchor, _over_pfml),
     ),
     Notebook(BatchSizeParams, batch_sizes),

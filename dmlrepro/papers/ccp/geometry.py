@@ -17,7 +17,7 @@ from dmlrepro.evidence.stored import Numbers
 from dmlrepro.losses.chance_constrained import clip_to_unit_ball, covering_radius, greedy_k_center
 from dmlrepro.papers.catalogue import Notebook
 from dmlrepro.papers.ccp.methods import CcpParams, ccp_runs, where_it_did_not_alternate
-from dmlrepro.papers.studies import evaluated_labels, measured, study_rows, training_embeddings, with_measured
+from dmlrepro.papers.studies import evaluated_labels, measured, of_each, study_rows, training_embeddings, with_measured
 from dmlrepro.training.spec import RunSpec
 
 if TYPE_CHECKING:
@@ -87,8 +87,12 @@ def _after_each(params) -> list[RunSpec]:
 def mnist_table(finished: Iterable, params: MnistParams) -> "pd.DataFrame":
     """The rows of the runs; covering radius and spread of the learned proxies, on the training images."""
     finished = list(finished)
-    found = [measured(run, around_proxies) for run in finished if _has_proxies(run)]
-    return with_measured(finished, found, params)
+    return with_measured(finished, of_each(proxies_of, finished, params), params)
+
+
+def proxies_of(run, params: MnistParams) -> list:
+    """What `mnist_table` adds to a run."""
+    return [measured(run, around_proxies)] if _has_proxies(run) else []
 
 
 def radius_table(finished: Iterable, params: RadiusParams) -> "pd.DataFrame":
@@ -96,9 +100,14 @@ def radius_table(finished: Iterable, params: RadiusParams) -> "pd.DataFrame":
     import pandas as pd
 
     finished = list(finished)
-    found = [measured(run, geometry_of) for run in finished]
+    found = of_each(geometries_of, finished, params)
     study = study_rows(params, [*bound_rows(params.point_sets), *lemma_rows(params.point_sets)])
     return pd.concat([with_measured(finished, found, params), study], ignore_index=True)
+
+
+def geometries_of(run, params: RadiusParams) -> list:
+    """What `radius_table` adds to a run."""
+    return [measured(run, geometry_of)]
 
 
 def geometry_of(run) -> dict[str, float]:
@@ -299,6 +308,8 @@ def _lemma(numbers: Numbers) -> str:
 
 
 NOTEBOOKS = [
-    Notebook(MnistParams, mnist, mnist_table, findings=(where_it_did_not_alternate(OURS, SINGLE),)),
-    Notebook(RadiusParams, radius, radius_table, findings=(where_it_did_not_alternate(OURS, SINGLE), _lemma)),
+    Notebook(MnistParams, mnist, mnist_table, proxies_of, findings=(where_it_did_not_alternate(OURS, SINGLE),)),
+    Notebook(
+        RadiusParams, radius, radius_table, geometries_of, findings=(where_it_did_not_alternate(OURS, SINGLE), _lemma)
+    ),
 ]

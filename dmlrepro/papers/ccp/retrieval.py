@@ -10,7 +10,7 @@ from dmlrepro.evidence import results, tables
 from dmlrepro.evidence.comparing import UNTRAINED
 from dmlrepro.evidence.stored import Numbers
 from dmlrepro.papers.catalogue import Notebook
-from dmlrepro.papers.ccp.ablations import alternating_table
+from dmlrepro.papers.ccp.ablations import alternating_table, courses_of
 from dmlrepro.papers.ccp.methods import FOUR_FOLDS, LOSSES, METHODS, CcpParams, ccp_spec
 from dmlrepro.papers.methods import every_seed, found_by_search, search_each
 from dmlrepro.papers.studies import study_rows
@@ -115,6 +115,6 @@ def _memory(numbers: Numbers) -> str:
 
 
 NOTEBOOKS = [
-    Notebook(CcpRetrievalParams, retrieval, retrieval_table, findings=(_memory,)),
+    Notebook(CcpRetrievalParams, retrieval, retrieval_table, courses_of, findings=(_memory,)),
     Notebook(CcpConventionalParams, conventional),
 ]

@@ -18,7 +18,7 @@ from dmlrepro.papers.catalogue import Notebook
 from dmlrepro.papers.meanfield.conventional import curve_options, curve_table
 from dmlrepro.papers.meanfield.magnet import field_offset
 from dmlrepro.papers.meanfield.methods import SHARPNESS, MeanFieldHeadParams, every_run
-from dmlrepro.papers.studies import scored, trained_loss, training_embeddings, with_measured
+from dmlrepro.papers.studies import of_each, scored, trained_loss, training_embeddings, with_measured
 from dmlrepro.training import records
 from dmlrepro.training.builders import build_loss
 from dmlrepro.training.spec import RunSpec
@@ -198,17 +198,20 @@ def regularizer_table(finished: Iterable, params: RegularizerParams) -> "pd.Data
     """The rows of the runs. Of those without a regulariser also its value, at the start and after each of them; and how
     far their mean fields, and the proxies of ProxyAnchor, lie from the mean embeddings of their classes."""
     finished = list(finished)
-    found = []
-    for run in finished:
-        plain = run.spec.setting.startswith("lambda=0") and run.spec.loss_options["regularization"] == 0
-        if not (plain or run.spec.method == "ProxyAnchor"):
-            continue
-        values = records.derived([run], fields_of, plain=plain)
-        shown = ["regularizer"] * plain + ["field_offset"] * (run.spec.setting in ("", "lambda=0"))
-        found.append(scored(run, {name: values[name] for name in shown}))
-        if run.spec.setting == "lambda=0":
-            found.append(scored(run, {"regularizer": values["before"]}, "lambda=0;epochs=0"))
-    return with_measured(finished, found, params)
+    return with_measured(finished, of_each(regularizers_of, finished, params), params)
+
+
+def regularizers_of(run, params: RegularizerParams) -> list:
+    """What `regularizer_table` adds to a run."""
+    plain = run.spec.setting.startswith("lambda=0") and run.spec.loss_options["regularization"] == 0
+    if not (plain or run.spec.method == "ProxyAnchor"):
+        return []
+    values = records.derived([run], fields_of, plain=plain)
+    shown = ["regularizer"] * plain + ["field_offset"] * (run.spec.setting in ("", "lambda=0"))
+    found = [scored(run, {name: values[name] for name in shown})]
+    if run.spec.setting == "lambda=0":
+        found.append(scored(run, {"regularizer": values["before"]}, "lambda=0;epochs=0"))
+    return found
 
 
 def fields_of(run, plain: bool) -> dict[str, float]:
@@ -229,5 +232,5 @@ NOTEBOOKS = [
     Notebook(BetaDeltaParams, ablation_beta_delta, beta_delta_table),
     Notebook(BatchSizeParams, ablation_batch_size),
     Notebook(AlphaParams, ablation_alpha, curve_table),
-    Notebook(RegularizerParams, ablation_regularizer, regularizer_table),
+    Notebook(RegularizerParams, ablation_regularizer, regularizer_table, regularizers_of),
 ]

@@ -15,7 +15,7 @@ from dmlrepro.papers import steps, timing
 from dmlrepro.papers.catalogue import Notebook
 from dmlrepro.papers.methods import pick, runs_of
 from dmlrepro.papers.nivmf.methods import DISTANCES, EMBEDDING_SCALE, METHODS, NivmfAblationParams
-from dmlrepro.papers.studies import scored, trained_loss, with_measured
+from dmlrepro.papers.studies import of_each, scored, trained_loss, with_measured
 from dmlrepro.training import batches, distributed, inference, records
 from dmlrepro.training.builders import loss_builder
 from dmlrepro.training.spec import RunSpec
@@ -192,14 +192,17 @@ def estimate_spread(run, counts: Sequence[int], draws: int = 40) -> list[dict[st
 
 def samples_table(finished: Iterable, params: NivmfCostParams) -> "pd.DataFrame":
     """The rows of the runs, and the spread of the loss estimate of the default run for each N."""
-    finished, counts = list(finished), list(params.sample_counts)
-    found = [
-        scored(run, values, f"samples={count}")
-        for run in finished
-        if run.spec.method == "EL-nivMF" and not run.spec.setting
-        for count, values in zip(counts, records.derived([run], estimate_spread, counts=counts))
-    ]
-    return with_measured(finished, found, params)
+    finished = list(finished)
+    return with_measured(finished, of_each(spreads_of, finished, params), params)
 
 
-NOTEBOOKS = [Notebook(NivmfCostParams, cost_and_samples, samples_table, ratios=ratios)]
+def spreads_of(run, params: NivmfCostParams) -> list:
+    """What `samples_table` adds to a run."""
+    if run.spec.method != "EL-nivMF" or run.spec.setting:
+        return []
+    counts = list(params.sample_counts)
+    found = zip(counts, records.derived([run], estimate_spread, counts=counts))
+    return [scored(run, values, f"samples={count}") for count, values in found]
+
+
+NOTEBOOKS = [Notebook(NivmfCostParams, cost_and_samples, samples_table, spreads_of, ratios=ratios)]

@@ -20,7 +20,7 @@ from dmlrepro.losses import nivmf as losses
 from dmlrepro.papers.catalogue import Notebook
 from dmlrepro.papers.methods import pick, runs_of
 from dmlrepro.papers.nivmf.methods import DISTANCES, METHODS, NivmfAblationParams, published
-from dmlrepro.papers.studies import evaluated_labels, measured, study_rows, with_measured
+from dmlrepro.papers.studies import evaluated_labels, measured, of_each, study_rows, with_measured
 from dmlrepro.training.spec import RunSpec
 
 if TYPE_CHECKING:
@@ -73,13 +73,16 @@ def distances_table(finished: Iterable, params: DistancesParams) -> "pd.DataFram
     import pandas as pd
 
     finished = list(finished)
-    euclidean = [
-        measured(run, _euclidean_retrieval, "retrieval=euclidean")
-        for run in finished
-        if run.spec.method in (*DISTANCES, START) and not run.spec.setting
-    ]
+    euclidean = of_each(euclidean_of, finished, params)
     exact = study_rows(params, exact_rows(range(params.draws)))
     return pd.concat([with_measured(finished, euclidean, params), exact], ignore_index=True)
+
+
+def euclidean_of(run, params: DistancesParams) -> list:
+    """The rows of a run whose embeddings are ranked by Euclidean distance."""
+    if run.spec.method not in (*DISTANCES, START) or run.spec.setting:
+        return []
+    return [measured(run, _euclidean_retrieval, "retrieval=euclidean")]
 
 
 def _euclidean_retrieval(run) -> dict[str, float]:
@@ -283,4 +286,4 @@ def _released(numbers: Numbers) -> str:
     return f"The released code's form against the corrected one, after few steps: {'; '.join(said)}."
 
 
-NOTEBOOKS = [Notebook(DistancesParams, distances, distances_table, findings=(_released,))]
+NOTEBOOKS = [Notebook(DistancesParams, distances, distances_table, euclidean_of, findings=(_released,))]

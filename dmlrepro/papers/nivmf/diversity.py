@@ -11,7 +11,7 @@ from dmlrepro.evidence import results
 from dmlrepro.papers.catalogue import Notebook
 from dmlrepro.papers.methods import pick, runs_of
 from dmlrepro.papers.nivmf.methods import METHODS, NivmfAblationParams, published
-from dmlrepro.papers.studies import evaluated_labels, measured, training_embeddings, with_measured
+from dmlrepro.papers.studies import evaluated_labels, measured, of_each, training_embeddings, with_measured
 from dmlrepro.training.spec import RunSpec
 
 if TYPE_CHECKING:
@@ -35,12 +35,14 @@ def diversity(params: DiversityParams) -> list[RunSpec]:
 def diversity_table(finished: Iterable, params: DiversityParams) -> "pd.DataFrame":
     """The rows of the runs, and the diversities of Table 5 of their training images; of the test images beside them."""
     finished = list(finished)
-    found = []
-    for run in finished:
-        if run.spec.method in params.methods:
-            found.append(measured(run, diversities_of, split="train"))
-            found.append(measured(run, diversities_of, "images=test", split="test"))
-    return with_measured(finished, found, params)
+    return with_measured(finished, of_each(both_diversities, finished, params), params)
+
+
+def both_diversities(run, params: DiversityParams) -> list:
+    """What `diversity_table` adds to a run."""
+    if run.spec.method not in params.methods:
+        return []
+    return [measured(run, diversities_of, split="train"), measured(run, diversities_of, "images=test", split="test")]
 
 
 def diversities_of(run, split: str) -> dict[str, float]:
@@ -78,4 +80,4 @@ def relative_diversity(table: "pd.DataFrame", baseline: str = "Cosine") -> "pd.D
     return results.readable(pd.DataFrame(columns), 1)
 
 
-NOTEBOOKS = [Notebook(DiversityParams, diversity, diversity_table)]
+NOTEBOOKS = [Notebook(DiversityParams, diversity, diversity_table, both_diversities)]

@@ -15,7 +15,7 @@ from dmlrepro.papers.methods import runs_of
 from dmlrepro.papers.params import HEADS
 from dmlrepro.papers.pfml.alignment import class_distances
 from dmlrepro.papers.pfml.methods import METHODS, FieldParams
-from dmlrepro.papers.studies import evaluated_labels, measured, with_measured
+from dmlrepro.papers.studies import evaluated_labels, measured, of_each, with_measured
 from dmlrepro.training.spec import RunSpec
 
 if TYPE_CHECKING:
@@ -111,7 +111,12 @@ def _ablation(params: AblationParams, settings: Mapping[str, dict]) -> list[RunS
 def spread_table(finished: Iterable, params: AblationParams) -> "pd.DataFrame":
     """The rows of finished runs, and how far the test embeddings of a class lie apart."""
     finished = list(finished)
-    return with_measured(finished, [measured(run, spread) for run in finished], params)
+    return with_measured(finished, of_each(spreads_of, finished, params), params)
+
+
+def spreads_of(run, params: AblationParams) -> list:
+    """What `spread_table` adds to a run."""
+    return [measured(run, spread)]
 
 
 def spread(run) -> dict[str, float]:
@@ -146,5 +151,5 @@ NOTEBOOKS = [
     Notebook(ProxiesParams, ablation_proxies),
     Notebook(DeltaParams, ablation_delta),
     Notebook(AlphaParams, ablation_alpha, findings=(_as_printed,)),
-    Notebook(RepulsionParams, ablation_repulsion_radius, spread_table, findings=(_spread,)),
+    Notebook(RepulsionParams, ablation_repulsion_radius, spread_table, spreads_of, findings=(_spread,)),
 ]

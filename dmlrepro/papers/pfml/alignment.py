@@ -16,6 +16,7 @@ from dmlrepro.papers.pfml import geometry
 from dmlrepro.papers.pfml.methods import METHODS, READINGS, SearchedParams, published
 from dmlrepro.papers.studies import (
     measured,
+    of_each,
     study_rows,
     trained_loss,
     training_embeddings,
@@ -68,6 +69,11 @@ def _otherwise(spec: RunSpec, setting: str) -> RunSpec:
     return spec.replace(setting=setting, **change | {"loss_options": options})
 
 
+def alignments_of(run, params: AlignmentParams) -> list:
+    """What `alignment_table` adds to a run."""
+    return [measured(run, _alignment)] if run.spec.loss else []
+
+
 def alignment_table(finished: Iterable, params: AlignmentParams) -> "pd.DataFrame":
     """The rows of finished runs, which say whether they have learned; of those that are trained W2 between the proxies
     and the training embeddings, in three readings, and the spread of the classes; after them the numerical study of
@@ -75,8 +81,7 @@ def alignment_table(finished: Iterable, params: AlignmentParams) -> "pd.DataFram
     import pandas as pd
 
     finished = list(finished)
-    aligned = [measured(run, _alignment) for run in finished if run.spec.loss]
-    trained = without_histories(with_measured(finished, aligned, params))
+    trained = without_histories(with_measured(finished, of_each(alignments_of, finished, params), params))
     study = []
     for row in geometry.study(range(params.point_sets)):
         case = row.pop("case")
@@ -152,4 +157,4 @@ def _unclipped(numbers: Numbers) -> str:
     )
 
 
-NOTEBOOKS = [Notebook(AlignmentParams, proxy_alignment, alignment_table, findings=(_unclipped,))]
+NOTEBOOKS = [Notebook(AlignmentParams, proxy_alignment, alignment_table, alignments_of, findings=(_unclipped,))]

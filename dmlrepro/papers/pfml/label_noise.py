@@ -19,6 +19,7 @@ from dmlrepro.papers.pfml.claims import NOISE
 from dmlrepro.papers.pfml.methods import METHODS, SearchedParams, published
 from dmlrepro.papers.studies import (
     measured,
+    of_each,
     trained_loss,
     training_embeddings,
     with_histories,
@@ -66,9 +67,12 @@ def label_noise(params: LabelNoiseParams) -> list[RunSpec]:
 def noise_table(finished: Iterable, params: LabelNoiseParams) -> "pd.DataFrame":
     """The rows of finished runs, and at 20 % noise the share of the gradient that wrongly labelled images receive."""
     finished = list(finished)
-    noisy = [run for run in finished if run.spec.loss and run.spec.label_noise == 0.2]
-    shares = [measured(run, _share) for run in noisy]
-    return without_histories(with_measured(finished, shares, params))
+    return without_histories(with_measured(finished, of_each(shares_of, finished, params), params))
+
+
+def shares_of(run, params: LabelNoiseParams) -> list:
+    """What `noise_table` adds to a run."""
+    return [measured(run, _share)] if run.spec.loss and run.spec.label_noise == 0.2 else []
 
 
 def _share(run) -> dict[str, float]:
@@ -138,4 +142,4 @@ def _shares(numbers: Numbers) -> str:
     )
 
 
-NOTEBOOKS = [Notebook(LabelNoiseParams, label_noise, noise_table, findings=(_shares,))]
+NOTEBOOKS = [Notebook(LabelNoiseParams, label_noise, noise_table, shares_of, findings=(_shares,))]

@@ -15,7 +15,7 @@ from dmlrepro.evidence.stored import Numbers
 from dmlrepro.losses.piecewise_linear import distances, linear_neighborhoods, pieces_and_similarity
 from dmlrepro.papers.catalogue import Notebook
 from dmlrepro.papers.plm.methods import METHODS, PUBLISHED, PlmTrainingParams, unlabelled_runs
-from dmlrepro.papers.studies import measured, with_measured
+from dmlrepro.papers.studies import measured, of_each, with_measured
 from dmlrepro.training.spec import RunSpec
 
 if TYPE_CHECKING:
@@ -47,8 +47,12 @@ def retrieval_table(finished: Iterable, params: PlmRetrievalParams) -> "pd.DataF
     any. For "random head", with which PLM begins, `nearest_asked` and `mean_asked`: what Eq. 6 asks for.
     """
     finished = list(finished)
-    found = [measured(run, apart_of, asked=run.spec.method == START) for run in finished]
-    return with_measured(finished, found, params)
+    return with_measured(finished, of_each(distances_of, finished, params), params)
+
+
+def distances_of(run, params: PlmRetrievalParams) -> list:
+    """What `retrieval_table` adds to a run."""
+    return [measured(run, apart_of, asked=run.spec.method == START)]
 
 
 def apart_of(run, asked: bool) -> dict[str, float]:
@@ -118,4 +122,4 @@ def _apart(numbers: Numbers) -> str:
 
 DISTANCES = ("mean_distance", "mean_asked", "nearest_distance", "nearest_asked")
 FINDINGS = (_apart, _momentum)
-NOTEBOOKS = [Notebook(PlmRetrievalParams, retrieval, retrieval_table, findings=FINDINGS)]
+NOTEBOOKS = [Notebook(PlmRetrievalParams, retrieval, retrieval_table, distances_of, findings=FINDINGS)]

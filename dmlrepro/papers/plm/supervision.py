@@ -15,7 +15,7 @@ from dmlrepro.evidence.stored import Numbers
 from dmlrepro.losses.piecewise_linear import pieces_and_similarity
 from dmlrepro.papers.catalogue import Notebook
 from dmlrepro.papers.plm.methods import PUBLISHED, PlmParams, unlabelled_runs
-from dmlrepro.papers.studies import evaluated_labels, scored
+from dmlrepro.papers.studies import evaluated_labels, of_each, scored
 from dmlrepro.training import records
 from dmlrepro.training.protocols import Scored
 from dmlrepro.training.spec import RunSpec
@@ -55,12 +55,13 @@ def supervision_table(finished: Iterable, params: SupervisionParams) -> "pd.Data
     beside Table 2: "nearest" are as many nearest neighbours of each point as its piece has members, "cosine" is the
     similarity of the features themselves, continuous as PLM's.
     """
-    found = []
-    for run in finished:
-        how = {name: getattr(params, name) for name in ("k", "dim", "quality")}
-        values = records.derived([run], _quality, images=params.images, **how)
-        found += [_of(run, name, each) for name, each in values]
-    return results.tidy(found, params)
+    return results.tidy(of_each(ways_of, finished, params), params)
+
+
+def ways_of(run, params: SupervisionParams) -> list[Scored]:
+    """The rows of `supervision_table` that an untrained network gives."""
+    how = {name: getattr(params, name) for name in ("k", "dim", "quality")}
+    return [_of(run, *each) for each in records.derived([run], _quality, images=params.images, **how)]
 
 
 def _quality(run, images: int, **how) -> list[tuple[str, dict[str, float]]]:
@@ -117,4 +118,4 @@ def _members(numbers: Numbers) -> str:
     )
 
 
-NOTEBOOKS = [Notebook(SupervisionParams, supervision, supervision_table, findings=(_members,))]
+NOTEBOOKS = [Notebook(SupervisionParams, supervision, supervision_table, ways_of, findings=(_members,))]
