@@ -94,7 +94,7 @@ def _parser() -> argparse.ArgumentParser:
     _parameters(plan)
     plan.add_argument("--each", action="store_true", help="a line per run instead of one per method")
     plan.add_argument("--gpus", type=int, help="so many share each run (default: those of this machine)")
-    plan.add_argument("--measure", action="store_true", help="time twenty steps of each network and loss here")
+    plan.add_argument("--measure", action="store_true", help="time a step and an evaluation of each kind of run here")
     plan.set_defaults(run=_plan)
 
     show = commands.add_parser("show", help="print every setting of a notebook's runs and where it comes from")
@@ -321,6 +321,7 @@ def _plan(options) -> int:
         print("these notebooks train nothing")
         return 0
     print((table if options.each else plan.grouped(table)).to_string(index=False, float_format="{:.3g}".format))
+    print(plan.by_notebook(table).to_string(index=False, float_format="{:.3g}".format))
     print(*plan.totals(table, gpus), sep="\n")
     print(*(f"error: {problem}" for problem in problems), sep="\n", end="\n" * bool(problems), file=sys.stderr)
     return 1 if problems else 0

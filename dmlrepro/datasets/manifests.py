@@ -127,6 +127,8 @@ def load(
     """
     if not 0 <= label_noise < 1:
         raise ValueError(f"label_noise must be a fraction in [0, 1), got {label_noise}")
+    if images_per_class is not None and (not isinstance(images_per_class, int) or images_per_class < 1):
+        raise ValueError(f"images_per_class must be a positive integer, got {images_per_class!r}")
     base = str(name).removesuffix("-subset")
     if name in DRAWN:
         manifest = _drawn(name, 24 if images_per_class is None else images_per_class)
@@ -202,14 +204,13 @@ def _with_label_noise(manifest: Manifest, fraction: float, seed: int) -> Manifes
     return replace(manifest, labels=labels, corrupted=corrupted)
 
 
+@functools.lru_cache(maxsize=2)  # a run asks several times, and a process has many runs on the same images
 def _drawn(name: str, images_per_class: int) -> Manifest:
     import unicodedata
     from importlib.metadata import version
 
     from dmlrepro.datasets import glyphs, symbols
 
-    if not isinstance(images_per_class, int) or images_per_class < 1:
-        raise ValueError(f"images_per_class must be a positive integer, got {images_per_class!r}")
     drawn = {"glyphs": glyphs, "symbols": symbols}[name]
     train, test = drawn.characters()
     key = (drawn.SOURCE_DIGEST, images_per_class, version("pillow"), version("matplotlib"), np.__version__)

@@ -1,18 +1,20 @@
 """What a profile would cost before anything is run: every run of the notebooks, its hours and its memory.
 
 No image is loaded: they are counted by the official splits (an upper bound for a partial copy), memory is found by
-shape inference. Hours are those of one device: images over throughput, the loss of each step, and the ranking of each
-evaluation, whose images cost a third of training's. The throughputs below are measured where that is said; the others
-are stated, typical of one A100 in float32 (convolutions in TF32, matrix products not), where bfloat16 trains twice as
-fast. `measured` replaces them by what this machine does. Several GPUs share the images of a run, and what they say to
-each other is not counted. A run that stops early is counted with the steps such runs took: CCP's Table I on SOP and
-In-Shop, an assumption on smaller sets.
+shape inference. With `measured` each kind of run is set up on its own images, where they are here, and its parts are
+timed: a step, what precedes an epoch, an evaluation of each sort; hours are their sum, and activations that runs share
+are counted once. Else hours are those of one device: images over throughput, the loss of each step, and the ranking of
+each evaluation, whose images cost a third of training's. The throughputs below are measured where that is said; the
+others are stated, typical of one A100 in float32 (convolutions in TF32, matrix products not), where bfloat16 trains
+twice as fast. Several GPUs share the images of a run, and what they say to each other is not counted. A run that stops
+early is counted with the steps such runs took: CCP's Table I on SOP and In-Shop, an assumption on smaller sets.
 """
 
 import dataclasses
 import functools
 import json
 import math
+import statistics
 import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
@@ -47,6 +49,25 @@ class Throughput:
     loss: float | None = None
 
 
+@dataclass(frozen=True)
+class Parts:
+    """Seconds of the parts of a run on this machine: `measured` of a run whose images and weights are here.
+
+    start: until the first step. once: activations which no run had computed before; later runs share them.
+    epoch: what the scheme does before one, such as looking for neighbours. step: of training, its batch included.
+    look: an evaluation on the way. final: one of all that is published.
+    """
+
+    start: float
+    once: float
+    epoch: float
+    step: float
+    look: float
+    final: float
+    device: str
+    source: str = "measured here"
+
+
 THROUGHPUT = {
     "conv4": Throughput(5500, 32, "cpu", "measured"),
     "squeezenet1_1": Throughput(200, 128, "cpu", "measured"),
@@ -62,7 +83,8 @@ OTHERS = Throughput(500, 224, "gpu", "stated")
 PRODUCTS = {"gpu": 1e13, "cpu": 2e10}  # additions and multiplications per second of float32 matrix products, stated
 # bfloat16 trains so many times as fast: stated of GPUs, measured with the matrix units of CPUs (ResNet-18)
 BFLOAT16 = {"gpu": 2.0, "cpu with AMX": 1.6, "cpu": 1.0}
-STEPS, SECONDS = 20, 60  # a measurement has so many steps, or as many as begin in this time
+STEPS, SECONDS = 20, 60  # a measurement has so many steps, or as many as begin in this time,
+SECONDS_OF_A_KIND = 2  # and on a run's own images, where there are many kinds, in this
 EARLY_STOP_STEPS = {"sop": 78_000, "inshop": 101_000}  # the means of CCP's Table I
 EARLY_STOP_STEPS_ELSEWHERE = 10_000  # this is assumed
 BYTES_PER_PARAMETER = 16  # float32 value, gradient and Adam's two moments
@@ -73,7 +95,7 @@ def plan(
     trials: Mapping[str, int] | None = None,
     *,
     gpus: int = 1,
-    throughput: Callable[[RunSpec], Throughput] | None = None,
+    throughput: Callable[[RunSpec], Throughput | Parts] | None = None,
 ) -> pd.DataFrame:
     """One row per run in the order of the notebooks.
 
@@ -85,11 +107,19 @@ def plan(
     if gpus < 1:
         raise ValueError(f"gpus must be at least 1, got {gpus}")
     _own_counts.cache_clear()
-    seen, rows = set(), []
+    seen, paid, rows = set(), set(), []
+
+    def speed_of(spec: RunSpec) -> Throughput | Parts:
+        found = (throughput or stated)(spec)
+        if not isinstance(found, Parts) or found not in paid:
+            paid.add(found)
+            return found
+        return dataclasses.replace(found, once=0.0)
+
     for notebook, specs in specs_by_notebook.items():
         for spec in specs:
             identity = json.dumps(spec.as_dict(), sort_keys=True)
-            row = {"notebook": notebook} | _row(spec, throughput or stated, gpus, shared=identity in seen)
+            row = {"notebook": notebook} | _row(spec, speed_of, gpus, shared=identity in seen)
             rows.append(row | {"trials": (trials or {}).get(notebook, 0) if spec.loss is not None else 0})
             seen.add(identity)
     return pd.DataFrame(rows)
@@ -111,6 +141,11 @@ def grouped(table: pd.DataFrame) -> pd.DataFrame:
         )
         .reset_index()
     )
+
+
+def by_notebook(table: pd.DataFrame) -> pd.DataFrame:
+    """Hours of each notebook on each data set, by kind of device; a run that several read counts for the first."""
+    return table.groupby(["notebook", "dataset", "device"], sort=False, as_index=False)["hours"].sum()
 
 
 def totals(table: pd.DataFrame, gpus: int = 1) -> list[str]:
@@ -170,13 +205,19 @@ def stated(spec: RunSpec) -> Throughput:
     return dataclasses.replace(found, images=factor * found.images, evaluated=3 * found.images)
 
 
-def measured(spec: RunSpec) -> Throughput:
-    """What one device of this machine does with random images: steps of the network, evaluation, the loss of a step.
+def measured(spec: RunSpec) -> Throughput | Parts:
+    """What one device of this machine does: the parts of the run on its own images, a second or two for each kind of
+    run; where images or weights are not here, steps of the network and of the loss on random images.
 
     Raises:
         ValueError: a batch does not fit in the memory of the device.
     """
-    device = distributed.device_for_training()
+    device, kind = distributed.device_for_training(), _kind(spec)
+    if kind not in _TIMED and not problems([spec]):
+        with timing.threads(1 if device.type == "cpu" else None):
+            _TIMED[kind] = _timed(spec, device)
+    if kind in _TIMED:
+        return _TIMED[kind]
     size = spec.image_size or THROUGHPUT.get(spec.backbone, OTHERS).size
     network = spec.backbone, spec.embedding_size, spec.pooling, size, spec.batch_size * spec.views, spec.precision
     try:
@@ -188,6 +229,57 @@ def measured(spec: RunSpec) -> Throughput:
     batch = spec.batch_size * spec.views
     kind = "gpu" if device.type == "cuda" else "cpu"
     return Throughput(batch / train, size, kind, "measured here", evaluated=batch / evaluate, loss=seconds)
+
+
+_TIMED: dict[str, Parts] = {}  # by kind, while the process runs
+# what changes a run's numbers and not, or hardly, the cost of its parts
+FREE = ("seed", "replica", "fold", "steps", "epochs", "lr", "head_lr", "loss_lr", "weight_decay", "loss_weight_decay")
+FREE += ("label_noise", "patience", "restore_best", "keep_history", "eval_every", "eval_every_epochs", "lr_drop_epochs")
+
+
+def _kind(spec: RunSpec) -> str:
+    """What the cost of a run's parts depends on: not its seed, nor numbers with a fraction among its loss's options."""
+    kept = {name: value for name, value in spec.as_dict().items() if name not in FREE}
+    options = {name: value for name, value in spec.loss_options.items() if not isinstance(value, float)}
+    looks = loop.Schedule(spec, 1)
+    return json.dumps(
+        [kept | {"loss_options": options}, spec.fold is None, looks.validation_only, sorted(looks.measures)]
+    )
+
+
+def _timed(spec: RunSpec, device: torch.device) -> Parts:
+    """The parts of a run, each done a few times and nothing stored but activations."""
+    loop.reuse_freed_memory()
+    clock = functools.partial(timing.seconds, device=device.type)
+    before = clock(lambda: loop.prepare(spec, device))
+    start = clock(lambda: loop.prepare(spec, device))
+    task, network = loop.prepare(spec, device)
+    kind = "gpu" if device.type == "cuda" else "cpu"
+    if spec.loss is None:
+        final = clock(lambda: inference.evaluate(task, {"": network}, 0))
+        return Parts(start, max(before - start, 0.0), 0.0, 0.0, 0.0, final, kind)
+    scheme = scheme_builder(spec.scheme, spec.scheme_options)(spec, task, network, **spec.scheme_options)
+    optimizer = loop.build_optimizer(spec, network, scheme.loss)
+    schedule = loop.Schedule(spec, task.steps_per_epoch)
+    epoch = clock(lambda: scheme.before_epoch(0))
+    network.train()
+    stream = task.train_batches(0, min(STEPS, task.steps_per_epoch), device, scheme.neighbours)
+    taken: list[float] = []
+
+    def step() -> None:
+        loop.train_step(spec, scheme, network, optimizer, *next(stream), len(taken))
+        scheme.after_step()
+
+    began = time.monotonic()
+    for _ in range(min(STEPS, task.steps_per_epoch)):
+        taken.append(clock(step))
+        if len(taken) > 3 and time.monotonic() - began > SECONDS_OF_A_KIND:
+            break
+    only, measures = schedule.validation_only, schedule.measures
+    look = clock(lambda: inference.evaluate(task, scheme.evaluated(), 0, validation_only=only, measures=measures))
+    final = clock(lambda: inference.evaluate(task, scheme.evaluated(), 0)) if only else look
+    typical = statistics.median(taken[2:] or taken)  # the first ones allocate
+    return Parts(start, max(before - start, 0.0), epoch, typical, look, final, kind)
 
 
 @functools.cache
@@ -227,7 +319,7 @@ def _seconds(call: Callable[[], object], device: torch.device) -> float:
     return sum(taken[1:]) / len(taken[1:])
 
 
-def _row(spec: RunSpec, throughput: Callable[[RunSpec], Throughput], gpus: int, *, shared: bool) -> dict:
+def _row(spec: RunSpec, throughput: Callable[[RunSpec], Throughput | Parts], gpus: int, *, shared: bool) -> dict:
     speed = THROUGHPUT.get(spec.backbone, OTHERS) if shared else throughput(spec)
     work = _work(spec)
     return {
@@ -248,16 +340,22 @@ def _row(spec: RunSpec, throughput: Callable[[RunSpec], Throughput], gpus: int, 
 
 
 class Work(NamedTuple):
-    """What a run computes: its steps, the images it trains on and evaluates, the pairs that are ranked."""
+    """What a run computes: its steps, the images it trains on and evaluates, the pairs that are ranked, and how often
+    it is evaluated on the way (looks) and at its end."""
 
     epochs: float
     steps: int
     trained: int
     evaluated: int
     compared: int
+    looks: int
+    finals: int
 
 
-def _hours(spec: RunSpec, work: Work, speed: Throughput) -> float:
+def _hours(spec: RunSpec, work: Work, speed: Throughput | Parts) -> float:
+    if isinstance(speed, Parts):
+        steps = speed.epoch * math.ceil(work.epochs) + speed.step * work.steps
+        return (speed.start + speed.once + steps + speed.look * work.looks + speed.final * work.finals) / 3600
     features = _network(spec.backbone, spec.image_size or speed.size)[0]
     pixels = (spec.image_size or speed.size) ** 2 / speed.size**2
     evaluate = speed.evaluated or 3 * speed.images
@@ -280,7 +378,7 @@ def _work(spec: RunSpec) -> Work:
     held_out = everything - train
     per_epoch = max(train // spec.batch_size, 1)
     if spec.loss is None:
-        return Work(0.0, 0, 0, test, test**2)
+        return Work(0.0, 0, 0, test, test**2, 0, 1)
     schedule = loop.Schedule(spec, per_epoch)
     steps = schedule.total
     if spec.patience is not None:
@@ -298,7 +396,9 @@ def _work(spec: RunSpec) -> Work:
         share, _ = _of_tail(spec)
         trained = round(share * trained)
         evaluated = round(share * evaluated) + (spec.cached_views or 1) * everything + test
-    return Work(steps / per_epoch, steps, trained, evaluated, compared)
+    # the last look tells what is published, unless it looks at validation classes only; the best weights have their own
+    finals = 2 if schedule.validation_only else int(spec.restore_best) + int(not evaluations)
+    return Work(steps / per_epoch, steps, trained, evaluated, compared, evaluations, finals)
 
 
 def _of_tail(spec: RunSpec) -> tuple[float, float]:

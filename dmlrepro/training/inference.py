@@ -1,6 +1,6 @@
 """What the network of a run makes of images: embeddings, and their retrieval scores."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
 import numpy as np
@@ -69,13 +69,20 @@ def neighbours(task: batches.Task, network) -> Tensor:
 
 
 def evaluate(
-    task: batches.Task, networks: Mapping[str, nn.Module], step: int, *, validation_only: bool = False
+    task: batches.Task,
+    networks: Mapping[str, nn.Module],
+    step: int,
+    *,
+    validation_only: bool = False,
+    measures: Collection[str] = retrieval.MEASURES,
 ) -> tuple[list[dict], dict[str, Tensor]]:
     """The metric rows of all networks, and the embeddings of the test images by network (none with validation_only).
 
     Metrics of a held-out fold are named `val ...`. Rows of every network but the one named "" say its name. With
     validation_only the scores decide when to stop and which weights are best, and are never published: these networks
     embed in the precision of training. All other scores are those of float32.
+
+    measures: as in `retrieval.retrieval`, beside R@K.
     """
     half = validation_only and task.spec.precision == "bfloat16"
     manifest, rows, embeddings = task.manifest, [], {}
@@ -84,16 +91,23 @@ def evaluate(
         own = {"step": step} | ({"network": name} if name else {})
         if len(task.validation):
             everything = np.ones(len(task.validation), bool)
-            scores, _ = retrieve(task, network, task.validation, everything, everything, half=half)
+            scores, _ = retrieve(task, network, task.validation, everything, everything, measures, half=half)
             rows += [own | {"metric": f"val {metric}", "value": value} for metric, value in scores.items()]
         if not validation_only:
-            scores, embeddings[name] = retrieve(task, network, task.test, query, gallery)
+            scores, embeddings[name] = retrieve(task, network, task.test, query, gallery, measures)
             rows += [own | {"metric": metric, "value": value} for metric, value in scores.items()]
     return rows, embeddings
 
 
 def retrieve(
-    task: batches.Task, network, indices: np.ndarray, query: np.ndarray, gallery: np.ndarray, *, half: bool = False
+    task: batches.Task,
+    network,
+    indices: np.ndarray,
+    query: np.ndarray,
+    gallery: np.ndarray,
+    measures: Collection[str] = retrieval.MEASURES,
+    *,
+    half: bool = False,
 ):
     """Scores and embeddings (N, D), on the CPU, of images: `query` marks those that search, `gallery` the searched."""
     device = next(network.parameters()).device
@@ -102,18 +116,31 @@ def retrieve(
     if not embeddings.isfinite().all():
         raise FloatingPointError("the embeddings of the evaluated images are not finite; lower lr or loss_lr")
     labels = torch.from_numpy(task.manifest.labels[indices]).to(device)
-    return distributed.from_first(lambda: score(embeddings, labels, query, gallery, task.spec.ks)), embeddings.cpu()
+    scores = distributed.from_first(lambda: score(embeddings, labels, query, gallery, task.spec.ks, measures))
+    return scores, embeddings.cpu()
 
 
-def score(embeddings: Tensor, labels: Tensor, query: np.ndarray, gallery: np.ndarray, ks) -> dict[str, float]:
+def score(
+    embeddings: Tensor,
+    labels: Tensor,
+    query: np.ndarray,
+    gallery: np.ndarray,
+    ks,
+    measures: Collection[str] = retrieval.MEASURES,
+) -> dict[str, float]:
     """`metrics.retrieval` of the query images in the gallery images, each image left out of its own list."""
     if (query & gallery).all():
-        return retrieval.retrieval(embeddings, labels, ks)
+        return retrieval.retrieval(embeddings, labels, ks, measures=measures)
     if (query & gallery).any():
         raise ValueError("is_query and is_gallery must be equal or disjoint, or an image would find itself")
     query, gallery = torch.from_numpy(query), torch.from_numpy(gallery)
     return retrieval.retrieval(
-        embeddings[query], labels[query], ks, gallery=embeddings[gallery], gallery_labels=labels[gallery]
+        embeddings[query],
+        labels[query],
+        ks,
+        gallery=embeddings[gallery],
+        gallery_labels=labels[gallery],
+        measures=measures,
     )
 
 

@@ -23,6 +23,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from dmlrepro import retrieval
 from dmlrepro.files import replacing, set_aside
 from dmlrepro.losses.checks import LEAST_NORM
 from dmlrepro.progress import reporter
@@ -170,7 +171,11 @@ def optimise(
             if schedule.evaluates(state.step):
                 state.check_finite()
                 latest = rows, _ = inference.evaluate(
-                    task, scheme.evaluated(), state.step, validation_only=schedule.validation_only
+                    task,
+                    scheme.evaluated(),
+                    state.step,
+                    validation_only=schedule.validation_only,
+                    measures=schedule.measures,
                 )
                 state.record(rows)
                 if state.is_spent(spec.patience):
@@ -198,7 +203,9 @@ def final_scores(
     rows = select_rows(last, state.history, state.spec.monitor)
     if state.spec.restore_best:
         best_step = state.restore_best()
-        best, embeddings = inference.evaluate(task, state.scheme.evaluated(), best_step)
+        if best_step < state.step:
+            latest = inference.evaluate(task, state.scheme.evaluated(), best_step)
+        best, embeddings = latest
         if schedule.validation_only:  # these are the only looks at the test set
             rows = selected(last, "last") + selected(best, "val_best")
     if state.spec.keep_history:
@@ -293,6 +300,9 @@ class Schedule:
         self.drops, self.drop = [steps(epochs) for epochs in spec.lr_drop_epochs], spec.lr_drop
         self.eval_every = spec.eval_every or (spec.eval_every_epochs and max(steps(spec.eval_every_epochs), 1))
         self.validation_only = spec.fold is not None and spec.restore_best
+        # such an evaluation leaves no rows behind unless they are kept, only what they decide: it asks for no more
+        unread = self.validation_only and not spec.keep_history
+        self.measures = {spec.monitor} & set(retrieval.MEASURES) if unread else set(retrieval.MEASURES)
 
     def rate(self, step: int) -> float:
         """Factor of every learning rate."""

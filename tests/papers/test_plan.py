@@ -176,13 +176,59 @@ def test_weights_that_lie_here_are_none(tmp_path, monkeypatch):
     assert len(plan.problems([R50.replace(weights="imagenet")])) == 1  # the data
 
 
+def test_hours_are_those_of_a_run_s_parts():
+    parts = plan.Parts(start=1.0, once=100.0, epoch=2.0, step=0.5, look=3.0, final=4.0, device="cpu")
+
+    def seconds(*specs):
+        rows = plan.plan({"": list(specs)}, throughput=lambda spec: parts).to_dict("records")
+        return [round(3600 * row["hours"], 6) for row in rows]
+
+    often = {"steps": 116, "epochs": None, "eval_every": 58}  # two epochs, two looks
+    once, again = seconds(R50, R50.replace(seed=1))
+    assert once == 1 + 100 + 10 * 2 + 580 * 0.5 + 4
+    assert again == once - 100  # activations are there by then
+    (last_look_is_final,) = seconds(R50.replace(**often))
+    assert last_look_is_final == 1 + 100 + 2 * 2 + 116 * 0.5 + 2 * 3
+    (best,) = seconds(R50.replace(**often, fold=0, restore_best=True))  # 43 steps are an epoch of three folds
+    assert best == 1 + 100 + 3 * 2 + 116 * 0.5 + 2 * 3 + 2 * 4  # the last weights and the best
+    (untrained,) = seconds(RunSpec("cub"))
+    assert untrained == 1 + 100 + 4
+
+
+def test_a_kind_of_run_is_timed_once_on_its_own_images(tmp_path, monkeypatch):
+    monkeypatch.setenv("DMLREPRO_CACHE", str(tmp_path))
+    monkeypatch.setattr(plan, "_TIMED", {})
+    head = RunSpec(
+        "glyphs",
+        images_per_class=4,
+        weights="symbols",
+        train_from="head",
+        embedding_size=8,
+        loss="mean_field.MeanFieldNCALoss",
+        loss_options={"alpha": 2.0},
+        scheme="momentum",
+        steps=1000,
+        batch_size=20,
+    )
+    looking = head.replace(fold=0, restore_best=True, eval_every=10, monitor="MAP@R")
+    found = plan.measured(head)
+    assert found.once > 0 and found.step > 0 and found.look == found.final > 0 and found.source == "measured here"
+    assert plan.measured(head.replace(seed=1, lr=1.0, steps=7, loss_options={"alpha": 3.0})) is found
+    other = plan.measured(looking)
+    assert other.look < other.final  # validation classes and one measure against all images and measures
+    assert len(plan._TIMED) == 2 and plan.measured(head.replace(embedding_size=16)) is not found
+    table = plan.plan({"00": [head], "01": [head, looking]}, throughput=plan.measured)
+    assert list(table["throughput"]) == ["measured here", "shared", "measured here"]
+    assert list(plan.by_notebook(table)["hours"]) == pytest.approx(table.groupby("notebook")["hours"].sum())
+
+
 def test_hours_can_be_measured_here(monkeypatch):
     taken = iter([9.0, 2.0, 2.0, 9.0, 0.5, 0.5, 9.0, 0.25, 0.25])  # the first call of each only warms up
     monkeypatch.setattr(plan, "STEPS", 2)
     monkeypatch.setattr(plan.timing, "seconds", lambda call, device: (call(), next(taken))[1])
     monkeypatch.setattr(plan.distributed, "device_for_training", lambda: torch.device("cpu"))
     spec = RunSpec(
-        "glyphs",
+        "cub",  # which is not here
         image_size=28,
         backbone="conv4",
         embedding_size=8,

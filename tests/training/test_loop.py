@@ -17,6 +17,7 @@ import tiny
 import torch
 from torch import nn
 
+from dmlrepro import retrieval
 from dmlrepro.training import batches, inference, loop
 from dmlrepro.training.schemes import supervised
 from dmlrepro.training.spec import RunSpec
@@ -224,6 +225,42 @@ def test_bfloat16_is_close_and_leaves_float32_weights():
     assert all(value.dtype == torch.float32 for value in half.states["network"].values() if value.is_floating_point())
 
 
+def test_a_look_that_only_decides_asks_for_the_monitored_measure(monkeypatch):
+    spec = TINY.replace(fold=0, eval_every=5, restore_best=True, monitor="MAP@R", lr=0.3)  # so high that the end is bad
+    score, asked = retrieval.retrieval, []
+
+    def spy(*arguments, measures=retrieval.MEASURES, **options):
+        asked.append(set(measures))
+        return score(*arguments, measures=measures, **options)
+
+    monkeypatch.setattr(retrieval, "retrieval", spy)
+    rows, every = loop.train(spec).rows, set(retrieval.MEASURES)
+    assert asked == [{"MAP@R"}] * 2 + [every] * 4  # then validation and test, of the last weights and of the best
+    asked.clear()
+    kept = loop.train(spec.replace(keep_history=True)).rows
+    assert asked == [every] * 6  # these rows are read
+    assert [row for row in kept if row["selection"] != "every"] == rows
+    asked.clear()
+    loop.train(spec.replace(monitor="R@2"))
+    assert asked[:2] == [set()] * 2  # R@K is always there
+
+
+def test_weights_that_are_the_last_and_the_best_are_evaluated_once(monkeypatch):
+    spec = TINY.replace(fold=0, eval_every=5, restore_best=True, monitor="MAP@R")
+    evaluate, steps = inference.evaluate, []
+
+    def rising(task, networks, step, *, validation_only=False, **options):
+        steps.append(step)
+        rows, embeddings = evaluate(task, networks, step, validation_only=validation_only, **options)
+        return [row | {"value": step / 10} if validation_only else row for row in rows], embeddings
+
+    monkeypatch.setattr(inference, "evaluate", rising)
+    rows = loop.train(spec).rows
+    assert steps == [5, 10, 10]  # twice on the way, then with the test set
+    last, best = ([row for row in rows if row["selection"] == kind] for kind in ("last", "val_best"))
+    assert best == [row | {"selection": "val_best"} for row in last]
+
+
 def test_only_looks_at_the_validation_classes_take_bfloat16(monkeypatch):
     """They decide when to stop; whatever is published of that run is evaluated in float32."""
     spec = TINY.replace(precision="bfloat16", fold=0, folds=4, eval_every=5, restore_best=True, monitor="MAP@R")
@@ -235,7 +272,9 @@ def test_only_looks_at_the_validation_classes_take_bfloat16(monkeypatch):
 
     monkeypatch.setattr(inference, "embed", spy)
     outcome = loop.train(spec)
-    assert precisions == [True, True, False, False, False, False]  # then validation and test, of last and of best
+    assert precisions[:2] == [True, True]
+    # then validation and test, of the last weights and, where these are not the best, of the best
+    assert precisions[2:] in ([False] * 2, [False] * 4)
     assert {row["selection"] for row in outcome.rows} == {"last", "val_best"}
     precisions.clear()
     loop.train(spec.replace(fold=None, restore_best=False))  # its best look at the test set is published

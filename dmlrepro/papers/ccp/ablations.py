@@ -8,11 +8,13 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
+from dmlrepro.evidence import results
 from dmlrepro.evidence.stored import Numbers
 from dmlrepro.papers.catalogue import Notebook
 from dmlrepro.papers.ccp.methods import LOSSES, CcpParams, ccp_runs, where_it_did_not_alternate
 from dmlrepro.papers.methods import BASELINES
 from dmlrepro.papers.studies import measured, with_measured
+from dmlrepro.training import records
 from dmlrepro.training.spec import RunSpec
 
 if TYPE_CHECKING:
@@ -140,23 +142,15 @@ def _proxies(number: int, pool: int) -> Mapping[str, int]:
 
 
 def alternating_table(finished: Iterable, params: CcpParams) -> "pd.DataFrame":
-    """The rows of the runs; `steps` that each took, and of CCP how many problems it solved and how they went."""
+    """The rows of the runs; `steps` that each took, and of CCP how many problems it solved."""
     finished = list(finished)
     return with_measured(finished, [measured(run, course) for run in finished if run.spec.loss], params)
 
 
 def course(run) -> dict[str, float]:
-    """`steps`; of CCP also `problems`, and radius and spread of the converged proxies in the first and last of those
-    that another one followed."""
-    values = {"steps": float(len(run.losses))}
+    """`steps`; of CCP also `problems`."""
     rows = solved(run)
-    if rows is None:
-        return values
-    values["problems"] = len(rows) + 1.0
-    for name, row in (("first", rows[:1]), ("last", rows[-1:])):
-        for _, radius, spread in row:
-            values |= {f"{name}_covering_radius": radius, f"{name}_proxy_spread": spread}
-    return values
+    return {"steps": float(len(run.losses))} | ({} if rows is None else {"problems": len(rows) + 1.0})
 
 
 def solved(run) -> list[list[float]] | None:
@@ -167,10 +161,32 @@ def solved(run) -> list[list[float]] | None:
     return load_file(path)["_extra_state"].tolist() if path.is_file() else None
 
 
+def courses(finished: Iterable) -> "pd.DataFrame":
+    """Table I: steps and problems, covering radius and spread of the proxies at the end of the first and of the last
+    problem that another one followed; means over the seeds that have one. Which runs do is an outcome that another
+    processor changes, so a saved table does not hold them."""
+    import pandas as pd
+
+    rows = []
+    for run in finished:
+        if run.spec.loss:
+            row = {"method": run.spec.method, "setting": run.spec.setting} | records.derived([run], course)
+            followed = records.derived([run], solved) or []
+            for name, problem in (("first", followed[:1]), ("last", followed[-1:])):
+                for _, radius, spread in problem:
+                    row |= {f"{name}: covering radius": radius, f"{name}: proxy spread": spread}
+            rows.append(row)
+    means = pd.DataFrame(rows).groupby(["method", "setting"], sort=False).mean()
+    return results.readable(means, 2)
+
+
 def steps_per_problem(run) -> list[int]:
     """Fig. 6(b): the steps of each finished problem; it ends a patience of evaluations after its best one."""
     spec = run.spec
-    ends = [step + spec.scheme_options["problem_patience"] * spec.eval_every for step, _, _ in solved(run)]
+    ends = [
+        step + spec.scheme_options["problem_patience"] * spec.eval_every
+        for step, _, _ in records.derived([run], solved)
+    ]
     return [int(end - start) for start, end in zip([0, *ends], ends)]
 
 
