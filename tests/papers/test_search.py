@@ -144,7 +144,7 @@ def test_the_command_line_searches_then_trains(searched, monkeypatch, capsys):
     trained = []
     search = runs.run_all
     monkeypatch.setattr(
-        runs, "run_all", lambda specs, jobs=0: trained.append(specs) or [] if jobs is None else search(specs)
+        runs, "run_all", lambda specs, jobs=0, **_: trained.append(specs) or [] if jobs is None else search(specs)
     )
     assert cli.main(["train", "10"]) == 0
     assert len(searched) == 2 * 3 * 4
