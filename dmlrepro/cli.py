@@ -220,15 +220,19 @@ def _records_status(options) -> None:
 
 
 def _records_check(options) -> int:
+    from dmlrepro.papers import searches
     from dmlrepro.training import checking
 
+    others = searches.outdated()
+    for table, files in others.items():
+        print(f"results/{table} rests on another search than {', '.join(files)} is now: make it again")
     found = checking.check(options.jobs)
     for row in found:
         trained = f"{row['trained']} of {row['runs']} stale runs trained again"
         print(f"{row['kind']}: {trained}, {'refused: ' + row['differ'] if row['differ'] else 'as they were'}")
     refused = any(row["differ"] for row in found)
     print("nothing is stale" if not found else "`records renew` trains what was refused" if refused else "accepted")
-    return 1 if refused else 0
+    return 1 if refused or others else 0
 
 
 def _records_renew(options) -> None:

@@ -12,9 +12,9 @@ import pytest
 import torch
 from tiny import TINY
 
-from dmlrepro import metrics
+from dmlrepro import cli, metrics
 from dmlrepro.evidence import results, stored
-from dmlrepro.papers import studies
+from dmlrepro.papers import searches, studies
 from dmlrepro.papers.pfml.ablations import RepulsionParams, spread_table
 from dmlrepro.training import checking, loop, protocols, records, runs
 
@@ -278,3 +278,13 @@ def test_a_part_of_a_study_is_its_whole_seeds(finished, machine, file, monkeypat
     assert studies._seeds_missing(results.tidy(found, PARAMS), PARAMS) == "2 of 3 seeds are on record so far."
     with pytest.raises(FileNotFoundError, match=r"1 of 1 runs are not in"):
         studies.run(SEEDS[1:2], PARAMS)
+
+
+def test_the_commands_say_what_is_stale_and_what_was_checked(older, capsys, monkeypatch):
+    assert cli.main(["records", "status"]) == 0
+    assert "small/16_pfml_ablation_repulsion_radius" in (said := capsys.readouterr().out) and "stale" in said
+    assert cli.main(["records", "check", "--jobs", "1"]) == 0
+    assert "3 of 3 stale runs trained again, as they were\naccepted" in capsys.readouterr().out
+    monkeypatch.setattr(searches, "outdated", lambda: {"small/10.csv": ["PFML--x.json"]})
+    assert cli.main(["records", "check"]) == 1
+    assert "results/small/10.csv rests on another search than PFML--x.json is now" in capsys.readouterr().out
