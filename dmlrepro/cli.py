@@ -319,7 +319,7 @@ def _run(options) -> None:
 def _plan(options) -> int:
     import torch
 
-    from dmlrepro.papers import plan
+    from dmlrepro.papers import catalogue, plan
 
     gpus = options.gpus or torch.cuda.device_count() or 1
     how = {"gpus": gpus, "throughput": plan.measured if options.measure else plan.stated}
@@ -330,6 +330,9 @@ def _plan(options) -> int:
     print((table if options.each else plan.grouped(table)).to_string(index=False, float_format="{:.3g}".format))
     print(plan.by_notebook(table).to_string(index=False, float_format="{:.3g}".format))
     print(*plan.totals(table, gpus), sep="\n")
+    names = _selected(options.notebooks)
+    known = [plan.recorded(name, _params(options, catalogue.find(name).params)) for name in names]
+    print(*filter(None, known), sep="\n")
     print(*(f"error: {problem}" for problem in problems), sep="\n", end="\n" * bool(problems), file=sys.stderr)
     return 1 if problems else 0
 
