@@ -194,17 +194,26 @@ def _shared_parameters(options) -> None:
 
 
 def _train(options) -> None:
+    from dmlrepro.files import FullDisk
     from dmlrepro.papers import studies
     from dmlrepro.training import records, runs
 
-    pooled, results = [], []
+    pooled, results, failures = [], [], []
     for notebook, params in _grid(options) if options.grid else _chosen(options):
         specs = notebook.specs(params)
-        if records.file_of(params.profile, params.notebook):
-            results += studies.run(specs, params, options.jobs)
-        else:
+        if not records.file_of(params.profile, params.notebook):
             pooled += specs
+            continue
+        try:
+            results += studies.run(specs, params, options.jobs)
+        except FullDisk:
+            raise
+        except Exception as error:  # the other notebooks are trained before it is said
+            failures.append(error)
+            print(f"{params.notebook}: {error}", file=sys.stderr)
     results += runs.run_all(pooled, jobs=options.jobs)
+    if failures:
+        raise failures[0]
     fresh = {result.key for result in results if not result.from_cache}
     distinct = len({result.key for result in results})
     print(f"{distinct} distinct runs of {len(results)}: {len(fresh)} trained now, the others were finished")
@@ -236,10 +245,11 @@ def _records_check(options) -> int:
 
 
 def _records_renew(options) -> None:
+    from dmlrepro.papers import studies
     from dmlrepro.training import checking
 
     names = _selected(options.notebooks) if options.notebooks else ()
-    print(f"{checking.renew(names, options.jobs)} runs trained again")
+    print(f"{checking.renew(names, options.jobs, studies.measure_recorded)} runs trained again")
 
 
 def _search(options) -> None:
@@ -319,7 +329,7 @@ def _run(options) -> None:
 def _plan(options) -> int:
     import torch
 
-    from dmlrepro.papers import plan
+    from dmlrepro.papers import catalogue, plan
 
     gpus = options.gpus or torch.cuda.device_count() or 1
     how = {"gpus": gpus, "throughput": plan.measured if options.measure else plan.stated}
@@ -330,6 +340,9 @@ def _plan(options) -> int:
     print((table if options.each else plan.grouped(table)).to_string(index=False, float_format="{:.3g}".format))
     print(plan.by_notebook(table).to_string(index=False, float_format="{:.3g}".format))
     print(*plan.totals(table, gpus), sep="\n")
+    names = _selected(options.notebooks)
+    known = [plan.recorded(name, _params(options, catalogue.find(name).params)) for name in names]
+    print(*filter(None, known), sep="\n")
     print(*(f"error: {problem}" for problem in problems), sep="\n", end="\n" * bool(problems), file=sys.stderr)
     return 1 if problems else 0
 

@@ -260,7 +260,7 @@ def mapped_array(
             return str(error)
 
     if flaw():
-        with alone(place.with_suffix(".lock")):
+        with _alone(place.with_suffix(".lock")):
             if place.is_dir() and (reason := flaw()):
                 set_aside(place, reason)
             if not place.is_dir():
@@ -282,7 +282,7 @@ def _check_once(place: Path, written: int) -> None:
 
 
 @contextmanager
-def alone(path: Path) -> Iterator[None]:
+def _alone(path: Path) -> Iterator[None]:
     """No two processes are in such a block with the same path at a time; one that is killed leaves it."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("w") as file:

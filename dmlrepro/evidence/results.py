@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 
 PROFILES = ("paper", "small", "quick")  # those that carry more come first
 SELECTIONS = ("last", "val_best", "test_best", "every")
+TRAINED_BY = "trained_by"  # an entry of a table's record, see `provenance`
 GOLDEN_METRICS = ("R@1", "MAP@R", "W2", "W2/delta")  # what a golden file keeps; all of a table that has none of them
 GOLDEN_IDENTITY = ["protocol", "method", "setting", "metric"]
 
@@ -206,6 +207,7 @@ def save(table: pd.DataFrame, params, *, runs: Sequence = (), cost: pd.DataFrame
         write_text(path, text)
         for part in PARTS[1:]:  # costs and a picture of other numbers
             path.with_suffix(part).unlink(missing_ok=True)
+    made = {name: value for name, value in made.items() if name != TRAINED_BY} | _recorded(runs)
     if cost is not None:
         write_text(path.with_suffix(".cost.csv"), cost.to_csv(index=False, float_format="%.7g", lineterminator="\n"))
     seal(path, made)
@@ -296,7 +298,7 @@ def publish(build: Path, target: Path, *, everything: bool = False) -> tuple[int
     for path, table in tables.items():
         new = target / path.name
         if not damage(new) and (
-            _equal_files(new, path) if everything else repeats(new, table) and _measure_the_same(new, path)
+            _equal_files(new, path) if everything else repeats(new, table) and _made_the_same(new, path)
         ):
             continue
         for part in (*PARTS, ".json"):  # the record goes last: without it nothing counts as saved
@@ -315,8 +317,12 @@ def _equal_files(*tables: Path) -> bool:
     return one == other
 
 
-def _measure_the_same(*tables: Path) -> bool:
-    """Whether the costs beside two equal tables are of the same things; their numbers differ in every run."""
+def _made_the_same(*tables: Path) -> bool:
+    """Whether the same code trained the recorded runs of two equal tables, and the costs beside them are of the same
+    things; their numbers differ in every run."""
+    one, other = (record(path).get(TRAINED_BY) for path in tables)
+    if one != other:
+        return False
     costs = [path.with_suffix(".cost.csv") for path in tables]
     if not all(path.exists() for path in costs):
         return not any(path.exists() for path in costs)
@@ -458,10 +464,12 @@ def _searched(params, methods: Collection[str]) -> dict[str, dict]:
 
 
 def _recorded(finished: Iterable) -> dict:
-    """`trained_by`, of runs on record: [loss, scheme, hash of the code] once each, by which `stored` finds what is
-    stale; {} without any."""
-    found = sorted({(run.spec.loss or "", run.spec.scheme, run.source) for run in finished if run.record})
-    return {"trained_by": [list(each) for each in found]} if found else {}
+    """`trained_by`, of runs on record: [loss, scheme, what is trained, hash of the code] once each, by which `stored`
+    finds what is stale; {} without any."""
+    found = {
+        (run.spec.loss or "", run.spec.scheme, run.spec.train_from or "", run.source) for run in finished if run.record
+    }
+    return {TRAINED_BY: [list(each) for each in sorted(found)]} if found else {}
 
 
 def costs(runs: Iterable) -> pd.DataFrame:

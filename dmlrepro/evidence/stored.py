@@ -135,8 +135,10 @@ def of_older_code(made: Mapping) -> bool:
     from dmlrepro.training import records, runs
 
     return any(
-        source not in (present := runs.source_hash(loss or None, scheme), *records.accepted().get(present, []))
-        for loss, scheme, source in made.get("trained_by", ())
+        not records.serves(
+            records.kind(loss or None, scheme, train_from or None), source, runs.source_hash(loss or None, scheme)
+        )
+        for loss, scheme, train_from, source in made.get(results.TRAINED_BY, ())
     )
 
 

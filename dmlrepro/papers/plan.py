@@ -28,7 +28,7 @@ from dmlrepro.datasets import manifests
 from dmlrepro.networks import backbones
 from dmlrepro.papers import catalogue, timing
 from dmlrepro.papers.params import benchmark_of
-from dmlrepro.training import distributed, inference, loop
+from dmlrepro.training import distributed, inference, loop, records, runs
 from dmlrepro.training.builders import build_loss, scheme_builder
 from dmlrepro.training.spec import RunSpec
 
@@ -172,6 +172,16 @@ def problems(specs: Iterable[RunSpec]) -> list[str]:
     found += [backbones.missing_weights(name, of) for name, of in weights]
     found += [_missing_data(name) for name in dict.fromkeys(spec.dataset for spec in specs)]
     return list(dict.fromkeys(filter(None, found)))
+
+
+def recorded(notebook: str, params) -> str:
+    """How many runs of a notebook are on record already, in words; "" where there is no record, or nothing that could
+    be compared with it because the images or the weights are not here."""
+    file = records.file_of(params.profile, notebook)
+    specs = catalogue.find(notebook).specs_untrained(params)
+    if file is None or not records.files(file.parent) or problems(specs):
+        return ""
+    return f"{notebook}: {sum(runs.on_record(specs, file))} of {len(specs)} runs are on record"
 
 
 def _too_large_batch(spec: RunSpec) -> str:

@@ -31,8 +31,8 @@ def run(specs: Iterable[RunSpec], params: Params, jobs: int | None = None) -> li
     core); says how many are stale. What the notebook measures on a run's weights is on record when the run is, but for
     what it measures on several together, as on the models of folds.
 
-    With environment variable DMLREPRO_TRAIN=0 nothing is trained: the runs are those of the seeds of which the record
-    has every run.
+    With environment variable DMLREPRO_TRAIN=0 they are those of the seeds of which the record has every run, and none
+    is trained but what a figure shows the weights of.
 
     Raises:
         FileNotFoundError: DMLREPRO_TRAIN=0, and the record has no seed of this notebook whole.
@@ -61,6 +61,14 @@ def _measure(params: Params, finished) -> None:
     if finished.spec.fold is None or (protocol and "fold" in protocol.structure):
         results.hits([finished], params)
     catalogue.find(params.notebook).measures(finished, params)
+
+
+def measure_recorded(file: Path, finished) -> None:
+    """The same for a run of a file of the record, with the parameters that its notebook has by default."""
+    from dmlrepro.papers import catalogue
+
+    values = {"profile": file.parents[1].name, "dataset": finished.spec.dataset}
+    _measure(catalogue.find(file.stem).params.from_values(values), finished)
 
 
 # rows

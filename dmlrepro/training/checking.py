@@ -2,31 +2,38 @@
 
 The record is divided by what trains a run: the file of its loss, its scheme, and how much of the network is trained. Of
 each such kind that other code than the present one has trained, SAMPLE runs are trained again, spread over the files.
-The code is accepted if all rows are the same bytes where the processor rounds as it did, and elsewhere if each row lies
-within 3 standard deviations over seeds of the recorded one and their mean deviation within 2 / sqrt(SAMPLE) of them.
+The code is accepted for a kind if all rows are the same bytes where the machine is alike (rounding, device, threads and
+versions of packages), and elsewhere if each row lies within 3 standard deviations over seeds of the recorded one and
+their mean deviation within 2 / sqrt(SAMPLE) of them.
 """
 
+import dataclasses
 import functools
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import typing
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from dmlrepro.files import FullDisk
 from dmlrepro.training import records, runs
 from dmlrepro.training.spec import RunSpec
 
 SAMPLE = 10  # runs of each kind
 EACH, MEAN = 3.0, 2.0  # standard deviations over seeds: of a row, and of the mean deviation times sqrt(runs)
-KINDS = {None: "whole networks", "head": "heads"}  # by what is trained; a block begins a tail
+SEEDS = 3  # so many values give a deviation
+LEAST = 1e-3  # the least deviation: of fractions a tenth of a point, which seeds that agree do not show
+ALIKE = ("rounding", "device", "threads", "versions")
+LOOKS = ("keep_history", "eval_every", "eval_every_epochs")  # what the first seed may have beside the others
 
 
 def states() -> list[dict]:
     """A row per kind, file and state: {"file", "kind", "state", "runs"}; state is current, accepted or stale."""
     counts: dict[tuple[str, str, str], int] = {}
     for file, line, state in _served():
-        key = (_named(file), kind_of(line), state)
+        key = (_named(file), records.kind_of(line), state)
         counts[key] = counts.get(key, 0) + 1
     return [dict(zip(("file", "kind", "state", "runs"), (*key, count))) for key, count in sorted(counts.items())]
 
@@ -35,16 +42,15 @@ def _named(file: Path) -> str:
     return f"{file.parent.parent.name}/{file.stem}"
 
 
-def kind_of(line: Mapping) -> str:
-    """ "potential_field, supervised, tails": the file of the loss, the scheme, and what of the network is trained."""
-    spec = spec_of(line)
-    loss = "untrained" if spec.loss is None else spec.loss.partition(".")[0]
-    return f"{loss}, {spec.scheme}, {KINDS.get(spec.train_from, 'tails')}"
-
-
 def spec_of(line: Mapping) -> RunSpec:
-    """The spec of a line, without the labels that tables give it."""
-    return RunSpec(**line["spec"])
+    """The spec of a line, with the labels that it was recorded with."""
+    return RunSpec(**_nothing() | line["spec"] | line["labels"])
+
+
+def _nothing() -> dict[str, None]:
+    """The fields of a spec that are left out of a line where they are None, though their default is something."""
+    fields = [each for each in dataclasses.fields(RunSpec) if type(None) in typing.get_args(each.type)]
+    return {each.name: None for each in fields if each.default is not None}
 
 
 def source_of(line: Mapping) -> str:
@@ -54,42 +60,52 @@ def source_of(line: Mapping) -> str:
 
 
 def _served() -> Iterator[tuple[Path, dict, str]]:
-    """(file, line, state) of every run on record, of its line that serves it."""
+    """(file, line, state) of every run on record, of the line that serves it; ValueError names what fits no spec."""
     for file in records.files():
         first = {line["run"]: line for line in reversed(records.lines(file)) if "run" in line}
         for name, line in first.items():
-            found = records.find(file.parent, name, source_of(line))
+            try:
+                source = source_of(line)
+            except (ValueError, TypeError) as error:
+                raise ValueError(f"{file}, run {name} ({line['described']}): {error}; remove its lines") from error
+            found = records.find(file.parent, name, source)
             assert found is not None
             yield file, *found
 
 
 def check(jobs: int | None = None) -> list[dict]:
-    """Train a sample of every kind of stale runs again, and accept the code of which no kind differs.
+    """Train a sample of every kind of stale runs again, and accept the code that trained those that are as they were.
 
     Returns:
         a row per kind: {"kind", "runs", "trained", "differ": what the first run that differs has otherwise, or ""}.
     """
+    served = list(_served())
     stale: dict[tuple[str, str, str], list[tuple[Path, dict]]] = {}
-    for file, line, state in _served():
+    for file, line, state in served:
         if state == records.STALE:
-            stale.setdefault((source_of(line), line["source"], kind_of(line)), []).append((file, line))
-    samples = {key: spread(found) for key, found in stale.items()}
-    lines = [line for found in samples.values() for line in found]
-    trained = dict(zip(map(id, lines), runs.run_all([spec_of(line) for line in lines], jobs=jobs))) if lines else {}
-    deviations = deviations_over_seeds(line for _, line, _ in _served())
-    rows, refused = [], set()
-    for (present, older, kind), found in samples.items():
-        differ = difference([(line, trained[id(line)]) for line in found], deviations)
-        if differ:
-            refused.add((present, older))
-        rows.append({"kind": kind, "runs": len(stale[present, older, kind]), "trained": len(found), "differ": differ})
-    accepted: dict[str, list[str]] = {}
-    for present, older, _ in samples:
-        if (present, older) not in refused:
-            accepted.setdefault(present, []).append(older)
-    if accepted:
-        records.accept(accepted)
+            stale.setdefault((source_of(line), line["source"], records.kind_of(line)), []).append((file, line))
+    deviations = deviations_over_seeds(line for _, line, _ in served)
+    rows = []
+    for (present, older, kind), found in stale.items():
+        sample = spread(found)
+        differ = _failure(sample, jobs) or difference(
+            [(line, run) for line, run in zip(sample, runs.run_all([spec_of(line) for line in sample]))], deviations
+        )
+        if not differ:
+            records.accept({present: {older: [kind]}})
+        rows.append({"kind": kind, "runs": len(found), "trained": len(sample), "differ": differ})
     return rows
+
+
+def _failure(sample: Sequence[Mapping], jobs: int | None) -> str:
+    """Train a sample; in words what hinders it, as a run that diverges now, or ""."""
+    try:
+        runs.run_all([spec_of(line) for line in sample], jobs=jobs)
+    except (FullDisk, MemoryError):
+        raise
+    except (FloatingPointError, ValueError, RuntimeError) as error:
+        return " ".join(str(error).split())
+    return ""
 
 
 def spread(found: Sequence[tuple[Path, dict]]) -> list[dict]:
@@ -108,12 +124,16 @@ def deviations_over_seeds(lines: Iterable[Mapping]) -> dict[tuple, float]:
     values: dict[tuple, list[float]] = {}
     for line in lines:
         for row in line["rows"]:
-            values.setdefault((_but_the_seed(line), _row(row)), []).append(row["value"])
-    return {key: float(np.std(found, ddof=1)) for key, found in values.items() if len(found) > 1}
+            if row["selection"] != "every":
+                values.setdefault((_but_the_seed(line), _row(row)), []).append(row["value"])
+    return {key: max(float(np.std(found, ddof=1)), LEAST) for key, found in values.items() if len(found) >= SEEDS}
 
 
 def _but_the_seed(line: Mapping) -> str:
-    return records.digest({name: value for name, value in line["spec"].items() if name != "seed"})
+    spec = line["spec"]
+    ends = spec.get("patience") or spec.get("restore_best")  # then what is looked at decides the weights
+    left_out = ("seed", *(() if ends else LOOKS))
+    return records.digest({name: value for name, value in spec.items() if name not in left_out})
 
 
 def _row(row: Mapping) -> tuple:
@@ -123,48 +143,52 @@ def _row(row: Mapping) -> tuple:
 def difference(pairs: Sequence[tuple[Mapping, Any]], deviations: Mapping[tuple, float]) -> str:
     """What tells runs trained now from their lines, in words; "" where nothing does.
 
-    Rows of kept evaluations are left out where the processor rounds otherwise.
+    Rows of kept evaluations are left out where the machine is another.
     """
-    scaled = []
+    scaled, compared = [], 0
     for line, run in pairs:
-        if run.made["rounding"] == line["made"]["rounding"]:
+        if all(run.made[name] == line["made"][name] for name in ALIKE):
             if run.rows != line["rows"]:
-                return f"{line['described']} has other rows on a processor that rounds alike"
+                return f"{line['described']} has other rows on a machine that is alike"
             continue
-        then, now = (
-            {_row(row): row["value"] for row in rows if row["selection"] != "every"}
-            for rows in (line["rows"], run.rows)
-        )
+        then, now = map(_at_the_end, (line["rows"], run.rows))
         if then.keys() != now.keys():
             return f"{line['described']} has rows of other names"
+        compared += 1
         for row, value in then.items():
-            deviation = deviations.get((_but_the_seed(line), row), 0.0)
-            if now[row] == value:
-                continue
-            apart = abs(now[row] - value) / deviation if deviation else math.inf
-            if apart > EACH:
+            deviation = deviations.get((_but_the_seed(line), row), LEAST)
+            if abs(now[row] - value) > EACH * deviation:
                 return f"{line['described']}: {' '.join(filter(None, row))} was {value:.6g}, is {now[row]:.6g}"
             scaled.append((now[row] - value) / deviation)
-    if scaled and abs(np.mean(scaled)) > MEAN / math.sqrt(len(pairs)):
-        return f"the rows of {len(pairs)} runs lie {np.mean(scaled):+.2f} standard deviations beside theirs on average"
+    if scaled and abs(np.mean(scaled)) > MEAN / math.sqrt(compared):
+        return f"the rows of {compared} runs lie {np.mean(scaled):+.2f} standard deviations beside theirs on average"
     return ""
 
 
-def renew(names: Sequence[str] = (), jobs: int | None = None) -> int:
+def _at_the_end(rows: Iterable[Mapping]) -> dict[tuple, float]:
+    return {_row(row): row["value"] for row in rows if row["selection"] != "every"}
+
+
+def renew(
+    names: Sequence[str] = (),
+    jobs: int | None = None,
+    measure: Callable[[Path, runs.RunResult], None] = lambda file, run: None,
+) -> int:
     """Train every stale run again and put the new lines in the place of the old ones; returns how many.
 
-    names: of notebooks, as in "10_pfml_retrieval"; none: all.
+    Args:
+        names: of notebooks, as in "10_pfml_retrieval"; none: all.
+        measure: called with the file and each run before it is recorded, see `runs.run_all`.
     """
-    count = 0
-    for file in records.files():
-        if names and file.stem not in names:
-            continue
-        stale = [line for each, line, state in _served() if each == file and state == records.STALE]
-        if stale:
-            runs.run_all([spec_of(line) for line in stale], jobs=jobs, record=file, renew=True)
-            records.keep_only(file, functools.partial(_stays, records.of_runs_once(file.parent)))
-            count += len(stale)
-    return count
+    stale: dict[Path, list[dict]] = {}
+    for file, line, state in _served():
+        if state == records.STALE and (not names or file.stem in names):
+            stale.setdefault(file, []).append(line)
+    for file, found in stale.items():
+        how: dict[str, Any] = {"record": file, "measure": functools.partial(measure, file), "renew": True}
+        runs.run_all([spec_of(line) for line in found], jobs=jobs, **how)
+        records.keep_only(file, functools.partial(_stays, records.of_runs_once(file.parent)))
+    return sum(map(len, stale.values()))
 
 
 def _stays(found: Mapping[str, Mapping[str, dict]], line: Mapping) -> bool:

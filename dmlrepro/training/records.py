@@ -12,6 +12,7 @@ other is stale: it is shown and marked, and no verdict rests on it. Profile quic
 """
 
 import ast
+import fcntl
 import functools
 import hashlib
 import importlib
@@ -21,19 +22,22 @@ import os
 import sys
 import textwrap
 import types
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from dmlrepro.files import alone, cache_root, find_repository, read_json, replacing, repository_root, set_aside
+from dmlrepro.files import FullDisk, cache_root, find_repository, read_json, replacing, repository_root, set_aside
+from dmlrepro.training import sources
 
 CURRENT, ACCEPTED, STALE = "current", "accepted", "stale"
 SUM = "sha256"
 STRETCHES = 50  # of a curve
 NOT_MEASURING = ("training", "datasets", "networks", "files", "evidence")
-_PARTICULAR = ("cost", "made", SUM)  # what lines of one run from two machines need not have in common
+_PARTICULAR = ("described", "labels", "cost", "made", SUM)  # what two lines of one run need not have in common
+KINDS = {None: "whole networks", "head": "heads"}  # by what is trained; a block begins a tail
 
 
 def folder() -> Path:
@@ -66,14 +70,24 @@ def name_of(what: Mapping) -> str:
 
 
 def append(file: Path, content: dict) -> None:
-    """Add a line to a file of the record, whole and flushed to the disk. Half a line of a killed process goes."""
-    file.parent.mkdir(parents=True, exist_ok=True)
+    """Add a line to a file of the record, whole and flushed to the disk. Half a line of a killed process goes.
+
+    Raises:
+        FullDisk: it does not fit on its disk; names the file.
+    """
     with _alone_with(file), file.open("a+b") as opened:
         opened.seek(0)
-        opened.truncate(opened.read().rfind(b"\n") + 1)
-        opened.write(_text(content).encode())
-        opened.flush()
-        os.fsync(opened.fileno())
+        there = opened.read()
+        whole = there[: there.rfind(b"\n") + 1]
+        last = there[len(whole) :] + b"\n" if _content(there[len(whole) :]) else b""  # an editor took its end
+        opened.truncate(len(whole))
+        try:
+            opened.write(last + _text(content).encode())
+            opened.flush()
+            os.fsync(opened.fileno())
+        except OSError as error:
+            opened.truncate(len(whole))
+            raise FullDisk(f"cannot write to {file} ({error}): free space there and start again") from error
 
 
 def keep_only(file: Path, wanted: Callable[[dict], bool]) -> None:
@@ -85,39 +99,67 @@ def keep_only(file: Path, wanted: Callable[[dict], bool]) -> None:
 
 
 def _text(content: dict) -> str:
+    content = json.loads(json.dumps(content))  # as it will be read
     return json.dumps(content | {SUM: digest(content)}, separators=(",", ":")) + "\n"
 
 
-def _alone_with(file: Path):
-    """No two processes change a file at a time. Its lock lies in the cache, because results/ is in git."""
-    return alone(cache_root() / "locks" / f"{digest(str(file))[:16]}.lock")
+def _content(line: bytes) -> dict | None:
+    """What a line holds; None if it is not as it was written."""
+    try:
+        content = json.loads(line)
+        return content if content.pop(SUM) == digest(content) else None
+    except (ValueError, LookupError, AttributeError, TypeError):
+        return None
+
+
+@contextmanager
+def _alone_with(file: Path) -> Iterator[None]:
+    """No two processes change the files of a folder at a time, on this machine."""
+    file.parent.mkdir(parents=True, exist_ok=True)
+    handle = os.open(file.parent, os.O_RDONLY)
+    try:
+        with suppress(OSError):  # this file system has no locks
+            fcntl.flock(handle, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(handle)
+
+
+class _Read(NamedTuple):
+    """A file as it was read last: so many bytes with this hash, and what their lines hold."""
+
+    size: int
+    sha256: str
+    lines: list[dict]
+
+
+_read: dict[Path, _Read] = {}
 
 
 def lines(file: Path) -> list[dict]:
-    """What the lines of a file hold; the last one does not count before it is whole.
+    """What the lines of a file hold; the last one does not count before it is whole. A file that has only grown is
+    parsed from there on.
 
     Raises:
         ValueError: a line is not as it was written; names file and line.
     """
-    state = file.stat()
-    return _lines(file, state.st_mtime_ns, state.st_size)
-
-
-@functools.lru_cache(maxsize=256)
-def _lines(file: Path, written: int, size: int) -> list[dict]:
-    found = []
-    for number, line in enumerate(file.read_bytes().split(b"\n")[:-1], start=1):
-        try:
-            content = json.loads(line)
-            sound = content.pop(SUM) == digest(content)
-        except (ValueError, LookupError, AttributeError):
-            sound = False
-        if not sound:
+    text = file.read_bytes()
+    known = _read.get(file, _Read(0, hashlib.sha256().hexdigest(), []))
+    if hashlib.sha256(text[: known.size]).hexdigest() != known.sha256:
+        known = _Read(0, "", [])
+    found = list(known.lines)
+    *whole, last = text[known.size :].split(b"\n")
+    for line in [*whole, last] if _content(last) else whole:
+        content = _content(line)
+        if content is None:
             raise ValueError(
-                f"{file}, line {number} is not what was written: take it from git, or remove the line, and its run is "
-                "trained again"
+                f"{file}, line {len(found) + 1} is not what was written: take it from git, or remove the line, and its "
+                "run is trained again"
             )
         found.append(content)
+    if not _content(last):
+        size = len(text) - len(last)
+        _read[file] = _Read(size, hashlib.sha256(text[:size]).hexdigest(), found)
     return found
 
 
@@ -129,17 +171,19 @@ def of_runs(runs_folder: Path) -> dict[str, dict[str, dict]]:
             costs they had; names both.
     """
     found: dict[str, dict[str, dict]] = {}
-    where: dict[tuple[str, str], Path] = {}
+    where: dict[tuple[str, str], str] = {}
     for file in files(runs_folder):
-        for line in lines(file):
+        for number, line in enumerate(lines(file), start=1):
             if "run" not in line:
                 continue
             name, source = line["run"], line["source"]
             known = found.setdefault(name, {}).setdefault(source, line)
-            first = where.setdefault((name, source), file)
-            if _general(known) != _general(line):
+            place = f"{file}, line {number}"
+            first = where.setdefault((name, source), place)
+            if known is not line and _general(known) != _general(line):
                 raise ValueError(
-                    f"{first} and {file} have different rows of run {name} ({line['described']}): remove one of them"
+                    f"{first} and {place} have different rows of run {name} ({line['described']}): remove one of them, "
+                    "and what was measured on it"
                 )
     return found
 
@@ -156,10 +200,21 @@ def find(runs_folder: Path, name: str, source: str) -> tuple[dict, str] | None:
     by_source = of_runs_once(runs_folder).get(name, {})
     if source in by_source:
         return by_source[source], CURRENT
-    for each in accepted().get(source, []):
-        if each in by_source:
-            return by_source[each], ACCEPTED
+    for older, line in by_source.items():
+        if serves(kind_of(line), older, source):
+            return line, ACCEPTED
     return (list(by_source.values())[-1], STALE) if by_source else None
+
+
+def kind_of(line: Mapping) -> str:
+    """ "potential_field, supervised, tails": the file of a line's loss, its scheme, and what is trained."""
+    spec = line["spec"]
+    return kind(spec.get("loss"), spec.get("scheme", "supervised"), spec.get("train_from"))
+
+
+def kind(loss: str | None, scheme: str, train_from: str | None) -> str:
+    """`kind_of` a run, from what its spec says."""
+    return f"{(loss or 'untrained').partition('.')[0]}, {scheme}, {KINDS.get(train_from, 'tails')}"
 
 
 def of_runs_once(runs_folder: Path) -> dict[str, dict[str, dict]]:
@@ -184,17 +239,28 @@ def _of_measurements(runs_folder: Path, states: tuple) -> dict[str, dict]:
 # --- accepted code ----------------------------------------------------------------------------------------------------
 
 
-def accepted() -> dict[str, list[str]]:
-    """{hash of a run's code: hashes of older code that was found to do the same}, see checking.py."""
+def serves(kind: str, older: str, present: str) -> bool:
+    """Whether runs of a kind that one code trained serve another one: it is the same, or was accepted in its place."""
+    return older == present or kind in accepted().get(present, {}).get(older, [])
+
+
+def accepted() -> dict[str, dict[str, list[str]]]:
+    """{hash of a run's code: {hash of older code: the kinds of runs that both were found to train alike}}."""
     path = folder() / "accepted.json"
-    return read_json(path, "take it from git, or `python -m dmlrepro records check`") if path.exists() else {}
+    return read_json(path, "remove it, and `python -m dmlrepro records check` again") if path.exists() else {}
 
 
-def accept(found: Mapping[str, Sequence[str]]) -> None:
-    """Add to what is accepted; of code that is no longer the present one nothing else needs to know."""
-    merged = accepted() | {source: sorted({*accepted().get(source, []), *older}) for source, older in found.items()}
-    with replacing(folder() / "accepted.json") as temporary:
-        temporary.write_text(json.dumps(merged, indent=1, sort_keys=True) + "\n", encoding="utf8")
+def accept(found: Mapping[str, Mapping[str, Iterable[str]]]) -> None:
+    """Add to what is accepted."""
+    path = folder() / "accepted.json"
+    with _alone_with(path):
+        merged = accepted()
+        for present, by_older in found.items():
+            for older, kinds in by_older.items():
+                known = merged.setdefault(present, {})
+                known[older] = sorted({*known.get(older, []), *kinds})
+        with replacing(path) as temporary:
+            temporary.write_text(json.dumps(merged, indent=1, sort_keys=True) + "\n", encoding="utf8")
 
 
 # --- what is measured on a finished run -------------------------------------------------------------------------------
@@ -215,7 +281,8 @@ def derived(models: Sequence, function: Callable, **options) -> Any:
     known = _of_measurements(file.parent, _states(file.parent)).get(key)
     if known is None:
         described = f"{asked[0]} of {models[0].described}"
-        known = {"derived": key, "of": of, "described": described, "value": function(*models, **options)}
+        value = json.loads(json.dumps(function(*models, **options)))  # as it will be read
+        known = {"derived": key, "of": of, "described": described, "value": value}
         append(file, known)
     return known["value"]
 
@@ -238,21 +305,37 @@ def _cached(key: list, build: Callable[[], Any]) -> Any:
 
 @functools.cache
 def code_of(function: Callable) -> str:
-    """A hash of a function's source and of that of every function and class of this package that it names, but those of
-    NOT_MEASURING: what gives images and trained networks has been the same since the run was trained."""
-    seen: dict[str, str] = {}
+    """A hash of what a function does, and every function and class of this package that it names, with the plain
+    constants that they name; but not those of NOT_MEASURING: what gives images and trained networks has been the same
+    since the run was trained."""
+    seen: dict[str, Any] = {}
     todo: list[Any] = [function]
     while todo:
         each = todo.pop()
         name = f"{each.__module__}.{each.__qualname__}"
         if name not in seen:
-            seen[name] = inspect.getsource(each)
-            todo += _named_by(each)
+            named = list(_named_by(each))
+            seen[name] = [sources.said(textwrap.dedent(inspect.getsource(each))), *filter(_is_plain, named)]
+            todo += [plain for plain in map(_code, named) if plain is not None]
     return digest(seen)[:16]
 
 
+def _is_plain(value: Any) -> bool:
+    """Whether a constant is plain data, the same in every process."""
+    try:
+        return json.dumps(value) is not None
+    except (TypeError, ValueError):
+        return False
+
+
+def _code(value: Any) -> Any:
+    """The function or class of this package that a value is, as it was written; else None."""
+    plain = inspect.unwrap(value) if callable(value) else None
+    return plain if (inspect.isfunction(plain) or inspect.isclass(plain)) and _measures(plain.__module__) else None
+
+
 def _named_by(what: Any) -> Iterator[Any]:
-    """Functions and classes of this package that code names, by themselves or as `module.name`."""
+    """The values of the names that code mentions, by themselves or as `module.name` of this package, in their order."""
     scope, named, own = dict(vars(sys.modules[what.__module__])), [], set()
     for node in ast.walk(ast.parse(textwrap.dedent(inspect.getsource(what)))):
         if isinstance(node, ast.ImportFrom) and _is_ours(node.module or ""):
@@ -266,12 +349,13 @@ def _named_by(what: Any) -> Iterator[Any]:
         elif isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
             named.append((node.value.id, node.attr))
     for first, second in named:
-        each = None if first in own else scope.get(first)
-        if second:
-            each = vars(each).get(second) if isinstance(each, types.ModuleType) else None
-        plain = inspect.unwrap(each) if callable(each) else None
-        if (inspect.isfunction(plain) or inspect.isclass(plain)) and _measures(plain.__module__):
-            yield plain
+        each = scope.get(first)
+        if second and isinstance(each, types.ModuleType) and _is_ours(each.__name__):
+            each = vars(each).get(second)
+        elif second:
+            each = None
+        if first not in own and each is not None:
+            yield each
 
 
 def _measures(module: str) -> bool:

@@ -40,7 +40,7 @@ from dmlrepro.files import FullDisk, cache_root, check_seal, replacing, seal, se
 from dmlrepro.networks import backbones
 from dmlrepro.training import batches, distributed, inference, loop, records, sources
 from dmlrepro.training.sources import versions
-from dmlrepro.training.spec import RunSpec
+from dmlrepro.training.spec import LABELS, RunSpec
 
 __all__ = ["RunResult", "RunSpec", "export_cache", "import_cache", "key_of", "run", "run_all", "versions"]
 
@@ -81,7 +81,8 @@ class RunResult:
                 f"{self.described}: the code that trained it is not the present one, and its weights are not at hand; "
                 "`python -m dmlrepro records check` finds out whether both do the same, `records renew` trains it"
             )
-        print(f"{self.described}: on record, trained again for its weights", file=sys.stderr, flush=True)
+        if _stored(key_of(self.spec)) is None:
+            print(f"{self.described}: on record, trained again for its weights", file=sys.stderr, flush=True)
         return run(self.spec).folder
 
     @property
@@ -172,7 +173,9 @@ def run_all(
     identified = [identity_of(spec, digests) for spec in specs]
     keys = [_key(identity) for identity in identified]
     identities = dict(zip(keys, identified))
-    of_key = dict(zip(reversed(keys), reversed(specs)))
+    of_key: dict[str, RunSpec] = {}
+    for key, spec in zip(keys, specs):
+        of_key.setdefault(key, spec)
     files = {key: record for key, spec in of_key.items() if record and not manifests.is_own(spec.dataset)}
     served = {key: line for key, file in files.items() if (line := _recorded(identities[key], file))}
     if renew:
@@ -184,12 +187,11 @@ def run_all(
 
     def keep(key: str) -> None:
         if key in files and key not in served:
+            if (known := _recorded(identities[key], files[key])) and not known[1]:
+                return  # another process was faster
             measure(_result(key, of_key[key], _stored(key), from_cache=False, record=files[key]))
-            records.append(files[key], _line_of(identities[key], named(of_key[key]), _stored(key)))
+            records.append(files[key], _line_of(identities[key], of_key[key], _stored(key)))
 
-    for key, stored in found.items():
-        if stored is not None:
-            keep(key)
     parallel = {key: spec for key, spec in missing.items() if spec.threads == 1 and not torch.cuda.is_available()}
     workers = min(jobs or len(os.sched_getaffinity(0)), len(parallel))
     done, failures = 0, {}
@@ -205,8 +207,13 @@ def run_all(
         except Exception as error:
             traceback.clear_frames(error.__traceback__)  # they hold the run's tensors, which the next run has to fit
             failures[key] = error
-        done += 1
-        _show(done, len(missing)) if sys.stderr.isatty() else report(done)
+        if key in missing:
+            done += 1
+            _show(done, len(missing)) if sys.stderr.isatty() else report(done)
+
+    for key, stored in found.items():
+        if stored is not None:
+            attempt(key, lambda: None)
 
     def side_by_side(keys: Iterable[str], workers: int) -> None:
         context = multiprocessing.get_context("spawn")
@@ -238,10 +245,11 @@ def run_all(
     for key, spec in missing.items():
         if workers <= 1 or key not in parallel:
             attempt(key, _train_into_cache, identities[key], spec, f"{spec.loss or 'untrained'} seed {spec.seed}")
-    if failures and len(missing) == 1:
+    if failures and len(missing) <= 1:
         raise next(iter(failures.values()))
     if failures:
-        raise _failed(missing, failures) from next(iter(failures.values()))
+        tried = {key: spec for key, spec in of_key.items() if key in missing or key in failures}
+        raise _failed(tried, failures) from next(iter(failures.values()))
     found |= {key: _stored(key) for key in missing}
     return [
         _from_record(key, spec, *served[key], files[key])
@@ -263,7 +271,7 @@ def _recorded(identity: dict[str, dict], file: Path) -> tuple[dict, bool] | None
     return None if found is None else (found[0], found[1] == records.STALE)
 
 
-def _line_of(identity: dict[str, dict], described: str, stored: tuple[Path, dict] | None) -> dict:
+def _line_of(identity: dict[str, dict], spec: RunSpec, stored: tuple[Path, dict] | None) -> dict:
     """A finished run as a line of the record."""
     if stored is None:
         raise OSError(f"run {_key(identity)} was trained and cannot be read again; check the disk of {cache_root()}")
@@ -272,7 +280,8 @@ def _line_of(identity: dict[str, dict], described: str, stored: tuple[Path, dict
     what = identity["what"]
     return {
         "run": records.name_of(what),
-        "described": described,
+        "described": named(spec),
+        "labels": {name: getattr(spec, name) for name in LABELS},
         "spec": what["spec"],
         "data": what["data"],
         "weights": what["weights"],

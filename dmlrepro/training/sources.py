@@ -64,7 +64,7 @@ def of_notebook(notebook: Path) -> list[Path]:
 def source_hash(roots: Iterable[Path]) -> str:
     """Hex sha256 of what `roots` and all that they import do; comments, docstrings, types and messages do not count."""
     files = used_by(roots, without=IN_THE_KEY)
-    lines = [f"{path.relative_to(PACKAGE).as_posix()}\n{_dump(path.read_text(encoding='utf8'))}" for path in files]
+    lines = [f"{path.relative_to(PACKAGE).as_posix()}\n{said(path.read_text(encoding='utf8'))}" for path in files]
     return hashlib.sha256("\n".join(lines).encode()).hexdigest()
 
 
@@ -143,8 +143,9 @@ def _found_at_run_time(strings: Iterable[str]) -> Iterator[Path]:
 
 
 @functools.cache
-def _dump(text: str) -> str:
-    """What a module does: its syntax tree without docstrings, types of functions, messages, and printed strings."""
+def said(text: str) -> str:
+    """What a module does, in the same words on every version of Python: its syntax tree without docstrings, types of
+    functions, messages, and printed strings."""
     tree = ast.parse(text)
     for node in ast.walk(tree):
         if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef) and ast.get_docstring(node) is not None:
@@ -157,4 +158,12 @@ def _dump(text: str) -> str:
             node.exc.args, node.exc.keywords = [], []
         if isinstance(node, ast.Call) and ast.unparse(node.func) in ("print", "warnings.warn"):
             node.args, node.keywords = [], []
-    return ast.dump(tree)
+    return json.dumps(_plain(tree))
+
+
+def _plain(node):
+    """A syntax tree as lists, without what is empty, which versions of Python show or leave out."""
+    if isinstance(node, ast.AST):
+        fields = [[name, _plain(value)] for name, value in ast.iter_fields(node) if value is not None and value != []]
+        return [type(node).__name__, *fields]
+    return [_plain(each) for each in node] if isinstance(node, list) else repr(node)

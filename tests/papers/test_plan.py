@@ -5,7 +5,7 @@ import torch
 
 from dmlrepro import cli
 from dmlrepro.papers import catalogue, plan
-from dmlrepro.training import protocols
+from dmlrepro.training import protocols, records, runs
 from dmlrepro.training.spec import RunSpec
 
 R50 = RunSpec(
@@ -243,3 +243,14 @@ def test_hours_can_be_measured_here(monkeypatch):
     (_, _), test = plan._counts(spec)
     assert row["hours"] == pytest.approx((30 * (2.0 + 0.25) + test / 20 + 2 * test**2 * 8 / 2e10) / 3600)
     assert (row["device"], row["throughput"]) == ("cpu", "measured here")
+
+
+def test_what_is_on_record_is_said_where_it_can_be_compared(monkeypatch):
+    params = catalogue.find("16").params.from_values({"profile": "small", "seeds": 1})
+    file = records.file_of("small", params.notebook)
+    assert plan.recorded(params.notebook, params) == ""  # no record
+    records.append(file, {"run": "x"})
+    assert plan.recorded(params.notebook, params) == ""  # the images are not here
+    monkeypatch.setattr(plan, "problems", lambda specs: [])
+    monkeypatch.setattr(runs, "on_record", lambda specs, where: [where == file, *[False] * (len(specs) - 1)])
+    assert plan.recorded(params.notebook, params).startswith(f"{params.notebook}: 1 of ")

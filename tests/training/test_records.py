@@ -13,10 +13,12 @@ import torch
 from tiny import TINY
 
 from dmlrepro import cli, metrics
+from dmlrepro.datasets import manifests
 from dmlrepro.evidence import results, stored
-from dmlrepro.papers import searches, studies
+from dmlrepro.papers import catalogue, searches, studies
 from dmlrepro.papers.pfml.ablations import RepulsionParams, spread_table
 from dmlrepro.training import checking, loop, protocols, records, runs
+from dmlrepro.training.spec import LABELS
 
 SEEDS = [TINY.replace(seed=seed, method="PFML") for seed in range(3)]
 
@@ -24,6 +26,8 @@ SEEDS = [TINY.replace(seed=seed, method="PFML") for seed in range(3)]
 @pytest.fixture
 def machine(tmp_path, monkeypatch, shared_cache):
     """A function that gives a machine with an empty cache, but for rendered images."""
+    manifests._drawn.cache_clear()  # a process keeps what an earlier test may have rendered elsewhere
+    manifests.load(TINY.dataset, images_per_class=TINY.images_per_class)
 
     def anew():
         cache = tmp_path / f"machine{len(list(tmp_path.glob('machine*')))}"
@@ -145,17 +149,21 @@ def test_an_edited_line_is_refused_by_name(finished, file):
 def test_lines_of_two_machines_merge_if_they_are_equal(finished, file):
     other = file.with_name("elsewhere.jsonl")
     for line in records.lines(file):
-        records.append(other, line | {"cost": {"seconds": 1e9}, "made": {**line["made"], "device": "another"}})
+        own = {"cost": {"seconds": 1e9}, "made": {**line["made"], "device": "another"}, "described": "other labels"}
+        records.append(other, line | own)
     assert len(records.of_runs(file.parent)) == 3
     line = records.lines(file)[2]
     rows = [line["rows"][0] | {"value": 0.5}, *line["rows"][1:]]
     records.append(other, line | {"rows": rows})
-    with pytest.raises(ValueError, match=rf"{file.name} and .*{other.name} have different rows of run .*seed 2"):
+    with pytest.raises(ValueError, match=rf"{file.name}, line 3 and .*{other.name}, line 4 have different rows"):
         runs.run_all(SEEDS, record=file)
 
 
+POWER = 2
+
+
 def spread(run, power: float = 1.0) -> dict[str, float]:
-    return {"norm": helped(run.embeddings) ** power}
+    return {"norm": helped(run.embeddings) ** (power * POWER / 2)}
 
 
 def helped(points) -> float:
@@ -178,8 +186,11 @@ def test_what_a_measurement_is_kept_under_follows_the_code_it_names(monkeypatch)
     before = records.code_of(spread)
     records.code_of.cache_clear()
     assert records.code_of(spread) == before
-    assert "retrieval" in {each.__name__ for each in records._named_by(retrieved)}
-    assert {each.__name__ for each in records._named_by(results._counts)} == {"nearest"}
+    assert metrics.retrieval in records._named_by(retrieved)
+    assert [each.__name__ for each in map(records._code, records._named_by(results._counts)) if each] == ["nearest"]
+    monkeypatch.setitem(globals(), "POWER", 3)
+    records.code_of.cache_clear()
+    assert records.code_of(spread) != before  # a constant that it names
 
 
 def retrieved(run) -> dict[str, float]:
@@ -215,7 +226,7 @@ def test_runs_of_older_code_are_shown_marked_and_not_trained(older, file, monkey
     with pytest.raises(ValueError, match=r"seed 0: the code that trained it is not the present one.*records renew"):
         _ = again[0].embeddings
     made = results.provenance(PARAMS, again)
-    assert stored.of_older_code(made) and made["trained_by"][0][2] == older[0].source
+    assert stored.of_older_code(made) and made["trained_by"][0][-1] == older[0].source
     assert stored.findings(results.tidy(again, PARAMS), {}, PARAMS.notebook, [], older=True) == [stored.OLDER]
     assert {row["state"] for row in checking.states()} == {"stale"}
 
@@ -240,7 +251,7 @@ def test_a_check_refuses_code_that_does_something_else(older, file, monkeypatch,
     if rounding == "otherwise":
         monkeypatch.setattr(runs, "rounding", lambda: "0" * 16)
     (row,) = checking.check(jobs=1)
-    assert row["differ"] and records.accepted() == {}
+    assert row["differ"].startswith("PFML glyphs seed ") and records.accepted() == {}
     assert all(run.stale for run in runs.run_all(SEEDS, record=file))
 
 
@@ -288,3 +299,63 @@ def test_the_commands_say_what_is_stale_and_what_was_checked(older, capsys, monk
     monkeypatch.setattr(searches, "outdated", lambda: {"small/10.csv": ["PFML--x.json"]})
     assert cli.main(["records", "check"]) == 1
     assert "results/small/10.csv rests on another search than PFML--x.json is now" in capsys.readouterr().out
+
+
+def test_the_spec_of_a_line_is_that_of_the_run(machine, file):
+    untrained = TINY.replace(loss=None, steps=None, embedding_size=None, method="untrained")
+    runs.run_all([untrained], record=file)
+    assert checking.spec_of(records.lines(file)[-1]) == untrained
+    for profile in ("small", "paper"):
+        for notebook in catalogue.notebooks().values():
+            for spec in notebook.specs_untrained(notebook.params.from_values({"profile": profile})):
+                kept = {name: value for name, value in spec.as_dict().items() if not runs._is_nothing(value)}
+                labels = {name: getattr(spec, name) for name in LABELS}
+                read = checking.spec_of(json.loads(json.dumps({"spec": kept, "labels": labels})))
+                assert json.dumps(read.as_dict()) == json.dumps(spec.as_dict())
+
+
+def test_a_check_says_which_run_diverges_now_and_accepts_the_other_kinds(finished, file, machine, monkeypatch):
+    untrained = TINY.replace(loss=None, steps=None, embedding_size=None, method="untrained")
+    runs.run_all([untrained], record=file)
+    machine()
+    true, train = runs.source_hash, loop.train
+    monkeypatch.setattr(runs, "source_hash", lambda loss, scheme: "e" * 8 + true(loss, scheme)[8:])
+    monkeypatch.setattr(loop, "train", lambda spec, **how: train(spec.replace(lr=1e30) if spec.loss else spec, **how))
+    found = {row["kind"]: row["differ"] for row in checking.check(jobs=1)}
+    assert "3 of 3 runs failed" in found["baselines, supervised, whole networks"]
+    assert found["untrained, supervised, whole networks"] == ""
+    assert [run.stale for run in runs.run_all([untrained, *SEEDS], record=file)] == [False, True, True, True]
+
+
+def test_renewed_runs_are_measured_again(older, file, machine, monkeypatch):
+    assert checking.renew(jobs=1, measure=lambda file, run: studies.measured(run, spread)) == 3
+    machine()
+    no_training(monkeypatch)
+    assert studies.measured(runs.run_all(SEEDS, record=file)[0], spread).rows
+
+
+def test_a_table_says_what_trained_the_runs_of_its_last_execution(older, file, monkeypatch):
+    stale = runs.run_all(SEEDS, record=file)
+    path = results.save(results.tidy(stale, PARAMS), PARAMS, runs=stale)
+    assert stored.of_older_code(results.record(path))
+    checking.renew(jobs=1)
+    new = runs.run_all(SEEDS, record=file)
+    results.save(results.tidy(new, PARAMS), PARAMS, runs=new)
+    assert not stored.of_older_code(results.record(path))
+
+
+def test_a_line_that_lost_its_end_is_still_one(finished, file):
+    file.write_bytes(file.read_bytes()[:-1])
+    assert len(records.lines(file)) == 3
+    records.append(file, {"run": "x"})
+    assert len(records.lines(file)) == 4
+
+
+def test_a_file_that_grows_is_read_from_there_on(finished, file, monkeypatch):
+    records.lines(file)
+    records.append(file, {"run": "x"})
+    looked = []
+    true = records._content
+    monkeypatch.setattr(records, "_content", lambda line: looked.append(line) or true(line))
+    assert len(records.lines(file)) == 4
+    assert len([line for line in looked if line]) == 1

@@ -28,6 +28,8 @@ from dmlrepro.training.spec import RunSpec
 @pytest.fixture
 def empty_cache(tmp_path, monkeypatch, shared_cache):
     """A cache without runs that shares the rendered images."""
+    manifests._drawn.cache_clear()  # a process keeps what an earlier test may have rendered elsewhere
+    manifests.load(TINY.dataset, images_per_class=TINY.images_per_class)
     (tmp_path / "cache").mkdir()
     for path in shared_cache.iterdir():
         if path.name not in ("runs", "checkpoints"):
