@@ -342,7 +342,8 @@ def _plan(options) -> int:
     print(*plan.totals(table, gpus), sep="\n")
     names = _selected(options.notebooks)
     known = [plan.recorded(name, _params(options, catalogue.find(name).params)) for name in names]
-    print(*filter(None, known), sep="\n")
+    for said in filter(None, known):
+        print(said)
     print(*(f"error: {problem}" for problem in problems), sep="\n", end="\n" * bool(problems), file=sys.stderr)
     return 1 if problems else 0
 
