@@ -235,3 +235,15 @@ def ends_of_ranges(test: ClaimTest) -> list[tuple[str, str]]:
                 if any(isinstance(value, tuple) for value in tables.parse_cell(term)[1].values()):
                     found |= {(tables.parse_cell(term)[0], setting): None for setting in settings_of(term)}
     return list(found)
+
+
+def hits_of(shares, seeds=2, queries=100, **context):
+    """Counts of 100 queries per class: {method: share of hits (classes,)}, the same in every seed."""
+    base = {"experiment": "x", "profile": "small", "dataset": "cub-subset", "backbone": "conv4", "dim": 64}
+    base |= {"protocol": "conventional", "setting": "", "queries": queries}
+    return pd.DataFrame(
+        base | {"method": method, "seed": seed, "class_id": c, "hits": queries * share} | context
+        for method, each in shares.items()
+        for seed in range(seeds)
+        for c, share in enumerate(each)
+    )

@@ -105,8 +105,6 @@ class Stored:
         return 0 < self.seeds < MIN_SEEDS
 
     def _budget(self) -> str:
-        if heads := self.parameters.get("head_steps"):
-            return f"heads of {heads} steps"
         named = {name: self.parameters.get(name) for name in ("epochs", "steps")}
         return next((f"{amount} {name[:-1] if amount == 1 else name}" for name, amount in named.items() if amount), "")
 

@@ -233,7 +233,15 @@ def _of_runs(runs_folder: Path, states: tuple) -> dict[str, dict[str, dict]]:
 
 @functools.lru_cache(maxsize=4)
 def _of_measurements(runs_folder: Path, states: tuple) -> dict[str, dict]:
-    return {line["derived"]: line for file in files(runs_folder) for line in lines(file) if "derived" in line}
+    """The lines of measurements by what they are kept under; ValueError where two of them differ, by name."""
+    found: dict[str, dict] = {}
+    for file in files(runs_folder):
+        for number, line in enumerate(lines(file), start=1):
+            if "derived" in line and found.setdefault(line["derived"], line)["value"] != line["value"]:
+                raise ValueError(
+                    f"{file}, line {number} has another value of {line['described']} than an earlier line: remove one"
+                )
+    return found
 
 
 # --- accepted code ----------------------------------------------------------------------------------------------------
@@ -269,8 +277,8 @@ def accept(found: Mapping[str, Mapping[str, Iterable[str]]]) -> None:
 def derived(models: Sequence, function: Callable, **options) -> Any:
     """function(*models, **options), made once: kept in the record of the first model, or in the cache if that has none.
 
-    function: a function of a module, whose value is plain data as JSON has it. Its code is part of what the value is
-        kept under, with that of all functions of this package that it names.
+    function: a function of a module, whose value is plain data as JSON has it. What it does is part of what the value
+        is kept under, see `code_of`.
     """
     asked = [f"{function.__module__}.{function.__qualname__}", options, code_of(function)]
     file = models[0].record

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
-from made_for_claims import rows
+from made_for_claims import hits_of, rows
 from scipy import stats
 
 from dmlrepro.evidence import claims, judging, tables
@@ -389,18 +389,6 @@ def test_malformed_tables_are_named():
     with pytest.raises(ValueError, match=r"different values of R@1 for 'CPML'.*seed 0"):
         judged(pd.concat([data, data.assign(value=data.value + (data.method == "CPML"))]))
     assert len(judged(pd.concat([data, data])).verdicts) == 1  # the same run twice is one run
-
-
-def hits_of(shares, seeds=2, queries=100, **context):
-    """Counts of 100 queries per class: {method: share of hits (classes,)}, the same in every seed."""
-    base = {"experiment": "x", "profile": "small", "dataset": "cub-subset", "backbone": "conv4", "dim": 64}
-    base |= {"protocol": "conventional", "setting": "", "queries": queries}
-    return pd.DataFrame(
-        base | {"method": method, "seed": seed, "class_id": c, "hits": queries * share} | context
-        for method, each in shares.items()
-        for seed in range(seeds)
-        for c, share in enumerate(each)
-    )
 
 
 def test_a_verdict_shows_the_interval_over_classes_of_its_own_context():

@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pandas as pd
 import pytest
-from made_for_claims import rows
+from made_for_claims import hits_of, rows
 
 from dmlrepro.evidence import tables
 from dmlrepro.evidence.statistics import percentile_interval, t_interval
@@ -65,18 +65,6 @@ def test_a_slope_is_the_fitted_change_over_the_range():
         assert found == pytest.approx([change] * 5)
     with pytest.raises(tables.MissingRows, match="second level"):
         tables.slope(tables.cells_of(tables.final_rows(table(cells[0]))), "PFML;delta_rep=0.2..0.6", "R@1")
-
-
-def hits_of(shares, seeds=2, queries=100, **context):
-    """Counts of 100 queries per class: {method: share of hits (classes,)}, the same in every seed."""
-    base = {"experiment": "x", "profile": "small", "dataset": "cub-subset", "backbone": "conv4", "dim": 64}
-    base |= {"protocol": "conventional", "setting": "", "queries": queries}
-    return pd.DataFrame(
-        base | {"method": method, "seed": seed, "class_id": c, "hits": queries * share} | context
-        for method, each in shares.items()
-        for seed in range(seeds)
-        for c, share in enumerate(each)
-    )
 
 
 def test_resampling_classes_covers_and_pairs_the_classes():

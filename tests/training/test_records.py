@@ -162,6 +162,17 @@ def test_lines_of_two_machines_merge_if_they_are_equal(finished, file):
 POWER = 2
 
 
+def test_measurements_of_two_machines_merge_if_they_are_equal(finished, file):
+    studies.measured(finished[0], spread)
+    line = records.lines(file)[-1]
+    other = file.with_name("elsewhere.jsonl")
+    records.append(other, line)
+    studies.measured(finished[0], spread)
+    records.append(other, line | {"value": {"norm": 0.5}})
+    with pytest.raises(ValueError, match=rf"{other.name}, line 2 has another value of .*spread of PFML"):
+        studies.measured(finished[0], spread)
+
+
 def spread(run, power: float = 1.0) -> dict[str, float]:
     return {"norm": helped(run.embeddings) ** (power * POWER / 2)}
 
