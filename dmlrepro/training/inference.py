@@ -14,6 +14,7 @@ from dmlrepro.training import batches, distributed
 from dmlrepro.training.builders import stream_seed
 from dmlrepro.training.spec import RunSpec
 
+CALIBRATED = 20  # training batches whose statistics BatchNorm begins with where embeddings before training are used
 REPLICA_NOISE = 1e-4  # relative; it does to a training run what another machine's rounding does, only more
 
 
@@ -144,8 +145,31 @@ def score(
     )
 
 
+@torch.no_grad()
+def calibrate_batchnorm(task: batches.Task, network: nn.Module) -> None:
+    """Give every BatchNorm that learns the statistics of the first CALIBRATED training batches.
+
+    Before the first step it has those of other images, or of none: in evaluation mode the network is another one then
+    than that which training goes on from, and what is placed at its embeddings lies nowhere near them.
+    """
+    was_training = network.training
+    learning = [each for each in network.train().modules() if isinstance(each, nn.modules.batchnorm._BatchNorm)]
+    learning = [each for each in learning if each.training and each.track_running_stats]
+    momenta = [each.momentum for each in learning]
+    for each in learning:
+        each.reset_running_stats()
+        each.momentum = None  # the mean over batches; a moving average would keep an eighth of what was there
+    if learning:
+        for images, _ in task.train_batches(0, CALIBRATED, next(network.parameters()).device):
+            network(images)
+    for each, momentum in zip(learning, momenta):
+        each.momentum = momentum
+    network.train(was_training)
+
+
 def class_means(task: batches.Task, network) -> Tensor:
-    """(C, D) mean raw embedding of each train class, before training."""
+    """(C, D) mean raw embedding of each train class, before training; BatchNorm that learns is calibrated first."""
+    calibrate_batchnorm(task, network)
     embeddings = embed(network, task.test_batches(task.train))
     labels = torch.from_numpy(task.train_labels)
     sums = torch.zeros(task.num_classes, embeddings.shape[1]).index_add_(0, labels, embeddings)

@@ -33,7 +33,7 @@ from dmlrepro.training.spec import RunSpec
 
 # between two checkpoints; a tenth of it is enough at the end of an epoch
 CHECKPOINT_SECONDS = float(os.environ.get("DMLREPRO_CHECKPOINT_SECONDS", 300))
-CHECKPOINTED = ("step", "terms", "history", "best", "best_of_problem", "before_problem")
+CHECKPOINTED = ("step", "terms", "history", "best", "best_of_problem", "before_problem", "problem_began")
 
 
 @dataclass
@@ -167,7 +167,7 @@ def optimise(
             state.log(train_step(spec, scheme, replica, optimizer, images, labels, state.step))
             scheme.after_step()
             advance()
-            latest = None
+            latest, solved = None, False
             if schedule.evaluates(state.step):
                 state.check_finite()
                 latest = rows, _ = inference.evaluate(
@@ -180,11 +180,12 @@ def optimise(
                 state.record(rows)
                 if state.is_spent(spec.patience):
                     break
-                if state.step < schedule.total and state.is_spent(scheme.problem_patience, state.before_problem):
-                    if not scheme.next_problem(state.best_of_problem):
-                        break
-                    state.begin_problem()
-                    latest = None  # the networks may have changed
+                solved = state.is_spent(scheme.problem_patience, state.before_problem)
+            if state.step < schedule.total and (solved or state.outlasts(scheme.problem_steps)):
+                if not scheme.next_problem((state.best_of_problem or state.now()) | {"ended": state.step}):
+                    break
+                state.begin_problem()
+                latest = None  # the networks may have changed
             age = time.monotonic() - saved_at
             if checkpoint is not None and age > CHECKPOINT_SECONDS * (0.1 if schedule.epoch_ends(state.step) else 1):
                 state.save(checkpoint)
@@ -347,6 +348,7 @@ class State:
         self.best: Any = None  # step and module states of the best evaluation, if anybody will ask for them
         self.best_of_problem: dict | None = None  # the same for the evaluations since the scheme's problem began
         self.before_problem = 0  # how many evaluations there were before it
+        self.problem_began = 0  # the step
 
     @property
     def losses(self) -> Tensor:
@@ -372,19 +374,27 @@ class State:
     def is_spent(self, patience: int | None, first: int = 0) -> bool:
         return patience is not None and self.since_best(first) >= patience
 
+    def outlasts(self, problem_steps: int | None) -> bool:
+        """Whether the scheme's problem has taken that many steps."""
+        return problem_steps is not None and self.step - self.problem_began >= problem_steps
+
+    def now(self) -> dict:
+        """The step and the states of the scheme's modules."""
+        return {"step": self.step, "modules": {name: _copy(each) for name, each in self.scheme.modules().items()}}
+
     def record(self, rows: list[dict]) -> None:
         """Keep an evaluation, and the weights where it is the best yet."""
         self.history += rows
-        asked_for = self.spec.restore_best or self.scheme.problem_patience is not None
+        scheme = self.scheme
+        asked_for = self.spec.restore_best or scheme.problem_patience is not None or scheme.problem_steps is not None
         if asked_for and self.since_best(self.before_problem) == 0:
-            modules = {name: _copy(module) for name, module in self.scheme.modules().items()}
-            self.best_of_problem = {"step": self.step, "modules": modules}
+            self.best_of_problem = self.now()
             if self.since_best() == 0:
                 self.best = self.best_of_problem
 
     def begin_problem(self) -> None:
-        """The scheme's patience starts anew; the best evaluation of the run stays."""
-        self.before_problem = len(self.values())
+        """The scheme's patience and steps start anew; the best evaluation of the run stays."""
+        self.before_problem, self.problem_began = len(self.values()), self.step
         self.best_of_problem = None
 
     def restore_best(self) -> int:

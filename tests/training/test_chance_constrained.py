@@ -1,6 +1,7 @@
 """The scheme of CCP: what ends a projection, what the next one starts from, and the same run after an interruption."""
 
 import functools
+import statistics
 
 import pytest
 import torch
@@ -72,6 +73,7 @@ def test_the_first_proxies_are_random_samples_of_their_class(seen):
     assert problem == 0 and pool.shape == (scheme.task.num_classes, 2, 8)
     assert torch.equal(seen["starts"][0][1], pool)
     start = inference.build_network(CCP, scheme.task.manifest)
+    inference.calibrate_batchnorm(scheme.task, start)
     samples = losses.clip_to_unit_ball(inference.embed(start, scheme.task.test_batches(scheme.task.train)))
     labels = torch.from_numpy(scheme.task.train_labels)
     for own, proxies in enumerate(pool):
@@ -109,10 +111,21 @@ def test_a_spent_problem_leaves_its_best_solution_to_the_next(scored, seen, rese
             chosen.append(points[radii.argmax()])
             expected.append(points[radii.argmax()])
         torch.testing.assert_close(seen["starts"][1][1][own], torch.stack(expected))
-    step, radius, spread = seen["schemes"][0].solved.rows[0].tolist()
-    assert step == 2
+    step, ended, radius, spread, own, other, violated = seen["schemes"][0].solved.rows[0].tolist()
+    assert (step, ended) == (2, 4)
     assert radius == pytest.approx(torch.cdist(pool, converged).amin(2).amax(1).mean().item(), rel=1e-5)
     assert spread == pytest.approx((converged[:, 0] - converged[:, 1]).norm(dim=1).mean().item(), rel=1e-4)
+    of_samples = [
+        [(label == mine, (sample - proxy).norm().item()) for mine, them in enumerate(converged) for proxy in them]
+        for label, samples in enumerate(pool)
+        for sample in samples
+    ]
+    nearest = [
+        [min(far for is_own, far in each if is_own == wanted) for each in of_samples] for wanted in (True, False)
+    ]
+    assert own == pytest.approx(statistics.mean(nearest[0]), rel=1e-5)
+    assert other == pytest.approx(statistics.mean(nearest[1]), rel=1e-5)
+    assert violated == statistics.mean(far < near for near, far in zip(*nearest))
 
 
 def test_problems_follow_one_another_until_their_number_or_the_run_is_spent(scored):
@@ -125,7 +138,39 @@ def test_problems_follow_one_another_until_their_number_or_the_run_is_spent(scor
     assert alone.terms == {} and len(alone.losses) == 6  # one problem, and no penalty in it
     assert torch.equal(alone.losses[:4], two.losses[:4])
     assert two.terms["projection"][:4].count_nonzero() == 0 and two.terms["projection"][4:].all()
-    assert two.states["solved"]["_extra_state"].shape == (1, 3)
+    assert two.states["solved"]["_extra_state"].shape == (1, len(ccp.Solved.COLUMNS))
+
+
+def problems_of(outcome):
+    """(step of theta*, step after which it ended) of the problems that another one followed."""
+    return [tuple(row) for row in outcome.states["solved"]["_extra_state"][:, :2].tolist()]
+
+
+def test_a_problem_ends_after_so_many_steps_or_by_its_scores(scored):
+    """Without an evaluation theta* are the last weights; patience, if it is there, may end a problem sooner."""
+    blind = with_options(CCP.replace(steps=8, eval_every=None), problem_patience=None, problem_steps=3)
+    assert problems_of(loop.train(blind)) == [(3, 3), (6, 6)]
+    looking = with_options(CCP.replace(steps=8), problem_patience=None, problem_steps=3)
+    assert problems_of(loop.train(looking)) == [(2, 3), (6, 6)]  # scored best at 2, and at 6 of 4 to 6
+    assert problems_of(loop.train(with_options(CCP.replace(steps=8), problem_steps=3))) == [(2, 3), (6, 6)]
+    assert problems_of(loop.train(with_options(CCP.replace(steps=8), problem_steps=5))) == [(2, 4), (6, 8)][:1]
+    with pytest.raises(ValueError, match="problem_steps must be a positive whole number, got 0"):
+        with_options(problem_steps=0)
+
+
+def test_batchnorm_is_calibrated_before_proxies_start(seen):
+    """In evaluation mode, in which pools are embedded, images lie as far apart as in training mode."""
+    loop.train(CCP.replace(steps=1))
+    scheme = seen["schemes"][0]
+    images, _ = next(scheme.task.train_batches(0, 1, torch.device("cpu")))
+    network = scheme.network
+    with torch.no_grad():
+        spreads = [torch.pdist(mode()(images)).mean().item() for mode in (network.train, network.eval)]
+    assert 0.8 < spreads[1] / spreads[0] < 1.25
+    frozen = loop.prepare(CCP.replace(freeze_batchnorm=True), torch.device("cpu"))
+    before = {name: value.clone() for name, value in frozen[1].state_dict().items()}
+    inference.calibrate_batchnorm(*frozen)
+    assert_same(frozen[1].state_dict(), before)
 
 
 def test_the_penalty_holds_the_weights_at_the_last_solution(scored, seen):
@@ -267,6 +312,8 @@ def _dies(patch, where: str):
         at(loop, "train_step", lambda *args: args[1].problem == 1 and len(args[1].solved.rows) == 1 and args[-1] % 2)
     elif where == "end":
         at(ccp.Scheme, "next_problem", lambda scheme, best: scheme.problem == 1)
+    elif where == "step":
+        at(loop, "train_step", lambda *args: args[-1] == 13)
     elif where == "search":
         count = []
         at(ccp, "greedy_k_center", lambda *_: count.append(1) or len(count) == 2)
@@ -295,6 +342,17 @@ def test_a_run_interrupted_anywhere_resumes_to_the_same_bytes(where, whole, tmp_
     assert resumed.rows == whole.rows and torch.equal(resumed.losses, whole.losses)
     for found, expected in zip((resumed.terms, *resumed.states.values()), (whole.terms, *whole.states.values())):
         assert_same(found, expected)
+
+
+def test_an_interruption_does_not_begin_the_steps_of_a_problem_anew(tmp_path, monkeypatch):
+    monkeypatch.setattr(loop, "CHECKPOINT_SECONDS", -1)
+    spec = with_options(CCP.replace(steps=20, eval_every=None), problem_patience=None, problem_steps=5)
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        _dies(patch, "step")
+        loop.train(spec, checkpoint=tmp_path / "run.pt")
+    resumed = loop.train(spec, checkpoint=tmp_path / "run.pt")
+    assert problems_of(resumed) == [(5, 5), (10, 10), (15, 15)]
+    assert torch.equal(resumed.losses, loop.train(spec).losses)
 
 
 @pytest.mark.skipif(torch.cuda.device_count() == 1, reason="a single GPU takes one rank")

@@ -5,7 +5,9 @@ Equations  Algorithms 1 and 2, Eq. 14; Sec. IV-D (a projection ends with the pat
 Deviations As in the released code there is no penalty during the first problem, and training goes on from the last
            weights while theta*, rho* are the best ones. Unlike there, proxies start at random samples instead of those
            of largest norm, the k-center search compares clipped embeddings (`raw`: as they are), proxies have no weight
-           decay, and a pool is drawn anew for every problem, not from a queue. The optimiser keeps its moments.
+           decay, and a pool is drawn anew for every problem, not from a queue. The optimiser keeps its moments. A
+           problem may end after a number of steps too: a short run with a fast network leaves its proxies behind
+           long before its scores say so. BatchNorm that learns begins with statistics of the training images.
            Retrieval is scored by cosine as for every method; clipped embeddings inside the ball would rank otherwise.
 
 The loss is one of losses/chance_constrained.py, which is given proxies, or any proxy loss of the package, whose own
@@ -28,6 +30,7 @@ from dmlrepro.training.schemes import supervised
 from dmlrepro.training.spec import RunSpec
 
 CHUNK = 256  # images of a pool that are embedded at a time
+PAIRS = 2**22  # distances between a pool and proxies that are looked at at a time
 
 
 class Scheme(supervised.Scheme):
@@ -39,7 +42,9 @@ class Scheme(supervised.Scheme):
             random. A class with fewer images has some several times, in other crops where training crops.
         projection: lambda, weight of the penalty lambda / 2 ||theta - theta*||^2 from the second problem on. theta* are
             the best weights of the last problem.
-        problem_patience: evaluations without a better score that end a problem; None: there is one problem only.
+        problem_patience: evaluations without a better score that end a problem; None: evaluations end none.
+        problem_steps: steps that end a problem, if nothing did before; None: steps end none. With neither there is one
+            problem only.
         projections: training ends after so many problems; None: when the run does.
         reset: a problem starts at theta*, not at the last weights of the one before.
         batch_weight: weight of the same loss within the batch (released code: 0.1).
@@ -63,6 +68,7 @@ class Scheme(supervised.Scheme):
         pool_size: int = 12,
         projection: float = 2e-4,
         problem_patience: int | None = 3,
+        problem_steps: int | None = None,
         projections: int | None = None,
         reset: bool = False,
         batch_weight: float = 0.0,
@@ -72,7 +78,7 @@ class Scheme(supervised.Scheme):
         super().__init__(spec, task, network)
         self.pool_size, self.projection, self.problem_patience = pool_size, projection, problem_patience
         self.projections, self.reset, self.batch_weight, self.raw = projections, reset, batch_weight, raw
-        self.samples = samples
+        self.problem_steps, self.samples = problem_steps, samples
         self.problem = 0
         self.anchors: dict[str, Tensor] = {}  # theta*; none in the first problem
         self.solved = Solved()
@@ -100,6 +106,7 @@ class Scheme(supervised.Scheme):
             raise ValueError(f"pool_size must be at least the {number} proxies of a class, got {pool_size}")
         self.chosen = self._drawn(number)  # (C, M) train images at which the proxies of the problem start
         if not spec.proxies_from_class_means:
+            inference.calibrate_batchnorm(task, network)
             self._start_proxies(self._pool(self.chosen))
 
     @staticmethod
@@ -108,6 +115,7 @@ class Scheme(supervised.Scheme):
         pool_size: int = 12,
         projection: float = 2e-4,
         problem_patience: int | None = 3,
+        problem_steps: int | None = None,
         projections: int | None = None,
         reset: bool = False,
         batch_weight: float = 0.0,
@@ -115,7 +123,7 @@ class Scheme(supervised.Scheme):
         samples: bool = False,
     ) -> None:
         counts: dict[str, Any] = {"proxies_per_class": proxies_per_class, "pool_size": pool_size}
-        counts |= {"problem_patience": problem_patience, "projections": projections}
+        counts |= {"problem_patience": problem_patience, "problem_steps": problem_steps, "projections": projections}
         for name, value in counts.items():
             whole = isinstance(value, int) and not isinstance(value, bool)
             if not (whole and value >= 1) and (value is not None or name == "pool_size"):
@@ -160,7 +168,8 @@ class Scheme(supervised.Scheme):
         drawn = self._drawn(self.pool_size)
         pool, classes = self._pool(drawn), torch.arange(len(drawn))[:, None]
         self.anchors = best["modules"]["network"]
-        self.solved.add(best["step"], covering_radius(pool, converged).mean(), _spread(converged))
+        radius = covering_radius(pool, converged).mean()
+        self.solved.add(best["step"], best["ended"], radius, _spread(converged), *_apart(pool, converged))
         picks = distributed.from_first(lambda: greedy_k_center(pool, converged, converged.shape[1]).cpu())
         if not self.reset:
             self.network.load_state_dict(last["network"])
@@ -229,15 +238,19 @@ class GivenProxies(nn.Module):
 
 
 class Solved(nn.Module):
-    """What is known of the problems that another one followed: float64 rows (step, radius, spread).
+    """What is known of the problems that another one followed: a float64 row of COLUMNS each.
 
-    step: of the best weights theta*. radius: how far their proxies leave the samples of the pool, the covering radius
-    averaged over classes. spread: mean distance between the proxies of a class, 0 for one.
+    step: of the best weights theta*. ended: the step after which the next problem began. radius: how far the proxies of
+    theta* leave the samples of the pool, the covering radius averaged over classes. spread: mean distance between the
+    proxies of a class, 0 for one. own, other: mean distance of a sample of the pool to the nearest proxy of its class,
+    and of any other. violated: the share of samples to which one of another class is nearer.
     """
+
+    COLUMNS = ("step", "ended", "radius", "spread", "own", "other", "violated")
 
     def __init__(self):
         super().__init__()
-        self.rows = torch.zeros(0, 3, dtype=torch.float64)
+        self.rows = torch.zeros(0, len(self.COLUMNS), dtype=torch.float64)
 
     def add(self, *row) -> None:
         self.rows = torch.cat([self.rows, torch.tensor([[float(value) for value in row]], dtype=torch.float64)])
@@ -257,6 +270,19 @@ def samples_of_each_class(labels: Tensor, size: int, generator: torch.Generator)
     sizes = labels.bincount()
     starts = sizes.cumsum(0) - sizes
     return by_class[starts[:, None] + torch.arange(size) % sizes[:, None]]
+
+
+def _apart(pool: Tensor, proxies: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """`own`, `other` and `violated` of Solved, of samples (C, b, D) and proxies (C, M, D)."""
+    own = torch.cdist(pool, proxies).amin(2)
+    other, at_once = torch.empty_like(own), max(PAIRS // (pool.shape[1] * proxies[..., 0].numel()), 1)
+    for first in range(0, len(pool), at_once):
+        some, classes = pool[first : first + at_once], torch.arange(first, min(first + at_once, len(pool)))
+        distances = torch.cdist(some.flatten(0, 1), proxies.flatten(0, 1)).unflatten(1, proxies.shape[:2]).amin(2)
+        distances = distances.unflatten(0, some.shape[:2])
+        distances[torch.arange(len(some)), :, classes] = torch.inf
+        other[classes] = distances.amin(2)
+    return own.mean(), other.mean(), (other < own).double().mean()
 
 
 def _spread(proxies: Tensor) -> Tensor:

@@ -26,11 +26,13 @@ class Scheme:
         loss: module whose parameters are learned beside the network's, at the rates `spec.loss_lr`.
         neighbours: (N, k) int64, the groups of which the batches of this epoch are made; None for other batches.
         problem_patience: next_problem is called when the last so many evaluations were all no better than the best
-            since the current problem began; None: the whole run is one problem. `spec.patience` ends the run.
+            since the current problem began; None: evaluations end no problem. `spec.patience` ends the run.
+        problem_steps: it is called after so many steps of a problem at the latest; None: steps end no problem.
         relative_cost: cost of a training step over forward and backward of the network, for the plan of a profile.
     """
 
     problem_patience: int | None = None
+    problem_steps: int | None = None
     relative_cost = 1.0
 
     def __init__(self, spec: RunSpec, task: batches.Task, network: Any):
@@ -64,10 +66,11 @@ class Scheme:
             self.neighbours = inference.neighbours(self.task, self.network)
 
     def next_problem(self, best: Mapping) -> bool:
-        """Called when `problem_patience` is spent: True goes on with what is optimised changed in place, False stops.
+        """Called when a problem is over: True goes on with what is optimised changed in place, False stops.
 
-        best: `step` and `modules`, the states of all modules, of the best evaluation since the last such call. The
-        modules themselves are as the last step left them. What requires a gradient must not change.
+        best: `step` and `modules`, the states of all modules, of the best evaluation since the last such call, of now
+            where there was none; `ended`, the step after which this is called. The modules themselves are as that step
+            left them. What requires a gradient must not change.
         """
         return False
 
