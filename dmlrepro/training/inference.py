@@ -146,6 +146,33 @@ def score(
 
 
 @torch.no_grad()
+def start_head(task: batches.Task, network: Any, *, whitened: bool) -> None:
+    """Let the head be the first principal components of the features of the training images, of unit variance if
+    `whitened`; scaled as a whole to the size of weights that are drawn, so that learning rates mean the same.
+
+    Raises:
+        ValueError: more components are asked for than there are features or images.
+    """
+    device, head = next(network.parameters()).device, network.head
+    was_training = network.training
+    network.eval()
+    entering = (backbones.entering(network, "head", each.to(device)) for each in task.test_batches(task.train))
+    features = torch.cat([each.cpu() for each in entering]).double()
+    network.train(was_training)
+    most, number = min(features.shape[1], len(features) - 1), head.out_features
+    if number > most:
+        raise ValueError(f"head_start={task.spec.head_start!r}: embedding_size must be at most {most}, got {number}")
+    variances, axes = torch.linalg.eigh(features.T.cov())
+    variances, axes = variances[-number:].flip(0), axes[:, -number:].flip(1).T
+    axes = axes * axes.gather(1, axes.abs().argmax(1, keepdim=True)).sign()  # both signs are right, one is chosen
+    if whitened:
+        axes = axes / variances.clamp_min(1e-9 * variances[0]).sqrt()[:, None]
+    weight = axes * (head.weight.std().item() / axes.std())
+    head.weight.copy_(weight)
+    head.bias.copy_(-weight @ features.mean(0))
+
+
+@torch.no_grad()
 def calibrate_batchnorm(task: batches.Task, network: nn.Module) -> None:
     """Give every BatchNorm that learns the statistics of the first CALIBRATED training batches.
 

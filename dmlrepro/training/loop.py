@@ -134,6 +134,8 @@ def prepare(spec: RunSpec, device: torch.device) -> tuple[batches.Task, nn.Modul
         if spec.train_from is not None:
             network, stored = activations.cut(spec, network, manifest)
         task = batches.Task(spec, manifest, stored)
+        if spec.head_start:
+            inference.start_head(task, network, whitened=spec.head_start == "whitened")
     if spec.loss is not None and not spec.freeze_batchnorm:
         network = distributed.synchronised_batchnorm(network, device)
     if spec.loss is not None and spec.compile:

@@ -17,6 +17,7 @@ POSITIVE_WHOLE = (
     "cached_views",
     *("views", "samples_per_class", "neighbours", "eval_every", "patience", "threads"),
 )
+HEAD_STARTS = ("pca", "whitened")
 LEAST_CROPS = 8  # that are kept of an image, where a step shows it in several
 WHOLE = ("fold", "seed", "replica")  # 0 is one of them
 POSITIVE = ("lr", "head_lr", "lr_drop", "clip_value", "clip_norm", "loss_clip_value", "eval_every_epochs")
@@ -41,6 +42,8 @@ class RunSpec:
     backbone: str = "conv4"
     weights: str | None = None  # "imagenet", "symbols" (of conv4) or a file; None: drawn from the seed
     embedding_size: int | None = 128  # None: the pooled features are the embeddings, there is no head
+    # the head before training: "pca" and "whitened" are fitted to the features of the training images; None: drawn
+    head_start: str | None = None
     pooling: str = "avg"
     image_size: int | None = None  # side of the square crops in pixels; None: images are taken as they are
     crop_scale: tuple[float, float] = (0.16, 1.0)  # a training crop covers a share of the image between these two
@@ -139,6 +142,11 @@ class RunSpec:
                 raise ValueError(f"batch_size must be a multiple of {name} = {size}, got {self.batch_size}")
         if self.pooling not in backbones.POOLINGS:
             raise ValueError(f"pooling must be one of {', '.join(backbones.POOLINGS)}, got {self.pooling!r}")
+        if self.head_start not in (None, *HEAD_STARTS) or (self.head_start and not self.embedding_size):
+            raise ValueError(
+                f"head_start must be one of {', '.join(HEAD_STARTS)} or None, and needs an embedding_size, got "
+                f"{self.head_start!r} with embedding_size={self.embedding_size}"
+            )
         backbones.check(self.backbone, self.weights)
         scheme_builder(self.scheme, self.scheme_options)
         check_loss(self)

@@ -43,3 +43,29 @@ def test_a_frozen_trunk_trains_the_head_on_features_computed_once():
     again = loop.train(spec)  # on the features in the cache
     assert outcome.rows == again.rows
     assert outcome.losses[-5:].mean() < outcome.losses[:5].mean()
+
+
+@pytest.mark.parametrize("kind", ["pca", "whitened"])
+def test_a_head_may_start_at_principal_components(kind):
+    """Distances between embeddings are those between numpy's principal components, up to one scale."""
+    spec = TINY.replace(loss=None, steps=None, weights="symbols", head_start=kind, train_from="head")
+    task, network = loop.prepare(spec, torch.device("cpu"))
+    features = torch.cat(list(task.test_batches(task.train))).double().numpy()
+    centred = features - features.mean(0)
+    left, values, _ = np.linalg.svd(centred, full_matrices=False)
+    components = left[:, :8] if kind == "whitened" else left[:, :8] * values[:8]
+    embeddings = inference.embed(network, task.test_batches(task.train)).double()
+    found, expected = (torch.pdist(torch.as_tensor(points)) for points in (embeddings, components))
+    torch.testing.assert_close(found / found.mean(), expected / expected.mean(), rtol=1e-3, atol=1e-3)
+    assert embeddings.mean(0).abs().max() < 1e-4 * embeddings.abs().max()
+    drawn = loop.prepare(spec.replace(head_start=None), torch.device("cpu"))[1].head.weight
+    assert network.head.weight.std().item() == pytest.approx(drawn.std().item(), rel=1e-3)
+
+
+def test_a_head_that_cannot_start_at_principal_components_is_refused():
+    with pytest.raises(ValueError, match="head_start must be one of pca, whitened or None"):
+        TINY.replace(head_start="ica")
+    with pytest.raises(ValueError, match="needs an embedding_size, got 'pca' with embedding_size=None"):
+        TINY.replace(head_start="pca", embedding_size=None)
+    with pytest.raises(ValueError, match="head_start='pca': embedding_size must be at most 128, got 300"):
+        loop.prepare(TINY.replace(head_start="pca", embedding_size=300), torch.device("cpu"))
