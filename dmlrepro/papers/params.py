@@ -48,7 +48,7 @@ RECIPES: dict[str, dict[str, dict]] = {
             "image_size": 128,
             "test_resize": 144,
             "samples_per_class": 4,
-            "steps": 100,  # on validation classes no loss of benchmarks/budget.py gains half a point from twice as many
+            "steps": 100,  # no loss gains half a point on validation classes from twice as many (benchmarks/regimes.py)
             "epochs": 0,
             "warmup_epochs": 0.0,
             "batch_size": 100,

@@ -15,6 +15,7 @@ from dmlrepro.papers.ccp.methods import LOSSES, CcpParams, ccp_runs, where_it_di
 from dmlrepro.papers.methods import BASELINES
 from dmlrepro.papers.studies import measured, of_each, with_measured
 from dmlrepro.training import records
+from dmlrepro.training.schemes.chance_constrained import Solved
 from dmlrepro.training.spec import RunSpec
 
 if TYPE_CHECKING:
@@ -162,17 +163,26 @@ def course(run) -> dict[str, float]:
 
 
 def solved(run) -> list[list[float]] | None:
-    """The record of a run's scheme, rows (step, covering radius, spread); None for a run without one."""
+    """The record of a run's scheme, rows of `Solved.COLUMNS`; None for a run without one."""
     from safetensors.torch import load_file
 
     path = run.folder / "solved.safetensors"
     return load_file(path)["_extra_state"].tolist() if path.is_file() else None
 
 
+SHOWN = {
+    "radius": "covering radius",
+    "spread": "proxy spread",
+    "own": "to own proxies",
+    "other": "to other proxies",
+    "violated": "nearer to another class's",
+}
+
+
 def courses(finished: Iterable) -> "pd.DataFrame":
-    """Table I: steps and problems, covering radius and spread of the proxies at the end of the first and of the last
-    problem that another one followed; means over the seeds that have one. Which runs do is an outcome that another
-    processor changes, so a saved table does not hold them."""
+    """Table I: steps and problems; of the first and the last problem that another one followed, how far its proxies
+    leave the samples of a pool and one another (SHOWN); means over the seeds that have one. Which runs do is an outcome
+    that another processor changes, so a saved table does not hold them."""
     import pandas as pd
 
     rows = []
@@ -181,20 +191,17 @@ def courses(finished: Iterable) -> "pd.DataFrame":
             row = {"method": run.spec.method, "setting": run.spec.setting} | records.derived([run], course)
             followed = records.derived([run], solved) or []
             for name, problem in (("first", followed[:1]), ("last", followed[-1:])):
-                for _, radius, spread in problem:
-                    row |= {f"{name}: covering radius": radius, f"{name}: proxy spread": spread}
+                for values in problem:
+                    known = dict(zip(Solved.COLUMNS, values))
+                    row |= {f"{name}: {words}": known[column] for column, words in SHOWN.items()}
             rows.append(row)
     means = pd.DataFrame(rows).groupby(["method", "setting"], sort=False).mean()
     return results.readable(means, 2)
 
 
 def steps_per_problem(run) -> list[int]:
-    """Fig. 6(b): the steps of each finished problem; it ends a patience of evaluations after its best one."""
-    spec = run.spec
-    ends = [
-        step + spec.scheme_options["problem_patience"] * spec.eval_every
-        for step, _, _ in records.derived([run], solved)
-    ]
+    """Fig. 6(b): the steps of each finished problem."""
+    ends = [problem[Solved.COLUMNS.index("ended")] for problem in records.derived([run], solved) or []]
     return [int(end - start) for start, end in zip([0, *ends], ends)]
 
 

@@ -28,9 +28,8 @@ if TYPE_CHECKING:
 class MnistParams(CcpParams):
     """The parameters of notebook 40. At quick there is no MNIST: the glyphs stand in for it, in as few dimensions.
 
-    On MNIST training and test classes are the same, no class can be held out, and test scores end a projection. A
-    pass over its 10,000 test images costs a core as much as 150 steps, so small has one seed and looks every 100 steps:
-    half an hour of two cores.
+    On MNIST training and test classes are the same and no class can be held out. A pass over its 10,000 test images
+    costs a core as much as 150 steps, so small looks every 200 steps.
     """
 
     notebook = "40_ccp_mnist"
@@ -38,7 +37,7 @@ class MnistParams(CcpParams):
         "quick": CcpParams.overrides["quick"] | {"embedding_size": 8, "problems": (1, 2)},
         "small": CcpParams.overrides["small"]
         | {"dataset": "mnist", "backbone": "resnetv2_20", "weights": "none", "embedding_size": 2}
-        | {"problems": (1, 2, 3), "steps": 1000, "eval_every": 100, "problem_patience": 1, "seeds": 1}
+        | {"problems": (1, 2, 3), "steps": 1000, "eval_every": 200, "problem_steps": 50}
         | {"samples_per_class": 4, "protocol": "conventional"},
         "paper": CcpParams.overrides["paper"] | {"embedding_size": 2, "problems": (1, 2, 3, 4, 5)},
     }
@@ -46,7 +45,7 @@ class MnistParams(CcpParams):
     problems: tuple[int, ...] | None = None  # after so many the space is looked at
 
     def _dataset_recipe(self, dataset: str) -> dict:
-        return {"proxies_per_class": 4, "pool_size": 16}
+        return super()._dataset_recipe(dataset) | {"proxies_per_class": 4, "pool_size": 16}
 
 
 @dataclass(frozen=True)
