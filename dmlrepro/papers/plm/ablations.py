@@ -1,7 +1,7 @@
 """Notebooks 52 to 56: the ablations of PLM (Fig. 3, Table 3, and Sec. 3.1, which gives no figures).
 
-Every run is PLM at the paper's setting (N_rho = 100, m = 3, N_alpha = 4, N_beta = 0.5, delta = 2) with one thing
-varied. The default point of all five is one spec, which notebook 50 has too.
+Every run is PLM at the paper's setting (N_rho = 100, m = 3, N_alpha = 4, N_beta = 0.5), with the delta of the profile,
+and with one thing varied. The default point of 52 to 54 and 56 is one spec.
 """
 
 from collections.abc import Iterable, Mapping
@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, ClassVar
 
 from dmlrepro.evidence import results
 from dmlrepro.papers.catalogue import Notebook
-from dmlrepro.papers.params import HEADS
 from dmlrepro.papers.plm.methods import BEFORE, PUBLISHED, PlmTrainingParams, unlabelled_runs
 from dmlrepro.training.spec import RunSpec
 
@@ -20,12 +19,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class PlmAblationParams(PlmTrainingParams):
-    """What the ablations share: at quick heads will do."""
+    """What the ablations share: below the profile paper heads will do."""
 
     overrides: ClassVar = PlmTrainingParams.overrides | {
-        "quick": PlmTrainingParams.overrides["quick"]
-        | HEADS["quick"]
-        | {"steps": 120, "batch_size": 100, "lr": PUBLISHED["lr"].value},
+        profile: PlmTrainingParams.overrides[profile] | {"train_from": "head", "batch_size": 100} | budget
+        for profile, budget in (("quick", {"steps": 120, "lr": PUBLISHED["lr"].value}), ("small", {"steps": 1500}))
     }
 
 

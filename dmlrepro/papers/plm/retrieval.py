@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 LOOKED_AT = 1000  # unseen images whose distances are compared
+AS_PUBLISHED = f"delta={PUBLISHED['loss.delta'].value:g}"
 
 
 @dataclass(frozen=True)
@@ -36,15 +37,21 @@ class PlmRetrievalParams(PlmTrainingParams):
 
 
 def retrieval(params: PlmRetrievalParams) -> list[RunSpec]:
-    """Every method, every seed, beside the untrained network's features."""
-    return unlabelled_runs(params.methods, params)
+    """Every method, every seed, beside the untrained network's features; PLM also at the published delta where the
+    parameters have another."""
+    found = unlabelled_runs(params.methods, params)
+    if "PLM" in params.methods and params.delta != PUBLISHED["loss.delta"].value:
+        published = {"delta": PUBLISHED["loss.delta"].value}
+        found += unlabelled_runs(["PLM"], params, setting=AS_PUBLISHED, loss_options=published)
+    return found
 
 
 def retrieval_table(finished: Iterable, params: PlmRetrievalParams) -> "pd.DataFrame":
     """The rows of the runs, how far apart they leave images of unseen classes, and how far apart PLM wants them to be.
 
     On the unit sphere, means over up to LOOKED_AT images: `nearest_distance` to the nearest image, `mean_distance` to
-    any. For "random head", with which PLM begins, `nearest_asked` and `mean_asked`: what Eq. 6 asks for.
+    any. For "random head", with which PLM begins, `nearest_asked` and `mean_asked`: what Eq. 6 asks for with the delta
+    of the parameters, and in setting AS_PUBLISHED with the paper's.
     """
     finished = list(finished)
     return with_measured(finished, of_each(distances_of, finished, params), params)
@@ -52,23 +59,23 @@ def retrieval_table(finished: Iterable, params: PlmRetrievalParams) -> "pd.DataF
 
 def distances_of(run, params: PlmRetrievalParams) -> list:
     """What `retrieval_table` adds to a run."""
-    return [measured(run, apart_of, asked=run.spec.method == START)]
+    if run.spec.method != START:
+        return [measured(run, apart_of)]
+    return [measured(run, apart_of, setting, delta=delta) for setting, delta in _deltas(params).items()]
 
 
-def apart_of(run, asked: bool) -> dict[str, float]:
+def apart_of(run, delta: float | None = None) -> dict[str, float]:
     """`apart` of a run's test embeddings."""
-    return apart(run.embeddings, asked=asked)
+    return apart(run.embeddings, delta)
 
 
-def apart(embeddings: Tensor, *, asked: bool = False) -> dict[str, float]:
-    """`nearest_distance` and `mean_distance` of embeddings (N, D); asked: also what Eq. 6, delta (1 - s), asks for of
-    the same pairs where these are the momentum encoder's, `nearest_asked` and `mean_asked`."""
-    some = torch.randperm(len(embeddings), generator=torch.Generator().manual_seed(0))[:LOOKED_AT]
-    points = F.normalize(embeddings[some].double(), dim=1)
+def apart(embeddings: Tensor, delta: float | None = None) -> dict[str, float]:
+    """`nearest_distance` and `mean_distance` of embeddings (N, D); with a delta also what Eq. 6, delta (1 - s), asks
+    for of the same pairs where these are the momentum encoder's, `nearest_asked` and `mean_asked`."""
+    points = _looked_at(embeddings)
     found = {"distance": distances(points, points)}
-    if asked:
-        *options, delta = (PUBLISHED[f"loss.{name}"].value for name in _LOSS)
-        found["asked"] = delta * (1 - pieces_and_similarity(points, *options)[2])
+    if delta is not None:
+        found["asked"] = asked(points, delta)
     itself = torch.eye(len(points), dtype=torch.bool)
     nearest = found["distance"].masked_fill(itself, math.inf).argmin(1, keepdim=True)
     return {f"nearest_{name}": each.gather(1, nearest).mean().item() for name, each in found.items()} | {
@@ -76,7 +83,30 @@ def apart(embeddings: Tensor, *, asked: bool = False) -> dict[str, float]:
     }
 
 
-_LOSS = ("k", "dim", "quality", "n_alpha", "n_beta", "delta")
+def asked(points: Tensor, delta: float) -> Tensor:
+    """(N, N) distances that Eq. 6 asks of unit vectors (N, D) that are the momentum encoder's, too."""
+    options = (PUBLISHED[f"loss.{name}"].value for name in ("k", "dim", "quality", "n_alpha", "n_beta"))
+    return delta * (1 - pieces_and_similarity(points, *options)[2])
+
+
+def asked_and_present(embeddings: Tensor, deltas: Iterable[float]) -> dict[str, np.ndarray]:
+    """Distances of all pairs of embeddings (N, D) of one network, up to LOOKED_AT, and what Eq. 6 asks of them."""
+    points = _looked_at(embeddings)
+    pairs = torch.triu_indices(len(points), len(points), 1)
+    found = {"present": distances(points, points)}
+    found |= {f"asked, δ = {delta:g}": asked(points, delta) for delta in dict.fromkeys(deltas)}
+    return {name: each[pairs[0], pairs[1]].numpy() for name, each in found.items()}
+
+
+def _looked_at(embeddings: Tensor) -> Tensor:
+    some = torch.randperm(len(embeddings), generator=torch.Generator().manual_seed(0))[:LOOKED_AT]
+    return F.normalize(embeddings[some].double(), dim=1)
+
+
+def _deltas(params: PlmRetrievalParams) -> dict[str, float]:
+    """The delta of the parameters, and the paper's as setting AS_PUBLISHED if it is another."""
+    published = PUBLISHED["loss.delta"].value
+    return {"": params.delta or published} | ({} if params.delta == published else {AS_PUBLISHED: published})
 
 
 def toy_manifold(number: int = 90, noise: float = 0.006, seed: int = 0) -> np.ndarray:
@@ -110,16 +140,29 @@ def _momentum(numbers: Numbers) -> str:
     )
 
 
+def _learned(numbers: Numbers) -> str:
+    gains = " and ".join(numbers.against("PLM", START, metric) for metric in ("R@1", "MAP@R"))
+    return f"Without a label PLM moves the network that it begins with thus: {gains}."
+
+
+def _as_published(numbers: Numbers) -> str:
+    return (
+        f"With the published {AS_PUBLISHED.replace('=', ' = ')} it has "
+        f"{numbers.against(f'PLM;{AS_PUBLISHED}', START)} of the network that it begins with."
+    )
+
+
 def _apart(numbers: Numbers) -> str:
     start = {name: numbers.mean(START, name) for name in DISTANCES}
+    published = numbers.mean(f"{START};{AS_PUBLISHED}", "mean_asked")
     return (
-        f"Where PLM begins, any two images of unseen classes are {start['mean_distance']:.2f} apart and Eq. 6 asks for "
-        f"{start['mean_asked']:.2f} (many points on a sphere average at most 1.41), nearest ones "
-        f"{start['nearest_distance']:.2f} and {start['nearest_asked']:.2f}. PLM ends at "
-        f"{numbers.mean('PLM', 'mean_distance'):.2f} and {numbers.mean('PLM', 'nearest_distance'):.2f}."
+        f"Where PLM begins, any two images of unseen classes are {start['mean_distance']:.2f} apart; Eq. 6 asks for "
+        f"{start['mean_asked']:.2f}, and for {published:.2f} with the published delta, where many points on a sphere "
+        f"average at most 1.41. PLM ends at {numbers.mean('PLM', 'mean_distance'):.2f}, with the published delta at "
+        f"{numbers.mean(f'PLM;{AS_PUBLISHED}', 'mean_distance'):.2f}."
     )
 
 
 DISTANCES = ("mean_distance", "mean_asked", "nearest_distance", "nearest_asked")
-FINDINGS = (_apart, _momentum)
+FINDINGS = (_learned, _as_published, _apart, _momentum)
 NOTEBOOKS = [Notebook(PlmRetrievalParams, retrieval, retrieval_table, distances_of, findings=FINDINGS)]

@@ -39,8 +39,8 @@ def test_the_default_point_of_the_ablations_is_one_run(profile):
     defaults = {"52": ["N_rho"], "53": ["m"], "54": ["N_alpha", "N_beta"], "55": ["delta"], "56": []}
     points = set()
     for number, options in defaults.items():
-        specs, _ = specs_of(number, profile)
-        wanted = ablations.default_setting(options)
+        specs, params = specs_of(number, profile)
+        wanted = ablations.default_setting(options) if number != "55" else f"delta={params.delta:g}"
         found = {content(spec) for spec in specs if spec.method == "PLM" and spec.setting == wanted}
         assert found
         points.add(frozenset(found))
@@ -81,7 +81,7 @@ def test_published_settings_reach_the_runs_of_the_profile_paper():
 def test_methods_share_network_images_and_budget():
     specs = [spec for spec in specs_of("50", "small")[0] if spec.loss is not None and spec.seed == 0]
     shared = ("backbone", "embedding_size", "image_size", "views", "batch_size", "steps", "epochs", "lr", "crop_scale")
-    assert len(specs) == len(methods.OWN)
+    assert len(specs) == len(methods.OWN) + 1  # PLM also with the published delta
     assert len({json.dumps([getattr(spec, name) for name in shared]) for spec in specs}) == 1
 
 
@@ -118,9 +118,8 @@ def test_a_head_sees_a_group_of_as_many_points_in_one_view():
 
 
 def test_a_tail_sees_two_of_at_least_eight_crops():
-    for name in ("50", "52"):
-        params = catalogue.find(name).params.from_values({"profile": "small"})
-        trained = [spec for spec in catalogue.find(name).specs(params) if spec.loss]
+    for name, values in (("50", {}), ("52", {"train_from": "fire6"})):
+        trained = [spec for spec in specs_of(name, "small", **values)[0] if spec.loss]
         assert {(spec.train_from, spec.views, spec.cached_views) for spec in trained} == {("fire6", 2, 8)}
 
 
@@ -148,7 +147,7 @@ def test_apart_are_distances_on_the_sphere_and_what_equation_6_asks_for():
     pairs = {(i, j): (points[i] - points[j]).norm() for i in range(30) for j in range(30) if i != j}
     asked = {(i, j): 2 * (1 - (one_way(i, j) + one_way(j, i)) / 2) for i, j in pairs}
     nearest = [min((pair for pair in pairs if pair[0] == i), key=pairs.get) for i in range(30)]
-    found = retrieval.apart(embeddings, asked=True)
+    found = retrieval.apart(embeddings, delta=2.0)
     assert set(found) == set(retrieval.DISTANCES)
     for name, values in (("distance", pairs), ("asked", asked)):
         assert found[f"mean_{name}"] == pytest.approx(float(sum(values.values())) / 870)

@@ -9,9 +9,9 @@ from dmlrepro.papers import catalogue
 from dmlrepro.papers.plm import retrieval
 
 
-def said(number, values, metric="R@1"):
+def said(number, values):
     """The sentences of a notebook whose rows have these values by "method;setting", others 50."""
-    table = as_if_finished(number, metrics=[metric], extra=["network=teacher"] if number == "50" else ())
+    table = as_if_finished(number, metrics=["R@1", "MAP@R"], extra=["network=teacher"] if number == "50" else ())
     cells = (table["method"] + ";" + table["setting"]).str.removesuffix(";")
     assert set(values) <= set(cells)
     table["value"] = [values.get(cell, 50.0) for cell in cells]
@@ -22,13 +22,22 @@ def test_the_momentum_network_stands_beside_the_one_that_is_evaluated():
     assert "has 55.0 against 50.0 R@1" in said("50", {"PLM;network=teacher": 55})
 
 
+def test_plm_is_compared_with_the_network_that_it_begins_with_at_both_deltas():
+    sentences = said("50", {"PLM": 53, "PLM;delta=2": 41})
+    assert "53.0 against 50.0 R@1" in sentences and "41.0 against 50.0 R@1" in sentences
+
+
 def test_distances_are_told_as_they_are_and_as_they_are_asked_for():
+    params = catalogue.find("50").params.from_values({})
     table = pd.concat(
         as_if_finished("50", metrics=[name]).assign(value=value)
-        for name, value in zip(retrieval.DISTANCES, (0.99, 1.6, 0.4, 0.7))
+        for name, value in zip(retrieval.DISTANCES, (0.99, 0.8, 0.4, 0.35))
     )
+    published = table[(table["method"] == "random head") & (table["metric"] == "mean_asked")]
+    table = pd.concat([table, published.assign(setting=retrieval.AS_PUBLISHED, value=1.6)])
+    assert params.delta == 1
     (sentence,) = stored.say(table, catalogue.find("50").findings)
-    assert "are 0.99 apart and Eq. 6 asks for 1.60" in sentence and "nearest ones 0.40 and 0.70" in sentence
+    assert "are 0.99 apart; Eq. 6 asks for 0.80, and for 1.60 with the published delta" in sentence
 
 
 def test_a_piece_has_as_many_members_as_it_must_and_what_the_threshold_admits():
