@@ -72,9 +72,13 @@ def test_a_file_imports_its_own_folder_and_lower_floors(name):
 
 
 @pytest.mark.parametrize("name", [name for name in FILES if place(name) == "losses"])
-def test_a_loss_imports_the_vmf_and_what_all_losses_share_only(name):
+def test_a_loss_imports_the_vmf_what_all_losses_share_and_its_engine_only(name):
+    """An engine is a file beside one loss that does for it what takes long to say, and imports nothing of ours."""
     shared = {"dmlrepro.losses.checks", "dmlrepro.losses.recommended"}
-    assert IMPORTS[name] <= {"dmlrepro.vmf", "dmlrepro.extras"} | shared
+    others = IMPORTS[name] - {"dmlrepro.vmf", "dmlrepro.extras"} - shared
+    assert len(others) <= 1 and all(place(other) == "losses" and not IMPORTS[other] for other in others)
+    for engine in others:
+        assert [user for user, targets in IMPORTS.items() if engine in targets] == [name]
 
 
 @pytest.mark.parametrize("name", [name for name in FILES if place(name) == "papers"])

@@ -6,7 +6,7 @@ import torch.nn.functional as F
 from device_work import counted
 from torch.utils._python_dispatch import _disable_current_modes
 
-from dmlrepro.losses import baselines, mean_field, nivmf, potential_field
+from dmlrepro.losses import baselines, close_pairs, mean_field, nivmf, potential_field
 
 CLASSES, DIM, BATCH = 100, 64, 100
 
@@ -72,8 +72,8 @@ def tiles_of_a_gpu(monkeypatch, gigabytes, scale=1):
     monkeypatch.setattr(
         torch.cuda, "get_device_properties", lambda device: type("", (), {"total_memory": gigabytes * 2**30})
     )
-    tile, chunk = potential_field._sizes(torch.device("cuda"))
-    monkeypatch.setattr(potential_field, "_sizes", lambda device: (tile // scale, chunk))
+    tile, chunk = close_pairs._sizes(torch.device("cuda"))
+    monkeypatch.setattr(close_pairs, "_sizes", lambda device: (tile // scale, chunk))
     return tile
 
 
@@ -130,7 +130,7 @@ def test_only_the_search_takes_tf32():
     ):
         torch.set_float32_matmul_precision(before)
         try:
-            with pytest.raises(KeyError), potential_field._tf32(torch.device(device)):
+            with pytest.raises(KeyError), close_pairs._tf32(torch.device(device)):
                 assert torch.get_float32_matmul_precision() == within
                 raise KeyError
             assert torch.get_float32_matmul_precision() == before

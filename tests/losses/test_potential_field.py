@@ -6,7 +6,7 @@ import pytest
 import torch
 from device_work import LargestTensor
 
-from dmlrepro.losses import potential_field
+from dmlrepro.losses import close_pairs
 from dmlrepro.losses.potential_field import (
     ContrastivePotentialLoss,
     PotentialFieldLoss,
@@ -106,8 +106,8 @@ CASES = {
 @pytest.mark.parametrize("seed", range(3))
 @pytest.mark.parametrize("case", CASES)
 def test_equals_the_equations(case, seed, tile, monkeypatch):
-    monkeypatch.setattr(potential_field, "_TILE", tile)  # 3: many tiles, sparse and dense; 1: in cells
-    monkeypatch.setattr(potential_field, "_CHUNK", 8 * tile)
+    monkeypatch.setattr(close_pairs, "_TILE", tile)  # 3: many tiles, sparse and dense; 1: in cells
+    monkeypatch.setattr(close_pairs, "_CHUNK", 8 * tile)
     energy, options, potentials = CASES[case]
     points, labels = sample(seed)
     expected = literal(points, labels, potentials)
@@ -168,7 +168,7 @@ def test_far_from_the_origin(shift):
 @pytest.mark.parametrize("tile", [1, 512])
 def test_close_pairs_in_a_wide_cloud(tile, monkeypatch):
     """Where norms dwarf delta the distances come by subtraction, and the search must still lose no pair."""
-    monkeypatch.setattr(potential_field, "_TILE", tile)
+    monkeypatch.setattr(close_pairs, "_TILE", tile)
     points, labels = sample(3, n=12)
     points[6:] += 1e6
     labels[:] = torch.arange(12) % 2
