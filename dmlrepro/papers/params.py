@@ -353,12 +353,22 @@ class Params:
         batch and the budget. What is searched, and what no number depends on, has no part."""
         left_out = ("lr", "head_lr", "threads", "eval_every", "eval_every_epochs", "compile")
         decided = {name: value for name, value in self.spec_options().items() if name not in left_out}
+        decided |= {name: value or None for name, value in self.search_budget().items()}
         further = ("train_from", "samples_per_class", "warmup_epochs")
         return json.loads(json.dumps(decided | {name: getattr(self, name) for name in further}))
 
+    def search_budget(self) -> dict[str, int]:
+        """Steps and epochs of the search whose results the runs take: those of the runs, but that a notebook with longer
+        ones of its own takes the search of its data set."""
+        mine = {name: getattr(self, name) for name in ("steps", "epochs")}
+        own = self.overrides.get(self.profile, {})
+        if any(name in own and getattr(self, "origins", {}).get(name) != "reader" for name in mine):
+            return {name: recipe_of(self.profile, self.dataset)[name] for name in mine}
+        return mine
+
     def search_name(self, method: str) -> str:
         """The file name of the search of a method under these conditions."""
-        budget = {"dim": self.embedding_size, "batch": self.batch_size, "steps": self.steps, "epochs": self.epochs}
+        budget = {"dim": self.embedding_size, "batch": self.batch_size} | self.search_budget()
         where = [self.dataset, self.backbone, self.weights, self.train_from or "whole"]
         numbers = [f"{name}={value}" for name, value in budget.items() if value]
         return f"{_word(method)}--{','.join(map(_word, where))},{','.join(numbers)}.json"

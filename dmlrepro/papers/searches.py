@@ -109,7 +109,9 @@ def _wanted(records: Mapping[str, Method], name: str, trained: Sequence[RunSpec]
         "methods": [name, *(each.name for each in records.values() if each.searched_as == name)],
         "conditions": params.conditions(),
     }
-    default = default.replace(seed=0, fold=None, folds=plain.folds)
+    budget: dict = {name: value or None for name, value in params.search_budget().items()}
+    default = default.replace(seed=0, fold=None, folds=plain.folds, **budget)
+    plain = plain.replace(**budget)
     if wrong := [field for field in _differences(default, plain) if field in about["conditions"]]:
         raise ValueError(f"{params.notebook} has no run of {name} with the {' and '.join(wrong)} of its parameters")
     path = _folder(params) / params.search_name(name)

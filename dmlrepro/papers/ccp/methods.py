@@ -200,9 +200,9 @@ class CcpParams(Params):
     )
     positive: ClassVar = (*Params.positive, "proxies_per_class", "pool_size", "eval_every")
     overrides: ClassVar = {
-        "quick": {"train_from": "head", "steps": 180, "eval_every": 20, "patience": 9, "problem_steps": 10} | SHORT,
-        "small": {"eval_every": 50, "patience": 12} | SHORT,
-        "paper": {"eval_every": 25, "patience": 60, "problem_patience": 3, "problem_steps": 0}
+        "quick": {"train_from": "head", "steps": 180, "eval_every": 20, "problem_steps": 10} | SHORT,
+        "small": {"eval_every": 50} | SHORT,
+        "paper": {"eval_every": 25, "problem_patience": 3, "problem_steps": 0}
         | {"batch_weight": 0.0, "protocol": ONE_FOLD},
     }
 
@@ -213,7 +213,6 @@ class CcpParams(Params):
     problem_patience: int | None = None  # evaluations without a better one that end a problem; 0: they end none
     problem_steps: int | None = None  # steps that end a problem; 0: they end none
     eval_every: int | None = None  # steps between two evaluations; at paper the protocol's
-    patience: int | None = None  # evaluations without a better one that end a run; at paper the protocol's
     batch_weight: float | None = None  # weight of the loss within the batch beside that with proxies
 
     def _dataset_recipe(self, dataset: str) -> dict:
@@ -261,8 +260,7 @@ def ccp_spec(name: str, params: CcpParams, *, setting: str = "", scheme: Mapping
     fields: dict[str, Any] = {}
     if method.loss is not None:
         fields = {"monitor": "MAP@R"}
-        if params.profile != "paper":  # there the protocol says how often, and how long it waits
-            fields |= {"patience": params.patience}
+        if params.profile != "paper":  # there the protocol says how often
             fields |= {} if params.eval_every_epochs else {"eval_every": params.eval_every}
     if method.fields.get("scheme") == SCHEME:
         fields["scheme_options"] = scheme_options(name, params, **dict(scheme or {}))

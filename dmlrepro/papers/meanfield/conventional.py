@@ -35,7 +35,7 @@ class ConventionalParams(MeanFieldParams):
     positive: ClassVar = (*MeanFieldParams.positive, "growth_sizes", "repetitions")
     overrides: ClassVar = {
         "quick": {"steps": 192, "growth_sizes": (4000, 6000)},
-        "small": {"steps": 0, "epochs": 8, "growth_sizes": (4000, 5600, 8000)},
+        "small": {"steps": 0, "epochs": 4, "growth_sizes": (4000, 5600, 8000)},
         "paper": MeanFieldParams.overrides["paper"] | {"growth_sizes": (4000, 5600, 8000)},
     }
 
@@ -51,7 +51,7 @@ class VitParams(MeanFieldParams):
     notebook = "39_meanfield_vit"
     overrides: ClassVar = {
         "quick": {"steps": 192},
-        "small": {"steps": 0, "epochs": 8},
+        "small": {"steps": 0, "epochs": 4},
         "paper": MeanFieldParams.overrides["paper"] | {"backbone": VIT},
     }
 

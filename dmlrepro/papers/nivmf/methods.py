@@ -55,8 +55,12 @@ SAMPLES = 5  # EL-nivMF draws so many per image (N) in the released runs
 OMEGA = 0.3  # weight of ProxyAnchor beside EL-nivMF, the best of 0.1, 0.3, 1, 3, 10 chosen as TUNED was
 
 # The ranges enclose the grids of the released ablation (initial kappa 10 to 200, t 1/256 to 1), what the other released
-# runs take (6 to 22 and 0.003), and TUNED.
-RANGES = {"concentration": Range(5, 500, log=True), "temperature": Range(1e-3, 100, log=True)} | LOSS_LR
+# runs take (6 to 22 and 0.003), and TUNED. How sharply an image is believed, kappa_z, is what the scale decides.
+RANGES = {
+    "concentration": Range(5, 500, log=True),
+    "temperature": Range(1e-3, 100, log=True),
+    "embedding_scale": Range(0.3, 30, log=True),
+} | LOSS_LR
 
 COLORS = {
     "EL-nivMF": "#882255",
