@@ -358,8 +358,8 @@ class Params:
         return json.loads(json.dumps(decided | {name: getattr(self, name) for name in further}))
 
     def search_budget(self) -> dict[str, int]:
-        """Steps and epochs of the search whose results the runs take: those of the runs, but that a notebook with longer
-        ones of its own takes the search of its data set."""
+        """Steps and epochs of the search whose results the runs take: those of the runs, but that a notebook which has
+        others than its data set takes the data set's search."""
         mine = {name: getattr(self, name) for name in ("steps", "epochs")}
         own = self.overrides.get(self.profile, {})
         if any(name in own and getattr(self, "origins", {}).get(name) != "reader" for name in mine):

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, ClassVar
 from dmlrepro.evidence import results
 from dmlrepro.evidence.stored import Numbers
 from dmlrepro.papers.catalogue import Notebook
-from dmlrepro.papers.ccp.methods import LOSSES, CcpParams, ccp_runs, where_it_did_not_alternate
+from dmlrepro.papers.ccp.methods import LOSSES, CcpParams, ccp_runs, whether_it_alternated
 from dmlrepro.papers.methods import BASELINES
 from dmlrepro.papers.studies import measured, of_each, with_measured
 from dmlrepro.training import records
@@ -218,7 +218,7 @@ def problem_lengths(finished: Iterable) -> "pd.DataFrame":
 
 # --- what was found ---------------------------------------------------------------------------------------------------
 
-OURS, SINGLE = "C2-CCP-L", "C2-Proxy"
+OURS = "C2-CCP-L"
 
 
 def _parts(numbers: Numbers) -> str:
@@ -244,15 +244,23 @@ NOTEBOOKS = [
     Notebook(
         LambdaProxiesParams,
         lambda_and_proxies,
-        findings=(where_it_did_not_alternate(f"{OURS};projection=0.0002", f"{OURS};projection=0"),),
+        alternating_table,
+        courses_of,
+        findings=(whether_it_alternated(f"{OURS};projection=0.0002"),),
     ),
-    Notebook(PoolParams, pools, findings=(where_it_did_not_alternate(f"{OURS};M=8;pool=12", f"{OURS};M=8;pool=8"),)),
+    Notebook(
+        PoolParams,
+        pools,
+        alternating_table,
+        courses_of,
+        findings=(whether_it_alternated(f"{OURS};M=8;pool=12"),),
+    ),
     Notebook(
         AlternatingParams,
         alternating,
         alternating_table,
         courses_of,
-        findings=(where_it_did_not_alternate(OURS, SINGLE), _parts, _over_proxy_anchor, _over_pfml),
+        findings=(whether_it_alternated(OURS), _parts, _over_proxy_anchor, _over_pfml),
     ),
-    Notebook(BatchSizeParams, batch_sizes),
+    Notebook(BatchSizeParams, batch_sizes, alternating_table, courses_of),
 ]

@@ -159,18 +159,19 @@ PRINTED = {"Triplet": "Triplet-all", "Triplet-CCP-L": "Triplet-all-CCP-L", "Soft
 published = functools.partial(studies.published, "ccp", PRINTED)
 
 
-SEEN = 0.05  # points of MAP@R that are seen in a printed number
+ALTERNATED = 3  # problems of a run, from which on it says something of CCP
 
 
-def where_it_did_not_alternate(one: str, other: str) -> Sentence:
-    """A sentence about two cells that have the same best weights where no second problem improved on the first, or none
-    was begun; of others it is empty."""
+def whether_it_alternated(cell: str) -> Sentence:
+    """A sentence about a cell whose runs had fewer than ALTERNATED problems; of others it is empty."""
 
     def said(numbers: Numbers) -> str:
-        if (abs(numbers.effects(one, other, "MAP@R")) >= SEEN).any():
+        problems = numbers.mean(cell, "problems")
+        if problems >= ALTERNATED:
             return ""
-        cells = " and ".join(cell.replace(";", ", ") for cell in (one, other))
-        return f"No second problem improved on the first: the best weights of {cells} are the same, which says nothing."
+        return (
+            f"CCP did not alternate: {cell.replace(';', ', ')} had {problems:.1f} problems, which says nothing of it."
+        )
 
     return said
 

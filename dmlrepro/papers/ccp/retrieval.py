@@ -116,5 +116,5 @@ def _memory(numbers: Numbers) -> str:
 
 NOTEBOOKS = [
     Notebook(CcpRetrievalParams, retrieval, retrieval_table, courses_of, findings=(_memory,)),
-    Notebook(CcpConventionalParams, conventional),
+    Notebook(CcpConventionalParams, conventional, alternating_table, courses_of),
 ]
