@@ -1,7 +1,11 @@
 """Imports point one way, as CONTRIBUTING.md says: read from the source of every file, lazy imports included."""
 
 import ast
+import graphlib
 import json
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -13,7 +17,14 @@ FILES = {
     for path in sorted(PACKAGE.rglob("*.py"))
 }
 # From the top down. A file imports from its own folder and from lower floors; on the lowest, from other files there.
-FLOORS = (("cli", "__main__"), ("papers",), ("evidence",), ("training",), ("networks", "losses", "datasets"))
+FLOORS = (
+    ("cli", "__main__"),
+    ("papers",),
+    ("figures",),
+    ("evidence",),
+    ("training",),
+    ("networks", "losses", "datasets"),
+)
 ROOMS = {path.parent.name for path in (PACKAGE / "papers").glob("*/__init__.py")}
 
 
@@ -111,3 +122,28 @@ def test_a_notebook_imports_the_room_of_its_paper_only(path):
 @pytest.mark.parametrize("name", [name for name, path in FILES.items() if path.name == "__init__.py"])
 def test_a_package_imports_nothing(name):
     assert IMPORTS[name] == set()
+
+
+def changes(modules: list[str], folder: Path) -> list[str]:
+    """What modules that lie in a folder change in others when they are imported, see one_by_one.py."""
+    script = [sys.executable, str(ROOT / "tests" / "one_by_one.py"), *modules]
+    where = os.environ | {"PYTHONPATH": str(folder)}
+    return subprocess.run(script, env=where, capture_output=True, text=True, check=True).stdout.splitlines()
+
+
+def test_no_import_changes_another_module():
+    lower_first = graphlib.TopologicalSorter(IMPORTS).static_order()
+    assert changes([name for name in lower_first if name != "dmlrepro.__main__"], ROOT) == []
+
+
+def test_a_changed_module_is_seen(tmp_path):
+    (tmp_path / "toy").mkdir()
+    texts = {
+        "__init__": "",
+        "low": "COLORS = {}\nNAMES = [{}]\n",
+        "high": "from toy import low\nlow.NAMES[0]['a'] = 1\n",
+    }
+    for name, text in (texts | {"top": "from toy.low import COLORS\nCOLORS |= {'b': 2}\n"}).items():
+        (tmp_path / "toy" / f"{name}.py").write_text(text)
+    found = changes(["toy.low", "toy.high", "toy.top"], tmp_path)
+    assert found == ["toy.high changes toy.low.NAMES", "toy.top changes toy.low.COLORS"]

@@ -46,6 +46,17 @@ def test_it_is_thin(notebook):
     assert defined == []
 
 
+def test_figures_of_methods_have_the_names_of_the_paper(notebook):
+    calls = [n for cell in code(notebook) for n in ast.walk(ast.parse(cell.source)) if isinstance(n, ast.Call)]
+    of_methods = [f"charts.{each}" for each in ("ablation", "bars", "curves", "training_curves")]
+    unnamed = [
+        ast.unparse(call)
+        for call in calls
+        if ast.unparse(call.func) in of_methods and "names" not in {each.arg for each in call.keywords}
+    ]
+    assert unnamed == []
+
+
 def test_it_begins_with_a_title_and_a_question(notebook):
     first = notebook.cells[0]
     assert first.cell_type == "markdown"

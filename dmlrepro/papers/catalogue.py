@@ -2,7 +2,8 @@
 
 A room is any sub-package of dmlrepro.papers, in whatever folder of that package's path it lies. Its modules state their
 notebooks as NOTEBOOKS, a list of `Notebook`, and the tests of the paper's claims as TESTS, {claim id: ClaimTest}.
-A new paper is a room with methods.py (its records, printed names, colours, labels), claims.py and a module per study.
+A new paper is a room with methods.py (its records with their colours, labels and printed names), claims.py and a module
+per study.
 """
 
 import dataclasses

@@ -11,7 +11,6 @@ from typing import Any
 
 import numpy as np
 
-from dmlrepro.evidence import plots
 from dmlrepro.evidence.claims import START
 from dmlrepro.losses.recommended import BOUNDARY, PROXIES
 from dmlrepro.papers.params import Params, benchmark_of
@@ -198,8 +197,6 @@ BASELINES: dict[str, Method] = {
         ),
     )
 }
-plots.COLORS |= {method.name: method.color for method in BASELINES.values() if method.color}
-plots.LABELS["seconds_ratio"] = "step time / ProxyNCA++'s"
 
 # The recipe of every method's network at the profile paper, where a benchmark differs from the profile: Table 8 of
 # PFML, which is that of ProxyAnchor's code. A protocol's published settings replace it. In-Shop, which the table does

@@ -9,6 +9,7 @@ import importlib
 import pkgutil
 
 from dmlrepro import papers
+from dmlrepro.figures.style import Names
 from dmlrepro.papers.methods import BASELINES, Method
 
 EVERY_ROOM = "dmlrepro.papers.*.methods"
@@ -23,3 +24,8 @@ def methods() -> dict[str, Method]:
                 if fnmatch.fnmatch(module.name, EVERY_ROOM):
                     found |= importlib.import_module(module.name).METHODS
     return found
+
+
+def names() -> Names:
+    """The colours of all methods, for figures in which those of several papers stand."""
+    return Names({name: method.color for name, method in methods().items()})

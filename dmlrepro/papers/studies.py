@@ -11,8 +11,10 @@ import torch
 from torch import Tensor
 
 from dmlrepro.datasets import manifests
-from dmlrepro.evidence import plots, results, stored, tables
+from dmlrepro.evidence import results, stored, tables
 from dmlrepro.evidence.judging import Judged, judge
+from dmlrepro.figures import charts
+from dmlrepro.figures.style import PLAIN, Names
 from dmlrepro.files import cached_array
 from dmlrepro.papers.params import Params
 from dmlrepro.training import activations, batches, inference, protocols, records, runs
@@ -196,7 +198,7 @@ def _kept(table: "pd.DataFrame") -> "pd.Series":
     return (table["selection"] == "every") & (table["protocol"] == "conventional")
 
 
-def convergence(table: "pd.DataFrame") -> None:
+def convergence(table: "pd.DataFrame", names: Names = PLAIN) -> None:
     """Show how R@1 grew in the first seed's runs, the highest at the end first, and say which methods still rise."""
     import matplotlib.pyplot as plt
     from IPython.display import Markdown, display
@@ -208,7 +210,7 @@ def convergence(table: "pd.DataFrame") -> None:
         return
     ranked = dict(sorted(found.items(), key=lambda item: -item[1][1][-1]))
     title = ", ".join([*table[["dataset", "backbone"]].iloc[0], "seed 0"])
-    display(drawn := plots.lines(ranked, "step", "recall@1 (%)", title=title))
+    display(drawn := charts.lines(ranked, "step", "recall@1 (%)", title=title, names=names))
     plt.close(drawn)
     display(Markdown(still_rising(stored.Numbers(table))))
 

@@ -7,18 +7,15 @@ import nbformat
 import pytest
 
 from dmlrepro import cli, papers
-from dmlrepro.evidence import plots
-from dmlrepro.papers import catalogue
+from dmlrepro.papers import catalogue, rooms
 from dmlrepro.training import search
 
 METHODS = """
-from dmlrepro.evidence import plots
 from dmlrepro.papers.methods import BASELINES, Method
 from dmlrepro.training.search import Range
 
 OWN = {"Toy": Method("Toy", "baselines.triplet", batches="pairs", ranges={"margin": Range(0.1, 0.4)}, color="#123456")}
 METHODS = BASELINES | OWN
-plots.COLORS |= {method.name: method.color for method in OWN.values()}
 """
 CLAIMS = """
 from dmlrepro.evidence.claims import ClaimTest, higher
@@ -60,7 +57,6 @@ def toy(tmp_path, monkeypatch):
     for name, text in {"__init__": "", "methods": METHODS, "claims": CLAIMS, "retrieval": STUDY}.items():
         (room / f"{name}.py").write_text(text)
     monkeypatch.setattr(papers, "__path__", [*papers.__path__, str(room.parent)])
-    monkeypatch.setattr(plots, "COLORS", dict(plots.COLORS))
     importlib.invalidate_caches()
     yield
     for name in [name for name in sys.modules if name.startswith("dmlrepro.papers.toy")]:
@@ -74,7 +70,7 @@ def test_the_catalogue_finds_its_notebook_its_claims_and_its_colour(toy):
     assert catalogue.find("99") is catalogue.find("notebooks/99_toy_retrieval.ipynb")
     assert catalogue.find("99").params.notebook == "99_toy_retrieval"
     assert "toy-01" in claims and "pfml-01" in claims
-    assert plots.color("Toy") == "#123456"
+    assert rooms.names().color("Toy") == "#123456"
 
 
 def test_a_baseline_is_the_run_that_other_papers_have(toy):

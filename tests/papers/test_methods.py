@@ -4,8 +4,7 @@ import inspect
 
 import pytest
 
-from dmlrepro.evidence import plots
-from dmlrepro.papers import catalogue
+from dmlrepro.papers import rooms
 from dmlrepro.papers.meanfield.methods import METHODS as MEANFIELD
 from dmlrepro.papers.methods import BASELINES, UNSAID, pick, spec_of
 from dmlrepro.papers.nivmf.methods import METHODS as NIVMF
@@ -122,11 +121,10 @@ def test_at_the_profile_paper_pfml_has_its_published_settings(dataset):
     assert {name: run[name] for name in said} == pytest.approx(said)
 
 
-def test_every_method_of_a_room_has_a_colour_and_no_two_share_one():
-    catalogue.notebooks()
-    for records in (PFML, NIVMF, MEANFIELD):
-        colours = [plots.color(name) for name in records if name not in BASELINES]
-        assert len(set(colours)) == len(colours)
+def test_every_method_has_a_colour_of_its_own_and_with_the_marker_it_tells_them_apart():
+    names = rooms.names()
+    assert all(names.colors.values()) and len({*names.colors.values()}) == len(names.colors) > 50
+    assert len({(names.color(name), names.marker(name)) for name in names.colors}) == len(names.colors)
 
 
 @pytest.mark.parametrize("name", [name for name, method in METHODS.items() if method.loss])

@@ -241,7 +241,7 @@ def test_the_parameter_cell_accepts_what_is_committed_and_its_sweeps_have_the_le
     params_class = catalogue.find(name).params
     params = params_class.from_cell(parameters_cell(name))
     source = "\n".join(cell.source for cell in nbformat.read(ROOT / "notebooks" / f"{name}.ipynb", 4).cells)
-    drawn = {float(level) for level in re.findall(r"plots\.ablation\(.*reference=([0-9.]+)", source)}
+    drawn = {float(level) for level in re.findall(r"charts\.ablation\(.*reference=([0-9.]+)", source)}
     levels = [level for levels in params_class.references.values() for level in levels]
     assert drawn <= {getattr(params, level) if isinstance(level, str) else level for level in levels}
 

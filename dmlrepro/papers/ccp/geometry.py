@@ -147,7 +147,7 @@ def _trained_classes(run, labels: Tensor) -> list[int]:
 def states(finished: Iterable, classes: int = 6) -> dict[str, Mapping]:
     """Fig. 2 of the first seed: {title: points (N, 2), labels (N,), converged and next proxies (classes, M, 2)}.
 
-    A panel per state, for `plots.proxy_maps`: the single problem, then CCP after each number of problems and at its
+    A panel per state, for `planes.proxy_maps`: the single problem, then CCP after each number of problems and at its
     end. Points are the first PER_CLASS training images, clipped, of the first few trained classes; next are those that
     the greedy k-center search picks among them, where training has a pool. More than two dimensions are shown as their
     first two principal components, of each panel's own points.
@@ -281,7 +281,7 @@ def beside_scores(table: "pd.DataFrame", lengths: Sequence[str]) -> "pd.DataFram
 
 
 def constants(table: "pd.DataFrame") -> dict[str, tuple]:
-    """The rows of `lemma_rows` as lines over the inputs of a layer, for `plots.lines`."""
+    """The rows of `lemma_rows` as lines over the inputs of a layer, for `charts.lines`."""
     rows = table[table["metric"] == "Lipschitz/constant"].sort_values("seed")
     names = {"constant=printed": "printed: largest column sum", "constant=rows and columns": "rows and columns"}
     groups = rows.groupby("setting")

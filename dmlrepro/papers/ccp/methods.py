@@ -18,8 +18,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from dmlrepro.evidence import plots
 from dmlrepro.evidence.stored import Numbers, Sentence
+from dmlrepro.figures.style import Names
 from dmlrepro.papers import studies
 from dmlrepro.papers.methods import (
     BASELINES,
@@ -139,8 +139,7 @@ def _own() -> dict[str, Method]:
 
 OWN: dict[str, Method] = _own()
 METHODS = BASELINES | OWN
-plots.COLORS |= {method.name: method.color for method in OWN.values()}
-plots.LABELS |= {
+LABELS = {
     "covering_radius": "covering radius",
     "average_covering_radius": "average covering radius",
     "inter_class_distance": "mean distance between classes",
@@ -148,12 +147,13 @@ plots.LABELS |= {
     "problems": "number of problems",
     "projection": "projection weight λ",
     "pool": "pool size b",
-    "batch": "batch size",
     "time_ratio": "step time / C2's",
     "step_ratio": "step time / C2's, pool left out",
     "loss_gap": "gap of the loss",
     "gap/radius": "weighted gap / covering radius",
+    "M": "proxies per class M",
 }
+NAMES = Names({name: method.color for name, method in METHODS.items()}, LABELS)
 
 PRINTED = {"Triplet": "Triplet-all", "Triplet-CCP-L": "Triplet-all-CCP-L", "SoftTriple-S/L": "SoftTriple"}
 published = functools.partial(studies.published, "ccp", PRINTED)

@@ -131,7 +131,7 @@ def curve_table(finished: Iterable, params: MeanFieldParams) -> "pd.DataFrame":
 
 def learning_curves(finished: Iterable, runtime: bool = False) -> dict[str, tuple]:
     """MAP@R in percent over the epochs (Fig. 6), or over seconds of training (Fig. 4), mean and range over seeds, for
-    `plots.lines`; seconds are each run's epochs at the mean speed of its method."""
+    `charts.lines`; seconds are each run's epochs at the mean speed of its method."""
     curves: dict[str, list] = {}
     for run in finished:
         if run.spec.keep_history:

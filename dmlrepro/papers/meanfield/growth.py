@@ -66,7 +66,7 @@ def exponents(costs: "pd.DataFrame") -> "pd.DataFrame":
 
 
 def curves(costs: "pd.DataFrame") -> dict[str, tuple]:
-    """Seconds over samples, median and range over repetitions, for `plots.lines` on logarithmic axes."""
+    """Seconds over samples, median and range over repetitions, for `charts.lines` on logarithmic axes."""
     found = {}
     for method, rows in costs.groupby("method", sort=False):
         seconds = rows.groupby("samples")["seconds"].agg(["median", "min", "max"])

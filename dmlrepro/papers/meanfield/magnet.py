@@ -21,7 +21,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from dmlrepro.evidence import plots, tables
+from dmlrepro.evidence import tables
 from dmlrepro.evidence.stored import Numbers
 from dmlrepro.losses import mean_field as losses
 from dmlrepro.papers.catalogue import Notebook
@@ -38,10 +38,6 @@ SPREAD, SAMPLES = 0.2, 20  # of a class, where the other of the two varies
 # How far the centres of classes scatter about a common direction: apart they fulfil the constraint of Eq. 7, d > m_N
 # for all pairs, and crowded they do not.
 CENTERS = {"apart": 100.0, "crowded": 0.6}
-plots.LABELS |= {
-    "order_parameter": "order parameter |M|",
-    "gradient_cosine": "cosine of the gradients of pair and mean field loss",
-}
 
 
 @dataclass(frozen=True)
@@ -216,7 +212,7 @@ def _gradient(embeddings: Tensor, loss) -> Tensor:
 
 def interaction_maps(spread: float = 0.5, points: int = 60) -> dict:
     """What a further sample of class 0 on a sphere adds to Contrastive, Eq. 6, and to MFCont, Eq. 8, wherever it lies,
-    as arguments of `plots.field`; three classes with eight samples each."""
+    as arguments of `planes.field`; three classes with eight samples each."""
     embeddings, labels = classes_of("apart", spread, 8, seed=25, classes=3, dim=3)
     longitude = torch.linspace(-math.pi, math.pi, 2 * points, dtype=torch.float64)
     latitude = longitude[points // 2 : -(points // 2)]
@@ -233,9 +229,9 @@ def interaction_maps(spread: float = 0.5, points: int = 60) -> dict:
             own += (MARGINS["negative_margin"] - distance[..., classes == each]).relu().mean(2)
         maps[title] = own.numpy()
     where = torch.stack([torch.atan2(embeddings[:, 1], embeddings[:, 0]), embeddings[:, 2].asin()], dim=1)
-    names = ("longitude (radians)", "latitude (radians)", "loss (no unit)")
+    titles = ("longitude (radians)", "latitude (radians)", "loss (no unit)")
     grid = {"x": longitude.numpy(), "y": latitude.numpy(), "potentials": maps}
-    return grid | {"points": where.numpy(), "labels": labels.numpy(), "names": names}
+    return grid | {"points": where.numpy(), "labels": labels.numpy(), "titles": titles}
 
 
 # --- tables -----------------------------------------------------------------------------------------------------------
@@ -280,7 +276,7 @@ def _embedding_rows(centers: str, spread: float, samples: int, seed: int) -> lis
 
 
 def order_curves(table: "pd.DataFrame") -> dict[str, tuple]:
-    """The order parameter over T / J for `plots.lines`: of mean field theory, and of Monte Carlo with its range."""
+    """The order parameter over T / J for `charts.lines`: of mean field theory, and of Monte Carlo with its range."""
     rows = table[table["metric"] == "order_parameter"]
     rows = rows.assign(T=rows["setting"].str.extract(r"T=([\d.]+)", expand=False).astype(float))
     found = {}

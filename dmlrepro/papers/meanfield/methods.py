@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
-from dmlrepro.evidence import plots
+from dmlrepro.figures.style import Names
 from dmlrepro.losses.mean_field import FIELD_LR
 from dmlrepro.papers import studies
 from dmlrepro.papers.methods import BASELINES, LOSS_LR, UNSAID, Method, Setting, documented, pick, runs_of, spec_of
@@ -110,18 +110,15 @@ OWN: dict[str, Method] = {
     )
 }
 METHODS = BASELINES | OWN
-plots.COLORS |= {method.name: method.color for method in OWN.values()}
-plots.LABELS |= {
-    ("meanfield", "alpha"): "sharpness α of the attraction",
-    "batch": "batch size",
+LABELS = {
+    "alpha": "sharpness α of the attraction",
     "epochs": "epochs of training",
     "lambda": "weight λ_MF of the regulariser",
     "best_epoch": "epoch of the best MAP@R",
-    "fall": "fall of MAP@R after its best (points per epoch)",
     "field_offset": "distance from class mean / spread of the class",
     "regularizer": "regulariser (λ_MF left out)",
-    "exponent": "growth of the loss's time with the data (exponent)",
 }
+NAMES = Names({name: method.color for name, method in METHODS.items()}, LABELS)
 
 # So the paper calls what we have; its ProxyNCA is the form of MLRC, of which ProxyNCA++ is the current one, and its MS
 # has no miner, which our MultiSimilarity has

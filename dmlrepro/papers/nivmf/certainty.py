@@ -237,7 +237,7 @@ def summary(table: "pd.DataFrame") -> "pd.DataFrame":
 
 
 def degraded_examples(run, params: CertaintyParams, label: int = 0) -> tuple[list[list], list[str]]:
-    """One test image at every strength of every corruption, for `plots.samples`."""
+    """One test image at every strength of every corruption, for `images.samples`."""
     manifest = batches.load_dataset(run.spec)
     batch = batches.test_images(run.spec, manifest, manifest.indices("test")[label : label + 1])
     rows = [

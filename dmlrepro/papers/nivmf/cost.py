@@ -164,7 +164,7 @@ def ratios(costs: "pd.DataFrame", params: NivmfCostParams) -> "pd.DataFrame":
 
 
 def cost_curves(timings: "pd.DataFrame") -> dict[str, tuple]:
-    """Step time of EL-nivMF over ProxyNCA++'s against N, with intervals, for `plots.lines`."""
+    """Step time of EL-nivMF over ProxyNCA++'s against N, with intervals, for `charts.lines`."""
     rows = timings[(timings["metric"] == "seconds_ratio") & (timings["method"] == "EL-nivMF")]
     found = {}
     for backbone, group in rows.groupby("backbone", sort=False):

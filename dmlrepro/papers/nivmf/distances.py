@@ -1,6 +1,6 @@
 """Notebook 22: the seven distances, and what the embedding's norm does in them (Figs 3, 5, Table 4, Supp. F).
 
-Numerical studies give rows of a tidy table, or {name: (x, y)} for `plots.lines` and arguments of `plots.field`.
+Numerical studies give rows of a tidy table, or {name: (x, y)} for `charts.lines` and arguments of `planes.field`.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -254,7 +254,7 @@ def _mean_over_draws(seeds: Iterable[int], function: Callable) -> dict[str, tupl
 
 
 def distance_maps(methods: Sequence[str] = ("Cosine", "L2", "B-vMF"), width: float = 25.0, size: int = 61) -> dict:
-    """Fig. 3 as arguments of `plots.field`: distances of an embedding to a proxy of norm 10 over the plane that both
+    """Fig. 3 as arguments of `planes.field`: distances of an embedding to a proxy of norm 10 over the plane that both
     span, and the direction in which each moves the embedding."""
     side = torch.linspace(-width, width, size, dtype=torch.float64)
     x, y = torch.meshgrid(side, side, indexing="xy")
@@ -273,7 +273,7 @@ def distance_maps(methods: Sequence[str] = ("Cosine", "L2", "B-vMF"), width: flo
         "potentials": values,
         "forces": forces,
         "points": points,
-        "names": ("κ_z cos(z, p)", "κ_z sin(z, p)", "distance to the proxy at ○"),
+        "titles": ("κ_z cos(z, p)", "κ_z sin(z, p)", "distance to the proxy at ○"),
     }
 
 

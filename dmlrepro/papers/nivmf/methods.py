@@ -11,7 +11,7 @@ import functools
 from dataclasses import dataclass
 from typing import ClassVar
 
-from dmlrepro.evidence import plots
+from dmlrepro.figures.style import Names
 from dmlrepro.losses.nivmf import DEFAULTS, RATES
 from dmlrepro.papers import studies
 from dmlrepro.papers.methods import BASELINES, LOSS_LR, UNSAID, Method, Setting, documented
@@ -260,12 +260,12 @@ def _joint(el_nivmf: Method) -> Method:
 OWN: dict[str, Method] = {name: _distance(name, distance) for name, distance in DISTANCES.items()}
 OWN[JOINT] = _joint(OWN["EL-nivMF"])
 METHODS = BASELINES | OWN
-plots.COLORS |= {method.name: method.color for method in OWN.values()}
-plots.LABELS |= {
+LABELS = {
     "omega": "weight ω of ProxyAnchor",
     "samples": "Monte Carlo samples N",
     "loss_sd": "standard deviation of the loss",
 }
+NAMES = Names({name: method.color for name, method in METHODS.items()}, LABELS)
 
 # So the paper calls what we have; its ProxyNCA is the form of Teh et al., ProxyNCA++
 PRINTED = {

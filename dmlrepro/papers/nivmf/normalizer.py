@@ -1,7 +1,7 @@
 """Notebook 23: the vMF normaliser, its quadratic fit, the samplers and the nivMF density (Figs 2, 8, Supp. A, B).
 
-Nothing is trained. Studies give rows of a tidy table, or {name: (x, y)} for `plots.lines` and arguments of
-`plots.field`.
+Nothing is trained. Studies give rows of a tidy table, or {name: (x, y)} for `charts.lines` and arguments of
+`planes.field`.
 """
 
 import math
@@ -164,7 +164,7 @@ def density_integral(kappa: Sequence[float], jacobian: str, size: int = 600) -> 
 
 
 def density_maps(size: int = 121) -> dict:
-    """Fig. 2 as arguments of `plots.field`: densities of a vMF and of a nivMF, the paper's and that with the exact
+    """Fig. 2 as arguments of `planes.field`: densities of a vMF and of a nivMF, the paper's and that with the exact
     Jacobian, over their maxima, on the sphere unrolled."""
     longitude = torch.linspace(-0.7, 2.0, size, dtype=torch.float64)
     height = torch.linspace(-1.0, 1.0, size, dtype=torch.float64)
@@ -182,7 +182,7 @@ def density_maps(size: int = 121) -> dict:
         "y": height.numpy(),
         "potentials": {title: (density / density.max()).numpy() for title, density in densities.items()},
         "points": np.array([[math.atan2(SPHERE_MODE[1], SPHERE_MODE[0]), SPHERE_MODE[2] / math.hypot(*SPHERE_MODE)]]),
-        "names": ("longitude (radians)", "height on the sphere", "density / its maximum; ○: μ"),
+        "titles": ("longitude (radians)", "height on the sphere", "density / its maximum; ○: μ"),
     }
 
 

@@ -117,7 +117,7 @@ def study_cases(table: "pd.DataFrame") -> "pd.DataFrame":
 
 
 def study_curves(table: "pd.DataFrame") -> dict[str, tuple]:
-    """W2/delta against the number of proxies where the hypothesis holds, range over point sets, for `plots.lines`."""
+    """W2/delta against the number of proxies where the hypothesis holds, range over point sets, for `charts.lines`."""
     rows = table[(table["metric"] == "W2/delta") & ~table["setting"].str.contains("case=")]
     rows = rows.assign(M=rows["setting"].str.removeprefix("M=").astype(int))
     curves = {}

@@ -247,7 +247,7 @@ def published_ratios() -> dict[tuple[str, str], float]:
 
 
 def published_curve() -> dict[str, dict[float, float]]:
-    """The same against M, for `plots.ablation`."""
+    """The same against M, for `charts.ablation`."""
     points = {float(setting[2:]): value for (_, setting), value in published_ratios().items() if setting}
     return {"Cars-196": points}
 
@@ -266,7 +266,7 @@ def beside_table_9(costs: "pd.DataFrame", params: PfmlCostParams) -> "pd.DataFra
 
 
 def class_curves(costs: "pd.DataFrame", column: str) -> dict[str, tuple]:
-    """A column of `measure` against the number of classes, median and range over repetitions, for `plots.lines`."""
+    """A column of `measure` against the number of classes, median and range over repetitions, for `charts.lines`."""
     rows = costs[costs["setting"].str.startswith("C=")]
     rows = rows.assign(classes=rows["setting"].str.extract(r"C=(\d+)", expand=False).astype(int))
     curves = {}

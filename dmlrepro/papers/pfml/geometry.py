@@ -134,7 +134,7 @@ def picture(method: str, classes: Sequence[int] = (1, 2), delta: float = 0.2, ce
     """Fig. 2: the potential fields of two classes in the plane under "PFML" or "CPML"; classes: whose are drawn.
 
     The distance in the force law is floored at 0.6 delta, or PFML's repulsion would leave nothing else visible.
-    Returns what `plots.field` takes: x, y (cells,), potentials {title: (cells, cells)}, forces {title: (cells, cells,
+    Returns what `planes.field` takes: x, y (cells,), potentials {title: (cells, cells)}, forces {title: (cells, cells,
     2)}, points (N, 2), labels (N,).
     """
     laws: dict[str, Callable[..., Field]] = {"PFML": decaying_field, "CPML": contrastive_field}

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
-from dmlrepro.evidence import plots
+from dmlrepro.figures.style import Names
 from dmlrepro.losses.potential_field import CLIP_VALUE
 from dmlrepro.papers import studies
 from dmlrepro.papers.methods import BASELINES, LOSS_LR, NETWORK_RECIPES, PROXIES, UNSAID, Method, Setting, documented
@@ -134,18 +134,18 @@ READINGS: dict[str, tuple[str, dict]] = {
     "delta_rep=0.3": ("PFML", {"loss_options": {"delta_rep": 0.3}}),
     "clipping=of PFML": ("CPML", {"loss_clip_value": CLIP_VALUE, "clip_value": None}),
 }
-plots.COLORS |= {method.name: method.color for method in OWN.values()}
-plots.LABELS |= {
+LABELS = {
     "W2": "W2 between proxies and data",
     "nearest sample": "proxies to nearest sample",
     "gradient_share": "gradient on wrong labels (%)",
     "intra_class_distance": "mean distance within a class",
-    "W2/delta": "W2 between proxies and data / δ",
-    ("pfml", "alpha"): "decay exponent α",
-    ("pfml", "delta"): "field radius δ",
+    "alpha": "decay exponent α",
+    "delta": "field radius δ",
     "delta_rep": "repulsion radius δ_rep",
     "M": "proxies per class M",
+    "seconds_ratio": "step time / ProxyNCA++'s",
 }
+NAMES = Names({name: method.color for name, method in METHODS.items()}, LABELS)
 
 # So the paper calls what we have; its PNCA cites the original ProxyNCA, of which ProxyNCA++ is the current form
 PRINTED = {

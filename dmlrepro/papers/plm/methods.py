@@ -15,8 +15,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from dmlrepro.evidence import plots
 from dmlrepro.evidence.claims import START
+from dmlrepro.figures.style import Names
 from dmlrepro.papers import studies
 from dmlrepro.papers.methods import BASELINES, LOSS_LR, PROXIES, UNSAID, Method, Setting, every_seed, pick, spec_of
 from dmlrepro.papers.params import Params
@@ -113,21 +113,18 @@ OWN: dict[str, Method] = {
 # The network before training: its features, and their random projection to the embedding, with which training begins
 BEFORE = {name: BASELINES[name] for name in ("untrained", START)}
 METHODS = BEFORE | OWN
-plots.COLORS |= {method.name: method.color for method in METHODS.values()}
-plots.LABELS |= {
+LABELS = {
     "label_purity": "label purity",
     "gt_correlation": "correlation with same class",
-    "members": "mean number of members",
     "mean_distance": "any two images",
     "mean_asked": "any two, asked for",
     "nearest_distance": "nearest images",
     "nearest_asked": "nearest, asked for",
     "N_rho": "proxies N_ρ",
     "m": "dimension m of a piece",
-    ("plm", "delta"): "distance δ of points without similarity",
-    "N_alpha": "decay N_α across a piece",
-    "N_beta": "decay N_β along a piece",
+    "delta": "distance δ of points without similarity",
 }
+NAMES = Names({name: method.color for name, method in METHODS.items()}, LABELS)
 
 # So the paper calls what we have
 PRINTED = {

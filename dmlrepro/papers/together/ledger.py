@@ -12,8 +12,9 @@ import pandas as pd
 from IPython.display import Markdown
 from matplotlib.figure import Figure
 
-from dmlrepro.evidence import claims, judging, plots, sentences, tables
+from dmlrepro.evidence import claims, judging, sentences, tables
 from dmlrepro.evidence import ledger as ledger_of
+from dmlrepro.figures import charts
 from dmlrepro.papers import pages
 from dmlrepro.papers.catalogue import Notebook
 from dmlrepro.papers.params import Params
@@ -55,7 +56,7 @@ def _paper(claim_id: str) -> str:
 
 
 def figure() -> Figure:
-    return plots.tallies(counts(), SHADES, "claims")
+    return charts.tallies(counts(), SHADES, "claims")
 
 
 def judged_table() -> Markdown:

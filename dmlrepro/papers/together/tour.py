@@ -11,6 +11,7 @@ from dmlrepro.evidence.stored import Numbers
 from dmlrepro.papers.catalogue import Notebook
 from dmlrepro.papers.methods import pick, runs_of
 from dmlrepro.papers.pfml.methods import METHODS, FieldParams
+from dmlrepro.papers.pfml.methods import NAMES as NAMES
 from dmlrepro.papers.studies import with_histories
 from dmlrepro.training.spec import RunSpec
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, ClassVar
 import numpy as np
 
 from dmlrepro.datasets import images, manifests
-from dmlrepro.evidence import plots, results
+from dmlrepro.evidence import results
 from dmlrepro.evidence.statistics import MIN_SEEDS, t_interval
 from dmlrepro.evidence.stored import Numbers
 from dmlrepro.papers import rooms
@@ -28,7 +28,6 @@ if TYPE_CHECKING:
 
 FOLDS = 4  # parts of the training classes; there are fewer where a part would have a single class
 VALIDATION, TEST = "val MAP@R", "MAP@R"
-plots.LABELS[VALIDATION] = "validation MAP@R (%)"
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""Qualitative figures: what is shown of a finished run."""
+"""What figures of images show of a data set and of a finished run."""
 
 from types import SimpleNamespace
 
@@ -7,7 +7,7 @@ import torch
 from PIL import Image
 
 from dmlrepro.datasets import manifests
-from dmlrepro.evidence import pictures
+from dmlrepro.figures import images
 from dmlrepro.training.spec import RunSpec
 
 
@@ -22,7 +22,7 @@ def photos(path):
 
 
 def test_own_photographs_are_upright_and_few_classes_are_enough(tmp_path):
-    rows, names = pictures.sample_images(photos(tmp_path / "photos"), classes=9, per_class=5)
+    rows, names = images.sample_images(photos(tmp_path / "photos"), classes=9, per_class=5)
     assert len(rows) == len(names) == 2 and [len(row) for row in rows] == [5, 5]
     height, width, _ = rows[0][0].shape
     assert height > width
@@ -35,8 +35,8 @@ def test_confusions_count_the_nearest_images_of_another_class(tmp_path):
     # two images of the first test class lie at the second one's
     embeddings = torch.tensor([[1.0, 0.0], [0.1, 1.0], [0.0, 1.0], [0.0, 1.0], [0.05, 1.0], [0.04, 1.0]])
     run = SimpleNamespace(spec=RunSpec(dataset, steps=1), embeddings=embeddings)
-    rows, names = pictures.confusions(run, pairs=5, examples=1)
+    rows, names = images.confusions(run, pairs=5, examples=1)
     assert names[0][:2] == (first, second) and names[0][2].endswith("of 3")
     assert len(rows) == len(names) and all(len(row) == 1 for row in rows)
-    images, found, correct = pictures.neighbours(run, queries=4, k=50)
-    assert correct.shape == (4, 5) and np.shape(found)[:2] == (4, 5) and len(images) == 4
+    queries, found, correct = images.neighbours(run, queries=4, k=50)
+    assert correct.shape == (4, 5) and np.shape(found)[:2] == (4, 5) and len(queries) == 4

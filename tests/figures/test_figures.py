@@ -20,12 +20,12 @@ from matplotlib.transforms import Bbox
 from nbconvert import HTMLExporter
 from nbformat import v4
 
-from dmlrepro.evidence import plots
-from dmlrepro.papers import catalogue
+from dmlrepro.figures import charts, images, planes, style
+from dmlrepro.figures.style import Names
 from dmlrepro.training import records
 from dmlrepro.training.spec import RunSpec
 
-catalogue.notebooks()  # every room's colours and labels
+NAMES = Names({"PFML": "#D55E00", "CPML": "#E69F00"}, {"alpha": "decay exponent α", "MAP@R": "the score"})
 RNG = np.random.default_rng(0)
 
 
@@ -47,7 +47,7 @@ def table(settings=("",), methods=("PFML", "CPML", "ProxyAnchor"), metrics=("R@1
     )
 
 
-def images(*shape):
+def pixels(*shape):
     return RNG.integers(0, 255, size=shape, dtype=np.uint8)
 
 
@@ -61,18 +61,18 @@ TALLIES = pd.DataFrame({"right": [2, 0], "open": [1, 15]}, index=pd.Index(["one"
 STATE = {"points": RNG.uniform(-1, 1, (40, 2)), "labels": np.arange(40) % 2}
 STATE |= {"converged": RNG.uniform(-1, 1, (2, 3, 2)), "next": RNG.uniform(-1, 1, (2, 3, 2))}
 FIGURES = {
-    "bars": lambda: plots.bars(table(), ["R@1", "MAP@R"]),
-    "ablation": lambda: plots.ablation(table(["alpha=0", "alpha=3"]), "alpha", "R@1", {"CUB": {0: 68.2, 3: 73.4}}),
-    "curves": lambda: plots.curves({"PFML": torch.linspace(2, 1, 100), "CPML": [np.ones(60), np.zeros(60)]}),
-    "field": lambda: plots.field(*field_arguments(), np.array([[0.0, 0.0], [0.5, 0.5]]), ["a", "b"]),
-    "lines": lambda: plots.lines({"exact": ([1, 2], [3, 4], [2, 3], [4, 5])}, "κ", "log C", references={"a": 3.5}),
-    "pieces": lambda: plots.pieces(RNG.normal(size=(30, 2)), {"fine": np.eye(2)[None], "coarse": np.ones((3, 2, 2))}),
-    "tallies": lambda: plots.tallies(TALLIES, {"right": "#009E73", "open": "#FFFFFF", "unused": "#000000"}, "claims"),
-    "proxy_maps": lambda: plots.proxy_maps(dict.fromkeys(("one problem", "two", "three"), STATE)),
-    "embedding_map": lambda: plots.embedding_map(RNG.normal(size=(30, 2)), ["a", "b", "c"] * 10, images(30, 8, 8)),
-    "retrieved": lambda: plots.retrieved(images(2, 9, 7, 3), images(2, 3, 9, 7, 3), [[1, 0, 1], [0, 0, 1]]),
-    "confused": lambda: plots.confused([[tuple(images(2, 9, 7, 3))] * 2], [("one", "two", "2 of 9")]),
-    "samples": lambda: plots.samples([list(images(4, 3, 40, 90)), list(images(2, 16, 16))], ["one", "two"]),
+    "bars": lambda: charts.bars(table(), ["R@1", "MAP@R"]),
+    "ablation": lambda: charts.ablation(table(["alpha=0", "alpha=3"]), "alpha", "R@1", {"CUB": {0: 68.2, 3: 73.4}}),
+    "curves": lambda: charts.curves({"PFML": torch.linspace(2, 1, 100), "CPML": np.ones(60)}, names=NAMES),
+    "field": lambda: planes.field(*field_arguments(), np.array([[0.0, 0.0], [0.5, 0.5]]), ["a", "b"]),
+    "lines": lambda: charts.lines({"exact": ([1, 2], [3, 4], [2, 3], [4, 5])}, "κ", "log C", references={"a": 3.5}),
+    "pieces": lambda: planes.pieces(RNG.normal(size=(30, 2)), {"fine": np.eye(2)[None], "coarse": np.ones((3, 2, 2))}),
+    "tallies": lambda: charts.tallies(TALLIES, {"right": "#009E73", "open": "#FFFFFF", "unused": "#000000"}, "claims"),
+    "proxy_maps": lambda: planes.proxy_maps(dict.fromkeys(("one problem", "two", "three"), STATE)),
+    "embedding_map": lambda: images.embedding_map(RNG.normal(size=(30, 2)), ["a", "b", "c"] * 10, pixels(30, 8, 8)),
+    "retrieved": lambda: images.retrieved(pixels(2, 9, 7, 3), pixels(2, 3, 9, 7, 3), [[1, 0, 1], [0, 0, 1]]),
+    "confused": lambda: images.confused([[tuple(pixels(2, 9, 7, 3))] * 2], [("one", "two", "2 of 9")]),
+    "samples": lambda: images.samples([list(pixels(4, 3, 40, 90)), list(pixels(2, 16, 16))], ["one", "two"]),
 }
 
 
@@ -82,7 +82,7 @@ def test_figures_are_titled_and_small(name):
     file = io.BytesIO()
     figure.savefig(file, format="png", bbox_inches="tight")
     assert 3_000 < file.tell() < 90_000
-    assert figure.get_size_inches()[0] <= plots.WIDTH
+    assert figure.get_size_inches()[0] <= style.WIDTH
     if name not in ("confused", "retrieved", "samples"):  # walls of images have no axes
         shown = [axis for axis in figure.axes if axis.get_label() != "<colorbar>"]
         assert shown[-1].get_xlabel() and any(axis.get_ylabel() or name == "bars" for axis in shown)
@@ -96,19 +96,27 @@ def bar_colors(figure):
 
 
 def test_a_method_has_the_same_colour_in_every_figure():
-    few, many = (
-        plots.bars(table(), "R@1"),
-        plots.bars(table(methods=("Triplet", "ProxyAnchor", "CPML", "PFML", "L2")), "R@1"),
-    )
+    methods = ("Triplet", "ProxyAnchor", "CPML", "PFML", "L2")
+    few, many = charts.bars(table(), "R@1", names=NAMES), charts.bars(table(methods=methods), "R@1", names=NAMES)
     assert bar_colors(few).items() <= bar_colors(many).items()
     lines = {line.get_label(): to_hex(line.get_color()) for line in FIGURES["curves"]().axes[0].lines}
-    assert lines["PFML"] == bar_colors(few)["PFML"] == plots.COLORS["PFML"].lower()
-    assert len({*plots.COLORS.values()}) == len(plots.COLORS)
-    assert plots.color("a new loss") == plots.color("a new loss") in plots.PALETTE
+    assert lines["PFML"] == bar_colors(few)["PFML"] == NAMES.colors["PFML"].lower()
+    plain = Names()
+    assert plain.color("a new loss") == plain.color("a new loss") == NAMES.color("a new loss") in style.PALETTE
+
+
+def test_labels_are_those_of_the_paper_then_of_all_then_the_names_themselves():
+    axes = charts.ablation(table(["alpha=0", "alpha=3"]), "alpha", "MAP@R", names=NAMES).axes
+    assert (
+        axes[-1].get_xlabel().startswith("decay exponent α; changes are from") and axes[1].get_ylabel() == "the score"
+    )
+    axes = charts.ablation(table(["alpha=0", "alpha=3"]), "alpha", "MAP@R").axes
+    assert axes[-1].get_xlabel().startswith("alpha; ") and axes[1].get_ylabel() == "MAP@R (%)"
+    assert [Names().label(name) for name in ("R@2", "class_mean_distance")] == ["recall@2 (%)", "class mean distance"]
 
 
 def test_bars_are_sorted_means_with_every_seed():
-    axis = plots.bars(table(seeds=5), "R@1").axes[0]
+    axis = charts.bars(table(seeds=5), "R@1").axes[0]
     widths = [bar.get_width() for bar in axis.patches]
     assert widths == sorted(widths) and widths[-1] == pytest.approx(70.2)
     assert sum(len(dots.get_offsets()) for dots in axis.collections) == 15
@@ -121,63 +129,63 @@ def test_bars_show_published_numbers_of_the_methods_at_hand():
     published = pd.DataFrame(
         {"dataset": ["CUB", "CUB", "Cars"], "method": ["PFML", "HIST", "CPML"], "metric": "R@1", "value": [73, 71, 85]}
     )
-    ours, axis = plots.bars(table(), "R@1", published).axes
+    ours, axis = charts.bars(table(), "R@1", published).axes
     assert not any("CUB" in dots.get_label() for dots in ours.collections)  # theirs is another data set
     marks = {dots.get_label(): dots.get_offsets().tolist() for dots in axis.collections}
     assert marks == {"CUB": [[73, 2]], "Cars": [[85, 1]]}
     with pytest.raises(ValueError, match="no row of a method in"):
-        plots.bars(table(), "R@1", published[published.method == "HIST"])
+        charts.bars(table(), "R@1", published[published.method == "HIST"])
     with pytest.raises(ValueError, match=r"published lacks.*dataset"):
-        plots.bars(table(), "R@1", published.drop(columns="dataset"))
+        charts.bars(table(), "R@1", published.drop(columns="dataset"))
 
 
 def test_ablation_compares_changes_paired_by_seed():
     data = table(["alpha=0", "alpha=1", "alpha=3"], methods=("PFML",))
     data.loc[data.seed == 1, "value"] += 20  # a better seed at every level: no spread in the change
-    figure = plots.ablation(data, "alpha", "R@1", {"CUB": {0: 68.2, 3: 73.4}})
+    figure = charts.ablation(data, "alpha", "R@1", {"CUB": {0: 68.2, 3: 73.4}})
     change, _, printed = figure.axes
     ours, theirs = change.lines[0], next(x for x in printed.lines if x.get_label() == "CUB")
     assert ours.get_ydata() == pytest.approx([-2, -1, 0])
     assert theirs.get_ydata() == pytest.approx([-5.2, 0])
-    assert len(plots.ablation(data, "alpha", "R@1").axes) == 2
-    both = plots.ablation(table(["alpha=0;M=5", "alpha=0;M=15", "M=5;alpha=3", "M=15;alpha=3"]), "alpha", "R@1")
+    assert len(charts.ablation(data, "alpha", "R@1").axes) == 2
+    both = charts.ablation(table(["alpha=0;M=5", "alpha=0;M=15", "M=5;alpha=3", "M=15;alpha=3"]), "alpha", "R@1")
     assert [text.get_text() for text in both.legends[0].get_texts()][:2] == ["PFML, M = 5", "PFML, M = 15"]
-    noise = plots.ablation(table(["", "label_noise=0.2"]), "label_noise", "R@1").axes[0]
+    noise = charts.ablation(table(["", "label_noise=0.2"]), "label_noise", "R@1").axes[0]
     assert noise.lines[0].get_xdata().tolist() == [0, 0.2]
-    without = plots.ablation(table(["", "alpha=0", "alpha=3"], methods=("PFML",)), "alpha", "R@1").axes[0]
+    without = charts.ablation(table(["", "alpha=0", "alpha=3"], methods=("PFML",)), "alpha", "R@1").axes[0]
     assert without.lines[0].get_xdata().tolist() == [0, 3]  # a run without the setting is no level of it
     with pytest.raises(ValueError, match=r"reference 1.*\[0\.0, 3\.0\]"):
-        plots.ablation(data, "alpha", "R@1", {"CUB": {0: 68.2, 3: 73.4}}, reference=1)
+        charts.ablation(data, "alpha", "R@1", {"CUB": {0: 68.2, 3: 73.4}}, reference=1)
     with pytest.raises(ValueError, match="no level in common"):
-        plots.ablation(data, "alpha", "R@1", {"CUB": {2: 68.2}})
+        charts.ablation(data, "alpha", "R@1", {"CUB": {2: 68.2}})
     with pytest.raises(ValueError, match=r"'delta'.*alpha=0"):
-        plots.ablation(data, "delta", "R@1")
+        charts.ablation(data, "delta", "R@1")
 
 
 def test_ticks_stand_at_the_measured_levels_and_percentages_end_at_100():
     data = table(["M=0", "M=1", "M=15"], methods=("PFML",))
     data.loc[data.seed == 1, "value"] += 29  # the interval of these three seeds ends above 100
-    axis = plots.ablation(data, "M", "R@1", xscale="log").axes[1]
+    axis = charts.ablation(data, "M", "R@1", xscale="log").axes[1]
     assert [text.get_text() for text in axis.get_xticklabels()] == ["0", "1", "15"]
     assert axis.get_ylim()[1] == 100
-    axis = plots.ablation(table(["M=1", "M=5", "M=20"]), "M", "R@1", xscale="log").axes[0]
+    axis = charts.ablation(table(["M=1", "M=5", "M=20"]), "M", "R@1", xscale="log").axes[0]
     assert axis.get_xlim()[0] > 0.9  # the margin left of 1 is one of the logarithmic axis
-    axis = plots.lines({"a": ([1, 2, 20], [3, 4, 5]), "b": ([1, 5], [3, 4])}, "N", "seconds").axes[0]
+    axis = charts.lines({"a": ([1, 2, 20], [3, 4, 5]), "b": ([1, 5], [3, 4])}, "N", "seconds").axes[0]
     assert axis.get_xticks().tolist() == [1, 2, 5, 20]
 
 
 @pytest.mark.parametrize(("seeds", "intervals"), [(2, 0), (4, 0), (5, 3)])
 def test_intervals_are_drawn_from_five_seeds_on(seeds, intervals):
-    axis = plots.bars(table(seeds=seeds), "R@1").axes[0]
+    axis = charts.bars(table(seeds=seeds), "R@1").axes[0]
     assert len(axis.lines) == intervals and sum(len(dots.get_offsets()) for dots in axis.collections) == 3 * seeds
-    axis = plots.ablation(table(["M=1", "M=5", "M=20"], ["PFML"], seeds=seeds), "M", "R@1").axes[1]
+    axis = charts.ablation(table(["M=1", "M=5", "M=20"], ["PFML"], seeds=seeds), "M", "R@1").axes[1]
     assert len(axis.lines) == 1 + intervals and len(axis.collections) == 3
 
 
 def test_numbers_of_bars_lie_under_nothing():
     data = table(seeds=5)
     data.loc[data.seed == 4, "value"] += 25  # wide intervals
-    figure = plots.bars(data, ["R@1", "MAP@R"])
+    figure = charts.bars(data, ["R@1", "MAP@R"])
     figure.canvas.draw()
     for axis in figure.axes:
         numbers = [text.get_window_extent() for text in axis.texts]
@@ -190,7 +198,7 @@ def test_numbers_of_bars_lie_under_nothing():
 
 
 def test_settings_that_all_bars_share_stand_in_the_title():
-    figure = plots.bars(table(["label_noise=0.2"]), "R@1")
+    figure = charts.bars(table(["label_noise=0.2"]), "R@1")
     assert [text.get_text() for text in figure.axes[0].get_yticklabels()] == ["ProxyAnchor", "CPML", "PFML"]
     assert "20 % wrong training labels" in figure.get_suptitle()
 
@@ -211,8 +219,8 @@ def test_a_notebook_gets_a_description_of_the_figure(name):
 
 
 def test_the_description_holds_the_numbers():
-    assert "R@1 (%)" not in (text := plots.bars(table(), "R@1").get_label()) and "PFML 70.1" in text
-    text = plots.ablation(table(["alpha=0", "alpha=3"], ["PFML"]), "alpha", "R@1").get_label()
+    assert "R@1 (%)" not in (text := charts.bars(table(), "R@1").get_label()) and "PFML 70.1" in text
+    text = charts.ablation(table(["alpha=0", "alpha=3"], ["PFML"]), "alpha", "R@1").get_label()
     assert "PFML: from 0 at 0 to 1 at 3" in text
 
 
@@ -225,61 +233,55 @@ def test_a_method_that_has_not_converged_is_named():
     falling, flat, rising = 5 - steps / 25, 1 + np.exp(-steps / 5), 1 + steps / 100
     named = {"PFML": falling, "CPML": flat, "Triplet": rising}
     finished = [run(method, losses) for method, losses in named.items() for _ in range(2)]
-    figure = plots.training_curves([*finished, run("Margin", flat, "dim=16")])
+    figure = charts.training_curves([*finished, run("Margin", flat, "dim=16")])
     assert [axis.get_title() for axis in figure.axes] == [
         "PFML: still falling",
         "CPML: levelled off",
         "Triplet: did not fall",
     ]
     assert all(len(axis.lines) == 3 for axis in figure.axes)
-    of_folds = plots.training_curves([run("PFML", flat, fold=fold) for fold in (2, 3, 2)])
+    of_folds = charts.training_curves([run("PFML", flat, fold=fold) for fold in (2, 3, 2)])
     assert len(of_folds.axes[0].lines) == 3  # those of the first fold there is, and their mean
     with pytest.raises(ValueError, match="no run that was trained"):
-        plots.training_curves([])
-
-
-def test_colour_and_marker_tell_all_methods_apart():
-    methods = [*plots.COLORS]
-    assert {"Margin", "ArcFace", "CosFace", "NormSoftmax"} <= {*methods}
-    assert len({(plots.color(name), plots.marker(name)) for name in methods}) == len(methods)
+        charts.training_curves([])
 
 
 def test_numbers_beside_a_colour_bar_have_no_exponents():
-    assert plots._three_digits(np.array([4.9e-28, 1134.6, 2.5e6])) == ["0", "0", "2500000"]
-    assert plots._three_digits(np.array([-0.9972, 0.0, 0.9972])) == ["-0.997", "0", "0.997"]
-    assert plots._three_digits(np.array([493.2, 1126.1, 1760.0])) == ["493", "1130", "1760"]
+    assert planes._three_digits(np.array([4.9e-28, 1134.6, 2.5e6])) == ["0", "0", "2500000"]
+    assert planes._three_digits(np.array([-0.9972, 0.0, 0.9972])) == ["-0.997", "0", "0.997"]
+    assert planes._three_digits(np.array([493.2, 1126.1, 1760.0])) == ["493", "1130", "1760"]
 
 
 def test_retrieved_marks_right_and_wrong_by_colour_and_by_sign():
     axis = FIGURES["retrieved"]().axes[0]
     frames = [to_hex(patch.get_edgecolor()) for patch in axis.patches]
     marks = [text.get_text() for text in axis.texts if text.get_text() in "✓✗"]
-    right, wrong = plots.RIGHT.lower(), plots.WRONG.lower()
+    right, wrong = images.RIGHT.lower(), images.WRONG.lower()
     assert frames == [right, wrong, right, wrong, wrong, right]
     assert marks == ["✓" if frame == right else "✗" for frame in frames]
     assert len(axis.images) == 2 * 4
 
 
 def test_thumbnails_keep_their_shape_and_take_every_layout():
-    wide = images(60, 120, 3)
-    assert plots._pixels(wide, 40).shape == (20, 40, 3)
-    assert np.array_equal(plots._pixels(np.moveaxis(wide, -1, 0), 40), plots._pixels(wide, 40))
-    grey = images(16, 16) // 16 * 16  # few levels: nothing is lost
-    assert np.array_equal(plots._pixels(grey, 40), grey)
-    assert np.array_equal(plots._pixels(torch.from_numpy(grey)[None], 40), grey)
+    wide = pixels(60, 120, 3)
+    assert images._small(wide, 40).shape == (20, 40, 3)
+    assert np.array_equal(images._small(np.moveaxis(wide, -1, 0), 40), images._small(wide, 40))
+    grey = pixels(16, 16) // 16 * 16  # few levels: nothing is lost
+    assert np.array_equal(images._small(grey, 40), np.stack(3 * [grey], axis=-1))
+    assert np.array_equal(images._small(torch.from_numpy(grey)[None], 40), images._small(grey, 40))
 
 
 def test_tsne_keeps_clusters_and_repeats():
     centers = np.repeat(10 * np.eye(4), 15, axis=0)
     embeddings = torch.from_numpy(centers + RNG.normal(scale=0.1, size=centers.shape))
-    xy = plots.tsne(embeddings, seed=3)
+    xy = images.tsne(embeddings, seed=3)
     nearest = np.linalg.norm(xy[:, None] - xy, axis=-1)
     np.fill_diagonal(nearest, np.inf)
     labels = np.repeat(np.arange(4), 15)
     assert xy.shape == (60, 2) and (labels[nearest.argmin(axis=1)] == labels).all()
-    assert np.array_equal(xy, plots.tsne(embeddings, seed=3))
+    assert np.array_equal(xy, images.tsne(embeddings, seed=3))
     with pytest.raises(ValueError, match=r"embeddings.*N >= 4"):
-        plots.tsne(embeddings[:3])
+        images.tsne(embeddings[:3])
 
 
 def test_force_arrows_point_along_the_force_and_survive_zero_and_huge_ones():
@@ -287,7 +289,7 @@ def test_force_arrows_point_along_the_force_and_survive_zero_and_huge_ones():
     force = np.zeros((15, 15, 2))
     force[..., 0], force[3, 4] = 1.0, (0.0, -1e9)
     force[8, 8] = 0
-    figure = plots.field(grid, grid, {"u": np.zeros((15, 15))}, {"u": force})
+    figure = planes.field(grid, grid, {"u": np.zeros((15, 15))}, {"u": force})
     (arrows,) = [each for each in figure.axes[0].collections if type(each).__name__ == "Quiver"]
     u, v = np.reshape(arrows.U, (15, 15)), np.reshape(arrows.V, (15, 15))
     assert u[3, 4] == 0 and v[3, 4] == pytest.approx(-1) and u[8, 8] == v[8, 8] == 0
@@ -297,25 +299,31 @@ def test_force_arrows_point_along_the_force_and_survive_zero_and_huge_ones():
 @pytest.mark.parametrize(
     ("draw", "message"),
     [
-        (lambda: plots.bars(table().drop(columns=["seed", "value"]), "R@1"), r"lacks the columns \['seed', 'value'\]"),
-        (lambda: plots.bars(table(), ["R@1", "NMI"]), r"no \['NMI'\], it has R@1, MAP@R"),
-        (lambda: plots.bars(pd.concat([table(), table().assign(dataset="mnist")]), "R@1"), "several values of dataset"),
-        (lambda: plots.ablation(table().drop(columns="setting"), "alpha", "R@1"), "setting"),
-        (lambda: plots.curves({}), "series is empty"),
-        (lambda: plots.curves({"PFML": []}), r"series\['PFML'\]"),
-        (lambda: plots.lines({"a": ([1, 2], [1])}, "x", "y"), r"series\['a'\]"),
-        (lambda: plots.retrieved(images(2, 8, 8), images(2, 3, 8, 8), np.ones((2, 2))), r"correct.*\(2, 3\).*\(2, 2\)"),
-        (lambda: plots.retrieved([], [], np.ones((0, 0))), "correct"),
-        (lambda: plots.samples([], []), "names"),
-        (lambda: plots.samples([[np.zeros((8, 8))]], ["a"]), "images must be uint8.*float64"),
-        (lambda: plots.embedding_map(np.zeros((3, 3)), [1, 2, 3]), r"xy must be \(N, 2\)"),
-        (lambda: plots.embedding_map(np.zeros((3, 2)), [1, 2]), "labels: 2 labels for 3 points"),
-        (lambda: plots.pieces(np.zeros((3, 3)), {}), r"points must be \(N, 2\)"),
-        (lambda: plots.pieces(np.zeros((3, 2)), {"a": np.ones((3, 2))}), r"segments\['a'\] must be \(P, 2, 2\)"),
-        (lambda: plots.proxy_maps({}), "panels is empty"),
-        (lambda: plots.proxy_maps({"a": STATE | {"labels": [0]}}), r"a: points must be \(N, 2\), one per label"),
-        (lambda: plots.field([0, 1], [0, 1, 2], {"u": np.zeros((2, 3))}), r"potentials\['u'\].*\(3, 2\)"),
-        (lambda: plots.field([0, 1], [0, 1], {"u": np.eye(2)}, {"u": np.eye(2)}), r"forces\['u'\]"),
+        (lambda: charts.bars(table().drop(columns=["seed", "value"]), "R@1"), r"lacks the columns \['seed', 'value'\]"),
+        (lambda: charts.bars(table(), ["R@1", "NMI"]), r"no \['NMI'\], it has R@1, MAP@R"),
+        (
+            lambda: charts.bars(pd.concat([table(), table().assign(dataset="mnist")]), "R@1"),
+            "several values of dataset",
+        ),
+        (lambda: charts.ablation(table().drop(columns="setting"), "alpha", "R@1"), "setting"),
+        (lambda: charts.curves({}), "series is empty"),
+        (lambda: charts.curves({"PFML": []}), r"series\['PFML'\]"),
+        (lambda: charts.lines({"a": ([1, 2], [1])}, "x", "y"), r"series\['a'\]"),
+        (
+            lambda: images.retrieved(pixels(2, 8, 8), pixels(2, 3, 8, 8), np.ones((2, 2))),
+            r"correct.*\(2, 3\).*\(2, 2\)",
+        ),
+        (lambda: images.retrieved([], [], np.ones((0, 0))), "correct"),
+        (lambda: images.samples([], []), "names"),
+        (lambda: images.samples([[np.zeros((8, 8))]], ["a"]), "images must be uint8.*float64"),
+        (lambda: images.embedding_map(np.zeros((3, 3)), [1, 2, 3]), r"xy must be \(N, 2\)"),
+        (lambda: images.embedding_map(np.zeros((3, 2)), [1, 2]), "labels: 2 labels for 3 points"),
+        (lambda: planes.pieces(np.zeros((3, 3)), {}), r"points must be \(N, 2\)"),
+        (lambda: planes.pieces(np.zeros((3, 2)), {"a": np.ones((3, 2))}), r"segments\['a'\] must be \(P, 2, 2\)"),
+        (lambda: planes.proxy_maps({}), "states is empty"),
+        (lambda: planes.proxy_maps({"a": STATE | {"labels": [0]}}), r"a: points must be \(N, 2\), one per label"),
+        (lambda: planes.field([0, 1], [0, 1, 2], {"u": np.zeros((2, 3))}), r"potentials\['u'\].*\(3, 2\)"),
+        (lambda: planes.field([0, 1], [0, 1], {"u": np.eye(2)}, {"u": np.eye(2)}), r"forces\['u'\]"),
     ],
 )
 def test_mistakes_are_named(draw, message):
@@ -324,20 +332,20 @@ def test_mistakes_are_named(draw, message):
 
 
 def test_a_class_name_with_dollars_is_no_formula():
-    figure = plots.samples([list(images(2, 16, 16))], [r"$5 and \frac$10"])
+    figure = images.samples([list(pixels(2, 16, 16))], [r"$5 and \frac$10"])
     figure.canvas.draw()
     (text,) = [text for text in figure.axes[0].texts if "frac" in text.get_text()]
     assert not matplotlib.cbook.is_math_text(text.get_text())
     rows = table().assign(dataset="a $x^ and $y@1234")
-    plots.bars(rows, ["R@1"]).canvas.draw()
+    charts.bars(rows, ["R@1"]).canvas.draw()
 
 
 def test_nothing_confused_is_said():
-    assert "every nearest image" in plots.confused([], []).axes[0].texts[0].get_text()
+    assert "every nearest image" in images.confused([], []).axes[0].texts[0].get_text()
 
 
 def test_tallies_stack_to_the_whole_and_name_a_kind_without_a_colour():
-    figure = plots.tallies(TALLIES, {"right": "#009E73", "open": "#FFFFFF"}, "claims")
+    figure = charts.tallies(TALLIES, {"right": "#009E73", "open": "#FFFFFF"}, "claims")
     axis = figure.axes[0]
     ends = [
         max(bars.patches[row].get_x() + bars.patches[row].get_width() for bars in axis.containers) for row in (0, 1)
@@ -345,12 +353,12 @@ def test_tallies_stack_to_the_whole_and_name_a_kind_without_a_colour():
     assert ends == [3, 15]
     assert figure.get_label() == "Stacked bars, claims by kind. one: 2 right, 1 open; two: 15 open."
     with pytest.raises(ValueError, match=r"shades has no colour for \['open'\]"):
-        plots.tallies(TALLIES, {"right": "#009E73"}, "claims")
+        charts.tallies(TALLIES, {"right": "#009E73"}, "claims")
 
 
 @pytest.mark.parametrize("count, inside", [(6, True), (7, False)])
 def test_a_long_legend_stands_beside_the_lines(count, inside):
-    figure = plots.lines({f"line {i}": ([1, 2, 3], [i, i, i]) for i in range(count)}, "x (steps)", "y (%)")
+    figure = charts.lines({f"line {i}": ([1, 2, 3], [i, i, i]) for i in range(count)}, "x (steps)", "y (%)")
     figure.draw_without_rendering()
     (axis,) = figure.axes
     assert (axis.get_legend().get_window_extent().x1 <= axis.get_window_extent().x1) == inside

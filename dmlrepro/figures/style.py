@@ -1,0 +1,135 @@
+"""The one style of all figures, and what things are called and coloured in them.
+
+A method has one colour and one marker in every figure. Functions of this package check plain tables and arrays, draw,
+and return the matplotlib Figure, left open so that a notebook shows it with a description of the data as alternative
+text. Figures and thumbnails are small: a notebook is read on the web.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import zlib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+# Okabe and Ito's colours, for colour-blind readers, and two of equal weight, then Paul Tol's
+PALETTE = ["#D55E00", "#E69F00", "#0072B2", "#56B4E9", "#009E73", "#CC79A7", "#7A5C1E", "#C9B800", "#8A8A8A"]
+PALETTE += ["#882255", "#CC6677", "#117733", "#44AA99", "#88CCEE", "#332288", "#999933", "#AA4499"]
+PALETTE += ["#4B4B4B", "#661100", "#6699CC", "#DDCC77"]
+MARKERS = "osD^vPX*<>ph"
+DPI = 84
+WIDTH = 9.0  # inches: the text column of a notebook
+
+LABELS = {  # axis titles of metrics and settings that all have; those of a paper are in its `Names`
+    "P@1": "precision@1 (%)",
+    "RP": "R-precision (%)",
+    "MAP@R": "MAP@R (%)",
+    "val MAP@R": "validation MAP@R (%)",
+    "mAP@1000": "mAP@1000 (%)",
+    "NMI": "NMI (%)",
+    "label_noise": "wrong training labels (%)",
+    "dim": "embedding dimensions",
+    "batch": "batch size",
+}
+
+
+@dataclass(frozen=True)
+class Names:
+    """What is called and coloured how, for example in a paper; as it is made, it suits any table.
+
+    colors: of methods by name; a method that is not listed gets one of the PALETTE by its name.
+    labels: axis titles of metrics and settings by name, beside and instead of LABELS.
+    """
+
+    colors: Mapping[str, str] = field(default_factory=dict)
+    labels: Mapping[str, str] = field(default_factory=dict)
+
+    def color(self, method: str) -> str:
+        return self.colors.get(method) or PALETTE[zlib.crc32(method.encode()) % len(PALETTE)]
+
+    def marker(self, method: str) -> str:
+        """With the colour it tells the methods apart."""
+        shade = self.color(method)
+        place = PALETTE.index(shade) if shade in PALETTE else zlib.crc32(shade.encode())
+        return MARKERS[place % len(MARKERS)]
+
+    def label(self, name: str) -> str:
+        """A metric or setting as an axis title."""
+        if found := self.labels.get(name) or LABELS.get(name):
+            return found
+        return f"recall@{name[2:]} (%)" if name.startswith("R@") else name.replace("_", " ")
+
+
+PLAIN = Names()
+
+
+@contextlib.contextmanager
+def panels(
+    columns: int, height: float, width: float = WIDTH, rows: int = 1, *, grid: bool = True, **options
+) -> Iterator[tuple[Figure, list[Axes]]]:
+    """A figure of so many inches and its panels, to be drawn on in the style."""
+    import matplotlib.pyplot as plt
+    import seaborn
+
+    plt.draw_if_interactive()  # loads the backend: were it loaded in the context, its settings would be undone there
+    look = seaborn.axes_style("whitegrid" if grid else "white") | seaborn.plotting_context("notebook", font_scale=0.85)
+    with plt.rc_context(look | {"figure.dpi": DPI, "savefig.dpi": DPI, "axes.edgecolor": "0.6"}):
+        figure, axes = plt.subplots(
+            rows, columns, figsize=(width, height), layout="constrained", squeeze=False, **options
+        )
+        yield figure, list(axes.flat)
+
+
+def legend(figure: Figure, axis: Axes) -> None:
+    """What the marks of a panel are, below all panels."""
+    handles, names = axis.get_legend_handles_labels()
+    if names:
+        figure.legend(handles, names, loc="outside lower center", ncols=4, fontsize="small")
+
+
+def described(figure: Figure, text: str) -> Figure:
+    """The figure with an alternative text, which notebooks and their exports give to readers who cannot see it."""
+    figure.set_label(text.replace(r"\$", "$"))
+    shown: Any = figure
+    shown._ipython_display_ = functools.partial(_display, figure)  # IPython asks an object for this before all else
+    return figure
+
+
+def _display(figure: Figure) -> None:
+    """The picture with its alternative text, and the same text folded below it: JupyterLab ignores the former."""
+    from html import escape
+
+    from IPython.core.pylabtools import print_figure
+    from IPython.display import display
+
+    picture, words = {"image/png": print_figure(figure, "png", base64=True)}, str(figure.get_label())
+    display(picture | {"text/plain": words}, metadata={"image/png": {"alt": words}}, raw=True)
+    folded = f"<details><summary>The figure in words</summary>{escape(words)}</details>"
+    display({"text/html": folded, "text/plain": ""}, raw=True)
+
+
+def shades(count: int) -> list:
+    """Colours of so many classes."""
+    import seaborn
+
+    return PALETTE[:count] if count <= len(PALETTE) else seaborn.color_palette("husl", count)
+
+
+def plain(name: str) -> str:
+    """A name in which matplotlib sees no formula."""
+    return name.replace("$", r"\$")
+
+
+def listed(values) -> str:
+    return ", ".join(map(str, dict.fromkeys(values)))
+
+
+def check(condition, message: str) -> None:
+    if not condition:
+        raise ValueError(message)
