@@ -47,7 +47,7 @@ def measure() -> dict[str, float]:
 
 def main(processes: int) -> list[dict]:
     from dmlrepro.papers import timing
-    from dmlrepro.training.runs import device_name
+    from dmlrepro.training.keys import device_name
 
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # else each process compiles anew
     timing.apart(__file__)

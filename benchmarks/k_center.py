@@ -27,7 +27,7 @@ from dmlrepro.evidence.results import output_folder
 from dmlrepro.losses.chance_constrained import ProxyContrastiveLoss, greedy_k_center, projection_penalty
 from dmlrepro.papers import steps, timing
 from dmlrepro.training import distributed
-from dmlrepro.training.runs import device_name
+from dmlrepro.training.keys import device_name
 from dmlrepro.training.schemes.chance_constrained import GivenProxies
 
 

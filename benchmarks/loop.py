@@ -23,7 +23,7 @@ from dmlrepro.evidence.results import output_folder
 from dmlrepro.papers import timing
 from dmlrepro.training import batches, distributed, inference, loop
 from dmlrepro.training.builders import scheme_builder
-from dmlrepro.training.runs import device_name
+from dmlrepro.training.keys import device_name
 from dmlrepro.training.spec import RunSpec
 
 LIMIT = {"cpu": 0.9, "cuda": 0.85}

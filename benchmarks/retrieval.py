@@ -26,7 +26,7 @@ from dmlrepro import retrieval
 from dmlrepro.evidence.results import output_folder
 from dmlrepro.papers import timing
 from dmlrepro.training import distributed
-from dmlrepro.training.runs import device_name
+from dmlrepro.training.keys import device_name
 
 
 class Case(NamedTuple):

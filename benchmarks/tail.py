@@ -26,7 +26,7 @@ from dmlrepro.papers.methods import BASELINES, spec_of
 from dmlrepro.papers.params import Params
 from dmlrepro.training import batches, distributed, loop
 from dmlrepro.training.builders import scheme_builder
-from dmlrepro.training.runs import device_name
+from dmlrepro.training.keys import device_name
 from dmlrepro.training.spec import RunSpec
 
 FASTER = 3.0  # so many times, at least, a step of the tail is faster than one of the whole network

@@ -356,12 +356,12 @@ def _show(options) -> None:
 
 
 def _cache(options) -> None:
-    from dmlrepro.training import runs
+    from dmlrepro.training import cache
 
     if options.action == "export":
-        print(f"{runs.export_cache(options.archive)} runs written to {options.archive}")
+        print(f"{cache.export_to(options.archive)} runs written to {options.archive}")
     else:
-        print(f"{runs.import_cache(options.archive)} runs added to the cache")
+        print(f"{cache.import_from(options.archive)} runs added to the cache")
 
 
 def _publish(options) -> None:

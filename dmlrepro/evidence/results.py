@@ -432,7 +432,7 @@ def provenance(params, finished: Sequence = ()) -> dict:
     `runs` lists the commits, devices and versions of its finished runs, with how many runs have them: they may come
     from the cache or from another machine. `device` and `rounding` are those of the runs, of this process without any.
     """
-    from dmlrepro.training import distributed, runs, sources
+    from dmlrepro.training import distributed, keys, sources
 
     made = [json.dumps(run.made, sort_keys=True) for run in {run.key: run for run in finished}.values()]
     groups = [{"count": made.count(each)} | json.loads(each) for each in sorted(set(made))]
@@ -441,10 +441,10 @@ def provenance(params, finished: Sequence = ()) -> dict:
         "parameters": params.as_dict(),
         **_searched(params, {run.spec.method for run in finished}),
         **sources.checkout(),
-        "source": runs.source_hash(None, "supervised"),
-        "versions": runs.versions(),
-        "device": " + ".join(sorted({group["device"] for group in groups})) or runs.device_name(),
-        "rounding": " + ".join(sorted({group["rounding"] for group in groups})) or runs.rounding(),
+        "source": keys.source_hash(None, "supervised"),
+        "versions": sources.versions(),
+        "device": " + ".join(sorted({group["device"] for group in groups})) or keys.device_name(),
+        "rounding": " + ".join(sorted({group["rounding"] for group in groups})) or keys.rounding(),
         "device_type": distributed.device_for_training().type,
         "machine": platform.machine(),
         "runs": groups,

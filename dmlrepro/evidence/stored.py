@@ -130,11 +130,11 @@ OLDER = (
 def of_older_code(made: Mapping) -> bool:
     """Whether a table with runs on record, by its record, was trained by code that is neither the present one nor
     accepted in its place."""
-    from dmlrepro.training import records, runs
+    from dmlrepro.training import keys, records
 
     return any(
         not records.serves(
-            records.kind(loss or None, scheme, train_from or None), source, runs.source_hash(loss or None, scheme)
+            records.kind(loss or None, scheme, train_from or None), source, keys.source_hash(loss or None, scheme)
         )
         for loss, scheme, train_from, source in made.get(results.TRAINED_BY, ())
     )

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from dmlrepro.files import repository_root
 from dmlrepro.papers import catalogue, plan
-from dmlrepro.training import runs
+from dmlrepro.training import keys, runs
 from dmlrepro.training.spec import RunSpec
 
 START = 5  # minutes until a job has imported torch and read its images
@@ -61,7 +61,7 @@ def expand(executions: Mapping[str, Mapping], profile: str, *, cores: int, gpus:
             "mem_mb": HOST_MEGABYTES + math.ceil(1000 * on_host),
             "minutes": START + math.ceil(60 * SLOWER * hours),
             "gpus": gpus,
-            "code": [os.path.relpath(path, repository_root()) for path in runs.code_of(spec.loss, spec.scheme)],
+            "code": [os.path.relpath(path, repository_root()) for path in keys.code_of(spec.loss, spec.scheme)],
         }
     rooms = {
         name: {

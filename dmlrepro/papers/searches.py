@@ -22,7 +22,7 @@ from dmlrepro.papers import rooms
 from dmlrepro.papers.catalogue import Notebook
 from dmlrepro.papers.methods import Method, searched_ranges, spec_of
 from dmlrepro.papers.params import Params
-from dmlrepro.training import runs, search
+from dmlrepro.training import scheduling, search
 from dmlrepro.training.spec import RunSpec
 
 PROFILE = "small"  # at quick nothing is tuned, and at paper the papers' own settings hold
@@ -159,7 +159,7 @@ def run(every: Sequence[Wanted], jobs: int | None = None, again: bool = False) -
             complete += 1
         return [search.read(each.path) for each in every]
     context = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(workers, mp_context=context, initializer=runs._start_worker) as pool:
+    with ProcessPoolExecutor(workers, mp_context=context, initializer=scheduling.start_worker) as pool:
         waiting: dict[Future, str] = {pool.submit(each.run, again): each.about["method"] for each in todo}
         while waiting:
             finished, _ = wait(waiting, timeout=progress.EVERY, return_when=FIRST_COMPLETED)

@@ -17,7 +17,7 @@ from dmlrepro.figures import charts
 from dmlrepro.figures.style import PLAIN, Names
 from dmlrepro.files import cached_array
 from dmlrepro.papers.params import Params
-from dmlrepro.training import activations, batches, inference, protocols, records, runs
+from dmlrepro.training import activations, batches, inference, keys, protocols, records, runs
 from dmlrepro.training.builders import build_loss
 from dmlrepro.training.spec import RunSpec
 
@@ -250,7 +250,7 @@ def judged(table: "pd.DataFrame", params: Params, finished: Iterable = ()) -> Ju
         [claim_id for claim_id, test in tests.items() if test.notebook == params.notebook],
         hits=results.hits(finished, params) if finished else None,
         trials=trials(table, params),
-        device=runs.device_name(),
+        device=keys.device_name(),
     )
 
 

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from dmlrepro.files import FullDisk
-from dmlrepro.training import records, runs
+from dmlrepro.training import keys, records, runs
 from dmlrepro.training.spec import RunSpec
 
 SAMPLE = 10  # runs of each kind
@@ -56,7 +56,7 @@ def _nothing() -> dict[str, None]:
 def source_of(line: Mapping) -> str:
     """The hash of the present code of what a line trains."""
     spec = spec_of(line)
-    return runs.source_hash(spec.loss, spec.scheme)
+    return keys.source_hash(spec.loss, spec.scheme)
 
 
 def _served() -> Iterator[tuple[Path, dict, str]]:

@@ -139,7 +139,7 @@ def synchronised_batchnorm(network: nn.Module, device: torch.device) -> nn.Modul
 
 
 def launch(identity: dict, spec: dict, ranks: int) -> None:
-    """Train a run, see `runs.identity_of`, into the cache with `ranks` processes.
+    """Train a run, see `keys.identity_of`, into the cache with `ranks` processes.
 
     Raises:
         FloatingPointError: training diverged, as `loop.train` says it.

@@ -62,7 +62,7 @@ def digest(content: Any) -> str:
 
 
 def name_of(what: Mapping) -> str:
-    """The name of a run from what its key is made of (`runs.identity_of`), without the code."""
+    """The name of a run from what its key is made of (`keys.identity_of`), without the code."""
     return digest({name: what[name] for name in ("spec", "data", "weights")})[:24]
 
 

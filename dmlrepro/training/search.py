@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from dmlrepro.files import cache_root, find_repository, read_json, replacing, signed
-from dmlrepro.training import protocols, records, runs, sources
+from dmlrepro.training import cache, keys, protocols, records, runs, sources
 from dmlrepro.training.builders import loss_builder
 from dmlrepro.training.spec import RunSpec
 
@@ -202,8 +202,8 @@ def _begun(spec, ranges, models, trials, finalists, first, fixed, about: dict[st
         "counts": counts,
         "ranges": {name: asdict(each) for name, each in ranges.items()},
         "fixed": sorted(fixed),
-        "begun": runs.identity_of(judged[0])["what"],
-        "made": sources.checkout() | {"versions": runs.versions(), "device": runs.device_name()},
+        "begun": keys.identity_of(judged[0])["what"],
+        "made": sources.checkout() | {"versions": sources.versions(), "device": keys.device_name()},
         "trials": [],
     }
     return json.loads(json.dumps(entries))
@@ -234,7 +234,7 @@ def scores_of(models: list[RunSpec]) -> list[float]:
         scores = [run.metric(SCORE, "val_best" if run.spec.restore_best else "last") for run in finished]
     except FloatingPointError:  # one diverged; others may have finished before it
         scores = [0.0] * len(models)
-    runs.forget(models)  # 50 trials of 4 networks are 10 GB
+    cache.forget(models)  # 50 trials of 4 networks are 10 GB
     return scores
 
 
@@ -294,7 +294,7 @@ def by_protocol(
     def models(tried: RunSpec) -> list[RunSpec]:
         return protocols.validated(tried.replace(seed=protocols.TUNING_SEED), name, published=published, keep=keep)
 
-    identity = [*map(runs.key_of, models(spec)), count, {key: asdict(each) for key, each in ranges.items()}]
+    identity = [*map(keys.key_of, models(spec)), count, {key: asdict(each) for key, each in ranges.items()}]
     digest = hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()
     path = cache_root() / "searches" / f"{digest[:24]}.json"
     found = search(spec, ranges, path, models, trials=count, finalists=0, first=None)

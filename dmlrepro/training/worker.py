@@ -14,7 +14,7 @@ import torch
 import torch.distributed as dist
 from torch.distributed.elastic.multiprocessing.errors import record
 
-from dmlrepro.training import runs
+from dmlrepro.training import scheduling
 from dmlrepro.training.spec import RunSpec
 
 
@@ -26,7 +26,7 @@ def main(identity: str, spec: str, parent: str) -> None:
         torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
     # the others wait while the first rank decodes the images of a large set
     dist.init_process_group("nccl" if torch.cuda.is_available() else "gloo", timeout=timedelta(hours=3))
-    runs.train_and_store(json.loads(identity), RunSpec(**json.loads(spec)))
+    scheduling.train_and_store(json.loads(identity), RunSpec(**json.loads(spec)))
     dist.destroy_process_group()  # not after an error, when it would wait for ranks that wait for this one
 
 

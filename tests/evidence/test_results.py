@@ -15,7 +15,7 @@ import torch
 from dmlrepro import retrieval
 from dmlrepro.evidence import provenance, results, stored, tables
 from dmlrepro.papers.params import Params
-from dmlrepro.training import batches, inference, runs
+from dmlrepro.training import batches, inference, keys
 from dmlrepro.training.spec import RunSpec
 
 ROOT = Path(__file__).parents[2]
@@ -296,7 +296,7 @@ def test_provenance_lists_the_runs_that_were_used_and_not_this_machine():
     mixed = results.provenance(params, [*gpu, run_on("CPU x86_64", "c", git_commit="c1")])
     assert mixed["device"] == "CPU x86_64 + NVIDIA X"
     assert {(group["git_commit"], group["count"]) for group in mixed["runs"]} == {("c0", 2), ("c1", 1)}
-    assert results.provenance(params)["device"] == runs.device_name()
+    assert results.provenance(params)["device"] == keys.device_name()
 
 
 def test_costs_are_those_of_the_runs_unless_given():
@@ -311,7 +311,7 @@ def test_costs_are_those_of_the_runs_unless_given():
 def golden(tmp_path, monkeypatch):
     """Golden values of tables a and b, both 50 within 2; this processor rounds as "here" says."""
     monkeypatch.setattr(results, "golden_folder", lambda: tmp_path)
-    monkeypatch.setattr(runs, "rounding", lambda: "here")
+    monkeypatch.setattr(keys, "rounding", lambda: "here")
     for name in "ab":
         results.golden_means(table(50.0)).assign(tolerance=2.0).to_csv(tmp_path / f"{name}.csv", index=False)
 

@@ -7,7 +7,7 @@ from tiny import TINY
 
 from dmlrepro import cli
 from dmlrepro.papers import catalogue, jobs
-from dmlrepro.training import runs
+from dmlrepro.training import keys
 from dmlrepro.training.spec import RunSpec
 
 EXECUTIONS = {
@@ -22,7 +22,7 @@ def test_runs_are_shared_between_notebooks_and_come_back_from_json():
     notebook = catalogue.find("10")
     planned = notebook.specs_untrained(notebook.params.from_values({"seeds": 1}))
     again = [RunSpec(**json.loads(json.dumps(specs[key]))) for key in index["executions"]["10_pfml_retrieval"]["runs"]]
-    assert {runs.key_of(spec) for spec in again} == {runs.key_of(spec) for spec in planned}
+    assert {keys.key_of(spec) for spec in again} == {keys.key_of(spec) for spec in planned}
 
 
 def test_what_a_run_needs():
@@ -50,7 +50,7 @@ def test_the_command_line_writes_specs_and_trains_one(tmp_path, capsys):
     path = tmp_path / "run.json"
     path.write_text(json.dumps(TINY.as_dict()))
     assert cli.main(["run", str(path)]) == 0
-    assert runs.key_of(TINY) in capsys.readouterr().out
+    assert keys.key_of(TINY) in capsys.readouterr().out
     for damaged in ("{}", '{"dataset": "gly'):  # fields that are missing, and a file that was cut
         path.write_text(damaged)
         assert cli.main(["run", str(path)]) == 2

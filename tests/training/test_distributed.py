@@ -21,7 +21,7 @@ from dmlrepro.datasets import images
 from dmlrepro.datasets.manifests import load
 from dmlrepro.losses import baselines, nivmf
 from dmlrepro.networks import backbones
-from dmlrepro.training import distributed, loop, runs
+from dmlrepro.training import distributed, keys, loop, runs, scheduling
 from dmlrepro.training.spec import RunSpec
 
 RANKS, BATCH, CLASSES, DIM = 2, 9, 5, 8  # an odd batch: the ranks hold 4 and 5 images
@@ -169,7 +169,7 @@ def test_a_run_on_two_ranks_is_kept_and_equals_one_on_one(changes, tmp_path, mon
     one = loop.train(spec)
     monkeypatch.setenv("DMLREPRO_RANKS", "2")
     two = runs.run(spec)
-    assert not two.from_cache and two.key != runs.key_of(spec.replace(freeze_batchnorm=False))
+    assert not two.from_cache and two.key != keys.key_of(spec.replace(freeze_batchnorm=False))
     assert torch.allclose(two.losses, one.losses, rtol=1e-5)
     assert torch.allclose(two.embeddings, one.embeddings[""], rtol=1e-3, atol=1e-5)
     assert two.arrays.keys() >= {f"losses {name}" for name in one.terms}
@@ -179,7 +179,7 @@ def test_a_run_on_two_ranks_is_kept_and_equals_one_on_one(changes, tmp_path, mon
         assert all(torch.allclose(trained[key], value, rtol=1e-3, atol=1e-5) for key, value in one.states[name].items())
     assert runs.run(spec).from_cache
     monkeypatch.delenv("DMLREPRO_RANKS")
-    assert runs.key_of(spec) != two.key
+    assert keys.key_of(spec) != two.key
 
 
 @pytest.mark.parametrize("value", ["0", "two", "-1"])
@@ -262,6 +262,6 @@ def test_a_gpu_too_small_for_one_of_several_ranks_is_one_line(monkeypatch):
     monkeypatch.setattr(distributed.subprocess, "Popen", lambda *_, **__: process)
     with pytest.raises(torch.OutOfMemoryError, match=r"^CUDA out of memory\. Tried 2 GiB\.$"):
         distributed.launch("key", {}, 2)
-    monkeypatch.setattr(runs, "ranks_of", lambda spec: 2)
+    monkeypatch.setattr(keys, "ranks_of", lambda spec: 2)
     with pytest.raises(MemoryError, match=r"^out of memory \(CUDA out of memory\); run fewer at once"):
-        runs._train_into_cache(runs.identity_of(RunSpec("glyphs")), RunSpec("glyphs"))
+        scheduling.train_into_cache(keys.identity_of(RunSpec("glyphs")), RunSpec("glyphs"))

@@ -17,7 +17,7 @@ from dmlrepro.datasets import manifests
 from dmlrepro.evidence import results, stored
 from dmlrepro.papers import catalogue, searches, studies
 from dmlrepro.papers.pfml.ablations import RepulsionParams, spread_table
-from dmlrepro.training import checking, loop, protocols, records, runs
+from dmlrepro.training import checking, keys, loop, protocols, records, runs
 from dmlrepro.training.spec import LABELS
 
 SEEDS = [TINY.replace(seed=seed, method="PFML") for seed in range(3)]
@@ -56,8 +56,8 @@ def finished(machine, file):
 @pytest.fixture
 def older(finished, machine, monkeypatch):
     """Runs on record, by code that is no longer the present one, on a machine that has none of them."""
-    true = runs.source_hash
-    monkeypatch.setattr(runs, "source_hash", lambda loss, scheme: "f" * 8 + true(loss, scheme)[8:])
+    true = keys.source_hash
+    monkeypatch.setattr(keys, "source_hash", lambda loss, scheme: "f" * 8 + true(loss, scheme)[8:])
     machine()
     return finished
 
@@ -104,7 +104,7 @@ STUDY = """
 import sys; sys.path[:0] = sys.argv[2:]
 from pathlib import Path
 from tiny import TINY
-from dmlrepro.training import runs
+from dmlrepro.training import keys, runs
 if __name__ == "__main__":
     runs.run_all([TINY.replace(seed=seed) for seed in range(6)], jobs=1, record=Path(sys.argv[1]))
 """
@@ -251,7 +251,7 @@ def test_a_check_accepts_code_that_does_the_same(older, machine, file, monkeypat
     again = runs.run_all(SEEDS, record=file)
     assert not any(run.stale for run in again) and not stored.of_older_code(results.provenance(PARAMS, again))
     assert {row["state"] for row in checking.states()} == {"accepted"}
-    monkeypatch.setattr(runs, "source_hash", lambda *what: "e" * 64)  # and the next edit is another question
+    monkeypatch.setattr(keys, "source_hash", lambda *what: "e" * 64)  # and the next edit is another question
     assert all(run.stale for run in runs.run_all(SEEDS, record=file))
 
 
@@ -260,14 +260,14 @@ def test_a_check_refuses_code_that_does_something_else(older, file, monkeypatch,
     true = loop.train
     monkeypatch.setattr(loop, "train", lambda spec, **how: true(spec.replace(lr=30 * spec.lr), **how))
     if rounding == "otherwise":
-        monkeypatch.setattr(runs, "rounding", lambda: "0" * 16)
+        monkeypatch.setattr(keys, "rounding", lambda: "0" * 16)
     (row,) = checking.check(jobs=1)
     assert row["differ"].startswith("PFML glyphs seed ") and records.accepted() == {}
     assert all(run.stale for run in runs.run_all(SEEDS, record=file))
 
 
 def test_a_check_takes_what_another_processor_rounds_otherwise(older, file, monkeypatch):
-    monkeypatch.setattr(runs, "rounding", lambda: "0" * 16)
+    monkeypatch.setattr(keys, "rounding", lambda: "0" * 16)
     true = loop.train
 
     def nearly(spec, **how):
@@ -319,7 +319,7 @@ def test_the_spec_of_a_line_is_that_of_the_run(machine, file):
     for profile in ("small", "paper"):
         for notebook in catalogue.notebooks().values():
             for spec in notebook.specs_untrained(notebook.params.from_values({"profile": profile})):
-                kept = {name: value for name, value in spec.as_dict().items() if not runs._is_nothing(value)}
+                kept = {name: value for name, value in spec.as_dict().items() if not keys._is_nothing(value)}
                 labels = {name: getattr(spec, name) for name in LABELS}
                 read = checking.spec_of(json.loads(json.dumps({"spec": kept, "labels": labels})))
                 assert json.dumps(read.as_dict()) == json.dumps(spec.as_dict())
@@ -329,8 +329,8 @@ def test_a_check_says_which_run_diverges_now_and_accepts_the_other_kinds(finishe
     untrained = TINY.replace(loss=None, steps=None, embedding_size=None, method="untrained")
     runs.run_all([untrained], record=file)
     machine()
-    true, train = runs.source_hash, loop.train
-    monkeypatch.setattr(runs, "source_hash", lambda loss, scheme: "e" * 8 + true(loss, scheme)[8:])
+    true, train = keys.source_hash, loop.train
+    monkeypatch.setattr(keys, "source_hash", lambda loss, scheme: "e" * 8 + true(loss, scheme)[8:])
     monkeypatch.setattr(loop, "train", lambda spec, **how: train(spec.replace(lr=1e30) if spec.loss else spec, **how))
     found = {row["kind"]: row["differ"] for row in checking.check(jobs=1)}
     assert "3 of 3 runs failed" in found["baselines, supervised, whole networks"]

@@ -21,7 +21,7 @@ from dmlrepro import files, progress
 from dmlrepro.datasets import manifests
 from dmlrepro.files import FullDisk
 from dmlrepro.networks import backbones
-from dmlrepro.training import loop, runs, sources
+from dmlrepro.training import cache, keys, loop, runs, scheduling, sources
 from dmlrepro.training.spec import RunSpec
 
 
@@ -112,53 +112,53 @@ def test_out_of_memory_is_one_line_with_the_remedy(empty_cache, monkeypatch, err
 def _dies_with_seed_0(key, spec, *_):
     if spec.seed == 0:
         os.kill(os.getpid(), signal.SIGKILL)
-    runs._train_into_cache(key, spec)
+    scheduling.train_into_cache(key, spec)
 
 
 def test_a_worker_that_the_system_kills_is_named_and_the_others_are_trained(empty_cache, monkeypatch):
     specs = [TINY.replace(seed=seed) for seed in (0, 1, 2)]
     with monkeypatch.context() as deadly:
-        deadly.setattr(runs, "_train_into_cache", _dies_with_seed_0)  # pickled by name: workers have the true one
+        deadly.setattr(scheduling, "train_into_cache", _dies_with_seed_0)  # pickled by name: workers have the true one
         with pytest.raises(MemoryError, match=r"1 of 3 runs failed.*\n.* seed 0: its process was killed, most likely"):
             runs.run_all(specs, jobs=2)
     assert [run.from_cache for run in runs.run_all(specs[1:])] == [True, True]
 
 
 def test_the_key_depends_on_what_matters():
-    key = runs.key_of(TINY)
-    assert runs.key_of(TINY.replace(method="label", setting="x=1")) == key
+    key = keys.key_of(TINY)
+    assert keys.key_of(TINY.replace(method="label", setting="x=1")) == key
     for change in ({"seed": 1}, {"lr": 2e-3}, {"loss_options": {"temperature": 0.2}}, {"label_noise": 0.1}):
-        assert runs.key_of(TINY.replace(**change)) != key
+        assert keys.key_of(TINY.replace(**change)) != key
 
 
 def test_the_key_depends_on_the_loss_and_on_the_scheme_that_a_run_uses():
-    key = runs.source_hash("baselines.proxy_nca_pp", "supervised")
-    assert key == runs.source_hash("baselines.contrastive", "supervised")  # one file
+    key = keys.source_hash("baselines.proxy_nca_pp", "supervised")
+    assert key == keys.source_hash("baselines.contrastive", "supervised")  # one file
     others = [
         ("nivmf.ProbabilisticProxyLoss", "supervised"),
         ("baselines.contrastive", "momentum"),
         (None, "supervised"),
     ]
-    assert len({key, *(runs.source_hash(*other) for other in others)}) == 4
+    assert len({key, *(keys.source_hash(*other) for other in others)}) == 4
 
 
 def test_a_field_that_asks_for_nothing_is_not_in_the_key_and_a_zero_is(monkeypatch):
-    key = runs.key_of(TINY)
+    key = keys.key_of(TINY)
     as_dict = RunSpec.as_dict
     for value in (None, False, {}, ()):
         monkeypatch.setattr(RunSpec, "as_dict", lambda spec, value=value: as_dict(spec) | {"later": value})
-        assert runs.key_of(TINY) == key
+        assert keys.key_of(TINY) == key
     monkeypatch.setattr(RunSpec, "as_dict", lambda spec: as_dict(spec) | {"later": 0})
-    assert runs.key_of(TINY) != key
+    assert keys.key_of(TINY) != key
     monkeypatch.undo()
-    assert runs.key_of(TINY.replace(fold=0)) != key
+    assert keys.key_of(TINY.replace(fold=0)) != key
 
 
 def test_a_checkpoint_stays_until_its_run_is_stored(empty_cache, monkeypatch):
     monkeypatch.setattr(loop, "CHECKPOINT_SECONDS", 0)
-    checkpoint = empty_cache / "checkpoints" / f"{runs.key_of(TINY)}.pt"
+    checkpoint = empty_cache / "checkpoints" / f"{keys.key_of(TINY)}.pt"
     with monkeypatch.context() as full_disk:
-        full_disk.setattr(runs, "save_file", lambda *_: (_ for _ in ()).throw(OSError("no space left")))
+        full_disk.setattr(cache, "save_file", lambda *_: (_ for _ in ()).throw(OSError("no space left")))
         with pytest.raises(OSError, match="no space left"):
             runs.run(TINY)
     assert checkpoint.exists() and not list((empty_cache / "runs").iterdir())
@@ -228,11 +228,11 @@ def test_a_killed_notebook_leaves_no_result_and_no_worker(empty_cache):
 
 def test_finished_runs_move_to_another_machine(empty_cache, tmp_path, monkeypatch):
     run = runs.run(TINY)
-    assert runs.export_cache(tmp_path / "runs.tar") == 1
+    assert cache.export_to(tmp_path / "runs.tar") == 1
     monkeypatch.setenv("DMLREPRO_CACHE", str(tmp_path / "elsewhere"))
-    monkeypatch.setattr(runs, "versions", lambda: {"torch": "another"})
-    assert runs.import_cache(tmp_path / "runs.tar") == 1
-    assert runs.import_cache(tmp_path / "runs.tar") == 0
+    monkeypatch.setattr(sources, "versions", lambda: {"torch": "another"})
+    assert cache.import_from(tmp_path / "runs.tar") == 1
+    assert cache.import_from(tmp_path / "runs.tar") == 0
     monkeypatch.setattr(loop, "train", lambda *a, **k: pytest.fail("trained again"))
     moved = runs.run(TINY)
     assert moved.rows == run.rows
@@ -260,19 +260,19 @@ def test_every_name_of_torch_cuda_exists():
 
 def test_on_gpus_long_runs_take_all_and_small_ones_what_they_are_told(two_gpus, monkeypatch):
     long = TINY.replace(threads=None)
-    assert (runs.device_name(), runs.ranks_of(long), runs.ranks_of(TINY)) == ("NVIDIA X", 2, 1)
-    assert [runs.ranks_of(long.replace(loss=None, steps=None)), runs.ranks_of(long.replace(batch_size=1))] == [1, 1]
-    assert runs.ranks_of(long.replace(train_from="block3")) == 1
+    assert (keys.device_name(), keys.ranks_of(long), keys.ranks_of(TINY)) == ("NVIDIA X", 2, 1)
+    assert [keys.ranks_of(long.replace(loss=None, steps=None)), keys.ranks_of(long.replace(batch_size=1))] == [1, 1]
+    assert keys.ranks_of(long.replace(train_from="block3")) == 1
     monkeypatch.setenv("DMLREPRO_RANKS", "2")
-    assert runs.ranks_of(TINY) == 2
+    assert keys.ranks_of(TINY) == 2
 
 
 def test_on_gpus_the_key_does_not_depend_on_the_threads_of_the_process(two_gpus):
     long = TINY.replace(threads=None)
-    before, threads = runs.key_of(long), torch.get_num_threads()
+    before, threads = keys.key_of(long), torch.get_num_threads()
     torch.set_num_threads(threads + 1)
     try:
-        assert runs.key_of(long) == before
+        assert keys.key_of(long) == before
     finally:
         torch.set_num_threads(threads)
 
@@ -284,10 +284,10 @@ def test_own_images_are_known_by_content_not_by_the_spelling_of_their_folder(tmp
         for number in range(2):
             (tmp_path / "photos" / label / f"{number}.jpg").write_bytes(b"x" * (number + 1))
     spellings = ["folder:photos", "folder:./photos/", f"folder:{tmp_path}/photos"]
-    keys = [runs.key_of(TINY.replace(dataset=name, images_per_class=None)) for name in spellings]
-    assert len(set(keys)) == 1
+    found = [keys.key_of(TINY.replace(dataset=name, images_per_class=None)) for name in spellings]
+    assert len(set(found)) == 1
     (tmp_path / "photos" / "a" / "0.jpg").write_bytes(b"another size")  # in the same process
-    assert runs.key_of(TINY.replace(dataset=spellings[0], images_per_class=None)) != keys[0]
+    assert keys.key_of(TINY.replace(dataset=spellings[0], images_per_class=None)) != found[0]
 
 
 # damage
@@ -373,7 +373,7 @@ def test_an_import_is_all_or_nothing(name, empty_cache, tmp_path, monkeypatch):
     archive = _archive(tmp_path / "runs.tar", sound.folder, damaged.folder)
     monkeypatch.setenv("DMLREPRO_CACHE", str(tmp_path / "elsewhere"))
     with pytest.raises(ValueError, match=rf"runs.tar: {damaged.key}: .*({DAMAGE[name][1]}).*; nothing was imported"):
-        runs.import_cache(archive)
+        cache.import_from(archive)
     assert list((tmp_path / "elsewhere" / "runs").iterdir()) == []
 
 
@@ -382,23 +382,23 @@ def test_an_import_takes_only_runs_named_by_their_keys(empty_cache, tmp_path, mo
     renamed = run.folder.rename(run.folder.with_name("a-run"))
     archive = _archive(tmp_path / "runs.tar", renamed)
     with pytest.raises(ValueError, match=r"a-run: its name is not the key of a run; nothing was imported"):
-        runs.import_cache(archive)
+        cache.import_from(archive)
     (tmp_path / "file").write_text("x")
     with pytest.raises(ValueError, match=r"file: .*nothing was imported"):
-        runs.import_cache(_archive(tmp_path / "runs.tar", tmp_path / "file"))
+        cache.import_from(_archive(tmp_path / "runs.tar", tmp_path / "file"))
     with pytest.raises(ValueError, match="holds no runs"):
-        runs.import_cache(_archive(tmp_path / "runs.tar"))
+        cache.import_from(_archive(tmp_path / "runs.tar"))
 
 
 def test_a_cut_archive_is_named_and_adds_nothing(empty_cache, tmp_path, monkeypatch):
     runs.run(TINY)
-    runs.export_cache(tmp_path / "runs.tar")
+    cache.export_to(tmp_path / "runs.tar")
     content = (tmp_path / "runs.tar").read_bytes()
     monkeypatch.setenv("DMLREPRO_CACHE", str(tmp_path / "elsewhere"))
     for length in (0, 700, len(content) // 2):
         (tmp_path / "runs.tar").write_bytes(content[:length])
         with pytest.raises(ValueError, match=r"runs.tar.*; nothing was imported"):
-            runs.import_cache(tmp_path / "runs.tar")
+            cache.import_from(tmp_path / "runs.tar")
     assert list((tmp_path / "elsewhere" / "runs").iterdir()) == []
 
 
@@ -406,16 +406,16 @@ def test_an_export_leaves_damaged_runs_out(empty_cache, tmp_path):
     runs.run(TINY)
     DAMAGE["a cut tensor"][0](runs.run(TINY.replace(seed=1)).folder)
     with pytest.warns(UserWarning, match="is damaged"):
-        assert runs.export_cache(tmp_path / "runs.tar") == 1
+        assert cache.export_to(tmp_path / "runs.tar") == 1
 
 
 def test_a_run_that_was_imported_and_damaged_is_trained_here(empty_cache, tmp_path, monkeypatch):
     runs.run(TINY)
-    runs.export_cache(tmp_path / "runs.tar")
+    cache.export_to(tmp_path / "runs.tar")
     monkeypatch.setenv("DMLREPRO_CACHE", str(tmp_path / "elsewhere"))
-    monkeypatch.setattr(runs, "versions", lambda: {"torch": "another"})
-    runs.import_cache(tmp_path / "runs.tar")
-    DAMAGE["a flipped bit"][0](runs.folder_of(runs.key_of(TINY)))
+    monkeypatch.setattr(sources, "versions", lambda: {"torch": "another"})
+    cache.import_from(tmp_path / "runs.tar")
+    DAMAGE["a flipped bit"][0](cache.folder_of(keys.key_of(TINY)))
     with pytest.warns(UserWarning, match="is damaged"):
         again = runs.run(TINY)
     assert not again.from_cache and again.made["versions"] == {"torch": "another"}
@@ -427,17 +427,17 @@ def test_a_run_that_was_imported_and_damaged_is_trained_here(empty_cache, tmp_pa
 def test_two_files_for_one_tag_are_two_keys(empty_cache, tmp_path, monkeypatch):
     monkeypatch.setenv("DMLREPRO_DATA", str(tmp_path))
     spec = TINY.replace(backbone="squeezenet1_1", weights="imagenet")
-    downloaded = runs.key_of(spec)
+    downloaded = keys.key_of(spec)
     file = tmp_path / "weights" / "squeezenet1_1_in1k.safetensors"
     file.parent.mkdir()
-    keys = []
+    edited = []
     for content in (b"some weights", b"others"):
         file.write_bytes(content)
         with pytest.warns(UserWarning, match=rf"{file} has sha256 {hashlib.sha256(content).hexdigest()}.*not known"):
-            keys.append(runs.key_of(spec))
-    assert len({downloaded, *keys}) == 3
-    assert runs.identity_of(spec)["what"]["weights"] == hashlib.sha256(b"others").hexdigest()
-    assert runs.key_of(TINY) == runs.key_of(TINY.replace(weights=None))
+            edited.append(keys.key_of(spec))
+    assert len({downloaded, *edited}) == 3
+    assert keys.identity_of(spec)["what"]["weights"] == hashlib.sha256(b"others").hexdigest()
+    assert keys.key_of(TINY) == keys.key_of(TINY.replace(weights=None))
 
 
 def test_known_weights_do_not_warn(tmp_path, monkeypatch, recwarn):

@@ -9,7 +9,7 @@ from tiny import TINY as UNNAMED
 
 from dmlrepro.files import signed
 from dmlrepro.papers.methods import BASELINES, searched_ranges
-from dmlrepro.training import protocols, runs, search
+from dmlrepro.training import cache, keys, protocols, runs, search
 from dmlrepro.training.search import Range
 from dmlrepro.training.spec import RunSpec
 
@@ -152,7 +152,7 @@ def test_a_search_does_not_go_on_with_another_spec_or_other_ranges(tmp_path, sco
     with pytest.raises(ValueError, match="another ranges"):
         search.search(TINY, RANGES | {"temperature": Range(0.1, 1)}, path)
     with monkeypatch.context() as edited, pytest.raises(ValueError, match="another source"):
-        edited.setattr(runs, "source_hash", lambda *_: "other code")
+        edited.setattr(keys, "source_hash", lambda *_: "other code")
         search.search(TINY, RANGES, path)
     del scored[:]
     assert search.search(TINY, RANGES, path)["trials"] == found["trials"] and len(scored) == 24 - 5
@@ -197,7 +197,7 @@ def test_a_trial_that_diverged_scores_0(tmp_path, monkeypatch, shared_cache):
     run_all = runs.run_all
     monkeypatch.setattr(runs, "run_all", lambda specs: last_one_diverges(specs) if len(specs) > 1 else run_all(specs))
     assert search.scores_of(models) == [0, 0, 0, 0]
-    assert not any(runs.folder_of(runs.key_of(model)).exists() for model in models)
+    assert not any(cache.folder_of(keys.key_of(model)).exists() for model in models)
 
 
 # a protocol's own search

@@ -10,7 +10,7 @@ from dmlrepro.papers import catalogue, show
 from dmlrepro.papers.nivmf.methods import JOINT, METHODS
 from dmlrepro.papers.nivmf.retrieval import TABLE_2, retrieval_table
 from dmlrepro.papers.plan import table_of
-from dmlrepro.training import runs, search
+from dmlrepro.training import keys, runs, search
 
 LR = 1e-5  # of the network in every released run
 
@@ -171,7 +171,7 @@ def test_a_scheduled_run_is_scored_by_nmi_too(tmp_path, monkeypatch):
 
 def test_the_joint_loss_is_searched_over_omega_alone(tmp_path, monkeypatch):
     monkeypatch.setenv("DMLREPRO_CACHE", str(tmp_path))
-    monkeypatch.setattr(runs, "identity_of", lambda *_: {"what": {}, "where": {}})  # Cars need not lie here
+    monkeypatch.setattr(keys, "identity_of", lambda *_: {"what": {}, "where": {}})  # Cars need not lie here
     tried = []
 
     def score(models):

@@ -1,0 +1,156 @@
+"""Training what is missing: side by side, one after the other, or each on several ranks, into the cache."""
+
+import functools
+import multiprocessing
+import os
+import sys
+import threading
+import traceback
+from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import FIRST_COMPLETED, ProcessPoolExecutor, wait
+from concurrent.futures.process import BrokenProcessPool
+
+import torch
+
+from dmlrepro import progress
+from dmlrepro.files import FullDisk, cache_root
+from dmlrepro.training import cache, distributed, keys, loop
+from dmlrepro.training.spec import RunSpec
+
+FEWER_AT_ONCE = "run fewer at once (`train --jobs 1`, fewer cores for `make`), or lower batch_size or image_size"
+
+
+def train(
+    missing: Mapping[str, tuple[dict, RunSpec]], jobs: int | None, keep: Callable[[str], None]
+) -> dict[str, Exception]:
+    """Train runs and return what hindered those that fail, by key.
+
+    Specs that ask for one thread are trained side by side in `jobs` processes (None: the cores this process may use);
+    others, and everything on CUDA, one after the other, on all visible GPUs (see `keys.ranks_of`).
+
+    Args:
+        missing: identity (`keys.identity_of`) and spec by key.
+        keep: called with the key of each run that is in the cache now.
+
+    Raises:
+        FullDisk: at once, and what is being trained is ended, because it would be trained for nothing.
+    """
+    parallel = [key for key, (_, spec) in missing.items() if spec.threads == 1 and not torch.cuda.is_available()]
+    workers = min(jobs or len(os.sched_getaffinity(0)), len(parallel))
+    failures: dict[str, Exception] = {}
+    report, done = progress.reporter("runs trained", len(missing)), 0
+
+    def finish(key: str, train: Callable, *arguments) -> None:
+        nonlocal done
+        if error := failure_of(functools.partial(train, *arguments), functools.partial(keep, key)):
+            failures[key] = error
+        done += 1
+        _show(done, len(missing)) if sys.stderr.isatty() else report(done)
+
+    def side_by_side(some: Iterable[str], workers: int) -> None:
+        context = multiprocessing.get_context("spawn")
+        others = multiprocessing.active_children()
+        with ProcessPoolExecutor(workers, mp_context=context, initializer=start_worker) as pool:
+            waiting = {pool.submit(train_into_cache, *missing[key]): key for key in some}
+            try:
+                while waiting:
+                    finished, _ = wait(waiting, timeout=progress.EVERY, return_when=FIRST_COMPLETED)
+                    for future in finished:
+                        finish(waiting.pop(future), future.result)
+                    report(done)
+            except BaseException as error:
+                if isinstance(error, FullDisk):  # the pool would train those that it has handed out
+                    for process in set(multiprocessing.active_children()) - set(others):
+                        process.terminate()
+                pool.shutdown(cancel_futures=True)  # what is finished stays in the cache
+                raise
+
+    if workers > 1:
+        side_by_side(parallel, workers)
+        # where memory is short the system kills a process, and its pool ends with it: one at a time they may all fit
+        for key in [key for key, error in failures.items() if isinstance(error, BrokenProcessPool)]:
+            del failures[key]
+            done -= 1
+            side_by_side([key], 1)
+            if isinstance(failures.get(key), BrokenProcessPool):
+                failures[key] = MemoryError("its process was killed, most likely for lack of memory; lower batch_size")
+    for key, (identity, spec) in missing.items():
+        if workers <= 1 or key not in parallel:
+            finish(key, train_into_cache, identity, spec, f"{spec.loss or 'untrained'} seed {spec.seed}")
+    return failures
+
+
+def failure_of(*steps: Callable[[], object]) -> Exception | None:
+    """What hinders one of some steps, but for a full disk, which hinders all other work too and is raised."""
+    try:
+        for step in steps:
+            step()
+    except FullDisk:
+        raise
+    except Exception as error:
+        traceback.clear_frames(error.__traceback__)  # they hold the run's tensors, which the next run has to fit
+        return error
+    return None
+
+
+def _show(done: int, total: int) -> None:
+    """One line of a terminal, written over and over."""
+    print(f"\r{done} of {total} runs trained", end="\n" if done == total else "", file=sys.stderr, flush=True)
+
+
+def start_worker() -> None:
+    """One thread per worker, and none outlives a killed notebook."""
+    torch.set_num_threads(1)
+    threading.Thread(target=_die_with_parent, daemon=True).start()
+
+
+def _die_with_parent() -> None:
+    if parent := multiprocessing.parent_process():
+        parent.join()
+    os._exit(1)
+
+
+def train_into_cache(identity: dict[str, dict], spec: RunSpec, described: str | None = None) -> None:
+    """Train a run, on as many ranks as it takes, if the cache does not have it; described: what a log calls it."""
+    if cache.folder_of(keys.of_identity(identity)).exists():  # another process was faster
+        return
+    try:
+        if (ranks := keys.ranks_of(spec)) > 1:
+            distributed.launch(identity, spec.as_dict(), ranks)
+        else:
+            train_and_store(identity, spec, described)
+        return
+    except (RuntimeError, MemoryError) as error:
+        if not _is_out_of_memory(error):
+            raise
+        said = str(error).partition(". ")[0]
+    # not while the error is held, whose frames hold the run's tensors
+    if torch.cuda.is_available():
+        torch.cuda.empty_cache()
+        raise MemoryError(f"out of GPU memory ({said}); lower batch_size or image_size, or precision = 'bfloat16'")
+    raise MemoryError(f"out of memory ({said}); {FEWER_AT_ONCE}")
+
+
+def _is_out_of_memory(error: Exception) -> bool:
+    """torch has an exception of its own on GPUs only; on CPUs the allocator says it in words."""
+    said = str(error)
+    return isinstance(error, torch.OutOfMemoryError | MemoryError) or "allocate memory" in said
+
+
+def train_and_store(identity: dict[str, dict], spec: RunSpec, described: str | None = None) -> None:
+    """Train a run and put it into the cache. Every rank of a distributed run calls this, the first one stores.
+
+    identity: of `keys.identity_of`, from the process that asked for the run: ranks may see other threads.
+    """
+    checkpoint = cache_root() / "checkpoints" / f"{keys.of_identity(identity)}.pt"
+    threads = torch.get_num_threads()
+    if spec.threads is not None:
+        torch.set_num_threads(spec.threads)
+    try:
+        outcome = loop.train(spec, checkpoint=checkpoint, progress=described)
+    finally:
+        torch.set_num_threads(threads)
+    if distributed.rank() > 0:
+        return
+    cache.store(identity, spec, outcome)
+    checkpoint.unlink(missing_ok=True)  # no sooner: storing may fail
