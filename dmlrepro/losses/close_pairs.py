@@ -8,7 +8,8 @@ pairs are close depends on values, which a compiler does not follow: it sees bot
 """
 
 import math
-from collections.abc import Callable, Iterator
+import sys
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Protocol
 
@@ -22,7 +23,7 @@ _CHUNK = 2**17
 
 
 class Potentials(Protocol):
-    """An attraction and a repulsion: a named tuple of two strings, then numbers, whose class is in `KINDS`.
+    """An attraction and a repulsion: a named tuple of two strings, then numbers. Its module has its class by name.
 
     Both laws take squared distances and return psi, counted from its least value, and psi'(r) / r, elementwise.
     """
@@ -42,9 +43,6 @@ class Potentials(Protocol):
     def attraction(self, squared: Tensor) -> tuple[Tensor, Tensor]: ...
 
     def repulsion(self, squared: Tensor) -> tuple[Tensor, Tensor]: ...
-
-
-KINDS: dict[str, Callable[..., Potentials]] = {}  # by name, because an operator takes strings and numbers only
 
 
 def pair_energy(points: Tensor, labels: Tensor, field: Potentials, scale: float) -> Tensor:
@@ -331,12 +329,13 @@ def _(points, labels, directions, *packed):
 
 
 def _packed(field) -> tuple[str, str, str, list[float]]:
-    """A field as the last arguments of an operator."""
-    return type(field).__name__, *field[:2], list(field[2:])
+    """A field as the last arguments of an operator, which takes strings and numbers only."""
+    return f"{type(field).__module__}:{type(field).__name__}", *field[:2], list(field[2:])
 
 
 def _unpacked(kind: str, attract: str, repel: str, numbers: list[float]) -> Potentials:
-    return KINDS[kind](attract, repel, *numbers)
+    module, _, name = kind.partition(":")
+    return getattr(sys.modules[module], name)(attract, repel, *numbers)
 
 
 class _Energy(torch.autograd.Function):

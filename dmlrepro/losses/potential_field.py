@@ -26,7 +26,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from dmlrepro.losses.checks import check_batch, check_unused, printed, values_are_known, whole_labels
-from dmlrepro.losses.close_pairs import KINDS, pair_energy
+from dmlrepro.losses.close_pairs import pair_energy
 from dmlrepro.losses.recommended import PROXIES, groups
 
 CLIP_VALUE = 0.01  # of the gradients of proxies; a tenth and ten times as much train PFML as well (notebook 12)
@@ -58,9 +58,6 @@ class Field(NamedTuple):
         psi, weight = POTENTIALS[self.repel](floored, 1.0, self)
         weight = weight.masked_fill_(squared >= self.delta_rep**2, 0)
         return psi.sub_(self.far).addcmul_(weight, squared - floored, value=0.5), weight
-
-
-KINDS["Field"] = Field
 
 
 # Squared distances and sign, 1 where the potential repels -> psi and psi'(r) / r, both elementwise.
