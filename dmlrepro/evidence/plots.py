@@ -143,7 +143,7 @@ def _said(setting: str) -> str:
         return f"{100 * float(value):g} % {_label(name).removesuffix(' (%)')}"
     if value == "none":
         return f"no {_label(name)}"
-    return f"{name} = {value}" if isinstance(tables._value(value), float) else value
+    return f"{name} = {value}" if tables.level_of(setting) is not None else value
 
 
 def _statistics(rows: pd.DataFrame) -> str:
@@ -286,7 +286,7 @@ def _ticks_at(axis: Axes, levels: Sequence[float], unit: float = 1) -> None:
 
 def _by_level(rows: pd.DataFrame, x: str) -> list[tuple[str, str, pd.DataFrame]]:
     """(name, method, values (seeds, levels of x)) of every method and combination of its other settings."""
-    settings = [tables.DEFAULTS | tables.parse_cell(f";{setting}")[1] for setting in rows["setting"]]
+    settings = [tables.DEFAULTS | tables.settings_of(setting) for setting in rows["setting"]]
     others = [[each for each in text.split(";") if each.partition("=")[0] != x] for text in rows["setting"]]
     rows = rows.assign(
         x=[each.get(x) for each in settings], others=[", ".join(map(_said, filter(None, each))) for each in others]
