@@ -10,9 +10,9 @@ from collections.abc import Iterator
 import numpy as np
 import pandas as pd
 
-from dmlrepro.evidence import tables
-from dmlrepro.evidence.claims import START, ClaimTest, Part, named
+from dmlrepro.evidence.claims import START, ClaimTest, Difference, Exact, Learned, Parity, Part, Sized, Trend, named
 from dmlrepro.evidence.comparing import UNTRAINED
+from dmlrepro.evidence.tables import Cell, Expression, settings_of
 
 SEEDS = 8
 RECALLS = ("R@1", "P@1", "RP", "MAP@R", "mAP@1000")
@@ -54,7 +54,7 @@ def fulfilling(test: ClaimTest, against: frozenset[int] = frozenset(), dataset: 
     cells = _cells(test, parts)
     lines, targets = [], []
     for index, part in enumerate(test.parts):
-        if part.kind not in ("exact", "learned") and part in parts:
+        if not isinstance(part, Exact | Learned) and part in parts:
             for vector, target in _equations(part, cells, index in against):
                 weight = 100 if index in against else 1  # what is reversed comes out, whatever the others want
                 lines.append(weight * vector)
@@ -66,7 +66,7 @@ def fulfilling(test: ClaimTest, against: frozenset[int] = frozenset(), dataset: 
     for i, (method, setting, metric) in enumerate(cells):
         if (bound := _bound(test, method, setting, metric, against)) is not None:
             values[i] = bound
-        if any(test.parts[j].kind == "learned" and test.parts[j].subject == method for j in against):
+        if any(isinstance(test.parts[j], Learned) and method in test.parts[j].subject.methods for j in against):
             values[i] = 2.0
     return _table(test, dict(zip(cells, values)), dataset)
 
@@ -75,34 +75,27 @@ def _cells(test: ClaimTest, parts: tuple[Part, ...]) -> list[tuple[str, str, str
     """(method, setting, metric) of every cell that parts name, both ends of a range, and what shows that it learned."""
     found = {}
     for part in parts:
-        for cell in (part.subject, *part.baselines):
-            for term in cell.split(" - ") if not tables.is_constant(cell) else ():
-                method = tables.parse_cell(term)[0]
-                trained = part.about == "training" and method not in UNTRAINED
-                for setting in settings_of(term):
-                    for metric in (*part.metric.split(" / "), *([part.learned_on] if trained else ())):
-                        found[method, setting, metric] = None
+        for cell in part.cells:
+            trained = part.about == "training" and cell.method not in UNTRAINED
+            for end in ends_of(cell):
+                for metric in (*part.metric.split(" / "), *([part.learned_on] if trained else ())):
+                    found[cell.method, end.setting, metric] = None
     return list(found)
 
 
-def settings_of(term: str) -> list[str]:
-    """The settings a cell needs: both ends of a range."""
-    settings = tables.parse_cell(term)[1]
-    ends = [value if isinstance(value, tuple) else (value,) for value in settings.values()]
-    number = lambda value: f"{value:g}" if isinstance(value, float) else value  # noqa: E731
-    return [
-        ";".join(f"{name}={number(value)}" for name, value in zip(settings, each)) for each in itertools.product(*ends)
-    ]
+def ends_of(cell: Cell) -> list[Cell]:
+    """The levels a cell needs: both ends of a range."""
+    ends = [value if isinstance(value, tuple) else (value,) for value in cell.settings.values()]
+    return [Cell(cell.method, dict(zip(cell.settings, each))) for each in itertools.product(*ends)]
 
 
-def _weights(expression: str, metric: str, cells: list) -> np.ndarray:
+def _weights(expression: Expression, metric: str, cells: list) -> np.ndarray:
     vector = np.zeros(len(cells))
-    for i, term in enumerate(expression.split(" - ")):
-        method, wanted = tables.parse_cell(term)
+    for i, cell in enumerate(expression.cells):
         found = [
             index
             for index, (name, setting, at) in enumerate(cells)
-            if (name, at) == (method, metric) and tables.matches(wanted, tables.parse_cell(f";{setting}")[1])
+            if at == metric and cell.covers(Cell(name, settings_of(setting)))
         ]
         vector[found] += (1 if i == 0 else -1) / len(found)
     return vector
@@ -113,20 +106,20 @@ def _equations(part: Part, cells: list, against: bool) -> Iterator[tuple[np.ndar
     metric = part.metric.split(" / ")[0]
     size = max(3 * part.smallest_effect, 3 * part.margin if against else 0, 0.05)
     gap = {"higher": size, "lower": -size, "flat": -size if against else 0}[part.direction]
-    if part.kind == "parity":
+    if isinstance(part, Parity):
         gap = -3 * part.margin if against else 0
     elif against and part.direction != "flat":
         gap = -gap
     subjects = [part.subject]
-    if part.kind != "difference":
-        subjects = [f"{part.subject.partition(';')[0]};{each}".rstrip(";") for each in settings_of(part.subject)]
-    if part.kind == "trend":
+    if not isinstance(part, Difference):
+        subjects = [Expression((end,)) for cell in part.subject.cells for end in ends_of(cell)]
+    if isinstance(part, Trend):
         for x, subject in enumerate(subjects):
             yield _weights(subject, metric, cells), _start(metric) + gap * x
         return
     for baseline, subject in itertools.product(part.baselines, subjects):
-        if tables.is_constant(baseline):
-            yield _weights(subject, metric, cells), float(baseline) + gap
+        if baseline.is_constant:
+            yield _weights(subject, metric, cells), baseline.zero + gap
         elif subject != baseline:
             yield _weights(subject, metric, cells) - _weights(baseline, metric, cells), gap
 
@@ -135,11 +128,10 @@ def _bound(test: ClaimTest, method: str, setting: str, metric: str, against: fro
     """The value that just obeys every exact part about a cell, or clearly disobeys one of `against`."""
     allowed = []
     for index, part in enumerate(test.parts):
-        name, wanted = tables.parse_cell(part.subject)
-        if part.kind != "exact" or (name, part.metric) != (method, metric):
+        if not isinstance(part, Exact) or part.metric != metric:
             continue
-        if tables.matches(wanted, tables.parse_cell(f";{setting}")[1]):
-            sign, bound = (1 if part.direction == "higher" else -1), float(part.baselines[0])
+        if part.subject.cells[0].covers(Cell(method, settings_of(setting))):
+            sign, bound = (1 if part.direction == "higher" else -1), part.baselines[0].zero
             if index in against:
                 return bound - sign * (2 * part.margin + 0.1 * abs(bound) + 0.01)
             allowed.append((sign, bound + sign * part.smallest_effect))
@@ -173,7 +165,7 @@ def _table(test: ClaimTest, values: dict, dataset: str) -> pd.DataFrame:
 
 
 def _is_exact(test: ClaimTest, metric: str) -> bool:
-    return any(part.kind == "exact" and part.metric == metric for part in test.parts)
+    return any(isinstance(part, Exact) and part.metric == metric for part in test.parts)
 
 
 # --- tables for which a claim is false --------------------------------------------------------------------------------
@@ -188,17 +180,17 @@ def adversaries(test: ClaimTest) -> dict[str, pd.DataFrame]:
     found = {f"part {index} reversed": fulfilling(test, frozenset({index})) for index in speaking}
     found["everything reversed"] = fulfilling(test, frozenset(speaking))
     own = good["method"] != START
-    if any(part.kind in ("difference", "trend") or part.smallest_effect for part in test.parts):
+    if any(isinstance(part, Sized) or part.smallest_effect for part in test.parts):
         level = good["metric"].map(lambda metric: _level(test, metric))
         found["all equal"] = good.assign(value=good["value"].where(~own, level + _wobble(good)))
     recall = good["metric"].isin(RECALLS) & own
-    subjects = {tables.parse_cell(part.subject.split(" - ")[0])[0] for part in test.parts}
+    subjects = {part.subject.cells[0].method for part in test.parts}
     for method in sorted(subjects.intersection(good.loc[recall, "method"])):
         found[f"{method} at a floor"] = _lowered(good, recall & (good["method"] == method))
     if recall.any():
         found["all at a floor"] = _lowered(good, recall)
     distances = good["metric"].isin(["W2", "intra_class_distance"])
-    for method in dict.fromkeys(part.subject for part in test.parts if part.metric == "W2"):
+    for method in dict.fromkeys(str(part.subject) for part in test.parts if part.metric == "W2"):
         of_method = distances & (good["method"] == method)
         shrunk = good["value"] / np.where(good["metric"] == "W2", 50, 100)
         found[f"{method} collapsed"] = good.assign(value=good["value"].where(~of_method, shrunk))
@@ -215,7 +207,7 @@ def adversaries(test: ClaimTest) -> dict[str, pd.DataFrame]:
 def _level(test: ClaimTest, metric: str) -> float:
     """A constant that a part of the test has for this metric, else any number."""
     constants = [each for part in test.parts if part.metric == metric for each in part.baselines]
-    return next((float(each) for each in constants if tables.is_constant(each)), 50.0)
+    return next((each.zero for each in constants if each.is_constant), 50.0)
 
 
 def _wobble(table: pd.DataFrame) -> np.ndarray:
@@ -230,10 +222,9 @@ def ends_of_ranges(test: ClaimTest) -> list[tuple[str, str]]:
     """(method, setting) of the ends of every range that a test names and that no other cell of it names alone."""
     found = {}
     for part in test.parts:
-        for cell in (part.subject, *part.baselines):
-            for term in cell.split(" - ") if not tables.is_constant(cell) else ():
-                if any(isinstance(value, tuple) for value in tables.parse_cell(term)[1].values()):
-                    found |= {(tables.parse_cell(term)[0], setting): None for setting in settings_of(term)}
+        for cell in part.cells:
+            if cell.ranges:
+                found |= {(cell.method, end.setting): None for end in ends_of(cell)}
     return list(found)
 
 

@@ -11,11 +11,20 @@ from __future__ import annotations
 
 import csv
 import functools
+import math
+from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
 
 from dmlrepro.evidence import tables
+from dmlrepro.evidence.statistics import LEVEL, Estimate, estimated, p_above, tost
+from dmlrepro.evidence.tables import Cell, Expression
 from dmlrepro.files import repository_root
 
+AS_CLAIMED, NO_DIFFERENCE, OTHER_WAY = OUTCOMES = ("as claimed", "no difference", "the other way")
 BENCHMARKS = {  # as data/claims.csv names what a claim is about; a part of one, as cub-subset, is that data set here
     "cub": "CUB-200-2011",
     "cars": "Cars-196",
@@ -23,20 +32,14 @@ BENCHMARKS = {  # as data/claims.csv names what a claim is about; a part of one,
     "inshop": "InShop",
     "mnist": "MNIST",
 }
-SIGN = {"higher": 1, "lower": -1}
 RETRIEVAL = ("R@", "P@1", "RP", "MAP@R", "mAP@")  # how metrics of retrieval begin
 START = "random head"  # the method whose rows are the network that training begins with
 
 
 @dataclass(frozen=True)
 class Part:
-    """One thing a claim says.
+    """One thing a claim says; of which kind is said by its class.
 
-    kind: "difference": the subject against every baseline; "trend": the fitted change of the metric from the
-        lowest to the highest level of the subject's range; "equivalence": every level of the subject within `margin`
-        of the baseline; "exact": every row on the claimed side of the constant baseline, by at least `smallest_effect`
-        or up to `margin`; "parity": the subject at most `margin` on the wrong side of every baseline; "learned": the
-        subject above the network that its training began with.
     direction: where the subject is claimed to lie, "higher" or "lower"; "flat" for an equivalence.
     smallest_effect: the least mean effect that counts, in the unit of the metric, percent when `relative`.
     margin: in the same unit.
@@ -51,9 +54,8 @@ class Part:
         those that name none; the reading that stands first decides.
     """
 
-    kind: str
-    subject: str
-    baselines: tuple[str, ...]
+    subject: Expression
+    baselines: tuple[Expression, ...]
     metric: str
     direction: str
     smallest_effect: float = 0.0
@@ -66,42 +68,215 @@ class Part:
     identity: bool = False
     reading: str = ""
 
+    # of the kind: what [low, high] of an estimate is called, and whether methods must have learned and been tuned alike
+    interval: ClassVar[str] = "95 %"
+    needs_learning: ClassVar[bool] = True
+    needs_tuning: ClassVar[bool] = True
+
+    @property
+    def sign(self) -> int:
+        return -1 if self.direction == "lower" else 1
+
     @property
     def unit(self) -> str:
         return "%" if self.relative else ""
 
     @property
+    def size(self) -> str:
+        """The smallest effect that counts, with its unit."""
+        return f"{self.smallest_effect:g}{self.unit}"
+
+    @property
     def required(self) -> str:
         """The effect that counts, in words."""
-        return ("premise: " if self.premise else "") + self._size()
+        return ("premise: " if self.premise else "") + self._required(f" by at least {self.size}" * bool(self.counts))
 
-    def _size(self) -> str:
-        if self.kind == "learned":
-            return "above the network that training began with"
-        if self.kind == "exact":
-            bound = float(self.baselines[0]) + SIGN[self.direction] * (self.smallest_effect - self.margin)
-            return f"every row at {'least' if self.direction == 'higher' else 'most'} {bound:.7g}"
-        if self.kind == "equivalence":
-            return f"within {self.margin:g}{self.unit}"
-        if self.kind == "parity":
-            side = {"higher": "lower", "lower": "higher"}[self.direction]
-            return f"at most {self.margin:g}{self.unit} {side}"
-        size = f" by at least {self.smallest_effect:g}{self.unit}" if self.smallest_effect else ""
-        if self.kind == "trend":
-            return f"{'rises' if self.direction == 'higher' else 'falls'}{size} over the range"
-        if all(tables.is_constant(baseline) for baseline in self.baselines):
-            return f"{'above' if self.direction == 'higher' else 'below'} {' and '.join(self.baselines)}{size}"
-        return self.direction + size
+    @property
+    def counts(self) -> float:
+        """The smallest effect that counts, in the unit of `effects`."""
+        return abs(math.log1p(self.sign * self.smallest_effect / 100)) if self.relative else self.smallest_effect
+
+    @property
+    def within(self) -> float:
+        """The margin in the unit of `effects`."""
+        return -math.log1p(-self.margin / 100) if self.relative else self.margin
 
     @property
     def learned_on(self) -> str:
         """The metric on which the methods of this part must have learned."""
         return self.metric if self.metric.startswith(RETRIEVAL) else "MAP@R"
 
+    @property
+    def cells(self) -> list[Cell]:
+        """The cells that it names."""
+        return [cell for expression in (self.subject, *self.baselines) for cell in expression.cells]
+
     def speaks_of(self, dataset: str) -> bool:
         """Whether the part is about a data set; what is no benchmark is taken for birds, the first that papers name."""
         short = short_name(dataset)
         return not self.on or (short if short in BENCHMARKS else "cub") in self.on
+
+    # What kinds do differently. `effects` are by seed, (n,), logarithms of ratios where the part is relative; those
+    # that are `aligned` are positive as claimed.
+
+    def pairs(self, cells: tables.Cells) -> Iterator[tuple[Expression, Expression]]:
+        """(subject, baseline) of every comparison."""
+        yield from ((self.subject, baseline) for baseline in self.baselines)
+
+    def effects(self, cells: tables.Cells, subject: Expression, baseline: Expression) -> np.ndarray:
+        return tables.difference(cells, subject, baseline, self.metric, self.relative)
+
+    def estimate(self, effects: np.ndarray) -> Estimate:
+        return estimated(effects, relative=self.relative)
+
+    def as_claimed(self, aligned: np.ndarray) -> bool:
+        return aligned.mean() > -self.within
+
+    def p(self, aligned: np.ndarray) -> dict[str, float]:
+        """Outcome -> p, of those that such effects can have."""
+        raise NotImplementedError
+
+    def learners(self, outcome: str, aligned: np.ndarray) -> tuple[int, ...]:
+        """Who must have learned for an outcome: 0 the subject, 1 the baseline."""
+        return (self._ahead,) if self.may_fail and outcome == AS_CLAIMED else (0, 1)
+
+    @property
+    def _ahead(self) -> int:
+        return int(self.direction == "lower")
+
+    def _required(self, size: str) -> str:
+        raise NotImplementedError
+
+
+class Sized(Part):
+    """A difference or a trend, which has a smallest effect that counts."""
+
+    def p(self, aligned):
+        found = {NO_DIFFERENCE: tost(aligned, self.counts)} if self.counts else {}
+        for outcome, effects in ((AS_CLAIMED, aligned), (OTHER_WAY, -aligned)):
+            if effects.mean() >= self.counts:
+                found[outcome] = min(1.0, 2 * p_above(effects, 0))
+        return found
+
+
+class Difference(Sized):
+    """The subject against every baseline."""
+
+    def learners(self, outcome, aligned):
+        if outcome == OTHER_WAY and self.metric.startswith(RETRIEVAL):
+            return (1 - self._ahead,)
+        return super().learners(outcome, aligned)
+
+    def _required(self, size):
+        if all(baseline.is_constant for baseline in self.baselines):
+            return f"{'above' if self.sign > 0 else 'below'} {' and '.join(map(str, self.baselines))}{size}"
+        return self.direction + size
+
+
+class Trend(Sized):
+    """The fitted change of the metric from the lowest to the highest level of the subject's range."""
+
+    def pairs(self, cells):
+        yield self.subject, Expression()
+
+    def effects(self, cells, subject, baseline):
+        return tables.slope(cells, *subject.cells, self.metric)
+
+    def _required(self, size):
+        return f"{'rises' if self.sign > 0 else 'falls'}{size} over the range"
+
+
+class Levels(Part):
+    """What is about every level of the subject, not about the mean of the levels."""
+
+    def pairs(self, cells):
+        for baseline in self.baselines:
+            found, *own = (
+                list(tables.levels_of(cells, cell, self.metric)) for cell in (*self.subject.cells, *baseline.cells)
+            )
+            levels = [level for level in found if [level] not in own]  # the baseline may be one of them
+            if not levels:
+                raise tables.MissingRows(f"a second level of {self.subject} ({self.metric})")
+            yield from ((Expression((level,)), baseline) for level in levels)
+
+
+class Equivalence(Levels):
+    """Every level of the subject within `margin` of the baseline."""
+
+    interval = "90 %"
+
+    def estimate(self, effects):
+        return estimated(effects, 1 - 2 * LEVEL, self.relative)
+
+    def as_claimed(self, aligned):
+        return abs(aligned.mean()) < self.within
+
+    def p(self, aligned):
+        outside = min(p_above(aligned, self.within), p_above(-aligned, self.within))
+        return {AS_CLAIMED: tost(aligned, self.within), OTHER_WAY: 2 * outside}
+
+    def learners(self, outcome, aligned):
+        if outcome == OTHER_WAY:  # a level that differs too much: the side that is ahead
+            return (0 if aligned.mean() > 0 else 1,)
+        return super().learners(outcome, aligned)
+
+    def _required(self, size):
+        return f"within {self.margin:g}{self.unit}"
+
+
+class Exact(Levels):
+    """Every row on the claimed side of the constant baseline, by at least `smallest_effect` or up to `margin`."""
+
+    interval = "range"
+    needs_learning = needs_tuning = False
+
+    def estimate(self, effects):
+        worst = effects.min() if self.sign > 0 else effects.max()
+        return Estimate(worst, effects.min(), effects.max(), len(effects), math.nan)
+
+    def as_claimed(self, aligned):
+        return (aligned >= self.smallest_effect - self.margin).all()
+
+    def p(self, aligned):
+        return {AS_CLAIMED if self.as_claimed(aligned) else OTHER_WAY: 0.0}
+
+    def _required(self, size):
+        bound = self.baselines[0].zero + self.sign * (self.smallest_effect - self.margin)
+        return f"every row at {'least' if self.sign > 0 else 'most'} {bound:.7g}"
+
+
+class Parity(Part):
+    """The subject at most `margin` on the wrong side of every baseline."""
+
+    needs_learning = False
+
+    def p(self, aligned):
+        return {AS_CLAIMED: 2 * p_above(aligned, -self.within)}
+
+    def _required(self, size):
+        return f"at most {self.margin:g}{self.unit} {'lower' if self.sign > 0 else 'higher'}"
+
+
+class Learned(Parity):
+    """The subject above the network that its training began with."""
+
+    needs_tuning = False
+
+    def pairs(self, cells):
+        yield self.subject, Expression((start_of(cells, *self.subject.cells, self.metric),))
+
+    def _required(self, size):
+        return "above the network that training began with"
+
+
+def start_of(cells: tables.Cells, cell: Cell, metric: str) -> Cell:
+    """The network that a cell's training began with: at the same setting, at any, or the features, which lie above it;
+    MissingRows if the table has none."""
+    for start in (Cell(START, cell.settings), Cell(START), Cell("untrained")):
+        with suppress(tables.MissingRows):
+            tables.levels_of(cells, start, metric)
+            return start
+    raise tables.MissingRows(f"the network before training ({metric})")
 
 
 @dataclass(frozen=True)
@@ -126,50 +301,57 @@ class ClaimTest:
     changed: str = ""
 
 
+# --- how parts are written --------------------------------------------------------------------------------------------
+
+
+def _part(kind: type[Part], subject: str, baselines: tuple[str, ...], metric: str, direction: str, **options) -> Part:
+    return kind(Expression.read(subject), tuple(map(Expression.read, baselines)), metric, direction, **options)
+
+
 def higher(subject, *baselines, by=0.5, metric="R@1", **options) -> Part:
-    return Part("difference", subject, baselines, metric, "higher", smallest_effect=by, **options)
+    return _part(Difference, subject, baselines, metric, "higher", smallest_effect=by, **options)
 
 
 def lower(subject, *baselines, by=0.5, metric="R@1", **options) -> Part:
-    return Part("difference", subject, baselines, metric, "lower", smallest_effect=by, **options)
+    return _part(Difference, subject, baselines, metric, "lower", smallest_effect=by, **options)
 
 
 def rising(subject, by, metric="R@1", **options) -> Part:
-    return Part("trend", subject, (), metric, "higher", smallest_effect=by, **options)
+    return _part(Trend, subject, (), metric, "higher", smallest_effect=by, **options)
 
 
 def falling(subject, by, metric="R@1", **options) -> Part:
-    return Part("trend", subject, (), metric, "lower", smallest_effect=by, **options)
+    return _part(Trend, subject, (), metric, "lower", smallest_effect=by, **options)
 
 
 def flat(subject, baseline, within, metric="R@1", **options) -> Part:
-    return Part("equivalence", subject, (baseline,), metric, "flat", margin=within, **options)
+    return _part(Equivalence, subject, (baseline,), metric, "flat", margin=within, **options)
 
 
 def cheaper(subject, constant, metric="seconds_ratio", **options) -> Part:
-    return Part("difference", subject, (constant,), metric, "lower", about="cost", **options)
+    return _part(Difference, subject, (constant,), metric, "lower", about="cost", **options)
 
 
 def at_most(subject, constant, metric, tolerance=0.0, **options) -> Part:
-    return Part("exact", subject, (constant,), metric, "lower", margin=tolerance, about="study", **options)
+    return _part(Exact, subject, (constant,), metric, "lower", margin=tolerance, about="study", **options)
 
 
 def below(subject, constant, metric, by, **options) -> Part:
-    return Part("exact", subject, (constant,), metric, "lower", smallest_effect=by, about="study", **options)
+    return _part(Exact, subject, (constant,), metric, "lower", smallest_effect=by, about="study", **options)
 
 
 def at_least(subject, constant, metric, **options) -> Part:
-    return Part("exact", subject, (constant,), metric, "higher", about="study", **options)
+    return _part(Exact, subject, (constant,), metric, "higher", about="study", **options)
 
 
 def on_a_par(subject, *baselines, within, metric="R@1") -> Part:
     """The premise of a comparison of losses and of spreads: who has nothing to lose loses little."""
-    return Part("parity", subject, baselines, metric, "higher", margin=within, relative=True, premise=True)
+    return _part(Parity, subject, baselines, metric, "higher", margin=within, relative=True, premise=True)
 
 
 def learned(subject, metric="MAP@R") -> Part:
     """The premise of a comparison that does not name the methods it is about; of those it names, `judging` asks it."""
-    return Part("learned", subject, (), metric, "higher", premise=True)
+    return _part(Learned, subject, (), metric, "higher", premise=True)
 
 
 def drop(method, setting) -> str:

@@ -7,48 +7,38 @@ decides. The words of a verdict are those of VERDICTS and no others.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import pandas as pd
 
 from dmlrepro.evidence import claims, tables
-from dmlrepro.evidence.claims import ClaimTest
-from dmlrepro.evidence.comparing import (
+from dmlrepro.evidence.claims import (
     AS_CLAIMED,
-    COST,
-    FAILURES,
-    IDENTITY,
     NO_DIFFERENCE,
-    NOT_RUN,
     OTHER_WAY,
     OUTCOMES,
-    UNCLEAR,
-    UNTESTABLE,
-    VERDICTS,
-    Comparison,
-    Found,
-    compared_everywhere,
-    zero_of,
+    ClaimTest,
+    Equivalence,
+    Exact,
+    Sized,
 )
+from dmlrepro.evidence.comparing import COST, FAILURES, UNCLEAR, Comparison, Found, compared_everywhere
 from dmlrepro.evidence.sentences import Judged
-from dmlrepro.evidence.statistics import LEVEL, MIN_SEEDS, detectable_effect, holm, seeds_that_decide
+from dmlrepro.evidence.statistics import LEVEL, detectable_effect, holm, seeds_that_decide
 
-__all__ = ["VERDICTS", "Judged", "adjusted", "judge", "role", "verdict"]
-_SHOWN = ("comparison", "metric", "effect", "low", "high", "interval", "unit", "n", "values", "required")
-_MORE = ("detectable", "seeds_needed", "class_low", "class_high", "tuned")
-_LINE = (
-    *("claim_id", "verdict", "reason", "direction", "role"),
-    *_SHOWN,
-    *(*tables.CONTEXT, "device"),
-    *("p", "p_holm", *_MORE, "untested_parts", "changed", "notebook"),
-)
-_COMPARISON = (
-    *("claim_id", "reading", *_SHOWN, "outcome", "why", "premise"),
-    *(*tables.CONTEXT, "device"),
-    *("p", *_MORE, "of_dataset"),
-)
+IDENTITY, UNTESTABLE, NOT_RUN = "by construction", "cannot be tested here", "not run"
+VERDICTS = (*OUTCOMES, UNCLEAR, FAILURES, IDENTITY, COST, UNTESTABLE, NOT_RUN)
+# of several lines of one claim the first of these is its verdict
+FIRST = (OTHER_WAY, NO_DIFFERENCE, NOT_RUN, FAILURES, UNCLEAR, AS_CLAIMED, COST, IDENTITY, UNTESTABLE)
+
+_NUMBERS = ("effect", "low", "high", "zero", "detectable", "seeds_needed", "class_low", "class_high")
+_SHOWN = ("comparison", "metric", *_NUMBERS, "interval", "unit", "n", "values", "required", "tuned", "compared")
+_WHERE = (*tables.CONTEXT, "device", "p")
+_OF_TEST = ("claim_id", "untested_parts", "changed", "notebook")
+_LINE = (*_OF_TEST, "verdict", "reason", "direction", "role", *_SHOWN, *_WHERE, "p_holm")
+_COMPARISON = ("claim_id", "reading", *_SHOWN, "outcome", "why", "premise", *_WHERE, "of_dataset")
+_WITHOUT_IMAGES = {"dataset": tables.SYNTHETIC, "backbone": "", "dim": "", "protocol": ""}
 
 
 def judge(
@@ -108,10 +98,10 @@ def judge(
         for claim_id in claim_ids
         for each in compared_everywhere(tests[claim_id], rows, resampled, dict(trials or {}))
     ]
-    family = sum(any(part.kind != "exact" for part in test.parts) for test in tests.values())
-    verdicts = pd.DataFrame([_line(*each, family) for each in zip(found, adjusted(found, family))], columns=[*_LINE])
-    compared = [_comparison_row(each, comparison, family) for each in found for comparison in each.comparisons]
-    comparisons = pd.DataFrame(compared, columns=[*_COMPARISON])
+    family = sum(any(not isinstance(part, Exact) for part in test.parts) for test in tests.values())
+    lines = [_line(each, p, family) for each, p in zip(found, adjusted(found, family))]
+    compared = [_row(each, comparison, family) for each in found for comparison in each.comparisons]
+    verdicts, comparisons = pd.DataFrame(lines, columns=[*_LINE]), pd.DataFrame(compared, columns=[*_COMPARISON])
     return Judged(verdicts.assign(device=device), comparisons.assign(device=device))
 
 
@@ -145,58 +135,64 @@ def adjusted(found: Sequence[Found], family: int) -> list[dict[str, float]]:
 def verdict(found: Found, p: Mapping[str, float]) -> tuple[str, str]:
     """(one of VERDICTS, why) of a claim in a context; p: outcome -> p after Holm."""
     word, why = _outcome(found, p)
-    about = {each.part.about for each in found.comparisons if not each.part.premise}
-    if word in OUTCOMES and about == {"cost"}:
-        return COST, "; ".join(filter(None, (word, why)))
-    if word == AS_CLAIMED and all(each.part.identity for each in found.comparisons if each.part.kind == "exact"):
-        exact = [each for each in found.comparisons if each.part.kind == "exact"]
-        return (IDENTITY, why) if exact else (word, why)
+    exact = [each.part for each in found.comparisons if isinstance(each.part, Exact)]
+    if word in OUTCOMES and {each.part.about for each in found.comparisons if not each.part.premise} == {"cost"}:
+        word, why = COST, "; ".join(filter(None, (word, why)))
+    elif word == AS_CLAIMED and exact and all(part.identity for part in exact):
+        word = IDENTITY
     return word, why
 
 
 def _outcome(found: Found, p: Mapping[str, float]) -> tuple[str, str]:
-    comparisons = found.deciding
-    unshown = [each for each in comparisons if each.part.premise and each.possible(AS_CLAIMED) >= LEVEL]
-    said = [each for each in comparisons if not each.part.premise]
+    """What the comparisons say, and why: the first of these that is so."""
+    said = found.said
+    unshown = [each for each in found.deciding if each.part.premise and each.possible(AS_CLAIMED) >= LEVEL]
+    open_ones = [each for each in said if each.possible(AS_CLAIMED) >= LEVEL]
+    failures = [each for each in said if each.failures]
+    refuted = any(isinstance(each.part, Exact) and each.possible(OTHER_WAY) < LEVEL for each in said)
 
-    def names(outcome: str) -> str:
-        reached = [each for each in said if each.possible(outcome) < LEVEL]
-        return "; ".join(dict.fromkeys(each.estimate.name for each in reached)) if len(said) > 1 else ""
+    def names(comparisons: Iterable[Comparison]) -> str:
+        return "; ".join(dict.fromkeys(each.name for each in comparisons))
 
-    disobeyed = [each for each in said if each.part.kind == "exact" and each.possible(OTHER_WAY) < LEVEL]
-    decided = [name for name in (OTHER_WAY, NO_DIFFERENCE) if p.get(name, 1.0) < LEVEL]
-    if disobeyed or (decided and OTHER_WAY in decided and not unshown):
-        return OTHER_WAY, names(OTHER_WAY)
-    if found.missing:
-        return NOT_RUN, "no rows for " + "; ".join(found.missing)
-    if unshown:
-        premises = [f"{each.estimate.name} {each.part.metric}, {each.part.required}" for each in unshown]
-        return UNCLEAR, "not shown: " + "; ".join(premises)
-    if decided:
-        return NO_DIFFERENCE, names(NO_DIFFERENCE)
-    if failures := [each for each in said if each.failures]:
-        return FAILURES, "not learned: " + "; ".join(dict.fromkeys(each.estimate.name for each in failures))
-    opens = [each for each in said if each.possible(AS_CLAIMED) >= LEVEL]
-    if opens:
-        reasons = [each.obstacle or _why_unclear(each) for each in opens]
-        return UNCLEAR, "; ".join(dict.fromkeys(reasons))
-    if p.get(AS_CLAIMED, 0.0) >= LEVEL:
-        return UNCLEAR, "as claimed, but not after Holm"
-    return AS_CLAIMED, ""
+    def reached(outcome: str) -> str:
+        return names(each for each in said if each.possible(outcome) < LEVEL) if len(said) > 1 else ""
+
+    ways: tuple[tuple[str, Any, str], ...] = (
+        (UNTESTABLE, not found.test.parts, found.test.untested_parts),
+        (OTHER_WAY, refuted or (p[OTHER_WAY] < LEVEL and not unshown), reached(OTHER_WAY)),
+        (NOT_RUN, found.missing, "no rows for " + "; ".join(found.missing)),
+        (UNCLEAR, unshown, "not shown: " + "; ".join(f"{x.name} {x.part.metric}, {x.part.required}" for x in unshown)),
+        (NO_DIFFERENCE, p[NO_DIFFERENCE] < LEVEL, reached(NO_DIFFERENCE)),
+        (FAILURES, failures, "not learned: " + names(failures)),
+        (UNCLEAR, open_ones, "; ".join(dict.fromkeys(each.obstacle or _why_unclear(each) for each in open_ones))),
+        (UNCLEAR, p[AS_CLAIMED] >= LEVEL, "as claimed, but not after Holm"),
+        (AS_CLAIMED, True, ""),
+    )
+    return next((word, why) for word, so, why in ways if so)
 
 
 def _why_unclear(comparison: Comparison) -> str:
-    part, name = comparison.part, comparison.estimate.name
-    if comparison.possible(OTHER_WAY) < LEVEL:
-        return f"{name}: the other way, but not after Holm"
-    if comparison.possible(NO_DIFFERENCE) < LEVEL:
-        return f"{name}: no difference, but not after Holm"
-    if part.kind == "equivalence":
-        return f"{name}: not shown to lie within {part.margin:g}{part.unit}"
-    low, high = comparison.estimate.low, comparison.estimate.high
-    if low > zero_of(part) or high < zero_of(part):
-        return f"{name}: not told from the {part.smallest_effect:g}{part.unit} that count"
-    return f"{name}: not told apart"
+    part, estimate, zero = comparison.part, comparison.estimate, comparison.zero
+    likely = [outcome for outcome in (OTHER_WAY, NO_DIFFERENCE) if comparison.possible(outcome) < LEVEL]
+    if likely:
+        why = f"{likely[0]}, but not after Holm"
+    elif isinstance(part, Equivalence):
+        why = f"not shown to lie {part.required}"
+    else:
+        why = f"not told from the {part.size} that count" if estimate.excludes(zero) else "not told apart"
+    return f"{comparison.name}: {why}"
+
+
+def of_lines(lines: pd.DataFrame, test: ClaimTest) -> str:
+    """A claim's verdict over the lines that it rests on."""
+    words = set(lines["verdict"]) if test.parts else {UNTESTABLE}
+    measured = any(part.about in ("training", "features") for part in test.parts)
+    if measured and lines["dataset"].isin(["", tables.SYNTHETIC]).all():
+        words.add(NOT_RUN)
+    return next((word for word in FIRST if word in words), NOT_RUN)
+
+
+# --- tables of verdicts -----------------------------------------------------------------------------------------------
 
 
 def role(test: ClaimTest, context: Mapping) -> str:
@@ -207,39 +203,26 @@ def role(test: ClaimTest, context: Mapping) -> str:
 
 
 def _line(found: Found, p: Mapping[str, float], family: int) -> dict:
-    test, judged = found.test, found.comparisons
-    line: dict[str, Any] = dict.fromkeys(_LINE, "") | dict.fromkeys(("p", "p_holm"), math.nan) | {"n": 0}
-    line |= dict.fromkeys(("effect", "low", "high", *(name for name in _MORE if name != "tuned")), math.nan)
-    line |= {name: getattr(test, name) for name in ("claim_id", "untested_parts", "changed", "notebook")}
-    if not test.parts:
-        return line | {"verdict": UNTESTABLE, "reason": test.untested_parts}
-    line |= found.context | {"role": role(test, found.context)}
-    line["verdict"], line["reason"] = verdict(found, p)
-    if not judged:
+    test, said = found.test, found.said or found.comparisons
+    word, reason = verdict(found, p)
+    line: dict[str, Any] = dict.fromkeys(_LINE, "") | dict.fromkeys((*_NUMBERS, "p", "p_holm"), math.nan)
+    line |= {name: getattr(test, name) for name in _OF_TEST} | found.context
+    line |= {"n": 0, "verdict": word, "reason": reason, "role": role(test, found.context) if test.parts else ""}
+    if not said:
         return line
-    line["reason"] = "; ".join(filter(None, (line["reason"], *_other_readings(found, family))))
-    said = [each for each in found.deciding if not each.part.premise] or list(judged)
+    # what the readings that do not decide would say; in Holm's adjustment the other claims count as 1
+    others = ((reading, found.read(reading)) for reading in found.readings[1:])
+    readings = [f"read as “{name}”: {_outcome(read, *adjusted([read], family))[0]}" for name, read in others]
+    line["reason"] = "; ".join(filter(None, (reason, *readings)))
     agree = sum(each.as_claimed for each in said)
     whole = {len(said): "as claimed", 0: "not as claimed"}
-    weakest = _weakest(said, line["verdict"])
-    line |= {"direction": whole.get(agree, f"{agree} of {len(said)} as claimed")} | _shown(weakest, found, family)
-    tuned = {each.tuned for each in said} - {""}
-    line["tuned"] = "" if not tuned else "no" if "no" in tuned else "yes"
-    if line["verdict"] != UNCLEAR:
+    weakest = _weakest(said, word)
+    line |= _shown(weakest, found, family) | {"direction": whole.get(agree, f"{agree} of {len(said)} as claimed")}
+    line["tuned"] = min({each.tuned for each in said} - {""}, default="")  # "no" where one is
+    if word != UNCLEAR:
         line["seeds_needed"] = math.nan
-    if weakest.without_images:
-        line |= _WITHOUT_IMAGES
-    outcome = line["verdict"] if line["verdict"] in OUTCOMES else AS_CLAIMED
-    return line | {"p": found.p(outcome), "p_holm": p.get(outcome, math.nan)}
-
-
-def _other_readings(found: Found, family: int) -> Iterator[str]:
-    """What the readings that do not decide would say; in Holm's adjustment the other claims count as 1."""
-    readings = list(dict.fromkeys(each.part.reading for each in found.comparisons if each.part.reading))
-    for reading in readings[1:]:
-        parts = [each for each in found.comparisons if each.part.reading in ("", reading)]
-        read = replace(found, comparisons=tuple(parts))
-        yield f"read as “{reading}”: {_outcome(read, adjusted([read], family)[0])[0]}"
+    outcome = word if word in OUTCOMES else AS_CLAIMED
+    return line | {"p": found.p(outcome), "p_holm": p[outcome]}
 
 
 def _weakest(said: Sequence[Comparison], word: str) -> Comparison:
@@ -251,38 +234,32 @@ def _weakest(said: Sequence[Comparison], word: str) -> Comparison:
     return max(candidates, key=lambda each: (not each.as_claimed, each.p.get(AS_CLAIMED, 1.0)))
 
 
-_WITHOUT_IMAGES = {"dataset": tables.SYNTHETIC, "backbone": "", "dim": "", "protocol": ""}
+def _row(found: Found, comparison: Comparison, family: int) -> dict:
+    part, outcome = comparison.part, comparison.outcome
+    return (
+        {"claim_id": found.test.claim_id, "reading": part.reading, "premise": part.premise}
+        | {"outcome": outcome, "why": comparison.obstacle, "of_dataset": found.context.get("dataset", "")}
+        | {"p": comparison.p.get(outcome, comparison.p.get(AS_CLAIMED, math.nan))}
+        | _shown(comparison, found, family)
+    )
 
 
 def _shown(comparison: Comparison, found: Found, family: int) -> dict:
     """What both tables show of a comparison. What n seeds can detect, and how many would decide, is after Holm."""
-    estimate, part = comparison.estimate, comparison.part
+    estimate, part, few = comparison.estimate, comparison.part, comparison.few
     shown = {name: getattr(estimate, name) for name in ("effect", "low", "high", "n")}
-    few = estimate.n < MIN_SEEDS and part.kind != "exact"
-    shown["values"] = " and ".join(f"{value:+.3g}" for value in comparison.values) if few else ""
+    shown |= {"comparison": comparison.name, "compared": comparison, "zero": comparison.baseline.zero}
+    shown |= {name: getattr(part, name) for name in ("metric", "unit", "required", "interval")}
+    shown["values"] = " and ".join(f"{value:+.3g}" for value in comparison.singles)
     if few:  # single values have no interval
         shown |= {"low": math.nan, "high": math.nan}
-    shown |= {"comparison": estimate.name, "metric": part.metric, "unit": part.unit, "required": part.required}
-    shown["interval"] = {"exact": "range", "equivalence": "90 %"}.get(part.kind, "95 %")
-    shown |= {"detectable": math.nan, "seeds_needed": math.nan, "tuned": comparison.tuned}
-    shown["class_low"], shown["class_high"] = comparison.classes
-    if part.kind in ("difference", "trend") and estimate.n >= MIN_SEEDS:
+    shown |= dict(zip(("class_low", "class_high"), comparison.classes)) | {"tuned": comparison.tuned}
+    shown |= {"detectable": math.nan, "seeds_needed": math.nan}
+    if isinstance(part, Sized) and not few:
         level = LEVEL / max(family, 1)
         shown["detectable"] = detectable_effect(estimate.n, estimate.sd, level, part.smallest_effect)
         if not comparison.obstacle:
-            effect = estimate.effect - zero_of(part)
+            effect = estimate.effect - comparison.zero
             level /= len(found.tested)
             shown["seeds_needed"] = seeds_that_decide(effect, estimate.sd, level, part.smallest_effect)
-    return shown
-
-
-def _comparison_row(found: Found, comparison: Comparison, family: int) -> dict:
-    where = found.context | (_WITHOUT_IMAGES if comparison.without_images else {})
-    part = comparison.part
-    return (
-        {"claim_id": found.test.claim_id, "reading": part.reading, "outcome": comparison.outcome}
-        | {"premise": part.premise, "why": comparison.obstacle, "of_dataset": found.context.get("dataset", "")}
-        | {"p": comparison.p.get(comparison.outcome, comparison.p.get(AS_CLAIMED, math.nan))}
-        | where
-        | _shown(comparison, found, family)
-    )
+    return found.context | (_WITHOUT_IMAGES if comparison.without_images else {}) | shown

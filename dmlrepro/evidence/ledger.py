@@ -16,12 +16,6 @@ from dmlrepro.evidence.claims import ClaimTest
 from dmlrepro.evidence.statistics import MIN_SEEDS
 
 PAPER_SCALE, HERE = "paper", "here"
-# of several lines of one claim the first of these is its verdict, as of several parts
-_FIRST = (
-    *(judging.OTHER_WAY, judging.NO_DIFFERENCE, judging.NOT_RUN, judging.FAILURES, judging.UNCLEAR),
-    *(judging.AS_CLAIMED, judging.COST, judging.IDENTITY, judging.UNTESTABLE),
-)
-DECIDED = (judging.AS_CLAIMED, judging.NO_DIFFERENCE, judging.OTHER_WAY)
 
 
 def ordered(lines: pd.DataFrame, tests: Mapping[str, ClaimTest]) -> pd.DataFrame:
@@ -61,7 +55,7 @@ def _place(claim_id: str, dataset: str) -> int:
 
 def verdict(lines: pd.DataFrame, test: ClaimTest, scale: str = HERE) -> str:
     """One claim's verdict at one scale, over its lines."""
-    return _first_of(lines_that_decide(lines, test, scale), test)
+    return judging.of_lines(lines_that_decide(lines, test, scale), test)
 
 
 def lines_that_decide(lines: pd.DataFrame, test: ClaimTest, scale: str = HERE) -> pd.DataFrame:
@@ -72,16 +66,6 @@ def lines_that_decide(lines: pd.DataFrame, test: ClaimTest, scale: str = HERE) -
     without_images = own["dataset"].isin(["", tables.SYNTHETIC])
     named = own[~without_images & (own["role"] == "named")].head(1)
     return pd.concat([own[without_images], named])
-
-
-def _first_of(lines: pd.DataFrame, test: ClaimTest) -> str:
-    words = set(lines["verdict"])
-    if not test.parts:
-        return judging.UNTESTABLE
-    measured = any(part.about in ("training", "features") for part in test.parts)
-    if measured and (lines["dataset"].isin(["", tables.SYNTHETIC])).all():
-        words.add(judging.NOT_RUN)
-    return next((word for word in _FIRST if word in words), judging.NOT_RUN)
 
 
 def against(lines: pd.DataFrame) -> pd.DataFrame:
@@ -98,9 +82,7 @@ def against(lines: pd.DataFrame) -> pd.DataFrame:
 
 def excludes_zero(line) -> bool:
     """Whether the interval of a line's comparison excludes that of no difference, or the constant compared with."""
-    baseline = line.comparison.rpartition(" vs ")[2]
-    zero = float(baseline) if tables.is_constant(baseline) else 0.0
-    return bool(line.low > zero or line.high < zero)
+    return bool(line.low > line.zero or line.high < line.zero)
 
 
 def count_words(words: Iterable[str]) -> str:

@@ -11,7 +11,9 @@ from dataclasses import dataclass
 
 import pandas as pd
 
-from dmlrepro.evidence import claims, comparing, tables
+from dmlrepro.evidence import claims, tables
+from dmlrepro.evidence.claims import AS_CLAIMED, NO_DIFFERENCE, OTHER_WAY, Equivalence, Exact, Levels, Trend
+from dmlrepro.evidence.comparing import COST, UNCLEAR, Comparison
 from dmlrepro.evidence.statistics import MIN_SEEDS
 
 GLOSSARY = (
@@ -31,7 +33,7 @@ class Judged:
         claim, "further" ones), the comparison that speaks least for the claim with its effect, interval [low, high]
         ("95 %", of an equivalence "90 %", of an exact statement the "range"), unit and n, the required effect, the
         context, device, p, p_holm, detectable, seeds_needed, class_low, class_high, tuned ("yes", "no", or empty where
-        nothing could be).
+        nothing could be), zero (what the effect is compared with) and `compared`, the Comparison itself.
     comparisons: the same of every comparison, with its outcome, before any adjustment, and what stands in the way of
         another; of_dataset is the data set of the verdict, dataset that of the comparison: a study without images has
         none.
@@ -62,11 +64,14 @@ def of_claims(judged: Judged) -> list[str]:
 
 def sentence(judged: Judged, line) -> str:
     """What is said of one line of the verdicts; empty if nothing was compared."""
-    rows = _compared(judged, line)
-    parts = [_of_part(part) for _, part in rows.groupby(["metric", "_kind", "_subject"], sort=False)]
+    alike: dict[tuple, list[Comparison]] = {}
+    for each in _compared(judged, line)["compared"]:
+        levels = each.subject.cells[0].method if isinstance(each.part, Levels) else each.subject
+        alike.setdefault((each.part.metric, type(each.part), levels), []).append(each)
+    said = [f"{metric} of {_of_part(comparisons)}" for (metric, *_), comparisons in alike.items()]
     several = (judged.verdicts["claim_id"] == line.claim_id).sum() > 1
     where = f" ({_context(line)})" if several and _context(line) else ""
-    return f"{line.claim_id}{where}, {verdict_in_words(line)}: {'; '.join(_some(parts))}." if parts else ""
+    return f"{line.claim_id}{where}, {verdict_in_words(line)}: {'; '.join(_some(said))}." if said else ""
 
 
 def _context(line) -> str:
@@ -78,123 +83,88 @@ def _context(line) -> str:
 
 def verdict_in_words(line) -> str:
     """ "as claimed", "unclear (12 seeds would decide)", "cost on this device (as claimed)"."""
-    if line.verdict == comparing.COST:
+    if line.verdict == COST:
         return f"{line.verdict} ({line.reason.partition(';')[0]})"
-    if line.verdict == comparing.UNCLEAR and not math.isnan(line.seeds_needed):
+    if line.verdict == UNCLEAR and not math.isnan(line.seeds_needed):
         return f"{line.verdict} ({line.seeds_needed:.0f} seeds would decide)"
     return line.verdict
 
 
 def _compared(judged: Judged, line) -> pd.DataFrame:
-    """The comparisons of a line, but for premises, with what they are grouped by."""
+    """The comparisons of a line, but for premises."""
     rows = judged.comparisons
     where = (rows["claim_id"] == line.claim_id) & ~rows["premise"].astype(bool)
     for name in ("profile", "dim", "protocol", "backbone"):  # a comparison without images has none of its own
         where &= (rows[name] == getattr(line, name)) | (rows["dataset"] == tables.SYNTHETIC)
-    where &= (rows["of_dataset"] == line.dataset) | (line.dataset == tables.SYNTHETIC)
-    rows = rows[where]
-    subject = rows["comparison"].str.partition(" vs ")[0]
-    kind = rows["required"].str.startswith("within").map({True: "flat", False: ""})
-    kind = kind.mask(rows["interval"] == "range", "exact").mask(subject.str.startswith("trend of "), "trend")
-    grouped = subject.mask(kind.isin(["flat", "exact"]), subject.str.partition(";")[0])
-    return rows.assign(_subject=grouped, _kind=kind)
+    return rows[where & ((rows["of_dataset"] == line.dataset) | (line.dataset == tables.SYNTHETIC))]
 
 
-def _of_part(rows: pd.DataFrame) -> str:
+def _of_part(comparisons: list[Comparison]) -> str:
     """The comparisons of one subject on one metric."""
-    first = rows.iloc[0]
-    subject, kind, metric = first["_subject"], first["_kind"], first["metric"]
-    if kind == "exact":
-        low, high = rows["low"].min(), rows["high"].max()
-        return f"{metric} of {cell_in_words(subject)} lies in {low:.3g} to {high:.3g}, required: {first['required']}"
-    if kind == "trend":
-        cell = cell_in_words(subject.removeprefix("trend of "))
-        return f"{metric} of {cell} {_trend(first)} ({numbers(first)})"
-    if kind == "flat":
-        return f"{metric} of {cell_in_words(subject)} {_flat(rows)}"
+    first = comparisons[0]
+    if isinstance(first.part, Exact):
+        low = min(each.estimate.low for each in comparisons)
+        high = max(each.estimate.high for each in comparisons)
+        return f"{first.subject.cells[0].method} lies in {low:.3g} to {high:.3g}, required: {first.part.required}"
+    if isinstance(first.part, Equivalence):
+        return f"{first.subject.cells[0].method} {_flat(comparisons)}"
+    if isinstance(first.part, Trend):
+        return f"{first.subject.said} {_trend(first)} ({numbers(first)})"
     told: dict[str, list[str]] = {}
-    for line in rows.itertuples():
-        baseline = line.comparison.partition(" vs ")[2]
-        name = baseline if tables.is_constant(baseline) else cell_in_words(baseline)
-        told.setdefault(relation(line), []).append(f"{name} ({numbers(line)})")
-    about = [f"{word} {_and(_some(names))}" for word, names in told.items()]
-    return f"{metric} of {cell_in_words(subject)} {', '.join(about)}"
+    for each in comparisons:
+        told.setdefault(_relation(each), []).append(f"{each.baseline.said} ({numbers(each)})")
+    return f"{first.subject.said} {', '.join(f'{word} {_and(_some(names))}' for word, names in told.items())}"
 
 
-def relation(line) -> str:
+def _relation(compared: Comparison) -> str:
     """What the interval of a comparison allows to say of subject and baseline."""
-    if line.n < MIN_SEEDS:
+    constant = compared.baseline.is_constant
+    if compared.few:
         return "against"
-    baseline = line.comparison.partition(" vs ")[2]
-    constant = tables.is_constant(baseline)
-    zero = float(baseline) if constant else 0.0
-    if line.outcome == comparing.NO_DIFFERENCE:
-        return f"is within {line.required.rpartition('by at least ')[2]} of"
-    if line.low > zero:
+    if compared.outcome == NO_DIFFERENCE:
+        return f"is within {compared.part.size} of"
+    if compared.estimate.low > compared.baseline.zero:
         return "is above" if constant else "is higher than that of"
-    if line.high < zero:
+    if compared.estimate.high < compared.baseline.zero:
         return "is below" if constant else "is lower than that of"
     return "is not told apart from"
 
 
-def _trend(line) -> str:
-    if line["n"] < MIN_SEEDS:
+def _trend(compared: Comparison) -> str:
+    if compared.few:
         return "changes over the range"
-    if line["outcome"] == comparing.NO_DIFFERENCE:
-        return f"changes less than {line['required'].partition('at least ')[2].partition(' over')[0]} over the range"
-    if line["low"] > 0:
+    if compared.outcome == NO_DIFFERENCE:
+        return f"changes less than {compared.part.size} over the range"
+    if compared.estimate.low > 0:
         return "rises over the range"
-    return "falls over the range" if line["high"] < 0 else "neither rises nor falls clearly over the range"
+    return "falls over the range" if compared.estimate.high < 0 else "neither rises nor falls clearly over the range"
 
 
-def _flat(rows: pd.DataFrame) -> str:
+def _flat(comparisons: list[Comparison]) -> str:
     """Levels against the level that they are said to be like: the farthest one says it."""
-    far = rows.loc[(rows["effect"] - _zero(rows)).abs().idxmax()]
-    level, _, baseline = far["comparison"].partition(" vs ")
-    where = f"{_setting(level)} against {_setting(baseline)}: {numbers(far)}"
-    if (rows["n"] < MIN_SEEDS).any():
+    far = max(comparisons, key=lambda each: abs(each.estimate.effect - each.baseline.zero))
+    level, baseline = (", ".join(cell.setting_said for cell in each.cells) for each in (far.subject, far.baseline))
+    where = f"{level} against {baseline}: {numbers(far)}"
+    outcomes = {each.outcome for each in comparisons}
+    if any(each.few for each in comparisons):
         return f"differs most at {where}"
-    if (rows["outcome"] == comparing.AS_CLAIMED).all():
-        return f"stays {far['required']}, farthest at {where}"
-    if (rows["outcome"] == comparing.OTHER_WAY).any():
-        return f"does not stay {far['required']}, farthest at {where}"
-    return f"is not shown to stay {far['required']}, farthest at {where}"
+    if outcomes == {AS_CLAIMED}:
+        return f"stays {far.part.required}, farthest at {where}"
+    stays = "does not stay" if OTHER_WAY in outcomes else "is not shown to stay"
+    return f"{stays} {far.part.required}, farthest at {where}"
 
 
-def _zero(rows: pd.DataFrame) -> pd.Series:
-    return pd.to_numeric(rows["comparison"].str.partition(" vs ")[2], errors="coerce").fillna(0.0)
-
-
-def numbers(line) -> str:
-    """ "+3.0, 95 % +2.6 to +3.4, n = 5"; of fewer seeds the single values."""
-    line = line if isinstance(line, pd.Series) else pd.Series(line._asdict())
-    form = number_format(line["metric"], line["comparison"])
-    values = str(line["values"]).split(" and ")
-    if line["n"] < MIN_SEEDS:
-        single = " and ".join(f"{float(value):{form}}{line['unit']}" for value in values if value)
-        return f"{single}, {line['n']} seeds" if line["n"] > 1 else f"{single}, one value"
-    effect, low, high = (f"{line[name] + 0.0:{form}}{line['unit']}" for name in ("effect", "low", "high"))
-    return f"{effect}, {line['interval']} {low} to {high}, n = {line['n']}"
-
-
-def number_format(metric: str, comparison: str) -> str:
-    """How an effect is printed: percentages with one decimal; against a constant the value itself, without a sign."""
-    sign = "" if tables.is_constant(comparison.rpartition(" vs ")[2]) else "+"
-    return f"{sign}.1f" if metric.startswith((*claims.RETRIEVAL, "NMI")) else f"{sign}.3g"
-
-
-def cell_in_words(expression: str) -> str:
-    """ "PFML at delta = 0.1 to 0.3" of "PFML;delta=0.1..0.3"."""
-    said = []
-    for cell in expression.split(" - "):
-        method, _, _ = cell.partition(";")
-        setting = _setting(cell)
-        said.append(f"{method} at {setting}" if setting else method)
-    return " minus ".join(said)
-
-
-def _setting(cell: str) -> str:
-    return cell.partition(";")[2].replace(";", ", ").replace("..", " to ").replace("=", " = ")
+def numbers(compared: Comparison) -> str:
+    """ "+3.0, 95 % +2.6 to +3.4, n = 5"; of fewer seeds the single values; of a comparison with a constant the value
+    itself, without a sign."""
+    part, estimate = compared.part, compared.estimate
+    form = ".1f" if part.metric.startswith((*claims.RETRIEVAL, "NMI")) else ".3g"
+    form = form if compared.baseline.is_constant else f"+{form}"
+    if compared.n < MIN_SEEDS:
+        single = " and ".join(f"{value:{form}}{part.unit}" for value in compared.singles)
+        return f"{single}, {compared.n} seeds" if compared.n > 1 else f"{single}, one value"
+    effect, low, high = (f"{x + 0.0:{form}}{part.unit}" for x in (estimate.effect, estimate.low, estimate.high))
+    return f"{effect}, {part.interval} {low} to {high}, n = {compared.n}"
 
 
 def _some(said: list[str], most: int = 4) -> list[str]:
@@ -255,13 +225,9 @@ def _ours(line) -> str:
     """An effect with its interval, which is called a range where it is one; single values of few seeds."""
     if not line.comparison:
         return ""
-    form = ".4g" if tables.is_constant(line.comparison.rpartition(" vs ")[2]) else "+.3g"  # a value, or a difference
-    if line.values:
-        return f"{line.comparison}: {line.metric} {line.values}{line.unit}"
-    effect = f"{line.comparison}: {line.metric} {line.effect:{form}}{line.unit}"
-    if math.isnan(line.low):
-        return effect
-    return f"{effect} ({line.interval} {line.low:{form}} to {line.high:{form}})"
+    form = ".4g" if line.compared.baseline.is_constant else "+.3g"  # a value, or a difference
+    said = f"{line.comparison}: {line.metric} {line.values or format(line.effect, form)}{line.unit}"
+    return said if math.isnan(line.low) else f"{said} ({line.interval} {line.low:{form}} to {line.high:{form}})"
 
 
 def _number(value: float, digits: int = 2) -> str:

@@ -17,21 +17,23 @@ POWER = 0.8
 class Estimate:
     """A mean effect over n seeds with interval and standard deviation, in the metric's unit or percent."""
 
-    name: str
     effect: float
     low: float
     high: float
     n: int
     sd: float
 
+    def excludes(self, value: float) -> bool:
+        return self.low > value or self.high < value
 
-def estimated(name: str, values: np.ndarray, level: float = 1 - LEVEL, relative: bool = False) -> Estimate:
+
+def estimated(values: np.ndarray, level: float = 1 - LEVEL, relative: bool = False) -> Estimate:
     """The estimate of effects by seed (n,) with a t interval; `relative` ones are logarithms of ratios, shown in %."""
     effect, low, high = values.mean(), *t_interval(values, level)
     sd = values.std(ddof=1) if len(values) > 1 else math.nan
     if relative:
         effect, low, high, sd = (100 * math.expm1(number) for number in (effect, low, high, sd))
-    return Estimate(name, float(effect), low, high, len(values), float(sd))
+    return Estimate(float(effect), low, high, len(values), float(sd))
 
 
 @functools.cache

@@ -18,6 +18,7 @@ from dmlrepro.evidence.comparing import UNTRAINED
 from dmlrepro.evidence.judging import NOT_RUN, Judged, judge
 from dmlrepro.evidence.provenance import record
 from dmlrepro.evidence.statistics import MIN_SEEDS, t_interval
+from dmlrepro.evidence.tables import Expression
 from dmlrepro.files import repository_root
 
 DATA = {  # what a reader knows a data set by
@@ -205,11 +206,11 @@ class Numbers:
 
     def mean(self, cell: str, metric: str = "R@1") -> float:
         """The mean over seeds; levels of a range are averaged."""
-        return float(np.mean([*tables.by_seed(self.cells, cell, metric).values()]))
+        return float(np.mean([*tables.by_seed(self.cells, Expression.read(cell), metric).values()]))
 
     def effects(self, subject: str, baseline: str, metric: str = "R@1") -> np.ndarray:
         """Subject minus baseline, seed by seed."""
-        return tables.difference(self.cells, subject, baseline, metric)
+        return tables.difference(self.cells, Expression.read(subject), Expression.read(baseline), metric)
 
     def gap(self, subject: str, baseline: str, metric: str = "R@1") -> str:
         """The paired difference with what it rests on, see `with_spread`."""
@@ -217,7 +218,7 @@ class Numbers:
 
     def against(self, subject: str, baseline: str, metric: str = "R@1") -> str:
         """ "82.9 against 85.8 R@1 (-2.9, single seeds -3.1 and -2.7)"; the means are of the seeds that both have."""
-        one, other = (tables.by_seed(self.cells, cell, metric) for cell in (subject, baseline))
+        one, other = (tables.by_seed(self.cells, Expression.read(cell), metric) for cell in (subject, baseline))
         shared = sorted(set(one) & set(other))
         means = [np.mean([values[seed] for seed in shared]) for values in (one, other)]
         one, other = (f"{mean:.{self._digits(metric)}f}" for mean in means)
@@ -244,10 +245,9 @@ class Numbers:
     def levels(self, method: str, name: str, metric: str = "R@1") -> dict[float, float]:
         """Level of a setting that stands alone, "name=number" -> mean over seeds, by level."""
         found = {}
-        for setting, seeds in self.cells.get((method, metric), {}).items():
-            key, _, text = setting.partition("=")
-            if key == name and ";" not in setting:
-                found[float(text)] = float(np.mean([*seeds.values()]))
+        for level, seeds in self.cells.get((method, metric), {}).items():
+            if [*level.settings] == [name]:
+                found[level.settings[name]] = float(np.mean([*seeds.values()]))
         if len(found) < 2:
             raise tables.MissingRows(f"two levels of {method};{name} ({metric})")
         return dict(sorted(found.items()))

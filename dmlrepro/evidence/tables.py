@@ -9,6 +9,8 @@ experiment.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -21,12 +23,13 @@ IDENTITY = ["paper", *CONTEXT, "method", "setting", "seed", "selection", "step",
 COLUMNS = [*IDENTITY, "value"]
 HITS = [*CONTEXT, "method", "setting", "seed", "class_id", "hits", "queries"]  # R@1 as counts, a row per test class
 
-DEFAULTS = {"label_noise": 0.0, "retrieval": "cosine"}  # what a row that does not name these settings has
+Value = float | tuple[float, float] | str  # of a setting; of a range, the lowest and the highest
+DEFAULTS: dict[str, Value] = {"label_noise": 0.0, "retrieval": "cosine"}  # what a row that names no other one has
 SYNTHETIC = "synthetic"  # the dataset of a study without images
 CURVE = "curve"  # the setting of a run that repeats another and keeps its evaluations, for a figure alone
 
-# (method, metric) -> setting -> seed -> value; a value may be an array, one number per resampling of the classes
-Cells = dict[tuple[str, str], dict[str, dict[int, Any]]]
+# (method, metric) -> level -> seed -> value; a value may be an array, one number per resampling of the classes
+Cells = dict[tuple[str, str], dict["Cell", dict[int, Any]]]
 
 
 # --- rows -------------------------------------------------------------------------------------------------------------
@@ -89,12 +92,128 @@ class MissingRows(LookupError):
     """A cell that the table does not have; the message names it."""
 
 
+@dataclass(frozen=True)
+class Cell:
+    """A method, and those of its settings that are named: "PFML;delta=0.1..0.3;M=8"."""
+
+    method: str
+    settings: Mapping[str, Any] = field(default_factory=dict, hash=False)
+
+    @classmethod
+    def read(cls, text: str) -> Cell:
+        method, _, setting = text.partition(";")
+        return cls(method, settings_of(setting))
+
+    def __str__(self) -> str:
+        return ";".join(filter(None, (self.method, self.setting)))
+
+    @property
+    def setting(self) -> str:
+        """As a row of a table has it: "delta=0.1;M=8"."""
+        return self._settings("=", "..", ";")
+
+    @property
+    def said(self) -> str:
+        """For people: "PFML at delta = 0.1 to 0.3, M = 8"."""
+        return " at ".join(filter(None, (self.method, self.setting_said)))
+
+    @property
+    def setting_said(self) -> str:
+        return self._settings(" = ", " to ", ", ")
+
+    def _settings(self, equals: str, to: str, between: str) -> str:
+        values = {name: value if isinstance(value, tuple) else (value,) for name, value in self.settings.items()}
+        texts = {name: to.join(map(_written, each)) for name, each in values.items()}
+        return between.join(f"{name}{equals}{text}" if text else name for name, text in texts.items())
+
+    @property
+    def ranges(self) -> dict[str, tuple[float, float]]:
+        return {name: value for name, value in self.settings.items() if isinstance(value, tuple)}
+
+    def covers(self, level: Cell) -> bool:
+        """Whether this is the cell, or has it in its range; defaults are filled in on both sides."""
+        wanted, found = (DEFAULTS | dict(each.settings) for each in (self, level))
+        return (
+            self.method == level.method
+            and wanted.keys() == found.keys()
+            and all(_lies_in(found[name], want) for name, want in wanted.items())
+        )
+
+
+@dataclass(frozen=True)
+class Expression:
+    """What is compared: a cell, "A - B" as its cells, or a constant. Without either it is nothing, as the baseline of a
+    trend.
+
+    is_constant, methods, zero (what a value is compared with where this is the baseline) and `said` are those of all of
+    it.
+    """
+
+    cells: tuple[Cell, ...] = ()
+    constant: float | None = None
+
+    @classmethod
+    def read(cls, text: str) -> Expression:
+        value = _value(text)
+        return cls(constant=value) if isinstance(value, float) else cls(tuple(map(Cell.read, text.split(" - "))))
+
+    def __str__(self) -> str:
+        return " - ".join(map(str, self.cells)) if self.constant is None else _written(self.constant)
+
+    @property
+    def said(self) -> str:
+        """For people: "EL-vMF minus B-vMF"."""
+        return " minus ".join(cell.said for cell in self.cells) or str(self)
+
+    @property
+    def is_constant(self) -> bool:
+        return self.constant is not None
+
+    @property
+    def zero(self) -> float:
+        return self.constant or 0.0
+
+    @property
+    def methods(self) -> set[str]:
+        return {cell.method for cell in self.cells}
+
+
+def settings_of(setting: str) -> dict[str, Any]:
+    """The setting of a row by name: "delta=0.1;M=8" -> {"delta": 0.1, "M": 8.0}."""
+    return {name: _value(text) for name, _, text in (each.partition("=") for each in setting.split(";") if each)}
+
+
+def level_of(setting: str) -> float | None:
+    """The number of a setting that is one alone, "name=number"; None of any other."""
+    values = [*settings_of(setting).values()]
+    return values[0] if len(values) == 1 and isinstance(values[0], float) else None
+
+
+def _value(text: str) -> Value:
+    low, dots, high = text.partition("..")
+    try:
+        return (float(low), float(high)) if dots else float(text)
+    except ValueError:
+        return text
+
+
+def _written(value: float | str) -> str:
+    return f"{value:.15g}" if isinstance(value, float) else value
+
+
+def _lies_in(value: Value, wanted: Value) -> bool:
+    if isinstance(wanted, tuple):
+        return isinstance(value, float) and wanted[0] - 1e-9 <= value <= wanted[1] + 1e-9
+    return value == wanted
+
+
 def cells_of(rows: pd.DataFrame) -> Cells:
     """The values of one context."""
     cells: Cells = {}
     columns = ["method", "metric", "setting", "seed", "value"]
     for method, metric, setting, seed, value in rows[columns].itertuples(index=False, name=None):
-        cells.setdefault((method, metric), {}).setdefault(setting, {})[seed] = value
+        level = Cell(method, settings_of(setting))
+        cells.setdefault((method, metric), {}).setdefault(level, {})[seed] = value
     return cells
 
 
@@ -110,109 +229,70 @@ def resampled_cells(hits: pd.DataFrame, draws: int = 2000, seed: int = 0) -> Cel
         weights = times[:, np.searchsorted(classes, rows["class_id"])]
         recall = 100 * (weights @ rows["hits"].to_numpy()) / np.maximum(weights @ rows["queries"].to_numpy(), 1)
         for metric in ("R@1", "P@1"):
-            cells.setdefault((method, metric), {}).setdefault(setting, {})[run] = recall
+            cells.setdefault((method, metric), {}).setdefault(Cell(method, settings_of(setting)), {})[run] = recall
     return cells
 
 
-def is_constant(cell: str) -> bool:
-    return isinstance(_value(cell), float)
-
-
-def parse_cell(cell: str) -> tuple[str, dict]:
-    """Method and settings: "PFML;alpha=3..6" -> ("PFML", {"alpha": (3.0, 6.0)})."""
-    method, *settings = cell.split(";")
-    return method, {name: _value(text) for name, _, text in (each.partition("=") for each in settings if each)}
-
-
-def _value(text: str) -> float | tuple[float, float] | str:
-    low, dots, high = text.partition("..")
-    try:
-        return (float(low), float(high)) if dots else float(text)
-    except ValueError:
-        return text
-
-
-def matches(wanted: dict, found: dict) -> bool:
-    """Whether settings that were found are the wanted ones, defaults filled in on both sides."""
-    for name in wanted.keys() | found.keys():
-        want, value = wanted.get(name, DEFAULTS.get(name)), found.get(name, DEFAULTS.get(name))
-        if isinstance(want, tuple):
-            if not (isinstance(value, float) and want[0] - 1e-9 <= value <= want[1] + 1e-9):
-                return False
-        elif want != value:
-            return False
-    return True
-
-
-def levels_of(cells: Cells, cell: str, metric: str) -> dict[str, dict]:
-    """setting -> seed -> value of every level that a cell covers; MissingRows if it covers none."""
+def levels_of(cells: Cells, cell: Cell, metric: str) -> dict[Cell, dict]:
+    """level -> seed -> value of every level that a cell covers; MissingRows if it covers none."""
     metric, _, denominator = metric.partition(" / ")
     if denominator:
         below = levels_of(cells, cell, denominator)
         return {
-            setting: {seed: value / below[setting][seed] for seed, value in seeds.items()}
-            for setting, seeds in levels_of(cells, cell, metric).items()
+            level: {seed: value / below[level][seed] for seed, value in seeds.items()}
+            for level, seeds in levels_of(cells, cell, metric).items()
         }
-    method, wanted = parse_cell(cell)
-    settings = cells.get((method, metric), {})
-    levels = {setting: seeds for setting, seeds in settings.items() if matches(wanted, parse_cell(f";{setting}")[1])}
+    levels = {level: seeds for level, seeds in cells.get((cell.method, metric), {}).items() if cell.covers(level)}
     if not levels:
         raise MissingRows(f"{cell} ({metric})")
     return levels
 
 
-def uncovered(cells: Cells, expression: str, metric: str) -> str:
-    """What a range in an expression lacks, as "covers 1 to 3 of 1 to 6"; empty if both of its ends were measured."""
-    for cell in expression.split(" - "):
-        for name, value in parse_cell(cell)[1].items():
-            if isinstance(value, tuple):
-                settings = [parse_cell(f";{setting}")[1] for setting in levels_of(cells, cell, metric)]
-                found = [each.get(name, DEFAULTS.get(name)) for each in settings]
-                if not np.allclose([min(found), max(found)], value):
-                    return f"{name} covers {min(found):g} to {max(found):g} of {value[0]:g} to {value[1]:g}"
+def uncovered(cells: Cells, cell: Cell, metric: str) -> str:
+    """What a range of a cell lacks, as "covers 1 to 3 of 1 to 6"; empty if both of its ends were measured."""
+    for name, (low, high) in cell.ranges.items():
+        found: list[Any] = [level.settings.get(name, DEFAULTS.get(name)) for level in levels_of(cells, cell, metric)]
+        if not np.allclose([min(found), max(found)], (low, high)):
+            return f"{name} covers {min(found):g} to {max(found):g} of {low:g} to {high:g}"
     return ""
-
-
-def numbers_of(cell: str, settings) -> np.ndarray:
-    """The value in each setting of the one name for which the cell has a range."""
-    names = [name for name, value in parse_cell(cell)[1].items() if isinstance(value, tuple)]
-    if len(names) != 1:
-        raise ValueError(f"a trend needs one setting with a range, as in 'PFML;alpha=0..6', got {cell!r}")
-    return np.array([parse_cell(f";{setting}")[1][names[0]] for setting in settings])
 
 
 # --- effects by seed --------------------------------------------------------------------------------------------------
 
 
-def difference(cells: Cells, subject: str, baseline: str, metric: str, relative: bool = False) -> np.ndarray:
+def difference(
+    cells: Cells, subject: Expression, baseline: Expression, metric: str, relative: bool = False
+) -> np.ndarray:
     """Subject minus baseline by seed, (n, ...); the logarithm of their ratio when relative, NaN if one is not positive.
 
     The trailing shape is that of the cells' values. Raises MissingRows for an absent cell, or if the two share no seed.
     """
-    one = by_seed(cells, subject, metric)
-    if is_constant(baseline):
-        one, other = _stack([one], f"the levels of {subject}")[0], float(baseline)
-    else:
+    one, other = by_seed(cells, subject, metric), baseline.constant
+    if other is None:
         one, other = _stack([one, by_seed(cells, baseline, metric)], f"{subject} and {baseline}")
+    else:
+        (one,) = _stack([one], f"the levels of {subject}")
     if not relative:
         return one - other
     positive = np.logical_and(one > 0, np.asarray(other) > 0)
     return np.log(np.where(positive, one, np.nan) / np.where(positive, other, np.nan))
 
 
-def slope(cells: Cells, subject: str, metric: str) -> np.ndarray:
-    """Least-squares slope over the levels of the subject's range, times the range; by seed, (n, ...)."""
-    levels = levels_of(cells, subject, metric)
-    x = numbers_of(subject, levels)
+def slope(cells: Cells, cell: Cell, metric: str) -> np.ndarray:
+    """Least-squares slope over the levels of the cell's range, times the range; by seed, (n, ...)."""
+    if len(cell.ranges) != 1:
+        raise ValueError(f"a trend needs one setting with a range, as in 'PFML;alpha=0..6', got {str(cell)!r}")
+    levels, (name,) = levels_of(cells, cell, metric), cell.ranges
+    x = np.array([level.settings[name] for level in levels])
     if len(x) < 2:
-        raise MissingRows(f"a second level of {subject} ({metric})")
+        raise MissingRows(f"a second level of {cell} ({metric})")
     weights = (x - x.mean()) * np.ptp(x) / np.square(x - x.mean()).sum()
-    return np.tensordot(weights, _stack(list(levels.values()), subject), axes=1)
+    return np.tensordot(weights, _stack(list(levels.values()), str(cell)), axes=1)
 
 
-def by_seed(cells: Cells, expression: str, metric: str) -> dict:
-    """seed -> value of an expression "A - B"; the levels of a range are averaged."""
-    terms = [levels_of(cells, term, metric) for term in expression.split(" - ")]
+def by_seed(cells: Cells, expression: Expression, metric: str) -> dict:
+    """seed -> value of an expression; the levels of a range are averaged."""
+    terms = [levels_of(cells, cell, metric) for cell in expression.cells]
     seeds = sorted(set.intersection(*(set(values) for term in terms for values in term.values())))
     means = [{seed: np.mean([values[seed] for values in term.values()], axis=0) for seed in seeds} for term in terms]
     return {seed: means[0][seed] - sum(mean[seed] for mean in means[1:]) for seed in seeds}

@@ -92,7 +92,7 @@ def _said(setting: str, names: Names) -> str:
         return f"{100 * float(value):g} % {names.label(name).removesuffix(' (%)')}"
     if value == "none":
         return f"no {names.label(name)}"
-    return f"{name} = {value}" if tables.is_constant(value) else value
+    return f"{name} = {value}" if tables.level_of(setting) is not None else value
 
 
 def _bar(axis: Axes, y: float, values: np.ndarray, shade: str) -> None:
@@ -179,7 +179,7 @@ def ablation(
 
 def _by_level(rows: pd.DataFrame, x: str, names: Names) -> list[tuple[str, str, pd.DataFrame]]:
     """(name, method, values (seeds, levels of x)) of every method and combination of its other settings."""
-    settings = [tables.DEFAULTS | tables.parse_cell(f";{setting}")[1] for setting in rows["setting"]]
+    settings = [tables.DEFAULTS | tables.settings_of(setting) for setting in rows["setting"]]
     others = [[each for each in text.split(";") if each and each.partition("=")[0] != x] for text in rows["setting"]]
     rows = rows.assign(
         x=[each.get(x) for each in settings], others=[", ".join(_said(part, names) for part in each) for each in others]

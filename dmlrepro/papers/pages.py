@@ -346,17 +346,17 @@ def _places(numbers: stored.Numbers, ranked: list[str], own: Iterable[str]) -> s
         if method in ranked[4:]:
             said.append(f"{method} {numbers.mean(method):.1f} (place {ranked.index(method) + 1} of {len(ranked)})")
         elif method not in ranked:
-            settings = numbers.cells.get((method, "R@1"), {})
-            said += [f"{method} {numbers.mean(f'{method};{each}'):.1f} ({each.replace('=', ' ')})" for each in settings]
+            levels = numbers.cells.get((method, "R@1"), {})
+            said += [f"{method} {numbers.mean(str(each)):.1f} ({each.setting.replace('=', ' ')})" for each in levels]
     untrained = f"; not trained {numbers.mean('untrained'):.1f}" if "untrained" in numbers.methods else ""
     return ", ".join(said) + untrained
 
 
 def _effect(line) -> str:
     """ "PFML vs ProxyAnchor: R@1 -2.8, 95 % -4.0 to -1.6, n = 5"; of a comparison with a constant the value itself."""
-    subject, _, baseline = line.comparison.rpartition(" vs ")
-    compared = subject if tables.is_constant(baseline) else line.comparison
-    return f"{compared}: {line.metric} {sentences.numbers(line)}"
+    compared = line.compared
+    name = compared.subject if compared.baseline.is_constant else compared.name
+    return f"{name}: {line.metric} {sentences.numbers(compared)}"
 
 
 def _link(line, text: str = "") -> str:

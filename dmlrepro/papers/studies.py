@@ -332,7 +332,7 @@ def published_curve(paper: str, figure: str) -> dict[str, dict[float, float]]:
     """Recall@1 of a panel of a paper's figure where it is known: {data set: {level: value}}."""
     curves: dict[str, dict[float, float]] = {}
     for row in results.published(f"{paper}_figures", figure).itertuples():
-        curves.setdefault(row.dataset, {})[float(row.split_or_setting.partition("=")[2])] = row.value
+        curves.setdefault(row.dataset, {})[tables.level_of(row.split_or_setting)] = row.value
     return curves
 
 
@@ -345,11 +345,5 @@ def by_level(
     ours.index = [setting or method for method, setting in ours.index]
     ours.columns = [f"ours, {rows['dataset'].iloc[0]}, {name}" for name in columns]
     for dataset, points in curve.items():
-        ours[f"published, {dataset}, R@1"] = [points.get(_level(setting), np.nan) for setting in ours.index]
+        ours[f"published, {dataset}, R@1"] = [points.get(tables.level_of(setting), np.nan) for setting in ours.index]
     return ours
-
-
-def _level(setting: str) -> float | None:
-    """The number of a setting "name=number"; None for anything else."""
-    _, equals, number = setting.partition("=")
-    return float(number) if equals and ";" not in number else None

@@ -3,8 +3,8 @@
 import pytest
 from made_for_claims import adversaries, ends_of_ranges, everywhere, fulfilling, rows, tuned
 
-from dmlrepro.evidence import claims, judging, tables
-from dmlrepro.evidence.claims import ClaimTest, at_most, flat, higher
+from dmlrepro.evidence import claims, judging
+from dmlrepro.evidence.claims import ClaimTest, Difference, at_most, flat, higher
 from dmlrepro.papers import catalogue
 
 TESTS = catalogue.claims()
@@ -53,9 +53,8 @@ def _of_other_readings(test) -> list[str]:
 @pytest.mark.parametrize("claim_id", [name for name, test in TESTS.items() if len({*tuned(test)}) > 1])
 def test_methods_that_no_common_search_tuned_are_not_told_apart(claim_id):
     test = TESTS[claim_id]
-    compared = [part for part in test.parts if part.about == "training" and part.kind == "difference"]
-    cells = [[cell for cell in (part.subject, *part.baselines) if not tables.is_constant(cell)] for part in compared]
-    names = [{cell.partition(";")[0] for cell in each} for each in cells]
+    compared = [part for part in test.parts if part.about == "training" and isinstance(part, Difference)]
+    names = [set().union(*(each.methods for each in (part.subject, *part.baselines))) for part in compared]
     several = any(len(each) > 1 for each in names) and "methods" not in set().union(*names)
     some = next(iter(tuned(test)))
     for trials in ({}, {some: 24}, dict.fromkeys(tuned(test), 1), dict.fromkeys(tuned(test), 11)):

@@ -14,7 +14,7 @@ BIRDS = {
     "protocol": "conventional",
 }
 BIRDS |= {"verdict": "unclear", "tuned": "yes", "n": 5, "stem": "10_some", "direction": "as claimed"}
-BIRDS |= {"comparison": "A vs B", "low": -1.0, "high": 1.0}
+BIRDS |= {"zero": 0.0, "low": -1.0, "high": 1.0}
 TEST = ClaimTest("pfml-01", "10_some", (higher("A", "B"),), "")
 
 
@@ -77,8 +77,8 @@ def test_mathematics_alone_needs_no_images_and_the_papers_scale_is_apart():
             False,
         ),  # cars point its way
         ([{"direction": "not as claimed", "low": -3.0, "high": -1.0, "verdict": "compares failures"}], False),
-        ([{"direction": "not as claimed", "low": 1.5, "high": 2.0, "comparison": "A vs 1"}], True),
-        ([{"direction": "not as claimed", "low": 0.5, "high": 2.0, "comparison": "A vs 1"}], False),
+        ([{"direction": "not as claimed", "low": 1.5, "high": 2.0, "zero": 1.0}], True),
+        ([{"direction": "not as claimed", "low": 0.5, "high": 2.0, "zero": 1.0}], False),
     ],
 )
 def test_only_claims_of_which_every_row_points_against_them_are_said_to_be_opposed(changes, listed):

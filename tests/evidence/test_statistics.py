@@ -57,12 +57,12 @@ def test_means_a_margin_apart_are_called_equivalent_in_at_most_five_percent():
 def test_the_interval_of_an_equivalence_lies_within_the_margin_just_when_p_is_small():
     for seed in range(40):
         values = spread(0.5, sd=0.1 + seed / 20, seed=seed)
-        found = estimated("", values, 0.9)
+        found = estimated(values, 0.9)
         assert (tost(values, 1.0) < LEVEL) == (found.low > -1 and found.high < 1)
 
 
 def test_relative_effects_are_shown_in_percent():
-    found = estimated("", np.log(spread(1.5, sd=0.0)), relative=True)
+    found = estimated(np.log(spread(1.5, sd=0.0)), relative=True)
     assert (found.effect, found.low, found.high) == pytest.approx((50, 50, 50))
 
 

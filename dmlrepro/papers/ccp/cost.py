@@ -11,6 +11,7 @@ import torch
 
 from dmlrepro.evidence import results
 from dmlrepro.evidence.stored import Numbers
+from dmlrepro.evidence.tables import Cell
 from dmlrepro.losses.chance_constrained import ProxyContrastiveLoss, greedy_k_center, projection_penalty
 from dmlrepro.networks import backbones
 from dmlrepro.papers import steps, timing
@@ -185,7 +186,7 @@ def _settings(numbers: Numbers, metric: str) -> list[str]:
 
 
 def _classes(cell: str) -> str:
-    return f"{int(cell.rpartition('=')[2]):,} classes"
+    return f"{Cell.read(cell).settings['C']:,.0f} classes"
 
 
 NOTEBOOKS = [

@@ -192,12 +192,8 @@ def growth_rows(costs: "pd.DataFrame", params: ConventionalParams) -> "pd.DataFr
 
 def _at_the_end(numbers: Numbers) -> str:
     """A sentence if every method's best MAP@R is its last, so that none has converged; else nothing."""
-    cells = [
-        f"{method};{setting}".rstrip(";")
-        for (method, metric), settings in numbers.cells.items()
-        if metric == "slope_after_best"
-        for setting in settings
-    ]
+    found = [levels for (_, metric), levels in numbers.cells.items() if metric == "slope_after_best"]
+    cells = [str(level) for levels in found for level in levels]
     if not cells:
         raise tables.MissingRows("slope_after_best")
     if any(numbers.mean(cell, "slope_after_best") for cell in cells):
@@ -207,11 +203,10 @@ def _at_the_end(numbers: Numbers) -> str:
 
 
 def _by_alpha(numbers: Numbers) -> str:
-    settings = [each for each in numbers.cells.get(("MFCWMS", "MAP@R"), {}) if each.startswith("alpha=")]
-    if not settings:
+    cell = next((each for each in numbers.cells.get(("MFCWMS", "MAP@R"), {}) if "alpha" in each.settings), None)
+    if cell is None:
         raise tables.MissingRows("MFCWMS with another alpha")
-    sharp = numbers.against(f"MFCWMS;{settings[0]}", "MFCWMS", "MAP@R")
-    return f"MFCWMS at {settings[0].replace('=', ' = ')} and at its default 0.01: {sharp}."
+    return f"{cell.said} and at its default 0.01: {numbers.against(str(cell), 'MFCWMS', 'MAP@R')}."
 
 
 NOTEBOOKS = [

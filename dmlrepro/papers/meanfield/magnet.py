@@ -266,9 +266,8 @@ def _embedding_rows(centers: str, spread: float, samples: int, seed: int) -> lis
     cosines = gradient_cosines(embeddings, labels)
     rows = []
     for name, loss in mean_field_losses().items():
-        method, _, option = name.partition(";")
-        case = (option, f"centers={centers}", f"spread={spread:g}", f"samples={samples}")
-        at = {"method": method, "setting": ";".join(filter(None, case))}
+        cell = tables.Cell.read(f"{name};centers={centers};spread={spread:g};samples={samples}")
+        at = {"method": cell.method, "setting": cell.setting}
         offset = field_offset(best_fields(embeddings, labels, loss), embeddings, labels)
         rows.append(at | {"metric": "gradient_cosine", "value": cosines[name]})
         rows.append(at | {"metric": "field_offset", "value": offset})
@@ -311,8 +310,8 @@ def _deviations(numbers: Numbers) -> dict[int, dict[float, float]]:
     """{N: {T: order parameter of Monte Carlo less that of mean field theory}}."""
     theory = numbers.levels("mean field", "T", "order_parameter")
     found: dict[int, dict[float, float]] = {}
-    for setting, chains in numbers.cells.get(("Monte Carlo", "order_parameter"), {}).items():
-        spins, temperature = (float(item.partition("=")[2]) for item in setting.split(";"))
+    for level, chains in numbers.cells.get(("Monte Carlo", "order_parameter"), {}).items():
+        spins, temperature = level.settings["N"], level.settings["T"]
         found.setdefault(int(spins), {})[temperature] = sum(chains.values()) / len(chains) - theory[temperature]
     if len(found) < 2:
         raise tables.MissingRows("Monte Carlo of two numbers of spins")
@@ -339,14 +338,14 @@ def _transition(numbers: Numbers) -> str:
     )
 
 
-def _of_embeddings(numbers: Numbers, metric: str, centers: str) -> dict[str, float]:
-    """{"MFCont;...": mean over seeds} of a metric at every spread and number of samples, of one kind of centres."""
+def _of_embeddings(numbers: Numbers, metric: str, centers: str) -> dict[tables.Cell, float]:
+    """Cell -> mean over seeds of a metric at every spread and number of samples, of one kind of centres."""
     found = {
-        f"{method};{setting}": sum(seeds.values()) / len(seeds)
-        for (method, name), settings in numbers.cells.items()
+        cell: sum(seeds.values()) / len(seeds)
+        for (_, name), cells in numbers.cells.items()
         if name == metric
-        for setting, seeds in settings.items()
-        if f"centers={centers}" in setting
+        for cell, seeds in cells.items()
+        if cell.settings.get("centers") == centers
     }
     if not found:
         raise tables.MissingRows(f"{metric} of {centers} centres")
@@ -366,8 +365,8 @@ def _best_field_is_the_mean(numbers: Numbers) -> str:
 
 def _what_samples_feel(numbers: Numbers) -> str:
     apart = _of_embeddings(numbers, "gradient_cosine", "apart")
-    smooth = {case: value for case, value in apart.items() if "alpha=0.01" in case}
-    hinged = {case: value for case, value in apart.items() if case.startswith("MFCont")}
+    smooth = {case: value for case, value in apart.items() if case.settings.get("alpha") == 0.01}
+    hinged = {case: value for case, value in apart.items() if case.method == "MFCont"}
     if not smooth or not hinged:
         raise tables.MissingRows("gradients of MFCWMS and of MFCont")
     least, worst = min(smooth.values()), min(hinged, key=hinged.get)
@@ -378,10 +377,9 @@ def _what_samples_feel(numbers: Numbers) -> str:
     )
 
 
-def _case(cell: str) -> str:
-    method, _, setting = cell.partition(";")
-    shown = (item.replace("=", " ") for item in setting.split(";") if not item.startswith("centers"))
-    return ", ".join([method, *shown])
+def _case(cell: tables.Cell) -> str:
+    shown = (f"{name} {value:g}" for name, value in cell.settings.items() if name != "centers")
+    return ", ".join([cell.method, *shown])
 
 
 NOTEBOOKS = [

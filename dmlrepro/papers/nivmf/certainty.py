@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from dmlrepro import metrics
 from dmlrepro.evidence import results
+from dmlrepro.evidence.tables import settings_of
 from dmlrepro.papers.catalogue import Notebook
 from dmlrepro.papers.methods import pick, runs_of
 from dmlrepro.papers.nivmf.methods import METHODS, NivmfAblationParams
@@ -218,8 +219,8 @@ def norms_by_strength(table: "pd.DataFrame", method: str) -> dict[str, tuple]:
     means = rows.groupby("setting")["value"].mean()
     found: dict[str, list] = {}
     for setting, value in means.items():
-        kind, strength = (each.partition("=")[2] for each in setting.split(";"))
-        found.setdefault(kind, []).append((float(strength), value))
+        corruption = settings_of(setting)
+        found.setdefault(corruption["corruption"], []).append((corruption["strength"], value))
     return {kind: tuple(zip(*sorted(points))) for kind, points in found.items()}
 
 

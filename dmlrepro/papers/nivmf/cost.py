@@ -10,6 +10,7 @@ import torch
 from dmlrepro import metrics
 from dmlrepro.evidence import results
 from dmlrepro.evidence.statistics import t_interval
+from dmlrepro.evidence.tables import level_of
 from dmlrepro.losses.nivmf import ProbabilisticProxyLoss
 from dmlrepro.papers import steps, timing
 from dmlrepro.papers.catalogue import Notebook
@@ -170,7 +171,7 @@ def cost_curves(timings: "pd.DataFrame") -> dict[str, tuple]:
     for backbone, group in rows.groupby("backbone", sort=False):
         points = []
         for setting, values in group.groupby("setting")["value"]:
-            points.append((int(setting.partition("=")[2]), values.mean(), *t_interval(values)))
+            points.append((level_of(setting), values.mean(), *t_interval(values)))
         found[f"EL-nivMF, {backbone}"] = tuple(zip(*sorted(points)))
     return found
 

@@ -8,6 +8,7 @@ from torch import Tensor
 
 from dmlrepro import metrics
 from dmlrepro.evidence import results
+from dmlrepro.evidence.tables import settings_of
 from dmlrepro.papers.catalogue import Notebook
 from dmlrepro.papers.methods import pick, runs_of
 from dmlrepro.papers.nivmf.methods import METHODS, NivmfAblationParams, published
@@ -68,7 +69,7 @@ def relative_diversity(table: "pd.DataFrame", baseline: str = "Cosine") -> "pd.D
     rows = table[table["metric"].str.contains("diversity") & table["setting"].isin(["", "images=test"])]
     wide = rows.pivot_table(index=["setting", "metric", "seed"], columns="method", values="value")
     change = (100 * (wide.div(wide[baseline], axis=0) - 1)).drop(columns=baseline).groupby(level=[0, 1]).mean()
-    change.index = [f"{metric}, {setting.partition('=')[2] or 'train'} images" for setting, metric in change.index]
+    change.index = [f"{metric}, {settings_of(each).get('images', 'train')} images" for each, metric in change.index]
     columns = {f"ours, {rows['dataset'].iloc[0]}: {method}": change[method] for method in change}
     names = {
         "cluster_div_change": "class_diversity, train images",

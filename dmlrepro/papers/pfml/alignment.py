@@ -9,6 +9,7 @@ import torch.nn.functional as F
 
 from dmlrepro import metrics
 from dmlrepro.evidence.stored import Numbers
+from dmlrepro.evidence.tables import Cell, level_of, settings_of
 from dmlrepro.losses.baselines import proxies_of
 from dmlrepro.papers.catalogue import Notebook
 from dmlrepro.papers.methods import every_seed, pick, search_each, spec_of
@@ -111,15 +112,15 @@ def otherwise_summary(table: "pd.DataFrame") -> "pd.DataFrame":
 def study_cases(table: "pd.DataFrame") -> "pd.DataFrame":
     """The numerical study: means over point sets of W2/delta and of the distance to the nearest sample, by case."""
     rows = table[(table["dataset"] == "synthetic") & table["metric"].isin(["W2/delta", "nearest/delta"])]
-    case = rows["setting"].str.partition(";case=")
-    rows = rows.assign(case=case[2].where(case[2] != "", HOLDS), M=case[0].str.removeprefix("M=").astype(int))
+    settings = rows["setting"].map(settings_of)
+    rows = rows.assign(case=[each.get("case", HOLDS) for each in settings], M=[int(each["M"]) for each in settings])
     return rows.pivot_table(index=["case", "M"], columns=["metric", "method"], values="value").round(3)
 
 
 def study_curves(table: "pd.DataFrame") -> dict[str, tuple]:
     """W2/delta against the number of proxies where the hypothesis holds, range over point sets, for `charts.lines`."""
     rows = table[(table["metric"] == "W2/delta") & ~table["setting"].str.contains("case=")]
-    rows = rows.assign(M=rows["setting"].str.removeprefix("M=").astype(int))
+    rows = rows.assign(M=rows["setting"].map(level_of).astype(int))
     curves = {}
     for method, group in rows.groupby("method", sort=False):
         by_number = group.groupby("M")["value"].agg(["mean", "min", "max"])
@@ -149,7 +150,7 @@ def class_distances(embeddings: torch.Tensor, labels: torch.Tensor) -> dict[str,
 
 
 def _unclipped(numbers: Numbers) -> str:
-    usual = "" in numbers.cells.get(("PFML", "W2"), {})
+    usual = Cell("PFML") in numbers.cells.get(("PFML", "W2"), {})
     ours = "PFML" if usual else "PFML;proxies=as drawn"
     return (
         "Without the clipping of its proxies' gradients, of which the paper says nothing, PFML has "

@@ -18,6 +18,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from dmlrepro.evidence import results
+from dmlrepro.evidence.tables import Cell, settings_of
 from dmlrepro.losses.potential_field import PotentialFieldLoss
 from dmlrepro.networks import backbones
 from dmlrepro.papers import steps, timing
@@ -120,7 +121,7 @@ def _cases(params: PfmlCostParams) -> Iterator[tuple[str, str]]:
 
 def _loss_step(params: PfmlCostParams, method: str, setting: str, device: torch.device) -> steps.LossStep:
     """The loss's part of a training step at one setting."""
-    options = dict(item.split("=") for item in setting.split(";") if item)
+    options = settings_of(setting)
     classes, per_class = int(options.get("C", params.num_classes)), int(options.get("M", 1))
     generator = torch.Generator().manual_seed(0)
     with torch.random.fork_rng(devices=[]):
@@ -205,8 +206,8 @@ def ratios(costs: "pd.DataFrame", params: PfmlCostParams) -> "pd.DataFrame":
     earlier = _earlier(costs)
     rows = []
     for row in costs.itertuples():
-        classes = next((item for item in row.setting.split(";") if item.startswith("C=")), "")
-        same = (costs["setting"] == classes) & (costs["seed"] == row.seed)
+        classes = {name: value for name, value in settings_of(row.setting).items() if name == "C"}
+        same = (costs["setting"] == Cell("ProxyNCA++", classes).setting) & (costs["seed"] == row.seed)
         base = costs[(costs["method"] == "ProxyNCA++") & same].iloc[0]
         values = {
             "loss_seconds": row.seconds,
@@ -226,9 +227,9 @@ def ratios(costs: "pd.DataFrame", params: PfmlCostParams) -> "pd.DataFrame":
 
 def _earlier(costs: "pd.DataFrame") -> dict[str, tuple[str, float]]:
     """Setting -> (the one its growth is counted from, how many times as many proxies it has)."""
-    settings = set(costs.loc[costs["method"] == "PFML", "setting"])
-    numbers = sorted(int(each[2:]) for each in settings if each.startswith("M=") and ";" not in each)
-    classes = sorted(int(each.partition(";")[0][2:]) for each in settings if each.startswith("C="))
+    settings = [settings_of(each) for each in set(costs.loc[costs["method"] == "PFML", "setting"])]
+    numbers = sorted(int(each["M"]) for each in settings if [*each] == ["M"])
+    classes = sorted(int(each["C"]) for each in settings if "C" in each)
     found = {f"M={number}": ("M=5", number / 5) for number in numbers if number > 5 and 5 in numbers}
     for few, many in itertools.pairwise(classes):
         found[f"C={many};M={CLASS_PROXIES}"] = (f"C={few};M={CLASS_PROXIES}", many / few)
@@ -262,7 +263,7 @@ def beside_table_9(costs: "pd.DataFrame", params: PfmlCostParams) -> "pd.DataFra
     frame["loss, ms"] = 1e3 * medians["seconds"]
     frame["loss, % of the step"] = 100 * medians["seconds"] / (medians["seconds"] + medians["network_seconds"])
     frame["loss, peak MB"] = medians["megabytes"]
-    return frame[[not setting.startswith("C=") for _, setting in frame.index]]
+    return frame[["C" not in settings_of(setting) for _, setting in frame.index]]
 
 
 def class_curves(costs: "pd.DataFrame", column: str) -> dict[str, tuple]:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, ClassVar
 from dmlrepro.evidence import results
 from dmlrepro.evidence.claims import START
 from dmlrepro.evidence.stored import Numbers
+from dmlrepro.evidence.tables import Cell
 from dmlrepro.papers.catalogue import Notebook
 from dmlrepro.papers.methods import every_seed, found_by_search, pick, runs_of, search_each, spec_of
 from dmlrepro.papers.pfml.methods import METHODS, READINGS, FieldParams, published
@@ -148,7 +149,7 @@ def _as_printed(numbers: Numbers) -> str:
 
 
 def _as_drawn(numbers: Numbers) -> str:
-    if "" in numbers.cells.get(("PFML", "R@1"), {}):
+    if Cell("PFML") in numbers.cells.get(("PFML", "R@1"), {}):
         return ""
     return (
         "With proxies as drawn, which is not how they start elsewhere here, PFML has "
