@@ -68,8 +68,8 @@ class Part:
     identity: bool = False
     reading: str = ""
 
-    # of the kind: what [low, high] of an estimate is called, and whether methods must have learned and been tuned alike
-    interval: ClassVar[str] = "95 %"
+    # of the kind: how sure the interval of an estimate is, and whether methods must have learned and been tuned alike
+    confidence: ClassVar[float] = 1 - LEVEL
     needs_learning: ClassVar[bool] = True
     needs_tuning: ClassVar[bool] = True
 
@@ -80,6 +80,11 @@ class Part:
     @property
     def unit(self) -> str:
         return "%" if self.relative else ""
+
+    @property
+    def interval(self) -> str:
+        """What [low, high] of an estimate is called."""
+        return f"{100 * self.confidence:.0f} %"
 
     @property
     def size(self) -> str:
@@ -127,13 +132,10 @@ class Part:
         return tables.difference(cells, subject, baseline, self.metric, self.relative)
 
     def estimate(self, effects: np.ndarray) -> Estimate:
-        return estimated(effects, relative=self.relative)
+        return estimated(effects, self.confidence, self.relative)
 
-    def as_claimed(self, aligned: np.ndarray) -> bool:
-        return aligned.mean() > -self.within
-
-    def p(self, aligned: np.ndarray) -> dict[str, float]:
-        """Outcome -> p, of those that such effects can have."""
+    def tested(self, aligned: np.ndarray) -> tuple[bool, dict[str, float]]:
+        """Whether effects point the claim's way, and outcome -> p of the outcomes that such effects can have."""
         raise NotImplementedError
 
     def learners(self, outcome: str, aligned: np.ndarray) -> tuple[int, ...]:
@@ -151,12 +153,12 @@ class Part:
 class Sized(Part):
     """A difference or a trend, which has a smallest effect that counts."""
 
-    def p(self, aligned):
-        found = {NO_DIFFERENCE: tost(aligned, self.counts)} if self.counts else {}
+    def tested(self, aligned):
+        p = {NO_DIFFERENCE: tost(aligned, self.counts)} if self.counts else {}
         for outcome, effects in ((AS_CLAIMED, aligned), (OTHER_WAY, -aligned)):
             if effects.mean() >= self.counts:
-                found[outcome] = min(1.0, 2 * p_above(effects, 0))
-        return found
+                p[outcome] = min(1.0, 2 * p_above(effects, 0))
+        return aligned.mean() > 0, p
 
 
 class Difference(Sized):
@@ -203,17 +205,11 @@ class Levels(Part):
 class Equivalence(Levels):
     """Every level of the subject within `margin` of the baseline."""
 
-    interval = "90 %"
+    confidence = 1 - 2 * LEVEL
 
-    def estimate(self, effects):
-        return estimated(effects, 1 - 2 * LEVEL, self.relative)
-
-    def as_claimed(self, aligned):
-        return abs(aligned.mean()) < self.within
-
-    def p(self, aligned):
-        outside = min(p_above(aligned, self.within), p_above(-aligned, self.within))
-        return {AS_CLAIMED: tost(aligned, self.within), OTHER_WAY: 2 * outside}
+    def tested(self, aligned):
+        outside = 2 * min(p_above(aligned, self.within), p_above(-aligned, self.within))
+        return abs(aligned.mean()) < self.within, {AS_CLAIMED: tost(aligned, self.within), OTHER_WAY: outside}
 
     def learners(self, outcome, aligned):
         if outcome == OTHER_WAY:  # a level that differs too much: the side that is ahead
@@ -234,11 +230,9 @@ class Exact(Levels):
         worst = effects.min() if self.sign > 0 else effects.max()
         return Estimate(worst, effects.min(), effects.max(), len(effects), math.nan)
 
-    def as_claimed(self, aligned):
-        return (aligned >= self.smallest_effect - self.margin).all()
-
-    def p(self, aligned):
-        return {AS_CLAIMED if self.as_claimed(aligned) else OTHER_WAY: 0.0}
+    def tested(self, aligned):
+        obeyed = (aligned >= self.smallest_effect - self.margin).all()
+        return obeyed, {AS_CLAIMED if obeyed else OTHER_WAY: 0.0}
 
     def _required(self, size):
         bound = self.baselines[0].zero + self.sign * (self.smallest_effect - self.margin)
@@ -250,8 +244,8 @@ class Parity(Part):
 
     needs_learning = False
 
-    def p(self, aligned):
-        return {AS_CLAIMED: 2 * p_above(aligned, -self.within)}
+    def tested(self, aligned):
+        return aligned.mean() > -self.within, {AS_CLAIMED: 2 * p_above(aligned, -self.within)}
 
     def _required(self, size):
         return f"at most {self.margin:g}{self.unit} {'lower' if self.sign > 0 else 'higher'}"

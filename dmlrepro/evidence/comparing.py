@@ -78,17 +78,18 @@ class Comparison:
         return [float(f"{value:.3g}") for value in shown] if self.few else []
 
     @cached_property
-    def _aligned(self) -> np.ndarray:
-        return self.part.sign * self.effects
+    def _tested(self) -> tuple[bool, dict[str, float]]:
+        as_claimed, p = self.part.tested(self.part.sign * self.effects)
+        return bool(as_claimed), {outcome: value for outcome, value in p.items() if not math.isnan(value)}
 
     @property
     def as_claimed(self) -> bool:
-        return bool(self.part.as_claimed(self._aligned))
+        return self._tested[0]
 
-    @cached_property
+    @property
     def p(self) -> dict[str, float]:
         """Outcome -> p before any adjustment; an outcome that these effects do not have is not in it."""
-        return {outcome: p for outcome, p in self.part.p(self._aligned).items() if not math.isnan(p)}
+        return self._tested[1]
 
     @cached_property
     def why(self) -> dict[str, str]:
@@ -99,7 +100,7 @@ class Comparison:
         return {
             outcome: f"{sides[side]} has not learned"
             for outcome in OUTCOMES
-            for side in self.part.learners(outcome, self._aligned)
+            for side in self.part.learners(outcome, self.part.sign * self.effects)
             if self.has_learned[side] is False
         }
 
