@@ -310,6 +310,8 @@ def _hindrances(test: ClaimTest, part: Part, place: Place, effects: np.ndarray) 
         yield f"{network or 'an unnamed network'} is no evidence about {test.network}"
     if place.context.get("profile") == "quick" and part.about in ("training", "features"):
         yield "profile quick shows directions only"
+    if part.about == "training" and not isinstance(part, Exact) and MIN_SEEDS <= len(effects) < test.seeds:
+        yield f"{len(effects)} of the {test.seeds} seeds planned"
 
 
 def _tuned(part: Part, counts: Mapping[str, int]) -> str:

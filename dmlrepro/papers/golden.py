@@ -41,7 +41,8 @@ TIES = 0.3  # points: nearest neighbours that are nearly tied, also of an untrai
 def accept(names: Iterable[str]) -> None:
     """Make `tests/golden/<notebook>.csv` of those notebooks that save a table, from results/quick; print what moved.
 
-    The spread of the values is measured on all notebooks, whichever are asked for, because each is drawn to the others.
+    The spread of the values is measured on all notebooks whose values vary alike, whichever of them are asked for,
+    because each is drawn to the others.
 
     Raises:
         ValueError: a table is missing or not as it was saved; then no golden value is replaced.
@@ -53,7 +54,7 @@ def accept(names: Iterable[str]) -> None:
     alike: dict[tuple, dict] = {}
     for name, entry in catalogue.notebooks().items():
         alike.setdefault(kind(entry), {})[name] = entry
-    for notebooks in alike.values():
+    for notebooks in (each for each in alike.values() if not params_of.keys().isdisjoint(each)):
         early = set().union(*(stopping_early(entry) for entry in notebooks.values()))
         spread |= spreads({name: replicas(entry) for name, entry in notebooks.items()}, early)
     for name, params in params_of.items():

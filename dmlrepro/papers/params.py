@@ -53,7 +53,7 @@ RECIPES: dict[str, dict[str, dict]] = {
             "warmup_epochs": 0.0,
             "batch_size": 100,
             "lr": 1e-4,
-            "seeds": 5,
+            "seeds": 10,
             "threads": 0,
             # a new head on a pretrained trunk has four epochs to learn in: it learns faster, and crops are mild
             "fixed": {"head_lr": 1e-3, "crop_scale": (0.5, 1.0)},
@@ -81,9 +81,10 @@ RECIPES: dict[str, dict[str, dict]] = {
 RECIPES["small"]["cars-subset"] = RECIPES["small"]["cub-subset"] | {"image_size": 112, "test_resize": 112}
 RECIPES["small"] |= {name: RECIPES["small"][f"{name}-subset"] for name in ("cub", "cars")}
 _FROM_SCRATCH = RECIPES["quick"]["glyphs"] | {"weights": "none", "steps": 300}
-RECIPES["small"]["omniglot"] = _FROM_SCRATCH | {"embedding_size": 128, "steps": 1500, "seeds": 5}
+RECIPES["small"]["omniglot"] = _FROM_SCRATCH | {"embedding_size": 128, "steps": 1500, "seeds": 10}
 RECIPES["small"]["mnist"] = RECIPES["small"]["omniglot"] | {
     "steps": 500,
+    "seeds": 5,
     "samples_per_class": 20,
 }  # MNIST has few classes
 RECIPES["paper"]["cars"] = RECIPES["paper"]["cub"]

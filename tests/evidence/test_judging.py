@@ -487,7 +487,8 @@ def test_stated_tests_are_complete(claim_id):
         isinstance(part, Exact) for part in test.parts
     )
     for part in test.parts:
-        assert part.smallest_effect > 0 or part.margin > 0 or part.about in ("cost", "study") or type(part) is Learned
+        sized = part.smallest_effect > 0 or part.margin > 0
+        assert sized or part.about in ("cost", "study") or type(part) is Learned or (part.premise and type(part) is Exact)
         assert type(part) in (Difference, Trend, Equivalence, Exact, Parity, Learned)
         assert (part.baselines or isinstance(part, Trend | Learned)) and part.required
         assert part.about in ("training", "features", "cost", "study") and set(part.on) <= set(BENCHMARKS)

@@ -13,7 +13,7 @@ Metrics, beside those of dmlrepro.metrics (recalls and precisions in percent):
 Since 2026-11 what is compared must have gained over the network that its training began with.
 """
 
-from dmlrepro.evidence.claims import ClaimTest, flat, higher, lower, on_a_par, rising
+from dmlrepro.evidence.claims import ClaimTest, flat, higher, lower, on_a_par, planned, rising
 
 MEAN_FIELDS = ("MFCont", "MFCWMS")
 SCORE = {"metric": "MAP@R"}
@@ -115,4 +115,4 @@ _TESTS = (
                 "a call costs at any size was a part of the time"),
 )
 # fmt: on
-TESTS: dict[str, ClaimTest] = {test.claim_id: test for test in _TESTS}
+TESTS = planned(_TESTS)

@@ -18,7 +18,19 @@ Since 2026-11 what is compared must have gained over the network that its traini
 
 import math
 
-from dmlrepro.evidence.claims import ClaimTest, at_least, at_most, below, cheaper, drop, flat, higher, lower, on_a_par
+from dmlrepro.evidence.claims import (
+    ClaimTest,
+    at_least,
+    at_most,
+    below,
+    cheaper,
+    drop,
+    flat,
+    higher,
+    lower,
+    on_a_par,
+    planned,
+)
 from dmlrepro.papers.nivmf.methods import DISTANCES, JOINT
 
 EUCLIDEAN = "retrieval=euclidean"
@@ -134,4 +146,4 @@ _TESTS = (
                 "the sign of these alone"),
 )
 # fmt: on
-TESTS: dict[str, ClaimTest] = {test.claim_id: test for test in _TESTS}
+TESTS = planned(_TESTS)

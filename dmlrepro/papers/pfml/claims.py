@@ -25,6 +25,7 @@ from dmlrepro.evidence.claims import (
     higher,
     lower,
     on_a_par,
+    planned,
 )
 
 # Five settings of PFML's clipping were tried on validation classes and seven of CPML's, none of any other method.
@@ -130,4 +131,4 @@ _TESTS = (
         changed=TUNED),
 )
 # fmt: on
-TESTS: dict[str, ClaimTest] = {test.claim_id: test for test in _TESTS}
+TESTS = planned(_TESTS)

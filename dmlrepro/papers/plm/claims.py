@@ -6,7 +6,7 @@ Metrics, beside those of dmlrepro.metrics (recalls and precisions in percent):
   nearest_distance, mean_distance, nearest_asked, mean_asked    see `retrieval.retrieval_table`
 """
 
-from dmlrepro.evidence.claims import ClaimTest, falling, flat, higher, lower
+from dmlrepro.evidence.claims import ClaimTest, falling, flat, higher, lower, planned
 
 # fmt: off
 _TESTS = (
@@ -74,4 +74,4 @@ _TESTS = (
         "that training without the momentum encoder is unstable, beyond what it scores"),
 )
 # fmt: on
-TESTS: dict[str, ClaimTest] = {test.claim_id: test for test in _TESTS}
+TESTS = planned(_TESTS)

@@ -43,7 +43,7 @@ def test_every_run_can_be_specified_and_its_loss_built(name, profile):
 
 @pytest.mark.parametrize("claim_id", ["ccp-04", "ccp-05", "ccp-06", "ccp-07", "ccp-08", "ccp-11", "ccp-12", "ccp-13"])
 def test_claims_about_scores_find_their_rows_at_small(claim_id):
-    table = as_if_finished(TESTS[claim_id].notebook, "small", metrics=("R@1", "P@1", "RP", "MAP@R"))
+    table = as_if_finished(TESTS[claim_id].notebook, "small", metrics=("R@1", "P@1", "RP", "MAP@R", "problems"))
     lines = judging.judge(table, TESTS, [claim_id]).verdicts
     assert (lines["verdict"] != "not run").all() and not lines["reason"].str.contains("covers").any()
 
