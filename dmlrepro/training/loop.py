@@ -400,10 +400,11 @@ class State:
         self.best_of_problem = None
 
     def restore_best(self) -> int:
-        """Put the best weights back; returns their step."""
+        """Put the best weights back, of a run that ended before its first evaluation the last; returns their step."""
+        best = self.best or self.now()
         for name, module in self.scheme.modules().items():
-            module.load_state_dict(self.best["modules"][name])
-        return self.best["step"]
+            module.load_state_dict(best["modules"][name])
+        return best["step"]
 
     def check_finite(self) -> None:
         """The loss is looked at once per evaluation, not per step: reading it back would stall the device."""

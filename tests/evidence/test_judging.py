@@ -488,7 +488,9 @@ def test_stated_tests_are_complete(claim_id):
     )
     for part in test.parts:
         sized = part.smallest_effect > 0 or part.margin > 0
-        assert sized or part.about in ("cost", "study") or type(part) is Learned or (part.premise and type(part) is Exact)
+        assert (
+            sized or part.about in ("cost", "study") or type(part) is Learned or (part.premise and type(part) is Exact)
+        )
         assert type(part) in (Difference, Trend, Equivalence, Exact, Parity, Learned)
         assert (part.baselines or isinstance(part, Trend | Learned)) and part.required
         assert part.about in ("training", "features", "cost", "study") and set(part.on) <= set(BENCHMARKS)

@@ -158,6 +158,13 @@ def test_a_problem_ends_after_so_many_steps_or_by_its_scores(scored):
         with_options(problem_steps=0)
 
 
+def test_a_run_may_end_before_its_first_evaluation():
+    """Its only problem is over after three steps: the last weights are the best."""
+    spec = with_options(CCP.replace(steps=8, eval_every=5, restore_best=True, fold=0), problem_steps=3, projections=1)
+    rows = loop.train(spec).rows
+    assert {(row["selection"], row["step"]) for row in rows} == {("last", 3), ("val_best", 3)}
+
+
 def test_batchnorm_is_calibrated_before_proxies_start(seen):
     """In evaluation mode, in which pools are embedded, images lie as far apart as in training mode."""
     loop.train(CCP.replace(steps=1))
