@@ -11,6 +11,8 @@ from __future__ import annotations
 
 import csv
 import functools
+import hashlib
+import json
 import math
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
@@ -23,6 +25,8 @@ from dmlrepro.evidence import tables
 from dmlrepro.evidence.statistics import LEVEL, MIN_SEEDS, Estimate, estimated, p_above, tost
 from dmlrepro.evidence.tables import Cell, Expression
 from dmlrepro.files import repository_root
+from dmlrepro.training import sources
+from dmlrepro.training.sources import PACKAGE
 
 AS_CLAIMED, NO_DIFFERENCE, OTHER_WAY = OUTCOMES = ("as claimed", "no difference", "the other way")
 BENCHMARKS = {  # as data/claims.csv names what a claim is about; a part of one, as cub-subset, is that data set here
@@ -370,6 +374,24 @@ def stated() -> dict[str, dict[str, str]]:
     """claim id -> what the paper says, the row of data/claims.csv."""
     with (repository_root() / "data" / "claims.csv").open(encoding="utf8", newline="") as file:
         return {row["claim_id"]: row for row in csv.DictReader(file)}
+
+
+@functools.cache
+def frozen() -> dict:
+    """The commit in which the tests were frozen, before the first run that they judge, and what each room's claims.py
+    said then, `files`: {room: hash}. A test that becomes stricter is frozen anew, in a commit before the runs
+    that it judges."""
+    return json.loads((repository_root() / "data" / "frozen.json").read_text(encoding="utf8"))
+
+
+def said(room: str) -> str:
+    """The hash of what a room's claims.py states."""
+    return fingerprint((PACKAGE / "papers" / room / "claims.py").read_text(encoding="utf8"))
+
+
+def fingerprint(text: str) -> str:
+    """A hash of what a module states; comments and docstrings do not count."""
+    return hashlib.sha256(sources.said(text).encode()).hexdigest()
 
 
 def statement(claim_id: str) -> str:

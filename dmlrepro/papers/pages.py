@@ -23,7 +23,7 @@ BEGIN, END = "<!-- begin: made by python -m dmlrepro pages -->", "<!-- end -->"
 LEDGER = (
     *("claim_id", "scale", "decides", "verdict", "reason", "direction", "role", "tuned", "comparison", "metric"),
     *("effect", "low", "high", "interval", "values", "unit", "n", "required", "p_holm", "detectable", "seeds_needed"),
-    *("profile", "dataset", "label", "backbone", "device", "notebook", "stem"),
+    *("profile", "dataset", "label", "backbone", "device", "notebook", "stem", "frozen"),
 )
 MAIN = {  # whose tables compare many losses under equal conditions, and the paper's own among these
     "10_pfml_retrieval": ("PFML",),
@@ -99,7 +99,7 @@ def ledger() -> pd.DataFrame:
     tests = catalogue.claims()
     found = [
         each.judged(catalogue.claims_of(name)).verdicts.assign(
-            label=each.label, plain_label=each.plain_label, stem=each.stem
+            label=each.label, plain_label=each.plain_label, stem=each.stem, frozen=claims.frozen()["commit"][:12]
         )
         for name in dict.fromkeys(test.notebook for test in tests.values())
         for each in with_ratios(name)
