@@ -56,21 +56,16 @@ class Comparison:
         """Whether there are single values and no interval."""
         return len(self.effects) < MIN_SEEDS and not isinstance(self.part, Exact)
 
-    @property
-    def zero(self) -> float:
-        """What a value that is shown is compared with."""
-        return self.part.baselines[0].zero if self.part.baselines else 0.0
-
     @cached_property
     def estimate(self) -> Estimate:
         """In the unit shown: percent of a ratio; of a comparison with a constant the value itself."""
-        found = self.part.estimate(self.effects)
-        return replace(found, **{name: getattr(found, name) + self.zero for name in ("effect", "low", "high")})
+        found, zero = self.part.estimate(self.effects), self.baseline.zero
+        return replace(found, effect=found.effect + zero, low=found.low + zero, high=found.high + zero)
 
     @property
     def singles(self) -> list[float]:
         """Of few seeds, the values in the same unit, with the three digits that are shown."""
-        shown = 100 * np.expm1(self.effects) if self.part.relative else self.effects + self.zero
+        shown = 100 * np.expm1(self.effects) if self.part.relative else self.effects + self.baseline.zero
         return [float(f"{value:.3g}") for value in shown] if self.few else []
 
     @cached_property
