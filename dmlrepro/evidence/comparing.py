@@ -52,29 +52,20 @@ class Comparison:
         return f"trend of {self.subject}" if isinstance(self.part, Trend) else f"{self.subject} vs {self.baseline}"
 
     @property
-    def n(self) -> int:
-        return len(self.effects)
-
-    @property
     def few(self) -> bool:
         """Whether there are single values and no interval."""
-        return self.n < MIN_SEEDS and not isinstance(self.part, Exact)
-
-    @property
-    def zero(self) -> float:
-        """What a value that is shown is compared with."""
-        return self.part.baselines[0].zero if self.part.baselines else 0.0
+        return len(self.effects) < MIN_SEEDS and not isinstance(self.part, Exact)
 
     @cached_property
     def estimate(self) -> Estimate:
         """In the unit shown: percent of a ratio; of a comparison with a constant the value itself."""
-        found = self.part.estimate(self.effects)
-        return replace(found, **{name: getattr(found, name) + self.zero for name in ("effect", "low", "high")})
+        found, zero = self.part.estimate(self.effects), self.baseline.zero
+        return replace(found, effect=found.effect + zero, low=found.low + zero, high=found.high + zero)
 
     @property
     def singles(self) -> list[float]:
         """Of few seeds, the values in the same unit, with the three digits that are shown."""
-        shown = 100 * np.expm1(self.effects) if self.part.relative else self.effects + self.zero
+        shown = 100 * np.expm1(self.effects) if self.part.relative else self.effects + self.baseline.zero
         return [float(f"{value:.3g}") for value in shown] if self.few else []
 
     @cached_property
@@ -109,7 +100,7 @@ class Comparison:
         """Why nothing can be settled."""
         if isinstance(self.part, Exact) and not self.as_claimed and np.isfinite(self.effects).all():
             return ""  # one counterexample is enough, over any range
-        return self.hindrance or (f"{self.n} of the {MIN_SEEDS} seeds needed" if self.few else "")
+        return self.hindrance or (f"{len(self.effects)} of the {MIN_SEEDS} seeds needed" if self.few else "")
 
     @property
     def failures(self) -> bool:
@@ -183,11 +174,14 @@ class Found:
 
 @dataclass(frozen=True)
 class Place:
-    """One context of a table with its cells; studied: those (method, metric) that need no images."""
+    """One context of a table: its cells, those (method, metric) of them that need no images, its cells under resampled
+    test classes, and by method how many trials chose its settings."""
 
     context: dict
     cells: tables.Cells
-    studied: frozenset = frozenset()
+    studied: frozenset
+    resampled: tables.Cells
+    trials: Mapping[str, int]
 
 
 def compared_everywhere(
@@ -204,10 +198,11 @@ def compared_everywhere(
         return [each for half in halves for each in compared_everywhere(half, rows, resampled, trials)]
     protocol = rows["protocol"].str.lower()
     rows = rows[protocol.str.contains(test.protocol) if test.protocol else ~protocol.str.contains("mlrc")]
-    found = [
-        _compared(test, place, resampled.get(tuple(place.context.values()), {}), trials)
-        for place in _places(rows, bool(exact))
-    ]
+    places = (
+        Place(context, cells, studied, resampled.get(tuple(context.values()), {}), trials)
+        for context, cells, studied in _contexts(rows, bool(exact))
+    )
+    found = [_compared(test, place) for place in places]
     found = [each for each in found if each.comparisons or each.missing]  # elsewhere no part speaks of the data set
     found = found or [Found(test, {}, (), tuple(dict.fromkeys(str(part.subject) for part in test.parts)))]
     nearest = min(found, key=lambda each: len(each.missing))
@@ -215,9 +210,11 @@ def compared_everywhere(
     return [each for each in found if test.notebook.endswith(each.context.get("experiment") or "?")] or found
 
 
-def _places(rows: pd.DataFrame, without_images: bool) -> Iterator[Place]:
-    """A study without images belongs to all data sets of its experiment; one alone is a context of its own, per
-    network. A network without a head, the untrained one, is compared with networks of every dimension.
+def _contexts(rows: pd.DataFrame, without_images: bool) -> Iterator[tuple[dict, tables.Cells, frozenset]]:
+    """(context, cells, those (method, metric) that need no images) of every context.
+
+    A study without images belongs to all data sets of its experiment; one alone is a context of its own, per network.
+    A network without a head, the untrained one, is compared with networks of every dimension.
 
     without_images: the test asks for such studies only, so that an experiment is one context.
     """
@@ -227,7 +224,7 @@ def _places(rows: pd.DataFrame, without_images: bool) -> Iterator[Place]:
         if without_images or study.all():
             for backbone, part in [("", group)] if without_images else group.groupby("backbone", sort=False):
                 context = (experiment, profile, tables.SYNTHETIC, backbone, "", "")
-                yield Place(dict(zip(tables.CONTEXT, context)), tables.cells_of(part))
+                yield dict(zip(tables.CONTEXT, context)), tables.cells_of(part), frozenset()
             continue
         studied = tables.cells_of(group[study])
         trained = ~study & ~headless if (~study & ~headless).any() else ~study
@@ -235,10 +232,10 @@ def _places(rows: pd.DataFrame, without_images: bool) -> Iterator[Place]:
             context = dict(zip(tables.CONTEXT, context))
             same = (group[[name for name in context if name != "dim"]] == pd.Series(context).drop("dim")).all(axis=1)
             cells = studied | tables.cells_of(group[same & headless]) | tables.cells_of(runs)
-            yield Place(context, cells, frozenset(studied))
+            yield context, cells, frozenset(studied)
 
 
-def _compared(test: ClaimTest, place: Place, resampled: tables.Cells, trials: Mapping[str, int]) -> Found:
+def _compared(test: ClaimTest, place: Place) -> Found:
     parts = [part for part in test.parts if part.speaks_of(place.context["dataset"])]
     missing: list[str] = []
     found = []
@@ -258,30 +255,19 @@ def _compared(test: ClaimTest, place: Place, resampled: tables.Cells, trials: Ma
         with noting_what_is_missing():
             for pair in list(part.pairs(place.cells)):
                 with noting_what_is_missing():
-                    found.append(_comparison(test, part, pair, place, resampled, trials))
+                    found.append(_comparison(test, part, pair, place))
     return Found(test, place.context, tuple(found), tuple(dict.fromkeys(missing)))
 
 
-def _comparison(
-    test: ClaimTest,
-    part: Part,
-    pair: tuple[Expression, Expression],
-    place: Place,
-    resampled: tables.Cells,
-    trials: Mapping[str, int],
-) -> Comparison:
+def _comparison(test: ClaimTest, part: Part, pair: tuple[Expression, Expression], place: Place) -> Comparison:
     """MissingRows where the table does not have its effects."""
     effects = part.effects(place.cells, *pair)
     levels = [tables.levels_of(place.cells, cell, part.metric) for each in pair for cell in each.cells]
     drawn = any(len({*seeds.values()}) > 1 for found in levels for seeds in found.values())
     if not drawn and not isinstance(part, Exact):
         effects = effects[:1]  # one value, however often it is there
-    methods = set().union(*(each.methods for each in pair))
-    counts = {method: trials.get(method, 0) for method in sorted(methods)}
-    tuned = _tuned(part, counts)
-    hindrances = [*_hindrances(test, part, place, effects)]
-    if tuned == "no" and len(methods) > 1:
-        hindrances.append(_untuned(counts))
+    tuned, untuned = _tuned(part, pair[0].methods | pair[1].methods, place.trials)
+    hindrances = [*_hindrances(test, part, place, effects), untuned]
     has_learned: tuple[bool | None, ...] = (None, None)
     if part.about == "training" and part.needs_learning:
         try:
@@ -290,11 +276,11 @@ def _comparison(
             hindrances.append(f"whether anything was learned is not on record: {error}")
     classes = (math.nan, math.nan)
     with suppress(tables.MissingRows):  # there are no hits, or they do not give this metric or these cells
-        classes = percentile_interval(part.effects(resampled, *pair))
+        classes = percentile_interval(part.effects(place.resampled, *pair))
         if part.relative:
             classes = (100 * math.expm1(classes[0]), 100 * math.expm1(classes[1]))
     without_images = (part.subject.cells[0].method, part.metric) in place.studied
-    hindrance = next(iter(hindrances), "")
+    hindrance = next(filter(None, hindrances), "")
     return Comparison(part, *pair, effects, hindrance, has_learned, tuned, without_images, classes)
 
 
@@ -302,9 +288,8 @@ def _hindrances(test: ClaimTest, part: Part, place: Place, effects: np.ndarray) 
     """Why these effects can settle nothing, whoever was tuned and has learned."""
     if not np.isfinite(effects).all():
         yield "a value is not finite"
-    partial = [tables.uncovered(place.cells, cell, part.metric) for cell in part.cells]
-    if any(partial):
-        yield "; ".join(dict.fromkeys(filter(None, partial)))
+    partial = (tables.uncovered(place.cells, cell, part.metric) for cell in part.cells)
+    yield "; ".join(dict.fromkeys(filter(None, partial)))
     network = place.context.get("backbone", "")
     if not isinstance(part, Exact) and test.network and not network.startswith(test.network):
         yield f"{network or 'an unnamed network'} is no evidence about {test.network}"
@@ -314,19 +299,21 @@ def _hindrances(test: ClaimTest, part: Part, place: Place, effects: np.ndarray) 
         yield f"{len(effects)} of the {test.seeds} seeds planned"
 
 
-def _tuned(part: Part, counts: Mapping[str, int]) -> str:
-    """ "yes" if the settings of all methods were chosen by equally many trials, at least TUNED; empty if there is
-    nothing to choose. Levels of an ablation share their method's search."""
+def _tuned(part: Part, methods: set[str], trials: Mapping[str, int]) -> tuple[str, str]:
+    """ "yes" if the settings of all methods were chosen by equally many trials, at least TUNED, else "no"; and why the
+    methods cannot be compared then. Both empty where there is nothing to choose; levels of an ablation share their
+    method's search."""
+    counts = {method: trials.get(method, 0) for method in sorted(methods)}
     chosen = {count for method, count in counts.items() if method not in UNTRAINED}
     if part.about != "training" or not part.needs_tuning or not chosen:
-        return ""
-    return "yes" if len(chosen) == 1 and min(chosen) >= TUNED else "no"
-
-
-def _untuned(counts: Mapping[str, int]) -> str:
+        return "", ""
+    if len(chosen) == 1 and min(chosen) >= TUNED:
+        return "yes", ""
+    if len(methods) == 1:
+        return "no", ""
     if len(set(counts.values())) == 1:
-        return f"not tuned: {min(counts.values())} of at least {TUNED} trials for each method"
-    return "not tuned alike: trials " + ", ".join(f"{method} {count}" for method, count in counts.items())
+        return "no", f"not tuned: {min(chosen)} of at least {TUNED} trials for each method"
+    return "no", f"not tuned alike: trials {', '.join(f'{method} {count}' for method, count in counts.items())}"
 
 
 def _has_learned(part: Part, cells: tables.Cells, side: Expression) -> bool | None:

@@ -172,7 +172,7 @@ def _outcome(found: Found, p: Mapping[str, float]) -> tuple[str, str]:
 
 
 def _why_unclear(comparison: Comparison) -> str:
-    part, estimate, zero = comparison.part, comparison.estimate, comparison.zero
+    part, estimate, zero = comparison.part, comparison.estimate, comparison.baseline.zero
     likely = [outcome for outcome in (OTHER_WAY, NO_DIFFERENCE) if comparison.possible(outcome) < LEVEL]
     if likely:
         why = f"{likely[0]}, but not after Holm"
@@ -259,7 +259,7 @@ def _shown(comparison: Comparison, found: Found, family: int) -> dict:
         level = LEVEL / max(family, 1)
         shown["detectable"] = detectable_effect(estimate.n, estimate.sd, level, part.smallest_effect)
         if not comparison.obstacle:
-            effect = estimate.effect - comparison.zero
+            effect = estimate.effect - comparison.baseline.zero
             level /= len(found.tested)
             shown["seeds_needed"] = seeds_that_decide(effect, estimate.sd, level, part.smallest_effect)
     return found.context | (_WITHOUT_IMAGES if comparison.without_images else {}) | shown

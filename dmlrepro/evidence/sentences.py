@@ -14,7 +14,6 @@ import pandas as pd
 from dmlrepro.evidence import claims, tables
 from dmlrepro.evidence.claims import AS_CLAIMED, NO_DIFFERENCE, OTHER_WAY, Equivalence, Exact, Levels, Trend
 from dmlrepro.evidence.comparing import COST, UNCLEAR, Comparison
-from dmlrepro.evidence.statistics import MIN_SEEDS
 
 GLOSSARY = (
     "Holm: p adjusted for the number of claims of the paper, so that all its verdicts of one kind together err in at "
@@ -160,11 +159,11 @@ def numbers(compared: Comparison) -> str:
     part, estimate = compared.part, compared.estimate
     form = ".1f" if part.metric.startswith((*claims.RETRIEVAL, "NMI")) else ".3g"
     form = form if compared.baseline.is_constant else f"+{form}"
-    if compared.n < MIN_SEEDS:
+    if compared.few:
         single = " and ".join(f"{value:{form}}{part.unit}" for value in compared.singles)
-        return f"{single}, {compared.n} seeds" if compared.n > 1 else f"{single}, one value"
+        return f"{single}, {estimate.n} seeds" if estimate.n > 1 else f"{single}, one value"
     effect, low, high = (f"{x + 0.0:{form}}{part.unit}" for x in (estimate.effect, estimate.low, estimate.high))
-    return f"{effect}, {part.interval} {low} to {high}, n = {compared.n}"
+    return f"{effect}, {part.interval} {low} to {high}, n = {estimate.n}"
 
 
 def _some(said: list[str], most: int = 4) -> list[str]:

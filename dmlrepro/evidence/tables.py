@@ -110,7 +110,12 @@ class Cell:
     @property
     def setting(self) -> str:
         """As a row of a table has it: "delta=0.1;M=8"."""
-        return self._settings("=", "..", ";")
+        return ";".join(f"{name}={_written(value)}".rstrip("=") for name, value in self.settings.items())
+
+    @property
+    def setting_said(self) -> str:
+        """For people: "delta = 0.1 to 0.3, M = 8"."""
+        return self.setting.replace(";", ", ").replace("..", " to ").replace("=", " = ")
 
     @property
     def said(self) -> str:
@@ -118,16 +123,8 @@ class Cell:
         return " at ".join(filter(None, (self.method, self.setting_said)))
 
     @property
-    def setting_said(self) -> str:
-        return self._settings(" = ", " to ", ", ")
-
-    def _settings(self, equals: str, to: str, between: str) -> str:
-        values = {name: value if isinstance(value, tuple) else (value,) for name, value in self.settings.items()}
-        texts = {name: to.join(map(_written, each)) for name, each in values.items()}
-        return between.join(f"{name}{equals}{text}" if text else name for name, text in texts.items())
-
-    @property
     def ranges(self) -> dict[str, tuple[float, float]]:
+        """The lowest and the highest number of every setting that has a range."""
         return {name: value for name, value in self.settings.items() if isinstance(value, tuple)}
 
     def covers(self, level: Cell) -> bool:
@@ -142,12 +139,7 @@ class Cell:
 
 @dataclass(frozen=True)
 class Expression:
-    """What is compared: a cell, "A - B" as its cells, or a constant. Without either it is nothing, as the baseline of a
-    trend.
-
-    is_constant, methods, zero (what a value is compared with where this is the baseline) and `said` are those of all of
-    it.
-    """
+    """What is compared: a cell, the cells of "A - B", or a constant; nothing at all as the baseline of a trend."""
 
     cells: tuple[Cell, ...] = ()
     constant: float | None = None
@@ -171,6 +163,7 @@ class Expression:
 
     @property
     def zero(self) -> float:
+        """What a value is compared with where this is the baseline."""
         return self.constant or 0.0
 
     @property
@@ -197,8 +190,10 @@ def _value(text: str) -> Value:
         return text
 
 
-def _written(value: float | str) -> str:
-    return f"{value:.15g}" if isinstance(value, float) else value
+def _written(value: Value) -> str:
+    if isinstance(value, tuple):
+        return "..".join(map(_written, value))
+    return value if isinstance(value, str) else f"{value:.15g}"
 
 
 def _lies_in(value: Value, wanted: Value) -> bool:

@@ -78,21 +78,20 @@ def bars(
 
 def _short_names(order: Sequence[tuple[str, str]], names: Names) -> tuple[str, list[str]]:
     """The settings that all bars share, for the title, and the names of the bars without them."""
-    parts = [[each for each in setting.split(";") if each] for _, setting in order]
+    parts = [tables.settings_of(setting).items() for _, setting in order]
     shared = [each for each in parts[0] if all(each in other for other in parts)]
-    own = [[_said(each, names) for each in other if each not in shared] for other in parts]
-    common = "".join(f", {_said(each, names)}" for each in shared)
+    own = [[_said(*each, names) for each in other if each not in shared] for other in parts]
+    common = "".join(f", {_said(*each, names)}" for each in shared)
     return common, [", ".join([method, *words]) for (method, _), words in zip(order, own)]
 
 
-def _said(setting: str, names: Names) -> str:
+def _said(name: str, value: float | str, names: Names) -> str:
     """A setting as a reader says it: numbers keep their name, a word stands for itself."""
-    name, _, value = setting.partition("=")
     if name in SHARES:
         return f"{100 * float(value):g} % {names.label(name).removesuffix(' (%)')}"
     if value == "none":
         return f"no {names.label(name)}"
-    return f"{name} = {value}" if tables.level_of(setting) is not None else value
+    return value if isinstance(value, str) else f"{name} = {value:g}"
 
 
 def _bar(axis: Axes, y: float, values: np.ndarray, shade: str) -> None:
@@ -166,7 +165,7 @@ def ablation(
         for axis in axes[::2]:
             axis.axhline(0, color="grey", linewidth=0.8, zorder=1)
         _ticks_at(axes[0], levels, 100 if x in SHARES else 1)
-        axes[-1].set_xlabel(f"{title_of_x}; changes are from {_said(f'{x}={reference:g}', names)}")
+        axes[-1].set_xlabel(f"{title_of_x}; changes are from {_said(x, reference, names)}")
         if len(ours) > 1:
             legend(figure, axes[0])
         if level.endswith("(%)"):
@@ -179,11 +178,10 @@ def ablation(
 
 def _by_level(rows: pd.DataFrame, x: str, names: Names) -> list[tuple[str, str, pd.DataFrame]]:
     """(name, method, values (seeds, levels of x)) of every method and combination of its other settings."""
-    settings = [tables.DEFAULTS | tables.settings_of(setting) for setting in rows["setting"]]
-    others = [[each for each in text.split(";") if each and each.partition("=")[0] != x] for text in rows["setting"]]
-    rows = rows.assign(
-        x=[each.get(x) for each in settings], others=[", ".join(_said(part, names) for part in each) for each in others]
-    )
+    named = rows["setting"].map(tables.settings_of)
+    settings = [tables.DEFAULTS | each for each in named]
+    others = [", ".join(_said(name, each[name], names) for name in each if name != x) for each in named]
+    rows = rows.assign(x=[each.get(x) for each in settings], others=others)
     found = rows[[isinstance(each.get(x), float) for each in settings]]
     check(len(found) > 0, f"x: no row has a numeric setting {x!r}, settings are {listed(rows['setting'])}")
     return [

@@ -141,6 +141,15 @@ def test_values_that_no_seed_changes_are_one_value():
     assert (found.verdict, found.n, found["values"]) == ("unclear", 1, "+5")
 
 
+def test_beside_a_constant_a_method_is_compared_with_as_a_method():
+    """The value itself is shown against the constant, and the difference against the method."""
+    data = table(rows("PFML", spread(75)), rows("CPML", spread(70, seed=1)))
+    found = judged(data, higher("PFML", "50", "CPML", by=1.0)).comparisons.set_index("comparison")
+    assert found["effect"].tolist() == pytest.approx([75, 5]) and found["zero"].tolist() == [50, 0]
+    few = judged(data[data.seed < 2], higher("PFML", "50", "CPML", by=1.0)).comparisons.set_index("comparison")
+    assert abs(float(few.loc["PFML vs CPML", "values"].split(" and ")[0])) < 10
+
+
 def test_quick_gives_no_verdict_but_the_direction():
     found = line(pfml_against_cpml(20, 0.01, profile="quick", dataset="glyphs"))
     assert (found.verdict, found.direction, found.reason) == (

@@ -81,6 +81,7 @@ def test_an_exact_statement_and_a_cost_are_told_by_their_range_and_value():
     test = {"pfml-02": ClaimTest("pfml-02", "x", (at_most("A", "1", "error"),), "")}
     (words,) = sentences.of_claims(judging.judge(data, test))
     assert words == "pfml-02, as claimed: error of A lies in 0.25 to 0.5, required: every row at most 1."
+    assert sentences.numbers(judging.judge(data, test).verdicts["compared"][0]) == "0.5, range 0.25 to 0.5, n = 2"
     timed = pd.DataFrame(rows("A", spread(1.05, sd=0.01), **study | {"metric": "seconds_ratio"}))
     test = {"pfml-02": ClaimTest("pfml-02", "x", (cheaper("A", "1.1"),), "")}
     (words,) = sentences.of_claims(judging.judge(timed, test))
