@@ -79,7 +79,7 @@ if __name__ == "__main__":
     rows = main(1 if options.quick else 10)
     passed = judge(rows)
     if not options.quick:
-        from dmlrepro.evidence.results import output_folder
+        from dmlrepro.evidence.saving import output_folder
         from dmlrepro.papers import timing
 
         timing.write_table(rows, output_folder("benchmarks") / "imports.csv")

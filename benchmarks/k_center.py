@@ -23,7 +23,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from dmlrepro.evidence.results import output_folder
+from dmlrepro.evidence.saving import output_folder
 from dmlrepro.losses.chance_constrained import ProxyContrastiveLoss, greedy_k_center, projection_penalty
 from dmlrepro.papers import steps, timing
 from dmlrepro.training import distributed

@@ -19,7 +19,7 @@ import sys
 
 import torch
 
-from dmlrepro.evidence.results import output_folder
+from dmlrepro.evidence.saving import output_folder
 from dmlrepro.papers import timing
 from dmlrepro.training import batches, distributed, inference, loop
 from dmlrepro.training.builders import scheme_builder

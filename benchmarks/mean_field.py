@@ -24,7 +24,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from dmlrepro.evidence.results import output_folder
+from dmlrepro.evidence.saving import output_folder
 from dmlrepro.losses.mean_field import (
     MeanFieldClassWiseMultiSimilarityLoss,
     MeanFieldContrastiveLoss,

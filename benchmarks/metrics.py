@@ -27,7 +27,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from dmlrepro.evidence.results import output_folder
+from dmlrepro.evidence.saving import output_folder
 from dmlrepro.papers import timing
 from dmlrepro.retrieval import retrieval
 

@@ -23,7 +23,7 @@ import sys
 import torch
 import torch.nn.functional as F
 
-from dmlrepro.evidence.results import output_folder
+from dmlrepro.evidence.saving import output_folder
 from dmlrepro.losses.nivmf import ProbabilisticProxyLoss
 from dmlrepro.papers import timing
 from dmlrepro.vmf import direction, log_normalizer, sample

@@ -26,7 +26,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from dmlrepro.evidence.results import output_folder
+from dmlrepro.evidence.saving import output_folder
 from dmlrepro.losses.potential_field import PotentialFieldLoss
 from dmlrepro.papers import timing
 

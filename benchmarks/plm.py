@@ -27,7 +27,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from dmlrepro.evidence.results import output_folder
+from dmlrepro.evidence.saving import output_folder
 from dmlrepro.losses.piecewise_linear import pieces_and_similarity
 from dmlrepro.papers import timing
 from dmlrepro.training.loop import reuse_freed_memory

@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterator
 import pandas as pd
 import torch
 
-from dmlrepro.evidence.results import output_folder
+from dmlrepro.evidence.saving import output_folder
 from dmlrepro.papers import rooms, timing
 from dmlrepro.papers.ccp.ablations import AlternatingParams
 from dmlrepro.papers.ccp.methods import LOSSES, ccp_spec

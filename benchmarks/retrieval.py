@@ -23,7 +23,7 @@ import torch
 from torch import Tensor
 
 from dmlrepro import retrieval
-from dmlrepro.evidence.results import output_folder
+from dmlrepro.evidence.saving import output_folder
 from dmlrepro.papers import timing
 from dmlrepro.training import distributed
 from dmlrepro.training.keys import device_name

@@ -20,7 +20,7 @@ from unittest import mock
 
 import torch
 
-from dmlrepro.evidence.results import output_folder
+from dmlrepro.evidence.saving import output_folder
 from dmlrepro.papers import timing
 from dmlrepro.papers.methods import BASELINES, spec_of
 from dmlrepro.papers.params import Params

@@ -17,7 +17,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from dmlrepro.evidence.results import output_folder
+from dmlrepro.evidence.saving import output_folder
 from dmlrepro.files import repository_root
 from dmlrepro.papers import timing
 

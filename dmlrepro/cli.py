@@ -305,7 +305,7 @@ def _executions(path: Path) -> dict:
 
 
 def _jobs(options) -> None:
-    from dmlrepro.evidence import results
+    from dmlrepro.evidence import saving
     from dmlrepro.papers import jobs
 
     grid = _executions(options.grid)
@@ -313,8 +313,8 @@ def _jobs(options) -> None:
     for key, spec in specs.items():
         path = options.index.parent / f"{key}.json"
         if not path.exists():  # its name is its content
-            results.write_text(path, json.dumps(spec, indent=1) + "\n")
-    results.write_text(options.index, json.dumps(index, indent=1) + "\n")
+            saving.write_text(path, json.dumps(spec, indent=1) + "\n")
+    saving.write_text(options.index, json.dumps(index, indent=1) + "\n")
     print(f"{len(index['executions'])} executions of notebooks read {len(specs)} distinct runs")
 
 
@@ -365,12 +365,12 @@ def _cache(options) -> None:
 
 
 def _publish(options) -> None:
-    from dmlrepro.evidence import results
+    from dmlrepro.evidence import publishing
     from dmlrepro.files import repository_root
     from dmlrepro.papers import pages
 
     target = _published(options.folder)
-    tables, moved = results.publish(options.folder, target, everything=options.everything)
+    tables, moved = publishing.publish(options.folder, target, everything=options.everything)
     print(f"{tables} tables valid, {moved} new or changed in {target.relative_to(repository_root())}/")
     if pages.write_ledger():
         print("results/claims.csv follows them")
@@ -387,7 +387,7 @@ def _summary(options) -> int:
     """What the notebooks of a build folder took and said; 1 where committed tables are not what they make."""
     import pandas as pd
 
-    from dmlrepro.evidence import results
+    from dmlrepro.evidence import publishing
     from dmlrepro.files import read_json
     from dmlrepro.papers import catalogue
 
@@ -413,17 +413,17 @@ def _summary(options) -> int:
     table = pd.DataFrame(rows)
     print(table.to_string(index=False))
     print(f"{len(table)} notebooks, {table['rows'].sum()} rows, {table['verdicts'].sum()} verdicts")
-    if difference := results.difference(options.folder, _published(options.folder)):
+    if difference := publishing.difference(options.folder, _published(options.folder)):
         print(difference)
     return _name_outdated(options.folder, _published(options.folder))
 
 
 def _name_outdated(made: Path, committed: Path) -> int:
     """Print which committed tables are not what the present code makes; 1 if there are any."""
-    from dmlrepro.evidence import results
+    from dmlrepro.evidence import publishing
     from dmlrepro.files import repository_root
 
-    found = results.outdated(made, committed)
+    found = publishing.outdated(made, committed)
     for name, why in found.items():
         print(f"{committed.relative_to(repository_root())}/{name}.csv is not what the present code makes: {why}")
     if found:
@@ -433,9 +433,9 @@ def _name_outdated(made: Path, committed: Path) -> int:
 
 def _drift(options) -> int:
     from dmlrepro.files import repository_root
-    from dmlrepro.papers import golden
+    from dmlrepro.papers import regression
 
-    table, outside = golden.drift(options.folder, _selected(options.notebooks))
+    table, outside = regression.drift(options.folder, _selected(options.notebooks))
     if table.empty:
         print("these notebooks have no golden values")
         return 0
@@ -456,18 +456,18 @@ def _pages(options) -> None:
 
 
 def _accept(options) -> None:
-    from dmlrepro.evidence import results
+    from dmlrepro.evidence import publishing
     from dmlrepro.evidence.provenance import damage
     from dmlrepro.files import repository_root
-    from dmlrepro.papers import catalogue, golden
+    from dmlrepro.papers import catalogue, regression
 
     build = repository_root() / "build" / "quick"
     names = [name for name in _selected(options.notebooks) if catalogue.find(name).table is not None]
     absent = [name for name in names if all(damage(each / f"{name}.csv") for each in (build, _published(build)))]
     if absent:  # before anything is replaced
         raise FileNotFoundError(f"no tables of {', '.join(absent)}; make results ONLY={','.join(absent)}")
-    results.publish(build, _published(build), everything=True)
-    golden.accept(names)
+    publishing.publish(build, _published(build), everything=True)
+    regression.accept(names)
 
 
 if __name__ == "__main__":

@@ -6,9 +6,9 @@ import shutil
 import pytest
 
 from dmlrepro import cli, files
-from dmlrepro.evidence import provenance, results, stored
+from dmlrepro.evidence import provenance, publishing, saving, stored
 from dmlrepro.files import repository_root
-from dmlrepro.papers import golden, pages
+from dmlrepro.papers import pages, regression
 
 QUICK = repository_root() / "results" / "quick"
 MAGNET = "30_meanfield_magnet"
@@ -34,7 +34,7 @@ def copy(tmp_path, monkeypatch):
 def rewritten(table, rows, made=None):
     """As if these rows had been saved."""
     made = made or provenance.record(table)
-    table.write_text(results.to_csv(rows))
+    table.write_text(saving.to_csv(rows))
     provenance.seal(table, made)
 
 
@@ -53,14 +53,14 @@ def test_a_number_edited_beside_an_emptied_record_does_not_stay(copy, tmp_path):
     for path in copy.glob(f"{name}.*"):
         shutil.copy(path, build)
     table = copy / f"{name}.csv"
-    rows = results.read(table)
+    rows = saving.read(table)
     rows.loc[rows.index[rows["metric"] == "R@1"][0], "value"] = 99.0
-    table.write_text(results.to_csv(rows))
+    table.write_text(saving.to_csv(rows))
     table.with_suffix(".json").write_text("")
-    assert f"{name}.json is no record" in results.outdated(build, copy)[name]
+    assert f"{name}.json is no record" in publishing.outdated(build, copy)[name]
     with pytest.raises(ValueError, match=rf"{name}\.json is no record of a table.*`make results`"):
-        results.difference(build, copy)
-    assert results.publish(build, copy) == (1, 1)
+        publishing.difference(build, copy)
+    assert publishing.publish(build, copy) == (1, 1)
     assert table.read_bytes() == (QUICK / f"{name}.csv").read_bytes()
 
 
@@ -74,7 +74,7 @@ def test_a_committed_table_of_older_code_is_named_and_the_command_fails(command,
     (build / f"{MAGNET}.ipynb").write_text(json.dumps(notebook))
     arguments = [command, str(build), *([MAGNET] if command == "drift" else [])]
     assert cli.main(arguments) == 0
-    rows = results.read(copy / f"{MAGNET}.csv")
+    rows = saving.read(copy / f"{MAGNET}.csv")
     rewritten(copy / f"{MAGNET}.csv", rows.assign(value=rows["value"] * (1 + 1e-5)))
     assert cli.main(arguments) == 1
     named = f"results/quick/{MAGNET}.csv is not what the present code makes: "
@@ -82,8 +82,8 @@ def test_a_committed_table_of_older_code_is_named_and_the_command_fails(command,
 
 
 def test_accept_checks_everything_before_it_replaces_anything(copy, capsys, monkeypatch):
-    monkeypatch.setattr(results, "publish", lambda *_, **__: pytest.fail("published"))
-    monkeypatch.setattr(golden, "accept", lambda *_: pytest.fail("accepted"))
+    monkeypatch.setattr(publishing, "publish", lambda *_, **__: pytest.fail("published"))
+    monkeypatch.setattr(regression, "accept", lambda *_: pytest.fail("accepted"))
     assert "no notebook 'nosuch'" in said(["accept", "nosuch"], capsys)
     for part in (".csv", ".json", ".cost.csv"):
         (copy / f"00_tour{part}").unlink(missing_ok=True)

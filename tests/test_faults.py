@@ -24,7 +24,7 @@ FAULTS = {
 CODE = """
 import os, resource, signal
 from pathlib import Path
-from dmlrepro.evidence import results
+from dmlrepro.evidence import results, saving
 from dmlrepro.papers.params import Params
 
 class Toy(Params):
@@ -37,7 +37,7 @@ row = {{"paper": "pfml", "experiment": "{name}", "profile": profile, "dataset": 
 table = results.frame([row | {{"metric": "R@1", "value": 50.0}}])
 if Path("broken").exists():
     {fault}
-results.save(table, Toy.from_values({{"profile": profile}}))
+saving.save(table, Toy.from_values({{"profile": profile}}))
 """
 
 

@@ -68,7 +68,7 @@ def test_the_last_cell_is_the_regression_check_and_prints_no_number_that_can_mov
     last = code(notebook)[-1]
     assert last.source.startswith("# NBVAL_CHECK_OUTPUT")
     (output,) = last.outputs
-    saves_a_table = "results.save(" in "".join(cell.source for cell in code(notebook))
+    saves_a_table = "saving.save(" in "".join(cell.source for cell in code(notebook))
     said = (
         "within tolerance of the golden run" if saves_a_table else "the ledger made from results/ is results/claims.csv"
     )
@@ -111,7 +111,7 @@ def test_every_claim_has_its_verdict_and_a_notebook_without_its_verdict_cell_is_
 
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
 def test_it_saves_a_table_or_is_known_to_save_none(path):
-    saves = "results.save(" in path.read_text(encoding="utf8")  # by which the workflow tells them apart
+    saves = "saving.save(" in path.read_text(encoding="utf8")  # by which the workflow tells them apart
     assert saves == (catalogue.find(path.stem).table is not None)
 
 

@@ -15,7 +15,7 @@ from latex2mathml.converter import convert
 from nbconvert import HTMLExporter
 from nbconvert.filters.markdown_mistune import IPythonRenderer, MarkdownWithMath
 
-from dmlrepro.evidence.results import write_text
+from dmlrepro.evidence.saving import write_text
 
 
 class Renderer(IPythonRenderer):

@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from dmlrepro.evidence import claims, results, sentences, tables
+from dmlrepro.evidence import claims, provenance, saving, sentences, summaries, tables
 from dmlrepro.evidence.comparing import UNTRAINED
 from dmlrepro.evidence.judging import NOT_RUN, Judged, judge
 from dmlrepro.evidence.provenance import record
@@ -38,9 +38,9 @@ class Stored:
     """A table of results/: a notebook's, under one profile and set of parameters.
 
     stem: name of its file. parameters: those it was made with. device: on what its runs were trained. costs: seconds
-    and what else differs from machine to machine. picture: a figure of the execution, see `results.save_picture`.
+    and what else differs from machine to machine. picture: a figure of the execution, see `saving.save_picture`.
     older: whether other code than the present one trained its runs, see `of_older_code`. searches: by method the
-    committed search that chose its settings, see `results.provenance`.
+    committed search that chose its settings, see `saving.provenance`.
     """
 
     stem: str
@@ -137,7 +137,7 @@ def of_older_code(made: Mapping) -> bool:
         not records.serves(
             records.kind(loss or None, scheme, train_from or None), source, keys.source_hash(loss or None, scheme)
         )
-        for loss, scheme, train_from, source in made.get(results.TRAINED_BY, ())
+        for loss, scheme, train_from, source in made.get(saving.TRAINED_BY, ())
     )
 
 
@@ -170,8 +170,8 @@ def stored(notebook: str, root: Path | None = None, *, but: Path | None = None) 
     """
     root = root or repository_root() / "results"
     found = []
-    for profile in results.PROFILES:
-        paths = [p for p in results.table_paths(root / profile) if p.stem.partition("--")[0] == notebook]
+    for profile in saving.PROFILES:
+        paths = [p for p in provenance.table_paths(root / profile) if p.stem.partition("--")[0] == notebook]
         paths = [p for p in paths if p.relative_to(root) != but]
         found += sorted((_read(path) for path in paths), key=lambda each: -each.seeds)
     return found
@@ -184,7 +184,7 @@ def _read(path: Path) -> Stored:
     picture = path.with_suffix(".png")
     where = picture if picture.exists() else None
     of_code, searches = of_older_code(made), made.get("searches", {})
-    return Stored(path.stem, results.read(path), made["parameters"], made["device"], read, where, of_code, searches)
+    return Stored(path.stem, saving.read(path), made["parameters"], made["device"], read, where, of_code, searches)
 
 
 # --- numbers as words -------------------------------------------------------------------------------------------------
@@ -225,10 +225,10 @@ class Numbers:
         return f"{one} against {other} {metric} ({self.gap(subject, baseline, metric)})"
 
     def _digits(self, metric: str) -> int:
-        """Decimals of a metric, or of the first of "X / Y"; see `results.decimals`."""
+        """Decimals of a metric, or of the first of "X / Y"; see `summaries.decimals`."""
         name = metric.partition(" / ")[0]
         levels = [seeds for (_, each), settings in self.cells.items() if each == name for seeds in settings.values()]
-        return results.decimals([value for seeds in levels for value in seeds.values()])
+        return summaries.decimals([value for seeds in levels for value in seeds.values()])
 
     def ranked(self, cells: Iterable[str], metric: str = "R@1", least: int = 1) -> list[str]:
         """Those of the cells that the table has, at least so many, the highest mean first."""

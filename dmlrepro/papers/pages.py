@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from dmlrepro.evidence import claims, comparing, judging, results, sentences, stored, tables
+from dmlrepro.evidence import claims, comparing, judging, saving, sentences, stored, tables
 from dmlrepro.evidence import ledger as ledger_of
 from dmlrepro.files import read_json, repository_root
 from dmlrepro.papers import catalogue, plan
@@ -181,7 +181,7 @@ def write_ledger() -> bool:
     forget()
     differs = bool(ledger_differences())
     if differs:
-        results.write_text(ledger_path(), ledger_csv())
+        saving.write_text(ledger_path(), ledger_csv())
     return differs
 
 
@@ -214,7 +214,7 @@ def _question(name: str) -> str:
 
 
 def _cost(name: str) -> str:
-    return " / ".join(_duration(_hours(profile).get(name, 0.0)) for profile in reversed(results.PROFILES))
+    return " / ".join(_duration(_hours(profile).get(name, 0.0)) for profile in reversed(saving.PROFILES))
 
 
 @functools.cache
@@ -391,7 +391,7 @@ def write() -> list[Path]:
     texts = made()
     changed = stale(texts)
     for path in changed:
-        results.write_text(path, texts[path])
+        saving.write_text(path, texts[path])
     return changed
 
 

@@ -16,7 +16,7 @@ from typing import Any
 
 from dmlrepro import progress
 from dmlrepro.datasets.manifests import is_own
-from dmlrepro.evidence import provenance, results
+from dmlrepro.evidence import provenance, saving
 from dmlrepro.files import repository_root
 from dmlrepro.papers import rooms
 from dmlrepro.papers.catalogue import Notebook
@@ -191,7 +191,7 @@ def outdated(folder: Path | None = None) -> dict[str, list[str]]:
     """
     root = repository_root() / "results" if folder is None else folder
     found = {}
-    for profile in results.PROFILES:
+    for profile in saving.PROFILES:
         for path in provenance.table_paths(root / profile):
             named = json.loads(path.with_suffix(".json").read_text(encoding="utf8")).get("searches", {})
             sums = {each["file"]: each["sha256"] for each in named.values()}

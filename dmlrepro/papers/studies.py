@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from dmlrepro.datasets import manifests
-from dmlrepro.evidence import results, stored, tables
+from dmlrepro.evidence import provenance, results, saving, stored, summaries, tables
 from dmlrepro.evidence.judging import Judged, judge
 from dmlrepro.figures import charts
 from dmlrepro.figures.style import PLAIN, Names
@@ -256,8 +256,8 @@ def judged(table: "pd.DataFrame", params: Params, finished: Iterable = ()) -> Ju
 
 def older(params: Params) -> bool:
     """Whether the table that a notebook has just saved is of runs of older code."""
-    path = results.output_folder(params.profile) / f"{params.stem}.csv"
-    return path.exists() and stored.of_older_code(results.record(path))
+    path = saving.output_folder(params.profile) / f"{params.stem}.csv"
+    return path.exists() and stored.of_older_code(provenance.record(path))
 
 
 def trials(table: "pd.DataFrame", params: Params) -> dict[str, int]:
@@ -278,7 +278,7 @@ def found(table: "pd.DataFrame", params: Params):
     from dmlrepro.papers import catalogue
 
     tests, others = catalogue.claims_of(params.notebook), catalogue.find(params.notebook).findings
-    saved, tuned = results.as_saved(table), trials(table, params)
+    saved, tuned = saving.as_saved(table), trials(table, params)
     said = stored.findings(saved, tests, params.notebook, others, tuned, older=older(params))
     if missing := _seeds_missing(table, params):
         said.insert(0, missing)
@@ -309,7 +309,7 @@ def all_evidence(params: Params, metrics: Sequence[str], figure: Callable | None
     if not others:
         display(Markdown("So far nothing else: `papermill -p profile small` adds to results/."))
     for each in others:
-        display(Markdown(f"**{each.heading}**, trained on {each.device}"), results.pivot(each.table, metrics))
+        display(Markdown(f"**{each.heading}**, trained on {each.device}"), summaries.pivot(each.table, metrics))
         if figure:
             display(drawn := figure(each.table))
             plt.close(drawn)
@@ -325,13 +325,13 @@ def all_evidence(params: Params, metrics: Sequence[str], figure: Callable | None
 
 def published(paper: str, names: Mapping[str, str], table: str | Sequence[str], **where) -> "pd.DataFrame":
     """Rows of one of a paper's tables, its methods named as in ours; names: {printed name: ours}."""
-    return results.published(paper, table, **where).replace({"method": dict(names)})
+    return summaries.published(paper, table, **where).replace({"method": dict(names)})
 
 
 def published_curve(paper: str, figure: str) -> dict[str, dict[float, float]]:
     """Recall@1 of a panel of a paper's figure where it is known: {data set: {level: value}}."""
     curves: dict[str, dict[float, float]] = {}
-    for row in results.published(f"{paper}_figures", figure).itertuples():
+    for row in summaries.published(f"{paper}_figures", figure).itertuples():
         curves.setdefault(row.dataset, {})[tables.level_of(row.split_or_setting)] = row.value
     return curves
 

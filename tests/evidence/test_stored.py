@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from dmlrepro.evidence import results, stored
+from dmlrepro.evidence import results, saving, stored, summaries
 from dmlrepro.evidence.claims import ClaimTest, higher
 from dmlrepro.evidence.provenance import seal
 from dmlrepro.evidence.tables import MissingRows
@@ -79,7 +79,7 @@ def test_distances_and_ratios_have_three_decimals():
     assert (
         stored.Numbers(rows).against("A", "B", "W2") == "0.720 against 0.640 W2 (+0.080, 95 % +0.060 to +0.100, n = 5)"
     )
-    pivoted = results.pivot(results.pd.concat([rows, table()]), ["W2", "R@1"]).loc[("", "", "A")]
+    pivoted = summaries.pivot(results.pd.concat([rows, table()]), ["W2", "R@1"]).loc[("", "", "A")]
     assert pivoted.tolist() == ["0.720 ± 0.020", "72.0 ± 2.0"]
 
 
@@ -92,7 +92,7 @@ def test_a_table_of_times_is_labelled_with_network_and_device():
 def write(root, each, stem="99_some", **parameters):
     folder = root / each["profile"].iloc[0]
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / f"{stem}.csv").write_text(results.to_csv(each), encoding="utf8")
+    (folder / f"{stem}.csv").write_text(saving.to_csv(each), encoding="utf8")
     made = {"parameters": {"steps": 0, "epochs": 4} | parameters, "device": "CPU"}
     seal(folder / f"{stem}.csv", made)
 

@@ -7,13 +7,13 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
+from example_tables import table as of_values
 
 from dmlrepro import retrieval, samplers
-from dmlrepro.evidence import results
+from dmlrepro.evidence import goldens, results, saving
 from dmlrepro.evidence.provenance import seal
 from dmlrepro.losses import baselines
-from dmlrepro.papers import catalogue
-from dmlrepro.papers import golden as goldens
+from dmlrepro.papers import catalogue, regression
 from dmlrepro.papers.methods import BASELINES, spec_of
 from dmlrepro.papers.pfml.retrieval import PfmlRetrievalParams
 from dmlrepro.papers.pfml.retrieval import retrieval as retrieval_runs
@@ -24,7 +24,7 @@ METHOD = "ProxyNCA++"
 
 
 def golden_of(method: str) -> pd.DataFrame:
-    table = pd.read_csv(results.golden_path(PARAMS), keep_default_na=False)
+    table = pd.read_csv(goldens.path_of(PARAMS), keep_default_na=False)
     return table[(table["method"] == method) & (table["setting"] == "") & (table["protocol"] == "conventional")]
 
 
@@ -62,7 +62,7 @@ def test_a_loss_with_a_flipped_sign_is_far_outside_the_tolerance(golden, monkeyp
         return loss
 
     monkeypatch.setattr(baselines, "proxy_nca_pp", flipped)
-    assert set(results.compare_golden(trained_table(), golden)["metric"]) == {"R@1", "MAP@R"}
+    assert set(goldens.missed(trained_table(), golden)["metric"]) == {"R@1", "MAP@R"}
 
 
 def test_a_metric_with_shuffled_labels_is_far_outside_the_tolerance(golden, monkeypatch):
@@ -73,7 +73,7 @@ def test_a_metric_with_shuffled_labels_is_far_outside_the_tolerance(golden, monk
         return score(embeddings, labels[order], *args, **kwargs)
 
     monkeypatch.setattr(retrieval, "retrieval", shuffled)
-    assert set(results.compare_golden(trained_table(), golden)["metric"]) == {"R@1", "MAP@R"}
+    assert set(goldens.missed(trained_table(), golden)["metric"]) == {"R@1", "MAP@R"}
 
 
 def test_a_sampler_that_repeats_its_first_batch_is_outside_the_tolerance(golden, monkeypatch):
@@ -84,7 +84,7 @@ def test_a_sampler_that_repeats_its_first_batch_is_outside_the_tolerance(golden,
         return [first] * num_batches
 
     monkeypatch.setattr(samplers, "shuffled", repeated)
-    assert set(results.compare_golden(trained_table(), golden)["metric"]) == {"R@1", "MAP@R"}
+    assert set(goldens.missed(trained_table(), golden)["metric"]) == {"R@1", "MAP@R"}
 
 
 def accepting_what_is_broken(table: pd.DataFrame) -> pd.DataFrame:
@@ -92,7 +92,7 @@ def accepting_what_is_broken(table: pd.DataFrame) -> pd.DataFrame:
 
     A notebook without an untrained network is compared with that of notebook 10, which is the same at quick.
     """
-    scores = table if "untrained" in set(table["method"]) else results.read_golden(results.golden_path(PARAMS))
+    scores = table if "untrained" in set(table["method"]) else goldens.read(goldens.path_of(PARAMS))
     untrained = scores[scores["method"] == "untrained"].groupby("metric")["value"].agg(list).to_dict()  # by protocol
     nearest = [
         min((abs(row.value - value) for value in untrained.get(row.metric, [])), default=math.inf)
@@ -103,7 +103,7 @@ def accepting_what_is_broken(table: pd.DataFrame) -> pd.DataFrame:
     return table[(near & (table["method"] != "untrained")) | (rounding & (table["protocol"] == ""))]
 
 
-@pytest.mark.parametrize("path", sorted(results.golden_folder().glob("*.csv")), ids=lambda path: path.stem)
+@pytest.mark.parametrize("path", sorted(goldens.folder().glob("*.csv")), ids=lambda path: path.stem)
 def test_no_golden_value_accepts_what_is_broken_and_with_tolerances_times_twenty_every_file_has_some(path):
     """Of networks that are trained whole those of 16 dimensions are rightly not told apart: they are compared with the
     features of 64 that they begin at.
@@ -112,8 +112,8 @@ def test_no_golden_value_accepts_what_is_broken_and_with_tolerances_times_twenty
     but without a force, which leaves it as it begins, and on corrupted images, where the features are not tested.
     Of the methods that stop early those are left out, by name, whose gain at quick lies within their shared spread,
     because validation picks another step in some replicas; that spread is bounded."""
-    table = results.read_golden(path)
-    early = table["method"].isin(goldens.stopping_early(catalogue.find(path.stem))) & (table["protocol"] != "")
+    table = goldens.read(path)
+    early = table["method"].isin(regression.stopping_early(catalogue.find(path.stem))) & (table["protocol"] != "")
     assert (table[early]["tolerance"] < 6).all()  # points
     table = table[~(early & table["method"].isin(WITHIN_THE_SPREAD))]
     passing = accepting_what_is_broken(table)
@@ -137,7 +137,7 @@ NO_FORCE = "alpha=0;alpha_zero=literal"
 
 
 def golden_heads(stem: str) -> bool:
-    return goldens.kind(catalogue.find(stem))[0]
+    return regression.kind(catalogue.find(stem))[0]
 
 
 def cells_of(table: pd.DataFrame) -> set[tuple]:
@@ -169,9 +169,28 @@ def test_a_mistake_in_a_run_is_outside_the_tolerance(mistake):
     except ValueError as error:  # ten times alpha is no spec, which stops the notebook in its parameter cell
         assert mistake == "alpha x 10" and "lower alpha" in str(error)
         return
-    known = results.read_golden(results.golden_path(BOTH))
+    known = goldens.read(goldens.path_of(BOTH))
     known = known[(known["method"] == method) & (known["setting"] == "") & (known["protocol"] == "conventional")]
-    assert len(known) == 2 and len(results.compare_golden(table, known)) > 0
+    assert len(known) == 2 and len(goldens.missed(table, known)) > 0
+
+
+# --- comparing
+
+
+def test_golden_comparison_sees_a_moved_and_a_missing_number():
+    golden = goldens.means(of_values(50.0, 60.0)).assign(tolerance=0.5)
+    assert goldens.missed(of_values(50.4, 60.4), golden).empty
+    assert list(goldens.missed(of_values(51.2, 60.0), golden)["new"]) == [pytest.approx(55.6)]
+    assert len(goldens.missed(of_values(50.0, 60.0).assign(method="CPML"), golden)) == 1
+
+
+def test_seeds_that_agree_to_the_last_digit_are_one_seed_used_for_all():
+    rows = pd.concat([of_values(50.0).assign(metric="MAP@R", seed=seed) for seed in (0, 1)], ignore_index=True)
+    assert goldens.seeds_that_agree(rows) == rows["method"].iloc[0]
+    rows.loc[1, "value"] += 1e-6
+    assert goldens.seeds_that_agree(rows) == ""
+    pretrained = rows.assign(method="untrained", value=1.0)  # its features know no seed
+    assert goldens.seeds_that_agree(pretrained) == ""
 
 
 # --- tolerances of values whose spread is known
@@ -184,7 +203,7 @@ def simulated(rng, methods=30, settings=4):
     """
     spread = (0.5 * np.exp(0.6 * rng.standard_normal(methods))).repeat(settings)
     names = [("p", f"method {m}", f"s={s}", "R@1") for m in range(methods) for s in range(settings)]
-    frame = pd.DataFrame(names, columns=results.GOLDEN_IDENTITY)
+    frame = pd.DataFrame(names, columns=goldens.IDENTITY)
 
     def means(seeds):
         return frame.assign(value=60 + spread * rng.standard_normal((seeds, len(spread))).mean(0), seeds=seeds)
@@ -264,25 +283,25 @@ def test_a_prior_is_found_where_there_is_one():
 
 def test_drift_counts_what_moved_and_lists_what_left_its_tolerance(tmp_path):
     names = ["30_meanfield_magnet", "92_claims"]  # the ledger has no golden values
-    table = results.read(results.repository_root() / "results" / "quick" / f"{names[0]}.csv")
-    results.write_text(tmp_path / f"{names[0]}.csv", results.to_csv(table))
+    table = saving.read(goldens.repository_root() / "results" / "quick" / f"{names[0]}.csv")
+    saving.write_text(tmp_path / f"{names[0]}.csv", saving.to_csv(table))
     seal(tmp_path / f"{names[0]}.csv", {})
-    summary, outside = goldens.drift(tmp_path, names)
+    summary, outside = regression.drift(tmp_path, names)
     assert list(summary["notebook"]) == names[:1] and outside.empty and summary["outside"].sum() == 0
 
-    golden = results.read_golden(results.golden_folder() / f"{names[0]}.csv")
+    golden = goldens.read(goldens.folder() / f"{names[0]}.csv")
     golden = golden.loc[golden["tolerance"].idxmax()]
     of_it = (table["metric"] == golden["metric"]) & (table["method"] == golden["method"])
     of_it &= (table["setting"] == golden["setting"]) & (table["selection"] == "last")
     assert of_it.any()
     for share, expected in ((0.5, 0), (1.5, 1)):
         moved = table.assign(value=table["value"] + share * golden["tolerance"] * of_it)
-        results.write_text(tmp_path / f"{names[0]}.csv", results.to_csv(moved))
+        saving.write_text(tmp_path / f"{names[0]}.csv", saving.to_csv(moved))
         seal(tmp_path / f"{names[0]}.csv", {})
-        summary, outside = goldens.drift(tmp_path, names)
+        summary, outside = regression.drift(tmp_path, names)
         assert summary["moved"][0] >= 1 and len(outside) == expected
         assert summary["of tolerance"][0] == pytest.approx(share, abs=0.2)
 
     (tmp_path / f"{names[0]}.csv").unlink()
-    summary, outside = goldens.drift(tmp_path, names)
+    summary, outside = regression.drift(tmp_path, names)
     assert len(outside) == summary["values"][0] == summary["outside"][0]

@@ -8,7 +8,7 @@ import pytest
 from tiny import TINY
 
 from dmlrepro.datasets import manifests
-from dmlrepro.evidence import results
+from dmlrepro.evidence import goldens, results
 from dmlrepro.papers import catalogue
 from dmlrepro.papers.params import Params, benchmark_of
 from dmlrepro.papers.pfml.methods import METHODS
@@ -86,11 +86,11 @@ def test_one_seed_for_all_is_found_in_the_scores(monkeypatch):
         scored = [protocols.Scored(spec, "glyphs", loop.train(spec).rows) for spec in specs]
         return results.tidy(scored, catalogue.find("10").params.from_values({}))
 
-    assert results.seeds_that_agree(table()) == ""
+    assert goldens.seeds_that_agree(table()) == ""
     stream_seed = builders.stream_seed
     for module in (builders, batches, loop.inference):
         monkeypatch.setattr(module, "stream_seed", lambda seed, *words: stream_seed(0, *words))
-    assert results.seeds_that_agree(table()) == "ProxyNCA++"
+    assert goldens.seeds_that_agree(table()) == "ProxyNCA++"
 
 
 def test_test_images_in_the_training_batches_are_found_though_counts_agree(monkeypatch):

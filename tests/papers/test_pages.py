@@ -6,7 +6,7 @@ import shutil
 
 import pytest
 
-from dmlrepro.evidence import claims, judging, results, stored
+from dmlrepro.evidence import claims, judging, saving, stored
 from dmlrepro.evidence.provenance import record, seal
 from dmlrepro.files import repository_root
 from dmlrepro.papers import catalogue, pages
@@ -52,10 +52,10 @@ def test_a_number_that_changed_makes_its_pages_stale(tmp_path, monkeypatch, anew
     copy = tmp_path / "results"
     shutil.copytree(repository_root() / "results", copy)
     path = copy / "quick" / "10_pfml_retrieval.csv"
-    table = results.read(path)
+    table = saving.read(path)
     table.loc[(table["method"] == "PFML") & (table["metric"] == "R@1") & (table["setting"] == ""), "value"] += 1
     made = record(path)
-    path.write_text(results.to_csv(table), encoding="utf8")
+    path.write_text(saving.to_csv(table), encoding="utf8")
     seal(path, made)  # it was saved so, not edited by hand
     monkeypatch.setattr(stored, "repository_root", lambda: tmp_path)
     pages.forget()

@@ -10,7 +10,7 @@ import nbformat
 import official_layouts
 import pytest
 
-from dmlrepro.evidence import results
+from dmlrepro.evidence import saving
 from dmlrepro.training import protocols
 
 pytestmark = pytest.mark.slow
@@ -55,7 +55,7 @@ def run_papermill(folder: Path, data: Path, cache: Path, values: dict):
     finished = subprocess.run(list(map(str, command)), cwd=ROOT, env=environment, capture_output=True, text=True)
     assert finished.returncode == 0, finished.stderr[-2000:]
     (path,) = [path for path in (folder / "paper").glob("*.csv") if not path.name.endswith(".cost.csv")]
-    return results.read(path), nbformat.read(executed, as_version=4)
+    return saving.read(path), nbformat.read(executed, as_version=4)
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ import pytest
 from tiny import TINY as TRAINED
 
 from dmlrepro import cli
-from dmlrepro.evidence import results, stored
+from dmlrepro.evidence import results, saving, stored
 from dmlrepro.files import signed
 from dmlrepro.papers import catalogue, methods, params, rooms, searches, studies
 from dmlrepro.training import protocols, runs, search
@@ -160,7 +160,7 @@ def test_the_judge_sees_the_trials_here_and_in_the_saved_table():
         for method in ("PFML", "ProxyAnchor")
         for seed in range(2)
     ]
-    path = results.save(results.frame(rows), given, runs=[_finished(spec) for spec in specs("10", "PFML")])
+    path = saving.save(results.frame(rows), given, runs=[_finished(spec) for spec in specs("10", "PFML")])
     made = json.loads(path.with_suffix(".json").read_text())
     (digest,) = {each["sha256"] for each in given.searches().values() if each["method"] == "PFML"}
     assert made["searches"] == {"PFML": {"file": given.search_name("PFML"), "trials": 16, "sha256": digest}}
@@ -178,7 +178,7 @@ def test_a_table_is_named_whose_search_is_no_longer_that_of_the_file(tmp_path):
     given = params_of("10")
     row = {"paper": "pfml", "experiment": given.notebook, "profile": "small", "dataset": "glyphs", "method": "PFML"}
     table = results.frame([row | {"metric": "R@1", "value": 50.0}])
-    results.save(table, given, runs=[_finished(spec) for spec in specs("10", "PFML")])
+    saving.save(table, given, runs=[_finished(spec) for spec in specs("10", "PFML")])
     assert searches.outdated(tmp_path / "results") == {}
     (path,) = search.folder("small").iterdir()
     path.write_text(signed(search.read(path) | {"made": "by another"}))

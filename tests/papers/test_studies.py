@@ -7,7 +7,7 @@ from IPython.core.interactiveshell import InteractiveShell
 from IPython.utils.capture import capture_output
 from tiny import TINY
 
-from dmlrepro.evidence import results, stored, tables
+from dmlrepro.evidence import goldens, results, saving, stored, tables
 from dmlrepro.papers import catalogue, studies
 from dmlrepro.training import inference, runs
 from dmlrepro.training.spec import RunSpec
@@ -72,9 +72,9 @@ def test_evaluations_during_training_stand_apart_and_count_nowhere():
     raw = results.pd.concat([table[table["setting"] == ""], results.frame(others)], ignore_index=True)
     raw = results.pd.concat([raw, table[table["setting"] != ""].assign(setting="")], ignore_index=True)
     whole = studies.histories_apart(raw)
-    assert results.to_csv(whole) == results.to_csv(table)
+    assert saving.to_csv(whole) == saving.to_csv(table)
     assert stored.Stored("99_some", whole, {"steps": 120}).label == "glyphs, conv4, 120 steps, 2 seeds"
-    assert set(tables.final_rows(whole)["setting"]) == set(results.golden_means(whole)["setting"]) == {""}
+    assert set(tables.final_rows(whole)["setting"]) == set(goldens.means(whole)["setting"]) == {""}
 
 
 def test_the_losses_that_still_rise_are_named_with_the_steepest_first():

@@ -9,7 +9,7 @@ import torch
 from PIL import Image
 
 from dmlrepro import cli
-from dmlrepro.evidence import results
+from dmlrepro.evidence import saving
 from dmlrepro.papers.together import your_images
 from dmlrepro.papers.together.your_images import YourImagesParams
 from dmlrepro.training import loop, runs
@@ -65,7 +65,7 @@ def test_a_small_folder_of_photographs_from_the_command_to_the_table(tmp_path, m
     assert len(specs) == 8
     finished = runs.run_all(specs, jobs=1)
     table = your_images.table_of(finished, params)
-    results.save(table, params, runs=finished)
+    saving.save(table, params, runs=finished)
     assert not {"seconds", "steps_per_second"} & set(table["metric"])
     best = your_images.winner(finished, table)
     assert best.spec.method != "untrained"

@@ -14,7 +14,7 @@ from tiny import TINY
 
 from dmlrepro import cli, metrics
 from dmlrepro.datasets import manifests
-from dmlrepro.evidence import results, stored
+from dmlrepro.evidence import provenance, results, saving, stored
 from dmlrepro.papers import catalogue, searches, studies
 from dmlrepro.papers.pfml.ablations import RepulsionParams, spread_table
 from dmlrepro.training import checking, keys, loop, protocols, records, runs
@@ -236,7 +236,7 @@ def test_runs_of_older_code_are_shown_marked_and_not_trained(older, file, monkey
     assert [run.rows for run in again] == [run.rows for run in older] and all(run.stale for run in again)
     with pytest.raises(ValueError, match=r"seed 0: the code that trained it is not the present one.*records renew"):
         _ = again[0].embeddings
-    made = results.provenance(PARAMS, again)
+    made = saving.provenance(PARAMS, again)
     assert stored.of_older_code(made) and made["trained_by"][0][-1] == older[0].source
     assert stored.findings(results.tidy(again, PARAMS), {}, PARAMS.notebook, [], older=True) == [stored.OLDER]
     assert {row["state"] for row in checking.states()} == {"stale"}
@@ -249,7 +249,7 @@ def test_a_check_accepts_code_that_does_the_same(older, machine, file, monkeypat
     (row,) = checking.check(jobs=1)
     assert (row["runs"], row["trained"], row["differ"]) == (3, 3, "")
     again = runs.run_all(SEEDS, record=file)
-    assert not any(run.stale for run in again) and not stored.of_older_code(results.provenance(PARAMS, again))
+    assert not any(run.stale for run in again) and not stored.of_older_code(saving.provenance(PARAMS, again))
     assert {row["state"] for row in checking.states()} == {"accepted"}
     monkeypatch.setattr(keys, "source_hash", lambda *what: "e" * 64)  # and the next edit is another question
     assert all(run.stale for run in runs.run_all(SEEDS, record=file))
@@ -347,12 +347,12 @@ def test_renewed_runs_are_measured_again(older, file, machine, monkeypatch):
 
 def test_a_table_says_what_trained_the_runs_of_its_last_execution(older, file, monkeypatch):
     stale = runs.run_all(SEEDS, record=file)
-    path = results.save(results.tidy(stale, PARAMS), PARAMS, runs=stale)
-    assert stored.of_older_code(results.record(path))
+    path = saving.save(results.tidy(stale, PARAMS), PARAMS, runs=stale)
+    assert stored.of_older_code(provenance.record(path))
     checking.renew(jobs=1)
     new = runs.run_all(SEEDS, record=file)
-    results.save(results.tidy(new, PARAMS), PARAMS, runs=new)
-    assert not stored.of_older_code(results.record(path))
+    saving.save(results.tidy(new, PARAMS), PARAMS, runs=new)
+    assert not stored.of_older_code(provenance.record(path))
 
 
 def test_a_line_that_lost_its_end_is_still_one(finished, file):

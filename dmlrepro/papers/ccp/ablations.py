@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
-from dmlrepro.evidence import results
+from dmlrepro.evidence import summaries
 from dmlrepro.evidence.stored import Numbers
 from dmlrepro.papers.catalogue import Notebook
 from dmlrepro.papers.ccp.methods import LOSSES, CcpParams, ccp_runs, whether_it_alternated
@@ -196,7 +196,7 @@ def courses(finished: Iterable) -> "pd.DataFrame":
                     row |= {f"{name}: {words}": known[column] for column, words in SHOWN.items()}
             rows.append(row)
     means = pd.DataFrame(rows).groupby(["method", "setting"], sort=False).mean()
-    return results.readable(means, 2)
+    return summaries.readable(means, 2)
 
 
 def steps_per_problem(run) -> list[int]:

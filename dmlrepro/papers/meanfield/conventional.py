@@ -184,7 +184,7 @@ def growth_rows(costs: "pd.DataFrame", params: ConventionalParams) -> "pd.DataFr
         common | {"method": row.method, "seed": row.repetition, "metric": "exponent", "value": row.exponent}
         for row in growth.exponents(costs).itertuples()
     ]
-    return results.frame(rows) if rows else pd.DataFrame(columns=results.COLUMNS)
+    return results.frame(rows) if rows else pd.DataFrame(columns=tables.COLUMNS)
 
 
 # --- what was found ---------------------------------------------------------------------------------------------------

@@ -12,7 +12,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from dmlrepro import metrics
-from dmlrepro.evidence import results
+from dmlrepro.evidence import summaries
 from dmlrepro.evidence.tables import settings_of
 from dmlrepro.papers.catalogue import Notebook
 from dmlrepro.papers.methods import pick, runs_of
@@ -205,7 +205,7 @@ def norm_range(run) -> "pd.DataFrame":
     _, embeddings, _ = training_embeddings(run)
     norms = run.spec.loss_options.get("embedding_scale", 1.0) * embeddings.norm(dim=1)
     ends = {"smallest embedding norm": norms.min().item(), "largest embedding norm": norms.max().item()}
-    theirs = results.published("nivmf_figures", "Fig. 11", split_or_setting=list(ends))
+    theirs = summaries.published("nivmf_figures", "Fig. 11", split_or_setting=list(ends))
     columns = {
         f"ours, {run.dataset}: {run.spec.method}": pd.Series(ends),
         "published, Cars-196: EL-vMF": theirs.set_index("split_or_setting")["value"],

@@ -13,7 +13,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from dmlrepro import metrics
-from dmlrepro.evidence import results
+from dmlrepro.evidence import summaries
 from dmlrepro.evidence.claims import START
 from dmlrepro.evidence.stored import Numbers
 from dmlrepro.losses import nivmf as losses
@@ -112,7 +112,7 @@ def quoted_differences(table: "pd.DataFrame") -> "pd.DataFrame":
     """Differences of R@1 in points that the text quotes from Fig. 5, and ours, means over seeds."""
     rows = table[(table["metric"] == "R@1") & (table["selection"] == "last")]
     ours = rows.groupby("method")["value"].mean()
-    quoted = results.published("nivmf_figures", "Fig. 5")
+    quoted = summaries.published("nivmf_figures", "Fig. 5")
     quoted = quoted.pivot(index="split_or_setting", columns="dataset", values="value").add_prefix("published, ")
     pairs = [[f.removeprefix("d_").replace("Cos", "Cosine") for f in each.split(" - ")] for each in quoted.index]
     quoted.insert(0, f"ours, {rows['dataset'].iloc[0]}", [ours.get(a, np.nan) - ours.get(b, np.nan) for a, b in pairs])

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from torch import Tensor
 
 from dmlrepro import metrics
-from dmlrepro.evidence import results
+from dmlrepro.evidence import summaries
 from dmlrepro.evidence.tables import settings_of
 from dmlrepro.papers.catalogue import Notebook
 from dmlrepro.papers.methods import pick, runs_of
@@ -78,7 +78,7 @@ def relative_diversity(table: "pd.DataFrame", baseline: str = "Cosine") -> "pd.D
     for (dataset, step), theirs in published("Table 5 (supp)").groupby(["dataset", "method"]):
         method = step.partition("->d_")[2]
         columns[f"published, {dataset}: {method}"] = theirs.set_index(theirs["metric"].map(names))["value"]
-    return results.readable(pd.DataFrame(columns), 1)
+    return summaries.readable(pd.DataFrame(columns), 1)
 
 
 NOTEBOOKS = [Notebook(DiversityParams, diversity, diversity_table, both_diversities)]

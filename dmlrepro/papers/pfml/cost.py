@@ -17,7 +17,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from dmlrepro.evidence import results
+from dmlrepro.evidence import results, summaries
 from dmlrepro.evidence.tables import Cell, settings_of
 from dmlrepro.losses.potential_field import PotentialFieldLoss
 from dmlrepro.networks import backbones
@@ -243,7 +243,7 @@ TABLE_9 = {"ProxyNCA": ("ProxyNCA++", ""), "Proxy Anchor": ("ProxyAnchor", "")} 
 
 def published_ratios() -> dict[tuple[str, str], float]:
     """(method, setting) -> seconds of an epoch over those with ProxyNCA, from Table 9."""
-    printed = results.published("pfml", "Table 9 (supp)").set_index("method")["value"]
+    printed = summaries.published("pfml", "Table 9 (supp)").set_index("method")["value"]
     return {key: printed[name] / printed["ProxyNCA"] for name, key in TABLE_9.items()}
 
 

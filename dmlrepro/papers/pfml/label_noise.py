@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 
 from dmlrepro import samplers
-from dmlrepro.evidence import results
+from dmlrepro.evidence import summaries
 from dmlrepro.evidence.comparing import UNTRAINED
 from dmlrepro.evidence.stored import Numbers
 from dmlrepro.papers.catalogue import Notebook
@@ -123,7 +123,8 @@ def noise_drops(table: "pd.DataFrame") -> "pd.DataFrame":
     for where in dict.fromkeys(where for where, _ in columns):
         columns[where, "drop"] = columns[where, "0"] - columns[where, "0.2"]
     order = sorted(columns, key=lambda pair: list(dict.fromkeys(where for where, _ in columns)).index(pair[0]))
-    return results.readable(pd.concat({pair: columns[pair] for pair in order}, axis=1, names=["R@1", "label noise"]), 1)
+    wide = pd.concat({pair: columns[pair] for pair in order}, axis=1, names=["R@1", "label noise"])
+    return summaries.readable(wide, 1)
 
 
 # --- what was found ---------------------------------------------------------------------------------------------------

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, ClassVar
 
-from dmlrepro.evidence import results
+from dmlrepro.evidence import results, summaries
 from dmlrepro.evidence.claims import START
 from dmlrepro.evidence.stored import Numbers
 from dmlrepro.evidence.tables import Cell
@@ -86,18 +86,18 @@ def retrieval_table(finished: Iterable, params: PfmlRetrievalParams) -> "pd.Data
 
 
 def readings_summary(table: "pd.DataFrame", metrics: Sequence[str]) -> "pd.DataFrame":
-    """The two fields under the conventional protocol, as everywhere and as READINGS has them; see `results.pivot`."""
+    """The two fields under the conventional protocol, as everywhere and as READINGS has them; see `summaries.pivot`."""
     shown = (table["protocol"] == "conventional") & table["method"].isin(method for method, _ in READINGS.values())
-    rows = results.pivot(table[shown & table["setting"].isin(["", *READINGS])], metrics)
+    rows = summaries.pivot(table[shown & table["setting"].isin(["", *READINGS])], metrics)
     return rows.droplevel("protocol").rename(index={"": "as everywhere"})
 
 
 def further_summary(table: "pd.DataFrame", params: PfmlRetrievalParams, metrics: Sequence[str]) -> "pd.DataFrame":
-    """Small embeddings and folds, see `results.pivot`; rows of another budget than the main comparison say so."""
+    """Small embeddings and folds, see `summaries.pivot`; rows of another budget than the main comparison say so."""
     main = (table["setting"] == "") & (table["protocol"] == table["protocol"].iloc[0])
     rows = table[~main & ~table["setting"].isin(READINGS)]
     halved = {f"dim={params.small_dim}": f"dim={params.small_dim}, {params.steps // 2} steps"}
-    return results.pivot(rows, metrics).rename(index=halved if _halved(params) else {})
+    return summaries.pivot(rows, metrics).rename(index=halved if _halved(params) else {})
 
 
 def printed_further() -> "pd.DataFrame":
@@ -112,7 +112,7 @@ def printed_further() -> "pd.DataFrame":
 def printed_backbones() -> "pd.DataFrame":
     """R@1 of Table 1 with networks other than ResNet-50, whose rows stand beside ours."""
     rows = published("Table 1", metric="R@1", backbone=["BN-Inception", "DINO", "ViT"])
-    return results.readable(rows.pivot(index=["backbone", "method"], columns="dataset", values="value"), 1)
+    return summaries.readable(rows.pivot(index=["backbone", "method"], columns="dataset", values="value"), 1)
 
 
 def _halved(params: PfmlRetrievalParams) -> bool:

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
-from dmlrepro.evidence import results
+from dmlrepro.evidence import summaries
 from dmlrepro.papers.catalogue import Notebook
 from dmlrepro.papers.plm.methods import BEFORE, PUBLISHED, PlmTrainingParams, unlabelled_runs
 from dmlrepro.training.spec import RunSpec
@@ -97,7 +97,7 @@ def ablation_decay(params: PlmDecayParams) -> list[RunSpec]:
 
 def published_decay() -> "pd.DataFrame":
     """The points of Fig. 3(c) that are known, a row per setting."""
-    known = results.published("plm_figures", "Fig. 3(c)").set_index("split_or_setting")
+    known = summaries.published("plm_figures", "Fig. 3(c)").set_index("split_or_setting")
     return known[["value"]].rename(columns={"value": f"published, {known['dataset'].iloc[0]}, R@1"})
 
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, ClassVar
 import numpy as np
 
 from dmlrepro.datasets import images, manifests
-from dmlrepro.evidence import results
+from dmlrepro.evidence import results, summaries
 from dmlrepro.evidence.statistics import MIN_SEEDS, t_interval
 from dmlrepro.evidence.stored import Numbers
 from dmlrepro.papers import rooms
@@ -136,7 +136,7 @@ def comparison(table: "pd.DataFrame") -> "pd.DataFrame":
     order = {key: place for place, key in enumerate(ranking(table).index)}
     place = [order[key] for key in zip(table["method"], table["setting"])]
     shown = [VALIDATION] * (criterion(table) == VALIDATION) + ["R@1", "RP", TEST]
-    found = results.pivot(table.assign(place=place).sort_values("place", kind="stable"), shown)
+    found = summaries.pivot(table.assign(place=place).sort_values("place", kind="stable"), shown)
     return found.reorder_levels(["method", "setting", "protocol"]).droplevel("protocol")
 
 
@@ -174,7 +174,7 @@ def in_words(table: "pd.DataFrame") -> None:
 def seconds(finished: Iterable) -> "pd.DataFrame":
     """Mean seconds of a run by method, and optimisation steps per second, the fastest first."""
     costs = results.costs(finished).groupby(["method", "setting"])
-    return results.readable(costs[["seconds", "steps_per_second"]].mean().sort_values("seconds"), 1)
+    return summaries.readable(costs[["seconds", "steps_per_second"]].mean().sort_values("seconds"), 1)
 
 
 # the data

@@ -7,7 +7,7 @@ import torch
 from finished_tables import as_if_finished
 
 from dmlrepro import metrics
-from dmlrepro.evidence import judging, results
+from dmlrepro.evidence import judging, summaries
 from dmlrepro.losses.piecewise_linear import linear_neighborhoods
 from dmlrepro.papers import catalogue
 from dmlrepro.papers.plm import ablations, methods, retrieval, supervision
@@ -28,7 +28,7 @@ def content(spec) -> str:
 
 def test_every_notebook_and_every_claim_is_there():
     assert [name.split("_")[0] for name in NOTEBOOKS] == [str(number) for number in range(50, 57)]
-    published = results.published("plm")["method"]
+    published = summaries.published("plm")["method"]
     assert set(methods.PRINTED) <= set(published)
     assert list(TESTS) == [f"plm-{number:02}" for number in range(1, 16)]
     assert {test.notebook for test in TESTS.values()} == set(NOTEBOOKS)

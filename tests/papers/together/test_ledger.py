@@ -5,9 +5,9 @@ import json
 import pandas as pd
 import pytest
 
-from dmlrepro.evidence import claims
+from dmlrepro.evidence import claims, goldens
 from dmlrepro.files import repository_root
-from dmlrepro.papers import catalogue, golden, pages
+from dmlrepro.papers import catalogue, pages, regression
 from dmlrepro.papers.together import ledger
 
 CLAIMS = list(claims.stated())
@@ -82,9 +82,9 @@ def test_a_text_is_shown_as_it_is():
 
 def test_a_notebook_without_a_table_has_no_golden_numbers(monkeypatch, capsys):
     assert catalogue.find("92").table is None
-    monkeypatch.setattr(golden, "spreads", lambda drawn, early: {})
-    monkeypatch.setattr(golden, "replicas", lambda entry: [])
-    golden.accept(["92_claims"])
+    monkeypatch.setattr(goldens, "spreads", lambda drawn, early: {})
+    monkeypatch.setattr(regression, "replicas", lambda entry: [])
+    regression.accept(["92_claims"])
     assert capsys.readouterr().out == ""
     assert not (repository_root() / "tests" / "golden" / "92_claims.csv").exists()
 

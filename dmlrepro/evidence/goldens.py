@@ -24,11 +24,12 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from dmlrepro.evidence import results
-from dmlrepro.evidence.tables import COLUMNS
-from dmlrepro.papers import catalogue
-from dmlrepro.training import runs
+from dmlrepro.evidence.comparing import UNTRAINED
+from dmlrepro.evidence.results import in_percent
+from dmlrepro.files import repository_root
 
+METRICS = ("R@1", "MAP@R", "W2", "W2/delta")  # what a golden file keeps; all of a table that has none of them
+IDENTITY = ["protocol", "method", "setting", "metric"]
 REPLICAS = 2  # of the first seed, beside the run itself
 FALSE_ALARMS = 1e-3  # runs of all notebooks, on a processor that rounds otherwise, in which a check fails by chance
 VALUES = 2000  # more than all golden files hold
@@ -38,105 +39,86 @@ ROUNDING = 1e-3  # of a value that training does not reach, what another process
 TIES = 0.3  # points: nearest neighbours that are nearly tied, also of an untrained network
 
 
-def accept(names: Iterable[str]) -> None:
-    """Make `tests/golden/<notebook>.csv` of those notebooks that save a table, from results/quick; print what moved.
+# --- values -----------------------------------------------------------------------------------------------------------
 
-    The spread of the values is measured on all notebooks whose values vary alike, whichever of them are asked for,
-    because each is drawn to the others.
 
-    Raises:
-        ValueError: a table is missing or not as it was saved; then no golden value is replaced.
+def folder() -> Path:
+    return repository_root() / "tests" / "golden"
+
+
+def path_of(params) -> Path:
+    return folder() / f"{params.notebook}.csv"
+
+
+def check(table: pd.DataFrame, params) -> None:
+    """Print whether the means over seeds match the golden run within its tolerances.
+
+    The sentence is the regression test: it holds no raw number, so the same line on two machines means that both
+    agree. A run with other parameters than the golden one says so and is not compared.
     """
-    params_of = {name: quick(entry) for name in names if (entry := catalogue.find(name)).table is not None}
-    paths = {name: results.output_folder("quick") / f"{params.notebook}.csv" for name, params in params_of.items()}
-    tables = {name: results.read(path) for name, path in paths.items()}
-    spread: dict[str, pd.DataFrame] = {}
-    alike: dict[tuple, dict] = {}
-    for name, entry in catalogue.notebooks().items():
-        alike.setdefault(kind(entry), {})[name] = entry
-    for notebooks in (each for each in alike.values() if not params_of.keys().isdisjoint(each)):
-        early = set().union(*(stopping_early(entry) for entry in notebooks.values()))
-        spread |= spreads({name: replicas(entry) for name, entry in notebooks.items()}, early)
-    for name, params in params_of.items():
-        new = results.golden_means(tables[name])
-        new["tolerance"] = tolerances(new, spread.get(params.notebook), stopping_early(catalogue.find(name)))
-        new = new.drop(columns="seeds")
-        path = results.golden_path(params)
-        if path.exists():
-            old = results.read_golden(path)
-            joined = old.merge(new, on=results.GOLDEN_IDENTITY, how="outer", suffixes=("_old", "_new"))
-            moved = joined[~((joined["value_old"] - joined["value_new"]).abs() < 1e-6)]
-            print(f"{params.notebook}: {len(moved)} of {len(joined)} golden values moved")
-            if len(moved):
-                print(moved.to_string(index=False))
-        else:
-            print(f"{params.notebook}: {len(new)} golden values, the first ones")
-        results.write_text(path, new.to_csv(index=False, float_format="%.6f", lineterminator="\n"))
+    path = path_of(params)
+    if not path.exists():
+        print(f"no golden run for {params.notebook} yet: make accept")
+        return
+    golden = read(path)
+    if params.stem != params.notebook or params.profile != "quick":
+        print("parameters differ from the golden run (profile quick): not compared")
+        return
+    outside = missed(table, golden)
+    names = ", ".join(dict.fromkeys(golden["metric"]))
+    if alike := seeds_that_agree(table):
+        print(f"{names} within tolerance of the golden run: no, seeds of {alike} agree to the last digit")
+        return
+    if outside.empty:
+        print(
+            f"{names} of {golden.groupby(['method', 'setting']).ngroups} runs within tolerance of the golden run: yes"
+        )
+        return
+    print(f"{names} within tolerance of the golden run: no")
+    print(outside.to_string(index=False))
 
 
-def drift(folder: Path, names: Iterable[str]) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """How far the tables of a folder, just made, lie from the golden values.
+def read(path: Path) -> pd.DataFrame:
+    """A golden file: protocol, method, setting, metric, value (the mean over seeds) and tolerance."""
+    return pd.read_csv(path, dtype=dict.fromkeys(IDENTITY, str), keep_default_na=False)
 
-    Args:
-        folder: holds `<notebook>.csv`; a missing table counts as if all its values were outside.
-        names: of notebooks; those without golden values are left out.
 
-    Raises:
-        FileNotFoundError: there is no such folder.
+def seeds_that_agree(table: pd.DataFrame) -> str:
+    """The first method whose seeds all have the same retrieval scores, as if one seed were used for all; else "".
 
-    Returns:
-        a row per notebook: how many values, how many moved, how many are outside their tolerance, and the largest move
-        as a share of its tolerance with whose it is; and the values outside, a row each.
+    The network before training is left out: the features of a pretrained one know no seed.
     """
-    if not folder.is_dir():
-        raise FileNotFoundError(f"no folder {folder}; give one that holds tables, as build/quick after `make results`")
-    rows, outside = [], []
-    for name in names:
-        params = quick(catalogue.find(name))
-        if not results.golden_path(params).exists():
-            continue
-        path = folder / f"{params.notebook}.csv"
-        table = results.read(path) if path.exists() else pd.DataFrame(columns=COLUMNS)
-        golden = results.read_golden(results.golden_path(params))
-        beside = results.beside_golden(table, golden)
-        share = (beside["moved"] / beside["tolerance"]).fillna(math.inf)
-        beyond = beside[~(beside["moved"] <= beside["tolerance"])]
-        worst = beside.loc[share.idxmax()]
-        row = {"notebook": params.notebook, "values": len(beside), "moved": int((beside["moved"] > 1e-6).sum())}
-        whose = " ".join(filter(None, (worst["method"], worst["setting"], worst["metric"])))
-        rows.append(row | {"outside": len(beyond), "of tolerance": share.max(), "largest": whose})
-        outside.append(beyond.assign(notebook=params.notebook))
-    return pd.DataFrame(rows), pd.concat(outside) if outside else pd.DataFrame()
+    scores = table[(table["selection"] == "last") & (table["metric"] == "MAP@R") & ~table["method"].isin(UNTRAINED)]
+    for (_, method, _), values in scores.groupby(["protocol", "method", "setting"])["value"]:
+        if len(values) > 1 and values.nunique() == 1:
+            return method
+    return ""
 
 
-def quick(notebook: catalogue.Notebook):
-    return notebook.params.from_values({"profile": "quick"})
+def missed(table: pd.DataFrame, golden: pd.DataFrame) -> pd.DataFrame:
+    """Rows of the golden table that the new means miss, with the golden and the new value and the tolerance."""
+    joined = beside(table, golden)
+    return joined[~(joined["moved"] <= joined["tolerance"])]  # a missing row compares false
 
 
-def kind(notebook: catalogue.Notebook) -> tuple[bool, frozenset[str]]:
-    """What notebooks must have in common for their values to vary alike: whether they train heads on a frozen trunk,
-    which amplify rounding far less than whole networks do, and by which schemes, one of which may stop early."""
-    trained = [spec for spec in notebook.specs_untrained(quick(notebook)) if spec.loss]
-    return any(spec.train_from == "head" for spec in trained), frozenset(spec.scheme for spec in trained)
+def beside(table: pd.DataFrame, golden: pd.DataFrame) -> pd.DataFrame:
+    """The golden table with the mean of the new table, `new`, and how far it `moved`; NaN where it has none."""
+    new = means(table, golden["metric"].unique()).drop(columns="seeds")
+    joined = golden.merge(new, on=IDENTITY, how="left", suffixes=("", "_"))
+    joined = joined.rename(columns={"value": "golden", "value_": "new"})
+    return joined.assign(moved=(joined["new"] - joined["golden"]).abs())
 
 
-def stopping_early(notebook: catalogue.Notebook) -> set[str]:
-    """The methods whose scheme ends a problem early and begins the next."""
-    specs = notebook.specs_untrained(quick(notebook))
-    return {spec.method for spec in specs if spec.scheme == "chance_constrained"}
+def means(table: pd.DataFrame, metrics: Iterable[str] = METRICS) -> pd.DataFrame:
+    """Mean over seeds of the metrics that a golden file keeps, and of how many seeds: columns value and seeds. Of a
+    table that has none of them all are kept."""
+    last = table[table["selection"] == "last"]
+    kept = last[last["metric"].isin([*metrics])]
+    kept = last if kept.empty else kept
+    return kept.groupby(IDENTITY, as_index=False).agg(value=("value", "mean"), seeds=("value", "size"))
 
 
-def replicas(notebook: catalogue.Notebook) -> list[pd.DataFrame]:
-    """The golden values of the first seed alone, once for each replica; empty for a notebook that trains nothing."""
-    params = quick(notebook)
-    specs = [spec for spec in notebook.specs(params) if spec.seed == 0]
-    if all(spec.loss is None for spec in specs):
-        return []
-    numbered = [
-        [spec.replace(replica=number * (spec.loss is not None)) for spec in specs] for number in range(REPLICAS + 1)
-    ]
-    runs.run_all([spec for some in numbered for spec in some])  # side by side
-    return [results.golden_means(notebook.table(runs.run_all(some), params)) for some in numbered]
+# --- tolerances -------------------------------------------------------------------------------------------------------
 
 
 def spreads(drawn: Mapping[str, list[pd.DataFrame]], early: Collection[str] = ()) -> dict[str, pd.DataFrame]:
@@ -145,7 +127,7 @@ def spreads(drawn: Mapping[str, list[pd.DataFrame]], early: Collection[str] = ()
 
     drawn: by notebook, the golden values of one seed, once per replica. early: methods that share one variance.
     """
-    identity = results.GOLDEN_IDENTITY
+    identity = IDENTITY
     parts, of_early = {}, []
     for name, tables in drawn.items():
         if tables:
@@ -170,7 +152,7 @@ def tolerances(golden: pd.DataFrame, spread: pd.DataFrame | None, early: Collect
     """The tolerance of every golden value, in its order.
 
     Args:
-        golden: as `results.golden_means` makes them, a row per protocol, method, setting and metric.
+        golden: as `means` makes them, a row per protocol, method, setting and metric.
         spread: of the same notebook, see `spreads`; None where nothing is trained.
         early: methods that stop early, which the untrained network's value does not bound: a head may stop near it.
     """
@@ -179,7 +161,7 @@ def tolerances(golden: pd.DataFrame, spread: pd.DataFrame | None, early: Collect
     for row in golden.itertuples():
         deviation = 0.0
         tolerance = max(ROUNDING * abs(row.value), 1e-6)
-        if spread is not None and results.in_percent(row.metric):
+        if spread is not None and in_percent(row.metric):
             tolerance = max(tolerance, TIES)
         if spread is not None and (row.method, row.metric) in spread.index:
             variance, freedom = spread.loc[(row.method, row.metric)]

@@ -1,0 +1,178 @@
+"""Tables in files: one CSV per notebook and profile, its costs and a picture beside it, and the record of all three.
+
+A CSV holds only what is deterministic on one machine; seconds and bytes go to `<notebook>.cost.csv`. Files are replaced
+atomically and only after every row is valid, and read only as they were saved, see provenance.py.
+"""
+
+import json
+import os
+import platform
+from collections.abc import Collection, Iterable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pandas as pd
+
+from dmlrepro.evidence import results
+from dmlrepro.evidence.provenance import PARTS, damage, record, seal, table_paths
+from dmlrepro.evidence.tables import COLUMNS, IDENTITY
+from dmlrepro.files import replacing, repository_root
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+PROFILES = ("paper", "small", "quick")  # those that carry more come first
+TRAINED_BY = "trained_by"  # an entry of a table's record, see `provenance`
+
+
+def output_folder(profile: str) -> Path:
+    """Where a profile's tables go: DMLREPRO_RESULTS (the workflow's build folder) or results/."""
+    root = repository_root()
+    return (root / os.environ.get("DMLREPRO_RESULTS", "results")) / profile
+
+
+def save(table: pd.DataFrame, params, *, runs: Sequence = (), cost: pd.DataFrame | None = None) -> Path:
+    """Write `<stem>.csv`, with costs `<stem>.cost.csv`, and the record of both, `<stem>.json`; returns the CSV's path.
+
+    The table is sorted by its identity columns, so equal numbers are equal bytes. When neither they nor the parameters
+    did change, the provenance of the run that first made them stays.
+
+    Args:
+        runs: the finished runs of the table, for its provenance and, without `cost`, its costs.
+    """
+    results.validate(table)
+    if cost is None and runs:
+        cost = results.costs(runs)
+    path = output_folder(params.profile) / f"{params.stem}.csv"
+    text = to_csv(table)
+    made = {} if damage(path) else record(path)
+    same_parameters = made.get("parameters") == json.loads(json.dumps(params.as_dict()))
+    if not (same_parameters and path.read_text(encoding="utf8") == text):
+        made = provenance(params, runs)
+        write_text(path, text)
+        for part in PARTS[1:]:  # costs and a picture of other numbers
+            path.with_suffix(part).unlink(missing_ok=True)
+    made = {name: value for name, value in made.items() if name != TRAINED_BY} | _recorded(runs)
+    if cost is not None:
+        write_text(path.with_suffix(".cost.csv"), cost.to_csv(index=False, float_format="%.7g", lineterminator="\n"))
+    seal(path, made)
+    return path
+
+
+def save_picture(figure: "Figure", params) -> None:
+    """Write `<stem>.png` beside the table that `save` has written, for the committed page, which is an execution of
+    profile quick and shows the pictures of others; its own it shows already, so that quick writes none.
+
+    Raises:
+        ValueError: no table was saved there.
+    """
+    if params.profile != "quick":
+        path = output_folder(params.profile) / f"{params.stem}.csv"
+        made = record(path)
+        with replacing(path.with_suffix(".png")) as temporary:
+            figure.savefig(temporary, format="png", bbox_inches="tight")
+        seal(path, made)
+
+
+def to_csv(table: pd.DataFrame) -> str:
+    ordered = table.sort_values(IDENTITY, kind="stable")
+    return ordered.to_csv(index=False, float_format="%.6f", lineterminator="\n")
+
+
+def as_saved(table: pd.DataFrame) -> pd.DataFrame:
+    """A table in the order and with the digits that `save` gives it, so that what is said of both is the same."""
+    return table.sort_values(IDENTITY, kind="stable").round({"value": 6}).reset_index(drop=True)
+
+
+def write_text(path: Path, text: str) -> None:
+    with replacing(path) as temporary:
+        temporary.write_text(text, encoding="utf8")
+
+
+def read(path: Path | str) -> pd.DataFrame:
+    """A results CSV, validated.
+
+    Raises:
+        ValueError: a row is no result, or a file of the table is not as it was saved.
+    """
+    record(Path(path))
+    text_columns = {name: str for name in COLUMNS if name not in ("dim", "seed", "step", "value")}
+    table = pd.read_csv(path, dtype=text_columns, keep_default_na=False)
+    results.validate(table)
+    return table
+
+
+def read_named(path: Path) -> pd.DataFrame:
+    """`read`, whose error names the file."""
+    try:
+        return read(path)
+    except ValueError as error:
+        raise ValueError(f"{path}: {error}") from error
+
+
+def load_all(folder: Path | str | None = None) -> pd.DataFrame:
+    """Every table of results/, or of another folder of profiles, in one frame, the profiles that carry more
+    first.
+
+    The columns are those of `read`, and `changes`: what the run of the notebook changed against its profile, as in
+    "seeds=5,steps=600"; empty for the profile as it is. With it no two rows have the same identity. Many changes end in
+    a digest, as the file's name does; the .json beside the file has them all.
+
+    Raises:
+        FileNotFoundError: the folder has no tables.
+        ValueError: a table is not valid; names the file.
+    """
+    root = repository_root() / "results" if folder is None else Path(folder)
+    paths = [path for profile in PROFILES for path in table_paths(root / profile)]
+    if not paths:
+        raise FileNotFoundError(
+            f"no tables in {root}/<profile>; run a notebook first, or give the folder that has them"
+        )
+    tables = [read_named(path).assign(changes=path.stem.partition("--")[2]) for path in paths]
+    return pd.concat(tables, ignore_index=True)[[*IDENTITY, "changes", "value"]]
+
+
+def provenance(params, finished: Sequence = ()) -> dict:
+    """What made a table: parameters, commit, package versions, device.
+
+    `runs` lists the commits, devices and versions of its finished runs, with how many runs have them: they may come
+    from the cache or from another machine. `device` and `rounding` are those of the runs, of this process without any.
+    """
+    from dmlrepro.training import distributed, keys, sources
+
+    made = [json.dumps(run.made, sort_keys=True) for run in {run.key: run for run in finished}.values()]
+    groups = [{"count": made.count(each)} | json.loads(each) for each in sorted(set(made))]
+    return {
+        "notebook": params.notebook,
+        "parameters": params.as_dict(),
+        **_searched(params, {run.spec.method for run in finished}),
+        **sources.checkout(),
+        "source": keys.source_hash(None, "supervised"),
+        "versions": sources.versions(),
+        "device": " + ".join(sorted({group["device"] for group in groups})) or keys.device_name(),
+        "rounding": " + ".join(sorted({group["rounding"] for group in groups})) or keys.rounding(),
+        "device_type": distributed.device_for_training().type,
+        "machine": platform.machine(),
+        "runs": groups,
+        **_recorded(finished),
+    }
+
+
+def _searched(params, methods: Collection[str]) -> dict[str, dict]:
+    """`searches`, where committed searches chose settings of these methods: by method the file, how many trials it has,
+    and its sha256, by which the table is known to rest on that very search."""
+    found = {
+        method: {"file": params.search_name(each["method"]), "trials": len(each["trials"]), "sha256": each["sha256"]}
+        for method, each in (params.searches().items() if methods else ())
+        if method in methods
+    }
+    return {"searches": found} if found else {}
+
+
+def _recorded(finished: Iterable) -> dict:
+    """`trained_by`, of runs on record: [loss, scheme, what is trained, hash of the code] once each, by which `stored`
+    finds what is stale; {} without any."""
+    found = {
+        (run.spec.loss or "", run.spec.scheme, run.spec.train_from or "", run.source) for run in finished if run.record
+    }
+    return {TRAINED_BY: [list(each) for each in sorted(found)]} if found else {}

@@ -1,0 +1,115 @@
+"""The regression check of all notebooks: new golden values with their tolerances, and how far tables lie from the old.
+
+What golden values are, and how their tolerances are measured, says evidence/goldens.py.
+"""
+
+import math
+from collections.abc import Iterable
+from pathlib import Path
+
+import pandas as pd
+
+from dmlrepro.evidence import goldens, saving
+from dmlrepro.evidence.tables import COLUMNS
+from dmlrepro.papers import catalogue
+from dmlrepro.training import runs
+
+
+def accept(names: Iterable[str]) -> None:
+    """Make `tests/golden/<notebook>.csv` of those notebooks that save a table, from results/quick; print what moved.
+
+    The spread of the values is measured on all notebooks whose values vary alike, whichever of them are asked for,
+    because each is drawn to the others.
+
+    Raises:
+        ValueError: a table is missing or not as it was saved; then no golden value is replaced.
+    """
+    params_of = {name: quick(entry) for name in names if (entry := catalogue.find(name)).table is not None}
+    paths = {name: saving.output_folder("quick") / f"{params.notebook}.csv" for name, params in params_of.items()}
+    tables = {name: saving.read(path) for name, path in paths.items()}
+    spread: dict[str, pd.DataFrame] = {}
+    alike: dict[tuple, dict] = {}
+    for name, entry in catalogue.notebooks().items():
+        alike.setdefault(kind(entry), {})[name] = entry
+    for notebooks in (each for each in alike.values() if not params_of.keys().isdisjoint(each)):
+        early = set().union(*(stopping_early(entry) for entry in notebooks.values()))
+        spread |= goldens.spreads({name: replicas(entry) for name, entry in notebooks.items()}, early)
+    for name, params in params_of.items():
+        new = goldens.means(tables[name])
+        new["tolerance"] = goldens.tolerances(new, spread.get(params.notebook), stopping_early(catalogue.find(name)))
+        new = new.drop(columns="seeds")
+        path = goldens.path_of(params)
+        if path.exists():
+            old = goldens.read(path)
+            joined = old.merge(new, on=goldens.IDENTITY, how="outer", suffixes=("_old", "_new"))
+            moved = joined[~((joined["value_old"] - joined["value_new"]).abs() < 1e-6)]
+            print(f"{params.notebook}: {len(moved)} of {len(joined)} golden values moved")
+            if len(moved):
+                print(moved.to_string(index=False))
+        else:
+            print(f"{params.notebook}: {len(new)} golden values, the first ones")
+        saving.write_text(path, new.to_csv(index=False, float_format="%.6f", lineterminator="\n"))
+
+
+def drift(folder: Path, names: Iterable[str]) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """How far the tables of a folder, just made, lie from the golden values.
+
+    Args:
+        folder: holds `<notebook>.csv`; a missing table counts as if all its values were outside.
+        names: of notebooks; those without golden values are left out.
+
+    Raises:
+        FileNotFoundError: there is no such folder.
+
+    Returns:
+        a row per notebook: how many values, how many moved, how many are outside their tolerance, and the largest move
+        as a share of its tolerance with whose it is; and the values outside, a row each.
+    """
+    if not folder.is_dir():
+        raise FileNotFoundError(f"no folder {folder}; give one that holds tables, as build/quick after `make results`")
+    rows, outside = [], []
+    for name in names:
+        params = quick(catalogue.find(name))
+        if not goldens.path_of(params).exists():
+            continue
+        path = folder / f"{params.notebook}.csv"
+        table = saving.read(path) if path.exists() else pd.DataFrame(columns=COLUMNS)
+        values = goldens.read(goldens.path_of(params))
+        beside = goldens.beside(table, values)
+        share = (beside["moved"] / beside["tolerance"]).fillna(math.inf)
+        beyond = beside[~(beside["moved"] <= beside["tolerance"])]
+        worst = beside.loc[share.idxmax()]
+        row = {"notebook": params.notebook, "values": len(beside), "moved": int((beside["moved"] > 1e-6).sum())}
+        whose = " ".join(filter(None, (worst["method"], worst["setting"], worst["metric"])))
+        rows.append(row | {"outside": len(beyond), "of tolerance": share.max(), "largest": whose})
+        outside.append(beyond.assign(notebook=params.notebook))
+    return pd.DataFrame(rows), pd.concat(outside) if outside else pd.DataFrame()
+
+
+def quick(notebook: catalogue.Notebook):
+    return notebook.params.from_values({"profile": "quick"})
+
+
+def kind(notebook: catalogue.Notebook) -> tuple[bool, frozenset[str]]:
+    """What notebooks must have in common for their values to vary alike: whether they train heads on a frozen trunk,
+    which amplify rounding far less than whole networks do, and by which schemes, one of which may stop early."""
+    trained = [spec for spec in notebook.specs_untrained(quick(notebook)) if spec.loss]
+    return any(spec.train_from == "head" for spec in trained), frozenset(spec.scheme for spec in trained)
+
+
+def stopping_early(notebook: catalogue.Notebook) -> set[str]:
+    """The methods whose scheme ends a problem early and begins the next."""
+    specs = notebook.specs_untrained(quick(notebook))
+    return {spec.method for spec in specs if spec.scheme == "chance_constrained"}
+
+
+def replicas(notebook: catalogue.Notebook) -> list[pd.DataFrame]:
+    """The golden values of the first seed alone, once for each replica; empty for a notebook that trains nothing."""
+    params = quick(notebook)
+    specs = [spec for spec in notebook.specs(params) if spec.seed == 0]
+    if all(spec.loss is None for spec in specs):
+        return []
+    numbers = range(goldens.REPLICAS + 1)
+    numbered = [[spec.replace(replica=number * (spec.loss is not None)) for spec in specs] for number in numbers]
+    runs.run_all([spec for some in numbered for spec in some])  # side by side
+    return [goldens.means(notebook.table(runs.run_all(some), params)) for some in numbered]

@@ -1,0 +1,16 @@
+"""Tables of one notebook that does not exist."""
+
+from dmlrepro.evidence import results
+from dmlrepro.papers.params import Params
+
+
+class Example(Params):
+    notebook = "99_example"
+    paper = "pfml"
+
+
+ROW = {"paper": "pfml", "experiment": "99_example", "profile": "quick", "dataset": "glyphs", "method": "PFML"}
+
+
+def table(*values):
+    return results.frame([ROW | {"seed": i, "metric": "R@1", "value": value} for i, value in enumerate(values)])
