@@ -78,7 +78,7 @@ slurm-test: $(VENV)/installed
 	$(BIN)/python -m pytest tests/slurm
 
 accept: executed
-	$(BIN)/python -m dmlrepro accept
+	$(BIN)/python -m dmlrepro accept $$(echo "$$ONLY" | tr , ' ')
 	$(BIN)/python -m dmlrepro pages
 
 # pages to read offline, on a phone too
