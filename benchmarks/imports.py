@@ -46,12 +46,13 @@ def measure() -> dict[str, float]:
 
 
 def main(processes: int) -> list[dict]:
-    from dmlrepro.papers import timing
+    import harness
+
     from dmlrepro.training.keys import device_name
 
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # else each process compiles anew
-    timing.apart(__file__)
-    measured = [timing.apart(__file__) for _ in range(processes)]
+    harness.apart(__file__)
+    measured = [harness.apart(__file__) for _ in range(processes)]
     shape = {"modules": len(MODULES), "device": device_name()}
     return [
         shape | {"form": form, "metric": "seconds", "value": statistics.median(each[form] for each in measured)}
@@ -61,11 +62,11 @@ def main(processes: int) -> list[dict]:
 
 def judge(rows: list[dict]) -> bool:
     """Print seconds and ratio; whether the limit is kept."""
-    from dmlrepro.papers import timing
+    import harness
 
     values = {row["form"]: row["value"] for row in rows}
-    timing.within("import: seconds over torch's", values["product"] / values["torch"])
-    return timing.within("import: seconds beyond torch", values["product"], most=LIMIT)
+    harness.within("import: seconds over torch's", values["product"] / values["torch"])
+    return harness.within("import: seconds beyond torch", values["product"], most=LIMIT)
 
 
 if __name__ == "__main__":
@@ -79,8 +80,9 @@ if __name__ == "__main__":
     rows = main(1 if options.quick else 10)
     passed = judge(rows)
     if not options.quick:
-        from dmlrepro.evidence.saving import output_folder
-        from dmlrepro.papers import timing
+        import harness
 
-        timing.write_table(rows, output_folder("benchmarks") / "imports.csv")
+        from dmlrepro.evidence.saving import output_folder
+
+        harness.write_table(rows, output_folder("benchmarks") / "imports.csv")
     sys.exit(not passed)

@@ -20,12 +20,14 @@ import statistics
 import sys
 from typing import NamedTuple
 
+import harness
 import torch
 from torch import Tensor
 
+from dmlrepro import timing
 from dmlrepro.evidence.saving import output_folder
 from dmlrepro.losses.chance_constrained import ProxyContrastiveLoss, greedy_k_center, projection_penalty
-from dmlrepro.papers import steps, timing
+from dmlrepro.papers import steps
 from dmlrepro.training import distributed
 from dmlrepro.training.keys import device_name
 from dmlrepro.training.schemes.chance_constrained import GivenProxies
@@ -129,14 +131,14 @@ def judge(rows: list[dict]) -> bool:
     by_case: dict[str, dict] = {}
     for row in rows:
         by_case.setdefault(row["case"], {})[row["form"]] = row["value"]
-    fast = timing.within("search: seconds", by_case["search"]["product"], most=MOST_SECONDS)
-    fast &= timing.ratios_within([("search", "seconds", by_case["search"])], LIMITS)
+    fast = harness.within("search: seconds", by_case["search"]["product"], most=MOST_SECONDS)
+    fast &= harness.ratios_within([("search", "seconds", by_case["search"])], LIMITS)
     step = by_case["step"]
     plain = step["network"] + step["C2"]
     for name, more in {"penalty": step["penalty"], "proxies": step["C2 on proxies"] - step["C2"]}.items():
-        timing.within(f"step: the {name}, % of a step with C2,", 100 * more / plain)
+        harness.within(f"step: the {name}, % of a step with C2,", 100 * more / plain)
     for name, value in by_case["problem"].items():
-        timing.within(f"problem: the {name}, in steps with C2,", value / plain)
+        harness.within(f"problem: the {name}, in steps with C2,", value / plain)
     return fast
 
 
@@ -147,5 +149,5 @@ if __name__ == "__main__":
     found = main(*(QUICK if options.quick else FULL))
     passed = judge(found)
     if not options.quick:
-        timing.write_table(found, output_folder("benchmarks") / "k_center.csv")
+        harness.write_table(found, output_folder("benchmarks") / "k_center.csv")
     sys.exit(not passed)

@@ -17,10 +17,11 @@ import argparse
 import statistics
 import sys
 
+import harness
 import torch
 
+from dmlrepro import timing
 from dmlrepro.evidence.saving import output_folder
-from dmlrepro.papers import timing
 from dmlrepro.training import batches, distributed, inference, loop
 from dmlrepro.training.builders import scheme_builder
 from dmlrepro.training.keys import device_name
@@ -135,7 +136,7 @@ def main(cases: dict) -> tuple[list[dict], bool]:
             }
         )
         speeds = f"{spec.batch_size / in_loop:8.1f} images/s in the loop, {spec.batch_size / alone:8.1f} bare"
-        passed &= timing.within(f"{name:26} {speeds}: ratio", ratio, least=limit)
+        passed &= harness.within(f"{name:26} {speeds}: ratio", ratio, least=limit)
     return rows, bool(rows) and passed
 
 
@@ -146,5 +147,5 @@ if __name__ == "__main__":
     if options.quick:
         sys.exit(not main(QUICK)[1])
     rows, passed = main(CASES | (ON_A_GPU if torch.cuda.is_available() else {}))
-    timing.write_table(rows, output_folder("benchmarks") / "loop.csv")
+    harness.write_table(rows, output_folder("benchmarks") / "loop.csv")
     sys.exit(not passed)

@@ -21,16 +21,17 @@ import statistics
 import sys
 from typing import NamedTuple
 
+import harness
 import torch
 from torch import Tensor
 
+from dmlrepro import timing
 from dmlrepro.evidence.saving import output_folder
 from dmlrepro.losses.mean_field import (
     MeanFieldClassWiseMultiSimilarityLoss,
     MeanFieldContrastiveLoss,
     field_cosines,
 )
-from dmlrepro.papers import timing
 from dmlrepro.papers.meanfield import growth
 
 
@@ -132,12 +133,12 @@ def main(name: str, repeats: int) -> list[dict]:
     shape = {"case": name, **CASES[name]._asdict()}
     rows = [
         shape | {"form": form, "metric": "seconds", "value": value}
-        for form, value in timing.apart(__file__, "seconds", name, repeats).items()
+        for form, value in harness.apart(__file__, "seconds", name, repeats).items()
     ]
     for form in MEMORY:
-        value = timing.apart(__file__, "megabytes", name, form)
+        value = harness.apart(__file__, "megabytes", name, form)
         rows.append(shape | {"form": form, "metric": "megabytes", "value": value})
-    for form, samples, value in timing.apart(__file__, "grown", name, repeats):
+    for form, samples, value in harness.apart(__file__, "grown", name, repeats):
         whole = {"case": "growth", "classes": 100, "dim": 64, "batch": samples}
         rows.append(whole | {"form": form, "metric": "seconds", "value": value})
     return rows
@@ -151,21 +152,21 @@ def judge(rows: list[dict]) -> bool:
     grows = table["case"] == "growth"
     value = table[~grows].set_index(["form", "metric"])["value"]
     kept = [
-        timing.within(
+        harness.within(
             f"{form}: seconds over the {other}'s", value[form, "seconds"] / value[other, "seconds"], most=most
         )
         for (form, other), most in SECONDS.items()
     ]
     memory = {form: value[form, "megabytes"] for form in MEMORY}
-    kept.append(timing.within("MFCWMS: megabytes", memory["MFCWMS"], most=MEGABYTES))
+    kept.append(harness.within("MFCWMS: megabytes", memory["MFCWMS"], most=MEGABYTES))
     kept.append(
-        timing.within("MFCWMS: megabytes over the dense form's", memory["MFCWMS"] / memory["dense"], most=DENSE)
+        harness.within("MFCWMS: megabytes over the dense form's", memory["MFCWMS"] / memory["dense"], most=DENSE)
     )
     costs = table[grows].rename(columns={"form": "method", "batch": "samples", "value": "seconds"}).assign(repetition=0)
     found = growth.exponents(costs).set_index("method")["exponent"]
     for form, pair in (("MFCont", "Cont"), ("MFCWMS", "CWMS")):
-        kept.append(timing.within(f"{form}: exponent of seconds against samples", found[form], most=EXPONENT))
-        kept.append(timing.within(f"{pair}: exponent less that of {form}", found[pair] - found[form], least=APART))
+        kept.append(harness.within(f"{form}: exponent of seconds against samples", found[form], most=EXPONENT))
+        kept.append(harness.within(f"{pair}: exponent less that of {form}", found[pair] - found[form], least=APART))
     return all(kept)
 
 
@@ -181,5 +182,5 @@ if __name__ == "__main__":
     rows = main(*(("quick", 3) if options.quick else ("sop", 9)))
     passed = judge(rows)
     if not options.quick:
-        timing.write_table(rows, output_folder("benchmarks") / "mean_field.csv")
+        harness.write_table(rows, output_folder("benchmarks") / "mean_field.csv")
     sys.exit(not (passed or options.quick))

@@ -24,11 +24,12 @@ import statistics
 import sys
 from typing import NamedTuple
 
+import harness
 import torch
 from torch import Tensor
 
+from dmlrepro import timing
 from dmlrepro.evidence.saving import output_folder
-from dmlrepro.papers import timing
 from dmlrepro.retrieval import retrieval
 
 
@@ -145,9 +146,9 @@ def main(names) -> list[dict]:
     rows = []
     for name in names:
         shape = {"case": name, "size": CASES[name].size, "dim": CASES[name].dim}
-        for form, value in timing.apart(__file__, "seconds", name).items():
+        for form, value in harness.apart(__file__, "seconds", name).items():
             rows.append(shape | {"form": form, "metric": "seconds", "value": value})
-        value = timing.apart(__file__, "megabytes", name)
+        value = harness.apart(__file__, "megabytes", name)
         rows.append(shape | {"form": "product", "metric": "megabytes", "value": value})
     return rows
 
@@ -160,13 +161,13 @@ def judge(rows: list[dict]) -> bool:
         if row["metric"] == "seconds":
             by_case.setdefault(row["case"], {})[row["form"]] = row["value"]
         else:
-            kept.append(timing.within(f"{row['case']}: megabytes", row["value"], most=MEGABYTES))
+            kept.append(harness.within(f"{row['case']}: megabytes", row["value"], most=MEGABYTES))
     measured = []
     for name, values in by_case.items():
         for case, form, others in ((name, "product", ("matmul", "PML")), (f"{name}, default", "default", DEEP)):
             beside = {other: values[other] for other in others if other in values}
             measured.append((case, "seconds", {"product": values[form]} | beside))
-    kept.append(timing.ratios_within(measured, LIMITS))
+    kept.append(harness.ratios_within(measured, LIMITS))
     return all(kept)
 
 
@@ -182,5 +183,5 @@ if __name__ == "__main__":
     rows = main(("quick",) if options.quick else MEASURED)
     passed = judge(rows)
     if not options.quick:
-        timing.write_table(rows, output_folder("benchmarks") / "metrics.csv")
+        harness.write_table(rows, output_folder("benchmarks") / "metrics.csv")
     sys.exit(not passed)

@@ -20,12 +20,13 @@ import math
 import statistics
 import sys
 
+import harness
 import torch
 import torch.nn.functional as F
 
+from dmlrepro import timing
 from dmlrepro.evidence.saving import output_folder
 from dmlrepro.losses.nivmf import ProbabilisticProxyLoss
-from dmlrepro.papers import timing
 from dmlrepro.vmf import direction, log_normalizer, sample
 
 SIZES = {  # images, classes, embedding, samples
@@ -124,7 +125,7 @@ def measure(size: str, implementation: str, repeats: int, device: str) -> dict:
 
 def main(plan, device: str) -> tuple[list[dict], bool]:
     """Rows of the table, and whether every ratio met its limit."""
-    results = {case[:2]: timing.apart(__file__, *case, device) for case in plan}
+    results = {case[:2]: harness.apart(__file__, *case, device) for case in plan}
     for (size, implementation), result in results.items():
         reference = results[size, "product"]["value"]
         if not math.isclose(result["value"], reference, rel_tol=1e-4):
@@ -136,9 +137,9 @@ def main(plan, device: str) -> tuple[list[dict], bool]:
             value = result[metric]
             rows.append(case | {"implementation": implementation, "device": device, "metric": metric, "value": value})
             compared.setdefault((size, metric), {})[implementation] = value
-    passed = timing.ratios_within([(*case, values) for case, values in compared.items()], LIMITS)
+    passed = harness.ratios_within([(*case, values) for case, values in compared.items()], LIMITS)
     if ("sop", "product") in results:
-        passed &= timing.within("sop: megabytes", results["sop", "product"]["megabytes"], most=SOP_MEGABYTES)
+        passed &= harness.within("sop: megabytes", results["sop", "product"]["megabytes"], most=SOP_MEGABYTES)
         needed = 2 * math.prod(SIZES["sop"]) * 4 / 1e6  # the two factors of its cosine, float32
         print(f"sop: the broadcast would need {needed:.0f} megabytes")
     return rows, passed
@@ -157,5 +158,5 @@ if __name__ == "__main__":
     for row in rows:
         print(f"{row['size']:>6} {row['implementation']:>10} {row['metric']:>10} {row['value']:12.4g}")
     if not options.quick:
-        timing.write_table(rows, output_folder("benchmarks") / "nivmf.csv")
+        harness.write_table(rows, output_folder("benchmarks") / "nivmf.csv")
     sys.exit(not passed)

@@ -22,13 +22,14 @@ import statistics
 import sys
 from typing import NamedTuple
 
+import harness
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from dmlrepro import timing
 from dmlrepro.evidence.saving import output_folder
 from dmlrepro.losses.potential_field import PotentialFieldLoss
-from dmlrepro.papers import timing
 
 ALPHA, DELTA = 3.0, 0.2
 
@@ -208,18 +209,18 @@ def judge(rows: list[dict]) -> bool:
     for r in rows:  # only forms that took turns are compared in seconds
         groups.setdefault((r["case"], r["metric"], r["turns"]), {})[r["form"]] = r["value"]
     compared = [(case, metric, values) for (case, metric, _), values in groups.items()]
-    passed = timing.ratios_within(compared, LIMITS)
+    passed = harness.ratios_within(compared, LIMITS)
     for r in rows:
         if (r["case"], r["form"], r["metric"]) == ("sop", "product", "megabytes"):
-            passed &= timing.within("sop: megabytes", r["value"], most=SOP_MEGABYTES)
+            passed &= harness.within("sop: megabytes", r["value"], most=SOP_MEGABYTES)
     if {r["case"] for r in rows} >= set(SLOPE):
         print(f"seconds grow with proxies to the power {slope(rows):.2f}")
     return passed
 
 
 def main(plan, memory_plan, threads: int) -> list[dict]:
-    rows = [r for case in plan for r in timing.apart(__file__, "seconds", *case, threads)]
-    return rows + [timing.apart(__file__, "megabytes", *case, threads) for case in memory_plan]
+    rows = [r for case in plan for r in harness.apart(__file__, "seconds", *case, threads)]
+    return rows + [harness.apart(__file__, "megabytes", *case, threads) for case in memory_plan]
 
 
 if __name__ == "__main__":
@@ -235,5 +236,5 @@ if __name__ == "__main__":
     rows = main(*(QUICK if options.quick else (PLAN, MEMORY_PLAN)), options.threads)
     passed = judge(rows)
     if not options.quick:
-        timing.write_table(rows, output_folder("benchmarks") / "pfml.csv", close=".2g")
+        harness.write_table(rows, output_folder("benchmarks") / "pfml.csv", close=".2g")
     sys.exit(not passed)

@@ -23,13 +23,14 @@ import statistics
 import sys
 from typing import NamedTuple
 
+import harness
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from dmlrepro import timing
 from dmlrepro.evidence.saving import output_folder
 from dmlrepro.losses.piecewise_linear import pieces_and_similarity
-from dmlrepro.papers import timing
 from dmlrepro.training.loop import reuse_freed_memory
 
 QUALITY = 0.9
@@ -163,9 +164,9 @@ def judge(rows: list[dict]) -> bool:
     groups = {}
     for r in rows:
         groups.setdefault(r["case"], {})[r["form"]] = r["value"]
-    passed = timing.ratios_within([(case, "seconds", values) for case, values in groups.items()], LIMITS)
+    passed = harness.ratios_within([(case, "seconds", values) for case, values in groups.items()], LIMITS)
     if set(groups) >= set(GROWING):
-        passed &= timing.within("k=9: exponent of the seconds in N", exponent(rows), most=EXPONENT)
+        passed &= harness.within("k=9: exponent of the seconds in N", exponent(rows), most=EXPONENT)
     return passed
 
 
@@ -182,8 +183,8 @@ if __name__ == "__main__":
     plan = QUICK if options.quick else PLAN
     if options.device == "cuda":
         plan = [(name, ("product",), repeats) for name, _, repeats in plan]
-    rows = [r for case in plan for r in timing.apart(__file__, "seconds", *case, options.threads, options.device)]
+    rows = [r for case in plan for r in harness.apart(__file__, "seconds", *case, options.threads, options.device)]
     passed = judge(rows)
     if not options.quick and options.device == "cpu":
-        timing.write_table(rows, output_folder("benchmarks") / "plm.csv")
+        harness.write_table(rows, output_folder("benchmarks") / "plm.csv")
     sys.exit(not passed)

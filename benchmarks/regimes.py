@@ -17,11 +17,12 @@ import argparse
 import sys
 from collections.abc import Callable, Iterator
 
+import harness
 import pandas as pd
 import torch
 
 from dmlrepro.evidence.saving import output_folder
-from dmlrepro.papers import rooms, timing
+from dmlrepro.papers import rooms
 from dmlrepro.papers.ccp.ablations import AlternatingParams
 from dmlrepro.papers.ccp.methods import LOSSES, ccp_spec
 from dmlrepro.papers.methods import spec_of
@@ -97,7 +98,7 @@ def enough(rows: list[dict]) -> bool:
     """Whether half of the steps is enough for every loss at its better rate."""
     best = pd.DataFrame(rows).groupby(["method", "step"])["val MAP@R"].max().unstack()
     gain = best[best.columns[-1]] - best[best.columns[-1] // 2]
-    return all(timing.within(f"MAP@R, {name}, twice the steps", each, most=GAIN) for name, each in gain.items())
+    return all(harness.within(f"MAP@R, {name}, twice the steps", each, most=GAIN) for name, each in gain.items())
 
 
 if __name__ == "__main__":
@@ -108,6 +109,6 @@ if __name__ == "__main__":
     kept = True
     for question in parser.parse_args().questions:
         rows = [row for each in QUESTIONS[question]() for row in curve(*each)]
-        timing.write_table(rows, output_folder("benchmarks") / f"regimes_{question}.csv")
+        harness.write_table(rows, output_folder("benchmarks") / f"regimes_{question}.csv")
         kept &= question != "steps" or enough(rows)
     sys.exit(not kept)

@@ -19,12 +19,12 @@ import sys
 from collections.abc import Iterator
 from typing import NamedTuple
 
+import harness
 import torch
 from torch import Tensor
 
-from dmlrepro import retrieval
+from dmlrepro import retrieval, timing
 from dmlrepro.evidence.saving import output_folder
-from dmlrepro.papers import timing
 from dmlrepro.training import distributed
 from dmlrepro.training.keys import device_name
 
@@ -103,7 +103,7 @@ def judge(rows: list[dict]) -> bool:
     by_case: dict[str, dict] = {}
     for row in rows:
         by_case.setdefault(row["case"], {})[row["form"]] = row["value"]
-    return timing.ratios_within([(name, "seconds", values) for name, values in by_case.items()], LIMITS)
+    return harness.ratios_within([(name, "seconds", values) for name, values in by_case.items()], LIMITS)
 
 
 if __name__ == "__main__":
@@ -113,5 +113,5 @@ if __name__ == "__main__":
     rows = main(QUICK if options.quick else CASES)
     passed = judge(rows)
     if not options.quick:
-        timing.write_table(rows, output_folder("benchmarks") / "retrieval.csv")
+        harness.write_table(rows, output_folder("benchmarks") / "retrieval.csv")
     sys.exit(not passed)

@@ -18,10 +18,11 @@ import tempfile
 from collections.abc import Callable, Mapping
 from unittest import mock
 
+import harness
 import torch
 
+from dmlrepro import timing
 from dmlrepro.evidence.saving import output_folder
-from dmlrepro.papers import timing
 from dmlrepro.papers.methods import BASELINES, spec_of
 from dmlrepro.papers.params import Params
 from dmlrepro.training import batches, distributed, loop
@@ -106,9 +107,9 @@ def main(specs: Mapping[str, RunSpec], seeds: int, rounds: int) -> tuple[list[di
         for name, spec in specs.items()
     ]
     behind = {metric: found["whole"][metric] - found["tail"][metric] for metric in METRICS}
-    kept = [timing.within("seconds of a step, whole network over tail", ratio["whole"], least=FASTER)]
-    kept += [timing.within(f"{metric}, whole network less tail", gap, most=BEHIND) for metric, gap in behind.items()]
-    kept.append(timing.within("MAP@R, tail less head", found["tail"]["MAP@R"] - found["head"]["MAP@R"], least=AHEAD))
+    kept = [harness.within("seconds of a step, whole network over tail", ratio["whole"], least=FASTER)]
+    kept += [harness.within(f"{metric}, whole network less tail", gap, most=BEHIND) for metric, gap in behind.items()]
+    kept.append(harness.within("MAP@R, tail less head", found["tail"]["MAP@R"] - found["head"]["MAP@R"], least=AHEAD))
     return rows, all(kept)
 
 
@@ -119,5 +120,5 @@ if __name__ == "__main__":
         main(forms_of("quick", train_from="block3", steps=20), 1, 3)
         sys.exit()
     rows, passed = main(forms_of("small", dataset="cub-subset"), SEEDS, ROUNDS)
-    timing.write_table(rows, output_folder("benchmarks") / "tail.csv")
+    harness.write_table(rows, output_folder("benchmarks") / "tail.csv")
     sys.exit(not passed)

@@ -17,9 +17,10 @@ import tempfile
 import time
 from pathlib import Path
 
+import harness
+
 from dmlrepro.evidence.saving import output_folder
 from dmlrepro.files import repository_root
-from dmlrepro.papers import timing
 
 NOTEBOOK = "00_tour"
 SHARED = ("dmlrepro", "notebooks", "workflow", "data", "pyproject.toml")  # of the repository, by links
@@ -79,4 +80,4 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--count", type=int, default=200, help="executions (default: 200)")
     options = parser.parse_args()
-    timing.write_table(main(options.count), output_folder("benchmarks") / "workflow.csv")
+    harness.write_table(main(options.count), output_folder("benchmarks") / "workflow.csv")

@@ -154,7 +154,7 @@ def _literal(text: str):
 
 
 def _selected(names: list[str]) -> list[str]:
-    from dmlrepro.papers import catalogue
+    from dmlrepro.desk import catalogue
 
     return [catalogue.find(name).params.notebook for name in names] or list(catalogue.notebooks())
 
@@ -194,18 +194,18 @@ def _shared_parameters(options) -> None:
 
 
 def _train(options) -> None:
+    from dmlrepro.desk import execution, jobs
     from dmlrepro.files import FullDisk
-    from dmlrepro.papers import studies
     from dmlrepro.training import records, runs
 
     pooled, results, failures = [], [], []
-    for notebook, params in _grid(options) if options.grid else _chosen(options):
+    for notebook, params in jobs.of_grid(options.grid, options.notebooks) if options.grid else _chosen(options):
         specs = notebook.specs(params)
         if not records.file_of(params.profile, params.notebook):
             pooled += specs
             continue
         try:
-            results += studies.run(specs, params, options.jobs)
+            results += execution.run(specs, params, options.jobs)
         except FullDisk:
             raise
         except Exception as error:  # the other notebooks are trained before it is said
@@ -229,7 +229,7 @@ def _records_status(options) -> None:
 
 
 def _records_check(options) -> int:
-    from dmlrepro.papers import searches
+    from dmlrepro.desk import searches
     from dmlrepro.training import checking
 
     others = searches.outdated()
@@ -245,17 +245,18 @@ def _records_check(options) -> int:
 
 
 def _records_renew(options) -> None:
-    from dmlrepro.papers import studies
+    from dmlrepro.desk import execution
     from dmlrepro.training import checking
 
     names = _selected(options.notebooks) if options.notebooks else ()
-    print(f"{checking.renew(names, options.jobs, studies.measure_recorded)} runs trained again")
+    print(f"{checking.renew(names, options.jobs, execution.measure_recorded)} runs trained again")
 
 
 def _search(options) -> None:
     import pandas as pd
 
-    from dmlrepro.papers import catalogue, rooms, searches
+    from dmlrepro.desk import catalogue, searches
+    from dmlrepro.papers import rooms
     from dmlrepro.papers.methods import summary
 
     methods = [name for name in options.what if name in rooms.methods()]
@@ -273,42 +274,18 @@ def _search(options) -> None:
 
 def _chosen(options):
     """Notebooks with the parameters of the command line."""
-    from dmlrepro.papers import catalogue
+    from dmlrepro.desk import catalogue
 
     for name in _selected(options.notebooks):
         notebook = catalogue.find(name)
         yield notebook, _params(options, notebook.params)
 
 
-def _grid(options):
-    """Notebooks with the parameters of executions of the workflow."""
-    from dmlrepro.papers import catalogue
-
-    grid = _executions(options.grid)
-    if unknown := [name for name in options.notebooks if name not in grid["executions"]]:
-        raise ValueError(f"{options.grid} has no {', '.join(unknown)}; it has {', '.join(grid['executions'])}")
-    for name in options.notebooks or grid["executions"]:
-        each = grid["executions"][name]
-        notebook = catalogue.find(each["notebook"])
-        yield notebook, notebook.params.from_values({"profile": grid["profile"]} | each["parameters"])
-
-
-def _executions(path: Path) -> dict:
-    """What the names of a workflow's executions stand for; ValueError for a file that does not say it."""
-    from dmlrepro.files import read_json
-
-    remedy = "give the executions.json of a build, as in build/quick after `make results`, which makes it anew"
-    grid = read_json(path, remedy)
-    if not isinstance(grid, dict) or not {"profile", "executions"} <= set(grid):
-        raise ValueError(f"{path} holds no profile and executions; {remedy}")
-    return grid
-
-
 def _jobs(options) -> None:
+    from dmlrepro.desk import jobs
     from dmlrepro.evidence import saving
-    from dmlrepro.papers import jobs
 
-    grid = _executions(options.grid)
+    grid = jobs.executions(options.grid)
     specs, index = jobs.expand(grid["executions"], grid["profile"], cores=options.cores, gpus=options.gpus)
     for key, spec in specs.items():
         path = options.index.parent / f"{key}.json"
@@ -319,7 +296,7 @@ def _jobs(options) -> None:
 
 
 def _run(options) -> None:
-    from dmlrepro.papers import jobs
+    from dmlrepro.desk import jobs
     from dmlrepro.training import runs
 
     result = jobs.train(options.spec)
@@ -329,10 +306,10 @@ def _run(options) -> None:
 def _plan(options) -> int:
     import torch
 
-    from dmlrepro.papers import catalogue, plan
+    from dmlrepro.desk import catalogue, plan, stopwatch, throughput
 
     gpus = options.gpus or torch.cuda.device_count() or 1
-    how = {"gpus": gpus, "throughput": plan.measured if options.measure else plan.stated}
+    how = {"gpus": gpus, "speed": stopwatch.measured if options.measure else throughput.stated}
     table, problems = plan.table_of(_selected(options.notebooks), lambda cls: _params(options, cls), **how)
     if table.empty:
         print("these notebooks train nothing")
@@ -349,7 +326,7 @@ def _plan(options) -> int:
 
 
 def _show(options) -> None:
-    from dmlrepro.papers import catalogue, show
+    from dmlrepro.desk import catalogue, show
 
     notebook = catalogue.find(options.notebook)
     print(show.text(notebook, _params(options, notebook.params)))
@@ -365,14 +342,14 @@ def _cache(options) -> None:
 
 
 def _publish(options) -> None:
+    from dmlrepro.desk import verdicts
     from dmlrepro.evidence import publishing
     from dmlrepro.files import repository_root
-    from dmlrepro.papers import pages
 
     target = _published(options.folder)
     tables, moved = publishing.publish(options.folder, target, everything=options.everything)
     print(f"{tables} tables valid, {moved} new or changed in {target.relative_to(repository_root())}/")
-    if pages.write_ledger():
+    if verdicts.write():
         print("results/claims.csv follows them")
 
 
@@ -385,32 +362,10 @@ def _published(build: Path) -> Path:
 
 def _summary(options) -> int:
     """What the notebooks of a build folder took and said; 1 where committed tables are not what they make."""
-    import pandas as pd
-
+    from dmlrepro.desk import regression
     from dmlrepro.evidence import publishing
-    from dmlrepro.files import read_json
-    from dmlrepro.papers import catalogue
 
-    claim_ids = set(catalogue.claims())
-    rows = []
-    for path in sorted(options.folder.glob("*.ipynb")):
-        notebook = read_json(path, "remove it and `make results`")
-        table = path.with_suffix(".csv")
-        outputs = [output for cell in notebook["cells"] for output in cell.get("outputs", [])]
-        shown = ["".join(output.get("data", {}).get("text/plain", "")) for output in outputs]
-        lines = [line for text in shown for line in text.splitlines()]
-        verdicts = [line for line in lines if line.partition(" ")[0] in claim_ids]
-        rows.append(
-            {
-                "notebook": path.stem,
-                "seconds": round(notebook["metadata"]["papermill"]["duration"], 1),
-                "rows": len(pd.read_csv(table)) if table.exists() else 0,
-                "verdicts": len(verdicts),
-            }
-        )
-    if not rows:
-        raise FileNotFoundError(f"no executed notebooks in {options.folder}; make results")
-    table = pd.DataFrame(rows)
+    table = regression.summary(options.folder)
     print(table.to_string(index=False))
     print(f"{len(table)} notebooks, {table['rows'].sum()} rows, {table['verdicts'].sum()} verdicts")
     if difference := publishing.difference(options.folder, _published(options.folder)):
@@ -432,8 +387,8 @@ def _name_outdated(made: Path, committed: Path) -> int:
 
 
 def _drift(options) -> int:
+    from dmlrepro.desk import regression
     from dmlrepro.files import repository_root
-    from dmlrepro.papers import regression
 
     table, outside = regression.drift(options.folder, _selected(options.notebooks))
     if table.empty:
@@ -448,18 +403,18 @@ def _drift(options) -> int:
 
 
 def _pages(options) -> None:
+    from dmlrepro.desk import pages
     from dmlrepro.files import repository_root
-    from dmlrepro.papers import pages
 
     written = pages.write()
     print(*(path.relative_to(repository_root()) for path in written), f"{len(written)} files written", sep="\n")
 
 
 def _accept(options) -> None:
+    from dmlrepro.desk import catalogue, regression
     from dmlrepro.evidence import publishing
     from dmlrepro.evidence.provenance import damage
     from dmlrepro.files import repository_root
-    from dmlrepro.papers import catalogue, regression
 
     build = repository_root() / "build" / "quick"
     names = [name for name in _selected(options.notebooks) if catalogue.find(name).table is not None]

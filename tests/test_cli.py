@@ -6,9 +6,9 @@ import shutil
 import pytest
 
 from dmlrepro import cli, files
+from dmlrepro.desk import pages, regression
 from dmlrepro.evidence import provenance, publishing, saving, stored
 from dmlrepro.files import repository_root
-from dmlrepro.papers import pages, regression
 
 QUICK = repository_root() / "results" / "quick"
 MAGNET = "30_meanfield_magnet"

@@ -9,7 +9,7 @@ from pathlib import Path
 import nbformat
 import pytest
 
-from dmlrepro.papers import catalogue
+from dmlrepro.desk import catalogue
 
 ROOT = Path(__file__).parent.parent
 NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
@@ -76,7 +76,7 @@ def test_the_last_cell_is_the_regression_check_and_prints_no_number_that_can_mov
 
 
 def say_what_they_found(path: Path) -> bool:
-    return any("studies.found(" in cell.source for cell in code(nbformat.read(path, as_version=4)))
+    return any("execution.found(" in cell.source for cell in code(nbformat.read(path, as_version=4)))
 
 
 @pytest.mark.parametrize("path", list(filter(say_what_they_found, NOTEBOOKS)), ids=lambda path: path.stem)
@@ -84,7 +84,7 @@ def test_its_opening_and_its_own_output_are_of_one_execution(path):
     """The opening is made from results/, the output from the table of the execution: `make notebooks` writes both."""
     notebook = nbformat.read(path, as_version=4)
     (opening,) = [cell.source for cell in notebook.cells if "findings" in cell.metadata.get("tags", ())]
-    (found,) = [cell for cell in code(notebook) if "studies.found(" in cell.source]
+    (found,) = [cell for cell in code(notebook) if "execution.found(" in cell.source]
     (output,) = found.outputs
     said = output.data["text/markdown"].splitlines()
     assert said and [line for line in said if line not in opening.splitlines()] == []
@@ -92,7 +92,7 @@ def test_its_opening_and_its_own_output_are_of_one_execution(path):
 
 def without_verdict(notebook, name: str) -> list[str]:
     """Claims tested on a notebook's tables whose verdict none of its cells prints."""
-    cells = [cell for cell in code(notebook) if "studies.judged(" in cell.source]
+    cells = [cell for cell in code(notebook) if "execution.judged(" in cell.source]
     shown = "".join(str(dict(output)) for cell in cells for output in cell.outputs)
     return [
         claim_id for claim_id, test in catalogue.claims().items() if test.notebook == name and claim_id not in shown
@@ -104,7 +104,7 @@ def test_every_claim_has_its_verdict_and_a_notebook_without_its_verdict_cell_is_
     notebook = nbformat.read(path, as_version=4)
     assert without_verdict(notebook, path.stem) == []
     tested = [claim_id for claim_id, test in catalogue.claims().items() if test.notebook == path.stem]
-    notebook.cells = [cell for cell in notebook.cells if "studies.judged(" not in cell.source]
+    notebook.cells = [cell for cell in notebook.cells if "execution.judged(" not in cell.source]
     assert without_verdict(notebook, path.stem) == tested
     assert bool(tested) == (path.stem not in ("00_tour", "01_your_images", "30_meanfield_magnet", "92_claims"))
 

@@ -127,11 +127,10 @@ def spreads(drawn: Mapping[str, list[pd.DataFrame]], early: Collection[str] = ()
 
     drawn: by notebook, the golden values of one seed, once per replica. early: methods that share one variance.
     """
-    identity = IDENTITY
     parts, of_early = {}, []
     for name, tables in drawn.items():
         if tables:
-            variances = pd.concat([table.set_index(identity)["value"] for table in tables], axis=1).var(axis=1, ddof=1)
+            variances = pd.concat([table.set_index(IDENTITY)["value"] for table in tables], axis=1).var(axis=1, ddof=1)
             varying = variances[variances > 1e-12]  # an untrained network and a study beside the runs do not vary
             of_early.append(variances[variances.index.isin(early, level="method")].rename("variance").reset_index())
             group = varying.groupby(level=["method", "metric"]).agg(["mean", "size"])

@@ -8,6 +8,7 @@ have runs; a line of mathematics or of costs stands beside it.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from typing import NamedTuple
 
 import pandas as pd
 
@@ -16,6 +17,14 @@ from dmlrepro.evidence.claims import ClaimTest
 from dmlrepro.evidence.statistics import MIN_SEEDS
 
 PAPER_SCALE, HERE = "paper", "here"
+
+
+class Ledger(NamedTuple):
+    """All that is said of the claims: lines as `ordered` has them, by claim the verdict here, and why one has none."""
+
+    lines: pd.DataFrame
+    here: Mapping[str, str]
+    without_verdict: Mapping[str, str]
 
 
 def ordered(lines: pd.DataFrame, tests: Mapping[str, ClaimTest]) -> pd.DataFrame:

@@ -8,7 +8,7 @@ import pandas as pd
 from dmlrepro.evidence import goldens
 from dmlrepro.evidence.provenance import PARTS, damage, record, table_paths
 from dmlrepro.evidence.results import in_percent, without_outcomes
-from dmlrepro.evidence.saving import TRAINED_BY, read, read_named
+from dmlrepro.evidence.saving import TRAINED_BY, read
 from dmlrepro.evidence.tables import IDENTITY
 from dmlrepro.files import replacing
 
@@ -25,7 +25,7 @@ def publish(build: Path, target: Path, *, everything: bool = False) -> tuple[int
         FileNotFoundError: the folder has no tables.
         ValueError: a table is not valid or was edited; names the file and the first bad row.
     """
-    tables = {path: read_named(path) for path in table_paths(build)}
+    tables = {path: read(path) for path in table_paths(build)}
     if not tables:
         raise FileNotFoundError(f"no tables in {build}; run the notebooks first")
     moved = 0

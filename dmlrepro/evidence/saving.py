@@ -93,21 +93,16 @@ def read(path: Path | str) -> pd.DataFrame:
     """A results CSV, validated.
 
     Raises:
-        ValueError: a row is no result, or a file of the table is not as it was saved.
+        ValueError: a row is no result, or a file of the table is not as it was saved; names the file.
     """
     record(Path(path))
     text_columns = {name: str for name in COLUMNS if name not in ("dim", "seed", "step", "value")}
-    table = pd.read_csv(path, dtype=text_columns, keep_default_na=False)
-    results.validate(table)
-    return table
-
-
-def read_named(path: Path) -> pd.DataFrame:
-    """`read`, whose error names the file."""
     try:
-        return read(path)
+        table = pd.read_csv(path, dtype=text_columns, keep_default_na=False)
+        results.validate(table)
     except ValueError as error:
         raise ValueError(f"{path}: {error}") from error
+    return table
 
 
 def load_all(folder: Path | str | None = None) -> pd.DataFrame:
@@ -128,7 +123,7 @@ def load_all(folder: Path | str | None = None) -> pd.DataFrame:
         raise FileNotFoundError(
             f"no tables in {root}/<profile>; run a notebook first, or give the folder that has them"
         )
-    tables = [read_named(path).assign(changes=path.stem.partition("--")[2]) for path in paths]
+    tables = [read(path).assign(changes=path.stem.partition("--")[2]) for path in paths]
     return pd.concat(tables, ignore_index=True)[[*IDENTITY, "changes", "value"]]
 
 

@@ -426,19 +426,3 @@ def summary(search: Search) -> dict[str, Any]:
     scores = {name: 100 * found[name] for name in ("default", "median", "best")}
     scores |= {"chosen": 100 * trials[found["trial"]]["scores"][0], "chosen, all folds": 100 * found["score"]}
     return {"trials": len(trials)} | scores | found["options"]
-
-
-def trials_of_search(method: str, params: Params):
-    """Every trial of the committed search of a method, trial 0 being the default: its hyperparameters and validation
-    MAP@R in percent, by fold and their mean; empty where a trial has had no run. Without a search it is None."""
-    import pandas as pd
-
-    if method not in (committed := params.searches()):
-        return None
-    trials = [
-        each["options"] | {f"fold {fold}": 100 * score for fold, score in enumerate(each["scores"])}
-        for each in committed[method]["trials"]
-    ]
-    folds = [f"fold {fold}" for fold in range(committed[method]["counts"]["folds"])]
-    table = pd.DataFrame(trials).rename_axis("trial")
-    return table.assign(mean=table[folds].mean(axis=1, skipna=False))

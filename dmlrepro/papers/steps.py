@@ -12,8 +12,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from dmlrepro import timing
 from dmlrepro.networks import backbones
-from dmlrepro.papers import timing
 from dmlrepro.training.builders import OPTIMIZERS
 
 ROUNDS = 2  # of a repetition; the fastest one counts

@@ -136,8 +136,6 @@ def run_all(
     Raises:
         FullDisk: at once, and what is being trained is ended, because it would be trained for nothing.
     """
-    if jobs is not None and jobs < 1:
-        raise ValueError(f"jobs must be at least 1, got {jobs}; None: one per core")
     identities: dict[str, dict] = {}
     of_key: dict[str, RunSpec] = {}
     every = [(keys.of_identity(identity), identity, spec) for spec, identity in zip(specs, _identities(specs))]

@@ -36,7 +36,7 @@ def train(
         FullDisk: at once, and what is being trained is ended, because it would be trained for nothing.
     """
     parallel = [key for key, (_, spec) in missing.items() if spec.threads == 1 and not torch.cuda.is_available()]
-    workers = min(jobs or len(os.sched_getaffinity(0)), len(parallel))
+    workers = workers_for(jobs, len(parallel))
     failures: dict[str, Exception] = {}
     report, done = progress.reporter("runs trained", len(missing)), 0
 
@@ -45,39 +45,60 @@ def train(
         if error := failure_of(functools.partial(train, *arguments), functools.partial(keep, key)):
             failures[key] = error
         done += 1
-        _show(done, len(missing)) if sys.stderr.isatty() else report(done)
+        _show(done, len(missing)) if sys.stderr.isatty() else now()
 
-    def side_by_side(some: Iterable[str], workers: int) -> None:
-        context = multiprocessing.get_context("spawn")
-        others = multiprocessing.active_children()
-        with ProcessPoolExecutor(workers, mp_context=context, initializer=start_worker) as pool:
-            waiting = {pool.submit(train_into_cache, *missing[key]): key for key in some}
-            try:
-                while waiting:
-                    finished, _ = wait(waiting, timeout=progress.EVERY, return_when=FIRST_COMPLETED)
-                    for future in finished:
-                        finish(waiting.pop(future), future.result)
-                    report(done)
-            except BaseException as error:
-                if isinstance(error, FullDisk):  # the pool would train those that it has handed out
-                    for process in set(multiprocessing.active_children()) - set(others):
-                        process.terminate()
-                pool.shutdown(cancel_futures=True)  # what is finished stays in the cache
-                raise
+    def now() -> None:
+        report(done)
+
+    def in_processes(some: Iterable[str], workers: int) -> None:
+        side_by_side({key: functools.partial(train_into_cache, *missing[key]) for key in some}, workers, finish, now)
 
     if workers > 1:
-        side_by_side(parallel, workers)
+        in_processes(parallel, workers)
         # where memory is short the system kills a process, and its pool ends with it: one at a time they may all fit
         for key in [key for key, error in failures.items() if isinstance(error, BrokenProcessPool)]:
             del failures[key]
             done -= 1
-            side_by_side([key], 1)
+            in_processes([key], 1)
             if isinstance(failures.get(key), BrokenProcessPool):
                 failures[key] = MemoryError("its process was killed, most likely for lack of memory; lower batch_size")
     for key, (identity, spec) in missing.items():
         if workers <= 1 or key not in parallel:
             finish(key, train_into_cache, identity, spec, f"{spec.loss or 'untrained'} seed {spec.seed}")
     return failures
+
+
+def workers_for(jobs: int | None, count: int) -> int:
+    """How many processes share so much work: `jobs` at most, or one per core that this process may use."""
+    if jobs is not None and jobs < 1:
+        raise ValueError(f"jobs must be at least 1, got {jobs}; None: one per core")
+    return min(jobs or len(os.sched_getaffinity(0)), count)
+
+
+def side_by_side(
+    tasks: Mapping[str, Callable[[], object]],
+    workers: int,
+    finish: Callable[[str, Callable[[], object]], None],
+    report: Callable[[], None],
+) -> None:
+    """Do named tasks in processes of one thread. `finish` gets the name of each that ends and a function that gives its
+    result or raises its error; `report` is called every half minute. An error of `finish` ends all."""
+    others = multiprocessing.active_children()
+    context = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(workers, mp_context=context, initializer=_start_worker) as pool:
+        waiting = {pool.submit(task): name for name, task in tasks.items()}
+        try:
+            while waiting:
+                finished, _ = wait(waiting, timeout=progress.EVERY, return_when=FIRST_COMPLETED)
+                for future in finished:
+                    finish(waiting.pop(future), future.result)
+                report()
+        except BaseException as error:
+            if isinstance(error, FullDisk):  # the pool would begin those that it has handed out
+                for process in set(multiprocessing.active_children()) - set(others):
+                    process.terminate()
+            pool.shutdown(cancel_futures=True)
+            raise
 
 
 def failure_of(*steps: Callable[[], object]) -> Exception | None:
@@ -98,7 +119,7 @@ def _show(done: int, total: int) -> None:
     print(f"\r{done} of {total} runs trained", end="\n" if done == total else "", file=sys.stderr, flush=True)
 
 
-def start_worker() -> None:
+def _start_worker() -> None:
     """One thread per worker, and none outlives a killed notebook."""
     torch.set_num_threads(1)
     threading.Thread(target=_die_with_parent, daemon=True).start()

@@ -4,9 +4,8 @@ import csv
 import importlib.util
 from pathlib import Path
 
+import harness
 import pytest
-
-from dmlrepro.papers import timing
 
 PATH = Path(__file__).parents[2] / "benchmarks" / "mean_field.py"
 
@@ -59,12 +58,12 @@ def test_every_limit_is_judged(benchmark, capsys, tmp_path):
             for row in table
         ]
         assert not benchmark.judge(grown)
-    timing.write_table(table, tmp_path / "mean_field.csv")
+    harness.write_table(table, tmp_path / "mean_field.csv")
     with (tmp_path / "mean_field.csv").open() as file:
         read = list(csv.DictReader(file))
     assert len(read) == len(table) and read[0]["form"] == "MFCont"
 
 
 def test_measured_in_a_process_of_its_own(benchmark):
-    assert timing.apart(str(PATH), "megabytes", "tiny", "MFCWMS") >= 0
-    assert set(timing.apart(str(PATH), "seconds", "tiny", 1)) == set(benchmark.TURNS)
+    assert harness.apart(str(PATH), "megabytes", "tiny", "MFCWMS") >= 0
+    assert set(harness.apart(str(PATH), "seconds", "tiny", 1)) == set(benchmark.TURNS)

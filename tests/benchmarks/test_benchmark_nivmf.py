@@ -4,10 +4,9 @@ import csv
 import importlib.util
 from pathlib import Path
 
+import harness
 import pytest
 import torch
-
-from dmlrepro.papers import timing
 
 PATH = Path(__file__).parents[2] / "benchmarks" / "nivmf.py"
 
@@ -35,14 +34,14 @@ def test_values_and_gradients_agree(benchmark, implementation):
 def test_table_and_limits(benchmark, monkeypatch, tmp_path):
     times = {"product": 0.11, "broadcast": 0.5, "loop": 1.0}  # misses the tenfold
     fake = {name: {"value": 2.0, "megabytes": 10.0 * s, "seconds": s} for name, s in times.items()}
-    monkeypatch.setattr(timing, "apart", lambda script, size, name, repeats, device: fake[name])
+    monkeypatch.setattr(harness, "apart", lambda script, size, name, repeats, device: fake[name])
     rows, passed = benchmark.main(benchmark.PLAN, "cpu")
     assert not passed
     fake["product"]["seconds"] = 0.09
     assert benchmark.main(benchmark.PLAN, "cpu")[1]
     fake["product"]["megabytes"] = 1600.0
     assert not benchmark.main(benchmark.PLAN, "cpu")[1]
-    timing.write_table(rows, tmp_path / "benchmarks" / "nivmf.csv")
+    harness.write_table(rows, tmp_path / "benchmarks" / "nivmf.csv")
     with (tmp_path / "benchmarks" / "nivmf.csv").open() as file:
         read = list(csv.DictReader(file))
     assert len(read) == 2 * len(benchmark.PLAN)
@@ -56,6 +55,6 @@ def test_table_and_limits(benchmark, monkeypatch, tmp_path):
 
 
 def test_a_case_is_measured_in_its_own_process(benchmark):
-    result = timing.apart(str(PATH), "tiny", "product", 2, "cpu")
+    result = harness.apart(str(PATH), "tiny", "product", 2, "cpu")
     assert result["seconds"] > 0 and result["megabytes"] >= 0
     assert result["value"] == benchmark.step("product", *benchmark.problem("tiny", "cpu"))

@@ -4,9 +4,8 @@ import csv
 import importlib.util
 from pathlib import Path
 
+import harness
 import pytest
-
-from dmlrepro.papers import timing
 
 PATH = Path(__file__).parents[2] / "benchmarks" / "pfml.py"
 
@@ -42,7 +41,7 @@ def test_ratios_are_judged(benchmark, capsys, tmp_path):
         worse = [r | {"value": value} if j == i else r for j, r in enumerate(rows)]
         assert not benchmark.judge(worse)
     assert not benchmark.judge([benchmark.row("sop", "product", "megabytes", 4100.0, 1, *arguments)])
-    timing.write_table(rows, tmp_path / "pfml.csv", close=".2g")
+    harness.write_table(rows, tmp_path / "pfml.csv", close=".2g")
     with (tmp_path / "pfml.csv").open() as file:
         read = list(csv.DictReader(file))
     assert len(read) == len(rows)
@@ -60,6 +59,6 @@ def test_exponent(benchmark):
 
 
 def test_measured_in_a_process_of_its_own(benchmark):
-    rows = timing.apart(str(PATH), "seconds", "tiny", ["product", "matmul"], 2, 1)
+    rows = harness.apart(str(PATH), "seconds", "tiny", ["product", "matmul"], 2, 1)
     assert [r["form"] for r in rows] == ["product", "matmul"] and all(r["value"] > 0 for r in rows)
-    assert timing.apart(str(PATH), "megabytes", "tiny", "product", 1)["value"] >= 0
+    assert harness.apart(str(PATH), "megabytes", "tiny", "product", 1)["value"] >= 0

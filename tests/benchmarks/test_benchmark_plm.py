@@ -3,10 +3,10 @@
 import importlib.util
 from pathlib import Path
 
+import harness
 import pytest
 
 from dmlrepro.losses import piecewise_linear
-from dmlrepro.papers import timing
 
 PATH = Path(__file__).parents[2] / "benchmarks" / "plm.py"
 
@@ -51,5 +51,5 @@ def test_ratios_and_growth_are_judged(benchmark, capsys):
 
 
 def test_measured_in_a_process_of_its_own(benchmark):
-    rows = timing.apart(str(PATH), "seconds", "tiny", ["product", "literal"], 1, 1, "cpu")
+    rows = harness.apart(str(PATH), "seconds", "tiny", ["product", "literal"], 1, 1, "cpu")
     assert [r["form"] for r in rows] == ["product", "literal"] and all(r["value"] > 0 for r in rows)

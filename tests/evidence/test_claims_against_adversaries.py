@@ -3,9 +3,9 @@
 import pytest
 from made_for_claims import adversaries, ends_of_ranges, everywhere, fulfilling, rows, tuned
 
+from dmlrepro.desk import catalogue
 from dmlrepro.evidence import claims, judging
 from dmlrepro.evidence.claims import ClaimTest, Difference, at_most, flat, higher
-from dmlrepro.papers import catalogue
 
 TESTS = catalogue.claims()
 PASSED = (judging.AS_CLAIMED, judging.IDENTITY, judging.COST)

@@ -7,6 +7,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
+from dmlrepro import timing
 from dmlrepro.losses.piecewise_linear import (
     CENTRINGS,
     MEASURES,
@@ -15,7 +16,6 @@ from dmlrepro.losses.piecewise_linear import (
     manifold_similarity,
     pieces_and_similarity,
 )
-from dmlrepro.papers import timing
 
 DEFAULTS = {"n_alpha": 4.0, "n_beta": 0.5, "delta": 2.0, "k": 9, "dim": 3, "quality": 0.9}
 

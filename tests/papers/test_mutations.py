@@ -8,8 +8,8 @@ import pytest
 from tiny import TINY
 
 from dmlrepro.datasets import manifests
+from dmlrepro.desk import catalogue
 from dmlrepro.evidence import goldens, results
-from dmlrepro.papers import catalogue
 from dmlrepro.papers.params import Params, benchmark_of
 from dmlrepro.papers.pfml.methods import METHODS
 from dmlrepro.training import batches, builders, loop, protocols

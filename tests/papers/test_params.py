@@ -8,7 +8,7 @@ import nbformat
 import pytest
 
 from dmlrepro import cli
-from dmlrepro.papers import catalogue
+from dmlrepro.desk import catalogue
 from dmlrepro.papers.params import RECIPES, Params
 from dmlrepro.papers.pfml.retrieval import PfmlRetrievalParams
 

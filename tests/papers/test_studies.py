@@ -7,8 +7,9 @@ from IPython.core.interactiveshell import InteractiveShell
 from IPython.utils.capture import capture_output
 from tiny import TINY
 
+from dmlrepro.desk import catalogue
 from dmlrepro.evidence import goldens, results, saving, stored, tables
-from dmlrepro.papers import catalogue, studies
+from dmlrepro.papers import studies
 from dmlrepro.training import inference, runs
 from dmlrepro.training.spec import RunSpec
 

@@ -5,10 +5,10 @@ import re
 
 import pytest
 
+from dmlrepro.desk import catalogue, pages, verdicts
 from dmlrepro.evidence import ledger, sentences
 from dmlrepro.evidence.comparing import MIN_SEEDS
 from dmlrepro.files import repository_root
-from dmlrepro.papers import catalogue, pages
 
 ROOT = repository_root()
 COMPARATIVES = re.compile(
@@ -71,7 +71,7 @@ def judged_sentences() -> dict[str, list]:
     found = {}
     for name in catalogue.notebooks():
         if tests := catalogue.claims_of(name):
-            for each in pages.with_ratios(name):
+            for each in verdicts.with_ratios(name):
                 judged = each.judged(tests)
                 for line in judged.verdicts.itertuples():
                     rows = sentences._compared(judged, line)

@@ -14,8 +14,9 @@ from tiny import TINY
 
 from dmlrepro import cli, metrics
 from dmlrepro.datasets import manifests
+from dmlrepro.desk import catalogue, execution, searches
 from dmlrepro.evidence import provenance, results, saving, stored
-from dmlrepro.papers import catalogue, searches, studies
+from dmlrepro.papers import studies
 from dmlrepro.papers.pfml.ablations import RepulsionParams, spread_table
 from dmlrepro.training import checking, keys, loop, protocols, records, runs
 from dmlrepro.training.spec import LABELS
@@ -217,10 +218,10 @@ def test_folds_are_scored_without_their_weights(machine, file, monkeypatch):
 
 
 def test_what_a_notebook_measures_is_on_record_when_the_run_is(machine, file, monkeypatch):
-    studies.run(SEEDS, PARAMS)
+    execution.run(SEEDS, PARAMS)
     machine()
     no_training(monkeypatch)
-    finished = studies.run(SEEDS, PARAMS)
+    finished = execution.run(SEEDS, PARAMS)
     assert "intra_class_distance" in set(spread_table(finished, PARAMS)["metric"])
     assert set(results.hits(finished, PARAMS)["seed"]) == {0, 1, 2}
     kinds = ["run" if "run" in line else "measured" for line in records.lines(file)]
@@ -295,11 +296,11 @@ def test_a_part_of_a_study_is_its_whole_seeds(finished, machine, file, monkeypat
     records.keep_only(file, lambda line: line["run"] != finished[1].name)
     monkeypatch.setenv("DMLREPRO_TRAIN", "0")
     no_training(monkeypatch)
-    found = studies.run(SEEDS, PARAMS)
+    found = execution.run(SEEDS, PARAMS)
     assert [run.spec.seed for run in found] == [0, 2]
-    assert studies._seeds_missing(results.tidy(found, PARAMS), PARAMS) == "2 of 3 seeds are on record so far."
+    assert execution._seeds_missing(results.tidy(found, PARAMS), PARAMS) == "2 of 3 seeds are on record so far."
     with pytest.raises(FileNotFoundError, match=r"1 of 1 runs are not in"):
-        studies.run(SEEDS[1:2], PARAMS)
+        execution.run(SEEDS[1:2], PARAMS)
 
 
 def test_the_commands_say_what_is_stale_and_what_was_checked(older, capsys, monkeypatch):

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, ClassVar
 
 from dmlrepro.evidence import summaries
 from dmlrepro.evidence.stored import Numbers
-from dmlrepro.papers.catalogue import Notebook
 from dmlrepro.papers.ccp.methods import LOSSES, CcpParams, ccp_runs, whether_it_alternated
 from dmlrepro.papers.methods import BASELINES
+from dmlrepro.papers.notebook import Notebook
 from dmlrepro.papers.studies import measured, of_each, with_measured
 from dmlrepro.training import records
 from dmlrepro.training.schemes.chance_constrained import Solved

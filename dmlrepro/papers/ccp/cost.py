@@ -9,13 +9,14 @@ from typing import TYPE_CHECKING, ClassVar
 
 import torch
 
+from dmlrepro import timing
 from dmlrepro.evidence import results
 from dmlrepro.evidence.stored import Numbers
 from dmlrepro.evidence.tables import Cell
 from dmlrepro.losses.chance_constrained import ProxyContrastiveLoss, greedy_k_center, projection_penalty
 from dmlrepro.networks import backbones
-from dmlrepro.papers import steps, timing
-from dmlrepro.papers.catalogue import Notebook
+from dmlrepro.papers import steps
+from dmlrepro.papers.notebook import Notebook
 from dmlrepro.papers.params import Params
 from dmlrepro.training import distributed
 from dmlrepro.training.schemes.chance_constrained import GivenProxies

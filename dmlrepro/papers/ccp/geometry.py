@@ -15,9 +15,9 @@ from dmlrepro import metrics
 from dmlrepro.evidence import tables
 from dmlrepro.evidence.stored import Numbers
 from dmlrepro.losses.chance_constrained import clip_to_unit_ball, covering_radius, greedy_k_center
-from dmlrepro.papers.catalogue import Notebook
 from dmlrepro.papers.ccp.ablations import courses_of
 from dmlrepro.papers.ccp.methods import CcpParams, ccp_runs, whether_it_alternated
+from dmlrepro.papers.notebook import Notebook
 from dmlrepro.papers.studies import evaluated_labels, measured, of_each, study_rows, training_embeddings, with_measured
 from dmlrepro.training.spec import RunSpec
 

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, ClassVar
 from dmlrepro.evidence import results, tables
 from dmlrepro.evidence.comparing import UNTRAINED
 from dmlrepro.evidence.stored import Numbers
-from dmlrepro.papers.catalogue import Notebook
 from dmlrepro.papers.ccp.ablations import alternating_table, courses_of
 from dmlrepro.papers.ccp.methods import FOUR_FOLDS, LOSSES, METHODS, CcpParams, ccp_spec
 from dmlrepro.papers.methods import every_seed, found_by_search, search_each
+from dmlrepro.papers.notebook import Notebook
 from dmlrepro.papers.studies import study_rows
 from dmlrepro.training.spec import RunSpec
 

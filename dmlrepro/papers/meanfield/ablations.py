@@ -14,10 +14,10 @@ import numpy as np
 from dmlrepro.evidence import results
 from dmlrepro.evidence.claims import START
 from dmlrepro.losses import baselines
-from dmlrepro.papers.catalogue import Notebook
 from dmlrepro.papers.meanfield.conventional import curve_options, curve_table
 from dmlrepro.papers.meanfield.magnet import field_offset
 from dmlrepro.papers.meanfield.methods import SHARPNESS, MeanFieldHeadParams, every_run
+from dmlrepro.papers.notebook import Notebook
 from dmlrepro.papers.studies import of_each, scored, trained_loss, training_embeddings, with_measured
 from dmlrepro.training import records
 from dmlrepro.training.builders import build_loss

@@ -12,10 +12,10 @@ import numpy as np
 
 from dmlrepro.evidence import comparing, results, tables
 from dmlrepro.evidence.stored import Numbers
-from dmlrepro.papers.catalogue import Notebook
 from dmlrepro.papers.meanfield import growth
 from dmlrepro.papers.meanfield.claims import MATCHED
 from dmlrepro.papers.meanfield.methods import FIELD_LR, VIT, MeanFieldParams, every_run
+from dmlrepro.papers.notebook import Notebook
 from dmlrepro.papers.studies import scored, with_measured
 from dmlrepro.training import batches
 from dmlrepro.training.spec import RunSpec

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import torch
 
-from dmlrepro.papers import timing
+from dmlrepro import timing
 from dmlrepro.papers.meanfield.methods import METHODS
 from dmlrepro.training.builders import loss_builder
 

@@ -24,8 +24,8 @@ from torch import Tensor
 from dmlrepro.evidence import tables
 from dmlrepro.evidence.stored import Numbers
 from dmlrepro.losses import mean_field as losses
-from dmlrepro.papers.catalogue import Notebook
 from dmlrepro.papers.meanfield.methods import MARGINS, SHARPNESS
+from dmlrepro.papers.notebook import Notebook
 from dmlrepro.papers.params import Params
 from dmlrepro.papers.studies import study_rows
 

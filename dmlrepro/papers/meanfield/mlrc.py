@@ -8,7 +8,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
-from dmlrepro.papers.catalogue import Notebook
 from dmlrepro.papers.meanfield.claims import MEAN_FIELDS, SAME_RATE
 from dmlrepro.papers.meanfield.methods import (
     FIELD_LR,
@@ -18,6 +17,7 @@ from dmlrepro.papers.meanfield.methods import (
     specs_of,
 )
 from dmlrepro.papers.methods import every_seed, found_by_search, search_each
+from dmlrepro.papers.notebook import Notebook
 from dmlrepro.training.spec import RunSpec
 
 if TYPE_CHECKING:

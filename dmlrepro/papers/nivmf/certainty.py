@@ -14,9 +14,9 @@ from torch import Tensor, nn
 from dmlrepro import metrics
 from dmlrepro.evidence import summaries
 from dmlrepro.evidence.tables import settings_of
-from dmlrepro.papers.catalogue import Notebook
 from dmlrepro.papers.methods import pick, runs_of
 from dmlrepro.papers.nivmf.methods import METHODS, NivmfAblationParams
+from dmlrepro.papers.notebook import Notebook
 from dmlrepro.papers.studies import evaluated_labels, kept, scored, training_embeddings, with_measured
 from dmlrepro.training import batches, inference, records
 from dmlrepro.training.spec import RunSpec

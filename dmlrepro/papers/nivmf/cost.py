@@ -7,15 +7,15 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 import torch
 
-from dmlrepro import metrics
+from dmlrepro import metrics, timing
 from dmlrepro.evidence import results
 from dmlrepro.evidence.statistics import t_interval
 from dmlrepro.evidence.tables import level_of
 from dmlrepro.losses.nivmf import ProbabilisticProxyLoss
-from dmlrepro.papers import steps, timing
-from dmlrepro.papers.catalogue import Notebook
+from dmlrepro.papers import steps
 from dmlrepro.papers.methods import pick, runs_of
 from dmlrepro.papers.nivmf.methods import DISTANCES, EMBEDDING_SCALE, METHODS, NivmfAblationParams
+from dmlrepro.papers.notebook import Notebook
 from dmlrepro.papers.studies import of_each, scored, trained_loss, with_measured
 from dmlrepro.training import batches, distributed, inference, records
 from dmlrepro.training.builders import loss_builder

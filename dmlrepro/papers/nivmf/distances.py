@@ -17,9 +17,9 @@ from dmlrepro.evidence import summaries
 from dmlrepro.evidence.claims import START
 from dmlrepro.evidence.stored import Numbers
 from dmlrepro.losses import nivmf as losses
-from dmlrepro.papers.catalogue import Notebook
 from dmlrepro.papers.methods import pick, runs_of
 from dmlrepro.papers.nivmf.methods import DISTANCES, METHODS, NivmfAblationParams, published
+from dmlrepro.papers.notebook import Notebook
 from dmlrepro.papers.studies import evaluated_labels, measured, of_each, study_rows, with_measured
 from dmlrepro.training.spec import RunSpec
 

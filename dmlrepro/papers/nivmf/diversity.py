@@ -9,9 +9,9 @@ from torch import Tensor
 from dmlrepro import metrics
 from dmlrepro.evidence import summaries
 from dmlrepro.evidence.tables import settings_of
-from dmlrepro.papers.catalogue import Notebook
 from dmlrepro.papers.methods import pick, runs_of
 from dmlrepro.papers.nivmf.methods import METHODS, NivmfAblationParams, published
+from dmlrepro.papers.notebook import Notebook
 from dmlrepro.papers.studies import evaluated_labels, measured, of_each, training_embeddings, with_measured
 from dmlrepro.training.spec import RunSpec
 

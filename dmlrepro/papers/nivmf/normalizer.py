@@ -17,7 +17,7 @@ from torch import Tensor
 from dmlrepro import vmf
 from dmlrepro.evidence.stored import Numbers
 from dmlrepro.losses import nivmf as losses
-from dmlrepro.papers.catalogue import Notebook
+from dmlrepro.papers.notebook import Notebook
 from dmlrepro.papers.params import Params
 from dmlrepro.papers.studies import study_rows
 

@@ -3,9 +3,9 @@
 from dataclasses import dataclass
 from typing import ClassVar
 
-from dmlrepro.papers.catalogue import Notebook
 from dmlrepro.papers.methods import pick, runs_of
 from dmlrepro.papers.nivmf.methods import JOINT, METHODS, NivmfHeadParams
+from dmlrepro.papers.notebook import Notebook
 from dmlrepro.training.spec import RunSpec
 
 

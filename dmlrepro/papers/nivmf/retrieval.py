@@ -5,9 +5,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
 from dmlrepro import metrics
-from dmlrepro.papers.catalogue import Notebook
 from dmlrepro.papers.methods import Setting, every_seed, found_by_search, pick, runs_of, search_each, spec_of
 from dmlrepro.papers.nivmf.methods import JOINT, METHODS, NivmfParams, for_joint, published
+from dmlrepro.papers.notebook import Notebook
 from dmlrepro.papers.studies import (
     evaluated_labels,
     histories_apart,

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, ClassVar
 
 from dmlrepro.evidence.claims import START
 from dmlrepro.evidence.stored import Numbers
-from dmlrepro.papers.catalogue import Notebook
 from dmlrepro.papers.methods import runs_of
+from dmlrepro.papers.notebook import Notebook
 from dmlrepro.papers.params import HEADS
 from dmlrepro.papers.pfml.alignment import class_distances
 from dmlrepro.papers.pfml.methods import METHODS, FieldParams

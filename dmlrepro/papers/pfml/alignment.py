@@ -11,8 +11,8 @@ from dmlrepro import metrics
 from dmlrepro.evidence.stored import Numbers
 from dmlrepro.evidence.tables import Cell, level_of, settings_of
 from dmlrepro.losses.baselines import proxies_of
-from dmlrepro.papers.catalogue import Notebook
 from dmlrepro.papers.methods import every_seed, pick, search_each, spec_of
+from dmlrepro.papers.notebook import Notebook
 from dmlrepro.papers.pfml import geometry
 from dmlrepro.papers.pfml.methods import METHODS, READINGS, SearchedParams, published
 from dmlrepro.papers.studies import (

@@ -17,12 +17,13 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from dmlrepro import timing
 from dmlrepro.evidence import results, summaries
 from dmlrepro.evidence.tables import Cell, settings_of
 from dmlrepro.losses.potential_field import PotentialFieldLoss
 from dmlrepro.networks import backbones
-from dmlrepro.papers import steps, timing
-from dmlrepro.papers.catalogue import Notebook
+from dmlrepro.papers import steps
+from dmlrepro.papers.notebook import Notebook
 from dmlrepro.papers.params import Params
 from dmlrepro.papers.pfml.methods import METHODS
 from dmlrepro.training import distributed

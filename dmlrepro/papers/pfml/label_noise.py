@@ -12,8 +12,8 @@ from dmlrepro import samplers
 from dmlrepro.evidence import summaries
 from dmlrepro.evidence.comparing import UNTRAINED
 from dmlrepro.evidence.stored import Numbers
-from dmlrepro.papers.catalogue import Notebook
 from dmlrepro.papers.methods import every_seed, pick, search_each, spec_of
+from dmlrepro.papers.notebook import Notebook
 from dmlrepro.papers.params import HEADS
 from dmlrepro.papers.pfml.claims import NOISE
 from dmlrepro.papers.pfml.methods import METHODS, SearchedParams, published

@@ -8,8 +8,8 @@ from dmlrepro.evidence import results, summaries
 from dmlrepro.evidence.claims import START
 from dmlrepro.evidence.stored import Numbers
 from dmlrepro.evidence.tables import Cell
-from dmlrepro.papers.catalogue import Notebook
 from dmlrepro.papers.methods import every_seed, found_by_search, pick, runs_of, search_each, spec_of
+from dmlrepro.papers.notebook import Notebook
 from dmlrepro.papers.pfml.methods import METHODS, READINGS, FieldParams, published
 from dmlrepro.papers.studies import histories_apart, still_rising, with_histories
 from dmlrepro.training.spec import RunSpec

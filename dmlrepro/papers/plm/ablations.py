@@ -4,12 +4,12 @@ Every run is PLM at the paper's setting (N_rho = 100, m = 3, N_alpha = 4, N_beta
 and with one thing varied. The default point of 52 to 54 and 56 is one spec.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
 from dmlrepro.evidence import summaries
-from dmlrepro.papers.catalogue import Notebook
+from dmlrepro.papers.notebook import Notebook
 from dmlrepro.papers.plm.methods import BEFORE, PUBLISHED, PlmTrainingParams, unlabelled_runs
 from dmlrepro.training.spec import RunSpec
 
@@ -126,12 +126,6 @@ def _ablation(params: PlmAblationParams, settings: Mapping[str, dict]) -> list[R
 
 def _runs(params: PlmAblationParams, setting: str, **how) -> list[RunSpec]:
     return unlabelled_runs(["PLM"], params, setting=setting, **how)
-
-
-def default_setting(options: Iterable[str]) -> str:
-    """The setting of the paper's own point in an ablation over such options, e.g. "N_rho=100"."""
-    names = {"N_rho": "num_proxies", "m": "dim", "N_alpha": "n_alpha", "N_beta": "n_beta", "delta": "delta"}
-    return ";".join(f"{option}={PUBLISHED[f'loss.{names[option]}'].value:g}" for option in options)
 
 
 NOTEBOOKS = [

@@ -13,7 +13,7 @@ from torch import Tensor
 from dmlrepro.evidence.claims import START
 from dmlrepro.evidence.stored import Numbers
 from dmlrepro.losses.piecewise_linear import distances, linear_neighborhoods, pieces_and_similarity
-from dmlrepro.papers.catalogue import Notebook
+from dmlrepro.papers.notebook import Notebook
 from dmlrepro.papers.plm.methods import METHODS, PUBLISHED, PlmTrainingParams, unlabelled_runs
 from dmlrepro.papers.studies import measured, of_each, with_measured
 from dmlrepro.training.spec import RunSpec
@@ -87,15 +87,6 @@ def asked(points: Tensor, delta: float) -> Tensor:
     """(N, N) distances that Eq. 6 asks of unit vectors (N, D) that are the momentum encoder's, too."""
     options = (PUBLISHED[f"loss.{name}"].value for name in ("k", "dim", "quality", "n_alpha", "n_beta"))
     return delta * (1 - pieces_and_similarity(points, *options)[2])
-
-
-def asked_and_present(embeddings: Tensor, deltas: Iterable[float]) -> dict[str, np.ndarray]:
-    """Distances of all pairs of embeddings (N, D) of one network, up to LOOKED_AT, and what Eq. 6 asks of them."""
-    points = _looked_at(embeddings)
-    pairs = torch.triu_indices(len(points), len(points), 1)
-    found = {"present": distances(points, points)}
-    found |= {f"asked, δ = {delta:g}": asked(points, delta) for delta in dict.fromkeys(deltas)}
-    return {name: each[pairs[0], pairs[1]].numpy() for name, each in found.items()}
 
 
 def _looked_at(embeddings: Tensor) -> Tensor:

@@ -13,7 +13,7 @@ from dmlrepro.evidence import results
 from dmlrepro.evidence.claims import START
 from dmlrepro.evidence.stored import Numbers
 from dmlrepro.losses.piecewise_linear import pieces_and_similarity
-from dmlrepro.papers.catalogue import Notebook
+from dmlrepro.papers.notebook import Notebook
 from dmlrepro.papers.plm.methods import PUBLISHED, PlmParams, unlabelled_runs
 from dmlrepro.papers.studies import evaluated_labels, of_each, scored
 from dmlrepro.training import records

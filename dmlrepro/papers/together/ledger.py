@@ -13,10 +13,9 @@ from IPython.display import Markdown
 from matplotlib.figure import Figure
 
 from dmlrepro.evidence import claims, judging, sentences, tables
-from dmlrepro.evidence import ledger as ledger_of
+from dmlrepro.evidence.ledger import Ledger, count_words
 from dmlrepro.figures import charts
-from dmlrepro.papers import pages
-from dmlrepro.papers.catalogue import Notebook
+from dmlrepro.papers.notebook import Notebook
 from dmlrepro.papers.params import Params
 
 # names of papers in figures; one that is not here has its id
@@ -42,10 +41,10 @@ class LedgerParams(Params):
     paper = "together"
 
 
-def counts() -> pd.DataFrame:
+def counts(ledger: Ledger) -> pd.DataFrame:
     """Claims by paper (rows, in the order of data/claims.csv) and verdict here (columns, those that occur, in the order
     of SHADES)."""
-    found = pd.Series(pages.here())
+    found = pd.Series(ledger.here)
     papers = [PRINTED.get(paper, paper) for paper in map(_paper, found.index)]
     table = pd.crosstab(np.array(papers), found.to_numpy(), rownames=["paper"], colnames=["verdict"])
     return table.reindex(index=list(dict.fromkeys(papers)), columns=[name for name in SHADES if name in set(found)])
@@ -55,19 +54,18 @@ def _paper(claim_id: str) -> str:
     return claim_id.partition("-")[0]
 
 
-def figure() -> Figure:
-    return charts.tallies(counts(), SHADES, "claims")
+def figure(ledger: Ledger) -> Figure:
+    return charts.tallies(counts(ledger), SHADES, "claims")
 
 
-def judged_table() -> Markdown:
+def judged_table(ledger: Ledger) -> Markdown:
     """A row per line of the ledger that decides, and per line of further data: both verdicts of every claim."""
     lines = [
         "| claim | the paper says | verdict | on | ours | seeds that would decide | tuned | it rests on | notebook |",
         "|---|---|---|---|---|---|---|---|---|",
     ]
-    judged = pages.ledger()
-    judged = judged[(judged["verdict"] != judging.UNTESTABLE) & (judged["decides"] == "yes")]
-    by_claim = dict(list(judged.groupby("claim_id")))
+    deciding = ledger.lines[(ledger.lines["verdict"] != judging.UNTESTABLE) & (ledger.lines["decides"] == "yes")]
+    by_claim = dict(list(deciding.groupby("claim_id")))
     for claim_id in [each for each in claims.stated() if each in by_claim]:
         rows = by_claim[claim_id]
         ours = sentences.verdict_table(judging.Judged(rows, rows))["ours"]
@@ -81,30 +79,30 @@ def judged_table() -> Markdown:
     return Markdown("\n".join(lines))
 
 
-def open_table() -> Markdown:
+def open_table(ledger: Ledger) -> Markdown:
     """A row per claim that is not run here, or cannot be, with the reason."""
     lines = ["| claim | the paper says | here | why |", "|---|---|---|---|"]
     lines += [
-        f"| {each} | {_cell(claims.statement(each))} | {word} | {_cell(_why_open(each))} |"
-        for each, word in pages.here().items()
+        f"| {each} | {_cell(claims.statement(each))} | {word} | {_cell(_why_open(ledger, each))} |"
+        for each, word in ledger.here.items()
         if word in (judging.NOT_RUN, judging.UNTESTABLE)
     ]
     return Markdown("\n".join(lines))
 
 
-def _why_open(claim_id: str) -> str:
+def _why_open(ledger: Ledger, claim_id: str) -> str:
     """Why a claim is not run here: what its quick table shows, or lacks."""
-    own = pages.ledger()[pages.ledger()["claim_id"] == claim_id]
+    own = ledger.lines[ledger.lines["claim_id"] == claim_id]
     if own.empty:
-        return pages.without_verdict()[claim_id]
+        return ledger.without_verdict[claim_id]
     line = next(own.itertuples())
     data = ", ".join(claims.BENCHMARKS[name] for name in claims.named(claim_id))
     return line.reason if line.verdict == judging.UNTESTABLE else f"so far on {line.dataset} alone, not on {data}"
 
 
-def disagreeing() -> list[str]:
+def disagreeing(ledger: Ledger) -> list[str]:
     """The claims whose deciding lines on different data sets have different outcomes."""
-    lines = pages.ledger()
+    lines = ledger.lines
     lines = lines[(lines["decides"] == "yes") & lines["verdict"].isin(judging.OUTCOMES)]
     return [claim_id for claim_id, rows in lines.groupby("claim_id") if rows["verdict"].nunique() > 1]
 
@@ -114,34 +112,27 @@ def _cell(text: str) -> str:
     return "".join(f"\\{letter}" if letter in r"\|*_$[]`~" else letter for letter in escape(text, quote=False))
 
 
-def check() -> None:
-    """Print whether the ledger made now is that of results/claims.csv; the sentence is the regression test."""
-    differing = pages.ledger_differences()
-    same = f"no, not for {', '.join(differing)}: python -m dmlrepro pages" if differing else "yes"
-    print(f"the ledger made from results/ is results/claims.csv: {same}")
-
-
 # --- findings ---------------------------------------------------------------------------------------------------------
 
 
-def counted() -> str:
-    found = pages.here()
+def counted(ledger: Ledger) -> str:
+    found = ledger.here
     papers = len({_paper(claim_id) for claim_id in found})
-    return f"{len(found)} claims of {papers} papers, here: {ledger_of.count_words(found.values())}."
+    return f"{len(found)} claims of {papers} papers, here: {count_words(found.values())}."
 
 
-def decided() -> str:
+def decided(ledger: Ledger) -> str:
     by_verdict: dict[str, list[str]] = {}
-    for claim_id, verdict in pages.here().items():
+    for claim_id, verdict in ledger.here.items():
         by_verdict.setdefault(verdict, []).append(claim_id)
     closed = (*judging.OUTCOMES, judging.IDENTITY, judging.COST)
     said = (f"{verdict} {', '.join(by_verdict[verdict])}" for verdict in closed if verdict in by_verdict)
     return f"Decided: {'; '.join(said) or 'none'}."
 
 
-def data_sets() -> str:
+def data_sets(ledger: Ledger) -> str:
     """The claims of which two data sets say different things."""
-    return f"Claims of which two data sets disagree: {', '.join(disagreeing()) or 'none'}."
+    return f"Claims of which two data sets disagree: {', '.join(disagreeing(ledger)) or 'none'}."
 
 
 NOTEBOOKS = [Notebook(LedgerParams, table=None, findings=(counted, decided, data_sets))]

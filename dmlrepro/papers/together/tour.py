@@ -8,8 +8,8 @@ from dmlrepro.evidence import results
 from dmlrepro.evidence.claims import START
 from dmlrepro.evidence.comparing import UNTRAINED
 from dmlrepro.evidence.stored import Numbers
-from dmlrepro.papers.catalogue import Notebook
 from dmlrepro.papers.methods import pick, runs_of
+from dmlrepro.papers.notebook import Notebook
 from dmlrepro.papers.pfml.methods import METHODS, FieldParams
 from dmlrepro.papers.pfml.methods import NAMES as NAMES
 from dmlrepro.papers.studies import with_histories

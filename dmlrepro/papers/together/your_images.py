@@ -16,8 +16,8 @@ from dmlrepro.evidence import results, summaries
 from dmlrepro.evidence.statistics import MIN_SEEDS, t_interval
 from dmlrepro.evidence.stored import Numbers
 from dmlrepro.papers import rooms
-from dmlrepro.papers.catalogue import Notebook
 from dmlrepro.papers.methods import Method, pick, spec_of
+from dmlrepro.papers.notebook import Notebook
 from dmlrepro.papers.params import Params, recipe_of
 from dmlrepro.training import batches, protocols
 from dmlrepro.training.builders import OPTIMIZERS, build_loss

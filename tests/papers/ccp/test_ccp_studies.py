@@ -7,8 +7,8 @@ import pytest
 import torch
 from finished_tables import as_if_finished
 
+from dmlrepro.desk import catalogue
 from dmlrepro.evidence import judging
-from dmlrepro.papers import catalogue
 from dmlrepro.papers.ccp import ablations, cost, geometry, methods
 from dmlrepro.papers.ccp.claims import TESTS
 from dmlrepro.papers.methods import BASELINES

@@ -6,8 +6,8 @@ import pandas as pd
 import pytest
 from finished_tables import as_if_finished
 
+from dmlrepro.desk import catalogue
 from dmlrepro.evidence import judging
-from dmlrepro.papers import catalogue
 from dmlrepro.papers.meanfield import ablations
 from dmlrepro.papers.meanfield.claims import TESTS
 from dmlrepro.training import runs

@@ -7,8 +7,8 @@ import pytest
 from finished_tables import as_if_finished
 from tiny import TINY
 
+from dmlrepro.desk import catalogue
 from dmlrepro.evidence import judging
-from dmlrepro.papers import catalogue
 from dmlrepro.papers.meanfield import conventional, growth
 from dmlrepro.papers.meanfield.claims import MATCHED, TESTS
 from dmlrepro.training import loop, runs

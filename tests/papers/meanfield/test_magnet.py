@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 
-from dmlrepro.papers import catalogue
+from dmlrepro.desk import catalogue
 from dmlrepro.papers.meanfield import magnet
 from dmlrepro.papers.meanfield.magnet import CRITICAL
 

@@ -7,8 +7,8 @@ import torch
 from finished_tables import as_if_finished
 from scipy import stats
 
+from dmlrepro.desk import catalogue
 from dmlrepro.evidence import judging
-from dmlrepro.papers import catalogue
 from dmlrepro.papers.meanfield import mlrc
 from dmlrepro.papers.meanfield.claims import SAME_RATE, TESTS
 from dmlrepro.training.builders import OPTIMIZERS, build_loss

@@ -2,7 +2,7 @@
 
 import pytest
 
-from dmlrepro.papers import catalogue, show
+from dmlrepro.desk import catalogue, show
 from dmlrepro.papers.meanfield.methods import METHODS, TRADITIONAL, published
 
 SCHEDULES = {  # data set: (epochs of the drops, factor, warm-up, BatchNorm frozen)

@@ -2,8 +2,8 @@
 
 import pytest
 
+from dmlrepro.desk import catalogue
 from dmlrepro.evidence import judging
-from dmlrepro.papers import catalogue
 from dmlrepro.papers.methods import spec_of
 from dmlrepro.papers.nivmf import cost
 from dmlrepro.papers.nivmf.claims import TESTS

@@ -2,8 +2,8 @@
 
 import pytest
 
+from dmlrepro.desk import catalogue
 from dmlrepro.evidence import results, stored
-from dmlrepro.papers import catalogue
 
 DENSITIES = ("heuristic D(K);kappa=20,20,20", "heuristic D(K);kappa=20,5,50")
 SAMPLERS = {"A_M;dim=512;kappa=50": 0.1, "released sampler;dim=512;kappa=50": -0.4}

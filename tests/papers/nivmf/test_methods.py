@@ -4,9 +4,9 @@ import pytest
 import torch
 from finished_tables import as_if_finished
 
+from dmlrepro.desk import catalogue
 from dmlrepro.evidence import judging
 from dmlrepro.losses import nivmf as losses
-from dmlrepro.papers import catalogue
 from dmlrepro.papers.methods import BASELINES, spec_of
 from dmlrepro.papers.nivmf import distances, retrieval
 from dmlrepro.papers.nivmf.claims import TESTS

@@ -6,8 +6,8 @@ import scipy.special
 import torch
 
 from dmlrepro import vmf
+from dmlrepro.desk import catalogue
 from dmlrepro.evidence import judging
-from dmlrepro.papers import catalogue
 from dmlrepro.papers.nivmf import normalizer
 from dmlrepro.papers.nivmf.claims import TESTS
 

@@ -6,10 +6,10 @@ from pathlib import Path
 import pytest
 
 from dmlrepro import cli
-from dmlrepro.papers import catalogue, show
+from dmlrepro.desk import catalogue, show
+from dmlrepro.desk.plan import table_of
 from dmlrepro.papers.nivmf.methods import JOINT, METHODS
 from dmlrepro.papers.nivmf.retrieval import TABLE_2, retrieval_table
-from dmlrepro.papers.plan import table_of
 from dmlrepro.training import keys, runs, search
 
 LR = 1e-5  # of the network in every released run

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from dmlrepro.papers import catalogue, show
+from dmlrepro.desk import catalogue, show
+from dmlrepro.desk.plan import table_of
 from dmlrepro.papers.pfml.methods import DINO, METHODS, PUBLISHED, VIT
-from dmlrepro.papers.plan import table_of
 
 TABLE_8 = Path(__file__).with_name("table_8.csv")
 with open(TABLE_8, encoding="utf8") as file:

@@ -4,8 +4,8 @@ import numpy as np
 import pandas as pd
 from finished_tables import as_if_finished
 
+from dmlrepro.desk import catalogue
 from dmlrepro.evidence import stored
-from dmlrepro.papers import catalogue
 from dmlrepro.papers.plm import retrieval
 
 

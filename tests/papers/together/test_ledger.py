@@ -5,9 +5,9 @@ import json
 import pandas as pd
 import pytest
 
+from dmlrepro.desk import catalogue, regression, verdicts
 from dmlrepro.evidence import claims, goldens
 from dmlrepro.files import repository_root
-from dmlrepro.papers import catalogue, pages, regression
 from dmlrepro.papers.together import ledger
 
 CLAIMS = list(claims.stated())
@@ -19,15 +19,17 @@ def rows_of(table) -> list[str]:
 
 
 def test_every_claim_stands_in_one_of_the_two_tables():
-    judged, without = (set(rows_of(table)) for table in (ledger.judged_table(), ledger.open_table()))
+    judged, without = (
+        set(rows_of(table)) for table in (ledger.judged_table(verdicts.made()), ledger.open_table(verdicts.made()))
+    )
     assert judged | without == set(CLAIMS)
-    further = set(pages.ledger().loc[pages.ledger()["role"] == "further", "claim_id"])
+    further = set(verdicts.lines().loc[verdicts.lines()["role"] == "further", "claim_id"])
     assert judged & without <= further, "a claim that is run on further data alone is not run"
 
 
 def test_a_paper_that_has_no_printed_name_is_counted_under_its_id(monkeypatch):
     monkeypatch.delitem(ledger.PRINTED, "nivmf")
-    counts = ledger.counts()
+    counts = ledger.counts(verdicts.made())
     assert list(counts.index) == ["PFML", "nivmf", "Mean field", "CCP", "PLM"]
     assert counts.to_numpy().sum() == len(CLAIMS)
 
@@ -40,7 +42,9 @@ def test_the_committed_notebook_shows_the_tables_of_now():
         for output in cell.get("outputs", ())
         if "text/markdown" in output.get("data", {})
     ]
-    assert shown == [ledger.judged_table().data, ledger.open_table().data], "make notebooks"
+    assert shown == [ledger.judged_table(verdicts.made()).data, ledger.open_table(verdicts.made()).data], (
+        "make notebooks"
+    )
 
 
 @pytest.mark.parametrize(
@@ -54,26 +58,26 @@ def test_the_committed_notebook_shows_the_tables_of_now():
     ],
 )
 def test_a_line_that_is_not_what_results_say_is_found(column, change, found, tmp_path, monkeypatch, capsys):
-    table = pd.read_csv(pages.ledger_path(), keep_default_na=False, na_values={"effect": "", "low": ""})
+    table = pd.read_csv(verdicts.path(), keep_default_na=False, na_values={"effect": "", "low": ""})
     line = table.index[table["claim_id"] == "pfml-01"][0]
     assert table.loc[line, "verdict"] != "as claimed"
     table.loc[line, column] = change(table.loc[line, column])
     table.to_csv(tmp_path / "claims.csv", index=False)
-    monkeypatch.setattr(pages, "ledger_path", lambda: tmp_path / "claims.csv")
-    ledger.check()
+    monkeypatch.setattr(verdicts, "path", lambda: tmp_path / "claims.csv")
+    verdicts.check()
     assert ("no, not for pfml-01" in capsys.readouterr().out) == found
-    monkeypatch.setattr(pages, "ledger_path", lambda: tmp_path / "absent.csv")
-    assert pages.ledger_differences() == ["all claims"]
+    monkeypatch.setattr(verdicts, "path", lambda: tmp_path / "absent.csv")
+    assert verdicts.differences() == ["all claims"]
 
 
 def test_a_line_that_is_missing_is_found_by_its_claim(tmp_path, monkeypatch):
-    lines = pages.ledger_csv().splitlines(keepends=True)
+    lines = verdicts.csv().splitlines(keepends=True)
     (tmp_path / "claims.csv").write_text("".join(line for line in lines if not line.startswith("pfml-02,")))
-    monkeypatch.setattr(pages, "ledger_path", lambda: tmp_path / "claims.csv")
-    assert pages.ledger_differences() == ["pfml-02"]
+    monkeypatch.setattr(verdicts, "path", lambda: tmp_path / "claims.csv")
+    assert verdicts.differences() == ["pfml-02"]
     for content in (b"", b"\n", b"\xff", b"claim_id\n", b'"'):
         (tmp_path / "claims.csv").write_bytes(content)
-        assert pages.ledger_differences()
+        assert verdicts.differences()
 
 
 def test_a_text_is_shown_as_it_is():
@@ -89,9 +93,9 @@ def test_a_notebook_without_a_table_has_no_golden_numbers(monkeypatch, capsys):
     assert not (repository_root() / "tests" / "golden" / "92_claims.csv").exists()
 
 
-def test_claims_of_which_two_data_sets_disagree_are_named(monkeypatch):
+def test_claims_of_which_two_data_sets_disagree_are_named():
     line = {"claim_id": "pfml-01", "decides": "yes", "verdict": "as claimed"}
     other = [line, line | {"verdict": "the other way"}, line | {"claim_id": "pfml-02"}]
-    monkeypatch.setattr(pages, "ledger", lambda: pd.DataFrame(other))
-    assert ledger.disagreeing() == ["pfml-01"]
-    assert "pfml-01" in ledger.data_sets()
+    made = verdicts.made()._replace(lines=pd.DataFrame(other))
+    assert ledger.disagreeing(made) == ["pfml-01"]
+    assert "pfml-01" in ledger.data_sets(made)

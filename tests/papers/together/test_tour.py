@@ -2,7 +2,7 @@
 
 import pytest
 
-from dmlrepro.papers import catalogue
+from dmlrepro.desk import catalogue
 
 
 @pytest.mark.parametrize("method", ["PFML", "ProxyAnchor", "Triplet"])

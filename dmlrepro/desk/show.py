@@ -9,7 +9,6 @@ from collections.abc import Mapping
 from typing import Any
 
 from dmlrepro.papers import rooms
-from dmlrepro.papers.catalogue import Notebook
 from dmlrepro.papers.methods import (
     METHOD,
     PARAMETER,
@@ -21,6 +20,7 @@ from dmlrepro.papers.methods import (
     spec_layers,
     spec_of,
 )
+from dmlrepro.papers.notebook import Notebook
 from dmlrepro.papers.params import Params, benchmark_of
 from dmlrepro.training import protocols
 from dmlrepro.training.search import defaults

@@ -10,10 +10,10 @@ import torch
 from example_tables import table as of_values
 
 from dmlrepro import retrieval, samplers
+from dmlrepro.desk import catalogue, regression
 from dmlrepro.evidence import goldens, results, saving
 from dmlrepro.evidence.provenance import seal
 from dmlrepro.losses import baselines
-from dmlrepro.papers import catalogue, regression
 from dmlrepro.papers.methods import BASELINES, spec_of
 from dmlrepro.papers.pfml.retrieval import PfmlRetrievalParams
 from dmlrepro.papers.pfml.retrieval import retrieval as retrieval_runs

@@ -3,7 +3,8 @@
 import pytest
 
 from dmlrepro import cli
-from dmlrepro.papers import catalogue, rooms, show
+from dmlrepro.desk import catalogue, show
+from dmlrepro.papers import rooms
 
 NOTEBOOKS = catalogue.notebooks()
 

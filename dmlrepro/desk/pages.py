@@ -4,27 +4,18 @@
 """
 
 import functools
-import io
 import json
 from collections.abc import Iterable, Iterator
-from dataclasses import fields, replace
 from pathlib import Path
 
-import numpy as np
 import pandas as pd
 
-from dmlrepro.evidence import claims, comparing, judging, saving, sentences, stored, tables
-from dmlrepro.evidence import ledger as ledger_of
+from dmlrepro.desk import catalogue, plan, verdicts
+from dmlrepro.evidence import claims, comparing, judging, ledger, saving, sentences, stored, tables
 from dmlrepro.files import read_json, repository_root
-from dmlrepro.papers import catalogue, plan
 
 FINDINGS, INDEX = "findings", "index"  # tags of the cells that are written here
 BEGIN, END = "<!-- begin: made by python -m dmlrepro pages -->", "<!-- end -->"
-LEDGER = (
-    *("claim_id", "scale", "decides", "verdict", "reason", "direction", "role", "tuned", "comparison", "metric"),
-    *("effect", "low", "high", "interval", "values", "unit", "n", "required", "p_holm", "detectable", "seeds_needed"),
-    *("profile", "dataset", "label", "backbone", "device", "notebook", "stem", "frozen"),
-)
 MAIN = {  # whose tables compare many losses under equal conditions, and the paper's own among these
     "10_pfml_retrieval": ("PFML",),
     "20_nivmf_retrieval": ("EL-nivMF", "ProxyAnchor+EL-nivMF"),
@@ -40,11 +31,11 @@ def findings(name: str) -> list[tuple[str, list[str]]]:
     first; of a notebook without a table, its sentences about all of results/."""
     entry = catalogue.find(name)
     if entry.table is None:
-        return [("all of results/", [sentence() for sentence in entry.findings])]
+        return [("all of results/", [sentence(verdicts.made()) for sentence in entry.findings])]
     tests = catalogue.claims_of(name)
     said = [
         (each.heading, stored.findings(each.table, tests, name, entry.findings, each.trials, older=each.older))
-        for each in with_ratios(name)
+        for each in verdicts.with_ratios(name)
     ]
     return [(heading, lines) for heading, lines in said if lines]
 
@@ -54,8 +45,8 @@ def findings_text(name: str) -> str:
     lines = ["## What we found", ""]
     for heading, said in findings(name):
         lines += [f"*{heading}*", "", *(f"- {sentence}" for sentence in said), ""]
-    if verdicts := [f"{claim_id} {here()[claim_id]}" for claim_id in _own(name)]:
-        lines += [f"Verdicts here: {'; '.join(verdicts)}. At the papers' scale: {_at_papers_scale(name)}."]
+    if decided := [f"{claim_id} {verdicts.here()[claim_id]}" for claim_id in _own(name)]:
+        lines += [f"Verdicts here: {'; '.join(decided)}. At the papers' scale: {_at_papers_scale(name)}."]
     return "\n".join(lines).rstrip()
 
 
@@ -66,9 +57,7 @@ def _own(name: str) -> list[str]:
 
 def _at_papers_scale(name: str) -> str:
     """ "not run, 37 GPU hours", or the verdicts of the runs of profile paper."""
-    words = {
-        each: ledger_of.verdict(rows, catalogue.claims()[each], ledger_of.PAPER_SCALE) for each, rows in _by_claim(name)
-    }
+    words = {each: ledger.verdict(rows, catalogue.claims()[each], ledger.PAPER_SCALE) for each, rows in _by_claim(name)}
     run = {claim_id: word for claim_id, word in words.items() if word != judging.NOT_RUN}
     if run:
         return "; ".join(f"{claim_id} {word}" for claim_id, word in run.items())
@@ -78,111 +67,14 @@ def _at_papers_scale(name: str) -> str:
 
 def _by_claim(name: str = "") -> list[tuple[str, pd.DataFrame]]:
     """The lines of the ledger by claim, of one notebook or of all."""
-    lines = ledger()
+    lines = verdicts.lines()
     return list((lines[lines["notebook"] == name] if name else lines).groupby("claim_id"))
-
-
-@functools.cache
-def here() -> dict[str, str]:
-    """The verdict here of every claim of data/claims.csv."""
-    tests, lines = catalogue.claims(), dict(_by_claim())
-    return {
-        claim_id: ledger_of.verdict(lines[claim_id], tests[claim_id]) if claim_id in lines else judging.NOT_RUN
-        for claim_id in claims.stated()
-    }
-
-
-@functools.cache
-def ledger() -> pd.DataFrame:
-    """Every verdict that results/ allows, as `ledger.ordered` has them: `Judged.verdicts` with label, plain_label and
-    stem."""
-    tests = catalogue.claims()
-    found = [
-        each.judged(catalogue.claims_of(name)).verdicts.assign(
-            label=each.label, plain_label=each.plain_label, stem=each.stem, frozen=claims.frozen()["commit"][:12]
-        )
-        for name in dict.fromkeys(test.notebook for test in tests.values())
-        for each in with_ratios(name)
-    ]
-    if not found:  # results/ has no table yet
-        return pd.DataFrame(columns=[*LEDGER, "plain_label"])
-    whole = pd.concat(found, ignore_index=True)
-    whole.loc[whole["dataset"] == tables.SYNTHETIC, ["label", "plain_label"]] = "no images"
-    shown = [name for name in LEDGER if name in whole]
-    return ledger_of.ordered(whole.drop_duplicates(shown), tests)
-
-
-def with_ratios(name: str, *, but: Path | None = None) -> list[stored.Stored]:
-    """The tables of a notebook in results/, see `stored.stored`, and in them the ratios of costs that its claims are
-    judged by."""
-    entry, found = catalogue.find(name), stored.stored(name, but=but)
-    if entry.ratios is None:
-        return found
-    return [each if each.costs is None else replace(each, table=_beside_ratios(entry, each)) for each in found]
-
-
-def _beside_ratios(entry: catalogue.Notebook, each: stored.Stored) -> pd.DataFrame:
-    known = {field.name for field in fields(entry.params)}  # an older version's table may name parameters that are gone
-    params = entry.params.from_values({name: value for name, value in each.parameters.items() if name in known})
-    return pd.concat([each.table, entry.ratios(each.costs, params)])
-
-
-def without_verdict() -> dict[str, str]:
-    """Every claim of data/claims.csv that the ledger lacks, and why."""
-    tests, judged = catalogue.claims(), set(ledger()["claim_id"])
-    return {claim_id: _why_without(tests.get(claim_id)) for claim_id in claims.stated() if claim_id not in judged}
-
-
-def _why_without(test: claims.ClaimTest | None) -> str:
-    if test is None:
-        return "its paper has no notebooks yet"
-    if not test.parts:
-        return test.untested_parts
-    needed = ", ".join(dict.fromkeys(part.required for part in test.parts))
-    return f"no table in results/ has the rows for its test ({test.parts[0].subject}: {needed})"
-
-
-def ledger_path() -> Path:
-    return repository_root() / "results" / "claims.csv"
-
-
-def ledger_csv() -> str:
-    return ledger()[[*LEDGER]].to_csv(index=False, float_format="%.4g", lineterminator="\n")
-
-
-def ledger_differences() -> list[str]:
-    """The claims whose lines in results/claims.csv are not what results/ says: another text, or a number that differs
-    by more than one in its last printed digit, as another processor may round it."""
-    try:
-        now, there = (
-            pd.read_csv(each, dtype=str, keep_default_na=False) for each in (io.StringIO(ledger_csv()), ledger_path())
-        )
-    except (FileNotFoundError, ValueError):  # it is missing or no table
-        return ["all claims"]
-    if list(now) != list(there) or list(now["claim_id"]) != list(there["claim_id"]):
-        return sorted(set(now["claim_id"]) ^ set(there.get("claim_id", ()))) or [
-            "the columns or the order of the lines"
-        ]
-    differs = now != there
-    for name in ("effect", "low", "high", "p_holm", "detectable", "seeds_needed"):
-        one, other = (pd.to_numeric(table[name], errors="coerce") for table in (now, there))
-        differs[name] &= ~np.isclose(one, other, rtol=1e-3, atol=1e-9)
-    return list(dict.fromkeys(now.loc[differs.any(axis=1), "claim_id"]))
 
 
 def forget() -> None:
     """Read results/ anew."""
-    for remembered in (findings, ledger, here):
-        remembered.cache_clear()
-
-
-def write_ledger() -> bool:
-    """Write results/claims.csv where it does not say what results/ says; returns whether it did not."""
-    forget()
-    differs = bool(ledger_differences())
-    if differs:
-        saving.write_text(ledger_path(), ledger_csv())
-    return differs
+    findings.cache_clear()
+    verdicts.forget()
 
 
 # --- the index --------------------------------------------------------------------------------------------------------
@@ -194,8 +86,8 @@ def index() -> str:
     for name in catalogue.notebooks():
         said = findings(name)
         found = f"{said[0][1][0]} *({said[0][0]})*" if said else ""
-        verdicts = [here()[claim_id] for claim_id in _own(name)]
-        cells = (f"[{name}]({name}.ipynb)", _question(name), found, ledger_of.count_words(verdicts), _cost(name))
+        decided = [verdicts.here()[claim_id] for claim_id in _own(name)]
+        cells = (f"[{name}]({name}.ipynb)", _question(name), found, ledger.count_words(decided), _cost(name))
         lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines) + f"\n\n{_COST_NOTE}"
 
@@ -234,7 +126,7 @@ def _duration(hours: float) -> str:
 
 def opening() -> str:
     """How many claims have a verdict, which loss came out first where, and what did and did not replicate."""
-    words, lines, tests = here(), dict(_by_claim()), catalogue.claims()
+    words, lines, tests = verdicts.here(), dict(_by_claim()), catalogue.claims()
 
     def shown(*wanted: str) -> list[str]:
         return [
@@ -247,7 +139,7 @@ def opening() -> str:
     retrieval = sum(word == judging.AS_CLAIMED and _about_retrieval(tests[each]) for each, word in words.items())
     said = [
         f"{len(words)} claims of five papers, each judged twice. *At the papers' scale*, {_planned()}. *Here*, on "
-        f"parts of their data with small networks: {ledger_of.count_words(words.values())}; of those as claimed "
+        f"parts of their data with small networks: {ledger.count_words(words.values())}; of those as claimed "
         f"{retrieval} are about retrieval. Each with its evidence: [the ledger](notebooks/92_claims.ipynb); as "
         "numbers: [results/claims.csv](results/claims.csv); by notebook: [notebooks/](notebooks/README.md).",
         "",
@@ -257,7 +149,7 @@ def opening() -> str:
         "",
         *(shown(judging.OTHER_WAY, judging.NO_DIFFERENCE) or ["- Nothing is decided so far."]),
     ]
-    if len(opposed := ledger_of.against(ledger())):
+    if len(opposed := ledger.against(verdicts.lines())):
         each = [f"{_link(line, line.claim_id)} ({_effect(line)}; {line.plain_label})" for line in opposed.itertuples()]
         said.append(f"- Not decided, but with every comparison against the paper: {'; '.join(each)}")
     return "\n".join([*said, "", "**What did?**", "", *(shown(judging.AS_CLAIMED) or ["- Nothing is decided so far."])])
@@ -265,7 +157,7 @@ def opening() -> str:
 
 def _line_of(lines: pd.DataFrame, test: claims.ClaimTest, word: str) -> Iterator:
     """The line of a claim that has its verdict."""
-    deciding = ledger_of.lines_that_decide(lines, test)
+    deciding = ledger.lines_that_decide(lines, test)
     return deciding[deciding["verdict"] == word].head(1).itertuples()
 
 
@@ -283,7 +175,7 @@ def _about_retrieval(test: claims.ClaimTest) -> bool:
 
 def _planned() -> str:
     """How much of the papers' own scale is run."""
-    run = (ledger()["scale"] == ledger_of.PAPER_SCALE).any()
+    run = (verdicts.lines()["scale"] == ledger.PAPER_SCALE).any()
     hours = sum(_hours("paper").values())
     return "some are run" if run else f"with their data and networks, none is run: {hours:.0f} GPU hours are planned"
 
@@ -370,8 +262,8 @@ def made() -> dict[Path, str]:
     """Every file that holds made text, as it should be."""
     root = repository_root()
     files = {root / "notebooks" / "README.md": _index_page()}
-    if ledger_differences():
-        files[ledger_path()] = ledger_csv()
+    if verdicts.differences():
+        files[verdicts.path()] = verdicts.csv()
     files[root / "README.md"] = _between((root / "README.md").read_text(encoding="utf8"), opening())
     listed = index()
     for name in catalogue.notebooks():

@@ -5,11 +5,9 @@ taken by every notebook on that data set, network and budget, for what it does n
 frozen: tables name its sha256, and only `--again` replaces it.
 """
 
+import functools
 import json
-import multiprocessing
-import os
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -19,8 +17,8 @@ from dmlrepro.datasets.manifests import is_own
 from dmlrepro.evidence import provenance, saving
 from dmlrepro.files import repository_root
 from dmlrepro.papers import rooms
-from dmlrepro.papers.catalogue import Notebook
 from dmlrepro.papers.methods import Method, searched_ranges, spec_of
+from dmlrepro.papers.notebook import Notebook
 from dmlrepro.papers.params import Params
 from dmlrepro.training import scheduling, search
 from dmlrepro.training.spec import RunSpec
@@ -139,8 +137,6 @@ def run(every: Sequence[Wanted], jobs: int | None = None, again: bool = False) -
         ValueError: jobs below 1; a complete search of other conditions lies in the place of one of them; after the
             others have ended, where one failed.
     """
-    if jobs is not None and jobs < 1:
-        raise ValueError(f"jobs must be at least 1, got {jobs}; None: one per core")
     for each in every:
         if each.path.exists() and not again and (differs := _other_conditions(each)):
             raise ValueError(f"{each.path} was made with another {' and '.join(differs)}; `--again` replaces it")
@@ -152,25 +148,24 @@ def run(every: Sequence[Wanted], jobs: int | None = None, again: bool = False) -
         return search.RUNS * complete + sum(search.run_count(search.read(path)) for path in begun)
 
     report = progress.reporter("runs of searches done", search.RUNS * len(todo), done())
-    workers = min(jobs or len(os.sched_getaffinity(0)), len(todo))
+    workers = scheduling.workers_for(jobs, len(todo))
     if workers <= 1:
         for each in todo:
             each.run(again, lambda: report(done()))
             complete += 1
         return [search.read(each.path) for each in every]
-    context = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(workers, mp_context=context, initializer=scheduling.start_worker) as pool:
-        waiting: dict[Future, str] = {pool.submit(each.run, again): each.about["method"] for each in todo}
-        while waiting:
-            finished, _ = wait(waiting, timeout=progress.EVERY, return_when=FIRST_COMPLETED)
-            for future in finished:
-                name = waiting.pop(future)
-                if error := future.exception():
-                    failures[name] = error
-                complete += 1
-            report(done())
+
+    def finish(path: str, result: Callable[[], object]) -> None:
+        nonlocal complete
+        if error := scheduling.failure_of(result):
+            failures[path] = error
+        complete += 1
+
+    tasks = {str(each.path): functools.partial(each.run, again) for each in todo}
+    scheduling.side_by_side(tasks, workers, finish, lambda: report(done()))
     if failures:
-        lines = [f"  {name}: {error or type(error).__name__}" for name, error in failures.items()]
+        methods = {str(each.path): each.about["method"] for each in todo}
+        lines = [f"  {methods[path]}: {error or type(error).__name__}" for path, error in failures.items()]
         raise ValueError(
             f"{len(failures)} of {len(todo)} searches failed, the others are complete:\n" + "\n".join(lines)
         )

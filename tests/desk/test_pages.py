@@ -6,10 +6,10 @@ import shutil
 
 import pytest
 
+from dmlrepro.desk import catalogue, pages, verdicts
 from dmlrepro.evidence import claims, judging, saving, stored
 from dmlrepro.evidence.provenance import record, seal
 from dmlrepro.files import repository_root
-from dmlrepro.papers import catalogue, pages
 
 
 @pytest.fixture
@@ -64,9 +64,9 @@ def test_a_number_that_changed_makes_its_pages_stale(tmp_path, monkeypatch, anew
 
 def test_a_ledger_without_any_table_has_its_columns_alone(tmp_path, monkeypatch, anew):
     monkeypatch.setattr(stored, "repository_root", lambda: tmp_path)
-    monkeypatch.setattr(pages, "repository_root", lambda: tmp_path)
-    assert pages.write_ledger() and not pages.write_ledger()
-    assert (tmp_path / "results" / "claims.csv").read_text() == ",".join(pages.LEDGER) + "\n"
+    monkeypatch.setattr(verdicts, "repository_root", lambda: tmp_path)
+    assert verdicts.write() and not verdicts.write()
+    assert (tmp_path / "results" / "claims.csv").read_text() == ",".join(verdicts.COLUMNS) + "\n"
 
 
 def test_readme_without_the_lines_between_which_its_made_part_stands_is_refused():
@@ -78,13 +78,13 @@ def test_the_opening_answers_with_links_that_exist_and_names_every_claim_that_is
     text = pages.opening()
     links = re.findall(r"\]\(([^)#]+)\)", text)
     assert links and [link for link in links if not (repository_root() / link).exists()] == []
-    decided = [claim_id for claim_id, word in pages.here().items() if word in judging.OUTCOMES]
+    decided = [claim_id for claim_id, word in verdicts.here().items() if word in judging.OUTCOMES]
     assert [claim_id for claim_id in decided if f"- {claim_id}, " not in text] == []
-    assert f"{len(pages.here())} claims of five papers, each judged twice" in text
+    assert f"{len(verdicts.here())} claims of five papers, each judged twice" in text
 
 
 def test_each_claim_has_a_verdict_at_the_papers_scale_and_one_here():
-    assert set(pages.here()) == set(claims.stated()) and set(pages.here().values()) <= set(judging.VERDICTS)
+    assert set(verdicts.here()) == set(claims.stated()) and set(verdicts.here().values()) <= set(judging.VERDICTS)
     assert pages._at_papers_scale("10_pfml_retrieval").startswith("not run, ")
     text = pages.findings_text("10_pfml_retrieval")
     assert "Verdicts here: pfml-01 " in text and "At the papers' scale: not run, " in text
@@ -121,4 +121,4 @@ def test_the_table_of_an_older_version_may_name_parameters_that_are_gone(monkeyp
     name = "26_nivmf_cost_and_samples"
     older = [dataclasses.replace(each, parameters=each.parameters | {"gone": 1}) for each in stored.stored(name)]
     monkeypatch.setattr(stored, "stored", lambda _, but: older)
-    assert any(len(found.table) > len(each.table) for found, each in zip(pages.with_ratios(name), older))
+    assert any(len(found.table) > len(each.table) for found, each in zip(verdicts.with_ratios(name), older))

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from dmlrepro import cli
-from dmlrepro.papers import catalogue, plan
+from dmlrepro.desk import catalogue, plan, stopwatch, throughput, work
 from dmlrepro.training import protocols, records, runs
 from dmlrepro.training.spec import RunSpec
 
@@ -46,7 +46,9 @@ def test_hours_are_images_over_throughput():
 @pytest.mark.parametrize(("amx", "factor"), [(True, 1.6), (False, 1.0)])
 def test_bfloat16_pays_on_a_cpu_with_matrix_units_only(monkeypatch, amx, factor):
     monkeypatch.setattr(torch.cpu, "_is_amx_tile_supported", lambda: amx)
-    full, half = (plan.stated(RunSpec("cub", backbone="squeezenet1_1", precision=p)) for p in ("float32", "bfloat16"))
+    full, half = (
+        throughput.stated(RunSpec("cub", backbone="squeezenet1_1", precision=p)) for p in ("float32", "bfloat16")
+    )
     assert (half.images, half.evaluated) == (factor * full.images, 3 * full.images)
 
 
@@ -57,9 +59,9 @@ def test_views_and_neighbours_are_counted():
 
 
 def test_a_tail_costs_its_share_of_the_network_and_its_views_once():
-    share, kept = plan._tail("resnet50.tv_in1k", "layer4.0", 224)
+    share, kept = work._tail("resnet50.tv_in1k", "layer4.0", 224)
     assert 0.15 < share < 0.25 and 0 < kept < 0.1  # 0.8 of 4.1 billion multiplications
-    earlier, _ = plan._tail("resnet50.tv_in1k", "layer3.0", 224)
+    earlier, _ = work._tail("resnet50.tv_in1k", "layer3.0", 224)
     assert share < earlier < 1
     whole, tail, head = plan.plan(
         {"10": [R50, R50.replace(train_from="layer4.0", cached_views=2), R50.replace(train_from="head")]}
@@ -143,7 +145,7 @@ def test_own_images_are_counted_as_they_lie(monkeypatch):
         def indices(self, split):
             return range({"train": 1000, "test": 600}[split])
 
-    monkeypatch.setattr(plan.manifests, "load", lambda name: Manifest())
+    monkeypatch.setattr(work.manifests, "load", lambda name: Manifest())
     values = {"dataset": "folder:birds", "methods": ["untrained", "PFML"], "small_dim": 0, "mlrc_steps": 0, "seeds": 1}
     table, problems = plan.table_of(["10"], lambda cls: cls.from_values(values))
     untrained, _, trained, *_ = table.to_dict("records")
@@ -155,15 +157,15 @@ def test_own_images_are_counted_as_they_lie(monkeypatch):
 def test_what_would_stop_a_run_is_an_error_with_its_remedy(tmp_path, monkeypatch, capsys):
     monkeypatch.setenv("TORCH_HOME", str(tmp_path))
     monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path))
-    batches, weights, data = plan.problems([R50.replace(batch_size=6000, weights="imagenet")])
+    batches, weights, data = work.problems([R50.replace(batch_size=6000, weights="imagenet")])
     assert batches == "batch_size 6000 is larger than the 5864 training images of cub; lower batch_size"
     assert "resnet50.tv_in1k.safetensors" in weights and str(tmp_path / "absent" / "weights") in weights
     assert data.startswith("dataset cub: ") and data.count("data fetch cub") == 1
-    assert plan._missing_data("cub-subset").endswith("; what it fetches is the whole set, dataset = 'cub'")
+    assert work._missing_data("cub-subset").endswith("; what it fetches is the whole set, dataset = 'cub'")
     with pytest.raises(FileNotFoundError, match=r"mine\.pth"):  # a spec of such weights cannot be made
         R50.replace(weights=str(tmp_path / "mine.pth"))
     fold = R50.replace(fold=0, batch_size=5000, restore_best=True, eval_every=10)
-    assert plan.problems([fold])[0].startswith("batch_size 5000 is larger than the 4398 training images of cub outside")
+    assert work.problems([fold])[0].startswith("batch_size 5000 is larger than the 4398 training images of cub outside")
     assert cli.main(["plan", "10", "-p", "batch_size", "5000", "-p", "steps", "1"]) == 1
     assert "error: batch_size 5000 is larger than" in capsys.readouterr().err
     assert cli.main(["plan", "10", "-p", "steps", "1"]) == 0 and not capsys.readouterr().err
@@ -173,14 +175,14 @@ def test_weights_that_lie_here_are_none(tmp_path, monkeypatch):
     monkeypatch.setenv("DMLREPRO_DATA", str(tmp_path))
     (tmp_path / "weights").mkdir()
     (tmp_path / "weights" / "resnet50.tv_in1k.pth").touch()
-    assert len(plan.problems([R50.replace(weights="imagenet")])) == 1  # the data
+    assert len(work.problems([R50.replace(weights="imagenet")])) == 1  # the data
 
 
 def test_hours_are_those_of_a_run_s_parts():
-    parts = plan.Parts(start=1.0, once=100.0, epoch=2.0, step=0.5, look=3.0, final=4.0, device="cpu")
+    parts = stopwatch.Parts(start=1.0, once=100.0, epoch=2.0, step=0.5, look=3.0, final=4.0, device="cpu")
 
     def seconds(*specs):
-        rows = plan.plan({"": list(specs)}, throughput=lambda spec: parts).to_dict("records")
+        rows = plan.plan({"": list(specs)}, speed=lambda spec: parts).to_dict("records")
         return [round(3600 * row["hours"], 6) for row in rows]
 
     often = {"steps": 116, "epochs": None, "eval_every": 58}  # two epochs, two looks
@@ -197,7 +199,7 @@ def test_hours_are_those_of_a_run_s_parts():
 
 def test_a_kind_of_run_is_timed_once_on_its_own_images(tmp_path, monkeypatch):
     monkeypatch.setenv("DMLREPRO_CACHE", str(tmp_path))
-    monkeypatch.setattr(plan, "_TIMED", {})
+    monkeypatch.setattr(stopwatch, "_TIMED", {})
     head = RunSpec(
         "glyphs",
         images_per_class=4,
@@ -211,22 +213,22 @@ def test_a_kind_of_run_is_timed_once_on_its_own_images(tmp_path, monkeypatch):
         batch_size=20,
     )
     looking = head.replace(fold=0, restore_best=True, eval_every=10, monitor="MAP@R")
-    found = plan.measured(head)
+    found = stopwatch.measured(head)
     assert found.once > 0 and found.step > 0 and found.look == found.final > 0 and found.source == "measured here"
-    assert plan.measured(head.replace(seed=1, lr=1.0, steps=7, loss_options={"alpha": 3.0})) is found
-    other = plan.measured(looking)
+    assert stopwatch.measured(head.replace(seed=1, lr=1.0, steps=7, loss_options={"alpha": 3.0})) is found
+    other = stopwatch.measured(looking)
     assert other.look < other.final  # validation classes and one measure against all images and measures
-    assert len(plan._TIMED) == 2 and plan.measured(head.replace(embedding_size=16)) is not found
-    table = plan.plan({"00": [head], "01": [head, looking]}, throughput=plan.measured)
+    assert len(stopwatch._TIMED) == 2 and stopwatch.measured(head.replace(embedding_size=16)) is not found
+    table = plan.plan({"00": [head], "01": [head, looking]}, speed=stopwatch.measured)
     assert list(table["throughput"]) == ["measured here", "shared", "measured here"]
     assert list(plan.by_notebook(table)["hours"]) == pytest.approx(table.groupby("notebook")["hours"].sum())
 
 
 def test_hours_can_be_measured_here(monkeypatch):
     taken = iter([9.0, 2.0, 2.0, 9.0, 0.5, 0.5, 9.0, 0.25, 0.25])  # the first call of each only warms up
-    monkeypatch.setattr(plan, "STEPS", 2)
-    monkeypatch.setattr(plan.timing, "seconds", lambda call, device: (call(), next(taken))[1])
-    monkeypatch.setattr(plan.distributed, "device_for_training", lambda: torch.device("cpu"))
+    monkeypatch.setattr(stopwatch, "STEPS", 2)
+    monkeypatch.setattr(stopwatch.timing, "seconds", lambda call, device: (call(), next(taken))[1])
+    monkeypatch.setattr(stopwatch.distributed, "device_for_training", lambda: torch.device("cpu"))
     spec = RunSpec(
         "cub",  # which is not here
         image_size=28,
@@ -236,11 +238,11 @@ def test_hours_can_be_measured_here(monkeypatch):
         steps=30,
         batch_size=10,
     )
-    found = plan.measured(spec)
-    assert found == plan.Throughput(5.0, 28, "cpu", "measured here", evaluated=20.0, loss=0.25)
-    assert plan.measured(spec.replace(seed=1, lr=1.0)) == found  # the same network and loss are measured once
-    (row,) = plan.plan({"": [spec]}, throughput=plan.measured).to_dict("records")
-    (_, _), test = plan._counts(spec)
+    found = stopwatch.measured(spec)
+    assert found == throughput.Throughput(5.0, 28, "cpu", "measured here", evaluated=20.0, loss=0.25)
+    assert stopwatch.measured(spec.replace(seed=1, lr=1.0)) == found  # the same network and loss are measured once
+    (row,) = plan.plan({"": [spec]}, speed=stopwatch.measured).to_dict("records")
+    (_, _), test = work.counts(spec)
     assert row["hours"] == pytest.approx((30 * (2.0 + 0.25) + test / 20 + 2 * test**2 * 8 / 2e10) / 3600)
     assert (row["device"], row["throughput"]) == ("cpu", "measured here")
 
@@ -251,6 +253,6 @@ def test_what_is_on_record_is_said_where_it_can_be_compared(monkeypatch):
     assert plan.recorded(params.notebook, params) == ""  # no record
     records.append(file, {"run": "x"})
     assert plan.recorded(params.notebook, params) == ""  # the images are not here
-    monkeypatch.setattr(plan, "problems", lambda specs: [])
+    monkeypatch.setattr(work, "problems", lambda specs: [])
     monkeypatch.setattr(runs, "on_record", lambda specs, where: [where == file, *[False] * (len(specs) - 1)])
     assert plan.recorded(params.notebook, params).startswith(f"{params.notebook}: 1 of ")

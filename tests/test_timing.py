@@ -5,10 +5,11 @@ import subprocess
 import sys
 import time
 
+import harness
 import pytest
 import torch
 
-from dmlrepro.papers import timing
+from dmlrepro import timing
 
 MEBI = 1 << 20
 
@@ -68,7 +69,7 @@ def test_peak_bytes_is_what_is_alive_at_once():
 
 FRESH = """
 import torch
-from dmlrepro.papers import timing
+from dmlrepro import timing
 
 def work():
     first = torch.ones(16 * 2**20)
@@ -94,14 +95,14 @@ def test_a_script_measures_in_a_process_of_its_own(tmp_path):
         "assert sys.argv[1] == '--measure'\n"
         "print(json.dumps([os.getpid(), *json.loads(sys.argv[2])]))\n"
     )
-    process, *arguments = timing.apart(str(script), "case", 3, 0.5, None)
+    process, *arguments = harness.apart(str(script), "case", 3, 0.5, None)
     assert arguments == ["case", 3, 0.5, None] and process != os.getpid()
 
 
 def test_a_limit_is_kept_up_to_its_value(capsys):
-    assert timing.within("ratio", 2.0, most=2) and not timing.within("ratio", 2.1, most=2)
-    assert timing.within("ratio", 0.9, least=0.9) and not timing.within("ratio", 0.8999, least=0.9)
-    assert timing.within("ratio", 1e9)
+    assert harness.within("ratio", 2.0, most=2) and not harness.within("ratio", 2.1, most=2)
+    assert harness.within("ratio", 0.9, least=0.9) and not harness.within("ratio", 0.8999, least=0.9)
+    assert harness.within("ratio", 1e9)
     lines = ["ratio 2 (limit: at most 2)", "ratio 2.1 (limit: at most 2)", "ratio 0.9 (limit: at least 0.9)"]
     assert capsys.readouterr().out.splitlines() == [*lines, "ratio 0.8999 (limit: at least 0.9)", "ratio 1e+09"]
 
@@ -111,8 +112,8 @@ def test_every_ratio_is_printed_and_one_missed_limit_fails(capsys):
         ("small", "seconds", {"product": 1.0, "loop": 10.0}),
         ("large", "seconds", {"product": 2.0, "loop": 4.0, "broadcast": 8.0}),
     ]
-    assert timing.ratios_within(measured, {("small", "seconds", "loop"): 0.1})
-    assert not timing.ratios_within(measured, {("large", "seconds", "loop"): 0.4})
+    assert harness.ratios_within(measured, {("small", "seconds", "loop"): 0.1})
+    assert not harness.ratios_within(measured, {("large", "seconds", "loop"): 0.4})
     assert capsys.readouterr().out.splitlines()[:3] == [
         "small: seconds over the loop's 0.1 (limit: at most 0.1)",
         "large: seconds over the loop's 0.5",
@@ -122,5 +123,7 @@ def test_every_ratio_is_printed_and_one_missed_limit_fails(capsys):
 
 def test_a_table_is_written_with_its_formats(tmp_path):
     path = tmp_path / "folder" / "table.csv"
-    timing.write_table([{"case": "a", "n": 12345, "close": 0.123456, "value": 2 / 3, "limit": None}], path, close=".2g")
+    harness.write_table(
+        [{"case": "a", "n": 12345, "close": 0.123456, "value": 2 / 3, "limit": None}], path, close=".2g"
+    )
     assert path.read_text() == "case,n,close,value,limit\na,12345,0.12,0.6667,\n"

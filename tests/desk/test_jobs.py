@@ -6,7 +6,7 @@ import pytest
 from tiny import TINY
 
 from dmlrepro import cli
-from dmlrepro.papers import catalogue, jobs
+from dmlrepro.desk import catalogue, jobs
 from dmlrepro.training import keys
 from dmlrepro.training.spec import RunSpec
 

@@ -7,11 +7,13 @@ import hashlib
 import json
 import math
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
-from dmlrepro.files import repository_root
-from dmlrepro.papers import catalogue, plan
+from dmlrepro.desk import catalogue, plan
+from dmlrepro.files import read_json, repository_root
+from dmlrepro.papers.notebook import Notebook
+from dmlrepro.papers.params import Params
 from dmlrepro.training import keys, runs
 from dmlrepro.training.spec import RunSpec
 
@@ -22,11 +24,31 @@ NOTEBOOK = 60  # minutes of a notebook whose runs are in the cache
 HOST_MEGABYTES = 4000  # of a process with torch, its images and its results
 
 
-def expand(executions: Mapping[str, Mapping], profile: str, *, cores: int, gpus: int) -> tuple[dict, dict]:
-    """({id of a run: its spec as plain data}, index), each distinct run of the executions once.
+def executions(path: Path) -> dict:
+    """What the names of a workflow's executions stand for; ValueError for a file that does not say it."""
+    remedy = "give the executions.json of a build, as in build/quick after `make results`, which makes it anew"
+    grid = read_json(path, remedy)
+    if not isinstance(grid, dict) or not {"profile", "executions"} <= set(grid):
+        raise ValueError(f"{path} holds no profile and executions; {remedy}")
+    return grid
+
+
+def of_grid(path: Path, names: Sequence[str]) -> Iterator[tuple[Notebook, Params]]:
+    """Notebooks with the parameters of executions of the workflow; names: of executions, none: all."""
+    grid = executions(path)
+    if unknown := [name for name in names if name not in grid["executions"]]:
+        raise ValueError(f"{path} has no {', '.join(unknown)}; it has {', '.join(grid['executions'])}")
+    for name in names or grid["executions"]:
+        each = grid["executions"][name]
+        notebook = catalogue.find(each["notebook"])
+        yield notebook, notebook.params.from_values({"profile": grid["profile"]} | each["parameters"])
+
+
+def expand(grid: Mapping[str, Mapping], profile: str, *, cores: int, gpus: int) -> tuple[dict, dict]:
+    """({id of a run: its spec as plain data}, index), each distinct run of a grid once.
 
     Args:
-        executions: {name: {"notebook": ..., "parameters": {...}}}, as workflow/grid.py makes them.
+        grid: {name: {"notebook": ..., "parameters": {...}}}, as workflow/grid.py makes them.
         cores: threads of a run that does not say how many. gpus: how many share a run; 0: none is used.
 
     Returns:
@@ -41,7 +63,7 @@ def expand(executions: Mapping[str, Mapping], profile: str, *, cores: int, gpus:
     specs: dict[str, RunSpec] = {}
     ids: dict[str, list[str]] = {}
     trials: dict[str, int] = {}
-    for name, each in executions.items():
+    for name, each in grid.items():
         notebook = catalogue.find(each["notebook"])
         try:
             params = notebook.params.from_values({"profile": profile} | each["parameters"])

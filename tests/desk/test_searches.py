@@ -8,9 +8,10 @@ import pytest
 from tiny import TINY as TRAINED
 
 from dmlrepro import cli
+from dmlrepro.desk import catalogue, execution, searches
 from dmlrepro.evidence import results, saving, stored
 from dmlrepro.files import signed
-from dmlrepro.papers import catalogue, methods, params, rooms, searches, studies
+from dmlrepro.papers import methods, params, rooms
 from dmlrepro.training import protocols, runs, search
 
 TINY = {"profile": "small", "dataset": "glyphs"}
@@ -153,7 +154,7 @@ def test_the_judge_sees_the_trials_here_and_in_the_saved_table():
     searched("10", "PFML", "CPML")
     given = params_of("10")
     table = pd.DataFrame({"method": ["PFML", "CPML", "ProxyAnchor", "PFML"]})
-    assert studies.trials(table, given) == {"PFML": 16, "CPML": 16, "ProxyAnchor": 0}
+    assert execution.trials(table, given) == {"PFML": 16, "CPML": 16, "ProxyAnchor": 0}
     rows = [
         {"paper": "pfml", "experiment": given.notebook, "profile": "small", "dataset": "glyphs", "method": method}
         | {"metric": "R@1", "value": 50.0, "seed": seed}
@@ -186,17 +187,13 @@ def test_a_table_is_named_whose_search_is_no_longer_that_of_the_file(tmp_path):
     assert name.startswith("small/10_pfml_retrieval") and searches.outdated(tmp_path / "results")[name] == [path.name]
 
 
-def test_the_tables_of_a_search_have_default_median_best_and_every_trial():
+def test_the_table_of_searches_has_default_median_and_best():
     found = searched("10", "PFML")["PFML"]
     (row,) = methods.found_by_search(specs("10", "PFML"), METHODS, params_of("10")).to_dict("records")
     assert row["trials"] == 16 and row["default"] < row["median"] < row["best"]
     assert row["default"] == pytest.approx(100 * found["trials"][0]["scores"][0])
     assert row["chosen, all folds"] == pytest.approx(100 * found["found"]["score"])
     assert row["alpha"] == found["found"]["options"]["alpha"]
-    every = methods.trials_of_search("PFML", params_of("10"))
-    assert len(every) == 16 and every["mean"].count() == 4 and every["fold 0"].count() == 16
-    assert list(every.columns) == ["lr", "alpha", "delta", "fold 0", "fold 1", "fold 2", "mean"]
-    assert methods.trials_of_search("CPML", params_of("10")) is None
 
 
 @pytest.mark.parametrize(

@@ -6,20 +6,15 @@ alike; only such ratios carry over to another machine. `device` is "cpu" or "cud
 """
 
 import contextlib
-import csv
-import json
 import os
 import resource
-import subprocess
 import sys
 import time
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping
 from pathlib import Path
 from typing import TypeVar
 
 import torch
-
-from dmlrepro.files import replacing
 
 Key = TypeVar("Key", bound=Hashable)
 
@@ -131,44 +126,3 @@ def _silent_stderr() -> Iterator[None]:
         os.dup2(saved, 2)
         os.close(saved)
         os.close(null)
-
-
-# --- benchmarks -------------------------------------------------------------------------------------------------------
-
-
-def apart(script: str, *arguments):
-    """What `python SCRIPT --measure ARGUMENTS` prints in a process of its own; arguments and result are JSON."""
-    command = [sys.executable, script, "--measure", json.dumps(arguments)]
-    return json.loads(subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout)
-
-
-def within(words: str, value: float, *, most: float | None = None, least: float | None = None) -> bool:
-    """Print a measured value, and its limit if it has one; whether it keeps that."""
-    limits = [f"{word} {limit:.4g}" for word, limit in (("at most", most), ("at least", least)) if limit is not None]
-    print(f"{words} {value:.4g}" + "".join(f" (limit: {limit})" for limit in limits), flush=True)
-    return (most is None or value <= most) and (least is None or value >= least)
-
-
-def ratios_within(
-    measured: Iterable[tuple[str, str, Mapping[str, float]]], limits: Mapping[tuple[str, str, str], float]
-) -> bool:
-    """Print the product's value over every other form's; whether all that have a limit keep it.
-
-    measured: (case, metric, {form: value}), where one form is "product"; limits: {(case, metric, form): ratio}.
-    """
-    kept = [
-        within(f"{case}: {metric} over the {form}'s", values["product"] / value, most=limits.get((case, metric, form)))
-        for case, metric, values in measured
-        for form, value in values.items()
-        if form != "product"
-    ]
-    return all(kept)
-
-
-def write_table(rows: Sequence[Mapping], path: Path, **formats: str) -> None:
-    """A benchmark's CSV, replaced atomically; floats with four digits, or as `formats` says of their column."""
-    with replacing(path) as temporary, temporary.open("w", newline="", encoding="utf8") as file:
-        table = csv.DictWriter(file, rows[0], lineterminator="\n")
-        table.writeheader()
-        for row in rows:
-            table.writerow({k: format(v, formats.get(k, ".4g")) if isinstance(v, float) else v for k, v in row.items()})

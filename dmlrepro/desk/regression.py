@@ -1,4 +1,4 @@
-"""The regression check of all notebooks: new golden values with their tolerances, and how far tables lie from the old.
+"""The regression check of all notebooks: new golden values and their tolerances, what moved, what executions said.
 
 What golden values are, and how their tolerances are measured, says evidence/goldens.py.
 """
@@ -9,9 +9,11 @@ from pathlib import Path
 
 import pandas as pd
 
+from dmlrepro.desk import catalogue
 from dmlrepro.evidence import goldens, saving
 from dmlrepro.evidence.tables import COLUMNS
-from dmlrepro.papers import catalogue
+from dmlrepro.files import read_json
+from dmlrepro.papers.notebook import Notebook
 from dmlrepro.training import runs
 
 
@@ -86,24 +88,51 @@ def drift(folder: Path, names: Iterable[str]) -> tuple[pd.DataFrame, pd.DataFram
     return pd.DataFrame(rows), pd.concat(outside) if outside else pd.DataFrame()
 
 
-def quick(notebook: catalogue.Notebook):
+def summary(folder: Path) -> pd.DataFrame:
+    """What the executed notebooks of a build folder took and said: columns notebook, seconds, rows and verdicts.
+
+    Raises:
+        FileNotFoundError: it has none.
+    """
+    claim_ids = set(catalogue.claims())
+    rows = []
+    for path in sorted(folder.glob("*.ipynb")):
+        notebook = read_json(path, "remove it and `make results`")
+        table = path.with_suffix(".csv")
+        outputs = [output for cell in notebook["cells"] for output in cell.get("outputs", [])]
+        shown = ["".join(output.get("data", {}).get("text/plain", "")) for output in outputs]
+        words = [line.partition(" ")[0] for text in shown for line in text.splitlines()]
+        rows.append(
+            {
+                "notebook": path.stem,
+                "seconds": round(notebook["metadata"]["papermill"]["duration"], 1),
+                "rows": len(pd.read_csv(table)) if table.exists() else 0,
+                "verdicts": sum(word in claim_ids for word in words),
+            }
+        )
+    if not rows:
+        raise FileNotFoundError(f"no executed notebooks in {folder}; make results")
+    return pd.DataFrame(rows)
+
+
+def quick(notebook: Notebook):
     return notebook.params.from_values({"profile": "quick"})
 
 
-def kind(notebook: catalogue.Notebook) -> tuple[bool, frozenset[str]]:
+def kind(notebook: Notebook) -> tuple[bool, frozenset[str]]:
     """What notebooks must have in common for their values to vary alike: whether they train heads on a frozen trunk,
     which amplify rounding far less than whole networks do, and by which schemes, one of which may stop early."""
     trained = [spec for spec in notebook.specs_untrained(quick(notebook)) if spec.loss]
     return any(spec.train_from == "head" for spec in trained), frozenset(spec.scheme for spec in trained)
 
 
-def stopping_early(notebook: catalogue.Notebook) -> set[str]:
+def stopping_early(notebook: Notebook) -> set[str]:
     """The methods whose scheme ends a problem early and begins the next."""
     specs = notebook.specs_untrained(quick(notebook))
     return {spec.method for spec in specs if spec.scheme == "chance_constrained"}
 
 
-def replicas(notebook: catalogue.Notebook) -> list[pd.DataFrame]:
+def replicas(notebook: Notebook) -> list[pd.DataFrame]:
     """The golden values of the first seed alone, once for each replica; empty for a notebook that trains nothing."""
     params = quick(notebook)
     specs = [spec for spec in notebook.specs(params) if spec.seed == 0]

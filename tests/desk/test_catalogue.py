@@ -7,7 +7,8 @@ import nbformat
 import pytest
 
 from dmlrepro import cli, papers
-from dmlrepro.papers import catalogue, rooms
+from dmlrepro.desk import catalogue
+from dmlrepro.papers import rooms
 from dmlrepro.training import search
 
 METHODS = """
@@ -25,7 +26,7 @@ TESTS = {"toy-01": ClaimTest("toy-01", "99_toy_retrieval", (higher("Toy", "Tripl
 STUDY = """
 from dataclasses import dataclass
 
-from dmlrepro.papers.catalogue import Notebook
+from dmlrepro.papers.notebook import Notebook
 from dmlrepro.papers.methods import every_seed, pick, search_each, spec_of
 from dmlrepro.papers.params import Params
 from dmlrepro.papers.toy.methods import METHODS
