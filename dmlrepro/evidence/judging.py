@@ -40,6 +40,8 @@ _LINE = (*_OF_TEST, "verdict", "reason", "direction", "role", *_SHOWN, *_WHERE, 
 _COMPARISON = ("claim_id", "reading", *_SHOWN, "outcome", "why", "premise", *_WHERE, "of_dataset")
 _WITHOUT_IMAGES = {"dataset": tables.SYNTHETIC, "backbone": "", "dim": "", "protocol": ""}
 
+NOT_SHOWN = "not shown: "  # how the reason begins where a premise speaks against a claim
+
 
 def judge(
     table: pd.DataFrame,
@@ -161,7 +163,7 @@ def _outcome(found: Found, p: Mapping[str, float]) -> tuple[str, str]:
         (UNTESTABLE, not found.test.parts, found.test.untested_parts),
         (OTHER_WAY, refuted or (p[OTHER_WAY] < LEVEL and not unshown), reached(OTHER_WAY)),
         (NOT_RUN, found.missing, "no rows for " + "; ".join(found.missing)),
-        (UNCLEAR, unshown, "not shown: " + "; ".join(f"{x.name} {x.part.metric}, {x.part.required}" for x in unshown)),
+        (UNCLEAR, unshown, NOT_SHOWN + "; ".join(f"{x.name} {x.part.metric}, {x.part.required}" for x in unshown)),
         (NO_DIFFERENCE, p[NO_DIFFERENCE] < LEVEL, reached(NO_DIFFERENCE)),
         (FAILURES, failures, "not learned: " + names(failures)),
         (UNCLEAR, open_ones, "; ".join(dict.fromkeys(each.obstacle or _why_unclear(each) for each in open_ones))),
