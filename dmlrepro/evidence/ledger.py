@@ -78,8 +78,8 @@ def lines_that_decide(lines: pd.DataFrame, test: ClaimTest, scale: str = HERE) -
 
 
 def against(lines: pd.DataFrame) -> pd.DataFrame:
-    """The first line of every claim that is unclear but of which every comparison on real images points away from the
-    claim, with an interval that excludes zero, of methods that have learned; what premises speak against is left out."""
+    """The first line of every claim that is unclear, though no premise speaks against it, but of which every comparison
+    on real images points away from the claim, with an interval that excludes zero, of methods that have learned."""
     on_images = lines[(lines["profile"] != "quick") & ~lines["dataset"].isin(["", tables.SYNTHETIC])]
     on_images = on_images[~on_images["reason"].str.startswith(judging.NOT_SHOWN)]
     found = []

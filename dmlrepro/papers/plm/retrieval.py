@@ -100,6 +100,20 @@ def _deltas(params: PlmRetrievalParams) -> dict[str, float]:
     return {"": params.delta or published} | ({} if params.delta == published else {AS_PUBLISHED: published})
 
 
+def asked_and_present(embeddings: Tensor, deltas: Iterable[float]) -> dict[str, tuple]:
+    """How pairs of embeddings (N, D) of one network, up to LOOKED_AT of them, are distributed over distances, and over
+    those that Eq. 6 asks of them: {name: (distances, percent of pairs)}, for `charts.lines`."""
+    points = _looked_at(embeddings)
+    first, second = torch.triu_indices(len(points), len(points), 1)
+    found = {"present": distances(points, points)}
+    found |= {f"asked, δ = {delta:g}": asked(points, delta) for delta in dict.fromkeys(deltas)}
+    edges = np.linspace(0, 2, 41)
+    return {
+        name: ((edges[:-1] + edges[1:]) / 2, 100 * np.histogram(each[first, second], edges)[0] / len(first))
+        for name, each in found.items()
+    }
+
+
 def toy_manifold(number: int = 90, noise: float = 0.006, seed: int = 0) -> np.ndarray:
     """Points (number, 2) of a curve that crosses itself, an eight."""
     angles = 2 * math.pi * torch.arange(number, dtype=torch.float64) / number

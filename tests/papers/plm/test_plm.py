@@ -2,6 +2,7 @@
 
 import json
 
+import numpy as np
 import pytest
 import torch
 from finished_tables import as_if_finished
@@ -157,3 +158,13 @@ def test_apart_are_distances_on_the_sphere_and_what_equation_6_asks_for():
 def test_apart_of_an_embedding_that_has_collapsed_is_nothing():
     found = retrieval.apart(torch.ones(20, 4))
     assert found == {"nearest_distance": 0.0, "mean_distance": 0.0}
+
+
+def test_pairs_are_counted_by_what_they_have_and_what_is_asked_of_them():
+    embeddings = torch.randn(40, 6, generator=torch.Generator().manual_seed(0))
+    found = retrieval.asked_and_present(embeddings, [1.0, 2.0, 2.0])
+    assert list(found) == ["present", "asked, δ = 1", "asked, δ = 2"]
+    at = {name: float(np.average(where, weights=share)) for name, (where, share) in found.items()}
+    assert all(share.sum() == pytest.approx(100) for _, share in found.values())
+    assert at["present"] == pytest.approx(retrieval.apart(embeddings)["mean_distance"], abs=0.03)
+    assert at["asked, δ = 2"] == pytest.approx(2 * at["asked, δ = 1"], abs=0.05)
