@@ -14,7 +14,7 @@ BIRDS = {
     "protocol": "conventional",
 }
 BIRDS |= {"verdict": "unclear", "tuned": "yes", "n": 5, "stem": "10_some", "direction": "as claimed"}
-BIRDS |= {"zero": 0.0, "low": -1.0, "high": 1.0}
+BIRDS |= {"zero": 0.0, "low": -1.0, "high": 1.0, "reason": ""}
 TEST = ClaimTest("pfml-01", "10_some", (higher("A", "B"),), "")
 
 
@@ -69,6 +69,7 @@ def test_mathematics_alone_needs_no_images_and_the_papers_scale_is_apart():
     ("changes", "listed"),
     [
         ([{"direction": "not as claimed", "low": -3.0, "high": -1.0}], True),
+        ([{"direction": "not as claimed", "low": -3.0, "high": -1.0, "reason": f"{judging.NOT_SHOWN}A"}], False),
         ([{"direction": "not as claimed", "low": -3.0, "high": 1.0}], False),  # the interval reaches over zero
         ([{"direction": "not as claimed", "low": -3.0, "high": -1.0, "n": 1}], False),
         ([{"direction": "1 of 2 as claimed", "low": -3.0, "high": -1.0}], False),
