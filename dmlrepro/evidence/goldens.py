@@ -134,7 +134,7 @@ def spreads(drawn: Mapping[str, list[pd.DataFrame]], early: Collection[str] = ()
             varying = variances[variances > 1e-12]  # an untrained network and a study beside the runs do not vary
             of_early.append(variances[variances.index.isin(early, level="method")].rename("variance").reset_index())
             group = varying.groupby(level=["method", "metric"]).agg(["mean", "size"])
-            parts[name] = group.assign(freedom=(len(tables) - 1) * group["size"])
+            parts[name] = group.assign(freedom=(len(tables) - 1) * group["size"]).astype(float)
     if not parts:
         return {}
     pooled = pd.concat(parts, names=["notebook"])

@@ -96,7 +96,7 @@ def test_every_trained_run_keeps_its_evaluations_and_the_untrained_one_is_everyb
 def test_small_counts_in_epochs_on_every_data_set(dataset):
     for name in ("32", "39"):
         params = catalogue.find(name).params.from_values({"profile": "small", "dataset": dataset})
-        assert (params.steps, params.epochs) == (0, 8)
+        assert (params.steps, params.epochs) == (0, 4)
 
 
 def test_the_runs_of_39_are_those_of_32_but_for_alpha():
