@@ -24,10 +24,10 @@ if TYPE_CHECKING:
 # rows
 
 
-def study_rows(params: Params, rows: Iterable[dict]) -> "pd.DataFrame":
-    """A tidy table of a study without images."""
+def study_rows(params: Params, rows: Iterable[dict], **columns) -> "pd.DataFrame":
+    """A tidy table of a study without images; columns: what else all rows have."""
     common = {"paper": params.paper, "experiment": params.notebook, "profile": params.profile, "dataset": "synthetic"}
-    return results.frame([common | row for row in rows])
+    return results.frame([common | columns | row for row in rows])
 
 
 def measured(run, measure: Callable[..., dict[str, float]], setting: str | None = None, **options) -> protocols.Scored:

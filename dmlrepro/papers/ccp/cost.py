@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, ClassVar
 import torch
 
 from dmlrepro import timing
-from dmlrepro.evidence import results
 from dmlrepro.evidence.stored import Numbers
 from dmlrepro.evidence.tables import Cell
 from dmlrepro.losses.chance_constrained import ProxyContrastiveLoss, greedy_k_center, projection_penalty
@@ -18,6 +17,7 @@ from dmlrepro.networks import backbones
 from dmlrepro.papers import steps
 from dmlrepro.papers.notebook import Notebook
 from dmlrepro.papers.params import Params
+from dmlrepro.papers.studies import study_rows
 from dmlrepro.training import distributed
 from dmlrepro.training.schemes.chance_constrained import GivenProxies
 
@@ -127,7 +127,7 @@ def ratios(costs: "pd.DataFrame", params: CcpCostParams) -> "pd.DataFrame":
     rows = []
     for row in costs[costs["method"] != "C2"].itertuples():
         below = plain.loc[(row.setting, row.seed)]
-        common = _identity(params) | {"method": row.method, "setting": row.setting, "seed": row.seed}
+        common = {"method": row.method, "setting": row.setting, "seed": row.seed}
         rows += [
             common | {"metric": metric, "value": value}
             for metric, value in (
@@ -136,7 +136,7 @@ def ratios(costs: "pd.DataFrame", params: CcpCostParams) -> "pd.DataFrame":
                 ("loss_ratio", row.alone / below["alone"]),
             )
         ]
-    return results.frame(rows)
+    return study_rows(params, rows, backbone=params.backbone, dim=params.embedding_size)
 
 
 def counts(params: CcpCostParams) -> "pd.DataFrame":
@@ -147,18 +147,7 @@ def counts(params: CcpCostParams) -> "pd.DataFrame":
     for count in params.class_counts:
         size = count * params.proxies_per_class * params.embedding_size * WEIGHT_BYTES / 1e6
         rows.append({"method": "C2-CCP-L", "setting": f"C={count}", "metric": "proxy_megabytes", "value": size})
-    return results.frame(_identity(params) | row for row in rows)
-
-
-def _identity(params: CcpCostParams) -> dict:
-    return {
-        "paper": params.paper,
-        "experiment": params.notebook,
-        "profile": params.profile,
-        "dataset": "synthetic",
-        "backbone": params.backbone,
-        "dim": params.embedding_size,
-    }
+    return study_rows(params, rows, backbone=params.backbone, dim=params.embedding_size)
 
 
 def parts(costs: "pd.DataFrame") -> "pd.DataFrame":

@@ -16,7 +16,7 @@ from dmlrepro.papers.meanfield import growth
 from dmlrepro.papers.meanfield.claims import MATCHED
 from dmlrepro.papers.meanfield.methods import FIELD_LR, VIT, MeanFieldParams, every_run
 from dmlrepro.papers.notebook import Notebook
-from dmlrepro.papers.studies import scored, with_measured
+from dmlrepro.papers.studies import scored, study_rows, with_measured
 from dmlrepro.training import batches
 from dmlrepro.training.spec import RunSpec
 
@@ -179,12 +179,11 @@ def growth_rows(costs: "pd.DataFrame", params: ConventionalParams) -> "pd.DataFr
 
     columns = ["samples", "repetition", "seconds"]
     costs = costs.assign(**costs[columns].apply(pd.to_numeric)).dropna(subset=["samples"])
-    common = {"paper": params.paper, "experiment": params.notebook, "profile": params.profile, "dataset": "synthetic"}
     rows = [
-        common | {"method": row.method, "seed": row.repetition, "metric": "exponent", "value": row.exponent}
+        {"method": row.method, "seed": row.repetition, "metric": "exponent", "value": row.exponent}
         for row in growth.exponents(costs).itertuples()
     ]
-    return results.frame(rows) if rows else pd.DataFrame(columns=tables.COLUMNS)
+    return study_rows(params, rows) if rows else pd.DataFrame(columns=tables.COLUMNS)
 
 
 # --- what was found ---------------------------------------------------------------------------------------------------

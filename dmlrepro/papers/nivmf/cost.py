@@ -16,7 +16,7 @@ from dmlrepro.papers import steps
 from dmlrepro.papers.methods import pick, runs_of
 from dmlrepro.papers.nivmf.methods import DISTANCES, EMBEDDING_SCALE, METHODS, NivmfAblationParams
 from dmlrepro.papers.notebook import Notebook
-from dmlrepro.papers.studies import of_each, scored, trained_loss, with_measured
+from dmlrepro.papers.studies import of_each, scored, study_rows, trained_loss, with_measured
 from dmlrepro.training import batches, distributed, inference, records
 from dmlrepro.training.builders import loss_builder
 from dmlrepro.training.spec import RunSpec
@@ -73,17 +73,12 @@ def timed_ratios(params: NivmfCostParams) -> "pd.DataFrame":
     device = distributed.device_for_training()
     with timing.threads(params.threads):
         rows = [
-            _identity(params) | {"method": method, "setting": setting, "seed": seed, "metric": name, "value": value}
+            {"method": method, "setting": setting, "seed": seed, "metric": name, "value": value}
             for name, ratios in _ratios(params, device).items()
             for (method, setting), values in ratios.items()
             for seed, value in enumerate(values)
         ]
-    return results.frame(rows)
-
-
-def _identity(params: NivmfCostParams) -> dict:
-    common = {"paper": params.paper, "experiment": params.notebook, "profile": params.profile}
-    return common | {"dataset": "synthetic", "backbone": BACKBONE, "dim": EMBEDDING_SIZE}
+    return study_rows(params, rows, backbone=BACKBONE, dim=EMBEDDING_SIZE)
 
 
 def _ratios(params: NivmfCostParams, device: torch.device) -> dict[str, dict[tuple, np.ndarray]]:
@@ -161,7 +156,7 @@ def ratios(costs: "pd.DataFrame", params: NivmfCostParams) -> "pd.DataFrame":
 
     timed = costs[pd.to_numeric(costs["value"]).notna()]
     columns = ["metric", "backbone", "method", "setting", "seed", "value"]
-    return results.frame(_identity(params) | row for row in timed[columns].to_dict("records"))
+    return study_rows(params, timed[columns].to_dict("records"), backbone=BACKBONE, dim=EMBEDDING_SIZE)
 
 
 def cost_curves(timings: "pd.DataFrame") -> dict[str, tuple]:

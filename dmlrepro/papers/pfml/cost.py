@@ -18,7 +18,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from dmlrepro import timing
-from dmlrepro.evidence import results, summaries
+from dmlrepro.evidence import summaries
 from dmlrepro.evidence.tables import Cell, settings_of
 from dmlrepro.losses.potential_field import PotentialFieldLoss
 from dmlrepro.networks import backbones
@@ -26,6 +26,7 @@ from dmlrepro.papers import steps
 from dmlrepro.papers.notebook import Notebook
 from dmlrepro.papers.params import Params
 from dmlrepro.papers.pfml.methods import METHODS
+from dmlrepro.papers.studies import study_rows
 from dmlrepro.training import distributed
 from dmlrepro.training.builders import loss_builder
 
@@ -166,17 +167,7 @@ def counts(params: PfmlCostParams) -> "pd.DataFrame":
     network = backbones.build(params.backbone, params.embedding_size)
     size = sum(parameter.numel() for parameter in network.parameters())
     rows.append({"method": params.backbone, "setting": "", "metric": "parameters", "value": size})
-    return results.frame(_identity(params) | row for row in rows)
-
-
-def _identity(params: PfmlCostParams) -> dict:
-    return {
-        "paper": params.paper,
-        "experiment": params.notebook,
-        "profile": params.profile,
-        "dataset": "synthetic",
-        "dim": params.embedding_size,
-    }
+    return study_rows(params, rows, dim=params.embedding_size)
 
 
 def _pairs(step: steps.LossStep, chunk: int = 1024) -> dict[str, int]:
@@ -220,10 +211,9 @@ def ratios(costs: "pd.DataFrame", params: PfmlCostParams) -> "pd.DataFrame":
             setting, factor = earlier[row.setting]
             before = costs[(costs["method"] == "PFML") & (costs["setting"] == setting) & (costs["seed"] == row.seed)]
             values["loss_exponent"] = math.log(row.seconds / before.iloc[0].seconds) / math.log(factor)
-        common = _identity(params) | {"backbone": params.backbone}
-        common |= {"method": row.method, "setting": row.setting, "seed": row.seed}
+        common = {"method": row.method, "setting": row.setting, "seed": row.seed}
         rows += [common | {"metric": name, "value": value} for name, value in values.items()]
-    return results.frame(rows)
+    return study_rows(params, rows, backbone=params.backbone, dim=params.embedding_size)
 
 
 def _earlier(costs: "pd.DataFrame") -> dict[str, tuple[str, float]]:
