@@ -1,13 +1,37 @@
-"""What the benchmarks share: a process of its own for each measurement, limits, and the table."""
+"""What the benchmarks share: the memory of a process, a process of its own for each measurement, limits, the table."""
 
 import csv
 import json
+import resource
 import subprocess
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 
+from dmlrepro import timing
 from dmlrepro.files import replacing
+
+
+def process_peak_bytes(call: Callable[[], object], device: str) -> int:
+    """How far a call raises the peak memory of this process above its state before; on a GPU, of the allocator.
+
+    Unlike `timing.peak_bytes` it sees what libraries allocate for themselves. What the process has freed but not given
+    back counts as before, so measure in a fresh process (`apart`), after a tiny call that loads what any call needs.
+    """
+    if device == "cuda":
+        return timing.peak_bytes(call, device)
+    if sys.platform == "linux":
+        Path("/proc/self/clear_refs").write_text("5")  # the peak so far is forgotten
+    before = _resident_peak()
+    call()
+    return _resident_peak() - before
+
+
+def _resident_peak() -> int:
+    if sys.platform == "linux":  # getrusage starts there from the peak of the process that spawned this one
+        line = next(line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith("VmHWM"))
+        return int(line.split()[1]) * 1024
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
 
 
 def apart(script: str, *arguments):

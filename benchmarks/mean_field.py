@@ -118,7 +118,7 @@ def megabytes(name: str, form: str) -> float:
     torch.set_num_threads(1)
     step(form, *problem("tiny", form))
     arguments = problem(name, form)
-    return timing.process_peak_bytes(lambda: step(form, *arguments), "cpu") / 1e6
+    return harness.process_peak_bytes(lambda: step(form, *arguments), "cpu") / 1e6
 
 
 def grown(name: str, repeats: int) -> list[list]:

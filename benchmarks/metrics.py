@@ -139,7 +139,7 @@ def megabytes(name: str) -> float:
     one_thread()
     product(*problem(CASES["tiny"]))
     data = problem(CASES[name])
-    return timing.process_peak_bytes(lambda: product(*data), "cpu") / 1e6
+    return harness.process_peak_bytes(lambda: product(*data), "cpu") / 1e6
 
 
 def main(names) -> list[dict]:

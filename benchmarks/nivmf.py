@@ -117,7 +117,7 @@ def measure(size: str, implementation: str, repeats: int, device: str) -> dict:
     def timed() -> None:
         seconds.append(timing.seconds(lambda: values.append(step(implementation, *arguments)), device))
 
-    megabytes = timing.process_peak_bytes(timed, device) / 1e6
+    megabytes = harness.process_peak_bytes(timed, device) / 1e6
     for _ in range(repeats - 1):
         timed()
     return {"value": values[-1], "megabytes": megabytes, "seconds": statistics.median(seconds[1:] or seconds)}

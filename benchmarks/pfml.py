@@ -172,7 +172,7 @@ def megabytes(name: str, form: str, threads: int) -> dict:
     torch.set_num_threads(threads)
     step(form, *problem(CASES["tiny"]))
     arguments = problem(CASES[name])
-    value = timing.process_peak_bytes(lambda: step(form, *arguments), "cpu") / 1e6
+    value = harness.process_peak_bytes(lambda: step(form, *arguments), "cpu") / 1e6
     return row(name, form, "megabytes", value, threads, *arguments)
 
 

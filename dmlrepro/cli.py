@@ -6,6 +6,7 @@ import argparse
 import ast
 import json
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 from dmlrepro import __version__
@@ -31,107 +32,91 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--version", action="version", version=f"dmlrepro {__version__}")
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
 
-    data = commands.add_parser("data", help="check or fetch a dataset").add_subparsers(required=True, metavar="ACTION")
-    check = data.add_parser("check", help="print the counts of a dataset, and decode all its images")
+    data = _group(commands, "data", "check or fetch a dataset")
+    check = _command(data, "check", _data_check, "print the counts of a dataset, and decode all its images")
     check.add_argument("name", help="a set's name, or folder:PATH or manifest:FILE.csv for your own images")
     check.add_argument(
         "--csv", type=Path, help="also write the images and their split to this new file, for manifest:FILE.csv"
     )
-    check.set_defaults(run=_data_check)
-    fetch = data.add_parser("fetch", help="download a dataset, or print the manual steps")
+    fetch = _command(data, "fetch", _data_fetch, "download a dataset, or print the manual steps")
     fetch.add_argument("name")
-    fetch.set_defaults(run=_data_fetch)
 
-    backbones = commands.add_parser("backbones", help="list the backbones with weight tag, input and users")
-    backbones.set_defaults(run=_backbones)
+    _command(commands, "backbones", _backbones, "list the backbones with weight tag, input and users")
+    _command(commands, "params", _shared_parameters, "list the parameters that every notebook accepts")
 
-    params = commands.add_parser("params", help="list the parameters that every notebook accepts")
-    params.set_defaults(run=_shared_parameters)
-
-    train = commands.add_parser("train", help="search and train what notebooks run, into the cache, without Jupyter")
-    train.add_argument("notebooks", nargs="*", help="names or numbers; default: all")
+    train = _command(commands, "train", _train, "search and train what notebooks run, into the cache, without Jupyter")
+    _notebooks(train)
     _parameters(train)
     train.add_argument("--grid", type=Path, help="executions.json of the workflow; then NOTEBOOKS are names in it")
     train.add_argument("--jobs", type=int, help="one-thread runs side by side (default: all cores)")
-    train.set_defaults(run=_train)
 
-    search = commands.add_parser("search", help="tune methods alike on validation classes, into results/; resumes")
+    search = _command(commands, "search", _search, "tune methods alike on validation classes, into results/; resumes")
     search.add_argument("what", nargs="+", help="notebooks, by name or number, and methods; without a notebook: of any")
     _parameters(search)
     search.add_argument("--jobs", type=int, help="searches side by side, each on one thread (default: all cores)")
     search.add_argument("--again", action="store_true", help="also where there is one, which it replaces when complete")
-    search.set_defaults(run=_search)
 
-    record = commands.add_parser(
-        "records", help="the finished runs that results/ keeps, and the code that trained them"
-    )
-    actions = record.add_subparsers(required=True, metavar="ACTION")
-    status = actions.add_parser("status", help="print how many runs are current, accepted and stale; trains nothing")
-    status.set_defaults(run=_records_status)
-    check = actions.add_parser(
-        "check", help="train a sample of the stale runs again: accept their code if it is as good"
+    record = _group(commands, "records", "the finished runs that results/ keeps, and the code that trained them")
+    _command(record, "status", _records_status, "print how many runs are current, accepted and stale; trains nothing")
+    check = _command(
+        record, "check", _records_check, "train a sample of the stale runs again: accept their code if it is as good"
     )
     check.add_argument("--jobs", type=int, help="as in `train`")
-    check.set_defaults(run=_records_check)
-    renew = actions.add_parser("renew", help="train the stale runs again, in the place of what is on record")
-    renew.add_argument("notebooks", nargs="*", help="names or numbers; default: all")
+    renew = _command(record, "renew", _records_renew, "train the stale runs again, in the place of what is on record")
+    _notebooks(renew)
     renew.add_argument("--jobs", type=int, help="as in `train`")
-    renew.set_defaults(run=_records_renew)
 
-    jobs = commands.add_parser("jobs", help="write what a workflow needs to train each run as a job of its own")
+    jobs = _command(commands, "jobs", _jobs, "write what a workflow needs to train each run as a job of its own")
     jobs.add_argument("grid", type=Path, help="executions.json of the workflow")
     jobs.add_argument("index", type=Path, help="a JSON file to write; the spec of each run goes beside it")
     jobs.add_argument("--cores", type=int, default=1, help="threads of a run that does not say how many (default: 1)")
     jobs.add_argument("--gpus", type=int, default=0, help="so many share each run (default: none is used)")
-    jobs.set_defaults(run=_jobs)
-
-    run = commands.add_parser("run", help="train one run that `jobs` wrote, into the cache")
+    run = _command(commands, "run", _run, "train one run that `jobs` wrote, into the cache")
     run.add_argument("spec", type=Path)
-    run.set_defaults(run=_run)
 
-    plan = commands.add_parser("plan", help="list the runs of notebooks with estimated hours and memory; runs nothing")
-    plan.add_argument("notebooks", nargs="*", help="names or numbers; default: all")
+    plan = _command(commands, "plan", _plan, "list the runs of notebooks with estimated hours and memory; runs nothing")
+    _notebooks(plan)
     _parameters(plan)
     plan.add_argument("--each", action="store_true", help="a line per run instead of one per method")
     plan.add_argument("--gpus", type=int, help="so many share each run (default: those of this machine)")
     plan.add_argument("--measure", action="store_true", help="time a step and an evaluation of each kind of run here")
-    plan.set_defaults(run=_plan)
-
-    show = commands.add_parser("show", help="print every setting of a notebook's runs and where it comes from")
+    show = _command(commands, "show", _show, "print every setting of a notebook's runs and where it comes from")
     show.add_argument("notebook", help="name or number")
     _parameters(show)
-    show.set_defaults(run=_show)
 
-    cache = commands.add_parser("cache", help="move finished runs between machines")
-    actions = cache.add_subparsers(required=True, metavar="ACTION")
+    cache = _group(commands, "cache", "move finished runs between machines")
     for action in ("export", "import"):
-        entry = actions.add_parser(action)
+        entry = _command(cache, action, _cache)
         entry.add_argument("archive", type=Path)
-        entry.set_defaults(run=_cache, action=action)
+        entry.set_defaults(action=action)
 
-    publish = commands.add_parser("publish", help="move validated tables from a build folder to results/")
+    publish = _command(commands, "publish", _publish, "move validated tables from a build folder to results/")
     publish.add_argument("folder", type=Path)
     publish.add_argument(
         "--everything", action="store_true", help="also what repeats the committed tables, with its costs"
     )
-    publish.set_defaults(run=_publish)
-
-    summary = commands.add_parser("summary", help="table of a build folder: notebook, seconds, rows, verdicts")
+    summary = _command(commands, "summary", _summary, "table of a build folder: notebook, seconds, rows, verdicts")
     summary.add_argument("folder", type=Path)
-    summary.set_defaults(run=_summary)
-
-    drift = commands.add_parser("drift", help="print how far new tables of a folder lie from the golden values")
+    drift = _command(commands, "drift", _drift, "print how far new tables of a folder lie from the golden values")
     drift.add_argument("folder", type=Path)
-    drift.add_argument("notebooks", nargs="*", help="names or numbers; default: all")
-    drift.set_defaults(run=_drift)
-
-    pages = commands.add_parser("pages", help="write what is made from results/: findings, index, ledger, README")
-    pages.set_defaults(run=_pages)
-
-    accept = commands.add_parser("accept", help="make new golden numbers from results/quick, print what moved")
-    accept.add_argument("notebooks", nargs="*", help="names or numbers; default: all")
-    accept.set_defaults(run=_accept)
+    _notebooks(drift)
+    _command(commands, "pages", _pages, "write what is made from results/: findings, index, ledger, README")
+    _notebooks(_command(commands, "accept", _accept, "make new golden numbers from results/quick, print what moved"))
     return parser
+
+
+def _group(commands, name: str, said: str):
+    return commands.add_parser(name, help=said).add_subparsers(required=True, metavar="ACTION")
+
+
+def _command(commands, name: str, run: Callable, said: str | None = None) -> argparse.ArgumentParser:
+    parser = commands.add_parser(name, help=said) if said else commands.add_parser(name)
+    parser.set_defaults(run=run)
+    return parser
+
+
+def _notebooks(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("notebooks", nargs="*", help="names or numbers; default: all")
 
 
 def _parameters(parser: argparse.ArgumentParser) -> None:

@@ -1,4 +1,4 @@
-"""How long calls take and how much memory they need: the harness of the cost notebooks and the benchmarks.
+"""How long calls take and how much memory they need: what the cost notebooks and the benchmarks measure with.
 
 On a CPU with one thread seconds are of processor time, which other programs disturb least, else of the clock once the
 device has finished. What is compared takes turns in one process, so that whatever else the machine does falls on all
@@ -7,11 +7,8 @@ alike; only such ratios carry over to another machine. `device` is "cpu" or "cud
 
 import contextlib
 import os
-import resource
-import sys
 import time
 from collections.abc import Callable, Hashable, Iterator, Mapping
-from pathlib import Path
 from typing import TypeVar
 
 import torch
@@ -84,21 +81,6 @@ def peak_bytes(call: Callable[[], object], device: str) -> int:
     return peak
 
 
-def process_peak_bytes(call: Callable[[], object], device: str) -> int:
-    """How far a call raises the peak memory of this process above its state before; on a GPU, of the allocator.
-
-    Unlike `peak_bytes` it sees what libraries allocate for themselves. What the process has freed but not given back
-    counts as before, so measure in a fresh process (`apart`), after a tiny call that loads what any call needs.
-    """
-    if device == "cuda":
-        return _peak_on_gpu(call)
-    if sys.platform == "linux":
-        Path("/proc/self/clear_refs").write_text("5")  # the peak so far is forgotten
-    before = _resident_peak()
-    call()
-    return _resident_peak() - before
-
-
 def _peak_on_gpu(call: Callable[[], object]) -> int:
     torch.cuda.synchronize()
     torch.cuda.reset_peak_memory_stats()
@@ -106,13 +88,6 @@ def _peak_on_gpu(call: Callable[[], object]) -> int:
     call()
     torch.cuda.synchronize()
     return torch.cuda.max_memory_allocated() - before
-
-
-def _resident_peak() -> int:
-    if sys.platform == "linux":  # getrusage starts there from the peak of the process that spawned this one
-        line = next(line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith("VmHWM"))
-        return int(line.split()[1]) * 1024
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
 
 
 @contextlib.contextmanager

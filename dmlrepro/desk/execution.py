@@ -4,7 +4,8 @@ import functools
 import os
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+
+import pandas as pd
 
 from dmlrepro.desk import catalogue, verdicts
 from dmlrepro.evidence import provenance, results, saving, stored, summaries, tables
@@ -12,9 +13,6 @@ from dmlrepro.evidence.judging import Judged, judge
 from dmlrepro.papers.params import Params
 from dmlrepro.training import keys, protocols, records, runs
 from dmlrepro.training.spec import RunSpec
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 
 def run(specs: Iterable[RunSpec], params: Params, jobs: int | None = None) -> list[runs.RunResult]:
@@ -58,7 +56,7 @@ def measure_recorded(file: Path, finished) -> None:
     _measure(catalogue.find(file.stem).params.from_values(values), finished)
 
 
-def judged(table: "pd.DataFrame", params: Params, finished: Iterable = ()) -> Judged:
+def judged(table: pd.DataFrame, params: Params, finished: Iterable = ()) -> Judged:
     """The verdicts on the claims of a notebook from the table of this very execution.
 
     finished: its runs, for what other test classes could change; none: nothing is said of that.
@@ -83,7 +81,7 @@ def older(params: Params) -> bool:
     return path.exists() and stored.of_older_code(provenance.record(path))
 
 
-def trials(table: "pd.DataFrame", params: Params) -> dict[str, int]:
+def trials(table: pd.DataFrame, params: Params) -> dict[str, int]:
     """By method, how many trials of a search chose its settings: of the notebook's own, or of the committed one.
 
     A committed search counts with the settings that it tried, 16, not with its 24 runs: the others score four of the
@@ -94,7 +92,7 @@ def trials(table: "pd.DataFrame", params: Params) -> dict[str, int]:
     return {method: own or committed.get(method, 0) for method in dict.fromkeys(table["method"])}
 
 
-def found(table: "pd.DataFrame", params: Params):
+def found(table: pd.DataFrame, params: Params):
     """The findings of a notebook made from the table of this very execution, as a list to read."""
     from IPython.display import Markdown
 
@@ -106,7 +104,7 @@ def found(table: "pd.DataFrame", params: Params):
     return Markdown("\n".join(f"- {sentence}" for sentence in said) or "Too few rows for a finding.")
 
 
-def _seeds_missing(table: "pd.DataFrame", params: Params) -> str:
+def _seeds_missing(table: pd.DataFrame, params: Params) -> str:
     """ "7 of 10 seeds" of a notebook that was executed on what is on record so far; "" of a whole one."""
     seeds = table.loc[table["dataset"] != tables.SYNTHETIC, "seed"].nunique()
     asked = 0 if params.profile == "quick" else getattr(params, "seeds", None) or 0

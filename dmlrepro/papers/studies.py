@@ -1,9 +1,9 @@
 """What the studies of several papers need: rows of a table, measurements of a finished run, published numbers."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING
 
 import numpy as np
+import pandas as pd
 import torch
 from torch import Tensor
 
@@ -17,17 +17,13 @@ from dmlrepro.training import activations, batches, inference, protocols, record
 from dmlrepro.training.builders import build_loss
 from dmlrepro.training.spec import RunSpec
 
-if TYPE_CHECKING:
-    import pandas as pd
-
-
 # rows
 
 
-def study_rows(params: Params, rows: Iterable[dict]) -> "pd.DataFrame":
-    """A tidy table of a study without images."""
+def study_rows(params: Params, rows: Iterable[dict], **columns) -> pd.DataFrame:
+    """A tidy table of a study without images; columns: what else all rows have."""
     common = {"paper": params.paper, "experiment": params.notebook, "profile": params.profile, "dataset": "synthetic"}
-    return results.frame([common | row for row in rows])
+    return results.frame([common | columns | row for row in rows])
 
 
 def measured(run, measure: Callable[..., dict[str, float]], setting: str | None = None, **options) -> protocols.Scored:
@@ -48,10 +44,8 @@ def of_each(measures: Callable, finished: Iterable, params: Params) -> list[prot
     return [each for run in finished for each in measures(run, params)]
 
 
-def with_measured(finished: Iterable, found: Iterable[protocols.Scored], params: Params) -> "pd.DataFrame":
+def with_measured(finished: Iterable, found: Iterable[protocols.Scored], params: Params) -> pd.DataFrame:
     """The rows of finished runs, and below them what was measured on them."""
-    import pandas as pd
-
     parts = [list(finished), list(found)]
     return pd.concat([results.tidy(part, params) for part in parts if part], ignore_index=True)
 
@@ -126,7 +120,7 @@ def _five_evaluations(run: RunSpec) -> dict:
     return {"eval_every": max(run.steps // 5, 1)} if run.steps else {"eval_every_epochs": run.epochs / 5}
 
 
-def without_histories(table: "pd.DataFrame") -> "pd.DataFrame":
+def without_histories(table: pd.DataFrame) -> pd.DataFrame:
     """A table without what the first seed alone has of the evaluations that `with_histories` keeps, its best one among
     them: no mean over seeds may count it."""
     run = ["protocol", "method", "setting"]
@@ -134,19 +128,17 @@ def without_histories(table: "pd.DataFrame") -> "pd.DataFrame":
     return table[(of_selection == seeds) & ~_kept(table)]
 
 
-def histories_apart(table: "pd.DataFrame") -> "pd.DataFrame":
+def histories_apart(table: pd.DataFrame) -> pd.DataFrame:
     """The same, but that the R@1 of those evaluations stands last, as setting CURVE."""
-    import pandas as pd
-
     recalls = table[_kept(table) & (table["metric"] == "R@1")]
     return pd.concat([without_histories(table), recalls.assign(setting=tables.CURVE)], ignore_index=True)
 
 
-def _kept(table: "pd.DataFrame") -> "pd.Series":
+def _kept(table: pd.DataFrame) -> pd.Series:
     return (table["selection"] == "every") & (table["protocol"] == "conventional")
 
 
-def convergence(table: "pd.DataFrame", names: Names = PLAIN) -> None:
+def convergence(table: pd.DataFrame, names: Names = PLAIN) -> None:
     """Show how R@1 grew in the first seed's runs, the highest at the end first, and say which methods still rise."""
     import matplotlib.pyplot as plt
     from IPython.display import Markdown, display
@@ -181,7 +173,7 @@ def still_rising(numbers: stored.Numbers) -> str:
 # published numbers
 
 
-def published(paper: str, names: Mapping[str, str], table: str | Sequence[str], **where) -> "pd.DataFrame":
+def published(paper: str, names: Mapping[str, str], table: str | Sequence[str], **where) -> pd.DataFrame:
     """Rows of one of a paper's tables, its methods named as in ours; names: {printed name: ours}."""
     return summaries.published(paper, table, **where).replace({"method": dict(names)})
 
@@ -194,9 +186,7 @@ def published_curve(paper: str, figure: str) -> dict[str, dict[float, float]]:
     return curves
 
 
-def by_level(
-    table: "pd.DataFrame", columns: Iterable[str], curve: Mapping[str, Mapping[float, float]]
-) -> "pd.DataFrame":
+def by_level(table: pd.DataFrame, columns: Iterable[str], curve: Mapping[str, Mapping[float, float]]) -> pd.DataFrame:
     """A row per setting: our means over seeds of some metrics, and what is known of a `published_curve`."""
     rows = table[(table["selection"] == "last") & table["metric"].isin(columns)]
     ours = rows.groupby(["method", "setting", "metric"], sort=False)["value"].mean().unstack()[list(columns)]

@@ -6,7 +6,9 @@ notebooks 42, 43 and 44 wherever their parameters agree.
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
+
+import pandas as pd
 
 from dmlrepro.evidence import summaries
 from dmlrepro.evidence.stored import Numbers
@@ -17,9 +19,6 @@ from dmlrepro.papers.studies import measured, of_each, with_measured
 from dmlrepro.training import records
 from dmlrepro.training.schemes.chance_constrained import Solved
 from dmlrepro.training.spec import RunSpec
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 NUMBERS = {"numbers": (1, 2, 4, 8, 16)}
 
@@ -142,7 +141,7 @@ def _proxies(number: int, pool: int) -> Mapping[str, int]:
     return {"proxies_per_class": number, "pool_size": max(pool, number)}
 
 
-def alternating_table(finished: Iterable, params: CcpParams) -> "pd.DataFrame":
+def alternating_table(finished: Iterable, params: CcpParams) -> pd.DataFrame:
     """The rows of the runs; `steps` that each took, and of CCP how many problems it solved."""
     finished = list(finished)
     return with_measured(finished, of_each(courses_of, finished, params), params)
@@ -179,12 +178,10 @@ SHOWN = {
 }
 
 
-def courses(finished: Iterable) -> "pd.DataFrame":
+def courses(finished: Iterable) -> pd.DataFrame:
     """Table I: steps and problems; of the first and the last problem that another one followed, how far its proxies
     leave the samples of a pool and one another (SHOWN); means over the seeds that have one. Which runs do is an outcome
     that another processor changes, so a saved table does not hold them."""
-    import pandas as pd
-
     rows = []
     for run in finished:
         if run.spec.loss:
@@ -205,10 +202,8 @@ def steps_per_problem(run) -> list[int]:
     return [int(end - start) for start, end in zip([0, *ends], ends)]
 
 
-def problem_lengths(finished: Iterable) -> "pd.DataFrame":
+def problem_lengths(finished: Iterable) -> pd.DataFrame:
     """Fig. 6(b) as a table: the steps of each finished problem, a row per method and seed, a column per problem."""
-    import pandas as pd
-
     plain = (run for run in finished if run.spec.scheme == "chance_constrained" and not run.spec.setting)
     rows = {(run.spec.method, run.spec.seed): steps_per_problem(run) for run in plain}
     table = pd.DataFrame.from_dict(rows, orient="index").astype("Int64")

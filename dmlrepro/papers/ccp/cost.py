@@ -5,12 +5,12 @@ all weights. What comes once per problem, the pool and the search, is divided by
 """
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
+import pandas as pd
 import torch
 
 from dmlrepro import timing
-from dmlrepro.evidence import results
 from dmlrepro.evidence.stored import Numbers
 from dmlrepro.evidence.tables import Cell
 from dmlrepro.losses.chance_constrained import ProxyContrastiveLoss, greedy_k_center, projection_penalty
@@ -18,11 +18,9 @@ from dmlrepro.networks import backbones
 from dmlrepro.papers import steps
 from dmlrepro.papers.notebook import Notebook
 from dmlrepro.papers.params import Params
+from dmlrepro.papers.studies import study_rows
 from dmlrepro.training import distributed
 from dmlrepro.training.schemes.chance_constrained import GivenProxies
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 WEIGHT_BYTES = 4  # float32
 
@@ -50,14 +48,12 @@ class CcpCostParams(Params):
     problem_steps: int = 1000  # steps of a problem, over which what comes once per problem is spread
 
 
-def measure(params: CcpCostParams) -> "pd.DataFrame":
+def measure(params: CcpCostParams) -> pd.DataFrame:
     """Seconds, a row per method, setting (number of classes) and repetition (`seed`).
 
     Columns: seconds of the loss's part of a step, penalty_seconds, problem_seconds (pool and search over the steps of a
     problem), network_seconds of the rest of the step.
     """
-    import pandas as pd
-
     device = distributed.device_for_training()
     with timing.threads(params.threads):
         network, images = steps.network_and_images(
@@ -114,7 +110,7 @@ def _calls(count: int, params: CcpCostParams, device: torch.device) -> dict:
     }
 
 
-def ratios(costs: "pd.DataFrame", params: CcpCostParams) -> "pd.DataFrame":
+def ratios(costs: pd.DataFrame, params: CcpCostParams) -> pd.DataFrame:
     """Tidy rows of the cost of a step over that of C2 within the batch with as many classes: `time_ratio`, `step_ratio`
     without what comes once per problem, and `loss_ratio` without the network. Never part of a saved table: they differ
     from machine to machine.
@@ -127,7 +123,7 @@ def ratios(costs: "pd.DataFrame", params: CcpCostParams) -> "pd.DataFrame":
     rows = []
     for row in costs[costs["method"] != "C2"].itertuples():
         below = plain.loc[(row.setting, row.seed)]
-        common = _identity(params) | {"method": row.method, "setting": row.setting, "seed": row.seed}
+        common = {"method": row.method, "setting": row.setting, "seed": row.seed}
         rows += [
             common | {"metric": metric, "value": value}
             for metric, value in (
@@ -136,10 +132,10 @@ def ratios(costs: "pd.DataFrame", params: CcpCostParams) -> "pd.DataFrame":
                 ("loss_ratio", row.alone / below["alone"]),
             )
         ]
-    return results.frame(rows)
+    return study_rows(params, rows, backbone=params.backbone, dim=params.embedding_size)
 
 
-def counts(params: CcpCostParams) -> "pd.DataFrame":
+def counts(params: CcpCostParams) -> pd.DataFrame:
     """What does not depend on the machine: megabytes of the previous weights and of the proxies. Tidy, "synthetic"."""
     network = backbones.build(params.backbone, params.embedding_size)
     weights = sum(parameter.numel() for parameter in network.parameters())
@@ -147,21 +143,10 @@ def counts(params: CcpCostParams) -> "pd.DataFrame":
     for count in params.class_counts:
         size = count * params.proxies_per_class * params.embedding_size * WEIGHT_BYTES / 1e6
         rows.append({"method": "C2-CCP-L", "setting": f"C={count}", "metric": "proxy_megabytes", "value": size})
-    return results.frame(_identity(params) | row for row in rows)
+    return study_rows(params, rows, backbone=params.backbone, dim=params.embedding_size)
 
 
-def _identity(params: CcpCostParams) -> dict:
-    return {
-        "paper": params.paper,
-        "experiment": params.notebook,
-        "profile": params.profile,
-        "dataset": "synthetic",
-        "backbone": params.backbone,
-        "dim": params.embedding_size,
-    }
-
-
-def parts(costs: "pd.DataFrame") -> "pd.DataFrame":
+def parts(costs: pd.DataFrame) -> pd.DataFrame:
     """Milliseconds of the parts of a step, medians over repetitions: a row per number of classes and method."""
     names = {"network_seconds": "network", "seconds": "loss", "penalty_seconds": "penalty"}
     names["problem_seconds"] = "pool and search, per step"

@@ -6,8 +6,9 @@ runs with 1, 2, ... problems. The studies without images need no training.
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
+import pandas as pd
 import torch
 from torch import Tensor
 
@@ -20,9 +21,6 @@ from dmlrepro.papers.ccp.methods import CcpParams, ccp_runs, whether_it_alternat
 from dmlrepro.papers.notebook import Notebook
 from dmlrepro.papers.studies import evaluated_labels, measured, of_each, study_rows, training_embeddings, with_measured
 from dmlrepro.training.spec import RunSpec
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 
 @dataclass(frozen=True)
@@ -84,7 +82,7 @@ def _after_each(params) -> list[RunSpec]:
     return found
 
 
-def mnist_table(finished: Iterable, params: MnistParams) -> "pd.DataFrame":
+def mnist_table(finished: Iterable, params: MnistParams) -> pd.DataFrame:
     """The rows of the runs; covering radius and spread of the learned proxies, on the training images."""
     finished = list(finished)
     return with_measured(finished, of_each(proxies_of, finished, params), params)
@@ -95,10 +93,8 @@ def proxies_of(run, params: MnistParams) -> list:
     return courses_of(run, params) + ([measured(run, around_proxies)] if _has_proxies(run) else [])
 
 
-def radius_table(finished: Iterable, params: RadiusParams) -> "pd.DataFrame":
+def radius_table(finished: Iterable, params: RadiusParams) -> pd.DataFrame:
     """The rows of the runs, the geometry of their test embeddings, and the studies of the bounds."""
-    import pandas as pd
-
     finished = list(finished)
     found = of_each(geometries_of, finished, params)
     study = study_rows(params, [*bound_rows(params.point_sets), *lemma_rows(params.point_sets)])
@@ -271,16 +267,14 @@ def lemma_rows(point_sets: int) -> Iterator[dict]:
             }
 
 
-def beside_scores(table: "pd.DataFrame", lengths: Sequence[str]) -> "pd.DataFrame":
+def beside_scores(table: pd.DataFrame, lengths: Sequence[str]) -> pd.DataFrame:
     """MAP@R at the chosen step and some lengths, means over seeds: a row per method and setting."""
-    import pandas as pd
-
     parts = [tables.chosen(table[table["metric"] == "MAP@R"]), table[table["metric"].isin(lengths)]]
     rows = pd.concat(parts).groupby(["method", "setting", "metric"], sort=False)["value"].mean()
     return rows.unstack(sort=False)[["MAP@R", *lengths]]
 
 
-def constants(table: "pd.DataFrame") -> dict[str, tuple]:
+def constants(table: pd.DataFrame) -> dict[str, tuple]:
     """The rows of `lemma_rows` as lines over the inputs of a layer, for `charts.lines`."""
     rows = table[table["metric"] == "Lipschitz/constant"].sort_values("seed")
     names = {"constant=printed": "printed: largest column sum", "constant=rows and columns": "rows and columns"}

@@ -4,7 +4,9 @@ under the conventional one (Tables III, IV)."""
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
+
+import pandas as pd
 
 from dmlrepro.evidence import results, tables
 from dmlrepro.evidence.comparing import UNTRAINED
@@ -15,9 +17,6 @@ from dmlrepro.papers.methods import every_seed, found_by_search, search_each
 from dmlrepro.papers.notebook import Notebook
 from dmlrepro.papers.studies import study_rows
 from dmlrepro.training.spec import RunSpec
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 PAIRS = tuple(f"{loss}{form}" for loss in LOSSES for form in ("", "-CCP-L"))
 OTHERS = ("C1-XBM-L", "C2-XBM-L", "ProxyAnchor", "ProxyNCA++", "SoftTriple")
@@ -63,21 +62,17 @@ def conventional(params: CcpConventionalParams) -> list[RunSpec]:
     return every_seed(_specs(params), params)
 
 
-def retrieval_table(finished: Iterable, params: CcpRetrievalParams) -> "pd.DataFrame":
+def retrieval_table(finished: Iterable, params: CcpRetrievalParams) -> pd.DataFrame:
     """The rows of the runs and the `steps` they took, and below them how far the metrics tell the methods apart."""
-    import pandas as pd
-
     finished = list(finished)
     table = alternating_table(finished, params)
     return pd.concat([table, relative_spread(results.tidy(finished, params), params)], ignore_index=True)
 
 
-def relative_spread(table: "pd.DataFrame", params: CcpRetrievalParams) -> "pd.DataFrame":
+def relative_spread(table: pd.DataFrame, params: CcpRetrievalParams) -> pd.DataFrame:
     """How far a metric tells the trained methods apart: the deviation of their means over that of one method's seeds,
     which no scale of the metric changes. Rows of "methods", a jackknife pseudo-value per seed on the scale of
     logarithms; none of fewer than three seeds."""
-    import pandas as pd
-
     rows = tables.final_rows(table)
     rows = rows[rows["metric"].isin(SPREAD_METRICS) & ~rows["method"].isin(UNTRAINED)]
     found = []
@@ -93,12 +88,12 @@ def relative_spread(table: "pd.DataFrame", params: CcpRetrievalParams) -> "pd.Da
     return study_rows(params, found) if found else pd.DataFrame(columns=tables.COLUMNS)
 
 
-def _log_spread(values: "pd.DataFrame") -> float:
+def _log_spread(values: pd.DataFrame) -> float:
     """The logarithm of the deviation between methods over that within, of scores (seeds, methods)."""
     return math.log(values.mean().std() / math.sqrt(values.var().mean()))
 
 
-def tuned(params: CcpRetrievalParams) -> "pd.DataFrame | None":
+def tuned(params: CcpRetrievalParams) -> pd.DataFrame | None:
     """The hyperparameters that the search of `retrieval` found, see `methods.found_by_search`; None without one."""
     return found_by_search(_specs(params), METHODS, params)
 

@@ -7,9 +7,10 @@ One thing varies, the rest is the paper's setting. At quick and small a run is a
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
+import pandas as pd
 
 from dmlrepro.evidence import results
 from dmlrepro.evidence.claims import START
@@ -22,9 +23,6 @@ from dmlrepro.papers.studies import of_each, scored, trained_loss, training_embe
 from dmlrepro.training import records
 from dmlrepro.training.builders import build_loss
 from dmlrepro.training.spec import RunSpec
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 
 @dataclass(frozen=True)
@@ -111,7 +109,7 @@ def ablation_dim(params: DimParams) -> list[RunSpec]:
     return found
 
 
-def dim_table(finished: Iterable, params: DimParams) -> "pd.DataFrame":
+def dim_table(finished: Iterable, params: DimParams) -> pd.DataFrame:
     """The rows of the runs. The column `dim`, which tells tables of different comparisons apart, is that of the
     parameters in all of them: the dimension is what is compared here, and the setting says it."""
     table = results.tidy(finished, params)
@@ -128,7 +126,7 @@ def ablation_beta_delta(params: BetaDeltaParams) -> list[RunSpec]:
     return found
 
 
-def beta_delta_table(finished: Iterable, params: BetaDeltaParams) -> "pd.DataFrame":
+def beta_delta_table(finished: Iterable, params: BetaDeltaParams) -> pd.DataFrame:
     """The rows of the runs, and at every delta and seed the best MAP@R after the last step and its beta."""
     finished = list(finished)
     found = []
@@ -141,7 +139,7 @@ def beta_delta_table(finished: Iterable, params: BetaDeltaParams) -> "pd.DataFra
     return with_measured(finished, found, params)
 
 
-def grid(table: "pd.DataFrame", metric: str = "MAP@R") -> "pd.DataFrame":
+def grid(table: pd.DataFrame, metric: str = "MAP@R") -> pd.DataFrame:
     """Fig. 3 as a table: beta down, delta across, means over seeds after the last step."""
     rows = table[(table["metric"] == metric) & (table["selection"] == "last")]
     levels = rows["setting"].str.extract(r"beta=(?P<beta>[\d.]+);delta=(?P<delta>[\d.]+)").astype(float)
@@ -149,7 +147,7 @@ def grid(table: "pd.DataFrame", metric: str = "MAP@R") -> "pd.DataFrame":
     return rows.pivot_table(index="beta", columns="delta", values="value")
 
 
-def grid_changes(table: "pd.DataFrame", metric: str = "MAP@R") -> dict[str, tuple]:
+def grid_changes(table: pd.DataFrame, metric: str = "MAP@R") -> dict[str, tuple]:
     """Changes of a metric from the default beta and delta, paired by seed: {delta: (beta, mean, lowest, highest)}."""
     grids = np.stack([grid(rows, metric).to_numpy() for _, rows in table.groupby("seed")])
     whole = grid(table, metric)
@@ -194,7 +192,7 @@ def ablation_regularizer(params: RegularizerParams) -> list[RunSpec]:
     return found
 
 
-def regularizer_table(finished: Iterable, params: RegularizerParams) -> "pd.DataFrame":
+def regularizer_table(finished: Iterable, params: RegularizerParams) -> pd.DataFrame:
     """The rows of the runs. Of those without a regulariser also its value, at the start and after each of them; and how
     far their mean fields, and the proxies of ProxyAnchor, lie from the mean embeddings of their classes."""
     finished = list(finished)

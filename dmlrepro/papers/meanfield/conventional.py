@@ -6,9 +6,10 @@ chosen on the test images, as there; the last evaluation stands beside them.
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 import numpy as np
+import pandas as pd
 
 from dmlrepro.evidence import comparing, results, tables
 from dmlrepro.evidence.stored import Numbers
@@ -16,12 +17,9 @@ from dmlrepro.papers.meanfield import growth
 from dmlrepro.papers.meanfield.claims import MATCHED
 from dmlrepro.papers.meanfield.methods import FIELD_LR, VIT, MeanFieldParams, every_run
 from dmlrepro.papers.notebook import Notebook
-from dmlrepro.papers.studies import scored, with_measured
+from dmlrepro.papers.studies import scored, study_rows, with_measured
 from dmlrepro.training import batches
 from dmlrepro.training.spec import RunSpec
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 AT_STOP = "MAP@R at stop"  # the best until training would have ended
 PATIENCE = {"paper": 5, "released code": 1}  # evaluations without a better one; the released loop breaks at the first
@@ -117,7 +115,7 @@ def curve_measures(run) -> dict[str, dict[str, float]]:
     return found
 
 
-def curve_table(finished: Iterable, params: MeanFieldParams) -> "pd.DataFrame":
+def curve_table(finished: Iterable, params: MeanFieldParams) -> pd.DataFrame:
     """The rows of the runs, and what `curve_measures` finds in their evaluations."""
     finished = list(finished)
     found = [
@@ -149,7 +147,7 @@ def learning_curves(finished: Iterable, runtime: bool = False) -> dict[str, tupl
     return found
 
 
-def stops(table: "pd.DataFrame") -> "pd.DataFrame":
+def stops(table: pd.DataFrame) -> pd.DataFrame:
     """Epoch and MAP@R of the best evaluation, means over seeds: of the whole run and under each of PATIENCE."""
     ends = {"": "whole run"} | {f"patience={patience}": name for name, patience in PATIENCE.items()}
     rows = table[table["setting"].isin(ends) & ~table["method"].isin(comparing.UNTRAINED)]
@@ -160,31 +158,26 @@ def stops(table: "pd.DataFrame") -> "pd.DataFrame":
     return wide[[(end, metric) for end in ends.values() for metric in ("best_epoch", "MAP@R")]].round(2)
 
 
-def growth_costs(params: ConventionalParams) -> "pd.DataFrame":
+def growth_costs(params: ConventionalParams) -> pd.DataFrame:
     """Seconds of the four losses as the data grow, see `growth.measure`."""
     return growth.measure(params.growth_sizes, 100, 64, params.repetitions)
 
 
-def all_costs(finished: Iterable, costs: "pd.DataFrame") -> "pd.DataFrame":
+def all_costs(finished: Iterable, costs: pd.DataFrame) -> pd.DataFrame:
     """Seconds of the runs, and below them those of the losses as the data grow."""
-    import pandas as pd
-
     return pd.concat([results.costs(finished), costs], ignore_index=True)
 
 
-def growth_rows(costs: "pd.DataFrame", params: ConventionalParams) -> "pd.DataFrame":
+def growth_rows(costs: pd.DataFrame, params: ConventionalParams) -> pd.DataFrame:
     """Tidy rows of the exponents by repetition, for the verdict alone: they differ from machine to machine; costs are
     those of `growth_costs`, alone or among those that `all_costs` saves."""
-    import pandas as pd
-
     columns = ["samples", "repetition", "seconds"]
     costs = costs.assign(**costs[columns].apply(pd.to_numeric)).dropna(subset=["samples"])
-    common = {"paper": params.paper, "experiment": params.notebook, "profile": params.profile, "dataset": "synthetic"}
     rows = [
-        common | {"method": row.method, "seed": row.repetition, "metric": "exponent", "value": row.exponent}
+        {"method": row.method, "seed": row.repetition, "metric": "exponent", "value": row.exponent}
         for row in growth.exponents(costs).itertuples()
     ]
-    return results.frame(rows) if rows else pd.DataFrame(columns=tables.COLUMNS)
+    return study_rows(params, rows) if rows else pd.DataFrame(columns=tables.COLUMNS)
 
 
 # --- what was found ---------------------------------------------------------------------------------------------------

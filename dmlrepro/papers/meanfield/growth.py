@@ -5,17 +5,14 @@ whatever else the machine does falls on all alike; only exponents and ratios are
 """
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
 
 import numpy as np
+import pandas as pd
 import torch
 
 from dmlrepro import timing
 from dmlrepro.papers.meanfield.methods import METHODS
 from dmlrepro.training.builders import loss_builder
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 LOSSES = ("Cont", "CWMS", "MFCont", "MFCWMS")
 FROM = 4000  # samples; of less, what a call costs at any size is a part of a mean field loss's time
@@ -23,10 +20,8 @@ FROM = 4000  # samples; of less, what a call costs at any size is a part of a me
 
 def measure(
     sizes: Iterable[int], num_classes: int, dim: int, repetitions: int, threads: int | None = 1, device: str = "cpu"
-) -> "pd.DataFrame":
+) -> pd.DataFrame:
     """Columns method, samples, repetition, seconds; so many samples of equally large classes."""
-    import pandas as pd
-
     with timing.threads(threads):
         calls = {(name, size): _step(name, size, num_classes, dim, device) for name in LOSSES for size in sizes}
         seconds = timing.in_turn(calls, repetitions, device, rounds=2)
@@ -52,11 +47,9 @@ def _step(name: str, size: int, num_classes: int, dim: int, device: str):
     return step
 
 
-def exponents(costs: "pd.DataFrame") -> "pd.DataFrame":
+def exponents(costs: pd.DataFrame) -> pd.DataFrame:
     """Columns method, repetition, exponent: the least-squares slope of log seconds over log samples, from FROM on; no
     rows where there are not two such sizes."""
-    import pandas as pd
-
     costs = costs[costs["samples"] >= FROM]
     if costs["samples"].nunique() < 2:
         return pd.DataFrame(columns=["method", "repetition", "exponent"])
@@ -65,7 +58,7 @@ def exponents(costs: "pd.DataFrame") -> "pd.DataFrame":
     return groups.apply(lambda group: np.polyfit(group["x"], group["y"], 1)[0]).rename("exponent").reset_index()
 
 
-def curves(costs: "pd.DataFrame") -> dict[str, tuple]:
+def curves(costs: pd.DataFrame) -> dict[str, tuple]:
     """Seconds over samples, median and range over repetitions, for `charts.lines` on logarithmic axes."""
     found = {}
     for method, rows in costs.groupby("method", sort=False):

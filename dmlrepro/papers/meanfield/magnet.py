@@ -15,8 +15,9 @@ only mean fields stand for samples that see one another.
 
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
+import pandas as pd
 import torch
 import torch.nn.functional as F
 from torch import Tensor
@@ -28,9 +29,6 @@ from dmlrepro.papers.meanfield.methods import MARGINS, SHARPNESS
 from dmlrepro.papers.notebook import Notebook
 from dmlrepro.papers.params import Params
 from dmlrepro.papers.studies import study_rows
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 CRITICAL = 1 / 3  # T_c / J
 ALPHAS = (0.01, 20.0)  # of MFCWMS: the paper's, and its choice for a transformer
@@ -237,7 +235,7 @@ def interaction_maps(spread: float = 0.5, points: int = 60) -> dict:
 # --- tables -----------------------------------------------------------------------------------------------------------
 
 
-def magnet_table(params: MagnetParams) -> "pd.DataFrame":
+def magnet_table(params: MagnetParams) -> pd.DataFrame:
     """The order parameter against temperature, by mean field and by Monte Carlo; then, of embeddings, offsets of the
     best mean fields and what the approximation costs, against spread and samples per class."""
     rows = []
@@ -274,7 +272,7 @@ def _embedding_rows(centers: str, spread: float, samples: int, seed: int) -> lis
     return rows
 
 
-def order_curves(table: "pd.DataFrame") -> dict[str, tuple]:
+def order_curves(table: pd.DataFrame) -> dict[str, tuple]:
     """The order parameter over T / J for `charts.lines`: of mean field theory, and of Monte Carlo with its range."""
     rows = table[table["metric"] == "order_parameter"]
     rows = rows.assign(T=rows["setting"].str.extract(r"T=([\d.]+)", expand=False).astype(float))
@@ -288,7 +286,7 @@ def order_curves(table: "pd.DataFrame") -> dict[str, tuple]:
     return found
 
 
-def embedding_curves(table: "pd.DataFrame", metric: str, x: str, centers: str) -> dict[str, tuple]:
+def embedding_curves(table: pd.DataFrame, metric: str, x: str, centers: str) -> dict[str, tuple]:
     """A metric over `x`, "spread" or "samples", the other one as SAMPLES or SPREAD says: {loss: (x, mean, lowest,
     highest over seeds)}."""
     rows = table[table["metric"] == metric]

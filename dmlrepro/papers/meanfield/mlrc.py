@@ -6,7 +6,9 @@ MAP@R, with fewer steps and without a search, or with one of `search_trials` tri
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
+
+import pandas as pd
 
 from dmlrepro.papers.meanfield.claims import MEAN_FIELDS, SAME_RATE
 from dmlrepro.papers.meanfield.methods import (
@@ -19,9 +21,6 @@ from dmlrepro.papers.meanfield.methods import (
 from dmlrepro.papers.methods import every_seed, found_by_search, search_each
 from dmlrepro.papers.notebook import Notebook
 from dmlrepro.training.spec import RunSpec
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 
 @dataclass(frozen=True)
@@ -96,17 +95,16 @@ def nca(params: NcaParams) -> list[RunSpec]:
     return every_seed([spec for spec, _ in search_each(searched, METHODS, params)] + alike, params)
 
 
-def tuned(params: MlrcParams) -> "pd.DataFrame | None":
+def tuned(params: MlrcParams) -> pd.DataFrame | None:
     """The hyperparameters that the search of `mlrc` found, see `methods.found_by_search`; None without one."""
     return found_by_search(specs_of(params.methods, params), METHODS, params)
 
 
-def welch(table: "pd.DataFrame", baselines: Sequence[str] = ("ArcFace", "ProxyAnchor")) -> "pd.DataFrame":
+def welch(table: pd.DataFrame, baselines: Sequence[str] = ("ArcFace", "ProxyAnchor")) -> pd.DataFrame:
     """Tables 6 and 7: MAP@R of the mean field losses less a baseline's, and Welch's two-sided p, unadjusted.
 
     A row per protocol, baseline and loss, of the models of best validation MAP@R.
     """
-    import pandas as pd
     from scipy import stats
 
     rows = table[(table["metric"] == "MAP@R") & (table["selection"] == "val_best") & (table["setting"] == "")]

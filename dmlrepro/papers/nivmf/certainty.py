@@ -4,9 +4,10 @@ import inspect
 import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 import numpy as np
+import pandas as pd
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -20,9 +21,6 @@ from dmlrepro.papers.notebook import Notebook
 from dmlrepro.papers.studies import evaluated_labels, kept, scored, training_embeddings, with_measured
 from dmlrepro.training import batches, inference, records
 from dmlrepro.training.spec import RunSpec
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 
 @dataclass(frozen=True)
@@ -119,7 +117,7 @@ def degraded_embeddings(run, kind: str, strength: float, seed: int = 0) -> Tenso
     return kept(run, embedded, kind, strength, seed, inspect.getsource(sys.modules[__name__]))
 
 
-def certainty_table(finished: Iterable, params: CertaintyParams) -> "pd.DataFrame":
+def certainty_table(finished: Iterable, params: CertaintyParams) -> pd.DataFrame:
     """The rows of the runs; how the embedding norm follows the strength of each corruption; and how well it tells the
     test images that the baseline of the same seed retrieves right from the others (Fig. 9)."""
     finished = list(finished)
@@ -197,11 +195,9 @@ def norm_distributions(run, baseline) -> dict[str, tuple]:
     return {name: (centers, np.histogram(norms[mask], edges, density=True)[0]) for name, mask in names.items()}
 
 
-def norm_range(run) -> "pd.DataFrame":
+def norm_range(run) -> pd.DataFrame:
     """The smallest and the largest concentration that a run's loss reads from training images, beside those of the
     caption of Fig. 11."""
-    import pandas as pd
-
     _, embeddings, _ = training_embeddings(run)
     norms = run.spec.loss_options.get("embedding_scale", 1.0) * embeddings.norm(dim=1)
     ends = {"smallest embedding norm": norms.min().item(), "largest embedding norm": norms.max().item()}
@@ -213,7 +209,7 @@ def norm_range(run) -> "pd.DataFrame":
     return pd.DataFrame(columns).reindex(list(ends)).round(1)
 
 
-def norms_by_strength(table: "pd.DataFrame", method: str) -> dict[str, tuple]:
+def norms_by_strength(table: pd.DataFrame, method: str) -> dict[str, tuple]:
     """Mean norm over that of the clean image, by corruption: {kind: (strengths, norms)}, over images and seeds."""
     rows = table[(table["metric"] == "relative_norm") & (table["method"] == method)]
     means = rows.groupby("setting")["value"].mean()
@@ -224,14 +220,14 @@ def norms_by_strength(table: "pd.DataFrame", method: str) -> dict[str, tuple]:
     return {kind: tuple(zip(*sorted(points))) for kind, points in found.items()}
 
 
-def strength_table(table: "pd.DataFrame") -> "pd.DataFrame":
+def strength_table(table: pd.DataFrame) -> pd.DataFrame:
     """R@1 and the norm relative to the clean image's, by corruption and strength, means over seeds."""
     rows = table[table["setting"].str.contains("strength=")]
     wide = rows.pivot_table(index="setting", columns=["metric", "method"], values="value")
     return wide[["R@1", "relative_norm"]].round(2)
 
 
-def summary(table: "pd.DataFrame") -> "pd.DataFrame":
+def summary(table: pd.DataFrame) -> pd.DataFrame:
     """Rank correlations of norm and strength, and the areas under the ROC curve, means over seeds."""
     rows = table[table["metric"].str.contains("_correlation|norm_")]
     return rows.pivot_table(index="metric", columns="method", values="value").round(3)

@@ -2,9 +2,10 @@
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
+import pandas as pd
 import torch
 
 from dmlrepro import metrics, timing
@@ -16,14 +17,10 @@ from dmlrepro.papers import steps
 from dmlrepro.papers.methods import pick, runs_of
 from dmlrepro.papers.nivmf.methods import DISTANCES, EMBEDDING_SCALE, METHODS, NivmfAblationParams
 from dmlrepro.papers.notebook import Notebook
-from dmlrepro.papers.studies import of_each, scored, trained_loss, with_measured
+from dmlrepro.papers.studies import of_each, scored, study_rows, trained_loss, with_measured
 from dmlrepro.training import batches, distributed, inference, records
 from dmlrepro.training.builders import loss_builder
 from dmlrepro.training.spec import RunSpec
-
-if TYPE_CHECKING:
-    import pandas as pd
-
 
 # what is timed, as in notebook 17: an untrained network, and losses of as many classes as Cars-196 has for training
 BACKBONE, EMBEDDING_SIZE, CLASSES = "resnet50", 512, 98
@@ -64,7 +61,7 @@ ANALYTIC = ("EL-vMF", "B-vMF", "KL-vMF")
 OWN = (*ANALYTIC, "EL-nivMF")
 
 
-def timed_ratios(params: NivmfCostParams) -> "pd.DataFrame":
+def timed_ratios(params: NivmfCostParams) -> pd.DataFrame:
     """Times of a training step and of retrieval over ProxyNCA++'s, a row per repetition.
 
     The harness is that of notebook 17, `papers.steps`. No two executions agree: the table is for `claims.judge` and the
@@ -73,17 +70,12 @@ def timed_ratios(params: NivmfCostParams) -> "pd.DataFrame":
     device = distributed.device_for_training()
     with timing.threads(params.threads):
         rows = [
-            _identity(params) | {"method": method, "setting": setting, "seed": seed, "metric": name, "value": value}
+            {"method": method, "setting": setting, "seed": seed, "metric": name, "value": value}
             for name, ratios in _ratios(params, device).items()
             for (method, setting), values in ratios.items()
             for seed, value in enumerate(values)
         ]
-    return results.frame(rows)
-
-
-def _identity(params: NivmfCostParams) -> dict:
-    common = {"paper": params.paper, "experiment": params.notebook, "profile": params.profile}
-    return common | {"dataset": "synthetic", "backbone": BACKBONE, "dim": EMBEDDING_SIZE}
+    return study_rows(params, rows, backbone=BACKBONE, dim=EMBEDDING_SIZE)
 
 
 def _ratios(params: NivmfCostParams, device: torch.device) -> dict[str, dict[tuple, np.ndarray]]:
@@ -136,10 +128,8 @@ def _retriever(network: torch.nn.Module, batch: torch.Tensor, gallery: torch.Ten
     return retrieve
 
 
-def cost_table(timings: "pd.DataFrame") -> "pd.DataFrame":
+def cost_table(timings: pd.DataFrame) -> pd.DataFrame:
     """Mean ratio to ProxyNCA++ and its 95 % interval over repetitions, a row per backbone, method and setting."""
-    import pandas as pd
-
     grouped = timings.groupby(["metric", "backbone", "method", "setting"], sort=False)["value"].agg(list)
     found = [
         dict(zip(grouped.index.names, key)) | {"mean": np.mean(values)} | dict(zip(("low", "high"), t_interval(values)))
@@ -148,23 +138,19 @@ def cost_table(timings: "pd.DataFrame") -> "pd.DataFrame":
     return pd.DataFrame(found).round(3)
 
 
-def all_costs(finished: Iterable, timings: "pd.DataFrame") -> "pd.DataFrame":
+def all_costs(finished: Iterable, timings: pd.DataFrame) -> pd.DataFrame:
     """Seconds of the runs, and below them the timed ratios."""
-    import pandas as pd
-
     return pd.concat([results.costs(finished), timings[["metric", "backbone", "method", "setting", "seed", "value"]]])
 
 
-def ratios(costs: "pd.DataFrame", params: NivmfCostParams) -> "pd.DataFrame":
+def ratios(costs: pd.DataFrame, params: NivmfCostParams) -> pd.DataFrame:
     """The timed ratios among the costs of `all_costs`, as `timed_ratios` gives them."""
-    import pandas as pd
-
     timed = costs[pd.to_numeric(costs["value"]).notna()]
     columns = ["metric", "backbone", "method", "setting", "seed", "value"]
-    return results.frame(_identity(params) | row for row in timed[columns].to_dict("records"))
+    return study_rows(params, timed[columns].to_dict("records"), backbone=BACKBONE, dim=EMBEDDING_SIZE)
 
 
-def cost_curves(timings: "pd.DataFrame") -> dict[str, tuple]:
+def cost_curves(timings: pd.DataFrame) -> dict[str, tuple]:
     """Step time of EL-nivMF over ProxyNCA++'s against N, with intervals, for `charts.lines`."""
     rows = timings[(timings["metric"] == "seconds_ratio") & (timings["method"] == "EL-nivMF")]
     found = {}
@@ -191,7 +177,7 @@ def estimate_spread(run, counts: Sequence[int], draws: int = 40) -> list[dict[st
     return found
 
 
-def samples_table(finished: Iterable, params: NivmfCostParams) -> "pd.DataFrame":
+def samples_table(finished: Iterable, params: NivmfCostParams) -> pd.DataFrame:
     """The rows of the runs, and the spread of the loss estimate of the default run for each N."""
     finished = list(finished)
     return with_measured(finished, of_each(spreads_of, finished, params), params)

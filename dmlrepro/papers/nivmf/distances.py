@@ -5,9 +5,10 @@ Numerical studies give rows of a tidy table, or {name: (x, y)} for `charts.lines
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 import numpy as np
+import pandas as pd
 import torch
 import torch.nn.functional as F
 from torch import Tensor
@@ -22,9 +23,6 @@ from dmlrepro.papers.nivmf.methods import DISTANCES, METHODS, NivmfAblationParam
 from dmlrepro.papers.notebook import Notebook
 from dmlrepro.papers.studies import evaluated_labels, measured, of_each, study_rows, with_measured
 from dmlrepro.training.spec import RunSpec
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 
 @dataclass(frozen=True)
@@ -67,11 +65,9 @@ def distances(params: DistancesParams) -> list[RunSpec]:
     return found
 
 
-def distances_table(finished: Iterable, params: DistancesParams) -> "pd.DataFrame":
+def distances_table(finished: Iterable, params: DistancesParams) -> pd.DataFrame:
     """The rows of the runs, those of the same embeddings ranked by Euclidean distance (Table 4), and the draws of
     `exact_rows`."""
-    import pandas as pd
-
     finished = list(finished)
     euclidean = of_each(euclidean_of, finished, params)
     exact = study_rows(params, exact_rows(range(params.draws)))
@@ -93,10 +89,8 @@ def _euclidean_retrieval(run) -> dict[str, float]:
     return metrics.retrieval(points[query], labels[query], ks, points[gallery], labels[gallery], "euclidean")
 
 
-def retrieval_by_both_distances(table: "pd.DataFrame") -> "pd.DataFrame":
+def retrieval_by_both_distances(table: pd.DataFrame) -> pd.DataFrame:
     """Table 4: R@1 by cosine and by Euclidean distance of the same embeddings, ours and what the paper prints."""
-    import pandas as pd
-
     rows = table[table["setting"].isin(["", "retrieval=euclidean"]) & (table["metric"] == "R@1")]
     rows = rows[(rows["selection"] == "last") & rows["method"].isin(DISTANCES)]
     ours = rows.pivot_table(index="method", columns="setting", values="value")
@@ -108,7 +102,7 @@ def retrieval_by_both_distances(table: "pd.DataFrame") -> "pd.DataFrame":
     return pd.DataFrame(columns).reindex([name for name in DISTANCES if name in ours.index]).round(1)
 
 
-def quoted_differences(table: "pd.DataFrame") -> "pd.DataFrame":
+def quoted_differences(table: pd.DataFrame) -> pd.DataFrame:
     """Differences of R@1 in points that the text quotes from Fig. 5, and ours, means over seeds."""
     rows = table[(table["metric"] == "R@1") & (table["selection"] == "last")]
     ours = rows.groupby("method")["value"].mean()

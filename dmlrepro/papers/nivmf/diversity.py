@@ -2,8 +2,8 @@
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
+import pandas as pd
 from torch import Tensor
 
 from dmlrepro import metrics
@@ -14,9 +14,6 @@ from dmlrepro.papers.nivmf.methods import METHODS, NivmfAblationParams, publishe
 from dmlrepro.papers.notebook import Notebook
 from dmlrepro.papers.studies import evaluated_labels, measured, of_each, training_embeddings, with_measured
 from dmlrepro.training.spec import RunSpec
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 
 @dataclass(frozen=True)
@@ -33,7 +30,7 @@ def diversity(params: DiversityParams) -> list[RunSpec]:
     return runs_of(pick(METHODS, ("untrained", *params.methods)), params)
 
 
-def diversity_table(finished: Iterable, params: DiversityParams) -> "pd.DataFrame":
+def diversity_table(finished: Iterable, params: DiversityParams) -> pd.DataFrame:
     """The rows of the runs, and the diversities of Table 5 of their training images; of the test images beside them."""
     finished = list(finished)
     return with_measured(finished, of_each(both_diversities, finished, params), params)
@@ -62,10 +59,8 @@ def diversities(embeddings: Tensor, labels: Tensor) -> dict[str, float]:
     }
 
 
-def relative_diversity(table: "pd.DataFrame", baseline: str = "Cosine") -> "pd.DataFrame":
+def relative_diversity(table: pd.DataFrame, baseline: str = "Cosine") -> pd.DataFrame:
     """Table 5: change against the baseline in percent, mean over seeds, ours and the published ones."""
-    import pandas as pd
-
     rows = table[table["metric"].str.contains("diversity") & table["setting"].isin(["", "images=test"])]
     wide = rows.pivot_table(index=["setting", "metric", "seed"], columns="method", values="value")
     change = (100 * (wide.div(wide[baseline], axis=0) - 1)).drop(columns=baseline).groupby(level=[0, 1]).mean()

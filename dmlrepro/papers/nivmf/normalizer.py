@@ -7,9 +7,10 @@ Nothing is trained. Studies give rows of a tidy table, or {name: (x, y)} for `ch
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 import numpy as np
+import pandas as pd
 import torch
 import torch.nn.functional as F
 from torch import Tensor
@@ -20,9 +21,6 @@ from dmlrepro.losses import nivmf as losses
 from dmlrepro.papers.notebook import Notebook
 from dmlrepro.papers.params import Params
 from dmlrepro.papers.studies import study_rows
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 
 @dataclass(frozen=True)
@@ -45,7 +43,7 @@ class NormalizerParams(Params):
             raise ValueError(f"cosine must lie below 1, where no concentration is the best, got {self.cosine}")
 
 
-def normalizer_table(params: NormalizerParams) -> "pd.DataFrame":
+def normalizer_table(params: NormalizerParams) -> pd.DataFrame:
     """The quadratic fit against the exact log C_M, in and outside the range it was made for, the samplers' mean
     cosines, and what the density of a nivMF integrates to."""
     rows = []

@@ -2,7 +2,9 @@
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
+
+import pandas as pd
 
 from dmlrepro import metrics
 from dmlrepro.papers.methods import Setting, every_seed, found_by_search, pick, runs_of, search_each, spec_of
@@ -19,9 +21,6 @@ from dmlrepro.papers.studies import (
 )
 from dmlrepro.training import protocols
 from dmlrepro.training.spec import RunSpec
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 
 @dataclass(frozen=True)
@@ -80,7 +79,7 @@ def _longer(params: NivmfRetrievalParams) -> dict:
     return {name: record[name].value for name in ("epochs", "batch_size") if getattr(params, name) == table_1[name]}
 
 
-def retrieval_table(finished: Iterable, params: NivmfRetrievalParams) -> "pd.DataFrame":
+def retrieval_table(finished: Iterable, params: NivmfRetrievalParams) -> pd.DataFrame:
     """The rows of the runs, see `studies.histories_apart`, and the NMI of the test embeddings of Table 2's.
 
     It is that of the last step; k-means has as many clusters as there are test classes.
@@ -98,10 +97,8 @@ def _nmi(run) -> dict[str, float]:
     return {"NMI": metrics.nmi(run.embeddings, evaluated_labels(run)[0])}
 
 
-def literature(table: "pd.DataFrame") -> "pd.DataFrame":
+def literature(table: pd.DataFrame) -> pd.DataFrame:
     """Table 2 as printed, and beside the authors' method our runs with a schedule, by data set."""
-    import pandas as pd
-
     theirs = published("Table 2")
     rows = table[(table["setting"] == TABLE_2) & (table["selection"] == "last")]
     rows = rows[rows["metric"].isin(theirs["metric"])]
@@ -111,7 +108,7 @@ def literature(table: "pd.DataFrame") -> "pd.DataFrame":
     return wide.sort_index(level=["backbone", "dim"], sort_remaining=False).round(1).astype(object).fillna("")
 
 
-def tuned(params: NivmfRetrievalParams) -> "pd.DataFrame | None":
+def tuned(params: NivmfRetrievalParams) -> pd.DataFrame | None:
     """The hyperparameters that the search of `retrieval` found, see `methods.found_by_search`; None without one."""
     return found_by_search(_specs(params), METHODS, params)
 

@@ -6,7 +6,9 @@ varied. The default point of all four is one spec, but for the profile paper, wh
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
+
+import pandas as pd
 
 from dmlrepro.evidence.claims import START
 from dmlrepro.evidence.stored import Numbers
@@ -17,9 +19,6 @@ from dmlrepro.papers.pfml.alignment import class_distances
 from dmlrepro.papers.pfml.methods import METHODS, FieldParams
 from dmlrepro.papers.studies import evaluated_labels, measured, of_each, with_measured
 from dmlrepro.training.spec import RunSpec
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 
 @dataclass(frozen=True)
@@ -108,7 +107,7 @@ def _ablation(params: AblationParams, settings: Mapping[str, dict]) -> list[RunS
     return found
 
 
-def spread_table(finished: Iterable, params: AblationParams) -> "pd.DataFrame":
+def spread_table(finished: Iterable, params: AblationParams) -> pd.DataFrame:
     """The rows of finished runs, and how far the test embeddings of a class lie apart."""
     finished = list(finished)
     return with_measured(finished, of_each(spreads_of, finished, params), params)

@@ -2,8 +2,9 @@
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
+import pandas as pd
 import torch
 import torch.nn.functional as F
 
@@ -26,9 +27,6 @@ from dmlrepro.papers.studies import (
     without_histories,
 )
 from dmlrepro.training.spec import RunSpec
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 HOLDS = "hypothesis holds"  # the case of `geometry.study` that the corollary is about
 # How PFML is trained once more: as the paper's words have it, and in shuffled batches with and without clipping
@@ -75,12 +73,10 @@ def alignments_of(run, params: AlignmentParams) -> list:
     return [measured(run, _alignment)] if run.spec.loss else []
 
 
-def alignment_table(finished: Iterable, params: AlignmentParams) -> "pd.DataFrame":
+def alignment_table(finished: Iterable, params: AlignmentParams) -> pd.DataFrame:
     """The rows of finished runs, which say whether they have learned; of those that are trained W2 between the proxies
     and the training embeddings, in three readings, and the spread of the classes; after them the numerical study of
     Proposition 1 and Corollary 1, whose data set is "synthetic"."""
-    import pandas as pd
-
     finished = list(finished)
     trained = without_histories(with_measured(finished, of_each(alignments_of, finished, params), params))
     study = []
@@ -90,7 +86,7 @@ def alignment_table(finished: Iterable, params: AlignmentParams) -> "pd.DataFram
     return pd.concat([trained, study_rows(params, study)], ignore_index=True)
 
 
-def alignment_summary(table: "pd.DataFrame") -> "pd.DataFrame":
+def alignment_summary(table: pd.DataFrame) -> pd.DataFrame:
     """Means over seeds beside Table 3. A loss that draws its classes together lowers every distance, so their mean
     distance within a class stands beside, and W2 over it."""
     names = ["W2", "true W2", "nearest sample", "intra_class_distance"]
@@ -102,14 +98,14 @@ def alignment_summary(table: "pd.DataFrame") -> "pd.DataFrame":
     return ours.assign(**{"published W2, CUB-200-2011": theirs.reindex(ours.index)}).round(3)
 
 
-def otherwise_summary(table: "pd.DataFrame") -> "pd.DataFrame":
+def otherwise_summary(table: pd.DataFrame) -> pd.DataFrame:
     """PFML as everywhere and in the ways of OTHERWISE: means over seeds of two distances and of R@1, in percent."""
     rows = table[(table["method"] == "PFML") & (table["selection"] == "last")]
     found = rows.pivot_table(index="setting", columns="metric", values="value")[["W2", "nearest sample", "R@1"]]
     return found.reindex(["", *OTHERWISE]).rename({"": "as everywhere"}).round(3)
 
 
-def study_cases(table: "pd.DataFrame") -> "pd.DataFrame":
+def study_cases(table: pd.DataFrame) -> pd.DataFrame:
     """The numerical study: means over point sets of W2/delta and of the distance to the nearest sample, by case."""
     rows = table[(table["dataset"] == "synthetic") & table["metric"].isin(["W2/delta", "nearest/delta"])]
     settings = rows["setting"].map(settings_of)
@@ -117,7 +113,7 @@ def study_cases(table: "pd.DataFrame") -> "pd.DataFrame":
     return rows.pivot_table(index=["case", "M"], columns=["metric", "method"], values="value").round(3)
 
 
-def study_curves(table: "pd.DataFrame") -> dict[str, tuple]:
+def study_curves(table: pd.DataFrame) -> dict[str, tuple]:
     """W2/delta against the number of proxies where the hypothesis holds, range over point sets, for `charts.lines`."""
     rows = table[(table["metric"] == "W2/delta") & ~table["setting"].str.contains("case=")]
     rows = rows.assign(M=rows["setting"].map(level_of).astype(int))

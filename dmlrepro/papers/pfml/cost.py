@@ -11,14 +11,15 @@ import itertools
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
+import pandas as pd
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
 from dmlrepro import timing
-from dmlrepro.evidence import results, summaries
+from dmlrepro.evidence import summaries
 from dmlrepro.evidence.tables import Cell, settings_of
 from dmlrepro.losses.potential_field import PotentialFieldLoss
 from dmlrepro.networks import backbones
@@ -26,11 +27,9 @@ from dmlrepro.papers import steps
 from dmlrepro.papers.notebook import Notebook
 from dmlrepro.papers.params import Params
 from dmlrepro.papers.pfml.methods import METHODS
+from dmlrepro.papers.studies import study_rows
 from dmlrepro.training import distributed
 from dmlrepro.training.builders import loss_builder
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 BASELINES = {name: loss_builder(METHODS[name].loss) for name in ("ProxyNCA++", "ProxyAnchor")}
 CLASS_PROXIES = 2  # a class has so many where the number of classes varies, as in the paper on SOP
@@ -73,15 +72,13 @@ class PfmlCostParams(Params):
     network_images: int | None = None
 
 
-def measure(params: PfmlCostParams) -> "pd.DataFrame":
+def measure(params: PfmlCostParams) -> pd.DataFrame:
     """Seconds and megabytes, a row per method, setting and repetition (`seed`).
 
     Columns: seconds and megabytes of the loss's part of a step, network_seconds and network_megabytes of the rest; the
     latter is measured on `network_images` images and scaled up to a batch. Megabytes are the peak of what the step
     makes, gradients included, and are measured once.
     """
-    import pandas as pd
-
     device = distributed.device_for_training()
     with timing.threads(params.threads):
         parts = {key: _loss_step(params, *key, device) for key in _cases(params)}
@@ -150,7 +147,7 @@ def crowd(points: Tensor, generator: torch.Generator, spread: float = 0.1) -> Te
 # --- tables -----------------------------------------------------------------------------------------------------------
 
 
-def counts(params: PfmlCostParams) -> "pd.DataFrame":
+def counts(params: PfmlCostParams) -> pd.DataFrame:
     """What does not depend on the machine: learned numbers, points, pairs of one class, close pairs of different ones.
 
     Tidy, data set "synthetic". Pairs are unordered; close is within delta.
@@ -166,17 +163,7 @@ def counts(params: PfmlCostParams) -> "pd.DataFrame":
     network = backbones.build(params.backbone, params.embedding_size)
     size = sum(parameter.numel() for parameter in network.parameters())
     rows.append({"method": params.backbone, "setting": "", "metric": "parameters", "value": size})
-    return results.frame(_identity(params) | row for row in rows)
-
-
-def _identity(params: PfmlCostParams) -> dict:
-    return {
-        "paper": params.paper,
-        "experiment": params.notebook,
-        "profile": params.profile,
-        "dataset": "synthetic",
-        "dim": params.embedding_size,
-    }
+    return study_rows(params, rows, dim=params.embedding_size)
 
 
 def _pairs(step: steps.LossStep, chunk: int = 1024) -> dict[str, int]:
@@ -197,7 +184,7 @@ def _pairs(step: steps.LossStep, chunk: int = 1024) -> dict[str, int]:
     }
 
 
-def ratios(costs: "pd.DataFrame", params: PfmlCostParams) -> "pd.DataFrame":
+def ratios(costs: pd.DataFrame, params: PfmlCostParams) -> pd.DataFrame:
     """Tidy rows of the cost of a step, and of the loss's part alone, over ProxyNCA++ with as many classes.
 
     Metrics seconds_ratio, loss_seconds_ratio, loss_megabytes_ratio, loss_seconds itself, and loss_exponent, the power
@@ -220,13 +207,12 @@ def ratios(costs: "pd.DataFrame", params: PfmlCostParams) -> "pd.DataFrame":
             setting, factor = earlier[row.setting]
             before = costs[(costs["method"] == "PFML") & (costs["setting"] == setting) & (costs["seed"] == row.seed)]
             values["loss_exponent"] = math.log(row.seconds / before.iloc[0].seconds) / math.log(factor)
-        common = _identity(params) | {"backbone": params.backbone}
-        common |= {"method": row.method, "setting": row.setting, "seed": row.seed}
+        common = {"method": row.method, "setting": row.setting, "seed": row.seed}
         rows += [common | {"metric": name, "value": value} for name, value in values.items()]
-    return results.frame(rows)
+    return study_rows(params, rows, backbone=params.backbone, dim=params.embedding_size)
 
 
-def _earlier(costs: "pd.DataFrame") -> dict[str, tuple[str, float]]:
+def _earlier(costs: pd.DataFrame) -> dict[str, tuple[str, float]]:
     """Setting -> (the one its growth is counted from, how many times as many proxies it has)."""
     settings = [settings_of(each) for each in set(costs.loc[costs["method"] == "PFML", "setting"])]
     numbers = sorted(int(each["M"]) for each in settings if [*each] == ["M"])
@@ -254,7 +240,7 @@ def published_curve() -> dict[str, dict[float, float]]:
     return {"Cars-196": points}
 
 
-def beside_table_9(costs: "pd.DataFrame", params: PfmlCostParams) -> "pd.DataFrame":
+def beside_table_9(costs: pd.DataFrame, params: PfmlCostParams) -> pd.DataFrame:
     """Medians over repetitions, a row per method and setting: ratios of a step, and the loss's part alone."""
     tidy = ratios(costs, params)
     steps = tidy[tidy["metric"] == "seconds_ratio"].groupby(["method", "setting"], sort=False)["value"]
@@ -267,7 +253,7 @@ def beside_table_9(costs: "pd.DataFrame", params: PfmlCostParams) -> "pd.DataFra
     return frame[["C" not in settings_of(setting) for _, setting in frame.index]]
 
 
-def class_curves(costs: "pd.DataFrame", column: str) -> dict[str, tuple]:
+def class_curves(costs: pd.DataFrame, column: str) -> dict[str, tuple]:
     """A column of `measure` against the number of classes, median and range over repetitions, for `charts.lines`."""
     rows = costs[costs["setting"].str.startswith("C=")]
     rows = rows.assign(classes=rows["setting"].str.extract(r"C=(\d+)", expand=False).astype(int))
@@ -278,9 +264,8 @@ def class_curves(costs: "pd.DataFrame", column: str) -> dict[str, tuple]:
     return curves
 
 
-def exponents(costs: "pd.DataFrame") -> "pd.DataFrame":
+def exponents(costs: pd.DataFrame) -> pd.DataFrame:
     """Growth with the number of classes: the slope of log cost over log classes between the two largest numbers."""
-    import pandas as pd
 
     def slope(x, y, *_) -> float:
         if len(x) < 2:

@@ -2,9 +2,10 @@
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 import numpy as np
+import pandas as pd
 import torch
 import torch.nn.functional as F
 
@@ -27,9 +28,6 @@ from dmlrepro.papers.studies import (
     without_histories,
 )
 from dmlrepro.training.spec import RunSpec
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 
 @dataclass(frozen=True)
@@ -64,7 +62,7 @@ def label_noise(params: LabelNoiseParams) -> list[RunSpec]:
     return [each for run in found for each in (with_histories([run]) if run.label_noise == 0 else [run])]
 
 
-def noise_table(finished: Iterable, params: LabelNoiseParams) -> "pd.DataFrame":
+def noise_table(finished: Iterable, params: LabelNoiseParams) -> pd.DataFrame:
     """The rows of finished runs, and at 20 % noise the share of the gradient that wrongly labelled images receive."""
     finished = list(finished)
     return without_histories(with_measured(finished, of_each(shares_of, finished, params), params))
@@ -104,14 +102,12 @@ def gradient_share(run, batches: int = 20) -> float:
     return 100 * torch.stack(shares).mean().item()
 
 
-def noise_drops(table: "pd.DataFrame") -> "pd.DataFrame":
+def noise_drops(table: pd.DataFrame) -> pd.DataFrame:
     """R@1 with clean labels, with 20 % wrong ones, and the drop: ours, and the paper's (Tables 1 and 2, ResNet50).
 
     The paper has no clean number of its PNCA: Table 1 has Proxy NCA++, a later method, on Cars-196 in a column that the
     text leaves unclear.
     """
-    import pandas as pd
-
     recall = table[(table["metric"] == "R@1") & (table["selection"] == "last")]
     ours = recall.groupby(["method", "setting"], sort=False)["value"].mean().unstack()
     columns = {(f"ours, {recall['dataset'].iloc[0]}", level): ours[f"label_noise={level}"] for level in ("0", "0.2")}

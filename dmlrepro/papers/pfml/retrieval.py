@@ -2,7 +2,9 @@
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
+
+import pandas as pd
 
 from dmlrepro.evidence import results, summaries
 from dmlrepro.evidence.claims import START
@@ -13,9 +15,6 @@ from dmlrepro.papers.notebook import Notebook
 from dmlrepro.papers.pfml.methods import METHODS, READINGS, FieldParams, published
 from dmlrepro.papers.studies import histories_apart, still_rising, with_histories
 from dmlrepro.training.spec import RunSpec
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 
 @dataclass(frozen=True)
@@ -80,19 +79,19 @@ def retrieval(params: PfmlRetrievalParams) -> list[RunSpec]:
     return found
 
 
-def retrieval_table(finished: Iterable, params: PfmlRetrievalParams) -> "pd.DataFrame":
+def retrieval_table(finished: Iterable, params: PfmlRetrievalParams) -> pd.DataFrame:
     """The rows of the runs; see `studies.histories_apart`."""
     return histories_apart(results.tidy(finished, params))
 
 
-def readings_summary(table: "pd.DataFrame", metrics: Sequence[str]) -> "pd.DataFrame":
+def readings_summary(table: pd.DataFrame, metrics: Sequence[str]) -> pd.DataFrame:
     """The two fields under the conventional protocol, as everywhere and as READINGS has them; see `summaries.pivot`."""
     shown = (table["protocol"] == "conventional") & table["method"].isin(method for method, _ in READINGS.values())
     rows = summaries.pivot(table[shown & table["setting"].isin(["", *READINGS])], metrics)
     return rows.droplevel("protocol").rename(index={"": "as everywhere"})
 
 
-def further_summary(table: "pd.DataFrame", params: PfmlRetrievalParams, metrics: Sequence[str]) -> "pd.DataFrame":
+def further_summary(table: pd.DataFrame, params: PfmlRetrievalParams, metrics: Sequence[str]) -> pd.DataFrame:
     """Small embeddings and folds, see `summaries.pivot`; rows of another budget than the main comparison say so."""
     main = (table["setting"] == "") & (table["protocol"] == table["protocol"].iloc[0])
     rows = table[~main & ~table["setting"].isin(READINGS)]
@@ -100,7 +99,7 @@ def further_summary(table: "pd.DataFrame", params: PfmlRetrievalParams, metrics:
     return summaries.pivot(rows, metrics).rename(index=halved if _halved(params) else {})
 
 
-def printed_further() -> "pd.DataFrame":
+def printed_further() -> pd.DataFrame:
     """Tables 4 to 7 as printed, of the methods that are ours: at 64 dimensions, and the folds of MLRC."""
     rows = published([f"Table {number} (supp)" for number in (4, 5, 6, 7)], metric=["R@1", "P@1", "RP", "MAP@R"])
     rows = rows[rows["method"].isin(METHODS)].replace({"metric": {"R@1": "P@1"}})  # one measure under two names
@@ -109,7 +108,7 @@ def printed_further() -> "pd.DataFrame":
     return wide.sort_index(axis=1, level="dataset", sort_remaining=False).astype(object).fillna("")
 
 
-def printed_backbones() -> "pd.DataFrame":
+def printed_backbones() -> pd.DataFrame:
     """R@1 of Table 1 with networks other than ResNet-50, whose rows stand beside ours."""
     rows = published("Table 1", metric="R@1", backbone=["BN-Inception", "DINO", "ViT"])
     return summaries.readable(rows.pivot(index=["backbone", "method"], columns="dataset", values="value"), 1)

@@ -6,15 +6,14 @@ and with one thing varied. The default point of 52 to 54 and 56 is one spec.
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
+
+import pandas as pd
 
 from dmlrepro.evidence import summaries
 from dmlrepro.papers.notebook import Notebook
 from dmlrepro.papers.plm.methods import BEFORE, PUBLISHED, PlmTrainingParams, unlabelled_runs
 from dmlrepro.training.spec import RunSpec
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 
 @dataclass(frozen=True)
@@ -95,7 +94,7 @@ def ablation_decay(params: PlmDecayParams) -> list[RunSpec]:
     return _ablation(params, settings)
 
 
-def published_decay() -> "pd.DataFrame":
+def published_decay() -> pd.DataFrame:
     """The points of Fig. 3(c) that are known, a row per setting."""
     known = summaries.published("plm_figures", "Fig. 3(c)").set_index("split_or_setting")
     return known[["value"]].rename(columns={"value": f"published, {known['dataset'].iloc[0]}, R@1"})

@@ -3,9 +3,10 @@
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 import numpy as np
+import pandas as pd
 import torch
 import torch.nn.functional as F
 from torch import Tensor
@@ -17,9 +18,6 @@ from dmlrepro.papers.notebook import Notebook
 from dmlrepro.papers.plm.methods import METHODS, PUBLISHED, PlmTrainingParams, unlabelled_runs
 from dmlrepro.papers.studies import measured, of_each, with_measured
 from dmlrepro.training.spec import RunSpec
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 LOOKED_AT = 1000  # unseen images whose distances are compared
 AS_PUBLISHED = f"delta={PUBLISHED['loss.delta'].value:g}"
@@ -46,7 +44,7 @@ def retrieval(params: PlmRetrievalParams) -> list[RunSpec]:
     return found
 
 
-def retrieval_table(finished: Iterable, params: PlmRetrievalParams) -> "pd.DataFrame":
+def retrieval_table(finished: Iterable, params: PlmRetrievalParams) -> pd.DataFrame:
     """The rows of the runs, how far apart they leave images of unseen classes, and how far apart PLM wants them to be.
 
     On the unit sphere, means over up to LOOKED_AT images: `nearest_distance` to the nearest image, `mean_distance` to

@@ -2,8 +2,9 @@
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
+import pandas as pd
 import torch
 import torch.nn.functional as F
 from torch import Tensor
@@ -19,9 +20,6 @@ from dmlrepro.papers.studies import evaluated_labels, of_each, scored
 from dmlrepro.training import records
 from dmlrepro.training.protocols import Scored
 from dmlrepro.training.spec import RunSpec
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 CLUSTERED = {"K-Means": clusters.kmeans, "Hierarchical": clusters.hierarchical, "Random Walk": clusters.random_walk}
 
@@ -48,7 +46,7 @@ def supervision(params: SupervisionParams) -> list[RunSpec]:
     return [run for run in unlabelled_runs(["untrained"], params) if run.method != START]
 
 
-def supervision_table(finished: Iterable, params: SupervisionParams) -> "pd.DataFrame":
+def supervision_table(finished: Iterable, params: SupervisionParams) -> pd.DataFrame:
     """Label purity and correlation with the ground truth, fractions, of every way to supervise without labels.
 
     There are as many clusters as classes, which favours clusters: nobody without labels knows that number. Two controls

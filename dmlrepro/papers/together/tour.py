@@ -2,7 +2,8 @@
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+
+import pandas as pd
 
 from dmlrepro.evidence import results
 from dmlrepro.evidence.claims import START
@@ -14,9 +15,6 @@ from dmlrepro.papers.pfml.methods import METHODS, FieldParams
 from dmlrepro.papers.pfml.methods import NAMES as NAMES
 from dmlrepro.papers.studies import with_histories
 from dmlrepro.training.spec import RunSpec
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 
 @dataclass(frozen=True)
@@ -34,7 +32,7 @@ def tour(params: TourParams) -> list[RunSpec]:
     return with_histories(run for run in found if run.seed == 0)
 
 
-def tour_table(finished: Iterable, params: TourParams) -> "pd.DataFrame":
+def tour_table(finished: Iterable, params: TourParams) -> pd.DataFrame:
     """The rows of the runs at the end of training."""
     rows = results.tidy(finished, params)
     return rows[rows["selection"] == "last"]

@@ -7,9 +7,10 @@ holding out another part of it. The test classes are scored as well and decide n
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 import numpy as np
+import pandas as pd
 
 from dmlrepro.datasets import images, manifests
 from dmlrepro.evidence import results, summaries
@@ -22,9 +23,6 @@ from dmlrepro.papers.params import Params, recipe_of
 from dmlrepro.training import batches, protocols
 from dmlrepro.training.builders import OPTIMIZERS, build_loss
 from dmlrepro.training.spec import RunSpec
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 FOLDS = 4  # parts of the training classes; there are fewer where a part would have a single class
 VALIDATION, TEST = "val MAP@R", "MAP@R"
@@ -113,25 +111,25 @@ def _held_out(params: YourImagesParams, seed: int) -> dict:
 # tables
 
 
-def table_of(finished: Iterable, params: YourImagesParams) -> "pd.DataFrame":
+def table_of(finished: Iterable, params: YourImagesParams) -> pd.DataFrame:
     """The tidy table. A run's fold is no model of an ensemble here, so each enters by itself."""
     return results.tidy(
         [protocols.Scored(run.spec.replace(fold=None), run.dataset, run.rows) for run in finished], params
     )
 
 
-def criterion(table: "pd.DataFrame") -> str:
+def criterion(table: pd.DataFrame) -> str:
     """What ranks the methods: MAP@R of validation classes, or of the test classes where none could be held out."""
     return VALIDATION if VALIDATION in set(table["metric"]) else TEST
 
 
-def ranking(table: "pd.DataFrame") -> "pd.Series":
+def ranking(table: pd.DataFrame) -> pd.Series:
     """Mean over seeds of the criterion by (method, setting), the best first."""
     rows = table[table["metric"] == criterion(table)]
     return rows.groupby(["method", "setting"])["value"].mean().sort_values(ascending=False, kind="stable")
 
 
-def comparison(table: "pd.DataFrame") -> "pd.DataFrame":
+def comparison(table: pd.DataFrame) -> pd.DataFrame:
     """A row per method in the order of the ranking, with 95 % intervals over seeds."""
     order = {key: place for place, key in enumerate(ranking(table).index)}
     place = [order[key] for key in zip(table["method"], table["setting"])]
@@ -140,13 +138,13 @@ def comparison(table: "pd.DataFrame") -> "pd.DataFrame":
     return found.reorder_levels(["method", "setting", "protocol"]).droplevel("protocol")
 
 
-def winner(finished: Iterable, table: "pd.DataFrame"):
+def winner(finished: Iterable, table: pd.DataFrame):
     """The run of seed 0 of the method that ranks first; the untrained network cannot win."""
     best = next(key for key in ranking(table).index if key[0] != "untrained")
     return next(run for run in finished if (run.spec.method, run.spec.setting) == best)
 
 
-def in_words(table: "pd.DataFrame") -> None:
+def in_words(table: pd.DataFrame) -> None:
     """Print which method ranks first, by what, and how many cannot be told from it."""
     ranked, name = ranking(table), criterion(table)
     by_seed = table[table["metric"] == name].pivot(index="seed", columns=["method", "setting"], values="value")
@@ -171,7 +169,7 @@ def in_words(table: "pd.DataFrame") -> None:
     )
 
 
-def seconds(finished: Iterable) -> "pd.DataFrame":
+def seconds(finished: Iterable) -> pd.DataFrame:
     """Mean seconds of a run by method, and optimisation steps per second, the fastest first."""
     costs = results.costs(finished).groupby(["method", "setting"])
     return summaries.readable(costs[["seconds", "steps_per_second"]].mean().sort_values("seconds"), 1)

@@ -1,0 +1,72 @@
+"""The memory of a process whose needs are known, and limits that are kept or missed."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import harness
+
+FOLDER = Path(harness.__file__).parent
+MEBI = 1 << 20
+
+FRESH = """
+import torch
+import harness
+
+def work():
+    first = torch.ones(16 * 2**20)
+    del first
+    second = torch.ones(8 * 2**20)
+    return second.double()
+
+torch.ones(8).double()
+print(harness.process_peak_bytes(work, "cpu"))
+"""
+
+
+def test_the_peak_of_a_process_rises_by_what_a_call_needs():
+    # a fresh process: in this one, memory that other tests have freed would be used again
+    found = subprocess.run([sys.executable, "-c", FRESH], cwd=FOLDER, capture_output=True, text=True, check=True)
+    assert 0.9 * 96 * MEBI < int(found.stdout) < 1.3 * 96 * MEBI
+
+
+def test_a_script_measures_in_a_process_of_its_own(tmp_path):
+    script = tmp_path / "script.py"
+    script.write_text(
+        "import json, os, sys\n"
+        "assert sys.argv[1] == '--measure'\n"
+        "print(json.dumps([os.getpid(), *json.loads(sys.argv[2])]))\n"
+    )
+    process, *arguments = harness.apart(str(script), "case", 3, 0.5, None)
+    assert arguments == ["case", 3, 0.5, None] and process != os.getpid()
+
+
+def test_a_limit_is_kept_up_to_its_value(capsys):
+    assert harness.within("ratio", 2.0, most=2) and not harness.within("ratio", 2.1, most=2)
+    assert harness.within("ratio", 0.9, least=0.9) and not harness.within("ratio", 0.8999, least=0.9)
+    assert harness.within("ratio", 1e9)
+    lines = ["ratio 2 (limit: at most 2)", "ratio 2.1 (limit: at most 2)", "ratio 0.9 (limit: at least 0.9)"]
+    assert capsys.readouterr().out.splitlines() == [*lines, "ratio 0.8999 (limit: at least 0.9)", "ratio 1e+09"]
+
+
+def test_every_ratio_is_printed_and_one_missed_limit_fails(capsys):
+    measured = [
+        ("small", "seconds", {"product": 1.0, "loop": 10.0}),
+        ("large", "seconds", {"product": 2.0, "loop": 4.0, "broadcast": 8.0}),
+    ]
+    assert harness.ratios_within(measured, {("small", "seconds", "loop"): 0.1})
+    assert not harness.ratios_within(measured, {("large", "seconds", "loop"): 0.4})
+    assert capsys.readouterr().out.splitlines()[:3] == [
+        "small: seconds over the loop's 0.1 (limit: at most 0.1)",
+        "large: seconds over the loop's 0.5",
+        "large: seconds over the broadcast's 0.25",
+    ]
+
+
+def test_a_table_is_written_with_its_formats(tmp_path):
+    path = tmp_path / "folder" / "table.csv"
+    harness.write_table(
+        [{"case": "a", "n": 12345, "close": 0.123456, "value": 2 / 3, "limit": None}], path, close=".2g"
+    )
+    assert path.read_text() == "case,n,close,value,limit\na,12345,0.12,0.6667,\n"
