@@ -15,7 +15,7 @@ from dmlrepro.papers.pfml import methods as pfml
 from dmlrepro.papers.pfml.retrieval import PfmlRetrievalParams
 from dmlrepro.papers.pfml.retrieval import retrieval as pfml_retrieval
 from dmlrepro.papers.pfml.retrieval import tuned as pfml_tuned
-from dmlrepro.training import protocols, runs
+from dmlrepro.training import protocols, runs, search
 
 TINY = {
     "protocol": "mlrc",
@@ -78,12 +78,13 @@ def test_every_method_gets_the_same_trials_and_its_seeds_share_the_result(
     assert tuned(params).equals(chosen)
 
 
-def test_the_rates_of_a_loss_keep_their_ratio(searched):
-    specs = nivmf_retrieval(NivmfRetrievalParams.from_values(NOTEBOOK_20[1] | {"methods": ["EL-nivMF"]}))
-    rates = specs[0].loss_lr
+def test_the_rates_of_a_loss_keep_their_ratio():
+    params = NivmfRetrievalParams.from_values(NOTEBOOK_20[1] | {"methods": ["EL-nivMF"], "search_trials": 0})
+    tried = search.applied(nivmf_retrieval(params)[0], {"loss_lr": 0.3})
+    rates = tried.loss_lr
     assert rates["log_temperature"] / rates["proxies"] == pytest.approx(0.1)
     assert rates["log_concentrations"] / rates["proxies"] == pytest.approx(0.2)
-    assert rates["proxies"] != RATES["proxies"]
+    assert rates["proxies"] == pytest.approx(0.3) != RATES["proxies"]
 
 
 def test_without_trials_nothing_is_searched_and_nothing_shown(searched):

@@ -203,6 +203,7 @@ def test_class_means_start_the_proxies_that_can_be_started():
     proxies = loop.train(spec).states["loss"]["proxies"]
     manifest = batches.load_dataset(spec)
     network = inference.build_network(spec, manifest)
+    inference.calibrate_batchnorm(batches.Task(spec, manifest), network)
     train = manifest.indices("train")
     embeddings = inference.embed_images(spec, network, manifest, train)
     means = torch.stack([embeddings[manifest.labels[train] == c].mean(0) for c in range(manifest.num_train_classes)])
