@@ -177,7 +177,8 @@ def whether_it_alternated(cell: str) -> Sentence:
 
 
 ONE_FOLD, FOUR_FOLDS = "ccp_one_fold", "ccp_early_stopping"  # of the ablations, and of Tables II, V and VI
-# What `small` has by benchmark, chosen by benchmarks/regimes.py
+# What `small` has by benchmark. So far from pilots that looked at test classes; benchmarks/regimes.py asks the same of
+# validation classes (questions `problems` and `letters`)
 REGIMES = {"cub": {"steps": 300, "problem_steps": 50}, "omniglot": {"steps": 600, "problem_steps": 25}}
 SHORT = {"batch_size": 32, "batch_weight": 0.1, "protocol": ONE_FOLD, "problem_patience": 0}
 
@@ -189,7 +190,7 @@ class CcpParams(Params):
     At quick and small a run has hundreds of steps, not tens of thousands: proxies then learn at the rate of a new head,
     the memory of XBM starts after a tenth of the steps, and the in-batch term of the released code is on. The network
     learns ten to a hundred times as fast as the paper's and leaves its proxies behind within tens of steps, while the
-    scores of a problem still creep up; so a problem ends after `problem_steps` there, chosen by benchmarks/regimes.py.
+    scores of a problem still creep up; so a problem ends after `problem_steps` there, see REGIMES.
     """
 
     paper = "ccp"
