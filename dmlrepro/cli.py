@@ -294,18 +294,19 @@ def _plan(options) -> int:
     from dmlrepro.desk import catalogue, plan, stopwatch, throughput
 
     gpus = options.gpus or torch.cuda.device_count() or 1
-    how = {"gpus": gpus, "speed": stopwatch.measured if options.measure else throughput.stated}
-    table, problems = plan.table_of(_selected(options.notebooks), lambda cls: _params(options, cls), **how)
+    speed = stopwatch.measured if options.measure else throughput.stated
+    names = _selected(options.notebooks)
+    table, problems = plan.table_of(names, lambda cls: _params(options, cls), gpus=gpus, speed=speed)
     if table.empty:
         print("these notebooks train nothing")
         return 0
     print((table if options.each else plan.grouped(table)).to_string(index=False, float_format="{:.3g}".format))
     print(plan.by_notebook(table).to_string(index=False, float_format="{:.3g}".format))
     print(*plan.totals(table, gpus), sep="\n")
-    names = _selected(options.notebooks)
-    known = [plan.recorded(name, _params(options, catalogue.find(name).params)) for name in names]
-    for said in filter(None, known):
-        print(said)
+    said = [plan.recorded(name, _params(options, catalogue.find(name).params)) for name in names]
+    said.append(plan.searching(names, lambda cls: _params(options, cls), speed))
+    for each in filter(None, said):
+        print(each)
     print(*(f"error: {problem}" for problem in problems), sep="\n", end="\n" * bool(problems), file=sys.stderr)
     return 1 if problems else 0
 

@@ -7,17 +7,20 @@ evaluation, whose images cost a third of training's. Several GPUs share the imag
 other is not counted.
 """
 
+import contextlib
 import dataclasses
 import json
 import math
 from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
 
 import pandas as pd
 
-from dmlrepro.desk import catalogue, throughput, work
+from dmlrepro.datasets.manifests import is_own
+from dmlrepro.desk import catalogue, searches, throughput, work
 from dmlrepro.desk.stopwatch import Parts
 from dmlrepro.desk.throughput import PRODUCTS, Throughput
-from dmlrepro.training import records, runs
+from dmlrepro.training import records, runs, search
 from dmlrepro.training.spec import RunSpec
 
 
@@ -103,6 +106,31 @@ def recorded(notebook: str, params) -> str:
     if file is None or not records.files(file.parent) or work.problems(specs):
         return ""
     return f"{notebook}: {sum(runs.on_record(specs, file))} of {len(specs)} runs are on record"
+
+
+def searching(
+    names: Iterable[str], params_of: Callable, speed: Callable[[RunSpec], Throughput | Parts] = throughput.stated
+) -> str:
+    """The searches that these notebooks would take and that are not there yet, and their core-hours, in words; "" where
+    there are none."""
+    wanted: dict[Path, searches.Wanted] = {}
+    for notebook in map(catalogue.find, names):
+        if _takes_searches(params_of(notebook.params)):
+            with contextlib.suppress(
+                ValueError
+            ):  # one that varies a condition of searches, as the batch size, has none
+                wanted |= {each.path: each for each in searches.wanted([notebook], params_of)}
+    missing = [each for each in wanted.values() if not each.path.exists()]
+    if not missing:
+        return ""
+    table = plan({"": [each.spec.replace(fold=0) for each in missing]}, speed=speed)
+    of_each = ", ".join(each.about["method"] for each in missing)
+    hours = search.RUNS * table["hours"].sum()
+    return f"{len(missing)} searches of {search.RUNS} runs each are not there yet, {hours:.3g} hours: {of_each}"
+
+
+def _takes_searches(params) -> bool:
+    return params.profile == searches.PROFILE and not is_own(params.dataset)
 
 
 def _row(spec: RunSpec, speed_of: Callable[[RunSpec], Throughput | Parts], gpus: int, *, shared: bool) -> dict:

@@ -4,8 +4,8 @@ import pytest
 import torch
 
 from dmlrepro import cli
-from dmlrepro.desk import catalogue, plan, stopwatch, throughput, work
-from dmlrepro.training import protocols, records, runs
+from dmlrepro.desk import catalogue, plan, searches, stopwatch, throughput, work
+from dmlrepro.training import protocols, records, runs, search
 from dmlrepro.training.spec import RunSpec
 
 R50 = RunSpec(
@@ -256,3 +256,17 @@ def test_what_is_on_record_is_said_where_it_can_be_compared(monkeypatch):
     monkeypatch.setattr(work, "problems", lambda specs: [])
     monkeypatch.setattr(runs, "on_record", lambda specs, where: [where == file, *[False] * (len(specs) - 1)])
     assert plan.recorded(params.notebook, params).startswith(f"{params.notebook}: 1 of ")
+
+
+def test_searches_that_are_not_there_yet_are_planned_with_their_hours(tmp_path, monkeypatch):
+    def of(notebook, *changes):
+        values = {"profile": "small", "dataset": "cub-subset"} | dict(changes)
+        return plan.searching([notebook], lambda cls: cls.from_values(values), lambda spec: parts)
+
+    parts = stopwatch.Parts(start=3600 / search.RUNS, once=0, epoch=0, step=0, look=0, final=0, device="cpu")
+    monkeypatch.setattr(search, "folder", lambda profile: tmp_path)
+    assert of("16").startswith(f"1 searches of {search.RUNS} runs each are not there yet, 1 hours: PFML")
+    (wanted,) = searches.wanted([catalogue.find("16")], lambda cls: cls.from_values({"profile": "small"}))
+    wanted.path.write_text("{}")
+    assert of("16", ("seeds", 2)) == ""
+    assert of("16", ("profile", "quick"), ("dataset", "glyphs")) == ""  # which tunes nothing
