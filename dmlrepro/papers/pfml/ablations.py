@@ -89,13 +89,13 @@ def ablation_alpha(params: AlphaParams) -> list[RunSpec]:
 
 
 def ablation_repulsion_radius(params: RepulsionParams) -> list[RunSpec]:
-    """Fig. 3(d): repulsion reaches farther than the radius delta inside which a class does not attract itself."""
+    """Fig. 3(d): repulsion reaches farther than the radius delta inside which a class does not attract itself.
+
+    That radius is the parameter's at all levels, whatever a search has found: it is what the levels are compared with.
+    """
+    beyond = {radius: {} if radius == params.delta else {"delta_rep": radius} for radius in params.radii}
     return _ablation(
-        params,
-        {
-            f"delta_rep={radius:g}": {} if radius == params.delta else {"delta_rep": radius}  # the default is delta
-            for radius in params.radii
-        },
+        params, {f"delta_rep={radius:g}": {"delta": params.delta} | option for radius, option in beyond.items()}
     )
 
 

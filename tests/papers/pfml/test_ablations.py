@@ -60,6 +60,22 @@ def test_quick_trains_heads_and_small_tails_of_pretrained_networks_only():
     assert trained(profile="paper") == {None}
 
 
+def test_radii_of_repulsion_are_compared_with_the_parameter_s_radius_whatever_a_search_found(monkeypatch):
+    found = {
+        "begun": {"spec": {"loss": methods.METHODS["PFML"].loss}},
+        "found": {"options": {"alpha": 1.0, "delta": 0.27}},
+        "conditions": {"dataset": "cub-subset", "train_from": "fire6"},
+        "trials": [],
+    }
+    monkeypatch.setattr(ablations.RepulsionParams, "searches", lambda params: {"PFML": found})
+    params = ablations.RepulsionParams.from_values({"profile": "small"})
+    options = {spec.setting: spec.loss_options for spec in ablations.ablation_repulsion_radius(params) if spec.loss}
+    assert {each["alpha"] for each in options.values()} == {1.0}
+    assert {each["delta"] for each in options.values()} == {params.delta}
+    radii = {setting: each.get("delta_rep", each["delta"]) for setting, each in options.items()}
+    assert radii == {f"delta_rep={radius:g}": radius for radius in params.radii}
+
+
 def test_alpha_zero_is_run_as_a_logarithm_and_as_printed():
     specs = ablations.ablation_alpha(ablations.AlphaParams.from_values({}))
     points, labels = torch.randn(8, 16), torch.arange(8) % 2
