@@ -19,6 +19,7 @@ html_title = "dmlrepro"
 extensions = ["myst_nb", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "sphinx.ext.viewcode", "extension"]
 html_theme = "furo"
 html_theme_options = {"navigation_with_keys": True}
+html_favicon = "_static/icon.svg"
 html_static_path = ["_static"]
 html_css_files = ["site.css"]
 html_js_files = ["site.js"]
@@ -32,6 +33,7 @@ nb_execution_mode = "off"  # notebooks are committed as they were executed
 nb_render_markdown_format = "myst"
 nb_merge_streams = True
 
+smartquotes = False
 default_role = "py:obj"  # single backquotes of a docstring: a link where the name is documented, else code
 autodoc_member_order = "bysource"
 autodoc_typehints = "signature"

@@ -3,6 +3,7 @@ docstrings in plain text.
 """
 
 import re
+import textwrap
 
 import nbformat
 from docutils import nodes
@@ -11,7 +12,10 @@ from sphinx.application import Sphinx
 
 CLAIM = re.compile(r"\b(?:pfml|nivmf|meanfield|ccp|plm)-\d\d\b")
 SECTION = re.compile(r"(Args|Returns|Yields|Raises|Attributes|Example|Examples|Note):")
+COLUMN = 11  # where the text begins in the head of a module
+HEAD = re.compile(rf"(?=.{{{COLUMN - 1}}} |[A-Z][a-z]+$)[A-Z][a-z]+ *\S?| {{2}}")
 LEDGER = "ledger"
+WITHOUT_LINKS = (nodes.literal, nodes.raw, nodes.reference, nodes.title, nodes.FixedTextElement)
 
 
 def mathml(latex: str, display: str) -> str:
@@ -50,8 +54,7 @@ def link_claims(app: Sphinx, doctree: nodes.document, docname: str) -> None:
         return
     target = app.builder.get_relative_uri(docname, LEDGER)
     for text in list(doctree.findall(nodes.Text)):
-        enclosing = (nodes.literal, nodes.literal_block, nodes.raw, nodes.reference, nodes.title, nodes.FixedTextElement)
-        if not CLAIM.search(text) or _lies_in(text, enclosing):
+        if not CLAIM.search(text) or _lies_in(text, WITHOUT_LINKS):
             continue
         parts, end = [], 0
         for found in CLAIM.finditer(text):
@@ -70,25 +73,34 @@ def _lies_in(node: nodes.Node, kinds: tuple[type[nodes.Node], ...]) -> bool:
 
 
 def plain(app: Sphinx, what: str, name: str, obj: object, options: object, lines: list[str]) -> None:
-    """Docstrings are plain text. Of a module what follows the first line is shown as it stands. Elsewhere bars, stars and
-    underscores are themselves, indented paragraphs are code, and indented lines go on with the entry above."""
-    if what == "module":
-        body = [f"   {line}" for line in lines[1:]]
-        lines[:] = [*map(_escaped, lines[:1]), "", ".. code-block:: none", "   :class: docstring", "", *body]
-        return
+    """Docstrings are plain text: bars, stars and underscores are themselves, indented paragraphs are code, and indented
+    lines go on with the entry above. The head of a module, "Paper  ..., Equations  ...", becomes a list."""
     found: list[str] = []
-    for paragraph in "\n".join(lines).split("\n\n"):
+    for place, paragraph in enumerate("\n".join(lines).rstrip().split("\n\n")):
         own = paragraph.split("\n")
-        if SECTION.fullmatch(own[0]):  # which napoleon reads
-            found += [*map(_escaped, own), ""]
-        elif own[0].startswith(" "):
-            found += ["::", "", *own, ""]
+        if what == "module" and place == 1 and all(HEAD.match(line) for line in own):
+            found += _head(own)
+        elif SECTION.fullmatch(own[0]) or own[0].startswith("- "):  # which napoleon or Sphinx read
+            found += map(_escaped, own)
+        elif own[0].startswith(" ") or (what == "module" and any(line.startswith(" ") for line in own)):
+            found += [".. code-block:: none", "", *(f"   {line}" for line in own)]
         elif any(line.startswith(" ") for line in own):
             entries = re.sub(r"\n +", " ", paragraph).split("\n")
-            found += [*(f"| {_escaped(entry)}" for entry in entries), ""]
+            found += (f"| {_escaped(entry)}" for entry in entries)
         else:
-            found += [*map(_escaped, own), ""]
+            found += map(_escaped, own)
+        found.append("")
     lines[:] = found
+
+
+def _head(lines: list[str]) -> list[str]:
+    """A definition for each word of the first column, with the text of the second."""
+    found: list[str] = []
+    for entry in re.split(r"\n(?=\S)", "\n".join(lines)):
+        first, *others = entry.split("\n")
+        text = textwrap.dedent("\n".join([" " * COLUMN + first[COLUMN:], *others])).strip("\n")
+        found += [first[:COLUMN].strip(), *(f"   {_escaped(line)}" for line in text.split("\n"))]
+    return found
 
 
 def _escaped(line: str) -> str:

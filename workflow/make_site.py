@@ -180,7 +180,7 @@ def _mapped(link: str, name: str, source: Path) -> str:
     page = _page_of(target.relative_to(ROOT).as_posix())
     if not page:
         if not target.is_file():
-            raise ValueError(f"{name}: {link} leads to no file and no folder that has a page, see workflow/make_site.py")
+            raise ValueError(f"{name}: {link} leads to no file and to no folder of FOLDERS")
         page = f"files/{target.relative_to(ROOT)}"
         (source / page).parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(target, source / page)
@@ -200,18 +200,23 @@ def _page_of(name: str) -> str:
 
 
 class _Page(HTMLParser):
-    """The links of a page and what in it can be linked to."""
+    """The links of a page, what a browser loads for it from elsewhere, and what in it can be linked to."""
 
     def __init__(self, text: str):
         super().__init__()
         self.links: list[str] = []
+        self.foreign: list[str] = []
         self.anchors: set[str] = {"", "top"}
         self.feed(text)
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         for name, value in attrs:
             if name in ("href", "src") and value is not None:
-                self.links.append(value)
+                parts = urlsplit(value)
+                if not parts.scheme and not parts.netloc:
+                    self.links.append(value)
+                elif parts.scheme != "data" and tag != "a":
+                    self.foreign.append(value)
             elif name == "id" or (name == "name" and tag == "a"):
                 self.anchors.add(value or "")
 
@@ -223,13 +228,12 @@ def broken_links(folder: Path) -> Iterator[str]:
     for path, page in found.items():
         for link in dict.fromkeys(page.links):
             parts = urlsplit(link)
-            if parts.scheme or parts.netloc:
-                continue
             target = path.parent.joinpath(unquote(parts.path)).resolve() if parts.path else path
             target = target / "index.html" if target.is_dir() else target
             known = found[target].anchors if target in found else {unquote(parts.fragment)}
             if not target.is_file() or unquote(parts.fragment) not in known:
                 yield f"{path.relative_to(folder.resolve())}: {link}"
+        yield from (f"{path.relative_to(folder.resolve())}: {link} is loaded from elsewhere" for link in page.foreign)
 
 
 # --- the whole --------------------------------------------------------------------------------------------------------

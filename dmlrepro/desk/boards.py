@@ -10,7 +10,8 @@ from html import escape
 import pandas as pd
 
 from dmlrepro.desk import catalogue, verdicts
-from dmlrepro.evidence import claims, comparing, judging, ledger, saving, sentences, statistics, stored, summaries, tables
+from dmlrepro.evidence import claims, comparing, judging, ledger, saving, sentences, stored, summaries, tables
+from dmlrepro.evidence.statistics import MIN_SEEDS, t_interval
 from dmlrepro.papers.together.ledger import PRINTED
 
 METRICS = ("R@1", "MAP@R")
@@ -121,10 +122,15 @@ def leaderboards() -> str:
     """Markdown: a section per data set, in it a table per set of equal conditions, those that carry most first."""
     by_data: dict[str, list[str]] = {}
     for label, rows in _boards().items():
-        dataset = rows["dataset"].iloc[0]
-        by_data.setdefault(dataset, []).append(f"### {label}\n\n{_board(rows)}\n")
-    sections = [f"## {stored.data_in_words(name)}\n\n" + "\n".join(boards) for name, boards in by_data.items()]
+        data = stored.data_in_words(rows["dataset"].iloc[0])
+        board = f"### {_upper(label.removeprefix(f'{data}, '))}\n\n{_board(rows)}\n"
+        by_data.setdefault(data, []).append(board)
+    sections = [f"## {_upper(data)}\n\n" + "\n".join(boards) for data, boards in by_data.items()]
     return "\n".join(sections)
+
+
+def _upper(text: str) -> str:
+    return text[:1].upper() + text[1:]
 
 
 def _boards() -> dict[str, pd.DataFrame]:
@@ -138,7 +144,8 @@ def _boards() -> dict[str, pd.DataFrame]:
                 label = f"{each.plain_label} (profile {each.profile}, {protocol}{few}{older})"
                 marked = rows.assign(notebook=name, trials=rows["method"].map(each.trials).fillna(0))
                 found.setdefault((saving.PROFILES.index(each.profile), -each.seeds, label), []).append(marked)
-    joined = {label: pd.concat(parts) for (_, _, label), parts in sorted(found.items(), key=lambda each: each[0][:2])}
+    ordered = sorted(found.items(), key=lambda each: each[0][:2])
+    joined = {label: pd.concat(parts) for (*_, label), parts in ordered}
     return {label: rows for label, rows in joined.items() if _trained(rows) >= LEAST}
 
 
@@ -167,7 +174,9 @@ def _board(rows: pd.DataFrame) -> str:
     ordered = sorted(lines.items(), key=lambda each: -_mean(each[0][3]))
     cells = []
     for (method, setting, trials, *values), notebooks in ordered:
-        name = f"{escape(method)}<br><small>{escape(setting.replace('=', ' = '))}</small>" if setting else escape(method)
+        name = (
+            f"{escape(method)}<br><small>{escape(setting.replace('=', ' = '))}</small>" if setting else escape(method)
+        )
         untrained = method in comparing.UNTRAINED
         own = [_cell("method", f"<em>{name}</em>" if untrained else name, method)]
         own += [_cell(metric, _interval(each, digits[metric]), _number(each)) for metric, each in zip(METRICS, values)]
@@ -191,9 +200,9 @@ def _interval(values: tuple[float, ...], digits: int) -> str:
     if not values:
         return ""
     mean = f"{_mean(values):.{digits}f}"
-    if len(values) < statistics.MIN_SEEDS:
+    if len(values) < MIN_SEEDS:
         return mean
-    low, high = statistics.t_interval(list(values))
+    low, high = t_interval(list(values))
     return f"{mean} <small>{low:.{digits}f} to {high:.{digits}f}</small>"
 
 

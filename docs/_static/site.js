@@ -1,8 +1,8 @@
 // Tables that are sorted by a click on a heading, and the filters of the ledger. Works from a folder, without a server.
 "use strict";
 
-// browsers refuse to read the found pages of a folder, so a search there lists titles only
-if (location.protocol === "file:" && window.DOCUMENTATION_OPTIONS) DOCUMENTATION_OPTIONS.SHOW_SEARCH_SUMMARY = false;
+// browsers refuse scripts to read the pages of a folder, so a search there lists titles only
+if (location.protocol === "file:") DOCUMENTATION_OPTIONS.SHOW_SEARCH_SUMMARY = false;
 
 const keyOf = (row, column) => row.cells[column].dataset.key ?? row.cells[column].textContent.trim();
 
