@@ -41,13 +41,15 @@ boards = make_site.boards
         ("../results", "/measured.md"),
         ("../CITATION.cff", "/files/CITATION.cff"),
         ("https://example.org/x.md", "https://example.org/x.md"),
+        ("../tests/conftest.py 'a title'", "/files/tests/conftest.py 'a title'"),
         ("#here", "#here"),
     ],
 )
 def test_links_of_the_repository_lead_to_pages_and_copies(link, mapped, tmp_path):
     assert make_site.links_mapped(f"see [it]({link}).", "docs/library.md", tmp_path) == f"see [it]({mapped})."
     if mapped.startswith("/files"):
-        assert (tmp_path / mapped[1:]).read_bytes() == (ROOT / "CITATION.cff").read_bytes()
+        name = mapped.removeprefix("/files/").split()[0]
+        assert (tmp_path / "files" / name).read_bytes() == (ROOT / name).read_bytes()
 
 
 @pytest.mark.parametrize("link", ["../no/such/file.py", "../../elsewhere.md"])

@@ -17,7 +17,7 @@ from urllib.parse import unquote, urlsplit
 import yaml
 from sphinx.cmd.build import main as sphinx
 
-from dmlrepro.desk import boards, pages
+from dmlrepro.desk import boards
 from dmlrepro.evidence import claims
 from dmlrepro.evidence.saving import write_text
 from dmlrepro.papers.params import Params
@@ -53,7 +53,7 @@ API = [  # what a user imports
     *(f"evidence.{name}" for name in ("saving", "stored", "summaries", "tables", "statistics")),
     *(f"evidence.{name}" for name in ("claims", "judging", "ledger", "goldens")),
 ]
-_LINK = re.compile(r"(\]\()([^)\s]+)(\))")
+_LINK = re.compile(r"""(\]\()([^)\s]+)((?:\s+(?:'[^']*'|"[^"]*"))?\))""")  # of Markdown, with a title or without
 
 
 # --- pages ------------------------------------------------------------------------------------------------------------
@@ -105,15 +105,16 @@ def staged_notebook(path: Path, source: Path) -> str:
 
 def opening() -> str:
     """What the README says of the results, with its links as seen from docs/."""
-    _, _, rest = (ROOT / "README.md").read_text(encoding="utf8").partition(pages.BEGIN)
-    made, end, _ = rest.partition(pages.END)
-    if not end:
-        raise ValueError(f"README.md lacks the lines {pages.BEGIN!r} and {pages.END!r}")
-    return _LINK.sub(lambda found: f"]({_seen_from_docs(found[2])})", made)
+    text = (ROOT / "README.md").read_text(encoding="utf8")
+    made = re.search(r"<!-- begin[^>]*: made by python -m dmlrepro pages -->\n(.*?)<!-- end", text, re.DOTALL)
+    if not made:
+        raise ValueError("README.md lacks the lines between which `python -m dmlrepro pages` writes its answers")
+    said = re.sub(r"\[([^\]]*)\]\(#[^)]*\)", r"\1", made[1])  # other sections of the README are no part of a page
+    return _LINK.sub(lambda found: f"{found[1]}{_seen_from_docs(found[2])}{found[3]}", said)
 
 
 def _seen_from_docs(link: str) -> str:
-    return link if urlsplit(link).scheme or link.startswith("#") else f"../{link}"
+    return link if urlsplit(link).scheme else f"../{link}"
 
 
 def citations() -> str:
@@ -135,12 +136,14 @@ def _bibtex(entry: dict) -> str:
 
 
 def papers() -> str:
-    """The pages that `python -m dmlrepro pages` has made of the papers, in the order of data/claims.csv, as a toctree;
-    the page of a paper without claims, and any other page that lies in papers/, stands behind them."""
-    order = [*dict.fromkeys(each["paper"] for each in claims.stated().values())]
-    found = sorted(path.stem for path in (ROOT / "docs" / "papers").glob("*.md"))
+    """A toctree of the pages that `python -m dmlrepro pages` makes: one per paper, in the order of data/claims.csv, and
+    behind them those of docs/ that the start page does not list."""
+    order = [*dict.fromkeys(f"papers/{each['paper']}" for each in claims.stated().values())]
+    listed = (ROOT / "docs" / "index.md").read_text(encoding="utf8").split()
+    found = [f"papers/{path.stem}" for path in sorted((ROOT / "docs" / "papers").glob("*.md"))]
     found.sort(key=lambda name: order.index(name) if name in order else len(order))
-    return "\n".join(["```{toctree}", ":maxdepth: 1", "", *(f"papers/{name}" for name in found), "```"])
+    found += [path.stem for path in sorted((ROOT / "docs").glob("*.md")) if path.stem not in (*listed, "index")]
+    return "\n".join(["```{toctree}", ":maxdepth: 1", "", *found, "```"])
 
 
 def parameters() -> str:
