@@ -14,7 +14,7 @@ export PYTHONDONTWRITEBYTECODE := 1
 # recipes read these from the environment, so that nothing in them is a command of the shell
 export PROFILE ONLY PART
 
-.PHONY: results executed test test-all slurm-test lint pytest pytest-all nbval nbval-all drift notebooks accept html lab lock install clean
+.PHONY: results executed test test-all slurm-test lint pytest pytest-all nbval nbval-all drift notebooks accept site lab lock install clean
 
 # ONLY=00_tour,10_pfml_retrieval: these notebooks. It fails where a committed table is not what they make now
 results: executed
@@ -81,9 +81,9 @@ accept: executed
 	$(BIN)/python -m dmlrepro accept $$(echo "$$ONLY" | tr , ' ')
 	$(BIN)/python -m dmlrepro pages
 
-# pages to read offline, on a phone too
-html: $(VENV)/installed
-	$(BIN)/python workflow/export.py notebooks build/html
+# the documentation, to read offline, on a phone too: build/site/index.html; a warning or a broken link is an error
+site: $(VENV)/installed
+	$(BIN)/python workflow/make_site.py
 
 lab: $(VENV)/installed
 	$(BIN)/jupyter lab --notebook-dir=. notebooks/00_tour.ipynb
