@@ -48,7 +48,7 @@ def test_it_is_thin(notebook):
 
 def test_figures_of_methods_have_the_names_of_the_paper(notebook):
     calls = [n for cell in code(notebook) for n in ast.walk(ast.parse(cell.source)) if isinstance(n, ast.Call)]
-    of_methods = [f"charts.{each}" for each in ("ablation", "bars", "curves", "training_curves")]
+    of_methods = [f"charts.{each}" for each in ("ablation", "dots", "curves", "training_curves")]
     unnamed = [
         ast.unparse(call)
         for call in calls

@@ -111,6 +111,22 @@ def _seeds_missing(table: pd.DataFrame, params: Params) -> str:
     return f"{seeds} of {asked} seeds are on record so far." if 0 < seeds < asked else ""
 
 
+def lead(params: Params, figure: Callable) -> None:
+    """Show the figures of the tables in results/ of profiles that carry more than that of this execution, if there are
+    any: what a smaller one shows is read after them.
+
+    figure: (table) -> a figure of it.
+    """
+    import matplotlib.pyplot as plt
+    from IPython.display import Markdown, display
+
+    larger = saving.PROFILES[: saving.PROFILES.index(params.profile)]
+    for each in stored.stored(params.notebook, but=Path(params.profile, f"{params.stem}.csv")):
+        if each.profile in larger:
+            display(Markdown(f"**{each.heading}**"), drawn := figure(each.table))
+            plt.close(drawn)
+
+
 def all_evidence(params: Params, metrics: Sequence[str], figure: Callable | None = None) -> None:
     """Show what results/ holds for this notebook beside the present execution: tables, figures and verdicts.
 

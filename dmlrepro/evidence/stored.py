@@ -163,6 +163,13 @@ def data_in_words(dataset: str) -> str:
     return f"{words} ({dataset})" if words else dataset
 
 
+def setup_in_words(table: pd.DataFrame) -> str:
+    """Data and network of a table's first row: "birds (cub-subset), SqueezeNet"."""
+    dataset, backbone = table[["dataset", "backbone"]].iloc[0]
+    data = "no images" if dataset == tables.SYNTHETIC else data_in_words(dataset)
+    return ", ".join(filter(None, (data, NETWORKS.get(backbone.partition(".")[0], backbone))))
+
+
 def stored(notebook: str, root: Path | None = None, *, but: Path | None = None) -> list[Stored]:
     """Every table of a notebook in results/, of the profiles that carry more first, more seeds first.
 

@@ -1,79 +1,123 @@
-"""Charts of numbers: bars, ablations and counts of tables, lines, and curves over the steps of training.
+"""Charts of numbers: dots, ablations and counts of tables, lines, and curves over the steps of training.
 
-Bars and lines are means over seeds, small dots are single seeds; from MIN_SEEDS seeds on there are 95 % t intervals
-too. Published values lie in panels of their own. `names` says how a paper calls and colours things.
+Filled marks and lines are means over seeds, small circles single seeds; from MIN_SEEDS seeds on there are 95 % t
+intervals. Published values are hollow, in panels of their own. `names` says how a paper calls and colours things.
 """
 
 from __future__ import annotations
 
 import itertools
+import math
 import textwrap
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from dmlrepro.evidence import tables
+from dmlrepro.evidence import stored, tables
+from dmlrepro.evidence.claims import START
 from dmlrepro.evidence.statistics import MIN_SEEDS, t_interval
-from dmlrepro.figures.style import MARKERS, PLAIN, WIDTH, Names, check, described, legend, listed, panels, plain
+from dmlrepro.figures.style import (
+    MARKERS,
+    PLAIN,
+    Names,
+    check,
+    described,
+    legend,
+    lines_said,
+    listed,
+    number,
+    panels,
+    plain,
+    sentence,
+    ticks_at,
+)
 
 if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-OTHERS = ["#000000", "#4477AA", "#EE6677", "#228833", "#AA3377", "#BBBBBB"]  # lines that are not a method's
+OTHERS = ["#000000", "#4477AA", "#EE6677", "#228833", "#CCBB44", "#66CCEE"]  # lines that are not a method's
+FLOORS = {"untrained": "--", START: ":"}  # lines of networks before training
 SHARES = ("label_noise",)  # settings that are fractions and shown in percent
 
 
 # --- tables -----------------------------------------------------------------------------------------------------------
 
 
-def bars(
+def dots(
     table: pd.DataFrame, metrics: Sequence[str], published: pd.DataFrame | None = None, *, names: Names = PLAIN
 ) -> Figure:
-    """A panel per metric, a bar per method and setting, sorted by the first metric; means stand right of the panels.
+    """A panel per metric, a dot per method and setting, sorted by the first metric; means stand right of the panels.
+
+    The axis spans what was trained. The network before training is a line, dashed with its features and dotted with a
+    random head, or an arrow where it lies far outside. A metric that is the same everywhere is said in the title.
 
     table: tidy results of one data set and profile.
-    published: rows with columns dataset, method, metric, value, methods named as in the table; in panels of their own.
+    published: rows with columns dataset, method, metric, value, methods named as in the table; hollow marks in a panel
+        beside that of the same metric, since another data set has another scale.
     ValueError names what is missing or mixed.
     """
     metrics = [metrics] if isinstance(metrics, str) else list(metrics)
     rows = _one_dataset(table, metrics)
-    theirs = {}
-    if published is not None:
-        absent = {"dataset", "method", "metric", "value"} - set(published)
-        check(not absent, f"published lacks the columns {sorted(absent)}")
-        theirs = dict(list(published[published["method"].isin(rows["method"])].groupby("metric")))
-        theirs = {metric: theirs[metric] for metric in metrics if metric in theirs}
-        check(theirs, f"published has no row of a method in {listed(rows['method'])}")
+    rows = rows[rows["metric"].isin(metrics) & rows["value"].notna()]
     values = {key: group.to_numpy() for key, group in rows.groupby(["method", "setting", "metric"])["value"]}
-    order = list(dict.fromkeys(key[:2] for key in values))
-    order.sort(key=lambda key: values.get((*key, metrics[0]), np.array([-1])).mean())
-    common, bar_names = _short_names(order, names)
-    title, said = f"{_where(rows)}{common}: {_statistics(rows)}", []
-    count = len(metrics) + len(theirs)
-    width = 6.8 if count < 3 else WIDTH  # narrow figures keep their letters on a phone
-    with panels(count, 0.34 * len(order) + 1.5, width, sharey=True) as (figure, axes):
-        for axis, metric in zip(axes, metrics):
-            told = []
-            for y, key in enumerate(order):
-                if (found := values.get((*key, metric))) is not None:
-                    _bar(axis, y, found, names.color(key[0]))
-                    told.append(f"{bar_names[y]} {_number(found.mean())}")
+    floors = _floors(rows)
+    order = [key for key in dict.fromkeys(key[:2] for key in values) if key not in floors]
+    order.sort(key=lambda key: values.get((*key, metrics[0]), np.array([-np.inf])).mean())
+    methods = [method for method, _ in order]
+    theirs = {} if published is None else _published(published, metrics, methods)
+    common, dot_names = _short_names(order, names)
+    alike = {metric: of[0] for metric, of in rows.groupby("metric")["value"].unique().items() if len(of) == 1}
+    shown: list[tuple[str, pd.DataFrame | None]] = []
+    for metric in [metric for metric in metrics if metric not in alike] or metrics:
+        shown.append((metric, None))
+        if metric in theirs:
+            shown.append((metric, theirs[metric]))
+    same = "".join(f"; {names.label(metric)}: {number(value)} in all" for metric, value in alike.items())
+    title = f"{plain(stored.setup_in_words(rows))}{common}\n{_statistics(rows)}{same}"
+    columns = min(2, len(shown))
+    lines = -(-len(shown) // columns)
+    with panels(columns, lines * (0.3 * len(order) + 0.9) + 0.6, 6.8, lines, sharey=True) as (figure, axes):
+        said = []
+        for axis, (metric, points) in zip(axes, shown):
+            axis.set_xlabel(names.label(metric))
+            if points is not None:
+                said.append(f"published {names.label(metric)}: {_hollow(axis, points, methods)}")
+                continue
+            found = {y: values[*key, metric] for y, key in enumerate(order) if (*key, metric) in values}
+            for y, each in found.items():
+                _dot(axis, y, each, names, methods[y])
+            before = {key[0]: values[*key, metric].mean() for key in floors if (*key, metric) in values}
+            _span(axis, [*found.values()], before, percent=names.label(metric).endswith("(%)"))
+            told = [f"{dot_names[y]} {number(each.mean())}" for y, each in found.items()]
+            told += [f"{name}, a line, {number(value)}" for name, value in before.items()]
             said.append(f"{names.label(metric)}: {', '.join(told)}")
-            top = rows.loc[rows["metric"] == metric, "value"].max()
-            axis.set(xlim=(0, 1.05 * top), xlabel=names.label(metric))
-            axis.grid(False, axis="y")
-        for axis, (metric, points) in zip(axes[len(metrics) :], theirs.items()):
-            _diamonds(axis, points, [method for method, _ in order])
-            axis.set(xlim=(0, 1.1 * points["value"].max()), xlabel=names.label(metric), title="published")
-            told = [f"{row.method} {_number(row.value)} on {row.dataset}" for row in points.itertuples()]
-            said.append(f"published {names.label(metric)}: {', '.join(told)}")
-        axes[0].set_yticks(range(len(order)), [plain(name) for name in bar_names])
+        for axis in axes[len(shown) :]:
+            axis.axis("off")
+        axes[0].set_yticks(range(len(order)), [plain(name) for name in dot_names])
+        axes[0].set_ylim(-0.6, len(order) - 0.4)
         figure.suptitle(title, fontsize="medium")
-        legend(figure, axes[-1])
-    return described(figure, f"Bar chart. {title}. {'. '.join(said)}")
+        legend(figure, *axes)
+    return described(figure, f"Dots. {title}. {'. '.join(said)}".replace("\n", ": "))
+
+
+def _published(published: pd.DataFrame, metrics: Sequence[str], methods: Sequence[str]) -> dict[str, pd.DataFrame]:
+    """By metric what is published of the methods."""
+    absent = {"dataset", "method", "metric", "value"} - set(published)
+    check(not absent, f"published lacks the columns {sorted(absent)}")
+    found = published[published["method"].isin(methods) & published["metric"].isin(metrics)]
+    check(len(found) > 0, f"published has no row of {listed(metrics)} and a method in {listed(methods)}")
+    return dict(list(found.groupby("metric")))
+
+
+def _floors(rows: pd.DataFrame) -> list[tuple[str, str]]:
+    """(method, setting) of networks before training; none where one has several settings, or where nothing else is."""
+    keys = list(dict.fromkeys(zip(rows["method"], rows["setting"])))
+    methods = [method for method, _ in keys]
+    found = [key for key in keys if key[0] in FLOORS and methods.count(key[0]) == 1]
+    return found if len(found) < len(keys) else []
 
 
 def _short_names(order: Sequence[tuple[str, str]], names: Names) -> tuple[str, list[str]]:
@@ -94,24 +138,51 @@ def _said(name: str, value: float | str, names: Names) -> str:
     return value if isinstance(value, str) else f"{name} = {value:g}"
 
 
-def _bar(axis: Axes, y: float, values: np.ndarray, shade: str) -> None:
-    axis.barh(y, values.mean(), height=0.72, color=shade, linewidth=0, zorder=2)
+def _dot(axis: Axes, y: float, values: np.ndarray, names: Names, method: str) -> None:
+    """Mean, single runs and, from MIN_SEEDS on, the interval of a row; the mean as a number right of the panel, where
+    nothing is drawn."""
+    shade = names.color(method)
     if len(values) >= MIN_SEEDS:
-        axis.plot(np.maximum(t_interval(values), 0), [y, y], color="black", linewidth=1.3, zorder=3)
+        axis.plot(t_interval(values), [y, y], color=shade, linewidth=2, zorder=2)
     if len(values) > 1:
-        heights = np.full(len(values), y - 0.18)
-        axis.scatter(values, heights, s=12, color="white", edgecolor="black", linewidth=0.7, zorder=3)
+        single: dict[str, Any] = {"s": 13, "facecolor": "white", "edgecolor": "0.4", "linewidth": 0.7}
+        axis.scatter(values, np.full(len(values), y), zorder=3, **single)
+    mean: dict[str, Any] = {"s": 44, "facecolor": shade, "edgecolor": "0.2", "linewidth": 0.6}  # pale ones too are seen
+    axis.scatter([values.mean()], [y], marker=names.marker(method), zorder=4, **mean)
     where: dict[str, Any] = {"xycoords": ("axes fraction", "data"), "xytext": (3, 0), "textcoords": "offset points"}
-    # right of the panel nothing is drawn
-    axis.annotate(_number(values.mean()), (1, y), va="center", fontsize="small", **where)
+    axis.annotate(number(values.mean()), (1, y), va="center", fontsize="small", **where)
 
 
-def _diamonds(axis: Axes, published: pd.DataFrame, methods: list[str]) -> None:
-    for (dataset, rows), shape in zip(published.groupby("dataset"), itertools.cycle("Dsph")):
-        heights = rows["method"].map(methods.index)
-        axis.scatter(
-            rows["value"], heights, label=dataset, s=30, facecolor="none", edgecolor="black", zorder=4, marker=shape
-        )
+def _span(axis: Axes, found: Sequence[np.ndarray], floors: Mapping[str, float], percent: bool) -> None:
+    """Limits that hold all runs and intervals, and lines at the floors that are not far outside, or at all where there
+    is little else to compare with; else there is an arrow to them."""
+    ends = np.concatenate([*found, *(t_interval(values) for values in found if len(values) >= MIN_SEEDS)])
+    low, high = ends.min(), ends.max()
+    width = (high - low) or 0.1 * abs(high) or 1.0
+    reach = 0.6 * width if len(found) > 2 else math.inf
+    near = [value for value in floors.values() if low - reach < value < high + reach]
+    low, high = min([low, *near]), max([high, *near])
+    margin = 0.07 * ((high - low) or width)
+    limits = (0, 100) if percent else (-math.inf, math.inf)
+    axis.set_xlim(low := max(low - margin, limits[0]), high := min(high + margin, limits[1]))
+    for line, (name, value) in enumerate(floors.items()):
+        text, place = f"{name} {number(value)}", np.clip((value - low) / (high - low), 0, 1)
+        if low <= value <= high:
+            axis.axvline(value, color="0.35", linestyle=FLOORS[name], linewidth=1.2, zorder=1)
+        else:
+            text = f"← {text}" if value < low else f"{text} →"
+        side = "left" if place < 0.25 else "right" if place > 0.75 else "center"
+        above: dict[str, Any] = {"xycoords": "axes fraction", "textcoords": "offset points", "ha": side}
+        axis.annotate(text, (place, 1), (0, 3 + 11 * line), fontsize="small", color="0.25", **above)
+
+
+def _hollow(axis: Axes, published: pd.DataFrame, methods: list[str]) -> str:
+    """Draw published values, a mark per data set, and return them in words."""
+    for (dataset, rows), shape in zip(published.groupby("dataset"), itertools.cycle("Ds^v")):
+        look: dict[str, Any] = {"s": 34, "facecolor": "none", "edgecolor": "black", "marker": shape, "zorder": 4}
+        axis.scatter(rows["value"], rows["method"].map(methods.index), label=dataset, **look)
+    axis.set_title("published", fontsize="small")
+    return ", ".join(f"{row.method} {number(row.value)} on {row.dataset}" for row in published.itertuples())
 
 
 def ablation(
@@ -137,43 +208,52 @@ def ablation(
     ours = _by_level(rows[rows["metric"] == metric], x, names)
     published = published or {}
     reference = _reference(published, ours, reference)
+    changes = [curve.sub(curve[reference], axis=0) for *_, curve in ours]
     level, title_of_x = names.label(metric), names.label(x)
     change = f"change of {level}" if "(%)" not in level else f"change of {metric} (points)"
-    count = 3 if any(len(points) > 1 for points in published.values()) else 2
-    with panels(1, 2.3 * count + 0.7, width=6.5, rows=count, sharex=True) as (figure, axes):
+    theirs = {name: points for name, points in published.items() if len(points) > 1}  # the reference alone is no curve
+    title = f"{plain(stored.setup_in_words(rows))}\n{_statistics(rows)}"
+    if alike := all(np.allclose(each.fillna(0), 0, atol=1e-12) for each in changes):
+        title += f"; {level}: {number(ours[0][-1].mean().mean())} at every level"
+    if alike and not theirs:
+        return sentence(title.replace("\n", ": "))
+    drawn = ([] if alike else [change, level]) + [change] * bool(theirs)
+    with panels(1, 2.3 * len(drawn) + 0.9, width=6.5, rows=len(drawn), sharex=True) as (figure, axes):
         levels = sorted({level for *_, curve in ours for level in curve})
         if xscale == "log":  # before the curves, whose margins are those of the axis they are drawn on
             axes[0].set_xscale("symlog", linthresh=next(level for level in levels if level > 0))
-        drawn = dict.fromkeys((method for _, method, _ in ours), 0)
-        for name, method, curve in ours:
-            dashes = ("-", ":", "-.", "--")[drawn[method] % 4]  # settings of one method differ
-            how: dict[str, Any] = {"color": names.color(method), "marker": names.marker(method), "linestyle": dashes}
-            _curve(axes[0], curve.sub(curve[reference], axis=0), label=name, **how)
-            _curve(axes[1], curve, label=name, **how)
-            drawn[method] += 1
-        for axis, text in zip(axes, (change, level, change)):
+        count = dict.fromkeys((method for _, method, _ in ours), 0)
+        for (name, method, curve), changed in zip(ours, changes):
+            dashes = ("-", ":", "-.", "--")[count[method] % 4]  # settings of one method differ
+            how: dict[str, Any] = {"color": names.color(method), "marker": names.marker(method)}
+            how["linestyle"] = FLOORS.get(method, dashes)
+            for axis, each in zip(axes, () if alike else (changed, curve)):
+                _curve(axis, each, label=name, **how)
+            count[method] += 1
+        for axis, text in zip(axes, drawn):
             axis.set_ylabel(textwrap.fill(text, 26))  # panels are low
-        axes[0].set_title(f"ours: {_where(rows)}, {_statistics(rows)}")
-        if count == 3:
-            for (name, points), dashes in zip(published.items(), itertools.cycle(("--", ":", "-."))):
+        figure.suptitle(title, fontsize="medium")
+        if theirs:
+            for (name, points), dashes, shape in zip(theirs.items(), itertools.cycle(("--", ":", "-.")), "osD^v"):
                 where, heights = np.array(sorted(points.items()), dtype=float).T
-                if len(points) > 1:  # the reference alone is no curve
-                    dashed: dict[str, Any] = {"linestyle": dashes, "color": "black", "marker": "."}
-                    axes[2].plot(where, heights - points[reference], label=name, **dashed)
-            axes[2].set_title("published")
-            axes[2].legend(fontsize="small")
-        for axis in axes[::2]:
-            axis.axhline(0, color="grey", linewidth=0.8, zorder=1)
-        _ticks_at(axes[0], levels, 100 if x in SHARES else 1)
+                line = "none" if len(points) == 2 else dashes  # between two points nothing is known
+                look: dict[str, Any] = {"linestyle": line, "marker": shape, "markerfacecolor": "none"}
+                axes[-1].plot(where, heights - points[reference], color="black", label=name, **look)
+            axes[-1].set_title("published")
+            axes[-1].legend(fontsize="small")
+        for axis, text in zip(axes, drawn):
+            if text == change:
+                axis.axhline(0, color="grey", linewidth=0.8, zorder=1)
+        ticks_at(axes[0], levels, 100 if x in SHARES else 1)
         axes[-1].set_xlabel(f"{title_of_x}; changes are from {_said(x, reference, names)}")
         if len(ours) > 1:
             legend(figure, axes[0])
-        if level.endswith("(%)"):
+        if level.endswith("(%)") and not alike:
             low, high = axes[1].get_ylim()
             axes[1].set_ylim(max(low, 0), min(high, 100))
-    said = [f"{text} against {title_of_x}. {_lines_said(axis)}" for axis, text in zip(axes, (change, level))]
-    said += [f"Published {change}. {_lines_said(axis)}" for axis in axes[2:]]
-    return described(figure, f"Line chart of {_where(rows)}, {_statistics(rows)}. {' '.join(said)}")
+    said = [f"{text} against {title_of_x}. {lines_said(axis)}" for axis, text in zip(axes, drawn)]
+    said[-1] = "Published " * bool(theirs) + said[-1]
+    return described(figure, f"Line chart of {title}. {' '.join(said)}".replace("\n", ", "))
 
 
 def _by_level(rows: pd.DataFrame, x: str, names: Names) -> list[tuple[str, str, pd.DataFrame]]:
@@ -252,10 +332,6 @@ def _one_dataset(table: pd.DataFrame, metrics: list[str]) -> pd.DataFrame:
     return rows
 
 
-def _where(rows: pd.DataFrame) -> str:
-    return ", ".join(plain(name) for name in (rows["dataset"].iloc[0], rows["backbone"].iloc[0]) if name)
-
-
 def _statistics(rows: pd.DataFrame) -> str:
     """What is drawn, and n."""
     counts = rows.groupby(["method", "setting", "metric"])["seed"].nunique()
@@ -301,10 +377,10 @@ def lines(
             axis.annotate(name, (1, height), (-3, 3), fontsize="small", **at)
         axis.set(xlabel=xlabel, ylabel=ylabel, title=title)
         axis.set(xscale="log" if logx else "linear", yscale="log" if logy else "linear")
-        _ticks_at(axis, sorted({float(level) for x, *_ in series.values() for level in x}))
+        ticks_at(axis, sorted({float(level) for x, *_ in series.values() for level in x}))
         beside: dict[str, Any] = {"loc": "center left", "bbox_to_anchor": (1, 0.5)}  # many would cover the lines
         axis.legend(fontsize="small", **(beside if len(series) > 6 else {}))
-    return described(figure, " ".join(filter(None, (title, f"{ylabel} against {xlabel}.", _lines_said(axis)))))
+    return described(figure, " ".join(filter(None, (title, f"{ylabel} against {xlabel}.", lines_said(axis)))))
 
 
 def curves(series: Mapping[str, Sequence], *, names: Names = PLAIN) -> Figure:
@@ -317,7 +393,7 @@ def curves(series: Mapping[str, Sequence], *, names: Names = PLAIN) -> Figure:
             _smoothed(axis, [np.stack([np.arange(1, len(run) + 1), run])], name, names)
         axis.set(xlabel="step", ylabel="training loss")
         axis.legend(fontsize="small")
-    return described(figure, f"training loss against step. {_lines_said(axis)}")
+    return described(figure, f"training loss against step. {lines_said(axis)}")
 
 
 def training_curves(finished: Sequence, *, names: Names = PLAIN) -> Figure:
@@ -342,7 +418,7 @@ def training_curves(finished: Sequence, *, names: Names = PLAIN) -> Figure:
             state = _convergence(_smoothed(axis, runs, method, names))
             axis.set_title(f"{method}: {state}", fontsize="medium")
             axis.set(xlabel="step")
-            said.append(f"{_lines_said(axis).removesuffix('.')}, {state}")
+            said.append(f"{lines_said(axis).removesuffix('.')}, {state}")
         for axis in axes[::columns]:
             axis.set_ylabel("training loss")
         for axis in axes[len(runs_of) :]:
@@ -351,7 +427,8 @@ def training_curves(finished: Sequence, *, names: Names = PLAIN) -> Figure:
 
 
 def _smoothed(axis: Axes, runs: Sequence[np.ndarray], method: str, names: Names) -> np.ndarray:
-    """Draw runs (2, steps), steps and losses, and the running mean of their mean loss, which is returned (steps,)."""
+    """Draw runs (2, steps), steps and losses, and the running mean of their mean loss, which is returned (steps,); the
+    axis is logarithmic where a loss falls to less than a twentieth."""
     for run in runs:
         axis.plot(*run, color=names.color(method), alpha=0.3, linewidth=0.7)
     length = min(run.shape[1] for run in runs)
@@ -359,6 +436,8 @@ def _smoothed(axis: Axes, runs: Sequence[np.ndarray], method: str, names: Names)
     window = max(1, length // 25)
     steps, losses = (np.convolve(each, np.full(window, 1 / window), mode="valid") for each in mean)
     axis.plot(steps, losses, color=names.color(method), label=method)
+    if 0 < 20 * losses.min() < losses.max():
+        axis.set_yscale("log")
     return mean[1]
 
 
@@ -369,30 +448,3 @@ def _convergence(losses: np.ndarray) -> str:
     if len(losses) < 10 or last >= first:
         return "too short to say" if len(losses) < 10 else "did not fall"
     return "still falling" if before - last > 0.05 * (first - last) else "levelled off"
-
-
-# --- what is said of the drawn ----------------------------------------------------------------------------------------
-
-
-def _ticks_at(axis: Axes, levels: Sequence[float], unit: float = 1) -> None:
-    """Ticks where something was measured, unless that is at many places; unit: what a level is multiplied with."""
-    if len(levels) <= 8:
-        axis.set_xticks(levels, [f"{unit * level:g}" for level in levels])
-        axis.minorticks_off()
-
-
-def _lines_said(axis: Axes) -> str:
-    """Where every line of a legend begins and ends."""
-    said = []
-    for line in axis.lines:
-        if not str(line.get_label()).startswith("_"):
-            x, y = np.asarray(line.get_xdata(), float), np.asarray(line.get_ydata(), float)
-            ends = (f"{_number(y[i])} at {_number(x[i])}" for i in (0, -1))
-            said.append(f"{line.get_label()}: from " + " to ".join(ends))
-    return "; ".join(said) + "."
-
-
-def _number(value: float) -> str:
-    if abs(value) < 10:
-        return f"{value:.3g}"
-    return f"{value:.1f}".removesuffix(".0") if abs(value) >= 100 else f"{value:.1f}"

@@ -3,9 +3,10 @@ data set or of a finished run. Images are uint8 (H, W), (H, W, 3) or (3, H, W)."
 
 from __future__ import annotations
 
+import textwrap
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -13,7 +14,7 @@ import torch.nn.functional as F
 
 from dmlrepro.datasets import manifests
 from dmlrepro.datasets.images import decoded
-from dmlrepro.figures.style import MARKERS, WIDTH, check, described, listed, panels, plain, shades
+from dmlrepro.figures.style import MARKERS, WIDTH, check, described, listed, panels, plain, sentence, shades
 from dmlrepro.training import batches, inference
 
 if TYPE_CHECKING:
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 RIGHT, WRONG = "#1B8A3A", "#C1272D"
+NAMED = 24  # classes at most whose names stand beside a map
 Rows = list[list[np.ndarray]]
 
 
@@ -159,7 +161,7 @@ def samples(rows: Sequence[Sequence], names: Sequence[str]) -> Figure:
     """Images of some classes, a row per class with its name."""
     check(len(rows) > 0 and len(rows) == len(names), f"names: {len(names)} names for {len(rows)} rows of images")
     cells = [[(x, image, None) for x, image in enumerate(row)] for row in rows]
-    return described(_wall(cells, list(map(_short, names)), left=2.6), f"Rows of images: {listed(names)}.")
+    return described(_wall(cells, list(map(_wrapped, names)), left=2.6), f"Rows of images: {listed(names)}.")
 
 
 def retrieved(queries: Sequence, neighbours: Sequence[Sequence], correct: np.ndarray) -> Figure:
@@ -187,16 +189,13 @@ def confused(rows: Sequence[Sequence], names: Sequence[tuple[str, str, str]]) ->
     """
     check(len(rows) == len(names), f"names: {len(names)} names for {len(rows)} pairs of classes")
     if not rows:
-        with panels(1, 0.5, width=4.5) as (figure, (axis,)):
-            axis.text(0.5, 0.5, "every nearest image is of the query's class", ha="center", va="center")
-            axis.axis("off")
-        return described(figure, "Every nearest image is of the query's class.")
+        return sentence("every nearest image is of the query's class")
     cells = [
         [cell for x, (query, found) in enumerate(row) for cell in ((2.3 * x, query, None), (2.3 * x + 1, found, False))]
         for row in rows
     ]
     heads = {2.3 * x + i: title for x in range(max(map(len, rows))) for i, title in enumerate(("query", "nearest"))}
-    lines = [f"{_short(query)}\ntaken for {_short(neighbour)}\n{share}" for query, neighbour, share in names]
+    lines = [_wrapped(f"{query} taken for {found}: {share}", 34) for query, found, share in names]
     told = "; ".join(f"{query} taken for {neighbour}, {share}" for query, neighbour, share in names)
     return described(_wall(cells, lines, heads, left=3.9), f"Images and their wrong nearest images: {told}.")
 
@@ -222,36 +221,32 @@ def _wall(
 
 
 def embedding_map(xy: np.ndarray, labels: Sequence, images: Sequence | None = None) -> Figure:
-    """Points (N, 2) in the colour and marker of their class; with images, as many thumbnails as fit without overlap."""
+    """Points (N, 2) in the colour and marker of their class; with images, the first one of each class beside its
+    name, where it hides no point."""
     xy, labels = np.asarray(xy, dtype=float), np.asarray(labels)
     check(xy.ndim == 2 and xy.shape[1] == 2, f"xy must be (N, 2), got {xy.shape}")
     check(len(labels) == len(xy), f"labels: {len(labels)} labels for {len(xy)} points")
     check(images is None or len(images) == len(xy), f"images must be one per point, {len(xy)}")
     classes = list(dict.fromkeys(labels.tolist()))
     shade_of = dict(zip(classes, shades(len(classes))))
-    with panels(1, 5.2, width=WIDTH if len(classes) <= 24 else 6.5) as (figure, (axis,)):
+    named = len(classes) <= NAMED
+    widths = {"width_ratios": (5.4, 3.6)[: 1 + named]}
+    with panels(1 + named, 5.2, WIDTH if named else 5.6, grid=False, gridspec_kw=widths) as (figure, (axis, *keys)):
         for i, name in enumerate(classes):
-            style = {"s": 22, "color": shade_of[name], "marker": MARKERS[i % len(MARKERS)], "linewidth": 0}
-            axis.scatter(*xy[labels == name].T, label=_short(str(name)), **style)
-        if images is not None:
-            _scatter_images(axis, xy, images, [shade_of[name] for name in labels.tolist()])
-        if len(classes) <= 24:
-            axis.legend(loc="center left", bbox_to_anchor=(1, 0.5), fontsize="small", title="class")
+            style: dict[str, Any] = {"color": shade_of[name], "marker": MARKERS[i % len(MARKERS)], "linewidth": 0}
+            axis.scatter(xy[labels == name, 0], xy[labels == name, 1], s=22, **style)
+            for key in keys:
+                key.scatter([0.25], [i + 0.5], s=34, **style)
+                if images is not None:
+                    _thumbnail(key, 0.6, i, images[int(np.flatnonzero(labels == name)[0])], None)
+                left = 0.6 if images is None else 1.7
+                key.text(left, i + 0.5, _wrapped(str(name)), va="center", fontsize="small")
+        for key in keys:
+            key.set(xlim=(0, 8), ylim=(max(len(classes), 12), 0))  # so high that a name has room for two lines
+            key.axis("off")
         axis.set(xlabel="t-SNE 1 (no unit)", ylabel="t-SNE 2 (no unit)", xticks=[], yticks=[])
         axis.set_title(f"{len(xy)} images of {len(classes)} classes")
     return described(figure, f"t-SNE map of {len(xy)} images of {len(classes)} classes: {listed(classes)}.")
-
-
-def _scatter_images(axis: Axes, xy: np.ndarray, images: Sequence, edges: list) -> None:
-    from matplotlib.offsetbox import AnnotationBbox, OffsetImage
-
-    gap = 0.075 * np.ptp(xy, axis=0).max()
-    chosen: list[int] = []
-    for i in range(len(xy)):
-        if all(np.abs(xy[i] - xy[j]).max() > gap for j in chosen):
-            chosen.append(i)
-            picture, frame = OffsetImage(_small(images[i], 24)), {"edgecolor": edges[i], "linewidth": 1.6}
-            axis.add_artist(AnnotationBbox(picture, xy[i], pad=0.05, bboxprops=frame))
 
 
 def _thumbnail(axis: Axes, x: float, y: float, image, right: bool | None) -> None:
@@ -284,5 +279,6 @@ def _small(image, size: int) -> np.ndarray:
     return np.asarray(picture.quantize(32, dither=Image.Dither.NONE).convert("RGB"))
 
 
-def _short(name: str, length: int = 26) -> str:
-    return plain(name if len(name) <= length else name[: length - 1] + "…")
+def _wrapped(name: str, width: int = 24) -> str:
+    """A name on at most three lines."""
+    return plain(textwrap.fill(name, width, max_lines=3, placeholder=" …"))

@@ -9,10 +9,13 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import textwrap
 import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -86,11 +89,20 @@ def panels(
         yield figure, list(axes.flat)
 
 
-def legend(figure: Figure, axis: Axes) -> None:
-    """What the marks of a panel are, below all panels."""
-    handles, names = axis.get_legend_handles_labels()
-    if names:
-        figure.legend(handles, names, loc="outside lower center", ncols=4, fontsize="small")
+def legend(figure: Figure, *axes: Axes) -> None:
+    """What the marks of panels are, below all panels."""
+    marks = {name: handle for axis in axes for handle, name in zip(*axis.get_legend_handles_labels())}
+    if marks:
+        figure.legend(marks.values(), marks.keys(), loc="outside lower center", ncols=4, fontsize="small")
+
+
+def sentence(text: str) -> Figure:
+    """Where there is nothing to draw a figure says why."""
+    lines = textwrap.wrap(text, 76)
+    with panels(1, 0.25 * len(lines) + 0.3, width=6.5) as (figure, (axis,)):
+        axis.text(0.5, 0.5, "\n".join(lines), ha="center", va="center")
+        axis.axis("off")
+    return described(figure, text)
 
 
 def described(figure: Figure, text: str) -> Figure:
@@ -133,3 +145,30 @@ def listed(values) -> str:
 def check(condition, message: str) -> None:
     if not condition:
         raise ValueError(message)
+
+
+# --- what is said of the drawn ----------------------------------------------------------------------------------------
+
+
+def ticks_at(axis: Axes, levels: Sequence[float], unit: float = 1) -> None:
+    """Ticks where something was measured, unless that is at many places; unit: what a level is multiplied with."""
+    if len(levels) <= 8:
+        axis.set_xticks(levels, [f"{unit * level:g}" for level in levels])
+        axis.minorticks_off()
+
+
+def lines_said(axis: Axes) -> str:
+    """Where every line of a legend begins and ends."""
+    said = []
+    for line in axis.lines:
+        if not str(line.get_label()).startswith("_"):
+            x, y = np.asarray(line.get_xdata(), float), np.asarray(line.get_ydata(), float)
+            ends = (f"{number(y[i])} at {number(x[i])}" for i in (0, -1))
+            said.append(f"{line.get_label()}: from " + " to ".join(ends))
+    return "; ".join(said) + "."
+
+
+def number(value: float) -> str:
+    if abs(value) < 10:
+        return f"{value:.3g}"
+    return f"{value:.1f}".removesuffix(".0") if abs(value) >= 100 else f"{value:.1f}"

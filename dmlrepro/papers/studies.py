@@ -149,7 +149,7 @@ def convergence(table: pd.DataFrame, names: Names = PLAIN) -> None:
         display(Markdown("Only runs under the conventional protocol are evaluated during training."))
         return
     ranked = dict(sorted(found.items(), key=lambda item: -item[1][1][-1]))
-    title = ", ".join([*table[["dataset", "backbone"]].iloc[0], "seed 0"])
+    title = f"{stored.setup_in_words(table)}, seed 0"
     display(drawn := charts.lines(ranked, "step", "recall@1 (%)", title=title, names=names))
     plt.close(drawn)
     display(Markdown(still_rising(stored.Numbers(table))))

@@ -61,7 +61,7 @@ TALLIES = pd.DataFrame({"right": [2, 0], "open": [1, 15]}, index=pd.Index(["one"
 STATE = {"points": RNG.uniform(-1, 1, (40, 2)), "labels": np.arange(40) % 2}
 STATE |= {"converged": RNG.uniform(-1, 1, (2, 3, 2)), "next": RNG.uniform(-1, 1, (2, 3, 2))}
 FIGURES = {
-    "bars": lambda: charts.bars(table(), ["R@1", "MAP@R"]),
+    "dots": lambda: charts.dots(table(), ["R@1", "MAP@R"]),
     "ablation": lambda: charts.ablation(table(["alpha=0", "alpha=3"]), "alpha", "R@1", {"CUB": {0: 68.2, 3: 73.4}}),
     "curves": lambda: charts.curves({"PFML": torch.linspace(2, 1, 100), "CPML": np.ones(60)}, names=NAMES),
     "field": lambda: planes.field(*field_arguments(), np.array([[0.0, 0.0], [0.5, 0.5]]), ["a", "b"]),
@@ -84,23 +84,29 @@ def test_figures_are_titled_and_small(name):
     assert 3_000 < file.tell() < 90_000
     assert figure.get_size_inches()[0] <= style.WIDTH
     if name not in ("confused", "retrieved", "samples"):  # walls of images have no axes
-        shown = [axis for axis in figure.axes if axis.get_label() != "<colorbar>"]
-        assert shown[-1].get_xlabel() and any(axis.get_ylabel() or name == "bars" for axis in shown)
+        shown = [axis for axis in figure.axes if axis.axison and axis.get_label() != "<colorbar>"]
+        assert shown[-1].get_xlabel() and any(axis.get_ylabel() or name == "dots" for axis in shown)
 
 
-def bar_colors(figure):
-    """Bar colours by method name, read back from the figure."""
+def means(axis):
+    """The filled marks of a panel by their height, read back from the figure."""
+    marks = [mark for mark in axis.collections if len(mark.get_offsets()) == 1 and mark.get_sizes()[0] > 20]
+    return dict(sorted((round(mark.get_offsets()[0, 1]), mark) for mark in marks))
+
+
+def dot_colors(figure):
+    """Colours of marks by method name, read back from the figure."""
     axis = figure.axes[0]
-    names = [tick.get_text() for tick in axis.get_yticklabels()]
-    return {name: to_hex(bar.get_facecolor()) for name, bar in zip(names, axis.patches)}
+    found, names = means(axis), axis.get_yticklabels()
+    return {names[y].get_text(): to_hex(mark.get_facecolor()[0]) for y, mark in found.items()}
 
 
 def test_a_method_has_the_same_colour_in_every_figure():
     methods = ("Triplet", "ProxyAnchor", "CPML", "PFML", "L2")
-    few, many = charts.bars(table(), "R@1", names=NAMES), charts.bars(table(methods=methods), "R@1", names=NAMES)
-    assert bar_colors(few).items() <= bar_colors(many).items()
+    few, many = charts.dots(table(), "R@1", names=NAMES), charts.dots(table(methods=methods), "R@1", names=NAMES)
+    assert dot_colors(few).items() <= dot_colors(many).items()
     lines = {line.get_label(): to_hex(line.get_color()) for line in FIGURES["curves"]().axes[0].lines}
-    assert lines["PFML"] == bar_colors(few)["PFML"] == NAMES.colors["PFML"].lower()
+    assert lines["PFML"] == dot_colors(few)["PFML"] == NAMES.colors["PFML"].lower()
     plain = Names()
     assert plain.color("a new loss") == plain.color("a new loss") == NAMES.color("a new loss") in style.PALETTE
 
@@ -115,28 +121,65 @@ def test_labels_are_those_of_the_paper_then_of_all_then_the_names_themselves():
     assert [Names().label(name) for name in ("R@2", "class_mean_distance")] == ["recall@2 (%)", "class mean distance"]
 
 
-def test_bars_are_sorted_means_with_every_seed():
-    axis = charts.bars(table(seeds=5), "R@1").axes[0]
-    widths = [bar.get_width() for bar in axis.patches]
-    assert widths == sorted(widths) and widths[-1] == pytest.approx(70.2)
-    assert sum(len(dots.get_offsets()) for dots in axis.collections) == 15
+def test_dots_are_sorted_means_with_every_seed():
+    axis = charts.dots(table(seeds=5), "R@1").axes[0]
+    levels = [mark.get_offsets()[0, 0] for mark in means(axis).values()]
+    assert levels == sorted(levels) and levels[-1] == pytest.approx(70.2)
+    assert sum(len(mark.get_offsets()) for mark in axis.collections) == 3 * 5 + 3
     interval = max(axis.lines, key=lambda line: line.get_xdata().mean()).get_xdata()
     half = 2.7764451 * np.std([0, 0.1, 0.2, 0.3, 0.4], ddof=1) / np.sqrt(5)  # t with 4 degrees of freedom
     assert interval == pytest.approx([70.2 - half, 70.2 + half])
+    low, high = axis.get_xlim()
+    assert 58 < low < 60 and 70.4 < high < 72  # differences are seen, zero is not
 
 
-def test_bars_show_published_numbers_of_the_methods_at_hand():
+def test_networks_before_training_are_lines_that_do_not_stretch_the_axis():
+    data = table(methods=("PFML", "CPML", "Triplet", "untrained"), seeds=5)
+    data.loc[data.method == "untrained", "value"] += 3
+    axis = charts.dots(data, "R@1").axes[0]
+    (line,) = [line for line in axis.lines if line.get_linestyle() == "--"]
+    assert line.get_xdata()[0] == pytest.approx(58.2) and "untrained 58.2" in [text.get_text() for text in axis.texts]
+    assert [text.get_text() for text in axis.get_yticklabels()] == ["Triplet", "CPML", "PFML"]
+    data.loc[data.method == "untrained", "value"] -= 40
+    figure = charts.dots(data, "R@1")
+    assert figure.axes[0].get_xlim()[0] > 59 and "← untrained 18.2" in [
+        text.get_text() for text in figure.axes[0].texts
+    ]
+    assert "untrained, a line, 18.2" in figure.get_label()
+    few = charts.dots(data[data.method.isin(["PFML", "untrained"])], "R@1").axes[0]
+    assert few.get_xlim()[0] < 18.2  # one method has nothing else to compare with
+    alone = charts.dots(table(methods=("untrained",)), "R@1")
+    assert dot_colors(alone).keys() == {"untrained"}
+
+
+def test_what_is_the_same_everywhere_is_said_and_not_drawn():
+    data = table()
+    data.loc[data.metric == "MAP@R", "value"] = 4.0
+    figure = charts.dots(data, ["R@1", "MAP@R"])
+    assert len(figure.axes) == 1 and figure.get_suptitle().endswith("; MAP@R (%): 4 in all")
+    levels = table(["alpha=0", "alpha=3"], ["PFML"])
+    levels.loc[:, "value"] = 4.0
+    same = "R@1 (%): 4 at every level".replace("R@1", "recall@1")
+    assert same in charts.ablation(levels, "alpha", "R@1").axes[0].texts[0].get_text().replace("\n", " ")
+    with_theirs = charts.ablation(levels, "alpha", "R@1", {"CUB": {0: 68.2, 3: 73.4}})
+    assert len(with_theirs.axes) == 1 and same in with_theirs.get_suptitle()
+
+
+def test_published_numbers_are_hollow_marks_of_the_methods_at_hand():
     published = pd.DataFrame(
         {"dataset": ["CUB", "CUB", "Cars"], "method": ["PFML", "HIST", "CPML"], "metric": "R@1", "value": [73, 71, 85]}
     )
-    ours, axis = charts.bars(table(), "R@1", published).axes
-    assert not any("CUB" in dots.get_label() for dots in ours.collections)  # theirs is another data set
-    marks = {dots.get_label(): dots.get_offsets().tolist() for dots in axis.collections}
+    ours, axis = charts.dots(table(), "R@1", published).axes
+    assert not any("CUB" in mark.get_label() for mark in ours.collections)  # theirs is another data set
+    marks = {mark.get_label(): mark.get_offsets().tolist() for mark in axis.collections}
     assert marks == {"CUB": [[73, 2]], "Cars": [[85, 1]]}
-    with pytest.raises(ValueError, match="no row of a method in"):
-        charts.bars(table(), "R@1", published[published.method == "HIST"])
+    assert not any(len(mark.get_facecolor()) for mark in axis.collections)
+    beside = charts.dots(table(), ["R@1", "MAP@R"], published)
+    assert [axis.get_title() for axis in beside.axes] == ["", "published", "", ""] and len(beside.axes[2].collections)
+    with pytest.raises(ValueError, match="no row of R@1 and a method in"):
+        charts.dots(table(), "R@1", published[published.method == "HIST"])
     with pytest.raises(ValueError, match=r"published lacks.*dataset"):
-        charts.bars(table(), "R@1", published.drop(columns="dataset"))
+        charts.dots(table(), "R@1", published.drop(columns="dataset"))
 
 
 def test_ablation_compares_changes_paired_by_seed():
@@ -147,6 +190,7 @@ def test_ablation_compares_changes_paired_by_seed():
     ours, theirs = change.lines[0], next(x for x in printed.lines if x.get_label() == "CUB")
     assert ours.get_ydata() == pytest.approx([-2, -1, 0])
     assert theirs.get_ydata() == pytest.approx([-5.2, 0])
+    assert theirs.get_linestyle() == "None"  # two points are no curve
     assert len(charts.ablation(data, "alpha", "R@1").axes) == 2
     both = charts.ablation(table(["alpha=0;M=5", "alpha=0;M=15", "M=5;alpha=3", "M=15;alpha=3"]), "alpha", "R@1")
     assert [text.get_text() for text in both.legends[0].get_texts()][:2] == ["PFML, M = 5", "PFML, M = 15"]
@@ -176,29 +220,27 @@ def test_ticks_stand_at_the_measured_levels_and_percentages_end_at_100():
 
 @pytest.mark.parametrize(("seeds", "intervals"), [(2, 0), (4, 0), (5, 3)])
 def test_intervals_are_drawn_from_five_seeds_on(seeds, intervals):
-    axis = charts.bars(table(seeds=seeds), "R@1").axes[0]
-    assert len(axis.lines) == intervals and sum(len(dots.get_offsets()) for dots in axis.collections) == 3 * seeds
+    axis = charts.dots(table(seeds=seeds), "R@1").axes[0]
+    assert len(axis.lines) == intervals and sum(len(mark.get_offsets()) for mark in axis.collections) == 3 * seeds + 3
     axis = charts.ablation(table(["M=1", "M=5", "M=20"], ["PFML"], seeds=seeds), "M", "R@1").axes[1]
     assert len(axis.lines) == 1 + intervals and len(axis.collections) == 3
 
 
-def test_numbers_of_bars_lie_under_nothing():
+def test_numbers_of_dots_lie_under_nothing():
     data = table(seeds=5)
     data.loc[data.seed == 4, "value"] += 25  # wide intervals
-    figure = charts.bars(data, ["R@1", "MAP@R"])
+    figure = charts.dots(data, ["R@1", "MAP@R"])
     figure.canvas.draw()
     for axis in figure.axes:
         numbers = [text.get_window_extent() for text in axis.texts]
         box = axis.get_window_extent()
-        drawn = [
-            Bbox.intersection(each.get_tightbbox(), box) for each in (*axis.patches, *axis.lines, *axis.collections)
-        ]
+        drawn = [Bbox.intersection(each.get_tightbbox(), box) for each in (*axis.lines, *axis.collections)]
         assert len(numbers) == 3 and not any(number.overlaps(other) for number in numbers for other in drawn)
         assert all(number.x0 > axis.get_window_extent().x1 for number in numbers)
 
 
-def test_settings_that_all_bars_share_stand_in_the_title():
-    figure = charts.bars(table(["label_noise=0.2"]), "R@1")
+def test_settings_that_all_dots_share_stand_in_the_title():
+    figure = charts.dots(table(["label_noise=0.2"]), "R@1")
     assert [text.get_text() for text in figure.axes[0].get_yticklabels()] == ["ProxyAnchor", "CPML", "PFML"]
     assert "20 % wrong training labels" in figure.get_suptitle()
 
@@ -219,7 +261,7 @@ def test_a_notebook_gets_a_description_of_the_figure(name):
 
 
 def test_the_description_holds_the_numbers():
-    assert "R@1 (%)" not in (text := charts.bars(table(), "R@1").get_label()) and "PFML 70.1" in text
+    assert "R@1 (%)" not in (text := charts.dots(table(), "R@1").get_label()) and "PFML 70.1" in text
     text = charts.ablation(table(["alpha=0", "alpha=3"], ["PFML"]), "alpha", "R@1").get_label()
     assert "PFML: from 0 at 0 to 1 at 3" in text
 
@@ -244,6 +286,25 @@ def test_a_method_that_has_not_converged_is_named():
     assert len(of_folds.axes[0].lines) == 3  # those of the first fold there is, and their mean
     with pytest.raises(ValueError, match="no run that was trained"):
         charts.training_curves([])
+
+
+def test_a_loss_that_falls_by_orders_has_a_logarithmic_axis():
+    falls = {"PFML": 1e6 * np.exp(-np.arange(100) / 20) + 100, "CPML": np.linspace(3, 1, 100)}
+    scales = {name: charts.curves({name: values}).axes[0].get_yscale() for name, values in falls.items()}
+    assert scales == {"PFML": "log", "CPML": "linear"}
+
+
+def test_lines_of_variants_look_different_from_the_method_they_are_of():
+    many = {name: ([1, 2], [1, 2]) for name in ("PLM", *"abcde")}
+    drawn = charts.lines(many, "x", "y", names=Names({"PLM": "#B5179E"})).axes[0].lines
+    assert len({(line.get_color(), line.get_linestyle()) for line in drawn}) == 6
+
+
+def test_a_map_names_every_class_in_full_and_hides_no_point():
+    names = np.repeat(["CANADIAN SYLLABICS CARRIER TTSEE", "b", "c"], 10)
+    points, key = images.embedding_map(RNG.normal(size=(30, 2)), names, pixels(30, 8, 8)).axes
+    assert key.texts[0].get_text().replace("\n", " ") == names[0]
+    assert len(key.images) == 3 and not points.images and not points.artists
 
 
 def test_numbers_beside_a_colour_bar_have_no_exponents():
@@ -299,10 +360,10 @@ def test_force_arrows_point_along_the_force_and_survive_zero_and_huge_ones():
 @pytest.mark.parametrize(
     ("draw", "message"),
     [
-        (lambda: charts.bars(table().drop(columns=["seed", "value"]), "R@1"), r"lacks the columns \['seed', 'value'\]"),
-        (lambda: charts.bars(table(), ["R@1", "NMI"]), r"no \['NMI'\], it has R@1, MAP@R"),
+        (lambda: charts.dots(table().drop(columns=["seed", "value"]), "R@1"), r"lacks the columns \['seed', 'value'\]"),
+        (lambda: charts.dots(table(), ["R@1", "NMI"]), r"no \['NMI'\], it has R@1, MAP@R"),
         (
-            lambda: charts.bars(pd.concat([table(), table().assign(dataset="mnist")]), "R@1"),
+            lambda: charts.dots(pd.concat([table(), table().assign(dataset="mnist")]), "R@1"),
             "several values of dataset",
         ),
         (lambda: charts.ablation(table().drop(columns="setting"), "alpha", "R@1"), "setting"),
@@ -337,7 +398,7 @@ def test_a_class_name_with_dollars_is_no_formula():
     (text,) = [text for text in figure.axes[0].texts if "frac" in text.get_text()]
     assert not matplotlib.cbook.is_math_text(text.get_text())
     rows = table().assign(dataset="a $x^ and $y@1234")
-    charts.bars(rows, ["R@1"]).canvas.draw()
+    charts.dots(rows, ["R@1"]).canvas.draw()
 
 
 def test_nothing_confused_is_said():

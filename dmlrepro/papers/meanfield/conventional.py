@@ -128,23 +128,48 @@ def curve_table(finished: Iterable, params: MeanFieldParams) -> pd.DataFrame:
 
 
 def learning_curves(finished: Iterable, runtime: bool = False) -> dict[str, tuple]:
-    """MAP@R in percent over the epochs (Fig. 6), or over seconds of training (Fig. 4), mean and range over seeds, for
+    """MAP@R in percent over the epochs (Fig. 6), or over seconds of training (Fig. 4), means over seeds, for
     `charts.lines`; seconds are each run's epochs at the mean speed of its method."""
-    curves: dict[str, list] = {}
-    for run in finished:
-        if run.spec.keep_history:
-            curves.setdefault(f"{run.spec.method};{run.spec.setting}".rstrip(";"), []).append(run)
     found = {}
-    for name, runs in curves.items():
-        histories = [history(run) for run in runs]
-        length = min(len(epochs) for epochs, _ in histories)
-        values = 100 * np.array([values[:length] for _, values in histories])
-        x = histories[0][0][:length]
+    for name, runs in _with_history(finished).items():
+        epochs, values = _together(runs)
         if runtime:
             steps = np.array([row["step"] for row in runs[0].rows if row["selection"] == "every"])
-            x = np.unique(steps)[:length] / np.mean([run.cost["steps_per_second"] for run in runs])
-        found[name] = (x, values.mean(0), values.min(0), values.max(0))
+            epochs = np.unique(steps)[: len(epochs)] / np.mean([run.cost["steps_per_second"] for run in runs])
+        found[name] = (epochs, values.mean(0))
     return found
+
+
+def learning_differences(finished: Iterable) -> dict[str, tuple]:
+    """The curves over epochs minus the first one of the same seed, in points, mean and range over seeds, for
+    `charts.lines`; the first is a line at zero."""
+    curves = {name: {run.spec.seed: run for run in runs} for name, runs in _with_history(finished).items()}
+    seeds = sorted(set.intersection(*map(set, curves.values())))
+    together = {name: _together([runs[seed] for seed in seeds]) for name, runs in curves.items()}
+    _, first = next(iter(together.values()))
+    found = {}
+    for name, (epochs, values) in together.items():
+        length = min(len(epochs), first.shape[1])
+        apart = values[:, :length] - first[:, :length]
+        found[name] = (epochs[:length], apart.mean(0), apart.min(0), apart.max(0))
+    return found
+
+
+def _with_history(finished: Iterable) -> dict[str, list]:
+    """The runs that kept their evaluations, by method and setting in words."""
+    found: dict[str, list] = {}
+    for run in finished:
+        if run.spec.keep_history:
+            name = tables.Cell.read(f"{run.spec.method};{run.spec.setting}").said
+            found.setdefault(name, []).append(run)
+    return found
+
+
+def _together(runs: Sequence) -> tuple[np.ndarray, np.ndarray]:
+    """Epochs (E,) and MAP@R in percent (runs, E) of the evaluations that all runs have."""
+    histories = [history(run) for run in runs]
+    length = min(len(epochs) for epochs, _ in histories)
+    return histories[0][0][:length], 100 * np.array([values[:length] for _, values in histories])
 
 
 def stops(table: pd.DataFrame) -> pd.DataFrame:

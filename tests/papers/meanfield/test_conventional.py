@@ -80,6 +80,17 @@ def test_tables_and_curves_of_runs():
     np.testing.assert_allclose(conventional.learning_curves(ours, runtime=True)["MFCont"][0], [1, 2, 3])
 
 
+def test_differences_of_curves_are_paired_by_seed():
+    seeds = [finished([0.1, 0.4, 0.3]), finished([0.2, 0.2, 0.6])]
+    seeds += [finished([0.2, 0.5, 0.5], setting="alpha=1"), finished([0.3, 0.3], setting="alpha=1")]
+    for run, seed in zip(seeds, (0, 1, 0, 1)):
+        run.spec = run.spec.replace(seed=seed)
+    found = conventional.learning_differences(seeds)
+    assert list(found) == ["MFCont", "MFCont at alpha = 1"]
+    np.testing.assert_allclose(found["MFCont"][1], 0)
+    np.testing.assert_allclose(found["MFCont at alpha = 1"][1:], np.full((3, 2), 10))
+
+
 def test_every_trained_run_keeps_its_evaluations_and_the_untrained_one_is_everybodys():
     for profile in ("quick", "small", "paper"):
         for name in ("32", "39"):
