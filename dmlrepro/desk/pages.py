@@ -1,25 +1,22 @@
-"""Pages made from results/: what each notebook found, the index of the notebooks, the ledger, the README's opening.
+"""Pages made from results/: what each notebook found, the index of the notebooks, the ledger, and the made parts and
+pictures of the README (`readme`) and of the papers' pages (`reports`).
 
 `python -m dmlrepro pages` writes them and `stale` names those that no longer say what results/ says.
 """
 
 import functools
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Mapping
 from pathlib import Path
 
 import pandas as pd
 
-from dmlrepro.desk import catalogue, plan, verdicts
-from dmlrepro.evidence import claims, comparing, judging, ledger, saving, sentences, stored, tables
+from dmlrepro.desk import catalogue, costs, pictures, published, readme, reports, verdicts
+from dmlrepro.evidence import judging, ledger, saving, stored
 from dmlrepro.files import read_json, repository_root
 
 FINDINGS, INDEX = "findings", "index"  # tags of the cells that are written here
-BEGIN, END = "<!-- begin: made by python -m dmlrepro pages -->", "<!-- end -->"
-MAIN = {  # whose tables compare many losses under equal conditions, and the paper's own among these
-    "10_pfml_retrieval": ("PFML",),
-    "20_nivmf_retrieval": ("EL-nivMF", "ProxyAnchor+EL-nivMF"),
-}
+BEGIN, END = "<!-- begin {}: made by python -m dmlrepro pages -->", "<!-- end {} -->"  # around a made part, by name
 
 
 # --- what a notebook found --------------------------------------------------------------------------------------------
@@ -72,9 +69,10 @@ def _by_claim(name: str = "") -> list[tuple[str, pd.DataFrame]]:
 
 
 def forget() -> None:
-    """Read results/ anew."""
+    """Read results/ anew, its searches too, which the plan depends on."""
     findings.cache_clear()
     verdicts.forget()
+    costs.table.cache_clear()
 
 
 # --- the index --------------------------------------------------------------------------------------------------------
@@ -109,9 +107,10 @@ def _cost(name: str) -> str:
     return " / ".join(_duration(_hours(profile).get(name, 0.0)) for profile in reversed(saving.PROFILES))
 
 
-@functools.cache
 def _hours(profile: str) -> dict[str, float]:
-    table, _ = plan.table_of(list(catalogue.notebooks()), lambda params: params.from_values({"profile": profile}))
+    """By notebook, on the data set that it has if nothing is chosen."""
+    table = costs.table()
+    table = table[(table["profile"] == profile) & (table["default"] == "yes")]
     return table.groupby("notebook")["hours"].sum().to_dict()
 
 
@@ -121,169 +120,59 @@ def _duration(hours: float) -> str:
     return f"{60 * hours:.0f} min" if hours < 1 else f"{hours:.0f} h"
 
 
-# --- the README's opening ---------------------------------------------------------------------------------------------
-
-
-def opening() -> str:
-    """How many claims have a verdict, which loss came out first where, and what did and did not replicate."""
-    words, lines, tests = verdicts.here(), dict(_by_claim()), catalogue.claims()
-
-    def shown(*wanted: str) -> list[str]:
-        return [
-            f"- {claim_id}, “{claims.statement(claim_id)}”: {_judged_line(line)}"
-            for claim_id, word in words.items()
-            if word in wanted
-            for line in _line_of(lines[claim_id], tests[claim_id], word)
-        ]
-
-    retrieval = sum(word == judging.AS_CLAIMED and _about_retrieval(tests[each]) for each, word in words.items())
-    said = [
-        f"{len(words)} claims of five papers, each judged twice. *At the papers' scale*, {_planned()}. *Here*, on "
-        f"parts of their data with small networks: {ledger.count_words(words.values())}; of those as claimed "
-        f"{retrieval} are about retrieval. Each with its evidence: [the ledger](notebooks/92_claims.ipynb); as "
-        "numbers: [results/claims.csv](results/claims.csv); by notebook: [notebooks/](notebooks/README.md).",
-        "",
-        *_advice(),
-        "",
-        "**What did not replicate here?**",
-        "",
-        *(shown(judging.OTHER_WAY, judging.NO_DIFFERENCE) or ["- Nothing is decided so far."]),
-    ]
-    if len(opposed := ledger.against(verdicts.lines())):
-        each = [f"{_link(line, line.claim_id)} ({_effect(line)}; {line.plain_label})" for line in opposed.itertuples()]
-        said.append(f"- Not decided, but with every comparison against the paper: {'; '.join(each)}")
-    return "\n".join([*said, "", "**What did?**", "", *(shown(judging.AS_CLAIMED) or ["- Nothing is decided so far."])])
-
-
-def _line_of(lines: pd.DataFrame, test: claims.ClaimTest, word: str) -> Iterator:
-    """The line of a claim that has its verdict."""
-    deciding = ledger.lines_that_decide(lines, test)
-    return deciding[deciding["verdict"] == word].head(1).itertuples()
-
-
-def _judged_line(line) -> str:
-    shown = f"**{line.verdict}**, {_effect(line)}"
-    if " of " in line.direction:  # of its comparisons
-        shown += f", {line.direction}"
-    reason = "; ".join(each for each in line.reason.split("; ") if each.startswith("read as"))
-    return f"{shown}{'; ' if reason else ''}{reason} ({line.plain_label}; {_link(line)})"
-
-
-def _about_retrieval(test: claims.ClaimTest) -> bool:
-    return any(part.about == "training" and part.metric.startswith(claims.RETRIEVAL) for part in test.parts)
-
-
-def _planned() -> str:
-    """How much of the papers' own scale is run."""
-    run = (verdicts.lines()["scale"] == ledger.PAPER_SCALE).any()
-    hours = sum(_hours("paper").values())
-    return "some are run" if run else f"with their data and networks, none is run: {hours:.0f} GPU hours are planned"
-
-
-def _advice() -> Iterator[str]:
-    """The loss with the best mean place over the data sets, and a line per data set."""
-    rankings, lines = {}, []
-    for dataset, tables_of_it in _comparisons().items():
-        table = pd.concat([each.table for each in tables_of_it.values()]).drop_duplicates(tables.IDENTITY)
-        numbers = stored.Numbers(table)
-        rankings[dataset] = ranked = numbers.ranked(
-            [method for method in numbers.methods if method not in comparing.UNTRAINED]
-        )
-        own = [method for name in tables_of_it for method in MAIN[name]]
-        links = ", ".join(f"[{name[:2]}](notebooks/{name}.ipynb)" for name in tables_of_it)
-        first = next(iter(tables_of_it.values()))
-        few = " (a direction only)" if first.few_seeds else ""
-        lines.append(f"- {first.plain_label}{few}: {_places(numbers, ranked, own)} ({links})")
-    places: dict[str, list[int]] = {}
-    for ranked in rankings.values():
-        for place, method in enumerate(ranked, 1):
-            places.setdefault(method, []).append(place)
-    best = min(places, key=lambda method: (-len(places[method]), sum(places[method])))
-    where = ", ".join(
-        f"place {ranked.index(best) + 1} of {len(ranked)} on {stored.data_in_words(dataset)}"
-        for dataset, ranked in rankings.items()
-        if best in ranked
-    )
-    yield (
-        f"**Which loss should I use?** Untuned, {best} has the first mean place: {where}. Tuning may turn this "
-        "([22](notebooks/22_nivmf_distances.ipynb)); for images of your own, let "
-        "[notebook 01](notebooks/01_your_images.ipynb) choose. R@1 on classes never seen in training, with the same "
-        "network, images and steps; no search chose the settings:"
-    )
-    yield ""
-    yield from lines
-    if any("as drawn" in line for line in lines):
-        yield ""
-        yield (
-            "*As drawn*: an older set-up, in which PFML's proxies start at norm √D and not, as now, at 1. They turn √D "
-            "times more slowly, so its place there is not final."
-        )
-
-
-def _comparisons() -> dict[str, dict[str, stored.Stored]]:
-    """Data set -> notebook of MAIN -> its table of most losses and seeds there."""
-    found: dict[str, dict[str, stored.Stored]] = {}
-    for name in MAIN:
-        for each in stored.stored(name):
-            losses = set(each.table["method"]) - comparing.UNTRAINED
-            if len(losses) > 2:
-                found.setdefault(each.table["dataset"].iloc[0], {}).setdefault(name, each)
-    return found
-
-
-def _places(numbers: stored.Numbers, ranked: list[str], own: Iterable[str]) -> str:
-    """The first four with their means, the paper's own losses wherever they stand, and the untrained network."""
-    said = [f"{method} {numbers.mean(method):.1f}" for method in ranked[:4]]
-    for method in own:
-        if method in ranked[4:]:
-            said.append(f"{method} {numbers.mean(method):.1f} (place {ranked.index(method) + 1} of {len(ranked)})")
-        elif method not in ranked:
-            levels = numbers.cells.get((method, "R@1"), {})
-            said += [f"{method} {numbers.mean(str(each)):.1f} ({each.setting.replace('=', ' ')})" for each in levels]
-    untrained = f"; not trained {numbers.mean('untrained'):.1f}" if "untrained" in numbers.methods else ""
-    return ", ".join(said) + untrained
-
-
-def _effect(line) -> str:
-    """ "PFML vs ProxyAnchor: R@1 -2.8, 95 % -4.0 to -1.6, n = 5"; of a comparison with a constant the value itself."""
-    compared = line.compared
-    name = compared.subject if compared.baseline.is_constant else compared.name
-    return f"{name}: {line.metric} {sentences.numbers(compared)}"
-
-
-def _link(line, text: str = "") -> str:
-    return f"[{text or line.notebook[:2]}](notebooks/{line.notebook}.ipynb)"
-
-
 # --- files ------------------------------------------------------------------------------------------------------------
 
 
 def made() -> dict[Path, str]:
     """Every file that holds made text, as it should be."""
     root = repository_root()
-    files = {root / "notebooks" / "README.md": _index_page()}
+    files = {root / "notebooks" / "README.md": _index_page(), costs.path(): costs.csv()}
     if verdicts.differences():
         files[verdicts.path()] = verdicts.csv()
-    files[root / "README.md"] = _between((root / "README.md").read_text(encoding="utf8"), opening())
+    for path, parts in _pages().items():
+        files[path] = filled(path, parts)
     listed = index()
     for name in catalogue.notebooks():
         files[_path(name)] = _with_cells(name, {FINDINGS: findings_text(name), INDEX: listed})
     return files
 
 
+def _pages() -> dict[Path, dict[str, str]]:
+    """The pages in which made parts stand between written ones."""
+    root, docs = repository_root(), repository_root() / "docs"
+    papers = list(published.papers().index)
+    return {
+        root / "README.md": readme.parts(),
+        docs / "matrix.md": {"matrix": "\n".join(reports.matrix_table(papers))},
+        docs / "errata.md": {"errata": "\n".join(readme.errata_table(published.errata(), "../"))},
+    } | {docs / "papers" / f"{paper}.md": reports.parts(paper) for paper in papers}
+
+
+def drawings() -> dict[Path, pictures.Picture]:
+    """Every picture that pages show, by its file."""
+    found = readme.pictures()
+    for paper in published.papers().index:
+        found |= reports.pictures(paper)
+    return {repository_root() / "docs" / "figures" / f"{name}.png": picture for name, picture in found.items()}
+
+
 def stale(texts: dict[Path, str] | None = None) -> list[Path]:
-    """The files whose made text is not what results/ says."""
-    return [
+    """The files whose made text is not what results/ says, and the pictures that show something else."""
+    of_text = [
         path for path, text in (texts or made()).items() if not path.exists() or path.read_text(encoding="utf8") != text
     ]
+    return of_text + [path for path, picture in drawings().items() if pictures.is_stale(path, picture)]
 
 
 def write() -> list[Path]:
     """Write what is stale; returns it."""
-    texts = made()
+    texts, drawn = made(), drawings()
     changed = stale(texts)
     for path in changed:
-        saving.write_text(path, texts[path])
+        if path in texts:
+            saving.write_text(path, texts[path])
+        else:
+            pictures.write(path, drawn[path])
     return changed
 
 
@@ -308,9 +197,21 @@ def _index_page() -> str:
     return f"# Notebooks\n\n{made_by}\n\n{index()}\n"
 
 
-def _between(text: str, made_text: str) -> str:
-    before, _, rest = text.partition(BEGIN)
-    _, end, after = rest.partition(END)
-    if not end:
-        raise ValueError(f"README.md lacks the lines {BEGIN!r} and {END!r}, between which its made part stands")
-    return f"{before}{BEGIN}\n{made_text}\n{END}{after}"
+def filled(path: Path, parts: Mapping[str, str]) -> str:
+    """The text of a page with its made parts by name; ValueError if it lacks the lines between which one stands."""
+    text = path.read_text(encoding="utf8")
+    for name, part in parts.items():
+        old = made_part(text, name)
+        if old is None:
+            lines = f"{BEGIN.format(name)!r} and {END.format(name)!r}"
+            raise ValueError(f"{path.name} lacks the lines {lines}, between which its made part stands")
+        begin, end = BEGIN.format(name), END.format(name)
+        text = text.replace(f"{begin}{old}{end}", f"{begin}\n{part}\n{end}")
+    return text
+
+
+def made_part(text: str, name: str) -> str | None:
+    """What stands between the lines of a made part of a page; None where they are missing."""
+    _, begin, rest = text.partition(BEGIN.format(name))
+    part, end, _ = rest.partition(END.format(name))
+    return part if begin and end else None

@@ -399,6 +399,13 @@ def statement(claim_id: str) -> str:
     return stated().get(claim_id, {}).get("statement", "")
 
 
+@functools.cache
+def short_statements() -> dict[str, str]:
+    """claim id -> what the paper says in a few words, for figures and tables."""
+    with (repository_root() / "data" / "short_claims.csv").open(encoding="utf8", newline="") as file:
+        return {row["claim_id"]: row["short"] for row in csv.DictReader(file)}
+
+
 def short_name(dataset: str) -> str:
     """The data set that a part of it is taken for: "cub" of "cub-subset"."""
     return dataset.removesuffix("-subset")

@@ -17,6 +17,8 @@ from dmlrepro.evidence.claims import ClaimTest
 from dmlrepro.evidence.statistics import MIN_SEEDS
 
 PAPER_SCALE, HERE = "paper", "here"
+FURTHER, AT_PAPER_SCALE = "further", "paper scale"
+PLACES = {"cub": "birds", "cars": "cars", "omniglot": "letters"}  # of the matrix, by the short names of data sets
 
 
 class Ledger(NamedTuple):
@@ -75,6 +77,24 @@ def lines_that_decide(lines: pd.DataFrame, test: ClaimTest, scale: str = HERE) -
     without_images = own["dataset"].isin(["", tables.SYNTHETIC])
     named = own[~without_images & (own["role"] == "named")].head(1)
     return pd.concat([own[without_images], named])
+
+
+def matrix(lines: pd.DataFrame) -> pd.DataFrame:
+    """The verdict of every claim of data/claims.csv (rows) in every place (columns): on parts of birds, cars and
+    letters, on further data or without images, and at the paper's scale. Only lines that decide count."""
+    deciding = lines[lines["decides"] == "yes"]
+    places = deciding["dataset"].map(claims.short_name).map(PLACES).fillna(FURTHER)
+    places = places.mask(deciding["scale"] == PAPER_SCALE, AT_PAPER_SCALE)
+    found = {key: set(rows["verdict"]) for key, rows in deciding.groupby([deciding["claim_id"], places])}
+    columns = [*PLACES.values(), FURTHER, AT_PAPER_SCALE]
+
+    def word(claim_id: str, place: str) -> str:
+        here = found.get((claim_id, place), {judging.NOT_RUN})
+        return next(each for each in judging.FIRST if each in here)
+
+    stated = claims.stated()
+    table = [[word(claim_id, place) for place in columns] for claim_id in stated]
+    return pd.DataFrame(table, index=pd.Index(stated, name="claim"), columns=columns)
 
 
 def against(lines: pd.DataFrame) -> pd.DataFrame:

@@ -1,7 +1,6 @@
 """What pages say of results/ is what results/ says: they are made again and compared."""
 
 import dataclasses
-import re
 import shutil
 
 import pytest
@@ -70,18 +69,19 @@ def test_a_ledger_without_any_table_has_its_columns_alone(tmp_path, monkeypatch,
     assert (tmp_path / "results" / "claims.csv").read_text() == ",".join(verdicts.COLUMNS) + "\n"
 
 
-def test_readme_without_the_lines_between_which_its_made_part_stands_is_refused():
-    with pytest.raises(ValueError, match="lacks the lines"):
-        pages._between("# dmlrepro\n", "made")
+def test_a_page_without_the_lines_between_which_a_made_part_stands_is_refused(tmp_path):
+    page = tmp_path / "page.md"
+    page.write_text("# dmlrepro\n")
+    with pytest.raises(ValueError, match=r"page\.md lacks the lines .*begin answers: made by"):
+        pages.filled(page, {"answers": "made"})
 
 
-def test_the_opening_answers_with_links_that_exist_and_names_every_claim_that_is_decided_here():
-    text = pages.opening()
-    links = re.findall(r"\]\(([^)#]+)\)", text)
-    assert links and [link for link in links if not (repository_root() / link).exists()] == []
-    decided = [claim_id for claim_id, word in verdicts.here().items() if word in judging.OUTCOMES]
-    assert [claim_id for claim_id in decided if f"- {claim_id}, " not in text] == []
-    assert f"{len(verdicts.here())} claims of five papers, each judged twice" in text
+def test_made_parts_are_exchanged_and_what_is_written_stays(tmp_path):
+    page = tmp_path / "page.md"
+    page.write_text("before\n<!-- begin a: made by python -m dmlrepro pages -->\nold\n<!-- end a -->\nafter\n")
+    text = pages.filled(page, {"a": "new"})
+    assert text == page.read_text().replace("old", "new") and pages.made_part(text, "a") == "\nnew\n"
+    assert pages.made_part(text, "b") is None
 
 
 def test_each_claim_has_a_verdict_at_the_papers_scale_and_one_here():
@@ -89,33 +89,6 @@ def test_each_claim_has_a_verdict_at_the_papers_scale_and_one_here():
     assert pages._at_papers_scale("10_pfml_retrieval").startswith("not run, ")
     text = pages.findings_text("10_pfml_retrieval")
     assert "Verdicts here: pfml-01 " in text and "At the papers' scale: not run, " in text
-
-
-@pytest.mark.parametrize(
-    ("orders", "best"),
-    [
-        ([["PFML", "CPML", "SoftTriple"], ["CPML", "PFML", "SoftTriple"], ["CPML", "SoftTriple", "PFML"]], "CPML"),
-        # who is not on all data sets does not win
-        ([["SoftTriple", "PFML", "Triplet"], ["PFML", "Triplet", "SoftTriple"], ["CPML", "PFML", "Triplet"]], "PFML"),
-    ],
-)
-def test_the_loss_that_is_named_first_has_the_best_places(orders, best, monkeypatch):
-    name = "10_pfml_retrieval"
-    some = stored.stored(name)[0]
-    monkeypatch.setattr(pages, "_comparisons", lambda: {dataset: {name: some} for dataset in "abc"})
-    monkeypatch.setattr(stored.Numbers, "ranked", lambda self, cells: orders.pop(0))
-    monkeypatch.setattr(stored.Numbers, "mean", lambda self, cell: 1.0)
-    assert f"Untuned, {best} has the first mean place" in next(pages._advice())
-
-
-def test_a_data_set_is_compared_once_by_its_table_of_many_losses_and_most_seeds():
-    for dataset, found in pages._comparisons().items():
-        for name, each in found.items():
-            assert set(each.table["dataset"]) == {dataset}
-            alike = [other for other in stored.stored(name) if set(other.table["dataset"]) == {dataset}]
-            many = [other for other in alike if len(set(other.table["method"]) - {"untrained", "random head"}) > 2]
-            assert each.seeds == max(other.seeds for other in many if other.profile == each.profile)
-            assert each.stem in [other.stem for other in many]
 
 
 def test_the_table_of_an_older_version_may_name_parameters_that_are_gone(monkeypatch):

@@ -306,6 +306,21 @@ def test_proxies_start_at_the_norm_that_was_asked_for_in_the_same_directions(Los
             proxies(proxy_norm=wrong)
 
 
+def test_under_adam_a_proxy_as_printed_turns_slower_by_its_norm():
+    points, labels = torch.nn.functional.normalize(torch.randn(40, 64), dim=1), torch.arange(40) % 4
+    turned = {}
+    for norm in (1.0, 8.0):  # N(0, 1) in 64 dimensions has norm 8
+        torch.manual_seed(0)
+        loss = PotentialFieldLoss(4, 64, proxies_per_class=2, proxy_norm=norm)
+        before = torch.nn.functional.normalize(loss.proxies.detach().clone(), dim=2)
+        optimizer = torch.optim.Adam(loss.parameters(), lr=1e-3)
+        loss(points, labels).backward()
+        optimizer.step()
+        after = torch.nn.functional.normalize(loss.proxies.detach(), dim=2)
+        turned[norm] = (after - before).norm(dim=2).mean()
+    assert turned[1.0] / turned[8.0] == pytest.approx(8, rel=0.05)
+
+
 @pytest.mark.parametrize("Loss", LOSSES)
 @pytest.mark.parametrize(
     "case", ["coincident", "one class", "one sample", "no proxies", "one dimension", "one and alone"]

@@ -4,6 +4,7 @@ Nothing is trained here. The tables are those of results/, so the workflow execu
 those of the other notebooks.
 """
 
+from collections.abc import Collection
 from dataclasses import dataclass
 from html import escape
 
@@ -13,24 +14,15 @@ from IPython.display import Markdown
 from matplotlib.figure import Figure
 
 from dmlrepro.evidence import claims, judging, sentences, tables
+from dmlrepro.evidence import ledger as evidence
 from dmlrepro.evidence.ledger import Ledger, count_words
 from dmlrepro.figures import charts
+from dmlrepro.figures.matrix import SHADES, verdict_matrix
 from dmlrepro.papers.notebook import Notebook
 from dmlrepro.papers.params import Params
 
 # names of papers in figures; one that is not here has its id
 PRINTED = {"pfml": "PFML", "nivmf": "nivMF", "meanfield": "Mean field", "ccp": "CCP", "plm": "PLM"}
-SHADES = {  # verdict -> its colour, for colour-blind readers; the order is that of the figure and the counts
-    judging.AS_CLAIMED: "#009E73",
-    judging.NO_DIFFERENCE: "#F0E442",
-    judging.OTHER_WAY: "#D55E00",
-    judging.IDENTITY: "#56B4E9",
-    judging.COST: "#0072B2",
-    judging.FAILURES: "#CC79A7",
-    judging.UNCLEAR: "#BBBBBB",
-    judging.UNTESTABLE: "#E8E8E8",
-    judging.NOT_RUN: "#FFFFFF",
-}
 
 
 @dataclass(frozen=True)
@@ -52,6 +44,23 @@ def counts(ledger: Ledger) -> pd.DataFrame:
 
 def _paper(claim_id: str) -> str:
     return claim_id.partition("-")[0]
+
+
+def matrix_blocks(ledger: Ledger, papers: Collection[str] = ()) -> dict[str, pd.DataFrame]:
+    """Paper -> verdicts of its claims (rows, "01 beats CPML") by place (columns), of some papers or of all."""
+    table, short = evidence.matrix(ledger.lines), claims.short_statements()
+    blocks = {}
+    for paper in papers or dict.fromkeys(map(_paper, table.index)):
+        own = table[[_paper(claim_id) == paper for claim_id in table.index]]
+        blocks[PRINTED.get(paper, paper)] = own.set_axis(
+            [f"{claim_id.partition('-')[2]} {short.get(claim_id, '')}".rstrip() for claim_id in own.index]
+        )
+    return blocks
+
+
+def matrix(ledger: Ledger, papers: Collection[str] = (), columns: int = 3) -> Figure:
+    """Every claim and its verdict in every place, at a glance."""
+    return verdict_matrix(matrix_blocks(ledger, papers), columns)
 
 
 def figure(ledger: Ledger) -> Figure:

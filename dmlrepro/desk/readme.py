@@ -1,0 +1,324 @@
+"""What the README says of results/: the answers on its first screen, the errata that change results, the cost."""
+
+import functools
+import re
+import textwrap
+from collections.abc import Iterable, Iterator
+
+import numpy as np
+import pandas as pd
+
+from dmlrepro.desk import catalogue, costs, published, verdicts
+from dmlrepro.desk.pictures import Picture, drawn
+from dmlrepro.evidence import claims, comparing, judging, ledger, stored, tables
+from dmlrepro.evidence.statistics import MIN_SEEDS, t_interval
+from dmlrepro.evidence.tables import Expression
+from dmlrepro.papers import rooms
+from dmlrepro.papers.together import ledger as shown
+
+MAIN = {  # whose tables compare many losses under equal conditions, and the paper's own among these
+    "10_pfml_retrieval": ("PFML",),
+    "20_nivmf_retrieval": ("EL-nivMF", "ProxyAnchor+EL-nivMF"),
+}
+PANELS = 3  # data sets that are drawn
+SHOWN = 8  # claims that a list names
+OBSTACLES = (  # why a claim is unclear, by what its reason contains; the first that fits
+    (judging.NOT_SHOWN.strip(), "a premise that is not met"),
+    ("not tuned", "methods that were not tuned alike"),
+    ("seeds (planned|needed)", "too few seeds"),
+    ("covers", "a range measured in part"),
+    ("", "effects too close to call"),
+)
+
+
+def parts() -> dict[str, str]:
+    """The made parts of README.md by name."""
+    return {"answers": answers(), "errata": errata_that_change_results(), "cost": cost()}
+
+
+def pictures() -> dict[str, Picture]:
+    """By name."""
+    made = verdicts.made()
+    ranked = rankings()
+    text = "\n".join(f"{title}\n{table.to_csv(index=False, float_format='%.2f')}" for title, table in ranked.items())
+    return {
+        "matrix": drawn(shows_matrix(made), functools.partial(shown.matrix, made)),
+        "which_loss": drawn(text, functools.partial(_ranked_figure, ranked)),
+    }
+
+
+def shows_matrix(made: ledger.Ledger, papers: Iterable[str] = ()) -> str:
+    return "\n".join(f"{title}\n{block.to_csv()}" for title, block in shown.matrix_blocks(made, tuple(papers)).items())
+
+
+def _ranked_figure(ranked: dict[str, pd.DataFrame]):
+    from dmlrepro.figures.effects import rankings as draw
+
+    return draw({textwrap.fill(title, 36): table for title, table in ranked.items()}, "R@1", names=rooms.names())
+
+
+# --- the first screen -------------------------------------------------------------------------------------------------
+
+
+def answers() -> str:
+    return "\n".join(
+        [
+            f"![Verdicts of {len(claims.stated())} claims by data set](docs/figures/matrix.png)",
+            "",
+            state(),
+            "",
+            *headlines(),
+            "",
+            "Mean effect and 95 % interval; a verdict rests on data that its claim names, never on letters.",
+            "",
+            "![R@1 of every loss by data set, with 95 % intervals over seeds](docs/figures/which_loss.png)",
+            "",
+            "Classes never seen in training; one network, images and steps for all losses.",
+        ]
+    )
+
+
+def state() -> str:
+    """What is confirmed where, which loss came out first, what held, what did not, why so much is open, what the rest
+    would cost: a sentence and five answers."""
+    here, tests = verdicts.here(), catalogue.claims()
+    found = {word: [claim_id for claim_id, each in here.items() if each == word] for word in judging.VERDICTS}
+    decided = [claim_id for word in judging.OUTCOMES for claim_id in found[word]]
+    retrieval = sum(about_retrieval(tests[claim_id]) for claim_id in decided)
+    held = found[judging.AS_CLAIMED]
+    failed = [f"{_linked(found[word])} ({word})" for word in judging.OUTCOMES[1:] if found[word]]
+    if opposed := [*ledger.against(verdicts.lines())["claim_id"]]:
+        failed.append(f"undecided, but opposed by every comparison so far: {_linked(opposed)}")
+    return "\n".join(
+        [
+            f"{_at_papers_scale()} Here, at small scale and equal tuning, {len(held)} of {len(here)} claims go as "
+            f"claimed, {len(found[judging.OTHER_WAY])} the other way, with no difference in "
+            f"{len(found[judging.NO_DIFFERENCE])} ({retrieval} of these {len(decided)} about retrieval); "
+            f"{len(found[judging.UNCLEAR])} are unclear, {len(found[judging.NOT_RUN])} not run.",
+            "",
+            f"- **Which loss?** {advice()}",
+            f"- **What held?** {_linked(held) or 'Nothing so far'}.",
+            f"- **What did not?** {'; '.join(failed) or 'Nothing so far'}.",
+            f"- **Why?** {why_open()}",
+            f"- **What would it cost?** {_cost_in_words()}",
+        ]
+    )
+
+
+def _at_papers_scale() -> str:
+    lines = verdicts.lines()
+    at_scale = lines[(lines["scale"] == ledger.PAPER_SCALE) & (lines["decides"] == "yes")]
+    tests = catalogue.claims()
+    run = {
+        claim_id: ledger.verdict(rows, tests[claim_id], ledger.PAPER_SCALE)
+        for claim_id, rows in at_scale.groupby("claim_id")
+        if about_retrieval(tests[claim_id])
+    }
+    if not set(run.values()) & set(judging.OUTCOMES):
+        return "No retrieval claim is confirmed or refuted at the published scale."
+    return f"At the published scale, of the claims about retrieval: {ledger.count_words(run.values())}."
+
+
+def about_retrieval(test: claims.ClaimTest) -> bool:
+    return any(part.about == "training" and part.metric.startswith(claims.RETRIEVAL) for part in test.parts)
+
+
+def table_row(cells: Iterable[str]) -> str:
+    """A row of a Markdown table; without blanks, so that a count of words counts no bars."""
+    return f"|{'|'.join(cells)}|"
+
+
+def _linked(claim_ids: list[str], most: int = SHOWN) -> str:
+    """Claims with links to the pages of their papers."""
+    named = [f"[{each}](docs/papers/{each.partition('-')[0]}.md)" for each in claim_ids[:most]]
+    more = [f"[{len(claim_ids) - most} more](docs/matrix.md)"] if len(claim_ids) > most else []
+    return ", ".join([*named, *more])
+
+
+def why_open() -> str:
+    """What stands in the way of the claims that are unclear, counted."""
+    counts = dict.fromkeys((words for _, words in OBSTACLES), 0)
+    tests, by_claim = catalogue.claims(), dict(list(verdicts.lines().groupby("claim_id")))
+    unclear = [claim_id for claim_id, word in verdicts.here().items() if word == judging.UNCLEAR]
+    for claim_id in unclear:
+        lines = ledger.lines_that_decide(by_claim[claim_id], tests[claim_id])
+        reason = lines.loc[lines["verdict"] == judging.UNCLEAR, "reason"].iloc[0]
+        counts[next(words for pattern, words in OBSTACLES if re.search(pattern, reason))] += 1
+    said = [f"{words} ({count})" for words, count in sorted(counts.items(), key=lambda item: -item[1]) if count]
+    return f"What is unclear is so by {', '.join(said)}." if said else "No claim is unclear."
+
+
+def headlines() -> Iterator[str]:
+    """A row per paper: its headline claim, and what was found of it on each data set."""
+    places = list(ledger.PLACES.values())
+    yield table_row(["paper", "it claims", *places, "verdict", "notebook"])
+    yield "|---" * (len(places) + 4) + "|"
+    lines, here = verdicts.lines(), verdicts.here()
+    for paper, row in published.papers().iterrows():
+        own = lines[(lines["claim_id"] == row.headline) & (lines["decides"] == "yes")]
+        places_of = own["dataset"].map(claims.short_name).map(ledger.PLACES)
+        found = [next(map(_effect, own[places_of == place].itertuples()), "–") for place in places]
+        name = catalogue.claims()[row.headline].notebook
+        said = f"“{claims.short_statements()[row.headline]}”"
+        cited = f"[{shown.PRINTED[paper]}](docs/papers/{paper}.md), [{row.authors}, {row.year}]({row.link})"
+        cells = (cited, said, *found, here[row.headline], f"[{name[:2]}](notebooks/{name}.ipynb)")
+        yield table_row(cells)
+
+
+def _effect(line) -> str:
+    """ "R@1 −2.8 [−4.0, −1.6]"; of fewer seeds than an interval needs, how many there are."""
+    value = f"{line.metric} {_signed(line.effect)}"
+    if np.isnan(line.low):
+        return f"{value}, n = {line.n}"
+    return f"{value} [{_signed(line.low)}, {_signed(line.high)}]"
+
+
+def _signed(value: float) -> str:
+    return f"{value + 0.0:+.1f}".replace("-", "−")
+
+
+# --- which loss -------------------------------------------------------------------------------------------------------
+
+
+def advice() -> str:
+    """The loss with the best mean place over the data sets that are drawn, and its places."""
+    places: dict[str, list[int]] = {}
+    ranked = rankings()
+    for table in ranked.values():
+        for place, method in enumerate(table["method"], 1):
+            places.setdefault(method, []).append(place)
+    best = min(places, key=lambda method: (-len(places[method]), sum(places[method])))
+    where = [
+        f"{place} of {len(table)} on {title.partition(' (')[0]}"
+        for title, table in ranked.items()
+        for place, method in enumerate(table["method"], 1)
+        if method == best
+    ]
+    tuned = all(table["tuned"].all() for table in ranked.values())
+    return (
+        f"{best} has the best mean place{'' if tuned else ', untuned'}: {', '.join(where)}. For your images, "
+        "[notebook 01](notebooks/01_your_images.ipynb) chooses."
+    )
+
+
+def rankings() -> dict[str, pd.DataFrame]:
+    """What a table is of -> its losses, the highest mean R@1 first: columns method, mean, low, high, tuned."""
+    order = list(ledger.PLACES)
+    found = comparisons()
+    short = {dataset: claims.short_name(dataset) for dataset in found}
+    chosen = sorted(found, key=lambda each: order.index(short[each]) if short[each] in order else len(order))[:PANELS]
+    ranked = {}
+    for dataset in chosen:
+        table = pd.concat([_ranked(name, each) for name, each in found[dataset].items()])
+        table = table.drop_duplicates("method").sort_values("mean", ascending=False, ignore_index=True)
+        first = next(iter(found[dataset].values()))
+        few = ", a direction only" if first.few_seeds or first.profile == "quick" else ""
+        older = ", older code" if any(each.older for each in found[dataset].values()) else ""
+        ranked[f"{first.plain_label}{few}{older}"] = table
+    return ranked
+
+
+def _ranked(name: str, each: stored.Stored) -> pd.DataFrame:
+    numbers, rows = stored.Numbers(each.table), []
+    cells = {method: method for method in numbers.methods if method not in comparing.UNTRAINED}
+    for method in MAIN[name]:  # where the paper's own loss was trained in another way only, that
+        levels = numbers.cells.get((method, "R@1"), {})
+        if levels and all(level.setting for level in levels):
+            del cells[method]
+            cells |= {str(level): f"{method} ({level.setting.replace('=', ' ')})" for level in levels}
+    for cell, label in cells.items():
+        try:
+            values = np.array([*tables.by_seed(numbers.cells, Expression.read(cell), "R@1").values()])
+        except tables.MissingRows:
+            continue
+        low, high = t_interval(values) if len(values) >= MIN_SEEDS else (np.nan, np.nan)
+        tuned = each.trials.get(cell.partition(";")[0], 0) >= comparing.TUNED
+        rows.append({"method": label, "mean": values.mean(), "low": low, "high": high, "tuned": tuned})
+    return pd.DataFrame(rows)
+
+
+def comparisons() -> dict[str, dict[str, stored.Stored]]:
+    """Data set -> notebook of MAIN -> its table of most losses and seeds there."""
+    found: dict[str, dict[str, stored.Stored]] = {}
+    for name in MAIN:
+        for each in stored.stored(name):
+            losses = set(each.table["method"]) - comparing.UNTRAINED
+            if len(losses) > 2:
+                found.setdefault(each.table["dataset"].iloc[0], {}).setdefault(name, each)
+    return found
+
+
+# --- errata and cost --------------------------------------------------------------------------------------------------
+
+
+def errata_table(rows: pd.DataFrame, root: str = "", *, severity: bool = True) -> Iterator[str]:
+    """Errata, a row each with our reading and the test that shows it, for a page from which `root` leads to the
+    repository's; with their severity, or where it is said of all."""
+    yield table_row(["where", *["severity"] * severity, "what is wrong", "our reading"])
+    yield "|---" * (3 + severity) + "|"
+    for row in rows.itertuples():
+        file, _, test = row.test.partition("::")
+        where = f"{shown.PRINTED[row.paper]}, {row.where}"
+        reading = f"[{row.reading}]({root}{row.file}) ([test]({root}{file} '{test}'))"
+        cells = (where, *[row.severity] * severity, row.wrong.replace("|", r"\|"), reading)
+        yield table_row(cells)
+
+
+def errata_that_change_results() -> str:
+    rows = published.errata()
+    most = rows[rows["severity"] == published.SEVERITIES[0]]
+    more = f"[{len(rows) - len(most)} more](docs/errata.md) change a formula or are misprints."
+    return "\n".join([*errata_table(most, severity=False), "", more])
+
+
+def hours() -> pd.DataFrame:
+    """By paper: core-hours of `small`, GPU-hours of `paper` by data set, and of the search before."""
+    table = costs.table().assign(paper=lambda rows: rows["paper"].map(shown.PRINTED))
+    small = table[table["profile"] == "small"].groupby("paper", sort=False)["hours"].sum()
+    paper = table[table["profile"] == "paper"]
+    wide = paper.pivot_table(index="paper", columns="dataset", values="hours", aggfunc="sum", sort=False, fill_value=0)
+    wide = wide.assign(all=wide.sum(axis=1), tuning=paper.groupby("paper")["tuning_hours"].sum())
+    wide.insert(0, "small", small)
+    return wide.loc[list(shown.PRINTED.values())].fillna(0)
+
+
+def cost() -> str:
+    table = hours()
+    data = [name for name in table if name not in ("small", "all", "tuning")]
+    where = " / ".join(data)
+    lines = [
+        table_row(
+            [
+                "paper",
+                "core-hours, `small`",
+                f"GPU-hours, `paper`: {where}",
+                "in all",
+                "tuning before",
+                "days, one A100",
+            ]
+        ),
+        "|---|---|---|---|---|---|",
+    ]
+    for name, row in [*table.iterrows(), ("total", table.sum())]:
+        each = " / ".join(f"{row[dataset]:.0f}" for dataset in data)
+        days = (row["all"] + row["tuning"]) / 24
+        numbers = (f"{value:.0f}" for value in (row["all"], row["tuning"], days))
+        lines.append(table_row([str(name), f"{row['small']:.0f}", each, *numbers]))
+    disk = published.disk().groupby("profile")[["download", "decoded"]].sum().sum(axis=1)
+    lines += [
+        "",
+        "Estimates of `python -m dmlrepro plan`, on every data set that claims name "
+        "([results/plan.csv](results/plan.csv)); days count tuning. Disk: "
+        f"{disk['quick']:.0f} GB of packages, {disk['small']:.0f} GB of birds and cars with their decoded copies, "
+        f"{disk['paper']:.0f} GB more of SOP; InShop is not counted.",
+    ]
+    return "\n".join(lines)
+
+
+def _cost_in_words() -> str:
+    total = hours().sum()
+    gpu = total["all"] + total["tuning"]
+    return (
+        f"About {total['small']:.0f} core-hours at small scale; {gpu:.0f} GPU-hours ({gpu / 24:.0f} days on one A100) "
+        "at the published one ([table](#cost))."
+    )

@@ -1,0 +1,243 @@
+"""The made parts of docs/papers/*.md, a reproducibility report per paper; judgement is written there by hand."""
+
+import functools
+from collections.abc import Iterator
+
+import pandas as pd
+
+from dmlrepro.desk import catalogue, costs, published, readme, show, verdicts
+from dmlrepro.desk.pictures import Picture, drawn, of_notebook
+from dmlrepro.evidence import claims, judging, ledger, sentences
+from dmlrepro.figures.matrix import MARKS
+from dmlrepro.papers import rooms
+from dmlrepro.papers.together import ledger as shown
+
+ROOT = "../../"  # of the repository, as a page sees it
+METHOD_PICTURES = {  # a paper's idea -> the notebook and the cell that draw it
+    "pfml": ("12_pfml_proxy_alignment", "cell-04"),
+    "nivmf": ("23_nivmf_normalizer", "cell-13"),
+    "meanfield": ("30_meanfield_magnet", "feels"),
+    "ccp": ("40_ccp_mnist", "step-02"),
+    "plm": ("50_plm_retrieval", "toy"),
+}
+
+
+def parts(paper: str) -> dict[str, str]:
+    """The made parts of the page of a paper by name."""
+    makers = {
+        "cited": cited,
+        "scope": scope,
+        "settings": settings,
+        "results": results,
+        "errata": errata,
+        "open": still_open,
+        "rerun": rerun,
+    }
+    return {name: make(paper) for name, make in makers.items()}
+
+
+def pictures(paper: str) -> dict[str, Picture]:
+    """By name."""
+    made = verdicts.made()
+    rows, known = forest_rows(paper), published_rows(paper)
+    text = rows.to_csv(index=False, float_format="%.4g") + known.to_csv(index=False)
+    return {
+        f"{paper}_method": of_notebook(*METHOD_PICTURES[paper]),
+        f"{paper}_matrix": drawn(readme.shows_matrix(made, [paper]), functools.partial(shown.matrix, made, [paper], 2)),
+        f"{paper}_forest": drawn(text, functools.partial(_forest, rows, known)),
+    }
+
+
+def _forest(rows: pd.DataFrame, known: pd.DataFrame):
+    from dmlrepro.figures.effects import forest
+
+    return forest(rows, known)
+
+
+def own(paper: str) -> list[str]:
+    """The claims of a paper."""
+    return [claim_id for claim_id, row in claims.stated().items() if row["paper"] == paper]
+
+
+def cited(paper: str) -> str:
+    row = published.papers().loc[paper]
+    return f"{row.authors}: *{row.title}*. {row.venue}, {row.year}. <{row.link}>"
+
+
+# --- scope ------------------------------------------------------------------------------------------------------------
+
+
+def scope(paper: str) -> str:
+    """What the paper claims, where, and the verdict of each claim in each place."""
+    picture = f"![Verdicts of the claims of {shown.PRINTED[paper]} by data set](../figures/{paper}_matrix.png)"
+    return "\n".join([picture, "", *matrix_table([paper])])
+
+
+def matrix_table(papers: list[str]) -> Iterator[str]:
+    """The matrix as text: a row per claim with the paper's sentence and the marks of its verdicts."""
+    table = ledger.matrix(verdicts.lines())
+    yield f"| claim | the paper says | where | {' | '.join(table.columns)} |"
+    yield "|---|---|---|" + "---|" * table.shape[1]
+    for paper in papers:
+        for claim_id in own(paper):
+            row = claims.stated()[claim_id]
+            marks = " | ".join(MARKS[word] for word in table.loc[claim_id])
+            yield f"| {claim_id} | {shown._cell(row['statement'])} | {row['where']} | {marks} |"
+    yield ""
+    yield "; ".join(f"{mark} {word}" for word, mark in MARKS.items()) + "."
+
+
+# --- method and settings ----------------------------------------------------------------------------------------------
+
+
+def settings(paper: str) -> str:
+    """What the paper's own method is trained with at the published scale and at small, and what says so."""
+    test = catalogue.claims()[published.papers().loc[paper, "headline"]]
+    method = test.parts[0].subject.cells[0].method
+    at_scale, small = (_settings(test.notebook, method, profile) for profile in ("paper", "small"))
+    lines = [
+        f"{method} of notebook {_link(test.notebook)}: the options of the loss, and settings of a known source; "
+        f"`python -m dmlrepro show {test.notebook[:2]} --profile paper` prints all.",
+        "",
+        "| setting | `paper` | source | `small` |",
+        "|---|---|---|---|",
+    ]
+    for name, (value, origin, said) in at_scale.items():
+        source = "; ".join(filter(None, (origin, said)))
+        if "paper" in source.replace("profile paper", "") or name.startswith("loss."):
+            cells = map(shown._cell, (str(value), source, str(small[name][0]) if name in small else ""))
+            lines.append(f"| `{name}` | {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+def _settings(notebook: str, method: str, profile: str) -> show.Settings:
+    entry = catalogue.find(notebook)
+    params = entry.params.from_values({"profile": profile})
+    spec = next(each for each in entry.specs_untrained(params) if each.method == method)
+    return show.settings(spec, params, rooms.methods().get(method))
+
+
+# --- results ----------------------------------------------------------------------------------------------------------
+
+
+def deciding(paper: str) -> pd.DataFrame:
+    """The lines of a paper's claims that decide, with their place in the matrix."""
+    lines = verdicts.lines()
+    lines = lines[lines["claim_id"].isin(own(paper)) & (lines["decides"] == "yes") & (lines["comparison"] != "")]
+    places = lines["dataset"].map(claims.short_name).map(ledger.PLACES).fillna(ledger.FURTHER)
+    return lines.assign(place=places.mask(lines["scale"] == ledger.PAPER_SCALE, ledger.AT_PAPER_SCALE))
+
+
+def forest_rows(paper: str) -> pd.DataFrame:
+    """The effects that `figures.effects.forest` draws."""
+    lines = deciding(paper)
+    columns = ["place", "metric", "effect", "low", "high", "zero", "unit", "verdict"]
+    rows = lines[columns].assign(claim=lines["claim_id"].map(_labels(paper)))
+    return rows.astype(dict.fromkeys(("effect", "low", "high", "zero"), float))
+
+
+def published_rows(paper: str) -> pd.DataFrame:
+    """The published effects on birds and cars that it draws beside them."""
+    known = published.effects()
+    known = known[known["claim_id"].isin(own(paper)) & known["dataset"].isin(["cub", "cars"])]
+    return known.assign(claim=known["claim_id"].map(_labels(paper)))[["claim", "dataset", "value"]]
+
+
+def _labels(paper: str) -> dict[str, str]:
+    """Claim id -> "03 beats ProxyAnchor [+]", with the sign that the claim expects of the comparison that is shown."""
+    signs = {"higher": " [+]", "lower": " [−]", "flat": " [0]"}
+    first = {claim_id: test.parts[0] for claim_id, test in catalogue.claims().items() if test.parts}
+    compared = {line.claim_id: line.compared.part for line in deciding(paper)[::-1].itertuples()}
+    parts, short = first | compared, claims.short_statements()
+    return {
+        claim_id: f"{claim_id.partition('-')[2]} {short[claim_id]}{signs[parts[claim_id].direction]}"
+        for claim_id in own(paper)
+        if claim_id in parts
+    }
+
+
+def results(paper: str) -> str:
+    """The forest plot and its numbers."""
+    name, rows = shown.PRINTED[paper], deciding(paper)
+    lines = [
+        f"![Effects with intervals of the claims of {name}, beside the published ones](../figures/{paper}_forest.png)",
+        "",
+        "Each mark is the comparison that decides a claim or speaks least for it; a hollow mark stands for single "
+        "seeds, a diamond for what the paper published on birds or cars with its own network. In brackets stands the "
+        "sign that the claim expects.",
+        "",
+    ]
+    if rows.empty:
+        return "\n".join([*lines, "No claim of this paper has a line that decides yet."])
+    lines += ["| claim | on | ours | published | verdict | it rests on |", "|---|---|---|---|---|---|"]
+    for row in rows.itertuples():
+        compared = row.compared
+        effect = f"{shown._cell(compared.name)}: {row.metric} {sentences.numbers(compared)}"
+        expected = shown._cell(claims.stated()[row.claim_id]["expected_size"])
+        verdict = f"{row.verdict}" + (f": {shown._cell(row.reason)}" if row.reason else "")
+        where = f"{row.plain_label}, {_link(row.notebook)}"
+        lines.append(f"| {row.claim_id} | {row.place} | {effect} | {expected} | {verdict} | {where} |")
+    return "\n".join(lines)
+
+
+def errata(paper: str) -> str:
+    rows = published.errata()
+    return "\n".join(readme.errata_table(rows[rows["paper"] == paper], ROOT))
+
+
+# --- what is open, and how to go on -----------------------------------------------------------------------------------
+
+
+def still_open(paper: str) -> str:
+    """What every claim without an outcome lacks, and what its notebook costs."""
+    table, here = costs.table(), verdicts.here()
+    hours = table.groupby(["profile", "notebook"])["hours"].sum()
+    lines = verdicts.lines()
+    rows = [
+        "| claim | here | what is missing | seeds that would decide | notebook | `small`, hours | `paper`, hours |",
+        "|---|---|---|---|---|---|---|",
+    ]
+    for claim_id in own(paper):
+        if here[claim_id] not in (judging.UNCLEAR, judging.NOT_RUN, judging.FAILURES):
+            continue
+        test = catalogue.claims()[claim_id]
+        of_claim = lines[(lines["claim_id"] == claim_id) & (lines["verdict"] == here[claim_id])]
+        decided = of_claim[of_claim["decides"] == "yes"]
+        missing, seeds = "runs on its data", ""
+        if len(decided) and here[claim_id] != judging.NOT_RUN:
+            first = next(decided.itertuples())
+            missing = shown._cell(first.reason)
+            seeds = "" if pd.isna(first.seeds_needed) else f"{first.seeds_needed:.0f}"
+        cost = (f"{hours.get((profile, test.notebook), 0):.1f}" for profile in ("small", "paper"))
+        cells = (claim_id, here[claim_id], missing, seeds, _link(test.notebook), *cost)
+        rows.append(f"| {' | '.join(cells)} |")
+    if len(rows) == 2:
+        return "Every claim has an outcome here."
+    note = (
+        "Hours are those of a whole notebook on the data sets that its claims name, an estimate of `python -m dmlrepro "
+        "plan`: one core for `small`, one A100 for `paper`."
+    )
+    return "\n".join([*rows, "", note])
+
+
+def rerun(paper: str) -> str:
+    """The commands that make this page's numbers."""
+    test = catalogue.claims()[published.papers().loc[paper, "headline"]]
+    notebooks = sorted({catalogue.claims()[claim_id].notebook for claim_id in own(paper)})
+    numbers = ", ".join(name[:2] for name in notebooks)
+    return "\n".join(
+        [
+            f"Notebooks {', '.join(map(_link, notebooks))}:",
+            "",
+            "```sh",
+            f"python -m dmlrepro search {test.notebook[:2]} --profile small   # tunes every method alike, once",
+            f"snakemake --profile workflow/profiles/local --config profile=small notebooks={numbers.replace(' ', '')}",
+            "python -m dmlrepro pages   # judges the new tables and writes this page anew",
+            f"papermill notebooks/{test.notebook}.ipynb out.ipynb -p profile paper   # the published scale, on a GPU",
+            "```",
+        ]
+    )
+
+
+def _link(notebook: str) -> str:
+    return f"[{notebook[:2]}]({ROOT}notebooks/{notebook}.ipynb)"

@@ -1,0 +1,114 @@
+"""Effects with their intervals: a forest plot of claims, and methods on several data sets."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import pandas as pd
+
+from dmlrepro.evidence import claims
+from dmlrepro.figures.style import PLAIN, Names, check, described, legend, panels, plain
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+PLACED = {"birds": ("o", "#0072B2"), "cars": ("s", "#D55E00"), "letters": ("^", "#009E73"), "further": ("X", "#7A5C1E")}
+PLACED |= {"paper scale": ("D", "#000000")}
+
+
+def forest(rows: pd.DataFrame, published: pd.DataFrame) -> Figure:
+    """Effects of claims with their intervals by place, and what was published of them.
+
+    rows: columns claim (shown), place (of PLACED), metric, effect, low, high, zero, unit; low and high are NaN where
+        there is no interval. Metrics of retrieval share an axis of points; every other claim is scaled to its own
+        widest end, and its numbers stand beside it.
+    published: columns claim, value, in points of a metric of retrieval.
+    """
+    check(len(rows) + len(published) > 0, "rows: nothing was measured and nothing published")
+    in_points = rows["metric"].str.startswith(claims.RETRIEVAL) & (rows["unit"] == "")
+    points, others = rows[in_points], rows[~in_points]
+    left, right = sorted({*points["claim"], *published["claim"]}), sorted({*others["claim"]})
+    parts = [(left, points), (right, others)] if right else [(left, points)]
+    tallest = max(len(labels) for labels, _ in parts)
+    with panels(len(parts), 0.34 * tallest + 1.5, width=5.4 * len(parts)) as (figure, axes):
+        for axis, (labels, _) in zip(axes, parts):
+            axis.axvline(0, color="grey", linewidth=0.8, zorder=1)
+            axis.set_yticks(range(len(labels)), [plain(name) for name in labels], fontsize="small")
+            axis.set_ylim(max(len(labels), 1) - 0.5, -0.5)
+            axis.grid(False, axis="y")
+        _intervals(axes[0], points.assign(scale=1.0), left)
+        heights = [left.index(claim) for claim in published["claim"]]
+        hollow: dict[str, Any] = {"facecolor": "none", "edgecolor": "black", "marker": "D", "s": 26, "zorder": 4}
+        if heights:
+            axes[0].scatter(published["value"], heights, label="published, another network", **hollow)
+        axes[0].set(xlabel="effect (points)", title="retrieval")
+        if right:
+            ends = (others[["effect", "low", "high"]].sub(others["zero"], axis=0)).abs().max(axis=1)
+            widest = ends.groupby(others["claim"]).transform("max").replace(0, 1)
+            _intervals(axes[1], others.assign(scale=widest), right)
+            for row in others.drop_duplicates("claim").itertuples():
+                where: Any = {"xycoords": ("axes fraction", "data"), "xytext": (4, 0), "textcoords": "offset points"}
+                note = f"{plain(row.metric)} {row.effect:.3g}{row.unit}"
+                axes[1].annotate(note, (1, right.index(row.claim)), va="center", fontsize="x-small", **where)
+            axes[1].set(xlabel="effect, each claim on its own scale", title="other measures", xlim=(-1.15, 1.15))
+        named: dict[str, Any] = {}
+        for axis in axes:
+            handles, names = axis.get_legend_handles_labels()
+            named |= dict(zip(names, handles))
+        figure.legend(named.values(), named, loc="outside lower center", ncols=5, fontsize="small")
+    said = [f"{row.claim}, {row.place}: {row.metric} {_numbers(row)}" for row in rows.itertuples()]
+    said += [f"{row.claim}, published: {row.value:+g}" for row in published.itertuples()]
+    return described(figure, f"Forest plot of effects. {'; '.join(said)}.")
+
+
+def _numbers(row) -> str:
+    interval = "" if math.isnan(row.low) else f" ({row.low:.3g} to {row.high:.3g})"
+    return f"{row.effect:.3g}{row.unit}{interval}"
+
+
+def _intervals(axis: Axes, rows: pd.DataFrame, labels: list[str]) -> None:
+    """A mark and an interval per row, those of one claim a little apart."""
+    for place, own in rows.groupby("place", sort=False):
+        marker, color = PLACED[str(place)]
+        axis.scatter([], [], s=30, marker=marker, color=color, label=str(place))
+        for row in own.itertuples():
+            y = labels.index(row.claim) + 0.16 * (list(PLACED).index(str(place)) - 1)
+            x, low, high = ((value - row.zero) / row.scale for value in (row.effect, row.low, row.high))
+            axis.plot([low, high], [y, y], color=color, linewidth=1.6, zorder=2)
+            # no interval: single seeds
+            fill = "white" if math.isnan(row.low) else color
+            axis.scatter(x, y, s=30, marker=marker, facecolor=fill, edgecolor=color, zorder=3)
+
+
+def rankings(data: Mapping[str, pd.DataFrame], metric: str, *, names: Names = PLAIN) -> Figure:
+    """A panel per data set, a dot per method with its interval over seeds, the highest mean on top.
+
+    data: {title: columns method, mean, low, high, tuned}; low and high are NaN where seeds are too few. tuned: whether
+    a search chose the method's settings; a hollow dot has default ones.
+    """
+    check(len(data) > 0, "data has no data set")
+    data = {title: table.sort_values("mean", ascending=False, ignore_index=True) for title, table in data.items()}
+    tallest = max(len(table) for table in data.values())
+    with panels(len(data), 0.25 * tallest + 1.3, width=3.7 * len(data)) as (figure, axes):
+        for axis, (title, table) in zip(axes, data.items()):
+            for y, row in enumerate(table.itertuples()):
+                color = names.color(row.method)
+                axis.plot([row.low, row.high], [y, y], color=color, linewidth=1.8, zorder=2)
+                fill = color if row.tuned else "white"
+                axis.scatter(row.mean, y, s=34, facecolor=fill, edgecolor=color, linewidth=1.4, zorder=3)
+            axis.set_yticks(range(len(table)), [plain(name) for name in table["method"]], fontsize="small")
+            axis.invert_yaxis()
+            axis.set(xlabel=names.label(metric))
+            axis.set_title(title, fontsize="small")
+        dots: dict[str, Any] = {"s": 34, "edgecolor": "0.2", "linewidth": 1.4}
+        axes[0].scatter([], [], facecolor="0.2", label="settings found by an equal search", **dots)
+        axes[0].scatter([], [], facecolor="white", label="default settings", **dots)
+        legend(figure, axes[0])
+    said = (
+        f"{title}: " + ", ".join(f"{row.method} {row.mean:.1f}" for row in table.itertuples())
+        for title, table in data.items()
+    )
+    return described(figure, f"{metric} by method and data set. {'; '.join(said)}.")

@@ -1,0 +1,137 @@
+"""The README answers on its first screen, in few words, with what results/ says."""
+
+import re
+from itertools import pairwise
+
+import pandas as pd
+import pytest
+
+from dmlrepro.desk import catalogue, costs, published, readme, verdicts
+from dmlrepro.evidence import claims, comparing, judging, ledger, stored
+from dmlrepro.files import repository_root
+
+README = repository_root() / "README.md"
+QUESTIONS = ("Which loss?", "What held?", "What did not?", "Why?", "What would it cost?")
+
+
+def words(text: str) -> list[str]:
+    """The words that a reader sees: no targets of links, comments, bars or marks."""
+    text = re.sub(r"<!--.*?-->", "", text)
+    text = re.sub(r"\]\([^)]*\)", "]", text)
+    return [word for word in re.split(r"[\s|]+", text) if re.search(r"\w", word)]
+
+
+def test_each_question_is_answered_within_a_minute_of_reading_from_the_top():
+    text = README.read_text(encoding="utf8")
+    places = [text.index(f"**{question}**") for question in QUESTIONS]
+    assert all(one < other for one, other in pairwise(places))
+    assert len(words(text[: text.index("\n", places[-1])])) <= 240
+    assert len(text.split()) < 1200
+
+
+def test_made_links_lead_somewhere():
+    links = [link for part in readme.parts().values() for link in re.findall(r"\]\(([^)# ]+)[^)]*\)", part)]
+    assert len(links) > 20
+    assert [link for link in links if "://" not in link and not (repository_root() / link).exists()] == []
+
+
+def test_the_state_counts_all_claims_and_names_what_is_decided():
+    text, here = readme.state(), verdicts.here()
+    assert f"of {len(here)} claims go as claimed" in text
+    decided = [claim_id for claim_id, word in here.items() if word in judging.OUTCOMES[1:]]
+    assert [claim_id for claim_id in decided[: readme.SHOWN] if claim_id not in text] == []
+
+
+def test_many_decided_claims_are_counted_and_the_first_are_named(monkeypatch):
+    everything = dict.fromkeys(verdicts.here(), judging.AS_CLAIMED)
+    monkeypatch.setattr(verdicts, "here", lambda: everything)
+    text = readme.state()
+    assert f"{len(everything)} of {len(everything)} claims go as claimed" in text
+    assert f"[{len(everything) - readme.SHOWN} more](docs/matrix.md)" in text and "No claim is unclear." in text
+    assert len(words(text)) < 180
+
+
+def test_a_verdict_at_the_papers_scale_is_told_first(monkeypatch):
+    lines = verdicts.lines()
+    lines = lines[lines["scale"] == ledger.HERE]
+    monkeypatch.setattr(verdicts, "lines", lambda: lines)
+    assert readme.state().startswith("No retrieval claim is confirmed or refuted at the published scale.")
+    line = lines[(lines["claim_id"] == "pfml-02") & (lines["dataset"] == "omniglot")].head(1)
+    run = line.assign(scale=ledger.PAPER_SCALE, dataset="cub", role="named", decides="yes", verdict=judging.OTHER_WAY)
+    monkeypatch.setattr(verdicts, "lines", lambda: pd.concat([lines, run]))
+    assert readme.state().startswith("At the published scale, of the claims about retrieval: 1 the other way.")
+
+
+@pytest.mark.parametrize(
+    ("reason", "said"),
+    [
+        ("not shown: A vs 3, premise: every row at least 3; not tuned: 0 of at least 12", "a premise that is not met"),
+        ("not tuned alike: trials A 0, B 16", "methods that were not tuned alike"),
+        ("5 of the 10 seeds planned", "too few seeds"),
+        ("1 of the 5 seeds needed", "too few seeds"),
+        ("problems covers 1 to 3 of 1 to 5", "a range measured in part"),
+        ("A vs B: not told apart", "effects too close to call"),
+    ],
+)
+def test_why_a_claim_is_open_is_told_by_its_reason(reason, said, monkeypatch):
+    lines = verdicts.lines()
+    open_one = lines[lines["claim_id"] == "plm-06"].assign(verdict=judging.UNCLEAR, reason=reason)
+    monkeypatch.setattr(verdicts, "lines", lambda: open_one)
+    monkeypatch.setattr(verdicts, "here", lambda: {"plm-06": judging.UNCLEAR})
+    assert readme.why_open() == f"What is unclear is so by {said} (1)."
+
+
+def test_each_paper_has_a_row_with_its_headline_and_its_effects():
+    rows = list(readme.headlines())[2:]
+    assert len(rows) == len(published.papers())
+    shown = next(row for row in rows if "PFML" in row)
+    line = verdicts.lines().query("claim_id == 'pfml-03' and dataset == 'omniglot'").iloc[0]
+    assert f"{line.metric} −{abs(line.effect):.1f} [−{abs(line.low):.1f}, −{abs(line.high):.1f}]" in shown
+
+
+@pytest.mark.parametrize(
+    ("orders", "best"),
+    [
+        ([["PFML", "CPML", "SoftTriple"], ["CPML", "PFML", "SoftTriple"], ["CPML", "SoftTriple", "PFML"]], "CPML"),
+        # who is not on all data sets does not win
+        ([["SoftTriple", "PFML", "Triplet"], ["PFML", "Triplet", "SoftTriple"], ["CPML", "PFML", "Triplet"]], "PFML"),
+    ],
+)
+def test_the_loss_that_is_named_first_has_the_best_places(orders, best, monkeypatch):
+    made = {f"{i} (data)": pd.DataFrame({"method": order, "tuned": True}) for i, order in enumerate(orders)}
+    monkeypatch.setattr(readme, "rankings", lambda: made)
+    assert readme.advice().startswith(f"{best} has the best mean place: ")
+    made["0 (data)"]["tuned"] = False
+    assert "untuned" in readme.advice()
+
+
+def test_rankings_are_of_birds_cars_and_letters_where_these_are_run():
+    ranked = readme.rankings()
+    assert len(ranked) <= readme.PANELS
+    for title, table in ranked.items():
+        assert not set(table["method"]) & comparing.UNTRAINED and table["mean"].is_monotonic_decreasing, title
+        assert table["method"].is_unique
+    datasets = [claims.short_name(name) for name in readme.comparisons()]
+    assert ("omniglot" in datasets) == any("handwritten letters" in title for title in ranked)
+
+
+def test_a_data_set_is_compared_once_by_its_table_of_many_losses_and_most_seeds():
+    for dataset, found in readme.comparisons().items():
+        for name, each in found.items():
+            assert set(each.table["dataset"]) == {dataset}
+            alike = [other for other in stored.stored(name) if set(other.table["dataset"]) == {dataset}]
+            many = [other for other in alike if len(set(other.table["method"]) - {"untrained", "random head"}) > 2]
+            assert each.seeds == max(other.seeds for other in many if other.profile == each.profile)
+            assert each.stem in [other.stem for other in many]
+
+
+def test_the_cost_is_that_of_the_plan_on_every_data_set_that_claims_name():
+    table, total = costs.table(), readme.hours().sum()
+    paper = table[(table["profile"] == "paper") & (table["paper"] != "together")]
+    assert total["all"] == pytest.approx(paper["hours"].sum())
+    assert total["tuning"] == pytest.approx(paper["tuning_hours"].sum())
+    assert f"|{total['all']:.0f}|{total['tuning']:.0f}|" in readme.cost()
+    for claim_id, test in catalogue.claims().items():
+        planned = set(paper.loc[paper["notebook"] == test.notebook, "dataset"])
+        named = {name for name in claims.named(claim_id) if name in costs.DATA["paper"]}
+        assert not planned or named <= planned, claim_id

@@ -1,0 +1,90 @@
+"""The matrix of verdicts, the forest plot and the rankings: what is drawn, marked and said."""
+
+import matplotlib
+
+matplotlib.use("Agg")
+import matplotlib.pyplot as plt
+import numpy as np
+import pandas as pd
+import pytest
+
+from dmlrepro.evidence import judging
+from dmlrepro.figures import effects
+from dmlrepro.figures.matrix import MARKS, SHADES, verdict_matrix
+
+
+@pytest.fixture(autouse=True)
+def _close_figures():
+    yield
+    plt.close("all")
+
+
+def texts(axis) -> list[str]:
+    return [text.get_text() for text in axis.texts]
+
+
+def luminance(color: str) -> float:
+    return float(np.dot(matplotlib.colors.to_rgb(color), (0.299, 0.587, 0.114)))
+
+
+def test_every_cell_of_the_matrix_has_the_mark_of_its_verdict_and_the_key_explains_it():
+    block = pd.DataFrame(
+        [[judging.AS_CLAIMED, judging.NOT_RUN], ["unclear", "the other way"]], ["01 a", "02 b"], ["x", "y"]
+    )
+    figure = verdict_matrix({"one": block, "two": block.iloc[:1]})
+    first, second, key = figure.axes
+    assert texts(first) == [MARKS[word] for word in block.to_numpy().flat] and len(texts(second)) == 2
+    assert [label.get_text() for label in first.get_yticklabels()] == ["01 a", "02 b"]
+    assert {judging.AS_CLAIMED, judging.FAILURES} <= set(texts(key)) and judging.COST not in texts(key)
+    assert "02 b unclear (x), the other way (y)" in figure.get_label()
+    assert "01 a as claimed (x)." in figure.get_label(), "what is not run is not listed"
+
+
+def test_verdicts_are_told_apart_in_grey_by_shade_or_mark():
+    assert set(SHADES) == set(MARKS) == set(judging.VERDICTS) and len(set(MARKS.values())) == len(MARKS)
+    marked = [word for word in judging.VERDICTS if word not in (judging.NOT_RUN, judging.UNTESTABLE)]
+    light = [luminance(SHADES[word]) for word in marked]
+    assert max(light) < luminance(SHADES[judging.NOT_RUN]) - 0.05, "what was run stands out from what was not"
+
+
+ROWS = pd.DataFrame(
+    [
+        ("01 a", "birds", "R@1", 2.0, 1.0, 3.0, 0.0, ""),
+        ("01 a", "cars", "R@1", -1.0, np.nan, np.nan, 0.0, ""),
+        ("02 b", "further", "time_ratio", 1.2, 1.1, 1.4, 1.0, ""),
+    ],
+    columns=["claim", "place", "metric", "effect", "low", "high", "zero", "unit"],
+)
+PUBLISHED = pd.DataFrame({"claim": ["01 a", "03 c"], "value": [5.0, -2.0]})
+
+
+def test_the_forest_has_a_mark_per_effect_a_diamond_per_published_one_and_scales_the_others():
+    figure = effects.forest(ROWS, PUBLISHED)
+    points, others = figure.axes
+    offsets = np.concatenate([each.get_offsets() for each in points.collections])
+    assert sorted(offsets[:, 0]) == [-2, -1, 2, 5]
+    assert [label.get_text() for label in points.get_yticklabels()] == ["01 a", "03 c"]
+    ends = [line.get_xdata() for line in others.lines if len(set(line.get_ydata())) == 1]
+    assert np.allclose(ends, [[0.25, 1.0]]), "of 0.1 to 0.4 beyond one, in units of 0.4"
+    assert "01 a, cars: R@1 -1; 02 b, further: time_ratio 1.2 (1.1 to 1.4)" in figure.get_label()
+    assert "03 c, published: -2" in figure.get_label()
+
+
+def test_a_forest_of_published_effects_alone_is_drawn_and_of_nothing_refused():
+    assert len(effects.forest(ROWS.head(0), PUBLISHED).axes) == 1
+    with pytest.raises(ValueError, match="nothing was measured and nothing published"):
+        effects.forest(ROWS.head(0), PUBLISHED.head(0))
+
+
+def test_rankings_have_the_highest_mean_on_top_and_hollow_dots_where_nothing_was_tuned():
+    table = pd.DataFrame(
+        {"method": ["A", "B"], "mean": [1.0, 2.0], "low": [0.5, np.nan], "high": [1.5, np.nan], "tuned": [True, False]}
+    )
+    figure = effects.rankings({"birds": table, "cars": table.head(1)}, "R@1")
+    first = figure.axes[0]
+    assert [label.get_text() for label in first.get_yticklabels()] == ["B", "A"] and first.yaxis_inverted()
+    hollow, filled = (each.get_facecolor()[0] for each in first.collections[:2])
+    assert tuple(hollow) == (1, 1, 1, 1) and tuple(filled) != (1, 1, 1, 1)
+    assert "birds: B 2.0, A 1.0; cars: A 1.0." in figure.get_label()
+    with pytest.raises(ValueError, match="no data set"):
+        effects.rankings({}, "R@1")
