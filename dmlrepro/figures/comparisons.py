@@ -113,7 +113,9 @@ def theirs_and_ours(points: pd.DataFrame, unit: str) -> Figure:
             kinds = {"baselines": (False, "#8A8A8A", "o"), "the paper's own": (True, "#D55E00", "D")}
             for kind, (own, shade, marker) in kinds.items():
                 each = some[some["own"] == own]
-                axis.scatter(each["theirs"], each["ours"], s=24, facecolor="none", edgecolor=shade, marker=marker, label=kind)
+                axis.scatter(
+                    each["theirs"], each["ours"], s=24, facecolor="none", edgecolor=shade, marker=marker, label=kind
+                )
                 if len(each):
                     means = f"published {each['theirs'].mean():+.1f}, ours {each['ours'].mean():+.1f}"
                     said.append(f"{paper}, {kind} ({len(each)}): {means}")
@@ -125,4 +127,6 @@ def theirs_and_ours(points: pd.DataFrame, unit: str) -> Figure:
         for axis in axes[len(papers) :]:
             axis.axis("off")
         legend(figure, axes[0])
-    return described(figure, f"Scatter of published numbers and ours, less the mean of the comparison. {'; '.join(said)}.")
+    return described(
+        figure, f"Scatter of published numbers and ours, less the mean of the comparison. {'; '.join(said)}."
+    )

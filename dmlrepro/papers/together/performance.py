@@ -10,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
+from IPython.display import Markdown
 from matplotlib.figure import Figure
 
 from dmlrepro.evidence.ledger import Ledger
@@ -79,7 +80,9 @@ OTHERS: dict[str, Benchmark] = {
     "imports": Benchmark("Import", long=lambda table: table.assign(case=table["modules"].map("{} modules".format))),
     "loop": Benchmark("Training loop", {"*": "loop"}, long=_loop),
     "tail": Benchmark("Trained tail", {"*": "tail"}, long=_tail),
-    "workflow": Benchmark("Workflow", {"papermill by hand, runs in the cache": "workflow, runs in the cache"}, long=_workflow),
+    "workflow": Benchmark(
+        "Workflow", {"papermill by hand, runs in the cache": "workflow, runs in the cache"}, long=_workflow
+    ),
 }
 BENCHMARKS = LOSSES | OTHERS
 NO_COSTS = "regimes_"  # so tables begin that compare scores and not costs
@@ -191,25 +194,35 @@ def check() -> None:
 # --- findings ---------------------------------------------------------------------------------------------------------
 
 
-def _against_peers(_: Ledger) -> str:
+def against_peers(_: Ledger | None = None) -> str:
     found = ratios()
     parts = [
         f"{kind} of a peer over ours {rows['ratio'].min():.2g} to {rows['ratio'].max():.2g} times, median "
         f"{rows['ratio'].median():.2g}, above 1 in {(rows['ratio'] > 1).sum()} of {len(rows)} pairs"
         for kind, rows in found.groupby("kind", sort=False)
     ]
-    devices = ", ".join(dict.fromkeys(name.replace("CPU x86_64", "cpu") for name in found["device"]))
+    devices = ", ".join(dict.fromkeys(name.replace("CPU x86_64", "cpu").upper() for name in found["device"]))
     return f"{found['benchmark'].nunique()} benchmarks on {devices}, within one run each: {'; '.join(parts)}."
 
 
-def _exponents(_: Ledger) -> str:
+def powers(_: Ledger | None = None) -> str:
     rows = exponents()
-    told = [f"{row.form} of {row.benchmark} {row.exponent:.2f}" for row in rows.itertuples() if row.what.startswith("time")]
+    told = [
+        f"{row.form} of {row.benchmark} {row.exponent:.2f}" for row in rows.itertuples() if row.what.startswith("time")
+    ]
     return f"Time grows with the size to the power of: {', '.join(told) or 'nothing was measured at three sizes'}."
 
 
-def _absent(_: Ledger) -> str:
+def not_run(_: Ledger | None = None) -> str:
     return f"Not run: {', '.join(absent())}." if absent() else "No benchmark is missing."
 
 
-NOTEBOOKS = [Notebook(PerformanceParams, table=None, findings=(_against_peers, _exponents, _absent))]
+FINDINGS = (against_peers, powers, not_run)
+
+
+def found() -> Markdown:
+    """The findings as a list to read."""
+    return Markdown("\n".join(f"- {sentence()}" for sentence in FINDINGS))
+
+
+NOTEBOOKS = [Notebook(PerformanceParams, table=None, findings=FINDINGS)]

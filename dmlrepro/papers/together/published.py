@@ -115,7 +115,9 @@ def printed() -> pd.DataFrame:
     """Every row of data/published, the figures' last, with the notebook that repeats it ("" where none does)."""
     stems = sorted(path.stem for path in (repository_root() / "data" / "published").glob("*.csv"))
     ordered = [f"{paper}{end}" for paper in PAPERS for end in ("", "_figures") if f"{paper}{end}" in stems]
-    rows = pd.concat([summaries.published(stem) for stem in [*ordered, *(set(stems) - set(ordered))]], ignore_index=True)
+    rows = pd.concat(
+        [summaries.published(stem) for stem in [*ordered, *(set(stems) - set(ordered))]], ignore_index=True
+    )
     return rows.assign(
         notebook=[EXPERIMENTS.get(paper, {}).get(table, "") for paper, table in zip(rows["paper"], rows["table"])]
     )
@@ -128,7 +130,9 @@ def cell_of(paper: str, table: str, method: str, split: str) -> tables.Cell:
     name, _, own = method.rpartition(" ") if re.search(r" M=\d+$", method) else (method, "", "")
     stated = f"{split}; {own}"
     found = [
-        re.sub(pattern, written, match.group(0)) for pattern, written in LEVELS.items() for match in re.finditer(pattern, stated)
+        re.sub(pattern, written, match.group(0))
+        for pattern, written in LEVELS.items()
+        for match in re.finditer(pattern, stated)
     ]
     found += [f"label_noise={int(match.group(1)) / 100:g}" for match in NOISE.finditer(stated)]
     return tables.Cell(PAPERS[paper].PRINTED.get(name, name), tables.settings_of(";".join(found)))
@@ -153,7 +157,9 @@ class _Values:
         rows = rows[(rows["dataset"] != tables.SYNTHETIC) & (rows["setting"] != tables.CURVE)]
         self.by_protocol = {name: tables.cells_of(each) for name, each in rows.groupby("protocol", sort=False)}
         self.datasets = {claims.short_name(name) for name in rows["dataset"]}
-        changes = [each for each in source.stem.partition("--")[2].split(",") if each and not each.startswith("dataset=")]
+        changes = [
+            each for each in source.stem.partition("--")[2].split(",") if each and not each.startswith("dataset=")
+        ]
         self.rank = saving.PROFILES.index(source.profile), len(changes)  # as its profile has it comes first
 
     def find(self, cell: tables.Cell, metric: str, split: str) -> Ours | None:
@@ -248,7 +254,11 @@ def _published_training(params: type[Params], dataset: str, some: pd.DataFrame) 
     own = some.sort_values("method_source", key=lambda source: source != "ours", kind="stable")["ours"].iloc[0]
     said = params.from_values({"profile": "paper", "dataset": short}).published(own.cell.method)
     known = {name: each.value for name, each in said.items() if each != UNSAID}
-    parts = [f"{known[name]} {words}" for name, words in {"epochs": "epochs", "samples_per_class": PER_CLASS}.items() if name in known]
+    parts = [
+        f"{known[name]} {words}"
+        for name, words in {"epochs": "epochs", "samples_per_class": PER_CLASS}.items()
+        if name in known
+    ]
     parts += ["images per class not said"] * (said.get("samples_per_class") == UNSAID)
     return _said([*parts, f"batches of {known['batch_size']}" if "batch_size" in known else ""])
 
@@ -268,7 +278,7 @@ def _said(parts: Iterable[str]) -> str:
 
 
 def _table(some: pd.DataFrame) -> list[str]:
-    """A row per method and level: "published / ours" per measure, how many seeds ours has, and what chose its settings."""
+    """A row per method and level: "published / ours" per measure, our seeds, and what chose our settings."""
     metrics = list(dict.fromkeys(some["metric"]))
     lines = [f"| method | {' | '.join(metrics)} | seeds | tuned |", f"|{'---|' * (len(metrics) + 3)}"]
     for (method, split), rows in some.groupby(["method", "split_or_setting"], sort=False):
@@ -277,7 +287,12 @@ def _table(some: pd.DataFrame) -> list[str]:
         wanted = cell_of(rows["paper"].iloc[0], rows["table"].iloc[0], method, split)
         name = ours.cell.said + ("" if wanted.covers(ours.cell) else f" for {wanted.setting_said}")
         trials = ours.source.trials.get(ours.cell.method, 0)
-        cells = [name, *(values.get(metric, "") for metric in metrics), f"{ours.n}", f"{trials} trials" if trials else "no"]
+        cells = [
+            name,
+            *(values.get(metric, "") for metric in metrics),
+            f"{ours.n}",
+            f"{trials} trials" if trials else "no",
+        ]
         lines.append(f"| {' | '.join(cells)} |")
     return lines
 
@@ -288,7 +303,10 @@ def _number(value: float) -> str:
 
 def without_counterpart(rows: pd.DataFrame) -> Markdown:
     """What no row of ours stands beside, a line per table: methods and measures that are not here, and data not run."""
-    lines = ["| table | rows | joined | on its own data, or a part | not here | data without runs |", "|---|---|---|---|---|---|"]
+    lines = [
+        "| table | rows | joined | on its own data, or a part | not here | data without runs |",
+        "|---|---|---|---|---|---|",
+    ]
     for (paper, table), some in rows.groupby(["paper", "table"], sort=False):
         both = some[some["ours"].notna()]
         own = both[np.array([_is_own(row.ours, row.dataset) for row in both.itertuples()], bool)]
@@ -310,7 +328,9 @@ def _some(names: list[str], what: str) -> str:
 
 
 def _is_own(ours: Ours, dataset: str) -> bool:
-    return any(claims.BENCHMARKS.get(claims.short_name(name)) == dataset for name in ours.source.table["dataset"].unique())
+    return any(
+        claims.BENCHMARKS.get(claims.short_name(name)) == dataset for name in ours.source.table["dataset"].unique()
+    )
 
 
 # --- do the orders agree ----------------------------------------------------------------------------------------------
@@ -377,7 +397,7 @@ def check() -> None:
 # --- findings ---------------------------------------------------------------------------------------------------------
 
 
-def _counted(_: Ledger) -> str:
+def counted(_: Ledger | None = None) -> str:
     rows = joined()
     both = rows[rows["ours"].notna()]
     own = sum(_is_own(row.ours, row.dataset) for row in both.itertuples())
@@ -393,7 +413,9 @@ def _agreement_said(found: pd.DataFrame) -> str:
         return "No comparison has three methods on both sides."
     kinds = {"the same data or a part": found["same data"], "other data": ~found["same data"]}
     told = [
-        f"on {name} {found.loc[which, 'tau'].median():+.2f} ({which.sum()})" for name, which in kinds.items() if which.any()
+        f"on {name} {found.loc[which, 'tau'].median():+.2f} ({which.sum()})"
+        for name, which in kinds.items()
+        if which.any()
     ]
     return (
         "The order of the methods, published and ours, Kendall's tau, median over the comparisons of three and more "
@@ -401,4 +423,9 @@ def _agreement_said(found: pd.DataFrame) -> str:
     )
 
 
-NOTEBOOKS = [Notebook(PublishedParams, table=None, findings=(_counted,))]
+def found() -> Markdown:
+    """The findings as a list to read."""
+    return Markdown(f"- {counted()}")
+
+
+NOTEBOOKS = [Notebook(PublishedParams, table=None, findings=(counted,))]
