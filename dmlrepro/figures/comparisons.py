@@ -34,7 +34,7 @@ def ratios(rows: pd.DataFrame, xlabel: str) -> Figure:
             told = ", ".join(f"{ratio:.3g}" for ratio in rows.loc[rows["label"] == label, "ratio"])
             axis.annotate(told, (1, y), (4, 0), fontsize="small", **beside)
         axis.axvline(1, color="black", linewidth=1)
-        axis.set(xscale="log", xlabel=xlabel)
+        axis.set(xscale="log", xlabel=xlabel, ylabel="what is compared")
         axis.set_yticks(range(len(labels)), [plain(label) for label in labels], fontsize="small")
         axis.invert_yaxis()
         legend(figure, axis)
@@ -50,8 +50,9 @@ def growth(
     charts: (title, axis title of the size, axis title of what grows, {name: (sizes, values)}).
     """
     check(len(charts) > 0, "charts is empty")
-    rows, said = -(-len(charts) // 2), []
-    with panels(2, 3.1 * rows, rows=rows) as (figure, axes):
+    columns, said = min(2, len(charts)), []
+    rows = -(-len(charts) // columns)
+    with panels(columns, 3.1 * rows, width=4.5 * columns, rows=rows) as (figure, axes):
         for axis, (title, xlabel, ylabel, series) in zip(axes, charts):
             for i, (name, (sizes, values)) in enumerate(series.items()):
                 shade = names.colors.get(name) or PALETTE[2 * i % len(PALETTE)]
@@ -92,6 +93,7 @@ def wins(share: pd.DataFrame, sure: pd.DataFrame, title: str) -> Figure:
                     )
         axis.set_xticks(range(size), [plain(name) for name in share.columns], rotation=40, ha="right", fontsize="small")
         axis.set_yticks(range(size), [plain(name) for name in share.index], fontsize="small")
+        axis.set(xlabel="column", ylabel="row")
         axis.set_title(title, fontsize="medium")
         figure.colorbar(drawn, ax=axis, label="seeds in which the row is above (%)")
     told = (f"{name} {100 * row.mean():.0f} %" for name, row in share.iterrows())
