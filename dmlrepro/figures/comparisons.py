@@ -81,7 +81,7 @@ def wins(share: pd.DataFrame, sure: pd.DataFrame, title: str) -> Figure:
     """
     check(share.shape[0] == share.shape[1] > 1, f"share must be a square of two and more, got {share.shape}")
     size = len(share)
-    with panels(1, 0.42 * size + 1.7, width=0.62 * size + 2.6, grid=False) as (figure, (axis,)):
+    with panels(1, 0.42 * size + 1.7, width=max(0.62 * size + 2.6, 6.2), grid=False) as (figure, (axis,)):
         drawn = axis.imshow(100 * share.to_numpy(float), cmap="PuOr_r", vmin=0, vmax=100, aspect="auto")
         for y in range(size):
             for x in range(size):

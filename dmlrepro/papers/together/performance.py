@@ -61,7 +61,10 @@ def _tail(table: pd.DataFrame) -> pd.DataFrame:
 
 
 def _workflow(table: pd.DataFrame) -> pd.DataFrame:
-    return table.assign(form=table["case"], case="24 executions", metric="seconds", value=table["cpu_seconds"])
+    """Executions whose runs are in the cache."""
+    kind = table["case"].str.partition(", runs in the cache")
+    cached = table.assign(form=kind[0], case="runs in the cache", metric="seconds", value=table["cpu_seconds"])
+    return cached[kind[1] != ""]
 
 
 FIELDS = {"NormalizedSoftmax": "MFCont", "matmul": "MFCWMS", "dense": "MFCWMS", "Cont": "MFCont", "CWMS": "MFCWMS"}
@@ -80,9 +83,7 @@ OTHERS: dict[str, Benchmark] = {
     "imports": Benchmark("Import", long=lambda table: table.assign(case=table["modules"].map("{} modules".format))),
     "loop": Benchmark("Training loop", {"*": "loop"}, long=_loop),
     "tail": Benchmark("Trained tail", {"*": "tail"}, long=_tail),
-    "workflow": Benchmark(
-        "Workflow", {"papermill by hand, runs in the cache": "workflow, runs in the cache"}, long=_workflow
-    ),
+    "workflow": Benchmark("Workflow", {"papermill by hand": "workflow"}, long=_workflow),
 }
 BENCHMARKS = LOSSES | OTHERS
 NO_COSTS = "regimes_"  # so tables begin that compare scores and not costs

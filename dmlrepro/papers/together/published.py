@@ -160,7 +160,7 @@ class _Values:
         changes = [
             each for each in source.stem.partition("--")[2].split(",") if each and not each.startswith("dataset=")
         ]
-        self.rank = saving.PROFILES.index(source.profile), len(changes)  # as its profile has it comes first
+        self.profile, self.changes = saving.PROFILES.index(source.profile), len(changes)
 
     def find(self, cell: tables.Cell, metric: str, split: str) -> Ours | None:
         """The row of a cell, else of the same settings at the only other level there is, as dim=16 for dim=64."""
@@ -184,19 +184,31 @@ def _unlike(protocol: str, split: str) -> tuple[bool, bool]:
 
 
 def joined() -> pd.DataFrame:
-    """Every published row with `ours`, an Ours, or None where results/ has no such row."""
-    rows, values = printed(), {}
-    for name in filter(None, rows["notebook"].unique()):
-        values[name] = [_Values(each) for each in stored.stored(name)]
-    found = []
+    """Every published row with `ours`, an Ours, or None where results/ has no such row. Of several tables of ours on
+    data other than the row's, that stands first which has most rows of the same comparison."""
+    rows = printed()
+    values = {name: [_Values(each) for each in stored.stored(name)] for name in filter(None, rows["notebook"].unique())}
+    found: dict[int, Ours] = {}
+    for key, some in rows.groupby(["paper", "table", "dataset", "backbone"], sort=False):
+        own = next((short for short, known in claims.BENCHMARKS.items() if known == key[2]), key[2])
+        answers = {each: _answers(each, some) for each in values.get(some["notebook"].iloc[0], ())}
+        order = sorted(
+            answers, key=lambda each: (own not in each.datasets, each.profile, -len(answers[each]), each.changes)
+        )
+        for each in reversed(order):
+            found |= answers[each]
+    return rows.assign(ours=[found.get(place) for place in rows.index])
+
+
+def _answers(values: _Values, rows: pd.DataFrame) -> dict[int, Ours]:
+    """By place, what one table of ours has beside published rows."""
+    found = {}
     for row in rows.itertuples():
         cell = cell_of(row.paper, row.table, row.method, row.split_or_setting)
         metric = METRICS_OF.get(row.paper, {}).get(row.metric, METRICS.get(row.metric, row.metric))
-        own = next((short for short, known in claims.BENCHMARKS.items() if known == row.dataset), row.dataset)
-        sources = sorted(values.get(row.notebook, ()), key=lambda each: (own not in each.datasets, *each.rank))
-        answers = (each.find(cell, metric, row.split_or_setting) for each in sources)
-        found.append(next(filter(None, answers), None))
-    return rows.assign(ours=found)
+        if ours := values.find(cell, metric, row.split_or_setting):
+            found[row.Index] = ours
+    return found
 
 
 def groups(rows: pd.DataFrame) -> Iterable[tuple[tuple, pd.DataFrame]]:
