@@ -78,7 +78,7 @@ def test_the_last_cell_is_the_regression_check_and_prints_no_number_that_can_mov
     (output,) = last.outputs
     saves_a_table = "saving.save(" in "".join(cell.source for cell in code(notebook))
     said = [sentence for sentence in CHECKED if f"{sentence}: yes" in output.text]
-    assert len(said) == 1 and (said == CHECKED[:1]) == saves_a_table
+    assert len(said) == 1 and (tuple(said) == CHECKED[:1]) == saves_a_table
 
 
 def say_what_they_found(path: Path) -> bool:
