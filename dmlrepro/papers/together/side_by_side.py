@@ -104,7 +104,7 @@ def accuracy(rows: pd.DataFrame) -> Markdown:
         lines += [
             f"**{heading}**",
             "",
-            "| method | R@1 | MAP@R | gain in MAP@R | seeds | images seen | protocol | tuned | notebook |",
+            "| method | R@1 | MAP@R | over the start, MAP@R | seeds | images seen | protocol | tuned | notebook |",
         ]
         lines.append("|---|---|---|---|---|---|---|---|---|")
         means = some.groupby("method")["MAP@R"].mean().sort_values(ascending=False, kind="stable")
