@@ -20,7 +20,7 @@ from matplotlib.transforms import Bbox
 from nbconvert import HTMLExporter
 from nbformat import v4
 
-from dmlrepro.figures import charts, images, planes, style
+from dmlrepro.figures import charts, comparisons, images, planes, style
 from dmlrepro.figures.style import Names
 from dmlrepro.training import records
 from dmlrepro.training.spec import RunSpec
@@ -60,6 +60,9 @@ def field_arguments():
 TALLIES = pd.DataFrame({"right": [2, 0], "open": [1, 15]}, index=pd.Index(["one", "two"], name="paper"))
 STATE = {"points": RNG.uniform(-1, 1, (40, 2)), "labels": np.arange(40) % 2}
 STATE |= {"converged": RNG.uniform(-1, 1, (2, 3, 2)), "next": RNG.uniform(-1, 1, (2, 3, 2))}
+RATIOS = pd.DataFrame({"label": ["a", "a", "b"], "kind": ["time", "memory", "time"], "ratio": [2.0, 30.0, 0.5]})
+SHARES = pd.DataFrame([[np.nan, 0.8], [0.2, np.nan]], ["PFML", "CPML"], ["PFML", "CPML"])
+BOTH = pd.DataFrame({"paper": ["PFML", "CCP"], "own": [True, False], "theirs": [1.0, -1.0], "ours": [0.5, 2.0]})
 FIGURES = {
     "dots": lambda: charts.dots(table(), ["R@1", "MAP@R"]),
     "ablation": lambda: charts.ablation(table(["alpha=0", "alpha=3"]), "alpha", "R@1", {"CUB": {0: 68.2, 3: 73.4}}),
@@ -67,6 +70,10 @@ FIGURES = {
     "field": lambda: planes.field(*field_arguments(), np.array([[0.0, 0.0], [0.5, 0.5]]), ["a", "b"]),
     "lines": lambda: charts.lines({"exact": ([1, 2], [3, 4], [2, 3], [4, 5])}, "κ", "log C", references={"a": 3.5}),
     "pieces": lambda: planes.pieces(RNG.normal(size=(30, 2)), {"fine": np.eye(2)[None], "coarse": np.ones((3, 2, 2))}),
+    "ratios": lambda: comparisons.ratios(RATIOS, "a peer over ours"),
+    "growth": lambda: comparisons.growth([("one", "images", "time (s)", {"a": (np.array([1, 2, 4]), np.ones(3))})]),
+    "wins": lambda: comparisons.wins(SHARES, SHARES > 0.5, "R@1"),
+    "theirs_and_ours": lambda: comparisons.theirs_and_ours(BOTH, "points"),
     "tallies": lambda: charts.tallies(TALLIES, {"right": "#009E73", "open": "#FFFFFF", "unused": "#000000"}, "claims"),
     "proxy_maps": lambda: planes.proxy_maps(dict.fromkeys(("one problem", "two", "three"), STATE)),
     "embedding_map": lambda: images.embedding_map(RNG.normal(size=(30, 2)), ["a", "b", "c"] * 10, pixels(30, 8, 8)),
