@@ -33,10 +33,12 @@ def output_folder(profile: str) -> Path:
 
 
 def table_path(params) -> Path:
-    """The CSV of a notebook under its parameters, in its `output_folder`. What a reader's own images gave goes to
-    results/own/ instead, unless DMLREPRO_RESULTS says where: git ignores that folder, and no page reads it."""
+    """The CSV of a notebook under its parameters, in its `output_folder`. What a reader's own images gave, or a loss
+    of their own (`own` of the parameters), goes to results/own/ instead, unless DMLREPRO_RESULTS says where: git
+    ignores that folder, and no page reads it."""
     folder = output_folder(params.profile)
-    if is_own(params.as_dict().get("dataset", "")) and "DMLREPRO_RESULTS" not in os.environ:
+    theirs = is_own(params.as_dict().get("dataset", "")) or getattr(params, "own", False)
+    if theirs and "DMLREPRO_RESULTS" not in os.environ:
         folder = folder.parent / OWN / folder.name
     return folder / f"{params.stem}.csv"
 
