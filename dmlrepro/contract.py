@@ -7,6 +7,7 @@ What is tried: batches in which losses break; the order of the samples; whether 
 with batch and classes. A finding says in a sentence what was seen; only `trains` must hold before training makes sense.
 """
 
+import functools
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -17,6 +18,8 @@ from torch import Tensor, nn
 from dmlrepro import timing
 
 Build = Callable[[int, int], nn.Module]  # (number of classes, embedding size) -> the loss
+
+Evaluated = tuple[float, dict[str, Tensor]]  # a value, and gradients by what they are of
 
 CLASSES, PER_CLASS, DIM = 8, 4, 32  # of the batches that are tried
 ALIKE = 1e-4  # relative difference up to which values and gradients are the same, in float32
@@ -113,16 +116,18 @@ def labels_matter(build: Build) -> Finding:
 
 def growth(build: Build, of: str) -> Finding:
     """How memory and time of a call grow with the batch or with the classes, the other one fixed."""
-    sizes, memory, seconds = [], [], []
+    sizes: list[int] = []
+    memory: list[float] = []
+    seconds: list[float] = []
     for size in BATCHES if of == "batch" else CLASS_COUNTS:
         count, classes = (size, BATCHES[0]) if of == "batch" else (BATCHES[0], size)
         generator = torch.Generator().manual_seed(size)
         embeddings = torch.randn(count, DIM, generator=generator)
         labels = torch.arange(count) // PER_CLASS % classes
         try:
-            loss = _built(build, classes)
-            memory.append(timing.peak_bytes(lambda: _backward(loss, embeddings, labels), "cpu"))
-            seconds.append(min(timing.seconds(lambda: _backward(loss, embeddings, labels), "cpu") for _ in range(3)))
+            call = functools.partial(_backward, _built(build, classes), embeddings, labels)
+            memory.append(timing.peak_bytes(call, "cpu"))
+            seconds.append(min(timing.seconds(call, "cpu") for _ in range(3)))
         except Exception as error:
             said = f"{of} of {size}: {type(error).__name__}: {error}"
             return Finding(f"growth with {of}", False, said)
@@ -149,7 +154,7 @@ def _exponent(sizes: list[int], values: list[float]) -> float:
 # --- a call -----------------------------------------------------------------------------------------------------------
 
 
-def _evaluated(build: Build, embeddings: Tensor, labels: Tensor, call_seed: int = 0) -> tuple[float, dict[str, Tensor]]:
+def _evaluated(build: Build, embeddings: Tensor, labels: Tensor, call_seed: int = 0) -> Evaluated:
     """Value and gradients of a loss that is always drawn alike; call_seed: of the random numbers of the call."""
     loss = _built(build, CLASSES)
     with torch.random.fork_rng(devices=[]):
@@ -163,7 +168,7 @@ def _built(build: Build, classes: int) -> nn.Module:
         return build(classes, DIM).train()
 
 
-def _backward(loss: nn.Module, embeddings: Tensor, labels: Tensor) -> tuple[float, dict[str, Tensor]]:
+def _backward(loss: nn.Module, embeddings: Tensor, labels: Tensor) -> Evaluated:
     point = embeddings.detach().clone().requires_grad_()
     loss.zero_grad(set_to_none=True)
     value = loss(point, labels)
@@ -174,11 +179,12 @@ def _backward(loss: nn.Module, embeddings: Tensor, labels: Tensor) -> tuple[floa
     return value.item(), {"embeddings": torch.zeros_like(point) if point.grad is None else point.grad} | gradients
 
 
-def _differ(one: tuple[float, dict[str, Tensor]], other: tuple[float, dict[str, Tensor]]) -> bool:
-    """Whether two values, or gradients of the same names, are not alike."""
-    values, gradients = zip(one, other)
-    apart = _apart(*map(torch.tensor, values)) or gradients[0].keys() != gradients[1].keys()
-    return apart or any(_apart(gradient, gradients[1][name]) for name, gradient in gradients[0].items())
+def _differ(one: Evaluated, other: Evaluated) -> bool:
+    """Whether the values, or the gradients by their names, are not alike."""
+    (value, gradients), (value_of_other, others) = one, other
+    if _apart(torch.tensor(value), torch.tensor(value_of_other)) or gradients.keys() != others.keys():
+        return True
+    return any(_apart(gradient, others[name]) for name, gradient in gradients.items())
 
 
 def _apart(a: Tensor, b: Tensor) -> bool:

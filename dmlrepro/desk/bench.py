@@ -19,7 +19,7 @@ from dmlrepro.files import replacing
 from dmlrepro.losses import own
 from dmlrepro.papers.params import RECIPES
 from dmlrepro.papers.together import your_loss
-from dmlrepro.papers.together.your_loss import METRIC, Rivals, YourLossParams
+from dmlrepro.papers.together.your_loss import COUNTS, METRIC, Rivals, YourLossParams
 from dmlrepro.training import runs, search
 
 if TYPE_CHECKING:
@@ -93,11 +93,11 @@ def page(
 
 
 MEANS = (
-    "A verdict holds for these images, this network and this budget, at the settings that one and the same search found "
-    "for every loss. It is after Holm over all rivals: *better* and *worse* need an interval over seeds beyond zero and "
-    f"half a point of {METRIC}; *no difference* needs the whole interval within half a point; *unclear* is neither, and "
-    "no proof of equality. Profile quick has two seeds and no search: directions, never a verdict. More test classes or "
-    "a larger network may turn any of it."
+    "A verdict holds for these images, this network and this budget, at the settings that one and the same search "
+    "found for every loss. It is after Holm over all rivals: *better* and *worse* need an interval over seeds beyond "
+    f"zero and a mean of at least {COUNTS:g} points of {METRIC}; *no difference* needs two one-sided tests to put it "
+    "within these; *unclear* is neither, and no proof of equality. Profile quick has two seeds and no search: "
+    "directions, never a verdict. Other images or a larger network may turn any of it."
 )
 COSTS = (
     "The loss's part alone, forward, backward and update, on one batch of random embeddings; all losses took turns on "

@@ -86,8 +86,8 @@ def builder_of(code: Mapping[str, str]) -> Callable[..., nn.Module]:
     except Exception as error:  # whatever its first line does
         said = f"{type(error).__name__}: {error}"
         raise ValueError(
-            f"loss {name}: {where} cannot be imported ({said}); a file may import what is installed, not its neighbours: "
-            "give a loss of several files as package.module:NAME"
+            f"loss {name}: {where} cannot be imported ({said}); a file may import what is installed and not its "
+            "neighbours: give a loss of several files as package.module:NAME"
         ) from error
     found = getattr(module, name, None)
     if not callable(found):

@@ -118,7 +118,7 @@ def method_of(params: YourLossParams) -> Method:
     return Method(
         name=code["name"] if code["name"] not in METHODS else f"{code['name']} (yours)",
         loss="own.OwnLoss",
-        options={"code": code} | {name: numbers[name] for name in ranges if name in numbers},
+        options={"code": code, **{name: numbers[name] for name in ranges if name in numbers}},
         batches=params.batches or ("shuffled" if learns else "pairs"),
         faster={"*": PROXIES} if learns else {},
         ranges=ranges,
@@ -131,7 +131,7 @@ def _is_number(value: Any) -> bool:
 
 
 def ranges_of(search: Iterable[str]) -> dict[str, Range]:
-    """ "margin=0:1" and the like as ranges by name; ValueError names one that is none, and more than every method has."""
+    """ "margin=0:1" and the like as ranges by name; ValueError names one that is none, and more than any method has."""
     found = {}
     for text in search:
         matched = _RANGE.fullmatch(text.replace(" ", ""))
@@ -149,7 +149,7 @@ def ranges_of(search: Iterable[str]) -> dict[str, Range]:
 
 def names(params: YourLossParams) -> Names:
     """The colours of notebook 10, and black for the loss."""
-    return Names(NAMES.colors | {method_of(params).name: "#000000"}, NAMES.labels)
+    return Names({**NAMES.colors, method_of(params).name: "#000000"}, NAMES.labels)
 
 
 # --- its runs ---------------------------------------------------------------------------------------------------------
@@ -273,7 +273,7 @@ def standing(rows: pd.DataFrame) -> pd.DataFrame:
 
 def comparisons(rows: pd.DataFrame, params: YourLossParams, others: Rivals, trials: int = 0) -> pd.DataFrame:
     """A row per rival: the paired difference of the loss in points of METRIC, its interval and the judge's verdict,
-    which is after Holm over all rivals; see `judging.judge`.
+    which is after Holm over all rivals, see `judging.judge`; where the loss gains most first.
 
     trials: of the loss's own search.
     """
@@ -297,6 +297,7 @@ def comparisons(rows: pd.DataFrame, params: YourLossParams, others: Rivals, tria
             }
         )
     columns = ["rival", f"its {METRIC}", "difference", "95 % interval", "n", "verdict", "why"]
+    found.sort(key=lambda row: -float(row["difference"]))
     return pd.DataFrame(found, columns=columns).set_index("rival")
 
 
