@@ -98,6 +98,12 @@ def code_of(reference: str) -> dict[str, str]:
     return own.code_of(f"{here}{colon}{name}" if where.endswith(".py") and here.is_file() else reference)
 
 
+def source(params: YourLossParams) -> str:
+    """The text of the loss's file; of a loss of a package what stands for it."""
+    code = code_of(params.loss)
+    return code.get("text") or f"{params.loss}, sha256 {code['sha256']}"
+
+
 def method_of(params: YourLossParams) -> Method:
     """The loss as a method of this repository; its parameters learn as fast as the proxies of all others.
 
