@@ -13,7 +13,7 @@ from typing import Any, ClassVar
 import pandas as pd
 import torch
 
-from dmlrepro.evidence import results, stored, summaries, tables
+from dmlrepro.evidence import results, saving, stored, summaries, tables
 from dmlrepro.evidence.claims import PLANNED, START, ClaimTest, higher
 from dmlrepro.evidence.comparing import UNTRAINED
 from dmlrepro.evidence.judging import AS_CLAIMED, NO_DIFFERENCE, OTHER_WAY, judge
@@ -260,9 +260,11 @@ def _of_record(theirs: PfmlRetrievalParams) -> tuple[pd.DataFrame, tuple, bool]:
 
 
 def joined(table: pd.DataFrame, others: Rivals) -> pd.DataFrame:
-    """The rows of the loss and of its rivals, as if of one notebook, the highest METRIC first."""
+    """The rows of the loss and of its rivals, as if of one notebook, the highest METRIC first; all in the digits of
+    tables, so that equal runs differ by 0."""
     labels = table[["paper", "experiment"]].iloc[0].to_dict()
     rows = pd.concat([table, others.table.assign(**labels)], ignore_index=True) if len(others.table) else table
+    rows = saving.as_saved(rows)
     decisive = rows[(rows["metric"] == METRIC) & (rows["selection"] == "last")]
     means = decisive.groupby("method")["value"].mean()
     return rows.assign(place=-rows["method"].map(means)).sort_values("place", kind="stable").drop(columns="place")
