@@ -272,10 +272,8 @@ def _bench(options) -> None:
     params = bench.params_of(options.loss, options.profile, options.dataset, **values)
     findings = bench.checked(params)
     print(*findings, sep="\n", flush=True)
-    path, compared = bench.page(params, findings, options.jobs)
-    print(*bench.said_missing(params, bench.your_loss.rivals(params)), sep="\n")
-    print(compared.to_string() if len(compared) else "nothing to compare with")
-    print(f"the page: {path}")
+    path, said = bench.page(params, findings, options.jobs)
+    print(*said, f"the page: {path}", sep="\n")
 
 
 def _chosen(options):

@@ -71,9 +71,9 @@ def trials_of(params: YourLossParams) -> int:
 
 def page(
     params: YourLossParams, findings: Sequence[contract.Finding], jobs: int | None = None
-) -> tuple[Path, pd.DataFrame]:
+) -> tuple[Path, list[str]]:
     """Search, train and compare a loss that was `checked`; returns the Markdown page, beside which its pictures and the
-    table lie, and the comparisons with every rival."""
+    table lie, and what it says in short: what is missing, whether the loss has learned, its difference to each."""
     finished = run(params, jobs)
     table = your_loss.your_loss_table(finished, params)
     path = saving.save(table, params, runs=finished).with_suffix(".md")
@@ -89,7 +89,8 @@ def page(
         *("## What this means", MEANS),
     ]
     saving.write_text(path, "\n\n".join(parts) + "\n")
-    return path, compared
+    table_said = compared.to_string() if len(compared) else "nothing is compared"
+    return path, [*said_missing(params, others), your_loss.premise(rows, params), table_said]
 
 
 MEANS = (
@@ -136,6 +137,7 @@ def said_missing(params: YourLossParams, others: Rivals) -> list[str]:
 
 def _compared(path: Path, rows: pd.DataFrame, compared: pd.DataFrame, params: YourLossParams) -> Iterator[str]:
     yield "## Its row among those on record"
+    yield your_loss.premise(rows, params)
     yield markdown(your_loss.standing(rows))
     main = rows[rows["setting"] == ""]
     yield _pictured(path, "bars", charts.bars(main, [METRIC, "R@1"], names=your_loss.names(params)))

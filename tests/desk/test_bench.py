@@ -246,6 +246,14 @@ def test_no_verdict_rests_on_rivals_of_older_code(mine):
     assert set(compared(mine, {"Triplet": 16}, 16, older=True)["verdict"]) == {"older code"}
 
 
+def test_a_loss_that_has_not_learned_is_said_to_and_gets_no_verdict_for_it(mine):
+    params = bench.params_of(mine, "small")
+    rows = {mean: results.frame([*rows_of(START, 30.0), *rows_of("Anchors", mean)]) for mean in (30.0, 31.0)}
+    assert your_loss.premise(rows[31.0], params).startswith("Anchors has learned: 31.0 against 30.0 MAP@R")
+    assert "has NOT been shown to learn" in your_loss.premise(rows[30.0], params)
+    assert "has NOT been shown to learn" in your_loss.premise(rows[30.0][rows[30.0]["seed"] < 2], params)
+
+
 def test_a_record_without_rivals_is_said(mine):
     params = bench.params_of(mine, "small")
     others = your_loss.rivals(params)

@@ -17,6 +17,7 @@ from dmlrepro.evidence import results, saving, stored, summaries, tables
 from dmlrepro.evidence.claims import PLANNED, START, ClaimTest, higher
 from dmlrepro.evidence.comparing import UNTRAINED
 from dmlrepro.evidence.judging import AS_CLAIMED, NO_DIFFERENCE, OTHER_WAY, judge
+from dmlrepro.evidence.statistics import MIN_SEEDS, t_interval
 from dmlrepro.evidence.stored import Numbers
 from dmlrepro.figures.style import Names
 from dmlrepro.files import repository_root
@@ -274,6 +275,16 @@ def standing(rows: pd.DataFrame) -> pd.DataFrame:
     """A row per method of `joined`: means with intervals, the best METRIC first."""
     main = rows[rows["setting"] == ""]
     return summaries.pivot(main, ["R@1", "RP", METRIC]).droplevel(["protocol", "setting"])
+
+
+def premise(rows: pd.DataFrame, params: YourLossParams) -> str:
+    """Whether the loss has learned, which every verdict rests on: its gain over the network that it began with lies
+    above zero with its interval, or in every one of a few seeds."""
+    mine, numbers = method_of(params).name, Numbers(rows)
+    gain = numbers.effects(mine, START, METRIC)
+    low = t_interval(gain)[0] if len(gain) >= MIN_SEEDS else gain.min()
+    has = "has learned" if low > 0 else "has NOT been shown to learn anything"
+    return f"{mine} {has}: {numbers.against(mine, START, METRIC)} of the network that it began with."
 
 
 # --- comparisons ------------------------------------------------------------------------------------------------------
