@@ -22,8 +22,18 @@ LIMIT = 0.1  # seconds
 MODULES = (
     *(
         f"losses.{name}"
-        for name in ("potential_field", "nivmf", "mean_field", "chance_constrained", "piecewise_linear", "unlabelled")
+        for name in (
+            "potential_field",
+            "nivmf",
+            "mean_field",
+            "chance_constrained",
+            "piecewise_linear",
+            "unlabelled",
+            "own",
+        )
     ),
+    "losses.unlabelled",
+    "losses.own",
     "vmf",
     "samplers",
     "metrics",

@@ -56,6 +56,14 @@ def _parser() -> argparse.ArgumentParser:
     search.add_argument("--jobs", type=int, help="searches side by side, each on one thread (default: all cores)")
     search.add_argument("--again", action="store_true", help="also where there is one, which it replaces when complete")
 
+    bench = _command(commands, "bench", _bench, "check a loss of your own and compare it with all others; resumes")
+    bench.add_argument("loss", help="FILE.py:NAME or package.module:NAME, see docs/your_loss.md")
+    bench.add_argument("--profile", help="default: the first of quick, small and paper that has the data set")
+    bench.add_argument("--dataset", help="as in notebooks (default: that of the profile)")
+    bench.add_argument("--search", nargs="+", default=[], metavar="NAME=LOW:HIGH", help="options to search, at small")
+    bench.add_argument("-p", dest="parameters", nargs=2, action="append", default=[], metavar=("NAME", "VALUE"))
+    bench.add_argument("--jobs", type=int, help="as in `train`")
+
     record = _group(commands, "records", "the finished runs that results/ keeps, and the code that trained them")
     _command(record, "status", _records_status, "print how many runs are current, accepted and stale; trains nothing")
     check = _command(
@@ -255,6 +263,17 @@ def _search(options) -> None:
     print(pd.DataFrame(rows).to_string(index=False, float_format="{:.4g}".format, na_rep=""))
     for table, files in searches.outdated().items():
         print(f"results/{table} was made with another {' and '.join(files)}: execute its notebook again")
+
+
+def _bench(options) -> None:
+    from dmlrepro.desk import bench
+
+    values = {name: _literal(text) for name, text in options.parameters} | {"search": options.search}
+    params = bench.params_of(options.loss, options.profile, options.dataset, **values)
+    findings = bench.checked(params)
+    print(*findings, sep="\n", flush=True)
+    path, said = bench.page(params, findings, options.jobs)
+    print(*said, f"the page: {path}", sep="\n")
 
 
 def _chosen(options):

@@ -48,7 +48,7 @@ FOLDERS = {  # and folders of it whose links lead to a page
 API = [  # what a user imports
     *(f"losses.{name}" for name in ("potential_field", "nivmf", "mean_field", "chance_constrained")),
     *(f"losses.{name}" for name in ("piecewise_linear", "baselines", "unlabelled", "recommended")),
-    *("metrics", "retrieval", "samplers", "vmf", "pml", "timing"),
+    *("metrics", "retrieval", "samplers", "vmf", "pml", "timing", "contract"),
     *(f"training.{name}" for name in ("spec", "runs", "protocols", "search", "distributed")),
     *(f"evidence.{name}" for name in ("saving", "stored", "summaries", "tables", "statistics")),
     *(f"evidence.{name}" for name in ("claims", "judging", "ledger", "goldens")),

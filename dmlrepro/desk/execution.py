@@ -77,7 +77,7 @@ def judged(table: pd.DataFrame, params: Params, finished: Iterable = ()) -> Judg
 
 def older(params: Params) -> bool:
     """Whether the table that a notebook has just saved is of runs of older code."""
-    path = saving.output_folder(params.profile) / f"{params.stem}.csv"
+    path = saving.table_path(params)
     return path.exists() and stored.of_older_code(provenance.record(path))
 
 

@@ -5,10 +5,11 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
+from dmlrepro.datasets.manifests import is_own
 from dmlrepro.evidence import goldens
 from dmlrepro.evidence.provenance import PARTS, damage, record, table_paths
 from dmlrepro.evidence.results import in_percent, without_outcomes
-from dmlrepro.evidence.saving import TRAINED_BY, read
+from dmlrepro.evidence.saving import OWN, TRAINED_BY, read
 from dmlrepro.evidence.tables import IDENTITY
 from dmlrepro.files import replacing
 
@@ -19,7 +20,7 @@ def publish(build: Path, target: Path, *, everything: bool = False) -> tuple[int
     Every table is validated before the first one is moved. One that repeats what is there leaves it as it is, with the
     provenance of the run that first made it, see `repeats`; `everything` moves it all the same, so that tables, costs
     and executed notebooks are of one execution. One of which a file is missing there, or is not as it was saved, is
-    replaced.
+    replaced. Tables of a reader's own images go to the folder `own` beside `target`.
 
     Raises:
         FileNotFoundError: the folder has no tables.
@@ -30,7 +31,8 @@ def publish(build: Path, target: Path, *, everything: bool = False) -> tuple[int
         raise FileNotFoundError(f"no tables in {build}; run the notebooks first")
     moved = 0
     for path, table in tables.items():
-        new = target / path.name
+        own = is_own(record(path).get("parameters", {}).get("dataset", ""))
+        new = (target.parent / OWN / target.name if own else target) / path.name
         if not damage(new) and (
             _equal_files(new, path) if everything else repeats(new, table) and _made_the_same(new, path)
         ):

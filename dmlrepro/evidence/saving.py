@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 import pandas as pd
 
+from dmlrepro.datasets.manifests import is_own
 from dmlrepro.evidence import results
 from dmlrepro.evidence.provenance import PARTS, damage, record, seal, table_paths
 from dmlrepro.evidence.tables import COLUMNS, IDENTITY
@@ -22,13 +23,24 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 PROFILES = ("paper", "small", "quick")  # those that carry more come first
+OWN = "own"  # in results/, what readers' own images gave
 TRAINED_BY = "trained_by"  # an entry of a table's record, see `provenance`
 
 
 def output_folder(profile: str) -> Path:
     """Where a profile's tables go: DMLREPRO_RESULTS (the workflow's build folder) or results/."""
-    root = repository_root()
-    return (root / os.environ.get("DMLREPRO_RESULTS", "results")) / profile
+    return repository_root() / os.environ.get("DMLREPRO_RESULTS", "results") / profile
+
+
+def table_path(params) -> Path:
+    """The CSV of a notebook under its parameters, in its `output_folder`. What a reader's own images gave, or a loss
+    of their own (`own` of the parameters), goes to results/own/ instead, unless DMLREPRO_RESULTS says where: git
+    ignores that folder, and no page reads it."""
+    folder = output_folder(params.profile)
+    theirs = is_own(params.as_dict().get("dataset", "")) or getattr(params, "own", False)
+    if theirs and "DMLREPRO_RESULTS" not in os.environ:
+        folder = folder.parent / OWN / folder.name
+    return folder / f"{params.stem}.csv"
 
 
 def save(table: pd.DataFrame, params, *, runs: Sequence = (), cost: pd.DataFrame | None = None) -> Path:
@@ -43,7 +55,7 @@ def save(table: pd.DataFrame, params, *, runs: Sequence = (), cost: pd.DataFrame
     results.validate(table)
     if cost is None and runs:
         cost = results.costs(runs)
-    path = output_folder(params.profile) / f"{params.stem}.csv"
+    path = table_path(params)
     text = to_csv(table)
     made = {} if damage(path) else record(path)
     same_parameters = made.get("parameters") == json.loads(json.dumps(params.as_dict()))
@@ -67,7 +79,7 @@ def save_picture(figure: "Figure", params) -> None:
         ValueError: no table was saved there.
     """
     if params.profile != "quick":
-        path = output_folder(params.profile) / f"{params.stem}.csv"
+        path = table_path(params)
         made = record(path)
         with replacing(path.with_suffix(".png")) as temporary:
             figure.savefig(temporary, format="png", bbox_inches="tight")

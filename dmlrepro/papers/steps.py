@@ -27,7 +27,8 @@ class LossStep:
         self.loss: Any = loss.to(device)
         self.embeddings = embeddings.to(device).requires_grad_()
         self.labels = labels.to(device)
-        self.optimizer = OPTIMIZERS["adam"](self.loss.parameters(), lr=STILL)
+        # of a loss without parameters it updates nothing
+        self.optimizer = OPTIMIZERS["adam"]([*self.loss.parameters()] or [torch.zeros(())], lr=STILL)
 
     def __call__(self) -> None:
         self.embeddings.grad = None

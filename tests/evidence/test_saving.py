@@ -1,6 +1,8 @@
 """Tables are validated whole and written whole, and refused where they are not as they were saved."""
 
 import json
+import shutil
+import subprocess
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -9,7 +11,7 @@ import pandas as pd
 import pytest
 from example_tables import Example, table
 
-from dmlrepro.evidence import provenance, publishing, saving, tables
+from dmlrepro.evidence import provenance, publishing, saving, stored, tables
 from dmlrepro.training import keys
 
 ROOT = Path(__file__).parents[2]
@@ -131,3 +133,29 @@ def test_no_committed_table_was_edited():
     tables = [path for folder in ("quick", "small") for path in provenance.table_paths(ROOT / "results" / folder)]
     assert len(tables) > 40
     assert [provenance.damage(path) for path in tables if provenance.damage(path)] == []
+
+
+def test_what_own_images_gave_lies_apart_and_no_page_reads_it(tmp_path, monkeypatch):
+    """As after the README's command on a folder: the tables that pages are made of are the same as before."""
+    shutil.copytree(ROOT / "results" / "quick", tmp_path / "results" / "quick")
+    for module in (saving, stored):
+        monkeypatch.setattr(module, "repository_root", lambda: tmp_path)
+    monkeypatch.delenv("DMLREPRO_RESULTS")
+    before = [each.stem for each in stored.stored("01_your_images")]
+    own = {"notebook": "01_your_images", "profile": "quick", "dataset": "folder:secret", "stem": "01_your_images--x"}
+    params = SimpleNamespace(**own, as_dict=lambda: own)
+    assert saving.save(table(50.0), params).relative_to(tmp_path) == Path("results/own/quick/01_your_images--x.csv")
+    assert [each.stem for each in stored.stored("01_your_images")] == before
+    assert "01_your_images--x" not in [path.stem for path in provenance.table_paths(tmp_path / "results" / "quick")]
+    ignored = subprocess.run(["git", "check-ignore", "-q", "results/own/quick/x.csv"], cwd=ROOT)
+    assert ignored.returncode == 0
+
+
+def test_a_build_folder_publishes_own_images_apart(tmp_path, monkeypatch):
+    monkeypatch.setenv("DMLREPRO_RESULTS", str(tmp_path / "build"))
+    own = {"notebook": "99_example", "profile": "quick", "dataset": "manifest:mine.csv", "stem": "99_example--mine"}
+    saving.save(table(50.0), SimpleNamespace(**own, as_dict=lambda: own))
+    saving.save(table(60.0), Example.from_values({}))
+    assert publishing.publish(tmp_path / "build" / "quick", tmp_path / "results" / "quick") == (2, 2)
+    found = sorted(path.relative_to(tmp_path / "results").as_posix() for path in tmp_path.glob("results/**/*.csv"))
+    assert found == ["own/quick/99_example--mine.csv", "quick/99_example.csv"]

@@ -19,6 +19,7 @@ import dmlrepro.losses
 from dmlrepro import vmf
 from dmlrepro.losses import mean_field, nivmf, unlabelled
 from dmlrepro.losses.chance_constrained import ProxyContrastiveLoss, ProxyMultiSimilarityLoss, ProxyTripletLoss
+from dmlrepro.losses.own import OwnLoss
 from dmlrepro.losses.piecewise_linear import PiecewiseLinearManifoldLoss
 from dmlrepro.losses.potential_field import CLIP_VALUE, ContrastivePotentialLoss, PotentialFieldLoss
 from dmlrepro.losses.recommended import clip_gradients
@@ -95,6 +96,21 @@ PARTS = {what for what in offered() if needs(what) - {"num_classes", "embedding_
 TRIED = {what for what, _ in CASES.values()}
 CASES |= {name: (what, {}) for what, name in offered().items() if what not in TRIED | PARTS}
 ALL = {name: by_contract(what, **options) for name, (what, options) in CASES.items()}
+# a reader's own is given as the text of a file
+OWN = """
+import torch
+from torch import nn
+from torch.nn.functional import cross_entropy, normalize
+
+class Cosines(nn.Module):
+    def __init__(self, num_classes, embedding_size):
+        super().__init__()
+        self.proxies = nn.Parameter(torch.randn(num_classes, embedding_size))
+
+    def forward(self, embeddings, labels):
+        return cross_entropy(8 * normalize(embeddings) @ normalize(self.proxies.to(embeddings.dtype)).T, labels)
+"""
+ALL["own"] = lambda: OwnLoss({"name": "Cosines", "text": OWN}, C, D)
 UNLABELLED = {name for name, (what, _) in CASES.items() if needs(what) == {"embedding_size"}}
 # pytorch-metric-learning's code within: it chooses pairs by their values, which torch.compile can follow in parts only
 IN_PARTS = {
