@@ -140,7 +140,7 @@ def _compared(path: Path, rows: pd.DataFrame, compared: pd.DataFrame, params: Yo
     yield your_loss.premise(rows, params)
     yield markdown(your_loss.standing(rows))
     main = rows[rows["setting"] == ""]
-    yield _pictured(path, "bars", charts.bars(main, [METRIC, "R@1"], names=your_loss.names(params)))
+    yield _pictured(path, "scores", charts.dots(main, [METRIC, "R@1"], names=your_loss.names(params)))
     if len(compared):
         yield f"## Its difference to every rival, in points of {METRIC}"
         yield markdown(compared)
