@@ -1,5 +1,5 @@
-"""python -m dmlrepro: data, backbones, training without Jupyter, the cache, and what the Makefile and the workflow
-call.
+"""python -m dmlrepro: data, backbones, training without Jupyter, the cache, search in your own images with a trained
+network, and what the Makefile and the workflow call.
 """
 
 import argparse
@@ -97,6 +97,24 @@ def _parser() -> argparse.ArgumentParser:
         entry = _command(cache, action, _cache)
         entry.add_argument("archive", type=Path)
         entry.set_defaults(action=action)
+
+    export = _command(commands, "export", _export, "keep a trained network as a file: of notebook 01 the winner")
+    export.add_argument("notebook", help="name or number, as in 01")
+    export.add_argument(
+        "model", type=Path, help="the file to write, .safetensors; where torch can, also .pt2 beside it"
+    )
+    export.add_argument("--method", help="whose network (default: notebook 01's winner)")
+    export.add_argument("--seed", type=int, default=0, help="with --method (default: 0)")
+    _parameters(export)
+    embed = _command(commands, "embed", _embed, "embed all images of a folder into an index; goes on where it stopped")
+    embed.add_argument("model", type=Path, help="a file that `export` wrote")
+    embed.add_argument("folder", type=Path, help="images at any depth, sorted by class or not")
+    embed.add_argument("--out", type=Path, required=True, help="the index, a folder")
+    find = _command(commands, "find", _find, "find the images of an index that are nearest to yours, as CSV")
+    find.add_argument("index", type=Path, help="a folder that `embed` wrote")
+    find.add_argument("images", type=Path, nargs="+", help="image files, or folders of them")
+    find.add_argument("-k", type=int, default=10, help="how many for each image (default: 10)")
+    find.add_argument("--html", type=Path, help="write a page of pictures instead, to read offline")
 
     publish = _command(commands, "publish", _publish, "move validated tables from a build folder to results/")
     publish.add_argument("folder", type=Path)
@@ -344,6 +362,36 @@ def _cache(options) -> None:
         print(f"{cache.export_to(options.archive)} runs written to {options.archive}")
     else:
         print(f"{cache.import_from(options.archive)} runs added to the cache")
+
+
+def _export(options) -> None:
+    from dmlrepro.deploy import models
+    from dmlrepro.desk import catalogue, kept
+
+    notebook = catalogue.find(options.notebook)
+    models.check_name(options.model)
+    run = kept.chosen(notebook, _params(options, notebook.params), options.method, options.seed)
+    print(f"# {run.described}", models.lines(models.export(run, options.model)), sep="\n")
+
+
+def _embed(options) -> None:
+    from dmlrepro.deploy import indexing
+
+    index = indexing.embed_folder(options.model, options.folder, options.out)
+    unreadable = f"; {index.unreadable} others: {options.out / 'unreadable.txt'}" if index.unreadable else ""
+    print(f"{len(index.images)} images in {options.out}{unreadable}")
+
+
+def _find(options) -> int:
+    from dmlrepro.deploy import finding, page
+
+    found = finding.find(options.index, options.images, options.k)
+    print(*found.unreadable, sep="\n", end="\n" * bool(found.unreadable), file=sys.stderr)
+    if options.html:
+        print(f"{len(found.queries)} queries in {page.write(found, options.html)}")
+    else:
+        found.write_csv(sys.stdout)
+    return 1 if found.unreadable else 0
 
 
 def _publish(options) -> None:

@@ -24,6 +24,7 @@ FLOORS = (
     ("desk",),
     ("papers",),
     ("figures",),
+    ("deploy",),
     ("evidence",),
     ("training",),
     ("networks", "losses", "datasets"),
