@@ -47,8 +47,9 @@ def write(found: Found, path: str | Path) -> Path:
         "<p>The framed picture is the query. Numbers are distances: 0 for the same direction, 1 at a right angle.</p>",
     ]
     for query, rows, distances in zip(found.queries, found.rows, found.distances):
-        parts.append(f"<section><h2>{escape(query.name)}</h2><ol>")
-        parts.append(_figure("query", picture(query), query.name, "query"))
+        name = "/".join(query.parts[-2:])
+        parts.append(f"<section><h2>{escape(name)}</h2><ol>")
+        parts.append(_figure("query", picture(query), name, "query"))
         for row, distance in zip(rows, distances):
             image = found.image(row).path
             parts.append(_figure("", picture(found.index.folder / image), image, f"{distance:.3f}"))
