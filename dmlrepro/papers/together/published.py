@@ -97,6 +97,7 @@ LEVELS = {  # how a paper states a level: the setting of our tables
     r"batch size (\d+)": r"batch=\1",
     r"(\d+)-dim": r"dim=\1",
 }
+EFFECTS = "effects"  # the one file of data/published that is no paper's tables: what they claim, as differences
 NOISE = re.compile(r"(\d+)% label noise")
 
 
@@ -113,7 +114,8 @@ class PublishedParams(Params):
 
 def printed() -> pd.DataFrame:
     """Every row of data/published, the figures' last, with the notebook that repeats it ("" where none does)."""
-    stems = sorted(path.stem for path in (repository_root() / "data" / "published").glob("*.csv"))
+    paths = (repository_root() / "data" / "published").glob("*.csv")
+    stems = sorted(path.stem for path in paths if path.stem != EFFECTS)
     ordered = [f"{paper}{end}" for paper in PAPERS for end in ("", "_figures") if f"{paper}{end}" in stems]
     rows = pd.concat(
         [summaries.published(stem) for stem in [*ordered, *(set(stems) - set(ordered))]], ignore_index=True
