@@ -121,8 +121,8 @@ def in_words(choice: Choice | None) -> None:
     """Print who is recommended and why, who is as good, and what would change it."""
     if choice is None:
         print(
-            "Recommended: the features as they are. The training classes are too few to hold some out, so nothing could "
-            "be compared; sort images of more classes into folders (dozens), and run this again."
+            "Recommended: the features as they are. The training classes are too few to hold some out, so nothing "
+            "could be compared; sort images of more classes into folders (dozens), and run this again."
         )
         return
     effect, low, high = choice.gains[choice.chosen]
@@ -171,13 +171,12 @@ def final_specs(choice: Choice | None, finished: Sequence) -> list[RunSpec]:
 
 def kept(run) -> None:
     """Print what the final fit is and where it lies."""
-    print(
-        f"{label(run.spec.method, run.spec.setting)}, fitted to all training classes.\nkey     {run.key}\nweights {run.folder}"
-    )
+    print(f"{label(run.spec.method, run.spec.setting)}, fitted to all training classes.")
+    print(f"key     {run.key}\nweights {run.folder}")
 
 
 def agreement(choice: Choice | None, final: Sequence) -> None:
-    """Print what the test classes say, which are looked at here and nowhere else, and whether validation said so too."""
+    """Print what the test classes say, looked at here and nowhere else, and whether validation said so too."""
     scores, means = {}, {}
     for run in final:
         rows = np.array(class_scores(run))

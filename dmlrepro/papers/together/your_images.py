@@ -152,7 +152,7 @@ def your_images(params: YourImagesParams) -> list[RunSpec]:
 
 
 def _without_training(name: str, params: YourImagesParams, seed: int, held_out: dict) -> RunSpec:
-    projected = {}
+    projected: dict = {}
     if start := UNTRAINED[name]:
         projected = {"embedding_size": params.embedding_size, "head_start": start, "train_from": "head"}
     return spec_of(offered()["untrained"], params, seed, **held_out, **projected).replace(method=name)
@@ -250,14 +250,9 @@ def _span(numbers: Numbers, cells: list[str]) -> str:
 def _ranked(numbers: Numbers) -> tuple[list[str], list[str]]:
     """Cells of the untrained rows and of the losses, the best first."""
     rows = numbers.table[numbers.table["metric"] == SCORE]
-    cells = {
-        f"{method};{setting}".rstrip(";"): method in UNTRAINED
-        for method, setting in zip(rows["method"], rows["setting"])
-    }
-    return tuple(
-        numbers.ranked([cell for cell, is_untrained in cells.items() if is_untrained == wanted], SCORE)
-        for wanted in (True, False)
-    )
+    cells = dict.fromkeys(f"{method};{setting}".rstrip(";") for method, setting in zip(rows["method"], rows["setting"]))
+    untrained = [cell for cell in cells if cell in UNTRAINED]
+    return numbers.ranked(untrained, SCORE), numbers.ranked([cell for cell in cells if cell not in UNTRAINED], SCORE)
 
 
 def _methods(cells: list[str]) -> set[str]:
