@@ -106,11 +106,8 @@ def _entering(what: str) -> list[str]:
 
 
 def _first_head(spec: RunSpec) -> str:
-    scaled = (
-        ["axes = axes / variances.clamp_min(1e-9 * variances[0])[:, None].sqrt()"]
-        if spec.head_start == "whitened"
-        else []
-    )
+    whiten = "axes = axes / variances.clamp_min(1e-9 * variances[0])[:, None].sqrt()"
+    scaled = [whiten] if spec.head_start == "whitened" else []
     entering = "inputs" if spec.train_from == "head" else "backbones.entering(network, 'head', inputs)"
     return "\n".join(
         [
@@ -118,7 +115,8 @@ def _first_head(spec: RunSpec) -> str:
             "with torch.no_grad():",
             f"    features = {entering}.double()",
             "    variances, axes = torch.linalg.eigh(features.T.cov())",
-            f"    variances, axes = variances.flip(0)[:{spec.embedding_size}], axes.flip(1)[:, :{spec.embedding_size}].T",
+            f"    most = {spec.embedding_size}",
+            "    variances, axes = variances.flip(0)[:most], axes.flip(1)[:, :most].T",
             "    axes = axes * axes.gather(1, axes.abs().argmax(1, keepdim=True)).sign()  # of both right signs one",
             *[f"    {line}" for line in scaled],
             "    weight = axes * (network.head.weight.std() / axes.std())",
