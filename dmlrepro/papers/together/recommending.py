@@ -14,6 +14,8 @@ import torch
 from dmlrepro import retrieval
 from dmlrepro.evidence import choosing
 from dmlrepro.evidence.choosing import Choice
+from dmlrepro.figures import intervals
+from dmlrepro.figures.style import Names
 from dmlrepro.training import activations, batches, inference, records
 from dmlrepro.training.spec import RunSpec
 
@@ -90,11 +92,11 @@ def choice_of(finished: Iterable) -> Choice | None:
     return choosing.choose(scores, queries, [label(name) for name in UNTRAINED])
 
 
-def comparison(choice: Choice) -> pd.DataFrame:
+def comparison(choice: Choice | None) -> pd.DataFrame:
     """The untrained rows and each loss at its best setting, the best first: means and differences to the best untrained
     row with their simultaneous intervals."""
     rows = {}
-    for name in best_of_each(choice):
+    for name in best_of_each(choice) if choice else []:
         effect, low, high = choice.gains[name]
         shown = "" if name == choice.reference else f"{effect:+.1f} ({low:+.1f} to {high:+.1f})"
         verdict = "recommended" if name == choice.chosen else _verdict(choice, name)
@@ -108,6 +110,15 @@ def best_of_each(choice: Choice) -> list[str]:
     for name in choice.means:
         first.setdefault(name.partition(" (")[0], name)
     return [name for name in choice.means if name in first.values()]
+
+
+def figure(choice: Choice | None, names: Names):
+    """The differences of `comparison` with their intervals; None where there are none."""
+    if choice is None:
+        return None
+    shown = {name: choice.gains[name] for name in best_of_each(choice) if name != choice.reference}
+    about = f"MAP@R on {choice.classes} held-out classes, n = {choice.seeds} seeds, simultaneous 95 % intervals"
+    return intervals.gains(shown, choice.reference, about, names=names)
 
 
 def _verdict(choice: Choice, name: str) -> str:
@@ -172,7 +183,7 @@ def final_specs(choice: Choice | None, finished: Sequence) -> list[RunSpec]:
 def kept(run) -> None:
     """Print what the final fit is and where it lies."""
     print(f"{label(run.spec.method, run.spec.setting)}, fitted to all training classes.")
-    print(f"key     {run.key}\nweights {run.folder}")
+    print(f"Its key is {run.key}; its weights lie in the cache, in runs/{run.key}.")
 
 
 def agreement(choice: Choice | None, final: Sequence) -> None:
