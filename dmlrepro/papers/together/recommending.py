@@ -118,7 +118,8 @@ def figure(choice: Choice | None, names: Names):
         return None
     shown = {name: choice.gains[name] for name in best_of_each(choice) if name != choice.reference}
     about = f"MAP@R on {choice.classes} held-out classes, n = {choice.seeds} seeds, simultaneous 95 % intervals"
-    return intervals.gains(shown, choice.reference, about, names=names)
+    grey = dict.fromkeys(UNTRAINED, names.color(FEATURES))
+    return intervals.gains(shown, choice.reference, about, names=Names({**names.colors, **grey}))
 
 
 def _verdict(choice: Choice, name: str) -> str:
