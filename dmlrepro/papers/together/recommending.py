@@ -142,15 +142,15 @@ def in_words(choice: Choice | None) -> None:
     losses = [name for name in choice.means if name.partition(" (")[0] not in _untrained_labels()]
     if choice.chosen != choice.reference:
         print(
-            f"Recommended: {choice.chosen}. It has {choice.means[choice.chosen]:.1f} % MAP@R on {about}, {effect:+.1f} "
-            f"(95 % {low:+.1f} to {high:+.1f}, for all {len(choice.means)} candidates together) against "
-            f"{choice.reference}, the best of what needs no training."
+            f"Recommended: {choice.chosen}. MAP@R on {about} is {choice.means[choice.chosen]:.1f} %, {effect:+.1f} against "
+            f"{choice.reference}, the best of what needs no training (95 % {low:+.1f} to {high:+.1f}, for all "
+            f"{len(choice.means)} candidates together)."
         )
     else:
         print(
-            f"Recommended: {choice.reference}. No loss beats your pretrained features on held-out classes: "
-            f"{choice.reference} has {choice.means[choice.reference]:.1f} % MAP@R on {about}, and of {len(losses)} "
-            f"trained settings none is clearly better."
+            f"Recommended: {choice.reference}. No loss beats your pretrained features on held-out classes: MAP@R on "
+            f"{about} is {choice.means[choice.reference]:.1f} %, and of {len(losses)} trained settings none is clearly "
+            "better."
         )
         if losses:
             print(_what_would_change_it(choice, losses[0]))
