@@ -142,8 +142,8 @@ def in_words(choice: Choice | None) -> None:
     losses = [name for name in choice.means if name.partition(" (")[0] not in _untrained_labels()]
     if choice.chosen != choice.reference:
         print(
-            f"Recommended: {choice.chosen}. MAP@R on {about} is {choice.means[choice.chosen]:.1f} %, {effect:+.1f} against "
-            f"{choice.reference}, the best of what needs no training (95 % {low:+.1f} to {high:+.1f}, for all "
+            f"Recommended: {choice.chosen}. MAP@R on {about} is {choice.means[choice.chosen]:.1f} %, {effect:+.1f} "
+            f"against {choice.reference}, the best of what needs no training (95 % {low:+.1f} to {high:+.1f}, for all "
             f"{len(choice.means)} candidates together)."
         )
     else:
