@@ -50,12 +50,29 @@ ATTEMPTS = {
 
 
 @dataclass(frozen=True)
-class YourImagesParams(Params):
+class OwnImagesParams(Params):
+    """What notebooks that train on a reader's images have in common."""
+
+    paper = "together"
+    positive: ClassVar = (*Params.positive, "head_lr")
+
+    methods: tuple[str, ...] | None = None
+    head_lr: float = 0.001  # of the head
+    embedding_scale: float = 0.0  # of nivMF's distances, see NivmfParams; 0: what its room knows for the backbone
+
+    def _dataset_recipe(self, dataset: str) -> dict:
+        """All that are offered; for the reader's images also batches and a head that fit into the smallest training
+        part, and four seeds, which take turns in the parts that are held out."""
+        everything = {"methods": tuple(offered())}
+        own = _fitting(dataset, self.profile) if manifests.is_own(dataset) else {}
+        return everything | own
+
+
+@dataclass(frozen=True)
+class YourImagesParams(OwnImagesParams):
     """The parameters of notebook 01."""
 
     notebook = "01_your_images"
-    paper = "together"
-    positive: ClassVar = (*Params.positive, "head_lr")
     overrides: ClassVar = {
         "quick": {"train_from": "head", "steps": 60, "attempts": ("head briefly", "head")},
         "small": {"attempts": ("head", "tail briefly", "tail gently", "tail")},
@@ -68,11 +85,8 @@ class YourImagesParams(Params):
         },
     }
 
-    methods: tuple[str, ...] | None = None
     attempts: tuple[str, ...] | None = None
     head_start: str = "whitened"  # where the head of a loss begins: "whitened" or "pca" components, or "random"
-    head_lr: float = 0.001  # of the head
-    embedding_scale: float = 0.0  # of nivMF's distances, see NivmfParams; 0: what its room knows for the backbone
 
     def _refuse_nonsense(self) -> None:
         super()._refuse_nonsense()
@@ -81,13 +95,6 @@ class YourImagesParams(Params):
         for name in self.attempts or ():
             if name not in ATTEMPTS:
                 raise ValueError(f"attempts: unknown {name!r}; choose among {', '.join(ATTEMPTS)}")
-
-    def _dataset_recipe(self, dataset: str) -> dict:
-        """All that are offered; for the reader's images also batches and a head that fit into the smallest training
-        part, and a seed for every part that is held out, at least four."""
-        everything = {"methods": tuple(offered())}
-        own = _fitting(dataset, self.profile) if manifests.is_own(dataset) else {}
-        return everything | own
 
 
 def offered() -> dict[str, Method]:
@@ -134,21 +141,25 @@ def folds_of(sizes: np.ndarray) -> int:
 
 def your_images(params: YourImagesParams) -> list[RunSpec]:
     """All candidates with every seed; the features alone where no class can be held out to compare them on."""
-    folds = FOLDS
-    if manifests.is_own(params.dataset):
-        folds = folds_of(_training_sizes(params.dataset))
-    untrained = offered()["untrained"]
     losses = [method for method in pick(offered(), params.methods) if method.loss]
-    if not folds:
-        return [spec_of(untrained, params)]
+    if not held_out_of(params, 0):
+        return [spec_of(offered()["untrained"], params)]
     specs = []
     for seed in range(params.seeds):
-        held_out = {"fold": seed % folds, "folds": folds}
+        held_out = held_out_of(params, seed)
         specs += [_without_training(name, params, seed, held_out) for name in UNTRAINED]
         for method in losses:
             tried = [_trained(method, ATTEMPTS[name], params, seed, held_out) for name in params.attempts or ()]
             specs += {spec.setting: spec for spec in tried}.values()  # without a tail some attempts are the same
     return specs
+
+
+def held_out_of(params: OwnImagesParams, seed: int) -> dict:
+    """The fields of a RunSpec that hold a part of the training classes out; none where they are too few."""
+    folds = FOLDS
+    if manifests.is_own(params.dataset):
+        folds = folds_of(_training_sizes(params.dataset))
+    return {"fold": seed % folds, "folds": folds} if folds else {}
 
 
 def _without_training(name: str, params: YourImagesParams, seed: int, held_out: dict) -> RunSpec:
