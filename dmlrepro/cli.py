@@ -98,12 +98,12 @@ def _parser() -> argparse.ArgumentParser:
         entry.add_argument("archive", type=Path)
         entry.set_defaults(action=action)
 
-    export = _command(commands, "export", _export, "keep a trained network as a file: of notebook 01 the winner")
+    export = _command(commands, "export", _export, "keep a trained network as a file: of notebook 01 the recommended")
     export.add_argument("notebook", help="name or number, as in 01")
     export.add_argument(
         "model", type=Path, help="the file to write, .safetensors; where torch can, also .pt2 beside it"
     )
-    export.add_argument("--method", help="whose network (default: notebook 01's winner)")
+    export.add_argument("--method", help="whose network (default: the one that notebook 01 recommends)")
     export.add_argument("--seed", type=int, default=0, help="with --method (default: 0)")
     _parameters(export)
     embed = _command(commands, "embed", _embed, "embed all images of a folder into an index; goes on where it stopped")

@@ -3,7 +3,7 @@
 from dmlrepro.desk import execution
 from dmlrepro.papers.notebook import Notebook
 from dmlrepro.papers.params import Params
-from dmlrepro.papers.together import your_images
+from dmlrepro.papers.together import recommending, your_images
 from dmlrepro.training.runs import RunResult
 from dmlrepro.training.spec import RunSpec
 
@@ -11,8 +11,8 @@ from dmlrepro.training.spec import RunSpec
 def chosen(notebook: Notebook, params: Params, method: str | None = None, seed: int = 0) -> RunResult:
     """The run of a method and a seed, of several folds the first; trained where neither record nor cache has it.
 
-    method: its name, with a setting where it has several, as in "PFML M=5"; None: the winner of notebook 01, of another
-        notebook the only method that it trains.
+    method: its name, with a setting where it has several, as in "PFML M=5"; None: what notebook 01 recommends,
+        fitted to all training classes; of another notebook the only method that it trains.
 
     Raises:
         ValueError: no such run; lists those that there are.
@@ -20,7 +20,8 @@ def chosen(notebook: Notebook, params: Params, method: str | None = None, seed: 
     specs = notebook.specs(params)
     if method is None and isinstance(params, your_images.YourImagesParams):
         finished = execution.run(specs, params)
-        return your_images.winner(finished, your_images.table_of(finished, params))
+        final = recommending.final_specs(recommending.choice_of(finished), finished)
+        return execution.run(final[:1], params)[0]
     of_seed = [spec for spec in specs if spec.seed == seed]
     wanted = [spec for spec in of_seed if (method in (spec.method, _named(spec)) if method else spec.loss)]
     if len({_named(spec) for spec in wanted}) != 1:

@@ -14,6 +14,7 @@ import torch.nn.functional as F
 
 from dmlrepro.datasets import manifests
 from dmlrepro.datasets.images import decoded
+from dmlrepro.figures.fonts import families, legible
 from dmlrepro.figures.style import MARKERS, WIDTH, check, described, listed, panels, plain, sentence, shades
 from dmlrepro.training import batches, inference
 
@@ -213,7 +214,7 @@ def _wall(
         for x, title in (heads or {}).items():
             axis.text(x + 0.5, -0.1, title, ha="center", fontsize="small")
         for y, name in enumerate(names):
-            axis.text(-0.15, y + 0.5, name, ha="right", va="center", fontsize="small")
+            axis.text(-0.15, y + 0.5, name, ha="right", va="center", fontsize="small", fontfamily=families(names))
         for y, row in enumerate(rows):
             for x, image, right in row:
                 _thumbnail(axis, x, y, image, right)
@@ -281,4 +282,4 @@ def _small(image, size: int) -> np.ndarray:
 
 def _wrapped(name: str, width: int = 24) -> str:
     """A name on at most three lines."""
-    return plain(textwrap.fill(name, width, max_lines=3, placeholder=" …"))
+    return plain(textwrap.fill(legible(name), width, max_lines=3, placeholder=" …"))

@@ -20,7 +20,7 @@ from matplotlib.transforms import Bbox
 from nbconvert import HTMLExporter
 from nbformat import v4
 
-from dmlrepro.figures import charts, comparisons, images, planes, style
+from dmlrepro.figures import charts, comparisons, images, intervals, planes, style
 from dmlrepro.figures.style import Names
 from dmlrepro.training import records
 from dmlrepro.training.spec import RunSpec
@@ -430,3 +430,14 @@ def test_a_long_legend_stands_beside_the_lines(count, inside):
     figure.draw_without_rendering()
     (axis,) = figure.axes
     assert (axis.get_legend().get_window_extent().x1 <= axis.get_window_extent().x1) == inside
+
+
+def test_gains_are_filled_where_the_whole_interval_lies_above_zero():
+    drawn = intervals.gains({"A (head)": (3.0, 1.0, 5.0), "B": (1.0, -1.0, np.inf)}, "PCA", "MAP@R on 40 classes")
+    (axis,) = drawn.axes
+    points = {line.get_ydata()[0]: line for line in axis.lines if line.get_marker() == "o"}
+    assert [label.get_text() for label in axis.get_yticklabels()] == ["B", "A (head)"]
+    assert points[1].get_markerfacecolor() != "white" and points[0].get_markerfacecolor() == "white"
+    assert axis.get_xlabel() == "difference to PCA (points)" and "A (head) +3.0 (+1.0 to +5.0)" in drawn.get_label()
+    with pytest.raises(ValueError, match="effects: there is no candidate"):
+        intervals.gains({}, "PCA", "nothing")

@@ -1,16 +1,19 @@
 """Notebook 01: runs that fit small folders, a winner that the test classes do not pick, code that trains as it says."""
 
+import importlib
+import re
+import subprocess
+import sys
 from types import SimpleNamespace
 
 import numpy as np
-import pandas as pd
 import pytest
 import torch
 from PIL import Image
 
 from dmlrepro import cli
 from dmlrepro.evidence import saving
-from dmlrepro.papers.together import your_images
+from dmlrepro.papers.together import own_script, recommending, your_images
 from dmlrepro.papers.together.your_images import YourImagesParams
 from dmlrepro.training import loop, runs
 from dmlrepro.training.builders import build_loss
@@ -33,13 +36,42 @@ def test_what_needs_no_labels_or_many_steps_is_refused():
         your_images.your_images(YourImagesParams.from_values({"methods": ["PLM"]}))
 
 
-def test_every_method_that_is_offered_is_tried():
+def test_every_method_that_is_offered_is_tried_beside_what_needs_no_training():
     params = YourImagesParams.from_values({})
     assert {"untrained", "ProxyAnchor", "PFML", "EL-nivMF"} <= set(params.methods)
     specs = your_images.your_images(params)
-    assert {spec.method for spec in specs} == set(METHODS)
+    assert {spec.method for spec in specs} == {*METHODS, "PCA", "whitened PCA"}
     assert {(spec.seed, spec.fold) for spec in specs} == {(0, 0), (1, 1)}
-    assert {spec.train_from for spec in specs if spec.loss} == {"head"}
+    trained = [spec for spec in specs if spec.loss]
+    assert {(spec.train_from, spec.head_start) for spec in trained} == {("head", "whitened")}
+    assert {spec.setting for spec in trained} == {"part=head;steps=15", "part=head;steps=60"}
+    starts = {spec.method: spec.head_start for spec in specs if not spec.loss}
+    assert starts == {"untrained": None, "PCA": "pca", "whitened PCA": "whitened"}
+
+
+def test_at_small_heads_and_tails_are_tried_with_fewer_steps_and_lower_rates():
+    values = {"profile": "small", "dataset": "cub-subset", "methods": ["ProxyAnchor"], "seeds": 1}
+    specs = {spec.setting: spec for spec in your_images.your_images(YourImagesParams.from_values(values)) if spec.loss}
+    assert [*specs] == [
+        "part=head;steps=100",
+        "part=fire6;steps=25",
+        "part=fire6;steps=100;rate=0.1",
+        "part=fire6;steps=100",
+    ]
+    full, gentle = specs["part=fire6;steps=100"], specs["part=fire6;steps=100;rate=0.1"]
+    for name in ("lr", "head_lr"):
+        assert getattr(gentle, name) == pytest.approx(getattr(full, name) / 10)
+    assert gentle.loss_lr["*"] == pytest.approx(full.loss_lr["*"] / 10)
+    labels = [recommending.label(spec.method, spec.setting) for spec in (full, gentle)]
+    assert labels[0] == "ProxyAnchor (tail from fire6, 100 steps)" and labels[1].endswith("a tenth of the rates)")
+    head_alone = YourImagesParams.from_values(values | {"train_from": "head"})
+    assert len([spec for spec in your_images.your_images(head_alone) if spec.loss]) == 3  # two attempts are the same
+    drawn = YourImagesParams.from_values(values | {"head_start": "random"})
+    assert {spec.head_start for spec in your_images.your_images(drawn) if spec.loss} == {None}
+    with pytest.raises(ValueError, match="head_start must be one of pca, whitened, random, got 'ica'"):
+        YourImagesParams.from_values({"head_start": "ica"})
+    with pytest.raises(ValueError, match="attempts: unknown 'body'; choose among head briefly"):
+        YourImagesParams.from_values({"attempts": ["body"]})
 
 
 @pytest.mark.parametrize("classes, per_class", [(4, 2), (5, 2), (8, 3), (10, 30), (60, 4)])
@@ -52,43 +84,89 @@ def test_batches_fit_into_few_classes_and_few_images(tmp_path, classes, per_clas
     assert 1 <= params.batch_size // params.samples_per_class <= kept
 
 
-def test_a_small_folder_of_photographs_from_the_command_to_the_table(tmp_path, monkeypatch, capsys):
-    monkeypatch.setenv("DMLREPRO_CACHE", str(tmp_path / "cache"))
+@pytest.fixture(scope="module")
+def tried(tmp_path_factory):
+    """A folder on which three losses were tried, with the choice and its final fits, and their parameters."""
+    place = tmp_path_factory.mktemp("tried")
     values = {
-        "dataset": folder(tmp_path / "few $ here $", 8, 4),
-        "seeds": 2,
-        "steps": 3,
+        "dataset": folder(place / "few $ here $", 16, 4),
+        "steps": 8,
+        "methods": ["untrained", "Triplet", "PFML", "EL-nivMF"],
     }
-    values["methods"] = ["untrained", "Triplet", "PFML", "EL-nivMF"]
-    params = YourImagesParams.from_values(values)
-    specs = your_images.your_images(params)
-    assert len(specs) == 8
-    finished = runs.run_all(specs, jobs=1)
-    table = your_images.table_of(finished, params)
-    saving.save(table, params, runs=finished)
-    assert not {"seconds", "steps_per_second"} & set(table["metric"])
-    best = your_images.winner(finished, table)
-    assert best.spec.method != "untrained"
-    assert list(your_images.comparison(table).index) == list(your_images.ranking(table).index)
-    your_images.in_words(table)
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setenv("DMLREPRO_CACHE", str(place / "cache"))
+        params = YourImagesParams.from_values(values)
+        finished = runs.run_all(your_images.your_images(params), jobs=1)
+        choice = recommending.choice_of(finished)
+        final = runs.run_all(recommending.final_specs(choice, finished), jobs=1)
+    return SimpleNamespace(params=params, finished=finished, choice=choice, final=final, cache=place / "cache")
+
+
+def test_a_small_folder_of_photographs_from_the_command_to_the_table(tried, capsys, monkeypatch):
+    monkeypatch.setenv("DMLREPRO_CACHE", str(tried.cache))
+    params, choice = tried.params, tried.choice
+    assert (params.seeds, params.embedding_size) == (4, 15)  # a training part has 16 images, so 15 components
+    assert len(tried.finished) == 4 * (3 + 3 * 2)
+    table = your_images.table_of(tried.finished, params)
+    saving.save(table, params, runs=tried.finished)
+    assert set(table["metric"]) == {"val MAP@R", "val R@1"}  # test classes are looked at by the final fit alone
+    assert choice.classes == 8 and set(choice.gains) == {
+        recommending.label(run.spec.method, run.spec.setting) for run in tried.finished
+    }
+    recommending.in_words(choice)
     your_images.describe(params.dataset)
+    recommending.kept(tried.final[0])
+    recommending.agreement(choice, tried.final)
     printed = capsys.readouterr().out
-    assert "classes held out of the training part" in printed and "WARNING: 4 training classes are few" in printed
-    assert "loss(network(images), labels).backward()" in your_images.code_of_run(best)
+    assert f"Recommended: {choice.chosen}" in printed and "WARNING: 8 training classes are few" in printed
+    assert tried.final[0].key in printed and "on 8 test classes" in printed
+    assert list(recommending.comparison(choice).index) == recommending.best_of_each(choice)
 
 
-def test_the_test_classes_pick_nothing():
-    rows = [
-        {"method": method, "setting": "", "seed": seed, "metric": metric, "value": value + seed}
-        for method, validation, test in (("A", 30, 10), ("B", 20, 50), ("untrained", 40, 5))
-        for metric, value in (("val MAP@R", validation), ("MAP@R", test))
-        for seed in range(2)
-    ]
-    table = pd.DataFrame(rows)
-    finished = [SimpleNamespace(spec=SimpleNamespace(method=name, setting="")) for name in "BA"]
-    assert your_images.winner(finished, table).spec.method == "A"
-    without = table[table["metric"] == "MAP@R"]
-    assert your_images.criterion(without) == "MAP@R" and your_images.winner(finished, without).spec.method == "B"
+def test_scores_of_classes_add_up_to_those_of_the_run(tried, monkeypatch):
+    monkeypatch.setenv("DMLREPRO_CACHE", str(tried.cache))
+    for run in (*tried.finished[:5], tried.final[0]):
+        rows = np.array(recommending.class_scores(run))
+        mean = np.average(rows[:, 2:], axis=0, weights=rows[:, 1]) / 100
+        prefix = "" if run.spec.fold is None else "val "
+        assert mean == pytest.approx([run.metric(f"{prefix}MAP@R"), run.metric(f"{prefix}R@1")], abs=1e-6)
+
+
+def test_the_final_fit_is_an_ordinary_run_on_all_training_classes(tried):
+    chosen = tried.final[0].spec
+    assert recommending.label(chosen.method, chosen.setting) == tried.choice.chosen and chosen.fold is None
+    assert {run.spec.method for run in tried.final} >= {"untrained"} and len(tried.final) <= 3
+
+
+def made(gain, classes=40):
+    """Runs of the features, their components and one loss, which has `gain` points more; by class, two seeds."""
+    rng, level = np.random.default_rng(0), np.random.default_rng(1).normal(40, 10, classes)
+    effects = {"untrained": 0.0, "PCA": -1.0, "whitened PCA": -2.0, "PFML": gain}
+    found = {}
+    for seed in range(2):
+        half = np.arange(classes)[seed::2]
+        for method, effect in effects.items():
+            setting = "part=head;steps=60" if method == "PFML" else ""
+            spec = SimpleNamespace(method=method, setting=setting, seed=seed, fold=seed)
+            values = level[half] + effect + rng.normal(0, 2, len(half))
+            found[method, seed] = SimpleNamespace(
+                spec=spec, rows=[[int(each), 10, value, 0.0] for each, value in zip(half, values)]
+            )
+    return list(found.values())
+
+
+def test_a_loss_that_helps_is_recommended_and_of_losses_that_hurt_none(monkeypatch, capsys):
+    monkeypatch.setattr(recommending, "class_scores", lambda run: run.rows)
+    better = recommending.choice_of(made(+5.0))
+    assert better.chosen == "PFML (head, 60 steps)" and better.reference == "the features as they are"
+    recommending.in_words(better)
+    assert "against the features as they are, the best of what needs no training" in capsys.readouterr().out
+    for gain, expected in ((-5.0, "More classes, more images"), (0.6, "training classes would show it")):
+        none = recommending.choice_of(made(gain))
+        assert none.chosen == none.reference == "the features as they are"
+        recommending.in_words(none)
+        printed = capsys.readouterr().out
+        assert "No loss beats your pretrained features on held-out classes" in printed and expected in printed
 
 
 def test_a_part_that_is_held_out_has_something_to_retrieve():
@@ -97,12 +175,39 @@ def test_a_part_that_is_held_out_has_something_to_retrieve():
     assert your_images.folds_of(np.full(100, 5)) == your_images.FOLDS
 
 
-def test_where_no_class_can_be_held_out_it_says_so(tmp_path, capsys):
+def test_where_no_class_can_be_held_out_it_says_so_and_trains_nothing(tmp_path, capsys):
     dataset = folder(tmp_path / "three", 3, 4)
     params = YourImagesParams.from_values({"dataset": dataset})
-    assert {spec.fold for spec in your_images.your_images(params)} == {None}
+    (spec,) = your_images.your_images(params)
+    assert (spec.method, spec.loss, spec.fold) == ("untrained", None, None)
     your_images.describe(dataset)
-    assert "WARNING: 2 training classes are too few to hold some out" in capsys.readouterr().out
+    finished = runs.run_all([spec], jobs=1)
+    recommending.in_words(recommending.choice_of(finished))
+    assert recommending.final_specs(None, finished) == [spec]
+    assert set(your_images.table_of(finished, params)["metric"]) == {"MAP@R", "R@1"}
+    printed = capsys.readouterr().out
+    assert "WARNING: 2 training classes are too few to hold some out" in printed
+    assert "Recommended: the features as they are. The training classes are too few" in printed
+
+
+@pytest.mark.parametrize("method", ["untrained", "whitened PCA", "Triplet", "EL-nivMF"])
+def test_the_printed_script_runs_as_it_is_and_reaches_the_number(tried, method, tmp_path, monkeypatch):
+    monkeypatch.setenv("DMLREPRO_CACHE", str(tried.cache))
+    spec = [run.spec for run in tried.finished if run.spec.method == method][-1].replace(fold=None, folds=4, seed=0)
+    run = runs.run(spec)
+    (tmp_path / "script.py").write_text(own_script.script_of_run(run))
+    done = subprocess.run([sys.executable, "script.py"], cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    said = [float(number) for number in re.findall(r"(\d+\.\d) %", done.stdout)]
+    assert said == pytest.approx([100 * run.metric("MAP@R"), 100 * run.metric("R@1")], abs=0.1)
+    assert (tmp_path / "network.pt").exists()
+
+
+def test_every_script_is_python_whatever_is_trained():
+    for part in ("head", "fire6", ""):
+        values = {"profile": "small", "dataset": "cub-subset", "seeds": 1, "train_from": part, "attempts": ["tail"]}
+        for spec in your_images.your_images(YourImagesParams.from_values(values)):
+            compile(own_script.script_of(spec.replace(fold=None), 10, 128), "script", "exec")
 
 
 class Network(torch.nn.Module):
@@ -118,28 +223,29 @@ class Network(torch.nn.Module):
 @pytest.mark.parametrize("part", ["head", "fire6", ""])
 def test_the_lines_for_the_readers_script_take_the_step_that_training_takes(name, part):
     values = {"profile": "small", "dataset": "cub-subset", "methods": [name], "seeds": 1, "train_from": part}
-    (spec,) = your_images.your_images(YourImagesParams.from_values(values))
+    spec = your_images.your_images(YourImagesParams.from_values(values | {"attempts": ["tail"]}))[-1]
     generator = torch.Generator().manual_seed(0)
     images, labels = torch.randn(20, 12, generator=generator), torch.arange(20) // 4
-    class_means = torch.randn(5, 8, generator=generator)
 
     ours, theirs = Network(), Network()
     theirs.load_state_dict(ours.state_dict())
     loss = build_loss(spec, 5, 8)
     if spec.proxies_from_class_means:
-        loss.initialize_proxies(class_means)
+        with torch.no_grad():
+            loss.initialize_proxies(ours(images).view(5, 4, 8).mean(1))
     for parameter in ours.trunk.parameters():
         parameter.requires_grad_(part != "head")
-    lines = your_images.code_of(spec, 5, 8).splitlines()
-    before, step = lines[: lines.index("# in every step")], lines[lines.index("# in every step") :]
-    script = {"network": theirs, "images": images, "labels": labels, "class_means": class_means}
-    exec("\n".join(before), script)
+    module, _, builder = spec.loss.partition(".")
+    script = {"network": theirs, "batch": images, "target": labels, "torch": torch, "device": "cpu"}
+    script |= {builder: getattr(importlib.import_module(f"dmlrepro.losses.{module}"), builder)}
+    script |= {"inputs": images, "labels": labels}
+    exec(own_script.loss_and_optimizer(spec, 5, 8), script)
     script["loss"].load_state_dict(loss.state_dict())  # proxies and samples are drawn from the same state
     if hasattr(loss, "seed"):
         script["loss"].seed = loss.seed
     if hasattr(loss, "probabilistic"):
         script["loss"].probabilistic.seed = loss.probabilistic.seed
-    exec("\n".join(step), script)
+    exec("\n".join(own_script.step(spec)), script)
 
     optimizer = loop.build_optimizer(spec, ours, loss)
     scheme = SimpleNamespace(loss=loss, objective=lambda embed, x, y: {"loss": loss(embed(x), y)})

@@ -1,6 +1,6 @@
-"""Notebook 02: a network of notebook 01 is kept, embeds a folder of images, and finds what lies near others.
+"""Notebook 02: a trained network is kept, embeds a folder of images, and finds what lies near others.
 
-Its runs are runs of notebook 01. The images that it embeds and searches with are those of the test part, as files: the
+The images that it embeds and searches with are those of the test part, as files: the
 first one of each class is a query, the others are searched.
 """
 
@@ -18,23 +18,28 @@ from PIL import Image
 from dmlrepro.datasets import manifests
 from dmlrepro.datasets.images import decoded
 from dmlrepro.deploy.finding import Found
+from dmlrepro.evidence import results
 from dmlrepro.evidence.stored import Numbers
 from dmlrepro.files import cache_root
+from dmlrepro.papers.methods import Method, pick, spec_of
 from dmlrepro.papers.notebook import Notebook
-from dmlrepro.papers.together import your_images
-from dmlrepro.papers.together.your_images import YourImagesParams
+from dmlrepro.papers.together.recommending import SCORE
+from dmlrepro.papers.together.your_images import OwnImagesParams, held_out_of, offered
+from dmlrepro.training import protocols
 from dmlrepro.training.spec import RunSpec
 
 GALLERY, QUERIES = "gallery", "queries"
 
 
 @dataclass(frozen=True)
-class SearchYourImagesParams(YourImagesParams):
-    """The parameters of notebook 02: those of notebook 01, with one method and one seed where nothing is said."""
+class SearchYourImagesParams(OwnImagesParams):
+    """The parameters of notebook 02: one method and one seed where nothing is said."""
 
     notebook = "02_search_your_images"
     overrides: ClassVar = {
-        profile: YourImagesParams.overrides.get(profile, {}) | {"seeds": 1} for profile in ("quick", "small", "paper")
+        "quick": {"train_from": "head", "steps": 100, "seeds": 1},
+        "small": {"seeds": 1},
+        "paper": {"train_from": "head", "steps": 1000, "epochs": 0, "warmup_epochs": 0.0, "seeds": 1},
     }
 
     def _dataset_recipe(self, dataset: str) -> dict:
@@ -42,13 +47,35 @@ class SearchYourImagesParams(YourImagesParams):
 
 
 def search_your_images(params: SearchYourImagesParams) -> list[RunSpec]:
-    """Runs of notebook 01: the network's features as they are, and what is trained with each method."""
-    return your_images.your_images(params)
+    """The network's features as they are, and what `train_from` says trained with each method from a drawn head."""
+    return [
+        spec_of(method, params, seed, **held_out_of(params, seed), **(_head(method, params) if method.loss else {}))
+        for method in pick(offered(), params.methods)
+        for seed in range(params.seeds)
+    ]
+
+
+def _head(method: Method, params: SearchYourImagesParams) -> dict:
+    """A head alone is trained from scratch: it takes a method's options for that, whatever the trunk."""
+    if params.train_from != "head":
+        return {}
+    return {"train_from": "head", "head_lr": params.head_lr, "loss_options": method.from_scratch}
 
 
 def table_of(finished: Iterable, params: SearchYourImagesParams) -> pd.DataFrame:
-    """The rows of the runs."""
-    return your_images.table_of(finished, params)
+    """The rows of the runs. A run's fold is no model of an ensemble here, so each enters by itself."""
+    return results.tidy(
+        [protocols.Scored(run.spec.replace(fold=None), run.dataset, run.rows) for run in finished], params
+    )
+
+
+def winner(finished: Iterable, table: pd.DataFrame):
+    """The run of seed 0 of the trained method with the largest mean MAP@R on held-out classes, or on the test classes
+    where none could be held out."""
+    metric = SCORE if SCORE in set(table["metric"]) else "MAP@R"
+    rows = table[(table["metric"] == metric) & (table["method"] != "untrained")]
+    best = rows.groupby("method")["value"].mean().idxmax()
+    return next(run for run in finished if run.spec.method == best)
 
 
 def place_of(run) -> Path:

@@ -1,54 +1,100 @@
-"""Notebook 01: which of the losses suits the reader's images?
+"""Notebook 01: which of the losses suits the reader's images, or do the pretrained features alone?
 
-Every method trains the tail of a network, half a minute each, or at quick and paper a linear head on its features,
-which takes seconds. Methods are ranked on classes that are held out of the training part; the seeds take turns in
-holding out another part of it. The test classes are scored as well and decide nothing.
+Candidates are the features as they are, their principal components, plain and whitened, and every loss in a few
+settings: a linear head that begins at the whitened components, or the tail of the network behind which such a head
+stands, with fewer steps and lower rates beside the full ones. They are compared on classes that are held out of the
+training part, which the seeds take turns in; recommending.py says who is recommended. No step at all is one of the
+settings: it is the whitened components. The test classes are scored once, by the final fit.
 """
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 import pandas as pd
 
 from dmlrepro.datasets import images, manifests
 from dmlrepro.evidence import results, summaries
-from dmlrepro.evidence.statistics import MIN_SEEDS, t_interval
 from dmlrepro.evidence.stored import Numbers
 from dmlrepro.papers import rooms
 from dmlrepro.papers.methods import Method, pick, spec_of
 from dmlrepro.papers.notebook import Notebook
 from dmlrepro.papers.params import Params, recipe_of
-from dmlrepro.training import batches, protocols
-from dmlrepro.training.builders import OPTIMIZERS, build_loss
-from dmlrepro.training.spec import RunSpec
+from dmlrepro.papers.together import recommending
+from dmlrepro.papers.together.recommending import SCORE, UNTRAINED
+from dmlrepro.training import protocols
+from dmlrepro.training.spec import HEAD_STARTS, RunSpec
 
-FOLDS = 4  # parts of the training classes; there are fewer where a part would have a single class
-VALIDATION, TEST = "val MAP@R", "MAP@R"
+FOLDS = 4  # parts of the training classes, of which each is held out in turn
+OF_A_FOLD = 8  # classes that a part should have: among fewer, images are found too easily
+METRICS = (SCORE, "val R@1")  # that the table keeps
+
+
+class Attempt(NamedTuple):
+    """One way to train with a loss: of the network "head" alone or "tail", what `train_from` says; a share of the
+    steps; a factor of all learning rates."""
+
+    part: str
+    steps: float = 1.0
+    rate: float = 1.0
+
+
+ATTEMPTS = {
+    "head briefly": Attempt("head", steps=0.25),
+    "head": Attempt("head"),
+    "tail briefly": Attempt("tail", steps=0.25),
+    "tail gently": Attempt("tail", rate=0.1),
+    "tail": Attempt("tail"),
+}
 
 
 @dataclass(frozen=True)
-class YourImagesParams(Params):
-    """The parameters of notebook 01."""
+class OwnImagesParams(Params):
+    """What notebooks that train on a reader's images have in common."""
 
-    notebook = "01_your_images"
     paper = "together"
     positive: ClassVar = (*Params.positive, "head_lr")
-    overrides: ClassVar = {
-        "quick": {"train_from": "head", "steps": 100},
-        "paper": {"train_from": "head", "steps": 1000, "epochs": 0, "warmup_epochs": 0.0},
-    }
 
     methods: tuple[str, ...] | None = None
-    head_lr: float = 0.001  # of a linear head that is trained alone
+    head_lr: float = 0.001  # of the head
     embedding_scale: float = 0.0  # of nivMF's distances, see NivmfParams; 0: what its room knows for the backbone
 
     def _dataset_recipe(self, dataset: str) -> dict:
-        """All that are offered; for the reader's images also batches that fit into the smallest training part."""
+        """All that are offered; for the reader's images also batches and a head that fit into the smallest training
+        part, and four seeds, which take turns in the parts that are held out."""
         everything = {"methods": tuple(offered())}
-        own = _batches_of(dataset, self.profile) if manifests.is_own(dataset) else {}
+        own = _fitting(dataset, self.profile) if manifests.is_own(dataset) else {}
         return everything | own
+
+
+@dataclass(frozen=True)
+class YourImagesParams(OwnImagesParams):
+    """The parameters of notebook 01."""
+
+    notebook = "01_your_images"
+    overrides: ClassVar = {
+        "quick": {"train_from": "head", "steps": 60, "attempts": ("head briefly", "head")},
+        "small": {"attempts": ("head", "tail briefly", "tail gently", "tail")},
+        "paper": {
+            "train_from": "head",
+            "steps": 1000,
+            "epochs": 0,
+            "warmup_epochs": 0.0,
+            "attempts": ("head briefly", "head"),
+        },
+    }
+
+    attempts: tuple[str, ...] | None = None
+    head_start: str = "whitened"  # where the head of a loss begins: "whitened" or "pca" components, or "random"
+
+    def _refuse_nonsense(self) -> None:
+        super()._refuse_nonsense()
+        if self.head_start not in (*HEAD_STARTS, "random"):
+            raise ValueError(f"head_start must be one of {', '.join(HEAD_STARTS)}, random, got {self.head_start!r}")
+        for name in self.attempts or ():
+            if name not in ATTEMPTS:
+                raise ValueError(f"attempts: unknown {name!r}; choose among {', '.join(ATTEMPTS)}")
 
 
 def offered() -> dict[str, Method]:
@@ -62,111 +108,101 @@ def _training_sizes(dataset: str) -> np.ndarray:
     return np.bincount(manifest.labels[manifest.indices("train")])
 
 
-def _batches_of(dataset: str, profile: str) -> dict:
-    """The profile's batches, made smaller for few images, and of more images per class for few classes."""
+def _fitting(dataset: str, profile: str) -> dict:
+    """The profile's batches, made smaller for few images, and of more images per class for few classes; and as many
+    dimensions as few images have."""
     sizes = _training_sizes(dataset)
     folds = folds_of(sizes)
     held_out = np.array_split(np.arange(len(sizes)), folds) if folds else [np.arange(0)]
     kept = [np.delete(sizes, part) for part in held_out]
     recipe = recipe_of(profile, dataset)
-    size = int(min(recipe["batch_size"], *(part.sum() for part in kept)))
+    fewest = int(min(part.sum() for part in kept))
+    size = min(recipe["batch_size"], fewest)
     per_class = max(min(recipe["samples_per_class"] or 4, size), -(-size // min(len(part) for part in kept)))
-    return {"batch_size": size - size % per_class, "samples_per_class": per_class}
+    return {
+        "batch_size": size - size % per_class,
+        "samples_per_class": per_class,
+        "embedding_size": max(1, min(recipe["embedding_size"], fewest - 1)),
+        "seeds": FOLDS,
+    }
 
 
 def folds_of(sizes: np.ndarray) -> int:
     """Into how many parts training classes of these sizes are cut; 0: none can be held out.
 
-    A part has at least two classes, and one of them two images, or there is nothing to retrieve in it.
+    A part should have OF_A_FOLD classes; two parts are made of fewer. It has at least two classes, and one of them two
+    images, or there is nothing to retrieve in it.
     """
-    for folds in range(min(FOLDS, len(sizes) // 2), 1, -1):
+    for folds in range(min(FOLDS, max(len(sizes) // OF_A_FOLD, 2), len(sizes) // 2), 1, -1):
         if all((part > 1).any() for part in np.array_split(sizes, folds)):
             return folds
     return 0
 
 
 def your_images(params: YourImagesParams) -> list[RunSpec]:
-    """The network's features as they are, and what `train_from` says trained with every method and seed."""
-    return [
-        spec_of(method, params, seed, **_held_out(params, seed), **(_head(method, params) if method.loss else {}))
-        for method in pick(offered(), params.methods)
-        for seed in range(params.seeds)
-    ]
+    """All candidates with every seed; the features alone where no class can be held out to compare them on."""
+    losses = [method for method in pick(offered(), params.methods) if method.loss]
+    if not held_out_of(params, 0):
+        return [spec_of(offered()["untrained"], params)]
+    specs = []
+    for seed in range(params.seeds):
+        held_out = held_out_of(params, seed)
+        specs += [_without_training(name, params, seed, held_out) for name in UNTRAINED]
+        for method in losses:
+            tried = [_trained(method, ATTEMPTS[name], params, seed, held_out) for name in params.attempts or ()]
+            specs += {spec.setting: spec for spec in tried}.values()  # without a tail some attempts are the same
+    return specs
 
 
-def _head(method: Method, params: YourImagesParams) -> dict:
-    """A head alone is trained from scratch: it takes a method's options for that, whatever the trunk."""
-    if params.train_from != "head":
-        return {}
-    return {"train_from": "head", "head_lr": params.head_lr, "loss_options": method.from_scratch}
-
-
-def _held_out(params: YourImagesParams, seed: int) -> dict:
+def held_out_of(params: OwnImagesParams, seed: int) -> dict:
+    """The fields of a RunSpec that hold a part of the training classes out; none where they are too few."""
     folds = FOLDS
     if manifests.is_own(params.dataset):
         folds = folds_of(_training_sizes(params.dataset))
     return {"fold": seed % folds, "folds": folds} if folds else {}
 
 
-# tables
+def _without_training(name: str, params: YourImagesParams, seed: int, held_out: dict) -> RunSpec:
+    projected: dict = {}
+    if start := UNTRAINED[name]:
+        projected = {"embedding_size": params.embedding_size, "head_start": start, "train_from": "head"}
+    return spec_of(offered()["untrained"], params, seed, **held_out, **projected).replace(method=name)
+
+
+def _trained(method: Method, attempt: Attempt, params: YourImagesParams, seed: int, held_out: dict) -> RunSpec:
+    """The run of a method. A head alone takes a method's options for training from scratch, whatever the trunk."""
+    changes: dict = {"head_start": None if params.head_start == "random" else params.head_start}
+    if attempt.part == "head" or params.train_from == "head":
+        changes |= {"train_from": "head", "cached_views": None, "head_lr": params.head_lr}
+        changes |= {"loss_options": method.from_scratch}
+    budget = "steps" if params.steps else "epochs"
+    amount = max(1, round(getattr(params, budget) * attempt.steps))
+    spec = spec_of(method, params, seed, **held_out, **changes).replace(**{budget: amount})
+    setting = f"part={spec.train_from or 'all'};{budget}={amount}"
+    if attempt.rate == 1:
+        return spec.replace(setting=setting)
+    slower = {name: rate * attempt.rate for name, rate in spec.loss_lr.items()}
+    head_lr = spec.head_lr and spec.head_lr * attempt.rate
+    rates = {"lr": spec.lr * attempt.rate, "head_lr": head_lr, "loss_lr": slower}
+    return spec.replace(setting=f"{setting};rate={attempt.rate:g}", **rates)
+
+
+def measures(run, params: YourImagesParams) -> list:
+    """The scores of each held-out class are on record when the run is."""
+    if run.spec.fold is not None:
+        recommending.class_scores(run)
+    return []
 
 
 def table_of(finished: Iterable, params: YourImagesParams) -> pd.DataFrame:
-    """The tidy table. A run's fold is no model of an ensemble here, so each enters by itself."""
-    return results.tidy(
+    """The tidy table: scores on held-out classes, and of the features alone where there are none on test classes. A
+    run's fold is no model of an ensemble here, so each enters by itself."""
+    table = results.tidy(
         [protocols.Scored(run.spec.replace(fold=None), run.dataset, run.rows) for run in finished], params
     )
-
-
-def criterion(table: pd.DataFrame) -> str:
-    """What ranks the methods: MAP@R of validation classes, or of the test classes where none could be held out."""
-    return VALIDATION if VALIDATION in set(table["metric"]) else TEST
-
-
-def ranking(table: pd.DataFrame) -> pd.Series:
-    """Mean over seeds of the criterion by (method, setting), the best first."""
-    rows = table[table["metric"] == criterion(table)]
-    return rows.groupby(["method", "setting"])["value"].mean().sort_values(ascending=False, kind="stable")
-
-
-def comparison(table: pd.DataFrame) -> pd.DataFrame:
-    """A row per method in the order of the ranking, with 95 % intervals over seeds."""
-    order = {key: place for place, key in enumerate(ranking(table).index)}
-    place = [order[key] for key in zip(table["method"], table["setting"])]
-    shown = [VALIDATION] * (criterion(table) == VALIDATION) + ["R@1", "RP", TEST]
-    found = summaries.pivot(table.assign(place=place).sort_values("place", kind="stable"), shown)
-    return found.reorder_levels(["method", "setting", "protocol"]).droplevel("protocol")
-
-
-def winner(finished: Iterable, table: pd.DataFrame):
-    """The run of seed 0 of the method that ranks first; the untrained network cannot win."""
-    best = next(key for key in ranking(table).index if key[0] != "untrained")
-    return next(run for run in finished if (run.spec.method, run.spec.setting) == best)
-
-
-def in_words(table: pd.DataFrame) -> None:
-    """Print which method ranks first, by what, and how many cannot be told from it."""
-    ranked, name = ranking(table), criterion(table)
-    by_seed = table[table["metric"] == name].pivot(index="seed", columns=["method", "setting"], values="value")
-    trained = [key for key in ranked.index if key[0] != "untrained"]
-    best, others = trained[0], trained[1:]
-    where = (
-        "classes held out of the training part"
-        if name == VALIDATION
-        else ("the TEST classes, as there are too few training classes to hold some out: the first place is optimistic")
-    )
-    print(f"Ranked by MAP@R on {where}: {' '.join(filter(None, best))} is first with {ranked[best]:.1f} %.")
-    if ("untrained", "") in ranked.index:
-        above = sum(ranked[key] > ranked["untrained", ""] for key in trained)
-        print(f"The untrained features have {ranked['untrained', '']:.1f} %; {above} of {len(trained)} are above them.")
-    if len(by_seed) < MIN_SEEDS:
-        print(f"{len(by_seed)} of the {MIN_SEEDS} seeds that tell methods apart: the order is one of single runs.")
-        return
-    apart = sum(t_interval((by_seed[best] - by_seed[key]).to_numpy())[0] > 0 for key in others)
-    print(
-        f"Over {len(by_seed)} seeds, {len(others) - apart} of the {len(others)} others cannot be told from the first "
-        "(paired 95 % t interval of the difference)."
-    )
+    held_out = table[table["metric"].isin(METRICS)]
+    shown = held_out if len(held_out) else table[table["metric"].isin(["MAP@R", "R@1"])]
+    return shown.reset_index(drop=True)
 
 
 def seconds(finished: Iterable) -> pd.DataFrame:
@@ -190,111 +226,55 @@ def describe(dataset: str) -> None:
             f"WARNING: {len(alone)} training classes have one image, where losses on pairs find no pair: {_few(alone)}"
         )
     if not folds_of(sizes):
-        print(
-            f"WARNING: {len(sizes)} training classes are too few to hold some out; methods are ranked by test classes"
-        )
+        print(f"WARNING: {len(sizes)} training classes are too few to hold some out; nothing can be compared")
     elif len(sizes) < 20:
-        print(f"WARNING: {len(sizes)} training classes are few; the ranking may differ with other classes")
+        print(f"WARNING: {len(sizes)} training classes are few; intervals will be wide")
 
 
 def _few(names: list[str]) -> str:
     return ", ".join(names[:5]) + ", ..." * (len(names) > 5)
 
 
-# the reader's own script
-
-
-def code_of(spec: RunSpec, num_classes: int, dim: int) -> str:
-    """Python that trains with a run's loss, options, learning rates and clipping in a script of the reader's.
-
-    The script has `network`, a module with a `trunk` and a `head`, `images` and `labels`, and for losses whose proxies
-    start at the class means also `class_means` (C, D).
-
-    Args:
-        num_classes: C training classes, with labels 0 to C - 1.
-        dim: D, of the embeddings that `network` returns.
-    """
-    module, _, name = spec.loss.partition(".")
-    options = "".join(f", {option}={value!r}" for option, value in spec.loss_options.items())
-    lines = ["import torch", f"from dmlrepro.losses.{module} import {name}", ""]
-    lines.append(f"loss = {name}({num_classes}, {dim}{options})")
-    if spec.proxies_from_class_means:
-        lines.append("loss.initialize_proxies(class_means)  # mean embedding of each class before training")
-    lines += [_optimizer(spec, num_classes, dim), "", *_step(spec), "", f"# {_composition(spec)}"]
-    return "\n".join(lines)
-
-
-def code_of_run(run) -> str:
-    """`code_of` of a finished run, for all training classes of its data set."""
-    return code_of(run.spec, batches.load_dataset(run.spec).num_train_classes, run.embeddings.shape[1])
-
-
-def _optimizer(spec: RunSpec, num_classes: int, dim: int) -> str:
-    """The optimiser with a group for each learning rate, as `loop.build_optimizer` makes them."""
-    head = spec.head_lr or spec.lr
-    groups = [("network.head.parameters()", head, spec.weight_decay)]
-    if spec.train_from != "head":
-        groups.insert(0, ("network.trunk.parameters()", spec.lr, spec.weight_decay))
-        if head == spec.lr:
-            groups = [("network.parameters()", spec.lr, spec.weight_decay)]
-    by_rate: dict[float, list[str]] = {}
-    for name, _ in build_loss(spec, num_classes, dim).named_parameters():
-        by_rate.setdefault(spec.loss_lr.get(name, spec.loss_lr.get("*", spec.lr)), []).append(f"loss.{name}")
-    for rate, names in by_rate.items():
-        groups.append(("loss.parameters()" if len(by_rate) == 1 else f"[{', '.join(names)}]", rate, 0.0))
-    texts = [f'    {{"params": {which}, "lr": {rate!r}, "weight_decay": {decay!r}}},' for which, rate, decay in groups]
-    optimizer = OPTIMIZERS[spec.optimizer]
-    others = "".join(f", {key}={value!r}" for key, value in optimizer.keywords.items() if key != "fused")
-    return "\n".join([f"optimizer = torch.optim.{optimizer.func.__name__}([", *texts, f"]{others})"])
-
-
-def _step(spec: RunSpec) -> list[str]:
-    everything = "[parameter for group in optimizer.param_groups for parameter in group['params']]"
-    clipped = [
-        (f"clip_grad_value_(loss.parameters(), {spec.loss_clip_value!r})", spec.loss_clip_value),
-        (f"clip_grad_value_({everything}, {spec.clip_value!r})", spec.clip_value),
-        (f"clip_grad_norm_({everything}, {spec.clip_norm!r})", spec.clip_norm),
-    ]
-    return [
-        "# in every step",
-        "loss(network(images), labels).backward()",
-        *(f"torch.nn.utils.{call}" for call, value in clipped if value is not None),
-        "optimizer.step()",
-        "optimizer.zero_grad()",
-    ]
-
-
-def _composition(spec: RunSpec) -> str:
-    each = spec.samples_per_class
-    of_classes = f", {each} of each of {spec.batch_size // each} classes" if each else ", shuffled"
-    frozen = {None: "", "head": "; the trunk is frozen"}.get(spec.train_from, f"; frozen below {spec.train_from}")
-    return f"batches of {spec.batch_size} images{of_classes}{frozen}"
-
-
 # --- what was found ---------------------------------------------------------------------------------------------------
 
 
-def _two_first(numbers: Numbers) -> str:
-    losses, metric = _ranked(numbers)
+def _best_of_both(numbers: Numbers) -> str:
+    untrained, losses = _ranked(numbers)
+    reference, best = untrained[0], losses[0]
     return (
-        f"Of {len(losses)} losses {losses[0]} and {losses[1]} have the largest means: "
-        f"{numbers.against(losses[0], losses[1], metric)}."
+        f"On held-out classes {_named(best)} has the largest mean of {len(_methods(losses))} losses, and "
+        f"{_named(reference)} that of what needs no training: {numbers.against(best, reference, SCORE)}."
     )
 
 
-def _features(numbers: Numbers) -> str:
-    heads, metric = _ranked(numbers)
-    least, most = (numbers.mean(head, metric) for head in (heads[-1], heads[0]))
-    return (
-        f"The features as they are have {numbers.mean('untrained', metric):.1f}, the losses {least:.1f} to {most:.1f} "
-        f"{metric}."
-    )
+def _untrained_rows(numbers: Numbers) -> str:
+    untrained, losses = _ranked(numbers)
+    told = ", ".join(f"{_named(name)} {numbers.mean(name, SCORE):.1f}" for name in untrained)
+    return f"Without training: {told} {SCORE}; {len(losses)} trained settings have {_span(numbers, losses)}."
 
 
-def _ranked(numbers: Numbers) -> tuple[list[str], str]:
-    """The methods by the criterion of `ranking`, and its name."""
-    metric = VALIDATION if any(name == VALIDATION for _, name in numbers.cells) else TEST
-    return numbers.ranked([method for method in numbers.methods if method != "untrained"], metric, least=2), metric
+def _span(numbers: Numbers, cells: list[str]) -> str:
+    least, most = (numbers.mean(cell, SCORE) for cell in (cells[-1], cells[0]))
+    return f"{least:.1f} to {most:.1f}"
 
 
-NOTEBOOKS = [Notebook(YourImagesParams, your_images, table_of, findings=(_two_first, _features))]
+def _ranked(numbers: Numbers) -> tuple[list[str], list[str]]:
+    """Cells of the untrained rows and of the losses, the best first."""
+    rows = numbers.table[numbers.table["metric"] == SCORE]
+    cells = dict.fromkeys(f"{method};{setting}".rstrip(";") for method, setting in zip(rows["method"], rows["setting"]))
+    untrained = [cell for cell in cells if cell in UNTRAINED]
+    return numbers.ranked(untrained, SCORE), numbers.ranked([cell for cell in cells if cell not in UNTRAINED], SCORE)
+
+
+def _methods(cells: list[str]) -> set[str]:
+    return {cell.partition(";")[0] for cell in cells}
+
+
+def _named(cell: str) -> str:
+    method, _, setting = cell.partition(";")
+    return recommending.label(method, setting)
+
+
+NOTEBOOKS = [
+    Notebook(YourImagesParams, your_images, table_of, measures=measures, findings=(_best_of_both, _untrained_rows))
+]
