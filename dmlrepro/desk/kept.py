@@ -26,10 +26,10 @@ def chosen(notebook: Notebook, params: Params, method: str | None = None, seed: 
     wanted = [spec for spec in of_seed if (method in (spec.method, _named(spec)) if method else spec.loss)]
     if len({_named(spec) for spec in wanted}) != 1:
         seeds = ", ".join(map(str, sorted({spec.seed for spec in specs})))
-        names = dict.fromkeys(_named(spec) for spec in of_seed or specs)
+        names = ", ".join(map(repr, dict.fromkeys(_named(spec) for spec in wanted or of_seed or specs)))
         raise ValueError(
-            f"{params.notebook} has {len(wanted)} runs for --method {method} --seed {seed}; its seeds are "
-            f"{seeds or 'none'}, its methods {', '.join(names) or 'none'}"
+            f"{params.notebook} has {len(wanted)} runs for --method {method} --seed {seed}; give one of "
+            f"--method {names or '(it has none)'}, and of the seeds {seeds or '(none)'}"
         )
     return execution.run(wanted[:1], params)[0]
 

@@ -80,6 +80,7 @@ OTHERS: dict[str, Benchmark] = {
         "Metrics", {"matmul": "product", "PML": "product", "PML deep": "default"}, ("size", "images"), ("case",)
     ),
     "retrieval": Benchmark("Ranking"),
+    "finding": Benchmark("Search"),
     "imports": Benchmark("Import", long=lambda table: table.assign(case=table["modules"].map("{} modules".format))),
     "loop": Benchmark("Training loop", {"*": "loop"}, long=_loop),
     "tail": Benchmark("Trained tail", {"*": "tail"}, long=_tail),
