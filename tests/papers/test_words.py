@@ -15,8 +15,8 @@ COMPARATIVES = re.compile(
     r"\b(higher|lower|better|worse|beats?|helps?|gains?|loses|leads|outperforms?|ahead of"
     r"|as the paper has it|against the paper)\b"
 )
-# what claims say, and the words of the judge
-JUDGE = {"claims.py", "judging.py", "comparing.py", "sentences.py"}
+# what claims say, the words of the judge, and what a bootstrap of classes says of losses on the reader's images
+JUDGE = {"claims.py", "judging.py", "comparing.py", "sentences.py", "recommending.py"}
 MODULES = [
     path
     for folder in ("evidence", "papers")
