@@ -109,7 +109,8 @@ def test_no_golden_value_accepts_what_is_broken_and_with_tolerances_times_twenty
     features of 64 that they begin at.
 
     A head on good features may happen to have one metric of these features, so that another must tell the two apart,
-    but without a force, which leaves it as it begins, and on corrupted images, where the features are not tested.
+    but without a force, which leaves it as it begins, on corrupted images, where the features are not tested, and
+    after notebook 01's brief attempt, which passes the features on the way from its beginning below them.
     Of the methods that stop early those are left out, by name, whose gain at quick lies within their shared spread,
     because validation picks another step in some replicas; that spread is bounded."""
     whole = table = goldens.read(path)
@@ -120,7 +121,7 @@ def test_no_golden_value_accepts_what_is_broken_and_with_tolerances_times_twenty
     if golden_heads(path.stem):
         cell = ["protocol", "method", "setting"]
         of_heads, counts = passing[passing["protocol"] != ""], table[cell].value_counts()
-        compared = of_heads[~of_heads["setting"].str.startswith((NO_FORCE, "corruption="))]
+        compared = of_heads[~of_heads["setting"].str.startswith((NO_FORCE, BRIEFLY, "corruption="))]
         assert all(count < counts[each] for each, count in compared[cell].value_counts().items())
         passing = passing[passing["protocol"] == ""]
     assert cells_of(passing) <= {("conventional", "dim=16", "MAP@R"), ("conventional", "dim=16", "R@1")}
@@ -134,6 +135,7 @@ WITHIN_THE_SPREAD = {
     *("MS-CCP-L", "Triplet-all-Proxy", "Triplet-all-CCP-L"),
 }
 NO_FORCE = "alpha=0;alpha_zero=literal"
+BRIEFLY = "part=head;steps=15"
 
 
 def golden_heads(stem: str) -> bool:
