@@ -109,7 +109,7 @@ def open_index(place: str | Path) -> Index:
             raise ValueError(f"{place / name} is not as it was made; remove {place} and embed the folder again")
     with (place / "images.csv").open(newline="", encoding="utf8") as file:
         images = [Image(row["path"], int(row["bytes"]), int(row["changed"])) for row in csv.DictReader(file)]
-    vectors = np.load(place / "vectors.npy", mmap_mode="r")
+    vectors = np.asarray(np.load(place / "vectors.npy", mmap_mode="r"))  # faiss's torch_utils take no subclass
     return Index(place, Path(about["folder"]), images, vectors, about["unreadable"])
 
 
@@ -206,7 +206,7 @@ def _write_faiss(place: Path) -> None:
         return
     import faiss
 
-    vectors = np.load(place / "vectors.npy", mmap_mode="r")
+    vectors = np.asarray(np.load(place / "vectors.npy", mmap_mode="r"))  # faiss's torch_utils take no subclass
     index = faiss.IndexFlatIP(vectors.shape[1])
     for first in range(0, len(vectors), ROWS):
         index.add(np.ascontiguousarray(vectors[first : first + ROWS]))

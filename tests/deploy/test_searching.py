@@ -74,6 +74,7 @@ def test_readable_images_are_embedded_and_the_others_are_listed(model, folder, t
 
 def test_faiss_reads_what_it_is_given(model, folder, tmp_path):
     faiss = pytest.importorskip("faiss")
+    pytest.importorskip("faiss.contrib.torch_utils")  # its search takes plain arrays and tensors only
     index = indexing.embed_folder(model, folder, tmp_path / "index")
     assert faiss.read_index(str(tmp_path / "index" / "index.faiss")).search(index.vectors[2:3], 1)[1].tolist() == [[2]]
 
