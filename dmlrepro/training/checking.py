@@ -43,8 +43,8 @@ def _named(file: Path) -> str:
 
 
 def spec_of(line: Mapping) -> RunSpec:
-    """The spec of a line, with the labels that it was recorded with."""
-    return RunSpec(**_nothing() | line["spec"] | line["labels"])
+    """The spec of a line, with the labels and on as many threads as it was recorded with."""
+    return RunSpec(**_nothing() | line["spec"] | line["labels"] | {"threads": line["made"]["threads"] or None})
 
 
 def _nothing() -> dict[str, None]:

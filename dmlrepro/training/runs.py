@@ -214,7 +214,7 @@ def _line_of(identity: dict[str, dict], run: RunResult) -> dict:
         "run": run.name,
         "described": run.described,
         "labels": {name: getattr(run.spec, name) for name in LABELS},
-        "spec": what["spec"],
+        "spec": records.asked_of(what),
         "data": what["data"],
         "weights": what["weights"],
         "source": what["source"],

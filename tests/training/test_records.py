@@ -77,6 +77,8 @@ def test_a_run_on_record_is_trained_on_no_other_machine(finished, machine, file,
     assert not any(run.stale for run in again) and not other.exists()
     assert torch.equal(again[0].curve, finished[0].curve)
     assert records.file_of("quick", "10_pfml_retrieval") is None
+    threads = [run.name for run in runs.run_all([spec.replace(threads=2) for spec in SEEDS], record=other)]
+    assert threads == [run.name for run in finished]  # they are where it is trained, not what
 
 
 def test_what_the_cache_has_is_recorded_once(machine, file):
@@ -322,7 +324,9 @@ def test_the_spec_of_a_line_is_that_of_the_run(machine, file):
             for spec in notebook.specs_untrained(notebook.params.from_values({"profile": profile})):
                 kept = {name: value for name, value in spec.as_dict().items() if not keys._is_nothing(value)}
                 labels = {name: getattr(spec, name) for name in LABELS}
-                read = checking.spec_of(json.loads(json.dumps({"spec": kept, "labels": labels})))
+                read = checking.spec_of(
+                    json.loads(json.dumps({"spec": kept, "labels": labels, "made": {"threads": spec.threads or 0}}))
+                )
                 assert json.dumps(read.as_dict()) == json.dumps(spec.as_dict())
 
 
