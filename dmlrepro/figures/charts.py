@@ -379,7 +379,7 @@ def lines(
         axis.set(xscale="log" if logx else "linear", yscale="log" if logy else "linear")
         ticks_at(axis, sorted({float(level) for x, *_ in series.values() for level in x}))
         beside: dict[str, Any] = {"loc": "center left", "bbox_to_anchor": (1, 0.5)}  # many would cover the lines
-        axis.legend(fontsize="small", **(beside if len(series) > 6 else {}))
+        axis.legend(fontsize="small", **(beside if len(series) > 4 else {}))
     return described(figure, " ".join(filter(None, (title, f"{ylabel} against {xlabel}.", lines_said(axis)))))
 
 

@@ -95,7 +95,7 @@ def wins(share: pd.DataFrame, sure: pd.DataFrame, title: str) -> Figure:
         axis.set_yticks(range(size), [plain(name) for name in share.index], fontsize="small")
         axis.set(xlabel="column", ylabel="row")
         axis.set_title(title, fontsize="medium")
-        figure.colorbar(drawn, ax=axis, label="seeds in which the row is above (%)")
+        figure.colorbar(drawn, ax=axis, label="seeds, row above (%)")
     told = (f"{name} {100 * row.mean():.0f} %" for name, row in share.iterrows())
     return described(figure, f"Matrix of methods. {title}. Mean of a row: {', '.join(told)}.")
 
