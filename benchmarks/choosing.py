@@ -126,7 +126,7 @@ def kept(found: list[dict]) -> bool:
     }
     helped = np.mean([row["recommended"] != row["untrained"] for row in birds])
     harness.within("birds, a loss recommended: share of splits", helped)
-    return all([harness.within(f"{what}: share of splits", share, most=OFTEN) for what, share in shares.items()])
+    return all(harness.within(f"{what}: share of splits", share, most=OFTEN) for what, share in shares.items())
 
 
 if __name__ == "__main__":
