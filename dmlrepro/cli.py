@@ -167,7 +167,7 @@ def _literal(text: str):
 def _selected(names: list[str]) -> list[str]:
     from dmlrepro.desk import catalogue
 
-    return [catalogue.find(name).params.notebook for name in names] or list(catalogue.notebooks())
+    return [catalogue.find(name).name for name in names] or list(catalogue.studies())
 
 
 def _data_check(options) -> None:
@@ -205,23 +205,25 @@ def _shared_parameters(options) -> None:
 
 
 def _train(options) -> None:
-    from dmlrepro.desk import execution, jobs
+    from dmlrepro.desk import jobs
     from dmlrepro.files import FullDisk
     from dmlrepro.training import records, runs
 
-    pooled, results, failures = [], [], []
-    for notebook, params in jobs.of_grid(options.grid, options.notebooks) if options.grid else _chosen(options):
-        specs = notebook.specs(params)
-        if not records.file_of(params.profile, params.notebook):
+    pooled: list = []
+    results: list = []
+    failures = []
+    for execution in jobs.of_grid(options.grid, options.notebooks) if options.grid else _chosen(options):
+        specs = execution.study.specs(execution.params)
+        if not records.file_of(execution.params.profile, execution.study.name):
             pooled += specs
             continue
         try:
-            results += execution.run(specs, params, options.jobs)
+            results += execution.run(specs, options.jobs)
         except FullDisk:
             raise
         except Exception as error:  # the other notebooks are trained before it is said
             failures.append(error)
-            print(f"{params.notebook}: {error}", file=sys.stderr)
+            print(f"{execution.study.name}: {error}", file=sys.stderr)
     results += runs.run_all(pooled, jobs=options.jobs)
     if failures:
         raise failures[0]
@@ -256,11 +258,11 @@ def _records_check(options) -> int:
 
 
 def _records_renew(options) -> None:
-    from dmlrepro.desk import execution
+    from dmlrepro.desk import catalogue
     from dmlrepro.training import checking
 
     names = _selected(options.notebooks) if options.notebooks else ()
-    print(f"{checking.renew(names, options.jobs, execution.measure_recorded)} runs trained again")
+    print(f"{checking.renew(names, options.jobs, catalogue.measure)} runs trained again")
 
 
 def _search(options) -> None:
@@ -273,9 +275,8 @@ def _search(options) -> None:
     methods = [name for name in options.what if name in rooms.methods()]
     named = [catalogue.find(name) for name in options.what if name not in methods]
     # the notebooks across papers, 00 to 03, come last: a room knows its methods' parameters
-    everything = sorted(catalogue.notebooks().items(), key=lambda item: (item[0].startswith("0"), item[0]))
-    notebooks = named or [notebook for _, notebook in everything]
-    every = searches.wanted(notebooks, lambda cls: _params(options, cls), methods)
+    everything = sorted(catalogue.studies().items(), key=lambda item: (item[0].startswith("0"), item[0]))
+    every = searches.wanted(named or [study for _, study in everything], lambda cls: _params(options, cls), methods)
     found = searches.run(every, options.jobs, options.again)
     rows = [{"method": each["method"]} | summary(each) for each in found]
     print(pd.DataFrame(rows).to_string(index=False, float_format="{:.4g}".format, na_rep=""))
@@ -295,12 +296,12 @@ def _bench(options) -> None:
 
 
 def _chosen(options):
-    """Notebooks with the parameters of the command line."""
+    """Studies with the parameters of the command line."""
     from dmlrepro.desk import catalogue
+    from dmlrepro.papers.study import Execution
 
-    for name in _selected(options.notebooks):
-        notebook = catalogue.find(name)
-        yield notebook, _params(options, notebook.params)
+    for study in map(catalogue.find, _selected(options.notebooks)):
+        yield Execution(study, _params(options, study.params))
 
 
 def _jobs(options) -> None:
@@ -351,8 +352,8 @@ def _plan(options) -> int:
 def _show(options) -> None:
     from dmlrepro.desk import catalogue, show
 
-    notebook = catalogue.find(options.notebook)
-    print(show.text(notebook, _params(options, notebook.params)))
+    study = catalogue.find(options.notebook)
+    print(show.text(study, _params(options, study.params)))
 
 
 def _cache(options) -> None:
@@ -367,10 +368,11 @@ def _cache(options) -> None:
 def _export(options) -> None:
     from dmlrepro.deploy import models
     from dmlrepro.desk import catalogue, kept
+    from dmlrepro.papers.study import Execution
 
-    notebook = catalogue.find(options.notebook)
+    study = catalogue.find(options.notebook)
     models.check_name(options.model)
-    run = kept.chosen(notebook, _params(options, notebook.params), options.method, options.seed)
+    run = kept.chosen(Execution(study, _params(options, study.params)), options.method, options.seed)
     print(f"# {run.described}", models.lines(models.export(run, options.model)), sep="\n")
 
 
@@ -470,7 +472,7 @@ def _accept(options) -> None:
     from dmlrepro.files import repository_root
 
     build = repository_root() / "build" / "quick"
-    names = [name for name in _selected(options.notebooks) if catalogue.find(name).table is not None]
+    names = [name for name in _selected(options.notebooks) if catalogue.find(name).saves]
     absent = [name for name in names if all(damage(each / f"{name}.csv") for each in (build, _published(build)))]
     if absent:  # before anything is replaced
         raise FileNotFoundError(f"no tables of {', '.join(absent)}; make results ONLY={','.join(absent)}")

@@ -76,13 +76,13 @@ def test_the_last_cell_is_the_regression_check_and_prints_no_number_that_can_mov
     last = code(notebook)[-1]
     assert last.source.startswith("# NBVAL_CHECK_OUTPUT")
     (output,) = last.outputs
-    saves_a_table = "saving.save(" in "".join(cell.source for cell in code(notebook))
+    saves_a_table = "study.table(" in "".join(cell.source for cell in code(notebook))
     said = [sentence for sentence in CHECKED if f"{sentence}: yes" in output.text]
     assert len(said) == 1 and (tuple(said) == CHECKED[:1]) == saves_a_table
 
 
 def say_what_they_found(path: Path) -> bool:
-    return any("execution.found(" in cell.source for cell in code(nbformat.read(path, as_version=4)))
+    return any("study.found(" in cell.source for cell in code(nbformat.read(path, as_version=4)))
 
 
 @pytest.mark.parametrize("path", list(filter(say_what_they_found, NOTEBOOKS)), ids=lambda path: path.stem)
@@ -90,7 +90,7 @@ def test_its_opening_and_its_own_output_are_of_one_execution(path):
     """The opening is made from results/, the output from the table of the execution: `make notebooks` writes both."""
     notebook = nbformat.read(path, as_version=4)
     (opening,) = [cell.source for cell in notebook.cells if "findings" in cell.metadata.get("tags", ())]
-    (found,) = [cell for cell in code(notebook) if "execution.found(" in cell.source]
+    (found,) = [cell for cell in code(notebook) if "study.found(" in cell.source]
     (output,) = found.outputs
     said = output.data["text/markdown"].splitlines()
     assert said and [line for line in said if line not in opening.splitlines()] == []
@@ -98,7 +98,7 @@ def test_its_opening_and_its_own_output_are_of_one_execution(path):
 
 def without_verdict(notebook, name: str) -> list[str]:
     """Claims tested on a notebook's tables whose verdict none of its cells prints."""
-    cells = [cell for cell in code(notebook) if "execution.judged(" in cell.source]
+    cells = [cell for cell in code(notebook) if "study.verdicts(" in cell.source]
     shown = "".join(str(dict(output)) for cell in cells for output in cell.outputs)
     return [
         claim_id for claim_id, test in catalogue.claims().items() if test.notebook == name and claim_id not in shown
@@ -110,7 +110,7 @@ def test_every_claim_has_its_verdict_and_a_notebook_without_its_verdict_cell_is_
     notebook = nbformat.read(path, as_version=4)
     assert without_verdict(notebook, path.stem) == []
     tested = [claim_id for claim_id, test in catalogue.claims().items() if test.notebook == path.stem]
-    notebook.cells = [cell for cell in notebook.cells if "execution.judged(" not in cell.source]
+    notebook.cells = [cell for cell in notebook.cells if "study.verdicts(" not in cell.source]
     assert without_verdict(notebook, path.stem) == tested
     without = ("00_", "01_", "02_", "03_", "30_", "90_", "91_", "92_", "93_")
     assert bool(tested) == (not path.stem.startswith(without))
@@ -118,8 +118,8 @@ def test_every_claim_has_its_verdict_and_a_notebook_without_its_verdict_cell_is_
 
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
 def test_it_saves_a_table_or_is_known_to_save_none(path):
-    saves = "saving.save(" in path.read_text(encoding="utf8")  # by which the workflow tells them apart
-    assert saves == (catalogue.find(path.stem).table is not None)
+    saves = "study.table(" in path.read_text(encoding="utf8")  # by which the workflow tells them apart
+    assert saves == (catalogue.find(path.stem).saves)
 
 
 def run_papermill(tmp_path, folder, *arguments):

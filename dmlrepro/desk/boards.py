@@ -136,7 +136,7 @@ def _upper(text: str) -> str:
 def _boards() -> dict[str, pd.DataFrame]:
     """By conditions, the final rows of every table that compares enough methods at one setting each."""
     found: dict[tuple[int, int, str], list[pd.DataFrame]] = {}
-    for name in catalogue.notebooks():
+    for name in catalogue.studies():
         for each in stored.stored(name):
             for protocol, rows in _compared(each.table).groupby("protocol", sort=False):
                 few = ", a direction only" if each.few_seeds else ""

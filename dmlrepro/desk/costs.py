@@ -23,7 +23,7 @@ def table() -> pd.DataFrame:
     several notebooks share counts for the first."""
     parts = []
     for profile, data in DATA.items():
-        usual = _planned(profile, list(catalogue.notebooks())).assign(default="yes")
+        usual = _planned(profile, list(catalogue.studies())).assign(default="yes")
         parts.append(usual)
         had = usual.groupby("notebook")["dataset"].agg(set)
         for short, dataset in data.items():
@@ -35,8 +35,7 @@ def table() -> pd.DataFrame:
 
 def _named(notebook: str) -> set[str]:
     """Short names of the data sets that the claims of a notebook name."""
-    own = (claim_id for claim_id, test in catalogue.claims_of(notebook).items() if test.notebook == notebook)
-    return {name for claim_id in own for name in claims.named(claim_id)}
+    return {name for claim_id in catalogue.find(notebook).settled for name in claims.named(claim_id)}
 
 
 def _planned(profile: str, notebooks: list[str], **values: str) -> pd.DataFrame:

@@ -12,8 +12,7 @@ from pathlib import Path
 
 from dmlrepro.desk import catalogue, plan
 from dmlrepro.files import read_json, repository_root
-from dmlrepro.papers.notebook import Notebook
-from dmlrepro.papers.params import Params
+from dmlrepro.papers.study import Execution
 from dmlrepro.training import keys, runs
 from dmlrepro.training.spec import RunSpec
 
@@ -33,15 +32,15 @@ def executions(path: Path) -> dict:
     return grid
 
 
-def of_grid(path: Path, names: Sequence[str]) -> Iterator[tuple[Notebook, Params]]:
-    """Notebooks with the parameters of executions of the workflow; names: of executions, none: all."""
+def of_grid(path: Path, names: Sequence[str]) -> Iterator[Execution]:
+    """Studies with the parameters of executions of the workflow; names: of executions, none: all."""
     grid = executions(path)
     if unknown := [name for name in names if name not in grid["executions"]]:
         raise ValueError(f"{path} has no {', '.join(unknown)}; it has {', '.join(grid['executions'])}")
     for name in names or grid["executions"]:
         each = grid["executions"][name]
-        notebook = catalogue.find(each["notebook"])
-        yield notebook, notebook.params.from_values({"profile": grid["profile"]} | each["parameters"])
+        study = catalogue.find(each["notebook"])
+        yield Execution(study, study.params.from_values({"profile": grid["profile"]} | each["parameters"]))
 
 
 def expand(grid: Mapping[str, Mapping], profile: str, *, cores: int, gpus: int) -> tuple[dict, dict]:
@@ -64,10 +63,10 @@ def expand(grid: Mapping[str, Mapping], profile: str, *, cores: int, gpus: int) 
     ids: dict[str, list[str]] = {}
     trials: dict[str, int] = {}
     for name, each in grid.items():
-        notebook = catalogue.find(each["notebook"])
+        study = catalogue.find(each["notebook"])
         try:
-            params = notebook.params.from_values({"profile": profile} | each["parameters"])
-            planned = {_id(spec): spec for spec in notebook.specs_untrained(params)}
+            params = study.params.from_values({"profile": profile} | each["parameters"])
+            planned = {_id(spec): spec for spec in study.specs_untrained(params)}
         except (ValueError, TypeError) as error:
             raise type(error)(f"execution {name}: {error}") from error
         specs |= {key: spec for key, spec in planned.items() if key not in specs}

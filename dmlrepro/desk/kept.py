@@ -1,14 +1,12 @@
 """Which run of a notebook is kept as a model file."""
 
-from dmlrepro.desk import execution
-from dmlrepro.papers.notebook import Notebook
-from dmlrepro.papers.params import Params
+from dmlrepro.papers.study import Execution
 from dmlrepro.papers.together import recommending, your_images
 from dmlrepro.training.runs import RunResult
 from dmlrepro.training.spec import RunSpec
 
 
-def chosen(notebook: Notebook, params: Params, method: str | None = None, seed: int = 0) -> RunResult:
+def chosen(execution: Execution, method: str | None = None, seed: int = 0) -> RunResult:
     """The run of a method and a seed, of several folds the first; trained where neither record nor cache has it.
 
     method: its name, with a setting where it has several, as in "PFML M=5"; None: what notebook 01 recommends,
@@ -17,11 +15,11 @@ def chosen(notebook: Notebook, params: Params, method: str | None = None, seed: 
     Raises:
         ValueError: no such run; lists those that there are.
     """
-    specs = notebook.specs(params)
+    params, specs = execution.params, execution.study.specs(execution.params)
     if method is None and isinstance(params, your_images.YourImagesParams):
-        finished = execution.run(specs, params)
+        finished = execution.run(specs)
         final = recommending.final_specs(recommending.choice_of(finished), finished)
-        return execution.run(final[:1], params)[0]
+        return execution.run(final[:1])[0]
     of_seed = [spec for spec in specs if spec.seed == seed]
     wanted = [spec for spec in of_seed if (method in (spec.method, _named(spec)) if method else spec.loss)]
     if len({_named(spec) for spec in wanted}) != 1:
@@ -31,7 +29,7 @@ def chosen(notebook: Notebook, params: Params, method: str | None = None, seed: 
             f"{params.notebook} has {len(wanted)} runs for --method {method} --seed {seed}; give one of "
             f"--method {names or '(it has none)'}, and of the seeds {seeds or '(none)'}"
         )
-    return execution.run(wanted[:1], params)[0]
+    return execution.run(wanted[:1])[0]
 
 
 def _named(spec: RunSpec) -> str:

@@ -26,13 +26,12 @@ BEGIN, END = "<!-- begin {}: made by python -m dmlrepro pages -->", "<!-- end {}
 def findings(name: str) -> list[tuple[str, list[str]]]:
     """The heading of every table of a notebook in results/ and the sentences it allows, the one that carries most
     first; of a notebook without a table, its sentences about all of results/."""
-    entry = catalogue.find(name)
-    if entry.table is None:
-        return [("all of results/", [sentence(verdicts.made()) for sentence in entry.findings])]
-    tests = catalogue.claims_of(name)
+    study = catalogue.find(name)
+    if not study.saves:
+        return [("all of results/", [sentence(verdicts.made()) for sentence in study.findings])]
     said = [
-        (each.heading, stored.findings(each.table, tests, name, entry.findings, each.trials, older=each.older))
-        for each in verdicts.with_ratios(name)
+        (each.heading, stored.findings(each.table, study.claims, name, study.findings, each.trials, older=each.older))
+        for each in study.in_results()
     ]
     return [(heading, lines) for heading, lines in said if lines]
 
@@ -42,14 +41,9 @@ def findings_text(name: str) -> str:
     lines = ["## What we found", ""]
     for heading, said in findings(name):
         lines += [f"*{heading}*", "", *(f"- {sentence}" for sentence in said), ""]
-    if decided := [f"{claim_id} {verdicts.here()[claim_id]}" for claim_id in _own(name)]:
+    if decided := [f"{claim_id} {verdicts.here()[claim_id]}" for claim_id in catalogue.find(name).settled]:
         lines += [f"Verdicts here: {'; '.join(decided)}. At the papers' scale: {_at_papers_scale(name)}."]
     return "\n".join(lines).rstrip()
-
-
-def _own(name: str) -> list[str]:
-    """The claims that a notebook settles."""
-    return [claim_id for claim_id, test in catalogue.claims_of(name).items() if test.notebook == name]
 
 
 def _at_papers_scale(name: str) -> str:
@@ -81,10 +75,10 @@ def forget() -> None:
 def index() -> str:
     """A row per notebook: its question, the first thing it found, its claims, and what it costs."""
     lines = ["| notebook | question | found | verdicts here | quick / small / paper |", "|---|---|---|---|---|"]
-    for name in catalogue.notebooks():
+    for name in catalogue.studies():
         said = findings(name)
         found = f"{said[0][1][0]} *({said[0][0]})*" if said else ""
-        decided = [verdicts.here()[claim_id] for claim_id in _own(name)]
+        decided = [verdicts.here()[claim_id] for claim_id in catalogue.find(name).settled]
         cells = (f"[{name}]({name}.ipynb)", _question(name), found, ledger.count_words(decided), _cost(name))
         lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines) + f"\n\n{_COST_NOTE}"
@@ -132,7 +126,7 @@ def made() -> dict[Path, str]:
     for path, parts in _pages().items():
         files[path] = filled(path, parts)
     listed = index()
-    for name in catalogue.notebooks():
+    for name in catalogue.studies():
         files[_path(name)] = _with_cells(name, {FINDINGS: findings_text(name), INDEX: listed})
     return files
 

@@ -114,12 +114,12 @@ def searching(
     """The searches that these notebooks would take and that are not there yet, and their core-hours, in words; "" where
     there are none."""
     wanted: dict[Path, searches.Wanted] = {}
-    for notebook in map(catalogue.find, names):
-        if _takes_searches(params_of(notebook.params)):
+    for study in map(catalogue.find, names):
+        if _takes_searches(params_of(study.params)):
             with contextlib.suppress(
                 ValueError
             ):  # one that varies a condition of searches, as the batch size, has none
-                wanted |= {each.path: each for each in searches.wanted([notebook], params_of)}
+                wanted |= {each.path: each for each in searches.wanted([study], params_of)}
     missing = [each for each in wanted.values() if not each.path.exists()]
     if not missing:
         return ""
@@ -173,9 +173,9 @@ def table_of(notebooks: Iterable[str], params_of, **how) -> tuple[pd.DataFrame, 
     with, `how` goes to `plan`."""
     specs, trials = {}, {}
     for name in notebooks:
-        notebook = catalogue.find(name)
-        params = params_of(notebook.params)
+        study = catalogue.find(name)
+        params = params_of(study.params)
         if getattr(params, "search_trials", 0):  # what it finds has the cost of the default values
             trials[params.notebook] = params.search_trials
-        specs[params.notebook] = notebook.specs_untrained(params)
+        specs[params.notebook] = study.specs_untrained(params)
     return plan(specs, trials, **how), work.problems(spec for runs in specs.values() for spec in runs)

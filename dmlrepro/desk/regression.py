@@ -13,7 +13,7 @@ from dmlrepro.desk import catalogue
 from dmlrepro.evidence import goldens, saving
 from dmlrepro.evidence.tables import COLUMNS
 from dmlrepro.files import read_json
-from dmlrepro.papers.notebook import Notebook
+from dmlrepro.papers.study import Study
 from dmlrepro.training import runs
 
 
@@ -26,16 +26,16 @@ def accept(names: Iterable[str]) -> None:
     Raises:
         ValueError: a table is missing or not as it was saved; then no golden value is replaced.
     """
-    params_of = {name: quick(entry) for name in names if (entry := catalogue.find(name)).table is not None}
+    params_of = {name: quick(study) for name in names if (study := catalogue.find(name)).saves}
     paths = {name: saving.output_folder("quick") / f"{params.notebook}.csv" for name, params in params_of.items()}
     tables = {name: saving.read(path) for name, path in paths.items()}
     spread: dict[str, pd.DataFrame] = {}
     alike: dict[tuple, dict] = {}
-    for name, entry in catalogue.notebooks().items():
-        alike.setdefault(kind(entry), {})[name] = entry
-    for notebooks in (each for each in alike.values() if not params_of.keys().isdisjoint(each)):
-        early = set().union(*(stopping_early(entry) for entry in notebooks.values()))
-        spread |= goldens.spreads({name: replicas(entry) for name, entry in notebooks.items()}, early)
+    for name, study in catalogue.studies().items():
+        alike.setdefault(kind(study), {})[name] = study
+    for studies in (each for each in alike.values() if not params_of.keys().isdisjoint(each)):
+        early = set().union(*(stopping_early(study) for study in studies.values()))
+        spread |= goldens.spreads({name: replicas(study) for name, study in studies.items()}, early)
     for name, params in params_of.items():
         new = goldens.means(tables[name])
         new["tolerance"] = goldens.tolerances(new, spread.get(params.notebook), stopping_early(catalogue.find(name)))
@@ -115,30 +115,30 @@ def summary(folder: Path) -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
-def quick(notebook: Notebook):
-    return notebook.params.from_values({"profile": "quick"})
+def quick(study: Study):
+    return study.params.from_values({"profile": "quick"})
 
 
-def kind(notebook: Notebook) -> tuple[bool, frozenset[str]]:
+def kind(study: Study) -> tuple[bool, frozenset[str]]:
     """What notebooks must have in common for their values to vary alike: whether they train heads on a frozen trunk,
     which amplify rounding far less than whole networks do, and by which schemes, one of which may stop early."""
-    trained = [spec for spec in notebook.specs_untrained(quick(notebook)) if spec.loss]
+    trained = [spec for spec in study.specs_untrained(quick(study)) if spec.loss]
     return any(spec.train_from == "head" for spec in trained), frozenset(spec.scheme for spec in trained)
 
 
-def stopping_early(notebook: Notebook) -> set[str]:
+def stopping_early(study: Study) -> set[str]:
     """The methods whose scheme ends a problem early and begins the next."""
-    specs = notebook.specs_untrained(quick(notebook))
+    specs = study.specs_untrained(quick(study))
     return {spec.method for spec in specs if spec.scheme == "chance_constrained"}
 
 
-def replicas(notebook: Notebook) -> list[pd.DataFrame]:
+def replicas(study: Study) -> list[pd.DataFrame]:
     """The golden values of the first seed alone, once for each replica; empty for a notebook that trains nothing."""
-    params = quick(notebook)
-    specs = [spec for spec in notebook.specs(params) if spec.seed == 0]
+    params = quick(study)
+    specs = [spec for spec in study.specs(params) if spec.seed == 0]
     if all(spec.loss is None for spec in specs):
         return []
     numbers = range(goldens.REPLICAS + 1)
     numbered = [[spec.replace(replica=number * (spec.loss is not None)) for spec in specs] for number in numbers]
     runs.run_all([spec for some in numbered for spec in some])  # side by side
-    return [goldens.means(notebook.table(runs.run_all(some), params)) for some in numbered]
+    return [goldens.means(study.table(runs.run_all(some), params)) for some in numbered]

@@ -111,9 +111,9 @@ def settings(paper: str) -> str:
 
 
 def _settings(notebook: str, method: str, profile: str) -> show.Settings:
-    entry = catalogue.find(notebook)
-    params = entry.params.from_values({"profile": profile})
-    spec = next(each for each in entry.specs_untrained(params) if each.method == method)
+    study = catalogue.find(notebook)
+    params = study.params.from_values({"profile": profile})
+    spec = next(each for each in study.specs_untrained(params) if each.method == method)
     return show.settings(spec, params, rooms.methods().get(method))
 
 

@@ -18,8 +18,8 @@ from dmlrepro.evidence import provenance, saving
 from dmlrepro.files import repository_root
 from dmlrepro.papers import rooms
 from dmlrepro.papers.methods import Method, searched_ranges, spec_of
-from dmlrepro.papers.notebook import Notebook
 from dmlrepro.papers.params import Params
+from dmlrepro.papers.study import Study
 from dmlrepro.training import scheduling, search
 from dmlrepro.training.spec import RunSpec
 
@@ -49,7 +49,7 @@ def untuned(params_class: type[Params]) -> type[Params]:
 
 
 def wanted(
-    notebooks: Iterable[Notebook], params_of: Callable[[type[Params]], Params], methods: Collection[str] = ()
+    studies: Iterable[Study], params_of: Callable[[type[Params]], Params], methods: Collection[str] = ()
 ) -> list[Wanted]:
     """The searches whose results the notebooks' runs would take, each once; a variant has that of another method.
 
@@ -66,15 +66,15 @@ def wanted(
         raise ValueError(f"unknown method {unknown[0]!r}; choose among {', '.join(records)}")
     found: dict[Path, Wanted] = {}
     missing = set(methods)
-    for notebook in notebooks:
+    for study in studies:
         if methods and not missing:
             break
-        params = params_of(untuned(notebook.params))
+        params = params_of(untuned(study.params))
         if params.profile != PROFILE:
             raise ValueError(f"searches are for profile {PROFILE!r}, whose notebooks take them, got {params.profile!r}")
         if is_own(params.dataset):
             raise ValueError(f"searches are committed, and {params.dataset!r} are images of your own; name a data set")
-        trained = [spec for spec in notebook.specs_untrained(params) if spec.loss]
+        trained = [spec for spec in study.specs_untrained(params) if spec.loss]
         for name in dict.fromkeys(spec.method for spec in trained):
             chosen = name in missing if methods else records.get(name) is not None and not _why_not(records[name])
             if chosen:

@@ -20,8 +20,8 @@ from dmlrepro.papers.methods import (
     spec_layers,
     spec_of,
 )
-from dmlrepro.papers.notebook import Notebook
 from dmlrepro.papers.params import Params, benchmark_of
+from dmlrepro.papers.study import Study
 from dmlrepro.training import protocols
 from dmlrepro.training.search import defaults
 from dmlrepro.training.spec import LABELS, RunSpec
@@ -31,10 +31,10 @@ COUNTED = ("seed", "fold", "replica")  # a block says how many there are
 Settings = dict[str, tuple[object, str, str]]  # name -> value, who decided it, what the paper says otherwise
 
 
-def text(notebook: Notebook, params: Params) -> str:
+def text(study: Study, params: Params) -> str:
     """A block of what all methods share, then one per method, variant and protocol."""
     groups: dict[tuple, list[RunSpec]] = {}
-    for spec in notebook.specs_untrained(params):
+    for spec in study.specs_untrained(params):
         content = {name: value for name, value in spec.as_dict().items() if name not in COUNTED}
         groups.setdefault((spec.method, spec.setting, spec.protocol, repr(content)), []).append(spec)
     if not groups:

@@ -2,37 +2,20 @@
 
 import functools
 import io
-from dataclasses import fields, replace
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 
 from dmlrepro.desk import catalogue
-from dmlrepro.evidence import claims, judging, ledger, saving, stored, tables
+from dmlrepro.evidence import claims, judging, ledger, saving, tables
 from dmlrepro.files import repository_root
-from dmlrepro.papers.notebook import Notebook
 
 COLUMNS = (
     *("claim_id", "scale", "decides", "verdict", "reason", "direction", "role", "tuned", "comparison", "metric"),
     *("effect", "low", "high", "interval", "values", "unit", "n", "required", "p_holm", "detectable", "seeds_needed"),
     *("profile", "dataset", "label", "backbone", "device", "notebook", "stem", "frozen"),
 )
-
-
-def with_ratios(name: str, *, but: Path | None = None) -> list[stored.Stored]:
-    """The tables of a notebook in results/, see `stored.stored`, and in them the ratios of costs that its claims are
-    judged by."""
-    entry, found = catalogue.find(name), stored.stored(name, but=but)
-    if entry.ratios is None:
-        return found
-    return [each if each.costs is None else replace(each, table=_beside_ratios(entry, each)) for each in found]
-
-
-def _beside_ratios(entry: Notebook, each: stored.Stored) -> pd.DataFrame:
-    known = {field.name for field in fields(entry.params)}  # an older version's table may name parameters that are gone
-    params = entry.params.from_values({name: value for name, value in each.parameters.items() if name in known})
-    return pd.concat([each.table, entry.ratios(each.costs, params)])
 
 
 def made() -> ledger.Ledger:
@@ -46,11 +29,11 @@ def lines() -> pd.DataFrame:
     stem."""
     tests = catalogue.claims()
     found = [
-        each.judged(catalogue.claims_of(name)).verdicts.assign(
+        each.judged(study.claims).verdicts.assign(
             label=each.label, plain_label=each.plain_label, stem=each.stem, frozen=claims.frozen()["commit"][:12]
         )
-        for name in dict.fromkeys(test.notebook for test in tests.values())
-        for each in with_ratios(name)
+        for study in map(catalogue.find, dict.fromkeys(test.notebook for test in tests.values()))
+        for each in study.in_results()
     ]
     if not found:  # results/ has no table yet
         return pd.DataFrame(columns=[*COLUMNS, "plain_label"])

@@ -9,7 +9,6 @@ import difflib
 import hashlib
 import json
 import math
-import sys
 import types
 import typing
 from collections.abc import Mapping
@@ -193,32 +192,8 @@ class Params:
     torch_compile: bool = False
 
     @classmethod
-    def from_cell(cls, namespace: Mapping) -> typing.Self:
-        """The parameters of a notebook from its `globals()`, checked and resolved; its runs are specified once, so that
-        whatever is wrong with one of them is an error here and not in a worker.
-
-        Raises:
-            ValueError: on a name that is no parameter, with the closest one; on an unknown profile, dataset, method or
-                backbone; on a number that makes no sense; on a sweep without its reference level.
-            TypeError: on a value of the wrong type.
-            FileNotFoundError: on weights that are not there.
-        """
-        given = {
-            name: value
-            for name, value in namespace.items()
-            if not name.startswith("_")
-            and name not in ("In", "Out")
-            and isinstance(value, bool | int | float | str | list | tuple | dict | types.NoneType)
-        }
-        params = cls.from_values(given)
-        for notebook in getattr(sys.modules[cls.__module__], "NOTEBOOKS", ()):
-            if notebook.params is cls:
-                notebook.specs_untrained(params)
-        return params
-
-    @classmethod
     def from_values(cls, given: Mapping) -> typing.Self:
-        """The same as `from_cell` from a plain mapping of parameter names to values."""
+        """The parameters from names and values, checked and resolved, see `Study.from_cell`."""
         fields = {field.name: field for field in dataclasses.fields(cls)}
         for name in given:
             if name not in fields:

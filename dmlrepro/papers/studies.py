@@ -39,9 +39,10 @@ def scored(run, values: Mapping[str, float], setting: str | None = None) -> prot
     return protocols.Scored(run.spec if setting is None else run.spec.replace(setting=setting), run.dataset, rows)
 
 
-def of_each(measures: Callable, finished: Iterable, params: Params) -> list[protocols.Scored]:
-    """What the `measures` of a notebook, see `Notebook`, find on each of its finished runs."""
-    return [each for run in finished for each in measures(run, params)]
+def with_measures(finished: Iterable, measures: Callable, params: Params) -> pd.DataFrame:
+    """The rows of finished runs, and below them what the `measures` of a study, see `Study`, find on each."""
+    finished = list(finished)
+    return with_measured(finished, [each for run in finished for each in measures(run, params)], params)
 
 
 def with_measured(finished: Iterable, found: Iterable[protocols.Scored], params: Params) -> pd.DataFrame:

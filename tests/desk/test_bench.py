@@ -17,7 +17,7 @@ from dmlrepro.evidence.claims import START
 from dmlrepro.files import repository_root
 from dmlrepro.papers.methods import pick, runs_of, spec_of
 from dmlrepro.papers.pfml.methods import METHODS
-from dmlrepro.papers.pfml.retrieval import NOTEBOOKS, PfmlRetrievalParams
+from dmlrepro.papers.pfml.retrieval import PfmlRetrievalParams, Retrieval
 from dmlrepro.papers.studies import histories_apart, with_histories
 from dmlrepro.papers.together import your_loss
 from dmlrepro.papers.together.your_loss import METRIC, Rivals, YourLossParams
@@ -160,7 +160,7 @@ RANGES = ["margin=0:0.4", "alpha=4:64"]
 
 def test_the_search_is_that_of_every_method(mine):
     asked = your_loss.searched(bench.params_of(mine, "small", search=RANGES))
-    (theirs,) = searches.wanted(NOTEBOOKS, lambda cls: cls.from_values({"profile": "small"}), ["ProxyAnchor"])
+    (theirs,) = searches.wanted([Retrieval], lambda cls: cls.from_values({"profile": "small"}), ["ProxyAnchor"])
     assert list(asked["ranges"].items()) == list(theirs.ranges.items())
     assert asked["about"]["conditions"] == theirs.about["conditions"]
     assert _but_for_the_loss(asked["spec"]) == _but_for_the_loss(theirs.spec)

@@ -26,9 +26,10 @@ TESTS = {"toy-01": ClaimTest("toy-01", "99_toy_retrieval", (higher("Toy", "Tripl
 STUDY = """
 from dataclasses import dataclass
 
-from dmlrepro.papers.notebook import Notebook
 from dmlrepro.papers.methods import every_seed, pick, search_each, spec_of
 from dmlrepro.papers.params import Params
+from dmlrepro.papers.study import Study
+from dmlrepro.papers.toy.claims import TESTS
 from dmlrepro.papers.toy.methods import METHODS
 
 
@@ -47,7 +48,7 @@ def retrieval(params):
     return every_seed([spec for spec, _ in search_each(specs, METHODS, params)], params)
 
 
-NOTEBOOKS = [Notebook(ToyParams, retrieval)]
+Retrieval = Study(ToyParams, retrieval, claims=TESTS)
 """
 
 
@@ -66,7 +67,7 @@ def toy(tmp_path, monkeypatch):
 
 
 def test_the_catalogue_finds_its_notebook_its_claims_and_its_colour(toy):
-    known, claims = catalogue.notebooks(), catalogue.claims()
+    known, claims = catalogue.studies(), catalogue.claims()
     assert list(known) == sorted(known) and "10_pfml_retrieval" in known
     assert catalogue.find("99") is catalogue.find("notebooks/99_toy_retrieval.ipynb")
     assert catalogue.find("99").params.notebook == "99_toy_retrieval"

@@ -25,7 +25,7 @@ def test_committed_pages_say_what_results_say(anew, monkeypatch):
     assert names == [], "python -m dmlrepro pages"
 
 
-@pytest.mark.parametrize("name", catalogue.notebooks())
+@pytest.mark.parametrize("name", catalogue.studies())
 def test_every_notebook_says_what_it_found_below_its_question(name):
     cells = pages._notebook(name)["cells"]
     tags = [tuple(cell["metadata"].get("tags", ())) for cell in cells]
@@ -34,7 +34,7 @@ def test_every_notebook_says_what_it_found_below_its_question(name):
 
 
 @pytest.mark.parametrize(
-    "name", [name for name, entry in catalogue.notebooks().items() if entry.findings and entry.table]
+    "name", [name for name, study in catalogue.studies().items() if study.findings and study.saves]
 )
 def test_findings_of_any_choice_of_methods_are_sentences_or_left_out(name):
     findings = catalogue.find(name).findings
@@ -95,4 +95,4 @@ def test_the_table_of_an_older_version_may_name_parameters_that_are_gone(monkeyp
     name = "26_nivmf_cost_and_samples"
     older = [dataclasses.replace(each, parameters=each.parameters | {"gone": 1}) for each in stored.stored(name)]
     monkeypatch.setattr(stored, "stored", lambda _, but: older)
-    assert any(len(found.table) > len(each.table) for found, each in zip(verdicts.with_ratios(name), older))
+    assert any(len(found.table) > len(each.table) for found, each in zip(catalogue.find(name).in_results(), older))

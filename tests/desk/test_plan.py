@@ -116,7 +116,7 @@ def test_every_notebook_is_planned_without_data(profile, capsys):
     printed, errors = capsys.readouterr()
     assert missing == (profile != "quick") == ("error: dataset cub" in errors)  # glyphs are drawn
     assert "runs," in printed and "total " in printed
-    for name, notebook in catalogue.notebooks().items():
+    for name, notebook in catalogue.studies().items():
         assert (name in printed) == bool(notebook.specs_untrained(notebook.params.from_values({"profile": profile})))
 
 

@@ -8,10 +8,11 @@ import pytest
 from tiny import TINY as TRAINED
 
 from dmlrepro import cli
-from dmlrepro.desk import catalogue, execution, searches
+from dmlrepro.desk import catalogue, searches
 from dmlrepro.evidence import results, saving, stored
 from dmlrepro.files import signed
 from dmlrepro.papers import methods, params, rooms
+from dmlrepro.papers.study import Execution
 from dmlrepro.training import protocols, runs, search
 
 TINY = {"profile": "small", "dataset": "glyphs"}
@@ -154,7 +155,7 @@ def test_the_judge_sees_the_trials_here_and_in_the_saved_table():
     searched("10", "PFML", "CPML")
     given = params_of("10")
     table = pd.DataFrame({"method": ["PFML", "CPML", "ProxyAnchor", "PFML"]})
-    assert execution.trials(table, given) == {"PFML": 16, "CPML": 16, "ProxyAnchor": 0}
+    assert Execution(catalogue.find("10"), given).trials(table) == {"PFML": 16, "CPML": 16, "ProxyAnchor": 0}
     rows = [
         {"paper": "pfml", "experiment": given.notebook, "profile": "small", "dataset": "glyphs", "method": method}
         | {"metric": "R@1", "value": 50.0, "seed": seed}

@@ -6,7 +6,7 @@ from dmlrepro import cli
 from dmlrepro.desk import catalogue, show
 from dmlrepro.papers import rooms
 
-NOTEBOOKS = catalogue.notebooks()
+NOTEBOOKS = catalogue.studies()
 
 
 def shown(capsys, *arguments) -> str:

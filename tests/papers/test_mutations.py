@@ -14,7 +14,7 @@ from dmlrepro.papers.params import Params, benchmark_of
 from dmlrepro.papers.pfml.methods import METHODS
 from dmlrepro.training import batches, builders, loop, protocols
 
-NOTEBOOKS = sorted(catalogue.notebooks())
+NOTEBOOKS = sorted(catalogue.studies())
 
 
 def specs_of(name: str, profile: str) -> tuple[list, Params]:

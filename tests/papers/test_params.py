@@ -11,6 +11,7 @@ from dmlrepro import cli
 from dmlrepro.desk import catalogue
 from dmlrepro.papers.params import RECIPES, Params
 from dmlrepro.papers.pfml.retrieval import PfmlRetrievalParams
+from dmlrepro.papers.study import Study
 
 ROOT = Path(__file__).parents[2]
 NOTEBOOKS = sorted(path.stem for path in (ROOT / "notebooks").glob("*.ipynb"))
@@ -56,7 +57,7 @@ def test_the_interval_between_evaluations_is_the_readers(name, values):
 
 
 def test_every_notebook_is_in_the_catalogue_and_the_reverse():
-    assert sorted(catalogue.notebooks()) == NOTEBOOKS
+    assert sorted(catalogue.studies()) == NOTEBOOKS
 
 
 @pytest.mark.parametrize("name", NOTEBOOKS)
@@ -103,10 +104,10 @@ def test_a_parameter_that_the_cell_does_not_show_is_injected_and_a_misspelt_one_
     namespace: dict = {}
     exec(parameters_source("14_pfml_ablation_delta"), namespace)
     assert "steps" not in namespace
-    params_class = catalogue.find("14").params
-    assert params_class.from_cell(namespace | {"steps": 7, "lr": 0.5}).stem.endswith("--lr=0.5,steps=7")
+    study = catalogue.find("14")
+    assert study.from_cell(namespace | {"steps": 7, "lr": 0.5}).params.stem.endswith("--lr=0.5,steps=7")
     with pytest.raises(ValueError, match=r"no parameter 'step'.*did you mean 'steps'"):
-        params_class.from_cell(namespace | {"step": 7})
+        study.from_cell(namespace | {"step": 7})
 
 
 def test_an_explicit_value_wins():
@@ -121,7 +122,7 @@ def test_explicit_epochs_replace_the_steps_of_the_profile():
 
 def test_a_misspelt_name_is_an_error_with_the_closest_one():
     with pytest.raises(ValueError, match=r"no parameter 'step'.*did you mean 'steps'"):
-        Example.from_cell({"step": 3, "__name__": "x", "In": [], "pytest": pytest})
+        Study(Example).from_cell({"step": 3, "__name__": "x", "In": [], "pytest": pytest})
 
 
 @pytest.mark.parametrize("values", [{"steps": "300"}, {"steps": 3.5}, {"lr": "fast"}, {"steps": True}, {"profile": 3}])
@@ -232,18 +233,18 @@ def test_a_misspelt_weights_file_is_named_with_the_one_meant(tmp_path):
     ],
 )
 def test_what_a_run_would_refuse_is_an_error_in_the_parameter_cell(name, values, message):
-    params_class = catalogue.find(name).params
+    study = catalogue.find(name)
     with pytest.raises(ValueError, match=message):
-        params_class.from_cell(parameters_cell(params_class.notebook) | values)
+        study.from_cell(parameters_cell(study.name) | values)
 
 
 @pytest.mark.parametrize("name", NOTEBOOKS)
 def test_the_parameter_cell_accepts_what_is_committed_and_its_sweeps_have_the_level_of_the_figure(name):
-    params_class = catalogue.find(name).params
-    params = params_class.from_cell(parameters_cell(name))
+    study = catalogue.find(name)
+    params = study.from_cell(parameters_cell(name)).params
     source = "\n".join(cell.source for cell in nbformat.read(ROOT / "notebooks" / f"{name}.ipynb", 4).cells)
     drawn = {float(level) for level in re.findall(r"charts\.ablation\(.*reference=([0-9.]+)", source)}
-    levels = [level for levels in params_class.references.values() for level in levels]
+    levels = [level for levels in study.params.references.values() for level in levels]
     assert drawn <= {getattr(params, level) if isinstance(level, str) else level for level in levels}
 
 

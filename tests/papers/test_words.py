@@ -5,7 +5,7 @@ import re
 
 import pytest
 
-from dmlrepro.desk import catalogue, pages, verdicts
+from dmlrepro.desk import catalogue, pages
 from dmlrepro.evidence import ledger, sentences
 from dmlrepro.evidence.comparing import MIN_SEEDS
 from dmlrepro.files import repository_root
@@ -68,10 +68,10 @@ def test_the_test_finds_what_it_looks_for():
 def judged_sentences() -> dict[str, list]:
     """Every sentence of the judge about a table of results/ -> the comparisons that it tells."""
     found = {}
-    for name in catalogue.notebooks():
-        if tests := catalogue.claims_of(name):
-            for each in verdicts.with_ratios(name):
-                judged = each.judged(tests)
+    for study in catalogue.studies().values():
+        if study.claims:
+            for each in study.in_results():
+                judged = each.judged(study.claims)
                 for line in judged.verdicts.itertuples():
                     rows = sentences._compared(judged, line)
                     if len(rows):

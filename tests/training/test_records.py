@@ -14,10 +14,11 @@ from tiny import TINY
 
 from dmlrepro import cli, metrics
 from dmlrepro.datasets import manifests
-from dmlrepro.desk import catalogue, execution, searches
+from dmlrepro.desk import catalogue, searches
 from dmlrepro.evidence import provenance, results, saving, stored
 from dmlrepro.papers import studies
-from dmlrepro.papers.pfml.ablations import RepulsionParams, spread_table
+from dmlrepro.papers.pfml.ablations import Repulsion, RepulsionParams
+from dmlrepro.papers.study import Execution
 from dmlrepro.training import checking, keys, loop, protocols, records, runs
 from dmlrepro.training.spec import LABELS
 
@@ -220,11 +221,11 @@ def test_folds_are_scored_without_their_weights(machine, file, monkeypatch):
 
 
 def test_what_a_notebook_measures_is_on_record_when_the_run_is(machine, file, monkeypatch):
-    execution.run(SEEDS, PARAMS)
+    STUDY.run(SEEDS)
     machine()
     no_training(monkeypatch)
-    finished = execution.run(SEEDS, PARAMS)
-    assert "intra_class_distance" in set(spread_table(finished, PARAMS)["metric"])
+    finished = STUDY.run(SEEDS)
+    assert "intra_class_distance" in set(Repulsion.table(finished, PARAMS)["metric"])
     assert set(results.hits(finished, PARAMS)["seed"]) == {0, 1, 2}
     kinds = ["run" if "run" in line else "measured" for line in records.lines(file)]
     assert kinds == ["measured", "measured", "run"] * 3  # the run last: without it the others count for nothing
@@ -246,6 +247,7 @@ def test_runs_of_older_code_are_shown_marked_and_not_trained(older, file, monkey
 
 
 PARAMS = RepulsionParams.from_values({"profile": "small", "seeds": 3})
+STUDY = Execution(Repulsion, PARAMS)
 
 
 def test_a_check_accepts_code_that_does_the_same(older, machine, file, monkeypatch):
@@ -298,11 +300,11 @@ def test_a_part_of_a_study_is_its_whole_seeds(finished, machine, file, monkeypat
     records.keep_only(file, lambda line: line["run"] != finished[1].name)
     monkeypatch.setenv("DMLREPRO_TRAIN", "0")
     no_training(monkeypatch)
-    found = execution.run(SEEDS, PARAMS)
+    found = STUDY.run(SEEDS)
     assert [run.spec.seed for run in found] == [0, 2]
-    assert execution._seeds_missing(results.tidy(found, PARAMS), PARAMS) == "2 of 3 seeds are on record so far."
+    assert STUDY._seeds_missing(results.tidy(found, PARAMS)) == "2 of 3 seeds are on record so far."
     with pytest.raises(FileNotFoundError, match=r"1 of 1 runs are not in"):
-        execution.run(SEEDS[1:2], PARAMS)
+        STUDY.run(SEEDS[1:2])
 
 
 def test_the_commands_say_what_is_stale_and_what_was_checked(older, capsys, monkeypatch):
@@ -320,7 +322,7 @@ def test_the_spec_of_a_line_is_that_of_the_run(machine, file):
     runs.run_all([untrained], record=file)
     assert checking.spec_of(records.lines(file)[-1]) == untrained
     for profile in ("small", "paper"):
-        for notebook in catalogue.notebooks().values():
+        for notebook in catalogue.studies().values():
             for spec in notebook.specs_untrained(notebook.params.from_values({"profile": profile})):
                 kept = {name: value for name, value in spec.as_dict().items() if not keys._is_nothing(value)}
                 labels = {name: getattr(spec, name) for name in LABELS}

@@ -12,10 +12,11 @@ import pandas as pd
 
 from dmlrepro.evidence import summaries
 from dmlrepro.evidence.stored import Numbers
+from dmlrepro.papers.ccp.claims import TESTS
 from dmlrepro.papers.ccp.methods import LOSSES, CcpParams, ccp_runs, whether_it_alternated
 from dmlrepro.papers.methods import BASELINES
-from dmlrepro.papers.notebook import Notebook
-from dmlrepro.papers.studies import measured, of_each, with_measured
+from dmlrepro.papers.studies import measured
+from dmlrepro.papers.study import Study
 from dmlrepro.training import records
 from dmlrepro.training.schemes.chance_constrained import Solved
 from dmlrepro.training.spec import RunSpec
@@ -141,14 +142,8 @@ def _proxies(number: int, pool: int) -> Mapping[str, int]:
     return {"proxies_per_class": number, "pool_size": max(pool, number)}
 
 
-def alternating_table(finished: Iterable, params: CcpParams) -> pd.DataFrame:
-    """The rows of the runs; `steps` that each took, and of CCP how many problems it solved."""
-    finished = list(finished)
-    return with_measured(finished, of_each(courses_of, finished, params), params)
-
-
 def courses_of(run, params: CcpParams) -> list:
-    """What `alternating_table` adds to a run; and what `courses` shows of it is measured."""
+    """`steps` that a run took, and of CCP how many problems it solved; what `courses` shows of it is measured too."""
     if not run.spec.loss:
         return []
     records.derived([run], solved)
@@ -235,27 +230,21 @@ def _over_pfml(numbers: Numbers) -> str:
     return f"Over PFML it has {against} of a single problem with as many proxies."
 
 
-NOTEBOOKS = [
-    Notebook(
-        LambdaProxiesParams,
-        lambda_and_proxies,
-        alternating_table,
-        courses_of,
-        findings=(whether_it_alternated(f"{OURS};projection=0.0002"),),
-    ),
-    Notebook(
-        PoolParams,
-        pools,
-        alternating_table,
-        courses_of,
-        findings=(whether_it_alternated(f"{OURS};M=8;pool=12"),),
-    ),
-    Notebook(
-        AlternatingParams,
-        alternating,
-        alternating_table,
-        courses_of,
-        findings=(whether_it_alternated(OURS), _parts, _over_proxy_anchor, _over_pfml),
-    ),
-    Notebook(BatchSizeParams, batch_sizes, alternating_table, courses_of),
-]
+LambdaProxies = Study(
+    LambdaProxiesParams,
+    lambda_and_proxies,
+    measures=courses_of,
+    claims=TESTS,
+    findings=(whether_it_alternated(f"{OURS};projection=0.0002"),),
+)
+Pool = Study(
+    PoolParams, pools, measures=courses_of, claims=TESTS, findings=(whether_it_alternated(f"{OURS};M=8;pool=12"),)
+)
+Alternating = Study(
+    AlternatingParams,
+    alternating,
+    measures=courses_of,
+    claims=TESTS,
+    findings=(whether_it_alternated(OURS), _parts, _over_proxy_anchor, _over_pfml),
+)
+BatchSize = Study(BatchSizeParams, batch_sizes, measures=courses_of, claims=TESTS)

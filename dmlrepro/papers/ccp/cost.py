@@ -16,9 +16,10 @@ from dmlrepro.evidence.tables import Cell
 from dmlrepro.losses.chance_constrained import ProxyContrastiveLoss, greedy_k_center, projection_penalty
 from dmlrepro.networks import backbones
 from dmlrepro.papers import steps
-from dmlrepro.papers.notebook import Notebook
+from dmlrepro.papers.ccp.claims import TESTS
 from dmlrepro.papers.params import Params
 from dmlrepro.papers.studies import study_rows
+from dmlrepro.papers.study import Study
 from dmlrepro.training import distributed
 from dmlrepro.training.schemes.chance_constrained import GivenProxies
 
@@ -175,11 +176,6 @@ def _classes(cell: str) -> str:
     return f"{Cell.read(cell).settings['C']:,.0f} classes"
 
 
-NOTEBOOKS = [
-    Notebook(
-        CcpCostParams,
-        table=lambda finished, params: counts(params),
-        ratios=ratios,
-        findings=(_memory,),
-    )
-]
+Cost = Study(
+    CcpCostParams, tabulate=lambda finished, params: counts(params), claims=TESTS, ratios=ratios, findings=(_memory,)
+)

@@ -17,9 +17,10 @@ from dmlrepro.evidence import tables
 from dmlrepro.evidence.stored import Numbers
 from dmlrepro.losses.chance_constrained import clip_to_unit_ball, covering_radius, greedy_k_center
 from dmlrepro.papers.ccp.ablations import courses_of
+from dmlrepro.papers.ccp.claims import TESTS
 from dmlrepro.papers.ccp.methods import CcpParams, ccp_runs, whether_it_alternated
-from dmlrepro.papers.notebook import Notebook
-from dmlrepro.papers.studies import evaluated_labels, measured, of_each, study_rows, training_embeddings, with_measured
+from dmlrepro.papers.studies import evaluated_labels, measured, study_rows, training_embeddings, with_measures
+from dmlrepro.papers.study import Study
 from dmlrepro.training.spec import RunSpec
 
 
@@ -82,23 +83,15 @@ def _after_each(params) -> list[RunSpec]:
     return found
 
 
-def mnist_table(finished: Iterable, params: MnistParams) -> pd.DataFrame:
-    """The rows of the runs; covering radius and spread of the learned proxies, on the training images."""
-    finished = list(finished)
-    return with_measured(finished, of_each(proxies_of, finished, params), params)
-
-
 def proxies_of(run, params: MnistParams) -> list:
-    """What `mnist_table` adds to a run."""
+    """Covering radius and spread of the learned proxies of a run, on the training images."""
     return courses_of(run, params) + ([measured(run, around_proxies)] if _has_proxies(run) else [])
 
 
 def radius_table(finished: Iterable, params: RadiusParams) -> pd.DataFrame:
     """The rows of the runs, the geometry of their test embeddings, and the studies of the bounds."""
-    finished = list(finished)
-    found = of_each(geometries_of, finished, params)
     study = study_rows(params, [*bound_rows(params.point_sets), *lemma_rows(params.point_sets)])
-    return pd.concat([with_measured(finished, found, params), study], ignore_index=True)
+    return pd.concat([with_measures(finished, geometries_of, params), study], ignore_index=True)
 
 
 def geometries_of(run, params: RadiusParams) -> list:
@@ -300,7 +293,12 @@ def _lemma(numbers: Numbers) -> str:
     )
 
 
-NOTEBOOKS = [
-    Notebook(MnistParams, mnist, mnist_table, proxies_of, findings=(whether_it_alternated(OURS),)),
-    Notebook(RadiusParams, radius, radius_table, geometries_of, findings=(whether_it_alternated(OURS), _lemma)),
-]
+Mnist = Study(MnistParams, mnist, measures=proxies_of, claims=TESTS, findings=(whether_it_alternated(OURS),))
+Radius = Study(
+    RadiusParams,
+    radius,
+    radius_table,
+    geometries_of,
+    claims=TESTS,
+    findings=(whether_it_alternated(OURS), _lemma),
+)

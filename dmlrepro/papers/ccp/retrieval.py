@@ -11,11 +11,12 @@ import pandas as pd
 from dmlrepro.evidence import results, tables
 from dmlrepro.evidence.comparing import UNTRAINED
 from dmlrepro.evidence.stored import Numbers
-from dmlrepro.papers.ccp.ablations import alternating_table, courses_of
+from dmlrepro.papers.ccp.ablations import courses_of
+from dmlrepro.papers.ccp.claims import TESTS
 from dmlrepro.papers.ccp.methods import FOUR_FOLDS, LOSSES, METHODS, CcpParams, ccp_spec
 from dmlrepro.papers.methods import every_seed, found_by_search, search_each
-from dmlrepro.papers.notebook import Notebook
-from dmlrepro.papers.studies import study_rows
+from dmlrepro.papers.studies import study_rows, with_measures
+from dmlrepro.papers.study import Study
 from dmlrepro.training.spec import RunSpec
 
 PAIRS = tuple(f"{loss}{form}" for loss in LOSSES for form in ("", "-CCP-L"))
@@ -65,7 +66,7 @@ def conventional(params: CcpConventionalParams) -> list[RunSpec]:
 def retrieval_table(finished: Iterable, params: CcpRetrievalParams) -> pd.DataFrame:
     """The rows of the runs and the `steps` they took, and below them how far the metrics tell the methods apart."""
     finished = list(finished)
-    table = alternating_table(finished, params)
+    table = with_measures(finished, courses_of, params)
     return pd.concat([table, relative_spread(results.tidy(finished, params), params)], ignore_index=True)
 
 
@@ -109,7 +110,5 @@ def _memory(numbers: Numbers) -> str:
     return ""
 
 
-NOTEBOOKS = [
-    Notebook(CcpRetrievalParams, retrieval, retrieval_table, courses_of, findings=(_memory,)),
-    Notebook(CcpConventionalParams, conventional, alternating_table, courses_of),
-]
+Retrieval = Study(CcpRetrievalParams, retrieval, retrieval_table, courses_of, claims=TESTS, findings=(_memory,))
+Conventional = Study(CcpConventionalParams, conventional, measures=courses_of, claims=TESTS)

@@ -15,11 +15,12 @@ import pandas as pd
 from dmlrepro.evidence import results
 from dmlrepro.evidence.claims import START
 from dmlrepro.losses import baselines
+from dmlrepro.papers.meanfield.claims import TESTS
 from dmlrepro.papers.meanfield.conventional import curve_options, curve_table
 from dmlrepro.papers.meanfield.magnet import field_offset
 from dmlrepro.papers.meanfield.methods import SHARPNESS, MeanFieldHeadParams, every_run
-from dmlrepro.papers.notebook import Notebook
-from dmlrepro.papers.studies import of_each, scored, trained_loss, training_embeddings, with_measured
+from dmlrepro.papers.studies import scored, trained_loss, training_embeddings, with_measured
+from dmlrepro.papers.study import Study
 from dmlrepro.training import records
 from dmlrepro.training.builders import build_loss
 from dmlrepro.training.spec import RunSpec
@@ -192,15 +193,9 @@ def ablation_regularizer(params: RegularizerParams) -> list[RunSpec]:
     return found
 
 
-def regularizer_table(finished: Iterable, params: RegularizerParams) -> pd.DataFrame:
-    """The rows of the runs. Of those without a regulariser also its value, at the start and after each of them; and how
-    far their mean fields, and the proxies of ProxyAnchor, lie from the mean embeddings of their classes."""
-    finished = list(finished)
-    return with_measured(finished, of_each(regularizers_of, finished, params), params)
-
-
 def regularizers_of(run, params: RegularizerParams) -> list:
-    """What `regularizer_table` adds to a run."""
+    """Of a run without a regulariser its value, at the start and after it; how far its mean fields, and the proxies of
+    ProxyAnchor, lie from the mean embeddings of their classes."""
     plain = run.spec.setting.startswith("lambda=0") and run.spec.loss_options["regularization"] == 0
     if not (plain or run.spec.method == "ProxyAnchor"):
         return []
@@ -225,10 +220,8 @@ def fields_of(run, plain: bool) -> dict[str, float]:
     return {"regularizer": loss.regularizer().item(), **offset, "before": start.regularizer().item()}
 
 
-NOTEBOOKS = [
-    Notebook(DimParams, ablation_dim, dim_table),
-    Notebook(BetaDeltaParams, ablation_beta_delta, beta_delta_table),
-    Notebook(BatchSizeParams, ablation_batch_size),
-    Notebook(AlphaParams, ablation_alpha, curve_table),
-    Notebook(RegularizerParams, ablation_regularizer, regularizer_table, regularizers_of),
-]
+Dim = Study(DimParams, ablation_dim, dim_table, claims=TESTS)
+BetaDelta = Study(BetaDeltaParams, ablation_beta_delta, beta_delta_table, claims=TESTS)
+BatchSize = Study(BatchSizeParams, ablation_batch_size, claims=TESTS)
+Alpha = Study(AlphaParams, ablation_alpha, curve_table, claims=TESTS)
+Regularizer = Study(RegularizerParams, ablation_regularizer, measures=regularizers_of, claims=TESTS)

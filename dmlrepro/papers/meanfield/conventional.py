@@ -14,10 +14,10 @@ import pandas as pd
 from dmlrepro.evidence import comparing, results, tables
 from dmlrepro.evidence.stored import Numbers
 from dmlrepro.papers.meanfield import growth
-from dmlrepro.papers.meanfield.claims import MATCHED
+from dmlrepro.papers.meanfield.claims import MATCHED, TESTS
 from dmlrepro.papers.meanfield.methods import FIELD_LR, VIT, MeanFieldParams, every_run
-from dmlrepro.papers.notebook import Notebook
 from dmlrepro.papers.studies import scored, study_rows, with_measured
+from dmlrepro.papers.study import Study
 from dmlrepro.training import batches
 from dmlrepro.training.spec import RunSpec
 
@@ -227,7 +227,7 @@ def _by_alpha(numbers: Numbers) -> str:
     return f"{cell.said} and at its default 0.01: {numbers.against(str(cell), 'MFCWMS', 'MAP@R')}."
 
 
-NOTEBOOKS = [
-    Notebook(ConventionalParams, conventional, curve_table, ratios=growth_rows, findings=(_at_the_end,)),
-    Notebook(VitParams, vit, curve_table, findings=(_at_the_end, _by_alpha)),
-]
+Conventional = Study(
+    ConventionalParams, conventional, curve_table, claims=TESTS, ratios=growth_rows, findings=(_at_the_end,)
+)
+Vit = Study(VitParams, vit, curve_table, claims=TESTS, findings=(_at_the_end, _by_alpha))

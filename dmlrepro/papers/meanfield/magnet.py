@@ -26,9 +26,9 @@ from dmlrepro.evidence import tables
 from dmlrepro.evidence.stored import Numbers
 from dmlrepro.losses import mean_field as losses
 from dmlrepro.papers.meanfield.methods import MARGINS, SHARPNESS
-from dmlrepro.papers.notebook import Notebook
 from dmlrepro.papers.params import Params
 from dmlrepro.papers.studies import study_rows
+from dmlrepro.papers.study import Study
 
 CRITICAL = 1 / 3  # T_c / J
 ALPHAS = (0.01, 20.0)  # of MFCWMS: the paper's, and its choice for a transformer
@@ -380,10 +380,8 @@ def _case(cell: tables.Cell) -> str:
     return ", ".join([cell.method, *shown])
 
 
-NOTEBOOKS = [
-    Notebook(
-        MagnetParams,
-        table=lambda finished, params: magnet_table(params),
-        findings=(_exact_for_many_spins, _transition, _best_field_is_the_mean, _what_samples_feel),
-    )
-]
+Magnet = Study(
+    MagnetParams,
+    tabulate=lambda finished, params: magnet_table(params),
+    findings=(_exact_for_many_spins, _transition, _best_field_is_the_mean, _what_samples_feel),
+)

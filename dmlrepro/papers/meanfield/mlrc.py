@@ -10,7 +10,7 @@ from typing import ClassVar
 
 import pandas as pd
 
-from dmlrepro.papers.meanfield.claims import MEAN_FIELDS, SAME_RATE
+from dmlrepro.papers.meanfield.claims import MEAN_FIELDS, SAME_RATE, TESTS
 from dmlrepro.papers.meanfield.methods import (
     FIELD_LR,
     METHODS,
@@ -19,7 +19,7 @@ from dmlrepro.papers.meanfield.methods import (
     specs_of,
 )
 from dmlrepro.papers.methods import every_seed, found_by_search, search_each
-from dmlrepro.papers.notebook import Notebook
+from dmlrepro.papers.study import Study
 from dmlrepro.training.spec import RunSpec
 
 
@@ -121,4 +121,5 @@ def welch(table: pd.DataFrame, baselines: Sequence[str] = ("ArcFace", "ProxyAnch
     return pd.DataFrame(found)
 
 
-NOTEBOOKS = [Notebook(MlrcParams, mlrc), Notebook(NcaParams, nca)]
+Mlrc = Study(MlrcParams, mlrc, claims=TESTS)
+Nca = Study(NcaParams, nca, claims=TESTS)

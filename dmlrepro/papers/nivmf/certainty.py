@@ -16,9 +16,10 @@ from dmlrepro import metrics
 from dmlrepro.evidence import summaries
 from dmlrepro.evidence.tables import settings_of
 from dmlrepro.papers.methods import pick, runs_of
+from dmlrepro.papers.nivmf.claims import TESTS
 from dmlrepro.papers.nivmf.methods import METHODS, NivmfAblationParams
-from dmlrepro.papers.notebook import Notebook
 from dmlrepro.papers.studies import evaluated_labels, kept, scored, training_embeddings, with_measured
+from dmlrepro.papers.study import Study
 from dmlrepro.training import batches, inference, records
 from dmlrepro.training.spec import RunSpec
 
@@ -244,4 +245,4 @@ def degraded_examples(run, params: CertaintyParams, label: int = 0) -> tuple[lis
     return rows, list(params.corruptions)
 
 
-NOTEBOOKS = [Notebook(CertaintyParams, certainty, certainty_table)]
+Certainty = Study(CertaintyParams, certainty, certainty_table, claims=TESTS)

@@ -15,9 +15,10 @@ from dmlrepro.evidence.tables import level_of
 from dmlrepro.losses.nivmf import ProbabilisticProxyLoss
 from dmlrepro.papers import steps
 from dmlrepro.papers.methods import pick, runs_of
+from dmlrepro.papers.nivmf.claims import TESTS
 from dmlrepro.papers.nivmf.methods import DISTANCES, EMBEDDING_SCALE, METHODS, NivmfAblationParams
-from dmlrepro.papers.notebook import Notebook
-from dmlrepro.papers.studies import of_each, scored, study_rows, trained_loss, with_measured
+from dmlrepro.papers.studies import scored, study_rows, trained_loss
+from dmlrepro.papers.study import Study
 from dmlrepro.training import batches, distributed, inference, records
 from dmlrepro.training.builders import loss_builder
 from dmlrepro.training.spec import RunSpec
@@ -177,14 +178,8 @@ def estimate_spread(run, counts: Sequence[int], draws: int = 40) -> list[dict[st
     return found
 
 
-def samples_table(finished: Iterable, params: NivmfCostParams) -> pd.DataFrame:
-    """The rows of the runs, and the spread of the loss estimate of the default run for each N."""
-    finished = list(finished)
-    return with_measured(finished, of_each(spreads_of, finished, params), params)
-
-
 def spreads_of(run, params: NivmfCostParams) -> list:
-    """What `samples_table` adds to a run."""
+    """The spread of the loss estimate of the default run for each N."""
     if run.spec.method != "EL-nivMF" or run.spec.setting:
         return []
     counts = list(params.sample_counts)
@@ -192,4 +187,4 @@ def spreads_of(run, params: NivmfCostParams) -> list:
     return [scored(run, values, f"samples={count}") for count, values in found]
 
 
-NOTEBOOKS = [Notebook(NivmfCostParams, cost_and_samples, samples_table, spreads_of, ratios=ratios)]
+Cost = Study(NivmfCostParams, cost_and_samples, measures=spreads_of, claims=TESTS, ratios=ratios)

@@ -19,9 +19,10 @@ from dmlrepro.evidence.claims import START
 from dmlrepro.evidence.stored import Numbers
 from dmlrepro.losses import nivmf as losses
 from dmlrepro.papers.methods import pick, runs_of
+from dmlrepro.papers.nivmf.claims import TESTS
 from dmlrepro.papers.nivmf.methods import DISTANCES, METHODS, NivmfAblationParams, published
-from dmlrepro.papers.notebook import Notebook
-from dmlrepro.papers.studies import evaluated_labels, measured, of_each, study_rows, with_measured
+from dmlrepro.papers.studies import evaluated_labels, measured, study_rows, with_measures
+from dmlrepro.papers.study import Study
 from dmlrepro.training.spec import RunSpec
 
 
@@ -68,10 +69,8 @@ def distances(params: DistancesParams) -> list[RunSpec]:
 def distances_table(finished: Iterable, params: DistancesParams) -> pd.DataFrame:
     """The rows of the runs, those of the same embeddings ranked by Euclidean distance (Table 4), and the draws of
     `exact_rows`."""
-    finished = list(finished)
-    euclidean = of_each(euclidean_of, finished, params)
     exact = study_rows(params, exact_rows(range(params.draws)))
-    return pd.concat([with_measured(finished, euclidean, params), exact], ignore_index=True)
+    return pd.concat([with_measures(finished, euclidean_of, params), exact], ignore_index=True)
 
 
 def euclidean_of(run, params: DistancesParams) -> list:
@@ -280,4 +279,4 @@ def _released(numbers: Numbers) -> str:
     return f"The released code's form against the corrected one, after few steps: {'; '.join(said)}."
 
 
-NOTEBOOKS = [Notebook(DistancesParams, distances, distances_table, euclidean_of, findings=(_released,))]
+Distances = Study(DistancesParams, distances, distances_table, euclidean_of, claims=TESTS, findings=(_released,))

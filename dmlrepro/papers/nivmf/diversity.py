@@ -1,6 +1,5 @@
 """Notebook 25: are embeddings more diverse with distributions for proxies? (Table 5)"""
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 
 import pandas as pd
@@ -10,9 +9,10 @@ from dmlrepro import metrics
 from dmlrepro.evidence import summaries
 from dmlrepro.evidence.tables import settings_of
 from dmlrepro.papers.methods import pick, runs_of
+from dmlrepro.papers.nivmf.claims import TESTS
 from dmlrepro.papers.nivmf.methods import METHODS, NivmfAblationParams, published
-from dmlrepro.papers.notebook import Notebook
-from dmlrepro.papers.studies import evaluated_labels, measured, of_each, training_embeddings, with_measured
+from dmlrepro.papers.studies import evaluated_labels, measured, training_embeddings
+from dmlrepro.papers.study import Study
 from dmlrepro.training.spec import RunSpec
 
 
@@ -30,14 +30,8 @@ def diversity(params: DiversityParams) -> list[RunSpec]:
     return runs_of(pick(METHODS, ("untrained", *params.methods)), params)
 
 
-def diversity_table(finished: Iterable, params: DiversityParams) -> pd.DataFrame:
-    """The rows of the runs, and the diversities of Table 5 of their training images; of the test images beside them."""
-    finished = list(finished)
-    return with_measured(finished, of_each(both_diversities, finished, params), params)
-
-
 def both_diversities(run, params: DiversityParams) -> list:
-    """What `diversity_table` adds to a run."""
+    """The diversities of Table 5 of a run's training images; of the test images beside them."""
     if run.spec.method not in params.methods:
         return []
     return [measured(run, diversities_of, split="train"), measured(run, diversities_of, "images=test", split="test")]
@@ -76,4 +70,4 @@ def relative_diversity(table: pd.DataFrame, baseline: str = "Cosine") -> pd.Data
     return summaries.readable(pd.DataFrame(columns), 1)
 
 
-NOTEBOOKS = [Notebook(DiversityParams, diversity, diversity_table, both_diversities)]
+Diversity = Study(DiversityParams, diversity, measures=both_diversities, claims=TESTS)

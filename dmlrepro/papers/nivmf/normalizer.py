@@ -18,9 +18,10 @@ from torch import Tensor
 from dmlrepro import vmf
 from dmlrepro.evidence.stored import Numbers
 from dmlrepro.losses import nivmf as losses
-from dmlrepro.papers.notebook import Notebook
+from dmlrepro.papers.nivmf.claims import TESTS
 from dmlrepro.papers.params import Params
 from dmlrepro.papers.studies import study_rows
+from dmlrepro.papers.study import Study
 
 
 @dataclass(frozen=True)
@@ -219,4 +220,6 @@ def _density(numbers: Numbers) -> str:
 
 
 FINDINGS = (_outside, _samples, _density)
-NOTEBOOKS = [Notebook(NormalizerParams, table=lambda finished, params: normalizer_table(params), findings=FINDINGS)]
+Normalizer = Study(
+    NormalizerParams, tabulate=lambda finished, params: normalizer_table(params), claims=TESTS, findings=FINDINGS
+)

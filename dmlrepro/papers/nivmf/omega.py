@@ -4,8 +4,9 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from dmlrepro.papers.methods import pick, runs_of
+from dmlrepro.papers.nivmf.claims import TESTS
 from dmlrepro.papers.nivmf.methods import JOINT, METHODS, NivmfHeadParams
-from dmlrepro.papers.notebook import Notebook
+from dmlrepro.papers.study import Study
 from dmlrepro.training.spec import RunSpec
 
 
@@ -27,4 +28,4 @@ def ablation_omega(params: OmegaParams) -> list[RunSpec]:
     return found
 
 
-NOTEBOOKS = [Notebook(OmegaParams, ablation_omega)]
+Omega = Study(OmegaParams, ablation_omega, claims=TESTS)

@@ -8,17 +8,17 @@ import pandas as pd
 
 from dmlrepro import metrics
 from dmlrepro.papers.methods import Setting, every_seed, found_by_search, pick, runs_of, search_each, spec_of
+from dmlrepro.papers.nivmf.claims import TESTS
 from dmlrepro.papers.nivmf.methods import JOINT, METHODS, NivmfParams, for_joint, published
-from dmlrepro.papers.notebook import Notebook
 from dmlrepro.papers.studies import (
     evaluated_labels,
     histories_apart,
     measured,
-    of_each,
     still_rising,
     with_histories,
-    with_measured,
+    with_measures,
 )
+from dmlrepro.papers.study import Study
 from dmlrepro.training import protocols
 from dmlrepro.training.spec import RunSpec
 
@@ -84,8 +84,7 @@ def retrieval_table(finished: Iterable, params: NivmfRetrievalParams) -> pd.Data
 
     It is that of the last step; k-means has as many clusters as there are test classes.
     """
-    finished = list(finished)
-    return histories_apart(with_measured(finished, of_each(nmi_of, finished, params), params))
+    return histories_apart(with_measures(finished, nmi_of, params))
 
 
 def nmi_of(run, params: NivmfRetrievalParams) -> list:
@@ -117,4 +116,4 @@ def _specs(params: NivmfRetrievalParams) -> list[RunSpec]:
     return [spec_of(method, params) for method in pick(METHODS, params.methods)]
 
 
-NOTEBOOKS = [Notebook(NivmfRetrievalParams, retrieval, retrieval_table, nmi_of, findings=(still_rising,))]
+Retrieval = Study(NivmfRetrievalParams, retrieval, retrieval_table, nmi_of, claims=TESTS, findings=(still_rising,))

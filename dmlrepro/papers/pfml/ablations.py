@@ -4,20 +4,19 @@ Every run is PFML at the paper's setting (M = 15, or 2 where classes are many, a
 varied. The default point of all four is one spec, but for the profile paper, where notebook 13 has batches of its own.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
-
-import pandas as pd
 
 from dmlrepro.evidence.claims import START
 from dmlrepro.evidence.stored import Numbers
 from dmlrepro.papers.methods import runs_of
-from dmlrepro.papers.notebook import Notebook
 from dmlrepro.papers.params import HEADS
 from dmlrepro.papers.pfml.alignment import class_distances
+from dmlrepro.papers.pfml.claims import TESTS
 from dmlrepro.papers.pfml.methods import METHODS, FieldParams
-from dmlrepro.papers.studies import evaluated_labels, measured, of_each, with_measured
+from dmlrepro.papers.studies import evaluated_labels, measured
+from dmlrepro.papers.study import Study
 from dmlrepro.training.spec import RunSpec
 
 
@@ -107,14 +106,8 @@ def _ablation(params: AblationParams, settings: Mapping[str, dict]) -> list[RunS
     return found
 
 
-def spread_table(finished: Iterable, params: AblationParams) -> pd.DataFrame:
-    """The rows of finished runs, and how far the test embeddings of a class lie apart."""
-    finished = list(finished)
-    return with_measured(finished, of_each(spreads_of, finished, params), params)
-
-
 def spreads_of(run, params: AblationParams) -> list:
-    """What `spread_table` adds to a run."""
+    """How far the test embeddings of a class lie apart."""
     return [measured(run, spread)]
 
 
@@ -146,9 +139,7 @@ def _spread(numbers: Numbers) -> str:
     )
 
 
-NOTEBOOKS = [
-    Notebook(ProxiesParams, ablation_proxies),
-    Notebook(DeltaParams, ablation_delta),
-    Notebook(AlphaParams, ablation_alpha, findings=(_as_printed,)),
-    Notebook(RepulsionParams, ablation_repulsion_radius, spread_table, spreads_of, findings=(_spread,)),
-]
+Proxies = Study(ProxiesParams, ablation_proxies, claims=TESTS)
+Delta = Study(DeltaParams, ablation_delta, claims=TESTS)
+Alpha = Study(AlphaParams, ablation_alpha, claims=TESTS, findings=(_as_printed,))
+Repulsion = Study(RepulsionParams, ablation_repulsion_radius, measures=spreads_of, claims=TESTS, findings=(_spread,))

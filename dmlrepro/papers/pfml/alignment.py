@@ -13,19 +13,19 @@ from dmlrepro.evidence.stored import Numbers
 from dmlrepro.evidence.tables import Cell, level_of, settings_of
 from dmlrepro.losses.baselines import proxies_of
 from dmlrepro.papers.methods import every_seed, pick, search_each, spec_of
-from dmlrepro.papers.notebook import Notebook
 from dmlrepro.papers.pfml import geometry
+from dmlrepro.papers.pfml.claims import TESTS
 from dmlrepro.papers.pfml.methods import METHODS, READINGS, SearchedParams, published
 from dmlrepro.papers.studies import (
     measured,
-    of_each,
     study_rows,
     trained_loss,
     training_embeddings,
     with_histories,
-    with_measured,
+    with_measures,
     without_histories,
 )
+from dmlrepro.papers.study import Study
 from dmlrepro.training.spec import RunSpec
 
 HOLDS = "hypothesis holds"  # the case of `geometry.study` that the corollary is about
@@ -77,8 +77,7 @@ def alignment_table(finished: Iterable, params: AlignmentParams) -> pd.DataFrame
     """The rows of finished runs, which say whether they have learned; of those that are trained W2 between the proxies
     and the training embeddings, in three readings, and the spread of the classes; after them the numerical study of
     Proposition 1 and Corollary 1, whose data set is "synthetic"."""
-    finished = list(finished)
-    trained = without_histories(with_measured(finished, of_each(alignments_of, finished, params), params))
+    trained = without_histories(with_measures(finished, alignments_of, params))
     study = []
     for row in geometry.study(range(params.point_sets)):
         case = row.pop("case")
@@ -154,4 +153,6 @@ def _unclipped(numbers: Numbers) -> str:
     )
 
 
-NOTEBOOKS = [Notebook(AlignmentParams, proxy_alignment, alignment_table, alignments_of, findings=(_unclipped,))]
+Alignment = Study(
+    AlignmentParams, proxy_alignment, alignment_table, alignments_of, claims=TESTS, findings=(_unclipped,)
+)

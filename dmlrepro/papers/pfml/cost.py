@@ -24,10 +24,11 @@ from dmlrepro.evidence.tables import Cell, settings_of
 from dmlrepro.losses.potential_field import PotentialFieldLoss
 from dmlrepro.networks import backbones
 from dmlrepro.papers import steps
-from dmlrepro.papers.notebook import Notebook
 from dmlrepro.papers.params import Params
+from dmlrepro.papers.pfml.claims import TESTS
 from dmlrepro.papers.pfml.methods import METHODS
 from dmlrepro.papers.studies import study_rows
+from dmlrepro.papers.study import Study
 from dmlrepro.training import distributed
 from dmlrepro.training.builders import loss_builder
 
@@ -278,4 +279,4 @@ def exponents(costs: pd.DataFrame) -> pd.DataFrame:
     )
 
 
-NOTEBOOKS = [Notebook(PfmlCostParams, table=lambda finished, params: counts(params), ratios=ratios)]
+Cost = Study(PfmlCostParams, tabulate=lambda finished, params: counts(params), claims=TESTS, ratios=ratios)

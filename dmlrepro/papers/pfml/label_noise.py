@@ -14,19 +14,18 @@ from dmlrepro.evidence import summaries
 from dmlrepro.evidence.comparing import UNTRAINED
 from dmlrepro.evidence.stored import Numbers
 from dmlrepro.papers.methods import every_seed, pick, search_each, spec_of
-from dmlrepro.papers.notebook import Notebook
 from dmlrepro.papers.params import HEADS
-from dmlrepro.papers.pfml.claims import NOISE
+from dmlrepro.papers.pfml.claims import NOISE, TESTS
 from dmlrepro.papers.pfml.methods import METHODS, SearchedParams, published
 from dmlrepro.papers.studies import (
     measured,
-    of_each,
     trained_loss,
     training_embeddings,
     with_histories,
-    with_measured,
+    with_measures,
     without_histories,
 )
+from dmlrepro.papers.study import Study
 from dmlrepro.training.spec import RunSpec
 
 
@@ -64,8 +63,7 @@ def label_noise(params: LabelNoiseParams) -> list[RunSpec]:
 
 def noise_table(finished: Iterable, params: LabelNoiseParams) -> pd.DataFrame:
     """The rows of finished runs, and at 20 % noise the share of the gradient that wrongly labelled images receive."""
-    finished = list(finished)
-    return without_histories(with_measured(finished, of_each(shares_of, finished, params), params))
+    return without_histories(with_measures(finished, shares_of, params))
 
 
 def shares_of(run, params: LabelNoiseParams) -> list:
@@ -139,4 +137,4 @@ def _shares(numbers: Numbers) -> str:
     )
 
 
-NOTEBOOKS = [Notebook(LabelNoiseParams, label_noise, noise_table, shares_of, findings=(_shares,))]
+LabelNoise = Study(LabelNoiseParams, label_noise, noise_table, shares_of, claims=TESTS, findings=(_shares,))

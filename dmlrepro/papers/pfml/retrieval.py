@@ -11,9 +11,10 @@ from dmlrepro.evidence.claims import START
 from dmlrepro.evidence.stored import Numbers
 from dmlrepro.evidence.tables import Cell
 from dmlrepro.papers.methods import every_seed, found_by_search, pick, runs_of, search_each, spec_of
-from dmlrepro.papers.notebook import Notebook
+from dmlrepro.papers.pfml.claims import TESTS
 from dmlrepro.papers.pfml.methods import METHODS, READINGS, FieldParams, published
 from dmlrepro.papers.studies import histories_apart, still_rising, with_histories
+from dmlrepro.papers.study import Study
 from dmlrepro.training.spec import RunSpec
 
 
@@ -157,4 +158,4 @@ def _as_drawn(numbers: Numbers) -> str:
 
 
 FINDINGS = (_far_repulsion, _as_printed, _as_drawn, still_rising)
-NOTEBOOKS = [Notebook(PfmlRetrievalParams, retrieval, retrieval_table, findings=FINDINGS)]
+Retrieval = Study(PfmlRetrievalParams, retrieval, retrieval_table, claims=TESTS, findings=FINDINGS)

@@ -11,8 +11,9 @@ from typing import ClassVar
 import pandas as pd
 
 from dmlrepro.evidence import summaries
-from dmlrepro.papers.notebook import Notebook
+from dmlrepro.papers.plm.claims import TESTS
 from dmlrepro.papers.plm.methods import BEFORE, PUBLISHED, PlmTrainingParams, unlabelled_runs
+from dmlrepro.papers.study import Study
 from dmlrepro.training.spec import RunSpec
 
 
@@ -127,10 +128,8 @@ def _runs(params: PlmAblationParams, setting: str, **how) -> list[RunSpec]:
     return unlabelled_runs(["PLM"], params, setting=setting, **how)
 
 
-NOTEBOOKS = [
-    Notebook(PlmProxiesParams, ablation_proxies),
-    Notebook(PlmDimensionParams, ablation_dimension),
-    Notebook(PlmDecayParams, ablation_decay),
-    Notebook(PlmDeltaParams, ablation_delta),
-    Notebook(PlmSimilarityParams, ablation_similarity),
-]
+Proxies = Study(PlmProxiesParams, ablation_proxies, claims=TESTS)
+Dimension = Study(PlmDimensionParams, ablation_dimension, claims=TESTS)
+Decay = Study(PlmDecayParams, ablation_decay, claims=TESTS)
+Delta = Study(PlmDeltaParams, ablation_delta, claims=TESTS)
+Similarity = Study(PlmSimilarityParams, ablation_similarity, claims=TESTS)

@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
-import pandas as pd
 import torch
 import torch.nn.functional as F
 from torch import Tensor
@@ -14,9 +13,10 @@ from torch import Tensor
 from dmlrepro.evidence.claims import START
 from dmlrepro.evidence.stored import Numbers
 from dmlrepro.losses.piecewise_linear import distances, linear_neighborhoods, pieces_and_similarity
-from dmlrepro.papers.notebook import Notebook
+from dmlrepro.papers.plm.claims import TESTS
 from dmlrepro.papers.plm.methods import METHODS, PUBLISHED, PlmTrainingParams, unlabelled_runs
-from dmlrepro.papers.studies import measured, of_each, with_measured
+from dmlrepro.papers.studies import measured
+from dmlrepro.papers.study import Study
 from dmlrepro.training.spec import RunSpec
 
 LOOKED_AT = 1000  # unseen images whose distances are compared
@@ -44,19 +44,13 @@ def retrieval(params: PlmRetrievalParams) -> list[RunSpec]:
     return found
 
 
-def retrieval_table(finished: Iterable, params: PlmRetrievalParams) -> pd.DataFrame:
-    """The rows of the runs, how far apart they leave images of unseen classes, and how far apart PLM wants them to be.
+def distances_of(run, params: PlmRetrievalParams) -> list:
+    """How far apart a run leaves images of unseen classes, and how far apart PLM wants them to be.
 
     On the unit sphere, means over up to LOOKED_AT images: `nearest_distance` to the nearest image, `mean_distance` to
     any. For "random head", with which PLM begins, `nearest_asked` and `mean_asked`: what Eq. 6 asks for with the delta
     of the parameters, and in setting AS_PUBLISHED with the paper's.
     """
-    finished = list(finished)
-    return with_measured(finished, of_each(distances_of, finished, params), params)
-
-
-def distances_of(run, params: PlmRetrievalParams) -> list:
-    """What `retrieval_table` adds to a run."""
     if run.spec.method != START:
         return [measured(run, apart_of)]
     return [measured(run, apart_of, setting, delta=delta) for setting, delta in _deltas(params).items()]
@@ -168,4 +162,4 @@ def _apart(numbers: Numbers) -> str:
 
 DISTANCES = ("mean_distance", "mean_asked", "nearest_distance", "nearest_asked")
 FINDINGS = (_learned, _as_published, _apart, _momentum)
-NOTEBOOKS = [Notebook(PlmRetrievalParams, retrieval, retrieval_table, distances_of, findings=FINDINGS)]
+Retrieval = Study(PlmRetrievalParams, retrieval, measures=distances_of, claims=TESTS, findings=FINDINGS)

@@ -14,9 +14,10 @@ from dmlrepro.evidence import results
 from dmlrepro.evidence.claims import START
 from dmlrepro.evidence.stored import Numbers
 from dmlrepro.losses.piecewise_linear import pieces_and_similarity
-from dmlrepro.papers.notebook import Notebook
+from dmlrepro.papers.plm.claims import TESTS
 from dmlrepro.papers.plm.methods import PUBLISHED, PlmParams, unlabelled_runs
-from dmlrepro.papers.studies import evaluated_labels, of_each, scored
+from dmlrepro.papers.studies import evaluated_labels, scored
+from dmlrepro.papers.study import Study
 from dmlrepro.training import records
 from dmlrepro.training.protocols import Scored
 from dmlrepro.training.spec import RunSpec
@@ -53,7 +54,7 @@ def supervision_table(finished: Iterable, params: SupervisionParams) -> pd.DataF
     beside Table 2: "nearest" are as many nearest neighbours of each point as its piece has members, "cosine" is the
     similarity of the features themselves, continuous as PLM's.
     """
-    return results.tidy(of_each(ways_of, finished, params), params)
+    return results.tidy([each for run in finished for each in ways_of(run, params)], params)
 
 
 def ways_of(run, params: SupervisionParams) -> list[Scored]:
@@ -116,4 +117,4 @@ def _members(numbers: Numbers) -> str:
     )
 
 
-NOTEBOOKS = [Notebook(SupervisionParams, supervision, supervision_table, ways_of, findings=(_members,))]
+Supervision = Study(SupervisionParams, supervision, supervision_table, ways_of, claims=TESTS, findings=(_members,))

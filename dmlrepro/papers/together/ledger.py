@@ -18,8 +18,8 @@ from dmlrepro.evidence import ledger as evidence
 from dmlrepro.evidence.ledger import Ledger, count_words
 from dmlrepro.figures import charts
 from dmlrepro.figures.matrix import SHADES, verdict_matrix
-from dmlrepro.papers.notebook import Notebook
 from dmlrepro.papers.params import Params
+from dmlrepro.papers.study import Study
 
 # names of papers in figures; one that is not here has its id
 PRINTED = {"pfml": "PFML", "nivmf": "nivMF", "meanfield": "Mean field", "ccp": "CCP", "plm": "PLM"}
@@ -144,4 +144,4 @@ def data_sets(ledger: Ledger) -> str:
     return f"Claims of which two data sets disagree: {', '.join(disagreeing(ledger)) or 'none'}."
 
 
-NOTEBOOKS = [Notebook(LedgerParams, table=None, findings=(counted, decided, data_sets))]
+Claims = Study(LedgerParams, findings=(counted, decided, data_sets), saves=False)

@@ -36,14 +36,14 @@ from dmlrepro.papers.nivmf.methods import JOINT
 from dmlrepro.papers.nivmf.methods import METHODS as NIVMF
 from dmlrepro.papers.nivmf.retrieval import NivmfRetrievalParams
 from dmlrepro.papers.nivmf.retrieval import retrieval as nivmf_retrieval
-from dmlrepro.papers.notebook import Notebook
 from dmlrepro.papers.params import Params
 from dmlrepro.papers.pfml.methods import METHODS as PFML
 from dmlrepro.papers.pfml.retrieval import PfmlRetrievalParams
 from dmlrepro.papers.pfml.retrieval import retrieval as pfml_retrieval
 from dmlrepro.papers.plm.retrieval import PlmRetrievalParams
 from dmlrepro.papers.plm.retrieval import retrieval as plm_retrieval
-from dmlrepro.papers.studies import histories_apart, measured, of_each, with_measured
+from dmlrepro.papers.studies import histories_apart, measured, with_measures
+from dmlrepro.papers.study import Study
 from dmlrepro.training.spec import RunSpec
 
 
@@ -156,8 +156,7 @@ def encoded_runs(name: str, params: OneProtocolParams) -> list[RunSpec]:
 
 def table_of(finished: Iterable, params: OneProtocolParams) -> pd.DataFrame:
     """The rows of the runs, see `studies.histories_apart`, with `steps` and of CCP the number of `problems`."""
-    finished = list(finished)
-    return histories_apart(with_measured(finished, of_each(measures, finished, params), params))
+    return histories_apart(with_measures(finished, measures, params))
 
 
 def measures(run, params: OneProtocolParams) -> list:
@@ -204,4 +203,4 @@ def _each(pairs: dict[str, tuple[str, str]], numbers: Numbers) -> str:
 
 
 FINDINGS = (_main, _projections, _encoders, *(whether_it_alternated(f"{name}-CCP") for name in PROJECTED))
-NOTEBOOKS = [Notebook(OneProtocolParams, one_protocol, table_of, measures, findings=FINDINGS)]
+OneProtocol = Study(OneProtocolParams, one_protocol, table_of, measures, findings=FINDINGS)

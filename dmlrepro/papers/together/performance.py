@@ -18,8 +18,8 @@ from dmlrepro.evidence.statistics import t_interval_of_slope
 from dmlrepro.figures import comparisons
 from dmlrepro.files import repository_root
 from dmlrepro.papers import rooms
-from dmlrepro.papers.notebook import Notebook
 from dmlrepro.papers.params import Params
+from dmlrepro.papers.study import Study
 
 POINTS = 3  # sizes of a fitted exponent, at least
 UNITS = {"seconds": "time (s)", "megabytes": "peak memory (MB)"}
@@ -227,4 +227,4 @@ def found() -> Markdown:
     return Markdown("\n".join(f"- {sentence()}" for sentence in FINDINGS))
 
 
-NOTEBOOKS = [Notebook(PerformanceParams, table=None, findings=FINDINGS)]
+Performance = Study(PerformanceParams, findings=FINDINGS, saves=False)

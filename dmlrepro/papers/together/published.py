@@ -23,10 +23,10 @@ from dmlrepro.papers.ccp import methods as ccp
 from dmlrepro.papers.meanfield import methods as meanfield
 from dmlrepro.papers.methods import UNSAID
 from dmlrepro.papers.nivmf import methods as nivmf
-from dmlrepro.papers.notebook import Notebook
 from dmlrepro.papers.params import RECIPES, Params
 from dmlrepro.papers.pfml import methods as pfml
 from dmlrepro.papers.plm import methods as plm
+from dmlrepro.papers.study import Study
 
 PAPERS = {"pfml": pfml, "nivmf": nivmf, "meanfield": meanfield, "ccp": ccp, "plm": plm}
 PRINTED = {"pfml": "PFML", "nivmf": "nivMF", "meanfield": "Mean field", "ccp": "CCP", "plm": "PLM"}
@@ -232,10 +232,10 @@ def _condition(split: str) -> str:
 # --- what is shown ----------------------------------------------------------------------------------------------------
 
 
-def beside(rows: pd.DataFrame, paper: str, find: Callable[[str], Notebook]) -> Markdown:
+def beside(rows: pd.DataFrame, paper: str, find: Callable[[str], Study]) -> Markdown:
     """The joined rows of a paper: a table per comparison, "published / ours", below what differs between its sides.
 
-    find: name of a notebook -> its entry, as `catalogue.find`, which says what the paper says of its training.
+    find: name of a notebook -> its study, as `catalogue.find`, which says what the paper says of its training.
     """
     lines = []
     for key, some in groups(rows[rows["paper"] == paper]):
@@ -244,7 +244,7 @@ def beside(rows: pd.DataFrame, paper: str, find: Callable[[str], Notebook]) -> M
     return Markdown("\n".join(lines) or f"No row of {PRINTED[paper]} has a counterpart in results/ so far.")
 
 
-def _differs(key: tuple, some: pd.DataFrame, find: Callable[[str], Notebook]) -> str:
+def _differs(key: tuple, some: pd.DataFrame, find: Callable[[str], Study]) -> str:
     """Network, dimension, data and training of both sides."""
     _, _, dataset, backbone, dim, split, _ = key
     source: stored.Stored = some["ours"].iloc[0].source
@@ -442,4 +442,4 @@ def found() -> Markdown:
     return Markdown(f"- {counted()}")
 
 
-NOTEBOOKS = [Notebook(PublishedParams, table=None, findings=(counted,))]
+Published = Study(PublishedParams, findings=(counted,), saves=False)

@@ -22,7 +22,7 @@ from dmlrepro.evidence import results
 from dmlrepro.evidence.stored import Numbers
 from dmlrepro.files import cache_root
 from dmlrepro.papers.methods import Method, pick, spec_of
-from dmlrepro.papers.notebook import Notebook
+from dmlrepro.papers.study import Study
 from dmlrepro.papers.together.recommending import SCORE
 from dmlrepro.papers.together.your_images import OwnImagesParams, held_out_of, offered
 from dmlrepro.training import protocols
@@ -151,4 +151,4 @@ def _against_features(numbers: Numbers) -> str:
     return f"On classes never seen in training: {numbers.against(best, 'untrained')} of the features as they are."
 
 
-NOTEBOOKS = [Notebook(SearchYourImagesParams, search_your_images, table_of, findings=(_against_features,))]
+SearchYourImages = Study(SearchYourImagesParams, search_your_images, table_of, findings=(_against_features,))

@@ -10,10 +10,10 @@ from dmlrepro.evidence.claims import START
 from dmlrepro.evidence.comparing import UNTRAINED
 from dmlrepro.evidence.stored import Numbers
 from dmlrepro.papers.methods import pick, runs_of
-from dmlrepro.papers.notebook import Notebook
 from dmlrepro.papers.pfml.methods import METHODS, FieldParams
 from dmlrepro.papers.pfml.methods import NAMES as NAMES
 from dmlrepro.papers.studies import with_histories
+from dmlrepro.papers.study import Study
 from dmlrepro.training.spec import RunSpec
 
 
@@ -46,4 +46,4 @@ def _after_training(numbers: Numbers) -> str:
     )
 
 
-NOTEBOOKS = [Notebook(TourParams, tour, tour_table, findings=(_after_training,))]
+Tour = Study(TourParams, tour, tour_table, findings=(_after_training,))

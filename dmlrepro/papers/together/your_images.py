@@ -19,8 +19,8 @@ from dmlrepro.evidence import results, summaries
 from dmlrepro.evidence.stored import Numbers
 from dmlrepro.papers import rooms
 from dmlrepro.papers.methods import Method, pick, spec_of
-from dmlrepro.papers.notebook import Notebook
 from dmlrepro.papers.params import Params, recipe_of
+from dmlrepro.papers.study import Study
 from dmlrepro.papers.together import recommending
 from dmlrepro.papers.together.recommending import SCORE, UNTRAINED
 from dmlrepro.training import protocols
@@ -275,6 +275,4 @@ def _named(cell: str) -> str:
     return recommending.label(method, setting)
 
 
-NOTEBOOKS = [
-    Notebook(YourImagesParams, your_images, table_of, measures=measures, findings=(_best_of_both, _untrained_rows))
-]
+YourImages = Study(YourImagesParams, your_images, table_of, measures, findings=(_best_of_both, _untrained_rows))

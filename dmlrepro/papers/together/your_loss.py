@@ -24,12 +24,12 @@ from dmlrepro.files import repository_root
 from dmlrepro.losses import own
 from dmlrepro.losses.recommended import PROXIES
 from dmlrepro.papers.methods import BASELINES, Method, every_seed, searched_ranges, spec_of
-from dmlrepro.papers.notebook import Notebook
 from dmlrepro.papers.params import Params, stem_of
 from dmlrepro.papers.pfml.methods import METHODS, NAMES
 from dmlrepro.papers.pfml.retrieval import PfmlRetrievalParams, retrieval
 from dmlrepro.papers.steps import LossStep
 from dmlrepro.papers.studies import histories_apart, with_histories
+from dmlrepro.papers.study import Study
 from dmlrepro.timing import in_turn
 from dmlrepro.training import batches, records, runs
 from dmlrepro.training.builders import build_loss
@@ -381,4 +381,4 @@ def _over_its_start(numbers: Numbers) -> str:
     return f"{mine}: {numbers.against(mine, START, METRIC)} of the network that it began with."
 
 
-NOTEBOOKS = [Notebook(YourLossParams, your_loss, your_loss_table, findings=(_over_its_start,))]
+YourLoss = Study(YourLossParams, your_loss, your_loss_table, findings=(_over_its_start,))

@@ -16,7 +16,7 @@ from dmlrepro.training import runs
 from dmlrepro.training.builders import build_loss
 
 TINY = {"steps": 6, "eval_every": 1, "seeds": 1, "problem_patience": 1, "batch_size": 16, "proxies_per_class": 2}
-NAMES = [name for name in catalogue.notebooks() if name.startswith("4")]
+NAMES = [name for name in catalogue.studies() if name.startswith("4")]
 
 
 def specs_of(name, **values):
@@ -88,7 +88,7 @@ def test_a_method_and_its_ccp_differ_in_the_scheme_alone():
 def test_finished_runs_are_measured(shared_cache):
     params = ablations.AlternatingParams.from_values(TINY | {"losses": ("C2",), "over": (), "pool_size": 4})
     finished = runs.run_all(ablations.alternating(params))
-    table = ablations.alternating_table(finished, params)
+    table = ablations.Alternating.table(finished, params)
     values = table[table["selection"] == "last"].set_index(["method", "setting", "metric"])["value"]
     assert values["C2", "", "steps"] == values["C2-CCP-L", "", "steps"] == 6
     assert values["C2-Proxy", "", "problems"] == 1

@@ -114,7 +114,7 @@ def test_the_regulariser_and_the_offsets_of_finished_runs():
     params, specs = specs_of("37", seeds=1, epochs=1, embedding_size=8)
     wanted = (("MFCWMS", "lambda=0"), ("MFCWMS", "lambda=1"), ("ProxyAnchor", ""))
     some = [spec for spec in specs if (spec.method, spec.setting) in wanted]
-    table = ablations.regularizer_table(runs.run_all(some, jobs=1), params)
+    table = ablations.Regularizer.table(runs.run_all(some, jobs=1), params)
     value = table.set_index(["method", "setting", "metric"])["value"]
     start, end = (value["MFCWMS", setting, "regularizer"] for setting in ("lambda=0;epochs=0", "lambda=0"))
     assert start > 0 and end != start  # eight dimensions are few for so many fields

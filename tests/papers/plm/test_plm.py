@@ -14,7 +14,7 @@ from dmlrepro.losses.piecewise_linear import linear_neighborhoods
 from dmlrepro.papers.plm import methods, retrieval, supervision
 from dmlrepro.papers.plm.claims import TESTS
 
-NOTEBOOKS = [name for name in catalogue.notebooks() if name.split("_")[1] == "plm"]
+NOTEBOOKS = [name for name in catalogue.studies() if name.split("_")[1] == "plm"]
 
 
 def specs_of(name, profile="quick", **values):

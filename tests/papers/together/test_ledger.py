@@ -85,7 +85,7 @@ def test_a_text_is_shown_as_it_is():
 
 
 def test_a_notebook_without_a_table_has_no_golden_numbers(monkeypatch, capsys):
-    assert catalogue.find("92").table is None
+    assert not catalogue.find("92").saves
     monkeypatch.setattr(goldens, "spreads", lambda drawn, early: {})
     monkeypatch.setattr(regression, "replicas", lambda entry: [])
     regression.accept(["92_claims"])

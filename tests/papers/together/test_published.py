@@ -47,7 +47,7 @@ def joined_with(monkeypatch):
 
 def test_every_published_table_has_a_notebook_that_exists(capsys):
     rows = published.printed()
-    assert set(rows["notebook"]) <= set(catalogue.notebooks())
+    assert set(rows["notebook"]) <= set(catalogue.studies())
     published.check()
     assert capsys.readouterr().out.endswith(": yes\n")
 
