@@ -12,7 +12,6 @@ All four losses are those of losses/chance_constrained.py, so that only CCP is b
 "Triplet-all" takes every violated triplet, where the shared "Triplet" mines semi-hard ones.
 """
 
-import dataclasses
 import functools
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -45,6 +44,21 @@ LOSSES = {
 }
 SCHEME = "chance_constrained"
 
+
+@dataclass(frozen=True)
+class Variant:
+    """A method by its parts: the loss that it is `over`; its `form`, "XBM", "Proxy", "CCP" or "" within the batch; the
+    `size` of its memory or of its proxies, "S" or "L", where there are two."""
+
+    over: str
+    form: str = ""
+    size: str = ""
+
+    @property
+    def name(self) -> str:
+        return "-".join(filter(None, (self.over, self.form, self.size)))
+
+
 _SUPPLEMENT = "supplement, hyperparameters of the losses"
 _C2 = {"cub": (0.0, 0.3841), "cars": (0.2652, 0.5409), "inshop": (0.2858, 0.5130), "sop": (0.2858, 0.5130)}
 _MS = {"cub": (2.0, 40.0, 0.5), "cars": (14.35, 75.83, 0.66), "inshop": (8.49, 57.38, 0.41), "sop": (2.0, 40.0, 0.5)}
@@ -55,7 +69,12 @@ _SOFT_TRIPLE = {
     "inshop": (20.0, 0.1, 0.2, 0.01),
     "sop": (100.0, 1 / 47.9, 0.2, 0.3145),
 }
-XBM_BATCHES = {"cub": (3, 25), "cars": (3, 25), "inshop": (100, 400), "sop": (400, 1400)}  # memory sizes S and L
+XBM_BATCHES = {  # of a memory, by its size
+    "cub": {"S": 3, "L": 25},
+    "cars": {"S": 3, "L": 25},
+    "inshop": {"S": 100, "L": 400},
+    "sop": {"S": 400, "L": 1400},
+}
 XBM_WARMUP = 1000  # steps of the published runs
 MANY_CLASSES = ("sop", "inshop", "omniglot")
 
@@ -106,8 +125,12 @@ _SHADES = {
 }
 
 
-def _own() -> dict[str, Method]:
-    found = []
+def _own() -> dict[Variant, Method]:
+    found: dict[Variant, Method] = {}
+
+    def add(variant: Variant, loss: str, **record) -> None:
+        found[variant] = Method(variant.name, loss, offered=False, **record)
+
     for name, (loss, options) in LOSSES.items():
         sources = {
             dataset: {option: Setting(value, _SUPPLEMENT) for option, value in values[name].items()}
@@ -115,29 +138,31 @@ def _own() -> dict[str, Method]:
         }
         plain, large, small, single = _SHADES[name]
         shared: dict[str, Any] = {"options": options, "ranges": _RANGES[name], "batches": "pairs", "published": sources}
-        found.append(Method(name, loss, color=plain, **shared))
-        for suffix, color in (("Proxy", single), ("CCP-S", small), ("CCP-L", large)):
-            as_large = "" if suffix == "CCP-L" else f"{name}-CCP-L"
-            how: dict[str, Any] = {"fields": {"scheme": SCHEME}, "searched_as": as_large}
-            found.append(Method(f"{name}-{suffix}", loss, color=color, **how, **shared))
+        add(Variant(name), loss, color=plain, **shared)
+        largest = Variant(name, "CCP", "L")
+        for variant, color in ((Variant(name, "Proxy"), single), (Variant(name, "CCP", "S"), small), (largest, large)):
+            how = {"fields": {"scheme": SCHEME}, "searched_as": "" if variant == largest else largest.name}
+            add(variant, loss, color=color, **how, **shared)
     for name, colors in (("C1", ("#DADAEB", "#6A51A3")), ("C2", ("#FEE6CE", "#D94801"))):
         sources = {"*": dict.fromkeys(("pos_margin", "neg_margin", "memory_size", "warmup_steps"), UNSAID)}
         ranges = {"pos_margin": Range(-0.2, 1), "neg_margin": Range(0, 1)}
         shared = {"options": {"form": name.lower()}, "batches": "pairs", "ranges": ranges, "published": sources}
         for size, color in zip("SL", colors):
-            shared["searched_as"] = "" if size == "L" else f"{name}-XBM-L"
-            found.append(Method(f"{name}-XBM-{size}", "baselines.cross_batch_memory", color=color, **shared))
+            shared["searched_as"] = "" if size == "L" else Variant(name, "XBM", "L").name
+            add(Variant(name, "XBM", size), "baselines.cross_batch_memory", color=color, **shared)
     anchor = BASELINES["ProxyAnchor"]
     shared = {"fields": {"scheme": SCHEME}, "faster": {"*": PROXIES}}
-    found.append(Method("ProxyAnchor-CCP", anchor.loss, ranges=anchor.ranges, color="#003355", **shared))
+    add(Variant("ProxyAnchor", "CCP"), anchor.loss, ranges=anchor.ranges, color="#003355", **shared)
     field: dict[str, Any] = {"options": {"proxies_per_class": 8}, "batches": "pairs", "ranges": {"alpha": Range(0, 6)}}
-    for name, color in (("PFML-Proxy", "#BF8040"), ("PFML-CCP", "#7A3300")):
-        field["searched_as"] = "" if name == "PFML-CCP" else "PFML-CCP"
-        found.append(Method(name, "potential_field.PotentialFieldLoss", color=color, **shared, **field))
-    return {method.name: dataclasses.replace(method, offered=False) for method in found}
+    for form, color in (("Proxy", "#BF8040"), ("CCP", "#7A3300")):
+        field["searched_as"] = "" if form == "CCP" else Variant("PFML", "CCP").name
+        add(Variant("PFML", form), "potential_field.PotentialFieldLoss", color=color, **shared, **field)
+    return found
 
 
-OWN: dict[str, Method] = _own()
+_OWN = _own()
+OWN: dict[str, Method] = {method.name: method for method in _OWN.values()}
+VARIANTS = {variant.name: variant for variant in _OWN}  # the others are their own loss
 METHODS = BASELINES | OWN
 LABELS = {
     "covering_radius": "covering radius",
@@ -224,20 +249,20 @@ class CcpParams(Params):
 
     def published(self, method: str, setting: str = "") -> Mapping[str, Setting]:
         """The paper's settings of a method (see `Params.published`)."""
-        loss = next((name for name in PUBLISHED["cub"] if method == name or method.startswith(f"{name}-")), "")
-        options = PUBLISHED[benchmark_like(self.dataset)].get(loss, {})
-        if "-XBM-" in method:
+        variant = VARIANTS.get(method, Variant(method))
+        options = PUBLISHED[benchmark_like(self.dataset)].get(variant.over, {})
+        if variant.form == "XBM":
             named = {"positive_margin": "pos_margin", "negative_margin": "neg_margin"}
-            options = {named[name]: value for name, value in options.items()} | xbm_options(self, method[-1])
+            options = {named[name]: value for name, value in options.items()} | xbm_options(self, variant.size)
         found = {f"loss.{name}": Setting(value, _SUPPLEMENT) for name, value in options.items()}
-        if loss and method.endswith(("-Proxy", "-CCP-S", "-CCP-L")):
+        if variant.over in LOSSES and variant.form in ("Proxy", "CCP"):
             found["loss_lr.*"] = Setting(NETWORK["lr"].value, "the released code: proxies learn as the network does")
         return dict(NETWORK) | found
 
 
 def xbm_options(params: CcpParams, size: str) -> dict[str, int]:
     """How large a memory is, and after how many steps it starts."""
-    batches = XBM_BATCHES[benchmark_like(params.dataset)]["SL".index(size)]
+    batches = XBM_BATCHES[benchmark_like(params.dataset)][size]
     warmup = XBM_WARMUP if params.profile == "paper" else params.steps // 10
     return {"memory_size": batches * params.batch_size, "warmup_steps": warmup}
 
@@ -245,32 +270,32 @@ def xbm_options(params: CcpParams, size: str) -> dict[str, int]:
 ENDS = ("problem_patience", "problem_steps")  # of a problem
 
 
-def scheme_options(method: str, params: CcpParams, **changes) -> dict:
+def scheme_options(variant: Variant, params: CcpParams, **changes) -> dict:
     """Options of the scheme for a method that has it: S has one proxy per class, "Proxy" a single problem."""
     options = {"pool_size": params.pool_size, "projection": params.projection}
-    ends = {} if method.endswith("-Proxy") else {name: getattr(params, name) or None for name in ENDS}
+    ends = {} if variant.form == "Proxy" else {name: getattr(params, name) or None for name in ENDS}
     options |= {"problem_patience": None} | ends
-    if method.startswith(tuple(f"{loss}-" for loss in LOSSES)):
-        options["proxies_per_class"] = 1 if method.endswith("-S") else params.proxies_per_class
+    if variant.over in LOSSES:
+        options["proxies_per_class"] = 1 if variant.size == "S" else params.proxies_per_class
         options["batch_weight"] = params.batch_weight
     return options | changes
 
 
 def ccp_spec(name: str, params: CcpParams, *, setting: str = "", scheme: Mapping | None = None, **changes) -> RunSpec:
     """The run of one method; scheme: options of its scheme that differ from the parameters'; others as in `spec_of`."""
-    method = pick(METHODS, [name])[0]
+    method, variant = pick(METHODS, [name])[0], VARIANTS.get(name, Variant(name))
     fields: dict[str, Any] = {}
     if method.loss is not None:
         fields = {"monitor": "MAP@R"}
         if params.profile != "paper":  # there the protocol says how often
             fields |= {} if params.eval_every_epochs else {"eval_every": params.eval_every}
     if method.fields.get("scheme") == SCHEME:
-        fields["scheme_options"] = scheme_options(name, params, **dict(scheme or {}))
+        fields["scheme_options"] = scheme_options(variant, params, **dict(scheme or {}))
         if params.profile != "paper" and not method.faster:
             network = merged(spec_layers(method, params))
             fields["loss_lr"] = {"*": network.get("head_lr", network["lr"])}
-    if params.profile != "paper" and "-XBM-" in name:
-        changes["loss_options"] = xbm_options(params, name[-1]) | dict(changes.get("loss_options", {}))
+    if params.profile != "paper" and variant.form == "XBM":
+        changes["loss_options"] = xbm_options(params, variant.size) | dict(changes.get("loss_options", {}))
     return spec_of(method, params, setting=setting, **fields | changes)
 
 

@@ -26,7 +26,7 @@ from dmlrepro.evidence.comparing import UNTRAINED
 from dmlrepro.evidence.stored import Numbers
 from dmlrepro.evidence.tables import MissingRows
 from dmlrepro.papers.ccp.ablations import AlternatingParams, course
-from dmlrepro.papers.ccp.methods import SCHEME, ccp_spec, scheme_options, whether_it_alternated
+from dmlrepro.papers.ccp.methods import SCHEME, Variant, ccp_spec, scheme_options, whether_it_alternated
 from dmlrepro.papers.ccp.retrieval import CcpConventionalParams
 from dmlrepro.papers.ccp.retrieval import conventional as ccp_conventional
 from dmlrepro.papers.meanfield.conventional import ConventionalParams, conventional
@@ -138,11 +138,12 @@ def projected_runs(params: OneProtocolParams) -> list[RunSpec]:
 
 def _projected(name: str, form: str, ccp: AlternatingParams) -> RunSpec:
     """CCP over a loss of which the room of CCP has no record. Its first problem starts where the loss starts."""
+    variant = Variant(name, form)
     method = dataclasses.replace(
-        PROJECTED[name][name], name=f"{name}-{form}", fields={**PROJECTED[name][name].fields, "scheme": SCHEME}
+        PROJECTED[name][name], name=variant.name, fields={**PROJECTED[name][name].fields, "scheme": SCHEME}
     )
     looks: dict[str, Any] = {"monitor": "MAP@R"} | ({} if ccp.profile == "paper" else {"eval_every": ccp.eval_every})
-    return spec_of(method, ccp, scheme_options=scheme_options(method.name, ccp), **looks)
+    return spec_of(method, ccp, scheme_options=scheme_options(variant, ccp), **looks)
 
 
 def encoded_runs(name: str, params: OneProtocolParams) -> list[RunSpec]:
