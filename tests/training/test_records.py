@@ -221,10 +221,10 @@ def test_folds_are_scored_without_their_weights(machine, file, monkeypatch):
 
 
 def test_what_a_notebook_measures_is_on_record_when_the_run_is(machine, file, monkeypatch):
-    STUDY.run(SEEDS)
+    EXECUTION.run(SEEDS)
     machine()
     no_training(monkeypatch)
-    finished = STUDY.run(SEEDS)
+    finished = EXECUTION.run(SEEDS)
     assert "intra_class_distance" in set(Repulsion.table(finished, PARAMS)["metric"])
     assert set(results.hits(finished, PARAMS)["seed"]) == {0, 1, 2}
     kinds = ["run" if "run" in line else "measured" for line in records.lines(file)]
@@ -247,7 +247,7 @@ def test_runs_of_older_code_are_shown_marked_and_not_trained(older, file, monkey
 
 
 PARAMS = RepulsionParams.from_values({"profile": "small", "seeds": 3})
-STUDY = Execution(Repulsion, PARAMS)
+EXECUTION = Execution(Repulsion, PARAMS)
 
 
 def test_a_check_accepts_code_that_does_the_same(older, machine, file, monkeypatch):
@@ -300,11 +300,11 @@ def test_a_part_of_a_study_is_its_whole_seeds(finished, machine, file, monkeypat
     records.keep_only(file, lambda line: line["run"] != finished[1].name)
     monkeypatch.setenv("DMLREPRO_TRAIN", "0")
     no_training(monkeypatch)
-    found = STUDY.run(SEEDS)
+    found = EXECUTION.run(SEEDS)
     assert [run.spec.seed for run in found] == [0, 2]
-    assert STUDY._seeds_missing(results.tidy(found, PARAMS)) == "2 of 3 seeds are on record so far."
+    assert EXECUTION._seeds_missing(results.tidy(found, PARAMS)) == "2 of 3 seeds are on record so far."
     with pytest.raises(FileNotFoundError, match=r"1 of 1 runs are not in"):
-        STUDY.run(SEEDS[1:2])
+        EXECUTION.run(SEEDS[1:2])
 
 
 def test_the_commands_say_what_is_stale_and_what_was_checked(older, capsys, monkeypatch):
