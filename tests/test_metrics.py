@@ -242,6 +242,17 @@ def test_a_measure_does_not_depend_on_what_else_is_asked_for(size, monkeypatch):
     assert "RP" in metrics.retrieval(embeddings, labels, 8, measures="RP")
 
 
+@pytest.mark.parametrize("measures", [("MAP@R",), ("P@1",), ranking.MEASURES])
+def test_without_ks_there_are_the_measures_alone(measures):
+    embeddings, labels = random_set(2)
+    expected = metrics.retrieval(embeddings, labels)
+    found = metrics.retrieval(embeddings, labels, ks=(), measures=measures)
+    assert found == {name: expected[name] for name in (*measures, "excluded")}
+    metric = metrics.RetrievalMetric(ks=(), measures=measures)
+    metric.update(embeddings, labels)
+    assert metric.compute() == found
+
+
 def test_ids_keep_an_image_out_of_its_own_list():
     embeddings, labels = random_set(1)
     order = torch.randperm(40, generator=torch.Generator().manual_seed(0))
@@ -396,7 +407,8 @@ def test_two_ranks_compute_what_one_does(tmp_path):
         (lambda x, y: metrics.retrieval(x.index_fill(0, torch.tensor(4), torch.nan), y), "embeddings .* NaN.* row 4"),
         (lambda x, y: metrics.retrieval(x, y[1:]), r"labels must be 40 integers.*\(39,\)"),
         (lambda x, y: metrics.retrieval(x, y.float()), r"labels must be 40 integers.*float32"),
-        (lambda x, y: metrics.retrieval(x, y, (0, 1)), r"ks must be ranks from 1 up, got \(0, 1\)"),
+        (lambda x, y: metrics.retrieval(x, y, (0, 1)), r"ks must be ranks from 1 up, .*got \(0, 1\)"),
+        (lambda x, y: metrics.retrieval(x, y, (), measures=()), r"some where there are no measures, got \(\)"),
         (lambda x, y: metrics.retrieval(x, y, gallery=x), "gallery and gallery_labels must be given together"),
         (lambda x, y: metrics.retrieval(x, y, gallery_labels=y), "gallery and gallery_labels must be given together"),
         (lambda x, y: metrics.retrieval(x, y, gallery=x[:, :2], gallery_labels=y), "gallery must have 3 columns"),
