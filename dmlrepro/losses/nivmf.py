@@ -458,10 +458,17 @@ class ProbabilisticProxyLoss(nn.Module):
 
     def forward(self, embeddings: Tensor, labels: Tensor, indices_tuple=None, ref_emb=None, ref_labels=None) -> Tensor:
         check_unused(self, indices_tuple=indices_tuple, ref_emb=ref_emb, ref_labels=ref_labels)
+        return self._cross_entropy(embeddings, labels, "mean")
+
+    def per_sample(self, embeddings: Tensor, labels: Tensor) -> Tensor:
+        """The terms (B,) whose mean the loss is."""
+        return self._cross_entropy(embeddings, labels, "none")
+
+    def _cross_entropy(self, embeddings: Tensor, labels: Tensor, reduction: str) -> Tensor:
         labels = whole_labels(embeddings, labels)
         check_batch(embeddings, labels, *self.proxies.shape, least_norm=0.0)  # zero is the uniform distribution
         logits = -self.distances(embeddings) / self.log_temperature.double().exp()
-        return at_least_float32(F.cross_entropy(logits, labels), embeddings)
+        return at_least_float32(F.cross_entropy(logits, labels, reduction=reduction), embeddings)
 
     def parameter_groups(self, lr: float) -> list[dict]:
         """Recommended groups for an optimiser such as Adam: RATES, whatever the network's rate lr is."""
