@@ -11,7 +11,8 @@ Derivative Second ones are right, whatever the upstream gradient is. torch.func.
 Compiler   torch.compile(loss, fullgraph=True) works but where pytorch-metric-learning chooses pairs or proxies by their
            values: `proxy_anchor`, `proxy_anchor_with_nivmf`, `nt_xent`, the pair and triplet losses of baselines.py and
            `cross_batch_memory` compile in parts. Compiled code knows shapes only and takes bad values unnoticed.
-           torch.export works where fullgraph does, but not for EL-nivMF, whose random stream no graph holds.
+           torch.export works where fullgraph does, but not for EL-nivMF, whose random stream no graph holds, nor for
+           joint losses, which share proxies.
 Rates      `loss.parameter_groups(lr)` gives learning rates and clipping, see recommended.py.
 """
 
