@@ -360,7 +360,7 @@ def test_export(name):
     that proxies are shared."""
     loss, z, second = case(name)
     if name.startswith("el_nivmf") or name == "joint":
-        with pytest.raises(RuntimeError, match="(el_nivmf|JointProxyLoss) cannot be exported"):
+        with pytest.raises(RuntimeError, match=r"(el_nivmf|JointProxyLoss) cannot be exported"):
             torch.export.export(loss, (z.detach(), second))
         return
     for some in (batches(name), smallest(name)):
