@@ -370,6 +370,18 @@ def test_export(name):
         assert max(worst.values()) < 1e-10, worst
 
 
+def test_class_vectors_are_proxies():
+    """Of every loss that has vectors of classes, or, as PLM has, of what takes their place."""
+    for name, make in ALL.items():
+        loss = make()
+        vectors = [p for p in loss.parameters() if p.ndim > 1 and D in p.shape and min(p.shape) > 1]
+        if not vectors or name == "own":
+            continue
+        found = baselines.proxies_of(loss)
+        assert found.shape[-1] == D and (name == "PLM" or found.shape[0] == C), name
+        assert isinstance(loss, baselines.Baseline) or loss.proxies.reshape(found.shape).equal(found), name
+
+
 def test_shared_proxies_stay_shared():
     for name in ("joint", "ProxyAnchor+EL-nivMF"):
         loss = ALL[name]()
