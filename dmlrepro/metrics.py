@@ -30,7 +30,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    """`RetrievalMetric` is imported when it is asked for: it lies above torchmetrics', where that is installed."""
+    """`RetrievalMetric` is imported when it is asked for: it is one of torchmetrics where that is installed."""
     if name != "RetrievalMetric":
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from dmlrepro.retrieval_metric import RetrievalMetric
