@@ -1,33 +1,20 @@
 """Retrieval, clustering and geometry measures of embeddings: pure functions of tensors, the same result on any device.
 
 Every measure computes in float64 whatever the input type, but for the k-means of `nmi`. The retrieval scores live in
-retrieval.py.
+retrieval.py, and their sum over batches, `RetrievalMetric`, in retrieval_metric.py.
 """
 
-from collections.abc import Collection, Sequence
-from typing import Any, TypeVar
+from typing import Any
 
-import numpy as np
 import torch
-import torch.distributed as dist
 import torch.nn.functional as F
-from numpy.typing import ArrayLike
 from torch import Tensor
 
 from dmlrepro.extras import require
-from dmlrepro.retrieval import (
-    MEASURES,
-    as_labels,
-    as_points,
-    averages,
-    directions,
-    nearest,
-    retrieval,
-    retrieval_per_query,
-)
+from dmlrepro.retrieval import as_labels, as_points, directions, nearest, retrieval, retrieval_per_query
 
 __all__ = [
-    "RetrievalMetric",
+    "RetrievalMetric",  # noqa: F822, see `__getattr__`
     "average_covering_radius",
     "class_diversity",
     "covering_radius",
@@ -41,107 +28,14 @@ __all__ = [
     "similarity_correlation",
 ]
 
-Value = TypeVar("Value")
 
-# Retrieval of what comes in batches
+def __getattr__(name: str) -> Any:
+    """`RetrievalMetric` is imported when it is asked for: it is one of torchmetrics where that is installed."""
+    if name != "RetrievalMetric":
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from dmlrepro.retrieval_metric import RetrievalMetric
 
-
-class RetrievalMetric:
-    """`retrieval` of images that come in batches, called as torchmetrics' are: update, compute, reset.
-
-    Where torch.distributed is initialised, `compute` gathers what all ranks have seen, each rank then ranks its share
-    of the queries, and every rank returns the measures of all images, those that one rank would give.
-
-        metric = RetrievalMetric(ks=(1, 8), measures=("MAP@R",))
-        for images, labels, places in loader:
-            metric.update(net(images), labels, places)
-        print(metric.compute())
-
-    Args:
-        ks, measures, distance: as in `retrieval`.
-    """
-
-    def __init__(
-        self, ks: Sequence[int] = (1, 2, 4, 8), measures: Collection[str] = MEASURES, distance: str = "cosine"
-    ):
-        self.how: dict[str, Any] = {"ks": ks, "measures": measures, "distance": distance}
-        self.reset()
-
-    def reset(self) -> None:
-        """Forget all images."""
-        self.seen: list[tuple[Tensor, np.ndarray, np.ndarray | None]] = []
-
-    def update(
-        self, embeddings: Tensor | ArrayLike, labels: Tensor | ArrayLike, ids: Tensor | ArrayLike | None = None
-    ) -> None:
-        """Add a batch: embeddings (B, D), labels (B,) and, if wanted, ids (B,), integers or strings.
-
-        ids name the images, as their places in the data set do. With them an image counts once, however often it
-        comes: torch's DistributedSampler repeats some, to give every rank as many, and twins find each other. Ties are
-        then broken in the order of ids, and not of arrival, which depends on the number of ranks.
-
-        Raises:
-            ValueError: the lengths differ, or the columns from those of the first batch.
-        """
-        if isinstance(embeddings, Tensor):
-            embeddings = embeddings.detach().clone()
-        else:
-            embeddings = torch.from_numpy(np.array(embeddings))
-        given = {"labels": _on_cpu(labels)} | ({} if ids is None else {"ids": _on_cpu(ids)})
-        for name, values in given.items():
-            if embeddings.ndim != 2 or values.shape != embeddings.shape[:1]:
-                raise ValueError(
-                    f"{name} must be one for each row of embeddings (B, D), got {name} of shape {values.shape} and "
-                    f"embeddings of shape {tuple(embeddings.shape)}"
-                )
-        if self.seen and embeddings.shape[1] != self.seen[0][0].shape[1]:
-            columns = self.seen[0][0].shape[1]
-            raise ValueError(f"embeddings must have {columns} columns as the first had, got {embeddings.shape[1]}")
-        self.seen.append((embeddings, given["labels"], given.get("ids")))
-
-    @torch.no_grad()
-    def compute(self) -> dict[str, float]:
-        """The measures of all images since the last reset, as `retrieval` returns them.
-
-        Raises:
-            ValueError: as `retrieval`, and if there was no update, or ids came with some of the batches.
-        """
-        ranks = _of_all_ranks([(points.cpu(), *names) for points, *names in self.seen])
-        batches = [batch for rank in ranks for batch in rank]
-        if not batches:
-            raise ValueError("there is nothing to compute: call update(embeddings, labels) first")
-        points, labels, ids = zip(*batches)
-        points, labels = torch.cat(points), np.concatenate(labels)
-        if any(each is None for each in ids) != all(each is None for each in ids):
-            raise ValueError("ids came with some batches only: give them to every update, or to none")
-        if ids[0] is not None:
-            first = np.unique(np.concatenate(ids), return_index=True)[1]
-            points, labels = points[torch.from_numpy(first)], labels[first]
-        if self.seen:
-            points = points.to(self.seen[0][0].device)
-        if len(ranks) == 1:
-            return retrieval(points, labels, **self.how)
-        everything = np.arange(len(points))
-        mine = np.array_split(everything, len(ranks))[dist.get_rank()]
-        values = None
-        if len(mine):
-            queries: dict[str, Any] = {"embeddings": points[mine], "labels": labels[mine], "query_ids": mine}
-            others: dict[str, Any] = {"gallery": points, "gallery_labels": labels, "gallery_ids": everything}
-            values = retrieval_per_query(**queries, **others, **self.how)
-        parts = [part for part in _of_all_ranks({name: v.cpu() for name, v in (values or {}).items()}) if part]
-        return averages({name: torch.cat([part[name] for part in parts]) for name in parts[0]})
-
-
-def _on_cpu(values: Tensor | ArrayLike) -> np.ndarray:
-    return values.detach().cpu().numpy() if isinstance(values, Tensor) else np.array(values)
-
-
-def _of_all_ranks(value: Value) -> list[Value]:
-    if not (dist.is_available() and dist.is_initialized()):
-        return [value]
-    values: list = [None] * dist.get_world_size()
-    dist.all_gather_object(values, value)
-    return values
+    return RetrievalMetric
 
 
 # Clustering and the quality of groups

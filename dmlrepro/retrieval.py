@@ -54,7 +54,7 @@ def retrieval(
     Args:
         embeddings: queries (N, D).
         labels: (N,) integers or strings.
-        ks: ranks K of R@K; where K is more than the list has, the whole list counts.
+        ks: ranks K of R@K, () for none; where K is more than the list has, the whole list counts.
         gallery, gallery_labels: (G, D) and (G,); without them each query searches all other queries.
         distance: "cosine" or "euclidean".
         block: queries compared at once, by default what keeps the block's distances below 2^21 on a CPU (2^24 float32
@@ -129,9 +129,9 @@ def retrieval_per_query(
         relevant              R; all measures are 0 where R = 0
     """
     ks = [ks] if isinstance(ks, int) else list(ks)
-    if not ks or min(ks) < 1:
-        raise ValueError(f"ks must be ranks from 1 up, got {tuple(ks)}")
     measured = {measures} if isinstance(measures, str) else set(measures)
+    if min(ks, default=1) < 1 or not (ks or measured):
+        raise ValueError(f"ks must be ranks from 1 up, and some where there are no measures, got {tuple(ks)}")
     if not measured <= set(MEASURES):
         raise ValueError(f"measures must be some of {MEASURES}, got {measures!r}; ks asks for R@K")
     points = _points(embeddings, gallery, distance)
@@ -156,7 +156,7 @@ def retrieval_per_query(
     if longest < 1:
         raise ValueError("embeddings must hold at least two items to search each other")
     most = int(relevant.max())
-    depths = [*ks] + [most] * (not measured.isdisjoint(TO_R)) + [1000] * (not measured.isdisjoint(TO_1000))
+    depths = [1, *ks] + [most] * (not measured.isdisjoint(TO_R)) + [1000] * (not measured.isdisjoint(TO_1000))
     depth, width = min(max(depths), longest), min(max(*ks, 1000, most), longest)
     twins_first = not own_gallery and own is None
     columns: dict[str, list[Tensor]] = {}

@@ -26,7 +26,7 @@ FLOORS = (
     ("figures",),
     ("deploy",),
     ("evidence",),
-    ("training",),
+    ("training", "pml"),
     ("networks", "losses", "datasets"),
 )
 ROOMS = {path.parent.name for path in (PACKAGE / "papers").glob("*/__init__.py")}

@@ -4,6 +4,7 @@ import io
 import itertools
 import math
 import multiprocessing
+import os
 import subprocess
 import sys
 import warnings
@@ -242,6 +243,17 @@ def test_a_measure_does_not_depend_on_what_else_is_asked_for(size, monkeypatch):
     assert "RP" in metrics.retrieval(embeddings, labels, 8, measures="RP")
 
 
+@pytest.mark.parametrize("measures", [("MAP@R",), ("P@1",), ranking.MEASURES])
+def test_without_ks_there_are_the_measures_alone(measures):
+    embeddings, labels = random_set(2)
+    expected = metrics.retrieval(embeddings, labels)
+    found = metrics.retrieval(embeddings, labels, ks=(), measures=measures)
+    assert found == {name: expected[name] for name in (*measures, "excluded")}
+    metric = metrics.RetrievalMetric(ks=(), measures=measures)
+    metric.update(embeddings, labels)
+    assert metric.compute() == found
+
+
 def test_ids_keep_an_image_out_of_its_own_list():
     embeddings, labels = random_set(1)
     order = torch.randperm(40, generator=torch.Generator().manual_seed(0))
@@ -354,6 +366,95 @@ def test_batches_of_other_columns_are_named():
         metric.update(np.ones((2, 4)), [0, 1])
 
 
+@pytest.mark.parametrize("kind", ["integers", "strings"])
+def test_names_of_any_length_come_back_from_batches(kind):
+    embeddings, labels = random_set(3)
+    names = labels if kind == "integers" else np.array([f"{'ö' * (label % 5)}{label}" for label in labels.tolist()])
+    metric = metrics.RetrievalMetric()
+    for rows in np.array_split(np.arange(40), 6):
+        metric.update(embeddings[rows], names[rows], [f"{row}.jpg" for row in rows])
+    metric.update(embeddings[:0], [])
+    order = np.argsort([f"{row}.jpg" for row in range(40)])
+    assert metric.compute() == metrics.retrieval(embeddings[order], names[order])
+
+
+@pytest.mark.parametrize("labels", [[0.5, 1.0], [None, None]])
+def test_names_of_no_kind_are_refused_where_they_come_in(labels):
+    with pytest.raises(ValueError, match="labels must be integers or strings, got"):
+        metrics.RetrievalMetric().update(torch.ones(2, 3), labels)
+    metric = metrics.RetrievalMetric()
+    metric.update(torch.eye(2), [0, 1])
+    metric.update(torch.eye(2), ["0", "1"])
+    with pytest.raises(ValueError, match="labels must be integers in all batches, or strings in all"):
+        metric.compute()
+
+
+# As torchmetrics documents its Metric: states are reset and joined by name, a call gives the measures of its batch
+STAND_IN = """
+import torch
+
+class Metric(torch.nn.Module):
+    full_state_update = None
+
+    def __init__(self, **options):
+        super().__init__()
+        self.sync_on_compute, self._to_sync, self._states = options.pop("sync_on_compute", True), True, []
+        assert not options, options
+
+    def add_state(self, name, default, dist_reduce_fx=None):
+        assert default == [] and dist_reduce_fx == "cat"
+        self._states.append(name)
+        setattr(self, name, default)
+
+    def reset(self):
+        for name in self._states:
+            setattr(self, name, [])
+
+    def forward(self, *batch):
+        before = {name: getattr(self, name) for name in self._states}
+        self.reset()
+        self.update(*batch)
+        self._to_sync = False
+        value = self.compute()
+        self._to_sync = self.sync_on_compute
+        for name, state in before.items():
+            assert all(isinstance(each, torch.Tensor) for each in getattr(self, name))
+            setattr(self, name, state + getattr(self, name))
+        return value
+"""
+
+CALLS = """
+import torch, torchmetrics
+from dmlrepro import metrics
+
+metric = metrics.RetrievalMetric(ks=(1,), measures=("MAP@R",), sync_on_compute=True)
+assert isinstance(metric, torchmetrics.Metric) and metric.full_state_update is False
+points, labels = torch.randn(24, 4, generator=torch.Generator().manual_seed(0)), torch.arange(24) % 3
+names = [f"class {label}" for label in labels.tolist()]
+for some in (slice(0, 12), slice(12, 24)):
+    assert metric(points[some], names[some]) == metrics.retrieval(points[some], labels[some], (1,), measures="MAP@R")
+assert metric.compute() == metrics.retrieval(points, labels, (1,), measures="MAP@R")
+metric.sync()
+metric.reset()
+assert not metric.embeddings and not metric.labels
+"""
+
+
+def test_it_is_a_metric_of_torchmetrics_where_that_is_installed(tmp_path):
+    (tmp_path / "torchmetrics.py").write_text(STAND_IN)
+    where = os.environ | {"PYTHONPATH": os.pathsep.join([str(tmp_path), str(Path(__file__).parents[1])])}
+    subprocess.run([sys.executable, "-c", CALLS], check=True, env=where)
+
+
+def test_a_collection_of_torchmetrics_takes_it():
+    torchmetrics = pytest.importorskip("torchmetrics")
+    embeddings, labels = random_set(0)
+    collection = torchmetrics.MetricCollection([metrics.RetrievalMetric()])
+    for points, classes in batches(embeddings, labels):
+        collection.update(points, classes)
+    assert collection.compute()["MAP@R"] == metrics.retrieval(embeddings, labels)["MAP@R"]
+
+
 def _rank(rank: int, folder: Path) -> None:
     """What a rank computes of its part, as DistributedSampler hands it out; then with names, and one rank empty."""
     torch.set_num_threads(1)
@@ -396,7 +497,8 @@ def test_two_ranks_compute_what_one_does(tmp_path):
         (lambda x, y: metrics.retrieval(x.index_fill(0, torch.tensor(4), torch.nan), y), "embeddings .* NaN.* row 4"),
         (lambda x, y: metrics.retrieval(x, y[1:]), r"labels must be 40 integers.*\(39,\)"),
         (lambda x, y: metrics.retrieval(x, y.float()), r"labels must be 40 integers.*float32"),
-        (lambda x, y: metrics.retrieval(x, y, (0, 1)), r"ks must be ranks from 1 up, got \(0, 1\)"),
+        (lambda x, y: metrics.retrieval(x, y, (0, 1)), r"ks must be ranks from 1 up, .*got \(0, 1\)"),
+        (lambda x, y: metrics.retrieval(x, y, (), measures=()), r"some where there are no measures, got \(\)"),
         (lambda x, y: metrics.retrieval(x, y, gallery=x), "gallery and gallery_labels must be given together"),
         (lambda x, y: metrics.retrieval(x, y, gallery_labels=y), "gallery and gallery_labels must be given together"),
         (lambda x, y: metrics.retrieval(x, y, gallery=x[:, :2], gallery_labels=y), "gallery must have 3 columns"),

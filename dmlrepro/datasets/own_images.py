@@ -30,6 +30,7 @@ SUFFIXES = (
 VALIDATION_WORDS = {"val", "valid", "validation"}
 COLUMNS = {"is_query": "query", "is_gallery": "gallery"}  # Open Metric Learning's names are read as ours
 SPLITS = {"train": "train", "test": "test", "validation": "test"}  # Open Metric Learning calls the test part validation
+NO_LABELS = "; what can be done without labels is in docs/your_images.md"
 FLAGS = {"true": True, "yes": True, "1": True, "1.0": True, "false": False, "no": False, "0": False, "0.0": False}
 
 
@@ -86,7 +87,7 @@ def read_folder(folder: Path) -> Annotations:
     if not any(parts.values()):
         raise ValueError(
             f"{folder}: expected a folder per class, found none and {len(odd['stray'])} images; sort the images into "
-            "folders, or list them with their labels in a CSV file and use manifest:FILE.csv"
+            f"folders, or list them with their labels in a CSV file and use manifest:FILE.csv{NO_LABELS}"
         )
     suffixes = Counter(os.path.splitext(path)[1].lower() or "no suffix" for path in odd["other"])
     notes = [
@@ -279,7 +280,7 @@ def _columns(path: Path) -> tuple[dict[str, list[str]], list[int]]:
     if not {"path", "label"} <= set(header) or len(set(header)) < len(header):
         raise ValueError(
             f"{path}: expected the columns path and label, each column once, separated by commas, semicolons or tabs, "
-            f"found {few(header) or 'nothing'}"
+            f"found {few(header) or 'nothing'}{NO_LABELS * ('path' in header and 'label' not in header)}"
         )
     uneven = [f"line {line} has {len(row)}" for row, line in rows if len(row) != len(header)]
     _refuse(

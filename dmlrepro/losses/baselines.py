@@ -94,13 +94,20 @@ class CosineSoftmaxLoss(nn.Module):
 
     def forward(self, embeddings: Tensor, labels: Tensor, indices_tuple=None, ref_emb=None, ref_labels=None) -> Tensor:
         check_unused(self, indices_tuple=indices_tuple, ref_emb=ref_emb, ref_labels=ref_labels)
+        return self._cross_entropy(embeddings, labels, "mean")
+
+    def per_sample(self, embeddings: Tensor, labels: Tensor) -> Tensor:
+        """The terms (B,) whose mean the loss is."""
+        return self._cross_entropy(embeddings, labels, "none")
+
+    def _cross_entropy(self, embeddings: Tensor, labels: Tensor, reduction: str) -> Tensor:
         labels = whole_labels(embeddings, labels)
         check_batch(embeddings, labels, *self.proxies.shape)
         with torch.autocast(embeddings.device.type, enabled=False):
             embeddings = _at_least_float32(embeddings)
             proxies = self.proxies.to(embeddings.dtype)
             cosines = F.normalize(embeddings, dim=-1) @ F.normalize(proxies, dim=-1).T
-            return F.cross_entropy(cosines / self.temperature, labels)
+            return F.cross_entropy(cosines / self.temperature, labels, reduction=reduction)
 
     def extra_repr(self) -> str:
         return printed(self, **dict(zip(("num_classes", "embedding_size"), self.proxies.shape)))

@@ -128,11 +128,18 @@ class _ProxyPairLoss(nn.Module):
         """
         if isinstance(indices_tuple, Tensor):
             indices_tuple, ref_emb, ref_labels = None, indices_tuple, ref_emb
+        a, b, same, other = self.pairs(embeddings, labels, indices_tuple, ref_emb, ref_labels)
+        with torch.autocast(a.device.type, enabled=False):
+            return self.of_pairs(a, b, same, other)
+
+    def pairs(
+        self, embeddings: Tensor, labels: Tensor, indices_tuple=None, ref_emb=None, ref_labels=None
+    ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """The arguments of `of_pairs` for those of the loss."""
         a, b, same, other = _pairs(embeddings, whole_labels(embeddings, labels), ref_emb, ref_labels)
         if indices_tuple is not None:
             same, other = _mined(indices_tuple, same, other)
-        with torch.autocast(a.device.type, enabled=False):
-            return self.of_pairs(a, b, same, other)
+        return a, b, same, other
 
     def of_pairs(self, a: Tensor, b: Tensor, same: Tensor, other: Tensor) -> Tensor:
         """The loss of both sides of the pairs, (B, D) and (N, D), and of masks (B, N) of those of one class and two."""
@@ -171,10 +178,15 @@ class ProxyContrastiveLoss(_ProxyPairLoss):
         self.form, self.reduction = form, reduction
         self.positive_margin, self.negative_margin = positive_margin, negative_margin
 
-    def of_pairs(self, a: Tensor, b: Tensor, same: Tensor, other: Tensor) -> Tensor:
+    def per_pair(self, a: Tensor, b: Tensor) -> tuple[Tensor, Tensor]:
+        """The hinges (B, N) of all pairs, as if they were of one class, and as if of two."""
         apart = _distances(a, b) if self.form == "c2" else 1 - a @ b.T
         far = self.negative_margin if self.form == "c2" else 1 - self.negative_margin
-        hinges = [F.relu(apart - self.positive_margin) * same, F.relu(far - apart) * other]
+        return F.relu(apart - self.positive_margin), F.relu(far - apart)
+
+    def of_pairs(self, a: Tensor, b: Tensor, same: Tensor, other: Tensor) -> Tensor:
+        near, far = self.per_pair(a, b)
+        hinges = [near * same, far * other]
         if self.reduction == "nonzero":
             return sum(hinge.sum() / (hinge.detach() > 0).sum().clamp_min(1) for hinge in hinges)
         count = len(a) if self.reduction == "per_sample" else (same | other).sum().clamp_min(1)
@@ -224,11 +236,20 @@ class ProxyMultiSimilarityLoss(_ProxyPairLoss):
         self.alpha, self.beta, self.base = alpha, beta, base
 
     def of_pairs(self, a: Tensor, b: Tensor, same: Tensor, other: Tensor) -> Tensor:
+        return sum(terms.mean() / scale for terms, scale in self._terms(a, b, same, other))
+
+    def per_sample(self, embeddings: Tensor, labels: Tensor, indices_tuple=None, ref_emb=None, ref_labels=None):
+        """The terms (B,) whose mean the loss is."""
+        a, b, same, other = self.pairs(embeddings, labels, indices_tuple, ref_emb, ref_labels)
+        with torch.autocast(a.device.type, enabled=False):
+            return sum(terms / scale for terms, scale in self._terms(a, b, same, other))
+
+    def _terms(self, a: Tensor, b: Tensor, same: Tensor, other: Tensor) -> list[tuple[Tensor, float]]:
         above = a @ b.T - self.base
-        return sum(
-            _log_one_plus_sum_exp(scale * above, chosen).mean() / abs(scale)
+        return [
+            (_log_one_plus_sum_exp(scale * above, chosen), abs(scale))
             for scale, chosen in ((-self.alpha, same), (self.beta, other))
-        )
+        ]
 
 
 def _mined(indices_tuple: tuple, same: Tensor, other: Tensor) -> tuple[Tensor, Tensor]:

@@ -122,7 +122,10 @@ def mean_field_contrastive(
     negative_margin: float,
     averaging: str = "released",
 ) -> Tensor:
-    """Eq. 8 without its regulariser; embeddings (B, D), labels (B,), mean_fields (C, D)."""
+    """Eq. 8 without its regulariser; embeddings (B, D), labels (B,), mean_fields (C, D).
+
+    averaging "none" gives the term of each sample (B,).
+    """
     cosines = field_cosines(embeddings, mean_fields)
     own = labels[:, None]
     attraction = (1 - positive_margin - cosines.gather(1, own)).relu()[:, 0]
@@ -190,6 +193,8 @@ def mean_field_nca(
 
 def _average(terms: Tensor, labels: Tensor, num_classes: int, averaging: str) -> Tensor:
     """Of a term per sample (B,): over the samples, or as printed over those of a class and then over all classes."""
+    if averaging == "none":
+        return terms
     if averaging == "released":
         return terms.mean()
     return (terms / (labels[:, None] == labels).sum(1)).sum() / num_classes
@@ -263,6 +268,11 @@ class _MeanFieldLoss(nn.Module):
         self.function, self.options, self.regularization = function, options, regularization
         self.mean_fields = nn.Parameter(torch.randn(num_classes, embedding_size))
 
+    @property
+    def proxies(self) -> Tensor:
+        """The mean fields, by the name that class vectors have in all losses; states keep the paper's name."""
+        return self.mean_fields
+
     def parameter_groups(self, lr: float) -> list[dict]:
         """Recommended groups for an optimiser such as AdamW: FIELD_LR for mean fields, whatever the network's lr is."""
         return groups(self, {"mean_fields": FIELD_LR})
@@ -273,13 +283,16 @@ class _MeanFieldLoss(nn.Module):
 
     def forward(self, embeddings: Tensor, labels: Tensor, indices_tuple=None, ref_emb=None, ref_labels=None) -> Tensor:
         check_unused(self, indices_tuple=indices_tuple, ref_emb=ref_emb, ref_labels=ref_labels)
+        return self._with(embeddings, labels, self.options)
+
+    def _with(self, embeddings: Tensor, labels: Tensor, options: dict) -> Tensor:
         labels = whole_labels(embeddings, labels)
         check_batch(embeddings, labels, *self.mean_fields.shape)
         with torch.autocast(embeddings.device.type, enabled=False):
             embeddings = at_least_float32(embeddings, embeddings)
             fields = self.mean_fields.to(embeddings.dtype)
             _check_fields(fields)
-            value = self.function(embeddings, labels, fields, **self.options)
+            value = self.function(embeddings, labels, fields, **options)
             return value + self.regularization * self.regularizer() if self.regularization else value
 
     def extra_repr(self) -> str:
@@ -329,6 +342,10 @@ class MeanFieldContrastiveLoss(_MeanFieldLoss):
 
     def regularizer(self) -> Tensor:
         return contrastive_regularizer(self.mean_fields, self.options["negative_margin"])
+
+    def per_sample(self, embeddings: Tensor, labels: Tensor) -> Tensor:
+        """The terms (B,) that the loss averages, each with the regulariser."""
+        return self._with(embeddings, labels, self.options | {"averaging": "none"})
 
 
 class MeanFieldClassWiseMultiSimilarityLoss(_MeanFieldLoss):

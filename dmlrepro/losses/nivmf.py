@@ -371,8 +371,9 @@ class ProbabilisticProxyLoss(nn.Module):
             with torch.no_grad():
                 self.proxies.copy_(concentration * direction(self.proxies))
         self.log_temperature = nn.Parameter(torch.tensor(math.log(temperature)))
-        self.seed = int(torch.randint(2**31, ())) if seed is None else seed
-        self._generator_state = torch.empty(0, dtype=torch.uint8)  # empty until the first draw
+        # on the CPU whatever the default device is, the meta device included, where nothing can be drawn
+        self.seed = int(torch.randint(2**31, (), device="cpu")) if seed is None else seed
+        self._generator_state = torch.empty(0, dtype=torch.uint8, device="cpu")  # empty until the first draw
         self.register_load_state_dict_pre_hook(_keep_the_rest)
 
     @staticmethod
@@ -458,17 +459,25 @@ class ProbabilisticProxyLoss(nn.Module):
 
     def forward(self, embeddings: Tensor, labels: Tensor, indices_tuple=None, ref_emb=None, ref_labels=None) -> Tensor:
         check_unused(self, indices_tuple=indices_tuple, ref_emb=ref_emb, ref_labels=ref_labels)
+        return self._cross_entropy(embeddings, labels, "mean")
+
+    def per_sample(self, embeddings: Tensor, labels: Tensor) -> Tensor:
+        """The terms (B,) whose mean the loss is."""
+        return self._cross_entropy(embeddings, labels, "none")
+
+    def _cross_entropy(self, embeddings: Tensor, labels: Tensor, reduction: str) -> Tensor:
         labels = whole_labels(embeddings, labels)
         check_batch(embeddings, labels, *self.proxies.shape, least_norm=0.0)  # zero is the uniform distribution
         logits = -self.distances(embeddings) / self.log_temperature.double().exp()
-        return at_least_float32(F.cross_entropy(logits, labels), embeddings)
+        return at_least_float32(F.cross_entropy(logits, labels, reduction=reduction), embeddings)
 
     def parameter_groups(self, lr: float) -> list[dict]:
         """Recommended groups for an optimiser such as Adam: RATES, whatever the network's rate lr is."""
         return groups(self, RATES)
 
     def extra_repr(self) -> str:
-        scale = float(self.embedding_scale)
+        unknown = isinstance(self.embedding_scale, Tensor) and self.embedding_scale.is_meta
+        scale = math.nan if unknown else float(self.embedding_scale)
         known = dict(zip(("num_classes", "embedding_size"), self.proxies.shape))
         return printed(self, **known, embedding_scale=None if math.isnan(scale) else scale)
 
@@ -516,8 +525,12 @@ class JointProxyLoss(nn.Module):
             raise ValueError(f"omega must be finite and at least 0, got {omega}")
         self.probabilistic, self.deterministic, self.omega = probabilistic, deterministic, omega
         del deterministic.proxies
-        # Past nn.Module, which would register the shared parameter, and save it, twice.
-        vars(deterministic)["proxies"] = probabilistic.proxies
+        _share(self)
+        self.register_load_state_dict_post_hook(_share_again)
+
+    def _apply(self, *args, **kwargs):
+        """What moves or converts a module may give it new parameters, as `to_empty` does."""
+        return _share(super()._apply(*args, **kwargs))
 
     @property
     def proxies(self) -> Tensor:
@@ -533,6 +546,11 @@ class JointProxyLoss(nn.Module):
     def forward(self, embeddings: Tensor, labels: Tensor, indices_tuple=None, ref_emb=None, ref_labels=None) -> Tensor:
         check_unused(self, indices_tuple=indices_tuple, ref_emb=ref_emb, ref_labels=ref_labels)
         labels = whole_labels(embeddings, labels)
+        if _is_exporting():
+            raise RuntimeError(
+                "JointProxyLoss cannot be exported: a graph would hold a copy of the proxies that its parts share, "
+                "without their gradient; export one of the parts, or the network alone"
+            )
         loss = self.probabilistic(embeddings, labels)
         with torch.autocast(embeddings.device.type, enabled=False):
             # In the proxies' type: pytorch-metric-learning casts a loss's proxies to that of the embeddings.
@@ -541,6 +559,17 @@ class JointProxyLoss(nn.Module):
 
     def extra_repr(self) -> str:
         return printed(self)
+
+
+def _share(loss: JointProxyLoss) -> JointProxyLoss:
+    """Past nn.Module, which would register the shared parameter, and save it, twice."""
+    vars(loss.deterministic)["proxies"] = loss.probabilistic.proxies
+    return loss
+
+
+def _share_again(loss: JointProxyLoss, _) -> None:
+    """After a state was loaded, which may be by assignment."""
+    _share(loss)
 
 
 def proxy_anchor_with_nivmf(

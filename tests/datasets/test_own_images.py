@@ -213,7 +213,7 @@ def test_a_missing_folder_is_named(tmp_path):
 
 
 def test_an_empty_folder_and_a_flat_one_are_refused(tmp_path):
-    refused(tmp_path, "expected a folder per class, found none and 0 images")
+    refused(tmp_path, "expected a folder per class, found none and 0 images.*without labels is in docs/your_images.md")
     picture(tmp_path / "1.png")
     refused(tmp_path, "found none and 1 images; sort the images into folders, or list them")
 
@@ -480,7 +480,8 @@ def test_labels_need_not_be_the_names_of_the_folders(tmp_path, rows):
 @pytest.mark.parametrize(
     ("edit", "message"),
     [
-        (lambda t: t.replace("path,", "file,"), "expected the columns path and label.*found file, label, split"),
+        (lambda t: t.replace("path,", "file,"), "expected the columns path and label.*found file, label, split$"),
+        (lambda t: t.replace("label,", "kind,"), "expected the columns path and label.*without labels is in docs/your"),
         (lambda t: t.replace(",", "|"), r"separated by commas, semicolons or tabs, found path\|label\|split"),
         (
             lambda t: t.replace("jay/1.png,jay", "jay/1.png,kite"),

@@ -17,7 +17,7 @@ from torch import nn
 
 import dmlrepro.losses
 from dmlrepro import vmf
-from dmlrepro.losses import mean_field, nivmf, unlabelled
+from dmlrepro.losses import baselines, mean_field, nivmf, unlabelled
 from dmlrepro.losses.chance_constrained import ProxyContrastiveLoss, ProxyMultiSimilarityLoss, ProxyTripletLoss
 from dmlrepro.losses.own import OwnLoss
 from dmlrepro.losses.piecewise_linear import PiecewiseLinearManifoldLoss
@@ -111,6 +111,9 @@ class Cosines(nn.Module):
         return cross_entropy(8 * normalize(embeddings) @ normalize(self.proxies.to(embeddings.dtype)).T, labels)
 """
 ALL["own"] = lambda: OwnLoss({"name": "Cosines", "text": OWN}, C, D)
+ALL["joint"] = lambda: nivmf.JointProxyLoss(  # of two of this package
+    nivmf.ProbabilisticProxyLoss(C, D, "cosine"), baselines.normalized_softmax(C, D), omega=0.5
+)
 UNLABELLED = {name for name, (what, _) in CASES.items() if needs(what) == {"embedding_size"}}
 # pytorch-metric-learning's code within: it chooses pairs by their values, which torch.compile can follow in parts only
 IN_PARTS = {
@@ -233,7 +236,9 @@ def test_second_derivatives_are_right_whatever_the_upstream_gradient(name, upstr
     assert (found - expected).abs().max() <= 1e-5 * expected.abs().max()
 
 
-@pytest.mark.parametrize("name", ["PFML", "CPML", "el_nivmf"])
+@pytest.mark.parametrize(
+    "name", ["PFML", "CPML", "el_nivmf", "C1", "C2", "Triplet-all", "MS", "MFCont", "MFCWMS", "MFNCA", "CWMS", "PLM"]
+)
 def test_gradgradcheck(name, fixed_draws):
     loss, z, second = case(name)
     few = z[:3, :3].detach().requires_grad_()
@@ -242,6 +247,15 @@ def test_gradgradcheck(name, fixed_draws):
         return loss(torch.cat([torch.cat([part, z[:3, 3:].detach()], 1), z[3:].detach()]), second)
 
     assert torch.autograd.gradcheck(value, few) and torch.autograd.gradgradcheck(value, few)
+
+
+@pytest.mark.parametrize("name", ["C1", "C2", "Triplet-all", "MS"])
+def test_second_derivatives_within_the_batch_where_a_sample_is_at_no_distance_from_itself(name):
+    what, options = CASES[name]
+    _, z, labels = case(name)
+    loss = what(**options)
+    few = (0.1 * z[:, :5]).detach().requires_grad_()
+    assert torch.autograd.gradgradcheck(lambda x: loss(x, labels), few)
 
 
 def test_a_third_derivative_of_pfml_is_an_error():
@@ -337,15 +351,16 @@ def test_compiles_with_inductor(name):
 @pytest.mark.parametrize(
     "name",
     [
-        pytest.param(name, marks=() if name in ("PFML", "MFCWMS", "CWMS", "el_nivmf") else pytest.mark.slow)
+        pytest.param(name, marks=() if name in ("PFML", "MFCWMS", "CWMS", "el_nivmf", "joint") else pytest.mark.slow)
         for name in WHOLE
     ],
 )
 def test_export(name):
-    """Values and gradients. EL-nivMF alone is not exported: a graph would not hold its random stream."""
+    """Values and gradients. EL-nivMF and joint losses are not exported: a graph would hold neither a random stream nor
+    that proxies are shared."""
     loss, z, second = case(name)
-    if name.startswith("el_nivmf"):
-        with pytest.raises(RuntimeError, match="el_nivmf cannot be exported"):
+    if name.startswith("el_nivmf") or name == "joint":
+        with pytest.raises(RuntimeError, match=r"(el_nivmf|JointProxyLoss) cannot be exported"):
             torch.export.export(loss, (z.detach(), second))
         return
     for some in (batches(name), smallest(name)):
@@ -353,6 +368,41 @@ def test_export(name):
         exported = torch.export.export(loss, (z.detach(), second)).module()
         worst = differs_in(loss, exported, some)
         assert max(worst.values()) < 1e-10, worst
+
+
+def test_class_vectors_are_proxies():
+    """Of every loss that has vectors of classes, or, as PLM has, of what takes their place."""
+    for name, make in ALL.items():
+        loss = make()
+        vectors = [p for p in loss.parameters() if p.ndim > 1 and D in p.shape and min(p.shape) > 1]
+        if not vectors or name == "own":
+            continue
+        found = baselines.proxies_of(loss)
+        assert found.shape[-1] == D and (name == "PLM" or found.shape[0] == C), name
+        assert isinstance(loss, baselines.Baseline) or loss.proxies.reshape(found.shape).equal(found), name
+
+
+def test_shared_proxies_stay_shared():
+    for name in ("joint", "ProxyAnchor+EL-nivMF"):
+        loss = ALL[name]()
+        state = {key: value.clone() for key, value in loss.state_dict().items()}
+        for changed in (copy.deepcopy(loss), loss.double(), ALL[name]().to_empty(device="cpu")):
+            assert changed.deterministic.proxies is changed.probabilistic.proxies
+        loss.load_state_dict(state, assign=True)
+        assert loss.deterministic.proxies is loss.probabilistic.proxies is loss.proxies
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_a_loss_made_on_the_meta_device_takes_a_state(name):
+    """Sizes without memory, as for a checkpoint that is read straight to where it belongs."""
+    loss, z, second = case(name)
+    with torch.device("meta"):
+        empty = ALL[name]()
+    shown = repr(empty)
+    assert "nan" not in shown
+    filled = empty.double().to_empty(device="cpu")
+    filled.load_state_dict(copy.deepcopy(loss.state_dict()))
+    assert torch.equal(filled(z, second), loss(z, second))
 
 
 @pytest.mark.parametrize("name", ALL)

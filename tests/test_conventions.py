@@ -1,0 +1,37 @@
+"""The page of conventions: every line of its table of other libraries names a test that is there and runs."""
+
+import ast
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+PAGE = ROOT / "docs" / "conventions.md"
+TEST = re.compile(r"\[test\]\(\.\./(tests/[\w/]+\.py) '(test_\w+)'\)")
+WANTED = (
+    *("Base class", "Reducers", "CrossBatchMemory", "SelfSupervisedLoss", "MultipleLosses", "MetricCollection"),
+    *("torch.compile", "torch.export", "autocast", "Ranks", "Second derivatives", "Meta device"),
+)
+
+
+def rows():
+    """The lines of the table: [what, what holds, test]."""
+    section = PAGE.read_text(encoding="utf8").partition("## What other libraries expect")[2].partition("\n## ")[0]
+    lines = [line for line in section.splitlines() if line.startswith("| ")]
+    return [[cell.strip() for cell in line.strip("|").split(" | ")] for line in lines[1:]]
+
+
+def test_the_table_has_what_other_libraries_have():
+    assert all(len(row) == 3 and all(row) for row in rows())
+    assert [each for each in WANTED if not any(each in what for what, _, _ in rows())] == []
+
+
+@pytest.mark.parametrize("row", rows(), ids=lambda row: row[0])
+def test_a_line_names_a_test_that_runs(row):
+    file, name = TEST.fullmatch(row[2]).groups()
+    tree = ast.parse((ROOT / file).read_text(encoding="utf8"))
+    (found,) = (each for each in tree.body if isinstance(each, ast.FunctionDef) and each.name == name)
+    marks = {ast.unparse(each) for each in found.decorator_list}
+    assert not any(mark in ("pytest.mark.slow", "pytest.mark.skip") or "skipif" in mark for mark in marks)
+    assert "importorskip" not in ast.unparse(found) and "pytest.skip" not in ast.unparse(found)
