@@ -47,7 +47,7 @@ def measured(spec: RunSpec) -> Throughput | Parts:
     Raises:
         ValueError: a batch does not fit in the memory of the device.
     """
-    device, kind = distributed.device_for_training(), _kind(spec)
+    device, kind = distributed.device_for_training(), kind_of(spec)
     if kind not in _TIMED and not work.problems([spec]):
         with timing.threads(1 if device.type == "cpu" else None):
             _TIMED[kind] = _timed(spec, device)
@@ -72,7 +72,7 @@ FREE = ("seed", "replica", "fold", "steps", "epochs", "lr", "head_lr", "loss_lr"
 FREE += ("label_noise", "patience", "restore_best", "keep_history", "eval_every", "eval_every_epochs", "lr_drop_epochs")
 
 
-def _kind(spec: RunSpec) -> str:
+def kind_of(spec: RunSpec) -> str:
     """What the cost of a run's parts depends on: not its seed, nor numbers with a fraction among its loss's options."""
     kept = {name: value for name, value in spec.as_dict().items() if name not in FREE}
     options = {name: value for name, value in spec.loss_options.items() if not isinstance(value, float)}

@@ -87,7 +87,7 @@ OTHERS: dict[str, Benchmark] = {
     "workflow": Benchmark("Workflow", {"papermill by hand": "workflow"}, long=_workflow),
 }
 BENCHMARKS = LOSSES | OTHERS
-NO_COSTS = ("regimes_", "choosing")  # so tables begin that compare scores and not costs
+NO_COSTS = ("regimes_", "choosing", "planning")  # so tables begin that compare scores and not costs
 
 
 def folder() -> Path:
