@@ -46,6 +46,12 @@ def test_it_is_thin(notebook):
     assert defined == []
 
 
+def test_nothing_takes_the_name_of_its_study(notebook):
+    names = [n for cell in code(notebook) for n in ast.walk(ast.parse(cell.source)) if isinstance(n, ast.Name)]
+    stored = [name.id for name in names if isinstance(name.ctx, ast.Store)]
+    assert [stored.count(name) for name in ("study", "runs", "table")] in ([1, 1, 1], [1, 0, 1], [1, 0, 0])
+
+
 def test_figures_of_methods_have_the_names_of_the_paper(notebook):
     calls = [n for cell in code(notebook) for n in ast.walk(ast.parse(cell.source)) if isinstance(n, ast.Call)]
     of_methods = [f"charts.{each}" for each in ("ablation", "dots", "curves", "training_curves")]
