@@ -424,7 +424,7 @@ def test_tallies_stack_to_the_whole_and_name_a_kind_without_a_colour():
         charts.tallies(TALLIES, {"right": "#009E73"}, "claims")
 
 
-@pytest.mark.parametrize("count, inside", [(6, True), (7, False)])
+@pytest.mark.parametrize("count, inside", [(4, True), (5, False)])
 def test_a_long_legend_stands_beside_the_lines(count, inside):
     figure = charts.lines({f"line {i}": ([1, 2, 3], [i, i, i]) for i in range(count)}, "x (steps)", "y (%)")
     figure.draw_without_rendering()
