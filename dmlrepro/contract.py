@@ -1,10 +1,8 @@
 """Whether a loss keeps the contract of this package, loss(embeddings, labels) -> scalar, found out in under a minute.
 
-    for finding in contract.check(lambda num_classes, embedding_size: MyLoss(num_classes, embedding_size)):
-        print(finding)
-
-What is tried: batches in which losses break; the order of the samples; whether labels matter; how memory and time grow
-with batch and classes. A finding says in a sentence what was seen; only `trains` must hold before training makes sense.
+`contract.check(lambda num_classes, embedding_size: MyLoss(num_classes, embedding_size))` gives findings to print. What
+is tried: batches in which losses break; the order of the samples; whether labels matter; how memory and time grow with
+batch and classes. A finding says in a sentence what was seen; only `trains` must hold before training makes sense.
 """
 
 import functools

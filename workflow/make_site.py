@@ -37,6 +37,7 @@ PAGES = {  # files of the repository that are pages here, beside docs/ and noteb
 FOLDERS = {  # and folders of it whose links lead to a page
     "notebooks": "notebooks/index.md",
     "results": "measured.md",
+    "benchmarks": "notebooks/93_performance.ipynb",
     "data": "data.md",
     "examples": "examples.md",
     "docs": "index.md",
@@ -199,7 +200,10 @@ def _page_of(name: str) -> str:
     module = name.removesuffix(".py").replace("/", ".")
     if module.removeprefix("dmlrepro.") in API:
         return f"api/{module}.md"
-    return PAGES.get(name) or FOLDERS.get(name, "")
+    if name in PAGES:
+        return PAGES[name]
+    folders = [Path(name), *Path(name).parents] if (ROOT / name).is_dir() else [Path(name)]
+    return next((FOLDERS[folder.as_posix()] for folder in folders if folder.as_posix() in FOLDERS), "")
 
 
 class _Page(HTMLParser):
