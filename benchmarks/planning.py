@@ -2,8 +2,8 @@
 
     python benchmarks/planning.py        birds, in the folder DMLREPRO_DATA; writes results/benchmarks/planning.csv
 
-Of each notebook the two kinds of run that most of its planned time goes into, one run of each: first its parts are
-timed, then it is trained. Activations below a tail are there by then, and not counted. The exit status is 1 if the sums
+Of each notebook the two kinds of run with the most steps in all, one run of each: first its parts are timed, then it is
+trained. Activations below a tail are there by then, and not counted. The exit status is 1 if the sums
 of a notebook are further apart than the limit.
 """
 
