@@ -91,7 +91,7 @@ def nearest(queries: np.ndarray, vectors: np.ndarray, k: int) -> tuple[np.ndarra
 def _faiss(queries: np.ndarray, vectors: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
     import faiss
 
-    products, rows = faiss.knn(queries, vectors, k, metric=faiss.METRIC_INNER_PRODUCT)
+    products, rows = faiss.knn(np.asarray(queries), np.asarray(vectors), k, metric=faiss.METRIC_INNER_PRODUCT)
     return rows, products
 
 
