@@ -27,15 +27,18 @@ def test_outputs_stay_and_what_papermill_added_goes():
     assert len(install_notebooks.clean(executed("parameters")).cells) == 2
 
 
-def test_only_notebooks_that_are_there_are_replaced(tmp_path):
+def test_only_notebooks_that_are_there_with_the_same_code_are_replaced(tmp_path):
     built, target = tmp_path / "build", tmp_path / "notebooks"
     for folder in (built, target):
         folder.mkdir()
-    for name in ("00_tour", "00_tour--steps=1", "98_gone"):
+    for name in ("00_tour", "00_tour--steps=1", "10_changed", "98_gone"):
         nbformat.write(executed("parameters"), built / f"{name}.ipynb")
-    for name in ("00_tour", "99_not_executed"):
-        (target / f"{name}.ipynb").write_text("as it was")
+    for name in ("00_tour", "10_changed", "99_not_executed"):
+        committed = executed("parameters")
+        committed.cells[1].outputs = []
+        committed.cells[1].source += "\nprint(2)" * (name == "10_changed")
+        nbformat.write(committed, target / f"{name}.ipynb")
     install_notebooks.main(built, target)
-    assert sorted(path.stem for path in target.iterdir()) == ["00_tour", "99_not_executed"]
-    assert nbformat.read(target / "00_tour.ipynb", as_version=4).cells[1].outputs[0].text == "stdout"
-    assert (target / "99_not_executed.ipynb").read_text() == "as it was"
+    outputs = {path.stem: nbformat.read(path, as_version=4).cells[1].outputs for path in sorted(target.iterdir())}
+    assert [output.text for output in outputs.pop("00_tour")] == ["stdout"]
+    assert outputs == {"10_changed": [], "99_not_executed": []}

@@ -31,6 +31,10 @@ def clean(notebook: nbformat.NotebookNode) -> nbformat.NotebookNode:
     return notebook
 
 
+def code(notebook: nbformat.NotebookNode) -> list[str]:
+    return [cell.source for cell in notebook.cells if cell.cell_type == "code"]
+
+
 def with_a_palette(png: str) -> str:
     """A PNG in base64 with at most 256 colours where that is smaller: a figure keeps its looks and loses two thirds."""
     image, smaller = Image.open(io.BytesIO(base64.b64decode(png))).convert("RGB"), io.BytesIO()
@@ -39,9 +43,14 @@ def with_a_palette(png: str) -> str:
 
 
 def main(built: Path, target: Path) -> None:
-    """Executions with changed parameters, and of notebooks that are gone, stay where they are."""
+    """Executions with changed parameters, of notebooks that are gone, and of other code than the committed one's, which
+    an earlier build left, stay where they are."""
     for path in [built / known.name for known in sorted(target.glob("*.ipynb")) if (built / known.name).exists()]:
-        text = nbformat.writes(clean(nbformat.read(path, as_version=4))) + "\n"
+        executed = clean(nbformat.read(path, as_version=4))
+        if code(executed) != code(nbformat.read(target / path.name, as_version=4)):
+            print(f"{target / path.name} stays: the execution in {built} is of other code")
+            continue
+        text = nbformat.writes(executed) + "\n"
         if len(text) > LIMIT:
             raise SystemExit(f"{path.name} has {len(text)} bytes with outputs, the limit is {LIMIT}: smaller figures")
         write_text(target / path.name, text)
