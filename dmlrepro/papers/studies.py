@@ -153,7 +153,10 @@ def convergence(table: pd.DataFrame, names: Names = PLAIN) -> None:
     title = f"{stored.setup_in_words(table)}, seed 0"
     display(drawn := charts.lines(ranked, "step", "recall@1 (%)", title=title, names=names))
     plt.close(drawn)
-    display(Markdown(still_rising(stored.Numbers(table))))
+    try:
+        display(Markdown(still_rising(stored.Numbers(table))))
+    except tables.MissingRows as missing:
+        display(Markdown(f"Whether they still rise is not known: there are no {missing}."))
 
 
 def still_rising(numbers: stored.Numbers) -> str:

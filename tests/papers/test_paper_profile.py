@@ -64,7 +64,7 @@ def run_papermill(folder: Path, data: Path, cache: Path, values: dict):
         ("conventional", {}),
         ("roth", {}),
         ("mlrc", {"search_trials": 1}),
-        ("stml", {"batch_size": 10}),
+        ("stml", {"batch_size": 20}),
         ("ccp_early_stopping", {"epochs": 0, "steps": 3}),
     ],
     ids=lambda value: value if isinstance(value, str) else "",

@@ -103,6 +103,9 @@ def test_curves_are_shown_with_the_highest_at_the_end_first_and_their_absence_is
     assert "B: from 45.0 at 60.0 to 70.0 at 120; A: from 40.0 at 60.0 to 50.0 at 120" in picture.data["text/plain"]
     assert "not converged" in sentence.data["text/markdown"]
     with capture_output() as captured:
+        studies.convergence(evaluated({"A": {60: 50.0}}))  # a training of one epoch
+    assert "A before the last fifth" in captured.outputs[-1].data["text/markdown"]
+    with capture_output() as captured:
         studies.convergence(table[table["setting"] == ""])
     assert "conventional protocol" in captured.outputs[0].data["text/markdown"]
 

@@ -53,17 +53,17 @@ def test_at_small_heads_and_tails_are_tried_with_fewer_steps_and_lower_rates():
     values = {"profile": "small", "dataset": "cub-subset", "methods": ["ProxyAnchor"], "seeds": 1}
     specs = {spec.setting: spec for spec in your_images.your_images(YourImagesParams.from_values(values)) if spec.loss}
     assert [*specs] == [
-        "part=head;steps=100",
-        "part=fire6;steps=25",
-        "part=fire6;steps=100;rate=0.1",
-        "part=fire6;steps=100",
+        "part=head;steps=150",
+        "part=fire6;steps=38",
+        "part=fire6;steps=150;rate=0.1",
+        "part=fire6;steps=150",
     ]
-    full, gentle = specs["part=fire6;steps=100"], specs["part=fire6;steps=100;rate=0.1"]
+    full, gentle = specs["part=fire6;steps=150"], specs["part=fire6;steps=150;rate=0.1"]
     for name in ("lr", "head_lr"):
         assert getattr(gentle, name) == pytest.approx(getattr(full, name) / 10)
     assert gentle.loss_lr["*"] == pytest.approx(full.loss_lr["*"] / 10)
     labels = [recommending.label(spec.method, spec.setting) for spec in (full, gentle)]
-    assert labels[0] == "ProxyAnchor (tail from fire6, 100 steps)" and labels[1].endswith("a tenth of the rates)")
+    assert labels[0] == "ProxyAnchor (tail from fire6, 150 steps)" and labels[1].endswith("a tenth of the rates)")
     head_alone = YourImagesParams.from_values(values | {"train_from": "head"})
     assert len([spec for spec in your_images.your_images(head_alone) if spec.loss]) == 3  # two attempts are the same
     drawn = YourImagesParams.from_values(values | {"head_start": "random"})
