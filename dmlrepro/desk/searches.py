@@ -164,8 +164,8 @@ def run(every: Sequence[Wanted], jobs: int | None = None, again: bool = False) -
     tasks = {str(each.path): functools.partial(each.run, again) for each in todo}
     scheduling.side_by_side(tasks, workers, finish, lambda: report(done()))
     if failures:
-        methods = {str(each.path): each.about["method"] for each in todo}
-        lines = [f"  {methods[path]}: {error or type(error).__name__}" for path, error in failures.items()]
+        ended = [(each.about["method"], failures.get(str(each.path))) for each in todo]
+        lines = [f"  {method}: {error or type(error).__name__}" for method, error in ended if error is not None]
         raise ValueError(
             f"{len(failures)} of {len(todo)} searches failed, the others are complete:\n" + "\n".join(lines)
         )
@@ -180,7 +180,8 @@ def _other_conditions(each: Wanted) -> list[str]:
 def outdated(folder: Path | None = None) -> dict[str, list[str]]:
     """The tables that rest on searches which are no longer those of the files: {path: names of the files}.
 
-    A table's record names each search with its sha256. A file that is gone, edited or made again is another.
+    A table's record names each search, of the folder beside it, with its sha256. A file that is gone, edited or made
+    again is another.
 
     folder: of tables, default results/ of the repository.
     """
@@ -190,7 +191,7 @@ def outdated(folder: Path | None = None) -> dict[str, list[str]]:
         for path in provenance.table_paths(root / profile):
             named = json.loads(path.with_suffix(".json").read_text(encoding="utf8")).get("searches", {})
             sums = {each["file"]: each["sha256"] for each in named.values()}
-            where = search.folder(profile)
+            where = search.folder(profile, root)
             if others := [file for file, digest in sums.items() if not where or _digest(where / file) != digest]:
                 found[str(path.relative_to(root))] = others
     return found

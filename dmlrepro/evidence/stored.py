@@ -128,14 +128,17 @@ OLDER = (
 )
 
 
-def of_older_code(made: Mapping) -> bool:
+def of_older_code(made: Mapping, root: Path | None = None) -> bool:
     """Whether a table with runs on record, by its record, was trained by code that is neither the present one nor
-    accepted in its place."""
+    accepted in its place; root: where that is kept, see `records.accepted`."""
     from dmlrepro.training import keys, records
 
     return any(
         not records.serves(
-            records.kind(loss or None, scheme, train_from or None), source, keys.source_hash(loss or None, scheme)
+            records.kind(loss or None, scheme, train_from or None),
+            source,
+            keys.source_hash(loss or None, scheme),
+            root,
         )
         for loss, scheme, train_from, source in made.get(saving.TRAINED_BY, ())
     )
@@ -190,8 +193,9 @@ def _read(path: Path) -> Stored:
     read = pd.read_csv(costs, keep_default_na=False, na_values={"value": ""}) if costs.exists() else None
     picture = path.with_suffix(".png")
     where = picture if picture.exists() else None
-    of_code, searches = of_older_code(made), made.get("searches", {})
-    return Stored(path.stem, saving.read(path), made["parameters"], made["device"], read, where, of_code, searches)
+    older = of_older_code(made, path.parents[1])  # a table rests on the record that lies beside it
+    how, searches = (made["parameters"], made["device"]), made.get("searches", {})
+    return Stored(path.stem, saving.read(path), *how, read, where, older, searches)
 
 
 # --- numbers as words -------------------------------------------------------------------------------------------------

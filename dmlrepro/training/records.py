@@ -252,14 +252,15 @@ def _of_measurements(runs_folder: Path, states: tuple) -> dict[str, dict]:
 # --- accepted code ----------------------------------------------------------------------------------------------------
 
 
-def serves(kind: str, older: str, present: str) -> bool:
+def serves(kind: str, older: str, present: str, root: Path | None = None) -> bool:
     """Whether runs of a kind that one code trained serve another one: it is the same, or was accepted in its place."""
-    return older == present or kind in accepted().get(present, {}).get(older, [])
+    return older == present or kind in accepted(root).get(present, {}).get(older, [])
 
 
-def accepted() -> dict[str, dict[str, list[str]]]:
-    """{hash of a run's code: {hash of older code: the kinds of runs that both were found to train alike}}."""
-    path = folder() / "accepted.json"
+def accepted(root: Path | None = None) -> dict[str, dict[str, list[str]]]:
+    """{hash of a run's code: {hash of older code: the kinds of runs that both were found to train alike}}; root: the
+    folder of profiles, default `folder`."""
+    path = (root or folder()) / "accepted.json"
     return read_json(path, "remove it, and `python -m dmlrepro records check` again") if path.exists() else {}
 
 

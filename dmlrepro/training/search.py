@@ -330,9 +330,12 @@ def unfinished_of(path: Path) -> Path:
     return path.with_name(path.name.removesuffix(".json") + UNFINISHED)
 
 
-def folder(profile: str) -> Path | None:
-    """Where the committed searches of a profile lie, beside its recorded runs; None outside a repository."""
-    return records.folder() / profile / "searches" if find_repository() else None
+def folder(profile: str, root: Path | None = None) -> Path | None:
+    """Where the committed searches of a profile lie, beside its recorded runs; None outside a repository.
+
+    root: the folder of profiles, default `records.folder`.
+    """
+    return (root or records.folder()) / profile / "searches" if find_repository() else None
 
 
 def complete(where: Path | None) -> Iterator[tuple[Path, Search]]:

@@ -175,7 +175,8 @@ def _finished(spec) -> runs.RunResult:
     return runs.RunResult(spec, str(spec.seed), None, "glyphs", [], {"seconds": 1.0}, made, False, "", "")
 
 
-def test_a_table_is_named_whose_search_is_no_longer_that_of_the_file(tmp_path):
+def test_a_table_is_named_whose_search_is_no_longer_that_of_the_file(tmp_path, monkeypatch):
+    monkeypatch.setenv("DMLREPRO_RECORD", str(tmp_path / "results"))
     searched("10", "PFML")
     given = params_of("10")
     row = {"paper": "pfml", "experiment": given.notebook, "profile": "small", "dataset": "glyphs", "method": "PFML"}

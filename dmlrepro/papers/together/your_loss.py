@@ -179,7 +179,8 @@ def searched(params: YourLossParams) -> dict[str, Any] | None:
     if params.origins.get("lr") == "reader":
         raise ValueError(f"lr is searched for every loss at profile small, got {params.lr}; leave it out")
     method = method_of(params)
-    spec = spec_of(method, params, fold=None, **{name: value or None for name, value in params.search_budget().items()})
+    budget: dict = {name: value or None for name, value in params.search_budget().items()}
+    spec = spec_of(method, params, fold=None, **budget)
     about = {"method": method.name, "methods": [method.name], "conditions": params.conditions()}
     return {"spec": spec, "ranges": searched_ranges(method), "about": about}
 
