@@ -3,14 +3,14 @@
 import functools
 import re
 import textwrap
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 
 import numpy as np
 import pandas as pd
 
 from dmlrepro.desk import catalogue, costs, published, verdicts
 from dmlrepro.desk.pictures import Picture, drawn
-from dmlrepro.evidence import claims, comparing, judging, ledger, stored, tables
+from dmlrepro.evidence import claims, comparing, judging, ledger, sentences, stored, tables
 from dmlrepro.evidence.statistics import MIN_SEEDS, t_interval
 from dmlrepro.evidence.tables import Expression
 from dmlrepro.papers import rooms
@@ -40,7 +40,8 @@ def pictures() -> dict[str, Picture]:
     """By name."""
     made = verdicts.made()
     ranked = rankings()
-    text = "\n".join(f"{title}\n{table.to_csv(index=False, float_format='%.2f')}" for title, table in ranked.items())
+    shown_of = {title: table.drop(columns="values") for title, table in ranked.items()}
+    text = "\n".join(f"{title}\n{table.to_csv(index=False, float_format='%.2f')}" for title, table in shown_of.items())
     return {
         "matrix": drawn(shows_matrix(made), functools.partial(shown.matrix, made)),
         "which_loss": drawn(text, functools.partial(_ranked_figure, ranked)),
@@ -181,28 +182,32 @@ def _signed(value: float) -> str:
 
 
 def advice() -> str:
-    """The loss with the best mean place over the data sets that are drawn, and its places."""
-    places: dict[str, list[int]] = {}
-    ranked = rankings()
-    for table in ranked.values():
-        for place, method in enumerate(table["method"], 1):
-            places.setdefault(method, []).append(place)
-    best = min(places, key=lambda method: (-len(places[method]), sum(places[method])))
-    where = [
-        f"{place} of {len(table)} on {title.partition(' (')[0]}"
-        for title, table in ranked.items()
-        for place, method in enumerate(table["method"], 1)
-        if method == best
+    """On each data set that is drawn, where seeds suffice, the loss with the highest mean and what ties with it."""
+    leads = [
+        f"on {title.partition(' (')[0]}, {'tuned alike' if table['tuned'].all() else 'untuned'}, {_leader(table)}"
+        for title, table in rankings().items()
+        if table["low"].notna().all()
     ]
-    tuned = all(table["tuned"].all() for table in ranked.values())
-    return (
-        f"{best} has the best mean place{'' if tuned else ', untuned'}: {', '.join(where)}. For your images, "
-        "[notebook 01](notebooks/01_your_images.ipynb) chooses."
-    )
+    said = "; ".join(leads) or "no data set has the seeds to tell"
+    return f"{said[0].upper()}{said[1:]}. For your images, [notebook 01](notebooks/01_your_images.ipynb) chooses."
+
+
+def _leader(table: pd.DataFrame) -> str:
+    """ "A has the highest R@1 of 11 losses, not told apart from B": the interval of the difference holds zero."""
+    best, *others = table.itertuples()
+    ties = [each.method for each in others if _lowest_gain(best.values, each.values) <= 0]
+    tied = f", not told apart from {sentences.listed(ties)}" if ties else ""
+    return f"{best.method} has the highest R@1 of {len(table)} losses{tied}"
+
+
+def _lowest_gain(ours: Mapping[int, float], theirs: Mapping[int, float]) -> float:
+    """The lower end of the 95 % interval of a difference over the seeds that both have."""
+    return t_interval([ours[seed] - theirs[seed] for seed in ours.keys() & theirs.keys()])[0]
 
 
 def rankings() -> dict[str, pd.DataFrame]:
-    """What a table is of -> its losses, the highest mean R@1 first: columns method, mean, low, high, tuned."""
+    """What a table is of -> its losses, the highest mean R@1 first: columns method, mean, low, high, tuned, and
+    values by seed."""
     order = list(ledger.PLACES)
     found = comparisons()
     short = {dataset: claims.short_name(dataset) for dataset in found}
@@ -228,12 +233,14 @@ def _ranked(name: str, each: stored.Stored) -> pd.DataFrame:
             cells |= {str(level): f"{method} ({level.setting.replace('=', ' ')})" for level in levels}
     for cell, label in cells.items():
         try:
-            values = np.array([*tables.by_seed(numbers.cells, Expression.read(cell), "R@1").values()])
+            by_seed = tables.by_seed(numbers.cells, Expression.read(cell), "R@1")
         except tables.MissingRows:
             continue
+        values = np.array([*by_seed.values()])
         low, high = t_interval(values) if len(values) >= MIN_SEEDS else (np.nan, np.nan)
         tuned = each.trials.get(cell.partition(";")[0], 0) >= comparing.TUNED
-        rows.append({"method": label, "mean": values.mean(), "low": low, "high": high, "tuned": tuned})
+        row = {"method": label, "mean": values.mean(), "low": low, "high": high, "tuned": tuned}
+        rows.append(row | {"values": by_seed})
     return pd.DataFrame(rows)
 
 

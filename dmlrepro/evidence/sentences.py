@@ -112,7 +112,7 @@ def _of_part(comparisons: list[Comparison]) -> str:
     told: dict[str, list[str]] = {}
     for each in comparisons:
         told.setdefault(_relation(each), []).append(f"{each.baseline.said} ({numbers(each)})")
-    return f"{first.subject.said} {', '.join(f'{word} {_and(_some(names))}' for word, names in told.items())}"
+    return f"{first.subject.said} {', '.join(f'{word} {listed(_some(names))}' for word, names in told.items())}"
 
 
 def _relation(compared: Comparison) -> str:
@@ -171,7 +171,8 @@ def _some(said: list[str], most: int = 4) -> list[str]:
     return said if len(said) <= most else [*said[: most - 1], f"{len(said) - most + 1} more"]
 
 
-def _and(names: list[str]) -> str:
+def listed(names: list[str]) -> str:
+    """ "a, b and c"."""
     return " and ".join(filter(None, [", ".join(names[:-1]), names[-1]]))
 
 
