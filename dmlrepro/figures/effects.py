@@ -70,12 +70,13 @@ def _numbers(row) -> str:
 
 
 def _intervals(axis: Axes, rows: pd.DataFrame, labels: list[str]) -> None:
-    """A mark and an interval per row, those of one claim a little apart."""
+    """A mark and an interval per row, those of one claim a little apart around its height."""
+    places = [place for place in PLACED if place in set(rows["place"])]
     for place, own in rows.groupby("place", sort=False):
         marker, color = PLACED[str(place)]
         axis.scatter([], [], s=30, marker=marker, color=color, label=str(place))
         for row in own.itertuples():
-            y = labels.index(row.claim) + 0.16 * (list(PLACED).index(str(place)) - 1)
+            y = labels.index(row.claim) + 0.26 * (places.index(str(place)) - (len(places) - 1) / 2)
             x, low, high = ((value - row.zero) / row.scale for value in (row.effect, row.low, row.high))
             axis.plot([low, high], [y, y], color=color, linewidth=1.6, zorder=2)
             # no interval: single seeds
