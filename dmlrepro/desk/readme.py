@@ -89,7 +89,7 @@ def state() -> str:
     held = found[judging.AS_CLAIMED]
     failed = [f"{_linked(found[word])} ({word})" for word in judging.OUTCOMES[1:] if found[word]]
     if opposed := [*ledger.against(verdicts.lines())["claim_id"]]:
-        failed.append(f"undecided, but opposed by every comparison so far: {_linked(opposed)}")
+        failed.append(f"undecided, but opposed by every comparison so far: {_linked(opposed, in_words=False)}")
     return "\n".join(
         [
             f"{_at_papers_scale()} Here, at small scale and equal tuning, {len(held)} of {len(here)} claims go as "
@@ -129,9 +129,10 @@ def table_row(cells: Iterable[str]) -> str:
     return f"|{'|'.join(cells)}|"
 
 
-def _linked(claim_ids: list[str], most: int = SHOWN) -> str:
-    """Claims with links to the pages of their papers."""
-    named = [f"[{each}](docs/papers/{each.partition('-')[0]}.md)" for each in claim_ids[:most]]
+def _linked(claim_ids: list[str], most: int = SHOWN, *, in_words: bool = True) -> str:
+    """Claims with links to the pages of their papers, and what they say in short."""
+    short = {each: f" “{words}”" * in_words for each, words in claims.short_statements().items()}
+    named = [f"[{each}](docs/papers/{each.partition('-')[0]}.md){short[each]}" for each in claim_ids[:most]]
     more = [f"[{len(claim_ids) - most} more](docs/matrix.md)"] if len(claim_ids) > most else []
     return ", ".join([*named, *more])
 

@@ -30,6 +30,7 @@ from dmlrepro.figures.style import (
     panels,
     plain,
     sentence,
+    symbol,
     ticks_at,
 )
 
@@ -135,7 +136,7 @@ def _said(name: str, value: float | str, names: Names) -> str:
         return f"{100 * float(value):g} % {names.label(name).removesuffix(' (%)')}"
     if value == "none":
         return f"no {names.label(name)}"
-    return value if isinstance(value, str) else f"{name} = {value:g}"
+    return value if isinstance(value, str) else f"{symbol(name)} = {value:g}"
 
 
 def _dot(axis: Axes, y: float, values: np.ndarray, names: Names, method: str) -> None:
@@ -165,6 +166,7 @@ def _span(axis: Axes, found: Sequence[np.ndarray], floors: Mapping[str, float], 
     margin = 0.07 * ((high - low) or width)
     limits = (0, 100) if percent else (-math.inf, math.inf)
     axis.set_xlim(low := max(low - margin, limits[0]), high := min(high + margin, limits[1]))
+    axis.locator_params(axis="x", nbins=5)  # more of them run into one another
     for line, (name, value) in enumerate(floors.items()):
         text, place = f"{name} {number(value)}", np.clip((value - low) / (high - low), 0, 1)
         if low <= value <= high:
@@ -195,8 +197,9 @@ def ablation(
     xscale: str = "linear",
     names: Names = PLAIN,
 ) -> Figure:
-    """A metric against a setting, panels one below another: our change from a reference level, paired by seed; our
-    values; and, where they are known, the published changes, which another data set or network made.
+    """A metric against a setting, panels one below another: our change from a reference level, paired by seed, unless
+    the metric is 0 there; our values; and, where they are known, the published changes, which another data set or
+    network made.
 
     x: the setting's name in `table`, e.g. "alpha" for rows with setting "alpha=3".
     published: {"CUB-200-2011": {0: 68.2, 3: 73.4}, ...}; without it there are our two panels only.
@@ -217,7 +220,9 @@ def ablation(
         title += f"; {level}: {number(ours[0][-1].mean().mean())} at every level"
     if alike and not theirs:
         return sentence(title.replace("\n", ": "))
-    drawn = ([] if alike else [change, level]) + [change] * bool(theirs)
+    from_zero = all(np.allclose(curve[reference].dropna(), 0, atol=1e-12) for *_, curve in ours)
+    own = [] if alike else [level] if from_zero else [change, level]
+    drawn = own + [change] * bool(theirs)
     with panels(1, 2.3 * len(drawn) + 0.9, width=6.5, rows=len(drawn), sharex=True) as (figure, axes):
         levels = sorted({level for *_, curve in ours for level in curve})
         if xscale == "log":  # before the curves, whose margins are those of the axis they are drawn on
@@ -227,7 +232,7 @@ def ablation(
             dashes = ("-", ":", "-.", "--")[count[method] % 4]  # settings of one method differ
             how: dict[str, Any] = {"color": names.color(method), "marker": names.marker(method)}
             how["linestyle"] = FLOORS.get(method, dashes)
-            for axis, each in zip(axes, () if alike else (changed, curve)):
+            for axis, each in zip(axes, (changed, curve)[-len(own) :] if own else ()):
                 _curve(axis, each, label=name, **how)
             count[method] += 1
         for axis, text in zip(axes, drawn):
@@ -245,12 +250,14 @@ def ablation(
             if text == change:
                 axis.axhline(0, color="grey", linewidth=0.8, zorder=1)
         ticks_at(axes[0], levels, 100 if x in SHARES else 1)
-        axes[-1].set_xlabel(f"{title_of_x}; changes are from {_said(x, reference, names)}")
+        compared = f"; changes are from {_said(x, reference, names)}" if change in drawn else ""
+        axes[-1].set_xlabel(f"{title_of_x}{compared}")
         if len(ours) > 1:
             legend(figure, axes[0])
         if level.endswith("(%)") and not alike:
-            low, high = axes[1].get_ylim()
-            axes[1].set_ylim(max(low, 0), min(high, 100))
+            axis = axes[drawn.index(level)]
+            low, high = axis.get_ylim()
+            axis.set_ylim(max(low, 0), min(high, 100))
     said = [f"{text} against {title_of_x}. {lines_said(axis)}" for axis, text in zip(axes, drawn)]
     said[-1] = "Published " * bool(theirs) + said[-1]
     return described(figure, f"Line chart of {title}. {' '.join(said)}".replace("\n", ", "))
@@ -283,6 +290,8 @@ def _reference(published: Mapping, ours: list, asked: float | None) -> float:
 
 def _curve(axis: Axes, by_seed: pd.DataFrame, *, color: str, **how) -> None:
     """Mean and single seeds of a (seeds, levels) frame, from MIN_SEEDS seeds on with a t interval."""
+    if by_seed.shape[1] == 2:  # between two levels nothing is known
+        how |= {"linestyle": "none"}
     axis.plot(by_seed.columns, by_seed.mean(), color=color, markersize=5, linewidth=1.5, **how)
     for level in by_seed:
         values = by_seed[level].dropna().to_numpy()
@@ -378,8 +387,7 @@ def lines(
         axis.set(xlabel=xlabel, ylabel=ylabel, title=title)
         axis.set(xscale="log" if logx else "linear", yscale="log" if logy else "linear")
         ticks_at(axis, sorted({float(level) for x, *_ in series.values() for level in x}))
-        beside: dict[str, Any] = {"loc": "center left", "bbox_to_anchor": (1, 0.5)}  # many would cover the lines
-        axis.legend(fontsize="small", **(beside if len(series) > 4 else {}))
+        axis.legend(fontsize="small", loc="center left", bbox_to_anchor=(1, 0.5))  # inside it would cover lines
     return described(figure, " ".join(filter(None, (title, f"{ylabel} against {xlabel}.", lines_said(axis)))))
 
 
@@ -401,8 +409,8 @@ def training_curves(finished: Sequence, *, names: Names = PLAIN) -> Figure:
 
     finished: results of runs, such as a main comparison's; those without training, those of a further setting, of
     another protocol than the first run and of folds but the first are left out. A method whose mean loss falls, from
-    the last fifth of the steps but one to the last, by over a twentieth of its whole fall has not converged: its title
-    says "still falling".
+    the last fifth of the steps but one to the last, by over a twentieth of its whole fall and by more than its batches
+    scatter has not converged: its title says "still falling".
     """
     runs_of: dict[str, list[np.ndarray]] = {}
     first = min((run.spec.fold for run in finished if run.spec.fold is not None), default=None)
@@ -442,9 +450,18 @@ def _smoothed(axis: Axes, runs: Sequence[np.ndarray], method: str, names: Names)
 
 
 def _convergence(losses: np.ndarray) -> str:
-    """Whether a loss still falls at the end of its steps, in words for a title; losses (steps,)."""
-    fifth = max(1, len(losses) // 5)
-    first, before, last = losses[:fifth].mean(), losses[-2 * fifth : -fifth].mean(), losses[-fifth:].mean()
-    if len(losses) < 10 or last >= first:
-        return "too short to say" if len(losses) < 10 else "did not fall"
-    return "still falling" if before - last > 0.05 * (first - last) else "levelled off"
+    """Whether a loss still falls at the end of its steps, in words for a title; losses (steps,). A fall counts where it
+    is more than two standard errors of what its batches scatter."""
+    if len(losses) < 10:
+        return "too short to say"
+    fifth = len(losses) // 5
+    first, before, last = losses[:fifth], losses[-2 * fifth : -fifth], losses[-fifth:]
+    if not _falls(first, last):
+        return "no clear fall"
+    falling = _falls(before, last) and before.mean() - last.mean() > 0.05 * (first.mean() - last.mean())
+    return "still falling" if falling else "levelled off"
+
+
+def _falls(earlier: np.ndarray, later: np.ndarray) -> bool:
+    error = math.sqrt((earlier.var() + later.var()) / len(later))
+    return earlier.mean() - later.mean() > 2 * error

@@ -31,7 +31,8 @@ def ratios(rows: pd.DataFrame, xlabel: str) -> Figure:
             axis.scatter(some["ratio"], places, s=30, marker=marker, label=kind, zorder=3, **style)
         beside: dict[str, Any] = {"xycoords": ("axes fraction", "data"), "textcoords": "offset points", "va": "center"}
         for y, label in enumerate(labels):
-            told = ", ".join(f"{ratio:.3g}" for ratio in rows.loc[rows["label"] == label, "ratio"])
+            own = rows[rows["label"] == label].sort_values("kind", key=lambda kinds: kinds.map([*shown].index))
+            told = ", ".join(f"{ratio:.3g}" for ratio in own["ratio"])
             axis.annotate(told, (1, y), (4, 0), fontsize="small", **beside)
         axis.axvline(1, color="black", linewidth=1)
         axis.set(xscale="log", xlabel=xlabel, ylabel="what is compared")
@@ -67,7 +68,9 @@ def growth(
             levels = sorted({float(size) for sizes, _ in series.values() for size in sizes})
             axis.set_xticks(levels, [f"{level:,.0f}" for level in levels], fontsize="small")
             axis.tick_params(axis="x", which="minor", bottom=False, labelbottom=False)
-            axis.legend(fontsize="small")
+            low, high = axis.get_ylim()
+            axis.set_ylim(low, high * (high / low) ** (0.09 * len(series)))  # what grows leaves the upper left free
+            axis.legend(fontsize="small", loc="upper left")
         for axis in axes[len(charts) :]:
             axis.axis("off")
     return described(figure, f"Growth on logarithmic axes. {'; '.join(said)}.")

@@ -133,6 +133,14 @@ def shades(count: int) -> list:
     return PALETTE[:count] if count <= len(PALETTE) else seaborn.color_palette("husl", count)
 
 
+GREEK = dict(zip(["alpha", "beta", "delta", "kappa", "lambda", "omega", "rho"], "αβδκλωρ"))
+
+
+def symbol(name: str) -> str:
+    """A setting's short name with Greek letters as such: "delta_rep" is "δ_rep"."""
+    return "_".join(GREEK.get(part, part) for part in name.split("_"))
+
+
 def plain(name: str) -> str:
     """A name in which matplotlib sees no formula."""
     return name.replace("$", r"\$")

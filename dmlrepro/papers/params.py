@@ -55,7 +55,7 @@ RECIPES: dict[str, dict[str, dict]] = {
             "lr": 1e-4,
             "seeds": 10,
             "threads": 1,  # runs side by side use all cores, and one with two threads takes more of both
-            # a new head on a pretrained trunk has six epochs to learn in: it learns faster, and crops are mild
+            # a new head on a pretrained trunk has three epochs to learn in: it learns faster, and crops are mild
             "fixed": {"head_lr": 1e-3, "crop_scale": (0.5, 1.0)},
         },
     },

@@ -286,7 +286,7 @@ def test_a_method_that_has_not_converged_is_named():
     assert [axis.get_title() for axis in figure.axes] == [
         "PFML: still falling",
         "CPML: levelled off",
-        "Triplet: did not fall",
+        "Triplet: no clear fall",
     ]
     assert all(len(axis.lines) == 3 for axis in figure.axes)
     of_folds = charts.training_curves([run("PFML", flat, fold=fold) for fold in (2, 3, 2)])
@@ -424,12 +424,27 @@ def test_tallies_stack_to_the_whole_and_name_a_kind_without_a_colour():
         charts.tallies(TALLIES, {"right": "#009E73"}, "claims")
 
 
-@pytest.mark.parametrize("count, inside", [(4, True), (5, False)])
-def test_a_long_legend_stands_beside_the_lines(count, inside):
-    figure = charts.lines({f"line {i}": ([1, 2, 3], [i, i, i]) for i in range(count)}, "x (steps)", "y (%)")
+def test_the_legend_stands_beside_the_lines():
+    figure = charts.lines({f"line {i}": ([1, 2, 3], [i, i, i]) for i in range(4)}, "x (steps)", "y (%)")
     figure.draw_without_rendering()
     (axis,) = figure.axes
-    assert (axis.get_legend().get_window_extent().x1 <= axis.get_window_extent().x1) == inside
+    assert axis.get_legend().get_window_extent().x0 >= axis.get_window_extent().x1
+
+
+def test_a_loss_that_only_scatters_has_not_fallen():
+    noise = torch.randn(200, generator=torch.Generator().manual_seed(0)).numpy()
+    assert charts._convergence(5 + noise) == "no clear fall"
+    assert charts._convergence(5 + noise - np.arange(200) / 50) == "still falling"
+    assert charts._convergence(5 + noise / 10 + 5 * np.exp(-np.arange(200) / 10)) == "levelled off"
+
+
+def test_a_change_from_zero_is_not_drawn_beside_the_value_and_two_levels_have_no_line():
+    rows = table(["alpha=0", "alpha=3"], ["PFML"])
+    from_zero = charts.ablation(rows.assign(value=rows["value"] * (rows["setting"] != "alpha=0")), "alpha", "R@1")
+    assert [axis.get_ylabel() for axis in from_zero.axes] == ["recall@1 (%)"]
+    assert "changes" not in from_zero.axes[0].get_xlabel()
+    assert len(charts.ablation(rows, "alpha", "R@1").axes) == 2
+    assert from_zero.axes[0].lines[0].get_linestyle() == "None"
 
 
 def test_gains_are_filled_where_the_whole_interval_lies_above_zero():
