@@ -12,7 +12,6 @@ import pandas as pd
 from dmlrepro.desk import catalogue, verdicts
 from dmlrepro.evidence import claims, comparing, judging, ledger, saving, sentences, stored, summaries, tables
 from dmlrepro.evidence.statistics import MIN_SEEDS, t_interval
-from dmlrepro.papers.together.ledger import PRINTED
 
 METRICS = ("R@1", "MAP@R")
 LEAST = 3  # trained methods, from which on a table is a leaderboard
@@ -43,7 +42,7 @@ def _claim(
 ) -> str:
     word = made.here[claim_id]
     large = ledger.verdict(lines, test, ledger.PAPER_SCALE) if test and len(lines) else judging.NOT_RUN
-    paper = PRINTED.get(said["paper"], said["paper"])
+    paper = claims.name_of(said["paper"])
     data = sorted({_data(line) for line in lines.itertuples()})
     source = f"{escape(said['where'])}: {escape(claims.statement(claim_id))}"
     cells = [
@@ -97,7 +96,7 @@ def _line(line, effect: str) -> str:
 def ledger_filters() -> str:
     """What the rows of the ledger are chosen by: paper, verdict, data set, and any word."""
     made = verdicts.made()
-    papers = [PRINTED.get(said["paper"], said["paper"]) for said in claims.stated().values()]
+    papers = [claims.name_of(said["paper"]) for said in claims.stated().values()]
     found = set(made.here.values())
     choices = {
         "paper": list(dict.fromkeys(papers)),

@@ -11,7 +11,7 @@ SEVERITIES = ("changes results", "changes a formula", "a misprint")
 
 @functools.cache
 def papers() -> pd.DataFrame:
-    """By paper: title, authors, venue, year, link, and the claim that stands for it in front."""
+    """The rows of `claims.papers`, by paper."""
     return _read("papers.csv").set_index("paper")
 
 

@@ -162,7 +162,7 @@ def headlines() -> Iterator[str]:
         found = [next(map(_effect, own[places_of == place].itertuples()), "–") for place in places]
         name = catalogue.claims()[row.headline].notebook
         said = f"“{claims.short_statements()[row.headline]}”"
-        cited = f"[{shown.PRINTED[paper]}](docs/papers/{paper}.md), [{row.authors}, {row.year}]({row.link})"
+        cited = f"[{row['name']}](docs/papers/{paper}.md), [{row.authors}, {row.year}]({row.link})"
         cells = (cited, said, *found, here[row.headline], f"[{name[:2]}](notebooks/{name}.ipynb)")
         yield table_row(cells)
 
@@ -266,7 +266,7 @@ def errata_table(rows: pd.DataFrame, root: str = "", *, severity: bool = True) -
     yield "|---" * (3 + severity) + "|"
     for row in rows.itertuples():
         file, _, test = row.test.partition("::")
-        where = f"{shown.PRINTED[row.paper]}, {row.where}"
+        where = f"{claims.name_of(row.paper)}, {row.where}"
         reading = f"[{row.reading}]({root}{row.file}) ([test]({root}{file} '{test}'))"
         cells = (where, *[row.severity] * severity, row.wrong.replace("|", r"\|"), reading)
         yield table_row(cells)
@@ -281,13 +281,13 @@ def errata_that_change_results() -> str:
 
 def hours() -> pd.DataFrame:
     """By paper: core-hours of `small`, GPU-hours of `paper` by data set, and of the search before."""
-    table = costs.table().assign(paper=lambda rows: rows["paper"].map(shown.PRINTED))
+    table = costs.table().assign(paper=lambda rows: rows["paper"].map(published.papers()["name"]))
     small = table[table["profile"] == "small"].groupby("paper", sort=False)["hours"].sum()
     paper = table[table["profile"] == "paper"]
     wide = paper.pivot_table(index="paper", columns="dataset", values="hours", aggfunc="sum", sort=False, fill_value=0)
     wide = wide.assign(all=wide.sum(axis=1), tuning=paper.groupby("paper")["tuning_hours"].sum())
     wide.insert(0, "small", small)
-    return wide.loc[list(shown.PRINTED.values())].fillna(0)
+    return wide.loc[published.papers()["name"]].fillna(0)
 
 
 def cost() -> str:

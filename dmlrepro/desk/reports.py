@@ -13,13 +13,6 @@ from dmlrepro.papers import rooms
 from dmlrepro.papers.together import ledger as shown
 
 ROOT = "../../"  # of the repository, as a page sees it
-METHOD_PICTURES = {  # a paper's idea -> the notebook and the cell that draw it
-    "pfml": ("12_pfml_proxy_alignment", "cell-04"),
-    "nivmf": ("23_nivmf_normalizer", "cell-13"),
-    "meanfield": ("30_meanfield_magnet", "feels"),
-    "ccp": ("40_ccp_mnist", "step-02"),
-    "plm": ("50_plm_retrieval", "toy"),
-}
 
 
 def parts(paper: str) -> dict[str, str]:
@@ -42,7 +35,7 @@ def pictures(paper: str) -> dict[str, Picture]:
     rows, known = forest_rows(paper), published_rows(paper)
     text = rows.to_csv(index=False, float_format="%.4g") + known.to_csv(index=False)
     return {
-        f"{paper}_method": of_notebook(*METHOD_PICTURES[paper]),
+        f"{paper}_method": of_notebook(*published.papers().loc[paper, "picture"].split()),
         f"{paper}_matrix": drawn(readme.shows_matrix(made, [paper]), functools.partial(shown.matrix, made, [paper], 2)),
         f"{paper}_forest": drawn(text, functools.partial(_forest, rows, known)),
     }
@@ -69,7 +62,7 @@ def cited(paper: str) -> str:
 
 def scope(paper: str) -> str:
     """What the paper claims, where, and the verdict of each claim in each place."""
-    picture = f"![Verdicts of the claims of {shown.PRINTED[paper]} by data set](../figures/{paper}_matrix.png)"
+    picture = f"![Verdicts of the claims of {claims.name_of(paper)} by data set](../figures/{paper}_matrix.png)"
     return "\n".join([picture, "", *matrix_table([paper])])
 
 
@@ -158,7 +151,7 @@ def _labels(paper: str) -> dict[str, str]:
 
 def results(paper: str) -> str:
     """The forest plot and its numbers."""
-    name, rows = shown.PRINTED[paper], deciding(paper)
+    name, rows = claims.name_of(paper), deciding(paper)
     lines = [
         f"![Effects with intervals of the claims of {name}, beside the published ones](../figures/{paper}_forest.png)",
         "",

@@ -400,6 +400,19 @@ def statement(claim_id: str) -> str:
 
 
 @functools.cache
+def papers() -> dict[str, dict[str, str]]:
+    """paper -> its row of data/papers.csv: its name in figures, title, authors, venue, year, link, the claim that
+    stands for it in front, and the notebook and the cell that draw its idea."""
+    with (repository_root() / "data" / "papers.csv").open(encoding="utf8", newline="") as file:
+        return {row["paper"]: row for row in csv.DictReader(file)}
+
+
+def name_of(paper: str) -> str:
+    """A paper's name in figures and tables; one that data/papers.csv lacks has its id."""
+    return papers().get(paper, {}).get("name", paper)
+
+
+@functools.cache
 def short_statements() -> dict[str, str]:
     """claim id -> what the paper says in a few words, for figures and tables."""
     with (repository_root() / "data" / "short_claims.csv").open(encoding="utf8", newline="") as file:

@@ -21,9 +21,6 @@ from dmlrepro.figures.matrix import SHADES, verdict_matrix
 from dmlrepro.papers.params import Params
 from dmlrepro.papers.study import Study
 
-# names of papers in figures; one that is not here has its id
-PRINTED = {"pfml": "PFML", "nivmf": "nivMF", "meanfield": "Mean field", "ccp": "CCP", "plm": "PLM"}
-
 
 @dataclass(frozen=True)
 class LedgerParams(Params):
@@ -37,7 +34,7 @@ def counts(ledger: Ledger) -> pd.DataFrame:
     """Claims by paper (rows, in the order of data/claims.csv) and verdict here (columns, those that occur, in the order
     of SHADES)."""
     found = pd.Series(ledger.here)
-    papers = [PRINTED.get(paper, paper) for paper in map(_paper, found.index)]
+    papers = [claims.name_of(_paper(claim_id)) for claim_id in found.index]
     table = pd.crosstab(np.array(papers), found.to_numpy(), rownames=["paper"], colnames=["verdict"])
     return table.reindex(index=list(dict.fromkeys(papers)), columns=[name for name in SHADES if name in set(found)])
 
@@ -52,7 +49,7 @@ def matrix_blocks(ledger: Ledger, papers: Collection[str] = ()) -> dict[str, pd.
     blocks = {}
     for paper in papers or dict.fromkeys(map(_paper, table.index)):
         own = table[[_paper(claim_id) == paper for claim_id in table.index]]
-        blocks[PRINTED.get(paper, paper)] = own.set_axis(
+        blocks[claims.name_of(paper)] = own.set_axis(
             [f"{claim_id.partition('-')[2]} {short.get(claim_id, '')}".rstrip() for claim_id in own.index]
         )
     return blocks

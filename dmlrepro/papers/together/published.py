@@ -29,7 +29,6 @@ from dmlrepro.papers.plm import methods as plm
 from dmlrepro.papers.study import Study
 
 PAPERS = {"pfml": pfml, "nivmf": nivmf, "meanfield": meanfield, "ccp": ccp, "plm": plm}
-PRINTED = {"pfml": "PFML", "nivmf": "nivMF", "meanfield": "Mean field", "ccp": "CCP", "plm": "PLM"}
 
 # The notebook that repeats a published table
 EXPERIMENTS: dict[str, dict[str, str]] = {
@@ -239,9 +238,9 @@ def beside(rows: pd.DataFrame, paper: str, find: Callable[[str], Study]) -> Mark
     """
     lines = []
     for key, some in groups(rows[rows["paper"] == paper]):
-        lines += [f"**{PRINTED[paper]}, {key[1]}, {key[2] or 'all data'}.** {_differs(key, some, find)}", ""]
+        lines += [f"**{claims.name_of(paper)}, {key[1]}, {key[2] or 'all data'}.** {_differs(key, some, find)}", ""]
         lines += [*_table(some), ""]
-    return Markdown("\n".join(lines) or f"No row of {PRINTED[paper]} has a counterpart in results/ so far.")
+    return Markdown("\n".join(lines) or f"No row of {claims.name_of(paper)} has a counterpart in results/ so far.")
 
 
 def _differs(key: tuple, some: pd.DataFrame, find: Callable[[str], Study]) -> str:
@@ -329,7 +328,7 @@ def without_counterpart(rows: pd.DataFrame) -> Markdown:
         methods = [name for name in lacking["method"].unique() if name not in set(both["method"])]
         measures = [name for name in lacking["metric"].unique() if name not in set(both["metric"])]
         left_out = [_some(methods, "methods"), f"measured as {', '.join(measures)}" if measures and len(both) else ""]
-        name = f"{PRINTED[paper]} {table}"
+        name = f"{claims.name_of(paper)} {table}"
         link = f"[{name}]({some['notebook'].iloc[0]}.ipynb)" if some["notebook"].iloc[0] else name
         cells = (link, len(some), len(both), len(own), "; ".join(filter(None, left_out)), ", ".join(data))
         lines.append(f"| {' | '.join(map(str, cells))} |")
@@ -364,7 +363,7 @@ def deviations(rows: pd.DataFrame) -> pd.DataFrame:
         found.append(
             pd.DataFrame(
                 {
-                    "paper": PRINTED[key[0]],
+                    "paper": claims.name_of(key[0]),
                     "table": key[1],
                     "dataset": key[2],
                     "comparison": number,

@@ -28,7 +28,8 @@ def test_every_claim_stands_in_one_of_the_two_tables():
 
 
 def test_a_paper_that_has_no_printed_name_is_counted_under_its_id(monkeypatch):
-    monkeypatch.delitem(ledger.PRINTED, "nivmf")
+    named = {paper: row for paper, row in claims.papers().items() if paper != "nivmf"}
+    monkeypatch.setattr(claims, "papers", lambda: named)
     counts = ledger.counts(verdicts.made())
     assert list(counts.index) == ["PFML", "nivmf", "Mean field", "CCP", "PLM"]
     assert counts.to_numpy().sum() == len(CLAIMS)
