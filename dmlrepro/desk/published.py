@@ -4,6 +4,7 @@ import functools
 
 import pandas as pd
 
+from dmlrepro.evidence import claims
 from dmlrepro.files import repository_root
 
 SEVERITIES = ("changes results", "changes a formula", "a misprint")
@@ -12,7 +13,7 @@ SEVERITIES = ("changes results", "changes a formula", "a misprint")
 @functools.cache
 def papers() -> pd.DataFrame:
     """The rows of `claims.papers`, by paper."""
-    return _read("papers.csv").set_index("paper")
+    return pd.DataFrame.from_dict(claims.papers(), orient="index")
 
 
 @functools.cache

@@ -7,8 +7,10 @@ import nbformat
 import pytest
 
 from dmlrepro import cli, papers
-from dmlrepro.desk import catalogue
+from dmlrepro.desk import catalogue, published, readme, verdicts
+from dmlrepro.evidence import claims
 from dmlrepro.papers import rooms
+from dmlrepro.papers.together import ledger
 from dmlrepro.training import search
 
 METHODS = """
@@ -67,12 +69,28 @@ def toy(tmp_path, monkeypatch):
 
 
 def test_the_catalogue_finds_its_notebook_its_claims_and_its_colour(toy):
-    known, claims = catalogue.studies(), catalogue.claims()
+    known, tests = catalogue.studies(), catalogue.claims()
     assert list(known) == sorted(known) and "10_pfml_retrieval" in known
     assert catalogue.find("99") is catalogue.find("notebooks/99_toy_retrieval.ipynb")
     assert catalogue.find("99").params.notebook == "99_toy_retrieval"
-    assert "toy-01" in claims and "pfml-01" in claims
+    assert "toy-01" in tests and "pfml-01" in tests
     assert rooms.names().color("Toy") == "#123456"
+
+
+def test_the_ledger_and_the_first_screen_have_it(toy, monkeypatch):
+    like = claims.papers()["plm"], claims.stated()["plm-01"], claims.short_statements()
+    paper = like[0] | {"paper": "toy", "name": "Toy paper", "headline": "toy-01"}
+    known, stated = claims.papers() | {"toy": paper}, claims.stated() | {"toy-01": like[1] | {"paper": "toy"}}
+    monkeypatch.setattr(claims, "papers", lambda: known)
+    monkeypatch.setattr(claims, "stated", lambda: stated)
+    monkeypatch.setattr(claims, "short_statements", lambda: like[2] | {"toy-01": "plays well"})
+    monkeypatch.setattr(published, "papers", published.papers.__wrapped__)
+    verdicts.forget()
+    assert ledger.counts(verdicts.made()).loc["Toy paper"].sum() == 1
+    assert "no table in results/ has the rows for its test (Toy: " in verdicts.without_verdict()["toy-01"]
+    (row,) = [row for row in readme.headlines() if "Toy paper" in row]
+    assert "“plays well”" in row and "not run" in row and "[99](notebooks/99_toy_retrieval.ipynb)" in row
+    verdicts.forget()
 
 
 def test_a_baseline_is_the_run_that_other_papers_have(toy):
