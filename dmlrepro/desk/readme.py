@@ -21,7 +21,7 @@ MAIN = {  # whose tables compare many losses under equal conditions, and the pap
     "20_nivmf_retrieval": ("EL-nivMF", "ProxyAnchor+EL-nivMF"),
 }
 PANELS = 3  # data sets that are drawn
-SHOWN = 8  # claims that a list names
+SHOWN = 5  # claims that a list names
 OBSTACLES = (  # why a claim is unclear, by what its reason contains; the first that fits
     (judging.NOT_SHOWN.strip(), "a premise that is not met"),
     ("not tuned", "methods that were not tuned alike"),
