@@ -61,8 +61,7 @@ def dots(
     ValueError names what is missing or mixed.
     """
     metrics = [metrics] if isinstance(metrics, str) else list(metrics)
-    rows = _one_dataset(table, metrics)
-    rows = rows[rows["metric"].isin(metrics) & rows["value"].notna()]
+    rows = _one_dataset(table, metrics).dropna(subset="value")
     values = {key: group.to_numpy() for key, group in rows.groupby(["method", "setting", "metric"])["value"]}
     floors = _floors(rows)
     order = [key for key in dict.fromkeys(key[:2] for key in values) if key not in floors]
@@ -208,7 +207,7 @@ def ablation(
     xscale: "linear" or "log"; a level 0 on a logarithmic axis is drawn on a linear piece left of the smallest other.
     """
     rows = _one_dataset(table, [metric])
-    ours = _by_level(rows[rows["metric"] == metric], x, names)
+    ours = _by_level(rows, x, names)
     published = published or {}
     reference = _reference(published, ours, reference)
     changes = [curve.sub(curve[reference], axis=0) for *_, curve in ours]
@@ -331,13 +330,14 @@ def tallies(counts: pd.DataFrame, shades: Mapping[str, str], xlabel: str) -> Fig
 
 
 def _one_dataset(table: pd.DataFrame, metrics: list[str]) -> pd.DataFrame:
-    """The final rows of a table, which must be of one data set and profile and have the metrics."""
+    """The final rows of a table that have the metrics, which must be there, of one data set and profile."""
     rows = tables.final_rows(table)
+    absent = [metric for metric in metrics if metric not in set(rows["metric"])]
+    check(metrics and not absent, f"metrics: the table has no {absent}, it has {listed(rows['metric'])}")
+    rows = rows[rows["metric"].isin(metrics)]  # what was timed on made data stands in one table with what was trained
     for name in ("dataset", "profile"):
         found = set(rows[name])
         check(len(found) <= 1, f"table mixes several values of {name}: {sorted(found)}; filter it to one")
-    absent = [metric for metric in metrics if metric not in set(rows["metric"])]
-    check(metrics and not absent, f"metrics: the table has no {absent}, it has {listed(rows['metric'])}")
     return rows
 
 

@@ -431,6 +431,12 @@ def test_the_legend_stands_beside_the_lines():
     assert axis.get_legend().get_window_extent().x0 >= axis.get_window_extent().x1
 
 
+def test_what_was_timed_on_made_data_is_no_part_of_a_chart():
+    timed = table().assign(dataset="synthetic", metric="seconds")
+    drawn = [charts.dots(each, "R@1").get_label() for each in (table(), pd.concat([table(), timed]))]
+    assert drawn[0] == drawn[1]
+
+
 def test_a_loss_that_only_scatters_has_not_fallen():
     noise = torch.randn(200, generator=torch.Generator().manual_seed(0)).numpy()
     assert charts._convergence(5 + noise) == "no clear fall"
