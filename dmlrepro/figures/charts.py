@@ -455,13 +455,9 @@ def _convergence(losses: np.ndarray) -> str:
     if len(losses) < 10:
         return "too short to say"
     fifth = len(losses) // 5
-    first, before, last = losses[:fifth], losses[-2 * fifth : -fifth], losses[-fifth:]
-    if not _falls(first, last):
+    first, before, last = losses[:fifth].mean(), losses[-2 * fifth : -fifth].mean(), losses[-fifth:].mean()
+    scatter = np.median(np.abs(np.diff(losses))) / (0.6745 * math.sqrt(2))  # of a step, whatever the trend
+    clear = 2 * scatter * math.sqrt(2 / fifth)
+    if first - last <= clear:
         return "no clear fall"
-    falling = _falls(before, last) and before.mean() - last.mean() > 0.05 * (first.mean() - last.mean())
-    return "still falling" if falling else "levelled off"
-
-
-def _falls(earlier: np.ndarray, later: np.ndarray) -> bool:
-    error = math.sqrt((earlier.var() + later.var()) / len(later))
-    return earlier.mean() - later.mean() > 2 * error
+    return "still falling" if before - last > max(clear, 0.05 * (first - last)) else "levelled off"

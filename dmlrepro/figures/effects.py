@@ -51,9 +51,13 @@ def forest(rows: pd.DataFrame, published: pd.DataFrame) -> Figure:
             _intervals(axes[1], others.assign(scale=widest), right)
             for row in others.drop_duplicates("claim").itertuples():
                 where: Any = {"xycoords": ("axes fraction", "data"), "xytext": (4, 0), "textcoords": "offset points"}
-                note = f"{plain(row.metric)} {row.effect:.3g}{row.unit}"
+                note = f"{plain(PLAIN.label(row.metric))} {row.effect:.3g}{row.unit}"
                 axes[1].annotate(note, (1, right.index(row.claim)), va="center", fontsize="x-small", **where)
-            axes[1].set(xlabel="effect, each claim on its own scale", title="other measures", xlim=(-1.15, 1.15))
+            axes[1].set(
+                xlabel="effect less the claim's bound, each on its own scale",
+                title="other measures",
+                xlim=(-1.15, 1.15),
+            )
         named: dict[str, Any] = {}
         for axis in axes:
             handles, names = axis.get_legend_handles_labels()
