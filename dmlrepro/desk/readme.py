@@ -185,7 +185,7 @@ def _signed(value: float) -> str:
 def advice() -> str:
     """On each data set that is drawn, where seeds suffice, the loss with the highest mean and what ties with it."""
     leads = [
-        f"on {title.partition(' (')[0]}, {'tuned alike' if table['tuned'].all() else 'untuned'}, {_leader(table)}"
+        f"on {title.partition(' (')[0]}, {'' if table['tuned'].all() else 'not '}tuned alike, {_leader(table)}"
         for title, table in rankings().items()
         if table["low"].notna().all()
     ]

@@ -77,7 +77,15 @@ def test_the_catalogue_finds_its_notebook_its_claims_and_its_colour(toy):
     assert rooms.names().color("Toy") == "#123456"
 
 
-def test_the_ledger_and_the_first_screen_have_it(toy, monkeypatch):
+@pytest.fixture
+def judged_anew():
+    """No verdict is remembered from an earlier test, nor for a later one."""
+    verdicts.forget()
+    yield
+    verdicts.forget()
+
+
+def test_the_ledger_and_the_first_screen_have_it(toy, judged_anew, monkeypatch):
     like = claims.papers()["plm"], claims.stated()["plm-01"], claims.short_statements()
     paper = like[0] | {"paper": "toy", "name": "Toy paper", "headline": "toy-01"}
     known, stated = claims.papers() | {"toy": paper}, claims.stated() | {"toy-01": like[1] | {"paper": "toy"}}
@@ -85,12 +93,10 @@ def test_the_ledger_and_the_first_screen_have_it(toy, monkeypatch):
     monkeypatch.setattr(claims, "stated", lambda: stated)
     monkeypatch.setattr(claims, "short_statements", lambda: like[2] | {"toy-01": "plays well"})
     monkeypatch.setattr(published, "papers", published.papers.__wrapped__)
-    verdicts.forget()
     assert ledger.counts(verdicts.made()).loc["Toy paper"].sum() == 1
     assert "no table in results/ has the rows for its test (Toy: " in verdicts.without_verdict()["toy-01"]
     (row,) = [row for row in readme.headlines() if "Toy paper" in row]
     assert "“plays well”" in row and "not run" in row and "[99](notebooks/99_toy_retrieval.ipynb)" in row
-    verdicts.forget()
 
 
 def test_a_baseline_is_the_run_that_other_papers_have(toy):

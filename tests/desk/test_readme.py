@@ -102,7 +102,7 @@ def test_the_loss_that_leads_is_named_with_those_that_tie_with_it_where_seeds_su
     monkeypatch.setattr(readme, "rankings", lambda: ranked)
     assert readme.advice().startswith(
         "On birds, tuned alike, CPML has the highest R@1 of 3 losses, not told apart from PFML; "
-        "on letters, untuned, CPML has the highest R@1 of 2 losses. "
+        "on letters, not tuned alike, CPML has the highest R@1 of 2 losses. "
     )
     monkeypatch.setattr(readme, "rankings", lambda: {"signs (c)": birds.assign(low=np.nan)})
     assert readme.advice().startswith("No data set has the seeds to tell.")
