@@ -21,7 +21,7 @@ MAIN = {  # whose tables compare many losses under equal conditions, and the pap
     "20_nivmf_retrieval": ("EL-nivMF", "ProxyAnchor+EL-nivMF"),
 }
 PANELS = 3  # data sets that are drawn
-SHOWN = 5  # claims that a list names
+SHOWN = 4  # claims that a list names
 OBSTACLES = (  # why a claim is unclear, by what its reason contains; the first that fits
     (judging.NOT_SHOWN.strip(), "a premise that is not met"),
     ("not tuned", "methods that were not tuned alike"),
@@ -92,7 +92,7 @@ def state() -> str:
         failed.append(f"undecided, but opposed by every comparison so far: {_linked(opposed, in_words=False)}")
     return "\n".join(
         [
-            f"{_at_papers_scale()} Here, at small scale and equal tuning, {len(held)} of {len(here)} claims go as "
+            f"{_at_papers_scale()} Here, at small scale, rivals tuned alike, {len(held)} of {len(here)} claims go as "
             f"claimed, {len(found[judging.OTHER_WAY])} the other way, with no difference in "
             f"{len(found[judging.NO_DIFFERENCE])} ({retrieval} of these {len(decided)} about retrieval); "
             f"{len(found[judging.UNCLEAR])} are unclear, {len(found[judging.NOT_RUN])} not run.",
