@@ -327,9 +327,10 @@ def _all_read(pool: ThreadPoolExecutor, read: Callable, paths: Sequence[str] | n
 def _refuse_shared(pool: ThreadPoolExecutor, manifest: Manifest) -> None:
     """ValueError where one of the reader's files lies under a training and a test class, as a link or as a copy.
 
-    Official sets are taken as they were published. Only files of a size that both parts have are read.
+    Official sets are taken as they were published, and where nothing is scored a copy does no harm. Only files of a
+    size that both parts have are read.
     """
-    if not is_own(manifest.name):
+    if not is_own(manifest.name) or not manifest.labelled:
         return
     paths, train = np.array(manifest.images), manifest.split == "train"
     sizes = np.fromiter(pool.map(os.path.getsize, manifest.images), np.int64)

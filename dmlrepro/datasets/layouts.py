@@ -34,6 +34,7 @@ class Annotations:
         open_set: training and test classes are different ones.
         own_name: what the reader's own images are called; empty for the official sets.
         notes: lines on how the annotations came about, for `data check`.
+        labelled: False where nothing says which images belong together, so that each is a class of its own.
     """
 
     source: Path
@@ -45,6 +46,7 @@ class Annotations:
     open_set: bool = True
     own_name: str = ""
     notes: tuple[str, ...] = ()
+    labelled: bool = True
 
 
 def read_cub(root: Path) -> Annotations:

@@ -46,6 +46,8 @@ class Manifest:
         is_gallery: (N,) bool, test images that are searched; likewise.
         class_names: one name per label.
         corrupted: sorted indices of the training images whose label was replaced by `label_noise`.
+        labelled: False for the reader's own images without labels: each is then a class of its own, and nothing can be
+            scored.
     """
 
     name: str
@@ -56,6 +58,7 @@ class Manifest:
     is_gallery: np.ndarray
     class_names: tuple[str, ...]
     corrupted: np.ndarray
+    labelled: bool = True
 
     def __len__(self) -> int:
         return len(self.labels)
@@ -284,8 +287,9 @@ def _read(name: str, root: str | Path | None) -> tuple[Manifest, tuple[str, ...]
         is_gallery=np.isin(parts, ["test", "gallery"]),
         class_names=tuple(names[number] for number in label_of),
         corrupted=np.empty(0, np.int64),
+        labelled=found.labelled,
     )
-    if not _retrievable(manifest).any():
+    if found.labelled and not _retrievable(manifest).any():
         raise ValueError(f"{source}: expected a test class with a query and another gallery image, found none")
     if found.own_name:
         named = replace(manifest, name=f"{manifest.name}@{manifest.digest()[:8]}")

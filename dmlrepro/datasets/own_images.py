@@ -3,7 +3,8 @@
 "folder:PATH" is a folder with a sub-folder per class, or with train/ and test/ above these. "manifest:FILE.csv" has the
 columns path, label and, if wanted, split, query and gallery (also is_query and is_gallery, as Open Metric Learning
 calls them); its paths count from the folder of the CSV file. A PATH counts from the data folder. Where nothing names
-the parts, half of the classes are for training: which ones follows from their names and SPLIT_SEED alone.
+the parts, half of the classes are for training: which ones follows from their names and SPLIT_SEED alone. A folder
+without sub-folders and a table without the column label are images without labels, each a class of its own.
 """
 
 import csv
@@ -13,6 +14,7 @@ import os
 import re
 import unicodedata
 from collections import Counter, defaultdict
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -30,7 +32,6 @@ SUFFIXES = (
 VALIDATION_WORDS = {"val", "valid", "validation"}
 COLUMNS = {"is_query": "query", "is_gallery": "gallery"}  # Open Metric Learning's names are read as ours
 SPLITS = {"train": "train", "test": "test", "validation": "test"}  # Open Metric Learning calls the test part validation
-NO_LABELS = "; what can be done without labels is in docs/your_images.md"
 FLAGS = {"true": True, "yes": True, "1": True, "1.0": True, "false": False, "no": False, "0": False, "0.0": False}
 
 
@@ -63,7 +64,10 @@ def training_classes(names: list[str]) -> set[str]:
 
 
 def read_folder(folder: Path) -> Annotations:
-    """A folder per class, or train/ and test/ above these; images in sub-folders belong to the class above them."""
+    """A folder per class, or train/ and test/ above these; images in sub-folders belong to the class above them.
+
+    Where no class folder is, the images themselves, or those in train/ and test/, are images without labels.
+    """
     odd: dict[str, list] = defaultdict(list)  # whatever lies there and is no image of a class, by kind
     tops = _class_folders(folder, odd)
     words = {name.casefold() for name in tops}
@@ -84,35 +88,35 @@ def read_folder(folder: Path) -> Annotations:
             found_parts += [part] * len(files)
     _refuse(folder, sorted(odd["cyclic"]), "links lead back to a folder above them", "remove them")
     _refuse(folder, sorted(odd["broken"]), "links lead to nothing", "remove or mend them", FileNotFoundError)
-    if not any(parts.values()):
-        raise ValueError(
-            f"{folder}: expected a folder per class, found none and {len(odd['stray'])} images; sort the images into "
-            f"folders, or list them with their labels in a CSV file and use manifest:FILE.csv{NO_LABELS}"
-        )
     suffixes = Counter(os.path.splitext(path)[1].lower() or "no suffix" for path in odd["other"])
-    notes = [
-        f"ignored: {len(odd['hidden'])} hidden, {len(odd['other'])} other files"
-        + (f" ({few([f'{count} {suffix}' for suffix, count in suffixes.most_common()])})" if suffixes else "")
-        + f", {len(odd['stray'])} images outside of a class folder"
-        + (f" ({few(sorted(odd['stray']))})" if odd["stray"] else ""),
-        f"images in sub-folders, which belong to the class folder above them: {deep}",
-    ]
+    ignored = f"ignored: {len(odd['hidden'])} hidden, {len(odd['other'])} other files"
+    ignored += f" ({few([f'{count} {suffix}' for suffix, count in suffixes.most_common()])})" if suffixes else ""
+    said_by = "by the folders train/ and test/"
+    if not any(parts.values()):
+        places = {path: name.casefold() for name, path in tops.items()} if in_parts else {str(folder): ""}
+        images = sorted((path for path in odd["stray"] if os.path.dirname(path) in places), key=canonical)
+        given = [places[os.path.dirname(path)] for path in images] if in_parts else None
+        return _unlabelled(folder, folder.name, images, given, said_by, [ignored])
+    stray = f"{len(odd['stray'])} images outside of a class folder"
+    stray += f" ({few(sorted(odd['stray']))})" if odd["stray"] else ""
+    notes = [f"{ignored}, {stray}", f"images in sub-folders, which belong to the class folder above them: {deep}"]
     declared = [name for classes in parts.values() for name in classes]
     given = found_parts if in_parts else None
-    said_by = "by the folders train/ and test/"
     return _annotations(folder, folder.name, images, labels, declared, given, said_by, notes)
 
 
 def read_csv(path: Path) -> Annotations:
     """Columns path and label; optional split (train; test or validation), query and gallery (true or false).
 
-    They are separated by commas, semicolons or tabs. Where most images lie in a folder named like their label, one that
-    lies in the folder of another label is an error.
+    Without the column label, and with no column that could be meant as one, the images have no labels. Columns are
+    separated by commas, semicolons or tabs. Where most images lie in a folder named like their label, one that lies in
+    the folder of another label is an error.
 
     Flags count for test rows only; without them every test image is both.
     """
     columns, lines = _columns(path)
-    rows = zip(lines, columns["path"], columns["label"])
+    texts = columns.get("label")
+    rows = zip(lines, columns["path"], texts or columns["path"])
     empty = [f"line {line}" for line, file, label in rows if not file.strip() or not label]
     _refuse(path, empty, "rows without a path or a label", "fill them in or remove them")
     images = [os.path.normpath(os.path.join(path.parent, file)) for file in columns["path"]]
@@ -123,7 +127,7 @@ def read_csv(path: Path) -> Annotations:
             repeated.append(f"line {line} and line {first[image]}: {image}")
     _refuse(path, repeated, "rows repeat an image", "keep one row for each image")
     folders = [canonical(os.path.basename(os.path.dirname(image))) for image in images]
-    labels = [canonical(label) for label in columns["label"]]
+    labels = [canonical(label) for label in texts or ()]
     if sum(folder == label for folder, label in zip(folders, labels)) > len(labels) / 2:
         known = set(labels)
         rows = zip(lines, columns["path"], labels, folders)
@@ -139,8 +143,11 @@ def read_csv(path: Path) -> Annotations:
         given = [SPLITS[word.lower()] for word in columns["split"]]
     unused = [name for name in columns if name not in ("path", "label", "split", "query", "gallery")]
     notes = [f"columns that are not used: {', '.join(unused) or 'none'}"]
-    labels = columns["label"]
-    found = _annotations(path, path.stem, images, labels, labels, given, "by the column split", notes)
+    by = "by the column split"
+    if texts is None:
+        found = _unlabelled(path, path.stem, images, given, by, notes)
+    else:
+        found = _annotations(path, path.stem, images, list(texts), list(texts), given, by, notes)
     test = np.flatnonzero(found.parts == "test")
     roles = np.ones((2, len(test)), bool)
     for role, name in zip(roles, ("query", "gallery")):
@@ -156,7 +163,8 @@ def read_csv(path: Path) -> Annotations:
 
 
 def write_csv(manifest, path: Path) -> None:
-    """Store a manifest of files, with its split, as a new CSV file that "manifest:FILE.csv" reads.
+    """Store a manifest of files, with its split, as a new CSV file that "manifest:FILE.csv" reads; without labels it
+    has no column for them.
 
     Raises FileExistsError where the file is there already, ValueError for a manifest without files.
     """
@@ -166,11 +174,12 @@ def write_csv(manifest, path: Path) -> None:
         raise FileExistsError(f"{path} exists and stays as it is; name another file")
     with replacing(path) as temporary, temporary.open("w", newline="", encoding="utf-8") as file:
         rows = csv.writer(file)
-        rows.writerow(["path", "label", "split", "query", "gallery"])
+        rows.writerow(["path", *["label"] * manifest.labelled, "split", "query", "gallery"])
         flags = zip(manifest.is_query.tolist(), manifest.is_gallery.tolist())
         for image, label, part, roles in zip(manifest.images, manifest.labels, manifest.split, flags):
             place = os.path.relpath(image, path.absolute().parent)
-            rows.writerow([place, manifest.class_names[label], part, *(roles if part == "test" else ("", ""))])
+            said = [manifest.class_names[label]] if manifest.labelled else []
+            rows.writerow([place, *said, part, *(roles if part == "test" else ("", ""))])
 
 
 def canonical(path: str) -> str:
@@ -219,6 +228,22 @@ def _annotations(
         own_name=re.sub(r"[\s/\\:*?\"<>|,@]+", "_", unicodedata.normalize("NFC", name))[:40] or "images",
         notes=(f"split: {split_by}", *notes),
     )
+
+
+def _unlabelled(
+    source: Path, name: str, images: list[str], parts: list[str] | None, split_by: str, notes: list[str]
+) -> Annotations:
+    """Annotations of images of which nothing says that some belong together: each is a class of its own, called by its
+    path; without parts, the images are split in halves."""
+    if len(images) < 4:
+        raise ValueError(
+            f"{source}: expected a folder per class, or at least 4 images without labels, found {len(images)} images; "
+            "sort images into folders, or list them with their labels in a CSV file and use manifest:FILE.csv"
+        )
+    below = source if source.is_dir() else source.parent
+    names = [os.path.relpath(image, below) for image in images]
+    notes = [*notes, "no labels: each image counts as a class of its own, and nothing can be scored"]
+    return replace(_annotations(source, name, images, names, names, parts, split_by, notes), labelled=False)
 
 
 def _class_folders(folder: str | Path, odd: dict[str, list]) -> dict[str, str]:
@@ -277,10 +302,11 @@ def _columns(path: Path) -> tuple[dict[str, list[str]], list[int]]:
     except (UnicodeDecodeError, csv.Error) as error:
         raise ValueError(f"{path}: expected a CSV file in UTF-8, found something else ({error})") from error
     header = [COLUMNS.get(name, name) for name in header]
-    if not {"path", "label"} <= set(header) or len(set(header)) < len(header):
+    unlabelled = "label" not in header and set(header) <= {"path", "split", "query", "gallery"}
+    if "path" not in header or not ("label" in header or unlabelled) or len(set(header)) < len(header):
         raise ValueError(
             f"{path}: expected the columns path and label, each column once, separated by commas, semicolons or tabs, "
-            f"found {few(header) or 'nothing'}{NO_LABELS * ('path' in header and 'label' not in header)}"
+            f"found {few(header) or 'nothing'}; a table of images without labels has no column but path and split"
         )
     uneven = [f"line {line} has {len(row)}" for row, line in rows if len(row) != len(header)]
     _refuse(

@@ -130,7 +130,7 @@ def _about(run, network: backbones.EmbeddingNet) -> dict[str, Any]:
         "short_side": size if spec.image_size is None else batches.stored_side(spec),
         "test_resize": spec.test_resize,
         "preprocess": dataclasses.asdict(network.preprocess),
-        "classes": list(manifest.class_names[: manifest.num_train_classes]),
+        "classes": list(manifest.class_names[: manifest.num_train_classes]) if manifest.labelled else [],
         "run": run.described.replace(spec.dataset, run.dataset),
         "dataset": run.dataset,
         "spec": asked | {"weights": run.made["weights"]},

@@ -35,11 +35,15 @@ def sample_images(
 ) -> tuple[Rows, list[str]]:
     """At most `classes` randomly drawn classes for `samples`: (rows of images, class names).
 
-    A class with fewer than per_class images shows some of them again.
+    A class with fewer than per_class images shows some of them again. Images without labels fill nameless rows.
     """
     manifest = manifests.load(dataset)
     rng = np.random.default_rng(seed)
     indices = manifest.indices(split)
+    if not manifest.labelled:
+        drawn = _decoded(manifest, rng.permutation(indices)[: classes * per_class])
+        some = [drawn[first : first + per_class] for first in range(0, len(drawn), per_class)]
+        return some, [""] * len(some)
     names, rows = [], []
     present = np.unique(manifest.labels[indices])
     for label in rng.choice(present, min(classes, len(present)), replace=False):
@@ -69,9 +73,10 @@ def by_norm(run, count: int, classes: int = 4, split: str = "test", seed: int = 
     return [_decoded(manifest, indices[members]) for members in chosen], names
 
 
-def neighbours(run, queries: int, k: int, seed: int = 0) -> tuple[list[np.ndarray], Rows, np.ndarray]:
+def neighbours(run, queries: int, k: int, seed: int = 0) -> tuple[list[np.ndarray], Rows, np.ndarray | None]:
     """Randomly drawn test queries of a run and their k nearest gallery images by cosine similarity, fewer where the
-    gallery is smaller, for `retrieved`: (queries, for each query its k neighbours, bool (queries, k) of same class)."""
+    gallery is smaller, for `retrieved`: (queries, for each query its k neighbours, bool (queries, k) of same class, or
+    None where images have no labels)."""
     manifest = batches.load_dataset(run.spec)
     test = manifest.indices("test")
     generator = torch.Generator().manual_seed(seed)
@@ -79,7 +84,7 @@ def neighbours(run, queries: int, k: int, seed: int = 0) -> tuple[list[np.ndarra
     picked = candidates[torch.randperm(len(candidates), generator=generator)[:queries]]
     found = _nearest(run, manifest, test, picked, k).numpy()
     labels = manifest.labels[test]
-    correct = labels[found] == labels[picked.numpy()][:, None]
+    correct = labels[found] == labels[picked.numpy()][:, None] if manifest.labelled else None
     return _decoded(manifest, test[picked.numpy()]), [_decoded(manifest, test[row]) for row in found], correct
 
 
@@ -162,24 +167,28 @@ def samples(rows: Sequence[Sequence], names: Sequence[str]) -> Figure:
     """Images of some classes, a row per class with its name."""
     check(len(rows) > 0 and len(rows) == len(names), f"names: {len(names)} names for {len(rows)} rows of images")
     cells = [[(x, image, None) for x, image in enumerate(row)] for row in rows]
-    return described(_wall(cells, list(map(_wrapped, names)), left=2.6), f"Rows of images: {listed(names)}.")
+    named = [name for name in names if name]
+    figure = _wall(cells, list(map(_wrapped, names)), left=2.6 if named else 0.0)
+    return described(figure, f"Rows of images: {listed(named)}." if named else "Images of no known class.")
 
 
-def retrieved(queries: Sequence, neighbours: Sequence[Sequence], correct: np.ndarray) -> Figure:
+def retrieved(queries: Sequence, neighbours: Sequence[Sequence], correct: np.ndarray | None) -> Figure:
     """Queries in the first column, then their nearest gallery images in order: green frame and tick for the same class,
-    red frame and cross for another.
+    red frame and cross for another; no frames where nobody knows.
 
-    queries: Q images; neighbours: Q lists of K images; correct: bool (Q, K).
+    queries: Q images; neighbours: Q lists of K images; correct: bool (Q, K), or None.
     """
-    correct = np.asarray(correct, dtype=bool)
     shape = count, k = len(queries), len(neighbours[0]) if len(neighbours) else 0
+    known = correct is not None
+    correct = np.asarray(correct, dtype=bool) if known else np.full(shape, None)
     check(count > 0 and correct.shape == shape, f"correct must have shape {shape}, got {correct.shape}")
     check(all(len(row) == k for row in neighbours) and len(neighbours) == count, "neighbours must be Q x K")
     places = 1.25 + np.arange(k)
     cells = [[(0, query, None), *zip(places, row, right)] for query, row, right in zip(queries, neighbours, correct)]
     figure = _wall(cells, heads={0: "query"} | {x: f"{place}" for place, x in enumerate(places, 1)})
-    text = f"{count} query images, each with its {k} nearest images; {correct.sum()} of {correct.size} are of"
-    return described(figure, f"{text} the query's class.")
+    text = f"{count} query images, each with its {k} nearest images"
+    share = f"; {correct.sum()} of {correct.size} are of the query's class" if known else ""
+    return described(figure, f"{text}{share}.")
 
 
 def confused(rows: Sequence[Sequence], names: Sequence[tuple[str, str, str]]) -> Figure:

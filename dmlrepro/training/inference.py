@@ -110,12 +110,17 @@ def retrieve(
     *,
     half: bool = False,
 ):
-    """Scores and embeddings (N, D), on the CPU, of images: `query` marks those that search, `gallery` the searched."""
+    """Scores and embeddings (N, D), on the CPU, of images: `query` marks those that search, `gallery` the searched.
+
+    Images without labels have no scores.
+    """
     device = next(network.parameters()).device
     mine = embed(network, task.test_batches(indices[distributed.share(len(indices))]), half=half)
     embeddings = distributed.gather(mine.to(device), len(indices))
     if not embeddings.isfinite().all():
         raise FloatingPointError("the embeddings of the evaluated images are not finite; lower lr or loss_lr")
+    if not task.manifest.labelled:
+        return {}, embeddings.cpu()
     labels = torch.from_numpy(task.manifest.labels[indices]).to(device)
     scores = distributed.from_first(lambda: score(embeddings, labels, query, gallery, task.spec.ks, measures))
     return scores, embeddings.cpu()

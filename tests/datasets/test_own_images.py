@@ -212,10 +212,35 @@ def test_a_missing_folder_is_named(tmp_path):
             manifests.load(name)
 
 
-def test_an_empty_folder_and_a_flat_one_are_refused(tmp_path):
-    refused(tmp_path, "expected a folder per class, found none and 0 images.*without labels is in docs/your_images.md")
-    picture(tmp_path / "1.png")
-    refused(tmp_path, "found none and 1 images; sort the images into folders, or list them")
+def test_an_empty_folder_and_one_of_few_images_are_refused(tmp_path):
+    refused(tmp_path, "expected a folder per class, or at least 4 images without labels, found 0 images")
+    for number in range(3):
+        picture(tmp_path / f"{number}.png")
+    refused(tmp_path, "found 3 images; sort images into folders, or list them")
+
+
+def test_a_flat_folder_is_images_without_labels(tmp_path):
+    for name in ("a.png", "b.png", "c.png", "d.png", "é.png", "f.png", "g.png", "notes.txt"):
+        picture(tmp_path / "heap" / name) if name.endswith("png") else (tmp_path / "heap" / name).write_text("")
+    manifest = load(tmp_path / "heap")
+    assert not manifest.labelled and len(manifest) == 7
+    np.testing.assert_array_equal(manifest.labels, np.arange(7))  # none shares a class with another
+    assert (manifest.split == "train").sum() == 4
+    assert sorted(manifest.class_names) == sorted(os.path.basename(path) for path in manifest.images)
+    said = manifests.check(f"folder:{tmp_path / 'heap'}")
+    assert "no labels" in said and "1 other files (1 .txt)" in said
+    assert cli.main(["data", "check", f"folder:{tmp_path / 'heap'}", "--csv", str(tmp_path / "heap.csv")]) == 0
+    again = manifests.load(f"manifest:{tmp_path / 'heap.csv'}")
+    assert not again.labelled and again.images == manifest.images
+    np.testing.assert_array_equal(again.split, manifest.split)
+
+
+def test_flat_train_and_test_folders_are_taken_as_they_are(tmp_path):
+    for number in range(6):
+        picture(tmp_path / ("train" if number < 4 else "test") / f"{number}.png")
+    picture(tmp_path / "elsewhere.png")
+    manifest = load(tmp_path)
+    assert not manifest.labelled and manifest.split.tolist() == ["train"] * 4 + ["test"] * 2
 
 
 def test_empty_class_folders_are_named(birds):
@@ -480,8 +505,11 @@ def test_labels_need_not_be_the_names_of_the_folders(tmp_path, rows):
 @pytest.mark.parametrize(
     ("edit", "message"),
     [
-        (lambda t: t.replace("path,", "file,"), "expected the columns path and label.*found file, label, split$"),
-        (lambda t: t.replace("label,", "kind,"), "expected the columns path and label.*without labels is in docs/your"),
+        (lambda t: t.replace("path,", "file,"), "expected the columns path and label.*found file, label, split;"),
+        (
+            lambda t: t.replace("label,", "kind,"),
+            "expected the columns path and label.*kind, split; a table of images",
+        ),
         (lambda t: t.replace(",", "|"), r"separated by commas, semicolons or tabs, found path\|label\|split"),
         (
             lambda t: t.replace("jay/1.png,jay", "jay/1.png,kite"),

@@ -2,6 +2,7 @@
 
 import importlib
 import re
+import shutil
 import subprocess
 import sys
 from types import SimpleNamespace
@@ -11,9 +12,11 @@ import pytest
 import torch
 from PIL import Image
 
-from dmlrepro import cli
-from dmlrepro.evidence import saving
-from dmlrepro.papers.together import own_script, recommending, your_images
+from dmlrepro import cli, retrieval
+from dmlrepro.datasets import manifests
+from dmlrepro.evidence import saving, stored
+from dmlrepro.papers.methods import spec_of
+from dmlrepro.papers.together import own_script, recommending, unlabelled, your_images
 from dmlrepro.papers.together.your_images import YourImagesParams
 from dmlrepro.training import loop, runs
 from dmlrepro.training.builders import build_loss
@@ -115,7 +118,7 @@ def test_a_small_folder_of_photographs_from_the_command_to_the_table(tried, caps
     }
     recommending.in_words(choice)
     your_images.describe(params.dataset)
-    recommending.kept(tried.final[0])
+    recommending.kept(tried.final)
     recommending.agreement(choice, tried.final)
     printed = capsys.readouterr().out
     assert f"Recommended: {choice.chosen}" in printed and "WARNING: 8 training classes are few" in printed
@@ -188,6 +191,52 @@ def test_where_no_class_can_be_held_out_it_says_so_and_trains_nothing(tmp_path, 
     printed = capsys.readouterr().out
     assert "WARNING: 2 training classes are too few to hold some out" in printed
     assert "Recommended: the features as they are. The training classes are too few" in printed
+
+
+def test_images_without_labels_are_looked_at_and_nothing_is_scored(tmp_path, capsys, monkeypatch):
+    monkeypatch.setenv("DMLREPRO_RESULTS", str(tmp_path / "results"))
+    labelled = manifests.load(folder(tmp_path / "sorted", 20, 4))
+    for number, path in enumerate(labelled.images):
+        (tmp_path / "heap").mkdir(exist_ok=True)
+        shutil.copy(path, tmp_path / "heap" / f"{number}.png")
+    given = {"dataset": f"folder:{tmp_path / 'heap'}", "steps": 2}
+    params = YourImagesParams.from_values(given)
+    assert (params.methods, params.seeds) == (unlabelled.METHODS, 1)
+    specs = your_images.your_images(params)
+    assert [spec.method for spec in specs] == ["untrained", "PCA", "whitened PCA", *unlabelled.METHODS]
+    assert all(spec.fold is None and spec.seed == 0 for spec in specs)
+    assert {(spec.steps, spec.head_start) for spec in specs if spec.loss} == {(2, "whitened")}
+    finished = runs.run_all(specs, jobs=1)
+    assert all(run.rows == [] and len(run.embeddings) == 40 for run in finished)
+    table = your_images.table_of(finished, params)
+    saving.save(table, params, runs=finished)
+    assert set(table["metric"]) == {unlabelled.KEPT} and table["value"].iloc[0] == 1
+    assert table["value"].between(0, 1).all() and (table["value"] < 1).any()
+    expected = [set(row.tolist()) for row in retrieval.nearest(finished[0].embeddings, unlabelled.NEAREST)]
+    found = [set(row.tolist()) for row in retrieval.nearest(finished[1].embeddings, unlabelled.NEAREST)]
+    shared = sum(len(one & other) for one, other in zip(expected, found))
+    assert table["value"].iloc[1] == pytest.approx(shared / (40 * unlabelled.NEAREST))
+    choice = recommending.choice_of(finished)
+    recommending.in_words(choice, finished)
+    final = runs.run_all(recommending.final_specs(choice, finished), jobs=1)
+    assert [run.key for run in final] == [run.key for run in finished]
+    recommending.kept(final)
+    recommending.agreement(choice, final)
+    recommending.looked_up(final, queries=2, k=3)
+    your_images.describe(params.dataset)
+    printed = capsys.readouterr().out
+    assert "Nothing is recommended: without labels" in printed and all(run.key in printed for run in final)
+    assert "python -m dmlrepro export 01" in own_script.script_of_run(final[0])
+    assert "%" in your_images.YourImages.findings[-1](stored.Numbers(table))
+
+
+def test_a_loss_of_labels_refuses_images_without(tmp_path):
+    for number in range(20):
+        (tmp_path / "heap").mkdir(exist_ok=True)
+        Image.fromarray(np.full((32, 32), number, np.uint8)).save(tmp_path / "heap" / f"{number}.png")
+    params = your_images.OwnImagesParams.from_values({"dataset": f"folder:{tmp_path / 'heap'}", "steps": 1})
+    with pytest.raises(ValueError, match=r"Triplet learns from labels, and heap@.* has none; sort the images"):
+        runs.run(spec_of(your_images.offered()["Triplet"], params).replace(batch_size=8))
 
 
 @pytest.mark.parametrize("method", ["untrained", "whitened PCA", "Triplet", "EL-nivMF"])

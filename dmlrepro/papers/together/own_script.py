@@ -7,11 +7,24 @@ from dmlrepro.training import batches
 from dmlrepro.training.builders import OPTIMIZERS, build_loss, stream_seed
 from dmlrepro.training.spec import RunSpec
 
+# Of images without labels: there is no score for a script to reach
+_COMMANDS = """# keep the network of a candidate, embed any folder with it, and look at what it finds; PROFILE as here
+python -m dmlrepro export 01 mine.safetensors --profile PROFILE -p dataset {dataset} --method PLM
+python -m dmlrepro embed mine.safetensors FOLDER --out INDEX
+python -m dmlrepro find INDEX IMAGE --html page.html
+"""
+
 
 def script_of_run(run) -> str:
-    """The script of a finished run on all training classes. Batches, the first head and the first proxies are those of
-    the run; in which of two views an image is seen is drawn otherwise, so numbers of a tail differ as two seeds do."""
-    classes = batches.load_dataset(run.spec).num_train_classes
+    """The script of a finished run on all training classes; of images without labels commands that keep a network.
+
+    Batches, the first head and the first proxies are those of the run; in which of two views an image is seen is drawn
+    otherwise, so numbers of a tail differ as two seeds do.
+    """
+    manifest = batches.load_dataset(run.spec)
+    if not manifest.labelled:
+        return _COMMANDS.format(dataset=run.spec.dataset)
+    classes = manifest.num_train_classes
     return script_of(run.spec, classes, run.embeddings.shape[1])
 
 

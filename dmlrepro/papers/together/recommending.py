@@ -14,7 +14,7 @@ import torch
 from dmlrepro import retrieval
 from dmlrepro.evidence import choosing
 from dmlrepro.evidence.choosing import Choice
-from dmlrepro.figures import intervals
+from dmlrepro.figures import images, intervals
 from dmlrepro.figures.style import Names
 from dmlrepro.training import activations, batches, inference, records
 from dmlrepro.training.spec import RunSpec
@@ -129,8 +129,17 @@ def _verdict(choice: Choice, name: str) -> str:
     return "clearly worse" if high < 0 else ""
 
 
-def in_words(choice: Choice | None) -> None:
-    """Print who is recommended and why, who is as good, and what would change it."""
+def in_words(choice: Choice | None, finished: Sequence = ()) -> None:
+    """Print who is recommended and why, who is as good, and what would change it; of images without labels why nobody
+    is."""
+    if not labelled(finished):
+        print(
+            "Nothing is recommended: without labels nothing says which images belong together, so that no candidate "
+            "can be scored. Look at the neighbours that each finds for the same images, below. To decide by numbers, "
+            "sort two dozen kinds, a few images each, into folders and run this notebook on these; the network that it "
+            "keeps is for all of your images."
+        )
+        return
     if choice is None:
         print(
             "Recommended: the features as they are. The training classes are too few to hold some out, so nothing "
@@ -175,20 +184,50 @@ def _what_would_change_it(choice: Choice, best: str) -> str:
 
 
 def final_specs(choice: Choice | None, finished: Sequence) -> list[RunSpec]:
-    """The runs on all training classes: the chosen first, then what it is compared with; ordinary runs, once each."""
+    """The runs on all training classes: the chosen first, then what it is compared with; ordinary runs, once each.
+    Where nothing was held out, all runs are such already."""
     of_label = {label(run.spec.method, run.spec.setting): run.spec for run in finished if run.spec.seed == 0}
-    wanted = [choice.chosen, choice.reference, label(FEATURES)] if choice else [label(FEATURES)]
+    if choice is None:
+        return list(of_label.values())
+    wanted = [choice.chosen, choice.reference, label(FEATURES)]
     return [of_label[name].replace(fold=None, folds=RunSpec.folds) for name in dict.fromkeys(wanted)]
 
 
-def kept(run) -> None:
-    """Print what the final fit is and where it lies."""
-    print(f"{label(run.spec.method, run.spec.setting)}, fitted to all training classes.")
-    print(f"Its key is {run.key}; its weights lie in the cache, in runs/{run.key}.")
+def labelled(finished: Sequence) -> bool:
+    """Whether the images of the runs have labels."""
+    return not finished or batches.load_dataset(finished[0].spec).labelled
+
+
+def kept(final: Sequence) -> None:
+    """Print what the final fit is and where it lies; of images without labels each candidate."""
+    part, whose = ("classes", final[:1]) if labelled(final) else ("images", final)
+    for run in whose:
+        print(f"{label(run.spec.method, run.spec.setting)}, fitted to all training {part}.")
+        print(f"Its key is {run.key}; its weights lie in the cache, in runs/{run.key}.")
+
+
+def looked_up(final: Sequence, queries: int = 5, k: int = 5) -> None:
+    """Show test images and their nearest neighbours under the final fit, and the classes that it confuses most often;
+    of images without labels the neighbours that each candidate finds for the same images."""
+    import matplotlib.pyplot as plt
+    from IPython.display import Markdown, display
+
+    if labelled(final):
+        drawn = {"": images.retrieved(*images.neighbours(final[0], queries, k))}
+        drawn["**Confused most often**"] = images.confused(*images.confusions(final[0], pairs=5, examples=2))
+    else:
+        named = {f"**{label(run.spec.method, run.spec.setting)}**": run for run in final}
+        drawn = {name: images.retrieved(*images.neighbours(run, queries, k)) for name, run in named.items()}
+    for name, figure in drawn.items():
+        display(Markdown(name), figure)
+        plt.close(figure)
 
 
 def agreement(choice: Choice | None, final: Sequence) -> None:
     """Print what the test classes say, looked at here and nowhere else, and whether validation said so too."""
+    if not labelled(final):
+        print("Without labels there are no test classes.")
+        return
     scores, means = {}, {}
     for run in final:
         rows = np.array(class_scores(run))

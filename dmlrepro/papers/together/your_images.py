@@ -21,7 +21,7 @@ from dmlrepro.papers import rooms
 from dmlrepro.papers.methods import Method, pick, spec_of
 from dmlrepro.papers.params import Params, recipe_of
 from dmlrepro.papers.study import Study
-from dmlrepro.papers.together import recommending
+from dmlrepro.papers.together import recommending, unlabelled
 from dmlrepro.papers.together.recommending import SCORE, UNTRAINED
 from dmlrepro.training import protocols
 from dmlrepro.training.spec import HEAD_STARTS, RunSpec
@@ -62,10 +62,12 @@ class OwnImagesParams(Params):
 
     def _dataset_recipe(self, dataset: str) -> dict:
         """All that are offered; for the reader's images also batches and a head that fit into the smallest training
-        part, and four seeds, which take turns in the parts that are held out."""
-        everything = {"methods": tuple(offered())}
+        part, and four seeds, which take turns in the parts that are held out. Without labels the offer is smaller, and
+        a seed is enough to look at."""
         own = _fitting(dataset, self.profile) if manifests.is_own(dataset) else {}
-        return everything | own
+        if unlabelled.is_without_labels(dataset):
+            return own | {"methods": unlabelled.METHODS, "seeds": 1}
+        return {"methods": tuple(offered())} | own
 
 
 @dataclass(frozen=True)
@@ -140,7 +142,12 @@ def folds_of(sizes: np.ndarray) -> int:
 
 
 def your_images(params: YourImagesParams) -> list[RunSpec]:
-    """All candidates with every seed; the features alone where no class can be held out to compare them on."""
+    """All candidates with every seed; the features alone where no class can be held out to compare them on. Without
+    labels what needs none, once."""
+    if unlabelled.is_without_labels(params.dataset or ""):
+        start = None if params.head_start == "random" else params.head_start
+        untrained = [_without_training(name, params, 0, {}) for name in UNTRAINED]
+        return untrained + unlabelled.trained(params, params.methods or (), start)
     losses = [method for method in pick(offered(), params.methods) if method.loss]
     if not held_out_of(params, 0):
         return [spec_of(offered()["untrained"], params)]
@@ -196,7 +203,11 @@ def measures(run, params: YourImagesParams) -> list:
 
 def table_of(finished: Iterable, params: YourImagesParams) -> pd.DataFrame:
     """The tidy table: scores on held-out classes, and of the features alone where there are none on test classes. A
-    run's fold is no model of an ensemble here, so each enters by itself."""
+    run's fold is no model of an ensemble here, so each enters by itself. Without labels nothing is scored, and the
+    table says what training left of the neighbours that the features have."""
+    finished = list(finished)
+    if unlabelled.is_without_labels(params.dataset or ""):
+        return results.tidy(unlabelled.rows_of(finished), params)
     table = results.tidy(
         [protocols.Scored(run.spec.replace(fold=None), run.dataset, run.rows) for run in finished], params
     )
@@ -220,6 +231,8 @@ def describe(dataset: str) -> None:
     manifest = manifests.load(dataset)
     if manifests.is_own(dataset):
         print(images.survey(manifest))
+    if not manifest.labelled:
+        return
     sizes = _training_sizes(dataset)
     if alone := [manifest.class_names[label] for label in np.flatnonzero(sizes == 1)]:
         print(
@@ -275,4 +288,16 @@ def _named(cell: str) -> str:
     return recommending.label(method, setting)
 
 
-YourImages = Study(YourImagesParams, your_images, table_of, measures, findings=(_best_of_both, _untrained_rows))
+def _kept_neighbours(numbers: Numbers) -> str:
+    kept = unlabelled.KEPT
+    methods = numbers.table.loc[numbers.table["metric"] == kept, "method"].unique()
+    shares = [
+        f"{_named(name)} {100 * numbers.mean(name, kept):.0f} %" for name in methods if name != recommending.FEATURES
+    ]
+    if not shares:
+        return ""
+    return f"Of the {unlabelled.NEAREST} nearest images under the features are still so near under {', '.join(shares)}."
+
+
+FINDINGS = (_best_of_both, _untrained_rows, _kept_neighbours)
+YourImages = Study(YourImagesParams, your_images, table_of, measures, findings=FINDINGS)

@@ -30,6 +30,8 @@ class Scheme(momentum.Scheme):
         momentum: gamma in [0, 1); 0 makes the encoder the network itself, without the noise of its BatchNorm.
     """
 
+    from_labels = False
+
     def __init__(self, spec: RunSpec, task: batches.Task, network: nn.Module, *, momentum: float = 0.999):
         without_labels(task)
         super().__init__(spec, task, network, momentum=momentum)

@@ -31,6 +31,8 @@ class Scheme(supervised.Scheme):
         clusters: how many; at most the number of training images.
     """
 
+    from_labels = False
+
     def __init__(
         self, spec: RunSpec, task: batches.Task, network: nn.Module, *, labels: str = "instances", clusters: int = 100
     ):

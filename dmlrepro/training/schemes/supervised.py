@@ -28,14 +28,21 @@ class Scheme:
         problem_patience: next_problem is called when the last so many evaluations were all no better than the best
             since the current problem began; None: evaluations end no problem. `spec.patience` ends the run.
         problem_steps: it is called after so many steps of a problem at the latest; None: steps end no problem.
+        from_labels: it learns from the labels of the images.
         relative_cost: cost of a training step over forward and backward of the network, for the plan of a profile.
     """
 
     problem_patience: int | None = None
     problem_steps: int | None = None
+    from_labels = True
     relative_cost = 1.0
 
     def __init__(self, spec: RunSpec, task: batches.Task, network: Any):
+        if self.from_labels and not task.manifest.labelled:
+            raise ValueError(
+                f"{spec.method or spec.loss} learns from labels, and {task.manifest.name} has none; sort the images "
+                "into folders by class, or see docs/your_images.md for what can be done without labels"
+            )
         self.spec, self.task, self.network = spec, task, network
         device = next(network.parameters()).device
         loss: Any = build_loss(spec, task.num_classes, network.embedding_size)
