@@ -77,13 +77,12 @@ def judged(name: str, split: int, folder: Path, jobs: int | None) -> dict:
             "attempts": ["head briefly", "head"],
         }
     )
-    finished = runs.run_all(your_images.your_images(params), jobs=jobs, measure=recommending.class_scores)
+    finished = runs.run_all(your_images.your_images(params), jobs=jobs)
     choice = recommending.choice_of(finished)
     assert choice is not None, f"{name}: too few classes"
     of_label = {recommending.label(run.spec.method, run.spec.setting): run.spec for run in finished}
     best = recommending.best_of_each(choice)
-    again = [of_label[each].replace(seed=0, fold=None, folds=4) for each in best]
-    final = runs.run_all(again, jobs=jobs, measure=recommending.class_scores)
+    final = runs.run_all([of_label[each].replace(seed=0, fold=None, folds=4) for each in best], jobs=jobs)
     scores = {each: np.array(recommending.class_scores(run)) for each, run in zip(best, final)}
     test = {each: float(np.average(rows[:, 2], weights=rows[:, 1])) for each, rows in scores.items()}
     differences = (scores[choice.chosen] - scores[choice.reference])[None, None, :, 2]
