@@ -99,7 +99,7 @@ class Manifest:
             digest = hashlib.sha256(repr(self.images.shape).encode())
             digest.update(np.ascontiguousarray(self.images).data)
             return digest.hexdigest()
-        start = len(os.path.join(os.path.commonpath([os.path.dirname(path) for path in self.images]), ""))
+        start = len(os.path.join(os.path.commonpath({os.path.dirname(path) for path in self.images}), ""))
         lines = (f"{path[start:].replace(os.sep, '/')} {os.path.getsize(path)}\n" for path in self.images)
         # names of files may come decomposed from macOS; all others store what was typed, which is composed
         return hashlib.sha256(unicodedata.normalize("NFC", "".join(lines)).encode()).hexdigest()

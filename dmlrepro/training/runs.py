@@ -97,9 +97,12 @@ class RunResult:
         """State dict of the trained loss, e.g. its proxies."""
         return load_file(self.folder / "loss.safetensors")
 
-    def network(self, name: str = "network") -> backbones.EmbeddingNet:
-        """The trained network, or another one that the scheme saved under a name, in evaluation mode on the CPU."""
-        network = inference.build_network(self.spec, batches.load_dataset(self.spec))
+    def network(self, name: str = "network", manifest: manifests.Manifest | None = None) -> backbones.EmbeddingNet:
+        """The trained network, or another one that the scheme saved under a name, in evaluation mode on the CPU.
+
+        manifest: its images, where they are at hand.
+        """
+        network = inference.build_network(self.spec, manifest or batches.load_dataset(self.spec))
         below = network.state_dict() if self.spec.train_from else {}  # of a tail only what was trained is saved
         network.load_state_dict(below | load_file(self.folder / f"{name}.safetensors"))
         return network.eval()

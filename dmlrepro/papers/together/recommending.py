@@ -67,7 +67,7 @@ def _class_scores(run) -> list[list[float]]:
 
 
 def _embedded(run, manifest, indices: np.ndarray) -> torch.Tensor:
-    network = run.network()
+    network = run.network(manifest=manifest)
     if run.spec.train_from is None:
         return inference.embed_images(run.spec, network, manifest, indices)
     tail, stored = activations.cut(run.spec, network, manifest)
