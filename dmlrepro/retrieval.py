@@ -29,6 +29,7 @@ LONGEST_LIST = 1 / 10  # and so is one whose lists are a larger part of it
 CPU_BLOCK, CPU_LISTS = 2**21, 2**18  # numbers of a block of distances, of the candidates' vectors: a CPU's caches
 CPU_SEARCH, NARROWEST = 2**24, 2**14  # numbers of a block of the search, 64 MB, and of a row: up to 1,024 rows,
 CPU_SELECTION = 2**22  # of which so many are selected from at once
+PRODUCT = 64  # dimensions of one of the products that the search adds up: the fewer, the less their sum can err
 ALIGNED = 64  # a product whose rows begin at a multiple of so many numbers is faster, on some processors by a fifth
 LEAST_NORM = 1e-12  # a shorter vector is taken to have no direction
 BAR_AFTER = 10  # seconds
@@ -362,9 +363,9 @@ class _Search:
 
     The search takes vectors less the mean of the targets, because distances are then no smaller beside the norms than
     they have to be, with what half the square of a target lies above the mean of these as a further term. Half a
-    squared distance errs by at most `error`: the sum of these D + 1 terms by as many roundings of the largest norm
-    squared and the largest further term, what was rounded before and after by seven, and 1 % is for what is of second
-    order.
+    squared distance errs by at most `error`: products of PRODUCT dimensions, each summed by itself before it is added,
+    by as many roundings of the largest norm squared and the largest further term as a product has dimensions, then by
+    one per product, what was rounded before and after by eight, and 1 % is for what is of second order.
 
     A list is right if its last item is nearer than any target that is no candidate can be; else the query is ranked in
     float64. With labels, only the order of relevant and other items counts, so only candidates that the error may place
@@ -394,7 +395,8 @@ class _Search:
         self.of_targets.view(-1)[:size] = of_targets - shift
         self.queries = self.targets[:size] if same else _less(points.queries, center, len(points.queries))
         largest = 2 * max(of_targets.max(), of_queries.max()) + (of_targets - shift).abs().max()
-        error = 1.01 * (points.targets.shape[1] + 8) * 2.0**-24 * largest
+        dim = points.targets.shape[1]
+        error = 1.01 * (min(dim, PRODUCT) + -(-dim // PRODUCT) + 8) * 2.0**-24 * largest
         self.room = int(2 * error * 2**32) + 4  # two distances this far apart are in the right order, in steps
         self.half = self.targets.new_empty(0)
 
@@ -403,7 +405,9 @@ class _Search:
         if self.half.shape[1:] != (len(rows), self.columns):
             self.half = self.targets.new_empty(len(self.parts), len(rows), self.columns)  # kept: as dear as the product
         queries = self.queries[rows].expand(len(self.parts), -1, -1)
-        half = torch.baddbmm(self.of_targets, queries, self.parts, alpha=-1, out=self.half)
+        half = self.of_targets
+        for some, theirs in zip(queries.split(PRODUCT, 2), self.parts.split(PRODUCT, 1)):
+            half = torch.baddbmm(half, some, theirs, alpha=-1, out=self.half)
         at_once = _at_once(self.points.targets, CPU_SELECTION, len(self.targets))
         for some, products in zip(rows.split(at_once), half.split(at_once, dim=1)):
             yield some, self._lists(some, products)
@@ -437,17 +441,20 @@ class _Search:
         return _ascending(_keys(values, indices))
 
     def _undecided(self, rows: Tensor, keys: Tensor) -> Tensor:
-        """Which candidates (B, candidates) need a distance in float64: those around a hit, if others are among them."""
+        """Which candidates (B, candidates) need a distance in float64: those that have one of the other kind, a hit or
+        another, so near that the error may have put them in the wrong order."""
         if self.labels is None:
             return torch.ones_like(keys, dtype=torch.bool)
         of_queries, of_targets = self.labels
-        hits = (of_targets.take(_index_of(keys)) == of_queries[rows, None]).flatten().nonzero()[:, 0]
-        behind = torch.arange(len(keys), device=keys.device)[:, None] << 36  # one row after the other, ascending
-        steps = (keys >> INDEX_BITS).add_(behind).flatten()
-        first, last = steps[hits] - self.room, steps[hits] + self.room
-        first, last = torch.searchsorted(steps, first), torch.searchsorted(steps, last, right=True)
-        mixed = last - first > torch.searchsorted(hits, last) - torch.searchsorted(hits, first)
-        first, last = first[mixed], last[mixed]
+        hits = of_targets.take(_index_of(keys)) == of_queries[rows, None]
+        steps = keys >> INDEX_BITS
+        # around neighbours of two kinds all that is within `room` of the farther of them has one of the other kind
+        close = (hits[:, 1:] != hits[:, :-1]) & (steps[:, 1:] - steps[:, :-1] <= self.room)
+        row, before = close.nonzero(as_tuple=True)
+        steps = (steps + (torch.arange(len(keys), device=keys.device)[:, None] << 36)).flatten()  # ascending throughout
+        place = row * keys.shape[1] + before
+        first = torch.searchsorted(steps, steps[place + 1] - self.room)
+        last = torch.searchsorted(steps, steps[place] + self.room, right=True)
         opened = steps.new_zeros(len(steps) + 1)
         opened.index_add_(0, first, torch.ones_like(first)).index_add_(0, last, -torch.ones_like(last))
         return (opened.cumsum(0)[:-1] > 0).view_as(keys)
