@@ -3,7 +3,7 @@
     python benchmarks/choosing.py            birds, in the folder DMLREPRO_DATA; writes results/benchmarks/choosing.csv
     python benchmarks/choosing.py --splits 2 fewer splits, written nowhere
 
-birds       random halves of the classes train, the others test
+birds       dozens of classes, drawn anew for each split, a half to train and a half to test
 thumbnails  a few classes of a few birds train, shrunk to a few pixels: what a head learns of them does harm
 
 Six losses of different kinds train a head behind SqueezeNet, as notebook 01 does at the profile small without a tail.
@@ -33,32 +33,38 @@ LOSSES = ("ProxyAnchor", "PFML", "Triplet", "MultiSimilarity", "ProxyNCA++", "MF
 STEPS = 300  # of a head, which takes a millisecond or two each
 SPLITS = 20
 OFTEN = 0.05  # of the splits may be worse than the features
-CLASSES, IMAGES, PIXELS = 8, 8, 24  # of thumbnails
+Row = tuple[str, str, str]  # path, label, split
 
 
-def whole(rng: np.random.Generator, _: Path) -> list[tuple[str, str, str]]:
-    """(path, label, split) of all birds, half of the classes for training."""
-    birds = manifests.load("cub-subset")
-    train = set(rng.permutation(len(birds.class_names))[: len(birds.class_names) // 2])
-    parts = ("train" if label in train else "test" for label in birds.labels)
-    return [(path, birds.class_names[label], part) for path, label, part in zip(birds.images, birds.labels, parts)]
+def birds(rng: np.random.Generator, _: Path) -> list[Row]:
+    """As many classes and images as somebody may have sorted."""
+    return _drawn(rng, train=60, test=60, images=15)
 
 
-def thumbnails(rng: np.random.Generator, folder: Path) -> list[tuple[str, str, str]]:
-    """IMAGES of each class, shrunk into `folder`; only CLASSES of them are for training, all others for the test."""
-    birds = manifests.load("cub-subset")
-    train = set(rng.permutation(len(birds.class_names))[:CLASSES])
+def thumbnails(rng: np.random.Generator, folder: Path) -> list[Row]:
+    """Few of both, shrunk into `folder`."""
     rows = []
-    for label, name in enumerate(birds.class_names):
-        for number in np.flatnonzero(birds.labels == label)[:IMAGES]:
-            path = folder / f"{len(rows):05}.png"
-            with Image.open(birds.images[number]) as image:
-                image.convert("RGB").resize((PIXELS, PIXELS)).save(path)
-            rows.append((str(path), name, "train" if label in train else "test"))
+    for path, label, part in _drawn(rng, train=8, test=40, images=8):
+        small = folder / f"{len(rows):05}.png"
+        with Image.open(path) as image:
+            image.convert("RGB").resize((24, 24)).save(small)
+        rows.append((str(small), label, part))
     return rows
 
 
-SETS = {"birds": whole, "thumbnails": thumbnails}
+def _drawn(rng: np.random.Generator, train: int, test: int, images: int) -> list[Row]:
+    """The first so many images of randomly drawn classes of all that there are."""
+    all_birds = manifests.load("cub-subset")
+    classes = rng.permutation(len(all_birds.class_names))[: train + test]
+    rows = []
+    for number, label in enumerate(classes):
+        part = "train" if number < train else "test"
+        for index in np.flatnonzero(all_birds.labels == label)[:images]:
+            rows.append((all_birds.images[index], all_birds.class_names[label], part))
+    return rows
+
+
+SETS = {"birds": birds, "thumbnails": thumbnails}
 
 
 def judged(name: str, split: int, folder: Path, jobs: int | None) -> dict:
@@ -119,12 +125,12 @@ def rows(splits: int, jobs: int | None) -> Iterator[dict]:
 
 def kept(found: list[dict]) -> bool:
     """Whether the recommended is seldom worse than the features, and thumbnails are left to these."""
-    birds, small = ([row for row in found if row["set"] == name] for name in SETS)
+    many, small = ([row for row in found if row["set"] == name] for name in SETS)
     shares = {
-        "birds, recommended below the best untrained row": np.mean([row["test_gain"] < 0 for row in birds]),
+        "birds, recommended below the best untrained row": np.mean([row["test_gain"] < 0 for row in many]),
         "thumbnails, a loss recommended": np.mean([row["recommended"] != row["untrained"] for row in small]),
     }
-    helped = np.mean([row["recommended"] != row["untrained"] for row in birds])
+    helped = np.mean([row["recommended"] != row["untrained"] for row in many])
     harness.within("birds, a loss recommended: share of splits", helped)
     return all(harness.within(f"{what}: share of splits", share, most=OFTEN) for what, share in shares.items())
 
