@@ -1,6 +1,12 @@
-"""Notebook 51: how well pieces, clusters and random walks know the classes, before any training (Table 2)."""
+"""Notebook 51: how well pieces, clusters and random walks know the classes, before any training (Table 2).
 
-from collections.abc import Iterable
+Nothing is trained, and most ways to supervise draw nothing: what could turn an answer are other images. So where there
+are enough seeds for an interval, seed s leaves out the s-th of n parts of the classes. With the quality q of all
+classes, q_s of those left, and m the mean of q_s over the seeds, its value is q + (n - 1) (m - q_s), the jackknife's
+pseudo-value (Tukey, 1958) without the correction of a bias: the values' mean is q, and their interval one over classes.
+"""
+
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -12,6 +18,7 @@ from torch import Tensor
 from dmlrepro import clusters, metrics
 from dmlrepro.evidence import results
 from dmlrepro.evidence.claims import START
+from dmlrepro.evidence.statistics import MIN_SEEDS
 from dmlrepro.evidence.stored import Numbers
 from dmlrepro.losses.piecewise_linear import pieces_and_similarity
 from dmlrepro.papers.plm.claims import TESTS
@@ -52,20 +59,46 @@ def supervision_table(finished: Iterable, params: SupervisionParams) -> pd.DataF
 
     There are as many clusters as classes, which favours clusters: nobody without labels knows that number. Two controls
     beside Table 2: "nearest" are as many nearest neighbours of each point as its piece has members, "cosine" is the
-    similarity of the features themselves, continuous as PLM's.
+    similarity of the features themselves, continuous as PLM's. What a seed's value is, the module says.
     """
-    return results.tidy([each for run in finished for each in ways_of(run, params)], params)
+    finished = list(finished)
+    values = of_seeds([ways_of(run, params) for run in finished], params.seeds or 0)
+    rows = [_of(run, way, row) for run, of_run in zip(finished, values) for way, row in of_run.items()]
+    return results.tidy(rows, params)
 
 
-def ways_of(run, params: SupervisionParams) -> list[Scored]:
-    """The rows of `supervision_table` that an untrained network gives."""
-    how = {name: getattr(params, name) for name in ("k", "dim", "quality")}
-    return [_of(run, *each) for each in records.derived([run], _quality, images=params.images, **how)]
+Qualities = list[tuple[str, dict[str, float]]]  # (way to supervise, {measure: value})
 
 
-def _quality(run, images: int, **how) -> list[tuple[str, dict[str, float]]]:
+def ways_of(run, params: SupervisionParams) -> list[Qualities]:
+    """The qualities that an untrained network has with all classes and, where there are enough seeds for an interval,
+    without those that the seed leaves out."""
+    how = {"images": params.images} | {name: getattr(params, name) for name in ("k", "dim", "quality")}
+    found, parts = [records.derived([run], _quality, **how)], params.seeds or 0
+    if parts >= MIN_SEEDS:
+        found.append(records.derived([run], _quality, without=run.spec.seed, parts=parts, **how))
+    return found
+
+
+def of_seeds(found: Sequence[Sequence[Qualities]], parts: int) -> list[dict[str, dict[str, float]]]:
+    """{way: {measure: value}} of each seed from what `ways_of` found of each: as it is, or its pseudo-value."""
+    whole, *left = (
+        pd.DataFrame([{(way, name): value for way, values in ways for name, value in values.items()} for ways in each])
+        for each in zip(*found)
+    )
+    values = whole.mean() + (parts - 1) * (left[0].mean() - left[0]) if left else whole
+    values.columns = pd.MultiIndex.from_tuples(values.columns)
+    return [{way: row[way].to_dict() for way in row.index.unique(0)} for _, row in values.iterrows()]
+
+
+def _quality(run, images: int, without: int | None = None, parts: int = 1, **how) -> list[tuple[str, dict[str, float]]]:
+    """`quality_of` the first test classes, which have at most so many images, but for every `parts`-th from the class
+    number `without`."""
     labels = evaluated_labels(run)[0]
-    some = labels < labels.unique()[_classes_within(labels, images) - 1] + 1
+    classes = labels.unique()[: _classes_within(labels, images)]
+    if without is not None:
+        classes = classes[torch.arange(len(classes)) % parts != without]
+    some = torch.isin(labels, classes)
     return quality_of(run.embeddings[some], labels[some], seed=run.spec.seed, **how)
 
 

@@ -13,6 +13,7 @@ from dmlrepro.evidence import judging, summaries
 from dmlrepro.losses.piecewise_linear import linear_neighborhoods
 from dmlrepro.papers.plm import methods, retrieval, supervision
 from dmlrepro.papers.plm.claims import TESTS
+from dmlrepro.training import records, runs
 
 NOTEBOOKS = [name for name in catalogue.studies() if name.split("_")[1] == "plm"]
 
@@ -102,6 +103,30 @@ def test_supervision_is_measured_as_in_table_2():
     assert rows["PLM"]["label_purity"] == metrics.label_purity(members, labels)
     assert rows["PLM"]["members"] == members.sum(1).double().mean().item()
     assert all(0 < value <= 1 for row in rows.values() for name, value in row.items() if name != "members")
+
+
+def test_seeds_take_turns_in_the_classes_that_they_leave_out():
+    """Of a mean over classes the pseudo-value of a seed is the mean of the classes that it leaves out."""
+    of_class = torch.rand(20, generator=torch.Generator().manual_seed(0)).double()
+    part = torch.arange(20) % 5
+    found = [
+        [[("PLM", {"purity": of_class.mean().item()})], [("PLM", {"purity": of_class[part != seed].mean().item()})]]
+        for seed in range(5)
+    ]
+    values = [of_seed["PLM"]["purity"] for of_seed in supervision.of_seeds(found, 5)]
+    assert values == pytest.approx([of_class[part == seed].mean().item() for seed in range(5)])
+    two = supervision.of_seeds([ways[:1] for ways in found[:2]], 2)  # too few for an interval
+    assert two == [{"PLM": {"purity": pytest.approx(of_class.mean().item())}}] * 2
+
+
+def test_the_interval_of_the_supervision_is_one_over_classes(monkeypatch):
+    """Another value for each seed, though nothing is drawn, about the quality of all classes."""
+    params = supervision.SupervisionParams.from_values({"seeds": 5, "images": 600})
+    finished = runs.run_all(supervision.supervision(params), jobs=1)
+    table = supervision.supervision_table(finished, params)
+    rows = table[(table["method"] == "nearest") & (table["metric"] == "label_purity")]
+    whole = dict(records.derived(finished[:1], supervision._quality, images=600, k=9, dim=3, quality=0.9))
+    assert rows["value"].nunique() == 5 and rows["value"].mean() == pytest.approx(whole["nearest"]["label_purity"])
 
 
 def test_quick_has_as_many_short_runs_as_fit_into_six_core_minutes():
