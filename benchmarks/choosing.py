@@ -31,7 +31,6 @@ from dmlrepro.training import runs
 
 LOSSES = ("ProxyAnchor", "PFML", "Triplet", "MultiSimilarity", "ProxyNCA++", "MFCont")
 STEPS = 300  # of a head, which takes a millisecond or two each
-SPLITS = 20
 OFTEN = 0.05  # of the splits may be worse than the features
 Row = tuple[str, str, str]  # path, label, split
 
@@ -64,7 +63,7 @@ def _drawn(rng: np.random.Generator, train: int, test: int, images: int) -> list
     return rows
 
 
-SETS = {"birds": birds, "thumbnails": thumbnails}
+SETS = {"birds": (birds, 20), "thumbnails": (thumbnails, 5)}  # and splits of each
 
 
 def judged(name: str, split: int, folder: Path, jobs: int | None) -> dict:
@@ -72,7 +71,7 @@ def judged(name: str, split: int, folder: Path, jobs: int | None) -> dict:
     folder.mkdir()
     table = folder / "images.csv"
     with table.open("w", newline="", encoding="utf8") as file:
-        csv.writer(file).writerows([("path", "label", "split"), *SETS[name](np.random.default_rng(split), folder)])
+        csv.writer(file).writerows([("path", "label", "split"), *SETS[name][0](np.random.default_rng(split), folder)])
     params = your_images.YourImagesParams.from_values(
         {
             "profile": "small",
@@ -114,10 +113,10 @@ def judged(name: str, split: int, folder: Path, jobs: int | None) -> dict:
     }
 
 
-def rows(splits: int, jobs: int | None) -> Iterator[dict]:
+def rows(splits: int | None, jobs: int | None) -> Iterator[dict]:
     with tempfile.TemporaryDirectory() as place:
-        for name in SETS:
-            for split in range(splits):
+        for name, (_, usual) in SETS.items():
+            for split in range(splits or usual):
                 yield (row := judged(name, split, Path(place) / f"{name}{split}", jobs))
                 told = f"{row['recommended']}, test {row['test_gain']:+.1f}"
                 print(f"{name}, split {split}: {told}; best loss {row['best_loss_gain']:+.1f}", flush=True)
@@ -137,10 +136,10 @@ def kept(found: list[dict]) -> bool:
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--splits", type=int, default=SPLITS, help=f"of each set (default: {SPLITS})")
+    parser.add_argument("--splits", type=int, help="of each set (default: 20 of birds, 5 of thumbnails)")
     parser.add_argument("--jobs", type=int, help="runs side by side (default: all cores)")
     arguments = parser.parse_args()
     found = list(rows(arguments.splits, arguments.jobs))
-    if arguments.splits == SPLITS:
+    if arguments.splits is None:
         harness.write_table(found, output_folder("benchmarks") / "choosing.csv")
     sys.exit(not kept(found))
