@@ -1,6 +1,7 @@
 """What notebook 01 recommends on photographs, against test classes that the choice never saw.
 
-    python benchmarks/choosing.py            birds, in the folder DMLREPRO_DATA; writes results/benchmarks/choosing.csv
+    python benchmarks/choosing.py            birds, in the folder DMLREPRO_DATA; writes results/benchmarks/choosing.csv, where
+                                             it goes on if it was stopped; an hour
     python benchmarks/choosing.py --splits 2 fewer splits, written nowhere
 
 birds       dozens of classes, drawn anew for each split, a half to train and a half to test
@@ -21,6 +22,7 @@ from pathlib import Path
 
 import harness
 import numpy as np
+import pandas as pd
 from PIL import Image
 
 from dmlrepro.datasets import manifests
@@ -113,13 +115,16 @@ def judged(name: str, split: int, folder: Path, jobs: int | None) -> dict:
     }
 
 
-def rows(splits: int | None, jobs: int | None) -> Iterator[dict]:
+def rows(known: list[dict], splits: int | None, jobs: int | None) -> Iterator[dict]:
+    """The row of every split, of those that are known as it is."""
+    of_split = {(row["set"], row["split"]): row for row in known}
     with tempfile.TemporaryDirectory() as place:
         for name, (_, usual) in SETS.items():
             for split in range(splits or usual):
-                yield (row := judged(name, split, Path(place) / f"{name}{split}", jobs))
+                row = of_split.get((name, split)) or judged(name, split, Path(place) / f"{name}{split}", jobs)
                 told = f"{row['recommended']}, test {row['test_gain']:+.1f}"
                 print(f"{name}, split {split}: {told}; best loss {row['best_loss_gain']:+.1f}", flush=True)
+                yield row
 
 
 def kept(found: list[dict]) -> bool:
@@ -138,8 +143,14 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--splits", type=int, help="of each set (default: 20 of birds, 5 of thumbnails)")
     parser.add_argument("--jobs", type=int, help="runs side by side (default: all cores)")
+    parser.add_argument("--again", action="store_true", help="also the splits that choosing.csv has")
     arguments = parser.parse_args()
-    found = list(rows(arguments.splits, arguments.jobs))
-    if arguments.splits is None:
-        harness.write_table(found, output_folder("benchmarks") / "choosing.csv")
+    table, found = output_folder("benchmarks") / "choosing.csv", []
+    known = (
+        pd.read_csv(table).to_dict("records") if table.exists() and not (arguments.splits or arguments.again) else []
+    )
+    for row in rows(known, arguments.splits, arguments.jobs):
+        found.append(row)
+        if arguments.splits is None:
+            harness.write_table(found, table)  # stopped and started again, it goes on
     sys.exit(not kept(found))

@@ -8,8 +8,12 @@ import json
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from dmlrepro import __version__
+
+if TYPE_CHECKING:
+    from dmlrepro.papers.params import Params
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -131,11 +135,13 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _group(commands, name: str, said: str):
+def _group(commands: argparse._SubParsersAction, name: str, said: str):
     return commands.add_parser(name, help=said).add_subparsers(required=True, metavar="ACTION")
 
 
-def _command(commands, name: str, run: Callable, said: str | None = None) -> argparse.ArgumentParser:
+def _command(
+    commands: argparse._SubParsersAction, name: str, run: Callable, said: str | None = None
+) -> argparse.ArgumentParser:
     parser = commands.add_parser(name, help=said) if said else commands.add_parser(name)
     parser.set_defaults(run=run)
     return parser
@@ -152,7 +158,7 @@ def _parameters(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def _params(options, params_class):
+def _params(options: argparse.Namespace, params_class: "type[Params]"):
     values = {name: _literal(text) for name, text in options.parameters}
     return params_class.from_values({"profile": options.profile} | values)
 
@@ -170,7 +176,7 @@ def _selected(names: list[str]) -> list[str]:
     return [catalogue.find(name).name for name in names] or list(catalogue.studies())
 
 
-def _data_check(options) -> None:
+def _data_check(options: argparse.Namespace) -> None:
     from dmlrepro.datasets import images, manifests, own_images
 
     print(manifests.check(options.name))
@@ -182,13 +188,13 @@ def _data_check(options) -> None:
         own_images.write_csv(manifest, options.csv)
 
 
-def _data_fetch(options) -> None:
+def _data_fetch(options: argparse.Namespace) -> None:
     from dmlrepro.datasets import downloads
 
     downloads.fetch(options.name)
 
 
-def _backbones(options) -> None:
+def _backbones(options: argparse.Namespace) -> None:
     import pandas as pd
 
     from dmlrepro.networks import backbones
@@ -196,7 +202,7 @@ def _backbones(options) -> None:
     print(pd.DataFrame(backbones.table()).to_string(index=False))
 
 
-def _shared_parameters(options) -> None:
+def _shared_parameters(options: argparse.Namespace) -> None:
     import inspect
 
     from dmlrepro.papers.params import Params
@@ -204,7 +210,7 @@ def _shared_parameters(options) -> None:
     print(inspect.getdoc(Params))
 
 
-def _train(options) -> None:
+def _train(options: argparse.Namespace) -> None:
     from dmlrepro.desk import jobs
     from dmlrepro.files import FullDisk
     from dmlrepro.training import records, runs
@@ -232,7 +238,7 @@ def _train(options) -> None:
     print(f"{distinct} distinct runs of {len(results)}: {len(fresh)} trained now, the others were finished")
 
 
-def _records_status(options) -> None:
+def _records_status(options: argparse.Namespace) -> None:
     import pandas as pd
 
     from dmlrepro.training import checking
@@ -241,7 +247,7 @@ def _records_status(options) -> None:
     print(found.to_string(index=False) if len(found) else "no runs on record")
 
 
-def _records_check(options) -> int:
+def _records_check(options: argparse.Namespace) -> int:
     from dmlrepro.desk import searches
     from dmlrepro.training import checking
 
@@ -257,7 +263,7 @@ def _records_check(options) -> int:
     return 1 if refused or others else 0
 
 
-def _records_renew(options) -> None:
+def _records_renew(options: argparse.Namespace) -> None:
     from dmlrepro.desk import catalogue
     from dmlrepro.training import checking
 
@@ -265,7 +271,7 @@ def _records_renew(options) -> None:
     print(f"{checking.renew(names, options.jobs, catalogue.measure)} runs trained again")
 
 
-def _search(options) -> None:
+def _search(options: argparse.Namespace) -> None:
     import pandas as pd
 
     from dmlrepro.desk import catalogue, searches
@@ -284,7 +290,7 @@ def _search(options) -> None:
         print(f"results/{table} was made with another {' and '.join(files)}: execute its notebook again")
 
 
-def _bench(options) -> None:
+def _bench(options: argparse.Namespace) -> None:
     from dmlrepro.desk import bench
 
     values = {name: _literal(text) for name, text in options.parameters} | {"search": options.search}
@@ -295,7 +301,7 @@ def _bench(options) -> None:
     print(*said, f"the page: {path}", sep="\n")
 
 
-def _chosen(options):
+def _chosen(options: argparse.Namespace):
     """Studies with the parameters of the command line."""
     from dmlrepro.desk import catalogue
     from dmlrepro.papers.study import Execution
@@ -304,7 +310,7 @@ def _chosen(options):
         yield Execution(study, _params(options, study.params))
 
 
-def _jobs(options) -> None:
+def _jobs(options: argparse.Namespace) -> None:
     from dmlrepro.desk import jobs
     from dmlrepro.evidence import saving
 
@@ -318,7 +324,7 @@ def _jobs(options) -> None:
     print(f"{len(index['executions'])} executions of notebooks read {len(specs)} distinct runs")
 
 
-def _run(options) -> None:
+def _run(options: argparse.Namespace) -> None:
     from dmlrepro.desk import jobs
     from dmlrepro.training import runs
 
@@ -326,7 +332,7 @@ def _run(options) -> None:
     print(f"{runs.named(result.spec)}: {'in the cache' if result.from_cache else 'trained'}, {result.key}")
 
 
-def _plan(options) -> int:
+def _plan(options: argparse.Namespace) -> int:
     import torch
 
     from dmlrepro.desk import catalogue, plan, stopwatch, throughput
@@ -349,14 +355,14 @@ def _plan(options) -> int:
     return 1 if problems else 0
 
 
-def _show(options) -> None:
+def _show(options: argparse.Namespace) -> None:
     from dmlrepro.desk import catalogue, show
 
     study = catalogue.find(options.notebook)
     print(show.text(study, _params(options, study.params)))
 
 
-def _cache(options) -> None:
+def _cache(options: argparse.Namespace) -> None:
     from dmlrepro.training import cache
 
     if options.action == "export":
@@ -365,7 +371,7 @@ def _cache(options) -> None:
         print(f"{cache.import_from(options.archive)} runs added to the cache")
 
 
-def _export(options) -> None:
+def _export(options: argparse.Namespace) -> None:
     from dmlrepro.deploy import models
     from dmlrepro.desk import catalogue, kept
     from dmlrepro.papers.study import Execution
@@ -376,7 +382,7 @@ def _export(options) -> None:
     print(f"# {run.described}", models.lines(models.export(run, options.model)), sep="\n")
 
 
-def _embed(options) -> None:
+def _embed(options: argparse.Namespace) -> None:
     from dmlrepro.deploy import indexing
 
     index = indexing.embed_folder(options.model, options.folder, options.out)
@@ -384,7 +390,7 @@ def _embed(options) -> None:
     print(f"{len(index.images)} images in {options.out}{unreadable}")
 
 
-def _find(options) -> int:
+def _find(options: argparse.Namespace) -> int:
     from dmlrepro.deploy import finding, page
 
     found = finding.find(options.index, options.images, options.k)
@@ -396,7 +402,7 @@ def _find(options) -> int:
     return 1 if found.unreadable else 0
 
 
-def _publish(options) -> None:
+def _publish(options: argparse.Namespace) -> None:
     from dmlrepro.desk import verdicts
     from dmlrepro.evidence import publishing
     from dmlrepro.files import repository_root
@@ -415,7 +421,7 @@ def _published(build: Path) -> Path:
     return repository_root() / "results" / build.name
 
 
-def _summary(options) -> int:
+def _summary(options: argparse.Namespace) -> int:
     """What the notebooks of a build folder took and said; 1 where committed tables are not what they make."""
     from dmlrepro.desk import regression
     from dmlrepro.evidence import publishing
@@ -441,7 +447,7 @@ def _name_outdated(made: Path, committed: Path) -> int:
     return 1 if found else 0
 
 
-def _drift(options) -> int:
+def _drift(options: argparse.Namespace) -> int:
     from dmlrepro.desk import regression
     from dmlrepro.files import repository_root
 
@@ -457,7 +463,7 @@ def _drift(options) -> int:
     return 1 if len(outside) else outdated
 
 
-def _pages(options) -> None:
+def _pages(options: argparse.Namespace) -> None:
     from dmlrepro.desk import pages
     from dmlrepro.files import repository_root
 
@@ -465,7 +471,7 @@ def _pages(options) -> None:
     print(*(path.relative_to(repository_root()) for path in written), f"{len(written)} files written", sep="\n")
 
 
-def _accept(options) -> None:
+def _accept(options: argparse.Namespace) -> None:
     from dmlrepro.desk import catalogue, regression
     from dmlrepro.evidence import publishing
     from dmlrepro.evidence.provenance import damage

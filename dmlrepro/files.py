@@ -242,7 +242,7 @@ def cached_array(folder: str, key: object, build: Callable[[], np.ndarray]) -> n
 
 
 def mapped_array(
-    folder: Path, key: object, shape: tuple[int, ...], dtype, build: Callable[[], Iterable[np.ndarray]]
+    folder: Path, key: object, shape: tuple[int, ...], dtype: np.dtype, build: Callable[[], Iterable[np.ndarray]]
 ) -> np.ndarray:
     """The read-only array whose rows `build()` gives, in parts of any length, kept in `folder` under the hash of `key`.
 

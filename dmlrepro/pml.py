@@ -68,13 +68,13 @@ class Loss(losses.BaseMetricLossFunction):
 
     def __init__(
         self,
-        *args,
+        *args: Any,
         scale: float = 1.0,
         reducer: nn.Module | None = None,
         embedding_regularizer: nn.Module | None = None,
         embedding_reg_weight: float = 1.0,
         collect_stats: bool | None = None,
-        **options,
+        **options: Any,
     ):
         super().__init__(
             embedding_regularizer=embedding_regularizer,
@@ -129,12 +129,26 @@ class Loss(losses.BaseMetricLossFunction):
             return self._librarys.sub_loss_names()
         return ["pos_loss", "neg_loss"] if hasattr(self.loss, "per_pair") else ["loss"]
 
-    def forward(self, embeddings, labels=None, indices_tuple=None, ref_emb=None, ref_labels=None):
+    def forward(
+        self,
+        embeddings: Tensor,
+        labels: Tensor | None = None,
+        indices_tuple: tuple[Tensor, ...] | None = None,
+        ref_emb: Tensor | None = None,
+        ref_labels: Tensor | None = None,
+    ):
         # the library's reducers add in the type of the embeddings
         wide = embeddings.to(torch.promote_types(embeddings.dtype, torch.float32))
         return super().forward(wide, labels, indices_tuple, ref_emb, ref_labels)
 
-    def compute_loss(self, embeddings, labels, indices_tuple, ref_emb, ref_labels) -> dict[str, dict]:
+    def compute_loss(
+        self,
+        embeddings: Tensor,
+        labels: Tensor | None,
+        indices_tuple: tuple[Tensor, ...] | None,
+        ref_emb: Tensor | None,
+        ref_labels: Tensor | None,
+    ) -> dict[str, dict]:
         if not len(embeddings):
             return self.zero_losses()
         if ref_emb is embeddings:  # the library's way to say that there are none
@@ -169,7 +183,7 @@ class Loss(losses.BaseMetricLossFunction):
         return f"scale={self.scale:g}"
 
 
-def _said(values: Tensor, indices, kind: str) -> dict:
+def _said(values: Tensor, indices: Tensor | tuple[Tensor, ...] | None, kind: str) -> dict:
     return {"losses": values, "indices": indices, "reduction_type": kind}
 
 
@@ -191,7 +205,7 @@ def __dir__() -> list[str]:
     return sorted({*globals(), *NAMES})
 
 
-def order_one(loss: nn.Module, embeddings: Tensor, labels: Tensor | None = None, **more) -> float:
+def order_one(loss: nn.Module, embeddings: Tensor, labels: Tensor | None = None, **more: Any) -> float:
     """The power of ten that makes the value of a loss on this batch lie between 0.3 and 3.2; the loss stays as it is.
 
     Take a batch of the first steps: most losses fall, a sum over the violated ones by orders. Raises ValueError where
@@ -241,7 +255,14 @@ class _Called(losses.BaseMetricLossFunction):
         super().__init__()
         self.loss = loss
 
-    def forward(self, embeddings: Tensor, labels=None, indices_tuple=None, ref_emb=None, ref_labels=None) -> Tensor:
+    def forward(
+        self,
+        embeddings: Tensor,
+        labels: Tensor | None = None,
+        indices_tuple: tuple[Tensor, ...] | None = None,
+        ref_emb: Tensor | None = None,
+        ref_labels: Tensor | None = None,
+    ) -> Tensor:
         return self.loss(embeddings, labels, indices_tuple, ref_emb, ref_labels)
 
 

@@ -62,7 +62,7 @@ class RetrievalMetric(Metric):
         ks: Sequence[int] = (1, 2, 4, 8),
         measures: Collection[str] = MEASURES,
         distance: str = "cosine",
-        **options,
+        **options: Any,
     ):
         super().__init__(**options)
         self.how: dict[str, Any] = {"ks": ks, "measures": measures, "distance": distance}
@@ -102,7 +102,7 @@ class RetrievalMetric(Metric):
         for name, values in written.items():
             getattr(self, name).append(values)
 
-    def sync(self, *args, **how) -> None:
+    def sync(self, *args: object, **how: object) -> None:
         """Nothing: `compute` gathers by itself, because the ranks divide the queries."""
 
     @torch.no_grad()

@@ -42,7 +42,9 @@ class Batches:
         return replace(self, as_lists=True)
 
 
-def m_per_class(labels, batch_size: int, samples_per_class: int, num_batches: int, generator: Generator) -> Batches:
+def m_per_class(
+    labels: object, batch_size: int, samples_per_class: int, num_batches: int, generator: Generator
+) -> Batches:
     """Batches of batch_size / samples_per_class distinct classes, samples_per_class samples of each, grouped by class.
 
     Classes come from one shuffle after another, so after any number of batches the visits of two classes differ by at
@@ -74,7 +76,7 @@ def m_per_class(labels, batch_size: int, samples_per_class: int, num_batches: in
             f"labels have {len(sizes)}; lower batch_size or raise samples_per_class"
         )
 
-    def draw(queue, generator):
+    def draw(queue: Tensor, generator: Generator):
         if len(queue) < classes_per_batch:  # finish the old shuffle, then take classes not in this batch yet
             fresh = torch.randperm(len(sizes), generator=generator)
             repeated = torch.isin(fresh, queue)
@@ -101,7 +103,7 @@ def shuffled(num_items: int, batch_size: int, num_batches: int, generator: Gener
     if batch_size > num_items:
         raise ValueError(f"batch_size {batch_size} exceeds the {num_items} items; lower batch_size")
 
-    def draw(queue, generator):
+    def draw(queue: Tensor, generator: Generator):
         if len(queue) < batch_size:
             queue = torch.randperm(num_items, generator=generator)
         return queue[:batch_size], queue[batch_size:]
@@ -130,14 +132,14 @@ def neighbour_groups(neighbours: Tensor, batch_size: int, num_batches: int, gene
         raise ValueError(f"batch_size {batch_size} must be a multiple of the {size} neighbours of a group")
     centres = shuffled(items, batch_size // size, num_batches, generator)
 
-    def draw(queue, generator):
+    def draw(queue: Tensor, generator: Generator):
         chosen, queue = centres.draw(queue, generator)
         return neighbours[chosen].flatten(), queue
 
     return Batches(draw, num_batches, generator)
 
 
-def _integers(labels) -> Tensor:
+def _integers(labels: object) -> Tensor:
     try:
         found = torch.as_tensor(labels)
     except (TypeError, ValueError) as error:

@@ -88,17 +88,17 @@ class _Bessel(torch.autograd.Function):
     """`_bessel` with its analytic derivatives, of any order; saves two tensors instead of the expansion's dozens."""
 
     @staticmethod
-    def forward(q, dim):
+    def forward(q: Tensor, dim: int):
         return _bessel(q, dim)
 
     @staticmethod
-    def setup_context(ctx, inputs, output):
+    def setup_context(ctx: torch.types.Any, inputs: tuple, output: tuple[Tensor, Tensor]):
         q, ctx.dim = inputs
         ctx.save_for_backward(q, output[1])
         ctx.set_materialize_grads(False)
 
     @staticmethod
-    def backward(ctx, grad_growth, grad_ratio):
+    def backward(ctx: torch.types.Any, grad_growth: Tensor | None, grad_ratio: Tensor | None):
         q, ratio = ctx.saved_tensors
         grad = None
         if grad_growth is not None:
@@ -267,7 +267,7 @@ def _resumed_operator(
 
 
 @_resumed_operator.register_fake
-def _(pole, b, excess, num_samples, seed, state):
+def _(pole: Tensor, b: Tensor, excess: Tensor, num_samples: int, seed: int, state: Tensor):
     generator_state = torch.empty(16 if pole.device.type == "cuda" else 5056, dtype=torch.uint8)
     return pole.new_empty(num_samples, len(pole), 1), pole.new_empty(num_samples, *pole.shape), generator_state
 

@@ -301,11 +301,17 @@ def _decode_files(manifest: Manifest, short_side: int | None, folder: Path) -> N
         seal(built)
 
 
-def _all_read(pool: ThreadPoolExecutor, read: Callable, paths: Sequence[str] | np.ndarray, *others, bar=None) -> list:
+def _all_read(
+    pool: ThreadPoolExecutor,
+    read: Callable,
+    paths: Sequence[str] | np.ndarray,
+    *others: Sequence | np.ndarray,
+    bar: torch.types.Any = None,
+) -> list:
     """read(path, ...) for all files, in order; ValueError lists the first few that could not be read."""
     bad = []
 
-    def attempt(path: str, *arguments):
+    def attempt(path: str, *arguments: object):
         try:
             return read(path, *arguments)
         except Exception as error:  # Pillow lets through whatever its readers stumble over in a damaged file

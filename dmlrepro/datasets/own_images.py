@@ -16,6 +16,7 @@ import unicodedata
 from collections import Counter, defaultdict
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -162,7 +163,7 @@ def read_csv(path: Path) -> Annotations:
     return found
 
 
-def write_csv(manifest, path: Path) -> None:
+def write_csv(manifest: Any, path: Path) -> None:
     """Store a manifest of files, with its split, as a new CSV file that "manifest:FILE.csv" reads; without labels it
     has no column for them.
 

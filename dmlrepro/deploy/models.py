@@ -9,7 +9,7 @@ import json
 import warnings
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -22,6 +22,9 @@ from dmlrepro.extras import require
 from dmlrepro.files import replacing
 from dmlrepro.networks import backbones
 from dmlrepro.training import batches, distributed, inference
+
+if TYPE_CHECKING:
+    from dmlrepro.training.runs import RunResult
 
 ABOUT = "dmlrepro"  # the entry of the metadata
 FORM = 1  # of what stands there
@@ -75,7 +78,7 @@ class Model:
         return torch.where(norms.isfinite() & (norms > 1e-12), F.normalize(embeddings, dim=1), torch.nan)
 
 
-def export(run, path: str | Path) -> Path:
+def export(run: "RunResult", path: str | Path) -> Path:
     """Write the network of a finished run to `path`, which ends in .safetensors, and the .pt2 file beside it, which is
     left out, with a line that says why, where torch cannot export the network.
 
@@ -109,7 +112,7 @@ def check_name(path: str | Path) -> Path:
     return Path(path)
 
 
-def _about(run, network: backbones.EmbeddingNet) -> dict[str, Any]:
+def _about(run: "RunResult", network: backbones.EmbeddingNet) -> dict[str, Any]:
     spec, manifest = run.spec, batches.load_dataset(run.spec)
     grey = isinstance(manifest.images, np.ndarray) and manifest.images.ndim == 3
     size = spec.image_size

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
-def params_of(loss: str, profile: str | None = None, dataset: str | None = None, **others) -> YourLossParams:
+def params_of(loss: str, profile: str | None = None, dataset: str | None = None, **others: object) -> YourLossParams:
     """The parameters of the command line: a file is one of the working directory, and the profile is the first that
     has the data set."""
     where, colon, name = loss.rpartition(":")

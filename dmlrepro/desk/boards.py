@@ -6,6 +6,7 @@ What is inside a row can be filtered and sorted by docs/_static/site.js; without
 import math
 from collections.abc import Iterable, Iterator, Mapping
 from html import escape
+from typing import Any
 
 import pandas as pd
 
@@ -67,7 +68,7 @@ def _badge(word: str) -> str:
     return f'<span class="verdict {word.replace(" ", "-")}">{escape(word)}</span>'
 
 
-def _data(line) -> str:
+def _data(line: Any) -> str:
     return NO_IMAGES if line.dataset in ("", tables.SYNTHETIC) else line.dataset
 
 
@@ -83,7 +84,7 @@ def _evidence(claim_id: str, lines: pd.DataFrame, made: ledger.Ledger) -> str:
     return f"{first}<details><summary>{count}</summary>{''.join(others)}</details>"
 
 
-def _line(line, effect: str) -> str:
+def _line(line: Any, effect: str) -> str:
     where = "; ".join(filter(None, (line.plain_label, f"n = {line.n}" if line.n else "", line.device)))
     why = f": {escape(line.reason)}" if line.reason else ""
     decides = "" if line.decides else " (decides nothing)"

@@ -13,6 +13,7 @@ from pathlib import Path
 from dmlrepro import papers
 from dmlrepro.evidence.claims import ClaimTest
 from dmlrepro.papers.study import Execution, Study
+from dmlrepro.training.runs import RunResult
 
 
 def studies() -> dict[str, Study]:
@@ -35,7 +36,7 @@ def claims() -> dict[str, ClaimTest]:
     return {claim_id: test for study in _stated() for claim_id, test in study.claims.items()}
 
 
-def measure(file: Path, finished) -> None:
+def measure(file: Path, finished: RunResult) -> None:
     """What a study measures on a run of a file of the record, see `Execution.measure`, with the parameters that it has
     by default."""
     study = find(file.stem)

@@ -13,6 +13,7 @@ import json
 import math
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 
@@ -20,6 +21,7 @@ from dmlrepro.datasets.manifests import is_own
 from dmlrepro.desk import catalogue, searches, throughput, work
 from dmlrepro.desk.stopwatch import Parts
 from dmlrepro.desk.throughput import PRODUCTS, Throughput
+from dmlrepro.papers.params import Params
 from dmlrepro.training import records, runs, search
 from dmlrepro.training.spec import RunSpec
 
@@ -98,7 +100,7 @@ def totals(table: pd.DataFrame, gpus: int = 1) -> list[str]:
     return lines
 
 
-def recorded(notebook: str, params) -> str:
+def recorded(notebook: str, params: Params) -> str:
     """How many runs of a notebook are on record already, in words; "" where there is no record, or nothing that could
     be compared with it because the images or the weights are not here."""
     file = records.file_of(params.profile, notebook)
@@ -129,7 +131,7 @@ def searching(
     return f"{len(missing)} searches of {search.RUNS} runs each are not there yet, {hours:.3g} hours: {of_each}"
 
 
-def _takes_searches(params) -> bool:
+def _takes_searches(params: Params) -> bool:
     return params.profile == searches.PROFILE and not is_own(params.dataset)
 
 
@@ -168,7 +170,9 @@ def _hours(spec: RunSpec, run: work.Work, speed: Throughput | Parts) -> float:
     return (images + run.steps * loss + ranking) / 3600
 
 
-def table_of(notebooks: Iterable[str], params_of, **how) -> tuple[pd.DataFrame, list[str]]:
+def table_of(
+    notebooks: Iterable[str], params_of: Callable[[type[Params]], Any], **how: Any
+) -> tuple[pd.DataFrame, list[str]]:
     """The plan of notebooks by name and its `work.problems`; `params_of(params_class)` gives the parameters each is run
     with, `how` goes to `plan`."""
     specs, trials = {}, {}

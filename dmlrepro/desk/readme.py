@@ -4,6 +4,7 @@ import functools
 import re
 import textwrap
 from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -167,7 +168,7 @@ def headlines() -> Iterator[str]:
         yield table_row(cells)
 
 
-def _effect(line) -> str:
+def _effect(line: Any) -> str:
     """ "R@1 −2.8 [−4.0, −1.6]"; of fewer seeds than an interval needs, how many there are."""
     value = f"{line.metric} {_signed(line.effect)}"
     if np.isnan(line.low):

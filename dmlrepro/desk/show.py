@@ -13,6 +13,7 @@ from dmlrepro.papers.methods import (
     METHOD,
     PARAMETER,
     UNSAID,
+    Layers,
     Method,
     Setting,
     merged,
@@ -102,7 +103,7 @@ def settings(spec: RunSpec, params: Params, method: Method | None) -> Settings:
     return {name: entry for name, entry in found.items() if entry[0] is not None or name == "loss"}
 
 
-def _origins(layers, params: Params, parameter_of: Mapping[str, str]) -> dict[str, str]:
+def _origins(layers: Layers, params: Params, parameter_of: Mapping[str, str]) -> dict[str, str]:
     """Who decided each name; a parameter's origin stands for the layer of the parameters."""
     found = {}
     for layer, decided in layers:
@@ -127,7 +128,7 @@ def _said(spec: RunSpec, params: Params, method: Method | None) -> dict[str, Set
     }
 
 
-def _with_paper(origin: str, name: str, value, said: Mapping[str, Setting], alias: str = "") -> tuple[str, str]:
+def _with_paper(origin: str, name: str, value: object, said: Mapping[str, Setting], alias: str = "") -> tuple[str, str]:
     """An origin, "paper" where the method's record took it from there, and what else the paper says of the setting."""
     each = said.get(name) or said.get(alias)
     if each is None or origin.startswith("paper"):

@@ -118,7 +118,9 @@ def _timed(spec: RunSpec, device: torch.device) -> Parts:
 
 
 @functools.cache
-def _network_seconds(backbone, embedding_size, pooling, size, batch, precision) -> tuple[float, float]:
+def _network_seconds(
+    backbone: str, embedding_size: int | None, pooling: str, size: int, batch: int, precision: str
+) -> tuple[float, float]:
     """Seconds of a training step without its loss, and of the evaluation of as many images."""
     device = distributed.device_for_training()
     network = backbones.build(backbone, embedding_size, pooling=pooling, seed=0).to(device)

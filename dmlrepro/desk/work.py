@@ -129,7 +129,7 @@ def loss_parameters(spec: RunSpec) -> int:
 
 
 @functools.cache
-def _numbers_of(*loss) -> int:
+def _numbers_of(*loss: *tuple[str, str, int, int]) -> int:
     return sum(parameter.numel() for parameter in loss_module(*loss).parameters())
 
 
@@ -159,7 +159,7 @@ def _passes(trunk: nn.Module, channels: int, size: int, *paths: str) -> tuple[li
     left: list[int] = []
     found: tuple[list[int], list[int]] = [], []
 
-    def note(*_) -> None:
+    def note(*_: object) -> None:
         found[0].append(sum(left))
         found[1].append(counter.get_total_flops() // 2)
 

@@ -17,7 +17,7 @@ import math
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -160,7 +160,7 @@ class Part:
 class Sized(Part):
     """A difference or a trend, which has a smallest effect that counts."""
 
-    def tested(self, aligned):
+    def tested(self, aligned: np.ndarray):
         p = {NO_DIFFERENCE: tost(aligned, self.counts)} if self.counts else {}
         for outcome, effects in ((AS_CLAIMED, aligned), (OTHER_WAY, -aligned)):
             if effects.mean() >= self.counts:
@@ -171,12 +171,12 @@ class Sized(Part):
 class Difference(Sized):
     """The subject against every baseline."""
 
-    def learners(self, outcome, aligned):
+    def learners(self, outcome: str, aligned: np.ndarray):
         if outcome == OTHER_WAY and self.metric.startswith(RETRIEVAL):
             return (1 - self._ahead,)
         return super().learners(outcome, aligned)
 
-    def _required(self, size):
+    def _required(self, size: str):
         if all(baseline.is_constant for baseline in self.baselines):
             return f"{'above' if self.sign > 0 else 'below'} {' and '.join(map(str, self.baselines))}{size}"
         return self.direction + size
@@ -185,20 +185,20 @@ class Difference(Sized):
 class Trend(Sized):
     """The fitted change of the metric from the lowest to the highest level of the subject's range."""
 
-    def pairs(self, cells):
+    def pairs(self, cells: tables.Cells):
         yield self.subject, Expression()
 
-    def effects(self, cells, subject, baseline):
-        return tables.slope(cells, *subject.cells, self.metric)
+    def effects(self, cells: tables.Cells, subject: Expression, baseline: Expression):
+        return tables.slope(cells, *subject.cells, self.metric)  # type: ignore[call-arg, arg-type]
 
-    def _required(self, size):
+    def _required(self, size: str):
         return f"{'rises' if self.sign > 0 else 'falls'}{size} over the range"
 
 
 class Levels(Part):
     """What is about every level of the subject, not about the mean of the levels."""
 
-    def pairs(self, cells):
+    def pairs(self, cells: tables.Cells):
         for baseline in self.baselines:
             found, *own = (
                 list(tables.levels_of(cells, cell, self.metric)) for cell in (*self.subject.cells, *baseline.cells)
@@ -214,16 +214,16 @@ class Equivalence(Levels):
 
     confidence = 1 - 2 * LEVEL
 
-    def tested(self, aligned):
+    def tested(self, aligned: np.ndarray):
         outside = 2 * min(p_above(aligned, self.within), p_above(-aligned, self.within))
         return abs(aligned.mean()) < self.within, {AS_CLAIMED: tost(aligned, self.within), OTHER_WAY: outside}
 
-    def learners(self, outcome, aligned):
+    def learners(self, outcome: str, aligned: np.ndarray):
         if outcome == OTHER_WAY:  # a level that differs too much: the side that is ahead
             return (0 if aligned.mean() > 0 else 1,)
         return super().learners(outcome, aligned)
 
-    def _required(self, size):
+    def _required(self, size: str):
         return f"within {self.margin:g}{self.unit}"
 
 
@@ -233,15 +233,15 @@ class Exact(Levels):
     interval = "range"
     needs_learning = needs_tuning = False
 
-    def estimate(self, effects):
+    def estimate(self, effects: np.ndarray):
         worst = effects.min() if self.sign > 0 else effects.max()
         return Estimate(worst, effects.min(), effects.max(), len(effects), math.nan)
 
-    def tested(self, aligned):
+    def tested(self, aligned: np.ndarray):
         obeyed = (aligned >= self.smallest_effect - self.margin).all()
         return obeyed, {AS_CLAIMED if obeyed else OTHER_WAY: 0.0}
 
-    def _required(self, size):
+    def _required(self, size: str):
         bound = self.baselines[0].zero + self.sign * (self.smallest_effect - self.margin)
         return f"every row at {'least' if self.sign > 0 else 'most'} {bound:.7g}"
 
@@ -251,10 +251,10 @@ class Parity(Part):
 
     needs_learning = False
 
-    def tested(self, aligned):
+    def tested(self, aligned: np.ndarray):
         return aligned.mean() > -self.within, {AS_CLAIMED: 2 * p_above(aligned, -self.within)}
 
-    def _required(self, size):
+    def _required(self, size: str):
         return f"at most {self.margin:g}{self.unit} {'lower' if self.sign > 0 else 'higher'}"
 
 
@@ -263,10 +263,10 @@ class Learned(Parity):
 
     needs_tuning = False
 
-    def pairs(self, cells):
-        yield self.subject, Expression((start_of(cells, *self.subject.cells, self.metric),))
+    def pairs(self, cells: tables.Cells):
+        yield self.subject, Expression((start_of(cells, *self.subject.cells, self.metric),))  # type: ignore[call-arg, arg-type]
 
-    def _required(self, size):
+    def _required(self, size: str):
         return "above the network that training began with"
 
 
@@ -312,57 +312,59 @@ def planned(tests: Iterable[ClaimTest], seeds: int = PLANNED) -> dict[str, Claim
 # --- how parts are written --------------------------------------------------------------------------------------------
 
 
-def _part(kind: type[Part], subject: str, baselines: tuple[str, ...], metric: str, direction: str, **options) -> Part:
+def _part(
+    kind: type[Part], subject: str, baselines: tuple[str, ...], metric: str, direction: str, **options: Any
+) -> Part:
     return kind(Expression.read(subject), tuple(map(Expression.read, baselines)), metric, direction, **options)
 
 
-def higher(subject, *baselines, by=0.5, metric="R@1", **options) -> Part:
+def higher(subject: str, *baselines: str, by: float = 0.5, metric: str = "R@1", **options: Any) -> Part:
     return _part(Difference, subject, baselines, metric, "higher", smallest_effect=by, **options)
 
 
-def lower(subject, *baselines, by=0.5, metric="R@1", **options) -> Part:
+def lower(subject: str, *baselines: str, by: float = 0.5, metric: str = "R@1", **options: Any) -> Part:
     return _part(Difference, subject, baselines, metric, "lower", smallest_effect=by, **options)
 
 
-def rising(subject, by, metric="R@1", **options) -> Part:
+def rising(subject: str, by: float, metric: str = "R@1", **options: Any) -> Part:
     return _part(Trend, subject, (), metric, "higher", smallest_effect=by, **options)
 
 
-def falling(subject, by, metric="R@1", **options) -> Part:
+def falling(subject: str, by: float, metric: str = "R@1", **options: Any) -> Part:
     return _part(Trend, subject, (), metric, "lower", smallest_effect=by, **options)
 
 
-def flat(subject, baseline, within, metric="R@1", **options) -> Part:
+def flat(subject: str, baseline: str, within: float, metric: str = "R@1", **options: Any) -> Part:
     return _part(Equivalence, subject, (baseline,), metric, "flat", margin=within, **options)
 
 
-def cheaper(subject, constant, metric="seconds_ratio", **options) -> Part:
+def cheaper(subject: str, constant: str, metric: str = "seconds_ratio", **options: Any) -> Part:
     return _part(Difference, subject, (constant,), metric, "lower", about="cost", **options)
 
 
-def at_most(subject, constant, metric, tolerance=0.0, **options) -> Part:
+def at_most(subject: str, constant: str, metric: str, tolerance: float = 0.0, **options: Any) -> Part:
     return _part(Exact, subject, (constant,), metric, "lower", margin=tolerance, about="study", **options)
 
 
-def below(subject, constant, metric, by, **options) -> Part:
+def below(subject: str, constant: str, metric: str, by: float, **options: Any) -> Part:
     return _part(Exact, subject, (constant,), metric, "lower", smallest_effect=by, about="study", **options)
 
 
-def at_least(subject, constant, metric, about="study", **options) -> Part:
+def at_least(subject: str, constant: str, metric: str, about: str = "study", **options: Any) -> Part:
     return _part(Exact, subject, (constant,), metric, "higher", about=about, **options)
 
 
-def on_a_par(subject, *baselines, within, metric="R@1") -> Part:
+def on_a_par(subject: str, *baselines: str, within: float, metric: str = "R@1") -> Part:
     """The premise of a comparison of losses and of spreads: who has nothing to lose loses little."""
     return _part(Parity, subject, baselines, metric, "higher", margin=within, relative=True, premise=True)
 
 
-def learned(subject, metric="MAP@R") -> Part:
+def learned(subject: str, metric: str = "MAP@R") -> Part:
     """The premise of a comparison that does not name the methods it is about; of those it names, `judging` asks it."""
     return _part(Learned, subject, (), metric, "higher", premise=True)
 
 
-def drop(method, setting) -> str:
+def drop(method: str, setting: str) -> str:
     return f"{method} - {method};{setting}"
 
 

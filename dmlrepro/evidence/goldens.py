@@ -20,6 +20,7 @@ initial weights that differ by one part in ten thousand, which is rounding, only
 import math
 from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -46,11 +47,11 @@ def folder() -> Path:
     return repository_root() / "tests" / "golden"
 
 
-def path_of(params) -> Path:
+def path_of(params: Any) -> Path:
     return folder() / f"{params.notebook}.csv"
 
 
-def check(table: pd.DataFrame, params) -> None:
+def check(table: pd.DataFrame, params: Any) -> None:
     """Print whether the means over seeds match the golden run within its tolerances.
 
     The sentence is the regression test: it holds no raw number, so the same line on two machines means that both

@@ -8,7 +8,7 @@ have runs; a line of mathematics or of costs stands beside it.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pandas as pd
 
@@ -110,7 +110,7 @@ def against(lines: pd.DataFrame) -> pd.DataFrame:
     return pd.concat(found) if found else on_images.head(0)
 
 
-def excludes_zero(line) -> bool:
+def excludes_zero(line: Any) -> bool:
     """Whether the interval of a line's comparison excludes that of no difference, or the constant compared with."""
     return bool(line.low > line.zero or line.high < line.zero)
 

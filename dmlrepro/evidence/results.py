@@ -7,16 +7,21 @@ outcome like its numbers: the column `step` tells rows apart only among those of
 import json
 import math
 from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
 
 from dmlrepro.evidence.tables import COLUMNS, HITS, IDENTITY
 
+if TYPE_CHECKING:
+    from dmlrepro.training.protocols import Scored
+    from dmlrepro.training.runs import RunResult
+
 SELECTIONS = ("last", "val_best", "test_best", "every")
 
 
-def tidy(runs: Iterable, params) -> pd.DataFrame:
+def tidy(runs: Iterable, params: Any) -> pd.DataFrame:
     """The metric rows of finished runs, labelled by each spec's method, setting and protocol.
 
     The models that a protocol trains on folds enter together, see `protocols.combine`.
@@ -37,7 +42,7 @@ def _setting(setting: str, row: dict) -> str:
     return f"{setting};network={row['network']}".lstrip(";") if "network" in row else setting
 
 
-def _labels(run, params) -> dict:
+def _labels(run: "RunResult | Scored", params: Any) -> dict:
     """What a table says of a run beside its numbers: its context, method, setting and seed."""
     return {
         "experiment": params.notebook,
@@ -52,7 +57,7 @@ def _labels(run, params) -> dict:
     }
 
 
-def hits(runs: Iterable, params) -> pd.DataFrame:
+def hits(runs: Iterable, params: Any) -> pd.DataFrame:
     """R@1 of finished runs as counts by test class, for `claims.judge`; columns as in `tables.HITS`.
 
     `queries` are the query images of a class that have a relevant gallery image, `hits` those whose nearest gallery
@@ -79,7 +84,7 @@ def hits(runs: Iterable, params) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=HITS)
 
 
-def _counts(*models, together: bool) -> list[list[int]]:
+def _counts(*models: "RunResult", together: bool) -> list[list[int]]:
     """Rows of class, hits and queries of models of one spec: added up, or those of their unit embeddings together."""
     import torch
     from torch.nn.functional import normalize
@@ -145,7 +150,7 @@ def validate(table: pd.DataFrame) -> None:
         raise ValueError(f"the same measurement twice: {_first(table, twice)}")
 
 
-def _first(table: pd.DataFrame, mask) -> dict:
+def _first(table: pd.DataFrame, mask: pd.Series) -> dict:
     return table[mask].iloc[0].to_dict()
 
 

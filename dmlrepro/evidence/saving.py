@@ -9,7 +9,7 @@ import os
 import platform
 from collections.abc import Collection, Iterable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
@@ -32,7 +32,7 @@ def output_folder(profile: str) -> Path:
     return repository_root() / os.environ.get("DMLREPRO_RESULTS", "results") / profile
 
 
-def table_path(params) -> Path:
+def table_path(params: Any) -> Path:
     """The CSV of a notebook under its parameters, in its `output_folder`. What a reader's own images gave, or a loss
     of their own (`own` of the parameters), goes to results/own/ instead, unless DMLREPRO_RESULTS says where: git
     ignores that folder, and no page reads it."""
@@ -43,7 +43,7 @@ def table_path(params) -> Path:
     return folder / f"{params.stem}.csv"
 
 
-def save(table: pd.DataFrame, params, *, runs: Sequence = (), cost: pd.DataFrame | None = None) -> Path:
+def save(table: pd.DataFrame, params: Any, *, runs: Sequence = (), cost: pd.DataFrame | None = None) -> Path:
     """Write `<stem>.csv`, with costs `<stem>.cost.csv`, and the record of both, `<stem>.json`; returns the CSV's path.
 
     The table is sorted by its identity columns, so equal numbers are equal bytes. When neither they nor the parameters
@@ -71,7 +71,7 @@ def save(table: pd.DataFrame, params, *, runs: Sequence = (), cost: pd.DataFrame
     return path
 
 
-def save_picture(figure: "Figure", params) -> None:
+def save_picture(figure: "Figure", params: Any) -> None:
     """Write `<stem>.png` beside the table that `save` has written, for the committed page, which is an execution of
     profile quick and shows the pictures of others; its own it shows already, so that quick writes none.
 
@@ -139,7 +139,7 @@ def load_all(folder: Path | str | None = None) -> pd.DataFrame:
     return pd.concat(tables, ignore_index=True)[[*IDENTITY, "changes", "value"]]
 
 
-def provenance(params, finished: Sequence = ()) -> dict:
+def provenance(params: Any, finished: Sequence = ()) -> dict:
     """What made a table: parameters, commit, package versions, device.
 
     `runs` lists the commits, devices and versions of its finished runs, with how many runs have them: they may come
@@ -165,7 +165,7 @@ def provenance(params, finished: Sequence = ()) -> dict:
     }
 
 
-def _searched(params, methods: Collection[str]) -> dict[str, dict]:
+def _searched(params: Any, methods: Collection[str]) -> dict[str, dict]:
     """`searches`, where committed searches chose settings of these methods: by method the file, how many trials it has,
     and its sha256, by which the table is known to rest on that very search."""
     found = {

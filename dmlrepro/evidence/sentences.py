@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import Any
 
 import pandas as pd
 
@@ -61,7 +62,7 @@ def of_claims(judged: Judged) -> list[str]:
     return [said for line in judged.verdicts.itertuples() if (said := sentence(judged, line))]
 
 
-def sentence(judged: Judged, line) -> str:
+def sentence(judged: Judged, line: Any) -> str:
     """What is said of one line of the verdicts; empty if nothing was compared."""
     alike: dict[tuple, list[Comparison]] = {}
     for each in _compared(judged, line)["compared"]:
@@ -73,14 +74,14 @@ def sentence(judged: Judged, line) -> str:
     return f"{line.claim_id}{where}, {verdict_in_words(line)}: {'; '.join(_some(said))}." if said else ""
 
 
-def _context(line) -> str:
+def _context(line: Any) -> str:
     """What tells the lines of a claim in one table apart."""
     if line.dataset == tables.SYNTHETIC:
         return "no images"
     return line.protocol if "MLRC" in line.protocol else f"dim {line.dim}" if line.dim else ""
 
 
-def verdict_in_words(line) -> str:
+def verdict_in_words(line: Any) -> str:
     """ "as claimed", "unclear (12 seeds would decide)", "cost on this device (as claimed)"."""
     if line.verdict == COST:
         return f"{line.verdict} ({line.reason.partition(';')[0]})"
@@ -89,7 +90,7 @@ def verdict_in_words(line) -> str:
     return line.verdict
 
 
-def _compared(judged: Judged, line) -> pd.DataFrame:
+def _compared(judged: Judged, line: Any) -> pd.DataFrame:
     """The comparisons of a line, but for premises."""
     rows = judged.comparisons
     where = (rows["claim_id"] == line.claim_id) & ~rows["premise"].astype(bool)
@@ -221,7 +222,7 @@ def comparison_table(judged: Judged) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=[*columns, "p", "detectable", "over classes"])
 
 
-def _ours(line) -> str:
+def _ours(line: Any) -> str:
     """An effect with its interval, which is called a range where it is one; single values of few seeds."""
     if not line.comparison:
         return ""
@@ -234,7 +235,7 @@ def _number(value: float, digits: int = 2) -> str:
     return "" if math.isnan(value) else f"{value:.{digits}g}"
 
 
-def _where(line) -> dict[str, str]:
+def _where(line: Any) -> dict[str, str]:
     """Data set and network of a line; protocols differ in MLRC alone, separated and concatenated."""
     folds = line.protocol if "MLRC" in line.protocol else ""
     dataset = "no images" if line.dataset == tables.SYNTHETIC else line.dataset

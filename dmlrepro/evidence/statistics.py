@@ -7,6 +7,7 @@ import math
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 LEVEL = 0.05  # every test has this level: intervals are 95 %, those of equivalence (two one-sided tests) 90 %
 MIN_SEEDS = 5  # with fewer there are single values and no interval
@@ -43,7 +44,7 @@ def _t_quantile(level: float, degrees: int) -> float:
     return float(special.stdtrit(degrees, level))
 
 
-def t_interval(values, level: float = 1 - LEVEL) -> tuple[float, float]:
+def t_interval(values: ArrayLike, level: float = 1 - LEVEL) -> tuple[float, float]:
     """Student t interval of the mean of `values` (n,); NaN for n < 2."""
     values = np.asarray(values, dtype=float)
     if len(values) < 2:
@@ -81,7 +82,7 @@ def tost(values: np.ndarray, margin: float) -> float:
     return max(p_above(values, -margin), p_above(-values, -margin))
 
 
-def holm(p_values, family: int) -> np.ndarray:
+def holm(p_values: ArrayLike, family: int) -> np.ndarray:
     """Holm's step-down adjusted p values in the order given; NaN stays NaN and is not counted.
 
     family: how many hypotheses there are. Those that are not among the p values count as p = 1, so that knowing them

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -145,7 +146,7 @@ def of_older_code(made: Mapping, root: Path | None = None) -> bool:
 
 
 def judged(
-    table: pd.DataFrame, tests: Mapping[str, claims.ClaimTest], notebook: str, *, older: bool = False, **how
+    table: pd.DataFrame, tests: Mapping[str, claims.ClaimTest], notebook: str, *, older: bool = False, **how: Any
 ) -> Judged:
     """The verdicts of the claims of a notebook that a table has rows for.
 

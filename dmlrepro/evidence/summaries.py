@@ -19,7 +19,9 @@ def _published(paper: str) -> pd.DataFrame:
     return pd.read_csv(path, keep_default_na=False, na_values={"value": [""], "std_or_ci": [""], "dim": [""]})
 
 
-def published(paper: str, table: str | Sequence[str] | None = None, **where) -> pd.DataFrame:
+def published(
+    paper: str, table: str | Sequence[str] | None = None, **where: str | float | Iterable[str | float]
+) -> pd.DataFrame:
     """Published rows of a paper, e.g. published("pfml", "Table 1", dataset="CUB-200-2011", metric="R@1").
 
     A list stands for any of its members. ValueError when nothing matches, with what the column holds.

@@ -287,7 +287,7 @@ def _reference(published: Mapping, ours: list, asked: float | None) -> float:
     return max(common, key=lambda x: sum(points[x] for points in published.values())) if published else min(common)
 
 
-def _curve(axis: Axes, by_seed: pd.DataFrame, *, color: str, **how) -> None:
+def _curve(axis: Axes, by_seed: pd.DataFrame, *, color: str, **how: Any) -> None:
     """Mean and single seeds of a (seeds, levels) frame, from MIN_SEEDS seeds on with a t interval."""
     if by_seed.shape[1] == 2:  # between two levels nothing is known
         how |= {"linestyle": "none"}

@@ -68,7 +68,7 @@ def forest(rows: pd.DataFrame, published: pd.DataFrame) -> Figure:
     return described(figure, f"Forest plot of effects. {'; '.join(said)}.")
 
 
-def _numbers(row) -> str:
+def _numbers(row: Any) -> str:
     interval = "" if math.isnan(row.low) else f" ({row.low:.3g} to {row.high:.3g})"
     return f"{row.effect:.3g}{row.unit}{interval}"
 

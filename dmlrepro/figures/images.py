@@ -21,6 +21,9 @@ from dmlrepro.training import batches, inference
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
+    from numpy.typing import ArrayLike
+
+    from dmlrepro.training.runs import RunResult
 
 RIGHT, WRONG = "#1B8A3A", "#C1272D"
 NAMED = 24  # classes at most whose names stand beside a map
@@ -53,7 +56,7 @@ def sample_images(
     return rows, names
 
 
-def by_norm(run, count: int, classes: int = 4, split: str = "test", seed: int = 0) -> tuple[Rows, list[str]]:
+def by_norm(run: RunResult, count: int, classes: int = 4, split: str = "test", seed: int = 0) -> tuple[Rows, list[str]]:
     """Images of a split in the order of their embedding norm, for `samples`: (rows of `count` images, row names).
 
     Two rows with the smallest and the largest norms of all, then randomly drawn classes, each from its smallest to its
@@ -73,7 +76,7 @@ def by_norm(run, count: int, classes: int = 4, split: str = "test", seed: int = 
     return [_decoded(manifest, indices[members]) for members in chosen], names
 
 
-def neighbours(run, queries: int, k: int, seed: int = 0) -> tuple[list[np.ndarray], Rows, np.ndarray | None]:
+def neighbours(run: RunResult, queries: int, k: int, seed: int = 0) -> tuple[list[np.ndarray], Rows, np.ndarray | None]:
     """Randomly drawn test queries of a run and their k nearest gallery images by cosine similarity, fewer where the
     gallery is smaller, for `retrieved`: (queries, for each query its k neighbours, bool (queries, k) of same class, or
     None where images have no labels)."""
@@ -88,7 +91,7 @@ def neighbours(run, queries: int, k: int, seed: int = 0) -> tuple[list[np.ndarra
     return _decoded(manifest, test[picked.numpy()]), [_decoded(manifest, test[row]) for row in found], correct
 
 
-def confusions(run, pairs: int, examples: int = 3) -> tuple[list[list[tuple]], list[tuple[str, str, str]]]:
+def confusions(run: RunResult, pairs: int, examples: int = 3) -> tuple[list[list[tuple]], list[tuple[str, str, str]]]:
     """The test classes whose images most often have a nearest neighbour of a certain other class, for `confused`.
 
     Returns:
@@ -113,7 +116,7 @@ def confusions(run, pairs: int, examples: int = 3) -> tuple[list[list[tuple]], l
     return rows, names
 
 
-def class_map(run, classes: int, per_class: int = 24, seed: int = 0) -> tuple[np.ndarray, np.ndarray, list]:
+def class_map(run: RunResult, classes: int, per_class: int = 24, seed: int = 0) -> tuple[np.ndarray, np.ndarray, list]:
     """t-SNE of test embeddings of randomly drawn classes, at most `classes`, for `embedding_map`: (xy (n, 2), class
     names (n,), images)."""
     manifest = batches.load_dataset(run.spec)
@@ -127,7 +130,7 @@ def class_map(run, classes: int, per_class: int = 24, seed: int = 0) -> tuple[np
     return xy, names, _decoded(manifest, test[members])
 
 
-def tsne(embeddings, seed: int = 0) -> np.ndarray:
+def tsne(embeddings: ArrayLike, seed: int = 0) -> np.ndarray:
     """t-SNE to two dimensions, (N, D) -> (N, 2), from a PCA start; at least 4 points. The same on the same machine."""
     from sklearn.manifold import TSNE
 
@@ -137,7 +140,9 @@ def tsne(embeddings, seed: int = 0) -> np.ndarray:
     return TSNE(perplexity=perplexity, init="pca", random_state=seed, n_jobs=1).fit_transform(points)
 
 
-def _nearest(run, manifest: manifests.Manifest, test: np.ndarray, queries: torch.Tensor, k: int) -> torch.Tensor:
+def _nearest(
+    run: RunResult, manifest: manifests.Manifest, test: np.ndarray, queries: torch.Tensor, k: int
+) -> torch.Tensor:
     """Positions (Q, at most k) among the test images of the gallery images most similar to the queries (Q,)."""
     embeddings = F.normalize(run.embeddings, dim=1)
     is_gallery = torch.from_numpy(manifest.is_gallery[test])
@@ -259,7 +264,7 @@ def embedding_map(xy: np.ndarray, labels: Sequence, images: Sequence | None = No
     return described(figure, f"t-SNE map of {len(xy)} images of {len(classes)} classes: {listed(classes)}.")
 
 
-def _thumbnail(axis: Axes, x: float, y: float, image, right: bool | None) -> None:
+def _thumbnail(axis: Axes, x: float, y: float, image: np.ndarray | torch.Tensor, right: bool | None) -> None:
     from matplotlib.patches import Rectangle
 
     pixels = _small(image, 48)
@@ -273,7 +278,7 @@ def _thumbnail(axis: Axes, x: float, y: float, image, right: bool | None) -> Non
         axis.text(left + width, top, mark, ha="right", va="top", color="white", fontsize=9, weight="bold", bbox=box)
 
 
-def _small(image, size: int) -> np.ndarray:
+def _small(image: np.ndarray | torch.Tensor, size: int) -> np.ndarray:
     """uint8 (H, W, 3) of at most `size` pixels a side, in few colours, for a small PNG."""
     from PIL import Image
 

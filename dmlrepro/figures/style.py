@@ -11,7 +11,7 @@ import contextlib
 import functools
 import textwrap
 import zlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -74,7 +74,7 @@ PLAIN = Names()
 
 @contextlib.contextmanager
 def panels(
-    columns: int, height: float, width: float = WIDTH, rows: int = 1, *, grid: bool = True, **options
+    columns: int, height: float, width: float = WIDTH, rows: int = 1, *, grid: bool = True, **options: Any
 ) -> Iterator[tuple[Figure, list[Axes]]]:
     """A figure of so many inches and its panels, to be drawn on in the style."""
     import matplotlib.pyplot as plt
@@ -146,11 +146,11 @@ def plain(name: str) -> str:
     return name.replace("$", r"\$")
 
 
-def listed(values) -> str:
+def listed(values: Iterable[object]) -> str:
     return ", ".join(map(str, dict.fromkeys(values)))
 
 
-def check(condition, message: str) -> None:
+def check(condition: object, message: str) -> None:
     if not condition:
         raise ValueError(message)
 

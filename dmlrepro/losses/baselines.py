@@ -53,14 +53,21 @@ class Baseline(nn.Module):
         """Recommended groups for an optimiser, lr being the network's rate."""
         return groups(self, {"*": self.faster * lr})
 
-    def forward(self, embeddings: Tensor, labels: Tensor, indices_tuple=None, ref_emb=None, ref_labels=None) -> Tensor:
+    def forward(
+        self,
+        embeddings: Tensor,
+        labels: Tensor,
+        indices_tuple: tuple[Tensor, ...] | None = None,
+        ref_emb: Tensor | None = None,
+        ref_labels: Tensor | None = None,
+    ) -> Tensor:
         labels = whole_labels(embeddings, labels)
         check_batch(embeddings, labels, self.num_classes, self.embedding_size)
         if (ref_emb is None) != (ref_labels is None):
             raise ValueError("ref_emb and ref_labels must be given together, or neither of them")
         with torch.autocast(embeddings.device.type, enabled=False):
             embeddings = _at_least_float32(embeddings)
-            references = () if ref_emb is None else (ref_emb.to(embeddings), whole_labels(ref_emb, ref_labels))
+            references = () if ref_emb is None else (ref_emb.to(embeddings), whole_labels(ref_emb, ref_labels))  # type: ignore[arg-type]
             if self.miner and indices_tuple is None:
                 indices_tuple = self.miner(embeddings, labels, *references)
             return self.loss(embeddings, labels, indices_tuple, *references)
@@ -69,7 +76,7 @@ class Baseline(nn.Module):
         return printed(self)
 
 
-def _where_it_differs(cast_types, dtype: torch.dtype, device: torch.device) -> None:
+def _where_it_differs(cast_types: Any, dtype: torch.dtype, device: torch.device) -> None:
     """The library's cast of its parameters, in every call and by way of `.data`, which torch.export cannot write."""
     if any((each.dtype, each.device) != (dtype, device) for each in cast_types.__self__.parameters()):
         cast_types(dtype, device)
@@ -92,7 +99,14 @@ class CosineSoftmaxLoss(nn.Module):
         """Recommended groups for an optimiser, lr being the network's rate: proxies at 100 lr."""
         return groups(self, {"proxies": PROXIES * lr})
 
-    def forward(self, embeddings: Tensor, labels: Tensor, indices_tuple=None, ref_emb=None, ref_labels=None) -> Tensor:
+    def forward(
+        self,
+        embeddings: Tensor,
+        labels: Tensor,
+        indices_tuple: tuple[Tensor, ...] | None = None,
+        ref_emb: Tensor | None = None,
+        ref_labels: Tensor | None = None,
+    ) -> Tensor:
         check_unused(self, indices_tuple=indices_tuple, ref_emb=ref_emb, ref_labels=ref_labels)
         return self._cross_entropy(embeddings, labels, "mean")
 
@@ -176,7 +190,7 @@ def soft_triple(
     check_positive(la=la, gamma=gamma, centers_per_class=centers_per_class)
     check_finite(tau=tau, margin=margin)
 
-    def spread(centers):  # (C K, D)
+    def spread(centers: Tensor):  # (C K, D)
         centers = F.normalize(centers, dim=-1).unflatten(0, (num_classes, centers_per_class))
         first, second = torch.triu_indices(centers_per_class, centers_per_class, offset=1, device=centers.device)
         cosines = (centers @ centers.mT)[:, first, second]
@@ -280,7 +294,14 @@ class CrossBatchMemory(nn.Module):
 
     parameter_groups = rate_of_the_network
 
-    def forward(self, embeddings: Tensor, labels: Tensor, indices_tuple=None, ref_emb=None, ref_labels=None) -> Tensor:
+    def forward(
+        self,
+        embeddings: Tensor,
+        labels: Tensor,
+        indices_tuple: tuple[Tensor, ...] | None = None,
+        ref_emb: Tensor | None = None,
+        ref_labels: Tensor | None = None,
+    ) -> Tensor:
         check_unused(self, indices_tuple=indices_tuple, ref_emb=ref_emb, ref_labels=ref_labels)
         labels = whole_labels(embeddings, labels)
         check_batch(embeddings, labels, self.num_classes, self.memory.shape[1])

@@ -116,7 +116,14 @@ class _ProxyPairLoss(nn.Module):
 
     parameter_groups = rate_of_the_network  # the proxies are the caller's, and learn as the network does
 
-    def forward(self, embeddings: Tensor, labels: Tensor, indices_tuple=None, ref_emb=None, ref_labels=None) -> Tensor:
+    def forward(
+        self,
+        embeddings: Tensor,
+        labels: Tensor,
+        indices_tuple: tuple[Tensor, ...] | Tensor | None = None,
+        ref_emb: Tensor | None = None,
+        ref_labels: Tensor | None = None,
+    ) -> Tensor:
         """The loss of a batch, as a scalar.
 
         Args:
@@ -133,7 +140,12 @@ class _ProxyPairLoss(nn.Module):
             return self.of_pairs(a, b, same, other)
 
     def pairs(
-        self, embeddings: Tensor, labels: Tensor, indices_tuple=None, ref_emb=None, ref_labels=None
+        self,
+        embeddings: Tensor,
+        labels: Tensor,
+        indices_tuple: tuple[Tensor, ...] | None = None,
+        ref_emb: Tensor | None = None,
+        ref_labels: Tensor | None = None,
     ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         """The arguments of `of_pairs` for those of the loss."""
         a, b, same, other = _pairs(embeddings, whole_labels(embeddings, labels), ref_emb, ref_labels)
@@ -238,7 +250,14 @@ class ProxyMultiSimilarityLoss(_ProxyPairLoss):
     def of_pairs(self, a: Tensor, b: Tensor, same: Tensor, other: Tensor) -> Tensor:
         return sum(terms.mean() / scale for terms, scale in self._terms(a, b, same, other))
 
-    def per_sample(self, embeddings: Tensor, labels: Tensor, indices_tuple=None, ref_emb=None, ref_labels=None):
+    def per_sample(
+        self,
+        embeddings: Tensor,
+        labels: Tensor,
+        indices_tuple: tuple[Tensor, ...] | None = None,
+        ref_emb: Tensor | None = None,
+        ref_labels: Tensor | None = None,
+    ):
         """The terms (B,) whose mean the loss is."""
         a, b, same, other = self.pairs(embeddings, labels, indices_tuple, ref_emb, ref_labels)
         with torch.autocast(a.device.type, enabled=False):

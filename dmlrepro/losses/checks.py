@@ -61,7 +61,7 @@ def check_batch(
         )
 
 
-def check_tensors(**arguments) -> None:
+def check_tensors(**arguments: object) -> None:
     """Raise ValueError for an argument that is no torch tensor."""
     for name, value in arguments.items():
         if not isinstance(value, Tensor):
@@ -87,7 +87,7 @@ UNUSED = {
 }
 
 
-def check_unused(loss: nn.Module, **arguments) -> None:
+def check_unused(loss: nn.Module, **arguments: object) -> None:
     """Raise ValueError for an argument of pytorch-metric-learning's losses that this loss has no meaning for."""
     for name, value in arguments.items():
         if value is not None:
@@ -113,7 +113,7 @@ def paired(loss: nn.Module, embeddings: Tensor, second: Tensor | None, ref_emb: 
     return given[0]
 
 
-def printed(module: nn.Module, **values) -> str:
+def printed(module: nn.Module, **values: object) -> str:
     """The `extra_repr` of a loss: its constructor's arguments, from its attributes and from further values."""
     known = vars(module) | values
     return ", ".join(f"{name}={known[name]!r}" for name in inspect.signature(type(module)).parameters if name in known)

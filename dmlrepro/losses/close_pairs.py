@@ -196,7 +196,9 @@ def _add_repulsion(points: Tensor, labels: Tensor, field: Potentials, gradient: 
     return energy
 
 
-def _add_sparse_tile(points, rows, cols, close, field, gradient) -> Tensor:
+def _add_sparse_tile(
+    points: Tensor, rows: Tensor, cols: Tensor, close: Tensor, field: Potentials, gradient: Tensor | None
+) -> Tensor:
     """The close pairs of a tile one by one, distances by subtraction."""
     energy = points.new_zeros((), dtype=torch.float64)
     step = max(1, _sizes(points.device)[1] // points.shape[1])
@@ -211,7 +213,9 @@ def _add_sparse_tile(points, rows, cols, close, field, gradient) -> Tensor:
     return energy
 
 
-def _add_dense_tile(points, rows, cols, close, field, gradient) -> Tensor:
+def _add_dense_tile(
+    points: Tensor, rows: Tensor, cols: Tensor, close: Tensor, field: Potentials, gradient: Tensor | None
+) -> Tensor:
     """The close pairs of a tile where they are many, by matmuls in float64.
 
     The gradient is summed in the points' own dtype if the tile is so compact that cancellation costs few digits.
@@ -268,7 +272,9 @@ def _curvature(points: Tensor, labels: Tensor, directions: Tensor, field: Potent
     return found.to(points.dtype)
 
 
-def _change_of_force(law, a, b, u, v, counted, smallest) -> Tensor:
+def _change_of_force(
+    law: torch.types.Any, a: Tensor, b: Tensor, u: Tensor, v: Tensor, counted: Tensor, smallest: float
+) -> Tensor:
     """Derivative of 2 sum_j w(s_ij) (a_i - b_j), s = |a_i - b_j|^2, as a moves along u and b along v; (..., n, D)."""
     squared = _squared_distances(a, b, smallest)
     weight, slope = torch.func.jvp(lambda s: law(s)[1], (squared,), (torch.ones_like(squared),))
@@ -289,22 +295,22 @@ _POINTS, _FIELD = "Tensor points, Tensor labels", "str kind, str attract, str re
     mutates_args=(),
     schema=f"({_POINTS}, bool differentiate, {_FIELD}) -> (Tensor, Tensor)",
 )
-def _energy_operator(points, labels, differentiate, *packed):
+def _energy_operator(points: Tensor, labels: Tensor, differentiate: bool, *packed: *tuple[str, str, str, list[float]]):
     return _energy_and_gradient(points, labels, _unpacked(*packed), differentiate)
 
 
 @_energy_operator.register_fake
-def _(points, labels, differentiate, *packed):
+def _(points: Tensor, labels: Tensor, differentiate: bool, *packed: str | list[float]):
     gradient = torch.empty_like(points) if differentiate else points.new_empty(0)
     return points.new_empty((), dtype=torch.float64), gradient
 
 
-def _keep(ctx, inputs, output):
+def _keep(ctx: torch.types.Any, inputs: tuple, output: tuple[Tensor, Tensor]):
     points, labels, _, *ctx.packed = inputs
     ctx.save_for_backward(points, labels, output[1])
 
 
-def _force(ctx, upstream, _):
+def _force(ctx: torch.types.Any, upstream: Tensor, _: Tensor | None):
     points, labels, gradient = ctx.saved_tensors
     if not gradient.numel():  # the points of what was exported need none, its callers' do
         gradient = _energy_operator(points, labels, True, *ctx.packed)[1]
@@ -319,16 +325,18 @@ _energy_operator.register_autograd(_force, setup_context=_keep)
 @torch.library.custom_op(
     "dmlrepro::potential_curvature", mutates_args=(), schema=f"({_POINTS}, Tensor directions, {_FIELD}) -> Tensor"
 )
-def _curvature_operator(points, labels, directions, *packed):
+def _curvature_operator(
+    points: Tensor, labels: Tensor, directions: Tensor, *packed: *tuple[str, str, str, list[float]]
+):
     return _curvature(points, labels, directions, _unpacked(*packed))
 
 
 @_curvature_operator.register_fake
-def _(points, labels, directions, *packed):
+def _(points: Tensor, labels: Tensor, directions: Tensor, *packed: str | list[float]):
     return torch.empty_like(points)
 
 
-def _packed(field) -> tuple[str, str, str, list[float]]:
+def _packed(field: torch.types.Any) -> tuple[str, str, str, list[float]]:
     """A field as the last arguments of an operator, which takes strings and numbers only."""
     return f"{type(field).__module__}:{type(field).__name__}", *field[:2], list(field[2:])
 
@@ -342,7 +350,7 @@ class _Energy(torch.autograd.Function):
     """Value and gradient in one pass; the gradient is kept for backward."""
 
     @staticmethod
-    def forward(points, labels, field, scale, differentiate):
+    def forward(points: Tensor, labels: Tensor, field: Potentials, scale: float, differentiate: bool):
         if torch.compiler.is_compiling():
             energy, gradient = _energy_operator(points, labels, differentiate, *_packed(field))
         else:
@@ -350,13 +358,13 @@ class _Energy(torch.autograd.Function):
         return scale * energy, gradient
 
     @staticmethod
-    def setup_context(ctx, inputs, output):
+    def setup_context(ctx: torch.types.Any, inputs: tuple, output: tuple[Tensor, Tensor]):
         points, labels, ctx.field, ctx.scale, _ = inputs
         ctx.mark_non_differentiable(output[1])
         ctx.save_for_backward(points, labels, output[1])
 
     @staticmethod
-    def backward(ctx, upstream, _):
+    def backward(ctx: torch.types.Any, upstream: Tensor, _: Tensor | None):
         points, labels, gradient = ctx.saved_tensors
         force = _Gradient.apply(points, labels, gradient, ctx.field, ctx.scale)
         return upstream.to(points.dtype) * force, None, None, None, None
@@ -366,16 +374,16 @@ class _Gradient(torch.autograd.Function):
     """The gradient that was found with the energy, as a function of the points: so it can be differentiated again."""
 
     @staticmethod
-    def forward(points, labels, gradient, field, scale):
+    def forward(points: Tensor, labels: Tensor, gradient: Tensor, field: Potentials, scale: float):
         return gradient * scale
 
     @staticmethod
-    def setup_context(ctx, inputs, output):
+    def setup_context(ctx: torch.types.Any, inputs: tuple, output: Tensor):
         points, labels, _, ctx.field, ctx.scale = inputs
         ctx.save_for_backward(points, labels)
 
     @staticmethod
-    def backward(ctx, directions):
+    def backward(ctx: torch.types.Any, directions: Tensor):
         return _Curvature.apply(*ctx.saved_tensors, directions, ctx.field, ctx.scale), None, None, None, None
 
 
@@ -383,15 +391,15 @@ class _Curvature(torch.autograd.Function):
     """The second derivative times directions, and an error where a third is asked for."""
 
     @staticmethod
-    def forward(points, labels, directions, field, scale):
+    def forward(points: Tensor, labels: Tensor, directions: Tensor, field: Potentials, scale: float):
         if torch.compiler.is_compiling():
             return scale * _curvature_operator(points, labels, directions, *_packed(field))
         return scale * _curvature(points, labels, directions, field)
 
     @staticmethod
-    def setup_context(ctx, inputs, output):
+    def setup_context(ctx: torch.types.Any, inputs: tuple, output: Tensor):
         pass
 
     @staticmethod
-    def backward(ctx, *_):
+    def backward(ctx: torch.types.Any, *_: Tensor | None):
         raise RuntimeError("the potential energy can be differentiated twice, not three times")

@@ -235,7 +235,7 @@ AVERAGINGS = ("released", "paper")
 class _PairLoss(nn.Module):
     """A loss of the samples of a batch among one another, without parameters."""
 
-    def __init__(self, num_classes: int, embedding_size: int, function: Callable, **options):
+    def __init__(self, num_classes: int, embedding_size: int, function: Callable, **options: torch.types.Any):
         super().__init__()
         _check_options(num_classes, embedding_size, options)
         self.num_classes, self.embedding_size = num_classes, embedding_size
@@ -243,7 +243,14 @@ class _PairLoss(nn.Module):
 
     parameter_groups = rate_of_the_network
 
-    def forward(self, embeddings: Tensor, labels: Tensor, indices_tuple=None, ref_emb=None, ref_labels=None) -> Tensor:
+    def forward(
+        self,
+        embeddings: Tensor,
+        labels: Tensor,
+        indices_tuple: tuple[Tensor, ...] | None = None,
+        ref_emb: Tensor | None = None,
+        ref_labels: Tensor | None = None,
+    ) -> Tensor:
         check_unused(self, indices_tuple=indices_tuple, ref_emb=ref_emb, ref_labels=ref_labels)
         labels = whole_labels(embeddings, labels)
         check_batch(embeddings, labels, self.num_classes, self.embedding_size)
@@ -258,7 +265,12 @@ class _MeanFieldLoss(nn.Module):
     """A loss of samples and mean fields, and of the mean fields among one another where there is a regulariser."""
 
     def __init__(
-        self, num_classes: int, embedding_size: int, function: Callable, regularization: float = 0.0, **options
+        self,
+        num_classes: int,
+        embedding_size: int,
+        function: Callable,
+        regularization: float = 0.0,
+        **options: torch.types.Any,
     ):
         super().__init__()
         _check_options(num_classes, embedding_size, options)
@@ -281,7 +293,14 @@ class _MeanFieldLoss(nn.Module):
         """The regulariser without its factor lambda, also where that is 0; of an equation that has none, 0."""
         return self.mean_fields.new_zeros(())
 
-    def forward(self, embeddings: Tensor, labels: Tensor, indices_tuple=None, ref_emb=None, ref_labels=None) -> Tensor:
+    def forward(
+        self,
+        embeddings: Tensor,
+        labels: Tensor,
+        indices_tuple: tuple[Tensor, ...] | None = None,
+        ref_emb: Tensor | None = None,
+        ref_labels: Tensor | None = None,
+    ) -> Tensor:
         check_unused(self, indices_tuple=indices_tuple, ref_emb=ref_emb, ref_labels=ref_labels)
         return self._with(embeddings, labels, self.options)
 

@@ -62,7 +62,7 @@ _is_exporting = getattr(torch.compiler, "is_exporting", lambda: False)  # torch 
 NORMALIZERS = ("exact", "quadratic", "quadratic_512")
 
 
-def _choose(name: str, value: str, choices) -> None:
+def _choose(name: str, value: str, choices: tuple[str, ...] | dict[str, tuple]) -> None:
     if value not in choices:
         raise ValueError(f"{name} must be one of {', '.join(choices)}, got {value!r}")
 
@@ -262,7 +262,15 @@ def el_nivmf_distance(
     return at_least_float32(distance, embeddings)
 
 
-def _mean_likelihood(points, proxies, concentrations, temperature, jacobian, normalizer, variant) -> Tensor:
+def _mean_likelihood(
+    points: Tensor,
+    proxies: Tensor,
+    concentrations: Tensor,
+    temperature: Tensor | float | None,
+    jacobian: str,
+    normalizer: str,
+    variant: str,
+) -> Tensor:
     """`el_nivmf_distance` for samples (N, B, D) of each embedding: (B, C)."""
     num_samples, size, _ = points.shape
     log_rho = nivmf_log_density(points.flatten(0, 1), proxies, concentrations, jacobian, normalizer, variant)
@@ -457,7 +465,14 @@ class ProbabilisticProxyLoss(nn.Module):
             points, self.proxies, concentrations, temperature, self.jacobian, self.normalizer, self.variant
         )
 
-    def forward(self, embeddings: Tensor, labels: Tensor, indices_tuple=None, ref_emb=None, ref_labels=None) -> Tensor:
+    def forward(
+        self,
+        embeddings: Tensor,
+        labels: Tensor,
+        indices_tuple: tuple[Tensor, ...] | None = None,
+        ref_emb: Tensor | None = None,
+        ref_labels: Tensor | None = None,
+    ) -> Tensor:
         check_unused(self, indices_tuple=indices_tuple, ref_emb=ref_emb, ref_labels=ref_labels)
         return self._cross_entropy(embeddings, labels, "mean")
 
@@ -488,12 +503,12 @@ class ProbabilisticProxyLoss(nn.Module):
         self._generator_state = state.cpu()
 
 
-def _look_again(loss: ProbabilisticProxyLoss, _) -> None:
+def _look_again(loss: ProbabilisticProxyLoss, _: object) -> None:
     """After a state was loaded, which may be one from before the first batch."""
     loss._looks = isinstance(loss.embedding_scale, Tensor) or loss._looks
 
 
-def _keep_the_rest(loss: ProbabilisticProxyLoss, state: dict, prefix: str, *_) -> None:
+def _keep_the_rest(loss: ProbabilisticProxyLoss, state: dict, prefix: str, *_: object) -> None:
     """A state of parameters alone loads strictly, and leaves the generator and the scale as they are."""
     state.setdefault(f"{prefix}_extra_state", loss.get_extra_state())
     if isinstance(loss.embedding_scale, Tensor):
@@ -528,7 +543,7 @@ class JointProxyLoss(nn.Module):
         _share(self)
         self.register_load_state_dict_post_hook(_share_again)
 
-    def _apply(self, *args, **kwargs):
+    def _apply(self, *args: object, **kwargs: object):
         """What moves or converts a module may give it new parameters, as `to_empty` does."""
         return _share(super()._apply(*args, **kwargs))
 
@@ -543,7 +558,14 @@ class JointProxyLoss(nn.Module):
         """Recommended groups for an optimiser: RATES, and lr for what the deterministic loss learns beside proxies."""
         return groups(self, {f"probabilistic.{name}": rate for name, rate in RATES.items()} | {"*": lr})
 
-    def forward(self, embeddings: Tensor, labels: Tensor, indices_tuple=None, ref_emb=None, ref_labels=None) -> Tensor:
+    def forward(
+        self,
+        embeddings: Tensor,
+        labels: Tensor,
+        indices_tuple: tuple[Tensor, ...] | None = None,
+        ref_emb: Tensor | None = None,
+        ref_labels: Tensor | None = None,
+    ) -> Tensor:
         check_unused(self, indices_tuple=indices_tuple, ref_emb=ref_emb, ref_labels=ref_labels)
         labels = whole_labels(embeddings, labels)
         if _is_exporting():
@@ -567,13 +589,18 @@ def _share(loss: JointProxyLoss) -> JointProxyLoss:
     return loss
 
 
-def _share_again(loss: JointProxyLoss, _) -> None:
+def _share_again(loss: JointProxyLoss, _: object) -> None:
     """After a state was loaded, which may be by assignment."""
     _share(loss)
 
 
 def proxy_anchor_with_nivmf(
-    num_classes: int, embedding_size: int, omega: float = 1.0, margin: float = 0.1, alpha: float = 32.0, **options
+    num_classes: int,
+    embedding_size: int,
+    omega: float = 1.0,
+    margin: float = 0.1,
+    alpha: float = 32.0,
+    **options: torch.types.Any,
 ) -> JointProxyLoss:
     """PANC + EL-nivMF of Tables 1 and 2: Eq. 7 with pytorch-metric-learning's ProxyAnchor.
 

@@ -28,7 +28,7 @@ class OwnLoss(nn.Module):
     others of the loss. It sees at least float32, under autocast too. ValueError names a loss that cannot be made.
     """
 
-    def __init__(self, code: Mapping[str, str], num_classes: int, embedding_size: int, **options):
+    def __init__(self, code: Mapping[str, str], num_classes: int, embedding_size: int, **options: object):
         super().__init__()
         builder = builder_of(code)
         sizes = {"num_classes": num_classes, "embedding_size": embedding_size}

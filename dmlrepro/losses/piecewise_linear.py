@@ -109,7 +109,7 @@ def _operator(
 
 
 @_operator.register_fake
-def _(points, k, dim, quality, n_alpha, n_beta, centring, measure):
+def _(points: Tensor, k: int, dim: int, quality: float, n_alpha: float, n_beta: float, centring: str, measure: str):
     size = len(points)
     bases = points.new_empty(size, dim, points.shape[1])
     return bases, points.new_empty(size, size, dtype=torch.bool), points.new_empty(size, size)
@@ -392,7 +392,12 @@ class PiecewiseLinearManifoldLoss(nn.Module):
         return (q * torch.where(r.diagonal(dim1=1, dim2=2) < 0, -1.0, 1.0)[:, None, :]).mT
 
     def forward(
-        self, embeddings: Tensor, momentum_embeddings=None, indices_tuple=None, ref_emb=None, ref_labels=None
+        self,
+        embeddings: Tensor,
+        momentum_embeddings: Tensor | None = None,
+        indices_tuple: tuple[Tensor, ...] | None = None,
+        ref_emb: Tensor | None = None,
+        ref_labels: Tensor | None = None,
     ) -> Tensor:
         check_unused(self, indices_tuple=indices_tuple, ref_labels=ref_labels)
         return sum(self.terms(embeddings, paired(self, embeddings, momentum_embeddings, ref_emb)).values())

@@ -261,7 +261,7 @@ class _ProxyFieldLoss(nn.Module):
         proxies_per_class: int,
         proxy_norm: float | None,
         field: Field,
-        **options,
+        **options: torch.types.Any,
     ):
         super().__init__()
         for name, value, least in (
@@ -279,7 +279,14 @@ class _ProxyFieldLoss(nn.Module):
         self.proxies = nn.Parameter(proxies if proxy_norm is None else proxy_norm * F.normalize(proxies, dim=2))
         self.field, self.options, self.proxy_norm = field, options, proxy_norm
 
-    def forward(self, embeddings: Tensor, labels: Tensor, indices_tuple=None, ref_emb=None, ref_labels=None) -> Tensor:
+    def forward(
+        self,
+        embeddings: Tensor,
+        labels: Tensor,
+        indices_tuple: tuple[Tensor, ...] | None = None,
+        ref_emb: Tensor | None = None,
+        ref_labels: Tensor | None = None,
+    ) -> Tensor:
         check_unused(self, indices_tuple=indices_tuple, ref_emb=ref_emb, ref_labels=ref_labels)
         labels = whole_labels(embeddings, labels)
         num_classes, per_class, embedding_size = self.proxies.shape

@@ -36,7 +36,7 @@ def rate_of_the_network(loss: nn.Module, lr: float) -> list[dict]:
     return groups(loss, {"*": lr})
 
 
-def clip_gradients(optimizer) -> None:
+def clip_gradients(optimizer: nn.modules.module.torch.optim.Optimizer) -> None:
     """Clip the gradients of every group of an optimiser that has a "clip_value", entry by entry.
 
     Call it between backward and step; with a GradScaler after `scaler.unscale_(optimizer)`.

@@ -38,7 +38,14 @@ class InstanceLoss(nn.Module):
 
     parameter_groups = rate_of_the_network
 
-    def forward(self, embeddings: Tensor, labels: Tensor, indices_tuple=None, ref_emb=None, ref_labels=None) -> Tensor:
+    def forward(
+        self,
+        embeddings: Tensor,
+        labels: Tensor,
+        indices_tuple: tuple[Tensor, ...] | None = None,
+        ref_emb: Tensor | None = None,
+        ref_labels: Tensor | None = None,
+    ) -> Tensor:
         check_unused(self, indices_tuple=indices_tuple, ref_emb=ref_emb, ref_labels=ref_labels)
         labels = whole_labels(embeddings, labels)
         check_batch(embeddings, labels, *self.sizes)
@@ -97,7 +104,12 @@ class ContextualSimilarityLoss(nn.Module):
     parameter_groups = rate_of_the_network
 
     def forward(
-        self, embeddings: Tensor, momentum_embeddings=None, indices_tuple=None, ref_emb=None, ref_labels=None
+        self,
+        embeddings: Tensor,
+        momentum_embeddings: Tensor | None = None,
+        indices_tuple: tuple[Tensor, ...] | None = None,
+        ref_emb: Tensor | None = None,
+        ref_labels: Tensor | None = None,
     ) -> Tensor:
         check_unused(self, indices_tuple=indices_tuple, ref_labels=ref_labels)
         return sum(self.terms(embeddings, paired(self, embeddings, momentum_embeddings, ref_emb)).values())

@@ -249,7 +249,7 @@ class Tail(nn.Sequential):
 def entering(network: nn.Module, path: str, images: Tensor) -> Tensor:
     """What enters the module at `path` when a network is given images; nothing behind it is computed."""
 
-    def stop(_, inputs):
+    def stop(_: nn.Module, inputs: tuple):
         raise _Reached(inputs[0])
 
     hook = network.get_submodule(path).register_forward_pre_hook(stop)

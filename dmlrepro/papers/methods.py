@@ -83,7 +83,7 @@ _TEMPERATURE = {"temperature": Range(0.01, 1, log=True)} | LOSS_LR
 _ANGULAR = {"margin": Range(0, 1), "scale": Range(10, 300)} | LOSS_LR
 
 
-def _everywhere(source: str, **values) -> dict[str, dict[str, Setting]]:
+def _everywhere(source: str, **values: object) -> dict[str, dict[str, Setting]]:
     return {"*": {name: Setting(value, source) for name, value in values.items()}}
 
 
@@ -224,7 +224,13 @@ def pick(records: Mapping[str, Method], names: Iterable[str]) -> list[Method]:
 
 
 def spec_of(
-    method: Method, params: Params, seed: int = 0, *, setting: str = "", loss_options: Mapping | None = None, **changes
+    method: Method,
+    params: Params,
+    seed: int = 0,
+    *,
+    setting: str = "",
+    loss_options: Mapping | None = None,
+    **changes: Any,
 ) -> RunSpec:
     """The run of one method under a notebook's parameters.
 
@@ -336,7 +342,7 @@ def option_layers(method: Method, params: Params, backbone: str) -> Layers:
     return layers
 
 
-def runs_of(methods: Iterable[Method], params: Params, protocol: str | None = None, **how) -> list[RunSpec]:
+def runs_of(methods: Iterable[Method], params: Params, protocol: str | None = None, **how: Any) -> list[RunSpec]:
     """All runs of some methods at one setting; protocol as in `every_seed`, `how` as in `spec_of`."""
     return every_seed([spec_of(method, params, **how) for method in methods], params, protocol)
 

@@ -294,7 +294,7 @@ class Params:
         protocol = protocols.find(name)
         return {"protocol": name, "seeds": protocol.repeats, "search_trials": protocol.trials} | decided
 
-    def _differs_from_profile(self, resolved) -> dict:
+    def _differs_from_profile(self, resolved: typing.Self) -> dict:
         """Explicit parameters that change something: they name a results file of their own.
 
         Dataset and protocol are compared with the profile's, the others with what the profile means for the two.
@@ -404,7 +404,7 @@ def _digest(text: str, length: int) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:length]
 
 
-def _word(value) -> str:
+def _word(value: typing.Any) -> str:
     """A value as a part of a file name; of a path only the last component is legible, a digest stands for the rest."""
     if isinstance(value, str) and is_own(value):
         return f"{_word(PurePath(value.partition(':')[2]).name[:40])}-{_digest(value, 8)}"
@@ -412,7 +412,7 @@ def _word(value) -> str:
     return "".join(c if c.isalnum() or c in "+.-_" else "_" for c in text)
 
 
-def _checked(name: str, value, hint):
+def _checked(name: str, value: typing.Any, hint: typing.Any):
     """The value if it has the annotated type (an int may stand for a float); TypeError otherwise."""
     options = typing.get_args(hint) if isinstance(hint, types.UnionType) else (hint,)
     for option in options:
@@ -445,7 +445,7 @@ def _items(value: list | tuple | str | int | float, kind: type) -> list:
     return texts if kind is str else [_number(text) for text in texts]
 
 
-def _number(value):
+def _number(value: typing.Any):
     """The number that a text stands for; anything else as it is."""
     if isinstance(value, str):
         for kind in (int, float):

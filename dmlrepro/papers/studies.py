@@ -1,6 +1,7 @@
 """What the studies of several papers need: rows of a table, measurements of a finished run, published numbers."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -15,24 +16,27 @@ from dmlrepro.files import cached_array
 from dmlrepro.papers.params import Params
 from dmlrepro.training import activations, batches, inference, protocols, records
 from dmlrepro.training.builders import build_loss
+from dmlrepro.training.runs import RunResult
 from dmlrepro.training.spec import RunSpec
 
 # rows
 
 
-def study_rows(params: Params, rows: Iterable[dict], **columns) -> pd.DataFrame:
+def study_rows(params: Params, rows: Iterable[dict], **columns: object) -> pd.DataFrame:
     """A tidy table of a study without images; columns: what else all rows have."""
     common = {"paper": params.paper, "experiment": params.notebook, "profile": params.profile, "dataset": "synthetic"}
     return results.frame([common | columns | row for row in rows])
 
 
-def measured(run, measure: Callable[..., dict[str, float]], setting: str | None = None, **options) -> protocols.Scored:
+def measured(
+    run: RunResult, measure: Callable[..., dict[str, float]], setting: str | None = None, **options: Any
+) -> protocols.Scored:
     """What `measure(run, **options)`, a function of a module, finds on the weights of a finished run, see `scored`; it
     is measured once, see `records.derived`."""
     return scored(run, records.derived([run], measure, **options), setting)
 
 
-def scored(run, values: Mapping[str, float], setting: str | None = None) -> protocols.Scored:
+def scored(run: RunResult, values: Mapping[str, float], setting: str | None = None) -> protocols.Scored:
     """Values of a finished run as rows of its last step; a setting replaces the run's."""
     step = max(row["step"] for row in run.rows)
     rows = [{"selection": "last", "step": step, "metric": name, "value": value} for name, value in values.items()]
@@ -54,14 +58,14 @@ def with_measured(finished: Iterable, found: Iterable[protocols.Scored], params:
 # a finished run
 
 
-def evaluated_labels(run) -> tuple[Tensor, np.ndarray, np.ndarray]:
+def evaluated_labels(run: RunResult) -> tuple[Tensor, np.ndarray, np.ndarray]:
     """Labels (N,) of a run's test images, and which are queries and gallery."""
     manifest = batches.load_dataset(run.spec)
     test = manifest.indices("test")
     return torch.from_numpy(manifest.labels[test]), manifest.is_query[test], manifest.is_gallery[test]
 
 
-def training_embeddings(run, per_class: int | None = None) -> tuple[manifests.Manifest, Tensor, Tensor]:
+def training_embeddings(run: RunResult, per_class: int | None = None) -> tuple[manifests.Manifest, Tensor, Tensor]:
     """Manifest, embeddings (N, D) of the training images in evaluation mode, and their labels (N,).
 
     The labels are those that were trained on, wrong ones included. per_class: the first so many of each; None: all.
@@ -84,14 +88,14 @@ def training_embeddings(run, per_class: int | None = None) -> tuple[manifests.Ma
     return manifest, embeddings, torch.from_numpy(manifest.labels[images])
 
 
-def kept(run, build: Callable[[], Tensor], *what) -> Tensor:
+def kept(run: RunResult, build: Callable[[], Tensor], *what: object) -> Tensor:
     """The embeddings that `build()` makes with a finished run, kept under its key: a pass over all images takes longer
     than the rest of a notebook. `what` tells them from others of the run; code that the run itself does not use is
     part of it."""
     return torch.from_numpy(cached_array("embeddings", (run.folder.name, *what), lambda: build().numpy()))
 
 
-def trained_loss(run, manifest: manifests.Manifest, embedding_size: int, **options) -> torch.nn.Module:
+def trained_loss(run: RunResult, manifest: manifests.Manifest, embedding_size: int, **options: Any) -> torch.nn.Module:
     """The loss of a finished run as training left it; options replace those of its spec."""
     spec = run.spec.replace(loss_options={**run.spec.loss_options, **options})
     loss = build_loss(spec, manifest.num_train_classes, embedding_size)
@@ -177,7 +181,9 @@ def still_rising(numbers: stored.Numbers) -> str:
 # published numbers
 
 
-def published(paper: str, names: Mapping[str, str], table: str | Sequence[str], **where) -> pd.DataFrame:
+def published(
+    paper: str, names: Mapping[str, str], table: str | Sequence[str], **where: str | float | Iterable[str | float]
+) -> pd.DataFrame:
     """Rows of one of a paper's tables, its methods named as in ours; names: {printed name: ours}."""
     return summaries.published(paper, table, **where).replace({"method": dict(names)})
 

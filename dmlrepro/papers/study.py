@@ -19,7 +19,7 @@ from dmlrepro.training import keys, protocols, records, runs
 from dmlrepro.training.spec import RunSpec
 
 
-def nothing(*given) -> list:
+def nothing(*given: object) -> list:
     """What a study trains or measures that only computes."""
     return []
 

@@ -25,7 +25,7 @@ def load_dataset(spec: RunSpec) -> manifests.Manifest:
     )
 
 
-def test_images(spec: RunSpec, manifest: manifests.Manifest, indices) -> Tensor:
+def test_images(spec: RunSpec, manifest: manifests.Manifest, indices: np.ndarray | list[int]) -> Tensor:
     """The given images of a dataset as a network sees them at test time, uint8 (len(indices), C, H, W)."""
     store = images.open_images(manifest, short_side=stored_side(spec))
     return torch.cat(list(test_batches(spec, store, np.asarray(indices))))
@@ -106,7 +106,7 @@ class Task:
         for batch, target in prefetched(make, steps, crops=self.crops):
             yield batch.to(device, non_blocking=True), target.to(device, non_blocking=True)
 
-    def as_trained(self, picked: Tensor, rows: slice, *stream) -> Tensor:
+    def as_trained(self, picked: Tensor, rows: slice, *stream: object) -> Tensor:
         """The train images number `picked`, of them those of `rows`, as a step sees them; `stream` names the crops."""
         indices = self.train[picked.numpy()]
         generator = torch.Generator().manual_seed(stream_seed(self.spec.seed, *stream))
@@ -132,7 +132,7 @@ def stored_side(spec: RunSpec) -> int | None:
     return max(spec.test_resize or spec.image_size, spec.image_size)
 
 
-def test_batches(spec: RunSpec, store, indices: np.ndarray, size: int = 256) -> Iterator[Tensor]:
+def test_batches(spec: RunSpec, store: images.ImageStore, indices: np.ndarray, size: int = 256) -> Iterator[Tensor]:
     def make(chunk: np.ndarray) -> Tensor:
         if spec.image_size is None:
             return _pinned(images.plain_batch(store, torch.from_numpy(chunk)))

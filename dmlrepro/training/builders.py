@@ -39,7 +39,7 @@ def loss_builder(name: str | None) -> Callable | None:
     return builders[attribute]
 
 
-def _makes(value, module) -> bool:
+def _makes(value: Any, module: Any) -> bool:
     """Whether a module defines `value` and calling it gives an nn.Module."""
     made = inspect.get_annotations(value, eval_str=True).get("return") if inspect.isfunction(value) else value
     return (
@@ -47,7 +47,7 @@ def _makes(value, module) -> bool:
     )
 
 
-def check_loss(spec) -> None:
+def check_loss(spec: Any) -> None:
     """ValueError unless the loss of a RunSpec takes its options, and has the parameters whose rates it gives."""
     if spec.loss is None:
         return
@@ -71,7 +71,7 @@ def _tried(name: str, options: str, embedding_size: int) -> tuple[frozenset[str]
     return frozenset(key for key, _ in loss.named_parameters()), hasattr(loss, "initialize_proxies")
 
 
-def build_loss(spec, num_classes: int, embedding_size: int) -> nn.Module:
+def build_loss(spec: Any, num_classes: int, embedding_size: int) -> nn.Module:
     """The loss of a RunSpec, its proxies drawn from the spec's seed; ValueError on an option the loss does not have.
 
     It is given the number of classes and the embedding size if it takes them: a loss without labels has no classes.
@@ -113,7 +113,7 @@ def _scheme(name: str) -> Any:
     return importlib.import_module(f"dmlrepro.training.schemes.{name}").Scheme
 
 
-def stream_seed(seed: int, *words) -> int:
+def stream_seed(seed: int, *words: object) -> int:
     """An independent 63-bit stream seed for each purpose."""
     text = ":".join(str(word) for word in (seed, *words))
     return int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "little") >> 1

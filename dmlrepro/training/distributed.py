@@ -66,7 +66,7 @@ def gather(local: Tensor, size: int) -> Tensor:
 
 class _Gather(torch.autograd.Function):
     @staticmethod
-    def forward(ctx, local: Tensor, size: int) -> Tensor:
+    def forward(ctx: Any, local: Tensor, size: int) -> Tensor:
         ctx.size = size
         lengths = [len(range(size)[share(size, other)]) for other in range(world_size())]
         if len(local) != lengths[rank()]:
@@ -78,7 +78,7 @@ class _Gather(torch.autograd.Function):
         return torch.cat([part[:length] for part, length in zip(parts, lengths)])
 
     @staticmethod
-    def backward(ctx, upstream: Tensor):
+    def backward(ctx: Any, upstream: Tensor):
         return world_size() * upstream[share(ctx.size)], None
 
 

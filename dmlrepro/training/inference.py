@@ -49,7 +49,9 @@ def embed(network: nn.Module, batches: Iterable[Tensor], *, half: bool = False) 
     return torch.cat(parts).cpu()
 
 
-def embed_images(spec: RunSpec, network: nn.Module, manifest: manifests.Manifest, indices) -> Tensor:
+def embed_images(
+    spec: RunSpec, network: nn.Module, manifest: manifests.Manifest, indices: np.ndarray | list[int]
+) -> Tensor:
     """Embeddings (len(indices), D) of the given images of a dataset with the spec's test-time crop.
 
     The network is moved to the device of training.
@@ -58,7 +60,7 @@ def embed_images(spec: RunSpec, network: nn.Module, manifest: manifests.Manifest
     return embed(network.to(distributed.device_for_training()), batches.test_batches(spec, store, np.asarray(indices)))
 
 
-def neighbours(task: batches.Task, network) -> Tensor:
+def neighbours(task: batches.Task, network: nn.Module) -> Tensor:
     """(N, k) int64: each train image and its k - 1 nearest neighbours, by the embeddings of the test-time crops."""
     mine = embed(network, task.test_batches(task.train[distributed.share(len(task.train))]))
     everything = distributed.gather(mine.to(next(network.parameters()).device), len(task.train))
@@ -102,7 +104,7 @@ def evaluate(
 
 def retrieve(
     task: batches.Task,
-    network,
+    network: nn.Module,
     indices: np.ndarray,
     query: np.ndarray,
     gallery: np.ndarray,
@@ -131,7 +133,7 @@ def score(
     labels: Tensor,
     query: np.ndarray,
     gallery: np.ndarray,
-    ks,
+    ks: tuple[int, ...],
     measures: Collection[str] = retrieval.MEASURES,
 ) -> dict[str, float]:
     """`metrics.retrieval` of the query images in the gallery images, each image left out of its own list."""
@@ -199,7 +201,7 @@ def calibrate_batchnorm(task: batches.Task, network: nn.Module) -> None:
     network.train(was_training)
 
 
-def class_means(task: batches.Task, network) -> Tensor:
+def class_means(task: batches.Task, network: nn.Module) -> Tensor:
     """(C, D) mean raw embedding of each train class, before training; BatchNorm that learns is calibrated first."""
     calibrate_batchnorm(task, network)
     embeddings = embed(network, task.test_batches(task.train))

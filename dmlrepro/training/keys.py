@@ -58,7 +58,7 @@ def identity_of(spec: RunSpec, digests: Callable | None = None) -> dict[str, dic
     return {"what": what, "where": where}
 
 
-def _is_nothing(value) -> bool:
+def _is_nothing(value: object) -> bool:
     return value is None or value is False or value == {} or value == ()  # but 0 is something: a fold, a seed
 
 

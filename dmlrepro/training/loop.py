@@ -239,7 +239,9 @@ def selected(rows: Iterable[dict], selection: str) -> list[dict]:
     return [row | {"selection": selection} for row in rows]
 
 
-def run_batches(task: batches.Task, scheme, first: int, total: int, device) -> Iterator[tuple[Tensor, Tensor]]:
+def run_batches(
+    task: batches.Task, scheme: Any, first: int, total: int, device: torch.device
+) -> Iterator[tuple[Tensor, Tensor]]:
     """Yield (this rank's images, all labels) of steps first..total-1; `scheme.before_epoch` runs before each epoch.
 
     Batches of neighbours are drawn an epoch at a time, because they depend on the network; others are one stream.
@@ -255,7 +257,15 @@ def run_batches(task: batches.Task, scheme, first: int, total: int, device) -> I
             yield from itertools.islice(whole, end - begin)
 
 
-def train_step(spec, scheme, replica, optimizer, images: Tensor, labels: Tensor, step: int) -> dict[str, Tensor]:
+def train_step(
+    spec: RunSpec,
+    scheme: Any,
+    replica: nn.Module,
+    optimizer: torch.optim.Optimizer,
+    images: Tensor,
+    labels: Tensor,
+    step: int,
+) -> dict[str, Tensor]:
     """One optimisation step; returns the terms of the loss, still on the device so that nothing waits for them."""
     parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
     for parameter in parameters:
@@ -318,7 +328,7 @@ class Schedule:
         return step % self.steps_per_epoch == 0
 
 
-def build_optimizer(spec: RunSpec, network, loss) -> torch.optim.Optimizer:
+def build_optimizer(spec: RunSpec, network: Any, loss: nn.Module) -> torch.optim.Optimizer:
     """One group for each pair of learning rate and weight decay among trunk, head and the loss's parameters."""
     names = dict(loss.named_parameters())
     together: dict[tuple[float, float], list] = {}  # every group costs a pass of the optimiser
@@ -341,7 +351,7 @@ def build_optimizer(spec: RunSpec, network, loss) -> torch.optim.Optimizer:
 class State:
     """How far a run is. A checkpoint of it is enough to continue as if nothing had happened."""
 
-    def __init__(self, spec: RunSpec, scheme, optimizer, total: int, device: torch.device):
+    def __init__(self, spec: RunSpec, scheme: Any, optimizer: torch.optim.Optimizer, total: int, device: torch.device):
         self.spec, self.scheme, self.optimizer = spec, scheme, optimizer
         self.nothing = torch.zeros(total, device=device)  # a curve before its first step
         self.step = 0

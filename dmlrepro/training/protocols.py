@@ -25,6 +25,7 @@ it before (CCP, Table I: after 48,000 to 131,000 steps on SOP and In-Shop).
 import json
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -312,7 +313,7 @@ def _ensemble(models: list) -> list[Scored]:
     ]
 
 
-def _dimension(run) -> int:
+def _dimension(run: Any) -> int:
     return run.embeddings.shape[1]
 
 
@@ -347,7 +348,7 @@ def _concatenated_rows(models: list) -> list[dict]:
     return [{"selection": selection, "step": step, "metric": name, "value": value} for name, value in scores.items()]
 
 
-def _concatenated_scores(*models) -> dict[str, float]:
+def _concatenated_scores(*models: Any) -> dict[str, float]:
     """The scores of the models' unit embeddings side by side."""
     spec = models[0].spec
     manifest = batches.load_dataset(spec)

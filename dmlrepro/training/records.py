@@ -280,7 +280,7 @@ def accept(found: Mapping[str, Mapping[str, Iterable[str]]]) -> None:
 # --- what is measured on a finished run -------------------------------------------------------------------------------
 
 
-def derived(models: Sequence, function: Callable, **options) -> Any:
+def derived(models: Sequence, function: Callable, **options: Any) -> Any:
     """function(*models, **options), made once: kept in the record of the first model, or in the cache if that has none.
 
     function: a function of a module, whose value is plain data as JSON has it. What it does is part of what the value

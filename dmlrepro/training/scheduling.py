@@ -40,7 +40,7 @@ def train(
     failures: dict[str, Exception] = {}
     report, done = progress.reporter("runs trained", len(missing)), 0
 
-    def finish(key: str, train: Callable, *arguments) -> None:
+    def finish(key: str, train: Callable, *arguments: object) -> None:
         nonlocal done
         if error := failure_of(functools.partial(train, *arguments), functools.partial(keep, key)):
             failures[key] = error

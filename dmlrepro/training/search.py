@@ -194,7 +194,16 @@ def _differing(there: Search, now: Search) -> list[str]:
 PROGRESS = ("begun", "made", "trials", "found", "sha256")
 
 
-def _begun(spec, ranges, models, trials, finalists, first, fixed, about: dict[str, Any]) -> Search:
+def _begun(
+    spec: RunSpec,
+    ranges: Mapping[str, Range],
+    models: Callable[[RunSpec], list[RunSpec]],
+    trials: int,
+    finalists: int,
+    first: int | None,
+    fixed: Collection[str],
+    about: dict[str, Any],
+) -> Search:
     """A search before its first trial, as it is read again."""
     judged = models(spec)
     counts = {"trials": trials, "on folds": first or len(judged), "finalists": finalists, "folds": len(judged)}

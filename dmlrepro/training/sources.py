@@ -161,7 +161,7 @@ def said(text: str) -> str:
     return json.dumps(_plain(tree))
 
 
-def _plain(node):
+def _plain(node: object):
     """A syntax tree as lists, without what is empty, which versions of Python show or leave out."""
     if isinstance(node, ast.AST):
         fields = [[name, _plain(value)] for name, value in ast.iter_fields(node) if value is not None and value != []]

@@ -188,9 +188,9 @@ class RunSpec:
         plain = {name: dict(value) if isinstance(value, Mapping) else value for name, value in content.items()}
         return {name: value for name, value in plain.items() if name not in LABELS}
 
-    def replace(self, **changes) -> "RunSpec":
+    def replace(self, **changes: Any) -> "RunSpec":
         return dataclasses.replace(self, **changes)
 
 
-def _is_number(value, whole: bool = False) -> bool:
+def _is_number(value: Any, whole: bool = False) -> bool:
     return isinstance(value, int if whole else int | float) and not isinstance(value, bool) and math.isfinite(value)

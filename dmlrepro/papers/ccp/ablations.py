@@ -18,6 +18,7 @@ from dmlrepro.papers.methods import BASELINES
 from dmlrepro.papers.studies import measured
 from dmlrepro.papers.study import Study
 from dmlrepro.training import records
+from dmlrepro.training.runs import RunResult
 from dmlrepro.training.schemes.chance_constrained import Solved
 from dmlrepro.training.spec import RunSpec
 
@@ -142,7 +143,7 @@ def _proxies(number: int, pool: int) -> Mapping[str, int]:
     return {"proxies_per_class": number, "pool_size": max(pool, number)}
 
 
-def courses_of(run, params: CcpParams) -> list:
+def courses_of(run: RunResult, params: CcpParams) -> list:
     """`steps` that a run took, and of CCP how many problems it solved; what `courses` shows of it is measured too."""
     if not run.spec.loss:
         return []
@@ -150,13 +151,13 @@ def courses_of(run, params: CcpParams) -> list:
     return [measured(run, course)]
 
 
-def course(run) -> dict[str, float]:
+def course(run: RunResult) -> dict[str, float]:
     """`steps`; of CCP also `problems`."""
     rows = solved(run)
     return {"steps": float(len(run.losses))} | ({} if rows is None else {"problems": len(rows) + 1.0})
 
 
-def solved(run) -> list[list[float]] | None:
+def solved(run: RunResult) -> list[list[float]] | None:
     """The record of a run's scheme, rows of `Solved.COLUMNS`; None for a run without one."""
     from safetensors.torch import load_file
 
@@ -191,7 +192,7 @@ def courses(finished: Iterable) -> pd.DataFrame:
     return summaries.readable(means, 2)
 
 
-def steps_per_problem(run) -> list[int]:
+def steps_per_problem(run: RunResult) -> list[int]:
     """Fig. 6(b): the steps of each finished problem."""
     ends = [problem[Solved.COLUMNS.index("ended")] for problem in records.derived([run], solved) or []]
     return [int(end - start) for start, end in zip([0, *ends], ends)]

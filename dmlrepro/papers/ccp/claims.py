@@ -31,15 +31,15 @@ from dmlrepro.papers.ccp.methods import ALTERNATED, LOSSES
 OURS = "C2-CCP-L"
 
 
-def _map(subject, *baselines, **options) -> Part:
-    return higher(subject, *baselines, **{"metric": "MAP@R"} | options)
+def _map(subject: str, *baselines: str, **options: float) -> Part:
+    return higher(subject, *baselines, **{"metric": "MAP@R"} | options)  # type: ignore[arg-type]
 
 
-def _flat(subject, baseline, within) -> Part:
+def _flat(subject: str, baseline: str, within: float) -> Part:
     return flat(subject, baseline, within, metric="MAP@R")
 
 
-def _alternated(*cells) -> tuple[Part, ...]:
+def _alternated(*cells: str) -> tuple[Part, ...]:
     """The premise that runs had several problems, without which nothing is said of CCP."""
     return tuple(at_least(cell, str(ALTERNATED), "problems", about="training", premise=True) for cell in cells)
 

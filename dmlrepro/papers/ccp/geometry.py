@@ -21,6 +21,7 @@ from dmlrepro.papers.ccp.claims import TESTS
 from dmlrepro.papers.ccp.methods import CcpParams, ccp_runs, whether_it_alternated
 from dmlrepro.papers.studies import evaluated_labels, measured, study_rows, training_embeddings, with_measures
 from dmlrepro.papers.study import Study
+from dmlrepro.training.runs import RunResult
 from dmlrepro.training.spec import RunSpec
 
 
@@ -76,14 +77,14 @@ def radius(params: RadiusParams) -> list[RunSpec]:
     return ccp_runs(["untrained", "C2-Proxy"], params) + _after_each(params) + ccp_runs(["C2-CCP-L"], params)
 
 
-def _after_each(params) -> list[RunSpec]:
+def _after_each(params: MnistParams | RadiusParams) -> list[RunSpec]:
     found = []
     for number in params.problems:
         found += ccp_runs(["C2-CCP-L"], params, setting=f"problems={number}", scheme={"projections": number})
     return found
 
 
-def proxies_of(run, params: MnistParams) -> list:
+def proxies_of(run: RunResult, params: MnistParams) -> list:
     """Covering radius and spread of the learned proxies of a run, on the training images."""
     return courses_of(run, params) + ([measured(run, around_proxies)] if _has_proxies(run) else [])
 
@@ -94,12 +95,12 @@ def radius_table(finished: Iterable, params: RadiusParams) -> pd.DataFrame:
     return pd.concat([with_measures(finished, geometries_of, params), study], ignore_index=True)
 
 
-def geometries_of(run, params: RadiusParams) -> list:
+def geometries_of(run: RunResult, params: RadiusParams) -> list:
     """What `radius_table` adds to a run."""
     return [*courses_of(run, params), measured(run, geometry_of)]
 
 
-def geometry_of(run) -> dict[str, float]:
+def geometry_of(run: RunResult) -> dict[str, float]:
     """`geometry` of a run's test embeddings."""
     return geometry(run.embeddings, evaluated_labels(run)[0])
 
@@ -107,11 +108,11 @@ def geometry_of(run) -> dict[str, float]:
 PER_CLASS = 200  # training images that are looked at: MNIST has 6,000
 
 
-def _has_proxies(run) -> bool:
+def _has_proxies(run: RunResult) -> bool:
     return run.spec.scheme == "chance_constrained" and not run.spec.scheme_options.get("samples")
 
 
-def around_proxies(run) -> dict[str, float]:
+def around_proxies(run: RunResult) -> dict[str, float]:
     """How far the proxies of a class leave its first PER_CLASS training images, and one another, clipped, averaged over
     the classes that were trained on."""
     proxies = clip_to_unit_ball(run.loss_state()["proxies"])
@@ -124,7 +125,7 @@ def around_proxies(run) -> dict[str, float]:
     return {"covering_radius": sum(radii) / len(radii), "proxy_spread": spread}
 
 
-def _trained_classes(run, labels: Tensor) -> list[int]:
+def _trained_classes(run: RunResult, labels: Tensor) -> list[int]:
     from dmlrepro.training import batches
 
     if run.spec.fold is None:

@@ -128,7 +128,7 @@ _SHADES = {
 def _own() -> dict[Variant, Method]:
     found: dict[Variant, Method] = {}
 
-    def add(variant: Variant, loss: str, **record) -> None:
+    def add(variant: Variant, loss: str, **record: Any) -> None:
         found[variant] = Method(variant.name, loss, offered=False, **record)
 
     for name, (loss, options) in LOSSES.items():
@@ -270,7 +270,7 @@ def xbm_options(params: CcpParams, size: str) -> dict[str, int]:
 ENDS = ("problem_patience", "problem_steps")  # of a problem
 
 
-def scheme_options(variant: Variant, params: CcpParams, **changes) -> dict:
+def scheme_options(variant: Variant, params: CcpParams, **changes: Any) -> dict:
     """Options of the scheme for a method that has it: S has one proxy per class, "Proxy" a single problem."""
     options = {"pool_size": params.pool_size, "projection": params.projection}
     ends = {} if variant.form == "Proxy" else {name: getattr(params, name) or None for name in ENDS}
@@ -281,7 +281,9 @@ def scheme_options(variant: Variant, params: CcpParams, **changes) -> dict:
     return options | changes
 
 
-def ccp_spec(name: str, params: CcpParams, *, setting: str = "", scheme: Mapping | None = None, **changes) -> RunSpec:
+def ccp_spec(
+    name: str, params: CcpParams, *, setting: str = "", scheme: Mapping | None = None, **changes: Any
+) -> RunSpec:
     """The run of one method; scheme: options of its scheme that differ from the parameters'; others as in `spec_of`."""
     method, variant = pick(METHODS, [name])[0], VARIANTS.get(name, Variant(name))
     fields: dict[str, Any] = {}
@@ -299,6 +301,6 @@ def ccp_spec(name: str, params: CcpParams, *, setting: str = "", scheme: Mapping
     return spec_of(method, params, setting=setting, **fields | changes)
 
 
-def ccp_runs(names: Iterable[str], params: CcpParams, **how) -> list[RunSpec]:
+def ccp_runs(names: Iterable[str], params: CcpParams, **how: Any) -> list[RunSpec]:
     """All seeds and folds of some methods at one setting; `how` as in `ccp_spec`."""
     return every_seed([ccp_spec(name, params, **how) for name in names], params)

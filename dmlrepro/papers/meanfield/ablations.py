@@ -23,6 +23,7 @@ from dmlrepro.papers.studies import scored, trained_loss, training_embeddings, w
 from dmlrepro.papers.study import Study
 from dmlrepro.training import records
 from dmlrepro.training.builders import build_loss
+from dmlrepro.training.runs import RunResult
 from dmlrepro.training.spec import RunSpec
 
 
@@ -193,7 +194,7 @@ def ablation_regularizer(params: RegularizerParams) -> list[RunSpec]:
     return found
 
 
-def regularizers_of(run, params: RegularizerParams) -> list:
+def regularizers_of(run: RunResult, params: RegularizerParams) -> list:
     """Of a run without a regulariser its value, at the start and after it; how far its mean fields, and the proxies of
     ProxyAnchor, lie from the mean embeddings of their classes."""
     plain = run.spec.setting.startswith("lambda=0") and run.spec.loss_options["regularization"] == 0
@@ -207,7 +208,7 @@ def regularizers_of(run, params: RegularizerParams) -> list:
     return found
 
 
-def fields_of(run, plain: bool) -> dict[str, float]:
+def fields_of(run: RunResult, plain: bool) -> dict[str, float]:
     """How far the mean fields of a finished run lie from the mean embeddings of their classes, `field_offset`, the
     `regularizer`, and what it was `before` the first step; not plain: of proxies, `field_offset` alone."""
     manifest, embeddings, labels = training_embeddings(run)

@@ -19,6 +19,7 @@ from dmlrepro.papers.meanfield.methods import FIELD_LR, VIT, MeanFieldParams, ev
 from dmlrepro.papers.studies import scored, study_rows, with_measured
 from dmlrepro.papers.study import Study
 from dmlrepro.training import batches
+from dmlrepro.training.runs import RunResult
 from dmlrepro.training.spec import RunSpec
 
 AT_STOP = "MAP@R at stop"  # the best until training would have ended
@@ -82,7 +83,7 @@ def vit(params: VitParams) -> list[RunSpec]:
 # --- what the evaluations say -----------------------------------------------------------------------------------------
 
 
-def history(run, metric: str = "MAP@R") -> tuple[np.ndarray, np.ndarray]:
+def history(run: RunResult, metric: str = "MAP@R") -> tuple[np.ndarray, np.ndarray]:
     """Epochs and values of a metric, a fraction, of all evaluations of a run that kept them."""
     rows = [row for row in run.rows if (row["selection"], row["metric"]) == ("every", metric)]
     manifest = batches.load_dataset(run.spec)
@@ -100,7 +101,7 @@ def stopped_at(values: Sequence[float] | np.ndarray, patience: int) -> int:
     return len(values)
 
 
-def curve_measures(run) -> dict[str, dict[str, float]]:
+def curve_measures(run: RunResult) -> dict[str, dict[str, float]]:
     """{setting: {metric: value}}: best_epoch and slope_after_best of the whole curve, and the best epoch and MAP@R of
     its beginning where training would have ended under each patience."""
     epochs, values = history(run)

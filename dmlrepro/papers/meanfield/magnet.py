@@ -14,6 +14,7 @@ only mean fields stand for samples that see one another.
 """
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -150,7 +151,9 @@ def field_offset(fields: Tensor, embeddings: Tensor, labels: Tensor) -> float:
     return ((F.normalize(fields, dim=1) - means).norm(dim=1).mean() / spread).item()
 
 
-def best_fields(embeddings: Tensor, labels: Tensor, loss, steps: int = 100) -> Tensor:
+def best_fields(
+    embeddings: Tensor, labels: Tensor, loss: Callable[[Tensor, Tensor, Tensor], Tensor], steps: int = 100
+) -> Tensor:
     """Mean fields (C, D) that minimise loss(embeddings, labels, fields) for embeddings as they are."""
     fields = class_means(embeddings, labels).requires_grad_()
     optimizer = torch.optim.LBFGS([fields], max_iter=steps, line_search_fn="strong_wolfe")
@@ -165,13 +168,13 @@ def best_fields(embeddings: Tensor, labels: Tensor, loss, steps: int = 100) -> T
     return fields.detach()
 
 
-def mean_field_losses() -> dict[str, object]:
+def mean_field_losses() -> dict[str, Callable[[Tensor, Tensor, Tensor], Tensor]]:
     """{name: loss(embeddings, labels, mean fields)} as printed: MFCont, and MFCWMS at ALPHAS."""
 
-    def contrastive(embeddings, labels, fields):
+    def contrastive(embeddings: Tensor, labels: Tensor, fields: Tensor):
         return losses.mean_field_contrastive(embeddings, labels, fields, **MARGINS, averaging="paper")
 
-    def class_wise(alpha):
+    def class_wise(alpha: float):
         options = SHARPNESS | {"alpha": alpha}
         return lambda embeddings, labels, fields: losses.mean_field_class_wise_multi_similarity(
             embeddings, labels, fields, **options, averaging="paper"
@@ -203,7 +206,7 @@ def gradient_cosines(embeddings: Tensor, labels: Tensor) -> dict[str, float]:
     return found
 
 
-def _gradient(embeddings: Tensor, loss) -> Tensor:
+def _gradient(embeddings: Tensor, loss: Callable[[Tensor], Tensor]) -> Tensor:
     points = embeddings.clone().requires_grad_()
     return torch.autograd.grad(loss(points), points)[0].flatten()
 

@@ -8,7 +8,7 @@ import functools
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from dmlrepro.figures.style import Names
 from dmlrepro.losses.mean_field import FIELD_LR
@@ -82,7 +82,7 @@ _MARGIN_RANGES = {"positive_margin": Range(-0.2, 0.5), "negative_margin": Range(
 _SHARPNESS_RANGES = {"alpha": Range(0.01, 50, log=True), "beta": Range(10, 200), "delta": Range(0, 1)}
 
 
-def _own(name: str, loss: str, ranges: Mapping[str, Range], color: str, **options) -> Method:
+def _own(name: str, loss: str, ranges: Mapping[str, Range], color: str, **options: float) -> Method:
     learns = name.startswith("MF")
     said = documented(LOSSES[name])
     if learns:
@@ -186,14 +186,14 @@ class MeanFieldHeadParams(MeanFieldParams):
     }
 
 
-def specs_of(names: Iterable[str], params: MeanFieldParams, **how) -> list[RunSpec]:
+def specs_of(names: Iterable[str], params: MeanFieldParams, **how: Any) -> list[RunSpec]:
     """A spec per method, as `spec_of`; what is said of training changes nothing of an untrained network."""
     return [
         spec_of(method, params, **(params.training() | how if method.loss else {})) for method in pick(METHODS, names)
     ]
 
 
-def every_run(names: Iterable[str], params: MeanFieldParams, **how) -> list[RunSpec]:
+def every_run(names: Iterable[str], params: MeanFieldParams, **how: Any) -> list[RunSpec]:
     """The runs of some methods at one setting, every seed, as `runs_of`."""
     return [
         run

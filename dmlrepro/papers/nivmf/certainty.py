@@ -21,6 +21,7 @@ from dmlrepro.papers.nivmf.methods import METHODS, NivmfAblationParams
 from dmlrepro.papers.studies import evaluated_labels, kept, scored, training_embeddings, with_measured
 from dmlrepro.papers.study import Study
 from dmlrepro.training import batches, inference, records
+from dmlrepro.training.runs import RunResult
 from dmlrepro.training.spec import RunSpec
 
 
@@ -105,7 +106,7 @@ def _windows(batch: Tensor, place: Tensor, side: float) -> Tensor:
     return F.grid_sample(batch, grid, mode="bilinear", padding_mode="border", align_corners=False)
 
 
-def degraded_embeddings(run, kind: str, strength: float, seed: int = 0) -> Tensor:
+def degraded_embeddings(run: RunResult, kind: str, strength: float, seed: int = 0) -> Tensor:
     """Embeddings (N, D) of a run's test images after `Degrade`."""
     if strength == 0:
         return run.embeddings
@@ -133,7 +134,7 @@ def certainty_table(finished: Iterable, params: CertaintyParams) -> pd.DataFrame
 
 
 def told_by_norms(
-    run, baseline, corruptions: Sequence[str], strengths: Sequence[float]
+    run: RunResult, baseline: RunResult, corruptions: Sequence[str], strengths: Sequence[float]
 ) -> list[tuple[str, dict[str, float]]]:
     """(setting, values): of each corruption how the norm follows its strength and what is left of norm and R@1 at each;
     last how well the norm tells what the baseline retrieves right."""
@@ -150,7 +151,7 @@ def told_by_norms(
     return [*found, ("", _auroc(run, nearest_is_right(baseline)))]
 
 
-def nearest_is_right(run, embeddings: Tensor | None = None) -> np.ndarray:
+def nearest_is_right(run: RunResult, embeddings: Tensor | None = None) -> np.ndarray:
     """For each test image that is a query, whether its nearest gallery image has its class; embeddings (N, D) of the
     test images, by default the run's."""
     labels, query, gallery = evaluated_labels(run)
@@ -160,12 +161,12 @@ def nearest_is_right(run, embeddings: Tensor | None = None) -> np.ndarray:
     return (labels[gallery][nearest] == labels[query]).numpy()
 
 
-def _query_norms(run) -> tuple[np.ndarray, np.ndarray]:
+def _query_norms(run: RunResult) -> tuple[np.ndarray, np.ndarray]:
     labels, query, _ = evaluated_labels(run)
     return run.embeddings.norm(dim=1).numpy()[query], labels.numpy()[query]
 
 
-def _auroc(run, right: np.ndarray) -> dict[str, float]:
+def _auroc(run: RunResult, right: np.ndarray) -> dict[str, float]:
     """Area under the ROC curve of the norm, over all queries and after taking each class's mean log norm away."""
     from sklearn.metrics import roc_auc_score
 
@@ -186,7 +187,7 @@ def _rank_correlation(norms: Tensor, strengths: Sequence[float]) -> float:
     return ((centred * other).sum(0) / (centred.norm(dim=0) * other.norm())).mean().item()
 
 
-def norm_distributions(run, baseline) -> dict[str, tuple]:
+def norm_distributions(run: RunResult, baseline: RunResult) -> dict[str, tuple]:
     """Fig. 9: density of a run's norms over test images that the baseline retrieves right, and over the others."""
     norms, _ = _query_norms(run)
     right = nearest_is_right(baseline)
@@ -196,7 +197,7 @@ def norm_distributions(run, baseline) -> dict[str, tuple]:
     return {name: (centers, np.histogram(norms[mask], edges, density=True)[0]) for name, mask in names.items()}
 
 
-def norm_range(run) -> pd.DataFrame:
+def norm_range(run: RunResult) -> pd.DataFrame:
     """The smallest and the largest concentration that a run's loss reads from training images, beside those of the
     caption of Fig. 11."""
     _, embeddings, _ = training_embeddings(run)
@@ -234,7 +235,7 @@ def summary(table: pd.DataFrame) -> pd.DataFrame:
     return rows.pivot_table(index="metric", columns="method", values="value").round(3)
 
 
-def degraded_examples(run, params: CertaintyParams, label: int = 0) -> tuple[list[list], list[str]]:
+def degraded_examples(run: RunResult, params: CertaintyParams, label: int = 0) -> tuple[list[list], list[str]]:
     """One test image at every strength of every corruption, for `images.samples`."""
     manifest = batches.load_dataset(run.spec)
     batch = batches.test_images(run.spec, manifest, manifest.indices("test")[label : label + 1])

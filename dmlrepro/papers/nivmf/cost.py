@@ -21,6 +21,7 @@ from dmlrepro.papers.studies import scored, study_rows, trained_loss
 from dmlrepro.papers.study import Study
 from dmlrepro.training import batches, distributed, inference, records
 from dmlrepro.training.builders import loss_builder
+from dmlrepro.training.runs import RunResult
 from dmlrepro.training.spec import RunSpec
 
 # what is timed, as in notebook 17: an untrained network, and losses of as many classes as Cars-196 has for training
@@ -163,7 +164,7 @@ def cost_curves(timings: pd.DataFrame) -> dict[str, tuple]:
     return found
 
 
-def estimate_spread(run, counts: Sequence[int], draws: int = 40) -> list[dict[str, float]]:
+def estimate_spread(run: RunResult, counts: Sequence[int], draws: int = 40) -> list[dict[str, float]]:
     """Mean and standard deviation, over fresh draws, of a trained run's loss on one training batch, for each N."""
     manifest = batches.load_dataset(run.spec)
     picked = np.random.default_rng(run.spec.seed).choice(manifest.indices("train"), run.spec.batch_size, replace=False)
@@ -178,7 +179,7 @@ def estimate_spread(run, counts: Sequence[int], draws: int = 40) -> list[dict[st
     return found
 
 
-def spreads_of(run, params: NivmfCostParams) -> list:
+def spreads_of(run: RunResult, params: NivmfCostParams) -> list:
     """The spread of the loss estimate of the default run for each N."""
     if run.spec.method != "EL-nivMF" or run.spec.setting:
         return []

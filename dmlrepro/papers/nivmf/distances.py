@@ -23,6 +23,7 @@ from dmlrepro.papers.nivmf.claims import TESTS
 from dmlrepro.papers.nivmf.methods import DISTANCES, METHODS, NivmfAblationParams, published
 from dmlrepro.papers.studies import evaluated_labels, measured, study_rows, with_measures
 from dmlrepro.papers.study import Study
+from dmlrepro.training.runs import RunResult
 from dmlrepro.training.spec import RunSpec
 
 
@@ -73,14 +74,14 @@ def distances_table(finished: Iterable, params: DistancesParams) -> pd.DataFrame
     return pd.concat([with_measures(finished, euclidean_of, params), exact], ignore_index=True)
 
 
-def euclidean_of(run, params: DistancesParams) -> list:
+def euclidean_of(run: RunResult, params: DistancesParams) -> list:
     """The rows of a run whose embeddings are ranked by Euclidean distance."""
     if run.spec.method not in (*DISTANCES, START) or run.spec.setting:
         return []
     return [measured(run, _euclidean_retrieval, "retrieval=euclidean")]
 
 
-def _euclidean_retrieval(run) -> dict[str, float]:
+def _euclidean_retrieval(run: RunResult) -> dict[str, float]:
     labels, query, gallery = evaluated_labels(run)
     points, ks = run.embeddings, run.spec.ks
     if (query & gallery).all():

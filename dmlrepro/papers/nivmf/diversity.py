@@ -13,6 +13,7 @@ from dmlrepro.papers.nivmf.claims import TESTS
 from dmlrepro.papers.nivmf.methods import METHODS, NivmfAblationParams, published
 from dmlrepro.papers.studies import evaluated_labels, measured, training_embeddings
 from dmlrepro.papers.study import Study
+from dmlrepro.training.runs import RunResult
 from dmlrepro.training.spec import RunSpec
 
 
@@ -30,14 +31,14 @@ def diversity(params: DiversityParams) -> list[RunSpec]:
     return runs_of(pick(METHODS, ("untrained", *params.methods)), params)
 
 
-def both_diversities(run, params: DiversityParams) -> list:
+def both_diversities(run: RunResult, params: DiversityParams) -> list:
     """The diversities of Table 5 of a run's training images; of the test images beside them."""
     if run.spec.method not in params.methods:
         return []
     return [measured(run, diversities_of, split="train"), measured(run, diversities_of, "images=test", split="test")]
 
 
-def diversities_of(run, split: str) -> dict[str, float]:
+def diversities_of(run: RunResult, split: str) -> dict[str, float]:
     """`diversities` of a run's embeddings of the images of a split, train or test."""
     if split == "test":
         return diversities(run.embeddings, evaluated_labels(run)[0])

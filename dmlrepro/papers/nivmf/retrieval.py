@@ -20,6 +20,7 @@ from dmlrepro.papers.studies import (
 )
 from dmlrepro.papers.study import Study
 from dmlrepro.training import protocols
+from dmlrepro.training.runs import RunResult
 from dmlrepro.training.spec import RunSpec
 
 
@@ -87,12 +88,12 @@ def retrieval_table(finished: Iterable, params: NivmfRetrievalParams) -> pd.Data
     return histories_apart(with_measures(finished, nmi_of, params))
 
 
-def nmi_of(run, params: NivmfRetrievalParams) -> list:
+def nmi_of(run: RunResult, params: NivmfRetrievalParams) -> list:
     """What `retrieval_table` adds to a run."""
     return [measured(run, _nmi)] if run.spec.setting == TABLE_2 else []
 
 
-def _nmi(run) -> dict[str, float]:
+def _nmi(run: RunResult) -> dict[str, float]:
     return {"NMI": metrics.nmi(run.embeddings, evaluated_labels(run)[0])}
 
 

@@ -17,6 +17,7 @@ from dmlrepro.papers.pfml.claims import TESTS
 from dmlrepro.papers.pfml.methods import METHODS, FieldParams
 from dmlrepro.papers.studies import evaluated_labels, measured
 from dmlrepro.papers.study import Study
+from dmlrepro.training.runs import RunResult
 from dmlrepro.training.spec import RunSpec
 
 
@@ -106,12 +107,12 @@ def _ablation(params: AblationParams, settings: Mapping[str, dict]) -> list[RunS
     return found
 
 
-def spreads_of(run, params: AblationParams) -> list:
+def spreads_of(run: RunResult, params: AblationParams) -> list:
     """How far the test embeddings of a class lie apart."""
     return [measured(run, spread)]
 
 
-def spread(run) -> dict[str, float]:
+def spread(run: RunResult) -> dict[str, float]:
     """`class_distances` of a run's test embeddings."""
     return class_distances(run.embeddings, evaluated_labels(run)[0])
 

@@ -26,6 +26,7 @@ from dmlrepro.papers.studies import (
     without_histories,
 )
 from dmlrepro.papers.study import Study
+from dmlrepro.training.runs import RunResult
 from dmlrepro.training.spec import RunSpec
 
 HOLDS = "hypothesis holds"  # the case of `geometry.study` that the corollary is about
@@ -68,7 +69,7 @@ def _otherwise(spec: RunSpec, setting: str) -> RunSpec:
     return spec.replace(setting=setting, **change | {"loss_options": options})
 
 
-def alignments_of(run, params: AlignmentParams) -> list:
+def alignments_of(run: RunResult, params: AlignmentParams) -> list:
     """What `alignment_table` adds to a run."""
     return [measured(run, _alignment)] if run.spec.loss else []
 
@@ -124,7 +125,7 @@ def study_curves(table: pd.DataFrame) -> dict[str, tuple]:
     return curves | {"printed bound (26) for CPML": (numbers, [geometry.printed_bound(m) for m in numbers])}
 
 
-def _alignment(run) -> dict[str, float]:
+def _alignment(run: RunResult) -> dict[str, float]:
     """What is measured on one run: its trained proxies against all training images."""
     manifest, embeddings, labels = training_embeddings(run)
     proxies = proxies_of(trained_loss(run, manifest, embeddings.shape[1]))

@@ -268,7 +268,7 @@ def class_curves(costs: pd.DataFrame, column: str) -> dict[str, tuple]:
 def exponents(costs: pd.DataFrame) -> pd.DataFrame:
     """Growth with the number of classes: the slope of log cost over log classes between the two largest numbers."""
 
-    def slope(x, y, *_) -> float:
+    def slope(x: pd.Index, y: pd.Series, *_: pd.Series) -> float:
         if len(x) < 2:
             return math.nan
         return math.log(y.iloc[-1] / y.iloc[-2]) / math.log(x[-1] / x[-2])

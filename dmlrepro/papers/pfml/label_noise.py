@@ -26,6 +26,7 @@ from dmlrepro.papers.studies import (
     without_histories,
 )
 from dmlrepro.papers.study import Study
+from dmlrepro.training.runs import RunResult
 from dmlrepro.training.spec import RunSpec
 
 
@@ -66,16 +67,16 @@ def noise_table(finished: Iterable, params: LabelNoiseParams) -> pd.DataFrame:
     return without_histories(with_measures(finished, shares_of, params))
 
 
-def shares_of(run, params: LabelNoiseParams) -> list:
+def shares_of(run: RunResult, params: LabelNoiseParams) -> list:
     """What `noise_table` adds to a run."""
     return [measured(run, _share)] if run.spec.loss and run.spec.label_noise == 0.2 else []
 
 
-def _share(run) -> dict[str, float]:
+def _share(run: RunResult) -> dict[str, float]:
     return {"gradient_share": gradient_share(run)}
 
 
-def gradient_share(run, batches: int = 20) -> float:
+def gradient_share(run: RunResult, batches: int = 20) -> float:
     """Percent of the gradient's magnitude, at the end of training, that falls on wrongly labelled images.
 
     In each of some further batches, drawn as in training: the norms of d loss / d unit embedding, those of the wrongly

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import pandas as pd
 
@@ -125,7 +125,7 @@ def tuned(params: PfmlRetrievalParams):
     return found_by_search(_specs(params), METHODS, params)
 
 
-def _specs(params: PfmlRetrievalParams, among: Iterable[str] | None = None, **how) -> list[RunSpec]:
+def _specs(params: PfmlRetrievalParams, among: Iterable[str] | None = None, **how: Any) -> list[RunSpec]:
     """The parameters' methods, or those of `among` that they have."""
     names = params.methods if among is None else [name for name in among if name in params.methods]
     return [spec_of(method, params, **how) for method in pick(METHODS, names)]

@@ -6,7 +6,7 @@ and with one thing varied. The default point of 52 to 54 and 56 is one spec.
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import pandas as pd
 
@@ -124,7 +124,7 @@ def _ablation(params: PlmAblationParams, settings: Mapping[str, dict]) -> list[R
     return found
 
 
-def _runs(params: PlmAblationParams, setting: str, **how) -> list[RunSpec]:
+def _runs(params: PlmAblationParams, setting: str, **how: Any) -> list[RunSpec]:
     return unlabelled_runs(["PLM"], params, setting=setting, **how)
 
 

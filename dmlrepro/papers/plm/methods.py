@@ -194,13 +194,13 @@ class PlmTrainingParams(PlmParams):
     delta: float | None = None  # distance of points without similarity; the paper's is 2
 
 
-def unlabelled_runs(names: Iterable[str], params: PlmParams, **how) -> list[RunSpec]:
+def unlabelled_runs(names: Iterable[str], params: PlmParams, **how: Any) -> list[RunSpec]:
     """All seeds of some methods; `how`, as in `spec_of`, concerns those that train."""
     trained = [method for method in pick(METHODS, names) if method.name != START]  # START comes with "untrained"
     return every_seed([_spec(method, params, **how) for method in trained], params)
 
 
-def _spec(method: Method, params: Any, scheme_options: Mapping | None = None, **how) -> RunSpec:
+def _spec(method: Method, params: Any, scheme_options: Mapping | None = None, **how: Any) -> RunSpec:
     if method.loss is None:
         return spec_of(method, params)
     own = {"momentum": params.momentum}

@@ -17,6 +17,7 @@ from dmlrepro.papers.plm.claims import TESTS
 from dmlrepro.papers.plm.methods import METHODS, PUBLISHED, PlmTrainingParams, unlabelled_runs
 from dmlrepro.papers.studies import measured
 from dmlrepro.papers.study import Study
+from dmlrepro.training.runs import RunResult
 from dmlrepro.training.spec import RunSpec
 
 LOOKED_AT = 1000  # unseen images whose distances are compared
@@ -44,7 +45,7 @@ def retrieval(params: PlmRetrievalParams) -> list[RunSpec]:
     return found
 
 
-def distances_of(run, params: PlmRetrievalParams) -> list:
+def distances_of(run: RunResult, params: PlmRetrievalParams) -> list:
     """How far apart a run leaves images of unseen classes, and how far apart PLM wants them to be.
 
     On the unit sphere, means over up to LOOKED_AT images: `nearest_distance` to the nearest image, `mean_distance` to
@@ -56,7 +57,7 @@ def distances_of(run, params: PlmRetrievalParams) -> list:
     return [measured(run, apart_of, setting, delta=delta) for setting, delta in _deltas(params).items()]
 
 
-def apart_of(run, delta: float | None = None) -> dict[str, float]:
+def apart_of(run: RunResult, delta: float | None = None) -> dict[str, float]:
     """`apart` of a run's test embeddings."""
     return apart(run.embeddings, delta)
 

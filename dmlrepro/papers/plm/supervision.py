@@ -8,7 +8,7 @@ pseudo-value (Tukey, 1958) without the correction of a bias: the values' mean is
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import pandas as pd
 import torch
@@ -27,6 +27,7 @@ from dmlrepro.papers.studies import evaluated_labels, scored
 from dmlrepro.papers.study import Study
 from dmlrepro.training import records
 from dmlrepro.training.protocols import Scored
+from dmlrepro.training.runs import RunResult
 from dmlrepro.training.spec import RunSpec
 
 CLUSTERED = {"K-Means": clusters.kmeans, "Hierarchical": clusters.hierarchical, "Random Walk": clusters.random_walk}
@@ -70,7 +71,7 @@ def supervision_table(finished: Iterable, params: SupervisionParams) -> pd.DataF
 Qualities = list[tuple[str, dict[str, float]]]  # (way to supervise, {measure: value})
 
 
-def ways_of(run, params: SupervisionParams) -> list[Qualities]:
+def ways_of(run: RunResult, params: SupervisionParams) -> list[Qualities]:
     """The qualities that an untrained network has with all classes and, where there are enough seeds for an interval,
     without those that the seed leaves out."""
     how = {"images": params.images} | {name: getattr(params, name) for name in ("k", "dim", "quality")}
@@ -91,7 +92,9 @@ def of_seeds(found: Sequence[Sequence[Qualities]], parts: int) -> list[dict[str,
     return [{way: row[way].to_dict() for way in row.index.unique(0)} for _, row in values.iterrows()]
 
 
-def _quality(run, images: int, without: int | None = None, parts: int = 1, **how) -> list[tuple[str, dict[str, float]]]:
+def _quality(
+    run: RunResult, images: int, without: int | None = None, parts: int = 1, **how: Any
+) -> list[tuple[str, dict[str, float]]]:
     """`quality_of` the first test classes, which have at most so many images, but for every `parts`-th from the class
     number `without`."""
     labels = evaluated_labels(run)[0]
@@ -133,7 +136,7 @@ def _classes_within(labels: Tensor, images: int) -> int:
     return max(int((counts <= images).sum()), 2)
 
 
-def _of(run, method: str, values: dict[str, float]) -> Scored:
+def _of(run: RunResult, method: str, values: dict[str, float]) -> Scored:
     row = scored(run, values)
     return Scored(run.spec.replace(method=method, protocol=""), row.dataset, row.rows)  # nothing is trained
 

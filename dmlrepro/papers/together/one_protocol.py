@@ -44,6 +44,7 @@ from dmlrepro.papers.plm.retrieval import PlmRetrievalParams
 from dmlrepro.papers.plm.retrieval import retrieval as plm_retrieval
 from dmlrepro.papers.studies import histories_apart, measured, with_measures
 from dmlrepro.papers.study import Study
+from dmlrepro.training.runs import RunResult
 from dmlrepro.training.spec import RunSpec
 
 
@@ -116,7 +117,7 @@ def one_protocol(params: OneProtocolParams) -> list[RunSpec]:
     return [run for place, run in enumerate(found) if run not in found[:place]]
 
 
-def _params(cls: type[Params], params: OneProtocolParams, **changes) -> Any:
+def _params(cls: type[Params], params: OneProtocolParams, **changes: object) -> Any:
     """The parameters of another notebook on the same data, with what the reader sets of those that all share."""
     origins = getattr(params, "origins", {})
     given = {f.name: getattr(params, f.name) for f in fields(Params) if origins.get(f.name) == "reader"}
@@ -160,7 +161,7 @@ def table_of(finished: Iterable, params: OneProtocolParams) -> pd.DataFrame:
     return histories_apart(with_measures(finished, measures, params))
 
 
-def measures(run, params: OneProtocolParams) -> list:
+def measures(run: RunResult, params: OneProtocolParams) -> list:
     """What `table_of` adds to a run of a combination with CCP."""
     return [measured(run, course)] if run.spec.method.endswith(("-CCP", "-Proxy")) else []
 

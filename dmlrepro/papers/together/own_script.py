@@ -5,6 +5,7 @@ networks, batches, losses and scores, each of which the reader can replace by th
 
 from dmlrepro.training import batches
 from dmlrepro.training.builders import OPTIMIZERS, build_loss, stream_seed
+from dmlrepro.training.runs import RunResult
 from dmlrepro.training.spec import RunSpec
 
 # Of images without labels: there is no score for a script to reach
@@ -15,7 +16,7 @@ python -m dmlrepro find INDEX IMAGE --html page.html
 """
 
 
-def script_of_run(run) -> str:
+def script_of_run(run: RunResult) -> str:
     """The script of a finished run on all training classes; of images without labels commands that keep a network.
 
     Batches, the first head and the first proxies are those of the run; in which of two views an image is seen is drawn

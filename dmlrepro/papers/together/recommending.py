@@ -12,11 +12,13 @@ import pandas as pd
 import torch
 
 from dmlrepro import retrieval
+from dmlrepro.datasets import manifests
 from dmlrepro.evidence import choosing
 from dmlrepro.evidence.choosing import Choice
 from dmlrepro.figures import images, intervals
 from dmlrepro.figures.style import Names
 from dmlrepro.training import activations, batches, inference, records
+from dmlrepro.training.runs import RunResult
 from dmlrepro.training.spec import RunSpec
 
 SCORE = "val MAP@R"
@@ -34,13 +36,13 @@ def label(method: str, setting: str = "") -> str:
     return f"{method} ({part}, {budget}{', a tenth of the rates' * ('rate' in said)})"
 
 
-def class_scores(run) -> list[list[float]]:
+def class_scores(run: RunResult) -> list[list[float]]:
     """[class, queries, MAP@R, R@1] of every class that a finished run is scored on, in percent: those that are held
     out of its training, or without such the test classes."""
     return records.derived([run], _class_scores)
 
 
-def _class_scores(run) -> list[list[float]]:
+def _class_scores(run: RunResult) -> list[list[float]]:
     manifest = batches.load_dataset(run.spec)
     if run.spec.fold is None:
         indices, embeddings = manifest.indices("test"), run.embeddings
@@ -66,7 +68,7 @@ def _class_scores(run) -> list[list[float]]:
     return rows
 
 
-def _embedded(run, manifest, indices: np.ndarray) -> torch.Tensor:
+def _embedded(run: RunResult, manifest: manifests.Manifest, indices: np.ndarray) -> torch.Tensor:
     network = run.network(manifest=manifest)
     if run.spec.train_from is None:
         return inference.embed_images(run.spec, network, manifest, indices)
@@ -219,7 +221,7 @@ def looked_up(final: Sequence, queries: int = 5, k: int = 5) -> None:
         named = {f"**{label(run.spec.method, run.spec.setting)}**": run for run in final}
         drawn = {name: images.retrieved(*images.neighbours(run, queries, k)) for name, run in named.items()}
     for name, figure in drawn.items():
-        display(Markdown(name), figure)
+        display(*[Markdown(name)] * bool(name), figure)
         plt.close(figure)
 
 

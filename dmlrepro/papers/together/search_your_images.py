@@ -26,6 +26,7 @@ from dmlrepro.papers.study import Study
 from dmlrepro.papers.together.recommending import SCORE
 from dmlrepro.papers.together.your_images import OwnImagesParams, held_out_of, offered
 from dmlrepro.training import protocols
+from dmlrepro.training.runs import RunResult
 from dmlrepro.training.spec import RunSpec
 
 GALLERY, QUERIES = "gallery", "queries"
@@ -78,7 +79,7 @@ def winner(finished: Iterable, table: pd.DataFrame):
     return next(run for run in finished if run.spec.method == best)
 
 
-def place_of(run) -> Path:
+def place_of(run: RunResult) -> Path:
     """A folder in the cache for what is made of a run."""
     return cache_root() / "search" / run.key
 

@@ -16,6 +16,7 @@ from dmlrepro.papers.plm.retrieval import PlmRetrievalParams
 from dmlrepro.papers.plm.retrieval import retrieval as plm_runs
 from dmlrepro.training import records
 from dmlrepro.training.protocols import Scored
+from dmlrepro.training.runs import RunResult
 from dmlrepro.training.spec import RunSpec
 
 METHODS = ("PLM", "STML-style", "K-Means")  # similarity from pieces, from neighbours of neighbours, from clusters
@@ -60,7 +61,7 @@ def rows_of(finished: Sequence) -> Iterable[Scored]:
         yield Scored(run.spec, run.dataset, [row])
 
 
-def _kept(run, start) -> float:
+def _kept(run: RunResult, start: RunResult) -> float:
     k = min(NEAREST, len(run.embeddings) - 1)
     ours, theirs = (retrieval.nearest(each.embeddings, k) for each in (run, start))
     return torch.isin(_numbered(ours), _numbered(theirs)).double().mean().item()

@@ -24,6 +24,7 @@ from dmlrepro.papers.study import Study
 from dmlrepro.papers.together import recommending, unlabelled
 from dmlrepro.papers.together.recommending import SCORE, UNTRAINED
 from dmlrepro.training import protocols
+from dmlrepro.training.runs import RunResult
 from dmlrepro.training.spec import HEAD_STARTS, RunSpec
 
 FOLDS = 4  # parts of the training classes, of which each is held out in turn
@@ -194,7 +195,7 @@ def _trained(method: Method, attempt: Attempt, params: YourImagesParams, seed: i
     return spec.replace(setting=f"{setting};rate={attempt.rate:g}", **rates)
 
 
-def measures(run, params: YourImagesParams) -> list:
+def measures(run: RunResult, params: YourImagesParams) -> list:
     """The scores of each held-out class are on record when the run is."""
     if run.spec.fold is not None:
         recommending.class_scores(run)

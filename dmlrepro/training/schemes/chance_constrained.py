@@ -140,7 +140,7 @@ class Scheme(supervised.Scheme):
                 "proxies start at different samples of the pool"
             )
 
-    def objective(self, embed, images: Tensor, labels: Tensor) -> dict[str, Tensor]:
+    def objective(self, embed: Any, images: Tensor, labels: Tensor) -> dict[str, Tensor]:
         if self.samples:
             both = embed(torch.cat([images, self._images(self.chosen.flatten()).to(images.device)]))
             embeddings, samples = both.tensor_split([len(labels)])
@@ -252,7 +252,7 @@ class Solved(nn.Module):
         super().__init__()
         self.rows = torch.zeros(0, len(self.COLUMNS), dtype=torch.float64)
 
-    def add(self, *row) -> None:
+    def add(self, *row: float | Tensor) -> None:
         self.rows = torch.cat([self.rows, torch.tensor([[float(value) for value in row]], dtype=torch.float64)])
 
     def get_extra_state(self) -> Tensor:

@@ -53,7 +53,7 @@ class Scheme:
             self.loss.initialize_proxies(distributed.from_first(lambda: means).to(device))  # ranks differ by rounding
 
     @staticmethod
-    def check(**options) -> None:
+    def check(**options: Any) -> None:
         """Raise ValueError for an option that makes no sense; called when a spec is made, long before the scheme is."""
 
     def objective(self, embed: Callable[[Tensor], Tensor], images: Tensor, labels: Tensor) -> dict[str, Tensor]:
