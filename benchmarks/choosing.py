@@ -1,7 +1,7 @@
 """What notebook 01 recommends on photographs, against test classes that the choice never saw.
 
-    python benchmarks/choosing.py            birds, in the folder DMLREPRO_DATA; writes results/benchmarks/choosing.csv, where
-                                             it goes on if it was stopped; an hour
+    python benchmarks/choosing.py            an hour; writes results/benchmarks/choosing.csv, and goes on where it was
+                                             stopped; birds lie in the folder DMLREPRO_DATA
     python benchmarks/choosing.py --splits 2 fewer splits, written nowhere
 
 birds       dozens of classes, drawn anew for each split, a half to train and a half to test
@@ -145,12 +145,14 @@ if __name__ == "__main__":
     parser.add_argument("--jobs", type=int, help="runs side by side (default: all cores)")
     parser.add_argument("--again", action="store_true", help="also the splits that choosing.csv has")
     arguments = parser.parse_args()
-    table, found = output_folder("benchmarks") / "choosing.csv", []
+    table = output_folder("benchmarks") / "choosing.csv"
     known = (
         pd.read_csv(table).to_dict("records") if table.exists() and not (arguments.splits or arguments.again) else []
     )
+    found = []
     for row in rows(known, arguments.splits, arguments.jobs):
         found.append(row)
-        if arguments.splits is None:
-            harness.write_table(found, table)  # stopped and started again, it goes on
+        if arguments.splits is None and row not in known:
+            known.append(row)
+            harness.write_table(known, table)  # stopped and started again, it goes on
     sys.exit(not kept(found))
