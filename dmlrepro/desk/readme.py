@@ -17,10 +17,6 @@ from dmlrepro.evidence.tables import Expression
 from dmlrepro.papers import rooms
 from dmlrepro.papers.together import ledger as shown
 
-MAIN = {  # whose tables compare many losses under equal conditions, and the paper's own among these
-    "10_pfml_retrieval": ("PFML",),
-    "20_nivmf_retrieval": ("EL-nivMF", "ProxyAnchor+EL-nivMF"),
-}
 PANELS = 3  # data sets that are drawn
 SHOWN = 4  # claims that a list names
 OBSTACLES = (  # why a claim is unclear, by what its reason contains; the first that fits
@@ -228,7 +224,7 @@ def rankings() -> dict[str, pd.DataFrame]:
 def _ranked(name: str, each: stored.Stored) -> pd.DataFrame:
     numbers, rows = stored.Numbers(each.table), []
     cells = {method: method for method in numbers.methods if method not in comparing.UNTRAINED}
-    for method in MAIN[name]:  # where the paper's own loss was trained in another way only, that
+    for method in catalogue.studies()[name].ranked:  # where the paper's own loss was trained in another way only, that
         levels = numbers.cells.get((method, "R@1"), {})
         if levels and all(level.setting for level in levels):
             del cells[method]
@@ -247,9 +243,9 @@ def _ranked(name: str, each: stored.Stored) -> pd.DataFrame:
 
 
 def comparisons() -> dict[str, dict[str, stored.Stored]]:
-    """Data set -> notebook of MAIN -> its table of most losses and seeds there."""
+    """Data set -> notebook that ranks losses -> its table of most losses and seeds there."""
     found: dict[str, dict[str, stored.Stored]] = {}
-    for name in MAIN:
+    for name in (name for name, study in catalogue.studies().items() if study.ranked):
         for each in stored.stored(name):
             losses = set(each.table["method"]) - comparing.UNTRAINED
             if len(losses) > 2:

@@ -7,6 +7,7 @@ EVERY_ROOM, because an import that is found at run time cannot be seen in the so
 import fnmatch
 import importlib
 import pkgutil
+import types
 
 from dmlrepro import papers
 from dmlrepro.figures.style import Names
@@ -15,15 +16,20 @@ from dmlrepro.papers.methods import BASELINES, Method
 EVERY_ROOM = "dmlrepro.papers.*.methods"
 
 
-def methods() -> dict[str, Method]:
-    """The shared baselines, then the METHODS of each room, rooms in the order of their names."""
-    found = dict(BASELINES)
+def modules() -> dict[str, types.ModuleType]:
+    """The methods.py of each paper by the paper's id, in the order of the ids."""
+    found = {}
     for room in pkgutil.iter_modules(papers.__path__, "dmlrepro.papers."):
         if room.ispkg:
             for module in pkgutil.iter_modules(importlib.import_module(room.name).__path__, f"{room.name}."):
                 if fnmatch.fnmatch(module.name, EVERY_ROOM):
-                    found |= importlib.import_module(module.name).METHODS
+                    found[room.name.rpartition(".")[2]] = importlib.import_module(module.name)
     return found
+
+
+def methods() -> dict[str, Method]:
+    """The shared baselines, then the METHODS of each room, rooms in the order of their names."""
+    return dict(BASELINES) | {name: method for room in modules().values() for name, method in room.METHODS.items()}
 
 
 def names() -> Names:

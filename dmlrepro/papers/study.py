@@ -38,6 +38,8 @@ class Study:
     findings: sentences about what no claim says, the main one first, beside those that the judge makes of its claims;
         `stored.say` leaves out those for which a table has no rows. Those of a study that saves no table take the
         ledger.
+    ranked: the paper's own methods in a table of many losses under equal conditions, from which the README says who
+        leads; none in other tables.
     saves: whether it saves a table; False: it reads what others left in results/, so the workflow executes it after
         these are published.
     """
@@ -49,6 +51,7 @@ class Study:
     claims: Mapping[str, ClaimTest] = field(default_factory=dict)
     ratios: Callable[..., pd.DataFrame] | None = None
     findings: tuple[Callable[..., str], ...] = ()
+    ranked: tuple[str, ...] = ()
     saves: bool = True
 
     @property

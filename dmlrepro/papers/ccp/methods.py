@@ -181,6 +181,11 @@ LABELS = {
 NAMES = Names({name: method.color for name, method in METHODS.items()}, LABELS)
 
 PRINTED = {"Triplet": "Triplet-all", "Triplet-CCP-L": "Triplet-all-CCP-L", "SoftTriple-S/L": "SoftTriple"}
+EXPERIMENTS = {  # the notebook that repeats a published table
+    **dict.fromkeys(("Table I", "Text Sec V-B"), "46_ccp_cost"),
+    **dict.fromkeys(("Table II", "Table V (supp)", "Table VI (supp)"), "41_ccp_retrieval"),
+    **dict.fromkeys(("Table III", "Table IV"), "47_ccp_conventional"),
+}
 published = functools.partial(studies.published, "ccp", PRINTED)
 
 

@@ -275,6 +275,19 @@ PRINTED = {
     "PANC + EL-nivMF": JOINT,
     "PANC + EL-niVMF": JOINT,
 } | {f"d_{name}": name for name in DISTANCES if name != "Cosine"} | {"d_Cos": "Cosine"}  # fmt: skip
+EXPERIMENTS = {  # the notebook that repeats a published table
+    **dict.fromkeys(("Table 1", "Table 2"), "20_nivmf_retrieval"),
+    **dict.fromkeys(("Table 4 (supp)", "Fig. 5"), "22_nivmf_distances"),
+    "Table 5 (supp)": "25_nivmf_diversity",
+    "Fig. 11": "24_nivmf_norm_is_certainty",
+}
+CELLS = {  # rows that say the method in words of their own, as cells of our tables, by table
+    "Table 4 (supp)": {
+        f"d_{printed}": f"{ours};retrieval=euclidean"
+        for printed, ours in {**{name: name for name in DISTANCES}, "Cos": "Cosine"}.items()
+    },
+}
+MEASURES = {"mAP@1000": "mAP@1000/class_size"}  # so the paper calls what we have
 published = functools.partial(studies.published, "nivmf", PRINTED)
 
 

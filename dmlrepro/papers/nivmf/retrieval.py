@@ -117,4 +117,12 @@ def _specs(params: NivmfRetrievalParams) -> list[RunSpec]:
     return [spec_of(method, params) for method in pick(METHODS, params.methods)]
 
 
-Retrieval = Study(NivmfRetrievalParams, retrieval, retrieval_table, nmi_of, claims=TESTS, findings=(still_rising,))
+Retrieval = Study(
+    NivmfRetrievalParams,
+    retrieval,
+    retrieval_table,
+    nmi_of,
+    claims=TESTS,
+    findings=(still_rising,),
+    ranked=("EL-nivMF", JOINT),
+)

@@ -160,6 +160,18 @@ PRINTED = {
     "MS": "MultiSimilarity",
     "S.Triplet": "SoftTriple",
 }
+EXPERIMENTS = {  # the notebook that repeats a published table
+    **dict.fromkeys(
+        ("Table 1", "Table 4 (supp)", "Table 5 (supp)", "Table 6 (supp)", "Table 7 (supp)"), "10_pfml_retrieval"
+    ),
+    "Table 2": "11_pfml_label_noise",
+    "Table 3": "12_pfml_proxy_alignment",
+    "Table 9 (supp)": "17_pfml_cost",
+    "Fig. 3(a)": "13_pfml_ablation_proxies",
+    "Fig. 3(b)": "14_pfml_ablation_delta",
+    "Fig. 3(c)": "15_pfml_ablation_alpha",
+    "Fig. 3(d)": "16_pfml_ablation_repulsion_radius",
+}
 published = functools.partial(studies.published, "pfml", PRINTED)
 published_curve = functools.partial(studies.published_curve, "pfml")
 

@@ -158,4 +158,4 @@ def _as_drawn(numbers: Numbers) -> str:
 
 
 FINDINGS = (_far_repulsion, _as_printed, _as_drawn, still_rising)
-Retrieval = Study(PfmlRetrievalParams, retrieval, retrieval_table, claims=TESTS, findings=FINDINGS)
+Retrieval = Study(PfmlRetrievalParams, retrieval, retrieval_table, claims=TESTS, findings=FINDINGS, ranked=("PFML",))

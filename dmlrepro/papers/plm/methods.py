@@ -137,6 +137,22 @@ PRINTED = {
     "MOM": "Random Walk",
     "NCE": "NT-Xent",
 }
+EXPERIMENTS = {  # the notebook that repeats a published table
+    "Table 1": "50_plm_retrieval",
+    "Table 2": "51_plm_supervision_quality",
+    "Table 3 (supp)": "56_plm_ablation_similarity",
+    "Fig. 3(a)": "52_plm_ablation_proxies",
+    "Fig. 3(b)": "53_plm_ablation_dimension",
+    "Fig. 3(c)": "54_plm_ablation_decay",
+    "Fig. 3(d)": "55_plm_ablation_delta",
+}
+CELLS = {  # rows that say the level in words of their own, as cells of our tables, by table
+    "Table 3 (supp)": {
+        "(1) Ours - PL manifold (Sec 3.2)": "PLM;neighbours=all",
+        "(2) Ours - similarity (Sec 3.3, 3.5)": "PLM;similarity=binary",
+        "(3) Ours - PL manifold (Sec 3.2) - similarity (Sec 3.3, 3.5)": "PLM;neighbours=all;similarity=binary",
+    },
+}
 published = functools.partial(studies.published, "plm", PRINTED)
 
 

@@ -5,6 +5,7 @@ in an ablation, the same level. Ours are those of the table in results/ that car
 part of them, where there is one; else on whatever data its experiment was run.
 """
 
+import functools
 import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -19,76 +20,12 @@ from dmlrepro.evidence import claims, saving, stored, summaries, tables
 from dmlrepro.evidence.ledger import Ledger
 from dmlrepro.figures import comparisons
 from dmlrepro.files import repository_root
-from dmlrepro.papers.ccp import methods as ccp
-from dmlrepro.papers.meanfield import methods as meanfield
+from dmlrepro.papers import rooms
 from dmlrepro.papers.methods import UNSAID
-from dmlrepro.papers.nivmf import methods as nivmf
 from dmlrepro.papers.params import RECIPES, Params
-from dmlrepro.papers.pfml import methods as pfml
-from dmlrepro.papers.plm import methods as plm
 from dmlrepro.papers.study import Study
 
-PAPERS = {"pfml": pfml, "nivmf": nivmf, "meanfield": meanfield, "ccp": ccp, "plm": plm}
-
-# The notebook that repeats a published table
-EXPERIMENTS: dict[str, dict[str, str]] = {
-    "pfml": {
-        **dict.fromkeys(
-            ("Table 1", "Table 4 (supp)", "Table 5 (supp)", "Table 6 (supp)", "Table 7 (supp)"), "10_pfml_retrieval"
-        ),
-        "Table 2": "11_pfml_label_noise",
-        "Table 3": "12_pfml_proxy_alignment",
-        "Table 9 (supp)": "17_pfml_cost",
-        "Fig. 3(a)": "13_pfml_ablation_proxies",
-        "Fig. 3(b)": "14_pfml_ablation_delta",
-        "Fig. 3(c)": "15_pfml_ablation_alpha",
-        "Fig. 3(d)": "16_pfml_ablation_repulsion_radius",
-    },
-    "nivmf": {
-        **dict.fromkeys(("Table 1", "Table 2"), "20_nivmf_retrieval"),
-        **dict.fromkeys(("Table 4 (supp)", "Fig. 5"), "22_nivmf_distances"),
-        "Table 5 (supp)": "25_nivmf_diversity",
-        "Fig. 11": "24_nivmf_norm_is_certainty",
-    },
-    "meanfield": {
-        **dict.fromkeys(("Table 1", *(f"Table {number} (supp)" for number in range(3, 8))), "31_meanfield_mlrc"),
-        "Table 2": "32_meanfield_conventional",
-        **dict.fromkeys(("Table 8 (supp)", "Table 10 (supp)"), "35_meanfield_ablation_batch_size"),
-        "Table 12 (supp)": "36_meanfield_ablation_alpha",
-        "Table 13 (supp)": "37_meanfield_ablation_regularizer",
-        "Table 14 (supp)": "39_meanfield_vit",
-        "Table 15 (supp)": "38_meanfield_nca",
-    },
-    "ccp": {
-        **dict.fromkeys(("Table I", "Text Sec V-B"), "46_ccp_cost"),
-        **dict.fromkeys(("Table II", "Table V (supp)", "Table VI (supp)"), "41_ccp_retrieval"),
-        **dict.fromkeys(("Table III", "Table IV"), "47_ccp_conventional"),
-    },
-    "plm": {
-        "Table 1": "50_plm_retrieval",
-        "Table 2": "51_plm_supervision_quality",
-        "Table 3 (supp)": "56_plm_ablation_similarity",
-        "Fig. 3(a)": "52_plm_ablation_proxies",
-        "Fig. 3(b)": "53_plm_ablation_dimension",
-        "Fig. 3(c)": "54_plm_ablation_decay",
-        "Fig. 3(d)": "55_plm_ablation_delta",
-    },
-}
-
-# Rows that say the method or the level in words of their own: {printed method: ours, as a cell of our tables}
-CELLS: dict[tuple[str, str], dict[str, str]] = {
-    ("plm", "Table 3 (supp)"): {
-        "(1) Ours - PL manifold (Sec 3.2)": "PLM;neighbours=all",
-        "(2) Ours - similarity (Sec 3.3, 3.5)": "PLM;similarity=binary",
-        "(3) Ours - PL manifold (Sec 3.2) - similarity (Sec 3.3, 3.5)": "PLM;neighbours=all;similarity=binary",
-    },
-    ("nivmf", "Table 4 (supp)"): {
-        f"d_{printed}": f"{ours};retrieval=euclidean"
-        for printed, ours in {**{name: name for name in nivmf.DISTANCES}, "Cos": "Cosine"}.items()
-    },
-}
 METRICS = {"epoch": "best_epoch"}  # a paper's name of a measure: ours
-METRICS_OF = {"nivmf": {"mAP@1000": "mAP@1000/class_size"}}
 SAME = {"R@1": "P@1", "P@1": "R@1"}  # one measure under two names
 LEVELS = {  # how a paper states a level: the setting of our tables
     r"\b(alpha|delta|delta_rep|M|N_rho|m|N_alpha|N_beta)=([\d.]+)": r"\1=\2",
@@ -115,18 +52,25 @@ def printed() -> pd.DataFrame:
     """Every row of data/published, the figures' last, with the notebook that repeats it ("" where none does)."""
     paths = (repository_root() / "data" / "published").glob("*.csv")
     stems = sorted(path.stem for path in paths if path.stem != EFFECTS)
-    ordered = [f"{paper}{end}" for paper in PAPERS for end in ("", "_figures") if f"{paper}{end}" in stems]
+    ordered = [f"{paper}{end}" for paper in claims.papers() for end in ("", "_figures") if f"{paper}{end}" in stems]
     rows = pd.concat(
         [summaries.published(stem) for stem in [*ordered, *(set(stems) - set(ordered))]], ignore_index=True
     )
     return rows.assign(
-        notebook=[EXPERIMENTS.get(paper, {}).get(table, "") for paper, table in zip(rows["paper"], rows["table"])]
+        notebook=[said(paper, "EXPERIMENTS").get(table, "") for paper, table in zip(rows["paper"], rows["table"])]
     )
+
+
+@functools.cache  # asked of every row
+def said(paper: str, what: str) -> dict:
+    """What the methods of a paper's room say of its printed tables: EXPERIMENTS, CELLS, MEASURES or PRINTED; {} where
+    they say nothing."""
+    return getattr(rooms.modules().get(paper), what, {})
 
 
 def cell_of(paper: str, table: str, method: str, split: str) -> tables.Cell:
     """A published row as a cell of our tables: its method by our name, and the levels that it states."""
-    if (known := CELLS.get((paper, table), {})) and method in known:
+    if method in (known := said(paper, "CELLS").get(table, {})):
         return tables.Cell.read(known[method])
     name, _, own = method.rpartition(" ") if re.search(r" M=\d+$", method) else (method, "", "")
     stated = f"{split}; {own}"
@@ -136,7 +80,7 @@ def cell_of(paper: str, table: str, method: str, split: str) -> tables.Cell:
         for match in re.finditer(pattern, stated)
     ]
     found += [f"label_noise={int(match.group(1)) / 100:g}" for match in NOISE.finditer(stated)]
-    return tables.Cell(PAPERS[paper].PRINTED.get(name, name), tables.settings_of(";".join(found)))
+    return tables.Cell(said(paper, "PRINTED").get(name, name), tables.settings_of(";".join(found)))
 
 
 class Ours(NamedTuple):
@@ -206,7 +150,7 @@ def _answers(values: _Values, rows: pd.DataFrame) -> dict[int, Ours]:
     found = {}
     for row in rows.itertuples():
         cell = cell_of(row.paper, row.table, row.method, row.split_or_setting)
-        metric = METRICS_OF.get(row.paper, {}).get(row.metric, METRICS.get(row.metric, row.metric))
+        metric = said(row.paper, "MEASURES").get(row.metric, METRICS.get(row.metric, row.metric))
         if ours := values.find(cell, metric, row.split_or_setting):
             found[row.Index] = ours
     return found
