@@ -156,13 +156,20 @@ def difference(pairs: Sequence[tuple[Mapping, Any]], deviations: Mapping[tuple, 
             return f"{line['described']} has rows of other names"
         compared += 1
         for row, value in then.items():
-            deviation = deviations.get((_but_the_seed(line), row), LEAST)
+            deviation = _deviation(_but_the_seed(line), row, deviations)
             if abs(now[row] - value) > EACH * deviation:
                 return f"{line['described']}: {' '.join(filter(None, row))} was {value:.6g}, is {now[row]:.6g}"
             scaled.append((now[row] - value) / deviation)
     if scaled and abs(np.mean(scaled)) > MEAN / math.sqrt(compared):
         return f"the rows of {compared} runs lie {np.mean(scaled):+.2f} standard deviations beside theirs on average"
     return ""
+
+
+def _deviation(setting: str, row: tuple, deviations: Mapping[tuple, float]) -> float:
+    """That of a row, and of a selection that too few seeds have, such as the best of the steps that only the first seed
+    was looked at, that of the last step."""
+    last = ("last", *row[1:])
+    return deviations.get((setting, row), deviations.get((setting, last), LEAST))
 
 
 def _at_the_end(rows: Iterable[Mapping]) -> dict[tuple, float]:
