@@ -18,6 +18,7 @@ from pathlib import Path
 from safetensors.torch import save_file
 from torch import Tensor
 
+from dmlrepro.datasets.manifests import is_own
 from dmlrepro.files import cache_root, check_seal, replacing, seal, set_aside, staging
 from dmlrepro.training import batches, keys, loop, sources
 from dmlrepro.training.spec import RunSpec
@@ -90,6 +91,7 @@ def _checked(folder: Path) -> dict:
         record = json.loads((folder / "result.json").read_text(encoding="utf8"))
         key, rows, made = keys.of_identity(record), record["rows"], record["made"] | record["where"]
         well_formed = all(isinstance(row[name], kind) for row in rows for name, kind in ROW.items())
+        scored = bool(rows) or is_own(record["dataset"])  # a reader's images may have no labels
         finite = all(math.isfinite(row["value"]) for row in rows)
         complete = {"dataset", "cost"} <= set(record) and {"device", "rounding", "versions"} <= set(made)
         tensors = all((folder / f"{name}.safetensors").is_file() for name in ("arrays", "network"))
@@ -97,7 +99,7 @@ def _checked(folder: Path) -> dict:
         raise ValueError(f"result.json is not the record of a run: {type(error).__name__}: {error}") from error
     if key != folder.name:
         raise ValueError("its spec, data, weights, source or versions are not those of its key")
-    if not (well_formed and finite and complete and tensors):
+    if not (scored and well_formed and finite and complete and tensors):
         raise ValueError("its rows, its record or its tensors are not complete")
     return record
 
