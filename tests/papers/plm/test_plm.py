@@ -119,7 +119,7 @@ def test_seeds_take_turns_in_the_classes_that_they_leave_out():
     assert two == [{"PLM": {"purity": pytest.approx(of_class.mean().item())}}] * 2
 
 
-def test_the_interval_of_the_supervision_is_one_over_classes(monkeypatch):
+def test_the_interval_of_the_supervision_is_one_over_classes():
     """Another value for each seed, though nothing is drawn, about the quality of all classes."""
     params = supervision.SupervisionParams.from_values({"seeds": 5, "images": 600})
     finished = runs.run_all(supervision.supervision(params), jobs=1)
