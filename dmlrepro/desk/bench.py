@@ -17,7 +17,7 @@ from dmlrepro.evidence import results, saving, tables
 from dmlrepro.figures import charts, classes
 from dmlrepro.files import replacing
 from dmlrepro.losses import own
-from dmlrepro.papers.params import RECIPES
+from dmlrepro.papers.recipes import RECIPES
 from dmlrepro.papers.together import your_loss
 from dmlrepro.papers.together.your_loss import COUNTS, METRIC, Rivals, YourLossParams
 from dmlrepro.training import runs, search

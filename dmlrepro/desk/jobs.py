@@ -70,7 +70,7 @@ def expand(grid: Mapping[str, Mapping], profile: str, *, cores: int, gpus: int) 
         except (ValueError, TypeError) as error:
             raise type(error)(f"execution {name}: {error}") from error
         specs |= {key: spec for key, spec in planned.items() if key not in specs}
-        ids[name], trials[name] = list(planned), getattr(params, "search_trials", 0)
+        ids[name], trials[name] = list(planned), params.search_trials
     needs = {}
     for key, row in zip(specs, plan.plan({"": list(specs.values())}, gpus=max(gpus, 1)).to_dict("records")):
         spec = specs[key]

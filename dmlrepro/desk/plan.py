@@ -179,7 +179,7 @@ def table_of(
     for name in notebooks:
         study = catalogue.find(name)
         params = params_of(study.params)
-        if getattr(params, "search_trials", 0):  # what it finds has the cost of the default values
+        if params.search_trials:  # what it finds has the cost of the default values
             trials[params.notebook] = params.search_trials
         specs[params.notebook] = study.specs_untrained(params)
     return plan(specs, trials, **how), work.problems(spec for runs in specs.values() for spec in runs)

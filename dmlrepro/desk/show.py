@@ -21,7 +21,8 @@ from dmlrepro.papers.methods import (
     spec_layers,
     spec_of,
 )
-from dmlrepro.papers.params import Params, benchmark_of
+from dmlrepro.papers.params import Params
+from dmlrepro.papers.recipes import benchmark_of
 from dmlrepro.papers.study import Study
 from dmlrepro.training import protocols
 from dmlrepro.training.search import defaults
@@ -58,7 +59,7 @@ def text(study: Study, params: Params) -> str:
         lines += _table({name: entry for name, entry in block.items() if entry != shared.get(name)})
     if params.profile == "paper" and params.differs:
         lines += ["", "what differs from the print", *(f"  - {each}" for each in params.differs)]
-    if trials := getattr(params, "search_trials", 0):
+    if trials := params.search_trials:
         lines += ["", f"a search of {trials} trials on validation classes replaces the searched options of every loss"]
     return "\n".join(lines)
 

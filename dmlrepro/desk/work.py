@@ -17,7 +17,7 @@ from torch import nn
 from dmlrepro.datasets import manifests
 from dmlrepro.desk import throughput
 from dmlrepro.networks import backbones
-from dmlrepro.papers.params import benchmark_of
+from dmlrepro.papers.recipes import benchmark_of
 from dmlrepro.training import loop
 from dmlrepro.training.builders import build_loss, scheme_builder
 from dmlrepro.training.spec import RunSpec

@@ -13,7 +13,8 @@ import numpy as np
 
 from dmlrepro.evidence.claims import START
 from dmlrepro.losses.recommended import BOUNDARY, PROXIES
-from dmlrepro.papers.params import Params, benchmark_of
+from dmlrepro.papers.params import Params
+from dmlrepro.papers.recipes import benchmark_of
 from dmlrepro.training import protocols
 from dmlrepro.training.search import NETWORK_LR, SCORE, Range, Search, by_protocol, run_count, times
 from dmlrepro.training.spec import RunSpec
@@ -353,7 +354,7 @@ def every_seed(specs: Iterable[RunSpec], params: Params, protocol: str | None = 
 
     protocol: None is that of the parameters, or conventional where they have none. ValueError as in `expand`.
     """
-    protocol = protocol or getattr(params, "protocol", "conventional")
+    protocol = protocol or params.protocol
     return [
         run
         for spec in _with_start(specs, params)

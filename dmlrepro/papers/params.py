@@ -16,110 +16,7 @@ from dataclasses import dataclass
 from pathlib import PurePath
 
 from dmlrepro.datasets.manifests import is_own
-
-# What each profile means for each dataset; the first dataset of a profile is its default. `fixed` are fields of the
-# RunSpec that are no notebook parameters, `searched` the budget of the searches where it is not that of the runs.
-RECIPES: dict[str, dict[str, dict]] = {
-    "quick": {
-        "glyphs": {
-            "backbone": "conv4",
-            "weights": "symbols",  # training begins at a pretrained network, as in the papers
-            "embedding_size": 64,
-            "train_from": "",
-            "image_size": 0,
-            "test_resize": 0,
-            "samples_per_class": 4,
-            "steps": 150,
-            "epochs": 0,
-            "warmup_epochs": 0.0,
-            "batch_size": 100,
-            "lr": 1e-3,
-            "seeds": 2,
-            "threads": 1,
-        },
-    },
-    "small": {
-        "cub-subset": {
-            "backbone": "squeezenet1_1",
-            "weights": "imagenet",
-            "embedding_size": 128,
-            "train_from": "fire6",  # what lies below is computed once: a third of the time, and as good
-            "image_size": 128,
-            "test_resize": 144,
-            "samples_per_class": 4,
-            "steps": 150,  # a third more gives no loss 0.6 points of validation MAP@R or R@1 (benchmarks/regimes.py)
-            "searched": {"steps": 100, "epochs": 0},  # where MAP@R, by which trials are judged, has come to its end
-            "epochs": 0,
-            "warmup_epochs": 0.0,
-            "batch_size": 100,
-            "lr": 1e-4,
-            "seeds": 10,
-            "threads": 1,  # runs side by side use all cores, and one with two threads takes more of both
-            # a new head on a pretrained trunk has three epochs to learn in: it learns faster, and crops are mild
-            "fixed": {"head_lr": 1e-3, "crop_scale": (0.5, 1.0)},
-        },
-    },
-    "paper": {
-        "cub": {
-            "backbone": "resnet50.tv_in1k",
-            "weights": "imagenet",
-            "embedding_size": 512,
-            "train_from": "",
-            "image_size": 224,
-            "test_resize": 256,
-            "samples_per_class": 0,
-            "steps": 0,
-            "epochs": 200,
-            "warmup_epochs": 1.0,
-            "batch_size": 100,
-            "lr": 1e-4,
-            "seeds": 5,
-            "threads": 0,
-        },
-    },
-}
-RECIPES["small"]["cars-subset"] = RECIPES["small"]["cub-subset"] | {"image_size": 112, "test_resize": 112}
-RECIPES["small"] |= {name: RECIPES["small"][f"{name}-subset"] for name in ("cub", "cars")}
-_FROM_SCRATCH = RECIPES["quick"]["glyphs"] | {"weights": "none", "steps": 300}
-RECIPES["small"]["omniglot"] = _FROM_SCRATCH | {"embedding_size": 128, "steps": 1500, "seeds": 10}
-RECIPES["small"]["mnist"] = RECIPES["small"]["omniglot"] | {
-    "steps": 500,
-    "seeds": 5,
-    "samples_per_class": 20,
-}  # MNIST has few classes
-RECIPES["paper"]["cars"] = RECIPES["paper"]["cub"]
-RECIPES["paper"]["sop"] = RECIPES["paper"]["cub"] | {"warmup_epochs": 0.0}
-RECIPES["paper"]["inshop"] = RECIPES["paper"]["sop"]
-RECIPES["paper"] |= {
-    f"{name}-subset": recipe for name, recipe in RECIPES["paper"].items()
-}  # partial copies are treated alike
-# A reader's own images have the recipe of a set that is like them; at quick they are made as small as glyphs.
-OWN_RECIPES: dict[str, dict] = {
-    "quick": _FROM_SCRATCH | {"image_size": 32, "test_resize": 32},
-    "small": RECIPES["small"]["cub-subset"],
-    "paper": RECIPES["paper"]["cub"],
-}
-
-
-def recipe_of(profile: str, dataset: str) -> dict:
-    """What a profile means for a data set; ValueError lists the profiles and data sets there are."""
-    if profile not in RECIPES:
-        raise ValueError(f"unknown profile {profile!r}; choose one of {', '.join(RECIPES)}")
-    if is_own(dataset):
-        return OWN_RECIPES[profile]
-    if dataset not in RECIPES[profile]:
-        elsewhere = " or ".join(repr(name) for name, recipes in RECIPES.items() if dataset in recipes)
-        hint = f"profile = {elsewhere} has it; " if elsewhere else ""
-        raise ValueError(
-            f"unknown dataset {dataset!r} for profile {profile!r}; {hint}{profile} has {', '.join(RECIPES[profile])}, "
-            "and your own images as folder:PATH or manifest:FILE.csv"
-        )
-    return RECIPES[profile][dataset]
-
-
-def benchmark_of(dataset: str) -> str:
-    """The benchmark whose published settings a data set takes: a partial copy the whole's, a reader's images CUB's."""
-    return "cub" if is_own(dataset) else dataset.removesuffix("-subset")
+from dmlrepro.papers.recipes import RECIPES, recipe_of
 
 
 @dataclass(frozen=True)
@@ -161,11 +58,19 @@ class Params:
     overrides: typing.ClassVar[dict[str, dict]] = {}
     # What the runs of the profile paper have otherwise than the print, for `show`
     differs: typing.ClassVar[tuple[str, ...]] = ()
-    positive: typing.ClassVar[tuple[str, ...]] = ("embedding_size", "batch_size", "lr", "seeds")  # the others may be 0
+    # Parameters that may not be 0, beside those that the classes it extends name
+    positive: typing.ClassVar[tuple[str, ...]] = ("embedding_size", "batch_size", "lr", "seeds")
     may_be_empty: typing.ClassVar[tuple[str, ...]] = ()  # lists that may have no item
     # {a parameter that is a sweep: levels it must have, or the parameter that is one, because its tables and figures
     # compare with them}
     references: typing.ClassVar[dict[str, tuple[float | str, ...]]] = {}
+
+    # What a notebook has that has no such parameter: the protocol, and how many trials a search for each method's
+    # hyperparameters has (0: no search)
+    protocol = "conventional"
+    search_trials = 0
+    # Whether it measures the one network that a seed trains, so that no protocol with folds will do
+    one_network: typing.ClassVar[bool] = False
 
     # Of each resolved instance, no fields: what was changed against the profile, and who decided each parameter
     _explicit: typing.ClassVar[dict]
@@ -232,11 +137,6 @@ class Params:
         if missing:
             raise ValueError(f"{self.notebook}: profile {self.profile!r} gives no value for {', '.join(missing)}")
         resolved._refuse_nonsense()
-        decided = resolved.as_dict()
-        if decided.get("search_trials"):
-            from dmlrepro.training import protocols
-
-            protocols.with_folds(decided["protocol"])
         object.__setattr__(resolved, "_explicit", self._differs_from_profile(resolved))
         origins = {name: origin for origin, decided in layers.items() for name in decided if name in changes}
         own = {f.name: "default" if getattr(self, f.name) == f.default else "reader" for f in dataclasses.fields(self)}
@@ -245,16 +145,16 @@ class Params:
 
     def _refuse_nonsense(self) -> None:
         from dmlrepro.networks import backbones
+        from dmlrepro.training import protocols
 
+        positive = {name for each in type(self).__mro__ for name in vars(each).get("positive", ())}
         for name, value in self.as_dict().items():
             items = value if isinstance(value, tuple) else (value,)
             if (not items and name not in self.may_be_empty) or len(set(items)) < len(items):
                 raise ValueError(f"{name} must have at least one item and none twice, got {list(items)}")
             for item in items:
-                if isinstance(item, int | float) and (
-                    not 0 <= item < math.inf or (item == 0 and name in self.positive)
-                ):
-                    least = "greater than 0" if name in self.positive else "at least 0"
+                if isinstance(item, int | float) and (not 0 <= item < math.inf or (item == 0 and name in positive)):
+                    least = "greater than 0" if name in positive else "at least 0"
                     raise ValueError(f"{name} must be finite and {least}, got {item}")
         if bool(self.steps) == bool(self.epochs):
             raise ValueError(f"give one of steps and epochs, the other 0, got steps={self.steps}, epochs={self.epochs}")
@@ -266,6 +166,15 @@ class Params:
                     f"{list(getattr(self, name))}; add it"
                 )
         backbones.check(self.backbone, None if self.weights == "none" else self.weights)
+        folds = protocols.find(self.protocol).folds
+        if self.one_network and folds:
+            alone = [name for name, each in protocols.PROTOCOLS.items() if not each.folds]
+            raise ValueError(
+                f"{self.notebook} measures one network per seed, and protocol {self.protocol!r} trains {folds}; choose "
+                f"one of {', '.join(alone)}"
+            )
+        if self.search_trials:
+            protocols.with_folds(self.protocol)
 
     def published(self, method: str, setting: str = "") -> Mapping:
         """What the paper says of a method's runs under these parameters: {name: methods.Setting}.
@@ -281,7 +190,7 @@ class Params:
 
     def _protocol_recipe(self, dataset: str) -> dict:
         """Parameters that the protocol decides: at the profile paper its published settings, else only its name."""
-        if not hasattr(self, "protocol"):
+        if "protocol" not in self._names():
             return {}
         from dmlrepro.training import protocols
 
@@ -302,7 +211,7 @@ class Params:
         plain = type(self)(profile=self.profile)
         if self == plain:
             return {}
-        choice = {name: getattr(self, name) for name in ("dataset", "protocol") if hasattr(self, name)}
+        choice = {name: getattr(self, name) for name in ("dataset", "protocol") if name in self._names()}
         alike = dataclasses.replace(plain, **choice)
         standard = plain._resolved()
         usual = standard if self == alike else alike._resolved()
@@ -317,6 +226,10 @@ class Params:
     def stem(self) -> str:
         """File stem of the results: the notebook's name, and what was changed against the profile."""
         return stem_of(self.notebook, self._explicit)
+
+    @classmethod
+    def _names(cls) -> list[str]:
+        return [field.name for field in dataclasses.fields(cls)]
 
     def as_dict(self) -> dict:
         return dataclasses.asdict(self)
@@ -355,7 +268,7 @@ class Params:
         unless the notebook searches itself or images are the reader's own."""
         from dmlrepro.training import search
 
-        if self.profile != "small" or self.as_dict().get("search_trials") or is_own(self.dataset):
+        if self.profile != "small" or self.search_trials or is_own(self.dataset):
             return {}
         found = [each for _, each in search.complete(search.folder(self.profile))]
         mine = self.conditions()
@@ -382,10 +295,6 @@ class Params:
             "precision": self.precision,
             "compile": self.torch_compile,
         } | further
-
-
-# What notebooks with many short runs have: at quick they train heads, which take a second or two each.
-HEADS: dict[str, dict] = {"quick": {"steps": 150, "train_from": "head"}}
 
 
 def stem_of(notebook: str, changes: Mapping) -> str:

@@ -86,7 +86,7 @@ class Study:
 
     def specs_untrained(self, params: Params) -> list[RunSpec]:
         """The runs as `plan` and `show` list them: a search, which would train, is left out."""
-        if getattr(params, "search_trials", 0):
+        if params.search_trials:
             none: dict[str, Any] = {"search_trials": 0}
             params = dataclasses.replace(params, **none)
             object.__setattr__(params, "searches", dict)  # it begins where no committed search has been taken
@@ -194,7 +194,7 @@ class Execution:
         A committed search counts with the settings that it tried, 16, not with its 24 runs: the others score four of
         the same settings on further folds. A variant has the trials of the search that it takes.
         """
-        own = getattr(self.params, "search_trials", 0)
+        own = self.params.search_trials
         committed = {method: len(found["trials"]) for method, found in self.params.searches().items()}
         return {method: own or committed.get(method, 0) for method in dict.fromkeys(table["method"])}
 
@@ -211,7 +211,7 @@ class Execution:
     def _seeds_missing(self, table: pd.DataFrame) -> str:
         """ "7 of 10 seeds" of a study that was executed on what is on record so far; "" of a whole one."""
         seeds = table.loc[table["dataset"] != tables.SYNTHETIC, "seed"].nunique()
-        asked = 0 if self.params.profile == "quick" else getattr(self.params, "seeds", None) or 0
+        asked = 0 if self.params.profile == "quick" else self.params.seeds
         return f"{seeds} of {asked} seeds are on record so far." if 0 < seeds < asked else ""
 
     def check(self, table: pd.DataFrame) -> None:

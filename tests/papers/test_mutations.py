@@ -10,8 +10,9 @@ from tiny import TINY
 from dmlrepro.datasets import manifests
 from dmlrepro.desk import catalogue
 from dmlrepro.evidence import goldens, results
-from dmlrepro.papers.params import Params, benchmark_of
+from dmlrepro.papers.params import Params
 from dmlrepro.papers.pfml.methods import METHODS
+from dmlrepro.papers.recipes import benchmark_of
 from dmlrepro.training import batches, builders, loop, protocols
 
 NOTEBOOKS = sorted(catalogue.studies())

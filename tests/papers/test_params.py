@@ -1,7 +1,7 @@
 """Parameters are strict: a misspelt name or a wrong type stops a notebook before any work."""
 
 import re
-from dataclasses import fields
+from dataclasses import dataclass, fields
 from pathlib import Path
 
 import nbformat
@@ -9,8 +9,9 @@ import pytest
 
 from dmlrepro import cli
 from dmlrepro.desk import catalogue
-from dmlrepro.papers.params import RECIPES, Params
+from dmlrepro.papers.params import Params
 from dmlrepro.papers.pfml.retrieval import PfmlRetrievalParams
+from dmlrepro.papers.recipes import RECIPES, at, layered
 from dmlrepro.papers.study import Study
 
 ROOT = Path(__file__).parents[2]
@@ -342,3 +343,30 @@ def test_own_images_name_a_file_safely_and_shortly():
     for nowhere in ("photographs:birds", "birds"):
         with pytest.raises(ValueError, match=r"unknown dataset.*folder:PATH or manifest:FILE\.csv"):
             stem(nowhere)
+
+
+@pytest.mark.parametrize("name", list(catalogue.studies()))
+def test_a_notebooks_parameters_stand_on_few_classes(name):
+    """What a reader opens to know them all: Params, at most two classes of the paper, and the notebook's own."""
+    assert len([each for each in catalogue.studies()[name].params.__mro__ if issubclass(each, Params)]) <= 4
+
+
+def test_a_later_change_of_a_recipe_wins_and_others_stay():
+    changes = layered(at(steps=1, lr=0.1), at("quick", steps=2), {"small": {"seeds": 3}})
+    assert changes == {
+        "quick": {"steps": 2, "lr": 0.1},
+        "small": {"steps": 1, "lr": 0.1, "seeds": 3},
+        "paper": {"steps": 1, "lr": 0.1},
+    }
+
+
+def test_what_must_be_positive_adds_up_along_the_classes():
+    @dataclass(frozen=True)
+    class Further(Example):
+        positive = ("temperature",)
+
+        temperature: float = 1.0
+
+    for name in ("temperature", "batch_size"):
+        with pytest.raises(ValueError, match=f"{name} must be finite and greater than 0, got 0"):
+            Further.from_values({name: 0})

@@ -15,6 +15,7 @@ from dmlrepro.evidence.stored import Numbers
 from dmlrepro.papers.ccp.claims import TESTS
 from dmlrepro.papers.ccp.methods import LOSSES, CcpParams, ccp_runs, whether_it_alternated
 from dmlrepro.papers.methods import BASELINES
+from dmlrepro.papers.recipes import at, layered
 from dmlrepro.papers.studies import measured
 from dmlrepro.papers.study import Study
 from dmlrepro.training import records
@@ -31,11 +32,12 @@ class LambdaProxiesParams(CcpParams):
 
     notebook = "42_ccp_ablation_lambda_proxies"
     references: ClassVar = {"projections": (2e-4, 0.0)}
-    overrides: ClassVar = CcpParams.overrides | {
-        "quick": CcpParams.overrides["quick"] | {"projections": (0.0, 2e-4, 0.1, 10.0), "numbers": (1, 4, 8)},
-        "small": CcpParams.overrides["small"] | {"projections": (0.0, 1e-5, 2e-4, 1e-2, 0.1, 10.0)} | NUMBERS,
-        "paper": CcpParams.overrides["paper"] | {"projections": (0.0, 1e-5, 2e-4, 1e-2, 0.1, 1.0, 10.0)} | NUMBERS,
-    }
+    overrides: ClassVar = layered(
+        CcpParams.overrides,
+        at("quick", projections=(0.0, 2e-4, 0.1, 10.0), numbers=(1, 4, 8)),
+        at("small", projections=(0.0, 1e-5, 2e-4, 1e-2, 0.1, 10.0), **NUMBERS),
+        at("paper", projections=(0.0, 1e-5, 2e-4, 1e-2, 0.1, 1.0, 10.0), **NUMBERS),
+    )
 
     projections: tuple[float, ...] | None = None
     numbers: tuple[int, ...] | None = None
@@ -47,11 +49,12 @@ class PoolParams(CcpParams):
 
     notebook = "43_ccp_ablation_pool"
     references: ClassVar = {"pools": (12,)}
-    overrides: ClassVar = CcpParams.overrides | {
-        "quick": CcpParams.overrides["quick"] | {"numbers": (1, 8), "pools": (12,)},
-        "small": CcpParams.overrides["small"] | {"numbers": (1, 4, 8), "pools": (12, 16)},
-        "paper": CcpParams.overrides["paper"] | {"numbers": (1, 2, 4, 8, 12), "pools": (12, 16, 20)},
-    }
+    overrides: ClassVar = layered(
+        CcpParams.overrides,
+        at("quick", numbers=(1, 8), pools=(12,)),
+        at("small", numbers=(1, 4, 8), pools=(12, 16)),
+        at("paper", numbers=(1, 2, 4, 8, 12), pools=(12, 16, 20)),
+    )
 
     numbers: tuple[int, ...] | None = None
     pools: tuple[int, ...] | None = None  # beside the pool that is as large as the number of proxies: a random choice
@@ -62,12 +65,11 @@ class AlternatingParams(CcpParams):
     """The parameters of notebook 44."""
 
     notebook = "44_ccp_ablation_alternating"
-    overrides: ClassVar = CcpParams.overrides | {
-        "quick": CcpParams.overrides["quick"] | {"losses": tuple(LOSSES), "over": ("ProxyAnchor",)},
-        "small": CcpParams.overrides["small"] | {"losses": tuple(LOSSES), "over": ("ProxyAnchor", "PFML")},
-        "paper": CcpParams.overrides["paper"] | {"losses": tuple(LOSSES), "over": ("ProxyAnchor", "PFML")},
-    }
-
+    overrides: ClassVar = layered(
+        CcpParams.overrides,
+        at(losses=tuple(LOSSES), over=("ProxyAnchor", "PFML")),
+        at("quick", over=("ProxyAnchor",)),
+    )
     may_be_empty: ClassVar = ("over",)
 
     losses: tuple[str, ...] | None = None
@@ -79,11 +81,11 @@ class BatchSizeParams(CcpParams):
     """The parameters of notebook 45."""
 
     notebook = "45_ccp_ablation_batch_size"
-    overrides: ClassVar = CcpParams.overrides | {
-        "quick": CcpParams.overrides["quick"] | {"sizes": (16, 32, 128)},
-        "small": CcpParams.overrides["small"] | {"sizes": (16, 32, 64, 128)},
-        "paper": CcpParams.overrides["paper"] | {"sizes": (16, 32, 64, 128)},
-    }
+    overrides: ClassVar = layered(
+        CcpParams.overrides,
+        at(sizes=(16, 32, 64, 128)),
+        at("quick", sizes=(16, 32, 128)),
+    )
 
     sizes: tuple[int, ...] | None = None
 

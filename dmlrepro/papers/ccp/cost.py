@@ -32,7 +32,7 @@ class CcpCostParams(Params):
 
     notebook = "46_ccp_cost"
     paper = "ccp"
-    positive: ClassVar = (*Params.positive, "class_counts", "network_images", "proxies_per_class", "pool_size")
+    positive: ClassVar = ("class_counts", "network_images", "proxies_per_class", "pool_size")
     overrides: ClassVar = {
         "quick": {"batch_size": 32, "network_images": 2, "image_size": 128, "weights": "none", "seeds": 5}
         | {"backbone": "bn_inception", "embedding_size": 128, "class_counts": (100, 1000)},

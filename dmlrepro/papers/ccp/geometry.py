@@ -19,6 +19,7 @@ from dmlrepro.losses.chance_constrained import clip_to_unit_ball, covering_radiu
 from dmlrepro.papers.ccp.ablations import courses_of
 from dmlrepro.papers.ccp.claims import TESTS
 from dmlrepro.papers.ccp.methods import CcpParams, ccp_runs, whether_it_alternated
+from dmlrepro.papers.recipes import at, layered
 from dmlrepro.papers.studies import evaluated_labels, measured, study_rows, training_embeddings, with_measures
 from dmlrepro.papers.study import Study
 from dmlrepro.training.runs import RunResult
@@ -34,14 +35,13 @@ class MnistParams(CcpParams):
     """
 
     notebook = "40_ccp_mnist"
-    overrides: ClassVar = {
-        "quick": CcpParams.overrides["quick"] | {"embedding_size": 8, "problems": (1, 2)},
-        "small": CcpParams.overrides["small"]
-        | {"dataset": "mnist", "backbone": "resnetv2_20", "weights": "none", "embedding_size": 2}
-        | {"problems": (1, 2, 3), "steps": 1000, "eval_every": 200, "problem_steps": 50}
-        | {"samples_per_class": 4, "protocol": "conventional"},
-        "paper": CcpParams.overrides["paper"] | {"embedding_size": 2, "problems": (1, 2, 3, 4, 5)},
-    }
+    overrides: ClassVar = layered(
+        CcpParams.overrides,
+        at("quick", embedding_size=8, problems=(1, 2)),
+        at("small", dataset="mnist", backbone="resnetv2_20", weights="none", embedding_size=2, problems=(1, 2, 3)),
+        at("small", steps=1000, eval_every=200, problem_steps=50, samples_per_class=4, protocol="conventional"),
+        at("paper", embedding_size=2, problems=(1, 2, 3, 4, 5)),
+    )
 
     problems: tuple[int, ...] | None = None  # after so many the space is looked at
 
@@ -54,12 +54,12 @@ class RadiusParams(CcpParams):
     """The parameters of notebook 48; point_sets is the number of random sets of the studies without images."""
 
     notebook = "48_ccp_covering_radius"
-    overrides: ClassVar = {
-        "quick": CcpParams.overrides["quick"] | {"problems": (1, 2)},
-        "small": CcpParams.overrides["small"] | {"problems": (1, 2, 3, 4)},
-        "paper": CcpParams.overrides["paper"] | {"problems": (1, 2, 3, 4)},
-    }
-    positive: ClassVar = (*CcpParams.positive, "point_sets")
+    overrides: ClassVar = layered(
+        CcpParams.overrides,
+        at("small", "paper", problems=(1, 2, 3, 4)),
+        at("quick", problems=(1, 2)),
+    )
+    positive: ClassVar = ("point_sets",)
 
     problems: tuple[int, ...] | None = None
     point_sets: int = 20

@@ -32,7 +32,8 @@ from dmlrepro.papers.methods import (
     spec_layers,
     spec_of,
 )
-from dmlrepro.papers.params import Params, benchmark_of
+from dmlrepro.papers.params import Params
+from dmlrepro.papers.recipes import benchmark_of
 from dmlrepro.training.search import Range
 from dmlrepro.training.spec import RunSpec
 
@@ -230,7 +231,7 @@ class CcpParams(Params):
         "proxies have no weight decay, which the released code gives them",
         "early stopping ends a run after 60 evaluations, at the latest after 200,000 steps",
     )
-    positive: ClassVar = (*Params.positive, "proxies_per_class", "pool_size", "eval_every")
+    positive: ClassVar[tuple[str, ...]] = ("proxies_per_class", "pool_size", "eval_every")
     overrides: ClassVar = {
         "quick": {"train_from": "head", "steps": 180, "eval_every": 20, "problem_steps": 10} | SHORT,
         "small": {"eval_every": 50} | SHORT,

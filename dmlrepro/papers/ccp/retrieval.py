@@ -15,6 +15,7 @@ from dmlrepro.papers.ccp.ablations import courses_of
 from dmlrepro.papers.ccp.claims import TESTS
 from dmlrepro.papers.ccp.methods import FOUR_FOLDS, LOSSES, METHODS, CcpParams, ccp_spec
 from dmlrepro.papers.methods import every_seed, found_by_search, search_each
+from dmlrepro.papers.recipes import at, layered
 from dmlrepro.papers.studies import study_rows, with_measures
 from dmlrepro.papers.study import Study
 from dmlrepro.training.spec import RunSpec
@@ -30,15 +31,14 @@ class CcpRetrievalParams(CcpParams):
     """The parameters of notebook 41."""
 
     notebook = "41_ccp_retrieval"
-    overrides: ClassVar = {
-        "quick": CcpParams.overrides["quick"] | {"methods": ("untrained", *PAIRS, *OTHERS, *SMALL_MEMORY)},
-        "small": CcpParams.overrides["small"] | {"methods": ("untrained", *PAIRS, *OTHERS, *SMALL_MEMORY)},
-        "paper": CcpParams.overrides["paper"]
-        | {"methods": ("untrained", *PAIRS, *OTHERS, *SMALL_MEMORY), "protocol": FOUR_FOLDS},
-    }
+    overrides: ClassVar = layered(
+        CcpParams.overrides,
+        at(methods=("untrained", *PAIRS, *OTHERS, *SMALL_MEMORY)),
+        at("paper", protocol=FOUR_FOLDS),
+    )
 
     methods: tuple[str, ...] | None = None
-    search_trials: int | None = None  # how many a search for each method's hyperparameters has; 0: no search
+    search_trials: int | None = None
 
 
 @dataclass(frozen=True)
@@ -46,9 +46,7 @@ class CcpConventionalParams(CcpParams):
     """The parameters of notebook 47; evaluations on the test set end a projection, as in the paper."""
 
     notebook = "47_ccp_conventional"
-    overrides: ClassVar = {
-        profile: values | {"protocol": "conventional"} for profile, values in CcpParams.overrides.items()
-    }
+    overrides: ClassVar = layered(CcpParams.overrides, at(protocol="conventional"))
 
     methods: tuple[str, ...] = ("untrained", "C2-CCP-L", "MS-CCP-L", "ProxyAnchor", "MS")
 

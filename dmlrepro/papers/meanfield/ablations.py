@@ -18,7 +18,8 @@ from dmlrepro.losses import baselines
 from dmlrepro.papers.meanfield.claims import TESTS
 from dmlrepro.papers.meanfield.conventional import curve_options, curve_table
 from dmlrepro.papers.meanfield.magnet import field_offset
-from dmlrepro.papers.meanfield.methods import SHARPNESS, MeanFieldHeadParams, every_run
+from dmlrepro.papers.meanfield.methods import SHARPNESS, MeanFieldParams, every_run
+from dmlrepro.papers.recipes import HEADS, at, layered
 from dmlrepro.papers.studies import scored, trained_loss, training_embeddings, with_measured
 from dmlrepro.papers.study import Study
 from dmlrepro.training import records
@@ -26,75 +27,73 @@ from dmlrepro.training.builders import build_loss
 from dmlrepro.training.runs import RunResult
 from dmlrepro.training.spec import RunSpec
 
+# Many short runs; the budget of the runs, and of those whose epochs count
+SHORT = layered(HEADS, at("quick", steps=200), MeanFieldParams.overrides)
+EPOCHS = layered(SHORT, at("quick", "small", steps=0, epochs=4))
+
 
 @dataclass(frozen=True)
-class DimParams(MeanFieldHeadParams):
+class DimParams(MeanFieldParams):
     """The parameters of notebook 33."""
 
     notebook = "33_meanfield_ablation_dim"
-    positive: ClassVar = (*MeanFieldHeadParams.positive, "dims")
+    positive: ClassVar = ("dims",)
     references: ClassVar = {"dims": (512,)}
+    overrides: ClassVar = SHORT
 
     methods: tuple[str, ...] = ("untrained", "ProxyAnchor", "Cont", "MFCont", "CWMS", "MFCWMS")
     dims: tuple[int, ...] = (32, 64, 128, 256, 512, 1024)
 
 
 @dataclass(frozen=True)
-class BetaDeltaParams(MeanFieldHeadParams):
+class BetaDeltaParams(MeanFieldParams):
     """The parameters of notebook 34."""
 
     notebook = "34_meanfield_ablation_beta_delta"
-    positive: ClassVar = (*MeanFieldHeadParams.positive, "betas")
+    positive: ClassVar = ("betas",)
     references: ClassVar = {"betas": (SHARPNESS["beta"],), "deltas": (SHARPNESS["delta"],)}
-    overrides: ClassVar = {
-        profile: MeanFieldHeadParams.overrides.get(profile, {}) | {"betas": betas, "deltas": deltas}
-        for profile, betas, deltas in (
-            ("quick", (50.0, 80.0, 90.0), (0.6, 0.8, 1.0)),
-            ("small", (50.0, 60.0, 70.0, 80.0, 90.0), (0.6, 0.7, 0.8, 0.9, 1.0)),
-            ("paper", (50.0, 60.0, 70.0, 80.0, 90.0), (0.6, 0.7, 0.8, 0.9, 1.0)),
-        )
-    }
+    overrides: ClassVar = layered(
+        SHORT,
+        at(betas=(50.0, 60.0, 70.0, 80.0, 90.0), deltas=(0.6, 0.7, 0.8, 0.9, 1.0)),
+        at("quick", betas=(50.0, 80.0, 90.0), deltas=(0.6, 0.8, 1.0)),
+    )
 
     betas: tuple[float, ...] | None = None
     deltas: tuple[float, ...] | None = None
 
 
 @dataclass(frozen=True)
-class BatchSizeParams(MeanFieldHeadParams):
+class BatchSizeParams(MeanFieldParams):
     """The parameters of notebook 35; the number of epochs is fixed, so that a larger batch has fewer steps."""
 
     notebook = "35_meanfield_ablation_batch_size"
-    positive: ClassVar = (*MeanFieldHeadParams.positive, "batch_sizes")
+    positive: ClassVar = ("batch_sizes",)
     references: ClassVar = {"batch_sizes": (180,)}
-    overrides: ClassVar = {
-        "quick": {"steps": 0, "epochs": 4, "train_from": "head"},
-        "small": {"steps": 0, "epochs": 4},
-        "paper": MeanFieldHeadParams.overrides["paper"],
-    }
+    overrides: ClassVar = EPOCHS
 
     methods: tuple[str, ...] = ("untrained", "ProxyAnchor", "MFCWMS")
     batch_sizes: tuple[int, ...] = (30, 60, 90, 120, 150, 180)
 
 
 @dataclass(frozen=True)
-class AlphaParams(MeanFieldHeadParams):
+class AlphaParams(MeanFieldParams):
     """The parameters of notebook 36."""
 
     notebook = "36_meanfield_ablation_alpha"
-    positive: ClassVar = (*MeanFieldHeadParams.positive, "alphas")
+    positive: ClassVar = ("alphas",)
     references: ClassVar = {"alphas": (SHARPNESS["alpha"],)}
-    overrides: ClassVar = BatchSizeParams.overrides
+    overrides: ClassVar = EPOCHS
 
     alphas: tuple[float, ...] = (0.01, 0.1, 1.0, 10.0, 20.0, 40.0)
 
 
 @dataclass(frozen=True)
-class RegularizerParams(MeanFieldHeadParams):
+class RegularizerParams(MeanFieldParams):
     """The parameters of notebook 37."""
 
     notebook = "37_meanfield_ablation_regularizer"
     references: ClassVar = {"weights_of_regularizer": (0.0,), "first_epochs": (2,)}
-    overrides: ClassVar = BatchSizeParams.overrides
+    overrides: ClassVar = EPOCHS
 
     weights_of_regularizer: tuple[float, ...] = (0.0, 0.01, 0.1, 1.0, 10.0, 100.0)  # lambda_MF
     first_epochs: tuple[int, ...] = (1, 2)  # after these the regulariser is looked at too

@@ -31,7 +31,7 @@ class ConventionalParams(MeanFieldParams):
     """The parameters of notebook 32."""
 
     notebook = "32_meanfield_conventional"
-    positive: ClassVar = (*MeanFieldParams.positive, "growth_sizes", "repetitions")
+    positive: ClassVar = ("growth_sizes", "repetitions")
     overrides: ClassVar = {
         "quick": {"steps": 192, "growth_sizes": (4000, 6000)},
         "small": {"steps": 0, "epochs": 4, "growth_sizes": (4000, 5600, 8000)},

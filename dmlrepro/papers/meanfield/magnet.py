@@ -45,7 +45,7 @@ class MagnetParams(Params):
 
     notebook = "30_meanfield_magnet"
     paper = "meanfield"
-    positive: ClassVar = (*Params.positive, "spins", "temperatures", "sweeps", "spreads", "samples")
+    positive: ClassVar = ("spins", "temperatures", "sweeps", "spreads", "samples")
     references: ClassVar = {"spreads": (SPREAD,), "samples": (SAMPLES,)}
     overrides: ClassVar = {
         "quick": {"sweeps": 150, "seeds": 3},

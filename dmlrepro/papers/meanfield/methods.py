@@ -14,7 +14,8 @@ from dmlrepro.figures.style import Names
 from dmlrepro.losses.mean_field import FIELD_LR
 from dmlrepro.papers import studies
 from dmlrepro.papers.methods import BASELINES, LOSS_LR, UNSAID, Method, Setting, documented, pick, runs_of, spec_of
-from dmlrepro.papers.params import HEADS, Params, benchmark_of
+from dmlrepro.papers.params import Params
+from dmlrepro.papers.recipes import benchmark_of
 from dmlrepro.training.search import Range
 from dmlrepro.training.spec import RunSpec
 
@@ -169,30 +170,20 @@ class MeanFieldParams(Params):
 
     def published(self, method: str, setting: str = "") -> Mapping[str, Setting]:
         """The traditional protocol's settings (see `Params.published`); another protocol has settings of its own."""
-        if getattr(self, "protocol", "conventional") != "conventional":
+        if self.protocol != "conventional":
             return {}
         return TRADITIONAL[_of_benchmark(self.dataset)] | LOSSES.get(method, {})
 
     def training(self) -> dict:
         """Fields of the RunSpec in which the paper's recipe of every method differs from the other papers' at the
         profile paper; elsewhere nothing."""
-        if self.profile != "paper" or getattr(self, "protocol", "conventional") != "conventional":
+        if self.profile != "paper" or self.protocol != "conventional":
             return {}
         names = ("optimizer", "weight_decay", "loss_weight_decay", "lr_drop_epochs", "lr_drop", "patience", "monitor")
         names += ("warmup_epochs", "freeze_batchnorm")
         record = TRADITIONAL[_of_benchmark(self.dataset)]
         every_epoch = {} if self.eval_every_epochs else {"eval_every_epochs": 1.0}
         return {name: record[name].value for name in names} | every_epoch
-
-
-@dataclass(frozen=True)
-class MeanFieldHeadParams(MeanFieldParams):
-    """What notebooks with many short runs share."""
-
-    overrides: ClassVar = HEADS | {
-        "quick": HEADS["quick"] | {"steps": 200},
-        "paper": MeanFieldParams.overrides["paper"],
-    }
 
 
 def specs_of(names: Iterable[str], params: MeanFieldParams, **how: Any) -> list[RunSpec]:

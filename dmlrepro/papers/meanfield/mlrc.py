@@ -14,27 +14,23 @@ from dmlrepro.papers.meanfield.claims import MEAN_FIELDS, SAME_RATE, TESTS
 from dmlrepro.papers.meanfield.methods import (
     FIELD_LR,
     METHODS,
-    MeanFieldHeadParams,
     MeanFieldParams,
     specs_of,
 )
 from dmlrepro.papers.methods import every_seed, found_by_search, search_each
+from dmlrepro.papers.recipes import HEADS, at, layered
 from dmlrepro.papers.study import Study
 from dmlrepro.training.spec import RunSpec
 
 
 @dataclass(frozen=True)
-class FoldsParams(MeanFieldHeadParams):
+class FoldsParams(MeanFieldParams):
     """What the two share: at paper MLRC's own network, batches, budget and search."""
 
-    overrides: ClassVar = {
-        "quick": MeanFieldHeadParams.overrides["quick"] | {"protocol": "mlrc"},
-        "small": {"protocol": "mlrc"},
-        "paper": {"protocol": "mlrc"},
-    }
+    overrides: ClassVar = layered(HEADS, at("quick", steps=200), at(protocol="mlrc"))
 
     protocol: str | None = None
-    search_trials: int | None = None  # how many a search for each method's hyperparameters has; 0: no search
+    search_trials: int | None = None
 
     def training(self) -> dict:
         if self.profile == "paper" or self.eval_every_epochs:
@@ -74,11 +70,7 @@ class NcaParams(FoldsParams):
     """The parameters of notebook 38; the effect is as large as the spread, so that there are many seeds."""
 
     notebook = "38_meanfield_nca"
-    overrides: ClassVar = {
-        "quick": FoldsParams.overrides["quick"],
-        "small": FoldsParams.overrides["small"] | {"seeds": 20},
-        "paper": FoldsParams.overrides["paper"] | {"seeds": 20},
-    }
+    overrides: ClassVar = layered(FoldsParams.overrides, at("small", "paper", seeds=20))
 
 
 def mlrc(params: MlrcParams) -> list[RunSpec]:

@@ -17,7 +17,8 @@ from dmlrepro.evidence import summaries
 from dmlrepro.evidence.tables import settings_of
 from dmlrepro.papers.methods import pick, runs_of
 from dmlrepro.papers.nivmf.claims import TESTS
-from dmlrepro.papers.nivmf.methods import METHODS, NivmfAblationParams
+from dmlrepro.papers.nivmf.methods import METHODS, SHORT, NivmfAblationParams
+from dmlrepro.papers.recipes import at, layered
 from dmlrepro.papers.studies import evaluated_labels, kept, scored, training_embeddings, with_measured
 from dmlrepro.papers.study import Study
 from dmlrepro.training import batches, inference, records
@@ -31,9 +32,7 @@ class CertaintyParams(NivmfAblationParams):
 
     notebook = "24_nivmf_norm_is_certainty"
     # the paper's data set is that of Fig. 6
-    overrides: ClassVar = NivmfAblationParams.overrides | {
-        "paper": NivmfAblationParams.overrides["paper"] | {"dataset": "cars"}
-    }
+    overrides: ClassVar = layered(SHORT, at("paper", dataset="cars"))
     references: ClassVar = {"strengths": (0.0,)}
 
     methods: tuple[str, ...] = ("Cosine", "EL-nivMF")  # the first is the baseline whose mistakes are predicted

@@ -16,7 +16,8 @@ from dmlrepro.losses.nivmf import ProbabilisticProxyLoss
 from dmlrepro.papers import steps
 from dmlrepro.papers.methods import pick, runs_of
 from dmlrepro.papers.nivmf.claims import TESTS
-from dmlrepro.papers.nivmf.methods import DISTANCES, EMBEDDING_SCALE, METHODS, NivmfAblationParams
+from dmlrepro.papers.nivmf.methods import DISTANCES, EMBEDDING_SCALE, METHODS, SHORT, NivmfAblationParams
+from dmlrepro.papers.recipes import at, layered
 from dmlrepro.papers.studies import scored, study_rows, trained_loss
 from dmlrepro.papers.study import Study
 from dmlrepro.training import batches, distributed, inference, records
@@ -33,15 +34,13 @@ class NivmfCostParams(NivmfAblationParams):
     """The parameters of notebook 26."""
 
     notebook = "26_nivmf_cost_and_samples"
-    overrides: ClassVar = {
-        "quick": NivmfAblationParams.overrides["quick"] | {"cost_image_size": 112, "network_images": 5},
-        "small": {"cost_image_size": 224, "network_images": 20},
-        "paper": NivmfAblationParams.overrides["paper"] | {"cost_image_size": 224, "network_images": 100},
-    }
-    positive: ClassVar = (
-        *NivmfAblationParams.positive,
-        *("sample_counts", "cost_image_size", "network_images", "repetitions"),
+    overrides: ClassVar = layered(
+        SHORT,
+        at("quick", cost_image_size=112, network_images=5),
+        at("small", cost_image_size=224, network_images=20),
+        at("paper", cost_image_size=224, network_images=100),
     )
+    positive: ClassVar = ("sample_counts", "cost_image_size", "network_images", "repetitions")
     references: ClassVar = {"sample_counts": ("samples",)}
 
     sample_counts: tuple[int, ...] = (1, 2, 5, 10, 20)

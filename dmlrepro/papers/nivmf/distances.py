@@ -32,7 +32,7 @@ class DistancesParams(NivmfAblationParams):
     """The parameters of notebook 22."""
 
     notebook = "22_nivmf_distances"
-    positive: ClassVar = (*NivmfAblationParams.positive, "variant_dim", "draws")
+    positive: ClassVar = ("variant_dim", "draws")
 
     methods: tuple[str, ...] = tuple(DISTANCES)
     variant_dim: int = 128  # dimension of the three-variant comparison: the paper's fits exist for 128 and 512

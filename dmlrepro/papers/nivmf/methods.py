@@ -15,7 +15,8 @@ from dmlrepro.figures.style import Names
 from dmlrepro.losses.nivmf import DEFAULTS, RATES
 from dmlrepro.papers import studies
 from dmlrepro.papers.methods import BASELINES, LOSS_LR, UNSAID, Method, Setting, documented
-from dmlrepro.papers.params import HEADS, Params, benchmark_of
+from dmlrepro.papers.params import Params
+from dmlrepro.papers.recipes import HEADS, at, benchmark_of, layered
 from dmlrepro.training import protocols
 from dmlrepro.training.search import Range
 
@@ -307,7 +308,7 @@ class NivmfParams(Params):
         "crops are cut from copies with a short side of 256 pixels",
         "ProxyNCA keeps the positive in the denominator (ProxyNCA++); the released baseline leaves it out",
     )
-    positive: ClassVar = (*Params.positive, "samples")
+    positive: ClassVar[tuple[str, ...]] = ("samples",)
 
     protocol: str | None = None
     samples: int | None = None  # N, Monte-Carlo samples of EL-nivMF
@@ -355,19 +356,15 @@ def for_joint(record: dict[str, Setting]) -> dict[str, Setting]:
     return {name.replace("loss_lr.", "loss_lr.probabilistic."): each for name, each in record.items()}
 
 
-@dataclass(frozen=True)
-class NivmfHeadParams(NivmfParams):
-    """What the notebooks with many short runs share."""
-
-    overrides: ClassVar = HEADS | {
-        "quick": HEADS["quick"] | {"steps": 300},  # such a head is cheap
-        "paper": NivmfParams.overrides["paper"],
-    }
+# Of the notebooks with many short runs: at quick a head, which is cheap, so that it has more steps
+SHORT = layered(NivmfParams.overrides, HEADS, at("quick", steps=300))
 
 
 @dataclass(frozen=True)
-class NivmfAblationParams(NivmfHeadParams):
+class NivmfAblationParams(NivmfParams):
     """What the notebooks on the distances share: at the profile paper the settings of the paper's ablation."""
+
+    overrides: ClassVar = SHORT
 
     def _dataset_recipe(self, dataset: str) -> dict:
         decided = super()._dataset_recipe(dataset)

@@ -30,7 +30,7 @@ class NormalizerParams(Params):
 
     notebook = "23_nivmf_normalizer"
     paper = "nivmf"
-    positive: ClassVar = (*Params.positive, "dims", "cosine")
+    positive: ClassVar = ("dims", "cosine")
 
     dims: tuple[int, ...] = (128, 512)  # dimensions for which the paper has a fit
     cosine: float = 0.9  # between a sample and the mode, whose best concentration is sought

@@ -5,17 +5,18 @@ from typing import ClassVar
 
 from dmlrepro.papers.methods import pick, runs_of
 from dmlrepro.papers.nivmf.claims import TESTS
-from dmlrepro.papers.nivmf.methods import JOINT, METHODS, NivmfHeadParams
+from dmlrepro.papers.nivmf.methods import JOINT, METHODS, SHORT, NivmfParams
 from dmlrepro.papers.study import Study
 from dmlrepro.training.spec import RunSpec
 
 
 @dataclass(frozen=True)
-class OmegaParams(NivmfHeadParams):
+class OmegaParams(NivmfParams):
     """The parameters of notebook 21."""
 
     notebook = "21_nivmf_ablation_omega"
     references: ClassVar = {"omegas": (0.0,)}
+    overrides: ClassVar = SHORT
 
     omegas: tuple[float, ...] = (0.0, 0.01, 0.1, 1.0, 10.0, 100.0, 1000.0)
 

@@ -41,7 +41,7 @@ class NivmfRetrievalParams(NivmfParams):
         "Margin",
     )
     omega: float | None = None  # weight of ProxyAnchor beside EL-nivMF
-    search_trials: int | None = None  # how many a search for each method's hyperparameters has; 0: no search
+    search_trials: int | None = None
     lr_drop_epochs: tuple[float, ...] | None = None  # of the runs of Table 2; empty: no such runs
     lr_drop: float | None = None  # the factor of every learning rate at each of them
 

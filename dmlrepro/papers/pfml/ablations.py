@@ -11,10 +11,10 @@ from typing import ClassVar
 from dmlrepro.evidence.claims import START
 from dmlrepro.evidence.stored import Numbers
 from dmlrepro.papers.methods import runs_of
-from dmlrepro.papers.params import HEADS
 from dmlrepro.papers.pfml.alignment import class_distances
 from dmlrepro.papers.pfml.claims import TESTS
 from dmlrepro.papers.pfml.methods import METHODS, FieldParams
+from dmlrepro.papers.recipes import HEADS, at, layered
 from dmlrepro.papers.studies import evaluated_labels, measured
 from dmlrepro.papers.study import Study
 from dmlrepro.training.runs import RunResult
@@ -22,49 +22,45 @@ from dmlrepro.training.spec import RunSpec
 
 
 @dataclass(frozen=True)
-class AblationParams(FieldParams):
-    """What the ablations share: the default point, and that at quick heads will do."""
-
-    overrides: ClassVar = HEADS
-
-
-@dataclass(frozen=True)
-class ProxiesParams(AblationParams):
+class ProxiesParams(FieldParams):
     """The parameters of notebook 13; all batches have several images of a class, as they must without proxies."""
 
     notebook = "13_pfml_ablation_proxies"
     references: ClassVar = {"numbers": (15,)}
-    overrides: ClassVar = HEADS | {"paper": {"samples_per_class": 4}}
+    overrides: ClassVar = layered(HEADS, at("paper", samples_per_class=4))
 
     numbers: tuple[int, ...] = (0, 1, 2, 5, 15, 30)
 
 
 @dataclass(frozen=True)
-class DeltaParams(AblationParams):
+class DeltaParams(FieldParams):
     """The parameters of notebook 14."""
 
     notebook = "14_pfml_ablation_delta"
     references: ClassVar = {"deltas": (0.2,)}
+    overrides: ClassVar = HEADS
 
     deltas: tuple[float, ...] = (0.1, 0.15, 0.2, 0.25, 0.3, 0.35)
 
 
 @dataclass(frozen=True)
-class AlphaParams(AblationParams):
+class AlphaParams(FieldParams):
     """The parameters of notebook 15."""
 
     notebook = "15_pfml_ablation_alpha"
     references: ClassVar = {"alphas": (3.0,)}
+    overrides: ClassVar = HEADS
 
     alphas: tuple[float, ...] = (0.0, 1.0, 2.0, 3.0, 4.0, 5.0, 6.0)
 
 
 @dataclass(frozen=True)
-class RepulsionParams(AblationParams):
+class RepulsionParams(FieldParams):
     """The parameters of notebook 16."""
 
     notebook = "16_pfml_ablation_repulsion_radius"
     references: ClassVar = {"radii": (0.2,)}
+    overrides: ClassVar = HEADS
 
     radii: tuple[float, ...] = (0.2, 0.22, 0.25, 0.3, 0.35, 0.4, 0.45)
 
@@ -99,7 +95,7 @@ def ablation_repulsion_radius(params: RepulsionParams) -> list[RunSpec]:
     )
 
 
-def _ablation(params: AblationParams, settings: Mapping[str, dict]) -> list[RunSpec]:
+def _ablation(params: FieldParams, settings: Mapping[str, dict]) -> list[RunSpec]:
     """What training begins with, for comparison, then PFML at every setting."""
     found = runs_of([METHODS["untrained"]], params)
     for setting, options in settings.items():
@@ -107,7 +103,7 @@ def _ablation(params: AblationParams, settings: Mapping[str, dict]) -> list[RunS
     return found
 
 
-def spreads_of(run: RunResult, params: AblationParams) -> list:
+def spreads_of(run: RunResult, params: FieldParams) -> list:
     """How far the test embeddings of a class lie apart."""
     return [measured(run, spread)]
 

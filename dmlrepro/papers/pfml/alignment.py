@@ -15,7 +15,7 @@ from dmlrepro.losses.baselines import proxies_of
 from dmlrepro.papers.methods import every_seed, pick, search_each, spec_of
 from dmlrepro.papers.pfml import geometry
 from dmlrepro.papers.pfml.claims import TESTS
-from dmlrepro.papers.pfml.methods import METHODS, READINGS, SearchedParams, published
+from dmlrepro.papers.pfml.methods import METHODS, READINGS, FieldParams, published
 from dmlrepro.papers.studies import (
     measured,
     study_rows,
@@ -42,14 +42,17 @@ OTHERWISE: dict[str, dict] = {
 
 
 @dataclass(frozen=True)
-class AlignmentParams(SearchedParams):
+class AlignmentParams(FieldParams):
     """The parameters of notebook 12."""
 
     notebook = "12_pfml_proxy_alignment"
-    positive: ClassVar = (*SearchedParams.positive, "point_sets")
+    one_network: ClassVar = True
+    positive: ClassVar = ("point_sets",)
 
     methods: tuple[str, ...] = ("untrained", "PFML", "CPML", "SoftTriple", "ProxyNCA++", "ProxyAnchor")
     point_sets: int = 5
+    protocol: str | None = None
+    search_trials: int | None = None
 
 
 def proxy_alignment(params: AlignmentParams) -> list[RunSpec]:

@@ -43,7 +43,7 @@ class PfmlCostParams(Params):
 
     notebook = "17_pfml_cost"
     paper = "pfml"
-    positive: ClassVar = (*Params.positive, "num_classes", "numbers", "class_counts", "network_images")
+    positive: ClassVar = ("num_classes", "numbers", "class_counts", "network_images")
     references: ClassVar = {"numbers": (5,)}
     overrides: ClassVar = {
         "quick": {

@@ -14,9 +14,9 @@ from dmlrepro.evidence import summaries
 from dmlrepro.evidence.comparing import UNTRAINED
 from dmlrepro.evidence.stored import Numbers
 from dmlrepro.papers.methods import every_seed, pick, search_each, spec_of
-from dmlrepro.papers.params import HEADS
 from dmlrepro.papers.pfml.claims import NOISE, TESTS
-from dmlrepro.papers.pfml.methods import METHODS, SearchedParams, published
+from dmlrepro.papers.pfml.methods import METHODS, FieldParams, published
+from dmlrepro.papers.recipes import HEADS, at, layered
 from dmlrepro.papers.studies import (
     measured,
     trained_loss,
@@ -31,19 +31,22 @@ from dmlrepro.training.spec import RunSpec
 
 
 @dataclass(frozen=True)
-class LabelNoiseParams(SearchedParams):
+class LabelNoiseParams(FieldParams):
     """The parameters of notebook 11."""
 
     notebook = "11_pfml_label_noise"
+    one_network: ClassVar = True
     references: ClassVar = {"noise_levels": (0.0, 0.2)}
-    overrides: ClassVar = {
-        "quick": HEADS["quick"] | {"noise_levels": (0.0, 0.2, 0.4)},
-        "small": {"noise_levels": (0.0, 0.1, 0.2, 0.3, 0.4)},
-        "paper": {"noise_levels": (0.0, 0.1, 0.2, 0.3, 0.4)},
-    }
+    overrides: ClassVar = layered(
+        HEADS,
+        at(noise_levels=(0.0, 0.1, 0.2, 0.3, 0.4)),
+        at("quick", noise_levels=(0.0, 0.2, 0.4)),
+    )
 
     methods: tuple[str, ...] = ("untrained", "PFML", "ProxyAnchor", "ProxyNCA++", "MultiSimilarity", "Triplet")
     noise_levels: tuple[float, ...] | None = None
+    protocol: str | None = None
+    search_trials: int | None = None
 
 
 def label_noise(params: LabelNoiseParams) -> list[RunSpec]:

@@ -16,8 +16,8 @@ from dmlrepro.figures.style import Names
 from dmlrepro.losses.potential_field import CLIP_VALUE
 from dmlrepro.papers import studies
 from dmlrepro.papers.methods import BASELINES, LOSS_LR, NETWORK_RECIPES, PROXIES, UNSAID, Method, Setting, documented
-from dmlrepro.papers.params import Params, benchmark_of
-from dmlrepro.training import protocols
+from dmlrepro.papers.params import Params
+from dmlrepro.papers.recipes import benchmark_of
 from dmlrepro.training.search import Range
 
 # PFML's forces span orders of magnitude: a point at delta pulls with alpha / delta^(alpha + 1) = 1875, one at right
@@ -192,7 +192,7 @@ class FieldParams(Params):
         "batches are shuffled and the last, smaller one is dropped, as in ProxyAnchor's code; the paper does not say",
         "Table 8 has no column for ViT and DINO, which take that of ResNet-50 at 384 dimensions",
     )
-    positive: ClassVar = (*Params.positive, "delta")
+    positive: ClassVar[tuple[str, ...]] = ("delta",)
 
     proxies_per_class: int | None = None
     alpha: float = 3.0
@@ -203,7 +203,7 @@ class FieldParams(Params):
 
         Another protocol than the conventional one has settings of its own.
         """
-        if getattr(self, "protocol", "conventional") != "conventional":
+        if self.protocol != "conventional":
             return {}
         record = published_for(self.dataset, self.backbone)
         if method == "PFML":
@@ -216,24 +216,6 @@ class FieldParams(Params):
         names = ("embedding_size", "batch_size") if self.profile == "paper" else ()
         decided = {name: record[name].value for name in names}
         return {"proxies_per_class": record["loss.proxies_per_class"].value} | decided
-
-
-@dataclass(frozen=True)
-class SearchedParams(FieldParams):
-    """What notebooks 11 and 12 share: a search, where the protocol has validation classes. They measure the one network
-    that a seed trains, so that no protocol with folds will do."""
-
-    protocol: str | None = None
-    search_trials: int | None = None  # how many a search for each method's hyperparameters has; 0: no search
-
-    def _refuse_nonsense(self) -> None:
-        super()._refuse_nonsense()
-        if folds := protocols.find(self.protocol).folds:
-            alone = [name for name, each in protocols.PROTOCOLS.items() if not each.folds]
-            raise ValueError(
-                f"{self.notebook} measures one network per seed, and protocol {self.protocol!r} trains {folds}; choose "
-                f"one of {', '.join(alone)}"
-            )
 
 
 # what the paper says of the training of every method

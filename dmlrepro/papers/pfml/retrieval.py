@@ -42,7 +42,7 @@ class PfmlRetrievalParams(FieldParams):
         "Triplet",
     )
     protocol: str | None = None
-    search_trials: int | None = None  # how many a search for each method's hyperparameters has; 0: no search
+    search_trials: int | None = None
     small_dim: int | None = None  # dimension of the small embeddings of Tables 4 and 5; 0: no such runs
     mlrc_steps: int | None = None  # steps of each fold of Tables 6 and 7; 0: no folds
 

@@ -13,64 +13,68 @@ import pandas as pd
 from dmlrepro.evidence import summaries
 from dmlrepro.papers.plm.claims import TESTS
 from dmlrepro.papers.plm.methods import BEFORE, PUBLISHED, PlmTrainingParams, unlabelled_runs
+from dmlrepro.papers.recipes import at, layered
 from dmlrepro.papers.study import Study
 from dmlrepro.training.spec import RunSpec
 
-
-@dataclass(frozen=True)
-class PlmAblationParams(PlmTrainingParams):
-    """What the ablations share: below the profile paper heads will do."""
-
-    overrides: ClassVar = PlmTrainingParams.overrides | {
-        profile: PlmTrainingParams.overrides[profile] | {"train_from": "head", "batch_size": 100} | budget
-        for profile, budget in (("quick", {"steps": 120, "lr": PUBLISHED["lr"].value}), ("small", {"steps": 1500}))
-    }
+# Below the profile paper heads will do
+SHORT = layered(
+    PlmTrainingParams.overrides,
+    at("quick", "small", train_from="head", batch_size=100),
+    at("quick", steps=120, lr=PUBLISHED["lr"].value),
+    at("small", steps=1500),
+)
 
 
 @dataclass(frozen=True)
-class PlmProxiesParams(PlmAblationParams):
+class PlmProxiesParams(PlmTrainingParams):
     """The parameters of notebook 52."""
 
     notebook = "52_plm_ablation_proxies"
+    overrides: ClassVar = SHORT
     references: ClassVar = {"numbers": (0, 100)}
 
     numbers: tuple[int, ...] = (0, 10, 50, 100, 250, 500)
 
 
 @dataclass(frozen=True)
-class PlmDimensionParams(PlmAblationParams):
+class PlmDimensionParams(PlmTrainingParams):
     """The parameters of notebook 53."""
 
     notebook = "53_plm_ablation_dimension"
+    overrides: ClassVar = SHORT
     references: ClassVar = {"dimensions": (3,)}
 
     dimensions: tuple[int, ...] = (2, 3, 4, 5, 6, 7)
 
 
 @dataclass(frozen=True)
-class PlmDecayParams(PlmAblationParams):
+class PlmDecayParams(PlmTrainingParams):
     """The parameters of notebook 54; a pair of decays is written "N_alpha/N_beta"."""
 
     notebook = "54_plm_ablation_decay"
+    overrides: ClassVar = SHORT
 
     pairs: tuple[str, ...] = ("1/0.5", "3/0.5", "6/0.5", "4/0", "4/1", "1/1", "1.5/1.5", "0.5/1.5", "4/0.5")
 
 
 @dataclass(frozen=True)
-class PlmDeltaParams(PlmAblationParams):
+class PlmDeltaParams(PlmTrainingParams):
     """The parameters of notebook 55."""
 
     notebook = "55_plm_ablation_delta"
+    overrides: ClassVar = SHORT
     references: ClassVar = {"deltas": (2.0,)}
 
     deltas: tuple[float, ...] = (0.2, 0.5, 1.0, 1.5, 2.0)
 
 
 @dataclass(frozen=True)
-class PlmSimilarityParams(PlmAblationParams):
+class PlmSimilarityParams(PlmTrainingParams):
     """The parameters of notebook 56."""
 
     notebook = "56_plm_ablation_similarity"
+    overrides: ClassVar = SHORT
 
 
 def ablation_proxies(params: PlmProxiesParams) -> list[RunSpec]:
@@ -116,7 +120,7 @@ def ablation_similarity(params: PlmSimilarityParams) -> list[RunSpec]:
     return found + _runs(params, "momentum=0", scheme_options={"momentum": 0.0})
 
 
-def _ablation(params: PlmAblationParams, settings: Mapping[str, dict]) -> list[RunSpec]:
+def _ablation(params: PlmTrainingParams, settings: Mapping[str, dict]) -> list[RunSpec]:
     """The network before training for comparison, then PLM at every setting with these options of its loss."""
     found = unlabelled_runs(BEFORE, params)
     for setting, options in settings.items():
@@ -124,7 +128,7 @@ def _ablation(params: PlmAblationParams, settings: Mapping[str, dict]) -> list[R
     return found
 
 
-def _runs(params: PlmAblationParams, setting: str, **how: Any) -> list[RunSpec]:
+def _runs(params: PlmTrainingParams, setting: str, **how: Any) -> list[RunSpec]:
     return unlabelled_runs(["PLM"], params, setting=setting, **how)
 
 

@@ -203,7 +203,7 @@ class PlmParams(Params):
 class PlmTrainingParams(PlmParams):
     """What the notebooks that train share."""
 
-    positive: ClassVar = (*PlmParams.positive, "views", "delta")
+    positive: ClassVar[tuple[str, ...]] = ("views", "delta")
 
     views: int | None = None  # random crops of each image in a batch
     momentum: float | None = None  # gamma of the momentum encoder

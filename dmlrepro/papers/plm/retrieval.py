@@ -29,7 +29,7 @@ class PlmRetrievalParams(PlmTrainingParams):
     """The parameters of notebook 50."""
 
     notebook = "50_plm_retrieval"
-    positive: ClassVar = (*PlmTrainingParams.positive, "clusters")
+    positive: ClassVar = ("clusters",)
 
     methods: tuple[str, ...] = tuple(METHODS)
     clusters: int | None = None  # of the pseudo-labels

@@ -23,6 +23,7 @@ from dmlrepro.evidence.stored import Numbers
 from dmlrepro.losses.piecewise_linear import pieces_and_similarity
 from dmlrepro.papers.plm.claims import TESTS
 from dmlrepro.papers.plm.methods import PUBLISHED, PlmParams, unlabelled_runs
+from dmlrepro.papers.recipes import at, layered
 from dmlrepro.papers.studies import evaluated_labels, scored
 from dmlrepro.papers.study import Study
 from dmlrepro.training import records
@@ -38,11 +39,10 @@ class SupervisionParams(PlmParams):
     """The parameters of notebook 51."""
 
     notebook = "51_plm_supervision_quality"
-    overrides: ClassVar = {
-        profile: values | {"images": {"quick": 1200, "small": 3000, "paper": 6000}[profile]}
-        for profile, values in PlmParams.overrides.items()
-    }
-    positive: ClassVar = (*PlmParams.positive, "images", "k")
+    overrides: ClassVar = layered(
+        PlmParams.overrides, at("quick", images=1200), at("small", images=3000), at("paper", images=6000)
+    )
+    positive: ClassVar = ("images", "k")
 
     images: int | None = None  # at most so many test images are compared, whole classes
     k: int = PUBLISHED["loss.k"].value  # neighbours among which a piece is grown

@@ -22,7 +22,8 @@ from dmlrepro.figures import comparisons
 from dmlrepro.files import repository_root
 from dmlrepro.papers import rooms
 from dmlrepro.papers.methods import UNSAID
-from dmlrepro.papers.params import RECIPES, Params
+from dmlrepro.papers.params import Params
+from dmlrepro.papers.recipes import RECIPES
 from dmlrepro.papers.study import Study
 
 METRICS = {"epoch": "best_epoch"}  # a paper's name of a measure: ours

@@ -19,7 +19,8 @@ from dmlrepro.evidence import results, summaries
 from dmlrepro.evidence.stored import Numbers
 from dmlrepro.papers import rooms
 from dmlrepro.papers.methods import Method, pick, spec_of
-from dmlrepro.papers.params import Params, recipe_of
+from dmlrepro.papers.params import Params
+from dmlrepro.papers.recipes import recipe_of
 from dmlrepro.papers.study import Study
 from dmlrepro.papers.together import recommending, unlabelled
 from dmlrepro.papers.together.recommending import SCORE, UNTRAINED
@@ -55,7 +56,7 @@ class OwnImagesParams(Params):
     """What notebooks that train on a reader's images have in common."""
 
     paper = "together"
-    positive: ClassVar = (*Params.positive, "head_lr")
+    positive: ClassVar = ("head_lr",)
 
     methods: tuple[str, ...] | None = None
     head_lr: float = 0.001  # of the head
