@@ -1,4 +1,4 @@
-"""Charts of numbers: dots, ablations and counts of tables, lines, and curves over the steps of training.
+"""Charts of numbers: dots and ablations of tables, lines, and curves over the steps of training.
 
 Filled marks and lines are means over seeds, small circles single seeds; from MIN_SEEDS seeds on there are 95 % t
 intervals. Published values are hollow, in panels of their own. `names` says how a paper calls and colours things.
@@ -297,36 +297,6 @@ def _curve(axis: Axes, by_seed: pd.DataFrame, *, color: str, **how: Any) -> None
         axis.scatter(np.full(len(values), level), values, s=16, facecolor="none", edgecolor=color, linewidth=0.9)
         if len(values) >= MIN_SEEDS:
             axis.plot([level, level], t_interval(values), color=color, linewidth=1)
-
-
-def tallies(counts: pd.DataFrame, shades: Mapping[str, str], xlabel: str) -> Figure:
-    """How many of each kind: a stacked bar per row of `counts`, a piece per column; numbers stand in the pieces.
-
-    shades: {column: colour}; white pieces are told apart by their hatching.
-    """
-    check(len(counts) > 0, "counts has no rows")
-    check(set(counts) <= set(shades), f"shades has no colour for {[name for name in counts if name not in shades]}")
-    hatches = itertools.cycle(("", "///", "..."))
-    with panels(1, 0.4 * len(counts) + 1.6, width=6.8, grid=False) as (figure, (axis,)):
-        left = np.zeros(len(counts))
-        for name, column in counts.items():
-            hatch = next(hatches) if shades[name].upper() == "#FFFFFF" else ""
-            style: dict[str, Any] = {"color": shades[name], "edgecolor": "0.4", "hatch": hatch, "linewidth": 0.7}
-            axis.barh(range(len(counts)), column, left=left, label=name, **style)
-            for y, (start, count) in enumerate(zip(left, column)):
-                if count:
-                    box = {"facecolor": "white", "edgecolor": "none", "pad": 1.2}
-                    axis.text(start + count / 2, y, f"{count}", ha="center", va="center", fontsize="small", bbox=box)
-            left += column.to_numpy()
-        axis.set_yticks(range(len(counts)), [plain(name) for name in counts.index])
-        axis.set(xlabel=xlabel, ylabel=counts.index.name or "", xlim=(0, left.max()))
-        axis.invert_yaxis()
-        legend(figure, axis)
-    rows = (
-        f"{name}: " + ", ".join(f"{count} {kind}" for kind, count in row.items() if count)
-        for name, row in counts.iterrows()
-    )
-    return described(figure, f"Stacked bars, {xlabel} by kind. {'; '.join(rows)}.")
 
 
 def _one_dataset(table: pd.DataFrame, metrics: list[str]) -> pd.DataFrame:

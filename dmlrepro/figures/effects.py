@@ -1,11 +1,14 @@
-"""Effects with their intervals: a forest plot of claims, and methods on several data sets."""
+"""What is said of claims and methods together: effects with their intervals, how many of each verdict, and ranks on
+several data sets."""
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pandas as pd
 
 from dmlrepro.evidence import claims
@@ -86,6 +89,36 @@ def _intervals(axis: Axes, rows: pd.DataFrame, labels: list[str]) -> None:
             # no interval: single seeds
             fill = "white" if math.isnan(row.low) else color
             axis.scatter(x, y, s=30, marker=marker, facecolor=fill, edgecolor=color, zorder=3)
+
+
+def tallies(counts: pd.DataFrame, shades: Mapping[str, str], xlabel: str) -> Figure:
+    """How many of each kind: a stacked bar per row of `counts`, a piece per column; numbers stand in the pieces.
+
+    shades: {column: colour}; white pieces are told apart by their hatching.
+    """
+    check(len(counts) > 0, "counts has no rows")
+    check(set(counts) <= set(shades), f"shades has no colour for {[name for name in counts if name not in shades]}")
+    hatches = itertools.cycle(("", "///", "..."))
+    with panels(1, 0.4 * len(counts) + 1.6, width=6.8, grid=False) as (figure, (axis,)):
+        left = np.zeros(len(counts))
+        for name, column in counts.items():
+            hatch = next(hatches) if shades[name].upper() == "#FFFFFF" else ""
+            style: dict[str, Any] = {"color": shades[name], "edgecolor": "0.4", "hatch": hatch, "linewidth": 0.7}
+            axis.barh(range(len(counts)), column, left=left, label=name, **style)
+            for y, (start, count) in enumerate(zip(left, column)):
+                if count:
+                    box = {"facecolor": "white", "edgecolor": "none", "pad": 1.2}
+                    axis.text(start + count / 2, y, f"{count}", ha="center", va="center", fontsize="small", bbox=box)
+            left += column.to_numpy()
+        axis.set_yticks(range(len(counts)), [plain(name) for name in counts.index])
+        axis.set(xlabel=xlabel, ylabel=counts.index.name or "", xlim=(0, left.max()))
+        axis.invert_yaxis()
+        legend(figure, axis)
+    rows = (
+        f"{name}: " + ", ".join(f"{count} {kind}" for kind, count in row.items() if count)
+        for name, row in counts.iterrows()
+    )
+    return described(figure, f"Stacked bars, {xlabel} by kind. {'; '.join(rows)}.")
 
 
 def rankings(data: Mapping[str, pd.DataFrame], metric: str, *, names: Names = PLAIN) -> Figure:

@@ -20,7 +20,7 @@ from matplotlib.transforms import Bbox
 from nbconvert import HTMLExporter
 from nbformat import v4
 
-from dmlrepro.figures import charts, comparisons, images, intervals, planes, style
+from dmlrepro.figures import charts, comparisons, effects, images, intervals, planes, style
 from dmlrepro.figures.style import Names
 from dmlrepro.training import records
 from dmlrepro.training.spec import RunSpec
@@ -74,7 +74,7 @@ FIGURES = {
     "growth": lambda: comparisons.growth([("one", "images", "time (s)", {"a": (np.array([1, 2, 4]), np.ones(3))})]),
     "wins": lambda: comparisons.wins(SHARES, SHARES > 0.5, "R@1"),
     "theirs_and_ours": lambda: comparisons.theirs_and_ours(BOTH, "points"),
-    "tallies": lambda: charts.tallies(TALLIES, {"right": "#009E73", "open": "#FFFFFF", "unused": "#000000"}, "claims"),
+    "tallies": lambda: effects.tallies(TALLIES, {"right": "#009E73", "open": "#FFFFFF", "unused": "#000000"}, "claims"),
     "proxy_maps": lambda: planes.proxy_maps(dict.fromkeys(("one problem", "two", "three"), STATE)),
     "embedding_map": lambda: images.embedding_map(RNG.normal(size=(30, 2)), ["a", "b", "c"] * 10, pixels(30, 8, 8)),
     "retrieved": lambda: images.retrieved(pixels(2, 9, 7, 3), pixels(2, 3, 9, 7, 3), [[1, 0, 1], [0, 0, 1]]),
@@ -413,7 +413,7 @@ def test_nothing_confused_is_said():
 
 
 def test_tallies_stack_to_the_whole_and_name_a_kind_without_a_colour():
-    figure = charts.tallies(TALLIES, {"right": "#009E73", "open": "#FFFFFF"}, "claims")
+    figure = effects.tallies(TALLIES, {"right": "#009E73", "open": "#FFFFFF"}, "claims")
     axis = figure.axes[0]
     ends = [
         max(bars.patches[row].get_x() + bars.patches[row].get_width() for bars in axis.containers) for row in (0, 1)
@@ -421,7 +421,7 @@ def test_tallies_stack_to_the_whole_and_name_a_kind_without_a_colour():
     assert ends == [3, 15]
     assert figure.get_label() == "Stacked bars, claims by kind. one: 2 right, 1 open; two: 15 open."
     with pytest.raises(ValueError, match=r"shades has no colour for \['open'\]"):
-        charts.tallies(TALLIES, {"right": "#009E73"}, "claims")
+        effects.tallies(TALLIES, {"right": "#009E73"}, "claims")
 
 
 def test_the_legend_stands_beside_the_lines():

@@ -4,7 +4,7 @@ import dataclasses
 
 import pytest
 
-from dmlrepro import cli
+from dmlrepro import cli, commands
 from dmlrepro.datasets import manifests
 from dmlrepro.files import cache_root
 from dmlrepro.papers.nivmf.methods import JOINT, METHODS, RATES
@@ -141,7 +141,7 @@ def test_the_plan_trains_nothing_and_counts_the_trials(searched, capsys):
 
 
 def test_the_command_line_searches_then_trains(searched, monkeypatch, capsys):
-    monkeypatch.setattr(cli, "_params", lambda options, params_class: params_class.from_values(NOTEBOOK_10[1]))
+    monkeypatch.setattr(commands, "_params", lambda options, params_class: params_class.from_values(NOTEBOOK_10[1]))
     trained = []
     search = runs.run_all
     monkeypatch.setattr(

@@ -16,7 +16,7 @@ from matplotlib.figure import Figure
 from dmlrepro.evidence import claims, judging, sentences, tables
 from dmlrepro.evidence import ledger as evidence
 from dmlrepro.evidence.ledger import Ledger, count_words
-from dmlrepro.figures import charts
+from dmlrepro.figures import effects
 from dmlrepro.figures.matrix import SHADES, verdict_matrix
 from dmlrepro.papers.params import Params
 from dmlrepro.papers.study import Study
@@ -61,7 +61,7 @@ def matrix(ledger: Ledger, papers: Collection[str] = (), columns: int = 3) -> Fi
 
 
 def figure(ledger: Ledger) -> Figure:
-    return charts.tallies(counts(ledger), SHADES, "claims")
+    return effects.tallies(counts(ledger), SHADES, "claims")
 
 
 def judged_table(ledger: Ledger) -> Markdown:
