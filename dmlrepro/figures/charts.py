@@ -334,13 +334,18 @@ def lines(
     logy: bool = False,
     references: Mapping[str, float] | None = None,
     title: str = "",
+    band: str = "",
     names: Names = PLAIN,
 ) -> Figure:
-    """Numerical studies: {name: (x, y) or (x, y, low, high)} as lines with a band; references are horizontal lines."""
+    """Numerical studies: {name: (x, y) or (x, y, low, high)} as lines with a band; references are horizontal lines.
+
+    band: what a line with a band and the band are, "mean, range over seeds"; it stands above the legend.
+    """
     check(len(series) > 0, "series is empty")
     for name, arrays in series.items():
         alike = len(arrays) in (2, 4) and len({len(array) for array in arrays}) == 1
         check(alike, f"series[{name!r}] must be (x, y) or (x, y, low, high)")
+        check(band or len(arrays) == 2, f"band: say what the line and the band of series[{name!r}] are")
     with panels(1, 3.6, width=6.5) as (figure, (axis,)):
         for i, (name, (x, y, *band)) in enumerate(series.items()):
             shade, shape, dashes = OTHERS[i % len(OTHERS)], MARKERS[i % len(MARKERS)], ("-", "--", "-.", ":")[i % 4]
@@ -357,8 +362,10 @@ def lines(
         axis.set(xlabel=xlabel, ylabel=ylabel, title=title)
         axis.set(xscale="log" if logx else "linear", yscale="log" if logy else "linear")
         ticks_at(axis, sorted({float(level) for x, *_ in series.values() for level in x}))
-        axis.legend(fontsize="small", loc="center left", bbox_to_anchor=(1, 0.5))  # inside it would cover lines
-    return described(figure, " ".join(filter(None, (title, f"{ylabel} against {xlabel}.", lines_said(axis)))))
+        # inside it would cover lines
+        axis.legend(fontsize="small", loc="center left", bbox_to_anchor=(1, 0.5), title=band, title_fontsize="small")
+    shown = f"{ylabel} against {xlabel}" + f" ({band})" * bool(band)
+    return described(figure, " ".join(filter(None, (title, f"{shown}.", lines_said(axis)))))
 
 
 def curves(series: Mapping[str, Sequence], *, names: Names = PLAIN) -> Figure:
