@@ -227,12 +227,13 @@ def ablation(
         if xscale == "log":  # before the curves, whose margins are those of the axis they are drawn on
             axes[0].set_xscale("symlog", linthresh=next(level for level in levels if level > 0))
         count = dict.fromkeys((method for _, method, _ in ours), 0)
-        for (name, method, curve), changed in zip(ours, changes):
-            dashes = ("-", ":", "-.", "--")[count[method] % 4]  # settings of one method differ
-            how: dict[str, Any] = {"color": names.color(method), "marker": names.marker(method)}
+        for i, ((name, method, curve), changed) in enumerate(zip(ours, changes)):
+            # settings of one method differ in dashes and shade, and no two curves stand in one place
+            dashes, shade = ("-", ":", "-.", "--")[count[method] % 4], _lighter(names.color(method), count[method])
+            how: dict[str, Any] = {"color": shade, "marker": names.marker(method)}
             how["linestyle"] = FLOORS.get(method, dashes)
             for axis, each in zip(axes, (changed, curve)[-len(own) :] if own else ()):
-                _curve(axis, each, label=name, **how)
+                _curve(axis, each, aside=6 * (i - (len(ours) - 1) / 2), label=name, **how)
             count[method] += 1
         for axis, text in zip(axes, drawn):
             axis.set_ylabel(textwrap.fill(text, 26))  # panels are low
@@ -287,16 +288,32 @@ def _reference(published: Mapping, ours: list, asked: float | None) -> float:
     return max(common, key=lambda x: sum(points[x] for points in published.values())) if published else min(common)
 
 
-def _curve(axis: Axes, by_seed: pd.DataFrame, *, color: str, **how: Any) -> None:
-    """Mean and single seeds of a (seeds, levels) frame, from MIN_SEEDS seeds on with a t interval."""
+def _lighter(color: str, steps: int) -> tuple:
+    """A colour so many steps nearer to white, of which there are three."""
+    from matplotlib.colors import to_rgb
+
+    return tuple(1 - (1 - part) * (1 - 0.22 * (steps % 4)) for part in to_rgb(color))
+
+
+def _curve(axis: Axes, by_seed: pd.DataFrame, *, color: tuple, aside: float, **how: Any) -> None:
+    """Mean and single seeds of a (seeds, levels) frame, from MIN_SEEDS seeds on with a t interval, drawn so many points
+    beside their level."""
+    from matplotlib.transforms import ScaledTranslation
+
     if by_seed.shape[1] == 2:  # between two levels nothing is known
         how |= {"linestyle": "none"}
-    axis.plot(by_seed.columns, by_seed.mean(), color=color, markersize=5, linewidth=1.5, **how)
+    lines = axis.plot(by_seed.columns, by_seed.mean(), color=color, markersize=5, linewidth=1.5, **how)
     for level in by_seed:
         values = by_seed[level].dropna().to_numpy()
-        axis.scatter(np.full(len(values), level), values, s=16, facecolor="none", edgecolor=color, linewidth=0.9)
         if len(values) >= MIN_SEEDS:
-            axis.plot([level, level], t_interval(values), color=color, linewidth=1)
+            lines += axis.plot([level, level], t_interval(values), color=color, linewidth=1)
+    levels, values = by_seed.stack().reset_index()[["x", 0]].to_numpy().T
+    rings = axis.scatter(levels, values, s=16, facecolor="none", edgecolor=color, linewidth=0.9)
+    # moved when the axis has taken their limits
+    place = axis.transData + ScaledTranslation(aside / 72, 0, axis.figure.dpi_scale_trans)
+    for line in lines:
+        line.set_transform(place)
+    rings.set_offset_transform(place)
 
 
 def _one_dataset(table: pd.DataFrame, metrics: list[str]) -> pd.DataFrame:
@@ -347,14 +364,14 @@ def lines(
         check(alike, f"series[{name!r}] must be (x, y) or (x, y, low, high)")
         check(band or len(arrays) == 2, f"band: say what the line and the band of series[{name!r}] are")
     with panels(1, 3.6, width=6.5) as (figure, (axis,)):
-        for i, (name, (x, y, *band)) in enumerate(series.items()):
+        for i, (name, (x, y, *ends)) in enumerate(series.items()):
             shade, shape, dashes = OTHERS[i % len(OTHERS)], MARKERS[i % len(MARKERS)], ("-", "--", "-.", ":")[i % 4]
             if names.colors.get(name):
                 shade, shape, dashes = names.color(name), names.marker(name), "-"
             marker = None if len(x) > 30 else shape
             axis.plot(x, y, color=shade, linestyle=dashes, marker=marker, markersize=5, label=name)
-            if band:
-                axis.fill_between(x, *band, color=shade, alpha=0.2, linewidth=0)
+            if ends:
+                axis.fill_between(x, *ends, color=shade, alpha=0.2, linewidth=0)
         for name, height in (references or {}).items():
             axis.axhline(height, color="black", linestyle="--", linewidth=1)
             at: dict[str, Any] = {"xycoords": ("axes fraction", "data"), "textcoords": "offset points", "ha": "right"}

@@ -68,7 +68,9 @@ FIGURES = {
     "ablation": lambda: charts.ablation(table(["alpha=0", "alpha=3"]), "alpha", "R@1", {"CUB": {0: 68.2, 3: 73.4}}),
     "curves": lambda: charts.curves({"PFML": torch.linspace(2, 1, 100), "CPML": np.ones(60)}, names=NAMES),
     "field": lambda: planes.field(*field_arguments(), np.array([[0.0, 0.0], [0.5, 0.5]]), ["a", "b"]),
-    "lines": lambda: charts.lines({"exact": ([1, 2], [3, 4], [2, 3], [4, 5])}, "κ", "log C", references={"a": 3.5}),
+    "lines": lambda: charts.lines(
+        {"exact": ([1, 2], [3, 4], [2, 3], [4, 5])}, "κ", "log C", references={"a": 3.5}, band="range"
+    ),
     "pieces": lambda: planes.pieces(RNG.normal(size=(30, 2)), {"fine": np.eye(2)[None], "coarse": np.ones((3, 2, 2))}),
     "ratios": lambda: comparisons.ratios(RATIOS, "a peer over ours"),
     "growth": lambda: comparisons.growth([("one", "images", "time (s)", {"a": (np.array([1, 2, 4]), np.ones(3))})]),
@@ -230,7 +232,7 @@ def test_intervals_are_drawn_from_five_seeds_on(seeds, intervals):
     axis = charts.dots(table(seeds=seeds), "R@1").axes[0]
     assert len(axis.lines) == intervals and sum(len(mark.get_offsets()) for mark in axis.collections) == 3 * seeds + 3
     axis = charts.ablation(table(["M=1", "M=5", "M=20"], ["PFML"], seeds=seeds), "M", "R@1").axes[1]
-    assert len(axis.lines) == 1 + intervals and len(axis.collections) == 3
+    assert len(axis.lines) == 1 + intervals and [len(mark.get_offsets()) for mark in axis.collections] == [3 * seeds]
 
 
 def test_numbers_of_dots_lie_under_nothing():
@@ -410,6 +412,24 @@ def test_a_class_name_with_dollars_is_no_formula():
 
 def test_nothing_confused_is_said():
     assert "every nearest image" in images.confused([], []).axes[0].texts[0].get_text()
+
+
+def test_curves_of_one_method_stand_beside_one_another_in_shades_of_its_colour():
+    axis = charts.ablation(table(["alpha=0;M=1", "alpha=3;M=1", "alpha=0;M=2", "alpha=3;M=2"]), "alpha", "R@1").axes[1]
+    means = [line for line in axis.lines if not line.get_label().startswith("_")]
+    first, second = (line for line in means if "PFML" in line.get_label())
+    (left, _), (right, _) = (line.get_transform().transform((3, 80)) for line in (first, second))
+    assert left + 3 < right and first.get_color() != second.get_color()
+    low, high = axis.get_ylim()
+    assert all(low < height < high for line in means for height in line.get_ydata())
+
+
+def test_a_band_must_say_what_it_is():
+    with pytest.raises(ValueError, match="band: say what the line and the band of series"):
+        charts.lines({"exact": ([1, 2], [3, 4], [2, 3], [4, 5])}, "κ", "log C")
+    figure = charts.lines({"exact": ([1, 2], [3, 4], [2, 3], [4, 5])}, "κ", "log C", band="mean, range over seeds")
+    assert figure.axes[0].get_legend().get_title().get_text() == "mean, range over seeds"
+    assert figure.get_label().startswith("log C against κ (mean, range over seeds).")
 
 
 def test_tallies_stack_to_the_whole_and_name_a_kind_without_a_colour():
