@@ -3,6 +3,7 @@
 A run on record is not trained again on whatever machine; its weights are, once they are asked for.
 """
 
+import dataclasses
 import functools
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -108,6 +109,18 @@ class RunResult:
         return network.eval()
 
 
+class _Line(RunResult):
+    """A run of the record without its weights."""
+
+    @property
+    def folder(self) -> Path:  # type: ignore[override]
+        raise _WeightsAreAsked
+
+
+class _WeightsAreAsked(Exception):
+    pass
+
+
 def run(spec: RunSpec) -> RunResult:
     """One run, from the cache or trained now."""
     return run_all([spec])[0]
@@ -129,7 +142,8 @@ def run_all(
     is taken from there. What is trained then goes by seeds, so that a piece of a study is a seed with all its methods.
     None: no record is read or written. A reader's own images are never recorded.
 
-    measure: called with each run before it is recorded, so that what tables need of its weights is on record by then.
+    measure: called with each run before it is recorded, so that what tables need of its weights is on record by then. A
+    run that the record of another study has is trained again where something is asked that was not measured on it.
 
     renew: what is on record by older code alone is trained too.
 
@@ -149,14 +163,19 @@ def run_all(
     served = {key: line for key, file in files.items() if (line := _recorded(identities[key], file))}
     if renew:
         served = {key: (line, stale) for key, (line, stale) in served.items() if not stale}
-    found = {key: found for key in identities if key not in served and (found := cache.stored(key))}
-    missing = {key: (identities[key], spec) for key, spec in of_key.items() if key not in served | found}
+    of_record = {key: _on_record(key, of_key[key], *served[key], files[key]) for key in served}
+    unmeasured = {key for key, run in of_record.items() if not run.stale and _asks_for_weights(measure, run)}
+    wanted = [key for key in identities if key not in served or key in unmeasured]
+    found = {key: found for key in wanted if (found := cache.stored(key))}
+    missing = {key: (identities[key], of_key[key]) for key in wanted if key not in found}
     if files:
         missing = dict(sorted(missing.items(), key=lambda item: item[1][1].seed))
 
     def keep(key: str) -> None:
         found[key] = found.get(key) or cache.read(key)
-        if key in files:
+        if key in unmeasured:
+            measure(_stored(key, of_key[key], found[key], from_cache=False, record=files[key]))
+        elif key in files:
             if (known := _recorded(identities[key], files[key])) and not known[1]:
                 return  # another process was faster
             finished = _stored(key, of_key[key], found[key], from_cache=False, record=files[key])
@@ -171,11 +190,20 @@ def run_all(
         tried = {key: spec for key, spec in of_key.items() if key in missing or key in failures}
         raise _failed(tried, failures) from next(iter(failures.values()))
     return [
-        _on_record(key, spec, *served[key], files[key])
+        dataclasses.replace(of_record[key], spec=spec)
         if key in served
         else _stored(key, spec, found[key], from_cache=key not in missing, record=files.get(key))
         for key, _, spec in every
     ]
+
+
+def _asks_for_weights(measure: Callable[[RunResult], None], run: RunResult) -> bool:
+    """Whether `measure` asks something of a run of the record that was not measured on it yet."""
+    try:
+        measure(_Line(**{each.name: getattr(run, each.name) for each in dataclasses.fields(run)}))
+    except _WeightsAreAsked:
+        return True
+    return False
 
 
 def on_record(specs: Sequence[RunSpec], file: Path) -> list[bool]:

@@ -233,6 +233,21 @@ def test_what_a_notebook_measures_is_on_record_when_the_run_is(machine, file, mo
     assert kinds == ["measured", "measured", "run"] * 3  # the run last: without it the others count for nothing
 
 
+def test_what_is_asked_of_runs_of_another_notebook_is_measured_side_by_side(machine, file, monkeypatch):
+    runs.run_all(SEEDS, jobs=1, record=file.with_name("13_pfml_ablation_proxies.jsonl"))
+    machine()
+    trained = []
+    train = loop.train
+    monkeypatch.setattr(loop, "train", lambda spec, **how: trained.append(spec.seed) or train(spec, **how))
+    before = [run.rows for run in EXECUTION.run(SEEDS, jobs=1)]
+    assert trained == [0, 1, 2] and {("run" in line) for line in records.lines(file)} == {False}
+    machine()
+    no_training(monkeypatch)
+    finished = EXECUTION.run(SEEDS)
+    assert [run.rows for run in finished] == before
+    assert "intra_class_distance" in set(Repulsion.table(finished, PARAMS)["metric"])
+
+
 # --- older code ---
 
 
