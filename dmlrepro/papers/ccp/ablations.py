@@ -11,7 +11,7 @@ from typing import ClassVar
 import pandas as pd
 
 from dmlrepro.evidence import summaries
-from dmlrepro.evidence.stored import Numbers
+from dmlrepro.evidence.stored import Numbers, Sentence
 from dmlrepro.papers.ccp.claims import TESTS
 from dmlrepro.papers.ccp.methods import LOSSES, CcpParams, ccp_runs, whether_it_alternated
 from dmlrepro.papers.methods import BASELINES
@@ -24,6 +24,7 @@ from dmlrepro.training.schemes.chance_constrained import Solved
 from dmlrepro.training.spec import RunSpec
 
 NUMBERS = {"numbers": (1, 2, 4, 8, 16)}
+BY_LENGTH = ("C2", "MS")  # the losses that need new problems most and least
 
 
 @dataclass(frozen=True)
@@ -69,11 +70,19 @@ class AlternatingParams(CcpParams):
         CcpParams.overrides,
         at(losses=tuple(LOSSES), over=("ProxyAnchor", "PFML")),
         at("quick", over=("ProxyAnchor",)),
+        at("quick", lengths=(10, 30, 60, 180)),
+        at("paper", lengths=()),
     )
-    may_be_empty: ClassVar = ("over",)
+    may_be_empty: ClassVar = ("over", "lengths")
+    positive: ClassVar = ("lengths",)
 
     losses: tuple[str, ...] | None = None
     over: tuple[str, ...] | None = None  # proxy losses of other papers that are projected too
+    lengths: tuple[int, ...] | None = None  # steps after which a problem ends; as many as a run has: one problem
+
+    def _dataset_recipe(self, dataset: str) -> dict:
+        decided = super()._dataset_recipe(dataset)
+        return decided | ({"lengths": (10, 25, 50, 100, decided["steps"])} if self.profile == "small" else {})
 
 
 @dataclass(frozen=True)
@@ -113,10 +122,16 @@ def pools(params: PoolParams) -> list[RunSpec]:
 def alternating(params: AlternatingParams) -> list[RunSpec]:
     """Fig. 6: each loss within the batch, as one problem, and as problems that follow one another.
 
-    Then the controls, each with one part of CCP left out; theta* as the start of every problem; CCP over other losses.
+    Then problems of other lengths; the controls, each with one part of CCP left out; theta* as the start of every
+    problem; CCP over other losses.
     """
     found = ccp_runs(["untrained"], params)
     found += ccp_runs([f"{loss}{form}" for loss in params.losses for form in ("", "-Proxy", "-CCP-L")], params)
+    for length in params.lengths:
+        setting, ends = f"problem_steps={length}", {"problem_steps": length}
+        found += ccp_runs(
+            [f"{loss}-CCP-L" for loss in params.losses if loss in BY_LENGTH], params, setting=setting, scheme=ends
+        )
     controls = {"penalty=none": {"projection": 0.0}, "picks=random": {"pool_size": params.proxies_per_class}}
     controls |= {"start=best": {"reset": True}}
     for setting, change in controls.items():
@@ -214,6 +229,22 @@ def problem_lengths(finished: Iterable) -> pd.DataFrame:
 OURS = "C2-CCP-L"
 
 
+def _by_length(method: str) -> Sentence:
+    """What a method's score is by the length of its problems."""
+
+    def said(numbers: Numbers) -> str:
+        found = numbers.levels(method, "problem_steps", "MAP@R")
+        scores = ", ".join(f"{score:.1f} ({length:g})" for length, score in found.items())
+        best, longest = max(found, key=lambda length: found[length]), max(found)
+        said = f"MAP@R of {method} by the steps of a problem: {scores}"
+        if best == longest:
+            return f"{said}; a single one is best."
+        gain = numbers.gap(f"{method};problem_steps={best:g}", f"{method};problem_steps={longest:g}", "MAP@R")
+        return f"{said}; {best:g} instead of a single one {gain}."
+
+    return said
+
+
 def _parts(numbers: Numbers) -> str:
     changes = {"penalty=none": "the penalty", "picks=random": "the choice of samples", "start=best": "the last weights"}
     said = ", ".join(f"without {name} {numbers.gap(f'{OURS};{cell}', OURS, 'MAP@R')}" for cell, name in changes.items())
@@ -248,6 +279,12 @@ Alternating = Study(
     alternating,
     measures=courses_of,
     claims=TESTS,
-    findings=(whether_it_alternated(OURS), _parts, _over_proxy_anchor, _over_pfml),
+    findings=(
+        whether_it_alternated(OURS),
+        *(_by_length(f"{loss}-CCP-L") for loss in BY_LENGTH),
+        _parts,
+        _over_proxy_anchor,
+        _over_pfml,
+    ),
 )
 BatchSize = Study(BatchSizeParams, batch_sizes, measures=courses_of, claims=TESTS)

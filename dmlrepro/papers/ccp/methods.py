@@ -178,6 +178,7 @@ LABELS = {
     "loss_gap": "gap of the loss",
     "gap/radius": "weighted gap / covering radius",
     "M": "proxies per class M",
+    "problem_steps": "steps of a problem",
 }
 NAMES = Names({name: method.color for name, method in METHODS.items()}, LABELS)
 
