@@ -149,6 +149,7 @@ def _outcome(found: Found, p: Mapping[str, float]) -> tuple[str, str]:
     """What the comparisons say, and why: the first of these that is so."""
     said = found.said
     unshown = [each for each in found.deciding if each.part.premise and each.possible(AS_CLAIMED) >= LEVEL]
+    against = [each for each in unshown if not each.obstacle]
     open_ones = [each for each in said if each.possible(AS_CLAIMED) >= LEVEL]
     failures = [each for each in said if each.failures]
     refuted = any(isinstance(each.part, Exact) and each.possible(OTHER_WAY) < LEVEL for each in said)
@@ -163,7 +164,8 @@ def _outcome(found: Found, p: Mapping[str, float]) -> tuple[str, str]:
         (UNTESTABLE, not found.test.parts, found.test.untested_parts),
         (OTHER_WAY, refuted or (p[OTHER_WAY] < LEVEL and not unshown), reached(OTHER_WAY)),
         (NOT_RUN, found.missing, "no rows for " + "; ".join(found.missing)),
-        (UNCLEAR, unshown, NOT_SHOWN + "; ".join(f"{x.name} {x.part.metric}, {x.part.required}" for x in unshown)),
+        (UNCLEAR, against, NOT_SHOWN + "; ".join(f"{x.name} {x.part.metric}, {x.part.required}" for x in against)),
+        (UNCLEAR, unshown, "; ".join(dict.fromkeys(each.obstacle for each in unshown))),
         (NO_DIFFERENCE, p[NO_DIFFERENCE] < LEVEL, reached(NO_DIFFERENCE)),
         (FAILURES, failures, "not learned: " + names(failures)),
         (UNCLEAR, open_ones, "; ".join(dict.fromkeys(each.obstacle or _why_unclear(each) for each in open_ones))),

@@ -304,6 +304,21 @@ def test_a_claim_without_rows_is_not_run_and_one_without_parts_says_why():
 STUDY = {"dataset": "synthetic", "backbone": "", "metric": "error", "profile": "quick"}
 
 
+@pytest.mark.parametrize(
+    ("profile", "problems", "reason"),
+    [
+        ("quick", 18, "profile quick shows directions only"),
+        ("small", 2, "not shown: PFML vs 3 problems, premise: every row at least 3"),
+        ("small", 18, ""),
+    ],
+)
+def test_a_premise_speaks_against_a_claim_where_it_was_asked_only(profile, problems, reason):
+    premise = claims.at_least("PFML", "3", "problems", about="training", premise=True)
+    data = pfml_against_cpml(3.0, profile=profile)
+    counted = pd.DataFrame(rows("PFML", [problems] * 5, metric="problems", profile=profile))
+    assert line(pd.concat([data, counted]), *FAMILY["pfml-02"].parts, premise).reason == reason
+
+
 def test_exact_statements_hold_or_fall_by_every_row():
     part = claims.at_most("PFML;M=1..10", "1", "error", tolerance=1e-3)
     good = [rows("PFML", [0.9, 0.95], f"M={m}", **STUDY) for m in (1, 10)]
