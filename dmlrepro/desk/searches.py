@@ -24,7 +24,6 @@ from dmlrepro.training import scheduling, search
 from dmlrepro.training.spec import RunSpec
 
 PROFILE = "small"  # at quick nothing is tuned, and at paper the papers' own settings hold
-WITHOUT_LABELS = ("momentum_encoder", "pseudo_labels")  # schemes; the search would let labels choose their options
 
 
 @dataclass(frozen=True)
@@ -76,7 +75,7 @@ def wanted(
             raise ValueError(f"searches are committed, and {params.dataset!r} are images of your own; name a data set")
         trained = [spec for spec in study.specs_untrained(params) if spec.loss]
         for name in dict.fromkeys(spec.method for spec in trained):
-            chosen = name in missing if methods else records.get(name) is not None and not _why_not(records[name])
+            chosen = name in missing if methods else name in records and records[name].ranges is not None
             if chosen:
                 missing.discard(name)
                 each = _wanted(records, records[name].searched_as or name, trained, params)
@@ -86,17 +85,10 @@ def wanted(
     return list(found.values())
 
 
-def _why_not(method: Method) -> str:
-    """Why a method cannot be searched; empty if it can."""
-    if method.fields.get("scheme") in WITHOUT_LABELS:
-        return "it learns without labels"
-    return "" if method.ranges else "its record states no ranges"
-
-
 def _wanted(records: Mapping[str, Method], name: str, trained: Sequence[RunSpec], params: Params) -> Wanted:
     method = records[name]
-    if why := _why_not(method):
-        raise ValueError(f"{name} cannot be searched: {why}")
+    if method.ranges is None:
+        raise ValueError(f"{name} cannot be searched: its record states no ranges")
     levels = [spec for spec in trained if spec.method == name]
     if not levels:
         raise ValueError(f"{params.notebook} trains variants of {name}, whose search they take, and not {name}; add it")

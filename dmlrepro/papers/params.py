@@ -4,6 +4,7 @@ papermill warns about a misspelt parameter and exits 0; here it is an error, bef
 """
 
 import contextlib
+import copy
 import dataclasses
 import difflib
 import hashlib
@@ -273,6 +274,12 @@ class Params:
         found = [each for _, each in search.complete(search.folder(self.profile))]
         mine = self.conditions()
         return {name: each for each in found if each["conditions"] == mine for name in each["methods"]}
+
+    def untuned(self) -> typing.Self:
+        """The same parameters, whose runs take nothing that a search has found."""
+        plain = copy.copy(self)
+        object.__setattr__(plain, "searches", dict)
+        return plain
 
     def spec_options(self) -> dict:
         """The fields of a RunSpec that these parameters decide."""

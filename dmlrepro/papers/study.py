@@ -88,8 +88,7 @@ class Study:
         """The runs as `plan` and `show` list them: a search, which would train, is left out."""
         if params.search_trials:
             none: dict[str, Any] = {"search_trials": 0}
-            params = dataclasses.replace(params, **none)
-            object.__setattr__(params, "searches", dict)  # it begins where no committed search has been taken
+            params = dataclasses.replace(params, **none).untuned()  # it begins where no search has been taken
         return self.specs(params)
 
     def table(self, finished: Iterable, params: Params) -> pd.DataFrame:

@@ -18,7 +18,7 @@ from dmlrepro.training import protocols, runs, search
 TINY = {"profile": "small", "dataset": "glyphs"}
 TINY_RUN = TRAINED.replace(loss=None, steps=None)
 METHODS = rooms.methods()
-SEARCHABLE = [name for name, method in METHODS.items() if method.ranges and name != "PLM"]
+SEARCHABLE = [name for name, method in METHODS.items() if method.ranges]
 
 
 @pytest.fixture(autouse=True)
@@ -201,8 +201,7 @@ def test_the_table_of_searches_has_default_median_and_best():
 @pytest.mark.parametrize(
     "names, values, message",
     [
-        (["PLM"], {}, "PLM cannot be searched: it learns without labels"),
-        (["NT-Xent"], {}, "NT-Xent cannot be searched: it learns without labels"),
+        (["untrained"], {}, "the notebooks train no untrained"),
         (["Random"], {}, "unknown method 'Random'; choose among"),
         (["PFML"], {}, "the notebooks train no PFML"),
         ([], {"profile": "quick"}, "searches are for profile 'small'"),
@@ -213,8 +212,19 @@ def test_what_cannot_be_searched_is_named(names, values, message):
         searches.wanted([catalogue.find("50")], lambda cls: cls.from_values(TINY | values), names)
 
 
-def test_what_learns_without_labels_is_left_out_of_a_notebooks_searches():
-    assert searched("50") == {}
+def test_what_learns_without_labels_is_tuned_as_all_others():
+    names = ("PLM", "STML-style", "NT-Xent", "K-Means")
+    found = searched("50", *names)
+    assert {name: sorted(found[name]["found"]["options"]) for name in names} == {
+        "PLM": ["delta", "lr", "n_alpha", "n_beta"],
+        "STML-style": ["delta", "lr", "sigma"],
+        "NT-Xent": ["lr", "temperature"],
+        "K-Means": ["lr", "temperature"],
+    }
+    tuned = {spec.setting: spec for spec in specs("50", "PLM") if spec.seed == 0}
+    options = found["PLM"]["found"]["options"]
+    assert tuned[""].lr == options["lr"] and tuned[""].loss_options["delta"] == options["delta"]
+    assert tuned["delta=2"].lr == params_of("50").lr and tuned["delta=2"].loss_options["n_alpha"] == 4
 
 
 def test_the_command_searches_side_by_side_resumes_and_prints_what_it_found(capsys, monkeypatch):

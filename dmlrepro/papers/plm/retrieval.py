@@ -36,12 +36,12 @@ class PlmRetrievalParams(PlmTrainingParams):
 
 
 def retrieval(params: PlmRetrievalParams) -> list[RunSpec]:
-    """Every method, every seed, beside the untrained network's features; PLM also at the published delta where the
-    parameters have another."""
+    """Every method, every seed, beside the untrained network's features; where the parameters have another delta than
+    the paper, PLM also with its published settings."""
     found = unlabelled_runs(params.methods, params)
     if "PLM" in params.methods and params.delta != PUBLISHED["loss.delta"].value:
         published = {"delta": PUBLISHED["loss.delta"].value}
-        found += unlabelled_runs(["PLM"], params, setting=AS_PUBLISHED, loss_options=published)
+        found += unlabelled_runs(["PLM"], params.untuned(), setting=AS_PUBLISHED, loss_options=published)
     return found
 
 
