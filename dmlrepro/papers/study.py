@@ -129,7 +129,7 @@ class Execution:
         for what it measures on several together, as on the models of folds.
 
         With environment variable DMLREPRO_TRAIN=0 they are those of the seeds of which the record has every run, and
-        none is trained but what a figure shows the weights of.
+        none is trained but for weights that something is measured on or that a figure shows.
 
         specs: None: all that the study trains.
 

@@ -280,6 +280,10 @@ def accept(found: Mapping[str, Mapping[str, Iterable[str]]]) -> None:
 # --- what is measured on a finished run -------------------------------------------------------------------------------
 
 
+class NotMeasured(Exception):
+    """Something is asked of a run of the record that was not measured on it."""
+
+
 def derived(models: Sequence, function: Callable, **options: Any) -> Any:
     """function(*models, **options), made once: kept in the record of the first model, or in the cache if that has none.
 
@@ -293,6 +297,8 @@ def derived(models: Sequence, function: Callable, **options: Any) -> Any:
     of = [[model.name, model.source] for model in models]
     key = digest([*asked, of])[:24]
     known = _of_measurements(file.parent, _states(file.parent)).get(key)
+    if known is None and any(model.measured_only for model in models):
+        raise NotMeasured
     if known is None:
         described = f"{asked[0]} of {models[0].described}"
         value = json.loads(json.dumps(function(*models, **options)))  # as it will be read

@@ -9,6 +9,7 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import ClassVar
 
 import torch
 from safetensors.torch import load_file
@@ -37,6 +38,8 @@ class RunResult:
     source: str  # the hash of the code that trained it
     record: Path | None = None  # the file that it is recorded in
     stale: bool = False  # that code is not the present one, and nobody found that both do the same
+
+    measured_only: ClassVar[bool] = False  # whether its weights may not be asked for, see `records.derived`
 
     @functools.cached_property
     def folder(self) -> Path:
@@ -110,15 +113,13 @@ class RunResult:
 
 
 class _Line(RunResult):
-    """A run of the record without its weights."""
+    """A run of the record of which nothing can be asked but what was measured on it."""
+
+    measured_only = True
 
     @property
     def folder(self) -> Path:  # type: ignore[override]
-        raise _WeightsAreAsked
-
-
-class _WeightsAreAsked(Exception):
-    pass
+        raise records.NotMeasured
 
 
 def run(spec: RunSpec) -> RunResult:
@@ -174,7 +175,7 @@ def run_all(
     def keep(key: str) -> None:
         found[key] = found.get(key) or cache.read(key)
         if key in unmeasured:
-            measure(_stored(key, of_key[key], found[key], from_cache=False, record=files[key]))
+            measure(dataclasses.replace(of_record[key], place=found[key][0]))
         elif key in files:
             if (known := _recorded(identities[key], files[key])) and not known[1]:
                 return  # another process was faster
@@ -190,7 +191,7 @@ def run_all(
         tried = {key: spec for key, spec in of_key.items() if key in missing or key in failures}
         raise _failed(tried, failures) from next(iter(failures.values()))
     return [
-        dataclasses.replace(of_record[key], spec=spec)
+        dataclasses.replace(of_record[key], spec=spec, from_cache=key not in missing)
         if key in served
         else _stored(key, spec, found[key], from_cache=key not in missing, record=files.get(key))
         for key, _, spec in every
@@ -201,7 +202,7 @@ def _asks_for_weights(measure: Callable[[RunResult], None], run: RunResult) -> b
     """Whether `measure` asks something of a run of the record that was not measured on it yet."""
     try:
         measure(_Line(**{each.name: getattr(run, each.name) for each in dataclasses.fields(run)}))
-    except _WeightsAreAsked:
+    except records.NotMeasured:
         return True
     return False
 

@@ -233,19 +233,32 @@ def test_what_a_notebook_measures_is_on_record_when_the_run_is(machine, file, mo
     assert kinds == ["measured", "measured", "run"] * 3  # the run last: without it the others count for nothing
 
 
-def test_what_is_asked_of_runs_of_another_notebook_is_measured_side_by_side(machine, file, monkeypatch):
+@pytest.mark.parametrize("code", ["present", "accepted"])
+def test_what_is_asked_of_runs_of_another_notebook_is_measured_side_by_side(code, machine, file, monkeypatch):
     runs.run_all(SEEDS, jobs=1, record=file.with_name("13_pfml_ablation_proxies.jsonl"))
+    if code == "accepted":
+        true = keys.source_hash
+        monkeypatch.setattr(keys, "source_hash", lambda loss, scheme: "f" * 8 + true(loss, scheme)[8:])
+        assert cli.main(["records", "check", "--jobs", "1"]) == 0
     machine()
     trained = []
     train = loop.train
     monkeypatch.setattr(loop, "train", lambda spec, **how: trained.append(spec.seed) or train(spec, **how))
-    before = [run.rows for run in EXECUTION.run(SEEDS, jobs=1)]
+    before = EXECUTION.run(SEEDS, jobs=1)
     assert trained == [0, 1, 2] and {("run" in line) for line in records.lines(file)} == {False}
+    assert not any(run.from_cache or run.stale for run in before)
     machine()
-    no_training(monkeypatch)
+    monkeypatch.setattr(loop, "train", lambda *a, **k: pytest.fail("trained again"))
     finished = EXECUTION.run(SEEDS)
-    assert [run.rows for run in finished] == before
+    assert [run.rows for run in finished] == [run.rows for run in before]
     assert "intra_class_distance" in set(Repulsion.table(finished, PARAMS)["metric"])
+
+
+def test_what_was_not_measured_is_known_without_an_image(finished, machine, file, monkeypatch):
+    machine()
+    (run, *_) = runs.run_all(SEEDS, record=file)
+    monkeypatch.setattr(manifests, "load", lambda *a, **k: pytest.fail("an image was asked for"))
+    assert runs._asks_for_weights(EXECUTION.measure, run)
 
 
 # --- older code ---
