@@ -42,11 +42,6 @@ class Wanted:
         return search.search(self.spec, self.ranges, self.path, **how)
 
 
-def untuned(params_class: type[Params]) -> type[Params]:
-    """The same parameters, whose runs take nothing that a search has found."""
-    return type(params_class.__name__, (params_class,), {"searches": lambda self: {}, "__module__": __name__})
-
-
 def wanted(
     studies: Iterable[Study], params_of: Callable[[type[Params]], Params], methods: Collection[str] = ()
 ) -> list[Wanted]:
@@ -68,7 +63,9 @@ def wanted(
     for study in studies:
         if methods and not missing:
             break
-        params = params_of(untuned(study.params))
+        if not study.params.takes_searches:
+            continue
+        params = params_of(study.params).untuned()
         if params.profile != PROFILE:
             raise ValueError(f"searches are for profile {PROFILE!r}, whose notebooks take them, got {params.profile!r}")
         if is_own(params.dataset):

@@ -215,6 +215,8 @@ def ablation(
     change = f"change of {level}" if "(%)" not in level else f"change of {metric} (points)"
     theirs = {name: points for name, points in published.items() if len(points) > 1}  # the reference alone is no curve
     title = f"{plain(stored.setup_in_words(rows))}\n{_statistics(rows)}"
+    if len(ours) > 1:
+        title += "; curves side by side"
     if alike := all(np.allclose(each.fillna(0), 0, atol=1e-12) for each in changes):
         title += f"; {level}: {number(ours[0][-1].mean().mean())} at every level"
     if alike and not theirs:
@@ -227,13 +229,14 @@ def ablation(
         if xscale == "log":  # before the curves, whose margins are those of the axis they are drawn on
             axes[0].set_xscale("symlog", linthresh=next(level for level in levels if level > 0))
         count = dict.fromkeys((method for _, method, _ in ours), 0)
+        apart = min(6, 24 / max(len(ours) - 1, 1))  # points; all of them stay within the margin of the axis
         for i, ((name, method, curve), changed) in enumerate(zip(ours, changes)):
             # settings of one method differ in dashes and shade, and no two curves stand in one place
             dashes, shade = ("-", ":", "-.", "--")[count[method] % 4], _lighter(names.color(method), count[method])
             how: dict[str, Any] = {"color": shade, "marker": names.marker(method)}
             how["linestyle"] = FLOORS.get(method, dashes)
             for axis, each in zip(axes, (changed, curve)[-len(own) :] if own else ()):
-                _curve(axis, each, aside=6 * (i - (len(ours) - 1) / 2), label=name, **how)
+                _curve(axis, each, aside=apart * (i - (len(ours) - 1) / 2), label=name, **how)
             count[method] += 1
         for axis, text in zip(axes, drawn):
             axis.set_ylabel(textwrap.fill(text, 26))  # panels are low
@@ -289,10 +292,10 @@ def _reference(published: Mapping, ours: list, asked: float | None) -> float:
 
 
 def _lighter(color: str, steps: int) -> tuple:
-    """A colour so many steps nearer to white, of which there are three."""
+    """A colour made lighter by `steps`, which begin again after three."""
     from matplotlib.colors import to_rgb
 
-    return tuple(1 - (1 - part) * (1 - 0.22 * (steps % 4)) for part in to_rgb(color))
+    return tuple(1 - (1 - part) * (1 - 0.18 * (steps % 4)) for part in to_rgb(color))
 
 
 def _curve(axis: Axes, by_seed: pd.DataFrame, *, color: tuple, aside: float, **how: Any) -> None:
@@ -309,7 +312,7 @@ def _curve(axis: Axes, by_seed: pd.DataFrame, *, color: tuple, aside: float, **h
             lines += axis.plot([level, level], t_interval(values), color=color, linewidth=1)
     levels, values = by_seed.stack().reset_index()[["x", 0]].to_numpy().T
     rings = axis.scatter(levels, values, s=16, facecolor="none", edgecolor=color, linewidth=0.9)
-    # moved when the axis has taken their limits
+    # shifted only now, after the axis has taken the limits of the data
     place = axis.transData + ScaledTranslation(aside / 72, 0, axis.figure.dpi_scale_trans)
     for line in lines:
         line.set_transform(place)

@@ -66,12 +66,14 @@ class Params:
     # compare with them}
     references: typing.ClassVar[dict[str, tuple[float | str, ...]]] = {}
 
-    # What a notebook has that has no such parameter: the protocol, and how many trials a search for each method's
+    # For notebooks without these parameters: the protocol, and how many trials a search for each method's
     # hyperparameters has (0: no search)
     protocol = "conventional"
     search_trials = 0
     # Whether it measures the one network that a seed trains, so that no protocol with folds will do
     one_network: typing.ClassVar[bool] = False
+    # Whether its runs take what committed searches found; False: it is about the published settings
+    takes_searches: typing.ClassVar[bool] = True
 
     # Of each resolved instance, no fields: what was changed against the profile, and who decided each parameter
     _explicit: typing.ClassVar[dict]
@@ -269,14 +271,14 @@ class Params:
         unless the notebook searches itself or images are the reader's own."""
         from dmlrepro.training import search
 
-        if self.profile != "small" or self.search_trials or is_own(self.dataset):
+        if self.profile != "small" or not self.takes_searches or self.search_trials or is_own(self.dataset):
             return {}
         found = [each for _, each in search.complete(search.folder(self.profile))]
         mine = self.conditions()
         return {name: each for each in found if each["conditions"] == mine for name in each["methods"]}
 
     def untuned(self) -> typing.Self:
-        """The same parameters, whose runs take nothing that a search has found."""
+        """The same parameters, whose runs take nothing that a search has found; of a copy with other values they do."""
         plain = copy.copy(self)
         object.__setattr__(plain, "searches", dict)
         return plain

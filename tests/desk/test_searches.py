@@ -1,5 +1,6 @@
 """The committed searches: every notebook takes what was found for what it does not vary, and says so."""
 
+import dataclasses
 import json
 import math
 
@@ -11,7 +12,7 @@ from dmlrepro import cli
 from dmlrepro.desk import catalogue, searches
 from dmlrepro.evidence import results, saving, stored
 from dmlrepro.files import signed
-from dmlrepro.papers import methods, params, rooms
+from dmlrepro.papers import methods, recipes, rooms
 from dmlrepro.papers.study import Execution
 from dmlrepro.training import protocols, runs, search
 
@@ -24,8 +25,8 @@ SEARCHABLE = [name for name, method in METHODS.items() if method.ranges]
 @pytest.fixture(autouse=True)
 def glyphs_at_small(monkeypatch):
     """Profile small also has glyphs, with short runs, which nothing here trains: a trial's score tells its options."""
-    recipe = params.RECIPES["quick"]["glyphs"] | {"lr": 1e-4, "fixed": {"head_lr": 1e-3}, "train_from": "head"}
-    monkeypatch.setitem(params.RECIPES["small"], "glyphs", recipe | {"steps": 2, "seeds": 2})
+    recipe = recipes.RECIPES["quick"]["glyphs"] | {"lr": 1e-4, "fixed": {"head_lr": 1e-3}, "train_from": "head"}
+    monkeypatch.setitem(recipes.RECIPES["small"], "glyphs", recipe | {"steps": 2, "seeds": 2})
     monkeypatch.setattr(search, "scores_of", lambda models: [_score(model) for model in models])
 
 
@@ -37,7 +38,8 @@ def _score(model) -> float:
 
 def params_of(name: str, untuned: bool = False, **values):
     cls = catalogue.find(name).params
-    return (searches.untuned(cls) if untuned else cls).from_values(TINY | values)
+    found = cls.from_values(TINY | values)
+    return found.untuned() if untuned else found
 
 
 def specs(name: str, method: str, untuned: bool = False, **values):
@@ -201,7 +203,6 @@ def test_the_table_of_searches_has_default_median_and_best():
 @pytest.mark.parametrize(
     "names, values, message",
     [
-        (["untrained"], {}, "the notebooks train no untrained"),
         (["Random"], {}, "unknown method 'Random'; choose among"),
         (["PFML"], {}, "the notebooks train no PFML"),
         ([], {"profile": "quick"}, "searches are for profile 'small'"),
@@ -210,6 +211,17 @@ def test_the_table_of_searches_has_default_median_and_best():
 def test_what_cannot_be_searched_is_named(names, values, message):
     with pytest.raises(ValueError, match=message):
         searches.wanted([catalogue.find("50")], lambda cls: cls.from_values(TINY | values), names)
+
+
+def test_a_method_without_ranges_cannot_be_searched(monkeypatch):
+    without = METHODS | {"PFML": dataclasses.replace(METHODS["PFML"], ranges=None)}
+    monkeypatch.setattr(rooms, "methods", lambda: without)
+    with pytest.raises(ValueError, match="PFML cannot be searched: its record states no ranges"):
+        searches.wanted([catalogue.find("10")], lambda cls: cls.from_values(TINY), ["PFML"])
+
+
+def test_ablations_of_published_settings_have_no_search():
+    assert [searched(number) for number in ("52", "55")] == [{}, {}]
 
 
 def test_what_learns_without_labels_is_tuned_as_all_others():
@@ -224,7 +236,8 @@ def test_what_learns_without_labels_is_tuned_as_all_others():
     tuned = {spec.setting: spec for spec in specs("50", "PLM") if spec.seed == 0}
     options = found["PLM"]["found"]["options"]
     assert tuned[""].lr == options["lr"] and tuned[""].loss_options["delta"] == options["delta"]
-    assert tuned["delta=2"].lr == params_of("50").lr and tuned["delta=2"].loss_options["n_alpha"] == 4
+    assert tuned["settings=published"].lr == params_of("50").lr
+    assert [tuned["settings=published"].loss_options[name] for name in ("n_alpha", "n_beta", "delta")] == [4, 0.5, 2]
 
 
 def test_the_command_searches_side_by_side_resumes_and_prints_what_it_found(capsys, monkeypatch):

@@ -24,7 +24,7 @@ from dmlrepro.training.schemes.chance_constrained import Solved
 from dmlrepro.training.spec import RunSpec
 
 NUMBERS = {"numbers": (1, 2, 4, 8, 16)}
-BY_LENGTH = ("C2", "MS")  # the losses that need new problems most and least
+BY_LENGTH = ("C2", "MS")  # proxies do most for the one, its own batch for the other
 
 
 @dataclass(frozen=True)
@@ -70,7 +70,8 @@ class AlternatingParams(CcpParams):
         CcpParams.overrides,
         at(losses=tuple(LOSSES), over=("ProxyAnchor", "PFML")),
         at("quick", over=("ProxyAnchor",)),
-        at("quick", lengths=(10, 30, 60, 180)),
+        at("quick", lengths=(10, 30, 60)),
+        at("small", lengths=(10, 25, 50, 100)),
         at("paper", lengths=()),
     )
     may_be_empty: ClassVar = ("over", "lengths")
@@ -78,11 +79,7 @@ class AlternatingParams(CcpParams):
 
     losses: tuple[str, ...] | None = None
     over: tuple[str, ...] | None = None  # proxy losses of other papers that are projected too
-    lengths: tuple[int, ...] | None = None  # steps after which a problem ends; as many as a run has: one problem
-
-    def _dataset_recipe(self, dataset: str) -> dict:
-        decided = super()._dataset_recipe(dataset)
-        return decided | ({"lengths": (10, 25, 50, 100, decided["steps"])} if self.profile == "small" else {})
+    lengths: tuple[int, ...] | None = None  # steps after which a problem ends, beside a single problem
 
 
 @dataclass(frozen=True)
@@ -127,7 +124,8 @@ def alternating(params: AlternatingParams) -> list[RunSpec]:
     """
     found = ccp_runs(["untrained"], params)
     found += ccp_runs([f"{loss}{form}" for loss in params.losses for form in ("", "-Proxy", "-CCP-L")], params)
-    for length in params.lengths:
+    lengths = [length for length in params.lengths if not params.steps or length < params.steps]
+    for length in [*lengths, params.steps] if lengths and params.steps else lengths:
         setting, ends = f"problem_steps={length}", {"problem_steps": length}
         found += ccp_runs(
             [f"{loss}-CCP-L" for loss in params.losses if loss in BY_LENGTH], params, setting=setting, scheme=ends
@@ -236,11 +234,11 @@ def _by_length(method: str) -> Sentence:
         found = numbers.levels(method, "problem_steps", "MAP@R")
         scores = ", ".join(f"{score:.1f} ({length:g})" for length, score in found.items())
         best, longest = max(found, key=lambda length: found[length]), max(found)
-        said = f"MAP@R of {method} by the steps of a problem: {scores}"
+        words = f"MAP@R of {method} by the steps of a problem: {scores}"
         if best == longest:
-            return f"{said}; a single one is best."
+            return f"{words}; the longest is best."
         gain = numbers.gap(f"{method};problem_steps={best:g}", f"{method};problem_steps={longest:g}", "MAP@R")
-        return f"{said}; {best:g} instead of a single one {gain}."
+        return f"{words}; {best:g} steps against {longest:g}: {gain}."
 
     return said
 

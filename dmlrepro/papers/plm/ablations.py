@@ -32,6 +32,7 @@ class PlmProxiesParams(PlmTrainingParams):
 
     notebook = "52_plm_ablation_proxies"
     overrides: ClassVar = SHORT
+    takes_searches: ClassVar = False
     references: ClassVar = {"numbers": (0, 100)}
 
     numbers: tuple[int, ...] = (0, 10, 50, 100, 250, 500)
@@ -43,6 +44,7 @@ class PlmDimensionParams(PlmTrainingParams):
 
     notebook = "53_plm_ablation_dimension"
     overrides: ClassVar = SHORT
+    takes_searches: ClassVar = False
     references: ClassVar = {"dimensions": (3,)}
 
     dimensions: tuple[int, ...] = (2, 3, 4, 5, 6, 7)
@@ -54,6 +56,7 @@ class PlmDecayParams(PlmTrainingParams):
 
     notebook = "54_plm_ablation_decay"
     overrides: ClassVar = SHORT
+    takes_searches: ClassVar = False
 
     pairs: tuple[str, ...] = ("1/0.5", "3/0.5", "6/0.5", "4/0", "4/1", "1/1", "1.5/1.5", "0.5/1.5", "4/0.5")
 
@@ -64,6 +67,7 @@ class PlmDeltaParams(PlmTrainingParams):
 
     notebook = "55_plm_ablation_delta"
     overrides: ClassVar = SHORT
+    takes_searches: ClassVar = False
     references: ClassVar = {"deltas": (2.0,)}
 
     deltas: tuple[float, ...] = (0.2, 0.5, 1.0, 1.5, 2.0)
@@ -75,6 +79,7 @@ class PlmSimilarityParams(PlmTrainingParams):
 
     notebook = "56_plm_ablation_similarity"
     overrides: ClassVar = SHORT
+    takes_searches: ClassVar = False
 
 
 def ablation_proxies(params: PlmProxiesParams) -> list[RunSpec]:

@@ -1,9 +1,9 @@
 """Notebook 50: retrieval with PLM and its unsupervised baselines (Table 1)."""
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -13,6 +13,7 @@ from torch import Tensor
 from dmlrepro.evidence.claims import START
 from dmlrepro.evidence.stored import Numbers
 from dmlrepro.losses.piecewise_linear import distances, linear_neighborhoods, pieces_and_similarity
+from dmlrepro.papers.methods import spec_of
 from dmlrepro.papers.plm.claims import TESTS
 from dmlrepro.papers.plm.methods import METHODS, PUBLISHED, PlmTrainingParams, unlabelled_runs
 from dmlrepro.papers.studies import measured
@@ -20,8 +21,11 @@ from dmlrepro.papers.study import Study
 from dmlrepro.training.runs import RunResult
 from dmlrepro.training.spec import RunSpec
 
+DELTA = {"delta": PUBLISHED["loss.delta"].value}
 LOOKED_AT = 1000  # unseen images whose distances are compared
-AS_PUBLISHED = f"delta={PUBLISHED['loss.delta'].value:g}"
+AS_PUBLISHED = "settings=published"
+# Of the loss, what decides which distances it asks for
+ASKING = ("k", "dim", "quality", "n_alpha", "n_beta", "delta")
 
 
 @dataclass(frozen=True)
@@ -39,9 +43,8 @@ def retrieval(params: PlmRetrievalParams) -> list[RunSpec]:
     """Every method, every seed, beside the untrained network's features; where the parameters have another delta than
     the paper, PLM also with its published settings."""
     found = unlabelled_runs(params.methods, params)
-    if "PLM" in params.methods and params.delta != PUBLISHED["loss.delta"].value:
-        published = {"delta": PUBLISHED["loss.delta"].value}
-        found += unlabelled_runs(["PLM"], params.untuned(), setting=AS_PUBLISHED, loss_options=published)
+    if "PLM" in params.methods and params.delta != DELTA["delta"]:
+        found += unlabelled_runs(["PLM"], params.untuned(), setting=AS_PUBLISHED, loss_options=DELTA)
     return found
 
 
@@ -49,26 +52,34 @@ def distances_of(run: RunResult, params: PlmRetrievalParams) -> list:
     """How far apart a run leaves images of unseen classes, and how far apart PLM wants them to be.
 
     On the unit sphere, means over up to LOOKED_AT images: `nearest_distance` to the nearest image, `mean_distance` to
-    any. For "random head", with which PLM begins, `nearest_asked` and `mean_asked`: what Eq. 6 asks for with the delta
-    of the parameters, and in setting AS_PUBLISHED with the paper's.
+    any. For "random head", with which PLM begins, `nearest_asked` and `mean_asked`: what Eq. 6 asks for as PLM
+    is here, and in setting AS_PUBLISHED as it is in the paper.
     """
     if run.spec.method != START:
         return [measured(run, apart_of)]
-    return [measured(run, apart_of, setting, delta=delta) for setting, delta in _deltas(params).items()]
+    return [measured(run, apart_of, setting, asking=options) for setting, options in asking(params).items()]
 
 
-def apart_of(run: RunResult, delta: float | None = None) -> dict[str, float]:
+def asking(params: PlmRetrievalParams) -> dict[str, dict]:
+    """The options ASKING of PLM's runs by setting: as they are here, and as published where these are others."""
+    here = spec_of(METHODS["PLM"], params).loss_options
+    as_published = spec_of(METHODS["PLM"], params.untuned(), loss_options=DELTA).loss_options
+    every = {"": here} | ({} if params.delta == DELTA["delta"] else {AS_PUBLISHED: as_published})
+    return {setting: {name: options[name] for name in ASKING} for setting, options in every.items()}
+
+
+def apart_of(run: RunResult, asking: Mapping[str, float] | None = None) -> dict[str, float]:
     """`apart` of a run's test embeddings."""
-    return apart(run.embeddings, delta)
+    return apart(run.embeddings, asking)
 
 
-def apart(embeddings: Tensor, delta: float | None = None) -> dict[str, float]:
-    """`nearest_distance` and `mean_distance` of embeddings (N, D); with a delta also what Eq. 6, delta (1 - s), asks
-    for of the same pairs where these are the momentum encoder's, `nearest_asked` and `mean_asked`."""
+def apart(embeddings: Tensor, asking: Mapping[str, float] | None = None) -> dict[str, float]:
+    """`nearest_distance` and `mean_distance` of embeddings (N, D); with options ASKING of the loss also what Eq. 6,
+    delta (1 - s), asks for of the same pairs where these are the momentum encoder's, `nearest_asked`, `mean_asked`."""
     points = _looked_at(embeddings)
     found = {"distance": distances(points, points)}
-    if delta is not None:
-        found["asked"] = asked(points, delta)
+    if asking is not None:
+        found["asked"] = asked(points, **asking)
     itself = torch.eye(len(points), dtype=torch.bool)
     nearest = found["distance"].masked_fill(itself, math.inf).argmin(1, keepdim=True)
     return {f"nearest_{name}": each.gather(1, nearest).mean().item() for name, each in found.items()} | {
@@ -76,10 +87,9 @@ def apart(embeddings: Tensor, delta: float | None = None) -> dict[str, float]:
     }
 
 
-def asked(points: Tensor, delta: float) -> Tensor:
+def asked(points: Tensor, delta: float, **options: Any) -> Tensor:
     """(N, N) distances that Eq. 6 asks of unit vectors (N, D) that are the momentum encoder's, too."""
-    options = (PUBLISHED[f"loss.{name}"].value for name in ("k", "dim", "quality", "n_alpha", "n_beta"))
-    return delta * (1 - pieces_and_similarity(points, *options)[2])
+    return delta * (1 - pieces_and_similarity(points, **options)[2])
 
 
 def _looked_at(embeddings: Tensor) -> Tensor:
@@ -87,19 +97,14 @@ def _looked_at(embeddings: Tensor) -> Tensor:
     return F.normalize(embeddings[some].double(), dim=1)
 
 
-def _deltas(params: PlmRetrievalParams) -> dict[str, float]:
-    """The delta of the parameters, and the paper's as setting AS_PUBLISHED if it is another."""
-    published = PUBLISHED["loss.delta"].value
-    return {"": params.delta or published} | ({} if params.delta == published else {AS_PUBLISHED: published})
-
-
-def asked_and_present(embeddings: Tensor, deltas: Iterable[float]) -> dict[str, tuple]:
+def asked_and_present(embeddings: Tensor, every: Iterable[Mapping[str, float]]) -> dict[str, tuple]:
     """How pairs of embeddings (N, D) of one network, up to LOOKED_AT of them, are distributed over distances, and over
-    those that Eq. 6 asks of them: {name: (distances, percent of pairs)}, for `charts.lines`."""
+    those that Eq. 6 asks of them with some options ASKING: {name: (distances, percent of pairs)}, for `charts.lines`.
+    """
     points = _looked_at(embeddings)
     first, second = torch.triu_indices(len(points), len(points), 1)
     found = {"present": distances(points, points)}
-    found |= {f"asked, δ = {delta:g}": asked(points, delta) for delta in dict.fromkeys(deltas)}
+    found |= {f"asked, δ = {options['delta']:.3g}": asked(points, **options) for options in every}
     edges = np.linspace(0, 2, 41)
     return {
         name: ((edges[:-1] + edges[1:]) / 2, 100 * np.histogram(each[first, second], edges)[0] / len(first))
@@ -145,7 +150,7 @@ def _learned(numbers: Numbers) -> str:
 
 def _as_published(numbers: Numbers) -> str:
     return (
-        f"With the published {AS_PUBLISHED.replace('=', ' = ')} it has "
+        f"With its published settings, delta = {DELTA['delta']:g} among them, it has "
         f"{numbers.against(f'PLM;{AS_PUBLISHED}', START)} of the network that it begins with."
     )
 
@@ -155,9 +160,9 @@ def _apart(numbers: Numbers) -> str:
     published = numbers.mean(f"{START};{AS_PUBLISHED}", "mean_asked")
     return (
         f"Where PLM begins, any two images of unseen classes are {start['mean_distance']:.2f} apart; Eq. 6 asks for "
-        f"{start['mean_asked']:.2f}, and for {published:.2f} with the published delta, where many points on a sphere "
-        f"average at most 1.41. PLM ends at {numbers.mean('PLM', 'mean_distance'):.2f}, with the published delta at "
-        f"{numbers.mean(f'PLM;{AS_PUBLISHED}', 'mean_distance'):.2f}."
+        f"{start['mean_asked']:.2f}, and for {published:.2f} with the published settings, where many points on a "
+        f"sphere average at most 1.41. PLM ends at {numbers.mean('PLM', 'mean_distance'):.2f}, with the published "
+        f"settings at {numbers.mean(f'PLM;{AS_PUBLISHED}', 'mean_distance'):.2f}."
     )
 
 

@@ -146,3 +146,20 @@ def test_the_cost_of_a_step_is_that_of_its_parts():
     assert row["value"].item() == pytest.approx(alone)
     counted = cost.counts(params).set_index(["setting", "metric"])["value"]
     assert counted["C=20", "proxy_megabytes"] == pytest.approx(20 * 4 * 128 * 4 / 1e6)
+
+
+@pytest.mark.parametrize(
+    ("values", "lengths"),
+    [
+        ({}, [10, 30, 60, 180]),
+        ({"steps": 50}, [10, 30, 50]),  # as many steps as the run has are a single problem
+        ({"losses": ["C1"]}, []),
+        ({"profile": "paper"}, []),
+    ],
+)
+def test_problems_of_several_lengths_end_with_the_run(values, lengths):
+    study = catalogue.find("44")
+    specs = study.specs_untrained(study.params.from_values(values))
+    found = [spec for spec in specs if spec.setting.startswith("problem_steps=") and spec.seed == 0]
+    assert sorted({spec.scheme_options["problem_steps"] for spec in found}) == lengths
+    assert {spec.method for spec in found} == ({"C2-CCP-L", "MS-CCP-L"} if lengths else set())

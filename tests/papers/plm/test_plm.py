@@ -15,6 +15,8 @@ from dmlrepro.papers.plm import methods, retrieval, supervision
 from dmlrepro.papers.plm.claims import TESTS
 from dmlrepro.training import records, runs
 
+PRINTED = {"k": 9, "dim": 3, "quality": 0.9, "n_alpha": 4.0, "n_beta": 0.5, "delta": 2.0}  # of PLM's loss
+
 NOTEBOOKS = [name for name in catalogue.studies() if name.split("_")[1] == "plm"]
 
 
@@ -173,7 +175,7 @@ def test_apart_are_distances_on_the_sphere_and_what_equation_6_asks_for():
     pairs = {(i, j): (points[i] - points[j]).norm() for i in range(30) for j in range(30) if i != j}
     asked = {(i, j): 2 * (1 - (one_way(i, j) + one_way(j, i)) / 2) for i, j in pairs}
     nearest = [min((pair for pair in pairs if pair[0] == i), key=pairs.get) for i in range(30)]
-    found = retrieval.apart(embeddings, delta=2.0)
+    found = retrieval.apart(embeddings, PRINTED)
     assert set(found) == set(retrieval.DISTANCES)
     for name, values in (("distance", pairs), ("asked", asked)):
         assert found[f"mean_{name}"] == pytest.approx(float(sum(values.values())) / 870)
@@ -187,7 +189,7 @@ def test_apart_of_an_embedding_that_has_collapsed_is_nothing():
 
 def test_pairs_are_counted_by_what_they_have_and_what_is_asked_of_them():
     embeddings = torch.randn(40, 6, generator=torch.Generator().manual_seed(0))
-    found = retrieval.asked_and_present(embeddings, [1.0, 2.0, 2.0])
+    found = retrieval.asked_and_present(embeddings, [PRINTED | {"delta": 1.0}, PRINTED])
     assert list(found) == ["present", "asked, δ = 1", "asked, δ = 2"]
     at = {name: float(np.average(where, weights=share)) for name, (where, share) in found.items()}
     assert all(share.sum() == pytest.approx(100) for _, share in found.values())

@@ -22,8 +22,8 @@ def test_the_momentum_network_stands_beside_the_one_that_is_evaluated():
     assert "has 55.0 against 50.0 R@1" in said("50", {"PLM;network=teacher": 55})
 
 
-def test_plm_is_compared_with_the_network_that_it_begins_with_at_both_deltas():
-    sentences = said("50", {"PLM": 53, "PLM;delta=2": 41})
+def test_plm_is_compared_with_the_network_that_it_begins_with_here_and_as_published():
+    sentences = said("50", {"PLM": 53, "PLM;settings=published": 41})
     assert "53.0 against 50.0 R@1" in sentences and "41.0 against 50.0 R@1" in sentences
 
 
@@ -37,7 +37,7 @@ def test_distances_are_told_as_they_are_and_as_they_are_asked_for():
     table = pd.concat([table, published.assign(setting=retrieval.AS_PUBLISHED, value=1.6)])
     assert params.delta == 1
     (sentence,) = stored.say(table, catalogue.find("50").findings)
-    assert "are 0.99 apart; Eq. 6 asks for 0.80, and for 1.60 with the published delta" in sentence
+    assert "are 0.99 apart; Eq. 6 asks for 0.80, and for 1.60 with the published settings" in sentence
 
 
 def test_a_piece_has_as_many_members_as_it_must_and_what_the_threshold_admits():
