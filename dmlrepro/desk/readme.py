@@ -18,7 +18,7 @@ from dmlrepro.papers import rooms
 from dmlrepro.papers.together import ledger as shown
 
 PANELS = 3  # data sets that are drawn
-SHOWN = 4  # claims that a list names
+SHOWN = 3  # claims that a list names
 OBSTACLES = (  # why a claim is unclear, by what its reason contains; the first that fits
     (judging.NOT_SHOWN.strip(), "a premise that is not met"),
     ("not tuned", "methods that were not tuned alike"),
@@ -86,7 +86,7 @@ def state() -> str:
     held = found[judging.AS_CLAIMED]
     failed = [f"{_linked(found[word])} ({word})" for word in judging.OUTCOMES[1:] if found[word]]
     if opposed := [*ledger.against(verdicts.lines())["claim_id"]]:
-        failed.append(f"undecided, but opposed by every comparison so far: {_linked(opposed, in_words=False)}")
+        failed.append(f"undecided, every comparison against: {_linked(opposed, in_words=False)}")
     return "\n".join(
         [
             f"{_at_papers_scale()} Here, at small scale, rivals tuned alike, {len(held)} of {len(here)} claims go as "

@@ -24,6 +24,8 @@ from dmlrepro.training.schemes.chance_constrained import Solved
 from dmlrepro.training.spec import RunSpec
 
 NUMBERS = {"numbers": (1, 2, 4, 8, 16)}
+# Steps after which a problem ends, beside a single problem
+LENGTHS: Mapping[str, tuple[int, ...]] = {"quick": (10, 30, 60), "small": (10, 25, 50, 100), "paper": ()}
 BY_LENGTH = ("C2", "MS")  # proxies do most for the one, its own batch for the other
 
 
@@ -70,16 +72,11 @@ class AlternatingParams(CcpParams):
         CcpParams.overrides,
         at(losses=tuple(LOSSES), over=("ProxyAnchor", "PFML")),
         at("quick", over=("ProxyAnchor",)),
-        at("quick", lengths=(10, 30, 60)),
-        at("small", lengths=(10, 25, 50, 100)),
-        at("paper", lengths=()),
     )
-    may_be_empty: ClassVar = ("over", "lengths")
-    positive: ClassVar = ("lengths",)
+    may_be_empty: ClassVar = ("over",)
 
     losses: tuple[str, ...] | None = None
     over: tuple[str, ...] | None = None  # proxy losses of other papers that are projected too
-    lengths: tuple[int, ...] | None = None  # steps after which a problem ends, beside a single problem
 
 
 @dataclass(frozen=True)
@@ -124,7 +121,7 @@ def alternating(params: AlternatingParams) -> list[RunSpec]:
     """
     found = ccp_runs(["untrained"], params)
     found += ccp_runs([f"{loss}{form}" for loss in params.losses for form in ("", "-Proxy", "-CCP-L")], params)
-    lengths = [length for length in params.lengths if not params.steps or length < params.steps]
+    lengths = [length for length in LENGTHS[params.profile] if not params.steps or length < params.steps]
     for length in [*lengths, params.steps] if lengths and params.steps else lengths:
         setting, ends = f"problem_steps={length}", {"problem_steps": length}
         found += ccp_runs(
