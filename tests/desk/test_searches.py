@@ -19,6 +19,7 @@ from dmlrepro.training import protocols, runs, search
 TINY = {"profile": "small", "dataset": "glyphs"}
 TINY_RUN = TRAINED.replace(loss=None, steps=None)
 METHODS = rooms.methods()
+TRUE_SCORES = search.scores_of  # before a test puts another in its place
 SEARCHABLE = [name for name, method in METHODS.items() if method.ranges]
 
 
@@ -211,6 +212,14 @@ def test_the_table_of_searches_has_default_median_and_best():
 def test_what_cannot_be_searched_is_named(names, values, message):
     with pytest.raises(ValueError, match=message):
         searches.wanted([catalogue.find("50")], lambda cls: cls.from_values(TINY | values), names)
+
+
+@pytest.mark.parametrize("name", ["PLM", "STML-style", "NT-Xent", "K-Means", "Hierarchical", "Random Walk"])
+def test_what_learns_without_labels_is_trained_on_a_fold_and_scored_on_its_validation_classes(name):
+    (each,) = searches.wanted([catalogue.find("50")], lambda cls: cls.from_values(TINY), [name])
+    fold = each.spec.replace(fold=0, folds=3, seed=protocols.TUNING_SEED, images_per_class=8)
+    (one,), (other,) = TRUE_SCORES([fold]), TRUE_SCORES([fold.replace(fold=1)])
+    assert 0.05 < one < 0.95 and one != other
 
 
 def test_a_method_without_ranges_cannot_be_searched(monkeypatch):
