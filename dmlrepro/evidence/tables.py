@@ -9,7 +9,7 @@ experiment.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -226,6 +226,20 @@ def resampled_cells(hits: pd.DataFrame, draws: int = 2000, seed: int = 0) -> Cel
         for metric in ("R@1", "P@1"):
             cells.setdefault((method, metric), {}).setdefault(Cell(method, settings_of(setting)), {})[run] = recall
     return cells
+
+
+def of_one_dataset(table: pd.DataFrame, metrics: Sequence[str]) -> pd.DataFrame:
+    """The final rows of a table that have the metrics; ValueError where a metric has no row, or where the rows are of
+    several data sets or profiles."""
+    rows = final_rows(table)
+    absent = [metric for metric in metrics if metric not in set(rows["metric"])]
+    if absent or not metrics:
+        raise ValueError(f"metrics: the table has no {absent}, it has {', '.join(dict.fromkeys(rows['metric']))}")
+    rows = rows[rows["metric"].isin(metrics)]  # what was timed on made data stands in one table with what was trained
+    for name in ("dataset", "profile"):
+        if len(found := set(rows[name])) > 1:
+            raise ValueError(f"table mixes several values of {name}: {sorted(found)}; filter it to one")
+    return rows
 
 
 def levels_of(cells: Cells, cell: Cell, metric: str) -> dict[Cell, dict]:

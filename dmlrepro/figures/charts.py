@@ -61,7 +61,7 @@ def dots(
     ValueError names what is missing or mixed.
     """
     metrics = [metrics] if isinstance(metrics, str) else list(metrics)
-    rows = _one_dataset(table, metrics).dropna(subset="value")
+    rows = tables.of_one_dataset(table, metrics).dropna(subset="value")
     values = {key: group.to_numpy() for key, group in rows.groupby(["method", "setting", "metric"])["value"]}
     floors = _floors(rows)
     order = [key for key in dict.fromkeys(key[:2] for key in values) if key not in floors]
@@ -206,7 +206,7 @@ def ablation(
         published optimum among those, or the lowest level.
     xscale: "linear" or "log"; a level 0 on a logarithmic axis is drawn on a linear piece left of the smallest other.
     """
-    rows = _one_dataset(table, [metric])
+    rows = tables.of_one_dataset(table, [metric])
     ours = _by_level(rows, x, names)
     published = published or {}
     reference = _reference(published, ours, reference)
@@ -317,18 +317,6 @@ def _curve(axis: Axes, by_seed: pd.DataFrame, *, color: tuple, aside: float, **h
     for line in lines:
         line.set_transform(place)
     rings.set_offset_transform(place)
-
-
-def _one_dataset(table: pd.DataFrame, metrics: list[str]) -> pd.DataFrame:
-    """The final rows of a table that have the metrics, which must be there, of one data set and profile."""
-    rows = tables.final_rows(table)
-    absent = [metric for metric in metrics if metric not in set(rows["metric"])]
-    check(metrics and not absent, f"metrics: the table has no {absent}, it has {listed(rows['metric'])}")
-    rows = rows[rows["metric"].isin(metrics)]  # what was timed on made data stands in one table with what was trained
-    for name in ("dataset", "profile"):
-        found = set(rows[name])
-        check(len(found) <= 1, f"table mixes several values of {name}: {sorted(found)}; filter it to one")
-    return rows
 
 
 def _statistics(rows: pd.DataFrame) -> str:
