@@ -49,8 +49,8 @@ def spec_of(line: Mapping) -> RunSpec:
 
 def _nothing() -> dict[str, None]:
     """The fields of a spec that are left out of a line where they are None, though their default is something."""
-    fields = [each for each in dataclasses.fields(RunSpec) if type(None) in typing.get_args(each.type)]
-    return {each.name: None for each in fields if each.default is not None}
+    fields = [field for field in dataclasses.fields(RunSpec) if type(None) in typing.get_args(field.type)]
+    return {field.name: None for field in fields if field.default is not None}
 
 
 def source_of(line: Mapping) -> str:
@@ -68,9 +68,9 @@ def _served() -> Iterator[tuple[Path, dict, str]]:
                 source = source_of(line)
             except (ValueError, TypeError) as error:
                 raise ValueError(f"{file}, run {name} ({line['described']}): {error}; remove its lines") from error
-            found = records.find(file.parent, name, source)
-            assert found is not None
-            yield file, *found
+            serving = records.find(file.parent, name, source)
+            assert serving is not None
+            yield file, *serving
 
 
 def check(jobs: int | None = None) -> list[dict]:
@@ -86,14 +86,14 @@ def check(jobs: int | None = None) -> list[dict]:
             stale.setdefault((source_of(line), line["source"], records.kind_of(line)), []).append((file, line))
     deviations = deviations_over_seeds(line for _, line, _ in served)
     rows = []
-    for (present, older, kind), found in stale.items():
-        sample = spread(found)
+    for (present, older, kind), lines in stale.items():
+        sample = spread(lines)
         differ = _failure(sample, jobs) or difference(
             [(line, run) for line, run in zip(sample, runs.run_all([spec_of(line) for line in sample]))], deviations
         )
         if not differ:
             records.accept({present: {older: [kind]}})
-        rows.append({"kind": kind, "runs": len(found), "trained": len(sample), "differ": differ})
+        rows.append({"kind": kind, "runs": len(lines), "trained": len(sample), "differ": differ})
     return rows
 
 
@@ -108,10 +108,10 @@ def _failure(sample: Sequence[Mapping], jobs: int | None) -> str:
     return ""
 
 
-def spread(found: Sequence[tuple[Path, dict]]) -> list[dict]:
+def spread(lines: Sequence[tuple[Path, dict]]) -> list[dict]:
     """At most SAMPLE lines, of each file in turn, from all parts of it."""
     files: dict[Path, list[dict]] = {}
-    for file, line in found:
+    for file, line in lines:
         files.setdefault(file, []).append(line)
     share = math.ceil(SAMPLE / len(files))
     parts = [[own[i] for i in np.linspace(0, len(own) - 1, min(share, len(own))).astype(int)] for own in files.values()]
@@ -126,7 +126,7 @@ def deviations_over_seeds(lines: Iterable[Mapping]) -> dict[tuple, float]:
         for row in line["rows"]:
             if row["selection"] != "every":
                 values.setdefault((_but_the_seed(line), _row(row)), []).append(row["value"])
-    return {key: max(float(np.std(found, ddof=1)), LEAST) for key, found in values.items() if len(found) >= SEEDS}
+    return {key: max(float(np.std(seeds, ddof=1)), LEAST) for key, seeds in values.items() if len(seeds) >= SEEDS}
 
 
 def _but_the_seed(line: Mapping) -> str:
@@ -191,17 +191,19 @@ def renew(
     for file, line, state in _served():
         if state == records.STALE and (not names or file.stem in names):
             stale.setdefault(file, []).append(line)
-    for file, found in stale.items():
+    for file, lines in stale.items():
         how: dict[str, Any] = {"record": file, "measure": functools.partial(measure, file), "renew": True}
-        runs.run_all([spec_of(line) for line in found], jobs=jobs, **how)
+        runs.run_all([spec_of(line) for line in lines], jobs=jobs, **how)
         records.keep_only(file, functools.partial(_stays, records.of_runs_once(file.parent)))
     return sum(map(len, stale.values()))
 
 
-def _stays(found: Mapping[str, Mapping[str, dict]], line: Mapping) -> bool:
-    """Whether a line is not of older code of a run that the present code has trained too, nor measured on such; found:
-    of `records.of_runs`."""
+def _stays(recorded: Mapping[str, Mapping[str, dict]], line: Mapping) -> bool:
+    """Whether a line is not of older code of a run that the present code has trained too, nor measured on such;
+    recorded: of `records.of_runs`."""
     if "run" in line:
         present = source_of(line)
-        return line["source"] == present or present not in found[line["run"]]
-    return all(_stays(found, found[name][source]) for name, source in line["of"] if source in found.get(name, {}))
+        return line["source"] == present or present not in recorded[line["run"]]
+    return all(
+        _stays(recorded, recorded[name][source]) for name, source in line["of"] if source in recorded.get(name, {})
+    )
