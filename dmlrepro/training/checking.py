@@ -1,7 +1,8 @@
 """What an edit does to the runs on record: nothing, which a sample trained again shows, or something.
 
 The record is divided by what trains a run: the file of its loss, its scheme, and how much of the network is trained. Of
-each such kind that other code than the present one has trained, SAMPLE runs are trained again, spread over the files.
+each such kind that other code than the present one has trained, SAMPLE runs are trained again, spread over the files;
+older codes that were found to train a kind alike are one code here.
 The code is accepted for a kind if all rows are the same bytes where the machine is alike (rounding, device, threads and
 versions of packages), and elsewhere if each row lies within 3 standard deviations over seeds of the recorded one and
 their mean deviation within 2 / sqrt(SAMPLE) of them.
@@ -11,7 +12,7 @@ import dataclasses
 import functools
 import math
 import typing
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -80,10 +81,12 @@ def check(jobs: int | None = None) -> list[dict]:
         a row per kind: {"kind", "runs", "trained", "differ": what the first run that differs has otherwise, or ""}.
     """
     served = list(_served())
-    stale: dict[tuple[str, str, str], list[tuple[Path, dict]]] = {}
+    accepted = records.accepted()
+    stale: dict[tuple[str, frozenset[str], str], list[tuple[Path, dict]]] = {}
     for file, line, state in served:
         if state == records.STALE:
-            stale.setdefault((source_of(line), line["source"], records.kind_of(line)), []).append((file, line))
+            kind = records.kind_of(line)
+            stale.setdefault((source_of(line), alike(line["source"], kind, accepted), kind), []).append((file, line))
     deviations = deviations_over_seeds(line for _, line, _ in served)
     rows = []
     for (present, older, kind), lines in stale.items():
@@ -92,9 +95,21 @@ def check(jobs: int | None = None) -> list[dict]:
             [(line, run) for line, run in zip(sample, runs.run_all([spec_of(line) for line in sample]))], deviations
         )
         if not differ:
-            records.accept({present: {older: [kind]}})
+            records.accept({present: {code: [kind] for code in older}})
         rows.append({"kind": kind, "runs": len(lines), "trained": len(sample), "differ": differ})
     return rows
+
+
+def alike(code: str, kind: str, accepted: Mapping[str, Mapping[str, Collection[str]]]) -> frozenset[str]:
+    """`code` and all that was found to train a kind of runs as it does, see `records.accepted`."""
+    family, todo = {code}, [code]
+    while todo:
+        known = todo.pop()
+        linked = {older for older, kinds in accepted.get(known, {}).items() if kind in kinds}
+        linked |= {present for present, by_older in accepted.items() if kind in by_older.get(known, ())}
+        todo += linked - family
+        family |= linked
+    return frozenset(family)
 
 
 def _failure(sample: Sequence[Mapping], jobs: int | None) -> str:

@@ -292,6 +292,28 @@ def test_a_check_accepts_code_that_does_the_same(older, machine, file, monkeypat
     assert all(run.stale for run in runs.run_all(SEEDS, record=file))
 
 
+@pytest.mark.parametrize("known", [True, False])
+def test_older_codes_that_train_alike_are_one_sample(known, file, machine, monkeypatch):
+    first, second, third = ("a" * 64, "b" * 64, "c" * 64)
+    for code, specs in ((first, SEEDS[:1]), (second, SEEDS[1:])):
+        monkeypatch.setattr(keys, "source_hash", lambda *what, code=code: code)
+        runs.run_all(specs, record=file, jobs=1)
+    kind = records.kind_of(records.lines(file)[0])
+    if known:
+        records.accept({third: {first: [kind], second: [kind]}})
+    monkeypatch.setattr(keys, "source_hash", lambda *what: "d" * 64)
+    machine()
+    assert sorted(row["runs"] for row in checking.check(jobs=1)) == ([3] if known else [1, 2])
+    assert {row["state"] for row in checking.states()} == {"accepted"}
+
+
+def test_codes_are_alike_through_others_and_for_a_kind_alone():
+    accepted = {"d": {"c": ["tails"], "x": ["heads"]}, "c": {"b": ["tails"]}, "b": {"a": ["tails", "heads"]}}
+    assert checking.alike("a", "tails", accepted) == {"a", "b", "c", "d"}
+    assert checking.alike("a", "heads", accepted) == {"a", "b"}
+    assert checking.alike("x", "tails", accepted) == {"x"}
+
+
 @pytest.mark.parametrize("rounding", ["alike", "otherwise"])
 def test_a_check_refuses_code_that_does_something_else(older, file, monkeypatch, rounding):
     true = loop.train
