@@ -89,13 +89,13 @@ def judged(name: str, split: int, folder: Path, jobs: int | None) -> dict:
     assert choice is not None, f"{name}: too few classes"
     of_label = {recommending.label(run.spec.method, run.spec.setting): run.spec for run in finished}
     best = recommending.best_of_each(choice)
-    final = runs.run_all([of_label[each].replace(seed=0, fold=None, folds=4) for each in best], jobs=jobs)
-    scores = {each: np.array(recommending.class_scores(run)) for each, run in zip(best, final)}
-    test = {each: float(np.average(rows[:, 2], weights=rows[:, 1])) for each, rows in scores.items()}
+    final = runs.run_all([of_label[candidate].replace(seed=0, fold=None, folds=4) for candidate in best], jobs=jobs)
+    scores = {candidate: np.array(recommending.class_scores(run)) for candidate, run in zip(best, final)}
+    test = {candidate: float(np.average(rows[:, 2], weights=rows[:, 1])) for candidate, rows in scores.items()}
     differences = (scores[choice.chosen] - scores[choice.reference])[None, None, :, 2]
     interval = choosing.simultaneous(differences, scores[choice.chosen][:, 1])
-    losses = [each for each in best if each.partition(" (")[0] in LOSSES]
-    ahead = max(losses, key=lambda each: test[each])
+    losses = [candidate for candidate in best if candidate.partition(" (")[0] in LOSSES]
+    ahead = max(losses, key=lambda loss: test[loss])
     return {
         "set": name,
         "split": split,
@@ -110,7 +110,7 @@ def judged(name: str, split: int, folder: Path, jobs: int | None) -> dict:
         "high": float(interval.high[0]),
         "best_loss": ahead,
         "best_loss_gain": test[ahead] - test[choice.reference],
-        "losses_below": sum(test[each] < test[choice.reference] for each in losses),
+        "losses_below": sum(test[loss] < test[choice.reference] for loss in losses),
         "losses": len(losses),
     }
 
@@ -127,9 +127,9 @@ def rows(known: list[dict], splits: int | None, jobs: int | None) -> Iterator[di
                 yield row
 
 
-def kept(found: list[dict]) -> bool:
+def kept(splits: list[dict]) -> bool:
     """Whether the recommended is seldom worse than the features, and thumbnails are left to these."""
-    many, small = ([row for row in found if row["set"] == name] for name in SETS)
+    many, small = ([row for row in splits if row["set"] == name] for name in SETS)
     shares = {
         "birds, recommended below the best untrained row": np.mean([row["test_gain"] < 0 for row in many]),
         "thumbnails, a loss recommended": np.mean([row["recommended"] != row["untrained"] for row in small]),
@@ -149,10 +149,10 @@ if __name__ == "__main__":
     known = (
         pd.read_csv(table).to_dict("records") if table.exists() and not (arguments.splits or arguments.again) else []
     )
-    found = []
+    splits = []
     for row in rows(known, arguments.splits, arguments.jobs):
-        found.append(row)
+        splits.append(row)
         if arguments.splits is None and row not in known:
             known.append(row)
             harness.write_table(known, table)  # stopped and started again, it goes on
-    sys.exit(not kept(found))
+    sys.exit(not kept(splits))

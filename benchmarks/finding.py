@@ -54,14 +54,15 @@ def measure(name: str, case: Case) -> list[dict]:
             "torch": lambda: finding.blockwise(queries, vectors, case.k)[0],
             "float64": lambda: retrieval.nearest(queries, case.k, gallery=vectors).numpy(),
         }
-        found = {form: np.sort(call(), axis=1) for form, call in forms.items()}
-        for form, rows in found.items():
-            if (rows != found["float64"]).mean() > 1e-3:
+        neighbours = {form: np.sort(call(), axis=1) for form, call in forms.items()}
+        for form, rows in neighbours.items():
+            if (rows != neighbours["float64"]).mean() > 1e-3:
                 raise AssertionError(f"{name}: {form} finds other images than float64")
         times = timing.in_turn(forms, REPEATS, "cpu")
     shape = {"case": name, **case._asdict()}
     return [
-        shape | {"form": form, "metric": "seconds", "value": statistics.median(each)} for form, each in times.items()
+        shape | {"form": form, "metric": "seconds", "value": statistics.median(seconds)}
+        for form, seconds in times.items()
     ]
 
 
@@ -72,7 +73,7 @@ def main(cases: dict[str, Case]) -> list[dict]:
 
 def judge(rows: list[dict]) -> bool:
     """Print every ratio; whether all that have a limit keep it."""
-    by_case: dict[str, dict] = {}
+    by_case: dict[str, dict[str, float]] = {}
     for row in rows:
         by_case.setdefault(row["case"], {})[row["form"]] = row["value"]
     return harness.ratios_within([(name, "seconds", values) for name, values in by_case.items()], LIMITS)

@@ -65,7 +65,7 @@ def main(processes: int) -> list[dict]:
     measured = [harness.apart(__file__) for _ in range(processes)]
     shape = {"modules": len(MODULES), "device": device_name()}
     return [
-        shape | {"form": form, "metric": "seconds", "value": statistics.median(each[form] for each in measured)}
+        shape | {"form": form, "metric": "seconds", "value": statistics.median(seconds[form] for seconds in measured)}
         for form in ("product", "torch")
     ]
 

@@ -113,7 +113,7 @@ def step_and_problem(case: Step, device: torch.device) -> list[dict]:
     )
 
 
-def rows(case: str, times: dict) -> list[dict]:
+def rows(case: str, times: dict[str, list[float]]) -> list[dict]:
     return [
         {"case": case, "device": device_name(), "form": form, "metric": "seconds", "value": statistics.median(values)}
         for form, values in times.items()
@@ -128,7 +128,7 @@ def main(search_case: Search, step_case: Step) -> list[dict]:
 
 def judge(rows: list[dict]) -> bool:
     """Print the seconds of the search and all ratios; whether what has a limit keeps it."""
-    by_case: dict[str, dict] = {}
+    by_case: dict[str, dict[str, float]] = {}
     for row in rows:
         by_case.setdefault(row["case"], {})[row["form"]] = row["value"]
     fast = harness.within("search: seconds", by_case["search"]["product"], most=MOST_SECONDS)
@@ -146,8 +146,8 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--quick", action="store_true", help="a small case, nothing written")
     options = parser.parse_args()
-    found = main(*(QUICK if options.quick else FULL))
-    passed = judge(found)
+    measured = main(*(QUICK if options.quick else FULL))
+    passed = judge(measured)
     if not options.quick:
-        harness.write_table(found, output_folder("benchmarks") / "k_center.csv")
+        harness.write_table(measured, output_folder("benchmarks") / "k_center.csv")
     sys.exit(not passed)

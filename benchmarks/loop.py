@@ -112,7 +112,7 @@ def _absent(spec: RunSpec) -> Exception | None:
     return None
 
 
-def main(cases: dict) -> tuple[list[dict], bool]:
+def main(cases: dict[str, tuple[RunSpec, int, bool]]) -> tuple[list[dict], bool]:
     """Rows of the table, and whether every ratio met its limit. Cases without their data are left out, and named."""
     kind = distributed.device_for_training().type
     rows, passed = [], True

@@ -163,10 +163,10 @@ def judge(rows: list[dict]) -> bool:
         harness.within("MFCWMS: megabytes over the dense form's", memory["MFCWMS"] / memory["dense"], most=DENSE)
     )
     costs = table[grows].rename(columns={"form": "method", "batch": "samples", "value": "seconds"}).assign(repetition=0)
-    found = growth.exponents(costs).set_index("method")["exponent"]
+    power = growth.exponents(costs).set_index("method")["exponent"]
     for form, pair in (("MFCont", "Cont"), ("MFCWMS", "CWMS")):
-        kept.append(harness.within(f"{form}: exponent of seconds against samples", found[form], most=EXPONENT))
-        kept.append(harness.within(f"{pair}: exponent less that of {form}", found[pair] - found[form], least=APART))
+        kept.append(harness.within(f"{form}: exponent of seconds against samples", power[form], most=EXPONENT))
+        kept.append(harness.within(f"{pair}: exponent less that of {form}", power[pair] - power[form], least=APART))
     return all(kept)
 
 

@@ -80,8 +80,8 @@ def default(points: Tensor, labels: Tensor) -> Found:
     return _values(retrieval(points, labels))
 
 
-def _values(found: dict[str, float]) -> Found:
-    return tuple(found[name] for name in ("P@1", "RP", "MAP@R", "mAP@1000") if name in found)
+def _values(measures: dict[str, float]) -> Found:
+    return tuple(measures[name] for name in ("P@1", "RP", "MAP@R", "mAP@1000") if name in measures)
 
 
 def matmul(points: Tensor, labels: Tensor) -> Found:
@@ -105,8 +105,8 @@ def _of_pml(points: Tensor, labels: Tensor, measures: tuple[str, ...], k: int | 
     from pytorch_metric_learning.utils.accuracy_calculator import AccuracyCalculator
 
     by = AccuracyCalculator(include=measures, k=k, device=torch.device("cpu"))
-    found = by.get_accuracy(torch.nn.functional.normalize(points, dim=1), labels)
-    return tuple(found[name] for name in measures)
+    accuracy = by.get_accuracy(torch.nn.functional.normalize(points, dim=1), labels)
+    return tuple(accuracy[name] for name in measures)
 
 
 FORMS = {"product": product, "default": default, "matmul": matmul, "PML": calculator, "PML deep": deep_calculator}
@@ -126,10 +126,10 @@ def seconds(name: str) -> dict[str, float]:
     """Median seconds of the forms, which take turns; AssertionError if a measure differs from PML's."""
     one_thread()
     tiny = problem(CASES["tiny"])
-    found = {form: call(*tiny) for form, call in FORMS.items()}  # loads what any call needs, too
+    measures = {form: call(*tiny) for form, call in FORMS.items()}  # loads what any call needs, too
     for ours, theirs in (("product", "PML"), ("default", "PML deep")):
-        if max(abs(a - b) for a, b in zip(found[ours], found[theirs], strict=True)) > 1e-5:
-            raise AssertionError(f"{ours} has {found[ours]}, {theirs} {found[theirs]}")
+        if max(abs(a - b) for a, b in zip(measures[ours], measures[theirs], strict=True)) > 1e-5:
+            raise AssertionError(f"{ours} has {measures[ours]}, {theirs} {measures[theirs]}")
     data, times = problem(CASES[name]), {form: [] for form in FORMS if (name, form) not in SLOW}
     for _ in range(CASES[name].repeats):
         for form in times:
@@ -158,7 +158,7 @@ def main(names) -> list[dict]:
 
 def judge(rows: list[dict]) -> bool:
     """Print every ratio and the memory; whether all that have a limit keep it."""
-    by_case: dict[str, dict] = {}
+    by_case: dict[str, dict[str, float]] = {}
     kept = []
     for row in rows:
         if row["metric"] == "seconds":

@@ -57,7 +57,7 @@ def within_limit(rows: list[dict]) -> bool:
     sums = pd.DataFrame(rows).groupby("notebook")[["planned_seconds", "seconds"]].sum()
     ratios = (sums["planned_seconds"] / sums["seconds"]).items()
     kept = [
-        harness.within(f"{name}, planned over measured", each, most=APART, least=1 / APART) for name, each in ratios
+        harness.within(f"{name}, planned over measured", ratio, most=APART, least=1 / APART) for name, ratio in ratios
     ]
     return all(kept)
 

@@ -71,7 +71,9 @@ def delta() -> Runs:
                 yield spec.method, f"train_from={spec.train_from};{spec.setting}", spec
 
 
-QUESTIONS: dict[str, Callable[[], Runs]] = {each.__name__: each for each in (steps, problems, letters, delta)}
+QUESTIONS: dict[str, Callable[[], Runs]] = {
+    question.__name__: question for question in (steps, problems, letters, delta)
+}
 
 
 def curve(method: str, varied: str, spec: RunSpec) -> list[dict]:
@@ -112,7 +114,7 @@ if __name__ == "__main__":
     loop.reuse_freed_memory()
     kept = True
     for question in parser.parse_args().questions:
-        rows = [row for each in QUESTIONS[question]() for row in curve(*each)]
+        rows = [row for run in QUESTIONS[question]() for row in curve(*run)]
         harness.write_table(rows, output_folder("benchmarks") / f"regimes_{question}.csv")
         kept &= question != "steps" or enough(rows)
     sys.exit(not kept)

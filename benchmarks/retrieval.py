@@ -81,8 +81,8 @@ def measure(name: str, case: Case, device: torch.device) -> list[dict]:
         with without_search():
             return retrieval.retrieval_per_query(points[some], labels[some], **arguments, block=block)
 
-    found, expected = product(), float64()
-    if not all(torch.equal(found[measure], expected[measure]) for measure in expected):
+    measures, expected = product(), float64()
+    if not all(torch.equal(measures[measure], expected[measure]) for measure in expected):
         raise AssertionError(f"{name}: the search in float32 gives other measures than float64")
     times = timing.in_turn({"product": product, "float64": float64}, REPEATS, device.type)
     shape = {"case": name, "gallery": case.gallery, "queries": case.queries, "dim": case.dim, "device": device_name()}
@@ -100,7 +100,7 @@ def main(cases: dict[str, Case]) -> list[dict]:
 
 def judge(rows: list[dict]) -> bool:
     """Print every ratio; whether all that have a limit keep it."""
-    by_case: dict[str, dict] = {}
+    by_case: dict[str, dict[str, float]] = {}
     for row in rows:
         by_case.setdefault(row["case"], {})[row["form"]] = row["value"]
     return harness.ratios_within([(name, "seconds", values) for name, values in by_case.items()], LIMITS)

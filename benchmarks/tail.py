@@ -41,9 +41,10 @@ def forms_of(profile: str, **values) -> dict[str, RunSpec]:
     """The three runs that are compared. A head has the rates that were right for it: ten times those of a network."""
     changes = {"tail": {}, "whole": {"train_from": ""}, "head": {"train_from": "head", "lr": 1e-3}}
     params = {
-        form: Params.from_values({"profile": profile, "threads": 1} | values | each) for form, each in changes.items()
+        form: Params.from_values({"profile": profile, "threads": 1} | values | change)
+        for form, change in changes.items()
     }
-    return {form: spec_of(BASELINES["ProxyAnchor"], each) for form, each in params.items()}
+    return {form: spec_of(BASELINES["ProxyAnchor"], parameters) for form, parameters in params.items()}
 
 
 def stepper(spec: RunSpec, rounds: int) -> Callable[[], None]:
@@ -72,12 +73,12 @@ def once_seconds(spec: RunSpec) -> float:
 
 def scores(spec: RunSpec, seeds: int) -> dict[str, float]:
     """Means over seeds of what the last step has, in percent."""
-    found: dict[str, list[float]] = {metric: [] for metric in METRICS}
+    by_metric: dict[str, list[float]] = {metric: [] for metric in METRICS}
     for seed in range(seeds):
         rows = loop.train(spec.replace(seed=seed)).rows
-        for metric, values in found.items():
+        for metric, values in by_metric.items():
             values += [100 * row["value"] for row in rows if (row["selection"], row["metric"]) == ("last", metric)]
-    return {metric: statistics.mean(values) for metric, values in found.items()}
+    return {metric: statistics.mean(values) for metric, values in by_metric.items()}
 
 
 def main(specs: Mapping[str, RunSpec], seeds: int, rounds: int) -> tuple[list[dict], bool]:
@@ -87,7 +88,7 @@ def main(specs: Mapping[str, RunSpec], seeds: int, rounds: int) -> tuple[list[di
     device = distributed.device_for_training().type
     taken = timing.in_turn({name: stepper(spec, rounds + 1) for name, spec in specs.items()}, rounds, device)
     ratio = {name: statistics.median(a / b for a, b in zip(taken[name], taken["tail"])) for name in specs}
-    found = {name: scores(spec, seeds) for name, spec in specs.items()}
+    means = {name: scores(spec, seeds) for name, spec in specs.items()}
     rows = [
         {
             "form": name,
@@ -103,13 +104,13 @@ def main(specs: Mapping[str, RunSpec], seeds: int, rounds: int) -> tuple[list[di
             "times_the_tail": ratio[name],
             "once_seconds": once_seconds(spec) if spec.train_from else 0.0,
         }
-        | found[name]
+        | means[name]
         for name, spec in specs.items()
     ]
-    behind = {metric: found["whole"][metric] - found["tail"][metric] for metric in METRICS}
+    behind = {metric: means["whole"][metric] - means["tail"][metric] for metric in METRICS}
     kept = [harness.within("seconds of a step, whole network over tail", ratio["whole"], least=FASTER)]
     kept += [harness.within(f"{metric}, whole network less tail", gap, most=BEHIND) for metric, gap in behind.items()]
-    kept.append(harness.within("MAP@R, tail less head", found["tail"]["MAP@R"] - found["head"]["MAP@R"], least=AHEAD))
+    kept.append(harness.within("MAP@R, tail less head", means["tail"]["MAP@R"] - means["head"]["MAP@R"], least=AHEAD))
     return rows, all(kept)
 
 

@@ -136,14 +136,17 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _group(commands: argparse._SubParsersAction, name: str, said: str):
-    return commands.add_parser(name, help=said).add_subparsers(required=True, metavar="ACTION")
+def _group(commands: argparse._SubParsersAction, name: str, purpose: str):
+    return commands.add_parser(name, help=purpose).add_subparsers(required=True, metavar="ACTION")
 
 
 def _command(
-    commands: argparse._SubParsersAction, name: str, run: Callable, said: str | None = None
+    commands: argparse._SubParsersAction,
+    name: str,
+    run: Callable[[argparse.Namespace], int | None],
+    purpose: str | None = None,
 ) -> argparse.ArgumentParser:
-    parser = commands.add_parser(name, help=said) if said else commands.add_parser(name)
+    parser = commands.add_parser(name, help=purpose) if purpose else commands.add_parser(name)
     parser.set_defaults(run=run)
     return parser
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from dmlrepro.papers.params import Params
+    from dmlrepro.training.spec import RunSpec
 
 
 def _params(options: argparse.Namespace, params_class: "type[Params]"):
@@ -72,8 +73,8 @@ def train(options: argparse.Namespace) -> None:
     from dmlrepro.files import FullDisk
     from dmlrepro.training import records, runs
 
-    pooled: list = []
-    results: list = []
+    pooled: list[RunSpec] = []
+    results: list[runs.RunResult] = []
     failures = []
     for execution in jobs.of_grid(options.grid, options.notebooks) if options.grid else _chosen(options):
         specs = execution.study.specs(execution.params)
@@ -100,8 +101,8 @@ def records_status(options: argparse.Namespace) -> None:
 
     from dmlrepro.training import checking
 
-    found = pd.DataFrame(checking.states())
-    print(found.to_string(index=False) if len(found) else "no runs on record")
+    states = pd.DataFrame(checking.states())
+    print(states.to_string(index=False) if len(states) else "no runs on record")
 
 
 def records_check(options: argparse.Namespace) -> int:
@@ -111,12 +112,12 @@ def records_check(options: argparse.Namespace) -> int:
     others = searches.outdated()
     for table, files in others.items():
         print(f"results/{table} rests on another search than {', '.join(files)} is now: make it again")
-    found = checking.check(options.jobs)
-    for row in found:
+    rows = checking.check(options.jobs)
+    for row in rows:
         trained = f"{row['trained']} of {row['runs']} stale runs trained again"
         print(f"{row['kind']}: {trained}, {'refused: ' + row['differ'] if row['differ'] else 'as they were'}")
-    refused = any(row["differ"] for row in found)
-    print("nothing is stale" if not found else "`records renew` trains what was refused" if refused else "accepted")
+    refused = any(row["differ"] for row in rows)
+    print("nothing is stale" if not rows else "`records renew` trains what was refused" if refused else "accepted")
     return 1 if refused or others else 0
 
 
@@ -140,8 +141,8 @@ def search(options: argparse.Namespace) -> None:
     # the notebooks across papers, 00 to 03, come last: a room knows its methods' parameters
     everything = sorted(catalogue.studies().items(), key=lambda item: (item[0].startswith("0"), item[0]))
     every = searches.wanted(named or [study for _, study in everything], lambda cls: _params(options, cls), methods)
-    found = searches.run(every, options.jobs, options.again)
-    rows = [{"method": each["method"]} | summary(each) for each in found]
+    finished = searches.run(every, options.jobs, options.again)
+    rows = [{"method": record["method"]} | summary(record) for record in finished]
     print(pd.DataFrame(rows).to_string(index=False, float_format="{:.4g}".format, na_rep=""))
     for table, files in searches.outdated().items():
         print(f"results/{table} was made with another {' and '.join(files)}: execute its notebook again")
@@ -154,8 +155,8 @@ def bench(options: argparse.Namespace) -> None:
     params = bench.params_of(options.loss, options.profile, options.dataset, **values)
     findings = bench.checked(params)
     print(*findings, sep="\n", flush=True)
-    path, said = bench.page(params, findings, options.jobs)
-    print(*said, f"the page: {path}", sep="\n")
+    path, sentences = bench.page(params, findings, options.jobs)
+    print(*sentences, f"the page: {path}", sep="\n")
 
 
 def _chosen(options: argparse.Namespace):
@@ -204,10 +205,10 @@ def plan(options: argparse.Namespace) -> int:
     print((table if options.each else plan.grouped(table)).to_string(index=False, float_format="{:.3g}".format))
     print(plan.by_notebook(table).to_string(index=False, float_format="{:.3g}".format))
     print(*plan.totals(table, gpus), sep="\n")
-    said = [plan.recorded(name, _params(options, catalogue.find(name).params)) for name in names]
-    said.append(plan.searching(names, lambda cls: _params(options, cls), speed))
-    for each in filter(None, said):
-        print(each)
+    sentences = [plan.recorded(name, _params(options, catalogue.find(name).params)) for name in names]
+    sentences.append(plan.searching(names, lambda cls: _params(options, cls), speed))
+    for sentence in filter(None, sentences):
+        print(sentence)
     print(*(f"error: {problem}" for problem in problems), sep="\n", end="\n" * bool(problems), file=sys.stderr)
     return 1 if problems else 0
 
@@ -250,13 +251,13 @@ def embed(options: argparse.Namespace) -> None:
 def find(options: argparse.Namespace) -> int:
     from dmlrepro.deploy import finding, page
 
-    found = finding.find(options.index, options.images, options.k)
-    print(*found.unreadable, sep="\n", end="\n" * bool(found.unreadable), file=sys.stderr)
+    answer = finding.find(options.index, options.images, options.k)
+    print(*answer.unreadable, sep="\n", end="\n" * bool(answer.unreadable), file=sys.stderr)
     if options.html:
-        print(f"{len(found.queries)} queries in {page.write(found, options.html)}")
+        print(f"{len(answer.queries)} queries in {page.write(answer, options.html)}")
     else:
-        found.write_csv(sys.stdout)
-    return 1 if found.unreadable else 0
+        answer.write_csv(sys.stdout)
+    return 1 if answer.unreadable else 0
 
 
 def publish(options: argparse.Namespace) -> None:
@@ -296,12 +297,12 @@ def _name_outdated(made: Path, committed: Path) -> int:
     from dmlrepro.evidence import publishing
     from dmlrepro.files import repository_root
 
-    found = publishing.outdated(made, committed)
-    for name, why in found.items():
+    reasons = publishing.outdated(made, committed)
+    for name, why in reasons.items():
         print(f"{committed.relative_to(repository_root())}/{name}.csv is not what the present code makes: {why}")
-    if found:
+    if reasons:
         print("if that is meant, `make accept` (golden values too) or `make notebooks` renew what is committed")
-    return 1 if found else 0
+    return 1 if reasons else 0
 
 
 def drift(options: argparse.Namespace) -> int:
@@ -336,7 +337,7 @@ def accept(options: argparse.Namespace) -> None:
 
     build = repository_root() / "build" / "quick"
     names = [name for name in _selected(options.notebooks) if catalogue.find(name).saves]
-    absent = [name for name in names if all(damage(each / f"{name}.csv") for each in (build, _published(build)))]
+    absent = [name for name in names if all(damage(folder / f"{name}.csv") for folder in (build, _published(build)))]
     if absent:  # before anything is replaced
         raise FileNotFoundError(f"no tables of {', '.join(absent)}; make results ONLY={','.join(absent)}")
     publishing.publish(build, _published(build), everything=True)

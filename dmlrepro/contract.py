@@ -43,15 +43,15 @@ class Finding:
 def check(build: Build) -> list[Finding]:
     """All findings, in the order of `batches`, then order, labels and growth; those of a loss that fails on a usual
     batch are of batches alone."""
-    found = [finite(build, name, *batch) for name, batch in batches().items()]
-    if trains(found):
-        found += [order(build), labels_matter(build), growth(build, "batch"), growth(build, "classes")]
-    return found
+    findings = [finite(build, name, *batch) for name, batch in batches().items()]
+    if trains(findings):
+        findings += [order(build), labels_matter(build), growth(build, "batch"), growth(build, "classes")]
+    return findings
 
 
-def trains(found: list[Finding]) -> bool:
+def trains(findings: list[Finding]) -> bool:
     """Whether the first finding, of a usual batch, allows training."""
-    return found[0].holds
+    return findings[0].holds
 
 
 def batches() -> dict[str, tuple[Tensor, Tensor]]:
@@ -81,7 +81,7 @@ def finite(build: Build, name: str, embeddings: Tensor, labels: Tensor) -> Findi
         return Finding(name, False, f"raises {type(error).__name__}: {error}")
     if not math.isfinite(value):
         return Finding(name, False, f"the value is {value}")
-    if wrong := [each for each, gradient in gradients.items() if not gradient.isfinite().all()]:
+    if wrong := [variable for variable, gradient in gradients.items() if not gradient.isfinite().all()]:
         return Finding(name, False, f"the value is {value:.4g}, but the gradient of {', '.join(wrong)} is not finite")
     zero = "" if gradients["embeddings"].any() else ", which teaches the network nothing (zero gradient)"
     return Finding(name, not zero or name != "usual batch", f"the value is {value:.4g}{zero}")
@@ -127,8 +127,7 @@ def growth(build: Build, of: str) -> Finding:
             memory.append(timing.peak_bytes(call, "cpu"))
             seconds.append(min(timing.seconds(call, "cpu") for _ in range(3)))
         except Exception as error:
-            said = f"{of} of {size}: {type(error).__name__}: {error}"
-            return Finding(f"growth with {of}", False, said)
+            return Finding(f"growth with {of}", False, f"{of} of {size}: {type(error).__name__}: {error}")
         sizes.append(size)
         if seconds[-1] > TOO_LONG:
             break
@@ -173,7 +172,9 @@ def _backward(loss: nn.Module, embeddings: Tensor, labels: Tensor) -> Evaluated:
     if not isinstance(value, Tensor) or value.numel() != 1:
         raise TypeError(f"a loss gives a scalar tensor, got {getattr(value, 'shape', type(value).__name__)}")
     value.backward()
-    gradients = {f"parameter {name}": each.grad for name, each in loss.named_parameters() if each.grad is not None}
+    gradients = {
+        f"parameter {name}": parameter.grad for name, parameter in loss.named_parameters() if parameter.grad is not None
+    }
     return value.item(), {"embeddings": torch.zeros_like(point) if point.grad is None else point.grad} | gradients
 
 

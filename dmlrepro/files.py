@@ -153,10 +153,10 @@ def check_seal(folder: Path) -> None:
     """
     try:
         listed = (folder / SUMS).read_text(encoding="utf8").splitlines()
-        found = _sums(folder)
+        present = _sums(folder)
     except (OSError, UnicodeDecodeError) as error:
         raise ValueError(f"its checksums cannot be compared: {error}") from error
-    if wrong := sorted({line.partition("  ")[2] or SUMS for line in set(listed) ^ set(found)}):
+    if wrong := sorted({line.partition("  ")[2] or SUMS for line in set(listed) ^ set(present)}):
         raise ValueError(f"{', '.join(wrong)}: not what {SUMS} lists")
     if not listed:
         raise ValueError(f"{SUMS} lists nothing")

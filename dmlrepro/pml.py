@@ -162,22 +162,22 @@ class Loss(losses.BaseMetricLossFunction):
             indices_tuple = None
         given = (embeddings, labels, indices_tuple, ref_emb, ref_labels)
         if self.whole and isinstance(weights, float):
-            found = {"loss": _said(self.loss(*given), None, "already_reduced")}
+            terms = {"loss": _said(self.loss(*given), None, "already_reduced")}
         elif self._librarys:
-            found = self.loss(*given)
+            terms = self.loss(*given)
         elif hasattr(self.loss, "per_pair"):
             a, b, *chosen = self.loss.pairs(*given)
-            found = {}
+            terms = {}
             for kind, hinges, mask in zip(("pos", "neg"), self.loss.per_pair(a, b), chosen):
                 places = mask.nonzero(as_tuple=True)
-                found[f"{kind}_loss"] = _said(hinges[places], places, f"{kind}_pair")
+                terms[f"{kind}_loss"] = _said(hinges[places], places, f"{kind}_pair")
         else:
             if not of_pairs:
                 check_unused(self.loss, ref_emb=ref_emb, ref_labels=ref_labels)
             values = self.loss.per_sample(*(given if of_pairs else given[:2]))
             every = torch.arange(len(values), device=values.device)
-            found = {"loss": _said(weights * values, every, "element")}
-        return {name: each | {"losses": self.scale * each["losses"]} for name, each in found.items()}
+            terms = {"loss": _said(weights * values, every, "element")}
+        return {name: term | {"losses": self.scale * term["losses"]} for name, term in terms.items()}
 
     def extra_repr(self) -> str:
         return f"scale={self.scale:g}"
@@ -190,8 +190,8 @@ def _said(values: Tensor, indices: Tensor | tuple[Tensor, ...] | None, kind: str
 @functools.cache
 def _named(name: str) -> type[Loss]:
     build = getattr(ours, name)
-    said = f"`dmlrepro.losses.{name}` as a loss of pytorch-metric-learning: its arguments, and those of `Loss`.\n\n"
-    members = {"build": staticmethod(build), "__doc__": said + (inspect.getdoc(build) or ""), "__module__": __name__}
+    opening = f"`dmlrepro.losses.{name}` as a loss of pytorch-metric-learning: its arguments, and those of `Loss`.\n\n"
+    members = {"build": staticmethod(build), "__doc__": opening + (inspect.getdoc(build) or ""), "__module__": __name__}
     return type(name, (Loss,), members)
 
 

@@ -112,9 +112,9 @@ class RetrievalMetric(Metric):
         Raises:
             ValueError: as `retrieval`, and if there was no update, or ids came with some of the batches.
         """
-        mine = [[each.cpu() for each in state] for state in (self.embeddings, self.labels, self.ids)]
+        mine = [[batch.cpu() for batch in state] for state in (self.embeddings, self.labels, self.ids)]
         ranks = _of_all_ranks(mine) if getattr(self, "_to_sync", True) else [mine]
-        batches, labels, ids = ([each for rank in ranks for each in rank[i]] for i in range(3))
+        batches, labels, ids = ([batch for rank in ranks for batch in rank[i]] for i in range(3))
         if not batches:
             raise ValueError("there is nothing to compute: call update(embeddings, labels) first")
         points, labels = torch.cat(batches), _read(labels, "labels")
@@ -146,7 +146,7 @@ def _written(values: np.ndarray, name: str) -> Tensor:
     """Names (B,) as a tensor, which a state must be: integers (B,), strings as their code points (B, longest)."""
     if values.dtype.kind in "biu":
         return torch.from_numpy(values.astype(np.int64))
-    if values.dtype.kind == "U" or (values.dtype.kind == "O" and all(isinstance(each, str) for each in values)):
+    if values.dtype.kind == "U" or (values.dtype.kind == "O" and all(isinstance(value, str) for value in values)):
         letters = np.ascontiguousarray(values.astype(str))
         return torch.from_numpy(letters.view(np.uint32).reshape(len(letters), -1).astype(np.int64))
     raise ValueError(f"{name} must be integers or strings, got {values.dtype}")
@@ -154,12 +154,12 @@ def _written(values: np.ndarray, name: str) -> Tensor:
 
 def _read(batches: list[Tensor], name: str) -> np.ndarray:
     """The names that batches of `_written` hold."""
-    if len({each.ndim for each in batches}) > 1:
+    if len({batch.ndim for batch in batches}) > 1:
         raise ValueError(f"{name} must be integers in all batches, or strings in all")
     if batches[0].ndim == 1:
         return torch.cat(batches).numpy()
-    letters = [np.ascontiguousarray(each.numpy().astype(np.uint32)) for each in batches]
-    return np.concatenate([each.view(f"U{each.shape[1]}")[:, 0] for each in letters])
+    letters = [np.ascontiguousarray(batch.numpy().astype(np.uint32)) for batch in batches]
+    return np.concatenate([batch.view(f"U{batch.shape[1]}")[:, 0] for batch in letters])
 
 
 def _of_all_ranks(value: Value) -> list[Value]:

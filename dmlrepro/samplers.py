@@ -141,14 +141,14 @@ def neighbour_groups(neighbours: Tensor, batch_size: int, num_batches: int, gene
 
 def _integers(labels: object) -> Tensor:
     try:
-        found = torch.as_tensor(labels)
+        vector = torch.as_tensor(labels)
     except (TypeError, ValueError) as error:
         raise ValueError(
             f"labels must be a vector of integers ({error}); number them by np.unique(labels, return_inverse=True)[1]"
         ) from error
-    if found.ndim != 1 or found.is_floating_point() or found.is_complex():
-        raise ValueError(f"labels must be a vector of integers, got {found.dtype} of shape {tuple(found.shape)}")
-    return found.to("cpu", torch.int64)
+    if vector.ndim != 1 or vector.is_floating_point() or vector.is_complex():
+        raise ValueError(f"labels must be a vector of integers, got {vector.dtype} of shape {tuple(vector.shape)}")
+    return vector.to("cpu", torch.int64)
 
 
 def _check(generator: Generator, **arguments: int) -> None:

@@ -49,12 +49,12 @@ def in_turn(
     """
     for call in calls.values():
         call()
-    found: dict[Key, list[float]] = {name: [] for name in calls}
+    taken: dict[Key, list[float]] = {name: [] for name in calls}
     for _ in range(repetitions):
         turns = [{name: seconds(call, device) for name, call in calls.items()} for _ in range(rounds)]
-        for name, values in found.items():
+        for name, values in taken.items():
             values.append(min(turn[name] for turn in turns))
-    return found
+    return taken
 
 
 def _finish(device: str) -> None:

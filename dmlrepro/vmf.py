@@ -92,7 +92,7 @@ class _Bessel(torch.autograd.Function):
         return _bessel(q, dim)
 
     @staticmethod
-    def setup_context(ctx: torch.types.Any, inputs: tuple, output: tuple[Tensor, Tensor]):
+    def setup_context(ctx: torch.types.Any, inputs: tuple[Tensor, int], output: tuple[Tensor, Tensor]):
         q, ctx.dim = inputs
         ctx.save_for_backward(q, output[1])
         ctx.set_materialize_grads(False)

@@ -53,15 +53,15 @@ def finish(process: subprocess.Popen) -> str:
 
 def outcome(cache: Path) -> dict[str, bytes]:
     """The bytes of all that finished runs consist of, but for the seconds they took."""
-    found = {}
+    contents = {}
     for path in sorted((cache / "runs").glob("*/*")):
         name = str(path.relative_to(cache))
         if path.suffix == ".safetensors":
-            found[name] = path.read_bytes()
+            contents[name] = path.read_bytes()
         elif path.name == "result.json":
             record = json.loads(path.read_bytes())
-            found[name] = json.dumps({what: record[what] for what in ("what", "where", "dataset", "rows")}).encode()
-    return found
+            contents[name] = json.dumps({what: record[what] for what in ("what", "where", "dataset", "rows")}).encode()
+    return contents
 
 
 def left_over(cache: Path) -> list[str]:
@@ -132,9 +132,9 @@ def build(repository: Path) -> subprocess.Popen:
 def strike(process: subprocess.Popen, generator: random.Random) -> None:
     first = psutil.Process(process.pid)
     tree = [first, *first.children(recursive=True)]
-    for each in generator.choice([tree, [first], [generator.choice(tree)]]):
+    for struck in generator.choice([tree, [first], [generator.choice(tree)]]):
         with suppress(psutil.NoSuchProcess):
-            each.kill()
+            struck.kill()
 
 
 def published(repository: Path) -> dict[str, bytes]:

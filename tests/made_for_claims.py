@@ -73,31 +73,31 @@ def fulfilling(test: ClaimTest, against: frozenset[int] = frozenset(), dataset: 
 
 def _cells(test: ClaimTest, parts: tuple[Part, ...]) -> list[tuple[str, str, str]]:
     """(method, setting, metric) of every cell that parts name, both ends of a range, and what shows that it learned."""
-    found = {}
+    cells = {}
     for part in parts:
         for cell in part.cells:
             trained = part.about == "training" and cell.method not in UNTRAINED
             for end in ends_of(cell):
                 for metric in (*part.metric.split(" / "), *([part.learned_on] if trained else ())):
-                    found[cell.method, end.setting, metric] = None
-    return list(found)
+                    cells[cell.method, end.setting, metric] = None
+    return list(cells)
 
 
 def ends_of(cell: Cell) -> list[Cell]:
     """The levels a cell needs: both ends of a range."""
     ends = [value if isinstance(value, tuple) else (value,) for value in cell.settings.values()]
-    return [Cell(cell.method, dict(zip(cell.settings, each))) for each in itertools.product(*ends)]
+    return [Cell(cell.method, dict(zip(cell.settings, levels))) for levels in itertools.product(*ends)]
 
 
 def _weights(expression: Expression, metric: str, cells: list) -> np.ndarray:
     vector = np.zeros(len(cells))
     for i, cell in enumerate(expression.cells):
-        found = [
+        places = [
             index
             for index, (name, setting, at) in enumerate(cells)
             if at == metric and cell.covers(Cell(name, settings_of(setting)))
         ]
-        vector[found] += (1 if i == 0 else -1) / len(found)
+        vector[places] += (1 if i == 0 else -1) / len(places)
     return vector
 
 
@@ -146,7 +146,7 @@ def _table(test: ClaimTest, values: dict, dataset: str) -> pd.DataFrame:
     exact = {part.metric for part in test.parts if part.about == "study" or isinstance(part, Exact)}
     noise = np.random.default_rng(0).standard_normal((len(values), SEEDS)) * 1e-3
     # a level that is said to be like another differs from it by no seed's chance alone
-    found = [
+    lines = [
         row
         for (cell, value), wobble in zip(values.items(), noise)
         for row in rows(
@@ -160,8 +160,8 @@ def _table(test: ClaimTest, values: dict, dataset: str) -> pd.DataFrame:
     ]
     trained = {metric for _, _, metric in values if metric in RECALLS}
     context = {"protocol": test.protocol or "conventional", "dataset": dataset, "backbone": test.network or "conv4"}
-    found += [row for metric in trained for row in rows(START, [10.0] * SEEDS, metric=metric, **context)]
-    return pd.DataFrame(found)
+    lines += [row for metric in trained for row in rows(START, [10.0] * SEEDS, metric=metric, **context)]
+    return pd.DataFrame(lines)
 
 
 def _is_exact(test: ClaimTest, metric: str) -> bool:
@@ -177,37 +177,37 @@ def adversaries(test: ClaimTest) -> dict[str, pd.DataFrame]:
     good = fulfilling(test)
     exact = good["metric"].isin({part.metric for part in test.parts if part.about == "study"})
     speaking = [index for index, part in enumerate(test.parts) if part.speaks_of(data_of(test))]
-    found = {f"part {index} reversed": fulfilling(test, frozenset({index})) for index in speaking}
-    found["everything reversed"] = fulfilling(test, frozenset(speaking))
+    tables = {f"part {index} reversed": fulfilling(test, frozenset({index})) for index in speaking}
+    tables["everything reversed"] = fulfilling(test, frozenset(speaking))
     own = good["method"] != START
     if any(isinstance(part, Sized) or part.smallest_effect for part in test.parts):
         level = good["metric"].map(lambda metric: _level(test, metric))
-        found["all equal"] = good.assign(value=good["value"].where(~own, level + _wobble(good)))
+        tables["all equal"] = good.assign(value=good["value"].where(~own, level + _wobble(good)))
     recall = good["metric"].isin(RECALLS) & own
     subjects = {part.subject.cells[0].method for part in test.parts}
     for method in sorted(subjects.intersection(good.loc[recall, "method"])):
-        found[f"{method} at a floor"] = _lowered(good, recall & (good["method"] == method))
+        tables[f"{method} at a floor"] = _lowered(good, recall & (good["method"] == method))
     if recall.any():
-        found["all at a floor"] = _lowered(good, recall)
+        tables["all at a floor"] = _lowered(good, recall)
     distances = good["metric"].isin(["W2", "intra_class_distance"])
     for method in dict.fromkeys(str(part.subject) for part in test.parts if part.metric == "W2"):
         of_method = distances & (good["method"] == method)
         shrunk = good["value"] / np.where(good["metric"] == "W2", 50, 100)
-        found[f"{method} collapsed"] = good.assign(value=good["value"].where(~of_method, shrunk))
+        tables[f"{method} collapsed"] = good.assign(value=good["value"].where(~of_method, shrunk))
     for method, setting in ends_of_ranges(test):
         cut = (good["method"] == method) & (good["setting"] == setting)
-        found[f"{method} without {setting}"] = good[~cut]
+        tables[f"{method} without {setting}"] = good[~cut]
     if not exact.all():
-        found["four seeds"] = good[exact | (good["seed"] < 4)]
+        tables["four seeds"] = good[exact | (good["seed"] < 4)]
         if test.network:
-            found["another network"] = good.assign(backbone="conv4")
-    return found
+            tables["another network"] = good.assign(backbone="conv4")
+    return tables
 
 
 def _level(test: ClaimTest, metric: str) -> float:
     """A constant that a part of the test has for this metric, else any number."""
-    constants = [each for part in test.parts if part.metric == metric for each in part.baselines]
-    return next((each.zero for each in constants if each.is_constant), 50.0)
+    constants = [baseline for part in test.parts if part.metric == metric for baseline in part.baselines]
+    return next((constant.zero for constant in constants if constant.is_constant), 50.0)
 
 
 def _wobble(table: pd.DataFrame) -> np.ndarray:
@@ -220,12 +220,12 @@ def _lowered(table: pd.DataFrame, where: pd.Series) -> pd.DataFrame:
 
 def ends_of_ranges(test: ClaimTest) -> list[tuple[str, str]]:
     """(method, setting) of the ends of every range that a test names and that no other cell of it names alone."""
-    found = {}
+    ends = {}
     for part in test.parts:
         for cell in part.cells:
             if cell.ranges:
-                found |= {(cell.method, end.setting): None for end in ends_of(cell)}
-    return list(found)
+                ends |= {(cell.method, end.setting): None for end in ends_of(cell)}
+    return list(ends)
 
 
 def hits_of(shares, seeds=2, queries=100, **context):
@@ -234,7 +234,7 @@ def hits_of(shares, seeds=2, queries=100, **context):
     base |= {"protocol": "conventional", "setting": "", "queries": queries}
     return pd.DataFrame(
         base | {"method": method, "seed": seed, "class_id": c, "hits": queries * share} | context
-        for method, each in shares.items()
+        for method, of_class in shares.items()
         for seed in range(seeds)
-        for c, share in enumerate(each)
+        for c, share in enumerate(of_class)
     )

@@ -28,13 +28,13 @@ def changed(name: str) -> list[str]:
     importlib.import_module(name)
     after = state(package)
     return sorted(
-        each
-        for each in before.keys() | after.keys()
-        if before.get(each) != after.get(each) and each.rpartition(".")[0] != name
+        attribute
+        for attribute in before.keys() | after.keys()
+        if before.get(attribute) != after.get(attribute) and attribute.rpartition(".")[0] != name
     )
 
 
 if __name__ == "__main__":
     for name in sys.argv[1:]:
-        for each in changed(name):
-            print(f"{name} changes {each}")
+        for change in changed(name):
+            print(f"{name} changes {change}")

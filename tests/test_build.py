@@ -56,14 +56,14 @@ def started_build(repository: Path) -> subprocess.Popen:
 
 def marked(repository: Path) -> list[psutil.Process]:
     """The processes of this repository's builds, but for build.py itself."""
-    found = []
+    processes = []
     for process in psutil.process_iter():
         try:
             if process.environ().get("DMLREPRO_BUILD") == str(repository / "build" / "quick"):
-                found.append(process)
+                processes.append(process)
         except psutil.Error:
             pass
-    return found
+    return processes
 
 
 def end(processes: list[psutil.Process]) -> None:
@@ -111,7 +111,7 @@ def test_a_second_build_says_for_whom_it_waits(repository):
     assert line == f"process {first.pid} builds the same profile: waiting for it to end\n"
     assert second.poll() is None and marked(repository)
     (repository / "build" / "slow").unlink()
-    assert [each.wait(60) for each in (first, second)] == [0, 0]
+    assert [process.wait(60) for process in (first, second)] == [0, 0]
     assert started(repository) == ["1", "2"]  # the second found everything done
     second.communicate()
 
@@ -163,7 +163,7 @@ def test_a_notebook_of_the_build_that_was_cut_is_executed_again(published):
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "message"),
     [
         (["nosuch"], "PROFILE=nosuch: there is no such profile; there are quick"),
         (["../x"], "PROFILE=../x: there is no such profile"),
@@ -171,12 +171,12 @@ def test_a_notebook_of_the_build_that_was_cut_is_executed_again(published):
         (["quick", "00"], "notebooks/98_cut.ipynb: no complete notebook; take it from git"),
     ],
 )
-def test_what_make_is_asked_for_is_refused_by_name_before_anything_is_made(repository, arguments, said):
+def test_what_make_is_asked_for_is_refused_by_name_before_anything_is_made(repository, arguments, message):
     (repository / "notebooks").mkdir()
     (repository / "notebooks" / "98_cut.ipynb").write_text('{"cells": [')
     before = sorted(repository.rglob("*"))
     asked = subprocess.run([sys.executable, "workflow/build.py", *arguments], cwd=repository, capture_output=True)
-    assert asked.returncode == 1 and said in asked.stderr.decode()
+    assert asked.returncode == 1 and message in asked.stderr.decode()
     assert sorted(repository.rglob("*")) == before
 
 

@@ -7,9 +7,9 @@ import torch.nn.functional as F
 from dmlrepro import clusters
 
 
-def blobs(seed=0, groups=5, each=12, size=16, noise=0.15):
+def blobs(seed=0, groups=5, per_group=12, size=16, noise=0.15):
     generator = torch.Generator().manual_seed(seed)
-    labels = torch.arange(groups).repeat_interleave(each)
+    labels = torch.arange(groups).repeat_interleave(per_group)
     centres = F.normalize(torch.randn(groups, size, generator=generator), dim=1)
     return centres[labels] + noise * torch.randn(len(labels), size, generator=generator) / size**0.5, labels
 
@@ -17,14 +17,14 @@ def blobs(seed=0, groups=5, each=12, size=16, noise=0.15):
 @pytest.mark.parametrize("found_by", [clusters.kmeans, clusters.hierarchical, clusters.random_walk])
 def test_separate_groups_are_found(found_by):
     points, labels = blobs()
-    found = found_by(points, 5, 3)
-    assert found.dtype == torch.int64 and found.shape == labels.shape and set(found.tolist()) == set(range(5))
-    assert torch.equal(found[:, None] == found, labels[:, None] == labels)
-    assert torch.equal(found, found_by(7 * points, 5, 3))  # directions count
+    groups = found_by(points, 5, 3)
+    assert groups.dtype == torch.int64 and groups.shape == labels.shape and set(groups.tolist()) == set(range(5))
+    assert torch.equal(groups[:, None] == groups, labels[:, None] == labels)
+    assert torch.equal(groups, found_by(7 * points, 5, 3))  # directions count
 
 
 def test_the_random_walk_is_the_sum_over_its_lengths():
-    points, _ = blobs(groups=2, each=8, noise=1.0)
+    points, _ = blobs(groups=2, per_group=8, noise=1.0)
     unit = F.normalize(points.double(), dim=1)
     cosines = unit @ unit.T
     affinity = torch.zeros(16, 16, dtype=torch.float64)

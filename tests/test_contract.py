@@ -62,18 +62,18 @@ class Constant(Proxies):
 
 
 def unmet(loss) -> dict[str, str]:
-    return {each.name: each.said for each in contract.check(loss) if not each.holds}
+    return {finding.name: finding.said for finding in contract.check(loss) if not finding.holds}
 
 
 @pytest.mark.parametrize("loss", [Proxies, baselines.proxy_anchor, baselines.soft_triple, baselines.multi_similarity])
 def test_a_sound_loss_has_no_finding_against_it(loss):
-    found = contract.check(loss)
-    assert [each.name for each in found if not each.holds] == []
-    assert len(found) == 9 and contract.trains(found)
+    findings = contract.check(loss)
+    assert [finding.name for finding in findings if not finding.holds] == []
+    assert len(findings) == 9 and contract.trains(findings)
 
 
 @pytest.mark.parametrize(
-    "loss, names, said",
+    "loss, names, message",
     [
         (NanOnLoneClasses, {"lone classes", "batch of one"}, "the value is nan"),
         (FirstCounts, {"order of samples"}, "another order of one batch"),
@@ -81,24 +81,24 @@ def test_a_sound_loss_has_no_finding_against_it(loss):
         (AllPairsOfProxies, {"growth with classes"}, "power 2.0"),
     ],
 )
-def test_what_is_wrong_is_named_and_nothing_else(loss, names, said):
-    found = unmet(loss)
-    assert set(found) == names
-    assert all(said in each for each in found.values())
+def test_what_is_wrong_is_named_and_nothing_else(loss, names, message):
+    complaints = unmet(loss)
+    assert set(complaints) == names
+    assert all(message in complaint for complaint in complaints.values())
 
 
 @pytest.mark.parametrize(
-    "loss, said",
+    "loss, message",
     [
         (InfiniteGradient, "gradient of embeddings is not finite"),
         (NoScalar, "a loss gives a scalar tensor"),
         (Constant, "raises RuntimeError"),
     ],
 )
-def test_a_loss_that_fails_on_a_usual_batch_cannot_be_trained_with(loss, said):
-    found = contract.check(loss)
-    assert said in found[0].said and not contract.trains(found)
-    assert "growth with batch" not in {each.name for each in found}
+def test_a_loss_that_fails_on_a_usual_batch_cannot_be_trained_with(loss, message):
+    findings = contract.check(loss)
+    assert message in findings[0].said and not contract.trains(findings)
+    assert "growth with batch" not in {finding.name for finding in findings}
 
 
 def test_the_order_of_a_loss_that_draws_random_numbers_is_not_judged():

@@ -24,14 +24,14 @@ def rows():
 
 def test_the_table_has_what_other_libraries_have():
     assert all(len(row) == 3 and all(row) for row in rows())
-    assert [each for each in WANTED if not any(each in what for what, _, _ in rows())] == []
+    assert [convention for convention in WANTED if not any(convention in what for what, _, _ in rows())] == []
 
 
 @pytest.mark.parametrize("row", rows(), ids=lambda row: row[0])
 def test_a_line_names_a_test_that_runs(row):
     file, name = TEST.fullmatch(row[2]).groups()
     tree = ast.parse((ROOT / file).read_text(encoding="utf8"))
-    (found,) = (each for each in tree.body if isinstance(each, ast.FunctionDef) and each.name == name)
-    marks = {ast.unparse(each) for each in found.decorator_list}
+    (test,) = (node for node in tree.body if isinstance(node, ast.FunctionDef) and node.name == name)
+    marks = {ast.unparse(mark) for mark in test.decorator_list}
     assert not any(mark in ("pytest.mark.slow", "pytest.mark.skip") or "skipif" in mark for mark in marks)
-    assert "importorskip" not in ast.unparse(found) and "pytest.skip" not in ast.unparse(found)
+    assert "importorskip" not in ast.unparse(test) and "pytest.skip" not in ast.unparse(test)

@@ -17,5 +17,5 @@ def test_examples_give_what_they_say(name):
 
 
 def test_there_are_examples():
-    found = [doctest.testmod(importlib.import_module(f"dmlrepro.{name}")).attempted for name in MODULES]
-    assert sum(found) >= 8
+    attempted = [doctest.testmod(importlib.import_module(f"dmlrepro.{name}")).attempted for name in MODULES]
+    assert sum(attempted) >= 8

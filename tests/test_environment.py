@@ -45,7 +45,7 @@ def test_the_lock_is_made_of_pins_and_hashes_alone():
     """No server and no path of a machine can stand in it."""
     line = r"\s*#[^/]*|[a-z0-9._-]+==[\w.+!-]+( ; [^:/]+)? \\|    --hash=sha256:[0-9a-f]{64}( \\)?"
     lines = (ROOT / "requirements.lock").read_text().splitlines()
-    assert len(lines) > 100 and [each for each in lines if each and not re.fullmatch(line, each)] == []
+    assert len(lines) > 100 and [text for text in lines if text and not re.fullmatch(line, text)] == []
 
 
 def test_every_locked_package_has_a_hash():

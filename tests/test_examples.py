@@ -60,9 +60,9 @@ def test_two_ranks_train_what_one_does():
         [sys.executable, EXAMPLES / "two_ranks.py"], env=environment, capture_output=True, text=True, timeout=600
     )
     assert done.returncode == 0, done.stderr
-    found = re.findall(r"(.*): two ranks differ from one by (\S+), training moved the network by (\S+)", done.stdout)
-    assert [name for name, *_ in found] == ["PFML", "EL-nivMF", "PFML, wrapped"]
-    for _, apart, moved in found:
+    lines = re.findall(r"(.*): two ranks differ from one by (\S+), training moved the network by (\S+)", done.stdout)
+    assert [name for name, *_ in lines] == ["PFML", "EL-nivMF", "PFML, wrapped"]
+    for _, apart, moved in lines:
         assert float(apart) < 1e-10 * float(moved), done.stdout
 
 

@@ -51,7 +51,9 @@ def repository(tmp_path):
     for name in ("notebooks", "build/quick"):
         (tmp_path / name).mkdir(parents=True)
     for name, (fault, _) in FAULTS.items():
-        cells = [nbformat.v4.new_code_cell(each) for each in ("profile = None", CODE.format(name=name, fault=fault))]
+        cells = [
+            nbformat.v4.new_code_cell(source) for source in ("profile = None", CODE.format(name=name, fault=fault))
+        ]
         cells[0].metadata["tags"] = ["parameters"]
         kernel = {"kernelspec": {"name": "python3", "display_name": "Python 3", "language": "python"}}
         nbformat.write(nbformat.v4.new_notebook(cells=cells, metadata=kernel), tmp_path / "notebooks" / f"{name}.ipynb")
@@ -75,8 +77,8 @@ def test_what_fails_is_named_and_publishes_nothing_and_is_all_that_the_next_buil
     (repository / "broken").touch()
     broken = build(repository)
     assert broken.returncode != 0
-    for name, (_, said) in FAULTS.items():
-        assert said in broken.stdout, (name, broken.stdout)
+    for name, (_, message) in FAULTS.items():
+        assert message in broken.stdout, (name, broken.stdout)
     assert "3 failed; what is finished stays" in broken.stdout
     assert not (repository / "results").exists()
     assert [path.stem for path in (repository / "build" / "quick").glob("*.csv")] == ["46_ccp_cost"]

@@ -275,8 +275,8 @@ def never():
 
 
 def test_a_mapped_array_is_built_once_from_its_parts_and_is_not_writable(cache):
-    found = mapped(cache)
-    assert isinstance(found, np.memmap) and np.array_equal(found, ARRAY) and not found.flags.writeable
+    array = mapped(cache)
+    assert isinstance(array, np.memmap) and np.array_equal(array, ARRAY) and not array.flags.writeable
     assert np.array_equal(mapped(cache, rows=never), ARRAY)
 
 

@@ -49,11 +49,11 @@ def test_the_schema_refuses_what_nothing_reads(change):
 
 
 def test_the_small_config_makes_what_is_committed():
-    found = grid.executions(read(ROOT / "workflow" / "config" / "small.yaml"), NOTEBOOKS)
+    executions = grid.executions(read(ROOT / "workflow" / "config" / "small.yaml"), NOTEBOOKS)
     committed = {path.stem for path in (ROOT / "results" / "small").glob("*.json")}
     made = {
-        catalogue.find(each["notebook"]).params.from_values({"profile": "small"} | each["parameters"]).stem
-        for each in found.values()
+        catalogue.find(execution["notebook"]).params.from_values({"profile": "small"} | execution["parameters"]).stem
+        for execution in executions.values()
     }
     assert made == committed
 
@@ -65,12 +65,12 @@ def test_a_grid_is_every_combination_under_a_name_of_its_own():
             {"notebooks": "all"},
         ]
     }
-    found = grid.executions(config, ["00_tour", "10_pfml"])
-    assert list(found) == [
+    executions = grid.executions(config, ["00_tour", "10_pfml"])
+    assert list(executions) == [
         *(f"10_pfml--dataset={data},seeds={seeds},steps=7" for data in ("cub", "cars") for seeds in (1, 5)),
         *("00_tour", "10_pfml"),
     ]
-    assert found["10_pfml--dataset=cars,seeds=1,steps=7"] == {
+    assert executions["10_pfml--dataset=cars,seeds=1,steps=7"] == {
         "notebook": "10_pfml",
         "parameters": {"steps": 7, "dataset": "cars", "seeds": 1},
     }
@@ -104,24 +104,24 @@ def with_gpus(count: int, visible: str, folder: Path) -> subprocess.Popen:
 
 def test_processes_beside_each_other_have_gpus_of_their_own_and_the_next_waits(tmp_path):
     first, second = (with_gpus(2, "0,1,2,3,4", tmp_path) for _ in range(2))
-    seen = [set(each.stdout.readline().strip().split(",")) for each in (first, second)]
+    seen = [set(process.stdout.readline().strip().split(",")) for process in (first, second)]
     assert len(set.union(*seen)) == 4
     third = with_gpus(2, "0,1,2,3,4", tmp_path)
     first.kill()  # its lock ends with it
     assert set(third.stdout.readline().strip().split(",")) <= {"0", "1", "2", "3", "4"} - seen[1]
-    for each in (second, third):
-        each.communicate("")
+    for process in (second, third):
+        process.communicate("")
     assert [path.name for path in tmp_path.iterdir()] == [f"dmlrepro-gpus-{os.getuid()}"]  # not in another user's way
 
 
 def test_assigned_gpus_stay_and_none_is_none(tmp_path):
     assigned = [with_gpus(1, "3", tmp_path) for _ in range(2)]  # as a cluster does on two of its nodes
-    assert [each.stdout.readline().strip() for each in assigned] == ["3", "3"]
+    assert [process.stdout.readline().strip() for process in assigned] == ["3", "3"]
     none, too_many = with_gpus(0, "0,1", tmp_path), with_gpus(2, "0", tmp_path)
     assert none.stdout.readline() == "\n"
     assert "2 GPUs are asked for and 1 are visible" in too_many.communicate("")[1]
-    for each in (*assigned, none):
-        each.communicate("")
+    for process in (*assigned, none):
+        process.communicate("")
 
 
 @pytest.mark.parametrize("gpus, granted", [(0, {}), (2, {"nvidia.com/gpu": "2"})])
@@ -142,8 +142,8 @@ def test_a_kubernetes_job_gets_what_it_asked_for_and_its_state_is_told(tmp_path,
     assert made["metadata"]["name"] == name and made["spec"]["activeDeadlineSeconds"] == 420
     assert container["resources"]["limits"] == {"cpu": "3", "memory": "4000M"} | granted
     assert container["command"] == ["/bin/sh", str(tmp_path / "run.sh")] and container["workingDir"] == str(tmp_path)
-    for said, expected in (({}, "running"), ({"succeeded": 1}, "success"), ({"failed": 1}, "failed")):
-        (tmp_path / "said.json").write_text(json.dumps({"status": said}))
+    for status, expected in (({}, "running"), ({"succeeded": 1}, "success"), ({"failed": 1}, "failed")):
+        (tmp_path / "said.json").write_text(json.dumps({"status": status}))
         assert job("status", name) == expected
 
 
@@ -173,9 +173,9 @@ def test_an_execution_has_its_parameters_and_a_failed_one_is_kept_with_its_trace
     with pytest.raises(Exception, match="ZeroDivisionError"):
         execute.main(asked, "98_divides--value=0", Path("build/98_divides--value=0.ipynb"))
     assert not Path("build/98_divides--value=0.ipynb").exists()
-    (said,) = failures.failures(build)
-    assert "build/failed/98_divides--value=0.ipynb" in said and "    print(profile, value, 1 / value)" in said
-    assert said.endswith("ZeroDivisionError: division by zero") and "\x1b" not in said
+    (failure,) = failures.failures(build)
+    assert "build/failed/98_divides--value=0.ipynb" in failure and "    print(profile, value, 1 / value)" in failure
+    assert failure.endswith("ZeroDivisionError: division by zero") and "\x1b" not in failure
 
 
 def last_line(capfd) -> str:
@@ -197,11 +197,11 @@ def test_a_log_that_a_full_disk_has_cut_says_so(tmp_path, monkeypatch):
     (tmp_path / "failed").mkdir()
     (tmp_path / "failed" / "98_cut.ipynb").write_text('{"cells": [')  # cut as well
     (tmp_path / "98_cut.log").write_text("16 runs\n15 ru")
-    (said,) = failures.failures(tmp_path)
-    assert "\n15 ru\n[the log is cut here, as by a full disk: " in said and f"MB are free for {tmp_path}]" in said
+    (failure,) = failures.failures(tmp_path)
+    assert "\n15 ru\n[the log is cut here, as by a full disk: " in failure and f"MB are free for {tmp_path}]" in failure
     (tmp_path / "98_cut.log").write_text("15 runs\n")
-    (said,) = failures.failures(tmp_path)
-    assert said.endswith("15 runs")
+    (failure,) = failures.failures(tmp_path)
+    assert failure.endswith("15 runs")
     monkeypatch.setattr(failures.shutil, "disk_usage", lambda folder: SimpleNamespace(free=0))
-    (said,) = failures.failures(tmp_path)
-    assert said.endswith(f"[the log is cut here, as by a full disk: 0 MB are free for {tmp_path}]")
+    (failure,) = failures.failures(tmp_path)
+    assert failure.endswith(f"[the log is cut here, as by a full disk: 0 MB are free for {tmp_path}]")

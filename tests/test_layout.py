@@ -36,15 +36,15 @@ ROOMS = {path.parent.name for path in (PACKAGE / "papers").glob("*/__init__.py")
 
 def imported(tree: ast.AST) -> set[str]:
     """The modules of this package that a tree imports; `from a import b` is a.b where that is a module, else a."""
-    found = set()
+    modules = set()
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
-            found |= {alias.name for alias in node.names}
+            modules |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom):
             assert node.level == 0, f"line {node.lineno}: a relative import"
             names = {f"{node.module}.{alias.name}": node.module for alias in node.names}
-            found |= {name if name in FILES else module for name, module in names.items()}
-    return {name for name in found if name.split(".")[0] == "dmlrepro"}
+            modules |= {name if name in FILES else module for name, module in names.items()}
+    return {name for name in modules if name.split(".")[0] == "dmlrepro"}
 
 
 def looked_into(text: str) -> set[str]:
@@ -52,7 +52,7 @@ def looked_into(text: str) -> set[str]:
     if "pkgutil.iter_modules(papers.__path__" not in text:
         return set()
     names = re.findall(r'"(dmlrepro\.papers\.\*\.\w+)"', text) or ["dmlrepro.papers.*"]
-    return {name for name in FILES if room(name) and any(fnmatch.fnmatch(name, each) for each in names)}
+    return {name for name in FILES if room(name) and any(fnmatch.fnmatch(name, pattern) for pattern in names)}
 
 
 TEXTS = {name: path.read_text(encoding="utf8") for name, path in FILES.items()}
@@ -135,9 +135,9 @@ def test_a_circle_is_seen():
 def test_a_notebook_imports_the_room_of_its_paper_only(path):
     cells = json.loads(path.read_text(encoding="utf8"))["cells"]
     sources = ["".join(cell["source"]) for cell in cells if cell["cell_type"] == "code"]
-    found = {target for source in sources for target in imported(ast.parse(source))}
-    assert found <= set(FILES)
-    assert len({room(target) for target in found} - {""}) <= 1
+    targets = {target for source in sources for target in imported(ast.parse(source))}
+    assert targets <= set(FILES)
+    assert len({room(target) for target in targets} - {""}) <= 1
 
 
 @pytest.mark.parametrize("name", [name for name, path in FILES.items() if path.name == "__init__.py"])
@@ -166,24 +166,30 @@ def test_a_changed_module_is_seen(tmp_path):
     }
     for name, text in (texts | {"top": "from toy.low import COLORS\nCOLORS |= {'b': 2}\n"}).items():
         (tmp_path / "toy" / f"{name}.py").write_text(text)
-    found = changes(["toy.low", "toy.high", "toy.top"], tmp_path)
-    assert found == ["toy.high changes toy.low.NAMES", "toy.top changes toy.low.COLORS"]
+    changed = changes(["toy.low", "toy.high", "toy.top"], tmp_path)
+    assert changed == ["toy.high changes toy.low.NAMES", "toy.top changes toy.low.COLORS"]
 
 
 def untyped(text: str) -> list[str]:
     """ "function: parameter" for every parameter without a type; self, cls and those of lambdas need none."""
-    found = []
+    parameters = []
     for node in ast.walk(ast.parse(text)):
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
             given = node.args
             every = [*given.posonlyargs, *given.args, *given.kwonlyargs, *filter(None, (given.vararg, given.kwarg))]
-            names = [each.arg for each in every if each.annotation is None and each.arg not in ("self", "cls")]
-            found += [f"{node.name}: {name}" for name in names]
-    return found
+            names = [
+                argument.arg
+                for argument in every
+                if argument.annotation is None and argument.arg not in ("self", "cls")
+            ]
+            parameters += [f"{node.name}: {name}" for name in names]
+    return parameters
 
 
 def test_every_parameter_has_a_type():
-    assert [f"{FILES[name].relative_to(ROOT)}: {each}" for name in FILES for each in untyped(TEXTS[name])] == []
+    assert [
+        f"{FILES[name].relative_to(ROOT)}: {parameter}" for name in FILES for parameter in untyped(TEXTS[name])
+    ] == []
 
 
 def test_a_parameter_without_a_type_is_seen():

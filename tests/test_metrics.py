@@ -236,9 +236,9 @@ def test_a_measure_does_not_depend_on_what_else_is_asked_for(size, monkeypatch):
     largest = int(labels.bincount().max()) - 1
     monkeypatch.setattr(ranking, "_nearest_blocks", lambda points, k, *how: depths.append(k) or blocks(points, k, *how))
     for measures, depth in (((), 8), (("P@1",), 8), (("MAP@R", "P@1"), max(8, largest)), (("mAP@1000", "RP"), 1000)):
-        found = metrics.retrieval_per_query(embeddings, labels, (8,), measures=measures)
-        assert list(found) == ["R@8", *(name for name in ranking.MEASURES if name in measures), "relevant"]
-        assert all(torch.equal(found[name], expected[name]) for name in found)
+        values = metrics.retrieval_per_query(embeddings, labels, (8,), measures=measures)
+        assert list(values) == ["R@8", *(name for name in ranking.MEASURES if name in measures), "relevant"]
+        assert all(torch.equal(values[name], expected[name]) for name in values)
         assert depths.pop() == min(depth, size - 1)
     assert "RP" in metrics.retrieval(embeddings, labels, 8, measures="RP")
 
@@ -247,11 +247,11 @@ def test_a_measure_does_not_depend_on_what_else_is_asked_for(size, monkeypatch):
 def test_without_ks_there_are_the_measures_alone(measures):
     embeddings, labels = random_set(2)
     expected = metrics.retrieval(embeddings, labels)
-    found = metrics.retrieval(embeddings, labels, ks=(), measures=measures)
-    assert found == {name: expected[name] for name in (*measures, "excluded")}
+    values = metrics.retrieval(embeddings, labels, ks=(), measures=measures)
+    assert values == {name: expected[name] for name in (*measures, "excluded")}
     metric = metrics.RetrievalMetric(ks=(), measures=measures)
     metric.update(embeddings, labels)
-    assert metric.compute() == found
+    assert metric.compute() == values
 
 
 def test_ids_keep_an_image_out_of_its_own_list():
@@ -260,11 +260,11 @@ def test_ids_keep_an_image_out_of_its_own_list():
     expected = metrics.retrieval_per_query(embeddings, labels, KS)
     names = np.array([f"{i}.jpg" for i in range(40)])
     for ids in (torch.arange(40), names):
-        found = metrics.retrieval_per_query(
+        values = metrics.retrieval_per_query(
             embeddings[order], labels[order], KS, embeddings, labels, query_ids=ids[order], gallery_ids=ids
         )
-        assert found.keys() == expected.keys()
-        assert all(torch.equal(found[name], expected[name][order]) for name in expected)
+        assert values.keys() == expected.keys()
+        assert all(torch.equal(values[name], expected[name][order]) for name in expected)
 
 
 def test_queries_that_the_gallery_lacks_search_all_of_it():
@@ -272,12 +272,12 @@ def test_queries_that_the_gallery_lacks_search_all_of_it():
     embeddings, labels = random_set(1, size=12)
     labels[:] = 7
     ids = torch.arange(12)
-    found = metrics.retrieval_per_query(
+    values = metrics.retrieval_per_query(
         embeddings[4:], labels[4:], (1, 8), embeddings[:8], labels[:8], query_ids=ids[4:], gallery_ids=ids[:8]
     )
-    assert found["relevant"].tolist() == [7] * 4 + [8] * 4
-    assert all((found[name] == 1).all() for name in ("R@8", "RP", "MAP@R", "mAP@1000"))
-    assert found["mAP@1000/class_size"].tolist() == [7 / 8] * 4 + [1] * 4
+    assert values["relevant"].tolist() == [7] * 4 + [8] * 4
+    assert all((values[name] == 1).all() for name in ("R@8", "RP", "MAP@R", "mAP@1000"))
+    assert values["mAP@1000/class_size"].tolist() == [7 / 8] * 4 + [1] * 4
 
 
 def test_a_gallery_that_holds_all_queries_unnamed_is_warned_about():
@@ -466,12 +466,12 @@ def _rank(rank: int, folder: Path) -> None:
     metric = metrics.RetrievalMetric()
     for points, classes, ids in batches(embeddings[mine], labels[mine], mine):
         metric.update(points, classes, ids)
-    found = [metric.compute()]
+    computed = [metric.compute()]
     metric.reset()
     if rank == 1:
         metric.update(embeddings, [str(label) for label in labels.tolist()])
-    found.append(metric.compute())
-    torch.save(found, folder / f"{rank}.pt")
+    computed.append(metric.compute())
+    torch.save(computed, folder / f"{rank}.pt")
     dist.destroy_process_group()
 
 

@@ -54,11 +54,11 @@ def test_nothing_takes_the_name_of_its_study(notebook):
 
 def test_figures_of_methods_have_the_names_of_the_paper(notebook):
     calls = [n for cell in code(notebook) for n in ast.walk(ast.parse(cell.source)) if isinstance(n, ast.Call)]
-    of_methods = [f"charts.{each}" for each in ("ablation", "dots", "curves", "training_curves")]
+    of_methods = [f"charts.{chart}" for chart in ("ablation", "dots", "curves", "training_curves")]
     unnamed = [
         ast.unparse(call)
         for call in calls
-        if ast.unparse(call.func) in of_methods and "names" not in {each.arg for each in call.keywords}
+        if ast.unparse(call.func) in of_methods and "names" not in {keyword.arg for keyword in call.keywords}
     ]
     assert unnamed == []
 
@@ -83,8 +83,8 @@ def test_the_last_cell_is_the_regression_check_and_prints_no_number_that_can_mov
     assert last.source.startswith("# NBVAL_CHECK_OUTPUT")
     (output,) = last.outputs
     saves_a_table = "study.table(" in "".join(cell.source for cell in code(notebook))
-    said = [sentence for sentence in CHECKED if f"{sentence}: yes" in output.text]
-    assert len(said) == 1 and (tuple(said) == CHECKED[:1]) == saves_a_table
+    sentences = [sentence for sentence in CHECKED if f"{sentence}: yes" in output.text]
+    assert len(sentences) == 1 and (tuple(sentences) == CHECKED[:1]) == saves_a_table
 
 
 def say_what_they_found(path: Path) -> bool:
@@ -96,10 +96,10 @@ def test_its_opening_and_its_own_output_are_of_one_execution(path):
     """The opening is made from results/, the output from the table of the execution: `make notebooks` writes both."""
     notebook = nbformat.read(path, as_version=4)
     (opening,) = [cell.source for cell in notebook.cells if "findings" in cell.metadata.get("tags", ())]
-    (found,) = [cell for cell in code(notebook) if "study.found(" in cell.source]
-    (output,) = found.outputs
-    said = output.data["text/markdown"].splitlines()
-    assert said and [line for line in said if line not in opening.splitlines()] == []
+    (findings,) = [cell for cell in code(notebook) if "study.found(" in cell.source]
+    (output,) = findings.outputs
+    lines = output.data["text/markdown"].splitlines()
+    assert lines and [line for line in lines if line not in opening.splitlines()] == []
 
 
 def without_verdict(notebook, name: str) -> list[str]:

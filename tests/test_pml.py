@@ -123,22 +123,22 @@ def test_a_scale_is_that_of_value_gradients_and_bounds(name):
     other = {"ref_emb": x + 0.1} if name in UNLABELLED else {"labels": y}
     plain, scaled = built(name), built(name, scale=0.25)
     torch.testing.assert_close(scaled(x, **other), 0.25 * plain(x, **other))
-    bounds = [[group.get("clip_value") for group in each.parameter_groups(1e-3)] for each in (plain, scaled)]
+    bounds = [[group.get("clip_value") for group in loss.parameter_groups(1e-3)] for loss in (plain, scaled)]
     assert bounds[1] == [bound and 0.25 * bound for bound in bounds[0]]
 
 
 @pytest.mark.parametrize("name", EACH)
 def test_the_losses_of_samples_average_to_the_loss(name):
     (x, y), plain = batches(1, 12)[0], built(name)
-    each = built(name, reducer=reducers.DoNothingReducer())(x, y)["loss"]
-    assert each["losses"].shape == (12,) and each["reduction_type"] == "element"
+    unreduced = built(name, reducer=reducers.DoNothingReducer())(x, y)["loss"]
+    assert unreduced["losses"].shape == (12,) and unreduced["reduction_type"] == "element"
     mean = built(name, reducer=reducers.MeanReducer())(x, y)
     expected = plain(x, y)
     torch.testing.assert_close(mean, expected)
     weights = torch.arange(C) + 1.0
     if name != "SoftTriple":  # whose regulariser is a second loss
-        found = built(name, reducer=reducers.ClassWeightedReducer(weights))(x, y)
-        torch.testing.assert_close(found, (weights[y] * each["losses"]).mean())
+        weighted = built(name, reducer=reducers.ClassWeightedReducer(weights))(x, y)
+        torch.testing.assert_close(weighted, (weights[y] * unreduced["losses"]).mean())
 
 
 def test_the_pairs_of_c2_are_those_of_the_librarys_contrastive_loss():
@@ -180,8 +180,8 @@ def test_mined_samples_are_weighed_as_the_library_weighs_them(name):
     x, y = batches(1, 12)[0]
     mined = tuple(torch.tensor(some) for some in ([0, 0, 1], [4, 8, 5], [2, 3], [0, 1]))
     weights = loss_and_miner_utils.convert_to_weights(mined, y, torch.float32)
-    each = built(name, reducer=reducers.DoNothingReducer())(x, y)["loss"]["losses"]
-    torch.testing.assert_close(built(name)(x, y, mined), (weights * each).mean())
+    unreduced = built(name, reducer=reducers.DoNothingReducer())(x, y)["loss"]["losses"]
+    torch.testing.assert_close(built(name)(x, y, mined), (weights * unreduced).mean())
 
 
 @pytest.mark.parametrize("name", ["PFML", "MFCWMS", "CWMS", "XBM", "JointProxy"])

@@ -57,13 +57,13 @@ def test_lists_equal_those_of_float64(searched, kind, distance):
         lambda: retrieval.nearest(points, 3, distance=distance, block=700),
     ):
         searched.clear()
-        found = call()
+        lists = call()
         ranked_again = sum(searched)
-        assert torch.equal(found, in_float64(call))
+        assert torch.equal(lists, in_float64(call))
         if kind is random_points:
             assert ranked_again == 0
         if kind is tied_points:
-            assert ranked_again > len(found) / 2  # a tie of more than the spare candidates is for float64 to order
+            assert ranked_again > len(lists) / 2  # a tie of more than the spare candidates is for float64 to order
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -80,11 +80,11 @@ def test_measures_equal_those_of_float64(searched, kind):
         ),
     ):
         searched.clear()
-        found = call()
-        assert sum(searched) < len(found["relevant"]) or kind is tied_points
+        measures = call()
+        assert sum(searched) < len(measures["relevant"]) or kind is tied_points
         expected = in_float64(call)
-        assert found.keys() == expected.keys()
-        assert all(torch.equal(found[name], expected[name]) for name in expected)
+        assert measures.keys() == expected.keys()
+        assert all(torch.equal(measures[name], expected[name]) for name in expected)
 
 
 def test_few_candidates_of_a_list_need_float64(monkeypatch):

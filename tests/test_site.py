@@ -93,7 +93,7 @@ def test_the_ledger_has_a_row_with_an_anchor_for_every_claim():
     filters = BeautifulSoup(boards.ledger_filters(), "html.parser")
     for name in ("paper", "verdict", "data"):
         offered = {option.text for option in filters.select(f"select[name={name}] option")} - {"all"}
-        assert offered == {each for row in rows for each in row[f"data-{name}"].split("|") if each}
+        assert offered == {value for row in rows for value in row[f"data-{name}"].split("|") if value}
 
 
 def test_a_leaderboard_has_the_numbers_of_its_table():
@@ -185,7 +185,9 @@ def test_a_notebook_is_a_page_with_everything_in_it(small_site):
     described = [data["text/plain"] for data in outputs if "image/png" in data]
     assert [image["alt"] for image in html.select("article img")] == described != []
     math = html.select("article math")
-    assert math and not [each for each in math if "\\" in each.text]  # latex2mathml shows what it does not know
+    assert math and not [
+        formula for formula in math if "\\" in formula.text
+    ]  # latex2mathml shows what it does not know
     assert html.select("details.hide") and html.select_one("a[href='../ledger.html#pfml-07']")
     assert html.select_one("a.prev-page") and html.select_one("input[name=q]")
 

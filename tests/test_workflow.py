@@ -82,8 +82,8 @@ def test_a_loss_concerns_its_papers_notebooks_and_those_that_share_its_runs(buil
 
 
 def test_shared_baselines_concern_every_notebook_that_trains_them(built):
-    found = after_touching(built, "dmlrepro/losses/baselines.py")
-    assert {"train", "publish", "10_pfml_retrieval", "20_nivmf_retrieval"} <= found
+    concerned = after_touching(built, "dmlrepro/losses/baselines.py")
+    assert {"train", "publish", "10_pfml_retrieval", "20_nivmf_retrieval"} <= concerned
 
 
 def test_the_scheme_of_every_run_concerns_every_notebook(built):
@@ -133,9 +133,9 @@ def test_runs_as_jobs_are_planned_once_for_all_notebooks_that_read_them(built):
     jobs = ("train=jobs", "gpus_per_run=1", "notebooks=20,22")
     assert planned(built, *jobs) == {"run_short", "publish", "20_nivmf_retrieval", "22_nivmf_distances"}
     index = json.loads((built / "build" / "quick" / "runs" / "index-1-1.json").read_text())
-    own = [set(each["runs"]) for each in index["executions"].values()]
+    own = [set(execution["runs"]) for execution in index["executions"].values()]
     assert own[0] & own[1] and own[0] != own[1]
-    assert {each["gpus"] for each in index["runs"].values()} == {1}
+    assert {run["gpus"] for run in index["runs"].values()} == {1}
 
 
 def test_a_page_of_the_repository_concerns_nobody(built):

@@ -253,18 +253,20 @@ def _transfer(url: str, part: Path) -> None:
 def verify(file: Path, md5: str | None) -> None:
     """ValueError unless `file` has the checksum; without a known one, that of the first copy is kept and compared."""
     with file.open("rb") as content:
-        found = hashlib.file_digest(content, "md5" if md5 else "sha256").hexdigest()
+        checksum = hashlib.file_digest(content, "md5" if md5 else "sha256").hexdigest()
     if md5 is None:
         record = file.with_name(file.name + ".sha256")
         if not record.exists():
             with replacing(record) as temporary:
-                temporary.write_text(found + "\n")
-            print(f"{file}: no published checksum; sha256 {found} is recorded in {record.name}")
+                temporary.write_text(checksum + "\n")
+            print(f"{file}: no published checksum; sha256 {checksum} is recorded in {record.name}")
         expected = record.read_text().strip()
     else:
         expected = md5
-    if found != expected:
-        raise ValueError(f"{file}: expected {'md5' if md5 else 'sha256'} {expected}, found {found}; damaged or changed")
+    if checksum != expected:
+        raise ValueError(
+            f"{file}: expected {'md5' if md5 else 'sha256'} {expected}, found {checksum}; damaged or changed"
+        )
 
 
 def unpack(archive: Path, result: Path) -> None:
@@ -281,8 +283,8 @@ def unpack(archive: Path, result: Path) -> None:
         with staging(result.parent) as temporary:
             (_unpack_zip if archive.suffix == ".zip" else _unpack_tar)(archive, temporary)
             if not Path(temporary, result.name).is_dir():
-                found = ", ".join(sorted(os.listdir(temporary))[:5])
-                raise ValueError(f"{archive}: expected a folder {result.name} in it, found {found or 'nothing'}")
+                names = ", ".join(sorted(os.listdir(temporary))[:5])
+                raise ValueError(f"{archive}: expected a folder {result.name} in it, found {names or 'nothing'}")
             Path(temporary, result.name).rename(result)
     except tarfile.FilterError as error:
         raise ValueError(f"{archive}: unsafe member ({error}); nothing was unpacked") from error

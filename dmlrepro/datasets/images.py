@@ -318,16 +318,16 @@ def _all_read(
             reason = str(error).replace(repr(path), "").strip() or type(error).__name__
             bad.append(f"{path} ({reason})")
 
-    found = []
+    results = []
     for result in pool.map(attempt, paths, *others):
-        found.append(result)
+        results.append(result)
         if bar is not None:
             bar.update()
     if bad:
         raise ValueError(
             f"{len(bad)} of {len(paths)} files are no readable images: {few(sorted(bad))}; convert or remove them"
         )
-    return found
+    return results
 
 
 def _refuse_shared(pool: ThreadPoolExecutor, manifest: Manifest) -> None:

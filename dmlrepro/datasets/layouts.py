@@ -121,8 +121,8 @@ def _cars_in_two_parts(folder: Path) -> _Cars:
     # cars_test_annos.mat of the original devkit has no classes; some copies put the file that has them in its place
     files = {"train": ["cars_train_annos.mat"], "test": ["cars_test_annos_withlabels.mat", "cars_test_annos.mat"]}
     for part, candidates in files.items():
-        found = [file for name in candidates for file in (folder / name, folder / "devkit" / name) if file.is_file()]
-        if not found:
+        sources = [file for name in candidates for file in (folder / name, folder / "devkit" / name) if file.is_file()]
+        if not sources:
             hint = (
                 "; the names in cars_annos.mat are those of car_ims/ and fit neither part"
                 * (folder / "cars_annos.mat").is_file()
@@ -130,11 +130,11 @@ def _cars_in_two_parts(folder: Path) -> _Cars:
             raise FileNotFoundError(f"{folder / candidates[0]}: missing, here and in devkit/{hint}")
         nested = folder / f"cars_{part}" / f"cars_{part}"  # as Kaggle's copy unpacks
         place.append(nested if nested.is_dir() else nested.parent)
-        names, ids = _mat_rows(found[0], "fname")
+        names, ids = _mat_rows(sources[0], "fname")
         images += [place[-1] / name for name in names]
         class_ids.append(ids)
     meta = next((file for file in (folder / "devkit", folder) if (file / "cars_meta.mat").is_file()), folder / "devkit")
-    return found[0], images, np.concatenate(class_ids), _mat_names(existing(meta / "cars_meta.mat")), place
+    return sources[0], images, np.concatenate(class_ids), _mat_names(existing(meta / "cars_meta.mat")), place
 
 
 def _cars_by_class(folder: Path) -> _Cars:
@@ -260,7 +260,7 @@ def read_omniglot(root: Path) -> Annotations:
     )
     characters = np.array([name.rsplit("/", 1)[0].split("/", 1)[1] for part in archives for name, _ in drawings[part]])
     names, class_ids = np.unique(characters, return_inverse=True)
-    parts = np.repeat(list(archives), [len(found) for found in drawings.values()])
+    parts = np.repeat(list(archives), [len(drawings[part]) for part in archives])
     return Annotations(archives["train"].parent, images, class_ids, parts, dict(enumerate(names.tolist())))
 
 
@@ -274,16 +274,16 @@ def _omniglot_drawings(archive: Path) -> list[tuple[str, tuple[int, int]]]:
     if archive.is_file():
         written = archive.stat().st_mtime_ns
         with opened_zip(archive) as file:
-            found = [(member.filename, (member.CRC, written)) for member in file.infolist()]
+            entries = [(member.filename, (member.CRC, written)) for member in file.infolist()]
     elif folder.is_dir():
         statuses = ((path, path.stat()) for path in folder.rglob("*.png"))
-        found = [
+        entries = [
             (path.relative_to(folder.parent).as_posix(), (status.st_size, status.st_mtime_ns))
             for path, status in statuses
         ]
     else:
         raise FileNotFoundError(f"{archive}: missing; expected this file or the folder {folder.name} it unpacks to")
-    drawings = sorted(item for item in found if fnmatch(item[0], f"{folder.name}/*/*/*.png"))
+    drawings = sorted(item for item in entries if fnmatch(item[0], f"{folder.name}/*/*/*.png"))
     if not drawings:
         raise ValueError(f"{archive}: expected {folder.name}/<alphabet>/<character>/*.png, found none")
     return drawings
@@ -328,10 +328,10 @@ def rows(
         raise ValueError(f"{path}: expected text in UTF-8, found UTF-16; save it as UTF-8")
     lines = data.decode("utf-8-sig", errors="replace").splitlines()
     first = counted + (header is not None)
-    found = lines[first - 1].split() if header and len(lines) >= first else None
-    if found != header:
+    columns = lines[first - 1].split() if header and len(lines) >= first else None
+    if columns != header:
         raise ValueError(
-            f"{path}: expected line {first} to be {' '.join(header or [])!r}, found {' '.join(found or [])!r}"
+            f"{path}: expected line {first} to be {' '.join(header or [])!r}, found {' '.join(columns or [])!r}"
         )
     table = [(line.split(maxsplit=fields - 1), f"{path}, line {n}") for n, line in enumerate(lines, 1) if n > first]
     table = [(values, where) for values, where in table if values]
@@ -339,8 +339,8 @@ def rows(
         raise ValueError(f"{path}: line 1 promises {lines[0].strip()} rows, found {len(table)}")
     for values, where in table:
         if len(values) != fields:
-            found = " ".join(values)[:80]
-            raise ValueError(f"{where}: expected {fields} fields separated by blanks, found {len(values)} in {found!r}")
+            start = " ".join(values)[:80]
+            raise ValueError(f"{where}: expected {fields} fields separated by blanks, found {len(values)} in {start!r}")
     return table
 
 

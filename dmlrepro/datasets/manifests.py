@@ -238,67 +238,73 @@ def _read(name: str, root: str | Path | None) -> tuple[Manifest, tuple[str, ...]
     root = Path(root or data_root())
     base = str(name).removesuffix("-subset")
     try:
-        found = own_images.read(name, root) if is_own(name) else getattr(layouts, f"read_{base}")(root)
+        annotations = own_images.read(name, root) if is_own(name) else getattr(layouts, f"read_{base}")(root)
     except FileNotFoundError as error:
         if is_own(name):
             raise
         raise FileNotFoundError(
             f"{error}; `python -m dmlrepro data fetch {base}` downloads the set or says how to get it"
         ) from error
-    names, ids, source = found.class_names, found.class_ids, found.source
-    outside = [number for number in {*names, *ids.tolist()} if found.max_id and not 1 <= number <= found.max_id]
+    names, ids, source = annotations.class_names, annotations.class_ids, annotations.source
+    outside = [
+        number for number in {*names, *ids.tolist()} if annotations.max_id and not 1 <= number <= annotations.max_id
+    ]
     if outside:
-        raise ValueError(f"{source}: expected class ids from 1 to {found.max_id}, found {outside[0]}")
+        raise ValueError(f"{source}: expected class ids from 1 to {annotations.max_id}, found {outside[0]}")
     present = set(ids.tolist())
     if gaps := [f"{number} ({names[number]})" for number in sorted(set(names) - present)]:
-        what = f"class {layouts.few(gaps)} without an image" + "; remove their folders" * bool(found.own_name)
+        what = f"class {layouts.few(gaps)} without an image" + "; remove their folders" * bool(annotations.own_name)
     elif gaps := [str(number) for number in sorted(present - set(names))]:
         what = f"images of undeclared class {layouts.few(gaps)}"
     if gaps:
         raise ValueError(f"{source}: expected images of each of the {len(names)} declared classes, found {what}")
-    if isinstance(found.images, list) and (missing := [str(path) for path in found.images if not os.path.isfile(path)]):
+    if isinstance(annotations.images, list) and (
+        missing := [str(path) for path in annotations.images if not os.path.isfile(path)]
+    ):
         raise FileNotFoundError(f"{source}: lists {len(missing)} files that are missing: {layouts.few(missing)}")
-    is_train = found.parts == "train"
+    is_train = annotations.parts == "train"
     train_ids, test_ids = np.unique(ids[is_train]), np.unique(ids[~is_train])
     for part, classes in (("train", train_ids), ("test", test_ids)):
         if not len(classes):
             raise ValueError(f"{source}: expected images in both parts, found none for {part}")
     shared = np.intersect1d(train_ids, test_ids)
-    if found.open_set and len(shared):
+    if annotations.open_set and len(shared):
         remedy = "; give each class to one part, or name no parts, then half of the classes are for testing"
         raise ValueError(
             f"{source}: expected other classes in test than in train, found {len(shared)} of {len(names)} in both: "
-            f"{layouts.few([names[number] for number in shared])}{remedy * bool(found.own_name)}"
+            f"{layouts.few([names[number] for number in shared])}{remedy * bool(annotations.own_name)}"
         )
 
-    paths = Counter(map(str, found.images)) if isinstance(found.images, list) else {}
+    paths = Counter(map(str, annotations.images)) if isinstance(annotations.images, list) else {}
     if repeated := [path for path, times in paths.items() if times > 1]:
         raise ValueError(f"{source}: lists {len(repeated)} files more than once: {layouts.few(repeated)}")
 
     order = np.argsort(~is_train, kind="stable")
     label_of = {number: label for label, number in enumerate([*train_ids, *np.setdiff1d(test_ids, train_ids)])}
-    parts = found.parts[order]
+    parts = annotations.parts[order]
     manifest = Manifest(
-        name=found.own_name or base,
-        images=tuple(str(found.images[i]) for i in order) if isinstance(found.images, list) else found.images[order],
+        name=annotations.own_name or base,
+        images=tuple(str(annotations.images[i]) for i in order)
+        if isinstance(annotations.images, list)
+        else annotations.images[order],
         labels=np.array([label_of[number] for number in ids[order]]),
         split=np.where(parts == "train", "train", "test"),
         is_query=np.isin(parts, ["test", "query"]),
         is_gallery=np.isin(parts, ["test", "gallery"]),
         class_names=tuple(names[number] for number in label_of),
         corrupted=np.empty(0, np.int64),
-        labelled=found.labelled,
+        labelled=annotations.labelled,
     )
-    if found.labelled and not _retrievable(manifest).any():
+    if annotations.labelled and not _retrievable(manifest).any():
         raise ValueError(f"{source}: expected a test class with a query and another gallery image, found none")
-    if found.own_name:
+    if annotations.own_name:
         named = replace(manifest, name=f"{manifest.name}@{manifest.digest()[:8]}")
         named.__dict__["images_digest"] = manifest.images_digest  # asking for each file's size once is enough
-        return named, found.notes
+        return named, annotations.notes
     counts = _counts(manifest)
     if any(images > OFFICIAL[base][part][0] for part, (images, _) in counts.items()):
         raise ValueError(f"{source}: expected at most {_describe(OFFICIAL[base])}; found {_describe(counts)}")
-    return (manifest if counts == OFFICIAL[base] else replace(manifest, name=f"{base}-subset")), found.notes
+    return (manifest if counts == OFFICIAL[base] else replace(manifest, name=f"{base}-subset")), annotations.notes
 
 
 def _retrievable(manifest: Manifest) -> np.ndarray:

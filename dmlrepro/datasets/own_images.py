@@ -49,8 +49,8 @@ def read(name: str, root: Path) -> Annotations:
     path = Path(os.path.abspath(root / os.path.expanduser(place)))
     if not (path.is_dir() if kind == "folder" else path.is_file()):
         expected, other = ("a folder", "manifest:") if kind == "folder" else ("a CSV file", "folder:")
-        found = f"something else, is it {other}{place}?" if path.exists() else "nothing"
-        raise FileNotFoundError(f"{path}: expected {expected}, found {found} (relative paths count from {root})")
+        actual = f"something else, is it {other}{place}?" if path.exists() else "nothing"
+        raise FileNotFoundError(f"{path}: expected {expected}, found {actual} (relative paths count from {root})")
     return read_folder(path) if kind == "folder" else read_csv(path)
 
 
@@ -69,7 +69,7 @@ def read_folder(folder: Path) -> Annotations:
 
     Where no class folder is, the images themselves, or those in train/ and test/, are images without labels.
     """
-    odd: dict[str, list] = defaultdict(list)  # whatever lies there and is no image of a class, by kind
+    odd: dict[str, list[str]] = defaultdict(list)  # whatever lies there and is no image of a class, by kind
     tops = _class_folders(folder, odd)
     words = {name.casefold() for name in tops}
     in_parts = {"train", "test"} <= words
@@ -146,10 +146,10 @@ def read_csv(path: Path) -> Annotations:
     notes = [f"columns that are not used: {', '.join(unused) or 'none'}"]
     by = "by the column split"
     if texts is None:
-        found = _unlabelled(path, path.stem, images, given, by, notes)
+        annotations = _unlabelled(path, path.stem, images, given, by, notes)
     else:
-        found = _annotations(path, path.stem, images, list(texts), list(texts), given, by, notes)
-    test = np.flatnonzero(found.parts == "test")
+        annotations = _annotations(path, path.stem, images, list(texts), list(texts), given, by, notes)
+    test = np.flatnonzero(annotations.parts == "test")
     roles = np.ones((2, len(test)), bool)
     for role, name in zip(roles, ("query", "gallery")):
         if name in columns:
@@ -159,8 +159,8 @@ def read_csv(path: Path) -> Annotations:
             role[:] = [FLAGS[value] for value in values]
     neither = [f"line {lines[row]}: {columns['path'][row]}" for row in test[~roles.any(0)]]
     _refuse(path, neither, "test rows are neither query nor gallery", "set one of the two, or remove them")
-    found.parts[test] = np.select([roles.all(0), roles[0]], ["test", "query"], "gallery")
-    return found
+    annotations.parts[test] = np.select([roles.all(0), roles[0]], ["test", "query"], "gallery")
+    return annotations
 
 
 def write_csv(manifest: Any, path: Path) -> None:
@@ -179,8 +179,8 @@ def write_csv(manifest: Any, path: Path) -> None:
         flags = zip(manifest.is_query.tolist(), manifest.is_gallery.tolist())
         for image, label, part, roles in zip(manifest.images, manifest.labels, manifest.split, flags):
             place = os.path.relpath(image, path.absolute().parent)
-            said = [manifest.class_names[label]] if manifest.labelled else []
-            rows.writerow([place, *said, part, *(roles if part == "test" else ("", ""))])
+            names = [manifest.class_names[label]] if manifest.labelled else []
+            rows.writerow([place, *names, part, *(roles if part == "test" else ("", ""))])
 
 
 def canonical(path: str) -> str:
@@ -247,18 +247,18 @@ def _unlabelled(
     return replace(_annotations(source, name, images, names, names, parts, split_by, notes), labelled=False)
 
 
-def _class_folders(folder: str | Path, odd: dict[str, list]) -> dict[str, str]:
+def _class_folders(folder: str | Path, odd: dict[str, list[str]]) -> dict[str, str]:
     """The visible folders in a folder, sorted by name; what else lies there goes to `odd`."""
-    found = {}
+    folders = {}
     for entry, kind in _entries(folder):
         if kind == "folder":
-            found[entry.name] = entry.path
+            folders[entry.name] = entry.path
         else:
             odd["stray" if kind == "image" else kind].append(entry.path)
-    return dict(sorted(found.items(), key=lambda item: canonical(item[0])))
+    return dict(sorted(folders.items(), key=lambda item: canonical(item[0])))
 
 
-def _images_below(folder: str, odd: dict[str, list], above: tuple = ()) -> list[str]:
+def _images_below(folder: str, odd: dict[str, list[str]], above: tuple = ()) -> list[str]:
     """Image files at any depth; links are followed, and those that lead back to a folder `above` go to `odd`."""
     status = os.stat(folder)
     here = (status.st_dev, status.st_ino)

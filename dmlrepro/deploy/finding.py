@@ -97,7 +97,7 @@ def _faiss(queries: np.ndarray, vectors: np.ndarray, k: int) -> tuple[np.ndarray
 
 def blockwise(queries: np.ndarray, vectors: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
     """`nearest` by torch, in no order; memory is O(QUERIES x ROWS)."""
-    found: list[Sequence[torch.Tensor]] = []
+    parts: list[Sequence[torch.Tensor]] = []
     for some in torch.from_numpy(queries).split(QUERIES):
         best = torch.empty(len(some), 0)
         rows = torch.empty(len(some), 0, dtype=torch.int64)
@@ -106,6 +106,6 @@ def blockwise(queries: np.ndarray, vectors: np.ndarray, k: int) -> tuple[np.ndar
             products, places = (some @ block.T).topk(min(k, len(block)), dim=1)
             best, order = torch.cat([best, products], 1).topk(min(k, best.shape[1] + products.shape[1]), dim=1)
             rows = torch.cat([rows, places + first], 1).gather(1, order)
-        found.append((rows, best))
-    rows, products = (torch.cat(each).numpy() for each in zip(*found))
+        parts.append((rows, best))
+    rows, products = (torch.cat(tensors).numpy() for tensors in zip(*parts))
     return rows, products

@@ -32,7 +32,7 @@ def listed(folder: Path) -> tuple[list[Image], list[str]]:
         raise FileNotFoundError(
             f"{folder}: expected a folder of images, found {'a file' if folder.exists() else 'nothing'}"
         )
-    found, unnamed, seen = [], [], set()
+    images, unnamed, seen = [], [], set()
     for here, folders, files in os.walk(folder, followlinks=True):
         folders[:] = sorted(name for name in folders if not (name.startswith(".") or name == "__MACOSX"))
         status = os.stat(here)
@@ -50,10 +50,10 @@ def listed(folder: Path) -> tuple[list[Image], list[str]]:
                 continue
             with suppress(FileNotFoundError):  # a link to nothing, or removed by now
                 status = place.stat()
-                found.append(Image(path, status.st_size, status.st_mtime_ns))
-    if not found:
+                images.append(Image(path, status.st_size, status.st_mtime_ns))
+    if not images:
         raise ValueError(f"{folder}: no images; expected files that end in {', '.join(SUFFIXES)}, at any depth")
-    return sorted(found), sorted(unnamed)
+    return sorted(images), sorted(unnamed)
 
 
 def _is_text(path: str) -> bool:

@@ -190,7 +190,9 @@ def _finish(
     with replacing(place / "images.csv") as temporary, temporary.open("w", newline="", encoding="utf8") as file:
         table = csv.writer(file)
         table.writerow(COLUMNS)
-        table.writerows((each.path, each.label, each.bytes, each.changed) for each, fine in zip(images, good) if fine)
+        table.writerows(
+            (image.path, image.label, image.bytes, image.changed) for image, fine in zip(images, good) if fine
+        )
     write_text(place / "unreadable.txt", "".join(f"{line}\n" for line in bad))
     _write_faiss(place)
     sums = {name: sha256(place / name) for name in ("vectors.npy", "images.csv")}

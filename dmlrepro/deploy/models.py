@@ -63,7 +63,7 @@ class Model:
                 f"{image.width} x {image.height} pixels: one side is more than {images.LONGEST} times the other"
             )
         if side := self.about["short_side"]:
-            width, height = (side if each == short else int(side * long / short) for each in image.size)
+            width, height = (side if length == short else int(side * long / short) for length in image.size)
             image = image.resize((width, height), Image.Resampling.BILINEAR)
         pixels = np.array(image if self.about["channels"] == 3 else image.convert("L"))
         sizes = torch.tensor([[image.height, image.width]])
@@ -142,7 +142,7 @@ def _about(run: "RunResult", network: backbones.EmbeddingNet) -> dict[str, Any]:
     }
 
 
-def _export_program(network: backbones.EmbeddingNet, about: dict, path: Path) -> None:
+def _export_program(network: backbones.EmbeddingNet, about: dict[str, Any], path: Path) -> None:
     """The .pt2 file; AssertionError if it makes other embeddings than the network."""
     generator = torch.Generator().manual_seed(0)
     shape = (3, about["channels"], about["size"], about["size"])

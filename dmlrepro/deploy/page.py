@@ -36,34 +36,35 @@ img, .none { border-radius: 4px; height: 7.5rem; object-fit: contain; width: 100
 """
 
 
-def write(found: Found, path: str | Path) -> Path:
+def write(answer: Found, path: str | Path) -> Path:
     """A page with a section for each query: the query, framed, and what was found with path and distance."""
     path = Path(path)
     picture = functools.cache(_picture)
-    count, k = found.rows.shape
+    count, k = answer.rows.shape
     parts = [
         HEAD,
-        f"<h1>{count} {'query' if count == 1 else 'queries'}, the {k} nearest of {len(found.index.images)} images</h1>",
+        f"<h1>{count} {'query' if count == 1 else 'queries'}, "
+        f"the {k} nearest of {len(answer.index.images)} images</h1>",
         "<p>The framed picture is the query. Numbers are distances: 0 for the same direction, 1 at a right angle.</p>",
     ]
-    for query, rows, distances in zip(found.queries, found.rows, found.distances):
+    for query, rows, distances in zip(answer.queries, answer.rows, answer.distances):
         name = "/".join(query.parts[-2:])
         parts.append(f"<section><h2>{escape(name)}</h2><ol>")
         parts.append(_figure("query", picture(query), name, "query"))
         for row, distance in zip(rows, distances):
-            image = found.image(row).path
-            parts.append(_figure("", picture(found.index.folder / image), image, f"{distance:.3f}"))
+            image = answer.image(row).path
+            parts.append(_figure("", picture(answer.index.folder / image), image, f"{distance:.3f}"))
         parts.append("</ol></section>")
-    if found.unreadable:
-        lines = "".join(f"<li>{escape(line)}</li>" for line in found.unreadable)
+    if answer.unreadable:
+        lines = "".join(f"<li>{escape(line)}</li>" for line in answer.unreadable)
         parts.append(f"<section><h2>Queries that could not be read</h2><ul>{lines}</ul></section>")
     write_text(path, "\n".join([*parts, "</body>", "</html>", ""]))
     return path
 
 
-def _figure(kind: str, picture: str, name: str, said: str) -> str:
+def _figure(kind: str, picture: str, name: str, label: str) -> str:
     shown = f'<img src="{picture}" alt="{escape(name)}">' if picture else '<div class="none">not readable now</div>'
-    caption = f"<b>{said}</b><br>{escape(name)}"
+    caption = f"<b>{label}</b><br>{escape(name)}"
     return f'<li class="{kind}"><figure>{shown}<figcaption>{caption}</figcaption></figure></li>'
 
 

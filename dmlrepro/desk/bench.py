@@ -31,17 +31,17 @@ def params_of(loss: str, profile: str | None = None, dataset: str | None = None,
     has the data set."""
     where, colon, name = loss.rpartition(":")
     loss = f"{Path(where).resolve()}{colon}{name}" if where.endswith(".py") else loss
-    first = next((each for each, recipes in RECIPES.items() if dataset in recipes), "quick")
+    first = next((candidate for candidate, recipes in RECIPES.items() if dataset in recipes), "quick")
     return YourLossParams.from_values({"profile": profile or first, "dataset": dataset, "loss": loss} | others)
 
 
 def checked(params: YourLossParams) -> list[contract.Finding]:
     """The contract checks of the loss; ValueError if it cannot be trained with."""
     options = {name: value for name, value in your_loss.method_of(params).options.items() if name != "code"}
-    found = contract.check(functools.partial(own.OwnLoss, your_loss.code_of(params.loss), **options))
-    if not contract.trains(found):
-        raise ValueError(f"loss {params.loss}: nothing can be trained with it; {found[0].name}: {found[0].said}")
-    return found
+    findings = contract.check(functools.partial(own.OwnLoss, your_loss.code_of(params.loss), **options))
+    if not contract.trains(findings):
+        raise ValueError(f"loss {params.loss}: nothing can be trained with it; {findings[0].name}: {findings[0].said}")
+    return findings
 
 
 def searched(params: YourLossParams) -> search.Search | None:
@@ -62,8 +62,8 @@ def run(params: YourLossParams, jobs: int | None = None) -> list[runs.RunResult]
 
 def trials_of(params: YourLossParams) -> int:
     """Of the loss's own search."""
-    found = searched(params)
-    return len(found["trials"]) if found else 0
+    own_search = searched(params)
+    return len(own_search["trials"]) if own_search else 0
 
 
 # --- the page ---------------------------------------------------------------------------------------------------------
@@ -106,7 +106,7 @@ COSTS = (
 )
 
 
-def _opening(params: YourLossParams, found: Sequence[contract.Finding], others: Rivals) -> Iterator[str]:
+def _opening(params: YourLossParams, findings: Sequence[contract.Finding], others: Rivals) -> Iterator[str]:
     method = your_loss.method_of(params)
     yield f"# {method.name}"
     where = (
@@ -117,22 +117,26 @@ def _opening(params: YourLossParams, found: Sequence[contract.Finding], others: 
         f"(profile {params.profile}); batches {method.batches}."
     )
     yield "## Contract"
-    yield "\n".join(f"- {'' if each.holds else '**not met**, '}{each.name}: {each.said}" for each in found)
+    yield "\n".join(
+        f"- {'' if finding.holds else '**not met**, '}{finding.name}: {finding.said}" for finding in findings
+    )
     if missing := said_missing(params, others):
         yield "## What is missing"
-        yield "\n".join(f"- {each}" for each in missing)
+        yield "\n".join(f"- {sentence}" for sentence in missing)
 
 
 def said_missing(params: YourLossParams, others: Rivals) -> list[str]:
     """What a comparison lacks, in sentences."""
-    said = list(others.missing)
+    sentences = list(others.missing)
     if not others.methods:
-        said.insert(0, "No rival is on record under these conditions, so that nothing is compared.")
+        sentences.insert(0, "No rival is on record under these conditions, so that nothing is compared.")
     if params.profile == "quick":
-        said.append("Profile quick shows directions: two seeds, nobody is searched, and there is no verdict.")
+        sentences.append("Profile quick shows directions: two seeds, nobody is searched, and there is no verdict.")
         if params.search:
-            said.append(f"{', '.join(params.search)} is searched at profile small, like the options of every loss.")
-    return said
+            sentences.append(
+                f"{', '.join(params.search)} is searched at profile small, like the options of every loss."
+            )
+    return sentences
 
 
 def _compared(path: Path, rows: pd.DataFrame, compared: pd.DataFrame, params: YourLossParams) -> Iterator[str]:
@@ -146,7 +150,9 @@ def _compared(path: Path, rows: pd.DataFrame, compared: pd.DataFrame, params: Yo
         yield markdown(compared)
 
 
-def _learning(path: Path, finished: Sequence, rows: pd.DataFrame, params: YourLossParams) -> Iterator[str]:
+def _learning(
+    path: Path, finished: Sequence[runs.RunResult], rows: pd.DataFrame, params: YourLossParams
+) -> Iterator[str]:
     names = your_loss.names(params)
     yield "## How it learns"
     yield _pictured(path, "loss", charts.training_curves(finished, names=names))
@@ -155,11 +161,13 @@ def _learning(path: Path, finished: Sequence, rows: pd.DataFrame, params: YourLo
 
 def growth(rows: pd.DataFrame, params: YourLossParams) -> "Figure":
     """R@1 during training, of the first seed, the highest at the end first."""
-    found = dict(sorted(tables.histories(rows, "R@1").items(), key=lambda item: -item[1][1][-1]))
-    return charts.lines(found, "step", "recall@1 (%)", title="seed 0", names=your_loss.names(params))
+    curves = dict(sorted(tables.histories(rows, "R@1").items(), key=lambda item: -item[1][1][-1]))
+    return charts.lines(curves, "step", "recall@1 (%)", title="seed 0", names=your_loss.names(params))
 
 
-def _nearest(path: Path, finished: list, rows: pd.DataFrame, params: YourLossParams, others: Rivals) -> Iterator[str]:
+def _nearest(
+    path: Path, finished: list[runs.RunResult], rows: pd.DataFrame, params: YourLossParams, others: Rivals
+) -> Iterator[str]:
     rival = your_loss.nearest(rows, params, others)
     theirs = your_loss.runs_of_rival(rival, others)
     rates = your_loss.by_class(finished, theirs, params)
@@ -189,5 +197,5 @@ def _pictured(path: Path, name: str, figure: "Figure") -> str:
 def markdown(table: pd.DataFrame) -> str:
     """A table in Markdown."""
     lines = [[str(table.index.name or ""), *map(str, table.columns)], ["---"] * (1 + table.shape[1])]
-    lines += [[str(each) for each in row] for row in table.itertuples(name=None)]
-    return "\n".join(f"| {' | '.join(each.replace('|', chr(92) + '|') for each in line)} |" for line in lines)
+    lines += [[str(cell) for cell in row] for row in table.itertuples(name=None)]
+    return "\n".join(f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in line)} |" for line in lines)

@@ -27,8 +27,8 @@ def claims_table() -> str:
     made, tests = verdicts.made(), catalogue.claims()
     by_claim = dict(list(made.lines.groupby("claim_id", sort=False)))
     rows = [
-        _claim(claim_id, said, by_claim.get(claim_id, made.lines.head(0)), tests.get(claim_id), made)
-        for claim_id, said in claims.stated().items()
+        _claim(claim_id, claim, by_claim.get(claim_id, made.lines.head(0)), tests.get(claim_id), made)
+        for claim_id, claim in claims.stated().items()
     ]
     head = ("claim", "paper", "the paper says", "verdict here", "at the paper's scale", "evidence here", "data sets")
     return _table(head, rows, "ledger")
@@ -36,16 +36,16 @@ def claims_table() -> str:
 
 def _claim(
     claim_id: str,
-    said: Mapping[str, str],
+    claim: Mapping[str, str],
     lines: pd.DataFrame,
     test: claims.ClaimTest | None,
     made: ledger.Ledger,
 ) -> str:
     word = made.here[claim_id]
     large = ledger.verdict(lines, test, ledger.PAPER_SCALE) if test and len(lines) else judging.NOT_RUN
-    paper = claims.name_of(said["paper"])
+    paper = claims.name_of(claim["paper"])
     data = sorted({_data(line) for line in lines.itertuples()})
-    source = f"{escape(said['where'])}: {escape(claims.statement(claim_id))}"
+    source = f"{escape(claim['where'])}: {escape(claims.statement(claim_id))}"
     cells = [
         _cell("claim", f'<a href="#{claim_id}">{claim_id}</a>', claim_id),
         _cell("paper", escape(paper)),
@@ -97,11 +97,11 @@ def _line(line: Any, effect: str) -> str:
 def ledger_filters() -> str:
     """What the rows of the ledger are chosen by: paper, verdict, data set, and any word."""
     made = verdicts.made()
-    papers = [claims.name_of(said["paper"]) for said in claims.stated().values()]
-    found = set(made.here.values())
+    papers = [claims.name_of(claim["paper"]) for claim in claims.stated().values()]
+    words = set(made.here.values())
     choices = {
         "paper": list(dict.fromkeys(papers)),
-        "verdict": [word for word in judging.VERDICTS if word in found],
+        "verdict": [word for word in judging.VERDICTS if word in words],
         "data": sorted({_data(line) for line in made.lines.itertuples()}),
     }
     labels = {"paper": "Paper", "verdict": "Verdict here", "data": "Data set"}
@@ -135,16 +135,16 @@ def _upper(text: str) -> str:
 
 def _boards() -> dict[str, pd.DataFrame]:
     """By conditions, the final rows of every table that compares enough methods at one setting each."""
-    found: dict[tuple[int, int, str], list[pd.DataFrame]] = {}
+    boards: dict[tuple[int, int, str], list[pd.DataFrame]] = {}
     for name in catalogue.studies():
-        for each in stored.stored(name):
-            for protocol, rows in _compared(each.table).groupby("protocol", sort=False):
-                few = ", a direction only" if each.few_seeds else ""
-                older = ", trained by older code" if each.older else ""
-                label = f"{each.plain_label} (profile {each.profile}, {protocol}{few}{older})"
-                marked = rows.assign(notebook=name, trials=rows["method"].map(each.trials).fillna(0))
-                found.setdefault((saving.PROFILES.index(each.profile), -each.seeds, label), []).append(marked)
-    ordered = sorted(found.items(), key=lambda each: each[0][:2])
+        for saved in stored.stored(name):
+            for protocol, rows in _compared(saved.table).groupby("protocol", sort=False):
+                few = ", a direction only" if saved.few_seeds else ""
+                older = ", trained by older code" if saved.older else ""
+                label = f"{saved.plain_label} (profile {saved.profile}, {protocol}{few}{older})"
+                marked = rows.assign(notebook=name, trials=rows["method"].map(saved.trials).fillna(0))
+                boards.setdefault((saving.PROFILES.index(saved.profile), -saved.seeds, label), []).append(marked)
+    ordered = sorted(boards.items(), key=lambda board: board[0][:2])
     joined = {label: pd.concat(parts) for (*_, label), parts in ordered}
     return {label: rows for label, rows in joined.items() if _trained(rows) >= LEAST}
 
@@ -165,13 +165,13 @@ def _trained(rows: pd.DataFrame) -> int:
 
 def _board(rows: pd.DataFrame) -> str:
     """A row per method, the highest R@1 first; methods that two notebooks share, with one set of runs, once."""
-    lines: dict[tuple, list] = {}
+    lines: dict[tuple, list[str]] = {}
     for (method, setting, notebook), own in rows.groupby(["method", "setting", "notebook"], sort=False):
         values = {metric: tuple(own.loc[own["metric"] == metric, "value"]) for metric in METRICS}
         trials = int(own["trials"].iloc[0])
         lines.setdefault((method, setting, trials, *values.values()), []).append(notebook)
     digits = {metric: summaries.decimals(rows.loc[rows["metric"] == metric, "value"]) for metric in METRICS}
-    ordered = sorted(lines.items(), key=lambda each: -_mean(each[0][3]))
+    ordered = sorted(lines.items(), key=lambda line: -_mean(line[0][3]))
     cells = []
     for (method, setting, trials, *values), notebooks in ordered:
         name = (
@@ -179,7 +179,9 @@ def _board(rows: pd.DataFrame) -> str:
         )
         untrained = method in comparing.UNTRAINED
         own = [_cell("method", f"<em>{name}</em>" if untrained else name, method)]
-        own += [_cell(metric, _interval(each, digits[metric]), _number(each)) for metric, each in zip(METRICS, values)]
+        own += [
+            _cell(metric, _interval(scores, digits[metric]), _number(scores)) for metric, scores in zip(METRICS, values)
+        ]
         own.append(_cell("n", str(max(map(len, values)))))
         tuned = "" if untrained else f"{trials} trials" if trials else "no"
         own += [_cell("tuned", tuned), _cell("notebook", ", ".join(map(_link, notebooks)))]
@@ -226,7 +228,7 @@ def _table(head: Iterable[str], rows: Iterable[str], name: str = "") -> str:
 
 def _table_lines(head: Iterable[str], rows: Iterable[str], named: str) -> Iterator[str]:
     yield f'<div class="table-wrapper" tabindex="0"><table class="docutils sortable"{named}>'
-    yield f"<thead><tr>{''.join(f'<th>{escape(each)}</th>' for each in head)}</tr></thead>"
+    yield f"<thead><tr>{''.join(f'<th>{escape(heading)}</th>' for heading in head)}</tr></thead>"
     yield "<tbody>"
     yield from rows
     yield "</tbody></table></div>"

@@ -49,4 +49,4 @@ def _stated() -> Iterator[Study]:
         if room.ispkg:
             for module in pkgutil.iter_modules(importlib.import_module(room.name).__path__, f"{room.name}."):
                 stated = vars(importlib.import_module(module.name)).values()
-                yield from (each for each in stated if isinstance(each, Study))
+                yield from (study for study in stated if isinstance(study, Study))

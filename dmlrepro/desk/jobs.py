@@ -38,9 +38,9 @@ def of_grid(path: Path, names: Sequence[str]) -> Iterator[Execution]:
     if unknown := [name for name in names if name not in grid["executions"]]:
         raise ValueError(f"{path} has no {', '.join(unknown)}; it has {', '.join(grid['executions'])}")
     for name in names or grid["executions"]:
-        each = grid["executions"][name]
-        study = catalogue.find(each["notebook"])
-        yield Execution(study, study.params.from_values({"profile": grid["profile"]} | each["parameters"]))
+        execution = grid["executions"][name]
+        study = catalogue.find(execution["notebook"])
+        yield Execution(study, study.params.from_values({"profile": grid["profile"]} | execution["parameters"]))
 
 
 def expand(grid: Mapping[str, Mapping], profile: str, *, cores: int, gpus: int) -> tuple[dict, dict]:
@@ -62,10 +62,10 @@ def expand(grid: Mapping[str, Mapping], profile: str, *, cores: int, gpus: int) 
     specs: dict[str, RunSpec] = {}
     ids: dict[str, list[str]] = {}
     trials: dict[str, int] = {}
-    for name, each in grid.items():
-        study = catalogue.find(each["notebook"])
+    for name, execution in grid.items():
+        study = catalogue.find(execution["notebook"])
         try:
-            params = study.params.from_values({"profile": profile} | each["parameters"])
+            params = study.params.from_values({"profile": profile} | execution["parameters"])
             planned = {_id(spec): spec for spec in study.specs_untrained(params)}
         except (ValueError, TypeError) as error:
             raise type(error)(f"execution {name}: {error}") from error

@@ -29,18 +29,21 @@ def findings(name: str) -> list[tuple[str, list[str]]]:
     study = catalogue.find(name)
     if not study.saves:
         return [("all of results/", [sentence(verdicts.made()) for sentence in study.findings])]
-    said = [
-        (each.heading, stored.findings(each.table, study.claims, name, study.findings, each.trials, older=each.older))
-        for each in study.in_results()
+    sections = [
+        (
+            saved.heading,
+            stored.findings(saved.table, study.claims, name, study.findings, saved.trials, older=saved.older),
+        )
+        for saved in study.in_results()
     ]
-    return [(heading, lines) for heading, lines in said if lines]
+    return [(heading, lines) for heading, lines in sections if lines]
 
 
 def findings_text(name: str) -> str:
     """The cell "What we found" of a notebook."""
     lines = ["## What we found", ""]
-    for heading, said in findings(name):
-        lines += [f"*{heading}*", "", *(f"- {sentence}" for sentence in said), ""]
+    for heading, sentences in findings(name):
+        lines += [f"*{heading}*", "", *(f"- {sentence}" for sentence in sentences), ""]
     if decided := [f"{claim_id} {verdicts.here()[claim_id]}" for claim_id in catalogue.find(name).settled]:
         lines += [f"Verdicts here: {'; '.join(decided)}. At the papers' scale: {_at_papers_scale(name)}."]
     return "\n".join(lines).rstrip()
@@ -48,7 +51,10 @@ def findings_text(name: str) -> str:
 
 def _at_papers_scale(name: str) -> str:
     """ "not run, 37 GPU hours", or the verdicts of the runs of profile paper."""
-    words = {each: ledger.verdict(rows, catalogue.claims()[each], ledger.PAPER_SCALE) for each, rows in _by_claim(name)}
+    words = {
+        claim_id: ledger.verdict(rows, catalogue.claims()[claim_id], ledger.PAPER_SCALE)
+        for claim_id, rows in _by_claim(name)
+    }
     run = {claim_id: word for claim_id, word in words.items() if word != judging.NOT_RUN}
     if run:
         return "; ".join(f"{claim_id} {word}" for claim_id, word in run.items())
@@ -76,10 +82,10 @@ def index() -> str:
     """A row per notebook: its question, the first thing it found, its claims, and what it costs."""
     lines = ["| notebook | question | found | verdicts here | quick / small / paper |", "|---|---|---|---|---|"]
     for name in catalogue.studies():
-        said = findings(name)
-        found = f"{said[0][1][0]} *({said[0][0]})*" if said else ""
+        sections = findings(name)
+        first = f"{sections[0][1][0]} *({sections[0][0]})*" if sections else ""
         decided = [verdicts.here()[claim_id] for claim_id in catalogue.find(name).settled]
-        cells = (f"[{name}]({name}.ipynb)", _question(name), found, ledger.count_words(decided), _cost(name))
+        cells = (f"[{name}]({name}.ipynb)", _question(name), first, ledger.count_words(decided), _cost(name))
         lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines) + f"\n\n{_COST_NOTE}"
 
@@ -144,10 +150,10 @@ def _pages() -> dict[Path, dict[str, str]]:
 
 def drawings() -> dict[Path, pictures.Picture]:
     """Every picture that pages show, by its file."""
-    found = readme.pictures()
+    drawn = readme.pictures()
     for paper in published.papers().index:
-        found |= reports.pictures(paper)
-    return {repository_root() / "docs" / "figures" / f"{name}.png": picture for name, picture in found.items()}
+        drawn |= reports.pictures(paper)
+    return {repository_root() / "docs" / "figures" / f"{name}.png": picture for name, picture in drawn.items()}
 
 
 def stale(texts: dict[Path, str] | None = None) -> list[Path]:

@@ -43,11 +43,11 @@ def drawn(shows: str, draw: Callable[[], Figure]) -> Picture:
 def of_notebook(name: str, cell_id: str) -> Picture:
     """The first picture that a cell of a committed notebook shows; ValueError if there is none."""
     notebook = read_json(repository_root() / "notebooks" / f"{name}.ipynb", "take it from git, or `make notebooks`")
-    outputs = [each for cell in notebook["cells"] if cell["id"] == cell_id for each in cell.get("outputs", ())]
-    found = [output["data"]["image/png"] for output in outputs if "image/png" in output.get("data", {})]
-    if not found:
+    outputs = [output for cell in notebook["cells"] if cell["id"] == cell_id for output in cell.get("outputs", ())]
+    images = [output["data"]["image/png"] for output in outputs if "image/png" in output.get("data", {})]
+    if not images:
         raise ValueError(f"notebook {name} has no picture in a cell {cell_id!r}, which a page shows")
-    return Picture("".join(found[0]), lambda: base64.b64decode("".join(found[0])))
+    return Picture("".join(images[0]), lambda: base64.b64decode("".join(images[0])))
 
 
 def is_stale(path: Path, picture: Picture) -> bool:

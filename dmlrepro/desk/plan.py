@@ -46,11 +46,11 @@ def plan(
     seen, paid, rows = set(), set(), []
 
     def speed_of(spec: RunSpec) -> Throughput | Parts:
-        found = speed(spec)
-        if not isinstance(found, Parts) or found not in paid:
-            paid.add(found)
-            return found
-        return dataclasses.replace(found, once=0.0)
+        pace = speed(spec)
+        if not isinstance(pace, Parts) or pace not in paid:
+            paid.add(pace)
+            return pace
+        return dataclasses.replace(pace, once=0.0)
 
     for notebook, specs in specs_by_notebook.items():
         for spec in specs:
@@ -111,7 +111,9 @@ def recorded(notebook: str, params: Params) -> str:
 
 
 def searching(
-    names: Iterable[str], params_of: Callable, speed: Callable[[RunSpec], Throughput | Parts] = throughput.stated
+    names: Iterable[str],
+    params_of: Callable[[type[Params]], Params],
+    speed: Callable[[RunSpec], Throughput | Parts] = throughput.stated,
 ) -> str:
     """The searches that these notebooks would take and that are not there yet, and their core-hours, in words; "" where
     there are none."""
@@ -121,12 +123,12 @@ def searching(
             with contextlib.suppress(
                 ValueError
             ):  # one that varies a condition of searches, as the batch size, has none
-                wanted |= {each.path: each for each in searches.wanted([study], params_of)}
-    missing = [each for each in wanted.values() if not each.path.exists()]
+                wanted |= {tuning.path: tuning for tuning in searches.wanted([study], params_of)}
+    missing = [tuning for tuning in wanted.values() if not tuning.path.exists()]
     if not missing:
         return ""
-    table = plan({"": [each.spec.replace(fold=0) for each in missing]}, speed=speed)
-    of_each = ", ".join(each.about["method"] for each in missing)
+    table = plan({"": [tuning.spec.replace(fold=0) for tuning in missing]}, speed=speed)
+    of_each = ", ".join(tuning.about["method"] for tuning in missing)
     hours = search.RUNS * table["hours"].sum()
     return f"{len(missing)} searches of {search.RUNS} runs each are not there yet, {hours:.3g} hours: {of_each}"
 
@@ -171,7 +173,7 @@ def _hours(spec: RunSpec, run: work.Work, speed: Throughput | Parts) -> float:
 
 
 def table_of(
-    notebooks: Iterable[str], params_of: Callable[[type[Params]], Any], **how: Any
+    notebooks: Iterable[str], params_of: Callable[[type[Params]], Params], **how: Any
 ) -> tuple[pd.DataFrame, list[str]]:
     """The plan of notebooks by name and its `work.problems`; `params_of(params_class)` gives the parameters each is run
     with, `how` goes to `plan`."""

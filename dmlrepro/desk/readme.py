@@ -80,19 +80,21 @@ def state() -> str:
     """What is confirmed where, which loss came out first, what held, what did not, why so much is open, what the rest
     would cost: a sentence and five answers."""
     here, tests = verdicts.here(), catalogue.claims()
-    found = {word: [claim_id for claim_id, each in here.items() if each == word] for word in judging.VERDICTS}
-    decided = [claim_id for word in judging.OUTCOMES for claim_id in found[word]]
+    by_verdict = {
+        word: [claim_id for claim_id, verdict in here.items() if verdict == word] for word in judging.VERDICTS
+    }
+    decided = [claim_id for word in judging.OUTCOMES for claim_id in by_verdict[word]]
     retrieval = sum(about_retrieval(tests[claim_id]) for claim_id in decided)
-    held = found[judging.AS_CLAIMED]
-    failed = [f"{_linked(found[word])} ({word})" for word in judging.OUTCOMES[1:] if found[word]]
+    held = by_verdict[judging.AS_CLAIMED]
+    failed = [f"{_linked(by_verdict[word])} ({word})" for word in judging.OUTCOMES[1:] if by_verdict[word]]
     if opposed := [*ledger.against(verdicts.lines())["claim_id"]]:
         failed.append(f"undecided, every comparison against: {_linked(opposed, in_words=False)}")
     return "\n".join(
         [
             f"{_at_papers_scale()} Here, at small scale, rivals tuned alike, {len(held)} of {len(here)} claims go as "
-            f"claimed, {len(found[judging.OTHER_WAY])} the other way, with no difference in "
-            f"{len(found[judging.NO_DIFFERENCE])} ({retrieval} of these {len(decided)} about retrieval); "
-            f"{len(found[judging.UNCLEAR])} are unclear, {len(found[judging.NOT_RUN])} not run.",
+            f"claimed, {len(by_verdict[judging.OTHER_WAY])} the other way, with no difference in "
+            f"{len(by_verdict[judging.NO_DIFFERENCE])} ({retrieval} of these {len(decided)} about retrieval); "
+            f"{len(by_verdict[judging.UNCLEAR])} are unclear, {len(by_verdict[judging.NOT_RUN])} not run.",
             "",
             f"- **Which loss?** {advice()}",
             f"- **What held?** {_linked(held) or 'Nothing so far'}.",
@@ -128,8 +130,10 @@ def table_row(cells: Iterable[str]) -> str:
 
 def _linked(claim_ids: list[str], most: int = SHOWN, *, in_words: bool = True) -> str:
     """Claims with links to the pages of their papers, and what they say in short."""
-    short = {each: f" “{words}”" * in_words for each, words in claims.short_statements().items()}
-    named = [f"[{each}](docs/papers/{each.partition('-')[0]}.md){short[each]}" for each in claim_ids[:most]]
+    short = {claim_id: f" “{words}”" * in_words for claim_id, words in claims.short_statements().items()}
+    named = [
+        f"[{claim_id}](docs/papers/{claim_id.partition('-')[0]}.md){short[claim_id]}" for claim_id in claim_ids[:most]
+    ]
     more = [f"[{len(claim_ids) - most} more](docs/matrix.md)"] if len(claim_ids) > most else []
     return ", ".join([*named, *more])
 
@@ -143,8 +147,8 @@ def why_open() -> str:
         lines = ledger.lines_that_decide(by_claim[claim_id], tests[claim_id])
         reason = lines.loc[lines["verdict"] == judging.UNCLEAR, "reason"].iloc[0]
         counts[next(words for pattern, words in OBSTACLES if re.search(pattern, reason))] += 1
-    said = [f"{words} ({count})" for words, count in sorted(counts.items(), key=lambda item: -item[1]) if count]
-    return f"What is unclear is so by {', '.join(said)}." if said else "No claim is unclear."
+    obstacles = [f"{words} ({count})" for words, count in sorted(counts.items(), key=lambda item: -item[1]) if count]
+    return f"What is unclear is so by {', '.join(obstacles)}." if obstacles else "No claim is unclear."
 
 
 def headlines() -> Iterator[str]:
@@ -156,11 +160,11 @@ def headlines() -> Iterator[str]:
     for paper, row in published.papers().iterrows():
         own = lines[(lines["claim_id"] == row.headline) & (lines["decides"] == "yes")]
         places_of = own["dataset"].map(claims.short_name).map(ledger.PLACES)
-        found = [next(map(_effect, own[places_of == place].itertuples()), "–") for place in places]
+        effects = [next(map(_effect, own[places_of == place].itertuples()), "–") for place in places]
         name = catalogue.claims()[row.headline].notebook
-        said = f"“{claims.short_statements()[row.headline]}”"
+        statement = f"“{claims.short_statements()[row.headline]}”"
         cited = f"[{row['name']}](docs/papers/{paper}.md), [{row.authors}, {row.year}]({row.link})"
-        cells = (cited, said, *found, here[row.headline], f"[{name[:2]}](notebooks/{name}.ipynb)")
+        cells = (cited, statement, *effects, here[row.headline], f"[{name[:2]}](notebooks/{name}.ipynb)")
         yield table_row(cells)
 
 
@@ -186,14 +190,16 @@ def advice() -> str:
         for title, table in rankings().items()
         if table["low"].notna().all()
     ]
-    said = "; ".join(leads) or "no data set has the seeds to tell"
-    return f"{said[0].upper()}{said[1:]}. For your images, [notebook 01](notebooks/01_your_images.ipynb) chooses."
+    sentence = "; ".join(leads) or "no data set has the seeds to tell"
+    return (
+        f"{sentence[0].upper()}{sentence[1:]}. For your images, [notebook 01](notebooks/01_your_images.ipynb) chooses."
+    )
 
 
 def _leader(table: pd.DataFrame) -> str:
     """ "A has the highest R@1 of 11 losses, not told apart from B": the interval of the difference holds zero."""
     best, *others = table.itertuples()
-    ties = [each.method for each in others if _lowest_gain(best.values, each.values) <= 0]
+    ties = [other.method for other in others if _lowest_gain(best.values, other.values) <= 0]
     tied = f", not told apart from {sentences.listed(ties)}" if ties else ""
     return f"{best.method} has the highest R@1 of {len(table)} losses{tied}"
 
@@ -207,22 +213,24 @@ def rankings() -> dict[str, pd.DataFrame]:
     """What a table is of -> its losses, the highest mean R@1 first: columns method, mean, low, high, tuned, and
     values by seed."""
     order = list(ledger.PLACES)
-    found = comparisons()
-    short = {dataset: claims.short_name(dataset) for dataset in found}
-    chosen = sorted(found, key=lambda each: order.index(short[each]) if short[each] in order else len(order))[:PANELS]
+    by_dataset = comparisons()
+    short = {dataset: claims.short_name(dataset) for dataset in by_dataset}
+    chosen = sorted(
+        by_dataset, key=lambda dataset: order.index(short[dataset]) if short[dataset] in order else len(order)
+    )[:PANELS]
     ranked = {}
     for dataset in chosen:
-        table = pd.concat([_ranked(name, each) for name, each in found[dataset].items()])
+        table = pd.concat([_ranked(name, saved) for name, saved in by_dataset[dataset].items()])
         table = table.drop_duplicates("method").sort_values("mean", ascending=False, ignore_index=True)
-        first = next(iter(found[dataset].values()))
+        first = next(iter(by_dataset[dataset].values()))
         few = ", a direction only" if first.few_seeds or first.profile == "quick" else ""
-        older = ", older code" if any(each.older for each in found[dataset].values()) else ""
+        older = ", older code" if any(saved.older for saved in by_dataset[dataset].values()) else ""
         ranked[f"{first.plain_label}{few}{older}"] = table
     return ranked
 
 
-def _ranked(name: str, each: stored.Stored) -> pd.DataFrame:
-    numbers, rows = stored.Numbers(each.table), []
+def _ranked(name: str, saved: stored.Stored) -> pd.DataFrame:
+    numbers, rows = stored.Numbers(saved.table), []
     cells = {method: method for method in numbers.methods if method not in comparing.UNTRAINED}
     for method in catalogue.studies()[name].ranked:  # where the paper's own loss was trained in another way only, that
         levels = numbers.cells.get((method, "R@1"), {})
@@ -236,7 +244,7 @@ def _ranked(name: str, each: stored.Stored) -> pd.DataFrame:
             continue
         values = np.array([*by_seed.values()])
         low, high = t_interval(values) if len(values) >= MIN_SEEDS else (np.nan, np.nan)
-        tuned = each.trials.get(cell.partition(";")[0], 0) >= comparing.TUNED
+        tuned = saved.trials.get(cell.partition(";")[0], 0) >= comparing.TUNED
         row = {"method": label, "mean": values.mean(), "low": low, "high": high, "tuned": tuned}
         rows.append(row | {"values": by_seed})
     return pd.DataFrame(rows)
@@ -244,13 +252,13 @@ def _ranked(name: str, each: stored.Stored) -> pd.DataFrame:
 
 def comparisons() -> dict[str, dict[str, stored.Stored]]:
     """Data set -> notebook that ranks losses -> its table of most losses and seeds there."""
-    found: dict[str, dict[str, stored.Stored]] = {}
+    by_dataset: dict[str, dict[str, stored.Stored]] = {}
     for name in (name for name, study in catalogue.studies().items() if study.ranked):
-        for each in stored.stored(name):
-            losses = set(each.table["method"]) - comparing.UNTRAINED
+        for saved in stored.stored(name):
+            losses = set(saved.table["method"]) - comparing.UNTRAINED
             if len(losses) > 2:
-                found.setdefault(each.table["dataset"].iloc[0], {}).setdefault(name, each)
-    return found
+                by_dataset.setdefault(saved.table["dataset"].iloc[0], {}).setdefault(name, saved)
+    return by_dataset
 
 
 # --- errata and cost --------------------------------------------------------------------------------------------------
@@ -305,10 +313,10 @@ def cost() -> str:
         "|---|---|---|---|---|---|",
     ]
     for name, row in [*table.iterrows(), ("total", table.sum())]:
-        each = " / ".join(f"{row[dataset]:.0f}" for dataset in data)
+        gpu_hours = " / ".join(f"{row[dataset]:.0f}" for dataset in data)
         days = (row["all"] + row["tuning"]) / 24
         numbers = (f"{value:.0f}" for value in (row["all"], row["tuning"], days))
-        lines.append(table_row([str(name), f"{row['small']:.0f}", each, *numbers]))
+        lines.append(table_row([str(name), f"{row['small']:.0f}", gpu_hours, *numbers]))
     disk = published.disk().groupby("profile")[["download", "decoded"]].sum().sum(axis=1)
     lines += [
         "",

@@ -30,10 +30,10 @@ def accept(names: Iterable[str]) -> None:
     paths = {name: saving.output_folder("quick") / f"{params.notebook}.csv" for name, params in params_of.items()}
     tables = {name: saving.read(path) for name, path in paths.items()}
     spread: dict[str, pd.DataFrame] = {}
-    alike: dict[tuple, dict] = {}
+    alike: dict[tuple[bool, frozenset[str]], dict[str, Study]] = {}
     for name, study in catalogue.studies().items():
         alike.setdefault(kind(study), {})[name] = study
-    for studies in (each for each in alike.values() if not params_of.keys().isdisjoint(each)):
+    for studies in (group for group in alike.values() if not params_of.keys().isdisjoint(group)):
         early = set().union(*(stopping_early(study) for study in studies.values()))
         spread |= goldens.spreads({name: replicas(study) for name, study in studies.items()}, early)
     for name, params in params_of.items():

@@ -95,8 +95,8 @@ def settings(paper: str) -> str:
         "| setting | `paper` | source | `small` |",
         "|---|---|---|---|",
     ]
-    for name, (value, origin, said) in at_scale.items():
-        source = "; ".join(filter(None, (origin, said)))
+    for name, (value, origin, remark) in at_scale.items():
+        source = "; ".join(filter(None, (origin, remark)))
         if "paper" in source.replace("profile paper", "") or name.startswith("loss."):
             cells = map(shown._cell, (str(value), source, str(small[name][0]) if name in small else ""))
             lines.append(f"| `{name}` | {' | '.join(cells)} |")
@@ -106,7 +106,7 @@ def settings(paper: str) -> str:
 def _settings(notebook: str, method: str, profile: str) -> show.Settings:
     study = catalogue.find(notebook)
     params = study.params.from_values({"profile": profile})
-    spec = next(each for each in study.specs_untrained(params) if each.method == method)
+    spec = next(spec for spec in study.specs_untrained(params) if spec.method == method)
     return show.settings(spec, params, rooms.methods().get(method))
 
 

@@ -58,7 +58,7 @@ def wanted(
     records = rooms.methods()
     if unknown := [name for name in methods if name not in records]:
         raise ValueError(f"unknown method {unknown[0]!r}; choose among {', '.join(records)}")
-    found: dict[Path, Wanted] = {}
+    by_path: dict[Path, Wanted] = {}
     missing = set(methods)
     for study in studies:
         if methods and not missing:
@@ -75,11 +75,11 @@ def wanted(
             chosen = name in missing if methods else name in records and records[name].ranges is not None
             if chosen:
                 missing.discard(name)
-                each = _wanted(records, records[name].searched_as or name, trained, params)
-                found.setdefault(each.path, each)
+                tuning = _wanted(records, records[name].searched_as or name, trained, params)
+                by_path.setdefault(tuning.path, tuning)
     if missing:
         raise ValueError(f"the notebooks train no {', '.join(sorted(missing))} with these parameters")
-    return list(found.values())
+    return list(by_path.values())
 
 
 def _wanted(records: Mapping[str, Method], name: str, trained: Sequence[RunSpec], params: Params) -> Wanted:
@@ -93,10 +93,10 @@ def _wanted(records: Mapping[str, Method], name: str, trained: Sequence[RunSpec]
     default = min(levels, key=lambda spec: len(_differences(spec, plain)))  # the first of those that differ least
     about = {
         "method": name,
-        "methods": [name, *(each.name for each in records.values() if each.searched_as == name)],
+        "methods": [name, *(record.name for record in records.values() if record.searched_as == name)],
         "conditions": params.conditions(),
     }
-    budget: dict = {name: value or None for name, value in params.search_budget().items()}
+    budget: dict[str, Any] = {name: value or None for name, value in params.search_budget().items()}
     default = default.replace(seed=0, fold=None, folds=plain.folds, **budget)
     plain = plain.replace(**budget)
     if wrong := [field for field in _differences(default, plain) if field in about["conditions"]]:
@@ -126,23 +126,23 @@ def run(every: Sequence[Wanted], jobs: int | None = None, again: bool = False) -
         ValueError: jobs below 1; a complete search of other conditions lies in the place of one of them; after the
             others have ended, where one failed.
     """
-    for each in every:
-        if each.path.exists() and not again and (differs := _other_conditions(each)):
-            raise ValueError(f"{each.path} was made with another {' and '.join(differs)}; `--again` replaces it")
-    todo = [each for each in every if again or not each.path.exists()]
+    for tuning in every:
+        if tuning.path.exists() and not again and (differs := _other_conditions(tuning)):
+            raise ValueError(f"{tuning.path} was made with another {' and '.join(differs)}; `--again` replaces it")
+    todo = [tuning for tuning in every if again or not tuning.path.exists()]
     complete, failures = 0, {}
 
     def done() -> int:
-        begun = [path for each in todo if (path := search.unfinished_of(each.path)).exists()]
+        begun = [path for tuning in todo if (path := search.unfinished_of(tuning.path)).exists()]
         return search.RUNS * complete + sum(search.run_count(search.read(path)) for path in begun)
 
     report = progress.reporter("runs of searches done", search.RUNS * len(todo), done())
     workers = scheduling.workers_for(jobs, len(todo))
     if workers <= 1:
-        for each in todo:
-            each.run(again, lambda: report(done()))
+        for tuning in todo:
+            tuning.run(again, lambda: report(done()))
             complete += 1
-        return [search.read(each.path) for each in every]
+        return [search.read(tuning.path) for tuning in every]
 
     def finish(path: str, result: Callable[[], object]) -> None:
         nonlocal complete
@@ -150,19 +150,19 @@ def run(every: Sequence[Wanted], jobs: int | None = None, again: bool = False) -
             failures[path] = error
         complete += 1
 
-    tasks = {str(each.path): functools.partial(each.run, again) for each in todo}
+    tasks = {str(tuning.path): functools.partial(tuning.run, again) for tuning in todo}
     scheduling.side_by_side(tasks, workers, finish, lambda: report(done()))
     if failures:
-        ended = [(each.about["method"], failures.get(str(each.path))) for each in todo]
+        ended = [(tuning.about["method"], failures.get(str(tuning.path))) for tuning in todo]
         lines = [f"  {method}: {error or type(error).__name__}" for method, error in ended if error is not None]
         raise ValueError(
             f"{len(failures)} of {len(todo)} searches failed, the others are complete:\n" + "\n".join(lines)
         )
-    return [search.read(each.path) for each in every]
+    return [search.read(tuning.path) for tuning in every]
 
 
-def _other_conditions(each: Wanted) -> list[str]:
-    there, here = search.read(each.path).get("conditions", {}), each.about["conditions"]
+def _other_conditions(tuning: Wanted) -> list[str]:
+    there, here = search.read(tuning.path).get("conditions", {}), tuning.about["conditions"]
     return sorted(name for name in there.keys() | here.keys() if there.get(name) != here.get(name))
 
 
@@ -175,15 +175,15 @@ def outdated(folder: Path | None = None) -> dict[str, list[str]]:
     folder: of tables, default results/ of the repository.
     """
     root = repository_root() / "results" if folder is None else folder
-    found = {}
+    by_table = {}
     for profile in saving.PROFILES:
         for path in provenance.table_paths(root / profile):
             named = json.loads(path.with_suffix(".json").read_text(encoding="utf8")).get("searches", {})
-            sums = {each["file"]: each["sha256"] for each in named.values()}
+            sums = {entry["file"]: entry["sha256"] for entry in named.values()}
             where = search.folder(profile, root)
             if others := [file for file, digest in sums.items() if not where or _digest(where / file) != digest]:
-                found[str(path.relative_to(root))] = others
-    return found
+                by_table[str(path.relative_to(root))] = others
+    return by_table
 
 
 def _digest(path: Path) -> str:

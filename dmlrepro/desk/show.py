@@ -35,7 +35,7 @@ Settings = dict[str, tuple[object, str, str]]  # name -> value, who decided it, 
 
 def text(study: Study, params: Params) -> str:
     """A block of what all methods share, then one per method, variant and protocol."""
-    groups: dict[tuple, list[RunSpec]] = {}
+    groups: dict[tuple[str, str, str, str], list[RunSpec]] = {}
     for spec in study.specs_untrained(params):
         content = {name: value for name, value in spec.as_dict().items() if name not in COUNTED}
         groups.setdefault((spec.method, spec.setting, spec.protocol, repr(content)), []).append(spec)
@@ -58,7 +58,7 @@ def text(study: Study, params: Params) -> str:
         lines += ["", f"{' '.join(filter(None, (method, setting)))} ({protocol}; {count})"]
         lines += _table({name: entry for name, entry in block.items() if entry != shared.get(name)})
     if params.profile == "paper" and params.differs:
-        lines += ["", "what differs from the print", *(f"  - {each}" for each in params.differs)]
+        lines += ["", "what differs from the print", *(f"  - {difference}" for difference in params.differs)]
     if trials := params.search_trials:
         lines += ["", f"a search of {trials} trials on validation classes replaces the searched options of every loss"]
     return "\n".join(lines)
@@ -79,8 +79,8 @@ def settings(spec: RunSpec, params: Params, method: Method | None) -> Settings:
                 option_layers(method, params, params.backbone), params, method.from_parameters
             ).items()
         }
-    found: Settings = {}
-    said = _said(spec, params, method)
+    entries: Settings = {}
+    printed = _said(spec, params, method)
     for name in (field.name for field in dataclasses.fields(RunSpec)):
         value = getattr(spec, name)
         if name in (*LABELS, *COUNTED, "loss_options", "loss_lr"):
@@ -88,57 +88,62 @@ def settings(spec: RunSpec, params: Params, method: Method | None) -> Settings:
         usual = fields.get(name, RunSpec.__dataclass_fields__[name].default)
         same = value == usual or (name not in fields and value == {})
         origin = origins.get(name, "default") if same else f"notebook {params.notebook}"
-        found[name] = value, *_with_paper(origin, name, value, said)
+        entries[name] = value, *_with_paper(origin, name, value, printed)
     for name, value in spec.loss_lr.items():
         same = fields.get("loss_lr", {}).get(name) == value
         origin = origins.get("loss_lr", METHOD) if same else f"notebook {params.notebook}"
         alias = "loss_lr" if value == max(spec.loss_lr.values()) else ""
-        found[f"loss_lr.{name}"] = value, *_with_paper(origin, f"loss_lr.{name}", value, said, alias)
+        entries[f"loss_lr.{name}"] = value, *_with_paper(origin, f"loss_lr.{name}", value, printed, alias)
     for name, value in (defaults(spec.loss) | dict(spec.loss_options)).items():
         if name not in spec.loss_options:
             origin = "default"
         else:
             same = options.get(name) == value
             origin = origins.get(f"loss.{name}", "") if same else f"notebook {params.notebook}"
-        found[f"loss.{name}"] = value, *_with_paper(origin, f"loss.{name}", value, said, name)
-    return {name: entry for name, entry in found.items() if entry[0] is not None or name == "loss"}
+        entries[f"loss.{name}"] = value, *_with_paper(origin, f"loss.{name}", value, printed, name)
+    return {name: entry for name, entry in entries.items() if entry[0] is not None or name == "loss"}
 
 
 def _origins(layers: Layers, params: Params, parameter_of: Mapping[str, str]) -> dict[str, str]:
     """Who decided each name; a parameter's origin stands for the layer of the parameters."""
-    found = {}
+    origins = {}
     for layer, decided in layers:
         for name in decided:
             parameter = parameter_of.get(name, NAMES.get(name, name))
-            found[name] = params.origins.get(parameter, f"profile {params.profile}") if layer == PARAMETER else layer
-    return found
+            origins[name] = params.origins.get(parameter, f"profile {params.profile}") if layer == PARAMETER else layer
+    return origins
 
 
 def _said(spec: RunSpec, params: Params, method: Method | None) -> dict[str, Setting]:
     """What the paper says of a run: at the profile paper what `Params.published` says of this very run; else, by its
     short names, the method's record for the benchmark, for all sets, or for CUB."""
-    if params.profile == "paper" and spec.loss and (said := params.published(spec.method, spec.setting)):
-        return dict(said)
+    if params.profile == "paper" and spec.loss and (printed := params.published(spec.method, spec.setting)):
+        return dict(printed)
     published = method.published if method is not None else {}
     where = next((key for key in (benchmark_of(params.dataset), "*", "cub") if key in published), None)
-    said = dict(published[where]) if where else {}
+    printed = dict(published[where]) if where else {}
     if where in (None, "*"):
-        return said
+        return printed
     return {
-        name: each if each == UNSAID else Setting(each.value, f"{each.source} ({where})") for name, each in said.items()
+        name: setting if setting == UNSAID else Setting(setting.value, f"{setting.source} ({where})")
+        for name, setting in printed.items()
     }
 
 
-def _with_paper(origin: str, name: str, value: object, said: Mapping[str, Setting], alias: str = "") -> tuple[str, str]:
+def _with_paper(
+    origin: str, name: str, value: object, printed: Mapping[str, Setting], alias: str = ""
+) -> tuple[str, str]:
     """An origin, "paper" where the method's record took it from there, and what else the paper says of the setting."""
-    each = said.get(name) or said.get(alias)
-    if each is None or origin.startswith("paper"):
+    setting = printed.get(name) or printed.get(alias)
+    if setting is None or origin.startswith("paper"):
         return origin, ""
-    if each == UNSAID:
+    if setting == UNSAID:
         return origin, UNSAID.source
-    if each.value != value:
-        return origin, f"the paper has {each.value}: {each.source}"
-    return (f"paper: {each.source}", "") if origin in (METHOD, "default") else (origin, f"as the paper: {each.source}")
+    if setting.value != value:
+        return origin, f"the paper has {setting.value}: {setting.source}"
+    if origin in (METHOD, "default"):
+        return f"paper: {setting.source}", ""
+    return origin, f"as the paper: {setting.source}"
 
 
 def _table(entries: Settings) -> list[str]:

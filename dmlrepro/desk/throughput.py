@@ -52,9 +52,9 @@ def of_backbone(name: str | None) -> Throughput:
 
 def stated(spec: RunSpec) -> Throughput:
     """The table's throughput at the run's precision."""
-    found = of_backbone(spec.backbone)
+    speed = of_backbone(spec.backbone)
     if spec.precision == "float32":
-        return found
-    amx = found.device == "cpu" and getattr(torch.cpu, "_is_amx_tile_supported", lambda: False)()
-    factor = BFLOAT16["cpu with AMX" if amx else found.device]
-    return dataclasses.replace(found, images=factor * found.images, evaluated=3 * found.images)
+        return speed
+    amx = speed.device == "cpu" and getattr(torch.cpu, "_is_amx_tile_supported", lambda: False)()
+    factor = BFLOAT16["cpu with AMX" if amx else speed.device]
+    return dataclasses.replace(speed, images=factor * speed.images, evaluated=3 * speed.images)

@@ -28,16 +28,16 @@ def lines() -> pd.DataFrame:
     """Every verdict that results/ allows, as `ledger.ordered` has them: `Judged.verdicts` with label, plain_label and
     stem."""
     tests = catalogue.claims()
-    found = [
-        each.judged(study.claims).verdicts.assign(
-            label=each.label, plain_label=each.plain_label, stem=each.stem, frozen=claims.frozen()["commit"][:12]
+    judged = [
+        saved.judged(study.claims).verdicts.assign(
+            label=saved.label, plain_label=saved.plain_label, stem=saved.stem, frozen=claims.frozen()["commit"][:12]
         )
         for study in map(catalogue.find, dict.fromkeys(test.notebook for test in tests.values()))
-        for each in study.in_results()
+        for saved in study.in_results()
     ]
-    if not found:  # results/ has no table yet
+    if not judged:  # results/ has no table yet
         return pd.DataFrame(columns=[*COLUMNS, "plain_label"])
-    whole = pd.concat(found, ignore_index=True)
+    whole = pd.concat(judged, ignore_index=True)
     whole.loc[whole["dataset"] == tables.SYNTHETIC, ["label", "plain_label"]] = "no images"
     shown = [name for name in COLUMNS if name in whole]
     return ledger.ordered(whole.drop_duplicates(shown), tests)
@@ -86,7 +86,7 @@ def differences() -> list[str]:
     """The claims whose lines in results/claims.csv are not what results/ says: another text, or a number that differs
     by more than one in its last printed digit, as another processor may round it."""
     try:
-        now, there = (pd.read_csv(each, dtype=str, keep_default_na=False) for each in (io.StringIO(csv()), path()))
+        now, there = (pd.read_csv(file, dtype=str, keep_default_na=False) for file in (io.StringIO(csv()), path()))
     except (FileNotFoundError, ValueError):  # it is missing or no table
         return ["all claims"]
     if list(now) != list(there) or list(now["claim_id"]) != list(there["claim_id"]):

@@ -52,10 +52,10 @@ def of(spec: RunSpec) -> Work:
     if spec.patience is not None:
         steps = min(steps, EARLY_STOP_STEPS.get(benchmark_of(spec.dataset), EARLY_STOP_STEPS_ELSEWHERE))
     evaluations = math.ceil(steps / schedule.eval_every) if schedule.eval_every else 0
-    each = held_out if schedule.validation_only else held_out + test
+    per_look = held_out if schedule.validation_only else held_out + test
     final = 2 if schedule.validation_only else 1
-    evaluated = evaluations * each + final * (held_out + test)
-    compared = evaluations * (held_out**2 + (each > held_out) * test**2) + final * (held_out**2 + test**2)
+    evaluated = evaluations * per_look + final * (held_out + test)
+    compared = evaluations * (held_out**2 + (per_look > held_out) * test**2) + final * (held_out**2 + test**2)
     if spec.neighbours:  # every epoch looks for them among all training images
         evaluated += train * math.ceil(steps / per_epoch)
         compared += train**2 * math.ceil(steps / per_epoch)
@@ -90,8 +90,8 @@ def counts(spec: RunSpec) -> tuple[tuple[int, int], int]:
         from dmlrepro.datasets import glyphs
 
         train, test = glyphs.characters()
-        each = spec.images_per_class or 24
-        return (len(train) * each, len(train)), len(test) * each
+        per_class = spec.images_per_class or 24
+        return (len(train) * per_class, len(train)), len(test) * per_class
     parts = manifests.OFFICIAL[base]
     return parts["train"], sum(images for part, (images, _) in parts.items() if part != "train")
 
@@ -157,11 +157,11 @@ def _passes(trunk: nn.Module, channels: int, size: int, *paths: str) -> tuple[li
 
     trunk.eval()
     left: list[int] = []
-    found: tuple[list[int], list[int]] = [], []
+    totals: tuple[list[int], list[int]] = [], []
 
     def note(*_: object) -> None:
-        found[0].append(sum(left))
-        found[1].append(counter.get_total_flops() // 2)
+        totals[0].append(sum(left))
+        totals[1].append(counter.get_total_flops() // 2)
 
     for module in trunk.modules():
         if not any(True for _ in module.children()):
@@ -171,17 +171,17 @@ def _passes(trunk: nn.Module, channels: int, size: int, *paths: str) -> tuple[li
     with torch.device("meta"), FlopCounterMode(display=False) as counter:
         trunk(torch.empty(1, channels, size, size))
     note()
-    return found
+    return totals
 
 
 def problems(specs: Iterable[RunSpec]) -> list[str]:
     """What would stop these runs on this machine, each with its remedy: data, weights, batches that are too large."""
     specs = list(specs)
-    found = [_too_large_batch(spec) for spec in specs]
+    obstacles = [_too_large_batch(spec) for spec in specs]
     weights = dict.fromkeys((spec.backbone, spec.weights) for spec in specs)
-    found += [backbones.missing_weights(name, of) for name, of in weights]
-    found += [_missing_data(name) for name in dict.fromkeys(spec.dataset for spec in specs)]
-    return list(dict.fromkeys(filter(None, found)))
+    obstacles += [backbones.missing_weights(name, of) for name, of in weights]
+    obstacles += [_missing_data(name) for name in dict.fromkeys(spec.dataset for spec in specs)]
+    return list(dict.fromkeys(filter(None, obstacles)))
 
 
 def _too_large_batch(spec: RunSpec) -> str:

@@ -134,7 +134,7 @@ def _between_seeds(values: np.ndarray, weights: np.ndarray) -> float:
     differing = np.abs(values).max((1, 2)) > 0
     if len(seeds) < 2 or not differing.any():
         return 0.0
-    values, found = values[differing], []
+    values, variances = values[differing], []
     for number, one in enumerate(seeds):
         for other in seeds[number + 1 :]:
             shares = [weights[s] / weights[s].sum() for s in (one, other)]
@@ -142,6 +142,6 @@ def _between_seeds(values: np.ndarray, weights: np.ndarray) -> float:
             means = [values[:, s] @ share for s, share in zip((one, other), shares)]
             centred = apart - means[0][:, None] * shares[0] + means[1][:, None] * shares[1]
             difference = means[0] - means[1]
-            found.append((difference**2 - (centred**2).sum(1)) / 2)
+            variances.append((difference**2 - (centred**2).sum(1)) / 2)
     share = np.array([weights[s].sum() for s in seeds]) / weights.sum()
-    return max(0.0, float(np.mean(found))) * float((share**2).sum())
+    return max(0.0, float(np.mean(variances))) * float((share**2).sum())

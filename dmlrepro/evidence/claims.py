@@ -200,10 +200,10 @@ class Levels(Part):
 
     def pairs(self, cells: tables.Cells):
         for baseline in self.baselines:
-            found, *own = (
+            levels, *own = (
                 list(tables.levels_of(cells, cell, self.metric)) for cell in (*self.subject.cells, *baseline.cells)
             )
-            levels = [level for level in found if [level] not in own]  # the baseline may be one of them
+            levels = [level for level in levels if [level] not in own]  # the baseline may be one of them
             if not levels:
                 raise tables.MissingRows(f"a second level of {self.subject} ({self.metric})")
             yield from ((Expression((level,)), baseline) for level in levels)
@@ -379,7 +379,7 @@ def stated() -> dict[str, dict[str, str]]:
 
 
 @functools.cache
-def frozen() -> dict:
+def frozen() -> dict[str, Any]:
     """The commit in which the tests were frozen, before the first run that they judge, and what each room's claims.py
     said then, `files`: {room: hash}. A test that becomes stricter is frozen anew, in a commit before the runs
     that it judges."""

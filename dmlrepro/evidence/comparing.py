@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -59,8 +60,8 @@ class Comparison:
     @cached_property
     def estimate(self) -> Estimate:
         """In the unit shown: percent of a ratio; of a comparison with a constant the value itself."""
-        found, zero = self.part.estimate(self.effects), self.baseline.zero
-        return replace(found, effect=found.effect + zero, low=found.low + zero, high=found.high + zero)
+        estimate, zero = self.part.estimate(self.effects), self.baseline.zero
+        return replace(estimate, effect=estimate.effect + zero, low=estimate.low + zero, high=estimate.high + zero)
 
     @property
     def singles(self) -> list[float]:
@@ -132,17 +133,18 @@ class Found:
     """What the cells of one context say of a claim."""
 
     test: ClaimTest
-    context: dict
+    context: dict[str, Any]
     comparisons: tuple[Comparison, ...]
     missing: tuple[str, ...] = ()
 
     @cached_property
     def readings(self) -> list[str]:
-        return list(dict.fromkeys(each.part.reading for each in self.comparisons if each.part.reading))
+        return list(filter(None, dict.fromkeys(comparison.part.reading for comparison in self.comparisons)))
 
     def read(self, reading: str) -> Found:
         """With the comparisons of one reading, and of none."""
-        return replace(self, comparisons=tuple(each for each in self.comparisons if each.part.reading in ("", reading)))
+        comparisons = (comparison for comparison in self.comparisons if comparison.part.reading in ("", reading))
+        return replace(self, comparisons=tuple(comparisons))
 
     @cached_property
     def deciding(self) -> tuple[Comparison, ...]:
@@ -152,16 +154,16 @@ class Found:
     @property
     def said(self) -> list[Comparison]:
         """Those of what the claim says: no premise."""
-        return [each for each in self.deciding if not each.part.premise]
+        return [comparison for comparison in self.deciding if not comparison.part.premise]
 
     @property
     def tested(self) -> list[Comparison]:
         """Those with a p that adjusts."""
-        return [each for each in self.said if not isinstance(each.part, Exact)]
+        return [comparison for comparison in self.said if not isinstance(comparison.part, Exact)]
 
     def p(self, outcome: str) -> float:
         """p of an outcome of the claim before Holm; NaN for exact statements alone."""
-        possible = [each.possible(outcome) for each in self.tested]
+        possible = [comparison.possible(outcome) for comparison in self.tested]
         if not possible:
             return math.nan
         if outcome == AS_CLAIMED:
@@ -177,9 +179,9 @@ class Place:
     """One context of a table: its cells, those (method, metric) of them that need no images, its cells under resampled
     test classes, and by method how many trials chose its settings."""
 
-    context: dict
+    context: dict[str, Any]
     cells: tables.Cells
-    studied: frozenset
+    studied: frozenset[tuple[str, str]]
     resampled: tables.Cells
     trials: Mapping[str, int]
 
@@ -195,22 +197,26 @@ def compared_everywhere(
     measured = tuple(part for part in test.parts if part.about != "study")
     if exact and measured:
         halves = (replace(test, parts=parts) for parts in (exact, measured))
-        return [each for half in halves for each in compared_everywhere(half, rows, resampled, trials)]
+        return [finding for half in halves for finding in compared_everywhere(half, rows, resampled, trials)]
     protocol = rows["protocol"].str.lower()
     rows = rows[protocol.str.contains(test.protocol) if test.protocol else ~protocol.str.contains("mlrc")]
     places = (
         Place(context, cells, studied, resampled.get(tuple(context.values()), {}), trials)
         for context, cells, studied in _contexts(rows, bool(exact))
     )
-    found = [_compared(test, place) for place in places]
-    found = [each for each in found if each.comparisons or each.missing]  # elsewhere no part speaks of the data set
-    found = found or [Found(test, {}, (), tuple(dict.fromkeys(str(part.subject) for part in test.parts)))]
-    nearest = min(found, key=lambda each: len(each.missing))
-    found = [each for each in found if not each.missing] or [nearest]
-    return [each for each in found if test.notebook.endswith(each.context.get("experiment") or "?")] or found
+    findings = [_compared(test, place) for place in places]
+    # elsewhere no part speaks of the data set
+    findings = [finding for finding in findings if finding.comparisons or finding.missing]
+    findings = findings or [Found(test, {}, (), tuple(dict.fromkeys(str(part.subject) for part in test.parts)))]
+    nearest = min(findings, key=lambda finding: len(finding.missing))
+    findings = [finding for finding in findings if not finding.missing] or [nearest]
+    own = [finding for finding in findings if test.notebook.endswith(finding.context.get("experiment") or "?")]
+    return own or findings
 
 
-def _contexts(rows: pd.DataFrame, without_images: bool) -> Iterator[tuple[dict, tables.Cells, frozenset]]:
+def _contexts(
+    rows: pd.DataFrame, without_images: bool
+) -> Iterator[tuple[dict[str, Any], tables.Cells, frozenset[tuple[str, str]]]]:
     """(context, cells, those (method, metric) that need no images) of every context.
 
     A study without images belongs to all data sets of its experiment; one alone is a context of its own, per network.
@@ -238,7 +244,7 @@ def _contexts(rows: pd.DataFrame, without_images: bool) -> Iterator[tuple[dict, 
 def _compared(test: ClaimTest, place: Place) -> Found:
     parts = [part for part in test.parts if part.speaks_of(place.context["dataset"])]
     missing: list[str] = []
-    found = []
+    comparisons = []
 
     @contextmanager
     def noting_what_is_missing():
@@ -255,15 +261,15 @@ def _compared(test: ClaimTest, place: Place) -> Found:
         with noting_what_is_missing():
             for pair in list(part.pairs(place.cells)):
                 with noting_what_is_missing():
-                    found.append(_comparison(test, part, pair, place))
-    return Found(test, place.context, tuple(found), tuple(dict.fromkeys(missing)))
+                    comparisons.append(_comparison(test, part, pair, place))
+    return Found(test, place.context, tuple(comparisons), tuple(dict.fromkeys(missing)))
 
 
 def _comparison(test: ClaimTest, part: Part, pair: tuple[Expression, Expression], place: Place) -> Comparison:
     """MissingRows where the table does not have its effects."""
     effects = part.effects(place.cells, *pair)
-    levels = [tables.levels_of(place.cells, cell, part.metric) for each in pair for cell in each.cells]
-    drawn = any(len({*seeds.values()}) > 1 for found in levels for seeds in found.values())
+    levels = [tables.levels_of(place.cells, cell, part.metric) for expression in pair for cell in expression.cells]
+    drawn = any(len({*seeds.values()}) > 1 for by_level in levels for seeds in by_level.values())
     if not drawn and not isinstance(part, Exact):
         effects = effects[:1]  # one value, however often it is there
     tuned, untuned = _tuned(part, pair[0].methods | pair[1].methods, place.trials)
@@ -271,7 +277,7 @@ def _comparison(test: ClaimTest, part: Part, pair: tuple[Expression, Expression]
     has_learned: tuple[bool | None, ...] = (None, None)
     if part.about == "training" and part.needs_learning:
         try:
-            has_learned = tuple(_has_learned(part, place.cells, each) for each in pair)
+            has_learned = tuple(_has_learned(part, place.cells, side) for side in pair)
         except tables.MissingRows as error:
             hindrances.append(f"whether anything was learned is not on record: {error}")
     classes = (math.nan, math.nan)

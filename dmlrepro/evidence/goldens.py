@@ -139,13 +139,13 @@ def spreads(drawn: Mapping[str, list[pd.DataFrame]], early: Collection[str] = ()
     if not parts:
         return {}
     pooled = pd.concat(parts, names=["notebook"])
-    found = pd.concat([moderated(group) for _, group in pooled.groupby(level="metric")])
+    spread = pd.concat([moderated(group) for _, group in pooled.groupby(level="metric")])
     shared = pd.concat(of_early).drop_duplicates()  # several notebooks read one run
-    shared = shared[shared["metric"].isin(found.index.unique("metric"))]
+    shared = shared[shared["metric"].isin(spread.index.unique("metric"))]
     for metric, values in shared.groupby("metric")["variance"]:
-        theirs = found.index.isin(early, level="method") & (found.index.get_level_values("metric") == metric)
-        found.loc[theirs, ["variance", "freedom"]] = values.mean(), REPLICAS * len(values)
-    return {name: group.droplevel("notebook") for name, group in found.groupby(level="notebook")}
+        theirs = spread.index.isin(early, level="method") & (spread.index.get_level_values("metric") == metric)
+        spread.loc[theirs, ["variance", "freedom"]] = values.mean(), REPLICAS * len(values)
+    return {name: group.droplevel("notebook") for name, group in spread.groupby(level="notebook")}
 
 
 def tolerances(golden: pd.DataFrame, spread: pd.DataFrame | None, early: Collection[str] = ()) -> list[float]:
@@ -157,7 +157,7 @@ def tolerances(golden: pd.DataFrame, spread: pd.DataFrame | None, early: Collect
         early: methods that stop early, which the untrained network's value does not bound: a head may stop near it.
     """
     untrained = golden[golden["method"] == "untrained"]
-    found = []
+    column = []
     for row in golden.itertuples():
         deviation = 0.0
         tolerance = max(ROUNDING * abs(row.value), 1e-6)
@@ -173,8 +173,8 @@ def tolerances(golden: pd.DataFrame, spread: pd.DataFrame | None, early: Collect
             same = alike[alike["protocol"] == row.protocol]
             broken = (row.value - (same if len(same) else alike)["value"]).abs().min() / 2
             tolerance = min(tolerance, broken) if broken > NEAR * deviation else tolerance
-        found.append(tolerance)
-    return found
+        column.append(tolerance)
+    return column
 
 
 def quantile(freedom: float) -> float:

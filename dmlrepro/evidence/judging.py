@@ -95,14 +95,14 @@ def judge(
         raise ValueError(f"claim_ids: no test is stated for {unknown}; stated: {', '.join(tests)}")
     rows = tables.final_rows(table)
     resampled = {} if hits is None else _resampled(hits)
-    found = [
-        each
+    findings = [
+        finding
         for claim_id in claim_ids
-        for each in compared_everywhere(tests[claim_id], rows, resampled, dict(trials or {}))
+        for finding in compared_everywhere(tests[claim_id], rows, resampled, dict(trials or {}))
     ]
     family = sum(any(not isinstance(part, Exact) for part in test.parts) for test in tests.values())
-    lines = [_line(each, p, family) for each, p in zip(found, adjusted(found, family))]
-    compared = [_row(each, comparison, family) for each in found for comparison in each.comparisons]
+    lines = [_line(finding, p, family) for finding, p in zip(findings, adjusted(findings, family))]
+    compared = [_row(finding, comparison, family) for finding in findings for comparison in finding.comparisons]
     verdicts, comparisons = pd.DataFrame(lines, columns=[*_LINE]), pd.DataFrame(compared, columns=[*_COMPARISON])
     return Judged(verdicts.assign(device=device), comparisons.assign(device=device))
 
@@ -118,57 +118,66 @@ def _resampled(hits: pd.DataFrame) -> dict[tuple, tables.Cells]:
 # --- from comparisons to a verdict ------------------------------------------------------------------------------------
 
 
-def adjusted(found: Sequence[Found], family: int) -> list[dict[str, float]]:
+def adjusted(findings: Sequence[Found], family: int) -> list[dict[str, float]]:
     """Outcome -> p after Holm, of every claim and context; a family is a paper on one data set and network.
 
     family: how many claims of the paper have a p.
     """
-    contexts = [tuple(each.context.get(name, "") for name in tables.CONTEXT[1:]) for each in found]
-    after: list[dict[str, float]] = [{} for _ in found]
+    contexts = [tuple(finding.context.get(name, "") for name in tables.CONTEXT[1:]) for finding in findings]
+    after: list[dict[str, float]] = [{} for _ in findings]
     for context in dict.fromkeys(contexts):
-        together = [i for i, each in enumerate(contexts) if each == context]
+        together = [i for i, other in enumerate(contexts) if other == context]
         for outcome in OUTCOMES:
-            p_values = holm([found[i].p(outcome) for i in together], max(family, len(together)))
+            p_values = holm([findings[i].p(outcome) for i in together], max(family, len(together)))
             for i, p in zip(together, p_values):
                 after[i][outcome] = float(p)
     return after
 
 
-def verdict(found: Found, p: Mapping[str, float]) -> tuple[str, str]:
+def verdict(finding: Found, p: Mapping[str, float]) -> tuple[str, str]:
     """(one of VERDICTS, why) of a claim in a context; p: outcome -> p after Holm."""
-    word, why = _outcome(found, p)
-    exact = [each.part for each in found.comparisons if isinstance(each.part, Exact)]
-    if word in OUTCOMES and {each.part.about for each in found.comparisons if not each.part.premise} == {"cost"}:
+    word, why = _outcome(finding, p)
+    parts = [comparison.part for comparison in finding.comparisons]
+    exact = [part for part in parts if isinstance(part, Exact)]
+    if word in OUTCOMES and {part.about for part in parts if not part.premise} == {"cost"}:
         word, why = COST, "; ".join(filter(None, (word, why)))
     elif word == AS_CLAIMED and exact and all(part.identity for part in exact):
         word = IDENTITY
     return word, why
 
 
-def _outcome(found: Found, p: Mapping[str, float]) -> tuple[str, str]:
+def _outcome(finding: Found, p: Mapping[str, float]) -> tuple[str, str]:
     """What the comparisons say, and why: the first of these that is so."""
-    said = found.said
-    unshown = [each for each in found.deciding if each.part.premise and each.possible(AS_CLAIMED) >= LEVEL]
-    against = [each for each in unshown if not each.obstacle]
-    open_ones = [each for each in said if each.possible(AS_CLAIMED) >= LEVEL]
-    failures = [each for each in said if each.failures]
-    refuted = any(isinstance(each.part, Exact) and each.possible(OTHER_WAY) < LEVEL for each in said)
+    claimed = finding.said
+    unshown = [
+        comparison
+        for comparison in finding.deciding
+        if comparison.part.premise and comparison.possible(AS_CLAIMED) >= LEVEL
+    ]
+    against = [premise for premise in unshown if not premise.obstacle]
+    open_ones = [comparison for comparison in claimed if comparison.possible(AS_CLAIMED) >= LEVEL]
+    reasons = dict.fromkeys(comparison.obstacle or _why_unclear(comparison) for comparison in open_ones)
+    failures = [comparison for comparison in claimed if comparison.failures]
+    refuted = any(
+        isinstance(comparison.part, Exact) and comparison.possible(OTHER_WAY) < LEVEL for comparison in claimed
+    )
 
     def names(comparisons: Iterable[Comparison]) -> str:
-        return "; ".join(dict.fromkeys(each.name for each in comparisons))
+        return "; ".join(dict.fromkeys(comparison.name for comparison in comparisons))
 
     def reached(outcome: str) -> str:
-        return names(each for each in said if each.possible(outcome) < LEVEL) if len(said) > 1 else ""
+        reaching = (comparison for comparison in claimed if comparison.possible(outcome) < LEVEL)
+        return names(reaching) if len(claimed) > 1 else ""
 
-    ways: tuple[tuple[str, Any, str], ...] = (
-        (UNTESTABLE, not found.test.parts, found.test.untested_parts),
+    ways: tuple[tuple[str, object, str], ...] = (
+        (UNTESTABLE, not finding.test.parts, finding.test.untested_parts),
         (OTHER_WAY, refuted or (p[OTHER_WAY] < LEVEL and not unshown), reached(OTHER_WAY)),
-        (NOT_RUN, found.missing, "no rows for " + "; ".join(found.missing)),
+        (NOT_RUN, finding.missing, "no rows for " + "; ".join(finding.missing)),
         (UNCLEAR, against, NOT_SHOWN + "; ".join(f"{x.name} {x.part.metric}, {x.part.required}" for x in against)),
-        (UNCLEAR, unshown, "; ".join(dict.fromkeys(each.obstacle for each in unshown))),
+        (UNCLEAR, unshown, "; ".join(dict.fromkeys(premise.obstacle for premise in unshown))),
         (NO_DIFFERENCE, p[NO_DIFFERENCE] < LEVEL, reached(NO_DIFFERENCE)),
         (FAILURES, failures, "not learned: " + names(failures)),
-        (UNCLEAR, open_ones, "; ".join(dict.fromkeys(each.obstacle or _why_unclear(each) for each in open_ones))),
+        (UNCLEAR, open_ones, "; ".join(reasons)),
         (UNCLEAR, p[AS_CLAIMED] >= LEVEL, "as claimed, but not after Holm"),
         (AS_CLAIMED, True, ""),
     )
@@ -206,49 +215,51 @@ def role(test: ClaimTest, context: Mapping) -> str:
     return "named" if named else "further"
 
 
-def _line(found: Found, p: Mapping[str, float], family: int) -> dict:
-    test, said = found.test, found.said or found.comparisons
-    word, reason = verdict(found, p)
+def _line(finding: Found, p: Mapping[str, float], family: int) -> dict[str, Any]:
+    test, comparisons = finding.test, finding.said or finding.comparisons
+    word, reason = verdict(finding, p)
     line: dict[str, Any] = dict.fromkeys(_LINE, "") | dict.fromkeys((*_NUMBERS, "p", "p_holm"), math.nan)
-    line |= {name: getattr(test, name) for name in _OF_TEST} | found.context
-    line |= {"n": 0, "verdict": word, "reason": reason, "role": role(test, found.context) if test.parts else ""}
-    if not said:
+    line |= {name: getattr(test, name) for name in _OF_TEST} | finding.context
+    line |= {"n": 0, "verdict": word, "reason": reason, "role": role(test, finding.context) if test.parts else ""}
+    if not comparisons:
         return line
     # what the readings that do not decide would say; in Holm's adjustment the other claims count as 1
-    others = ((reading, found.read(reading)) for reading in found.readings[1:])
+    others = ((reading, finding.read(reading)) for reading in finding.readings[1:])
     readings = [f"read as “{name}”: {_outcome(read, *adjusted([read], family))[0]}" for name, read in others]
     line["reason"] = "; ".join(filter(None, (reason, *readings)))
-    agree = sum(each.as_claimed for each in said)
-    whole = {len(said): "as claimed", 0: "not as claimed"}
-    weakest = _weakest(said, word)
-    line |= _shown(weakest, found, family) | {"direction": whole.get(agree, f"{agree} of {len(said)} as claimed")}
-    line["tuned"] = min({each.tuned for each in said} - {""}, default="")  # "no" where one is
+    agree = sum(comparison.as_claimed for comparison in comparisons)
+    whole = {len(comparisons): "as claimed", 0: "not as claimed"}
+    weakest = _weakest(comparisons, word)
+    line |= _shown(weakest, finding, family) | {
+        "direction": whole.get(agree, f"{agree} of {len(comparisons)} as claimed")
+    }
+    line["tuned"] = min({comparison.tuned for comparison in comparisons} - {""}, default="")  # "no" where one is
     if word != UNCLEAR:
         line["seeds_needed"] = math.nan
     outcome = word if word in OUTCOMES else AS_CLAIMED
-    return line | {"p": found.p(outcome), "p_holm": p[outcome]}
+    return line | {"p": finding.p(outcome), "p_holm": p[outcome]}
 
 
-def _weakest(said: Sequence[Comparison], word: str) -> Comparison:
+def _weakest(comparisons: Sequence[Comparison], word: str) -> Comparison:
     """The comparison that a line shows: that which decides, or which speaks least for the claim."""
-    decisive = [each for each in said if each.outcome == word]
+    decisive = [comparison for comparison in comparisons if comparison.outcome == word]
     if word in (OTHER_WAY, NO_DIFFERENCE) and decisive:
-        return min(decisive, key=lambda each: each.possible(word))
-    candidates = [each for each in said if each.outcome != AS_CLAIMED] or list(said)
-    return max(candidates, key=lambda each: (not each.as_claimed, each.p.get(AS_CLAIMED, 1.0)))
+        return min(decisive, key=lambda comparison: comparison.possible(word))
+    candidates = [comparison for comparison in comparisons if comparison.outcome != AS_CLAIMED] or list(comparisons)
+    return max(candidates, key=lambda comparison: (not comparison.as_claimed, comparison.p.get(AS_CLAIMED, 1.0)))
 
 
-def _row(found: Found, comparison: Comparison, family: int) -> dict:
+def _row(finding: Found, comparison: Comparison, family: int) -> dict[str, Any]:
     part, outcome = comparison.part, comparison.outcome
     return (
-        {"claim_id": found.test.claim_id, "reading": part.reading, "premise": part.premise}
-        | {"outcome": outcome, "why": comparison.obstacle, "of_dataset": found.context.get("dataset", "")}
+        {"claim_id": finding.test.claim_id, "reading": part.reading, "premise": part.premise}
+        | {"outcome": outcome, "why": comparison.obstacle, "of_dataset": finding.context.get("dataset", "")}
         | {"p": comparison.p.get(outcome, comparison.p.get(AS_CLAIMED, math.nan))}
-        | _shown(comparison, found, family)
+        | _shown(comparison, finding, family)
     )
 
 
-def _shown(comparison: Comparison, found: Found, family: int) -> dict:
+def _shown(comparison: Comparison, finding: Found, family: int) -> dict[str, Any]:
     """What both tables show of a comparison. What n seeds can detect, and how many would decide, is after Holm."""
     estimate, part, few = comparison.estimate, comparison.part, comparison.few
     shown = {name: getattr(estimate, name) for name in ("effect", "low", "high", "n")}
@@ -264,6 +275,6 @@ def _shown(comparison: Comparison, found: Found, family: int) -> dict:
         shown["detectable"] = detectable_effect(estimate.n, estimate.sd, level, part.smallest_effect)
         if not comparison.obstacle:
             effect = estimate.effect - comparison.baseline.zero
-            level /= len(found.tested)
+            level /= len(finding.tested)
             shown["seeds_needed"] = seeds_that_decide(effect, estimate.sd, level, part.smallest_effect)
-    return found.context | (_WITHOUT_IMAGES if comparison.without_images else {}) | shown
+    return finding.context | (_WITHOUT_IMAGES if comparison.without_images else {}) | shown

@@ -47,7 +47,7 @@ def ordered(lines: pd.DataFrame, tests: Mapping[str, ClaimTest]) -> pd.DataFrame
         _images=~without_images,
         _counted=~counted,
         _named=[_place(line.claim_id, line.dataset) for line in lines.itertuples()],
-        _stated=[not each for each in stated],
+        _stated=[not is_stated for is_stated in stated],
         _tuned=lines["tuned"] != "yes",
         _n=-lines["n"],
     )
@@ -85,12 +85,12 @@ def matrix(lines: pd.DataFrame) -> pd.DataFrame:
     deciding = lines[lines["decides"] == "yes"]
     places = deciding["dataset"].map(claims.short_name).map(PLACES).fillna(FURTHER)
     places = places.mask(deciding["scale"] == PAPER_SCALE, AT_PAPER_SCALE)
-    found = {key: set(rows["verdict"]) for key, rows in deciding.groupby([deciding["claim_id"], places])}
+    verdicts = {key: set(rows["verdict"]) for key, rows in deciding.groupby([deciding["claim_id"], places])}
     columns = [*PLACES.values(), FURTHER, AT_PAPER_SCALE]
 
     def word(claim_id: str, place: str) -> str:
-        here = found.get((claim_id, place), {judging.NOT_RUN})
-        return next(each for each in judging.FIRST if each in here)
+        here = verdicts.get((claim_id, place), {judging.NOT_RUN})
+        return next(candidate for candidate in judging.FIRST if candidate in here)
 
     stated = claims.stated()
     table = [[word(claim_id, place) for place in columns] for claim_id in stated]
@@ -102,12 +102,12 @@ def against(lines: pd.DataFrame) -> pd.DataFrame:
     on real images points away from the claim, with an interval that excludes zero, of methods that have learned."""
     on_images = lines[(lines["profile"] != "quick") & ~lines["dataset"].isin(["", tables.SYNTHETIC])]
     on_images = on_images[~on_images["reason"].str.startswith(judging.NOT_SHOWN)]
-    found = []
+    firsts = []
     for _, rows in on_images.groupby("claim_id", sort=False):
         open_ones = rows["verdict"].eq(judging.UNCLEAR).all() and rows["direction"].eq("not as claimed").all()
         if open_ones and (rows["n"] >= MIN_SEEDS).all() and all(map(excludes_zero, rows.itertuples())):
-            found.append(rows.head(1))
-    return pd.concat(found) if found else on_images.head(0)
+            firsts.append(rows.head(1))
+    return pd.concat(firsts) if firsts else on_images.head(0)
 
 
 def excludes_zero(line: Any) -> bool:

@@ -75,7 +75,7 @@ def repeats(committed: Path, table: pd.DataFrame) -> bool:
         return False
     values = _golden_of(committed, table)
     return _same_numbers(joined) or (
-        values is not None and all(goldens.missed(each, values).empty for each in (there, table))
+        values is not None and all(goldens.missed(version, values).empty for version in (there, table))
     )
 
 
@@ -106,8 +106,8 @@ def outdated(build: Path, target: Path) -> dict[str, str]:
     On a processor that rounds as the one did that made a committed table, any other number is a change of the code;
     elsewhere one beyond the tolerance of a golden value is. Tables that `target` does not have are left out.
     """
-    found = {path: _why_outdated(target / path.name, path) for path in table_paths(build)}
-    return {path.stem: why for path, why in found.items() if why}
+    reasons = {path: _why_outdated(target / path.name, path) for path in table_paths(build)}
+    return {path.stem: why for path, why in reasons.items() if why}
 
 
 def _why_outdated(committed: Path, built: Path) -> str:
@@ -117,7 +117,7 @@ def _why_outdated(committed: Path, built: Path) -> str:
         return wrong
     there, table = read(committed), read(built)
     values = _golden_of(committed, table)
-    beyond = [] if values is None else [len(goldens.missed(each, values)) for each in (there, table)]
+    beyond = [] if values is None else [len(goldens.missed(version, values)) for version in (there, table)]
     if any(beyond):
         return f"{max(beyond)} golden values are beyond their tolerance"
     if not _same_rows(joined := _side_by_side(there, table)):

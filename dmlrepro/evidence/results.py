@@ -79,8 +79,8 @@ def hits(runs: Iterable, params: Any) -> pd.DataFrame:
         for entry in protocols.combine(group):
             together = len(group) > 1 and entry.spec.protocol.endswith("concatenated")
             # a search through all images per run, most of what a notebook takes whose runs are finished
-            for class_id, found, queries in records.derived(group, _counts, together=together):
-                rows.append(_labels(entry, params) | {"class_id": class_id, "hits": found, "queries": queries})
+            for class_id, correct, queries in records.derived(group, _counts, together=together):
+                rows.append(_labels(entry, params) | {"class_id": class_id, "hits": correct, "queries": queries})
     return pd.DataFrame(rows, columns=HITS)
 
 

@@ -139,7 +139,7 @@ def load_all(folder: Path | str | None = None) -> pd.DataFrame:
     return pd.concat(tables, ignore_index=True)[[*IDENTITY, "changes", "value"]]
 
 
-def provenance(params: Any, finished: Sequence = ()) -> dict:
+def provenance(params: Any, finished: Sequence = ()) -> dict[str, Any]:
     """What made a table: parameters, commit, package versions, device.
 
     `runs` lists the commits, devices and versions of its finished runs, with how many runs have them: they may come
@@ -148,7 +148,7 @@ def provenance(params: Any, finished: Sequence = ()) -> dict:
     from dmlrepro.training import distributed, keys, sources
 
     made = [json.dumps(run.made, sort_keys=True) for run in {run.key: run for run in finished}.values()]
-    groups = [{"count": made.count(each)} | json.loads(each) for each in sorted(set(made))]
+    groups = [{"count": made.count(text)} | json.loads(text) for text in sorted(set(made))]
     return {
         "notebook": params.notebook,
         "parameters": params.as_dict(),
@@ -168,18 +168,22 @@ def provenance(params: Any, finished: Sequence = ()) -> dict:
 def _searched(params: Any, methods: Collection[str]) -> dict[str, dict]:
     """`searches`, where committed searches chose settings of these methods: by method the file, how many trials it has,
     and its sha256, by which the table is known to rest on that very search."""
-    found = {
-        method: {"file": params.search_name(each["method"]), "trials": len(each["trials"]), "sha256": each["sha256"]}
-        for method, each in (params.searches().items() if methods else ())
+    searches = {
+        method: {
+            "file": params.search_name(search["method"]),
+            "trials": len(search["trials"]),
+            "sha256": search["sha256"],
+        }
+        for method, search in (params.searches().items() if methods else ())
         if method in methods
     }
-    return {"searches": found} if found else {}
+    return {"searches": searches} if searches else {}
 
 
-def _recorded(finished: Iterable) -> dict:
+def _recorded(finished: Iterable) -> dict[str, list[list[str]]]:
     """`trained_by`, of runs on record: [loss, scheme, what is trained, hash of the code] once each, by which `stored`
     finds what is stale; {} without any."""
-    found = {
+    trained_by = {
         (run.spec.loss or "", run.spec.scheme, run.spec.train_from or "", run.source) for run in finished if run.record
     }
-    return {TRAINED_BY: [list(each) for each in sorted(found)]} if found else {}
+    return {TRAINED_BY: [list(code) for code in sorted(trained_by)]} if trained_by else {}

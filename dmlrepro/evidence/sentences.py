@@ -59,19 +59,19 @@ def of_claims(judged: Judged) -> list[str]:
 
     Of a claim that nothing was compared for there is none.
     """
-    return [said for line in judged.verdicts.itertuples() if (said := sentence(judged, line))]
+    return [text for line in judged.verdicts.itertuples() if (text := sentence(judged, line))]
 
 
 def sentence(judged: Judged, line: Any) -> str:
     """What is said of one line of the verdicts; empty if nothing was compared."""
     alike: dict[tuple, list[Comparison]] = {}
-    for each in _compared(judged, line)["compared"]:
-        levels = each.subject.cells[0].method if isinstance(each.part, Levels) else each.subject
-        alike.setdefault((each.part.metric, type(each.part), levels), []).append(each)
-    said = [f"{metric} of {_of_part(comparisons)}" for (metric, *_), comparisons in alike.items()]
+    for comparison in _compared(judged, line)["compared"]:
+        levels = comparison.subject.cells[0].method if isinstance(comparison.part, Levels) else comparison.subject
+        alike.setdefault((comparison.part.metric, type(comparison.part), levels), []).append(comparison)
+    clauses = [f"{metric} of {_of_part(comparisons)}" for (metric, *_), comparisons in alike.items()]
     several = (judged.verdicts["claim_id"] == line.claim_id).sum() > 1
     where = f" ({_context(line)})" if several and _context(line) else ""
-    return f"{line.claim_id}{where}, {verdict_in_words(line)}: {'; '.join(_some(said))}." if said else ""
+    return f"{line.claim_id}{where}, {verdict_in_words(line)}: {'; '.join(_some(clauses))}." if clauses else ""
 
 
 def _context(line: Any) -> str:
@@ -103,16 +103,16 @@ def _of_part(comparisons: list[Comparison]) -> str:
     """The comparisons of one subject on one metric."""
     first = comparisons[0]
     if isinstance(first.part, Exact):
-        low = min(each.estimate.low for each in comparisons)
-        high = max(each.estimate.high for each in comparisons)
+        low = min(comparison.estimate.low for comparison in comparisons)
+        high = max(comparison.estimate.high for comparison in comparisons)
         return f"{first.subject.cells[0].method} lies in {low:.3g} to {high:.3g}, required: {first.part.required}"
     if isinstance(first.part, Equivalence):
         return f"{first.subject.cells[0].method} {_flat(comparisons)}"
     if isinstance(first.part, Trend):
         return f"{first.subject.said} {_trend(first)} ({numbers(first)})"
     told: dict[str, list[str]] = {}
-    for each in comparisons:
-        told.setdefault(_relation(each), []).append(f"{each.baseline.said} ({numbers(each)})")
+    for comparison in comparisons:
+        told.setdefault(_relation(comparison), []).append(f"{comparison.baseline.said} ({numbers(comparison)})")
     return f"{first.subject.said} {', '.join(f'{word} {listed(_some(names))}' for word, names in told.items())}"
 
 
@@ -142,11 +142,11 @@ def _trend(compared: Comparison) -> str:
 
 def _flat(comparisons: list[Comparison]) -> str:
     """Levels against the level that they are said to be like: the farthest one says it."""
-    far = max(comparisons, key=lambda each: abs(each.estimate.effect - each.baseline.zero))
-    level, baseline = (", ".join(cell.setting_said for cell in each.cells) for each in (far.subject, far.baseline))
+    far = max(comparisons, key=lambda comparison: abs(comparison.estimate.effect - comparison.baseline.zero))
+    level, baseline = (", ".join(cell.setting_said for cell in side.cells) for side in (far.subject, far.baseline))
     where = f"{level} against {baseline}: {numbers(far)}"
-    outcomes = {each.outcome for each in comparisons}
-    if any(each.few for each in comparisons):
+    outcomes = {comparison.outcome for comparison in comparisons}
+    if any(comparison.few for comparison in comparisons):
         return f"differs most at {where}"
     if outcomes == {AS_CLAIMED}:
         return f"stays {far.part.required}, farthest at {where}"
@@ -167,9 +167,9 @@ def numbers(compared: Comparison) -> str:
     return f"{effect}, {part.interval} {low} to {high}, n = {estimate.n}"
 
 
-def _some(said: list[str], most: int = 4) -> list[str]:
+def _some(phrases: list[str], most: int = 4) -> list[str]:
     """The first ones; a claim may have a dozen, and the table has all."""
-    return said if len(said) <= most else [*said[: most - 1], f"{len(said) - most + 1} more"]
+    return phrases if len(phrases) <= most else [*phrases[: most - 1], f"{len(phrases) - most + 1} more"]
 
 
 def listed(names: list[str]) -> str:
@@ -193,10 +193,10 @@ def verdict_table(judged: Judged) -> pd.DataFrame:
     after Holm."""
     rows = []
     for line in judged.verdicts.itertuples(index=False):
-        said = claims.stated().get(line.claim_id, {})
+        claim = claims.stated().get(line.claim_id, {})
         rows.append(
             {"claim": line.claim_id, "the paper says": claims.statement(line.claim_id), "verdict": line.verdict}
-            | {"because": line.reason, "published": said.get("expected_size", ""), "ours": _ours(line), "n": line.n}
+            | {"because": line.reason, "published": claim.get("expected_size", ""), "ours": _ours(line), "n": line.n}
             | {"required": line.required}
             | _where(line)
             | {"data are": line.role, "tuned": line.tuned, "direction": line.direction, "Holm": _number(line.p_holm)}
@@ -227,8 +227,8 @@ def _ours(line: Any) -> str:
     if not line.comparison:
         return ""
     form = ".4g" if line.compared.baseline.is_constant else "+.3g"  # a value, or a difference
-    said = f"{line.comparison}: {line.metric} {line.values or format(line.effect, form)}{line.unit}"
-    return said if math.isnan(line.low) else f"{said} ({line.interval} {line.low:{form}} to {line.high:{form}})"
+    text = f"{line.comparison}: {line.metric} {line.values or format(line.effect, form)}{line.unit}"
+    return text if math.isnan(line.low) else f"{text} ({line.interval} {line.low:{form}} to {line.high:{form}})"
 
 
 def _number(value: float, digits: int = 2) -> str:
@@ -239,7 +239,7 @@ def _where(line: Any) -> dict[str, str]:
     """Data set and network of a line; protocols differ in MLRC alone, separated and concatenated."""
     folds = line.protocol if "MLRC" in line.protocol else ""
     dataset = "no images" if line.dataset == tables.SYNTHETIC else line.dataset
-    data = ", ".join(str(each) for each in (line.profile, dataset, folds) if each)
+    data = ", ".join(str(part) for part in (line.profile, dataset, folds) if part)
     return {"data": data, "network": line.backbone, "device": line.device}
 
 

@@ -146,8 +146,8 @@ def detectable_effect(n: int, sd: float = 1.0, level: float = LEVEL, at_least: f
     if sd == 0:
         return at_least
     least = at_least / sd
-    found = optimize.brentq(lambda effect: power_of_difference(effect, n, level, least) - POWER, 0, least + 1e4)
-    return sd * found
+    size = optimize.brentq(lambda effect: power_of_difference(effect, n, level, least) - POWER, 0, least + 1e4)
+    return sd * size
 
 
 def seeds_that_decide(effect: float, sd: float, level: float, counts: float, most: int = 1000) -> float:

@@ -46,12 +46,12 @@ class Stored:
 
     stem: str
     table: pd.DataFrame
-    parameters: Mapping
+    parameters: Mapping[str, Any]
     device: str = ""
     costs: pd.DataFrame | None = None
     picture: Path | None = None
     older: bool = False
-    searches: Mapping[str, Mapping] = field(default_factory=dict)
+    searches: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
 
     @property
     def notebook(self) -> str:
@@ -78,8 +78,12 @@ class Stored:
         """The same for a stranger: "birds (cub-subset), pretrained SqueezeNet, 4 epochs, 5 seeds"."""
 
         def network(name: str) -> str:
-            said = NETWORKS.get(name.partition(".")[0], name)
-            return f"{said} from scratch" if self.parameters.get("weights") == "none" else f"pretrained {said}"
+            architecture = NETWORKS.get(name.partition(".")[0], name)
+            return (
+                f"{architecture} from scratch"
+                if self.parameters.get("weights") == "none"
+                else f"pretrained {architecture}"
+            )
 
         return self._words(data_in_words, network).replace("samples_per_class=0", "shuffled batches")
 
@@ -92,7 +96,7 @@ class Stored:
         words = [*map(data, dict.fromkeys(where["dataset"])), *networks, self._budget()]
         words.append(f"{self.seeds} seed{'s' if self.seeds > 1 else ''}")
         changed = self.stem.partition("--")[2].split("~")[0].split(",")
-        words += [each for each in changed if each and each.partition("=")[0] not in _SAID_ELSEWHERE]
+        words += [change for change in changed if change and change.partition("=")[0] not in _SAID_ELSEWHERE]
         return ", ".join(word for word in words if word)
 
     @property
@@ -129,7 +133,7 @@ OLDER = (
 )
 
 
-def of_older_code(made: Mapping, root: Path | None = None) -> bool:
+def of_older_code(made: Mapping[str, Any], root: Path | None = None) -> bool:
     """Whether a table with runs on record, by its record, was trained by code that is neither the present one nor
     accepted in its place; root: where that is kept, see `records.accepted`."""
     from dmlrepro.training import keys, records
@@ -180,12 +184,12 @@ def stored(notebook: str, root: Path | None = None, *, but: Path | None = None) 
     but: a table that is left out unread, as in "quick/00_tour.csv": a damaged one must not stop its own renewal.
     """
     root = root or repository_root() / "results"
-    found = []
+    of_notebook = []
     for profile in saving.PROFILES:
         paths = [p for p in provenance.table_paths(root / profile) if p.stem.partition("--")[0] == notebook]
         paths = [p for p in paths if p.relative_to(root) != but]
-        found += sorted((_read(path) for path in paths), key=lambda each: -each.seeds)
-    return found
+        of_notebook += sorted((_read(path) for path in paths), key=lambda table: -table.seeds)
+    return of_notebook
 
 
 def _read(path: Path) -> Stored:
@@ -239,7 +243,9 @@ class Numbers:
     def _digits(self, metric: str) -> int:
         """Decimals of a metric, or of the first of "X / Y"; see `summaries.decimals`."""
         name = metric.partition(" / ")[0]
-        levels = [seeds for (_, each), settings in self.cells.items() if each == name for seeds in settings.values()]
+        levels = [
+            seeds for (_, measured), settings in self.cells.items() if measured == name for seeds in settings.values()
+        ]
         return summaries.decimals([value for seeds in levels for value in seeds.values()])
 
     def ranked(self, cells: Iterable[str], metric: str = "R@1", least: int = 1) -> list[str]:
@@ -256,13 +262,13 @@ class Numbers:
 
     def levels(self, method: str, name: str, metric: str = "R@1") -> dict[float, float]:
         """Level of a setting that stands alone, "name=number" -> mean over seeds, by level."""
-        found = {}
+        means = {}
         for level, seeds in self.cells.get((method, metric), {}).items():
             if [*level.settings] == [name]:
-                found[level.settings[name]] = float(np.mean([*seeds.values()]))
-        if len(found) < 2:
+                means[level.settings[name]] = float(np.mean([*seeds.values()]))
+        if len(means) < 2:
             raise tables.MissingRows(f"two levels of {method};{name} ({metric})")
-        return dict(sorted(found.items()))
+        return dict(sorted(means.items()))
 
 
 def with_spread(effects: np.ndarray, digits: int = 1) -> str:
@@ -294,16 +300,16 @@ def findings(
         trials: as in `judging.judge`.
         older: as in `judged`; it is the first thing said then.
     """
-    said = [OLDER] if older else sentences.of_claims(judged(table, tests, notebook, trials=trials))
-    return said + say(table, others)
+    on_claims = [OLDER] if older else sentences.of_claims(judged(table, tests, notebook, trials=trials))
+    return on_claims + say(table, others)
 
 
 def say(table: pd.DataFrame, others: Sequence[Sentence]) -> list[str]:
     """The sentences that a table has the numbers for."""
-    numbers, said = Numbers(table), []
+    numbers, texts = Numbers(table), []
     for sentence in others:
         try:
-            said.append(sentence(numbers))
+            texts.append(sentence(numbers))
         except tables.MissingRows:
             continue
-    return [each for each in said if each]
+    return [text for text in texts if text]

@@ -81,8 +81,8 @@ def histories(table: pd.DataFrame, metric: str) -> dict[str, tuple[np.ndarray, n
     rows = table[(table["setting"] == CURVE) & (table["selection"] == "every") & (table["metric"] == metric)]
     if rows.empty:
         raise MissingRows(f"evaluations during training ({metric})")
-    found = rows.sort_values("step", kind="stable").groupby("method", sort=False)
-    return {method: (each["step"].to_numpy(), each["value"].to_numpy()) for method, each in found}
+    by_method = rows.sort_values("step", kind="stable").groupby("method", sort=False)
+    return {method: (curve["step"].to_numpy(), curve["value"].to_numpy()) for method, curve in by_method}
 
 
 # --- cells ------------------------------------------------------------------------------------------------------------
@@ -129,11 +129,11 @@ class Cell:
 
     def covers(self, level: Cell) -> bool:
         """Whether this is the cell, or has it in its range; defaults are filled in on both sides."""
-        wanted, found = (DEFAULTS | dict(each.settings) for each in (self, level))
+        wanted, given = (DEFAULTS | dict(cell.settings) for cell in (self, level))
         return (
             self.method == level.method
-            and wanted.keys() == found.keys()
-            and all(_lies_in(found[name], want) for name, want in wanted.items())
+            and wanted.keys() == given.keys()
+            and all(_lies_in(given[name], want) for name, want in wanted.items())
         )
 
 
@@ -173,7 +173,7 @@ class Expression:
 
 def settings_of(setting: str) -> dict[str, Any]:
     """The setting of a row by name: "delta=0.1;M=8" -> {"delta": 0.1, "M": 8.0}."""
-    return {name: _value(text) for name, _, text in (each.partition("=") for each in setting.split(";") if each)}
+    return {name: _value(text) for name, _, text in (part.partition("=") for part in setting.split(";") if part)}
 
 
 def level_of(setting: str) -> float | None:
@@ -237,12 +237,12 @@ def of_one_dataset(table: pd.DataFrame, metrics: Sequence[str]) -> pd.DataFrame:
         raise ValueError(f"metrics: the table has no {absent}, it has {', '.join(dict.fromkeys(rows['metric']))}")
     rows = rows[rows["metric"].isin(metrics)]  # what was timed on made data stands in one table with what was trained
     for name in ("dataset", "profile"):
-        if len(found := set(rows[name])) > 1:
-            raise ValueError(f"table mixes several values of {name}: {sorted(found)}; filter it to one")
+        if len(values := set(rows[name])) > 1:
+            raise ValueError(f"table mixes several values of {name}: {sorted(values)}; filter it to one")
     return rows
 
 
-def levels_of(cells: Cells, cell: Cell, metric: str) -> dict[Cell, dict]:
+def levels_of(cells: Cells, cell: Cell, metric: str) -> dict[Cell, dict[int, Any]]:
     """level -> seed -> value of every level that a cell covers; MissingRows if it covers none."""
     metric, _, denominator = metric.partition(" / ")
     if denominator:
@@ -260,9 +260,9 @@ def levels_of(cells: Cells, cell: Cell, metric: str) -> dict[Cell, dict]:
 def uncovered(cells: Cells, cell: Cell, metric: str) -> str:
     """What a range of a cell lacks, as "covers 1 to 3 of 1 to 6"; empty if both of its ends were measured."""
     for name, (low, high) in cell.ranges.items():
-        found: list[Any] = [level.settings.get(name, DEFAULTS.get(name)) for level in levels_of(cells, cell, metric)]
-        if not np.allclose([min(found), max(found)], (low, high)):
-            return f"{name} covers {min(found):g} to {max(found):g} of {low:g} to {high:g}"
+        measured: list[Any] = [level.settings.get(name, DEFAULTS.get(name)) for level in levels_of(cells, cell, metric)]
+        if not np.allclose([min(measured), max(measured)], (low, high)):
+            return f"{name} covers {min(measured):g} to {max(measured):g} of {low:g} to {high:g}"
     return ""
 
 
@@ -299,7 +299,7 @@ def slope(cells: Cells, cell: Cell, metric: str) -> np.ndarray:
     return np.tensordot(weights, _stack(list(levels.values()), str(cell)), axes=1)
 
 
-def by_seed(cells: Cells, expression: Expression, metric: str) -> dict:
+def by_seed(cells: Cells, expression: Expression, metric: str) -> dict[int, Any]:
     """seed -> value of an expression; the levels of a range are averaged."""
     terms = [levels_of(cells, cell, metric) for cell in expression.cells]
     seeds = sorted(set.intersection(*(set(values) for term in terms for values in term.values())))
@@ -307,9 +307,9 @@ def by_seed(cells: Cells, expression: Expression, metric: str) -> dict:
     return {seed: means[0][seed] - sum(mean[seed] for mean in means[1:]) for seed in seeds}
 
 
-def _stack(series: list[dict], what: str) -> np.ndarray:
+def _stack(series: list[dict[int, Any]], what: str) -> np.ndarray:
     """(len(series), seeds, ...) over the seeds that all of them have, in order; MissingRows if there is none."""
-    seeds = sorted(set.intersection(*(set(each) for each in series)))
+    seeds = sorted(set.intersection(*(set(values) for values in series)))
     if not seeds:
         raise MissingRows(f"one seed common to {what}")
-    return np.array([[each[seed] for seed in seeds] for each in series], dtype=float)
+    return np.array([[values[seed] for seed in seeds] for values in series], dtype=float)

@@ -80,52 +80,52 @@ def dots(
     columns = min(2, len(shown))
     lines = -(-len(shown) // columns)
     with panels(columns, lines * (0.3 * len(order) + 0.9) + 0.6, 6.8, lines, sharey=True) as (figure, axes):
-        said = []
+        sentences = []
         for axis, (metric, points) in zip(axes, shown):
             axis.set_xlabel(names.label(metric))
             if points is not None:
-                said.append(f"published {names.label(metric)}: {_hollow(axis, points, methods)}")
+                sentences.append(f"published {names.label(metric)}: {_hollow(axis, points, methods)}")
                 continue
-            found = {y: values[*key, metric] for y, key in enumerate(order) if (*key, metric) in values}
-            for y, each in found.items():
-                _dot(axis, y, each, names, methods[y])
+            by_row = {y: values[*key, metric] for y, key in enumerate(order) if (*key, metric) in values}
+            for y, measured in by_row.items():
+                _dot(axis, y, measured, names, methods[y])
             before = {key[0]: values[*key, metric].mean() for key in floors if (*key, metric) in values}
-            _span(axis, [*found.values()], before, percent=names.label(metric).endswith("(%)"))
-            told = [f"{dot_names[y]} {number(each.mean())}" for y, each in found.items()]
+            _span(axis, [*by_row.values()], before, percent=names.label(metric).endswith("(%)"))
+            told = [f"{dot_names[y]} {number(measured.mean())}" for y, measured in by_row.items()]
             told += [f"{name}, a line, {number(value)}" for name, value in before.items()]
-            said.append(f"{names.label(metric)}: {', '.join(told)}")
+            sentences.append(f"{names.label(metric)}: {', '.join(told)}")
         for axis in axes[len(shown) :]:
             axis.axis("off")
         axes[0].set_yticks(range(len(order)), [plain(name) for name in dot_names])
         axes[0].set_ylim(-0.6, len(order) - 0.4)
         figure.suptitle(title, fontsize="medium")
         legend(figure, *axes)
-    return described(figure, f"Dots. {title}. {'. '.join(said)}".replace("\n", ": "))
+    return described(figure, f"Dots. {title}. {'. '.join(sentences)}".replace("\n", ": "))
 
 
 def _published(published: pd.DataFrame, metrics: Sequence[str], methods: Sequence[str]) -> dict[str, pd.DataFrame]:
     """By metric what is published of the methods."""
     absent = {"dataset", "method", "metric", "value"} - set(published)
     check(not absent, f"published lacks the columns {sorted(absent)}")
-    found = published[published["method"].isin(methods) & published["metric"].isin(metrics)]
-    check(len(found) > 0, f"published has no row of {listed(metrics)} and a method in {listed(methods)}")
-    return dict(list(found.groupby("metric")))
+    rows = published[published["method"].isin(methods) & published["metric"].isin(metrics)]
+    check(len(rows) > 0, f"published has no row of {listed(metrics)} and a method in {listed(methods)}")
+    return dict(list(rows.groupby("metric")))
 
 
 def _floors(rows: pd.DataFrame) -> list[tuple[str, str]]:
     """(method, setting) of networks before training; none where one has several settings, or where nothing else is."""
     keys = list(dict.fromkeys(zip(rows["method"], rows["setting"])))
     methods = [method for method, _ in keys]
-    found = [key for key in keys if key[0] in FLOORS and methods.count(key[0]) == 1]
-    return found if len(found) < len(keys) else []
+    floors = [key for key in keys if key[0] in FLOORS and methods.count(key[0]) == 1]
+    return floors if len(floors) < len(keys) else []
 
 
 def _short_names(order: Sequence[tuple[str, str]], names: Names) -> tuple[str, list[str]]:
     """The settings that all bars share, for the title, and the names of the bars without them."""
     parts = [tables.settings_of(setting).items() for _, setting in order]
-    shared = [each for each in parts[0] if all(each in other for other in parts)]
-    own = [[_said(*each, names) for each in other if each not in shared] for other in parts]
-    common = "".join(f", {_said(*each, names)}" for each in shared)
+    shared = [pair for pair in parts[0] if all(pair in other for other in parts)]
+    own = [[_said(*pair, names) for pair in other if pair not in shared] for other in parts]
+    common = "".join(f", {_said(*pair, names)}" for pair in shared)
     return common, [", ".join([method, *words]) for (method, _), words in zip(order, own)]
 
 
@@ -153,13 +153,13 @@ def _dot(axis: Axes, y: float, values: np.ndarray, names: Names, method: str) ->
     axis.annotate(number(values.mean()), (1, y), va="center", fontsize="small", **where)
 
 
-def _span(axis: Axes, found: Sequence[np.ndarray], floors: Mapping[str, float], percent: bool) -> None:
+def _span(axis: Axes, rows: Sequence[np.ndarray], floors: Mapping[str, float], percent: bool) -> None:
     """Limits that hold all runs and intervals, and lines at the floors that are not far outside, or at all where there
     is little else to compare with; else there is an arrow to them."""
-    ends = np.concatenate([*found, *(t_interval(values) for values in found if len(values) >= MIN_SEEDS)])
+    ends = np.concatenate([*rows, *(t_interval(values) for values in rows if len(values) >= MIN_SEEDS)])
     low, high = ends.min(), ends.max()
     width = (high - low) or 0.1 * abs(high) or 1.0
-    reach = 0.6 * width if len(found) > 2 else math.inf
+    reach = 0.6 * width if len(rows) > 2 else math.inf
     near = [value for value in floors.values() if low - reach < value < high + reach]
     low, high = min([low, *near]), max([high, *near])
     margin = 0.07 * ((high - low) or width)
@@ -217,7 +217,7 @@ def ablation(
     title = f"{plain(stored.setup_in_words(rows))}\n{_statistics(rows)}"
     if len(ours) > 1:
         title += "; curves side by side"
-    if alike := all(np.allclose(each.fillna(0), 0, atol=1e-12) for each in changes):
+    if alike := all(np.allclose(changed.fillna(0), 0, atol=1e-12) for changed in changes):
         title += f"; {level}: {number(ours[0][-1].mean().mean())} at every level"
     if alike and not theirs:
         return sentence(title.replace("\n", ": "))
@@ -235,8 +235,8 @@ def ablation(
             dashes, shade = ("-", ":", "-.", "--")[count[method] % 4], _lighter(names.color(method), count[method])
             how: dict[str, Any] = {"color": shade, "marker": names.marker(method)}
             how["linestyle"] = FLOORS.get(method, dashes)
-            for axis, each in zip(axes, (changed, curve)[-len(own) :] if own else ()):
-                _curve(axis, each, aside=apart * (i - (len(ours) - 1) / 2), label=name, **how)
+            for axis, by_seed in zip(axes, (changed, curve)[-len(own) :] if own else ()):
+                _curve(axis, by_seed, aside=apart * (i - (len(ours) - 1) / 2), label=name, **how)
             count[method] += 1
         for axis, text in zip(axes, drawn):
             axis.set_ylabel(textwrap.fill(text, 26))  # panels are low
@@ -261,26 +261,28 @@ def ablation(
             axis = axes[drawn.index(level)]
             low, high = axis.get_ylim()
             axis.set_ylim(max(low, 0), min(high, 100))
-    said = [f"{text} against {title_of_x}. {lines_said(axis)}" for axis, text in zip(axes, drawn)]
-    said[-1] = "Published " * bool(theirs) + said[-1]
-    return described(figure, f"Line chart of {title}. {' '.join(said)}".replace("\n", ", "))
+    sentences = [f"{text} against {title_of_x}. {lines_said(axis)}" for axis, text in zip(axes, drawn)]
+    sentences[-1] = "Published " * bool(theirs) + sentences[-1]
+    return described(figure, f"Line chart of {title}. {' '.join(sentences)}".replace("\n", ", "))
 
 
 def _by_level(rows: pd.DataFrame, x: str, names: Names) -> list[tuple[str, str, pd.DataFrame]]:
     """(name, method, values (seeds, levels of x)) of every method and combination of its other settings."""
     named = rows["setting"].map(tables.settings_of)
-    settings = [tables.DEFAULTS | each for each in named]
-    others = [", ".join(_said(name, each[name], names) for name in each if name != x) for each in named]
-    rows = rows.assign(x=[each.get(x) for each in settings], others=others)
-    found = rows[[isinstance(each.get(x), float) for each in settings]]
-    check(len(found) > 0, f"x: no row has a numeric setting {x!r}, settings are {listed(rows['setting'])}")
+    settings = [tables.DEFAULTS | setting for setting in named]
+    others = [", ".join(_said(name, setting[name], names) for name in setting if name != x) for setting in named]
+    rows = rows.assign(x=[setting.get(x) for setting in settings], others=others)
+    numeric = rows[[isinstance(setting.get(x), float) for setting in settings]]
+    check(len(numeric) > 0, f"x: no row has a numeric setting {x!r}, settings are {listed(rows['setting'])}")
     return [
         (", ".join(filter(None, (method, rest))), method, group.pivot(index="seed", columns="x", values="value"))
-        for (method, rest), group in found.groupby(["method", "others"], sort=False)
+        for (method, rest), group in numeric.groupby(["method", "others"], sort=False)
     ]
 
 
-def _reference(published: Mapping, ours: list, asked: float | None) -> float:
+def _reference(
+    published: Mapping[str, Mapping[float, float]], ours: list[tuple[str, str, pd.DataFrame]], asked: float | None
+) -> float:
     """The level asked for, or the published optimum; every curve must have it."""
     curves = [*(set(map(float, points)) for points in published.values()), *(set(curve) for *_, curve in ours)]
     common = set.intersection(*curves)
@@ -404,19 +406,19 @@ def training_curves(finished: Sequence, *, names: Names = PLAIN) -> Figure:
         if run.spec.loss and shown and not run.spec.setting:
             runs_of.setdefault(run.spec.method, []).append(np.asarray(run.curve, dtype=float))
     check(runs_of, "finished has no run that was trained without a setting")
-    columns, said = min(3, len(runs_of)), []
+    columns, texts = min(3, len(runs_of)), []
     rows = -(-len(runs_of) // columns)
     with panels(columns, 1.75 * rows + 0.4, width=2.5 * columns, rows=rows) as (figure, axes):
         for axis, (method, runs) in zip(axes, runs_of.items()):
             state = _convergence(_smoothed(axis, runs, method, names))
             axis.set_title(f"{method}: {state}", fontsize="medium")
             axis.set(xlabel="step")
-            said.append(f"{lines_said(axis).removesuffix('.')}, {state}")
+            texts.append(f"{lines_said(axis).removesuffix('.')}, {state}")
         for axis in axes[::columns]:
             axis.set_ylabel("training loss")
         for axis in axes[len(runs_of) :]:
             axis.axis("off")
-    return described(figure, f"Training loss against steps. {'; '.join(said)}.")
+    return described(figure, f"Training loss against steps. {'; '.join(texts)}.")
 
 
 def _smoothed(axis: Axes, runs: Sequence[np.ndarray], method: str, names: Names) -> np.ndarray:
@@ -427,7 +429,7 @@ def _smoothed(axis: Axes, runs: Sequence[np.ndarray], method: str, names: Names)
     length = min(run.shape[1] for run in runs)
     mean = np.mean([run[:, :length] for run in runs], axis=0)
     window = max(1, length // 25)
-    steps, losses = (np.convolve(each, np.full(window, 1 / window), mode="valid") for each in mean)
+    steps, losses = (np.convolve(row, np.full(window, 1 / window), mode="valid") for row in mean)
     axis.plot(steps, losses, color=names.color(method), label=method)
     if 0 < 20 * losses.min() < losses.max():
         axis.set_yscale("log")

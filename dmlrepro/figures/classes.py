@@ -38,11 +38,11 @@ def against(rates: pd.DataFrame, title: str = "", *, names: Names = PLAIN) -> Fi
             )
         room = 0.45 * (high - low)  # for the names
         axis.set(xlim=(low - room, high + room), ylim=(low - 2, high))
-        axis.set_xticks([each for each in axis.get_xticks() if low - 2 <= each <= 100])
+        axis.set_xticks([tick for tick in axis.get_xticks() if low - 2 <= tick <= 100])
         axis.set(xlabel=f"{plain(other)}: recall@1 of a class (%)", ylabel=f"{plain(mine)}: recall@1 of a class (%)")
         axis.set_title(title, fontsize="medium")
     ends = [*gap.index[::-1][:NAMED], *gap.index[:NAMED]]
     told = ", ".join(f"{label} {gap[label]:+.0f}" for label in ends)
     above, below = int((gap > 0).sum()), int((gap < 0).sum())
-    said = f"Recall@1 of {len(gap)} test classes, {mine} against {other}: higher in {above}, lower in {below}. {told}."
-    return described(figure, f"{title} {said}".strip())
+    text = f"Recall@1 of {len(gap)} test classes, {mine} against {other}: higher in {above}, lower in {below}. {told}."
+    return described(figure, f"{title} {text}".strip())

@@ -51,7 +51,7 @@ def growth(
     charts: (title, axis title of the size, axis title of what grows, {name: (sizes, values)}).
     """
     check(len(charts) > 0, "charts is empty")
-    columns, said = min(2, len(charts)), []
+    columns, texts = min(2, len(charts)), []
     rows = -(-len(charts) // columns)
     with panels(columns, 3.1 * rows, width=4.5 * columns, rows=rows) as (figure, axes):
         for axis, (title, xlabel, ylabel, series) in zip(axes, charts):
@@ -62,7 +62,7 @@ def growth(
                 axis.scatter(sizes, values, color=shade, marker=MARKERS[i % len(MARKERS)], s=26, label=plain(text))
                 ends = np.array([min(sizes), max(sizes)])
                 axis.plot(ends, np.exp(offset) * ends**power, color=shade, linewidth=1)
-                said.append(f"{title}, {ylabel}, {text}")
+                texts.append(f"{title}, {ylabel}, {text}")
             axis.set(xscale="log", yscale="log", xlabel=xlabel, ylabel=ylabel)
             axis.set_title(title, fontsize="medium")
             levels = sorted({float(size) for sizes, _ in series.values() for size in sizes})
@@ -73,7 +73,7 @@ def growth(
             axis.legend(fontsize="small", loc="upper left")
         for axis in axes[len(charts) :]:
             axis.axis("off")
-    return described(figure, f"Growth on logarithmic axes. {'; '.join(said)}.")
+    return described(figure, f"Growth on logarithmic axes. {'; '.join(texts)}.")
 
 
 def wins(share: pd.DataFrame, sure: pd.DataFrame, title: str) -> Figure:
@@ -109,7 +109,7 @@ def theirs_and_ours(points: pd.DataFrame, unit: str) -> Figure:
     points: columns paper, own (whether the method is the paper's), theirs and ours.
     """
     check(len(points) > 0, "points is empty")
-    papers, said = list(dict.fromkeys(points["paper"])), []
+    papers, texts = list(dict.fromkeys(points["paper"])), []
     columns = min(3, len(papers))
     rows = -(-len(papers) // columns)
     with panels(columns, 3.1 * rows + 0.4, rows=rows) as (figure, axes):
@@ -117,13 +117,13 @@ def theirs_and_ours(points: pd.DataFrame, unit: str) -> Figure:
             some = points[points["paper"] == paper]
             kinds = {"baselines": (False, "#8A8A8A", "o"), "the paper's own": (True, "#D55E00", "D")}
             for kind, (own, shade, marker) in kinds.items():
-                each = some[some["own"] == own]
+                group = some[some["own"] == own]
                 axis.scatter(
-                    each["theirs"], each["ours"], s=24, facecolor="none", edgecolor=shade, marker=marker, label=kind
+                    group["theirs"], group["ours"], s=24, facecolor="none", edgecolor=shade, marker=marker, label=kind
                 )
-                if len(each):
-                    means = f"published {each['theirs'].mean():+.1f}, ours {each['ours'].mean():+.1f}"
-                    said.append(f"{paper}, {kind} ({len(each)}): {means}")
+                if len(group):
+                    means = f"published {group['theirs'].mean():+.1f}, ours {group['ours'].mean():+.1f}"
+                    texts.append(f"{paper}, {kind} ({len(group)}): {means}")
             reach = [*axis.get_xlim(), *axis.get_ylim()]
             axis.plot([min(reach), max(reach)], [min(reach), max(reach)], color="black", linewidth=0.8, zorder=1)
             axis.axhline(0, color="0.7", linewidth=0.8, zorder=1)
@@ -133,5 +133,5 @@ def theirs_and_ours(points: pd.DataFrame, unit: str) -> Figure:
             axis.axis("off")
         legend(figure, axes[0])
     return described(
-        figure, f"Scatter of published numbers and ours, less the mean of the comparison. {'; '.join(said)}."
+        figure, f"Scatter of published numbers and ours, less the mean of the comparison. {'; '.join(texts)}."
     )

@@ -66,9 +66,9 @@ def forest(rows: pd.DataFrame, published: pd.DataFrame) -> Figure:
             handles, names = axis.get_legend_handles_labels()
             named |= dict(zip(names, handles))
         figure.legend(named.values(), named, loc="outside lower center", ncols=5, fontsize="small")
-    said = [f"{row.claim}, {row.place}: {row.metric} {_numbers(row)}" for row in rows.itertuples()]
-    said += [f"{row.claim}, published: {row.value:+g}" for row in published.itertuples()]
-    return described(figure, f"Forest plot of effects. {'; '.join(said)}.")
+    texts = [f"{row.claim}, {row.place}: {row.metric} {_numbers(row)}" for row in rows.itertuples()]
+    texts += [f"{row.claim}, published: {row.value:+g}" for row in published.itertuples()]
+    return described(figure, f"Forest plot of effects. {'; '.join(texts)}.")
 
 
 def _numbers(row: Any) -> str:
@@ -145,8 +145,8 @@ def rankings(data: Mapping[str, pd.DataFrame], metric: str, *, names: Names = PL
         axes[0].scatter([], [], facecolor="0.2", label="settings found by an equal search", **dots)
         axes[0].scatter([], [], facecolor="white", label="default settings", **dots)
         legend(figure, axes[0])
-    said = (
+    texts = (
         f"{title}: " + ", ".join(f"{row.method} {row.mean:.1f}" for row in table.itertuples())
         for title, table in data.items()
     )
-    return described(figure, f"{metric} by method and data set. {'; '.join(said)}.")
+    return described(figure, f"{metric} by method and data set. {'; '.join(texts)}.")

@@ -14,8 +14,8 @@ def legible(name: str) -> str:
 
 def families(names: Iterable[str]) -> list[str]:
     """The fonts that names need, the shipped one first, as `fontfamily` of a text takes them."""
-    found = dict.fromkeys(font for name in names for letter in name if (font := _font_of(letter)))
-    return list(dict.fromkeys([SHIPPED, *found]))
+    fonts = dict.fromkeys(font for name in names for letter in name if (font := _font_of(letter)))
+    return list(dict.fromkeys([SHIPPED, *fonts]))
 
 
 @functools.cache
@@ -25,8 +25,8 @@ def _font_of(letter: str) -> str:
 
     if letter.isspace() or ord(letter) in _letters(font_manager.findfont(SHIPPED)):
         return SHIPPED
-    found = ((font.name, font.fname) for font in font_manager.fontManager.ttflist)
-    others = sorted(each for each in found if "Last Resort" not in each[0])  # it has boxes for everything
+    fonts = ((font.name, font.fname) for font in font_manager.fontManager.ttflist)
+    others = sorted((name, path) for name, path in fonts if "Last Resort" not in name)  # it has boxes for everything
     return next((name for name, path in others if ord(letter) in _letters(path)), "")
 
 

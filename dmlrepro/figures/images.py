@@ -85,10 +85,10 @@ def neighbours(run: RunResult, queries: int, k: int, seed: int = 0) -> tuple[lis
     generator = torch.Generator().manual_seed(seed)
     candidates = torch.from_numpy(np.flatnonzero(manifest.is_query[test]))
     picked = candidates[torch.randperm(len(candidates), generator=generator)[:queries]]
-    found = _nearest(run, manifest, test, picked, k).numpy()
+    nearest = _nearest(run, manifest, test, picked, k).numpy()
     labels = manifest.labels[test]
-    correct = labels[found] == labels[picked.numpy()][:, None] if manifest.labelled else None
-    return _decoded(manifest, test[picked.numpy()]), [_decoded(manifest, test[row]) for row in found], correct
+    correct = labels[nearest] == labels[picked.numpy()][:, None] if manifest.labelled else None
+    return _decoded(manifest, test[picked.numpy()]), [_decoded(manifest, test[row]) for row in nearest], correct
 
 
 def confusions(run: RunResult, pairs: int, examples: int = 3) -> tuple[list[list[tuple]], list[tuple[str, str, str]]]:
@@ -103,15 +103,15 @@ def confusions(run: RunResult, pairs: int, examples: int = 3) -> tuple[list[list
     labels = manifest.labels[test]
     queries = np.flatnonzero(manifest.is_query[test])
     chunks = torch.from_numpy(queries).split(1024)
-    found = np.concatenate([_nearest(run, manifest, test, chunk, 1)[:, 0].numpy() for chunk in chunks])
-    searched, took = labels[queries], labels[found]
+    nearest = np.concatenate([_nearest(run, manifest, test, chunk, 1)[:, 0].numpy() for chunk in chunks])
+    searched, took = labels[queries], labels[nearest]
     of_class = np.bincount(searched, minlength=labels.max() + 1)
     wrong = Counter(zip(searched[searched != took].tolist(), took[searched != took].tolist()))
     rows, names = [], []
     # by count, then by labels, so that equal counts have one order on every machine
     for (label, other), count in sorted(wrong.items(), key=lambda item: (-item[1], item[0]))[:pairs]:
         members = np.flatnonzero((searched == label) & (took == other))[:examples]
-        rows.append(list(zip(*(_decoded(manifest, test[which[members]]) for which in (queries, found)))))
+        rows.append(list(zip(*(_decoded(manifest, test[which[members]]) for which in (queries, nearest)))))
         names.append((manifest.class_names[label], manifest.class_names[other], f"{count} of {of_class[label]}"))
     return rows, names
 
@@ -157,12 +157,12 @@ def _decoded(manifest: manifests.Manifest, indices: np.ndarray, short_side: int 
     """Small images for a figure; only the asked ones are decoded."""
     if isinstance(manifest.images, np.ndarray):
         return [manifest.images[index] for index in indices]
-    own, found = manifests.is_own(manifest.name), []
+    own, images = manifests.is_own(manifest.name), []
     for index in indices:
         image = decoded(manifest.images[index], upright=own)
         image.thumbnail((2 * short_side, short_side))
-        found.append(np.asarray(image))
-    return found
+        images.append(np.asarray(image))
+    return images
 
 
 # --- figures ----------------------------------------------------------------------------------------------------------
@@ -206,17 +206,24 @@ def confused(rows: Sequence[Sequence], names: Sequence[tuple[str, str, str]]) ->
     if not rows:
         return sentence("every nearest image is of the query's class")
     cells = [
-        [cell for x, (query, found) in enumerate(row) for cell in ((2.3 * x, query, None), (2.3 * x + 1, found, False))]
+        [
+            cell
+            for x, (query, neighbour) in enumerate(row)
+            for cell in ((2.3 * x, query, None), (2.3 * x + 1, neighbour, False))
+        ]
         for row in rows
     ]
     heads = {2.3 * x + i: title for x in range(max(map(len, rows))) for i, title in enumerate(("query", "nearest"))}
-    lines = [_wrapped(f"{query} taken for {found}: {share}", 34) for query, found, share in names]
+    lines = [_wrapped(f"{query} taken for {neighbour}: {share}", 34) for query, neighbour, share in names]
     told = "; ".join(f"{query} taken for {neighbour}, {share}" for query, neighbour, share in names)
     return described(_wall(cells, lines, heads, left=3.9), f"Images and their wrong nearest images: {told}.")
 
 
 def _wall(
-    rows: Sequence[Sequence[tuple]], names: Sequence[str] = (), heads: Mapping | None = None, left: float = 0.0
+    rows: Sequence[Sequence[tuple]],
+    names: Sequence[str] = (),
+    heads: Mapping[float, str] | None = None,
+    left: float = 0.0,
 ) -> Figure:
     """Rows of thumbnails in unit cells: (x, image, whether it is right; None: a query); names stand on the left, heads
     {x: title} above."""

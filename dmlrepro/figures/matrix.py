@@ -55,11 +55,11 @@ def verdict_matrix(blocks: Mapping[str, pd.DataFrame], columns: int = 3) -> Figu
         _key(axes[len(blocks)], [word for word in SHADES if word in occurring.union(ALWAYS)])
         for axis in axes[len(blocks) + 1 :]:
             axis.axis("off")
-    said = (
+    texts = (
         f"{title}: " + "; ".join(f"{claim} {_said(row)}" for claim, row in block.iterrows())
         for title, block in blocks.items()
     )
-    return described(figure, f"Verdicts by claim and place. {'. '.join(said)}.")
+    return described(figure, f"Verdicts by claim and place. {'. '.join(texts)}.")
 
 
 def _said(row: pd.Series) -> str:

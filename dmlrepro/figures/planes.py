@@ -34,8 +34,8 @@ def field(
     forces, shape = forces or {}, (len(y), len(x))
     for kind, arrays, expected in (("potentials", potentials, shape), ("forces", forces, (*shape, 2))):
         for name, values in arrays.items():
-            found = np.shape(values)
-            check(found == expected, f"{kind}[{name!r}] must have shape {expected}, got {found}")
+            actual = np.shape(values)
+            check(actual == expected, f"{kind}[{name!r}] must have shape {expected}, got {actual}")
     width = min(WIDTH, 4.5 * len(potentials))
     height = 1.2 + width / len(potentials) * np.ptp(y) / np.ptp(x)
     with panels(len(potentials), height, width, grid=False, sharey=True) as (figure, axes):
@@ -100,8 +100,8 @@ def pieces(points: np.ndarray, segments: Mapping[str, np.ndarray]) -> Figure:
                 axis.plot(*zip(start, end), color=PALETTE[i % len(PALETTE)], linewidth=2.2)
             axis.set(title=f"{name}: {len(ends)} pieces", ylabel="coordinate 2 (no unit)", aspect="equal")
         axes[-1].set_xlabel("coordinate 1 (no unit)")
-    said = ", ".join(f"{name}: {len(ends)} pieces" for name, ends in segments.items())
-    return described(figure, f"{len(points)} points in the plane and linear pieces that cover them. {said}.")
+    counts = ", ".join(f"{name}: {len(ends)} pieces" for name, ends in segments.items())
+    return described(figure, f"{len(points)} points in the plane and linear pieces that cover them. {counts}.")
 
 
 def proxy_maps(states: Mapping[str, Mapping]) -> Figure:

@@ -64,8 +64,8 @@ class Names:
 
     def label(self, name: str) -> str:
         """A metric or setting as an axis title."""
-        if found := self.labels.get(name) or LABELS.get(name):
-            return found
+        if title := self.labels.get(name) or LABELS.get(name):
+            return title
         return f"recall@{name[2:]} (%)" if name.startswith("R@") else name.replace("_", " ")
 
 
@@ -167,13 +167,13 @@ def ticks_at(axis: Axes, levels: Sequence[float], unit: float = 1) -> None:
 
 def lines_said(axis: Axes) -> str:
     """Where every line of a legend begins and ends."""
-    said = []
+    texts = []
     for line in axis.lines:
         if not str(line.get_label()).startswith("_"):
             x, y = np.asarray(line.get_xdata(), float), np.asarray(line.get_ydata(), float)
             ends = (f"{number(y[i])} at {number(x[i])}" for i in (0, -1))
-            said.append(f"{line.get_label()}: from " + " to ".join(ends))
-    return "; ".join(said) + "."
+            texts.append(f"{line.get_label()}: from " + " to ".join(ends))
+    return "; ".join(texts) + "."
 
 
 def number(value: float) -> str:

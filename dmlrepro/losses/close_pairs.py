@@ -247,7 +247,7 @@ def _energy_and_gradient(
 
 def _curvature(points: Tensor, labels: Tensor, directions: Tensor, field: Potentials) -> Tensor:
     """The second derivative of the energy by the points, times directions (N, D): (N, D). Pairs are found as before."""
-    found, directions = torch.zeros_like(points, dtype=torch.float64), directions.double()
+    product, directions = torch.zeros_like(points, dtype=torch.float64), directions.double()
     tile = _sizes(points.device)[0]
     for members in _class_groups(labels, points.shape[1]):
         group, moved = points[members].double(), directions[members]
@@ -259,7 +259,7 @@ def _curvature(points: Tensor, labels: Tensor, directions: Tensor, field: Potent
             change = _change_of_force(
                 field.attraction, group[:, rows], group, moved[:, rows], moved, others, field.delta
             )
-            found[members[:, rows]] += change
+            product[members[:, rows]] += change
     for rows, cols, close in _close_tiles(points, labels, field.delta_rep):
         if not close.any():
             continue
@@ -268,8 +268,8 @@ def _curvature(points: Tensor, labels: Tensor, directions: Tensor, field: Potent
         center = points[rows].double().mean(0)
         a, b, u, v = points[rows] - center, points[cols] - center, directions[rows], directions[cols]
         for at, pair in ((rows, (a, b, u, v, close)), (cols, (b, a, v, u, close.T))):
-            found.index_add_(0, at, _change_of_force(field.repulsion, *pair, field.min_distance))
-    return found.to(points.dtype)
+            product.index_add_(0, at, _change_of_force(field.repulsion, *pair, field.min_distance))
+    return product.to(points.dtype)
 
 
 def _change_of_force(

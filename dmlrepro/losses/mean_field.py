@@ -235,7 +235,9 @@ AVERAGINGS = ("released", "paper")
 class _PairLoss(nn.Module):
     """A loss of the samples of a batch among one another, without parameters."""
 
-    def __init__(self, num_classes: int, embedding_size: int, function: Callable, **options: torch.types.Any):
+    def __init__(
+        self, num_classes: int, embedding_size: int, function: Callable[..., Tensor], **options: torch.types.Any
+    ):
         super().__init__()
         _check_options(num_classes, embedding_size, options)
         self.num_classes, self.embedding_size = num_classes, embedding_size
@@ -268,7 +270,7 @@ class _MeanFieldLoss(nn.Module):
         self,
         num_classes: int,
         embedding_size: int,
-        function: Callable,
+        function: Callable[..., Tensor],
         regularization: float = 0.0,
         **options: torch.types.Any,
     ):

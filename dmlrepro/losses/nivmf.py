@@ -530,11 +530,11 @@ class JointProxyLoss(nn.Module):
 
     def __init__(self, probabilistic: ProbabilisticProxyLoss, deterministic: nn.Module, omega: float):
         super().__init__()
-        found = getattr(deterministic, "proxies", None)
-        if not isinstance(found, nn.Parameter) or found.shape != probabilistic.proxies.shape:
+        proxies = getattr(deterministic, "proxies", None)
+        if not isinstance(proxies, nn.Parameter) or proxies.shape != probabilistic.proxies.shape:
             raise ValueError(
                 "deterministic must have a Parameter `proxies` to share, of shape "
-                f"{tuple(probabilistic.proxies.shape)}, got {None if found is None else tuple(found.shape)}"
+                f"{tuple(probabilistic.proxies.shape)}, got {None if proxies is None else tuple(proxies.shape)}"
             )
         if not 0 <= omega < math.inf:
             raise ValueError(f"omega must be finite and at least 0, got {omega}")

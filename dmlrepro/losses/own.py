@@ -84,22 +84,26 @@ def builder_of(code: Mapping[str, str]) -> Callable[..., nn.Module]:
     try:
         module = importlib.import_module(where) if "module" in code else _module(code["text"])
     except Exception as error:  # whatever its first line does
-        said = f"{type(error).__name__}: {error}"
+        reason = f"{type(error).__name__}: {error}"
         raise ValueError(
-            f"loss {name}: {where} cannot be imported ({said}); a file may import what is installed and not its "
+            f"loss {name}: {where} cannot be imported ({reason}); a file may import what is installed and not its "
             "neighbours: give a loss of several files as package.module:NAME"
         ) from error
-    found = getattr(module, name, None)
-    if not callable(found):
+    builder = getattr(module, name, None)
+    if not callable(builder):
         known = [key for key, value in vars(module).items() if inspect.isclass(value) and issubclass(value, nn.Module)]
         raise ValueError(f"loss {name}: {where} has no such class; it has {', '.join(known) or 'no torch module'}")
-    return found
+    return builder
 
 
-def asked_by(builder: Callable) -> dict[str, inspect.Parameter]:
+def asked_by(builder: Callable[..., nn.Module]) -> dict[str, inspect.Parameter]:
     """The arguments that a loss takes by name."""
     every = inspect.signature(builder).parameters.values()
-    return {each.name: each for each in every if each.kind in (each.POSITIONAL_OR_KEYWORD, each.KEYWORD_ONLY)}
+    return {
+        argument.name: argument
+        for argument in every
+        if argument.kind in (argument.POSITIONAL_OR_KEYWORD, argument.KEYWORD_ONLY)
+    }
 
 
 @functools.lru_cache(8)
@@ -122,12 +126,12 @@ def _module(text: str) -> types.ModuleType:
 def _digest(module: str) -> str:
     """Of all Python files of the package that a module belongs to, with their names."""
     try:
-        found = importlib.util.find_spec(module.partition(".")[0])
+        spec = importlib.util.find_spec(module.partition(".")[0])
     except ValueError:  # "__main__" has none
-        found = None
-    if found is None or not found.origin:
+        spec = None
+    if spec is None or not spec.origin:
         raise ValueError(f"loss: there is no module {module!r}; is it installed, or below the folder you are in?")
-    origin = Path(found.origin)
-    files = sorted(origin.parent.rglob("*.py")) if found.submodule_search_locations else [origin]
+    origin = Path(spec.origin)
+    files = sorted(origin.parent.rglob("*.py")) if spec.submodule_search_locations else [origin]
     content = [[file.relative_to(origin.parent).as_posix().encode(), file.read_bytes()] for file in files]
     return hashlib.sha256(repr(content).encode()).hexdigest()

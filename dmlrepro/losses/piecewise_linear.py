@@ -416,18 +416,18 @@ class PiecewiseLinearManifoldLoss(nn.Module):
             if self.similarity == "binary":
                 similarity = (members.double() + members.T) / 2
             gap = self.delta * (1 - similarity) - distances(points, points)
-            found = {"point": gap.square().sum() - gap.diagonal().square().sum()}
+            sums = {"point": gap.square().sum() - gap.diagonal().square().sum()}
             if self.proxies is not None:
                 proxies, subspaces = F.normalize(self.proxies.double(), dim=1), self.orthonormal_subspaces()
                 similarity = self._proxy_similarity(targets, bases, members, proxies, subspaces)
                 if self.detach_similarity:
                     similarity = similarity.detach()
                 gap = self.delta * (1 - similarity) - distances(points, proxies)
-                found["proxy"] = gap.square().sum()
+                sums["proxy"] = gap.square().sum()
                 cosines = _root(torch.einsum("jkd,ind->ijkn", subspaces, bases).square().sum(-1))  # psi_kj, P_i
-                found["neighborhood"] = (similarity[..., None] - cosines).square().sum()
+                sums["neighborhood"] = (similarity[..., None] - cosines).square().sum()
         kind = torch.promote_types(embeddings.dtype, torch.float32)
-        return {name: value.to(kind) for name, value in found.items()}
+        return {name: value.to(kind) for name, value in sums.items()}
 
     def _proxy_similarity(
         self, points: Tensor, bases: Tensor, members: Tensor, proxies: Tensor, subspaces: Tensor

@@ -222,6 +222,9 @@ class Tail(nn.Sequential):
         ValueError: an unknown block; one behind which the network is more than its modules in their order.
     """
 
+    trunk: nn.Module
+    head: nn.Module
+
     def __init__(self, network: EmbeddingNet, name: str, block: str, probe: Tensor):
         self.first = _path(name, block)
         super().__init__(OrderedDict(trunk=nn.Identity()) | _from(network, self.first))  # a head has no trunk
@@ -244,6 +247,9 @@ class Tail(nn.Sequential):
     def train(self, mode: bool = True) -> "Tail":
         super().train(mode)
         return _keep_batchnorm(self)
+
+
+Network = EmbeddingNet | Tail  # what a run trains
 
 
 def entering(network: nn.Module, path: str, images: Tensor) -> Tensor:

@@ -33,7 +33,7 @@ UNSAID = Setting(None, "the paper does not say")
 
 def documented(record: Mapping[str, Setting]) -> dict[str, Setting]:
     """A record of `Params.published` as `Method.published` names its settings, without the rates by parameter."""
-    return {name.removeprefix("loss."): each for name, each in record.items() if not name.startswith("loss_lr.")}
+    return {name.removeprefix("loss."): setting for name, setting in record.items() if not name.startswith("loss_lr.")}
 
 
 @dataclass(frozen=True)
@@ -230,7 +230,7 @@ def spec_of(
     seed: int = 0,
     *,
     setting: str = "",
-    loss_options: Mapping | None = None,
+    loss_options: Mapping[str, Any] | None = None,
     **changes: Any,
 ) -> RunSpec:
     """The run of one method under a notebook's parameters.
@@ -250,11 +250,11 @@ def spec_of(
 
 
 # A layer is (who decides, what it decides); a later one replaces what earlier ones say. `show` prints who decided.
-Layers = list[tuple[str, dict]]
+Layers = list[tuple[str, dict[str, Any]]]
 PARAMETER, METHOD = "parameter", "method"  # a layer of the notebook's parameters, of the method's record
 
 
-def merged(layers: Layers) -> dict:
+def merged(layers: Layers) -> dict[str, Any]:
     return {name: value for _, decided in layers for name, value in decided.items()}
 
 
@@ -273,15 +273,15 @@ def spec_layers(method: Method, params: Params) -> Layers:
         layers.append((PARAMETER, {"train_from": params.train_from} | views))
     if params.profile == "paper" and method.loss is not None:
         recipe = NETWORK_RECIPES[benchmark_of(params.dataset)]
-        layers += [(f"paper: {each.source}", {name: each.value}) for name, each in recipe.items()]
+        layers += [(f"paper: {setting.source}", {name: setting.value}) for name, setting in recipe.items()]
     wanted = params.samples_per_class
     per_class = {"shuffled": None, "pairs": wanted or 4, "parameter": wanted or None}[method.batches]
     layers.append((PARAMETER if wanted and method.batches != "shuffled" else METHOD, {"samples_per_class": per_class}))
     rates = {name: factor * params.lr for name, factor in method.faster.items()} | method.rates
-    rates |= {name: each.value for name, each in _recipe(method, params, "loss_lr.").items()}
+    rates |= {name: setting.value for name, setting in _recipe(method, params, "loss_lr.").items()}
     layers.append((METHOD, {"loss": method.loss, "loss_lr": rates} | method.fields))
-    for source, found in search_layers(method, params):
-        if lr := found.get("lr"):
+    for source, chosen in search_layers(method, params):
+        if lr := chosen.get("lr"):
             head = merged(layers).get("head_lr")
             faster = {name: times(rates[name], lr / params.lr) for name in method.faster}
             decided = {"lr": lr} | ({"head_lr": times(head, lr / params.lr)} if head else {})
@@ -294,19 +294,19 @@ def search_layers(method: Method, params: Params) -> Layers:
 
     `lr` is the network's learning rate, the others are options of the loss.
     """
-    found = params.searches().get(method.name)
-    if found is None or found["begun"]["spec"].get("loss") != method.loss:
+    search = params.searches().get(method.name)
+    if search is None or search["begun"]["spec"].get("loss") != method.loss:
         return []
     given = {option: name for option, name in method.from_parameters.items() if hasattr(params, name)} | {"lr": "lr"}
     origins = getattr(params, "origins", {})
-    kept = {name: v for name, v in found["found"]["options"].items() if origins.get(given.get(name, "")) != "reader"}
-    return [(search_label(found), kept)]
+    kept = {name: v for name, v in search["found"]["options"].items() if origins.get(given.get(name, "")) != "reader"}
+    return [(search_label(search), kept)]
 
 
-def search_label(found: Search) -> str:
+def search_label(search: Search) -> str:
     """A search as the source of a setting."""
-    where = found["conditions"]
-    return f"search, {run_count(found)} runs, {where['dataset']}, {where['train_from'] or 'whole network'}"
+    where = search["conditions"]
+    return f"search, {run_count(search)} runs, {where['dataset']}, {where['train_from'] or 'whole network'}"
 
 
 def searched_ranges(method: Method) -> dict[str, Range]:
@@ -321,20 +321,27 @@ def _recipe(method: Method, params: Params, prefix: str) -> dict[str, Setting]:
     """The published settings of a method's loss at the profile paper whose names start so, without the prefix."""
     if params.profile != "paper" or method.loss is None:
         return {}
-    said = params.published(method.name).items()
-    return {name.removeprefix(prefix): each for name, each in said if name.startswith(prefix) and each != UNSAID}
+    record = params.published(method.name)
+    return {
+        name.removeprefix(prefix): setting
+        for name, setting in record.items()
+        if name.startswith(prefix) and setting != UNSAID
+    }
 
 
 def option_layers(method: Method, params: Params, backbone: str) -> Layers:
     """The options of the loss; ValueError where one that depends on the backbone is not known for it."""
     layers: Layers = [(METHOD, dict(method.options))]
-    layers += [(f"paper: {each.source}", {name: each.value}) for name, each in _recipe(method, params, "loss.").items()]
+    layers += [
+        (f"paper: {setting.source}", {name: setting.value})
+        for name, setting in _recipe(method, params, "loss.").items()
+    ]
     if params.weights in ("none", "symbols"):
         layers.append(("small network", dict(method.from_scratch)))
     given = {option: name for option, name in method.from_parameters.items() if hasattr(params, name)}
     layers.append((PARAMETER, {option: getattr(params, name) for option, name in given.items()}))
-    for source, found in search_layers(method, params):
-        layers.append((source, {name: value for name, value in found.items() if name != "lr"}))
+    for source, chosen in search_layers(method, params):
+        layers.append((source, {name: value for name, value in chosen.items() if name != "lr"}))
     for option, known in method.by_backbone.items():
         if not merged(layers).get(option):
             if backbone not in known:
@@ -371,7 +378,7 @@ def _with_start(specs: Iterable[RunSpec], params: Params) -> Iterator[RunSpec]:
             yield spec.replace(**head, train_from="head" if spec.weights else None)
 
 
-def _expansion(params: Params) -> dict:
+def _expansion(params: Params) -> dict[str, Any]:
     """How `protocols.expand` treats a spec: at the profile paper a protocol's published settings replace all fields but
     those that the parameters decide."""
     return {"published": params.profile == "paper", "keep": params.spec_options()}
@@ -381,8 +388,8 @@ def _expansion(params: Params) -> dict:
 
 
 def search_each(
-    specs: Iterable[RunSpec], records: Mapping[str, Method], params: Any
-) -> list[tuple[RunSpec, list[dict]]]:
+    specs: Iterable[RunSpec], records: Mapping[str, Method], params: Params
+) -> list[tuple[RunSpec, list[dict[str, Any]]]]:
     """Each spec with the hyperparameters that a search of `params.search_trials` trials finds, and the trials' rows.
 
     With 0 trials, and for an untrained network, the spec stays as it is and has no rows.
@@ -429,7 +436,7 @@ def found_by_search(specs: Iterable[RunSpec], records: Mapping[str, Method], par
 
 def summary(search: Search) -> dict[str, Any]:
     """What a committed search found, scores in percent, see `found_by_search`."""
-    found, trials = search["found"], search["trials"]
-    scores = {name: 100 * found[name] for name in ("default", "median", "best")}
-    scores |= {"chosen": 100 * trials[found["trial"]]["scores"][0], "chosen, all folds": 100 * found["score"]}
-    return {"trials": len(trials)} | scores | found["options"]
+    outcome, trials = search["found"], search["trials"]
+    scores = {name: 100 * outcome[name] for name in ("default", "median", "best")}
+    scores |= {"chosen": 100 * trials[outcome["trial"]]["scores"][0], "chosen, all folds": 100 * outcome["score"]}
+    return {"trials": len(trials)} | scores | outcome["options"]

@@ -56,7 +56,7 @@ class Params:
     notebook: typing.ClassVar[str] = ""
     paper: typing.ClassVar[str] = ""
     # A notebook changes a profile's recipe so, e.g. {"quick": {"steps": 150}}
-    overrides: typing.ClassVar[dict[str, dict]] = {}
+    overrides: typing.ClassVar[dict[str, dict[str, typing.Any]]] = {}
     # What the runs of the profile paper have otherwise than the print, for `show`
     differs: typing.ClassVar[tuple[str, ...]] = ()
     # Parameters that may not be 0, beside those that the classes it extends name
@@ -76,7 +76,7 @@ class Params:
     takes_searches: typing.ClassVar[bool] = True
 
     # Of each resolved instance, no fields: what was changed against the profile, and who decided each parameter
-    _explicit: typing.ClassVar[dict]
+    _explicit: typing.ClassVar[dict[str, typing.Any]]
     origins: typing.ClassVar[dict[str, str]]
 
     profile: str = "quick"
@@ -101,7 +101,7 @@ class Params:
     torch_compile: bool = False
 
     @classmethod
-    def from_values(cls, given: Mapping) -> typing.Self:
+    def from_values(cls, given: Mapping[str, typing.Any]) -> typing.Self:
         """The parameters from names and values, checked and resolved, see `Study.from_cell`."""
         fields = {field.name: field for field in dataclasses.fields(cls)}
         for name in given:
@@ -150,7 +150,7 @@ class Params:
         from dmlrepro.networks import backbones
         from dmlrepro.training import protocols
 
-        positive = {name for each in type(self).__mro__ for name in vars(each).get("positive", ())}
+        positive = {name for ancestor in type(self).__mro__ for name in vars(ancestor).get("positive", ())}
         for name, value in self.as_dict().items():
             items = value if isinstance(value, tuple) else (value,)
             if (not items and name not in self.may_be_empty) or len(set(items)) < len(items):
@@ -171,7 +171,7 @@ class Params:
         backbones.check(self.backbone, None if self.weights == "none" else self.weights)
         folds = protocols.find(self.protocol).folds
         if self.one_network and folds:
-            alone = [name for name, each in protocols.PROTOCOLS.items() if not each.folds]
+            alone = [name for name, protocol in protocols.PROTOCOLS.items() if not protocol.folds]
             raise ValueError(
                 f"{self.notebook} measures one network per seed, and protocol {self.protocol!r} trains {folds}; choose "
                 f"one of {', '.join(alone)}"
@@ -187,11 +187,11 @@ class Params:
         """
         return {}
 
-    def _dataset_recipe(self, dataset: str) -> dict:
+    def _dataset_recipe(self, dataset: str) -> dict[str, typing.Any]:
         """Parameters that the dataset decides, with the backbone and the dimension that the reader gave."""
         return {}
 
-    def _protocol_recipe(self, dataset: str) -> dict:
+    def _protocol_recipe(self, dataset: str) -> dict[str, typing.Any]:
         """Parameters that the protocol decides: at the profile paper its published settings, else only its name."""
         if "protocol" not in self._names():
             return {}
@@ -206,7 +206,7 @@ class Params:
         protocol = protocols.find(name)
         return {"protocol": name, "seeds": protocol.repeats, "search_trials": protocol.trials} | decided
 
-    def _differs_from_profile(self, resolved: typing.Self) -> dict:
+    def _differs_from_profile(self, resolved: typing.Self) -> dict[str, typing.Any]:
         """Explicit parameters that change something: they name a results file of their own.
 
         Dataset and protocol are compared with the profile's, the others with what the profile means for the two.
@@ -234,14 +234,14 @@ class Params:
     def _names(cls) -> list[str]:
         return [field.name for field in dataclasses.fields(cls)]
 
-    def as_dict(self) -> dict:
+    def as_dict(self) -> dict[str, typing.Any]:
         return dataclasses.asdict(self)
 
     def _repr_html_(self) -> str:
         rows = "".join(f"<tr><td>{name}</td><td>{value!r}</td></tr>" for name, value in self.as_dict().items())
         return f"<table><thead><tr><th>parameter</th><th>resolved value</th></tr></thead><tbody>{rows}</tbody></table>"
 
-    def conditions(self) -> dict:
+    def conditions(self) -> dict[str, typing.Any]:
         """What the search of a method belongs to beside the method: the data, the network, what of it is trained, the
         batch and the budget. What is searched, and what no number depends on, has no part."""
         left_out = ("lr", "head_lr", "threads", "eval_every", "eval_every_epochs", "compile")
@@ -266,16 +266,16 @@ class Params:
         numbers = [f"{name}={value}" for name, value in budget.items() if value]
         return f"{_word(method)}--{','.join(map(_word, where))},{','.join(numbers)}.json"
 
-    def searches(self) -> dict[str, dict]:
+    def searches(self) -> dict[str, dict[str, typing.Any]]:
         """The committed searches whose results the runs take, by method, see training/search.py: at the profile small,
         unless the notebook searches itself or images are the reader's own."""
         from dmlrepro.training import search
 
         if self.profile != "small" or not self.takes_searches or self.search_trials or is_own(self.dataset):
             return {}
-        found = [each for _, each in search.complete(search.folder(self.profile))]
+        committed = [record for _, record in search.complete(search.folder(self.profile))]
         mine = self.conditions()
-        return {name: each for each in found if each["conditions"] == mine for name in each["methods"]}
+        return {name: record for record in committed if record["conditions"] == mine for name in record["methods"]}
 
     def untuned(self) -> typing.Self:
         """The same parameters, whose runs take nothing that a search has found; of a copy with other values they do."""
@@ -283,7 +283,7 @@ class Params:
         object.__setattr__(plain, "searches", dict)
         return plain
 
-    def spec_options(self) -> dict:
+    def spec_options(self) -> dict[str, typing.Any]:
         """The fields of a RunSpec that these parameters decide."""
         further = recipe_of(self.profile, self.dataset).get("fixed", {})
         if self.eval_every_epochs:
@@ -306,7 +306,7 @@ class Params:
         } | further
 
 
-def stem_of(notebook: str, changes: Mapping) -> str:
+def stem_of(notebook: str, changes: Mapping[str, typing.Any]) -> str:
     """A file's stem that names a notebook and its changed parameters: "10_pfml_retrieval--seeds=5,steps=600".
 
     Many changes would exceed the 255 bytes that file systems allow: then the end is a digest.
@@ -341,7 +341,7 @@ def _checked(name: str, value: typing.Any, hint: typing.Any):
             continue
         if origin in (list, tuple) and isinstance(value, list | tuple | str | int | float):
             (item, *_) = typing.get_args(option)
-            return tuple(_checked(f"{name}[{i}]", each, item) for i, each in enumerate(_items(value, item)))
+            return tuple(_checked(f"{name}[{i}]", entry, item) for i, entry in enumerate(_items(value, item)))
         if isinstance(value, origin):
             return value
     wanted = " or ".join("None" if o is types.NoneType else getattr(o, "__name__", str(o)) for o in options)

@@ -10,7 +10,7 @@ from dmlrepro.datasets.manifests import is_own
 
 # What each profile means for each dataset; the first dataset of a profile is its default. `fixed` are fields of the
 # RunSpec that are no notebook parameters, `searched` the budget of the searches where it is not that of the runs.
-RECIPES: dict[str, dict[str, dict]] = {
+RECIPES: dict[str, dict[str, dict[str, Any]]] = {
     "quick": {
         "glyphs": {
             "backbone": "conv4",
@@ -85,14 +85,14 @@ RECIPES["paper"] |= {
     f"{name}-subset": recipe for name, recipe in RECIPES["paper"].items()
 }  # partial copies are treated alike
 # A reader's own images have the recipe of a set that is like them; at quick they are made as small as glyphs.
-OWN_RECIPES: dict[str, dict] = {
+OWN_RECIPES: dict[str, dict[str, Any]] = {
     "quick": _FROM_SCRATCH | {"image_size": 32, "test_resize": 32},
     "small": RECIPES["small"]["cub-subset"],
     "paper": RECIPES["paper"]["cub"],
 }
 
 
-def recipe_of(profile: str, dataset: str) -> dict:
+def recipe_of(profile: str, dataset: str) -> dict[str, Any]:
     """What a profile means for a data set; ValueError lists the profiles and data sets there are."""
     if profile not in RECIPES:
         raise ValueError(f"unknown profile {profile!r}; choose one of {', '.join(RECIPES)}")
@@ -114,18 +114,18 @@ def benchmark_of(dataset: str) -> str:
 
 
 # What notebooks with many short runs have: at quick they train heads, which take a second or two each.
-HEADS: dict[str, dict] = {"quick": {"steps": 150, "train_from": "head"}}
+HEADS: dict[str, dict[str, Any]] = {"quick": {"steps": 150, "train_from": "head"}}
 
 
-def at(*profiles: str, **decided: Any) -> dict[str, dict]:
+def at(*profiles: str, **decided: Any) -> dict[str, dict[str, Any]]:
     """What several profiles decide alike, {profile: {parameter: value}}; none named: all."""
     return dict.fromkeys(profiles or RECIPES, decided)
 
 
-def layered(*changes: Mapping[str, dict]) -> dict[str, dict]:
+def layered(*changes: Mapping[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
     """Several changes of the profiles' recipes in one, {profile: {parameter: value}}; a later one wins."""
-    profiles = dict.fromkeys(profile for each in changes for profile in each)
+    profiles = dict.fromkeys(profile for change in changes for profile in change)
     return {
-        profile: {name: value for each in changes for name, value in each.get(profile, {}).items()}
+        profile: {name: value for change in changes for name, value in change.get(profile, {}).items()}
         for profile in profiles
     }

@@ -18,13 +18,13 @@ EVERY_ROOM = "dmlrepro.papers.*.methods"
 
 def modules() -> dict[str, types.ModuleType]:
     """The methods.py of each paper by the paper's id, in the order of the ids."""
-    found = {}
+    by_paper = {}
     for room in pkgutil.iter_modules(papers.__path__, "dmlrepro.papers."):
         if room.ispkg:
             for module in pkgutil.iter_modules(importlib.import_module(room.name).__path__, f"{room.name}."):
                 if fnmatch.fnmatch(module.name, EVERY_ROOM):
-                    found[room.name.rpartition(".")[2]] = importlib.import_module(module.name)
-    return found
+                    by_paper[room.name.rpartition(".")[2]] = importlib.import_module(module.name)
+    return by_paper
 
 
 def methods() -> dict[str, Method]:

@@ -22,7 +22,7 @@ from dmlrepro.training.spec import RunSpec
 # rows
 
 
-def study_rows(params: Params, rows: Iterable[dict], **columns: object) -> pd.DataFrame:
+def study_rows(params: Params, rows: Iterable[dict[str, Any]], **columns: object) -> pd.DataFrame:
     """A tidy table of a study without images; columns: what else all rows have."""
     common = {"paper": params.paper, "experiment": params.notebook, "profile": params.profile, "dataset": "synthetic"}
     return results.frame([common | columns | row for row in rows])
@@ -43,15 +43,17 @@ def scored(run: RunResult, values: Mapping[str, float], setting: str | None = No
     return protocols.Scored(run.spec if setting is None else run.spec.replace(setting=setting), run.dataset, rows)
 
 
-def with_measures(finished: Iterable, measures: Callable, params: Params) -> pd.DataFrame:
+def with_measures(
+    finished: Iterable[RunResult], measures: Callable[..., Iterable[protocols.Scored]], params: Params
+) -> pd.DataFrame:
     """The rows of finished runs, and below them what the `measures` of a study, see `Study`, find on each."""
     finished = list(finished)
-    return with_measured(finished, [each for run in finished for each in measures(run, params)], params)
+    return with_measured(finished, [measurement for run in finished for measurement in measures(run, params)], params)
 
 
-def with_measured(finished: Iterable, found: Iterable[protocols.Scored], params: Params) -> pd.DataFrame:
+def with_measured(finished: Iterable, measurements: Iterable[protocols.Scored], params: Params) -> pd.DataFrame:
     """The rows of finished runs, and below them what was measured on them."""
-    parts = [list(finished), list(found)]
+    parts = [list(finished), list(measurements)]
     return pd.concat([results.tidy(part, params) for part in parts if part], ignore_index=True)
 
 
@@ -119,7 +121,7 @@ def _is_first(run: RunSpec) -> bool:
     return bool(run.loss) and run.seed == 0 and run.protocol == "conventional" and run.train_from != "head"
 
 
-def _five_evaluations(run: RunSpec) -> dict:
+def _five_evaluations(run: RunSpec) -> dict[str, float]:
     if run.eval_every or run.eval_every_epochs:
         return {}
     return {"eval_every": max(run.steps // 5, 1)} if run.steps else {"eval_every_epochs": run.epochs / 5}
@@ -129,7 +131,9 @@ def without_histories(table: pd.DataFrame) -> pd.DataFrame:
     """A table without what the first seed alone has of the evaluations that `with_histories` keeps, its best one among
     them: no mean over seeds may count it."""
     run = ["protocol", "method", "setting"]
-    seeds, of_selection = (table.groupby(each)["seed"].transform("nunique") for each in (run, [*run, "selection"]))
+    seeds, of_selection = (
+        table.groupby(columns)["seed"].transform("nunique") for columns in (run, [*run, "selection"])
+    )
     return table[(of_selection == seeds) & ~_kept(table)]
 
 
@@ -149,11 +153,11 @@ def convergence(table: pd.DataFrame, names: Names = PLAIN) -> None:
     from IPython.display import Markdown, display
 
     try:
-        found = tables.histories(table, "R@1")
+        histories = tables.histories(table, "R@1")
     except tables.MissingRows:
         display(Markdown("Only runs under the conventional protocol are evaluated during training."))
         return
-    ranked = dict(sorted(found.items(), key=lambda item: -item[1][1][-1]))
+    ranked = dict(sorted(histories.items(), key=lambda item: -item[1][1][-1]))
     title = f"{stored.setup_in_words(table)}, seed 0"
     display(drawn := charts.lines(ranked, "step", "recall@1 (%)", title=title, names=names))
     plt.close(drawn)

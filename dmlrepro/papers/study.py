@@ -63,7 +63,7 @@ class Study:
         """The ids of the claims that it settles."""
         return [claim_id for claim_id, test in self.claims.items() if test.notebook == self.name]
 
-    def from_cell(self, namespace: Mapping) -> "Execution":
+    def from_cell(self, namespace: Mapping[str, object]) -> "Execution":
         """The study with the parameters of its notebook, from `globals()`, checked and resolved; its runs are specified
         once, so that whatever is wrong with one of them is an error here and not in a worker.
 
@@ -91,7 +91,7 @@ class Study:
             params = dataclasses.replace(params, **none).untuned()  # it begins where no search has been taken
         return self.specs(params)
 
-    def table(self, finished: Iterable, params: Params) -> pd.DataFrame:
+    def table(self, finished: Iterable[runs.RunResult], params: Params) -> pd.DataFrame:
         """The tidy table of its finished runs, in the order of their specs."""
         if self.tabulate:
             return self.tabulate(finished, params)
@@ -99,15 +99,15 @@ class Study:
 
     def in_results(self, but: Path | None = None) -> list[stored.Stored]:
         """Its tables in results/, see `stored.stored`, with the ratios of costs that its claims are judged by."""
-        found = stored.stored(self.name, but=but)
+        entries = stored.stored(self.name, but=but)
         if self.ratios is None:
-            return found
-        return [each if each.costs is None else self._with_ratios(each) for each in found]
+            return entries
+        return [entry if entry.costs is None else self._with_ratios(entry) for entry in entries]
 
-    def _with_ratios(self, each: stored.Stored) -> stored.Stored:
-        known = {each.name for each in dataclasses.fields(self.params)}  # an older version may name others
-        params = self.params.from_values({name: value for name, value in each.parameters.items() if name in known})
-        return dataclasses.replace(each, table=pd.concat([each.table, self.ratios(each.costs, params)]))
+    def _with_ratios(self, entry: stored.Stored) -> stored.Stored:
+        known = {parameter.name for parameter in dataclasses.fields(self.params)}  # an older version may name others
+        params = self.params.from_values({name: value for name, value in entry.parameters.items() if name in known})
+        return dataclasses.replace(entry, table=pd.concat([entry.table, self.ratios(entry.costs, params)]))
 
 
 @dataclass(frozen=True, repr=False)
@@ -140,7 +140,7 @@ class Execution:
         file = records.file_of(self.params.profile, self.study.name)
         if file and os.environ.get("DMLREPRO_TRAIN") == "0":
             there = runs.on_record(specs, file)
-            missing = {spec.seed for spec, found in zip(specs, there) if not found}
+            missing = {spec.seed for spec, present in zip(specs, there) if not present}
             specs = [spec for spec in specs if spec.seed not in missing]
             if not specs:
                 raise FileNotFoundError(
@@ -159,13 +159,13 @@ class Execution:
             results.hits([finished], self.params)
         self.study.measures(finished, self.params)
 
-    def table(self, finished: Sequence = (), cost: pd.DataFrame | None = None) -> pd.DataFrame:
+    def table(self, finished: Sequence[runs.RunResult] = (), cost: pd.DataFrame | None = None) -> pd.DataFrame:
         """The table of finished runs, saved with their provenance, see `saving.save`; cost: None: that of the runs."""
         table = self.study.table(finished, self.params)
         saving.save(table, self.params, runs=finished, cost=cost)
         return table
 
-    def verdicts(self, table: pd.DataFrame, finished: Sequence = ()) -> judging.Judged:
+    def verdicts(self, table: pd.DataFrame, finished: Sequence[runs.RunResult] = ()) -> judging.Judged:
         """The verdicts on the claims that the study settles, from the table of this very execution.
 
         finished: its runs, for what other test classes could change; none: nothing is said of that.
@@ -194,7 +194,7 @@ class Execution:
         the same settings on further folds. A variant has the trials of the search that it takes.
         """
         own = self.params.search_trials
-        committed = {method: len(found["trials"]) for method, found in self.params.searches().items()}
+        committed = {method: len(search["trials"]) for method, search in self.params.searches().items()}
         return {method: own or committed.get(method, 0) for method in dict.fromkeys(table["method"])}
 
     def found(self, table: pd.DataFrame):
@@ -202,10 +202,10 @@ class Execution:
         from IPython.display import Markdown
 
         study, saved, tuned = self.study, saving.as_saved(table), self.trials(table)
-        said = stored.findings(saved, study.claims, study.name, study.findings, tuned, older=self._older())
+        sentences = stored.findings(saved, study.claims, study.name, study.findings, tuned, older=self._older())
         if missing := self._seeds_missing(table):
-            said.insert(0, missing)
-        return Markdown("\n".join(f"- {sentence}" for sentence in said) or "Too few rows for a finding.")
+            sentences.insert(0, missing)
+        return Markdown("\n".join(f"- {sentence}" for sentence in sentences) or "Too few rows for a finding.")
 
     def _seeds_missing(self, table: pd.DataFrame) -> str:
         """ "7 of 10 seeds" of a study that was executed on what is on record so far; "" of a whole one."""
@@ -227,9 +227,9 @@ class Execution:
         from IPython.display import Markdown, display
 
         larger = saving.PROFILES[: saving.PROFILES.index(self.params.profile)]
-        for each in stored.stored(self.study.name, but=self._own):
-            if each.profile in larger:
-                display(Markdown(f"**{each.heading}**"), drawn := figure(each.table))
+        for other in stored.stored(self.study.name, but=self._own):
+            if other.profile in larger:
+                display(Markdown(f"**{other.heading}**"), drawn := figure(other.table))
                 plt.close(drawn)
 
     def all_evidence(self, metrics: Sequence[str], figure: Callable | None = None) -> None:
@@ -245,15 +245,15 @@ class Execution:
         others = self.study.in_results(but=self._own)
         if not others:
             display(Markdown("So far nothing else: `papermill -p profile small` adds to results/."))
-        for each in others:
-            display(Markdown(f"**{each.heading}**, trained on {each.device}"), summaries.pivot(each.table, metrics))
+        for other in others:
+            display(Markdown(f"**{other.heading}**, trained on {other.device}"), summaries.pivot(other.table, metrics))
             if figure:
-                display(drawn := figure(each.table))
+                display(drawn := figure(other.table))
                 plt.close(drawn)
-            if each.picture:
-                display(Image(each.picture, alt=f"Figure of {self.study.name} on {each.plain_label}"))
+            if other.picture:
+                display(Image(other.picture, alt=f"Figure of {self.study.name} on {other.plain_label}"))
             if self.study.claims:
-                shown = each.judged(self.study.claims)
+                shown = other.judged(self.study.claims)
                 display(shown if len(shown.verdicts) else Markdown("It has no rows by which a claim could be judged."))
 
     @property

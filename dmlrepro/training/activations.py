@@ -96,7 +96,7 @@ def cut(
     network.eval()
     enter = functools.partial(_enter, spec, network, tail.first)
     number = spec.cached_views or 1
-    views = {1: [], 2: [MIRRORED]}.get(number, [f"crop {each}" for each in range(number)])
+    views = {1: [], 2: [MIRRORED]}.get(number, [f"crop {crop}" for crop in range(number)])
     shape, kind = enter(probe).shape[1:], np.dtype(np.int16 if spec.half_activations else np.float32)
     decides = _decides(spec, manifest, tail.first)
 

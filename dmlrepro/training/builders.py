@@ -81,7 +81,7 @@ def build_loss(spec: Any, num_classes: int, embedding_size: int) -> nn.Module:
         return _build(spec.loss, spec.loss_options, num_classes=num_classes, embedding_size=embedding_size)
 
 
-def _build(name: str, options: Mapping, **sizes: int) -> nn.Module:
+def _build(name: str, options: Mapping[str, Any], **sizes: int) -> nn.Module:
     builder: Any = loss_builder(name)
     accepted = inspect.signature(builder).parameters
     unknown = set(options) - set(accepted)
@@ -93,7 +93,7 @@ def _build(name: str, options: Mapping, **sizes: int) -> nn.Module:
         raise ValueError(f"loss {name} refuses its options {dict(options)}: {error}") from error
 
 
-def scheme_builder(name: str, options: Mapping) -> Any:
+def scheme_builder(name: str, options: Mapping[str, Any]) -> Any:
     """The class `Scheme` of the file `name` in training/schemes; ValueError on an unknown name or a bad option."""
     builder = _scheme(name)
     accepted = [key for key, p in inspect.signature(builder).parameters.items() if p.kind is p.KEYWORD_ONLY]

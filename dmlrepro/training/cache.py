@@ -76,10 +76,10 @@ def stored(key: str) -> tuple[Path, dict] | None:
 
 def read(key: str) -> tuple[Path, dict]:
     """`stored`, of a run that was just trained."""
-    found = stored(key)
-    if found is None:
+    run = stored(key)
+    if run is None:
         raise OSError(f"run {key} was trained and cannot be read again; check the disk of {cache_root()}")
-    return found
+    return run
 
 
 def _checked(folder: Path) -> dict:
@@ -118,7 +118,7 @@ def export_to(archive: Path) -> int:
     Damaged ones are set aside, with a warning.
     """
     every = sorted(path.name for path in _root().glob("*") if KEY.fullmatch(path.name))
-    sound = [(key, found[0]) for key in every if (found := stored(key))]
+    sound = [(key, run[0]) for key in every if (run := stored(key))]
     if not sound:
         raise FileNotFoundError(f"no runs in {_root()}; train some first")
     with replacing(Path(archive)) as temporary, tarfile.open(temporary, "w") as tar:

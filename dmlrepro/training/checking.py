@@ -1,7 +1,8 @@
 """What an edit does to the runs on record: nothing, which a sample trained again shows, or something.
 
 The record is divided by what trains a run: the file of its loss, its scheme, and how much of the network is trained. Of
-each such kind that other code than the present one has trained, SAMPLE runs are trained again, spread over the files.
+each such kind that other code than the present one has trained, SAMPLE runs are trained again, spread over the files;
+older codes that were found to train a kind alike are one code here.
 The code is accepted for a kind if all rows are the same bytes where the machine is alike (rounding, device, threads and
 versions of packages), and elsewhere if each row lies within 3 standard deviations over seeds of the recorded one and
 their mean deviation within 2 / sqrt(SAMPLE) of them.
@@ -11,7 +12,7 @@ import dataclasses
 import functools
 import math
 import typing
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -49,8 +50,8 @@ def spec_of(line: Mapping) -> RunSpec:
 
 def _nothing() -> dict[str, None]:
     """The fields of a spec that are left out of a line where they are None, though their default is something."""
-    fields = [each for each in dataclasses.fields(RunSpec) if type(None) in typing.get_args(each.type)]
-    return {each.name: None for each in fields if each.default is not None}
+    fields = [field for field in dataclasses.fields(RunSpec) if type(None) in typing.get_args(field.type)]
+    return {field.name: None for field in fields if field.default is not None}
 
 
 def source_of(line: Mapping) -> str:
@@ -68,9 +69,9 @@ def _served() -> Iterator[tuple[Path, dict, str]]:
                 source = source_of(line)
             except (ValueError, TypeError) as error:
                 raise ValueError(f"{file}, run {name} ({line['described']}): {error}; remove its lines") from error
-            found = records.find(file.parent, name, source)
-            assert found is not None
-            yield file, *found
+            serving = records.find(file.parent, name, source)
+            assert serving is not None
+            yield file, *serving
 
 
 def check(jobs: int | None = None) -> list[dict]:
@@ -80,21 +81,35 @@ def check(jobs: int | None = None) -> list[dict]:
         a row per kind: {"kind", "runs", "trained", "differ": what the first run that differs has otherwise, or ""}.
     """
     served = list(_served())
-    stale: dict[tuple[str, str, str], list[tuple[Path, dict]]] = {}
+    accepted = records.accepted()
+    stale: dict[tuple[str, frozenset[str], str], list[tuple[Path, dict]]] = {}
     for file, line, state in served:
         if state == records.STALE:
-            stale.setdefault((source_of(line), line["source"], records.kind_of(line)), []).append((file, line))
+            kind = records.kind_of(line)
+            stale.setdefault((source_of(line), alike(line["source"], kind, accepted), kind), []).append((file, line))
     deviations = deviations_over_seeds(line for _, line, _ in served)
     rows = []
-    for (present, older, kind), found in stale.items():
-        sample = spread(found)
+    for (present, older, kind), lines in stale.items():
+        sample = spread(lines)
         differ = _failure(sample, jobs) or difference(
             [(line, run) for line, run in zip(sample, runs.run_all([spec_of(line) for line in sample]))], deviations
         )
         if not differ:
-            records.accept({present: {older: [kind]}})
-        rows.append({"kind": kind, "runs": len(found), "trained": len(sample), "differ": differ})
+            records.accept({present: {code: [kind] for code in older}})
+        rows.append({"kind": kind, "runs": len(lines), "trained": len(sample), "differ": differ})
     return rows
+
+
+def alike(code: str, kind: str, accepted: Mapping[str, Mapping[str, Collection[str]]]) -> frozenset[str]:
+    """`code` and all that was found to train a kind of runs as it does, see `records.accepted`."""
+    family, todo = {code}, [code]
+    while todo:
+        known = todo.pop()
+        linked = {older for older, kinds in accepted.get(known, {}).items() if kind in kinds}
+        linked |= {present for present, by_older in accepted.items() if kind in by_older.get(known, ())}
+        todo += linked - family
+        family |= linked
+    return frozenset(family)
 
 
 def _failure(sample: Sequence[Mapping], jobs: int | None) -> str:
@@ -108,10 +123,10 @@ def _failure(sample: Sequence[Mapping], jobs: int | None) -> str:
     return ""
 
 
-def spread(found: Sequence[tuple[Path, dict]]) -> list[dict]:
+def spread(lines: Sequence[tuple[Path, dict]]) -> list[dict]:
     """At most SAMPLE lines, of each file in turn, from all parts of it."""
     files: dict[Path, list[dict]] = {}
-    for file, line in found:
+    for file, line in lines:
         files.setdefault(file, []).append(line)
     share = math.ceil(SAMPLE / len(files))
     parts = [[own[i] for i in np.linspace(0, len(own) - 1, min(share, len(own))).astype(int)] for own in files.values()]
@@ -126,7 +141,7 @@ def deviations_over_seeds(lines: Iterable[Mapping]) -> dict[tuple, float]:
         for row in line["rows"]:
             if row["selection"] != "every":
                 values.setdefault((_but_the_seed(line), _row(row)), []).append(row["value"])
-    return {key: max(float(np.std(found, ddof=1)), LEAST) for key, found in values.items() if len(found) >= SEEDS}
+    return {key: max(float(np.std(seeds, ddof=1)), LEAST) for key, seeds in values.items() if len(seeds) >= SEEDS}
 
 
 def _but_the_seed(line: Mapping) -> str:
@@ -191,17 +206,19 @@ def renew(
     for file, line, state in _served():
         if state == records.STALE and (not names or file.stem in names):
             stale.setdefault(file, []).append(line)
-    for file, found in stale.items():
+    for file, lines in stale.items():
         how: dict[str, Any] = {"record": file, "measure": functools.partial(measure, file), "renew": True}
-        runs.run_all([spec_of(line) for line in found], jobs=jobs, **how)
+        runs.run_all([spec_of(line) for line in lines], jobs=jobs, **how)
         records.keep_only(file, functools.partial(_stays, records.of_runs_once(file.parent)))
     return sum(map(len, stale.values()))
 
 
-def _stays(found: Mapping[str, Mapping[str, dict]], line: Mapping) -> bool:
-    """Whether a line is not of older code of a run that the present code has trained too, nor measured on such; found:
-    of `records.of_runs`."""
+def _stays(recorded: Mapping[str, Mapping[str, dict]], line: Mapping) -> bool:
+    """Whether a line is not of older code of a run that the present code has trained too, nor measured on such;
+    recorded: of `records.of_runs`."""
     if "run" in line:
         present = source_of(line)
-        return line["source"] == present or present not in found[line["run"]]
-    return all(_stays(found, found[name][source]) for name, source in line["of"] if source in found.get(name, {}))
+        return line["source"] == present or present not in recorded[line["run"]]
+    return all(
+        _stays(recorded, recorded[name][source]) for name, source in line["of"] if source in recorded.get(name, {})
+    )

@@ -23,6 +23,7 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 Value = TypeVar("Value")
+Module = TypeVar("Module", bound=nn.Module)
 
 
 def device_for_training() -> torch.device:
@@ -127,7 +128,7 @@ def first_rank_first() -> Iterator[None]:
         dist.barrier()
 
 
-def synchronised_batchnorm(network: nn.Module, device: torch.device) -> nn.Module:
+def synchronised_batchnorm(network: Module, device: torch.device) -> Module:
     """BatchNorm over the whole batch instead of a rank's slice; torch has it on GPUs only."""
     if world_size() == 1 or not any(isinstance(m, nn.modules.batchnorm._BatchNorm) for m in network.modules()):
         return network

@@ -163,8 +163,8 @@ def start_head(task: batches.Task, network: Any, *, whitened: bool) -> None:
     device, head = next(network.parameters()).device, network.head
     was_training = network.training
     network.eval()
-    entering = (backbones.entering(network, "head", each.to(device)) for each in task.test_batches(task.train))
-    features = torch.cat([each.cpu() for each in entering]).double()
+    entering = (backbones.entering(network, "head", images.to(device)) for images in task.test_batches(task.train))
+    features = torch.cat([batch.cpu() for batch in entering]).double()
     network.train(was_training)
     most, number = min(features.shape[1], len(features) - 1), head.out_features
     if number > most:
@@ -187,17 +187,17 @@ def calibrate_batchnorm(task: batches.Task, network: nn.Module) -> None:
     than that which training goes on from, and what is placed at its embeddings lies nowhere near them.
     """
     was_training = network.training
-    learning = [each for each in network.train().modules() if isinstance(each, nn.modules.batchnorm._BatchNorm)]
-    learning = [each for each in learning if each.training and each.track_running_stats]
-    momenta = [each.momentum for each in learning]
-    for each in learning:
-        each.reset_running_stats()
-        each.momentum = None  # the mean over batches; a moving average would keep an eighth of what was there
+    learning = [layer for layer in network.train().modules() if isinstance(layer, nn.modules.batchnorm._BatchNorm)]
+    learning = [layer for layer in learning if layer.training and layer.track_running_stats]
+    momenta = [layer.momentum for layer in learning]
+    for layer in learning:
+        layer.reset_running_stats()
+        layer.momentum = None  # the mean over batches; a moving average would keep an eighth of what was there
     if learning:
         for images, _ in task.train_batches(0, CALIBRATED, next(network.parameters()).device):
             network(images)
-    for each, momentum in zip(learning, momenta):
-        each.momentum = momentum
+    for layer, momentum in zip(learning, momenta):
+        layer.momentum = momentum
     network.train(was_training)
 
 

@@ -29,7 +29,7 @@ def of_identity(identity: dict[str, dict]) -> str:
     return f"{records.digest(identity['what'])[:24]}-{records.digest(identity['where'])[:8]}"
 
 
-def identity_of(spec: RunSpec, digests: Callable | None = None) -> dict[str, dict]:
+def identity_of(spec: RunSpec, digests: Callable[[str, float, int, int | None], str] | None = None) -> dict[str, dict]:
     """All that the key of a run is made of: `what` is trained, and `where`.
 
     digests: a cached `digest_of_data` for many runs at a time; the reader's own images are read anew without one.
@@ -119,8 +119,8 @@ def rounding() -> str:
     matrix, threads = numbers.view(64, 64), torch.get_num_threads()
     torch.set_num_threads(1)
     try:
-        found = [numbers.log(), numbers.exp(), numbers.pow(1.7), numbers.tanh(), numbers.sqrt(), matrix.softmax(1)]
-        found += [matrix @ matrix.T, matrix.double() @ matrix.double(), torch.nn.functional.conv2d(images, kernels)]
+        rounded = [numbers.log(), numbers.exp(), numbers.pow(1.7), numbers.tanh(), numbers.sqrt(), matrix.softmax(1)]
+        rounded += [matrix @ matrix.T, matrix.double() @ matrix.double(), torch.nn.functional.conv2d(images, kernels)]
     finally:
         torch.set_num_threads(threads)
-    return hashlib.sha256(b"".join(each.contiguous().numpy().tobytes() for each in found)).hexdigest()[:16]
+    return hashlib.sha256(b"".join(tensor.contiguous().numpy().tobytes() for tensor in rounded)).hexdigest()[:16]

@@ -46,9 +46,9 @@ class Protocol:
     """One way to evaluate a method. See the head of this file for structure and settings, both fields of RunSpec."""
 
     name: str
-    structure: Mapping = field(default_factory=dict)
-    settings: Mapping = field(default_factory=dict)
-    by_dataset: Mapping[str, Mapping] = field(default_factory=dict)  # further settings of one benchmark
+    structure: Mapping[str, Any] = field(default_factory=dict)
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    by_dataset: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)  # further settings of one benchmark
     samples_per_class: tuple[int, int] | None = None  # for losses on pairs and on proxies; None: the method's own
     folds: int = 0  # a method has so many models per seed, each validated on another part of the train classes
     held_out: int = 0  # without folds: a search alone validates, on the last of so many parts of the train classes
@@ -324,7 +324,7 @@ def _labels(spec: RunSpec) -> tuple[str, str]:
 
 def _mean_rows(models: list) -> list[dict]:
     """Means over the models; `step` is the mean of the steps they were taken at."""
-    values: dict[tuple, list] = {}
+    values: dict[tuple, list[tuple[int, float]]] = {}
     for run in models:
         for row in run.rows:
             what = tuple(item for item in row.items() if item[0] not in ("step", "value"))

@@ -152,20 +152,20 @@ def lines(file: Path) -> list[dict]:
     known = _read.get(file, _Read(0, hashlib.sha256().hexdigest(), []))
     if hashlib.sha256(text[: known.size]).hexdigest() != known.sha256:
         known = _Read(0, "", [])
-    found = list(known.lines)
+    contents = list(known.lines)
     *whole, last = text[known.size :].split(b"\n")
     for line in [*whole, last] if _content(last) else whole:
         content = _content(line)
         if content is None:
             raise ValueError(
-                f"{file}, line {len(found) + 1} is not what was written: take it from git, or remove the line, and its "
-                "run is trained again"
+                f"{file}, line {len(contents) + 1} is not what was written: take it from git, or remove the line, and "
+                "its run is trained again"
             )
-        found.append(content)
+        contents.append(content)
     if not _content(last):
         size = len(text) - len(last)
-        _read[file] = _Read(size, hashlib.sha256(text[:size]).hexdigest(), found)
-    return found
+        _read[file] = _Read(size, hashlib.sha256(text[:size]).hexdigest(), contents)
+    return contents
 
 
 def of_runs(runs_folder: Path) -> dict[str, dict[str, dict]]:
@@ -175,14 +175,14 @@ def of_runs(runs_folder: Path) -> dict[str, dict[str, dict]]:
         ValueError: a line was edited, or two lines of one run and one source differ in more than what machines and
             costs they had; names both.
     """
-    found: dict[str, dict[str, dict]] = {}
+    by_name: dict[str, dict[str, dict]] = {}
     where: dict[tuple[str, str], str] = {}
     for file in files(runs_folder):
         for number, line in enumerate(lines(file), start=1):
             if "run" not in line:
                 continue
             name, source = line["run"], line["source"]
-            known = found.setdefault(name, {}).setdefault(source, line)
+            known = by_name.setdefault(name, {}).setdefault(source, line)
             place = f"{file}, line {number}"
             first = where.setdefault((name, source), place)
             if known is not line and _general(known) != _general(line):
@@ -190,7 +190,7 @@ def of_runs(runs_folder: Path) -> dict[str, dict[str, dict]]:
                     f"{first} and {place} have different rows of run {name} ({line['described']}): remove one of them, "
                     "and what was measured on it"
                 )
-    return found
+    return by_name
 
 
 def _general(line: Mapping) -> dict:
@@ -239,14 +239,14 @@ def _of_runs(runs_folder: Path, states: tuple) -> dict[str, dict[str, dict]]:
 @functools.lru_cache(maxsize=4)
 def _of_measurements(runs_folder: Path, states: tuple) -> dict[str, dict]:
     """The lines of measurements by what they are kept under; ValueError where two of them differ, by name."""
-    found: dict[str, dict] = {}
+    by_key: dict[str, dict] = {}
     for file in files(runs_folder):
         for number, line in enumerate(lines(file), start=1):
-            if "derived" in line and found.setdefault(line["derived"], line)["value"] != line["value"]:
+            if "derived" in line and by_key.setdefault(line["derived"], line)["value"] != line["value"]:
                 raise ValueError(
                     f"{file}, line {number} has another value of {line['described']} than an earlier line: remove one"
                 )
-    return found
+    return by_key
 
 
 # --- accepted code ----------------------------------------------------------------------------------------------------
@@ -264,12 +264,12 @@ def accepted(root: Path | None = None) -> dict[str, dict[str, list[str]]]:
     return read_json(path, "remove it, and `python -m dmlrepro records check` again") if path.exists() else {}
 
 
-def accept(found: Mapping[str, Mapping[str, Iterable[str]]]) -> None:
+def accept(by_present: Mapping[str, Mapping[str, Iterable[str]]]) -> None:
     """Add to what is accepted."""
     path = folder() / "accepted.json"
     with _alone_with(path):
         merged = accepted()
-        for present, by_older in found.items():
+        for present, by_older in by_present.items():
             for older, kinds in by_older.items():
                 known = merged.setdefault(present, {})
                 known[older] = sorted({*known.get(older, []), *kinds})
@@ -331,11 +331,11 @@ def code_of(function: Callable) -> str:
     seen: dict[str, Any] = {}
     todo: list[Any] = [function]
     while todo:
-        each = todo.pop()
-        name = f"{each.__module__}.{each.__qualname__}"
+        code = todo.pop()
+        name = f"{code.__module__}.{code.__qualname__}"
         if name not in seen:
-            named = list(_named_by(each))
-            seen[name] = [sources.said(textwrap.dedent(inspect.getsource(each))), *filter(_is_plain, named)]
+            named = list(_named_by(code))
+            seen[name] = [sources.said(textwrap.dedent(inspect.getsource(code))), *filter(_is_plain, named)]
             todo += [plain for plain in map(_code, named) if plain is not None]
     return digest(seen)[:16]
 
@@ -369,13 +369,13 @@ def _named_by(what: Any) -> Iterator[Any]:
         elif isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
             named.append((node.value.id, node.attr))
     for first, second in named:
-        each = scope.get(first)
-        if second and isinstance(each, types.ModuleType) and _is_ours(each.__name__):
-            each = vars(each).get(second)
+        value = scope.get(first)
+        if second and isinstance(value, types.ModuleType) and _is_ours(value.__name__):
+            value = vars(value).get(second)
         elif second:
-            each = None
-        if first not in own and each is not None:
-            yield each
+            value = None
+        if first not in own and value is not None:
+            yield value
 
 
 def _measures(module: str) -> bool:

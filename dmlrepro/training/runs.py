@@ -17,8 +17,9 @@ from torch import Tensor
 
 from dmlrepro.datasets import manifests
 from dmlrepro.networks import backbones
-from dmlrepro.training import batches, cache, inference, keys, loop, records, scheduling
+from dmlrepro.training import batches, cache, inference, keys, records, scheduling
 from dmlrepro.training.spec import LABELS, RunSpec
+from dmlrepro.training.state import monitored
 
 
 @dataclass(frozen=True)
@@ -65,10 +66,10 @@ class RunResult:
 
     def metric(self, name: str, selection: str = "last") -> float:
         """One metric of the main network as a fraction; KeyError names what exists."""
-        found = [row["value"] for row in loop.monitored(self.rows, name) if row["selection"] == selection]
-        if not found:
+        values = [row["value"] for row in monitored(self.rows, name) if row["selection"] == selection]
+        if not values:
             raise KeyError(f"no {name!r} at selection {selection!r}; rows: {self.rows}")
-        return found[0]
+        return values[0]
 
     @functools.cached_property
     def arrays(self) -> dict[str, Tensor]:
@@ -167,23 +168,23 @@ def run_all(
     of_record = {key: _on_record(key, of_key[key], *served[key], files[key]) for key in served}
     unmeasured = {key for key, run in of_record.items() if not run.stale and _asks_for_weights(measure, run)}
     wanted = [key for key in identities if key not in served or key in unmeasured]
-    found = {key: found for key in wanted if (found := cache.stored(key))}
-    missing = {key: (identities[key], of_key[key]) for key in wanted if key not in found}
+    cached = {key: entry for key in wanted if (entry := cache.stored(key))}
+    missing = {key: (identities[key], of_key[key]) for key in wanted if key not in cached}
     if files:
         missing = dict(sorted(missing.items(), key=lambda item: item[1][1].seed))
 
     def keep(key: str) -> None:
-        found[key] = found.get(key) or cache.read(key)
+        cached[key] = cached.get(key) or cache.read(key)
         if key in unmeasured:
-            measure(dataclasses.replace(of_record[key], place=found[key][0]))
+            measure(dataclasses.replace(of_record[key], place=cached[key][0]))
         elif key in files:
             if (known := _recorded(identities[key], files[key])) and not known[1]:
                 return  # another process was faster
-            finished = _stored(key, of_key[key], found[key], from_cache=False, record=files[key])
+            finished = _stored(key, of_key[key], cached[key], from_cache=False, record=files[key])
             measure(finished)
             records.append(files[key], _line_of(identities[key], finished))
 
-    failures = {key: error for key in found.copy() if (error := scheduling.failure_of(functools.partial(keep, key)))}
+    failures = {key: error for key in cached.copy() if (error := scheduling.failure_of(functools.partial(keep, key)))}
     failures |= scheduling.train(missing, jobs, keep)
     if failures and len(missing) <= 1:
         raise next(iter(failures.values()))
@@ -193,7 +194,7 @@ def run_all(
     return [
         dataclasses.replace(of_record[key], spec=spec, from_cache=key not in missing)
         if key in served
-        else _stored(key, spec, found[key], from_cache=key not in missing, record=files.get(key))
+        else _stored(key, spec, cached[key], from_cache=key not in missing, record=files.get(key))
         for key, _, spec in every
     ]
 
@@ -201,7 +202,7 @@ def run_all(
 def _asks_for_weights(measure: Callable[[RunResult], None], run: RunResult) -> bool:
     """Whether `measure` asks something of a run of the record that was not measured on it yet."""
     try:
-        measure(_Line(**{each.name: getattr(run, each.name) for each in dataclasses.fields(run)}))
+        measure(_Line(**{field.name: getattr(run, field.name) for field in dataclasses.fields(run)}))
     except records.NotMeasured:
         return True
     return False
@@ -220,8 +221,8 @@ def _identities(specs: Sequence[RunSpec]) -> list[dict[str, dict]]:
 
 def _recorded(identity: dict[str, dict], file: Path) -> tuple[dict, bool] | None:
     """The line of a run, and whether it is stale; None if the record has none."""
-    found = records.find(file.parent, records.name_of(identity["what"]), identity["what"]["source"])
-    return None if found is None else (found[0], found[1] == records.STALE)
+    serving = records.find(file.parent, records.name_of(identity["what"]), identity["what"]["source"])
+    return None if serving is None else (serving[0], serving[1] == records.STALE)
 
 
 def _stored(key: str, spec: RunSpec, stored: tuple[Path, dict], *, from_cache: bool, record: Path | None) -> RunResult:
@@ -264,7 +265,7 @@ def _failed(missing: Mapping[str, RunSpec], failures: Mapping[str, Exception]) -
     errors = list(failures.values())
     worst = next((error for error in errors if not isinstance(error, FloatingPointError)), errors[0])
     known = (FloatingPointError, MemoryError, ValueError, OSError)
-    kind = next((each for each in known if isinstance(worst, each)), RuntimeError)
+    kind = next((base for base in known if isinstance(worst, base)), RuntimeError)
     lines = [f"  {named(missing[key])}: {error or type(error).__name__}" for key, error in failures.items()]
     return kind(
         f"{len(failures)} of {len(missing)} runs failed, the others are finished and in the cache:\n"

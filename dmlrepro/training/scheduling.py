@@ -40,7 +40,7 @@ def train(
     failures: dict[str, Exception] = {}
     report, done = progress.reporter("runs trained", len(missing)), 0
 
-    def finish(key: str, train: Callable, *arguments: object) -> None:
+    def finish(key: str, train: Callable[..., object], *arguments: object) -> None:
         nonlocal done
         if error := failure_of(functools.partial(train, *arguments), functools.partial(keep, key)):
             failures[key] = error
@@ -144,18 +144,17 @@ def train_into_cache(identity: dict[str, dict], spec: RunSpec, described: str | 
     except (RuntimeError, MemoryError) as error:
         if not _is_out_of_memory(error):
             raise
-        said = str(error).partition(". ")[0]
+        reason = str(error).partition(". ")[0]
     # not while the error is held, whose frames hold the run's tensors
     if torch.cuda.is_available():
         torch.cuda.empty_cache()
-        raise MemoryError(f"out of GPU memory ({said}); lower batch_size or image_size, or precision = 'bfloat16'")
-    raise MemoryError(f"out of memory ({said}); {FEWER_AT_ONCE}")
+        raise MemoryError(f"out of GPU memory ({reason}); lower batch_size or image_size, or precision = 'bfloat16'")
+    raise MemoryError(f"out of memory ({reason}); {FEWER_AT_ONCE}")
 
 
 def _is_out_of_memory(error: Exception) -> bool:
     """torch has an exception of its own on GPUs only; on CPUs the allocator says it in words."""
-    said = str(error)
-    return isinstance(error, torch.OutOfMemoryError | MemoryError) or "allocate memory" in said
+    return isinstance(error, torch.OutOfMemoryError | MemoryError) or "allocate memory" in str(error)
 
 
 def train_and_store(identity: dict[str, dict], spec: RunSpec, described: str | None = None) -> None:

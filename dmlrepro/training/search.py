@@ -90,10 +90,10 @@ def standing(spec: RunSpec, ranges: Mapping[str, Range]) -> dict[str, float]:
     a search learns nothing."""
     known = defaults(spec.loss) | dict(spec.loss_options) | {"lr": spec.lr}
     known["loss_lr"] = max(spec.loss_lr.values(), default=None)
-    found = {name: known.get(name) for name in ranges}
+    values = {name: known.get(name) for name in ranges}
     return {
         name: float(value)
-        for name, value in found.items()
+        for name, value in values.items()
         if isinstance(value, int | float) and ranges[name].low <= value <= ranges[name].high
     }
 
@@ -172,9 +172,9 @@ def search(
         options = _proposal(tried, ranges) if tried else standing(spec, ranges)
         tried.append({"options": options, "scores": scored(options, slice(first))})
         write()
-    for each in sorted(tried, key=lambda trial: -_score(trial, first))[:finalists]:
-        for fold in range(len(each["scores"]), len(models(spec))):
-            each["scores"] += scored(each["options"], slice(fold, fold + 1))
+    for trial in sorted(tried, key=lambda trial: -_score(trial, first))[:finalists]:
+        for fold in range(len(trial["scores"]), len(models(spec))):
+            trial["scores"] += scored(trial["options"], slice(fold, fold + 1))
             write()
     record["found"] = _found(tried, first)
     with replacing(path) as temporary:
@@ -185,8 +185,8 @@ def search(
 
 def _differing(there: Search, now: Search) -> list[str]:
     """What a search was begun with otherwise: "spec", "source", "ranges" and the like."""
-    flat = [{**each, **each.get("begun", {})} for each in (there, now)]
-    one, other = ({name: value for name, value in each.items() if name not in PROGRESS} for each in flat)
+    flat = [{**record, **record.get("begun", {})} for record in (there, now)]
+    one, other = ({name: value for name, value in entries.items() if name not in PROGRESS} for entries in flat)
     return sorted(name for name in one.keys() | other.keys() if one.get(name) != other.get(name))
 
 
@@ -209,7 +209,7 @@ def _begun(
     counts = {"trials": trials, "on folds": first or len(judged), "finalists": finalists, "folds": len(judged)}
     entries = about | {
         "counts": counts,
-        "ranges": {name: asdict(each) for name, each in ranges.items()},
+        "ranges": {name: asdict(bounds) for name, bounds in ranges.items()},
         "fixed": sorted(fixed),
         "begun": keys.identity_of(judged[0])["what"],
         "made": sources.checkout() | {"versions": sources.versions(), "device": keys.device_name()},
@@ -228,10 +228,10 @@ def _proposal(tried: Sequence[Mapping], ranges: Mapping[str, Range]) -> dict[str
     }
     sampler = optuna.samplers.TPESampler(seed=protocols.TUNING_SEED + len(tried), n_startup_trials=STARTUP)
     study = optuna.create_study(direction="maximize", sampler=sampler)
-    for each in tried:
-        known = {name: bounds[name] for name in each["options"]}
-        value = statistics.fmean(each["scores"])
-        study.add_trial(optuna.trial.create_trial(params=each["options"], distributions=known, value=value))
+    for earlier in tried:
+        known = {name: bounds[name] for name in earlier["options"]}
+        value = statistics.fmean(earlier["scores"])
+        study.add_trial(optuna.trial.create_trial(params=earlier["options"], distributions=known, value=value))
     trial = study.ask(bounds)
     return {name: float(f"{trial.params[name]:.4g}") for name in ranges}
 
@@ -250,10 +250,10 @@ def scores_of(models: list[RunSpec]) -> list[float]:
 def _found(tried: Sequence[Mapping], first: int | None) -> dict[str, Any]:
     """What came out: "trial", the number of the winner, which has the best mean over all folds, with its "options" and
     that mean, "score"; and on the first folds, where all trials were scored, "default", "median" and "best"."""
-    most = max(len(each["scores"]) for each in tried)
-    means = {n: statistics.fmean(each["scores"]) for n, each in enumerate(tried) if len(each["scores"]) == most}
+    most = max(len(trial["scores"]) for trial in tried)
+    means = {n: statistics.fmean(trial["scores"]) for n, trial in enumerate(tried) if len(trial["scores"]) == most}
     winner = max(means, key=lambda number: means[number])
-    on_first = [_score(each, first) for each in tried]
+    on_first = [_score(trial, first) for trial in tried]
     return {
         "trial": winner,
         "options": tried[winner]["options"],
@@ -269,9 +269,9 @@ def _score(trial: Mapping, first: int | None) -> float:
     return statistics.fmean(trial["scores"][:first])
 
 
-def run_count(found: Search) -> int:
+def run_count(record: Search) -> int:
     """How many runs a search has had."""
-    return sum(len(each["scores"]) for each in found["trials"])
+    return sum(len(trial["scores"]) for trial in record["trials"])
 
 
 # --- a protocol's own search ------------------------------------------------------------------------------------------
@@ -303,17 +303,17 @@ def by_protocol(
     def models(tried: RunSpec) -> list[RunSpec]:
         return protocols.validated(tried.replace(seed=protocols.TUNING_SEED), name, published=published, keep=keep)
 
-    identity = [*map(keys.key_of, models(spec)), count, {key: asdict(each) for key, each in ranges.items()}]
+    identity = [*map(keys.key_of, models(spec)), count, {key: asdict(bounds) for key, bounds in ranges.items()}]
     digest = hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()
     path = cache_root() / "searches" / f"{digest[:24]}.json"
-    found = search(spec, ranges, path, models, trials=count, finalists=0, first=None)
-    rows = [each["options"] | {SCORE: statistics.fmean(each["scores"])} for each in found["trials"]]
-    return best_of(spec, found), rows
+    record = search(spec, ranges, path, models, trials=count, finalists=0, first=None)
+    rows = [trial["options"] | {SCORE: statistics.fmean(trial["scores"])} for trial in record["trials"]]
+    return best_of(spec, record), rows
 
 
-def best_of(spec: RunSpec, found: Search) -> RunSpec:
+def best_of(spec: RunSpec, record: Search) -> RunSpec:
     """A spec with what a search found."""
-    return applied(spec, found["found"]["options"], found["fixed"])
+    return applied(spec, record["found"]["options"], record["fixed"])
 
 
 # --- files ------------------------------------------------------------------------------------------------------------
@@ -328,10 +328,10 @@ def read(path: Path) -> Search:
 @functools.lru_cache(1000)
 def _read_as(path: Path, inode: int, written: int) -> Search:
     remedy = "take it from git, or remove it to search again"
-    found = read_json(path, remedy)
-    if not isinstance(found, dict) or signed(found) != path.read_text(encoding="utf8"):
+    content = read_json(path, remedy)
+    if not isinstance(content, dict) or signed(content) != path.read_text(encoding="utf8"):
         raise ValueError(f"{path} is not what was written: its sha256 is not the one that it holds; {remedy}")
-    return found
+    return content
 
 
 def unfinished_of(path: Path) -> Path:

@@ -94,7 +94,7 @@ def checkout() -> dict:
 def _mentioned(text: str, path: Path) -> tuple[list[str], list[str]]:
     """What a module imports of the package, at the top or inside a function and in whatever form, and its strings."""
     imported, strings = [], []
-    for node in ast.walk(ast.parse(text)):
+    for node in ast.walk(_parsed(text)):
         if isinstance(node, ast.ImportFrom):
             module = node.module or ""
             if node.level:  # from . import x: relative to the folder of the file
@@ -146,7 +146,7 @@ def _found_at_run_time(strings: Iterable[str]) -> Iterator[Path]:
 def said(text: str) -> str:
     """What a module does, in the same words on every version of Python: its syntax tree without docstrings, types of
     functions, messages, and printed strings."""
-    tree = ast.parse(text)
+    tree = _parsed(text)
     for node in ast.walk(tree):
         if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef) and ast.get_docstring(node) is not None:
             node.body = node.body[1:] or [ast.Pass()]
@@ -161,9 +161,18 @@ def said(text: str) -> str:
     return json.dumps(_plain(tree))
 
 
+def _parsed(text: str) -> ast.Module:
+    """The syntax tree of a module, without what it imports for types alone."""
+    tree = ast.parse(text)
+    for node in ast.walk(tree):
+        if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING":
+            node.body = [ast.Pass()]
+    return tree
+
+
 def _plain(node: object):
     """A syntax tree as lists, without what is empty, which versions of Python show or leave out."""
     if isinstance(node, ast.AST):
         fields = [[name, _plain(value)] for name, value in ast.iter_fields(node) if value is not None and value != []]
         return [type(node).__name__, *fields]
-    return [_plain(each) for each in node] if isinstance(node, list) else repr(node)
+    return [_plain(child) for child in node] if isinstance(node, list) else repr(node)

@@ -59,11 +59,12 @@ class RunSpec:
     half_activations: bool = False  # they are kept in bfloat16, not in float32
     # what a step optimises: a file of training/schemes and the options that its Scheme takes
     scheme: str = "supervised"
-    scheme_options: Mapping = field(default_factory=dict)
+    scheme_options: Mapping[str, Any] = field(default_factory=dict)
     # the loss: "<module>.<name>" under dmlrepro.losses; None: the network is evaluated as it is, nothing is trained
     loss: str | None = None
-    loss_options: Mapping = field(default_factory=dict)
-    loss_lr: Mapping = field(default_factory=dict)  # learning rates by parameter of the loss, "*": the others; else lr
+    loss_options: Mapping[str, Any] = field(default_factory=dict)
+    # learning rates by parameter of the loss, "*": the others; else lr
+    loss_lr: Mapping[str, float] = field(default_factory=dict)
     loss_clip_value: float | None = None  # bound of each entry of a gradient, for the parameters of the loss only
     proxies_from_class_means: bool = False  # proxies start at the mean embeddings of their classes
     # optimisation; a run that trains gives exactly one of steps and epochs
@@ -152,7 +153,7 @@ class RunSpec:
         check_loss(self)
 
     def _check_numbers(self) -> None:
-        types: dict[str, Any] = {each.name: each.type for each in dataclasses.fields(self)}
+        types: dict[str, Any] = {field.name: field.type for field in dataclasses.fields(self)}
         for names, what in (
             (POSITIVE_WHOLE, "a positive whole number"),
             (WHOLE, "a whole number from 0 up"),

@@ -30,12 +30,12 @@ def rows(benchmark):
     shape = {"case": "sop", **benchmark.CASES["sop"]._asdict()}
     seconds = {"MFCont": 1.1, "MFCWMS": 1.9, "NormalizedSoftmax": 1.0, "matmul": 1.0}
     memory = {"MFCont": 100.0, "MFCWMS": 190.0, "dense": 2000.0}
-    found = [shape | {"form": form, "metric": "seconds", "value": value} for form, value in seconds.items()]
-    found += [shape | {"form": form, "metric": "megabytes", "value": value} for form, value in memory.items()]
+    table = [shape | {"form": form, "metric": "seconds", "value": value} for form, value in seconds.items()]
+    table += [shape | {"form": form, "metric": "megabytes", "value": value} for form, value in memory.items()]
     for form, exponent in (("Cont", 2.0), ("CWMS", 1.9), ("MFCont", 1.0), ("MFCWMS", 1.2)):
         whole = {"case": "growth", "classes": 100, "dim": 64, "form": form, "metric": "seconds"}
-        found += [whole | {"batch": n, "value": 1e-6 * n**exponent} for n in benchmark.SIZES["sop"]]
-    return found
+        table += [whole | {"batch": n, "value": 1e-6 * n**exponent} for n in benchmark.SIZES["sop"]]
+    return table
 
 
 def test_every_limit_is_judged(benchmark, capsys, tmp_path):

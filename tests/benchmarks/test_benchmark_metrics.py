@@ -17,8 +17,8 @@ def benchmark():
 
 
 def test_forms_are_timed_once_they_agree(benchmark, monkeypatch):
-    found = benchmark.seconds("tiny")
-    assert list(found) == ["product", "default", "matmul", "PML", "PML deep"] and min(found.values()) > 0
+    seconds = benchmark.seconds("tiny")
+    assert list(seconds) == ["product", "default", "matmul", "PML", "PML deep"] and min(seconds.values()) > 0
     for form in ("product", "default"):
         with monkeypatch.context() as patch:
             right = benchmark.FORMS[form]

@@ -30,7 +30,7 @@ def test_it_times_the_search_against_float64(benchmark, monkeypatch):
     assert all(row["value"] > 0 for row in rows)
     calls = benchmark.REPEATS + 2  # the check, the round that warms up, and the repeats: of one form only
     assert sum(map(len, searched)) == calls * small.queries
-    backwards = lambda self, rows: ((some, found.flip(1)) for some, found in search(self, rows))  # noqa: E731
+    backwards = lambda self, rows: ((some, nearest.flip(1)) for some, nearest in search(self, rows))  # noqa: E731
     monkeypatch.setattr(retrieval._Search, "__call__", backwards)
     with pytest.raises(AssertionError, match="gives other measures"):
         benchmark.measure("small", small, torch.device("cpu"))

@@ -27,8 +27,8 @@ print(harness.process_peak_bytes(work, "cpu"))
 
 def test_the_peak_of_a_process_rises_by_what_a_call_needs():
     # a fresh process: in this one, memory that other tests have freed would be used again
-    found = subprocess.run([sys.executable, "-c", FRESH], cwd=FOLDER, capture_output=True, text=True, check=True)
-    assert 0.9 * 96 * MEBI < int(found.stdout) < 1.3 * 96 * MEBI
+    process = subprocess.run([sys.executable, "-c", FRESH], cwd=FOLDER, capture_output=True, text=True, check=True)
+    assert 0.9 * 96 * MEBI < int(process.stdout) < 1.3 * 96 * MEBI
 
 
 def test_a_script_measures_in_a_process_of_its_own(tmp_path):

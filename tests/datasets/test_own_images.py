@@ -227,8 +227,8 @@ def test_a_flat_folder_is_images_without_labels(tmp_path):
     np.testing.assert_array_equal(manifest.labels, np.arange(7))  # none shares a class with another
     assert (manifest.split == "train").sum() == 4
     assert sorted(manifest.class_names) == sorted(os.path.basename(path) for path in manifest.images)
-    said = manifests.check(f"folder:{tmp_path / 'heap'}")
-    assert "no labels" in said and "1 other files (1 .txt)" in said
+    report = manifests.check(f"folder:{tmp_path / 'heap'}")
+    assert "no labels" in report and "1 other files (1 .txt)" in report
     assert cli.main(["data", "check", f"folder:{tmp_path / 'heap'}", "--csv", str(tmp_path / "heap.csv")]) == 0
     again = manifests.load(f"manifest:{tmp_path / 'heap.csv'}")
     assert not again.labelled and again.images == manifest.images

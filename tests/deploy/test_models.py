@@ -47,8 +47,8 @@ def exported(tmp_path_factory, shared_cache):
 def test_the_file_gives_the_vectors_of_the_run(exported):
     run, path, files = exported
     model = models.load(path)
-    found = model.vectors(torch.stack([model.read(file) for file in files]))
-    assert torch.allclose(found, F.normalize(run.embeddings[:40], dim=1), atol=1e-6)
+    vectors = model.vectors(torch.stack([model.read(file) for file in files]))
+    assert torch.allclose(vectors, F.normalize(run.embeddings[:40], dim=1), atol=1e-6)
     assert model.about["classes"][0] == batches.load_dataset(run.spec).class_names[0]
     assert len(model.about["classes"]) == 200 and model.about["made"] == run.made
 
@@ -59,14 +59,14 @@ def test_colour_photographs_are_prepared_as_in_the_run(tmp_path):
     spec = RunSpec(
         f"folder:{folder}", loss="baselines.contrastive", batch_size=4, samples_per_class=2, threads=1, **asked
     )
-    for each in (spec, spec.replace(original_images=True), spec.replace(test_resize=None, loss=None, steps=None)):
-        run = runs.run(each)
+    for variant in (spec, spec.replace(original_images=True), spec.replace(test_resize=None, loss=None, steps=None)):
+        run = runs.run(variant)
         model = models.load(models.export(run, tmp_path / "own.safetensors"))
-        manifest = batches.load_dataset(each)
+        manifest = batches.load_dataset(variant)
         files = [manifest.images[index] for index in manifest.indices("test")]
         assert len(files) == 6
-        found = model.vectors(torch.stack([model.read(file) for file in files]))
-        assert torch.allclose(found, F.normalize(run.embeddings, dim=1), atol=1e-6)
+        vectors = model.vectors(torch.stack([model.read(file) for file in files]))
+        assert torch.allclose(vectors, F.normalize(run.embeddings, dim=1), atol=1e-6)
         assert str(tmp_path) not in json.dumps(model.about)
 
 

@@ -107,7 +107,7 @@ indexing.embed_folder(*sys.argv[1:], batch_size=2)
 def test_a_killed_process_is_gone_on_from_and_no_image_comes_twice(model, tmp_path, monkeypatch):
     for seed in range(30):
         picture(tmp_path / "images" / f"{seed:02}.png", seed)
-    arguments = [str(each) for each in (model, tmp_path / "images", tmp_path / "index")]
+    arguments = [str(path) for path in (model, tmp_path / "images", tmp_path / "index")]
     environment = os.environ | {"PYTHONPATH": str(ROOT)}
     process = subprocess.Popen([sys.executable, "-c", SLOW, *arguments], env=environment)
     part = tmp_path / "index" / indexing.PART
@@ -134,8 +134,8 @@ def test_a_killed_process_is_gone_on_from_and_no_image_comes_twice(model, tmp_pa
 
 def test_two_at_once_make_one_index(model, folder, tmp_path):
     with ThreadPoolExecutor(2) as pool:
-        found = [pool.submit(indexing.embed_folder, model, folder, tmp_path / "index", 1) for _ in range(2)]
-        first, second = (each.result() for each in found)
+        futures = [pool.submit(indexing.embed_folder, model, folder, tmp_path / "index", 1) for _ in range(2)]
+        first, second = (future.result() for future in futures)
     assert first.images == second.images and len(first.vectors) == 6
 
 
@@ -198,23 +198,23 @@ def test_both_ways_of_searching_are_that_of_all_products(rows, monkeypatch):
     products = queries.astype(np.float64) @ vectors.T.astype(np.float64)
     expected = np.argsort(-products, axis=1, kind="stable")[:, :12]
     monkeypatch.setattr(finding.importlib.util, "find_spec", lambda name: None)
-    found, values = finding.nearest(queries, vectors, 12)
+    neighbours, values = finding.nearest(queries, vectors, 12)
     assert np.allclose(values, np.take_along_axis(products, expected, 1), atol=1e-6)
-    assert (found == expected).mean() > 0.99 and found[7, :2].tolist() == [7, 40]
+    assert (neighbours == expected).mean() > 0.99 and neighbours[7, :2].tolist() == [7, 40]
     monkeypatch.undo()
     with_faiss, its_values = finding.nearest(queries, vectors, 12)
-    assert np.allclose(its_values, values, atol=1e-6) and (with_faiss == found).mean() > 0.99
+    assert np.allclose(its_values, values, atol=1e-6) and (with_faiss == neighbours).mean() > 0.99
 
 
 def test_an_image_of_the_index_finds_itself_and_folders_are_queries_too(model, folder, tmp_path):
     index = indexing.embed_folder(model, folder, tmp_path / "index")
-    found = finding.find(tmp_path / "index", [folder / "猫", folder / "flat.png"], k=50)
-    assert [query.name for query in found.queries] == ["三毛.png", "黒.png", "flat.png"]
-    assert found.rows.shape == (3, len(index.images))
-    assert [found.image(row).path for row in found.rows[:, 0]] == ["猫/三毛.png", "猫/黒.png", "flat.png"]
-    assert np.allclose(found.distances[:, 0], 0, atol=1e-6) and (np.diff(found.distances, axis=1) >= 0).all()
+    answer = finding.find(tmp_path / "index", [folder / "猫", folder / "flat.png"], k=50)
+    assert [query.name for query in answer.queries] == ["三毛.png", "黒.png", "flat.png"]
+    assert answer.rows.shape == (3, len(index.images))
+    assert [answer.image(row).path for row in answer.rows[:, 0]] == ["猫/三毛.png", "猫/黒.png", "flat.png"]
+    assert np.allclose(answer.distances[:, 0], 0, atol=1e-6) and (np.diff(answer.distances, axis=1) >= 0).all()
     text = io.StringIO()
-    found.write_csv(text)
+    answer.write_csv(text)
     rows = list(csv.DictReader(io.StringIO(text.getvalue())))
     assert len(rows) == 18 and rows[6]["path"] == "猫/黒.png" and rows[6]["label"] == "猫" and rows[6]["rank"] == "1"
 
@@ -237,15 +237,15 @@ def test_the_page_needs_nothing_else_and_no_name_is_code(model, folder, tmp_path
     indexing.embed_folder(model, folder, tmp_path / "index")
     evil = picture(tmp_path / '<script>alert("1")<img src=x>.png', 3)
     (folder / "猫" / "黒.png").unlink()
-    found = finding.find(tmp_path / "index", [evil, folder / "broken.jpg"], k=6)
-    text = page.write(found, tmp_path / "page.html").read_text(encoding="utf8")
+    answer = finding.find(tmp_path / "index", [evil, folder / "broken.jpg"], k=6)
+    text = page.write(answer, tmp_path / "page.html").read_text(encoding="utf8")
     shown = Page(text)
     assert "script" not in shown.tags and shown.tags.count("img") == 6  # one of the files is gone
     assert all(link.startswith("data:image/jpeg;base64,") for link in shown.links) and len(shown.links) == 6
     assert not any(word in text for word in ("http:", "https:", "@import", "url("))
-    said = "\n".join(shown.said)
-    assert evil.name in said and "猫/三毛.png" in said and "<script>alert(1)<script>/x&y.png" in said
-    assert "not readable now" in said and "broken.jpg: UnidentifiedImageError" in said
+    visible = "\n".join(shown.said)
+    assert evil.name in visible and "猫/三毛.png" in visible and "<script>alert(1)<script>/x&y.png" in visible
+    assert "not readable now" in visible and "broken.jpg: UnidentifiedImageError" in visible
 
 
 def test_the_three_commands_as_they_are_typed(folder, tmp_path, capsys, monkeypatch):
@@ -253,7 +253,7 @@ def test_the_three_commands_as_they_are_typed(folder, tmp_path, capsys, monkeypa
     shorter = ["-p", "steps", "2", "-p", "seeds", "1"]
 
     def said(*arguments, status=0):
-        assert cli.main([str(each) for each in arguments]) == status
+        assert cli.main([str(argument) for argument in arguments]) == status
         return capsys.readouterr()
 
     assert said("export", "01", "a.safetensors", *shorter, "-p", "methods", "untrained,Triplet,PFML")

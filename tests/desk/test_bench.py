@@ -66,7 +66,7 @@ def test_a_copy_of_a_rival_differs_from_it_by_nothing(mine, rivals_on_record, tm
     (line,) = [line for line in text.splitlines() if line.startswith("| ProxyAnchor |") and "single seeds" in line]
     assert "| +0.00 | single seeds +0 and +0 | 2 | unclear |" in line
     assert "## The nearest rival: ProxyAnchor" in text and "## What a step costs" in text
-    pictures = {each.name for each in path.parent.glob("*.png")}
+    pictures = {picture.name for picture in path.parent.glob("*.png")}
     assert pictures and all(f"]({name})" in text for name in pictures)
     assert "Of 2 seeds are on record: PFML 0" in text
     table = saving.read(path.with_suffix(".csv"))
@@ -171,8 +171,8 @@ def test_the_search_is_that_of_every_method(mine):
 def test_what_a_search_found_is_taken_as_by_every_method(mine, monkeypatch):
     monkeypatch.setenv("DMLREPRO_RECORD", "results")
     theirs = PfmlRetrievalParams.from_values({"profile": "small"})
-    found = theirs.searches()["ProxyAnchor"]
-    mine_at = your_loss.your_loss(bench.params_of(mine, "small", search=RANGES), found)
+    their_search = theirs.searches()["ProxyAnchor"]
+    mine_at = your_loss.your_loss(bench.params_of(mine, "small", search=RANGES), their_search)
     first = next(spec for spec in mine_at if spec.loss and spec.seed == 1)
     as_theirs = spec_of(METHODS["ProxyAnchor"], theirs, seed=1)
     assert _but_for_the_loss(first) == _but_for_the_loss(as_theirs)
@@ -201,8 +201,8 @@ def test_a_search_goes_on_where_it_was_interrupted(mine, tmp_path, monkeypatch):
     unfinished = search.unfinished_of(saving.table_path(params).with_suffix(".search.json"))
     assert len(json.loads(unfinished.read_text())["trials"]) == 2
     scores = iter([0.1] * (search.RUNS - 2))
-    found = bench.searched(params)
-    assert [sum(each["scores"][:1]) for each in found["trials"]][:3] == [0.2, 0.3, 0.1]
+    resumed = bench.searched(params)
+    assert [sum(trial["scores"][:1]) for trial in resumed["trials"]][:3] == [0.2, 0.3, 0.1]
     assert bench.trials_of(params) == search.TRIALS
     assert next(scores, None) is None
 
@@ -215,7 +215,7 @@ NOISE = [0.1, -0.2, 0.3, 0.0, -0.1, 0.2, -0.3, 0.15, -0.05, 0.05]
 
 
 def rows_of(method: str, mean: float, noise=NOISE) -> list[dict]:
-    return [WHERE | {"method": method, "seed": seed, "value": mean + each} for seed, each in enumerate(noise)]
+    return [WHERE | {"method": method, "seed": seed, "value": mean + deviation} for seed, deviation in enumerate(noise)]
 
 
 def compared(mine: str, trials: dict, own: int, **how) -> pd.DataFrame:
@@ -229,16 +229,16 @@ def compared(mine: str, trials: dict, own: int, **how) -> pd.DataFrame:
 
 
 def test_verdicts_over_ten_seeds(mine):
-    found = compared(mine, dict.fromkeys(("ProxyAnchor", "Triplet", "PFML"), 16), 16)
-    assert dict(found["verdict"]) == {"Triplet": "better", "ProxyAnchor": "no difference", "PFML": "worse"}
-    assert found.loc["ProxyAnchor", ["difference", "95 % interval"]].tolist() == ["+0.00", "+0.00 to +0.00"]
-    assert set(found["n"]) == {10}
+    table = compared(mine, dict.fromkeys(("ProxyAnchor", "Triplet", "PFML"), 16), 16)
+    assert dict(table["verdict"]) == {"Triplet": "better", "ProxyAnchor": "no difference", "PFML": "worse"}
+    assert table.loc["ProxyAnchor", ["difference", "95 % interval"]].tolist() == ["+0.00", "+0.00 to +0.00"]
+    assert set(table["n"]) == {10}
 
 
 def test_losses_that_were_not_tuned_alike_are_not_compared(mine):
-    found = compared(mine, {"ProxyAnchor": 16, "Triplet": 16}, 16)
-    assert found.loc["PFML", "verdict"] == "unclear" and "not tuned alike" in found.loc["PFML", "why"]
-    assert found.loc["Triplet", "verdict"] == "better"
+    table = compared(mine, {"ProxyAnchor": 16, "Triplet": 16}, 16)
+    assert table.loc["PFML", "verdict"] == "unclear" and "not tuned alike" in table.loc["PFML", "why"]
+    assert table.loc["Triplet", "verdict"] == "better"
     assert set(compared(mine, {}, 0)["verdict"]) == {"unclear"}
 
 
@@ -259,5 +259,5 @@ def test_a_record_without_rivals_is_said(mine, monkeypatch):
     params = bench.params_of(mine, "small")
     others = your_loss.rivals(params)
     assert others.methods == []
-    said = bench.said_missing(params, others)
-    assert "No rival is on record" in said[0] and "PFML 0" in said[1] and "No search is on record" in said[2]
+    missing = bench.said_missing(params, others)
+    assert "No rival is on record" in missing[0] and "PFML 0" in missing[1] and "No search is on record" in missing[2]

@@ -40,8 +40,8 @@ def test_table_1_of_pfml_has_the_gains_over_cpml_the_other_way_round():
 
 def test_published_effects_are_those_that_the_claims_state():
     for row in published.effects().itertuples():
-        said = claims.stated()[row.claim_id]
-        assert f"{abs(row.value):g}" in (said["expected_size"] + said["statement"]).replace(".0", ""), row
+        claim = claims.stated()[row.claim_id]
+        assert f"{abs(row.value):g}" in (claim["expected_size"] + claim["statement"]).replace(".0", ""), row
         assert row.dataset in claims.named(row.claim_id)
 
 

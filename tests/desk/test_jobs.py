@@ -17,7 +17,7 @@ EXECUTIONS = {
 
 def test_runs_are_shared_between_notebooks_and_come_back_from_json():
     specs, index = jobs.expand(EXECUTIONS, "quick", cores=2, gpus=0)
-    own = [set(each["runs"]) for each in index["executions"].values()]
+    own = [set(execution["runs"]) for execution in index["executions"].values()]
     assert own[0] & own[1] and set(specs) == set(index["runs"]) == own[0] | own[1]
     notebook = catalogue.find("10")
     planned = notebook.specs_untrained(notebook.params.from_values({"seeds": 1}))
@@ -27,17 +27,17 @@ def test_runs_are_shared_between_notebooks_and_come_back_from_json():
 
 def test_what_a_run_needs():
     _, quick = jobs.expand(EXECUTIONS, "quick", cores=4, gpus=0)
-    assert {each["threads"] for each in quick["runs"].values()} == {1}  # the spec says so
-    trained = next(each for each in quick["runs"].values() if each["described"].startswith("PFML"))
+    assert {run["threads"] for run in quick["runs"].values()} == {1}  # the spec says so
+    trained = next(run for run in quick["runs"].values() if run["described"].startswith("PFML"))
     assert "dmlrepro/losses/potential_field.py" in trained["code"] and "dmlrepro/losses/nivmf.py" not in trained["code"]
     large = {"10": {"notebook": "10", "parameters": {"protocol": "mlrc", "seeds": 1}}}
     one, two = (jobs.expand(large, "paper", cores=4, gpus=gpus)[1] for gpus in (0, 1))
-    (on_cores, on_gpu) = (list(each["runs"].values()) for each in (one, two))
-    assert {each["threads"] for each in on_cores} == {4} and {each["gpus"] for each in on_gpu} == {1}
+    (on_cores, on_gpu) = (list(index["runs"].values()) for index in (one, two))
+    assert {run["threads"] for run in on_cores} == {4} and {run["gpus"] for run in on_gpu} == {1}
     slowest = max(range(len(on_gpu)), key=lambda i: on_gpu[i]["minutes"])
     assert on_cores[slowest]["minutes"] > 10 * on_gpu[slowest]["minutes"] > 100
     assert on_cores[slowest]["mem_mb"] > on_gpu[slowest]["mem_mb"]  # the activations lie on the GPU
-    total = sum(each["minutes"] for each in on_gpu)
+    total = sum(run["minutes"] for run in on_gpu)
     assert two["executions"]["10"]["minutes"] > 10 * total  # it also searches
 
 

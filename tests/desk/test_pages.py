@@ -38,17 +38,17 @@ def test_every_notebook_says_what_it_found_below_its_question(name):
 )
 def test_findings_of_any_choice_of_methods_are_sentences_or_left_out(name):
     findings = catalogue.find(name).findings
-    for each in stored.stored(name):
-        methods = each.table["method"]
+    for saved in stored.stored(name):
+        methods = saved.table["method"]
         before = [method for method in ("untrained", "random head") if (methods == method).any()]
         for method in methods.unique():
             alone, with_start, others = methods == method, methods.isin([method, *before]), methods != method
             for chosen in (alone, with_start, others):
-                assert all(stored.say(each.table[chosen], findings))
+                assert all(stored.say(saved.table[chosen], findings))
 
 
 def test_a_number_that_changed_makes_its_pages_stale(tmp_path, monkeypatch, anew):
-    said = pages.findings_text("10_pfml_retrieval")
+    before = pages.findings_text("10_pfml_retrieval")
     copy = tmp_path / "results"
     shutil.copytree(repository_root() / "results", copy)
     path = copy / "quick" / "10_pfml_retrieval.csv"
@@ -59,7 +59,7 @@ def test_a_number_that_changed_makes_its_pages_stale(tmp_path, monkeypatch, anew
     seal(path, made)  # it was saved so, not edited by hand
     monkeypatch.setattr(stored, "repository_root", lambda: tmp_path)
     pages.forget()
-    assert pages.findings_text("10_pfml_retrieval") != said
+    assert pages.findings_text("10_pfml_retrieval") != before
 
 
 def test_a_ledger_without_any_table_has_its_columns_alone(tmp_path, monkeypatch, anew):
@@ -93,6 +93,6 @@ def test_each_claim_has_a_verdict_at_the_papers_scale_and_one_here():
 
 def test_the_table_of_an_older_version_may_name_parameters_that_are_gone(monkeypatch):
     name = "26_nivmf_cost_and_samples"
-    older = [dataclasses.replace(each, parameters=each.parameters | {"gone": 1}) for each in stored.stored(name)]
+    older = [dataclasses.replace(saved, parameters=saved.parameters | {"gone": 1}) for saved in stored.stored(name)]
     monkeypatch.setattr(stored, "stored", lambda _, but: older)
-    assert any(len(found.table) > len(each.table) for found, each in zip(catalogue.find(name).in_results(), older))
+    assert any(len(whole.table) > len(saved.table) for whole, saved in zip(catalogue.find(name).in_results(), older))

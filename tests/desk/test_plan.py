@@ -213,12 +213,12 @@ def test_a_kind_of_run_is_timed_once_on_its_own_images(tmp_path, monkeypatch):
         batch_size=20,
     )
     looking = head.replace(fold=0, restore_best=True, eval_every=10, monitor="MAP@R")
-    found = stopwatch.measured(head)
-    assert found.once > 0 and found.step > 0 and found.look == found.final > 0 and found.source == "measured here"
-    assert stopwatch.measured(head.replace(seed=1, lr=1.0, steps=7, loss_options={"alpha": 3.0})) is found
+    speed = stopwatch.measured(head)
+    assert speed.once > 0 and speed.step > 0 and speed.look == speed.final > 0 and speed.source == "measured here"
+    assert stopwatch.measured(head.replace(seed=1, lr=1.0, steps=7, loss_options={"alpha": 3.0})) is speed
     other = stopwatch.measured(looking)
     assert other.look < other.final  # validation classes and one measure against all images and measures
-    assert len(stopwatch._TIMED) == 2 and stopwatch.measured(head.replace(embedding_size=16)) is not found
+    assert len(stopwatch._TIMED) == 2 and stopwatch.measured(head.replace(embedding_size=16)) is not speed
     table = plan.plan({"00": [head], "01": [head, looking]}, speed=stopwatch.measured)
     assert list(table["throughput"]) == ["measured here", "shared", "measured here"]
     assert list(plan.by_notebook(table)["hours"]) == pytest.approx(table.groupby("notebook")["hours"].sum())
@@ -238,9 +238,9 @@ def test_hours_can_be_measured_here(monkeypatch):
         steps=30,
         batch_size=10,
     )
-    found = stopwatch.measured(spec)
-    assert found == throughput.Throughput(5.0, 28, "cpu", "measured here", evaluated=20.0, loss=0.25)
-    assert stopwatch.measured(spec.replace(seed=1, lr=1.0)) == found  # the same network and loss are measured once
+    speed = stopwatch.measured(spec)
+    assert speed == throughput.Throughput(5.0, 28, "cpu", "measured here", evaluated=20.0, loss=0.25)
+    assert stopwatch.measured(spec.replace(seed=1, lr=1.0)) == speed  # the same network and loss are measured once
     (row,) = plan.plan({"": [spec]}, speed=stopwatch.measured).to_dict("records")
     (_, _), test = work.counts(spec)
     assert row["hours"] == pytest.approx((30 * (2.0 + 0.25) + test / 20 + 2 * test**2 * 8 / 2e10) / 3600)

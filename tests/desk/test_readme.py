@@ -64,7 +64,7 @@ def test_a_verdict_at_the_papers_scale_is_told_first(monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("reason", "said"),
+    ("reason", "cause"),
     [
         ("not shown: A vs 3, premise: every row at least 3; not tuned: 0 of at least 12", "a premise that is not met"),
         ("not tuned alike: trials A 0, B 16", "methods that were not tuned alike"),
@@ -74,12 +74,12 @@ def test_a_verdict_at_the_papers_scale_is_told_first(monkeypatch):
         ("A vs B: not told apart", "effects too close to call"),
     ],
 )
-def test_why_a_claim_is_open_is_told_by_its_reason(reason, said, monkeypatch):
+def test_why_a_claim_is_open_is_told_by_its_reason(reason, cause, monkeypatch):
     lines = verdicts.lines()
     open_one = lines[lines["claim_id"] == "plm-06"].assign(verdict=judging.UNCLEAR, reason=reason)
     monkeypatch.setattr(verdicts, "lines", lambda: open_one)
     monkeypatch.setattr(verdicts, "here", lambda: {"plm-06": judging.UNCLEAR})
-    assert readme.why_open() == f"What is unclear is so by {said} (1)."
+    assert readme.why_open() == f"What is unclear is so by {cause} (1)."
 
 
 def test_each_paper_has_a_row_with_its_headline_and_its_effects():
@@ -94,8 +94,15 @@ def test_the_loss_that_leads_is_named_with_those_that_tie_with_it_where_seeds_su
     steps = np.linspace(-0.1, 0.1, 10)
     values = {"CPML": 70 + steps, "PFML": 69.9 + 5 * steps[::-1], "SoftTriple": 69 + steps}
     rows = [
-        {"method": name, "mean": each.mean(), "low": 0.0, "high": 1.0, "tuned": True, "values": dict(enumerate(each))}
-        for name, each in values.items()
+        {
+            "method": name,
+            "mean": scores.mean(),
+            "low": 0.0,
+            "high": 1.0,
+            "tuned": True,
+            "values": dict(enumerate(scores)),
+        }
+        for name, scores in values.items()
     ]
     birds, letters = pd.DataFrame(rows), pd.DataFrame(rows[:1] + rows[2:]).assign(tuned=[True, False])
     ranked = {"birds (a)": birds, "letters (b)": letters, "signs (c)": birds.assign(low=np.nan)}
@@ -119,13 +126,13 @@ def test_rankings_are_of_birds_cars_and_letters_where_these_are_run():
 
 
 def test_a_data_set_is_compared_once_by_its_table_of_many_losses_and_most_seeds():
-    for dataset, found in readme.comparisons().items():
-        for name, each in found.items():
-            assert set(each.table["dataset"]) == {dataset}
+    for dataset, by_notebook in readme.comparisons().items():
+        for name, chosen in by_notebook.items():
+            assert set(chosen.table["dataset"]) == {dataset}
             alike = [other for other in stored.stored(name) if set(other.table["dataset"]) == {dataset}]
             many = [other for other in alike if len(set(other.table["method"]) - {"untrained", "random head"}) > 2]
-            assert each.seeds == max(other.seeds for other in many if other.profile == each.profile)
-            assert each.stem in [other.stem for other in many]
+            assert chosen.seeds == max(other.seeds for other in many if other.profile == chosen.profile)
+            assert chosen.stem in [other.stem for other in many]
 
 
 def test_the_cost_is_that_of_the_plan_on_every_data_set_that_claims_name():

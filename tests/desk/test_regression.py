@@ -122,7 +122,7 @@ def test_no_golden_value_accepts_what_is_broken_and_with_tolerances_times_twenty
         cell = ["protocol", "method", "setting"]
         of_heads, counts = passing[passing["protocol"] != ""], table[cell].value_counts()
         compared = of_heads[~of_heads["setting"].str.startswith((NO_FORCE, BRIEFLY, "corruption="))]
-        assert all(count < counts[each] for each, count in compared[cell].value_counts().items())
+        assert all(count < counts[key] for key, count in compared[cell].value_counts().items())
         passing = passing[passing["protocol"] == ""]
     assert cells_of(passing) <= {("conventional", "dim=16", "MAP@R"), ("conventional", "dim=16", "R@1")}
     if set(whole["method"]) != {"untrained"}:
@@ -266,7 +266,7 @@ def test_what_training_does_not_reach_may_only_round_and_nothing_passes_for_untr
     assert tolerance[-2:] == [goldens.TIES, pytest.approx(0.004)]
     far = values.assign(value=values["value"] + 15)
     capped = tolerances(pd.concat([far, more], ignore_index=True), drawn)[: len(far)]
-    assert all(found <= (value - 58) / 2 for found, value in zip(capped, far["value"])) and max(capped) > 8
+    assert all(allowed <= (value - 58) / 2 for allowed, value in zip(capped, far["value"])) and max(capped) > 8
     assert goldens.tolerances(known, None)[-1] == pytest.approx(0.004)
 
 

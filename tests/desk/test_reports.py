@@ -23,7 +23,9 @@ def test_a_page_has_every_claim_every_line_that_decides_and_what_is_open(paper):
     decided = verdicts.lines().query("decides == 'yes' and comparison != ''")
     decided = decided[decided["claim_id"].isin(reports.own(paper))]
     assert made["results"].count(f"| {paper}-") == len(decided)
-    still = [each for each in reports.own(paper) if verdicts.here()[each] in (judging.UNCLEAR, judging.NOT_RUN)]
+    still = [
+        claim_id for claim_id in reports.own(paper) if verdicts.here()[claim_id] in (judging.UNCLEAR, judging.NOT_RUN)
+    ]
     assert [claim_id for claim_id in still if f"| {claim_id} |" not in made["open"]] == []
     assert "| `loss." in made["settings"], "the options of its own loss"
     assert f"{paper}_forest.png" in made["results"]
@@ -86,6 +88,11 @@ def test_a_verdict_stands_in_the_place_of_its_data_and_of_two_lines_the_first_wo
     )
     table = ledger.matrix(lines)
     assert list(table.index) == list(claims.stated())
-    said = {"birds": judging.OTHER_WAY, "cars": judging.NOT_RUN, "letters": judging.NOT_RUN, "further": judging.COST}
-    assert dict(table.loc["plm-11"]) == said | {"paper scale": judging.NO_DIFFERENCE}
+    expected = {
+        "birds": judging.OTHER_WAY,
+        "cars": judging.NOT_RUN,
+        "letters": judging.NOT_RUN,
+        "further": judging.COST,
+    }
+    assert dict(table.loc["plm-11"]) == expected | {"paper scale": judging.NO_DIFFERENCE}
     assert set(table.drop("plm-11").to_numpy().flat) == {judging.NOT_RUN}

@@ -39,40 +39,40 @@ def _score(model) -> float:
 
 def params_of(name: str, untuned: bool = False, **values):
     cls = catalogue.find(name).params
-    found = cls.from_values(TINY | values)
-    return found.untuned() if untuned else found
+    params = cls.from_values(TINY | values)
+    return params.untuned() if untuned else params
 
 
 def specs(name: str, method: str, untuned: bool = False, **values):
-    found = catalogue.find(name).specs_untrained(params_of(name, untuned, **values))
-    return [spec for spec in found if spec.method == method]
+    of_notebook = catalogue.find(name).specs_untrained(params_of(name, untuned, **values))
+    return [spec for spec in of_notebook if spec.method == method]
 
 
 def searched(name: str, *names: str, **values) -> dict[str, dict]:
     every = searches.wanted([catalogue.find(name)], lambda cls: cls.from_values(TINY | values), names)
-    return {each["method"]: each for each in searches.run(every, jobs=1)}
+    return {record["method"]: record for record in searches.run(every, jobs=1)}
 
 
 @pytest.mark.parametrize("name", ["10", "20", "32", "41", "44", "11", "00"])
 def test_a_notebook_trains_what_the_search_found(name):
-    found = searched(name)
-    assert found
-    for method, each in found.items():
+    by_method = searched(name)
+    assert by_method
+    for method, record in by_method.items():
         before, after = (specs(name, method, untuned) for untuned in (True, False))
         assert len(before) == len(after)
-        assert search.best_of(before[0], each) == after[0]
-        assert after[0].lr == each["found"]["options"]["lr"] != before[0].lr
+        assert search.best_of(before[0], record) == after[0]
+        assert after[0].lr == record["found"]["options"]["lr"] != before[0].lr
         assert after[0].head_lr == pytest.approx(10 * after[0].lr)
 
 
 def test_all_methods_have_the_same_trials_and_the_same_range_of_the_learning_rate():
-    found = searched("10")
-    assert set(found) == {name for name in params_of("10").methods if name != "untrained"}
-    for each in found.values():
-        assert (len(each["trials"]), search.run_count(each)) == (16, 24)
-        assert each["ranges"]["lr"] == {"low": 1e-5, "high": 3e-3, "log": True}
-        assert each["trials"][0]["options"]["lr"] == 1e-4
-        assert each["begun"]["spec"]["folds"] == 3 and each["begun"]["spec"]["fold"] == 0
+    by_method = searched("10")
+    assert set(by_method) == {name for name in params_of("10").methods if name != "untrained"}
+    for record in by_method.values():
+        assert (len(record["trials"]), search.run_count(record)) == (16, 24)
+        assert record["ranges"]["lr"] == {"low": 1e-5, "high": 3e-3, "log": True}
+        assert record["trials"][0]["options"]["lr"] == 1e-4
+        assert record["begun"]["spec"]["folds"] == 3 and record["begun"]["spec"]["fold"] == 0
 
 
 @pytest.mark.parametrize("name", SEARCHABLE)
@@ -86,9 +86,9 @@ def test_a_search_varies_the_learning_rate_and_at_most_three_decisive_options(na
 
 
 def test_variants_take_the_search_of_one_method():
-    found = searched("41", "C2-CCP-L", "C2-CCP-S", methods=["C2-CCP-L", "C2-CCP-S"])
-    assert list(found) == ["C2-CCP-L"] and found["C2-CCP-L"]["methods"] == ["C2-CCP-L", "C2-Proxy", "C2-CCP-S"]
-    options = found["C2-CCP-L"]["found"]["options"]
+    by_method = searched("41", "C2-CCP-L", "C2-CCP-S", methods=["C2-CCP-L", "C2-CCP-S"])
+    assert list(by_method) == ["C2-CCP-L"] and by_method["C2-CCP-L"]["methods"] == ["C2-CCP-L", "C2-Proxy", "C2-CCP-S"]
+    options = by_method["C2-CCP-L"]["found"]["options"]
     for variant in ("C2-CCP-L", "C2-CCP-S"):
         (spec, *_) = specs("41", variant)
         assert spec.loss_options["negative_margin"] == options["negative_margin"]
@@ -109,7 +109,7 @@ def test_the_reader_and_the_notebook_decide_before_the_search_and_the_profile_af
     assert (spec.lr, spec.head_lr, spec.loss_lr["proxies"]) == (5e-4, 1e-3, 0.05)
     assert spec.loss_options["alpha"] == options["alpha"]
     levels = {spec.setting: spec.loss_options for spec in specs("15", "PFML", alphas=[1.0, 3.0])}
-    assert [(each["alpha"], each["delta"]) for each in levels.values()] == [
+    assert [(level["alpha"], level["delta"]) for level in levels.values()] == [
         (1, options["delta"]),
         (3, options["delta"]),
     ]
@@ -167,7 +167,7 @@ def test_the_judge_sees_the_trials_here_and_in_the_saved_table():
     ]
     path = saving.save(results.frame(rows), given, runs=[_finished(spec) for spec in specs("10", "PFML")])
     made = json.loads(path.with_suffix(".json").read_text())
-    (digest,) = {each["sha256"] for each in given.searches().values() if each["method"] == "PFML"}
+    (digest,) = {record["sha256"] for record in given.searches().values() if record["method"] == "PFML"}
     assert made["searches"] == {"PFML": {"file": given.search_name("PFML"), "trials": 16, "sha256": digest}}
     (saved,) = stored.stored(given.notebook, path.parents[1])
     assert saved.trials == {"PFML": 16, "ProxyAnchor": 0}
@@ -193,12 +193,12 @@ def test_a_table_is_named_whose_search_is_no_longer_that_of_the_file(tmp_path, m
 
 
 def test_the_table_of_searches_has_default_median_and_best():
-    found = searched("10", "PFML")["PFML"]
+    record = searched("10", "PFML")["PFML"]
     (row,) = methods.found_by_search(specs("10", "PFML"), METHODS, params_of("10")).to_dict("records")
     assert row["trials"] == 16 and row["default"] < row["median"] < row["best"]
-    assert row["default"] == pytest.approx(100 * found["trials"][0]["scores"][0])
-    assert row["chosen, all folds"] == pytest.approx(100 * found["found"]["score"])
-    assert row["alpha"] == found["found"]["options"]["alpha"]
+    assert row["default"] == pytest.approx(100 * record["trials"][0]["scores"][0])
+    assert row["chosen, all folds"] == pytest.approx(100 * record["found"]["score"])
+    assert row["alpha"] == record["found"]["options"]["alpha"]
 
 
 @pytest.mark.parametrize(
@@ -216,8 +216,8 @@ def test_what_cannot_be_searched_is_named(names, values, message):
 
 @pytest.mark.parametrize("name", ["PLM", "STML-style", "NT-Xent", "K-Means", "Hierarchical", "Random Walk"])
 def test_what_learns_without_labels_is_trained_on_a_fold_and_scored_on_its_validation_classes(name):
-    (each,) = searches.wanted([catalogue.find("50")], lambda cls: cls.from_values(TINY), [name])
-    fold = each.spec.replace(fold=0, folds=3, seed=protocols.TUNING_SEED, images_per_class=8)
+    (wanted,) = searches.wanted([catalogue.find("50")], lambda cls: cls.from_values(TINY), [name])
+    fold = wanted.spec.replace(fold=0, folds=3, seed=protocols.TUNING_SEED, images_per_class=8)
     (one,), (other,) = TRUE_SCORES([fold]), TRUE_SCORES([fold.replace(fold=1)])
     assert 0.05 < one < 0.95 and one != other
 
@@ -235,15 +235,15 @@ def test_ablations_of_published_settings_have_no_search():
 
 def test_what_learns_without_labels_is_tuned_as_all_others():
     names = ("PLM", "STML-style", "NT-Xent", "K-Means")
-    found = searched("50", *names)
-    assert {name: sorted(found[name]["found"]["options"]) for name in names} == {
+    by_method = searched("50", *names)
+    assert {name: sorted(by_method[name]["found"]["options"]) for name in names} == {
         "PLM": ["delta", "lr", "n_alpha", "n_beta"],
         "STML-style": ["delta", "lr", "sigma"],
         "NT-Xent": ["lr", "temperature"],
         "K-Means": ["lr", "temperature"],
     }
     tuned = {spec.setting: spec for spec in specs("50", "PLM") if spec.seed == 0}
-    options = found["PLM"]["found"]["options"]
+    options = by_method["PLM"]["found"]["options"]
     assert tuned[""].lr == options["lr"] and tuned[""].loss_options["delta"] == options["delta"]
     assert tuned["settings=published"].lr == params_of("50").lr
     assert [tuned["settings=published"].loss_options[name] for name in ("n_alpha", "n_beta", "delta")] == [4, 0.5, 2]
@@ -268,9 +268,9 @@ def test_searches_run_side_by_side_with_all_their_runs(tmp_path):
         searches.Wanted(tmp_path / f"{name}.json", TINY_RUN.replace(embedding_size=size), {}, (), {"method": name})
         for size, name in ((4, "A"), (8, "B"))
     ]
-    found = searches.run(every, jobs=2)
-    assert [(each["method"], search.run_count(each)) for each in found] == [("A", 24), ("B", 24)]
-    assert 0 < found[0]["found"]["default"] == found[0]["found"]["best"] < 1
+    finished = searches.run(every, jobs=2)
+    assert [(record["method"], search.run_count(record)) for record in finished] == [("A", 24), ("B", 24)]
+    assert 0 < finished[0]["found"]["default"] == finished[0]["found"]["best"] < 1
 
 
 def test_an_error_of_one_search_lets_the_others_end(monkeypatch, tmp_path):

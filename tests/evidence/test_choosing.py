@@ -58,32 +58,32 @@ def test_where_some_losses_hurt_and_some_help_little_the_recommended_is_seldom_w
 
 @pytest.mark.parametrize("seeds, classes", [(8, 32), (4, 50), (4, 100)])
 def test_a_loss_that_is_five_points_ahead_is_recommended_in_four_tables_of_five(seeds, classes):
-    rng, tables, found = np.random.default_rng(2), 100, 0
+    rng, tables, recommended = np.random.default_rng(2), 100, 0
     for _ in range(tables):
         effects = np.zeros(39)
         effects[7] = 5.0
         scores, queries = made(rng, effects, classes, seeds)
-        found += choose(named(scores), queries, UNTRAINED).chosen == "loss 4"
-    assert found >= 0.8 * tables
+        recommended += choose(named(scores), queries, UNTRAINED).chosen == "loss 4"
+    assert recommended >= 0.8 * tables
 
 
 def test_intervals_of_a_single_difference_cover_it():
     rng, tables, covered = np.random.default_rng(3), 400, 0
     for _ in range(tables):
         (one, other), queries = made(rng, [0.0, 3.0], classes=20)
-        found = simultaneous((other - one)[None], queries)
-        covered += found.low[0] <= 3.0 <= found.high[0]
+        interval = simultaneous((other - one)[None], queries)
+        covered += interval.low[0] <= 3.0 <= interval.high[0]
     assert 0.925 * tables <= covered <= 0.99 * tables
 
 
 def test_the_mean_weights_classes_by_their_queries_and_the_alike_are_named():
     level, turn = np.array([[10.0, 20.0, 30.0, 40.0, 50.0, 60.0]]), np.array([[1, -1, 1, -1, 1, -1]])
     scores = {"features": level, "as good": level + 20 - turn, "good": level + 20.5 + turn}
-    found = choose(scores, np.array([1, 1, 1, 1, 1, 2]), ["features"])
-    assert found.means["features"] == pytest.approx(270 / 7)
-    assert found.chosen == "good" and found.alike == ["as good"] and found.reference == "features"
-    assert (found.classes, found.seeds) == (6, 1)
-    assert found.gains["features"] == (0.0, 0.0, 0.0)
+    choice = choose(scores, np.array([1, 1, 1, 1, 1, 2]), ["features"])
+    assert choice.means["features"] == pytest.approx(270 / 7)
+    assert choice.chosen == "good" and choice.alike == ["as good"] and choice.reference == "features"
+    assert (choice.classes, choice.seeds) == (6, 1)
+    assert choice.gains["features"] == (0.0, 0.0, 0.0)
 
 
 def test_seeds_that_disagree_widen_the_intervals():

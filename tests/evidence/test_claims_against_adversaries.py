@@ -13,7 +13,7 @@ PASSED = (judging.AS_CLAIMED, judging.IDENTITY, judging.COST)
 
 def passes(table, test, **options) -> bool:
     """Whether all lines of a claim are as claimed, by construction, or costs as claimed."""
-    family = {claim_id: each for claim_id, each in TESTS.items() if claim_id[:-3] == test.claim_id[:-3]}
+    family = {claim_id: member for claim_id, member in TESTS.items() if claim_id[:-3] == test.claim_id[:-3]}
     options = {"trials": tuned(test)} | options
     lines = judging.judge(table, family | {test.claim_id: test}, [test.claim_id], **options).verdicts
     costs = lines["verdict"] == judging.COST
@@ -21,7 +21,7 @@ def passes(table, test, **options) -> bool:
 
 
 def verdicts(table, test, **options) -> list[str]:
-    family = {claim_id: each for claim_id, each in TESTS.items() if claim_id[:-3] == test.claim_id[:-3]}
+    family = {claim_id: member for claim_id, member in TESTS.items() if claim_id[:-3] == test.claim_id[:-3]}
     options = {"trials": tuned(test)} | options
     return judging.judge(table, family | {test.claim_id: test}, [test.claim_id], **options).verdicts["verdict"].tolist()
 
@@ -54,13 +54,13 @@ def _of_other_readings(test) -> list[str]:
 def test_methods_that_no_common_search_tuned_are_not_told_apart(claim_id):
     test = TESTS[claim_id]
     compared = [part for part in test.parts if part.about == "training" and isinstance(part, Difference)]
-    names = [set().union(*(each.methods for each in (part.subject, *part.baselines))) for part in compared]
-    several = any(len(each) > 1 for each in names) and "methods" not in set().union(*names)
+    names = [set().union(*(expression.methods for expression in (part.subject, *part.baselines))) for part in compared]
+    several = any(len(methods) > 1 for methods in names) and "methods" not in set().union(*names)
     some = next(iter(tuned(test)))
     for trials in ({}, {some: 24}, dict.fromkeys(tuned(test), 1), dict.fromkeys(tuned(test), 11)):
-        found = verdicts(fulfilling(test), test, trials=trials)
+        outcomes = verdicts(fulfilling(test), test, trials=trials)
         if several:
-            assert judging.UNCLEAR in found, trials
+            assert judging.UNCLEAR in outcomes, trials
 
 
 @pytest.mark.parametrize(
@@ -100,8 +100,8 @@ def test_the_adversaries_catch_a_test_that_forgets_a_premise(test, wrong):
 def test_the_adversaries_reverse_and_cut_what_a_test_names():
     test = naive(higher("A;alpha=1..6", "A;alpha=0"), at_most("A;M=1..10", "1", "error"))
     assert set(ends_of_ranges(test)) == {("A", "alpha=1"), ("A", "alpha=6"), ("A", "M=1"), ("A", "M=10")}
-    found = {wrong: passes(table, test) for wrong, table in adversaries(test).items()}
-    assert len(found) > 6 and not any(found.values())
+    passed = {wrong: passes(table, test) for wrong, table in adversaries(test).items()}
+    assert len(passed) > 6 and not any(passed.values())
 
 
 def test_the_adversary_at_a_floor_is_what_compares_failures():

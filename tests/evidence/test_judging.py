@@ -82,11 +82,11 @@ def pfml_against_cpml(difference, sd=0.3, start=10.0, **context):
 
 def test_a_comparison_is_the_paired_t_test():
     one, other = spread(72, seed=2), spread(70, seed=3)
-    found = line(table(rows("PFML", one), rows("CPML", other)))
+    row = line(table(rows("PFML", one), rows("CPML", other)))
     expected = stats.ttest_rel(one, other)
     interval = expected.confidence_interval(0.95)
-    assert found.p == pytest.approx(expected.pvalue)
-    assert (found.effect, found.low, found.high) == pytest.approx((np.mean(one - other), interval.low, interval.high))
+    assert row.p == pytest.approx(expected.pvalue)
+    assert (row.effect, row.low, row.high) == pytest.approx((np.mean(one - other), interval.low, interval.high))
 
 
 @pytest.mark.parametrize(
@@ -104,9 +104,9 @@ def test_a_comparison_is_the_paired_t_test():
     ],
 )
 def test_verdicts_follow_the_interval_and_holm(difference, sd, verdict, reason):
-    found = line(pfml_against_cpml(difference, sd))
-    assert (found.verdict, found.reason, found.n, found.tuned) == (verdict, reason, 5, "yes")
-    assert found.effect == pytest.approx(difference, abs=1e-9) and found.low < found.effect < found.high
+    row = line(pfml_against_cpml(difference, sd))
+    assert (row.verdict, row.reason, row.n, row.tuned) == (verdict, reason, 5, "yes")
+    assert row.effect == pytest.approx(difference, abs=1e-9) and row.low < row.effect < row.high
 
 
 @pytest.mark.parametrize(
@@ -129,30 +129,30 @@ def test_fewer_than_five_seeds_have_single_values_and_no_verdict_however_large_t
     for difference, direction in ((20, "as claimed"), (-20, "not as claimed")):
         data = pfml_against_cpml(difference, 0.01)
         for seeds in (4, 1):
-            found = line(data[data.seed < seeds])
-            assert (found.verdict, found.direction, found.n) == ("unclear", direction, seeds)
-            assert found.reason == f"{seeds} of the 5 seeds needed"
-            assert math.isnan(found.low) and len(found["values"].split(" and ")) == seeds
+            row = line(data[data.seed < seeds])
+            assert (row.verdict, row.direction, row.n) == ("unclear", direction, seeds)
+            assert row.reason == f"{seeds} of the 5 seeds needed"
+            assert math.isnan(row.low) and len(row["values"].split(" and ")) == seeds
 
 
 def test_values_that_no_seed_changes_are_one_value():
     data = table(rows("PFML", [75.0] * 8), rows("CPML", [70.0] * 8))
-    found = line(data)
-    assert (found.verdict, found.n, found["values"]) == ("unclear", 1, "+5")
+    row = line(data)
+    assert (row.verdict, row.n, row["values"]) == ("unclear", 1, "+5")
 
 
 def test_beside_a_constant_a_method_is_compared_with_as_a_method():
     """The value itself is shown against the constant, and the difference against the method."""
     data = table(rows("PFML", spread(75)), rows("CPML", spread(70, seed=1)))
-    found = judged(data, higher("PFML", "50", "CPML", by=1.0)).comparisons.set_index("comparison")
-    assert found["effect"].tolist() == pytest.approx([75, 5]) and found["zero"].tolist() == [50, 0]
+    comparisons = judged(data, higher("PFML", "50", "CPML", by=1.0)).comparisons.set_index("comparison")
+    assert comparisons["effect"].tolist() == pytest.approx([75, 5]) and comparisons["zero"].tolist() == [50, 0]
     few = judged(data[data.seed < 2], higher("PFML", "50", "CPML", by=1.0)).comparisons.set_index("comparison")
     assert abs(float(few.loc["PFML vs CPML", "values"].split(" and ")[0])) < 10
 
 
 def test_quick_gives_no_verdict_but_the_direction():
-    found = line(pfml_against_cpml(20, 0.01, profile="quick", dataset="glyphs"))
-    assert (found.verdict, found.direction, found.reason) == (
+    row = line(pfml_against_cpml(20, 0.01, profile="quick", dataset="glyphs"))
+    assert (row.verdict, row.direction, row.reason) == (
         "unclear",
         "as claimed",
         "profile quick shows directions only",
@@ -162,8 +162,8 @@ def test_quick_gives_no_verdict_but_the_direction():
 def test_a_diverged_run_is_not_dropped():
     data = pfml_against_cpml(3)
     data.loc[data.index[0], "value"] = math.nan
-    found = line(data)
-    assert (found.verdict, found.reason) == ("unclear", "a value is not finite")
+    row = line(data)
+    assert (row.verdict, row.reason) == ("unclear", "a value is not finite")
 
 
 # --- what must have learned ---
@@ -194,10 +194,10 @@ def learned_table(pfml, cpml, start=60.0, **context):
     ],
 )
 def test_an_outcome_needs_that_its_methods_have_learned(pfml, cpml, part, verdict):
-    found = line(learned_table(pfml, cpml), part)
-    assert found.verdict == verdict
+    row = line(learned_table(pfml, cpml), part)
+    assert row.verdict == verdict
     if verdict == "unclear":
-        assert "has not learned" in found.reason
+        assert "has not learned" in row.reason
 
 
 def test_learned_is_a_gain_over_the_same_seeds_start_whose_interval_excludes_zero():
@@ -252,8 +252,8 @@ def test_the_other_way_and_no_difference_are_adjusted_for_the_number_of_comparis
 
 
 def test_holm_counts_the_claims_of_the_paper_that_are_not_in_the_call():
-    found = line(pfml_against_cpml(3, 1.2))
-    assert found.p < 0.05 and found.p_holm == pytest.approx(15 * found.p)
+    row = line(pfml_against_cpml(3, 1.2))
+    assert row.p < 0.05 and row.p_holm == pytest.approx(15 * row.p)
     alone = {"pfml-02": FAMILY["pfml-02"]}
     assert judging.judge(pfml_against_cpml(3, 1.2), alone, trials=TUNED).verdicts.verdict[0] == "as claimed"
 
@@ -262,16 +262,16 @@ def test_rows_of_other_settings_protocols_selections_and_steps_do_not_mix_in():
     data = pfml_against_cpml(3)
     noise = [data.assign(setting="alpha=1", value=0), data.assign(protocol="mlrc", value=0)]
     noise += [data.assign(selection="test_best", value=0), data.assign(step=50, value=0)]
-    found = judged(pd.concat([data, *noise])).verdicts
-    assert len(found) == 1 and found.effect[0] == pytest.approx(3)
+    verdicts = judged(pd.concat([data, *noise])).verdicts
+    assert len(verdicts) == 1 and verdicts.effect[0] == pytest.approx(3)
 
 
 def test_each_data_set_has_its_own_line_and_further_data_are_marked():
     sets = {"cub-subset": 3, "cars": -3, "omniglot": 3}
     data = pd.concat([pfml_against_cpml(gap, dataset=name) for name, gap in sets.items()])
-    found = judged(data).verdicts.set_index("dataset")
-    assert dict(found["verdict"]) == {"cub-subset": "as claimed", "cars": "the other way", "omniglot": "as claimed"}
-    assert dict(found["role"]) == {"cub-subset": "named", "cars": "named", "omniglot": "further"}
+    verdicts = judged(data).verdicts.set_index("dataset")
+    assert dict(verdicts["verdict"]) == {"cub-subset": "as claimed", "cars": "the other way", "omniglot": "as claimed"}
+    assert dict(verdicts["role"]) == {"cub-subset": "named", "cars": "named", "omniglot": "further"}
 
 
 def test_a_part_may_be_about_one_data_set_alone():
@@ -292,11 +292,11 @@ def test_the_claims_own_notebook_goes_first():
 
 
 def test_a_claim_without_rows_is_not_run_and_one_without_parts_says_why():
-    found = line(table(rows("PFML", spread(70))))
-    assert (found.verdict, found.reason) == ("not run", "no rows for CPML (R@1)")
+    row = line(table(rows("PFML", spread(70))))
+    assert (row.verdict, row.reason) == ("not run", "no rows for CPML (R@1)")
     tests = {"pfml-99": ClaimTest("pfml-99", "99", (), "", "a survey of readers")}
-    found = judging.judge(pfml_against_cpml(1), tests).verdicts.iloc[0]
-    assert (found.verdict, found.reason) == ("cannot be tested here", "a survey of readers")
+    row = judging.judge(pfml_against_cpml(1), tests).verdicts.iloc[0]
+    assert (row.verdict, row.reason) == ("cannot be tested here", "a survey of readers")
 
 
 # --- mathematics and costs ---
@@ -322,8 +322,8 @@ def test_a_premise_speaks_against_a_claim_where_it_was_asked_only(profile, probl
 def test_exact_statements_hold_or_fall_by_every_row():
     part = claims.at_most("PFML;M=1..10", "1", "error", tolerance=1e-3)
     good = [rows("PFML", [0.9, 0.95], f"M={m}", **STUDY) for m in (1, 10)]
-    found = line(table(*good, start=None), part)
-    assert (found.verdict, found.interval, found.low, found.high) == ("as claimed", "range", 0.9, 0.95)
+    row = line(table(*good, start=None), part)
+    assert (row.verdict, row.interval, row.low, row.high) == ("as claimed", "range", 0.9, 0.95)
     one_row = table(*good, start=None)
     one_row.loc[one_row.index[0], "value"] = 1.05
     assert line(one_row, part).verdict == "the other way"
@@ -338,23 +338,26 @@ def test_theorem_and_measurement_are_two_lines():
     part = claims.at_most("PFML;M=1", "1", "error")
     data = pd.concat([table(rows("PFML", [0.9], "M=1", **STUDY), start=None), pfml_against_cpml(3)])
     data["experiment"] = "x"
-    found = judged(data, part, higher("PFML", "CPML")).verdicts
-    assert list(zip(found["dataset"], found["verdict"])) == [("synthetic", "as claimed"), ("cub-subset", "as claimed")]
+    verdicts = judged(data, part, higher("PFML", "CPML")).verdicts
+    assert list(zip(verdicts["dataset"], verdicts["verdict"])) == [
+        ("synthetic", "as claimed"),
+        ("cub-subset", "as claimed"),
+    ]
 
 
 def test_readings_are_judged_one_by_one_and_the_first_decides():
     parts = [claims.at_most("PFML", bound, "error", reading=name) for name, bound in (("strict", "0.5"), ("lax", "1"))]
-    found = line(table(rows("PFML", [0.9], **STUDY), start=None), *parts)
-    assert found.verdict == "the other way" and "read as “lax”: as claimed" in found.reason
+    row = line(table(rows("PFML", [0.9], **STUDY), start=None), *parts)
+    assert row.verdict == "the other way" and "read as “lax”: as claimed" in row.reason
 
 
-@pytest.mark.parametrize(("ratio", "said"), [(1.05, "as claimed"), (1.4, "the other way")])
-def test_a_ratio_of_times_is_a_cost_on_this_device(ratio, said):
+@pytest.mark.parametrize(("ratio", "outcome"), [(1.05, "as claimed"), (1.4, "the other way")])
+def test_a_ratio_of_times_is_a_cost_on_this_device(ratio, outcome):
     quick = {"profile": "quick", "metric": "seconds_ratio", "backbone": "resnet50", "dataset": "synthetic"}
     part = claims.cheaper("PFML;M=30", "1.1")
-    found = line(table(rows("PFML", spread(ratio, sd=0.01), "M=30", **quick), start=None), part)
-    assert (found.verdict, found.reason, found.n) == ("cost on this device", said, 5)
-    assert found.low < ratio < found.high, "the ratio itself, not its distance from 1.1"
+    row = line(table(rows("PFML", spread(ratio, sd=0.01), "M=30", **quick), start=None), part)
+    assert (row.verdict, row.reason, row.n) == ("cost on this device", outcome, 5)
+    assert row.low < ratio < row.high, "the ratio itself, not its distance from 1.1"
     few = line(table(rows("PFML", spread(ratio, sd=0.01)[:3], "M=30", **quick), start=None), part)
     assert few.verdict == "unclear"
 
@@ -367,17 +370,17 @@ COUNTS = 0.5
 def family(effect, n, generator, alone=6, several=3):
     """Claims of one paper: some of one comparison, some of a method against three rivals, whose differences correlate
     because the method is the same."""
-    found = []
+    tested = []
     for index in range(alone + several):
         subject, rivals = generator.standard_normal(n), generator.standard_normal((1 if index < alone else 3, n))
         part = higher("A", *("B" * (i + 1) for i in range(len(rivals))), by=COUNTS)
         compared = [
-            Comparison(part, part.subject, baseline, effect + (subject - each) / math.sqrt(2))
-            for baseline, each in zip(part.baselines, rivals)
+            Comparison(part, part.subject, baseline, effect + (subject - rival) / math.sqrt(2))
+            for baseline, rival in zip(part.baselines, rivals)
         ]
-        found.append(Found(ClaimTest(f"{index}", "x", (part,), ""), {}, tuple(compared)))
-    after = judging.adjusted(found, len(found))
-    return [judging.verdict(each, p)[0] for each, p in zip(found, after)]
+        tested.append(Found(ClaimTest(f"{index}", "x", (part,), ""), {}, tuple(compared)))
+    after = judging.adjusted(tested, len(tested))
+    return [judging.verdict(claim, p)[0] for claim, p in zip(tested, after)]
 
 
 @pytest.mark.parametrize("n", [5, 10])
@@ -391,9 +394,9 @@ def family(effect, n, generator, alone=6, several=3):
 )
 def test_any_false_outcome_in_a_paper_is_as_rare_as_the_level(effect, wrong, n):
     generator = np.random.default_rng(n)
-    said = [family(effect, n, generator) for _ in range(2000)]
+    papers = [family(effect, n, generator) for _ in range(2000)]
     for outcome in wrong:
-        assert np.mean([outcome in each for each in said]) <= 0.06, outcome
+        assert np.mean([outcome in verdicts for verdicts in papers]) <= 0.06, outcome
 
 
 @pytest.mark.parametrize(("n", "counts"), [(5, 0.0), (10, 0.0), (10, 1.5)])
@@ -402,18 +405,18 @@ def test_a_comparison_at_the_printed_detectable_effect_is_found_four_times_in_fi
     effect = judging.detectable_effect(n, 1.0, judging.LEVEL / hypotheses, counts)
     part = higher("A", "B", by=counts)
     test = ClaimTest("p-01", "x", (part,), "")
-    found = 0
+    detected = 0
     for values in effect + generator.standard_normal((2000, n)):
-        each = Found(test, {}, (Comparison(part, part.subject, *part.baselines, values),))
-        found += judging.verdict(each, judging.adjusted([each], hypotheses)[0])[0] == "as claimed"
-    assert 0.75 <= found / 2000 <= 0.85
+        claim = Found(test, {}, (Comparison(part, part.subject, *part.baselines, values),))
+        detected += judging.verdict(claim, judging.adjusted([claim], hypotheses)[0])[0] == "as claimed"
+    assert 0.75 <= detected / 2000 <= 0.85
 
 
 def test_the_line_prints_the_detectable_effect_after_holm_and_the_seeds_that_would_decide():
-    found = line(pfml_against_cpml(1.4, 1.0))
+    row = line(pfml_against_cpml(1.4, 1.0))
     expected = judging.detectable_effect(5, 1.0, judging.LEVEL / 15, 1.0)
-    assert found.verdict == "unclear" and found.detectable == pytest.approx(expected)
-    assert found.seeds_needed == judging.seeds_that_decide(1.4, 1.0, judging.LEVEL / 15, 1.0) > 5
+    assert row.verdict == "unclear" and row.detectable == pytest.approx(expected)
+    assert row.seeds_needed == judging.seeds_that_decide(1.4, 1.0, judging.LEVEL / 15, 1.0) > 5
 
 
 # --- what is refused ---

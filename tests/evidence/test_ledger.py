@@ -23,14 +23,14 @@ def lines(*changes):
 
 
 def test_on_a_data_set_the_stated_protocol_then_tuning_then_seeds_decide_and_never_the_verdict():
-    found = lines(
+    table = lines(
         {"verdict": "as claimed", "tuned": "no", "n": 20},
         {"verdict": "as claimed", "n": 5, "stem": "10_more"},
         {"verdict": "the other way", "n": 10},
         {"verdict": "as claimed", "dataset": "cars-subset"},
     )
-    assert found["decides"].tolist() == ["yes", "", "", "yes"]
-    assert ledger.verdict(found, TEST) == "the other way"
+    assert table["decides"].tolist() == ["yes", "", "", "yes"]
+    assert ledger.verdict(table, TEST) == "the other way"
     stated = ClaimTest("pfml-01", "10_some", TEST.parts, "", decides="separated")
     both = [BIRDS | {"protocol": f"MLRC {name}", "verdict": name} for name in ("concatenated", "separated")]
     assert ledger.ordered(pd.DataFrame(both), {"pfml-01": stated})["verdict"].tolist() == ["separated", "concatenated"]
@@ -58,11 +58,11 @@ def test_here_a_claims_verdict_is_on_the_first_data_set_it_names(changes, expect
 
 def test_mathematics_alone_needs_no_images_and_the_papers_scale_is_apart():
     study = ClaimTest("pfml-01", "10_some", (at_most("A", "1", "error"),), "")
-    found = lines({"dataset": "synthetic", "verdict": "by construction", "profile": "quick"})
-    assert ledger.verdict(found, study) == "by construction"
-    found = lines({"profile": "paper", "verdict": "as claimed"}, {})
-    assert ledger.verdict(found, TEST, ledger.PAPER_SCALE) == "as claimed"
-    assert ledger.verdict(found, ClaimTest("pfml-01", "10_some", (), "")) == judging.UNTESTABLE
+    table = lines({"dataset": "synthetic", "verdict": "by construction", "profile": "quick"})
+    assert ledger.verdict(table, study) == "by construction"
+    table = lines({"profile": "paper", "verdict": "as claimed"}, {})
+    assert ledger.verdict(table, TEST, ledger.PAPER_SCALE) == "as claimed"
+    assert ledger.verdict(table, ClaimTest("pfml-01", "10_some", (), "")) == judging.UNTESTABLE
 
 
 @pytest.mark.parametrize(

@@ -72,11 +72,11 @@ def test_counts_of_a_class_are_those_of_its_queries(dataset):
     query, gallery = torch.from_numpy(dataset.is_query), torch.from_numpy(dataset.is_gallery)
     labels = torch.from_numpy(LABELS)
     others = {} if query.all() else {"gallery": run.embeddings[gallery], "gallery_labels": labels[gallery]}
-    each = retrieval.retrieval_per_query(run.embeddings[query], labels[query], (1,), **others)
+    per_query = retrieval.retrieval_per_query(run.embeddings[query], labels[query], (1,), **others)
     for class_id in range(3):
         mine = labels[query] == class_id
-        assert hits.loc[class_id, "hits"] == each["R@1"][mine].sum()
-        assert hits.loc[class_id, "queries"] == (each["relevant"][mine] > 0).sum()
+        assert hits.loc[class_id, "hits"] == per_query["R@1"][mine].sum()
+        assert hits.loc[class_id, "queries"] == (per_query["relevant"][mine] > 0).sum()
 
 
 def test_counts_of_a_run_are_kept_under_its_key(dataset, monkeypatch):

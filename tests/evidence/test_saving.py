@@ -141,11 +141,11 @@ def test_what_own_images_gave_lies_apart_and_no_page_reads_it(tmp_path, monkeypa
     for module in (saving, stored):
         monkeypatch.setattr(module, "repository_root", lambda: tmp_path)
     monkeypatch.delenv("DMLREPRO_RESULTS")
-    before = [each.stem for each in stored.stored("01_your_images")]
+    before = [saved.stem for saved in stored.stored("01_your_images")]
     own = {"notebook": "01_your_images", "profile": "quick", "dataset": "folder:secret", "stem": "01_your_images--x"}
     params = SimpleNamespace(**own, as_dict=lambda: own)
     assert saving.save(table(50.0), params).relative_to(tmp_path) == Path("results/own/quick/01_your_images--x.csv")
-    assert [each.stem for each in stored.stored("01_your_images")] == before
+    assert [saved.stem for saved in stored.stored("01_your_images")] == before
     assert "01_your_images--x" not in [path.stem for path in provenance.table_paths(tmp_path / "results" / "quick")]
     ignored = subprocess.run(["git", "check-ignore", "-q", "results/own/quick/x.csv"], cwd=ROOT)
     assert ignored.returncode == 0
@@ -157,5 +157,5 @@ def test_a_build_folder_publishes_own_images_apart(tmp_path, monkeypatch):
     saving.save(table(50.0), SimpleNamespace(**own, as_dict=lambda: own))
     saving.save(table(60.0), Example.from_values({}))
     assert publishing.publish(tmp_path / "build" / "quick", tmp_path / "results" / "quick") == (2, 2)
-    found = sorted(path.relative_to(tmp_path / "results").as_posix() for path in tmp_path.glob("results/**/*.csv"))
-    assert found == ["own/quick/99_example--mine.csv", "quick/99_example.csv"]
+    paths = sorted(path.relative_to(tmp_path / "results").as_posix() for path in tmp_path.glob("results/**/*.csv"))
+    assert paths == ["own/quick/99_example--mine.csv", "quick/99_example.csv"]

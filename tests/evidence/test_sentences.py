@@ -98,20 +98,20 @@ def test_of_a_dozen_comparisons_the_first_are_told_and_the_others_counted():
 
 
 def test_the_tables_tell_what_was_said_required_and_found():
-    found = judged(higher("A", "B"), cells={"A": 73, "B": 70})
-    row = sentences.verdict_table(found).loc["pfml-02"]
+    judgement = judged(higher("A", "B"), cells={"A": 73, "B": 70})
+    row = sentences.verdict_table(judgement).loc["pfml-02"]
     assert row["the paper says"].startswith("Beats CPML") and row["required"] == "higher by at least 0.5"
     assert row["ours"].startswith("A vs B: R@1 +3 (95 % +2.8") and row["verdict"] == "as claimed"
     assert (row["n"], row["data"], row["network"], row["tuned"]) == (5, "small, cub-subset", "conv4", "yes")
-    assert list(sentences.verdict_table(found)).index("verdict") == 1, "where it is seen"
-    html = found._repr_html_()
+    assert list(sentences.verdict_table(judgement)).index("verdict") == 1, "where it is seen"
+    html = judgement._repr_html_()
     assert html.count("Holm: p adjusted") == 1 and "Every comparison" in html
-    assert repr(found) == "pfml-02  as claimed"
+    assert repr(judgement) == "pfml-02  as claimed"
 
 
 def test_single_values_are_shown_in_place_of_an_interval():
-    found = judged(lower("A", "B"), cells={"A": 73, "B": 70}, seeds=2)
-    ours = sentences.verdict_table(found).loc["pfml-02", "ours"]
+    judgement = judged(lower("A", "B"), cells={"A": 73, "B": 70}, seeds=2)
+    ours = sentences.verdict_table(judgement).loc["pfml-02", "ours"]
     assert ours.count("+") == 2 and " and " in ours and "95 %" not in ours
 
 
@@ -119,5 +119,5 @@ def test_a_line_of_text_begins_with_the_claims_name_however_long():
     """The summary of a build counts these lines."""
     names = ["pfml-01", "meanfield-01"]
     lines = [dict.fromkeys(judging._LINE, "") | {"claim_id": name, "verdict": "unclear"} for name in names]
-    found = judging.Judged(pd.DataFrame(lines), pd.DataFrame())
-    assert [line.split() for line in repr(found).splitlines()] == [[name, "unclear"] for name in names]
+    judgement = judging.Judged(pd.DataFrame(lines), pd.DataFrame())
+    assert [line.split() for line in repr(judgement).splitlines()] == [[name, "unclear"] for name in names]

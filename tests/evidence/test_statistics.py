@@ -58,13 +58,13 @@ def test_means_a_margin_apart_are_called_equivalent_in_at_most_five_percent():
 def test_the_interval_of_an_equivalence_lies_within_the_margin_just_when_p_is_small():
     for seed in range(40):
         values = spread(0.5, sd=0.1 + seed / 20, seed=seed)
-        found = estimated(values, 0.9)
-        assert (tost(values, 1.0) < LEVEL) == (found.low > -1 and found.high < 1)
+        estimate = estimated(values, 0.9)
+        assert (tost(values, 1.0) < LEVEL) == (estimate.low > -1 and estimate.high < 1)
 
 
 def test_relative_effects_are_shown_in_percent():
-    found = estimated(np.log(spread(1.5, sd=0.0)), relative=True)
-    assert (found.effect, found.low, found.high) == pytest.approx((50, 50, 50))
+    estimate = estimated(np.log(spread(1.5, sd=0.0)), relative=True)
+    assert (estimate.effect, estimate.low, estimate.high) == pytest.approx((50, 50, 50))
 
 
 def literal_holm(p_values):
@@ -89,7 +89,7 @@ def test_holm_equals_the_literal_procedure(seed):
 
 def test_after_holm_any_false_discovery_is_as_rare_as_the_level():
     p_values = np.random.default_rng(2).random((4000, 15))
-    assert np.mean([holm(each, 15).min() < LEVEL for each in p_values]) == about(1 - (1 - LEVEL / 15) ** 15, 4000)
+    assert np.mean([holm(family, 15).min() < LEVEL for family in p_values]) == about(1 - (1 - LEVEL / 15) ** 15, 4000)
 
 
 @pytest.mark.parametrize("n", [2, 5, 10])
@@ -97,30 +97,30 @@ def test_after_holm_any_false_discovery_is_as_rare_as_the_level():
 def test_a_detectable_effect_is_found_four_times_in_five(n, hypotheses):
     level = LEVEL / hypotheses
     samples = 0.7 * (np.random.default_rng(n).standard_normal((20000, n)) + detectable_effect(n, level=level))
-    found = (stats.ttest_1samp(samples, 0, axis=1).pvalue < level).mean()
-    assert found == pytest.approx(0.8, abs=0.015)
+    share = (stats.ttest_1samp(samples, 0, axis=1).pvalue < level).mean()
+    assert share == pytest.approx(0.8, abs=0.015)
     assert detectable_effect(n, 0.7, level) == pytest.approx(0.7 * detectable_effect(n, level=level))
 
 
 def test_power_needs_more_than_the_issue_of_one_test():
     """After Holm over fifteen claims: 3.5 standard deviations at five seeds, 1.6 at ten, 0.95 at twenty."""
-    found = [detectable_effect(n, level=LEVEL / 15) for n in (5, 10, 20)]
-    assert found == pytest.approx([3.5, 1.6, 0.95], abs=0.03)
+    effects = [detectable_effect(n, level=LEVEL / 15) for n in (5, 10, 20)]
+    assert effects == pytest.approx([3.5, 1.6, 0.95], abs=0.03)
     assert detectable_effect(1) == math.inf and detectable_effect(5, math.nan) == math.inf
 
 
 @pytest.mark.parametrize(("effect", "at_least"), [(1.2, 0.0), (1.2, 1.0), (2.0, 1.9)])
 def test_power_of_a_difference_is_what_simulation_finds(effect, at_least):
     samples = np.random.default_rng(4).standard_normal((20000, 8)) + effect
-    found = (stats.ttest_1samp(samples, 0, axis=1).pvalue < 0.01) & (samples.mean(axis=1) >= at_least)
-    assert power_of_difference(effect, 8, 0.01, at_least) == pytest.approx(found.mean(), abs=0.015)
+    detected = (stats.ttest_1samp(samples, 0, axis=1).pvalue < 0.01) & (samples.mean(axis=1) >= at_least)
+    assert power_of_difference(effect, 8, 0.01, at_least) == pytest.approx(detected.mean(), abs=0.015)
 
 
 @pytest.mark.parametrize(("effect", "margin"), [(0.0, 1.0), (0.3, 1.0), (1.0, 1.0)])
 def test_power_of_an_equivalence_is_what_simulation_finds(effect, margin):
     samples = np.random.default_rng(5).standard_normal((4000, 8)) + effect
-    found = np.mean([tost(sample, margin) < 0.02 for sample in samples])
-    assert power_of_equivalence(effect, 8, 0.02, margin) == pytest.approx(found, abs=0.02)
+    share = np.mean([tost(sample, margin) < 0.02 for sample in samples])
+    assert power_of_equivalence(effect, 8, 0.02, margin) == pytest.approx(share, abs=0.02)
 
 
 def test_as_many_seeds_as_printed_decide_and_one_fewer_does_not():

@@ -89,10 +89,10 @@ def test_a_table_of_times_is_labelled_with_network_and_device():
     assert stored.Stored("23_some", table(dataset="synthetic", backbone=""), {}, "one CPU").label == "no images"
 
 
-def write(root, each, stem="99_some", **parameters):
-    folder = root / each["profile"].iloc[0]
+def write(root, frame, stem="99_some", **parameters):
+    folder = root / frame["profile"].iloc[0]
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / f"{stem}.csv").write_text(saving.to_csv(each), encoding="utf8")
+    (folder / f"{stem}.csv").write_text(saving.to_csv(frame), encoding="utf8")
     made = {"parameters": {"steps": 0, "epochs": 4} | parameters, "device": "CPU"}
     seal(folder / f"{stem}.csv", made)
 
@@ -102,7 +102,7 @@ def test_tables_are_found_with_their_label_and_those_that_carry_more_come_first(
     write(tmp_path, table(1), "99_some--dataset=birds,lr=0.1,seeds=1")
     write(tmp_path, table(5))
     write(tmp_path, table(), "99_some_other")
-    assert [each.heading for each in stored.stored("99_some", tmp_path)] == [
+    assert [saved.heading for saved in stored.stored("99_some", tmp_path)] == [
         "birds, conv4, 4 epochs, 5 seeds (small)",
         "birds, conv4, 4 epochs, 1 seed, lr=0.1 (small, a direction only)",
         "birds, conv4, 1 step, 2 seeds (quick, a direction only)",
@@ -118,13 +118,13 @@ TESTS = {
 
 def test_a_table_is_judged_by_the_claims_of_its_notebook_that_it_has_rows_for(tmp_path):
     write(tmp_path, table(), search_trials=24)
-    (each,) = stored.stored("99_some", tmp_path)
+    (saved,) = stored.stored("99_some", tmp_path)
     other = {"p-04": ClaimTest("p-04", "98_other", (higher("A", "B"),), "")}
-    found = each.judged(TESTS | other).verdicts
-    assert list(found["claim_id"]) == ["p-01", "p-02"]
-    assert each.trials == {"A": 24, "B": 24} and set(found["tuned"]) == {"yes"}
-    said = stored.findings(each.table, TESTS, "99_some", (lambda n: f"{n.mean('A'):.0f}",), each.trials)
-    assert [line.partition(":")[0] for line in said] == ["p-01, unclear", "p-02, unclear", "72"]
+    verdicts = saved.judged(TESTS | other).verdicts
+    assert list(verdicts["claim_id"]) == ["p-01", "p-02"]
+    assert saved.trials == {"A": 24, "B": 24} and set(verdicts["tuned"]) == {"yes"}
+    sentences = stored.findings(saved.table, TESTS, "99_some", (lambda n: f"{n.mean('A'):.0f}",), saved.trials)
+    assert [line.partition(":")[0] for line in sentences] == ["p-01, unclear", "p-02, unclear", "72"]
 
 
 def test_a_stranger_reads_what_data_and_network_are():

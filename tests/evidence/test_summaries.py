@@ -45,14 +45,14 @@ def test_what_validation_chose_stands_beside_the_published_numbers():
     selections = {"last": 50.0, "val_best": 60.0, "test_best": 70.0}
     rows = [{"selection": s, "metric": "R@1", "value": v} for s, v in selections.items()]
     rows += [{"method": "untrained", "metric": name, "value": 20.0} for name in ("R@1", "R@10", "R@100")]
-    found = results.frame([ROW | row for row in rows])
-    assert summaries.recalls(found) == ["R@1", "R@10", "R@100"]
-    assert list(tables.chosen(found)["selection"]) == ["val_best", "last", "last", "last"]
+    table = results.frame([ROW | row for row in rows])
+    assert summaries.recalls(table) == ["R@1", "R@10", "R@100"]
+    assert list(tables.chosen(table)["selection"]) == ["val_best", "last", "last", "last"]
     measured = results.frame([ROW | {"selection": "last", "metric": "spread", "value": 0.5}])
-    assert list(tables.chosen(pd.concat([found, measured]))["metric"])[-1] == "spread"  # it has no other selection
-    beside = summaries.beside_published(found, summaries.published("pfml", "Table 1", metric="R@1"), ["R@1", "R@2"])
+    assert list(tables.chosen(pd.concat([table, measured]))["metric"])[-1] == "spread"  # it has no other selection
+    beside = summaries.beside_published(table, summaries.published("pfml", "Table 1", metric="R@1"), ["R@1", "R@2"])
     ours = beside["ours glyphs R@1"]
     assert dict(ours[ours != ""]) == {"PFML": 60.0, "untrained": 20.0}
     assert not [name for name in beside if "R@2" in name]  # SOP and In-Shop have other ranks
     with pytest.raises(ValueError, match=r"the table has none of R@2; it has \['R@1', 'R@10', 'R@100'\]"):
-        summaries.beside_published(found, summaries.published("pfml", "Table 1", metric="R@1"), ["R@2"])
+        summaries.beside_published(table, summaries.published("pfml", "Table 1", metric="R@1"), ["R@2"])

@@ -44,8 +44,8 @@ def test_a_difference_is_paired_so_that_its_interval_covers_the_effect_as_often_
 
 def test_a_relative_difference_is_the_logarithm_of_a_ratio():
     one = spread(72, seed=2)
-    found = difference(table(rows("A", one), rows("B", one / 1.5)), "A", "B", relative=True)
-    assert found == pytest.approx([math.log(1.5)] * 5)
+    logarithms = difference(table(rows("A", one), rows("B", one / 1.5)), "A", "B", relative=True)
+    assert logarithms == pytest.approx([math.log(1.5)] * 5)
     assert np.isnan(difference(table(rows("A", one), rows("B", -one)), "A", "B", relative=True)).all()
 
 
@@ -66,8 +66,8 @@ def test_a_slope_is_the_fitted_change_over_the_range():
     levels = {0.2: 0.0, 0.3: -1.0, 0.4: -2.0, 0.6: -4.0}
     cells = [rows("PFML", spread(80 + change, seed=7), f"delta_rep={x}") for x, change in levels.items()]
     for count, cell, change in ((4, "PFML;delta_rep=0.2..0.6", -4), (3, "PFML;delta_rep=0.2..0.4", -2)):
-        found = tables.slope(tables.cells_of(tables.final_rows(table(*cells[:count]))), Cell.read(cell), "R@1")
-        assert found == pytest.approx([change] * 5)
+        slopes = tables.slope(tables.cells_of(tables.final_rows(table(*cells[:count]))), Cell.read(cell), "R@1")
+        assert slopes == pytest.approx([change] * 5)
     with pytest.raises(tables.MissingRows, match="second level"):
         tables.slope(tables.cells_of(tables.final_rows(table(cells[0]))), Cell.read("PFML;delta_rep=0.2..0.6"), "R@1")
 

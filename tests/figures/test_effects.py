@@ -61,7 +61,7 @@ PUBLISHED = pd.DataFrame({"claim": ["01 a", "03 c"], "value": [5.0, -2.0]})
 def test_the_forest_has_a_mark_per_effect_a_diamond_per_published_one_and_scales_the_others():
     figure = effects.forest(ROWS, PUBLISHED)
     points, others = figure.axes
-    offsets = np.concatenate([each.get_offsets() for each in points.collections])
+    offsets = np.concatenate([collection.get_offsets() for collection in points.collections])
     assert sorted(offsets[:, 0]) == [-2, -1, 2, 5]
     assert [label.get_text() for label in points.get_yticklabels()] == ["01 a", "03 c"]
     ends = [line.get_xdata() for line in others.lines if len(set(line.get_ydata())) == 1]
@@ -83,7 +83,7 @@ def test_rankings_have_the_highest_mean_on_top_and_hollow_dots_where_nothing_was
     figure = effects.rankings({"birds": table, "cars": table.head(1)}, "R@1")
     first = figure.axes[0]
     assert [label.get_text() for label in first.get_yticklabels()] == ["B", "A"] and first.yaxis_inverted()
-    hollow, filled = (each.get_facecolor()[0] for each in first.collections[:2])
+    hollow, filled = (dots.get_facecolor()[0] for dots in first.collections[:2])
     assert tuple(hollow) == (1, 1, 1, 1) and tuple(filled) != (1, 1, 1, 1)
     assert "birds: B 2.0, A 1.0; cars: A 1.0." in figure.get_label()
     with pytest.raises(ValueError, match="no data set"):

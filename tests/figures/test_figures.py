@@ -106,8 +106,8 @@ def means(axis):
 def dot_colors(figure):
     """Colours of marks by method name, read back from the figure."""
     axis = figure.axes[0]
-    found, names = means(axis), axis.get_yticklabels()
-    return {names[y].get_text(): to_hex(mark.get_facecolor()[0]) for y, mark in found.items()}
+    marks, names = means(axis), axis.get_yticklabels()
+    return {names[y].get_text(): to_hex(mark.get_facecolor()[0]) for y, mark in marks.items()}
 
 
 def test_a_method_has_the_same_colour_in_every_figure():
@@ -243,7 +243,7 @@ def test_numbers_of_dots_lie_under_nothing():
     for axis in figure.axes:
         numbers = [text.get_window_extent() for text in axis.texts]
         box = axis.get_window_extent()
-        drawn = [Bbox.intersection(each.get_tightbbox(), box) for each in (*axis.lines, *axis.collections)]
+        drawn = [Bbox.intersection(artist.get_tightbbox(), box) for artist in (*axis.lines, *axis.collections)]
         assert len(numbers) == 3 and not any(number.overlaps(other) for number in numbers for other in drawn)
         assert all(number.x0 > axis.get_window_extent().x1 for number in numbers)
 
@@ -260,7 +260,7 @@ def test_a_notebook_gets_a_description_of_the_figure(name):
     InteractiveShell.instance()  # a kernel has one
     with capture_output() as captured:
         display(figure)
-    outputs = [v4.new_output("display_data", each.data, metadata=each.metadata) for each in captured.outputs]
+    outputs = [v4.new_output("display_data", output.data, metadata=output.metadata) for output in captured.outputs]
     assert [next(iter(output.data)) for output in outputs] == ["image/png", "text/html"]
     cells = [v4.new_code_cell("", outputs=outputs)]
     assert len(figure.get_label()) > 20
@@ -360,7 +360,7 @@ def test_force_arrows_point_along_the_force_and_survive_zero_and_huge_ones():
     force[..., 0], force[3, 4] = 1.0, (0.0, -1e9)
     force[8, 8] = 0
     figure = planes.field(grid, grid, {"u": np.zeros((15, 15))}, {"u": force})
-    (arrows,) = [each for each in figure.axes[0].collections if type(each).__name__ == "Quiver"]
+    (arrows,) = [collection for collection in figure.axes[0].collections if type(collection).__name__ == "Quiver"]
     u, v = np.reshape(arrows.U, (15, 15)), np.reshape(arrows.V, (15, 15))
     assert u[3, 4] == 0 and v[3, 4] == pytest.approx(-1) and u[8, 8] == v[8, 8] == 0
     assert np.isfinite(u).all() and (v != 0).sum() == 1
@@ -453,7 +453,7 @@ def test_the_legend_stands_beside_the_lines():
 
 def test_what_was_timed_on_made_data_is_no_part_of_a_chart():
     timed = table().assign(dataset="synthetic", metric="seconds")
-    drawn = [charts.dots(each, "R@1").get_label() for each in (table(), pd.concat([table(), timed]))]
+    drawn = [charts.dots(rows, "R@1").get_label() for rows in (table(), pd.concat([table(), timed]))]
     assert drawn[0] == drawn[1]
 
 

@@ -38,5 +38,5 @@ def test_confusions_count_the_nearest_images_of_another_class(tmp_path):
     rows, names = images.confusions(run, pairs=5, examples=1)
     assert names[0][:2] == (first, second) and names[0][2].endswith("of 3")
     assert len(rows) == len(names) and all(len(row) == 1 for row in rows)
-    queries, found, correct = images.neighbours(run, queries=4, k=50)
-    assert correct.shape == (4, 5) and np.shape(found)[:2] == (4, 5) and len(queries) == 4
+    queries, neighbours, correct = images.neighbours(run, queries=4, k=50)
+    assert correct.shape == (4, 5) and np.shape(neighbours)[:2] == (4, 5) and len(queries) == 4

@@ -41,7 +41,7 @@ class Given(nn.Module):
 
 def offered():
     """{what: name} of the public losses: modules, and functions that say they return one, where they are defined."""
-    found = {}
+    names = {}
     for info in pkgutil.iter_modules(dmlrepro.losses.__path__, "dmlrepro.losses."):
         module = importlib.import_module(info.name)
         for name, what in vars(module).items():
@@ -49,14 +49,18 @@ def offered():
                 continue
             made = inspect.signature(what).return_annotation if inspect.isfunction(what) else what
             if inspect.isclass(made) and issubclass(made, nn.Module):
-                found[what] = name
-    return found
+                names[what] = name
+    return names
 
 
 def needs(what):
     """The names of the arguments of a loss that have no default."""
     known = inspect.signature(what).parameters.items()
-    return {name for name, each in known if each.default is each.empty and each.kind is not each.VAR_KEYWORD}
+    return {
+        name
+        for name, parameter in known
+        if parameter.default is parameter.empty and parameter.kind is not parameter.VAR_KEYWORD
+    }
 
 
 def by_contract(what, **options):
@@ -171,9 +175,9 @@ def test_a_loss_is_found_where_it_is_put(tmp_path, monkeypatch):
     before = set(offered().values())
     monkeypatch.setattr(dmlrepro.losses, "__path__", [*dmlrepro.losses.__path__, str(tmp_path)])
     monkeypatch.delitem(sys.modules, "dmlrepro.losses.toy", raising=False)
-    found = offered()
-    assert set(found.values()) - before == {"ToyLoss", "toy"}
-    (toy,) = (what for what, name in found.items() if name == "ToyLoss")
+    names = offered()
+    assert set(names.values()) - before == {"ToyLoss", "toy"}
+    (toy,) = (what for what, name in names.items() if name == "ToyLoss")
     assert isinstance(by_contract(toy)(), nn.Module)
 
 
@@ -190,10 +194,10 @@ def gradients(loss, z, second):
     return torch.autograd.grad(loss(z, second), [z, *loss.parameters()], allow_unused=True)
 
 
-def differs(found, expected):
+def differs(actual, expected):
     """The largest difference of two lists of gradients, relative to each."""
-    pairs = [(a, b) for a, b in zip(found, expected, strict=True) if b is not None]
-    assert all(a is None or not a.any() for a, b in zip(found, expected, strict=True) if b is None)
+    pairs = [(a, b) for a, b in zip(actual, expected, strict=True) if b is not None]
+    assert all(a is None or not a.any() for a, b in zip(actual, expected, strict=True) if b is None)
     return max(((a - b).abs().max() / b.abs().max().clamp_min(1e-9)).item() for a, b in pairs)
 
 
@@ -220,10 +224,10 @@ def directional(loss, z, second, upstream):
         return torch.autograd.grad(value, at, upstream(value), **graph)[0]
 
     first = gradient(z, create_graph=True)
-    found = torch.autograd.grad(first, z, direction)[0]
+    analytic = torch.autograd.grad(first, z, direction)[0]
     step = 1e-6
     ends = [gradient((z + sign * step * direction).detach().requires_grad_()) for sign in (1, -1)]
-    return found, (ends[0] - ends[1]) / (2 * step)
+    return analytic, (ends[0] - ends[1]) / (2 * step)
 
 
 @pytest.mark.parametrize("name", sorted(set(ALL) - {"margin"}))  # it draws other triplets in every call
@@ -231,9 +235,9 @@ def directional(loss, z, second, upstream):
 def test_second_derivatives_are_right_whatever_the_upstream_gradient(name, upstream, fixed_draws):
     loss, z, second = case(name)
     scale = {"constant": torch.ones_like, "the value": lambda value: value}[upstream]
-    found, expected = directional(loss, z, second, scale)
+    analytic, expected = directional(loss, z, second, scale)
     assert expected.abs().max() > 0
-    assert (found - expected).abs().max() <= 1e-5 * expected.abs().max()
+    assert (analytic - expected).abs().max() <= 1e-5 * expected.abs().max()
 
 
 @pytest.mark.parametrize(
@@ -270,22 +274,22 @@ def test_a_third_derivative_of_pfml_is_an_error():
 def test_torch_func_grad(name):
     loss, z, second = case(name)
     expected = torch.autograd.grad(copy.deepcopy(loss)(z, second), z)[0]
-    found = torch.func.grad(lambda at: torch.func.functional_call(loss, {}, (at, second)))(z.detach())
-    assert torch.equal(found, expected)
+    gradient = torch.func.grad(lambda at: torch.func.functional_call(loss, {}, (at, second)))(z.detach())
+    assert torch.equal(gradient, expected)
 
 
 def differs_in(plain, traced, batches):
     """The largest difference in the values and gradients of a loss and what a compiler made of it, over batches."""
     worst = {}
     for which, z, second in batches:
-        values = [each(z, second) for each in (traced, plain)]
-        found, expected = (
-            torch.autograd.grad(value, [z, *each.parameters()], allow_unused=True)
-            for value, each in zip(values, (traced, plain), strict=True)
+        values = [loss(z, second) for loss in (traced, plain)]
+        actual, expected = (
+            torch.autograd.grad(value, [z, *loss.parameters()], allow_unused=True)
+            for value, loss in zip(values, (traced, plain), strict=True)
         )
-        assert values[1].isfinite() and any(each is not None for each in expected)
+        assert values[1].isfinite() and any(gradient is not None for gradient in expected)
         apart = (values[0] - values[1]).abs() / values[1].abs().clamp_min(1e-9)
-        worst[which] = max(apart.item(), differs(found, expected))
+        worst[which] = max(apart.item(), differs(actual, expected))
     return worst
 
 
@@ -377,9 +381,9 @@ def test_class_vectors_are_proxies():
         vectors = [p for p in loss.parameters() if p.ndim > 1 and D in p.shape and min(p.shape) > 1]
         if not vectors or name == "own":
             continue
-        found = baselines.proxies_of(loss)
-        assert found.shape[-1] == D and (name == "PLM" or found.shape[0] == C), name
-        assert isinstance(loss, baselines.Baseline) or loss.proxies.reshape(found.shape).equal(found), name
+        proxies = baselines.proxies_of(loss)
+        assert proxies.shape[-1] == D and (name == "PLM" or proxies.shape[0] == C), name
+        assert isinstance(loss, baselines.Baseline) or loss.proxies.reshape(proxies.shape).equal(proxies), name
 
 
 def test_shared_proxies_stay_shared():
@@ -450,11 +454,11 @@ def test_pfml_trains_in_float16_with_a_grad_scaler():
 @pytest.mark.parametrize("name", ALL)
 def test_parameter_groups_have_every_parameter_once(name):
     loss = ALL[name]()
-    found = [p for group in loss.parameter_groups(1e-3) for p in group["params"]]
+    grouped = [p for group in loss.parameter_groups(1e-3) for p in group["params"]]
     expected = [
         p for p in loss.parameters() if p is not getattr(loss if isinstance(loss, Given) else None, "proxies", 0)
     ]
-    assert sorted(map(id, found)) == sorted(map(id, expected))
+    assert sorted(map(id, grouped)) == sorted(map(id, expected))
     assert all(group["lr"] > 0 and group["weight_decay"] == 0 for group in loss.parameter_groups(1e-3))
 
 

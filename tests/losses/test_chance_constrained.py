@@ -123,8 +123,8 @@ def test_equals_the_sum_over_pairs(case, seed, dtype, in_batch):
     (expected, slopes), (value, gradients) = value_and_gradients(literal, exact), value_and_gradients(loss, batch)
     tolerance = {torch.float64: 1e-12, torch.float32: 2e-5}[dtype]
     assert value.dtype == dtype and value.item() == pytest.approx(expected.item(), rel=tolerance)
-    for found, slope in zip(gradients, slopes):
-        assert (found - slope).abs().max() <= tolerance * max(slope.abs().max().item(), 1e-3)
+    for gradient, slope in zip(gradients, slopes):
+        assert (gradient - slope).abs().max() <= tolerance * max(slope.abs().max().item(), 1e-3)
 
 
 @pytest.mark.parametrize("case", CASES)
@@ -207,7 +207,7 @@ def test_bad_options_are_named(build, message):
 def test_clipping_is_the_identity_in_the_ball_and_1_lipschitz():
     generator = torch.Generator().manual_seed(0)
     x, y = (1.5 * torch.randn(200, 3, dtype=torch.float64, generator=generator) for _ in range(2))
-    assert all(torch.allclose(found, clipped(one), atol=1e-15) for found, one in zip(clip_to_unit_ball(x), x))
+    assert all(torch.allclose(inside, clipped(one), atol=1e-15) for inside, one in zip(clip_to_unit_ball(x), x))
     assert ((clip_to_unit_ball(x) - clip_to_unit_ball(y)).norm(dim=1) <= (x - y).norm(dim=1) + 1e-12).all()
     on_the_sphere = torch.tensor([[1.0, 0.0]], requires_grad=True)
     slope = torch.autograd.grad(clip_to_unit_ball(on_the_sphere).sum(), on_the_sphere)[0]

@@ -46,8 +46,8 @@ def step(loss, classes=CLASSES):
     ],
 )
 def test_operations_and_waits_of_a_step(loss, operations, waits):
-    found = step(loss())
-    assert found[0] <= operations and found[1] <= waits, found
+    counts = step(loss())
+    assert counts[0] <= operations and counts[1] <= waits, counts
 
 
 def test_margin_mines_beside_the_gpu(monkeypatch):
@@ -100,8 +100,8 @@ def test_a_step_of_pfml_on_sop(monkeypatch, clusters, operations, waits):
         proxies = loss.proxies.data.flatten(0, 1)
         proxies *= 0.2 * (0.1 + 0.9 * torch.rand(len(proxies), 1)) / DIM**0.5
         proxies += centers[torch.randint(clusters, (len(proxies),))]
-    found = step(loss)
-    assert found[0] <= operations and found[1] <= waits, found
+    counts = step(loss)
+    assert counts[0] <= operations and counts[1] <= waits, counts
 
 
 def test_pfmls_value_and_gradient_do_not_depend_on_the_tiles(monkeypatch):
@@ -117,8 +117,8 @@ def test_pfmls_value_and_gradient_do_not_depend_on_the_tiles(monkeypatch):
 
     on_cpu = computed()
     tiles_of_a_gpu(monkeypatch, 80)
-    for found, expected in zip(computed(), on_cpu):
-        assert (found - expected).abs().max() <= 1e-12 * expected.abs().max()
+    for tiled, expected in zip(computed(), on_cpu):
+        assert (tiled - expected).abs().max() <= 1e-12 * expected.abs().max()
 
 
 def test_only_the_search_takes_tf32():

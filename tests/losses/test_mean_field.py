@@ -203,15 +203,15 @@ def computed(loss, x, labels):
 
 
 def literal(name, loss, x, labels, averaging):
-    points = [each.detach().double().requires_grad_() for each in (x, *loss.parameters())]
+    points = [tensor.detach().double().requires_grad_() for tensor in (x, *loss.parameters())]
     value = CASES[name][1](points[0], labels.tolist(), points[-1], averaging)
     return value, torch.autograd.grad(value, points)
 
 
 def assert_same(actual, expected, tolerance):
     assert actual[0].item() == pytest.approx(expected[0].item(), rel=tolerance)
-    for found, wanted in zip(actual[1], expected[1]):
-        assert (found - wanted).abs().max() <= tolerance * wanted.abs().max()
+    for gradient, wanted in zip(actual[1], expected[1]):
+        assert (gradient - wanted).abs().max() <= tolerance * wanted.abs().max()
 
 
 @pytest.mark.parametrize("averaging", ["released", "paper"])
@@ -252,13 +252,13 @@ def everywhere(seed, labels=(0, 0, 0, 1, 1, 2, 2, 2)):
 def test_eq_8_is_the_resummation_of_eq_6_less_its_unstable_terms(seed):
     """Appendix A.3; only with M_c' in the second hinge, and its sign as it is, does this hold."""
     x, labels, fields = everywhere(seed)
-    found = mean_field.mean_field_contrastive(x, labels, fields, **MARGINS, averaging="paper")
+    value = mean_field.mean_field_contrastive(x, labels, fields, **MARGINS, averaging="paper")
     _, repel = contrastive_terms(**MARGINS)
     between = lambda i, j, c, k: resummed(x, i, j, fields[c], fields[k])  # noqa: E731
     resummation = eq_6(x, labels.tolist(), **MARGINS, between=between)
     unstable = sum(repel(distance(fields[c], fields[k])) for c in range(3) for k in range(3) if c != k) / 6
     assert unstable > 0
-    assert found.item() == pytest.approx((resummation + unstable).item(), rel=1e-12)
+    assert value.item() == pytest.approx((resummation + unstable).item(), rel=1e-12)
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -281,8 +281,8 @@ def test_eq_10_is_the_resummation_of_eq_9_less_its_unstable_terms(seed):
             if c != k:
                 both = mean(c, k, repel) + repel(distance(fields[c], fields[k]))
                 expected += torch.log(1 + both) / (6 * beta)
-    found = mean_field.mean_field_class_wise_multi_similarity(x, labels, fields, **SHARPNESS, averaging="paper")
-    assert found.item() == pytest.approx(expected.item(), rel=1e-12)
+    value = mean_field.mean_field_class_wise_multi_similarity(x, labels, fields, **SHARPNESS, averaging="paper")
+    assert value.item() == pytest.approx(expected.item(), rel=1e-12)
 
 
 def test_what_the_resummation_leaves_out_is_of_second_order():
@@ -293,8 +293,8 @@ def test_what_the_resummation_leaves_out_is_of_second_order():
     for spread in (1e-2, 5e-3):
         near = fields[labels] + spread * x
         exact = sum(pair(near, i, j)(repel) for i in range(3) for j in range(3, 5))
-        found = sum(resummed(near, i, j, fields[0], fields[1])(repel) for i in range(3) for j in range(3, 5))
-        errors.append(abs(exact - found).item())
+        approximate = sum(resummed(near, i, j, fields[0], fields[1])(repel) for i in range(3) for j in range(3, 5))
+        errors.append(abs(exact - approximate).item())
     assert errors[0] / errors[1] == pytest.approx(4, rel=0.05)
 
 
@@ -368,7 +368,7 @@ def test_unusual_batches_give_finite_values_and_gradients(name, case):
         for fields in loss.parameters():
             fields.data[3] = x[0]  # coincides with the samples of all classes
     value, gradients = computed(loss, x, labels)
-    assert value.isfinite() and all(each.isfinite().all() for each in gradients)
+    assert value.isfinite() and all(gradient.isfinite().all() for gradient in gradients)
 
 
 def test_the_widest_exponents_agree_with_float64():
@@ -417,7 +417,7 @@ def test_the_order_of_a_batch_does_not_count():
 def test_averagings_differ_by_a_factor_in_balanced_batches():
     x, labels = batch(8, (0, 0, 3, 3))
     for name, factor in (("MFCont", 2 / 5), ("MFCWMS", 2 / 5), ("MFNCA", 2 / 5)):
-        paper, released = (built(name, averaging=each)(x, labels).item() for each in ("paper", "released"))
+        paper, released = (built(name, averaging=averaging)(x, labels).item() for averaging in ("paper", "released"))
         assert paper == pytest.approx(factor * released)
 
 

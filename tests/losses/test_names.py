@@ -16,7 +16,7 @@ from dmlrepro.losses._names import NAMES
 
 def public():
     """{"file:name"} of the modules, and functions that return one, that take no more than sizes, and the joint loss."""
-    found = {"nivmf:JointProxyLoss"}
+    names = {"nivmf:JointProxyLoss"}
     for info in pkgutil.iter_modules(losses.__path__):
         module = importlib.import_module(f"dmlrepro.losses.{info.name}")
         for name, what in vars(module).items():
@@ -24,10 +24,14 @@ def public():
                 continue
             made = inspect.signature(what).return_annotation if inspect.isfunction(what) else what
             known = inspect.signature(what).parameters.values() if inspect.isclass(made) else ()
-            needed = {each.name for each in known if each.default is each.empty and each.kind is not each.VAR_KEYWORD}
+            needed = {
+                parameter.name
+                for parameter in known
+                if parameter.default is parameter.empty and parameter.kind is not parameter.VAR_KEYWORD
+            }
             if inspect.isclass(made) and issubclass(made, nn.Module) and needed <= {"num_classes", "embedding_size"}:
-                found.add(f"{info.name}:{name}")
-    return found
+                names.add(f"{info.name}:{name}")
+    return names
 
 
 def test_every_public_loss_has_one_short_name():

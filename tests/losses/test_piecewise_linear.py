@@ -199,8 +199,8 @@ def a_batch(seed=0, number=20, size=8, dtype=torch.float64, proxies=4, **options
 def test_terms_equal_the_equations(seed, dtype, rel, changed):
     loss, z, x = a_batch(seed, dtype=dtype, **changed)
     expected = literal_terms(loss, z.double(), x.double(), **DEFAULTS | changed)
-    found = loss.terms(z, x)
-    assert {name: value.item() for name, value in found.items()} == {
+    terms = loss.terms(z, x)
+    assert {name: value.item() for name, value in terms.items()} == {
         name: pytest.approx(value, rel=rel) for name, value in expected.items()
     }
     assert loss(z, x).dtype == dtype and loss(z, x).item() == pytest.approx(sum(expected.values()), rel=rel)
@@ -221,12 +221,12 @@ def test_only_the_direction_of_a_proxy_counts(similarity):
 def test_pieces_and_similarity_are_those_found_one_after_the_other(centring, copies):
     points = unit_points(30, 8, seed=6).repeat(copies, 1)
     bases, members = linear_neighborhoods(points, 9, centring=centring)
-    found = pieces_and_similarity(points, 9, n_alpha=3.0, n_beta=0.7, centring=centring)
-    assert torch.equal(found[0], bases) and torch.equal(found[1], members)
-    assert torch.allclose(found[2], manifold_similarity(points, bases, 3.0, 0.7), atol=1e-7)
+    at_once = pieces_and_similarity(points, 9, n_alpha=3.0, n_beta=0.7, centring=centring)
+    assert torch.equal(at_once[0], bases) and torch.equal(at_once[1], members)
+    assert torch.allclose(at_once[2], manifold_similarity(points, bases, 3.0, 0.7), atol=1e-7)
     narrow = pieces_and_similarity(points.float(), 9, n_alpha=3.0, n_beta=0.7, centring=centring)
     assert narrow[0].dtype == narrow[2].dtype == torch.float32
-    assert torch.allclose(narrow[2].double(), found[2], atol=1e-5)
+    assert torch.allclose(narrow[2].double(), at_once[2], atol=1e-5)
 
 
 @pytest.mark.parametrize("kind", ["random", "near", "far", "planar"])
@@ -277,8 +277,8 @@ def test_gradients(detach):
 
 def gradients(loss, z, x, term):
     leaves = {"embeddings": z, "momentum": x, **dict(loss.named_parameters())}
-    found = torch.autograd.grad(loss.terms(z, x)[term], list(leaves.values()), allow_unused=True)
-    return {name for name, value in zip(leaves, found) if value is not None and value.abs().max() > 0}
+    slopes = torch.autograd.grad(loss.terms(z, x)[term], list(leaves.values()), allow_unused=True)
+    return {name for name, value in zip(leaves, slopes) if value is not None and value.abs().max() > 0}
 
 
 @pytest.mark.parametrize(

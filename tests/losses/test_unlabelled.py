@@ -44,8 +44,8 @@ def test_similarity_and_loss_equal_the_description(batch):
             pull += w[i, j].item() * (apart[j] / mean) ** 2 / n
             push += (i != j) * (1 - w[i, j].item()) * max(0, 1 - apart[j] / mean) ** 2 / n
     loss = ContextualSimilarityLoss(6, k=6)
-    found = loss.terms(z, x)
-    assert found["pull"].item() == pytest.approx(pull) and found["push"].item() == pytest.approx(push)
+    terms = loss.terms(z, x)
+    assert terms["pull"].item() == pytest.approx(pull) and terms["push"].item() == pytest.approx(push)
     assert torch.autograd.gradcheck(lambda z: loss(z, x), z.requires_grad_())
 
 

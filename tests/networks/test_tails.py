@@ -51,9 +51,9 @@ def test_the_tail_from_fire6_is_what_follows_the_first_nine_layers():
     images = images_for(net)[:, :, :128, :128]
     tail = Tail(net, "squeezenet1_1", "fire6", images)
     with torch.no_grad():
-        found = backbones.entering(net, tail.first, images)
-        assert torch.equal(found, net.trunk.features[:9](net._normalise(images)))
-    assert found.shape == (2, 256, 7, 7)
+        entered = backbones.entering(net, tail.first, images)
+        assert torch.equal(entered, net.trunk.features[:9](net._normalise(images)))
+    assert entered.shape == (2, 256, 7, 7)
 
 
 def test_a_wrong_block_lists_those_there_are():

@@ -59,7 +59,7 @@ def test_a_block_of_another_network_is_an_error_that_lists_its_own():
 
 
 @pytest.mark.parametrize(
-    "name", [name for name, each in (METHODS | PLM).items() if each.loss and "scheme" not in each.fields]
+    "name", [name for name, method in (METHODS | PLM).items() if method.loss and "scheme" not in method.fields]
 )
 def test_experiments_train_as_the_losses_recommend(name):
     """Rates and clipping of a run are those of `loss.parameter_groups`, to the last digit."""
@@ -68,16 +68,16 @@ def test_experiments_train_as_the_losses_recommend(name):
     loss = build_loss(spec, num_classes=3, embedding_size=8)
     names = {id(parameter): key for key, parameter in loss.named_parameters()}
     groups = loss.parameter_groups(params.lr)
-    found = {names[id(each)]: group["lr"] for group in groups for each in group["params"]}
+    rates = {names[id(parameter)]: group["lr"] for group in groups for parameter in group["params"]}
     clips = {group.get("clip_value") for group in groups}
-    assert found == {key: spec.loss_lr.get(key, spec.loss_lr.get("*", spec.lr)) for key in names.values()}
+    assert rates == {key: spec.loss_lr.get(key, spec.loss_lr.get("*", spec.lr)) for key in names.values()}
     assert clips <= {spec.loss_clip_value, spec.clip_value} and (clips or not names)
     assert (spec.loss_clip_value or spec.clip_value) in clips or not names
 
 
 @pytest.mark.parametrize("batches, given, expected", [("shuffled", 5, None), ("pairs", 5, 5), ("pairs", 0, 4)])
 def test_batches_are_made_as_the_method_needs_them(batches, given, expected):
-    (method,) = [next(each for each in BASELINES.values() if each.loss and each.batches == batches)]
+    (method,) = [next(method for method in BASELINES.values() if method.loss and method.batches == batches)]
     assert spec_of(method, Params.from_values({"samples_per_class": given})).samples_per_class == expected
 
 
@@ -117,8 +117,8 @@ def test_at_the_profile_paper_pfml_has_its_published_settings(dataset):
     spec = spec_of(PFML["PFML"], params)
     run = vars(spec) | spec.loss_options | {"loss_lr": max(spec.loss_lr.values())}
     published = PFML["PFML"].published[dataset]
-    said = {name: setting.value for name, setting in published.items() if setting != UNSAID}
-    assert {name: run[name] for name in said} == pytest.approx(said)
+    stated = {name: setting.value for name, setting in published.items() if setting != UNSAID}
+    assert {name: run[name] for name in stated} == pytest.approx(stated)
 
 
 def test_every_method_has_a_colour_of_its_own_and_with_the_marker_it_tells_them_apart():

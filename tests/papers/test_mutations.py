@@ -26,13 +26,13 @@ def specs_of(name: str, profile: str) -> tuple[list, Params]:
 
 def unpublished(specs: list) -> list[str]:
     """Options of PFML at its default setting that are not those of the paper."""
-    record, found = METHODS["PFML"].published, []
+    record, deviating = METHODS["PFML"].published, []
     for spec in specs:
         if spec.method == "PFML" and not spec.setting:
-            said = record.get(benchmark_of(spec.dataset), record["cub"])
+            published = record.get(benchmark_of(spec.dataset), record["cub"])
             names = ("alpha", "delta", "proxies_per_class")
-            found += [name for name in names if spec.loss_options[name] != said[name].value]
-    return found
+            deviating += [name for name in names if spec.loss_options[name] != published[name].value]
+    return deviating
 
 
 def without_all_seeds(specs: list, params: Params) -> list[str]:
@@ -42,7 +42,7 @@ def without_all_seeds(specs: list, params: Params) -> list[str]:
     for spec in specs:
         alike = spec.as_dict() | whatever | {"labels": (spec.method, spec.setting, spec.protocol)}
         seeds[json.dumps(alike, sort_keys=True)].append(spec.seed)
-    return [run for run, found in seeds.items() if found != list(range(params.seeds))]
+    return [run for run, there in seeds.items() if there != list(range(params.seeds))]
 
 
 def leaked(task: batches.Task) -> set[int]:

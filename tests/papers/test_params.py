@@ -348,7 +348,7 @@ def test_own_images_name_a_file_safely_and_shortly():
 @pytest.mark.parametrize("name", list(catalogue.studies()))
 def test_a_notebooks_parameters_stand_on_few_classes(name):
     """What a reader opens to know them all: Params, at most two classes of the paper, and the notebook's own."""
-    assert len([each for each in catalogue.studies()[name].params.__mro__ if issubclass(each, Params)]) <= 4
+    assert len([ancestor for ancestor in catalogue.studies()[name].params.__mro__ if issubclass(ancestor, Params)]) <= 4
 
 
 def test_a_later_change_of_a_recipe_wins_and_others_stay():

@@ -64,10 +64,10 @@ def test_every_method_gets_the_same_trials_and_its_seeds_share_the_result(
     chosen = tuned(params)
     assert list(chosen.index) == trained and set(chosen["trials"]) == {3}
     for method in trained:
-        found = [spec for spec in specs if spec.method == method]
-        assert [(spec.seed, spec.fold) for spec in found] == [(seed, fold) for seed in (0, 1) for fold in range(4)]
+        of_method = [spec for spec in specs if spec.method == method]
+        assert [(spec.seed, spec.fold) for spec in of_method] == [(seed, fold) for seed in (0, 1) for fold in range(4)]
         row = chosen.loc[method].dropna()
-        for spec in found:
+        for spec in of_method:
             varied = {name: spec.loss_options[name] for name in records[method].ranges if name != "loss_lr"}
             assert varied == {name: row[name] for name in varied}
             assert "loss_lr" not in row or max(spec.loss_lr.values()) == row["loss_lr"]

@@ -56,13 +56,13 @@ def test_main_comparisons_keep_the_evaluations_of_every_trained_method(name):
 
 
 def test_the_notebooks_share_the_run_that_keeps_its_evaluations():
-    found = {}
+    kept = {}
     for name in ("00", "10", "12", "20"):
         notebook = catalogue.find(name)
         for spec in notebook.specs(notebook.params.from_values({"profile": "quick"})):
             if spec.loss and spec.seed == 0 and not spec.setting and spec.fold is None:
-                found.setdefault(spec.method, set()).add(spec.keep_history)
-    assert set(found) > {"PFML", "ProxyAnchor", "ProxyNCA++"} and set().union(*found.values()) == {True}
+                kept.setdefault(spec.method, set()).add(spec.keep_history)
+    assert set(kept) > {"PFML", "ProxyAnchor", "ProxyNCA++"} and set().union(*kept.values()) == {True}
 
 
 def test_evaluations_during_training_stand_apart_and_count_nowhere():

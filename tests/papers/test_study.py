@@ -22,7 +22,7 @@ def of_profile(profile: str) -> Execution:
 
 @pytest.mark.parametrize(("profile", "led"), [("quick", ["paper", "small"]), ("small", ["paper"]), ("paper", [])])
 def test_what_larger_profiles_found_leads(profile, led, monkeypatch):
-    there = [SimpleNamespace(profile=each, heading=each, table=each) for each in saving.PROFILES]
+    there = [SimpleNamespace(profile=name, heading=name, table=name) for name in saving.PROFILES]
     monkeypatch.setattr(stored, "stored", lambda notebook, but: there)
     drawn = []
 

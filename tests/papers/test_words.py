@@ -42,12 +42,12 @@ def literals(tree: ast.Module) -> list[tuple[int, str]]:
 
 @pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(ROOT / "dmlrepro")))
 def test_no_literal_outside_the_judge_compares(path):
-    found = [
+    comparing = [
         (line, text)
         for line, text in literals(ast.parse(path.read_text(encoding="utf8")))
         if COMPARATIVES.search(text) and " " in text  # a word alone is a value, as of a direction
     ]
-    assert found == [] or all(_is_about_no_result(text) for _, text in found), found
+    assert comparing == [] or all(_is_about_no_result(text) for _, text in comparing), comparing
 
 
 def _is_about_no_result(text: str) -> bool:
@@ -67,16 +67,16 @@ def test_the_test_finds_what_it_looks_for():
 
 def judged_sentences() -> dict[str, list]:
     """Every sentence of the judge about a table of results/ -> the comparisons that it tells."""
-    found = {}
+    comparisons = {}
     for study in catalogue.studies().values():
         if study.claims:
-            for each in study.in_results():
-                judged = each.judged(study.claims)
+            for saved in study.in_results():
+                judged = saved.judged(study.claims)
                 for line in judged.verdicts.itertuples():
                     rows = sentences._compared(judged, line)
                     if len(rows):
-                        found[sentences.sentence(judged, line)] = list(rows.itertuples())
-    return found
+                        comparisons[sentences.sentence(judged, line)] = list(rows.itertuples())
+    return comparisons
 
 
 TOLD = re.compile(r"is (higher|lower|above|below)|(rises|falls) over|stays within|does not stay")

@@ -145,17 +145,17 @@ def made(gain, classes=40):
     """Runs of the features, their components and one loss, which has `gain` points more; by class, two seeds."""
     rng, level = np.random.default_rng(0), np.random.default_rng(1).normal(40, 10, classes)
     effects = {"untrained": 0.0, "PCA": -1.0, "whitened PCA": -2.0, "PFML": gain}
-    found = {}
+    finished = {}
     for seed in range(2):
         half = np.arange(classes)[seed::2]
         for method, effect in effects.items():
             setting = "part=head;steps=60" if method == "PFML" else ""
             spec = SimpleNamespace(method=method, setting=setting, seed=seed, fold=seed)
             values = level[half] + effect + rng.normal(0, 2, len(half))
-            found[method, seed] = SimpleNamespace(
-                spec=spec, rows=[[int(each), 10, value, 0.0] for each, value in zip(half, values)]
+            finished[method, seed] = SimpleNamespace(
+                spec=spec, rows=[[int(class_id), 10, value, 0.0] for class_id, value in zip(half, values)]
             )
-    return list(found.values())
+    return list(finished.values())
 
 
 def test_a_loss_that_helps_is_recommended_and_of_losses_that_hurt_none(monkeypatch, capsys):
@@ -213,8 +213,8 @@ def test_images_without_labels_are_looked_at_and_nothing_is_scored(tmp_path, cap
     assert set(table["metric"]) == {unlabelled.KEPT} and table["value"].iloc[0] == 1
     assert table["value"].between(0, 1).all() and (table["value"] < 1).any()
     expected = [set(row.tolist()) for row in retrieval.nearest(finished[0].embeddings, unlabelled.NEAREST)]
-    found = [set(row.tolist()) for row in retrieval.nearest(finished[1].embeddings, unlabelled.NEAREST)]
-    shared = sum(len(one & other) for one, other in zip(expected, found))
+    nearest = [set(row.tolist()) for row in retrieval.nearest(finished[1].embeddings, unlabelled.NEAREST)]
+    shared = sum(len(one & other) for one, other in zip(expected, nearest))
     assert table["value"].iloc[1] == pytest.approx(shared / (40 * unlabelled.NEAREST))
     choice = recommending.choice_of(finished)
     recommending.in_words(choice, finished)
@@ -247,8 +247,8 @@ def test_the_printed_script_runs_as_it_is_and_reaches_the_number(tried, method, 
     (tmp_path / "script.py").write_text(own_script.script_of_run(run))
     done = subprocess.run([sys.executable, "script.py"], cwd=tmp_path, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
-    said = [float(number) for number in re.findall(r"(\d+\.\d) %", done.stdout)]
-    assert said == pytest.approx([100 * run.metric("MAP@R"), 100 * run.metric("R@1")], abs=0.1)
+    printed = [float(number) for number in re.findall(r"(\d+\.\d) %", done.stdout)]
+    assert printed == pytest.approx([100 * run.metric("MAP@R"), 100 * run.metric("R@1")], abs=0.1)
     assert (tmp_path / "network.pt").exists()
 
 

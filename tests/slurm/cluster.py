@@ -146,9 +146,9 @@ def snakemake(*arguments: str) -> list[str]:
 
 def free_ports(count: int) -> list[int]:
     sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
-    ports = [each.getsockname()[1] for each in sockets]
-    for each in sockets:
-        each.close()
+    ports = [listener.getsockname()[1] for listener in sockets]
+    for listener in sockets:
+        listener.close()
     return ports
 
 
@@ -198,7 +198,7 @@ def running() -> Iterator[Cluster]:
                 print(f"{path.name}:", *path.read_text(errors="replace").splitlines()[-15:], sep="\n", file=sys.stderr)
             raise
         finally:
-            daemons = [psutil.Process(each.pid) for each in cluster.daemons.values() if each.poll() is None]
+            daemons = [psutil.Process(daemon.pid) for daemon in cluster.daemons.values() if daemon.poll() is None]
             end([*cluster.processes_of(*NODES), *daemons])
 
 

@@ -51,8 +51,8 @@ rule broken:
 
 @pytest.fixture(scope="module")
 def slurm():
-    with cluster.running() as found:
-        yield found
+    with cluster.running() as running:
+        yield running
 
 
 @pytest.fixture

@@ -81,8 +81,8 @@ def test_a_run_of_a_tail_is_read_back_as_a_whole_network():
     run = runs.run(spec)
     test = batches.load_dataset(spec).indices("test")
     with torch.no_grad():
-        found = run.network()(images_of(spec, test))
-    assert torch.allclose(found, run.embeddings, rtol=1e-4, atol=1e-4)
+        embeddings = run.network()(images_of(spec, test))
+    assert torch.allclose(embeddings, run.embeddings, rtol=1e-4, atol=1e-4)
 
 
 @pytest.mark.parametrize("name", SCHEMES)
@@ -113,7 +113,7 @@ def test_the_centre_and_its_mirror_image_are_shown_and_the_centre_is_evaluated()
     network, tail, task = cut(CROPS.replace(cached_views=2))
     centre = images_of(CROPS, task.train)
     with torch.no_grad():
-        of_views = [entering(network, tail, each) for each in (centre, centre.flip(-1))]
+        of_views = [entering(network, tail, view) for view in (centre, centre.flip(-1))]
     picked = torch.arange(40)
     batch = task.as_trained(picked, slice(None), "augmentation", 0)
     near = torch.stack([(batch - view[:40]).flatten(1).norm(dim=1) for view in of_views]) < 1e-3
@@ -216,7 +216,7 @@ def test_of_processes_that_want_the_same_one_computes(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("changes", "said"),
+    ("changes", "message"),
     [
         ({"train_from": "block9"}, r"train_from must be 'head' or a block of conv4, block1, block2, block3, block4"),
         ({"train_from": None, "cached_views": 2}, "cached_views and half_activations are of runs with train_from"),
@@ -226,8 +226,8 @@ def test_of_processes_that_want_the_same_one_computes(tmp_path):
         ({"cached_views": 0}, "cached_views must be a positive whole number or None, got 0"),
     ],
 )
-def test_what_makes_no_sense_is_refused_when_the_spec_is_made(changes, said):
-    with pytest.raises(ValueError, match=said):
+def test_what_makes_no_sense_is_refused_when_the_spec_is_made(changes, message):
+    with pytest.raises(ValueError, match=message):
         CROPS.replace(**changes)
 
 

@@ -41,10 +41,10 @@ def seen(monkeypatch):
 
     def spy_pool(self, drawn):
         weights = {name: value.clone() for name, value in self.network.state_dict().items()}
-        found = pool(self, drawn)
+        points = pool(self, drawn)
         assert all(torch.equal(value, weights[name]) for name, value in self.network.state_dict().items())
-        pools.append((self.problem, weights, found))
-        return found
+        pools.append((self.problem, weights, points))
+        return points
 
     def spy_start(self, points):
         before = proxies_of(self.loss).detach().clone()
@@ -62,9 +62,9 @@ def seen(monkeypatch):
     return {"pools": pools, "starts": starts, "schemes": schemes}
 
 
-def assert_same(found: dict, expected: dict):
-    assert found.keys() == expected.keys()
-    assert all(torch.equal(found[name], value) for name, value in expected.items())
+def assert_same(actual: dict, expected: dict):
+    assert actual.keys() == expected.keys()
+    assert all(torch.equal(actual[name], value) for name, value in expected.items())
 
 
 def test_the_first_proxies_are_random_samples_of_their_class(seen):
@@ -121,7 +121,8 @@ def test_a_spent_problem_leaves_its_best_solution_to_the_next(scored, seen, rese
         for sample in samples
     ]
     nearest = [
-        [min(far for is_own, far in each if is_own == wanted) for each in of_samples] for wanted in (True, False)
+        [min(far for is_own, far in of_sample if is_own == wanted) for of_sample in of_samples]
+        for wanted in (True, False)
     ]
     assert own == pytest.approx(statistics.mean(nearest[0]), rel=1e-5)
     assert other == pytest.approx(statistics.mean(nearest[1]), rel=1e-5)
@@ -347,8 +348,8 @@ def test_a_run_interrupted_anywhere_resumes_to_the_same_bytes(where, whole, tmp_
         loop.train(LONG, checkpoint=tmp_path / "run.pt")
     resumed = loop.train(LONG, checkpoint=tmp_path / "run.pt")
     assert resumed.rows == whole.rows and torch.equal(resumed.losses, whole.losses)
-    for found, expected in zip((resumed.terms, *resumed.states.values()), (whole.terms, *whole.states.values())):
-        assert_same(found, expected)
+    for actual, expected in zip((resumed.terms, *resumed.states.values()), (whole.terms, *whole.states.values())):
+        assert_same(actual, expected)
 
 
 def test_an_interruption_does_not_begin_the_steps_of_a_problem_anew(tmp_path, monkeypatch):

@@ -30,7 +30,7 @@ NOBODYS = {"what": {}, "where": {}}  # the identity of a run that is never store
 
 def every_loss() -> dict:
     """{name: builder} of all that is called as builder(num_classes, embedding_size), and the joint loss."""
-    found = {}
+    builders = {}
     for path in sorted(Path(losses.__path__[0]).glob("*.py")):
         module = importlib.import_module(f"dmlrepro.losses.{path.stem}")
         for name, item in vars(module).items():
@@ -39,13 +39,13 @@ def every_loss() -> dict:
             taken = inspect.signature(item).parameters.values()
             required = [p.name for p in taken if p.default is p.empty and p.kind is p.POSITIONAL_OR_KEYWORD]
             if required == ["num_classes", "embedding_size"]:
-                found[f"{path.stem}.{name}"] = item
+                builders[f"{path.stem}.{name}"] = item
     for distance in nivmf.DEFAULTS:
-        found[f"nivmf {distance}"] = lambda c, d, distance=distance: nivmf.ProbabilisticProxyLoss(c, d, distance)
-    found["nivmf joint"] = lambda c, d: nivmf.JointProxyLoss(
+        builders[f"nivmf {distance}"] = lambda c, d, distance=distance: nivmf.ProbabilisticProxyLoss(c, d, distance)
+    builders["nivmf joint"] = lambda c, d: nivmf.JointProxyLoss(
         nivmf.ProbabilisticProxyLoss(c, d), baselines.proxy_anchor(c, d).loss, omega=0.3
     )
-    return found
+    return builders
 
 
 def gradients(build, penalty: float = 0.0) -> dict[str, torch.Tensor]:
@@ -67,21 +67,21 @@ def gradients(build, penalty: float = 0.0) -> dict[str, torch.Tensor]:
             value.backward()
         distributed.average_gradients(loss)
     named = [("network", network), ("loss", loss)]
-    found = {f"{part} {name}": p.grad for part, module in named for name, p in module.named_parameters()}
-    return {"value": value.detach()} | {name: grad.clone() for name, grad in found.items() if grad is not None}
+    grads = {f"{part} {name}": p.grad for part, module in named for name, p in module.named_parameters()}
+    return {"value": value.detach()} | {name: grad.clone() for name, grad in grads.items() if grad is not None}
 
 
 def _rank(rank: int, folder: Path) -> None:
     torch.set_num_threads(1)
     dist.init_process_group("gloo", init_method=f"file://{folder}/group", rank=rank, world_size=RANKS)
-    found = {name: gradients(build) for name, build in every_loss().items()}
-    found["penalised"] = gradients(baselines.proxy_nca_pp, penalty=3.0)
+    computed = {name: gradients(build) for name, build in every_loss().items()}
+    computed["penalised"] = gradients(baselines.proxy_nca_pp, penalty=3.0)
     try:
         distributed.synchronised_batchnorm(backbones.build("conv4", DIM), torch.device("cpu"))
     except ValueError as error:
-        found["batchnorm"] = str(error)
-    found["from first"] = distributed.from_first(lambda: rank + 7)
-    torch.save(found, folder / f"{rank}.pt")
+        computed["batchnorm"] = str(error)
+    computed["from first"] = distributed.from_first(lambda: rank + 7)
+    torch.save(computed, folder / f"{rank}.pt")
     dist.destroy_process_group()
 
 
@@ -236,20 +236,20 @@ def test_no_rank_outlives_a_killed_notebook(shared_cache):
 
 
 def processes_with(*words: str) -> list[str]:
-    found = []
+    pids = []
     for path in Path("/proc").glob("[0-9]*/cmdline"):
         with contextlib.suppress(OSError):
             command = path.read_text().split("\0")
             if all(word in command for word in words) and "torch.distributed.run" not in command:
-                found.append(path.parent.name)
-    return found
+                pids.append(path.parent.name)
+    return pids
 
 
 def wait_for(condition, seconds: float):
     deadline = time.monotonic() + seconds
-    while not (found := condition()) and time.monotonic() < deadline:
+    while not (met := condition()) and time.monotonic() < deadline:
         time.sleep(0.2)
-    return found
+    return met
 
 
 def test_a_gpu_too_small_for_one_of_several_ranks_is_one_line(monkeypatch):

@@ -55,8 +55,8 @@ def test_a_head_may_start_at_principal_components(kind):
     left, values, _ = np.linalg.svd(centred, full_matrices=False)
     components = left[:, :8] if kind == "whitened" else left[:, :8] * values[:8]
     embeddings = inference.embed(network, task.test_batches(task.train)).double()
-    found, expected = (torch.pdist(torch.as_tensor(points)) for points in (embeddings, components))
-    torch.testing.assert_close(found / found.mean(), expected / expected.mean(), rtol=1e-3, atol=1e-3)
+    distances, expected = (torch.pdist(torch.as_tensor(points)) for points in (embeddings, components))
+    torch.testing.assert_close(distances / distances.mean(), expected / expected.mean(), rtol=1e-3, atol=1e-3)
     assert embeddings.mean(0).abs().max() < 1e-4 * embeddings.abs().max()
     drawn = loop.prepare(spec.replace(head_start=None), torch.device("cpu"))[1].head.weight
     assert network.head.weight.std().item() == pytest.approx(drawn.std().item(), rel=1e-3)

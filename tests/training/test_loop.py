@@ -21,6 +21,7 @@ from dmlrepro import retrieval
 from dmlrepro.training import batches, inference, loop
 from dmlrepro.training.schemes import supervised
 from dmlrepro.training.spec import RunSpec
+from dmlrepro.training.state import State
 
 TINY = tiny.TINY.replace(steps=10)
 # PFML; nivMF, which samples; a baseline whose miner samples, with a fold, a learning-rate drop and best weights to
@@ -94,9 +95,9 @@ def test_a_run_killed_at_a_random_step_and_resumed_is_the_run_that_was_not(name,
     assert resumed.rows == whole.rows
     assert torch.equal(resumed.losses, whole.losses)
     for name, tensors in {"terms": whole.terms, "embeddings": whole.embeddings, **whole.states}.items():
-        found = {"terms": resumed.terms, "embeddings": resumed.embeddings, **resumed.states}[name]
-        assert found.keys() == tensors.keys()
-        assert all(torch.equal(found[key], value) for key, value in tensors.items()), name
+        actual = {"terms": resumed.terms, "embeddings": resumed.embeddings, **resumed.states}[name]
+        assert actual.keys() == tensors.keys()
+        assert all(torch.equal(actual[key], value) for key, value in tensors.items()), name
 
 
 def test_the_weights_left_behind_are_those_of_the_best_evaluation():
@@ -189,7 +190,7 @@ def test_learning_rates_drop_for_the_network_and_the_loss(monkeypatch):
 
 def test_a_checkpoint_is_due_at_the_end_of_an_epoch_before_its_time(tmp_path, monkeypatch):
     saved = []
-    monkeypatch.setattr(loop.State, "save", lambda self, path: saved.append(self.step))
+    monkeypatch.setattr(State, "save", lambda self, path: saved.append(self.step))
     monkeypatch.setattr(loop, "CHECKPOINT_SECONDS", 1)
     clock = iter(np.arange(0, 100, 0.15))  # one reading per step
     monkeypatch.setattr(time, "monotonic", lambda: next(clock))
@@ -418,7 +419,7 @@ def test_a_checkpoint_of_another_spec_is_refused(tmp_path, monkeypatch):
     task = batches.Task(TINY, manifest := batches.load_dataset(TINY))
     scheme = supervised.Scheme(TINY, task, inference.build_network(TINY, manifest))
     optimizer = loop.build_optimizer(TINY, scheme.network, scheme.loss)
-    state = loop.State(TINY, scheme, optimizer, total=4, device=torch.device("cpu"))
+    state = State(TINY, scheme, optimizer, total=4, device=torch.device("cpu"))
     state.save(checkpoint)
     before = checkpoint.read_bytes()
     with pytest.raises(ValueError, match=r"belongs to another spec \(differs in lr\)"):

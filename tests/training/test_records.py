@@ -46,9 +46,9 @@ def machine(tmp_path, monkeypatch, shared_cache):
 
 @pytest.fixture
 def file() -> Path:
-    found = records.file_of("small", "16_pfml_ablation_repulsion_radius")
-    assert found is not None
-    return found
+    path = records.file_of("small", "16_pfml_ablation_repulsion_radius")
+    assert path is not None
+    return path
 
 
 @pytest.fixture
@@ -204,7 +204,9 @@ def test_what_a_measurement_is_kept_under_follows_the_code_it_names(monkeypatch)
     records.code_of.cache_clear()
     assert records.code_of(spread) == before
     assert metrics.retrieval in records._named_by(retrieved)
-    assert [each.__name__ for each in map(records._code, records._named_by(results._counts)) if each] == ["nearest"]
+    assert [function.__name__ for function in map(records._code, records._named_by(results._counts)) if function] == [
+        "nearest"
+    ]
     monkeypatch.setitem(globals(), "POWER", 3)
     records.code_of.cache_clear()
     assert records.code_of(spread) != before  # a constant that it names
@@ -290,6 +292,28 @@ def test_a_check_accepts_code_that_does_the_same(older, machine, file, monkeypat
     assert all(run.stale for run in runs.run_all(SEEDS, record=file))
 
 
+@pytest.mark.parametrize("known", [True, False])
+def test_older_codes_that_train_alike_are_one_sample(known, file, machine, monkeypatch):
+    first, second, third = ("a" * 64, "b" * 64, "c" * 64)
+    for code, specs in ((first, SEEDS[:1]), (second, SEEDS[1:])):
+        monkeypatch.setattr(keys, "source_hash", lambda *what, code=code: code)
+        runs.run_all(specs, record=file, jobs=1)
+    kind = records.kind_of(records.lines(file)[0])
+    if known:
+        records.accept({third: {first: [kind], second: [kind]}})
+    monkeypatch.setattr(keys, "source_hash", lambda *what: "d" * 64)
+    machine()
+    assert sorted(row["runs"] for row in checking.check(jobs=1)) == ([3] if known else [1, 2])
+    assert {row["state"] for row in checking.states()} == {"accepted"}
+
+
+def test_codes_are_alike_through_others_and_for_a_kind_alone():
+    accepted = {"d": {"c": ["tails"], "x": ["heads"]}, "c": {"b": ["tails"]}, "b": {"a": ["tails", "heads"]}}
+    assert checking.alike("a", "tails", accepted) == {"a", "b", "c", "d"}
+    assert checking.alike("a", "heads", accepted) == {"a", "b"}
+    assert checking.alike("x", "tails", accepted) == {"x"}
+
+
 @pytest.mark.parametrize("rounding", ["alike", "otherwise"])
 def test_a_check_refuses_code_that_does_something_else(older, file, monkeypatch, rounding):
     true = loop.train
@@ -343,8 +367,8 @@ def test_what_is_stale_is_renewed_in_its_place(older, file):
     studies.measured(runs.run_all(SEEDS[:1], record=file, renew=True)[0], spread)
     assert checking.renew(["10_pfml_retrieval"]) == 0
     assert checking.renew(jobs=1) == 2
-    found = sorted(line.get("run", "measured") for line in records.lines(file))
-    assert found == sorted([*(run.name for run in older), "measured"])  # the run that it was measured on is new as well
+    names = sorted(line.get("run", "measured") for line in records.lines(file))
+    assert names == sorted([*(run.name for run in older), "measured"])  # the run that it was measured on is new as well
     assert {row["state"] for row in checking.states()} == {"current"}
 
 
@@ -353,16 +377,16 @@ def test_a_part_of_a_study_is_its_whole_seeds(finished, machine, file, monkeypat
     records.keep_only(file, lambda line: line["run"] != finished[1].name)
     monkeypatch.setenv("DMLREPRO_TRAIN", "0")
     no_training(monkeypatch)
-    found = EXECUTION.run(SEEDS)
-    assert [run.spec.seed for run in found] == [0, 2]
-    assert EXECUTION._seeds_missing(results.tidy(found, PARAMS)) == "2 of 3 seeds are on record so far."
+    on_record = EXECUTION.run(SEEDS)
+    assert [run.spec.seed for run in on_record] == [0, 2]
+    assert EXECUTION._seeds_missing(results.tidy(on_record, PARAMS)) == "2 of 3 seeds are on record so far."
     with pytest.raises(FileNotFoundError, match=r"1 of 1 runs are not in"):
         EXECUTION.run(SEEDS[1:2])
 
 
 def test_the_commands_say_what_is_stale_and_what_was_checked(older, capsys, monkeypatch):
     assert cli.main(["records", "status"]) == 0
-    assert "small/16_pfml_ablation_repulsion_radius" in (said := capsys.readouterr().out) and "stale" in said
+    assert "small/16_pfml_ablation_repulsion_radius" in (printed := capsys.readouterr().out) and "stale" in printed
     assert cli.main(["records", "check", "--jobs", "1"]) == 0
     assert "3 of 3 stale runs trained again, as they were\naccepted" in capsys.readouterr().out
     monkeypatch.setattr(searches, "outdated", lambda: {"small/10.csv": ["PFML--x.json"]})
@@ -392,9 +416,9 @@ def test_a_check_says_which_run_diverges_now_and_accepts_the_other_kinds(finishe
     true, train = keys.source_hash, loop.train
     monkeypatch.setattr(keys, "source_hash", lambda loss, scheme: "e" * 8 + true(loss, scheme)[8:])
     monkeypatch.setattr(loop, "train", lambda spec, **how: train(spec.replace(lr=1e30) if spec.loss else spec, **how))
-    found = {row["kind"]: row["differ"] for row in checking.check(jobs=1)}
-    assert "3 of 3 runs failed" in found["baselines, supervised, whole networks"]
-    assert found["untrained, supervised, whole networks"] == ""
+    differences = {row["kind"]: row["differ"] for row in checking.check(jobs=1)}
+    assert "3 of 3 runs failed" in differences["baselines, supervised, whole networks"]
+    assert differences["untrained, supervised, whole networks"] == ""
     assert [run.stale for run in runs.run_all([untrained, *SEEDS], record=file)] == [False, True, True, True]
 
 

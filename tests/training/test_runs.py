@@ -59,9 +59,9 @@ def test_a_log_says_how_far_the_runs_are_and_nothing_of_those_in_the_cache(empty
     assert capfd.readouterr().err == ""  # done in less than half a minute
     monkeypatch.setattr(progress, "EVERY", 0.01)
     runs.run_all(specs, jobs=1)
-    said = capfd.readouterr().err
-    assert re.search("^1 of 1 runs trained, about 0 s left$", said, re.MULTILINE)
-    assert re.search(r"^\d of 4 steps of \S+ seed 1, about \d s left$", said, re.MULTILINE)
+    log = capfd.readouterr().err
+    assert re.search("^1 of 1 runs trained, about 0 s left$", log, re.MULTILINE)
+    assert re.search(r"^\d of 4 steps of \S+ seed 1, about \d s left$", log, re.MULTILINE)
     runs.run_all(specs, jobs=1)
     assert capfd.readouterr().err == ""
 
@@ -198,8 +198,8 @@ def test_a_full_disk_is_one_line_with_the_remedy_and_leaves_nothing(empty_cache,
     loop.train(TINY)  # its images are rendered
     monkeypatch.setattr(loop, "CHECKPOINT_SECONDS", checkpoint_seconds)
     part = "runs" if checkpoint_seconds else "checkpoints"
-    said = f"cannot write to {empty_cache}/{part} .*: free space there, or set DMLREPRO_CACHE"
-    with files_no_larger_than(4000), pytest.raises(FullDisk, match=said):
+    message = f"cannot write to {empty_cache}/{part} .*: free space there, or set DMLREPRO_CACHE"
+    with files_no_larger_than(4000), pytest.raises(FullDisk, match=message):
         runs.run(TINY)
     assert not [*empty_cache.glob("runs/*"), *empty_cache.glob("checkpoints/*")]  # hidden ones included
     assert not runs.run(TINY).from_cache
@@ -284,10 +284,10 @@ def test_own_images_are_known_by_content_not_by_the_spelling_of_their_folder(tmp
         for number in range(2):
             (tmp_path / "photos" / label / f"{number}.jpg").write_bytes(b"x" * (number + 1))
     spellings = ["folder:photos", "folder:./photos/", f"folder:{tmp_path}/photos"]
-    found = [keys.key_of(TINY.replace(dataset=name, images_per_class=None)) for name in spellings]
-    assert len(set(found)) == 1
+    run_keys = [keys.key_of(TINY.replace(dataset=name, images_per_class=None)) for name in spellings]
+    assert len(set(run_keys)) == 1
     (tmp_path / "photos" / "a" / "0.jpg").write_bytes(b"another size")  # in the same process
-    assert keys.key_of(TINY.replace(dataset=spellings[0], images_per_class=None)) != found[0]
+    assert keys.key_of(TINY.replace(dataset=spellings[0], images_per_class=None)) != run_keys[0]
 
 
 # damage
@@ -451,4 +451,4 @@ def test_known_weights_do_not_warn(tmp_path, monkeypatch, recwarn):
     monkeypatch.setattr(backbones, "KNOWN_WEIGHTS", (digest,))
     (tmp_path / "weights" / "a.safetensors").write_bytes(b"published")
     assert backbones.weights_digest("squeezenet1_1", "imagenet") == digest
-    assert not [each for each in recwarn if "sha256" in str(each.message)]
+    assert not [warning for warning in recwarn if "sha256" in str(warning.message)]

@@ -129,9 +129,9 @@ def test_a_new_problem_knows_the_best_weights_of_the_last_one_and_goes_on_from_t
     loop.train(problems)
     (first, network), (second, _) = seen
     assert (first["step"], second["step"]) == (2, 6)
-    for found, steps in ((first["modules"]["network"], 2), (network, 4)):
+    for weights, steps in ((first["modules"]["network"], 2), (network, 4)):
         expected = loop.train(TINY.replace(steps=steps)).states["network"]
-        assert all(torch.equal(found[key], value) for key, value in expected.items())
+        assert all(torch.equal(weights[key], value) for key, value in expected.items())
 
 
 def test_a_term_that_comes_later_leaves_the_others_logged_from_the_start(problems, scored):
@@ -156,9 +156,9 @@ def test_a_run_interrupted_in_its_second_problem_resumes_exactly(problems, tmp_p
         loop.train(spec, checkpoint=tmp_path / "run.pt")
     resumed = loop.train(spec, checkpoint=tmp_path / "run.pt")
     assert resumed.rows == whole.rows and torch.equal(resumed.losses, whole.losses)
-    for found, expected in zip((resumed.terms, *resumed.states.values()), (whole.terms, *whole.states.values())):
-        assert found.keys() == expected.keys()
-        assert all(torch.equal(found[key], value) for key, value in expected.items())
+    for actual, expected in zip((resumed.terms, *resumed.states.values()), (whole.terms, *whole.states.values())):
+        assert actual.keys() == expected.keys()
+        assert all(torch.equal(actual[key], value) for key, value in expected.items())
 
 
 def test_a_bad_option_is_named():

@@ -19,12 +19,12 @@ RANGES = searched_ranges(BASELINES["ProxyNCA++"])
 
 def quality(models: list[RunSpec]) -> list[float]:
     """A smooth score with its maximum at temperature 0.3 and learning rate 2e-4; folds differ a little."""
-    found = []
+    scores = []
     for model in models:
         assert (model.seed, model.folds, model.threads) == (protocols.TUNING_SEED, 3, 1)
         temperature, rate = torch.tensor([model.loss_options["temperature"] / 0.3, model.lr / 2e-4]).log10().tolist()
-        found.append(round(0.9 - temperature**2 / 4 - rate**2 / 8 - 0.01 * model.fold, 6))
-    return found
+        scores.append(round(0.9 - temperature**2 / 4 - rate**2 / 8 - 0.01 * model.fold, 6))
+    return scores
 
 
 @pytest.fixture
@@ -36,22 +36,22 @@ def scored(monkeypatch, shared_cache):
 
 
 def test_a_search_is_16_trials_on_one_fold_and_the_best_four_on_the_other_two(tmp_path, scored):
-    found = search.search(TINY, RANGES, tmp_path / "whole.json")
-    assert len(scored) == search.run_count(found) == search.RUNS == 24
+    record = search.search(TINY, RANGES, tmp_path / "whole.json")
+    assert len(scored) == search.run_count(record) == search.RUNS == 24
     assert [model.fold for model in scored] == [0] * 16 + [1, 2] * 4
-    scores = [trial["scores"] for trial in found["trials"]]
+    scores = [trial["scores"] for trial in record["trials"]]
     best = sorted(range(16), key=lambda number: -scores[number][0])[:4]
     assert {number for number in range(16) if len(scores[number]) == 3} == set(best)
-    chosen = found["found"]
+    chosen = record["found"]
     assert chosen["trial"] in best and chosen["score"] == max(sum(scores[number]) / 3 for number in best)
-    assert chosen["options"] == found["trials"][chosen["trial"]]["options"]
+    assert chosen["options"] == record["trials"][chosen["trial"]]["options"]
     assert chosen["default"] == scores[0][0] < chosen["median"] < chosen["best"] == max(first[0] for first in scores)
     assert chosen["best"] > 0.85, "it hardly looks for the best"
 
 
 def test_trial_0_is_the_spec_as_it_stands(tmp_path, scored):
-    found = search.search(TINY, RANGES, tmp_path / "whole.json")
-    assert found["trials"][0]["options"] == {"lr": 1e-3, "temperature": pytest.approx(1 / 9)}
+    record = search.search(TINY, RANGES, tmp_path / "whole.json")
+    assert record["trials"][0]["options"] == {"lr": 1e-3, "temperature": pytest.approx(1 / 9)}
     assert scored[0].loss_options == {"temperature": 1 / 9}
     assert scored[0].replace(loss_options={}) == TINY.replace(seed=protocols.TUNING_SEED, fold=0, folds=3)
     outside = search.standing(TINY.replace(lr=1.0), RANGES | {"margin": Range(0, 1)})
@@ -78,7 +78,7 @@ def test_a_proposal_is_a_function_of_the_trials_before_it(tmp_path, monkeypatch,
         return [trial["options"] for trial in search.search(TINY, RANGES, tmp_path / name)["trials"]]
 
     first = options("a", 0)
-    scores = [quality(search.on_thirds(search.applied(TINY, each))[:1]) for each in first[:8]]
+    scores = [quality(search.on_thirds(search.applied(TINY, tried))[:1]) for tried in first[:8]]
     best = scores.index(max(scores))
     other = options("c", best + 1)
     assert first == options("b", 0)
@@ -143,9 +143,9 @@ def test_an_edited_search_is_refused_by_name(ending, tmp_path, scored):
 
 def test_a_search_does_not_go_on_with_another_spec_or_other_ranges(tmp_path, scored, monkeypatch):
     path = tmp_path / "a.json"
-    found = search.search(TINY, RANGES, path)
-    begun = [trial | {"scores": trial["scores"][:1]} for trial in found["trials"][:5]]
-    search.unfinished_of(path).write_text(signed(found | {"trials": begun}))
+    record = search.search(TINY, RANGES, path)
+    begun = [trial | {"scores": trial["scores"][:1]} for trial in record["trials"][:5]]
+    search.unfinished_of(path).write_text(signed(record | {"trials": begun}))
     path.unlink()
     with pytest.raises(ValueError, match=r"a\.unfinished\.json was begun with another spec than there is now"):
         search.search(TINY.replace(steps=5), RANGES, path)
@@ -155,7 +155,7 @@ def test_a_search_does_not_go_on_with_another_spec_or_other_ranges(tmp_path, sco
         edited.setattr(keys, "source_hash", lambda *_: "other code")
         search.search(TINY, RANGES, path)
     del scored[:]
-    assert search.search(TINY, RANGES, path)["trials"] == found["trials"] and len(scored) == 24 - 5
+    assert search.search(TINY, RANGES, path)["trials"] == record["trials"] and len(scored) == 24 - 5
 
 
 def test_trials_are_scored_on_validation_classes_only_and_leave_the_cache(tmp_path, monkeypatch):
@@ -170,14 +170,14 @@ def test_trials_are_scored_on_validation_classes_only_and_leave_the_cache(tmp_pa
         ]
 
     monkeypatch.setattr(runs, "run_all", without_test_rows)
-    found = search.search(TINY, RANGES, tmp_path / "a.json", trials=2, finalists=1)
+    record = search.search(TINY, RANGES, tmp_path / "a.json", trials=2, finalists=1)
     assert [(spec.fold, spec.folds, spec.seed) for spec in trained] == [(f, 3, 10_000) for f in (0, 0, 1, 2)]
-    assert all(0 < score < 1 for trial in found["trials"] for score in trial["scores"])
+    assert all(0 < score < 1 for trial in record["trials"] for score in trial["scores"])
     assert not list((tmp_path / "runs").iterdir())
 
     monkeypatch.setattr(runs, "run_all", run_all)
     model = search.on_thirds(TINY)[0]
-    assert runs.run(model).metric("val MAP@R") == found["trials"][0]["scores"][0]
+    assert runs.run(model).metric("val MAP@R") == record["trials"][0]["scores"][0]
 
 
 def test_trials_are_judged_as_the_methods_own_runs_are():

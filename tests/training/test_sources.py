@@ -123,6 +123,18 @@ def test_types_of_functions_do_not_count(package):
     assert key(package) != before
 
 
+def test_what_is_imported_for_types_alone_does_not_count(package):
+    root, helper = package / "root.py", package / "helper.py"
+    root.write_text("if TYPE_CHECKING:\n    from dmlrepro import helper\n")
+    helper.write_text("value = 1\n")
+    assert sources.used_by([root]) == [root]
+    before = sources.source_hash([root])
+    root.write_text("if TYPE_CHECKING:\n    from dmlrepro.helper import value\n")
+    assert sources.source_hash([root]) == before
+    root.write_text("if True:\n    from dmlrepro import helper\n")
+    assert helper in sources.used_by([root])
+
+
 def test_printed_strings_and_warnings_do_not_count(package):
     helper = package / "helper.py"
     helper.write_text('import warnings\nprint("a")\nwarnings.warn("b")\n')

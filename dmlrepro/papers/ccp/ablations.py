@@ -95,22 +95,22 @@ class BatchSizeParams(CcpParams):
 
 def lambda_and_proxies(params: LambdaProxiesParams) -> list[RunSpec]:
     """Fig. 4: the weight of the penalty, and the number of proxies per class with a pool half as large again."""
-    found = ccp_runs(["untrained"], params)
+    specs = ccp_runs(["untrained"], params)
     for weight in params.projections:
-        found += ccp_runs(["C2-CCP-L"], params, setting=f"projection={weight:g}", scheme={"projection": weight})
+        specs += ccp_runs(["C2-CCP-L"], params, setting=f"projection={weight:g}", scheme={"projection": weight})
     for number in params.numbers:
-        found += ccp_runs(["C2-CCP-L"], params, setting=f"M={number}", scheme=_proxies(number, 3 * number // 2))
-        found += ccp_runs(["C2-Proxy"], params, setting=f"M={number}", scheme=_proxies(number, 3 * number // 2))
-    return found
+        specs += ccp_runs(["C2-CCP-L"], params, setting=f"M={number}", scheme=_proxies(number, 3 * number // 2))
+        specs += ccp_runs(["C2-Proxy"], params, setting=f"M={number}", scheme=_proxies(number, 3 * number // 2))
+    return specs
 
 
 def pools(params: PoolParams) -> list[RunSpec]:
     """Fig. 5: every number of proxies chosen from every pool; from one as large as their number, at random."""
-    found = ccp_runs(["untrained"], params)
+    specs = ccp_runs(["untrained"], params)
     for number in params.numbers:
         for pool in sorted({number, *(size for size in params.pools if size > number)}):
-            found += ccp_runs(["C2-CCP-L"], params, setting=f"M={number};pool={pool}", scheme=_proxies(number, pool))
-    return found
+            specs += ccp_runs(["C2-CCP-L"], params, setting=f"M={number};pool={pool}", scheme=_proxies(number, pool))
+    return specs
 
 
 def alternating(params: AlternatingParams) -> list[RunSpec]:
@@ -119,23 +119,23 @@ def alternating(params: AlternatingParams) -> list[RunSpec]:
     Then problems of other lengths; the controls, each with one part of CCP left out; theta* as the start of every
     problem; CCP over other losses.
     """
-    found = ccp_runs(["untrained"], params)
-    found += ccp_runs([f"{loss}{form}" for loss in params.losses for form in ("", "-Proxy", "-CCP-L")], params)
+    specs = ccp_runs(["untrained"], params)
+    specs += ccp_runs([f"{loss}{form}" for loss in params.losses for form in ("", "-Proxy", "-CCP-L")], params)
     lengths = [length for length in LENGTHS[params.profile] if not params.steps or length < params.steps]
     for length in [*lengths, params.steps] if lengths and params.steps else lengths:
         setting, ends = f"problem_steps={length}", {"problem_steps": length}
-        found += ccp_runs(
+        specs += ccp_runs(
             [f"{loss}-CCP-L" for loss in params.losses if loss in BY_LENGTH], params, setting=setting, scheme=ends
         )
     controls = {"penalty=none": {"projection": 0.0}, "picks=random": {"pool_size": params.proxies_per_class}}
     controls |= {"start=best": {"reset": True}}
     for setting, change in controls.items():
-        found += ccp_runs(["C2-CCP-L"], params, setting=setting, scheme=change)
+        specs += ccp_runs(["C2-CCP-L"], params, setting=setting, scheme=change)
     if params.batch_weight:
-        found += ccp_runs(["C2-CCP-L"], params, setting="batch_weight=0", scheme={"batch_weight": 0.0})
+        specs += ccp_runs(["C2-CCP-L"], params, setting="batch_weight=0", scheme={"batch_weight": 0.0})
     for name in params.over:
-        found += ccp_runs([_alone(name), f"{name}-CCP"], params)
-    return found
+        specs += ccp_runs([_alone(name), f"{name}-CCP"], params)
+    return specs
 
 
 def _alone(name: str) -> str:
@@ -145,10 +145,10 @@ def _alone(name: str) -> str:
 
 def batch_sizes(params: BatchSizeParams) -> list[RunSpec]:
     """Fig. 7: C2 within the batch and with CCP, in batches of several sizes with equally many steps."""
-    found = ccp_runs(["untrained"], params)
+    specs = ccp_runs(["untrained"], params)
     for size in params.sizes:
-        found += ccp_runs(["C2", "C2-CCP-L"], params, setting=f"batch={size}", batch_size=size)
-    return found
+        specs += ccp_runs(["C2", "C2-CCP-L"], params, setting=f"batch={size}", batch_size=size)
+    return specs
 
 
 def _proxies(number: int, pool: int) -> Mapping[str, int]:
@@ -186,7 +186,7 @@ SHOWN = {
 }
 
 
-def courses(finished: Iterable) -> pd.DataFrame:
+def courses(finished: Iterable[RunResult]) -> pd.DataFrame:
     """Table I: steps and problems; of the first and the last problem that another one followed, how far its proxies
     leave the samples of a pool and one another (SHOWN); means over the seeds that have one. Which runs do is an outcome
     that another processor changes, so a saved table does not hold them."""
@@ -210,7 +210,7 @@ def steps_per_problem(run: RunResult) -> list[int]:
     return [int(end - start) for start, end in zip([0, *ends], ends)]
 
 
-def problem_lengths(finished: Iterable) -> pd.DataFrame:
+def problem_lengths(finished: Iterable[RunResult]) -> pd.DataFrame:
     """Fig. 6(b) as a table: the steps of each finished problem, a row per method and seed, a column per problem."""
     plain = (run for run in finished if run.spec.scheme == "chance_constrained" and not run.spec.setting)
     rows = {(run.spec.method, run.spec.seed): steps_per_problem(run) for run in plain}
@@ -228,9 +228,9 @@ def _by_length(method: str) -> Sentence:
     """What a method's score is by the length of its problems."""
 
     def said(numbers: Numbers) -> str:
-        found = numbers.levels(method, "problem_steps", "MAP@R")
-        scores = ", ".join(f"{score:.1f} ({length:g})" for length, score in found.items())
-        best, longest = max(found, key=lambda length: found[length]), max(found)
+        by_length = numbers.levels(method, "problem_steps", "MAP@R")
+        scores = ", ".join(f"{score:.1f} ({length:g})" for length, score in by_length.items())
+        best, longest = max(by_length, key=lambda length: by_length[length]), max(by_length)
         words = f"MAP@R of {method} by the steps of a problem: {scores}"
         if best == longest:
             return f"{words}; the longest is best."
@@ -242,8 +242,8 @@ def _by_length(method: str) -> Sentence:
 
 def _parts(numbers: Numbers) -> str:
     changes = {"penalty=none": "the penalty", "picks=random": "the choice of samples", "start=best": "the last weights"}
-    said = ", ".join(f"without {name} {numbers.gap(f'{OURS};{cell}', OURS, 'MAP@R')}" for cell, name in changes.items())
-    return f"Left out one by one, the parts of CCP change MAP@R thus: {said}."
+    gaps = ", ".join(f"without {name} {numbers.gap(f'{OURS};{cell}', OURS, 'MAP@R')}" for cell, name in changes.items())
+    return f"Left out one by one, the parts of CCP change MAP@R thus: {gaps}."
 
 
 def _over_proxy_anchor(numbers: Numbers) -> str:

@@ -81,13 +81,13 @@ def measure(params: CcpCostParams) -> pd.DataFrame:
         image = times["forward", 0][seed] / params.network_images
         for count in params.class_counts:
             once = count * params.pool_size * image + times["search", count][seed]
-            found = {"C2": (times["C2", count][seed], 0.0, 0.0)}
-            found["C2-CCP-L"] = (
+            seconds = {"C2": (times["C2", count][seed], 0.0, 0.0)}
+            seconds["C2-CCP-L"] = (
                 times["C2-CCP-L", count][seed],
                 times["penalty", 0][seed],
                 once / params.problem_steps,
             )
-            for method, (loss, penalised, problem) in found.items():
+            for method, (loss, penalised, problem) in seconds.items():
                 row = {"method": method, "setting": f"C={count}", "seed": seed, "seconds": loss}
                 row |= {"penalty_seconds": penalised, "problem_seconds": problem, "network_seconds": rest[seed]}
                 rows.append(row)

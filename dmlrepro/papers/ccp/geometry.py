@@ -67,9 +67,9 @@ class RadiusParams(CcpParams):
 
 def mnist(params: MnistParams) -> list[RunSpec]:
     """Fig. 2: one problem to its end, CCP after each number of problems and to its end, and samples for proxies."""
-    found = ccp_runs(["untrained", "C2-Proxy"], params)
-    found += _after_each(params) + ccp_runs(["C2-CCP-L"], params)
-    return found + ccp_runs(["C2-CCP-L"], params, setting="anchors=samples", scheme={"samples": True})
+    specs = ccp_runs(["untrained", "C2-Proxy"], params)
+    specs += _after_each(params) + ccp_runs(["C2-CCP-L"], params)
+    return specs + ccp_runs(["C2-CCP-L"], params, setting="anchors=samples", scheme={"samples": True})
 
 
 def radius(params: RadiusParams) -> list[RunSpec]:
@@ -78,10 +78,10 @@ def radius(params: RadiusParams) -> list[RunSpec]:
 
 
 def _after_each(params: MnistParams | RadiusParams) -> list[RunSpec]:
-    found = []
+    specs = []
     for number in params.problems:
-        found += ccp_runs(["C2-CCP-L"], params, setting=f"problems={number}", scheme={"projections": number})
-    return found
+        specs += ccp_runs(["C2-CCP-L"], params, setting=f"problems={number}", scheme={"projections": number})
+    return specs
 
 
 def proxies_of(run: RunResult, params: MnistParams) -> list:
@@ -89,7 +89,7 @@ def proxies_of(run: RunResult, params: MnistParams) -> list:
     return courses_of(run, params) + ([measured(run, around_proxies)] if _has_proxies(run) else [])
 
 
-def radius_table(finished: Iterable, params: RadiusParams) -> pd.DataFrame:
+def radius_table(finished: Iterable[RunResult], params: RadiusParams) -> pd.DataFrame:
     """The rows of the runs, the geometry of their test embeddings, and the studies of the bounds."""
     study = study_rows(params, [*bound_rows(params.point_sets), *lemma_rows(params.point_sets)])
     return pd.concat([with_measures(finished, geometries_of, params), study], ignore_index=True)
@@ -134,7 +134,7 @@ def _trained_classes(run: RunResult, labels: Tensor) -> list[int]:
 
 
 @torch.no_grad()
-def states(finished: Iterable, classes: int = 6) -> dict[str, Mapping]:
+def states(finished: Iterable[RunResult], classes: int = 6) -> dict[str, Mapping[str, Tensor]]:
     """Fig. 2 of the first seed: {title: points (N, 2), labels (N,), converged and next proxies (classes, M, 2)}.
 
     A panel per state, for `planes.proxy_maps`: the single problem, then CCP after each number of problems and at its
@@ -142,7 +142,7 @@ def states(finished: Iterable, classes: int = 6) -> dict[str, Mapping]:
     the greedy k-center search picks among them, where training has a pool. More than two dimensions are shown as their
     first two principal components, of each panel's own points.
     """
-    found: dict[str, Mapping] = {}
+    panels: dict[str, Mapping[str, Tensor]] = {}
     for run in finished:
         if run.spec.seed or not _has_proxies(run):
             continue
@@ -156,8 +156,8 @@ def states(finished: Iterable, classes: int = 6) -> dict[str, Mapping]:
         panel = {"points": plane(points), "labels": torch.arange(len(shown)).repeat_interleave(_sizes(members))}
         panel |= {"converged": plane(proxies), "next": plane(torch.stack([o[p] for o, p in zip(members, picks)]))}
         title = f"CCP, {run.spec.setting.replace('problems=', 'problems: ')}" if run.spec.setting else "CCP, at its end"
-        found["single problem" if run.spec.method == "C2-Proxy" else title] = panel
-    return found
+        panels["single problem" if run.spec.method == "C2-Proxy" else title] = panel
+    return panels
 
 
 def _sizes(parts: Iterable[Tensor]) -> Tensor:
@@ -286,8 +286,8 @@ OURS = "C2-CCP-L"
 
 def _lemma(numbers: Numbers) -> str:
     cells = (tables.Cell("Lemma 1", {"constant": name}) for name in ("printed", "rows and columns"))
-    found = (tables.levels_of(numbers.cells, cell, "Lipschitz/constant")[cell] for cell in cells)
-    printed, valid = (max(by_seed.values()) for by_seed in found)
+    ratios = (tables.levels_of(numbers.cells, cell, "Lipschitz/constant")[cell] for cell in cells)
+    printed, valid = (max(by_seed.values()) for by_seed in ratios)
     return (
         f"Lemma 1: the constant of a linear layer is up to {printed:.2f} times the printed bound, and at most "
         f"{valid:.2f} times the root of the largest row sum times the largest column sum."

@@ -127,10 +127,10 @@ _SHADES = {
 
 
 def _own() -> dict[Variant, Method]:
-    found: dict[Variant, Method] = {}
+    methods: dict[Variant, Method] = {}
 
     def add(variant: Variant, loss: str, **record: Any) -> None:
-        found[variant] = Method(variant.name, loss, offered=False, **record)
+        methods[variant] = Method(variant.name, loss, offered=False, **record)
 
     for name, (loss, options) in LOSSES.items():
         sources = {
@@ -158,7 +158,7 @@ def _own() -> dict[Variant, Method]:
     for form, color in (("Proxy", "#BF8040"), ("CCP", "#7A3300")):
         field["searched_as"] = "" if form == "CCP" else Variant("PFML", "CCP").name
         add(Variant("PFML", form), "potential_field.PotentialFieldLoss", color=color, **shared, **field)
-    return found
+    return methods
 
 
 _OWN = _own()
@@ -249,7 +249,7 @@ class CcpParams(Params):
     eval_every: int | None = None  # steps between two evaluations; at paper the protocol's
     batch_weight: float | None = None  # weight of the loss within the batch beside that with proxies
 
-    def _dataset_recipe(self, dataset: str) -> dict:
+    def _dataset_recipe(self, dataset: str) -> dict[str, Any]:
         many = benchmark_of(dataset) in MANY_CLASSES
         regime = REGIMES.get(benchmark_of(dataset), REGIMES["cub"]) if self.profile == "small" else {}
         return {"proxies_per_class": 4 if many else 8, "pool_size": 7 if many else 12} | regime
@@ -261,10 +261,10 @@ class CcpParams(Params):
         if variant.form == "XBM":
             named = {"positive_margin": "pos_margin", "negative_margin": "neg_margin"}
             options = {named[name]: value for name, value in options.items()} | xbm_options(self, variant.size)
-        found = {f"loss.{name}": Setting(value, _SUPPLEMENT) for name, value in options.items()}
+        settings = {f"loss.{name}": Setting(value, _SUPPLEMENT) for name, value in options.items()}
         if variant.over in LOSSES and variant.form in ("Proxy", "CCP"):
-            found["loss_lr.*"] = Setting(NETWORK["lr"].value, "the released code: proxies learn as the network does")
-        return dict(NETWORK) | found
+            settings["loss_lr.*"] = Setting(NETWORK["lr"].value, "the released code: proxies learn as the network does")
+        return dict(NETWORK) | settings
 
 
 def xbm_options(params: CcpParams, size: str) -> dict[str, int]:
@@ -277,7 +277,7 @@ def xbm_options(params: CcpParams, size: str) -> dict[str, int]:
 ENDS = ("problem_patience", "problem_steps")  # of a problem
 
 
-def scheme_options(variant: Variant, params: CcpParams, **changes: Any) -> dict:
+def scheme_options(variant: Variant, params: CcpParams, **changes: Any) -> dict[str, Any]:
     """Options of the scheme for a method that has it: S has one proxy per class, "Proxy" a single problem."""
     options = {"pool_size": params.pool_size, "projection": params.projection}
     ends = {} if variant.form == "Proxy" else {name: getattr(params, name) or None for name in ENDS}
@@ -289,7 +289,7 @@ def scheme_options(variant: Variant, params: CcpParams, **changes: Any) -> dict:
 
 
 def ccp_spec(
-    name: str, params: CcpParams, *, setting: str = "", scheme: Mapping | None = None, **changes: Any
+    name: str, params: CcpParams, *, setting: str = "", scheme: Mapping[str, Any] | None = None, **changes: Any
 ) -> RunSpec:
     """The run of one method; scheme: options of its scheme that differ from the parameters'; others as in `spec_of`."""
     method, variant = pick(METHODS, [name])[0], VARIANTS.get(name, Variant(name))

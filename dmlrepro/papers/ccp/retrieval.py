@@ -74,17 +74,17 @@ def relative_spread(table: pd.DataFrame, params: CcpRetrievalParams) -> pd.DataF
     logarithms; none of fewer than three seeds."""
     rows = tables.final_rows(table)
     rows = rows[rows["metric"].isin(SPREAD_METRICS) & ~rows["method"].isin(UNTRAINED)]
-    found = []
-    for metric, each in rows.groupby("metric", sort=False):
-        values = each.pivot_table(index="seed", columns="method", values="value").dropna()
+    spreads = []
+    for metric, group in rows.groupby("metric", sort=False):
+        values = group.pivot_table(index="seed", columns="method", values="value").dropna()
         if min(values.shape) < 3 or not values.var().gt(0).all():
             continue
         whole, count = _log_spread(values), len(values)
         for seed in values.index:
             pseudo = count * whole - (count - 1) * _log_spread(values.drop(index=seed))
             row = {"method": "methods", "setting": f"of={metric}", "metric": "relative_spread"}
-            found.append(row | {"seed": seed, "value": math.exp(pseudo)})
-    return study_rows(params, found) if found else pd.DataFrame(columns=tables.COLUMNS)
+            spreads.append(row | {"seed": seed, "value": math.exp(pseudo)})
+    return study_rows(params, spreads) if spreads else pd.DataFrame(columns=tables.COLUMNS)
 
 
 def _log_spread(values: pd.DataFrame) -> float:

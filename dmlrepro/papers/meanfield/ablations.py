@@ -101,16 +101,16 @@ class RegularizerParams(MeanFieldParams):
 
 def ablation_dim(params: DimParams) -> list[RunSpec]:
     """Fig. 2; a trained head of a dimension begins as the random one of the same."""
-    found = every_run([name for name in params.methods if name == "untrained"], params)
-    starts = [run for run in found if run.method == START]
-    found += [run.replace(setting=f"dim={dim}", embedding_size=dim) for dim in params.dims for run in starts]
+    specs = every_run([name for name in params.methods if name == "untrained"], params)
+    starts = [run for run in specs if run.method == START]
+    specs += [run.replace(setting=f"dim={dim}", embedding_size=dim) for dim in params.dims for run in starts]
     trained = [name for name in params.methods if name != "untrained"]
     for dim in params.dims:
-        found += every_run(trained, params, setting=f"dim={dim}", embedding_size=dim)
-    return found
+        specs += every_run(trained, params, setting=f"dim={dim}", embedding_size=dim)
+    return specs
 
 
-def dim_table(finished: Iterable, params: DimParams) -> pd.DataFrame:
+def dim_table(finished: Iterable[RunResult], params: DimParams) -> pd.DataFrame:
     """The rows of the runs. The column `dim`, which tells tables of different comparisons apart, is that of the
     parameters in all of them: the dimension is what is compared here, and the setting says it."""
     table = results.tidy(finished, params)
@@ -119,25 +119,25 @@ def dim_table(finished: Iterable, params: DimParams) -> pd.DataFrame:
 
 def ablation_beta_delta(params: BetaDeltaParams) -> list[RunSpec]:
     """Fig. 3."""
-    found = every_run(["untrained"], params)
+    specs = every_run(["untrained"], params)
     for delta in params.deltas:
         for beta in params.betas:
             options = {"beta": beta, "delta": delta}
-            found += every_run(["MFCWMS"], params, setting=f"beta={beta:g};delta={delta:g}", loss_options=options)
-    return found
+            specs += every_run(["MFCWMS"], params, setting=f"beta={beta:g};delta={delta:g}", loss_options=options)
+    return specs
 
 
-def beta_delta_table(finished: Iterable, params: BetaDeltaParams) -> pd.DataFrame:
+def beta_delta_table(finished: Iterable[RunResult], params: BetaDeltaParams) -> pd.DataFrame:
     """The rows of the runs, and at every delta and seed the best MAP@R after the last step and its beta."""
     finished = list(finished)
-    found = []
+    optima = []
     for delta in params.deltas:
         for seed in sorted({run.spec.seed for run in finished}):
             runs = [r for r in finished if r.spec.loss and (r.spec.seed, r.spec.loss_options["delta"]) == (seed, delta)]
             best = max(runs, key=lambda run: run.metric("MAP@R"))
             values = {"best_beta": best.spec.loss_options["beta"], "MAP@R": best.metric("MAP@R")}
-            found.append(scored(best, values, f"delta={delta:g}"))
-    return with_measured(finished, found, params)
+            optima.append(scored(best, values, f"delta={delta:g}"))
+    return with_measured(finished, optima, params)
 
 
 def grid(table: pd.DataFrame, metric: str = "MAP@R") -> pd.DataFrame:
@@ -155,42 +155,45 @@ def grid_changes(table: pd.DataFrame, metric: str = "MAP@R") -> dict[str, tuple]
     default = whole.index.get_loc(SHARPNESS["beta"]), whole.columns.get_loc(SHARPNESS["delta"])
     changes = grids - grids[:, *default][:, None, None]
     return {
-        f"δ = {delta:g}": (whole.index, *(each(changes[:, :, i], axis=0) for each in (np.mean, np.min, np.max)))
+        f"δ = {delta:g}": (
+            whole.index,
+            *(statistic(changes[:, :, i], axis=0) for statistic in (np.mean, np.min, np.max)),
+        )
         for i, delta in enumerate(whole.columns)
     }
 
 
 def ablation_batch_size(params: BatchSizeParams) -> list[RunSpec]:
     """Tables 8 to 11."""
-    found = every_run([name for name in params.methods if name == "untrained"], params)
+    specs = every_run([name for name in params.methods if name == "untrained"], params)
     trained = [name for name in params.methods if name != "untrained"]
     for size in params.batch_sizes:
-        found += every_run(trained, params, setting=f"batch={size}", batch_size=size)
-    return found
+        specs += every_run(trained, params, setting=f"batch={size}", batch_size=size)
+    return specs
 
 
 def ablation_alpha(params: AlphaParams) -> list[RunSpec]:
     """Table 12, which also has the epoch of the best evaluation."""
-    found = every_run(["untrained"], params)
+    specs = every_run(["untrained"], params)
     for alpha in params.alphas:
         changed = {"setting": f"alpha={alpha:g}", "loss_options": {"alpha": alpha}}
-        found += every_run(["MFCWMS"], params, **changed, **curve_options(params))
-    return found
+        specs += every_run(["MFCWMS"], params, **changed, **curve_options(params))
+    return specs
 
 
 def ablation_regularizer(params: RegularizerParams) -> list[RunSpec]:
     """Table 13; ProxyAnchor, whose proxies are compared with mean fields; and for Fig. 5 the first epochs of the runs
     without a regulariser, which is how those began: a step depends on nothing but the seed and the steps before."""
-    found = every_run(["untrained", "ProxyAnchor"], params)
+    specs = every_run(["untrained", "ProxyAnchor"], params)
     for name in ("MFCont", "MFCWMS"):
         for weight in params.weights_of_regularizer:
             options = {"setting": f"lambda={weight:g}", "loss_options": {"regularization": weight}}
-            found += every_run([name], params, **options)
+            specs += every_run([name], params, **options)
         for epochs in params.first_epochs:
             short = {"steps": None, "epochs": epochs, "patience": None}
             options = {"setting": f"lambda=0;epochs={epochs}", "loss_options": {"regularization": 0.0}}
-            found += every_run([name], params, **options | short)
-    return found
+            specs += every_run([name], params, **options | short)
+    return specs
 
 
 def regularizers_of(run: RunResult, params: RegularizerParams) -> list:
@@ -201,10 +204,10 @@ def regularizers_of(run: RunResult, params: RegularizerParams) -> list:
         return []
     values = records.derived([run], fields_of, plain=plain)
     shown = ["regularizer"] * plain + ["field_offset"] * (run.spec.setting in ("", "lambda=0"))
-    found = [scored(run, {name: values[name] for name in shown})]
+    measurements = [scored(run, {name: values[name] for name in shown})]
     if run.spec.setting == "lambda=0":
-        found.append(scored(run, {"regularizer": values["before"]}, "lambda=0;epochs=0"))
-    return found
+        measurements.append(scored(run, {"regularizer": values["before"]}, "lambda=0;epochs=0"))
+    return measurements
 
 
 def fields_of(run: RunResult, plain: bool) -> dict[str, float]:

@@ -66,18 +66,18 @@ def curve_options(params: MeanFieldParams) -> dict:
 
 def conventional(params: ConventionalParams) -> list[RunSpec]:
     """Table 2, and ProxyAnchor once more with the learning rate of mean fields: convergence may be a matter of it."""
-    found = every_run(params.methods, params, **curve_options(params))
+    specs = every_run(params.methods, params, **curve_options(params))
     if "ProxyAnchor" in params.methods:
         rate = {"setting": MATCHED, "loss_lr": {"*": FIELD_LR}}
-        found += every_run(["ProxyAnchor"], params, **rate, **curve_options(params))
-    return found
+        specs += every_run(["ProxyAnchor"], params, **rate, **curve_options(params))
+    return specs
 
 
 def vit(params: VitParams) -> list[RunSpec]:
     """Table 14: MFCWMS with alpha = 20, and at its default beside it."""
-    found = every_run(params.methods, params, **curve_options(params))
+    specs = every_run(params.methods, params, **curve_options(params))
     changed = {"setting": f"alpha={params.alpha:g}", "loss_options": {"alpha": params.alpha}}
-    return found + every_run(["MFCWMS"], params, **changed, **curve_options(params))
+    return specs + every_run(["MFCWMS"], params, **changed, **curve_options(params))
 
 
 # --- what the evaluations say -----------------------------------------------------------------------------------------
@@ -108,65 +108,65 @@ def curve_measures(run: RunResult) -> dict[str, dict[str, float]]:
     best = int(values.argmax())
     left = epochs[-1] - epochs[best]
     slope = 100 * (values[-1] - values[best]) / left if left else 0.0
-    found = {run.spec.setting: {"best_epoch": float(epochs[best]), "slope_after_best": float(slope)}}
+    measures = {run.spec.setting: {"best_epoch": float(epochs[best]), "slope_after_best": float(slope)}}
     for patience in PATIENCE.values():
         seen = values[: stopped_at(values, patience)]
         setting = f"{run.spec.setting};patience={patience}".lstrip(";")
-        found[setting] = {"best_epoch": float(epochs[seen.argmax()]), AT_STOP: float(seen.max())}
-    return found
+        measures[setting] = {"best_epoch": float(epochs[seen.argmax()]), AT_STOP: float(seen.max())}
+    return measures
 
 
-def curve_table(finished: Iterable, params: MeanFieldParams) -> pd.DataFrame:
+def curve_table(finished: Iterable[RunResult], params: MeanFieldParams) -> pd.DataFrame:
     """The rows of the runs, and what `curve_measures` finds in their evaluations."""
     finished = list(finished)
-    found = [
+    measurements = [
         scored(run, values, setting)
         for run in finished
         if run.spec.keep_history
         for setting, values in curve_measures(run).items()
     ]
-    return with_measured(finished, found, params)
+    return with_measured(finished, measurements, params)
 
 
-def learning_curves(finished: Iterable, runtime: bool = False) -> dict[str, tuple]:
+def learning_curves(finished: Iterable[RunResult], runtime: bool = False) -> dict[str, tuple]:
     """MAP@R in percent over the epochs (Fig. 6), or over seconds of training (Fig. 4), means over seeds, for
     `charts.lines`; seconds are each run's epochs at the mean speed of its method."""
-    found = {}
+    curves = {}
     for name, runs in _with_history(finished).items():
         epochs, values = _together(runs)
         if runtime:
             steps = np.array([row["step"] for row in runs[0].rows if row["selection"] == "every"])
             epochs = np.unique(steps)[: len(epochs)] / np.mean([run.cost["steps_per_second"] for run in runs])
-        found[name] = (epochs, values.mean(0))
-    return found
+        curves[name] = (epochs, values.mean(0))
+    return curves
 
 
-def learning_differences(finished: Iterable) -> dict[str, tuple]:
+def learning_differences(finished: Iterable[RunResult]) -> dict[str, tuple]:
     """The curves over epochs minus the first one of the same seed, in points, mean and range over seeds, for
     `charts.lines`; the first is a line at zero."""
     curves = {name: {run.spec.seed: run for run in runs} for name, runs in _with_history(finished).items()}
     seeds = sorted(set.intersection(*map(set, curves.values())))
     together = {name: _together([runs[seed] for seed in seeds]) for name, runs in curves.items()}
     _, first = next(iter(together.values()))
-    found = {}
+    differences = {}
     for name, (epochs, values) in together.items():
         length = min(len(epochs), first.shape[1])
         apart = values[:, :length] - first[:, :length]
-        found[name] = (epochs[:length], apart.mean(0), apart.min(0), apart.max(0))
-    return found
+        differences[name] = (epochs[:length], apart.mean(0), apart.min(0), apart.max(0))
+    return differences
 
 
-def _with_history(finished: Iterable) -> dict[str, list]:
+def _with_history(finished: Iterable[RunResult]) -> dict[str, list[RunResult]]:
     """The runs that kept their evaluations, by method and setting in words."""
-    found: dict[str, list] = {}
+    by_name: dict[str, list[RunResult]] = {}
     for run in finished:
         if run.spec.keep_history:
             name = tables.Cell.read(f"{run.spec.method};{run.spec.setting}").said
-            found.setdefault(name, []).append(run)
-    return found
+            by_name.setdefault(name, []).append(run)
+    return by_name
 
 
-def _together(runs: Sequence) -> tuple[np.ndarray, np.ndarray]:
+def _together(runs: Sequence[RunResult]) -> tuple[np.ndarray, np.ndarray]:
     """Epochs (E,) and MAP@R in percent (runs, E) of the evaluations that all runs have."""
     histories = [history(run) for run in runs]
     length = min(len(epochs) for epochs, _ in histories)
@@ -189,7 +189,7 @@ def growth_costs(params: ConventionalParams) -> pd.DataFrame:
     return growth.measure(params.growth_sizes, 100, 64, params.repetitions)
 
 
-def all_costs(finished: Iterable, costs: pd.DataFrame) -> pd.DataFrame:
+def all_costs(finished: Iterable[RunResult], costs: pd.DataFrame) -> pd.DataFrame:
     """Seconds of the runs, and below them those of the losses as the data grow."""
     return pd.concat([results.costs(finished), costs], ignore_index=True)
 
@@ -211,8 +211,8 @@ def growth_rows(costs: pd.DataFrame, params: ConventionalParams) -> pd.DataFrame
 
 def _at_the_end(numbers: Numbers) -> str:
     """A sentence if every method's best MAP@R is its last, so that none has converged; else nothing."""
-    found = [levels for (_, metric), levels in numbers.cells.items() if metric == "slope_after_best"]
-    cells = [str(level) for levels in found for level in levels]
+    slopes = [levels for (_, metric), levels in numbers.cells.items() if metric == "slope_after_best"]
+    cells = [str(level) for levels in slopes for level in levels]
     if not cells:
         raise tables.MissingRows("slope_after_best")
     if any(numbers.mean(cell, "slope_after_best") for cell in cells):
@@ -222,7 +222,7 @@ def _at_the_end(numbers: Numbers) -> str:
 
 
 def _by_alpha(numbers: Numbers) -> str:
-    cell = next((each for each in numbers.cells.get(("MFCWMS", "MAP@R"), {}) if "alpha" in each.settings), None)
+    cell = next((cell for cell in numbers.cells.get(("MFCWMS", "MAP@R"), {}) if "alpha" in cell.settings), None)
     if cell is None:
         raise tables.MissingRows("MFCWMS with another alpha")
     return f"{cell.said} and at its default 0.01: {numbers.against(str(cell), 'MFCWMS', 'MAP@R')}."

@@ -60,8 +60,8 @@ def exponents(costs: pd.DataFrame) -> pd.DataFrame:
 
 def curves(costs: pd.DataFrame) -> dict[str, tuple]:
     """Seconds over samples, median and range over repetitions, for `charts.lines` on logarithmic axes."""
-    found = {}
+    lines = {}
     for method, rows in costs.groupby("method", sort=False):
         seconds = rows.groupby("samples")["seconds"].agg(["median", "min", "max"])
-        found[method] = (seconds.index, *(seconds[name] for name in ("median", "min", "max")))
-    return found
+        lines[method] = (seconds.index, *(seconds[name] for name in ("median", "min", "max")))
+    return lines

@@ -84,12 +84,12 @@ def order_parameter(temperature: float) -> float:
 def free_energies(temperatures: tuple[float, ...], points: int = 101) -> dict[str, tuple]:
     """The exponent of Eq. 14 per spin, M^2 / (2 T) + V(M / T), less its value at M = 0, against M."""
     field = torch.linspace(0, 1, points, dtype=torch.float64)
-    found = {}
+    energies = {}
     for temperature in temperatures:
         x = (field / temperature).clamp_min(1e-6)
         log_mean = x + torch.log(-torch.expm1(-2 * x) / (2 * x))  # log of sinh x / x
-        found[f"T = {temperature:.3g} J"] = (field.numpy(), (field.square() / (2 * temperature) - log_mean).numpy())
-    return found
+        energies[f"T = {temperature:.3g} J"] = (field.numpy(), (field.square() / (2 * temperature) - log_mean).numpy())
+    return energies
 
 
 def simulate(spins: int, temperatures: Tensor, sweeps: int, chains: int, seed: int = 0) -> Tensor:
@@ -196,14 +196,14 @@ def gradient_cosines(embeddings: Tensor, labels: Tensor) -> dict[str, float]:
         )
         for alpha in ALPHAS
     }
-    found = {}
+    cosines = {}
     for name, loss in mean_field_losses().items():
         ours, exact = (
-            _gradient(embeddings, each) for each in (lambda x, loss=loss: loss(x, labels, fields), pairs[name])
+            _gradient(embeddings, function) for function in (lambda x, loss=loss: loss(x, labels, fields), pairs[name])
         )
         nothing = not (ours.any() or exact.any())  # all samples lie within the margins of both losses
-        found[name] = 1.0 if nothing else F.cosine_similarity(ours, exact, dim=0).item()
-    return found
+        cosines[name] = 1.0 if nothing else F.cosine_similarity(ours, exact, dim=0).item()
+    return cosines
 
 
 def _gradient(embeddings: Tensor, loss: Callable[[Tensor], Tensor]) -> Tensor:
@@ -226,8 +226,8 @@ def interaction_maps(spread: float = 0.5, points: int = 60) -> dict:
     ):
         distance = 1 - places @ others.T
         own = (distance[..., classes == 0] - MARGINS["positive_margin"]).relu().mean(2)
-        for each in (1, 2):
-            own += (MARGINS["negative_margin"] - distance[..., classes == each]).relu().mean(2)
+        for label in (1, 2):
+            own += (MARGINS["negative_margin"] - distance[..., classes == label]).relu().mean(2)
         maps[title] = own.numpy()
     where = torch.stack([torch.atan2(embeddings[:, 1], embeddings[:, 0]), embeddings[:, 2].asin()], dim=1)
     titles = ("longitude (radians)", "latitude (radians)", "loss (no unit)")
@@ -247,14 +247,16 @@ def magnet_table(params: MagnetParams) -> pd.DataFrame:
         rows.append(at | {"method": "mean field", "value": order_parameter(temperature)})
     temperatures = torch.tensor(params.temperatures, dtype=torch.float64)
     for spins in params.spins:
-        found = simulate(spins, temperatures, params.sweeps, params.seeds)
+        order_parameters = simulate(spins, temperatures, params.sweeps, params.seeds)
         rows += [
             {"method": "Monte Carlo", "setting": f"N={spins};T={temperature:g}", "seed": chain}
             | {"metric": "order_parameter", "value": value}
-            for temperature, chains in zip(params.temperatures, found.tolist())
+            for temperature, chains in zip(params.temperatures, order_parameters.tolist())
             for chain, value in enumerate(chains)
         ]
-    cases = dict.fromkeys([(each, SAMPLES) for each in params.spreads] + [(SPREAD, each) for each in params.samples])
+    cases = dict.fromkeys(
+        [(spread, SAMPLES) for spread in params.spreads] + [(SPREAD, samples) for samples in params.samples]
+    )
     for centers in CENTERS:
         for spread, samples in cases:
             for seed in range(params.seeds):
@@ -279,14 +281,14 @@ def order_curves(table: pd.DataFrame) -> dict[str, tuple]:
     """The order parameter over T / J for `charts.lines`: of mean field theory, and of Monte Carlo with its range."""
     rows = table[table["metric"] == "order_parameter"]
     rows = rows.assign(T=rows["setting"].str.extract(r"T=([\d.]+)", expand=False).astype(float))
-    found = {}
+    curves = {}
     for (method, spins), group in rows.groupby(
         ["method", rows["setting"].str.extract(r"N=(\d+)", expand=False).fillna("")], sort=False
     ):
         by = group.groupby("T")["value"].agg(["mean", "min", "max"])
         name = f"{method}, N = {spins}" if spins else "mean field, N = ∞"
-        found[name] = (by.index, by["mean"]) if not spins else (by.index, by["mean"], by["min"], by["max"])
-    return found
+        curves[name] = (by.index, by["mean"]) if not spins else (by.index, by["mean"], by["min"], by["max"])
+    return curves
 
 
 def embedding_curves(table: pd.DataFrame, metric: str, x: str, centers: str) -> dict[str, tuple]:
@@ -297,11 +299,11 @@ def embedding_curves(table: pd.DataFrame, metric: str, x: str, centers: str) -> 
     fixed = number["samples"] == str(SAMPLES) if x == "spread" else number["spread"] == str(SPREAD)
     rows = rows[fixed & rows["setting"].str.contains(f"centers={centers}")].assign(x=number[x].astype(float))
     alpha = rows["setting"].str.extract(r"alpha=([\d.]+)", expand=False).fillna("")
-    found = {}
+    curves = {}
     for (method, level), group in rows.groupby([rows["method"], alpha], sort=False):
         by = group.groupby("x")["value"].agg(["mean", "min", "max"])
-        found[f"{method}, α = {level}" if level else method] = (by.index, by["mean"], by["min"], by["max"])
-    return found
+        curves[f"{method}, α = {level}" if level else method] = (by.index, by["mean"], by["min"], by["max"])
+    return curves
 
 
 # --- what was found ---------------------------------------------------------------------------------------------------
@@ -310,18 +312,18 @@ def embedding_curves(table: pd.DataFrame, metric: str, x: str, centers: str) -> 
 def _deviations(numbers: Numbers) -> dict[int, dict[float, float]]:
     """{N: {T: order parameter of Monte Carlo less that of mean field theory}}."""
     theory = numbers.levels("mean field", "T", "order_parameter")
-    found: dict[int, dict[float, float]] = {}
+    deviations: dict[int, dict[float, float]] = {}
     for level, chains in numbers.cells.get(("Monte Carlo", "order_parameter"), {}).items():
         spins, temperature = level.settings["N"], level.settings["T"]
-        found.setdefault(int(spins), {})[temperature] = sum(chains.values()) / len(chains) - theory[temperature]
-    if len(found) < 2:
+        deviations.setdefault(int(spins), {})[temperature] = sum(chains.values()) / len(chains) - theory[temperature]
+    if len(deviations) < 2:
         raise tables.MissingRows("Monte Carlo of two numbers of spins")
-    return dict(sorted(found.items()))
+    return dict(sorted(deviations.items()))
 
 
 def _exact_for_many_spins(numbers: Numbers) -> str:
-    largest = {n: max(map(abs, found.values())) for n, found in _deviations(numbers).items()}
-    told = ", ".join(f"{each:.2f} with {n} spins" for n, each in largest.items())
+    largest = {n: max(map(abs, deviations.values())) for n, deviations in _deviations(numbers).items()}
+    told = ", ".join(f"{deviation:.2f} with {n} spins" for n, deviation in largest.items())
     return (
         f"Mean field theory against the magnet: the order parameter of exact Monte Carlo lies at most {told} from "
         "theory."
@@ -329,10 +331,10 @@ def _exact_for_many_spins(numbers: Numbers) -> str:
 
 
 def _transition(numbers: Numbers) -> str:
-    most, found = list(_deviations(numbers).items())[-1]
+    most, deviations = list(_deviations(numbers).items())[-1]
     theory = numbers.levels("mean field", "T", "order_parameter")
     below, above = max(t for t in theory if t < 0.9 * CRITICAL), min(t for t in theory if t > 1.1 * CRITICAL)
-    low, high = (found[t] + theory[t] for t in (below, above))
+    low, high = (deviations[t] + theory[t] for t in (below, above))
     return (
         f"On both sides of the transition that the theory has at T = J / 3: {most} spins have |M| = {low:.2f} at "
         f"T = {below:g} J and {high:.2f} at {above:g} J."
@@ -341,22 +343,22 @@ def _transition(numbers: Numbers) -> str:
 
 def _of_embeddings(numbers: Numbers, metric: str, centers: str) -> dict[tables.Cell, float]:
     """Cell -> mean over seeds of a metric at every spread and number of samples, of one kind of centres."""
-    found = {
+    means = {
         cell: sum(seeds.values()) / len(seeds)
         for (_, name), cells in numbers.cells.items()
         if name == metric
         for cell, seeds in cells.items()
         if cell.settings.get("centers") == centers
     }
-    if not found:
+    if not means:
         raise tables.MissingRows(f"{metric} of {centers} centres")
-    return found
+    return means
 
 
 def _best_field_is_the_mean(numbers: Numbers) -> str:
-    apart, crowded = (_of_embeddings(numbers, "field_offset", each) for each in CENTERS)
+    apart, crowded = (_of_embeddings(numbers, "field_offset", centers) for centers in CENTERS)
     worst = max(apart, key=apart.get)
-    mean = {name: sum(each.values()) / len(each) for name, each in (("apart", apart), ("crowded", crowded))}
+    mean = {name: sum(offsets.values()) / len(offsets) for name, offsets in (("apart", apart), ("crowded", crowded))}
     return (
         f"The best mean field of a class lies {mean['apart']:.2f} spreads of the class from its mean on average where "
         f"classes are apart, {apart[worst]:.2f} at most ({_case(worst)}), and {mean['crowded']:.2f} where they "

@@ -85,9 +85,9 @@ _SHARPNESS_RANGES = {"alpha": Range(0.01, 50, log=True), "beta": Range(10, 200),
 
 def _own(name: str, loss: str, ranges: Mapping[str, Range], color: str, **options: float) -> Method:
     learns = name.startswith("MF")
-    said = documented(LOSSES[name])
+    settings = documented(LOSSES[name])
     if learns:
-        said["loss_lr"] = LOSSES[name]["loss_lr.mean_fields"]
+        settings["loss_lr"] = LOSSES[name]["loss_lr.mean_fields"]
     return Method(
         name,
         f"mean_field.{loss}",
@@ -95,7 +95,7 @@ def _own(name: str, loss: str, ranges: Mapping[str, Range], color: str, **option
         batches="shuffled" if learns else "pairs",
         rates={"mean_fields": FIELD_LR} if learns else {},
         ranges=dict(ranges) | (LOSS_LR if learns else {}),
-        published={dataset: documented(record) | said for dataset, record in TRADITIONAL.items()},
+        published={dataset: documented(record) | settings for dataset, record in TRADITIONAL.items()},
         color=color,
     )
 

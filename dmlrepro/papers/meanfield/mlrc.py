@@ -101,7 +101,7 @@ def welch(table: pd.DataFrame, baselines: Sequence[str] = ("ArcFace", "ProxyAnch
 
     rows = table[(table["metric"] == "MAP@R") & (table["selection"] == "val_best") & (table["setting"] == "")]
     scores = {key: group["value"] for key, group in rows.groupby(["protocol", "method"])}
-    found = []
+    tests = []
     for protocol in rows["protocol"].unique():
         for baseline in baselines:
             for name in MEAN_FIELDS:
@@ -109,8 +109,8 @@ def welch(table: pd.DataFrame, baselines: Sequence[str] = ("ArcFace", "ProxyAnch
                 if ours is not None and other is not None:
                     p = stats.ttest_ind(ours, other, equal_var=False).pvalue
                     row = {"protocol": protocol, "baseline": baseline, "method": name, "n": len(ours)}
-                    found.append(row | {"difference": ours.mean() - other.mean(), "p": p})
-    return pd.DataFrame(found)
+                    tests.append(row | {"difference": ours.mean() - other.mean(), "p": p})
+    return pd.DataFrame(tests)
 
 
 Mlrc = Study(MlrcParams, mlrc, claims=TESTS)

@@ -118,18 +118,18 @@ def degraded_embeddings(run: RunResult, kind: str, strength: float, seed: int = 
     return kept(run, embedded, kind, strength, seed, inspect.getsource(sys.modules[__name__]))
 
 
-def certainty_table(finished: Iterable, params: CertaintyParams) -> pd.DataFrame:
+def certainty_table(finished: Iterable[RunResult], params: CertaintyParams) -> pd.DataFrame:
     """The rows of the runs; how the embedding norm follows the strength of each corruption; and how well it tells the
     test images that the baseline of the same seed retrieves right from the others (Fig. 9)."""
     finished = list(finished)
     trained = [run for run in finished if run.spec.method in params.methods]
     baselines = {run.spec.seed: run for run in trained if run.spec.method == params.methods[0]}
     how = {"corruptions": list(params.corruptions), "strengths": list(params.strengths)}
-    found = []
+    measurements = []
     for run in trained:
         values = records.derived([run, baselines[run.spec.seed]], told_by_norms, **how)
-        found += [scored(run, each, setting or None) for setting, each in values]
-    return with_measured(finished, found, params)
+        measurements += [scored(run, measures, setting or None) for setting, measures in values]
+    return with_measured(finished, measurements, params)
 
 
 def told_by_norms(
@@ -214,11 +214,11 @@ def norms_by_strength(table: pd.DataFrame, method: str) -> dict[str, tuple]:
     """Mean norm over that of the clean image, by corruption: {kind: (strengths, norms)}, over images and seeds."""
     rows = table[(table["metric"] == "relative_norm") & (table["method"] == method)]
     means = rows.groupby("setting")["value"].mean()
-    found: dict[str, list] = {}
+    curves: dict[str, list] = {}
     for setting, value in means.items():
         corruption = settings_of(setting)
-        found.setdefault(corruption["corruption"], []).append((corruption["strength"], value))
-    return {kind: tuple(zip(*sorted(points))) for kind, points in found.items()}
+        curves.setdefault(corruption["corruption"], []).append((corruption["strength"], value))
+    return {kind: tuple(zip(*sorted(points))) for kind, points in curves.items()}
 
 
 def strength_table(table: pd.DataFrame) -> pd.DataFrame:

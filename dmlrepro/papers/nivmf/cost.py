@@ -52,10 +52,10 @@ class NivmfCostParams(NivmfAblationParams):
 def cost_and_samples(params: NivmfCostParams) -> list[RunSpec]:
     """EL-nivMF at every number of samples, at its default once more without that setting, and without D(K)."""
     el_nivmf = [METHODS["EL-nivMF"]]
-    found = runs_of(pick(METHODS, ["untrained", "EL-nivMF"]), params)
+    specs = runs_of(pick(METHODS, ["untrained", "EL-nivMF"]), params)
     for count in params.sample_counts:
-        found += runs_of(el_nivmf, params, setting=f"samples={count}", loss_options={"num_samples": count})
-    return found + runs_of(el_nivmf, params, setting="normalizer=none", loss_options={"jacobian": "none"})
+        specs += runs_of(el_nivmf, params, setting=f"samples={count}", loss_options={"num_samples": count})
+    return specs + runs_of(el_nivmf, params, setting="normalizer=none", loss_options={"jacobian": "none"})
 
 
 ANALYTIC = ("EL-vMF", "B-vMF", "KL-vMF")
@@ -79,7 +79,7 @@ def timed_ratios(params: NivmfCostParams) -> pd.DataFrame:
     return study_rows(params, rows, backbone=BACKBONE, dim=EMBEDDING_SIZE)
 
 
-def _ratios(params: NivmfCostParams, device: torch.device) -> dict[str, dict[tuple, np.ndarray]]:
+def _ratios(params: NivmfCostParams, device: torch.device) -> dict[str, dict[tuple[str, str], np.ndarray]]:
     """{metric: {(method, setting): ratio to ProxyNCA++ in each repetition}}."""
     images = (params.network_images, params.cost_image_size, device)
     network, batch = steps.network_and_images(BACKBONE, "none", EMBEDDING_SIZE, *images)
@@ -103,11 +103,11 @@ def _losses(params: NivmfCostParams) -> dict[tuple[str, str], torch.nn.Module]:
     size = (CLASSES, EMBEDDING_SIZE)
     options: dict[str, Any] = {"embedding_scale": EMBEDDING_SCALE["resnet50.tv_in1k"], "seed": 0}
     builder: Any = loss_builder(METHODS["ProxyNCA++"].loss)
-    found = {("ProxyNCA++", ""): builder(*size)}
-    found |= {(name, ""): ProbabilisticProxyLoss(*size, distance=DISTANCES[name], **options) for name in ANALYTIC}
+    losses = {("ProxyNCA++", ""): builder(*size)}
+    losses |= {(name, ""): ProbabilisticProxyLoss(*size, distance=DISTANCES[name], **options) for name in ANALYTIC}
     for count in params.sample_counts:
-        found["EL-nivMF", f"samples={count}"] = ProbabilisticProxyLoss(*size, num_samples=count, **options)
-    return found
+        losses["EL-nivMF", f"samples={count}"] = ProbabilisticProxyLoss(*size, num_samples=count, **options)
+    return losses
 
 
 def _points(params: NivmfCostParams) -> tuple[torch.Tensor, torch.Tensor]:
@@ -117,7 +117,9 @@ def _points(params: NivmfCostParams) -> tuple[torch.Tensor, torch.Tensor]:
     return embeddings, torch.randint(CLASSES, (params.batch_size,), generator=generator)
 
 
-def _retriever(network: torch.nn.Module, batch: torch.Tensor, gallery: torch.Tensor, labels: torch.Tensor) -> Callable:
+def _retriever(
+    network: torch.nn.Module, batch: torch.Tensor, gallery: torch.Tensor, labels: torch.Tensor
+) -> Callable[[], None]:
     """Embedding some images and ranking a gallery by cosine: the same for every method that trained a network."""
 
     @torch.no_grad()
@@ -132,14 +134,14 @@ def _retriever(network: torch.nn.Module, batch: torch.Tensor, gallery: torch.Ten
 def cost_table(timings: pd.DataFrame) -> pd.DataFrame:
     """Mean ratio to ProxyNCA++ and its 95 % interval over repetitions, a row per backbone, method and setting."""
     grouped = timings.groupby(["metric", "backbone", "method", "setting"], sort=False)["value"].agg(list)
-    found = [
+    rows = [
         dict(zip(grouped.index.names, key)) | {"mean": np.mean(values)} | dict(zip(("low", "high"), t_interval(values)))
         for key, values in grouped.items()
     ]
-    return pd.DataFrame(found).round(3)
+    return pd.DataFrame(rows).round(3)
 
 
-def all_costs(finished: Iterable, timings: pd.DataFrame) -> pd.DataFrame:
+def all_costs(finished: Iterable[RunResult], timings: pd.DataFrame) -> pd.DataFrame:
     """Seconds of the runs, and below them the timed ratios."""
     return pd.concat([results.costs(finished), timings[["metric", "backbone", "method", "setting", "seed", "value"]]])
 
@@ -154,13 +156,13 @@ def ratios(costs: pd.DataFrame, params: NivmfCostParams) -> pd.DataFrame:
 def cost_curves(timings: pd.DataFrame) -> dict[str, tuple]:
     """Step time of EL-nivMF over ProxyNCA++'s against N, with intervals, for `charts.lines`."""
     rows = timings[(timings["metric"] == "seconds_ratio") & (timings["method"] == "EL-nivMF")]
-    found = {}
+    curves = {}
     for backbone, group in rows.groupby("backbone", sort=False):
         points = []
         for setting, values in group.groupby("setting")["value"]:
             points.append((level_of(setting), values.mean(), *t_interval(values)))
-        found[f"EL-nivMF, {backbone}"] = tuple(zip(*sorted(points)))
-    return found
+        curves[f"EL-nivMF, {backbone}"] = tuple(zip(*sorted(points)))
+    return curves
 
 
 def estimate_spread(run: RunResult, counts: Sequence[int], draws: int = 40) -> list[dict[str, float]]:
@@ -183,8 +185,8 @@ def spreads_of(run: RunResult, params: NivmfCostParams) -> list:
     if run.spec.method != "EL-nivMF" or run.spec.setting:
         return []
     counts = list(params.sample_counts)
-    found = zip(counts, records.derived([run], estimate_spread, counts=counts))
-    return [scored(run, values, f"samples={count}") for count, values in found]
+    spreads = zip(counts, records.derived([run], estimate_spread, counts=counts))
+    return [scored(run, values, f"samples={count}") for count, values in spreads]
 
 
 Cost = Study(NivmfCostParams, cost_and_samples, measures=spreads_of, claims=TESTS, ratios=ratios)

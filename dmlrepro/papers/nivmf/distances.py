@@ -52,10 +52,10 @@ FORMS = {
 
 def distances(params: DistancesParams) -> list[RunSpec]:
     """Every distance, every seed; then, with few steps, the printed and the released form of those that have one."""
-    found = runs_of(pick(METHODS, ("untrained", *params.methods)), params)
+    specs = runs_of(pick(METHODS, ("untrained", *params.methods)), params)
     for method, variants in FORMS.items():
         for variant in variants if params.variant_steps and method in params.methods else ():
-            found += runs_of(
+            specs += runs_of(
                 [METHODS[method]],
                 params,
                 setting=f"variant={variant}",
@@ -64,10 +64,10 @@ def distances(params: DistancesParams) -> list[RunSpec]:
                 steps=params.variant_steps,
                 epochs=None,
             )
-    return found
+    return specs
 
 
-def distances_table(finished: Iterable, params: DistancesParams) -> pd.DataFrame:
+def distances_table(finished: Iterable[RunResult], params: DistancesParams) -> pd.DataFrame:
     """The rows of the runs, those of the same embeddings ranked by Euclidean distance (Table 4), and the draws of
     `exact_rows`."""
     exact = study_rows(params, exact_rows(range(params.draws)))
@@ -108,7 +108,7 @@ def quoted_differences(table: pd.DataFrame) -> pd.DataFrame:
     ours = rows.groupby("method")["value"].mean()
     quoted = summaries.published("nivmf_figures", "Fig. 5")
     quoted = quoted.pivot(index="split_or_setting", columns="dataset", values="value").add_prefix("published, ")
-    pairs = [[f.removeprefix("d_").replace("Cos", "Cosine") for f in each.split(" - ")] for each in quoted.index]
+    pairs = [[f.removeprefix("d_").replace("Cos", "Cosine") for f in label.split(" - ")] for label in quoted.index]
     quoted.insert(0, f"ours, {rows['dataset'].iloc[0]}", [ours.get(a, np.nan) - ours.get(b, np.nan) for a, b in pairs])
     return quoted.rename_axis("R@1 difference").rename_axis(None, axis=1).round(1)
 
@@ -184,8 +184,8 @@ def _gradient_error(method: str, embedding: Tensor, proxies: Tensor, target: int
     if method == "L2":
         printed = printed * 2 * proxies.norm(dim=1) * embedding.norm()  # Eq. 9
     logits, cosines = logits_by_cosine(method, embedding, proxies, temperature)
-    (found,) = torch.autograd.grad(F.cross_entropy(logits, torch.tensor(target)), cosines)
-    return ((found - printed).abs().max() / printed.abs().max()).item()
+    (gradient,) = torch.autograd.grad(F.cross_entropy(logits, torch.tensor(target)), cosines)
+    return ((gradient - printed).abs().max() / printed.abs().max()).item()
 
 
 def _norm_sensitivity(method: str, norm: Tensor, direction: Tensor, proxies: Tensor, temperature: float) -> float:
@@ -230,21 +230,23 @@ def gradient_scale(
 ) -> Tensor:
     """|d logit / d cos| at each norm, mean over proxies: the factor before the probabilities in Eqs. 8 and 9, and in
     the posterior the reciprocal of a temperature; (len(norms),)."""
-    found = []
+    scales = []
     for norm in norms:
         logits, cosines = logits_by_cosine(method, norm * direction, proxies, temperature)
-        found.append(torch.autograd.grad(logits.sum(), cosines)[0].mean())
-    return torch.stack(found)
+        scales.append(torch.autograd.grad(logits.sum(), cosines)[0].mean())
+    return torch.stack(scales)
 
 
-def _mean_over_draws(seeds: Iterable[int], function: Callable) -> dict[str, tuple]:
-    draws: dict[str, list] = {method: [] for method in COMPARABLE}
+def _mean_over_draws(
+    seeds: Iterable[int], function: Callable[[str, Tensor, Tensor, float], Tensor]
+) -> dict[str, tuple]:
+    draws: dict[str, list[Tensor]] = {method: [] for method in COMPARABLE}
     for seed in seeds:
         generator = torch.Generator().manual_seed(seed)
         proxies, (direction,) = PROXY_NORM * _directions(CLASSES, generator), _directions(1, generator)
         for method, temperature in COMPARABLE.items():
             draws[method].append(function(method, direction, proxies, temperature))
-    return {method: (NORMS.numpy(), torch.stack(found).mean(0).numpy()) for method, found in draws.items()}
+    return {method: (NORMS.numpy(), torch.stack(drawn).mean(0).numpy()) for method, drawn in draws.items()}
 
 
 def distance_maps(methods: Sequence[str] = ("Cosine", "L2", "B-vMF"), width: float = 25.0, size: int = 61) -> dict:
@@ -276,8 +278,8 @@ def distance_maps(methods: Sequence[str] = ("Cosine", "L2", "B-vMF"), width: flo
 
 def _released(numbers: Numbers) -> str:
     pairs = {name: (f"{name};variant=released", f"{name};variant=corrected") for name in ("EL-nivMF", "KL-vMF")}
-    said = (f"{name} {numbers.against(*pair)}" for name, pair in pairs.items())
-    return f"The released code's form against the corrected one, after few steps: {'; '.join(said)}."
+    comparisons = (f"{name} {numbers.against(*pair)}" for name, pair in pairs.items())
+    return f"The released code's form against the corrected one, after few steps: {'; '.join(comparisons)}."
 
 
 Distances = Study(DistancesParams, distances, distances_table, euclidean_of, claims=TESTS, findings=(_released,))

@@ -59,7 +59,9 @@ def relative_diversity(table: pd.DataFrame, baseline: str = "Cosine") -> pd.Data
     rows = table[table["metric"].str.contains("diversity") & table["setting"].isin(["", "images=test"])]
     wide = rows.pivot_table(index=["setting", "metric", "seed"], columns="method", values="value")
     change = (100 * (wide.div(wide[baseline], axis=0) - 1)).drop(columns=baseline).groupby(level=[0, 1]).mean()
-    change.index = [f"{metric}, {settings_of(each).get('images', 'train')} images" for each, metric in change.index]
+    change.index = [
+        f"{metric}, {settings_of(setting).get('images', 'train')} images" for setting, metric in change.index
+    ]
     columns = {f"ours, {rows['dataset'].iloc[0]}: {method}": change[method] for method in change}
     names = {
         "cluster_div_change": "class_diversity, train images",

@@ -211,7 +211,7 @@ def released_for(dataset: str, backbone: str, dim: int) -> dict[str, Setting]:
     if known == (benchmark, dim) and backbone.startswith("resnet50"):
         return record
     remark = f"none was released for {benchmark}, {backbone}, {dim} dimensions"
-    return {name: Setting(each.value, f"{each.source}; {remark}") for name, each in record.items()}
+    return {name: Setting(setting.value, f"{setting.source}; {remark}") for name, setting in record.items()}
 
 
 def _distance(name: str, distance: str) -> Method:
@@ -330,8 +330,8 @@ class NivmfParams(Params):
         the paper's own methods, and baselines are the runs that other papers have."""
         if self.protocol == "roth":
             return self._comparison(method)
-        said = self._comparison(method) if method in OWN else {}
-        return {name: each for name, each in said.items() if name.startswith(("loss.", "loss_lr."))}
+        record = self._comparison(method) if method in OWN else {}
+        return {name: value for name, value in record.items() if name.startswith(("loss.", "loss_lr."))}
 
     def _comparison(self, method: str) -> dict[str, Setting]:
         """Table 1: a method of the paper by the released runs, a baseline by the released code's defaults, and other
@@ -340,11 +340,11 @@ class NivmfParams(Params):
             return _TABLE_1 | COMPARED.get(method, {})
         if method not in ("EL-nivMF", JOINT):
             return ABLATION[method, "cars" if benchmark_of(self.dataset) == "cars" else "cub"]
-        record = {name: each for name, each in self._released(self.dataset).items() if name not in SCHEDULED}
+        record = {name: setting for name, setting in self._released(self.dataset).items() if name not in SCHEDULED}
         record |= _TABLE_1
         if method == JOINT:
             return for_joint(record)
-        return {name: each for name, each in record.items() if name != "loss.omega"}
+        return {name: setting for name, setting in record.items() if name != "loss.omega"}
 
 
 OPTION_OF = {"samples": "num_samples", "omega": "omega", "embedding_scale": "embedding_scale"}  # by parameter
@@ -353,7 +353,7 @@ SCHEDULED = ("epochs", "batch_size", "lr_drop_epochs", "lr_drop")  # what Table 
 
 def for_joint(record: dict[str, Setting]) -> dict[str, Setting]:
     """A record whose rates name the parameters of the joint loss."""
-    return {name.replace("loss_lr.", "loss_lr.probabilistic."): each for name, each in record.items()}
+    return {name.replace("loss_lr.", "loss_lr.probabilistic."): setting for name, setting in record.items()}
 
 
 # Of the notebooks with many short runs: at quick a head, which is cheap, so that it has more steps
@@ -387,5 +387,7 @@ class NivmfAblationParams(NivmfParams):
         """The ablation of Sec. 4.3."""
         if method in DISTANCES:
             return ABLATION[method, "cars" if benchmark_of(self.dataset) == "cars" else "cub"]
-        pipeline = {name: each for name, each in self._ablation(self.dataset).items() if not name.startswith("loss")}
+        pipeline = {
+            name: setting for name, setting in self._ablation(self.dataset).items() if not name.startswith("loss")
+        }
         return super()._comparison(method) | pipeline

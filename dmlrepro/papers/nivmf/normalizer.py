@@ -110,33 +110,33 @@ def fit_errors(dims: Sequence[int], largest: float = 400.0) -> dict[str, tuple]:
 def normalizer_slopes(dims: Sequence[int], largest: float = 700.0) -> dict[str, tuple]:
     """-d log C_M / d kappa, exactly A_M(kappa) < 1, of the exact function and of the fit."""
     kappa = torch.linspace(0.5, largest, 201, dtype=torch.float64, requires_grad=True)
-    found = {}
+    slopes = {}
     for dim in dims:
         for method in ("exact", "quadratic"):
             (slope,) = torch.autograd.grad(_log_c(kappa, dim, method).sum(), kappa)
-            found[f"{method}, M = {dim}"] = (kappa.detach().numpy(), -slope.numpy())
-    return found
+            slopes[f"{method}, M = {dim}"] = (kappa.detach().numpy(), -slope.numpy())
+    return slopes
 
 
 def objectives(dim: int, cosine: float, largest: float = 4000.0) -> dict[str, tuple]:
     """log C(kappa) + kappa cosine, the log likelihood of a sample at this cosine, less its value at kappa = 0."""
     kappa = torch.linspace(0, largest, 201, dtype=torch.float64)
-    found = {}
+    curves = {}
     for method, shown in (("exact", kappa), ("quadratic", kappa[kappa <= 1000])):
         values = _log_c(shown, dim, method) + shown * cosine
-        found[f"{method} log C"] = (shown.numpy(), (values - values[0]).numpy())
-    return found
+        curves[f"{method} log C"] = (shown.numpy(), (values - values[0]).numpy())
+    return curves
 
 
 def sampler_means(dim: int, kappas: Sequence[float], count: int = 5000, seed: int = 0) -> dict[str, tuple]:
     """Mean cosine of vMF samples with their mode: exact A_M(kappa), our sampler, and the released one."""
     kappa = torch.tensor(list(kappas), dtype=torch.float64)
     mode = F.one_hot(torch.zeros(len(kappa), dtype=torch.int64), dim).double()
-    found = {"A_M": (kappa.numpy(), vmf.mean_resultant_length(kappa, dim).numpy())}
+    means = {"A_M": (kappa.numpy(), vmf.mean_resultant_length(kappa, dim).numpy())}
     for name, envelope in (("corrected sampler", "exact"), ("released sampler", "released")):
         points = vmf.sample(mode, kappa, count, torch.Generator().manual_seed(seed), envelope)
-        found[name] = (kappa.numpy(), points[..., 0].mean(0).numpy())
-    return found
+        means[name] = (kappa.numpy(), points[..., 0].mean(0).numpy())
+    return means
 
 
 SPHERE_MODE = (1.0, 1.0, 1.0)

@@ -23,10 +23,10 @@ class OmegaParams(NivmfParams):
 
 def ablation_omega(params: OmegaParams) -> list[RunSpec]:
     """The joint loss at every omega, 0 being EL-nivMF alone; ProxyAnchor alone; and the untrained network."""
-    found = runs_of(pick(METHODS, ["untrained", "ProxyAnchor"]), params)
+    specs = runs_of(pick(METHODS, ["untrained", "ProxyAnchor"]), params)
     for omega in params.omegas:
-        found += runs_of([METHODS[JOINT]], params, setting=f"omega={omega:g}", loss_options={"omega": omega})
-    return found
+        specs += runs_of([METHODS[JOINT]], params, setting=f"omega={omega:g}", loss_options={"omega": omega})
+    return specs
 
 
 Omega = Study(OmegaParams, ablation_omega, claims=TESTS)

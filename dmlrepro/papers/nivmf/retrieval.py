@@ -65,11 +65,11 @@ def retrieval(params: NivmfRetrievalParams) -> list[RunSpec]:
     """Table 1: every method, every seed, its hyperparameters searched first where there are trials. Then Table 2, the
     joint loss with a step-wise learning-rate schedule, where the parameters have one."""
     main = every_seed([spec for spec, _ in search_each(_specs(params), METHODS, params)], params)
-    found = with_histories(main)
+    specs = with_histories(main)
     if params.lr_drop_epochs and JOINT in params.methods:
         schedule = {"lr_drop_epochs": params.lr_drop_epochs, "lr_drop": params.lr_drop} | _longer(params)
-        found += runs_of([METHODS[JOINT]], params, setting=TABLE_2, **schedule)
-    return found
+        specs += runs_of([METHODS[JOINT]], params, setting=TABLE_2, **schedule)
+    return specs
 
 
 def _longer(params: NivmfRetrievalParams) -> dict:
@@ -80,7 +80,7 @@ def _longer(params: NivmfRetrievalParams) -> dict:
     return {name: record[name].value for name in ("epochs", "batch_size") if getattr(params, name) == table_1[name]}
 
 
-def retrieval_table(finished: Iterable, params: NivmfRetrievalParams) -> pd.DataFrame:
+def retrieval_table(finished: Iterable[RunResult], params: NivmfRetrievalParams) -> pd.DataFrame:
     """The rows of the runs, see `studies.histories_apart`, and the NMI of the test embeddings of Table 2's.
 
     It is that of the last step; k-means has as many clusters as there are test classes.
@@ -88,7 +88,7 @@ def retrieval_table(finished: Iterable, params: NivmfRetrievalParams) -> pd.Data
     return histories_apart(with_measures(finished, nmi_of, params))
 
 
-def nmi_of(run: RunResult, params: NivmfRetrievalParams) -> list:
+def nmi_of(run: RunResult, params: NivmfRetrievalParams) -> list[protocols.Scored]:
     """What `retrieval_table` adds to a run."""
     return [measured(run, _nmi)] if run.spec.setting == TABLE_2 else []
 

@@ -95,12 +95,12 @@ def ablation_repulsion_radius(params: RepulsionParams) -> list[RunSpec]:
     )
 
 
-def _ablation(params: FieldParams, settings: Mapping[str, dict]) -> list[RunSpec]:
+def _ablation(params: FieldParams, settings: Mapping[str, Mapping[str, object]]) -> list[RunSpec]:
     """What training begins with, for comparison, then PFML at every setting."""
-    found = runs_of([METHODS["untrained"]], params)
+    specs = runs_of([METHODS["untrained"]], params)
     for setting, options in settings.items():
-        found += runs_of([METHODS["PFML"]], params, setting=setting, loss_options=options)
-    return found
+        specs += runs_of([METHODS["PFML"]], params, setting=setting, loss_options=options)
+    return specs
 
 
 def spreads_of(run: RunResult, params: FieldParams) -> list:

@@ -59,7 +59,7 @@ def proxy_alignment(params: AlignmentParams) -> list[RunSpec]:
     """The methods of Table 3; those with several proxies per class have the same number, as the paper demands. Then
     PFML in the other ways of OTHERWISE."""
     centers = {"SoftTriple": {"centers_per_class": params.proxies_per_class}}
-    specs = [spec_of(each, params, loss_options=centers.get(each.name)) for each in pick(METHODS, params.methods)]
+    specs = [spec_of(method, params, loss_options=centers.get(method.name)) for method in pick(METHODS, params.methods)]
     specs = [spec for spec, _ in search_each(specs, METHODS, params)]
     otherwise = [_otherwise(spec, setting) for spec in specs if spec.method == "PFML" for setting in OTHERWISE]
     return with_histories(every_seed(specs, params)) + every_seed(otherwise, params)
@@ -77,7 +77,7 @@ def alignments_of(run: RunResult, params: AlignmentParams) -> list:
     return [measured(run, _alignment)] if run.spec.loss else []
 
 
-def alignment_table(finished: Iterable, params: AlignmentParams) -> pd.DataFrame:
+def alignment_table(finished: Iterable[RunResult], params: AlignmentParams) -> pd.DataFrame:
     """The rows of finished runs, which say whether they have learned; of those that are trained W2 between the proxies
     and the training embeddings, in three readings, and the spread of the classes; after them the numerical study of
     Proposition 1 and Corollary 1, whose data set is "synthetic"."""
@@ -104,15 +104,17 @@ def alignment_summary(table: pd.DataFrame) -> pd.DataFrame:
 def otherwise_summary(table: pd.DataFrame) -> pd.DataFrame:
     """PFML as everywhere and in the ways of OTHERWISE: means over seeds of two distances and of R@1, in percent."""
     rows = table[(table["method"] == "PFML") & (table["selection"] == "last")]
-    found = rows.pivot_table(index="setting", columns="metric", values="value")[["W2", "nearest sample", "R@1"]]
-    return found.reindex(["", *OTHERWISE]).rename({"": "as everywhere"}).round(3)
+    means = rows.pivot_table(index="setting", columns="metric", values="value")[["W2", "nearest sample", "R@1"]]
+    return means.reindex(["", *OTHERWISE]).rename({"": "as everywhere"}).round(3)
 
 
 def study_cases(table: pd.DataFrame) -> pd.DataFrame:
     """The numerical study: means over point sets of W2/delta and of the distance to the nearest sample, by case."""
     rows = table[(table["dataset"] == "synthetic") & table["metric"].isin(["W2/delta", "nearest/delta"])]
     settings = rows["setting"].map(settings_of)
-    rows = rows.assign(case=[each.get("case", HOLDS) for each in settings], M=[int(each["M"]) for each in settings])
+    rows = rows.assign(
+        case=[setting.get("case", HOLDS) for setting in settings], M=[int(setting["M"]) for setting in settings]
+    )
     return rows.pivot_table(index=["case", "M"], columns=["metric", "method"], values="value").round(3)
 
 

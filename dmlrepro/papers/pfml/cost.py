@@ -215,13 +215,13 @@ def ratios(costs: pd.DataFrame, params: PfmlCostParams) -> pd.DataFrame:
 
 def _earlier(costs: pd.DataFrame) -> dict[str, tuple[str, float]]:
     """Setting -> (the one its growth is counted from, how many times as many proxies it has)."""
-    settings = [settings_of(each) for each in set(costs.loc[costs["method"] == "PFML", "setting"])]
-    numbers = sorted(int(each["M"]) for each in settings if [*each] == ["M"])
-    classes = sorted(int(each["C"]) for each in settings if "C" in each)
-    found = {f"M={number}": ("M=5", number / 5) for number in numbers if number > 5 and 5 in numbers}
+    settings = [settings_of(setting) for setting in set(costs.loc[costs["method"] == "PFML", "setting"])]
+    numbers = sorted(int(setting["M"]) for setting in settings if [*setting] == ["M"])
+    classes = sorted(int(setting["C"]) for setting in settings if "C" in setting)
+    earlier = {f"M={number}": ("M=5", number / 5) for number in numbers if number > 5 and 5 in numbers}
     for few, many in itertools.pairwise(classes):
-        found[f"C={many};M={CLASS_PROXIES}"] = (f"C={few};M={CLASS_PROXIES}", many / few)
-    return found
+        earlier[f"C={many};M={CLASS_PROXIES}"] = (f"C={few};M={CLASS_PROXIES}", many / few)
+    return earlier
 
 
 TABLE_9 = {"ProxyNCA": ("ProxyNCA++", ""), "Proxy Anchor": ("ProxyAnchor", "")} | {
@@ -260,8 +260,8 @@ def class_curves(costs: pd.DataFrame, column: str) -> dict[str, tuple]:
     rows = rows.assign(classes=rows["setting"].str.extract(r"C=(\d+)", expand=False).astype(int))
     curves = {}
     for method, group in rows.groupby("method", sort=False):
-        found = group.groupby("classes")[column].agg(["median", "min", "max"])
-        curves[method] = (found.index, *(found[name] for name in ("median", "min", "max")))
+        by_classes = group.groupby("classes")[column].agg(["median", "min", "max"])
+        curves[method] = (by_classes.index, *(by_classes[name] for name in ("median", "min", "max")))
     return curves
 
 

@@ -61,11 +61,11 @@ def label_noise(params: LabelNoiseParams) -> list[RunSpec]:
         for spec, _ in search_each(specs, METHODS, params)
         for level in params.noise_levels
     ]
-    found = every_seed(noisy, params)
-    return [each for run in found for each in (with_histories([run]) if run.label_noise == 0 else [run])]
+    runs = every_seed(noisy, params)
+    return [spec for run in runs for spec in (with_histories([run]) if run.label_noise == 0 else [run])]
 
 
-def noise_table(finished: Iterable, params: LabelNoiseParams) -> pd.DataFrame:
+def noise_table(finished: Iterable[RunResult], params: LabelNoiseParams) -> pd.DataFrame:
     """The rows of finished runs, and at 20 % noise the share of the gradient that wrongly labelled images receive."""
     return without_histories(with_measures(finished, shares_of, params))
 
@@ -130,13 +130,13 @@ def noise_drops(table: pd.DataFrame) -> pd.DataFrame:
 
 def _shares(numbers: Numbers) -> str:
     """The paper argues that decay mutes wrong labels."""
-    said = [
+    shares = [
         f"{numbers.mean(f'{method};{NOISE}', 'gradient_share'):.1f} % under {method}"
         for method in numbers.methods
         if method not in UNTRAINED
     ]
     return (
-        f"The wrong fifth of the labels receives of the gradient {', '.join(said)}; it would be 20 % if they weighed "
+        f"The wrong fifth of the labels receives of the gradient {', '.join(shares)}; it would be 20 % if they weighed "
         "like right ones."
     )
 

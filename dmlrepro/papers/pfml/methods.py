@@ -42,7 +42,7 @@ def _published(dataset: str, backbone: str) -> dict[str, Setting]:
     if backbone not in BATCHES:
         table = f"{table}, as it has none for transformers"
     many = dataset == "sop"
-    network = {name: each.value for name, each in NETWORK_RECIPES[dataset].items()}
+    network = {name: setting.value for name, setting in NETWORK_RECIPES[dataset].items()}
     return {
         "embedding_size": Setting(384, "Table 1: '384 dim'") if backbone in (VIT, DINO) else Setting(512, "Table 1"),
         "epochs": Setting(200, "Sec. 4: 'We train the backbone for 200 epochs on each dataset'"),
@@ -208,7 +208,7 @@ class FieldParams(Params):
         record = published_for(self.dataset, self.backbone)
         if method == "PFML":
             return record
-        network = {name: each for name, each in record.items() if name in NETWORK}
+        network = {name: value for name, value in record.items() if name in NETWORK}
         return network | dict(METHODS[method].published.get("*", {}))
 
     def _dataset_recipe(self, dataset: str) -> dict:

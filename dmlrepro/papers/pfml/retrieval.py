@@ -59,25 +59,25 @@ def retrieval(params: PfmlRetrievalParams) -> list[RunSpec]:
     (Tables 4, 5), and the folds of MLRC with a small budget (Tables 6, 7).
     """
     main = every_seed([spec for spec, _ in search_each(_specs(params), METHODS, params)], params)
-    found = with_histories(main)
+    specs = with_histories(main)
     if params.protocol == "conventional":
         for setting in READINGS_AT[params.profile]:
             method, change = READINGS[setting]
             if method in params.methods:
-                found += runs_of([METHODS[method]], params, setting=setting, **change)
+                specs += runs_of([METHODS[method]], params, setting=setting, **change)
     if params.protocol == "conventional" and params.small_dim:
         dim = params.small_dim
         budget = {"steps": params.steps // 2} if _halved(params) else {}
         small = _specs(params, SMALL_DIM_METHODS, embedding_size=dim, setting=f"dim={dim}", **budget)
-        found += every_seed(small, params)
+        specs += every_seed(small, params)
         begins = runs_of([METHODS["untrained"]], replace(params, embedding_size=dim), setting=f"dim={dim}")
-        found += [run for run in begins if run.method == START]
+        specs += [run for run in begins if run.method == START]
     if params.protocol == "conventional" and params.mlrc_steps:
         steps = params.mlrc_steps
         twice = {"eval_every": max(steps // 2, 1), "eval_every_epochs": None}
         short = _specs(params, MLRC_METHODS, steps=steps, epochs=None, **twice)
-        found += every_seed(short, params, "mlrc")
-    return found
+        specs += every_seed(short, params, "mlrc")
+    return specs
 
 
 def retrieval_table(finished: Iterable, params: PfmlRetrievalParams) -> pd.DataFrame:

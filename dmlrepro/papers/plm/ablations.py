@@ -119,18 +119,18 @@ def ablation_similarity(params: PlmSimilarityParams) -> list[RunSpec]:
     """Table 3: all neighbours for a piece, binary similarity, and both; then what Sec. 3.1 says is needed: batches of
     neighbours and the momentum encoder."""
     every, binary = {"quality": 0.0}, {"similarity": "binary"}
-    pieces: dict[str, dict] = {"": {}, "neighbours=all": every, "similarity=binary": binary}
-    found = _ablation(params, pieces | {"neighbours=all;similarity=binary": every | binary})
-    found += _runs(params, "batches=random", neighbours=None)
-    return found + _runs(params, "momentum=0", scheme_options={"momentum": 0.0})
+    pieces: dict[str, dict[str, Any]] = {"": {}, "neighbours=all": every, "similarity=binary": binary}
+    specs = _ablation(params, pieces | {"neighbours=all;similarity=binary": every | binary})
+    specs += _runs(params, "batches=random", neighbours=None)
+    return specs + _runs(params, "momentum=0", scheme_options={"momentum": 0.0})
 
 
-def _ablation(params: PlmTrainingParams, settings: Mapping[str, dict]) -> list[RunSpec]:
+def _ablation(params: PlmTrainingParams, settings: Mapping[str, Mapping[str, object]]) -> list[RunSpec]:
     """The network before training for comparison, then PLM at every setting with these options of its loss."""
-    found = unlabelled_runs(BEFORE, params)
+    specs = unlabelled_runs(BEFORE, params)
     for setting, options in settings.items():
-        found += _runs(params, setting, loss_options=options)
-    return found
+        specs += _runs(params, setting, loss_options=options)
+    return specs
 
 
 def _runs(params: PlmTrainingParams, setting: str, **how: Any) -> list[RunSpec]:

@@ -53,7 +53,7 @@ PUBLISHED: Mapping[str, Setting] = {
 TEMPERATURE = {"temperature": Range(0.01, 1, log=True)}
 RANGES = {"n_alpha": Range(1, 6), "n_beta": Range(0, 1.5), "delta": Range(0.2, 2)} | LOSS_LR
 DELTA = 1.0  # at quick and small, where the published delta destroys what a pretrained network knows
-_LOSS = {name.removeprefix("loss."): each.value for name, each in PUBLISHED.items() if name.startswith("loss.")}
+_LOSS = {name.removeprefix("loss."): setting.value for name, setting in PUBLISHED.items() if name.startswith("loss.")}
 
 
 def _pseudo(name: str, labels: str, color: str, source: str) -> Method:
@@ -81,7 +81,7 @@ OWN: dict[str, Method] = {
             from_parameters={"delta": "delta"},
             fields={"scheme": "momentum_encoder", "neighbours": NEIGHBOURS},
             ranges=RANGES,
-            published={"*": {name.rpartition(".")[2]: each for name, each in PUBLISHED.items()}},
+            published={"*": {name.rpartition(".")[2]: setting for name, setting in PUBLISHED.items()}},
             color="#B5179E",
             offered=False,
         ),
@@ -193,7 +193,7 @@ class PlmParams(Params):
         "a batch is 100 images in two views; the paper may mean 50",
     )
 
-    def spec_options(self) -> dict:
+    def spec_options(self) -> dict[str, Any]:
         """As everywhere, but that quick has crops of half a glyph at least, less is none, and as small a new head that
         learns faster than the pretrained trunk."""
         mild = {"crop_scale": (0.5, 1.0), "head_lr": 1e-3} if self.profile == "quick" else {}
@@ -220,7 +220,7 @@ def unlabelled_runs(names: Iterable[str], params: PlmParams, **how: Any) -> list
     return every_seed([_spec(method, params, **how) for method in trained], params)
 
 
-def _spec(method: Method, params: Any, scheme_options: Mapping | None = None, **how: Any) -> RunSpec:
+def _spec(method: Method, params: Any, scheme_options: Mapping[str, Any] | None = None, **how: Any) -> RunSpec:
     if method.loss is None:
         return spec_of(method, params)
     own = {"momentum": params.momentum}

@@ -42,10 +42,10 @@ class PlmRetrievalParams(PlmTrainingParams):
 def retrieval(params: PlmRetrievalParams) -> list[RunSpec]:
     """Every method, every seed, beside the untrained network's features; where the parameters have another delta than
     the paper, PLM also with its published settings."""
-    found = unlabelled_runs(params.methods, params)
+    specs = unlabelled_runs(params.methods, params)
     if "PLM" in params.methods and params.delta != DELTA["delta"]:
-        found += unlabelled_runs(["PLM"], params.untuned(), setting=AS_PUBLISHED, loss_options=DELTA)
-    return found
+        specs += unlabelled_runs(["PLM"], params.untuned(), setting=AS_PUBLISHED, loss_options=DELTA)
+    return specs
 
 
 def distances_of(run: RunResult, params: PlmRetrievalParams) -> list:
@@ -60,7 +60,7 @@ def distances_of(run: RunResult, params: PlmRetrievalParams) -> list:
     return [measured(run, apart_of, setting, asking=options) for setting, options in asking(params).items()]
 
 
-def asking(params: PlmRetrievalParams) -> dict[str, dict]:
+def asking(params: PlmRetrievalParams) -> dict[str, dict[str, Any]]:
     """The options ASKING of PLM's runs by setting: as they are here, and as published where these are others."""
     here = spec_of(METHODS["PLM"], params).loss_options
     as_published = spec_of(METHODS["PLM"], params.untuned(), loss_options=DELTA).loss_options
@@ -77,13 +77,13 @@ def apart(embeddings: Tensor, asking: Mapping[str, float] | None = None) -> dict
     """`nearest_distance` and `mean_distance` of embeddings (N, D); with options ASKING of the loss also what Eq. 6,
     delta (1 - s), asks for of the same pairs where these are the momentum encoder's, `nearest_asked`, `mean_asked`."""
     points = _looked_at(embeddings)
-    found = {"distance": distances(points, points)}
+    matrices = {"distance": distances(points, points)}
     if asking is not None:
-        found["asked"] = asked(points, **asking)
+        matrices["asked"] = asked(points, **asking)
     itself = torch.eye(len(points), dtype=torch.bool)
-    nearest = found["distance"].masked_fill(itself, math.inf).argmin(1, keepdim=True)
-    return {f"nearest_{name}": each.gather(1, nearest).mean().item() for name, each in found.items()} | {
-        f"mean_{name}": each[~itself].mean().item() for name, each in found.items()
+    nearest = matrices["distance"].masked_fill(itself, math.inf).argmin(1, keepdim=True)
+    return {f"nearest_{name}": matrix.gather(1, nearest).mean().item() for name, matrix in matrices.items()} | {
+        f"mean_{name}": matrix[~itself].mean().item() for name, matrix in matrices.items()
     }
 
 
@@ -103,12 +103,12 @@ def asked_and_present(embeddings: Tensor, every: Iterable[Mapping[str, float]]) 
     """
     points = _looked_at(embeddings)
     first, second = torch.triu_indices(len(points), len(points), 1)
-    found = {"present": distances(points, points)}
-    found |= {f"asked, δ = {options['delta']:.3g}": asked(points, **options) for options in every}
+    matrices = {"present": distances(points, points)}
+    matrices |= {f"asked, δ = {options['delta']:.3g}": asked(points, **options) for options in every}
     edges = np.linspace(0, 2, 41)
     return {
-        name: ((edges[:-1] + edges[1:]) / 2, 100 * np.histogram(each[first, second], edges)[0] / len(first))
-        for name, each in found.items()
+        name: ((edges[:-1] + edges[1:]) / 2, 100 * np.histogram(matrix[first, second], edges)[0] / len(first))
+        for name, matrix in matrices.items()
     }
 
 

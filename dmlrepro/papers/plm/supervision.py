@@ -55,7 +55,7 @@ def supervision(params: SupervisionParams) -> list[RunSpec]:
     return [run for run in unlabelled_runs(["untrained"], params) if run.method != START]
 
 
-def supervision_table(finished: Iterable, params: SupervisionParams) -> pd.DataFrame:
+def supervision_table(finished: Iterable[RunResult], params: SupervisionParams) -> pd.DataFrame:
     """Label purity and correlation with the ground truth, fractions, of every way to supervise without labels.
 
     There are as many clusters as classes, which favours clusters: nobody without labels knows that number. Two controls
@@ -75,17 +75,17 @@ def ways_of(run: RunResult, params: SupervisionParams) -> list[Qualities]:
     """The qualities that an untrained network has with all classes and, where there are enough seeds for an interval,
     without those that the seed leaves out."""
     how = {"images": params.images} | {name: getattr(params, name) for name in ("k", "dim", "quality")}
-    found, parts = [records.derived([run], _quality, **how)], params.seeds or 0
+    qualities, parts = [records.derived([run], _quality, **how)], params.seeds or 0
     if parts >= MIN_SEEDS:
-        found.append(records.derived([run], _quality, without=run.spec.seed, parts=parts, **how))
-    return found
+        qualities.append(records.derived([run], _quality, without=run.spec.seed, parts=parts, **how))
+    return qualities
 
 
-def of_seeds(found: Sequence[Sequence[Qualities]], parts: int) -> list[dict[str, dict[str, float]]]:
+def of_seeds(qualities: Sequence[Sequence[Qualities]], parts: int) -> list[dict[str, dict[str, float]]]:
     """{way: {measure: value}} of each seed from what `ways_of` found of each: as it is, or its pseudo-value."""
     whole, *left = (
-        pd.DataFrame([{(way, name): value for way, values in ways for name, value in values.items()} for ways in each])
-        for each in zip(*found)
+        pd.DataFrame([{(way, name): value for way, values in ways for name, value in values.items()} for ways in seeds])
+        for seeds in zip(*qualities)
     )
     values = whole.mean() + (parts - 1) * (left[0].mean() - left[0]) if left else whole
     values.columns = pd.MultiIndex.from_tuples(values.columns)

@@ -33,10 +33,10 @@ class LedgerParams(Params):
 def counts(ledger: Ledger) -> pd.DataFrame:
     """Claims by paper (rows, in the order of data/claims.csv) and verdict here (columns, those that occur, in the order
     of SHADES)."""
-    found = pd.Series(ledger.here)
-    papers = [claims.name_of(_paper(claim_id)) for claim_id in found.index]
-    table = pd.crosstab(np.array(papers), found.to_numpy(), rownames=["paper"], colnames=["verdict"])
-    return table.reindex(index=list(dict.fromkeys(papers)), columns=[name for name in SHADES if name in set(found)])
+    verdicts = pd.Series(ledger.here)
+    papers = [claims.name_of(_paper(claim_id)) for claim_id in verdicts.index]
+    table = pd.crosstab(np.array(papers), verdicts.to_numpy(), rownames=["paper"], colnames=["verdict"])
+    return table.reindex(index=list(dict.fromkeys(papers)), columns=[name for name in SHADES if name in set(verdicts)])
 
 
 def _paper(claim_id: str) -> str:
@@ -72,7 +72,7 @@ def judged_table(ledger: Ledger) -> Markdown:
     ]
     deciding = ledger.lines[(ledger.lines["verdict"] != judging.UNTESTABLE) & (ledger.lines["decides"] == "yes")]
     by_claim = dict(list(deciding.groupby("claim_id")))
-    for claim_id in [each for each in claims.stated() if each in by_claim]:
+    for claim_id in [claim_id for claim_id in claims.stated() if claim_id in by_claim]:
         rows = by_claim[claim_id]
         ours = sentences.verdict_table(judging.Judged(rows, rows))["ours"]
         for row, effect in zip(rows.itertuples(), ours):
@@ -89,8 +89,8 @@ def open_table(ledger: Ledger) -> Markdown:
     """A row per claim that is not run here, or cannot be, with the reason."""
     lines = ["| claim | the paper says | here | why |", "|---|---|---|---|"]
     lines += [
-        f"| {each} | {_cell(claims.statement(each))} | {word} | {_cell(_why_open(ledger, each))} |"
-        for each, word in ledger.here.items()
+        f"| {claim_id} | {_cell(claims.statement(claim_id))} | {word} | {_cell(_why_open(ledger, claim_id))} |"
+        for claim_id, word in ledger.here.items()
         if word in (judging.NOT_RUN, judging.UNTESTABLE)
     ]
     return Markdown("\n".join(lines))
@@ -122,9 +122,9 @@ def _cell(text: str) -> str:
 
 
 def counted(ledger: Ledger) -> str:
-    found = ledger.here
-    papers = len({_paper(claim_id) for claim_id in found})
-    return f"{len(found)} claims of {papers} papers, here: {count_words(found.values())}."
+    verdicts = ledger.here
+    papers = len({_paper(claim_id) for claim_id in verdicts})
+    return f"{len(verdicts)} claims of {papers} papers, here: {count_words(verdicts.values())}."
 
 
 def decided(ledger: Ledger) -> str:
@@ -132,8 +132,8 @@ def decided(ledger: Ledger) -> str:
     for claim_id, verdict in ledger.here.items():
         by_verdict.setdefault(verdict, []).append(claim_id)
     closed = (*judging.OUTCOMES, judging.IDENTITY, judging.COST)
-    said = (f"{verdict} {', '.join(by_verdict[verdict])}" for verdict in closed if verdict in by_verdict)
-    return f"Decided: {'; '.join(said) or 'none'}."
+    parts = (f"{verdict} {', '.join(by_verdict[verdict])}" for verdict in closed if verdict in by_verdict)
+    return f"Decided: {'; '.join(parts) or 'none'}."
 
 
 def data_sets(ledger: Ledger) -> str:

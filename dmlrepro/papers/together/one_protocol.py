@@ -44,6 +44,7 @@ from dmlrepro.papers.plm.retrieval import PlmRetrievalParams
 from dmlrepro.papers.plm.retrieval import retrieval as plm_retrieval
 from dmlrepro.papers.studies import histories_apart, measured, with_measures
 from dmlrepro.papers.study import Study
+from dmlrepro.training.protocols import Scored
 from dmlrepro.training.runs import RunResult
 from dmlrepro.training.spec import RunSpec
 
@@ -97,7 +98,7 @@ class OneProtocolParams(Params):
     def _refuse_nonsense(self) -> None:
         super()._refuse_nonsense()
         for name, known in {"methods": MAIN, "combinations": COMBINATIONS}.items():
-            if unknown := [each for each in getattr(self, name) or () if each not in known]:
+            if unknown := [choice for choice in getattr(self, name) or () if choice not in known]:
                 raise ValueError(f"{name}: unknown {unknown[0]!r}; choose among {', '.join(known)}")
         if not self.methods and not self.combinations:
             raise ValueError("methods and combinations are both empty: name one of either")
@@ -105,16 +106,16 @@ class OneProtocolParams(Params):
 
 def one_protocol(params: OneProtocolParams) -> list[RunSpec]:
     """The network before training, the main methods, and the combinations beside what they are made of."""
-    found = runs_of(pick(PFML, ["untrained"]), params)
+    specs = runs_of(pick(PFML, ["untrained"]), params)
     for source in SOURCES:
         asked = tuple(name for name in source.methods if name in params.methods)
         if asked:
             runs = source.runs(_params(source.params, params, methods=asked, **source.changes))
-            found += [run for run in runs if run.method in (*asked, START) and not run.setting]
-    found += projected_runs(params)
-    for name in (each for each in ENCODED if f"{each}+encoder" in params.combinations):
-        found += encoded_runs(name, params)
-    return [run for place, run in enumerate(found) if run not in found[:place]]
+            specs += [run for run in runs if run.method in (*asked, START) and not run.setting]
+    specs += projected_runs(params)
+    for name in (name for name in ENCODED if f"{name}+encoder" in params.combinations):
+        specs += encoded_runs(name, params)
+    return [run for place, run in enumerate(specs) if run not in specs[:place]]
 
 
 def _params(cls: type[Params], params: OneProtocolParams, **changes: object) -> Any:
@@ -156,12 +157,12 @@ def encoded_runs(name: str, params: OneProtocolParams) -> list[RunSpec]:
     return runs_of([method], params, scheme_options={"momentum": momentum})
 
 
-def table_of(finished: Iterable, params: OneProtocolParams) -> pd.DataFrame:
+def table_of(finished: Iterable[RunResult], params: OneProtocolParams) -> pd.DataFrame:
     """The rows of the runs, see `studies.histories_apart`, with `steps` and of CCP the number of `problems`."""
     return histories_apart(with_measures(finished, measures, params))
 
 
-def measures(run: RunResult, params: OneProtocolParams) -> list:
+def measures(run: RunResult, params: OneProtocolParams) -> list[Scored]:
     """What `table_of` adds to a run of a combination with CCP."""
     return [measured(run, course)] if run.spec.method.endswith(("-CCP", "-Proxy")) else []
 
@@ -193,15 +194,15 @@ def _encoders(numbers: Numbers) -> str:
 
 def _each(pairs: dict[str, tuple[str, str]], numbers: Numbers) -> str:
     """ "PFML 30.1 against 29.0 MAP@R (...); ..." of those pairs that the table has, at least one."""
-    said = []
+    parts = []
     for name, (subject, baseline) in pairs.items():
         try:
-            said.append(f"{name} {numbers.against(subject, baseline, 'MAP@R')}")
+            parts.append(f"{name} {numbers.against(subject, baseline, 'MAP@R')}")
         except MissingRows:
             continue
-    if not said:
+    if not parts:
         raise MissingRows(", ".join(pairs))
-    return "; ".join(said)
+    return "; ".join(parts)
 
 
 FINDINGS = (_main, _projections, _encoders, *(whether_it_alternated(f"{name}-CCP") for name in PROJECTED))

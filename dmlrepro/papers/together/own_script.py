@@ -177,8 +177,8 @@ def _optimizer(spec: RunSpec, num_classes: int, dim: int) -> str:
 
 
 def _loop(spec: RunSpec) -> str:
-    seed, size, each = stream_seed(spec.seed, "sampler"), spec.batch_size, spec.samples_per_class
-    drawn = f"m_per_class(labels.cpu(), {size}, {each}" if each else f"shuffled(len(train), {size}"
+    seed, size, per_class = stream_seed(spec.seed, "sampler"), spec.batch_size, spec.samples_per_class
+    drawn = f"m_per_class(labels.cpu(), {size}, {per_class}" if per_class else f"shuffled(len(train), {size}"
     lines = [f"generator = torch.Generator().manual_seed({seed})"]
     if spec.steps:
         lines.append(f"steps = {spec.steps}")

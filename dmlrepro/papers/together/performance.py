@@ -108,21 +108,25 @@ def table_of(name: str) -> pd.DataFrame:
 def ratios(names: Sequence[str] = tuple(BENCHMARKS)) -> pd.DataFrame:
     """What a peer takes over what ours takes, both of one run: columns benchmark, label, kind ("time" or "memory"),
     device and ratio."""
-    found = []
+    pairs = []
     for name in names:
-        each, table = BENCHMARKS[name], table_of(name)
-        of_run = [column for column in ("case", "turns", "device", each.size and each.size[0]) if column in table]
+        benchmark, table = BENCHMARKS[name], table_of(name)
+        of_run = [
+            column for column in ("case", "turns", "device", benchmark.size and benchmark.size[0]) if column in table
+        ]
         for key, rows in table.groupby([*of_run, "metric"], sort=False):
             values = dict(zip(rows["form"], rows["value"]))
             for form, value in values.items():
-                ours = each.peers.get(form, each.peers.get("*"))
+                ours = benchmark.peers.get(form, benchmark.peers.get("*"))
                 if form != ours and ours in values and not (name == "pfml" and form == "resnet50"):
-                    case = str(key[0]) if each.size is None or name != "mean_field" else f"{key[0]}, B = {key[-2]:,}"
-                    label = f"{each.title}, {case}: {form} / {ours}"
+                    case = (
+                        str(key[0]) if benchmark.size is None or name != "mean_field" else f"{key[0]}, B = {key[-2]:,}"
+                    )
+                    label = f"{benchmark.title}, {case}: {form} / {ours}"
                     kind = {"seconds": "time", "megabytes": "memory"}[key[-1]]
                     device = str(rows["device"].iloc[0]) if "device" in rows else "cpu"
-                    found.append((each.title, label.replace(" / product", ""), kind, device, value / values[ours]))
-    return pd.DataFrame(found, columns=["benchmark", "label", "kind", "device", "ratio"])
+                    pairs.append((benchmark.title, label.replace(" / product", ""), kind, device, value / values[ours]))
+    return pd.DataFrame(pairs, columns=["benchmark", "label", "kind", "device", "ratio"])
 
 
 def ratio_figure(names: Sequence[str]) -> Figure:
@@ -135,18 +139,18 @@ def ratio_figure(names: Sequence[str]) -> Figure:
 def series(name: str) -> dict[str, dict[str, tuple[np.ndarray, np.ndarray]]]:
     """{metric: {form: (sizes, values)}} of a table with a size, of forms measured at POINTS sizes that are alike in all
     else."""
-    each, table = BENCHMARKS[name], table_of(name)
-    if each.size is None or table.empty:
+    benchmark, table = BENCHMARKS[name], table_of(name)
+    if benchmark.size is None or table.empty:
         return {}
-    size = each.size[0]
-    alike = [column for column in table if column not in (*each.unlike, size, "value")]
-    found: dict[str, dict[str, tuple[np.ndarray, np.ndarray]]] = {}
+    size = benchmark.size[0]
+    alike = [column for column in table if column not in (*benchmark.unlike, size, "value")]
+    curves: dict[str, dict[str, tuple[np.ndarray, np.ndarray]]] = {}
     for _, rows in table.groupby(alike, sort=False):
         rows = rows.sort_values(size)
         if rows[size].nunique() >= POINTS:
             form, metric = rows[["form", "metric"]].iloc[0]
-            found.setdefault(metric, {})[form] = (rows[size].to_numpy(float), rows["value"].to_numpy(float))
-    return found
+            curves.setdefault(metric, {})[form] = (rows[size].to_numpy(float), rows["value"].to_numpy(float))
+    return curves
 
 
 def growth_figure() -> Figure:
@@ -163,12 +167,12 @@ def exponents() -> pd.DataFrame:
     """The fitted powers: a row per benchmark, measure and form with the slope of the logarithms, its 95 % t interval,
     how many sizes it has, and their range."""
     rows = []
-    for name, each in BENCHMARKS.items():
+    for name, benchmark in BENCHMARKS.items():
         for metric, forms in series(name).items():
             for form, (sizes, values) in forms.items():
                 slope, low, high = t_interval_of_slope(np.log(sizes), np.log(values))
-                extent = f"{sizes.min():,.0f} to {sizes.max():,.0f} {each.size[1]}"
-                rows.append((each.title, UNITS[metric], form, slope, low, high, len(sizes), extent))
+                extent = f"{sizes.min():,.0f} to {sizes.max():,.0f} {benchmark.size[1]}"
+                rows.append((benchmark.title, UNITS[metric], form, slope, low, high, len(sizes), extent))
     columns = ["benchmark", "what", "form", "exponent", "95 % from", "to", "sizes", "over"]
     return pd.DataFrame(rows, columns=columns).round(2)
 
@@ -178,7 +182,9 @@ def exponents() -> pd.DataFrame:
 
 def absent() -> list[str]:
     """Benchmarks that results/ has no table of, in words."""
-    return [f"{each.title}: not run (`{name}.csv`)" for name, each in BENCHMARKS.items() if table_of(name).empty]
+    return [
+        f"{benchmark.title}: not run (`{name}.csv`)" for name, benchmark in BENCHMARKS.items() if table_of(name).empty
+    ]
 
 
 def unread() -> list[str]:
@@ -197,14 +203,14 @@ def check() -> None:
 
 
 def against_peers(_: Ledger | None = None) -> str:
-    found = ratios()
+    pairs = ratios()
     parts = [
         f"{kind} of a peer over ours {rows['ratio'].min():.2g} to {rows['ratio'].max():.2g} times, median "
         f"{rows['ratio'].median():.2g}, above 1 in {(rows['ratio'] > 1).sum()} of {len(rows)} pairs"
-        for kind, rows in found.groupby("kind", sort=False)
+        for kind, rows in pairs.groupby("kind", sort=False)
     ]
-    devices = ", ".join(dict.fromkeys(name.replace("CPU x86_64", "cpu").upper() for name in found["device"]))
-    return f"{found['benchmark'].nunique()} benchmarks on {devices}, within one run each: {'; '.join(parts)}."
+    devices = ", ".join(dict.fromkeys(name.replace("CPU x86_64", "cpu").upper() for name in pairs["device"]))
+    return f"{pairs['benchmark'].nunique()} benchmarks on {devices}, within one run each: {'; '.join(parts)}."
 
 
 def powers(_: Ledger | None = None) -> str:

@@ -9,7 +9,7 @@ import functools
 import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -63,7 +63,7 @@ def printed() -> pd.DataFrame:
 
 
 @functools.cache  # asked of every row
-def said(paper: str, what: str) -> dict:
+def said(paper: str, what: str) -> dict[str, Any]:
     """What the methods of a paper's room say of its printed tables: EXPERIMENTS, CELLS, MEASURES or PRINTED; {} where
     they say nothing."""
     return getattr(rooms.modules().get(paper), what, {})
@@ -75,13 +75,13 @@ def cell_of(paper: str, table: str, method: str, split: str) -> tables.Cell:
         return tables.Cell.read(known[method])
     name, _, own = method.rpartition(" ") if re.search(r" M=\d+$", method) else (method, "", "")
     stated = f"{split}; {own}"
-    found = [
+    settings = [
         re.sub(pattern, written, match.group(0))
         for pattern, written in LEVELS.items()
         for match in re.finditer(pattern, stated)
     ]
-    found += [f"label_noise={int(match.group(1)) / 100:g}" for match in NOISE.finditer(stated)]
-    return tables.Cell(said(paper, "PRINTED").get(name, name), tables.settings_of(";".join(found)))
+    settings += [f"label_noise={int(match.group(1)) / 100:g}" for match in NOISE.finditer(stated)]
+    return tables.Cell(said(paper, "PRINTED").get(name, name), tables.settings_of(";".join(settings)))
 
 
 class Ours(NamedTuple):
@@ -101,10 +101,14 @@ class _Values:
         self.source = source
         rows = tables.final_rows(source.table)
         rows = rows[(rows["dataset"] != tables.SYNTHETIC) & (rows["setting"] != tables.CURVE)]
-        self.by_protocol = {name: tables.cells_of(each) for name, each in rows.groupby("protocol", sort=False)}
+        self.by_protocol = {
+            name: tables.cells_of(of_protocol) for name, of_protocol in rows.groupby("protocol", sort=False)
+        }
         self.datasets = {claims.short_name(name) for name in rows["dataset"]}
         changes = [
-            each for each in source.stem.partition("--")[2].split(",") if each and not each.startswith("dataset=")
+            change
+            for change in source.stem.partition("--")[2].split(",")
+            if change and not change.startswith("dataset=")
         ]
         self.profile, self.changes = saving.PROFILES.index(source.profile), len(changes)
 
@@ -113,11 +117,11 @@ class _Values:
         for protocol in sorted(self.by_protocol, key=lambda name: _unlike(name, split)):
             for name in filter(None, (metric, SAME.get(metric))):
                 levels = self.by_protocol[protocol].get((cell.method, name), {})
-                found = [level for level in levels if cell.covers(level)]
+                matching = [level for level in levels if cell.covers(level)]
                 if cell.settings:
                     alike = [level for level in levels if level.settings.keys() == cell.settings.keys()]
-                    found = found or (alike if len(alike) == 1 else [])
-                for level in found[:1]:
+                    matching = matching or (alike if len(alike) == 1 else [])
+                for level in matching[:1]:
                     values = [*levels[level].values()]
                     return Ours(float(np.mean(values)), len(values), self.source, level, protocol)
         return None
@@ -133,31 +137,33 @@ def joined() -> pd.DataFrame:
     """Every published row with `ours`, an Ours, or None where results/ has no such row. Of several tables of ours on
     data other than the row's, that stands first which has most rows of the same comparison."""
     rows = printed()
-    values = {name: [_Values(each) for each in stored.stored(name)] for name in filter(None, rows["notebook"].unique())}
-    found: dict[int, Ours] = {}
+    values = {
+        name: [_Values(source) for source in stored.stored(name)] for name in filter(None, rows["notebook"].unique())
+    }
+    by_place: dict[int, Ours] = {}
     for key, some in rows.groupby(["paper", "table", "dataset", "backbone"], sort=False):
         own = next((short for short, known in claims.BENCHMARKS.items() if known == key[2]), key[2])
-        answers = {each: _answers(each, some) for each in values.get(some["notebook"].iloc[0], ())}
+        answers = {table: _answers(table, some) for table in values.get(some["notebook"].iloc[0], ())}
         order = sorted(
-            answers, key=lambda each: (own not in each.datasets, each.profile, -len(answers[each]), each.changes)
+            answers, key=lambda table: (own not in table.datasets, table.profile, -len(answers[table]), table.changes)
         )
-        for each in reversed(order):
-            found |= answers[each]
-    return rows.assign(ours=[found.get(place) for place in rows.index])
+        for table in reversed(order):
+            by_place |= answers[table]
+    return rows.assign(ours=[by_place.get(place) for place in rows.index])
 
 
 def _answers(values: _Values, rows: pd.DataFrame) -> dict[int, Ours]:
     """By place, what one table of ours has beside published rows."""
-    found = {}
+    by_place = {}
     for row in rows.itertuples():
         cell = cell_of(row.paper, row.table, row.method, row.split_or_setting)
         metric = said(row.paper, "MEASURES").get(row.metric, METRICS.get(row.metric, row.metric))
         if ours := values.find(cell, metric, row.split_or_setting):
-            found[row.Index] = ours
-    return found
+            by_place[row.Index] = ours
+    return by_place
 
 
-def groups(rows: pd.DataFrame) -> Iterable[tuple[tuple, pd.DataFrame]]:
+def groups(rows: pd.DataFrame) -> Iterable[tuple[tuple[Any, ...], pd.DataFrame]]:
     """The joined rows of each comparison: of one table, data set, network and protocol, with one table of ours."""
     both = rows[rows["ours"].notna()]
     stems = both["ours"].map(lambda ours: (ours.source.profile, ours.source.stem))
@@ -188,14 +194,14 @@ def beside(rows: pd.DataFrame, paper: str, find: Callable[[str], Study]) -> Mark
     return Markdown("\n".join(lines) or f"No row of {claims.name_of(paper)} has a counterpart in results/ so far.")
 
 
-def _differs(key: tuple, some: pd.DataFrame, find: Callable[[str], Study]) -> str:
+def _differs(key: tuple[Any, ...], some: pd.DataFrame, find: Callable[[str], Study]) -> str:
     """Network, dimension, data and training of both sides."""
     _, _, dataset, backbone, dim, split, _ = key
     source: stored.Stored = some["ours"].iloc[0].source
     theirs = [backbone, "" if np.isnan(dim) else f"{dim:.0f} dimensions", split]
     theirs.append(_published_training(find(source.notebook).params, dataset, some))
     methods = {ours.cell.method for ours in some["ours"]}
-    dims = {int(each) for each in source.table.loc[source.table["method"].isin(methods), "dim"]} - {0}
+    dims = set(map(int, source.table.loc[source.table["method"].isin(methods), "dim"])) - {0}
     made, protocol = source.parameters, some["ours"].iloc[0].protocol
     where = [source.plain_label, f"{', '.join(map(str, sorted(dims)))} dimensions" if 0 < len(dims) < 3 else ""]
     where += [_batches(made.get("batch_size"), made.get("samples_per_class")), protocol]
@@ -210,14 +216,14 @@ def _published_training(params: type[Params], dataset: str, some: pd.DataFrame) 
     if short not in RECIPES["paper"]:
         return ""
     own = some.sort_values("method_source", key=lambda source: source != "ours", kind="stable")["ours"].iloc[0]
-    said = params.from_values({"profile": "paper", "dataset": short}).published(own.cell.method)
-    known = {name: each.value for name, each in said.items() if each != UNSAID}
+    record = params.from_values({"profile": "paper", "dataset": short}).published(own.cell.method)
+    known = {name: setting.value for name, setting in record.items() if setting != UNSAID}
     parts = [
         f"{known[name]} {words}"
         for name, words in {"epochs": "epochs", "samples_per_class": PER_CLASS}.items()
         if name in known
     ]
-    parts += ["images per class not said"] * (said.get("samples_per_class") == UNSAID)
+    parts += ["images per class not said"] * (record.get("samples_per_class") == UNSAID)
     return _said([*parts, f"batches of {known['batch_size']}" if "batch_size" in known else ""])
 
 
@@ -297,22 +303,22 @@ def _is_own(ours: Ours, dataset: str) -> bool:
 def deviations(rows: pd.DataFrame) -> pd.DataFrame:
     """Both sides of every comparison of three and more methods in one retrieval score, each less the mean over these
     methods: columns paper, table, dataset, comparison, method, own (the paper's method), same_data, theirs and ours."""
-    found = []
+    parts = []
     for number, (key, some) in enumerate(groups(rows)):
         scores = [metric for metric in some["metric"].unique() if metric.startswith(claims.RETRIEVAL)]
         wanted = next((metric for metric in ("MAP@R", "R@1", "P@1") if metric in scores), None)
         some = some[some["metric"] == wanted].drop_duplicates(["method", "split_or_setting"])
         if len(some) < 3 or some["method"].nunique() < 3:
             continue
-        ours = some["ours"].map(lambda each: each.value)
-        found.append(
+        ours = some["ours"].map(lambda side: side.value)
+        parts.append(
             pd.DataFrame(
                 {
                     "paper": claims.name_of(key[0]),
                     "table": key[1],
                     "dataset": key[2],
                     "comparison": number,
-                    "method": some["ours"].map(lambda each: str(each.cell)),
+                    "method": some["ours"].map(lambda side: str(side.cell)),
                     "own": some["method_source"] == "ours",
                     "same_data": _is_own(some["ours"].iloc[0], key[2]),
                     "theirs": some["value"] - some["value"].mean(),
@@ -321,13 +327,13 @@ def deviations(rows: pd.DataFrame) -> pd.DataFrame:
             )
         )
     columns = ["paper", "table", "dataset", "comparison", "method", "own", "same_data", "theirs", "ours"]
-    return pd.concat(found, ignore_index=True) if found else pd.DataFrame(columns=columns)
+    return pd.concat(parts, ignore_index=True) if parts else pd.DataFrame(columns=columns)
 
 
 def agreement(rows: pd.DataFrame) -> pd.DataFrame:
     """How alike the orders of methods are: a row per comparison of `deviations` with Kendall's tau-b between both
     sides, 1 for the same order and -1 for the opposite one."""
-    found = [
+    lines = [
         {
             "paper": some["paper"].iloc[0],
             "table": some["table"].iloc[0],
@@ -338,7 +344,7 @@ def agreement(rows: pd.DataFrame) -> pd.DataFrame:
         }
         for _, some in deviations(rows).groupby("comparison", sort=False)
     ]
-    return pd.DataFrame(found, columns=["paper", "table", "dataset", "same data", "methods", "tau"]).round(2)
+    return pd.DataFrame(lines, columns=["paper", "table", "dataset", "same data", "methods", "tau"]).round(2)
 
 
 def figure(rows: pd.DataFrame) -> Figure:
@@ -359,19 +365,19 @@ def counted(_: Ledger | None = None) -> str:
     rows = joined()
     both = rows[rows["ours"].notna()]
     own = sum(_is_own(row.ours, row.dataset) for row in both.itertuples())
-    count, there = (len(each[["paper", "table"]].drop_duplicates()) for each in (rows, both))
+    count, there = (len(part[["paper", "table"]].drop_duplicates()) for part in (rows, both))
     return (
         f"{len(rows)} published numbers of {count} tables and figures: beside {len(both)} of them, of {there} tables, "
         f"stand ours, {own} on the same data or a part of them. {_agreement_said(agreement(rows))}"
     )
 
 
-def _agreement_said(found: pd.DataFrame) -> str:
-    if found.empty:
+def _agreement_said(agreements: pd.DataFrame) -> str:
+    if agreements.empty:
         return "No comparison has three methods on both sides."
-    kinds = {"the same data or a part": found["same data"], "other data": ~found["same data"]}
+    kinds = {"the same data or a part": agreements["same data"], "other data": ~agreements["same data"]}
     told = [
-        f"on {name} {found.loc[which, 'tau'].median():+.2f} ({which.sum()})"
+        f"on {name} {agreements.loc[which, 'tau'].median():+.2f} ({which.sum()})"
         for name, which in kinds.items()
         if which.any()
     ]

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import torch
+from matplotlib.figure import Figure
 
 from dmlrepro import retrieval
 from dmlrepro.datasets import manifests
@@ -30,10 +31,10 @@ def label(method: str, setting: str = "") -> str:
     """A candidate as the page calls it: "PFML (tail from fire6, 25 steps)"."""
     if not setting:
         return "the features as they are" if method == FEATURES else method
-    said = dict(each.partition("=")[::2] for each in setting.split(";"))
-    part = {"head": "head", "all": "whole network"}.get(said["part"], f"tail from {said['part']}")
-    budget = next(f"{said[name]} {name}" for name in ("steps", "epochs") if name in said)
-    return f"{method} ({part}, {budget}{', a tenth of the rates' * ('rate' in said)})"
+    values = dict(pair.partition("=")[::2] for pair in setting.split(";"))
+    part = {"head": "head", "all": "whole network"}.get(values["part"], f"tail from {values['part']}")
+    budget = next(f"{values[name]} {name}" for name in ("steps", "epochs") if name in values)
+    return f"{method} ({part}, {budget}{', a tenth of the rates' * ('rate' in values)})"
 
 
 def class_scores(run: RunResult) -> list[list[float]]:
@@ -58,13 +59,13 @@ def _class_scores(run: RunResult) -> list[list[float]]:
     if not (query & gallery).all():
         others = {"gallery": embeddings[torch.from_numpy(gallery)], "gallery_labels": labels[torch.from_numpy(gallery)]}
     asking = torch.from_numpy(query)
-    found = retrieval.retrieval_per_query(embeddings[asking], labels[asking], (1,), measures=("MAP@R",), **others)
-    counted, of_class = (found["relevant"] > 0).numpy(), labels[asking].numpy()
-    values = np.stack([found[name].numpy() for name in ("MAP@R", "R@1")])
+    per_query = retrieval.retrieval_per_query(embeddings[asking], labels[asking], (1,), measures=("MAP@R",), **others)
+    counted, of_class = (per_query["relevant"] > 0).numpy(), labels[asking].numpy()
+    values = np.stack([per_query[name].numpy() for name in ("MAP@R", "R@1")])
     rows = []
-    for each in np.unique(of_class[counted]):
-        mine = counted & (of_class == each)
-        rows.append([int(each), int(mine.sum()), *(100 * values[:, mine].mean(1)).tolist()])
+    for class_id in np.unique(of_class[counted]):
+        mine = counted & (of_class == class_id)
+        rows.append([int(class_id), int(mine.sum()), *(100 * values[:, mine].mean(1)).tolist()])
     return rows
 
 
@@ -76,21 +77,21 @@ def _embedded(run: RunResult, manifest: manifests.Manifest, indices: np.ndarray)
     return inference.embed(tail, stored.evaluated(indices))
 
 
-def choice_of(finished: Iterable) -> Choice | None:
+def choice_of(finished: Iterable[RunResult]) -> Choice | None:
     """Who is recommended, from the finished runs of all candidates; None where no class was held out."""
     of_run = {(run.spec.method, run.spec.setting, run.spec.seed): run for run in finished if run.spec.fold is not None}
     if not of_run:
         return None
     scored = {key: {row[0]: row[1:3] for row in class_scores(run)} for key, run in of_run.items()}
-    classes = sorted({each for rows in scored.values() for each in rows})
-    place, queries = {each: n for n, each in enumerate(classes)}, np.zeros(len(classes))
+    classes = sorted({class_id for rows in scored.values() for class_id in rows})
+    place, queries = {class_id: n for n, class_id in enumerate(classes)}, np.zeros(len(classes))
     seeds = sorted({seed for _, _, seed in scored})
     scores: dict[str, np.ndarray] = {}
     for (method, setting, seed), rows in scored.items():
         mine = scores.setdefault(label(method, setting), np.full((len(seeds), len(classes)), np.nan))
-        for each, (count, value) in rows.items():
-            mine[seeds.index(seed), place[each]] = value
-            queries[place[each]] = count
+        for class_id, (count, value) in rows.items():
+            mine[seeds.index(seed), place[class_id]] = value
+            queries[place[class_id]] = count
     return choosing.choose(scores, queries, [label(name) for name in UNTRAINED])
 
 
@@ -114,7 +115,7 @@ def best_of_each(choice: Choice) -> list[str]:
     return [name for name in choice.means if name in first.values()]
 
 
-def figure(choice: Choice | None, names: Names):
+def figure(choice: Choice | None, names: Names) -> Figure | None:
     """The differences of `comparison` with their intervals; None where there are none."""
     if choice is None:
         return None
@@ -131,7 +132,7 @@ def _verdict(choice: Choice, name: str) -> str:
     return "clearly worse" if high < 0 else ""
 
 
-def in_words(choice: Choice | None, finished: Sequence = ()) -> None:
+def in_words(choice: Choice | None, finished: Sequence[RunResult] = ()) -> None:
     """Print who is recommended and why, who is as good, and what would change it; of images without labels why nobody
     is."""
     if not labelled(finished):
@@ -175,17 +176,19 @@ def _untrained_labels() -> list[str]:
 
 def _what_would_change_it(choice: Choice, best: str) -> str:
     effect, low, high = choice.gains[best]
-    said = f"The best of them is {best}: {effect:+.1f} ({low:+.1f} to {high:+.1f}). "
+    sentence = f"The best of them is {best}: {effect:+.1f} ({low:+.1f} to {high:+.1f}). "
     if effect > 0 and np.isfinite(low):
         needed = int(np.ceil(choice.classes * ((effect - low) / effect) ** 2))
-        return said + f"Were that its true lead, about {needed} training classes would show it; more images help less."
-    return said + "More classes, more images of each, or another network (`backbone`) could change it."
+        return (
+            sentence + f"Were that its true lead, about {needed} training classes would show it; more images help less."
+        )
+    return sentence + "More classes, more images of each, or another network (`backbone`) could change it."
 
 
 # --- the final fit ----------------------------------------------------------------------------------------------------
 
 
-def final_specs(choice: Choice | None, finished: Sequence) -> list[RunSpec]:
+def final_specs(choice: Choice | None, finished: Sequence[RunResult]) -> list[RunSpec]:
     """The runs on all training classes: the chosen first, then what it is compared with; ordinary runs, once each.
     Where nothing was held out, all runs are such already."""
     of_label = {label(run.spec.method, run.spec.setting): run.spec for run in finished if run.spec.seed == 0}
@@ -195,12 +198,12 @@ def final_specs(choice: Choice | None, finished: Sequence) -> list[RunSpec]:
     return [of_label[name].replace(fold=None, folds=RunSpec.folds) for name in dict.fromkeys(wanted)]
 
 
-def labelled(finished: Sequence) -> bool:
+def labelled(finished: Sequence[RunResult]) -> bool:
     """Whether the images of the runs have labels."""
     return not finished or batches.load_dataset(finished[0].spec).labelled
 
 
-def kept(final: Sequence) -> None:
+def kept(final: Sequence[RunResult]) -> None:
     """Print what the final fit is and where it lies; of images without labels each candidate."""
     part, whose = ("classes", final[:1]) if labelled(final) else ("images", final)
     for run in whose:
@@ -208,7 +211,7 @@ def kept(final: Sequence) -> None:
         print(f"Its key is {run.key}; its weights lie in the cache, in runs/{run.key}.")
 
 
-def looked_up(final: Sequence, queries: int = 5, k: int = 5) -> None:
+def looked_up(final: Sequence[RunResult], queries: int = 5, k: int = 5) -> None:
     """Show test images and their nearest neighbours under the final fit, and the classes that it confuses most often;
     of images without labels the neighbours that each candidate finds for the same images."""
     import matplotlib.pyplot as plt
@@ -225,7 +228,7 @@ def looked_up(final: Sequence, queries: int = 5, k: int = 5) -> None:
         plt.close(figure)
 
 
-def agreement(choice: Choice | None, final: Sequence) -> None:
+def agreement(choice: Choice | None, final: Sequence[RunResult]) -> None:
     """Print what the test classes say, looked at here and nowhere else, and whether validation said so too."""
     if not labelled(final):
         print("Without labels there are no test classes.")
@@ -238,11 +241,11 @@ def agreement(choice: Choice | None, final: Sequence) -> None:
         queries = rows[:, 1]
         print(f"{name}: {means[name][0]:.1f} % MAP@R, {means[name][1]:.1f} % R@1 on {len(rows)} test classes.")
     chosen = label(final[0].spec.method, final[0].spec.setting)
-    for name in [each for each in scores if each != chosen]:
-        found = choosing.simultaneous((scores[chosen] - scores[name])[None], queries)
-        effect, low, high = (float(each[0]) for each in found)
-        said = f"Test: {chosen} against {name} {effect:+.1f} MAP@R (95 % over classes {low:+.1f} to {high:+.1f})"
-        print(said + (_as_validation(choice, name, low, high) if choice else "."))
+    for name in [name for name in scores if name != chosen]:
+        interval = choosing.simultaneous((scores[chosen] - scores[name])[None], queries)
+        effect, low, high = (float(values[0]) for values in interval)
+        sentence = f"Test: {chosen} against {name} {effect:+.1f} MAP@R (95 % over classes {low:+.1f} to {high:+.1f})"
+        print(sentence + (_as_validation(choice, name, low, high) if choice else "."))
 
 
 def _as_validation(choice: Choice, name: str, low: float, high: float) -> str:

@@ -9,7 +9,7 @@ import os
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 import pandas as pd
@@ -43,7 +43,7 @@ class SearchYourImagesParams(OwnImagesParams):
         "paper": {"train_from": "head", "steps": 1000, "epochs": 0, "warmup_epochs": 0.0, "seeds": 1},
     }
 
-    def _dataset_recipe(self, dataset: str) -> dict:
+    def _dataset_recipe(self, dataset: str) -> dict[str, Any]:
         return super()._dataset_recipe(dataset) | {"methods": ("untrained", "Contrastive")}
 
 
@@ -56,21 +56,21 @@ def search_your_images(params: SearchYourImagesParams) -> list[RunSpec]:
     ]
 
 
-def _head(method: Method, params: SearchYourImagesParams) -> dict:
+def _head(method: Method, params: SearchYourImagesParams) -> dict[str, Any]:
     """A head alone is trained from scratch: it takes a method's options for that, whatever the trunk."""
     if params.train_from != "head":
         return {}
     return {"train_from": "head", "head_lr": params.head_lr, "loss_options": method.from_scratch}
 
 
-def table_of(finished: Iterable, params: SearchYourImagesParams) -> pd.DataFrame:
+def table_of(finished: Iterable[RunResult], params: SearchYourImagesParams) -> pd.DataFrame:
     """The rows of the runs. A run's fold is no model of an ensemble here, so each enters by itself."""
     return results.tidy(
         [protocols.Scored(run.spec.replace(fold=None), run.dataset, run.rows) for run in finished], params
     )
 
 
-def winner(finished: Iterable, table: pd.DataFrame):
+def winner(finished: Iterable[RunResult], table: pd.DataFrame) -> RunResult:
     """The run of seed 0 of the trained method with the largest mean MAP@R on held-out classes, or on the test classes
     where none could be held out."""
     metric = SCORE if SCORE in set(table["metric"]) else "MAP@R"
@@ -104,40 +104,40 @@ def as_files(dataset: str, folder: Path) -> None:
             os.symlink(image, path)
 
 
-def right(found: Found) -> np.ndarray:
+def right(answer: Found) -> np.ndarray:
     """bool (Q, k): whether an image that was found lies in a folder of the query's folder's name."""
-    names = [query.parent.name for query in found.queries]
-    return np.array([[found.image(row).label == name for row in rows] for name, rows in zip(names, found.rows)])
+    names = [query.parent.name for query in answer.queries]
+    return np.array([[answer.image(row).label == name for row in rows] for name, rows in zip(names, answer.rows)])
 
 
-def in_words(found: Found) -> None:
+def in_words(answer: Found) -> None:
     """Print for how many queries the nearest image is of their class."""
-    first = right(found)[:, 0]
+    first = right(answer)[:, 0]
     print(
-        f"Of {len(first)} queries among {len(found.index.images)} images the nearest is of the query's class for "
+        f"Of {len(first)} queries among {len(answer.index.images)} images the nearest is of the query's class for "
         f"{first.sum()} ({100 * first.mean():.1f} %)."
     )
 
 
-def some(found: Found, count: int) -> Found:
+def some(answer: Found, count: int) -> Found:
     """What was found for `count` of the queries, evenly spread over all."""
-    rows = np.linspace(0, len(found.queries) - 1, min(count, len(found.queries))).round().astype(int)
-    queries = [found.queries[row] for row in rows]
-    return dataclasses.replace(found, queries=queries, rows=found.rows[rows], distances=found.distances[rows])
+    rows = np.linspace(0, len(answer.queries) - 1, min(count, len(answer.queries))).round().astype(int)
+    queries = [answer.queries[row] for row in rows]
+    return dataclasses.replace(answer, queries=queries, rows=answer.rows[rows], distances=answer.distances[rows])
 
 
-def pictures(found: Found) -> tuple[list[np.ndarray], list[list[np.ndarray]], np.ndarray]:
+def pictures(answer: Found) -> tuple[list[np.ndarray], list[list[np.ndarray]], np.ndarray]:
     """What was found for `figures.images.retrieved`."""
-    paths = [[found.index.folder / found.image(row).path for row in rows] for rows in found.rows]
-    return [_pixels(query) for query in found.queries], [[*map(_pixels, each)] for each in paths], right(found)
+    paths = [[answer.index.folder / answer.image(row).path for row in rows] for rows in answer.rows]
+    return [_pixels(query) for query in answer.queries], [[*map(_pixels, nearest)] for nearest in paths], right(answer)
 
 
-def as_table(found: Found) -> pd.DataFrame:
+def as_table(answer: Found) -> pd.DataFrame:
     """What was found as the CSV that `python -m dmlrepro find` prints, without the folders of the queries."""
     rows = [
-        (f"{query.parent.name}/{query.name}", rank, found.image(row).path, round(float(distance), 3))
-        for query, each, distances in zip(found.queries, found.rows, found.distances)
-        for rank, (row, distance) in enumerate(zip(each, distances), 1)
+        (f"{query.parent.name}/{query.name}", rank, answer.image(row).path, round(float(distance), 3))
+        for query, neighbours, distances in zip(answer.queries, answer.rows, answer.distances)
+        for rank, (row, distance) in enumerate(zip(neighbours, distances), 1)
     ]
     return pd.DataFrame(rows, columns=["query", "rank", "path", "distance"]).set_index(["query", "rank"])
 

@@ -6,6 +6,7 @@ are counted against each other.
 """
 
 from collections.abc import Iterable, Iterator
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -38,38 +39,38 @@ def evidence() -> pd.DataFrame:
     (of the search that chose its settings), notebook, seed, and a column per metric of METRICS. Where several tables
     have a method at one PLACE, it is that of the protocol conventional, then the one least changed against its profile.
     """
-    found = [rows for name in READ for each in stored.stored(name) if len(rows := _runs(each))]
-    if not found:
+    parts = [rows for name in READ for source in stored.stored(name) if len(rows := _runs(source))]
+    if not parts:
         return pd.DataFrame(columns=[*PLACE, "method", "protocol", "images", "trials", "notebook", "seed", *METRICS])
-    table = pd.concat(found, ignore_index=True)
+    table = pd.concat(parts, ignore_index=True)
     ranked = table.sort_values(["unlike", "changes"], kind="stable")
     first = ranked.groupby([*PLACE, "method"], sort=False)[["stem", "protocol"]].transform("first")
     kept = ranked[(ranked["stem"] == first["stem"]) & (ranked["protocol"] == first["protocol"])]
     return kept.sort_index().drop(columns=["unlike", "changes", "stem"])
 
 
-def _runs(each: stored.Stored) -> pd.DataFrame:
+def _runs(source: stored.Stored) -> pd.DataFrame:
     """The runs of one table whose method has no setting."""
-    rows = tables.final_rows(each.table)
+    rows = tables.final_rows(source.table)
     shown = rows["method"].isin([*MAIN, claims.START]) & (rows["setting"] == "") & rows["metric"].isin(METRICS)
     rows = rows[shown & ~rows["protocol"].str.contains("mlrc", case=False)]
-    if each.older or rows.empty:
+    if source.older or rows.empty:
         return rows.head(0)
-    last = each.table[(each.table["selection"] == "last") & (each.table["setting"] == "")]
+    last = source.table[(source.table["selection"] == "last") & (source.table["setting"] == "")]
     steps = last.groupby("method")["step"].max()
     wide = rows.pivot_table(
         "value", ["dataset", "backbone", "dim", "protocol", "method", "seed"], "metric"
     ).reset_index()
-    changes = [name for name in each.stem.partition("--")[2].split(",") if name and not name.startswith("dataset=")]
-    made = each.parameters
+    changes = [name for name in source.stem.partition("--")[2].split(",") if name and not name.startswith("dataset=")]
+    made = source.parameters
     wide = wide.assign(
-        profile=each.profile,
+        profile=source.profile,
         # an older version's table says otherwise what of the network is trained
         part=made.get("train_from", made.get("trained", "")) or "whole network",
         images=[int(steps.get(method, 0)) * int(made["batch_size"]) for method in wide["method"]],
-        trials=[each.trials.get(method, 0) for method in wide["method"]],
-        notebook=each.notebook,
-        stem=each.stem,
+        trials=[source.trials.get(method, 0) for method in wide["method"]],
+        notebook=source.notebook,
+        stem=source.stem,
         changes=len(changes),
         unlike=wide["protocol"] != "conventional",
     )
@@ -83,7 +84,7 @@ def places(rows: pd.DataFrame) -> Iterator[tuple[str, pd.DataFrame]]:
     groups = [some for _, some in rows.groupby(PLACE, sort=False) if some["method"].isin(_trained(some)).any()]
     groups = [some for some in groups if len(_trained(some)) > 1]
     order = {profile: place for place, profile in enumerate(saving.PROFILES)}
-    for some in sorted(groups, key=lambda each: (order[each["profile"].iat[0]], -len(_trained(each)))):
+    for some in sorted(groups, key=lambda group: (order[group["profile"].iat[0]], -len(_trained(group)))):
         first = some.iloc[0]
         network = stored.NETWORKS.get(first["backbone"].partition(".")[0], first["backbone"])
         part = {"head": "head alone", "whole network": "whole network"}.get(first["part"], f"from {first['part']} on")
@@ -109,14 +110,14 @@ def accuracy(rows: pd.DataFrame) -> Markdown:
         lines.append("|---|---|---|---|---|---|---|---|---|")
         means = some.groupby("method")["MAP@R"].mean().sort_values(ascending=False, kind="stable")
         for method in means.index:
-            each = some[some["method"] == method]
-            gain = each.set_index("seed")["MAP@R"] - start.reindex(each["seed"])  # NaN if a seed has no start on record
+            own = some[some["method"] == method]
+            gain = own.set_index("seed")["MAP@R"] - start.reindex(own["seed"])  # NaN if a seed has no start on record
             name = f"{method} (without labels)" if method in WITHOUT_LABELS else method
-            trials, notebook = each["trials"].iat[0], each["notebook"].iat[0]
+            trials, notebook = own["trials"].iat[0], own["notebook"].iat[0]
             trained = method not in comparing.UNTRAINED
-            cells = [name, *(_mean(each[metric]) for metric in METRICS)]
-            cells += [_mean(gain) if gain.notna().all() and method != claims.START else "", len(each)]
-            cells += [f"{each['images'].iat[0]:,}" if trained else "", each["protocol"].iat[0]]
+            cells = [name, *(_mean(own[metric]) for metric in METRICS)]
+            cells += [_mean(gain) if gain.notna().all() and method != claims.START else "", len(own)]
+            cells += [f"{own['images'].iat[0]:,}" if trained else "", own["protocol"].iat[0]]
             cells += [
                 (f"{trials} trials" if trials else "no") if trained else "",
                 f"[{notebook[:2]}]({notebook}.ipynb)",
@@ -210,28 +211,28 @@ def arrival() -> pd.DataFrame:
     """When R@1 of the first seed has NEAR of its gain over the network that training began with: a row per data set and
     method whose evaluations are on record, with the share of the training that had passed, the step, and the seconds
     over ProxyAnchor's of the same table."""
-    found = []
+    arrivals = []
     for name in READ:
-        for each in stored.stored(name):
-            if not each.older:
-                found += _arrivals(each)
+        for source in stored.stored(name):
+            if not source.older:
+                arrivals += _arrivals(source)
     columns = ["dataset", "profile", "method", "of", "step", "share of training", "time / ProxyAnchor's", "notebook"]
-    table = pd.DataFrame(found, columns=columns).drop_duplicates(["dataset", "profile", "method"])
+    table = pd.DataFrame(arrivals, columns=columns).drop_duplicates(["dataset", "profile", "method"])
     return table.sort_values(["profile", "dataset", "step"], kind="stable").reset_index(drop=True).round(2)
 
 
-def _arrivals(each: stored.Stored) -> list[dict]:
-    rows = each.table[(each.table["metric"] == "R@1") & (each.table["seed"] == 0)]
+def _arrivals(source: stored.Stored) -> list[dict[str, Any]]:
+    rows = source.table[(source.table["metric"] == "R@1") & (source.table["seed"] == 0)]
     rows = rows[(rows["protocol"] == "conventional") & rows["method"].isin(MAIN)]
-    start = each.table[
-        (each.table["method"] == claims.START) & (each.table["metric"] == "R@1") & (each.table["seed"] == 0)
+    start = source.table[
+        (source.table["method"] == claims.START) & (source.table["metric"] == "R@1") & (source.table["seed"] == 0)
     ]
     start = start[(start["protocol"] == "conventional") & (start["setting"] == "")]
     histories = rows[(rows["selection"] == "every") & rows["setting"].isin(["", tables.CURVE])]
     if start.empty or histories.empty:
         return []
-    begun, speeds = start["value"].iat[0], _steps_per_second(each)
-    found = []
+    begun, speeds = start["value"].iat[0], _steps_per_second(source)
+    arrivals = []
     for method, curve in histories.groupby("method", sort=False):
         curve = curve.drop_duplicates("step").sort_values("step")
         steps, values = np.array([0, *curve["step"]]), np.array([begun, *curve["value"]])
@@ -241,20 +242,20 @@ def _arrivals(each: stored.Stored) -> list[dict]:
             continue
         before, after = values[reached - 1], values[reached]
         step = steps[reached - 1] + (wanted - before) / (after - before) * (steps[reached] - steps[reached - 1])
-        row = {"dataset": curve["dataset"].iat[0], "profile": each.profile, "method": method, "of": steps[-1]}
-        row |= {"step": step, "share of training": step / steps[-1], "notebook": each.notebook}
-        found.append(row | {"seconds": step / speeds.get(method, np.nan)})
-    reference = next((row["seconds"] for row in found if row["method"] == "ProxyAnchor"), np.nan)
-    for row in found:
+        row = {"dataset": curve["dataset"].iat[0], "profile": source.profile, "method": method, "of": steps[-1]}
+        row |= {"step": step, "share of training": step / steps[-1], "notebook": source.notebook}
+        arrivals.append(row | {"seconds": step / speeds.get(method, np.nan)})
+    reference = next((row["seconds"] for row in arrivals if row["method"] == "ProxyAnchor"), np.nan)
+    for row in arrivals:
         row["time / ProxyAnchor's"] = row.pop("seconds") / reference
-    return found
+    return arrivals
 
 
-def _steps_per_second(each: stored.Stored) -> dict[str, float]:
+def _steps_per_second(source: stored.Stored) -> dict[str, float]:
     """By method, of the run that was disturbed least: other runs share the machine."""
-    if each.costs is None or "steps_per_second" not in each.costs:
+    if source.costs is None or "steps_per_second" not in source.costs:
         return {}
-    costs = each.costs[each.costs["setting"].fillna("").isin(["", tables.CURVE])]
+    costs = source.costs[source.costs["setting"].fillna("").isin(["", tables.CURVE])]
     return pd.to_numeric(costs["steps_per_second"], errors="coerce").groupby(costs["method"]).max().dropna().to_dict()
 
 
@@ -269,10 +270,10 @@ def absent_from(table: pd.DataFrame) -> Markdown:
 
 def label_noise() -> Figure | Markdown:
     """R@1 against the share of wrong training labels, from the table of notebook 11 that carries most."""
-    found = [each for each in stored.stored("11_pfml_label_noise") if not each.older]
-    if not found:
+    sources = [source for source in stored.stored("11_pfml_label_noise") if not source.older]
+    if not sources:
         return Markdown("results/ has no runs with wrong labels so far.")
-    rows = found[0].table
+    rows = sources[0].table
     trained = rows[~rows["method"].isin(comparing.UNTRAINED) & rows["setting"].str.startswith("label_noise=")]
     return charts.ablation(trained, "label_noise", "R@1", reference=0.0, names=rooms.names())
 

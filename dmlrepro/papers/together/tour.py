@@ -14,6 +14,7 @@ from dmlrepro.papers.pfml.methods import METHODS, FieldParams
 from dmlrepro.papers.pfml.methods import NAMES as NAMES
 from dmlrepro.papers.studies import with_histories
 from dmlrepro.papers.study import Study
+from dmlrepro.training.runs import RunResult
 from dmlrepro.training.spec import RunSpec
 
 
@@ -28,11 +29,11 @@ class TourParams(FieldParams):
 
 def tour(params: TourParams) -> list[RunSpec]:
     """The network as it begins and the trained one, seed 0; at every profile both are runs of notebook 10 too."""
-    found = runs_of(pick(METHODS, ["untrained", params.method]), params)
-    return with_histories(run for run in found if run.seed == 0)
+    specs = runs_of(pick(METHODS, ["untrained", params.method]), params)
+    return with_histories(run for run in specs if run.seed == 0)
 
 
-def tour_table(finished: Iterable, params: TourParams) -> pd.DataFrame:
+def tour_table(finished: Iterable[RunResult], params: TourParams) -> pd.DataFrame:
     """The rows of the runs at the end of training."""
     rows = results.tidy(finished, params)
     return rows[rows["selection"] == "last"]

@@ -53,7 +53,7 @@ def trained(params: Params, methods: Sequence[str], head_start: str | None) -> l
     return [spec.replace(head_start=head_start) for spec in specs if not spec.setting]
 
 
-def rows_of(finished: Sequence) -> Iterable[Scored]:
+def rows_of(finished: Sequence[RunResult]) -> Iterable[Scored]:
     """Of each run how many of the NEAREST neighbours of a test image are those of the first run, a share."""
     for run in finished:
         value = records.derived([run, finished[0]], _kept)
@@ -63,7 +63,7 @@ def rows_of(finished: Sequence) -> Iterable[Scored]:
 
 def _kept(run: RunResult, start: RunResult) -> float:
     k = min(NEAREST, len(run.embeddings) - 1)
-    ours, theirs = (retrieval.nearest(each.embeddings, k) for each in (run, start))
+    ours, theirs = (retrieval.nearest(side.embeddings, k) for side in (run, start))
     return torch.isin(_numbered(ours), _numbered(theirs)).double().mean().item()
 
 

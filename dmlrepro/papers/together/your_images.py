@@ -9,7 +9,7 @@ settings: it is the whitened components. The test classes are scored once, by th
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -62,7 +62,7 @@ class OwnImagesParams(Params):
     head_lr: float = 0.001  # of the head
     embedding_scale: float = 0.0  # of nivMF's distances, see NivmfParams; 0: what its room knows for the backbone
 
-    def _dataset_recipe(self, dataset: str) -> dict:
+    def _dataset_recipe(self, dataset: str) -> dict[str, Any]:
         """All that are offered; for the reader's images also batches and a head that fit into the smallest training
         part, and four seeds, which take turns in the parts that are held out. Without labels the offer is smaller, and
         a seed is enough to look at."""
@@ -112,7 +112,7 @@ def _training_sizes(dataset: str) -> np.ndarray:
     return np.bincount(manifest.labels[manifest.indices("train")])
 
 
-def _fitting(dataset: str, profile: str) -> dict:
+def _fitting(dataset: str, profile: str) -> dict[str, int]:
     """The profile's batches, made smaller for few images, and of more images per class for few classes; and as many
     dimensions as few images have."""
     sizes = _training_sizes(dataset)
@@ -163,7 +163,7 @@ def your_images(params: YourImagesParams) -> list[RunSpec]:
     return specs
 
 
-def held_out_of(params: OwnImagesParams, seed: int) -> dict:
+def held_out_of(params: OwnImagesParams, seed: int) -> dict[str, Any]:
     """The fields of a RunSpec that hold a part of the training classes out; none where they are too few."""
     folds = FOLDS
     if manifests.is_own(params.dataset):
@@ -171,16 +171,18 @@ def held_out_of(params: OwnImagesParams, seed: int) -> dict:
     return {"fold": seed % folds, "folds": folds} if folds else {}
 
 
-def _without_training(name: str, params: YourImagesParams, seed: int, held_out: dict) -> RunSpec:
-    projected: dict = {}
+def _without_training(name: str, params: YourImagesParams, seed: int, held_out: dict[str, Any]) -> RunSpec:
+    projected: dict[str, Any] = {}
     if start := UNTRAINED[name]:
         projected = {"embedding_size": params.embedding_size, "head_start": start, "train_from": "head"}
     return spec_of(offered()["untrained"], params, seed, **held_out, **projected).replace(method=name)
 
 
-def _trained(method: Method, attempt: Attempt, params: YourImagesParams, seed: int, held_out: dict) -> RunSpec:
+def _trained(
+    method: Method, attempt: Attempt, params: YourImagesParams, seed: int, held_out: dict[str, Any]
+) -> RunSpec:
     """The run of a method. A head alone takes a method's options for training from scratch, whatever the trunk."""
-    changes: dict = {"head_start": None if params.head_start == "random" else params.head_start}
+    changes: dict[str, Any] = {"head_start": None if params.head_start == "random" else params.head_start}
     if attempt.part == "head" or params.train_from == "head":
         changes |= {"train_from": "head", "cached_views": None, "head_lr": params.head_lr}
         changes |= {"loss_options": method.from_scratch}
@@ -196,14 +198,14 @@ def _trained(method: Method, attempt: Attempt, params: YourImagesParams, seed: i
     return spec.replace(setting=f"{setting};rate={attempt.rate:g}", **rates)
 
 
-def measures(run: RunResult, params: YourImagesParams) -> list:
+def measures(run: RunResult, params: YourImagesParams) -> list[protocols.Scored]:
     """The scores of each held-out class are on record when the run is."""
     if run.spec.fold is not None:
         recommending.class_scores(run)
     return []
 
 
-def table_of(finished: Iterable, params: YourImagesParams) -> pd.DataFrame:
+def table_of(finished: Iterable[RunResult], params: YourImagesParams) -> pd.DataFrame:
     """The tidy table: scores on held-out classes, and of the features alone where there are none on test classes. A
     run's fold is no model of an ensemble here, so each enters by itself. Without labels nothing is scored, and the
     table says what training left of the neighbours that the features have."""
@@ -218,7 +220,7 @@ def table_of(finished: Iterable, params: YourImagesParams) -> pd.DataFrame:
     return shown.reset_index(drop=True)
 
 
-def seconds(finished: Iterable) -> pd.DataFrame:
+def seconds(finished: Iterable[RunResult]) -> pd.DataFrame:
     """Mean seconds of a run by method, and optimisation steps per second, the fastest first."""
     costs = results.costs(finished).groupby(["method", "setting"])
     return summaries.readable(costs[["seconds", "steps_per_second"]].mean().sort_values("seconds"), 1)

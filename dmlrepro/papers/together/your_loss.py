@@ -33,6 +33,7 @@ from dmlrepro.papers.study import Study
 from dmlrepro.timing import in_turn
 from dmlrepro.training import batches, records, runs
 from dmlrepro.training.builders import build_loss
+from dmlrepro.training.runs import RunResult
 from dmlrepro.training.search import Range, Search, best_of
 from dmlrepro.training.spec import RunSpec
 
@@ -78,7 +79,7 @@ class YourLossParams(Params):
         changes = {name: value for name, value in self._explicit.items() if name != "loss"}
         return stem_of(f"{code['name']}-{own.digest_of(code)[:8]}", changes)
 
-    def searches(self) -> dict[str, dict]:
+    def searches(self) -> dict[str, Search]:
         """None: the search of a loss of one's own is no committed one, see `your_loss`."""
         return {}
 
@@ -114,7 +115,7 @@ def method_of(params: YourLossParams) -> Method:
     code = code_of(params.loss)
     asked = own.asked_by(own.builder_of(code))
     ranges = ranges_of(params.search)
-    numbers = {name: each.default for name, each in asked.items() if _is_number(each.default)}
+    numbers = {name: option.default for name, option in asked.items() if _is_number(option.default)}
     if unknown := [name for name in ranges if name != "loss_lr" and name not in asked]:
         raise ValueError(f"search: {code['name']} has no option {unknown[0]!r}; it has {', '.join(numbers) or 'none'}")
     try:
@@ -139,19 +140,19 @@ def _is_number(value: Any) -> bool:
 
 def ranges_of(search: Iterable[str]) -> dict[str, Range]:
     """ "margin=0:1" and the like as ranges by name; ValueError names one that is none, and more than any method has."""
-    found = {}
+    ranges = {}
     for text in search:
         matched = _RANGE.fullmatch(text.replace(" ", ""))
         try:
             name, low, high, log = matched.groups() if matched else ("", "", "", "")
-            found[name] = Range(float(low), float(high), bool(log))
+            ranges[name] = Range(float(low), float(high), bool(log))
         except ValueError:
             raise ValueError(f"search must be NAME=LOW:HIGH or NAME=LOW:HIGH:log, got {text!r}") from None
-        if not found[name].low < found[name].high or (log and found[name].low <= 0):
+        if not ranges[name].low < ranges[name].high or (log and ranges[name].low <= 0):
             raise ValueError(f"search: {text!r} is no range; LOW must lie below HIGH, and above 0 for log")
-    if len(found) > MOST_SEARCHED:
-        raise ValueError(f"search varies {MOST_SEARCHED} options at most, as of every method, got {', '.join(found)}")
-    return found
+    if len(ranges) > MOST_SEARCHED:
+        raise ValueError(f"search varies {MOST_SEARCHED} options at most, as of every method, got {', '.join(ranges)}")
+    return ranges
 
 
 def names(params: YourLossParams) -> Names:
@@ -162,10 +163,10 @@ def names(params: YourLossParams) -> Names:
 # --- its runs ---------------------------------------------------------------------------------------------------------
 
 
-def your_loss(params: YourLossParams, found: Search | None = None) -> list[RunSpec]:
-    """The network as it is and as training begins, and the loss, with every seed; found: the search of `searched`."""
+def your_loss(params: YourLossParams, search: Search | None = None) -> list[RunSpec]:
+    """The network as it is and as training begins, and the loss, with every seed; search: that of `searched`."""
     spec = spec_of(method_of(params), params)
-    specs = [spec_of(BASELINES["untrained"], params), best_of(spec, found) if found else spec]
+    specs = [spec_of(BASELINES["untrained"], params), best_of(spec, search) if search else spec]
     return with_histories(every_seed(specs, params))
 
 
@@ -179,13 +180,13 @@ def searched(params: YourLossParams) -> dict[str, Any] | None:
     if params.origins.get("lr") == "reader":
         raise ValueError(f"lr is searched for every loss at profile small, got {params.lr}; leave it out")
     method = method_of(params)
-    budget: dict = {name: value or None for name, value in params.search_budget().items()}
+    budget: dict[str, Any] = {name: value or None for name, value in params.search_budget().items()}
     spec = spec_of(method, params, fold=None, **budget)
     about = {"method": method.name, "methods": [method.name], "conditions": params.conditions()}
     return {"spec": spec, "ranges": searched_ranges(method), "about": about}
 
 
-def your_loss_table(finished: Iterable, params: YourLossParams) -> pd.DataFrame:
+def your_loss_table(finished: Iterable[RunResult], params: YourLossParams) -> pd.DataFrame:
     """The rows of the runs; see `studies.histories_apart`."""
     return histories_apart(results.tidy(finished, params))
 
@@ -203,7 +204,7 @@ class Rivals:
 
     params: PfmlRetrievalParams
     table: pd.DataFrame
-    runs: tuple = ()
+    runs: tuple[RunResult, ...] = ()
     trials: Mapping[str, int] = field(default_factory=dict)
     missing: tuple[str, ...] = ()
     older: bool = False
@@ -215,14 +216,14 @@ class Rivals:
 
 def rivals(params: YourLossParams, root: Path | None = None) -> Rivals:
     """At quick the table of notebook 10 in results/ (or `root`), else its runs on record; nothing is trained."""
-    shared = {each.name: getattr(params, each.name) for each in fields(Params)}
+    shared = {parameter.name: getattr(params, parameter.name) for parameter in fields(Params)}
     given = {name: value for name, value in shared.items() if params.origins.get(name) == "reader"}  # else searched
     theirs = PfmlRetrievalParams.from_values(given | {"profile": params.profile, "small_dim": 0, "mlrc_steps": 0})
     wanted = [name for name in theirs.methods if name not in UNTRAINED]
     if params.profile == "quick":
-        table, found, older = _of_table(shared, root), (), False
+        table, their_runs, older = _of_table(shared, root), (), False
     else:
-        table, found, older = _of_record(theirs)
+        table, their_runs, older = _of_record(theirs)
     table = table[table["method"].isin(wanted) & (table["seed"] < params.seeds)]
     seeds = table[table["setting"] == ""].groupby("method")["seed"].nunique()
     short = [f"{name} {seeds.get(name, 0)}" for name in wanted if seeds.get(name, 0) < params.seeds]
@@ -231,18 +232,18 @@ def rivals(params: YourLossParams, root: Path | None = None) -> Rivals:
         if short
         else []
     )
-    trials = {name: len(each["trials"]) for name, each in theirs.searches().items()}
+    trials = {name: len(search["trials"]) for name, search in theirs.searches().items()}
     if params.profile == "small" and (untuned := [name for name in wanted if name not in trials]):
         missing.append(f"No search is on record of {', '.join(untuned)}: no verdict against them.")
-    return Rivals(theirs, table, found, trials, tuple(missing), older)
+    return Rivals(theirs, table, their_runs, trials, tuple(missing), older)
 
 
-def _of_table(shared: Mapping, root: Path | None) -> pd.DataFrame:
+def _of_table(shared: Mapping[str, Any], root: Path | None) -> pd.DataFrame:
     """The rows of the table that was made with the same parameters, at quick."""
     asked = {name: value for name, value in shared.items() if name not in ("seeds", "threads", "eval_every_epochs")}
-    for each in stored.stored(RIVALS, root):
-        if all(each.parameters.get(name) == value for name, value in asked.items()):
-            rows = each.table[each.table["setting"].isin(["", tables.CURVE])]
+    for saved in stored.stored(RIVALS, root):
+        if all(saved.parameters.get(name) == value for name, value in asked.items()):
+            rows = saved.table[saved.table["setting"].isin(["", tables.CURVE])]
             return rows[rows["protocol"] == "conventional"]
     return results.frame([_NOTHING]).iloc[:0]
 
@@ -250,15 +251,15 @@ def _of_table(shared: Mapping, root: Path | None) -> pd.DataFrame:
 _NOTHING = dict.fromkeys(("paper", "experiment", "profile", "dataset", "method", "metric"), "-") | {"value": 0.0}
 
 
-def _of_record(theirs: PfmlRetrievalParams) -> tuple[pd.DataFrame, tuple, bool]:
+def _of_record(theirs: PfmlRetrievalParams) -> tuple[pd.DataFrame, tuple[RunResult, ...], bool]:
     """Their rows and runs that are on record, and whether one is of older code."""
     specs = [spec for spec in retrieval(theirs) if spec.loss and not spec.setting]
     file = records.file_of(theirs.profile, RIVALS)
-    there = [spec for spec, found in zip(specs, runs.on_record(specs, file)) if found] if file else []
+    there = [spec for spec, recorded in zip(specs, runs.on_record(specs, file)) if recorded] if file else []
     if not there:
         return results.frame([_NOTHING]).iloc[:0], (), False
-    found = tuple(runs.run_all(there, record=file))
-    return histories_apart(results.tidy(found, theirs)), found, any(run.stale for run in found)
+    finished = tuple(runs.run_all(there, record=file))
+    return histories_apart(results.tidy(finished, theirs)), finished, any(run.stale for run in finished)
 
 
 def joined(table: pd.DataFrame, others: Rivals) -> pd.DataFrame:
@@ -301,11 +302,11 @@ def comparisons(rows: pd.DataFrame, params: YourLossParams, others: Rivals, tria
     tests = {rival: _test(mine, rival) for rival in others.methods}
     counts = dict(others.trials) | {mine: trials}
     judged = judge(rows, tests, trials=counts).verdicts.set_index("claim_id")
-    numbers, found = Numbers(rows), []
+    numbers, compared = Numbers(rows), []
     for rival, line in judged.iterrows():
         few = bool(line["values"])
         interval = line["values"] if few else f"{line['low']:+.2f} to {line['high']:+.2f}"
-        found.append(
+        compared.append(
             {
                 "rival": rival,
                 f"its {METRIC}": f"{numbers.mean(str(rival), METRIC):.1f}",
@@ -317,8 +318,8 @@ def comparisons(rows: pd.DataFrame, params: YourLossParams, others: Rivals, tria
             }
         )
     columns = ["rival", f"its {METRIC}", "difference", "95 % interval", "n", "verdict", "why"]
-    found.sort(key=lambda row: -float(row["difference"]))
-    return pd.DataFrame(found, columns=columns).set_index("rival")
+    compared.sort(key=lambda row: -float(row["difference"]))
+    return pd.DataFrame(compared, columns=columns).set_index("rival")
 
 
 def _test(mine: str, rival: str) -> ClaimTest:
@@ -335,14 +336,14 @@ def nearest(rows: pd.DataFrame, params: YourLossParams, others: Rivals) -> str:
     return min(others.methods, key=lambda rival: abs(numbers.mean(rival, METRIC) - mine))
 
 
-def runs_of_rival(rival: str, others: Rivals) -> list:
+def runs_of_rival(rival: str, others: Rivals) -> list[RunResult]:
     """The finished runs of a rival: on record, or at quick, which keeps none, trained now (seconds) or in the cache."""
     if others.params.profile == "quick":
         return runs.run_all([spec for spec in retrieval(others.params) if spec.method == rival and not spec.setting])
     return [run for run in others.runs if run.spec.method == rival]
 
 
-def by_class(finished: Iterable, rival: Iterable, params: YourLossParams) -> pd.DataFrame:
+def by_class(finished: Iterable[RunResult], rival: Iterable[RunResult], params: YourLossParams) -> pd.DataFrame:
     """R@1 by test class in percent, means over seeds: columns of the loss and the rival and their difference, where the
     loss gains most first."""
     mine = [run for run in finished if run.spec.loss]
@@ -369,7 +370,7 @@ def step_costs(params: YourLossParams, others: Rivals, repetitions: int = 5) -> 
         name: LossStep(build_loss(spec, classes, params.embedding_size), embeddings, labels, torch.device("cpu"))
         for name, spec in specs.items()
     }
-    seconds = pd.Series({name: min(each) for name, each in in_turn(calls, repetitions, "cpu").items()}).sort_values()
+    seconds = pd.Series({name: min(times) for name, times in in_turn(calls, repetitions, "cpu").items()}).sort_values()
     shown = pd.DataFrame({"ms per step": 1e3 * seconds, "over ProxyAnchor": seconds / seconds["ProxyAnchor"]})
     return summaries.readable(shown.rename_axis("loss"), 2)
 

@@ -24,10 +24,12 @@ from torch import Tensor, nn
 
 from dmlrepro.losses.baselines import proxies_of
 from dmlrepro.losses.chance_constrained import clip_to_unit_ball, covering_radius, greedy_k_center, projection_penalty
+from dmlrepro.networks.backbones import Network
 from dmlrepro.training import batches, distributed, inference
 from dmlrepro.training.builders import stream_seed
 from dmlrepro.training.schemes import supervised
 from dmlrepro.training.spec import RunSpec
+from dmlrepro.training.state import copied
 
 CHUNK = 256  # images of a pool that are embedded at a time
 PAIRS = 2**22  # distances between a pool and proxies that are looked at at a time
@@ -62,7 +64,7 @@ class Scheme(supervised.Scheme):
         self,
         spec: RunSpec,
         task: batches.Task,
-        network: Any,
+        network: Network,
         *,
         proxies_per_class: int | None = None,
         pool_size: int = 12,
@@ -160,7 +162,7 @@ class Scheme(supervised.Scheme):
         if self.problem + 1 == self.projections:
             return False
         self.problem += 1
-        last = {name: _copy(module) for name, module in (("network", self.network), ("loss", self.loss))}
+        last = {name: copied(module) for name, module in (("network", self.network), ("loss", self.loss))}
         self.network.load_state_dict(best["modules"]["network"])
         self.loss.load_state_dict(best["modules"]["loss"])
         proxies: Any = proxies_of(self.loss)
@@ -288,7 +290,3 @@ def _apart(pool: Tensor, proxies: Tensor) -> tuple[Tensor, Tensor, Tensor]:
 def _spread(proxies: Tensor) -> Tensor:
     number = proxies.shape[1]
     return torch.cdist(proxies, proxies).sum((1, 2)).mean() / max(number * (number - 1), 1)
-
-
-def _copy(module: nn.Module) -> dict[str, Tensor]:
-    return {name: value.detach().clone() for name, value in module.state_dict().items()}

@@ -14,6 +14,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from dmlrepro.networks.backbones import Network
 from dmlrepro.training import batches, distributed
 from dmlrepro.training.schemes import supervised
 from dmlrepro.training.spec import RunSpec
@@ -33,7 +34,7 @@ class Scheme(supervised.Scheme):
         self,
         spec: RunSpec,
         task: batches.Task,
-        network: nn.Module,
+        network: Network,
         *,
         momentum: float = 0.999,
         consistency: float = 0.0,

@@ -11,8 +11,9 @@ from collections.abc import Callable
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
+from dmlrepro.networks.backbones import Network
 from dmlrepro.training import batches, distributed
 from dmlrepro.training.schemes import momentum
 from dmlrepro.training.spec import RunSpec
@@ -32,7 +33,7 @@ class Scheme(momentum.Scheme):
 
     from_labels = False
 
-    def __init__(self, spec: RunSpec, task: batches.Task, network: nn.Module, *, momentum: float = 0.999):
+    def __init__(self, spec: RunSpec, task: batches.Task, network: Network, *, momentum: float = 0.999):
         without_labels(task)
         super().__init__(spec, task, network, momentum=momentum)
 

@@ -11,9 +11,10 @@ from collections.abc import Callable, Mapping
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor, nn
+from torch import Tensor
 
 from dmlrepro import clusters as methods
+from dmlrepro.networks.backbones import Network
 from dmlrepro.training import batches, distributed, inference
 from dmlrepro.training.builders import stream_seed
 from dmlrepro.training.schemes import supervised
@@ -34,7 +35,7 @@ class Scheme(supervised.Scheme):
     from_labels = False
 
     def __init__(
-        self, spec: RunSpec, task: batches.Task, network: nn.Module, *, labels: str = "instances", clusters: int = 100
+        self, spec: RunSpec, task: batches.Task, network: Network, *, labels: str = "instances", clusters: int = 100
     ):
         without_labels(task)
         images = len(task.train)
@@ -63,11 +64,11 @@ class Scheme(supervised.Scheme):
         mine = inference.embed(self.network, self.task.test_batches(share))
         embeddings = distributed.gather(mine.to(self.pseudo.device), len(self.task.train)).cpu()
         seed = stream_seed(self.spec.seed, "clusters", epoch) % 2**32
-        found = distributed.from_first(lambda: FOUND_BY[self.labels](embeddings, self.clusters, seed))
-        self.pseudo = found.to(self.pseudo.device)
+        pseudo = distributed.from_first(lambda: FOUND_BY[self.labels](embeddings, self.clusters, seed))
+        self.pseudo = pseudo.to(self.pseudo.device)
         if hasattr(self.loss, "proxies"):
             sums = embeddings.new_zeros(self.clusters, embeddings.shape[1])
-            sums.index_add_(0, found, F.normalize(embeddings, dim=1))
+            sums.index_add_(0, pseudo, F.normalize(embeddings, dim=1))
             with torch.no_grad():
                 self.loss.proxies.copy_(F.normalize(sums, dim=1))
 

@@ -9,6 +9,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
+from dmlrepro.networks.backbones import Network
 from dmlrepro.training import batches, distributed, inference
 from dmlrepro.training.builders import build_loss
 from dmlrepro.training.spec import RunSpec
@@ -37,7 +38,7 @@ class Scheme:
     from_labels = True
     relative_cost = 1.0
 
-    def __init__(self, spec: RunSpec, task: batches.Task, network: Any):
+    def __init__(self, spec: RunSpec, task: batches.Task, network: Network):
         if self.from_labels and not task.manifest.labelled:
             raise ValueError(
                 f"{spec.method or spec.loss} learns from labels, and {task.manifest.name} has none; sort the images "

@@ -33,8 +33,8 @@ def test_runs_of_too_few_problems_are_said_to_say_nothing(notebook, cell):
 
 def test_parts_that_are_left_out_are_told_by_their_differences():
     left_out = {"penalty=none": 18, "picks=random": 21, "start=best": 20.5}
-    found = {f"{OURS};{setting}": value for setting, value in left_out.items()} | {OURS: 20, SINGLE: 19}
-    (sentence,) = made_findings.said("44", scores(**found))
+    cells = {f"{OURS};{setting}": value for setting, value in left_out.items()} | {OURS: 20, SINGLE: 19}
+    (sentence,) = made_findings.said("44", scores(**cells))
     assert "without the penalty -2.0" in sentence and "without the choice of samples +1.0" in sentence
 
 
@@ -58,8 +58,8 @@ def spreads(values: dict[str, np.ndarray]) -> pd.Series:
     where = {"paper": "ccp", "experiment": "41_ccp_retrieval", "profile": "small", "dataset": "cub-subset"}
     rows = [
         where | {"method": f"M{method}", "seed": seed, "metric": metric, "value": value}
-        for metric, each in values.items()
-        for method, seeds in enumerate(each)
+        for metric, methods in values.items()
+        for method, seeds in enumerate(methods)
         for seed, value in enumerate(seeds)
     ]
     return retrieval.relative_spread(results.frame(rows), retrieval.CcpRetrievalParams.from_values({})).set_index(
@@ -71,13 +71,13 @@ def test_the_spread_between_methods_is_measured_by_that_within():
     """A metric that is another times a constant tells methods apart as well; noise within a method takes from it."""
     generator = np.random.default_rng(0)
     scores = 20 + np.arange(8)[:, None] + 0.3 * generator.standard_normal((8, 5))
-    found = spreads({"P@1": scores, "MAP@R": scores / 2})
-    assert found["of=MAP@R"].to_numpy() == pytest.approx(found["of=P@1"].to_numpy())
+    spread = spreads({"P@1": scores, "MAP@R": scores / 2})
+    assert spread["of=MAP@R"].to_numpy() == pytest.approx(spread["of=P@1"].to_numpy())
     noisy = scores + 2.0 * generator.standard_normal(scores.shape)
-    found = np.log(spreads({"P@1": scores, "MAP@R": noisy}))
-    assert (found["of=MAP@R"].mean() - found["of=P@1"].mean()) < -0.5
+    spread = np.log(spreads({"P@1": scores, "MAP@R": noisy}))
+    assert (spread["of=MAP@R"].mean() - spread["of=P@1"].mean()) < -0.5
     literal = scores.mean(axis=1).std(ddof=1) / np.sqrt(scores.var(axis=1, ddof=1).mean())
-    assert np.exp(found["of=P@1"].mean()) == pytest.approx(literal, rel=0.2), (
+    assert np.exp(spread["of=P@1"].mean()) == pytest.approx(literal, rel=0.2), (
         "the jackknife's mean is near the estimate"
     )
     assert spreads({"P@1": scores[:, :2], "MAP@R": scores[:, :2]}).empty

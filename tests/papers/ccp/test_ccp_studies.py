@@ -98,17 +98,17 @@ def test_finished_runs_are_measured(shared_cache):
     shown = ablations.courses(finished).loc[("C2-CCP-L", "")]
     assert shown["problems"] == len(rows) + 1
     assert shown.get("last: covering radius", "") == (pytest.approx(rows[-1][1], abs=0.005) if rows else "")
-    found = geometry.around_proxies(run)
-    assert 0 < found["covering_radius"] <= 2 and 0 <= found["proxy_spread"] <= 2
+    measures = geometry.around_proxies(run)
+    assert 0 < measures["covering_radius"] <= 2 and 0 <= measures["proxy_spread"] <= 2
     chosen = table[(table["selection"] == "val_best") & (table["metric"] == "MAP@R")]
     assert len(chosen) == len(finished) - 2  # one model per seed, its best validation; what is not trained has none
 
 
 def test_the_geometry_of_two_classes():
     points = torch.tensor([[0.0, 0.0], [0.6, 0.0], [0.0, 3.0], [0.0, 5.0]])  # the last two are one point, clipped
-    found = geometry.geometry(points, torch.tensor([0, 0, 1, 1]))
-    assert found["average_covering_radius"] == pytest.approx((0.6 + 0) / 2 / 2)
-    assert found["inter_class_distance"] == pytest.approx((1 + math.hypot(0.6, 1)) / 2, rel=1e-6)
+    measures = geometry.geometry(points, torch.tensor([0, 0, 1, 1]))
+    assert measures["average_covering_radius"] == pytest.approx((0.6 + 0) / 2 / 2)
+    assert measures["inter_class_distance"] == pytest.approx((1 + math.hypot(0.6, 1)) / 2, rel=1e-6)
 
 
 def test_the_weighted_gap_is_below_the_radius_and_the_printed_constant_of_lemma_1_is_not():
@@ -119,8 +119,8 @@ def test_the_weighted_gap_is_below_the_radius_and_the_printed_constant_of_lemma_
         radii[row["setting"]] += row["value"] if row["metric"] == "covering_radius" else 0
     assert radii["chosen=k-center"] < radii["chosen=random"] < radii["chosen=duplicates"]
     points = torch.tensor([[[0.0], [1.0]], [[5.0], [5.0]]], dtype=torch.float64)
-    found = geometry.gaps(points, torch.tensor([[0], [0]]))
-    assert found["covering_radius"] == 1 and found["loss_gap"] == pytest.approx(0.0)  # both see what the other sees
+    gaps = geometry.gaps(points, torch.tensor([[0], [0]]))
+    assert gaps["covering_radius"] == 1 and gaps["loss_gap"] == pytest.approx(0.0)  # both see what the other sees
     constants = {}
     for row in geometry.lemma_rows(5):
         constants.setdefault(row["setting"], []).append(row["value"])
@@ -160,6 +160,6 @@ def test_the_cost_of_a_step_is_that_of_its_parts():
 def test_problems_of_several_lengths_end_with_the_run(values, lengths):
     study = catalogue.find("44")
     specs = study.specs_untrained(study.params.from_values(values))
-    found = [spec for spec in specs if spec.setting.startswith("problem_steps=") and spec.seed == 0]
-    assert sorted({spec.scheme_options["problem_steps"] for spec in found}) == lengths
-    assert {spec.method for spec in found} == ({"C2-CCP-L", "MS-CCP-L"} if lengths else set())
+    varied = [spec for spec in specs if spec.setting.startswith("problem_steps=") and spec.seed == 0]
+    assert sorted({spec.scheme_options["problem_steps"] for spec in varied}) == lengths
+    assert {spec.method for spec in varied} == ({"C2-CCP-L", "MS-CCP-L"} if lengths else set())

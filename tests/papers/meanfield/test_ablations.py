@@ -77,7 +77,7 @@ def test_each_claim_finds_its_rows(name, claim_ids, extra, profile):
         table = table.assign(dim=table["dim"].where(table["dim"] == 0, 64))
     if extra:  # rows that the notebook's table adds
         some = table[table["setting"] == "beta=80;delta=0.8"]
-        table = pd.concat([table, *(some.assign(setting=each) for each in extra)])
+        table = pd.concat([table, *(some.assign(setting=setting) for setting in extra)])
     lines = judging.judge(table, TESTS, claim_ids).verdicts
     assert (lines["verdict"] != "not run").all(), lines["reason"].tolist()
     assert not lines["reason"].str.contains("covers").any()
@@ -99,14 +99,14 @@ def test_dimensions_are_compared_in_one_context():
 def test_the_best_beta_is_that_of_each_delta_and_seed():
     params, specs = specs_of("34", betas=[70.0, 80.0], deltas=[0.6, 0.8])
     score = {(80.0, 0.6): 0.3, (70.0, 0.6): 0.5, (80.0, 0.8): 0.4, (70.0, 0.8): 0.2}
-    found = ablations.beta_delta_table(
+    table = ablations.beta_delta_table(
         [fake(s, score[s.loss_options["beta"], s.loss_options["delta"]] if s.loss else 0.1) for s in specs], params
     )
-    best = found[found["metric"] == "best_beta"].groupby("setting")["value"].agg(list)
+    best = table[table["metric"] == "best_beta"].groupby("setting")["value"].agg(list)
     assert best.to_dict() == {"delta=0.6": [70.0, 70.0], "delta=0.8": [80.0, 80.0]}
     first = [fake(spec, 0.5 if spec.loss else 0.1) for spec in specs if spec.seed == 0]  # as golden replicas are
     assert (ablations.beta_delta_table(first, params)["metric"] == "best_beta").sum() == 2
-    grid = ablations.grid(found)
+    grid = ablations.grid(table)
     assert grid.loc[70, 0.6] == 50 and grid.loc[80, 0.8] == 40 and grid.shape == (2, 2)
 
 

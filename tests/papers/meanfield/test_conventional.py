@@ -34,8 +34,8 @@ def test_the_beginning_of_a_curve_is_the_run_that_stops(patience):
     """What is read off one long run is what the loop does when it has the patience."""
     spec = TINY.replace(steps=12, eval_every=1, monitor="MAP@R", keep_history=True, lr=0.05)
     whole, stopped = (
-        [row["value"] for row in loop.train(each).rows if (row["selection"], row["metric"]) == ("every", "MAP@R")]
-        for each in (spec, spec.replace(patience=patience))
+        [row["value"] for row in loop.train(variant).rows if (row["selection"], row["metric"]) == ("every", "MAP@R")]
+        for variant in (spec, spec.replace(patience=patience))
     )
     assert whole[: conventional.stopped_at(whole, patience)] == stopped
     assert len(stopped) < len(whole) or patience == 3
@@ -56,11 +56,11 @@ def finished(values, setting="", steps_per_epoch=None):
 
 
 def test_the_best_epoch_the_fall_after_it_and_both_ways_to_stop():
-    found = conventional.curve_measures(finished([0.1, 0.3, 0.2, 0.5, 0.4, 0.4, 0.35, 0.3, 0.3]))
-    assert found[""]["best_epoch"] == 4
-    assert found[""]["slope_after_best"] == pytest.approx(100 * (0.3 - 0.5) / 5)
-    assert found["patience=1"] == {"best_epoch": 2, conventional.AT_STOP: 0.3}
-    assert found["patience=5"] == {"best_epoch": 4, conventional.AT_STOP: 0.5}
+    measures = conventional.curve_measures(finished([0.1, 0.3, 0.2, 0.5, 0.4, 0.4, 0.35, 0.3, 0.3]))
+    assert measures[""]["best_epoch"] == 4
+    assert measures[""]["slope_after_best"] == pytest.approx(100 * (0.3 - 0.5) / 5)
+    assert measures["patience=1"] == {"best_epoch": 2, conventional.AT_STOP: 0.3}
+    assert measures["patience=5"] == {"best_epoch": 4, conventional.AT_STOP: 0.5}
     rising = conventional.curve_measures(finished([0.1, 0.2], setting="alpha=1"))
     assert rising["alpha=1"] == {"best_epoch": 2, "slope_after_best": 0}
     assert set(rising) == {"alpha=1", "alpha=1;patience=5", "alpha=1;patience=1"}
@@ -85,10 +85,10 @@ def test_differences_of_curves_are_paired_by_seed():
     seeds += [finished([0.2, 0.5, 0.5], setting="alpha=1"), finished([0.3, 0.3], setting="alpha=1")]
     for run, seed in zip(seeds, (0, 1, 0, 1)):
         run.spec = run.spec.replace(seed=seed)
-    found = conventional.learning_differences(seeds)
-    assert list(found) == ["MFCont", "MFCont at alpha = 1"]
-    np.testing.assert_allclose(found["MFCont"][1], 0)
-    np.testing.assert_allclose(found["MFCont at alpha = 1"][1:], np.full((3, 2), 10))
+    differences = conventional.learning_differences(seeds)
+    assert list(differences) == ["MFCont", "MFCont at alpha = 1"]
+    np.testing.assert_allclose(differences["MFCont"][1], 0)
+    np.testing.assert_allclose(differences["MFCont at alpha = 1"][1:], np.full((3, 2), 10))
 
 
 def test_every_trained_run_keeps_its_evaluations_and_the_untrained_one_is_everybodys():
@@ -100,7 +100,7 @@ def test_every_trained_run_keeps_its_evaluations_and_the_untrained_one_is_everyb
     theirs = catalogue.find("10").specs_untrained(catalogue.find("10").params.from_values({}))
     ours = catalogue.find("32").specs(catalogue.find("32").params.from_values({}))
     untrained = [spec.as_dict() for spec in ours if spec.loss is None]
-    assert untrained and all(spec in [each.as_dict() for each in theirs] for spec in untrained)
+    assert untrained and all(spec in [other.as_dict() for other in theirs] for spec in untrained)
 
 
 @pytest.mark.parametrize("dataset", ["omniglot", "cub-subset", "mnist"])
@@ -149,8 +149,8 @@ def test_exponents_are_slopes_and_the_claim_is_judged():
         for n in (1000, 4000, 8000, 16000)
         for r in range(5)
     )
-    found = growth.exponents(costs).groupby("method")["exponent"].mean()
-    assert {name: found[name] for name in powers} == pytest.approx(powers)
+    exponents = growth.exponents(costs).groupby("method")["exponent"].mean()
+    assert {name: exponents[name] for name in powers} == pytest.approx(powers)
     assert list(growth.curves(costs)["Cont"][0]) == [1000, 4000, 8000, 16000]
     params = catalogue.find("32").params.from_values({})
     table = conventional.growth_rows(costs.assign(seconds=costs["seconds"] * costs["samples"] ** 1e-4), params)

@@ -20,9 +20,9 @@ def test_langevin_is_the_mean_cosine_of_a_spin():
 
 def test_the_order_parameter_solves_eq_5_and_vanishes_at_the_critical_temperature():
     for temperature in (0.05, 0.2, 0.3, 0.333):
-        found = magnet.order_parameter(temperature)
-        assert found > 0
-        assert magnet.langevin(torch.tensor(found / temperature, dtype=torch.float64)).item() == pytest.approx(found)
+        order = magnet.order_parameter(temperature)
+        assert order > 0
+        assert magnet.langevin(torch.tensor(order / temperature, dtype=torch.float64)).item() == pytest.approx(order)
     near = CRITICAL - 1e-4  # there M = sqrt(5/3 (1 - T / T_c))
     assert magnet.order_parameter(near) == pytest.approx(math.sqrt(5 / 3 * (1 - near / CRITICAL)), rel=1e-2)
     assert magnet.order_parameter(CRITICAL) == magnet.order_parameter(1.0) == 0
@@ -52,8 +52,8 @@ def test_monte_carlo_is_exact_for_two_spins():
     cosine = torch.linspace(-1, 1, 20001, dtype=torch.float64)
     weights = (cosine / (2 * temperatures[:, None])).exp()
     expected = (weights * ((1 + cosine) / 2).sqrt()).sum(1) / weights.sum(1)
-    found = magnet.simulate(2, temperatures, 2000, 20).mean(1)
-    torch.testing.assert_close(found, expected, rtol=0, atol=0.005)
+    simulated = magnet.simulate(2, temperatures, 2000, 20).mean(1)
+    torch.testing.assert_close(simulated, expected, rtol=0, atol=0.005)
 
 
 def test_monte_carlo_comes_to_mean_field_theory_as_the_magnet_grows():
@@ -68,8 +68,8 @@ def test_the_best_mean_fields_are_the_class_means_where_classes_are_apart():
     offsets = {}
     for centers in magnet.CENTERS:
         embeddings, labels = magnet.classes_of(centers, 0.4, 20, seed=0)
-        for name, each in loss.items():
-            fields = magnet.best_fields(embeddings, labels, each)
+        for name, field_loss in loss.items():
+            fields = magnet.best_fields(embeddings, labels, field_loss)
             offsets[centers, name] = magnet.field_offset(fields, embeddings, labels)
     assert offsets["apart", "MFCWMS;alpha=0.01"] < 1e-3 < 0.02 < offsets["apart", "MFCWMS;alpha=20"] < 0.2
     assert all(offsets["crowded", name] > offsets["apart", name] + 0.1 for name in loss)
@@ -103,9 +103,9 @@ def test_the_table_has_every_case_and_its_curves_are_found():
     assert list(curves["Monte Carlo, N = 5"][0]) == [0.1, 0.5]
     for metric in ("gradient_cosine", "field_offset"):
         for centers in magnet.CENTERS:
-            found = magnet.embedding_curves(table, metric, "spread", centers)
-            assert set(found) == {"MFCont", "MFCWMS, α = 0.01", "MFCWMS, α = 20"}
-            assert all(list(x) == [0.2, 0.4] for x, *_ in found.values())
+            by_loss = magnet.embedding_curves(table, metric, "spread", centers)
+            assert set(by_loss) == {"MFCont", "MFCWMS, α = 0.01", "MFCWMS, α = 20"}
+            assert all(list(x) == [0.2, 0.4] for x, *_ in by_loss.values())
             assert all(list(x) == [20] for x, *_ in magnet.embedding_curves(table, metric, "samples", centers).values())
 
 

@@ -96,10 +96,10 @@ def test_welchs_test_is_of_the_seeds():
         for value in values
         for selection in ("val_best", "last")
     )
-    found = mlrc.welch(table).set_index(["baseline", "method"])
+    tests = mlrc.welch(table).set_index(["baseline", "method"])
     expected = stats.ttest_ind(scores["MFCWMS"], scores["ProxyAnchor"], equal_var=False)
-    assert found.loc[("ProxyAnchor", "MFCWMS"), "p"] == pytest.approx(expected.pvalue)
-    assert found.loc[("ArcFace", "MFCont"), "difference"] == pytest.approx(
+    assert tests.loc[("ProxyAnchor", "MFCWMS"), "p"] == pytest.approx(expected.pvalue)
+    assert tests.loc[("ArcFace", "MFCont"), "difference"] == pytest.approx(
         (scores["MFCont"] - scores["ArcFace"]).mean()
     )
-    assert len(found) == 4 and (found["n"] == 6).all()
+    assert len(tests) == 4 and (tests["n"] == 6).all()

@@ -76,13 +76,13 @@ def fake_run(norm_of):
 def test_auroc_within_classes_does_not_see_that_a_class_is_easy():
     run = fake_run(lambda labels, noise: 1.0 + labels)
     labels = studies.evaluated_labels(run)[0].numpy()
-    found = certainty._auroc(run, labels > np.median(labels))
-    assert found["norm_auroc"] == 1
-    assert found["norm_auroc_within_class"] == pytest.approx(0.5, abs=0.05)
+    auroc = certainty._auroc(run, labels > np.median(labels))
+    assert auroc["norm_auroc"] == 1
+    assert auroc["norm_auroc_within_class"] == pytest.approx(0.5, abs=0.05)
 
 
 def test_auroc_within_classes_sees_differences_there():
     run = fake_run(lambda labels, noise: (1.0 + labels) * (1 + 0.01 * noise))
-    found = certainty._auroc(run, run.noise.numpy() > 0.5)
-    assert found["norm_auroc_within_class"] > 0.85
-    assert found["norm_auroc"] < 0.6
+    auroc = certainty._auroc(run, run.noise.numpy() > 0.5)
+    assert auroc["norm_auroc_within_class"] > 0.85
+    assert auroc["norm_auroc"] < 0.6

@@ -19,13 +19,13 @@ def judged(rows):
 
 
 def test_what_the_definitions_imply_holds_and_the_likeness_to_l2_is_measured():
-    found = judged(distances.exact_rows(range(3)))
-    rows = found.comparisons.set_index(["comparison", "metric"])["outcome"]
+    judgement = judged(distances.exact_rows(range(3)))
+    rows = judgement.comparisons.set_index(["comparison", "metric"])["outcome"]
     like = rows[rows.index.get_level_values("metric") == "growth_over_l2"]
     assert set(rows.drop(like.index)) == {judging.AS_CLAIMED}
     assert like["B-vMF;norm=10 vs 0.5"].item() == judging.AS_CLAIMED
     assert like["B-vMF;norm=1000 vs 0.5"].item() == judging.OTHER_WAY  # its gradient is bounded, L2's grows without end
-    assert found.verdicts["verdict"].item() == judging.OTHER_WAY
+    assert judgement.verdicts["verdict"].item() == judging.OTHER_WAY
 
 
 def test_a_distance_that_behaves_like_l2_is_as_claimed_and_no_identity(monkeypatch):
@@ -57,8 +57,8 @@ def test_a_wrong_factor_in_a_distance_is_a_wrong_gradient(monkeypatch):
 def test_a_cosine_that_sees_the_norm_is_noticed(monkeypatch):
     true = losses.cosine_distance
     monkeypatch.setattr(losses, "cosine_distance", lambda z, p: true(z, p) * z.norm(dim=1, keepdim=True) ** 0.01)
-    found = [r["value"] for r in distances.exact_rows([0]) if r["method"] == "Cosine" and "norm" in r["metric"]]
-    assert min(found) > 1e-3
+    values = [r["value"] for r in distances.exact_rows([0]) if r["method"] == "Cosine" and "norm" in r["metric"]]
+    assert min(values) > 1e-3
 
 
 def test_gradient_scales_are_the_factors_of_equations_8_and_9():

@@ -34,7 +34,7 @@ def test_one_head_of_el_nivmf_serves_four_notebooks():
         for name in ("22", "24", "25", "26")
     ]
     assert len(content[0]) == 2
-    assert all(each == content[0] for each in content)
+    assert all(of_notebook == content[0] for of_notebook in content)
 
 
 def test_only_the_loss_differs_from_proxy_nca():
@@ -43,8 +43,8 @@ def test_only_the_loss_differs_from_proxy_nca():
     loss_fields = {"loss", "loss_options", "loss_lr", "proxies_from_class_means"}
     for spec in specs:
         if spec.method in DISTANCES and not spec.setting and spec.seed == 0:
-            found = spec.as_dict()
-            assert {key for key in found if found[key] != baseline[key]} == loss_fields
+            settings = spec.as_dict()
+            assert {key for key in settings if settings[key] != baseline[key]} == loss_fields
 
 
 @pytest.mark.parametrize("method", ["Margin", JOINT, *DISTANCES])

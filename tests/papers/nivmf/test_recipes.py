@@ -85,8 +85,10 @@ def test_a_run_of_the_ablation_is_the_released_one(row, dataset, epochs):
 def test_one_run_of_the_ablation_serves_its_notebooks(name, dataset, epochs):
     params, specs = paper(name)
     assert (params.dataset, params.epochs, params.samples) == (dataset, epochs, 10)
-    found = [spec for spec in specs if spec.method == "EL-nivMF" and not spec.setting]
-    assert found == [spec for spec in paper("22", dataset=dataset)[1] if spec.method == "EL-nivMF" and not spec.setting]
+    of_ablation = [spec for spec in specs if spec.method == "EL-nivMF" and not spec.setting]
+    assert of_ablation == [
+        spec for spec in paper("22", dataset=dataset)[1] if spec.method == "EL-nivMF" and not spec.setting
+    ]
 
 
 def test_what_the_reader_gives_wins():
@@ -182,11 +184,11 @@ def test_the_joint_loss_is_searched_over_omega_alone(tmp_path, monkeypatch):
     notebook = catalogue.find("20")
     values = {"profile": "paper", "dataset": "cars", "methods": [JOINT], "search_trials": 3, "seeds": 1}
     params = notebook.params.from_values(values)
-    found = notebook.specs(params)  # Sec. 4.2: "Here, we only optimize the scaling omega"
+    specs = notebook.specs(params)  # Sec. 4.2: "Here, we only optimize the scaling omega"
     omegas = [spec.loss_options["omega"] for spec in tried]
     assert len(set(omegas)) == 3 and all(0.01 <= omega <= 100 for omega in omegas)
     assert all((spec.fold, spec.folds) == (2, 3) for spec in tried)
     same = [spec.replace(loss_options=spec.loss_options | {"omega": 0}, fold=None) for spec in tried]
     assert same[0] == same[1] == same[2]
-    assert found[0].loss_options["omega"] in omegas and found[0].fold is None
-    assert found[1].setting == TABLE_2 and found[1].loss_options["omega"] == 0.1
+    assert specs[0].loss_options["omega"] in omegas and specs[0].fold is None
+    assert specs[1].setting == TABLE_2 and specs[1].loss_options["omega"] == 0.1

@@ -61,18 +61,18 @@ def test_quick_trains_heads_and_small_tails_of_pretrained_networks_only():
 
 
 def test_radii_of_repulsion_are_compared_with_the_parameter_s_radius_whatever_a_search_found(monkeypatch):
-    found = {
+    search = {
         "begun": {"spec": {"loss": methods.METHODS["PFML"].loss}},
         "found": {"options": {"alpha": 1.0, "delta": 0.27}},
         "conditions": {"dataset": "cub-subset", "train_from": "fire6"},
         "trials": [],
     }
-    monkeypatch.setattr(ablations.RepulsionParams, "searches", lambda params: {"PFML": found})
+    monkeypatch.setattr(ablations.RepulsionParams, "searches", lambda params: {"PFML": search})
     params = ablations.RepulsionParams.from_values({"profile": "small"})
     options = {spec.setting: spec.loss_options for spec in ablations.ablation_repulsion_radius(params) if spec.loss}
-    assert {each["alpha"] for each in options.values()} == {1.0}
-    assert {each["delta"] for each in options.values()} == {params.delta}
-    radii = {setting: each.get("delta_rep", each["delta"]) for setting, each in options.items()}
+    assert {loss_options["alpha"] for loss_options in options.values()} == {1.0}
+    assert {loss_options["delta"] for loss_options in options.values()} == {params.delta}
+    radii = {setting: loss_options.get("delta_rep", loss_options["delta"]) for setting, loss_options in options.items()}
     assert radii == {f"delta_rep={radius:g}": radius for radius in params.radii}
 
 

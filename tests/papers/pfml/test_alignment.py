@@ -22,8 +22,8 @@ def test_the_methods_are_those_of_notebook_10_and_soft_triple_has_as_many_centre
 def test_gradients_are_clipped_for_the_proxies_of_pfml_and_for_cpml(profile):
     params = alignment.AlignmentParams.from_values({"profile": profile, "seeds": 1})
     unseen = {"keep_history": False, "eval_every": None, "eval_every_epochs": None}  # the first seed alone keeps more
-    found = [spec.replace(**unseen) for spec in alignment.proxy_alignment(params)]
-    specs = {(spec.method, spec.setting): spec for spec in found}
+    planned = [spec.replace(**unseen) for spec in alignment.proxy_alignment(params)]
+    specs = {(spec.method, spec.setting): spec for spec in planned}
     default, shuffled = specs["PFML", ""], specs["PFML", "batches=shuffled"]
     assert default.loss_clip_value == shuffled.loss_clip_value == methods.CLIP_VALUE
     assert default.samples_per_class == (None if profile == "paper" else 4) and shuffled.samples_per_class is None
@@ -58,9 +58,9 @@ def test_class_distances_against_a_loop():
         within.append(np.mean([(own[i] - own[j]).norm() for i in range(4) for j in range(i)]))
     means = [unit[labels == c].mean(0) for c in range(3)]
     between = np.mean([(means[i] - means[j]).norm() for i in range(3) for j in range(i)])
-    found = alignment.class_distances(points, labels)
-    assert found["intra_class_distance"] == pytest.approx(np.mean(within))
-    assert found["class_mean_distance"] == pytest.approx(between)
+    distances = alignment.class_distances(points, labels)
+    assert distances["intra_class_distance"] == pytest.approx(np.mean(within))
+    assert distances["class_mean_distance"] == pytest.approx(between)
 
 
 def test_alignment_of_a_finished_run():
@@ -76,7 +76,7 @@ def test_alignment_of_a_finished_run():
     table = alignment.alignment_table(finished, params)
     value = table.set_index(["method", "setting", "metric"])["value"]
     for method, proxies in (("PFML", 3), ("ProxyNCA++", 1)):
-        (run,) = (each for each in finished if (each.spec.method, each.spec.setting) == (method, ""))
+        (run,) = (run for run in finished if (run.spec.method, run.spec.setting) == (method, ""))
         assert run.loss_state()["proxies"].numel() == 200 * proxies * 64
         assert value[method, "", "nearest sample"] <= value[method, "", "W2"] <= value[method, "", "true W2"] <= 2
     assert value["ProxyNCA++", "", "nearest sample"] == pytest.approx(value["ProxyNCA++", "", "W2"])  # one proxy

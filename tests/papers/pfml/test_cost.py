@@ -86,9 +86,9 @@ def test_the_verdict_is_of_a_step_and_the_loss_alone_is_a_reading(many, word):
     for classes, ours in ((1000, 0.1), (4000, 1.6)):
         seconds |= {("ProxyNCA++", f"C={classes}"): 0.01, ("PFML", f"C={classes};M=2"): ours}
     repeated = [
-        {"method": method, "setting": setting, "seed": seed, "seconds": each * (1 + (seed + place) % 5 / 100)}
+        {"method": method, "setting": setting, "seed": seed, "seconds": took * (1 + (seed + place) % 5 / 100)}
         | {"network_seconds": 100.0, "megabytes": 1.0}
-        for place, ((method, setting), each) in enumerate(seconds.items())
+        for place, ((method, setting), took) in enumerate(seconds.items())
         for seed in range(5)
     ]
     judged = judging.judge(cost.ratios(pd.DataFrame(repeated), params), TESTS, ["pfml-13"])

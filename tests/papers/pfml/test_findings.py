@@ -12,25 +12,25 @@ def of(metric: str, **values: float) -> dict[str, dict[str, float]]:
 
 
 def test_readings_of_the_field_stand_beside_the_field():
-    found = of("R@1", PFML=60, Triplet=70) | {
+    cells = of("R@1", PFML=60, Triplet=70) | {
         "PFML;delta_rep=0.3": {"R@1": 65},
         "PFML;proxies=as drawn;gradients=unclipped": {"R@1": 40},
     }
-    far, printed = said("10", found)
+    far, printed = said("10", cells)
     assert "65.0 against 60.0 R@1 (+5.0, n = 1)" in far
     assert "40.0 against 60.0 R@1 (-20.0, n = 1)" in printed
 
 
 def test_proxies_as_drawn_are_named_where_the_table_has_no_others():
-    found = {"PFML;proxies=as drawn": {"R@1": 50}, "ProxyAnchor": {"R@1": 60}}
-    assert said("10", found)[0].endswith("PFML has 50.0 against 60.0 R@1 (-10.0, n = 1) of ProxyAnchor.")
-    assert said("10", found | {"PFML": {"R@1": 55}}) == []
+    cells = {"PFML;proxies=as drawn": {"R@1": 50}, "ProxyAnchor": {"R@1": 60}}
+    assert said("10", cells)[0].endswith("PFML has 50.0 against 60.0 R@1 (-10.0, n = 1) of ProxyAnchor.")
+    assert said("10", cells | {"PFML": {"R@1": 55}}) == []
 
 
 def test_the_share_of_the_gradient_is_said_of_every_loss_that_is_trained():
     shares = {f"PFML;{N2}": 10, f"ProxyAnchor;{N2}": 25}
-    found = {cell: {"R@1": 50, "gradient_share": share} for cell, share in shares.items()}
-    (sentence,) = said("11", found | {f"{name};{N2}": {"R@1": 20} for name in ("untrained", "random head")})
+    cells = {cell: {"R@1": 50, "gradient_share": share} for cell, share in shares.items()}
+    (sentence,) = said("11", cells | {f"{name};{N2}": {"R@1": 20} for name in ("untrained", "random head")})
     assert "10.0 % under PFML, 25.0 % under ProxyAnchor;" in sentence
 
 

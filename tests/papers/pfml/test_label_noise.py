@@ -16,7 +16,7 @@ def test_clean_networks_are_those_of_notebook_10():
     theirs = retrieval.retrieval(retrieval.PfmlRetrievalParams.from_values({"profile": "paper"}))
     clean = [spec.as_dict() for spec in ours if spec.loss and spec.label_noise == 0]
     assert len(clean) == 25 and sum(spec["keep_history"] for spec in clean) == 5
-    assert all(spec in [each.as_dict() for each in theirs] for spec in clean)
+    assert all(spec in [other.as_dict() for other in theirs] for spec in clean)
 
 
 def found_by_search(specs, records, params):

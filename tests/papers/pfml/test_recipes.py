@@ -31,7 +31,7 @@ def test_a_run_has_the_settings_of_its_column(row):
     spec = next(spec for spec in specs if spec.method == "PFML")
     assert dict(spec.loss_lr) == {"proxies": float(row["proxy_lr"])}
     assert spec.loss_options == {"proxies_per_class": int(row["proxies"]), "alpha": 3.0, "delta": 0.2}
-    record = {name: each.value for name, each in PUBLISHED[row["dataset"], row["backbone"]].items()}
+    record = {name: setting.value for name, setting in PUBLISHED[row["dataset"], row["backbone"]].items()}
     run = vars(spec) | {f"loss.{name}": value for name, value in spec.loss_options.items()}
     run |= {"loss_lr": spec.loss_lr["proxies"]}
     assert {name: run[name] for name, value in record.items() if value is not None} == {

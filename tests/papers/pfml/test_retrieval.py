@@ -16,9 +16,9 @@ def specs(**values):
 
 
 def test_every_reading_changes_one_method_and_nothing_else():
-    _, found = specs()
-    usual = {spec.method: spec for spec in found if not spec.setting}
-    others = {spec.setting: spec for spec in found if spec.setting}
+    _, planned = specs()
+    usual = {spec.method: spec for spec in planned if not spec.setting}
+    others = {spec.setting: spec for spec in planned if spec.setting}
     assert list(others) == list(READINGS)
     for setting, (method, change) in READINGS.items():
         before, after = usual[method].as_dict(), others[setting].as_dict()
@@ -27,9 +27,9 @@ def test_every_reading_changes_one_method_and_nothing_else():
 
 
 def test_cpml_as_pfml_is_clipped_differs_from_pfml_in_the_loss_alone():
-    _, found = specs()
+    _, planned = specs()
     pfml, cpml = (
-        next(spec for spec in found if (spec.method, spec.setting) == name)
+        next(spec for spec in planned if (spec.method, spec.setting) == name)
         for name in (("PFML", ""), ("CPML", "clipping=of PFML"))
     )
     names = {name for name, value in cpml.as_dict().items() if value != pfml.as_dict()[name]}
@@ -38,18 +38,18 @@ def test_cpml_as_pfml_is_clipped_differs_from_pfml_in_the_loss_alone():
 
 
 def test_readings_go_with_their_method_and_profile():
-    _, found = specs(methods=["ProxyAnchor"])
-    assert [spec.method for spec in found] == ["ProxyAnchor"]
+    _, planned = specs(methods=["ProxyAnchor"])
+    assert [spec.method for spec in planned] == ["ProxyAnchor"]
     for profile, settings in retrieval.READINGS_AT.items():
-        _, found = specs(profile=profile, methods=["PFML"], dataset=None)
+        _, planned = specs(profile=profile, methods=["PFML"], dataset=None)
         of_pfml = [setting for setting in settings if READINGS[setting][0] == "PFML"]
-        assert [spec.setting for spec in found] == ["", *of_pfml]
+        assert [spec.setting for spec in planned] == ["", *of_pfml]
 
 
 def test_summary_has_a_row_per_reading():
-    params, found = specs()
+    params, planned = specs()
     rows = [{"selection": "last", "step": 1, "metric": "R@1", "value": 0.1}]
-    table = results.tidy([Scored(spec, "glyphs", rows) for spec in found], params)
+    table = results.tidy([Scored(spec, "glyphs", rows) for spec in planned], params)
     summary = retrieval.readings_summary(table, ["R@1"])
     assert isinstance(summary, pd.DataFrame)
     assert list(summary.index) == [
@@ -60,11 +60,11 @@ def test_summary_has_a_row_per_reading():
 
 
 def test_rows_of_small_embeddings_say_how_many_steps_they_had():
-    params, found = specs(small_dim=16, methods=["PFML"])
-    small, start = (spec for spec in found if spec.setting == "dim=16")
+    params, planned = specs(small_dim=16, methods=["PFML"])
+    small, start = (spec for spec in planned if spec.setting == "dim=16")
     assert (start.method, start.embedding_size, start.steps) == ("random head", 16, None)
     common = {"paper": "pfml", "experiment": "x", "profile": "quick", "dataset": "d", "protocol": "conventional"}
-    rows = [{"method": "PFML", "setting": each, "metric": "P@1", "value": 50.0} for each in ("", "dim=16")]
+    rows = [{"method": "PFML", "setting": setting, "metric": "P@1", "value": 50.0} for setting in ("", "dim=16")]
     shown = retrieval.further_summary(results.frame(common | row for row in rows), params, ["P@1"])
     assert shown.index.tolist() == [("conventional", f"dim=16, {small.steps} steps", "PFML")]
 

@@ -45,9 +45,9 @@ def test_the_default_point_of_the_ablations_is_one_run(profile):
     for number, wanted in defaults.items():
         specs, params = specs_of(number, profile)
         wanted = f"delta={params.delta:g}" if number == "55" else wanted
-        found = {content(spec) for spec in specs if spec.method == "PLM" and spec.setting == wanted}
-        assert found
-        points.add(frozenset(found))
+        contents = {content(spec) for spec in specs if spec.method == "PLM" and spec.setting == wanted}
+        assert contents
+        points.add(frozenset(contents))
     assert len(points) == 1
     if profile == "paper":
         assert next(iter(points)) == {content(spec) for spec in specs_of("50", profile)[0] if spec.method == "PLM"}
@@ -71,15 +71,15 @@ def test_no_method_of_the_room_uses_labels_and_notebook_01_leaves_them_out():
 
 def test_published_settings_reach_the_runs_of_the_profile_paper():
     spec = next(spec for spec in specs_of("50", "paper")[0] if spec.method == "PLM")
-    for name, each in methods.PUBLISHED.items():
-        if each == methods.UNSAID:
+    for name, setting in methods.PUBLISHED.items():
+        if setting == methods.UNSAID:
             continue
         field, _, option = name.partition(".")
         if field == "loss":
-            found = spec.loss_options[option]
+            value = spec.loss_options[option]
         else:
-            found = getattr(spec, field)[option] if option else getattr(spec, field)
-        assert found == each.value, name
+            value = getattr(spec, field)[option] if option else getattr(spec, field)
+        assert value == setting.value, name
 
 
 def test_methods_share_network_images_and_budget():
@@ -111,13 +111,13 @@ def test_seeds_take_turns_in_the_classes_that_they_leave_out():
     """Of a mean over classes the pseudo-value of a seed is the mean of the classes that it leaves out."""
     of_class = torch.rand(20, generator=torch.Generator().manual_seed(0)).double()
     part = torch.arange(20) % 5
-    found = [
+    measured = [
         [[("PLM", {"purity": of_class.mean().item()})], [("PLM", {"purity": of_class[part != seed].mean().item()})]]
         for seed in range(5)
     ]
-    values = [of_seed["PLM"]["purity"] for of_seed in supervision.of_seeds(found, 5)]
+    values = [of_seed["PLM"]["purity"] for of_seed in supervision.of_seeds(measured, 5)]
     assert values == pytest.approx([of_class[part == seed].mean().item() for seed in range(5)])
-    two = supervision.of_seeds([ways[:1] for ways in found[:2]], 2)  # too few for an interval
+    two = supervision.of_seeds([ways[:1] for ways in measured[:2]], 2)  # too few for an interval
     assert two == [{"PLM": {"purity": pytest.approx(of_class.mean().item())}}] * 2
 
 
@@ -175,23 +175,23 @@ def test_apart_are_distances_on_the_sphere_and_what_equation_6_asks_for():
     pairs = {(i, j): (points[i] - points[j]).norm() for i in range(30) for j in range(30) if i != j}
     asked = {(i, j): 2 * (1 - (one_way(i, j) + one_way(j, i)) / 2) for i, j in pairs}
     nearest = [min((pair for pair in pairs if pair[0] == i), key=pairs.get) for i in range(30)]
-    found = retrieval.apart(embeddings, PRINTED)
-    assert set(found) == set(retrieval.DISTANCES)
+    distances = retrieval.apart(embeddings, PRINTED)
+    assert set(distances) == set(retrieval.DISTANCES)
     for name, values in (("distance", pairs), ("asked", asked)):
-        assert found[f"mean_{name}"] == pytest.approx(float(sum(values.values())) / 870)
-        assert found[f"nearest_{name}"] == pytest.approx(float(sum(values[pair] for pair in nearest)) / 30)
+        assert distances[f"mean_{name}"] == pytest.approx(float(sum(values.values())) / 870)
+        assert distances[f"nearest_{name}"] == pytest.approx(float(sum(values[pair] for pair in nearest)) / 30)
 
 
 def test_apart_of_an_embedding_that_has_collapsed_is_nothing():
-    found = retrieval.apart(torch.ones(20, 4))
-    assert found == {"nearest_distance": 0.0, "mean_distance": 0.0}
+    distances = retrieval.apart(torch.ones(20, 4))
+    assert distances == {"nearest_distance": 0.0, "mean_distance": 0.0}
 
 
 def test_pairs_are_counted_by_what_they_have_and_what_is_asked_of_them():
     embeddings = torch.randn(40, 6, generator=torch.Generator().manual_seed(0))
-    found = retrieval.asked_and_present(embeddings, [PRINTED | {"delta": 1.0}, PRINTED])
-    assert list(found) == ["present", "asked, δ = 1", "asked, δ = 2"]
-    at = {name: float(np.average(where, weights=share)) for name, (where, share) in found.items()}
-    assert all(share.sum() == pytest.approx(100) for _, share in found.values())
+    histograms = retrieval.asked_and_present(embeddings, [PRINTED | {"delta": 1.0}, PRINTED])
+    assert list(histograms) == ["present", "asked, δ = 1", "asked, δ = 2"]
+    at = {name: float(np.average(where, weights=share)) for name, (where, share) in histograms.items()}
+    assert all(share.sum() == pytest.approx(100) for _, share in histograms.values())
     assert at["present"] == pytest.approx(retrieval.apart(embeddings)["mean_distance"], abs=0.03)
     assert at["asked, δ = 2"] == pytest.approx(2 * at["asked, δ = 1"], abs=0.05)

@@ -49,7 +49,7 @@ def test_the_committed_notebook_shows_the_tables_of_now():
 
 
 @pytest.mark.parametrize(
-    ("column", "change", "found"),
+    ("column", "change", "differs"),
     [
         ("effect", lambda value: value * 1.0004, False),  # less than one in the last of four printed digits
         ("effect", lambda value: value * 1.01, True),
@@ -58,7 +58,7 @@ def test_the_committed_notebook_shows_the_tables_of_now():
         ("label", lambda value: value + ", more", True),
     ],
 )
-def test_a_line_that_is_not_what_results_say_is_found(column, change, found, tmp_path, monkeypatch, capsys):
+def test_a_line_that_is_not_what_results_say_is_found(column, change, differs, tmp_path, monkeypatch, capsys):
     table = pd.read_csv(verdicts.path(), keep_default_na=False, na_values={"effect": "", "low": ""})
     line = table.index[table["claim_id"] == "pfml-01"][0]
     assert table.loc[line, "verdict"] != "as claimed"
@@ -66,7 +66,7 @@ def test_a_line_that_is_not_what_results_say_is_found(column, change, found, tmp
     table.to_csv(tmp_path / "claims.csv", index=False)
     monkeypatch.setattr(verdicts, "path", lambda: tmp_path / "claims.csv")
     verdicts.check()
-    assert ("no, not for pfml-01" in capsys.readouterr().out) == found
+    assert ("no, not for pfml-01" in capsys.readouterr().out) == differs
     monkeypatch.setattr(verdicts, "path", lambda: tmp_path / "absent.csv")
     assert verdicts.differences() == ["all claims"]
 

@@ -27,11 +27,11 @@ def test_the_papers_own_methods_are_runs_of_their_notebooks(profile):
 def test_what_the_reader_sets_reaches_every_method():
     for values in ({"dataset": "cars-subset"}, {"seeds": 2}, {"steps": 7}):
         ((name, value),) = values.items()
-        found = runs("91", profile="small", **values)
+        specs = runs("91", profile="small", **values)
         if name == "seeds":
-            assert {spec.seed for spec in found} == {0, 1}
+            assert {spec.seed for spec in specs} == {0, 1}
         else:
-            assert {getattr(spec, name) for spec in found if spec.loss} == {value}
+            assert {getattr(spec, name) for spec in specs if spec.loss} == {value}
 
 
 def test_a_combination_differs_from_what_it_is_made_of_by_its_problems_alone():
@@ -49,8 +49,8 @@ def test_a_combination_differs_from_what_it_is_made_of_by_its_problems_alone():
 
 def test_no_run_is_asked_for_twice():
     for profile in ("quick", "small"):
-        found = runs("91", profile=profile)
-        assert all(spec not in found[:place] for place, spec in enumerate(found))
+        specs = runs("91", profile=profile)
+        assert all(spec not in specs[:place] for place, spec in enumerate(specs))
 
 
 @pytest.mark.parametrize(
@@ -78,8 +78,8 @@ def test_one_combination_alone_trains_itself_and_what_it_is_compared_with():
 def test_what_was_found_has_the_numbers_of_the_table():
     cells = {"PFML": 30, "MFCont": 20, "ProxyAnchor": 25, "PFML-CCP": 31, "PFML-Proxy": 29}
     cells |= {"PFML+encoder": 10, f"PFML+encoder;{one_protocol.TEACHER}": 12}
-    found = said("91", {cell: {"MAP@R": value, "problems": 2} for cell, value in cells.items()})
-    text = " ".join(found)
+    sentences = said("91", {cell: {"MAP@R": value, "problems": 2} for cell, value in cells.items()})
+    text = " ".join(sentences)
     assert "Of 3 methods PFML and ProxyAnchor have the largest MAP@R, 30.0 against 25.0" in text
     assert "MFCont 20.0 (place 3)" in text
     assert "PFML 31.0 against 29.0 MAP@R (+2.0, n = 1)" in text and "PFML 12.0 against 10.0" in text

@@ -53,9 +53,9 @@ def test_a_peer_is_over_ours_within_one_run_and_never_across(tables):
         metric="seconds",
         value=[2.0, 1.0, 4.0, 40.0],
     )
-    found = performance.ratios()
-    assert dict(zip(found["label"], found["ratio"])) == {"PFML, sop: matmul": 0.5, "PFML, sop: literal": 10.0}
-    assert set(found["kind"]) == {"time"}
+    pairs = performance.ratios()
+    assert dict(zip(pairs["label"], pairs["ratio"])) == {"PFML, sop: matmul": 0.5, "PFML, sop: literal": 10.0}
+    assert set(pairs["kind"]) == {"time"}
 
 
 def test_a_table_that_nobody_reads_is_found_and_one_that_is_missing_is_named(tables, capsys):
@@ -71,6 +71,6 @@ def test_a_table_that_nobody_reads_is_found_and_one_that_is_missing_is_named(tab
 
 def test_the_committed_tables_are_all_read_and_the_loop_has_the_ratios_that_its_own_says():
     assert performance.unread() == [] and performance.absent() == []
-    found = performance.ratios(["loop"])
+    pairs = performance.ratios(["loop"])
     table = pd.read_csv(performance.folder() / "loop.csv")
-    assert np.allclose(found["ratio"], table["ratio"])
+    assert np.allclose(pairs["ratio"], table["ratio"])

@@ -37,8 +37,8 @@ def joined_with(monkeypatch):
     """(our tables of notebook 10) -> the rows of PFML's Table 1 on ResNet-50, joined."""
 
     def join(*tables: stored.Stored) -> pd.DataFrame:
-        found = {"10_pfml_retrieval": list(tables)}
-        monkeypatch.setattr(stored, "stored", lambda name: found.get(name, []))
+        by_notebook = {"10_pfml_retrieval": list(tables)}
+        monkeypatch.setattr(stored, "stored", lambda name: by_notebook.get(name, []))
         rows = published.joined()
         rows = rows[(rows["paper"] == "pfml") & (rows["table"] == "Table 1") & (rows["backbone"] == "ResNet50")]
         return rows[rows["metric"] == "R@1"].set_index(["dataset", "method"])
@@ -110,7 +110,7 @@ def test_a_level_that_was_not_run_has_the_only_other_one_beside_it_and_says_so(m
 
 def test_models_of_folds_stand_beside_what_is_scored_as_they_are(monkeypatch):
     tables = [made({"MFCont": value}, "31_meanfield_mlrc", protocol=name) for name, value in FOLDS.items()]
-    both = dataclasses.replace(tables[0], table=pd.concat([each.table for each in tables], ignore_index=True))
+    both = dataclasses.replace(tables[0], table=pd.concat([saved.table for saved in tables], ignore_index=True))
     monkeypatch.setattr(stored, "stored", lambda name: [both] if name.startswith("31") else [])
     rows = published.joined()
     rows = rows[rows["ours"].notna() & (rows["metric"] == "P@1")]
@@ -124,7 +124,7 @@ def test_a_heading_says_what_differs_and_whose_settings_were_searched(joined_wit
     searched = dataclasses.replace(made({"PFML": 90.0}), searches={"PFML": {"trials": 16}})
     rows = joined_with(searched).reset_index()
     text = published.beside(rows, "pfml", catalogue.find).data
-    for said in (
+    for part in (
         "ResNet50, 512 dimensions",
         "200 epochs",
         "64 dimensions",
@@ -132,7 +132,7 @@ def test_a_heading_says_what_differs_and_whose_settings_were_searched(joined_wit
         "a direction only",
         "16 trials",
     ):
-        assert said in text
+        assert part in text
 
 
 @pytest.mark.parametrize(("order", "tau"), [([3.0, 2.0, 1.0], 1.0), ([1.0, 2.0, 3.0], -1.0)])
@@ -141,9 +141,9 @@ def test_the_order_of_the_methods_is_compared(joined_with, order, tau):
     known = {"Potential Field (Ours)": "PFML", "CPML (Sec. 3.4)": "CPML", "Proxy Anchor": "ProxyAnchor"}
     highest_first = [known[name] for name in printed.sort_values(ascending=False).index if name in known]
     rows = joined_with(made(dict(zip(highest_first, order)))).reset_index()
-    found = published.agreement(rows)
-    assert found.loc[found["dataset"] == "CUB-200-2011", "tau"].tolist() == [tau]
-    assert not found["same data"].any()
+    orders = published.agreement(rows)
+    assert orders.loc[orders["dataset"] == "CUB-200-2011", "tau"].tolist() == [tau]
+    assert not orders["same data"].any()
     deviations = published.deviations(rows)
     assert deviations.groupby("comparison")[["theirs", "ours"]].mean().abs().to_numpy().max() < 1e-9
 

@@ -44,15 +44,17 @@ def test_the_test_images_are_files_once_each_and_find_their_class(tmp_path, caps
         (few / label).symlink_to(tmp_path / "gallery" / label)
     model = models.export(runs.run(TINY), tmp_path / "model.safetensors")
     indexing.embed_folder(model, few, tmp_path / "index")
-    found = finding.find(tmp_path / "index", [tmp_path / "queries"], k=4)
-    right = search_your_images.right(found)
+    answer = finding.find(tmp_path / "index", [tmp_path / "queries"], k=4)
+    right = search_your_images.right(answer)
     assert right.shape == (150, 4) and not right[3:].any() and right[:3].any()
-    search_your_images.in_words(found)
+    search_your_images.in_words(answer)
     assert f"for {right[:, 0].sum()} (" in capsys.readouterr().out
-    shown = search_your_images.some(found, 3)
+    shown = search_your_images.some(answer, 3)
     queries, neighbours, correct = search_your_images.pictures(shown)
     assert [query.shape for query in queries] == [(32, 32, 3)] * 3 and (correct == right[[0, 74, 149]]).all()
-    assert (neighbours[2][1] == np.asarray(Image.open(few / found.image(found.rows[149, 1]).path).convert("RGB"))).all()
+    assert (
+        neighbours[2][1] == np.asarray(Image.open(few / answer.image(answer.rows[149, 1]).path).convert("RGB"))
+    ).all()
     assert len(search_your_images.as_table(shown)) == 12
 
 

@@ -18,8 +18,8 @@ def table(values: dict[str, list[float]], extra: list[dict] = (), **columns) -> 
     where |= {"backbone": "squeezenet1_1", "dim": 128, "protocol": "conventional", "step": STEPS} | columns
     rows = [
         {"method": method, "seed": seed, "metric": metric, "value": value}
-        for method, found in values.items()
-        for seed, value in enumerate(found)
+        for method, scores in values.items()
+        for seed, value in enumerate(scores)
         for metric in ("MAP@R", "R@1")
     ]
     return results.frame([where | row for row in [*rows, *extra]])
@@ -113,16 +113,16 @@ def test_a_method_has_arrived_where_its_curve_passes_95_percent_of_its_gain(ther
     ]
     costs = pd.DataFrame({"method": ["PFML", "ProxyAnchor"], "setting": "", "steps_per_second": [1.0, 2.0]})
     there(dataclasses.replace(as_stored(table({"random head": [10.0]}, curve)), costs=costs))
-    found = side_by_side.arrival().set_index("method")
-    assert found.loc["PFML", "step"] == 97.5 and found.loc["ProxyAnchor", "step"] == 47.5
-    assert found.loc["PFML", "time / ProxyAnchor's"] == round(97.5 / 23.75, 2)
-    assert "EL-nivMF" in side_by_side.absent_from(found.reset_index()).data
+    arrivals = side_by_side.arrival().set_index("method")
+    assert arrivals.loc["PFML", "step"] == 97.5 and arrivals.loc["ProxyAnchor", "step"] == 47.5
+    assert arrivals.loc["PFML", "time / ProxyAnchor's"] == round(97.5 / 23.75, 2)
+    assert "EL-nivMF" in side_by_side.absent_from(arrivals.reset_index()).data
 
 
 def test_costs_are_those_of_the_benchmarks():
-    found = side_by_side.costs()
+    costs = side_by_side.costs()
     table = pd.read_csv(side_by_side.performance.folder() / "pfml.csv")
     wanted = table[(table["case"] == "sop") & (table["form"] == "product")].set_index("metric")["value"]
-    assert found.loc["PFML", "time (s)"] == wanted["seconds"]
-    assert found.loc["PFML", "peak memory (MB)"] == wanted["megabytes"]
-    assert (found["measured on"] != "not run").all()
+    assert costs.loc["PFML", "time (s)"] == wanted["seconds"]
+    assert costs.loc["PFML", "peak memory (MB)"] == wanted["megabytes"]
+    assert (costs["measured on"] != "not run").all()
