@@ -360,7 +360,7 @@ def _named_by(what: Any) -> Iterator[Any]:
     for node in ast.walk(ast.parse(textwrap.dedent(inspect.getsource(what)))):
         if isinstance(node, ast.ImportFrom) and _is_ours(node.module or ""):
             module = importlib.import_module(node.module or "")
-            scope |= {alias.asname or alias.name: getattr(module, alias.name, None) for alias in node.names}
+            scope |= {alias.asname or alias.name: _imported(module, alias.name) for alias in node.names}
         elif isinstance(node, ast.arg):
             own.add(node.arg)
         elif isinstance(node, ast.Name):
@@ -376,6 +376,13 @@ def _named_by(what: Any) -> Iterator[Any]:
             value = None
         if first not in own and value is not None:
             yield value
+
+
+def _imported(module: types.ModuleType, name: str) -> Any:
+    """`from module import name`, also of a module that nothing has imported yet."""
+    if not hasattr(module, name) and hasattr(module, "__path__"):
+        importlib.import_module(f"{module.__name__}.{name}")
+    return getattr(module, name, None)
 
 
 def _measures(module: str) -> bool:

@@ -263,6 +263,13 @@ def test_what_was_not_measured_is_known_without_an_image(finished, machine, file
     assert runs._asks_for_weights(EXECUTION.measure, run)
 
 
+def test_the_code_of_a_measurement_does_not_depend_on_what_is_imported_by_then():
+    program = "from dmlrepro.evidence import results; from dmlrepro.training import records; "
+    program += "print(records.code_of(results._counts))"
+    alone = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert alone.stdout.strip() == records.code_of(results._counts)
+
+
 # --- older code ---
 
 
