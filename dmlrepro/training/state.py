@@ -143,4 +143,5 @@ def monitored(history: list[dict], criterion: str) -> list[dict]:
 
 
 def copied(module: nn.Module) -> dict[str, Tensor]:
+    """A module's state as it is now, whatever is trained later."""
     return {name: value.detach().clone() for name, value in module.state_dict().items()}
