@@ -2,6 +2,7 @@
 
 import ast
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -61,6 +62,21 @@ def test_figures_of_methods_have_the_names_of_the_paper(notebook):
         if ast.unparse(call.func) in of_methods and "names" not in {keyword.arg for keyword in call.keywords}
     ]
     assert unnamed == []
+
+
+# "`small`: the tail of a SqueezeNet ..., 150 steps. `paper`: ..."
+BUDGETS = re.compile(r"`(quick|small)`: (.*?)(?=`quick`|`small`|`paper`|\n\n|$)", re.DOTALL)
+LENGTH = re.compile(r"([\d,]+) steps")
+
+
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
+def test_the_steps_that_it_states_are_those_of_its_runs(path):
+    text = "\n\n".join(cell.source for cell in nbformat.read(path, as_version=4).cells if cell.cell_type == "markdown")
+    study = catalogue.find(path.stem)
+    for profile, stated in BUDGETS.findall(text):
+        if lengths := {int(number.replace(",", "")) for number in LENGTH.findall(stated)}:
+            params = study.params.from_values({"profile": profile})
+            assert lengths & {spec.steps for spec in study.specs_untrained(params) if spec.loss}, (profile, stated)
 
 
 def test_it_begins_with_a_title_and_a_question(notebook):

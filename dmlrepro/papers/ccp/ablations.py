@@ -55,7 +55,7 @@ class PoolParams(CcpParams):
     overrides: ClassVar = layered(
         CcpParams.overrides,
         at("quick", numbers=(1, 8), pools=(12,)),
-        at("small", numbers=(1, 4, 8), pools=(12, 16)),
+        at("small", numbers=(1, 8), pools=(12, 16)),  # what the claim names
         at("paper", numbers=(1, 2, 4, 8, 12), pools=(12, 16, 20)),
     )
 
