@@ -107,17 +107,23 @@ def records_status(options: argparse.Namespace) -> None:
 
 def records_check(options: argparse.Namespace) -> int:
     from dmlrepro.desk import searches
-    from dmlrepro.training import checking
+    from dmlrepro.training import checking, measurements
 
     others = searches.outdated()
     for table, files in others.items():
         print(f"results/{table} rests on another search than {', '.join(files)} is now: make it again")
     rows = checking.check(options.jobs)
-    for row in rows:
-        trained = f"{row['trained']} of {row['runs']} stale runs trained again"
-        print(f"{row['kind']}: {trained}, {'refused: ' + row['differ'] if row['differ'] else 'as they were'}")
+    measured = measurements.check(options.jobs)
+    for row, again in [*((row, "runs trained") for row in rows), *((row, "measurements made") for row in measured)]:
+        sample = f"{row['trained']} of {row['runs']} stale {again} again"
+        print(f"{row['kind']}: {sample}, {'refused: ' + row['differ'] if row['differ'] else 'as they were'}")
     refused = any(row["differ"] for row in rows)
-    print("nothing is stale" if not rows else "`records renew` trains what was refused" if refused else "accepted")
+    if refused:
+        print("`records renew` trains what was refused")
+    elif any(row["differ"] for row in measured):
+        print("what was measured otherwise is measured again by the notebooks that ask for it")
+    else:
+        print("accepted" if rows or measured else "nothing is stale")
     return 1 if refused or others else 0
 
 

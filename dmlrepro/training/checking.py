@@ -27,6 +27,7 @@ EACH, MEAN = 3.0, 2.0  # standard deviations over seeds: of a row, and of the me
 SEEDS = 3  # so many values give a deviation
 LEAST = 1e-3  # the least deviation: of fractions a tenth of a point, which seeds that agree do not show
 ALIKE = ("rounding", "device", "threads", "versions")
+Line = typing.TypeVar("Line")
 LOOKS = ("keep_history", "eval_every", "eval_every_epochs")  # what the first seed may have beside the others
 
 
@@ -123,9 +124,11 @@ def _failure(sample: Sequence[Mapping], jobs: int | None) -> str:
     return ""
 
 
-def spread(lines: Sequence[tuple[Path, dict]]) -> list[dict]:
+def spread(lines: Sequence[tuple[Path, Line]]) -> list[Line]:
     """At most SAMPLE lines, of each file in turn, from all parts of it."""
-    files: dict[Path, list[dict]] = {}
+    if not lines:
+        return []
+    files: dict[Path, list[Line]] = {}
     for file, line in lines:
         files.setdefault(file, []).append(line)
     share = math.ceil(SAMPLE / len(files))
@@ -209,7 +212,8 @@ def renew(
     for file, lines in stale.items():
         how: dict[str, Any] = {"record": file, "measure": functools.partial(measure, file), "renew": True}
         runs.run_all([spec_of(line) for line in lines], jobs=jobs, **how)
-        records.keep_only(file, functools.partial(_stays, records.of_runs_once(file.parent)))
+        stays = functools.partial(_stays, records.of_runs_once(file.parent))
+        records.rewrite(file, lambda line, stays=stays: line if stays(line) else None)
     return sum(map(len, stale.values()))
 
 

@@ -95,10 +95,10 @@ def append(file: Path, content: dict) -> None:
             raise FullDisk(f"cannot write to {file} ({error}): free space there and start again") from error
 
 
-def keep_only(file: Path, wanted: Callable[[dict], bool]) -> None:
-    """Leave those lines of a file that are wanted, of runs and of what was measured on them."""
+def rewrite(file: Path, changed: Callable[[dict], dict | None]) -> None:
+    """Put what `changed` makes of each line of a file in its place; None: it goes."""
     with _alone_with(file):
-        kept = [line for line in lines(file) if wanted(line)]
+        kept = [new for line in lines(file) if (new := changed(line)) is not None]
         with replacing(file) as temporary:
             temporary.write_text("".join(map(_text, kept)), encoding="utf8")
 
@@ -295,16 +295,22 @@ def derived(models: Sequence, function: Callable, **options: Any) -> Any:
     if file is None:
         return _cached([*asked, [model.key for model in models]], functools.partial(function, *models, **options))
     of = [[model.name, model.source] for model in models]
-    key = digest([*asked, of])[:24]
+    key = kept_under(asked, of)
     known = _of_measurements(file.parent, _states(file.parent)).get(key)
     if known is None and any(model.measured_only for model in models):
         raise NotMeasured
     if known is None:
         described = f"{asked[0]} of {models[0].described}"
         value = json.loads(json.dumps(function(*models, **options)))  # as it will be read
-        known = {"derived": key, "of": of, "described": described, "value": value}
+        known = {"derived": key, "asked": asked, "of": of, "described": described, "value": value}
         append(file, known)
     return known["value"]
+
+
+def kept_under(asked: Sequence, of: Sequence) -> str:
+    """What a measurement is kept under in the record; asked: the name of its function, the options and `code_of` it;
+    of: name and source of each run."""
+    return digest([*asked, of])[:24]
 
 
 def _cached(key: list, build: Callable[[], Any]) -> Any:

@@ -20,7 +20,7 @@ from dmlrepro.evidence import provenance, results, saving, stored
 from dmlrepro.papers import studies
 from dmlrepro.papers.pfml.ablations import Repulsion, RepulsionParams
 from dmlrepro.papers.study import Execution
-from dmlrepro.training import checking, keys, loop, protocols, records, runs
+from dmlrepro.training import checking, keys, loop, measurements, protocols, records, runs
 from dmlrepro.training.spec import LABELS
 
 SEEDS = [TINY.replace(seed=seed, method="PFML") for seed in range(3)]
@@ -273,6 +273,45 @@ def test_the_code_of_a_measurement_does_not_depend_on_what_is_imported_by_then()
 # --- older code ---
 
 
+@pytest.fixture
+def measured(finished, machine, monkeypatch):
+    """What was measured on runs by code that is no longer the present one, on a machine that has none of them."""
+    for run in finished:
+        studies.measured(run, spread, "power=2", power=2.0)
+    true = records.code_of.__wrapped__
+    monkeypatch.setattr(records, "code_of", lambda function: "f" * 8 + true(function)[8:])
+    machine()
+
+
+def test_a_check_keeps_what_older_code_measured_alike(measured, machine, file, capsys, monkeypatch):
+    before = [line["value"] for line in records.lines(file) if "derived" in line]
+    (run, *_) = runs.run_all(SEEDS, record=file)
+    assert runs._asks_for_weights(lambda run: studies.measured(run, spread, power=2.0), run)
+    assert cli.main(["records", "check", "--jobs", "1"]) == 0
+    assert "spread: 3 of 3 stale measurements made again, as they were\naccepted" in capsys.readouterr().out
+    machine()
+    no_training(monkeypatch)
+    again = [studies.measured(run, spread, power=2.0).rows[0]["value"] for run in runs.run_all(SEEDS, record=file)]
+    assert again == [value["norm"] for value in before]
+    assert measurements.check() == []
+
+
+def test_a_check_keeps_nothing_that_is_measured_otherwise(measured, file, capsys, monkeypatch):
+    monkeypatch.setitem(globals(), "POWER", 3)
+    before = file.read_bytes()
+    assert cli.main(["records", "check", "--jobs", "1"]) == 0
+    assert "test_records.spread of PFML glyphs seed 0 has another value" in (printed := capsys.readouterr().out)
+    assert "what was measured otherwise is measured again by the notebooks" in printed
+    assert file.read_bytes() == before
+
+
+def test_only_a_machine_that_is_alike_tells_what_is_measured_alike(measured, file, monkeypatch):
+    monkeypatch.setattr(keys, "rounding", lambda: "another")
+    no_training(monkeypatch)
+    (row,) = measurements.check()
+    assert row["trained"] == 0 and row["differ"].startswith("none of their runs was trained on a machine like this one")
+
+
 def test_runs_of_older_code_are_shown_marked_and_not_trained(older, file, monkeypatch):
     no_training(monkeypatch)
     again = runs.run_all(SEEDS, record=file)
@@ -381,7 +420,7 @@ def test_what_is_stale_is_renewed_in_its_place(older, file):
 
 def test_a_part_of_a_study_is_its_whole_seeds(finished, machine, file, monkeypatch):
     machine()
-    records.keep_only(file, lambda line: line["run"] != finished[1].name)
+    records.rewrite(file, lambda line: None if line["run"] == finished[1].name else line)
     monkeypatch.setenv("DMLREPRO_TRAIN", "0")
     no_training(monkeypatch)
     on_record = EXECUTION.run(SEEDS)

@@ -1,0 +1,105 @@
+"""What an edit does to the measurements on record: nothing, which a sample measured again shows, or something.
+
+A measurement is kept under the code of its function and of all that it names. Where that code is another one now, a
+sample of what it measured is measured again, on runs that are trained again for it, and all of it is kept under the
+present code if the sample has the same values. Only a machine like the one that trained a run can tell: elsewhere its
+embeddings are others by themselves.
+"""
+
+import importlib
+import itertools
+import json
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import NamedTuple
+
+from dmlrepro.training import checking, keys, records, runs, sources
+from dmlrepro.training.spec import RunSpec
+
+
+class _Measured(NamedTuple):
+    """A line of a measurement, and the specs of the runs that it was made on."""
+
+    line: dict
+    specs: list[RunSpec]
+
+
+def check(jobs: int | None = None) -> list[dict]:
+    """Measure a sample of what every older code measured again, and keep what it measured under the present one where
+    the sample is as it was.
+
+    Returns:
+        a row per function and older code: {"kind", "runs": measurements, "trained": those of the sample, "differ": what
+        is otherwise, or ""}.
+    """
+    stale: dict[tuple[str, str], list[tuple[Path, dict]]] = {}
+    for file in records.files():
+        for line in records.lines(file):
+            if "asked" in line:
+                name, _, code = line["asked"]
+                if (function := _function(name)) and records.code_of(function) != code:
+                    stale.setdefault((name, code), []).append((file, line))
+    rows = []
+    for (name, code), lines in stale.items():
+        known = [(file, _Measured(line, specs)) for file, line in lines if (specs := _repeatable(file, line))]
+        sample = checking.spread(known)
+        differ = _difference(sample, jobs)
+        if not differ:
+            for file in dict.fromkeys(file for file, _ in lines):
+                _take_over(file, name, code)
+        rows.append({"kind": f"measured by {name}", "runs": len(lines), "trained": len(sample), "differ": differ})
+    return rows
+
+
+def _function(name: str) -> Callable | None:
+    """The function of a measurement; None where there is none of its name any more, so that nothing asks for it."""
+    module, _, own = name.rpartition(".")
+    try:
+        return getattr(importlib.import_module(module), own, None)
+    except ModuleNotFoundError:
+        return None
+
+
+def _repeatable(file: Path, line: Mapping) -> list[RunSpec]:
+    """The specs of the runs that were measured, if training them here gives the same embeddings; else none."""
+    here = {"rounding": keys.rounding(), "device": keys.device_name(), "versions": sources.versions()}
+    trained = [records.of_runs_once(file.parent).get(name, {}).get(source) for name, source in line["of"]]
+    alike = all(
+        run
+        and records.serves(records.kind_of(run), run["source"], checking.source_of(run))
+        and all(run["made"][what] == here[what] for what in here)
+        for run in trained
+    )
+    return [checking.spec_of(run) for run in trained if run] if alike else []
+
+
+def _difference(sample: list[_Measured], jobs: int | None) -> str:
+    """What tells values measured now from those on record, in words; "" where nothing does."""
+    if not sample:
+        return "none of their runs was trained on a machine like this one, and only there can it be told"
+    trained = iter(runs.run_all([spec for measured in sample for spec in measured.specs], jobs=jobs))
+    for line, specs in sample:
+        name, options, _ = line["asked"]
+        function = _function(name)
+        assert function is not None
+        value = function(*itertools.islice(trained, len(specs)), **options)
+        if json.loads(json.dumps(value)) != line["value"]:
+            return f"{line['described']} has another value"
+    return ""
+
+
+def _take_over(file: Path, name: str, code: str) -> None:
+    """Keep what older code of a function measured under its present code; what that has measured itself stays."""
+    function = _function(name)
+    assert function is not None
+    present = records.code_of(function)
+    there = {line["derived"] for line in records.lines(file) if "derived" in line}
+
+    def changed(line: dict) -> dict | None:
+        if "asked" not in line or (line["asked"][0], line["asked"][2]) != (name, code):
+            return line
+        asked = [*line["asked"][:2], present]
+        key = records.kept_under(asked, line["of"])
+        return None if key in there else line | {"derived": key, "asked": asked}
+
+    records.rewrite(file, changed)
