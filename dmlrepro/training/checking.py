@@ -212,9 +212,12 @@ def renew(
     for file, lines in stale.items():
         how: dict[str, Any] = {"record": file, "measure": functools.partial(measure, file), "renew": True}
         runs.run_all([spec_of(line) for line in lines], jobs=jobs, **how)
-        stays = functools.partial(_stays, records.of_runs_once(file.parent))
-        records.rewrite(file, lambda line, stays=stays: line if stays(line) else None)
+        records.rewrite(file, functools.partial(_kept, records.of_runs_once(file.parent)))
     return sum(map(len, stale.values()))
+
+
+def _kept(recorded: Mapping[str, Mapping[str, dict]], line: dict) -> dict | None:
+    return line if _stays(recorded, line) else None
 
 
 def _stays(recorded: Mapping[str, Mapping[str, dict]], line: Mapping) -> bool:
