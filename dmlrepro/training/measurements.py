@@ -89,11 +89,13 @@ def _difference(sample: list[_Measured], jobs: int | None) -> str:
 
 
 def _take_over(file: Path, name: str, code: str) -> None:
-    """Keep what older code of a function measured under its present code; what that has measured itself stays."""
+    """Keep what older code of a function measured under its present code; where that has measured the same itself, in
+    any file, on a machine whose embeddings may be others, its value stays alone."""
     function = _function(name)
     assert function is not None
     present = records.code_of(function)
-    there = {line["derived"] for line in records.lines(file) if "derived" in line}
+    every = (line for other in records.files(file.parent) for line in records.lines(other))
+    there = {line["derived"] for line in every if "derived" in line}
 
     def changed(line: dict) -> dict | None:
         if "asked" not in line or (line["asked"][0], line["asked"][2]) != (name, code):

@@ -296,6 +296,19 @@ def test_a_check_keeps_what_older_code_measured_alike(measured, machine, file, c
     assert measurements.check() == []
 
 
+def test_what_the_present_code_measured_elsewhere_stays_alone(measured, file):
+    (line, *_) = (line for line in records.lines(file) if "derived" in line)
+    asked = [*line["asked"][:2], records.code_of(spread)]
+    own = {"derived": records.kept_under(asked, line["of"]), "asked": asked, "value": {"norm": 0.5}}
+    records.append(file.with_name("elsewhere.jsonl"), line | own)
+    (row,) = measurements.check(jobs=1)
+    assert (row["runs"], row["differ"]) == (3, "")
+    assert [line["of"] for line in records.lines(file) if "derived" in line] == [
+        [[run.name, run.source]] for run in runs.run_all(SEEDS, record=file)[1:]
+    ]
+    assert studies.measured(runs.run_all(SEEDS, record=file)[0], spread, power=2.0).rows[0]["value"] == 0.5
+
+
 def test_a_check_keeps_nothing_that_is_measured_otherwise(measured, file, capsys, monkeypatch):
     monkeypatch.setitem(globals(), "POWER", 3)
     before = file.read_bytes()
