@@ -99,9 +99,9 @@ def train(options: argparse.Namespace) -> None:
 def records_status(options: argparse.Namespace) -> None:
     import pandas as pd
 
-    from dmlrepro.training import checking
+    from dmlrepro.training import checking, measurements
 
-    states = pd.DataFrame(checking.states())
+    states = pd.DataFrame(checking.states() + measurements.states())
     print(states.to_string(index=False) if len(states) else "no runs on record")
 
 

@@ -35,12 +35,13 @@ def states() -> list[dict]:
     """A row per kind, file and state: {"file", "kind", "state", "runs"}; state is current, accepted or stale."""
     counts: dict[tuple[str, str, str], int] = {}
     for file, line, state in _served():
-        key = (_named(file), records.kind_of(line), state)
+        key = (named(file), records.kind_of(line), state)
         counts[key] = counts.get(key, 0) + 1
     return [dict(zip(("file", "kind", "state", "runs"), (*key, count))) for key, count in sorted(counts.items())]
 
 
-def _named(file: Path) -> str:
+def named(file: Path) -> str:
+    """ "small/10_pfml_retrieval"."""
     return f"{file.parent.parent.name}/{file.stem}"
 
 

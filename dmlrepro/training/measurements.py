@@ -9,6 +9,7 @@ embeddings are others by themselves.
 import importlib
 import itertools
 import json
+from collections import Counter
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import NamedTuple
@@ -32,15 +33,8 @@ def check(jobs: int | None = None) -> list[dict]:
         a row per function and older code: {"kind", "runs": measurements, "trained": those of the sample, "differ": what
         is otherwise, or ""}.
     """
-    stale: dict[tuple[str, str], list[tuple[Path, dict]]] = {}
-    for file in records.files():
-        for line in records.lines(file):
-            if "asked" in line:
-                name, _, code = line["asked"]
-                if (function := _function(name)) and records.code_of(function) != code:
-                    stale.setdefault((name, code), []).append((file, line))
     rows = []
-    for (name, code), lines in stale.items():
+    for (name, code), lines in _stale().items():
         known = [(file, _Measured(line, specs)) for file, line in lines if (specs := _repeatable(file, line))]
         sample = checking.spread(known)
         differ = _difference(sample, jobs)
@@ -49,6 +43,27 @@ def check(jobs: int | None = None) -> list[dict]:
                 _take_over(file, name, code)
         rows.append({"kind": f"measured by {name}", "runs": len(lines), "trained": len(sample), "differ": differ})
     return rows
+
+
+def states() -> list[dict]:
+    """A row per file and function whose measurements there are stale, as those of `checking.states`."""
+    counts = Counter((file, name) for (name, _), lines in _stale().items() for file, _ in lines)
+    return [
+        {"file": checking.named(file), "kind": f"measured by {name}", "state": records.STALE, "runs": count}
+        for (file, name), count in sorted(counts.items())
+    ]
+
+
+def _stale() -> dict[tuple[str, str], list[tuple[Path, dict]]]:
+    """What other code than the present one measured: (file, line) by the name of the function and the code."""
+    stale: dict[tuple[str, str], list[tuple[Path, dict]]] = {}
+    for file in records.files():
+        for line in records.lines(file):
+            if "asked" in line:
+                name, _, code = line["asked"]
+                if (function := _function(name)) and records.code_of(function) != code:
+                    stale.setdefault((name, code), []).append((file, line))
+    return stale
 
 
 def _function(name: str) -> Callable | None:

@@ -287,13 +287,14 @@ def test_a_check_keeps_what_older_code_measured_alike(measured, machine, file, c
     before = [line["value"] for line in records.lines(file) if "derived" in line]
     (run, *_) = runs.run_all(SEEDS, record=file)
     assert runs._asks_for_weights(lambda run: studies.measured(run, spread, power=2.0), run)
+    assert [(row["kind"][-6:], row["state"], row["runs"]) for row in measurements.states()] == [("spread", "stale", 3)]
     assert cli.main(["records", "check", "--jobs", "1"]) == 0
     assert "spread: 3 of 3 stale measurements made again, as they were\naccepted" in capsys.readouterr().out
     machine()
     no_training(monkeypatch)
     again = [studies.measured(run, spread, power=2.0).rows[0]["value"] for run in runs.run_all(SEEDS, record=file)]
     assert again == [value["norm"] for value in before]
-    assert measurements.check() == []
+    assert measurements.check() == measurements.states() == []
 
 
 def test_what_the_present_code_measured_elsewhere_stays_alone(measured, file):
