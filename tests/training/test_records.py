@@ -270,6 +270,12 @@ def test_the_code_of_a_measurement_does_not_depend_on_what_is_imported_by_then()
     assert alone.stdout.strip() == records.code_of(results._counts)
 
 
+def test_what_a_change_makes_of_the_committed_record_is_part_of_it(monkeypatch):
+    monkeypatch.delenv("DMLREPRO_RECORD")
+    stale = [row for row in [*checking.states(), *measurements.states()] if row["state"] == records.STALE]
+    assert stale == [], "python -m dmlrepro records check"
+
+
 # --- older code ---
 
 
