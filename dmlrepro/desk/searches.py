@@ -7,6 +7,7 @@ frozen: tables name its sha256, and only `--again` replaces it.
 
 import functools
 import json
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -49,20 +50,20 @@ def wanted(
 
     Args:
         params_of: the class of a notebook's parameters -> the parameters.
-        methods: only these; none: all that the notebooks train and that can be searched.
+        methods: only these, each with the search that most of the notebooks would take; none: all that the notebooks
+            train and that can be searched.
 
     Raises:
         ValueError: another profile than PROFILE; the reader's own images; a method that no notebook trains, or that
-            cannot be searched, by name.
+            cannot be searched in any, by name.
     """
     records = rooms.methods()
     if unknown := [name for name in methods if name not in records]:
         raise ValueError(f"unknown method {unknown[0]!r}; choose among {', '.join(records)}")
     by_path: dict[Path, Wanted] = {}
-    missing = set(methods)
+    takers: dict[str, Counter[Path]] = {}  # of each method
+    without: dict[str, ValueError] = {}  # why a notebook has none, as one that varies a condition of searches
     for study in studies:
-        if methods and not missing:
-            break
         if not study.params.takes_searches:
             continue
         params = params_of(study.params).untuned()
@@ -72,14 +73,23 @@ def wanted(
             raise ValueError(f"searches are committed, and {params.dataset!r} are images of your own; name a data set")
         trained = [spec for spec in study.specs_untrained(params) if spec.loss]
         for name in dict.fromkeys(spec.method for spec in trained):
-            chosen = name in missing if methods else name in records and records[name].ranges is not None
-            if chosen:
-                missing.discard(name)
+            chosen = name in methods if methods else name in records and records[name].ranges is not None
+            if not chosen:
+                continue
+            try:
                 tuning = _wanted(records, records[name].searched_as or name, trained, params)
+            except ValueError as error:
+                without.setdefault(name, error)
+            else:
                 by_path.setdefault(tuning.path, tuning)
-    if missing:
+                takers.setdefault(name, Counter())[tuning.path] += 1
+    for name, error in without.items():
+        if name not in takers:
+            raise error
+    if missing := set(methods) - takers.keys():
         raise ValueError(f"the notebooks train no {', '.join(sorted(missing))} with these parameters")
-    return list(by_path.values())
+    taken = {counts.most_common(1)[0][0] for counts in takers.values()} if methods else by_path
+    return [tuning for path, tuning in by_path.items() if path in taken]
 
 
 def _wanted(records: Mapping[str, Method], name: str, trained: Sequence[RunSpec], params: Params) -> Wanted:
