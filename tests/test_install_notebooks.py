@@ -42,3 +42,16 @@ def test_only_notebooks_that_are_there_with_the_same_code_are_replaced(tmp_path)
     outputs = {path.stem: nbformat.read(path, as_version=4).cells[1].outputs for path in sorted(target.iterdir())}
     assert [output.text for output in outputs.pop("00_tour")] == ["stdout"]
     assert outputs == {"10_changed": [], "99_not_executed": []}
+
+
+def test_markdown_that_was_edited_after_the_execution_stays(tmp_path):
+    built, target = tmp_path / "build", tmp_path / "notebooks"
+    for folder, text in ((built, "100 steps"), (target, "150 steps")):
+        folder.mkdir()
+        notebook = executed("parameters")
+        notebook.cells.insert(0, nbformat.v4.new_markdown_cell(text))
+        notebook.cells[2].outputs = notebook.cells[2].outputs if folder == built else []
+        nbformat.write(notebook, folder / "00_tour.ipynb")
+    install_notebooks.main(built, target)
+    text, _, cell = nbformat.read(target / "00_tour.ipynb", as_version=4).cells
+    assert text.source == "150 steps" and [output.text for output in cell.outputs] == ["stdout"]

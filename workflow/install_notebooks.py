@@ -1,4 +1,4 @@
-"""Copy executed notebooks over the committed ones: outputs stay, what papermill added goes."""
+"""Put the outputs of executed notebooks into the committed ones, whose text stays; what papermill added goes."""
 
 import base64
 import io
@@ -35,6 +35,15 @@ def code(notebook: nbformat.NotebookNode) -> list[str]:
     return [cell.source for cell in notebook.cells if cell.cell_type == "code"]
 
 
+def with_outputs(committed: nbformat.NotebookNode, executed: nbformat.NotebookNode) -> nbformat.NotebookNode:
+    """The committed notebook as it was executed: its Markdown may have been edited since then."""
+    own, run = ([cell for cell in notebook.cells if cell.cell_type == "code"] for notebook in (committed, executed))
+    for cell, done in zip(own, run, strict=True):
+        cell.outputs, cell.execution_count = done.outputs, done.execution_count
+    committed.metadata = executed.metadata
+    return committed
+
+
 def with_a_palette(png: str) -> str:
     """A PNG in base64 with at most 256 colours where that is smaller: a figure keeps its looks and loses two thirds."""
     image, smaller = Image.open(io.BytesIO(base64.b64decode(png))).convert("RGB"), io.BytesIO()
@@ -47,10 +56,11 @@ def main(built: Path, target: Path) -> None:
     an earlier build left, stay where they are."""
     for path in [built / known.name for known in sorted(target.glob("*.ipynb")) if (built / known.name).exists()]:
         executed = clean(nbformat.read(path, as_version=4))
-        if code(executed) != code(nbformat.read(target / path.name, as_version=4)):
+        committed = nbformat.read(target / path.name, as_version=4)
+        if code(executed) != code(committed):
             print(f"{target / path.name} stays: the execution in {built} is of other code")
             continue
-        text = nbformat.writes(executed) + "\n"
+        text = nbformat.writes(with_outputs(committed, executed)) + "\n"
         if len(text) > LIMIT:
             raise SystemExit(f"{path.name} has {len(text)} bytes with outputs, the limit is {LIMIT}: smaller figures")
         write_text(target / path.name, text)
