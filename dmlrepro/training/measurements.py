@@ -7,12 +7,13 @@ embeddings are others by themselves.
 """
 
 import importlib
+import inspect
 import itertools
 import json
 from collections import Counter
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from dmlrepro.training import checking, keys, records, runs, sources
 from dmlrepro.training.spec import RunSpec
@@ -34,13 +35,13 @@ def check(jobs: int | None = None) -> list[dict]:
         is otherwise, or ""}.
     """
     rows = []
-    for (name, code), lines in _stale().items():
+    for (name, _), lines in _stale().items():
         known = [(file, _Measured(line, specs)) for file, line in lines if (specs := _repeatable(file, line))]
         sample = checking.spread(known)
         differ = _difference(sample, jobs)
         if not differ:
             for file in dict.fromkeys(file for file, _ in lines):
-                _take_over(file, name, code)
+                _take_over(file, [line for other, line in lines if other == file])
         rows.append({"kind": f"measured by {name}", "runs": len(lines), "trained": len(sample), "differ": differ})
     return rows
 
@@ -60,19 +61,22 @@ def _stale() -> dict[tuple[str, str], list[tuple[Path, dict]]]:
     for file in records.files():
         for line in records.lines(file):
             if "asked" in line:
-                name, _, code = line["asked"]
-                if (function := _function(name)) and records.code_of(function) != code:
+                name, options, code = line["asked"]
+                if (function := _function(name, options)) and records.code_of(function) != code:
                     stale.setdefault((name, code), []).append((file, line))
     return stale
 
 
-def _function(name: str) -> Callable | None:
-    """The function of a measurement; None where there is none of its name any more, so that nothing asks for it."""
+def _function(name: str, options: Mapping[str, Any]) -> Callable | None:
+    """The function of a measurement; None where there is none of its name and options any more, so that nothing asks
+    for it."""
     module, _, own = name.rpartition(".")
     try:
-        return getattr(importlib.import_module(module), own, None)
-    except ModuleNotFoundError:
+        function = getattr(importlib.import_module(module), own)
+        inspect.signature(function).bind_partial(**options)
+    except (ModuleNotFoundError, AttributeError, TypeError):
         return None
+    return function
 
 
 def _repeatable(file: Path, line: Mapping) -> list[RunSpec]:
@@ -95,27 +99,28 @@ def _difference(sample: list[_Measured], jobs: int | None) -> str:
     trained = iter(runs.run_all([spec for measured in sample for spec in measured.specs], jobs=jobs))
     for line, specs in sample:
         name, options, _ = line["asked"]
-        function = _function(name)
-        assert function is not None
+        function = _function(name, options)
+        assert function is not None  # as `_stale` has it
         value = function(*itertools.islice(trained, len(specs)), **options)
         if json.loads(json.dumps(value)) != line["value"]:
             return f"{line['described']} has another value"
     return ""
 
 
-def _take_over(file: Path, name: str, code: str) -> None:
-    """Keep what older code of a function measured under its present code; where that has measured the same itself, in
-    any file, on a machine whose embeddings may be others, its value stays alone."""
-    function = _function(name)
-    assert function is not None
-    present = records.code_of(function)
+def _take_over(file: Path, older: list[dict]) -> None:
+    """Keep what older code measured under the present code; where that has measured the same itself, in any file, on a
+    machine whose embeddings may be others, its value stays alone."""
     every = (line for other in records.files(file.parent) for line in records.lines(other))
     there = {line["derived"] for line in every if "derived" in line}
+    keys_of_older = {line["derived"] for line in older}
 
     def changed(line: dict) -> dict | None:
-        if "asked" not in line or (line["asked"][0], line["asked"][2]) != (name, code):
+        if line.get("derived") not in keys_of_older:
             return line
-        asked = [*line["asked"][:2], present]
+        name, options, _ = line["asked"]
+        function = _function(name, options)
+        assert function is not None  # as `_stale` has it
+        asked = [name, options, records.code_of(function)]
         key = records.kept_under(asked, line["of"])
         return None if key in there else line | {"derived": key, "asked": asked}
 

@@ -325,6 +325,12 @@ def test_a_check_keeps_nothing_that_is_measured_otherwise(measured, file, capsys
     assert file.read_bytes() == before
 
 
+def test_what_takes_other_options_now_is_asked_by_nothing(measured, file, monkeypatch):
+    monkeypatch.setitem(globals(), "spread", lambda run, exponent=1.0: {})
+    assert measurements.check() == measurements.states() == []
+    assert any("derived" in line for line in records.lines(file))
+
+
 def test_only_a_machine_that_is_alike_tells_what_is_measured_alike(measured, file, monkeypatch):
     monkeypatch.setattr(keys, "rounding", lambda: "another")
     no_training(monkeypatch)
