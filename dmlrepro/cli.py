@@ -49,7 +49,7 @@ def _parser() -> argparse.ArgumentParser:
     _notebooks(train)
     _parameters(train)
     train.add_argument("--grid", type=Path, help="executions.json of the workflow; then NOTEBOOKS are names in it")
-    train.add_argument("--jobs", type=int, help="one-thread runs side by side (default: all cores)")
+    train.add_argument("--jobs", type=int, help="one-thread runs side by side (default: all cores, on GPUs 1)")
 
     search = _command(commands, "search", do.search, "tune methods alike on validation classes, into results/; resumes")
     search.add_argument("what", nargs="+", help="notebooks, by name or number, and methods; without a notebook: of any")

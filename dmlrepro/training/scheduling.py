@@ -6,9 +6,10 @@ import os
 import sys
 import threading
 import traceback
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import FIRST_COMPLETED, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager
 
 import torch
 
@@ -25,8 +26,8 @@ def train(
 ) -> dict[str, Exception]:
     """Train runs and return what hindered those that fail, by key.
 
-    Specs that ask for one thread are trained side by side in `jobs` processes (None: the cores this process may use);
-    others, and everything on CUDA, one after the other, on all visible GPUs (see `keys.ranks_of`).
+    Specs that ask for one thread are trained side by side in `jobs` processes (None: on CUDA one after the other, else
+    the cores this process may use); others one after the other, on all visible GPUs (see `keys.ranks_of`).
 
     Args:
         missing: identity (`keys.identity_of`) and spec by key.
@@ -35,7 +36,8 @@ def train(
     Raises:
         FullDisk: at once, and what is being trained is ended, because it would be trained for nothing.
     """
-    parallel = [key for key, (_, spec) in missing.items() if spec.threads == 1 and not torch.cuda.is_available()]
+    together = jobs is not None or not torch.cuda.is_available()  # not all at once into a GPU's memory, unless told to
+    parallel = [key for key, (_, spec) in missing.items() if spec.threads == 1 and together]
     workers = workers_for(jobs, len(parallel))
     failures: dict[str, Exception] = {}
     report, done = progress.reporter("runs trained", len(missing)), 0
@@ -157,6 +159,24 @@ def _is_out_of_memory(error: Exception) -> bool:
     return isinstance(error, torch.OutOfMemoryError | MemoryError) or "allocate memory" in str(error)
 
 
+@contextmanager
+def repeatable() -> Iterator[None]:
+    """On a GPU, the kernels that give the same bytes each time where there is a choice, and convolutions in float32,
+    which torch otherwise rounds to TF32. On a CPU both are so anyway."""
+    if not torch.cuda.is_available():
+        yield
+        return
+    os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # what torch asks for, before the first product
+    before = (torch.are_deterministic_algorithms_enabled(), torch.backends.cudnn.allow_tf32)
+    torch.use_deterministic_algorithms(True, warn_only=True)
+    torch.backends.cudnn.allow_tf32 = False
+    try:
+        yield
+    finally:
+        torch.use_deterministic_algorithms(before[0])
+        torch.backends.cudnn.allow_tf32 = before[1]
+
+
 def train_and_store(identity: dict[str, dict], spec: RunSpec, described: str | None = None) -> None:
     """Train a run and put it into the cache. Every rank of a distributed run calls this, the first one stores.
 
@@ -167,7 +187,8 @@ def train_and_store(identity: dict[str, dict], spec: RunSpec, described: str | N
     if spec.threads is not None:
         torch.set_num_threads(spec.threads)
     try:
-        outcome = loop.train(spec, checkpoint=checkpoint, progress=described)
+        with repeatable():
+            outcome = loop.train(spec, checkpoint=checkpoint, progress=described)
     finally:
         torch.set_num_threads(threads)
     if distributed.rank() > 0:

@@ -267,6 +267,33 @@ def test_on_gpus_long_runs_take_all_and_small_ones_what_they_are_told(two_gpus, 
     assert keys.ranks_of(TINY) == 2
 
 
+def test_on_gpus_small_runs_go_side_by_side_where_jobs_say_how_many(two_gpus, monkeypatch):
+    asked = []
+
+    def side_by_side(tasks, workers, finish, report):
+        asked.append(("together", len(tasks), workers))
+
+    monkeypatch.setattr(scheduling, "side_by_side", side_by_side)
+    monkeypatch.setattr(scheduling, "train_into_cache", lambda *a: asked.append(("alone",)))
+    missing = {str(seed): ({}, TINY.replace(seed=seed)) for seed in range(3)}
+    scheduling.train(missing, None, lambda key: None)
+    assert asked == [("alone",)] * 3
+    asked.clear()
+    scheduling.train(missing | {"long": ({}, TINY.replace(threads=None))}, 2, lambda key: None)
+    assert asked == [("together", 3, 2), ("alone",)]
+
+
+def test_on_gpus_training_is_repeatable_and_torch_is_left_as_it_was(two_gpus, monkeypatch):
+    monkeypatch.setenv("CUBLAS_WORKSPACE_CONFIG", "")  # so that what is set here does not stay
+    monkeypatch.delenv("CUBLAS_WORKSPACE_CONFIG")
+    monkeypatch.setattr(torch.backends.cudnn, "allow_tf32", True)
+    with pytest.raises(FloatingPointError), scheduling.repeatable():
+        assert torch.are_deterministic_algorithms_enabled() and not torch.backends.cudnn.allow_tf32
+        assert os.environ["CUBLAS_WORKSPACE_CONFIG"] == ":4096:8"
+        raise FloatingPointError
+    assert not torch.are_deterministic_algorithms_enabled() and torch.backends.cudnn.allow_tf32
+
+
 def test_on_gpus_the_key_does_not_depend_on_the_threads_of_the_process(two_gpus):
     long = TINY.replace(threads=None)
     before, threads = keys.key_of(long), torch.get_num_threads()
