@@ -64,9 +64,15 @@ def ratios_within(
 
 
 def write_table(rows: Sequence[Mapping], path: Path, **formats: str) -> None:
-    """A benchmark's CSV, replaced atomically; floats with four digits, or as `formats` says of their column."""
+    """A benchmark's CSV, replaced atomically; floats with four digits, or as `formats` says of their column. Where the
+    rows name their `device`, those of other devices stay."""
+    others: list[dict] = []
+    if "device" in rows[0] and path.exists():
+        devices = {row["device"] for row in rows}
+        with path.open(newline="", encoding="utf8") as file:
+            others = [row for row in csv.DictReader(file) if row.get("device", "") not in {*devices, ""}]
     with replacing(path) as temporary, temporary.open("w", newline="", encoding="utf8") as file:
         table = csv.DictWriter(file, rows[0], lineterminator="\n")
         table.writeheader()
-        for row in rows:
+        for row in [*others, *rows]:
             table.writerow({k: format(v, formats.get(k, ".4g")) if isinstance(v, float) else v for k, v in row.items()})

@@ -42,6 +42,16 @@ def test_a_script_measures_in_a_process_of_its_own(tmp_path):
     assert arguments == ["case", 3, 0.5, None] and process != os.getpid()
 
 
+def test_a_table_keeps_what_other_devices_measured(tmp_path):
+    path = tmp_path / "table.csv"
+    harness.write_table([{"case": "a", "device": "CPU", "value": 1.0}], path)
+    harness.write_table([{"case": "a", "device": "NVIDIA X", "value": 0.25}], path)
+    harness.write_table([{"case": "b", "device": "CPU", "value": 2.0}], path)
+    assert path.read_text() == "case,device,value\na,NVIDIA X,0.25\nb,CPU,2\n"
+    harness.write_table([{"case": "c", "value": 3}], path)  # without a device there is one machine
+    assert path.read_text() == "case,value\nc,3\n"
+
+
 def test_a_limit_is_kept_up_to_its_value(capsys):
     assert harness.within("ratio", 2.0, most=2) and not harness.within("ratio", 2.1, most=2)
     assert harness.within("ratio", 0.9, least=0.9) and not harness.within("ratio", 0.8999, least=0.9)

@@ -122,9 +122,10 @@ def ratios(names: Sequence[str] = tuple(BENCHMARKS)) -> pd.DataFrame:
                     case = (
                         str(key[0]) if benchmark.size is None or name != "mean_field" else f"{key[0]}, B = {key[-2]:,}"
                     )
-                    label = f"{benchmark.title}, {case}: {form} / {ours}"
                     kind = {"seconds": "time", "megabytes": "memory"}[key[-1]]
                     device = str(rows["device"].iloc[0]) if "device" in rows else "cpu"
+                    on = "" if device.lower().startswith("cpu") else f", {device}"
+                    label = f"{benchmark.title}, {case}{on}: {form} / {ours}"
                     pairs.append((benchmark.title, label.replace(" / product", ""), kind, device, value / values[ours]))
     return pd.DataFrame(pairs, columns=["benchmark", "label", "kind", "device", "ratio"])
 
