@@ -18,6 +18,10 @@ from dmlrepro.files import FullDisk, cache_root
 from dmlrepro.training import cache, distributed, keys, loop
 from dmlrepro.training.spec import RunSpec
 
+KILLED = (
+    "its process was killed, most likely for lack of memory: lower batch_size; or a script trains outside of "
+    '`if __name__ == "__main__":`, and each process ran it anew'
+)
 FEWER_AT_ONCE = "run fewer at once (`train --jobs 1`, fewer cores for `make`), or lower batch_size or image_size"
 
 
@@ -63,7 +67,7 @@ def train(
             done -= 1
             in_processes([key], 1)
             if isinstance(failures.get(key), BrokenProcessPool):
-                failures[key] = MemoryError("its process was killed, most likely for lack of memory; lower batch_size")
+                failures[key] = MemoryError(KILLED)
     for key, (identity, spec) in missing.items():
         if workers <= 1 or key not in parallel:
             finish(key, train_into_cache, identity, spec, f"{spec.loss or 'untrained'} seed {spec.seed}")

@@ -8,9 +8,12 @@ import re
 import resource
 import shutil
 import signal
+import subprocess
+import sys
 import tarfile
 import time
 from contextlib import contextmanager
+from pathlib import Path
 
 import psutil
 import pytest
@@ -208,6 +211,20 @@ def test_a_full_disk_is_one_line_with_the_remedy_and_leaves_nothing(empty_cache,
 def _train_forever(cache):
     os.environ["DMLREPRO_CACHE"] = cache
     runs.run_all([TINY.replace(steps=100_000), TINY.replace(steps=100_000, seed=1)], jobs=2)
+
+
+def test_a_script_without_a_main_block_is_told_so(empty_cache, tmp_path):
+    script = tmp_path / "script.py"
+    script.write_text(
+        "from tiny import TINY\n"
+        "from dmlrepro.training import runs\n"
+        "runs.run_all([TINY, TINY.replace(seed=1)], jobs=2)\n"
+    )
+    paths = os.pathsep.join([str(sources.PACKAGE.parent), str(Path(__file__).parents[1])])
+    finished = subprocess.run(
+        [sys.executable, script], capture_output=True, text=True, env=os.environ | {"PYTHONPATH": paths}
+    )
+    assert finished.returncode and 'outside of `if __name__ == "__main__":`' in finished.stderr.splitlines()[-2]
 
 
 def test_a_killed_notebook_leaves_no_result_and_no_worker(empty_cache):
