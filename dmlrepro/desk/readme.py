@@ -23,6 +23,7 @@ OBSTACLES = (  # why a claim is unclear, by what its reason contains; the first 
     (judging.NOT_SHOWN.strip(), "a premise that is not met"),
     ("not tuned", "methods that were not tuned alike"),
     ("seeds (planned|needed)", "too few seeds"),
+    ("the same value in each", "a measure that no seed moves"),
     ("covers", "a range measured in part"),
     ("", "effects too close to call"),
 )

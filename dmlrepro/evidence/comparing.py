@@ -270,10 +270,12 @@ def _comparison(test: ClaimTest, part: Part, pair: tuple[Expression, Expression]
     effects = part.effects(place.cells, *pair)
     levels = [tables.levels_of(place.cells, cell, part.metric) for expression in pair for cell in expression.cells]
     drawn = any(len({*seeds.values()}) > 1 for by_level in levels for seeds in by_level.values())
+    same = ""
     if not drawn and not isinstance(part, Exact):
+        same = f"the same value in each of {len(effects)} seeds" if len(effects) > 1 else ""
         effects = effects[:1]  # one value, however often it is there
     tuned, untuned = _tuned(part, pair[0].methods | pair[1].methods, place.trials)
-    hindrances = [*_hindrances(test, part, place, effects), untuned]
+    hindrances = [*_hindrances(test, part, place, effects), untuned, same]
     has_learned: tuple[bool | None, ...] = (None, None)
     if part.about == "training" and part.needs_learning:
         try:

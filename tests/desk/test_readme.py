@@ -70,6 +70,7 @@ def test_a_verdict_at_the_papers_scale_is_told_first(monkeypatch):
         ("not tuned alike: trials A 0, B 16", "methods that were not tuned alike"),
         ("5 of the 10 seeds planned", "too few seeds"),
         ("1 of the 5 seeds needed", "too few seeds"),
+        ("the same value in each of 10 seeds", "a measure that no seed moves"),
         ("problems covers 1 to 3 of 1 to 5", "a range measured in part"),
         ("A vs B: not told apart", "effects too close to call"),
     ],

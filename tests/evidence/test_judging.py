@@ -139,6 +139,7 @@ def test_values_that_no_seed_changes_are_one_value():
     data = table(rows("PFML", [75.0] * 8), rows("CPML", [70.0] * 8))
     row = line(data)
     assert (row.verdict, row.n, row["values"]) == ("unclear", 1, "+5")
+    assert row.reason == "the same value in each of 8 seeds"
 
 
 def test_beside_a_constant_a_method_is_compared_with_as_a_method():
