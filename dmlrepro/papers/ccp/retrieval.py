@@ -101,6 +101,11 @@ def _specs(params: CcpRetrievalParams | CcpConventionalParams) -> list[RunSpec]:
     return [ccp_spec(name, params) for name in params.methods]
 
 
+def _over_itself(numbers: Numbers) -> str:
+    gains = ", ".join(f"{loss} {numbers.gap(f'{loss}-CCP-L', loss, 'MAP@R')}" for loss in LOSSES)
+    return f"What CCP adds to the MAP@R of the same loss: {gains}."
+
+
 def _memory(numbers: Numbers) -> str:
     """XBM is at its best before its memory begins where both sizes of it have the same best weights."""
     if ("C2-XBM-S", "MAP@R") in numbers.cells and not numbers.effects("C2-XBM-L", "C2-XBM-S", "MAP@R").any():
@@ -108,5 +113,6 @@ def _memory(numbers: Numbers) -> str:
     return ""
 
 
-Retrieval = Study(CcpRetrievalParams, retrieval, retrieval_table, courses_of, claims=TESTS, findings=(_memory,))
+FINDINGS = (_over_itself, _memory)
+Retrieval = Study(CcpRetrievalParams, retrieval, retrieval_table, courses_of, claims=TESTS, findings=FINDINGS)
 Conventional = Study(CcpConventionalParams, conventional, measures=courses_of, claims=TESTS)

@@ -38,6 +38,15 @@ def test_parts_that_are_left_out_are_told_by_their_differences():
     assert "without the penalty -2.0" in sentence and "without the choice of samples +1.0" in sentence
 
 
+def test_what_ccp_adds_to_each_loss_is_said_at_once():
+    losses = {"C1": 1.0, "C2": 2.0, "MS": -0.5, "Triplet-all": 0.0}
+    cells = {name: 20.0 for name in losses} | {f"{name}-CCP-L": 20 + gain for name, gain in losses.items()}
+    (sentence,) = made_findings.said("41", scores(**cells))
+    assert sentence.startswith("What CCP adds to the MAP@R of the same loss: C1 +1.0")
+    assert ", MS -0.5" in sentence
+    assert made_findings.said("41", scores(**{name: cells[name] for name in cells if name != "MS"})) == []
+
+
 def test_a_memory_that_had_not_begun_is_no_rival():
     cells = {"C2-XBM-L": 20.0, "C2-XBM-S": 20.0}
     assert "before its memory begins" in " ".join(made_findings.said("41", scores(**cells)))
