@@ -102,7 +102,7 @@ def _specs(params: CcpRetrievalParams | CcpConventionalParams) -> list[RunSpec]:
 
 
 def _over_itself(numbers: Numbers) -> str:
-    gains = ", ".join(f"{loss} {numbers.gap(f'{loss}-CCP-L', loss, 'MAP@R')}" for loss in LOSSES)
+    gains = ", ".join(f"{loss} ({numbers.gap(f'{loss}-CCP-L', loss, 'MAP@R')})" for loss in LOSSES)
     return f"What CCP adds to the MAP@R of the same loss: {gains}."
 
 

@@ -42,8 +42,8 @@ def test_what_ccp_adds_to_each_loss_is_said_at_once():
     losses = {"C1": 1.0, "C2": 2.0, "MS": -0.5, "Triplet-all": 0.0}
     cells = {name: 20.0 for name in losses} | {f"{name}-CCP-L": 20 + gain for name, gain in losses.items()}
     (sentence,) = made_findings.said("41", scores(**cells))
-    assert sentence.startswith("What CCP adds to the MAP@R of the same loss: C1 +1.0")
-    assert ", MS -0.5" in sentence
+    assert sentence.startswith("What CCP adds to the MAP@R of the same loss: C1 (+1.0")
+    assert ", MS (-0.5" in sentence
     assert made_findings.said("41", scores(**{name: cells[name] for name in cells if name != "MS"})) == []
 
 
