@@ -23,7 +23,7 @@ OBSTACLES = (  # why a claim is unclear, by what its reason contains; the first 
     (judging.NOT_SHOWN.strip(), "a premise that is not met"),
     ("not tuned", "methods that were not tuned alike"),
     ("seeds (planned|needed)", "too few seeds"),
-    ("the same value in each", "a measure that no seed moves"),
+    ("the same value in each", "constant measures"),
     ("covers", "a range measured in part"),
     ("", "effects too close to call"),
 )
@@ -149,7 +149,7 @@ def why_open() -> str:
         reason = lines.loc[lines["verdict"] == judging.UNCLEAR, "reason"].iloc[0]
         counts[next(words for pattern, words in OBSTACLES if re.search(pattern, reason))] += 1
     obstacles = [f"{words} ({count})" for words, count in sorted(counts.items(), key=lambda item: -item[1]) if count]
-    return f"What is unclear is so by {', '.join(obstacles)}." if obstacles else "No claim is unclear."
+    return f"What is unclear has {', '.join(obstacles)}." if obstacles else "No claim is unclear."
 
 
 def headlines() -> Iterator[str]:

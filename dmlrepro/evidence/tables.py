@@ -296,7 +296,8 @@ def slope(cells: Cells, cell: Cell, metric: str) -> np.ndarray:
     if len(x) < 2:
         raise MissingRows(f"a second level of {cell} ({metric})")
     weights = (x - x.mean()) * np.ptp(x) / np.square(x - x.mean()).sum()
-    return np.tensordot(weights, _stack(list(levels.values()), str(cell)), axes=1)
+    values = _stack(list(levels.values()), str(cell))
+    return np.tensordot(weights, values - values[:1], axes=1)  # what does not move has a slope of exactly 0
 
 
 def by_seed(cells: Cells, expression: Expression, metric: str) -> dict[int, Any]:

@@ -70,7 +70,7 @@ def test_a_verdict_at_the_papers_scale_is_told_first(monkeypatch):
         ("not tuned alike: trials A 0, B 16", "methods that were not tuned alike"),
         ("5 of the 10 seeds planned", "too few seeds"),
         ("1 of the 5 seeds needed", "too few seeds"),
-        ("the same value in each of 10 seeds", "a measure that no seed moves"),
+        ("the same value in each of 10 seeds", "constant measures"),
         ("problems covers 1 to 3 of 1 to 5", "a range measured in part"),
         ("A vs B: not told apart", "effects too close to call"),
     ],
@@ -80,7 +80,7 @@ def test_why_a_claim_is_open_is_told_by_its_reason(reason, cause, monkeypatch):
     open_one = lines[lines["claim_id"] == "plm-06"].assign(verdict=judging.UNCLEAR, reason=reason)
     monkeypatch.setattr(verdicts, "lines", lambda: open_one)
     monkeypatch.setattr(verdicts, "here", lambda: {"plm-06": judging.UNCLEAR})
-    assert readme.why_open() == f"What is unclear is so by {cause} (1)."
+    assert readme.why_open() == f"What is unclear has {cause} (1)."
 
 
 def test_each_paper_has_a_row_with_its_headline_and_its_effects():

@@ -84,7 +84,10 @@ def relative_spread(table: pd.DataFrame, params: CcpRetrievalParams) -> pd.DataF
             pseudo = count * whole - (count - 1) * _log_spread(values.drop(index=seed))
             row = {"method": "methods", "setting": f"of={metric}", "metric": "relative_spread"}
             spreads.append(row | {"seed": seed, "value": math.exp(pseudo)})
-    return study_rows(params, spreads) if spreads else pd.DataFrame(columns=tables.COLUMNS)
+    if not spreads:
+        return pd.DataFrame(columns=tables.COLUMNS)
+    where = rows.iloc[0]
+    return study_rows(params, spreads, **{name: where[name] for name in ("dataset", "backbone", "dim", "protocol")})
 
 
 def _log_spread(values: pd.DataFrame) -> float:

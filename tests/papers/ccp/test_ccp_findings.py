@@ -40,7 +40,7 @@ def test_parts_that_are_left_out_are_told_by_their_differences():
 
 def test_what_ccp_adds_to_each_loss_is_said_at_once():
     losses = {"C1": 1.0, "C2": 2.0, "MS": -0.5, "Triplet-all": 0.0}
-    cells = {name: 20.0 for name in losses} | {f"{name}-CCP-L": 20 + gain for name, gain in losses.items()}
+    cells = dict.fromkeys(losses, 20.0) | {f"{name}-CCP-L": 20 + gain for name, gain in losses.items()}
     (sentence,) = made_findings.said("41", scores(**cells))
     assert sentence.startswith("What CCP adds to the MAP@R of the same loss: C1 (+1.0")
     assert ", MS (-0.5" in sentence
@@ -71,9 +71,9 @@ def spreads(values: dict[str, np.ndarray]) -> pd.Series:
         for method, seeds in enumerate(methods)
         for seed, value in enumerate(seeds)
     ]
-    return retrieval.relative_spread(results.frame(rows), retrieval.CcpRetrievalParams.from_values({})).set_index(
-        ["setting", "seed"]
-    )["value"]
+    table = retrieval.relative_spread(results.frame(rows), retrieval.CcpRetrievalParams.from_values({}))
+    assert set(table["dataset"]) <= {"cub-subset"}, "it is about the images that the methods were trained on"
+    return table.set_index(["setting", "seed"])["value"]
 
 
 def test_the_spread_between_methods_is_measured_by_that_within():
