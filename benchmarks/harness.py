@@ -70,7 +70,9 @@ def write_table(rows: Sequence[Mapping], path: Path, **formats: str) -> None:
     if "device" in rows[0] and path.exists():
         devices = {row["device"] for row in rows}
         with path.open(newline="", encoding="utf8") as file:
-            others = [row for row in csv.DictReader(file) if row.get("device", "") not in {*devices, ""}]
+            # rows with other columns are of another version of the benchmark
+            others = [row for row in csv.DictReader(file) if row.keys() == rows[0].keys()]
+        others = [row for row in others if row["device"] not in devices]
     with replacing(path) as temporary, temporary.open("w", newline="", encoding="utf8") as file:
         table = csv.DictWriter(file, rows[0], lineterminator="\n")
         table.writeheader()
