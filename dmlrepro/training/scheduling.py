@@ -171,13 +171,13 @@ def repeatable() -> Iterator[None]:
         yield
         return
     os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # what torch asks for, before the first product
-    before = (torch.are_deterministic_algorithms_enabled(), torch.backends.cudnn.allow_tf32)
+    before = torch.get_deterministic_debug_mode(), torch.backends.cudnn.allow_tf32
     torch.use_deterministic_algorithms(True, warn_only=True)
     torch.backends.cudnn.allow_tf32 = False
     try:
         yield
     finally:
-        torch.use_deterministic_algorithms(before[0])
+        torch.set_deterministic_debug_mode(before[0])
         torch.backends.cudnn.allow_tf32 = before[1]
 
 

@@ -48,9 +48,8 @@ def test_a_table_keeps_what_other_devices_measured(tmp_path):
     harness.write_table([{"case": "a", "device": "NVIDIA X", "value": 0.25}], path)
     harness.write_table([{"case": "b", "device": "CPU", "value": 2.0}], path)
     assert path.read_text() == "case,device,value\na,NVIDIA X,0.25\nb,CPU,2\n"
-    harness.write_table(
-        [{"case": "b", "device": "CPU", "value": 2.0, "limit": 3}], path
-    )  # other columns: another table
+    other = {"case": "b", "device": "CPU", "value": 2.0, "limit": 3}
+    harness.write_table([other], path)  # what has other columns goes
     assert path.read_text() == "case,device,value,limit\nb,CPU,2,3\n"
     harness.write_table([{"case": "c", "value": 3}], path)  # without a device there is one machine
     assert path.read_text() == "case,value\nc,3\n"

@@ -309,6 +309,13 @@ def test_on_gpus_training_is_repeatable_and_torch_is_left_as_it_was(two_gpus, mo
         assert os.environ["CUBLAS_WORKSPACE_CONFIG"] == ":4096:8"
         raise FloatingPointError
     assert not torch.are_deterministic_algorithms_enabled() and torch.backends.cudnn.allow_tf32
+    torch.set_deterministic_debug_mode("warn")
+    try:
+        with scheduling.repeatable():
+            pass
+        assert torch.is_deterministic_algorithms_warn_only_enabled()
+    finally:
+        torch.set_deterministic_debug_mode("default")
 
 
 def test_on_gpus_the_key_does_not_depend_on_the_threads_of_the_process(two_gpus):
