@@ -27,7 +27,8 @@ def errata() -> pd.DataFrame:
 
 @functools.cache
 def effects() -> pd.DataFrame:
-    """Published differences: claim_id, comparison, dataset, metric, value in points."""
+    """Published differences: claim_id, comparison, dataset, metric, value in points; ours: the comparison of the
+    claim's test that is like it, empty where none is."""
     return _read("published/effects.csv").astype({"value": float})
 
 

@@ -19,12 +19,16 @@ from dmlrepro.papers.together import ledger as shown
 
 PANELS = 3  # data sets that are drawn
 SHOWN = 3  # claims that a list names
+CAUSES = 5  # why claims are unclear, the most frequent
 OBSTACLES = (  # why a claim is unclear, by what its reason contains; the first that fits
-    (judging.NOT_SHOWN.strip(), "a premise that is not met"),
-    ("not tuned", "methods that were not tuned alike"),
+    (judging.NOT_SHOWN.strip(), "a premise not met"),
+    ("not tuned", "not tuned alike"),
     ("seeds (planned|needed)", "too few seeds"),
     ("the same value in each", "constant measures"),
     ("covers", "a range measured in part"),
+    ("has not learned", "nothing learned"),
+    ("is no evidence about", "another network"),
+    ("depends on the reading", "two readings"),
     ("", "effects too close to call"),
 )
 
@@ -68,7 +72,8 @@ def answers() -> str:
             "",
             *headlines(),
             "",
-            "Mean effect and 95 % interval; a verdict rests on data that its claim names, never on letters.",
+            "Mean effect and 95 % interval of the comparison that decides or speaks least for the claim; a verdict rests "
+            "on data that its claim names, never on letters.",
             "",
             "![R@1 of every loss by data set, with 95 % intervals over seeds](docs/figures/which_loss.png)",
             "",
@@ -86,6 +91,9 @@ def state() -> str:
     }
     decided = [claim_id for word in judging.OUTCOMES for claim_id in by_verdict[word]]
     retrieval = sum(about_retrieval(tests[claim_id]) for claim_id in decided)
+    rest = {judging.NOT_RUN: "not run", judging.FAILURES: "of failures", judging.COST: "of costs"}
+    rest |= {judging.IDENTITY: "by construction", judging.UNTESTABLE: "untestable"}
+    others = ", ".join(f"{len(by_verdict[word])} {words}" for word, words in rest.items() if by_verdict[word])
     held = by_verdict[judging.AS_CLAIMED]
     failed = [f"{_linked(by_verdict[word])} ({word})" for word in judging.OUTCOMES[1:] if by_verdict[word]]
     if opposed := [*ledger.against(verdicts.lines())["claim_id"]]:
@@ -95,7 +103,7 @@ def state() -> str:
             f"{_at_papers_scale()} Here, at small scale, rivals tuned alike, {len(held)} of {len(here)} claims go as "
             f"claimed, {len(by_verdict[judging.OTHER_WAY])} the other way, with no difference in "
             f"{len(by_verdict[judging.NO_DIFFERENCE])} ({retrieval} of these {len(decided)} about retrieval); "
-            f"{len(by_verdict[judging.UNCLEAR])} are unclear, {len(by_verdict[judging.NOT_RUN])} not run.",
+            f"{len(by_verdict[judging.UNCLEAR])} are unclear, {others}.",
             "",
             f"- **Which loss?** {advice()}",
             f"- **What held?** {_linked(held) or 'Nothing so far'}.",
@@ -121,7 +129,8 @@ def _at_papers_scale() -> str:
 
 
 def about_retrieval(test: claims.ClaimTest) -> bool:
-    return any(part.about == "training" and part.metric.startswith(claims.RETRIEVAL) for part in test.parts)
+    said = (part for part in test.parts if not part.premise and part.about == "training")
+    return any(part.metric.startswith(claims.RETRIEVAL) for part in said)
 
 
 def table_row(cells: Iterable[str]) -> str:
@@ -148,8 +157,10 @@ def why_open() -> str:
         lines = ledger.lines_that_decide(by_claim[claim_id], tests[claim_id])
         reason = lines.loc[lines["verdict"] == judging.UNCLEAR, "reason"].iloc[0]
         counts[next(words for pattern, words in OBSTACLES if re.search(pattern, reason))] += 1
-    obstacles = [f"{words} ({count})" for words, count in sorted(counts.items(), key=lambda item: -item[1]) if count]
-    return f"What is unclear has {', '.join(obstacles)}." if obstacles else "No claim is unclear."
+    ranked = sorted(filter(counts.get, counts), key=lambda words: -counts[words])
+    named, others = ranked[:CAUSES], sum(counts[words] for words in ranked[CAUSES:])
+    obstacles = [f"{words} ({counts[words]})" for words in named] + [f"others ({others})"] * bool(others)
+    return f"Of what is unclear: {', '.join(obstacles)}." if obstacles else "No claim is unclear."
 
 
 def headlines() -> Iterator[str]:

@@ -122,31 +122,31 @@ def deciding(paper: str) -> pd.DataFrame:
 
 
 def forest_rows(paper: str) -> pd.DataFrame:
-    """The effects that `figures.effects.forest` draws."""
+    """The effects that `figures.effects.forest` draws, each with the sign that its comparison is expected to have."""
     lines = deciding(paper)
     columns = ["place", "metric", "effect", "low", "high", "zero", "unit", "verdict"]
-    rows = lines[columns].assign(claim=lines["claim_id"].map(_labels(paper)))
-    return rows.astype(dict.fromkeys(("effect", "low", "high", "zero"), float))
+    labels = [_label(line.claim_id, line.compared.part) for line in lines.itertuples()]
+    return lines[columns].assign(claim=labels).astype(dict.fromkeys(("effect", "low", "high", "zero"), float))
 
 
 def published_rows(paper: str) -> pd.DataFrame:
-    """The published effects on birds and cars that it draws beside them."""
+    """The published effects on birds and cars that it draws beside them; alike: of the comparison that a mark shows."""
     known = published.effects()
     known = known[known["claim_id"].isin(own(paper)) & known["dataset"].isin(["cub", "cars"])]
-    return known.assign(claim=known["claim_id"].map(_labels(paper)))[["claim", "dataset", "value"]]
+    marks = {line.claim_id: line for line in deciding(paper)[::-1].itertuples()}
+    rows = []
+    for row in known.itertuples():
+        mark, part = marks.get(row.claim_id), catalogue.claims()[row.claim_id].parts[0]
+        alike = mark is not None and (mark.compared.name, mark.metric) == (row.ours, row.metric)
+        label = _label(row.claim_id, part if mark is None else mark.compared.part)
+        rows.append({"claim": label, "dataset": row.dataset, "value": row.value, "alike": alike})
+    return pd.DataFrame(rows, columns=["claim", "dataset", "value", "alike"])
 
 
-def _labels(paper: str) -> dict[str, str]:
-    """Claim id -> "03 beats ProxyAnchor [+]", with the sign that the claim expects of the comparison that is shown."""
-    signs = {"higher": " [+]", "lower": " [−]", "flat": " [0]"}
-    first = {claim_id: test.parts[0] for claim_id, test in catalogue.claims().items() if test.parts}
-    compared = {line.claim_id: line.compared.part for line in deciding(paper)[::-1].itertuples()}
-    parts, short = first | compared, claims.short_statements()
-    return {
-        claim_id: f"{claim_id.partition('-')[2]} {short[claim_id]}{signs[parts[claim_id].direction]}"
-        for claim_id in own(paper)
-        if claim_id in parts
-    }
+def _label(claim_id: str, part: claims.Part) -> str:
+    """ "03 beats ProxyAnchor [+]"."""
+    sign = {"higher": "+", "lower": "−", "flat": "0"}[part.direction]
+    return f"{claim_id.partition('-')[2]} {claims.short_statements()[claim_id]} [{sign}]"
 
 
 def results(paper: str) -> str:
@@ -156,8 +156,9 @@ def results(paper: str) -> str:
         f"![Effects with intervals of the claims of {name}, beside the published ones](../figures/{paper}_forest.png)",
         "",
         "Each mark is the comparison that decides a claim or speaks least for it; a hollow mark stands for single "
-        "seeds, a diamond for what the paper published on birds or cars with its own network. In brackets stands the "
-        "sign that the claim expects.",
+        "seeds, or for a value that is the same in all. A black diamond is what the paper published of the same "
+        "comparison on birds or cars with its own network, a grey one what it published of another comparison of the "
+        "claim. In brackets stands the sign that the claim expects.",
         "",
     ]
     if rows.empty:
@@ -167,7 +168,8 @@ def results(paper: str) -> str:
         compared = row.compared
         effect = f"{shown._cell(compared.name)}: {row.metric} {sentences.numbers(compared)}"
         expected = shown._cell(claims.stated()[row.claim_id]["expected_size"])
-        verdict = f"{row.verdict}" + (f": {shown._cell(row.reason)}" if row.reason else "")
+        verdict = f"{row.verdict}" + " (of data that the claim does not name)" * (row.role == "further")
+        verdict += f": {shown._cell(row.reason)}" if row.reason else ""
         where = f"{row.plain_label}, {_link(row.notebook)}"
         lines.append(f"| {row.claim_id} | {row.place} | {effect} | {expected} | {verdict} | {where} |")
     return "\n".join(lines)
@@ -196,7 +198,7 @@ def still_open(paper: str) -> str:
         test = catalogue.claims()[claim_id]
         of_claim = lines[(lines["claim_id"] == claim_id) & (lines["verdict"] == here[claim_id])]
         decided = of_claim[of_claim["decides"] == "yes"]
-        missing, seeds = "runs on its data", ""
+        missing, seeds = f"runs on {sentences.listed(claims.named(claim_id)) or 'its data'}", ""
         if len(decided) and here[claim_id] != judging.NOT_RUN:
             first = next(decided.itertuples())
             missing = shown._cell(first.reason)

@@ -40,6 +40,7 @@ RETRIEVAL = ("R@", "P@1", "RP", "MAP@R", "mAP@")  # how metrics of retrieval beg
 # Seeds of a comparison of trained networks: after Holm over fifteen claims ten find 1.6 standard deviations in four
 # cases of five, which on birds are 1.4 points of R@1 and 0.6 of MAP@R; five would find 3.5.
 PLANNED = 10
+PERCENT = ("rms_relative_error",)  # of the measures that are not of retrieval
 START = "random head"  # the method whose rows are the network that training begins with
 
 
@@ -58,7 +59,7 @@ class Part:
         to lose: unless it is shown, the claim stays open.
     identity: an exact statement that the definitions imply, so that it only checks the code.
     reading: one of several things that the claim's sentence may mean. Parts of one reading are judged together with
-        those that name none; the reading that stands first decides.
+        those that name none; the reading that stands first decides, unless another comes out differently.
     """
 
     subject: Expression
@@ -86,7 +87,7 @@ class Part:
 
     @property
     def unit(self) -> str:
-        return "%" if self.relative else ""
+        return "%" if self.relative or self.metric in PERCENT else ""
 
     @property
     def interval(self) -> str:

@@ -16,7 +16,18 @@ import numpy as np
 import pandas as pd
 
 from dmlrepro.evidence import tables
-from dmlrepro.evidence.claims import AS_CLAIMED, OUTCOMES, START, ClaimTest, Exact, Part, Trend, start_of
+from dmlrepro.evidence.claims import (
+    AS_CLAIMED,
+    NO_DIFFERENCE,
+    OUTCOMES,
+    START,
+    ClaimTest,
+    Difference,
+    Exact,
+    Part,
+    Trend,
+    start_of,
+)
 from dmlrepro.evidence.statistics import LEVEL, MIN_SEEDS, Estimate, percentile_interval, t_interval
 from dmlrepro.evidence.tables import Expression
 
@@ -28,14 +39,18 @@ TUNED = 12  # trials of a search, from which on, and if equally many, two method
 # --- one comparison ---------------------------------------------------------------------------------------------------
 
 
+ENDS = {"_correlation": (-1.0, 1.0), "_auroc": (0.0, 1.0), "_purity": (0.0, 1.0)}  # of the values of measures by name
+
+
 @dataclass(frozen=True, eq=False)
 class Comparison:
     """One comparison of a claim, by the rules of `judging.judge`.
 
     baseline: an empty expression of a trend. effects: by seed, (n,), logarithms of ratios where the part is relative.
-    hindrance: why these effects can settle nothing; empty if they can. has_learned: the subject, and the baseline; None
-    where nothing is asked. tuned: "yes" or "no"; empty where nothing could be. classes: the interval over resampled
-    test classes.
+    hindrance: why these effects can settle nothing; empty if they can. no_room: why they cannot be as large as claimed,
+    so that small ones say nothing. has_learned: the subject, and the baseline; None where nothing is asked. failed: no
+    level of either side has learned. tuned: "yes" or "no"; empty where nothing could be. classes: the interval over
+    resampled test classes.
     """
 
     part: Part
@@ -43,7 +58,9 @@ class Comparison:
     baseline: Expression
     effects: np.ndarray
     hindrance: str = ""
+    no_room: str = ""
     has_learned: tuple[bool | None, ...] = (None, None)
+    failed: bool = False
     tuned: str = ""
     without_images: bool = False
     classes: tuple[float, float] = (math.nan, math.nan)
@@ -89,12 +106,13 @@ class Comparison:
         if self._nothing:
             return dict.fromkeys(OUTCOMES, self._nothing)
         sides = self.subject, self.baseline
-        return {
+        unlearned = {
             outcome: f"{sides[side]} has not learned"
             for outcome in OUTCOMES
             for side in self.part.learners(outcome, self.part.sign * self.effects)
             if self.has_learned[side] is False
         }
+        return ({NO_DIFFERENCE: self.no_room} if self.no_room else {}) | unlearned
 
     @cached_property
     def _nothing(self) -> str:
@@ -105,8 +123,8 @@ class Comparison:
 
     @property
     def failures(self) -> bool:
-        """Whether neither side has learned."""
-        return not self._nothing and self.has_learned != (None, None) and not any(self.has_learned)
+        """Whether it is of failures, and nothing else stands in its way."""
+        return self.failed and not self._nothing
 
     def possible(self, outcome: str) -> float:
         """The p of an outcome in whose way nothing stands, else 1."""
@@ -268,18 +286,20 @@ def _compared(test: ClaimTest, place: Place) -> Found:
 def _comparison(test: ClaimTest, part: Part, pair: tuple[Expression, Expression], place: Place) -> Comparison:
     """MissingRows where the table does not have its effects."""
     effects = part.effects(place.cells, *pair)
-    levels = [tables.levels_of(place.cells, cell, part.metric) for expression in pair for cell in expression.cells]
-    drawn = any(len({*seeds.values()}) > 1 for by_level in levels for seeds in by_level.values())
     same = ""
-    if not drawn and not isinstance(part, Exact):
-        same = f"the same value in each of {len(effects)} seeds" if len(effects) > 1 else ""
+    if not isinstance(part, Exact) and len(effects) > 1 and np.ptp(effects) == 0:
+        same = f"the same value in each of {len(effects)} seeds"
         effects = effects[:1]  # one value, however often it is there
     tuned, untuned = _tuned(part, pair[0].methods | pair[1].methods, place.trials)
     hindrances = [*_hindrances(test, part, place, effects), untuned, same]
     has_learned: tuple[bool | None, ...] = (None, None)
+    failed = False
     if part.about == "training" and part.needs_learning:
         try:
-            has_learned = tuple(_has_learned(part, place.cells, side) for side in pair)
+            learned = [_learned(part, place.cells, side) for side in pair]
+            enough = any if isinstance(part, Trend) and part.may_fail else all
+            has_learned = tuple(enough(levels) if levels else None for levels in learned)
+            failed = any(learned) and not any(map(any, learned))
         except tables.MissingRows as error:
             hindrances.append(f"whether anything was learned is not on record: {error}")
     classes = (math.nan, math.nan)
@@ -289,7 +309,8 @@ def _comparison(test: ClaimTest, part: Part, pair: tuple[Expression, Expression]
             classes = (100 * math.expm1(classes[0]), 100 * math.expm1(classes[1]))
     without_images = (part.subject.cells[0].method, part.metric) in place.studied
     hindrance = next(filter(None, hindrances), "")
-    return Comparison(part, *pair, effects, hindrance, has_learned, tuned, without_images, classes)
+    no_room = _without_room(part, place.cells, pair[1])
+    return Comparison(part, *pair, effects, hindrance, no_room, has_learned, failed, tuned, without_images, classes)
 
 
 def _hindrances(test: ClaimTest, part: Part, place: Place, effects: np.ndarray) -> Iterator[str]:
@@ -324,9 +345,9 @@ def _tuned(part: Part, methods: set[str], trials: Mapping[str, int]) -> tuple[st
     return "no", f"not tuned alike: trials {', '.join(f'{method} {count}' for method, count in counts.items())}"
 
 
-def _has_learned(part: Part, cells: tables.Cells, side: Expression) -> bool | None:
-    """Whether all levels of all cells, or of a trend that may fail any, gained over the network they began with; None
-    where there is nothing to learn, as of a constant.
+def _learned(part: Part, cells: tables.Cells, side: Expression) -> list[bool]:
+    """Whether each level of each cell gained over the network it began with; none where there is nothing to learn, as
+    of a constant.
 
     MissingRows where the table does not have their scores, or those of the network before training.
     """
@@ -336,5 +357,16 @@ def _has_learned(part: Part, cells: tables.Cells, side: Expression) -> bool | No
             start = start_of(cells, level, metric)
             gain = tables.difference(cells, Expression((level,)), Expression((start,)), metric)
             gained.append(t_interval(gain)[0] > 0)
-    enough = any if isinstance(part, Trend) and part.may_fail else all
-    return enough(gained) if gained else None
+    return gained
+
+
+def _without_room(part: Part, cells: tables.Cells, baseline: Expression) -> str:
+    """Why no subject can lie as far from the baseline as counts: its values end before. Empty if it can."""
+    if not isinstance(part, Difference) or part.relative or len(baseline.cells) != 1:
+        return ""
+    end = next((ends for name, ends in ENDS.items() if part.metric.endswith(name)), None)
+    if end is None:
+        return ""
+    mean = float(np.mean([*tables.by_seed(cells, baseline, part.metric).values()]))
+    room = part.sign * (end[part.sign > 0] - mean)
+    return f"{baseline} leaves {room:.2g} of the {part.size} that count" if room < part.smallest_effect else ""

@@ -21,7 +21,7 @@ from dmlrepro.evidence.claims import (
     ClaimTest,
     Equivalence,
     Exact,
-    Sized,
+    Parity,
 )
 from dmlrepro.evidence.comparing import COST, FAILURES, UNCLEAR, Comparison, Found, compared_everywhere
 from dmlrepro.evidence.sentences import Judged
@@ -73,7 +73,7 @@ def judge(
 
     Each outcome survives Holm's adjustment of its own over all claims of the paper on a data set and network, those not
     in this call counting as 1. The p of "as claimed" is the largest of the comparisons, that of the others the smallest
-    times their number.
+    times their number. Where a claim's sentence can be read in several ways that come out differently it is unclear.
 
     Args:
         table: tidy results; several experiments, data sets or profiles give a line each.
@@ -166,7 +166,10 @@ def _outcome(finding: Found, p: Mapping[str, float]) -> tuple[str, str]:
         return "; ".join(dict.fromkeys(comparison.name for comparison in comparisons))
 
     def reached(outcome: str) -> str:
-        reaching = (comparison for comparison in claimed if comparison.possible(outcome) < LEVEL)
+        """Those that reach an outcome after the adjustment that the claim's own p had."""
+        before = finding.p(outcome)
+        adjustment = max(len(finding.tested), 1) * (p[outcome] / before if before > 0 else 1.0)
+        reaching = (comparison for comparison in claimed if comparison.possible(outcome) * adjustment < LEVEL)
         return names(reaching) if len(claimed) > 1 else ""
 
     ways: tuple[tuple[str, object, str], ...] = (
@@ -224,9 +227,12 @@ def _line(finding: Found, p: Mapping[str, float], family: int) -> dict[str, Any]
     if not comparisons:
         return line
     # what the readings that do not decide would say; in Holm's adjustment the other claims count as 1
-    others = ((reading, finding.read(reading)) for reading in finding.readings[1:])
-    readings = [f"read as “{name}”: {_outcome(read, *adjusted([read], family))[0]}" for name, read in others]
-    line["reason"] = "; ".join(filter(None, (reason, *readings)))
+    others = {name: finding.read(name) for name in finding.readings[1:]}
+    read = {name: _outcome(other, *adjusted([other], family))[0] for name, other in others.items()}
+    if word in OUTCOMES and any(other in OUTCOMES and other != word for other in read.values()):
+        reason, word = f"depends on the reading: as “{finding.readings[0]}” {word}", UNCLEAR
+    line |= {"verdict": word}
+    line["reason"] = "; ".join(filter(None, (reason, *(f"read as “{name}”: {other}" for name, other in read.items()))))
     agree = sum(comparison.as_claimed for comparison in comparisons)
     whole = {len(comparisons): "as claimed", 0: "not as claimed"}
     weakest = _weakest(comparisons, word)
@@ -241,12 +247,17 @@ def _line(finding: Found, p: Mapping[str, float], family: int) -> dict[str, Any]
 
 
 def _weakest(comparisons: Sequence[Comparison], word: str) -> Comparison:
-    """The comparison that a line shows: that which decides, or which speaks least for the claim."""
+    """The comparison that a line shows: that which decides, or which speaks least for the claim, or most against it."""
     decisive = [comparison for comparison in comparisons if comparison.outcome == word]
     if word in (OTHER_WAY, NO_DIFFERENCE) and decisive:
         return min(decisive, key=lambda comparison: comparison.possible(word))
     candidates = [comparison for comparison in comparisons if comparison.outcome != AS_CLAIMED] or list(comparisons)
-    return max(candidates, key=lambda comparison: (not comparison.as_claimed, comparison.p.get(AS_CLAIMED, 1.0)))
+
+    def against(comparison: Comparison) -> tuple[bool, float, float]:
+        other = min(comparison.possible(OTHER_WAY), comparison.possible(NO_DIFFERENCE))
+        return not comparison.as_claimed, comparison.p.get(AS_CLAIMED, 1.0), -other
+
+    return max(candidates, key=against)
 
 
 def _row(finding: Found, comparison: Comparison, family: int) -> dict[str, Any]:
@@ -270,11 +281,16 @@ def _shown(comparison: Comparison, finding: Found, family: int) -> dict[str, Any
         shown |= {"low": math.nan, "high": math.nan}
     shown |= dict(zip(("class_low", "class_high"), comparison.classes)) | {"tuned": comparison.tuned}
     shown |= {"detectable": math.nan, "seeds_needed": math.nan}
-    if isinstance(part, Sized) and not few:
+    if not isinstance(part, (Exact, Parity)) and not few:
         level = LEVEL / max(family, 1)
-        shown["detectable"] = detectable_effect(estimate.n, estimate.sd, level, part.smallest_effect)
+        effect, sd = comparison.effects.mean(), comparison.effects.std(ddof=1)  # logarithms where relative
+        if not isinstance(part, Equivalence):
+            detectable = detectable_effect(estimate.n, sd, level, part.counts)
+            shown["detectable"] = 100 * abs(math.expm1(part.sign * detectable)) if part.relative else detectable
         if not comparison.obstacle:
-            effect = estimate.effect - comparison.baseline.zero
-            level /= len(finding.tested)
-            shown["seeds_needed"] = seeds_that_decide(effect, estimate.sd, level, part.smallest_effect)
+            if not comparison.as_claimed:  # one of them is enough for another outcome
+                level /= len(finding.tested)
+            equivalence = isinstance(part, Equivalence)
+            counts = part.within if equivalence else part.counts
+            shown["seeds_needed"] = seeds_that_decide(effect, sd, level, counts, equivalence=equivalence)
     return finding.context | (_WITHOUT_IMAGES if comparison.without_images else {}) | shown

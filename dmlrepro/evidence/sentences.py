@@ -13,7 +13,7 @@ from typing import Any
 import pandas as pd
 
 from dmlrepro.evidence import claims, tables
-from dmlrepro.evidence.claims import AS_CLAIMED, NO_DIFFERENCE, OTHER_WAY, Equivalence, Exact, Levels, Trend
+from dmlrepro.evidence.claims import AS_CLAIMED, NO_DIFFERENCE, OTHER_WAY, OUTCOMES, Equivalence, Exact, Levels, Trend
 from dmlrepro.evidence.comparing import COST, UNCLEAR, Comparison
 
 GLOSSARY = (
@@ -68,10 +68,17 @@ def sentence(judged: Judged, line: Any) -> str:
     for comparison in _compared(judged, line)["compared"]:
         levels = comparison.subject.cells[0].method if isinstance(comparison.part, Levels) else comparison.subject
         alike.setdefault((comparison.part.metric, type(comparison.part), levels), []).append(comparison)
-    clauses = [f"{metric} of {_of_part(comparisons)}" for (metric, *_), comparisons in alike.items()]
+    first = sorted(alike.items(), key=lambda item: not _decisive(line.verdict, item[1]))
+    clauses = [f"{metric} of {_of_part(comparisons)}" for (metric, *_), comparisons in first]
     several = (judged.verdicts["claim_id"] == line.claim_id).sum() > 1
     where = f" ({_context(line)})" if several and _context(line) else ""
     return f"{line.claim_id}{where}, {verdict_in_words(line)}: {'; '.join(_some(clauses))}." if clauses else ""
+
+
+def _decisive(verdict: str, comparisons: list[Comparison]) -> bool:
+    """Whether one of them is why the verdict is what it is; of an open claim, why it is not as claimed."""
+    outcomes = {comparison.outcome for comparison in comparisons}
+    return verdict in outcomes if verdict in OUTCOMES else outcomes != {AS_CLAIMED}
 
 
 def _context(line: Any) -> str:

@@ -150,20 +150,24 @@ def detectable_effect(n: int, sd: float = 1.0, level: float = LEVEL, at_least: f
     return sd * size
 
 
-def seeds_that_decide(effect: float, sd: float, level: float, counts: float, most: int = 1000) -> float:
+def seeds_that_decide(
+    effect: float, sd: float, level: float, counts: float, most: int = 1000, *, equivalence: bool = False
+) -> float:
     """The least number of seeds that would find, in four cases of five, what these seeds suggest: a difference of at
     least `counts`, or, of a smaller effect, that it is smaller; NaN where more than `most` would be needed.
 
-    level: as in `detectable_effect`; the equivalence has two one-sided tests at it.
+    level: as in `detectable_effect`; two one-sided tests have it each. equivalence: of an effect that is claimed to lie
+    within `counts`, and else must lie outside with its interval.
     """
     if not sd > 0 or not math.isfinite(sd):
         return math.nan
     effect, counts = abs(effect) / sd, counts / sd
 
     def enough(n: int) -> bool:
-        if effect >= counts:
-            return power_of_difference(effect, n, level, counts) >= POWER
-        return power_of_equivalence(effect, n, level, counts) >= POWER
+        if effect < counts:
+            return power_of_equivalence(effect, n, level, counts) >= POWER
+        outside, least = (effect - counts, 0.0) if equivalence else (effect, counts)
+        return power_of_difference(outside, n, level, least) >= POWER
 
     if not enough(most):
         return math.nan

@@ -26,9 +26,9 @@ def forest(rows: pd.DataFrame, published: pd.DataFrame) -> Figure:
     """Effects of claims with their intervals by place, and what was published of them.
 
     rows: columns claim (shown), place (of PLACED), metric, effect, low, high, zero, unit; low and high are NaN where
-        there is no interval. Metrics of retrieval share an axis of points; every other claim is scaled to its own
-        widest end, and its numbers stand beside it.
-    published: columns claim, value, in points of a metric of retrieval.
+        there is no interval. Metrics of retrieval share an axis of points; every other measure of a claim is scaled to
+        its own widest end, and its numbers stand beside it.
+    published: columns claim, value, in points of a metric of retrieval, alike: of the comparison that the mark shows.
     """
     check(len(rows) + len(published) > 0, "rows: nothing was measured and nothing published")
     in_points = rows["metric"].str.startswith(claims.RETRIEVAL) & (rows["unit"] == "")
@@ -43,19 +43,20 @@ def forest(rows: pd.DataFrame, published: pd.DataFrame) -> Figure:
             axis.set_ylim(max(len(labels), 1) - 0.5, -0.5)
             axis.grid(False, axis="y")
         _intervals(axes[0], points.assign(scale=1.0), left)
-        heights = [left.index(claim) for claim in published["claim"]]
-        hollow: dict[str, Any] = {"facecolor": "none", "edgecolor": "black", "marker": "D", "s": 26, "zorder": 4}
-        if heights:
-            axes[0].scatter(published["value"], heights, label="published, another network", **hollow)
+        for alike, known in published.groupby("alike", sort=False):
+            edge, name = ("black", "published, another network") if alike else ("0.6", "published, another comparison")
+            hollow: dict[str, Any] = {"facecolor": "none", "edgecolor": edge, "marker": "D", "s": 26, "zorder": 4}
+            axes[0].scatter(known["value"], [left.index(claim) for claim in known["claim"]], label=name, **hollow)
         axes[0].set(xlabel="effect (points)", title="retrieval")
         if right:
             ends = (others[["effect", "low", "high"]].sub(others["zero"], axis=0)).abs().max(axis=1)
-            widest = ends.groupby(others["claim"]).transform("max").replace(0, 1)
+            widest = ends.groupby([others["claim"], others["metric"]]).transform("max").replace(0, 1)
             _intervals(axes[1], others.assign(scale=widest), right)
-            for row in others.drop_duplicates("claim").itertuples():
+            for claim, own in others.groupby("claim"):
                 where: Any = {"xycoords": ("axes fraction", "data"), "xytext": (4, 0), "textcoords": "offset points"}
-                note = f"{plain(PLAIN.label(row.metric))} {row.effect:.3g}{row.unit}"
-                axes[1].annotate(note, (1, right.index(row.claim)), va="center", fontsize="x-small", **where)
+                firsts = own.drop_duplicates("metric").itertuples()
+                note = "\n".join(f"{plain(PLAIN.label(row.metric))} {row.effect:.3g}{row.unit}" for row in firsts)
+                axes[1].annotate(note, (1, right.index(claim)), va="center", fontsize="x-small", **where)
             axes[1].set(
                 xlabel="effect less the claim's bound, each on its own scale",
                 title="other measures",
@@ -67,7 +68,8 @@ def forest(rows: pd.DataFrame, published: pd.DataFrame) -> Figure:
             named |= dict(zip(names, handles))
         figure.legend(named.values(), named, loc="outside lower center", ncols=5, fontsize="small")
     texts = [f"{row.claim}, {row.place}: {row.metric} {_numbers(row)}" for row in rows.itertuples()]
-    texts += [f"{row.claim}, published: {row.value:+g}" for row in published.itertuples()]
+    of_what = {True: "published", False: "published of another comparison"}
+    texts += [f"{row.claim}, {of_what[row.alike]}: {row.value:+g}" for row in published.itertuples()]
     return described(figure, f"Forest plot of effects. {'; '.join(texts)}.")
 
 
@@ -86,7 +88,7 @@ def _intervals(axis: Axes, rows: pd.DataFrame, labels: list[str]) -> None:
             y = labels.index(row.claim) + 0.26 * (places.index(str(place)) - (len(places) - 1) / 2)
             x, low, high = ((value - row.zero) / row.scale for value in (row.effect, row.low, row.high))
             axis.plot([low, high], [y, y], color=color, linewidth=1.6, zorder=2)
-            # no interval: single seeds
+            # no interval: single seeds, or the same value in all
             fill = "white" if math.isnan(row.low) else color
             axis.scatter(x, y, s=30, marker=marker, facecolor=fill, edgecolor=color, zorder=3)
 

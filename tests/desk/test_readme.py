@@ -66,12 +66,15 @@ def test_a_verdict_at_the_papers_scale_is_told_first(monkeypatch):
 @pytest.mark.parametrize(
     ("reason", "cause"),
     [
-        ("not shown: A vs 3, premise: every row at least 3; not tuned: 0 of at least 12", "a premise that is not met"),
-        ("not tuned alike: trials A 0, B 16", "methods that were not tuned alike"),
+        ("not shown: A vs 3, premise: every row at least 3; not tuned: 0 of at least 12", "a premise not met"),
+        ("not tuned alike: trials A 0, B 16", "not tuned alike"),
         ("5 of the 10 seeds planned", "too few seeds"),
         ("1 of the 5 seeds needed", "too few seeds"),
         ("the same value in each of 10 seeds", "constant measures"),
         ("problems covers 1 to 3 of 1 to 5", "a range measured in part"),
+        ("A has not learned", "nothing learned"),
+        ("resnet18 is no evidence about resnet50", "another network"),
+        ("depends on the reading: as “strict” the other way; read as “lax”: as claimed", "two readings"),
         ("A vs B: not told apart", "effects too close to call"),
     ],
 )
@@ -80,7 +83,20 @@ def test_why_a_claim_is_open_is_told_by_its_reason(reason, cause, monkeypatch):
     open_one = lines[lines["claim_id"] == "plm-06"].assign(verdict=judging.UNCLEAR, reason=reason)
     monkeypatch.setattr(verdicts, "lines", lambda: open_one)
     monkeypatch.setattr(verdicts, "here", lambda: {"plm-06": judging.UNCLEAR})
-    assert readme.why_open() == f"What is unclear has {cause} (1)."
+    assert readme.why_open() == f"Of what is unclear: {cause} (1)."
+
+
+def test_rare_causes_are_counted_together(monkeypatch):
+    lines = verdicts.lines()
+    first = lines.drop_duplicates("claim_id").head(len(readme.OBSTACLES))
+    reasons = ["not shown: ", "not tuned", "seeds planned", "the same value in each", "covers", "has not learned"]
+    reasons += ["is no evidence about", "depends on the reading", "not told apart"]
+    assert len(reasons) == len(readme.OBSTACLES)
+    where = {"decides": "yes", "scale": ledger.HERE, "role": "named", "dataset": "cub"}
+    first = first.assign(verdict=judging.UNCLEAR, reason=reasons, **where)
+    monkeypatch.setattr(verdicts, "lines", lambda: first)
+    monkeypatch.setattr(verdicts, "here", lambda: dict.fromkeys(first["claim_id"], judging.UNCLEAR))
+    assert readme.why_open().endswith("a range measured in part (1), others (4).")
 
 
 def test_each_paper_has_a_row_with_its_headline_and_its_effects():

@@ -65,13 +65,29 @@ def test_effects_in_the_forest_are_those_of_the_ledger():
     assert set(known.loc[known["claim"].str.startswith("13 "), "value"]) == {-7.5}
 
 
+def test_each_mark_has_the_sign_that_its_own_comparison_is_expected_to_have():
+    """pfml-07: proxies of CPML above a bound, and those of PFML nearer to their images than others'."""
+    rows = reports.forest_rows("pfml")
+    signs = {row.metric: row.claim[-3:] for row in rows[rows["claim"].str.startswith("07 ")].itertuples()}
+    assert signs == {"W2/delta": "[+]", "W2 / intra_class_distance": "[−]"}
+
+
+def test_a_published_effect_is_alike_only_where_the_mark_is_of_its_comparison():
+    for paper in PAPERS:
+        for row in reports.published_rows(paper).itertuples():
+            assert row.alike in (True, False) and row.claim.rpartition(" ")[2] in ("[+]", "[−]", "[0]")
+    plm, pfml = (reports.published_rows(paper) for paper in ("plm", "pfml"))
+    assert plm.loc[plm["claim"].str.startswith("12 "), "alike"].all(), "the only comparison of its claim"
+    assert not pfml.loc[pfml["claim"].str.startswith("14 "), "alike"].any(), "HIST is not among our methods"
+
+
 def test_a_paper_without_a_line_says_so(monkeypatch):
     nothing = reports.deciding("pfml").head(0)
     monkeypatch.setattr(reports, "deciding", lambda paper: nothing)
     assert "has a line that decides yet" in reports.results("pfml")
     assert len(reports.forest_rows("pfml")) == 0
     figure = reports._forest(reports.forest_rows("pfml"), reports.published_rows("pfml"))
-    assert "02 beats CPML, without decay [+], published: +5.1" in figure.get_label()
+    assert "02 beats CPML, without decay [+], published of another comparison: +5.1" in figure.get_label()
     plt.close(figure)
 
 

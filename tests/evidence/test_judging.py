@@ -142,6 +142,24 @@ def test_values_that_no_seed_changes_are_one_value():
     assert row.reason == "the same value in each of 8 seeds"
 
 
+def test_a_difference_that_no_seed_changes_is_one_value_whatever_the_methods_do():
+    """As of groups that are the same sets: five times nothing is no proof that there is nothing."""
+    base = spread(70)
+    row = line(table(rows("PFML", base), rows("CPML", base)))
+    assert (row.verdict, row.n, row.reason) == ("unclear", 1, "the same value in each of 5 seeds")
+
+
+@pytest.mark.parametrize(("ours", "verdict"), [(-0.95, "unclear"), (-0.5, "the other way")])
+def test_beside_a_rival_at_the_end_of_a_scale_a_small_lead_says_nothing(ours, verdict):
+    measured = {"metric": "crop_correlation"}
+    part = lower("PFML", "CPML", by=0.1, metric="crop_correlation", about="features")
+    cells = [rows("PFML", spread(ours, sd=0.01), **measured), rows("CPML", spread(-0.92, sd=0.01, seed=1), **measured)]
+    row = line(table(*cells, start=None), part)
+    assert row.verdict == verdict
+    if verdict == "unclear":
+        assert row.reason == "CPML leaves 0.08 of the 0.1 that count"
+
+
 def test_beside_a_constant_a_method_is_compared_with_as_a_method():
     """The value itself is shown against the constant, and the difference against the method."""
     data = table(rows("PFML", spread(75)), rows("CPML", spread(70, seed=1)))
@@ -225,6 +243,17 @@ def test_of_a_distance_the_methods_must_have_learned_on_map_at_r():
     assert "not on record" in line(table(*spreads, metric="MAP@R"), part).reason
 
 
+def test_a_trend_compares_failures_only_where_no_level_has_learned():
+    def falling_to(last, start):
+        levels = [rows("PFML", spread(value, seed=x), f"M={x}") for x, value in enumerate((70.0, 65.0, last))]
+        return line(table(*levels, start=start), claims.falling("PFML;M=0..2", by=1.0))
+
+    row = falling_to(50, start=60.0)
+    assert (row.verdict, row.reason) == ("unclear", "PFML;M=0..2 has not learned")
+    assert falling_to(60, start=80.0).verdict == "compares failures"
+    assert falling_to(60, start=10.0).verdict == "as claimed"
+
+
 # --- several comparisons, contexts and data sets ---
 
 
@@ -250,6 +279,22 @@ def test_the_other_way_and_no_difference_are_adjusted_for_the_number_of_comparis
     cells = [rows(name, base + spread(2.0, sd=0.55, seed=3) if name == "A" else base - 20) for name in names]
     data = table(rows("PFML", base), *cells)
     assert (line(data, one).verdict, line(data, many).verdict) == ("the other way", "unclear")
+
+
+def test_a_reason_names_only_what_survives_the_adjustment():
+    base, part = spread(70, sd=2.0, seed=1), higher("PFML", "A", "B", by=0.5)
+    cells = [rows("A", base + spread(4, sd=0.2)), rows("B", base + spread(1, sd=0.8, seed=2))]
+    row = line(table(rows("PFML", base), *cells), part)
+    assert judged(table(rows("PFML", base), *cells), part).comparisons["outcome"].tolist() == ["the other way"] * 2
+    assert (row.verdict, row.reason) == ("the other way", "PFML vs A")
+
+
+def test_of_an_open_claim_the_comparison_is_shown_that_most_likely_decides_it():
+    base, part = spread(70, sd=2.0, seed=1), higher("PFML", "A", "B", by=0.5)
+    for first, second in ((0.1, 1.0), (1.0, 0.1)):
+        cells = [rows(name, base + spread(gap, sd=0.6, seed=2)) for name, gap in (("A", first), ("B", second))]
+        row = line(table(rows("PFML", base), *cells), part)
+        assert (row.verdict, row.comparison) == ("unclear", f"PFML vs {'A' if first == 1 else 'B'}")
 
 
 def test_holm_counts_the_claims_of_the_paper_that_are_not_in_the_call():
@@ -346,10 +391,13 @@ def test_theorem_and_measurement_are_two_lines():
     ]
 
 
-def test_readings_are_judged_one_by_one_and_the_first_decides():
+def test_of_readings_that_come_out_differently_none_decides():
     parts = [claims.at_most("PFML", bound, "error", reading=name) for name, bound in (("strict", "0.5"), ("lax", "1"))]
     row = line(table(rows("PFML", [0.9], **STUDY), start=None), *parts)
-    assert row.verdict == "the other way" and "read as “lax”: as claimed" in row.reason
+    assert row.verdict == "unclear"
+    assert row.reason == "depends on the reading: as “strict” the other way; read as “lax”: as claimed"
+    row = line(table(rows("PFML", [1.9], **STUDY), start=None), *parts)
+    assert (row.verdict, row.reason) == ("the other way", "read as “lax”: the other way")
 
 
 @pytest.mark.parametrize(("ratio", "outcome"), [(1.05, "as claimed"), (1.4, "the other way")])

@@ -129,6 +129,11 @@ def test_as_many_seeds_as_printed_decide_and_one_fewer_does_not():
     n = seeds_that_decide(-0.1, 0.8, LEVEL / 15, 0.5)
     assert power_of_equivalence(0.125, n, LEVEL / 15, 0.625) >= 0.8
     assert math.isnan(seeds_that_decide(0.5, 0.8, LEVEL / 15, 0.5)), "just what counts is never decided"
+    n = seeds_that_decide(0.4, 0.8, LEVEL / 15, 1.5, equivalence=True)
+    assert n == seeds_that_decide(0.4, 0.8, LEVEL / 15, 1.5), "inside it is the same two tests"
+    n = seeds_that_decide(-1.9, 0.8, LEVEL / 15, 1.5, equivalence=True)
+    power = [power_of_difference(0.4 / 0.8, k, LEVEL / 15) for k in (n - 1, n)]
+    assert power[0] < 0.8 <= power[1], "the interval must lie outside, and not the mean alone"
     assert math.isnan(seeds_that_decide(0.3, 0.0, LEVEL, 0.5)) and seeds_that_decide(50, 0.1, LEVEL, 0.5) == 5
 
 

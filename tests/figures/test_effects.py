@@ -52,10 +52,11 @@ ROWS = pd.DataFrame(
         ("01 a", "birds", "R@1", 2.0, 1.0, 3.0, 0.0, ""),
         ("01 a", "cars", "R@1", -1.0, np.nan, np.nan, 0.0, ""),
         ("02 b", "further", "time_ratio", 1.2, 1.1, 1.4, 1.0, ""),
+        ("02 b", "birds", "W2", 30.0, 20.0, 40.0, 0.0, "%"),
     ],
     columns=["claim", "place", "metric", "effect", "low", "high", "zero", "unit"],
 )
-PUBLISHED = pd.DataFrame({"claim": ["01 a", "03 c"], "value": [5.0, -2.0]})
+PUBLISHED = pd.DataFrame({"claim": ["01 a", "03 c"], "value": [5.0, -2.0], "alike": [True, False]})
 
 
 def test_the_forest_has_a_mark_per_effect_a_diamond_per_published_one_and_scales_the_others():
@@ -65,9 +66,10 @@ def test_the_forest_has_a_mark_per_effect_a_diamond_per_published_one_and_scales
     assert sorted(offsets[:, 0]) == [-2, -1, 2, 5]
     assert [label.get_text() for label in points.get_yticklabels()] == ["01 a", "03 c"]
     ends = [line.get_xdata() for line in others.lines if len(set(line.get_ydata())) == 1]
-    assert np.allclose(ends, [[0.25, 1.0]]), "of 0.1 to 0.4 beyond one, in units of 0.4"
+    assert np.allclose(ends, [[0.25, 1.0], [0.5, 1.0]]), "of 0.1 to 0.4 beyond one, in units of 0.4; of 20 to 40 %"
+    assert [note.get_text() for note in others.texts] == ["time ratio 1.2\nW2 30%"]
     assert "01 a, cars: R@1 -1; 02 b, further: time_ratio 1.2 (1.1 to 1.4)" in figure.get_label()
-    assert "03 c, published: -2" in figure.get_label()
+    assert "03 c, published of another comparison: -2" in figure.get_label()
 
 
 def test_a_forest_of_published_effects_alone_is_drawn_and_of_nothing_refused():
