@@ -1,8 +1,8 @@
 """What results/ says of the main methods of the five papers side by side: accuracy, wins, speed, wrong labels, cost.
 
 Nothing is trained here; notebook 91 shows it beside its own runs. Only rows of one data set, network, dimension and
-part that is trained stand in one table, and only those of about equally many images and equally many trials of a search
-are counted against each other.
+part that is trained stand in one table, and only those of one protocol, of equally many images and equally many trials
+of a search are counted against each other.
 """
 
 from collections.abc import Iterable, Iterator
@@ -27,7 +27,7 @@ READ = (  # notebooks with main comparisons
 WITHOUT_LABELS = ("PLM",)
 METRICS = ("R@1", "MAP@R")
 PLACE = ["profile", "dataset", "backbone", "dim", "part"]  # what rows of one table share
-ALIKE = 1.5  # runs are compared whose images differ by no larger factor from the median
+CONDITIONS = ["protocol", "images", "trials"]  # what must be equal where rows are counted against each other
 NEAR = 0.95  # of the gain, by which a method has nearly arrived
 
 
@@ -37,16 +37,15 @@ NEAR = 0.95  # of the gain, by which a method has nearly arrived
 def evidence() -> pd.DataFrame:
     """A row per run of a main method in results/: columns of PLACE, method, protocol, images (that it has seen), trials
     (of the search that chose its settings), notebook, seed, and a column per metric of METRICS. Where several tables
-    have a method at one PLACE, it is that of the protocol conventional, then the one least changed against its profile.
+    have a method under the same CONDITIONS at one PLACE, it is the one least changed against its profile.
     """
     parts = [rows for name in READ for source in stored.stored(name) if len(rows := _runs(source))]
     if not parts:
         return pd.DataFrame(columns=[*PLACE, "method", "protocol", "images", "trials", "notebook", "seed", *METRICS])
     table = pd.concat(parts, ignore_index=True)
-    ranked = table.sort_values(["unlike", "changes"], kind="stable")
-    first = ranked.groupby([*PLACE, "method"], sort=False)[["stem", "protocol"]].transform("first")
-    kept = ranked[(ranked["stem"] == first["stem"]) & (ranked["protocol"] == first["protocol"])]
-    return kept.sort_index().drop(columns=["unlike", "changes", "stem"])
+    ranked = table.sort_values("changes", kind="stable")
+    first = ranked.groupby([*PLACE, *CONDITIONS, "method"], sort=False)["stem"].transform("first")
+    return ranked[ranked["stem"] == first].sort_index().drop(columns=["changes", "stem"])
 
 
 def _runs(source: stored.Stored) -> pd.DataFrame:
@@ -72,7 +71,6 @@ def _runs(source: stored.Stored) -> pd.DataFrame:
         notebook=source.notebook,
         stem=source.stem,
         changes=len(changes),
-        unlike=wide["protocol"] != "conventional",
     )
     # features have a dimension of their own, the network that training begins with the one of the others
     dim = wide.loc[~wide["method"].isin(["untrained"]), "dim"]
@@ -101,23 +99,21 @@ def accuracy(rows: pd.DataFrame) -> Markdown:
     begins with, and on what each row rests; and which main methods have no run there."""
     lines = []
     for heading, some in places(rows):
-        start = some[some["method"] == claims.START].set_index("seed")["MAP@R"]
         lines += [
             f"**{heading}**",
             "",
             "| method | R@1 | MAP@R | over the start, MAP@R | seeds | images seen | protocol | tuned | notebook |",
         ]
         lines.append("|---|---|---|---|---|---|---|---|---|")
-        means = some.groupby("method")["MAP@R"].mean().sort_values(ascending=False, kind="stable")
-        for method in means.index:
-            own = some[some["method"] == method]
-            gain = own.set_index("seed")["MAP@R"] - start.reindex(own["seed"])  # NaN if a seed has no start on record
+        starts = some[some["method"] == claims.START].drop_duplicates("seed").set_index("seed")["MAP@R"]
+        for own in _by_conditions(some):
+            method, trials, notebook = (own[name].iat[0] for name in ("method", "trials", "notebook"))
+            gain = own.set_index("seed")["MAP@R"] - starts.reindex(own["seed"])  # NaN if a seed has no start on record
             name = f"{method} (without labels)" if method in WITHOUT_LABELS else method
-            trials, notebook = own["trials"].iat[0], own["notebook"].iat[0]
             trained = method not in comparing.UNTRAINED
             cells = [name, *(_mean(own[metric]) for metric in METRICS)]
             cells += [_mean(gain) if gain.notna().all() and method != claims.START else "", len(own)]
-            cells += [f"{own['images'].iat[0]:,}" if trained else "", own["protocol"].iat[0]]
+            cells += [f"{own['images'].iat[0]:,}", own["protocol"].iat[0]] if trained else ["", ""]
             cells += [
                 (f"{trials} trials" if trials else "no") if trained else "",
                 f"[{notebook[:2]}]({notebook}.ipynb)",
@@ -126,6 +122,18 @@ def accuracy(rows: pd.DataFrame) -> Markdown:
         missing = [name for name in MAIN if name not in set(some["method"])]
         lines += ["", f"Not run here: {', '.join(missing)}." if missing else "All main methods are run here.", ""]
     return Markdown("\n".join(lines) or "results/ has no two main methods on one data set so far.")
+
+
+def _by_conditions(some: pd.DataFrame) -> Iterator[pd.DataFrame]:
+    """The runs of each method under each of the CONDITIONS, those of the most methods first, there the highest mean;
+    at the end networks that nobody trained, once each."""
+    trained = some[~some["method"].isin(comparing.UNTRAINED)]
+    together = [rows for _, rows in trained.groupby(CONDITIONS, sort=False)]
+    for rows in sorted(together, key=lambda rows: -rows["method"].nunique()):
+        ranked = rows.groupby("method", sort=False)["MAP@R"].mean().sort_values(ascending=False, kind="stable")
+        yield from (rows[rows["method"] == method] for method in ranked.index)
+    untrained = some[some["method"].isin(comparing.UNTRAINED)].drop_duplicates(["method", "seed"])
+    yield from (rows for _, rows in untrained.groupby("method", sort=False))
 
 
 def _mean(values: Iterable[float]) -> str:
@@ -137,20 +145,13 @@ def _mean(values: Iterable[float]) -> str:
 # --- who is above whom ------------------------------------------------------------------------------------------------
 
 
-def compared(some: pd.DataFrame) -> pd.DataFrame:
-    """The runs of one PLACE that may be counted against each other: of the most frequent protocol, of images within
-    ALIKE of their median, and of the most frequent number of trials. Untrained networks, and those that see no labels,
-    are left out."""
+def compared(some: pd.DataFrame) -> list[pd.DataFrame]:
+    """The runs of one PLACE that may be counted against each other, a table for each of the CONDITIONS under which
+    three methods were run, that of the most methods first. Untrained networks, and methods that see no labels, are left
+    out."""
     rows = some[~some["method"].isin([*comparing.UNTRAINED, *WITHOUT_LABELS])]
-    rows = rows[rows["protocol"] == _most(rows, "protocol")]
-    images = rows.groupby("method")["images"].first()
-    near = images[(images / images.median()).between(1 / ALIKE, ALIKE)].index
-    rows = rows[rows["method"].isin(near)]
-    return rows[rows["trials"] == _most(rows, "trials")] if len(rows) else rows
-
-
-def _most(rows: pd.DataFrame, column: str):
-    return rows.drop_duplicates(["method"])[column].mode().iat[0] if len(rows) else None
+    alike = [group for _, group in rows.groupby(CONDITIONS, sort=False) if group["method"].nunique() > 2]
+    return sorted(alike, key=lambda group: -group["method"].nunique())
 
 
 def wins(rows: pd.DataFrame, metric: str) -> tuple[pd.DataFrame, pd.DataFrame, int]:
@@ -182,14 +183,14 @@ def wins(rows: pd.DataFrame, metric: str) -> tuple[pd.DataFrame, pd.DataFrame, i
 
 
 def win_figures(rows: pd.DataFrame, metric: str = "MAP@R") -> Iterator[Figure]:
-    """A matrix per PLACE at which three methods can be counted against each other."""
+    """A matrix for each of the CONDITIONS at each PLACE under which three methods can be counted against each other."""
     for heading, some in places(rows):
-        alike = compared(some)
-        if alike["method"].nunique() > 2:
+        for alike in compared(some):
             share, sure, seeds = wins(alike, metric)
             few = "" if seeds >= MIN_SEEDS else ", a direction only"
             where, _, rest = heading.partition(", ")
-            yield comparisons.wins(share, sure, f"{metric}: {where}\n{rest}, {seeds} seeds{few}")
+            images = f"{alike['images'].iat[0]:,} images, {alike['protocol'].iat[0]}"
+            yield comparisons.wins(share, sure, f"{metric}: {where}\n{rest},\n{images}, {seeds} seeds{few}")
 
 
 def show_wins(rows: pd.DataFrame, metric: str = "MAP@R") -> None:

@@ -75,16 +75,31 @@ def test_only_what_is_run_alike_is_counted_against_each_other(there):
     others = {"MFCont": [30.0] * 5, "C2": [31.0] * 5, "PLM": [32.0] * 5}
     there(as_stored(table(SEEDS | others)))
     rows = side_by_side.evidence()
-    assert set(side_by_side.compared(rows)["method"]) == {"PFML", "ProxyAnchor", "MFCont", "C2"}
+    (alike,) = side_by_side.compared(rows)
+    assert set(alike["method"]) == {"PFML", "ProxyAnchor", "MFCont", "C2"}
     longer = rows.assign(images=rows["images"].where(rows["method"] != "MFCont", 90_000))
+    (alike,) = side_by_side.compared(longer)
+    assert set(alike["method"]) == {"PFML", "ProxyAnchor", "C2"}
     searched = longer.assign(trials=longer["trials"].where(longer["method"] != "C2", 16))
-    assert set(side_by_side.compared(searched)["method"]) == {"PFML", "ProxyAnchor"}
+    assert side_by_side.compared(searched) == [], "two methods are no matrix"
+
+
+def test_each_method_is_counted_against_those_that_saw_as_many_images(there):
+    """ProxyAnchor has runs of both lengths: each group of methods meets its own."""
+    more = {"MFCont": [30.0] * 5, "MFCWMS": [29.0] * 5, "ProxyAnchor": [31.0] * 5}
+    there(as_stored(table(SEEDS | {"SoftTriple": [21.0] * 5})), as_stored(table(more, step=2 * STEPS), "10--steps=200"))
+    rows = side_by_side.evidence()
+    first, second = (set(zip(alike["method"], alike["images"])) for alike in side_by_side.compared(rows))
+    assert first == {("PFML", 10_000), ("ProxyAnchor", 10_000), ("SoftTriple", 10_000)}
+    assert second == {("MFCont", 20_000), ("MFCWMS", 20_000), ("ProxyAnchor", 20_000)}
+    text = side_by_side.accuracy(rows).data
+    assert text.count("| ProxyAnchor |") == 2 and text.count("| random head |") == 1
 
 
 def test_shares_of_seeds_are_paired_and_what_is_sure_is_no_chance(there):
     noisy = {"SoftTriple": [0.0, 40, 22.5, 0, 40]}
     there(as_stored(table(SEEDS | noisy)))
-    share, sure, seeds = side_by_side.wins(side_by_side.compared(side_by_side.evidence()), "MAP@R")
+    share, sure, seeds = side_by_side.wins(*side_by_side.compared(side_by_side.evidence()), "MAP@R")
     assert seeds == 5
     assert share.loc["ProxyAnchor", "PFML"] == 1 and share.loc["PFML", "ProxyAnchor"] == 0
     assert share.loc["SoftTriple", "PFML"] == pytest.approx(3 / 5) and np.isnan(share.loc["PFML", "PFML"])
@@ -93,7 +108,7 @@ def test_shares_of_seeds_are_paired_and_what_is_sure_is_no_chance(there):
 
 def test_two_seeds_make_nothing_sure(there):
     there(as_stored(table({name: values[:2] for name, values in SEEDS.items()})))
-    _, sure, seeds = side_by_side.wins(side_by_side.compared(side_by_side.evidence()), "MAP@R")
+    _, sure, seeds = side_by_side.wins(side_by_side.evidence(), "MAP@R")
     assert seeds == 2 and not sure.to_numpy().any()
 
 
