@@ -87,13 +87,17 @@ def save_picture(figure: "Figure", params: Any) -> None:
 
 
 def to_csv(table: pd.DataFrame) -> str:
-    ordered = table.sort_values(IDENTITY, kind="stable")
-    return ordered.to_csv(index=False, float_format="%.6f", lineterminator="\n")
+    return _ordered(table).to_csv(index=False, float_format="%.6f", lineterminator="\n")
 
 
 def as_saved(table: pd.DataFrame) -> pd.DataFrame:
     """A table in the order and with the digits that `save` gives it, so that what is said of both is the same."""
-    return table.sort_values(IDENTITY, kind="stable").round({"value": 6}).reset_index(drop=True)
+    return _ordered(table).round({"value": 6}).reset_index(drop=True)
+
+
+def _ordered(table: pd.DataFrame) -> pd.DataFrame:
+    """With numbers for values: of a column of objects no digits are rounded."""
+    return table.sort_values(IDENTITY, kind="stable").astype({"value": float})
 
 
 def write_text(path: Path, text: str) -> None:

@@ -273,11 +273,11 @@ class Numbers:
 
 def with_spread(effects: np.ndarray, digits: int = 1) -> str:
     """A mean with what it rests on: "+2.5, 95 % +1.0 to +4.0, n = 5"; single runs below five."""
-    values = (round(value, digits) + 0.0 for value in (effects.mean(), *t_interval(effects), *effects))  # no -0
-    mean, *others = (f"{value:+.{digits}f}" for value in values)
-    if len(effects) >= MIN_SEEDS:
-        return f"{mean}, 95 % {others[0]} to {others[1]}, n = {len(effects)}"
-    return f"{mean}, n = 1" if len(effects) == 1 else f"{mean}, single seeds {' and '.join(others[2:])}"
+    mean, *singles = (f"{round(value, digits) + 0.0:+.{digits}f}" for value in (effects.mean(), *effects))  # no -0
+    if len(effects) >= MIN_SEEDS:  # but of an interval "-0.0" says on which side of zero it ends
+        low, high = (f"{value:+.{digits}f}" for value in t_interval(effects))
+        return f"{mean}, 95 % {low} to {high}, n = {len(effects)}"
+    return f"{mean}, n = 1" if len(effects) == 1 else f"{mean}, single seeds {' and '.join(singles)}"
 
 
 Sentence = Callable[[Numbers], str]

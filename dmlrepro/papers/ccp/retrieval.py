@@ -65,7 +65,16 @@ def retrieval_table(finished: Iterable, params: CcpRetrievalParams) -> pd.DataFr
     """The rows of the runs and the `steps` they took, and below them how far the metrics tell the methods apart."""
     finished = list(finished)
     table = with_measures(finished, courses_of, params)
-    return pd.concat([table, relative_spread(results.tidy(finished, params), params)], ignore_index=True)
+    spread = relative_spread(results.tidy(finished, params), params)
+    return table if spread.empty else pd.concat([table, spread], ignore_index=True)
+
+
+def spreads(table: pd.DataFrame) -> pd.DataFrame | str:
+    """`relative_spread` in a table of this notebook, by seed and metric; of too few seeds a sentence."""
+    rows = table[table["metric"] == "relative_spread"]
+    if rows.empty:
+        return f"{table['seed'].nunique()} of the three seeds needed: a deviation of two runs says nothing."
+    return rows.pivot_table(index="seed", columns="setting", values="value").round(2)
 
 
 def relative_spread(table: pd.DataFrame, params: CcpRetrievalParams) -> pd.DataFrame:

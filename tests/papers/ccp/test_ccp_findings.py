@@ -90,3 +90,10 @@ def test_the_spread_between_methods_is_measured_by_that_within():
         "the jackknife's mean is near the estimate"
     )
     assert spreads({"P@1": scores[:, :2], "MAP@R": scores[:, :2]}).empty
+
+
+def test_the_page_shows_the_spread_or_says_how_many_seeds_it_lacks():
+    shown = pd.DataFrame({"metric": "relative_spread", "setting": "of=P@1", "seed": [0, 1, 2], "value": [1.0, 2, 4]})
+    assert retrieval.spreads(shown)["of=P@1"].tolist() == [1, 2, 4]
+    few = pd.DataFrame({"metric": "P@1", "setting": "", "seed": [0, 1], "value": [50.0, 60]})
+    assert retrieval.spreads(few).startswith("2 of the three seeds needed")
