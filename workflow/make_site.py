@@ -61,12 +61,13 @@ _LINK = re.compile(r"""(\]\()([^)\s]+)((?:\s+(?:'[^']*'|"[^"]*"))?\))""")  # of 
 
 
 def stage(source: Path, notebooks: Iterable[Path], made: dict[str, Callable[[], str]]) -> None:
-    """Write all that Sphinx reads into a new folder; `<!-- made: NAME -->` in a page becomes what made[NAME] says."""
+    """Write all that Sphinx reads into a new folder; `<!-- made: NAME -->` in a page becomes what made[NAME] says, and
+    with it the line in italics up to `<!-- end -->`, which readers of the repository see instead."""
     shutil.rmtree(source, ignore_errors=True)
     shutil.copytree(ROOT / "docs", source, ignore=shutil.ignore_patterns("__pycache__", "conf.py", "extension.py"))
     for path in source.rglob("*.md"):
         text = path.read_text(encoding="utf8")
-        text = re.sub(r"<!-- made: (\w+) -->", lambda found: made[found[1]](), text)
+        text = re.sub(r"<!-- made: (\w+) -->(\n\*[^\n]*\*\n<!-- end -->)?", lambda found: made[found[1]](), text)
         write_text(path, links_mapped(text, f"docs/{path.relative_to(source)}", source))
     for name, page in PAGES.items():
         if name != "README.md":
