@@ -287,7 +287,7 @@ def _shown(comparison: Comparison, finding: Found, family: int) -> dict[str, Any
         if not isinstance(part, Equivalence):
             detectable = detectable_effect(estimate.n, sd, level, part.counts)
             shown["detectable"] = 100 * abs(math.expm1(part.sign * detectable)) if part.relative else detectable
-        if not comparison.obstacle:
+        if not comparison.obstacle and part.about != "features":  # of what no seed draws, classes take their place
             if not comparison.as_claimed:  # one of them is enough for another outcome
                 level /= len(finding.tested)
             equivalence = isinstance(part, Equivalence)
