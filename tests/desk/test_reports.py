@@ -14,6 +14,7 @@ from dmlrepro.files import repository_root
 PAPERS = list(published.papers().index)
 DOCS = repository_root() / "docs"
 WRITTEN = ("What the paper says", "What was easy", "What was hard", "What the paper leaves open")
+WRITTEN += ("What to bear in mind",)
 
 
 @pytest.mark.parametrize("paper", PAPERS)
