@@ -11,7 +11,7 @@ from typing import ClassVar
 import pandas as pd
 
 from dmlrepro.evidence import summaries
-from dmlrepro.evidence.stored import Numbers, Sentence
+from dmlrepro.evidence.stored import Numbers, Sentence, with_spread
 from dmlrepro.papers.ccp.claims import TESTS
 from dmlrepro.papers.ccp.methods import LOSSES, CcpParams, ccp_runs, whether_it_alternated
 from dmlrepro.papers.methods import BASELINES
@@ -241,9 +241,16 @@ def _by_length(method: str) -> Sentence:
 
 
 def _parts(numbers: Numbers) -> str:
+    """What leaving out each part changes; of runs that are the same ones, that they are."""
     changes = {"penalty=none": "the penalty", "picks=random": "the choice of samples", "start=best": "the last weights"}
-    gaps = ", ".join(f"without {name} {numbers.gap(f'{OURS};{cell}', OURS, 'MAP@R')}" for cell, name in changes.items())
-    return f"Left out one by one, the parts of CCP change MAP@R thus: {gaps}."
+    left_out = {setting: numbers.effects(f"{OURS};{setting}", OURS, "MAP@R") for setting in changes}
+    gaps = ", ".join(f"without {changes[name]} {with_spread(gap)}" for name, gap in left_out.items() if gap.any())
+    text = f"Left out one by one, the parts of CCP change MAP@R thus: {gaps or 'not at all'}."
+    if not left_out["start=best"].any():
+        text += (
+            " A start at theta* instead of the last weights makes the same runs: a problem ends at its only evaluation."
+        )
+    return text
 
 
 def _over_proxy_anchor(numbers: Numbers) -> str:

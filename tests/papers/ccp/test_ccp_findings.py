@@ -36,6 +36,10 @@ def test_parts_that_are_left_out_are_told_by_their_differences():
     cells = {f"{OURS};{setting}": value for setting, value in left_out.items()} | {OURS: 20, SINGLE: 19}
     (sentence,) = made_findings.said("44", scores(**cells))
     assert "without the penalty -2.0" in sentence and "without the choice of samples +1.0" in sentence
+    assert "without the last weights +0.5" in sentence and "the same runs" not in sentence
+    (sentence,) = made_findings.said("44", scores(**cells | {f"{OURS};start=best": 20}))
+    assert "the last weights +" not in sentence
+    assert sentence.endswith("makes the same runs: a problem ends at its only evaluation.")
 
 
 def test_what_ccp_adds_to_each_loss_is_said_at_once():
