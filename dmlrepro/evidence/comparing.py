@@ -286,9 +286,11 @@ def _compared(test: ClaimTest, place: Place) -> Found:
 def _comparison(test: ClaimTest, part: Part, pair: tuple[Expression, Expression], place: Place) -> Comparison:
     """MissingRows where the table does not have its effects."""
     effects = part.effects(place.cells, *pair)
+    levels = [tables.levels_of(place.cells, cell, part.metric) for expression in pair for cell in expression.cells]
+    drawn = any(len({*seeds.values()}) > 1 for by_level in levels for seeds in by_level.values())
     same = ""
-    if not isinstance(part, Exact) and len(effects) > 1 and np.ptp(effects) == 0:
-        same = f"the same value in each of {len(effects)} seeds"
+    if not drawn and not isinstance(part, Exact):
+        same = f"the same value in each of {len(effects)} seeds" if len(effects) > 1 else ""
         effects = effects[:1]  # one value, however often it is there
     tuned, untuned = _tuned(part, pair[0].methods | pair[1].methods, place.trials)
     hindrances = [*_hindrances(test, part, place, effects), untuned, same]

@@ -142,13 +142,6 @@ def test_values_that_no_seed_changes_are_one_value():
     assert row.reason == "the same value in each of 8 seeds"
 
 
-def test_a_difference_that_no_seed_changes_is_one_value_whatever_the_methods_do():
-    """As of groups that are the same sets: five times nothing is no proof that there is nothing."""
-    base = spread(70)
-    row = line(table(rows("PFML", base), rows("CPML", base)))
-    assert (row.verdict, row.n, row.reason) == ("unclear", 1, "the same value in each of 5 seeds")
-
-
 @pytest.mark.parametrize(("ours", "verdict"), [(-0.95, "unclear"), (-0.5, "the other way")])
 def test_beside_a_rival_at_the_end_of_a_scale_a_small_lead_says_nothing(ours, verdict):
     measured = {"metric": "crop_correlation"}
