@@ -100,7 +100,8 @@ def _wanted(records: Mapping[str, Method], name: str, trained: Sequence[RunSpec]
     if not levels:
         raise ValueError(f"{params.notebook} trains variants of {name}, whose search they take, and not {name}; add it")
     plain = spec_of(method, params)
-    default = min(levels, key=lambda spec: len(_differences(spec, plain)))  # the first of those that differ least
+    # of those that differ least one without a setting, else the first
+    default = min(levels, key=lambda spec: (len(_differences(spec, plain)), spec.setting != ""))
     about = {
         "method": name,
         "methods": [name, *(record.name for record in records.values() if record.searched_as == name)],

@@ -32,16 +32,17 @@ class MnistParams(CcpParams):
     """The parameters of notebook 40. At quick there is no MNIST: the glyphs stand in for it, in as few dimensions.
 
     On MNIST training and test classes are the same and no class can be held out. A pass over its 10,000 test images
-    costs a core as much as 150 steps, so small looks every 200 steps. Its search holds four digits out; of the six that
-    are left a batch has four.
+    costs a core as much as 150 steps, so small looks every 200 steps. Nothing is searched: a search scores digits that
+    it did not train on, which no one asks of this notebook, and whose features in two dimensions training only harms.
     """
 
     notebook = "40_ccp_mnist"
+    takes_searches: ClassVar = False
     overrides: ClassVar = layered(
         CcpParams.overrides,
         at("quick", embedding_size=8, problems=(1, 2)),
         at("small", dataset="mnist", backbone="resnetv2_20", weights="none", embedding_size=2),
-        at("small", steps=1000, eval_every=200, problem_steps=50, samples_per_class=8, protocol="conventional"),
+        at("small", steps=1000, eval_every=200, problem_steps=50, samples_per_class=4, protocol="conventional"),
         at("paper", embedding_size=2),
         at("small", "paper", problems=(1, 2, 3, 4, 5)),
     )
