@@ -17,8 +17,9 @@ def test_nothing_is_trained_and_the_claim_is_judged():
     params = notebook.params.from_values({})
     assert notebook.specs(params) == []
     line = judging.judge(notebook.table([], params), TESTS, ["nivmf-14"]).verdicts.iloc[0]
-    assert (line["verdict"], line["comparison"]) == (judging.OTHER_WAY, "quadratic;dim=128 vs 0.1")
-    assert "mean squared relative error" in line["reason"]  # the readings that do not decide stand beside
+    assert (line["verdict"], line["comparison"]) == (judging.UNCLEAR, "quadratic;dim=128 vs 0.1")
+    assert line["reason"].startswith("depends on the reading: as “root mean square of the relative error” the other way")
+    assert "read as “mean squared relative error”: as claimed" in line["reason"]
 
 
 def test_the_error_of_the_fit_is_that_of_scipys_bessel_function():
