@@ -18,7 +18,7 @@ def test_nothing_is_trained_and_the_claim_is_judged():
     assert notebook.specs(params) == []
     line = judging.judge(notebook.table([], params), TESTS, ["nivmf-14"]).verdicts.iloc[0]
     assert (line["verdict"], line["comparison"]) == (judging.UNCLEAR, "quadratic;dim=128 vs 0.1")
-    assert line["reason"].startswith("depends on the reading: as “root mean square of the relative error” the other way")
+    assert line["reason"].startswith("depends on the reading: as “root mean square of the relative error” the other")
     assert "read as “mean squared relative error”: as claimed" in line["reason"]
 
 
