@@ -41,10 +41,9 @@ class MnistParams(CcpParams):
     overrides: ClassVar = layered(
         CcpParams.overrides,
         at("quick", embedding_size=8, problems=(1, 2)),
-        at("small", dataset="mnist", backbone="resnetv2_20", weights="none", embedding_size=2),
+        at("small", dataset="mnist", backbone="resnetv2_20", weights="none"),
         at("small", steps=1000, eval_every=200, problem_steps=50, samples_per_class=4, protocol="conventional"),
-        at("paper", embedding_size=2),
-        at("small", "paper", problems=(1, 2, 3, 4, 5)),
+        at("small", "paper", embedding_size=2, problems=(1, 2, 3, 4, 5)),
     )
 
     problems: tuple[int, ...] | None = None  # after so many the space is looked at
