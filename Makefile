@@ -66,7 +66,7 @@ notebooks accept: override PROFILE := quick
 # executed copies replace the committed notebooks, outputs included, with the tables and costs of the same execution, and
 # what pages say of results/ is written anew; a notebook that tells of all results/ is executed when these lie there
 notebooks: executed
-	$(BIN)/python -m dmlrepro publish --everything build/quick
+	$(BIN)/python -m dmlrepro publish --everything build/quick $$(echo "$$ONLY" | tr , ' ')
 	$(BIN)/python workflow/build.py quick "$$ONLY"
 	$(BIN)/python workflow/install_notebooks.py build/quick notebooks
 	$(BIN)/python -m dmlrepro pages

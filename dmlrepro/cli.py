@@ -43,9 +43,8 @@ def _parser() -> argparse.ArgumentParser:
     _command(commands, "backbones", do.backbones, "list the backbones with weight tag, input and users")
     _command(commands, "params", do.shared_parameters, "list the parameters that every notebook accepts")
 
-    train = _command(
-        commands, "train", do.train, "search and train what notebooks run, into the cache, without Jupyter"
-    )
+    purpose = "train what notebooks run without Jupyter, into the cache, and beyond quick into the record of results/"
+    train = _command(commands, "train", do.train, purpose)
     _notebooks(train)
     _parameters(train)
     train.add_argument("--grid", type=Path, help="executions.json of the workflow; then NOTEBOOKS are names in it")
@@ -53,7 +52,7 @@ def _parser() -> argparse.ArgumentParser:
 
     search = _command(commands, "search", do.search, "tune methods alike on validation classes, into results/; resumes")
     search.add_argument("what", nargs="+", help="notebooks, by name or number, and methods; without a notebook: of any")
-    _parameters(search)
+    _parameters(search, profile="small")
     search.add_argument("--jobs", type=int, help="searches side by side, each on one thread (default: all cores)")
     search.add_argument("--again", action="store_true", help="also where there is one, which it replaces when complete")
 
@@ -123,6 +122,7 @@ def _parser() -> argparse.ArgumentParser:
 
     publish = _command(commands, "publish", do.publish, "move validated tables from a build folder to results/")
     publish.add_argument("folder", type=Path)
+    _notebooks(publish)
     publish.add_argument(
         "--everything", action="store_true", help="also what repeats the committed tables, with its costs"
     )
@@ -132,7 +132,11 @@ def _parser() -> argparse.ArgumentParser:
     drift.add_argument("folder", type=Path)
     _notebooks(drift)
     _command(commands, "pages", do.pages, "write what is made from results/: findings, index, ledger, README")
-    _notebooks(_command(commands, "accept", do.accept, "make new golden numbers from results/quick, print what moved"))
+    _notebooks(
+        _command(
+            commands, "accept", do.accept, "make new golden numbers from build/quick or results/quick, print what moved"
+        )
+    )
     return parser
 
 
@@ -155,8 +159,8 @@ def _notebooks(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("notebooks", nargs="*", help="names or numbers; default: all")
 
 
-def _parameters(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--profile", default="quick")
+def _parameters(parser: argparse.ArgumentParser, profile: str = "quick") -> None:
+    parser.add_argument("--profile", default=profile, help=f"default: {profile}")
     parser.add_argument(
         "-p", dest="parameters", nargs=2, action="append", default=[], metavar=("NAME", "VALUE"), help="as in papermill"
     )

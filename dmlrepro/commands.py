@@ -6,6 +6,7 @@ They import what they need themselves, so that the others need not wait for it.
 
 import argparse
 import ast
+import difflib
 import json
 import sys
 from pathlib import Path
@@ -73,6 +74,8 @@ def train(options: argparse.Namespace) -> None:
     from dmlrepro.files import FullDisk
     from dmlrepro.training import records, runs
 
+    if options.grid and (options.parameters or options.profile != "quick"):
+        raise ValueError("--grid says the profile and the parameters of every execution; leave out --profile and -p")
     pooled: list[RunSpec] = []
     results: list[runs.RunResult] = []
     failures = []
@@ -142,7 +145,11 @@ def search(options: argparse.Namespace) -> None:
     from dmlrepro.papers import rooms
     from dmlrepro.papers.methods import summary
 
-    methods = [name for name in options.what if name in rooms.methods()]
+    known = rooms.methods()
+    methods = [name for name in options.what if name in known]
+    for name in options.what:
+        if alike := name not in known and difflib.get_close_matches(name, known, cutoff=0.7):
+            raise ValueError(f"no method {name!r}; did you mean {alike[0]!r}?")
     named = [catalogue.find(name) for name in options.what if name not in methods]
     # the notebooks across papers, 00 to 03, come last: a room knows its methods' parameters
     everything = sorted(catalogue.studies().items(), key=lambda item: (item[0].startswith("0"), item[0]))
@@ -157,8 +164,9 @@ def search(options: argparse.Namespace) -> None:
 def bench(options: argparse.Namespace) -> None:
     from dmlrepro.desk import bench
 
-    values = {name: _literal(text) for name, text in options.parameters} | {"search": options.search}
-    params = bench.params_of(options.loss, options.profile, options.dataset, **values)
+    given = {"profile": options.profile, "dataset": options.dataset, "search": options.search or None}
+    values = {name: _literal(text) for name, text in options.parameters}
+    params = bench.params_of(options.loss, **values | {name: value for name, value in given.items() if value})
     findings = bench.checked(params)
     print(*findings, sep="\n", flush=True)
     path, sentences = bench.page(params, findings, options.jobs)
@@ -272,10 +280,21 @@ def publish(options: argparse.Namespace) -> None:
     from dmlrepro.files import repository_root
 
     target = _published(options.folder)
-    tables, moved = publishing.publish(options.folder, target, everything=options.everything)
+    names = _saving(options.notebooks)
+    if options.notebooks and not names:
+        print("these notebooks save no table")
+        return
+    tables, moved = publishing.publish(options.folder, target, names, everything=options.everything)
     print(f"{tables} tables valid, {moved} new or changed in {target.relative_to(repository_root())}/")
     if verdicts.write():
         print("results/claims.csv follows them")
+
+
+def _saving(names: list[str]) -> list[str]:
+    """Those of some notebooks, or of all, that save a table."""
+    from dmlrepro.desk import catalogue
+
+    return [name for name in _selected(names) if catalogue.find(name).saves]
 
 
 def _published(build: Path) -> Path:
@@ -336,15 +355,16 @@ def pages(options: argparse.Namespace) -> None:
 
 
 def accept(options: argparse.Namespace) -> None:
-    from dmlrepro.desk import catalogue, regression
+    from dmlrepro.desk import regression
     from dmlrepro.evidence import publishing
     from dmlrepro.evidence.provenance import damage
     from dmlrepro.files import repository_root
 
     build = repository_root() / "build" / "quick"
-    names = [name for name in _selected(options.notebooks) if catalogue.find(name).saves]
+    names = _saving(options.notebooks)
     absent = [name for name in names if all(damage(folder / f"{name}.csv") for folder in (build, _published(build)))]
     if absent:  # before anything is replaced
         raise FileNotFoundError(f"no tables of {', '.join(absent)}; make results ONLY={','.join(absent)}")
-    publishing.publish(build, _published(build), everything=True)
+    if made := [name for name in names if not damage(build / f"{name}.csv")]:
+        publishing.publish(build, _published(build), made, everything=True)
     regression.accept(names)

@@ -3,7 +3,7 @@
 `pml.PFML(num_classes, embedding_size, ...)` and so on, by the short names of `dir(dmlrepro.losses)`, are the losses
 below pytorch-metric-learning's base class, `losses.BaseMetricLossFunction`: with a scale, a reducer, an embedding
 regulariser, weights of mined samples, and zero for an empty batch, see `Loss`. The wrappers have the library's names
-and arguments and take all losses, these and the plain ones:
+and arguments and take all losses, these and, but for those without labels, the plain ones:
 
     CrossBatchMemory        Calls with mined pairs and past embeddings: for CCPContrastive, CCPTriplet,
                             CCPMultiSimilarity and the pair losses of `baselines`; the others say that they have no
@@ -88,9 +88,17 @@ class Loss(losses.BaseMetricLossFunction):
             self.set_reducer(reducer)
 
     @property
-    def proxies(self) -> Tensor | None:
-        """The class vectors of the loss as it keeps them, None where it has none."""
-        return getattr(self.loss, "proxies", None)
+    def proxies(self) -> Tensor:
+        """The class vectors of the loss as it keeps them, those of a loss of the library as (C, M, D); AttributeError
+        where it has none."""
+        from dmlrepro.losses.baselines import proxies_of
+
+        if hasattr(self.loss, "proxies"):
+            return self.loss.proxies
+        vectors = proxies_of(self.loss)
+        if vectors is None:
+            raise AttributeError(f"{type(self).__name__} has no class vectors")
+        return vectors
 
     def parameter_groups(self, lr: float) -> list[dict]:
         """The recommended groups of the loss; bounds of gradients are scaled as these are."""

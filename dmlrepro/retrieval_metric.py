@@ -53,6 +53,9 @@ class RetrievalMetric(Metric):
     Args:
         ks, measures, distance: as in `retrieval`.
         options: of torchmetrics' Metric, where that is installed.
+
+    Raises:
+        ValueError: as `retrieval` for ks, measures and distance.
     """
 
     is_differentiable, higher_is_better, full_state_update = False, True, False
@@ -66,6 +69,7 @@ class RetrievalMetric(Metric):
     ):
         super().__init__(**options)
         self.how: dict[str, Any] = {"ks": ks, "measures": measures, "distance": distance}
+        retrieval(torch.eye(2), [0, 0], **self.how)  # what it refuses, it refuses before the first image
         for name in ("embeddings", "labels", "ids"):  # lists of tensors, one for each batch; ids of all batches or none
             self.add_state(name, default=[], dist_reduce_fx="cat")
 

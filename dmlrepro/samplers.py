@@ -47,9 +47,9 @@ def m_per_class(
 ) -> Batches:
     """Batches of batch_size / samples_per_class distinct classes, samples_per_class samples of each, grouped by class.
 
-    Classes come from one shuffle after another, so after any number of batches the visits of two classes differ by at
-    most one. Samples are drawn anew at each visit, without replacement; a class with fewer than samples_per_class
-    samples is repeated as evenly as it can be.
+    Classes come from one shuffle after another, so after any number of batches of a pass the visits of two classes
+    differ by at most one. Samples are drawn anew at each visit, without replacement; a class with fewer than
+    samples_per_class samples is repeated as evenly as it can be.
 
     Args:
         labels: (N,) integers, list, array or tensor; the indices returned point into it.

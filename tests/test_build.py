@@ -125,7 +125,7 @@ def published(repository):
         for part in provenance.PARTS:
             (folder / f"a{part}").write_text("50.0\n")
         provenance.seal(folder / "a.csv", {"made": "here"})
-    for mark in ("a.done", "published"):
+    for mark in ("a.done", "a.published"):
         (repository / "build" / "quick" / mark).touch()
     (repository / "build" / "quick" / "a.ipynb").write_text('{"cells": []}')
     assert "again" not in built(repository)
@@ -141,7 +141,7 @@ def damages(path: Path):
 @pytest.mark.parametrize("part", [*provenance.PARTS, ".json"])
 def test_whatever_is_not_as_it_was_saved_is_named_and_made_anew(published, part):
     """In results/ it is published again, in the build folder its notebook is executed again."""
-    for folder, mark, left in (("results", "published", "a.done"), ("build", "a.done", "")):
+    for folder, mark, left in (("results", "a.published", "a.done"), ("build", "a.done", "")):
         path = published / folder / "quick" / f"a{part}"
         whole = path.read_bytes()
         for content in damages(path):

@@ -30,7 +30,7 @@ def built(tmp_path_factory):
     build.mkdir(parents=True)
     now = time.time()
     saving = [name for name in NOTEBOOKS if name not in AFTER_ALL]
-    outputs = [*(f"{name}{end}" for end in (".trained", ".ipynb", ".done") for name in saving), "published"]
+    outputs = [f"{name}{end}" for end in (".trained", ".ipynb", ".done", ".published") for name in saving]
     outputs += [f"{name}{end}" for end in (".trained", ".ipynb", ".done") for name in AFTER_ALL]
     for age, name in enumerate(reversed(outputs)):
         (build / name).touch()

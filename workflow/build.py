@@ -75,11 +75,19 @@ def undo_edits(build: Path, results: Path) -> None:
     for path, what in wrong.items():
         if what:
             print(f"{what}: its notebook is executed again", flush=True)
-            path.with_suffix(".done").unlink(missing_ok=True)
-    published = [damage(results / table.name) for table in tables]
-    if any(published) and (build / "published").exists():
-        print(f"published again: {'; '.join(filter(None, published))}", flush=True)
-        (build / "published").unlink()
+            forget(build, path, "done")
+    for table in tables:
+        if (what := damage(results / table.name)) and forget(build, table, "published"):
+            print(f"published again: {what}", flush=True)
+
+
+def forget(build: Path, path: Path, mark: str) -> bool:
+    """Remove the marks of every execution of the notebook that made a file; whether there were any. The names of an
+    execution and of its table may differ by a parameter that says what the profile says."""
+    marks = [*build.glob(f"{path.stem.partition('--')[0]}*.{mark}")]
+    for file in marks:
+        file.unlink()
+    return bool(marks)
 
 
 def is_notebook(path: Path) -> bool:

@@ -5,6 +5,7 @@ A room is any sub-package of dmlrepro.papers, in whatever folder of that package
 claims.py (TESTS, the tests of its claims by claim id) and a module per study.
 """
 
+import difflib
 import importlib
 import pkgutil
 from collections.abc import Iterator
@@ -22,12 +23,13 @@ def studies() -> dict[str, Study]:
 
 
 def find(name: str) -> Study:
-    """The study of a notebook by its name, its number or its path; ValueError lists what exists."""
+    """The study of a notebook by its name, its number or its path; ValueError lists those that it may be."""
     stem = Path(name).stem
     known = studies()
-    matches = [key for key in known if key == stem or key.split("_")[0] == stem]
+    matches = [key for key in known if key == stem or key.split("_")[0] == stem.zfill(2)]
     if len(matches) != 1:
-        raise ValueError(f"no notebook {name!r}; there are {', '.join(known)}")
+        alike = [key for key in known if stem.lower() in key] or difflib.get_close_matches(stem, known)
+        raise ValueError(f"no notebook {name!r}; there are {', '.join(alike or known)}")
     return known[matches[0]]
 
 

@@ -21,7 +21,8 @@ def chosen(execution: Execution, method: str | None = None, seed: int = 0) -> Ru
         final = recommending.final_specs(recommending.choice_of(finished), finished)
         return execution.run(final[:1])[0]
     of_seed = [spec for spec in specs if spec.seed == seed]
-    wanted = [spec for spec in of_seed if (method in (spec.method, _named(spec)) if method else spec.loss)]
+    wanted = [spec for spec in of_seed if (_named(spec) == method if method else spec.loss)]
+    wanted = wanted or [spec for spec in of_seed if spec.method == method]
     if len({_named(spec) for spec in wanted}) != 1:
         seeds = ", ".join(map(str, sorted({spec.seed for spec in specs})))
         names = ", ".join(map(repr, dict.fromkeys(_named(spec) for spec in wanted or of_seed or specs)))

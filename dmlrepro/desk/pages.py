@@ -93,7 +93,7 @@ def index() -> str:
 _COST_NOTE = (
     "Costs are estimates of `python -m dmlrepro plan`: one core for `quick` and `small`, one A100 for `paper`; a run "
     "that several notebooks share is counted at the first. Verdicts are those here, on the first data set that a claim "
-    "names; none is run at the papers' scale."
+    "names."
 )
 
 

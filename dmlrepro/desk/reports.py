@@ -117,8 +117,7 @@ def deciding(paper: str) -> pd.DataFrame:
     """The lines of a paper's claims that decide, with their place in the matrix."""
     lines = verdicts.lines()
     lines = lines[lines["claim_id"].isin(own(paper)) & (lines["decides"] == "yes") & (lines["comparison"] != "")]
-    places = lines["dataset"].map(claims.short_name).map(ledger.PLACES).fillna(ledger.FURTHER)
-    return lines.assign(place=places.mask(lines["scale"] == ledger.PAPER_SCALE, ledger.AT_PAPER_SCALE))
+    return lines.assign(place=ledger.places(lines))
 
 
 def forest_rows(paper: str) -> pd.DataFrame:

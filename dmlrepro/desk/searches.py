@@ -9,6 +9,7 @@ import functools
 import json
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -144,16 +145,11 @@ def run(every: Sequence[Wanted], jobs: int | None = None, again: bool = False) -
     complete, failures = 0, {}
 
     def done() -> int:
-        begun = [path for tuning in todo if (path := search.unfinished_of(tuning.path)).exists()]
-        return search.RUNS * complete + sum(search.run_count(search.read(path)) for path in begun)
-
-    report = progress.reporter("runs of searches done", search.RUNS * len(todo), done())
-    workers = scheduling.workers_for(jobs, len(todo))
-    if workers <= 1:
+        begun = 0
         for tuning in todo:
-            tuning.run(again, lambda: report(done()))
-            complete += 1
-        return [search.read(tuning.path) for tuning in every]
+            with suppress(FileNotFoundError):  # not begun, or complete by now: its worker moves the file
+                begun += search.run_count(search.read(search.unfinished_of(tuning.path)))
+        return search.RUNS * complete + begun
 
     def finish(path: str, result: Callable[[], object]) -> None:
         nonlocal complete
@@ -161,8 +157,14 @@ def run(every: Sequence[Wanted], jobs: int | None = None, again: bool = False) -
             failures[path] = error
         complete += 1
 
-    tasks = {str(tuning.path): functools.partial(tuning.run, again) for tuning in todo}
-    scheduling.side_by_side(tasks, workers, finish, lambda: report(done()))
+    report = progress.reporter("runs of searches done", search.RUNS * len(todo), done())
+    workers = scheduling.workers_for(jobs, len(todo))
+    if workers <= 1:
+        for tuning in todo:
+            finish(str(tuning.path), functools.partial(tuning.run, again, lambda: report(done())))
+    else:
+        tasks = {str(tuning.path): functools.partial(tuning.run, again) for tuning in todo}
+        scheduling.side_by_side(tasks, workers, finish, lambda: report(done()))
     if failures:
         ended = [(tuning.about["method"], failures.get(str(tuning.path))) for tuning in todo]
         lines = [f"  {method}: {error or type(error).__name__}" for method, error in ended if error is not None]

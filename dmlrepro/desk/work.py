@@ -53,9 +53,10 @@ def of(spec: RunSpec) -> Work:
         steps = min(steps, EARLY_STOP_STEPS.get(benchmark_of(spec.dataset), EARLY_STOP_STEPS_ELSEWHERE))
     evaluations = math.ceil(steps / schedule.eval_every) if schedule.eval_every else 0
     per_look = held_out if schedule.validation_only else held_out + test
-    final = 2 if schedule.validation_only else 1
-    evaluated = evaluations * per_look + final * (held_out + test)
-    compared = evaluations * (held_out**2 + (per_look > held_out) * test**2) + final * (held_out**2 + test**2)
+    # the last look tells what is published, unless it looks at validation classes only; the best weights have their own
+    finals = 2 if schedule.validation_only else int(spec.restore_best) + int(not evaluations)
+    evaluated = evaluations * per_look + finals * (held_out + test)
+    compared = evaluations * (held_out**2 + (per_look > held_out) * test**2) + finals * (held_out**2 + test**2)
     if spec.neighbours:  # every epoch looks for them among all training images
         evaluated += train * math.ceil(steps / per_epoch)
         compared += train**2 * math.ceil(steps / per_epoch)
@@ -64,8 +65,6 @@ def of(spec: RunSpec) -> Work:
         share, _ = _of_tail(spec)
         trained = round(share * trained)
         evaluated = round(share * evaluated) + (spec.cached_views or 1) * everything + test
-    # the last look tells what is published, unless it looks at validation classes only; the best weights have their own
-    finals = 2 if schedule.validation_only else int(spec.restore_best) + int(not evaluations)
     return Work(steps / per_epoch, steps, trained, evaluated, compared, evaluations, finals)
 
 

@@ -79,13 +79,17 @@ def lines_that_decide(lines: pd.DataFrame, test: ClaimTest, scale: str = HERE) -
     return pd.concat([own[without_images], named])
 
 
+def places(lines: pd.DataFrame) -> pd.Series:
+    """The column of `matrix` to which each line belongs."""
+    of_data = lines["dataset"].map(claims.short_name).map(PLACES).fillna(FURTHER)
+    return of_data.mask(lines["scale"] == PAPER_SCALE, AT_PAPER_SCALE)
+
+
 def matrix(lines: pd.DataFrame) -> pd.DataFrame:
     """The verdict of every claim of data/claims.csv (rows) in every place (columns): on parts of birds, cars and
     letters, on further data or without images, and at the paper's scale. Only lines that decide count."""
     deciding = lines[lines["decides"] == "yes"]
-    places = deciding["dataset"].map(claims.short_name).map(PLACES).fillna(FURTHER)
-    places = places.mask(deciding["scale"] == PAPER_SCALE, AT_PAPER_SCALE)
-    verdicts = {key: set(rows["verdict"]) for key, rows in deciding.groupby([deciding["claim_id"], places])}
+    verdicts = {key: set(rows["verdict"]) for key, rows in deciding.groupby([deciding["claim_id"], places(deciding)])}
     columns = [*PLACES.values(), FURTHER, AT_PAPER_SCALE]
 
     def word(claim_id: str, place: str) -> str:

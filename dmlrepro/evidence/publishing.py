@@ -1,5 +1,6 @@
 """Moving the tables of a build folder to results/, and how they differ from those that are committed there."""
 
+from collections.abc import Collection
 from pathlib import Path
 
 import numpy as np
@@ -14,24 +15,28 @@ from dmlrepro.evidence.tables import IDENTITY
 from dmlrepro.files import replacing
 
 
-def publish(build: Path, target: Path, *, everything: bool = False) -> tuple[int, int]:
+def publish(build: Path, target: Path, notebooks: Collection[str] = (), *, everything: bool = False) -> tuple[int, int]:
     """Move the tables of a build folder to `target`; returns how many there are, and how many are new or changed.
+
+    notebooks: only the tables of these, since what others left there may be older than what `target` has; none: all.
 
     Every table is validated before the first one is moved. One that repeats what is there leaves it as it is, with the
     provenance of the run that first made it, see `repeats`; `everything` moves it all the same, so that tables, costs
     and executed notebooks are of one execution. One of which a file is missing there, or is not as it was saved, is
-    replaced. Tables of a reader's own images go to the folder `own` beside `target`.
+    replaced. Tables of a reader's own images, or of a loss of their own, go to the folder `own` beside `target`.
 
     Raises:
-        FileNotFoundError: the folder has no tables.
+        FileNotFoundError: the folder has no tables of these notebooks.
         ValueError: a table is not valid or was edited; names the file and the first bad row.
     """
-    tables = {path: read(path) for path in table_paths(build)}
-    if not tables:
-        raise FileNotFoundError(f"no tables in {build}; run the notebooks first")
+    paths = [path for path in table_paths(build) if not notebooks or path.stem.partition("--")[0] in notebooks]
+    if not paths:
+        raise FileNotFoundError(f"no tables{' of ' * bool(notebooks)}{', '.join(notebooks)} in {build}; run them first")
+    tables = {path: read(path) for path in paths}
     moved = 0
     for path, table in tables.items():
-        own = is_own(record(path).get("parameters", {}).get("dataset", ""))
+        made = record(path)
+        own = made.get(OWN) or is_own(made.get("parameters", {}).get("dataset", ""))
         new = (target.parent / OWN / target.name if own else target) / path.name
         if not damage(new) and (
             _equal_files(new, path) if everything else repeats(new, table) and _made_the_same(new, path)

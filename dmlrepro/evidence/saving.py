@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 PROFILES = ("paper", "small", "quick")  # those that carry more come first
-OWN = "own"  # in results/, what readers' own images gave
+OWN = "own"  # in results/, what readers' own images or losses gave; an entry of the record of a table of such a loss
 TRAINED_BY = "trained_by"  # an entry of a table's record, see `provenance`
 
 
@@ -156,6 +156,7 @@ def provenance(params: Any, finished: Sequence = ()) -> dict[str, Any]:
     return {
         "notebook": params.notebook,
         "parameters": params.as_dict(),
+        **({OWN: True} if getattr(params, "own", False) else {}),
         **_searched(params, {run.spec.method for run in finished}),
         **sources.checkout(),
         "source": keys.source_hash(None, "supervised"),

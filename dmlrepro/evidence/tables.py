@@ -230,13 +230,13 @@ def resampled_cells(hits: pd.DataFrame, draws: int = 2000, seed: int = 0) -> Cel
 
 def of_one_dataset(table: pd.DataFrame, metrics: Sequence[str]) -> pd.DataFrame:
     """The final rows of a table that have the metrics; ValueError where a metric has no row, or where the rows are of
-    several data sets or profiles."""
+    several data sets, profiles or protocols."""
     rows = final_rows(table)
     absent = [metric for metric in metrics if metric not in set(rows["metric"])]
     if absent or not metrics:
         raise ValueError(f"metrics: the table has no {absent}, it has {', '.join(dict.fromkeys(rows['metric']))}")
     rows = rows[rows["metric"].isin(metrics)]  # what was timed on made data stands in one table with what was trained
-    for name in ("dataset", "profile"):
+    for name in ("dataset", "profile", "protocol"):
         if len(values := set(rows[name])) > 1:
             raise ValueError(f"table mixes several values of {name}: {sorted(values)}; filter it to one")
     return rows

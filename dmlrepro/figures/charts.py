@@ -55,7 +55,7 @@ def dots(
     The axis spans what was trained. The network before training is a line, dashed with its features and dotted with a
     random head, or an arrow where it lies far outside. A metric that is the same everywhere is said in the title.
 
-    table: tidy results of one data set and profile.
+    table: tidy results of one data set, profile and protocol.
     published: rows with columns dataset, method, metric, value, methods named as in the table; hollow marks in a panel
         beside that of the same metric, since another data set has another scale.
     ValueError names what is missing or mixed.

@@ -28,7 +28,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from dmlrepro.extras import require
-from dmlrepro.losses.checks import check_batch, check_unused, printed, values_are_known, whole_labels
+from dmlrepro.losses.checks import LEAST_NORM, check_batch, check_unused, printed, values_are_known, whole_labels
 from dmlrepro.losses.recommended import groups
 from dmlrepro.vmf import (
     at_least_float32,
@@ -430,7 +430,9 @@ class ProbabilisticProxyLoss(nn.Module):
         """Distances (B, C) in float64 of the embeddings (B, D) to all proxies; "el_nivmf" draws anew at each call."""
         if self._looks:
             self._look_at_concentrations(embeddings)
-        embeddings = self.embedding_scale * embeddings.double()
+        norms = torch.linalg.vector_norm(embeddings.detach().double(), dim=1, keepdim=True)
+        undirected = (norms > 0) & (norms < LEAST_NORM)  # uniform, as zero is, and not of gradients of 1e12 and more
+        embeddings = self.embedding_scale * embeddings.double().masked_fill(undirected, 0.0)
         if self.distance == "cosine":
             return cosine_distance(embeddings, self.proxies)
         if self.distance == "l2":
@@ -525,7 +527,8 @@ class JointProxyLoss(nn.Module):
         omega: weight >= 0 of the deterministic loss. Released: CUB 3 (128-D) and 5 (512-D), Cars 0.3 and 0.1.
 
     Raises:
-        ValueError: if deterministic has no `proxies` of the same shape, or omega is negative.
+        ValueError: if deterministic has no `proxies` of the same shape, or omega is negative; in use, on a bad batch,
+            to which an embedding of norm 0 belongs, though it has a meaning for `probabilistic` alone.
     """
 
     def __init__(self, probabilistic: ProbabilisticProxyLoss, deterministic: nn.Module, omega: float):
@@ -573,6 +576,8 @@ class JointProxyLoss(nn.Module):
                 "JointProxyLoss cannot be exported: a graph would hold a copy of the proxies that its parts share, "
                 "without their gradient; export one of the parts, or the network alone"
             )
+        if self.omega:  # the deterministic loss knows directions alone
+            check_batch(embeddings, labels, *self.proxies.shape)
         loss = self.probabilistic(embeddings, labels)
         with torch.autocast(embeddings.device.type, enabled=False):
             # In the proxies' type: pytorch-metric-learning casts a loss's proxies to that of the embeddings.

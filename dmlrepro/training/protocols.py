@@ -225,7 +225,7 @@ def validated(spec: RunSpec, name: str, *, published: bool = False, keep: Collec
     runs = expand(spec, name, published=published, keep=keep)
     if protocol.folds:
         return runs
-    looks = {} if spec.eval_every or runs[0].eval_every_epochs else _ten_evaluations(spec)
+    looks = {} if runs[0].eval_every or runs[0].eval_every_epochs else _ten_evaluations(spec)
     part = {"fold": protocol.held_out - 1, "folds": protocol.held_out}
     return [run.replace(monitor="MAP@R", restore_best=True, **part, **looks) for run in runs]
 

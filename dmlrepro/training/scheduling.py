@@ -150,9 +150,9 @@ def train_into_cache(identity: dict[str, dict], spec: RunSpec, described: str | 
     except (RuntimeError, MemoryError) as error:
         if not _is_out_of_memory(error):
             raise
-        reason = str(error).partition(". ")[0]
+        reason, on_gpu = str(error).partition(". ")[0], isinstance(error, torch.OutOfMemoryError)
     # not while the error is held, whose frames hold the run's tensors
-    if torch.cuda.is_available():
+    if on_gpu:
         torch.cuda.empty_cache()
         raise MemoryError(f"out of GPU memory ({reason}); lower batch_size or image_size, or precision = 'bfloat16'")
     raise MemoryError(f"out of memory ({reason}); {FEWER_AT_ONCE}")

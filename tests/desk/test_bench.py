@@ -168,6 +168,13 @@ def test_the_search_is_that_of_every_method(mine):
     assert your_loss.searched(bench.params_of(mine)) is None
 
 
+def test_the_rate_of_its_parameters_is_searched_where_it_has_any(mine):
+    asked = your_loss.searched(bench.params_of(mine, "small", search=["margin=0:0.5", "loss_lr=1e-4:1:log"]))
+    assert list(asked["ranges"]) == ["lr", "margin", "loss_lr"]
+    with pytest.raises(ValueError, match="TripletMarginLoss has no parameters, and so no loss_lr"):
+        bench.params_of("pytorch_metric_learning.losses:TripletMarginLoss", "small", search=["loss_lr=1e-4:1:log"])
+
+
 def test_what_a_search_found_is_taken_as_by_every_method(mine, monkeypatch):
     monkeypatch.setenv("DMLREPRO_RECORD", "results")
     theirs = PfmlRetrievalParams.from_values({"profile": "small"})

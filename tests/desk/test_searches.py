@@ -297,11 +297,12 @@ def test_searches_run_side_by_side_with_all_their_runs(tmp_path):
     assert 0 < finished[0]["found"]["default"] == finished[0]["found"]["best"] < 1
 
 
-def test_an_error_of_one_search_lets_the_others_end(monkeypatch, tmp_path):
-    """Two processes, in which nothing of this test's changes holds: a spec whose images are not there fails at once."""
+@pytest.mark.parametrize("jobs", [1, 2])
+def test_an_error_of_one_search_lets_the_others_end(monkeypatch, tmp_path, jobs):
+    """In a process of its own nothing of this test's changes holds: a spec whose images are not there fails at once."""
     about = {"method": "A", "methods": [], "conditions": {}}
     spec = specs("10", "PFML")[0].replace(dataset="cub")
     monkeypatch.setenv("DMLREPRO_DATA", str(tmp_path / "absent"))
     every = [searches.Wanted(tmp_path / f"{name}.json", spec, {}, (), about | {"method": name}) for name in "AB"]
     with pytest.raises(ValueError, match=r"(?s)2 of 2 searches failed.*  A: .*cub.*  B: "):
-        searches.run(every, jobs=2)
+        searches.run(every, jobs=jobs)

@@ -221,3 +221,21 @@ def test_one_bad_table_publishes_nothing(tmp_path):
     assert not (tmp_path / "results").exists()
     with pytest.raises(FileNotFoundError, match="no tables in"):
         publishing.publish(tmp_path / "results", tmp_path / "results")
+
+
+def test_what_other_notebooks_left_in_the_build_folder_stays_there(tmp_path):
+    target = tmp_path / "results"
+    publishing.publish(build_folder(tmp_path / "one", a=50.0, b=60.0), target)
+    build = build_folder(tmp_path / "two", **{"a": 51.0, "a--steps=5": 52.0, "b": 61.0})
+    assert publishing.publish(build, target, ["a"], everything=True) == (2, 2)
+    assert [saving.read(target / f"{name}.csv")["value"].item() for name in ("a", "b")] == [51, 60]
+    with pytest.raises(FileNotFoundError, match=r"no tables of c in .*two; run them first"):
+        publishing.publish(build, target, ["c"])
+
+
+def test_a_table_of_a_loss_of_the_readers_own_goes_beside(tmp_path):
+    build, target = tmp_path / "build" / "quick", tmp_path / "results" / "quick"
+    build.mkdir(parents=True)
+    saved(build / "03_your_loss.csv", table(50.0), own=True, parameters={"dataset": "glyphs"})
+    assert publishing.publish(build, target) == (1, 1)
+    assert (tmp_path / "results" / "own" / "quick" / "03_your_loss.csv").exists() and not target.exists()

@@ -372,6 +372,10 @@ def test_force_arrows_point_along_the_force_and_survive_zero_and_huge_ones():
         (lambda: charts.dots(table().drop(columns=["seed", "value"]), "R@1"), r"lacks the columns \['seed', 'value'\]"),
         (lambda: charts.dots(table(), ["R@1", "NMI"]), r"no \['NMI'\], it has R@1, MAP@R"),
         (
+            lambda: charts.dots(pd.concat([table(), table().assign(protocol="MLRC separated")]), "R@1"),
+            r"several values of protocol: \['MLRC separated'",
+        ),
+        (
             lambda: charts.dots(pd.concat([table(), table().assign(dataset="mnist")]), "R@1"),
             "several values of dataset",
         ),

@@ -20,7 +20,7 @@ from dmlrepro.datasets.images import decoded
 from dmlrepro.deploy.finding import Found
 from dmlrepro.evidence import results
 from dmlrepro.evidence.stored import Numbers
-from dmlrepro.files import cache_root
+from dmlrepro.files import cache_root, replacing
 from dmlrepro.papers.methods import Method, pick, spec_of
 from dmlrepro.papers.study import Study
 from dmlrepro.papers.together.recommending import SCORE
@@ -99,7 +99,8 @@ def as_files(dataset: str, folder: Path) -> None:
         if path.exists():
             continue
         if isinstance(image, np.ndarray):
-            Image.fromarray(image).save(path)
+            with replacing(path) as temporary:  # one that was cut short would count as there
+                Image.fromarray(image).save(temporary, format="png")
         else:
             os.symlink(image, path)
 

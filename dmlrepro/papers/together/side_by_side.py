@@ -78,9 +78,8 @@ def _runs(source: stored.Stored) -> pd.DataFrame:
 
 
 def places(rows: pd.DataFrame) -> Iterator[tuple[str, pd.DataFrame]]:
-    """The runs of every PLACE that has two trained methods, those of most seeds and methods first, with its heading."""
-    groups = [some for _, some in rows.groupby(PLACE, sort=False) if some["method"].isin(_trained(some)).any()]
-    groups = [some for some in groups if len(_trained(some)) > 1]
+    """The runs of every PLACE that has two trained methods, those of most methods first, with its heading."""
+    groups = [some for _, some in rows.groupby(PLACE, sort=False) if len(_trained(some)) > 1]
     order = {profile: place for place, profile in enumerate(saving.PROFILES)}
     for some in sorted(groups, key=lambda group: (order[group["profile"].iat[0]], -len(_trained(group)))):
         first = some.iloc[0]

@@ -123,6 +123,8 @@ def method_of(params: YourLossParams) -> Method:
             learns = any(True for _ in own.OwnLoss(code, 2, params.embedding_size).parameters())
     except (ValueError, TypeError) as error:
         raise ValueError(f"loss {params.loss} cannot be built from its defaults: {error}") from error
+    if "loss_lr" in ranges and not learns:
+        raise ValueError(f"search: {code['name']} has no parameters, and so no loss_lr")
     return Method(
         name=code["name"] if code["name"] not in METHODS else f"{code['name']} (yours)",
         loss="own.OwnLoss",
@@ -130,6 +132,7 @@ def method_of(params: YourLossParams) -> Method:
         batches=params.batches or ("shuffled" if learns else "pairs"),
         faster={"*": PROXIES} if learns else {},
         ranges=ranges,
+        decisive=tuple(ranges),
         color="#000000",
     )
 
