@@ -125,11 +125,17 @@ def neighbour_groups(neighbours: Tensor, batch_size: int, num_batches: int, gene
     """
     _check(generator, batch_size=batch_size, num_batches=num_batches)
     neighbours = torch.as_tensor(neighbours)
-    if neighbours.ndim != 2:
-        raise ValueError(f"neighbours must have shape (N, k), got {tuple(neighbours.shape)}")
+    if neighbours.ndim != 2 or neighbours.numel() == 0 or neighbours.is_floating_point():
+        got = f"{neighbours.dtype} of shape {tuple(neighbours.shape)}"
+        raise ValueError(f"neighbours must be integers of shape (N, k), N and k from 1 on, got {got}")
     items, size = neighbours.shape
+    if not 0 <= neighbours.min() <= neighbours.max() < items:
+        found = neighbours.min() if neighbours.min() < 0 else neighbours.max()
+        raise ValueError(f"neighbours must be rows of the {items} items, 0 to {items - 1}, found {int(found)}")
     if batch_size % size:
         raise ValueError(f"batch_size {batch_size} must be a multiple of the {size} neighbours of a group")
+    if batch_size // size > items:
+        raise ValueError(f"batch_size {batch_size} has more than the {items} groups of {size}; lower batch_size")
     centres = shuffled(items, batch_size // size, num_batches, generator)
 
     def draw(queue: Tensor, generator: Generator):
@@ -146,6 +152,8 @@ def _integers(labels: object) -> Tensor:
         raise ValueError(
             f"labels must be a vector of integers ({error}); number them by np.unique(labels, return_inverse=True)[1]"
         ) from error
+    if vector.ndim == 1 and not len(vector):
+        raise ValueError("labels are empty; give one for each item")
     if vector.ndim != 1 or vector.is_floating_point() or vector.is_complex():
         raise ValueError(f"labels must be a vector of integers, got {vector.dtype} of shape {tuple(vector.shape)}")
     return vector.to("cpu", torch.int64)

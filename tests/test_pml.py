@@ -246,3 +246,10 @@ def test_a_name_that_is_no_loss_is_told():
     assert set(NAMES) <= set(dir(library))
     with pytest.raises(AttributeError, match=r"no attribute 'PFLM'; dir\(dmlrepro.pml\)"):
         library.PFLM  # noqa: B018
+
+
+def test_class_vectors_are_found_behind_the_librarys_base_class():
+    for name, shape in (("SoftTriple", (6, 10, D)), ("ArcFace", (6, 1, D)), ("PFML", (6, 1, D))):
+        found = baselines.proxies_of(getattr(library, name)(6, D))
+        assert found.shape[0] == 6 and found.shape[2] == D and (name == "PFML" or found.shape == shape)
+    assert baselines.proxies_of(library.Triplet(6, D)) is None

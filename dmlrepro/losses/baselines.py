@@ -11,18 +11,32 @@ All but two are pytorch-metric-learning's. Each function states its paper and se
 """
 
 import functools
+import inspect
 import math
-from typing import Any
+from collections.abc import Callable
+from typing import Any, ParamSpec
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from dmlrepro.extras import require
-from dmlrepro.losses.checks import check_batch, check_finite, check_positive, check_unused, printed, whole_labels
+from dmlrepro.losses.checks import (
+    check_batch,
+    check_finite,
+    check_positive,
+    check_sizes,
+    check_tensors,
+    check_unused,
+    printed,
+    values_are_known,
+    whole_labels,
+)
 from dmlrepro.losses.recommended import BOUNDARY, PROXIES, groups, rate_of_the_network
 
 require("pytorch-metric-learning")  # said here once; each function imports it when called
+
+Arguments = ParamSpec("Arguments")
 
 
 class Baseline(nn.Module):
@@ -48,6 +62,7 @@ class Baseline(nn.Module):
             library.cast_types = functools.partial(_where_it_differs, library.cast_types)
         self.loss, self.miner = loss, miner
         self.num_classes, self.embedding_size = num_classes, embedding_size
+        self.made_with: dict[str, Any] = {}  # the arguments of the function that built it, to print
 
     def parameter_groups(self, lr: float) -> list[dict]:
         """Recommended groups for an optimiser, lr being the network's rate."""
@@ -63,17 +78,50 @@ class Baseline(nn.Module):
     ) -> Tensor:
         labels = whole_labels(embeddings, labels)
         check_batch(embeddings, labels, self.num_classes, self.embedding_size)
-        if (ref_emb is None) != (ref_labels is None):
-            raise ValueError("ref_emb and ref_labels must be given together, or neither of them")
         with torch.autocast(embeddings.device.type, enabled=False):
             embeddings = _at_least_float32(embeddings)
-            references = () if ref_emb is None else (ref_emb.to(embeddings), whole_labels(ref_emb, ref_labels))  # type: ignore[arg-type]
+            references = _references(ref_emb, ref_labels, embeddings)
             if self.miner and indices_tuple is None:
                 indices_tuple = self.miner(embeddings, labels, *references)
             return self.loss(embeddings, labels, indices_tuple, *references)
 
     def extra_repr(self) -> str:
-        return printed(self)
+        return _shown(self.made_with)
+
+
+def _references(ref_emb: Tensor | None, ref_labels: Tensor | None, embeddings: Tensor) -> tuple[Tensor, ...]:
+    """References and their labels beside the embeddings; () without any. ValueError names what does not fit."""
+    if ref_emb is None and ref_labels is None:
+        return ()
+    if ref_emb is None or ref_labels is None:
+        raise ValueError("ref_emb and ref_labels must be given together, or neither of them")
+    check_tensors(ref_emb=ref_emb, ref_labels=ref_labels)
+    dim = embeddings.shape[1]
+    if ref_emb.ndim != 2 or ref_emb.shape[1] != dim or ref_labels.shape != ref_emb.shape[:1]:
+        shapes = f"{tuple(ref_emb.shape)} and {tuple(ref_labels.shape)}"
+        raise ValueError(f"ref_emb must have shape (N, {dim}) and ref_labels (N,), got {shapes}")
+    if values_are_known() and not ref_emb.isfinite().all():
+        raise ValueError("ref_emb contains NaN or infinity; lower the learning rate or inspect the input images")
+    return ref_emb.to(embeddings), whole_labels(embeddings, ref_labels)
+
+
+def _shown(made_with: dict[str, Any]) -> str:
+    return ", ".join(f"{name}={value!r}" for name, value in made_with.items())
+
+
+def _builder(build: Callable[Arguments, nn.Module]) -> Callable[Arguments, nn.Module]:
+    """Of a function that builds a loss: the sizes are checked first, and the loss prints the arguments."""
+
+    @functools.wraps(build)
+    def checked(*args: Arguments.args, **options: Arguments.kwargs) -> nn.Module:
+        given = inspect.signature(build).bind(*args, **options)
+        given.apply_defaults()
+        check_sizes(**{name: given.arguments[name] for name in ("num_classes", "embedding_size")})
+        loss: Any = build(*args, **options)
+        loss.made_with = dict(given.arguments)
+        return loss
+
+    return checked
 
 
 def _where_it_differs(cast_types: Any, dtype: torch.dtype, device: torch.device) -> None:
@@ -145,6 +193,7 @@ def proxies_of(loss: nn.Module) -> Tensor | None:
 # Proxy and classification losses
 
 
+@_builder
 def proxy_anchor(num_classes: int, embedding_size: int, *, margin: float = 0.1, alpha: float = 32.0) -> nn.Module:
     """Proxy Anchor, Kim et al., CVPR 2020, with margin delta 0.1 and scale alpha 32."""
     from pytorch_metric_learning.losses import ProxyAnchorLoss
@@ -155,6 +204,7 @@ def proxy_anchor(num_classes: int, embedding_size: int, *, margin: float = 0.1, 
     return Baseline(loss, num_classes, embedding_size)
 
 
+@_builder
 def proxy_nca_pp(num_classes: int, embedding_size: int, *, temperature: float = 1 / 9) -> nn.Module:
     """ProxyNCA++, Teh et al., ECCV 2020: softmax of -||x - p||^2 / temperature over all classes, the own one included.
 
@@ -164,12 +214,14 @@ def proxy_nca_pp(num_classes: int, embedding_size: int, *, temperature: float = 
     return CosineSoftmaxLoss(num_classes, embedding_size, temperature / 2, init_std=1 / 8)
 
 
+@_builder
 def normalized_softmax(num_classes: int, embedding_size: int, *, temperature: float = 0.05) -> nn.Module:
     """NormSoftmax, Zhai and Wu, BMVC 2019, with normalised embeddings, at temperature 0.05."""
     init_std = (3 * embedding_size) ** -0.5  # its authors draw uniformly from +-1/sqrt(D), which has this deviation
     return CosineSoftmaxLoss(num_classes, embedding_size, temperature, init_std)
 
 
+@_builder
 def soft_triple(
     num_classes: int,
     embedding_size: int,
@@ -188,14 +240,9 @@ def soft_triple(
     from pytorch_metric_learning.losses import SoftTripleLoss
 
     check_positive(la=la, gamma=gamma, centers_per_class=centers_per_class)
+    check_sizes(centers_per_class=centers_per_class)
     check_finite(tau=tau, margin=margin)
-
-    def spread(centers: Tensor):  # (C K, D)
-        centers = F.normalize(centers, dim=-1).unflatten(0, (num_classes, centers_per_class))
-        first, second = torch.triu_indices(centers_per_class, centers_per_class, offset=1, device=centers.device)
-        cosines = (centers @ centers.mT)[:, first, second]
-        return (2 + 1e-5 - 2 * cosines).sqrt().mean() / 2  # 1e-5, as in the released code: finite slope where two meet
-
+    spread = functools.partial(_spread, num_classes=num_classes, centers_per_class=centers_per_class)
     loss = SoftTripleLoss(
         num_classes,
         embedding_size,
@@ -209,16 +256,28 @@ def soft_triple(
     return Baseline(loss, num_classes, embedding_size)
 
 
+def _spread(centers: Tensor, num_classes: int, centers_per_class: int) -> Tensor:
+    """Half the mean distance between the centres (C K, D) of a class."""
+    centers = F.normalize(centers, dim=-1).unflatten(0, (num_classes, centers_per_class))
+    first, second = torch.triu_indices(centers_per_class, centers_per_class, offset=1, device=centers.device)
+    cosines = (centers @ centers.mT)[:, first, second]
+    return (2 + 1e-5 - 2 * cosines).sqrt().mean() / 2  # 1e-5, as in the released code: finite slope where two meet
+
+
+@_builder
 def arcface(num_classes: int, embedding_size: int, *, margin: float = 0.5, scale: float = 64.0) -> nn.Module:
     """ArcFace, Deng et al., CVPR 2019: additive angular margin in radians. Roth et al. use scale 16."""
     from pytorch_metric_learning.losses import ArcFaceLoss
 
     check_finite(margin=margin)
+    if abs(margin) > math.pi:  # pytorch-metric-learning's is in degrees; as radians nothing would be trained
+        raise ValueError(f"margin must be an angle in radians, got {margin}; pass math.radians({margin})")
     check_positive(scale=scale)
     loss = ArcFaceLoss(num_classes, embedding_size, margin=math.degrees(margin), scale=scale)
     return Baseline(loss, num_classes, embedding_size)
 
 
+@_builder
 def cosface(num_classes: int, embedding_size: int, *, margin: float = 0.35, scale: float = 64.0) -> nn.Module:
     """CosFace, Wang et al., CVPR 2018: additive margin on the cosine."""
     from pytorch_metric_learning.losses import CosFaceLoss
@@ -231,6 +290,7 @@ def cosface(num_classes: int, embedding_size: int, *, margin: float = 0.35, scal
 # Pair and triplet losses
 
 
+@_builder
 def contrastive(
     num_classes: int, embedding_size: int, *, pos_margin: float = 0.0, neg_margin: float = 0.5
 ) -> nn.Module:
@@ -245,6 +305,7 @@ def contrastive(
     return Baseline(ContrastiveLoss(pos_margin, neg_margin), num_classes, embedding_size)
 
 
+@_builder
 def cross_batch_memory(
     num_classes: int,
     embedding_size: int,
@@ -265,7 +326,7 @@ def cross_batch_memory(
     from pytorch_metric_learning.losses import ContrastiveLoss
 
     check_finite(pos_margin=pos_margin, neg_margin=neg_margin, warmup_steps=warmup_steps)
-    check_positive(memory_size=memory_size)
+    check_sizes(memory_size=memory_size)
     if form not in ("c1", "c2"):
         raise ValueError(f'form must be "c1" or "c2", got {form!r}')
     if form == "c1":
@@ -287,6 +348,7 @@ class CrossBatchMemory(nn.Module):
         super().__init__()
         self.pairs, self.num_classes, self.embedding_size = pairs, num_classes, embedding_size
         self.memory_size, self.warmup_steps = memory_size, warmup_steps
+        self.made_with: dict[str, Any] = {}
         self.register_buffer("memory", torch.zeros(memory_size, embedding_size))
         self.register_buffer("memory_labels", torch.zeros(memory_size, dtype=torch.int64))
         self.register_buffer("stored", torch.zeros((), dtype=torch.int64))
@@ -322,9 +384,10 @@ class CrossBatchMemory(nn.Module):
         return value
 
     def extra_repr(self) -> str:
-        return printed(self)
+        return _shown(self.made_with)
 
 
+@_builder
 def triplet(num_classes: int, embedding_size: int, *, margin: float = 0.2, squared: bool = True) -> nn.Module:
     """Triplet with semi-hard negatives, Schroff et al. (FaceNet), CVPR 2015, on unit vectors.
 
@@ -341,6 +404,7 @@ def triplet(num_classes: int, embedding_size: int, *, margin: float = 0.2, squar
     return Baseline(TripletMarginLoss(margin, distance=distance), num_classes, embedding_size, miner)
 
 
+@_builder
 def multi_similarity(
     num_classes: int,
     embedding_size: int,
@@ -364,6 +428,7 @@ def multi_similarity(
     return Baseline(loss, num_classes, embedding_size, MultiSimilarityMiner(epsilon))
 
 
+@_builder
 def margin(
     num_classes: int, embedding_size: int, *, margin: float = 0.2, beta: float = 1.2, nu: float = 0.0
 ) -> nn.Module:

@@ -241,7 +241,7 @@ class ProxyMultiSimilarityLoss(_ProxyPairLoss):
     CUB by default.
     """
 
-    def __init__(self, alpha: float = 2.0, beta: float = 40.0, base: float = 0.5):
+    def __init__(self, *, alpha: float = 2.0, beta: float = 40.0, base: float = 0.5):
         super().__init__()
         check_positive(alpha=alpha, beta=beta)
         check_finite(base=base)
@@ -276,7 +276,7 @@ def _mined(indices_tuple: tuple, same: Tensor, other: Tensor) -> tuple[Tensor, T
     if not isinstance(indices_tuple, tuple | list) or len(indices_tuple) not in (3, 4):
         raise ValueError(
             "indices_tuple must be a miner's pairs (anchors, positives, anchors, negatives) or triplets "
-            f"(anchors, positives, negatives), got {type(indices_tuple).__name__}"
+            f"(anchors, positives, negatives), got {indices_tuple!r:.80}"
         )
     anchors, positives, *_, negatives = indices_tuple
     near, far = torch.zeros_like(same), torch.zeros_like(other)
@@ -313,12 +313,14 @@ def _pairs(
     if proxy_labels is not None:
         check_tensors(ref_labels=proxy_labels)
     if proxies.ndim != 2 or proxies.shape[1] != dim or len(proxies) == 0:
-        raise ValueError(f"proxies must have shape (P, {dim}) with P >= 1, got {tuple(proxies.shape)}")
+        raise ValueError(f"the proxies (ref_emb) must have shape (P, {dim}) with P >= 1, got {tuple(proxies.shape)}")
     if proxy_labels is None or proxy_labels.is_floating_point() or proxy_labels.shape != proxies.shape[:1]:
         got = None if proxy_labels is None else f"{proxy_labels.dtype} of shape {tuple(proxy_labels.shape)}"
-        raise ValueError(f"proxy_labels must be int64 of shape ({len(proxies)},), one per proxy, got {got}")
+        raise ValueError(
+            f"proxy_labels (ref_labels) must be int64 of shape ({len(proxies)},), one per proxy, got {got}"
+        )
     if values_are_known() and not proxies.detach().sum().isfinite():
-        raise ValueError("proxies contain NaN or infinity; lower their learning rate")
+        raise ValueError("the proxies (ref_emb) contain NaN or infinity; lower their learning rate")
     same = labels[:, None] == proxy_labels.to(labels.device)
     return a, clip_to_unit_ball(proxies.to(wide)), same, ~same
 

@@ -6,6 +6,7 @@ so where it has no meaning for one of the last three.
 
 import inspect
 import math
+import numbers
 
 import torch
 from torch import Tensor, nn
@@ -117,6 +118,13 @@ def printed(module: nn.Module, **values: object) -> str:
     """The `extra_repr` of a loss: its constructor's arguments, from its attributes and from further values."""
     known = vars(module) | values
     return ", ".join(f"{name}={known[name]!r}" for name in inspect.signature(type(module)).parameters if name in known)
+
+
+def check_sizes(**sizes: int) -> None:
+    """Raise ValueError for a size of a loss that is no whole number from 1 on."""
+    for name, value in sizes.items():
+        if not isinstance(value, numbers.Integral) or value < 1:
+            raise ValueError(f"{name} must be a whole number from 1 on, got {value!r}")
 
 
 def check_finite(**options: float) -> None:

@@ -28,7 +28,16 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from dmlrepro.extras import require
-from dmlrepro.losses.checks import LEAST_NORM, check_batch, check_unused, printed, values_are_known, whole_labels
+from dmlrepro.losses.checks import (
+    LEAST_NORM,
+    check_batch,
+    check_finite,
+    check_positive,
+    check_unused,
+    printed,
+    values_are_known,
+    whole_labels,
+)
 from dmlrepro.losses.recommended import groups
 from dmlrepro.vmf import (
     at_least_float32,
@@ -614,5 +623,7 @@ def proxy_anchor_with_nivmf(
     require("pytorch-metric-learning")
     from pytorch_metric_learning.losses import ProxyAnchorLoss
 
+    check_finite(margin=margin)
+    check_positive(alpha=alpha)
     probabilistic = ProbabilisticProxyLoss(num_classes, embedding_size, **options)
     return JointProxyLoss(probabilistic, ProxyAnchorLoss(num_classes, embedding_size, margin, alpha), omega)

@@ -16,6 +16,7 @@ from dmlrepro.extras import require
 from dmlrepro.losses.checks import (
     check_batch,
     check_positive,
+    check_sizes,
     check_unused,
     paired,
     printed,
@@ -98,7 +99,8 @@ class ContextualSimilarityLoss(nn.Module):
 
     def __init__(self, embedding_size: int, *, k: int = 10, sigma: float = 3.0, delta: float = 1.0):
         super().__init__()
-        check_positive(k=k, sigma=sigma, delta=delta)
+        check_sizes(embedding_size=embedding_size, k=k)
+        check_positive(sigma=sigma, delta=delta)
         self.embedding_size, self.k, self.sigma, self.delta = embedding_size, k, sigma, delta
 
     parameter_groups = rate_of_the_network

@@ -4,6 +4,7 @@ import copy
 import inspect
 import itertools
 import math
+import pickle
 
 import pytest
 import torch
@@ -392,6 +393,30 @@ def test_a_memory_smaller_than_the_batch_keeps_its_end():
     loss(x, y)
     kept = {tuple(row) for row in loss.memory.tolist()}
     assert kept == {tuple(row) for row in x[-5:].tolist()}
-    for options, message in (({"form": "c3"}, "form must be"), ({"memory_size": 0}, "memory_size must be positive")):
+    for options, message in (({"form": "c3"}, "form must be"), ({"memory_size": 0}, "memory_size must be a whole")):
         with pytest.raises(ValueError, match=message):
             make("cross_batch_memory", **options)
+
+
+@pytest.mark.parametrize("name", [*NAMES, "cross_batch_memory"])
+def test_a_loss_prints_its_settings_and_is_pickled(name):
+    build = getattr(baselines, name)
+    options = [option for option in inspect.signature(build).parameters.values() if option.kind == option.KEYWORD_ONLY]
+    numbers = {option.name: option.default / 2 for option in options if isinstance(option.default, float)}
+    for loss in (built := build(C, D, **numbers), pickle.loads(pickle.dumps(built))):
+        assert f"num_classes={C}" in str(loss) and f"embedding_size={D}" in str(loss)
+        for option, value in numbers.items():
+            # the cosine softmax of squared distances has half their temperature
+            assert f"{option}={value / 2 if name == 'proxy_nca_pp' else value!r}" in str(loss)
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("sizes", [(0, D), (C, 0), (C, 4.0), (-1, D)])
+def test_a_size_that_is_no_number_of_things_is_named(name, sizes):
+    with pytest.raises(ValueError, match=r"(num_classes|embedding_size) must be a whole number from 1 on, got"):
+        getattr(baselines, name)(*sizes)
+
+
+def test_a_margin_in_degrees_is_refused():
+    with pytest.raises(ValueError, match=r"angle in radians, got 28.6; pass math.radians\(28.6\)"):
+        baselines.arcface(C, D, margin=28.6)

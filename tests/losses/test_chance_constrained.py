@@ -89,7 +89,7 @@ CASES = {
     "triplet": (ProxyTripletLoss(), triplet(0.0961, "nonzero")),
     "triplet mean": (ProxyTripletLoss(0.5, "mean"), triplet(0.5, "mean")),
     "ms": (ProxyMultiSimilarityLoss(), multi_similarity(2.0, 40.0, 0.5)),
-    "ms cars": (ProxyMultiSimilarityLoss(14.35, 75.83, 0.66), multi_similarity(14.35, 75.83, 0.66)),
+    "ms cars": (ProxyMultiSimilarityLoss(alpha=14.35, beta=75.83, base=0.66), multi_similarity(14.35, 75.83, 0.66)),
 }
 
 
@@ -179,11 +179,11 @@ def test_bad_input_is_named():
         ((x, y[:3], p, c), "labels must be int64 of shape"),
         ((x[:0], y[:0], p, c), "empty batch"),
         ((x[0], y, p, c), "embeddings must have shape"),
-        ((x, y, p[:, :2], c), r"proxies must have shape \(P, 3\)"),
+        ((x, y, p[:, :2], c), r"proxies \(ref_emb\) must have shape \(P, 3\)"),
         ((x, y, p[:0], c[:0]), "P >= 1"),
-        ((x, y, p), "proxy_labels must be int64"),
-        ((x, y, p, c[:3]), r"proxy_labels must be int64 of shape \(8,\)"),
-        ((x, y, p * math.inf, c), "proxies contain NaN or infinity"),
+        ((x, y, p), r"proxy_labels \(ref_labels\) must be int64"),
+        ((x, y, p, c[:3]), r"proxy_labels .* must be int64 of shape \(8,\)"),
+        ((x, y, p * math.inf, c), r"proxies \(ref_emb\) contain NaN or infinity"),
     ):
         with pytest.raises(ValueError, match=message):
             loss(*arguments)

@@ -1,6 +1,7 @@
 """Every loss is called as pytorch-metric-learning's are, says what it has no meaning for, prints and loads."""
 
 import copy
+import math
 
 import numpy as np
 import pytest
@@ -154,6 +155,15 @@ def test_the_librarys_losses_are_given_mined_pairs_and_past_embeddings(name):
     assert loss(x, y, ref_emb=past.double(), ref_labels=old.int()) == expected != loss(x, y)
     with pytest.raises(ValueError, match="ref_emb and ref_labels must be given together"):
         loss(x, y, ref_emb=past)
+    for wrong, labels, message in (
+        (past[:, 1:], old, r"ref_emb must have shape \(N, \d+\) and ref_labels \(N,\), got"),
+        (past, old[1:], r"ref_emb must have shape"),
+        (past.tolist(), old, "ref_emb must be a torch tensor, got list"),
+        (past.clone().index_fill_(0, torch.tensor(2), math.nan), old, "ref_emb contains NaN"),
+        (past, old.float(), "labels must be integers"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            loss(x, y, ref_emb=wrong, ref_labels=labels)
 
 
 @pytest.mark.parametrize("name", ["c2", "triplet", "ms"])
