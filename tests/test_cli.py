@@ -90,6 +90,32 @@ def test_accept_checks_everything_before_it_replaces_anything(copy, capsys, monk
     assert "no tables of 00_tour; make results ONLY=00_tour" in said(["accept", "00", "10"], capsys)
 
 
+def test_accept_takes_what_is_published_where_nothing_was_built(copy, monkeypatch):
+    accepted: list[str] = []
+    monkeypatch.setattr(publishing, "publish", lambda *_, **__: pytest.fail("published"))
+    monkeypatch.setattr(regression, "accept", accepted.extend)
+    assert cli.main(["accept", "30"]) == 0 and accepted == [MAGNET]
+
+
+def test_a_grid_is_not_told_a_second_time_what_it_says(tmp_path, capsys):
+    for more in (["--profile", "small"], ["-p", "steps", "7"]):
+        assert "--grid says the profile and the parameters" in said(
+            ["train", "--grid", tmp_path / "grid", *more], capsys
+        )
+
+
+@pytest.mark.parametrize(
+    ("name", "hint"),
+    [
+        (["show", "pfml"], "no notebook 'pfml'; there are 10_pfml_retrieval, 11_"),
+        (["search", "PFMLL"], "no method 'PFMLL'; did you mean 'PFML'?"),
+    ],
+)
+def test_a_name_that_is_nearly_one_is_suggested(name, hint, capsys):
+    said_of_it = said(name, capsys)
+    assert hint in said_of_it and "50_plm" not in said_of_it
+
+
 @pytest.mark.parametrize(
     ("arguments", "content", "remedy"),
     [

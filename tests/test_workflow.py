@@ -120,6 +120,16 @@ def test_what_was_trained_for_some_notebooks_is_not_taken_for_trained_for_others
             os.utime(path, (time_of, time_of))
 
 
+def test_a_notebook_that_saves_no_table_is_built_without_any(built):
+    mark = built / "build" / "quick" / "14_pfml_ablation_delta.published"
+    mark.rename(mark.with_suffix(".away"))
+    try:
+        assert planned(built, "notebooks=92_claims") == set()
+        assert planned(built) == {"publish"} | AFTER_ALL
+    finally:
+        mark.with_suffix(".away").rename(mark)
+
+
 def test_a_new_notebook_is_trained_and_built_alone_whatever_its_age(built):
     copy = built / "notebooks" / "99_copy.ipynb"
     shutil.copy2(built / "notebooks" / "14_pfml_ablation_delta.ipynb", copy)

@@ -168,6 +168,13 @@ def test_the_search_is_that_of_every_method(mine):
     assert your_loss.searched(bench.params_of(mine)) is None
 
 
+def test_the_command_takes_parameters_as_the_others_do(mine, monkeypatch, capsys):
+    monkeypatch.setattr(bench, "checked", lambda params: [f"{params.profile} {params.dataset} {params.seeds}"])
+    monkeypatch.setattr(bench, "page", lambda *_: ("page", []))
+    assert cli.main(["bench", mine, "-p", "profile", "small", "-p", "seeds", "3"]) == 0
+    assert capsys.readouterr().out.startswith("small cub-subset 3\n")
+
+
 def test_the_rate_of_its_parameters_is_searched_where_it_has_any(mine):
     asked = your_loss.searched(bench.params_of(mine, "small", search=["margin=0:0.5", "loss_lr=1e-4:1:log"]))
     assert list(asked["ranges"]) == ["lr", "margin", "loss_lr"]
