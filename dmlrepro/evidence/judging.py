@@ -156,14 +156,20 @@ def _outcome(finding: Found, p: Mapping[str, float]) -> tuple[str, str]:
     ]
     against = [premise for premise in unshown if not premise.obstacle]
     open_ones = [comparison for comparison in claimed if comparison.possible(AS_CLAIMED) >= LEVEL]
-    reasons = dict.fromkeys(comparison.obstacle or _why_unclear(comparison) for comparison in open_ones)
     failures = [comparison for comparison in claimed if comparison.failures]
     refuted = any(
         isinstance(comparison.part, Exact) and comparison.possible(OTHER_WAY) < LEVEL for comparison in claimed
     )
 
+    several = len({comparison.part.metric for comparison in claimed}) > 1
+
+    def name(comparison: Comparison) -> str:
+        return f"{comparison.name} ({comparison.part.metric})" if several else comparison.name
+
     def names(comparisons: Iterable[Comparison]) -> str:
-        return "; ".join(dict.fromkeys(comparison.name for comparison in comparisons))
+        return "; ".join(dict.fromkeys(map(name, comparisons)))
+
+    reasons = dict.fromkeys(x.obstacle or f"{name(x)}: {_why_unclear(x)}" for x in open_ones)
 
     def reached(outcome: str) -> str:
         """Those that reach an outcome after the adjustment that the claim's own p had."""
@@ -196,7 +202,7 @@ def _why_unclear(comparison: Comparison) -> str:
         why = f"not shown to lie {part.required}"
     else:
         why = f"not told from the {part.size} that count" if estimate.excludes(zero) else "not told apart"
-    return f"{comparison.name}: {why}"
+    return why
 
 
 def of_lines(lines: pd.DataFrame, test: ClaimTest) -> str:

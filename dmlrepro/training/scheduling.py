@@ -191,7 +191,7 @@ def train_and_store(identity: dict[str, dict], spec: RunSpec, described: str | N
     if spec.threads is not None:
         torch.set_num_threads(spec.threads)
     try:
-        with repeatable():
+        with repeatable(), torch.enable_grad():  # a run may be asked for where nothing else needs gradients
             outcome = loop.train(spec, checkpoint=checkpoint, progress=described)
     finally:
         torch.set_num_threads(threads)

@@ -84,6 +84,11 @@ def test_runs_that_fail_stop_no_other_and_are_listed_at_the_end(empty_cache, job
         runs.run(diverging[0])
 
 
+def test_a_run_that_is_asked_for_without_gradients_is_trained_all_the_same(empty_cache):
+    with torch.no_grad():
+        assert not runs.run(TINY).from_cache
+
+
 def test_the_error_has_the_type_of_what_is_no_divergence(empty_cache):
     too_many = TINY.replace(batch_size=10**6, method="Large")
     with pytest.raises(ValueError, match=r"2 of 2 runs failed(.|\n)*seed 1: batch_size 1000000 is larger than"):

@@ -136,7 +136,6 @@ def _trained_classes(run: RunResult, labels: Tensor) -> list[int]:
     return batches.folds(batches.load_dataset(run.spec), run.spec.folds)[run.spec.fold][0].tolist()
 
 
-@torch.no_grad()
 def states(finished: Iterable[RunResult], classes: int = 6) -> dict[str, Mapping[str, Tensor]]:
     """Fig. 2 of the first seed: {title: points (N, 2), labels (N,), converged and next proxies (classes, M, 2)}.
 
