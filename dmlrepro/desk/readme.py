@@ -91,13 +91,13 @@ def state() -> str:
     }
     decided = [claim_id for word in judging.OUTCOMES for claim_id in by_verdict[word]]
     retrieval = sum(about_retrieval(tests[claim_id]) for claim_id in decided)
-    rest = {judging.NOT_RUN: "not run", judging.FAILURES: "of failures", judging.COST: "of costs"}
+    rest = {judging.NOT_RUN: "not run", judging.FAILURES: "comparing failures", judging.COST: "about costs"}
     rest |= {judging.IDENTITY: "by construction", judging.UNTESTABLE: "untestable"}
     others = ", ".join(f"{len(by_verdict[word])} {words}" for word, words in rest.items() if by_verdict[word])
     held = by_verdict[judging.AS_CLAIMED]
     failed = [f"{_linked(by_verdict[word])} ({word})" for word in judging.OUTCOMES[1:] if by_verdict[word]]
     if opposed := [*ledger.against(verdicts.lines())["claim_id"]]:
-        failed.append(f"undecided, every comparison against: {_linked(opposed, in_words=False)}")
+        failed.append(f"open, with every comparison against: {_linked(opposed, in_words=False)}")
     return "\n".join(
         [
             f"{_at_papers_scale()} Here, at small scale, rivals tuned alike, {len(held)} of {len(here)} claims go as "
