@@ -28,12 +28,13 @@ class _Measured(NamedTuple):
 
 def check(jobs: int | None = None) -> list[dict]:
     """Measure a sample of what every older code measured again, and keep what it measured under the present one where
-    the sample is as it was.
+    the sample is as it was. What the present code has measured itself by now, its older values are dropped of.
 
     Returns:
         a row per function and older code: {"kind", "runs": measurements, "trained": those of the sample, "differ": what
         is otherwise, or ""}.
     """
+    _drop_replaced()
     rows = []
     for (name, _), lines in _stale().items():
         known = [(file, _Measured(line, specs)) for file, line in lines if (specs := _repeatable(file, line))]
@@ -107,21 +108,39 @@ def _difference(sample: list[_Measured], jobs: int | None) -> str:
     return ""
 
 
+def _drop_replaced() -> None:
+    """Drop what older code measured and the present one has measured itself, in any file, on a machine whose embeddings
+    may be others."""
+    stale = [entry for lines in _stale().values() for entry in lines]
+    for file in dict.fromkeys(file for file, _ in stale):
+        there = _measured_beside(file)
+        replaced = {line["derived"] for other, line in stale if other == file and _present(line)["derived"] in there}
+        if replaced:
+            records.rewrite(file, lambda line, gone=replaced: None if line.get("derived") in gone else line)
+
+
 def _take_over(file: Path, older: list[dict]) -> None:
-    """Keep what older code measured under the present code; where that has measured the same itself, in any file, on a
-    machine whose embeddings may be others, its value stays alone."""
-    every = (line for other in records.files(file.parent) for line in records.lines(other))
-    there = {line["derived"] for line in every if "derived" in line}
-    keys_of_older = {line["derived"] for line in older}
+    """Keep what older code measured under the present code, but for what that measured in the meantime."""
+    there, keys_of_older = _measured_beside(file), {line["derived"] for line in older}
 
     def changed(line: dict) -> dict | None:
         if line.get("derived") not in keys_of_older:
             return line
-        name, options, _ = line["asked"]
-        function = _function(name, options)
-        assert function is not None  # as `_stale` has it
-        asked = [name, options, records.code_of(function)]
-        key = records.kept_under(asked, line["of"])
-        return None if key in there else line | {"derived": key, "asked": asked}
+        return None if (now := _present(line))["derived"] in there else now
 
     records.rewrite(file, changed)
+
+
+def _measured_beside(file: Path) -> set[str]:
+    """The keys of all measurements of a profile."""
+    every = (line for other in records.files(file.parent) for line in records.lines(other))
+    return {line["derived"] for line in every if "derived" in line}
+
+
+def _present(line: dict) -> dict:
+    """A line of a measurement as the present code would have kept it."""
+    name, options, _ = line["asked"]
+    function = _function(name, options)
+    assert function is not None  # as `_stale` has it
+    asked = [name, options, records.code_of(function)]
+    return line | {"derived": records.kept_under(asked, line["of"]), "asked": asked}
