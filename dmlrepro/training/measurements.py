@@ -113,28 +113,21 @@ def _drop_replaced() -> None:
     may be others."""
     stale = [entry for lines in _stale().values() for entry in lines]
     for file in dict.fromkeys(file for file, _ in stale):
-        there = _measured_beside(file)
+        every = (line for other in records.files(file.parent) for line in records.lines(other))
+        there = {line["derived"] for line in every if "derived" in line}
         replaced = {line["derived"] for other, line in stale if other == file and _present(line)["derived"] in there}
         if replaced:
-            records.rewrite(file, lambda line, gone=replaced: None if line.get("derived") in gone else line)
+            _without(file, replaced)
+
+
+def _without(file: Path, measured: set[str]) -> None:
+    records.rewrite(file, lambda line: None if line.get("derived") in measured else line)
 
 
 def _take_over(file: Path, older: list[dict]) -> None:
-    """Keep what older code measured under the present code, but for what that measured in the meantime."""
-    there, keys_of_older = _measured_beside(file), {line["derived"] for line in older}
-
-    def changed(line: dict) -> dict | None:
-        if line.get("derived") not in keys_of_older:
-            return line
-        return None if (now := _present(line))["derived"] in there else now
-
-    records.rewrite(file, changed)
-
-
-def _measured_beside(file: Path) -> set[str]:
-    """The keys of all measurements of a profile."""
-    every = (line for other in records.files(file.parent) for line in records.lines(other))
-    return {line["derived"] for line in every if "derived" in line}
+    """Keep what older code measured under the present code."""
+    keys_of_older = {line["derived"] for line in older}
+    records.rewrite(file, lambda line: _present(line) if line.get("derived") in keys_of_older else line)
 
 
 def _present(line: dict) -> dict:
