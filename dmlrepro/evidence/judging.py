@@ -163,13 +163,19 @@ def _outcome(finding: Found, p: Mapping[str, float]) -> tuple[str, str]:
 
     several = len({comparison.part.metric for comparison in claimed}) > 1
 
-    def name(comparison: Comparison) -> str:
-        return f"{comparison.name} ({comparison.part.metric})" if several else comparison.name
-
     def names(comparisons: Iterable[Comparison]) -> str:
-        return "; ".join(dict.fromkeys(map(name, comparisons)))
+        """Each once; of a claim with several metrics with its own."""
+        metrics: dict[str, list[str]] = {}
+        for comparison in comparisons:
+            metrics.setdefault(comparison.name, []).append(comparison.part.metric)
+        return ", ".join(
+            f"{name} ({', '.join(dict.fromkeys(of))})" if several else name for name, of in metrics.items()
+        )
 
-    reasons = dict.fromkeys(x.obstacle or f"{name(x)}: {_why_unclear(x)}" for x in open_ones)
+    alike: dict[str, list[Comparison]] = {}
+    for comparison in open_ones:
+        alike.setdefault(comparison.obstacle or _why_unclear(comparison), []).append(comparison)
+    reasons = (why if those[0].obstacle else f"{names(those)}: {why}" for why, those in alike.items())
 
     def reached(outcome: str) -> str:
         """Those that reach an outcome after the adjustment that the claim's own p had."""
