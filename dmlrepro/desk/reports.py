@@ -157,7 +157,7 @@ def results(paper: str) -> str:
         "Each mark is the comparison that decides a claim or speaks least for it; a hollow mark stands for single "
         "seeds, or for a value that is the same in all. A black diamond is what the paper published of the same "
         "comparison on birds or cars with its own network, a grey one what it published of another comparison of the "
-        "claim. In brackets stands the sign that the claim expects.",
+        "claim. In brackets stands the sign that the claim expects; arrows end an interval that goes on.",
         "",
     ]
     if rows.empty:

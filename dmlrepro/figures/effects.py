@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 PLACED = {"birds": ("o", "#0072B2"), "cars": ("s", "#D55E00"), "letters": ("^", "#009E73"), "further": ("X", "#7A5C1E")}
 PLACED |= {"paper scale": ("D", "#000000")}
+WIDE = 3.0  # times as wide as all marks of a panel lie apart: such an interval is cut
 
 
 def forest(rows: pd.DataFrame, published: pd.DataFrame) -> Figure:
@@ -27,7 +28,8 @@ def forest(rows: pd.DataFrame, published: pd.DataFrame) -> Figure:
 
     rows: columns claim (shown), place (of PLACED), metric, effect, low, high, zero, unit; low and high are NaN where
         there is no interval. Metrics of retrieval share an axis of points; every other measure of a claim is scaled to
-        its own widest end, and its numbers stand beside it.
+        its own widest end, and its numbers stand beside it. An interval of points that would squeeze all marks
+        together is cut, with arrows at its ends.
     published: columns claim, value, in points of a metric of retrieval, alike: of the comparison that the mark shows.
     """
     check(len(rows) + len(published) > 0, "rows: nothing was measured and nothing published")
@@ -42,7 +44,8 @@ def forest(rows: pd.DataFrame, published: pd.DataFrame) -> Figure:
             axis.set_yticks(range(len(labels)), [plain(name) for name in labels], fontsize="small")
             axis.set_ylim(max(len(labels), 1) - 0.5, -0.5)
             axis.grid(False, axis="y")
-        _intervals(axes[0], points.assign(scale=1.0), left)
+        limits = _limits(points, published["value"])
+        _intervals(axes[0], points.assign(scale=1.0), left, limits)
         for alike, known in published.groupby("alike", sort=False):
             edge, name = ("black", "published, another network") if alike else ("0.6", "published, another comparison")
             hollow: dict[str, Any] = {"facecolor": "none", "edgecolor": edge, "marker": "D", "s": 26, "zorder": 4}
@@ -78,8 +81,22 @@ def _numbers(row: Any) -> str:
     return f"{row.effect:.3g}{row.unit}{interval}"
 
 
-def _intervals(axis: Axes, rows: pd.DataFrame, labels: list[str]) -> None:
-    """A mark and an interval per row, those of one claim a little apart around its height."""
+def _limits(rows: pd.DataFrame, further: pd.Series) -> tuple[float, float]:
+    """What an axis spans: all marks, and intervals but those more than WIDE times as wide as the marks lie apart."""
+    marks = pd.concat([rows["effect"] - rows["zero"], further, pd.Series([0.0])])
+    ends = rows[["low", "high"]].sub(rows["zero"], axis=0)
+    wide = ends["high"] - ends["low"] > WIDE * (marks.max() - marks.min())
+    if not wide.any():
+        return -math.inf, math.inf
+    shown = pd.concat([marks, ends.loc[~wide, "low"], ends.loc[~wide, "high"]])
+    margin = 0.1 * (shown.max() - shown.min())
+    return shown.min() - margin, shown.max() + margin
+
+
+def _intervals(
+    axis: Axes, rows: pd.DataFrame, labels: list[str], limits: tuple[float, float] = (-math.inf, math.inf)
+) -> None:
+    """A mark and an interval per row, those of one claim a little apart around its height; limits: what is shown."""
     places = [place for place in PLACED if place in set(rows["place"])]
     for place, own in rows.groupby("place", sort=False):
         marker, color = PLACED[str(place)]
@@ -87,7 +104,10 @@ def _intervals(axis: Axes, rows: pd.DataFrame, labels: list[str]) -> None:
         for row in own.itertuples():
             y = labels.index(row.claim) + 0.26 * (places.index(str(place)) - (len(places) - 1) / 2)
             x, low, high = ((value - row.zero) / row.scale for value in (row.effect, row.low, row.high))
-            axis.plot([low, high], [y, y], color=color, linewidth=1.6, zorder=2)
+            axis.plot(np.clip([low, high], *limits), [y, y], color=color, linewidth=1.6, zorder=2)
+            for beyond, end, arrow in ((low < limits[0], limits[0], "<"), (high > limits[1], limits[1], ">")):
+                if beyond:
+                    axis.scatter(end, y, s=30, marker=arrow, color=color, zorder=3)
             # no interval: single seeds, or the same value in all
             fill = "white" if math.isnan(row.low) else color
             axis.scatter(x, y, s=30, marker=marker, facecolor=fill, edgecolor=color, zorder=3)

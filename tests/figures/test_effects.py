@@ -72,6 +72,16 @@ def test_the_forest_has_a_mark_per_effect_a_diamond_per_published_one_and_scales
     assert "03 c, published of another comparison: -2" in figure.get_label()
 
 
+def test_an_interval_that_would_squeeze_the_others_is_cut_with_arrows():
+    points = effects.forest(pd.concat([ROWS, ROWS.head(1).assign(low=-90.0, high=95.0)]), PUBLISHED).axes[0]
+    low, high = points.get_xlim()
+    assert -10 < low < -2 and 5 < high < 15
+    lines = [line.get_xdata() for line in points.lines if len(set(line.get_ydata())) == 1]
+    assert min(map(min, lines)) > -10 and max(map(max, lines)) < 15
+    offsets = np.concatenate([collection.get_offsets() for collection in points.collections])
+    assert {-2, -1, 2, 5} <= set(offsets[:, 0])
+
+
 def test_a_forest_of_published_effects_alone_is_drawn_and_of_nothing_refused():
     assert len(effects.forest(ROWS.head(0), PUBLISHED).axes) == 1
     with pytest.raises(ValueError, match="nothing was measured and nothing published"):
