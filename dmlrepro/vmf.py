@@ -198,9 +198,10 @@ def log_density(points: Tensor, mu: Tensor, kappa: Tensor) -> Tensor:
 
 
 def direction(vectors: Tensor) -> Tensor:
-    """vectors (..., M) divided by their norms. The zero vector stays zero, with a bounded gradient."""
+    """vectors (..., M) divided by their norms. The zero vector, and one below 1e-12, which torch's F.normalize gives no
+    direction either, stays as it is, with a bounded gradient."""
     norms = torch.linalg.vector_norm(vectors, dim=-1, keepdim=True)
-    return vectors / norms.masked_fill(norms == 0, 1)
+    return vectors / norms.masked_fill(norms < 1e-12, 1)
 
 
 def _envelope(kappa: Tensor, dim: int, envelope: str) -> tuple[Tensor, Tensor]:

@@ -29,7 +29,6 @@ from torch import Tensor, nn
 
 from dmlrepro.extras import require
 from dmlrepro.losses.checks import (
-    LEAST_NORM,
     check_batch,
     check_finite,
     check_positive,
@@ -217,9 +216,10 @@ def nivmf_log_density(
         log_scale = log_scale - peak2.log() / 2
     if variant == "released":
         return at_least_float32(log_scale + x @ (k * mu).T, points)
-    k2 = k.square()
-    stretch2 = x.square() @ k2.T  # ||K x||^2
-    stretch2 = stretch2 + (stretch2 == 0)  # a zero embedding has no direction; its cosine is 0, as in cosine_distance
+    k2, x2 = k.square(), x.square()
+    stretch2 = x2 @ k2.T  # ||K x||^2
+    # an embedding near zero has no direction: its cosine is 0, as in cosine_distance
+    stretch2 = stretch2 + ((stretch2 == 0) | (x2.sum(1, keepdim=True) < 0.5))
     log_density = torch.addcmul(log_scale, x @ (k2 * mu).T, stretch2.rsqrt())
     if jacobian == "exact":
         log_density = log_density - dim / 2 * stretch2.log()
@@ -439,9 +439,7 @@ class ProbabilisticProxyLoss(nn.Module):
         """Distances (B, C) in float64 of the embeddings (B, D) to all proxies; "el_nivmf" draws anew at each call."""
         if self._looks:
             self._look_at_concentrations(embeddings)
-        norms = torch.linalg.vector_norm(embeddings.detach().double(), dim=1, keepdim=True)
-        undirected = (norms > 0) & (norms < LEAST_NORM)  # uniform, as zero is, and not of gradients of 1e12 and more
-        embeddings = self.embedding_scale * embeddings.double().masked_fill(undirected, 0.0)
+        embeddings = self.embedding_scale * embeddings.double()
         if self.distance == "cosine":
             return cosine_distance(embeddings, self.proxies)
         if self.distance == "l2":

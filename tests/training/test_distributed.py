@@ -263,5 +263,5 @@ def test_a_gpu_too_small_for_one_of_several_ranks_is_one_line(monkeypatch):
     with pytest.raises(torch.OutOfMemoryError, match=r"^CUDA out of memory\. Tried 2 GiB\.$"):
         distributed.launch("key", {}, 2)
     monkeypatch.setattr(keys, "ranks_of", lambda spec: 2)
-    with pytest.raises(MemoryError, match=r"^out of memory \(CUDA out of memory\); run fewer at once"):
+    with pytest.raises(MemoryError, match=r"^out of GPU memory \(CUDA out of memory\); lower batch_size"):
         scheduling.train_into_cache(keys.identity_of(RunSpec("glyphs")), RunSpec("glyphs"))
