@@ -280,7 +280,7 @@ def publish(options: argparse.Namespace) -> None:
     from dmlrepro.files import repository_root
 
     target = _published(options.folder)
-    names = _saving(options.notebooks)
+    names = _saving(options.notebooks) if options.notebooks else []
     if options.notebooks and not names:
         print("these notebooks save no table")
         return
@@ -357,7 +357,7 @@ def pages(options: argparse.Namespace) -> None:
 def accept(options: argparse.Namespace) -> None:
     from dmlrepro.desk import regression
     from dmlrepro.evidence import publishing
-    from dmlrepro.evidence.provenance import damage
+    from dmlrepro.evidence.provenance import damage, table_paths
     from dmlrepro.files import repository_root
 
     build = repository_root() / "build" / "quick"
@@ -365,6 +365,7 @@ def accept(options: argparse.Namespace) -> None:
     absent = [name for name in names if all(damage(folder / f"{name}.csv") for folder in (build, _published(build)))]
     if absent:  # before anything is replaced
         raise FileNotFoundError(f"no tables of {', '.join(absent)}; make results ONLY={','.join(absent)}")
-    if made := [name for name in names if not damage(build / f"{name}.csv")]:
+    built = {path.stem for path in table_paths(build)}  # what is damaged among them is refused there
+    if made := [name for name in names if name in built]:
         publishing.publish(build, _published(build), made, everything=True)
     regression.accept(names)

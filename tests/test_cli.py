@@ -97,6 +97,16 @@ def test_accept_takes_what_is_published_where_nothing_was_built(copy, monkeypatc
     assert cli.main(["accept", "30"]) == 0 and accepted == [MAGNET]
 
 
+def test_accept_refuses_a_damaged_table_of_the_build(copy, capsys, monkeypatch):
+    monkeypatch.setattr(regression, "accept", lambda *_: pytest.fail("accepted"))
+    build = copy.parents[1] / "build" / "quick"
+    build.mkdir(parents=True)
+    for path in copy.glob(f"{MAGNET}.*"):
+        shutil.copy(path, build)
+    (build / f"{MAGNET}.csv").write_text("")
+    assert f"{MAGNET}.csv is not what was saved" in said(["accept", "30"], capsys)
+
+
 def test_a_grid_is_not_told_a_second_time_what_it_says(tmp_path, capsys):
     for more in (["--profile", "small"], ["-p", "steps", "7"]):
         assert "--grid says the profile and the parameters" in said(

@@ -28,7 +28,7 @@ class _Measured(NamedTuple):
 
 def check(jobs: int | None = None) -> list[dict]:
     """Measure a sample of what every older code measured again, and keep what it measured under the present one where
-    the sample is as it was. What the present code has measured itself by now, its older values are dropped of.
+    the sample is as it was. Values of older code go where the present one has measured the same.
 
     Returns:
         a row per function and older code: {"kind", "runs": measurements, "trained": those of the sample, "differ": what
