@@ -24,6 +24,7 @@ def main(*arguments: str) -> int:
         sys.exit(__doc__)
     with tempfile.TemporaryDirectory(prefix="dmlrepro-fresh-") as folder:
         results = Path(folder, "results")
+        (results / "quick").mkdir(parents=True)  # also where no notebook saves a table
         environment = os.environ | {"DMLREPRO_RESULTS": str(results)}
         if not keep_cache:
             environment["DMLREPRO_CACHE"] = str(Path(folder, "cache"))

@@ -116,15 +116,20 @@ class Stored:
 
     @property
     def trials(self) -> dict[str, int]:
-        """By method, how many trials of a search chose its settings: of the notebook's own, or of the committed one."""
-        own = self.parameters.get("search_trials", 0)
+        """See `trials_of`."""
         committed = {method: search["trials"] for method, search in self.searches.items()}
-        return {method: own or committed.get(method, 0) for method in dict.fromkeys(self.table["method"])}
+        return trials_of(self.table, self.parameters.get("search_trials", 0), committed)
 
     def judged(self, tests: Mapping[str, claims.ClaimTest]) -> Judged:
         """The verdicts of the claims of its notebook that this table has rows for, none if its code is an older one;
         tests: all of the paper."""
         return judged(self.table, tests, self.notebook, older=self.older, trials=self.trials, device=self.device)
+
+
+def trials_of(table: pd.DataFrame, own: int, committed: Mapping[str, int]) -> dict[str, int]:
+    """By method of a table, how many trials chose its settings: of its execution's own search or of the committed
+    one; 0: no search."""
+    return {method: own or committed.get(method, 0) for method in dict.fromkeys(table["method"])}
 
 
 OLDER = (

@@ -188,14 +188,13 @@ class Execution:
         return path.exists() and stored.of_older_code(provenance.record(path))
 
     def trials(self, table: pd.DataFrame) -> dict[str, int]:
-        """By method, how many trials of a search chose its settings: of the study's own, or of the committed one.
+        """See `stored.trials_of`.
 
         A committed search counts with the settings that it tried, 16, not with its 24 runs: the others score four of
         the same settings on further folds. A variant has the trials of the search that it takes.
         """
-        own = self.params.search_trials
         committed = {method: len(search["trials"]) for method, search in self.params.searches().items()}
-        return {method: own or committed.get(method, 0) for method in dict.fromkeys(table["method"])}
+        return stored.trials_of(table, self.params.search_trials, committed)
 
     def found(self, table: pd.DataFrame):
         """The findings made from the table of this very execution, as a list to read."""
