@@ -42,7 +42,7 @@ def pictures() -> dict[str, Picture]:
     """By name."""
     made = verdicts.made()
     ranked = rankings()
-    shown_of = {title: table.drop(columns="values") for title, table in ranked.items()}
+    shown_of = {title: table.drop(columns=["notebook", "values"]) for title, table in ranked.items()}
     text = "\n".join(f"{title}\n{table.to_csv(index=False, float_format='%.2f')}" for title, table in shown_of.items())
     return {
         "matrix": drawn(shows_matrix(made), functools.partial(shown.matrix, made)),
@@ -77,7 +77,7 @@ def answers() -> str:
             "",
             "![R@1 of every loss by data set, with 95 % intervals over seeds](docs/figures/which_loss.png)",
             "",
-            "Classes never seen in training; one network, images and steps for all losses.",
+            "Classes never seen in training; in each panel one network, images and steps for all losses.",
         ]
     )
 
@@ -91,19 +91,20 @@ def state() -> str:
     }
     decided = [claim_id for word in judging.OUTCOMES for claim_id in by_verdict[word]]
     retrieval = sum(about_retrieval(tests[claim_id]) for claim_id in decided)
+    lines = verdicts.lines()
+    untuned = set(lines.loc[(lines["decides"] == "yes") & (lines["tuned"] == "no"), "claim_id"]) & set(decided)
+    defaults = f", {len(untuned)} about one method at default settings" * bool(untuned)
     rest = {judging.NOT_RUN: "not run", judging.FAILURES: "comparing failures", judging.COST: "about costs"}
     rest |= {judging.IDENTITY: "by construction", judging.UNTESTABLE: "untestable"}
     others = ", ".join(f"{len(by_verdict[word])} {words}" for word, words in rest.items() if by_verdict[word])
     held = by_verdict[judging.AS_CLAIMED]
     failed = [f"{_linked(by_verdict[word])} ({word})" for word in judging.OUTCOMES[1:] if by_verdict[word]]
-    if opposed := [*ledger.against(verdicts.lines())["claim_id"]]:
-        failed.append(f"open, with every comparison against: {_linked(opposed, in_words=False)}")
     return "\n".join(
         [
             f"{_at_papers_scale()} Here, at small scale, rivals tuned alike, {len(held)} of {len(here)} claims go as "
             f"claimed, {len(by_verdict[judging.OTHER_WAY])} the other way, with no difference in "
-            f"{len(by_verdict[judging.NO_DIFFERENCE])} ({retrieval} of these {len(decided)} about retrieval); "
-            f"{len(by_verdict[judging.UNCLEAR])} are unclear, {others}.",
+            f"{len(by_verdict[judging.NO_DIFFERENCE])} ({retrieval} of these {len(decided)} about "
+            f"retrieval{defaults}); {len(by_verdict[judging.UNCLEAR])} are unclear, {others}.",
             "",
             f"- **Which loss?** {advice()}",
             f"- **What held?** {_linked(held) or 'Nothing so far'}.",
@@ -138,11 +139,12 @@ def table_row(cells: Iterable[str]) -> str:
     return f"|{'|'.join(cells)}|"
 
 
-def _linked(claim_ids: list[str], most: int = SHOWN, *, in_words: bool = True) -> str:
+def _linked(claim_ids: list[str], most: int = SHOWN) -> str:
     """Claims with links to the pages of their papers, and what they say in short."""
-    short = {claim_id: f" “{words}”" * in_words for claim_id, words in claims.short_statements().items()}
+    short = claims.short_statements()
     named = [
-        f"[{claim_id}](docs/papers/{claim_id.partition('-')[0]}.md){short[claim_id]}" for claim_id in claim_ids[:most]
+        f"[{claim_id}](docs/papers/{claim_id.partition('-')[0]}.md) “{short[claim_id]}”"
+        for claim_id in claim_ids[:most]
     ]
     more = [f"[{len(claim_ids) - most} more](docs/matrix.md)"] if len(claim_ids) > most else []
     return ", ".join([*named, *more])
@@ -209,11 +211,13 @@ def advice() -> str:
 
 
 def _leader(table: pd.DataFrame) -> str:
-    """ "A has the highest R@1 of 11 losses, not told apart from B": the interval of the difference holds zero."""
+    """ "A has the highest R@1 of the 11 losses of 10 and 20, not told apart from B": the interval of the difference
+    holds zero."""
     best, *others = table.itertuples()
     ties = [other.method for other in others if _lowest_gain(best.values, other.values) <= 0]
     tied = f", not told apart from {sentences.listed(ties)}" if ties else ""
-    return f"{best.method} has the highest R@1 of {len(table)} losses{tied}"
+    where = sentences.listed(sorted({name[:2] for name in table["notebook"]}))
+    return f"{best.method} has the highest R@1 of the {len(table)} losses of {where}{tied}"
 
 
 def _lowest_gain(ours: Mapping[int, float], theirs: Mapping[int, float]) -> float:
@@ -222,8 +226,8 @@ def _lowest_gain(ours: Mapping[int, float], theirs: Mapping[int, float]) -> floa
 
 
 def rankings() -> dict[str, pd.DataFrame]:
-    """What a table is of -> its losses, the highest mean R@1 first: columns method, mean, low, high, tuned, and
-    values by seed."""
+    """What a table is of -> its losses, the highest mean R@1 first: columns method, mean, low, high, tuned,
+    notebook, and values by seed."""
     order = list(ledger.PLACES)
     by_dataset = comparisons()
     short = {dataset: claims.short_name(dataset) for dataset in by_dataset}
@@ -258,7 +262,7 @@ def _ranked(name: str, saved: stored.Stored) -> pd.DataFrame:
         low, high = t_interval(values) if len(values) >= MIN_SEEDS else (np.nan, np.nan)
         tuned = saved.trials.get(cell.partition(";")[0], 0) >= comparing.TUNED
         row = {"method": label, "mean": values.mean(), "low": low, "high": high, "tuned": tuned}
-        rows.append(row | {"values": by_seed})
+        rows.append(row | {"notebook": name, "values": by_seed})
     return pd.DataFrame(rows)
 
 

@@ -70,6 +70,16 @@ class Comparison:
         return f"trend of {self.subject}" if isinstance(self.part, Trend) else f"{self.subject} vs {self.baseline}"
 
     @property
+    def said(self) -> str:
+        """For people: "PFML: M = 30 vs M = 15", "PFML at M = 30 vs CPML"."""
+        if isinstance(self.part, Trend):
+            return f"trend of {self.subject.said}"
+        cells = (*self.subject.cells, *self.baseline.cells)
+        if len(cells) == 2 and len({cell.method for cell in cells}) == 1 and all(cell.settings for cell in cells):
+            return f"{cells[0].method}: {' vs '.join(cell.setting_said for cell in cells)}"
+        return f"{self.subject.said} vs {self.baseline.said}"
+
+    @property
     def few(self) -> bool:
         """Whether there are single values and no interval."""
         return len(self.effects) < MIN_SEEDS and not isinstance(self.part, Exact)

@@ -167,7 +167,7 @@ def _outcome(finding: Found, p: Mapping[str, float]) -> tuple[str, str]:
         """Each once; of a claim with several metrics with its own."""
         metrics: dict[str, list[str]] = {}
         for comparison in comparisons:
-            metrics.setdefault(comparison.name, []).append(comparison.part.metric)
+            metrics.setdefault(comparison.said, []).append(comparison.part.metric)
         return ", ".join(
             f"{name} ({', '.join(dict.fromkeys(of))})" if several else name for name, of in metrics.items()
         )
@@ -188,7 +188,7 @@ def _outcome(finding: Found, p: Mapping[str, float]) -> tuple[str, str]:
         (UNTESTABLE, not finding.test.parts, finding.test.untested_parts),
         (OTHER_WAY, refuted or (p[OTHER_WAY] < LEVEL and not unshown), reached(OTHER_WAY)),
         (NOT_RUN, finding.missing, "no rows for " + "; ".join(finding.missing)),
-        (UNCLEAR, against, NOT_SHOWN + "; ".join(f"{x.name} {x.part.metric}, {x.part.required}" for x in against)),
+        (UNCLEAR, against, NOT_SHOWN + "; ".join(f"{x.said} {x.part.metric}, {x.part.required}" for x in against)),
         (UNCLEAR, unshown, "; ".join(dict.fromkeys(premise.obstacle for premise in unshown))),
         (NO_DIFFERENCE, p[NO_DIFFERENCE] < LEVEL, reached(NO_DIFFERENCE)),
         (FAILURES, failures, "not learned: " + names(failures)),

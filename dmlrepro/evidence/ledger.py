@@ -14,7 +14,6 @@ import pandas as pd
 
 from dmlrepro.evidence import claims, judging, tables
 from dmlrepro.evidence.claims import ClaimTest
-from dmlrepro.evidence.statistics import MIN_SEEDS
 
 PAPER_SCALE, HERE = "paper", "here"
 FURTHER, AT_PAPER_SCALE = "further", "paper scale"
@@ -99,19 +98,6 @@ def matrix(lines: pd.DataFrame) -> pd.DataFrame:
     stated = claims.stated()
     table = [[word(claim_id, place) for place in columns] for claim_id in stated]
     return pd.DataFrame(table, index=pd.Index(stated, name="claim"), columns=columns)
-
-
-def against(lines: pd.DataFrame) -> pd.DataFrame:
-    """The first line of every claim that is unclear, though no premise speaks against it, but of which every comparison
-    on real images points away from the claim, with an interval that excludes zero, of methods that have learned."""
-    on_images = lines[(lines["profile"] != "quick") & ~lines["dataset"].isin(["", tables.SYNTHETIC])]
-    on_images = on_images[~on_images["reason"].str.startswith(judging.NOT_SHOWN)]
-    firsts = []
-    for _, rows in on_images.groupby("claim_id", sort=False):
-        open_ones = rows["verdict"].eq(judging.UNCLEAR).all() and rows["direction"].eq("not as claimed").all()
-        if open_ones and (rows["n"] >= MIN_SEEDS).all() and all(map(excludes_zero, rows.itertuples())):
-            firsts.append(rows.head(1))
-    return pd.concat(firsts) if firsts else on_images.head(0)
 
 
 def excludes_zero(line: Any) -> bool:

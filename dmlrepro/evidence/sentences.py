@@ -66,12 +66,21 @@ def sentence(judged: Judged, line: Any) -> str:
     """What is said of one line of the verdicts; empty if nothing was compared."""
     alike: dict[tuple, list[Comparison]] = {}
     for comparison in _compared(judged, line)["compared"]:
-        levels = comparison.subject.cells[0].method if isinstance(comparison.part, Levels) else comparison.subject
-        alike.setdefault((comparison.part.metric, type(comparison.part), levels), []).append(comparison)
-    first = sorted(alike.items(), key=lambda item: not _decisive(line.verdict, item[1]))
-    clauses = [f"{metric} of {_of_part(comparisons)}" for (metric, *_), comparisons in first]
+        part = comparison.part
+        levels = comparison.subject.cells[0].method if isinstance(part, Levels) else comparison.subject
+        alike.setdefault((part.metric, part.reading, type(part), levels), []).append(comparison)
+    others = list(filter(None, dict.fromkeys(reading for _, reading, *_ in alike)))[1:]  # the first decides
+    first = sorted(alike.items(), key=lambda item: (item[0][1] in others, not _decisive(line.verdict, item[1])))
+    clauses = [
+        f"read as “{reading}” " * (reading in others) + f"{metric} of {_of_part(comparisons)}"
+        for (metric, reading, *_), comparisons in first
+    ]
     several = (judged.verdicts["claim_id"] == line.claim_id).sum() > 1
-    where = f" ({_context(line)})" if several and _context(line) else ""
+    unnamed = line.role == "further" and line.profile != "quick"  # what is quick names no data of a paper
+    notes = list(
+        filter(None, [_context(line) if several else "", "data that the claim does not name" if unnamed else ""])
+    )
+    where = f" ({', '.join(notes)})" if notes else ""
     return f"{line.claim_id}{where}, {verdict_in_words(line)}: {'; '.join(_some(clauses))}." if clauses else ""
 
 
@@ -89,12 +98,18 @@ def _context(line: Any) -> str:
 
 
 def verdict_in_words(line: Any) -> str:
-    """ "as claimed", "unclear (12 seeds would decide)", "cost on this device (as claimed)"."""
+    """ "as claimed", "the other way (6 of 8 point as claimed)", "unclear (12 seeds would decide)", "unclear (5 of the
+    10 seeds planned)", "cost on this device (as claimed)"; reasons that name comparisons are left to what follows."""
+    note = ""
     if line.verdict == COST:
-        return f"{line.verdict} ({line.reason.partition(';')[0]})"
-    if line.verdict == UNCLEAR and not math.isnan(line.seeds_needed):
-        return f"{line.verdict} ({line.seeds_needed:.0f} seeds would decide)"
-    return line.verdict
+        note = line.reason
+    elif line.verdict == UNCLEAR and not math.isnan(line.seeds_needed):
+        note = f"{line.seeds_needed:.0f} seeds would decide"
+    elif line.verdict == UNCLEAR and line.profile != "quick" and " vs " not in line.reason:
+        note = line.reason
+    elif line.verdict == OTHER_WAY and " of " in line.direction:
+        note = line.direction.replace(" as claimed", " point as claimed")
+    return f"{line.verdict} ({note})" if note else line.verdict
 
 
 def _compared(judged: Judged, line: Any) -> pd.DataFrame:
@@ -112,7 +127,8 @@ def _of_part(comparisons: list[Comparison]) -> str:
     if isinstance(first.part, Exact):
         low = min(comparison.estimate.low for comparison in comparisons)
         high = max(comparison.estimate.high for comparison in comparisons)
-        return f"{first.subject.cells[0].method} lies in {low:.3g} to {high:.3g}, required: {first.part.required}"
+        ends = " to ".join(f"{value:.3g}{first.part.unit}" for value in (low, high))
+        return f"{first.subject.cells[0].method} lies in {ends}, required: {first.part.required}"
     if isinstance(first.part, Equivalence):
         return f"{first.subject.cells[0].method} {_flat(comparisons)}"
     if isinstance(first.part, Trend):
@@ -148,30 +164,38 @@ def _trend(compared: Comparison) -> str:
 
 
 def _flat(comparisons: list[Comparison]) -> str:
-    """Levels against the level that they are said to be like: the farthest one says it."""
+    """Levels against the level, or a method against the method, that they are said to be like: the farthest says it."""
     far = max(comparisons, key=lambda comparison: abs(comparison.estimate.effect - comparison.baseline.zero))
     level, baseline = (", ".join(cell.setting_said for cell in side.cells) for side in (far.subject, far.baseline))
-    where = f"{level} against {baseline}: {numbers(far)}"
-    outcomes = {comparison.outcome for comparison in comparisons}
     if any(comparison.few for comparison in comparisons):
-        return f"differs most at {where}"
-    if outcomes == {AS_CLAIMED}:
-        return f"stays {far.part.required}, farthest at {where}"
+        where = f"differs most at {level} against {baseline}" if level else f"against {far.baseline.said}"
+        return f"{where}: {numbers(far)}"
+    outcomes = {comparison.outcome for comparison in comparisons}
     stays = "does not stay" if OTHER_WAY in outcomes else "is not shown to stay"
-    return f"{stays} {far.part.required}, farthest at {where}"
+    stays = "stays" if outcomes == {AS_CLAIMED} else stays
+    where = f", farthest at {level} against {baseline}" if level else f" of {far.baseline.said}"
+    return f"{stays} {far.part.required}{where}: {numbers(far)}"
 
 
 def numbers(compared: Comparison) -> str:
     """ "+3.0, 95 % +2.6 to +3.4, n = 5"; of fewer seeds the single values; of a comparison with a constant the value
     itself, without a sign."""
     part, estimate = compared.part, compared.estimate
-    form = ".1f" if part.metric.startswith((*claims.RETRIEVAL, "NMI")) else ".3g"
+    form = ".1f" if part.metric.startswith((*claims.RETRIEVAL, "NMI")) else _digits(compared)
     form = form if compared.baseline.is_constant else f"+{form}"
     if compared.few:
         single = " and ".join(f"{value:{form}}{part.unit}" for value in compared.singles)
         return f"{single}, {estimate.n} seeds" if estimate.n > 1 else f"{single}, one value"
     effect, low, high = (f"{x + 0.0:{form}}{part.unit}" for x in (estimate.effect, estimate.low, estimate.high))
     return f"{effect}, {part.interval} {low} to {high}, n = {estimate.n}"
+
+
+def _digits(compared: Comparison) -> str:
+    """How to write a value: with two digits of the width of its interval, "1.027" where three digits are "1.03"."""
+    width = compared.estimate.high - compared.estimate.low
+    if compared.few or isinstance(compared.part, Exact) or not width > 0:
+        return ".3g"
+    return f".{min(4, max(0, 1 - math.floor(math.log10(width))))}f"
 
 
 def _some(phrases: list[str], most: int = 4) -> list[str]:
@@ -234,7 +258,7 @@ def _ours(line: Any) -> str:
     if not line.comparison:
         return ""
     form = ".4g" if line.compared.baseline.is_constant else "+.3g"  # a value, or a difference
-    text = f"{line.comparison}: {line.metric} {line.values or format(line.effect, form)}{line.unit}"
+    text = f"{line.compared.said}: {line.metric} {line.values or format(line.effect, form)}{line.unit}"
     return text if math.isnan(line.low) else f"{text} ({line.interval} {line.low:{form}} to {line.high:{form}})"
 
 

@@ -75,7 +75,7 @@ class Stored:
 
     @property
     def plain_label(self) -> str:
-        """The same for a stranger: "birds (cub-subset), pretrained SqueezeNet, 4 epochs, 5 seeds"."""
+        """The same for a stranger: "birds (cub-subset), pretrained SqueezeNet from fire6 on, 4 epochs, 5 seeds"."""
 
         def network(name: str) -> str:
             architecture = NETWORKS.get(name.partition(".")[0], name)
@@ -90,7 +90,7 @@ class Stored:
     def _words(self, data: Callable[[str], str], network: Callable[[str], str]) -> str:
         where = self.table[self.table["dataset"] != tables.SYNTHETIC]
         rows = self.table if where.empty else where
-        networks = [network(name) for name in dict.fromkeys(rows["backbone"]) if name]
+        networks = [self._trained(network(name)) for name in dict.fromkeys(rows["backbone"]) if name]
         if where.empty:  # a network without images has been timed, which says something of the device alone
             return ", ".join(["no images", *networks, *([self.device] if networks else [])])
         words = [*map(data, dict.fromkeys(where["dataset"])), *networks, self._budget()]
@@ -98,6 +98,11 @@ class Stored:
         changed = self.stem.partition("--")[2].split("~")[0].split(",")
         words += [change for change in changed if change and change.partition("=")[0] not in _SAID_ELSEWHERE]
         return ", ".join(word for word in words if word)
+
+    def _trained(self, network: str) -> str:
+        """What of a network is trained: "head on squeezenet1_1", "squeezenet1_1 from fire6 on", or all of it."""
+        part = "head" if self.parameters.get("freeze_trunk") else self.parameters.get("train_from")
+        return f"head on {network}" if part == "head" else f"{network} from {part} on" if part else network
 
     @property
     def heading(self) -> str:

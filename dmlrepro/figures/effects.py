@@ -26,8 +26,8 @@ WIDE = 3.0  # times as wide as all marks of a panel lie apart: such an interval 
 def forest(rows: pd.DataFrame, published: pd.DataFrame) -> Figure:
     """Effects of claims with their intervals by place, and what was published of them.
 
-    rows: columns claim (shown), place (of PLACED), metric, effect, low, high, zero, unit; low and high are NaN where
-        there is no interval. Metrics of retrieval share an axis of points; every other measure of a claim is scaled to
+    rows: columns claim (shown, a line or several), place (of PLACED), metric, effect, low, high, zero, unit; low and
+        high are NaN where there is no interval. Metrics of retrieval share an axis of points; every other measure of a claim is scaled to
         its own widest end, and its numbers stand beside it. An interval of points that would squeeze all marks
         together is cut, with arrows at its ends.
     published: columns claim, value, in points of a metric of retrieval, alike: of the comparison that the mark shows.
@@ -37,11 +37,11 @@ def forest(rows: pd.DataFrame, published: pd.DataFrame) -> Figure:
     points, others = rows[in_points], rows[~in_points]
     left, right = sorted({*points["claim"], *published["claim"]}), sorted({*others["claim"]})
     parts = [(left, points), (right, others)] if right else [(left, points)]
-    tallest = max(len(labels) for labels, _ in parts)
-    with panels(len(parts), 0.34 * tallest + 1.5, width=5.4 * len(parts)) as (figure, axes):
+    tallest = max(sum(0.2 + 0.14 * len(label.splitlines()) for label in labels) for labels, _ in parts)
+    with panels(len(parts), tallest + 1.5, width=6.2 * len(parts)) as (figure, axes):
         for axis, (labels, _) in zip(axes, parts):
             axis.axvline(0, color="grey", linewidth=0.8, zorder=1)
-            axis.set_yticks(range(len(labels)), [plain(name) for name in labels], fontsize="small")
+            axis.set_yticks(range(len(labels)), [plain(name) for name in labels], fontsize="x-small")
             axis.set_ylim(max(len(labels), 1) - 0.5, -0.5)
             axis.grid(False, axis="y")
         limits = _limits(points, published["value"])
@@ -70,10 +70,16 @@ def forest(rows: pd.DataFrame, published: pd.DataFrame) -> Figure:
             handles, names = axis.get_legend_handles_labels()
             named |= dict(zip(names, handles))
         figure.legend(named.values(), named, loc="outside lower center", ncols=5, fontsize="small")
-    texts = [f"{row.claim}, {row.place}: {row.metric} {_numbers(row)}" for row in rows.itertuples()]
+    texts = [f"{_one_line(row.claim)}, {row.place}: {row.metric} {_numbers(row)}" for row in rows.itertuples()]
     of_what = {True: "published", False: "published of another comparison"}
-    texts += [f"{row.claim}, {of_what[row.alike]}: {row.value:+g}" for row in published.itertuples()]
+    texts += [f"{_one_line(row.claim)}, {of_what[row.alike]}: {row.value:+g}" for row in published.itertuples()]
     return described(figure, f"Forest plot of effects. {'; '.join(texts)}.")
+
+
+def _one_line(label: str) -> str:
+    """ "03 beats ProxyAnchor [+] (PFML vs ProxyAnchor)"."""
+    claim, *compared = label.splitlines()
+    return f"{claim} ({' '.join(compared)})" if compared else claim
 
 
 def _numbers(row: Any) -> str:
@@ -97,11 +103,12 @@ def _intervals(
     axis: Axes, rows: pd.DataFrame, labels: list[str], limits: tuple[float, float] = (-math.inf, math.inf)
 ) -> None:
     """A mark and an interval per row, those of one claim a little apart around its height; limits: what is shown."""
-    places = [place for place in PLACED if place in set(rows["place"])]
+    held = rows.groupby("claim")["place"].agg(lambda of: [place for place in PLACED if place in set(of)])
     for place, own in rows.groupby("place", sort=False):
         marker, color = PLACED[str(place)]
         axis.scatter([], [], s=30, marker=marker, color=color, label=str(place))
         for row in own.itertuples():
+            places = held[row.claim]
             y = labels.index(row.claim) + 0.26 * (places.index(str(place)) - (len(places) - 1) / 2)
             x, low, high = ((value - row.zero) / row.scale for value in (row.effect, row.low, row.high))
             axis.plot(np.clip([low, high], *limits), [y, y], color=color, linewidth=1.6, zorder=2)

@@ -69,14 +69,14 @@ def test_effects_in_the_forest_are_those_of_the_ledger():
 def test_each_mark_has_the_sign_that_its_own_comparison_is_expected_to_have():
     """pfml-07: proxies of CPML above a bound, and those of PFML nearer to their images than others'."""
     rows = reports.forest_rows("pfml")
-    signs = {row.metric: row.claim[-3:] for row in rows[rows["claim"].str.startswith("07 ")].itertuples()}
+    signs = {row.metric: row.claim.splitlines()[0][-3:] for row in rows[rows["claim"].str.startswith("07 ")].itertuples()}
     assert signs == {"W2/delta": "[+]", "W2 / intra_class_distance": "[−]"}
 
 
 def test_a_published_effect_is_alike_only_where_the_mark_is_of_its_comparison():
     for paper in PAPERS:
         for row in reports.published_rows(paper).itertuples():
-            assert row.alike in (True, False) and row.claim.rpartition(" ")[2] in ("[+]", "[−]", "[0]")
+            assert row.alike in (True, False) and row.claim.splitlines()[0].rpartition(" ")[2] in ("[+]", "[−]", "[0]")
     plm, pfml = (reports.published_rows(paper) for paper in ("plm", "pfml"))
     assert plm.loc[plm["claim"].str.startswith("12 "), "alike"].all(), "the only comparison of its claim"
     assert not pfml.loc[pfml["claim"].str.startswith("14 "), "alike"].any(), "HIST is not among our methods"

@@ -65,26 +65,5 @@ def test_mathematics_alone_needs_no_images_and_the_papers_scale_is_apart():
     assert ledger.verdict(table, ClaimTest("pfml-01", "10_some", (), "")) == judging.UNTESTABLE
 
 
-@pytest.mark.parametrize(
-    ("changes", "listed"),
-    [
-        ([{"direction": "not as claimed", "low": -3.0, "high": -1.0}], True),
-        ([{"direction": "not as claimed", "low": -3.0, "high": -1.0, "reason": f"{judging.NOT_SHOWN}A"}], False),
-        ([{"direction": "not as claimed", "low": -3.0, "high": 1.0}], False),  # the interval reaches over zero
-        ([{"direction": "not as claimed", "low": -3.0, "high": -1.0, "n": 1}], False),
-        ([{"direction": "1 of 2 as claimed", "low": -3.0, "high": -1.0}], False),
-        (
-            [{"direction": "not as claimed", "low": -3.0, "high": -1.0}, {"dataset": "cars"}],
-            False,
-        ),  # cars point its way
-        ([{"direction": "not as claimed", "low": -3.0, "high": -1.0, "verdict": "compares failures"}], False),
-        ([{"direction": "not as claimed", "low": 1.5, "high": 2.0, "zero": 1.0}], True),
-        ([{"direction": "not as claimed", "low": 0.5, "high": 2.0, "zero": 1.0}], False),
-    ],
-)
-def test_only_claims_of_which_every_row_points_against_them_are_said_to_be_opposed(changes, listed):
-    assert list(ledger.against(lines(*changes))["claim_id"]) == ["pfml-01"] * listed
-
-
 def test_counts_are_in_the_order_of_the_verdicts():
     assert ledger.count_words(["unclear", "as claimed", "unclear"]) == "1 as claimed, 2 unclear"

@@ -1,5 +1,7 @@
 """Words follow intervals: made comparisons whose words are known."""
 
+from dataclasses import replace
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -50,13 +52,31 @@ def test_an_interval_over_zero_tells_nothing_apart_and_says_how_many_seeds_would
 
 def test_few_seeds_have_single_values_and_no_side():
     words = said(higher("A", "B"), cells={"A": 73, "B": 70}, seeds=2)
-    assert words.startswith("pfml-02, unclear: R@1 of A against B (+") and words.endswith(", 2 seeds).")
-    assert "higher" not in words and "95 %" not in words
+    assert words.startswith("pfml-02, unclear (2 of the 5 seeds needed): R@1 of A against B (+")
+    assert words.endswith(", 2 seeds).") and "higher" not in words and "95 %" not in words
 
 
 def test_baselines_are_grouped_by_what_is_told_of_them():
     words = said(higher("A", "B", "C"), cells={"A": 73, "B": 70, "C": 76})
     assert "is higher than that of B (" in words and "is lower than that of C (" in words
+    assert ", the other way (1 of 2 point as claimed): R@1 of A is" in words
+
+
+def test_the_reading_that_decides_comes_first():
+    other = replace(higher("A", "C"), reading="another")
+    words = said(replace(higher("A", "B"), reading="the first"), other, cells={"A": 73, "B": 70, "C": 76})
+    assert "R@1 of A is higher than that of B (" in words.partition("read as “another” R@1 of A is lower")[0]
+
+
+def test_a_value_has_as_many_digits_as_its_interval_asks_for():
+    timed = {"dataset": "synthetic", "backbone": "", "metric": "seconds_ratio", "profile": "quick"}
+    data = pd.DataFrame(rows("A", spread(1.0152, sd=0.0005), **timed))
+    test = {"pfml-02": ClaimTest("pfml-02", "x", (cheaper("A", "1.1"),), "")}
+    (words,) = sentences.of_claims(judging.judge(data, test))
+    assert "(1.01" in words and ", 95 % 1.01" in words
+    data["dataset"], data["profile"] = "omniglot", "small"
+    (words,) = sentences.of_claims(judging.judge(data, test))
+    assert words.startswith("pfml-02 (data that the claim does not name)")
 
 
 def test_levels_are_spoken_of_by_the_farthest():
@@ -65,6 +85,8 @@ def test_levels_are_spoken_of_by_the_farthest():
     assert "R@1 of A stays within 1.5, farthest at M = 5 against M = 1: +0.4" in words
     words = said(flat("A;M=1..5", "A;M=1", within=0.1), cells=cells)
     assert "R@1 of A does not stay within 0.1, farthest at M = 5" in words
+    words = said(flat("A", "B", within=1.5), cells={"A": 70.4, "B": 70})
+    assert "R@1 of A stays within 1.5 of B: +0.4" in words
 
 
 @pytest.mark.parametrize(
@@ -86,7 +108,7 @@ def test_an_exact_statement_and_a_cost_are_told_by_their_range_and_value():
     test = {"pfml-02": ClaimTest("pfml-02", "x", (cheaper("A", "1.1"),), "")}
     (words,) = sentences.of_claims(judging.judge(timed, test))
     assert words.startswith(
-        "pfml-02, cost on this device (as claimed): seconds_ratio of A is below 1.1 (1.05, 95 % 1.0"
+        "pfml-02, cost on this device (as claimed): seconds_ratio of A is below 1.1 (1.050, 95 % 1.0"
     )
 
 
