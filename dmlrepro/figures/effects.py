@@ -26,10 +26,10 @@ WIDE = 3.0  # times as wide as all marks of a panel lie apart: such an interval 
 def forest(rows: pd.DataFrame, published: pd.DataFrame) -> Figure:
     """Effects of claims with their intervals by place, and what was published of them.
 
-    rows: columns claim (shown, a line or several), place (of PLACED), metric, effect, low, high, zero, unit; low and
-        high are NaN where there is no interval. Metrics of retrieval share an axis of points; every other measure of a claim is scaled to
-        its own widest end, and its numbers stand beside it. An interval of points that would squeeze all marks
-        together is cut, with arrows at its ends.
+    rows: columns claim (shown, in a line or several), place (of PLACED), metric, effect, low, high, zero, unit; low and
+        high are NaN where there is no interval. Metrics of retrieval share an axis of points; every other measure of a
+        claim is scaled to its own widest end, and its numbers stand beside it. An interval of points that would squeeze
+        all marks together is cut, with arrows at its ends.
     published: columns claim, value, in points of a metric of retrieval, alike: of the comparison that the mark shows.
     """
     check(len(rows) + len(published) > 0, "rows: nothing was measured and nothing published")

@@ -9,7 +9,8 @@ import torch
 from torch import Tensor
 
 from dmlrepro.datasets import manifests
-from dmlrepro.evidence import results, stored, summaries, tables
+from dmlrepro.evidence import results, sentences, stored, summaries, tables
+from dmlrepro.evidence.comparing import UNTRAINED
 from dmlrepro.figures import charts
 from dmlrepro.figures.style import PLAIN, Names
 from dmlrepro.files import cached_array
@@ -165,6 +166,22 @@ def convergence(table: pd.DataFrame, names: Names = PLAIN) -> None:
         display(Markdown(still_rising(stored.Numbers(table))))
     except tables.MissingRows as missing:
         display(Markdown(f"Whether they still rise is not known: there are no {missing}."))
+
+
+def below_features(metric: str) -> stored.Sentence:
+    """Which losses end below the pretrained features that training begins with; nothing where none does."""
+
+    def said(numbers: stored.Numbers) -> str:
+        floor = numbers.mean("untrained", metric)
+        trained = [name for name in numbers.methods if name not in UNTRAINED]
+        means = {name: numbers.mean(name, metric) for name in numbers.ranked(trained, metric, least=1)}
+        if not (below := {name: mean for name, mean in means.items() if mean < floor}):
+            return ""
+        which = f"each of its {len(below)} losses" if len(below) == len(means) else sentences.listed([*below])
+        ends = sorted({f"{mean:.1f}" for mean in (min(below.values()), max(below.values()))})
+        return f"Below the {floor:.1f} {metric} of the pretrained features: {which} ({' to '.join(ends)})."
+
+    return said
 
 
 def still_rising(numbers: stored.Numbers) -> str:

@@ -266,6 +266,19 @@ def _over_pfml(numbers: Numbers) -> str:
     return f"Over PFML it has {against} of a single problem with as many proxies."
 
 
+def _by_batch(numbers: Numbers) -> str:
+    """Fig. 7 is of C2: how much the loss and CCP lose from the largest batch to the smallest."""
+    levels = numbers.levels(OURS, "batch", "MAP@R")
+    few, many = (f"batch={size:g}" for size in (min(levels), max(levels)))
+    lost = {name: numbers.gap(f"{name};{few}", f"{name};{many}", "MAP@R") for name in (OURS, "C2")}
+    leads = [numbers.gap(f"{OURS};{batch}", f"C2;{batch}", "MAP@R") for batch in (few, many)]
+    return (
+        f"From {many.replace('=', ' = ')} to {few.partition('=')[2]}, with equally many steps, MAP@R of C2 changes by "
+        f"{lost['C2']}, that of C2 with CCP by {lost[OURS]}; CCP's lead over C2 is {leads[0]} with the smallest batch "
+        f"and {leads[1]} with the largest."
+    )
+
+
 LambdaProxies = Study(
     LambdaProxiesParams,
     lambda_and_proxies,
@@ -289,4 +302,4 @@ Alternating = Study(
         _over_pfml,
     ),
 )
-BatchSize = Study(BatchSizeParams, batch_sizes, measures=courses_of, claims=TESTS)
+BatchSize = Study(BatchSizeParams, batch_sizes, measures=courses_of, claims=TESTS, findings=(_by_batch,))

@@ -148,6 +148,11 @@ def _learned(numbers: Numbers) -> str:
     return f"Without a label PLM moves the network that it begins with thus: {gains}."
 
 
+def _over_features(numbers: Numbers) -> str:
+    gains = " and ".join(numbers.against("PLM", "untrained", metric) for metric in ("R@1", "MAP@R"))
+    return f"Beside the pretrained features, before any head: {gains}."
+
+
 def _as_published(numbers: Numbers) -> str:
     return (
         f"With its published settings, delta = {DELTA['delta']:g} among them, it has "
@@ -167,5 +172,5 @@ def _apart(numbers: Numbers) -> str:
 
 
 DISTANCES = ("mean_distance", "mean_asked", "nearest_distance", "nearest_asked")
-FINDINGS = (_learned, _as_published, _apart, _momentum)
+FINDINGS = (_learned, _over_features, _as_published, _apart, _momentum)
 Retrieval = Study(PlmRetrievalParams, retrieval, measures=distances_of, claims=TESTS, findings=FINDINGS)
