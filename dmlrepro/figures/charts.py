@@ -219,6 +219,8 @@ def ablation(
         title += "; curves side by side"
     if alike := all(np.allclose(changed.fillna(0), 0, atol=1e-12) for changed in changes):
         title += f"; {level}: {number(ours[0][-1].mean().mean())} at every level"
+    if alike and theirs:
+        title = f"ours: {title}"
     if alike and not theirs:
         return sentence(title.replace("\n", ": "))
     from_zero = all(np.allclose(curve[reference].dropna(), 0, atol=1e-12) for *_, curve in ours)

@@ -242,9 +242,9 @@ def _wall(
     return figure
 
 
-def embedding_map(xy: np.ndarray, labels: Sequence, images: Sequence | None = None) -> Figure:
+def embedding_map(xy: np.ndarray, labels: Sequence, images: Sequence | None = None, title: str = "") -> Figure:
     """Points (N, 2) in the colour and marker of their class; with images, the first one of each class beside its
-    name, where it hides no point."""
+    name, where it hides no point. title: whose embeddings these are."""
     xy, labels = np.asarray(xy, dtype=float), np.asarray(labels)
     check(xy.ndim == 2 and xy.shape[1] == 2, f"xy must be (N, 2), got {xy.shape}")
     check(len(labels) == len(xy), f"labels: {len(labels)} labels for {len(xy)} points")
@@ -267,8 +267,9 @@ def embedding_map(xy: np.ndarray, labels: Sequence, images: Sequence | None = No
             key.set(xlim=(0, 8), ylim=(max(len(classes), 12), 0))  # so high that a name has room for two lines
             key.axis("off")
         axis.set(xlabel="t-SNE 1 (no unit)", ylabel="t-SNE 2 (no unit)", xticks=[], yticks=[])
-        axis.set_title(f"{len(xy)} images of {len(classes)} classes")
-    return described(figure, f"t-SNE map of {len(xy)} images of {len(classes)} classes: {listed(classes)}.")
+        shown = f"{len(xy)} images of {len(classes)} classes"
+        axis.set_title(f"{title}: {shown}" if title else shown)
+    return described(figure, f"t-SNE map, {axis.get_title()}: {listed(classes)}.")
 
 
 def _thumbnail(axis: Axes, x: float, y: float, image: np.ndarray | torch.Tensor, right: bool | None) -> None:

@@ -22,12 +22,14 @@ def field(
     points: np.ndarray | None = None,
     labels: Sequence | None = None,
     titles: tuple[str, str, str] = ("embedding coordinate 1", "embedding coordinate 2", "potential (no unit)"),
+    limits: tuple[float, float] | None = None,
 ) -> Figure:
     """Potentials on a grid of the plane, a panel each, with force arrows and the charges that make them.
 
     x (W,), y (H,): the grid. potentials: {title: (H, W)}; colours end at their 2 % and 98 % quantiles. forces:
     {title: (H, W, 2)}, thinned to 15 arrows a side; their length grows with the logarithm of the force, which spans
-    many orders. points (N, 2), labels (N,): charges and their classes. titles: of x, y and the colour bar.
+    many orders. points (N, 2), labels (N,): charges and their classes. titles: of x, y and the colour bar. limits: ends
+    of the colours of all panels, where these are to be compared.
     """
     import seaborn
 
@@ -41,7 +43,7 @@ def field(
     with panels(len(potentials), height, width, grid=False, sharey=True) as (figure, axes):
         pale = seaborn.light_palette("#2C7FB8", as_cmap=True, reverse=True)  # arrows stay visible on all of it
         for axis, (name, values) in zip(axes, potentials.items()):
-            low, high = np.quantile(values, [0.02, 0.98])
+            low, high = limits or np.quantile(values, [0.02, 0.98])
             levels = np.linspace(low, high, 13)
             levels = levels if levels[-1] > levels[0] else levels[0] + np.linspace(-1, 1, 13)
             drawn = axis.contourf(x, y, values, levels=levels, cmap=pale, extend="both")

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import math
 import textwrap
 import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -159,9 +160,15 @@ def check(condition: object, message: str) -> None:
 
 
 def ticks_at(axis: Axes, levels: Sequence[float], unit: float = 1) -> None:
-    """Ticks where something was measured, unless that is at many places; unit: what a level is multiplied with."""
+    """Ticks where something was measured, unless that is at many places; unit: what a level is multiplied with. Of
+    levels too near one another for their numbers the higher has none."""
     if len(levels) <= 8:
-        axis.set_xticks(levels, [f"{unit * level:g}" for level in levels])
+        places = axis.transAxes.inverted().transform(axis.transData.transform([(level, 0) for level in levels]))[:, 0]
+        texts, last = [], -math.inf
+        for level, place in zip(levels, places):
+            texts.append(f"{unit * level:g}" if place - last > 0.035 else "")
+            last = place if texts[-1] else last
+        axis.set_xticks(levels, texts)
         axis.minorticks_off()
 
 

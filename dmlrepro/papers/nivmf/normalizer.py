@@ -182,6 +182,7 @@ def density_maps(size: int = 121) -> dict:
         "potentials": {title: (density / density.max()).numpy() for title, density in densities.items()},
         "points": np.array([[math.atan2(SPHERE_MODE[1], SPHERE_MODE[0]), SPHERE_MODE[2] / math.hypot(*SPHERE_MODE)]]),
         "titles": ("longitude (radians)", "height on the sphere", "density / its maximum; ○: μ"),
+        "limits": (0.0, 1.0),
     }
 
 
