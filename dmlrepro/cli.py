@@ -26,6 +26,9 @@ def main(arguments: list[str] | None = None) -> int:
         return 2
 
 
+SET = "a parameter of the notebooks, as in papermill; repeatable"
+
+
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m dmlrepro", description=__doc__)
     parser.add_argument("--version", action="version", version=f"dmlrepro {__version__}")
@@ -38,7 +41,7 @@ def _parser() -> argparse.ArgumentParser:
         "--csv", type=Path, help="also write the images and their split to this new file, for manifest:FILE.csv"
     )
     fetch = _command(data, "fetch", do.data_fetch, "download a dataset, or print the manual steps")
-    fetch.add_argument("name")
+    fetch.add_argument("name", help="a set's name")
 
     _command(commands, "backbones", do.backbones, "list the backbones with weight tag, input and users")
     _command(commands, "params", do.shared_parameters, "list the parameters that every notebook accepts")
@@ -51,7 +54,7 @@ def _parser() -> argparse.ArgumentParser:
     train.add_argument("--jobs", type=int, help="one-thread runs side by side (default: all cores, on GPUs 1)")
 
     search = _command(commands, "search", do.search, "tune methods alike on validation classes, into results/; resumes")
-    search.add_argument("what", nargs="+", help="notebooks, by name or number, and methods; without a notebook: of any")
+    search.add_argument("what", nargs="+", help="notebooks, by name or number, or methods, or both: these of those")
     _parameters(search, profile="small")
     search.add_argument("--jobs", type=int, help="searches side by side, each on one thread (default: all cores)")
     search.add_argument("--again", action="store_true", help="also where there is one, which it replaces when complete")
@@ -61,7 +64,9 @@ def _parser() -> argparse.ArgumentParser:
     bench.add_argument("--profile", help="default: the first of quick, small and paper that has the data set")
     bench.add_argument("--dataset", help="as in notebooks (default: that of the profile)")
     bench.add_argument("--search", nargs="+", default=[], metavar="NAME=LOW:HIGH", help="options to search, at small")
-    bench.add_argument("-p", dest="parameters", nargs=2, action="append", default=[], metavar=("NAME", "VALUE"))
+    bench.add_argument(
+        "-p", dest="parameters", nargs=2, action="append", default=[], metavar=("NAME", "VALUE"), help=SET
+    )
     bench.add_argument("--jobs", type=int, help="as in `train`")
 
     record = _group(commands, "records", "the finished runs that results/ keeps, and the code that trained them")
@@ -78,9 +83,9 @@ def _parser() -> argparse.ArgumentParser:
     jobs.add_argument("grid", type=Path, help="executions.json of the workflow")
     jobs.add_argument("index", type=Path, help="a JSON file to write; the spec of each run goes beside it")
     jobs.add_argument("--cores", type=int, default=1, help="threads of a run that does not say how many (default: 1)")
-    jobs.add_argument("--gpus", type=int, default=0, help="so many share each run (default: none is used)")
+    jobs.add_argument("--gpus", type=int, default=0, help="GPUs that share each run (default: 0)")
     run = _command(commands, "run", do.run, "train one run that `jobs` wrote, into the cache")
-    run.add_argument("spec", type=Path)
+    run.add_argument("spec", type=Path, help="a file that `jobs` wrote")
 
     plan = _command(
         commands, "plan", do.plan, "list the runs of notebooks with estimated hours and memory; runs nothing"
@@ -88,16 +93,19 @@ def _parser() -> argparse.ArgumentParser:
     _notebooks(plan)
     _parameters(plan)
     plan.add_argument("--each", action="store_true", help="a line per run instead of one per method")
-    plan.add_argument("--gpus", type=int, help="so many share each run (default: those of this machine)")
+    plan.add_argument("--gpus", type=int, help="GPUs that share each run (default: those of this machine)")
     plan.add_argument("--measure", action="store_true", help="time a step and an evaluation of each kind of run here")
     show = _command(commands, "show", do.show, "print every setting of a notebook's runs and where it comes from")
     show.add_argument("notebook", help="name or number")
     _parameters(show)
 
     cache = _group(commands, "cache", "move finished runs between machines")
-    for action in ("export", "import"):
-        entry = _command(cache, action, do.cache)
-        entry.add_argument("archive", type=Path)
+    for action, purpose in (
+        ("export", "write all finished runs to an archive"),
+        ("import", "take those of an archive"),
+    ):
+        entry = _command(cache, action, do.cache, purpose)
+        entry.add_argument("archive", type=Path, help="a .tar file")
         entry.set_defaults(action=action)
 
     export = _command(commands, "export", do.export, "keep a trained network as a file: of notebook 01 the recommended")
@@ -121,15 +129,15 @@ def _parser() -> argparse.ArgumentParser:
     find.add_argument("--html", type=Path, help="write a page of pictures instead, to read offline")
 
     publish = _command(commands, "publish", do.publish, "move validated tables from a build folder to results/")
-    publish.add_argument("folder", type=Path)
+    publish.add_argument("folder", type=Path, help="of a build, as build/quick")
     _notebooks(publish)
     publish.add_argument(
         "--everything", action="store_true", help="also what repeats the committed tables, with its costs"
     )
     summary = _command(commands, "summary", do.summary, "table of a build folder: notebook, seconds, rows, verdicts")
-    summary.add_argument("folder", type=Path)
+    summary.add_argument("folder", type=Path, help="of a build, as build/quick")
     drift = _command(commands, "drift", do.drift, "print how far new tables of a folder lie from the golden values")
-    drift.add_argument("folder", type=Path)
+    drift.add_argument("folder", type=Path, help="of a build, as build/quick")
     _notebooks(drift)
     _command(commands, "pages", do.pages, "write what is made from results/: findings, index, ledger, README")
     _notebooks(
@@ -141,18 +149,23 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _group(commands: argparse._SubParsersAction, name: str, purpose: str):
-    return commands.add_parser(name, help=purpose).add_subparsers(required=True, metavar="ACTION")
+    parser = commands.add_parser(name, help=purpose, description=_sentence(purpose))
+    return parser.add_subparsers(required=True, metavar="ACTION")
 
 
 def _command(
     commands: argparse._SubParsersAction,
     name: str,
     run: Callable[[argparse.Namespace], int | None],
-    purpose: str | None = None,
+    purpose: str,
 ) -> argparse.ArgumentParser:
-    parser = commands.add_parser(name, help=purpose) if purpose else commands.add_parser(name)
+    parser = commands.add_parser(name, help=purpose, description=_sentence(purpose))
     parser.set_defaults(run=run)
     return parser
+
+
+def _sentence(purpose: str) -> str:
+    return f"{purpose[0].upper()}{purpose[1:]}."
 
 
 def _notebooks(parser: argparse.ArgumentParser) -> None:
@@ -160,9 +173,9 @@ def _notebooks(parser: argparse.ArgumentParser) -> None:
 
 
 def _parameters(parser: argparse.ArgumentParser, profile: str = "quick") -> None:
-    parser.add_argument("--profile", default=profile, help=f"default: {profile}")
+    parser.add_argument("--profile", default=profile, help=f"quick, small or paper (default: {profile})")
     parser.add_argument(
-        "-p", dest="parameters", nargs=2, action="append", default=[], metavar=("NAME", "VALUE"), help="as in papermill"
+        "-p", dest="parameters", nargs=2, action="append", default=[], metavar=("NAME", "VALUE"), help=SET
     )
 
 

@@ -96,9 +96,11 @@ def wins(share: pd.DataFrame, sure: pd.DataFrame, title: str) -> Figure:
                     )
         axis.set_xticks(range(size), [plain(name) for name in share.columns], rotation=40, ha="right", fontsize="small")
         axis.set_yticks(range(size), [plain(name) for name in share.index], fontsize="small")
-        axis.set(xlabel="column", ylabel="row")
+        axis.set(xlabel="other method", ylabel="method")
         axis.set_title(title, fontsize="medium")
-        figure.colorbar(drawn, ax=axis, label="seeds, row above (%)")
+        figure.colorbar(
+            drawn, ax=axis, label="seeds with the method of the row above (%)\n* told apart by a t test, after Holm"
+        )
     told = (f"{name} {100 * row.mean():.0f} %" for name, row in share.iterrows())
     return described(figure, f"Matrix of methods. {title}. Mean of a row: {', '.join(told)}.")
 
@@ -128,7 +130,7 @@ def theirs_and_ours(points: pd.DataFrame, unit: str) -> Figure:
             axis.plot([min(reach), max(reach)], [min(reach), max(reach)], color="black", linewidth=0.8, zorder=1)
             axis.axhline(0, color="0.7", linewidth=0.8, zorder=1)
             axis.axvline(0, color="0.7", linewidth=0.8, zorder=1)
-            axis.set(xlabel=f"published ({unit})", ylabel=f"ours ({unit})", title=paper)
+            axis.set(xlabel=f"published less the mean ({unit})", ylabel=f"ours less the mean ({unit})", title=paper)
         for axis in axes[len(papers) :]:
             axis.axis("off")
         legend(figure, axes[0])

@@ -18,6 +18,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import ClassVar
 
+import numpy as np
 import pandas as pd
 import torch
 import torch.nn.functional as F
@@ -231,7 +232,7 @@ def interaction_maps(spread: float = 0.5, points: int = 60) -> dict:
         maps[title] = own.numpy()
     where = torch.stack([torch.atan2(embeddings[:, 1], embeddings[:, 0]), embeddings[:, 2].asin()], dim=1)
     titles = ("longitude (radians)", "latitude (radians)", "loss (no unit)")
-    limits = tuple(np.quantile(np.stack([*maps.values()]), [0.02, 0.98]))
+    limits = tuple(np.quantile([*maps.values()], [0.02, 0.98]))
     grid = {"x": longitude.numpy(), "y": latitude.numpy(), "potentials": maps}
     return grid | {"points": where.numpy(), "labels": labels.numpy(), "titles": titles, "limits": limits}
 

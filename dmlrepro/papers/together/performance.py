@@ -16,6 +16,7 @@ from matplotlib.figure import Figure
 from dmlrepro.evidence.ledger import Ledger
 from dmlrepro.evidence.statistics import t_interval_of_slope
 from dmlrepro.figures import comparisons
+from dmlrepro.figures.style import number
 from dmlrepro.files import repository_root
 from dmlrepro.papers import rooms
 from dmlrepro.papers.params import Params
@@ -116,7 +117,7 @@ def table_of(name: str) -> pd.DataFrame:
 
 def ratios(names: Sequence[str] = tuple(BENCHMARKS)) -> pd.DataFrame:
     """What a peer takes over what ours takes, both of one run: columns benchmark, label, kind ("time" or "memory"),
-    device and ratio."""
+    device, form (the peer) and ratio."""
     pairs = []
     for name in names:
         benchmark, table = BENCHMARKS[name], table_of(name)
@@ -135,8 +136,10 @@ def ratios(names: Sequence[str] = tuple(BENCHMARKS)) -> pd.DataFrame:
                     device = str(rows["device"].iloc[0]) if "device" in rows else "cpu"
                     on = "" if device.lower().startswith("cpu") else f", {device}"
                     label = f"{benchmark.title}, {case}{on}: {form} / {ours}"
-                    pairs.append((benchmark.title, label.replace(" / product", ""), kind, device, value / values[ours]))
-    return pd.DataFrame(pairs, columns=["benchmark", "label", "kind", "device", "ratio"])
+                    pairs.append(
+                        (benchmark.title, label.replace(" / product", ""), kind, device, form, value / values[ours])
+                    )
+    return pd.DataFrame(pairs, columns=["benchmark", "label", "kind", "device", "form", "ratio"])
 
 
 def ratio_figure(names: Sequence[str]) -> Figure:
@@ -212,23 +215,32 @@ def check() -> None:
 # --- findings ---------------------------------------------------------------------------------------------------------
 
 
+BOUNDS = ("matmul", "bare network", "head", "whole", "torch")  # what does less than ours does, or other things
+
+
 def against_peers(_: Ledger | None = None) -> str:
+    """Peers that do the same; what bounds a time from below, or trains another part of a network, is no peer."""
     pairs = ratios()
+    pairs = pairs[~pairs["form"].isin(BOUNDS)]
     parts = [
-        f"{kind} of a peer over ours {rows['ratio'].min():.2g} to {rows['ratio'].max():.2g} times, median "
-        f"{rows['ratio'].median():.2g}, above 1 in {(rows['ratio'] > 1).sum()} of {len(rows)} pairs"
+        f"{kind} of a peer over ours {number(rows['ratio'].min())} to {number(rows['ratio'].max())} times, median "
+        f"{number(rows['ratio'].median())}, above 1 in {(rows['ratio'] > 1).sum()} of {len(rows)} pairs"
         for kind, rows in pairs.groupby("kind", sort=False)
     ]
     devices = ", ".join(dict.fromkeys(name.replace("CPU x86_64", "cpu").upper() for name in pairs["device"]))
-    return f"{pairs['benchmark'].nunique()} benchmarks on {devices}, within one run each: {'; '.join(parts)}."
+    where = f"{pairs['benchmark'].nunique()} benchmarks on {devices}, within one run each, bounds from below aside"
+    return f"{where}: {'; '.join(parts)}."
 
 
 def powers(_: Ledger | None = None) -> str:
     rows = exponents()
     told = [
-        f"{row.form} of {row.benchmark} {row.exponent:.2f}" for row in rows.itertuples() if row.what.startswith("time")
+        f"{row.form} of {row.benchmark} {row.exponent:.2f} ({row.low:.2f} to {row.high:.2f})"
+        for row in rows.set_axis([*rows.columns[:4], "low", "high", *rows.columns[6:]], axis=1).itertuples()
+        if row.what.startswith("time")
     ]
-    return f"Time grows with the size to the power of: {', '.join(told) or 'nothing was measured at three sizes'}."
+    powers_of = ", ".join(told) or "nothing was measured at three sizes"
+    return f"Time grows with the size to the power of, with 95 % intervals of the fit: {powers_of}."
 
 
 def not_run(_: Ledger | None = None) -> str:
