@@ -42,7 +42,7 @@ def pictures() -> dict[str, Picture]:
     """By name."""
     made = verdicts.made()
     ranked = rankings()
-    shown_of = {title: table.drop(columns=["notebook", "values"]) for title, table in ranked.items()}
+    shown_of = {title: table.drop(columns="values") for title, table in ranked.items()}
     text = "\n".join(f"{title}\n{table.to_csv(index=False, float_format='%.2f')}" for title, table in shown_of.items())
     return {
         "matrix": drawn(shows_matrix(made), functools.partial(shown.matrix, made)),
@@ -72,12 +72,13 @@ def answers() -> str:
             "",
             *headlines(),
             "",
-            "Mean effect and 95 % interval of the comparison that decides or speaks least for the claim; a verdict "
-            "rests on data that its claim names, never on letters.",
+            "Mean effect and 95 % interval of the comparison that decides or speaks least for the claim; no verdict rests on "
+            "letters, which no claim names.",
             "",
             "![R@1 of every loss by data set, with 95 % intervals over seeds](docs/figures/which_loss.png)",
             "",
-            "Classes never seen in training; in each panel one network, images and steps for all losses.",
+            f"Losses of {sentences.listed(ranking_notebooks())}, on classes never seen in training; in a panel one network, "
+            "images and steps for all.",
         ]
     )
 
@@ -91,9 +92,11 @@ def state() -> str:
     }
     decided = [claim_id for word in judging.OUTCOMES for claim_id in by_verdict[word]]
     retrieval = sum(about_retrieval(tests[claim_id]) for claim_id in decided)
-    lines = verdicts.lines()
-    untuned = set(lines.loc[(lines["decides"] == "yes") & (lines["tuned"] == "no"), "claim_id"]) & set(decided)
-    defaults = f", {len(untuned)} about one method at default settings" * bool(untuned)
+    by_claim = dict(list(verdicts.lines().groupby("claim_id")))
+    untuned = sum(
+        ledger.lines_that_decide(by_claim[claim_id], tests[claim_id])["tuned"].eq("no").any() for claim_id in decided
+    )
+    defaults = f", {untuned} untuned ablations" * bool(untuned)
     rest = {judging.NOT_RUN: "not run", judging.FAILURES: "comparing failures", judging.COST: "about costs"}
     rest |= {judging.IDENTITY: "by construction", judging.UNTESTABLE: "untestable"}
     others = ", ".join(f"{len(by_verdict[word])} {words}" for word, words in rest.items() if by_verdict[word])
@@ -211,13 +214,11 @@ def advice() -> str:
 
 
 def _leader(table: pd.DataFrame) -> str:
-    """ "A has the highest R@1 of the 11 losses of 10 and 20, not told apart from B": the interval of the difference
-    holds zero."""
+    """ "A has the highest R@1 of 11 losses, not told apart from B": the interval of the difference holds zero."""
     best, *others = table.itertuples()
     ties = [other.method for other in others if _lowest_gain(best.values, other.values) <= 0]
     tied = f", not told apart from {sentences.listed(ties)}" if ties else ""
-    where = sentences.listed(sorted({name[:2] for name in table["notebook"]}))
-    return f"{best.method} has the highest R@1 of the {len(table)} losses of {where}{tied}"
+    return f"{best.method} has the highest R@1 of {len(table)} losses{tied}"
 
 
 def _lowest_gain(ours: Mapping[int, float], theirs: Mapping[int, float]) -> float:
@@ -226,8 +227,8 @@ def _lowest_gain(ours: Mapping[int, float], theirs: Mapping[int, float]) -> floa
 
 
 def rankings() -> dict[str, pd.DataFrame]:
-    """What a table is of -> its losses, the highest mean R@1 first: columns method, mean, low, high, tuned,
-    notebook, and values by seed."""
+    """What a table is of -> its losses, the highest mean R@1 first: columns method, mean, low, high, tuned, and
+    values by seed."""
     order = list(ledger.PLACES)
     by_dataset = comparisons()
     short = {dataset: claims.short_name(dataset) for dataset in by_dataset}
@@ -262,8 +263,14 @@ def _ranked(name: str, saved: stored.Stored) -> pd.DataFrame:
         low, high = t_interval(values) if len(values) >= MIN_SEEDS else (np.nan, np.nan)
         tuned = saved.trials.get(cell.partition(";")[0], 0) >= comparing.TUNED
         row = {"method": label, "mean": values.mean(), "low": low, "high": high, "tuned": tuned}
-        rows.append(row | {"notebook": name, "values": by_seed})
+        rows.append(row | {"values": by_seed})
     return pd.DataFrame(rows)
+
+
+def ranking_notebooks() -> list[str]:
+    """Links to the notebooks that rank losses and have a table of them."""
+    names = sorted({name for tables_of in comparisons().values() for name in tables_of})
+    return [f"[{name[:2]}](notebooks/{name}.ipynb)" for name in names]
 
 
 def comparisons() -> dict[str, dict[str, stored.Stored]]:

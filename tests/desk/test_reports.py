@@ -69,7 +69,9 @@ def test_effects_in_the_forest_are_those_of_the_ledger():
 def test_each_mark_has_the_sign_that_its_own_comparison_is_expected_to_have():
     """pfml-07: proxies of CPML above a bound, and those of PFML nearer to their images than others'."""
     rows = reports.forest_rows("pfml")
-    signs = {row.metric: row.claim.splitlines()[0][-3:] for row in rows[rows["claim"].str.startswith("07 ")].itertuples()}
+    signs = {
+        row.metric: row.claim.splitlines()[0][-3:] for row in rows[rows["claim"].str.startswith("07 ")].itertuples()
+    }
     assert signs == {"W2/delta": "[+]", "W2 / intra_class_distance": "[−]"}
 
 
