@@ -72,8 +72,8 @@ def answers() -> str:
             "",
             *headlines(),
             "",
-            "Mean effect and 95 % interval of the comparison that decides or speaks least for the claim; no verdict rests "
-            "on letters, which no claim names.",
+            "Mean effect and 95 % interval of the comparison that decides or speaks least for the claim; no verdict "
+            "rests on letters, which no claim names.",
             "",
             "![R@1 of every loss by data set, with 95 % intervals over seeds](docs/figures/which_loss.png)",
             "",
