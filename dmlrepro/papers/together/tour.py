@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import ClassVar
 
 import pandas as pd
 
@@ -12,6 +13,7 @@ from dmlrepro.evidence.stored import Numbers
 from dmlrepro.papers.methods import pick, runs_of
 from dmlrepro.papers.pfml.methods import METHODS, FieldParams
 from dmlrepro.papers.pfml.methods import NAMES as NAMES
+from dmlrepro.papers.recipes import at
 from dmlrepro.papers.studies import with_histories
 from dmlrepro.papers.study import Study
 from dmlrepro.training.runs import RunResult
@@ -23,14 +25,14 @@ class TourParams(FieldParams):
     """The parameters of notebook 00."""
 
     notebook = "00_tour"
+    overrides: ClassVar = at("quick", "small", "paper", seeds=1)
 
     method: str = "PFML"
 
 
 def tour(params: TourParams) -> list[RunSpec]:
-    """The network as it begins and the trained one, seed 0; at every profile both are runs of notebook 10 too."""
-    specs = runs_of(pick(METHODS, ["untrained", params.method]), params)
-    return with_histories(run for run in specs if run.seed == 0)
+    """The network as it begins and the trained one; at every profile both are runs of notebook 10 too."""
+    return with_histories(runs_of(pick(METHODS, ["untrained", params.method]), params))
 
 
 def tour_table(finished: Iterable[RunResult], params: TourParams) -> pd.DataFrame:
