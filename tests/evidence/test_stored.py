@@ -124,15 +124,21 @@ def test_a_table_is_judged_by_the_claims_of_its_notebook_that_it_has_rows_for(tm
     assert list(verdicts["claim_id"]) == ["p-01", "p-02"]
     assert saved.trials == {"A": 24, "B": 24} and set(verdicts["tuned"]) == {"yes"}
     sentences = stored.findings(saved.table, TESTS, "99_some", (lambda n: f"{n.mean('A'):.0f}",), saved.trials)
-    assert [line.partition(":")[0] for line in sentences] == ["p-01, unclear", "p-02, unclear", "72"]
+    named = [line.partition(":")[0] for line in sentences]
+    why = "(data that the claim does not name), unclear (whether anything was learned is not on record)"
+    assert named == [f"p-01 {why}", f"p-02 {why}", "72"]
 
 
 def test_a_stranger_reads_what_data_and_network_are():
-    def said(backbone, weights, dataset="cub-subset", stem="99_some--samples_per_class=0"):
+    def said(backbone, weights, dataset="cub-subset", stem="99_some--samples_per_class=0", **trained):
         rows = table(backbone=backbone, dataset=dataset)
-        return stored.Stored(stem, rows, {"weights": weights, "epochs": 4}).plain_label
+        return stored.Stored(stem, rows, {"weights": weights, "epochs": 4} | trained).plain_label
 
     birds = "birds (cub-subset), pretrained SqueezeNet, 4 epochs, 5 seeds, shuffled batches"
     assert said("squeezenet1_1", "imagenet") == birds
+    tail = said("squeezenet1_1", "imagenet", train_from="fire6")
+    assert tail == birds.replace("SqueezeNet", "SqueezeNet from fire6 on")
+    heads = [said("squeezenet1_1", "imagenet", **how) for how in ({"train_from": "head"}, {"freeze_trunk": True})]
+    assert heads == [birds.replace("pretrained SqueezeNet", "head on pretrained SqueezeNet")] * 2
     assert said("conv4", "none", "glyphs", "99_some").startswith("printed letters (glyphs), small CNN from scratch, 4")
     assert said("resnet50.tv_in1k", "imagenet", "other", "99_some") == "other, pretrained ResNet-50, 4 epochs, 5 seeds"
