@@ -125,7 +125,7 @@ def test_a_table_is_judged_by_the_claims_of_its_notebook_that_it_has_rows_for(tm
     assert saved.trials == {"A": 24, "B": 24} and set(verdicts["tuned"]) == {"yes"}
     sentences = stored.findings(saved.table, TESTS, "99_some", (lambda n: f"{n.mean('A'):.0f}",), saved.trials)
     named = [line.partition(":")[0] for line in sentences]
-    why = "(data that the claim does not name), unclear (whether anything was learned is not on record)"
+    why = "(data that the claim does not name), unclear (whether anything was learned is not on record"
     assert named == [f"p-01 {why}", f"p-02 {why}", "72"]
 
 
