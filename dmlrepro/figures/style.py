@@ -166,7 +166,7 @@ def ticks_at(axis: Axes, levels: Sequence[float], unit: float = 1) -> None:
         places = axis.transAxes.inverted().transform(axis.transData.transform([(level, 0) for level in levels]))[:, 0]
         texts, last = [], -math.inf
         for level, place in zip(levels, places):
-            texts.append(f"{unit * level:g}" if place - last > 0.035 else "")
+            texts.append(f"{unit * level:g}" if place - last > 0.075 else "")
             last = place if texts[-1] else last
         axis.set_xticks(levels, texts)
         axis.minorticks_off()
