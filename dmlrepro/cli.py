@@ -54,7 +54,9 @@ def _parser() -> argparse.ArgumentParser:
     train.add_argument("--jobs", type=int, help="one-thread runs side by side (default: all cores, on GPUs 1)")
 
     search = _command(commands, "search", do.search, "tune methods alike on validation classes, into results/; resumes")
-    search.add_argument("what", nargs="+", help="notebooks, by name or number, or methods, or both: these of those")
+    search.add_argument(
+        "what", nargs="+", help="notebooks (name or number), methods, or both: then these methods of them"
+    )
     _parameters(search, profile="small")
     search.add_argument("--jobs", type=int, help="searches side by side, each on one thread (default: all cores)")
     search.add_argument("--again", action="store_true", help="also where there is one, which it replaces when complete")

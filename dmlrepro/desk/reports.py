@@ -161,8 +161,8 @@ def results(paper: str) -> str:
         "Each mark is the comparison that decides a claim or speaks least for it; a hollow mark stands for single "
         "seeds, or for a value that is the same in all. A black diamond is what the paper published of the same "
         "comparison on birds or cars with its own network, a grey one what it published of another comparison of the "
-        "claim. In brackets stands the sign that the claim expects; arrows end an interval that goes on. Settings were "
-        "chosen by MAP@R on validation classes; where a claim is about R@1 or P@1, the same difference in MAP@R stands "
+        "claim. In brackets stands the sign that the claim expects; arrows end an interval that goes on. Searches "
+        "maximise MAP@R on validation classes; where a claim is about R@1 or P@1, the same difference in MAP@R stands "
         "beside it, which need not agree and decides nothing.",
         "",
     ]

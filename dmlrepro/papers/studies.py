@@ -178,7 +178,7 @@ def below_features(metric: str) -> stored.Sentence:
         if not (below := {name: mean for name, mean in means.items() if mean < floor}):
             return ""
         which = f"each of its {len(below)} losses" if len(below) == len(means) else sentences.listed([*below])
-        ends = sorted({f"{mean:.1f}" for mean in (min(below.values()), max(below.values()))})
+        ends = dict.fromkeys(f"{mean:.1f}" for mean in (min(below.values()), max(below.values())))
         return f"Below the {floor:.1f} {metric} of the pretrained features: {which} ({' to '.join(ends)})."
 
     return said

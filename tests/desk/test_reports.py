@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 
 from dmlrepro.desk import pages, published, reports, verdicts
-from dmlrepro.evidence import claims, judging, ledger
+from dmlrepro.evidence import claims, judging, ledger, stored
 from dmlrepro.figures.matrix import MARKS, SHADES
 from dmlrepro.files import repository_root
 
@@ -64,6 +64,17 @@ def test_effects_in_the_forest_are_those_of_the_ledger():
     assert (row.effect, row.low, row.high, row.place) == (line.effect, line.low, line.high, "birds")
     known = reports.published_rows("plm")
     assert set(known.loc[known["claim"].str.startswith("13 "), "value"]) == {-7.5}
+
+
+def test_beside_a_difference_in_recall_stands_that_in_map_of_the_same_runs():
+    (row,) = reports.deciding("nivmf").query("claim_id == 'nivmf-01' and place == 'birds'").itertuples()
+    table = stored.stored("22_nivmf_distances")[0].table
+    rows = table[(table["metric"] == "MAP@R") & (table["setting"] == "") & (table["selection"] == "last")]
+    wide = rows.pivot(index="seed", columns="method", values="value")
+    difference = (wide["EL-nivMF"] - wide["Cosine"]).mean()
+    assert row.metric == "R@1" and reports._other_metric(row).startswith(f"{difference:+.1f}, 95 % ")
+    line = next(text for text in reports.results("nivmf").splitlines() if text.startswith("| nivmf-01 "))
+    assert reports._other_metric(row) in line
 
 
 def test_each_mark_has_the_sign_that_its_own_comparison_is_expected_to_have():

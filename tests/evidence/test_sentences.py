@@ -97,6 +97,20 @@ def test_a_trend_rises_or_falls_where_its_interval_says_so(change, word):
     assert f"R@1 of A at M = 0 to 1 {word} the range (" in words
 
 
+@pytest.mark.parametrize(
+    ("part", "words"),
+    [
+        (higher("A;M=2", "A;M=1"), "A: M = 2 vs M = 1"),
+        (higher("A;M=2", "B"), "A at M = 2 vs B"),
+        (higher("A", "B"), "A vs B"),
+        (rising("A;M=1..2", by=0.5), "trend of A at M = 1 to 2"),
+    ],
+)
+def test_what_is_compared_is_said_in_words(part, words):
+    (compared,) = judged(part, cells={"A;M=1": 70.0, "A;M=2": 73.0, "A": 72.0, "B": 71.0}).comparisons["compared"]
+    assert compared.said == words
+
+
 def test_an_exact_statement_and_a_cost_are_told_by_their_range_and_value():
     study = {"dataset": "synthetic", "backbone": "", "metric": "error", "profile": "quick"}
     data = pd.DataFrame(rows("A", [0.25, 0.5], **study))

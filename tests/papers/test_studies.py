@@ -32,6 +32,19 @@ def said(curves):
     return studies.still_rising(stored.Numbers(evaluated(curves)))
 
 
+def test_losses_below_the_features_are_named_with_their_range():
+    def below(**means):
+        rows = [
+            {"method": method, "seed": 0, "value": value} for method, value in ({"untrained": 60.0} | means).items()
+        ]
+        table = results.frame(WHERE | {"metric": "R@1", "protocol": "conventional"} | row for row in rows)
+        return studies.below_features("R@1")(stored.Numbers(table))
+
+    assert below(A=9.5, B=10.2, C=61.0) == "Below the 60.0 R@1 of the pretrained features: B and A (9.5 to 10.2)."
+    assert "each of its 2 losses (9.5)" in below(A=9.5, B=9.5)
+    assert below(A=61.0) == ""
+
+
 def test_the_first_seed_of_every_trained_method_keeps_its_evaluations_and_nothing_else_changes():
     common = {"dataset": "glyphs", "loss": "baselines.triplet", "method": "Triplet"}
     main = [RunSpec(**common, steps=300, seed=seed) for seed in (0, 1)]
