@@ -230,12 +230,14 @@ def ablation(
         levels = sorted({level for *_, curve in ours for level in curve})
         if xscale == "log":  # before the curves, whose margins are those of the axis they are drawn on
             axes[0].set_xscale("symlog", linthresh=next(level for level in levels if level > 0))
+        axes[0].margins(x=max(0.05, 0.8 / len(levels) ** 1.5))  # few levels stand away from the edges
         count = dict.fromkeys((method for _, method, _ in ours), 0)
-        apart = min(6, 24 / max(len(ours) - 1, 1))  # points; all of them stay within the margin of the axis
+        apart = min(30, 110 / max(len(ours) - 1, 1)) / len(levels)  # points; all of them stay within the margin
         for i, ((name, method, curve), changed) in enumerate(zip(ours, changes)):
-            # settings of one method differ in dashes and shade, and no two curves stand in one place
+            # settings of one method differ in dashes, shade and mark, and no two curves stand in one place
             dashes, shade = ("-", ":", "-.", "--")[count[method] % 4], _lighter(names.color(method), count[method])
-            how: dict[str, Any] = {"color": shade, "marker": names.marker(method)}
+            mark = MARKERS[(MARKERS.index(names.marker(method)) + count[method]) % len(MARKERS)]
+            how: dict[str, Any] = {"color": shade, "marker": mark}
             how["linestyle"] = FLOORS.get(method, dashes)
             for axis, by_seed in zip(axes, (changed, curve)[-len(own) :] if own else ()):
                 _curve(axis, by_seed, aside=apart * (i - (len(ours) - 1) / 2), label=name, **how)
