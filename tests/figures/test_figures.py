@@ -428,6 +428,12 @@ def test_curves_of_one_method_stand_beside_one_another_in_shades_and_marks_of_th
     assert all(low < height < high for line in means for height in line.get_ydata())
 
 
+def test_lines_that_coincide_show_marks_of_both():
+    x = [float(i) for i in range(1, 21)]
+    first, second = charts.lines({"a": (x, x), "b": (x, x)}, "N", "seconds").axes[0].lines
+    assert first.get_markevery() != second.get_markevery()
+
+
 def test_a_band_must_say_what_it_is():
     with pytest.raises(ValueError, match="band: say what the line and the band of series"):
         charts.lines({"exact": ([1, 2], [3, 4], [2, 3], [4, 5])}, "κ", "log C")
