@@ -247,7 +247,11 @@ class Numbers:
         one, other = (tables.by_seed(self.cells, Expression.read(cell), metric) for cell in (subject, baseline))
         shared = sorted(set(one) & set(other))
         means = [np.mean([values[seed] for seed in shared]) for values in (one, other)]
-        one, other = (f"{mean:.{self._digits(metric)}f}" for mean in means)
+        digits = self._digits(metric)
+        first, second = (round(mean, digits) for mean in means)
+        if round(first - second, digits) != round(means[0] - means[1], digits):
+            digits += 1  # 8.04 and 3.96, written as 8.0 and 4.0, would be 4.1 apart
+        one, other = (f"{mean:.{digits}f}" for mean in means)
         return f"{one} against {other} {metric} ({self.gap(subject, baseline, metric)})"
 
     def _digits(self, metric: str) -> int:

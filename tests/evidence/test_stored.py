@@ -38,6 +38,9 @@ def test_a_gap_is_paired_by_seed_and_has_an_interval_from_five_seeds_on():
     rows = table(1)
     rows.loc[rows["method"] == "B", "value"] = 69.96
     assert stored.Numbers(rows).gap("B", "A") == "+0.0, n = 1", "a zero has no sign of its own"
+    rows.loc[rows["method"] == "B", "value"] = 65.96
+    rows.loc[rows["method"] == "A", "value"] = 70.04
+    assert stored.Numbers(rows).against("A", "B") == "70.04 against 65.96 R@1 (+4.1, n = 1)", "not 70.0 against 66.0"
 
 
 def test_a_mean_is_written_with_what_it_rests_on():
