@@ -86,6 +86,11 @@ def test_it_begins_with_a_title_and_a_question(notebook):
     assert "**Question.**" in first.source
 
 
+def test_no_word_or_comma_of_its_prose_stands_twice(notebook):
+    prose = "\n\n".join(cell.source for cell in notebook.cells if cell.cell_type == "markdown")
+    assert re.findall(r",\s*,|\b(?:the the|a a|of of|is is|and and)\b", prose) == []
+
+
 CHECKED = (  # the first of notebooks that save a table
     "within tolerance of the golden run",
     "the ledger made from results/ is results/claims.csv",

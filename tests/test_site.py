@@ -100,7 +100,7 @@ def test_a_leaderboard_has_the_numbers_of_its_table():
     letters = boards.leaderboards().partition("### Small CNN from scratch, 600 steps")[2]
     board = BeautifulSoup(letters, "html.parser").select("table")[0]
     rows = {row.select_one("td").text: row.select("td") for row in board.select("tbody tr")}
-    name = "10_pfml_retrieval--dataset=omniglot,small_dim=0,steps=600.csv"
+    name = "10_pfml_retrieval--dataset=omniglot,mlrc_steps=0,small_dim=0,steps=600.csv"
     table = boards.saving.read(ROOT / "results" / "small" / name)
     own = table[(table["method"] == "PFML") & (table["setting"] == "") & (table["selection"] == "last")]
     values = own.loc[own["metric"] == "R@1", "value"]

@@ -25,7 +25,7 @@ class PfmlRetrievalParams(FieldParams):
     notebook = "10_pfml_retrieval"
     overrides: ClassVar = {
         "quick": {"small_dim": 16, "mlrc_steps": 60},
-        "small": {"small_dim": 64, "mlrc_steps": 0},
+        "small": {"small_dim": 64, "mlrc_steps": 150},
         # there MLRC is a protocol with settings of its own
         "paper": {"small_dim": 64, "mlrc_steps": 0},
     }
