@@ -161,6 +161,8 @@ class Loss(losses.BaseMetricLossFunction):
             return self.zero_losses()
         if ref_emb is embeddings:  # the library's way to say that there are none
             ref_emb = ref_labels = None
+        elif ref_labels is not None and ref_labels is labels:
+            ref_labels = labels.view_as(labels)  # of one tensor the library thinks that it is one batch
         if "momentum_embeddings" in inspect.signature(self.loss.forward).parameters:
             labels = ref_labels = None  # SelfSupervisedLoss gives some to losses that learn without
         of_pairs = hasattr(self.loss, "pairs")

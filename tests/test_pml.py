@@ -25,6 +25,13 @@ def batches(count=4, size=8):
     return [(F.normalize(torch.randn(size, D, generator=generator)), torch.arange(size) % C) for _ in range(count)]
 
 
+@pytest.mark.parametrize("name", ["Contrastive", "MultiSimilarity", "Triplet", "CCPContrastive"])
+def test_two_views_may_share_their_labels(name):
+    (x, y), (other, _) = batches(2)
+    loss = getattr(library, name)(*(() if name.startswith("CCP") else (C, D)))
+    assert loss(x, y, ref_emb=other, ref_labels=y) == loss(x, y, ref_emb=other, ref_labels=y.clone()) != 0
+
+
 @pytest.mark.parametrize("miner", [None, miners.MultiSimilarityMiner(0.1)])
 def test_the_memory_gives_our_contrastive_loss_the_pairs_that_it_gives_the_librarys(miner):
     ours = CrossBatchMemory(chance_constrained.ProxyContrastiveLoss("c2", 0.0, 0.5), D, 20, miner)

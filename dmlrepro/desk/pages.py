@@ -120,6 +120,30 @@ def _duration(hours: float) -> str:
     return f"{60 * hours:.0f} min" if hours < 1 else f"{hours:.0f} h"
 
 
+# --- what the losses of the library are said to be for ----------------------------------------------------------------
+
+PROMISES = (  # loss, the notebook that asks about its purpose, how the sentence about it begins, what is meant of it
+    ("PFML", "11_pfml_label_noise", "pfml-04", "R@1 of PFML"),
+    ("EL-nivMF", "24_nivmf_norm_is_certainty", "nivmf-10", "norm_auroc of EL-nivMF"),
+    ("MFCWMS", "32_meanfield_conventional", "meanfield-03", "MAP@R of MFCWMS"),
+    ("CCP", "41_ccp_retrieval", "ccp-11", "P@1 of MS-CCP-L"),
+    ("PLM", "50_plm_retrieval", "plm-01", "R@1 of PLM"),
+    ("PLM", "50_plm_retrieval", "Beside the pretrained features", "R@1"),
+)
+
+
+def promises() -> str:
+    """A row per promise: what came out, of the table that carries most."""
+    rows = [readme.table_row(["loss", "what came out here", "on", "notebook"]), "|---" * 4 + "|"]
+    for loss, name, beginning, meant in PROMISES:
+        heading, sentences = findings(name)[0]
+        sentence = next(sentence for sentence in sentences if sentence.startswith(beginning))
+        verdict, _, parts = sentence.partition(": ")
+        part = next(part for part in parts.split("; ") if meant in part).removesuffix(".")
+        rows.append(readme.table_row([loss, f"{verdict}: {part}", heading, f"[{name[:2]}](../notebooks/{name}.ipynb)"]))
+    return "\n".join(rows)
+
+
 # --- files ------------------------------------------------------------------------------------------------------------
 
 
@@ -144,6 +168,7 @@ def _pages() -> dict[Path, dict[str, str]]:
     return {
         root / "README.md": readme.parts(),
         docs / "matrix.md": {"matrix": "\n".join(reports.matrix_table(papers))},
+        docs / "library.md": {"promises": promises()},
         docs / "errata.md": {"errata": "\n".join(readme.errata_table(published.errata(), "../"))},
     } | {docs / "papers" / f"{paper}.md": reports.parts(paper) for paper in papers}
 

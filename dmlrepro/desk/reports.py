@@ -243,6 +243,8 @@ def rerun(paper: str) -> str:
             f"Notebooks {', '.join(map(_link, notebooks))}:",
             "",
             "```sh",
+            "python -m dmlrepro data fetch cub",
+            "python workflow/birds.py data/birds && export DMLREPRO_DATA=data/birds   # the part that verdicts rest on",
             f"python -m dmlrepro search {test.notebook[:2]} --profile small   # tunes every method alike, once",
             f"snakemake --profile workflow/profiles/local --config profile=small notebooks={numbers.replace(' ', '')}",
             "python -m dmlrepro pages   # judges the new tables and writes this page anew",

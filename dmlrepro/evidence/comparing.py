@@ -71,13 +71,15 @@ class Comparison:
 
     @property
     def said(self) -> str:
-        """For people: "PFML: M = 30 vs M = 15", "PFML at M = 30 vs CPML"."""
+        """For people: "PFML: M = 30 vs M = 15", "PFML at M = 30 vs CPML", "PFML at M = 30 against the constant 1.1"."""
         if isinstance(self.part, Trend):
             return f"trend of {self.subject.said}"
         cells = (*self.subject.cells, *self.baseline.cells)
         if len(cells) == 2 and len({cell.method for cell in cells}) == 1 and all(cell.settings for cell in cells):
             return f"{cells[0].method}: {' vs '.join(cell.setting_said for cell in cells)}"
-        return f"{self.subject.said} vs {self.baseline.said}"
+        return (
+            f"{self.subject.said} {'against the constant' if self.baseline.is_constant else 'vs'} {self.baseline.said}"
+        )
 
     @property
     def few(self) -> bool:

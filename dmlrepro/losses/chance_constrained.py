@@ -131,7 +131,8 @@ class _ProxyPairLoss(nn.Module):
             indices_tuple: the pairs that count, from a miner of pytorch-metric-learning, as rows of embeddings and of
                 ref_emb: (anchors, positives, anchors, negatives), or triplets (anchors, positives, negatives), whose
                 pairs count once each; None: all. A tensor in this place is the proxies, what follows their labels.
-            ref_emb, ref_labels: proxies (P, D) and their classes (P,), or past embeddings; None: the batch itself.
+            ref_emb, ref_labels: proxies (P, D) and their classes (P,), or past embeddings; None: the batch itself, the
+                plain loss. Proxies of classes that no label of the batch has are pushed away only.
         """
         if isinstance(indices_tuple, Tensor):
             indices_tuple, ref_emb, ref_labels = None, indices_tuple, ref_emb
@@ -162,7 +163,7 @@ class _ProxyPairLoss(nn.Module):
 
 
 class ProxyContrastiveLoss(_ProxyPairLoss):
-    """Contrastive loss between samples and proxies.
+    """Contrastive loss between samples and proxies; without proxies in a call, the same within the batch.
 
     Args:
         form: "c2": [d - positive_margin]+ over pairs of one class and [negative_margin - d]+ over the others, d the
@@ -206,7 +207,8 @@ class ProxyContrastiveLoss(_ProxyPairLoss):
 
 
 class ProxyTripletLoss(_ProxyPairLoss):
-    """[d(a, p) - d(a, n) + margin]+ over all triplets of a sample, a proxy of its class and one of another.
+    """[d(a, p) - d(a, n) + margin]+ over all triplets of a sample, a proxy of its class and one of another; without
+    proxies in a call, within the batch.
 
     d is the Euclidean distance. A sample with N proxies takes O(N log N) time and O(N) memory, not O(N^2): a positive's
     hinges come from the sum of the sorted negatives below its bound.

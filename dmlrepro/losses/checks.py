@@ -31,13 +31,16 @@ def check_batch(
     at, see `values_are_known`.
     """
     if embeddings.ndim != 2 or embeddings.shape[1] != embedding_size:
-        raise ValueError(f"embeddings must have shape (B, {embedding_size}), got {tuple(embeddings.shape)}")
+        raise ValueError(
+            f"embeddings must have shape (B, {embedding_size}), got {tuple(embeddings.shape)}; make the loss with the "
+            "embedding_size of the network"
+        )
     if not embeddings.is_floating_point():
         raise ValueError(f"embeddings must be floating point, got {embeddings.dtype}")
     if labels.dtype != torch.int64 or labels.shape != embeddings.shape[:1]:
         raise ValueError(
-            f"labels must be int64 of shape ({len(embeddings)},), one per embedding, "
-            f"got {labels.dtype} of shape {tuple(labels.shape)}"
+            f"labels must be integers of shape ({len(embeddings)},), one per embedding, got {labels.dtype} of shape "
+            f"{tuple(labels.shape)}; a column becomes such by labels.squeeze(1), one-hot rows by labels.argmax(1)"
         )
     if len(labels) == 0:
         raise ValueError("embeddings is an empty batch; every batch needs at least one sample")
@@ -49,8 +52,10 @@ def check_batch(
     low, high, shortest, longest = torch.stack([x.double() for x in (low, high, *torch.aminmax(norms))]).tolist()
     if low < 0 or high >= num_classes:
         raise ValueError(
-            f"labels must lie in [0, {num_classes}), found {low if low < 0 else high:.0f}; "
-            "relabel the classes to 0..C-1 or raise num_classes"
+            f"labels must be at least 0, found {low:.0f}; relabel the classes to 0..C-1"
+            if low < 0
+            else f"labels must lie in [0, {num_classes}), found {high:.0f}; relabel the classes to 0..C-1 or raise "
+            "num_classes"
         )
     if not math.isfinite(longest):
         what = f"are too long for {wide} to square" if embeddings.isfinite().all() else "contain NaN or infinity"

@@ -322,7 +322,9 @@ class PiecewiseLinearManifoldLoss(nn.Module):
         dim: m, dimension of the linear pieces.
         k: neighbours of a point among which its piece is grown, in a batch of more than k points.
         n_alpha, n_beta: how fast similarity falls across and along a piece.
-        delta: distance of points without similarity.
+        delta: distance of points without similarity. The paper's 2 can destroy pretrained features: points on a sphere
+            are at most 1.41 apart on average, so that they never come to rest (notebooks 50 and 55); 1 is what
+            the profiles quick and small begin with.
         quality, centring, measure: see `linear_neighborhoods`.
         similarity: "continuous" is Eq. 5; "binary" is Table 3's ablation (2): 1 for the members of a piece, else 0,
             averaged over both directions. Our reading for proxies: of the k points of the batch nearest to a proxy,

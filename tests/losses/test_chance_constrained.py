@@ -175,8 +175,8 @@ def test_bad_input_is_named():
     x, y, p, c = batch_of(0, in_batch=False)
     for arguments, message in (
         ((x * math.nan, y, p, c), "embeddings contain NaN"),
-        ((x, -y, p, c), "labels must lie in"),
-        ((x, y[:3], p, c), "labels must be int64 of shape"),
+        ((x, -y, p, c), "labels must be at least 0"),
+        ((x, y[:3], p, c), "labels must be integers of shape"),
         ((x[:0], y[:0], p, c), "empty batch"),
         ((x[0], y, p, c), "embeddings must have shape"),
         ((x, y, p[:, :2], c), r"proxies \(ref_emb\) must have shape \(P, 3\)"),

@@ -1,0 +1,48 @@
+"""The part of CUB that most verdicts rest on, made from the whole."""
+
+import runpy
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from dmlrepro.datasets import manifests
+from tests.official_layouts import write_cub, write_lines
+
+birds = runpy.run_path(str(Path(__file__).parent.parent / "workflow" / "birds.py"))
+
+
+@pytest.fixture
+def whole(tmp_path):
+    folder = write_cub(tmp_path / "whole", {58: 2, 59: 2, 100: 1, 101: 2, 102: 1, 200: 1})
+    write_lines(folder / "bounding_boxes.txt", [f"{n} 4.0 2.0 12.0 10.0" for n in range(1, 10)])
+    return folder
+
+
+def test_it_has_the_boxes_of_the_chosen_classes_and_is_read_as_a_subset(whole, tmp_path, monkeypatch):
+    part = tmp_path / "birds" / "CUB_200_2011"
+    assert birds["cut"](whole, part) == 6
+    monkeypatch.setenv("DMLREPRO_DATA", str(part.parent))
+    assert [len(manifests.load("cub-subset").indices(split)) for split in ("train", "test")] == [3, 3]
+    name = next(path for path in (whole / "images").rglob("*.jpg") if path.parent.name.startswith("058"))
+    with Image.open(name) as image, Image.open(part / "images" / name.relative_to(whole / "images")) as bird:
+        assert bird.size == (144, 144)
+        box = image.crop((4, 2, 16, 12)).resize((144, 144), Image.Resampling.BICUBIC)
+        assert np.abs(np.asarray(box, float) - np.asarray(bird, float)).mean() < 3  # of 255, JPEG's
+
+
+def test_nothing_is_overwritten_and_nothing_is_left_of_a_failure(whole, tmp_path):
+    part = tmp_path / "birds" / "CUB_200_2011"
+    next((whole / "images").rglob("Bird_0200*.jpg")).unlink()
+    with pytest.raises(FileNotFoundError):
+        birds["cut"](whole, part)
+    assert not list(part.parent.iterdir())
+    part.mkdir()
+    with pytest.raises(FileExistsError, match="is there already"):
+        birds["cut"](whole, part)
+
+
+def test_it_has_as_many_classes_as_the_data_page_says():
+    classes = birds["CLASSES"]
+    assert (sum(number <= 100 for number in classes), sum(number > 100 for number in classes)) == (85, 42)
