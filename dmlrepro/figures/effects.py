@@ -153,8 +153,9 @@ def tallies(counts: pd.DataFrame, shades: Mapping[str, str], xlabel: str) -> Fig
 def rankings(data: Mapping[str, pd.DataFrame], metric: str, *, names: Names = PLAIN) -> Figure:
     """A panel per data set, a dot per method with its interval over seeds, the highest mean on top.
 
-    data: {title: columns method, mean, low, high, tuned}; low and high are NaN where seeds are too few. tuned: whether
-    a search chose the method's settings; a hollow dot has default ones.
+    data: {title: columns method, mean, low, high, tuned, untrained}; low and high are NaN where seeds are too few.
+    tuned: whether a search chose the method's settings; a hollow dot has default ones. untrained: of the features as
+    they are, in words below the panel.
     """
     check(len(data) > 0, "data has no data set")
     data = {title: table.sort_values("mean", ascending=False, ignore_index=True) for title, table in data.items()}
@@ -168,14 +169,16 @@ def rankings(data: Mapping[str, pd.DataFrame], metric: str, *, names: Names = PL
                 axis.scatter(row.mean, y, s=34, facecolor=fill, edgecolor=color, linewidth=1.4, zorder=3)
             axis.set_yticks(range(len(table)), [plain(name) for name in table["method"]], fontsize="small")
             axis.invert_yaxis()
-            axis.set(xlabel=names.label(metric))
+            axis.set(xlabel=f"{names.label(metric)}\nuntrained: {table['untrained'].iloc[0]:.1f}")
             axis.set_title(title, fontsize="small")
         dots: dict[str, Any] = {"s": 34, "edgecolor": "0.2", "linewidth": 1.4}
         axes[0].scatter([], [], facecolor="0.2", label="settings found by an equal search", **dots)
         axes[0].scatter([], [], facecolor="white", label="default settings", **dots)
         legend(figure, axes[0])
     texts = (
-        f"{title}: " + ", ".join(f"{row.method} {row.mean:.1f}" for row in table.itertuples())
+        f"{title}: "
+        + ", ".join(f"{row.method} {row.mean:.1f}" for row in table.itertuples())
+        + f", untrained {table['untrained'].iloc[0]:.1f}"
         for title, table in data.items()
     )
     return described(figure, f"{metric} by method and data set. {'; '.join(texts)}.")

@@ -91,12 +91,12 @@ def test_a_forest_of_published_effects_alone_is_drawn_and_of_nothing_refused():
 def test_rankings_have_the_highest_mean_on_top_and_hollow_dots_where_nothing_was_tuned():
     table = pd.DataFrame(
         {"method": ["A", "B"], "mean": [1.0, 2.0], "low": [0.5, np.nan], "high": [1.5, np.nan], "tuned": [True, False]}
-    )
+    ).assign(untrained=0.5)
     figure = effects.rankings({"birds": table, "cars": table.head(1)}, "R@1")
     first = figure.axes[0]
     assert [label.get_text() for label in first.get_yticklabels()] == ["B", "A"] and first.yaxis_inverted()
     hollow, filled = (dots.get_facecolor()[0] for dots in first.collections[:2])
     assert tuple(hollow) == (1, 1, 1, 1) and tuple(filled) != (1, 1, 1, 1)
-    assert "birds: B 2.0, A 1.0; cars: A 1.0." in figure.get_label()
+    assert "birds: B 2.0, A 1.0, untrained 0.5; cars: A 1.0, untrained 0.5." in figure.get_label()
     with pytest.raises(ValueError, match="no data set"):
         effects.rankings({}, "R@1")
