@@ -3,6 +3,7 @@ network, and what the Makefile and the workflow call.
 """
 
 import argparse
+import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -21,6 +22,9 @@ def main(arguments: list[str] | None = None) -> int:
             raise  # a mistake of ours, not a package of an extra
         print(f"dmlrepro: {error.name} is not installed; pip install 'dmlrepro[notebooks]'", file=sys.stderr)
         return 2
+    except BrokenPipeError:  # of a reader that has read enough, as `head`
+        sys.stdout = open(os.devnull, "w", encoding="utf8")  # noqa: SIM115 (Python flushes it at its end)
+        return 0
     except (ValueError, TypeError, OSError, FloatingPointError, MemoryError) as error:
         print(f"dmlrepro: {error}", file=sys.stderr)
         return 2

@@ -298,10 +298,13 @@ def _saving(names: list[str]) -> list[str]:
 
 
 def _published(build: Path) -> Path:
-    """Where the tables of a build folder go."""
+    """Where the tables of a build folder go; ValueError for a folder of no profile."""
+    from dmlrepro.evidence import saving
     from dmlrepro.files import repository_root
 
-    return repository_root() / "results" / build.name
+    if (profile := build.resolve().name) not in saving.PROFILES:
+        raise ValueError(f"{build} is no folder of a profile ({', '.join(saving.PROFILES)}), as build/quick is")
+    return repository_root() / "results" / profile
 
 
 def summary(options: argparse.Namespace) -> int:

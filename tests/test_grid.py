@@ -176,6 +176,8 @@ def test_an_execution_has_its_parameters_and_a_failed_one_is_kept_with_its_trace
     (failure,) = failures.failures(build)
     assert "build/failed/98_divides--value=0.ipynb" in failure and "    print(profile, value, 1 / value)" in failure
     assert failure.endswith("ZeroDivisionError: division by zero") and "\x1b" not in failure
+    grid.write(asked, {"profile": "quick", "executions": {}})
+    assert list(failures.failures(build)) == [], "it is of an earlier build"
 
 
 def last_line(capfd) -> str:

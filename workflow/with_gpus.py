@@ -43,11 +43,11 @@ def devices_here() -> list[str]:
 
 def reserve(devices: list[str], count: int) -> list[str]:
     """`count` free ones; waits while other jobs hold too many."""
-    LOCKS.mkdir(exist_ok=True)
+    LOCKS.mkdir(mode=0o700, exist_ok=True)
     while True:
         taken: dict[str, int] = {}  # a file descriptor stays open in the command
         for device in devices:
-            lock = os.open(LOCKS / device, os.O_CREAT | os.O_RDWR, 0o666)
+            lock = os.open(LOCKS / device, os.O_CREAT | os.O_RDWR, 0o600)
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:

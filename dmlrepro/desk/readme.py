@@ -12,7 +12,7 @@ import pandas as pd
 from dmlrepro.desk import catalogue, costs, published, verdicts
 from dmlrepro.desk.pictures import Picture, drawn
 from dmlrepro.evidence import claims, comparing, judging, ledger, sentences, stored, tables
-from dmlrepro.evidence.statistics import MIN_SEEDS, t_interval
+from dmlrepro.evidence.statistics import LEVEL, MIN_SEEDS, holm, p_above, t_interval
 from dmlrepro.evidence.tables import Expression
 from dmlrepro.papers import rooms
 from dmlrepro.papers.together import ledger as shown
@@ -205,29 +205,27 @@ def _signed(value: float) -> str:
 def advice() -> str:
     """On each data set that is drawn, where seeds suffice, the loss with the highest mean and what ties with it."""
     leads = [
-        f"on {title.partition(' (')[0]}, {'' if table['tuned'].all() else 'not '}tuned alike, {_leader(table)}"
+        f"on {title.partition(' (')[0]}, of {len(table)} losses {'' if table['tuned'].all() else 'not '}tuned alike, "
+        f"{_leader(table)}"
         for title, table in rankings().items()
         if table["low"].notna().all()
     ]
-    sentence = "; ".join(leads) or "no data set has the seeds to tell"
-    return (
-        f"{sentence[0].upper()}{sentence[1:]}. For your images, [notebook 01](notebooks/01_your_images.ipynb) chooses."
-    )
+    sentence = f"Highest R@1: {'; '.join(leads)}" if leads else "No data set has the seeds to tell"
+    return f"{sentence}. For your images, [notebook 01](notebooks/01_your_images.ipynb) chooses."
 
 
 def _leader(table: pd.DataFrame) -> str:
-    """ "A has the highest R@1 of 11 losses (71.7, untrained 65.8), not told apart from B", whose difference's interval
-    holds zero."""
+    """ "A (71.7, untrained 65.8), not told apart from B", whose difference is unclear after Holm over all others."""
     best, *others = table.itertuples()
-    ties = [other.method for other in others if _lowest_gain(best.values, other.values) <= 0]
+    p = holm([2 * p_above(_gains(best.values, other.values), 0) for other in others], len(others))
+    ties = [other.method for other, value in zip(others, p) if not value < LEVEL]
     tied = f", not told apart from {sentences.listed(ties)}" if ties else ""
-    level = f"{best.mean:.1f}, untrained {best.untrained:.1f}"
-    return f"{best.method} has the highest R@1 of {len(table)} losses ({level}){tied}"
+    return f"{best.method} ({best.mean:.1f}, untrained {best.untrained:.1f}){tied}"
 
 
-def _lowest_gain(ours: Mapping[int, float], theirs: Mapping[int, float]) -> float:
-    """The lower end of the 95 % interval of a difference over the seeds that both have."""
-    return t_interval([ours[seed] - theirs[seed] for seed in ours.keys() & theirs.keys()])[0]
+def _gains(ours: Mapping[int, float], theirs: Mapping[int, float]) -> np.ndarray:
+    """Paired differences over the seeds that both have."""
+    return np.array([ours[seed] - theirs[seed] for seed in sorted(ours.keys() & theirs.keys())])
 
 
 def rankings() -> dict[str, pd.DataFrame]:

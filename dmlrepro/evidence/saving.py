@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 PROFILES = ("paper", "small", "quick")  # those that carry more come first
 OWN = "own"  # in results/, what readers' own images or losses gave; an entry of the record of a table of such a loss
-TRAINED_BY = "trained_by"  # an entry of a table's record, see `provenance`
+TRAINED_BY, SEARCHES = "trained_by", "searches"  # entries of a table's record, see `provenance`
 
 
 def output_folder(profile: str) -> Path:
@@ -64,7 +64,8 @@ def save(table: pd.DataFrame, params: Any, *, runs: Sequence = (), cost: pd.Data
         write_text(path, text)
         for part in PARTS[1:]:  # costs and a picture of other numbers
             path.with_suffix(part).unlink(missing_ok=True)
-    made = {name: value for name, value in made.items() if name != TRAINED_BY} | _recorded(runs)
+    renewed = _searched(params, {run.spec.method for run in runs}) | _recorded(runs)  # equal numbers may rest on others
+    made = {name: value for name, value in made.items() if name not in (SEARCHES, TRAINED_BY)} | renewed
     if cost is not None:
         write_text(path.with_suffix(".cost.csv"), cost.to_csv(index=False, float_format="%.7g", lineterminator="\n"))
     seal(path, made)
@@ -182,7 +183,7 @@ def _searched(params: Any, methods: Collection[str]) -> dict[str, dict]:
         for method, search in (params.searches().items() if methods else ())
         if method in methods
     }
-    return {"searches": searches} if searches else {}
+    return {SEARCHES: searches} if searches else {}
 
 
 def _recorded(finished: Iterable) -> dict[str, list[list[str]]]:

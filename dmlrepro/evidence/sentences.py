@@ -7,6 +7,7 @@ one-sided tests say so, "not told apart" else; of fewer seeds there are single v
 from __future__ import annotations
 
 import math
+import re
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,6 +16,8 @@ import pandas as pd
 from dmlrepro.evidence import claims, tables
 from dmlrepro.evidence.claims import AS_CLAIMED, NO_DIFFERENCE, OTHER_WAY, OUTCOMES, Equivalence, Exact, Levels, Trend
 from dmlrepro.evidence.comparing import COST, UNCLEAR, Comparison
+
+NAMES_COMPARISONS = re.compile(r" vs | against the constant |^trend of ")  # of a reason
 
 GLOSSARY = (
     "Holm: p adjusted for the number of claims of the paper, so that all its verdicts of one kind together err in at "
@@ -105,7 +108,7 @@ def verdict_in_words(line: Any) -> str:
         note = line.reason
     elif line.verdict == UNCLEAR and not math.isnan(line.seeds_needed):
         note = f"{line.seeds_needed:.0f} seeds would decide"
-    elif line.verdict == UNCLEAR and line.profile != "quick" and " vs " not in line.reason:
+    elif line.verdict == UNCLEAR and line.profile != "quick" and not NAMES_COMPARISONS.search(line.reason):
         note = line.reason
     elif line.verdict == OTHER_WAY and " of " in line.direction:
         note = line.direction.replace(" as claimed", " point as claimed")

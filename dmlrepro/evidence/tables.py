@@ -304,6 +304,8 @@ def by_seed(cells: Cells, expression: Expression, metric: str) -> dict[int, Any]
     """seed -> value of an expression; the levels of a range are averaged."""
     terms = [levels_of(cells, cell, metric) for cell in expression.cells]
     seeds = sorted(set.intersection(*(set(values) for term in terms for values in term.values())))
+    if not seeds:
+        raise MissingRows(f"one seed common to all of {expression} ({metric})")
     means = [{seed: np.mean([values[seed] for values in term.values()], axis=0) for seed in seeds} for term in terms]
     return {seed: means[0][seed] - sum(mean[seed] for mean in means[1:]) for seed in seeds}
 

@@ -141,7 +141,8 @@ class Params:
             raise ValueError(f"{self.notebook}: profile {self.profile!r} gives no value for {', '.join(missing)}")
         resolved._refuse_nonsense()
         object.__setattr__(resolved, "_explicit", self._differs_from_profile(resolved))
-        origins = {name: origin for origin, decided in layers.items() for name in decided if name in changes}
+        alike = {name for name, value in default.items() if name in changes or getattr(self, name, None) == value}
+        origins = {name: origin for origin, decided in layers.items() for name in decided if name in alike}
         own = {f.name: "default" if getattr(self, f.name) == f.default else "reader" for f in dataclasses.fields(self)}
         object.__setattr__(resolved, "origins", own | origins)
         return resolved
@@ -326,7 +327,10 @@ def _word(value: typing.Any) -> str:
     """A value as a part of a file name; of a path only the last component is legible, a digest stands for the rest."""
     if isinstance(value, str) and is_own(value):
         return f"{_word(PurePath(value.partition(':')[2]).name[:40])}-{_digest(value, 8)}"
-    text = "+".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
+    if isinstance(value, list | tuple):  # whose items may hold the sign that joins them
+        text = "+".join(str(item).replace("+", "-plus-") for item in value)
+    else:
+        text = str(value)
     return "".join(c if c.isalnum() or c in "+.-_" else "_" for c in text)
 
 

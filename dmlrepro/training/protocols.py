@@ -323,11 +323,12 @@ def _labels(spec: RunSpec) -> tuple[str, str]:
 
 
 def _mean_rows(models: list) -> list[dict]:
-    """Means over the models; `step` is the mean of the steps they were taken at."""
+    """Means over the models; `step` is the mean of the steps they were taken at, or each step of selection "every"."""
     values: dict[tuple, list[tuple[int, float]]] = {}
     for run in models:
         for row in run.rows:
-            what = tuple(item for item in row.items() if item[0] not in ("step", "value"))
+            merged = ("value",) if row["selection"] == "every" else ("step", "value")
+            what = tuple(item for item in row.items() if item[0] not in merged)
             values.setdefault(what, []).append((row["step"], row["value"]))
     return [
         dict(what)

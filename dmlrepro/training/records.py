@@ -74,13 +74,17 @@ def asked_of(what: Mapping) -> dict:
 # --- lines ------------------------------------------------------------------------------------------------------------
 
 
-def append(file: Path, content: dict) -> None:
+def append(file: Path, content: dict, unless: Callable[[], Any] = lambda: None) -> Any:
     """Add a line to a file of the record, whole and flushed to the disk. Half a line of a killed process goes.
+
+    unless: asked while no other process writes; what it finds, if it does, is returned, and nothing is added.
 
     Raises:
         FullDisk: it does not fit on its disk; names the file.
     """
     with _alone_with(file), file.open("a+b") as opened:
+        if (there_already := unless()) is not None:
+            return there_already
         opened.seek(0)
         there = opened.read()
         whole = there[: there.rfind(b"\n") + 1]
@@ -93,6 +97,7 @@ def append(file: Path, content: dict) -> None:
         except OSError as error:
             opened.truncate(len(whole))
             raise FullDisk(f"cannot write to {file} ({error}): free space there and start again") from error
+    return None
 
 
 def rewrite(file: Path, changed: Callable[[dict], dict | None]) -> None:
@@ -296,14 +301,18 @@ def derived(models: Sequence, function: Callable, **options: Any) -> Any:
         return _cached([*asked, [model.key for model in models]], functools.partial(function, *models, **options))
     of = [[model.name, model.source] for model in models]
     key = kept_under(asked, of)
-    known = _of_measurements(file.parent, _states(file.parent)).get(key)
+
+    def on_record() -> dict | None:
+        return _of_measurements(file.parent, _states(file.parent)).get(key)
+
+    known = on_record()
     if known is None and any(model.measured_only for model in models):
         raise NotMeasured
     if known is None:
         described = f"{asked[0]} of {models[0].described}"
         value = json.loads(json.dumps(function(*models, **options)))  # as it will be read
-        known = {"derived": key, "asked": asked, "of": of, "described": described, "value": value}
-        append(file, known)
+        made = {"derived": key, "asked": asked, "of": of, "described": described, "value": value}
+        known = append(file, made, unless=on_record) or made  # another process may have been faster
     return known["value"]
 
 

@@ -186,10 +186,10 @@ def run_all(
 
     failures = {key: error for key in cached.copy() if (error := scheduling.failure_of(functools.partial(keep, key)))}
     failures |= scheduling.train(missing, jobs, keep)
-    if failures and len(missing) <= 1:
+    tried = {key: spec for key, spec in of_key.items() if key in missing or key in failures}
+    if failures and len(tried) == 1:
         raise next(iter(failures.values()))
     if failures:
-        tried = {key: spec for key, spec in of_key.items() if key in missing or key in failures}
         raise _failed(tried, failures) from next(iter(failures.values()))
     return [
         dataclasses.replace(of_record[key], spec=spec, from_cache=key not in missing)

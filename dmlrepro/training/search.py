@@ -10,17 +10,19 @@ one. The runs themselves leave the cache: they are wanted for their scores.
 """
 
 import copy
+import fcntl
 import functools
 import hashlib
 import inspect
 import json
 import statistics
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from dmlrepro.files import cache_root, find_repository, read_json, replacing, signed
+from dmlrepro.files import cache_root, find_repository, replacing, signed
 from dmlrepro.training import cache, keys, protocols, records, runs, sources
 from dmlrepro.training.builders import loss_builder
 from dmlrepro.training.spec import RunSpec
@@ -149,9 +151,34 @@ def search(
     """
     if trials < 1:
         raise ValueError(f"trials must be positive, got {trials}")
-    if path.exists() and not again:
-        return read(path)
-    now = _begun(spec, ranges, models, trials, finalists, first, fixed, dict(about or {}))
+    with _alone_with(path):
+        if path.exists() and not again:
+            return read(path)
+        now = _begun(spec, ranges, models, trials, finalists, first, fixed, dict(about or {}))
+        return _gone_on_with(now, spec, ranges, path, models, after)
+
+
+@contextmanager
+def _alone_with(path: Path) -> Iterator[None]:
+    """No two processes search for one file at a time on this machine: the second waits, and finds it complete."""
+    lock = cache_root() / "locks" / f"{hashlib.sha256(str(path.resolve()).encode()).hexdigest()[:24]}.lock"
+    lock.parent.mkdir(parents=True, exist_ok=True)
+    with lock.open("a") as opened:
+        with suppress(OSError):  # this file system has no locks
+            fcntl.flock(opened, fcntl.LOCK_EX)
+        yield
+
+
+def _gone_on_with(
+    now: Search,
+    spec: RunSpec,
+    ranges: Mapping[str, Range],
+    path: Path,
+    models: Callable[[RunSpec], list[RunSpec]],
+    after: Callable[[], None],
+) -> Search:
+    """The search at `path`, begun as `now` or before, brought to its end."""
+    first = now["counts"]["on folds"]
     unfinished = unfinished_of(path)
     record = copy.deepcopy(read(unfinished)) if unfinished.exists() else now
     if differs := _differing(record, now):
@@ -161,18 +188,18 @@ def search(
     tried = record["trials"]
 
     def scored(options: Mapping[str, float], folds: slice) -> list[float]:
-        return scores_of(models(applied(spec, options, fixed))[folds])
+        return scores_of(models(applied(spec, options, now["fixed"]))[folds])
 
     def write() -> None:
         with replacing(unfinished) as temporary:
             temporary.write_text(signed(record), encoding="utf8")
         after()
 
-    while len(tried) < trials:
+    while len(tried) < now["counts"]["trials"]:
         options = _proposal(tried, ranges) if tried else standing(spec, ranges)
         tried.append({"options": options, "scores": scored(options, slice(first))})
         write()
-    for trial in sorted(tried, key=lambda trial: -_score(trial, first))[:finalists]:
+    for trial in sorted(tried, key=lambda trial: -_score(trial, first))[: now["counts"]["finalists"]]:
         for fold in range(len(trial["scores"]), len(models(spec))):
             trial["scores"] += scored(trial["options"], slice(fold, fold + 1))
             write()
@@ -328,8 +355,12 @@ def read(path: Path) -> Search:
 @functools.lru_cache(1000)
 def _read_as(path: Path, inode: int, written: int) -> Search:
     remedy = "take it from git, or remove it to search again"
-    content = read_json(path, remedy)
-    if not isinstance(content, dict) or signed(content) != path.read_text(encoding="utf8"):
+    text = path.read_text(encoding="utf8")  # once: a search in progress replaces its file
+    try:
+        content = json.loads(text)
+    except ValueError as error:
+        raise ValueError(f"{path} is no complete JSON file ({error}); {remedy}") from error
+    if not isinstance(content, dict) or signed(content) != text:
         raise ValueError(f"{path} is not what was written: its sha256 is not the one that it holds; {remedy}")
     return content
 

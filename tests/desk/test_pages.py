@@ -1,6 +1,7 @@
 """What pages say of results/ is what results/ says: they are made again and compared."""
 
 import dataclasses
+import re
 import shutil
 
 import pytest
@@ -44,7 +45,15 @@ def test_findings_of_any_choice_of_methods_are_sentences_or_left_out(name):
         for method in methods.unique():
             alone, with_start, others = methods == method, methods.isin([method, *before]), methods != method
             for chosen in (alone, with_start, others):
-                assert all(stored.say(saved.table[chosen], findings))
+                said = stored.say(saved.table[chosen], findings)
+                assert not [text for text in said if re.search(r"\bnan\b", text) or not text.endswith((".", "!"))]
+
+
+def test_promises_have_what_came_of_them_or_say_that_nothing_did(monkeypatch):
+    rows = pages.promises().splitlines()[2:]
+    assert len(rows) == len(pages.PROMISES) and not any("nothing by" in row for row in rows)
+    monkeypatch.setattr(pages, "findings", lambda name: [("birds", [stored.OLDER])])
+    assert all("nothing by the present code" in row for row in pages.promises().splitlines()[2:])
 
 
 def test_a_number_that_changed_makes_its_pages_stale(tmp_path, monkeypatch, anew):

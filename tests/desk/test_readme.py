@@ -126,8 +126,8 @@ def test_the_loss_that_leads_is_named_with_those_that_tie_with_it_where_seeds_su
     ranked = {"birds (a)": birds, "letters (b)": letters, "signs (c)": birds.assign(low=np.nan)}
     monkeypatch.setattr(readme, "rankings", lambda: ranked)
     assert readme.advice().startswith(
-        "On birds, tuned alike, CPML has the highest R@1 of 3 losses (70.0, untrained 60.0), not told apart from PFML; "
-        "on letters, not tuned alike, CPML has the highest R@1 of 2 losses (70.0, untrained 60.0). "
+        "Highest R@1: on birds, of 3 losses tuned alike, CPML (70.0, untrained 60.0), not told apart from PFML; "
+        "on letters, of 2 losses not tuned alike, CPML (70.0, untrained 60.0). "
     )
     monkeypatch.setattr(readme, "rankings", lambda: {"signs (c)": birds.assign(low=np.nan)})
     assert readme.advice().startswith("No data set has the seeds to tell.")

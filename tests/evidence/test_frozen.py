@@ -5,6 +5,7 @@ import subprocess
 
 import pytest
 
+from dmlrepro.desk import verdicts
 from dmlrepro.evidence import claims
 from dmlrepro.files import repository_root
 from dmlrepro.training import records
@@ -34,10 +35,25 @@ def test_a_test_may_only_become_stricter_and_is_frozen_anew_then(room):
     )
 
 
-def test_every_run_on_record_is_younger_than_the_tests_that_judge_it(history):
+def is_younger(commit: str, history: str) -> bool:
+    return git("merge-base", "--is-ancestor", history, commit).returncode == 0
+
+
+def test_every_run_on_record_is_younger_than_the_tests_that_judge_it(history, monkeypatch):
+    monkeypatch.delenv("DMLREPRO_RECORD")  # the tests' own is empty
     lines = [json.loads(line) for file in records.files() for line in file.read_text(encoding="utf8").splitlines()]
-    for commit in {line["made"]["git_commit"] for line in lines if "run" in line}:
-        assert git("merge-base", "--is-ancestor", history, commit).returncode == 0, f"{commit} is older than {history}"
+    commits = {line["made"]["git_commit"] for line in lines if "run" in line}
+    assert commits and not [commit for commit in commits if not is_younger(commit, history)]
+
+
+def test_a_table_that_is_no_pilot_is_younger_too_and_the_ledger_says_which_is_which(history):
+    tables = sorted((repository_root() / "results" / "small").glob("*.json"))
+    made = {path.stem: json.loads(path.read_text(encoding="utf8"))["git_commit"] for path in tables}
+    older = [stem for stem, commit in made.items() if not is_younger(commit, history)]
+    assert older == claims.frozen()["pilots"]
+    lines = verdicts.lines()
+    of_pilots = lines["stem"].isin(older) & (lines["profile"] == "small")
+    assert set(lines.loc[of_pilots, "frozen"]) <= {""} and set(lines.loc[~of_pilots, "frozen"]) == {history[:12]}
 
 
 def test_the_frozen_commit_states_these_tests(history):

@@ -71,6 +71,19 @@ def test_unchanged_numbers_keep_their_provenance(monkeypatch):
     assert "another" in path.with_suffix(".json").read_text()
 
 
+def test_the_search_of_unchanged_numbers_is_recorded_and_published(tmp_path):
+    given = {"notebook": "99_example", "stem": "99_example", "profile": "quick", "as_dict": dict}
+    found = {"method": "A", "trials": [{}] * 16, "sha256": "1f"}
+    run = run_on("CPU", "a")
+    run.spec.method = "A"
+    for searches in ({}, {"A": found}):
+        params = SimpleNamespace(**given, searches=lambda searches=searches: searches, search_name=lambda _: "A.json")
+        path = saving.save(table(50.0), params, runs=[run], cost=pd.DataFrame())
+        publishing.publish(path.parent, tmp_path / "published")
+        for there in (path, tmp_path / "published" / path.name):
+            assert bool(provenance.record(there).get("searches")) == bool(searches)
+
+
 def test_other_parameters_of_the_same_numbers_are_recorded():
     """As after a change of what a profile decides."""
     for steps in (2, 3):

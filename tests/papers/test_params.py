@@ -117,6 +117,19 @@ def test_an_explicit_value_wins():
     assert Example.from_values({}).steps == RECIPES["quick"]["glyphs"]["steps"]
 
 
+@pytest.mark.parametrize("name", ["steps", "lr", "batch_size"])
+def test_a_value_that_the_profile_has_too_changes_nothing(name):
+    usual = Example.from_values({"profile": "small"})
+    said = Example.from_values({"profile": "small", name: getattr(usual, name)})
+    assert said.stem == usual.stem and said.conditions() == usual.conditions() and said.origins == usual.origins
+
+
+def test_lists_whose_items_hold_the_sign_that_joins_them_have_names_of_their_own():
+    both = (["ProxyAnchor+EL-nivMF"], ["ProxyAnchor", "EL-nivMF"])
+    one, other = (catalogue.find("20").params.from_values({"methods": methods}).stem for methods in both)
+    assert one != other
+
+
 def test_explicit_epochs_replace_the_steps_of_the_profile():
     params = Example.from_values({"epochs": 2})
     assert (params.steps, params.epochs) == (0, 2)

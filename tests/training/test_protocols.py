@@ -1,5 +1,7 @@
 """Protocols: their settings are the published ones, a method becomes the right runs, and their scores are combined."""
 
+import dataclasses
+
 import official_layouts
 import pytest
 import torch
@@ -253,6 +255,17 @@ def test_folds_are_scored_separately_and_concatenated(finished):
     together = torch.cat([F.normalize(run.embeddings, dim=1) for run in models], dim=1)
     assert score(concatenated, "MAP@R", "val_best") == pytest.approx(metrics.retrieval(together, labels)["MAP@R"])
     assert {row["selection"] for row in concatenated.rows} == {"val_best"}
+
+
+def test_means_over_folds_keep_the_steps_of_a_history_apart(finished):
+    def history(run, higher):
+        values = [(5, 0.2 + higher), (10, 0.4 + higher)]
+        rows = [{"selection": "every", "metric": "R@1", "step": step, "value": value} for step, value in values]
+        return dataclasses.replace(run, rows=[*run.rows, *rows])
+
+    _, separated, _ = protocols.combine(finished[:1] + [history(run, k / 10) for k, run in enumerate(finished[1:])])
+    every = [(row["step"], row["value"]) for row in separated.rows if row["selection"] == "every"]
+    assert every == [(5, pytest.approx(0.35)), (10, pytest.approx(0.55))]
 
 
 def test_the_untrained_network_stands_beside_both(finished):

@@ -199,6 +199,20 @@ def test_what_is_measured_on_weights_is_measured_once(finished, machine, file, m
     assert other.rows[0]["value"] == pytest.approx(scored.rows[0]["value"] ** 0.5)
 
 
+def slowly_spread(run) -> float:
+    if not hasattr(slowly_spread, "begun"):  # another process measures the same in between
+        slowly_spread.begun = True
+        records.derived([run], slowly_spread)
+    return helped(run.embeddings)
+
+
+def test_what_another_process_measured_in_between_is_written_once(finished, machine, file):
+    (run, *_) = runs.run_all(SEEDS, record=file)
+    value = records.derived([run], slowly_spread)
+    machine()
+    assert [line["value"] for line in records.lines(file) if "derived" in line] == [value]
+
+
 def test_what_a_measurement_is_kept_under_follows_the_code_it_names(monkeypatch):
     before = records.code_of(spread)
     records.code_of.cache_clear()

@@ -2,6 +2,8 @@
 
 import dataclasses
 import json
+import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import torch
@@ -47,6 +49,18 @@ def test_a_search_is_16_trials_on_one_fold_and_the_best_four_on_the_other_two(tm
     assert chosen["options"] == record["trials"][chosen["trial"]]["options"]
     assert chosen["default"] == scores[0][0] < chosen["median"] < chosen["best"] == max(first[0] for first in scores)
     assert chosen["best"] > 0.85, "it hardly looks for the best"
+
+
+def test_two_searches_of_one_file_are_one(tmp_path, scored):
+    begin = threading.Barrier(2, timeout=60)
+
+    def one() -> dict:
+        begin.wait()
+        return search.search(TINY, RANGES, tmp_path / "whole.json")
+
+    with ThreadPoolExecutor(2) as pool:
+        first, second = (future.result() for future in [pool.submit(one), pool.submit(one)])
+    assert first == second and len(scored) == search.RUNS
 
 
 def test_trial_0_is_the_spec_as_it_stands(tmp_path, scored):
