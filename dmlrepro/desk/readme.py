@@ -92,7 +92,7 @@ def state() -> str:
     }
     decided = [claim_id for word in judging.OUTCOMES for claim_id in by_verdict[word]]
     retrieval = sum(about_retrieval(tests[claim_id]) for claim_id in decided)
-    by_claim = dict(list(verdicts.lines().groupby("claim_id")))
+    by_claim = verdicts.by_claim()
     untuned = sum(
         ledger.lines_that_decide(by_claim[claim_id], tests[claim_id])["tuned"].eq("no").any() for claim_id in decided
     )
@@ -156,7 +156,7 @@ def _linked(claim_ids: list[str], most: int = SHOWN) -> str:
 def why_open() -> str:
     """What stands in the way of the claims that are unclear, counted."""
     counts = dict.fromkeys((words for _, words in OBSTACLES), 0)
-    tests, by_claim = catalogue.claims(), dict(list(verdicts.lines().groupby("claim_id")))
+    tests, by_claim = catalogue.claims(), verdicts.by_claim()
     unclear = [claim_id for claim_id, word in verdicts.here().items() if word == judging.UNCLEAR]
     for claim_id in unclear:
         lines = ledger.lines_that_decide(by_claim[claim_id], tests[claim_id])

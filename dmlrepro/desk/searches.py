@@ -140,7 +140,9 @@ def run(every: Sequence[Wanted], jobs: int | None = None, again: bool = False) -
     """
     for tuning in every:
         if tuning.path.exists() and not again and (differs := _other_conditions(tuning)):
-            raise ValueError(f"{tuning.path} was made with another {' and '.join(differs)}; `--again` replaces it")
+            raise ValueError(
+                f"{tuning.path} was made with another {' and '.join(differs)}; ask for that, or `--again` replaces it"
+            )
     todo = [tuning for tuning in every if again or not tuning.path.exists()]
     complete, failures = 0, {}
 

@@ -50,12 +50,17 @@ def _is_pilot(saved: stored.Stored) -> bool:
     return saved.profile == "small" and saved.stem in claims.frozen()["pilots"]
 
 
+def by_claim() -> dict[str, pd.DataFrame]:
+    """The lines of each claim that has any."""
+    return dict(list(lines().groupby("claim_id")))
+
+
 @functools.cache
 def here() -> dict[str, str]:
     """The verdict here of every claim of data/claims.csv."""
-    tests, by_claim = catalogue.claims(), dict(list(lines().groupby("claim_id")))
+    tests, lines_of = catalogue.claims(), by_claim()
     return {
-        claim_id: ledger.verdict(by_claim[claim_id], tests[claim_id]) if claim_id in by_claim else judging.NOT_RUN
+        claim_id: ledger.verdict(lines_of[claim_id], tests[claim_id]) if claim_id in lines_of else judging.NOT_RUN
         for claim_id in claims.stated()
     }
 

@@ -236,7 +236,7 @@ class Exact(Levels):
 
     def estimate(self, effects: np.ndarray):
         worst = effects.min() if self.sign > 0 else effects.max()
-        return Estimate(worst, effects.min(), effects.max(), len(effects), math.nan)
+        return Estimate(worst, effects.min(), effects.max(), len(effects))
 
     def tested(self, aligned: np.ndarray):
         obeyed = (aligned >= self.smallest_effect - self.margin).all()

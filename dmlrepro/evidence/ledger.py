@@ -8,7 +8,7 @@ have runs; a line of mathematics or of costs stands beside it.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import pandas as pd
 
@@ -98,11 +98,6 @@ def matrix(lines: pd.DataFrame) -> pd.DataFrame:
     stated = claims.stated()
     table = [[word(claim_id, place) for place in columns] for claim_id in stated]
     return pd.DataFrame(table, index=pd.Index(stated, name="claim"), columns=columns)
-
-
-def excludes_zero(line: Any) -> bool:
-    """Whether the interval of a line's comparison excludes that of no difference, or the constant compared with."""
-    return bool(line.low > line.zero or line.high < line.zero)
 
 
 def count_words(words: Iterable[str]) -> str:

@@ -16,13 +16,12 @@ POWER = 0.8
 
 @dataclass(frozen=True)
 class Estimate:
-    """A mean effect over n seeds with interval and standard deviation, in the metric's unit or percent."""
+    """A mean effect over n seeds with its interval, in the metric's unit or percent."""
 
     effect: float
     low: float
     high: float
     n: int
-    sd: float
 
     def excludes(self, value: float) -> bool:
         return self.low > value or self.high < value
@@ -31,10 +30,9 @@ class Estimate:
 def estimated(values: np.ndarray, level: float = 1 - LEVEL, relative: bool = False) -> Estimate:
     """The estimate of effects by seed (n,) with a t interval; `relative` ones are logarithms of ratios, shown in %."""
     effect, low, high = values.mean(), *t_interval(values, level)
-    sd = values.std(ddof=1) if len(values) > 1 else math.nan
     if relative:
-        effect, low, high, sd = (100 * math.expm1(number) for number in (effect, low, high, sd))
-    return Estimate(float(effect), low, high, len(values), float(sd))
+        effect, low, high = (100 * math.expm1(number) for number in (effect, low, high))
+    return Estimate(float(effect), low, high, len(values))
 
 
 @functools.cache

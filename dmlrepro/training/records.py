@@ -12,6 +12,7 @@ other is stale: it is shown and marked, and no verdict rests on it. Profile quic
 """
 
 import ast
+import copy
 import fcntl
 import functools
 import hashlib
@@ -266,14 +267,22 @@ def accepted(root: Path | None = None) -> dict[str, dict[str, list[str]]]:
     """{hash of a run's code: {hash of older code: the kinds of runs that both were found to train alike}}; root: the
     folder of profiles, default `folder`."""
     path = (root or folder()) / "accepted.json"
-    return read_json(path, "remove it, and `python -m dmlrepro records check` again") if path.exists() else {}
+    if not path.exists():
+        return {}
+    there = path.stat()
+    return _accepted_as(path, there.st_ino, there.st_mtime_ns)
+
+
+@functools.lru_cache(8)  # it is asked about every line of the record
+def _accepted_as(path: Path, inode: int, written: int) -> dict[str, dict[str, list[str]]]:
+    return read_json(path, "remove it, and `python -m dmlrepro records check` again")
 
 
 def accept(by_present: Mapping[str, Mapping[str, Iterable[str]]]) -> None:
     """Add to what is accepted."""
     path = folder() / "accepted.json"
     with _alone_with(path):
-        merged = accepted()
+        merged = copy.deepcopy(accepted())
         for present, by_older in by_present.items():
             for older, kinds in by_older.items():
                 known = merged.setdefault(present, {})

@@ -101,7 +101,7 @@ def test_a_paper_without_a_line_says_so(monkeypatch):
     assert "has a line that decides yet" in reports.results("pfml")
     assert len(reports.forest_rows("pfml")) == 0
     figure = reports._forest(reports.forest_rows("pfml"), reports.published_rows("pfml"))
-    assert "02 beats CPML, without decay [+], published of another comparison: +5.1" in figure.get_label()
+    assert "02 beats CPML (no decay) [+], published of another comparison: +5.1" in figure.get_label()
     plt.close(figure)
 
 

@@ -347,7 +347,7 @@ STUDY = {"dataset": "synthetic", "backbone": "", "metric": "error", "profile": "
     ("profile", "problems", "reason"),
     [
         ("quick", 18, "profile quick shows directions only"),
-        ("small", 2, "not shown: PFML vs 3 problems, premise: every row at least 3"),
+        ("small", 2, "not shown: PFML against the constant 3 problems, premise: every row at least 3"),
         ("small", 18, ""),
     ],
 )
