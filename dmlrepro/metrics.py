@@ -174,11 +174,16 @@ def proxy_wasserstein(
 @torch.no_grad()
 def covering_radius(points: Tensor, centers: Tensor) -> float:
     """Largest Euclidean distance from a point to its nearest center. points (N, D), centers (K, D), used as given.
+    As a tensor, and of many classes at once: `losses.chance_constrained.covering_radius`.
 
     >>> covering_radius(torch.tensor([[0.0], [1.0], [5.0]]), torch.tensor([[0.0], [3.0]]))
     2.0
     """
     points, centers = as_points(points, "points"), as_points(centers, "centers")
+    if centers.shape[1] != points.shape[1]:
+        raise ValueError(
+            f"centers must have {points.shape[1]} columns like points, got {centers.shape[1]}; give both in one space"
+        )
     return max(_distances(some, centers).amin(1).max().item() for some in points.split(4096))
 
 

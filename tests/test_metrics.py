@@ -747,6 +747,7 @@ X, Y = torch.randn(4, 3, generator=torch.Generator().manual_seed(0)), torch.tens
         (lambda: metrics.class_diversity(X, torch.arange(4)), "a class of at least two samples"),
         (lambda: metrics.class_diversity(X, Y, "between"), "got 'between'"),
         (lambda: metrics.covering_radius(X, X[:0]), "centers must be a non-empty"),
+        (lambda: metrics.covering_radius(X, X[:, :2]), "centers must have 3 columns like points, got 2"),
     ],
 )
 def test_bad_geometry_input_is_named(call, message):
