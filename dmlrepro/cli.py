@@ -4,6 +4,7 @@ network, and what the Makefile and the workflow call.
 
 import argparse
 import os
+import signal
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -22,12 +23,22 @@ def main(arguments: list[str] | None = None) -> int:
             raise  # a mistake of ours, not a package of an extra
         print(f"dmlrepro: {error.name} is not installed; pip install 'dmlrepro[notebooks]'", file=sys.stderr)
         return 2
-    except BrokenPipeError:  # of a reader that has read enough, as `head`
-        sys.stdout = open(os.devnull, "w", encoding="utf8")  # noqa: SIM115 (Python flushes it at its end)
-        return 0
+    except BrokenPipeError as error:
+        return _cut_off(error)
     except (ValueError, TypeError, OSError, FloatingPointError, MemoryError) as error:
         print(f"dmlrepro: {error}", file=sys.stderr)
         return 2
+
+
+def _cut_off(error: BrokenPipeError) -> int:
+    """The status where a reader of the output has read enough, as `head`, or where another pipe broke."""
+    try:
+        sys.stdout.flush()
+    except BrokenPipeError:
+        sys.stdout = open(os.devnull, "w", encoding="utf8")  # noqa: SIM115 (Python flushes it at its end)
+        return 128 + signal.SIGPIPE
+    print(f"dmlrepro: {error}", file=sys.stderr)
+    return 2
 
 
 SET = "a parameter of the notebooks, as in papermill; repeatable"

@@ -302,7 +302,7 @@ def _published(build: Path) -> Path:
     from dmlrepro.evidence import saving
     from dmlrepro.files import repository_root
 
-    if (profile := build.resolve().name) not in saving.PROFILES:
+    if (profile := build.absolute().name) not in saving.PROFILES:
         raise ValueError(f"{build} is no folder of a profile ({', '.join(saving.PROFILES)}), as build/quick is")
     return repository_root() / "results" / profile
 

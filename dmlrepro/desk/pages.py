@@ -136,7 +136,7 @@ def promises() -> str:
     """A row per promise: what came out, of the table that carries most."""
     rows = [readme.table_row(["loss", "what came out here", "on", "notebook"]), "|---" * 4 + "|"]
     for loss, name, beginning, meant in PROMISES:
-        heading, sentences = findings(name)[0]
+        heading, sentences = next(iter(findings(name)), ("–", []))
         said = "nothing by the present code"
         for verdict, _, parts in (sentence.partition(": ") for sentence in sentences if sentence.startswith(beginning)):
             said = f"{verdict}: {next((part for part in parts.split('; ') if meant in part), parts).removesuffix('.')}"

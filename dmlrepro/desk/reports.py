@@ -238,6 +238,9 @@ def rerun(paper: str) -> str:
     test = catalogue.claims()[published.papers().loc[paper, "headline"]]
     notebooks = sorted({catalogue.claims()[claim_id].notebook for claim_id in own(paper)})
     numbers = ", ".join(name[:2] for name in notebooks)
+    tables = [saved for name in notebooks for saved in stored.stored(name) if saved.profile == "small"]
+    measured = {saved.table["dataset"].iloc[0] for saved in tables}
+    further = sorted(dataset for dataset in measured if dataset in ("omniglot", "mnist"))
     return "\n".join(
         [
             f"Notebooks {', '.join(map(_link, notebooks))}:",
@@ -245,9 +248,11 @@ def rerun(paper: str) -> str:
             "```sh",
             "python -m dmlrepro data fetch cub",
             "python workflow/birds.py data/birds && export DMLREPRO_DATA=data/birds   # the part that verdicts rest on",
+            *(f"python -m dmlrepro data fetch {dataset}" for dataset in further),
             f"python -m dmlrepro search {test.notebook[:2]} --profile small   # tunes every method alike, once",
             f"snakemake --profile workflow/profiles/local --config profile=small notebooks={numbers.replace(' ', '')}",
             "python -m dmlrepro pages   # judges the new tables and writes this page anew",
+            "unset DMLREPRO_DATA",
             f"papermill notebooks/{test.notebook}.ipynb out.ipynb -p profile paper   # the published scale, on a GPU",
             "```",
         ]

@@ -32,8 +32,8 @@ def check_batch(
     """
     if embeddings.ndim != 2 or embeddings.shape[1] != embedding_size:
         raise ValueError(
-            f"embeddings must have shape (B, {embedding_size}), got {tuple(embeddings.shape)}; make the loss with the "
-            "embedding_size of the network"
+            f"embeddings must have shape (B, {embedding_size}), got {tuple(embeddings.shape)}; "
+            + ("make the loss with the network's embedding_size" if embeddings.ndim == 2 else "flatten them to (B, D)")
         )
     if not embeddings.is_floating_point():
         raise ValueError(f"embeddings must be floating point, got {embeddings.dtype}")

@@ -298,8 +298,7 @@ def search_layers(method: Method, params: Params) -> Layers:
     if search is None or search["begun"]["spec"].get("loss") != method.loss:
         return []
     given = {option: name for option, name in method.from_parameters.items() if hasattr(params, name)} | {"lr": "lr"}
-    origins = getattr(params, "origins", {})
-    kept = {name: v for name, v in search["found"]["options"].items() if origins.get(given.get(name, "")) != "reader"}
+    kept = {name: v for name, v in search["found"]["options"].items() if given.get(name) not in params.changed}
     return [(search_label(search), kept)]
 
 

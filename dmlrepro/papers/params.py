@@ -141,8 +141,7 @@ class Params:
             raise ValueError(f"{self.notebook}: profile {self.profile!r} gives no value for {', '.join(missing)}")
         resolved._refuse_nonsense()
         object.__setattr__(resolved, "_explicit", self._differs_from_profile(resolved))
-        alike = {name for name, value in default.items() if name in changes or getattr(self, name, None) == value}
-        origins = {name: origin for origin, decided in layers.items() for name in decided if name in alike}
+        origins = {name: origin for origin, decided in layers.items() for name in decided if name in changes}
         own = {f.name: "default" if getattr(self, f.name) == f.default else "reader" for f in dataclasses.fields(self)}
         object.__setattr__(resolved, "origins", own | origins)
         return resolved
@@ -227,6 +226,11 @@ class Params:
         }
 
     @property
+    def changed(self) -> dict[str, typing.Any]:
+        """What the reader gave that the profile has not itself; nothing of parameters that are not resolved."""
+        return getattr(self, "_explicit", {})
+
+    @property
     def stem(self) -> str:
         """File stem of the results: the notebook's name, and what was changed against the profile."""
         return stem_of(self.notebook, self._explicit)
@@ -255,7 +259,7 @@ class Params:
         """Steps and epochs of the search whose results the runs take: the data set's, also for a notebook that has
         a budget of its own, but where the reader asks for another budget: then that."""
         mine = {name: getattr(self, name) for name in ("steps", "epochs")}
-        if any(getattr(self, "origins", {}).get(name) == "reader" for name in mine):
+        if self.changed.keys() & mine:
             return mine
         recipe = recipe_of(self.profile, self.dataset)
         return recipe.get("searched", {name: recipe[name] for name in mine})

@@ -323,7 +323,8 @@ def _labels(spec: RunSpec) -> tuple[str, str]:
 
 
 def _mean_rows(models: list) -> list[dict]:
-    """Means over the models; `step` is the mean of the steps they were taken at, or each step of selection "every"."""
+    """Means over the models; `step` is the mean of the steps they were taken at, or each step of selection "every" that
+    all of them have."""
     values: dict[tuple, list[tuple[int, float]]] = {}
     for run in models:
         for row in run.rows:
@@ -337,6 +338,7 @@ def _mean_rows(models: list) -> list[dict]:
             "value": sum(value for _, value in pairs) / len(pairs),
         }
         for what, pairs in values.items()
+        if len(pairs) == len(models) or dict(what)["selection"] != "every"
     ]
 
 

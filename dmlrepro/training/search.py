@@ -151,11 +151,16 @@ def search(
     """
     if trials < 1:
         raise ValueError(f"trials must be positive, got {trials}")
+    before = _written(path)
     with _alone_with(path):
-        if path.exists() and not again:
-            return read(path)
+        if path.exists() and (not again or _written(path) != before):
+            return read(path)  # by another process, while this one waited
         now = _begun(spec, ranges, models, trials, finalists, first, fixed, dict(about or {}))
         return _gone_on_with(now, spec, ranges, path, models, after)
+
+
+def _written(path: Path) -> int:
+    return path.stat().st_mtime_ns if path.exists() else 0
 
 
 @contextmanager
@@ -355,8 +360,8 @@ def read(path: Path) -> Search:
 @functools.lru_cache(1000)
 def _read_as(path: Path, inode: int, written: int) -> Search:
     remedy = "take it from git, or remove it to search again"
-    text = path.read_text(encoding="utf8")  # once: a search in progress replaces its file
     try:
+        text = path.read_text(encoding="utf8")  # once: a search in progress replaces its file
         content = json.loads(text)
     except ValueError as error:
         raise ValueError(f"{path} is no complete JSON file ({error}); {remedy}") from error

@@ -121,7 +121,16 @@ def test_an_explicit_value_wins():
 def test_a_value_that_the_profile_has_too_changes_nothing(name):
     usual = Example.from_values({"profile": "small"})
     said = Example.from_values({"profile": "small", name: getattr(usual, name)})
-    assert said.stem == usual.stem and said.conditions() == usual.conditions() and said.origins == usual.origins
+    assert said.stem == usual.stem and said.conditions() == usual.conditions() and not said.changed
+
+
+def test_the_profiles_own_steps_and_rate_take_what_searches_found(monkeypatch):
+    monkeypatch.delenv("DMLREPRO_RECORD")  # the committed searches lie beside the record
+    notebook = catalogue.find("10")
+    given = {"profile": "small", "dataset": "cub-subset", "methods": ["PFML"], "seeds": 1}
+    both = ({}, {"steps": 150, "lr": 1e-4})
+    usual, said = (notebook.specs(notebook.params.from_values(given | more)) for more in both)
+    assert usual == said and any(spec.lr != 1e-4 for spec in usual)
 
 
 def test_lists_whose_items_hold_the_sign_that_joins_them_have_names_of_their_own():

@@ -259,7 +259,7 @@ def test_folds_are_scored_separately_and_concatenated(finished):
 
 def test_means_over_folds_keep_the_steps_of_a_history_apart(finished):
     def history(run, higher):
-        values = [(5, 0.2 + higher), (10, 0.4 + higher)]
+        values = [(5, 0.2 + higher), (10, 0.4 + higher)] + [(15, 1.0)] * (higher > 0.2)  # of the last fold alone
         rows = [{"selection": "every", "metric": "R@1", "step": step, "value": value} for step, value in values]
         return dataclasses.replace(run, rows=[*run.rows, *rows])
 
