@@ -204,7 +204,7 @@ def test_images_without_labels_are_looked_at_and_nothing_is_scored(tmp_path, cap
     assert (params.methods, params.seeds) == (unlabelled.METHODS, 1)
     specs = your_images.your_images(params)
     assert [spec.method for spec in specs] == ["untrained", "PCA", "whitened PCA", *unlabelled.METHODS]
-    assert all(spec.fold is None and spec.seed == 0 for spec in specs)
+    assert all(spec.fold is None and spec.seed == 0 and spec.dataset == params.dataset for spec in specs)
     assert {(spec.steps, spec.head_start) for spec in specs if spec.loss} == {(2, "whitened")}
     finished = runs.run_all(specs, jobs=1)
     assert all(run.rows == [] and len(run.embeddings) == 40 for run in finished)
