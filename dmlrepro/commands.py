@@ -276,10 +276,13 @@ def find(options: argparse.Namespace) -> int:
 
 def publish(options: argparse.Namespace) -> None:
     from dmlrepro.desk import verdicts
-    from dmlrepro.evidence import publishing
+    from dmlrepro.evidence import publishing, saving
     from dmlrepro.files import repository_root
 
     target = _published(options.folder)
+    if target.name not in saving.PROFILES:
+        known = ", ".join(saving.PROFILES)
+        raise ValueError(f"{options.folder} is no folder of a profile ({known}), as build/quick is; give such a one")
     names = _saving(options.notebooks) if options.notebooks else []
     if options.notebooks and not names:
         print("these notebooks save no table")
@@ -298,13 +301,10 @@ def _saving(names: list[str]) -> list[str]:
 
 
 def _published(build: Path) -> Path:
-    """Where the tables of a build folder go; ValueError for a folder of no profile."""
-    from dmlrepro.evidence import saving
+    """Where the tables of a build folder go."""
     from dmlrepro.files import repository_root
 
-    if (profile := build.absolute().name) not in saving.PROFILES:
-        raise ValueError(f"{build} is no folder of a profile ({', '.join(saving.PROFILES)}), as build/quick is")
-    return repository_root() / "results" / profile
+    return repository_root() / "results" / build.absolute().name
 
 
 def summary(options: argparse.Namespace) -> int:

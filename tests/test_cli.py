@@ -90,6 +90,12 @@ def test_accept_checks_everything_before_it_replaces_anything(copy, capsys, monk
     assert "no tables of 00_tour; make results ONLY=00_tour" in said(["accept", "00", "10"], capsys)
 
 
+def test_publish_refuses_a_folder_of_no_profile(tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(publishing, "publish", lambda *_, **__: pytest.fail("published"))
+    for folder in (str(tmp_path / "somewhere"), ".", "build/quick/.."):
+        assert f"{folder} is no folder of a profile" in said(["publish", folder], capsys)
+
+
 def test_accept_takes_what_is_published_where_nothing_was_built(copy, monkeypatch):
     accepted: list[str] = []
     monkeypatch.setattr(publishing, "publish", lambda *_, **__: pytest.fail("published"))
