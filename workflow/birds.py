@@ -2,8 +2,9 @@
 `python -m dmlrepro data fetch cub`; then `export DMLREPRO_DATA=FOLDER`.
 
 All images of 85 of the classes to train with and of 42 of those to test, cut to the bird's box and brought to 144 x 144
-pixels. The copy behind results/ was drawn by the same rule, but its files have other names and were compressed anew:
-runs on yours have keys of their own, and scores that differ as those of another machine do, not in their order.
+pixels. The copy behind results/ has the same classes and boxes, but other file names, and its resampling and JPEG
+quality are not known: those here are a choice. Runs on yours have keys of their own, and how far their scores lie from
+those in results/ has not been measured.
 """
 
 import sys

@@ -151,6 +151,8 @@ def search(
     """
     if trials < 1:
         raise ValueError(f"trials must be positive, got {trials}")
+    if path.exists() and not again:
+        return read(path)
     before = _written(path)
     with _alone_with(path):
         if path.exists() and (not again or _written(path) != before):
