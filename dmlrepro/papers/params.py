@@ -256,12 +256,12 @@ class Params:
         return json.loads(json.dumps(decided | {name: getattr(self, name) for name in further}))
 
     def search_budget(self) -> dict[str, int]:
-        """Steps and epochs of the search whose results the runs take: the data set's, also for a notebook that has
-        a budget of its own, but where the reader asks for another budget: then that."""
+        """Steps and epochs of the search whose results the runs take: what the data set means for the paper, also for
+        a notebook that has a budget of its own, but where the reader asks for another budget: then that."""
         mine = {name: getattr(self, name) for name in ("steps", "epochs")}
         if self.changed.keys() & mine:
             return mine
-        recipe = recipe_of(self.profile, self.dataset)
+        recipe = recipe_of(self.profile, self.dataset) | self._dataset_recipe(self.dataset)
         return recipe.get("searched", {name: recipe[name] for name in mine})
 
     def search_name(self, method: str) -> str:

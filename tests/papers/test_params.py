@@ -133,6 +133,17 @@ def test_the_profiles_own_steps_and_rate_take_what_searches_found(monkeypatch):
     assert usual == said and any(spec.lr != 1e-4 for spec in usual)
 
 
+def test_a_budget_that_a_paper_has_on_a_data_set_is_that_of_its_searches():
+    def searched(name, **given):
+        return catalogue.find(name).params.from_values({"profile": "small", **given}).search_budget()
+
+    usual, asked = ({"steps": steps, "epochs": 0} for steps in (600, 900))
+    assert searched("41", dataset="omniglot") == searched("41", dataset="omniglot", steps=600) == usual
+    assert searched("41", dataset="omniglot", steps=900) == asked
+    assert searched("10", dataset="omniglot")["steps"] == 1500
+    assert searched("41")["steps"] == 100, "birds have a budget for searches of their own"
+
+
 def test_lists_whose_items_hold_the_sign_that_joins_them_have_names_of_their_own():
     both = (["ProxyAnchor+EL-nivMF"], ["ProxyAnchor", "EL-nivMF"])
     one, other = (catalogue.find("20").params.from_values({"methods": methods}).stem for methods in both)
