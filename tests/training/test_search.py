@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import statistics
 import threading
 from concurrent.futures import ThreadPoolExecutor
 
@@ -9,7 +10,7 @@ import pytest
 import torch
 from tiny import TINY as UNNAMED
 
-from dmlrepro.files import signed
+from dmlrepro.files import repository_root, signed
 from dmlrepro.papers.methods import BASELINES, searched_ranges
 from dmlrepro.training import cache, keys, protocols, runs, search
 from dmlrepro.training.search import Range
@@ -265,3 +266,13 @@ def test_a_protocol_without_folds_is_searched_on_classes_held_out_for_that(share
 def test_the_published_early_stopping_of_a_single_fold_is_searched_too():
     (model,) = protocols.validated(TINY.replace(dataset="cub"), "ccp_one_fold", published=True)
     assert (model.eval_every, model.patience, model.eval_every_epochs) == (25, 60, None)
+
+
+def test_what_a_committed_search_found_scores_no_less_than_the_default():
+    committed = list(search.complete(repository_root() / "results" / "small" / "searches"))
+    assert len(committed) >= 40
+    for path, record in committed:
+        default, found = (record["trials"][number]["scores"] for number in (0, record["found"]["trial"]))
+        assert len(found) == record["counts"]["folds"], path.name
+        seen = len(default)  # a default that is no finalist has one fold
+        assert statistics.mean(found[:seen]) >= statistics.mean(default), path.name
