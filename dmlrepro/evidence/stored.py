@@ -41,7 +41,7 @@ class Stored:
     stem: name of its file. parameters: those it was made with. device: on what its runs were trained. costs: seconds
     and what else differs from machine to machine. picture: a figure of the execution, see `saving.save_picture`.
     older: whether other code than the present one trained its runs, see `of_older_code`. searches: by method the
-    committed search that chose its settings, see `saving.provenance`.
+    committed search that chose its settings, see `saving.provenance`. trained: whether any of its runs was.
     """
 
     stem: str
@@ -52,6 +52,7 @@ class Stored:
     picture: Path | None = None
     older: bool = False
     searches: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    trained: bool = True
 
     @property
     def notebook(self) -> str:
@@ -100,7 +101,9 @@ class Stored:
         return ", ".join(word for word in words if word)
 
     def _trained(self, network: str) -> str:
-        """What of a network is trained: "head on squeezenet1_1", "squeezenet1_1 from fire6 on", or all of it."""
+        """What of a network is trained: "head on squeezenet1_1", "squeezenet1_1 from fire6 on"; else its name alone."""
+        if not self.trained:
+            return network
         part = "head" if self.parameters.get("freeze_trunk") else self.parameters.get("train_from")
         return f"head on {network}" if part == "head" else f"{network} from {part} on" if part else network
 
@@ -116,6 +119,8 @@ class Stored:
         return 0 < self.seeds < MIN_SEEDS
 
     def _budget(self) -> str:
+        if not self.trained:
+            return "nothing trained"
         named = {name: self.parameters.get(name) for name in ("epochs", "steps")}
         return next((f"{amount} {name[:-1] if amount == 1 else name}" for name, amount in named.items() if amount), "")
 
@@ -210,7 +215,8 @@ def _read(path: Path) -> Stored:
     where = picture if picture.exists() else None
     older = of_older_code(made, path.parents[1])  # a table rests on the record that lies beside it
     how, searches = (made["parameters"], made["device"]), made.get("searches", {})
-    return Stored(path.stem, saving.read(path), *how, read, where, older, searches)
+    losses = [loss for loss, *_ in made.get(saving.TRAINED_BY, ())]
+    return Stored(path.stem, saving.read(path), *how, read, where, older, searches, any(losses) or not losses)
 
 
 # --- numbers as words -------------------------------------------------------------------------------------------------

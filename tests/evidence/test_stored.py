@@ -143,5 +143,9 @@ def test_a_stranger_reads_what_data_and_network_are():
     assert tail == birds.replace("SqueezeNet", "SqueezeNet from fire6 on")
     heads = [said("squeezenet1_1", "imagenet", **how) for how in ({"train_from": "head"}, {"freeze_trunk": True})]
     assert heads == [birds.replace("pretrained SqueezeNet", "head on pretrained SqueezeNet")] * 2
+    untrained = stored.Stored(
+        "51_some", table(backbone="squeezenet1_1", dataset="cub-subset"), {"steps": 200}, trained=False
+    )
+    assert untrained.label == "cub-subset, squeezenet1_1, nothing trained, 5 seeds"
     assert said("conv4", "none", "glyphs", "99_some").startswith("printed letters (glyphs), small CNN from scratch, 4")
     assert said("resnet50.tv_in1k", "imagenet", "other", "99_some") == "other, pretrained ResNet-50, 4 epochs, 5 seeds"
