@@ -383,7 +383,8 @@ def stated() -> dict[str, dict[str, str]]:
 def frozen() -> dict[str, Any]:
     """The commit in which the tests were frozen, before the first run that they judge, what each room's claims.py said
     then, `files`: {room: hash}, and the stems of tables of `small` that are older, `pilots`: no line of these names the
-    commit. A test that becomes stricter is frozen anew, in a commit before the runs that it judges."""
+    commit. A test that becomes stricter is frozen anew, in a commit before the runs that it judges. `first_read`: the
+    verdict of each claim when its runs were whole; what is another one now stands in docs/ledger.md with the reason."""
     return json.loads((repository_root() / "data" / "frozen.json").read_text(encoding="utf8"))
 
 

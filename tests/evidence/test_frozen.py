@@ -1,12 +1,13 @@
 """The tests of the claims stand as they were frozen, before the runs that they judge."""
 
 import json
+import re
 import subprocess
 
 import pytest
 
 from dmlrepro.desk import verdicts
-from dmlrepro.evidence import claims
+from dmlrepro.evidence import claims, judging
 from dmlrepro.files import repository_root
 from dmlrepro.training import records
 from dmlrepro.training.sources import PACKAGE
@@ -60,3 +61,12 @@ def test_the_frozen_commit_states_these_tests(history):
     for room, digest in claims.frozen()["files"].items():
         shown = git("show", f"{history}:dmlrepro/papers/{room}/claims.py")
         assert claims.fingerprint(shown.stdout) == digest
+
+
+def test_a_verdict_that_changes_after_it_was_read_is_told():
+    first, here = claims.frozen()["first_read"], verdicts.here()
+    assert first.keys() == {claim_id for claim_id, verdict in here.items() if verdict != judging.NOT_RUN}
+    changed = {claim_id: (word, here[claim_id]) for claim_id, word in first.items() if word != here[claim_id]}
+    page = (repository_root() / "docs" / "ledger.md").read_text(encoding="utf8")
+    rows = re.findall(r"^\| (\w+-\d\d) \| ([a-z ]+) \| ([a-z ]+) \| .{20,} \|$", page, re.MULTILINE)
+    assert {claim_id: tuple(words) for claim_id, *words in rows} == changed
