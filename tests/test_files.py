@@ -261,6 +261,11 @@ def test_an_installed_package_has_no_commit(installed):
     assert sources.checkout.__wrapped__() == {"git_commit": "", "git_dirty": False}
 
 
+def test_a_machine_without_git_knows_no_commit(monkeypatch):
+    monkeypatch.setenv("PATH", "")
+    assert sources.checkout.__wrapped__() == {"git_commit": "", "git_dirty": False}
+
+
 # arrays that are mapped into memory
 
 

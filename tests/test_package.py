@@ -12,7 +12,7 @@ from dmlrepro import cli
 TRAIN = """
 import importlib.util, torch
 from pathlib import Path
-from dmlrepro import metrics, samplers, vmf
+from dmlrepro import losses, metrics, samplers, vmf
 from dmlrepro.losses import chance_constrained, mean_field, nivmf, piecewise_linear, potential_field, unlabelled
 
 assert importlib.util.find_spec("scipy") is None and "site-packages" in metrics.__file__
@@ -23,6 +23,7 @@ labels = torch.arange(20) % 4
 images = torch.randn(4, 6)[labels] + 0.1 * torch.randn(20, 6)
 network = torch.nn.Linear(6, 8)
 loss = potential_field.PotentialFieldLoss(num_classes=4, embedding_size=8, proxies_per_class=2)
+assert losses.NormSoftmax(4, 8)(network(images), labels) > 0
 optimizer = torch.optim.Adam([*network.parameters(), *loss.parameters()], lr=1e-2)
 values = []
 for batch in samplers.m_per_class(labels, 8, 2, 10, torch.Generator().manual_seed(0)):
@@ -36,13 +37,13 @@ assert metrics.retrieval(network(images), labels)["R@1"] > 0.9
 """
 
 MISSING = """
-import importlib, torch
-from dmlrepro import clusters, files, metrics
+import torch
+from dmlrepro import clusters, files, losses, metrics
 from dmlrepro.losses import nivmf, unlabelled
 
 points, labels = torch.eye(4), torch.arange(4)
 for call in (
-    lambda: importlib.import_module("dmlrepro.losses.baselines"),
+    lambda: losses.ProxyAnchor(4, 8),
     lambda: unlabelled.nt_xent(4, 8),
     lambda: nivmf.proxy_anchor_with_nivmf(4, 8),
     lambda: metrics.nmi(points, labels),

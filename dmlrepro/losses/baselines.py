@@ -34,8 +34,6 @@ from dmlrepro.losses.checks import (
 )
 from dmlrepro.losses.recommended import BOUNDARY, PROXIES, groups, rate_of_the_network
 
-require("pytorch-metric-learning")  # said here once; each function imports it when called
-
 Arguments = ParamSpec("Arguments")
 
 
@@ -102,7 +100,10 @@ def _references(ref_emb: Tensor | None, ref_labels: Tensor | None, embeddings: T
         raise ValueError(f"ref_emb must have shape (N, {dim}) and ref_labels (N,), got {shapes}")
     if values_are_known() and not ref_emb.isfinite().all():
         raise ValueError("ref_emb contains NaN or infinity; lower the learning rate or inspect the input images")
-    return ref_emb.to(embeddings), whole_labels(embeddings, ref_labels)
+    labels = whole_labels(embeddings, ref_labels)
+    return ref_emb.to(embeddings), labels.view_as(
+        labels
+    )  # labels of two views may be one tensor, to the library a batch
 
 
 def _shown(made_with: dict[str, Any]) -> str:
@@ -117,7 +118,11 @@ def _builder(build: Callable[Arguments, nn.Module]) -> Callable[Arguments, nn.Mo
         given = inspect.signature(build).bind(*args, **options)
         given.apply_defaults()
         check_sizes(**{name: given.arguments[name] for name in ("num_classes", "embedding_size")})
-        loss: Any = build(*args, **options)
+        try:
+            loss: Any = build(*args, **options)
+        except ModuleNotFoundError:
+            require("pytorch-metric-learning")  # says what to install
+            raise
         loss.made_with = dict(given.arguments)
         return loss
 

@@ -125,11 +125,11 @@ def printed(module: nn.Module, **values: object) -> str:
     return ", ".join(f"{name}={known[name]!r}" for name in inspect.signature(type(module)).parameters if name in known)
 
 
-def check_sizes(**sizes: int) -> None:
-    """Raise ValueError for a size of a loss that is no whole number from 1 on."""
+def check_sizes(*, least: int = 1, **sizes: int) -> None:
+    """Raise ValueError for a size of a loss that is no whole number from `least` on."""
     for name, value in sizes.items():
-        if not isinstance(value, numbers.Integral) or value < 1:
-            raise ValueError(f"{name} must be a whole number from 1 on, got {value!r}")
+        if not isinstance(value, numbers.Integral) or isinstance(value, bool) or value < least:
+            raise ValueError(f"{name} must be a whole number from {least} on, got {value!r}")
 
 
 def check_finite(**options: float) -> None:

@@ -33,6 +33,7 @@ from dmlrepro.losses.checks import (
     check_batch,
     check_finite,
     check_positive,
+    check_sizes,
     check_unused,
     printed,
     values_are_known,
@@ -470,9 +471,7 @@ class ClassWiseMultiSimilarityLoss(_PairLoss):
 
 
 def _check_options(num_classes: int, embedding_size: int, options: dict) -> None:
-    for name, value in (("num_classes", num_classes), ("embedding_size", embedding_size)):
-        if value < 1:
-            raise ValueError(f"{name} must be at least 1, got {value}")
+    check_sizes(num_classes=num_classes, embedding_size=embedding_size)
     if options.get("averaging", "paper") not in AVERAGINGS:
         raise ValueError(f"averaging must be one of {', '.join(AVERAGINGS)}, got {options['averaging']!r}")
     numbers = {name: value for name, value in options.items() if name != "averaging"}

@@ -32,6 +32,7 @@ from dmlrepro.losses.checks import (
     check_batch,
     check_finite,
     check_positive,
+    check_sizes,
     check_unused,
     printed,
     values_are_known,
@@ -346,13 +347,8 @@ class ProbabilisticProxyLoss(nn.Module):
         _choose("jacobian", jacobian, JACOBIANS)
         concentration = DEFAULTS[distance][0] if concentration is None else concentration
         temperature = DEFAULTS[distance][1] if temperature is None else temperature
-        for name, value, least in (
-            ("num_classes", num_classes, 1),
-            ("embedding_size", embedding_size, 2),
-            ("num_samples", num_samples, 1),
-        ):
-            if value < least:
-                raise ValueError(f"{name} must be at least {least}, got {value}")
+        check_sizes(num_classes=num_classes, num_samples=num_samples)
+        check_sizes(least=2, embedding_size=embedding_size)
         for name, value in (
             ("concentration", concentration),
             ("temperature", temperature),

@@ -29,7 +29,16 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from dmlrepro.losses.checks import check_batch, check_finite, check_positive, check_unused, paired, printed
+from dmlrepro.losses.checks import (
+    check_batch,
+    check_finite,
+    check_positive,
+    check_sizes,
+    check_unused,
+    paired,
+    printed,
+    values_are_known,
+)
 from dmlrepro.losses.recommended import PROXIES, groups
 
 CENTRINGS = ("mean", "anchor", "none")
@@ -366,8 +375,8 @@ class PiecewiseLinearManifoldLoss(nn.Module):
             raise ValueError(f"n_alpha and n_beta must be at least 0, got {n_alpha} and {n_beta}")
         if similarity not in SIMILARITIES:
             raise ValueError(f"similarity must be one of {', '.join(SIMILARITIES)}, got {similarity!r}")
-        if not isinstance(num_proxies, int) or num_proxies < 0:
-            raise ValueError(f"num_proxies must be a whole number from 0 up, got {num_proxies!r}")
+        check_sizes(embedding_size=embedding_size)
+        check_sizes(least=0, num_proxies=num_proxies)
         if dim > embedding_size:
             raise ValueError(f"dim must be at most embedding_size = {embedding_size}, got {dim}")
         self.pieces: dict[str, Any] = {"k": k, "dim": dim, "quality": quality, "centring": centring, "measure": measure}
@@ -421,6 +430,8 @@ class PiecewiseLinearManifoldLoss(nn.Module):
             sums = {"point": gap.square().sum() - gap.diagonal().square().sum()}
             if self.proxies is not None:
                 proxies, subspaces = F.normalize(self.proxies.double(), dim=1), self.orthonormal_subspaces()
+                if values_are_known() and not (proxies.isfinite().all() & subspaces.isfinite().all()):
+                    raise ValueError("proxies or subspaces contain NaN or infinity; lower their learning rate")
                 similarity = self._proxy_similarity(targets, bases, members, proxies, subspaces)
                 if self.detach_similarity:
                     similarity = similarity.detach()

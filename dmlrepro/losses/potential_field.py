@@ -25,7 +25,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from dmlrepro.losses.checks import check_batch, check_unused, printed, values_are_known, whole_labels
+from dmlrepro.losses.checks import check_batch, check_sizes, check_unused, printed, values_are_known, whole_labels
 from dmlrepro.losses.close_pairs import pair_energy
 from dmlrepro.losses.recommended import PROXIES, groups
 
@@ -264,13 +264,8 @@ class _ProxyFieldLoss(nn.Module):
         **options: torch.types.Any,
     ):
         super().__init__()
-        for name, value, least in (
-            ("num_classes", num_classes, 1),
-            ("embedding_size", embedding_size, 1),
-            ("proxies_per_class", proxies_per_class, 0),
-        ):
-            if value < least:
-                raise ValueError(f"{name} must be at least {least}, got {value}")
+        check_sizes(num_classes=num_classes, embedding_size=embedding_size)
+        check_sizes(least=0, proxies_per_class=proxies_per_class)
         if options["reduction"] not in ("sum", "mean"):
             raise ValueError(f"reduction must be 'sum' or 'mean', got {options['reduction']!r}")
         if proxy_norm is not None and not 0 < proxy_norm < math.inf:

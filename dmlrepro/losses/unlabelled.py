@@ -34,6 +34,7 @@ class InstanceLoss(nn.Module):
         from pytorch_metric_learning.losses import NTXentLoss
 
         super().__init__()
+        check_sizes(num_classes=num_classes, embedding_size=embedding_size)
         check_positive(temperature=temperature)
         self.loss, self.sizes = NTXentLoss(temperature), (num_classes, embedding_size)
 

@@ -12,6 +12,7 @@ import hashlib
 import json
 import platform
 import re
+import shutil
 import subprocess
 from collections.abc import Iterable, Iterator, Mapping
 from importlib import metadata
@@ -81,7 +82,7 @@ def checkout() -> dict:
     root = find_repository()
 
     def git(*arguments: str) -> str:
-        if root is None:
+        if root is None or shutil.which("git") is None:
             return ""
         finished = subprocess.run(["git", *arguments], cwd=root, capture_output=True, text=True)
         return finished.stdout.strip() if finished.returncode == 0 else ""

@@ -451,6 +451,16 @@ def test_pfml_trains_in_float16_with_a_grad_scaler():
         assert values[-1] < values[0]
 
 
+@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("value", [-1, 2.5, "6", True])
+def test_a_size_that_is_no_whole_number_is_named(name, value):
+    what, options = CASES[name]
+    sizes = {size: number for size, number in (("num_classes", C), ("embedding_size", D)) if size in needs(what)}
+    for size in sizes:
+        with pytest.raises(ValueError, match=rf"{size} must be a whole number from \d on, got {value!r}"):
+            what(**sizes | {size: value}, **options)
+
+
 @pytest.mark.parametrize("name", ALL)
 def test_parameter_groups_have_every_parameter_once(name):
     loss = ALL[name]()

@@ -275,6 +275,13 @@ def test_a_batch_without_valid_pairs_is_finite_and_zero_where_nothing_applies(na
         assert value == 0 and not any(gradient.any() for gradient in gradients)
 
 
+@pytest.mark.parametrize("name", ["contrastive", "triplet", "multi_similarity"])
+def test_two_views_may_share_their_labels(name):
+    (embeddings, labels), (other, _) = batch(0), batch(1)
+    values = [make(name)(embeddings, labels, ref_emb=other, ref_labels=same) for same in (labels, labels.clone())]
+    assert torch.equal(*values) and values[0] != make(name)(embeddings, labels)
+
+
 @pytest.mark.parametrize("name", NAMES)
 def test_coincident_embeddings_have_finite_gradients(name):
     embeddings = torch.ones(4, D, requires_grad=True)

@@ -504,7 +504,7 @@ BAD_OPTIONS = [
 def test_bad_options_are_named(Loss, options, message):
     with pytest.raises(ValueError, match=message):
         Loss(3, 4, **options)
-    with pytest.raises(ValueError, match="num_classes must be at least 1"):
+    with pytest.raises(ValueError, match="num_classes must be a whole number from 1 on"):
         Loss(0, 4)
 
 

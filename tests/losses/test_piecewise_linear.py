@@ -365,7 +365,7 @@ def test_memory_is_that_of_the_neighbours():
         ({"centring": "median"}, "centring must be one of mean, anchor, none"),
         ({"measure": "area"}, "measure must be one of energy, length, norm"),
         ({"similarity": "soft"}, "similarity must be one of continuous, binary"),
-        ({"num_proxies": -1}, "num_proxies must be a whole number from 0 up"),
+        ({"num_proxies": -1}, "num_proxies must be a whole number from 0 on"),
         ({"delta": 0.0}, "delta must be positive"),
         ({"n_alpha": math.nan}, "n_alpha must be a finite number"),
         ({"n_beta": -1.0}, "n_alpha and n_beta must be at least 0"),
@@ -395,6 +395,15 @@ def test_bad_batches_are_named():
         linear_neighborhoods(torch.randn(8, 2), 5)
     with pytest.raises(ValueError, match="points contain NaN"):
         linear_neighborhoods(torch.full((8, 4), math.nan), 5)
+
+
+@pytest.mark.parametrize("name", ["proxies", "subspaces"])
+def test_parameters_that_are_not_finite_are_named(name):
+    loss, z, x = a_batch()
+    with torch.no_grad():
+        getattr(loss, name)[0] = math.nan
+    with pytest.raises(ValueError, match="proxies or subspaces contain NaN or infinity"):
+        loss(z, x)
 
 
 def test_batches_can_be_collapsed_in_part():

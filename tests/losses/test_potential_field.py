@@ -422,7 +422,7 @@ def test_bad_input_is_named():
     loss.proxies.data[0, 0, 0] = math.inf
     with pytest.raises(ValueError, match="proxies"):
         loss(torch.randn(2, 4), torch.tensor([0, 1]))
-    with pytest.raises(ValueError, match="proxies_per_class must be at least 0"):
+    with pytest.raises(ValueError, match="proxies_per_class must be a whole number from 0 on"):
         PotentialFieldLoss(3, 4, proxies_per_class=-1)
     with pytest.raises(ValueError, match="repulsion must be"):
         ContrastivePotentialLoss(3, 4, repulsion="linear")
