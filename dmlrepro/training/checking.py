@@ -158,7 +158,7 @@ def deviations_over_seeds(lines: Iterable[Mapping]) -> dict[tuple, float]:
     for (setting, row), variance in variances.items():
         together.setdefault((places[setting], row), []).append(variance)
     return {
-        (setting, row): max(math.sqrt(max(variance, np.mean(together[places[setting], row]))), LEAST)
+        (setting, row): max(math.sqrt(max(variance, float(np.mean(together[places[setting], row])))), LEAST)
         for (setting, row), variance in variances.items()
     }
 
