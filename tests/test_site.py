@@ -97,7 +97,7 @@ def test_the_ledger_has_a_row_with_an_anchor_for_every_claim():
 
 
 def test_a_leaderboard_has_the_numbers_of_its_table():
-    letters = boards.leaderboards().partition("### Small CNN from scratch, 600 steps")[2]
+    letters = boards.leaderboards().partition("### Small CNN from scratch, 600 steps, 5 seeds")[2]
     board = BeautifulSoup(letters, "html.parser").select("table")[0]
     rows = {row.select_one("td").text: row.select("td") for row in board.select("tbody tr")}
     name = "10_pfml_retrieval--dataset=omniglot,mlrc_steps=0,small_dim=0,steps=600.csv"
