@@ -101,9 +101,8 @@ def _references(ref_emb: Tensor | None, ref_labels: Tensor | None, embeddings: T
     if values_are_known() and not ref_emb.isfinite().all():
         raise ValueError("ref_emb contains NaN or infinity; lower the learning rate or inspect the input images")
     labels = whole_labels(embeddings, ref_labels)
-    return ref_emb.to(embeddings), labels.view_as(
-        labels
-    )  # labels of two views may be one tensor, to the library a batch
+    # two views may share one tensor of labels, by which the library would take them for one batch
+    return ref_emb.to(embeddings), labels.view_as(labels)
 
 
 def _shown(made_with: dict[str, Any]) -> str:

@@ -4,9 +4,8 @@ The record is divided by what trains a run: the file of its loss, its scheme, an
 each such kind that other code than the present one has trained, SAMPLE runs are trained again, spread over the files;
 older codes that were found to train a kind alike are one code here.
 The code is accepted for a kind if all rows are the same bytes where the machine is alike (rounding, device, threads and
-versions of packages), and elsewhere if each row lies within 3 standard deviations of the recorded one and their mean
-deviation within 2 / sqrt(SAMPLE) of them. There another rounding may draw a run anew, as it does where a small network
-learns from scratch: the deviation is that of the difference of two runs of other seeds.
+versions of packages), and elsewhere if each row lies within 3 standard deviations over seeds of the recorded one and
+their mean deviation within 2 / sqrt(SAMPLE) of them.
 """
 
 import dataclasses
@@ -24,7 +23,7 @@ from dmlrepro.training import keys, records, runs
 from dmlrepro.training.spec import RunSpec
 
 SAMPLE = 10  # runs of each kind
-EACH, MEAN = 3.0, 2.0  # standard deviations of a difference: for a row, and for the mean deviation times sqrt(runs)
+EACH, MEAN = 3.0, 2.0  # standard deviations over seeds: of a row, and of the mean deviation times sqrt(runs)
 SEEDS = 3  # so many values give a deviation
 LEAST = 1e-3  # the least deviation: of fractions a tenth of a point, which seeds that agree do not show
 ALIKE = ("rounding", "device", "threads", "versions")
@@ -140,27 +139,13 @@ def spread(lines: Sequence[tuple[Path, Line]]) -> list[Line]:
 
 
 def deviations_over_seeds(lines: Iterable[Mapping]) -> dict[tuple, float]:
-    """The standard deviation over seeds of every row of runs that differ in nothing else, by (setting, row).
-
-    Of a few seeds it may be small by chance: it is at least the root mean square of that of all settings with the same
-    data and trained part.
-    """
+    """The standard deviation over seeds of every row of runs that differ in nothing else, by (setting, row)."""
     values: dict[tuple, list[float]] = {}
-    places: dict[str, tuple] = {}
     for line in lines:
-        setting = _but_the_seed(line)
-        places[setting] = (line["spec"].get("dataset"), line["spec"].get("train_from"))
         for row in line["rows"]:
             if row["selection"] != "every":
-                values.setdefault((setting, _row(row)), []).append(row["value"])
-    variances = {key: float(np.var(seeds, ddof=1)) for key, seeds in values.items() if len(seeds) >= SEEDS}
-    together: dict[tuple, list[float]] = {}
-    for (setting, row), variance in variances.items():
-        together.setdefault((places[setting], row), []).append(variance)
-    return {
-        (setting, row): max(math.sqrt(max(variance, float(np.mean(together[places[setting], row])))), LEAST)
-        for (setting, row), variance in variances.items()
-    }
+                values.setdefault((_but_the_seed(line), _row(row)), []).append(row["value"])
+    return {key: max(float(np.std(seeds, ddof=1)), LEAST) for key, seeds in values.items() if len(seeds) >= SEEDS}
 
 
 def _but_the_seed(line: Mapping) -> str:
@@ -190,7 +175,7 @@ def difference(pairs: Sequence[tuple[Mapping, Any]], deviations: Mapping[tuple, 
             return f"{line['described']} has rows of other names"
         compared += 1
         for row, value in then.items():
-            deviation = math.sqrt(2) * _deviation(_but_the_seed(line), row, deviations)  # both were drawn
+            deviation = _deviation(_but_the_seed(line), row, deviations)
             if abs(now[row] - value) > EACH * deviation:
                 return f"{line['described']}: {' '.join(filter(None, row))} was {value:.6g}, is {now[row]:.6g}"
             scaled.append((now[row] - value) / deviation)
