@@ -311,18 +311,21 @@ def derived(models: Sequence, function: Callable, **options: Any) -> Any:
     of = [[model.name, model.source] for model in models]
     key = kept_under(asked, of)
 
-    def on_record() -> dict | None:
-        return _of_measurements(file.parent, _states(file.parent)).get(key)
-
-    known = on_record()
+    known = measured_under(file, key)
     if known is None and any(model.measured_only for model in models):
         raise NotMeasured
     if known is None:
         described = f"{asked[0]} of {models[0].described}"
         value = json.loads(json.dumps(function(*models, **options)))  # as it will be read
         made = {"derived": key, "asked": asked, "of": of, "described": described, "value": value}
-        known = append(file, made, unless=on_record) or made  # another process may have been faster
+        # another process may have been faster
+        known = append(file, made, unless=functools.partial(measured_under, file, key)) or made
     return known["value"]
+
+
+def measured_under(file: Path, key: str) -> dict | None:
+    """The line of a measurement in any file beside this one."""
+    return _of_measurements(file.parent, _states(file.parent)).get(key)
 
 
 def kept_under(asked: Sequence, of: Sequence) -> str:

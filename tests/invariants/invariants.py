@@ -1,0 +1,280 @@
+"""What no refactoring may change, computed from results/ and the code, and compared with the dumps in expected/.
+
+    python tests/invariants/invariants.py            # compare; exits 1 where something differs
+    python tests/invariants/invariants.py --write    # write the dumps anew, after a change that was meant
+    python tests/invariants/invariants.py --specs 15 small cub-subset    # print the RunSpecs behind one digest
+
+I1  each table of results/small is rebuilt from the store with the parameters in its .json, and has the same bytes
+I2  the verdict of each claim in each context
+I3  the present code takes every run and every measurement from the store that it took before; nothing is trained
+I4  the golden values of profile quick
+I5  the RunSpecs of all studies, profiles and data sets
+
+Names are those on record, so that the dumps outlive a renaming in the code.
+"""
+
+import argparse
+import csv
+import hashlib
+import io
+import json
+import sys
+from collections.abc import Iterable
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from dmlrepro.desk import catalogue, verdicts
+from dmlrepro.evidence import claims, goldens, provenance, results, saving, tables
+from dmlrepro.files import repository_root
+from dmlrepro.papers.recipes import RECIPES
+from dmlrepro.papers.study import Execution, Study
+from dmlrepro.training import checking, keys, loop, measurements, records, runs, scheduling
+
+EXPECTED = Path(__file__).parent / "expected"
+ROUNDED = 1e-3  # of a synthetic value, which is computed and not trained: what another processor rounds otherwise
+Rows = list[dict[str, Any]]
+
+
+def digest(content: Any) -> str:
+    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:16]
+
+
+def small() -> Path:
+    return repository_root() / "results" / "small"
+
+
+def never(*given: Any, **named: Any) -> Any:
+    raise AssertionError("a run was trained or an image was loaded")
+
+
+class Asked:
+    """The lines of the store that were asked for: names of runs, keys of measurements."""
+
+    def __init__(self) -> None:
+        self.runs: set[str] = set()
+        self.measured: set[str] = set()
+
+
+@cache
+def rebuilt() -> tuple[dict[str, str], Asked]:
+    """The text of each table of results/small that is made of lines, by its stem, and the lines asked for on the way.
+
+    Training and loading images raise. Runs without a line raise too, because they would have to be trained.
+    """
+    asked, texts = Asked(), {}
+    kept = records.measured_under
+
+    def noted(file: Path, key: str) -> Any:
+        asked.measured.add(key)
+        return kept(file, key)
+
+    patched = [(loop, "train", never), (scheduling, "train", nothing_missing), (records, "measured_under", noted)]
+    before = [(module, name, getattr(module, name)) for module, name, _ in patched]
+    for module, name, value in patched:
+        setattr(module, name, value)
+    try:
+        for path in provenance.table_paths(small()):
+            if path.stem not in claims.frozen()["pilots"]:
+                texts[path.stem] = saving.to_csv(table_of(path, asked))
+    finally:
+        for module, name, value in before:
+            setattr(module, name, value)
+    return texts, asked
+
+
+def nothing_missing(missing: dict, jobs: int | None, keep: Any) -> dict:
+    if missing:
+        raise AssertionError(f"{len(missing)} runs have no line, the first: {runs.named(next(iter(missing.values()))[1])}")
+    return {}
+
+
+def table_of(path: Path, asked: Asked):
+    """A table made anew from the store, and all that is measured for its verdicts."""
+    study = catalogue.find(path.stem.partition("--")[0])
+    params = study.params.from_values(provenance.record(path)["parameters"])
+    assert params.stem == path.stem, f"the parameters in {path.stem}.json now name {params.stem}"
+    finished = runs.run_all(study.specs(params), record=records.file_of("small", study.name))
+    asked.runs |= {run.name for run in finished}
+    for run in finished:  # what `Execution.run` measures before a run is on record
+        Execution(study, params).measure(run)
+    notebook = repository_root() / "notebooks" / f"{study.name}.ipynb"
+    if "study.verdicts(table, runs)" in notebook.read_text(encoding="utf8"):
+        results.hits(finished, params)
+    return study.table(finished, params)
+
+
+def tables_now() -> Rows:
+    """I1: the sha256 of each table as it lies in results/small, and whether it is rebuilt or, of a pilot, only kept."""
+    pilots = claims.frozen()["pilots"]
+    return [
+        {
+            "table": path.stem,
+            "how": "kept" if path.stem in pilots else "rebuilt",
+            "sha256": hashlib.sha256(path.read_bytes()).hexdigest(),
+        }
+        for path in provenance.table_paths(small())
+    ]
+
+
+def not_rebuilt() -> list[str]:
+    """The tables of results/small whose bytes the store does not give: stem and first differing line."""
+    differing = []
+    for stem, text in rebuilt()[0].items():
+        there, now = (small() / f"{stem}.csv").read_text(encoding="utf8").splitlines(), text.splitlines()
+        lines = [(one, other) for one, other in zip(there, now) if one != other and not rounded(one, other)]
+        if lines or len(there) != len(now):
+            differing.append(f"{stem}: {len(lines)} of {len(there)} lines, first {lines[:1]}")
+    return differing
+
+
+def rounded(one: str, other: str) -> bool:
+    """Whether two rows of a table are one synthetic value, rounded by two processors."""
+    (*names, value), (*others, now) = (text.split(",") for text in (one, other))
+    alike = names == others and names[tables.COLUMNS.index("dataset")] == tables.SYNTHETIC
+    return alike and abs(float(value) - float(now)) <= ROUNDED * max(abs(float(value)), 1e-3)
+
+
+def verdicts_now() -> Rows:
+    """I2: every verdict that results/ allows, in the order of the ledger."""
+    columns = ["claim_id", "profile", "stem", "metric", "verdict"]
+    return [dict(zip(columns, row)) for row in verdicts.lines()[columns].itertuples(index=False)]
+
+
+def ledger_now() -> list[str]:
+    """The verdicts that results/claims.csv prints, in its order."""
+    with verdicts.path().open(encoding="utf8", newline="") as file:
+        return [row["verdict"] for row in csv.DictReader(file)]
+
+
+def store_now() -> Rows:
+    """I3: by file of the store its runs and measurements, how many of them the present code takes, how many tables ask
+    for, and a digest of what they are."""
+    asked, rows = rebuilt()[1], []
+    for file in records.files(small() / "runs"):
+        lines = records.lines(file)
+        names = sorted(line["run"] for line in lines if "run" in line)
+        found = [line["run"] for line in lines if "run" in line and is_served(file, line)]
+        measured = [line for line in lines if "derived" in line]
+        taken = sorted(line["derived"] for line in measured if is_measured(file, line))
+        in_tables = sorted(line["derived"] for line in measured if line["derived"] in asked.measured)
+        rows.append(
+            {
+                "file": file.stem,
+                "runs": len(names),
+                "served_runs": len(found),
+                "runs_of_tables": len(asked.runs & {*names}),
+                "measurements": len(measured),
+                "served_measurements": len(taken),
+                "measurements_of_tables": len(in_tables),
+                "digest": digest([names, sorted(found), taken, in_tables]),
+            }
+        )
+    return rows
+
+
+def is_served(file: Path, line: dict[str, Any]) -> bool:
+    """Whether the spec of a line, read into today's RunSpec, finds this line and may rest on it."""
+    spec = checking.spec_of(line)
+    found = records.find(file.parent, records.name_of(keys.identity_of(spec)["what"]), checking.source_of(line))
+    return found is not None and found[0] is line and found[1] != records.STALE
+
+
+def is_measured(file: Path, line: dict[str, Any]) -> bool:
+    """Whether today's function finds this line, measured on runs that are served."""
+    recorded = records.of_runs_once(file.parent)
+    measured_on = [recorded.get(name, {}).get(source) for name, source in line["of"]]
+    if "asked" not in line or not all(run and is_served(file, run) for run in measured_on):
+        return False
+    name, options, code = line["asked"]
+    function = measurements._function(name, options)
+    return function is not None and records.code_of(function) == code
+
+
+def goldens_now() -> Rows:
+    """I4."""
+    return [
+        {"golden": path.stem, "sha256": hashlib.sha256(path.read_bytes()).hexdigest()}
+        for path in sorted(goldens.folder().glob("*.csv"))
+    ]
+
+
+def specs_of(study: Study, profile: str, dataset: str) -> list[dict[str, Any]] | str:
+    """The RunSpecs of a study as plain data, labels included; "refused" where the study does not take the data set."""
+    try:
+        params = study.params.from_values({"profile": profile, "dataset": dataset})
+        specs = study.specs_untrained(params)
+    except ValueError:
+        return "refused"
+    return [vars(spec) | spec.as_dict() for spec in specs]
+
+
+def specs_now() -> Rows:
+    """I5: how many RunSpecs each study has at each profile and data set, and a digest of them."""
+    return [
+        {
+            "notebook": name,
+            "profile": profile,
+            "dataset": dataset,
+            "specs": "" if specs == "refused" else len(specs),
+            "digest": specs if specs == "refused" else digest(specs),
+        }
+        for name, study in catalogue.studies().items()
+        for profile, datasets in RECIPES.items()
+        for dataset in datasets
+        for specs in [specs_of(study, profile, dataset)]
+    ]
+
+
+DUMPS = {
+    "tables": tables_now,
+    "verdicts": verdicts_now,
+    "store": store_now,
+    "goldens": goldens_now,
+    "specs": specs_now,
+}
+
+
+def text_of(rows: Rows) -> str:
+    text = io.StringIO()
+    writer = csv.DictWriter(text, list(rows[0]), lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(rows)
+    return text.getvalue()
+
+
+def expected(name: str) -> Rows:
+    with (EXPECTED / f"{name}.csv").open(encoding="utf8", newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def differences(name: str, now: Rows | None = None) -> list[str]:
+    """The rows of a dump that are otherwise now, in words."""
+    there, made = expected(name), DUMPS[name]() if now is None else now
+    plain = [{key: str(value) for key, value in row.items()} for row in made]
+    gone = [f"{name}: no more {row}" for row in there if row not in plain]
+    new = [f"{name}: now {row}" for row in plain if row not in there]
+    order = [f"{name}: another order"] if not gone and not new and there != plain else []
+    return gone + new + order
+
+
+def main(arguments: Iterable[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--write", action="store_true", help="write the dumps anew")
+    parser.add_argument("--specs", nargs=3, metavar=("NOTEBOOK", "PROFILE", "DATASET"), help="print RunSpecs as JSON")
+    options = parser.parse_args(arguments)
+    if options.specs:
+        name, profile, dataset = options.specs
+        print(json.dumps(specs_of(catalogue.find(name), profile, dataset), indent=1, sort_keys=True))
+        return 0
+    if options.write:
+        for name, made in DUMPS.items():
+            (EXPECTED / f"{name}.csv").write_text(text_of(made()), encoding="utf8")
+        return 0
+    found = [line for name in DUMPS for line in differences(name)] + not_rebuilt()
+    print("\n".join(found) or "I1 to I5 hold")
+    return 1 if found else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
