@@ -66,6 +66,7 @@ def _parser() -> argparse.ArgumentParser:
     _notebooks(train)
     _parameters(train)
     train.add_argument("--grid", type=Path, help="executions.json of the workflow; then NOTEBOOKS are names in it")
+    train.add_argument("--rerun", action="store_true", help="also what the store has; new lines are appended")
     train.add_argument("--jobs", type=int, help="one-thread runs side by side (default: all cores, on GPUs 1)")
 
     search = _command(commands, "search", do.search, "tune methods alike on validation classes, into results/; resumes")
@@ -86,15 +87,12 @@ def _parser() -> argparse.ArgumentParser:
     )
     bench.add_argument("--jobs", type=int, help="as in `train`")
 
-    record = _group(commands, "records", "the finished runs that results/ keeps, and the code that trained them")
-    _command(record, "status", do.records_status, "print how many runs are current, accepted and stale; trains nothing")
-    check = _command(
-        record, "check", do.records_check, "train a sample of the stale runs again: accept their code if it is as good"
-    )
+    record = _group(commands, "records", "the finished runs that results/ stores")
+    _command(record, "status", do.records_status, "print how many runs are valid and outdated; trains nothing")
+    check = _command(record, "check", do.records_check, "train a sample of the stored runs again and compare them")
+    check.add_argument("kinds", nargs="*", help="parts of the names that `records status` prints (default: all kinds)")
+    check.add_argument("--sample", type=int, default=2, help="runs of each kind (default: 2)")
     check.add_argument("--jobs", type=int, help="as in `train`")
-    renew = _command(record, "renew", do.records_renew, "train the stale runs again, in the place of what is on record")
-    _notebooks(renew)
-    renew.add_argument("--jobs", type=int, help="as in `train`")
 
     jobs = _command(commands, "jobs", do.jobs, "write what a workflow needs to train each run as a job of its own")
     jobs.add_argument("grid", type=Path, help="executions.json of the workflow")

@@ -85,7 +85,7 @@ def train(options: argparse.Namespace) -> None:
             pooled += specs
             continue
         try:
-            results += execution.run(specs, options.jobs)
+            results += execution.run(specs, options.jobs, rerun=options.rerun)
         except FullDisk:
             raise
         except Exception as error:  # the other notebooks are trained before it is said
@@ -102,40 +102,23 @@ def train(options: argparse.Namespace) -> None:
 def records_status(options: argparse.Namespace) -> None:
     import pandas as pd
 
-    from dmlrepro.training import checking, measurements
+    from dmlrepro.training import checking
 
-    states = pd.DataFrame(checking.states() + measurements.states())
-    print(states.to_string(index=False) if len(states) else "no runs on record")
+    states = pd.DataFrame(checking.states())
+    print(states.to_string(index=False) if len(states) else "no runs are stored")
 
 
 def records_check(options: argparse.Namespace) -> int:
     from dmlrepro.desk import searches
-    from dmlrepro.training import checking, measurements
+    from dmlrepro.training import checking
 
     others = searches.outdated()
     for table, files in others.items():
         print(f"results/{table} rests on another search than {', '.join(files)} is now: make it again")
-    rows = checking.check(options.jobs)
-    measured = measurements.check(options.jobs)
-    for row, again in [*((row, "runs trained") for row in rows), *((row, "measurements made") for row in measured)]:
-        sample = f"{row['trained']} of {row['runs']} stale {again} again"
-        print(f"{row['kind']}: {sample}, {'refused: ' + row['differ'] if row['differ'] else 'as they were'}")
-    refused = any(row["differ"] for row in rows)
-    if refused:
-        print("`records renew` trains what was refused")
-    elif any(row["differ"] for row in measured):
-        print("what was measured otherwise is measured again by the notebooks that ask for it")
-    else:
-        print("accepted" if rows or measured else "nothing is stale")
-    return 1 if refused or others else 0
-
-
-def records_renew(options: argparse.Namespace) -> None:
-    from dmlrepro.desk import catalogue
-    from dmlrepro.training import checking
-
-    names = _selected(options.notebooks) if options.notebooks else ()
-    print(f"{checking.renew(names, options.jobs, catalogue.measure)} runs trained again")
+    rows = checking.check(options.sample, options.kinds, options.jobs)
+    for row in rows:
+        print(f"{row['kind']}: {row['trained']} of {row['runs']} runs trained again, {row['differ'] or 'the same'}")
+    return 1 if others or any(row["differ"] for row in rows) else 0
 
 
 def search(options: argparse.Namespace) -> None:

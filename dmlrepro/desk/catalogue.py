@@ -13,8 +13,7 @@ from pathlib import Path
 
 from dmlrepro import papers
 from dmlrepro.evidence.claims import ClaimTest
-from dmlrepro.papers.study import Execution, Study
-from dmlrepro.training.runs import RunResult
+from dmlrepro.papers.study import Study
 
 
 def studies() -> dict[str, Study]:
@@ -36,14 +35,6 @@ def find(name: str) -> Study:
 def claims() -> dict[str, ClaimTest]:
     """The tests of all papers by claim id."""
     return {claim_id: test for study in _stated() for claim_id, test in study.claims.items()}
-
-
-def measure(file: Path, finished: RunResult) -> None:
-    """What a study measures on a run of a file of the record, see `Execution.measure`, with the parameters that it has
-    by default."""
-    study = find(file.stem)
-    values = {"profile": file.parents[1].name, "dataset": finished.spec.dataset}
-    Execution(study, study.params.from_values(values)).measure(finished)
 
 
 def _stated() -> Iterator[Study]:

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import csv
 import functools
-import hashlib
 import json
 import math
 from collections.abc import Iterable, Iterator
@@ -25,8 +24,6 @@ from dmlrepro.evidence import tables
 from dmlrepro.evidence.statistics import LEVEL, MIN_SEEDS, Estimate, estimated, p_above, tost
 from dmlrepro.evidence.tables import Cell, Expression
 from dmlrepro.files import repository_root
-from dmlrepro.training import sources
-from dmlrepro.training.sources import PACKAGE
 
 AS_CLAIMED, NO_DIFFERENCE, OTHER_WAY = OUTCOMES = ("as claimed", "no difference", "the other way")
 BENCHMARKS = {  # as data/claims.csv names what a claim is about; a part of one, as cub-subset, is that data set here
@@ -381,21 +378,12 @@ def stated() -> dict[str, dict[str, str]]:
 
 @functools.cache
 def frozen() -> dict[str, Any]:
-    """The commit in which the tests were frozen, before the first run that they judge, what each room's claims.py said
-    then, `files`: {room: hash}, and the stems of tables of `small` that are older, `pilots`: no line of these names the
-    commit. A test that becomes stricter is frozen anew, in a commit before the runs that it judges. `first_read`: the
-    verdict of each claim when its runs were whole; what is another one now stands in docs/ledger.md with the reason."""
+    """The commit in which the tests were frozen, before the first run that they judge, the sha256 of what each states,
+    `tests`: {claim id: digest}, see freezing.py, and the stems of tables of `small` that are older, `pilots`: no line
+    of these names the commit. A test that becomes stricter is frozen anew, in a commit before the runs that it judges.
+    `first_read`: the verdict of each claim when its runs were whole; what is another one now stands in docs/ledger.md
+    with the reason."""
     return json.loads((repository_root() / "data" / "frozen.json").read_text(encoding="utf8"))
-
-
-def said(room: str) -> str:
-    """The hash of what a room's claims.py states."""
-    return fingerprint((PACKAGE / "papers" / room / "claims.py").read_text(encoding="utf8"))
-
-
-def fingerprint(text: str) -> str:
-    """A hash of what a module states; comments and docstrings do not count."""
-    return hashlib.sha256(sources.said(text).encode()).hexdigest()
 
 
 def statement(claim_id: str) -> str:

@@ -10,7 +10,7 @@ from dmlrepro.datasets.manifests import is_own
 from dmlrepro.evidence import goldens
 from dmlrepro.evidence.provenance import PARTS, damage, record, table_paths
 from dmlrepro.evidence.results import in_percent, without_outcomes
-from dmlrepro.evidence.saving import OWN, SEARCHES, TRAINED_BY, read
+from dmlrepro.evidence.saving import LINES, OWN, SEARCHES, TRAINED_BY, read
 from dmlrepro.evidence.tables import IDENTITY
 from dmlrepro.files import replacing
 
@@ -62,7 +62,7 @@ def _made_the_same(*tables: Path) -> bool:
     """Whether the same code trained the recorded runs of two equal tables, the same searches chose their settings, and
     the costs beside them are of the same things; their numbers differ in every run."""
     made = [record(path) for path in tables]
-    if any(made[0].get(name) != made[1].get(name) for name in (SEARCHES, TRAINED_BY)):
+    if any(made[0].get(name) != made[1].get(name) for name in (SEARCHES, TRAINED_BY, LINES)):
         return False
     costs = [path.with_suffix(".cost.csv") for path in tables]
     if not all(path.exists() for path in costs):

@@ -13,6 +13,7 @@ import numpy as np
 import pandas as pd
 
 from dmlrepro.evidence.tables import COLUMNS, HITS, IDENTITY
+from dmlrepro.training.records import measurement
 
 if TYPE_CHECKING:
     from dmlrepro.training.protocols import Scored
@@ -79,11 +80,13 @@ def hits(runs: Iterable, params: Any) -> pd.DataFrame:
         for entry in protocols.combine(group):
             together = len(group) > 1 and entry.spec.protocol.endswith("concatenated")
             # a search through all images per run, most of what a notebook takes whose runs are finished
-            for class_id, correct, queries in records.derived(group, _counts, together=together):
+            counts = group[0].correct_per_class if len(group) == 1 else None
+            for class_id, correct, queries in counts or records.derived(group, _counts, together=together):
                 rows.append(_labels(entry, params) | {"class_id": class_id, "hits": correct, "queries": queries})
     return pd.DataFrame(rows, columns=HITS)
 
 
+@measurement("correct_per_class")
 def _counts(*models: "RunResult", together: bool) -> list[list[int]]:
     """Rows of class, hits and queries of models of one spec: added up, or those of their unit embeddings together."""
     import torch

@@ -18,13 +18,15 @@ from dmlrepro.evidence import results
 from dmlrepro.evidence.provenance import PARTS, damage, record, seal, table_paths
 from dmlrepro.evidence.tables import COLUMNS, IDENTITY
 from dmlrepro.files import replacing, repository_root
+from dmlrepro.training import recorded
+from dmlrepro.training.records import SUM
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 PROFILES = ("paper", "small", "quick")  # those that carry more come first
 OWN = "own"  # in results/, what readers' own images or losses gave; an entry of the record of a table of such a loss
-TRAINED_BY, SEARCHES = "trained_by", "searches"  # entries of a table's record, see `provenance`
+TRAINED_BY, SEARCHES, LINES = "trained_by", "searches", "lines"  # entries of a table's record, see `provenance`
 
 
 def output_folder(profile: str) -> Path:
@@ -58,14 +60,14 @@ def save(table: pd.DataFrame, params: Any, *, runs: Sequence = (), cost: pd.Data
     path = table_path(params)
     text = to_csv(table)
     made = {} if damage(path) else record(path)
-    same_parameters = made.get("parameters") == json.loads(json.dumps(params.as_dict()))
+    same_parameters = made.get("parameters") == json.loads(json.dumps(recorded.parameters_to_record(params.as_dict())))
     if not (same_parameters and path.read_text(encoding="utf8") == text):
         made = provenance(params, runs)
         write_text(path, text)
         for part in PARTS[1:]:  # costs and a picture of other numbers
             path.with_suffix(part).unlink(missing_ok=True)
     renewed = _searched(params, {run.spec.method for run in runs}) | _recorded(runs)  # equal numbers may rest on others
-    made = {name: value for name, value in made.items() if name not in (SEARCHES, TRAINED_BY)} | renewed
+    made = {name: value for name, value in made.items() if name not in (SEARCHES, TRAINED_BY, LINES)} | renewed
     if cost is not None:
         write_text(path.with_suffix(".cost.csv"), cost.to_csv(index=False, float_format="%.7g", lineterminator="\n"))
     seal(path, made)
@@ -156,11 +158,10 @@ def provenance(params: Any, finished: Sequence = ()) -> dict[str, Any]:
     groups = [{"count": made.count(text)} | json.loads(text) for text in sorted(set(made))]
     return {
         "notebook": params.notebook,
-        "parameters": params.as_dict(),
+        "parameters": recorded.parameters_to_record(params.as_dict()),
         **({OWN: True} if getattr(params, "own", False) else {}),
         **_searched(params, {run.spec.method for run in finished}),
         **sources.checkout(),
-        "source": keys.source_hash(None, "supervised"),
         "versions": sources.versions(),
         "device": " + ".join(sorted({group["device"] for group in groups})) or keys.device_name(),
         "rounding": " + ".join(sorted({group["rounding"] for group in groups})) or keys.rounding(),
@@ -187,9 +188,10 @@ def _searched(params: Any, methods: Collection[str]) -> dict[str, dict]:
 
 
 def _recorded(finished: Iterable) -> dict[str, list[list[str]]]:
-    """`trained_by`, of runs on record: [loss, scheme, what is trained, hash of the code] once each, by which `stored`
-    finds what is stale; {} without any."""
+    """What names the stored runs of a table: `trained_by`, [loss, scheme, what is trained, version of the code] once
+    each, by which `stored` finds what is outdated; `lines`, the start of the sha256 of each line. {} without any."""
+    lines = {run.line[SUM][:16]: run for run in finished if run.line}
     trained_by = {
-        (run.spec.loss or "", run.spec.scheme, run.spec.train_from or "", run.source) for run in finished if run.record
+        (run.spec.loss or "", run.spec.scheme, run.spec.train_from or "", run.version) for run in lines.values()
     }
-    return {TRAINED_BY: [list(code) for code in sorted(trained_by)]} if trained_by else {}
+    return {TRAINED_BY: [list(code) for code in sorted(trained_by)], LINES: sorted(lines)} if lines else {}

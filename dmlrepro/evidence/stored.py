@@ -21,6 +21,7 @@ from dmlrepro.evidence.provenance import record
 from dmlrepro.evidence.statistics import MIN_SEEDS, t_interval
 from dmlrepro.evidence.tables import Expression
 from dmlrepro.files import repository_root
+from dmlrepro.training import recorded, records
 
 DATA = {  # what a reader knows a data set by
     "glyphs": "printed letters",
@@ -143,24 +144,17 @@ def trials_of(table: pd.DataFrame, own: int, committed: Mapping[str, int]) -> di
 
 
 OLDER = (
-    "Trained by older code, so that no verdict rests on it: `python -m dmlrepro records check` finds out whether the "
-    "present code does the same, `records renew` trains it again."
+    "Trained by an outdated version of the code, so that no verdict rests on it: `python -m dmlrepro train --rerun` "
+    "trains it anew."
 )
 
 
-def of_older_code(made: Mapping[str, Any], root: Path | None = None) -> bool:
-    """Whether a table with runs on record, by its record, was trained by code that is neither the present one nor
-    accepted in its place; root: where that is kept, see `records.accepted`."""
-    from dmlrepro.training import keys, records
-
+def of_older_code(made: Mapping[str, Any]) -> bool:
+    """Whether a table of stored runs, by its record, was trained by a version that the present code is not compatible
+    with."""
     return any(
-        not records.serves(
-            records.kind(loss or None, scheme, train_from or None),
-            source,
-            keys.source_hash(loss or None, scheme),
-            root,
-        )
-        for loss, scheme, train_from, source in made.get(saving.TRAINED_BY, ())
+        not records.is_compatible(records.kind(loss or None, scheme, train_from or None), code)
+        for loss, scheme, train_from, code in made.get(saving.TRAINED_BY, ())
     )
 
 
@@ -213,8 +207,8 @@ def _read(path: Path) -> Stored:
     read = pd.read_csv(costs, keep_default_na=False, na_values={"value": ""}) if costs.exists() else None
     picture = path.with_suffix(".png")
     where = picture if picture.exists() else None
-    older = of_older_code(made, path.parents[1])  # a table rests on the record that lies beside it
-    how, searches = (made["parameters"], made["device"]), made.get("searches", {})
+    older = of_older_code(made)
+    how, searches = (recorded.parameters_from_record(made["parameters"]), made["device"]), made.get("searches", {})
     losses = [loss for loss, *_ in made.get(saving.TRAINED_BY, ())]
     return Stored(path.stem, saving.read(path), *how, read, where, older, searches, any(losses) or not losses)
 

@@ -123,15 +123,17 @@ class Execution:
     def _repr_html_(self) -> str:
         return self.params._repr_html_()
 
-    def run(self, specs: Iterable[RunSpec] | None = None, jobs: int | None = None) -> list[runs.RunResult]:
-        """The finished runs of the study, trained where neither record nor cache has them, `jobs` at a time (None: one
-        per core); says how many are stale. What the study measures on a run's weights is on record when the run is, but
-        for what it measures on several together, as on the models of folds.
+    def run(
+        self, specs: Iterable[RunSpec] | None = None, jobs: int | None = None, *, rerun: bool = False
+    ) -> list[runs.RunResult]:
+        """The finished runs of the study, trained where neither store nor cache has them, `jobs` at a time (None: one
+        per core); says how many are outdated. What the study measures on a run's weights is on record when the run is,
+        but for what it measures on several together, as on the models of folds.
 
-        With environment variable DMLREPRO_TRAIN=0 they are those of the seeds of which the record has every run, and
-        none is trained but for weights that something is measured on or that a figure shows.
+        With environment variable DMLREPRO_TRAIN=0 they are those of the seeds of which the store has every run, and
+        none is trained.
 
-        specs: None: all that the study trains.
+        specs: None: all that the study trains. rerun: as in `runs.run_all`.
 
         Raises:
             FileNotFoundError: DMLREPRO_TRAIN=0, and the record has no seed of this notebook whole.
@@ -147,7 +149,10 @@ class Execution:
                     f"{self.study.name}: {there.count(False)} of {len(there)} runs are not in {file.parent}, some of "
                     "every seed; train them (`python -m dmlrepro train`), or leave DMLREPRO_TRAIN=0 out"
                 )
-        finished = runs.run_all(specs, jobs=jobs, record=file, measure=self.measure)
+            return self._finished(runs.run_all(specs, record=file))
+        return self._finished(runs.run_all(specs, jobs=jobs, record=file, measure=self.measure, rerun=rerun))
+
+    def _finished(self, finished: list[runs.RunResult]) -> list[runs.RunResult]:
         if old := sum(run.stale for run in finished):
             print(f"{old} of {len(finished)} runs. {stored.OLDER}")
         return finished

@@ -98,7 +98,7 @@ def _checked(folder: Path) -> dict:
     except (OSError, ValueError, LookupError, TypeError) as error:
         raise ValueError(f"result.json is not the record of a run: {type(error).__name__}: {error}") from error
     if key != folder.name:
-        raise ValueError("its spec, data, weights, source or versions are not those of its key")
+        raise ValueError("its spec, data, weights, code or versions are not those of its key")
     if not (scored and well_formed and finite and complete and tensors):
         raise ValueError("its rows, its record or its tensors are not complete")
     return record

@@ -1,7 +1,8 @@
 """The key of a run: a digest of everything its numbers depend on.
 
-That is the spec, the images, the first weights and the source of the modules that the run imports: what is trained; and
-the versions of the numerical packages, the kind of device and of machine, and the threads: where.
+That is the spec, the images, the first weights and the bytes of the modules that the run imports: what is trained; and
+the versions of the numerical packages, the kind of device and of machine, and the threads: where. The key is that of
+the local cache; in the store a run goes by its name, which knows neither code nor machine, see records.py.
 """
 
 import functools
@@ -14,8 +15,9 @@ from pathlib import Path
 import torch
 
 from dmlrepro.datasets import manifests
+from dmlrepro.files import find_repository, read_json
 from dmlrepro.networks import backbones
-from dmlrepro.training import distributed, records, sources
+from dmlrepro.training import batches, distributed, recorded, records, sources
 from dmlrepro.training.spec import RunSpec
 
 
@@ -35,7 +37,7 @@ def identity_of(spec: RunSpec, digests: Callable[[str, float, int, int | None], 
     digests: a cached `digest_of_data` for many runs at a time; the reader's own images are read anew without one.
     """
     # what is not asked for is left out, so that a field added later leaves the keys of runs that do not use it
-    asked = {name: value for name, value in spec.as_dict().items() if not _is_nothing(value)}
+    asked = recorded.spec_to_record({name: value for name, value in spec.as_dict().items() if not _is_nothing(value)})
     if manifests.is_own(spec.dataset):
         del asked["dataset"]  # a folder has many spellings; the name and content of its images are the data's digest
     else:
@@ -45,8 +47,8 @@ def identity_of(spec: RunSpec, digests: Callable[[str, float, int, int | None], 
         "data": (digests or digest_of_data)(
             spec.dataset, spec.label_noise, spec.seed if spec.label_noise else 0, spec.images_per_class
         ),
-        "weights": backbones.weights_digest(spec.backbone, spec.weights),
-        "source": source_hash(spec.loss, spec.scheme),
+        "weights": digest_of_weights(spec.backbone, spec.weights),
+        "code": code_hash(spec.loss, spec.scheme),
     }
     where = {
         "versions": sources.versions(),
@@ -63,18 +65,53 @@ def _is_nothing(value: object) -> bool:
 
 
 def digest_of_data(dataset: str, label_noise: float, seed: int, images_per_class: int | None) -> str:
-    """Name and content of the images and labels of a run."""
-    manifest = manifests.load(dataset, label_noise=label_noise, seed=seed, images_per_class=images_per_class)
+    """Name and content of the images and labels of a run. Of a data set on record they are known without its images,
+    see data/digests.json, so that a stored run is found where they are not at hand."""
+    try:
+        manifest = manifests.load(dataset, label_noise=label_noise, seed=seed, images_per_class=images_per_class)
+    except FileNotFoundError:
+        known = _digests_on_record()["images"].get(dataset, {}).get(f"{label_noise:g}/{seed}")
+        if known is None or images_per_class is not None:
+            raise
+        return known
     return f"{manifest.name}:{manifest.digest()}"
+
+
+def digest_of_weights(backbone: str, weights: str | None) -> str | None:
+    """`backbones.weights_digest`; of published weights on record it is known without a local file."""
+    digest = backbones.weights_digest(backbone, weights)
+    if digest is None or digest != weights:
+        return digest
+    return _digests_on_record()["weights"].get(backbone, {}).get(weights, digest)
+
+
+def train_images(spec: RunSpec) -> int:
+    """How many images a run is trained on if no fold is held out; of a data set on record without its images."""
+    try:
+        return len(batches.load_dataset(spec).indices("train"))
+    except FileNotFoundError:
+        known = _digests_on_record()["train_images"].get(spec.dataset)
+        if known is None:
+            raise
+        return known
+
+
+@functools.cache
+def _digests_on_record() -> dict[str, dict]:
+    """Of the images and weights of all stored runs: {"images": {data set: {"label noise/seed": digest}}, "weights":
+    {network: {weights: digest}}, "train_images": {data set: count}}."""
+    root, known = find_repository(), ("images", "weights", "train_images")
+    path = root / "data" / "digests.json" if root else None
+    return read_json(path, "take it from git") if path and path.exists() else {name: {} for name in known}
 
 
 _kept_digest_of_data = functools.cache(digest_of_data)  # of a data set that stays as it is while a process runs
 
 
 @functools.cache
-def source_hash(loss: str | None, scheme: str) -> str:
+def code_hash(loss: str | None, scheme: str) -> str:
     """Hash of every module of ours that a run with this loss and this scheme imports."""
-    return sources.source_hash(_roots(loss, scheme))
+    return sources.bytes_hash(_roots(loss, scheme))
 
 
 def code_of(loss: str | None, scheme: str) -> list[Path]:

@@ -31,6 +31,7 @@ import torch
 import torch.nn.functional as F
 
 from dmlrepro.training import batches, distributed, inference, records
+from dmlrepro.training.records import measurement
 from dmlrepro.training.spec import RunSpec
 
 TUNING_SEED = 10_000  # every search runs on this seed, no evaluation does
@@ -313,6 +314,7 @@ def _ensemble(models: list) -> list[Scored]:
     ]
 
 
+@measurement("dimension")
 def _dimension(run: Any) -> int:
     return run.embeddings.shape[1]
 
@@ -351,6 +353,7 @@ def _concatenated_rows(models: list) -> list[dict]:
     return [{"selection": selection, "step": step, "metric": name, "value": value} for name, value in scores.items()]
 
 
+@measurement("concatenated_scores")
 def _concatenated_scores(*models: Any) -> dict[str, float]:
     """The scores of the models' unit embeddings side by side."""
     spec = models[0].spec

@@ -1,60 +1,52 @@
-"""The record: finished runs as lines of text in results/<profile>/runs/<notebook>.jsonl, kept with git, so that no run
+"""The store: finished runs as lines of text in results/<profile>/runs/<notebook>.jsonl, kept with git, so that no run
 is trained twice and none is lost with a machine.
 
 A line of a run holds what tables need of it: the rows, the curve of its loss, its cost, and what made it. Its name,
-`run`, is a digest of its spec, images and first weights, not of code or machine; `source` is the hash of the code that
-trained it. What was measured on its weights later is a line of its own. Every line ends with its own sha256, which
-finds accidents and not forgers. Files grow by whole lines only, so that pieces of a study from several machines merge
-as text.
+`run`, is a digest of its spec, images and first weights, not of code or machine. `version` is the version of the code
+that trained it, see `version_of`; older lines have `source` instead, a hash of that code. What was measured on its
+weights later is a line of its own. Every line ends with its own sha256, which finds accidents and not forgers. Files
+grow by whole lines only, so that pieces of a study from several machines merge as text.
 
-A line serves a spec if its source is that of the present code, or one that `checking.check` accepted in its place; any
-other is stale: it is shown and marked, and no verdict rests on it. Profile quick has no record: it trains.
+A line is valid if the present code is compatible with its version; any other is outdated: it is shown and marked, and
+no verdict rests on it. Profile quick has no store: it trains.
 """
 
-import ast
-import copy
 import fcntl
 import functools
 import hashlib
-import importlib
-import inspect
 import json
 import os
-import sys
-import textwrap
-import types
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
 from dmlrepro.files import FullDisk, cache_root, find_repository, read_json, replacing, repository_root, set_aside
-from dmlrepro.training import sources
+from dmlrepro.training import recorded, sources
 
-CURRENT, ACCEPTED, STALE = "current", "accepted", "stale"
 SUM = "sha256"
 STRETCHES = 50  # of a curve
-NOT_MEASURING = ("training", "datasets", "networks", "files", "evidence")
 _PARTICULAR = ("described", "labels", "cost", "made", SUM)  # what two lines of one run need not have in common
-KINDS = {None: "whole networks", "head": "heads"}  # by what is trained; a block begins a tail
+PARTS = {None: "whole network", "head": "head"}  # what of a network is trained; a block begins the last ones
+Function = TypeVar("Function", bound=Callable)
 
 
 def folder() -> Path:
-    """The folder of profiles whose runs/ hold the record: environment variable DMLREPRO_RECORD, else results/."""
+    """The folder of profiles whose runs/ are the store: environment variable DMLREPRO_RECORD, else results/."""
     return repository_root() / os.environ.get("DMLREPRO_RECORD", "results")
 
 
 def file_of(profile: str, notebook: str) -> Path | None:
-    """Where the runs of a notebook are recorded; None for profile quick, which keeps none, and outside a repository."""
+    """Where the runs of a notebook are stored; None for profile quick, which stores none, and outside a repository."""
     if profile == "quick" or find_repository() is None:
         return None
     return folder() / profile / "runs" / f"{notebook}.jsonl"
 
 
 def files(profile_folder: Path | None = None) -> list[Path]:
-    """Every file of the record, or those of one folder of runs."""
+    """Every file of the store, or those of one folder of runs."""
     return sorted(folder().glob("*/runs/*.jsonl") if profile_folder is None else profile_folder.glob("*.jsonl"))
 
 
@@ -72,11 +64,56 @@ def asked_of(what: Mapping) -> dict:
     return {name: value for name, value in what["spec"].items() if name != "threads"}
 
 
+# --- versions of the code ---------------------------------------------------------------------------------------------
+
+
+def kind(loss: str | None, scheme: str, train_from: str | None) -> str:
+    """ "potential_field.PotentialFieldLoss, supervised, last blocks": loss, algorithm and what is trained, by their
+    recorded names. Kinds have versions of their own."""
+    of_spec = recorded.spec_to_record({"loss": loss or "untrained", "scheme": scheme})
+    return f"{of_spec['loss']}, {of_spec['scheme']}, {PARTS.get(train_from, 'last blocks')}"
+
+
+def kind_of(line: Mapping) -> str:
+    """The `kind` of a line's run."""
+    spec = recorded.spec_from_record(line["spec"])
+    return kind(spec.get("loss"), spec.get("scheme", "supervised"), spec.get("train_from"))
+
+
+def versions(kind: str) -> dict[str, Any]:
+    """What results/versions.json says of a kind of runs: `version`, that of the present code, `compatible`, those whose
+    lines it takes, and `sources`, the versions of older lines by the hash of their code. 1 where it says nothing."""
+    root = find_repository()
+    path = root / "results" / "versions.json" if root else None
+    known = _json_as(path, path.stat().st_mtime_ns) if path and path.is_file() else {}
+    return known.get(kind, {"version": 1, "compatible": [1], "sources": {}})
+
+
+def version_of(kind: str, code: int | str) -> int | None:
+    """The version of the code that trained a run: of an older line by its source; None where nobody compared it."""
+    return code if isinstance(code, int) else versions(kind)["sources"].get(code)
+
+
+def is_valid(line: Mapping) -> bool:
+    """Whether a table may rest on a line of a run: the present code is compatible with the one that trained it."""
+    return is_compatible(kind_of(line), line.get("version", line.get("source")))
+
+
+def is_compatible(kind: str, code: int | str) -> bool:
+    """The same from the kind of a run and its `version` or `source`."""
+    return version_of(kind, code) in versions(kind)["compatible"]
+
+
+@functools.lru_cache(8)
+def _json_as(path: Path, written: int) -> dict[str, Any]:
+    return read_json(path, "take it from git")
+
+
 # --- lines ------------------------------------------------------------------------------------------------------------
 
 
 def append(file: Path, content: dict, unless: Callable[[], Any] = lambda: None) -> Any:
-    """Add a line to a file of the record, whole and flushed to the disk. Half a line of a killed process goes.
+    """Add a line to a file of the store, whole and flushed to the disk. Half a line of a killed process goes.
 
     unless: asked while no other process writes; what it finds, if it does, is returned, and nothing is added.
 
@@ -110,15 +147,21 @@ def rewrite(file: Path, changed: Callable[[dict], dict | None]) -> None:
 
 
 def _text(content: dict) -> str:
-    content = json.loads(json.dumps(content))  # as it will be read
-    return json.dumps(content | {SUM: digest(content)}, separators=(",", ":")) + "\n"
+    return json.dumps(summed(content), separators=(",", ":")) + "\n"
+
+
+def summed(content: Mapping) -> dict:
+    """A line as it will be read, with its sha256."""
+    content = json.loads(json.dumps({name: value for name, value in content.items() if name != SUM}))
+    return content | {SUM: digest(content)}
 
 
 def _content(line: bytes) -> dict | None:
     """What a line holds; None if it is not as it was written."""
     try:
         content = json.loads(line)
-        return content if content.pop(SUM) == digest(content) else None
+        sound = content[SUM] == digest({name: value for name, value in content.items() if name != SUM})
+        return content if sound else None
     except (ValueError, LookupError, AttributeError, TypeError):
         return None
 
@@ -174,61 +217,71 @@ def lines(file: Path) -> list[dict]:
     return contents
 
 
-def of_runs(runs_folder: Path) -> dict[str, dict[str, dict]]:
-    """The lines of runs in a folder: by the name of the run, then by the source that trained it.
+def of_runs(runs_folder: Path) -> dict[str, list[dict]]:
+    """The lines of runs in a folder by the name of the run, older ones first; a repetition of a line is left out.
 
     Raises:
-        ValueError: a line was edited, or two lines of one run and one source differ in more than what machines and
-            costs they had; names both.
+        ValueError: a line was edited, or two lines of one run, of one version and from machines that round alike differ
+            in more than what machines and costs they had; names both.
     """
-    by_name: dict[str, dict[str, dict]] = {}
-    where: dict[tuple[str, str], str] = {}
+    by_name: dict[str, list[dict]] = {}
+    where: dict[int, str] = {}
     for file in files(runs_folder):
         for number, line in enumerate(lines(file), start=1):
             if "run" not in line:
                 continue
-            name, source = line["run"], line["source"]
-            known = by_name.setdefault(name, {}).setdefault(source, line)
+            known = by_name.setdefault(line["run"], [])
             place = f"{file}, line {number}"
-            first = where.setdefault((name, source), place)
-            if known is not line and _general(known) != _general(line):
+            twin = next((other for other in known if _trained_by(other) == _trained_by(line)), None)
+            if twin is None:
+                known.append(line)
+                where[id(line)] = place
+            elif _general(twin) != _general(line):
                 raise ValueError(
-                    f"{first} and {place} have different rows of run {name} ({line['described']}): remove one of them, "
-                    "and what was measured on it"
+                    f"{where[id(twin)]} and {place} have different rows of run {line['run']} ({line['described']}): "
+                    "remove one of them, and what was measured on it"
                 )
     return by_name
+
+
+def environment(line: Mapping) -> tuple[str, str]:
+    """Device and numerics fingerprint of the machine that trained a line: only runs that share both are compared."""
+    return line["made"]["device"], line["made"]["rounding"]
+
+
+def _trained_by(line: Mapping) -> tuple:
+    return (*environment(line), line.get("version", line.get("source")))
 
 
 def _general(line: Mapping) -> dict:
     return {name: value for name, value in line.items() if name not in _PARTICULAR}
 
 
-def find(runs_folder: Path, name: str, source: str) -> tuple[dict, str] | None:
-    """The line that serves a run, and whether it is current, accepted or stale; None without any.
+def find(runs_folder: Path, names: Sequence[str]) -> dict[str, tuple[dict, bool]]:
+    """The lines that serve runs, by their names, and whether each is outdated; a name without a line is left out.
 
-    source: the hash of the present code.
+    Of several lines of a run the newest valid one is taken, but if one environment has a valid line of every run, all
+    are from there.
     """
-    by_source = of_runs_once(runs_folder).get(name, {})
-    if source in by_source:
-        return by_source[source], CURRENT
-    for older, line in by_source.items():
-        if serves(kind_of(line), older, source):
-            return line, ACCEPTED
-    return (list(by_source.values())[-1], STALE) if by_source else None
+    there = of_runs_once(runs_folder)
+    every = {name: there[name] for name in names if name in there}
+    valid = {name: [line for line in known if is_valid(line)] for name, known in every.items()}
+    if any(len(known) > 1 for known in valid.values()):
+        for one in dict.fromkeys(environment(line) for known in valid.values() for line in reversed(known)):
+            own = {name: [line for line in known if environment(line) == one] for name, known in valid.items()}
+            if all(own.values()):
+                valid = own
+                break
+    return {name: (valid[name][-1], False) if valid[name] else (known[-1], True) for name, known in every.items()}
 
 
-def kind_of(line: Mapping) -> str:
-    """ "potential_field, supervised, tails": the file of a line's loss, its scheme, and what is trained."""
-    spec = line["spec"]
-    return kind(spec.get("loss"), spec.get("scheme", "supervised"), spec.get("train_from"))
+def mark(line: Mapping) -> str:
+    """What tells a line from other lines of its run: the hash of the code that trained it or, of a line with a version,
+    its own sha256. Measurements name the lines that they were made on so."""
+    return line.get("source") or line[SUM]
 
 
-def kind(loss: str | None, scheme: str, train_from: str | None) -> str:
-    """`kind_of` a run, from what its spec says."""
-    return f"{(loss or 'untrained').partition('.')[0]}, {scheme}, {KINDS.get(train_from, 'tails')}"
-
-
-def of_runs_once(runs_folder: Path) -> dict[str, dict[str, dict]]:
+def of_runs_once(runs_folder: Path) -> dict[str, list[dict]]:
     """`of_runs`, read again only where a file has changed."""
     return _of_runs(runs_folder, _states(runs_folder))
 
@@ -238,8 +291,75 @@ def _states(runs_folder: Path) -> tuple:
 
 
 @functools.lru_cache(maxsize=4)
-def _of_runs(runs_folder: Path, states: tuple) -> dict[str, dict[str, dict]]:
+def _of_runs(runs_folder: Path, states: tuple) -> dict[str, list[dict]]:
     return of_runs(runs_folder)
+
+
+# --- what is measured on a finished run -------------------------------------------------------------------------------
+
+
+class NotMeasured(Exception):
+    """Something is asked of the weights or images of a stored run that was not measured on it."""
+
+
+def measurement(name: str, version: int = 1) -> Callable[[Function], Function]:
+    """A decorator: what a function measures is stored under a name and version that outlive its place in the code.
+    Whoever changes what it measures raises the version."""
+
+    def named(function: Function) -> Function:
+        vars(function)["measurement"] = (name, version)
+        return function
+
+    return named
+
+
+def measurement_of(function: Callable) -> tuple[str, int]:
+    """The stored name and version of a function; of one without `measurement` its module and name, and 1."""
+    return vars(function).get("measurement", (f"{function.__module__}.{function.__qualname__}", 1))
+
+
+def derived(models: Sequence, function: Callable, **options: Any) -> Any:
+    """function(*models, **options), made once: kept in the store of the first model, or in the cache if that has none.
+
+    function: a function of a module, whose value is plain data as JSON has it, see `measurement`.
+    """
+    name, version = measurement_of(function)
+    file = models[0].record
+    if file is None:
+        code = sources.bytes_hash([Path(function.__code__.co_filename)])
+        return _cached([name, options, code, [model.key for model in models]], lambda: function(*models, **options))
+    asked, of = [name, options, version], [[model.name, model.mark] for model in models]
+    key = kept_under(asked, of)
+    known = measured_under(file, key)
+    if known is None and any(model.measured_only for model in models):
+        raise NotMeasured(f"{name} of {models[0].described} was not measured")
+    if known is None:
+        described = f"{name} of {models[0].described}"
+        value = json.loads(json.dumps(function(*models, **options)))  # as it will be read
+        made = {"derived": key, "asked": asked, "of": of, "described": described, "value": value}
+        # another process may have been faster
+        known = append(file, made, unless=functools.partial(measured_under, file, key)) or made
+    return known["value"]
+
+
+def kept_under(asked: Sequence, of: Sequence) -> str:
+    """What a measurement is kept under; asked: its name, options and version; of: name and `mark` of each run."""
+    return digest([*asked, of])[:24]
+
+
+def asked_by(line: Mapping) -> list | None:
+    """Name, options and version of a line of a measurement. An older line has the path of its function and a hash of
+    its code, which results/measures.json translates; None where that does not know them."""
+    name, options, version = line.get("asked", (None, {}, 0))
+    if isinstance(version, str):
+        path = repository_root() / "results" / "measures.json"
+        name, version = _json_as(path, path.stat().st_mtime_ns).get(name, {}).get(version, (None, 0))
+    return [name, options, version] if name else None
+
+
+def measured_under(file: Path, key: str) -> dict | None:
+    """The line of a measurement in any file beside this one."""
+    return _of_measurements(file.parent, _states(file.parent)).get(key)
 
 
 @functools.lru_cache(maxsize=4)
@@ -248,90 +368,14 @@ def _of_measurements(runs_folder: Path, states: tuple) -> dict[str, dict]:
     by_key: dict[str, dict] = {}
     for file in files(runs_folder):
         for number, line in enumerate(lines(file), start=1):
-            if "derived" in line and by_key.setdefault(line["derived"], line)["value"] != line["value"]:
-                raise ValueError(
-                    f"{file}, line {number} has another value of {line['described']} than an earlier line: remove one"
-                )
+            if "derived" in line and (asked := asked_by(line)):
+                known = by_key.setdefault(kept_under(asked, line["of"]), line)
+                if known["value"] != line["value"]:
+                    raise ValueError(
+                        f"{file}, line {number} has another value of {line['described']} than an earlier line: remove "
+                        "one"
+                    )
     return by_key
-
-
-# --- accepted code ----------------------------------------------------------------------------------------------------
-
-
-def serves(kind: str, older: str, present: str, root: Path | None = None) -> bool:
-    """Whether runs of a kind that one code trained serve another one: it is the same, or was accepted in its place."""
-    return older == present or kind in accepted(root).get(present, {}).get(older, [])
-
-
-def accepted(root: Path | None = None) -> dict[str, dict[str, list[str]]]:
-    """{hash of a run's code: {hash of older code: the kinds of runs that both were found to train alike}}; root: the
-    folder of profiles, default `folder`."""
-    path = (root or folder()) / "accepted.json"
-    if not path.exists():
-        return {}
-    there = path.stat()
-    return _accepted_as(path, there.st_ino, there.st_mtime_ns)
-
-
-@functools.lru_cache(8)  # it is asked about every line of the record
-def _accepted_as(path: Path, inode: int, written: int) -> dict[str, dict[str, list[str]]]:
-    return read_json(path, "remove it, and `python -m dmlrepro records check` again")
-
-
-def accept(by_present: Mapping[str, Mapping[str, Iterable[str]]]) -> None:
-    """Add to what is accepted."""
-    path = folder() / "accepted.json"
-    with _alone_with(path):
-        merged = copy.deepcopy(accepted())
-        for present, by_older in by_present.items():
-            for older, kinds in by_older.items():
-                known = merged.setdefault(present, {})
-                known[older] = sorted({*known.get(older, []), *kinds})
-        with replacing(path) as temporary:
-            temporary.write_text(json.dumps(merged, indent=1, sort_keys=True) + "\n", encoding="utf8")
-
-
-# --- what is measured on a finished run -------------------------------------------------------------------------------
-
-
-class NotMeasured(Exception):
-    """Something is asked of a run of the record that was not measured on it."""
-
-
-def derived(models: Sequence, function: Callable, **options: Any) -> Any:
-    """function(*models, **options), made once: kept in the record of the first model, or in the cache if that has none.
-
-    function: a function of a module, whose value is plain data as JSON has it. What it does is part of what the value
-        is kept under, see `code_of`.
-    """
-    asked = [f"{function.__module__}.{function.__qualname__}", options, code_of(function)]
-    file = models[0].record
-    if file is None:
-        return _cached([*asked, [model.key for model in models]], functools.partial(function, *models, **options))
-    of = [[model.name, model.source] for model in models]
-    key = kept_under(asked, of)
-
-    known = measured_under(file, key)
-    if known is None and any(model.measured_only for model in models):
-        raise NotMeasured
-    if known is None:
-        described = f"{asked[0]} of {models[0].described}"
-        value = json.loads(json.dumps(function(*models, **options)))  # as it will be read
-        made = {"derived": key, "asked": asked, "of": of, "described": described, "value": value}
-        # another process may have been faster
-        known = append(file, made, unless=functools.partial(measured_under, file, key)) or made
-    return known["value"]
-
-
-def measured_under(file: Path, key: str) -> dict | None:
-    """The line of a measurement in any file beside this one."""
-    return _of_measurements(file.parent, _states(file.parent)).get(key)
-
-
-def kept_under(asked: Sequence, of: Sequence) -> str:
-    """What a measurement is kept under in the record; asked: the name of its function, the options and `code_of` it;
-    of: name and source of each run."""
-    return digest([*asked, of])[:24]
 
 
 def _cached(key: list, build: Callable[[], Any]) -> Any:
@@ -348,76 +392,6 @@ def _cached(key: list, build: Callable[[], Any]) -> Any:
     with replacing(path) as temporary:
         temporary.write_text(json.dumps({"value": value, SUM: digest([key, value])}), encoding="utf8")
     return value
-
-
-@functools.cache
-def code_of(function: Callable) -> str:
-    """A hash of what a function does, and every function and class of this package that it names, with the plain
-    constants that they name; but not those of NOT_MEASURING: what gives images and trained networks has been the same
-    since the run was trained."""
-    seen: dict[str, Any] = {}
-    todo: list[Any] = [function]
-    while todo:
-        code = todo.pop()
-        name = f"{code.__module__}.{code.__qualname__}"
-        if name not in seen:
-            named = list(_named_by(code))
-            seen[name] = [sources.said(textwrap.dedent(inspect.getsource(code))), *filter(_is_plain, named)]
-            todo += [plain for plain in map(_code, named) if plain is not None]
-    return digest(seen)[:16]
-
-
-def _is_plain(value: Any) -> bool:
-    """Whether a constant is plain data, the same in every process."""
-    try:
-        return json.dumps(value) is not None
-    except (TypeError, ValueError):
-        return False
-
-
-def _code(value: Any) -> Any:
-    """The function or class of this package that a value is, as it was written; else None."""
-    plain = inspect.unwrap(value) if callable(value) else None
-    return plain if (inspect.isfunction(plain) or inspect.isclass(plain)) and _measures(plain.__module__) else None
-
-
-def _named_by(what: Any) -> Iterator[Any]:
-    """The values of the names that code mentions, by themselves or as `module.name` of this package, in their order."""
-    scope, named, own = dict(vars(sys.modules[what.__module__])), [], set()
-    for node in ast.walk(ast.parse(textwrap.dedent(inspect.getsource(what)))):
-        if isinstance(node, ast.ImportFrom) and _is_ours(node.module or ""):
-            module = importlib.import_module(node.module or "")
-            scope |= {alias.asname or alias.name: _imported(module, alias.name) for alias in node.names}
-        elif isinstance(node, ast.arg):
-            own.add(node.arg)
-        elif isinstance(node, ast.Name):
-            named.append((node.id, ""))
-            own |= {node.id} if isinstance(node.ctx, ast.Store) else set()
-        elif isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
-            named.append((node.value.id, node.attr))
-    for first, second in named:
-        value = scope.get(first)
-        if second and isinstance(value, types.ModuleType) and _is_ours(value.__name__):
-            value = vars(value).get(second)
-        elif second:
-            value = None
-        if first not in own and value is not None:
-            yield value
-
-
-def _imported(module: types.ModuleType, name: str) -> Any:
-    """`from module import name`, also of a module that nothing has imported yet."""
-    if not hasattr(module, name) and hasattr(module, "__path__"):
-        importlib.import_module(f"{module.__name__}.{name}")
-    return getattr(module, name, None)
-
-
-def _measures(module: str) -> bool:
-    return _is_ours(module) and module.split(".")[1] not in NOT_MEASURING
-
-
-def _is_ours(module: str) -> bool:
-    return module.partition(".")[0] == __name__.partition(".")[0]
 
 
 def curve(losses: np.ndarray) -> list[list[float]]:

@@ -5,21 +5,26 @@ A run on record is not trained again on whatever machine; its weights are, once 
 
 import dataclasses
 import functools
+import os
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar, TypeVar
 
+import numpy as np
 import torch
 from safetensors.torch import load_file
 from torch import Tensor
 
+from dmlrepro import retrieval
 from dmlrepro.datasets import manifests
 from dmlrepro.networks import backbones
 from dmlrepro.training import batches, cache, inference, keys, records, scheduling
 from dmlrepro.training.spec import LABELS, RunSpec
 from dmlrepro.training.state import monitored
+
+Key = TypeVar("Key", bound=Hashable)
 
 
 @dataclass(frozen=True)
@@ -36,9 +41,10 @@ class RunResult:
     made: dict  # what made it: commit, device, rounding, versions, machine, and the weights that it started from
     from_cache: bool
     name: str  # what it is, whatever code trained it on whatever machine, see records.py
-    source: str  # the hash of the code that trained it
-    record: Path | None = None  # the file that it is recorded in
-    stale: bool = False  # that code is not the present one, and nobody found that both do the same
+    version: int | None  # of the code that trained it, see `records.version_of`
+    record: Path | None = None  # the file that it is stored in
+    line: Mapping | None = None  # its line there
+    stale: bool = False  # the present code is not compatible with that version
 
     measured_only: ClassVar[bool] = False  # whether its weights may not be asked for, see `records.derived`
 
@@ -47,15 +53,18 @@ class RunResult:
         """Where its tensors lie.
 
         Raises:
-            ValueError: it is stale, so that other weights would come of it now.
+            ValueError: it is outdated, so that other weights would come of it now.
+            NotMeasured: DMLREPRO_TRAIN=0 forbids training it again.
         """
         if self.place is not None:
             return self.place
         if self.stale:
             raise ValueError(
-                f"{self.described}: the code that trained it is not the present one, and its weights are not at hand; "
-                "`python -m dmlrepro records check` finds out whether both do the same, `records renew` trains it"
+                f"{self.described}: it was trained by version {self.version} of its code, which is outdated, and its "
+                "weights are not at hand; `python -m dmlrepro train --rerun` trains it anew"
             )
+        if os.environ.get("DMLREPRO_TRAIN") == "0" and cache.stored(keys.key_of(self.spec)) is None:
+            raise records.NotMeasured(f"the weights of {self.described} are not at hand, and DMLREPRO_TRAIN=0")
         if cache.stored(keys.key_of(self.spec)) is None:
             print(f"{self.described}: on record, trained again for its weights", file=sys.stderr, flush=True)
         return run(self.spec).folder
@@ -82,13 +91,20 @@ class RunResult:
     @functools.cached_property
     def curve(self) -> Tensor:
         """Steps and losses (2, n) of up to `records.STRETCHES` equal stretches of the run."""
-        kept = self._line["curve"] if self.place is None else records.curve(self.losses.numpy())
+        kept = self.line["curve"] if self.line else records.curve(self.losses.numpy())
         return torch.tensor(kept).T
 
     @property
-    def _line(self) -> dict:
-        assert self.record is not None
-        return records.of_runs_once(self.record.parent)[self.name][self.source]
+    def mark(self) -> str:
+        """What tells its line from others of the same run, see `records.mark`."""
+        assert self.line is not None
+        return records.mark(self.line)
+
+    @property
+    def correct_per_class(self) -> list[list[int]] | None:
+        """[class, queries whose nearest image is of their class, queries] of each test class, where its line has it."""
+        rows = self.line.get("per_class") if self.line else None
+        return rows and [[class_id, round(correct), queries] for class_id, queries, correct, _ in rows]
 
     @property
     def losses(self) -> Tensor:
@@ -134,7 +150,7 @@ def run_all(
     jobs: int | None = None,
     record: Path | None = None,
     measure: Callable[[RunResult], None] = lambda run: None,
-    renew: bool = False,
+    rerun: bool = False,
 ) -> list[RunResult]:
     """Results in the order of the specs; what neither record nor cache has is trained, each distinct spec once.
 
@@ -147,7 +163,7 @@ def run_all(
     measure: called with each run before it is recorded, so that what tables need of its weights is on record by then. A
     run that the record of another study has is trained again where something is asked that was not measured on it.
 
-    renew: what is on record by older code alone is trained too.
+    rerun: what the store has is trained too, and appended; earlier lines stay.
 
     A run that fails does not stop the others: they are trained and stored, then one error lists the failures. It has
     the type of the first that is no divergence; FloatingPointError where all diverged.
@@ -162,9 +178,7 @@ def run_all(
         identities[key] = identity
         of_key.setdefault(key, spec)
     files = {key: record for key, spec in of_key.items() if record and not manifests.is_own(spec.dataset)}
-    served = {key: line for key, file in files.items() if (line := _recorded(identities[key], file))}
-    if renew:
-        served = {key: (line, stale) for key, (line, stale) in served.items() if not stale}
+    served = {} if rerun else _recorded(identities, files)
     of_record = {key: _on_record(key, of_key[key], *served[key], files[key]) for key in served}
     unmeasured = {key for key, run in of_record.items() if not run.stale and _asks_for_weights(measure, run)}
     wanted = [key for key in identities if key not in served or key in unmeasured]
@@ -178,11 +192,13 @@ def run_all(
         if key in unmeasured:
             measure(dataclasses.replace(of_record[key], place=cached[key][0]))
         elif key in files:
-            if (known := _recorded(identities[key], files[key])) and not known[1]:
+            known = _recorded({key: identities[key]}, files).get(key)
+            if known and not known[1] and not rerun:
                 return  # another process was faster
             finished = _stored(key, of_key[key], cached[key], from_cache=False, record=files[key])
-            measure(finished)
-            records.append(files[key], _line_of(identities[key], finished))
+            line = _line_of(identities[key], finished)
+            measure(dataclasses.replace(finished, line=line))
+            records.append(files[key], line)
 
     failures = {key: error for key in cached.copy() if (error := scheduling.failure_of(functools.partial(keep, key)))}
     failures |= scheduling.train(missing, jobs, keep)
@@ -191,10 +207,14 @@ def run_all(
         raise next(iter(failures.values()))
     if failures:
         raise _failed(tried, failures) from next(iter(failures.values()))
+    new = _recorded(identities, {key: file for key, file in files.items() if key not in served})
     return [
         dataclasses.replace(of_record[key], spec=spec, from_cache=key not in missing)
         if key in served
-        else _stored(key, spec, cached[key], from_cache=key not in missing, record=files.get(key))
+        else dataclasses.replace(
+            _stored(key, spec, cached[key], from_cache=key not in missing, record=files.get(key)),
+            line=new[key][0] if key in new else None,
+        )
         for key, _, spec in every
     ]
 
@@ -209,8 +229,10 @@ def _asks_for_weights(measure: Callable[[RunResult], None], run: RunResult) -> b
 
 
 def on_record(specs: Sequence[RunSpec], file: Path) -> list[bool]:
-    """Of each spec, whether the record has its run in any file beside this one, stale ones included."""
-    return [_recorded(identity, file) is not None for identity in _identities(specs)]
+    """Of each spec, whether the store has its run in any file beside this one, outdated ones included."""
+    identities = dict(enumerate(_identities(specs)))
+    there = _recorded(identities, dict.fromkeys(identities, file))
+    return [number in there for number in identities]
 
 
 def _identities(specs: Sequence[RunSpec]) -> list[dict[str, dict]]:
@@ -219,10 +241,13 @@ def _identities(specs: Sequence[RunSpec]) -> list[dict[str, dict]]:
     return [keys.identity_of(spec, digests) for spec in specs]
 
 
-def _recorded(identity: dict[str, dict], file: Path) -> tuple[dict, bool] | None:
-    """The line of a run, and whether it is stale; None if the record has none."""
-    serving = records.find(file.parent, records.name_of(identity["what"]), identity["what"]["source"])
-    return None if serving is None else (serving[0], serving[1] == records.STALE)
+def _recorded(identities: Mapping[Key, dict[str, dict]], files: Mapping[Key, Path]) -> dict[Key, tuple[dict, bool]]:
+    """The lines of runs, and whether each is outdated, by key; without those that the store does not have."""
+    names = {key: records.name_of(identity["what"]) for key, identity in identities.items() if key in files}
+    found: dict[str, tuple[dict, bool]] = {}
+    for folder in dict.fromkeys(files[key].parent for key in names):
+        found |= records.find(folder, [*dict.fromkeys(names.values())])
+    return {key: found[name] for key, name in names.items() if name in found}
 
 
 def _stored(key: str, spec: RunSpec, stored: tuple[Path, dict], *, from_cache: bool, record: Path | None) -> RunResult:
@@ -231,32 +256,60 @@ def _stored(key: str, spec: RunSpec, stored: tuple[Path, dict], *, from_cache: b
     what, where = content["what"], {name: content["where"][name] for name in ("versions", "machine", "threads")}
     made = content["made"] | where | {"weights": what["weights"]}
     numbers = (content["dataset"], content["rows"], content["cost"], made)
-    return RunResult(spec, key, folder, *numbers, from_cache, records.name_of(what), what["source"], record)
+    return RunResult(spec, key, folder, *numbers, from_cache, records.name_of(what), _version(spec), record)
 
 
 def _on_record(key: str, spec: RunSpec, line: Mapping, stale: bool, file: Path) -> RunResult:
     """A run of which a line is at hand."""
     numbers = (line["dataset"], line["rows"], line["cost"], line["made"])
-    return RunResult(spec, key, None, *numbers, True, line["run"], line["source"], file, stale)
+    version = records.version_of(records.kind_of(line), line.get("version", line.get("source")))
+    return RunResult(spec, key, None, *numbers, True, line["run"], version, file, line, stale)
+
+
+def _version(spec: RunSpec) -> int:
+    """That of the present code of what a run trains."""
+    return records.versions(records.kind(spec.loss, spec.scheme, spec.train_from))["version"]
 
 
 def _line_of(identity: dict[str, dict], run: RunResult) -> dict:
-    """A finished run as a line of the record."""
+    """A finished run as a line of the store."""
     what = identity["what"]
-    return {
+    content = {
         "run": run.name,
         "described": run.described,
         "labels": {name: getattr(run.spec, name) for name in LABELS},
         "spec": records.asked_of(what),
         "data": what["data"],
         "weights": what["weights"],
-        "source": what["source"],
+        "version": run.version,
         "dataset": run.dataset,
         "rows": run.rows,
+        "per_class": [] if run.spec.fold is not None else _per_class(run),
         "curve": records.curve(run.losses.numpy()) if "losses" in run.arrays else [],
         "cost": run.cost,
         "made": run.made,
     }
+    return records.summed(content)
+
+
+def _per_class(run: RunResult) -> list[list[float]]:
+    """[class, queries, how many of them find their class first, their mean MAP@R] of each test class; queries without
+    a relevant image are left out."""
+    manifest = batches.load_dataset(run.spec)
+    test = manifest.indices("test")
+    labels, query, gallery = manifest.labels[test], manifest.is_query[test], manifest.is_gallery[test]
+    searched: dict[str, Any] = {}
+    if not (query & gallery).all():  # else the images search each other, each left out of its own list
+        searched = {"gallery": run.embeddings[torch.from_numpy(gallery)], "gallery_labels": labels[gallery]}
+    points = run.embeddings[torch.from_numpy(query)]
+    scores = retrieval.retrieval_per_query(points, labels[query], (1,), measures=("MAP@R",), **searched)
+    rows = []
+    for class_id in np.unique(labels[query]):
+        own = torch.from_numpy(labels[query] == class_id) & (scores["relevant"] > 0)
+        if queries := int(own.sum()):
+            first, precision = scores["R@1"][own].sum().item(), scores["MAP@R"][own].mean().item()
+            rows.append([int(class_id), queries, int(first), float(f"{precision:.8g}")])
+    return rows
 
 
 def _failed(missing: Mapping[str, RunSpec], failures: Mapping[str, Exception]) -> Exception:

@@ -245,11 +245,19 @@ def _begun(
         "counts": counts,
         "ranges": {name: asdict(bounds) for name, bounds in ranges.items()},
         "fixed": sorted(fixed),
-        "begun": keys.identity_of(judged[0])["what"],
+        "begun": _begun_with(judged[0]),
         "made": sources.checkout() | {"versions": sources.versions(), "device": keys.device_name()},
         "trials": [],
     }
     return json.loads(json.dumps(entries))
+
+
+def _begun_with(spec: RunSpec) -> dict[str, Any]:
+    """All that the scores of trial 0 depend on but the machine: spec, data, weights, and the version of its code. The
+    committed searches of before have a hash of the code, `source`, see `records.version_of`."""
+    what = keys.identity_of(spec)["what"]
+    version = records.versions(records.kind(spec.loss, spec.scheme, spec.train_from))["version"]
+    return {name: what[name] for name in ("spec", "data", "weights")} | {"version": version}
 
 
 def _proposal(tried: Sequence[Mapping], ranges: Mapping[str, Range]) -> dict[str, float]:

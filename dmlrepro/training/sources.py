@@ -1,5 +1,5 @@
-"""Which files of this package a piece of code uses, and a hash of what they say: the part of a cache key that is code,
-with the versions of the packages of others.
+"""Which files of this package a piece of code uses, and a hash of their bytes: the part of a local cache's key that is
+code, with the versions of the packages of others. The committed store goes by version, see records.py.
 
 Files are parsed, not imported, so that a workflow can ask in milliseconds. A run names its loss and its scheme in
 strings, so those files are found by name: "nivmf.ProbabilisticProxyLoss" stands for losses/nivmf.py, "momentum" for
@@ -62,11 +62,13 @@ def of_notebook(notebook: Path) -> list[Path]:
     return used_by([*_files(imported), PACKAGE / "training" / "loop.py"], by_name=True)
 
 
-def source_hash(roots: Iterable[Path]) -> str:
-    """Hex sha256 of what `roots` and all that they import do; comments, docstrings, types and messages do not count."""
-    files = used_by(roots, without=IN_THE_KEY)
-    lines = [f"{path.relative_to(PACKAGE).as_posix()}\n{said(path.read_text(encoding='utf8'))}" for path in files]
-    return hashlib.sha256("\n".join(lines).encode()).hexdigest()
+def bytes_hash(roots: Iterable[Path]) -> str:
+    """Hex sha256 of the bytes of `roots` and of all files that they import: local caches never serve what an edit has
+    changed, be it a comment."""
+    digest = hashlib.sha256()
+    for path in used_by(roots, without=IN_THE_KEY):
+        digest.update(f"{path.name} {hashlib.sha256(path.read_bytes()).hexdigest()}\n".encode())
+    return digest.hexdigest()
 
 
 @functools.cache
@@ -143,25 +145,6 @@ def _found_at_run_time(strings: Iterable[str]) -> Iterator[Path]:
             yield from PACKAGE.parent.glob(text.replace(".", "/") + ".py")
 
 
-@functools.cache
-def said(text: str) -> str:
-    """What a module does, in the same words on every version of Python: its syntax tree without docstrings, types of
-    functions, messages, and printed strings."""
-    tree = _parsed(text)
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef) and ast.get_docstring(node) is not None:
-            node.body = node.body[1:] or [ast.Pass()]
-        if isinstance(node, ast.FunctionDef):
-            node.returns = None
-        if isinstance(node, ast.arg):
-            node.annotation = None
-        if isinstance(node, ast.Raise) and isinstance(node.exc, ast.Call):
-            node.exc.args, node.exc.keywords = [], []
-        if isinstance(node, ast.Call) and ast.unparse(node.func) in ("print", "warnings.warn"):
-            node.args, node.keywords = [], []
-    return json.dumps(_plain(tree))
-
-
 def _parsed(text: str) -> ast.Module:
     """The syntax tree of a module, without what it imports for types alone."""
     tree = ast.parse(text)
@@ -169,11 +152,3 @@ def _parsed(text: str) -> ast.Module:
         if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING":
             node.body = [ast.Pass()]
     return tree
-
-
-def _plain(node: object):
-    """A syntax tree as lists, without what is empty, which versions of Python show or leave out."""
-    if isinstance(node, ast.AST):
-        fields = [[name, _plain(value)] for name, value in ast.iter_fields(node) if value is not None and value != []]
-        return [type(node).__name__, *fields]
-    return [_plain(child) for child in node] if isinstance(node, list) else repr(node)

@@ -1,18 +1,19 @@
 """The tests of the claims stand as they were frozen, before the runs that they judge."""
 
+import dataclasses
 import json
 import re
 import subprocess
+import types
 
 import pytest
 
-from dmlrepro.desk import verdicts
-from dmlrepro.evidence import claims, judging
+from dmlrepro.desk import catalogue, verdicts
+from dmlrepro.evidence import claims, freezing, judging
 from dmlrepro.files import repository_root
 from dmlrepro.training import records
-from dmlrepro.training.sources import PACKAGE
 
-ROOMS = sorted(path.parent.name for path in (PACKAGE / "papers").glob("*/claims.py"))
+PAPERS = sorted({claim_id.partition("-")[0] for claim_id in claims.frozen()["tests"]})
 
 
 def git(*arguments: str) -> subprocess.CompletedProcess:
@@ -28,12 +29,19 @@ def history():
     return commit
 
 
-@pytest.mark.parametrize("room", ROOMS)
-def test_a_test_may_only_become_stricter_and_is_frozen_anew_then(room):
-    assert claims.frozen()["files"][room] == claims.said(room), (
+def test_a_test_may_only_become_stricter_and_is_frozen_anew_then():
+    now = {claim_id: freezing.digest(test) for claim_id, test in catalogue.claims().items()}
+    assert now == claims.frozen()["tests"], (
         "tests of claims were frozen: a change must be stricter, say so in `changed`, be committed before the runs it "
         "judges, and stand in data/frozen.json with that commit"
     )
+
+
+def test_what_is_frozen_tells_a_claim_from_one_with_another_bound():
+    test = catalogue.claims()["plm-01"]
+    (part,) = test.parts
+    weaker = dataclasses.replace(test, parts=(dataclasses.replace(part, smallest_effect=0.4),))
+    assert freezing.digest(weaker) != freezing.digest(test) == freezing.digest(dataclasses.replace(test))
 
 
 def is_younger(commit: str, history: str) -> bool:
@@ -58,9 +66,13 @@ def test_a_table_that_is_no_pilot_is_younger_too_and_the_ledger_says_which_is_wh
 
 
 def test_the_frozen_commit_states_these_tests(history):
-    for room, digest in claims.frozen()["files"].items():
-        shown = git("show", f"{history}:dmlrepro/papers/{room}/claims.py")
-        assert claims.fingerprint(shown.stdout) == digest
+    now = claims.frozen()["tests"]
+    for paper in PAPERS:
+        shown = git("show", f"{history}:dmlrepro/papers/{paper}/claims.py").stdout
+        module = types.ModuleType("claims_as_frozen")
+        exec(compile(shown, "claims.py", "exec"), vars(module))
+        stated = {claim_id: freezing.digest(test) for claim_id, test in module.TESTS.items()}
+        assert stated == {claim_id: now[claim_id] for claim_id in stated}
 
 
 def test_a_verdict_that_changes_after_it_was_read_is_told():

@@ -19,9 +19,11 @@ import hashlib
 import io
 import json
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
+from types import FunctionType
 from typing import Any
 
 from dmlrepro.desk import catalogue, verdicts
@@ -29,7 +31,7 @@ from dmlrepro.evidence import claims, goldens, provenance, results, saving, tabl
 from dmlrepro.files import repository_root
 from dmlrepro.papers.recipes import RECIPES
 from dmlrepro.papers.study import Execution, Study
-from dmlrepro.training import checking, keys, loop, measurements, records, runs, scheduling
+from dmlrepro.training import checking, keys, loop, recorded, records, runs, scheduling
 
 EXPECTED = Path(__file__).parent / "expected"
 ROUNDED = 1e-3  # of a synthetic value, which is computed and not trained: what another processor rounds otherwise
@@ -56,43 +58,59 @@ class Asked:
         self.measured: set[str] = set()
 
 
-@cache
-def rebuilt() -> tuple[dict[str, str], Asked]:
-    """The text of each table of results/small that is made of lines, by its stem, and the lines asked for on the way.
-
-    Training and loading images raise. Runs without a line raise too, because they would have to be trained.
-    """
-    asked, texts = Asked(), {}
+@contextmanager
+def nothing_trains(asked: Asked) -> Iterator[None]:
+    """Training raises, and what is measured is noted. Runs without a line raise too: they would have to be trained."""
     kept = records.measured_under
 
     def noted(file: Path, key: str) -> Any:
-        asked.measured.add(key)
-        return kept(file, key)
+        if (line := kept(file, key)) is not None:
+            asked.measured.add(line["derived"])
+        return line
 
     patched = [(loop, "train", never), (scheduling, "train", nothing_missing), (records, "measured_under", noted)]
     before = [(module, name, getattr(module, name)) for module, name, _ in patched]
     for module, name, value in patched:
         setattr(module, name, value)
     try:
-        for path in provenance.table_paths(small()):
-            if path.stem not in claims.frozen()["pilots"]:
-                texts[path.stem] = saving.to_csv(table_of(path, asked))
+        yield
     finally:
         for module, name, value in before:
             setattr(module, name, value)
-    return texts, asked
+
+
+@cache
+def rebuilt() -> tuple[list[str], Asked]:
+    """What differs in tables that are made anew from the store, in words, and the lines asked for on the way."""
+    pilots, asked, differing = claims.frozen()["pilots"], Asked(), []
+    for path in provenance.table_paths(small()):
+        if path.stem not in pilots:
+            differing += rebuilt_differences(path, asked)
+    return differing, asked
+
+
+def rebuilt_differences(path: Path, asked: Asked) -> list[str]:
+    """The first line of a table that the store does not give; [] where the bytes are the same."""
+    with nothing_trains(asked):
+        now = saving.to_csv(table_of(path, asked)).splitlines()
+    there = path.read_text(encoding="utf8").splitlines()
+    lines = [(one, other) for one, other in zip(there, now) if one != other and not rounded(one, other)]
+    if not lines and len(there) == len(now):
+        return []
+    return [f"{path.stem}: {len(lines)} of {len(there)} lines differ, first {lines[:1]}"]
 
 
 def nothing_missing(missing: dict, jobs: int | None, keep: Any) -> dict:
     if missing:
-        raise AssertionError(f"{len(missing)} runs have no line, the first: {runs.named(next(iter(missing.values()))[1])}")
+        first = runs.named(next(iter(missing.values()))[1])
+        raise AssertionError(f"{len(missing)} runs have no line, the first: {first}")
     return {}
 
 
 def table_of(path: Path, asked: Asked):
     """A table made anew from the store, and all that is measured for its verdicts."""
     study = catalogue.find(path.stem.partition("--")[0])
-    params = study.params.from_values(provenance.record(path)["parameters"])
+    params = study.params.from_values(recorded.parameters_from_record(provenance.record(path)["parameters"]))
     assert params.stem == path.stem, f"the parameters in {path.stem}.json now name {params.stem}"
     finished = runs.run_all(study.specs(params), record=records.file_of("small", study.name))
     asked.runs |= {run.name for run in finished}
@@ -118,14 +136,8 @@ def tables_now() -> Rows:
 
 
 def not_rebuilt() -> list[str]:
-    """The tables of results/small whose bytes the store does not give: stem and first differing line."""
-    differing = []
-    for stem, text in rebuilt()[0].items():
-        there, now = (small() / f"{stem}.csv").read_text(encoding="utf8").splitlines(), text.splitlines()
-        lines = [(one, other) for one, other in zip(there, now) if one != other and not rounded(one, other)]
-        if lines or len(there) != len(now):
-            differing.append(f"{stem}: {len(lines)} of {len(there)} lines, first {lines[:1]}")
-    return differing
+    """The tables of results/small whose bytes the store does not give."""
+    return rebuilt()[0]
 
 
 def rounded(one: str, other: str) -> bool:
@@ -175,20 +187,30 @@ def store_now() -> Rows:
 
 def is_served(file: Path, line: dict[str, Any]) -> bool:
     """Whether the spec of a line, read into today's RunSpec, finds this line and may rest on it."""
-    spec = checking.spec_of(line)
-    found = records.find(file.parent, records.name_of(keys.identity_of(spec)["what"]), checking.source_of(line))
-    return found is not None and found[0] is line and found[1] != records.STALE
+    name = records.name_of(keys.identity_of(checking.spec_of(line))["what"])
+    found, outdated = records.find(file.parent, [name]).get(name, (None, True))
+    return found is line and not outdated
 
 
 def is_measured(file: Path, line: dict[str, Any]) -> bool:
-    """Whether today's function finds this line, measured on runs that are served."""
-    recorded = records.of_runs_once(file.parent)
-    measured_on = [recorded.get(name, {}).get(source) for name, source in line["of"]]
-    if "asked" not in line or not all(run and is_served(file, run) for run in measured_on):
+    """Whether a function of today finds this line, measured on runs that are served."""
+    asked = records.asked_by(line)
+    if asked is None or tuple(asked[::2]) not in measurements_known():
         return False
-    name, options, code = line["asked"]
-    function = measurements._function(name, options)
-    return function is not None and records.code_of(function) == code
+    lines = records.of_runs_once(file.parent)
+    measured_on = [one for name, mark in line["of"] for one in lines.get(name, ()) if records.mark(one) == mark]
+    if len(measured_on) < len(line["of"]) or not all(is_served(file, one) for one in measured_on):
+        return False
+    served = records.measured_under(file, records.kept_under(asked, line["of"]))
+    return served is not None and served["value"] == line["value"]
+
+
+@cache
+def measurements_known() -> set[tuple[str, int]]:
+    """Name and version of every function that measures, found by its decorator."""
+    catalogue.studies()  # imports them
+    values = [value for module in list(sys.modules.values()) for value in list(vars(module).values())]
+    return {value.measurement for value in values if type(value) is FunctionType and hasattr(value, "measurement")}
 
 
 def goldens_now() -> Rows:
@@ -206,7 +228,7 @@ def specs_of(study: Study, profile: str, dataset: str) -> list[dict[str, Any]] |
         specs = study.specs_untrained(params)
     except ValueError:
         return "refused"
-    return [vars(spec) | spec.as_dict() for spec in specs]
+    return [recorded.spec_to_record(vars(spec) | spec.as_dict()) for spec in specs]
 
 
 def specs_now() -> Rows:

@@ -169,7 +169,7 @@ def test_views_do_not_depend_on_the_seed_so_that_seeds_share_them(tmp_path, monk
     assert kept(cached_views=2, replica=1) == 18
     torch.save(inference.build_network(TINY.replace(seed=5), batches.load_dataset(TINY)).trunk.state_dict(), weights)
     assert kept(cached_views=2) == 20
-    monkeypatch.setattr(activations.sources, "source_hash", lambda roots: "another network of the same name")
+    monkeypatch.setattr(activations.sources, "bytes_hash", lambda roots: "another network of the same name")
     assert kept(cached_views=2) == 22
 
 

@@ -1,5 +1,6 @@
 """Finished runs are lines: trained once on any machine, never lost, not edited unseen, marked when code changed."""
 
+import dataclasses
 import json
 import os
 import signal
@@ -13,14 +14,15 @@ import pytest
 import torch
 from tiny import TINY
 
-from dmlrepro import cli, metrics
+from dmlrepro import cli
 from dmlrepro.datasets import manifests
 from dmlrepro.desk import catalogue, searches
-from dmlrepro.evidence import provenance, results, saving, stored
+from dmlrepro.evidence import results, saving, stored
+from dmlrepro.files import repository_root
 from dmlrepro.papers import studies
 from dmlrepro.papers.pfml.ablations import Repulsion, RepulsionParams
 from dmlrepro.papers.study import Execution
-from dmlrepro.training import checking, keys, loop, measurements, protocols, records, runs
+from dmlrepro.training import checking, keys, loop, protocols, recorded, records, runs, search
 from dmlrepro.training.spec import LABELS
 
 SEEDS = [TINY.replace(seed=seed, method="PFML") for seed in range(3)]
@@ -57,10 +59,10 @@ def finished(machine, file):
 
 
 @pytest.fixture
-def older(finished, machine, monkeypatch):
-    """Runs on record, by code that is no longer the present one, on a machine that has none of them."""
-    true = keys.source_hash
-    monkeypatch.setattr(keys, "source_hash", lambda loss, scheme: "f" * 8 + true(loss, scheme)[8:])
+def outdated(finished, machine, monkeypatch):
+    """Stored runs of a version that the present code is not compatible with, on a machine that has none of them."""
+    newer = {"version": 2, "compatible": [2], "sources": {}}
+    monkeypatch.setattr(records, "versions", lambda kind: newer)
     machine()
     return finished
 
@@ -152,17 +154,44 @@ def test_an_edited_line_is_refused_by_name(finished, file):
         runs.run_all(SEEDS, record=file)
 
 
-def test_lines_of_two_machines_merge_if_they_are_equal(finished, file):
+def test_equal_lines_merge_and_two_of_one_machine_that_differ_are_refused(finished, file):
     other = file.with_name("elsewhere.jsonl")
     for line in records.lines(file):
-        own = {"cost": {"seconds": 1e9}, "made": {**line["made"], "device": "another"}, "described": "other labels"}
-        records.append(other, line | own)
-    assert len(records.of_runs(file.parent)) == 3
+        records.append(other, line | {"cost": {"seconds": 1e9}, "described": "other labels"})
+    assert [len(lines) for lines in records.of_runs(file.parent).values()] == [1, 1, 1]
     line = records.lines(file)[2]
     rows = [line["rows"][0] | {"value": 0.5}, *line["rows"][1:]]
     records.append(other, line | {"rows": rows})
     with pytest.raises(ValueError, match=rf"{file.name}, line 3 and .*{other.name}, line 4 have different rows"):
         runs.run_all(SEEDS, record=file)
+
+
+def on_another_machine(line: dict, value: float) -> dict:
+    rows = [row | {"value": value} for row in line["rows"]]
+    return line | {"rows": rows, "made": line["made"] | {"device": "a GPU"}}
+
+
+def test_a_comparison_takes_lines_of_one_machine_the_newest_whole_set(finished, machine, file):
+    first, second, third = records.lines(file)
+    other = file.with_name("elsewhere.jsonl")
+    for line in (first, second):
+        records.append(other, on_another_machine(line, 0.25))
+    values = [run.rows[0]["value"] for run in runs.run_all(SEEDS, record=file)]
+    assert values == [line["rows"][0]["value"] for line in (first, second, third)]  # the GPU lacks one
+    records.append(other, on_another_machine(third, 0.25))
+    assert [run.rows[0]["value"] for run in runs.run_all(SEEDS, record=file)] == [0.25] * 3
+
+
+def test_a_line_has_what_each_test_class_scores(finished, file):
+    run = runs.run_all(SEEDS[:1], record=file)[0]
+    (line, *_) = records.lines(file)
+    queries, first, precision = (
+        sum(row[i] * (row[1] if i == 3 else 1) for row in line["per_class"]) for i in (1, 2, 3)
+    )
+    assert first / queries == pytest.approx(run.metric("R@1"))
+    assert precision / queries == pytest.approx(run.metric("MAP@R"))
+    counted = results._counts(dataclasses.replace(run, line=None, place=runs.run(SEEDS[0]).place), together=False)
+    assert counted == run.correct_per_class
 
 
 POWER = 2
@@ -213,23 +242,6 @@ def test_what_another_process_measured_in_between_is_written_once(finished, mach
     assert [line["value"] for line in records.lines(file) if "derived" in line] == [value]
 
 
-def test_what_a_measurement_is_kept_under_follows_the_code_it_names(monkeypatch):
-    before = records.code_of(spread)
-    records.code_of.cache_clear()
-    assert records.code_of(spread) == before
-    assert metrics.retrieval in records._named_by(retrieved)
-    assert [function.__name__ for function in map(records._code, records._named_by(results._counts)) if function] == [
-        "nearest"
-    ]
-    monkeypatch.setitem(globals(), "POWER", 3)
-    records.code_of.cache_clear()
-    assert records.code_of(spread) != before  # a constant that it names
-
-
-def retrieved(run) -> dict[str, float]:
-    return metrics.retrieval(run.embeddings, torch.zeros(len(run.embeddings), dtype=torch.long))
-
-
 def test_folds_are_scored_without_their_weights(machine, file, monkeypatch):
     specs = protocols.expand(TINY, "mlrc")
     before = [entry.rows for entry in protocols.combine(runs.run_all(specs, jobs=1, record=file))]
@@ -246,16 +258,11 @@ def test_what_a_notebook_measures_is_on_record_when_the_run_is(machine, file, mo
     assert "intra_class_distance" in set(Repulsion.table(finished, PARAMS)["metric"])
     assert set(results.hits(finished, PARAMS)["seed"]) == {0, 1, 2}
     kinds = ["run" if "run" in line else "measured" for line in records.lines(file)]
-    assert kinds == ["measured", "measured", "run"] * 3  # the run last: without it the others count for nothing
+    assert kinds == ["measured", "run"] * 3  # the run last: without it the others count for nothing
 
 
-@pytest.mark.parametrize("code", ["present", "accepted"])
-def test_what_is_asked_of_runs_of_another_notebook_is_measured_side_by_side(code, machine, file, monkeypatch):
+def test_what_is_asked_of_runs_of_another_notebook_is_measured_side_by_side(machine, file, monkeypatch):
     runs.run_all(SEEDS, jobs=1, record=file.with_name("13_pfml_ablation_proxies.jsonl"))
-    if code == "accepted":
-        true = keys.source_hash
-        monkeypatch.setattr(keys, "source_hash", lambda loss, scheme: "f" * 8 + true(loss, scheme)[8:])
-        assert cli.main(["records", "check", "--jobs", "1"]) == 0
     machine()
     trained = []
     train = loop.train
@@ -277,138 +284,8 @@ def test_what_was_not_measured_is_known_without_an_image(finished, machine, file
     assert runs._asks_for_weights(EXECUTION.measure, run)
 
 
-def test_the_code_of_a_measurement_does_not_depend_on_what_is_imported_by_then():
-    program = "from dmlrepro.evidence import results; from dmlrepro.training import records; "
-    program += "print(records.code_of(results._counts))"
-    alone = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
-    assert alone.stdout.strip() == records.code_of(results._counts)
-
-
-def test_what_a_change_makes_of_the_committed_record_is_part_of_it(monkeypatch):
-    monkeypatch.delenv("DMLREPRO_RECORD")
-    stale = [row for row in [*checking.states(), *measurements.states()] if row["state"] == records.STALE]
-    assert stale == [], "python -m dmlrepro records check"
-
-
-# --- older code ---
-
-
-@pytest.fixture
-def measured(finished, machine, monkeypatch):
-    """What was measured on runs by code that is no longer the present one, on a machine that has none of them."""
-    for run in finished:
-        studies.measured(run, spread, "power=2", power=2.0)
-    true = records.code_of.__wrapped__
-    monkeypatch.setattr(records, "code_of", lambda function: "f" * 8 + true(function)[8:])
-    machine()
-
-
-def test_a_check_keeps_what_older_code_measured_alike(measured, machine, file, capsys, monkeypatch):
-    before = [line["value"] for line in records.lines(file) if "derived" in line]
-    (run, *_) = runs.run_all(SEEDS, record=file)
-    assert runs._asks_for_weights(lambda run: studies.measured(run, spread, power=2.0), run)
-    assert [(row["kind"][-6:], row["state"], row["runs"]) for row in measurements.states()] == [("spread", "stale", 3)]
-    assert cli.main(["records", "check", "--jobs", "1"]) == 0
-    assert "spread: 3 of 3 stale measurements made again, as they were\naccepted" in capsys.readouterr().out
-    machine()
-    no_training(monkeypatch)
-    again = [studies.measured(run, spread, power=2.0).rows[0]["value"] for run in runs.run_all(SEEDS, record=file)]
-    assert again == [value["norm"] for value in before]
-    assert measurements.check() == measurements.states() == []
-
-
-def test_what_the_present_code_measured_elsewhere_stays_alone(measured, file):
-    (line, *_) = (line for line in records.lines(file) if "derived" in line)
-    asked = [*line["asked"][:2], records.code_of(spread)]
-    own = {"derived": records.kept_under(asked, line["of"]), "asked": asked, "value": {"norm": 0.5}}
-    records.append(file.with_name("elsewhere.jsonl"), line | own)
-    (row,) = measurements.check(jobs=1)
-    assert (row["runs"], row["differ"]) == (2, "")
-    assert [line["of"] for line in records.lines(file) if "derived" in line] == [
-        [[run.name, run.source]] for run in runs.run_all(SEEDS, record=file)[1:]
-    ]
-    assert studies.measured(runs.run_all(SEEDS, record=file)[0], spread, power=2.0).rows[0]["value"] == 0.5
-
-
-def test_a_check_keeps_nothing_that_is_measured_otherwise(measured, file, capsys, monkeypatch):
-    monkeypatch.setitem(globals(), "POWER", 3)
-    before = file.read_bytes()
-    assert cli.main(["records", "check", "--jobs", "1"]) == 0
-    assert "test_records.spread of PFML glyphs seed 0 has another value" in (printed := capsys.readouterr().out)
-    assert "what was measured otherwise is measured again by the notebooks" in printed
-    assert file.read_bytes() == before
-
-
-def test_what_takes_other_options_now_is_asked_by_nothing(measured, file, monkeypatch):
-    monkeypatch.setitem(globals(), "spread", lambda run, exponent=1.0: {})
-    assert measurements.check() == measurements.states() == []
-    assert any("derived" in line for line in records.lines(file))
-
-
-def test_only_a_machine_that_is_alike_tells_what_is_measured_alike(measured, file, monkeypatch):
-    monkeypatch.setattr(keys, "rounding", lambda: "another")
-    no_training(monkeypatch)
-    (row,) = measurements.check()
-    assert row["trained"] == 0 and row["differ"].startswith("none of their runs was trained on a machine like this one")
-
-
-def test_runs_of_older_code_are_shown_marked_and_not_trained(older, file, monkeypatch):
-    no_training(monkeypatch)
-    again = runs.run_all(SEEDS, record=file)
-    assert [run.rows for run in again] == [run.rows for run in older] and all(run.stale for run in again)
-    with pytest.raises(ValueError, match=r"seed 0: the code that trained it is not the present one.*records renew"):
-        _ = again[0].embeddings
-    made = saving.provenance(PARAMS, again)
-    assert stored.of_older_code(made) and made["trained_by"][0][-1] == older[0].source
-    assert stored.findings(results.tidy(again, PARAMS), {}, PARAMS.notebook, [], older=True) == [stored.OLDER]
-    assert {row["state"] for row in checking.states()} == {"stale"}
-
-
 PARAMS = RepulsionParams.from_values({"profile": "small", "seeds": 3})
 EXECUTION = Execution(Repulsion, PARAMS)
-
-
-def test_a_check_accepts_code_that_does_the_same(older, machine, file, monkeypatch):
-    (row,) = checking.check(jobs=1)
-    assert (row["runs"], row["trained"], row["differ"]) == (3, 3, "")
-    again = runs.run_all(SEEDS, record=file)
-    assert not any(run.stale for run in again) and not stored.of_older_code(saving.provenance(PARAMS, again))
-    assert {row["state"] for row in checking.states()} == {"accepted"}
-    monkeypatch.setattr(keys, "source_hash", lambda *what: "e" * 64)  # and the next edit is another question
-    assert all(run.stale for run in runs.run_all(SEEDS, record=file))
-
-
-@pytest.mark.parametrize("known", [True, False])
-def test_older_codes_that_train_alike_are_one_sample(known, file, machine, monkeypatch):
-    first, second, third = ("a" * 64, "b" * 64, "c" * 64)
-    for code, specs in ((first, SEEDS[:1]), (second, SEEDS[1:])):
-        monkeypatch.setattr(keys, "source_hash", lambda *what, code=code: code)
-        runs.run_all(specs, record=file, jobs=1)
-    kind = records.kind_of(records.lines(file)[0])
-    if known:
-        records.accept({third: {first: [kind], second: [kind]}})
-    monkeypatch.setattr(keys, "source_hash", lambda *what: "d" * 64)
-    machine()
-    assert sorted(row["runs"] for row in checking.check(jobs=1)) == ([3] if known else [1, 2])
-    assert {row["state"] for row in checking.states()} == {"accepted"}
-
-
-def test_codes_are_alike_through_others_and_for_a_kind_alone():
-    accepted = {"d": {"c": ["tails"], "x": ["heads"]}, "c": {"b": ["tails"]}, "b": {"a": ["tails", "heads"]}}
-    assert checking.alike("a", "tails", accepted) == {"a", "b", "c", "d"}
-    assert checking.alike("a", "heads", accepted) == {"a", "b"}
-    assert checking.alike("x", "tails", accepted) == {"x"}
-
-
-@pytest.mark.parametrize("rounding", ["alike", "otherwise"])
-def test_a_check_refuses_code_that_does_something_else(older, file, monkeypatch, rounding):
-    true = loop.train
-    monkeypatch.setattr(loop, "train", lambda spec, **how: true(spec.replace(lr=30 * spec.lr), **how))
-    if rounding == "otherwise":
-        monkeypatch.setattr(keys, "rounding", lambda: "0" * 16)
-    (row,) = checking.check(jobs=1)
-    assert row["differ"].startswith("PFML glyphs seed ") and records.accepted() == {}
-    assert all(run.stale for run in runs.run_all(SEEDS, record=file))
 
 
 def test_a_selection_that_one_seed_has_is_as_uncertain_as_the_last_step():
@@ -434,30 +311,6 @@ def test_a_selection_that_one_seed_has_is_as_uncertain_as_the_last_step():
     assert not differs(0.725) and "test_best R@1 was 0.72" in differs(0.76)
 
 
-def test_a_check_takes_what_another_processor_rounds_otherwise(older, file, monkeypatch):
-    monkeypatch.setattr(keys, "rounding", lambda: "0" * 16)
-    true = loop.train
-
-    def nearly(spec, **how):
-        outcome = true(spec, **how)
-        for number, row in enumerate(outcome.rows):
-            row["value"] *= 1 + 1e-9 * (-1) ** number
-        return outcome
-
-    monkeypatch.setattr(loop, "train", nearly)
-    (row,) = checking.check(jobs=1)
-    assert row["differ"] == "" and records.accepted()
-
-
-def test_what_is_stale_is_renewed_in_its_place(older, file):
-    studies.measured(runs.run_all(SEEDS[:1], record=file, renew=True)[0], spread)
-    assert checking.renew(["10_pfml_retrieval"]) == 0
-    assert checking.renew(jobs=1) == 2
-    names = sorted(line.get("run", "measured") for line in records.lines(file))
-    assert names == sorted([*(run.name for run in older), "measured"])  # the run that it was measured on is new as well
-    assert {row["state"] for row in checking.states()} == {"current"}
-
-
 def test_a_part_of_a_study_is_its_whole_seeds(finished, machine, file, monkeypatch):
     machine()
     records.rewrite(file, lambda line: None if line["run"] == finished[1].name else line)
@@ -468,16 +321,6 @@ def test_a_part_of_a_study_is_its_whole_seeds(finished, machine, file, monkeypat
     assert EXECUTION._seeds_missing(results.tidy(on_record, PARAMS)) == "2 of 3 seeds are on record so far."
     with pytest.raises(FileNotFoundError, match=r"1 of 1 runs are not in"):
         EXECUTION.run(SEEDS[1:2])
-
-
-def test_the_commands_say_what_is_stale_and_what_was_checked(older, capsys, monkeypatch):
-    assert cli.main(["records", "status"]) == 0
-    assert "small/16_pfml_ablation_repulsion_radius" in (printed := capsys.readouterr().out) and "stale" in printed
-    assert cli.main(["records", "check", "--jobs", "1"]) == 0
-    assert "3 of 3 stale runs trained again, as they were\naccepted" in capsys.readouterr().out
-    monkeypatch.setattr(searches, "outdated", lambda: {"small/10.csv": ["PFML--x.json"]})
-    assert cli.main(["records", "check"]) == 1
-    assert "results/small/10.csv rests on another search than PFML--x.json is now" in capsys.readouterr().out
 
 
 def test_the_spec_of_a_line_is_that_of_the_run(machine, file):
@@ -495,36 +338,6 @@ def test_the_spec_of_a_line_is_that_of_the_run(machine, file):
                 assert json.dumps(read.as_dict()) == json.dumps(spec.as_dict())
 
 
-def test_a_check_says_which_run_diverges_now_and_accepts_the_other_kinds(finished, file, machine, monkeypatch):
-    untrained = TINY.replace(loss=None, steps=None, embedding_size=None, method="untrained")
-    runs.run_all([untrained], record=file)
-    machine()
-    true, train = keys.source_hash, loop.train
-    monkeypatch.setattr(keys, "source_hash", lambda loss, scheme: "e" * 8 + true(loss, scheme)[8:])
-    monkeypatch.setattr(loop, "train", lambda spec, **how: train(spec.replace(lr=1e30) if spec.loss else spec, **how))
-    differences = {row["kind"]: row["differ"] for row in checking.check(jobs=1)}
-    assert "3 of 3 runs failed" in differences["baselines, supervised, whole networks"]
-    assert differences["untrained, supervised, whole networks"] == ""
-    assert [run.stale for run in runs.run_all([untrained, *SEEDS], record=file)] == [False, True, True, True]
-
-
-def test_renewed_runs_are_measured_again(older, file, machine, monkeypatch):
-    assert checking.renew(jobs=1, measure=lambda file, run: studies.measured(run, spread)) == 3
-    machine()
-    no_training(monkeypatch)
-    assert studies.measured(runs.run_all(SEEDS, record=file)[0], spread).rows
-
-
-def test_a_table_says_what_trained_the_runs_of_its_last_execution(older, file, monkeypatch):
-    stale = runs.run_all(SEEDS, record=file)
-    path = saving.save(results.tidy(stale, PARAMS), PARAMS, runs=stale)
-    assert stored.of_older_code(provenance.record(path))
-    checking.renew(jobs=1)
-    new = runs.run_all(SEEDS, record=file)
-    saving.save(results.tidy(new, PARAMS), PARAMS, runs=new)
-    assert not stored.of_older_code(provenance.record(path))
-
-
 def test_a_line_that_lost_its_end_is_still_one(finished, file):
     file.write_bytes(file.read_bytes()[:-1])
     assert len(records.lines(file)) == 3
@@ -540,3 +353,147 @@ def test_a_file_that_grows_is_read_from_there_on(finished, file, monkeypatch):
     monkeypatch.setattr(records, "_content", lambda line: looked.append(line) or true(line))
     assert len(records.lines(file)) == 4
     assert len([line for line in looked if line]) == 1
+
+
+# --- versions ---
+
+PARAMS = RepulsionParams.from_values({"profile": "small", "seeds": 3})
+EXECUTION = Execution(Repulsion, PARAMS)
+
+
+def test_outdated_runs_are_shown_marked_and_not_trained(outdated, file, monkeypatch):
+    no_training(monkeypatch)
+    again = runs.run_all(SEEDS, record=file)
+    assert [run.rows for run in again] == [run.rows for run in outdated] and all(run.stale for run in again)
+    with pytest.raises(ValueError, match=r"seed 0: it was trained by version 1 .*outdated.*train --rerun"):
+        _ = again[0].embeddings
+    made = saving.provenance(PARAMS, again)
+    assert stored.of_older_code(made) and made["trained_by"][0][-1] == 1
+    assert made["lines"] == sorted(line["sha256"][:16] for line in records.lines(file))
+    assert stored.findings(results.tidy(again, PARAMS), {}, PARAMS.notebook, [], older=True) == [stored.OLDER]
+    assert {row["state"] for row in checking.states()} == {"outdated"}
+
+
+def test_runs_are_trained_again_beside_those_that_they_supersede(outdated, file, machine):
+    again = runs.run_all(SEEDS, record=file, jobs=1, rerun=True)
+    assert not any(run.stale for run in again) and {run.version for run in again} == {2}
+    assert [line["version"] for line in records.lines(file)] == [1, 1, 1, 2, 2, 2]
+    machine()
+    assert [run.stale for run in runs.run_all(SEEDS, record=file)] == [False] * 3
+    assert not stored.of_older_code(saving.provenance(PARAMS, again))
+
+
+def test_a_line_without_a_version_has_that_of_its_source(finished, machine, file, monkeypatch):
+    def older(line: dict) -> dict:
+        return {name: value for name, value in line.items() if name not in ("version", "per_class")} | {"source": "ab"}
+
+    records.rewrite(file, older)
+    machine()
+    no_training(monkeypatch)
+    assert all(run.stale for run in runs.run_all(SEEDS, record=file))
+    known = {"version": 3, "compatible": [2, 3], "sources": {"ab": 2}}
+    monkeypatch.setattr(records, "versions", lambda kind: known)
+    assert [(run.stale, run.version, run.mark) for run in runs.run_all(SEEDS, record=file)] == [(False, 2, "ab")] * 3
+
+
+def test_a_measurement_is_found_by_its_stored_name_and_version(finished, machine, file, monkeypatch):
+    named = records.measurement("spread")(spread)
+    try:
+        studies.measured(finished[0], named)
+        line = records.lines(file)[-1]
+        assert line["asked"] == ["spread", {}, 1] and line["of"] == [[finished[0].name, finished[0].mark]]
+        run = runs.run_all(SEEDS, record=file)[0]
+        newer = records.measurement("spread", version=2)(spread)
+        assert records.measurement_of(newer) == ("spread", 2) and runs._asks_for_weights(
+            lambda run: studies.measured(run, newer), run
+        )
+    finally:
+        del spread.measurement
+
+
+def test_an_older_measurement_has_the_name_that_a_table_gives_it(monkeypatch):
+    asked = ["dmlrepro.evidence.results._counts", {"together": False}]
+    assert records.asked_by({"asked": [*asked, "814d64176ed03b59"]}) == ["correct_per_class", {"together": False}, 1]
+    assert records.asked_by({"asked": [*asked, "0" * 16]}) is None and records.asked_by({"derived": "x"}) is None
+
+
+def test_every_committed_search_has_a_version(monkeypatch):
+    monkeypatch.delenv("DMLREPRO_RECORD")
+    for path, record in search.complete(search.folder("small")):
+        spec = recorded.spec_from_record(record["begun"]["spec"])
+        kind = records.kind(spec["loss"], spec["scheme"], spec.get("train_from"))
+        begun = record["begun"]
+        assert records.version_of(kind, begun.get("version", begun.get("source"))) in (0, 1), path
+
+
+def test_a_check_trains_a_sample_of_each_kind_and_compares(finished, file, machine, capsys):
+    untrained = TINY.replace(loss=None, steps=None, embedding_size=None, method="untrained")
+    runs.run_all([untrained], record=file)
+    machine()
+    assert cli.main(["records", "check", "--jobs", "1"]) == 0
+    printed = capsys.readouterr().out.splitlines()
+    assert sum("2 of 3 runs trained again, the same" in line for line in printed) == 1 and len(printed) == 2
+    assert cli.main(["records", "check", "--jobs", "1", "untrained"]) == 0
+    assert capsys.readouterr().out.startswith("untrained, supervised, whole network: 1 of 1 runs")
+
+
+@pytest.mark.parametrize("rounding", ["alike", "otherwise"])
+def test_a_check_refuses_what_trains_something_else(finished, machine, file, monkeypatch, rounding, capsys):
+    machine()
+    true = loop.train
+    monkeypatch.setattr(loop, "train", lambda spec, **how: true(spec.replace(lr=30 * spec.lr), **how))
+    if rounding == "otherwise":
+        monkeypatch.setattr(keys, "rounding", lambda: "0" * 16)
+    assert cli.main(["records", "check", "--jobs", "1"]) == 1
+    assert "PFML glyphs seed " in capsys.readouterr().out
+
+
+def test_a_check_says_which_run_diverges(finished, machine, file, monkeypatch):
+    machine()
+    true = loop.train
+    monkeypatch.setattr(loop, "train", lambda spec, **how: true(spec.replace(lr=1e30), **how))
+    (row,) = checking.check(jobs=1)
+    assert "2 of 2 runs failed" in row["differ"]
+
+
+def test_a_check_takes_what_another_processor_rounds_otherwise(finished, machine, file, monkeypatch):
+    machine()
+    monkeypatch.setattr(keys, "rounding", lambda: "0" * 16)
+    true = loop.train
+
+    def nearly(spec, **how):
+        outcome = true(spec, **how)
+        for number, row in enumerate(outcome.rows):
+            row["value"] *= 1 + 1e-9 * (-1) ** number
+        return outcome
+
+    monkeypatch.setattr(loop, "train", nearly)
+    (row,) = checking.check(jobs=1)
+    assert row["differ"] == ""
+
+
+def test_tables_that_rest_on_another_search_are_named(finished, capsys, monkeypatch):
+    monkeypatch.setattr(searches, "outdated", lambda: {"small/10.csv": ["PFML--x.json"]})
+    assert cli.main(["records", "check", "no kind"]) == 1
+    assert "results/small/10.csv rests on another search than PFML--x.json is now" in capsys.readouterr().out
+
+
+def test_digests_on_record_are_committed_and_find_runs_without_images(monkeypatch, tmp_path):
+    ignored = subprocess.run(["git", "check-ignore", "-q", "data/digests.json"], cwd=repository_root())
+    assert ignored.returncode == 1
+    monkeypatch.setenv("DMLREPRO_DATA", str(tmp_path))
+    assert keys.digest_of_data("cub-subset", 0.0, 0, None).startswith("cub-subset:19403bee")
+    with pytest.raises(FileNotFoundError):
+        keys.digest_of_data("cub-subset", 0.37, 0, None)
+
+
+def test_names_on_record_outlive_a_renaming(monkeypatch):
+    spec = {"loss": "baselines.contrastive", "scheme": "supervised", "lr": 0.1}
+    assert recorded.spec_to_record(spec) == recorded.spec_from_record(spec) == spec
+    monkeypatch.setitem(recorded.LOSSES, "baselines.pairs", "baselines.contrastive")
+    monkeypatch.setitem(recorded.ALGORITHMS, "plain", "supervised")
+    renamed = {"loss": "baselines.pairs", "scheme": "plain", "lr": 0.1}
+    assert recorded.spec_to_record(renamed) == spec and recorded.spec_from_record(spec) == renamed
+    monkeypatch.setitem(recorded.PARAMETERS, "rate", "lr")
+    assert recorded.parameters_to_record({"rate": 1}) == {"lr": 1}
+    assert recorded.parameters_from_record({"lr": 1, "seeds": 2}) == {"rate": 1, "seeds": 2}

@@ -140,14 +140,14 @@ def test_the_key_depends_on_what_matters():
 
 
 def test_the_key_depends_on_the_loss_and_on_the_scheme_that_a_run_uses():
-    key = keys.source_hash("baselines.proxy_nca_pp", "supervised")
-    assert key == keys.source_hash("baselines.contrastive", "supervised")  # one file
+    key = keys.code_hash("baselines.proxy_nca_pp", "supervised")
+    assert key == keys.code_hash("baselines.contrastive", "supervised")  # one file
     others = [
         ("nivmf.ProbabilisticProxyLoss", "supervised"),
         ("baselines.contrastive", "momentum"),
         (None, "supervised"),
     ]
-    assert len({key, *(keys.source_hash(*other) for other in others)}) == 4
+    assert len({key, *(keys.code_hash(*other) for other in others)}) == 4
 
 
 def test_a_field_that_asks_for_nothing_is_not_in_the_key_and_a_zero_is(monkeypatch):
@@ -375,7 +375,7 @@ DAMAGE = {
     "another seed": (lambda folder: _changed_record(folder, lambda r: r["what"]["spec"].update(seed=7)), "its spec"),
     "another torch": (
         lambda folder: _changed_record(folder, lambda r: r["where"]["versions"].update(torch="1")),
-        "its spec, data, weights, source or versions are not those of its key",
+        "its spec, data, weights, code or versions are not those of its key",
     ),
     "another source": (lambda folder: _changed_record(folder, lambda r: r["what"].update(source="x")), "its spec"),
     "no rows": (lambda folder: _changed_record(folder, lambda r: r["rows"].clear()), "are not complete"),

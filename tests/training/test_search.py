@@ -166,8 +166,9 @@ def test_a_search_does_not_go_on_with_another_spec_or_other_ranges(tmp_path, sco
         search.search(TINY.replace(steps=5), RANGES, path)
     with pytest.raises(ValueError, match="another ranges"):
         search.search(TINY, RANGES | {"temperature": Range(0.1, 1)}, path)
-    with monkeypatch.context() as edited, pytest.raises(ValueError, match="another source"):
-        edited.setattr(keys, "source_hash", lambda *_: "other code")
+    with monkeypatch.context() as edited, pytest.raises(ValueError, match="another version"):
+        newer = {"version": 2, "compatible": [2], "sources": {}}
+        edited.setattr(search.records, "versions", lambda kind: newer)
         search.search(TINY, RANGES, path)
     del scored[:]
     assert search.search(TINY, RANGES, path)["trials"] == record["trials"] and len(scored) == 24 - 5

@@ -19,6 +19,7 @@ from dmlrepro.papers.recipes import at, layered
 from dmlrepro.papers.studies import measured
 from dmlrepro.papers.study import Study
 from dmlrepro.training import records
+from dmlrepro.training.records import measurement
 from dmlrepro.training.runs import RunResult
 from dmlrepro.training.schemes.chance_constrained import Solved
 from dmlrepro.training.spec import RunSpec
@@ -163,12 +164,14 @@ def courses_of(run: RunResult, params: CcpParams) -> list:
     return [measured(run, course)]
 
 
+@measurement("ccp.course")
 def course(run: RunResult) -> dict[str, float]:
     """`steps`; of CCP also `problems`."""
     rows = solved(run)
     return {"steps": float(len(run.losses))} | ({} if rows is None else {"problems": len(rows) + 1.0})
 
 
+@measurement("ccp.rounds")
 def solved(run: RunResult) -> list[list[float]] | None:
     """The record of a run's scheme, rows of `Solved.COLUMNS`; None for a run without one."""
     from safetensors.torch import load_file

@@ -23,6 +23,7 @@ from dmlrepro.papers.ccp.methods import CcpParams, ccp_runs, whether_it_alternat
 from dmlrepro.papers.recipes import at, layered
 from dmlrepro.papers.studies import evaluated_labels, measured, study_rows, training_embeddings, with_measures
 from dmlrepro.papers.study import Study
+from dmlrepro.training.records import measurement
 from dmlrepro.training.runs import RunResult
 from dmlrepro.training.spec import RunSpec
 
@@ -103,6 +104,7 @@ def geometries_of(run: RunResult, params: RadiusParams) -> list:
     return [*courses_of(run, params), measured(run, geometry_of)]
 
 
+@measurement("ccp.geometry")
 def geometry_of(run: RunResult) -> dict[str, float]:
     """`geometry` of a run's test embeddings."""
     return geometry(run.embeddings, evaluated_labels(run)[0])
@@ -115,6 +117,7 @@ def _has_proxies(run: RunResult) -> bool:
     return run.spec.scheme == "chance_constrained" and not run.spec.scheme_options.get("samples")
 
 
+@measurement("ccp.around_proxies")
 def around_proxies(run: RunResult) -> dict[str, float]:
     """How far the proxies of a class leave its first PER_CLASS training images, and one another, clipped, averaged over
     the classes that were trained on."""

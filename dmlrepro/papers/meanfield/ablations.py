@@ -24,6 +24,7 @@ from dmlrepro.papers.studies import scored, trained_loss, training_embeddings, w
 from dmlrepro.papers.study import Study
 from dmlrepro.training import records
 from dmlrepro.training.builders import build_loss
+from dmlrepro.training.records import measurement
 from dmlrepro.training.runs import RunResult
 from dmlrepro.training.spec import RunSpec
 
@@ -210,6 +211,7 @@ def regularizers_of(run: RunResult, params: RegularizerParams) -> list:
     return measurements
 
 
+@measurement("meanfield.fields")
 def fields_of(run: RunResult, plain: bool) -> dict[str, float]:
     """How far the mean fields of a finished run lie from the mean embeddings of their classes, `field_offset`, the
     `regularizer`, and what it was `before` the first step; not plain: of proxies, `field_offset` alone."""

@@ -18,7 +18,7 @@ from dmlrepro.papers.meanfield.claims import MATCHED, TESTS
 from dmlrepro.papers.meanfield.methods import FIELD_LR, VIT, MeanFieldParams, every_run
 from dmlrepro.papers.studies import scored, study_rows, with_measured
 from dmlrepro.papers.study import Study
-from dmlrepro.training import batches
+from dmlrepro.training import keys
 from dmlrepro.training.runs import RunResult
 from dmlrepro.training.spec import RunSpec
 
@@ -86,8 +86,7 @@ def vit(params: VitParams) -> list[RunSpec]:
 def history(run: RunResult, metric: str = "MAP@R") -> tuple[np.ndarray, np.ndarray]:
     """Epochs and values of a metric, a fraction, of all evaluations of a run that kept them."""
     rows = [row for row in run.rows if (row["selection"], row["metric"]) == ("every", metric)]
-    manifest = batches.load_dataset(run.spec)
-    per_epoch = max(len(manifest.indices("train")) // run.spec.batch_size, 1)
+    per_epoch = max(keys.train_images(run.spec) // run.spec.batch_size, 1)
     return np.array([row["step"] / per_epoch for row in rows]), np.array([row["value"] for row in rows])
 
 

@@ -22,6 +22,7 @@ from dmlrepro.papers.recipes import at, layered
 from dmlrepro.papers.studies import evaluated_labels, kept, scored, training_embeddings, with_measured
 from dmlrepro.papers.study import Study
 from dmlrepro.training import batches, inference, records
+from dmlrepro.training.records import measurement
 from dmlrepro.training.runs import RunResult
 from dmlrepro.training.spec import RunSpec
 
@@ -132,6 +133,7 @@ def certainty_table(finished: Iterable[RunResult], params: CertaintyParams) -> p
     return with_measured(finished, measurements, params)
 
 
+@measurement("nivmf.certainty")
 def told_by_norms(
     run: RunResult, baseline: RunResult, corruptions: Sequence[str], strengths: Sequence[float]
 ) -> list[tuple[str, dict[str, float]]]:

@@ -22,6 +22,7 @@ from dmlrepro.papers.studies import scored, study_rows, trained_loss
 from dmlrepro.papers.study import Study
 from dmlrepro.training import batches, distributed, inference, records
 from dmlrepro.training.builders import loss_builder
+from dmlrepro.training.records import measurement
 from dmlrepro.training.runs import RunResult
 from dmlrepro.training.spec import RunSpec
 
@@ -165,6 +166,7 @@ def cost_curves(timings: pd.DataFrame) -> dict[str, tuple]:
     return curves
 
 
+@measurement("nivmf.estimate_spread")
 def estimate_spread(run: RunResult, counts: Sequence[int], draws: int = 40) -> list[dict[str, float]]:
     """Mean and standard deviation, over fresh draws, of a trained run's loss on one training batch, for each N."""
     manifest = batches.load_dataset(run.spec)

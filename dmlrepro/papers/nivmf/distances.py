@@ -23,6 +23,7 @@ from dmlrepro.papers.nivmf.claims import TESTS
 from dmlrepro.papers.nivmf.methods import DISTANCES, METHODS, NivmfAblationParams, published
 from dmlrepro.papers.studies import below_features, evaluated_labels, measured, study_rows, with_measures
 from dmlrepro.papers.study import Study
+from dmlrepro.training.records import measurement
 from dmlrepro.training.runs import RunResult
 from dmlrepro.training.spec import RunSpec
 
@@ -81,6 +82,7 @@ def euclidean_of(run: RunResult, params: DistancesParams) -> list:
     return [measured(run, _euclidean_retrieval, "retrieval=euclidean")]
 
 
+@measurement("nivmf.euclidean_retrieval")
 def _euclidean_retrieval(run: RunResult) -> dict[str, float]:
     labels, query, gallery = evaluated_labels(run)
     points, ks = run.embeddings, run.spec.ks

@@ -13,6 +13,7 @@ from dmlrepro.papers.nivmf.claims import TESTS
 from dmlrepro.papers.nivmf.methods import METHODS, NivmfAblationParams, published
 from dmlrepro.papers.studies import evaluated_labels, measured, training_embeddings
 from dmlrepro.papers.study import Study
+from dmlrepro.training.records import measurement
 from dmlrepro.training.runs import RunResult
 from dmlrepro.training.spec import RunSpec
 
@@ -38,6 +39,7 @@ def both_diversities(run: RunResult, params: DiversityParams) -> list:
     return [measured(run, diversities_of, split="train"), measured(run, diversities_of, "images=test", split="test")]
 
 
+@measurement("nivmf.diversity")
 def diversities_of(run: RunResult, split: str) -> dict[str, float]:
     """`diversities` of a run's embeddings of the images of a split, train or test."""
     if split == "test":

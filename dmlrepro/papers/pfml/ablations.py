@@ -17,6 +17,7 @@ from dmlrepro.papers.pfml.methods import METHODS, FieldParams
 from dmlrepro.papers.recipes import HEADS, at, layered
 from dmlrepro.papers.studies import evaluated_labels, measured
 from dmlrepro.papers.study import Study
+from dmlrepro.training.records import measurement
 from dmlrepro.training.runs import RunResult
 from dmlrepro.training.spec import RunSpec
 
@@ -108,6 +109,7 @@ def spreads_of(run: RunResult, params: FieldParams) -> list:
     return [measured(run, spread)]
 
 
+@measurement("pfml.class_spread")
 def spread(run: RunResult) -> dict[str, float]:
     """`class_distances` of a run's test embeddings."""
     return class_distances(run.embeddings, evaluated_labels(run)[0])

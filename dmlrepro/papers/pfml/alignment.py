@@ -26,6 +26,7 @@ from dmlrepro.papers.studies import (
     without_histories,
 )
 from dmlrepro.papers.study import Study
+from dmlrepro.training.records import measurement
 from dmlrepro.training.runs import RunResult
 from dmlrepro.training.spec import RunSpec
 
@@ -130,6 +131,7 @@ def study_curves(table: pd.DataFrame) -> dict[str, tuple]:
     return curves | {"printed bound (26) for CPML": (numbers, [geometry.printed_bound(m) for m in numbers])}
 
 
+@measurement("pfml.alignment")
 def _alignment(run: RunResult) -> dict[str, float]:
     """What is measured on one run: its trained proxies against all training images."""
     manifest, embeddings, labels = training_embeddings(run)

@@ -26,6 +26,7 @@ from dmlrepro.papers.studies import (
     without_histories,
 )
 from dmlrepro.papers.study import Study
+from dmlrepro.training.records import measurement
 from dmlrepro.training.runs import RunResult
 from dmlrepro.training.spec import RunSpec
 
@@ -76,6 +77,7 @@ def shares_of(run: RunResult, params: LabelNoiseParams) -> list:
     return [measured(run, _share)] if run.spec.loss and run.spec.label_noise == 0.2 else []
 
 
+@measurement("pfml.mislabelled_share")
 def _share(run: RunResult) -> dict[str, float]:
     return {"gradient_share": gradient_share(run)}
 

@@ -18,6 +18,7 @@ from dmlrepro.papers.plm.claims import TESTS
 from dmlrepro.papers.plm.methods import METHODS, PUBLISHED, PlmTrainingParams, unlabelled_runs
 from dmlrepro.papers.studies import measured
 from dmlrepro.papers.study import Study
+from dmlrepro.training.records import measurement
 from dmlrepro.training.runs import RunResult
 from dmlrepro.training.spec import RunSpec
 
@@ -68,6 +69,7 @@ def asking(params: PlmRetrievalParams) -> dict[str, dict[str, Any]]:
     return {setting: {name: options[name] for name in ASKING} for setting, options in every.items()}
 
 
+@measurement("plm.separation")
 def apart_of(run: RunResult, asking: Mapping[str, float] | None = None) -> dict[str, float]:
     """`apart` of a run's test embeddings."""
     return apart(run.embeddings, asking)

@@ -28,6 +28,7 @@ from dmlrepro.papers.studies import evaluated_labels, scored
 from dmlrepro.papers.study import Study
 from dmlrepro.training import records
 from dmlrepro.training.protocols import Scored
+from dmlrepro.training.records import measurement
 from dmlrepro.training.runs import RunResult
 from dmlrepro.training.spec import RunSpec
 
@@ -92,6 +93,7 @@ def of_seeds(qualities: Sequence[Sequence[Qualities]], parts: int) -> list[dict[
     return [{way: row[way].to_dict() for way in row.index.unique(0)} for _, row in values.iterrows()]
 
 
+@measurement("plm.supervision_quality")
 def _quality(
     run: RunResult, images: int, without: int | None = None, parts: int = 1, **how: Any
 ) -> list[tuple[str, dict[str, float]]]:

@@ -1,0 +1,107 @@
+"""I1 to I5 hold, without images and without training; and damage to results/ is seen."""
+
+import json
+import shutil
+
+import invariants
+import pytest
+
+from dmlrepro.desk import verdicts
+from dmlrepro.evidence import provenance
+from dmlrepro.files import repository_root
+from dmlrepro.training import records
+
+
+@pytest.fixture(autouse=True)
+def committed(monkeypatch, tmp_path):
+    """What is committed, an empty cache, and no data set."""
+    for name in ("DMLREPRO_RECORD", "DMLREPRO_RESULTS"):
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("DMLREPRO_DATA", str(tmp_path / "no data"))
+    monkeypatch.setenv("DMLREPRO_CACHE", str(tmp_path / "empty"))
+
+
+def test_tables_are_rebuilt_from_the_store():
+    assert invariants.differences("tables") == invariants.not_rebuilt() == []
+    made = [row["how"] for row in invariants.expected("tables")]
+    print(f"{made.count('rebuilt')} tables rebuilt, {made.count('kept')} pilots kept")
+
+
+def test_verdicts_stay():
+    assert invariants.differences("verdicts") == []
+    assert invariants.ledger_now() == [row["verdict"] for row in invariants.expected("verdicts")]
+
+
+def test_the_store_serves_what_it_served():
+    now = invariants.store_now()
+    assert invariants.differences("store", now) == []
+    counts = {name: sum(row[name] for row in now) for name in now[0] if name not in ("file", "digest")}
+    print(counts)
+    assert counts["served_runs"] == 4083 and counts["served_measurements"] == 6323
+
+
+@pytest.mark.parametrize("name", ["goldens", "specs"])
+def test_golden_values_and_specs_stay(name):
+    assert invariants.differences(name) == []
+
+
+# --- damage ---
+
+TABLE = "13_pfml_ablation_proxies"
+
+
+@pytest.fixture
+def copied(tmp_path, monkeypatch):
+    """A repository with a copy of results/."""
+    for name in ("pyproject.toml", "dmlrepro", "notebooks", "data", "tests"):
+        (tmp_path / name).symlink_to(repository_root() / name)
+    shutil.copytree(repository_root() / "results", tmp_path / "results")
+    monkeypatch.chdir(tmp_path)
+    verdicts.forget()
+    yield tmp_path / "results" / "small"
+    monkeypatch.undo()
+    verdicts.forget()
+
+
+def rebuilt(small, stem=TABLE):
+    return invariants.rebuilt_differences(small / f"{stem}.csv", invariants.Asked())
+
+
+def test_an_undamaged_copy_is_sound(copied):
+    assert invariants.differences("tables") == rebuilt(copied) == []
+
+
+def test_a_digit_of_a_table_is_missed(copied):
+    path = copied / f"{TABLE}.csv"
+    made = provenance.record(path)
+    text = path.read_text()
+    path.write_text(text[:-2] + str((int(text[-2]) + 1) % 10) + "\n")
+    provenance.seal(path, made)  # as somebody would who hides it
+    assert len(invariants.differences("tables")) == 2 and len(rebuilt(copied)) == 1
+
+
+def test_a_line_of_the_store_is_missed(copied):
+    file = copied / "runs" / f"{TABLE}.jsonl"
+    lines = file.read_text().splitlines(keepends=True)
+    number = next(n for n, line in enumerate(lines) if "run" in json.loads(line))
+    file.write_text("".join(lines[:number] + lines[number + 1 :]))
+    with pytest.raises(AssertionError, match="1 runs have no line"):
+        rebuilt(copied)
+
+
+def test_a_digit_of_a_line_is_missed(copied):
+    file = copied / "runs" / f"{TABLE}.jsonl"
+
+    def edited(line: dict) -> dict:
+        if line.get("labels", {}).get("method") != "PFML" or line["spec"]["seed"] != 3:
+            return line
+        return line | {"rows": [row | {"value": row["value"] + 1e-5} for row in line["rows"]]}
+
+    records.rewrite(file, edited)  # with a new sha256
+    assert len(rebuilt(copied)) == 1
+
+
+def test_a_verdict_that_changes_is_seen(copied):
+    path = copied.parent / "claims.csv"
+    path.write_text(path.read_text().replace("the other way", "as claimed", 1))
+    assert invariants.ledger_now() != [row["verdict"] for row in invariants.expected("verdicts")]
