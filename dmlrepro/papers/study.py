@@ -4,7 +4,8 @@ the cells of the notebook call."""
 import dataclasses
 import os
 import types
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -216,6 +217,17 @@ class Execution:
         seeds = table.loc[table["dataset"] != tables.SYNTHETIC, "seed"].nunique()
         asked = 0 if self.params.profile == "quick" else self.params.seeds
         return f"{seeds} of {asked} seeds are on record so far." if 0 < seeds < asked else ""
+
+    @contextmanager
+    def needs_images(self) -> Iterator[None]:
+        """Around the figures of a notebook that show images or ask for trained weights: where DMLREPRO_TRAIN=0 and they
+        are not at hand, a line stands in their place."""
+        try:
+            yield
+        except (FileNotFoundError, records.NotMeasured) as missing:
+            if os.environ.get("DMLREPRO_TRAIN") != "0":
+                raise
+            print(f"Not shown with DMLREPRO_TRAIN=0: it needs images or trained weights ({missing})")
 
     def check(self, table: pd.DataFrame) -> None:
         """Print whether the table matches the golden one, see `goldens.check`."""
