@@ -18,7 +18,7 @@ export PROFILE ONLY PART
 
 # ONLY=00_tour,10_pfml_retrieval: these notebooks. It fails where a committed table is not what they make now
 results: executed
-	@$(BIN)/python -m dmlrepro summary "build/$$PROFILE"
+	@$(BIN)/python -m experiments summary "build/$$PROFILE"
 
 executed: $(VENV)/installed
 	$(BIN)/python workflow/build.py "$$PROFILE" "$$ONLY"
@@ -29,12 +29,13 @@ test-all: lint pytest-all nbval-all
 
 install: $(VENV)/installed
 
-# pip refuses an editable path beside hashes, so the package itself comes second, without dependencies
+# pip refuses an editable path beside hashes, so the package itself comes second, without dependencies; compat puts this
+# folder on the path, so that experiments, which no wheel holds, is importable from any other
 $(VENV)/installed: requirements.lock pyproject.toml
 	$(PYTHON) -c 'import sys; sys.version_info >= (3, 11) or sys.exit("dmlrepro needs Python 3.11 or newer, this is " + sys.version)'
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --require-hashes -r requirements.lock
-	$(BIN)/python -m pip install --no-deps --no-build-isolation --editable .
+	$(BIN)/python -m pip install --config-settings editable_mode=compat --no-deps --no-build-isolation --editable .
 	@touch $@
 
 lint: $(VENV)/installed
@@ -66,10 +67,10 @@ notebooks accept: override PROFILE := quick
 # executed copies replace the committed notebooks, outputs included, with the tables and costs of the same execution, and
 # what pages say of results/ is written anew; a notebook that tells of all results/ is executed when these lie there
 notebooks: executed
-	$(BIN)/python -m dmlrepro publish --everything build/quick $$(echo "$$ONLY" | tr , ' ')
+	$(BIN)/python -m experiments publish --everything build/quick $$(echo "$$ONLY" | tr , ' ')
 	$(BIN)/python workflow/build.py quick "$$ONLY"
 	$(BIN)/python workflow/install_notebooks.py build/quick notebooks
-	$(BIN)/python -m dmlrepro pages
+	$(BIN)/python -m experiments pages
 
 # the workflow on a SLURM cluster of this one machine; SLURM itself: sudo .venv/bin/python tests/slurm/cluster.py install
 slurm-test: $(VENV)/installed
@@ -78,8 +79,8 @@ slurm-test: $(VENV)/installed
 	$(BIN)/python -m pytest tests/slurm
 
 accept: executed
-	$(BIN)/python -m dmlrepro accept $$(echo "$$ONLY" | tr , ' ')
-	$(BIN)/python -m dmlrepro pages
+	$(BIN)/python -m experiments accept $$(echo "$$ONLY" | tr , ' ')
+	$(BIN)/python -m experiments pages
 
 # the documentation, to read offline, on a phone too: build/site/index.html; a warning or a broken link is an error
 site: $(VENV)/installed

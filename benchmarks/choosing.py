@@ -25,11 +25,11 @@ import numpy as np
 import pandas as pd
 from PIL import Image
 
-from dmlrepro.datasets import manifests
-from dmlrepro.evidence import choosing
-from dmlrepro.evidence.saving import output_folder
-from dmlrepro.papers.together import recommending, your_images
-from dmlrepro.training import runs
+from experiments.across import recommending, your_images
+from experiments.analysis import choosing
+from experiments.analysis.saving import output_folder
+from experiments.datasets import manifests
+from experiments.training import runs
 
 LOSSES = ("ProxyAnchor", "PFML", "Triplet", "MultiSimilarity", "ProxyNCA++", "MFCont")
 STEPS = 300  # of a head, which takes a millisecond or two each

@@ -22,9 +22,10 @@ from typing import NamedTuple
 import harness
 import numpy as np
 
-from dmlrepro import retrieval, timing
-from dmlrepro.deploy import finding
-from dmlrepro.evidence.saving import output_folder
+from dmlrepro import retrieval
+from experiments import timing
+from experiments.analysis.saving import output_folder
+from experiments.deploy import finding
 
 
 class Case(NamedTuple):

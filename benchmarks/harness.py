@@ -8,8 +8,8 @@ import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 
-from dmlrepro import timing
-from dmlrepro.files import replacing
+from experiments import timing
+from experiments.files import replacing
 
 
 def process_peak_bytes(call: Callable[[], object], device: str) -> int:

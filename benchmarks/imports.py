@@ -29,11 +29,8 @@ MODULES = (
             "chance_constrained",
             "piecewise_linear",
             "unlabelled",
-            "own",
         )
     ),
-    "losses.unlabelled",
-    "losses.own",
     "vmf",
     "samplers",
     "metrics",
@@ -58,7 +55,7 @@ def measure() -> dict[str, float]:
 def main(processes: int) -> list[dict]:
     import harness
 
-    from dmlrepro.training.keys import device_name
+    from experiments.training.keys import device_name
 
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # else each process compiles anew
     harness.apart(__file__)
@@ -92,7 +89,7 @@ if __name__ == "__main__":
     if not options.quick:
         import harness
 
-        from dmlrepro.evidence.saving import output_folder
+        from experiments.analysis.saving import output_folder
 
         harness.write_table(rows, output_folder("benchmarks") / "imports.csv")
     sys.exit(not passed)

@@ -24,13 +24,12 @@ import harness
 import torch
 from torch import Tensor
 
-from dmlrepro import timing
-from dmlrepro.evidence.saving import output_folder
 from dmlrepro.losses.chance_constrained import ProxyContrastiveLoss, greedy_k_center, projection_penalty
-from dmlrepro.papers import steps
-from dmlrepro.training import distributed
-from dmlrepro.training.keys import device_name
-from dmlrepro.training.schemes.chance_constrained import GivenProxies
+from experiments import steps, timing
+from experiments.analysis.saving import output_folder
+from experiments.training import distributed
+from experiments.training.keys import device_name
+from experiments.training.schemes.chance_constrained import GivenProxies
 
 
 class Search(NamedTuple):

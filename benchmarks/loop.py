@@ -20,12 +20,12 @@ import sys
 import harness
 import torch
 
-from dmlrepro import timing
-from dmlrepro.evidence.saving import output_folder
-from dmlrepro.training import batches, distributed, inference, loop
-from dmlrepro.training.builders import scheme_builder
-from dmlrepro.training.keys import device_name
-from dmlrepro.training.spec import RunSpec
+from experiments import timing
+from experiments.analysis.saving import output_folder
+from experiments.training import batches, distributed, inference, loop
+from experiments.training.builders import scheme_builder
+from experiments.training.keys import device_name
+from experiments.training.spec import RunSpec
 
 LIMIT = {"cpu": 0.9, "cuda": 0.85}
 GLYPHS = RunSpec("glyphs", embedding_size=64, loss="baselines.proxy_nca_pp", samples_per_class=4, steps=1, lr=1e-3)

@@ -25,14 +25,14 @@ import harness
 import torch
 from torch import Tensor
 
-from dmlrepro import timing
-from dmlrepro.evidence.saving import output_folder
 from dmlrepro.losses.mean_field import (
     MeanFieldClassWiseMultiSimilarityLoss,
     MeanFieldContrastiveLoss,
     field_cosines,
 )
-from dmlrepro.papers.meanfield import growth
+from experiments import timing
+from experiments.analysis.saving import output_folder
+from experiments.meanfield import growth
 
 
 class Case(NamedTuple):

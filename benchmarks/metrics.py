@@ -28,9 +28,9 @@ import harness
 import torch
 from torch import Tensor
 
-from dmlrepro import timing
-from dmlrepro.evidence.saving import output_folder
 from dmlrepro.retrieval import retrieval
+from experiments import timing
+from experiments.analysis.saving import output_folder
 
 
 class Case(NamedTuple):

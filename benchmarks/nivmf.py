@@ -24,10 +24,10 @@ import harness
 import torch
 import torch.nn.functional as F
 
-from dmlrepro import timing
-from dmlrepro.evidence.saving import output_folder
 from dmlrepro.losses.nivmf import ProbabilisticProxyLoss
 from dmlrepro.vmf import direction, log_normalizer, sample
+from experiments import timing
+from experiments.analysis.saving import output_folder
 
 SIZES = {  # images, classes, embedding, samples
     "tiny": (2, 3, 4, 2),

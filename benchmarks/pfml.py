@@ -27,9 +27,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from dmlrepro import timing
-from dmlrepro.evidence.saving import output_folder
 from dmlrepro.losses.potential_field import PotentialFieldLoss
+from experiments import timing
+from experiments.analysis.saving import output_folder
 
 ALPHA, DELTA = 3.0, 0.2
 

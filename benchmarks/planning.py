@@ -13,11 +13,11 @@ from collections.abc import Iterator
 import harness
 import pandas as pd
 
-from dmlrepro import timing
-from dmlrepro.desk import catalogue, plan, stopwatch
-from dmlrepro.evidence.saving import output_folder
-from dmlrepro.training import loop
-from dmlrepro.training.spec import RunSpec
+from experiments import timing
+from experiments.analysis.saving import output_folder
+from experiments.report import catalogue, plan, stopwatch
+from experiments.training import loop
+from experiments.training.spec import RunSpec
 
 NOTEBOOKS = ("10", "22", "31", "41", "50")
 KINDS = 2  # of run, of each notebook

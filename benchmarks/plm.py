@@ -28,10 +28,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from dmlrepro import timing
-from dmlrepro.evidence.saving import output_folder
 from dmlrepro.losses.piecewise_linear import pieces_and_similarity
-from dmlrepro.training.loop import reuse_freed_memory
+from experiments import timing
+from experiments.analysis.saving import output_folder
+from experiments.training.loop import reuse_freed_memory
 
 QUALITY = 0.9
 

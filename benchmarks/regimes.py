@@ -21,15 +21,15 @@ import harness
 import pandas as pd
 import torch
 
-from dmlrepro.evidence.saving import output_folder
-from dmlrepro.papers import rooms
-from dmlrepro.papers.ccp.ablations import AlternatingParams
-from dmlrepro.papers.ccp.methods import LOSSES, ccp_spec
-from dmlrepro.papers.methods import spec_of
-from dmlrepro.papers.params import Params
-from dmlrepro.papers.plm.ablations import PlmDeltaParams, ablation_delta
-from dmlrepro.training import loop, protocols, search
-from dmlrepro.training.spec import RunSpec
+from experiments import papers
+from experiments.analysis.saving import output_folder
+from experiments.ccp.ablations import AlternatingParams
+from experiments.ccp.methods import LOSSES, ccp_spec
+from experiments.methods import spec_of
+from experiments.params import Params
+from experiments.plm.ablations import PlmDeltaParams, ablation_delta
+from experiments.training import loop, protocols, search
+from experiments.training.spec import RunSpec
 
 KINDS = ("ProxyAnchor", "MultiSimilarity", "PFML", "MFCWMS")  # a loss of each kind
 GAIN = 0.6  # points of MAP@R and of R@1
@@ -42,7 +42,7 @@ Runs = Iterator[tuple[str, str, RunSpec]]  # method, what is varied, run
 def steps() -> Runs:
     params = Params.from_values({"profile": "small"})
     for name in KINDS:
-        method = rooms.methods()[name]
+        method = papers.methods()[name]
         spec = spec_of(method, params)
         for factor in (1.0, 3.0):
             varied = search.applied(spec, {"lr": spec.lr * factor}, method.rates)

@@ -23,10 +23,11 @@ import harness
 import torch
 from torch import Tensor
 
-from dmlrepro import retrieval, timing
-from dmlrepro.evidence.saving import output_folder
-from dmlrepro.training import distributed
-from dmlrepro.training.keys import device_name
+from dmlrepro import retrieval
+from experiments import timing
+from experiments.analysis.saving import output_folder
+from experiments.training import distributed
+from experiments.training.keys import device_name
 
 
 class Case(NamedTuple):

@@ -21,14 +21,14 @@ from unittest import mock
 import harness
 import torch
 
-from dmlrepro import timing
-from dmlrepro.evidence.saving import output_folder
-from dmlrepro.papers.methods import BASELINES, spec_of
-from dmlrepro.papers.params import Params
-from dmlrepro.training import batches, distributed, loop
-from dmlrepro.training.builders import scheme_builder
-from dmlrepro.training.keys import device_name
-from dmlrepro.training.spec import RunSpec
+from experiments import timing
+from experiments.analysis.saving import output_folder
+from experiments.methods import BASELINES, spec_of
+from experiments.params import Params
+from experiments.training import batches, distributed, loop
+from experiments.training.builders import scheme_builder
+from experiments.training.keys import device_name
+from experiments.training.spec import RunSpec
 
 FASTER = 3.0  # so many times, at least, a step of the tail is faster than one of the whole network
 BEHIND = 1.5  # points that the tail may be behind it

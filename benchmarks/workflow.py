@@ -19,11 +19,11 @@ from pathlib import Path
 
 import harness
 
-from dmlrepro.evidence.saving import output_folder
-from dmlrepro.files import repository_root
+from experiments.analysis.saving import output_folder
+from experiments.files import repository_root
 
 NOTEBOOK = "00_tour"
-SHARED = ("dmlrepro", "notebooks", "workflow", "data", "pyproject.toml")  # of the repository, by links
+SHARED = ("dmlrepro", "experiments", "notebooks", "workflow", "data", "pyproject.toml")  # of the repository, by links
 SNAKEMAKE = ("-m", "snakemake", "--cores=1", "--configfile=grid.yaml", "--quiet=all")
 
 

@@ -1,4 +1,4 @@
-"""dmlrepro: deep metric learning papers, checked claim by claim. Import the module you need; this file has none."""
+"""dmlrepro: losses, samplers and metrics of deep metric learning. Import the module you need; this file has none."""
 
 
 def __getattr__(name: str) -> str:

@@ -20,7 +20,7 @@ from dmlrepro.losses.nivmf import ProbabilisticProxyLoss
 from dmlrepro.losses.potential_field import PotentialFieldLoss
 from dmlrepro.pml import DistributedLossWrapper
 from dmlrepro.samplers import m_per_class
-from dmlrepro.training.distributed import gather, share
+from experiments.training.distributed import gather, share
 
 RANKS = 2
 LOSSES = {

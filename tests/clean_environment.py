@@ -27,7 +27,8 @@ def make(folder: Path) -> Path:
 def wheel(folder: Path) -> Path:
     """The wheel of a copy of the sources, so that nothing is written beside them."""
     sources = folder / "sources"
-    shutil.copytree(ROOT / "dmlrepro", sources / "dmlrepro", ignore=shutil.ignore_patterns("__pycache__"))
+    for name in ("dmlrepro", "experiments"):  # of which the wheel must hold one
+        shutil.copytree(ROOT / name, sources / name, ignore=shutil.ignore_patterns("__pycache__"))
     for name in ("pyproject.toml", "README.md", "LICENSE"):
         shutil.copy(ROOT / name, sources)
     build = f"from setuptools.build_meta import build_wheel; build_wheel({str(folder)!r})"

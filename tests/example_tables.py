@@ -1,7 +1,7 @@
 """Tables of one notebook that does not exist."""
 
-from dmlrepro.evidence import results
-from dmlrepro.papers.params import Params
+from experiments.analysis import results
+from experiments.params import Params
 
 
 class Example(Params):

@@ -2,8 +2,8 @@
 
 from collections.abc import Iterable
 
-from dmlrepro.desk import catalogue
-from dmlrepro.evidence import results
+from experiments.analysis import results
+from experiments.report import catalogue
 
 
 def as_if_finished(name: str, profile: str = "quick", metrics: Iterable[str] = ("R@1",), extra: Iterable[str] = ()):

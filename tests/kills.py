@@ -1,4 +1,4 @@
-"""Random SIGKILLs of `python -m dmlrepro train`, and of `make results`: what comes of it has to be the bytes of an
+"""Random SIGKILLs of `python -m experiments train`, and of `make results`: what comes of it has to be the bytes of an
 undisturbed run.
 
     PYTHONPATH=. python tests/kills.py 100          # of training, all kinds together
@@ -38,7 +38,7 @@ BUILT = "23_nivmf_normalizer,51_plm_supervision_quality"  # seconds each
 
 def train(kind: str, cache: Path) -> subprocess.Popen:
     environment = {"PYTHONPATH": str(ROOT), "DMLREPRO_CACHE": str(cache), "DMLREPRO_CHECKPOINT_SECONDS": "1"}
-    command = [sys.executable, "-m", "dmlrepro", "train", *KINDS[kind].split()]
+    command = [sys.executable, "-m", "experiments", "train", *KINDS[kind].split()]
     return subprocess.Popen(
         command, cwd=ROOT, env=os.environ | environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
     )
@@ -110,7 +110,7 @@ def compare(printed: str, cache: Path, expected: dict[str, bytes]) -> None:
 def repository() -> Iterator[Path]:
     """A copy of this one without results."""
     with tempfile.TemporaryDirectory() as folder:
-        for part in ("dmlrepro", "workflow", "data", "notebooks"):
+        for part in ("dmlrepro", "experiments", "workflow", "data", "notebooks"):
             shutil.copytree(ROOT / part, Path(folder, part), ignore=shutil.ignore_patterns("__pycache__"))
         shutil.copy(ROOT / "pyproject.toml", folder)
         yield Path(folder)

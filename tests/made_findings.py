@@ -1,7 +1,7 @@
 """Tables made for the findings of a notebook."""
 
-from dmlrepro.desk import catalogue
-from dmlrepro.evidence import results, stored
+from experiments.analysis import results, stored
+from experiments.report import catalogue
 
 WHERE = {"experiment": "99_some", "profile": "small", "dataset": "birds", "backbone": "conv4"}
 

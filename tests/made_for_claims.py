@@ -10,9 +10,9 @@ from collections.abc import Iterator
 import numpy as np
 import pandas as pd
 
-from dmlrepro.evidence.claims import START, ClaimTest, Difference, Exact, Learned, Parity, Part, Sized, Trend, named
-from dmlrepro.evidence.comparing import UNTRAINED
-from dmlrepro.evidence.tables import Cell, Expression, settings_of
+from experiments.analysis.claims import START, ClaimTest, Difference, Exact, Learned, Parity, Part, Sized, Trend, named
+from experiments.analysis.comparing import UNTRAINED
+from experiments.analysis.tables import Cell, Expression, settings_of
 
 SEEDS = 10
 RECALLS = ("R@1", "P@1", "RP", "MAP@R", "mAP@1000")

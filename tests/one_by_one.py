@@ -10,23 +10,22 @@ import sys
 import types
 
 
-def state(package: str) -> dict[str, str]:
-    """ "module.name": value, of all modules of a package that are loaded."""
+def state(packages: set[str]) -> dict[str, str]:
+    """ "module.name": value, of all modules of some packages that are loaded."""
     return {
         f"{module.__name__}.{name}": repr(value)
         for module in list(sys.modules.values())
-        if module.__name__.split(".")[0] == package
+        if module.__name__.split(".")[0] in packages
         for name, value in vars(module).items()
         if not name.startswith("__") and not isinstance(value, types.ModuleType)
     }
 
 
-def changed(name: str) -> list[str]:
+def changed(name: str, packages: set[str]) -> list[str]:
     """What importing a module changes, adds or takes away outside of it."""
-    package = name.split(".")[0]
-    before = state(package)
+    before = state(packages)
     importlib.import_module(name)
-    after = state(package)
+    after = state(packages)
     return sorted(
         attribute
         for attribute in before.keys() | after.keys()
@@ -36,5 +35,5 @@ def changed(name: str) -> list[str]:
 
 if __name__ == "__main__":
     for name in sys.argv[1:]:
-        for change in changed(name):
+        for change in changed(name, {each.split(".")[0] for each in sys.argv[1:]}):
             print(f"{name} changes {change}")

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from dmlrepro.datasets import manifests
+from experiments.datasets import manifests
 from tests.official_layouts import write_cub, write_lines
 
 birds = runpy.run_path(str(Path(__file__).parent.parent / "workflow" / "birds.py"))

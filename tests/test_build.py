@@ -11,7 +11,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from dmlrepro.evidence import provenance
+from experiments.analysis import provenance
 
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT / "workflow"))

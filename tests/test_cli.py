@@ -5,10 +5,10 @@ import shutil
 
 import pytest
 
-from dmlrepro import cli, files
-from dmlrepro.desk import pages, regression
-from dmlrepro.evidence import provenance, publishing, saving, stored
-from dmlrepro.files import repository_root
+from experiments import cli, files
+from experiments.analysis import provenance, publishing, saving, stored
+from experiments.files import repository_root
+from experiments.report import pages, regression
 
 QUICK = repository_root() / "results" / "quick"
 MAGNET = "30_meanfield_magnet"

@@ -5,8 +5,8 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from dmlrepro import contract
 from dmlrepro.losses import baselines
+from experiments import contract
 
 
 class Proxies(nn.Module):

@@ -24,8 +24,8 @@ FAULTS = {
 CODE = """
 import os, resource, signal
 from pathlib import Path
-from dmlrepro.evidence import results, saving
-from dmlrepro.papers.params import Params
+from experiments.analysis import results, saving
+from experiments.params import Params
 
 class Toy(Params):
     notebook = "{name}"
@@ -44,7 +44,7 @@ saving.save(table, Toy.from_values({{"profile": profile}}))
 @pytest.fixture
 def repository(tmp_path):
     """The repository with four short notebooks in place of those that train nothing, and no results."""
-    for part in ("dmlrepro", "workflow", "data/published"):
+    for part in ("dmlrepro", "experiments", "workflow", "data/published"):
         shutil.copytree(ROOT / part, tmp_path / part, ignore=shutil.ignore_patterns("__pycache__"))
     shutil.copy(ROOT / "data" / "claims.csv", tmp_path / "data")
     shutil.copy(ROOT / "pyproject.toml", tmp_path)

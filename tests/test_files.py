@@ -10,8 +10,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from dmlrepro import files
-from dmlrepro.training import sources
+from experiments import files
+from experiments.training import sources
 
 ARRAY = np.arange(600, dtype=np.uint8).reshape(2, 300)
 
@@ -184,7 +184,7 @@ def test_content_is_on_the_disk_before_its_name(tmp_path, monkeypatch):
 WRITER = """
 import sys, time
 from pathlib import Path
-from dmlrepro.files import replacing
+from experiments.files import replacing
 with replacing(Path(sys.argv[1])) as temporary:
     temporary.write_text("half")
     print("written", flush=True)

@@ -11,7 +11,7 @@ import pytest
 ROOT = Path(__file__).parents[1]
 NAME = "30_meanfield_magnet"  # trains nothing
 BROKEN_METRIC = """
-from dmlrepro.papers.meanfield import magnet
+from experiments.meanfield import magnet
 right = magnet.field_offset
 magnet.field_offset = lambda *given: 1 + right(*given)
 """

@@ -18,7 +18,7 @@ import execute  # noqa: E402
 import failures  # noqa: E402
 import grid  # noqa: E402
 
-from dmlrepro.desk import catalogue  # noqa: E402
+from experiments.report import catalogue  # noqa: E402
 
 NOTEBOOKS = sorted(path.stem for path in (ROOT / "notebooks").glob("*.ipynb"))
 CONFIGS = sorted(path for path in (ROOT / "workflow" / "config").glob("*.yaml") if path.stem != "schema")

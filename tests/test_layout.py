@@ -12,30 +12,46 @@ from pathlib import Path
 
 import pytest
 
+from experiments import papers
+
 ROOT = Path(__file__).parents[1]
-PACKAGE = ROOT / "dmlrepro"
+PACKAGES = ("dmlrepro", "experiments")
 FILES = {
     ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__"): path
-    for path in sorted(PACKAGE.rglob("*.py"))
+    for package in PACKAGES
+    for path in sorted((ROOT / package).rglob("*.py"))
 }
-# From the top down. A file imports from its own folder and from lower floors; on the lowest, from other files there.
-FLOORS = (
-    ("__main__",),
-    ("cli",),
-    ("commands",),
-    ("desk",),
-    ("papers",),
-    ("figures",),
-    ("deploy",),
-    ("evidence",),
-    ("training", "pml"),
-    ("networks", "losses", "datasets"),
+PAPERS = tuple(papers.packages())
+# From the top down. A file imports from its own folder and from lower floors; of what the papers share, of the single
+# files of experiments and of those of the library, from other files there.
+SHARED = tuple(
+    f"experiments.{name}" for name in ("papers", "study", "studies", "methods", "params", "steps", "profiles")
 )
-ROOMS = {path.parent.name for path in (PACKAGE / "papers").glob("*/__init__.py")}
+SINGLE = tuple(name for name, path in FILES.items() if path.parent == ROOT / "experiments" and name not in SHARED)
+LOWEST = tuple(name for name in FILES if name.startswith("dmlrepro.") and name.count(".") == 1)
+TOP = ("experiments.__main__", "experiments.cli", "experiments.commands")
+FLOORS = (
+    *((name,) for name in TOP),
+    ("experiments.report",),
+    ("experiments.across",),
+    PAPERS,
+    SHARED,
+    ("experiments.figures",),
+    ("experiments.deploy",),
+    ("experiments.analysis",),
+    ("experiments.training",),
+    ("experiments.networks", "experiments.datasets"),
+    tuple(name for name in SINGLE if name not in TOP),
+    ("dmlrepro.pml",),
+    ("dmlrepro.losses",),
+    tuple(name for name in LOWEST if name not in ("dmlrepro.pml", "dmlrepro.losses")),
+    ("dmlrepro",),
+)
+FLOOR = {place: number for number, places in enumerate(FLOORS) for place in places}
 
 
 def imported(tree: ast.AST) -> set[str]:
-    """The modules of this package that a tree imports; `from a import b` is a.b where that is a module, else a."""
+    """The modules of ours that a tree imports; `from a import b` is a.b where that is a module, else a."""
     modules = set()
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
@@ -44,34 +60,31 @@ def imported(tree: ast.AST) -> set[str]:
             assert node.level == 0, f"line {node.lineno}: a relative import"
             names = {f"{node.module}.{alias.name}": node.module for alias in node.names}
             modules |= {name if name in FILES else module for name, module in names.items()}
-    return {name for name in modules if name.split(".")[0] == "dmlrepro"}
+    return {name for name in modules if name.split(".")[0] in PACKAGES}
 
 
 def looked_into(text: str) -> set[str]:
-    """The modules of rooms that a file imports when it runs: those whose name it states, as in rooms.py, or all."""
-    if "pkgutil.iter_modules(papers.__path__" not in text:
-        return set()
-    names = re.findall(r'"(dmlrepro\.papers\.\*\.\w+)"', text) or ["dmlrepro.papers.*"]
-    return {name for name in FILES if room(name) and any(fnmatch.fnmatch(name, pattern) for pattern in names)}
+    """The modules of papers that a file imports when it runs: those whose names it states, as papers.py, or all."""
+    if "papers.packages()" in text:
+        return {
+            name for name in FILES if name.startswith(tuple(f"{each}." for each in (*PAPERS, "experiments.across")))
+        }
+    names = re.findall(r'"(experiments\.\*\.\w+)"', text) if "pkgutil.iter_modules(" in text else []
+    return {name for name in FILES if paper(name) and any(fnmatch.fnmatch(name, pattern) for pattern in names)}
 
 
-TEXTS = {name: path.read_text(encoding="utf8") for name, path in FILES.items()}
-IMPORTS = {name: imported(ast.parse(text)) - {name} for name, text in TEXTS.items()}  # in functions too
+def paper(name: str) -> str:
+    """The package of a paper in which a module lies; "" for others."""
+    return place(name) if place(name) in PAPERS else ""
 
 
 def place(name: str) -> str:
     """The folder, or the file where it lies in none."""
-    return (name.split(".") + [""])[1]
+    return ".".join(name.split(".")[:2])
 
 
-def floor(name: str) -> int:
-    """0 at the top."""
-    return next((i for i, places in enumerate(FLOORS) if place(name) in places), len(FLOORS))
-
-
-def room(name: str) -> str:
-    parts = name.split(".")
-    return parts[2] if parts[1:2] == ["papers"] and len(parts) > 2 and parts[2] in ROOMS else ""
+TEXTS = {name: path.read_text(encoding="utf8") for name, path in FILES.items()}
+IMPORTS = {name: imported(ast.parse(text)) - {name} for name, text in TEXTS.items()}  # in functions too
 
 
 def cycle(graph: dict[str, set[str]]) -> list[str]:
@@ -88,29 +101,66 @@ def test_every_import_exists():
 
 @pytest.mark.parametrize("name", FILES)
 def test_a_file_imports_its_own_folder_and_lower_floors(name):
-    lowest = floor(name) == len(FLOORS)
+    assert place(name) in FLOOR, "a new folder needs a floor"
+    floor = FLOOR[place(name)]
+    many = len(FLOORS[floor]) > 1 and FLOORS[floor] != PAPERS and floor < FLOOR["experiments.networks"]
+    lowest = many or floor > FLOOR["experiments.networks"]
     upwards = {
         target
         for target in IMPORTS[name]
-        if floor(target) < floor(name) or (floor(target) == floor(name) and place(target) != place(name) and not lowest)
+        if FLOOR[place(target)] < floor
+        or (FLOOR[place(target)] == floor and place(target) != place(name) and not lowest)
     }
     assert upwards == set()
 
 
-@pytest.mark.parametrize("name", [name for name in FILES if place(name) == "losses"])
+def test_the_library_knows_nothing_of_the_experiments():
+    ours = {name: targets for name, targets in IMPORTS.items() if name.split(".")[0] == "dmlrepro"}
+    assert (
+        ours
+        and {target for targets in ours.values() for target in targets if target.startswith("experiments")} == set()
+    )
+
+
+def test_the_library_needs_torch_and_numpy_only_at_the_top_of_its_files():
+    """Two files are about another package, and the library is whole without them."""
+    optional = {"dmlrepro.pml": {"pytorch_metric_learning"}, "dmlrepro.retrieval_metric": {"torchmetrics"}}
+    known = {"dmlrepro", "torch", "numpy", *sys.stdlib_module_names}
+    for name in (name for name in FILES if name.split(".")[0] == "dmlrepro"):
+        assert at_the_top(ast.parse(TEXTS[name])) <= known | optional.get(name, set()), name
+
+
+def at_the_top(tree: ast.Module) -> set[str]:
+    """The packages that a module imports when it is imported itself: all but what stands in a function."""
+    found, todo = set(), list(tree.body)
+    while todo:
+        node = todo.pop()
+        if isinstance(node, ast.Import):
+            found |= {alias.name.split(".")[0] for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            found.add(node.module.split(".")[0])
+        elif not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda):
+            todo += ast.iter_child_nodes(node)
+    return found
+
+
+def test_the_library_is_small():
+    assert sum(len(text.splitlines()) for name, text in TEXTS.items() if name.split(".")[0] == "dmlrepro") <= 5600
+
+
+@pytest.mark.parametrize("name", [name for name in FILES if place(name) == "dmlrepro.losses"])
 def test_a_loss_imports_the_vmf_what_all_losses_share_and_its_engine_only(name):
     """An engine is a file beside one loss that does for it what takes long to say, and imports nothing of ours."""
     shared = {"dmlrepro.losses.checks", "dmlrepro.losses.recommended"}
     others = IMPORTS[name] - {"dmlrepro.vmf", "dmlrepro.extras"} - shared
-    assert len(others) <= 1 and all(place(other) == "losses" and not IMPORTS[other] for other in others)
+    assert len(others) <= 1 and all(place(other) == "dmlrepro.losses" and not IMPORTS[other] for other in others)
     for engine in others:
         assert [user for user, targets in IMPORTS.items() if engine in targets] == [name]
 
 
-@pytest.mark.parametrize("name", [name for name in FILES if place(name) == "papers"])
+@pytest.mark.parametrize("name", [name for name in FILES if paper(name)])
 def test_no_paper_imports_another(name):
-    rooms = {room(target) for target in IMPORTS[name]} - {""}
-    assert room(name) == "together" or rooms <= {room(name)}
+    assert {paper(target) for target in IMPORTS[name]} <= {"", paper(name)}
 
 
 def test_no_circle_of_files_and_none_of_folders():
@@ -121,10 +171,10 @@ def test_no_circle_of_files_and_none_of_folders():
     assert cycle({name: targets - {name} for name, targets in folders.items()}) == []
 
 
-def test_what_looks_into_rooms_imports_what_lies_there():
-    above, among = (looked_into(TEXTS[f"dmlrepro.{name}"]) for name in ("desk.catalogue", "papers.rooms"))
-    assert above == {name for name in FILES if room(name)}
-    assert among == {name for name in above if name.endswith(".methods")}
+def test_what_looks_into_papers_imports_what_lies_there():
+    above, among = (looked_into(TEXTS[f"experiments.{name}"]) for name in ("report.catalogue", "papers"))
+    assert {name for name in FILES if paper(name) and name != paper(name)} < above
+    assert among == {name for name in above if name.endswith(".methods")} and len(among) == len(PAPERS) == 5
 
 
 def test_a_circle_is_seen():
@@ -132,12 +182,12 @@ def test_a_circle_is_seen():
 
 
 @pytest.mark.parametrize("path", sorted((ROOT / "notebooks").glob("*.ipynb")), ids=lambda path: path.stem)
-def test_a_notebook_imports_the_room_of_its_paper_only(path):
+def test_a_notebook_imports_the_folder_of_its_paper_only(path):
     cells = json.loads(path.read_text(encoding="utf8"))["cells"]
     sources = ["".join(cell["source"]) for cell in cells if cell["cell_type"] == "code"]
     targets = {target for source in sources for target in imported(ast.parse(source))}
     assert targets <= set(FILES)
-    assert len({room(target) for target in targets} - {""}) <= 1
+    assert len({paper(target) for target in targets} - {""}) <= 1
 
 
 @pytest.mark.parametrize("name", [name for name, path in FILES.items() if path.name == "__init__.py"])
@@ -154,7 +204,7 @@ def changes(modules: list[str], folder: Path) -> list[str]:
 
 def test_no_import_changes_another_module():
     lower_first = graphlib.TopologicalSorter(IMPORTS).static_order()
-    assert changes([name for name in lower_first if name != "dmlrepro.__main__"], ROOT) == []
+    assert changes([name for name in lower_first if name != "experiments.__main__"], ROOT) == []
 
 
 def test_a_changed_module_is_seen(tmp_path):

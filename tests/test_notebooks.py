@@ -10,7 +10,7 @@ from pathlib import Path
 import nbformat
 import pytest
 
-from dmlrepro.desk import catalogue
+from experiments.report import catalogue
 
 ROOT = Path(__file__).parent.parent
 NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))

@@ -1,5 +1,6 @@
 """The built wheel with torch and numpy alone: import, train, evaluate, and nothing written outside the user's cache."""
 
+import zipfile
 from importlib import metadata
 from pathlib import Path
 
@@ -7,7 +8,9 @@ import clean_environment
 import pytest
 
 import dmlrepro
-from dmlrepro import cli
+from experiments import cli
+
+ROOT = Path(__file__).parents[1]
 
 TRAIN = """
 import importlib.util, torch
@@ -17,7 +20,7 @@ from dmlrepro.losses import chance_constrained, mean_field, nivmf, piecewise_lin
 
 assert importlib.util.find_spec("scipy") is None and "site-packages" in metrics.__file__
 package = Path(metrics.__file__).parent
-assert (package / "py.typed").exists() and (package / "networks" / "conv4_symbols.safetensors").exists()
+assert (package / "py.typed").exists() and importlib.util.find_spec("experiments") is None
 torch.manual_seed(0)
 labels = torch.arange(20) % 4
 images = torch.randn(4, 6)[labels] + 0.1 * torch.randn(20, 6)
@@ -38,7 +41,7 @@ assert metrics.retrieval(network(images), labels)["R@1"] > 0.9
 
 MISSING = """
 import torch
-from dmlrepro import clusters, files, losses, metrics
+from dmlrepro import losses, metrics
 from dmlrepro.losses import nivmf, unlabelled
 
 points, labels = torch.eye(4), torch.arange(4)
@@ -47,10 +50,7 @@ for call in (
     lambda: unlabelled.nt_xent(4, 8),
     lambda: nivmf.proxy_anchor_with_nivmf(4, 8),
     lambda: metrics.nmi(points, labels),
-    lambda: clusters.kmeans(points, 2),
-    lambda: clusters.hierarchical(points, 2),
     lambda: metrics.proxy_wasserstein(points[:, None], points, labels),
-    files.cache_root,
 ):
     try:
         call()
@@ -87,19 +87,27 @@ def test_what_an_extra_brings_is_named_where_it_is_missing(environment):
     messages = [line.partition(" is not installed; pip install ") for line in finished.stdout.splitlines()]
     assert [package for package, _, _ in messages] == [
         *["pytorch-metric-learning"] * 3,
-        *["scikit-learn"] * 3,
+        "scikit-learn",
         "scipy",
-        "platformdirs",
     ]
     assert all("'dmlrepro[notebooks]'" in remedy for _, _, remedy in messages)
+
+
+def test_the_wheel_lists_no_file_of_the_experiments(tmp_path):
+    with zipfile.ZipFile(clean_environment.wheel(tmp_path)) as wheel:
+        names = {Path(name).parts[0] for name in wheel.namelist()}
+    assert {name for name in names if not name.endswith(".dist-info")} == {"dmlrepro"}
 
 
 @pytest.mark.slow
 def test_the_command_line_without_the_extras(environment):
     python, folder = environment
-    shown = clean_environment.run(python, "-m", "dmlrepro", "--version", folder=folder)
+    start = (
+        f"import sys; sys.path.insert(0, {str(ROOT)!r}); from experiments import cli; sys.exit(cli.main(sys.argv[1:]))"
+    )
+    shown = clean_environment.run(python, "-B", "-c", start, "--version", folder=folder)
     assert shown.stdout == f"dmlrepro {dmlrepro.__version__}\n"
-    refused = clean_environment.run(python, "-m", "dmlrepro", "backbones", folder=folder)
+    refused = clean_environment.run(python, "-B", "-c", start, "backbones", folder=folder)
     assert refused.returncode == 2
     assert refused.stderr == "dmlrepro: pandas is not installed; pip install 'dmlrepro[notebooks]'\n"
 

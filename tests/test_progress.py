@@ -2,7 +2,7 @@
 
 import pytest
 
-from dmlrepro import progress
+from experiments import progress
 
 
 @pytest.fixture

@@ -70,8 +70,8 @@ def test_code_is_folded_in_the_copy_of_a_notebook_alone(tmp_path):
 def test_every_module_of_the_api_is_there_and_in_its_index():
     index = (ROOT / "docs" / "api" / "index.md").read_text(encoding="utf8")
     for name in make_site.API:
-        assert (ROOT / "dmlrepro" / f"{name.replace('.', '/')}.py").exists(), name
-        assert f"dmlrepro.{name}\n" in index or f"dmlrepro.{name.partition('.')[0]}.*\n" in index, name
+        assert (ROOT / f"{name.replace('.', '/')}.py").exists(), name
+        assert f"{name}\n" in index or f"{name.rpartition('.')[0]}.*\n" in index, name
 
 
 def test_the_repository_and_every_paper_can_be_cited():

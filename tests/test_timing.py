@@ -5,7 +5,7 @@ import time
 import pytest
 import torch
 
-from dmlrepro import timing
+from experiments import timing
 
 MEBI = 1 << 20
 

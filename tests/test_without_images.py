@@ -6,7 +6,7 @@ import nbformat
 import pytest
 from nbclient import NotebookClient
 
-from dmlrepro.files import repository_root
+from experiments.files import repository_root
 
 NOTEBOOKS = ("10_pfml_retrieval", "22_nivmf_distances", "34_meanfield_ablation_beta_delta", "41_ccp_retrieval")
 IN_PLACE_OF_IMAGES = {"10_pfml_retrieval": 2, "41_ccp_retrieval": 1}  # figures

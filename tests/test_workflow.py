@@ -22,7 +22,7 @@ def built(tmp_path_factory):
     """A copy of the repository in which everything has been built."""
     root = tmp_path_factory.mktemp("repository")
     ignored = shutil.ignore_patterns("__pycache__")
-    for name in ("dmlrepro", "notebooks", "workflow", "results", "data/published"):
+    for name in ("dmlrepro", "experiments", "notebooks", "workflow", "results", "data/published"):
         shutil.copytree(ROOT / name, root / name, ignore=ignored)
     shutil.copy(ROOT / "data" / "claims.csv", root / "data")
     shutil.copy(ROOT / "pyproject.toml", root)
@@ -87,7 +87,7 @@ def test_shared_baselines_concern_every_notebook_that_trains_them(built):
 
 
 def test_the_scheme_of_every_run_concerns_every_notebook(built):
-    assert after_touching(built, "dmlrepro/training/schemes/supervised.py") >= {"train", "publish", *NOTEBOOKS}
+    assert after_touching(built, "experiments/training/schemes/supervised.py") >= {"train", "publish", *NOTEBOOKS}
 
 
 def test_a_notebook_concerns_itself(built):

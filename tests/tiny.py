@@ -1,6 +1,6 @@
 """A run of a second, from which the tests of training derive theirs."""
 
-from dmlrepro.training.spec import RunSpec
+from experiments.training.spec import RunSpec
 
 TINY = RunSpec(
     dataset="glyphs",

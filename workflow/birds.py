@@ -1,5 +1,5 @@
 """Make cub-subset, the birds of most verdicts, from the whole of CUB-200-2011: `python workflow/birds.py FOLDER` after
-`python -m dmlrepro data fetch cub`; then `export DMLREPRO_DATA=FOLDER`.
+`python -m experiments data fetch cub`; then `export DMLREPRO_DATA=FOLDER`.
 
 All images of 85 of the classes to train with and of 42 of those to test, cut to the bird's box and brought to 144 x 144
 pixels. The copy behind results/ has the same classes and boxes, but other file names, and its resampling and JPEG
@@ -12,7 +12,7 @@ from pathlib import Path
 
 from PIL import Image
 
-from dmlrepro.files import data_root, staging
+from experiments.files import data_root, staging
 
 LEFT_OUT = {59, 62, 64, 65, 66, 71, 72, 74, 76, 78, 82, 84, 91, 92, 99}  # of 1 to 100, the classes to train with
 TEST = {101, 105, 106, 109, 110, 114, 120, 123, 124, 132, 134, 136, 138, 139, 140, 151, 152, 158, 159, 163, 164}

@@ -33,9 +33,9 @@ def main(*arguments: str) -> int:
             return subprocess.run([sys.executable, *command], env=environment).returncode
 
         # one pool of processes trains a run that notebooks share once; what fails is told by the notebook that needs it
-        python("-m", "dmlrepro", "train", *names)
+        python("-m", "experiments", "train", *names)
         executed = python(*NBVAL.split(), *SIDE_BY_SIDE.split(), *notebooks)
-        return python("-m", "dmlrepro", "drift", str(results / "quick"), *names) or executed
+        return python("-m", "experiments", "drift", str(results / "quick"), *names) or executed
 
 
 if __name__ == "__main__":

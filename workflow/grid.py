@@ -5,8 +5,8 @@ import json
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
-from dmlrepro.files import replacing
-from dmlrepro.papers.params import stem_of
+from experiments.files import replacing
+from experiments.params import stem_of
 
 
 def executions(config: Mapping, notebooks: Iterable[str]) -> dict[str, dict]:

@@ -17,10 +17,10 @@ from urllib.parse import unquote, urlsplit
 import yaml
 from sphinx.cmd.build import main as sphinx
 
-from dmlrepro.desk import boards
-from dmlrepro.evidence import claims
-from dmlrepro.evidence.saving import write_text
-from dmlrepro.papers.params import Params
+from experiments.analysis import claims
+from experiments.analysis.saving import write_text
+from experiments.params import Params
+from experiments.report import boards
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = {  # files of the repository that are pages here, beside docs/ and notebooks/
@@ -43,16 +43,18 @@ FOLDERS = {  # and folders of it whose links lead to a page
     "docs": "index.md",
     "dmlrepro": "api/index.md",
     "dmlrepro/losses": "api/index.md",
+    "experiments": "api/index.md",
     "workflow/config": "grids.md",
     "workflow/profiles": "grids.md",
 }
 API = [  # what a user imports
-    *(f"losses.{name}" for name in ("potential_field", "nivmf", "mean_field", "chance_constrained")),
-    *(f"losses.{name}" for name in ("piecewise_linear", "baselines", "unlabelled", "recommended")),
-    *("metrics", "retrieval", "samplers", "vmf", "pml", "timing", "contract"),
-    *(f"training.{name}" for name in ("spec", "runs", "protocols", "search", "distributed")),
-    *(f"evidence.{name}" for name in ("saving", "stored", "summaries", "tables", "statistics")),
-    *(f"evidence.{name}" for name in ("claims", "judging", "ledger", "goldens")),
+    *(f"dmlrepro.losses.{name}" for name in ("potential_field", "nivmf", "mean_field", "chance_constrained")),
+    *(f"dmlrepro.losses.{name}" for name in ("piecewise_linear", "baselines", "unlabelled", "recommended")),
+    *(f"dmlrepro.{name}" for name in ("metrics", "retrieval", "samplers", "vmf", "pml")),
+    *(f"experiments.{name}" for name in ("timing", "contract")),
+    *(f"experiments.training.{name}" for name in ("spec", "runs", "protocols", "search", "distributed")),
+    *(f"experiments.analysis.{name}" for name in ("saving", "stored", "summaries", "tables", "statistics")),
+    *(f"experiments.analysis.{name}" for name in ("claims", "judging", "ledger", "goldens")),
 ]
 _LINK = re.compile(r"""(\]\()([^)\s]+)((?:\s+(?:'[^']*'|"[^"]*"))?\))""")  # of Markdown, with a title or without
 
@@ -75,8 +77,7 @@ def stage(source: Path, notebooks: Iterable[Path], made: dict[str, Callable[[], 
             write_text(source / page, links_mapped(text, name, source))
     for path in notebooks:
         write_text(source / "notebooks" / path.name, staged_notebook(path, source))
-    for name in API:
-        title = f"dmlrepro.{name}"
+    for title in API:
         write_text(source / "api" / f"{title}.md", f"# {title}\n\n```{{eval-rst}}\n.. automodule:: {title}\n```\n")
 
 
@@ -108,9 +109,9 @@ def staged_notebook(path: Path, source: Path) -> str:
 def opening() -> str:
     """What the README says of the results, with its links as seen from docs/."""
     text = (ROOT / "README.md").read_text(encoding="utf8")
-    made = re.search(r"<!-- begin[^>]*: made by python -m dmlrepro pages -->\n(.*?)<!-- end", text, re.DOTALL)
+    made = re.search(r"<!-- begin[^>]*: made by python -m experiments pages -->\n(.*?)<!-- end", text, re.DOTALL)
     if not made:
-        raise ValueError("README.md lacks the lines between which `python -m dmlrepro pages` writes its answers")
+        raise ValueError("README.md lacks the lines between which `python -m experiments pages` writes its answers")
     said = re.sub(r"\[([^\]]*)\]\(#[^)]*\)", r"\1", made[1])  # other sections of the README are no part of a page
     return _LINK.sub(lambda found: f"{found[1]}{_seen_from_docs(found[2])}{found[3]}", said)
 
@@ -138,8 +139,8 @@ def _bibtex(entry: dict) -> str:
 
 
 def papers() -> str:
-    """A toctree of the pages that `python -m dmlrepro pages` makes: one per paper, in the order of data/claims.csv, and
-    behind them those of docs/ that the start page does not list."""
+    """A toctree of the pages that `python -m experiments pages` makes: one per paper, in the order of data/claims.csv,
+    and behind them those of docs/ that the start page does not list."""
     order = [*dict.fromkeys(f"papers/{each['paper']}" for each in claims.stated().values())]
     listed = (ROOT / "docs" / "index.md").read_text(encoding="utf8").split()
     found = [f"papers/{path.stem}" for path in sorted((ROOT / "docs" / "papers").glob("*.md"))]
@@ -199,7 +200,7 @@ def _page_of(name: str) -> str:
     if name.startswith("docs/"):
         return name.removeprefix("docs/")
     module = name.removesuffix(".py").replace("/", ".")
-    if module.removeprefix("dmlrepro.") in API:
+    if module in API:
         return f"api/{module}.md"
     if name in PAGES:
         return PAGES[name]

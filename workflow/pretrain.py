@@ -1,4 +1,4 @@
-"""Train the embedded trunk: `python workflow/pretrain.py` writes dmlrepro/networks/conv4_symbols.safetensors.
+"""Train the embedded trunk: `python workflow/pretrain.py` writes experiments/networks/conv4_symbols.safetensors.
 
 It is a classifier of symbols, as ImageNet networks are classifiers: softmax over normalised class weights, so that none
 of the losses that the papers compare has made it. The committed file came out of this command; on another processor,
@@ -9,10 +9,10 @@ from pathlib import Path
 
 from safetensors.torch import save_file
 
-from dmlrepro.files import replacing
-from dmlrepro.networks.backbones import SYMBOLS
-from dmlrepro.training import runs
-from dmlrepro.training.spec import RunSpec
+from experiments.files import replacing
+from experiments.networks.backbones import SYMBOLS
+from experiments.training import runs
+from experiments.training.spec import RunSpec
 
 SPEC = RunSpec(
     "symbols",

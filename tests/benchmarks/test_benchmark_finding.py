@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from dmlrepro.deploy import finding
+from experiments.deploy import finding
 
 PATH = Path(__file__).parents[2] / "benchmarks" / "finding.py"
 

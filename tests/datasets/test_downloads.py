@@ -12,9 +12,9 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 import official_layouts as layouts
 import pytest
 
-from dmlrepro import cli
-from dmlrepro.datasets import downloads, manifests
-from dmlrepro.datasets.downloads import Source
+from experiments import cli
+from experiments.datasets import downloads, manifests
+from experiments.datasets.downloads import Source
 
 
 class Server(ThreadingHTTPServer):

@@ -14,7 +14,7 @@ import torchvision.transforms.v2.functional as reference
 from PIL import Image
 from torchvision.transforms import v2
 
-from dmlrepro.datasets import images, manifests
+from experiments.datasets import images, manifests
 
 
 @pytest.fixture

@@ -11,8 +11,8 @@ import official_layouts as layouts
 import pytest
 from PIL import Image
 
-from dmlrepro.datasets import glyphs, manifests, symbols
-from dmlrepro.files import data_root, repository_root
+from experiments.datasets import glyphs, manifests, symbols
+from experiments.files import data_root, repository_root
 
 
 @pytest.fixture
@@ -432,7 +432,7 @@ def test_an_item_in_another_folder_is_named_in_sop_and_inshop(tmp_path):
 def test_a_missing_set_names_the_command_that_gets_it(tmp_path):
     for name in ("cub", "cars-subset", "mnist", "omniglot"):
         base = name.removesuffix("-subset")
-        with pytest.raises(FileNotFoundError, match=f"`python -m dmlrepro data fetch {base}` downloads the set"):
+        with pytest.raises(FileNotFoundError, match=f"`python -m experiments data fetch {base}` downloads the set"):
             manifests.load(name, tmp_path)
 
 

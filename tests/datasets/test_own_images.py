@@ -11,9 +11,9 @@ import pytest
 import torch
 from PIL import Image
 
-from dmlrepro import cli
-from dmlrepro.datasets import images, manifests, own_images
-from dmlrepro.files import data_root
+from experiments import cli
+from experiments.datasets import images, manifests, own_images
+from experiments.files import data_root
 
 BIRDS = ("jay", "kite", "lark", "owl", "rook", "swan")
 

@@ -13,9 +13,9 @@ from PIL import Image
 from safetensors.torch import save_file
 from tiny import TINY
 
-from dmlrepro.deploy import models
-from dmlrepro.training import batches, runs
-from dmlrepro.training.spec import RunSpec
+from experiments.deploy import models
+from experiments.training import batches, runs
+from experiments.training.spec import RunSpec
 
 
 def photographs(folder: Path, classes: int = 4, per_class: int = 3) -> Path:
@@ -104,13 +104,13 @@ def test_where_torch_exports_nothing_the_lines_need_this_package(exported, tmp_p
 
 def test_what_is_no_model_file_is_refused_with_a_remedy(exported, tmp_path):
     run, path, _ = exported
-    with pytest.raises(FileNotFoundError, match=r"no model file.*dmlrepro export"):
+    with pytest.raises(FileNotFoundError, match=r"no model file.*experiments export"):
         models.load(tmp_path / "nothing.safetensors")
     (tmp_path / "text.safetensors").write_text("no tensors")
     save_file({"weight": torch.zeros(2)}, tmp_path / "other.safetensors")
     (tmp_path / "half.safetensors").write_bytes(path.read_bytes()[:-1000])
     for name in ("text", "other", "half"):
-        with pytest.raises(ValueError, match=r"is no model file of dmlrepro.*dmlrepro export"):
+        with pytest.raises(ValueError, match=r"is no model file of dmlrepro.*experiments export"):
             models.load(tmp_path / f"{name}.safetensors")
     with pytest.raises(ValueError, match=r"ends in \.safetensors"):
         models.export(run, tmp_path / "model.pth")

@@ -17,9 +17,9 @@ import torch
 from PIL import Image
 from tiny import TINY
 
-from dmlrepro import cli
-from dmlrepro.deploy import embedding, finding, folders, indexing, models, page
-from dmlrepro.training import runs
+from experiments import cli
+from experiments.deploy import embedding, finding, folders, indexing, models, page
+from experiments.training import runs
 
 ROOT = Path(__file__).parents[2]
 
@@ -97,7 +97,7 @@ def test_only_what_changed_is_embedded_again(model, folder, tmp_path, monkeypatc
 
 SLOW = """
 import sys, time
-from dmlrepro.deploy import indexing, models
+from experiments.deploy import indexing, models
 read = models.Model.read
 models.Model.read = lambda self, path: time.sleep(0.05) or read(self, path)
 indexing.embed_folder(*sys.argv[1:], batch_size=2)
@@ -117,7 +117,7 @@ def test_a_killed_process_is_gone_on_from_and_no_image_comes_twice(model, tmp_pa
         time.sleep(0.01)
     process.send_signal(signal.SIGKILL)
     process.wait()
-    with pytest.raises(ValueError, match="is not finished; the same `python -m dmlrepro embed` again"):
+    with pytest.raises(ValueError, match="is not finished; the same `python -m experiments embed` again"):
         indexing.open_index(tmp_path / "index")
     with part.open("ab") as file:
         file.write(b"half a row")

@@ -8,9 +8,9 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from dmlrepro.evidence import judging
-from dmlrepro.figures import effects
-from dmlrepro.figures.matrix import MARKS, SHADES, verdict_matrix
+from experiments.analysis import judging
+from experiments.figures import effects
+from experiments.figures.matrix import MARKS, SHADES, verdict_matrix
 
 
 @pytest.fixture(autouse=True)

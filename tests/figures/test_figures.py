@@ -20,10 +20,10 @@ from matplotlib.transforms import Bbox
 from nbconvert import HTMLExporter
 from nbformat import v4
 
-from dmlrepro.figures import charts, comparisons, effects, images, intervals, planes, style
-from dmlrepro.figures.style import Names
-from dmlrepro.training import records
-from dmlrepro.training.spec import RunSpec
+from experiments.figures import charts, comparisons, effects, images, intervals, planes, style
+from experiments.figures.style import Names
+from experiments.training import records
+from experiments.training.spec import RunSpec
 
 NAMES = Names({"PFML": "#D55E00", "CPML": "#E69F00"}, {"alpha": "decay exponent α", "MAP@R": "the score"})
 RNG = np.random.default_rng(0)

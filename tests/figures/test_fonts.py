@@ -5,7 +5,7 @@ import warnings
 import numpy as np
 import pytest
 
-from dmlrepro.figures import fonts, images
+from experiments.figures import fonts, images
 
 
 @pytest.fixture

@@ -6,9 +6,9 @@ import numpy as np
 import torch
 from PIL import Image
 
-from dmlrepro.datasets import manifests
-from dmlrepro.figures import images
-from dmlrepro.training.spec import RunSpec
+from experiments.datasets import manifests
+from experiments.figures import images
+from experiments.training.spec import RunSpec
 
 
 def photos(path):

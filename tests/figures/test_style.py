@@ -1,6 +1,6 @@
 """What all figures share."""
 
-from dmlrepro.figures import style
+from experiments.figures import style
 
 
 def test_levels_too_near_one_another_have_one_number():

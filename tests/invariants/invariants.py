@@ -26,12 +26,12 @@ from pathlib import Path
 from types import FunctionType
 from typing import Any
 
-from dmlrepro.desk import catalogue, verdicts
-from dmlrepro.evidence import claims, goldens, provenance, results, saving, tables
-from dmlrepro.files import repository_root
-from dmlrepro.papers.recipes import RECIPES
-from dmlrepro.papers.study import Execution, Study
-from dmlrepro.training import checking, keys, loop, recorded, records, runs, scheduling
+from experiments.analysis import claims, goldens, provenance, results, saving, tables
+from experiments.files import repository_root
+from experiments.profiles import RECIPES
+from experiments.report import catalogue, verdicts
+from experiments.study import Execution, Study
+from experiments.training import checking, keys, loop, recorded, records, runs, scheduling
 
 EXPECTED = Path(__file__).parent / "expected"
 ROUNDED = 1e-3  # of a synthetic value, which is computed and not trained: what another processor rounds otherwise

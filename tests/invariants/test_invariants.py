@@ -6,10 +6,10 @@ import shutil
 import invariants
 import pytest
 
-from dmlrepro.desk import verdicts
-from dmlrepro.evidence import provenance
-from dmlrepro.files import repository_root
-from dmlrepro.training import records
+from experiments.analysis import provenance
+from experiments.files import repository_root
+from experiments.report import verdicts
+from experiments.training import records
 
 
 @pytest.fixture(autouse=True)

@@ -19,10 +19,10 @@ import dmlrepro.losses
 from dmlrepro import vmf
 from dmlrepro.losses import baselines, mean_field, nivmf, unlabelled
 from dmlrepro.losses.chance_constrained import ProxyContrastiveLoss, ProxyMultiSimilarityLoss, ProxyTripletLoss
-from dmlrepro.losses.own import OwnLoss
 from dmlrepro.losses.piecewise_linear import PiecewiseLinearManifoldLoss
 from dmlrepro.losses.potential_field import CLIP_VALUE, ContrastivePotentialLoss, PotentialFieldLoss
 from dmlrepro.losses.recommended import clip_gradients
+from experiments.training.own_loss import OwnLoss
 
 C, D, B = 13, 64, 12
 

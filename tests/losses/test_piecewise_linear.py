@@ -7,7 +7,6 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from dmlrepro import timing
 from dmlrepro.losses.piecewise_linear import (
     CENTRINGS,
     MEASURES,
@@ -16,6 +15,7 @@ from dmlrepro.losses.piecewise_linear import (
     manifold_similarity,
     pieces_and_similarity,
 )
+from experiments import timing
 
 DEFAULTS = {"n_alpha": 4.0, "n_beta": 0.5, "delta": 2.0, "k": 9, "dim": 3, "quality": 0.9}
 

@@ -15,8 +15,8 @@ import torchvision
 from safetensors.torch import save_file
 from torch import nn
 
-from dmlrepro.networks import backbones
-from dmlrepro.networks.backbones import EmbeddingNet, Preprocess, build, freeze_batchnorm
+from experiments.networks import backbones
+from experiments.networks.backbones import EmbeddingNet, Preprocess, build, freeze_batchnorm
 
 
 def pixels(*shape, seed=0):
@@ -335,7 +335,7 @@ def test_the_table_lists_the_networks_of_the_papers():
 
 def test_conv4_needs_neither_torchvision_nor_timm():
     code = (
-        "import sys; from dmlrepro.networks.backbones import build; build('conv4', 8); "
+        "import sys; from experiments.networks.backbones import build; build('conv4', 8); "
         "print(sorted({'torchvision', 'timm'} & sys.modules.keys()))"
     )
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "[]\n"

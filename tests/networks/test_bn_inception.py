@@ -4,8 +4,8 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from dmlrepro.networks.backbones import build
-from dmlrepro.networks.bn_inception import MODULES, URL, BNInception
+from experiments.networks.backbones import build
+from experiments.networks.bn_inception import MODULES, URL, BNInception
 
 
 @pytest.fixture(scope="module")

@@ -4,10 +4,10 @@ import importlib.util
 
 import pytest
 
-from dmlrepro.files import repository_root
-from dmlrepro.networks import backbones
-from dmlrepro.training import runs
-from dmlrepro.training.spec import RunSpec
+from experiments.files import repository_root
+from experiments.networks import backbones
+from experiments.training import runs
+from experiments.training.spec import RunSpec
 
 
 def recall_on_glyphs(cache, monkeypatch, weights):

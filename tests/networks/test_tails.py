@@ -6,8 +6,8 @@ import pytest
 import torch
 from torch import nn
 
-from dmlrepro.networks import backbones
-from dmlrepro.networks.backbones import Tail, blocks, build
+from experiments.networks import backbones
+from experiments.networks.backbones import Tail, blocks, build
 
 # a name, how many blocks it has, and some of them
 NETWORKS = [

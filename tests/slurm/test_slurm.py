@@ -109,7 +109,7 @@ def test_a_job_over_its_time_limit_is_named_and_gets_more_the_next_time(slurm, f
 def copies(tmp_path):
     """Two copies of the repository without any result."""
     for name in ("local", "cluster"):
-        for part in ("dmlrepro", "notebooks", "workflow", "results", "data/published"):
+        for part in ("dmlrepro", "experiments", "notebooks", "workflow", "results", "data/published"):
             shutil.copytree(ROOT / part, tmp_path / name / part, ignore=shutil.ignore_patterns("__pycache__"))
         shutil.copy(ROOT / "data" / "claims.csv", tmp_path / name / "data")
         shutil.copy(ROOT / "pyproject.toml", tmp_path / name)

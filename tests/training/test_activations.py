@@ -8,9 +8,9 @@ import torch
 from PIL import Image
 from tiny import TINY
 
-from dmlrepro.networks import backbones
-from dmlrepro.training import activations, batches, inference, loop, runs
-from dmlrepro.training.activations import Activations
+from experiments.networks import backbones
+from experiments.training import activations, batches, inference, loop, runs
+from experiments.training.activations import Activations
 
 TAIL = TINY.replace(train_from="block3", steps=10)
 CROPS = TINY.replace(image_size=24, test_resize=28, train_from="block3")

@@ -8,9 +8,9 @@ import pytest
 import torch
 from tiny import TINY
 
-from dmlrepro.datasets import manifests
-from dmlrepro.training import batches
-from dmlrepro.training.spec import RunSpec
+from experiments.datasets import manifests
+from experiments.training import batches
+from experiments.training.spec import RunSpec
 
 
 def test_folds_are_contiguous_and_class_disjoint():

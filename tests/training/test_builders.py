@@ -6,7 +6,7 @@ import pytest
 import torch
 from tiny import TINY
 
-from dmlrepro.training import builders
+from experiments.training import builders
 
 
 def test_a_class_id_out_of_range_is_named_by_the_loss():

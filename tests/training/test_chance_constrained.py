@@ -10,8 +10,8 @@ from tiny import TINY
 
 from dmlrepro.losses import chance_constrained as losses
 from dmlrepro.losses.baselines import proxies_of
-from dmlrepro.training import inference, loop, runs
-from dmlrepro.training.schemes import chance_constrained as ccp
+from experiments.training import inference, loop, runs
+from experiments.training.schemes import chance_constrained as ccp
 
 OPTIONS = {"proxies_per_class": 2, "pool_size": 3, "problem_patience": 2}
 CCP = TINY.replace(

@@ -17,12 +17,12 @@ import torch
 import torch.distributed as dist
 
 from dmlrepro import losses
-from dmlrepro.datasets import images
-from dmlrepro.datasets.manifests import load
 from dmlrepro.losses import baselines, nivmf
-from dmlrepro.networks import backbones
-from dmlrepro.training import distributed, keys, loop, runs, scheduling
-from dmlrepro.training.spec import RunSpec
+from experiments.datasets import images
+from experiments.datasets.manifests import load
+from experiments.networks import backbones
+from experiments.training import distributed, keys, loop, runs, scheduling
+from experiments.training.spec import RunSpec
 
 RANKS, BATCH, CLASSES, DIM = 2, 9, 5, 8  # an odd batch: the ranks hold 4 and 5 images
 NOBODYS = {"what": {}, "where": {}}  # the identity of a run that is never stored
@@ -228,11 +228,11 @@ def test_no_rank_outlives_a_killed_notebook(shared_cache):
     identity = {"what": {"killed": os.getpid()}, "where": {}}
     notebook = multiprocessing.get_context("spawn").Process(target=_launch, args=(str(shared_cache), identity, spec))
     notebook.start()
-    ranks = wait_for(lambda: processes_with("dmlrepro.training.worker", json.dumps(identity)), 60)
+    ranks = wait_for(lambda: processes_with("experiments.training.worker", json.dumps(identity)), 60)
     assert ranks
     os.kill(notebook.pid, signal.SIGKILL)
     notebook.join()
-    assert wait_for(lambda: not processes_with("dmlrepro.training.worker", json.dumps(identity)), 60)
+    assert wait_for(lambda: not processes_with("experiments.training.worker", json.dumps(identity)), 60)
 
 
 def processes_with(*words: str) -> list[str]:

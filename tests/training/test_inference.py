@@ -5,8 +5,8 @@ import pytest
 import torch
 from tiny import TINY
 
-from dmlrepro.training import batches, inference, loop
-from dmlrepro.training.spec import RunSpec
+from experiments.training import batches, inference, loop
+from experiments.training.spec import RunSpec
 
 
 def test_images_of_another_size_than_a_transformers_are_refused():

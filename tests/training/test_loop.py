@@ -18,10 +18,10 @@ import torch
 from torch import nn
 
 from dmlrepro import retrieval
-from dmlrepro.training import batches, inference, loop
-from dmlrepro.training.schemes import supervised
-from dmlrepro.training.spec import RunSpec
-from dmlrepro.training.state import State
+from experiments.training import batches, inference, loop
+from experiments.training.schemes import supervised
+from experiments.training.spec import RunSpec
+from experiments.training.state import State
 
 TINY = tiny.TINY.replace(steps=10)
 # PFML; nivMF, which samples; a baseline whose miner samples, with a fold, a learning-rate drop and best weights to
@@ -71,7 +71,7 @@ def _train_slowly(spec: RunSpec, checkpoint: str) -> None:
 @pytest.fixture(scope="module")
 def forkserver():
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["dmlrepro.training", "dmlrepro.losses.baselines", "dmlrepro.losses.nivmf"])
+    context.set_forkserver_preload(["experiments.training", "dmlrepro.losses.baselines", "dmlrepro.losses.nivmf"])
     return context
 
 
@@ -317,7 +317,7 @@ def test_groups_of_neighbours_follow_the_network_from_epoch_to_epoch(monkeypatch
 def test_freed_memory_is_reused():
     script = """
 import ctypes, resource, sys, torch
-from dmlrepro.training import loop
+from experiments.training import loop
 ctypes.CDLL(None).prctl(41, 1, 0, 0, 0)  # PR_SET_THP_DISABLE: a huge page would count as one fault
 if sys.argv[1] == "kept":
     loop.reuse_freed_memory()

@@ -5,9 +5,9 @@ import pytest
 import torch
 from tiny import TINY
 
-from dmlrepro.datasets import manifests
-from dmlrepro.training import batches, inference, loop
-from dmlrepro.training.schemes import momentum_encoder
+from experiments.datasets import manifests
+from experiments.training import batches, inference, loop
+from experiments.training.schemes import momentum_encoder
 
 PLM = TINY.replace(
     image_size=32,

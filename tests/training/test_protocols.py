@@ -9,11 +9,11 @@ import torch.nn.functional as F
 from tiny import TINY as UNNAMED
 
 from dmlrepro import metrics
-from dmlrepro.evidence import results
-from dmlrepro.papers.pfml.retrieval import PfmlRetrievalParams, retrieval
-from dmlrepro.training import batches, protocols, runs
-from dmlrepro.training.builders import OPTIMIZERS
-from dmlrepro.training.spec import RunSpec
+from experiments.analysis import results
+from experiments.pfml.retrieval import PfmlRetrievalParams, retrieval
+from experiments.training import batches, protocols, runs
+from experiments.training.builders import OPTIMIZERS
+from experiments.training.spec import RunSpec
 
 TINY = UNNAMED.replace(method="ProxyNCA++")
 

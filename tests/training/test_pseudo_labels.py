@@ -5,9 +5,9 @@ import pytest
 import torch
 from tiny import TINY
 
-from dmlrepro.datasets import manifests
-from dmlrepro.training import inference, loop
-from dmlrepro.training.schemes import pseudo_labels
+from experiments.datasets import manifests
+from experiments.training import inference, loop
+from experiments.training.schemes import pseudo_labels
 
 CLUSTERED = TINY.replace(
     loss="baselines.normalized_softmax",

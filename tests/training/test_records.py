@@ -14,16 +14,15 @@ import pytest
 import torch
 from tiny import TINY
 
-from dmlrepro import cli
-from dmlrepro.datasets import manifests
-from dmlrepro.desk import catalogue, searches
-from dmlrepro.evidence import results, saving, stored
-from dmlrepro.files import repository_root
-from dmlrepro.papers import studies
-from dmlrepro.papers.pfml.ablations import Repulsion, RepulsionParams
-from dmlrepro.papers.study import Execution
-from dmlrepro.training import checking, keys, loop, protocols, recorded, records, runs, search
-from dmlrepro.training.spec import LABELS
+from experiments import cli, studies
+from experiments.analysis import results, saving, stored
+from experiments.datasets import manifests
+from experiments.files import repository_root
+from experiments.pfml.ablations import Repulsion, RepulsionParams
+from experiments.report import catalogue, searches
+from experiments.study import Execution
+from experiments.training import checking, keys, loop, protocols, recorded, records, runs, search
+from experiments.training.spec import LABELS
 
 SEEDS = [TINY.replace(seed=seed, method="PFML") for seed in range(3)]
 
@@ -112,7 +111,7 @@ import sys; sys.path[:0] = sys.argv[2:]
 from pathlib import Path
 from types import SimpleNamespace
 from tiny import TINY
-from dmlrepro.training import keys, runs
+from experiments.training import keys, runs
 if __name__ == "__main__":
     runs.run_all([TINY.replace(seed=seed) for seed in range(6)], jobs=1, record=Path(sys.argv[1]))
 """

@@ -20,12 +20,12 @@ import pytest
 import torch
 from tiny import TINY
 
-from dmlrepro import files, progress
-from dmlrepro.datasets import manifests
-from dmlrepro.files import FullDisk
-from dmlrepro.networks import backbones
-from dmlrepro.training import cache, keys, loop, runs, scheduling, sources
-from dmlrepro.training.spec import RunSpec
+from experiments import files, progress
+from experiments.datasets import manifests
+from experiments.files import FullDisk
+from experiments.networks import backbones
+from experiments.training import cache, keys, loop, runs, scheduling, sources
+from experiments.training.spec import RunSpec
 
 
 @pytest.fixture
@@ -222,7 +222,7 @@ def test_a_script_without_a_main_block_is_told_so(empty_cache, tmp_path):
     script = tmp_path / "script.py"
     script.write_text(
         "from tiny import TINY\n"
-        "from dmlrepro.training import runs\n"
+        "from experiments.training import runs\n"
         "runs.run_all([TINY, TINY.replace(seed=1)], jobs=2)\n"
     )
     paths = os.pathsep.join([str(sources.PACKAGE.parent), str(Path(__file__).parents[1])])
@@ -274,7 +274,7 @@ def two_gpus(monkeypatch):
 def test_every_name_of_torch_cuda_exists():
     names = {
         (path.name, name)
-        for path in sources.PACKAGE.rglob("*.py")
+        for path in [*sources.PACKAGE.rglob("*.py"), *sources.LIBRARY.rglob("*.py")]
         for name in re.findall(r"torch\.cuda\.(\w+)", path.read_text(encoding="utf8"))
     }
     assert names and not [(file, name) for file, name in names if not hasattr(torch.cuda, name)]

@@ -7,11 +7,11 @@ import pytest
 import torch
 from tiny import TINY
 
-from dmlrepro.evidence import results
-from dmlrepro.papers.params import Params
-from dmlrepro.training import inference, loop, runs, schemes
-from dmlrepro.training.builders import scheme_builder
-from dmlrepro.training.schemes import momentum
+from experiments.analysis import results
+from experiments.params import Params
+from experiments.training import inference, loop, runs, schemes
+from experiments.training.builders import scheme_builder
+from experiments.training.schemes import momentum
 
 TEACHER = TINY.replace(scheme="momentum", scheme_options={"momentum": 0.9, "consistency": 0.5})
 

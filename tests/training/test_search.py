@@ -10,11 +10,11 @@ import pytest
 import torch
 from tiny import TINY as UNNAMED
 
-from dmlrepro.files import repository_root, signed
-from dmlrepro.papers.methods import BASELINES, searched_ranges
-from dmlrepro.training import cache, keys, protocols, runs, search
-from dmlrepro.training.search import Range
-from dmlrepro.training.spec import RunSpec
+from experiments.files import repository_root, signed
+from experiments.methods import BASELINES, searched_ranges
+from experiments.training import cache, keys, protocols, runs, search
+from experiments.training.search import Range
+from experiments.training.spec import RunSpec
 
 TINY = UNNAMED.replace(method="ProxyNCA++", loss_lr={"*": 0.1}, lr=1e-3)
 RANGES = searched_ranges(BASELINES["ProxyNCA++"])

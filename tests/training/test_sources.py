@@ -6,23 +6,23 @@ from pathlib import Path
 
 import pytest
 
-from dmlrepro.training import sources
+from experiments.training import sources
 
 ROOT = Path(__file__).parents[2]
 
 
 @pytest.fixture
 def package(tmp_path, monkeypatch):
-    """A package with a loop, a loss, a module, and a package with a module of its own."""
-    root = tmp_path / "dmlrepro"
+    """A package with a loop, a module, and a package with a module of its own; beside it a library with a loss."""
+    root = tmp_path / "experiments"
     files = {
         "__init__.py": "",
         "training/__init__.py": "",
-        "training/loop.py": "from dmlrepro import helper\n",
+        "training/loop.py": "from experiments import helper\n",
         "training/spec.py": "SPEC = 1\n",
-        "datasets/manifests.py": "from dmlrepro.datasets import layouts\n",
+        "datasets/manifests.py": "from experiments.datasets import layouts\n",
         "datasets/layouts.py": "VALUE = 1\n",
-        "losses/x.py": '"""Doc."""\nvalue = +1.0\n',
+        "../dmlrepro/losses/x.py": '"""Doc."""\nvalue = +1.0\n',
         "helper.py": "VALUE = 1\n",
         "samplers/__init__.py": "def draw():\n    return 1\n",
         "samplers/pairs.py": "VALUE = 1\n",
@@ -31,37 +31,39 @@ def package(tmp_path, monkeypatch):
         (root / name).parent.mkdir(parents=True, exist_ok=True)
         (root / name).write_text(text)
     monkeypatch.setattr(sources, "PACKAGE", root)
+    monkeypatch.setattr(sources, "LIBRARY", tmp_path / "dmlrepro")
     return root
 
 
 def key(package) -> str:
-    return sources.bytes_hash([package / "training" / "loop.py", package / "losses" / "x.py"])
+    return sources.bytes_hash([package / "training" / "loop.py", sources.LIBRARY / "losses" / "x.py"])
 
 
 def names(package, **options) -> set[str]:
     used = sources.used_by([package / "training" / "loop.py"], **options)
-    return {path.relative_to(package).as_posix() for path in used}
+    return {os.path.relpath(path, package) for path in used}
 
 
 @pytest.mark.parametrize(
     "statement, expected",
     [
-        ("from dmlrepro import helper", "helper.py"),
-        ("from dmlrepro.helper import VALUE", "helper.py"),
-        ("from dmlrepro import helper as other", "helper.py"),
-        ("import dmlrepro.helper", "helper.py"),
-        ("import dmlrepro.helper as other", "helper.py"),
-        ("def f():\n    from dmlrepro import helper", "helper.py"),
-        ("from dmlrepro.helper import *", "helper.py"),
-        ("from dmlrepro import samplers", "samplers/__init__.py"),
-        ("from dmlrepro.samplers import draw", "samplers/__init__.py"),
-        ("import dmlrepro.samplers", "samplers/__init__.py"),
-        ("from dmlrepro.samplers import pairs", "samplers/pairs.py"),
-        ("from dmlrepro.samplers.pairs import VALUE", "samplers/__init__.py"),  # importing a module runs its package
-        ("import dmlrepro.samplers.pairs", "samplers/pairs.py"),
+        ("from experiments import helper", "helper.py"),
+        ("from experiments.helper import VALUE", "helper.py"),
+        ("from experiments import helper as other", "helper.py"),
+        ("import experiments.helper", "helper.py"),
+        ("import experiments.helper as other", "helper.py"),
+        ("def f():\n    from experiments import helper", "helper.py"),
+        ("from experiments.helper import *", "helper.py"),
+        ("from experiments import samplers", "samplers/__init__.py"),
+        ("from experiments.samplers import draw", "samplers/__init__.py"),
+        ("import experiments.samplers", "samplers/__init__.py"),
+        ("from experiments.samplers import pairs", "samplers/pairs.py"),
+        ("from experiments.samplers.pairs import VALUE", "samplers/__init__.py"),  # importing a module runs its package
+        ("import experiments.samplers.pairs", "samplers/pairs.py"),
         ("from .. import helper", "helper.py"),
         ("from ..samplers import pairs", "samplers/pairs.py"),
         ("from ..samplers.pairs import VALUE", "samplers/pairs.py"),
+        ("import experiments, dmlrepro.losses.x", "../dmlrepro/losses/x.py"),
         ("from . import spec", "training/spec.py"),
         ("from .spec import SPEC", "training/spec.py"),
     ],
@@ -88,7 +90,9 @@ def test_what_others_import_does_not_count(package):
 
 
 def test_values_and_images_are_in_the_key_themselves(package):
-    (package / "training" / "loop.py").write_text("from dmlrepro.datasets import manifests\nfrom .spec import SPEC\n")
+    (package / "training" / "loop.py").write_text(
+        "from experiments.datasets import manifests\nfrom .spec import SPEC\n"
+    )
     before = key(package)
     (package / "datasets" / "layouts.py").write_text("VALUE = 2\n")
     (package / "training" / "spec.py").write_text("SPEC = 2\n")
@@ -98,16 +102,16 @@ def test_values_and_images_are_in_the_key_themselves(package):
 @pytest.mark.parametrize("text", ['"""Doc."""\nvalue = -1.0\n', '"""Another doc."""\nvalue = +1.0\n'])
 def test_every_byte_of_a_file_counts(package, text):
     before = key(package)
-    (package / "losses" / "x.py").write_text(text)
+    (sources.LIBRARY / "losses" / "x.py").write_text(text)
     assert key(package) != before
 
 
 def test_what_is_imported_for_types_alone_does_not_count(package):
     root, helper = package / "root.py", package / "helper.py"
-    root.write_text("if TYPE_CHECKING:\n    from dmlrepro import helper\n")
+    root.write_text("if TYPE_CHECKING:\n    from experiments import helper\n")
     helper.write_text("value = 1\n")
     assert sources.used_by([root]) == [root]
-    root.write_text("if True:\n    from dmlrepro import helper\n")
+    root.write_text("if True:\n    from experiments import helper\n")
     assert helper in sources.used_by([root])
 
 
@@ -117,16 +121,20 @@ def test_training_does_not_depend_on_metrics_that_it_does_not_use():
 
 
 def test_a_notebook_uses_the_losses_that_its_paper_names(tmp_path):
-    cell = {"cell_type": "code", "source": ["from dmlrepro.papers.nivmf import methods\n"]}
+    cell = {"cell_type": "code", "source": ["from experiments.nivmf import methods\n"]}
     notebook = tmp_path / "99.ipynb"
     notebook.write_text(json.dumps({"cells": [{"cell_type": "markdown", "source": ["x ="]}, cell]}))
     used = {os.path.relpath(path, sources.PACKAGE) for path in sources.of_notebook(notebook)}
-    assert {"losses/nivmf.py", "losses/baselines.py", "training/loop.py", "papers/params.py"} <= used
-    assert "losses/potential_field.py" not in used
+    assert {
+        *(f"../dmlrepro/losses/{name}.py" for name in ("nivmf", "baselines")),
+        "training/loop.py",
+        "params.py",
+    } <= used
+    assert "../dmlrepro/losses/potential_field.py" not in used
 
 
 def test_a_notebook_uses_the_scheme_of_every_run_and_those_that_its_paper_names(package):
-    (package / "training" / "loop.py").write_text("from dmlrepro.training import spec\n")
+    (package / "training" / "loop.py").write_text("from experiments.training import spec\n")
     (package / "training" / "spec.py").write_text('class RunSpec:\n    scheme: str = "supervised"\n')
     (package / "training" / "schemes").mkdir()
     for scheme in ("supervised", "momentum", "other"):

@@ -2,7 +2,7 @@
 
 import torch
 
-from dmlrepro.training.schemes import supervised
+from experiments.training.schemes import supervised
 
 
 class Scheme(supervised.Scheme):

@@ -1,5 +1,0 @@
-import sys
-
-from dmlrepro.cli import main
-
-sys.exit(main())

@@ -1,0 +1,395 @@
+"""Notebook 90: every published table joined with our rows of the same experiment, and what differs between the two.
+
+Nothing is trained here. A published row and ours belong together if they name the same method, the same measure and,
+in an ablation, the same level. Ours are those of the table in results/ that carries most: on the row's own data, or a
+part of them, where there is one; else on whatever data its experiment was run.
+"""
+
+import functools
+import re
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+import pandas as pd
+from IPython.display import Markdown
+from matplotlib.figure import Figure
+
+from experiments import papers
+from experiments.analysis import claims, saving, stored, summaries, tables
+from experiments.analysis.ledger import Ledger
+from experiments.figures import comparisons
+from experiments.files import repository_root
+from experiments.methods import UNSAID
+from experiments.params import Params
+from experiments.profiles import RECIPES
+from experiments.study import Study
+
+METRICS = {"epoch": "best_epoch"}  # a paper's name of a measure: ours
+SAME = {"R@1": "P@1", "P@1": "R@1"}  # one measure under two names
+LEVELS = {  # how a paper states a level: the setting of our tables
+    r"\b(alpha|delta|delta_rep|M|N_rho|m|N_alpha|N_beta)=([\d.]+)": r"\1=\2",
+    r"lambda_MF=([\d.]+)": r"lambda=\1",
+    r"batch size (\d+)": r"batch=\1",
+    r"(\d+)-dim": r"dim=\1",
+}
+EFFECTS = "effects"  # the one file of data/published that is no paper's tables: what they claim, as differences
+NOISE = re.compile(r"(\d+)% label noise")
+
+
+@dataclass(frozen=True)
+class PublishedParams(Params):
+    """The parameters of notebook 90; whatever they are, it reads the tables of all profiles."""
+
+    notebook = "90_published_vs_ours"
+    paper = "together"
+
+
+# --- the join ---------------------------------------------------------------------------------------------------------
+
+
+def printed() -> pd.DataFrame:
+    """Every row of data/published, the figures' last, with the notebook that repeats it ("" where none does)."""
+    paths = (repository_root() / "data" / "published").glob("*.csv")
+    stems = sorted(path.stem for path in paths if path.stem != EFFECTS)
+    ordered = [f"{paper}{end}" for paper in claims.papers() for end in ("", "_figures") if f"{paper}{end}" in stems]
+    rows = pd.concat(
+        [summaries.published(stem) for stem in [*ordered, *(set(stems) - set(ordered))]], ignore_index=True
+    )
+    return rows.assign(
+        notebook=[said(paper, "EXPERIMENTS").get(table, "") for paper, table in zip(rows["paper"], rows["table"])]
+    )
+
+
+@functools.cache  # asked of every row
+def said(paper: str, what: str) -> dict[str, Any]:
+    """What the methods of a paper's room say of its printed tables: EXPERIMENTS, CELLS, MEASURES or PRINTED; {} where
+    they say nothing."""
+    return getattr(papers.modules().get(paper), what, {})
+
+
+def cell_of(paper: str, table: str, method: str, split: str) -> tables.Cell:
+    """A published row as a cell of our tables: its method by our name, and the levels that it states."""
+    if method in (known := said(paper, "CELLS").get(table, {})):
+        return tables.Cell.read(known[method])
+    name, _, own = method.rpartition(" ") if re.search(r" M=\d+$", method) else (method, "", "")
+    stated = f"{split}; {own}"
+    settings = [
+        re.sub(pattern, written, match.group(0))
+        for pattern, written in LEVELS.items()
+        for match in re.finditer(pattern, stated)
+    ]
+    settings += [f"label_noise={int(match.group(1)) / 100:g}" for match in NOISE.finditer(stated)]
+    return tables.Cell(said(paper, "PRINTED").get(name, name), tables.settings_of(";".join(settings)))
+
+
+class Ours(NamedTuple):
+    """Our side of a published row: the mean over n seeds, in which table, under which cell and protocol."""
+
+    value: float
+    n: int
+    source: stored.Stored
+    cell: tables.Cell
+    protocol: str
+
+
+class _Values:
+    """The means of one of our tables, by protocol."""
+
+    def __init__(self, source: stored.Stored):
+        self.source = source
+        rows = tables.final_rows(source.table)
+        rows = rows[(rows["dataset"] != tables.SYNTHETIC) & (rows["setting"] != tables.CURVE)]
+        self.by_protocol = {
+            name: tables.cells_of(of_protocol) for name, of_protocol in rows.groupby("protocol", sort=False)
+        }
+        self.datasets = {claims.short_name(name) for name in rows["dataset"]}
+        changes = [
+            change
+            for change in source.stem.partition("--")[2].split(",")
+            if change and not change.startswith("dataset=")
+        ]
+        self.profile, self.changes = saving.PROFILES.index(source.profile), len(changes)
+
+    def find(self, cell: tables.Cell, metric: str, split: str) -> Ours | None:
+        """The row of a cell, else of the same settings at the only other level there is, as dim=16 for dim=64."""
+        for protocol in sorted(self.by_protocol, key=lambda name: _unlike(name, split)):
+            for name in filter(None, (metric, SAME.get(metric))):
+                levels = self.by_protocol[protocol].get((cell.method, name), {})
+                matching = [level for level in levels if cell.covers(level)]
+                if cell.settings:
+                    alike = [level for level in levels if level.settings.keys() == cell.settings.keys()]
+                    matching = matching or (alike if len(alike) == 1 else [])
+                for level in matching[:1]:
+                    values = [*levels[level].values()]
+                    return Ours(float(np.mean(values)), len(values), self.source, level, protocol)
+        return None
+
+
+def _unlike(protocol: str, split: str) -> tuple[bool, bool]:
+    """How unlike a protocol of ours is what a published row states: folds scored apart or together come first."""
+    scored = next((word for word in ("separated", "concatenated") if word in split), "conventional")
+    return scored not in protocol, "mlrc" in protocol.lower()
+
+
+def joined() -> pd.DataFrame:
+    """Every published row with `ours`, an Ours, or None where results/ has no such row. Of several tables of ours on
+    data other than the row's, that stands first which has most rows of the same comparison."""
+    rows = printed()
+    values = {
+        name: [_Values(source) for source in stored.stored(name)] for name in filter(None, rows["notebook"].unique())
+    }
+    by_place: dict[int, Ours] = {}
+    for key, some in rows.groupby(["paper", "table", "dataset", "backbone"], sort=False):
+        own = next((short for short, known in claims.BENCHMARKS.items() if known == key[2]), key[2])
+        answers = {table: _answers(table, some) for table in values.get(some["notebook"].iloc[0], ())}
+        order = sorted(
+            answers, key=lambda table: (own not in table.datasets, table.profile, -len(answers[table]), table.changes)
+        )
+        for table in reversed(order):
+            by_place |= answers[table]
+    return rows.assign(ours=[by_place.get(place) for place in rows.index])
+
+
+def _answers(values: _Values, rows: pd.DataFrame) -> dict[int, Ours]:
+    """By place, what one table of ours has beside published rows."""
+    by_place = {}
+    for row in rows.itertuples():
+        cell = cell_of(row.paper, row.table, row.method, row.split_or_setting)
+        metric = said(row.paper, "MEASURES").get(row.metric, METRICS.get(row.metric, row.metric))
+        if ours := values.find(cell, metric, row.split_or_setting):
+            by_place[row.Index] = ours
+    return by_place
+
+
+def groups(rows: pd.DataFrame) -> Iterable[tuple[tuple[Any, ...], pd.DataFrame]]:
+    """The joined rows of each comparison: of one table, data set, network and protocol, with one table of ours."""
+    both = rows[rows["ours"].notna()]
+    stems = both["ours"].map(lambda ours: (ours.source.profile, ours.source.stem))
+    split = both["split_or_setting"].map(lambda text: _condition(text))
+    keys = ["paper", "table", "dataset", "backbone", "dim"]
+    return both.groupby([*keys, split.rename("split"), stems.rename("stem")], sort=False, dropna=False)
+
+
+def _condition(split: str) -> str:
+    """What a row says of its conditions beside the level of an ablation."""
+    for pattern in (*LEVELS, NOISE.pattern):
+        split = re.sub(pattern, "", split)
+    return "; ".join(filter(None, (part.strip() for part in split.split(";"))))
+
+
+# --- what is shown ----------------------------------------------------------------------------------------------------
+
+
+def beside(rows: pd.DataFrame, paper: str, find: Callable[[str], Study]) -> Markdown:
+    """The joined rows of a paper: a table per comparison, "published / ours", below what differs between its sides.
+
+    find: name of a notebook -> its study, as `catalogue.find`, which says what the paper says of its training.
+    """
+    lines = []
+    for key, some in groups(rows[rows["paper"] == paper]):
+        lines += [f"**{claims.name_of(paper)}, {key[1]}, {key[2] or 'all data'}.** {_differs(key, some, find)}", ""]
+        lines += [*_table(some), ""]
+    return Markdown("\n".join(lines) or f"No row of {claims.name_of(paper)} has a counterpart in results/ so far.")
+
+
+def _differs(key: tuple[Any, ...], some: pd.DataFrame, find: Callable[[str], Study]) -> str:
+    """Network, dimension, data and training of both sides."""
+    _, _, dataset, backbone, dim, split, _ = key
+    source: stored.Stored = some["ours"].iloc[0].source
+    theirs = [backbone, "" if np.isnan(dim) else f"{dim:.0f} dimensions", split]
+    theirs.append(_published_training(find(source.notebook).params, dataset, some))
+    methods = {ours.cell.method for ours in some["ours"]}
+    dims = set(map(int, source.table.loc[source.table["method"].isin(methods), "dim"])) - {0}
+    made, protocol = source.parameters, some["ours"].iloc[0].protocol
+    where = [source.plain_label, f"{', '.join(map(str, sorted(dims)))} dimensions" if 0 < len(dims) < 3 else ""]
+    where += [_batches(made.get("batch_size"), made.get("samples_per_class")), protocol]
+    marks = f"{source.profile}{', a direction only' * source.few_seeds}{', older code' * source.older}"
+    link = f"[{source.notebook[:2]}]({source.notebook}.ipynb)"
+    return f"Published: {_said(theirs)}. Ours ({link}, {marks}): {_said(where)}."
+
+
+def _published_training(params: type[Params], dataset: str, some: pd.DataFrame) -> str:
+    """What the paper says of the training of its own method, of any where the rows have none of its own."""
+    short = next((short for short, known in claims.BENCHMARKS.items() if known == dataset), "cub")
+    if short not in RECIPES["paper"]:
+        return ""
+    own = some.sort_values("method_source", key=lambda source: source != "ours", kind="stable")["ours"].iloc[0]
+    record = params.from_values({"profile": "paper", "dataset": short}).published(own.cell.method)
+    known = {name: setting.value for name, setting in record.items() if setting != UNSAID}
+    parts = [
+        f"{known[name]} {words}"
+        for name, words in {"epochs": "epochs", "samples_per_class": PER_CLASS}.items()
+        if name in known
+    ]
+    parts += ["images per class not said"] * (record.get("samples_per_class") == UNSAID)
+    return _said([*parts, f"batches of {known['batch_size']}" if "batch_size" in known else ""])
+
+
+PER_CLASS = "images per class where a loss takes several"
+
+
+def _batches(size: int | None, per_class: int | None) -> str:
+    """How our batches are composed, in words."""
+    if not size:
+        return ""
+    return f"batches of {size}, {f'{per_class} {PER_CLASS}' if per_class else 'shuffled'}"
+
+
+def _said(parts: Iterable[str]) -> str:
+    return ", ".join(dict.fromkeys(part for part in parts if part))
+
+
+def _table(some: pd.DataFrame) -> list[str]:
+    """A row per method and level: "published / ours" per measure, our seeds, and what chose our settings."""
+    metrics = list(dict.fromkeys(some["metric"]))
+    lines = [f"| method | {' | '.join(metrics)} | seeds | tuned |", f"|{'---|' * (len(metrics) + 3)}"]
+    for (method, split), rows in some.groupby(["method", "split_or_setting"], sort=False):
+        values = {row.metric: f"{_number(row.value)} / {_number(row.ours.value)}" for row in rows.itertuples()}
+        ours: Ours = rows["ours"].iloc[0]
+        wanted = cell_of(rows["paper"].iloc[0], rows["table"].iloc[0], method, split)
+        name = ours.cell.said + ("" if wanted.covers(ours.cell) else f" for {wanted.setting_said}")
+        trials = ours.source.trials.get(ours.cell.method, 0)
+        cells = [
+            name,
+            *(values.get(metric, "") for metric in metrics),
+            f"{ours.n}",
+            f"{trials} trials" if trials else "no",
+        ]
+        lines.append(f"| {' | '.join(cells)} |")
+    return lines
+
+
+def _number(value: float) -> str:
+    return f"{value:.{summaries.decimals([value])}f}"
+
+
+def without_counterpart(rows: pd.DataFrame) -> Markdown:
+    """What no row of ours stands beside, a line per table: methods and measures that are not here, and data not run."""
+    lines = [
+        "| table | rows | joined | on its own data, or a part | not here | data without runs |",
+        "|---|---|---|---|---|---|",
+    ]
+    for (paper, table), some in rows.groupby(["paper", "table"], sort=False):
+        both = some[some["ours"].notna()]
+        own = both[np.array([_is_own(row.ours, row.dataset) for row in both.itertuples()], bool)]
+        data = [name for name in some["dataset"].unique() if name and name not in set(own["dataset"])]
+        lacking = some[some["ours"].isna()]
+        methods = [name for name in lacking["method"].unique() if name not in set(both["method"])]
+        measures = [name for name in lacking["metric"].unique() if name not in set(both["metric"])]
+        left_out = [_some(methods, "methods"), f"measured as {', '.join(measures)}" if measures and len(both) else ""]
+        name = f"{claims.name_of(paper)} {table}"
+        link = f"[{name}]({some['notebook'].iloc[0]}.ipynb)" if some["notebook"].iloc[0] else name
+        cells = (link, len(some), len(both), len(own), "; ".join(filter(None, left_out)), ", ".join(data))
+        lines.append(f"| {' | '.join(map(str, cells))} |")
+    return Markdown("\n".join(lines))
+
+
+def _some(names: list[str], what: str) -> str:
+    shown = ", ".join(name.replace("|", "/") for name in names[:6])
+    return f"{shown} and {len(names) - 6} more {what}" if len(names) > 6 else shown
+
+
+def _is_own(ours: Ours, dataset: str) -> bool:
+    return any(
+        claims.BENCHMARKS.get(claims.short_name(name)) == dataset for name in ours.source.table["dataset"].unique()
+    )
+
+
+# --- do the orders agree ----------------------------------------------------------------------------------------------
+
+
+def deviations(rows: pd.DataFrame) -> pd.DataFrame:
+    """Both sides of every comparison of three and more methods in one retrieval score, each less the mean over these
+    methods: columns paper, table, dataset, comparison, method, own (the paper's method), same_data, theirs and ours."""
+    parts = []
+    for number, (key, some) in enumerate(groups(rows)):
+        scores = [metric for metric in some["metric"].unique() if metric.startswith(claims.RETRIEVAL)]
+        wanted = next((metric for metric in ("MAP@R", "R@1", "P@1") if metric in scores), None)
+        some = some[some["metric"] == wanted].drop_duplicates(["method", "split_or_setting"])
+        if len(some) < 3 or some["method"].nunique() < 3:
+            continue
+        ours = some["ours"].map(lambda side: side.value)
+        parts.append(
+            pd.DataFrame(
+                {
+                    "paper": claims.name_of(key[0]),
+                    "table": key[1],
+                    "dataset": key[2],
+                    "comparison": number,
+                    "method": some["ours"].map(lambda side: str(side.cell)),
+                    "own": some["method_source"] == "ours",
+                    "same_data": _is_own(some["ours"].iloc[0], key[2]),
+                    "theirs": some["value"] - some["value"].mean(),
+                    "ours": ours - ours.mean(),
+                }
+            )
+        )
+    columns = ["paper", "table", "dataset", "comparison", "method", "own", "same_data", "theirs", "ours"]
+    return pd.concat(parts, ignore_index=True) if parts else pd.DataFrame(columns=columns)
+
+
+def agreement(rows: pd.DataFrame) -> pd.DataFrame:
+    """How alike the orders of methods are: a row per comparison of `deviations` with Kendall's tau-b between both
+    sides, 1 for the same order and -1 for the opposite one."""
+    lines = [
+        {
+            "paper": some["paper"].iloc[0],
+            "table": some["table"].iloc[0],
+            "dataset": some["dataset"].iloc[0],
+            "same data": some["same_data"].iloc[0],
+            "methods": len(some),
+            "tau": some["theirs"].corr(some["ours"], method="kendall"),
+        }
+        for _, some in deviations(rows).groupby("comparison", sort=False)
+    ]
+    return pd.DataFrame(lines, columns=["paper", "table", "dataset", "same data", "methods", "tau"]).round(2)
+
+
+def figure(rows: pd.DataFrame) -> Figure:
+    return comparisons.theirs_and_ours(deviations(rows), "points")
+
+
+def check() -> None:
+    """Print whether every published table is joined; the sentence is the regression test."""
+    rows = printed()
+    lost = sorted(set(rows.loc[rows["notebook"] == "", "table"]))
+    print(f"every table of data/published has its experiment: {f'no, not {lost}' if lost else 'yes'}")
+
+
+# --- findings ---------------------------------------------------------------------------------------------------------
+
+
+def counted(_: Ledger | None = None) -> str:
+    rows = joined()
+    both = rows[rows["ours"].notna()]
+    own = sum(_is_own(row.ours, row.dataset) for row in both.itertuples())
+    count, there = (len(part[["paper", "table"]].drop_duplicates()) for part in (rows, both))
+    return (
+        f"{len(rows)} published numbers of {count} tables and figures: beside {len(both)} of them, of {there} tables, "
+        f"stand ours, {own} on the same data or a part of them. {_agreement_said(agreement(rows))}"
+    )
+
+
+def _agreement_said(agreements: pd.DataFrame) -> str:
+    if agreements.empty:
+        return "No comparison has three methods on both sides."
+    kinds = {"the same data or a part": agreements["same data"], "other data": ~agreements["same data"]}
+    told = [
+        f"on {name} {agreements.loc[which, 'tau'].median():+.2f} ({which.sum()})"
+        for name, which in kinds.items()
+        if which.any()
+    ]
+    return (
+        "The order of the methods, published and ours, Kendall's tau, median over the comparisons of three and more "
+        f"methods: {', '.join(told)}."
+    )
+
+
+def found() -> Markdown:
+    """The findings as a list to read."""
+    return Markdown(f"- {counted()}")
+
+
+Published = Study(PublishedParams, findings=(counted,), saves=False)

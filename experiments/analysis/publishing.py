@@ -1,0 +1,160 @@
+"""Moving the tables of a build folder to results/, and how they differ from those that are committed there."""
+
+from collections.abc import Collection
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+
+from experiments.analysis import goldens
+from experiments.analysis.provenance import PARTS, damage, record, table_paths
+from experiments.analysis.results import in_percent, without_outcomes
+from experiments.analysis.saving import LINES, OWN, SEARCHES, TRAINED_BY, read
+from experiments.analysis.tables import IDENTITY
+from experiments.datasets.manifests import is_own
+from experiments.files import replacing
+
+
+def publish(build: Path, target: Path, notebooks: Collection[str] = (), *, everything: bool = False) -> tuple[int, int]:
+    """Move the tables of a build folder to `target`; returns how many there are, and how many are new or changed.
+
+    notebooks: only the tables of these, since what others left there may be older than what `target` has; none: all.
+
+    Every table is validated before the first one is moved. One that repeats what is there leaves it as it is, with the
+    provenance of the run that first made it, see `repeats`; `everything` moves it all the same, so that tables, costs
+    and executed notebooks are of one execution. One of which a file is missing there, or is not as it was saved, is
+    replaced. Tables of a reader's own images, or of a loss of their own, go to the folder `own` beside `target`.
+
+    Raises:
+        FileNotFoundError: the folder has no tables of these notebooks.
+        ValueError: a table is not valid or was edited; names the file and the first bad row.
+    """
+    paths = [path for path in table_paths(build) if not notebooks or path.stem.partition("--")[0] in notebooks]
+    if not paths:
+        raise FileNotFoundError(f"no tables{' of ' * bool(notebooks)}{', '.join(notebooks)} in {build}; run them first")
+    tables = {path: read(path) for path in paths}
+    moved = 0
+    for path, table in tables.items():
+        made = record(path)
+        own = made.get(OWN) or is_own(made.get("parameters", {}).get("dataset", ""))
+        new = (target.parent / OWN / target.name if own else target) / path.name
+        if not damage(new) and (
+            _equal_files(new, path) if everything else repeats(new, table) and _made_the_same(new, path)
+        ):
+            continue
+        for part in (*PARTS, ".json"):  # the record goes last: without it nothing counts as saved
+            if path.with_suffix(part).exists():
+                with replacing(new.with_suffix(part)) as temporary:
+                    temporary.write_bytes(path.with_suffix(part).read_bytes())
+            else:
+                new.with_suffix(part).unlink(missing_ok=True)
+        moved += 1
+    return len(tables), moved
+
+
+def _equal_files(*tables: Path) -> bool:
+    """Whether two sound tables are the same files: their records hold the sums of all others."""
+    one, other = (path.with_suffix(".json").read_bytes() for path in tables)
+    return one == other
+
+
+def _made_the_same(*tables: Path) -> bool:
+    """Whether the same code trained the recorded runs of two equal tables, the same searches chose their settings, and
+    the costs beside them are of the same things; their numbers differ in every run."""
+    made = [record(path) for path in tables]
+    if any(made[0].get(name) != made[1].get(name) for name in (SEARCHES, TRAINED_BY, LINES)):
+        return False
+    costs = [path.with_suffix(".cost.csv") for path in tables]
+    if not all(path.exists() for path in costs):
+        return not any(path.exists() for path in costs)
+    one, other = (pd.read_csv(path, keep_default_na=False) for path in costs)
+    identity = [name for name in ("metric", "backbone", "method", "setting", "seed") if name in one]
+    return list(one) == list(other) and one[identity].equals(other[identity])
+
+
+def repeats(committed: Path, table: pd.DataFrame) -> bool:
+    """Whether a table says what a committed one says: the same rows with the same numbers, or with such as another
+    processor may make of them, which is all golden values of both within their tolerance."""
+    there = read(committed)
+    if not _same_rows(joined := _side_by_side(there, table)):
+        return False
+    values = _golden_of(committed, table)
+    return _same_numbers(joined) or (
+        values is not None and all(goldens.missed(version, values).empty for version in (there, table))
+    )
+
+
+def difference(build: Path, target: Path) -> str:
+    """One line on how the numbers of a build folder differ from those in `target`; empty when none does.
+
+    The largest difference is of a metric in percent, in points.
+    """
+    count = differing = 0
+    largest = 0.0
+    for path in table_paths(build):
+        if not (target / path.name).exists():
+            continue
+        joined = _side_by_side(read(target / path.name), read(path))
+        apart = (joined["value_build"] - joined["value"]).abs()
+        count += len(joined)
+        differing += int((apart > 0).sum() + (joined["_merge"] != "both").sum())
+        in_points = joined["metric"].map(in_percent)
+        largest = max(largest, apart[in_points].max()) if in_points.any() else largest
+    if not differing:
+        return ""
+    return f"{differing} of {count} numbers differ from the committed ones, the largest by {largest:.2f}"
+
+
+def outdated(build: Path, target: Path) -> dict[str, str]:
+    """The committed tables in `target` that are not what the present code makes of them in a build folder, and why.
+
+    On a processor that rounds as the one did that made a committed table, any other number is a change of the code;
+    elsewhere one beyond the tolerance of a golden value is. Tables that `target` does not have are left out.
+    """
+    reasons = {path: _why_outdated(target / path.name, path) for path in table_paths(build)}
+    return {path.stem: why for path, why in reasons.items() if why}
+
+
+def _why_outdated(committed: Path, built: Path) -> str:
+    if committed not in table_paths(committed.parent):
+        return ""
+    if wrong := damage(committed):
+        return wrong
+    there, table = read(committed), read(built)
+    values = _golden_of(committed, table)
+    beyond = [] if values is None else [len(goldens.missed(version, values)) for version in (there, table)]
+    if any(beyond):
+        return f"{max(beyond)} golden values are beyond their tolerance"
+    if not _same_rows(joined := _side_by_side(there, table)):
+        return f"{int((joined['_merge'] != 'both').sum())} rows are in one of the two only"
+    if _same_numbers(joined):
+        return ""
+    was, now = (record(path) for path in (committed, built))
+    shared = was["parameters"].keys() & now["parameters"].keys()
+    changed = sorted(name for name in shared if was["parameters"][name] != now["parameters"][name])
+    if changed:
+        return f"it was made with other parameters ({', '.join(changed)})"
+    if was["rounding"] == now["rounding"]:
+        apart = (joined["value_build"] - joined["value"]).abs()
+        return f"{int((apart > 0).sum())} of {len(apart)} numbers differ, on a processor that rounds alike"
+    return ""
+
+
+def _golden_of(committed: Path, table: pd.DataFrame) -> pd.DataFrame | None:
+    """The golden values of a table; None for one that has none, as that of another profile."""
+    path = goldens.folder() / committed.name
+    return goldens.read(path) if path.exists() and set(table["profile"]) == {"quick"} else None
+
+
+def _side_by_side(committed: pd.DataFrame, table: pd.DataFrame) -> pd.DataFrame:
+    one, other = map(without_outcomes, (committed, table))
+    return one.merge(other, on=IDENTITY, how="outer", suffixes=("", "_build"), indicator=True)
+
+
+def _same_rows(joined: pd.DataFrame) -> bool:
+    return bool(joined["_merge"].eq("both").all())
+
+
+def _same_numbers(joined: pd.DataFrame) -> bool:
+    """Whether they agree but for the last digit that is written, which the number of threads may change."""
+    return bool(np.isclose(joined["value_build"], joined["value"], rtol=1e-6, atol=1.5e-6).all())

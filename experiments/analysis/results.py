@@ -1,0 +1,169 @@
+"""From runs to tables: one row per number of one run, its columns those of tables.py.
+
+Recalls and precisions are in percent here. At which step a run was stopped, or was best on validation classes, is an
+outcome like its numbers: the column `step` tells rows apart only among those of selection `every`.
+"""
+
+import json
+import math
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pandas as pd
+
+from experiments.analysis.tables import COLUMNS, HITS, IDENTITY
+from experiments.training.records import measurement
+
+if TYPE_CHECKING:
+    from experiments.training.protocols import Scored
+    from experiments.training.runs import RunResult
+
+SELECTIONS = ("last", "val_best", "test_best", "every")
+
+
+def tidy(runs: Iterable, params: Any) -> pd.DataFrame:
+    """The metric rows of finished runs, labelled by each spec's method, setting and protocol.
+
+    The models that a protocol trains on folds enter together, see `protocols.combine`.
+    """
+    from experiments.training import protocols
+
+    rows = []
+    for run in protocols.combine(runs):
+        labels = {"paper": params.paper} | _labels(run, params)
+        for row in run.rows:
+            value = 100 * row["value"] if in_percent(row["metric"]) else row["value"]
+            rows.append(labels | row | {"setting": _setting(labels["setting"], row), "value": value})
+    return frame(rows)
+
+
+def _setting(setting: str, row: dict) -> str:
+    """A run's setting; the rows of a further network that its scheme evaluates name that network."""
+    return f"{setting};network={row['network']}".lstrip(";") if "network" in row else setting
+
+
+def _labels(run: "RunResult | Scored", params: Any) -> dict:
+    """What a table says of a run beside its numbers: its context, method, setting and seed."""
+    return {
+        "experiment": params.notebook,
+        "profile": params.profile,
+        "dataset": run.dataset,
+        "backbone": run.spec.backbone,
+        "dim": run.spec.embedding_size or 0,
+        "protocol": run.spec.protocol,
+        "method": run.spec.method,
+        "setting": run.spec.setting,
+        "seed": run.spec.seed,
+    }
+
+
+def hits(runs: Iterable, params: Any) -> pd.DataFrame:
+    """R@1 of finished runs as counts by test class, for `claims.judge`; columns as in `tables.HITS`.
+
+    `queries` are the query images of a class that have a relevant gallery image, `hits` those whose nearest gallery
+    image is of their class. The labels are those of `tidy`. The models of a method's folds enter as `protocols.combine`
+    scores them: under "separated" the counts of all models are added, under "concatenated" they are those of the
+    models' unit embeddings side by side. A fold that was validated and did not restore its best weights is left out:
+    it kept the embeddings of its last step, and tables show another.
+    """
+    from experiments.training import protocols, records
+
+    models: dict[str, list] = {}  # those that differ in the fold only
+    for run in runs:
+        if run.spec.fold is None or run.spec.restore_best:
+            spec = run.spec.replace(fold=None)
+            labels = [spec.method, spec.setting, spec.protocol]
+            models.setdefault(json.dumps([spec.as_dict(), labels], sort_keys=True), []).append(run)
+    rows = []
+    for group in models.values():
+        for entry in protocols.combine(group):
+            together = len(group) > 1 and entry.spec.protocol.endswith("concatenated")
+            # a search through all images per run, most of what a notebook takes whose runs are finished
+            counts = group[0].correct_per_class if len(group) == 1 else None
+            for class_id, correct, queries in counts or records.derived(group, _counts, together=together):
+                rows.append(_labels(entry, params) | {"class_id": class_id, "hits": correct, "queries": queries})
+    return pd.DataFrame(rows, columns=HITS)
+
+
+@measurement("correct_per_class")
+def _counts(*models: "RunResult", together: bool) -> list[list[int]]:
+    """Rows of class, hits and queries of models of one spec: added up, or those of their unit embeddings together."""
+    import torch
+    from torch.nn.functional import normalize
+
+    from dmlrepro import retrieval
+    from experiments.training import batches, distributed
+
+    manifest = batches.load_dataset(models[0].spec)
+    test = manifest.indices("test")
+    labels, query, gallery = manifest.labels[test], manifest.is_query[test], manifest.is_gallery[test]
+    device = distributed.device_for_training()
+    embeddings = [model.embeddings.to(device) for model in models]
+    if together:
+        embeddings = [torch.cat([normalize(each, dim=1) for each in embeddings], dim=1)]
+    searched = labels[gallery]
+    own_gallery = bool((query & gallery).all())  # the images search each other, each left out of its own list
+    relevant = np.bincount(searched, minlength=labels.max() + 1)[labels[query]] > int(own_gallery)
+    counts = np.zeros((labels.max() + 1, 2), int)
+    for each in embeddings:
+        others = None if own_gallery else each[torch.from_numpy(gallery)]
+        nearest = retrieval.nearest(each[torch.from_numpy(query)], 1, others).cpu().numpy()[:, 0]
+        hit = (searched[nearest] == labels[query]) & relevant
+        for column, counted in enumerate((hit, relevant)):
+            counts[:, column] += np.bincount(labels[query][counted], minlength=len(counts))
+    classes = np.flatnonzero(counts[:, 1])
+    return np.column_stack([classes, counts[classes]]).tolist()
+
+
+def frame(rows: Iterable[dict]) -> pd.DataFrame:
+    """A validated tidy table from rows; missing text columns are empty, selection is `last`, seed and step 0."""
+    defaults = {"backbone": "", "dim": 0, "protocol": "", "setting": "", "seed": 0, "selection": "last", "step": 0}
+    table = pd.DataFrame([defaults | row for row in rows], columns=COLUMNS)
+    validate(table)
+    return table
+
+
+def in_percent(metric: str) -> bool:
+    """Whether tables hold a metric in percent: "R@1", and "val R@1" of the validation classes."""
+    return metric.removeprefix("val ").startswith(("R@", "P@1", "RP", "MAP@R", "mAP@", "NMI"))
+
+
+def validate(table: pd.DataFrame) -> None:
+    """Raise ValueError naming the first row that is not a result."""
+    if list(table.columns) != COLUMNS:
+        raise ValueError(f"columns must be {', '.join(COLUMNS)}; got {', '.join(map(str, table.columns))}")
+    if table.empty:
+        raise ValueError("the table has no rows")
+    text = table["selection"].isin(SELECTIONS)
+    if not text.all():
+        raise ValueError(f"selection must be one of {SELECTIONS}: {_first(table, ~text)}")
+    for column in ("paper", "experiment", "profile", "dataset", "method", "metric"):
+        empty = table[column].astype(str).str.len() == 0
+        if empty.any():
+            raise ValueError(f"{column} is empty: {_first(table, empty)}")
+    finite = pd.to_numeric(table["value"], errors="coerce").map(math.isfinite)
+    if not finite.all():
+        raise ValueError(f"value must be a finite number: {_first(table, ~finite)}")
+    outside = table["metric"].map(in_percent) & ~table["value"].between(0, 100)
+    if outside.any():
+        raise ValueError(f"percentages must lie in [0, 100]: {_first(table, outside)}")
+    twice = without_outcomes(table).duplicated(IDENTITY)
+    if twice.any():
+        raise ValueError(f"the same measurement twice: {_first(table, twice)}")
+
+
+def _first(table: pd.DataFrame, mask: pd.Series) -> dict:
+    return table[mask].iloc[0].to_dict()
+
+
+def without_outcomes(table: pd.DataFrame) -> pd.DataFrame:
+    """The rows with the step only where it is part of their identity."""
+    return table.assign(step=table["step"].where(table["selection"] == "every", 0))
+
+
+def costs(runs: Iterable) -> pd.DataFrame:
+    """Seconds of each run. They differ from machine to machine and are only ever compared as ratios."""
+    return pd.DataFrame(
+        [{"method": r.spec.method, "setting": r.spec.setting, "seed": r.spec.seed, **r.cost} for r in runs]
+    )

@@ -1,0 +1,197 @@
+"""Tables in files: one CSV per notebook and profile, its costs and a picture beside it, and the record of all three.
+
+A CSV holds only what is deterministic on one machine; seconds and bytes go to `<notebook>.cost.csv`. Files are replaced
+atomically and only after every row is valid, and read only as they were saved, see provenance.py.
+"""
+
+import json
+import os
+import platform
+from collections.abc import Collection, Iterable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pandas as pd
+
+from experiments.analysis import results
+from experiments.analysis.provenance import PARTS, damage, record, seal, table_paths
+from experiments.analysis.tables import COLUMNS, IDENTITY
+from experiments.datasets.manifests import is_own
+from experiments.files import replacing, repository_root
+from experiments.training import recorded
+from experiments.training.records import SUM
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+PROFILES = ("paper", "small", "quick")  # those that carry more come first
+OWN = "own"  # in results/, what readers' own images or losses gave; an entry of the record of a table of such a loss
+TRAINED_BY, SEARCHES, LINES = "trained_by", "searches", "lines"  # entries of a table's record, see `provenance`
+
+
+def output_folder(profile: str) -> Path:
+    """Where a profile's tables go: DMLREPRO_RESULTS (the workflow's build folder) or results/."""
+    return repository_root() / os.environ.get("DMLREPRO_RESULTS", "results") / profile
+
+
+def table_path(params: Any) -> Path:
+    """The CSV of a notebook under its parameters, in its `output_folder`. What a reader's own images gave, or a loss
+    of their own (`own` of the parameters), goes to results/own/ instead, unless DMLREPRO_RESULTS says where: git
+    ignores that folder, and no page reads it."""
+    folder = output_folder(params.profile)
+    theirs = is_own(params.as_dict().get("dataset", "")) or getattr(params, "own", False)
+    if theirs and "DMLREPRO_RESULTS" not in os.environ:
+        folder = folder.parent / OWN / folder.name
+    return folder / f"{params.stem}.csv"
+
+
+def save(table: pd.DataFrame, params: Any, *, runs: Sequence = (), cost: pd.DataFrame | None = None) -> Path:
+    """Write `<stem>.csv`, with costs `<stem>.cost.csv`, and the record of both, `<stem>.json`; returns the CSV's path.
+
+    The table is sorted by its identity columns, so equal numbers are equal bytes. When neither they nor the parameters
+    did change, the provenance of the run that first made them stays.
+
+    Args:
+        runs: the finished runs of the table, for its provenance and, without `cost`, its costs.
+    """
+    results.validate(table)
+    if cost is None and runs:
+        cost = results.costs(runs)
+    path = table_path(params)
+    text = to_csv(table)
+    made = {} if damage(path) else record(path)
+    same_parameters = made.get("parameters") == json.loads(json.dumps(recorded.parameters_to_record(params.as_dict())))
+    if not (same_parameters and path.read_text(encoding="utf8") == text):
+        made = provenance(params, runs)
+        write_text(path, text)
+        for part in PARTS[1:]:  # costs and a picture of other numbers
+            path.with_suffix(part).unlink(missing_ok=True)
+    renewed = _searched(params, {run.spec.method for run in runs}) | _recorded(runs)  # equal numbers may rest on others
+    made = {name: value for name, value in made.items() if name not in (SEARCHES, TRAINED_BY, LINES)} | renewed
+    if cost is not None:
+        write_text(path.with_suffix(".cost.csv"), cost.to_csv(index=False, float_format="%.7g", lineterminator="\n"))
+    seal(path, made)
+    return path
+
+
+def save_picture(figure: "Figure", params: Any) -> None:
+    """Write `<stem>.png` beside the table that `save` has written, for the committed page, which is an execution of
+    profile quick and shows the pictures of others; its own it shows already, so that quick writes none.
+
+    Raises:
+        ValueError: no table was saved there.
+    """
+    if params.profile != "quick":
+        path = table_path(params)
+        made = record(path)
+        with replacing(path.with_suffix(".png")) as temporary:
+            figure.savefig(temporary, format="png", bbox_inches="tight")
+        seal(path, made)
+
+
+def to_csv(table: pd.DataFrame) -> str:
+    return _ordered(table).to_csv(index=False, float_format="%.6f", lineterminator="\n")
+
+
+def as_saved(table: pd.DataFrame) -> pd.DataFrame:
+    """A table in the order and with the digits that `save` gives it, so that what is said of both is the same."""
+    return _ordered(table).round({"value": 6}).reset_index(drop=True)
+
+
+def _ordered(table: pd.DataFrame) -> pd.DataFrame:
+    """With numbers for values: of a column of objects no digits are rounded."""
+    return table.sort_values(IDENTITY, kind="stable").astype({"value": float})
+
+
+def write_text(path: Path, text: str) -> None:
+    with replacing(path) as temporary:
+        temporary.write_text(text, encoding="utf8")
+
+
+def read(path: Path | str) -> pd.DataFrame:
+    """A results CSV, validated.
+
+    Raises:
+        ValueError: a row is no result, or a file of the table is not as it was saved; names the file.
+    """
+    record(Path(path))
+    text_columns = {name: str for name in COLUMNS if name not in ("dim", "seed", "step", "value")}
+    try:
+        table = pd.read_csv(path, dtype=text_columns, keep_default_na=False)
+        results.validate(table)
+    except ValueError as error:
+        raise ValueError(f"{path}: {error}") from error
+    return table
+
+
+def load_all(folder: Path | str | None = None) -> pd.DataFrame:
+    """Every table of results/, or of another folder of profiles, in one frame, the profiles that carry more
+    first.
+
+    The columns are those of `read`, and `changes`: what the run of the notebook changed against its profile, as in
+    "seeds=5,steps=600"; empty for the profile as it is. With it no two rows have the same identity. Many changes end in
+    a digest, as the file's name does; the .json beside the file has them all.
+
+    Raises:
+        FileNotFoundError: the folder has no tables.
+        ValueError: a table is not valid; names the file.
+    """
+    root = repository_root() / "results" if folder is None else Path(folder)
+    paths = [path for profile in PROFILES for path in table_paths(root / profile)]
+    if not paths:
+        raise FileNotFoundError(
+            f"no tables in {root}/<profile>; run a notebook first, or give the folder that has them"
+        )
+    tables = [read(path).assign(changes=path.stem.partition("--")[2]) for path in paths]
+    return pd.concat(tables, ignore_index=True)[[*IDENTITY, "changes", "value"]]
+
+
+def provenance(params: Any, finished: Sequence = ()) -> dict[str, Any]:
+    """What made a table: parameters, commit, package versions, device.
+
+    `runs` lists the commits, devices and versions of its finished runs, with how many runs have them: they may come
+    from the cache or from another machine. `device` and `rounding` are those of the runs, of this process without any.
+    """
+    from experiments.training import distributed, keys, sources
+
+    made = [json.dumps(run.made, sort_keys=True) for run in {run.key: run for run in finished}.values()]
+    groups = [{"count": made.count(text)} | json.loads(text) for text in sorted(set(made))]
+    return {
+        "notebook": params.notebook,
+        "parameters": recorded.parameters_to_record(params.as_dict()),
+        **({OWN: True} if getattr(params, "own", False) else {}),
+        **_searched(params, {run.spec.method for run in finished}),
+        **sources.checkout(),
+        "versions": sources.versions(),
+        "device": " + ".join(sorted({group["device"] for group in groups})) or keys.device_name(),
+        "rounding": " + ".join(sorted({group["rounding"] for group in groups})) or keys.rounding(),
+        "device_type": distributed.device_for_training().type,
+        "machine": platform.machine(),
+        "runs": groups,
+        **_recorded(finished),
+    }
+
+
+def _searched(params: Any, methods: Collection[str]) -> dict[str, dict]:
+    """`searches`, where committed searches chose settings of these methods: by method the file, how many trials it has,
+    and its sha256, by which the table is known to rest on that very search."""
+    searches = {
+        method: {
+            "file": params.search_name(search["method"]),
+            "trials": len(search["trials"]),
+            "sha256": search["sha256"],
+        }
+        for method, search in (params.searches().items() if methods else ())
+        if method in methods
+    }
+    return {SEARCHES: searches} if searches else {}
+
+
+def _recorded(finished: Iterable) -> dict[str, list[list[str]]]:
+    """What names the stored runs of a table: `trained_by`, [loss, scheme, what is trained, version of the code] once
+    each, by which `stored` finds what is outdated; `lines`, the start of the sha256 of each line. {} without any."""
+    lines = {run.line[SUM][:16]: run for run in finished if run.line}
+    trained_by = {
+        (run.spec.loss or "", run.spec.scheme, run.spec.train_from or "", run.version) for run in lines.values()
+    }
+    return {TRAINED_BY: [list(code) for code in sorted(trained_by)], LINES: sorted(lines)} if lines else {}

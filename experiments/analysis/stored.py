@@ -1,0 +1,329 @@
+"""Tables that finished runs left in results/, each with what it was made of, and what they say in words.
+
+Sentences about results are made here and in the rooms, never typed into a page: `python -m experiments pages` writes
+them and a test compares.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from experiments.analysis import claims, provenance, saving, sentences, summaries, tables
+from experiments.analysis.comparing import UNTRAINED
+from experiments.analysis.judging import NOT_RUN, Judged, judge
+from experiments.analysis.provenance import record
+from experiments.analysis.statistics import MIN_SEEDS, t_interval
+from experiments.analysis.tables import Expression
+from experiments.files import repository_root
+from experiments.training import recorded, records
+
+DATA = {  # what a reader knows a data set by
+    "glyphs": "printed letters",
+    "omniglot": "handwritten letters",
+    "mnist": "handwritten digits",
+    "cub": "birds",
+    "sop": "products",
+    "inshop": "clothes",
+}
+NETWORKS = {"conv4": "small CNN", "squeezenet1_1": "SqueezeNet", "resnet50": "ResNet-50"}
+_SAID_ELSEWHERE = ("dataset", "seeds", "steps", "epochs", "methods", "small_dim", "mlrc_steps")
+
+
+@dataclass(frozen=True, eq=False)
+class Stored:
+    """A table of results/: a notebook's, under one profile and set of parameters.
+
+    stem: name of its file. parameters: those it was made with. device: on what its runs were trained. costs: seconds
+    and what else differs from machine to machine. picture: a figure of the execution, see `saving.save_picture`.
+    older: whether other code than the present one trained its runs, see `of_older_code`. searches: by method the
+    committed search that chose its settings, see `saving.provenance`. trained: whether any of its runs was.
+    """
+
+    stem: str
+    table: pd.DataFrame
+    parameters: Mapping[str, Any]
+    device: str = ""
+    costs: pd.DataFrame | None = None
+    picture: Path | None = None
+    older: bool = False
+    searches: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    trained: bool = True
+
+    @property
+    def notebook(self) -> str:
+        return self.stem.partition("--")[0]
+
+    @property
+    def profile(self) -> str:
+        return self.table["profile"].iloc[0]
+
+    @property
+    def seeds(self) -> int:
+        """How many seeds every trained method and setting has at least; 0 without images."""
+        left_out = self.table["method"].isin(UNTRAINED) | self.table["setting"].eq(tables.CURVE)
+        rows = self.table[(self.table["dataset"] != tables.SYNTHETIC) & ~left_out]
+        return 0 if rows.empty else int(rows.groupby(["protocol", "method", "setting"])["seed"].nunique().min())
+
+    @property
+    def label(self) -> str:
+        """Data, network, budget, number of seeds and what else was changed, by their names here."""
+        return self._words(str, str)
+
+    @property
+    def plain_label(self) -> str:
+        """The same for a stranger: "birds (cub-subset), pretrained SqueezeNet from fire6 on, 4 epochs, 5 seeds"."""
+
+        def network(name: str) -> str:
+            architecture = NETWORKS.get(name.partition(".")[0], name)
+            return (
+                f"{architecture} from scratch"
+                if self.parameters.get("weights") == "none"
+                else f"pretrained {architecture}"
+            )
+
+        return self._words(data_in_words, network).replace("samples_per_class=0", "shuffled batches")
+
+    def _words(self, data: Callable[[str], str], network: Callable[[str], str]) -> str:
+        where = self.table[self.table["dataset"] != tables.SYNTHETIC]
+        rows = self.table if where.empty else where
+        networks = [self._trained(network(name)) for name in dict.fromkeys(rows["backbone"]) if name]
+        if where.empty:  # a network without images has been timed, which says something of the device alone
+            return ", ".join(["no images", *networks, *([self.device] if networks else [])])
+        words = [*map(data, dict.fromkeys(where["dataset"])), *networks, self._budget()]
+        words.append(f"{self.seeds} seed{'s' if self.seeds > 1 else ''}")
+        changed = self.stem.partition("--")[2].split("~")[0].split(",")
+        words += [change for change in changed if change and change.partition("=")[0] not in _SAID_ELSEWHERE]
+        return ", ".join(word for word in words if word)
+
+    def _trained(self, network: str) -> str:
+        """What of a network is trained: "head on squeezenet1_1", "squeezenet1_1 from fire6 on"; else its name alone."""
+        if not self.trained:
+            return network
+        part = "head" if self.parameters.get("freeze_trunk") else self.parameters.get("train_from")
+        return f"head on {network}" if part == "head" else f"{network} from {part} on" if part else network
+
+    @property
+    def heading(self) -> str:
+        """The label, the profile, whether the seeds are too few for more than a direction, and the code older."""
+        marks = ", a direction only" * self.few_seeds + ", trained by older code" * self.older
+        return f"{self.label} ({self.profile}{marks})"
+
+    @property
+    def few_seeds(self) -> bool:
+        """Whether its runs are too few for a verdict."""
+        return 0 < self.seeds < MIN_SEEDS
+
+    def _budget(self) -> str:
+        if not self.trained:
+            return "nothing trained"
+        named = {name: self.parameters.get(name) for name in ("epochs", "steps")}
+        return next((f"{amount} {name[:-1] if amount == 1 else name}" for name, amount in named.items() if amount), "")
+
+    @property
+    def trials(self) -> dict[str, int]:
+        """See `trials_of`."""
+        committed = {method: search["trials"] for method, search in self.searches.items()}
+        return trials_of(self.table, self.parameters.get("search_trials", 0), committed)
+
+    def judged(self, tests: Mapping[str, claims.ClaimTest]) -> Judged:
+        """The verdicts of the claims of its notebook that this table has rows for, none if its code is an older one;
+        tests: all of the paper."""
+        return judged(self.table, tests, self.notebook, older=self.older, trials=self.trials, device=self.device)
+
+
+def trials_of(table: pd.DataFrame, own: int, committed: Mapping[str, int]) -> dict[str, int]:
+    """By method of a table, how many trials chose its settings: of its execution's own search or of the committed
+    one; 0: no search."""
+    return {method: own or committed.get(method, 0) for method in dict.fromkeys(table["method"])}
+
+
+OLDER = (
+    "Trained by an outdated version of the code, so that no verdict rests on it: `python -m experiments train --rerun` "
+    "trains it anew."
+)
+
+
+def of_older_code(made: Mapping[str, Any]) -> bool:
+    """Whether a table of stored runs, by its record, was trained by a version that the present code is not compatible
+    with."""
+    return any(
+        not records.is_compatible(records.kind(loss or None, scheme, train_from or None), code)
+        for loss, scheme, train_from, code in made.get(saving.TRAINED_BY, ())
+    )
+
+
+def judged(
+    table: pd.DataFrame, tests: Mapping[str, claims.ClaimTest], notebook: str, *, older: bool = False, **how: Any
+) -> Judged:
+    """The verdicts of the claims of a notebook that a table has rows for.
+
+    Args:
+        tests: all of the paper.
+        older: whether its code is an older one; then there are none.
+        how: as in `judging.judge`.
+    """
+    judged = judge(table, tests, [name for name, test in tests.items() if test.notebook == notebook], **how)
+    run = judged.verdicts[(judged.verdicts["verdict"] != NOT_RUN) & (not older)]
+    compared = judged.comparisons["claim_id"].isin(run["claim_id"])
+    return Judged(run.reset_index(drop=True), judged.comparisons[compared].reset_index(drop=True))
+
+
+def data_in_words(dataset: str) -> str:
+    """ "birds (cub-subset)"; a name that says what it is stands for itself."""
+    words = DATA.get(dataset.removesuffix("-subset"))
+    return f"{words} ({dataset})" if words else dataset
+
+
+def setup_in_words(table: pd.DataFrame) -> str:
+    """Data and network of a table's first row: "birds (cub-subset), SqueezeNet"."""
+    dataset, backbone = table[["dataset", "backbone"]].iloc[0]
+    data = "no images" if dataset == tables.SYNTHETIC else data_in_words(dataset)
+    return ", ".join(filter(None, (data, NETWORKS.get(backbone.partition(".")[0], backbone))))
+
+
+def stored(notebook: str, root: Path | None = None, *, but: Path | None = None) -> list[Stored]:
+    """Every table of a notebook in results/, of the profiles that carry more first, more seeds first.
+
+    but: a table that is left out unread, as in "quick/00_tour.csv": a damaged one must not stop its own renewal.
+    """
+    root = root or repository_root() / "results"
+    of_notebook = []
+    for profile in saving.PROFILES:
+        paths = [p for p in provenance.table_paths(root / profile) if p.stem.partition("--")[0] == notebook]
+        paths = [p for p in paths if p.relative_to(root) != but]
+        of_notebook += sorted((_read(path) for path in paths), key=lambda table: -table.seeds)
+    return of_notebook
+
+
+def _read(path: Path) -> Stored:
+    made = record(path)
+    costs = path.with_suffix(".cost.csv")
+    read = pd.read_csv(costs, keep_default_na=False, na_values={"value": ""}) if costs.exists() else None
+    picture = path.with_suffix(".png")
+    where = picture if picture.exists() else None
+    older = of_older_code(made)
+    how, searches = (recorded.parameters_from_record(made["parameters"]), made["device"]), made.get("searches", {})
+    losses = [loss for loss, *_ in made.get(saving.TRAINED_BY, ())]
+    return Stored(path.stem, saving.read(path), *how, read, where, older, searches, any(losses) or not losses)
+
+
+# --- numbers as words -------------------------------------------------------------------------------------------------
+
+
+class Numbers:
+    """The numbers of one table, as the words of a sentence.
+
+    A cell is written as in tables.py. Every method raises `tables.MissingRows` for a cell that the table lacks.
+    Protocols with folds are left out; of a table of folds alone the single models are in.
+    """
+
+    def __init__(self, table: pd.DataFrame):
+        self.table = table
+        rows = tables.final_rows(table)
+        folds = rows["protocol"].str.contains("mlrc", case=False)
+        self.cells = tables.cells_of(rows[rows["protocol"].str.contains("separated") if folds.all() else ~folds])
+        self.methods = list(dict.fromkeys(method for method, _ in self.cells))
+
+    def mean(self, cell: str, metric: str = "R@1") -> float:
+        """The mean over seeds; levels of a range are averaged."""
+        return float(np.mean([*tables.by_seed(self.cells, Expression.read(cell), metric).values()]))
+
+    def effects(self, subject: str, baseline: str, metric: str = "R@1") -> np.ndarray:
+        """Subject minus baseline, seed by seed."""
+        return tables.difference(self.cells, Expression.read(subject), Expression.read(baseline), metric)
+
+    def gap(self, subject: str, baseline: str, metric: str = "R@1") -> str:
+        """The paired difference with what it rests on, see `with_spread`."""
+        return with_spread(self.effects(subject, baseline, metric), self._digits(metric))
+
+    def against(self, subject: str, baseline: str, metric: str = "R@1") -> str:
+        """ "82.9 against 85.8 R@1 (-2.9, single seeds -3.1 and -2.7)"; the means are of the seeds that both have."""
+        one, other = (tables.by_seed(self.cells, Expression.read(cell), metric) for cell in (subject, baseline))
+        shared = sorted(set(one) & set(other))
+        means = [np.mean([values[seed] for seed in shared]) for values in (one, other)]
+        digits = self._digits(metric)
+        first, second = (round(mean, digits) for mean in means)
+        if round(first - second, digits) != round(means[0] - means[1], digits):
+            digits += 1  # 8.04 and 3.96, written as 8.0 and 4.0, would be 4.1 apart
+        one, other = (f"{mean:.{digits}f}" for mean in means)
+        return f"{one} against {other} {metric} ({self.gap(subject, baseline, metric)})"
+
+    def _digits(self, metric: str) -> int:
+        """Decimals of a metric, or of the first of "X / Y"; see `summaries.decimals`."""
+        name = metric.partition(" / ")[0]
+        levels = [
+            seeds for (_, measured), settings in self.cells.items() if measured == name for seeds in settings.values()
+        ]
+        return summaries.decimals([value for seeds in levels for value in seeds.values()])
+
+    def ranked(self, cells: Iterable[str], metric: str = "R@1", least: int = 1) -> list[str]:
+        """Those of the cells that the table has, at least so many, the highest mean first."""
+        means = {}
+        for cell in cells:
+            try:
+                means[cell] = self.mean(cell, metric)
+            except tables.MissingRows:
+                continue
+        if len(means) < least:
+            raise tables.MissingRows(f"{least} of {', '.join(cells)} ({metric})")
+        return sorted(means, key=lambda cell: -means[cell])
+
+    def levels(self, method: str, name: str, metric: str = "R@1") -> dict[float, float]:
+        """Level of a setting that stands alone, "name=number" -> mean over seeds, by level."""
+        means = {}
+        for level, seeds in self.cells.get((method, metric), {}).items():
+            if [*level.settings] == [name]:
+                means[level.settings[name]] = float(np.mean([*seeds.values()]))
+        if len(means) < 2:
+            raise tables.MissingRows(f"two levels of {method};{name} ({metric})")
+        return dict(sorted(means.items()))
+
+
+def with_spread(effects: np.ndarray, digits: int = 1) -> str:
+    """A mean with what it rests on: "+2.5, 95 % +1.0 to +4.0, n = 5"; single runs below five."""
+    mean, *singles = (f"{round(value, digits) + 0.0:+.{digits}f}" for value in (effects.mean(), *effects))  # no -0
+    if len(effects) >= MIN_SEEDS:  # but of an interval "-0.0" says on which side of zero it ends
+        low, high = (f"{value:+.{digits}f}" for value in t_interval(effects))
+        return f"{mean}, 95 % {low} to {high}, n = {len(effects)}"
+    return f"{mean}, n = 1" if len(effects) == 1 else f"{mean}, single seeds {' and '.join(singles)}"
+
+
+Sentence = Callable[[Numbers], str]
+
+
+def findings(
+    table: pd.DataFrame,
+    tests: Mapping[str, claims.ClaimTest],
+    notebook: str,
+    others: Sequence[Sentence],
+    trials: Mapping[str, int] | None = None,
+    *,
+    older: bool = False,
+) -> list[str]:
+    """What a table says: of each claim the judge's sentence, then what no claim is about.
+
+    Args:
+        tests: all of the paper whose claims the notebook settles.
+        others: sentences on numbers that no claim is about; they take no side.
+        trials: as in `judging.judge`.
+        older: as in `judged`; it is the first thing said then.
+    """
+    on_claims = [OLDER] if older else sentences.of_claims(judged(table, tests, notebook, trials=trials))
+    return on_claims + say(table, others)
+
+
+def say(table: pd.DataFrame, others: Sequence[Sentence]) -> list[str]:
+    """The sentences that a table has the numbers for."""
+    numbers, texts = Numbers(table), []
+    for sentence in others:
+        try:
+            texts.append(sentence(numbers))
+        except tables.MissingRows:
+            continue
+    return [text for text in texts if text]

@@ -1,0 +1,308 @@
+"""Notebooks 42 to 45: the ablations of CCP (Figs. 4 to 7).
+
+Every run is validated on a third of the train classes, as the paper's are. The default point, C2-CCP-L, is one run of
+notebooks 42, 43 and 44 wherever their parameters agree.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import ClassVar
+
+import pandas as pd
+
+from experiments.analysis import summaries
+from experiments.analysis.stored import Numbers, Sentence, with_spread
+from experiments.ccp.claims import TESTS
+from experiments.ccp.methods import LOSSES, CcpParams, ccp_runs, whether_it_alternated
+from experiments.methods import BASELINES
+from experiments.profiles import at, layered
+from experiments.studies import measured
+from experiments.study import Study
+from experiments.training import records
+from experiments.training.records import measurement
+from experiments.training.runs import RunResult
+from experiments.training.schemes.chance_constrained import Solved
+from experiments.training.spec import RunSpec
+
+NUMBERS = {"numbers": (1, 2, 4, 8, 16)}
+# Steps after which a problem ends, beside a single problem
+LENGTHS: Mapping[str, tuple[int, ...]] = {"quick": (10, 30, 60), "small": (10, 25, 50, 100), "paper": ()}
+BY_LENGTH = ("C2", "MS")  # proxies do most for the one, its own batch for the other
+
+
+@dataclass(frozen=True)
+class LambdaProxiesParams(CcpParams):
+    """The parameters of notebook 42."""
+
+    notebook = "42_ccp_ablation_lambda_proxies"
+    references: ClassVar = {"projections": (2e-4, 0.0)}
+    overrides: ClassVar = layered(
+        CcpParams.overrides,
+        at("quick", projections=(0.0, 2e-4, 0.1, 10.0), numbers=(1, 4, 8)),
+        at("small", projections=(0.0, 1e-5, 2e-4, 1e-2, 0.1, 10.0), **NUMBERS),
+        at("paper", projections=(0.0, 1e-5, 2e-4, 1e-2, 0.1, 1.0, 10.0), **NUMBERS),
+    )
+
+    projections: tuple[float, ...] | None = None
+    numbers: tuple[int, ...] | None = None
+
+
+@dataclass(frozen=True)
+class PoolParams(CcpParams):
+    """The parameters of notebook 43."""
+
+    notebook = "43_ccp_ablation_pool"
+    references: ClassVar = {"pools": (12,)}
+    overrides: ClassVar = layered(
+        CcpParams.overrides,
+        at("quick", numbers=(1, 8), pools=(12,)),
+        at("small", numbers=(1, 8), pools=(12, 16)),  # what the claim names
+        at("paper", numbers=(1, 2, 4, 8, 12), pools=(12, 16, 20)),
+    )
+
+    numbers: tuple[int, ...] | None = None
+    pools: tuple[int, ...] | None = None  # beside the pool that is as large as the number of proxies: a random choice
+
+
+@dataclass(frozen=True)
+class AlternatingParams(CcpParams):
+    """The parameters of notebook 44."""
+
+    notebook = "44_ccp_ablation_alternating"
+    overrides: ClassVar = layered(
+        CcpParams.overrides,
+        at(losses=tuple(LOSSES), over=("ProxyAnchor", "PFML")),
+        at("quick", over=("ProxyAnchor",)),
+    )
+    may_be_empty: ClassVar = ("over",)
+
+    losses: tuple[str, ...] | None = None
+    over: tuple[str, ...] | None = None  # proxy losses of other papers that are projected too
+
+
+@dataclass(frozen=True)
+class BatchSizeParams(CcpParams):
+    """The parameters of notebook 45."""
+
+    notebook = "45_ccp_ablation_batch_size"
+    overrides: ClassVar = layered(
+        CcpParams.overrides,
+        at(sizes=(16, 32, 64, 128)),
+        at("quick", sizes=(16, 32, 128)),
+    )
+
+    sizes: tuple[int, ...] | None = None
+
+
+def lambda_and_proxies(params: LambdaProxiesParams) -> list[RunSpec]:
+    """Fig. 4: the weight of the penalty, and the number of proxies per class with a pool half as large again."""
+    specs = ccp_runs(["untrained"], params)
+    for weight in params.projections:
+        specs += ccp_runs(["C2-CCP-L"], params, setting=f"projection={weight:g}", scheme={"projection": weight})
+    for number in params.numbers:
+        specs += ccp_runs(["C2-CCP-L"], params, setting=f"M={number}", scheme=_proxies(number, 3 * number // 2))
+        specs += ccp_runs(["C2-Proxy"], params, setting=f"M={number}", scheme=_proxies(number, 3 * number // 2))
+    return specs
+
+
+def pools(params: PoolParams) -> list[RunSpec]:
+    """Fig. 5: every number of proxies chosen from every pool; from one as large as their number, at random."""
+    specs = ccp_runs(["untrained"], params)
+    for number in params.numbers:
+        for pool in sorted({number, *(size for size in params.pools if size > number)}):
+            specs += ccp_runs(["C2-CCP-L"], params, setting=f"M={number};pool={pool}", scheme=_proxies(number, pool))
+    return specs
+
+
+def alternating(params: AlternatingParams) -> list[RunSpec]:
+    """Fig. 6: each loss within the batch, as one problem, and as problems that follow one another.
+
+    Then problems of other lengths; the controls, each with one part of CCP left out; theta* as the start of every
+    problem; CCP over other losses.
+    """
+    specs = ccp_runs(["untrained"], params)
+    specs += ccp_runs([f"{loss}{form}" for loss in params.losses for form in ("", "-Proxy", "-CCP-L")], params)
+    lengths = [length for length in LENGTHS[params.profile] if not params.steps or length < params.steps]
+    for length in [*lengths, params.steps] if lengths and params.steps else lengths:
+        setting, ends = f"problem_steps={length}", {"problem_steps": length}
+        specs += ccp_runs(
+            [f"{loss}-CCP-L" for loss in params.losses if loss in BY_LENGTH], params, setting=setting, scheme=ends
+        )
+    controls = {"penalty=none": {"projection": 0.0}, "picks=random": {"pool_size": params.proxies_per_class}}
+    controls |= {"start=best": {"reset": True}}
+    for setting, change in controls.items():
+        specs += ccp_runs(["C2-CCP-L"], params, setting=setting, scheme=change)
+    if params.batch_weight:
+        specs += ccp_runs(["C2-CCP-L"], params, setting="batch_weight=0", scheme={"batch_weight": 0.0})
+    for name in params.over:
+        specs += ccp_runs([_alone(name), f"{name}-CCP"], params)
+    return specs
+
+
+def _alone(name: str) -> str:
+    """What CCP over another paper's loss is compared with: the loss, or a single problem where it is no baseline."""
+    return name if name in BASELINES else f"{name}-Proxy"
+
+
+def batch_sizes(params: BatchSizeParams) -> list[RunSpec]:
+    """Fig. 7: C2 within the batch and with CCP, in batches of several sizes with equally many steps."""
+    specs = ccp_runs(["untrained"], params)
+    for size in params.sizes:
+        specs += ccp_runs(["C2", "C2-CCP-L"], params, setting=f"batch={size}", batch_size=size)
+    return specs
+
+
+def _proxies(number: int, pool: int) -> Mapping[str, int]:
+    return {"proxies_per_class": number, "pool_size": max(pool, number)}
+
+
+def courses_of(run: RunResult, params: CcpParams) -> list:
+    """`steps` that a run took, and of CCP how many problems it solved; what `courses` shows of it is measured too."""
+    if not run.spec.loss:
+        return []
+    records.derived([run], solved)
+    return [measured(run, course)]
+
+
+@measurement("ccp.course")
+def course(run: RunResult) -> dict[str, float]:
+    """`steps`; of CCP also `problems`."""
+    rows = solved(run)
+    return {"steps": float(len(run.losses))} | ({} if rows is None else {"problems": len(rows) + 1.0})
+
+
+@measurement("ccp.rounds")
+def solved(run: RunResult) -> list[list[float]] | None:
+    """The record of a run's scheme, rows of `Solved.COLUMNS`; None for a run without one."""
+    from safetensors.torch import load_file
+
+    path = run.folder / "solved.safetensors"
+    return load_file(path)["_extra_state"].tolist() if path.is_file() else None
+
+
+SHOWN = {
+    "radius": "covering radius",
+    "spread": "proxy spread",
+    "own": "to own proxies",
+    "other": "to other proxies",
+    "violated": "nearer to another class's",
+}
+
+
+def courses(finished: Iterable[RunResult]) -> pd.DataFrame:
+    """Table I: steps and problems; of the first and the last problem that another one followed, how far its proxies
+    leave the samples of a pool and one another (SHOWN); means over the seeds that have one. Which runs do is an outcome
+    that another processor changes, so a saved table does not hold them."""
+    rows = []
+    for run in finished:
+        if run.spec.loss:
+            row = {"method": run.spec.method, "setting": run.spec.setting} | records.derived([run], course)
+            followed = records.derived([run], solved) or []
+            for name, problem in (("first", followed[:1]), ("last", followed[-1:])):
+                for values in problem:
+                    known = dict(zip(Solved.COLUMNS, values))
+                    row |= {f"{name}: {words}": known[column] for column, words in SHOWN.items()}
+            rows.append(row)
+    means = pd.DataFrame(rows).groupby(["method", "setting"], sort=False).mean()
+    return summaries.readable(means, 2)
+
+
+def steps_per_problem(run: RunResult) -> list[int]:
+    """Fig. 6(b): the steps of each finished problem."""
+    ends = [problem[Solved.COLUMNS.index("ended")] for problem in records.derived([run], solved) or []]
+    return [int(end - start) for start, end in zip([0, *ends], ends)]
+
+
+def problem_lengths(finished: Iterable[RunResult]) -> pd.DataFrame:
+    """Fig. 6(b) as a table: the steps of each finished problem, a row per method and seed, a column per problem."""
+    plain = (run for run in finished if run.spec.scheme == "chance_constrained" and not run.spec.setting)
+    rows = {(run.spec.method, run.spec.seed): steps_per_problem(run) for run in plain}
+    table = pd.DataFrame.from_dict(rows, orient="index").astype("Int64")
+    table.index = pd.MultiIndex.from_tuples(rows, names=["method", "seed"])
+    return table.set_axis([f"problem {number + 1}" for number in table], axis=1)
+
+
+# --- what was found ---------------------------------------------------------------------------------------------------
+
+OURS = "C2-CCP-L"
+
+
+def _by_length(method: str) -> Sentence:
+    """What a method's score is by the length of its problems."""
+
+    def said(numbers: Numbers) -> str:
+        by_length = numbers.levels(method, "problem_steps", "MAP@R")
+        scores = ", ".join(f"{score:.1f} ({length:g})" for length, score in by_length.items())
+        best, longest = max(by_length, key=lambda length: by_length[length]), max(by_length)
+        words = f"MAP@R of {method} by the steps of a problem: {scores}"
+        if best == longest:
+            return f"{words}; the longest is best."
+        gain = numbers.gap(f"{method};problem_steps={best:g}", f"{method};problem_steps={longest:g}", "MAP@R")
+        return f"{words}; {best:g} steps against {longest:g}: {gain}."
+
+    return said
+
+
+def _parts(numbers: Numbers) -> str:
+    """What leaving out each part changes; of runs that are the same ones, that they are."""
+    changes = {"penalty=none": "the penalty", "picks=random": "the choice of samples", "start=best": "the last weights"}
+    left_out = {setting: numbers.effects(f"{OURS};{setting}", OURS, "MAP@R") for setting in changes}
+    gaps = ", ".join(f"without {changes[name]} {with_spread(gap)}" for name, gap in left_out.items() if gap.any())
+    text = f"Left out one by one, the parts of CCP change MAP@R thus: {gaps or 'not at all'}."
+    if not left_out["start=best"].any():
+        text += (
+            " A start at theta* instead of the last weights makes the same runs: a problem ends at its only evaluation."
+        )
+    return text
+
+
+def _over_proxy_anchor(numbers: Numbers) -> str:
+    against = numbers.against("ProxyAnchor-CCP", _alone("ProxyAnchor"), "MAP@R")
+    return (
+        "Over ProxyAnchor, which the paper does not try, CCP, whose proxies start at samples in the first problem too, "
+        f"has {against}."
+    )
+
+
+def _over_pfml(numbers: Numbers) -> str:
+    against = numbers.against("PFML-CCP", _alone("PFML"), "MAP@R")
+    return f"Over PFML it has {against} of a single problem with as many proxies."
+
+
+def _by_batch(numbers: Numbers) -> str:
+    """Fig. 7 is of C2: how much the loss and CCP lose from the largest batch to the smallest."""
+    levels = numbers.levels(OURS, "batch", "MAP@R")
+    few, many = (f"batch={size:g}" for size in (min(levels), max(levels)))
+    lost = {name: numbers.gap(f"{name};{few}", f"{name};{many}", "MAP@R") for name in (OURS, "C2")}
+    leads = [numbers.gap(f"{OURS};{batch}", f"C2;{batch}", "MAP@R") for batch in (few, many)]
+    return (
+        f"From {many.replace('=', ' = ')} to {few.partition('=')[2]}, with equally many steps, MAP@R of C2 changes by "
+        f"{lost['C2']}, that of C2 with CCP by {lost[OURS]}; CCP's lead over C2 is {leads[0]} with the smallest batch "
+        f"and {leads[1]} with the largest."
+    )
+
+
+LambdaProxies = Study(
+    LambdaProxiesParams,
+    lambda_and_proxies,
+    measures=courses_of,
+    claims=TESTS,
+    findings=(whether_it_alternated(f"{OURS};projection=0.0002"),),
+)
+Pool = Study(
+    PoolParams, pools, measures=courses_of, claims=TESTS, findings=(whether_it_alternated(f"{OURS};M=8;pool=12"),)
+)
+Alternating = Study(
+    AlternatingParams,
+    alternating,
+    measures=courses_of,
+    claims=TESTS,
+    findings=(
+        whether_it_alternated(OURS),
+        *(_by_length(f"{loss}-CCP-L") for loss in BY_LENGTH),
+        _parts,
+        _over_proxy_anchor,
+        _over_pfml,
+    ),
+)
+BatchSize = Study(BatchSizeParams, batch_sizes, measures=courses_of, claims=TESTS, findings=(_by_batch,))

@@ -1,0 +1,180 @@
+"""Notebook 46: what a step costs with CCP, beside the same loss within the batch (Sec. V-B, Table I).
+
+A step and how it is measured are those of `papers.steps`. With CCP the loss has proxies, and the penalty adds a term of
+all weights. What comes once per problem, the pool and the search, is divided by the steps of a problem.
+"""
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import pandas as pd
+import torch
+
+from dmlrepro.losses.chance_constrained import ProxyContrastiveLoss, greedy_k_center, projection_penalty
+from experiments import steps, timing
+from experiments.analysis.stored import Numbers
+from experiments.analysis.tables import Cell
+from experiments.ccp.claims import TESTS
+from experiments.networks import backbones
+from experiments.params import Params
+from experiments.studies import study_rows
+from experiments.study import Study
+from experiments.training import distributed
+from experiments.training.schemes.chance_constrained import GivenProxies
+
+WEIGHT_BYTES = 4  # float32
+
+
+@dataclass(frozen=True)
+class CcpCostParams(Params):
+    """The parameters of notebook 46; `seeds` is the number of repetitions."""
+
+    notebook = "46_ccp_cost"
+    paper = "ccp"
+    positive: ClassVar = ("class_counts", "network_images", "proxies_per_class", "pool_size")
+    overrides: ClassVar = {
+        "quick": {"batch_size": 32, "network_images": 2, "image_size": 128, "weights": "none", "seeds": 5}
+        | {"backbone": "bn_inception", "embedding_size": 128, "class_counts": (100, 1000)},
+        "small": {"batch_size": 32, "network_images": 8, "image_size": 227, "weights": "none", "seeds": 10}
+        | {"backbone": "bn_inception", "embedding_size": 128, "class_counts": (100, 3997, 11318)},
+        "paper": {"batch_size": 32, "network_images": 32, "image_size": 227, "weights": "none", "seeds": 20}
+        | {"backbone": "bn_inception", "embedding_size": 128, "class_counts": (100, 3997, 11318)},
+    }
+
+    class_counts: tuple[int, ...] | None = None
+    network_images: int | None = None
+    proxies_per_class: int = 4
+    pool_size: int = 7
+    problem_steps: int = 1000  # steps of a problem, over which what comes once per problem is spread
+
+
+def measure(params: CcpCostParams) -> pd.DataFrame:
+    """Seconds, a row per method, setting (number of classes) and repetition (`seed`).
+
+    Columns: seconds of the loss's part of a step, penalty_seconds, problem_seconds (pool and search over the steps of a
+    problem), network_seconds of the rest of the step.
+    """
+    device = distributed.device_for_training()
+    with timing.threads(params.threads):
+        network, images = steps.network_and_images(
+            params.backbone, params.weights, params.embedding_size, params.network_images, params.image_size, device
+        )
+        moving = list(network.parameters())
+        anchors = [parameter.detach().clone() for parameter in moving]
+
+        def penalty() -> None:
+            network.zero_grad(set_to_none=True)
+            projection_penalty(moving, anchors, 2e-4).backward()
+
+        def forward() -> None:
+            with torch.no_grad():
+                network(images)
+
+        calls = {("penalty", 0): penalty, ("forward", 0): forward}
+        for count in params.class_counts:
+            calls |= _calls(count, params, device)
+        share = params.network_images / params.batch_size
+        times, rest = steps.in_turn(calls, steps.network_step(network, images), share, params.seeds, device)
+    rows = []
+    for seed in range(params.seeds):
+        image = times["forward", 0][seed] / params.network_images
+        for count in params.class_counts:
+            once = count * params.pool_size * image + times["search", count][seed]
+            seconds = {"C2": (times["C2", count][seed], 0.0, 0.0)}
+            seconds["C2-CCP-L"] = (
+                times["C2-CCP-L", count][seed],
+                times["penalty", 0][seed],
+                once / params.problem_steps,
+            )
+            for method, (loss, penalised, problem) in seconds.items():
+                row = {"method": method, "setting": f"C={count}", "seed": seed, "seconds": loss}
+                row |= {"penalty_seconds": penalised, "problem_seconds": problem, "network_seconds": rest[seed]}
+                rows.append(row)
+    return pd.DataFrame(rows)
+
+
+def _calls(count: int, params: CcpCostParams, device: torch.device) -> dict:
+    generator = torch.Generator().manual_seed(0)
+    embeddings = torch.randn(params.batch_size, params.embedding_size, generator=generator)
+    labels = torch.randint(count, (params.batch_size // 4,), generator=generator).repeat_interleave(4)
+    given = GivenProxies(ProxyContrastiveLoss(), count, params.proxies_per_class, params.embedding_size)
+    given.proxies.data.normal_(generator=generator)
+    centers = given.proxies.detach().to(device)
+    pool = torch.randn(count, params.pool_size, params.embedding_size, generator=generator).to(device)
+    inside = embeddings.to(device).requires_grad_()
+    classes, pairs = labels.to(device), ProxyContrastiveLoss()
+    return {
+        ("C2", count): lambda: pairs(inside, classes).backward(),
+        ("C2-CCP-L", count): steps.LossStep(given, embeddings, labels, device),
+        ("search", count): lambda: greedy_k_center(pool, centers, params.proxies_per_class),
+    }
+
+
+def ratios(costs: pd.DataFrame, params: CcpCostParams) -> pd.DataFrame:
+    """Tidy rows of the cost of a step over that of C2 within the batch with as many classes: `time_ratio`, `step_ratio`
+    without what comes once per problem, and `loss_ratio` without the network. Never part of a saved table: they differ
+    from machine to machine.
+    """
+    columns = ["seconds", "penalty_seconds", "network_seconds"]
+    costs = costs.assign(step=costs[columns].sum(axis=1))
+    costs = costs.assign(total=costs["step"] + costs["problem_seconds"])
+    costs = costs.assign(alone=costs["total"] - costs["network_seconds"])
+    plain = costs[costs["method"] == "C2"].set_index(["setting", "seed"])
+    rows = []
+    for row in costs[costs["method"] != "C2"].itertuples():
+        below = plain.loc[(row.setting, row.seed)]
+        common = {"method": row.method, "setting": row.setting, "seed": row.seed}
+        rows += [
+            common | {"metric": metric, "value": value}
+            for metric, value in (
+                ("time_ratio", row.total / below["step"]),
+                ("step_ratio", row.step / below["step"]),
+                ("loss_ratio", row.alone / below["alone"]),
+            )
+        ]
+    return study_rows(params, rows, backbone=params.backbone, dim=params.embedding_size)
+
+
+def counts(params: CcpCostParams) -> pd.DataFrame:
+    """What does not depend on the machine: megabytes of the previous weights and of the proxies. Tidy, "synthetic"."""
+    network = backbones.build(params.backbone, params.embedding_size)
+    weights = sum(parameter.numel() for parameter in network.parameters())
+    rows = [{"method": "C2-CCP-L", "setting": "", "metric": "weights_megabytes", "value": weights * WEIGHT_BYTES / 1e6}]
+    for count in params.class_counts:
+        size = count * params.proxies_per_class * params.embedding_size * WEIGHT_BYTES / 1e6
+        rows.append({"method": "C2-CCP-L", "setting": f"C={count}", "metric": "proxy_megabytes", "value": size})
+    return study_rows(params, rows, backbone=params.backbone, dim=params.embedding_size)
+
+
+def parts(costs: pd.DataFrame) -> pd.DataFrame:
+    """Milliseconds of the parts of a step, medians over repetitions: a row per number of classes and method."""
+    names = {"network_seconds": "network", "seconds": "loss", "penalty_seconds": "penalty"}
+    names["problem_seconds"] = "pool and search, per step"
+    medians = costs.groupby(["setting", "method"], sort=False)[[*names]].median()
+    return 1000 * medians.rename(columns=names)
+
+
+# --- what was found ---------------------------------------------------------------------------------------------------
+
+
+def _memory(numbers: Numbers) -> str:
+    many = _settings(numbers, "proxy_megabytes")[-1]
+    weights, proxies = numbers.mean("C2-CCP-L", "weights_megabytes"), numbers.mean(many, "proxy_megabytes")
+    return (
+        f"It keeps {weights:.0f} MB of previous weights (the paper: 40 to 45) and {proxies:.1f} MB of proxies for "
+        f"{_classes(many)}."
+    )
+
+
+def _settings(numbers: Numbers, metric: str) -> list[str]:
+    """The cells of the numbers of classes, fewest first."""
+    return [f"C2-CCP-L;C={count:g}" for count in numbers.levels("C2-CCP-L", "C", metric)]
+
+
+def _classes(cell: str) -> str:
+    return f"{Cell.read(cell).settings['C']:,.0f} classes"
+
+
+Cost = Study(
+    CcpCostParams, tabulate=lambda finished, params: counts(params), claims=TESTS, ratios=ratios, findings=(_memory,)
+)

@@ -1,0 +1,321 @@
+"""Notebooks 40 and 48: what CCP does to proxies and to the space, and what the propositions say (Figs. 2, 3, Sec. IV).
+
+A run that ends after k problems is the beginning of one that goes on, so the states between the problems are those of
+runs with 1, 2, ... problems. The studies without images need no training.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+import pandas as pd
+import torch
+from torch import Tensor
+
+from dmlrepro import metrics
+from dmlrepro.losses.chance_constrained import clip_to_unit_ball, covering_radius, greedy_k_center
+from experiments.analysis import tables
+from experiments.analysis.claims import START
+from experiments.analysis.stored import Numbers
+from experiments.ccp.ablations import courses_of
+from experiments.ccp.claims import TESTS
+from experiments.ccp.methods import CcpParams, ccp_runs, whether_it_alternated
+from experiments.profiles import at, layered
+from experiments.studies import evaluated_labels, measured, study_rows, training_embeddings, with_measures
+from experiments.study import Study
+from experiments.training.records import measurement
+from experiments.training.runs import RunResult
+from experiments.training.spec import RunSpec
+
+
+@dataclass(frozen=True)
+class MnistParams(CcpParams):
+    """The parameters of notebook 40. At quick there is no MNIST: the glyphs stand in for it, in as few dimensions.
+
+    On MNIST training and test classes are the same and no class can be held out. A pass over its 10,000 test images
+    costs a core as much as 150 steps, so small looks every 200 steps. Nothing is searched: a search scores digits that
+    it did not train on, which no one asks of this notebook, and whose features in two dimensions training only harms.
+    """
+
+    notebook = "40_ccp_mnist"
+    takes_searches: ClassVar = False
+    overrides: ClassVar = layered(
+        CcpParams.overrides,
+        at("quick", embedding_size=8, problems=(1, 2)),
+        at("small", dataset="mnist", backbone="resnetv2_20", weights="none"),
+        at("small", steps=1000, eval_every=200, problem_steps=50, samples_per_class=4, protocol="conventional"),
+        at("small", "paper", embedding_size=2, problems=(1, 2, 3, 4, 5)),
+    )
+
+    problems: tuple[int, ...] | None = None  # after so many the space is looked at
+
+    def _dataset_recipe(self, dataset: str) -> dict:
+        return super()._dataset_recipe(dataset) | {"proxies_per_class": 4, "pool_size": 16}
+
+
+@dataclass(frozen=True)
+class RadiusParams(CcpParams):
+    """The parameters of notebook 48; point_sets is the number of random sets of the studies without images."""
+
+    notebook = "48_ccp_covering_radius"
+    overrides: ClassVar = layered(
+        CcpParams.overrides,
+        at("small", "paper", problems=(1, 2, 3, 4)),
+        at("quick", problems=(1, 2)),
+    )
+    positive: ClassVar = ("point_sets",)
+
+    problems: tuple[int, ...] | None = None
+    point_sets: int = 20
+
+
+def mnist(params: MnistParams) -> list[RunSpec]:
+    """Fig. 2: one problem to its end, CCP after each number of problems and to its end, and samples for proxies."""
+    specs = ccp_runs(["untrained", "C2-Proxy"], params)
+    specs += _after_each(params) + ccp_runs(["C2-CCP-L"], params)
+    return specs + ccp_runs(["C2-CCP-L"], params, setting="anchors=samples", scheme={"samples": True})
+
+
+def radius(params: RadiusParams) -> list[RunSpec]:
+    """Fig. 3: the same on the classes that are not trained on."""
+    return ccp_runs(["untrained", "C2-Proxy"], params) + _after_each(params) + ccp_runs(["C2-CCP-L"], params)
+
+
+def _after_each(params: MnistParams | RadiusParams) -> list[RunSpec]:
+    specs = []
+    for number in params.problems:
+        specs += ccp_runs(["C2-CCP-L"], params, setting=f"problems={number}", scheme={"projections": number})
+    return specs
+
+
+def proxies_of(run: RunResult, params: MnistParams) -> list:
+    """Covering radius and spread of the learned proxies of a run, on the training images."""
+    return courses_of(run, params) + ([measured(run, around_proxies)] if _has_proxies(run) else [])
+
+
+def radius_table(finished: Iterable[RunResult], params: RadiusParams) -> pd.DataFrame:
+    """The rows of the runs, the geometry of their test embeddings, and the studies of the bounds."""
+    study = study_rows(params, [*bound_rows(params.point_sets), *lemma_rows(params.point_sets)])
+    return pd.concat([with_measures(finished, geometries_of, params), study], ignore_index=True)
+
+
+def geometries_of(run: RunResult, params: RadiusParams) -> list:
+    """What `radius_table` adds to a run."""
+    return [*courses_of(run, params), measured(run, geometry_of)]
+
+
+@measurement("ccp.geometry")
+def geometry_of(run: RunResult) -> dict[str, float]:
+    """`geometry` of a run's test embeddings."""
+    return geometry(run.embeddings, evaluated_labels(run)[0])
+
+
+PER_CLASS = 200  # training images that are looked at: MNIST has 6,000
+
+
+def _has_proxies(run: RunResult) -> bool:
+    return run.spec.scheme == "chance_constrained" and not run.spec.scheme_options.get("samples")
+
+
+@measurement("ccp.around_proxies")
+def around_proxies(run: RunResult) -> dict[str, float]:
+    """How far the proxies of a class leave its first PER_CLASS training images, and one another, clipped, averaged over
+    the classes that were trained on."""
+    proxies = clip_to_unit_ball(run.loss_state()["proxies"])
+    _, embeddings, labels = training_embeddings(run, PER_CLASS)
+    embeddings = clip_to_unit_ball(embeddings)
+    trained = _trained_classes(run, labels)
+    radii = [covering_radius(embeddings[labels == label], own).item() for label, own in zip(trained, proxies)]
+    number = proxies.shape[1]
+    spread = torch.cdist(proxies, proxies).sum((1, 2)).mean().item() / max(number * (number - 1), 1)
+    return {"covering_radius": sum(radii) / len(radii), "proxy_spread": spread}
+
+
+def _trained_classes(run: RunResult, labels: Tensor) -> list[int]:
+    from experiments.training import batches
+
+    if run.spec.fold is None:
+        return labels.unique().tolist()
+    return batches.folds(batches.load_dataset(run.spec), run.spec.folds)[run.spec.fold][0].tolist()
+
+
+def states(finished: Iterable[RunResult], classes: int = 6) -> dict[str, Mapping[str, Tensor]]:
+    """Fig. 2 of the first seed: {title: points (N, 2), labels (N,), converged and next proxies (classes, M, 2)}.
+
+    A panel per state, for `planes.proxy_maps`: the single problem, then CCP after each number of problems and at its
+    end. Points are the first PER_CLASS training images, clipped, of the first few trained classes; next are those that
+    the greedy k-center search picks among them, where training has a pool. More than two dimensions are shown as their
+    first two principal components, of each panel's own points.
+    """
+    panels: dict[str, Mapping[str, Tensor]] = {}
+    for run in finished:
+        if run.spec.seed or not _has_proxies(run):
+            continue
+        _, embeddings, labels = training_embeddings(run, PER_CLASS)
+        shown = _trained_classes(run, labels)[:classes]
+        proxies = clip_to_unit_ball(run.loss_state()["proxies"])[: len(shown)]
+        members = [clip_to_unit_ball(embeddings[labels == label]) for label in shown]
+        picks = [greedy_k_center(own[None], old[None], len(old))[0] for own, old in zip(members, proxies)]
+        points = torch.cat(members)
+        plane = _plane(points)
+        panel = {"points": plane(points), "labels": torch.arange(len(shown)).repeat_interleave(_sizes(members))}
+        panel |= {"converged": plane(proxies), "next": plane(torch.stack([o[p] for o, p in zip(members, picks)]))}
+        title = f"CCP, {run.spec.setting.replace('problems=', 'problems: ')}" if run.spec.setting else "CCP, at its end"
+        panels["single problem" if run.spec.method == "C2-Proxy" else title] = panel
+    return panels
+
+
+def _sizes(parts: Iterable[Tensor]) -> Tensor:
+    return torch.tensor([len(part) for part in parts])
+
+
+def _plane(points: Tensor):
+    """The map of vectors (..., D) to two coordinates: themselves, or the points' first two principal components."""
+    if points.shape[1] <= 2:
+        return lambda vectors: vectors
+    center = points.mean(0)
+    axes = torch.linalg.svd(points - center, full_matrices=False).Vh[:2].T
+    return lambda vectors: (vectors - center) @ axes
+
+
+def geometry(embeddings: Tensor, labels: Tensor) -> dict[str, float]:
+    """Average covering radius of the classes (Fig. 3), mean distance between samples of two classes, and their ratio.
+
+    On clipped embeddings, in the space of the embedding, not of a t-SNE; radii are greedy (see the metric).
+    """
+    points = clip_to_unit_ball(embeddings)
+    radius = metrics.average_covering_radius(points, labels)
+    total = count = 0.0
+    for some, own in zip(points.split(1024), labels.split(1024)):
+        other = own[:, None] != labels
+        total += (torch.cdist(some, points) * other).sum(dtype=torch.float64).item()
+        count += other.sum().item()
+    return {"average_covering_radius": radius, "inter_class_distance": total / max(count, 1)}
+
+
+# --- studies without images -------------------------------------------------------------------------------------------
+
+POINTS, CLASSES, ANCHORS = 40, 5, 4  # samples of a class, classes, anchors of a class
+CHOICES = ("k-center", "random", "duplicates")
+
+
+def bound_rows(point_sets: int) -> Iterator[dict]:
+    """Proposition 2 on random clusters with four anchors per class, a row per point set (`seed`), choice and metric.
+
+    The loss is C2's hinge of a pair, 1-Lipschitz in each point, so that anchors weighted by the samples that they stand
+    for are at most the mean distance to them, and so at most the covering radius, from the mean over all pairs (the
+    proof's T1). `gap/radius` is that gap over the radius, `loss_gap` the one of Eq. 11, whose anchors count alike.
+    """
+    for seed in range(point_sets):
+        generator = torch.Generator().manual_seed(seed)
+        centers = torch.randn(CLASSES, 1, 3, dtype=torch.float64, generator=generator)
+        noise = torch.randn(CLASSES, POINTS, 3, dtype=torch.float64, generator=generator)
+        points = centers + 0.5 * noise
+        for choice in CHOICES:
+            chosen = _anchors(points, choice, generator)
+            for name, value in gaps(points, chosen).items():
+                yield {"method": "anchors", "setting": f"chosen={choice}", "metric": name, "seed": seed, "value": value}
+
+
+def _anchors(points: Tensor, choice: str, generator: torch.Generator) -> Tensor:
+    """(C, k) which points are anchors; duplicates: those nearest to a random one, itself included."""
+    first = torch.randint(POINTS, (CLASSES, 1), generator=generator)
+    start = points.gather(1, first[..., None].expand(-1, -1, 3))
+    if choice == "k-center":
+        return torch.cat([first, greedy_k_center(points, start, ANCHORS - 1)], dim=1)
+    if choice == "duplicates":
+        return torch.cdist(start, points)[:, 0].topk(ANCHORS, largest=False).indices
+    return torch.rand(CLASSES, POINTS, generator=generator).argsort(1)[:, :ANCHORS]
+
+
+def gaps(points: Tensor, chosen: Tensor, positive: float = 0.0, negative: float = 2.0) -> dict[str, float]:
+    """Covering radius of anchors (C, k) of points (C, N, D), and how far their pair loss is from that of all pairs."""
+    anchors = points.gather(1, chosen[..., None].expand(-1, -1, points.shape[2]))
+    everything, classes = points.flatten(0, 1), torch.arange(len(points)).repeat_interleave(points.shape[1])
+    distances = torch.cdist(everything, everything)
+    same = classes[:, None] == classes
+    of_a_point = torch.where(same, (distances - positive).relu(), (negative - distances).relu()).mean(1)
+    of_a_point = of_a_point.unflatten(0, points.shape[:2])
+    nearest = torch.cdist(points, anchors).argmin(2)
+    radius = covering_radius(points, anchors).max()
+    at_anchors = of_a_point.gather(1, chosen)
+    weighted = (of_a_point - at_anchors.gather(1, nearest)).mean().abs()
+    return {
+        "covering_radius": radius.item(),
+        "loss_gap": (of_a_point.mean() - at_anchors.mean()).abs().item(),
+        "gap/radius": (weighted / radius).item(),
+    }
+
+
+def lemma_rows(point_sets: int) -> Iterator[dict]:
+    """Lemma 1 for a linear layer: its Lipschitz constant over the printed one and over a valid one.
+
+    The printed constant is the largest sum of |w| over the outputs that an input reaches. The proof needs
+    |sum w x|^2 <= sum w^2 x^2, which w = x = (1, 1) refutes: a layer of one output and n weights 1 has the constant
+    sqrt(n), and 1 is printed. Valid is the root of the largest row sum times the largest column sum.
+    """
+    for seed in range(point_sets):
+        generator = torch.Generator().manual_seed(seed)
+        weights = torch.rand(4, 4 * (seed + 1), dtype=torch.float64, generator=generator)  # outputs x inputs
+        exact = torch.linalg.matrix_norm(weights, 2)
+        columns, rows = weights.abs().sum(0).max(), weights.abs().sum(1).max()
+        for name, constant in (("printed", columns), ("rows and columns", (rows * columns).sqrt())):
+            yield {"method": "Lemma 1", "setting": f"constant={name}", "metric": "Lipschitz/constant"} | {
+                "seed": seed,
+                "value": (exact / constant).item(),
+            }
+
+
+def beside_scores(table: pd.DataFrame, lengths: Sequence[str]) -> pd.DataFrame:
+    """MAP@R at the chosen step and some lengths, means over seeds: a row per method and setting."""
+    parts = [tables.chosen(table[table["metric"] == "MAP@R"]), table[table["metric"].isin(lengths)]]
+    rows = pd.concat(parts).groupby(["method", "setting", "metric"], sort=False)["value"].mean()
+    return rows.unstack(sort=False)[["MAP@R", *lengths]]
+
+
+def constants(table: pd.DataFrame) -> dict[str, tuple]:
+    """The rows of `lemma_rows` as lines over the inputs of a layer, for `charts.lines`."""
+    rows = table[table["metric"] == "Lipschitz/constant"].sort_values("seed")
+    names = {"constant=printed": "printed: largest column sum", "constant=rows and columns": "rows and columns"}
+    groups = rows.groupby("setting")
+    return {
+        name: (4 * (own["seed"] + 1), own["value"])
+        for name, own in ((n, groups.get_group(s)) for s, n in names.items())
+    }
+
+
+# --- what was found ---------------------------------------------------------------------------------------------------
+
+OURS = "C2-CCP-L"
+
+
+def _lemma(numbers: Numbers) -> str:
+    cells = (tables.Cell("Lemma 1", {"constant": name}) for name in ("printed", "rows and columns"))
+    ratios = (tables.levels_of(numbers.cells, cell, "Lipschitz/constant")[cell] for cell in cells)
+    printed, valid = (max(by_seed.values()) for by_seed in ratios)
+    return (
+        f"Lemma 1: the constant of a linear layer is up to {printed:.2f} times the printed bound, and at most "
+        f"{valid:.2f} times the root of the largest row sum times the largest column sum."
+    )
+
+
+def _extent(numbers: Numbers) -> str:
+    """Where an embedding shrinks or grows as a whole, so does its covering radius: what counts for retrieval is the
+    radius over the distance between classes."""
+    radius = "average_covering_radius / inter_class_distance"
+    single, ours, start = (numbers.mean(cell, radius) for cell in ("C2-Proxy", OURS, START))
+    return (
+        f"Over the distance between classes the average covering radius is {single:.2f} under C2-Proxy, {ours:.2f} "
+        f"under {OURS} and {start:.2f} before training."
+    )
+
+
+Mnist = Study(MnistParams, mnist, measures=proxies_of, claims=TESTS, findings=(whether_it_alternated(OURS),))
+Radius = Study(
+    RadiusParams,
+    radius,
+    radius_table,
+    geometries_of,
+    claims=TESTS,
+    findings=(whether_it_alternated(OURS), _extent, _lemma),
+)

@@ -1,0 +1,314 @@
+"""The methods of "Deep Metric Learning with Chance Constraints": four losses, each within the batch, with a memory, as
+one problem with proxies, and with CCP.
+
+    C1, C2, MS, Triplet-all    pairs or triplets within the batch
+    C1-XBM-S, C1-XBM-L, ...    the contrastive losses with a cross-batch memory, as large as S or L proxies
+    C1-Proxy, ...              one proxy-based problem, never re-initialised, with as many proxies as CCP-L
+    C1-CCP-S, C1-CCP-L, ...    CCP with one proxy per class (S), or 8 on CUB and Cars and 4 where classes are many (L)
+    ProxyAnchor-CCP, PFML-CCP  CCP over a proxy loss of another paper: an experiment of this project
+    PFML-Proxy                 the single problem of the latter
+
+All four losses are those of losses/chance_constrained.py, so that only CCP is between a method and its baseline.
+"Triplet-all" takes every violated triplet, where the shared "Triplet" mines semi-hard ones.
+"""
+
+import functools
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from experiments import studies
+from experiments.analysis.stored import Numbers, Sentence
+from experiments.figures.style import Names
+from experiments.methods import (
+    BASELINES,
+    PROXIES,
+    UNSAID,
+    Method,
+    Setting,
+    every_seed,
+    merged,
+    pick,
+    spec_layers,
+    spec_of,
+)
+from experiments.params import Params
+from experiments.profiles import benchmark_of
+from experiments.training.search import Range
+from experiments.training.spec import RunSpec
+
+LOSSES = {
+    "C1": ("chance_constrained.ProxyContrastiveLoss", {"form": "c1"}),
+    "C2": ("chance_constrained.ProxyContrastiveLoss", {"form": "c2"}),
+    "MS": ("chance_constrained.ProxyMultiSimilarityLoss", {}),
+    "Triplet-all": ("chance_constrained.ProxyTripletLoss", {}),
+}
+SCHEME = "chance_constrained"
+
+
+@dataclass(frozen=True)
+class Variant:
+    """A method by its parts: the loss that it is `over`; its `form`, "XBM", "Proxy", "CCP" or "" within the batch; the
+    `size` of its memory or of its proxies, "S" or "L", where there are two."""
+
+    over: str
+    form: str = ""
+    size: str = ""
+
+    @property
+    def name(self) -> str:
+        return "-".join(filter(None, (self.over, self.form, self.size)))
+
+
+_SUPPLEMENT = "supplement, hyperparameters of the losses"
+_C2 = {"cub": (0.0, 0.3841), "cars": (0.2652, 0.5409), "inshop": (0.2858, 0.5130), "sop": (0.2858, 0.5130)}
+_MS = {"cub": (2.0, 40.0, 0.5), "cars": (14.35, 75.83, 0.66), "inshop": (8.49, 57.38, 0.41), "sop": (2.0, 40.0, 0.5)}
+_TRIPLET = {"cub": 0.0961, "cars": 0.1190, "inshop": 0.0451, "sop": 0.0451}
+_SOFT_TRIPLE = {
+    "cub": (20.0, 0.1, 0.2, 0.01),
+    "cars": (17.69, 1 / 19.18, 0.0669, 0.3588),
+    "inshop": (20.0, 0.1, 0.2, 0.01),
+    "sop": (100.0, 1 / 47.9, 0.2, 0.3145),
+}
+XBM_BATCHES = {  # of a memory, by its size
+    "cub": {"S": 3, "L": 25},
+    "cars": {"S": 3, "L": 25},
+    "inshop": {"S": 100, "L": 400},
+    "sop": {"S": 400, "L": 1400},
+}
+XBM_WARMUP = 1000  # steps of the published runs
+MANY_CLASSES = ("sop", "inshop", "omniglot")
+
+
+def _margins(dataset: str) -> dict[str, dict[str, object]]:
+    """Published options of the losses on a benchmark, by loss."""
+    return {
+        "C1": {"negative_margin": 0.5},
+        "C2": dict(zip(("positive_margin", "negative_margin"), _C2[dataset])),
+        "MS": dict(zip(("alpha", "beta", "base"), _MS[dataset])),
+        "Triplet-all": {"margin": _TRIPLET[dataset]},
+        "SoftTriple": dict(zip(("la", "gamma", "tau", "margin"), _SOFT_TRIPLE[dataset])),
+        "ProxyAnchor": {"margin": 0.1, "alpha": 32.0},
+        "ProxyNCA++": {"temperature": 0.1},
+    }
+
+
+PUBLISHED = {dataset: _margins(dataset) for dataset in _C2}
+
+# what the paper says of the training of every method
+NETWORK = {
+    "optimizer": Setting("adam", "Sec. V-A: 'Default Adam optimizer'"),
+    "lr": Setting(1e-5, "Sec. V-A: '1e-5 learning rate'"),
+    "weight_decay": Setting(1e-4, "Sec. V-A: '1e-4 weight decay'"),
+    "batch_size": Setting(32, "Sec. V-A: '32 batch size (4 samples per class)'"),
+    "embedding_size": Setting(128, "Sec. IV-D: 'embedding vectors of size 128 (BN-Inception)'"),
+    "freeze_batchnorm": Setting(True, "the released code; the paper does not say"),
+}
+
+
+def benchmark_like(dataset: str) -> str:
+    """The benchmark whose published settings a data set takes."""
+    benchmark = benchmark_of(dataset)
+    return "sop" if benchmark == "omniglot" else benchmark if benchmark in _C2 else "cub"
+
+
+_RANGES = {
+    "C1": {"negative_margin": Range(0, 1)},
+    "C2": {"positive_margin": Range(-0.2, 1), "negative_margin": Range(0, 1)},
+    "MS": {"alpha": Range(0.01, 50), "beta": Range(1, 200), "base": Range(0, 1)},
+    "Triplet-all": {"margin": Range(0, 1)},
+}
+_SHADES = {
+    "C1": ("#9E9AC8", "#54278F", "#BCBDDC", "#807DBA"),
+    "C2": ("#FDAE6B", "#A63603", "#FDD0A2", "#E6550D"),
+    "MS": ("#A1D99B", "#00441B", "#C7E9C0", "#31A354"),
+    "Triplet-all": ("#9ECAE1", "#08306B", "#C6DBEF", "#3182BD"),
+}
+
+
+def _own() -> dict[Variant, Method]:
+    methods: dict[Variant, Method] = {}
+
+    def add(variant: Variant, loss: str, **record: Any) -> None:
+        methods[variant] = Method(variant.name, loss, offered=False, **record)
+
+    for name, (loss, options) in LOSSES.items():
+        sources = {
+            dataset: {option: Setting(value, _SUPPLEMENT) for option, value in values[name].items()}
+            for dataset, values in PUBLISHED.items()
+        }
+        plain, large, small, single = _SHADES[name]
+        shared: dict[str, Any] = {"options": options, "ranges": _RANGES[name], "batches": "pairs", "published": sources}
+        add(Variant(name), loss, color=plain, **shared)
+        largest = Variant(name, "CCP", "L")
+        for variant, color in ((Variant(name, "Proxy"), single), (Variant(name, "CCP", "S"), small), (largest, large)):
+            how = {"fields": {"scheme": SCHEME}, "searched_as": "" if variant == largest else largest.name}
+            add(variant, loss, color=color, **how, **shared)
+    for name, colors in (("C1", ("#DADAEB", "#6A51A3")), ("C2", ("#FEE6CE", "#D94801"))):
+        sources = {"*": dict.fromkeys(("pos_margin", "neg_margin", "memory_size", "warmup_steps"), UNSAID)}
+        ranges = {"pos_margin": Range(-0.2, 1), "neg_margin": Range(0, 1)}
+        shared = {"options": {"form": name.lower()}, "batches": "pairs", "ranges": ranges, "published": sources}
+        for size, color in zip("SL", colors):
+            shared["searched_as"] = "" if size == "L" else Variant(name, "XBM", "L").name
+            add(Variant(name, "XBM", size), "baselines.cross_batch_memory", color=color, **shared)
+    anchor = BASELINES["ProxyAnchor"]
+    shared = {"fields": {"scheme": SCHEME}, "faster": {"*": PROXIES}}
+    add(Variant("ProxyAnchor", "CCP"), anchor.loss, ranges=anchor.ranges, color="#003355", **shared)
+    field: dict[str, Any] = {"options": {"proxies_per_class": 8}, "batches": "pairs", "ranges": {"alpha": Range(0, 6)}}
+    for form, color in (("Proxy", "#BF8040"), ("CCP", "#7A3300")):
+        field["searched_as"] = "" if form == "CCP" else Variant("PFML", "CCP").name
+        add(Variant("PFML", form), "potential_field.PotentialFieldLoss", color=color, **shared, **field)
+    return methods
+
+
+_OWN = _own()
+OWN: dict[str, Method] = {method.name: method for method in _OWN.values()}
+VARIANTS = {variant.name: variant for variant in _OWN}  # the others are their own loss
+METHODS = BASELINES | OWN
+LABELS = {
+    "covering_radius": "covering radius",
+    "average_covering_radius": "average covering radius",
+    "inter_class_distance": "mean distance between classes",
+    "proxy_spread": "mean distance between proxies of a class",
+    "problems": "number of problems",
+    "projection": "projection weight λ",
+    "pool": "pool size b",
+    "time_ratio": "step time / C2's",
+    "step_ratio": "step time / C2's, pool left out",
+    "loss_gap": "gap of the loss",
+    "gap/radius": "weighted gap / covering radius",
+    "M": "proxies per class M",
+    "problem_steps": "steps of a problem",
+}
+NAMES = Names({name: method.color for name, method in METHODS.items()}, LABELS)
+
+PRINTED = {"Triplet": "Triplet-all", "Triplet-CCP-L": "Triplet-all-CCP-L", "SoftTriple-S/L": "SoftTriple"}
+EXPERIMENTS = {  # the notebook that repeats a published table
+    **dict.fromkeys(("Table I", "Text Sec V-B"), "46_ccp_cost"),
+    **dict.fromkeys(("Table II", "Table V (supp)", "Table VI (supp)"), "41_ccp_retrieval"),
+    **dict.fromkeys(("Table III", "Table IV"), "47_ccp_conventional"),
+}
+published = functools.partial(studies.published, "ccp", PRINTED)
+
+
+ALTERNATED = 3  # problems of a run, from which on it says something of CCP
+
+
+def whether_it_alternated(cell: str) -> Sentence:
+    """A sentence about a cell whose runs had fewer than ALTERNATED problems; of others it is empty."""
+
+    def said(numbers: Numbers) -> str:
+        problems = numbers.mean(cell, "problems")
+        if problems >= ALTERNATED:
+            return ""
+        return (
+            f"CCP did not alternate: {cell.replace(';', ', ')} had {problems:.1f} problems, which says nothing of it."
+        )
+
+    return said
+
+
+ONE_FOLD, FOUR_FOLDS = "ccp_one_fold", "ccp_early_stopping"  # of the ablations, and of Tables II, V and VI
+# What `small` has by benchmark, from pilots that looked at test classes. On validation classes (benchmarks/regimes.py,
+# a run each) problems of 25 steps are the best on letters by 6 to 13 points of MAP@R, and on birds those of 25, 50 and
+# 100 steps lie within 1.5 points of each other.
+REGIMES = {"cub": {"steps": 300, "problem_steps": 50}, "omniglot": {"steps": 600, "problem_steps": 25}}
+SHORT = {"batch_size": 32, "batch_weight": 0.1, "protocol": ONE_FOLD, "problem_patience": 0}
+
+
+@dataclass(frozen=True)
+class CcpParams(Params):
+    """What the notebooks that train CCP share.
+
+    At quick and small a run has hundreds of steps, not tens of thousands: proxies then learn at the rate of a new head,
+    the memory of XBM starts after a tenth of the steps, and the in-batch term of the released code is on. The network
+    learns ten to a hundred times as fast as the paper's and leaves its proxies behind within tens of steps, while the
+    scores of a problem still creep up; so a problem ends after `problem_steps` there, see REGIMES.
+    """
+
+    paper = "ccp"
+    differs: ClassVar = (
+        "retrieval is scored by cosine, the released code ranks clipped embeddings by Euclidean distance",
+        "MS mines no pairs, with and without CCP: the paper gives no threshold",
+        "proxies have no weight decay, which the released code gives them",
+        "early stopping ends a run after 60 evaluations, at the latest after 200,000 steps",
+    )
+    positive: ClassVar[tuple[str, ...]] = ("proxies_per_class", "pool_size", "eval_every")
+    overrides: ClassVar = {
+        "quick": {"train_from": "head", "steps": 180, "eval_every": 20, "problem_steps": 10} | SHORT,
+        "small": {"eval_every": 50} | SHORT,
+        "paper": {"eval_every": 25, "problem_patience": 3, "problem_steps": 0}
+        | {"batch_weight": 0.0, "protocol": ONE_FOLD},
+    }
+
+    protocol: str | None = None
+    proxies_per_class: int | None = None
+    pool_size: int | None = None
+    projection: float = 2e-4
+    problem_patience: int | None = None  # evaluations without a better one that end a problem; 0: they end none
+    problem_steps: int | None = None  # steps that end a problem; 0: they end none
+    eval_every: int | None = None  # steps between two evaluations; at paper the protocol's
+    batch_weight: float | None = None  # weight of the loss within the batch beside that with proxies
+
+    def _dataset_recipe(self, dataset: str) -> dict[str, Any]:
+        many = benchmark_of(dataset) in MANY_CLASSES
+        regime = REGIMES.get(benchmark_of(dataset), REGIMES["cub"]) if self.profile == "small" else {}
+        return {"proxies_per_class": 4 if many else 8, "pool_size": 7 if many else 12} | regime
+
+    def published(self, method: str, setting: str = "") -> Mapping[str, Setting]:
+        """The paper's settings of a method (see `Params.published`)."""
+        variant = VARIANTS.get(method, Variant(method))
+        options = PUBLISHED[benchmark_like(self.dataset)].get(variant.over, {})
+        if variant.form == "XBM":
+            named = {"positive_margin": "pos_margin", "negative_margin": "neg_margin"}
+            options = {named[name]: value for name, value in options.items()} | xbm_options(self, variant.size)
+        settings = {f"loss.{name}": Setting(value, _SUPPLEMENT) for name, value in options.items()}
+        if variant.over in LOSSES and variant.form in ("Proxy", "CCP"):
+            settings["loss_lr.*"] = Setting(NETWORK["lr"].value, "the released code: proxies learn as the network does")
+        return dict(NETWORK) | settings
+
+
+def xbm_options(params: CcpParams, size: str) -> dict[str, int]:
+    """How large a memory is, and after how many steps it starts."""
+    batches = XBM_BATCHES[benchmark_like(params.dataset)][size]
+    warmup = XBM_WARMUP if params.profile == "paper" else params.steps // 10
+    return {"memory_size": batches * params.batch_size, "warmup_steps": warmup}
+
+
+ENDS = ("problem_patience", "problem_steps")  # of a problem
+
+
+def scheme_options(variant: Variant, params: CcpParams, **changes: Any) -> dict[str, Any]:
+    """Options of the scheme for a method that has it: S has one proxy per class, "Proxy" a single problem."""
+    options = {"pool_size": params.pool_size, "projection": params.projection}
+    ends = {} if variant.form == "Proxy" else {name: getattr(params, name) or None for name in ENDS}
+    options |= {"problem_patience": None} | ends
+    if variant.over in LOSSES:
+        options["proxies_per_class"] = 1 if variant.size == "S" else params.proxies_per_class
+        options["batch_weight"] = params.batch_weight
+    return options | changes
+
+
+def ccp_spec(
+    name: str, params: CcpParams, *, setting: str = "", scheme: Mapping[str, Any] | None = None, **changes: Any
+) -> RunSpec:
+    """The run of one method; scheme: options of its scheme that differ from the parameters'; others as in `spec_of`."""
+    method, variant = pick(METHODS, [name])[0], VARIANTS.get(name, Variant(name))
+    fields: dict[str, Any] = {}
+    if method.loss is not None:
+        fields = {"monitor": "MAP@R"}
+        if params.profile != "paper":  # there the protocol says how often
+            fields |= {} if params.eval_every_epochs else {"eval_every": params.eval_every}
+    if method.fields.get("scheme") == SCHEME:
+        fields["scheme_options"] = scheme_options(variant, params, **dict(scheme or {}))
+        if params.profile != "paper" and not method.faster:
+            network = merged(spec_layers(method, params))
+            fields["loss_lr"] = {"*": network.get("head_lr", network["lr"])}
+    if params.profile != "paper" and variant.form == "XBM":
+        changes["loss_options"] = xbm_options(params, variant.size) | dict(changes.get("loss_options", {}))
+    return spec_of(method, params, setting=setting, **fields | changes)
+
+
+def ccp_runs(names: Iterable[str], params: CcpParams, **how: Any) -> list[RunSpec]:
+    """All seeds and folds of some methods at one setting; `how` as in `ccp_spec`."""
+    return every_seed([ccp_spec(name, params, **how) for name in names], params)

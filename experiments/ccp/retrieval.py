@@ -1,0 +1,130 @@
+"""Notebooks 41 and 47: retrieval with and without CCP, under the paper's own protocol (Tables II, V, VI, Fig. 8) and
+under the conventional one (Tables III, IV)."""
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import ClassVar
+
+import pandas as pd
+
+from experiments.analysis import results, tables
+from experiments.analysis.comparing import UNTRAINED
+from experiments.analysis.stored import Numbers
+from experiments.ccp.ablations import courses_of
+from experiments.ccp.claims import TESTS
+from experiments.ccp.methods import FOUR_FOLDS, LOSSES, METHODS, CcpParams, ccp_spec
+from experiments.methods import every_seed, found_by_search, search_each
+from experiments.profiles import at, layered
+from experiments.studies import study_rows, with_measures
+from experiments.study import Study
+from experiments.training.spec import RunSpec
+
+PAIRS = tuple(f"{loss}{form}" for loss in LOSSES for form in ("", "-CCP-L"))
+OTHERS = ("C1-XBM-L", "C2-XBM-L", "ProxyAnchor", "ProxyNCA++", "SoftTriple")
+SMALL_MEMORY = ("C1-XBM-S", "C1-CCP-S", "C2-XBM-S", "C2-CCP-S")
+SPREAD_METRICS = ("P@1", "MAP@R")
+
+
+@dataclass(frozen=True)
+class CcpRetrievalParams(CcpParams):
+    """The parameters of notebook 41."""
+
+    notebook = "41_ccp_retrieval"
+    overrides: ClassVar = layered(
+        CcpParams.overrides,
+        at(methods=("untrained", *PAIRS, *OTHERS, *SMALL_MEMORY)),
+        at("paper", protocol=FOUR_FOLDS),
+    )
+
+    methods: tuple[str, ...] | None = None
+    search_trials: int | None = None
+
+
+@dataclass(frozen=True)
+class CcpConventionalParams(CcpParams):
+    """The parameters of notebook 47; evaluations on the test set end a projection, as in the paper."""
+
+    notebook = "47_ccp_conventional"
+    overrides: ClassVar = layered(CcpParams.overrides, at(protocol="conventional"))
+
+    methods: tuple[str, ...] = ("untrained", "C2-CCP-L", "MS-CCP-L", "ProxyAnchor", "MS")
+
+
+def retrieval(params: CcpRetrievalParams) -> list[RunSpec]:
+    """Every method, every seed, its hyperparameters searched first where there are trials."""
+    return every_seed([spec for spec, _ in search_each(_specs(params), METHODS, params)], params)
+
+
+def conventional(params: CcpConventionalParams) -> list[RunSpec]:
+    """Tables III and IV: CCP beside the best of the others."""
+    return every_seed(_specs(params), params)
+
+
+def retrieval_table(finished: Iterable, params: CcpRetrievalParams) -> pd.DataFrame:
+    """The rows of the runs and the `steps` they took, and below them how far the metrics tell the methods apart."""
+    finished = list(finished)
+    table = with_measures(finished, courses_of, params)
+    spread = relative_spread(results.tidy(finished, params), params)
+    return table if spread.empty else pd.concat([table, spread], ignore_index=True)
+
+
+def spreads(table: pd.DataFrame) -> pd.DataFrame | str:
+    """`relative_spread` in a table of this notebook, by seed and metric; of too few seeds a sentence."""
+    rows = table[table["metric"] == "relative_spread"]
+    if rows.empty:
+        return f"{table['seed'].nunique()} of the three seeds needed: a deviation of two runs says nothing."
+    return rows.pivot_table(index="seed", columns="setting", values="value").round(2)
+
+
+def relative_spread(table: pd.DataFrame, params: CcpRetrievalParams) -> pd.DataFrame:
+    """How far a metric tells the trained methods apart: the deviation of their means over that of one method's seeds,
+    which no scale of the metric changes. Rows of "methods", a jackknife pseudo-value per seed on the scale of
+    logarithms; none of fewer than three seeds."""
+    rows = tables.final_rows(table)
+    rows = rows[rows["metric"].isin(SPREAD_METRICS) & ~rows["method"].isin(UNTRAINED)]
+    spreads = []
+    for metric, group in rows.groupby("metric", sort=False):
+        values = group.pivot_table(index="seed", columns="method", values="value").dropna()
+        if min(values.shape) < 3 or not values.var().gt(0).all():
+            continue
+        whole, count = _log_spread(values), len(values)
+        for seed in values.index:
+            pseudo = count * whole - (count - 1) * _log_spread(values.drop(index=seed))
+            row = {"method": "methods", "setting": f"of={metric}", "metric": "relative_spread"}
+            spreads.append(row | {"seed": seed, "value": math.exp(pseudo)})
+    if not spreads:
+        return pd.DataFrame(columns=tables.COLUMNS)
+    where = rows.iloc[0]
+    return study_rows(params, spreads, **{name: where[name] for name in ("dataset", "backbone", "dim", "protocol")})
+
+
+def _log_spread(values: pd.DataFrame) -> float:
+    """The logarithm of the deviation between methods over that within, of scores (seeds, methods)."""
+    return math.log(values.mean().std() / math.sqrt(values.var().mean()))
+
+
+def tuned(params: CcpRetrievalParams) -> pd.DataFrame | None:
+    """The hyperparameters that the search of `retrieval` found, see `methods.found_by_search`; None without one."""
+    return found_by_search(_specs(params), METHODS, params)
+
+
+def _specs(params: CcpRetrievalParams | CcpConventionalParams) -> list[RunSpec]:
+    return [ccp_spec(name, params) for name in params.methods]
+
+
+def _over_itself(numbers: Numbers) -> str:
+    gains = ", ".join(f"{loss} ({numbers.gap(f'{loss}-CCP-L', loss, 'MAP@R')})" for loss in LOSSES)
+    return f"What CCP adds to the MAP@R of the same loss: {gains}."
+
+
+def _memory(numbers: Numbers) -> str:
+    """XBM is at its best before its memory begins where both sizes of it have the same best weights."""
+    if ("C2-XBM-S", "MAP@R") in numbers.cells and not numbers.effects("C2-XBM-L", "C2-XBM-S", "MAP@R").any():
+        return "XBM is at its best before its memory begins, whatever the size: CCP cannot be compared with a memory."
+    return ""
+
+
+FINDINGS = (_over_itself, _memory)
+Retrieval = Study(CcpRetrievalParams, retrieval, retrieval_table, courses_of, claims=TESTS, findings=FINDINGS)
+Conventional = Study(CcpConventionalParams, conventional, measures=courses_of, claims=TESTS)

@@ -1,0 +1,198 @@
+"""python -m experiments: data, backbones, training without Jupyter, the cache, search in your own images with a trained
+network, and what the Makefile and the workflow call.
+"""
+
+import argparse
+import os
+import signal
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+from dmlrepro import __version__
+from experiments import commands as do
+
+
+def main(arguments: list[str] | None = None) -> int:
+    parser = _parser()
+    options = parser.parse_args(arguments)
+    try:
+        return options.run(options) or 0
+    except ModuleNotFoundError as error:
+        if (error.name or "experiments").partition(".")[0] in ("dmlrepro", "experiments"):
+            raise  # a mistake of ours, not a package of an extra
+        print(f"dmlrepro: {error.name} is not installed; pip install 'dmlrepro[notebooks]'", file=sys.stderr)
+        return 2
+    except BrokenPipeError as error:
+        return _cut_off(error)
+    except (ValueError, TypeError, OSError, FloatingPointError, MemoryError) as error:
+        print(f"dmlrepro: {error}", file=sys.stderr)
+        return 2
+
+
+def _cut_off(error: BrokenPipeError) -> int:
+    """The status where a reader of the output has read enough, as `head`, or where another pipe broke."""
+    try:
+        sys.stdout.flush()
+    except BrokenPipeError:
+        sys.stdout = open(os.devnull, "w", encoding="utf8")  # noqa: SIM115 (Python flushes it at its end)
+        return 128 + signal.SIGPIPE
+    print(f"dmlrepro: {error}", file=sys.stderr)
+    return 2
+
+
+SET = "a parameter of the notebooks, as in papermill; repeatable"
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m experiments", description=__doc__)
+    parser.add_argument("--version", action="version", version=f"dmlrepro {__version__}")
+    commands = parser.add_subparsers(required=True, metavar="COMMAND")
+
+    data = _group(commands, "data", "check or fetch a dataset")
+    check = _command(data, "check", do.data_check, "print the counts of a dataset, and decode all its images")
+    check.add_argument("name", help="a set's name, or folder:PATH or manifest:FILE.csv for your own images")
+    check.add_argument(
+        "--csv", type=Path, help="also write the images and their split to this new file, for manifest:FILE.csv"
+    )
+    fetch = _command(data, "fetch", do.data_fetch, "download a dataset, or print the manual steps")
+    fetch.add_argument("name", help="a set's name")
+
+    _command(commands, "backbones", do.backbones, "list the backbones with weight tag, input and users")
+    _command(commands, "params", do.shared_parameters, "list the parameters that every notebook accepts")
+
+    purpose = "train what notebooks run without Jupyter, into the cache, and beyond quick into the record of results/"
+    train = _command(commands, "train", do.train, purpose)
+    _notebooks(train)
+    _parameters(train)
+    train.add_argument("--grid", type=Path, help="executions.json of the workflow; then NOTEBOOKS are names in it")
+    train.add_argument("--rerun", action="store_true", help="also what the store has; new lines are appended")
+    train.add_argument("--jobs", type=int, help="one-thread runs side by side (default: all cores, on GPUs 1)")
+
+    search = _command(commands, "search", do.search, "tune methods alike on validation classes, into results/; resumes")
+    search.add_argument(
+        "what", nargs="+", help="notebooks (name or number), methods, or both: then these methods of them"
+    )
+    _parameters(search, profile="small")
+    search.add_argument("--jobs", type=int, help="searches side by side, each on one thread (default: all cores)")
+    search.add_argument("--again", action="store_true", help="also where there is one, which it replaces when complete")
+
+    bench = _command(commands, "bench", do.bench, "check a loss of your own and compare it with all others; resumes")
+    bench.add_argument("loss", help="FILE.py:NAME or package.module:NAME, see docs/your_loss.md")
+    bench.add_argument("--profile", help="default: the first of quick, small and paper that has the data set")
+    bench.add_argument("--dataset", help="as in notebooks (default: that of the profile)")
+    bench.add_argument("--search", nargs="+", default=[], metavar="NAME=LOW:HIGH", help="options to search, at small")
+    bench.add_argument(
+        "-p", dest="parameters", nargs=2, action="append", default=[], metavar=("NAME", "VALUE"), help=SET
+    )
+    bench.add_argument("--jobs", type=int, help="as in `train`")
+
+    record = _group(commands, "records", "the finished runs that results/ stores")
+    _command(record, "status", do.records_status, "print how many runs are valid and outdated; trains nothing")
+    check = _command(record, "check", do.records_check, "train a sample of the stored runs again and compare them")
+    check.add_argument("kinds", nargs="*", help="parts of the names that `records status` prints (default: all kinds)")
+    check.add_argument("--sample", type=int, default=2, help="runs of each kind (default: 2)")
+    check.add_argument("--jobs", type=int, help="as in `train`")
+
+    jobs = _command(commands, "jobs", do.jobs, "write what a workflow needs to train each run as a job of its own")
+    jobs.add_argument("grid", type=Path, help="executions.json of the workflow")
+    jobs.add_argument("index", type=Path, help="a JSON file to write; the spec of each run goes beside it")
+    jobs.add_argument("--cores", type=int, default=1, help="threads of a run that does not say how many (default: 1)")
+    jobs.add_argument("--gpus", type=int, default=0, help="GPUs that share each run (default: 0)")
+    run = _command(commands, "run", do.run, "train one run that `jobs` wrote, into the cache")
+    run.add_argument("spec", type=Path, help="a file that `jobs` wrote")
+
+    plan = _command(
+        commands, "plan", do.plan, "list the runs of notebooks with estimated hours and memory; runs nothing"
+    )
+    _notebooks(plan)
+    _parameters(plan)
+    plan.add_argument("--each", action="store_true", help="a line per run instead of one per method")
+    plan.add_argument("--gpus", type=int, help="GPUs that share each run (default: those of this machine)")
+    plan.add_argument("--measure", action="store_true", help="time a step and an evaluation of each kind of run here")
+    show = _command(commands, "show", do.show, "print every setting of a notebook's runs and where it comes from")
+    show.add_argument("notebook", help="name or number")
+    _parameters(show)
+
+    cache = _group(commands, "cache", "move finished runs between machines")
+    for action, purpose in (
+        ("export", "write all finished runs to an archive"),
+        ("import", "take those of an archive"),
+    ):
+        entry = _command(cache, action, do.cache, purpose)
+        entry.add_argument("archive", type=Path, help="a .tar file")
+        entry.set_defaults(action=action)
+
+    export = _command(commands, "export", do.export, "keep a trained network as a file: of notebook 01 the recommended")
+    export.add_argument("notebook", help="name or number, as in 01")
+    export.add_argument(
+        "model", type=Path, help="the file to write, .safetensors; where torch can, also .pt2 beside it"
+    )
+    export.add_argument("--method", help="whose network (default: the one that notebook 01 recommends)")
+    export.add_argument("--seed", type=int, default=0, help="with --method (default: 0)")
+    _parameters(export)
+    embed = _command(
+        commands, "embed", do.embed, "embed all images of a folder into an index; goes on where it stopped"
+    )
+    embed.add_argument("model", type=Path, help="a file that `export` wrote")
+    embed.add_argument("folder", type=Path, help="images at any depth, sorted by class or not")
+    embed.add_argument("--out", type=Path, required=True, help="the index, a folder")
+    find = _command(commands, "find", do.find, "find the images of an index that are nearest to yours, as CSV")
+    find.add_argument("index", type=Path, help="a folder that `embed` wrote")
+    find.add_argument("images", type=Path, nargs="+", help="image files, or folders of them")
+    find.add_argument("-k", type=int, default=10, help="how many for each image (default: 10)")
+    find.add_argument("--html", type=Path, help="write a page of pictures instead, to read offline")
+
+    publish = _command(commands, "publish", do.publish, "move validated tables from a build folder to results/")
+    publish.add_argument("folder", type=Path, help="of a build, as build/quick")
+    _notebooks(publish)
+    publish.add_argument(
+        "--everything", action="store_true", help="also what repeats the committed tables, with its costs"
+    )
+    summary = _command(commands, "summary", do.summary, "table of a build folder: notebook, seconds, rows, verdicts")
+    summary.add_argument("folder", type=Path, help="of a build, as build/quick")
+    drift = _command(commands, "drift", do.drift, "print how far new tables of a folder lie from the golden values")
+    drift.add_argument("folder", type=Path, help="of a build, as build/quick")
+    _notebooks(drift)
+    _command(commands, "pages", do.pages, "write what is made from results/: findings, index, ledger, README")
+    _notebooks(
+        _command(
+            commands, "accept", do.accept, "make new golden numbers from build/quick or results/quick, print what moved"
+        )
+    )
+    return parser
+
+
+def _group(commands: argparse._SubParsersAction, name: str, purpose: str):
+    parser = commands.add_parser(name, help=purpose, description=_sentence(purpose))
+    return parser.add_subparsers(required=True, metavar="ACTION")
+
+
+def _command(
+    commands: argparse._SubParsersAction,
+    name: str,
+    run: Callable[[argparse.Namespace], int | None],
+    purpose: str,
+) -> argparse.ArgumentParser:
+    parser = commands.add_parser(name, help=purpose, description=_sentence(purpose))
+    parser.set_defaults(run=run)
+    return parser
+
+
+def _sentence(purpose: str) -> str:
+    return f"{purpose[0].upper()}{purpose[1:]}."
+
+
+def _notebooks(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("notebooks", nargs="*", help="names or numbers; default: all")
+
+
+def _parameters(parser: argparse.ArgumentParser, profile: str = "quick") -> None:
+    parser.add_argument("--profile", default=profile, help=f"quick, small or paper (default: {profile})")
+    parser.add_argument(
+        "-p", dest="parameters", nargs=2, action="append", default=[], metavar=("NAME", "VALUE"), help=SET
+    )
+
+
+if __name__ == "__main__":
+    sys.exit(main())

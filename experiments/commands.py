@@ -1,0 +1,357 @@
+"""What the commands of `python -m experiments` do, each from its options, see cli.py; what a command returns is its
+exit status, None: 0.
+
+They import what they need themselves, so that the others need not wait for it.
+"""
+
+import argparse
+import ast
+import difflib
+import json
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from experiments.params import Params
+    from experiments.training.spec import RunSpec
+
+
+def _params(options: argparse.Namespace, params_class: "type[Params]"):
+    values = {name: _literal(text) for name, text in options.parameters}
+    return params_class.from_values({"profile": options.profile} | values)
+
+
+def _literal(text: str):
+    try:
+        return ast.literal_eval(text)
+    except (ValueError, SyntaxError):
+        return text
+
+
+def _selected(names: list[str]) -> list[str]:
+    from experiments.report import catalogue
+
+    return [catalogue.find(name).name for name in names] or list(catalogue.studies())
+
+
+def data_check(options: argparse.Namespace) -> None:
+    from experiments.datasets import images, manifests, own_images
+
+    print(manifests.check(options.name))
+    manifest = manifests.present(options.name)
+    if isinstance(manifest.images, tuple):
+        print(images.survey(manifest))
+        images.check(manifest)
+    if options.csv:
+        own_images.write_csv(manifest, options.csv)
+
+
+def data_fetch(options: argparse.Namespace) -> None:
+    from experiments.datasets import downloads
+
+    downloads.fetch(options.name)
+
+
+def backbones(options: argparse.Namespace) -> None:
+    import pandas as pd
+
+    from experiments.networks import backbones
+
+    print(pd.DataFrame(backbones.table()).to_string(index=False))
+
+
+def shared_parameters(options: argparse.Namespace) -> None:
+    import inspect
+
+    from experiments.params import Params
+
+    print(inspect.getdoc(Params))
+
+
+def train(options: argparse.Namespace) -> None:
+    from experiments.files import FullDisk
+    from experiments.report import jobs
+    from experiments.training import records, runs
+
+    if options.grid and (options.parameters or options.profile != "quick"):
+        raise ValueError("--grid says the profile and the parameters of every execution; leave out --profile and -p")
+    pooled: list[RunSpec] = []
+    results: list[runs.RunResult] = []
+    failures = []
+    for execution in jobs.of_grid(options.grid, options.notebooks) if options.grid else _chosen(options):
+        specs = execution.study.specs(execution.params)
+        if not records.file_of(execution.params.profile, execution.study.name):
+            pooled += specs
+            continue
+        try:
+            results += execution.run(specs, options.jobs, rerun=options.rerun)
+        except FullDisk:
+            raise
+        except Exception as error:  # the other notebooks are trained before it is said
+            failures.append(error)
+            print(f"{execution.study.name}: {error}", file=sys.stderr)
+    results += runs.run_all(pooled, jobs=options.jobs)
+    if failures:
+        raise failures[0]
+    fresh = {result.key for result in results if not result.from_cache}
+    distinct = len({result.key for result in results})
+    print(f"{distinct} distinct runs of {len(results)}: {len(fresh)} trained now, the others were finished")
+
+
+def records_status(options: argparse.Namespace) -> None:
+    import pandas as pd
+
+    from experiments.training import checking
+
+    states = pd.DataFrame(checking.states())
+    print(states.to_string(index=False) if len(states) else "no runs are stored")
+
+
+def records_check(options: argparse.Namespace) -> int:
+    from experiments.report import searches
+    from experiments.training import checking
+
+    others = searches.outdated()
+    for table, files in others.items():
+        print(f"results/{table} rests on another search than {', '.join(files)} is now: make it again")
+    rows = checking.check(options.sample, options.kinds, options.jobs)
+    for row in rows:
+        print(f"{row['kind']}: {row['trained']} of {row['runs']} runs trained again, {row['differ'] or 'the same'}")
+    return 1 if others or any(row["differ"] for row in rows) else 0
+
+
+def search(options: argparse.Namespace) -> None:
+    import pandas as pd
+
+    from experiments import papers
+    from experiments.methods import summary
+    from experiments.report import catalogue, searches
+
+    known = papers.methods()
+    methods = [name for name in options.what if name in known]
+    for name in options.what:
+        if alike := name not in known and difflib.get_close_matches(name, known, cutoff=0.7):
+            raise ValueError(f"no method {name!r}; did you mean {alike[0]!r}?")
+    named = [catalogue.find(name) for name in options.what if name not in methods]
+    # the notebooks across papers, 00 to 03, come last: a room knows its methods' parameters
+    everything = sorted(catalogue.studies().items(), key=lambda item: (item[0].startswith("0"), item[0]))
+    every = searches.wanted(named or [study for _, study in everything], lambda cls: _params(options, cls), methods)
+    finished = searches.run(every, options.jobs, options.again)
+    rows = [{"method": record["method"]} | summary(record) for record in finished]
+    print(pd.DataFrame(rows).to_string(index=False, float_format="{:.4g}".format, na_rep=""))
+    for table, files in searches.outdated().items():
+        print(f"results/{table} was made with another {' and '.join(files)}: execute its notebook again")
+
+
+def bench(options: argparse.Namespace) -> None:
+    from experiments.report import bench
+
+    given = {"profile": options.profile, "dataset": options.dataset, "search": options.search or None}
+    values = {name: _literal(text) for name, text in options.parameters}
+    params = bench.params_of(options.loss, **values | {name: value for name, value in given.items() if value})
+    findings = bench.checked(params)
+    print(*findings, sep="\n", flush=True)
+    path, sentences = bench.page(params, findings, options.jobs)
+    print(*sentences, f"the page: {path}", sep="\n")
+
+
+def _chosen(options: argparse.Namespace):
+    """Studies with the parameters of the command line."""
+    from experiments.report import catalogue
+    from experiments.study import Execution
+
+    for study in map(catalogue.find, _selected(options.notebooks)):
+        yield Execution(study, _params(options, study.params))
+
+
+def jobs(options: argparse.Namespace) -> None:
+    from experiments.analysis import saving
+    from experiments.report import jobs
+
+    grid = jobs.executions(options.grid)
+    specs, index = jobs.expand(grid["executions"], grid["profile"], cores=options.cores, gpus=options.gpus)
+    for key, spec in specs.items():
+        path = options.index.parent / f"{key}.json"
+        if not path.exists():  # its name is its content
+            saving.write_text(path, json.dumps(spec, indent=1) + "\n")
+    saving.write_text(options.index, json.dumps(index, indent=1) + "\n")
+    print(f"{len(index['executions'])} executions of notebooks read {len(specs)} distinct runs")
+
+
+def run(options: argparse.Namespace) -> None:
+    from experiments.report import jobs
+    from experiments.training import runs
+
+    result = jobs.train(options.spec)
+    print(f"{runs.named(result.spec)}: {'in the cache' if result.from_cache else 'trained'}, {result.key}")
+
+
+def plan(options: argparse.Namespace) -> int:
+    import torch
+
+    from experiments.report import catalogue, plan, stopwatch, throughput
+
+    gpus = options.gpus or torch.cuda.device_count() or 1
+    speed = stopwatch.measured if options.measure else throughput.stated
+    names = _selected(options.notebooks)
+    table, problems = plan.table_of(names, lambda cls: _params(options, cls), gpus=gpus, speed=speed)
+    if table.empty:
+        print("these notebooks train nothing")
+        return 0
+    print((table if options.each else plan.grouped(table)).to_string(index=False, float_format="{:.3g}".format))
+    print(plan.by_notebook(table).to_string(index=False, float_format="{:.3g}".format))
+    print(*plan.totals(table, gpus), sep="\n")
+    sentences = [plan.recorded(name, _params(options, catalogue.find(name).params)) for name in names]
+    sentences.append(plan.searching(names, lambda cls: _params(options, cls), speed))
+    for sentence in filter(None, sentences):
+        print(sentence)
+    print(*(f"error: {problem}" for problem in problems), sep="\n", end="\n" * bool(problems), file=sys.stderr)
+    return 1 if problems else 0
+
+
+def show(options: argparse.Namespace) -> None:
+    from experiments.report import catalogue, show
+
+    study = catalogue.find(options.notebook)
+    print(show.text(study, _params(options, study.params)))
+
+
+def cache(options: argparse.Namespace) -> None:
+    from experiments.training import cache
+
+    if options.action == "export":
+        print(f"{cache.export_to(options.archive)} runs written to {options.archive}")
+    else:
+        print(f"{cache.import_from(options.archive)} runs added to the cache")
+
+
+def export(options: argparse.Namespace) -> None:
+    from experiments.deploy import models
+    from experiments.report import catalogue, kept
+    from experiments.study import Execution
+
+    study = catalogue.find(options.notebook)
+    models.check_name(options.model)
+    run = kept.chosen(Execution(study, _params(options, study.params)), options.method, options.seed)
+    print(f"# {run.described}", models.lines(models.export(run, options.model)), sep="\n")
+
+
+def embed(options: argparse.Namespace) -> None:
+    from experiments.deploy import indexing
+
+    index = indexing.embed_folder(options.model, options.folder, options.out)
+    unreadable = f"; {index.unreadable} others: {options.out / 'unreadable.txt'}" if index.unreadable else ""
+    print(f"{len(index.images)} images in {options.out}{unreadable}")
+
+
+def find(options: argparse.Namespace) -> int:
+    from experiments.deploy import finding, page
+
+    answer = finding.find(options.index, options.images, options.k)
+    print(*answer.unreadable, sep="\n", end="\n" * bool(answer.unreadable), file=sys.stderr)
+    if options.html:
+        print(f"{len(answer.queries)} queries in {page.write(answer, options.html)}")
+    else:
+        answer.write_csv(sys.stdout)
+    return 1 if answer.unreadable else 0
+
+
+def publish(options: argparse.Namespace) -> None:
+    from experiments.analysis import publishing, saving
+    from experiments.files import repository_root
+    from experiments.report import verdicts
+
+    target = _published(options.folder)
+    if target.name not in saving.PROFILES:
+        known = ", ".join(saving.PROFILES)
+        raise ValueError(f"{options.folder} is no folder of a profile ({known}), as build/quick is; give such a one")
+    names = _saving(options.notebooks) if options.notebooks else []
+    if options.notebooks and not names:
+        print("these notebooks save no table")
+        return
+    tables, moved = publishing.publish(options.folder, target, names, everything=options.everything)
+    print(f"{tables} tables valid, {moved} new or changed in {target.relative_to(repository_root())}/")
+    if verdicts.write():
+        print("results/claims.csv follows them")
+
+
+def _saving(names: list[str]) -> list[str]:
+    """Those of some notebooks, or of all, that save a table."""
+    from experiments.report import catalogue
+
+    return [name for name in _selected(names) if catalogue.find(name).saves]
+
+
+def _published(build: Path) -> Path:
+    """Where the tables of a build folder go."""
+    from experiments.files import repository_root
+
+    return repository_root() / "results" / build.absolute().name
+
+
+def summary(options: argparse.Namespace) -> int:
+    """What the notebooks of a build folder took and said; 1 where committed tables are not what they make."""
+    from experiments.analysis import publishing
+    from experiments.report import regression
+
+    table = regression.summary(options.folder)
+    print(table.to_string(index=False))
+    print(f"{len(table)} notebooks, {table['rows'].sum()} rows, {table['verdicts'].sum()} verdicts")
+    if difference := publishing.difference(options.folder, _published(options.folder)):
+        print(difference)
+    return _name_outdated(options.folder, _published(options.folder))
+
+
+def _name_outdated(made: Path, committed: Path) -> int:
+    """Print which committed tables are not what the present code makes; 1 if there are any."""
+    from experiments.analysis import publishing
+    from experiments.files import repository_root
+
+    reasons = publishing.outdated(made, committed)
+    for name, why in reasons.items():
+        print(f"{committed.relative_to(repository_root())}/{name}.csv is not what the present code makes: {why}")
+    if reasons:
+        print("if that is meant, `make accept` (golden values too) or `make notebooks` renew what is committed")
+    return 1 if reasons else 0
+
+
+def drift(options: argparse.Namespace) -> int:
+    from experiments.files import repository_root
+    from experiments.report import regression
+
+    table, outside = regression.drift(options.folder, _selected(options.notebooks))
+    if table.empty:
+        print("these notebooks have no golden values")
+        return 0
+    print(table.to_string(index=False, float_format="{:.2f}".format))
+    print(f"{table['moved'].sum()} of {table['values'].sum()} values moved, {len(outside)} outside their tolerance")
+    if len(outside):
+        print(outside.to_string(index=False))
+    outdated = _name_outdated(options.folder, repository_root() / "results" / "quick")
+    return 1 if len(outside) else outdated
+
+
+def pages(options: argparse.Namespace) -> None:
+    from experiments.files import repository_root
+    from experiments.report import pages
+
+    written = pages.write()
+    print(*(path.relative_to(repository_root()) for path in written), f"{len(written)} files written", sep="\n")
+
+
+def accept(options: argparse.Namespace) -> None:
+    from experiments.analysis import publishing
+    from experiments.analysis.provenance import damage, table_paths
+    from experiments.files import repository_root
+    from experiments.report import regression
+
+    build = repository_root() / "build" / "quick"
+    names = _saving(options.notebooks)
+    absent = [name for name in names if all(damage(folder / f"{name}.csv") for folder in (build, _published(build)))]
+    if absent:  # before anything is replaced
+        raise FileNotFoundError(f"no tables of {', '.join(absent)}; make results ONLY={','.join(absent)}")
+    built = {path.stem for path in table_paths(build)}  # what is damaged among them is refused there
+    if made := [name for name in names if name in built]:
+        publishing.publish(build, _published(build), made, everything=True)
+    regression.accept(names)

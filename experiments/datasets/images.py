@@ -1,0 +1,384 @@
+"""From a manifest to uint8 image batches: decode once, then crop, flip and resize straight from memory-mapped pixels.
+
+A store keeps all images of a set as one flat uint8 array, height x width x channels each. Batches leave here as
+uint8 (B, C, height, width) on the CPU; scaling, normalising and the colour order belong to the backbone. All random
+numbers of a batch are drawn from the caller's generator before any image is touched.
+
+Files of any mode become RGB: of several frames the first one, 16 bits cut to the upper 8, transparency over white.
+Pixels without a fixed range (floats, 32-bit or signed integers) and images more than LONGEST times as long as wide are
+refused by name. The reader's own photographs are turned upright as their EXIF orientation says; official sets are
+decoded as stored, which is how published numbers were made.
+"""
+
+import hashlib
+import math
+import os
+import shutil
+import warnings
+from collections import Counter
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import cache, partial
+from pathlib import Path
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from PIL import Image
+from torch import Tensor
+
+from experiments.datasets.layouts import few
+from experiments.datasets.manifests import Manifest, is_own
+from experiments.files import cache_root, check_seal, replacing, seal, set_aside
+
+CROP_ATTEMPTS = 10  # as many as torchvision's RandomResizedCrop makes
+LONGEST = 50  # times the short side: a line of 1 x 10,000 pixels, enlarged to a usable height, would fill the disk
+EXIF_ORIENTATION = 0x0112
+UPRIGHT = {
+    2: Image.Transpose.FLIP_LEFT_RIGHT,
+    3: Image.Transpose.ROTATE_180,
+    4: Image.Transpose.FLIP_TOP_BOTTOM,
+    5: Image.Transpose.TRANSPOSE,
+    6: Image.Transpose.ROTATE_270,
+    7: Image.Transpose.TRANSVERSE,
+    8: Image.Transpose.ROTATE_90,
+}
+
+
+class ImageStore:
+    """Images of any size in one flat uint8 tensor; `store[i]` is a view (C, H, W), `len(store)` their number.
+
+    Attributes:
+        sizes: int64 (N, 2), height and width of every image.
+        channels: 1 (grey) or 3 (RGB).
+        image_size: (height, width) if it is the same for all images, else None.
+    """
+
+    def __init__(self, pixels: Tensor, sizes: Tensor, channels: int):
+        lengths = sizes.prod(1) * channels
+        self.pixels, self.sizes, self.channels = pixels, sizes, channels
+        self.offsets = (lengths.cumsum(0) - lengths).tolist()
+        self.image_size = tuple(sizes[0].tolist()) if (sizes == sizes[0]).all() else None
+
+    def __len__(self) -> int:
+        return len(self.sizes)
+
+    def __getitem__(self, index: int) -> Tensor:
+        height, width = self.sizes[index].tolist()
+        start = self.offsets[index]
+        image = self.pixels[start : start + height * width * self.channels]
+        return image.view(height, width, self.channels).permute(2, 0, 1)
+
+
+def open_images(manifest: Manifest, short_side: int | None = None) -> ImageStore:
+    """All images of a manifest, ready for batches.
+
+    Arrays stay in memory. Files are decoded once into a memory-mapped cache below `cache_root()`, named after the image
+    files' digest; the first call takes minutes for a large set. Three bytes per pixel: about 3 GB for CUB at short_side
+    256, 25 to 30 GB for SOP.
+
+    Args:
+        short_side: pixels of the shorter side after an antialiased bilinear resize; None keeps the images as they are.
+
+    Raises:
+        ValueError: files that are no readable images (how many, and the first few), or short_side < 1.
+        OSError: not enough space for the cache.
+    """
+    if short_side is not None and short_side < 1:
+        raise ValueError(f"short_side must be at least 1 pixel, got {short_side}")
+    if isinstance(manifest.images, tuple):
+        return _open_files(manifest, short_side)
+    images = torch.from_numpy(np.require(manifest.images, requirements=["C", "W"]))
+    images = images.unsqueeze(-1) if images.ndim == 3 else images
+    _, height, width, _ = images.shape
+    if short_side not in (None, min(height, width)):
+        height, width = _with_short_side(height, width, short_side)
+        images = _resize(images.permute(0, 3, 1, 2), (height, width)).permute(0, 2, 3, 1).contiguous()
+    count, height, width, channels = images.shape
+    return ImageStore(images.view(-1), torch.tensor([[height, width]]).expand(count, 2), channels)
+
+
+def train_batch(
+    store: ImageStore,
+    indices: Tensor,
+    size: int,
+    generator: torch.Generator,
+    *,
+    scale: tuple[float, float] = (0.16, 1.0),
+    ratio: tuple[float, float] = (3 / 4, 4 / 3),
+    flip: bool = True,
+    rows: slice = slice(None),
+) -> Tensor:
+    """Random resized crops, each mirrored with probability 1/2: uint8 (B, C, size, size).
+
+    scale and ratio bound the area of a crop (fraction of the image) and its width over height, log-uniform, as in
+    torchvision's RandomResizedCrop; the defaults are those of Musgrave et al. 2020. rows selects a part of the batch:
+    only that is made, with the pixels it would have in the whole batch.
+    """
+    indices = torch.as_tensor(indices)
+    boxes = random_boxes(store.sizes[indices], generator, scale, ratio)[rows]
+    mirrored = (torch.rand(len(indices), generator=generator) < 0.5)[rows]
+    indices = indices[rows]
+    batch = _empty(store, len(indices), size)
+    for out, index, (top, left, height, width) in zip(batch, indices.tolist(), boxes.tolist()):
+        out.copy_(_resize(store[index][None, :, top : top + height, left : left + width], (size, size))[0])
+    if flip:
+        batch[mirrored] = batch[mirrored].flip(-1)
+    return batch
+
+
+def test_batch(store: ImageStore, indices: Tensor, size: int, *, resize: int | None = None) -> Tensor:
+    """Centre crops: uint8 (B, C, size, size).
+
+    resize: pixels of the shorter side before the crop; None takes images as stored, enlarging those smaller than size.
+    """
+    if resize is not None and resize < size:
+        raise ValueError(f"resize must be at least size = {size}, got {resize}")
+    batch = _empty(store, len(indices), size)
+    for out, index in zip(batch, torch.as_tensor(indices).tolist()):
+        image = store[index]
+        _, height, width = image.shape
+        height, width = _with_short_side(height, width, resize or max(size, min(height, width)))
+        image = _resize(image[None], (height, width))[0]
+        top, left = round((height - size) / 2), round((width - size) / 2)
+        out.copy_(image[:, top : top + size, left : left + size])
+    return batch
+
+
+def plain_batch(store: ImageStore, indices: Tensor) -> Tensor:
+    """Images of equal size as they are: uint8 (B, C, H, W)."""
+    indices = torch.as_tensor(indices)
+    if store.image_size is None:
+        raise ValueError("plain_batch needs a set whose images have one size; train_batch and test_batch crop")
+    return store.pixels.view(-1, *store.image_size, store.channels).index_select(0, indices).permute(0, 3, 1, 2)
+
+
+def survey(manifest: Manifest) -> str:
+    """Sizes and modes of a manifest's image files, from their headers; ValueError lists those without a sound one."""
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        headers = _all_read(pool, partial(_header, own=is_own(manifest.name)), manifest.images)
+        _refuse_shared(pool, manifest)
+    sides = np.array([size for size, _ in headers])
+    modes = Counter(mode for _, mode in headers)
+    return (
+        f"image files: {', '.join(f'{count} {mode}' for mode, count in modes.most_common())}; short side "
+        f"{sides.min(1).min()}..{sides.min(1).max()} pixels, long side {sides.max(1).min()}..{sides.max(1).max()}"
+    )
+
+
+def check(manifest: Manifest) -> None:
+    """Decode every image file and keep nothing; ValueError lists those that are damaged, which a header may hide."""
+    from tqdm import tqdm
+
+    read = partial(decoded, upright=is_own(manifest.name))
+    with (
+        ThreadPoolExecutor(os.cpu_count()) as pool,
+        tqdm(desc=f"decoding {manifest.name}", total=len(manifest), unit=" images", disable=None) as bar,
+    ):
+        _all_read(pool, lambda path: read(path).size, manifest.images, bar=bar)
+
+
+def decoded(path: str, *, upright: bool) -> Image.Image:
+    """An image file in RGB; upright: turned as its EXIF orientation says.
+
+    Raises ValueError for pixels whose range a file does not tell, and whatever Pillow raises.
+    """
+    with Image.open(path) as image:
+        image.load()
+        turn = UPRIGHT.get(_orientation(image)) if upright else None
+        if image.mode.startswith(("I", "F")):
+            levels = np.asarray(image)
+            unbounded = image.mode == "F" or (image.mode == "I" and image.format == "TIFF")  # other formats scale to 16
+            if unbounded or levels.min() < 0 or levels.max() > 65535:
+                raise ValueError("32-bit and signed pixels have no fixed range; convert them to 8 or 16 bits")
+            image = Image.fromarray((levels >> 8).astype(np.uint8))
+        elif "A" in image.mode or "a" in image.mode or "transparency" in image.info:
+            layers = image.convert("RGBA")
+            image = Image.alpha_composite(Image.new("RGBA", layers.size, "white"), layers)
+        image = image.convert("RGB")
+        return image if turn is None else image.transpose(turn)
+
+
+def random_boxes(sizes: Tensor, generator: torch.Generator, scale: tuple, ratio: tuple) -> Tensor:
+    """Inception-style crops (B, 4) int64: top, left, height, width, for images of sizes (B, 2).
+
+    Of ten proposals per image the first that fits counts; if none does, the largest central box within the bounds.
+    """
+    (smallest, largest), (narrow, wide) = scale, ratio
+    if not 0 < smallest <= largest or not 0 < narrow <= wide:
+        raise ValueError(f"scale and ratio must be increasing pairs of positive numbers, got {scale} and {ratio}")
+    uniform = torch.rand(len(sizes), CROP_ATTEMPTS + 1, 2, generator=generator, dtype=torch.float64)
+    image_height, image_width = sizes.double().unsqueeze(2).unbind(1)
+    area = image_height * image_width * (smallest + (largest - smallest) * uniform[:, :-1, 0])
+    aspect = torch.exp(math.log(narrow) + math.log(wide / narrow) * uniform[:, :-1, 1])
+    width, height = (area * aspect).sqrt().round(), (area / aspect).sqrt().round()
+    fits = (width > 0) & (width <= image_width) & (height > 0) & (height <= image_height)
+    first = fits.int().argmax(1, keepdim=True)
+    proposed = torch.cat([height.gather(1, first), width.gather(1, first)], dim=1)
+    whole = torch.cat([image_height, image_width], dim=1)
+    limits = torch.cat([image_width / narrow, image_height * wide], dim=1).round()
+    any_fits = fits.any(1, keepdim=True)
+    box = torch.where(any_fits, proposed, torch.minimum(whole, limits).clamp(min=1))
+    position = torch.where(any_fits, (uniform[:, -1] * (whole - box + 1)).floor(), ((whole - box) / 2).floor())
+    return torch.cat([position, box], dim=1).long()
+
+
+def _empty(store: ImageStore, count: int, size: int) -> Tensor:
+    return torch.empty(count, store.channels, size, size, dtype=torch.uint8, memory_format=torch.channels_last)
+
+
+def _resize(images: Tensor, size: tuple[int, int]) -> Tensor:
+    """uint8 (B, C, H, W) to (B, C, *size); the uint8 kernel is several times faster than going through float."""
+    if images.shape[2:] == size:
+        return images
+    return F.interpolate(images, size, mode="bilinear", antialias=True)
+
+
+def _with_short_side(height: int, width: int, short_side: int) -> tuple[int, int]:
+    if height <= width:
+        return short_side, int(short_side * width / height)
+    return int(short_side * height / width), short_side
+
+
+def _open_files(manifest: Manifest, short_side: int | None) -> ImageStore:
+    # uncompressed files in two of the reader's folders may agree in names and sizes; the folders' names differ
+    files = manifest.name if is_own(manifest.name) else manifest.images_digest[:16]
+    folder = cache_root() / "images" / f"{files}-{short_side or 'original'}"
+    if folder.is_dir():
+        try:
+            _check_decoded(folder, _written(folder))
+        except ValueError as error:
+            set_aside(folder, error)
+    if not folder.is_dir():
+        _decode_files(manifest, short_side, folder)
+    sizes = torch.from_numpy(np.load(folder / "sizes.npy"))
+    with warnings.catch_warnings():  # read-only memory is what we want; nothing here writes to a store
+        warnings.filterwarnings("ignore", "The given NumPy array is not writable")
+        pixels = torch.from_numpy(np.memmap(folder / "pixels", np.uint8, "r"))
+    return ImageStore(pixels, sizes, 3)
+
+
+def _written(folder: Path) -> tuple:
+    return tuple((path.name, path.stat().st_size, path.stat().st_mtime_ns) for path in sorted(folder.iterdir()))
+
+
+@cache
+def _check_decoded(folder: Path, written: tuple) -> None:
+    """ValueError if decoded images are not as they were stored; looked at once per process and state of the files,
+    because the checksum of 30 GB takes half a minute."""
+    check_seal(folder)
+
+
+def _decode_files(manifest: Manifest, short_side: int | None, folder: Path) -> None:
+    """Decode into a temporary folder and rename it, so that of several processes the first to finish wins."""
+    from tqdm import tqdm
+
+    with ThreadPoolExecutor(os.cpu_count()) as pool, replacing(folder) as built:
+        own = is_own(manifest.name)
+        headers = _all_read(pool, partial(_header, own=own), manifest.images)
+        _refuse_shared(pool, manifest)
+        sides = [(height, width) for (height, width), _ in headers]
+        if short_side:
+            sides = [_with_short_side(height, width, short_side) for height, width in sides]
+        sizes = np.array(sides, np.int64)
+        ends = (sizes.prod(1) * 3).cumsum()
+        needed, free = int(ends[-1]), shutil.disk_usage(built.parent).free
+        if needed > free:
+            raise OSError(
+                f"{folder.parent}: the decoded images of {manifest.name} need {needed / 1e9:.1f} GB and "
+                f"{free / 1e9:.1f} GB are free; point DMLREPRO_CACHE to a larger disk"
+            )
+        built.mkdir()
+        np.save(built / "sizes.npy", sizes)
+        pixels = np.memmap(built / "pixels", np.uint8, "w+", shape=(needed,))
+
+        def decode(path: str, size: np.ndarray, end: int) -> None:
+            pixels[end - 3 * size.prod() : end] = _decode(path, size, own).ravel()
+
+        with tqdm(desc=f"decoding {manifest.name}", total=len(sizes), unit=" images", disable=None) as bar:
+            _all_read(pool, decode, manifest.images, sizes, ends, bar=bar)
+        pixels.flush()
+        seal(built)
+
+
+def _all_read(
+    pool: ThreadPoolExecutor,
+    read: Callable,
+    paths: Sequence[str] | np.ndarray,
+    *others: Sequence | np.ndarray,
+    bar: torch.types.Any = None,
+) -> list:
+    """read(path, ...) for all files, in order; ValueError lists the first few that could not be read."""
+    bad = []
+
+    def attempt(path: str, *arguments: object):
+        try:
+            return read(path, *arguments)
+        except Exception as error:  # Pillow lets through whatever its readers stumble over in a damaged file
+            reason = str(error).replace(repr(path), "").strip() or type(error).__name__
+            bad.append(f"{path} ({reason})")
+
+    results = []
+    for result in pool.map(attempt, paths, *others):
+        results.append(result)
+        if bar is not None:
+            bar.update()
+    if bad:
+        raise ValueError(
+            f"{len(bad)} of {len(paths)} files are no readable images: {few(sorted(bad))}; convert or remove them"
+        )
+    return results
+
+
+def _refuse_shared(pool: ThreadPoolExecutor, manifest: Manifest) -> None:
+    """ValueError where one of the reader's files lies under a training and a test class, as a link or as a copy.
+
+    Official sets are taken as they were published, and where nothing is scored a copy does no harm. Only files of a
+    size that both parts have are read.
+    """
+    if not is_own(manifest.name) or not manifest.labelled:
+        return
+    paths, train = np.array(manifest.images), manifest.split == "train"
+    sizes = np.fromiter(pool.map(os.path.getsize, manifest.images), np.int64)
+    suspect = np.isin(sizes, np.intersect1d(sizes[train], sizes[~train]))
+
+    def contents(part: np.ndarray) -> dict[bytes, str]:
+        return dict(zip(pool.map(_content, paths[suspect & part]), paths[suspect & part].tolist()))
+
+    trained, tested = contents(train), contents(~train)
+    if shared := sorted(f"{path} = {trained[key]}" for key, path in tested.items() if key in trained):
+        raise ValueError(
+            f"{len(shared)} files of test classes are training images too: {few(shared)}; remove one of each pair, or "
+            "give both the same class"
+        )
+
+
+def _content(path: str) -> bytes:
+    with open(path, "rb") as file:
+        return hashlib.file_digest(file, "sha256").digest()
+
+
+def _header(path: str, own: bool) -> tuple[tuple[int, int], str]:
+    """(height, width) as decoded and the mode of an image file; only the header is read."""
+    with Image.open(path) as image:
+        height, width = image.height, image.width
+        if max(height, width) > LONGEST * min(height, width):
+            raise ValueError(f"{width} x {height} pixels: one side is more than {LONGEST} times the other")
+        if own and _orientation(image) in (5, 6, 7, 8):
+            height, width = width, height
+        return (height, width), image.mode
+
+
+def _orientation(image: Image.Image) -> int:
+    """The EXIF orientation, 1 to 8, that is still to be applied; 1 is upright."""
+    if image.format == "TIFF":  # Pillow turns these itself
+        return 1
+    try:
+        return image.getexif().get(EXIF_ORIENTATION, 1)
+    except Exception:  # damaged EXIF data do not make a photograph unreadable
+        return 1
+
+
+def _decode(path: str, size: np.ndarray, upright: bool) -> np.ndarray:
+    height, width = size.tolist()
+    return np.asarray(decoded(path, upright=upright).resize((width, height), Image.Resampling.BILINEAR))

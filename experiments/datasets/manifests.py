@@ -1,0 +1,328 @@
+"""Every data set as one manifest: images or file paths, class labels, split, query and gallery flags.
+
+`load(name)` reads a set from its official layout below `data_root()`; `glyphs` needs no files at all. Labels are
+contiguous, training classes first. A set with exactly the official counts carries its plain name, anything smaller is
+"<name>-subset" and has to be asked for by that name, so that a partial copy never passes for the benchmark. The
+reader's own images, "folder:PATH" or "manifest:FILE.csv", are called by their folder and a digest, "birds@1a2b3c4d".
+"""
+
+import functools
+import hashlib
+import os
+import unicodedata
+from collections import Counter
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+
+from experiments.files import cached_array, data_root
+
+DRAWN = ("glyphs", "symbols")  # embedded sets, rendered from fonts
+# images and classes per part, as published with each set
+OFFICIAL = {
+    "omniglot": {"train": (19280, 964), "test": (13180, 659)},
+    "mnist": {"train": (60000, 10), "test": (10000, 10)},
+    "cub": {"train": (5864, 100), "test": (5924, 100)},
+    "cars": {"train": (8054, 98), "test": (8131, 98)},
+    "sop": {"train": (59551, 11318), "test": (60502, 11316)},
+    "inshop": {"train": (25882, 3997), "query": (14218, 3985), "gallery": (12612, 3985)},
+}
+
+
+@dataclass(frozen=True, eq=False)
+class Manifest:
+    """A labelled image collection with a train and a test part.
+
+    Attributes:
+        name: "glyphs", "symbols", "omniglot", "mnist", "cub", "cars", "sop", "inshop", one of the latter with
+            "-subset", or, for the reader's own images, the folder's or the CSV file's name and the start of the digest,
+            "birds@1a2b3c4d".
+        images: uint8 array (N, H, W) or (N, H, W, 3), or a tuple of N file paths.
+        labels: (N,) int64, contiguous: training classes 0..C_train-1, then test classes. Only "mnist", whose ten
+            classes are in both parts, has the same labels 0..9 in both.
+        split: (N,) str, "train" or "test".
+        is_query: (N,) bool, test images that search; all of them unless the set defines queries.
+        is_gallery: (N,) bool, test images that are searched; likewise.
+        class_names: one name per label.
+        corrupted: sorted indices of the training images whose label was replaced by `label_noise`.
+        labelled: False for the reader's own images without labels: each is then a class of its own, and nothing can be
+            scored.
+    """
+
+    name: str
+    images: np.ndarray | tuple[str, ...]
+    labels: np.ndarray
+    split: np.ndarray
+    is_query: np.ndarray
+    is_gallery: np.ndarray
+    class_names: tuple[str, ...]
+    corrupted: np.ndarray
+    labelled: bool = True
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    @property
+    def num_train_classes(self) -> int:
+        """Number of training classes; training labels are 0..num_train_classes-1."""
+        return int(self.labels[self.split == "train"].max()) + 1
+
+    def indices(self, split: str) -> np.ndarray:
+        """Positions (int64, ascending) of the images of "train", "test", "query" or "gallery"."""
+        masks = {
+            "train": self.split == "train",
+            "test": self.split == "test",
+            "query": self.is_query,
+            "gallery": self.is_gallery,
+        }
+        if split not in masks:
+            raise ValueError(f"split must be one of {', '.join(masks)}, got {split!r}")
+        return np.flatnonzero(masks[split])
+
+    def digest(self) -> str:
+        """Hex sha256 of all that determines the content, the same on every machine.
+
+        Image files enter with their path below their common folder and their size in bytes, not with their pixels:
+        editing a picture in place without changing its size goes unnoticed.
+        """
+        digest = hashlib.sha256(repr((self.name, self.class_names, self.images_digest)).encode())
+        for array in (self.labels, self.split, self.is_query, self.is_gallery, self.corrupted):
+            digest.update(repr((array.shape, array.dtype.str)).encode())
+            digest.update(np.ascontiguousarray(array).data)
+        return digest.hexdigest()
+
+    @functools.cached_property
+    def images_digest(self) -> str:
+        """Hex sha256 of the images alone, whatever their labels."""
+        if not isinstance(self.images, tuple):
+            digest = hashlib.sha256(repr(self.images.shape).encode())
+            digest.update(np.ascontiguousarray(self.images).data)
+            return digest.hexdigest()
+        start = len(os.path.join(os.path.commonpath({os.path.dirname(path) for path in self.images}), ""))
+        lines = (f"{path[start:].replace(os.sep, '/')} {os.path.getsize(path)}\n" for path in self.images)
+        # names of files may come decomposed from macOS; all others store what was typed, which is composed
+        return hashlib.sha256(unicodedata.normalize("NFC", "".join(lines)).encode()).hexdigest()
+
+
+def load(
+    name: str,
+    root: str | Path | None = None,
+    *,
+    label_noise: float = 0.0,
+    seed: int = 0,
+    images_per_class: int | None = None,
+) -> Manifest:
+    """Read a data set.
+
+    Args:
+        name: "glyphs", "symbols", "omniglot", "mnist", "cub", "cars", "sop", "inshop"; with "-subset" for a partial
+            copy; "folder:PATH" or "manifest:FILE.csv" for the reader's own images (see own_images.py).
+        root: folder that holds the data sets and from which a PATH counts, default `data_root()`.
+        label_noise: fraction of the training images, 0 <= label_noise < 1, that get the label of a uniformly random
+            other training class; which ones is in `Manifest.corrupted`.
+        seed: seeds the label noise and nothing else.
+        images_per_class: how many images to draw of each class, default 24; only "glyphs" and "symbols" take it.
+
+    Raises:
+        ValueError: unknown name or a bad argument; data that contradict themselves or the official counts.
+        FileNotFoundError: a file of the official layout is missing.
+    """
+    if not 0 <= label_noise < 1:
+        raise ValueError(f"label_noise must be a fraction in [0, 1), got {label_noise}")
+    if images_per_class is not None and (not isinstance(images_per_class, int) or images_per_class < 1):
+        raise ValueError(f"images_per_class must be a positive integer, got {images_per_class!r}")
+    base = str(name).removesuffix("-subset")
+    if name in DRAWN:
+        manifest = _drawn(name, 24 if images_per_class is None else images_per_class)
+    elif not is_own(name) and base not in OFFICIAL:
+        raise ValueError(
+            f"unknown data set {name!r}; there are {', '.join(DRAWN)}, {', '.join(OFFICIAL)}, each of the latter also "
+            "-subset, and your own images as folder:PATH or manifest:FILE.csv"
+        )
+    elif images_per_class is not None:
+        raise ValueError(
+            f"images_per_class is for {' and '.join(DRAWN)} only, whose images are drawn on demand, not for {name}"
+        )
+    else:
+        manifest, _ = _read(name, root)
+        if manifest.name != name and not is_own(name):
+            raise ValueError(
+                f"{name}: expected {'fewer than ' * (name != base)}{_describe(OFFICIAL[base])}; "
+                f"found {_describe(_counts(manifest))}: this is {manifest.name!r}, ask for it by that name"
+            )
+    return _with_label_noise(manifest, label_noise, seed) if label_noise else manifest
+
+
+def present(name: str, root: str | Path | None = None) -> Manifest:
+    """What is there under a name, with or without "-subset", whole or in part. Raises what `check` raises."""
+    return _present(name, root)[0]
+
+
+def _present(name: str, root: str | Path | None) -> tuple[Manifest, tuple[str, ...]]:
+    if is_own(name) or str(name).removesuffix("-subset") in OFFICIAL:
+        return _read(name, root)
+    return load(name, root), ()
+
+
+def is_own(name: str) -> bool:
+    """Whether a name, of a data set or of its manifest, means the reader's own images."""
+    return str(name).startswith(("folder:", "manifest:")) or "@" in str(name)
+
+
+def check(name: str, root: str | Path | None = None) -> str:
+    """A table of what is there under a name, with or without "-subset": counts, class sizes, digest, official or not.
+
+    For the reader's own images it also says how they were split and what was ignored.
+
+    Raises what `load` raises, except for counts that differ from the official ones.
+    """
+    base = str(name).removesuffix("-subset")
+    manifest, notes = _present(name, root)
+    official = OFFICIAL.get(base, {})
+    lines = [f"{'part':8}{'images':>8}{'classes':>9}{'per class':>12}{'official':>18}"]
+    for part, (images, classes) in _counts(manifest).items():
+        sizes = np.unique(manifest.labels[manifest.indices(part)], return_counts=True)[1]
+        published = "{} / {}".format(*official[part]) if part in official else "-"
+        lines.append(f"{part:8}{images:8}{classes:9}{f'{sizes.min()}..{sizes.max()}':>12}{published:>18}")
+    stranded = len(manifest.indices("query")) - int(_retrievable(manifest).sum())
+    lines += [
+        f"queries without another gallery image of their class, left out of retrieval scores: {stranded}",
+        *notes,
+        f"digest {manifest.digest()}",
+        f"official counts: {('yes' if manifest.name in OFFICIAL else 'no') if official else 'not applicable'}",
+        f"name to load it by: {manifest.name}" if not is_own(name) else f"name in results: {manifest.name}",
+    ]
+    return "\n".join(lines)
+
+
+def _with_label_noise(manifest: Manifest, fraction: float, seed: int) -> Manifest:
+    train, num_classes = manifest.indices("train"), manifest.num_train_classes
+    if num_classes < 2:
+        raise ValueError(f"label_noise needs at least 2 training classes, {manifest.name} has {num_classes}")
+    generator = np.random.default_rng(seed)
+    corrupted = np.sort(generator.choice(train, round(fraction * len(train)), replace=False))
+    labels = manifest.labels.copy()
+    labels[corrupted] = (labels[corrupted] + generator.integers(1, num_classes, len(corrupted))) % num_classes
+    return replace(manifest, labels=labels, corrupted=corrupted)
+
+
+@functools.lru_cache(maxsize=2)  # a run asks several times, and a process has many runs on the same images
+def _drawn(name: str, images_per_class: int) -> Manifest:
+    import unicodedata
+    from importlib.metadata import version
+
+    from experiments.datasets import glyphs, symbols
+
+    drawn = {"glyphs": glyphs, "symbols": symbols}[name]
+    train, test = drawn.characters()
+    key = (drawn.SOURCE_DIGEST, images_per_class, version("pillow"), version("matplotlib"), np.__version__)
+    images = cached_array(name, key, lambda: np.concatenate([glyphs.render(c, images_per_class) for c in train + test]))
+    test_part = np.repeat([False, True], [len(train) * images_per_class, len(test) * images_per_class])
+    return Manifest(
+        name=name,
+        images=images,
+        labels=np.arange(len(train + test)).repeat(images_per_class),
+        split=np.where(test_part, "test", "train"),
+        is_query=test_part,
+        is_gallery=test_part,
+        class_names=tuple(f"{character} {unicodedata.name(character)}" for character in train + test),
+        corrupted=np.empty(0, np.int64),
+    )
+
+
+def _read(name: str, root: str | Path | None) -> tuple[Manifest, tuple[str, ...]]:
+    """A set in its official layout or the reader's own images, with the checks that hold for all, and notes on it."""
+    from experiments.datasets import layouts, own_images
+
+    root = Path(root or data_root())
+    base = str(name).removesuffix("-subset")
+    try:
+        annotations = own_images.read(name, root) if is_own(name) else getattr(layouts, f"read_{base}")(root)
+    except FileNotFoundError as error:
+        if is_own(name):
+            raise
+        raise FileNotFoundError(
+            f"{error}; `python -m experiments data fetch {base}` downloads the set or says how to get it"
+        ) from error
+    names, ids, source = annotations.class_names, annotations.class_ids, annotations.source
+    outside = [
+        number for number in {*names, *ids.tolist()} if annotations.max_id and not 1 <= number <= annotations.max_id
+    ]
+    if outside:
+        raise ValueError(f"{source}: expected class ids from 1 to {annotations.max_id}, found {outside[0]}")
+    present = set(ids.tolist())
+    if gaps := [f"{number} ({names[number]})" for number in sorted(set(names) - present)]:
+        what = f"class {layouts.few(gaps)} without an image" + "; remove their folders" * bool(annotations.own_name)
+    elif gaps := [str(number) for number in sorted(present - set(names))]:
+        what = f"images of undeclared class {layouts.few(gaps)}"
+    if gaps:
+        raise ValueError(f"{source}: expected images of each of the {len(names)} declared classes, found {what}")
+    if isinstance(annotations.images, list) and (
+        missing := [str(path) for path in annotations.images if not os.path.isfile(path)]
+    ):
+        raise FileNotFoundError(f"{source}: lists {len(missing)} files that are missing: {layouts.few(missing)}")
+    is_train = annotations.parts == "train"
+    train_ids, test_ids = np.unique(ids[is_train]), np.unique(ids[~is_train])
+    for part, classes in (("train", train_ids), ("test", test_ids)):
+        if not len(classes):
+            raise ValueError(f"{source}: expected images in both parts, found none for {part}")
+    shared = np.intersect1d(train_ids, test_ids)
+    if annotations.open_set and len(shared):
+        remedy = "; give each class to one part, or name no parts, then half of the classes are for testing"
+        raise ValueError(
+            f"{source}: expected other classes in test than in train, found {len(shared)} of {len(names)} in both: "
+            f"{layouts.few([names[number] for number in shared])}{remedy * bool(annotations.own_name)}"
+        )
+
+    paths = Counter(map(str, annotations.images)) if isinstance(annotations.images, list) else {}
+    if repeated := [path for path, times in paths.items() if times > 1]:
+        raise ValueError(f"{source}: lists {len(repeated)} files more than once: {layouts.few(repeated)}")
+
+    order = np.argsort(~is_train, kind="stable")
+    label_of = {number: label for label, number in enumerate([*train_ids, *np.setdiff1d(test_ids, train_ids)])}
+    parts = annotations.parts[order]
+    manifest = Manifest(
+        name=annotations.own_name or base,
+        images=tuple(str(annotations.images[i]) for i in order)
+        if isinstance(annotations.images, list)
+        else annotations.images[order],
+        labels=np.array([label_of[number] for number in ids[order]]),
+        split=np.where(parts == "train", "train", "test"),
+        is_query=np.isin(parts, ["test", "query"]),
+        is_gallery=np.isin(parts, ["test", "gallery"]),
+        class_names=tuple(names[number] for number in label_of),
+        corrupted=np.empty(0, np.int64),
+        labelled=annotations.labelled,
+    )
+    if annotations.labelled and not _retrievable(manifest).any():
+        raise ValueError(f"{source}: expected a test class with a query and another gallery image, found none")
+    if annotations.own_name:
+        named = replace(manifest, name=f"{manifest.name}@{manifest.digest()[:8]}")
+        named.__dict__["images_digest"] = manifest.images_digest  # asking for each file's size once is enough
+        return named, annotations.notes
+    counts = _counts(manifest)
+    if any(images > OFFICIAL[base][part][0] for part, (images, _) in counts.items()):
+        raise ValueError(f"{source}: expected at most {_describe(OFFICIAL[base])}; found {_describe(counts)}")
+    return (manifest if counts == OFFICIAL[base] else replace(manifest, name=f"{base}-subset")), annotations.notes
+
+
+def _retrievable(manifest: Manifest) -> np.ndarray:
+    """Which queries, in the order of `indices("query")`, have another gallery image of their class to find."""
+    in_gallery = np.bincount(manifest.labels[manifest.is_gallery], minlength=len(manifest.class_names))
+    queries = manifest.indices("query")
+    return in_gallery[manifest.labels[queries]] > manifest.is_gallery[queries]
+
+
+def _counts(manifest: Manifest) -> dict[str, tuple[int, int]]:
+    """Images and classes of each part; test is split into query and gallery where these differ."""
+    same = np.array_equal(manifest.is_query, manifest.is_gallery)
+    parts = {
+        part: manifest.labels[manifest.indices(part)]
+        for part in ("train", *(["test"] if same else ["query", "gallery"]))
+    }
+    return {part: (len(labels), len(np.unique(labels))) for part, labels in parts.items()}
+
+
+def _describe(counts: dict[str, tuple[int, int]]) -> str:
+    return ", ".join(f"{part} {images} images of {classes} classes" for part, (images, classes) in counts.items())

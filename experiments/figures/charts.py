@@ -1,0 +1,456 @@
+"""Charts of numbers: dots and ablations of tables, lines, and curves over the steps of training.
+
+Filled marks and lines are means over seeds, small circles single seeds; from MIN_SEEDS seeds on there are 95 % t
+intervals. Published values are hollow, in panels of their own. `names` says how a paper calls and colours things.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+import textwrap
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from experiments.analysis import stored, tables
+from experiments.analysis.claims import START
+from experiments.analysis.statistics import MIN_SEEDS, t_interval
+from experiments.figures.style import (
+    MARKERS,
+    PLAIN,
+    Names,
+    check,
+    described,
+    legend,
+    lines_said,
+    listed,
+    number,
+    panels,
+    plain,
+    sentence,
+    symbol,
+    ticks_at,
+)
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+OTHERS = ["#000000", "#4477AA", "#EE6677", "#228833", "#CCBB44", "#66CCEE"]  # lines that are not a method's
+FLOORS = {"untrained": "--", START: ":"}  # lines of networks before training
+SHARES = ("label_noise",)  # settings that are fractions and shown in percent
+
+
+# --- tables -----------------------------------------------------------------------------------------------------------
+
+
+def dots(
+    table: pd.DataFrame, metrics: Sequence[str], published: pd.DataFrame | None = None, *, names: Names = PLAIN
+) -> Figure:
+    """A panel per metric, a dot per method and setting, sorted by the first metric; means stand right of the panels.
+
+    The axis spans what was trained. The network before training is a line, dashed with its features and dotted with a
+    random head, or an arrow where it lies far outside. A metric that is the same everywhere is said in the title.
+
+    table: tidy results of one data set, profile and protocol.
+    published: rows with columns dataset, method, metric, value, methods named as in the table; hollow marks in a panel
+        beside that of the same metric, since another data set has another scale.
+    ValueError names what is missing or mixed.
+    """
+    metrics = [metrics] if isinstance(metrics, str) else list(metrics)
+    rows = tables.of_one_dataset(table, metrics).dropna(subset="value")
+    values = {key: group.to_numpy() for key, group in rows.groupby(["method", "setting", "metric"])["value"]}
+    floors = _floors(rows)
+    order = [key for key in dict.fromkeys(key[:2] for key in values) if key not in floors]
+    order.sort(key=lambda key: values.get((*key, metrics[0]), np.array([-np.inf])).mean())
+    methods = [method for method, _ in order]
+    theirs = {} if published is None else _published(published, metrics, methods)
+    common, dot_names = _short_names(order, names)
+    alike = {metric: of[0] for metric, of in rows.groupby("metric")["value"].unique().items() if len(of) == 1}
+    shown: list[tuple[str, pd.DataFrame | None]] = []
+    for metric in [metric for metric in metrics if metric not in alike] or metrics:
+        shown.append((metric, None))
+        if metric in theirs:
+            shown.append((metric, theirs[metric]))
+    same = "".join(f"; {names.label(metric)}: {number(value)} in all" for metric, value in alike.items())
+    title = f"{plain(stored.setup_in_words(rows))}{common}\n{_statistics(rows)}{same}"
+    columns = min(2, len(shown))
+    lines = -(-len(shown) // columns)
+    with panels(columns, lines * (0.3 * len(order) + 0.9) + 0.6, 6.8, lines, sharey=True) as (figure, axes):
+        sentences = []
+        for axis, (metric, points) in zip(axes, shown):
+            axis.set_xlabel(names.label(metric))
+            if points is not None:
+                sentences.append(f"published {names.label(metric)}: {_hollow(axis, points, methods)}")
+                continue
+            by_row = {y: values[*key, metric] for y, key in enumerate(order) if (*key, metric) in values}
+            for y, measured in by_row.items():
+                _dot(axis, y, measured, names, methods[y])
+            before = {key[0]: values[*key, metric].mean() for key in floors if (*key, metric) in values}
+            _span(axis, [*by_row.values()], before, percent=names.label(metric).endswith("(%)"))
+            told = [f"{dot_names[y]} {number(measured.mean())}" for y, measured in by_row.items()]
+            told += [f"{name}, a line, {number(value)}" for name, value in before.items()]
+            sentences.append(f"{names.label(metric)}: {', '.join(told)}")
+        for axis in axes[len(shown) :]:
+            axis.axis("off")
+        axes[0].set_yticks(range(len(order)), [plain(name) for name in dot_names])
+        axes[0].set_ylim(-0.6, len(order) - 0.4)
+        figure.suptitle(title, fontsize="medium")
+        legend(figure, *axes)
+    return described(figure, f"Dots. {title}. {'. '.join(sentences)}".replace("\n", ": "))
+
+
+def _published(published: pd.DataFrame, metrics: Sequence[str], methods: Sequence[str]) -> dict[str, pd.DataFrame]:
+    """By metric what is published of the methods."""
+    absent = {"dataset", "method", "metric", "value"} - set(published)
+    check(not absent, f"published lacks the columns {sorted(absent)}")
+    rows = published[published["method"].isin(methods) & published["metric"].isin(metrics)]
+    check(len(rows) > 0, f"published has no row of {listed(metrics)} and a method in {listed(methods)}")
+    return dict(list(rows.groupby("metric")))
+
+
+def _floors(rows: pd.DataFrame) -> list[tuple[str, str]]:
+    """(method, setting) of networks before training; none where one has several settings, or where nothing else is."""
+    keys = list(dict.fromkeys(zip(rows["method"], rows["setting"])))
+    methods = [method for method, _ in keys]
+    floors = [key for key in keys if key[0] in FLOORS and methods.count(key[0]) == 1]
+    return floors if len(floors) < len(keys) else []
+
+
+def _short_names(order: Sequence[tuple[str, str]], names: Names) -> tuple[str, list[str]]:
+    """The settings that all bars share, for the title, and the names of the bars without them."""
+    parts = [tables.settings_of(setting).items() for _, setting in order]
+    shared = [pair for pair in parts[0] if all(pair in other for other in parts)]
+    own = [[_said(*pair, names) for pair in other if pair not in shared] for other in parts]
+    common = "".join(f", {_said(*pair, names)}" for pair in shared)
+    return common, [", ".join([method, *words]) for (method, _), words in zip(order, own)]
+
+
+def _said(name: str, value: float | str, names: Names) -> str:
+    """A setting as a reader says it: numbers keep their name, a word stands for itself."""
+    if name in SHARES:
+        return f"{100 * float(value):g} % {names.label(name).removesuffix(' (%)')}"
+    if value == "none":
+        return f"no {names.label(name)}"
+    return value if isinstance(value, str) else f"{symbol(name)} = {value:g}"
+
+
+def _dot(axis: Axes, y: float, values: np.ndarray, names: Names, method: str) -> None:
+    """Mean, single runs and, from MIN_SEEDS on, the interval of a row; the mean as a number right of the panel, where
+    nothing is drawn."""
+    shade = names.color(method)
+    if len(values) >= MIN_SEEDS:
+        axis.plot(t_interval(values), [y, y], color=shade, linewidth=2, zorder=2)
+    if len(values) > 1:
+        single: dict[str, Any] = {"s": 13, "facecolor": "white", "edgecolor": "0.4", "linewidth": 0.7}
+        axis.scatter(values, np.full(len(values), y), zorder=3, **single)
+    mean: dict[str, Any] = {"s": 44, "facecolor": shade, "edgecolor": "0.2", "linewidth": 0.6}  # pale ones too are seen
+    axis.scatter([values.mean()], [y], marker=names.marker(method), zorder=4, **mean)
+    where: dict[str, Any] = {"xycoords": ("axes fraction", "data"), "xytext": (3, 0), "textcoords": "offset points"}
+    axis.annotate(number(values.mean()), (1, y), va="center", fontsize="small", **where)
+
+
+def _span(axis: Axes, rows: Sequence[np.ndarray], floors: Mapping[str, float], percent: bool) -> None:
+    """Limits that hold all runs and intervals, and lines at the floors that are not far outside, or at all where there
+    is little else to compare with; else there is an arrow to them."""
+    ends = np.concatenate([*rows, *(t_interval(values) for values in rows if len(values) >= MIN_SEEDS)])
+    low, high = ends.min(), ends.max()
+    width = (high - low) or 0.1 * abs(high) or 1.0
+    reach = 0.6 * width if len(rows) > 2 else math.inf
+    near = [value for value in floors.values() if low - reach < value < high + reach]
+    low, high = min([low, *near]), max([high, *near])
+    margin = 0.07 * ((high - low) or width)
+    limits = (0, 100) if percent else (-math.inf, math.inf)
+    axis.set_xlim(low := max(low - margin, limits[0]), high := min(high + margin, limits[1]))
+    axis.locator_params(axis="x", nbins=5)  # more of them run into one another
+    for line, (name, value) in enumerate(floors.items()):
+        text, place = f"{name} {number(value)}", np.clip((value - low) / (high - low), 0, 1)
+        if low <= value <= high:
+            axis.axvline(value, color="0.35", linestyle=FLOORS[name], linewidth=1.2, zorder=1)
+        else:
+            text = f"← {text}" if value < low else f"{text} →"
+        side = "left" if place < 0.25 else "right" if place > 0.75 else "center"
+        above: dict[str, Any] = {"xycoords": "axes fraction", "textcoords": "offset points", "ha": side}
+        axis.annotate(text, (place, 1), (0, 3 + 11 * line), fontsize="small", color="0.25", **above)
+
+
+def _hollow(axis: Axes, published: pd.DataFrame, methods: list[str]) -> str:
+    """Draw published values, a mark per data set, and return them in words."""
+    for (dataset, rows), shape in zip(published.groupby("dataset"), itertools.cycle("Ds^v")):
+        look: dict[str, Any] = {"s": 34, "facecolor": "none", "edgecolor": "black", "marker": shape, "zorder": 4}
+        axis.scatter(rows["value"], rows["method"].map(methods.index), label=dataset, **look)
+    axis.set_title("published", fontsize="small")
+    return ", ".join(f"{row.method} {number(row.value)} on {row.dataset}" for row in published.itertuples())
+
+
+def ablation(
+    table: pd.DataFrame,
+    x: str,
+    metric: str,
+    published: Mapping[str, Mapping[float, float]] | None = None,
+    *,
+    reference: float | None = None,
+    xscale: str = "linear",
+    names: Names = PLAIN,
+) -> Figure:
+    """A metric against a setting, panels one below another: our change from a reference level, paired by seed, unless
+    the metric is 0 there; our values; and, where they are known, the published changes, which another data set or
+    network made.
+
+    x: the setting's name in `table`, e.g. "alpha" for rows with setting "alpha=3".
+    published: {"CUB-200-2011": {0: 68.2, 3: 73.4}, ...}; without it there are our two panels only.
+    reference: the level to compare with, one that all curves have, such as the method's default; by default the
+        published optimum among those, or the lowest level.
+    xscale: "linear" or "log"; a level 0 on a logarithmic axis is drawn on a linear piece left of the smallest other.
+    """
+    rows = tables.of_one_dataset(table, [metric])
+    ours = _by_level(rows, x, names)
+    published = published or {}
+    reference = _reference(published, ours, reference)
+    changes = [curve.sub(curve[reference], axis=0) for *_, curve in ours]
+    level, title_of_x = names.label(metric), names.label(x)
+    change = f"change of {level}" if "(%)" not in level else f"change of {metric} (points)"
+    theirs = {name: points for name, points in published.items() if len(points) > 1}  # the reference alone is no curve
+    title = f"{plain(stored.setup_in_words(rows))}\n{_statistics(rows)}"
+    if len(ours) > 1:
+        title += "; curves side by side"
+    if alike := all(np.allclose(changed.fillna(0), 0, atol=1e-12) for changed in changes):
+        title += f"; {level}: {number(ours[0][-1].mean().mean())} at every level"
+    if alike and theirs:
+        title = f"ours: {title}"
+    if alike and not theirs:
+        return sentence(title.replace("\n", ": "))
+    from_zero = all(np.allclose(curve[reference].dropna(), 0, atol=1e-12) for *_, curve in ours)
+    own = [] if alike else [level] if from_zero else [change, level]
+    drawn = own + [change] * bool(theirs)
+    with panels(1, 2.3 * len(drawn) + 0.9, width=6.5, rows=len(drawn), sharex=True) as (figure, axes):
+        levels = sorted({level for *_, curve in ours for level in curve})
+        if xscale == "log":  # before the curves, whose margins are those of the axis they are drawn on
+            axes[0].set_xscale("symlog", linthresh=next(level for level in levels if level > 0))
+        axes[0].margins(x=max(0.05, 0.8 / len(levels) ** 1.5))  # few levels stand away from the edges
+        count = dict.fromkeys((method for _, method, _ in ours), 0)
+        apart = min(30, 110 / max(len(ours) - 1, 1)) / len(levels)  # points; all of them stay within the margin
+        for i, ((name, method, curve), changed) in enumerate(zip(ours, changes)):
+            # settings of one method differ in dashes, shade and mark, and no two curves stand in one place
+            dashes, shade = ("-", ":", "-.", "--")[count[method] % 4], _lighter(names.color(method), count[method])
+            mark = MARKERS[(MARKERS.index(names.marker(method)) + count[method]) % len(MARKERS)]
+            how: dict[str, Any] = {"color": shade, "marker": mark}
+            how["linestyle"] = FLOORS.get(method, dashes)
+            for axis, by_seed in zip(axes, (changed, curve)[-len(own) :] if own else ()):
+                _curve(axis, by_seed, aside=apart * (i - (len(ours) - 1) / 2), label=name, **how)
+            count[method] += 1
+        for axis, text in zip(axes, drawn):
+            axis.set_ylabel(textwrap.fill(text, 26))  # panels are low
+        figure.suptitle(title, fontsize="medium")
+        if theirs:
+            for (name, points), dashes, shape in zip(theirs.items(), itertools.cycle(("--", ":", "-.")), "osD^v"):
+                where, heights = np.array(sorted(points.items()), dtype=float).T
+                line = "none" if len(points) == 2 else dashes  # between two points nothing is known
+                look: dict[str, Any] = {"linestyle": line, "marker": shape, "markerfacecolor": "none"}
+                axes[-1].plot(where, heights - points[reference], color="black", label=name, **look)
+            axes[-1].set_title("published")
+            axes[-1].legend(fontsize="small")
+        for axis, text in zip(axes, drawn):
+            if text == change:
+                axis.axhline(0, color="grey", linewidth=0.8, zorder=1)
+        ticks_at(axes[0], levels, 100 if x in SHARES else 1)
+        compared = f"; changes are from {_said(x, reference, names)}" if change in drawn else ""
+        axes[-1].set_xlabel(f"{title_of_x}{compared}")
+        if len(ours) > 1:
+            legend(figure, axes[0])
+        if level.endswith("(%)") and not alike:
+            axis = axes[drawn.index(level)]
+            low, high = axis.get_ylim()
+            axis.set_ylim(max(low, 0), min(high, 100))
+    sentences = [f"{text} against {title_of_x}. {lines_said(axis)}" for axis, text in zip(axes, drawn)]
+    sentences[-1] = "Published " * bool(theirs) + sentences[-1]
+    return described(figure, f"Line chart of {title}. {' '.join(sentences)}".replace("\n", ", "))
+
+
+def _by_level(rows: pd.DataFrame, x: str, names: Names) -> list[tuple[str, str, pd.DataFrame]]:
+    """(name, method, values (seeds, levels of x)) of every method and combination of its other settings."""
+    named = rows["setting"].map(tables.settings_of)
+    settings = [tables.DEFAULTS | setting for setting in named]
+    others = [", ".join(_said(name, setting[name], names) for name in setting if name != x) for setting in named]
+    rows = rows.assign(x=[setting.get(x) for setting in settings], others=others)
+    numeric = rows[[isinstance(setting.get(x), float) for setting in settings]]
+    check(len(numeric) > 0, f"x: no row has a numeric setting {x!r}, settings are {listed(rows['setting'])}")
+    return [
+        (", ".join(filter(None, (method, rest))), method, group.pivot(index="seed", columns="x", values="value"))
+        for (method, rest), group in numeric.groupby(["method", "others"], sort=False)
+    ]
+
+
+def _reference(
+    published: Mapping[str, Mapping[float, float]], ours: list[tuple[str, str, pd.DataFrame]], asked: float | None
+) -> float:
+    """The level asked for, or the published optimum; every curve must have it."""
+    curves = [*(set(map(float, points)) for points in published.values()), *(set(curve) for *_, curve in ours)]
+    common = set.intersection(*curves)
+    check(common, f"published and our curves have no level in common; ours: {[sorted(curve) for *_, curve in ours]}")
+    check(asked is None or asked in common, f"reference {asked} is not a level of every curve: {sorted(common)}")
+    if asked is not None:
+        return asked
+    return max(common, key=lambda x: sum(points[x] for points in published.values())) if published else min(common)
+
+
+def _lighter(color: str, steps: int) -> tuple:
+    """A colour made lighter by `steps`, which begin again after three."""
+    from matplotlib.colors import to_rgb
+
+    return tuple(1 - (1 - part) * (1 - 0.18 * (steps % 4)) for part in to_rgb(color))
+
+
+def _curve(axis: Axes, by_seed: pd.DataFrame, *, color: tuple, aside: float, **how: Any) -> None:
+    """Mean and single seeds of a (seeds, levels) frame, from MIN_SEEDS seeds on with a t interval, drawn so many points
+    beside their level."""
+    from matplotlib.transforms import ScaledTranslation
+
+    if by_seed.shape[1] == 2:  # between two levels nothing is known
+        how |= {"linestyle": "none"}
+    lines = axis.plot(by_seed.columns, by_seed.mean(), color=color, markersize=5, linewidth=1.5, **how)
+    for level in by_seed:
+        values = by_seed[level].dropna().to_numpy()
+        if len(values) >= MIN_SEEDS:
+            lines += axis.plot([level, level], t_interval(values), color=color, linewidth=1)
+    levels, values = by_seed.stack().reset_index()[["x", 0]].to_numpy().T
+    rings = axis.scatter(levels, values, s=16, facecolor="none", edgecolor=color, linewidth=0.9)
+    # shifted only now, after the axis has taken the limits of the data
+    place = axis.transData + ScaledTranslation(aside / 72, 0, axis.figure.dpi_scale_trans)
+    for line in lines:
+        line.set_transform(place)
+    rings.set_offset_transform(place)
+
+
+def _statistics(rows: pd.DataFrame) -> str:
+    """What is drawn, and n."""
+    counts = rows.groupby(["method", "setting", "metric"])["seed"].nunique()
+    if counts.max() == 1:
+        return "one seed"
+    interval = ", 95 % t intervals" if counts.max() >= MIN_SEEDS else ""
+    n = f"{counts.min()}" + (f" to {counts.max()}" if counts.max() > counts.min() else "")
+    unit = "repetitions" if set(rows["dataset"]) == {tables.SYNTHETIC} else "seeds"
+    return f"means{interval} and single runs, n = {n} {unit}"
+
+
+# --- lines ------------------------------------------------------------------------------------------------------------
+
+
+def lines(
+    series: Mapping[str, tuple],
+    xlabel: str,
+    ylabel: str,
+    *,
+    logx: bool = False,
+    logy: bool = False,
+    references: Mapping[str, float] | None = None,
+    title: str = "",
+    band: str = "",
+    names: Names = PLAIN,
+) -> Figure:
+    """Numerical studies: {name: (x, y) or (x, y, low, high)} as lines with a band; references are horizontal lines.
+
+    band: what a line with a band and the band are, "mean, range over seeds"; it stands above the legend.
+    """
+    check(len(series) > 0, "series is empty")
+    for name, arrays in series.items():
+        alike = len(arrays) in (2, 4) and len({len(array) for array in arrays}) == 1
+        check(alike, f"series[{name!r}] must be (x, y) or (x, y, low, high)")
+        check(band or len(arrays) == 2, f"band: say what the line and the band of series[{name!r}] are")
+    with panels(1, 3.6, width=6.5) as (figure, (axis,)):
+        for i, (name, (x, y, *ends)) in enumerate(series.items()):
+            shade, shape, dashes = OTHERS[i % len(OTHERS)], MARKERS[i % len(MARKERS)], ("-", "--", "-.", ":")[i % 4]
+            if names.colors.get(name):
+                shade, shape, dashes = names.color(name), names.marker(name), "-"
+            marker = None if len(x) > 30 else shape
+            every = (i % 3, 3) if len(x) > 12 else 1  # lines that coincide still show their marks
+            axis.plot(x, y, color=shade, linestyle=dashes, marker=marker, markersize=5, markevery=every, label=name)
+            if ends:
+                axis.fill_between(x, *ends, color=shade, alpha=0.2, linewidth=0)
+        for name, height in (references or {}).items():
+            axis.axhline(height, color="black", linestyle="--", linewidth=1)
+            at: dict[str, Any] = {"xycoords": ("axes fraction", "data"), "textcoords": "offset points", "ha": "right"}
+            at["bbox"] = {"facecolor": "white", "edgecolor": "none", "alpha": 0.8, "pad": 0.5}  # lines may cross it
+            axis.annotate(name, (1, height), (-3, 3), fontsize="small", **at)
+        axis.set(xlabel=xlabel, ylabel=ylabel, title=title)
+        axis.set(xscale="log" if logx else "linear", yscale="log" if logy else "linear")
+        ticks_at(axis, sorted({float(level) for x, *_ in series.values() for level in x}))
+        # inside it would cover lines
+        axis.legend(fontsize="small", loc="center left", bbox_to_anchor=(1, 0.5), title=band, title_fontsize="small")
+    shown = f"{ylabel} against {xlabel}" + f" ({band})" * bool(band)
+    return described(figure, " ".join(filter(None, (title, f"{shown}.", lines_said(axis)))))
+
+
+def curves(series: Mapping[str, Sequence], *, names: Names = PLAIN) -> Figure:
+    """The training loss over steps, {method: losses (steps,)}, and its running mean."""
+    check(len(series) > 0, "series is empty")
+    with panels(1, 3.4, width=6.5) as (figure, (axis,)):
+        for name, values in series.items():
+            run = np.asarray(values, dtype=float)
+            check(run.ndim == 1 and len(run) > 0, f"series[{name!r}]: values must be (steps,), got {run.shape}")
+            _smoothed(axis, [np.stack([np.arange(1, len(run) + 1), run])], name, names)
+        axis.set(xlabel="step", ylabel="training loss")
+        axis.legend(fontsize="small")
+    return described(figure, f"training loss against step. {lines_said(axis)}")
+
+
+def training_curves(finished: Sequence, *, names: Names = PLAIN) -> Figure:
+    """The loss against the steps, a panel per trained method with a scale of its own: every run and their running mean.
+
+    finished: results of runs, such as a main comparison's; those without training, those of a further setting, of
+    another protocol than the first run and of folds but the first are left out. A method whose mean loss falls, from
+    the last fifth of the steps but one to the last, by over a twentieth of its whole fall and by more than its batches
+    scatter has not converged: its title says "still falling".
+    """
+    runs_of: dict[str, list[np.ndarray]] = {}
+    first = min((run.spec.fold for run in finished if run.spec.fold is not None), default=None)
+    for run in finished:
+        shown = run.spec.protocol == finished[0].spec.protocol and run.spec.fold in (None, first)
+        if run.spec.loss and shown and not run.spec.setting:
+            runs_of.setdefault(run.spec.method, []).append(np.asarray(run.curve, dtype=float))
+    check(runs_of, "finished has no run that was trained without a setting")
+    columns, texts = min(3, len(runs_of)), []
+    rows = -(-len(runs_of) // columns)
+    with panels(columns, 1.75 * rows + 0.4, width=2.5 * columns, rows=rows) as (figure, axes):
+        for axis, (method, runs) in zip(axes, runs_of.items()):
+            state = _convergence(_smoothed(axis, runs, method, names))
+            axis.set_title(f"{method}: {state}", fontsize="medium")
+            axis.set(xlabel="step")
+            texts.append(f"{lines_said(axis).removesuffix('.')}, {state}")
+        for axis in axes[::columns]:
+            axis.set_ylabel("training loss")
+        for axis in axes[len(runs_of) :]:
+            axis.axis("off")
+    return described(figure, f"Training loss against steps. {'; '.join(texts)}.")
+
+
+def _smoothed(axis: Axes, runs: Sequence[np.ndarray], method: str, names: Names) -> np.ndarray:
+    """Draw runs (2, steps), steps and losses, and the running mean of their mean loss, which is returned (steps,); the
+    axis is logarithmic where a loss falls to less than a twentieth."""
+    for run in runs:
+        axis.plot(*run, color=names.color(method), alpha=0.3, linewidth=0.7)
+    length = min(run.shape[1] for run in runs)
+    mean = np.mean([run[:, :length] for run in runs], axis=0)
+    window = max(1, length // 25)
+    steps, losses = (np.convolve(row, np.full(window, 1 / window), mode="valid") for row in mean)
+    axis.plot(steps, losses, color=names.color(method), label=method)
+    if 0 < 20 * losses.min() < losses.max():
+        axis.set_yscale("log")
+    return mean[1]
+
+
+def _convergence(losses: np.ndarray) -> str:
+    """Whether a loss still falls at the end of its steps, in words for a title; losses (steps,). A fall counts where it
+    is more than two standard errors of what its batches scatter."""
+    if len(losses) < 10:
+        return "too short to say"
+    fifth = len(losses) // 5
+    first, before, last = losses[:fifth].mean(), losses[-2 * fifth : -fifth].mean(), losses[-fifth:].mean()
+    scatter = np.median(np.abs(np.diff(losses))) / (0.6745 * math.sqrt(2))  # of a step, whatever the trend
+    clear = 2 * scatter * math.sqrt(2 / fifth)
+    if first - last <= clear:
+        return "no clear fall"
+    return "still falling" if before - last > max(clear, 0.05 * (first - last)) else "levelled off"

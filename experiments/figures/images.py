@@ -1,0 +1,307 @@
+"""Figures of images: those of a set, queries with their neighbours, a map of unseen classes; and what they show of a
+data set or of a finished run. Images are uint8 (H, W), (H, W, 3) or (3, H, W)."""
+
+from __future__ import annotations
+
+import textwrap
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+
+from experiments.datasets import manifests
+from experiments.datasets.images import decoded
+from experiments.figures.fonts import families, legible
+from experiments.figures.style import MARKERS, WIDTH, check, described, listed, panels, plain, sentence, shades
+from experiments.training import batches, inference
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+    from numpy.typing import ArrayLike
+
+    from experiments.training.runs import RunResult
+
+RIGHT, WRONG = "#1B8A3A", "#C1272D"
+NAMED = 24  # classes at most whose names stand beside a map
+Rows = list[list[np.ndarray]]
+
+
+# --- what is shown ----------------------------------------------------------------------------------------------------
+
+
+def sample_images(
+    dataset: str, classes: int, per_class: int, split: str = "train", seed: int = 0
+) -> tuple[Rows, list[str]]:
+    """At most `classes` randomly drawn classes for `samples`: (rows of images, class names).
+
+    A class with fewer than per_class images shows some of them again. Images without labels fill nameless rows.
+    """
+    manifest = manifests.load(dataset)
+    rng = np.random.default_rng(seed)
+    indices = manifest.indices(split)
+    if not manifest.labelled:
+        drawn = _decoded(manifest, rng.permutation(indices)[: classes * per_class])
+        some = [drawn[first : first + per_class] for first in range(0, len(drawn), per_class)]
+        return some, [""] * len(some)
+    names, rows = [], []
+    present = np.unique(manifest.labels[indices])
+    for label in rng.choice(present, min(classes, len(present)), replace=False):
+        members = indices[manifest.labels[indices] == label]
+        rows.append(_decoded(manifest, rng.choice(members, per_class, replace=len(members) < per_class)))
+        names.append(manifest.class_names[label])
+    return rows, names
+
+
+def by_norm(run: RunResult, count: int, classes: int = 4, split: str = "test", seed: int = 0) -> tuple[Rows, list[str]]:
+    """Images of a split in the order of their embedding norm, for `samples`: (rows of `count` images, row names).
+
+    Two rows with the smallest and the largest norms of all, then randomly drawn classes, each from its smallest to its
+    largest norm in even steps.
+    """
+    manifest = batches.load_dataset(run.spec)
+    indices = manifest.indices(split)
+    embeddings = inference.embed_images(run.spec, run.network(), manifest, indices)
+    norms, labels = embeddings.norm(dim=1).numpy(), manifest.labels[indices]
+    order = norms.argsort()
+    chosen = [order[:count], order[-count:]]
+    names = ["smallest norms of all", "largest norms of all"]
+    for label in np.random.default_rng(seed).choice(np.unique(labels), classes, replace=False):
+        members = order[labels[order] == label]
+        chosen.append(members[np.linspace(0, len(members) - 1, min(count, len(members))).round().astype(int)])
+        names.append(manifest.class_names[label])
+    return [_decoded(manifest, indices[members]) for members in chosen], names
+
+
+def neighbours(run: RunResult, queries: int, k: int, seed: int = 0) -> tuple[list[np.ndarray], Rows, np.ndarray | None]:
+    """Randomly drawn test queries of a run and their k nearest gallery images by cosine similarity, fewer where the
+    gallery is smaller, for `retrieved`: (queries, for each query its k neighbours, bool (queries, k) of same class, or
+    None where images have no labels)."""
+    manifest = batches.load_dataset(run.spec)
+    test = manifest.indices("test")
+    generator = torch.Generator().manual_seed(seed)
+    candidates = torch.from_numpy(np.flatnonzero(manifest.is_query[test]))
+    picked = candidates[torch.randperm(len(candidates), generator=generator)[:queries]]
+    nearest = _nearest(run, manifest, test, picked, k).numpy()
+    labels = manifest.labels[test]
+    correct = labels[nearest] == labels[picked.numpy()][:, None] if manifest.labelled else None
+    return _decoded(manifest, test[picked.numpy()]), [_decoded(manifest, test[row]) for row in nearest], correct
+
+
+def confusions(run: RunResult, pairs: int, examples: int = 3) -> tuple[list[list[tuple]], list[tuple[str, str, str]]]:
+    """The test classes whose images most often have a nearest neighbour of a certain other class, for `confused`.
+
+    Returns:
+        (for each pair of classes at most `examples` (query image, its nearest gallery image), and for each pair the
+        query's class, the neighbour's and the share as "7 of 24"). Both are empty where nothing was confused.
+    """
+    manifest = batches.load_dataset(run.spec)
+    test = manifest.indices("test")
+    labels = manifest.labels[test]
+    queries = np.flatnonzero(manifest.is_query[test])
+    chunks = torch.from_numpy(queries).split(1024)
+    nearest = np.concatenate([_nearest(run, manifest, test, chunk, 1)[:, 0].numpy() for chunk in chunks])
+    searched, took = labels[queries], labels[nearest]
+    of_class = np.bincount(searched, minlength=labels.max() + 1)
+    wrong = Counter(zip(searched[searched != took].tolist(), took[searched != took].tolist()))
+    rows, names = [], []
+    # by count, then by labels, so that equal counts have one order on every machine
+    for (label, other), count in sorted(wrong.items(), key=lambda item: (-item[1], item[0]))[:pairs]:
+        members = np.flatnonzero((searched == label) & (took == other))[:examples]
+        rows.append(list(zip(*(_decoded(manifest, test[which[members]]) for which in (queries, nearest)))))
+        names.append((manifest.class_names[label], manifest.class_names[other], f"{count} of {of_class[label]}"))
+    return rows, names
+
+
+def class_map(run: RunResult, classes: int, per_class: int = 24, seed: int = 0) -> tuple[np.ndarray, np.ndarray, list]:
+    """t-SNE of test embeddings of randomly drawn classes, at most `classes`, for `embedding_map`: (xy (n, 2), class
+    names (n,), images)."""
+    manifest = batches.load_dataset(run.spec)
+    test = manifest.indices("test")
+    labels = manifest.labels[test]
+    present = np.unique(labels)
+    shown = np.random.default_rng(seed).choice(present, min(classes, len(present)), replace=False)
+    members = np.concatenate([np.flatnonzero(labels == label)[:per_class] for label in shown])
+    xy = tsne(F.normalize(run.embeddings[members], dim=1), seed=seed)
+    names = np.array([manifest.class_names[label] for label in labels[members]])
+    return xy, names, _decoded(manifest, test[members])
+
+
+def tsne(embeddings: ArrayLike, seed: int = 0) -> np.ndarray:
+    """t-SNE to two dimensions, (N, D) -> (N, 2), from a PCA start; at least 4 points. The same on the same machine."""
+    from sklearn.manifold import TSNE
+
+    points = np.asarray(embeddings, dtype=np.float32)
+    check(points.ndim == 2 and len(points) >= 4, f"embeddings must be (N, D) with N >= 4, got {points.shape}")
+    perplexity = min(30.0, (len(points) - 1) / 3)
+    return TSNE(perplexity=perplexity, init="pca", random_state=seed, n_jobs=1).fit_transform(points)
+
+
+def _nearest(
+    run: RunResult, manifest: manifests.Manifest, test: np.ndarray, queries: torch.Tensor, k: int
+) -> torch.Tensor:
+    """Positions (Q, at most k) among the test images of the gallery images most similar to the queries (Q,)."""
+    embeddings = F.normalize(run.embeddings, dim=1)
+    is_gallery = torch.from_numpy(manifest.is_gallery[test])
+    similarity = embeddings[queries] @ embeddings.T
+    similarity[:, ~is_gallery] = -torch.inf
+    similarity[torch.arange(len(queries)), queries] = -torch.inf  # a query never finds itself
+    others = int(is_gallery.sum() - is_gallery[queries].any().int())
+    return similarity.topk(max(1, min(k, others)), dim=1).indices
+
+
+def _decoded(manifest: manifests.Manifest, indices: np.ndarray, short_side: int = 64) -> list[np.ndarray]:
+    """Small images for a figure; only the asked ones are decoded."""
+    if isinstance(manifest.images, np.ndarray):
+        return [manifest.images[index] for index in indices]
+    own, images = manifests.is_own(manifest.name), []
+    for index in indices:
+        image = decoded(manifest.images[index], upright=own)
+        image.thumbnail((2 * short_side, short_side))
+        images.append(np.asarray(image))
+    return images
+
+
+# --- figures ----------------------------------------------------------------------------------------------------------
+
+
+def samples(rows: Sequence[Sequence], names: Sequence[str]) -> Figure:
+    """Images of some classes, a row per class with its name."""
+    check(len(rows) > 0 and len(rows) == len(names), f"names: {len(names)} names for {len(rows)} rows of images")
+    cells = [[(x, image, None) for x, image in enumerate(row)] for row in rows]
+    named = [name for name in names if name]
+    figure = _wall(cells, list(map(_wrapped, names)), left=2.6 if named else 0.0)
+    return described(figure, f"Rows of images: {listed(named)}." if named else "Images of no known class.")
+
+
+def retrieved(queries: Sequence, neighbours: Sequence[Sequence], correct: np.ndarray | None) -> Figure:
+    """Queries in the first column, then their nearest gallery images in order: green frame and tick for the same class,
+    red frame and cross for another; no frames where nobody knows.
+
+    queries: Q images; neighbours: Q lists of K images; correct: bool (Q, K), or None.
+    """
+    shape = count, k = len(queries), len(neighbours[0]) if len(neighbours) else 0
+    known = correct is not None
+    correct = np.asarray(correct, dtype=bool) if known else np.full(shape, None)
+    check(count > 0 and correct.shape == shape, f"correct must have shape {shape}, got {correct.shape}")
+    check(all(len(row) == k for row in neighbours) and len(neighbours) == count, "neighbours must be Q x K")
+    places = 1.25 + np.arange(k)
+    cells = [[(0, query, None), *zip(places, row, right)] for query, row, right in zip(queries, neighbours, correct)]
+    figure = _wall(cells, heads={0: "query"} | {x: f"{place}" for place, x in enumerate(places, 1)})
+    text = f"{count} query images, each with its {k} nearest images"
+    share = f"; {correct.sum()} of {correct.size} are of the query's class" if known else ""
+    return described(figure, f"{text}{share}.")
+
+
+def confused(rows: Sequence[Sequence], names: Sequence[tuple[str, str, str]]) -> Figure:
+    """Pairs of classes that are taken for each other, a row per pair: queries, each with its wrong nearest image.
+
+    rows: for each pair of classes a list of (query image, neighbour image); names: for each pair the query's class, the
+    neighbour's and how often. Without rows the figure says that nothing was confused.
+    """
+    check(len(rows) == len(names), f"names: {len(names)} names for {len(rows)} pairs of classes")
+    if not rows:
+        return sentence("every nearest image is of the query's class")
+    cells = [
+        [
+            cell
+            for x, (query, neighbour) in enumerate(row)
+            for cell in ((2.3 * x, query, None), (2.3 * x + 1, neighbour, False))
+        ]
+        for row in rows
+    ]
+    heads = {2.3 * x + i: title for x in range(max(map(len, rows))) for i, title in enumerate(("query", "nearest"))}
+    lines = [_wrapped(f"{query} taken for {neighbour}: {share}", 34) for query, neighbour, share in names]
+    told = "; ".join(f"{query} taken for {neighbour}, {share}" for query, neighbour, share in names)
+    return described(_wall(cells, lines, heads, left=3.9), f"Images and their wrong nearest images: {told}.")
+
+
+def _wall(
+    rows: Sequence[Sequence[tuple]],
+    names: Sequence[str] = (),
+    heads: Mapping[float, str] | None = None,
+    left: float = 0.0,
+) -> Figure:
+    """Rows of thumbnails in unit cells: (x, image, whether it is right; None: a query); names stand on the left, heads
+    {x: title} above."""
+    width, height, top = 1 + max(x for row in rows for x, *_ in row), len(rows), 0.35 if heads else 0.0
+    cell = min(0.86, WIDTH / (width + left))
+    with panels(1, cell * (height + top), width=cell * (width + left)) as (figure, (axis,)):
+        axis.set(xlim=(-left, width), ylim=(height, -top), aspect="equal")
+        axis.axis("off")
+        for x, title in (heads or {}).items():
+            axis.text(x + 0.5, -0.1, title, ha="center", fontsize="small")
+        for y, name in enumerate(names):
+            axis.text(-0.15, y + 0.5, name, ha="right", va="center", fontsize="small", fontfamily=families(names))
+        for y, row in enumerate(rows):
+            for x, image, right in row:
+                _thumbnail(axis, x, y, image, right)
+    return figure
+
+
+def embedding_map(xy: np.ndarray, labels: Sequence, images: Sequence | None = None, title: str = "") -> Figure:
+    """Points (N, 2) in the colour and marker of their class; with images, the first one of each class beside its
+    name, where it hides no point. title: whose embeddings these are."""
+    xy, labels = np.asarray(xy, dtype=float), np.asarray(labels)
+    check(xy.ndim == 2 and xy.shape[1] == 2, f"xy must be (N, 2), got {xy.shape}")
+    check(len(labels) == len(xy), f"labels: {len(labels)} labels for {len(xy)} points")
+    check(images is None or len(images) == len(xy), f"images must be one per point, {len(xy)}")
+    classes = list(dict.fromkeys(labels.tolist()))
+    shade_of = dict(zip(classes, shades(len(classes))))
+    named = len(classes) <= NAMED
+    widths = {"width_ratios": (5.4, 3.6)[: 1 + named]}
+    with panels(1 + named, 5.2, WIDTH if named else 5.6, grid=False, gridspec_kw=widths) as (figure, (axis, *keys)):
+        for i, name in enumerate(classes):
+            style: dict[str, Any] = {"color": shade_of[name], "marker": MARKERS[i % len(MARKERS)], "linewidth": 0}
+            axis.scatter(xy[labels == name, 0], xy[labels == name, 1], s=22, **style)
+            for key in keys:
+                key.scatter([0.25], [i + 0.5], s=34, **style)
+                if images is not None:
+                    _thumbnail(key, 0.6, i, images[int(np.flatnonzero(labels == name)[0])], None)
+                left = 0.6 if images is None else 1.7
+                key.text(left, i + 0.5, _wrapped(str(name)), va="center", fontsize="small")
+        for key in keys:
+            key.set(xlim=(0, 8), ylim=(max(len(classes), 12), 0))  # so high that a name has room for two lines
+            key.axis("off")
+        axis.set(xlabel="t-SNE 1 (no unit)", ylabel="t-SNE 2 (no unit)", xticks=[], yticks=[])
+        shown = f"{len(xy)} images of {len(classes)} classes"
+        axis.set_title(f"{title}: {shown}" if title else shown)
+    return described(figure, f"t-SNE map, {axis.get_title()}: {listed(classes)}.")
+
+
+def _thumbnail(axis: Axes, x: float, y: float, image: np.ndarray | torch.Tensor, right: bool | None) -> None:
+    from matplotlib.patches import Rectangle
+
+    pixels = _small(image, 48)
+    height, width = np.array(pixels.shape[:2]) / max(pixels.shape[:2]) * 0.88
+    left, top = x + (1 - width) / 2, y + (1 - height) / 2
+    axis.imshow(pixels, extent=(left, left + width, top + height, top), interpolation="nearest")
+    if right is not None:
+        shade, mark = (RIGHT, "✓") if right else (WRONG, "✗")
+        axis.add_patch(Rectangle((left, top), width, height, fill=False, edgecolor=shade, linewidth=2.5))
+        box = {"boxstyle": "round,pad=0.12", "facecolor": shade, "edgecolor": "none"}
+        axis.text(left + width, top, mark, ha="right", va="top", color="white", fontsize=9, weight="bold", bbox=box)
+
+
+def _small(image: np.ndarray | torch.Tensor, size: int) -> np.ndarray:
+    """uint8 (H, W, 3) of at most `size` pixels a side, in few colours, for a small PNG."""
+    from PIL import Image
+
+    pixels = np.asarray(image)
+    shape = pixels.shape
+    if pixels.ndim == 3 and shape[-1] not in (1, 3) and shape[0] in (1, 3):
+        pixels = np.moveaxis(pixels, 0, -1)
+    pixels = pixels[..., 0] if pixels.ndim == 3 and pixels.shape[-1] == 1 else pixels
+    right = pixels.dtype == np.uint8 and (pixels.ndim == 2 or (pixels.ndim == 3 and pixels.shape[-1] == 3))
+    check(right, f"images must be uint8 (H, W), (H, W, 3) or (3, H, W), got {pixels.dtype} {shape}")
+    picture = Image.fromarray(pixels)
+    picture.thumbnail((size, size))
+    return np.asarray(picture.quantize(32, dither=Image.Dither.NONE).convert("RGB"))
+
+
+def _wrapped(name: str, width: int = 24) -> str:
+    """A name on at most three lines."""
+    return plain(textwrap.fill(legible(name), width, max_lines=3, placeholder=" …"))

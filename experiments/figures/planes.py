@@ -1,0 +1,136 @@
+"""Figures of the plane: potentials with their forces, points and the lines through them, samples with their proxies."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from experiments.figures.style import MARKERS, PALETTE, WIDTH, check, described, legend, listed, panels, plain, shades
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+
+def field(
+    x: np.ndarray,
+    y: np.ndarray,
+    potentials: Mapping[str, np.ndarray],
+    forces: Mapping[str, np.ndarray] | None = None,
+    points: np.ndarray | None = None,
+    labels: Sequence | None = None,
+    titles: tuple[str, str, str] = ("embedding coordinate 1", "embedding coordinate 2", "potential (no unit)"),
+    limits: tuple[float, float] | None = None,
+) -> Figure:
+    """Potentials on a grid of the plane, a panel each, with force arrows and the charges that make them.
+
+    x (W,), y (H,): the grid. potentials: {title: (H, W)}; colours end at their 2 % and 98 % quantiles. forces:
+    {title: (H, W, 2)}, thinned to 15 arrows a side; their length grows with the logarithm of the force, which spans
+    many orders. points (N, 2), labels (N,): charges and their classes. titles: of x, y and the colour bar. limits: ends
+    of the colours of all panels, where these are to be compared.
+    """
+    import seaborn
+
+    forces, shape = forces or {}, (len(y), len(x))
+    for kind, arrays, expected in (("potentials", potentials, shape), ("forces", forces, (*shape, 2))):
+        for name, values in arrays.items():
+            actual = np.shape(values)
+            check(actual == expected, f"{kind}[{name!r}] must have shape {expected}, got {actual}")
+    width = min(WIDTH, 4.5 * len(potentials))
+    height = 1.2 + width / len(potentials) * np.ptp(y) / np.ptp(x)
+    with panels(len(potentials), height, width, grid=False, sharey=True) as (figure, axes):
+        pale = seaborn.light_palette("#2C7FB8", as_cmap=True, reverse=True)  # arrows stay visible on all of it
+        for axis, (name, values) in zip(axes, potentials.items()):
+            low, high = limits or np.quantile(values, [0.02, 0.98])
+            levels = np.linspace(low, high, 13)
+            levels = levels if levels[-1] > levels[0] else levels[0] + np.linspace(-1, 1, 13)
+            drawn = axis.contourf(x, y, values, levels=levels, cmap=pale, extend="both")
+            ticks = levels[[0, 6, 12]]
+            bar = figure.colorbar(drawn, ax=axis, location="bottom", label=titles[2], ticks=ticks, aspect=30)
+            for tick, side in zip(bar.ax.set_xticks(ticks, _three_digits(ticks)), ("left", "center", "right")):
+                tick.label1.set(horizontalalignment=side)  # centred labels at the ends would meet the neighbour's
+            if name in forces:
+                _arrows(axis, np.asarray(x), np.asarray(y), np.asarray(forces[name]))
+            if points is not None:
+                kinds = np.zeros(len(points)) if labels is None else np.asarray(labels)
+                for shape_of, kind in zip(MARKERS, np.unique(kinds)):
+                    where = np.asarray(points)[kinds == kind].T
+                    look: dict[str, Any] = {
+                        "color": "white",
+                        "edgecolor": "black",
+                        "marker": shape_of,
+                        "s": 46,
+                        "zorder": 3,
+                    }
+                    axis.scatter(*where, label=f"class {kind}", **look)
+            axis.set(title=name, xlabel=titles[0], aspect="equal")
+        axes[0].set_ylabel(titles[1])
+        if points is not None and labels is not None:
+            axes[0].legend(fontsize="small", loc="upper right")
+    return described(figure, f"Maps of the {titles[2]} over {titles[0]} and {titles[1]}: {listed(potentials)}.")
+
+
+def _three_digits(values: np.ndarray) -> list[str]:
+    """Numbers of one scale without exponents: what is below a thousandth of the largest is 0."""
+    shown = np.where(np.abs(values) > np.abs(values).max() / 1000, values, 0)
+    return [np.format_float_positional(value, 3, fractional=False, trim="-") for value in shown]
+
+
+def _arrows(axis: Axes, x: np.ndarray, y: np.ndarray, force: np.ndarray) -> None:
+    thin = slice((step := max(1, -(-max(len(x), len(y)) // 15))) // 2, None, step)
+    force = force[thin, thin]
+    size = np.linalg.norm(force, axis=-1, keepdims=True)
+    if (largest := size.max()) == 0:
+        return
+    length = np.log1p(999 * size / largest) / np.log(1000)
+    u, v = np.moveaxis(np.divide(force, size, out=np.zeros_like(force), where=size > 1e-9 * largest) * length, -1, 0)
+    axis.quiver(x[thin], y[thin], u, v, color="black", scale=24, width=0.004, pivot="mid")
+
+
+def pieces(points: np.ndarray, segments: Mapping[str, np.ndarray]) -> Figure:
+    """Points (N, 2) of a toy manifold in the plane and the linear pieces {title: (P, 2, 2) ends} put through them."""
+    points = np.asarray(points, dtype=float)
+    check(points.ndim == 2 and points.shape[1] == 2, f"points must be (N, 2), got {points.shape}")
+    for name, ends in segments.items():
+        check(np.shape(ends)[1:] == (2, 2), f"segments[{name!r}] must be (P, 2, 2), got {np.shape(ends)}")
+    with panels(1, 3.1 * len(segments), width=6.5, rows=len(segments), grid=False, sharex=True) as (figure, axes):
+        for axis, (name, ends) in zip(axes, segments.items()):
+            axis.scatter(points[:, 0], points[:, 1], s=14, color="0.35", linewidth=0, zorder=3)
+            for i, (start, end) in enumerate(np.asarray(ends)):
+                axis.plot(*zip(start, end), color=PALETTE[i % len(PALETTE)], linewidth=2.2)
+            axis.set(title=f"{name}: {len(ends)} pieces", ylabel="coordinate 2 (no unit)", aspect="equal")
+        axes[-1].set_xlabel("coordinate 1 (no unit)")
+    counts = ", ".join(f"{name}: {len(ends)} pieces" for name, ends in segments.items())
+    return described(figure, f"{len(points)} points in the plane and linear pieces that cover them. {counts}.")
+
+
+def proxy_maps(states: Mapping[str, Mapping]) -> Figure:
+    """Samples and proxies in the plane, a panel per state: {title: points (N, 2), labels (N,) 0, 1, ..., converged and
+    next (C, M, 2)}. Dots are samples in the colour of their class, squares its converged proxies, circles those of the
+    next problem."""
+    check(len(states) > 0, "states is empty")
+    states = {title: {name: np.asarray(array) for name, array in state.items()} for title, state in states.items()}
+    columns = min(2, len(states))
+    rows = -(-len(states) // columns)
+    with panels(columns, 3.4 * rows + 0.4, width=3.7 * columns, rows=rows) as (figure, axes):
+        for axis, (title, state) in zip(axes, states.items()):
+            points, labels = state["points"], state["labels"]
+            check(points.shape == (len(labels), 2), f"{title}: points must be (N, 2), one per label")
+            for number, shade in enumerate(shades(len(state["converged"]))):
+                own = points[labels == number]
+                axis.scatter(own[:, 0], own[:, 1], s=5, color=shade, alpha=0.35, linewidth=0)
+                converged = {"marker": "s", "s": 46, "facecolor": shade, "edgecolor": "black"}
+                following = {"marker": "o", "s": 60, "facecolor": "none", "edgecolor": shade}
+                for name, look in (("converged", converged), ("next", following)):
+                    label = f"{name} proxies" if not number else None
+                    axis.scatter(*state[name][number].T, label=label, linewidth=1.5, **look)
+            axis.set_title(plain(title))
+            axis.set_aspect("equal", adjustable="datalim")
+            axis.set(xlabel="coordinate 1 (no unit)", ylabel="coordinate 2 (no unit)")
+        for axis in axes[len(states) :]:
+            axis.remove()
+        legend(figure, axes[0])
+    counts = "{} classes with {} proxies each".format(*state["converged"].shape)
+    return described(figure, f"Samples, converged and next proxies of {counts}, a panel per state: {listed(states)}.")

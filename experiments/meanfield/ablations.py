@@ -1,0 +1,232 @@
+"""Notebooks 33 to 37: the dimension, beta and delta, the batch size, alpha and the regulariser.
+
+They are Figs 2, 3 and 5 and Tables 8 to 13 of the paper.
+
+One thing varies, the rest is the paper's setting. At quick and small a run is a head on features computed once.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+import pandas as pd
+
+from dmlrepro.losses import baselines
+from experiments.analysis import results
+from experiments.analysis.claims import START
+from experiments.meanfield.claims import TESTS
+from experiments.meanfield.conventional import curve_options, curve_table
+from experiments.meanfield.magnet import field_offset
+from experiments.meanfield.methods import SHARPNESS, MeanFieldParams, every_run
+from experiments.profiles import HEADS, at, layered
+from experiments.studies import scored, trained_loss, training_embeddings, with_measured
+from experiments.study import Study
+from experiments.training import records
+from experiments.training.builders import build_loss
+from experiments.training.records import measurement
+from experiments.training.runs import RunResult
+from experiments.training.spec import RunSpec
+
+# Many short runs; the budget of the runs, and of those whose epochs count
+SHORT = layered(HEADS, at("quick", steps=200), MeanFieldParams.overrides)
+EPOCHS = layered(SHORT, at("quick", "small", steps=0, epochs=4))
+
+
+@dataclass(frozen=True)
+class DimParams(MeanFieldParams):
+    """The parameters of notebook 33."""
+
+    notebook = "33_meanfield_ablation_dim"
+    positive: ClassVar = ("dims",)
+    references: ClassVar = {"dims": (512,)}
+    overrides: ClassVar = SHORT
+
+    methods: tuple[str, ...] = ("untrained", "ProxyAnchor", "Cont", "MFCont", "CWMS", "MFCWMS")
+    dims: tuple[int, ...] = (32, 64, 128, 256, 512, 1024)
+
+
+@dataclass(frozen=True)
+class BetaDeltaParams(MeanFieldParams):
+    """The parameters of notebook 34."""
+
+    notebook = "34_meanfield_ablation_beta_delta"
+    positive: ClassVar = ("betas",)
+    references: ClassVar = {"betas": (SHARPNESS["beta"],), "deltas": (SHARPNESS["delta"],)}
+    overrides: ClassVar = layered(
+        SHORT,
+        at(betas=(50.0, 60.0, 70.0, 80.0, 90.0), deltas=(0.6, 0.7, 0.8, 0.9, 1.0)),
+        at("quick", betas=(50.0, 80.0, 90.0), deltas=(0.6, 0.8, 1.0)),
+    )
+
+    betas: tuple[float, ...] | None = None
+    deltas: tuple[float, ...] | None = None
+
+
+@dataclass(frozen=True)
+class BatchSizeParams(MeanFieldParams):
+    """The parameters of notebook 35; the number of epochs is fixed, so that a larger batch has fewer steps."""
+
+    notebook = "35_meanfield_ablation_batch_size"
+    positive: ClassVar = ("batch_sizes",)
+    references: ClassVar = {"batch_sizes": (180,)}
+    overrides: ClassVar = EPOCHS
+
+    methods: tuple[str, ...] = ("untrained", "ProxyAnchor", "MFCWMS")
+    batch_sizes: tuple[int, ...] = (30, 60, 90, 120, 150, 180)
+
+
+@dataclass(frozen=True)
+class AlphaParams(MeanFieldParams):
+    """The parameters of notebook 36."""
+
+    notebook = "36_meanfield_ablation_alpha"
+    positive: ClassVar = ("alphas",)
+    references: ClassVar = {"alphas": (SHARPNESS["alpha"],)}
+    overrides: ClassVar = EPOCHS
+
+    alphas: tuple[float, ...] = (0.01, 0.1, 1.0, 10.0, 20.0, 40.0)
+
+
+@dataclass(frozen=True)
+class RegularizerParams(MeanFieldParams):
+    """The parameters of notebook 37."""
+
+    notebook = "37_meanfield_ablation_regularizer"
+    references: ClassVar = {"weights_of_regularizer": (0.0,), "first_epochs": (2,)}
+    overrides: ClassVar = EPOCHS
+
+    weights_of_regularizer: tuple[float, ...] = (0.0, 0.01, 0.1, 1.0, 10.0, 100.0)  # lambda_MF
+    first_epochs: tuple[int, ...] = (1, 2)  # after these the regulariser is looked at too
+
+
+def ablation_dim(params: DimParams) -> list[RunSpec]:
+    """Fig. 2; a trained head of a dimension begins as the random one of the same."""
+    specs = every_run([name for name in params.methods if name == "untrained"], params)
+    starts = [run for run in specs if run.method == START]
+    specs += [run.replace(setting=f"dim={dim}", embedding_size=dim) for dim in params.dims for run in starts]
+    trained = [name for name in params.methods if name != "untrained"]
+    for dim in params.dims:
+        specs += every_run(trained, params, setting=f"dim={dim}", embedding_size=dim)
+    return specs
+
+
+def dim_table(finished: Iterable[RunResult], params: DimParams) -> pd.DataFrame:
+    """The rows of the runs. The column `dim`, which tells tables of different comparisons apart, is that of the
+    parameters in all of them: the dimension is what is compared here, and the setting says it."""
+    table = results.tidy(finished, params)
+    return table.assign(dim=table["dim"].where(table["dim"] == 0, params.embedding_size))
+
+
+def ablation_beta_delta(params: BetaDeltaParams) -> list[RunSpec]:
+    """Fig. 3."""
+    specs = every_run(["untrained"], params)
+    for delta in params.deltas:
+        for beta in params.betas:
+            options = {"beta": beta, "delta": delta}
+            specs += every_run(["MFCWMS"], params, setting=f"beta={beta:g};delta={delta:g}", loss_options=options)
+    return specs
+
+
+def beta_delta_table(finished: Iterable[RunResult], params: BetaDeltaParams) -> pd.DataFrame:
+    """The rows of the runs, and at every delta and seed the best MAP@R after the last step and its beta."""
+    finished = list(finished)
+    optima = []
+    for delta in params.deltas:
+        for seed in sorted({run.spec.seed for run in finished}):
+            runs = [r for r in finished if r.spec.loss and (r.spec.seed, r.spec.loss_options["delta"]) == (seed, delta)]
+            best = max(runs, key=lambda run: run.metric("MAP@R"))
+            values = {"best_beta": best.spec.loss_options["beta"], "MAP@R": best.metric("MAP@R")}
+            optima.append(scored(best, values, f"delta={delta:g}"))
+    return with_measured(finished, optima, params)
+
+
+def grid(table: pd.DataFrame, metric: str = "MAP@R") -> pd.DataFrame:
+    """Fig. 3 as a table: beta down, delta across, means over seeds after the last step."""
+    rows = table[(table["metric"] == metric) & (table["selection"] == "last")]
+    levels = rows["setting"].str.extract(r"beta=(?P<beta>[\d.]+);delta=(?P<delta>[\d.]+)").astype(float)
+    rows = rows.assign(**levels).dropna(subset=["beta"])
+    return rows.pivot_table(index="beta", columns="delta", values="value")
+
+
+def grid_changes(table: pd.DataFrame, metric: str = "MAP@R") -> dict[str, tuple]:
+    """Changes of a metric from the default beta and delta, paired by seed: {delta: (beta, mean, lowest, highest)}."""
+    grids = np.stack([grid(rows, metric).to_numpy() for _, rows in table.groupby("seed")])
+    whole = grid(table, metric)
+    default = whole.index.get_loc(SHARPNESS["beta"]), whole.columns.get_loc(SHARPNESS["delta"])
+    changes = grids - grids[:, *default][:, None, None]
+    return {
+        f"δ = {delta:g}": (
+            whole.index,
+            *(statistic(changes[:, :, i], axis=0) for statistic in (np.mean, np.min, np.max)),
+        )
+        for i, delta in enumerate(whole.columns)
+    }
+
+
+def ablation_batch_size(params: BatchSizeParams) -> list[RunSpec]:
+    """Tables 8 to 11."""
+    specs = every_run([name for name in params.methods if name == "untrained"], params)
+    trained = [name for name in params.methods if name != "untrained"]
+    for size in params.batch_sizes:
+        specs += every_run(trained, params, setting=f"batch={size}", batch_size=size)
+    return specs
+
+
+def ablation_alpha(params: AlphaParams) -> list[RunSpec]:
+    """Table 12, which also has the epoch of the best evaluation."""
+    specs = every_run(["untrained"], params)
+    for alpha in params.alphas:
+        changed = {"setting": f"alpha={alpha:g}", "loss_options": {"alpha": alpha}}
+        specs += every_run(["MFCWMS"], params, **changed, **curve_options(params))
+    return specs
+
+
+def ablation_regularizer(params: RegularizerParams) -> list[RunSpec]:
+    """Table 13; ProxyAnchor, whose proxies are compared with mean fields; and for Fig. 5 the first epochs of the runs
+    without a regulariser, which is how those began: a step depends on nothing but the seed and the steps before."""
+    specs = every_run(["untrained", "ProxyAnchor"], params)
+    for name in ("MFCont", "MFCWMS"):
+        for weight in params.weights_of_regularizer:
+            options = {"setting": f"lambda={weight:g}", "loss_options": {"regularization": weight}}
+            specs += every_run([name], params, **options)
+        for epochs in params.first_epochs:
+            short = {"steps": None, "epochs": epochs, "patience": None}
+            options = {"setting": f"lambda=0;epochs={epochs}", "loss_options": {"regularization": 0.0}}
+            specs += every_run([name], params, **options | short)
+    return specs
+
+
+def regularizers_of(run: RunResult, params: RegularizerParams) -> list:
+    """Of a run without a regulariser its value, at the start and after it; how far its mean fields, and the proxies of
+    ProxyAnchor, lie from the mean embeddings of their classes."""
+    plain = run.spec.setting.startswith("lambda=0") and run.spec.loss_options["regularization"] == 0
+    if not (plain or run.spec.method == "ProxyAnchor"):
+        return []
+    values = records.derived([run], fields_of, plain=plain)
+    shown = ["regularizer"] * plain + ["field_offset"] * (run.spec.setting in ("", "lambda=0"))
+    measurements = [scored(run, {name: values[name] for name in shown})]
+    if run.spec.setting == "lambda=0":
+        measurements.append(scored(run, {"regularizer": values["before"]}, "lambda=0;epochs=0"))
+    return measurements
+
+
+@measurement("meanfield.fields")
+def fields_of(run: RunResult, plain: bool) -> dict[str, float]:
+    """How far the mean fields of a finished run lie from the mean embeddings of their classes, `field_offset`, the
+    `regularizer`, and what it was `before` the first step; not plain: of proxies, `field_offset` alone."""
+    manifest, embeddings, labels = training_embeddings(run)
+    loss: Any = trained_loss(run, manifest, embeddings.shape[1])
+    fields: Any = loss.mean_fields if plain else baselines.proxies_of(loss)[:, 0]
+    offset = {"field_offset": field_offset(fields.detach().double(), embeddings.double(), labels)}
+    if not plain:
+        return offset
+    start: Any = build_loss(run.spec, manifest.num_train_classes, embeddings.shape[1])
+    return {"regularizer": loss.regularizer().item(), **offset, "before": start.regularizer().item()}
+
+
+Dim = Study(DimParams, ablation_dim, dim_table, claims=TESTS)
+BetaDelta = Study(BetaDeltaParams, ablation_beta_delta, beta_delta_table, claims=TESTS)
+BatchSize = Study(BatchSizeParams, ablation_batch_size, claims=TESTS)
+Alpha = Study(AlphaParams, ablation_alpha, curve_table, claims=TESTS)
+Regularizer = Study(RegularizerParams, ablation_regularizer, measures=regularizers_of, claims=TESTS)

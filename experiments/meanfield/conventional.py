@@ -1,0 +1,233 @@
+"""Notebooks 32 and 39: the traditional protocol (Tables 2 and 14, Figs 4 and 6), evaluated after every epoch.
+
+Every run keeps all its evaluations: the epoch of the best one is what the paper's tables have beside MAP@R. Both are
+chosen on the test images, as there; the last evaluation stands beside them.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+import pandas as pd
+
+from experiments.analysis import comparing, results, tables
+from experiments.analysis.stored import Numbers
+from experiments.meanfield import growth
+from experiments.meanfield.claims import MATCHED, TESTS
+from experiments.meanfield.methods import FIELD_LR, VIT, MeanFieldParams, every_run
+from experiments.studies import scored, study_rows, with_measured
+from experiments.study import Study
+from experiments.training import keys
+from experiments.training.runs import RunResult
+from experiments.training.spec import RunSpec
+
+AT_STOP = "MAP@R at stop"  # the best until training would have ended
+PATIENCE = {"paper": 5, "released code": 1}  # evaluations without a better one; the released loop breaks at the first
+
+
+@dataclass(frozen=True)
+class ConventionalParams(MeanFieldParams):
+    """The parameters of notebook 32."""
+
+    notebook = "32_meanfield_conventional"
+    positive: ClassVar = ("growth_sizes", "repetitions")
+    overrides: ClassVar = {
+        "quick": {"steps": 192, "growth_sizes": (4000, 6000)},
+        "small": {"steps": 0, "epochs": 4, "growth_sizes": (4000, 5600, 8000)},
+        "paper": MeanFieldParams.overrides["paper"] | {"growth_sizes": (4000, 5600, 8000)},
+    }
+
+    methods: tuple[str, ...] = ("untrained", "ProxyAnchor", "Cont", "MFCont", "CWMS", "MFCWMS")
+    growth_sizes: tuple[int, ...] | None = None  # samples of the timed losses, see growth.FROM
+    repetitions: int = 5  # of the timing
+
+
+@dataclass(frozen=True)
+class VitParams(MeanFieldParams):
+    """The parameters of notebook 39; below the profile paper another network stands for the transformer."""
+
+    notebook = "39_meanfield_vit"
+    overrides: ClassVar = {
+        "quick": {"steps": 192},
+        "small": {"steps": 0, "epochs": 4},
+        "paper": MeanFieldParams.overrides["paper"] | {"backbone": VIT},
+    }
+
+    methods: tuple[str, ...] = ("untrained", "ProxyAnchor", "MFCont", "MFCWMS")
+    alpha: float = 20.0  # of MFCWMS in Table 14
+
+
+def curve_options(params: MeanFieldParams) -> dict:
+    """Fields of a run whose evaluations are all kept, one after every epoch unless the reader says otherwise."""
+    looks = {} if params.eval_every_epochs else {"eval_every": None, "eval_every_epochs": 1.0}
+    return {"keep_history": True, "monitor": "MAP@R"} | looks
+
+
+def conventional(params: ConventionalParams) -> list[RunSpec]:
+    """Table 2, and ProxyAnchor once more with the learning rate of mean fields: convergence may be a matter of it."""
+    specs = every_run(params.methods, params, **curve_options(params))
+    if "ProxyAnchor" in params.methods:
+        rate = {"setting": MATCHED, "loss_lr": {"*": FIELD_LR}}
+        specs += every_run(["ProxyAnchor"], params, **rate, **curve_options(params))
+    return specs
+
+
+def vit(params: VitParams) -> list[RunSpec]:
+    """Table 14: MFCWMS with alpha = 20, and at its default beside it."""
+    specs = every_run(params.methods, params, **curve_options(params))
+    changed = {"setting": f"alpha={params.alpha:g}", "loss_options": {"alpha": params.alpha}}
+    return specs + every_run(["MFCWMS"], params, **changed, **curve_options(params))
+
+
+# --- what the evaluations say -----------------------------------------------------------------------------------------
+
+
+def history(run: RunResult, metric: str = "MAP@R") -> tuple[np.ndarray, np.ndarray]:
+    """Epochs and values of a metric, a fraction, of all evaluations of a run that kept them."""
+    rows = [row for row in run.rows if (row["selection"], row["metric"]) == ("every", metric)]
+    per_epoch = max(keys.train_images(run.spec) // run.spec.batch_size, 1)
+    return np.array([row["step"] / per_epoch for row in rows]), np.array([row["value"] for row in rows])
+
+
+def stopped_at(values: Sequence[float] | np.ndarray, patience: int) -> int:
+    """How many evaluations there are if training ends once so many were all no better than the best before them."""
+    best, since = -np.inf, 0
+    for count, value in enumerate(values, start=1):
+        best, since = (value, 0) if value > best else (best, since + 1)
+        if since == patience:
+            return count
+    return len(values)
+
+
+def curve_measures(run: RunResult) -> dict[str, dict[str, float]]:
+    """{setting: {metric: value}}: best_epoch and slope_after_best of the whole curve, and the best epoch and MAP@R of
+    its beginning where training would have ended under each patience."""
+    epochs, values = history(run)
+    best = int(values.argmax())
+    left = epochs[-1] - epochs[best]
+    slope = 100 * (values[-1] - values[best]) / left if left else 0.0
+    measures = {run.spec.setting: {"best_epoch": float(epochs[best]), "slope_after_best": float(slope)}}
+    for patience in PATIENCE.values():
+        seen = values[: stopped_at(values, patience)]
+        setting = f"{run.spec.setting};patience={patience}".lstrip(";")
+        measures[setting] = {"best_epoch": float(epochs[seen.argmax()]), AT_STOP: float(seen.max())}
+    return measures
+
+
+def curve_table(finished: Iterable[RunResult], params: MeanFieldParams) -> pd.DataFrame:
+    """The rows of the runs, and what `curve_measures` finds in their evaluations."""
+    finished = list(finished)
+    measurements = [
+        scored(run, values, setting)
+        for run in finished
+        if run.spec.keep_history
+        for setting, values in curve_measures(run).items()
+    ]
+    return with_measured(finished, measurements, params)
+
+
+def learning_curves(finished: Iterable[RunResult], runtime: bool = False) -> dict[str, tuple]:
+    """MAP@R in percent over the epochs (Fig. 6), or over seconds of training (Fig. 4), means over seeds, for
+    `charts.lines`; seconds are each run's epochs at the mean speed of its method."""
+    curves = {}
+    for name, runs in _with_history(finished).items():
+        epochs, values = _together(runs)
+        if runtime:
+            steps = np.array([row["step"] for row in runs[0].rows if row["selection"] == "every"])
+            epochs = np.unique(steps)[: len(epochs)] / np.mean([run.cost["steps_per_second"] for run in runs])
+        curves[name] = (epochs, values.mean(0))
+    return curves
+
+
+def learning_differences(finished: Iterable[RunResult]) -> dict[str, tuple]:
+    """The curves over epochs minus the first one of the same seed, in points, mean and range over seeds, for
+    `charts.lines`; the first is a line at zero."""
+    curves = {name: {run.spec.seed: run for run in runs} for name, runs in _with_history(finished).items()}
+    seeds = sorted(set.intersection(*map(set, curves.values())))
+    together = {name: _together([runs[seed] for seed in seeds]) for name, runs in curves.items()}
+    _, first = next(iter(together.values()))
+    differences = {}
+    for name, (epochs, values) in together.items():
+        length = min(len(epochs), first.shape[1])
+        apart = values[:, :length] - first[:, :length]
+        differences[name] = (epochs[:length], apart.mean(0), apart.min(0), apart.max(0))
+    return differences
+
+
+def _with_history(finished: Iterable[RunResult]) -> dict[str, list[RunResult]]:
+    """The runs that kept their evaluations, by method and setting in words."""
+    by_name: dict[str, list[RunResult]] = {}
+    for run in finished:
+        if run.spec.keep_history:
+            name = tables.Cell.read(f"{run.spec.method};{run.spec.setting}").said
+            by_name.setdefault(name, []).append(run)
+    return by_name
+
+
+def _together(runs: Sequence[RunResult]) -> tuple[np.ndarray, np.ndarray]:
+    """Epochs (E,) and MAP@R in percent (runs, E) of the evaluations that all runs have."""
+    histories = [history(run) for run in runs]
+    length = min(len(epochs) for epochs, _ in histories)
+    return histories[0][0][:length], 100 * np.array([values[:length] for _, values in histories])
+
+
+def stops(table: pd.DataFrame) -> pd.DataFrame:
+    """Epoch and MAP@R of the best evaluation, means over seeds: of the whole run and under each of PATIENCE."""
+    ends = {"": "whole run"} | {f"patience={patience}": name for name, patience in PATIENCE.items()}
+    rows = table[table["setting"].isin(ends) & ~table["method"].isin(comparing.UNTRAINED)]
+    best = (rows["metric"] == "MAP@R") & (rows["selection"] == "test_best")
+    rows = rows[best | rows["metric"].isin([AT_STOP, "best_epoch"])]
+    rows = rows.assign(end=rows["setting"].map(ends), metric=rows["metric"].replace(AT_STOP, "MAP@R"))
+    wide = rows.pivot_table("value", "method", ["end", "metric"])
+    return wide[[(end, metric) for end in ends.values() for metric in ("best_epoch", "MAP@R")]].round(2)
+
+
+def growth_costs(params: ConventionalParams) -> pd.DataFrame:
+    """Seconds of the four losses as the data grow, see `growth.measure`."""
+    return growth.measure(params.growth_sizes, 100, 64, params.repetitions)
+
+
+def all_costs(finished: Iterable[RunResult], costs: pd.DataFrame) -> pd.DataFrame:
+    """Seconds of the runs, and below them those of the losses as the data grow."""
+    return pd.concat([results.costs(finished), costs], ignore_index=True)
+
+
+def growth_rows(costs: pd.DataFrame, params: ConventionalParams) -> pd.DataFrame:
+    """Tidy rows of the exponents by repetition, for the verdict alone: they differ from machine to machine; costs are
+    those of `growth_costs`, alone or among those that `all_costs` saves."""
+    columns = ["samples", "repetition", "seconds"]
+    costs = costs.assign(**costs[columns].apply(pd.to_numeric)).dropna(subset=["samples"])
+    rows = [
+        {"method": row.method, "seed": row.repetition, "metric": "exponent", "value": row.exponent}
+        for row in growth.exponents(costs).itertuples()
+    ]
+    return study_rows(params, rows) if rows else pd.DataFrame(columns=tables.COLUMNS)
+
+
+# --- what was found ---------------------------------------------------------------------------------------------------
+
+
+def _at_the_end(numbers: Numbers) -> str:
+    """A sentence if every method's best MAP@R is its last, so that none has converged; else nothing."""
+    slopes = [levels for (_, metric), levels in numbers.cells.items() if metric == "slope_after_best"]
+    cells = [str(level) for levels in slopes for level in levels]
+    if not cells:
+        raise tables.MissingRows("slope_after_best")
+    if any(numbers.mean(cell, "slope_after_best") for cell in cells):
+        return ""
+    last = max(numbers.mean(cell, "best_epoch") for cell in cells)
+    return f"All are at their best MAP@R at the last evaluation, epoch {last:.1f}: what converges first is left open."
+
+
+def _by_alpha(numbers: Numbers) -> str:
+    cell = next((cell for cell in numbers.cells.get(("MFCWMS", "MAP@R"), {}) if "alpha" in cell.settings), None)
+    if cell is None:
+        raise tables.MissingRows("MFCWMS with another alpha")
+    return f"{cell.said} and at its default 0.01: {numbers.against(str(cell), 'MFCWMS', 'MAP@R')}."
+
+
+Conventional = Study(
+    ConventionalParams, conventional, curve_table, claims=TESTS, ratios=growth_rows, findings=(_at_the_end,)
+)
+Vit = Study(VitParams, vit, curve_table, claims=TESTS, findings=(_at_the_end, _by_alpha))

@@ -1,0 +1,67 @@
+"""What the losses cost as the data grow, the whole data in one batch: pairs of samples against samples and classes.
+
+Seconds are of a forward and backward pass on random embeddings. All losses and sizes take turns in one process, so that
+whatever else the machine does falls on all alike; only exponents and ratios are compared.
+"""
+
+from collections.abc import Iterable
+
+import numpy as np
+import pandas as pd
+import torch
+
+from experiments import timing
+from experiments.meanfield.methods import METHODS
+from experiments.training.builders import loss_builder
+
+LOSSES = ("Cont", "CWMS", "MFCont", "MFCWMS")
+FROM = 4000  # samples; of less, what a call costs at any size is a part of a mean field loss's time
+
+
+def measure(
+    sizes: Iterable[int], num_classes: int, dim: int, repetitions: int, threads: int | None = 1, device: str = "cpu"
+) -> pd.DataFrame:
+    """Columns method, samples, repetition, seconds; so many samples of equally large classes."""
+    with timing.threads(threads):
+        calls = {(name, size): _step(name, size, num_classes, dim, device) for name in LOSSES for size in sizes}
+        seconds = timing.in_turn(calls, repetitions, device, rounds=2)
+    return pd.DataFrame(
+        {"method": name, "samples": size, "repetition": repetition, "seconds": value}
+        for (name, size), values in seconds.items()
+        for repetition, value in enumerate(values)
+    )
+
+
+def _step(name: str, size: int, num_classes: int, dim: int, device: str):
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        loss = loss_builder(METHODS[name].loss)(num_classes, dim).to(device)
+        embeddings = torch.randn(size, dim).to(device).requires_grad_()
+    labels = torch.arange(size, device=device) % num_classes
+
+    def step() -> None:
+        embeddings.grad = None
+        loss.zero_grad(set_to_none=True)
+        loss(embeddings, labels).backward()
+
+    return step
+
+
+def exponents(costs: pd.DataFrame) -> pd.DataFrame:
+    """Columns method, repetition, exponent: the least-squares slope of log seconds over log samples, from FROM on; no
+    rows where there are not two such sizes."""
+    costs = costs[costs["samples"] >= FROM]
+    if costs["samples"].nunique() < 2:
+        return pd.DataFrame(columns=["method", "repetition", "exponent"])
+    logs = costs.assign(x=np.log(costs["samples"]), y=np.log(costs["seconds"]))
+    groups = logs.groupby(["method", "repetition"], sort=False)[["x", "y"]]
+    return groups.apply(lambda group: np.polyfit(group["x"], group["y"], 1)[0]).rename("exponent").reset_index()
+
+
+def curves(costs: pd.DataFrame) -> dict[str, tuple]:
+    """Seconds over samples, median and range over repetitions, for `charts.lines` on logarithmic axes."""
+    lines = {}
+    for method, rows in costs.groupby("method", sort=False):
+        seconds = rows.groupby("samples")["seconds"].agg(["median", "min", "max"])
+        lines[method] = (seconds.index, *(seconds[name] for name in ("median", "min", "max")))
+    return lines

@@ -1,0 +1,394 @@
+"""Notebook 30: the infinite-range ferromagnet (Sec. 3.1, A.1, A.2), and the same picture for embeddings.
+
+The magnet has N spins S_i, unit vectors in three dimensions, with H = -J / (2 N) sum_ij S_i . S_j and J = 1. In mean
+field theory each spin sees only the field J M, whose strength has to be what it causes: M = L(J M / T) with Langevin's
+L(x) = coth x - 1 / x (Eq. 5). Below T_c = J / 3 there is a solution M > 0.
+
+The Monte Carlo is exact at every N and takes Eq. 12 as its recipe: given a field the spins are independent, and given
+the spins the field is normally distributed about their mean with variance T / (J N). Drawing both in turn leaves the
+Gibbs distribution as it is, and all that a sweep needs of the spins is their sum.
+
+Embeddings are cosines to a class centre and a spread about it; temperature has no counterpart, the loss is at T = 0.
+Two questions remain of the magnet's: whether the best mean field of a class is its mean, and how well samples that see
+only mean fields stand for samples that see one another.
+"""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+import pandas as pd
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from dmlrepro.losses import mean_field as losses
+from experiments.analysis import tables
+from experiments.analysis.stored import Numbers
+from experiments.meanfield.methods import MARGINS, SHARPNESS
+from experiments.params import Params
+from experiments.studies import study_rows
+from experiments.study import Study
+
+CRITICAL = 1 / 3  # T_c / J
+ALPHAS = (0.01, 20.0)  # of MFCWMS: the paper's, and its choice for a transformer
+SPREAD, SAMPLES = 0.2, 20  # of a class, where the other of the two varies
+# How far the centres of classes scatter about a common direction: apart they fulfil the constraint of Eq. 7, d > m_N
+# for all pairs, and crowded they do not.
+CENTERS = {"apart": 100.0, "crowded": 0.6}
+
+
+@dataclass(frozen=True)
+class MagnetParams(Params):
+    """The parameters of notebook 30; `seeds` is the number of Monte-Carlo chains and of drawn sets of embeddings."""
+
+    notebook = "30_meanfield_magnet"
+    paper = "meanfield"
+    positive: ClassVar = ("spins", "temperatures", "sweeps", "spreads", "samples")
+    references: ClassVar = {"spreads": (SPREAD,), "samples": (SAMPLES,)}
+    overrides: ClassVar = {
+        "quick": {"sweeps": 150, "seeds": 3},
+        "small": {"sweeps": 3000, "seeds": 10},
+        "paper": {"sweeps": 3000, "seeds": 10},
+    }
+
+    spins: tuple[int, ...] = (10, 100, 1000)  # N
+    temperatures: tuple[float, ...] = (0.05, 0.1, 0.15, 0.2, 0.25, 0.3, 0.33, 0.36, 0.4, 0.45, 0.5, 0.6)  # T / J
+    sweeps: int | None = None  # of each chain after as many again that are thrown away
+    spreads: tuple[float, ...] = (0.05, 0.1, 0.2, 0.4, 0.8)  # root mean square distance from the centre of a class
+    samples: tuple[int, ...] = (2, 5, 20, 80)  # per class
+
+
+# --- the magnet -------------------------------------------------------------------------------------------------------
+
+
+def langevin(x: Tensor) -> Tensor:
+    """coth x - 1 / x, the mean cosine of a spin with a field; x >= 0, float64."""
+    small = x < 1e-3
+    safe = x.masked_fill(small, 1.0)
+    return torch.where(small, x / 3, 1 / safe.tanh() - 1 / safe)
+
+
+def order_parameter(temperature: float) -> float:
+    """The largest solution of M = L(M / T), by bisection; 0 from T_c on."""
+    if temperature >= CRITICAL:
+        return 0.0
+    low, high = torch.tensor([1e-9, 1.0], dtype=torch.float64)
+    for _ in range(60):
+        middle = (low + high) / 2
+        low, high = (middle, high) if langevin(middle / temperature) > middle else (low, middle)
+    return low.item()
+
+
+def free_energies(temperatures: tuple[float, ...], points: int = 101) -> dict[str, tuple]:
+    """The exponent of Eq. 14 per spin, M^2 / (2 T) + V(M / T), less its value at M = 0, against M."""
+    field = torch.linspace(0, 1, points, dtype=torch.float64)
+    energies = {}
+    for temperature in temperatures:
+        x = (field / temperature).clamp_min(1e-6)
+        log_mean = x + torch.log(-torch.expm1(-2 * x) / (2 * x))  # log of sinh x / x
+        energies[f"T = {temperature:.3g} J"] = (field.numpy(), (field.square() / (2 * temperature) - log_mean).numpy())
+    return energies
+
+
+def simulate(spins: int, temperatures: Tensor, sweeps: int, chains: int, seed: int = 0) -> Tensor:
+    """Mean |sum of the spins| / N over the later half of 2 x `sweeps` sweeps: (temperatures, chains), from order."""
+    generator = torch.Generator().manual_seed(seed)
+    temperature = temperatures[:, None].expand(-1, chains).flatten()
+    mean = F.one_hot(torch.zeros(len(temperature), dtype=torch.int64), 3).double()
+    total = torch.zeros(len(temperature), dtype=torch.float64)
+    for sweep in range(2 * sweeps):
+        noise = torch.randn(mean.shape, dtype=torch.float64, generator=generator)
+        field = mean + (temperature / spins).sqrt()[:, None] * noise
+        mean = _mean_spin(field / temperature[:, None], spins, generator)
+        if sweep >= sweeps:
+            total += mean.norm(dim=1)
+    return (total / sweeps).view(len(temperatures), chains)
+
+
+def _mean_spin(fields: Tensor, spins: int, generator: torch.Generator) -> Tensor:
+    """The mean of so many spins drawn with density exp(field . S), of each field (B, 3): (B, 3)."""
+    strength = fields.norm(dim=1)
+    uniform = torch.rand(2, spins, len(fields), dtype=torch.float64, generator=generator)
+    # the cosine with the field has the density exp(strength cosine): its distribution function is inverted
+    cosine = 1 + torch.log(uniform[0] + (1 - uniform[0]) * torch.exp(-2 * strength)) / strength
+    sine, angle = (1 - cosine.square()).clamp_min(0).sqrt(), 2 * math.pi * uniform[1]
+    along = F.normalize(fields, dim=1)
+    other = F.one_hot(along.abs().argmin(1), 3).double()
+    across = F.normalize(torch.linalg.cross(along, other), dim=1)
+    parts = (cosine, along), (sine * angle.cos(), across), (sine * angle.sin(), torch.linalg.cross(along, across))
+    return sum(part.mean(0)[:, None] * axis for part, axis in parts)
+
+
+# --- embeddings -------------------------------------------------------------------------------------------------------
+
+
+def classes_of(
+    centers: str, spread: float, samples: int, seed: int, classes: int = 8, dim: int = 32
+) -> tuple[Tensor, Tensor]:
+    """Unit embeddings (N, D) around centres as CENTERS has them, and labels (N,)."""
+    generator = torch.Generator().manual_seed(seed)
+    common = F.normalize(torch.randn(dim, dtype=torch.float64, generator=generator), dim=0)
+    noise = torch.randn(classes, dim, dtype=torch.float64, generator=generator) / dim**0.5
+    middles = F.normalize(common + CENTERS[centers] * noise, dim=1)
+    around = torch.randn(classes, samples, dim, dtype=torch.float64, generator=generator) / dim**0.5
+    embeddings = F.normalize(middles[:, None] + spread * around, dim=2).flatten(0, 1)
+    return embeddings, torch.arange(classes).repeat_interleave(samples)
+
+
+def class_means(embeddings: Tensor, labels: Tensor) -> Tensor:
+    """Directions (C, D) of the mean unit embeddings of the classes 0 to C - 1."""
+    unit = F.normalize(embeddings, dim=1)
+    sums = unit.new_zeros(int(labels.max()) + 1, unit.shape[1]).index_add_(0, labels, unit)
+    return F.normalize(sums, dim=1)
+
+
+def field_offset(fields: Tensor, embeddings: Tensor, labels: Tensor) -> float:
+    """Mean distance of fields (C, D) from their class means, over that of the embeddings from theirs, on the sphere."""
+    means = class_means(embeddings, labels)
+    spread = (F.normalize(embeddings, dim=1) - means[labels]).norm(dim=1).mean()
+    return ((F.normalize(fields, dim=1) - means).norm(dim=1).mean() / spread).item()
+
+
+def best_fields(
+    embeddings: Tensor, labels: Tensor, loss: Callable[[Tensor, Tensor, Tensor], Tensor], steps: int = 100
+) -> Tensor:
+    """Mean fields (C, D) that minimise loss(embeddings, labels, fields) for embeddings as they are."""
+    fields = class_means(embeddings, labels).requires_grad_()
+    optimizer = torch.optim.LBFGS([fields], max_iter=steps, line_search_fn="strong_wolfe")
+
+    def closure() -> Tensor:
+        optimizer.zero_grad()
+        value = loss(embeddings, labels, fields)
+        value.backward()
+        return value
+
+    optimizer.step(closure)
+    return fields.detach()
+
+
+def mean_field_losses() -> dict[str, Callable[[Tensor, Tensor, Tensor], Tensor]]:
+    """{name: loss(embeddings, labels, mean fields)} as printed: MFCont, and MFCWMS at ALPHAS."""
+
+    def contrastive(embeddings: Tensor, labels: Tensor, fields: Tensor):
+        return losses.mean_field_contrastive(embeddings, labels, fields, **MARGINS, averaging="paper")
+
+    def class_wise(alpha: float):
+        options = SHARPNESS | {"alpha": alpha}
+        return lambda embeddings, labels, fields: losses.mean_field_class_wise_multi_similarity(
+            embeddings, labels, fields, **options, averaging="paper"
+        )
+
+    return {"MFCont": contrastive} | {f"MFCWMS;alpha={alpha:g}": class_wise(alpha) for alpha in ALPHAS}
+
+
+def gradient_cosines(embeddings: Tensor, labels: Tensor) -> dict[str, float]:
+    """What the embeddings feel when mean fields, here the class means, stand for the other samples: by loss, the cosine
+    of the gradients of Eqs. 8 and 10 with those of Eqs. 6 and 9.
+
+    The values of the losses differ by constants, those of a class with itself and of mean fields among one another.
+    """
+    fields = class_means(embeddings, labels)
+    pairs = {"MFCont": lambda x: losses.class_balanced_contrastive(x, labels, **MARGINS)} | {
+        f"MFCWMS;alpha={alpha:g}": lambda x, alpha=alpha: losses.class_wise_multi_similarity(
+            x, labels, **SHARPNESS | {"alpha": alpha}
+        )
+        for alpha in ALPHAS
+    }
+    cosines = {}
+    for name, loss in mean_field_losses().items():
+        ours, exact = (
+            _gradient(embeddings, function) for function in (lambda x, loss=loss: loss(x, labels, fields), pairs[name])
+        )
+        nothing = not (ours.any() or exact.any())  # all samples lie within the margins of both losses
+        cosines[name] = 1.0 if nothing else F.cosine_similarity(ours, exact, dim=0).item()
+    return cosines
+
+
+def _gradient(embeddings: Tensor, loss: Callable[[Tensor], Tensor]) -> Tensor:
+    points = embeddings.clone().requires_grad_()
+    return torch.autograd.grad(loss(points), points)[0].flatten()
+
+
+def interaction_maps(spread: float = 0.5, points: int = 60) -> dict:
+    """What a further sample of class 0 on a sphere adds to Contrastive, Eq. 6, and to MFCont, Eq. 8, wherever it lies,
+    as arguments of `planes.field`; three classes with eight samples each."""
+    embeddings, labels = classes_of("apart", spread, 8, seed=25, classes=3, dim=3)
+    longitude = torch.linspace(-math.pi, math.pi, 2 * points, dtype=torch.float64)
+    latitude = longitude[points // 2 : -(points // 2)]
+    height, angle = torch.meshgrid(latitude, longitude, indexing="ij")
+    places = torch.stack([height.cos() * angle.cos(), height.cos() * angle.sin(), height.sin()], dim=2)
+    maps = {}
+    for title, others, classes in (
+        ("felt from samples (Eq. 6)", embeddings, labels),
+        ("felt from mean fields (Eq. 8)", class_means(embeddings, labels), torch.arange(3)),
+    ):
+        distance = 1 - places @ others.T
+        own = (distance[..., classes == 0] - MARGINS["positive_margin"]).relu().mean(2)
+        for label in (1, 2):
+            own += (MARGINS["negative_margin"] - distance[..., classes == label]).relu().mean(2)
+        maps[title] = own.numpy()
+    where = torch.stack([torch.atan2(embeddings[:, 1], embeddings[:, 0]), embeddings[:, 2].asin()], dim=1)
+    titles = ("longitude (radians)", "latitude (radians)", "loss (no unit)")
+    limits = tuple(np.quantile([*maps.values()], [0.02, 0.98]))
+    grid = {"x": longitude.numpy(), "y": latitude.numpy(), "potentials": maps}
+    return grid | {"points": where.numpy(), "labels": labels.numpy(), "titles": titles, "limits": limits}
+
+
+# --- tables -----------------------------------------------------------------------------------------------------------
+
+
+def magnet_table(params: MagnetParams) -> pd.DataFrame:
+    """The order parameter against temperature, by mean field and by Monte Carlo; then, of embeddings, offsets of the
+    best mean fields and what the approximation costs, against spread and samples per class."""
+    rows = []
+    for temperature in params.temperatures:
+        at = {"setting": f"T={temperature:g}", "metric": "order_parameter"}
+        rows.append(at | {"method": "mean field", "value": order_parameter(temperature)})
+    temperatures = torch.tensor(params.temperatures, dtype=torch.float64)
+    for spins in params.spins:
+        order_parameters = simulate(spins, temperatures, params.sweeps, params.seeds)
+        rows += [
+            {"method": "Monte Carlo", "setting": f"N={spins};T={temperature:g}", "seed": chain}
+            | {"metric": "order_parameter", "value": value}
+            for temperature, chains in zip(params.temperatures, order_parameters.tolist())
+            for chain, value in enumerate(chains)
+        ]
+    cases = dict.fromkeys(
+        [(spread, SAMPLES) for spread in params.spreads] + [(SPREAD, samples) for samples in params.samples]
+    )
+    for centers in CENTERS:
+        for spread, samples in cases:
+            for seed in range(params.seeds):
+                rows += [row | {"seed": seed} for row in _embedding_rows(centers, spread, samples, seed)]
+    return study_rows(params, rows)
+
+
+def _embedding_rows(centers: str, spread: float, samples: int, seed: int) -> list[dict]:
+    embeddings, labels = classes_of(centers, spread, samples, seed)
+    cosines = gradient_cosines(embeddings, labels)
+    rows = []
+    for name, loss in mean_field_losses().items():
+        cell = tables.Cell.read(f"{name};centers={centers};spread={spread:g};samples={samples}")
+        at = {"method": cell.method, "setting": cell.setting}
+        offset = field_offset(best_fields(embeddings, labels, loss), embeddings, labels)
+        rows.append(at | {"metric": "gradient_cosine", "value": cosines[name]})
+        rows.append(at | {"metric": "field_offset", "value": offset})
+    return rows
+
+
+def order_curves(table: pd.DataFrame) -> dict[str, tuple]:
+    """The order parameter over T / J for `charts.lines`: of mean field theory, and of Monte Carlo with its range."""
+    rows = table[table["metric"] == "order_parameter"]
+    rows = rows.assign(T=rows["setting"].str.extract(r"T=([\d.]+)", expand=False).astype(float))
+    curves = {}
+    for (method, spins), group in rows.groupby(
+        ["method", rows["setting"].str.extract(r"N=(\d+)", expand=False).fillna("")], sort=False
+    ):
+        by = group.groupby("T")["value"].agg(["mean", "min", "max"])
+        name = f"{method}, N = {spins}" if spins else "mean field, N = ∞"
+        curves[name] = (by.index, by["mean"]) if not spins else (by.index, by["mean"], by["min"], by["max"])
+    return curves
+
+
+def embedding_curves(table: pd.DataFrame, metric: str, x: str, centers: str) -> dict[str, tuple]:
+    """A metric over `x`, "spread" or "samples", the other one as SAMPLES or SPREAD says: {loss: (x, mean, lowest,
+    highest over seeds)}."""
+    rows = table[table["metric"] == metric]
+    number = {name: rows["setting"].str.extract(rf"\b{name}=([\d.]+)", expand=False) for name in ("spread", "samples")}
+    fixed = number["samples"] == str(SAMPLES) if x == "spread" else number["spread"] == str(SPREAD)
+    rows = rows[fixed & rows["setting"].str.contains(f"centers={centers}")].assign(x=number[x].astype(float))
+    alpha = rows["setting"].str.extract(r"alpha=([\d.]+)", expand=False).fillna("")
+    curves = {}
+    for (method, level), group in rows.groupby([rows["method"], alpha], sort=False):
+        by = group.groupby("x")["value"].agg(["mean", "min", "max"])
+        curves[f"{method}, α = {level}" if level else method] = (by.index, by["mean"], by["min"], by["max"])
+    return curves
+
+
+# --- what was found ---------------------------------------------------------------------------------------------------
+
+
+def _deviations(numbers: Numbers) -> dict[int, dict[float, float]]:
+    """{N: {T: order parameter of Monte Carlo less that of mean field theory}}."""
+    theory = numbers.levels("mean field", "T", "order_parameter")
+    deviations: dict[int, dict[float, float]] = {}
+    for level, chains in numbers.cells.get(("Monte Carlo", "order_parameter"), {}).items():
+        spins, temperature = level.settings["N"], level.settings["T"]
+        deviations.setdefault(int(spins), {})[temperature] = sum(chains.values()) / len(chains) - theory[temperature]
+    if len(deviations) < 2:
+        raise tables.MissingRows("Monte Carlo of two numbers of spins")
+    return dict(sorted(deviations.items()))
+
+
+def _exact_for_many_spins(numbers: Numbers) -> str:
+    largest = {n: max(map(abs, deviations.values())) for n, deviations in _deviations(numbers).items()}
+    told = ", ".join(f"{deviation:.2f} with {n} spins" for n, deviation in largest.items())
+    return (
+        f"Mean field theory against the magnet: the order parameter of exact Monte Carlo lies at most {told} from "
+        "theory."
+    )
+
+
+def _transition(numbers: Numbers) -> str:
+    most, deviations = list(_deviations(numbers).items())[-1]
+    theory = numbers.levels("mean field", "T", "order_parameter")
+    below, above = max(t for t in theory if t < 0.9 * CRITICAL), min(t for t in theory if t > 1.1 * CRITICAL)
+    low, high = (deviations[t] + theory[t] for t in (below, above))
+    return (
+        f"On both sides of the transition that the theory has at T = J / 3: {most} spins have |M| = {low:.2f} at "
+        f"T = {below:g} J and {high:.2f} at {above:g} J."
+    )
+
+
+def _of_embeddings(numbers: Numbers, metric: str, centers: str) -> dict[tables.Cell, float]:
+    """Cell -> mean over seeds of a metric at every spread and number of samples, of one kind of centres."""
+    means = {
+        cell: sum(seeds.values()) / len(seeds)
+        for (_, name), cells in numbers.cells.items()
+        if name == metric
+        for cell, seeds in cells.items()
+        if cell.settings.get("centers") == centers
+    }
+    if not means:
+        raise tables.MissingRows(f"{metric} of {centers} centres")
+    return means
+
+
+def _best_field_is_the_mean(numbers: Numbers) -> str:
+    apart, crowded = (_of_embeddings(numbers, "field_offset", centers) for centers in CENTERS)
+    worst = max(apart, key=apart.get)
+    mean = {name: sum(offsets.values()) / len(offsets) for name, offsets in (("apart", apart), ("crowded", crowded))}
+    return (
+        f"The best mean field of a class lies {mean['apart']:.2f} spreads of the class from its mean on average where "
+        f"classes are apart, {apart[worst]:.2f} at most ({_case(worst)}), and {mean['crowded']:.2f} where they "
+        "crowd and Eq. 7 does not hold."
+    )
+
+
+def _what_samples_feel(numbers: Numbers) -> str:
+    apart = _of_embeddings(numbers, "gradient_cosine", "apart")
+    smooth = {case: value for case, value in apart.items() if case.settings.get("alpha") == 0.01}
+    hinged = {case: value for case, value in apart.items() if case.method == "MFCont"}
+    if not smooth or not hinged:
+        raise tables.MissingRows("gradients of MFCWMS and of MFCont")
+    least, worst = min(smooth.values()), min(hinged, key=hinged.get)
+    return (
+        "The gradients that samples get from mean fields and from the other samples have a cosine of at least "
+        f"{least:.2f} under MFCWMS with alpha = 0.01 where classes are apart, and of {hinged[worst]:.2f} under MFCont "
+        f"({_case(worst)}): samples a margin from the mean lie two from one another, one hinge is off, the other on."
+    )
+
+
+def _case(cell: tables.Cell) -> str:
+    shown = (f"{name} {value:g}" for name, value in cell.settings.items() if name != "centers")
+    return ", ".join([cell.method, *shown])
+
+
+Magnet = Study(
+    MagnetParams,
+    tabulate=lambda finished, params: magnet_table(params),
+    findings=(_exact_for_many_spins, _transition, _best_field_is_the_mean, _what_samples_feel),
+)

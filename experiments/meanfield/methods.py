@@ -1,0 +1,202 @@
+"""The methods of "Mean Field Theory in Deep Metric Learning": three mean field losses, and the pair losses of two.
+
+Mean fields learn at the published rate of 0.2 at every profile. They are drawn from N(0, 1), so that a step of AdamW
+turns one by about a fifth of its length; proxies have rates and norms of their own (see `methods.BASELINES`).
+"""
+
+import functools
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from dmlrepro.losses.mean_field import FIELD_LR
+from experiments import studies
+from experiments.figures.style import Names
+from experiments.methods import BASELINES, LOSS_LR, UNSAID, Method, Setting, documented, pick, runs_of, spec_of
+from experiments.params import Params
+from experiments.profiles import benchmark_of
+from experiments.training.search import Range
+from experiments.training.spec import RunSpec
+
+IBN, VIT = "bn_inception", "vit_base_patch16_224.augreg_in21k"
+MARGINS = {"positive_margin": 0.02, "negative_margin": 0.3}
+SHARPNESS = {"alpha": 0.01, "beta": 80.0, "delta": 0.8}  # delta is a cosine
+
+_SEC_4 = "Sec. 4.2"
+_CODE = "the released README; the paper does not say"
+# The traditional protocol's training of every method, by data set. The schedule is the released one for BN-Inception.
+_DROPS = {"cub": (10, 0.5), "cars": (20, 0.5), "sop": (20, 0.25), "inshop": (20, 0.25)}
+
+
+def _traditional(dataset: str) -> dict[str, Setting]:
+    every, factor = _DROPS[dataset]
+    small = dataset in ("cub", "cars")
+    return {
+        "embedding_size": Setting(512, f"{_SEC_4}: 'embedding dimensions 512'"),
+        "batch_size": Setting(128, f"{_SEC_4}: 'batch size 128'; 180 in the released README"),
+        "epochs": Setting(60, f"{_SEC_4}: 'up to 60 epochs'"),
+        "patience": Setting(5, f"{_SEC_4}: 'the patience for early stopping to 5'; 10 in the released README"),
+        "monitor": Setting("MAP@R", f"{_SEC_4}: 'the test embedding with the best MAP@R'"),
+        "optimizer": Setting("adamw", f"{_SEC_4}: 'AdamW optimizer'"),
+        "lr": Setting(1e-4, f"{_SEC_4}: 'the learning rate 10^-4'"),
+        "weight_decay": Setting(1e-4, _CODE),
+        "loss_weight_decay": Setting(1e-4, "the released code, whose AdamW decays mean fields too"),
+        "lr_drop_epochs": Setting(tuple(range(every, 60, every)), _CODE),
+        "lr_drop": Setting(factor, _CODE),
+        "warmup_epochs": Setting(1.0 if small else 0.0, _CODE),
+        "freeze_batchnorm": Setting(small, _CODE),
+    }
+
+
+TRADITIONAL = {dataset: _traditional(dataset) for dataset in _DROPS}
+# {method: what is published of its loss under the traditional protocol}
+LOSSES: dict[str, dict[str, Setting]] = {
+    "MFCont": {
+        **{f"loss.{name}": Setting(value, f"{_SEC_4}: '(0.02, 0.3, 0)'") for name, value in MARGINS.items()},
+        "loss.regularization": Setting(0.0, f"{_SEC_4}: '(0.02, 0.3, 0)'"),
+        "loss_lr.mean_fields": Setting(FIELD_LR, f"{_SEC_4}: 'that for mean fields to 2 x 10^-1'"),
+    },
+    "MFCWMS": {
+        **{f"loss.{name}": Setting(value, f"{_SEC_4}: '(0.01, 80, 0.8, 0)'") for name, value in SHARPNESS.items()},
+        "loss.regularization": Setting(0.0, f"{_SEC_4}: '(0.01, 80, 0.8, 0)'"),
+        "loss_lr.mean_fields": Setting(FIELD_LR, f"{_SEC_4}: 'that for mean fields to 2 x 10^-1'"),
+    },
+    "MFNCA": {"loss.alpha": UNSAID, "loss_lr.mean_fields": UNSAID},
+    "Cont": dict.fromkeys(("loss.positive_margin", "loss.negative_margin"), UNSAID),
+    "CWMS": dict.fromkeys(("loss.alpha", "loss.beta", "loss.delta"), UNSAID),
+    "ProxyAnchor": {
+        "loss.alpha": Setting(32.0, f"{_SEC_4}: '(32, 10^-1)'"),
+        "loss.margin": Setting(0.1, f"{_SEC_4}: '(32, 10^-1)'"),
+        "loss_lr.*": Setting(0.01, f"{_SEC_4}: 'the learning rate for proxies to 10^-2'"),
+    },
+}
+
+
+def _of_benchmark(dataset: str) -> str:
+    benchmark = benchmark_of(dataset)
+    return benchmark if benchmark in TRADITIONAL else "cub"
+
+
+# The ranges enclose the sweeps of the paper and its defaults; MLRC publishes optima of margins.
+_MARGIN_RANGES = {"positive_margin": Range(-0.2, 0.5), "negative_margin": Range(0, 1)}
+_SHARPNESS_RANGES = {"alpha": Range(0.01, 50, log=True), "beta": Range(10, 200), "delta": Range(0, 1)}
+
+
+def _own(name: str, loss: str, ranges: Mapping[str, Range], color: str, **options: float) -> Method:
+    learns = name.startswith("MF")
+    settings = documented(LOSSES[name])
+    if learns:
+        settings["loss_lr"] = LOSSES[name]["loss_lr.mean_fields"]
+    return Method(
+        name,
+        f"mean_field.{loss}",
+        options=options,
+        batches="shuffled" if learns else "pairs",
+        rates={"mean_fields": FIELD_LR} if learns else {},
+        ranges=dict(ranges) | (LOSS_LR if learns else {}),
+        published={dataset: documented(record) | settings for dataset, record in TRADITIONAL.items()},
+        color=color,
+    )
+
+
+OWN: dict[str, Method] = {
+    method.name: method
+    for method in (
+        _own("MFCont", "MeanFieldContrastiveLoss", _MARGIN_RANGES, "#B2182B", **MARGINS),
+        _own("MFCWMS", "MeanFieldClassWiseMultiSimilarityLoss", _SHARPNESS_RANGES, "#2D004B", **SHARPNESS),
+        _own("MFNCA", "MeanFieldNCALoss", {"alpha": Range(2, 200, log=True)}, "#1B7837", alpha=18.0),
+        _own("Cont", "ClassBalancedContrastiveLoss", _MARGIN_RANGES, "#F4A582", **MARGINS),
+        _own("CWMS", "ClassWiseMultiSimilarityLoss", _SHARPNESS_RANGES, "#B2ABD2", **SHARPNESS),
+    )
+}
+METHODS = BASELINES | OWN
+LABELS = {
+    "alpha": "sharpness α of the attraction",
+    "epochs": "epochs of training",
+    "lambda": "weight λ_MF of the regulariser",
+    "best_epoch": "epoch of the best MAP@R",
+    "field_offset": "distance from class mean / spread of the class",
+    "regularizer": "regulariser (λ_MF left out)",
+}
+NAMES = Names({name: method.color for name, method in METHODS.items()}, LABELS)
+
+# So the paper calls what we have; its ProxyNCA is the form of MLRC, of which ProxyNCA++ is the current one, and its MS
+# has no miner, which our MultiSimilarity has
+PRINTED = {
+    "ProxyAnch.": "ProxyAnchor",
+    "ProxyNCA": "ProxyNCA++",
+    "MS+Miner": "MultiSimilarity",
+    "Cont.": "Cont",
+    "MFCont.": "MFCont",
+}
+EXPERIMENTS = {  # the notebook that repeats a published table
+    **dict.fromkeys(("Table 1", *(f"Table {number} (supp)" for number in range(3, 8))), "31_meanfield_mlrc"),
+    "Table 2": "32_meanfield_conventional",
+    **dict.fromkeys(("Table 8 (supp)", "Table 10 (supp)"), "35_meanfield_ablation_batch_size"),
+    "Table 12 (supp)": "36_meanfield_ablation_alpha",
+    "Table 13 (supp)": "37_meanfield_ablation_regularizer",
+    "Table 14 (supp)": "39_meanfield_vit",
+    "Table 15 (supp)": "38_meanfield_nca",
+}
+published = functools.partial(studies.published, "meanfield", PRINTED)
+
+
+def published_curve(table: str, metric: str = "MAP@R") -> dict[str, dict[float, float]]:
+    """A metric of a table whose settings end in a number: {data set and method: {that number: value}}."""
+    curves: dict[str, dict[float, float]] = {}
+    for row in published(table, metric=metric).itertuples():
+        level = float(re.search(r"[\d.]+$", row.split_or_setting)[0])
+        curves.setdefault(f"{row.dataset}, {row.method}", {})[level] = row.value
+    return curves
+
+
+@dataclass(frozen=True)
+class MeanFieldParams(Params):
+    """What the notebooks that train share, with the traditional protocol's settings at the profile paper."""
+
+    paper = "meanfield"
+    overrides: ClassVar = {"paper": {"backbone": IBN, "batch_size": 128, "epochs": 60, "seeds": 10}}
+    differs: ClassVar = (
+        "weight decay, learning-rate drops, warm-up and frozen BatchNorm are the released README's for BN-Inception; "
+        "the paper does not say",
+        "the released code clips the values of the network's gradients at 10; we clip none",
+        "SOP and In-Shop have the paper's rates, 1e-4 and 0.2; the released README has 6e-4 and 1.2",
+        "delta is a cosine, as in the released code; read literally, Eqs. 9 and 10 make it a distance",
+        "a run stops after five evaluations without a new best, as printed; the released loop stops at the first",
+        "crops are cut from copies with a short side of 256 pixels; -p original_images True cuts them from the files",
+        "ProxyNCA keeps the positive in the denominator (ProxyNCA++); MLRC's leaves it out",
+    )
+
+    def published(self, method: str, setting: str = "") -> Mapping[str, Setting]:
+        """The traditional protocol's settings (see `Params.published`); another protocol has settings of its own."""
+        if self.protocol != "conventional":
+            return {}
+        return TRADITIONAL[_of_benchmark(self.dataset)] | LOSSES.get(method, {})
+
+    def training(self) -> dict:
+        """Fields of the RunSpec in which the paper's recipe of every method differs from the other papers' at the
+        profile paper; elsewhere nothing."""
+        if self.profile != "paper" or self.protocol != "conventional":
+            return {}
+        names = ("optimizer", "weight_decay", "loss_weight_decay", "lr_drop_epochs", "lr_drop", "patience", "monitor")
+        names += ("warmup_epochs", "freeze_batchnorm")
+        record = TRADITIONAL[_of_benchmark(self.dataset)]
+        every_epoch = {} if self.eval_every_epochs else {"eval_every_epochs": 1.0}
+        return {name: record[name].value for name in names} | every_epoch
+
+
+def specs_of(names: Iterable[str], params: MeanFieldParams, **how: Any) -> list[RunSpec]:
+    """A spec per method, as `spec_of`; what is said of training changes nothing of an untrained network."""
+    return [
+        spec_of(method, params, **(params.training() | how if method.loss else {})) for method in pick(METHODS, names)
+    ]
+
+
+def every_run(names: Iterable[str], params: MeanFieldParams, **how: Any) -> list[RunSpec]:
+    """The runs of some methods at one setting, every seed, as `runs_of`."""
+    return [
+        run
+        for method in pick(METHODS, names)
+        for run in runs_of([method], params, **(params.training() | how if method.loss else {}))
+    ]

@@ -1,0 +1,441 @@
+"""What the papers share: what a method is, the baselines that several papers compare with, and how methods become runs.
+
+The network, the data and the budget are equal for every method of a notebook; only the loss, its parameters' learning
+rates and the composition of its batches differ. A baseline is stated here once, so that notebooks of different papers
+ask for equal specs and a shared run is trained once. A paper's own methods stand in the `methods.py` of its room.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from dmlrepro.losses.recommended import BOUNDARY, PROXIES
+from experiments.analysis.claims import START
+from experiments.params import Params
+from experiments.profiles import benchmark_of
+from experiments.training import protocols
+from experiments.training.search import NETWORK_LR, SCORE, Range, Search, by_protocol, run_count, times
+from experiments.training.spec import RunSpec
+
+
+@dataclass(frozen=True)
+class Setting:
+    """A published value, and the sentence or table it comes from."""
+
+    value: Any
+    source: str
+
+
+UNSAID = Setting(None, "the paper does not say")
+
+
+def documented(record: Mapping[str, Setting]) -> dict[str, Setting]:
+    """A record of `Params.published` as `Method.published` names its settings, without the rates by parameter."""
+    return {name.removeprefix("loss."): setting for name, setting in record.items() if not name.startswith("loss_lr.")}
+
+
+@dataclass(frozen=True)
+class Method:
+    """One method: what its runs have beside what a notebook's parameters give to every method.
+
+    batches: "shuffled" for losses on proxies; "pairs" for losses that need several images of a class in a batch, which
+        have `samples_per_class` of them, 4 where that is 0; "parameter" for losses that work with either, which have
+        `samples_per_class` images of a class, or shuffled batches where that is 0.
+    faster: {parameter of the loss, "*" for all others: its learning rate over the network's}.
+    rates: {parameter of the loss: its learning rate, whatever the network's is}.
+    from_parameters: {option of the loss: the parameter of the notebook that gives it, where the notebook has it}.
+    from_scratch: options of the loss for networks without pretrained weights, and for the one that is embedded: they
+        were chosen on its images.
+    by_backbone: {option of the loss: {backbone: value}}, for an option that is otherwise absent or 0.
+    fields: further fields of the RunSpec, such as clipping.
+    ranges: what a protocol's search varies, see `search.applied`; None: the method cannot be searched.
+    decisive: those of them, three at most, that the search of every method varies beside the network's learning rate;
+        empty: all but `loss_lr`. In that search a rate that is stated over the network's follows it.
+    searched_as: the method whose search a variant takes; empty: its own.
+    published: {data set, "*" for all: {field of the RunSpec, option of the loss, or "loss_lr" for the highest learning
+        rate of its parameters: Setting}}. It documents; what a run takes is said by the other attributes.
+    """
+
+    name: str  # as our tables and figures print it
+    loss: str | None  # "<module>.<name>" under dmlrepro.losses; None: the network as it is
+    options: dict[str, Any] = field(default_factory=dict)
+    batches: str = "shuffled"
+    faster: dict[str, float] = field(default_factory=dict)
+    rates: dict[str, float] = field(default_factory=dict)
+    from_parameters: dict[str, str] = field(default_factory=dict)
+    from_scratch: Mapping[str, object] = field(default_factory=dict)
+    by_backbone: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
+    fields: dict[str, Any] = field(default_factory=dict)
+    ranges: Mapping[str, Range] | None = None
+    decisive: tuple[str, ...] = ()
+    searched_as: str = ""
+    published: Mapping[str, Mapping[str, Setting]] = field(default_factory=dict)
+    color: str = ""  # empty: figures take one of the palette by the method's name
+    offered: bool = True  # whether notebook 01 tries it: not without labels, and not what needs more steps than a head
+
+
+# What a search varies: options of the loss, and `loss_lr`, the highest learning rate of its parameters; the others keep
+# their ratio to it. The papers give the range of `loss_lr`. MLRC and CCP publish optima only, and each range encloses
+# all of them.
+LOSS_LR = {"loss_lr": Range(1e-6, 1.0, log=True)}
+_TEMPERATURE = {"temperature": Range(0.01, 1, log=True)} | LOSS_LR
+_ANGULAR = {"margin": Range(0, 1), "scale": Range(10, 300)} | LOSS_LR
+
+
+def _everywhere(source: str, **values: object) -> dict[str, dict[str, Setting]]:
+    return {"*": {name: Setting(value, source) for name, value in values.items()}}
+
+
+BASELINES: dict[str, Method] = {
+    method.name: method
+    for method in (
+        Method("untrained", None, color="#8A8A8A"),
+        Method(START, None, color="#BDBDBD", offered=False),
+        Method(
+            "ProxyAnchor",
+            "baselines.proxy_anchor",
+            faster={"*": PROXIES},
+            ranges={"margin": Range(0, 0.4), "alpha": Range(4, 64)} | LOSS_LR,
+            published=_everywhere("Kim et al., CVPR 2020", margin=0.1, alpha=32.0),
+            color="#0072B2",
+        ),
+        Method(
+            "ProxyNCA++",
+            "baselines.proxy_nca_pp",
+            faster={"*": PROXIES},
+            ranges=_TEMPERATURE,
+            published=_everywhere("Teh et al., ECCV 2020", temperature=1 / 9),
+            color="#56B4E9",
+        ),
+        Method(
+            "SoftTriple",
+            "baselines.soft_triple",
+            faster={"*": PROXIES},
+            ranges={
+                "la": Range(1, 200),
+                "gamma": Range(0.01, 1, log=True),
+                "tau": Range(0, 1),
+                "margin": Range(0, 1),
+            }
+            | LOSS_LR,
+            decisive=("la", "gamma", "margin"),
+            published=_everywhere(
+                "Qian et al., ICCV 2019", la=20.0, gamma=0.1, tau=0.2, margin=0.01, centers_per_class=10
+            ),
+            color="#009E73",
+        ),
+        Method(
+            "NormSoftmax",
+            "baselines.normalized_softmax",
+            faster={"*": PROXIES},
+            ranges=_TEMPERATURE,
+            published=_everywhere("Zhai and Wu, BMVC 2019", temperature=0.05),
+            color="#4B4B4B",
+        ),
+        Method(
+            "ArcFace",
+            "baselines.arcface",
+            faster={"*": PROXIES},
+            ranges=_ANGULAR,
+            published=_everywhere("Deng et al., CVPR 2019", margin=0.5, scale=64.0),
+            color="#661100",
+        ),
+        Method(
+            "CosFace",
+            "baselines.cosface",
+            faster={"*": PROXIES},
+            ranges=_ANGULAR,
+            published=_everywhere("Wang et al., CVPR 2018", margin=0.35, scale=64.0),
+            color="#6699CC",
+        ),
+        Method(
+            "MultiSimilarity",
+            "baselines.multi_similarity",
+            batches="pairs",
+            ranges={
+                "alpha": Range(0.01, 50),
+                "beta": Range(1, 200),
+                "base": Range(0, 1),
+                "epsilon": Range(0, 1),
+            },
+            decisive=("alpha", "beta", "base"),
+            published={
+                "*": {
+                    "alpha": Setting(2.0, "Wang et al., CVPR 2019"),
+                    "beta": Setting(50.0, "Wang et al., CVPR 2019; 40 in its released code"),
+                    "base": Setting(0.5, "the released code; 1 in the paper"),
+                    "epsilon": Setting(0.1, "Wang et al., CVPR 2019"),
+                }
+            },
+            color="#CC79A7",
+        ),
+        Method(
+            "Contrastive",
+            "baselines.contrastive",
+            batches="pairs",
+            ranges={"pos_margin": Range(-0.2, 1), "neg_margin": Range(0, 1)},
+            published={"*": {"pos_margin": UNSAID, "neg_margin": UNSAID}},
+            color="#7A5C1E",
+        ),
+        Method(
+            "Triplet",
+            "baselines.triplet",
+            batches="pairs",
+            ranges={"margin": Range(0, 1)},
+            published=_everywhere("Schroff et al., CVPR 2015", margin=0.2),
+            color="#C9B800",
+        ),
+        Method(
+            "Margin",
+            "baselines.margin",
+            batches="pairs",
+            faster={"*": BOUNDARY},
+            ranges={"margin": Range(0, 1), "beta": Range(0, 2)} | LOSS_LR,
+            published=_everywhere("Wu et al., ICCV 2017, and the code of Roth et al.", margin=0.2, beta=1.2),
+            color="#DDCC77",
+        ),
+    )
+}
+
+# The recipe of every method's network at the profile paper, where a benchmark differs from the profile: Table 8 of
+# PFML, which is that of ProxyAnchor's code. A protocol's published settings replace it. In-Shop, which the table does
+# not have, is the most like SOP.
+_TABLE_8 = "PFML, Table 8 (supp)"
+NETWORK_RECIPES: dict[str, dict[str, Setting]] = {
+    "cub": {"optimizer": Setting("adam", _TABLE_8), "weight_decay": Setting(5e-4, _TABLE_8)},
+    "cars": {"optimizer": Setting("adam", _TABLE_8), "weight_decay": Setting(1e-4, _TABLE_8)},
+    "sop": {
+        "optimizer": Setting("adam", _TABLE_8),
+        "weight_decay": Setting(5e-4, _TABLE_8),
+        "freeze_batchnorm": Setting(False, _TABLE_8),
+    },
+}
+NETWORK_RECIPES["inshop"] = NETWORK_RECIPES["sop"]
+
+
+def pick(records: Mapping[str, Method], names: Iterable[str]) -> list[Method]:
+    """Methods by name; ValueError lists what exists."""
+    names = list(names)
+    for name in names:
+        if name not in records:
+            raise ValueError(f"unknown method {name!r}; choose among {', '.join(records)}")
+    return [records[name] for name in names]
+
+
+def spec_of(
+    method: Method,
+    params: Params,
+    seed: int = 0,
+    *,
+    setting: str = "",
+    loss_options: Mapping[str, Any] | None = None,
+    **changes: Any,
+) -> RunSpec:
+    """The run of one method under a notebook's parameters.
+
+    Args:
+        setting: what the tables call this variant of the method.
+        loss_options: options of the loss that differ from the method's.
+        changes: fields of the RunSpec that differ from the method's and the parameters'.
+
+    Raises:
+        ValueError: an option that depends on the backbone is not known for this one.
+    """
+    fields = merged(spec_layers(method, params))
+    options = merged(option_layers(method, params, changes.get("backbone", params.backbone)))
+    fields |= {"loss_options": options | dict(loss_options or {})} | changes
+    return RunSpec(**fields, seed=seed, method=method.name, setting=setting)
+
+
+# A layer is (who decides, what it decides); a later one replaces what earlier ones say. `show` prints who decided.
+Layers = list[tuple[str, dict[str, Any]]]
+PARAMETER, METHOD = "parameter", "method"  # a layer of the notebook's parameters, of the method's record
+
+
+def merged(layers: Layers) -> dict[str, Any]:
+    return {name: value for _, decided in layers for name, value in decided.items()}
+
+
+def spec_layers(method: Method, params: Params) -> Layers:
+    """The fields of the RunSpec but for the options of the loss."""
+    layers = [(PARAMETER, params.spec_options())]
+    if method.loss is None:
+        layers.append((METHOD, {"steps": None, "epochs": None, "embedding_size": None}))
+    elif params.weights == "imagenet":
+        # a pretrained network starts with a frozen trunk and keeps its BatchNorm, as in the code of ProxyAnchor
+        layers.append(("pretrained network", {"freeze_batchnorm": True}))
+        layers.append((PARAMETER, {"warmup_epochs": params.warmup_epochs}))
+    if method.loss is not None and params.train_from and params.weights != "none":
+        # a tail sees the centre crop and its mirror image; images that are taken as they are may have no mirror image
+        views = {"cached_views": 2} if params.train_from != "head" and params.image_size else {}
+        layers.append((PARAMETER, {"train_from": params.train_from} | views))
+    if params.profile == "paper" and method.loss is not None:
+        recipe = NETWORK_RECIPES[benchmark_of(params.dataset)]
+        layers += [(f"paper: {setting.source}", {name: setting.value}) for name, setting in recipe.items()]
+    wanted = params.samples_per_class
+    per_class = {"shuffled": None, "pairs": wanted or 4, "parameter": wanted or None}[method.batches]
+    layers.append((PARAMETER if wanted and method.batches != "shuffled" else METHOD, {"samples_per_class": per_class}))
+    rates = {name: factor * params.lr for name, factor in method.faster.items()} | method.rates
+    rates |= {name: setting.value for name, setting in _recipe(method, params, "loss_lr.").items()}
+    layers.append((METHOD, {"loss": method.loss, "loss_lr": rates} | method.fields))
+    for source, chosen in search_layers(method, params):
+        if lr := chosen.get("lr"):
+            head = merged(layers).get("head_lr")
+            faster = {name: times(rates[name], lr / params.lr) for name in method.faster}
+            decided = {"lr": lr} | ({"head_lr": times(head, lr / params.lr)} if head else {})
+            layers.append((source, decided | ({"loss_lr": rates | faster} if faster else {})))
+    return layers
+
+
+def search_layers(method: Method, params: Params) -> Layers:
+    """What a committed search found for a method under these parameters, but for what the reader gives; at most one.
+
+    `lr` is the network's learning rate, the others are options of the loss.
+    """
+    search = params.searches().get(method.name)
+    if search is None or search["begun"]["spec"].get("loss") != method.loss:
+        return []
+    given = {option: name for option, name in method.from_parameters.items() if hasattr(params, name)} | {"lr": "lr"}
+    kept = {name: v for name, v in search["found"]["options"].items() if given.get(name) not in params.changed}
+    return [(search_label(search), kept)]
+
+
+def search_label(search: Search) -> str:
+    """A search as the source of a setting."""
+    where = search["conditions"]
+    return f"search, {run_count(search)} runs, {where['dataset']}, {where['train_from'] or 'whole network'}"
+
+
+def searched_ranges(method: Method) -> dict[str, Range]:
+    """What the search of every method varies; ValueError where the method has no ranges."""
+    if method.ranges is None:
+        raise ValueError(f"no search ranges for {method.name}; its record in the room's methods.py has to state them")
+    decisive = method.decisive or [name for name in method.ranges if name != "loss_lr"]
+    return NETWORK_LR | {name: method.ranges[name] for name in decisive}
+
+
+def _recipe(method: Method, params: Params, prefix: str) -> dict[str, Setting]:
+    """The published settings of a method's loss at the profile paper whose names start so, without the prefix."""
+    if params.profile != "paper" or method.loss is None:
+        return {}
+    record = params.published(method.name)
+    return {
+        name.removeprefix(prefix): setting
+        for name, setting in record.items()
+        if name.startswith(prefix) and setting != UNSAID
+    }
+
+
+def option_layers(method: Method, params: Params, backbone: str) -> Layers:
+    """The options of the loss; ValueError where one that depends on the backbone is not known for it."""
+    layers: Layers = [(METHOD, dict(method.options))]
+    layers += [
+        (f"paper: {setting.source}", {name: setting.value})
+        for name, setting in _recipe(method, params, "loss.").items()
+    ]
+    if params.weights in ("none", "symbols"):
+        layers.append(("small network", dict(method.from_scratch)))
+    given = {option: name for option, name in method.from_parameters.items() if hasattr(params, name)}
+    layers.append((PARAMETER, {option: getattr(params, name) for option, name in given.items()}))
+    for source, chosen in search_layers(method, params):
+        layers.append((source, {name: value for name, value in chosen.items() if name != "lr"}))
+    for option, known in method.by_backbone.items():
+        if not merged(layers).get(option):
+            if backbone not in known:
+                raise ValueError(f"{option} is known for {', '.join(known)} and not for {backbone}; give one")
+            layers.append((f"backbone {backbone}", {option: known[backbone]}))
+    return layers
+
+
+def runs_of(methods: Iterable[Method], params: Params, protocol: str | None = None, **how: Any) -> list[RunSpec]:
+    """All runs of some methods at one setting; protocol as in `every_seed`, `how` as in `spec_of`."""
+    return every_seed([spec_of(method, params, **how) for method in methods], params, protocol)
+
+
+def every_seed(specs: Iterable[RunSpec], params: Params, protocol: str | None = None) -> list[RunSpec]:
+    """One spec per method in, all its seeds and folds out; beside the features of an untrained network stands the
+    network that the others begin with, START, above which a method has to come that is said to have learned.
+
+    protocol: None is that of the parameters, or conventional where they have none. ValueError as in `expand`.
+    """
+    protocol = protocol or params.protocol
+    return [
+        run
+        for spec in _with_start(specs, params)
+        for seed in range(params.seeds)
+        for run in protocols.expand(spec.replace(seed=seed), protocol, **_expansion(params))
+    ]
+
+
+def _with_start(specs: Iterable[RunSpec], params: Params) -> Iterator[RunSpec]:
+    for spec in specs:
+        yield spec
+        if spec.method == "untrained":
+            head = {"method": START, "embedding_size": params.embedding_size}
+            yield spec.replace(**head, train_from="head" if spec.weights else None)
+
+
+def _expansion(params: Params) -> dict[str, Any]:
+    """How `protocols.expand` treats a spec: at the profile paper a protocol's published settings replace all fields but
+    those that the parameters decide."""
+    return {"published": params.profile == "paper", "keep": params.spec_options()}
+
+
+# search
+
+
+def search_each(
+    specs: Iterable[RunSpec], records: Mapping[str, Method], params: Params
+) -> list[tuple[RunSpec, list[dict[str, Any]]]]:
+    """Each spec with the hyperparameters that a search of `params.search_trials` trials finds, and the trials' rows.
+
+    With 0 trials, and for an untrained network, the spec stays as it is and has no rows.
+
+    Raises:
+        ValueError: before the first trial, where the protocol has no validation classes or a method has no ranges.
+    """
+    specs = list(specs)
+    if not params.search_trials:
+        return [(spec, []) for spec in specs]
+    protocols.with_folds(params.protocol)
+    ranges = {spec.method: records[spec.method].ranges for spec in specs if spec.loss is not None}
+    for name, bounds in ranges.items():  # an error in the last method would cost the searches before it
+        if bounds is None:
+            raise ValueError(f"no search ranges for {name}; its record in the room's methods.py has to state them")
+    how = {"trials": params.search_trials} | _expansion(params)
+    return [
+        (spec, []) if spec.loss is None else by_protocol(spec, ranges[spec.method], params.protocol, **how)
+        for spec in specs
+    ]
+
+
+def found_by_search(specs: Iterable[RunSpec], records: Mapping[str, Method], params: Params):
+    """What searches found for these methods, a row each: its hyperparameters, validation MAP@R in percent of the best
+    trial and of the median, and of a committed search also that of trial 0, the default. Without a search it is None.
+
+    Of the committed search of every method the three scores are those of the fold on which all trials were scored; what
+    it chose has the best mean over all folds, and is the best of them there if that is so on the first.
+    """
+    import pandas as pd
+
+    specs = list(specs)
+    table = []
+    for spec, rows in search_each(specs, records, params):
+        if rows:
+            scores = [100 * row[SCORE] for row in rows]
+            best = rows[int(np.argmax(scores))] | {SCORE: max(scores), "median of the trials": np.median(scores)}
+            table.append({"method": spec.method, "trials": len(rows)} | best)
+    committed = params.searches()
+    for method in dict.fromkeys(spec.method for spec in specs if spec.method in committed):
+        table.append(summary(committed[method]) | {"method": method})
+    return pd.DataFrame(table).set_index("method") if table else None
+
+
+def summary(search: Search) -> dict[str, Any]:
+    """What a committed search found, scores in percent, see `found_by_search`."""
+    outcome, trials = search["found"], search["trials"]
+    scores = {name: 100 * outcome[name] for name in ("default", "median", "best")}
+    scores |= {"chosen": 100 * trials[outcome["trial"]]["scores"][0], "chosen, all folds": 100 * outcome["score"]}
+    return {"trials": len(trials)} | scores | outcome["options"]

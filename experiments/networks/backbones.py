@@ -1,0 +1,771 @@
+"""Backbones: uint8 images in, raw embeddings out.
+
+A name says exactly which network and which published weights are meant:
+
+  own        conv4, resnetv2_20, bn_inception
+  bare name  a torchvision model; weights="imagenet" are its IMAGENET1K_V1 (squeezenet1_1, googlenet, resnet18, ...)
+  arch.tag   a timm model with the weights of that tag (resnet50.tv_in1k, vit_small_patch16_224.dino, ...)
+
+Preprocessing belongs to the network: `forward` takes uint8 (B, C, H, W), scales, normalises and repeats grey channels.
+torchvision and timm are imported only when a name needs them.
+"""
+
+import contextlib
+import copy
+import difflib
+import functools
+import os
+import pickle
+import socket
+import urllib.error
+import urllib.request
+import warnings
+from collections import OrderedDict
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _BatchNorm
+
+from experiments.files import data_root, sha256
+
+# sha256 of files without a published checksum with which the committed results were made. Torch's own files carry the
+# first eight digits of theirs in their names.
+KNOWN_WEIGHTS = ("102fa02ec826921aae2c3408f9f154381a466f8210fead01b8aa941ee607e4e8",)  # squeezenet1_1_in1k.safetensors
+# weights="symbols" of conv4: trained by workflow/pretrain.py to tell signs apart that are not among the glyphs
+SYMBOLS = Path(__file__).with_name("conv4_symbols.safetensors")
+TIMM_FILES = ("model.safetensors", "pytorch_model.bin")  # what timm downloads of a network
+REACH_SECONDS, STALL_SECONDS = 10, 30  # a download is given up when a server does not answer, or sends nothing more
+FORCE_TENSORS = "TORCH_FORCE_WEIGHTS_ONLY_LOAD"  # torch reads this variable, and it outweighs what a call asks for
+POOLINGS = ("avg", "max", "avg+max", "token")
+
+# The networks of the five papers and of our own profiles: name -> (published weights, who uses them).
+CATALOGUE = {
+    "conv4": ("symbols (in this package)", "profiles quick and small"),
+    "squeezenet1_1": ("torchvision SqueezeNet1_1_Weights.IMAGENET1K_V1", "profile small"),
+    "bn_inception": ("bn_inception-52deb4733.pth", "pfml, nivmf, meanfield, ccp"),
+    "resnet50.tv_in1k": ("timm resnet50.tv_in1k", "pfml, nivmf, ccp"),
+    "googlenet": ("torchvision GoogLeNet_Weights.IMAGENET1K_V1", "plm"),
+    "vit_small_patch16_224.augreg_in21k": ("timm vit_small_patch16_224.augreg_in21k", "pfml (ViT)"),
+    "vit_small_patch16_224.dino": ("timm vit_small_patch16_224.dino", "pfml (DINO)"),
+    "vit_base_patch16_224.augreg_in21k": ("timm vit_base_patch16_224.augreg_in21k", "meanfield (Table 14)"),
+    "resnetv2_20": ("none", "ccp (MNIST)"),
+}
+
+
+@dataclass(frozen=True)
+class Preprocess:
+    """What a network expects: (pixel * scale - mean) / std per channel, channels in the order RGB or (bgr) BGR.
+
+    `test_resize` and `crop`: short side and centre crop in pixels at test time; None: images are used as they are.
+    """
+
+    mean: tuple[float, ...]
+    std: tuple[float, ...]
+    scale: float = 1 / 255
+    bgr: bool = False
+    test_resize: int | None = 256
+    crop: int | None = 224
+
+
+class EmbeddingNet(nn.Module):
+    """A trunk, a global pooling and a linear head; the embeddings are not normalised, that is the loss's business.
+
+    Args:
+        trunk: maps normalised float images to feature maps (B, F, h, w) or tokens (B, N, F).
+        embedding_size: D of the linear head; None leaves the pooled features as they are.
+        preprocess: normalisation of the trunk's input; `len(preprocess.mean)` is its number of channels.
+        pooling: over positions "avg", "max" or "avg+max" (the SUM of both, as in the ProxyAnchor code); or "token", the
+            class token of a transformer, which the other three leave out.
+
+    Attributes:
+        num_features: F, the width of the pooled features.
+        embedding_size: D, the width of the output (F without a head).
+    """
+
+    input_scale: Tensor
+    input_offset: Tensor
+
+    def __init__(self, trunk: nn.Module, embedding_size: int | None, preprocess: Preprocess, pooling: str = "avg"):
+        super().__init__()
+        if pooling not in POOLINGS:
+            raise ValueError(f"pooling must be one of {', '.join(POOLINGS)}, got {pooling!r}")
+        if embedding_size is not None and embedding_size < 1:
+            raise ValueError(f"embedding_size must be a positive number or None, got {embedding_size}")
+        self.trunk = trunk
+        self.pool = Pool(pooling, trunk)
+        self.preprocess = preprocess
+        self.batchnorm_frozen = False
+        scale = torch.tensor([preprocess.scale / s for s in preprocess.std]).view(1, -1, 1, 1)
+        offset = torch.tensor([-m / s for m, s in zip(preprocess.mean, preprocess.std)]).view(1, -1, 1, 1)
+        self.register_buffer("input_scale", scale, persistent=False)
+        self.register_buffer("input_offset", offset, persistent=False)
+        self.num_features = self._probe_width()
+        self.embedding_size = embedding_size or self.num_features
+        self.head = nn.Identity() if embedding_size is None else nn.Linear(self.num_features, embedding_size)
+
+    def forward(self, images: Tensor) -> Tensor:
+        """uint8 images (B, C, H, W) -> raw embeddings (B, D)."""
+        return self.head(self.features(images))
+
+    def features(self, images: Tensor) -> Tensor:
+        """uint8 images (B, C, H, W) -> pooled features (B, F)."""
+        return self.pool(self.trunk(self._normalise(images)))
+
+    def train(self, mode: bool = True) -> "EmbeddingNet":
+        super().train(mode)
+        return _keep_batchnorm(self)
+
+    def _normalise(self, images: Tensor) -> Tensor:
+        channels = len(self.preprocess.mean)
+        if images.dtype != torch.uint8 or images.ndim != 4 or images.shape[1] not in (1, channels):
+            raise ValueError(
+                f"images must be uint8 of shape (B, {channels} or 1, H, W), unnormalised, "
+                f"got {images.dtype} of shape {tuple(images.shape)}"
+            )
+        if self.preprocess.bgr:
+            images = images.flip(1)
+        images = images.expand(-1, channels, -1, -1)
+        return images.to(self.input_scale.dtype).mul(self.input_scale).add_(self.input_offset)
+
+    @torch.no_grad()
+    def _probe_width(self) -> int:
+        """Width of the pooled features, found by shape inference on the meta device: no arithmetic."""
+        side = self.preprocess.crop or 32
+        image = torch.empty(1, len(self.preprocess.mean), side, side, device="meta")
+        maps = copy.deepcopy(self.trunk).to("meta").eval()(image)
+        if maps.ndim not in (3, 4):
+            raise ValueError("this backbone gives no feature maps or tokens to pool")
+        if self.pool.kind == "token" and not self.pool.prefix_tokens:
+            raise ValueError("pooling='token' needs a transformer with a class token; use 'avg', 'max' or 'avg+max'")
+        return self.pool(maps).shape[1]
+
+
+class Pool(nn.Module):
+    """Feature maps (B, F, h, w) or tokens (B, N, F) of a trunk -> features (B, F); kind: one of POOLINGS."""
+
+    def __init__(self, kind: str, trunk: nn.Module):
+        super().__init__()
+        self.kind = kind
+        self.prefix_tokens: int = getattr(trunk, "num_prefix_tokens", 0)
+        self.channels_last: bool = getattr(trunk, "output_fmt", None) == "NHWC"  # timm's Swin family
+
+    def forward(self, maps: Tensor) -> Tensor:
+        if self.kind == "token":
+            return maps[:, 0]
+        if maps.ndim == 3:
+            maps = maps[:, self.prefix_tokens :].transpose(1, 2)
+        elif self.channels_last:
+            maps = maps.flatten(1, 2).transpose(1, 2)
+        else:
+            maps = maps.flatten(2)
+        if self.kind == "avg":
+            return maps.mean(-1)
+        if self.kind == "max":
+            return maps.amax(-1)
+        return maps.mean(-1) + maps.amax(-1)
+
+
+def build(
+    name: str,
+    embedding_size: int | None,
+    *,
+    pooling: str = "avg",
+    weights: str | Path | None = None,
+    in_channels: int = 3,
+    seed: int = 0,
+) -> EmbeddingNet:
+    """The network `name` with a linear embedding head.
+
+    Args:
+        name: one of our own, a torchvision name, or a timm name with its weight tag (see the head of this file).
+        embedding_size: D, or None for the pooled features themselves.
+        pooling: "avg", "max", "avg+max" or "token", see `EmbeddingNet`.
+        weights: None draws them from `seed`; "imagenet" takes the published ones (from `<data root>/weights` if a file
+            is there, otherwise the library's own download); "symbols" those that this package has of conv4 for grey
+            images; anything else is the path of a .safetensors or .pth file with the state dict of the complete network
+            as published, classifier included.
+        in_channels: how many the images have, 1 or 3. Only conv4 and resnetv2_20 have a first layer for 1; the others
+            repeat grey images.
+        seed: it decides the random weights, those of the head also when the trunk is pretrained. The global generators
+            are left alone.
+
+    Raises:
+        ValueError: unknown name (with the closest ones) or pooling, weights that do not fit.
+        FileNotFoundError: a weight file that is not there.
+    """
+    with torch.random.fork_rng(devices=[]):
+        torch.default_generator.manual_seed(seed)
+        trunk, preprocess = build_trunk(name, weights, in_channels)
+        torch.default_generator.manual_seed(seed)  # so the head does not depend on how the trunk got its weights
+        net = EmbeddingNet(trunk, embedding_size, preprocess, pooling)
+    # Channels-last weights make every convolution run in that layout: on a CPU two thirds to half of the time.
+    return net.to(memory_format=torch.channels_last)
+
+
+# the tail of a network
+
+
+class Tail(nn.Sequential):
+    """A network from a block on: activations, what enters that block, -> raw embeddings (B, D).
+
+    Its modules are those of the network, under their names, so that a state dict of a tail is a part of the network's.
+
+    Args:
+        block: one of `blocks`, or "head".
+        probe: uint8 images (b, C, H, W) of which tail and network must make the same embeddings.
+
+    Raises:
+        ValueError: an unknown block; one behind which the network is more than its modules in their order.
+    """
+
+    trunk: nn.Module
+    head: nn.Module
+
+    def __init__(self, network: EmbeddingNet, name: str, block: str, probe: Tensor):
+        self.first = _path(name, block)
+        super().__init__(OrderedDict(trunk=nn.Identity()) | _from(network, self.first))  # a head has no trunk
+        self.embedding_size, self.batchnorm_frozen = network.embedding_size, network.batchnorm_frozen
+        was_training = network.training
+        network.eval(), self.eval()
+        try:
+            with torch.no_grad():
+                ours, whole = self(entering(network, self.first, probe)), network(probe)
+            same = bool((ours - whole).abs().max() <= 1e-4 * whole.abs().max())
+        except (RuntimeError, TypeError, ValueError):  # a module that takes more than what the one before it gives
+            same = False
+        network.train(was_training), self.train(was_training)
+        if not same:
+            raise ValueError(
+                f"train_from={block!r}: {name} cannot be cut there, its modules from there on, one after another, do "
+                "not give what the network gives; take a later block, or 'head'"
+            )
+
+    def train(self, mode: bool = True) -> "Tail":
+        super().train(mode)
+        return _keep_batchnorm(self)
+
+
+Network = EmbeddingNet | Tail  # what a run trains
+
+
+def entering(network: nn.Module, path: str, images: Tensor) -> Tensor:
+    """What enters the module at `path` when a network is given images; nothing behind it is computed."""
+
+    def stop(_: nn.Module, inputs: tuple):
+        raise _Reached(inputs[0])
+
+    hook = network.get_submodule(path).register_forward_pre_hook(stop)
+    try:
+        network(images)
+    except _Reached as reached:
+        return reached.activations
+    finally:
+        hook.remove()
+    raise ValueError(f"no image enters {path}")
+
+
+class _Reached(Exception):
+    def __init__(self, activations: Tensor):
+        self.activations = activations
+
+
+def _from(module: Any, path: str) -> OrderedDict[str, nn.Module]:
+    """The children of a module that is a chain of them, under their names, from the one at `path` on."""
+    first, _, rest = path.partition(".")
+    names = list(module._modules)
+    kept = OrderedDict((name, module.get_submodule(name)) for name in names[names.index(first) :])
+    if rest:
+        child: Any = kept[first]
+        kept[first] = child.beginning(rest) if hasattr(child, "beginning") else nn.Sequential(_from(child, rest))
+    return kept
+
+
+def check_block(name: str, block: str) -> None:
+    """ValueError unless the network `name` has this block; "head" is one of every network."""
+    _path(name, block)
+
+
+def _path(name: str, block: str) -> str:
+    """Where the first module of a block is in an `EmbeddingNet`."""
+    if block == "head":
+        return block
+    if block not in (known := blocks(name)):
+        raise ValueError(
+            f"train_from must be 'head' or a block of {name}, {', '.join(known)}, got {block!r}; "
+            'None (in a notebook "") trains the whole network'
+        )
+    return f"trunk.{known[block]}"
+
+
+@functools.cache
+def blocks(name: str) -> dict[str, str]:
+    """The blocks of a network in their order, {block: path of its first module in the trunk}; nothing is initialised.
+
+    They are the children of a trunk and of its Sequential modules, as far as they have parameters, by their paths.
+    """
+    with torch.device("meta"):
+        trunk, _ = build_trunk(name, None, 3)
+    own: Any = getattr(trunk, "blocks", None)
+    if own is not None and not isinstance(own, nn.Module):  # a transformer of timm has a module of this name
+        return dict(own)
+    paths = _chain(trunk)
+    return dict(_BLOCKS.get(name, zip(paths, paths)))
+
+
+def _chain(module: nn.Module, prefix: str = "") -> list[str]:
+    paths = []
+    for name, child in module.named_children():
+        if type(child).forward is nn.Sequential.forward:
+            paths += _chain(child, f"{prefix}{name}.")
+        elif any(True for _ in child.parameters()):
+            paths.append(prefix + name)
+    return paths
+
+
+def _keep_batchnorm(net: Any):
+    if net.batchnorm_frozen:
+        for module in _batchnorms(net):
+            module.eval()
+    return net
+
+
+def freeze_batchnorm(net: EmbeddingNet) -> EmbeddingNet:
+    """Fix every BatchNorm, also after `net.train()`: running statistics used, not updated; affine parameters frozen."""
+    net.batchnorm_frozen = True
+    for module in _batchnorms(net):
+        module.eval().requires_grad_(False)
+    return net
+
+
+def table() -> list[dict]:
+    """One row per network of `CATALOGUE`; nothing is downloaded or initialised (meta device).
+
+    `parameters (M)` counts the trunk, without published classifier and without embedding head.
+    """
+    rows = []
+    for name, (tag, users) in CATALOGUE.items():
+        with torch.device("meta"):
+            trunk, preprocess = build_trunk(name, None, 3)
+            net = EmbeddingNet(trunk, None, preprocess)
+        order, depth = ("BGR" if preprocess.bgr else "RGB"), ("0-255" if preprocess.scale == 1 else "0-1")
+        rows.append(
+            {
+                "name": name,
+                "weights": tag,
+                "input": f"{preprocess.crop} px" if preprocess.crop else "28-105 px",
+                "normalisation": f"{order} {depth}, mean {_spaced(preprocess.mean)}, std {_spaced(preprocess.std)}",
+                "features": net.num_features,
+                "parameters (M)": round(sum(p.numel() for p in trunk.parameters()) / 1e6, 2),
+                "used by": users,
+            }
+        )
+    return rows
+
+
+def _spaced(values: tuple[float, ...]) -> str:
+    return " ".join(f"{value:g}" for value in values)
+
+
+def _batchnorms(net: nn.Module) -> list[nn.Module]:
+    return [module for module in net.modules() if isinstance(module, _BatchNorm)]
+
+
+# which network a name means
+
+
+def build_trunk(name: str, weights: str | Path | None, in_channels: int) -> tuple[nn.Module, Preprocess]:
+    """The network `name` up to its feature maps, and what it expects of images; arguments as in `build`."""
+    if in_channels not in (1, 3):
+        raise ValueError(f"in_channels must be 1 or 3, got {in_channels}")
+    if (library := _library(name)) == "own":
+        return _OWN[name](weights, in_channels)
+    return (_torchvision if library == "torchvision" else _timm)(name, weights)
+
+
+def check(name: str, weights: str | Path | None) -> None:
+    """Raise what `build` would raise for an unknown name or missing weights, before anything is built.
+
+    Raises:
+        ValueError: unknown name, or weights="imagenet" or "symbols" of a network that has none under this name.
+        FileNotFoundError: a weight file that is not there.
+    """
+    library = _library(name)
+    if weights not in (None, "imagenet"):
+        _existing(weights_file(name, weights) or weights)
+    elif weights and library == "timm":
+        _refuse_untagged(name)
+    elif weights and library == "own" and not _published_files(name):
+        raise ValueError(_NO_WEIGHTS.format(name=name))
+
+
+@functools.cache
+def _library(name: str) -> str:
+    """Where a network comes from: "own", "torchvision" or "timm"; ValueError names the closest ones."""
+    if name in _OWN:
+        return "own"
+    import torchvision
+
+    torchvision_names = torchvision.models.list_models(module=torchvision.models)
+    if name in torchvision_names:
+        return "torchvision"
+    import timm
+
+    timm_names = timm.list_models() + timm.list_pretrained()
+    if name in timm_names:
+        return "timm"
+    close = difflib.get_close_matches(name, [*_OWN, *torchvision_names, *timm_names], n=4, cutoff=0.5)
+    raise ValueError(
+        f"unknown backbone {name!r}; the closest names are {', '.join(close) or 'none'}; "
+        "`python -m experiments backbones` lists those of the papers"
+    )
+
+
+def _conv4(weights: str | Path | None, in_channels: int) -> tuple[nn.Module, Preprocess]:
+    """Four blocks conv 3x3, BatchNorm, max-pool 2x2, ReLU, with 16, 32, 64 and 128 channels.
+
+    With the usual 64 throughout, the full-resolution block dominates: on glyphs R@1 86 instead of 84 % (300 steps of
+    ProxyAnchor, two seeds) for four times the time. Pooling before the ReLU gives the same values (the ReLU is
+    monotonic) for a quarter of the ReLU's work.
+    """
+
+    if weights == "symbols" and in_channels != 1:
+        raise ValueError("weights='symbols' are for grey images, and these have colours; give a file or none")
+
+    def create():
+        layers, width = [], in_channels
+        for out in (16, 32, 64, 128):
+            layers += [nn.Conv2d(width, out, 3, padding=1, bias=False), nn.BatchNorm2d(out), nn.MaxPool2d(2), nn.ReLU()]
+            width = out
+        return nn.Sequential(*layers)
+
+    return _model("conv4", weights, create), _plain(in_channels)
+
+
+def _resnetv2_20(weights: str | Path | None, in_channels: int) -> tuple[nn.Module, Preprocess]:
+    """ResNet v2 for small images (He et al., "Identity Mappings in Deep Residual Networks", ECCV 2016), depth 20.
+
+    Three stages of two pre-activation bottlenecks, 64, 128 and 256 channels, as in the code released with CCP: the
+    inner width is half of the outer one, except in the very first block (a quarter).
+    """
+
+    def create():
+        blocks = [nn.Conv2d(in_channels, 16, 3, padding=1), nn.BatchNorm2d(16), nn.ReLU()]
+        blocks += [Bottleneck(16, 16, 64, activate=False), Bottleneck(64, 32, 64)]
+        for out in (128, 256):
+            blocks += [Bottleneck(out // 2, out // 2, out, stride=2), Bottleneck(out, out // 2, out)]
+        return nn.Sequential(*blocks, nn.BatchNorm2d(256), nn.ReLU())
+
+    return _model("resnetv2_20", weights, create), _plain(in_channels)
+
+
+class Bottleneck(nn.Module):
+    """x -> shortcut(x) + 1x1, 3x3, 1x1 convolutions, each after BatchNorm and ReLU (the first only if `activate`)."""
+
+    def __init__(self, width: int, inner: int, out: int, stride: int = 1, activate: bool = True):
+        super().__init__()
+        self.activation = nn.Sequential(nn.BatchNorm2d(width), nn.ReLU()) if activate else nn.Identity()
+        self.branch = nn.Sequential(
+            nn.Conv2d(width, inner, 1, stride, bias=False),
+            *(nn.BatchNorm2d(inner), nn.ReLU(), nn.Conv2d(inner, inner, 3, padding=1, bias=False)),
+            *(nn.BatchNorm2d(inner), nn.ReLU(), nn.Conv2d(inner, out, 1, bias=False)),
+        )
+        self.shortcut = nn.Identity() if width == out else nn.Conv2d(width, out, 1, stride, bias=False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.shortcut(x) + self.branch(self.activation(x))
+
+
+def _plain(channels: int) -> Preprocess:
+    """Pixels to [-1, 1], images as they are."""
+    return Preprocess((0.5,) * channels, (0.5,) * channels, test_resize=None, crop=None)
+
+
+def _bn_inception(weights: str | Path | None, in_channels: int) -> tuple[nn.Module, Preprocess]:
+    from experiments.networks import bn_inception
+
+    def download():
+        _reach(bn_inception.URL)
+        model = bn_inception.BNInception()
+        state = torch.hub.load_state_dict_from_url(
+            bn_inception.URL, map_location="cpu", check_hash=True, weights_only=True
+        )
+        load_strict(model, state, bn_inception.URL)
+        return model
+
+    model = _model("bn_inception", weights, bn_inception.BNInception, download)
+    del model.last_linear
+    return model, Preprocess((104.0, 117.0, 128.0), (1.0, 1.0, 1.0), scale=1.0, bgr=True)
+
+
+# the blocks of flat trunks, whose modules have numbers for names
+_BLOCKS = {
+    "conv4": {f"block{number}": str(4 * number - 4) for number in range(1, 5)},
+    "resnetv2_20": {f"block{number}": str(number + 2) for number in range(1, 7)},
+    "squeezenet1_1": {f"fire{n}": f"features.{at}" for n, at in zip(range(2, 10), (3, 4, 6, 7, 9, 10, 11, 12))},
+}
+_OWN = {"conv4": _conv4, "resnetv2_20": _resnetv2_20, "bn_inception": _bn_inception}
+_NO_WEIGHTS = '{name} has no ImageNet weights here; use weights=None (in a notebook "none") or the path of a file'
+
+
+def _torchvision(name: str, weights: str | Path | None) -> tuple[nn.Module, Preprocess]:
+    from torchvision import models
+
+    if name.startswith(("vit_", "maxvit")):
+        raise ValueError(f"torchvision's {name} gives no feature maps; take the timm model of that architecture")
+    minus_one_to_one = name in ("googlenet", "inception_v3")  # torchvision hides it in the argument transform_input
+    published = models.get_model_weights(name).__members__.get("IMAGENET1K_V1")
+
+    def download():
+        _reach(published.url)
+        return models.get_model(name, weights=published)
+
+    model = _model(
+        name,
+        weights,
+        lambda: models.get_model(name, weights=None, **({"init_weights": True} if minus_one_to_one else {})),
+        download if published else None,
+    )
+    stages = OrderedDict()
+    for child, module in model.named_children():
+        if child in ("avgpool", "classifier", "dropout", "fc"):
+            break
+        if not child.lower().startswith("aux"):
+            stages[child] = module
+    if name.startswith("densenet"):
+        stages["relu"] = nn.ReLU()
+    if minus_one_to_one:
+        return nn.Sequential(stages), Preprocess((0.5, 0.5, 0.5), (0.5, 0.5, 0.5))
+    return nn.Sequential(stages), Preprocess((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
+
+
+def _refuse_untagged(name: str) -> None:
+    if "." not in name:
+        import timm
+
+        tags = timm.list_pretrained(f"{name}.*")
+        raise ValueError(f"weights='imagenet' needs the exact tag of {name}: {', '.join(tags) or 'there are none'}")
+
+
+def _timm(name: str, weights: str | Path | None) -> tuple[nn.Module, Preprocess]:
+    import timm
+
+    if weights == "imagenet":
+        _refuse_untagged(name)
+
+    def download():
+        from huggingface_hub import constants, try_to_load_from_cache
+
+        files = ("model.safetensors", "pytorch_model.bin")
+        if not any(isinstance(try_to_load_from_cache(f"timm/{name}", file), str) for file in files):
+            _reach(constants.ENDPOINT)
+        return timm.create_model(name, pretrained=True)
+
+    model: Any = _model(
+        name,
+        weights,
+        lambda: timm.create_model(name),
+        download,
+    )
+    try:
+        model.reset_classifier(0, "")
+    except AssertionError as error:
+        raise ValueError(f"{name} gives no feature maps to pool ({error})") from error
+    config = model.pretrained_cfg
+    crop = config["input_size"][-1]
+    resize = round(crop * 256 / 224)
+    return model, Preprocess(tuple(config["mean"]), tuple(config["std"]), test_resize=resize, crop=crop)
+
+
+# weights
+
+
+def _model(
+    name: str,
+    weights: str | Path | None,
+    create: Callable[[], nn.Module],
+    download: Callable[[], nn.Module] | None = None,
+) -> nn.Module:
+    """The complete network `create()` with the weights asked for; published ones from a local file or by `download`."""
+    if weights == "imagenet":
+        if download is None:
+            raise ValueError(_NO_WEIGHTS.format(name=name))
+        weights = weights_file(name, weights)
+        if weights is None:
+            before = socket.getdefaulttimeout()
+            socket.setdefaulttimeout(STALL_SECONDS)  # torch would wait for ever for a connection that broke off
+            try:
+                with _tensors_only():
+                    return download()
+            except Exception as error:
+                raise FileNotFoundError(
+                    f"weights='imagenet' of {name}: the download failed; put {' or '.join(_published_files(name))} "
+                    f"into {data_root() / 'weights'}, or mend the network and start again "
+                    f"({_reason(error)})"
+                ) from error
+            finally:
+                socket.setdefaulttimeout(before)
+    model = create()
+    if weights is not None:
+        load_strict(model, read_weights(weights_file(name, weights) or weights), weights)
+    return model
+
+
+@contextlib.contextmanager
+def _tensors_only() -> Iterator[None]:
+    """torch.load refuses whatever is not a tensor, also where torchvision asks it to run what a file says."""
+    before = os.environ.get(FORCE_TENSORS)
+    os.environ[FORCE_TENSORS] = "1"
+    try:
+        yield
+    finally:
+        del os.environ[FORCE_TENSORS]
+        if before is not None:
+            os.environ[FORCE_TENSORS] = before
+
+
+def _reach(url: str) -> None:
+    """OSError within seconds where a server does not answer and has sent nothing before: libraries try for minutes."""
+    if Path(torch.hub.get_dir(), "checkpoints", PurePosixPath(url).name).is_file():
+        return
+    with contextlib.suppress(urllib.error.HTTPError):  # an answer; what it means is the library's business
+        urllib.request.urlopen(urllib.request.Request(url, method="HEAD"), timeout=REACH_SECONDS).close()
+
+
+def weights_file(name: str, weights: str | Path | None) -> Path | None:
+    """The local file that weights of the network `name` are read from; None: there is none."""
+    if weights == "symbols":
+        if name != "conv4":
+            raise ValueError(f"weights='symbols' are those of conv4, not of {name}; give 'imagenet', a file or none")
+        places = [SYMBOLS]
+    elif weights == "imagenet":
+        places = [data_root() / "weights" / file for file in _published_files(name)]
+    else:
+        places = [] if weights is None else [Path(weights)]
+    return next((place for place in places if place.is_file()), None)
+
+
+def missing_weights(name: str, weights: str | None) -> str:
+    """What to do about published weights of `name` that are not on this machine; empty where they are, or for None.
+
+    A file that is not there is an error when the spec is made, see `check`.
+    """
+    if weights is None or weights_file(name, weights):
+        return ""
+    from huggingface_hub import try_to_load_from_cache
+
+    files = _published_files(name)
+    downloads = Path(torch.hub.get_dir(), "checkpoints")
+    if any((downloads / file).is_file() for file in files):
+        return ""
+    if any(isinstance(try_to_load_from_cache(f"timm/{name}", file), str) for file in TIMM_FILES):
+        return ""
+    place = f"put {' or '.join(files)} into {data_root() / 'weights'}"
+    return f"weights='imagenet' of {name} are not on this machine; {place}, or train where they can be downloaded"
+
+
+def _published_files(name: str) -> tuple[str, ...]:
+    """What a local copy of the published weights of a network may be called; the first is preferred."""
+    library = _library(name)
+    if name == "bn_inception":
+        from experiments.networks import bn_inception
+
+        return (bn_inception.URL.rsplit("/", 1)[1],)
+    if library == "timm":
+        return (f"{name}.safetensors", f"{name}.pth")
+    if library == "own":
+        return ()
+    from torchvision import models
+
+    published = models.get_model_weights(name).__members__.get("IMAGENET1K_V1")
+    return (f"{name}_in1k.safetensors", published.url.rsplit("/", 1)[1]) if published else ()
+
+
+def weights_digest(name: str, weights: str | None) -> str | None:
+    """What stands for weights of the network `name` in a key: the sha256 of a local file, also of the one that a
+    published tag resolves to; the tag itself where the library downloads, because it compares checksums.
+
+    Warns of a local copy of published weights whose content is not known to be what was published.
+    """
+    file = weights_file(name, weights)
+    if file is None:
+        return weights
+    status = file.stat()
+    digest = _digest_of_file(file, status.st_size, status.st_mtime_ns)
+    if weights == "imagenet" and digest not in KNOWN_WEIGHTS and f"-{digest[:8]}" not in file.stem:
+        _warn_of_unknown_weights(file, digest)
+    return digest
+
+
+@functools.cache
+def _digest_of_file(file: Path, size: int, written: int) -> str:
+    return sha256(file)
+
+
+@functools.cache
+def _warn_of_unknown_weights(file: Path, digest: str) -> None:  # once per process
+    warnings.warn(
+        f"weights: {file} has sha256 {digest}, which is not known here, so it may not be what was published; results "
+        "name it by this hash",
+        stacklevel=3,
+    )
+
+
+def read_weights(path: str | Path) -> dict[str, Tensor]:
+    """The state dict in a .safetensors or a torch file (loaded with weights_only), on the CPU."""
+    path = _existing(path)
+    try:
+        if path.suffix == ".safetensors":
+            from safetensors.torch import load_file
+
+            return load_file(path)
+        state = torch.load(path, map_location="cpu", weights_only=True)
+    except Exception as error:
+        raise ValueError(f"weights: {path} is unreadable, is it complete? ({_reason(error)})") from error
+    if not isinstance(state, dict) or not all(isinstance(value, Tensor) for value in state.values()):
+        raise ValueError(f"weights: {path} holds no plain state dict (a mapping from names to tensors)")
+    return state
+
+
+def _reason(error: Exception) -> str:
+    """Why weights cannot be read, in a line. Of a pickle torch itself advises to run what the file says."""
+    if isinstance(error, pickle.UnpicklingError):
+        return (
+            "it holds more than tensors, or is none of torch's files; reading it could run any program, so it is not "
+            "read: save its state dict as .safetensors where it was made"
+        )
+    return f"{type(error).__name__}: {str(error).partition(chr(10))[0]}"
+
+
+def _existing(path: str | Path) -> Path:
+    path = Path(path)
+    if not path.is_file():
+        beside = [file.name for file in path.parent.iterdir()] if path.parent.is_dir() else []
+        close = difflib.get_close_matches(path.name, beside, n=3)
+        hint = f"; close to it in {path.parent}: {', '.join(close)}" if close else ""
+        raise FileNotFoundError(f"weights: no file {path}{hint}; give an existing file, 'imagenet', 'symbols' or none")
+    return path
+
+
+def load_strict(model: nn.Module, state: dict[str, Tensor], source: str | Path) -> None:
+    """Load `state` if its names and shapes are the model's; else ValueError naming `source` and the first offenders.
+
+    Two habits of old files are accepted: no BatchNorm batch counters, and vectors stored as (1, n).
+    """
+    wanted = model.state_dict()
+    state = {key: value for key, value in wanted.items() if key.endswith("num_batches_tracked")} | state
+    for key, value in state.items():
+        if key in wanted and value.shape == (1, *wanted[key].shape):
+            state[key] = value.squeeze(0)
+    problems = {
+        "missing": [key for key in wanted if key not in state],
+        "unexpected": [key for key in state if key not in wanted],
+        "of another shape": [key for key in wanted if key in state and state[key].shape != wanted[key].shape],
+    }
+    if any(problems.values()):
+        told = "; ".join(f"{len(keys)} {what} ({', '.join(keys[:3])})" for what, keys in problems.items() if keys)
+        raise ValueError(f"weights: {source} does not fit {type(model).__name__}: {told}")
+    model.load_state_dict(state)

@@ -1,0 +1,250 @@
+"""Notebook 24: does the norm of an embedding say how certain it is? On images whose ambiguity we control."""
+
+import inspect
+import sys
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+import pandas as pd
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from dmlrepro import metrics
+from experiments.analysis import summaries
+from experiments.analysis.tables import settings_of
+from experiments.methods import pick, runs_of
+from experiments.nivmf.claims import TESTS
+from experiments.nivmf.methods import METHODS, SHORT, NivmfAblationParams
+from experiments.profiles import at, layered
+from experiments.studies import evaluated_labels, kept, scored, training_embeddings, with_measured
+from experiments.study import Study
+from experiments.training import batches, inference, records
+from experiments.training.records import measurement
+from experiments.training.runs import RunResult
+from experiments.training.spec import RunSpec
+
+
+@dataclass(frozen=True)
+class CertaintyParams(NivmfAblationParams):
+    """The parameters of notebook 24."""
+
+    notebook = "24_nivmf_norm_is_certainty"
+    # the paper's data set is that of Fig. 6
+    overrides: ClassVar = layered(SHORT, at("paper", dataset="cars"))
+    references: ClassVar = {"strengths": (0.0,)}
+
+    methods: tuple[str, ...] = ("Cosine", "EL-nivMF")  # the first is the baseline whose mistakes are predicted
+    corruptions: tuple[str, ...] = ("crop", "occlusion", "blur")
+    strengths: tuple[float, ...] = (0.0, 0.25, 0.5, 0.75)
+
+
+def certainty(params: CertaintyParams) -> list[RunSpec]:
+    """The untrained network and some distances; all are runs of notebook 22."""
+    for kind in params.corruptions:  # what cannot be done after training is an error before it
+        for strength in params.strengths:
+            Degrade(kind, strength)
+    return runs_of(pick(METHODS, ("untrained", *params.methods)), params)
+
+
+class Degrade(nn.Module):
+    """Takes information from uint8 images (B, C, H, W), at a place drawn per image, the same one for every strength.
+
+    kind: "crop" keeps a square window of the share 1 - strength of the area, enlarged to the full size; "occlusion"
+    covers a square of the share `strength` with the image's median; "blur" is a Gaussian whose standard deviation is
+    strength / 8 of the height. strength: in [0, 1), 0 leaves the images as they are.
+    """
+
+    def __init__(self, kind: str, strength: float, seed: int = 0):
+        super().__init__()
+        if kind not in ("crop", "occlusion", "blur"):
+            raise ValueError(f'kind must be "crop", "occlusion" or "blur", got {kind!r}')
+        if not 0 <= strength < 1:
+            raise ValueError(f"strength must lie in [0, 1), got {strength}")
+        self.kind, self.strength = kind, strength
+        self.generator = torch.Generator().manual_seed(seed)
+
+    def forward(self, batch: Tensor) -> Tensor:
+        place = torch.rand(len(batch), 2, generator=self.generator).to(batch.device)
+        if self.strength == 0:
+            return batch
+        if self.kind == "blur":
+            return _to_uint8(_blurred(batch.float(), self.strength / 8 * batch.shape[2]))
+        if self.kind == "crop":
+            return _to_uint8(_windows(batch.float(), place, (1 - self.strength) ** 0.5))
+        side = self.strength**0.5
+        start = place * (1 - side)
+        rows, columns = ((torch.arange(n, device=batch.device) + 0.5) / n for n in batch.shape[2:])
+        tall = (rows > start[:, :1]) & (rows < start[:, :1] + side)
+        wide = (columns > start[:, 1:]) & (columns < start[:, 1:] + side)
+        covered = (tall[:, :, None] & wide[:, None, :])[:, None]
+        return torch.where(covered, batch.flatten(2).median(-1).values[..., None, None], batch)
+
+
+def _to_uint8(batch: Tensor) -> Tensor:
+    return batch.round().clamp(0, 255).to(torch.uint8)
+
+
+def _blurred(batch: Tensor, sigma: float) -> Tensor:
+    radius = min(int(3 * sigma) + 1, min(batch.shape[2:]) - 1)
+    weights = torch.exp(-0.5 * (torch.arange(-radius, radius + 1, device=batch.device) / sigma).square())
+    weights = weights / weights.sum()
+    planes = F.pad(batch.flatten(0, 1)[:, None], (radius,) * 4, mode="reflect")
+    planes = F.conv2d(F.conv2d(planes, weights.view(1, 1, -1, 1)), weights.view(1, 1, 1, -1))
+    return planes.view_as(batch)
+
+
+def _windows(batch: Tensor, place: Tensor, side: float) -> Tensor:
+    """Square windows of a share `side` of each length, at the relative places (B, 2), enlarged to the full size."""
+    shift = (2 * place.flip(1) - 1) * (1 - side)
+    corners = batch.new_zeros(len(batch), 2, 3)
+    corners[:, 0, 0] = corners[:, 1, 1] = side
+    corners[:, :, 2] = shift
+    grid = F.affine_grid(corners, list(batch.shape), align_corners=False)
+    return F.grid_sample(batch, grid, mode="bilinear", padding_mode="border", align_corners=False)
+
+
+def degraded_embeddings(run: RunResult, kind: str, strength: float, seed: int = 0) -> Tensor:
+    """Embeddings (N, D) of a run's test images after `Degrade`."""
+    if strength == 0:
+        return run.embeddings
+    manifest = batches.load_dataset(run.spec)
+
+    def embedded() -> Tensor:
+        network = nn.Sequential(Degrade(kind, strength, seed), run.network())
+        return inference.embed_images(run.spec, network, manifest, manifest.indices("test"))
+
+    return kept(run, embedded, kind, strength, seed, inspect.getsource(sys.modules[__name__]))
+
+
+def certainty_table(finished: Iterable[RunResult], params: CertaintyParams) -> pd.DataFrame:
+    """The rows of the runs; how the embedding norm follows the strength of each corruption; and how well it tells the
+    test images that the baseline of the same seed retrieves right from the others (Fig. 9)."""
+    finished = list(finished)
+    trained = [run for run in finished if run.spec.method in params.methods]
+    baselines = {run.spec.seed: run for run in trained if run.spec.method == params.methods[0]}
+    how = {"corruptions": list(params.corruptions), "strengths": list(params.strengths)}
+    measurements = []
+    for run in trained:
+        values = records.derived([run, baselines[run.spec.seed]], told_by_norms, **how)
+        measurements += [scored(run, measures, setting or None) for setting, measures in values]
+    return with_measured(finished, measurements, params)
+
+
+@measurement("nivmf.certainty")
+def told_by_norms(
+    run: RunResult, baseline: RunResult, corruptions: Sequence[str], strengths: Sequence[float]
+) -> list[tuple[str, dict[str, float]]]:
+    """(setting, values): of each corruption how the norm follows its strength and what is left of norm and R@1 at each;
+    last how well the norm tells what the baseline retrieves right."""
+    found = []
+    for kind in corruptions:
+        levels = [degraded_embeddings(run, kind, strength) for strength in strengths]
+        norms = torch.stack([level.norm(dim=1) for level in levels])
+        clean = norms[strengths.index(0)]
+        found.append(("", {f"{kind}_correlation": _rank_correlation(norms, strengths)}))
+        for strength, level, norm in zip(strengths, levels, norms):
+            recall = float(nearest_is_right(run, level).mean())
+            values = {"relative_norm": (norm / clean).mean().item(), "R@1": recall}
+            found.append((f"corruption={kind};strength={strength:g}", values))
+    return [*found, ("", _auroc(run, nearest_is_right(baseline)))]
+
+
+def nearest_is_right(run: RunResult, embeddings: Tensor | None = None) -> np.ndarray:
+    """For each test image that is a query, whether its nearest gallery image has its class; embeddings (N, D) of the
+    test images, by default the run's."""
+    labels, query, gallery = evaluated_labels(run)
+    points = run.embeddings if embeddings is None else embeddings
+    own = bool((query & gallery).all())
+    nearest = metrics.nearest(points[query], 1, None if own else points[gallery])[:, 0]
+    return (labels[gallery][nearest] == labels[query]).numpy()
+
+
+def _query_norms(run: RunResult) -> tuple[np.ndarray, np.ndarray]:
+    labels, query, _ = evaluated_labels(run)
+    return run.embeddings.norm(dim=1).numpy()[query], labels.numpy()[query]
+
+
+def _auroc(run: RunResult, right: np.ndarray) -> dict[str, float]:
+    """Area under the ROC curve of the norm, over all queries and after taking each class's mean log norm away."""
+    from sklearn.metrics import roc_auc_score
+
+    norms, labels = _query_norms(run)
+    classes, logs = np.unique(labels, return_inverse=True)[1], np.log(norms)
+    within = logs - (np.bincount(classes, logs) / np.bincount(classes))[classes]
+    return {
+        "norm_auroc": float(roc_auc_score(right, norms)),
+        "norm_auroc_within_class": float(roc_auc_score(right, within)),
+    }
+
+
+def _rank_correlation(norms: Tensor, strengths: Sequence[float]) -> float:
+    """Mean over images of Spearman's correlation of norm and strength; norms (levels, N), levels in any order."""
+    ranks = norms.argsort(0).argsort(0).double()
+    levels = torch.tensor(list(strengths)).argsort().argsort().double()[:, None]
+    centred, other = ranks - ranks.mean(0), levels - levels.mean()
+    return ((centred * other).sum(0) / (centred.norm(dim=0) * other.norm())).mean().item()
+
+
+def norm_distributions(run: RunResult, baseline: RunResult) -> dict[str, tuple]:
+    """Fig. 9: density of a run's norms over test images that the baseline retrieves right, and over the others."""
+    norms, _ = _query_norms(run)
+    right = nearest_is_right(baseline)
+    edges = np.linspace(norms.min(), norms.max(), 26)
+    centers = (edges[1:] + edges[:-1]) / 2
+    names = {"baseline right": right, "baseline wrong": ~right}
+    return {name: (centers, np.histogram(norms[mask], edges, density=True)[0]) for name, mask in names.items()}
+
+
+def norm_range(run: RunResult) -> pd.DataFrame:
+    """The smallest and the largest concentration that a run's loss reads from training images, beside those of the
+    caption of Fig. 11."""
+    _, embeddings, _ = training_embeddings(run)
+    norms = run.spec.loss_options.get("embedding_scale", 1.0) * embeddings.norm(dim=1)
+    ends = {"smallest embedding norm": norms.min().item(), "largest embedding norm": norms.max().item()}
+    theirs = summaries.published("nivmf_figures", "Fig. 11", split_or_setting=list(ends))
+    columns = {
+        f"ours, {run.dataset}: {run.spec.method}": pd.Series(ends),
+        "published, Cars-196: EL-vMF": theirs.set_index("split_or_setting")["value"],
+    }
+    return pd.DataFrame(columns).reindex(list(ends)).round(1)
+
+
+def norms_by_strength(table: pd.DataFrame, method: str) -> dict[str, tuple]:
+    """Mean norm over that of the clean image, by corruption: {kind: (strengths, norms)}, over images and seeds."""
+    rows = table[(table["metric"] == "relative_norm") & (table["method"] == method)]
+    means = rows.groupby("setting")["value"].mean()
+    curves: dict[str, list] = {}
+    for setting, value in means.items():
+        corruption = settings_of(setting)
+        curves.setdefault(corruption["corruption"], []).append((corruption["strength"], value))
+    return {kind: tuple(zip(*sorted(points))) for kind, points in curves.items()}
+
+
+def strength_table(table: pd.DataFrame) -> pd.DataFrame:
+    """R@1 and the norm relative to the clean image's, by corruption and strength, means over seeds."""
+    rows = table[table["setting"].str.contains("strength=")]
+    wide = rows.pivot_table(index="setting", columns=["metric", "method"], values="value")
+    return wide[["R@1", "relative_norm"]].round(2)
+
+
+def summary(table: pd.DataFrame) -> pd.DataFrame:
+    """Rank correlations of norm and strength, and the areas under the ROC curve, means over seeds."""
+    rows = table[table["metric"].str.contains("_correlation|norm_")]
+    return rows.pivot_table(index="metric", columns="method", values="value").round(3)
+
+
+def degraded_examples(run: RunResult, params: CertaintyParams, label: int = 0) -> tuple[list[list], list[str]]:
+    """One test image at every strength of every corruption, for `images.samples`."""
+    manifest = batches.load_dataset(run.spec)
+    batch = batches.test_images(run.spec, manifest, manifest.indices("test")[label : label + 1])
+    rows = [
+        [Degrade(kind, strength)(batch)[0].permute(1, 2, 0).numpy() for strength in params.strengths]
+        for kind in params.corruptions
+    ]
+    return rows, list(params.corruptions)
+
+
+Certainty = Study(CertaintyParams, certainty, certainty_table, claims=TESTS)

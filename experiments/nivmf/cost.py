@@ -1,0 +1,194 @@
+"""Notebook 26: what Monte-Carlo samples cost, and what they are good for."""
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+import pandas as pd
+import torch
+
+from dmlrepro import metrics
+from dmlrepro.losses.nivmf import ProbabilisticProxyLoss
+from experiments import steps, timing
+from experiments.analysis import results
+from experiments.analysis.statistics import t_interval
+from experiments.analysis.tables import level_of
+from experiments.methods import pick, runs_of
+from experiments.nivmf.claims import TESTS
+from experiments.nivmf.methods import DISTANCES, EMBEDDING_SCALE, METHODS, SHORT, NivmfAblationParams
+from experiments.profiles import at, layered
+from experiments.studies import scored, study_rows, trained_loss
+from experiments.study import Study
+from experiments.training import batches, distributed, inference, records
+from experiments.training.builders import loss_builder
+from experiments.training.records import measurement
+from experiments.training.runs import RunResult
+from experiments.training.spec import RunSpec
+
+# what is timed, as in notebook 17: an untrained network, and losses of as many classes as Cars-196 has for training
+BACKBONE, EMBEDDING_SIZE, CLASSES = "resnet50", 512, 98
+
+
+@dataclass(frozen=True)
+class NivmfCostParams(NivmfAblationParams):
+    """The parameters of notebook 26."""
+
+    notebook = "26_nivmf_cost_and_samples"
+    overrides: ClassVar = layered(
+        SHORT,
+        at("quick", cost_image_size=112, network_images=5),
+        at("small", cost_image_size=224, network_images=20),
+        at("paper", cost_image_size=224, network_images=100),
+    )
+    positive: ClassVar = ("sample_counts", "cost_image_size", "network_images", "repetitions")
+    references: ClassVar = {"sample_counts": ("samples",)}
+
+    sample_counts: tuple[int, ...] = (1, 2, 5, 10, 20)
+    cost_image_size: int | None = None
+    network_images: int | None = None  # on which the network is measured
+    repetitions: int = 6  # how often each time is measured, all methods in turn
+
+
+def cost_and_samples(params: NivmfCostParams) -> list[RunSpec]:
+    """EL-nivMF at every number of samples, at its default once more without that setting, and without D(K)."""
+    el_nivmf = [METHODS["EL-nivMF"]]
+    specs = runs_of(pick(METHODS, ["untrained", "EL-nivMF"]), params)
+    for count in params.sample_counts:
+        specs += runs_of(el_nivmf, params, setting=f"samples={count}", loss_options={"num_samples": count})
+    return specs + runs_of(el_nivmf, params, setting="normalizer=none", loss_options={"jacobian": "none"})
+
+
+ANALYTIC = ("EL-vMF", "B-vMF", "KL-vMF")
+OWN = (*ANALYTIC, "EL-nivMF")
+
+
+def timed_ratios(params: NivmfCostParams) -> pd.DataFrame:
+    """Times of a training step and of retrieval over ProxyNCA++'s, a row per repetition.
+
+    The harness is that of notebook 17, `papers.steps`. No two executions agree: the table is for `claims.judge` and the
+    costs, not for the results.
+    """
+    device = distributed.device_for_training()
+    with timing.threads(params.threads):
+        rows = [
+            {"method": method, "setting": setting, "seed": seed, "metric": name, "value": value}
+            for name, ratios in _ratios(params, device).items()
+            for (method, setting), values in ratios.items()
+            for seed, value in enumerate(values)
+        ]
+    return study_rows(params, rows, backbone=BACKBONE, dim=EMBEDDING_SIZE)
+
+
+def _ratios(params: NivmfCostParams, device: torch.device) -> dict[str, dict[tuple[str, str], np.ndarray]]:
+    """{metric: {(method, setting): ratio to ProxyNCA++ in each repetition}}."""
+    images = (params.network_images, params.cost_image_size, device)
+    network, batch = steps.network_and_images(BACKBONE, "none", EMBEDDING_SIZE, *images)
+    share = params.network_images / params.batch_size
+    parts = {key: steps.LossStep(loss, *_points(params), device) for key, loss in _losses(params).items()}
+    seconds, rest = steps.in_turn(parts, steps.network_step(network, batch), share, params.repetitions, device)
+    whole = {key: np.add(values, rest) for key, values in seconds.items()}
+    calls = {name: _retriever(network, batch, *_points(params)) for name in ("ProxyNCA++", "EL-nivMF")}
+    retrieving = timing.in_turn(calls, params.repetitions, device.type, rounds=steps.ROUNDS)
+    return {
+        "seconds_ratio": {key: values / whole["ProxyNCA++", ""] for key, values in whole.items() if key[0] in OWN},
+        "retrieval_seconds_ratio": {("EL-nivMF", ""): np.divide(retrieving["EL-nivMF"], retrieving["ProxyNCA++"])},
+    }
+
+
+def _losses(params: NivmfCostParams) -> dict[tuple[str, str], torch.nn.Module]:
+    """(method, setting) -> an untrained loss: ProxyNCA++, the analytic distances, EL-nivMF by number of samples.
+
+    Embeddings of standard normal numbers get concentrations as in the released runs of ResNet-50.
+    """
+    size = (CLASSES, EMBEDDING_SIZE)
+    options: dict[str, Any] = {"embedding_scale": EMBEDDING_SCALE["resnet50.tv_in1k"], "seed": 0}
+    builder: Any = loss_builder(METHODS["ProxyNCA++"].loss)
+    losses = {("ProxyNCA++", ""): builder(*size)}
+    losses |= {(name, ""): ProbabilisticProxyLoss(*size, distance=DISTANCES[name], **options) for name in ANALYTIC}
+    for count in params.sample_counts:
+        losses["EL-nivMF", f"samples={count}"] = ProbabilisticProxyLoss(*size, num_samples=count, **options)
+    return losses
+
+
+def _points(params: NivmfCostParams) -> tuple[torch.Tensor, torch.Tensor]:
+    """Random embeddings of a batch and their labels."""
+    generator = torch.Generator().manual_seed(0)
+    embeddings = torch.randn(params.batch_size, EMBEDDING_SIZE, generator=generator)
+    return embeddings, torch.randint(CLASSES, (params.batch_size,), generator=generator)
+
+
+def _retriever(
+    network: torch.nn.Module, batch: torch.Tensor, gallery: torch.Tensor, labels: torch.Tensor
+) -> Callable[[], None]:
+    """Embedding some images and ranking a gallery by cosine: the same for every method that trained a network."""
+
+    @torch.no_grad()
+    def retrieve() -> None:
+        queries = network.eval()(batch)
+        embeddings = torch.cat([queries, gallery[len(queries) :].to(queries)])
+        metrics.retrieval(embeddings, labels.to(queries.device))
+
+    return retrieve
+
+
+def cost_table(timings: pd.DataFrame) -> pd.DataFrame:
+    """Mean ratio to ProxyNCA++ and its 95 % interval over repetitions, a row per backbone, method and setting."""
+    grouped = timings.groupby(["metric", "backbone", "method", "setting"], sort=False)["value"].agg(list)
+    rows = [
+        dict(zip(grouped.index.names, key)) | {"mean": np.mean(values)} | dict(zip(("low", "high"), t_interval(values)))
+        for key, values in grouped.items()
+    ]
+    return pd.DataFrame(rows).round(3)
+
+
+def all_costs(finished: Iterable[RunResult], timings: pd.DataFrame) -> pd.DataFrame:
+    """Seconds of the runs, and below them the timed ratios."""
+    return pd.concat([results.costs(finished), timings[["metric", "backbone", "method", "setting", "seed", "value"]]])
+
+
+def ratios(costs: pd.DataFrame, params: NivmfCostParams) -> pd.DataFrame:
+    """The timed ratios among the costs of `all_costs`, as `timed_ratios` gives them."""
+    timed = costs[pd.to_numeric(costs["value"]).notna()]
+    columns = ["metric", "backbone", "method", "setting", "seed", "value"]
+    return study_rows(params, timed[columns].to_dict("records"), backbone=BACKBONE, dim=EMBEDDING_SIZE)
+
+
+def cost_curves(timings: pd.DataFrame) -> dict[str, tuple]:
+    """Step time of EL-nivMF over ProxyNCA++'s against N, with intervals, for `charts.lines`."""
+    rows = timings[(timings["metric"] == "seconds_ratio") & (timings["method"] == "EL-nivMF")]
+    curves = {}
+    for backbone, group in rows.groupby("backbone", sort=False):
+        points = []
+        for setting, values in group.groupby("setting")["value"]:
+            points.append((level_of(setting), values.mean(), *t_interval(values)))
+        curves[f"EL-nivMF, {backbone}"] = tuple(zip(*sorted(points)))
+    return curves
+
+
+@measurement("nivmf.estimate_spread")
+def estimate_spread(run: RunResult, counts: Sequence[int], draws: int = 40) -> list[dict[str, float]]:
+    """Mean and standard deviation, over fresh draws, of a trained run's loss on one training batch, for each N."""
+    manifest = batches.load_dataset(run.spec)
+    picked = np.random.default_rng(run.spec.seed).choice(manifest.indices("train"), run.spec.batch_size, replace=False)
+    labels = torch.from_numpy(manifest.labels[picked])
+    embeddings = inference.embed_images(run.spec, run.network(), manifest, picked)
+    found = []
+    for count in counts:
+        loss = trained_loss(run, manifest, embeddings.shape[1], num_samples=count)
+        with torch.no_grad():
+            values = torch.stack([loss(embeddings, labels) for _ in range(draws)])
+        found.append({"loss_mean": values.mean().item(), "loss_sd": values.std().item()})
+    return found
+
+
+def spreads_of(run: RunResult, params: NivmfCostParams) -> list:
+    """The spread of the loss estimate of the default run for each N."""
+    if run.spec.method != "EL-nivMF" or run.spec.setting:
+        return []
+    counts = list(params.sample_counts)
+    spreads = zip(counts, records.derived([run], estimate_spread, counts=counts))
+    return [scored(run, values, f"samples={count}") for count, values in spreads]
+
+
+Cost = Study(NivmfCostParams, cost_and_samples, measures=spreads_of, claims=TESTS, ratios=ratios)

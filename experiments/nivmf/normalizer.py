@@ -1,0 +1,226 @@
+"""Notebook 23: the vMF normaliser, its quadratic fit, the samplers and the nivMF density (Figs 2, 8, Supp. A, B).
+
+Nothing is trained. Studies give rows of a tidy table, or {name: (x, y)} for `charts.lines` and arguments of
+`planes.field`.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+import pandas as pd
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from dmlrepro import vmf
+from dmlrepro.losses import nivmf as losses
+from experiments.analysis.stored import Numbers
+from experiments.nivmf.claims import TESTS
+from experiments.params import Params
+from experiments.studies import study_rows
+from experiments.study import Study
+
+
+@dataclass(frozen=True)
+class NormalizerParams(Params):
+    """The parameters of notebook 23."""
+
+    notebook = "23_nivmf_normalizer"
+    paper = "nivmf"
+    positive: ClassVar = ("dims", "cosine")
+
+    dims: tuple[int, ...] = (128, 512)  # dimensions for which the paper has a fit
+    cosine: float = 0.9  # between a sample and the mode, whose best concentration is sought
+
+    def _refuse_nonsense(self) -> None:
+        super()._refuse_nonsense()
+        if lacking := set(self.dims) - set(vmf.QUADRATIC_FITS):
+            fits = ", ".join(map(str, vmf.QUADRATIC_FITS))
+            raise ValueError(f"dims must be among {fits}, for which the paper has a fit, got {min(lacking)}")
+        if self.cosine >= 1:
+            raise ValueError(f"cosine must lie below 1, where no concentration is the best, got {self.cosine}")
+
+
+def normalizer_table(params: NormalizerParams) -> pd.DataFrame:
+    """The quadratic fit against the exact log C_M, in and outside the range it was made for, the samplers' mean
+    cosines, and what the density of a nivMF integrates to."""
+    rows = []
+    for dim in params.dims:
+        at = {"method": "quadratic", "setting": f"dim={dim}"}
+        rows += [at | {"metric": name, "value": value} for name, value in _fit_errors(dim, params.cosine).items()]
+        optimum = {"metric": "best_concentration", "value": best_concentration(dim, params.cosine, "exact")}
+        rows.append({"method": "exact", "setting": f"dim={dim}"} | optimum)
+        for method, (kappas, means) in sampler_means(dim, (20.0, 50.0, 200.0, 400.0)).items():
+            for kappa, mean in zip(kappas, means):
+                where = {"method": method, "setting": f"dim={dim};kappa={kappa:g}"}
+                rows.append(where | {"metric": "mean_cosine", "value": mean})
+    for jacobian in ("heuristic", "exact"):
+        for kappa in SPHERE_CONCENTRATIONS:
+            setting = "kappa=" + ",".join(f"{k:g}" for k in kappa)
+            value = density_integral(kappa, jacobian)
+            rows.append({"method": f"{jacobian} D(K)", "setting": setting, "metric": "integral", "value": value})
+    return study_rows(params, rows)
+
+
+def _log_c(kappa: Tensor, dim: int, method: str) -> Tensor:
+    return vmf.log_normalizer(kappa.double(), dim, method)
+
+
+def _fit_errors(dim: int, cosine: float) -> dict[str, float]:
+    fitted = torch.arange(10, 51)
+    difference = _log_c(fitted, dim, "quadratic") - _log_c(fitted, dim, "exact")
+    relative = difference / _log_c(fitted, dim, "exact")
+    far = torch.tensor([200, 400])
+    _, linear, quadratic = vmf.QUADRATIC_FITS[dim]
+    return {
+        "rms_relative_error": 100 * relative.square().mean().sqrt().item(),
+        "max_relative_error": 100 * relative.abs().max().item(),
+        "mean_squared_error": difference.square().mean().item(),
+        "mean_error": difference.mean().item(),
+        "error_without_mean": (difference - difference.mean()).abs().max().item(),
+        "error_at_200": (_log_c(far, dim, "quadratic") - _log_c(far, dim, "exact"))[0].item(),
+        "error_at_400": (_log_c(far, dim, "quadratic") - _log_c(far, dim, "exact"))[1].item(),
+        "slope_exceeds_1_at": (1 - linear) / (2 * quadratic),
+        "best_concentration": best_concentration(dim, cosine, "quadratic"),
+    }
+
+
+def best_concentration(dim: int, cosine: float, method: str) -> float:
+    """The kappa that maximises log C(kappa) + kappa cosine, where the slope of log C is -cosine, by bisection."""
+    low, high = torch.tensor(0.0, dtype=torch.float64), torch.tensor(1e6, dtype=torch.float64)
+    for _ in range(80):
+        middle = ((low + high) / 2).requires_grad_()
+        (slope,) = torch.autograd.grad(_log_c(middle, dim, method), middle)
+        low, high = (middle.detach(), high) if slope + cosine > 0 else (low, middle.detach())
+    return low.item()
+
+
+def fit_errors(dims: Sequence[int], largest: float = 400.0) -> dict[str, tuple]:
+    """Quadratic fit minus exact log C_M, over kappa."""
+    kappa = torch.linspace(0, largest, 201, dtype=torch.float64)
+    return {
+        f"M = {dim}": (kappa.numpy(), (_log_c(kappa, dim, "quadratic") - _log_c(kappa, dim, "exact")).numpy())
+        for dim in dims
+    }
+
+
+def normalizer_slopes(dims: Sequence[int], largest: float = 700.0) -> dict[str, tuple]:
+    """-d log C_M / d kappa, exactly A_M(kappa) < 1, of the exact function and of the fit."""
+    kappa = torch.linspace(0.5, largest, 201, dtype=torch.float64, requires_grad=True)
+    slopes = {}
+    for dim in dims:
+        for method in ("exact", "quadratic"):
+            (slope,) = torch.autograd.grad(_log_c(kappa, dim, method).sum(), kappa)
+            slopes[f"{method}, M = {dim}"] = (kappa.detach().numpy(), -slope.numpy())
+    return slopes
+
+
+def objectives(dim: int, cosine: float, largest: float = 4000.0) -> dict[str, tuple]:
+    """log C(kappa) + kappa cosine, the log likelihood of a sample at this cosine, less its value at kappa = 0."""
+    kappa = torch.linspace(0, largest, 201, dtype=torch.float64)
+    curves = {}
+    for method, shown in (("exact", kappa), ("quadratic", kappa[kappa <= 1000])):
+        values = _log_c(shown, dim, method) + shown * cosine
+        curves[f"{method} log C"] = (shown.numpy(), (values - values[0]).numpy())
+    return curves
+
+
+def sampler_means(dim: int, kappas: Sequence[float], count: int = 5000, seed: int = 0) -> dict[str, tuple]:
+    """Mean cosine of vMF samples with their mode: exact A_M(kappa), our sampler, and the released one."""
+    kappa = torch.tensor(list(kappas), dtype=torch.float64)
+    mode = F.one_hot(torch.zeros(len(kappa), dtype=torch.int64), dim).double()
+    means = {"A_M": (kappa.numpy(), vmf.mean_resultant_length(kappa, dim).numpy())}
+    for name, envelope in (("corrected sampler", "exact"), ("released sampler", "released")):
+        points = vmf.sample(mode, kappa, count, torch.Generator().manual_seed(seed), envelope)
+        means[name] = (kappa.numpy(), points[..., 0].mean(0).numpy())
+    return means
+
+
+SPHERE_MODE = (1.0, 1.0, 1.0)
+SPHERE_CONCENTRATIONS = ((20.0, 20.0, 20.0), (20.0, 5.0, 50.0))  # Fig. 2
+
+
+def _sphere_density(points: Tensor, kappa: Sequence[float], jacobian: str) -> Tensor:
+    mode, concentrations = torch.tensor([SPHERE_MODE]).double(), torch.tensor([list(kappa)]).double()
+    return losses.nivmf_log_density(points, mode, concentrations, jacobian)[:, 0].exp()
+
+
+def _on_sphere(longitude: Tensor, height: Tensor) -> Tensor:
+    """Points (n, 3) of the unit sphere, the cylinder's area being the sphere's."""
+    radius = (1 - height.square()).clamp_min(0).sqrt()
+    return torch.stack([radius * longitude.cos(), radius * longitude.sin(), height], 1)
+
+
+def density_integral(kappa: Sequence[float], jacobian: str, size: int = 600) -> float:
+    """Integral over S^2 of the nivMF density with mode (1, 1, 1), midpoint rule on the equal-area cylinder."""
+    steps = (torch.arange(size, dtype=torch.float64) + 0.5) / size
+    longitude, height = torch.meshgrid(2 * torch.pi * steps, 2 * steps - 1, indexing="ij")
+    density = _sphere_density(_on_sphere(longitude.flatten(), height.flatten()), kappa, jacobian)
+    return (4 * torch.pi * density.mean()).item()
+
+
+def density_maps(size: int = 121) -> dict:
+    """Fig. 2 as arguments of `planes.field`: densities of a vMF and of a nivMF, the paper's and that with the exact
+    Jacobian, over their maxima, on the sphere unrolled."""
+    longitude = torch.linspace(-0.7, 2.0, size, dtype=torch.float64)
+    height = torch.linspace(-1.0, 1.0, size, dtype=torch.float64)
+    x, y = torch.meshgrid(longitude, height, indexing="xy")
+    points = _on_sphere(x.flatten(), y.flatten())
+    isotropic, concentrations = SPHERE_CONCENTRATIONS
+    panels = {
+        f"vMF, κ = {isotropic[0]:g}": (isotropic, "exact"),
+        "nivMF (Eq. 4), κ = (20, 5, 50)": (concentrations, "heuristic"),
+        "nivMF, exact Jacobian": (concentrations, "exact"),
+    }
+    densities = {title: _sphere_density(points, *chosen).view(size, size) for title, chosen in panels.items()}
+    return {
+        "x": longitude.numpy(),
+        "y": height.numpy(),
+        "potentials": {title: (density / density.max()).numpy() for title, density in densities.items()},
+        "points": np.array([[math.atan2(SPHERE_MODE[1], SPHERE_MODE[0]), SPHERE_MODE[2] / math.hypot(*SPHERE_MODE)]]),
+        "titles": ("longitude (radians)", "height on the sphere", "density / its maximum; ○: μ"),
+        "limits": (0.0, 1.0),
+    }
+
+
+# --- what was found ---------------------------------------------------------------------------------------------------
+
+
+def _by_dim(values: dict[float, float], form: str) -> str:
+    """ "0.18 (M = 128) and 0.0034 (M = 512)"."""
+    return " and ".join(f"{value:{form}} (M = {dim:g})" for dim, value in values.items())
+
+
+def _outside(numbers: Numbers) -> str:
+    errors = numbers.levels("quadratic", "dim", "error_at_400")
+    steep = numbers.levels("quadratic", "dim", "slope_exceeds_1_at")
+    return (
+        f'Beyond the range of the fit, which the paper calls "well extrapolating": at kappa = 400 it errs by '
+        f"{_by_dim(errors, '.0f')} nats, and from kappa = {_by_dim(steep, '.0f')} on its slope exceeds 1, which no "
+        "mean cosine can."
+    )
+
+
+def _samples(numbers: Numbers) -> str:
+    released, exact = (numbers.mean(f"{name};dim=512;kappa=50", "mean_cosine") for name in ("released sampler", "A_M"))
+    return (
+        "The released sampler's draws at kappa = 50, M = 512 have a mean cosine of "
+        f"{released:.2f} with the image they stand for, where {exact:.2f} is exact."
+    )
+
+
+def _density(numbers: Numbers) -> str:
+    heuristic = [numbers.mean(f"heuristic D(K);kappa={kappa}", "integral") for kappa in ("20,20,20", "20,5,50")]
+    return (
+        "With D(K), by the paper a heuristic, Eq. 4 integrates over the sphere to "
+        f"{' and '.join(f'{value:.0f}' for value in heuristic)} (kappa = 20, 20, 20 and 20, 5, 50), a density to 1."
+    )
+
+
+FINDINGS = (_outside, _samples, _density)
+Normalizer = Study(
+    NormalizerParams, tabulate=lambda finished, params: normalizer_table(params), claims=TESTS, findings=FINDINGS
+)

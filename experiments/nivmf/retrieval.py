@@ -1,0 +1,121 @@
+"""Notebook 20: retrieval with EL-nivMF, alone and beside ProxyAnchor (Tables 1 and 2)."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import ClassVar
+
+import pandas as pd
+
+from dmlrepro import metrics
+from experiments.methods import Setting, every_seed, found_by_search, pick, runs_of, search_each, spec_of
+from experiments.nivmf.claims import TESTS
+from experiments.nivmf.methods import JOINT, METHODS, NivmfParams, for_joint, published
+from experiments.studies import evaluated_labels, histories_apart, measured, still_rising, with_histories, with_measures
+from experiments.study import Study
+from experiments.training import protocols
+from experiments.training.runs import RunResult
+from experiments.training.spec import RunSpec
+
+
+@dataclass(frozen=True)
+class NivmfRetrievalParams(NivmfParams):
+    """The parameters of notebook 20."""
+
+    notebook = "20_nivmf_retrieval"
+    may_be_empty: ClassVar = ("lr_drop_epochs",)
+
+    methods: tuple[str, ...] = (
+        "untrained",
+        "ProxyNCA++",
+        "EL-nivMF",
+        "ProxyAnchor",
+        JOINT,
+        "MultiSimilarity",
+        "Margin",
+    )
+    omega: float | None = None  # weight of ProxyAnchor beside EL-nivMF
+    search_trials: int | None = None
+    lr_drop_epochs: tuple[float, ...] | None = None  # of the runs of Table 2; empty: no such runs
+    lr_drop: float | None = None  # the factor of every learning rate at each of them
+
+    def _dataset_recipe(self, dataset: str) -> dict:
+        schedule = {"lr_drop_epochs": (), "lr_drop": 0.5}
+        if self.profile == "paper" and (self.protocol or "roth") == "roth":
+            schedule = {name: self._released(dataset)[name].value for name in schedule}
+        return super()._dataset_recipe(dataset) | schedule
+
+    def published(self, method: str, setting: str = "") -> dict[str, Setting]:
+        """Settings of Table 1, and of Table 2 for its runs (see `Params.published`)."""
+        if setting == TABLE_2:
+            return for_joint(self._released(self.dataset))
+        return super().published(method, setting)
+
+
+TABLE_2 = "schedule=steps"  # so the tables call the runs with a step-wise learning-rate schedule
+
+
+def retrieval(params: NivmfRetrievalParams) -> list[RunSpec]:
+    """Table 1: every method, every seed, its hyperparameters searched first where there are trials. Then Table 2, the
+    joint loss with a step-wise learning-rate schedule, where the parameters have one."""
+    main = every_seed([spec for spec, _ in search_each(_specs(params), METHODS, params)], params)
+    specs = with_histories(main)
+    if params.lr_drop_epochs and JOINT in params.methods:
+        schedule = {"lr_drop_epochs": params.lr_drop_epochs, "lr_drop": params.lr_drop} | _longer(params)
+        specs += runs_of([METHODS[JOINT]], params, setting=TABLE_2, **schedule)
+    return specs
+
+
+def _longer(params: NivmfRetrievalParams) -> dict:
+    """Epochs and batches of the released runs instead of Table 1's, but for what the reader set otherwise."""
+    if params.profile != "paper" or params.protocol != "roth":
+        return {}
+    table_1, record = protocols.find("roth").settings, params.published(JOINT, TABLE_2)
+    return {name: record[name].value for name in ("epochs", "batch_size") if getattr(params, name) == table_1[name]}
+
+
+def retrieval_table(finished: Iterable[RunResult], params: NivmfRetrievalParams) -> pd.DataFrame:
+    """The rows of the runs, see `studies.histories_apart`, and the NMI of the test embeddings of Table 2's.
+
+    It is that of the last step; k-means has as many clusters as there are test classes.
+    """
+    return histories_apart(with_measures(finished, nmi_of, params))
+
+
+def nmi_of(run: RunResult, params: NivmfRetrievalParams) -> list[protocols.Scored]:
+    """What `retrieval_table` adds to a run."""
+    return [measured(run, _nmi)] if run.spec.setting == TABLE_2 else []
+
+
+def _nmi(run: RunResult) -> dict[str, float]:
+    return {"NMI": metrics.nmi(run.embeddings, evaluated_labels(run)[0])}
+
+
+def literature(table: pd.DataFrame) -> pd.DataFrame:
+    """Table 2 as printed, and beside the authors' method our runs with a schedule, by data set."""
+    theirs = published("Table 2")
+    rows = table[(table["setting"] == TABLE_2) & (table["selection"] == "last")]
+    rows = rows[rows["metric"].isin(theirs["metric"])]
+    both = pd.concat([theirs, rows.assign(dataset="ours, " + rows["dataset"])]) if len(rows) else theirs
+    index, columns = ["backbone", "dim", "method"], ["dataset", "metric"]
+    wide = both.astype({"dim": int}).pivot_table(index=index, columns=columns, values="value", sort=False)
+    return wide.sort_index(level=["backbone", "dim"], sort_remaining=False).round(1).astype(object).fillna("")
+
+
+def tuned(params: NivmfRetrievalParams) -> pd.DataFrame | None:
+    """The hyperparameters that the search of `retrieval` found, see `methods.found_by_search`; None without one."""
+    return found_by_search(_specs(params), METHODS, params)
+
+
+def _specs(params: NivmfRetrievalParams) -> list[RunSpec]:
+    return [spec_of(method, params) for method in pick(METHODS, params.methods)]
+
+
+Retrieval = Study(
+    NivmfRetrievalParams,
+    retrieval,
+    retrieval_table,
+    nmi_of,
+    claims=TESTS,
+    findings=(still_rising,),
+    ranked=("EL-nivMF", JOINT),
+)

@@ -1,0 +1,166 @@
+"""Notebook 12: do proxies align with the data they stand for? (Fig. 2, Proposition 1, Corollary 1, Table 3)"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import ClassVar
+
+import pandas as pd
+import torch
+import torch.nn.functional as F
+
+from dmlrepro import metrics
+from dmlrepro.losses.baselines import proxies_of
+from experiments.analysis.stored import Numbers
+from experiments.analysis.tables import Cell, level_of, settings_of
+from experiments.methods import every_seed, pick, search_each, spec_of
+from experiments.pfml import geometry
+from experiments.pfml.claims import TESTS
+from experiments.pfml.methods import METHODS, READINGS, FieldParams, published
+from experiments.studies import (
+    measured,
+    study_rows,
+    trained_loss,
+    training_embeddings,
+    with_histories,
+    with_measures,
+    without_histories,
+)
+from experiments.study import Study
+from experiments.training.records import measurement
+from experiments.training.runs import RunResult
+from experiments.training.spec import RunSpec
+
+HOLDS = "hypothesis holds"  # the case of `geometry.study` that the corollary is about
+# How PFML is trained once more: as the paper's words have it, and in shuffled batches with and without clipping
+SHUFFLED, UNCLIPPED = {"samples_per_class": None}, {"loss_clip_value": None}
+OTHERWISE: dict[str, dict] = {
+    setting: READINGS[setting][1]
+    for setting in ("proxies=as drawn", "gradients=unclipped", "proxies=as drawn;gradients=unclipped")
+} | {
+    "batches=shuffled": SHUFFLED,
+    "batches=shuffled;gradients=unclipped": SHUFFLED | UNCLIPPED,
+}
+
+
+@dataclass(frozen=True)
+class AlignmentParams(FieldParams):
+    """The parameters of notebook 12."""
+
+    notebook = "12_pfml_proxy_alignment"
+    one_network: ClassVar = True
+    positive: ClassVar = ("point_sets",)
+
+    methods: tuple[str, ...] = ("untrained", "PFML", "CPML", "SoftTriple", "ProxyNCA++", "ProxyAnchor")
+    point_sets: int = 5
+    protocol: str | None = None
+    search_trials: int | None = None
+
+
+def proxy_alignment(params: AlignmentParams) -> list[RunSpec]:
+    """The methods of Table 3; those with several proxies per class have the same number, as the paper demands. Then
+    PFML in the other ways of OTHERWISE."""
+    centers = {"SoftTriple": {"centers_per_class": params.proxies_per_class}}
+    specs = [spec_of(method, params, loss_options=centers.get(method.name)) for method in pick(METHODS, params.methods)]
+    specs = [spec for spec, _ in search_each(specs, METHODS, params)]
+    otherwise = [_otherwise(spec, setting) for spec in specs if spec.method == "PFML" for setting in OTHERWISE]
+    return with_histories(every_seed(specs, params)) + every_seed(otherwise, params)
+
+
+def _otherwise(spec: RunSpec, setting: str) -> RunSpec:
+    """PFML as a search found it, in one of the ways of OTHERWISE."""
+    change = OTHERWISE[setting]
+    options = {**spec.loss_options, **change.get("loss_options", {})}
+    return spec.replace(setting=setting, **change | {"loss_options": options})
+
+
+def alignments_of(run: RunResult, params: AlignmentParams) -> list:
+    """What `alignment_table` adds to a run."""
+    return [measured(run, _alignment)] if run.spec.loss else []
+
+
+def alignment_table(finished: Iterable[RunResult], params: AlignmentParams) -> pd.DataFrame:
+    """The rows of finished runs, which say whether they have learned; of those that are trained W2 between the proxies
+    and the training embeddings, in three readings, and the spread of the classes; after them the numerical study of
+    Proposition 1 and Corollary 1, whose data set is "synthetic"."""
+    trained = without_histories(with_measures(finished, alignments_of, params))
+    study = []
+    for row in geometry.study(range(params.point_sets)):
+        case = row.pop("case")
+        study.append(row | ({} if case == HOLDS else {"setting": f"{row['setting']};case={case}"}))
+    return pd.concat([trained, study_rows(params, study)], ignore_index=True)
+
+
+def alignment_summary(table: pd.DataFrame) -> pd.DataFrame:
+    """Means over seeds beside Table 3. A loss that draws its classes together lowers every distance, so their mean
+    distance within a class stands beside, and W2 over it."""
+    names = ["W2", "true W2", "nearest sample", "intra_class_distance"]
+    rows = table[(table["setting"] == "") & table["metric"].isin(names)]
+    ours = rows.groupby(["method", "metric"], sort=False)["value"].mean().unstack()[names]
+    ours.columns = ["W2 as printed", "true W2", "nearest sample", "mean distance within a class"]
+    ours["W2 / distance within a class"] = ours["W2 as printed"] / ours["mean distance within a class"]
+    theirs = published("Table 3").set_index("method")["value"]
+    return ours.assign(**{"published W2, CUB-200-2011": theirs.reindex(ours.index)}).round(3)
+
+
+def otherwise_summary(table: pd.DataFrame) -> pd.DataFrame:
+    """PFML as everywhere and in the ways of OTHERWISE: means over seeds of two distances and of R@1, in percent."""
+    rows = table[(table["method"] == "PFML") & (table["selection"] == "last")]
+    means = rows.pivot_table(index="setting", columns="metric", values="value")[["W2", "nearest sample", "R@1"]]
+    return means.reindex(["", *OTHERWISE]).rename({"": "as everywhere"}).round(3)
+
+
+def study_cases(table: pd.DataFrame) -> pd.DataFrame:
+    """The numerical study: means over point sets of W2/delta and of the distance to the nearest sample, by case."""
+    rows = table[(table["dataset"] == "synthetic") & table["metric"].isin(["W2/delta", "nearest/delta"])]
+    settings = rows["setting"].map(settings_of)
+    rows = rows.assign(
+        case=[setting.get("case", HOLDS) for setting in settings], M=[int(setting["M"]) for setting in settings]
+    )
+    return rows.pivot_table(index=["case", "M"], columns=["metric", "method"], values="value").round(3)
+
+
+def study_curves(table: pd.DataFrame) -> dict[str, tuple]:
+    """W2/delta against the number of proxies where the hypothesis holds, range over point sets, for `charts.lines`."""
+    rows = table[(table["metric"] == "W2/delta") & ~table["setting"].str.contains("case=")]
+    rows = rows.assign(M=rows["setting"].map(level_of).astype(int))
+    curves = {}
+    for method, group in rows.groupby("method", sort=False):
+        by_number = group.groupby("M")["value"].agg(["mean", "min", "max"])
+        curves[method] = (by_number.index, *(by_number[name] for name in ("mean", "min", "max")))
+    numbers = sorted(rows["M"].unique())
+    return curves | {"printed bound (26) for CPML": (numbers, [geometry.printed_bound(m) for m in numbers])}
+
+
+@measurement("pfml.alignment")
+def _alignment(run: RunResult) -> dict[str, float]:
+    """What is measured on one run: its trained proxies against all training images."""
+    manifest, embeddings, labels = training_embeddings(run)
+    proxies = proxies_of(trained_loss(run, manifest, embeddings.shape[1]))
+    readings = {"W2": "assignment", "true W2": "w2", "nearest sample": "nearest"}
+    values = {name: metrics.proxy_wasserstein(proxies, embeddings, labels, form)[0] for name, form in readings.items()}
+    return values | class_distances(embeddings, labels)
+
+
+def class_distances(embeddings: torch.Tensor, labels: torch.Tensor) -> dict[str, float]:
+    """Mean distance of unit embeddings (N, D) within a class, averaged over classes, and between all classes."""
+    points, classes = F.normalize(embeddings.double(), dim=1), labels.unique()
+    within = torch.stack([F.pdist(points[labels == label]).mean() for label in classes]).mean()
+    means = torch.stack([points[labels == label].mean(0) for label in classes])
+    return {"intra_class_distance": within.item(), "class_mean_distance": F.pdist(means).mean().item()}
+
+
+# --- what was found ---------------------------------------------------------------------------------------------------
+
+
+def _unclipped(numbers: Numbers) -> str:
+    usual = Cell("PFML") in numbers.cells.get(("PFML", "W2"), {})
+    ours = "PFML" if usual else "PFML;proxies=as drawn"
+    return (
+        "Without the clipping of its proxies' gradients, of which the paper says nothing, PFML has "
+        f"{numbers.against(f'{ours};gradients=unclipped', ours, 'W2')}; random directions are 1.41 apart."
+    )
+
+
+Alignment = Study(
+    AlignmentParams, proxy_alignment, alignment_table, alignments_of, claims=TESTS, findings=(_unclipped,)
+)

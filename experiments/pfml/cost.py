@@ -1,0 +1,281 @@
+"""Notebook 17: what a training step costs with PFML, beside ProxyNCA++ and ProxyAnchor (the paper's Table 9).
+
+A step and how it is measured are those of `papers.steps`. On a CPU with one thread the clock counts processor time.
+
+PFML's cost depends on where the points are: repulsion is evaluated for close pairs of different classes alone. So it is
+measured for scattered points, as drawn at the start of training, and for crowded ones, a hundredth of whose pairs are
+close.
+"""
+
+import itertools
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import ClassVar
+
+import pandas as pd
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from dmlrepro.losses.potential_field import PotentialFieldLoss
+from experiments import steps, timing
+from experiments.analysis import summaries
+from experiments.analysis.tables import Cell, settings_of
+from experiments.networks import backbones
+from experiments.params import Params
+from experiments.pfml.claims import TESTS
+from experiments.pfml.methods import METHODS
+from experiments.studies import study_rows
+from experiments.study import Study
+from experiments.training import distributed
+from experiments.training.builders import loss_builder
+
+BASELINES = {name: loss_builder(METHODS[name].loss) for name in ("ProxyNCA++", "ProxyAnchor")}
+CLASS_PROXIES = 2  # a class has so many where the number of classes varies, as in the paper on SOP
+GROUPS = 100  # crowded points form so many: a pair is close with probability 1 / GROUPS
+
+
+@dataclass(frozen=True)
+class PfmlCostParams(Params):
+    """The parameters of notebook 17; `seeds` is the number of repetitions."""
+
+    notebook = "17_pfml_cost"
+    paper = "pfml"
+    positive: ClassVar = ("num_classes", "numbers", "class_counts", "network_images")
+    references: ClassVar = {"numbers": (5,)}
+    overrides: ClassVar = {
+        "quick": {
+            "backbone": "resnet50",
+            "weights": "none",
+            "embedding_size": 512,
+            "image_size": 112,
+            "network_images": 5,
+            "class_counts": (98, 1000, 4000),
+            "seeds": 5,
+        },
+        "small": {
+            "backbone": "resnet50",
+            "weights": "none",
+            "embedding_size": 512,
+            "image_size": 224,
+            "network_images": 20,
+            "class_counts": (98, 1000, 4000, 11318),
+            "seeds": 10,
+        },
+        "paper": {"weights": "none", "network_images": 100, "class_counts": (98, 1000, 4000, 11318), "seeds": 20},
+    }
+
+    num_classes: int = 98
+    numbers: tuple[int, ...] = (1, 5, 15, 20, 30)
+    class_counts: tuple[int, ...] | None = None
+    network_images: int | None = None
+
+
+def measure(params: PfmlCostParams) -> pd.DataFrame:
+    """Seconds and megabytes, a row per method, setting and repetition (`seed`).
+
+    Columns: seconds and megabytes of the loss's part of a step, network_seconds and network_megabytes of the rest; the
+    latter is measured on `network_images` images and scaled up to a batch. Megabytes are the peak of what the step
+    makes, gradients included, and are measured once.
+    """
+    device = distributed.device_for_training()
+    with timing.threads(params.threads):
+        parts = {key: _loss_step(params, *key, device) for key in _cases(params)}
+        passes, update = steps.network_step(
+            *steps.network_and_images(
+                params.backbone, params.weights, params.embedding_size, params.network_images, params.image_size, device
+            )
+        )
+        share = params.network_images / params.batch_size
+        seconds, network_seconds = steps.in_turn(parts, (passes, update), share, params.seeds, device)
+        memory = {key: timing.peak_bytes(step, device.type) / 1e6 for key, step in parts.items()}
+        network_memory = timing.peak_bytes(passes, device.type) / 1e6 / share
+    rows = [
+        {
+            "method": method,
+            "setting": setting,
+            "seed": repetition,
+            "seconds": seconds[method, setting][repetition],
+            "network_seconds": network_seconds[repetition],
+            "megabytes": memory[method, setting],
+            "network_megabytes": network_memory,
+        }
+        for repetition in range(params.seeds)
+        for method, setting in parts
+    ]
+    return pd.DataFrame(rows)
+
+
+def _cases(params: PfmlCostParams) -> Iterator[tuple[str, str]]:
+    """(method, setting): against the number of proxies, then against the number of classes."""
+    yield from ((name, "") for name in BASELINES)
+    for crowded in ("", ";points=crowded"):
+        yield from (("PFML", f"M={number}{crowded}") for number in params.numbers)
+    for classes in params.class_counts:
+        yield from ((name, f"C={classes}") for name in BASELINES)
+        yield "PFML", f"C={classes};M={CLASS_PROXIES}"
+
+
+def _loss_step(params: PfmlCostParams, method: str, setting: str, device: torch.device) -> steps.LossStep:
+    """The loss's part of a training step at one setting."""
+    options = settings_of(setting)
+    classes, per_class = int(options.get("C", params.num_classes)), int(options.get("M", 1))
+    generator = torch.Generator().manual_seed(0)
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        if method == "PFML":
+            loss = PotentialFieldLoss(classes, params.embedding_size, per_class)
+        else:
+            loss = BASELINES[method](classes, params.embedding_size)
+    embeddings = torch.randn(params.batch_size, params.embedding_size, generator=generator)
+    if "points" in options:
+        embeddings = crowd(embeddings, generator)
+        with torch.no_grad():
+            loss.proxies.copy_(crowd(loss.proxies.flatten(0, 1), generator).view_as(loss.proxies))
+    labels = torch.randint(classes, (params.batch_size,), generator=generator)
+    return steps.LossStep(loss, embeddings, labels, device)
+
+
+def crowd(points: Tensor, generator: torch.Generator, spread: float = 0.1) -> Tensor:
+    """Unit vectors around GROUPS common centres, (N, D) -> (N, D): two of one group are about 1.4 spread apart."""
+    centers = F.normalize(torch.randn(GROUPS, points.shape[1], generator=torch.Generator().manual_seed(1)), dim=1)
+    nearby = centers[torch.randint(GROUPS, (len(points),), generator=generator)]
+    return F.normalize(nearby + spread * F.normalize(points, dim=1), dim=1)
+
+
+# --- tables -----------------------------------------------------------------------------------------------------------
+
+
+def counts(params: PfmlCostParams) -> pd.DataFrame:
+    """What does not depend on the machine: learned numbers, points, pairs of one class, close pairs of different ones.
+
+    Tidy, data set "synthetic". Pairs are unordered; close is within delta.
+    """
+    device = torch.device("cpu")
+    rows = []
+    for method, setting in _cases(params):
+        step = _loss_step(params, method, setting, device)
+        values = {"parameters": step.optimizer.param_groups[0]["params"][0].numel()}
+        if method == "PFML":
+            values |= _pairs(step)
+        rows += [{"method": method, "setting": setting, "metric": name, "value": x} for name, x in values.items()]
+    network = backbones.build(params.backbone, params.embedding_size)
+    size = sum(parameter.numel() for parameter in network.parameters())
+    rows.append({"method": params.backbone, "setting": "", "metric": "parameters", "value": size})
+    return study_rows(params, rows, dim=params.embedding_size)
+
+
+def _pairs(step: steps.LossStep, chunk: int = 1024) -> dict[str, int]:
+    proxies = step.loss.proxies.detach()
+    classes = torch.arange(len(proxies)).repeat_interleave(proxies.shape[1])
+    points = F.normalize(torch.cat([proxies.flatten(0, 1), step.embeddings.detach()]), dim=1)
+    labels = torch.cat([classes, step.labels])
+    least = 1 - step.loss.field.delta_rep**2 / 2  # the cosine of unit vectors that far apart
+    close = sum(
+        ((some @ points.T > least) & (own[:, None] != labels)).sum().item()
+        for some, own in zip(points.split(chunk), labels.split(chunk))
+    )
+    sizes = labels.bincount()
+    return {
+        "points": len(points),
+        "pairs_of_a_class": (sizes * (sizes - 1) // 2).sum().item(),
+        "close_pairs": close // 2,
+    }
+
+
+def ratios(costs: pd.DataFrame, params: PfmlCostParams) -> pd.DataFrame:
+    """Tidy rows of the cost of a step, and of the loss's part alone, over ProxyNCA++ with as many classes.
+
+    Metrics seconds_ratio, loss_seconds_ratio, loss_megabytes_ratio, loss_seconds itself, and loss_exponent, the power
+    with which PFML's part grows with the proxies per class from M = 5, and with the classes from the number before:
+    1 is linear. `seed` is the repetition. Never part of a saved table: they differ from machine to machine.
+    """
+    earlier = _earlier(costs)
+    rows = []
+    for row in costs.itertuples():
+        classes = {name: value for name, value in settings_of(row.setting).items() if name == "C"}
+        same = (costs["setting"] == Cell("ProxyNCA++", classes).setting) & (costs["seed"] == row.seed)
+        base = costs[(costs["method"] == "ProxyNCA++") & same].iloc[0]
+        values = {
+            "loss_seconds": row.seconds,
+            "seconds_ratio": (row.network_seconds + row.seconds) / (base.network_seconds + base.seconds),
+            "loss_seconds_ratio": row.seconds / base.seconds,
+            "loss_megabytes_ratio": row.megabytes / base.megabytes,
+        }
+        if row.method == "PFML" and row.setting in earlier:
+            setting, factor = earlier[row.setting]
+            before = costs[(costs["method"] == "PFML") & (costs["setting"] == setting) & (costs["seed"] == row.seed)]
+            values["loss_exponent"] = math.log(row.seconds / before.iloc[0].seconds) / math.log(factor)
+        common = {"method": row.method, "setting": row.setting, "seed": row.seed}
+        rows += [common | {"metric": name, "value": value} for name, value in values.items()]
+    return study_rows(params, rows, backbone=params.backbone, dim=params.embedding_size)
+
+
+def _earlier(costs: pd.DataFrame) -> dict[str, tuple[str, float]]:
+    """Setting -> (the one its growth is counted from, how many times as many proxies it has)."""
+    settings = [settings_of(setting) for setting in set(costs.loc[costs["method"] == "PFML", "setting"])]
+    numbers = sorted(int(setting["M"]) for setting in settings if [*setting] == ["M"])
+    classes = sorted(int(setting["C"]) for setting in settings if "C" in setting)
+    earlier = {f"M={number}": ("M=5", number / 5) for number in numbers if number > 5 and 5 in numbers}
+    for few, many in itertools.pairwise(classes):
+        earlier[f"C={many};M={CLASS_PROXIES}"] = (f"C={few};M={CLASS_PROXIES}", many / few)
+    return earlier
+
+
+TABLE_9 = {"ProxyNCA": ("ProxyNCA++", ""), "Proxy Anchor": ("ProxyAnchor", "")} | {
+    f"Potential Field (Ours) M={number}": ("PFML", f"M={number}") for number in (5, 20, 30)
+}
+
+
+def published_ratios() -> dict[tuple[str, str], float]:
+    """(method, setting) -> seconds of an epoch over those with ProxyNCA, from Table 9."""
+    printed = summaries.published("pfml", "Table 9 (supp)").set_index("method")["value"]
+    return {key: printed[name] / printed["ProxyNCA"] for name, key in TABLE_9.items()}
+
+
+def published_curve() -> dict[str, dict[float, float]]:
+    """The same against M, for `charts.ablation`."""
+    points = {float(setting[2:]): value for (_, setting), value in published_ratios().items() if setting}
+    return {"Cars-196": points}
+
+
+def beside_table_9(costs: pd.DataFrame, params: PfmlCostParams) -> pd.DataFrame:
+    """Medians over repetitions, a row per method and setting: ratios of a step, and the loss's part alone."""
+    tidy = ratios(costs, params)
+    steps = tidy[tidy["metric"] == "seconds_ratio"].groupby(["method", "setting"], sort=False)["value"]
+    medians = costs.groupby(["method", "setting"], sort=False)[["seconds", "network_seconds", "megabytes"]].median()
+    frame = steps.agg(["median", "min", "max"]).add_prefix("step / ProxyNCA++, ")
+    frame["published"] = [published_ratios().get(key, math.nan) for key in frame.index]
+    frame["loss, ms"] = 1e3 * medians["seconds"]
+    frame["loss, % of the step"] = 100 * medians["seconds"] / (medians["seconds"] + medians["network_seconds"])
+    frame["loss, peak MB"] = medians["megabytes"]
+    return frame[["C" not in settings_of(setting) for _, setting in frame.index]]
+
+
+def class_curves(costs: pd.DataFrame, column: str) -> dict[str, tuple]:
+    """A column of `measure` against the number of classes, median and range over repetitions, for `charts.lines`."""
+    rows = costs[costs["setting"].str.startswith("C=")]
+    rows = rows.assign(classes=rows["setting"].str.extract(r"C=(\d+)", expand=False).astype(int))
+    curves = {}
+    for method, group in rows.groupby("method", sort=False):
+        by_classes = group.groupby("classes")[column].agg(["median", "min", "max"])
+        curves[method] = (by_classes.index, *(by_classes[name] for name in ("median", "min", "max")))
+    return curves
+
+
+def exponents(costs: pd.DataFrame) -> pd.DataFrame:
+    """Growth with the number of classes: the slope of log cost over log classes between the two largest numbers."""
+
+    def slope(x: pd.Index, y: pd.Series, *_: pd.Series) -> float:
+        if len(x) < 2:
+            return math.nan
+        return math.log(y.iloc[-1] / y.iloc[-2]) / math.log(x[-1] / x[-2])
+
+    names = {"seconds": "time of the loss", "megabytes": "peak memory of the loss"}
+    return pd.DataFrame(
+        {title: {m: slope(*curve) for m, curve in class_curves(costs, name).items()} for name, title in names.items()}
+    )
+
+
+Cost = Study(PfmlCostParams, tabulate=lambda finished, params: counts(params), claims=TESTS, ratios=ratios)

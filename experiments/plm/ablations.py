@@ -1,0 +1,156 @@
+"""Notebooks 52 to 56: the ablations of PLM (Fig. 3, Table 3, and Sec. 3.1, which gives no figures).
+
+Every run is PLM at the paper's setting (N_rho = 100, m = 3, N_alpha = 4, N_beta = 0.5), with the delta of the profile,
+and with one thing varied. The default point of 52 to 54 and 56 is one spec.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import pandas as pd
+
+from experiments.analysis import summaries
+from experiments.analysis.stored import Numbers
+from experiments.plm.claims import TESTS
+from experiments.plm.methods import BEFORE, PUBLISHED, PlmTrainingParams, unlabelled_runs
+from experiments.profiles import at, layered
+from experiments.study import Study
+from experiments.training.spec import RunSpec
+
+# Below the profile paper heads will do
+SHORT = layered(
+    PlmTrainingParams.overrides,
+    at("quick", "small", train_from="head", batch_size=100),
+    at("quick", steps=120, lr=PUBLISHED["lr"].value),
+    at("small", steps=1500),
+)
+
+
+@dataclass(frozen=True)
+class PlmProxiesParams(PlmTrainingParams):
+    """The parameters of notebook 52."""
+
+    notebook = "52_plm_ablation_proxies"
+    overrides: ClassVar = SHORT
+    takes_searches: ClassVar = False
+    references: ClassVar = {"numbers": (0, 100)}
+
+    numbers: tuple[int, ...] = (0, 10, 50, 100, 250, 500)
+
+
+@dataclass(frozen=True)
+class PlmDimensionParams(PlmTrainingParams):
+    """The parameters of notebook 53."""
+
+    notebook = "53_plm_ablation_dimension"
+    overrides: ClassVar = SHORT
+    takes_searches: ClassVar = False
+    references: ClassVar = {"dimensions": (3,)}
+
+    dimensions: tuple[int, ...] = (2, 3, 4, 5, 6, 7)
+
+
+@dataclass(frozen=True)
+class PlmDecayParams(PlmTrainingParams):
+    """The parameters of notebook 54; a pair of decays is written "N_alpha/N_beta"."""
+
+    notebook = "54_plm_ablation_decay"
+    overrides: ClassVar = SHORT
+    takes_searches: ClassVar = False
+
+    pairs: tuple[str, ...] = ("1/0.5", "3/0.5", "6/0.5", "4/0", "4/1", "1/1", "1.5/1.5", "0.5/1.5", "4/0.5")
+
+
+@dataclass(frozen=True)
+class PlmDeltaParams(PlmTrainingParams):
+    """The parameters of notebook 55."""
+
+    notebook = "55_plm_ablation_delta"
+    overrides: ClassVar = SHORT
+    takes_searches: ClassVar = False
+    references: ClassVar = {"deltas": (2.0,)}
+
+    deltas: tuple[float, ...] = (0.2, 0.5, 1.0, 1.5, 2.0)
+
+
+@dataclass(frozen=True)
+class PlmSimilarityParams(PlmTrainingParams):
+    """The parameters of notebook 56."""
+
+    notebook = "56_plm_ablation_similarity"
+    overrides: ClassVar = SHORT
+    takes_searches: ClassVar = False
+
+
+def ablation_proxies(params: PlmProxiesParams) -> list[RunSpec]:
+    """Fig. 3(a): the number of proxies; 0 leaves the point-point term alone."""
+    return _ablation(params, {f"N_rho={number}": {"num_proxies": number} for number in params.numbers})
+
+
+def ablation_dimension(params: PlmDimensionParams) -> list[RunSpec]:
+    """Fig. 3(b): the dimension of the linear pieces."""
+    return _ablation(params, {f"m={dim}": {"dim": dim} for dim in params.dimensions})
+
+
+def ablation_decay(params: PlmDecayParams) -> list[RunSpec]:
+    """Fig. 3(c): how fast similarity falls across and along a piece; ValueError for a pair that is none."""
+    settings = {}
+    for pair in params.pairs:
+        try:
+            across, along = map(float, pair.split("/"))
+        except ValueError as error:
+            raise ValueError(f'pairs must be written "N_alpha/N_beta", as "4/0.5", got {pair!r}') from error
+        settings[f"N_alpha={across:g};N_beta={along:g}"] = {"n_alpha": across, "n_beta": along}
+    return _ablation(params, settings)
+
+
+def published_decay() -> pd.DataFrame:
+    """The points of Fig. 3(c) that are known, a row per setting."""
+    known = summaries.published("plm_figures", "Fig. 3(c)").set_index("split_or_setting")
+    return known[["value"]].rename(columns={"value": f"published, {known['dataset'].iloc[0]}, R@1"})
+
+
+def ablation_delta(params: PlmDeltaParams) -> list[RunSpec]:
+    """Fig. 3(d): the distance of points without similarity."""
+    return _ablation(params, {f"delta={delta:g}": {"delta": delta} for delta in params.deltas})
+
+
+def ablation_similarity(params: PlmSimilarityParams) -> list[RunSpec]:
+    """Table 3: all neighbours for a piece, binary similarity, and both; then what Sec. 3.1 says is needed: batches of
+    neighbours and the momentum encoder."""
+    every, binary = {"quality": 0.0}, {"similarity": "binary"}
+    pieces: dict[str, dict[str, Any]] = {"": {}, "neighbours=all": every, "similarity=binary": binary}
+    specs = _ablation(params, pieces | {"neighbours=all;similarity=binary": every | binary})
+    specs += _runs(params, "batches=random", neighbours=None)
+    return specs + _runs(params, "momentum=0", scheme_options={"momentum": 0.0})
+
+
+def _ablation(params: PlmTrainingParams, settings: Mapping[str, Mapping[str, object]]) -> list[RunSpec]:
+    """The network before training for comparison, then PLM at every setting with these options of its loss."""
+    specs = unlabelled_runs(BEFORE, params)
+    for setting, options in settings.items():
+        specs += _runs(params, setting, loss_options=options)
+    return specs
+
+
+def _runs(params: PlmTrainingParams, setting: str, **how: Any) -> list[RunSpec]:
+    return unlabelled_runs(["PLM"], params, setting=setting, **how)
+
+
+def _across(numbers: Numbers) -> str:
+    """plm-09 is about decays that are alike; this is about a small one across pieces alone."""
+    against = numbers.against("PLM;N_alpha=1;N_beta=0.5", "PLM;N_alpha=1;N_beta=1")
+    return f"N_alpha = 1 with a smaller N_beta, 0.5, has {against} of both at 1."
+
+
+def _without_both(numbers: Numbers) -> str:
+    against = numbers.against("PLM;neighbours=all;similarity=binary", "PLM")
+    return f"Without choice of neighbours and with binary similarity together: {against} of PLM."
+
+
+Proxies = Study(PlmProxiesParams, ablation_proxies, claims=TESTS)
+Dimension = Study(PlmDimensionParams, ablation_dimension, claims=TESTS)
+Decay = Study(PlmDecayParams, ablation_decay, claims=TESTS, findings=(_across,))
+Delta = Study(PlmDeltaParams, ablation_delta, claims=TESTS)
+Similarity = Study(PlmSimilarityParams, ablation_similarity, claims=TESTS, findings=(_without_both,))

@@ -1,0 +1,234 @@
+"""The methods of "Piecewise-Linear Manifolds for Deep Metric Learning", all without labels: PLM and its baselines.
+
+The paper reports its baselines from their papers; ours are written from the published descriptions and share PLM's
+network, images, views and budget. PLM and the STML-style baseline have batches of neighbours, the others shuffled ones.
+As in the paper, training begins at a pretrained network, at quick one that learned symbols of other kinds.
+A method without labels is tuned on validation classes as any other: their labels choose, none trains. Notebook 50 has
+such searches; elsewhere settings are the published ones but for delta, whose published 2 asks nearly all pairs to lie
+farther apart than points of a sphere can on average, so that training goes on until nothing of the features is left.
+benchmarks/regimes.py chose DELTA below the profile paper; notebooks 50 and 55 have the published value beside it. The
+number of clusters is a parameter of the notebook.
+"""
+
+import functools
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from experiments import studies
+from experiments.analysis.claims import START
+from experiments.figures.style import Names
+from experiments.methods import BASELINES, LOSS_LR, PROXIES, UNSAID, Method, Setting, every_seed, pick, spec_of
+from experiments.params import Params
+from experiments.training.search import Range
+from experiments.training.spec import LEAST_CROPS, RunSpec
+
+# Images of a group in a batch, as in STML's code, in two views each; PLM gives neither N nor k of its sampler. A head
+# on features has one view of an image, so that a group of as many points has twice as many images.
+NEIGHBOURS = 5
+_SEC = "Sec. 4.1"
+PUBLISHED: Mapping[str, Setting] = {
+    "backbone": Setting("googlenet", f"{_SEC}: 'the GoogLeNet backbone'"),
+    "embedding_size": Setting(512, f"{_SEC}: 'embedding sizes of 128 and 512'"),
+    "epochs": Setting(200, f"{_SEC}: 'for 200 epochs on all three datasets'"),
+    "optimizer": Setting("adam", f"{_SEC}: 'We use Adam'"),
+    "lr": Setting(5e-4, f"{_SEC}: 'the learning rate chosen as 5e-4'"),
+    "weight_decay": UNSAID,
+    "batch_size": Setting(100, f"{_SEC}: 'a mini-batch size of 100 samples'"),
+    "views": Setting(2, f"{_SEC}: 'two random augmentations of an image'"),
+    "neighbours": Setting(NEIGHBOURS, "STML's code; Sec. 3.1.1 gives neither N nor k"),
+    "image_size": Setting(227, f"{_SEC}: '227 x 227 sized center crops'"),
+    "test_resize": Setting(256, f"{_SEC}: 'resized to 256 x 256'"),
+    "scheme_options.momentum": Setting(0.999, f"{_SEC}: 'fixed as 0.999'"),
+    "loss_lr.*": Setting(0.05, f"{_SEC}: 'the learning rate of our proxies by 100 times'"),
+    "loss.num_proxies": Setting(100, f"{_SEC}: 'N_rho = 100'"),
+    "loss.n_alpha": Setting(4.0, f"{_SEC}: 'N_alpha = 4'"),
+    "loss.n_beta": Setting(0.5, f"{_SEC}: 'N_beta = 0.5'"),
+    "loss.delta": Setting(2.0, f"{_SEC}: 'delta is set as 2'"),
+    "loss.dim": Setting(3, f"{_SEC}: 'fixing m = 3'"),
+    "loss.quality": Setting(0.9, f"{_SEC}: 'the reconstruction quality threshold T is set as 90%'"),
+    "loss.k": Setting(2 * NEIGHBOURS - 1, "our reading: both views of the neighbours in a group; the paper says k"),
+}
+# Sec. 4.4 varies N_rho in [0, 500], m in [2, 7], N_alpha in [1, 6], N_beta in [0, 1.5] and delta in [0.2, 2].
+TEMPERATURE = {"temperature": Range(0.01, 1, log=True)}
+RANGES = {"n_alpha": Range(1, 6), "n_beta": Range(0, 1.5), "delta": Range(0.2, 2)} | LOSS_LR
+DELTA = 1.0  # at quick and small, where the published delta destroys what a pretrained network knows
+_LOSS = {name.removeprefix("loss."): setting.value for name, setting in PUBLISHED.items() if name.startswith("loss.")}
+
+
+def _pseudo(name: str, labels: str, color: str, source: str) -> Method:
+    """A proxy loss on clusters that are found anew in every epoch."""
+    return Method(
+        name,
+        "baselines.normalized_softmax",
+        faster={"*": PROXIES},
+        fields={"scheme": "pseudo_labels", "scheme_options": {"labels": labels}},
+        ranges=TEMPERATURE | LOSS_LR,
+        published={"*": {"clusters": UNSAID, "temperature": Setting(0.05, f"Zhai and Wu, BMVC 2019, not {source}")}},
+        color=color,
+        offered=False,
+    )
+
+
+OWN: dict[str, Method] = {
+    method.name: method
+    for method in (
+        Method(
+            "PLM",
+            "piecewise_linear.PiecewiseLinearManifoldLoss",
+            options=_LOSS,
+            faster={"*": PROXIES},
+            from_parameters={"delta": "delta"},
+            fields={"scheme": "momentum_encoder", "neighbours": NEIGHBOURS},
+            ranges=RANGES,
+            published={"*": {name.rpartition(".")[2]: setting for name, setting in PUBLISHED.items()}},
+            color="#B5179E",
+            offered=False,
+        ),
+        Method(
+            "STML-style",
+            "unlabelled.ContextualSimilarityLoss",
+            fields={"scheme": "momentum_encoder", "neighbours": NEIGHBOURS},
+            ranges={"sigma": Range(1, 9), "delta": Range(0.5, 1.5)},
+            published={
+                "*": {
+                    "k": UNSAID,
+                    "sigma": Setting(3.0, "Kim et al., CVPR 2022"),
+                    "delta": Setting(1.0, "Kim et al., CVPR 2022"),
+                }
+            },
+            color="#4361EE",
+            offered=False,
+        ),
+        Method(
+            "NT-Xent",
+            "unlabelled.nt_xent",
+            fields={"scheme": "pseudo_labels", "scheme_options": {"labels": "instances"}},
+            ranges=TEMPERATURE,
+            published={"*": {"temperature": Setting(0.1, "Chen et al., ICML 2020")}},
+            color="#2A9D8F",
+            offered=False,
+        ),
+        _pseudo("K-Means", "kmeans", "#8D99AE", "Caron et al."),
+        _pseudo("Hierarchical", "hierarchical", "#BC6C25", "Yan et al."),
+        _pseudo("Random Walk", "random_walk", "#606C38", "Iscen et al."),
+    )
+}
+# The network before training: its features, and their random projection to the embedding, with which training begins
+BEFORE = {name: BASELINES[name] for name in ("untrained", START)}
+METHODS = BEFORE | OWN
+LABELS = {
+    "label_purity": "label purity",
+    "gt_correlation": "correlation with same class",
+    "mean_distance": "any two images",
+    "mean_asked": "any two, asked for",
+    "nearest_distance": "nearest images",
+    "nearest_asked": "nearest, asked for",
+    "N_rho": "proxies N_ρ",
+    "m": "dimension m of a piece",
+    "delta": "distance δ of points without similarity",
+}
+NAMES = Names({name: method.color for name, method in METHODS.items()}, LABELS)
+
+# So the paper calls what we have
+PRINTED = {
+    "Ours": "PLM",
+    "(4) Ours": "PLM",
+    "STML*": "STML-style",
+    "UHML": "Hierarchical",
+    "Hierarchical Clustering": "Hierarchical",
+    "DeepCluster": "K-Means",
+    "MOM": "Random Walk",
+    "NCE": "NT-Xent",
+}
+EXPERIMENTS = {  # the notebook that repeats a published table
+    "Table 1": "50_plm_retrieval",
+    "Table 2": "51_plm_supervision_quality",
+    "Table 3 (supp)": "56_plm_ablation_similarity",
+    "Fig. 3(a)": "52_plm_ablation_proxies",
+    "Fig. 3(b)": "53_plm_ablation_dimension",
+    "Fig. 3(c)": "54_plm_ablation_decay",
+    "Fig. 3(d)": "55_plm_ablation_delta",
+}
+CELLS = {  # rows that say the level in words of their own, as cells of our tables, by table
+    "Table 3 (supp)": {
+        "(1) Ours - PL manifold (Sec 3.2)": "PLM;neighbours=all",
+        "(2) Ours - similarity (Sec 3.3, 3.5)": "PLM;similarity=binary",
+        "(3) Ours - PL manifold (Sec 3.2) - similarity (Sec 3.3, 3.5)": "PLM;neighbours=all;similarity=binary",
+    },
+}
+published = functools.partial(studies.published, "plm", PRINTED)
+
+
+@dataclass(frozen=True)
+class PlmParams(Params):
+    """What all notebooks share."""
+
+    paper = "plm"
+    overrides: ClassVar = {
+        "quick": {
+            "image_size": 32,
+            "test_resize": 32,
+            "batch_size": 25,
+            "steps": 100,
+            "lr": 1e-4,
+            "views": 2,
+            "momentum": 0.9,  # it remembers a tenth of the steps, and the paper's 0.999 a tenth of 200 epochs of CUB
+            "clusters": 100,
+            "delta": DELTA,
+        },
+        "small": {"batch_size": 50, "steps": 200, "views": 2, "momentum": 0.99, "clusters": 100, "delta": DELTA},
+        "paper": {
+            **{name: PUBLISHED[name].value for name in ("backbone", "embedding_size", "epochs", "lr", "batch_size")},
+            **{name: PUBLISHED[name].value for name in ("image_size", "test_resize", "views")},
+            "warmup_epochs": 0.0,
+            "momentum": PUBLISHED["scheme_options.momentum"].value,
+            "clusters": 100,
+            "delta": PUBLISHED["loss.delta"].value,
+        },
+    }
+    differs: ClassVar = (
+        "training crops are random, 16 to 100 percent of an image, as in STML; Sec. 4.1 speaks of centre crops and of "
+        "random augmentations",
+        "a batch is 100 images in two views; the paper may mean 50",
+    )
+
+    def spec_options(self) -> dict[str, Any]:
+        """As everywhere, but that quick has crops of half a glyph at least, less is none, and as small a new head that
+        learns faster than the pretrained trunk."""
+        mild = {"crop_scale": (0.5, 1.0), "head_lr": 1e-3} if self.profile == "quick" else {}
+        return super().spec_options() | mild
+
+    def published(self, method: str, setting: str = "") -> Mapping[str, Setting]:
+        return PUBLISHED if method == "PLM" else {}
+
+
+@dataclass(frozen=True)
+class PlmTrainingParams(PlmParams):
+    """What the notebooks that train share."""
+
+    positive: ClassVar[tuple[str, ...]] = ("views", "delta")
+
+    views: int | None = None  # random crops of each image in a batch
+    momentum: float | None = None  # gamma of the momentum encoder
+    delta: float | None = None  # distance of points without similarity; the paper's is 2
+
+
+def unlabelled_runs(names: Iterable[str], params: PlmParams, **how: Any) -> list[RunSpec]:
+    """All seeds of some methods; `how`, as in `spec_of`, concerns those that train."""
+    trained = [method for method in pick(METHODS, names) if method.name != START]  # START comes with "untrained"
+    return every_seed([_spec(method, params, **how) for method in trained], params)
+
+
+def _spec(method: Method, params: Any, scheme_options: Mapping[str, Any] | None = None, **how: Any) -> RunSpec:
+    if method.loss is None:
+        return spec_of(method, params)
+    own = {"momentum": params.momentum}
+    if method.fields["scheme"] == "pseudo_labels":
+        own = {**method.fields["scheme_options"], "clusters": params.clusters}
+    fields = {"views": params.views, "scheme_options": own | dict(scheme_options or {})}
+    if params.weights != "none" and params.train_from == "head":  # there is one view of an image
+        fields |= {"views": 1} | ({"neighbours": 2 * NEIGHBOURS} if "neighbours" in method.fields else {})
+    elif params.weights != "none" and params.train_from:
+        fields |= {"cached_views": LEAST_CROPS}
+    return spec_of(method, params, **fields | how)

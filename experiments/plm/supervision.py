@@ -1,0 +1,159 @@
+"""Notebook 51: how well pieces, clusters and random walks know the classes, before any training (Table 2).
+
+Nothing is trained, and most ways to supervise draw nothing: what could turn an answer are other images. So where there
+are enough seeds for an interval, seed s leaves out the s-th of n parts of the classes. With the quality q of all
+classes, q_s of those left, and m the mean of q_s over the seeds, its value is q + (n - 1) (m - q_s), the jackknife's
+pseudo-value (Tukey, 1958) without the correction of a bias: the values' mean is q, and their interval one over classes.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import pandas as pd
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from dmlrepro import metrics
+from dmlrepro.losses.piecewise_linear import pieces_and_similarity
+from experiments import clusters
+from experiments.analysis import results
+from experiments.analysis.claims import START
+from experiments.analysis.statistics import MIN_SEEDS
+from experiments.analysis.stored import Numbers
+from experiments.plm.claims import TESTS
+from experiments.plm.methods import PUBLISHED, PlmParams, unlabelled_runs
+from experiments.profiles import at, layered
+from experiments.studies import evaluated_labels, scored
+from experiments.study import Study
+from experiments.training import records
+from experiments.training.protocols import Scored
+from experiments.training.records import measurement
+from experiments.training.runs import RunResult
+from experiments.training.spec import RunSpec
+
+CLUSTERED = {"K-Means": clusters.kmeans, "Hierarchical": clusters.hierarchical, "Random Walk": clusters.random_walk}
+
+
+@dataclass(frozen=True)
+class SupervisionParams(PlmParams):
+    """The parameters of notebook 51."""
+
+    notebook = "51_plm_supervision_quality"
+    overrides: ClassVar = layered(
+        PlmParams.overrides, at("quick", images=1200), at("small", images=3000), at("paper", images=6000)
+    )
+    positive: ClassVar = ("images", "k")
+
+    images: int | None = None  # at most so many test images are compared, whole classes
+    k: int = PUBLISHED["loss.k"].value  # neighbours among which a piece is grown
+    dim: int = PUBLISHED["loss.dim"].value
+    quality: float = PUBLISHED["loss.quality"].value
+
+
+def supervision(params: SupervisionParams) -> list[RunSpec]:
+    """The network before training: its features are all that is looked at."""
+    return [run for run in unlabelled_runs(["untrained"], params) if run.method != START]
+
+
+def supervision_table(finished: Iterable[RunResult], params: SupervisionParams) -> pd.DataFrame:
+    """Label purity and correlation with the ground truth, fractions, of every way to supervise without labels.
+
+    There are as many clusters as classes, which favours clusters: nobody without labels knows that number. Two controls
+    beside Table 2: "nearest" are as many nearest neighbours of each point as its piece has members, "cosine" is the
+    similarity of the features themselves, continuous as PLM's. What a seed's value is, the module says.
+    """
+    finished = list(finished)
+    values = of_seeds([ways_of(run, params) for run in finished], params.seeds or 0)
+    rows = [_of(run, way, row) for run, of_run in zip(finished, values) for way, row in of_run.items()]
+    return results.tidy(rows, params)
+
+
+Qualities = list[tuple[str, dict[str, float]]]  # (way to supervise, {measure: value})
+
+
+def ways_of(run: RunResult, params: SupervisionParams) -> list[Qualities]:
+    """The qualities that an untrained network has with all classes and, where there are enough seeds for an interval,
+    without those that the seed leaves out."""
+    how = {"images": params.images} | {name: getattr(params, name) for name in ("k", "dim", "quality")}
+    qualities, parts = [records.derived([run], _quality, **how)], params.seeds or 0
+    if parts >= MIN_SEEDS:
+        qualities.append(records.derived([run], _quality, without=run.spec.seed, parts=parts, **how))
+    return qualities
+
+
+def of_seeds(qualities: Sequence[Sequence[Qualities]], parts: int) -> list[dict[str, dict[str, float]]]:
+    """{way: {measure: value}} of each seed from what `ways_of` found of each: as it is, or its pseudo-value."""
+    whole, *left = (
+        pd.DataFrame([{(way, name): value for way, values in ways for name, value in values.items()} for ways in seeds])
+        for seeds in zip(*qualities)
+    )
+    values = whole.mean() + (parts - 1) * (left[0].mean() - left[0]) if left else whole
+    values.columns = pd.MultiIndex.from_tuples(values.columns)
+    return [{way: row[way].to_dict() for way in row.index.unique(0)} for _, row in values.iterrows()]
+
+
+@measurement("plm.supervision_quality")
+def _quality(
+    run: RunResult, images: int, without: int | None = None, parts: int = 1, **how: Any
+) -> list[tuple[str, dict[str, float]]]:
+    """`quality_of` the first test classes, which have at most so many images, but for every `parts`-th from the class
+    number `without`."""
+    labels = evaluated_labels(run)[0]
+    classes = labels.unique()[: _classes_within(labels, images)]
+    if without is not None:
+        classes = classes[torch.arange(len(classes)) % parts != without]
+    some = torch.isin(labels, classes)
+    return quality_of(run.embeddings[some], labels[some], seed=run.spec.seed, **how)
+
+
+def quality_of(
+    features: Tensor, labels: Tensor, k: int, dim: int, quality: float, seed: int = 0
+) -> list[tuple[str, dict[str, float]]]:
+    """(method, {label_purity, gt_correlation, members}) on features (N, D) with labels (N,)."""
+    unit = F.normalize(features.double(), dim=1)
+    _, members, similarity = pieces_and_similarity(unit, k, dim, quality)
+    sizes = members.sum(1)
+    near = torch.cat([torch.arange(len(unit))[:, None], metrics.nearest(unit, k)], dim=1)
+    nearest = torch.zeros_like(members).scatter_(1, near, torch.arange(k + 1) < sizes[:, None])
+    pieces = {
+        "label_purity": metrics.label_purity(members, labels),
+        "gt_correlation": metrics.similarity_correlation(similarity, labels),
+        "members": sizes.double().mean().item(),
+    }
+    rows = [("PLM", pieces), ("nearest", {"label_purity": metrics.label_purity(nearest, labels)})]
+    rows.append(("cosine", {"gt_correlation": metrics.similarity_correlation(unit @ unit.T, labels)}))
+    for name, function in CLUSTERED.items():
+        groups = function(unit, len(labels.unique()), seed)
+        same = (groups[:, None] == groups).double()
+        values = {"label_purity": metrics.label_purity(groups, labels)}
+        rows.append((name, values | {"gt_correlation": metrics.similarity_correlation(same, labels)}))
+    walk = metrics.similarity_correlation(clusters.random_walk_similarity(unit), labels)
+    return [*rows, ("random walk, continuous", {"gt_correlation": walk})]
+
+
+def _classes_within(labels: Tensor, images: int) -> int:
+    """How many of the first classes have at most so many images together, at least two."""
+    counts = labels.unique(return_counts=True)[1].cumsum(0)
+    return max(int((counts <= images).sum()), 2)
+
+
+def _of(run: RunResult, method: str, values: dict[str, float]) -> Scored:
+    row = scored(run, values)
+    return Scored(run.spec.replace(method=method, protocol=""), row.dataset, row.rows)  # nothing is trained
+
+
+# --- what was found ---------------------------------------------------------------------------------------------------
+
+
+def _members(numbers: Numbers) -> str:
+    members, free = numbers.mean("PLM", "members"), PUBLISHED["loss.dim"].value + 1
+    chosen = f"admits {members - free:.2f} more" if members > free + 0.005 else "admits nobody else"
+    return (
+        f"A piece has {members:.1f} members on average; m + 1 = {free} points fit whatever the data, and the "
+        f"threshold T {chosen}."
+    )
+
+
+Supervision = Study(SupervisionParams, supervision, supervision_table, ways_of, claims=TESTS, findings=(_members,))

@@ -1,0 +1,131 @@
+"""What a profile means: for each of its data sets the budget, the network and the seeds of a run.
+
+A notebook changes them in its `Params.overrides`: what it decides `at` some profiles, one over another, `layered`.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+from experiments.datasets.manifests import is_own
+
+# What each profile means for each dataset; the first dataset of a profile is its default. `fixed` are fields of the
+# RunSpec that are no notebook parameters, `searched` the budget of the searches where it is not that of the runs.
+RECIPES: dict[str, dict[str, dict[str, Any]]] = {
+    "quick": {
+        "glyphs": {
+            "backbone": "conv4",
+            "weights": "symbols",  # training begins at a pretrained network, as in the papers
+            "embedding_size": 64,
+            "train_from": "",
+            "image_size": 0,
+            "test_resize": 0,
+            "samples_per_class": 4,
+            "steps": 150,
+            "epochs": 0,
+            "warmup_epochs": 0.0,
+            "batch_size": 100,
+            "lr": 1e-3,
+            "seeds": 2,
+            "threads": 1,
+        },
+    },
+    "small": {
+        "cub-subset": {
+            "backbone": "squeezenet1_1",
+            "weights": "imagenet",
+            "embedding_size": 128,
+            "train_from": "fire6",  # what lies below is computed once: a third of the time, and as good
+            "image_size": 128,
+            "test_resize": 144,
+            "samples_per_class": 4,
+            "steps": 150,  # a third more gives no loss 0.6 points of validation MAP@R or R@1 (benchmarks/regimes.py)
+            "searched": {"steps": 100, "epochs": 0},  # where MAP@R, by which trials are judged, has come to its end
+            "epochs": 0,
+            "warmup_epochs": 0.0,
+            "batch_size": 100,
+            "lr": 1e-4,
+            "seeds": 10,
+            "threads": 1,  # runs side by side use all cores, and one with two threads takes more of both
+            # a new head on a pretrained trunk has three epochs to learn in: it learns faster, and crops are mild
+            "fixed": {"head_lr": 1e-3, "crop_scale": (0.5, 1.0)},
+        },
+    },
+    "paper": {
+        "cub": {
+            "backbone": "resnet50.tv_in1k",
+            "weights": "imagenet",
+            "embedding_size": 512,
+            "train_from": "",
+            "image_size": 224,
+            "test_resize": 256,
+            "samples_per_class": 0,
+            "steps": 0,
+            "epochs": 200,
+            "warmup_epochs": 1.0,
+            "batch_size": 100,
+            "lr": 1e-4,
+            "seeds": 5,
+            "threads": 0,
+        },
+    },
+}
+RECIPES["small"]["cars-subset"] = RECIPES["small"]["cub-subset"] | {"image_size": 112, "test_resize": 112}
+RECIPES["small"] |= {name: RECIPES["small"][f"{name}-subset"] for name in ("cub", "cars")}
+_FROM_SCRATCH = RECIPES["quick"]["glyphs"] | {"weights": "none", "steps": 300}
+RECIPES["small"]["omniglot"] = _FROM_SCRATCH | {"embedding_size": 128, "steps": 1500, "seeds": 10}
+RECIPES["small"]["mnist"] = RECIPES["small"]["omniglot"] | {
+    "steps": 500,
+    "seeds": 5,
+    "samples_per_class": 20,
+}  # MNIST has few classes
+RECIPES["paper"]["cars"] = RECIPES["paper"]["cub"]
+RECIPES["paper"]["sop"] = RECIPES["paper"]["cub"] | {"warmup_epochs": 0.0}
+RECIPES["paper"]["inshop"] = RECIPES["paper"]["sop"]
+RECIPES["paper"] |= {
+    f"{name}-subset": recipe for name, recipe in RECIPES["paper"].items()
+}  # partial copies are treated alike
+# A reader's own images have the recipe of a set that is like them; at quick they are made as small as glyphs.
+OWN_RECIPES: dict[str, dict[str, Any]] = {
+    "quick": _FROM_SCRATCH | {"image_size": 32, "test_resize": 32},
+    "small": RECIPES["small"]["cub-subset"],
+    "paper": RECIPES["paper"]["cub"],
+}
+
+
+def recipe_of(profile: str, dataset: str) -> dict[str, Any]:
+    """What a profile means for a data set; ValueError lists the profiles and data sets there are."""
+    if profile not in RECIPES:
+        raise ValueError(f"unknown profile {profile!r}; choose one of {', '.join(RECIPES)}")
+    if is_own(dataset):
+        return OWN_RECIPES[profile]
+    if dataset not in RECIPES[profile]:
+        elsewhere = " or ".join(repr(name) for name, recipes in RECIPES.items() if dataset in recipes)
+        hint = f"profile = {elsewhere} has it; " if elsewhere else ""
+        raise ValueError(
+            f"unknown dataset {dataset!r} for profile {profile!r}; {hint}{profile} has {', '.join(RECIPES[profile])}, "
+            "and your own images as folder:PATH or manifest:FILE.csv"
+        )
+    return RECIPES[profile][dataset]
+
+
+def benchmark_of(dataset: str) -> str:
+    """The benchmark whose published settings a data set takes: a partial copy the whole's, a reader's images CUB's."""
+    return "cub" if is_own(dataset) else dataset.removesuffix("-subset")
+
+
+# What notebooks with many short runs have: at quick they train heads, which take a second or two each.
+HEADS: dict[str, dict[str, Any]] = {"quick": {"steps": 150, "train_from": "head"}}
+
+
+def at(*profiles: str, **decided: Any) -> dict[str, dict[str, Any]]:
+    """What several profiles decide alike, {profile: {parameter: value}}; none named: all."""
+    return dict.fromkeys(profiles or RECIPES, decided)
+
+
+def layered(*changes: Mapping[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
+    """Several changes of the profiles' recipes in one, {profile: {parameter: value}}; a later one wins."""
+    profiles = dict.fromkeys(profile for change in changes for profile in change)
+    return {
+        profile: {name: value for change in changes for name, value in change.get(profile, {}).items()}
+        for profile in profiles
+    }

@@ -1,0 +1,144 @@
+"""The regression check of all notebooks: new golden values and their tolerances, what moved, what executions said.
+
+What golden values are, and how their tolerances are measured, says analysis/goldens.py.
+"""
+
+import math
+from collections.abc import Iterable
+from pathlib import Path
+
+import pandas as pd
+
+from experiments.analysis import goldens, saving
+from experiments.analysis.tables import COLUMNS
+from experiments.files import read_json
+from experiments.report import catalogue
+from experiments.study import Study
+from experiments.training import runs
+
+
+def accept(names: Iterable[str]) -> None:
+    """Make `tests/golden/<notebook>.csv` of those notebooks that save a table, from results/quick; print what moved.
+
+    The spread of the values is measured on all notebooks whose values vary alike, whichever of them are asked for,
+    because each is drawn to the others.
+
+    Raises:
+        ValueError: a table is missing or not as it was saved; then no golden value is replaced.
+    """
+    params_of = {name: quick(study) for name in names if (study := catalogue.find(name)).saves}
+    paths = {name: saving.output_folder("quick") / f"{params.notebook}.csv" for name, params in params_of.items()}
+    tables = {name: saving.read(path) for name, path in paths.items()}
+    spread: dict[str, pd.DataFrame] = {}
+    alike: dict[tuple[bool, frozenset[str]], dict[str, Study]] = {}
+    for name, study in catalogue.studies().items():
+        alike.setdefault(kind(study), {})[name] = study
+    for studies in (group for group in alike.values() if not params_of.keys().isdisjoint(group)):
+        early = set().union(*(stopping_early(study) for study in studies.values()))
+        spread |= goldens.spreads({name: replicas(study) for name, study in studies.items()}, early)
+    for name, params in params_of.items():
+        new = goldens.means(tables[name])
+        new["tolerance"] = goldens.tolerances(new, spread.get(params.notebook), stopping_early(catalogue.find(name)))
+        new = new.drop(columns="seeds")
+        path = goldens.path_of(params)
+        if path.exists():
+            old = goldens.read(path)
+            joined = old.merge(new, on=goldens.IDENTITY, how="outer", suffixes=("_old", "_new"))
+            moved = joined[~((joined["value_old"] - joined["value_new"]).abs() < 1e-6)]
+            print(f"{params.notebook}: {len(moved)} of {len(joined)} golden values moved")
+            if len(moved):
+                print(moved.to_string(index=False))
+        else:
+            print(f"{params.notebook}: {len(new)} golden values, the first ones")
+        saving.write_text(path, new.to_csv(index=False, float_format="%.6f", lineterminator="\n"))
+
+
+def drift(folder: Path, names: Iterable[str]) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """How far the tables of a folder, just made, lie from the golden values.
+
+    Args:
+        folder: holds `<notebook>.csv`; a missing table counts as if all its values were outside.
+        names: of notebooks; those without golden values are left out.
+
+    Raises:
+        FileNotFoundError: there is no such folder.
+
+    Returns:
+        a row per notebook: how many values, how many moved, how many are outside their tolerance, and the largest move
+        as a share of its tolerance with whose it is; and the values outside, a row each.
+    """
+    if not folder.is_dir():
+        raise FileNotFoundError(f"no folder {folder}; give one that holds tables, as build/quick after `make results`")
+    rows, outside = [], []
+    for name in names:
+        params = quick(catalogue.find(name))
+        if not goldens.path_of(params).exists():
+            continue
+        path = folder / f"{params.notebook}.csv"
+        table = saving.read(path) if path.exists() else pd.DataFrame(columns=COLUMNS)
+        values = goldens.read(goldens.path_of(params))
+        beside = goldens.beside(table, values)
+        share = (beside["moved"] / beside["tolerance"]).fillna(math.inf)
+        beyond = beside[~(beside["moved"] <= beside["tolerance"])]
+        worst = beside.loc[share.idxmax()]
+        row = {"notebook": params.notebook, "values": len(beside), "moved": int((beside["moved"] > 1e-6).sum())}
+        whose = " ".join(filter(None, (worst["method"], worst["setting"], worst["metric"])))
+        rows.append(row | {"outside": len(beyond), "of tolerance": share.max(), "largest": whose})
+        outside.append(beyond.assign(notebook=params.notebook))
+    return pd.DataFrame(rows), pd.concat(outside) if outside else pd.DataFrame()
+
+
+def summary(folder: Path) -> pd.DataFrame:
+    """What the executed notebooks of a build folder took and said: columns notebook, seconds, rows and verdicts.
+
+    Raises:
+        FileNotFoundError: it has none.
+    """
+    claim_ids = set(catalogue.claims())
+    rows = []
+    for path in sorted(folder.glob("*.ipynb")):
+        notebook = read_json(path, "remove it and `make results`")
+        table = path.with_suffix(".csv")
+        outputs = [output for cell in notebook["cells"] for output in cell.get("outputs", [])]
+        shown = ["".join(output.get("data", {}).get("text/plain", "")) for output in outputs]
+        words = [line.partition(" ")[0] for text in shown for line in text.splitlines()]
+        rows.append(
+            {
+                "notebook": path.stem,
+                "seconds": round(notebook["metadata"]["papermill"]["duration"], 1),
+                "rows": len(pd.read_csv(table)) if table.exists() else 0,
+                "verdicts": sum(word in claim_ids for word in words),
+            }
+        )
+    if not rows:
+        raise FileNotFoundError(f"no executed notebooks in {folder}; make results")
+    return pd.DataFrame(rows)
+
+
+def quick(study: Study):
+    return study.params.from_values({"profile": "quick"})
+
+
+def kind(study: Study) -> tuple[bool, frozenset[str]]:
+    """What notebooks must have in common for their values to vary alike: whether they train heads on a frozen trunk,
+    which amplify rounding far less than whole networks do, and by which schemes, one of which may stop early."""
+    trained = [spec for spec in study.specs_untrained(quick(study)) if spec.loss]
+    return any(spec.train_from == "head" for spec in trained), frozenset(spec.scheme for spec in trained)
+
+
+def stopping_early(study: Study) -> set[str]:
+    """The methods whose scheme ends a problem early and begins the next."""
+    specs = study.specs_untrained(quick(study))
+    return {spec.method for spec in specs if spec.scheme == "chance_constrained"}
+
+
+def replicas(study: Study) -> list[pd.DataFrame]:
+    """The golden values of the first seed alone, once for each replica; empty for a notebook that trains nothing."""
+    params = quick(study)
+    specs = [spec for spec in study.specs(params) if spec.seed == 0]
+    if all(spec.loss is None for spec in specs):
+        return []
+    numbers = range(goldens.REPLICAS + 1)
+    numbered = [[spec.replace(replica=number * (spec.loss is not None)) for spec in specs] for number in numbers]
+    runs.run_all([spec for some in numbered for spec in some])  # side by side
+    return [goldens.means(study.table(runs.run_all(some), params)) for some in numbered]

@@ -1,0 +1,263 @@
+"""The made parts of docs/papers/*.md, a reproducibility report per paper; judgement is written there by hand."""
+
+import functools
+import textwrap
+from collections.abc import Iterator
+from typing import Any
+
+import pandas as pd
+
+from experiments import papers
+from experiments.across import ledger as shown
+from experiments.analysis import claims, judging, ledger, sentences, stored, tables
+from experiments.analysis.claims import Trend
+from experiments.figures.matrix import MARKS
+from experiments.report import catalogue, costs, published, readme, show, verdicts
+from experiments.report.pictures import Picture, drawn, of_notebook
+
+ROOT = "../../"  # of the repository, as a page sees it
+
+
+def parts(paper: str) -> dict[str, str]:
+    """The made parts of the page of a paper by name."""
+    makers = {
+        "cited": cited,
+        "scope": scope,
+        "settings": settings,
+        "results": results,
+        "errata": errata,
+        "open": still_open,
+        "rerun": rerun,
+    }
+    return {name: make(paper) for name, make in makers.items()}
+
+
+def pictures(paper: str) -> dict[str, Picture]:
+    """By name."""
+    made = verdicts.made()
+    rows, known = forest_rows(paper), published_rows(paper)
+    text = rows.to_csv(index=False, float_format="%.4g") + known.to_csv(index=False)
+    return {
+        f"{paper}_method": of_notebook(*published.papers().loc[paper, "picture"].split()),
+        f"{paper}_matrix": drawn(readme.shows_matrix(made, [paper]), functools.partial(shown.matrix, made, [paper], 2)),
+        f"{paper}_forest": drawn(text, functools.partial(_forest, rows, known)),
+    }
+
+
+def _forest(rows: pd.DataFrame, known: pd.DataFrame):
+    from experiments.figures.effects import forest
+
+    return forest(rows, known)
+
+
+def own(paper: str) -> list[str]:
+    """The claims of a paper."""
+    return [claim_id for claim_id, row in claims.stated().items() if row["paper"] == paper]
+
+
+def cited(paper: str) -> str:
+    row = published.papers().loc[paper]
+    return f"{row.authors}: *{row.title}*. {row.venue}, {row.year}. <{row.link}>"
+
+
+# --- scope ------------------------------------------------------------------------------------------------------------
+
+
+def scope(paper: str) -> str:
+    """What the paper claims, where, and the verdict of each claim in each place."""
+    picture = f"![Verdicts of the claims of {claims.name_of(paper)} by data set](../figures/{paper}_matrix.png)"
+    return "\n".join([picture, "", *matrix_table([paper])])
+
+
+def matrix_table(papers: list[str]) -> Iterator[str]:
+    """The matrix as text: a row per claim with the paper's sentence and the marks of its verdicts."""
+    table = ledger.matrix(verdicts.lines())
+    yield f"| claim | the paper says | where | {' | '.join(table.columns)} |"
+    yield "|---|---|---|" + "---|" * table.shape[1]
+    for paper in papers:
+        for claim_id in own(paper):
+            row = claims.stated()[claim_id]
+            marks = " | ".join(MARKS[word] for word in table.loc[claim_id])
+            yield f"| {claim_id} | {shown._cell(row['statement'])} | {row['where']} | {marks} |"
+    yield ""
+    yield "; ".join(f"{mark} {word}" for word, mark in MARKS.items()) + "."
+
+
+# --- method and settings ----------------------------------------------------------------------------------------------
+
+
+def settings(paper: str) -> str:
+    """What the paper's own method is trained with at the published scale and at small, and what says so."""
+    test = catalogue.claims()[published.papers().loc[paper, "headline"]]
+    method = test.parts[0].subject.cells[0].method
+    at_scale, small = (_settings(test.notebook, method, profile) for profile in ("paper", "small"))
+    lines = [
+        f"{method} of notebook {_link(test.notebook)}: the options of the loss, and settings of a known source; "
+        f"`python -m experiments show {test.notebook[:2]} --profile paper` prints all.",
+        "",
+        "| setting | `paper` | source | `small` |",
+        "|---|---|---|---|",
+    ]
+    for name, (value, origin, remark) in at_scale.items():
+        source = "; ".join(filter(None, (origin, remark)))
+        if "paper" in source.replace("profile paper", "") or name.startswith("loss."):
+            cells = map(shown._cell, (str(value), source, str(small[name][0]) if name in small else ""))
+            lines.append(f"| `{name}` | {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+def _settings(notebook: str, method: str, profile: str) -> show.Settings:
+    study = catalogue.find(notebook)
+    params = study.params.from_values({"profile": profile})
+    spec = next(spec for spec in study.specs_untrained(params) if spec.method == method)
+    return show.settings(spec, params, papers.methods().get(method))
+
+
+# --- results ----------------------------------------------------------------------------------------------------------
+
+
+def deciding(paper: str) -> pd.DataFrame:
+    """The lines of a paper's claims that decide, with their place in the matrix."""
+    lines = verdicts.lines()
+    lines = lines[lines["claim_id"].isin(own(paper)) & (lines["decides"] == "yes") & (lines["comparison"] != "")]
+    return lines.assign(place=ledger.places(lines))
+
+
+def forest_rows(paper: str) -> pd.DataFrame:
+    """The effects that `figures.effects.forest` draws, each with the sign that its comparison is expected to have."""
+    lines = deciding(paper)
+    columns = ["place", "metric", "effect", "low", "high", "zero", "unit", "verdict"]
+    labels = [_label(line.claim_id, line.compared.part, line.compared.said) for line in lines.itertuples()]
+    return lines[columns].assign(claim=labels).astype(dict.fromkeys(("effect", "low", "high", "zero"), float))
+
+
+def published_rows(paper: str) -> pd.DataFrame:
+    """The published effects on birds and cars that it draws beside them; alike: of the comparison that a mark shows."""
+    known = published.effects()
+    known = known[known["claim_id"].isin(own(paper)) & known["dataset"].isin(["cub", "cars"])]
+    marks = {line.claim_id: line for line in deciding(paper)[::-1].itertuples()}
+    rows = []
+    for row in known.itertuples():
+        mark, part = marks.get(row.claim_id), catalogue.claims()[row.claim_id].parts[0]
+        alike = mark is not None and (mark.compared.name, mark.metric) == (row.ours, row.metric)
+        label = _label(row.claim_id, *((part,) if mark is None else (mark.compared.part, mark.compared.said)))
+        rows.append({"claim": label, "dataset": row.dataset, "value": row.value, "alike": alike})
+    return pd.DataFrame(rows, columns=["claim", "dataset", "value", "alike"])
+
+
+def _label(claim_id: str, part: claims.Part, compared: str = "") -> str:
+    """ "03 beats ProxyAnchor [+]", and in the lines beneath what was compared."""
+    sign = {"higher": "+", "lower": "−", "flat": "0"}[part.direction]
+    said = f"{claim_id.partition('-')[2]} {claims.short_statements()[claim_id]} [{sign}]"
+    return "\n".join([said, *textwrap.wrap(compared, 44)])
+
+
+def results(paper: str) -> str:
+    """The forest plot and its numbers."""
+    name, rows = claims.name_of(paper), deciding(paper)
+    lines = [
+        f"![Effects with intervals of the claims of {name}, beside the published ones](../figures/{paper}_forest.png)",
+        "",
+        "Each mark is the comparison that decides a claim or speaks least for it; a hollow mark stands for single "
+        "seeds, or for a value that is the same in all. A black diamond is what the paper published of the same "
+        "comparison on birds or cars with its own network, a grey one what it published of another comparison of the "
+        "claim. In brackets stands the sign that the claim expects; arrows end an interval that goes on. Searches "
+        "maximise MAP@R on validation classes; where a claim is about R@1 or P@1, the same difference in MAP@R stands "
+        "beside it, which need not agree and decides nothing.",
+        "",
+    ]
+    if rows.empty:
+        return "\n".join([*lines, "No claim of this paper has a line that decides yet."])
+    lines += ["| claim | on | ours | its MAP@R | published | verdict | it rests on |", "|---|---|---|---|---|---|---|"]
+    for row in rows.itertuples():
+        compared = row.compared
+        effect = f"{shown._cell(compared.said)}: {row.metric} {sentences.numbers(compared)}"
+        expected = shown._cell(claims.stated()[row.claim_id]["expected_size"])
+        verdict = f"{row.verdict}" + " (of data that the claim does not name)" * (row.role == "further")
+        verdict += f": {shown._cell(row.reason)}" if row.reason else ""
+        where = f"{row.plain_label}, {_link(row.notebook)}"
+        cells = (row.claim_id, row.place, effect, _other_metric(row), expected, verdict, where)
+        lines.append(f"| {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+def _other_metric(row: Any) -> str:
+    """The same difference in MAP@R, which searches maximise, where the claim is about the nearest image."""
+    part = row.compared.part
+    if part.metric not in ("R@1", "P@1") or isinstance(part, Trend) or row.compared.baseline.is_constant:
+        return ""
+    (saved,) = (at for at in stored.stored(row.notebook) if (at.stem, at.profile) == (row.stem, row.profile))
+    try:
+        return stored.Numbers(saved.table).gap(str(row.compared.subject), str(row.compared.baseline), "MAP@R")
+    except tables.MissingRows:
+        return ""
+
+
+def errata(paper: str) -> str:
+    rows = published.errata()
+    return "\n".join(readme.errata_table(rows[rows["paper"] == paper], ROOT))
+
+
+# --- what is open, and how to go on -----------------------------------------------------------------------------------
+
+
+def still_open(paper: str) -> str:
+    """What every claim without an outcome lacks, and what its notebook costs."""
+    table, here = costs.table(), verdicts.here()
+    hours = table.groupby(["profile", "notebook"])["hours"].sum()
+    lines = verdicts.lines()
+    rows = [
+        "| claim | here | what is missing | seeds that would decide | notebook | `small`, hours | `paper`, hours |",
+        "|---|---|---|---|---|---|---|",
+    ]
+    for claim_id in own(paper):
+        if here[claim_id] not in (judging.UNCLEAR, judging.NOT_RUN, judging.FAILURES):
+            continue
+        test = catalogue.claims()[claim_id]
+        of_claim = lines[(lines["claim_id"] == claim_id) & (lines["verdict"] == here[claim_id])]
+        decided = of_claim[of_claim["decides"] == "yes"]
+        missing, seeds = f"runs on {sentences.listed(claims.named(claim_id)) or 'its data'}", ""
+        if len(decided) and here[claim_id] != judging.NOT_RUN:
+            first = next(decided.itertuples())
+            missing = shown._cell(first.reason)
+            seeds = "" if pd.isna(first.seeds_needed) else f"{first.seeds_needed:.0f}"
+        cost = (f"{hours.get((profile, test.notebook), 0):.1f}" for profile in ("small", "paper"))
+        cells = (claim_id, here[claim_id], missing, seeds, _link(test.notebook), *cost)
+        rows.append(f"| {' | '.join(cells)} |")
+    if len(rows) == 2:
+        return "Every claim has an outcome here."
+    note = (
+        "Hours are those of a whole notebook on the data sets that its claims name, an estimate of "
+        "`python -m experiments plan`: one core for `small`, one A100 for `paper`."
+    )
+    return "\n".join([*rows, "", note])
+
+
+def rerun(paper: str) -> str:
+    """The commands that make this page's numbers."""
+    test = catalogue.claims()[published.papers().loc[paper, "headline"]]
+    notebooks = sorted({catalogue.claims()[claim_id].notebook for claim_id in own(paper)})
+    numbers = ", ".join(name[:2] for name in notebooks)
+    tables = [saved for name in notebooks for saved in stored.stored(name) if saved.profile == "small"]
+    measured = {saved.table["dataset"].iloc[0] for saved in tables}
+    further = sorted(dataset for dataset in measured if dataset in ("omniglot", "mnist"))
+    return "\n".join(
+        [
+            f"Notebooks {', '.join(map(_link, notebooks))}:",
+            "",
+            "```sh",
+            "python -m experiments data fetch cub",
+            "python workflow/birds.py data/birds && export DMLREPRO_DATA=data/birds   # the part that verdicts rest on",
+            *(f"python -m experiments data fetch {dataset}" for dataset in further),
+            f"python -m experiments search {test.notebook[:2]} --profile small   # tunes every method alike, once",
+            f"snakemake --profile workflow/profiles/local --config profile=small notebooks={numbers.replace(' ', '')}",
+            "python -m experiments pages   # judges the new tables and writes this page anew",
+            "unset DMLREPRO_DATA",
+            f"papermill notebooks/{test.notebook}.ipynb out.ipynb -p profile paper   # the published scale, on a GPU",
+            "```",
+        ]
+    )
+
+
+def _link(notebook: str) -> str:
+    return f"[{notebook[:2]}]({ROOT}notebooks/{notebook}.ipynb)"

@@ -1,0 +1,207 @@
+"""The committed searches of methods: which there are to run, run side by side, and which tables rest on them.
+
+A search belongs to a method and to the conditions of a notebook's runs (`Params.conditions`). It is found once and
+taken by every notebook on that data set, network and budget, for what it does not vary itself. A complete search is
+frozen: tables name its sha256, and only `--again` replaces it.
+"""
+
+import functools
+import json
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from experiments import papers, progress
+from experiments.analysis import provenance, saving
+from experiments.datasets.manifests import is_own
+from experiments.files import repository_root
+from experiments.methods import Method, searched_ranges, spec_of
+from experiments.params import Params
+from experiments.study import Study
+from experiments.training import scheduling, search
+from experiments.training.spec import RunSpec
+
+PROFILE = "small"  # at quick nothing is tuned, and at paper the papers' own settings hold
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """A search that notebooks would take: its file, trial 0, what is varied, rates that do not follow the network's,
+    and by what it is found."""
+
+    path: Path
+    spec: RunSpec
+    ranges: Mapping[str, search.Range]
+    fixed: tuple[str, ...]
+    about: Mapping[str, Any]
+
+    def run(self, again: bool = False, after: Callable[[], None] = lambda: None) -> search.Search:
+        how: dict[str, Any] = {"fixed": self.fixed, "about": self.about, "again": again, "after": after}
+        return search.search(self.spec, self.ranges, self.path, **how)
+
+
+def wanted(
+    studies: Iterable[Study], params_of: Callable[[type[Params]], Params], methods: Collection[str] = ()
+) -> list[Wanted]:
+    """The searches whose results the notebooks' runs would take, each once; a variant has that of another method.
+
+    Args:
+        params_of: the class of a notebook's parameters -> the parameters.
+        methods: only these, each with the search that most of the notebooks would take; none: all that the notebooks
+            train and that can be searched.
+
+    Raises:
+        ValueError: another profile than PROFILE; the reader's own images; a method that no notebook trains, or that
+            cannot be searched in any, by name.
+    """
+    records = papers.methods()
+    if unknown := [name for name in methods if name not in records]:
+        raise ValueError(f"unknown method {unknown[0]!r}; choose among {', '.join(records)}")
+    by_path: dict[Path, Wanted] = {}
+    takers: dict[str, Counter[Path]] = {}  # of each method
+    without: dict[str, ValueError] = {}  # why a notebook has none, as one that varies a condition of searches
+    for study in studies:
+        if not study.params.takes_searches:
+            continue
+        params = params_of(study.params).untuned()
+        if params.profile != PROFILE:
+            raise ValueError(f"searches are for profile {PROFILE!r}, whose notebooks take them, got {params.profile!r}")
+        if is_own(params.dataset):
+            raise ValueError(f"searches are committed, and {params.dataset!r} are images of your own; name a data set")
+        trained = [spec for spec in study.specs_untrained(params) if spec.loss]
+        for name in dict.fromkeys(spec.method for spec in trained):
+            chosen = name in methods if methods else name in records and records[name].ranges is not None
+            if not chosen:
+                continue
+            try:
+                tuning = _wanted(records, records[name].searched_as or name, trained, params)
+            except ValueError as error:
+                without.setdefault(name, error)
+            else:
+                by_path.setdefault(tuning.path, tuning)
+                takers.setdefault(name, Counter())[tuning.path] += 1
+    for name, error in without.items():
+        if name not in takers:
+            raise error
+    if missing := set(methods) - takers.keys():
+        raise ValueError(f"the notebooks train no {', '.join(sorted(missing))} with these parameters")
+    taken = {counts.most_common(1)[0][0] for counts in takers.values()} if methods else by_path
+    return [tuning for path, tuning in by_path.items() if path in taken]
+
+
+def _wanted(records: Mapping[str, Method], name: str, trained: Sequence[RunSpec], params: Params) -> Wanted:
+    method = records[name]
+    if method.ranges is None:
+        raise ValueError(f"{name} cannot be searched: its record states no ranges")
+    levels = [spec for spec in trained if spec.method == name]
+    if not levels:
+        raise ValueError(f"{params.notebook} trains variants of {name}, whose search they take, and not {name}; add it")
+    plain = spec_of(method, params)
+    # of those that differ least one without a setting, else the first
+    default = min(levels, key=lambda spec: (len(_differences(spec, plain)), spec.setting != ""))
+    about = {
+        "method": name,
+        "methods": [name, *(record.name for record in records.values() if record.searched_as == name)],
+        "conditions": params.conditions(),
+    }
+    budget: dict[str, Any] = {name: value or None for name, value in params.search_budget().items()}
+    default = default.replace(seed=0, fold=None, folds=plain.folds, **budget)
+    plain = plain.replace(**budget)
+    if wrong := [field for field in _differences(default, plain) if field in about["conditions"]]:
+        raise ValueError(f"{params.notebook} has no run of {name} with the {' and '.join(wrong)} of its parameters")
+    path = _folder(params) / params.search_name(name)
+    return Wanted(path, default, searched_ranges(method), tuple(method.rates), about)
+
+
+def _differences(spec: RunSpec, plain: RunSpec) -> list[str]:
+    one, other = spec.as_dict(), plain.as_dict()
+    return [name for name in one if one[name] != other[name] and name not in ("seed", "fold", "folds")]
+
+
+def _folder(params: Params) -> Path:
+    return search.folder(params.profile) or repository_root()  # which says that there is none
+
+
+def run(every: Sequence[Wanted], jobs: int | None = None, again: bool = False) -> list[search.Search]:
+    """The searches in their order, those that are not complete run side by side with one thread each; what has been
+    done before is not done again.
+
+    Args:
+        jobs: how many at a time; None: one per core.
+        again: anew also where they are complete.
+
+    Raises:
+        ValueError: jobs below 1; a complete search of other conditions lies in the place of one of them; after the
+            others have ended, where one failed.
+    """
+    for tuning in every:
+        if tuning.path.exists() and not again and (differs := _other_conditions(tuning)):
+            raise ValueError(
+                f"{tuning.path} was made with another {' and '.join(differs)}; ask for that, or `--again` replaces it"
+            )
+    todo = [tuning for tuning in every if again or not tuning.path.exists()]
+    complete, failures = 0, {}
+
+    def done() -> int:
+        begun = 0
+        for tuning in todo:
+            with suppress(FileNotFoundError):  # not begun, or complete by now: its worker moves the file
+                begun += search.run_count(search.read(search.unfinished_of(tuning.path)))
+        return search.RUNS * complete + begun
+
+    def finish(path: str, result: Callable[[], object]) -> None:
+        nonlocal complete
+        if error := scheduling.failure_of(result):
+            failures[path] = error
+        complete += 1
+
+    report = progress.reporter("runs of searches done", search.RUNS * len(todo), done())
+    workers = scheduling.workers_for(jobs, len(todo))
+    if workers <= 1:
+        for tuning in todo:
+            finish(str(tuning.path), functools.partial(tuning.run, again, lambda: report(done())))
+    else:
+        tasks = {str(tuning.path): functools.partial(tuning.run, again) for tuning in todo}
+        scheduling.side_by_side(tasks, workers, finish, lambda: report(done()))
+    if failures:
+        ended = [(tuning.about["method"], failures.get(str(tuning.path))) for tuning in todo]
+        lines = [f"  {method}: {error or type(error).__name__}" for method, error in ended if error is not None]
+        raise ValueError(
+            f"{len(failures)} of {len(todo)} searches failed, the others are complete:\n" + "\n".join(lines)
+        )
+    return [search.read(tuning.path) for tuning in every]
+
+
+def _other_conditions(tuning: Wanted) -> list[str]:
+    there, here = search.read(tuning.path).get("conditions", {}), tuning.about["conditions"]
+    return sorted(name for name in there.keys() | here.keys() if there.get(name) != here.get(name))
+
+
+def outdated(folder: Path | None = None) -> dict[str, list[str]]:
+    """The tables that rest on searches which are no longer those of the files: {path: names of the files}.
+
+    A table's record names each search, of the folder beside it, with its sha256. A file that is gone, edited or made
+    again is another.
+
+    folder: of tables, default results/ of the repository.
+    """
+    root = repository_root() / "results" if folder is None else folder
+    by_table = {}
+    for profile in saving.PROFILES:
+        for path in provenance.table_paths(root / profile):
+            named = json.loads(path.with_suffix(".json").read_text(encoding="utf8")).get("searches", {})
+            sums = {entry["file"]: entry["sha256"] for entry in named.values()}
+            where = search.folder(profile, root)
+            if others := [file for file, digest in sums.items() if not where or _digest(where / file) != digest]:
+                by_table[str(path.relative_to(root))] = others
+    return by_table
+
+
+def _digest(path: Path) -> str:
+    try:
+        return search.read(path)["sha256"]
+    except (OSError, ValueError):
+        return ""

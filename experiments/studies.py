@@ -1,0 +1,228 @@
+"""What the studies of several papers need: rows of a table, measurements of a finished run, published numbers."""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import torch
+from torch import Tensor
+
+from experiments.analysis import results, sentences, stored, summaries, tables
+from experiments.analysis.comparing import UNTRAINED
+from experiments.datasets import manifests
+from experiments.figures import charts
+from experiments.figures.style import PLAIN, Names
+from experiments.files import cached_array
+from experiments.params import Params
+from experiments.training import activations, batches, inference, protocols, records
+from experiments.training.builders import build_loss
+from experiments.training.runs import RunResult
+from experiments.training.spec import RunSpec
+
+# rows
+
+
+def study_rows(params: Params, rows: Iterable[dict[str, Any]], **columns: object) -> pd.DataFrame:
+    """A tidy table of a study without images; columns: what else all rows have."""
+    common = {"paper": params.paper, "experiment": params.notebook, "profile": params.profile, "dataset": "synthetic"}
+    return results.frame([common | columns | row for row in rows])
+
+
+def measured(
+    run: RunResult, measure: Callable[..., dict[str, float]], setting: str | None = None, **options: Any
+) -> protocols.Scored:
+    """What `measure(run, **options)`, a function of a module, finds on the weights of a finished run, see `scored`; it
+    is measured once, see `records.derived`."""
+    return scored(run, records.derived([run], measure, **options), setting)
+
+
+def scored(run: RunResult, values: Mapping[str, float], setting: str | None = None) -> protocols.Scored:
+    """Values of a finished run as rows of its last step; a setting replaces the run's."""
+    step = max(row["step"] for row in run.rows)
+    rows = [{"selection": "last", "step": step, "metric": name, "value": value} for name, value in values.items()]
+    return protocols.Scored(run.spec if setting is None else run.spec.replace(setting=setting), run.dataset, rows)
+
+
+def with_measures(
+    finished: Iterable[RunResult], measures: Callable[..., Iterable[protocols.Scored]], params: Params
+) -> pd.DataFrame:
+    """The rows of finished runs, and below them what the `measures` of a study, see `Study`, find on each."""
+    finished = list(finished)
+    return with_measured(finished, [measurement for run in finished for measurement in measures(run, params)], params)
+
+
+def with_measured(finished: Iterable, measurements: Iterable[protocols.Scored], params: Params) -> pd.DataFrame:
+    """The rows of finished runs, and below them what was measured on them."""
+    parts = [list(finished), list(measurements)]
+    return pd.concat([results.tidy(part, params) for part in parts if part], ignore_index=True)
+
+
+# a finished run
+
+
+def evaluated_labels(run: RunResult) -> tuple[Tensor, np.ndarray, np.ndarray]:
+    """Labels (N,) of a run's test images, and which are queries and gallery."""
+    manifest = batches.load_dataset(run.spec)
+    test = manifest.indices("test")
+    return torch.from_numpy(manifest.labels[test]), manifest.is_query[test], manifest.is_gallery[test]
+
+
+def training_embeddings(run: RunResult, per_class: int | None = None) -> tuple[manifests.Manifest, Tensor, Tensor]:
+    """Manifest, embeddings (N, D) of the training images in evaluation mode, and their labels (N,).
+
+    The labels are those that were trained on, wrong ones included. per_class: the first so many of each; None: all.
+    """
+    manifest = batches.load_dataset(run.spec)
+    images = manifest.indices("train")
+    if per_class is not None:
+        labels = manifest.labels[images]
+        images = np.sort(np.concatenate([images[labels == label][:per_class] for label in np.unique(labels)]))
+
+    def embed() -> Tensor:
+        network = run.network()
+        if run.spec.train_from is None:
+            return inference.embed_images(run.spec, network, manifest, images)
+        # many runs share what lies below their tails, and it is in the cache since they were trained
+        tail, stored = activations.cut(run.spec, network, manifest)
+        return inference.embed(tail, stored.evaluated(images))
+
+    embeddings = kept(run, embed, "train", per_class)
+    return manifest, embeddings, torch.from_numpy(manifest.labels[images])
+
+
+def kept(run: RunResult, build: Callable[[], Tensor], *what: object) -> Tensor:
+    """The embeddings that `build()` makes with a finished run, kept under its key: a pass over all images takes longer
+    than the rest of a notebook. `what` tells them from others of the run; code that the run itself does not use is
+    part of it."""
+    return torch.from_numpy(cached_array("embeddings", (run.folder.name, *what), lambda: build().numpy()))
+
+
+def trained_loss(run: RunResult, manifest: manifests.Manifest, embedding_size: int, **options: Any) -> torch.nn.Module:
+    """The loss of a finished run as training left it; options replace those of its spec."""
+    spec = run.spec.replace(loss_options={**run.spec.loss_options, **options})
+    loss = build_loss(spec, manifest.num_train_classes, embedding_size)
+    loss.load_state_dict(run.loss_state())
+    return loss
+
+
+# how R@1 grew during training
+
+RISING = 1.0  # points of R@1 in the last fifth of training, above which a method has not converged
+
+
+def with_histories(runs: Iterable[RunSpec]) -> list[RunSpec]:
+    """The same runs, of which the first seed of every method that is trained under the conventional protocol keeps its
+    evaluations: those that it has during training, or five. What it learns is the same. All notebooks that have such a
+    run ask for it in this way, so that it is trained once; heads, which take a second or two, are left as they are."""
+    return [run.replace(keep_history=True, **_five_evaluations(run)) if _is_first(run) else run for run in runs]
+
+
+def _is_first(run: RunSpec) -> bool:
+    return bool(run.loss) and run.seed == 0 and run.protocol == "conventional" and run.train_from != "head"
+
+
+def _five_evaluations(run: RunSpec) -> dict[str, float]:
+    if run.eval_every or run.eval_every_epochs:
+        return {}
+    return {"eval_every": max(run.steps // 5, 1)} if run.steps else {"eval_every_epochs": run.epochs / 5}
+
+
+def without_histories(table: pd.DataFrame) -> pd.DataFrame:
+    """A table without what the first seed alone has of the evaluations that `with_histories` keeps, its best one among
+    them: no mean over seeds may count it."""
+    run = ["protocol", "method", "setting"]
+    seeds, of_selection = (
+        table.groupby(columns)["seed"].transform("nunique") for columns in (run, [*run, "selection"])
+    )
+    return table[(of_selection == seeds) & ~_kept(table)]
+
+
+def histories_apart(table: pd.DataFrame) -> pd.DataFrame:
+    """The same, but that the R@1 of those evaluations stands last, as setting CURVE."""
+    recalls = table[_kept(table) & (table["metric"] == "R@1")]
+    return pd.concat([without_histories(table), recalls.assign(setting=tables.CURVE)], ignore_index=True)
+
+
+def _kept(table: pd.DataFrame) -> pd.Series:
+    return (table["selection"] == "every") & (table["protocol"] == "conventional")
+
+
+def convergence(table: pd.DataFrame, names: Names = PLAIN) -> None:
+    """Show how R@1 grew in the first seed's runs, the highest at the end first, and say which methods still rise."""
+    import matplotlib.pyplot as plt
+    from IPython.display import Markdown, display
+
+    try:
+        histories = tables.histories(table, "R@1")
+    except tables.MissingRows:
+        display(Markdown("Only runs under the conventional protocol are evaluated during training."))
+        return
+    ranked = dict(sorted(histories.items(), key=lambda item: -item[1][1][-1]))
+    title = f"{stored.setup_in_words(table)}, seed 0"
+    display(drawn := charts.lines(ranked, "step", "recall@1 (%)", title=title, names=names))
+    plt.close(drawn)
+    try:
+        display(Markdown(still_rising(stored.Numbers(table))))
+    except tables.MissingRows as missing:
+        display(Markdown(f"Whether they still rise is not known: there are no {missing}."))
+
+
+def below_features(metric: str) -> stored.Sentence:
+    """Which losses end below the pretrained features that training begins with; nothing where none does."""
+
+    def said(numbers: stored.Numbers) -> str:
+        floor = numbers.mean("untrained", metric)
+        trained = [name for name in numbers.methods if name not in UNTRAINED]
+        means = {name: numbers.mean(name, metric) for name in numbers.ranked(trained, metric, least=1)}
+        if not (below := {name: mean for name, mean in means.items() if mean < floor}):
+            return ""
+        which = f"each of its {len(below)} losses" if len(below) == len(means) else sentences.listed([*below])
+        ends = dict.fromkeys(f"{mean:.1f}" for mean in (min(below.values()), max(below.values())))
+        return f"Below the {floor:.1f} {metric} of the pretrained features: {which} ({' to '.join(ends)})."
+
+    return said
+
+
+def still_rising(numbers: stored.Numbers) -> str:
+    """A sentence on the methods whose R@1 rose by more than RISING points in the last fifth of training."""
+    rises = {}
+    for method, (steps, values) in tables.histories(numbers.table, "R@1").items():
+        if steps[0] > 0.8 * steps[-1]:
+            raise tables.MissingRows(f"evaluations of {method} before the last fifth of training")
+        rises[method] = values[-1] - np.interp(0.8 * steps[-1], steps, values)
+    rising = {method: rise for method, rise in sorted(rises.items(), key=lambda item: -item[1]) if rise > RISING}
+    much = f"by more than {RISING:g} point in the last fifth of training (seed 0)"
+    if not rising:
+        return f"All {len(rises)} losses have converged: the R@1 of none rises {much}."
+    told = ", ".join(f"{method} {rise:+.1f}" for method, rise in rising.items())
+    return f"{len(rising)} of {len(rises)} losses have not converged, their R@1 rises {much}: {told}."
+
+
+# published numbers
+
+
+def published(
+    paper: str, names: Mapping[str, str], table: str | Sequence[str], **where: str | float | Iterable[str | float]
+) -> pd.DataFrame:
+    """Rows of one of a paper's tables, its methods named as in ours; names: {printed name: ours}."""
+    return summaries.published(paper, table, **where).replace({"method": dict(names)})
+
+
+def published_curve(paper: str, figure: str) -> dict[str, dict[float, float]]:
+    """Recall@1 of a panel of a paper's figure where it is known: {data set: {level: value}}."""
+    curves: dict[str, dict[float, float]] = {}
+    for row in summaries.published(f"{paper}_figures", figure).itertuples():
+        curves.setdefault(row.dataset, {})[tables.level_of(row.split_or_setting)] = row.value
+    return curves
+
+
+def by_level(table: pd.DataFrame, columns: Iterable[str], curve: Mapping[str, Mapping[float, float]]) -> pd.DataFrame:
+    """A row per setting: our means over seeds of some metrics, and what is known of a `published_curve`."""
+    rows = table[(table["selection"] == "last") & table["metric"].isin(columns)]
+    ours = rows.groupby(["method", "setting", "metric"], sort=False)["value"].mean().unstack()[list(columns)]
+    ours.index = [setting or method for method, setting in ours.index]
+    ours.columns = [f"ours, {rows['dataset'].iloc[0]}, {name}" for name in columns]
+    for dataset, points in curve.items():
+        ours[f"published, {dataset}, R@1"] = [points.get(tables.level_of(setting), np.nan) for setting in ours.index]
+    return ours

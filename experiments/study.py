@@ -1,0 +1,278 @@
+"""What a notebook does, stated once in its paper's room: `Study`. With parameters it is an `Execution`, whose methods
+the cells of the notebook call."""
+
+import dataclasses
+import os
+import types
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from experiments.analysis import goldens, judging, provenance, results, saving, stored, summaries, tables
+from experiments.analysis.claims import ClaimTest
+from experiments.params import Params
+from experiments.studies import with_measures
+from experiments.training import keys, protocols, records, runs
+from experiments.training.spec import RunSpec
+
+
+def nothing(*given: object) -> list:
+    """What a study trains or measures that only computes."""
+    return []
+
+
+@dataclass(frozen=True)
+class Study:
+    """The work of one notebook.
+
+    params: the class of its parameters, which names it.
+    specs: its parameters -> the RunSpecs it trains, in the order of its tables.
+    tabulate: (its finished runs in that order, its parameters) -> the tidy table it saves; None: the rows of the runs,
+        and below them what `measures` finds on each.
+    measures: (a finished run, its parameters) -> what is measured on its weights alone, rows that the table holds too.
+    claims: all tests of its paper's claims by claim id; none where it settles none.
+    ratios: (the costs it saves, its parameters) -> a tidy table of their ratios, where claims are about costs.
+    findings: sentences about what no claim says, the main one first, beside those that the judge makes of its claims;
+        `stored.say` leaves out those for which a table has no rows. Those of a study that saves no table take the
+        ledger.
+    ranked: the paper's own methods in a table of many losses under equal conditions, from which the README says who
+        leads; none in other tables.
+    saves: whether it saves a table; False: it reads what others left in results/, so the workflow executes it after
+        these are published.
+    """
+
+    params: type[Params]
+    specs: Callable[..., list[RunSpec]] = nothing
+    tabulate: Callable[..., pd.DataFrame] | None = None
+    measures: Callable[..., list] = nothing
+    claims: Mapping[str, ClaimTest] = field(default_factory=dict)
+    ratios: Callable[..., pd.DataFrame] | None = None
+    findings: tuple[Callable[..., str], ...] = ()
+    ranked: tuple[str, ...] = ()
+    saves: bool = True
+
+    @property
+    def name(self) -> str:
+        return self.params.notebook
+
+    @property
+    def settled(self) -> list[str]:
+        """The ids of the claims that it settles."""
+        return [claim_id for claim_id, test in self.claims.items() if test.notebook == self.name]
+
+    def from_cell(self, namespace: Mapping[str, object]) -> "Execution":
+        """The study with the parameters of its notebook, from `globals()`, checked and resolved; its runs are specified
+        once, so that whatever is wrong with one of them is an error here and not in a worker.
+
+        Raises:
+            ValueError: on a name that is no parameter, with the closest one; on an unknown profile, dataset, method or
+                backbone; on a number that makes no sense; on a sweep without its reference level.
+            TypeError: on a value of the wrong type.
+            FileNotFoundError: on weights that are not there.
+        """
+        given = {
+            name: value
+            for name, value in namespace.items()
+            if not name.startswith("_")
+            and name not in ("In", "Out")
+            and isinstance(value, bool | int | float | str | list | tuple | dict | types.NoneType)
+        }
+        params = self.params.from_values(given)
+        self.specs_untrained(params)
+        return Execution(self, params)
+
+    def specs_untrained(self, params: Params) -> list[RunSpec]:
+        """The runs as `plan` and `show` list them: a search, which would train, is left out."""
+        if params.search_trials:
+            none: dict[str, Any] = {"search_trials": 0}
+            params = dataclasses.replace(params, **none).untuned()  # it begins where no search has been taken
+        return self.specs(params)
+
+    def table(self, finished: Iterable[runs.RunResult], params: Params) -> pd.DataFrame:
+        """The tidy table of its finished runs, in the order of their specs."""
+        if self.tabulate:
+            return self.tabulate(finished, params)
+        return with_measures(finished, self.measures, params)
+
+    def in_results(self, but: Path | None = None) -> list[stored.Stored]:
+        """Its tables in results/, see `stored.stored`, with the ratios of costs that its claims are judged by."""
+        entries = stored.stored(self.name, but=but)
+        if self.ratios is None:
+            return entries
+        return [entry if entry.costs is None else self._with_ratios(entry) for entry in entries]
+
+    def _with_ratios(self, entry: stored.Stored) -> stored.Stored:
+        known = {parameter.name for parameter in dataclasses.fields(self.params)}  # an older version may name others
+        params = self.params.from_values({name: value for name, value in entry.parameters.items() if name in known})
+        return dataclasses.replace(entry, table=pd.concat([entry.table, self.ratios(entry.costs, params)]))
+
+
+@dataclass(frozen=True, repr=False)
+class Execution:
+    """A study with parameters."""
+
+    study: Study
+    params: Params
+
+    def __repr__(self) -> str:
+        return repr(self.params)
+
+    def _repr_html_(self) -> str:
+        return self.params._repr_html_()
+
+    def run(
+        self, specs: Iterable[RunSpec] | None = None, jobs: int | None = None, *, rerun: bool = False
+    ) -> list[runs.RunResult]:
+        """The finished runs of the study, trained where neither store nor cache has them, `jobs` at a time (None: one
+        per core); says how many are outdated. What the study measures on a run's weights is on record when the run is,
+        but for what it measures on several together, as on the models of folds.
+
+        With environment variable DMLREPRO_TRAIN=0 they are those of the seeds of which the store has every run, and
+        none is trained.
+
+        specs: None: all that the study trains. rerun: as in `runs.run_all`.
+
+        Raises:
+            FileNotFoundError: DMLREPRO_TRAIN=0, and the record has no seed of this notebook whole.
+        """
+        specs = self.study.specs(self.params) if specs is None else list(specs)
+        file = records.file_of(self.params.profile, self.study.name)
+        if file and os.environ.get("DMLREPRO_TRAIN") == "0":
+            there = runs.on_record(specs, file)
+            missing = {spec.seed for spec, present in zip(specs, there) if not present}
+            specs = [spec for spec in specs if spec.seed not in missing]
+            if not specs:
+                raise FileNotFoundError(
+                    f"{self.study.name}: {there.count(False)} of {len(there)} runs are not in {file.parent}, some of "
+                    "every seed; train them (`python -m experiments train`), or leave DMLREPRO_TRAIN=0 out"
+                )
+            return self._finished(runs.run_all(specs, record=file))
+        return self._finished(runs.run_all(specs, jobs=jobs, record=file, measure=self.measure, rerun=rerun))
+
+    def _finished(self, finished: list[runs.RunResult]) -> list[runs.RunResult]:
+        if old := sum(run.stale for run in finished):
+            print(f"{old} of {len(finished)} runs. {stored.OLDER}")
+        return finished
+
+    def measure(self, finished: runs.RunResult) -> None:
+        """All that the table and the verdicts need of the weights of one finished run."""
+        protocol = protocols.PROTOCOLS.get(finished.spec.protocol)
+        if finished.spec.fold is None or (protocol and "fold" in protocol.structure):
+            results.hits([finished], self.params)
+        self.study.measures(finished, self.params)
+
+    def table(self, finished: Sequence[runs.RunResult] = (), cost: pd.DataFrame | None = None) -> pd.DataFrame:
+        """The table of finished runs, saved with their provenance, see `saving.save`; cost: None: that of the runs."""
+        table = self.study.table(finished, self.params)
+        saving.save(table, self.params, runs=finished, cost=cost)
+        return table
+
+    def verdicts(self, table: pd.DataFrame, finished: Sequence[runs.RunResult] = ()) -> judging.Judged:
+        """The verdicts on the claims that the study settles, from the table of this very execution.
+
+        finished: its runs, for what other test classes could change; none: nothing is said of that.
+        """
+        tests = self.study.claims
+        if any(run.stale for run in finished) or self._older():
+            return stored.judged(table, tests, self.study.name, older=True)
+        return judging.judge(
+            table,
+            tests,
+            self.study.settled,
+            hits=results.hits(finished, self.params) if finished else None,
+            trials=self.trials(table),
+            device=keys.device_name(),
+        )
+
+    def _older(self) -> bool:
+        """Whether the table that has just been saved is of runs of older code."""
+        path = saving.table_path(self.params)
+        return path.exists() and stored.of_older_code(provenance.record(path))
+
+    def trials(self, table: pd.DataFrame) -> dict[str, int]:
+        """See `stored.trials_of`.
+
+        A committed search counts with the settings that it tried, 16, not with its 24 runs: the others score four of
+        the same settings on further folds. A variant has the trials of the search that it takes.
+        """
+        committed = {method: len(search["trials"]) for method, search in self.params.searches().items()}
+        return stored.trials_of(table, self.params.search_trials, committed)
+
+    def found(self, table: pd.DataFrame):
+        """The findings made from the table of this very execution, as a list to read."""
+        from IPython.display import Markdown
+
+        study, saved, tuned = self.study, saving.as_saved(table), self.trials(table)
+        sentences = stored.findings(saved, study.claims, study.name, study.findings, tuned, older=self._older())
+        if missing := self._seeds_missing(table):
+            sentences.insert(0, missing)
+        return Markdown("\n".join(f"- {sentence}" for sentence in sentences) or "Too few rows for a finding.")
+
+    def _seeds_missing(self, table: pd.DataFrame) -> str:
+        """ "7 of 10 seeds" of a study that was executed on what is on record so far; "" of a whole one."""
+        seeds = table.loc[table["dataset"] != tables.SYNTHETIC, "seed"].nunique()
+        asked = 0 if self.params.profile == "quick" else self.params.seeds
+        return f"{seeds} of {asked} seeds are on record so far." if 0 < seeds < asked else ""
+
+    @contextmanager
+    def needs_images(self) -> Iterator[None]:
+        """Around the figures of a notebook that show images or ask for trained weights: where DMLREPRO_TRAIN=0 and they
+        are not at hand, a line stands in their place."""
+        try:
+            yield
+        except (FileNotFoundError, records.NotMeasured) as missing:
+            if os.environ.get("DMLREPRO_TRAIN") != "0":
+                raise
+            print(f"Not shown with DMLREPRO_TRAIN=0: it needs images or trained weights ({missing})")
+
+    def check(self, table: pd.DataFrame) -> None:
+        """Print whether the table matches the golden one, see `goldens.check`."""
+        goldens.check(table, self.params)
+
+    def lead(self, figure: Callable) -> None:
+        """Show the figures of the tables in results/ of profiles that carry more than that of this execution, if there
+        are any: what a smaller one shows is read after them.
+
+        figure: (table) -> a figure of it.
+        """
+        import matplotlib.pyplot as plt
+        from IPython.display import Markdown, display
+
+        larger = saving.PROFILES[: saving.PROFILES.index(self.params.profile)]
+        for other in stored.stored(self.study.name, but=self._own):
+            if other.profile in larger:
+                display(Markdown(f"**{other.heading}**"), drawn := figure(other.table))
+                plt.close(drawn)
+
+    def all_evidence(self, metrics: Sequence[str], figure: Callable | None = None) -> None:
+        """Show what results/ holds for this study beside the present execution: tables, figures and verdicts.
+
+        Args:
+            metrics: columns of the tables.
+            figure: (table) -> a figure of it; None: no figures.
+        """
+        import matplotlib.pyplot as plt
+        from IPython.display import Image, Markdown, display
+
+        others = self.study.in_results(but=self._own)
+        if not others:
+            display(Markdown("So far nothing else: `papermill -p profile small` adds to results/."))
+        for other in others:
+            display(Markdown(f"**{other.heading}**, trained on {other.device}"), summaries.pivot(other.table, metrics))
+            if figure:
+                display(drawn := figure(other.table))
+                plt.close(drawn)
+            if other.picture:
+                display(Image(other.picture, alt=f"Figure of {self.study.name} on {other.plain_label}"))
+            if self.study.claims:
+                shown = other.judged(self.study.claims)
+                display(shown if len(shown.verdicts) else Markdown("It has no rows by which a claim could be judged."))
+
+    @property
+    def _own(self) -> Path:
+        """Where in results/ its own table lies."""
+        return Path(self.params.profile, f"{self.params.stem}.csv")

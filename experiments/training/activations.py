@@ -1,0 +1,162 @@
+"""What enters the tail of a network: the activations below it, computed once per image and view, and kept.
+
+A run with `train_from` trains a network from a block on. What lies below never changes, so it is computed beforehand,
+in evaluation mode (BatchNorm too) and in float32: of every image the test-time crop, of training images also the other
+views in which they are shown. There is one array per view in cache_root()/activations, under all that it depends on and
+mapped into memory; runs, seeds and processes share them. Whoever removes that folder loses only time.
+"""
+
+import functools
+import os
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from experiments.datasets import images, manifests
+from experiments.files import cache_root, mapped_array
+from experiments.networks import backbones
+from experiments.training import batches, distributed, sources
+from experiments.training.builders import stream_seed
+from experiments.training.spec import RunSpec
+
+GIGABYTES = 12.0  # all arrays together, unless DMLREPRO_ACTIVATIONS_GB says otherwise
+EVALUATED_AT_ONCE = 2**19  # numbers; at least 256 images
+CENTRE, MIRRORED = "centre", "mirrored"
+
+
+class Activations:
+    """The activations of a data set's images, which are known by their numbers in its manifest.
+
+    Args:
+        centre: (N, ...) of the test-time crop of every image; maps lie as (N, H, W, C).
+        further: the other views, each (T, ...).
+        train: the T training images.
+        shows_centre: whether the centre is a view that is trained on, too.
+    """
+
+    def __init__(self, centre: Tensor, further: list[Tensor], train: np.ndarray, *, shows_centre: bool):
+        self.centre, self.views = centre, [centre] * shows_centre + further
+        place = np.full(len(centre), -1)
+        place[train] = np.arange(len(train))
+        self.rows_of = [np.arange(len(centre))] * shows_centre + [place] * len(further)
+
+    def evaluated(self, indices: np.ndarray) -> Iterator[Tensor]:
+        """The centres of images, in chunks."""
+        chunk = max(256, EVALUATED_AT_ONCE // self.centre[0].numel())
+        for start in range(0, len(indices), chunk):
+            yield _maps(self.centre[torch.from_numpy(indices[start : start + chunk])])
+
+    def trained(self, indices: np.ndarray, rows: slice, generator: torch.Generator) -> Tensor:
+        """The `rows` of a batch of training images, each in a view drawn for it. What is there several times is shown
+        in different views, until all have been."""
+        wanted = indices[rows]
+        if len(self.views) == 1:
+            return _maps(self.views[0][torch.from_numpy(self.rows_of[0][wanted])])
+        unique, image = np.unique(indices, return_inverse=True)
+        order = torch.rand(len(unique), len(self.views), generator=generator).argsort(1).numpy()
+        view = order[image, _turns(image) % len(self.views)][rows]
+        batch = self.centre.new_empty(len(wanted), *self.centre.shape[1:])
+        for number, (stored, row) in enumerate(zip(self.views, self.rows_of)):
+            (mine,) = np.nonzero(view == number)
+            batch[torch.from_numpy(mine)] = stored[torch.from_numpy(row[wanted[mine]])]
+        return _maps(batch)
+
+
+def _turns(image: np.ndarray) -> np.ndarray:
+    """How often each item has occurred before: 0, 0, 1 of a, b, a."""
+    order = image.argsort(kind="stable")
+    counts = np.bincount(image)
+    turns = np.empty_like(image)
+    turns[order] = np.arange(len(image)) - np.repeat(counts.cumsum() - counts, counts)
+    return turns
+
+
+def _maps(stored: Tensor) -> Tensor:
+    """float32; (B, H, W, C) becomes (B, C, H, W) in the layout that convolutions want."""
+    return (stored.permute(0, 3, 1, 2) if stored.ndim == 4 else stored).float()
+
+
+def cut(
+    spec: RunSpec, network: backbones.EmbeddingNet, manifest: manifests.Manifest
+) -> tuple[backbones.Tail, Activations]:
+    """The part of a network that a run trains, and what enters it, from the cache or computed now.
+
+    Raises:
+        ValueError: the network cannot be cut at `train_from`.
+        OSError: the arrays would take more space than they may, see GIGABYTES.
+    """
+    everything, train = np.arange(len(manifest.labels)), manifest.indices("train")
+    probe = next(_shown(spec, manifest, CENTRE, everything[:2])).to(distributed.device_for_training())
+    tail = backbones.Tail(network.to(probe.device), spec.backbone, spec.train_from or "", probe)
+    network.eval()
+    enter = functools.partial(_enter, spec, network, tail.first)
+    number = spec.cached_views or 1
+    views = {1: [], 2: [MIRRORED]}.get(number, [f"crop {crop}" for crop in range(number)])
+    shape, kind = enter(probe).shape[1:], np.dtype(np.int16 if spec.half_activations else np.float32)
+    decides = _decides(spec, manifest, tail.first)
+
+    def array(view: str, indices: np.ndarray) -> Tensor:
+        def build() -> Iterator[np.ndarray]:
+            _check_room(spec, len(indices) * shape.numel() * kind.itemsize)
+            for batch in _shown(spec, manifest, view, indices):
+                yield enter(batch.to(probe.device)).cpu().numpy()
+
+        key = [*decides, view, spec.crop_scale if view.startswith("crop") else ""]
+        stored = mapped_array(folder(), key, (len(indices), *shape), kind, build)
+        with warnings.catch_warnings():  # that it is not writable is what we want
+            warnings.filterwarnings("ignore", "The given NumPy array is not writable")
+            return torch.from_numpy(stored).view(torch.bfloat16 if spec.half_activations else torch.float32)
+
+    further = [array(view, train) for view in views]
+    return tail, Activations(array(CENTRE, everything), further, train, shows_centre=number <= 2)
+
+
+@torch.no_grad()
+def _enter(spec: RunSpec, network: backbones.EmbeddingNet, first: str, shown: Tensor) -> Tensor:
+    """What enters the module `first`, as it is stored: maps as (B, H, W, C), bfloat16 as int16, which numpy has."""
+    entering = backbones.entering(network, first, shown)
+    entering = (entering.permute(0, 2, 3, 1) if entering.ndim == 4 else entering).contiguous()
+    return entering.bfloat16().view(torch.int16) if spec.half_activations else entering
+
+
+def _shown(spec: RunSpec, manifest: manifests.Manifest, view: str, indices: np.ndarray) -> Iterator[Tensor]:
+    """Batches (b, C, H, W) uint8 of images in a view, which no seed decides: runs differ by what they show when."""
+    store = images.open_images(manifest, short_side=batches.stored_side(spec))
+    if not view.startswith("crop"):
+        for batch in batches.test_batches(spec, store, indices):
+            yield batch.flip(-1) if view == MIRRORED else batch
+        return
+    numbers, size = torch.from_numpy(indices), spec.image_size or 0
+    for start in range(0, len(indices), 256):  # the crops of all are drawn each time, and some of them made
+        generator = torch.Generator().manual_seed(stream_seed(0, view))
+        rows = slice(start, start + 256)
+        yield images.train_batch(store, numbers, size, generator, scale=spec.crop_scale, rows=rows)
+
+
+def _decides(spec: RunSpec, manifest: manifests.Manifest, first: str) -> list:
+    """All that activations depend on, but for the view."""
+    decides: list[Any] = [manifest.name, manifest.images_digest, manifest.indices("train").tobytes(), first]
+    decides += [spec.backbone, backbones.weights_digest(spec.backbone, spec.weights), spec.pooling]
+    decides += [spec.image_size, spec.test_resize, spec.original_images, spec.half_activations]
+    decides += [distributed.device_for_training().type, sources.versions(), sources.bytes_hash([Path(__file__)])]
+    return decides + ([spec.seed, spec.replica] if spec.replica or not spec.weights else [])
+
+
+def folder() -> Path:
+    return cache_root() / "activations"
+
+
+def _check_room(spec: RunSpec, needed: int) -> None:
+    limit = float(os.environ.get("DMLREPRO_ACTIVATIONS_GB", GIGABYTES))
+    there = sum(path.stat().st_size for path in folder().glob("*/array.npy"))
+    if there + needed > 1e9 * limit:
+        raise OSError(
+            f"{folder()} holds {there / 1e9:.1f} GB, and one of the {spec.cached_views or 1} cached_views with "
+            f"train_from={spec.train_from!r} takes {needed / 1e9:.1f} GB: that is more than {limit:g} GB. Remove the "
+            "folder, take a later block, fewer views or half_activations=True, or set DMLREPRO_ACTIVATIONS_GB to more"
+        )

@@ -1,0 +1,220 @@
+"""What the network of a run makes of images: embeddings, and their retrieval scores."""
+
+from collections.abc import Collection, Iterable, Mapping
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from dmlrepro import retrieval
+from experiments.datasets import images, manifests
+from experiments.networks import backbones
+from experiments.training import batches, distributed
+from experiments.training.builders import stream_seed
+from experiments.training.spec import RunSpec
+
+CALIBRATED = 20  # training batches whose statistics BatchNorm begins with where embeddings before training are used
+REPLICA_NOISE = 1e-4  # relative; it does to a training run what another machine's rounding does, only more
+
+
+def build_network(spec: RunSpec, manifest: manifests.Manifest) -> backbones.EmbeddingNet:
+    """The untrained network of a spec for the images of a dataset."""
+    grey = isinstance(manifest.images, np.ndarray) and manifest.images.ndim == 3
+    network = backbones.build(
+        spec.backbone,
+        spec.embedding_size,
+        pooling=spec.pooling,
+        weights=spec.weights,
+        in_channels=1 if grey else 3,
+        seed=stream_seed(spec.seed, "network"),
+    )
+    patches: Any = getattr(network.trunk, "patch_embed", None)  # timm's transformers have one
+    if getattr(patches, "strict_img_size", False) and spec.image_size not in patches.img_size:
+        raise ValueError(f"image_size {spec.image_size}: {spec.backbone} takes {patches.img_size[0]} pixels only")
+    if spec.freeze_batchnorm:
+        backbones.freeze_batchnorm(network)
+    return network
+
+
+@torch.no_grad()
+def embed(network: nn.Module, batches: Iterable[Tensor], *, half: bool = False) -> Tensor:
+    """Raw embeddings (N, D) float32 on the CPU of uint8 image batches, in evaluation mode; half: by bfloat16."""
+    device = next(network.parameters()).device
+    was_training = network.training
+    network.eval()
+    with torch.autocast(device.type, torch.bfloat16, enabled=half):
+        parts = [network(batch.to(device, non_blocking=True)).float() for batch in batches]
+    network.train(was_training)
+    return torch.cat(parts).cpu()
+
+
+def embed_images(
+    spec: RunSpec, network: nn.Module, manifest: manifests.Manifest, indices: np.ndarray | list[int]
+) -> Tensor:
+    """Embeddings (len(indices), D) of the given images of a dataset with the spec's test-time crop.
+
+    The network is moved to the device of training.
+    """
+    store = images.open_images(manifest, short_side=batches.stored_side(spec))
+    return embed(network.to(distributed.device_for_training()), batches.test_batches(spec, store, np.asarray(indices)))
+
+
+def neighbours(task: batches.Task, network: nn.Module) -> Tensor:
+    """(N, k) int64: each train image and its k - 1 nearest neighbours, by the embeddings of the test-time crops."""
+    mine = embed(network, task.test_batches(task.train[distributed.share(len(task.train))]))
+    everything = distributed.gather(mine.to(next(network.parameters()).device), len(task.train))
+    own = torch.arange(len(task.train))[:, None]
+    others = (task.spec.neighbours or 1) - 1
+    if not others:
+        return own
+    return torch.cat([own, retrieval.nearest(everything, others).cpu()], dim=1)
+
+
+def evaluate(
+    task: batches.Task,
+    networks: Mapping[str, nn.Module],
+    step: int,
+    *,
+    validation_only: bool = False,
+    measures: Collection[str] = retrieval.MEASURES,
+) -> tuple[list[dict], dict[str, Tensor]]:
+    """The metric rows of all networks, and the embeddings of the test images by network (none with validation_only).
+
+    Metrics of a held-out fold are named `val ...`. Rows of every network but the one named "" say its name. With
+    validation_only the scores decide when to stop and which weights are best, and are never published: these networks
+    embed in the precision of training. All other scores are those of float32.
+
+    measures: as in `retrieval.retrieval`, beside R@K.
+    """
+    half = validation_only and task.spec.precision == "bfloat16"
+    manifest, rows, embeddings = task.manifest, [], {}
+    query, gallery = manifest.is_query[task.test], manifest.is_gallery[task.test]
+    for name, network in networks.items():
+        own = {"step": step} | ({"network": name} if name else {})
+        if len(task.validation):
+            everything = np.ones(len(task.validation), bool)
+            scores, _ = retrieve(task, network, task.validation, everything, everything, measures, half=half)
+            rows += [own | {"metric": f"val {metric}", "value": value} for metric, value in scores.items()]
+        if not validation_only:
+            scores, embeddings[name] = retrieve(task, network, task.test, query, gallery, measures)
+            rows += [own | {"metric": metric, "value": value} for metric, value in scores.items()]
+    return rows, embeddings
+
+
+def retrieve(
+    task: batches.Task,
+    network: nn.Module,
+    indices: np.ndarray,
+    query: np.ndarray,
+    gallery: np.ndarray,
+    measures: Collection[str] = retrieval.MEASURES,
+    *,
+    half: bool = False,
+):
+    """Scores and embeddings (N, D), on the CPU, of images: `query` marks those that search, `gallery` the searched.
+
+    Images without labels have no scores.
+    """
+    device = next(network.parameters()).device
+    mine = embed(network, task.test_batches(indices[distributed.share(len(indices))]), half=half)
+    embeddings = distributed.gather(mine.to(device), len(indices))
+    if not embeddings.isfinite().all():
+        raise FloatingPointError("the embeddings of the evaluated images are not finite; lower lr or loss_lr")
+    if not task.manifest.labelled:
+        return {}, embeddings.cpu()
+    labels = torch.from_numpy(task.manifest.labels[indices]).to(device)
+    scores = distributed.from_first(lambda: score(embeddings, labels, query, gallery, task.spec.ks, measures))
+    return scores, embeddings.cpu()
+
+
+def score(
+    embeddings: Tensor,
+    labels: Tensor,
+    query: np.ndarray,
+    gallery: np.ndarray,
+    ks: tuple[int, ...],
+    measures: Collection[str] = retrieval.MEASURES,
+) -> dict[str, float]:
+    """`metrics.retrieval` of the query images in the gallery images, each image left out of its own list."""
+    if (query & gallery).all():
+        return retrieval.retrieval(embeddings, labels, ks, measures=measures)
+    if (query & gallery).any():
+        raise ValueError("is_query and is_gallery must be equal or disjoint, or an image would find itself")
+    query, gallery = torch.from_numpy(query), torch.from_numpy(gallery)
+    return retrieval.retrieval(
+        embeddings[query],
+        labels[query],
+        ks,
+        gallery=embeddings[gallery],
+        gallery_labels=labels[gallery],
+        measures=measures,
+    )
+
+
+@torch.no_grad()
+def start_head(task: batches.Task, network: Any, *, whitened: bool) -> None:
+    """Let the head be the first principal components of the features of the training images, of unit variance if
+    `whitened`; scaled as a whole to the size of weights that are drawn, so that learning rates mean the same.
+
+    Raises:
+        ValueError: more components are asked for than there are features or images.
+    """
+    device, head = next(network.parameters()).device, network.head
+    was_training = network.training
+    network.eval()
+    entering = (backbones.entering(network, "head", images.to(device)) for images in task.test_batches(task.train))
+    features = torch.cat([batch.cpu() for batch in entering]).double()
+    network.train(was_training)
+    most, number = min(features.shape[1], len(features) - 1), head.out_features
+    if number > most:
+        raise ValueError(f"head_start={task.spec.head_start!r}: embedding_size must be at most {most}, got {number}")
+    variances, axes = torch.linalg.eigh(features.T.cov())
+    variances, axes = variances[-number:].flip(0), axes[:, -number:].flip(1).T
+    axes = axes * axes.gather(1, axes.abs().argmax(1, keepdim=True)).sign()  # both signs are right, one is chosen
+    if whitened:
+        axes = axes / variances.clamp_min(1e-9 * variances[0]).sqrt()[:, None]
+    weight = axes * (head.weight.std().item() / axes.std())
+    head.weight.copy_(weight)
+    head.bias.copy_(-weight @ features.mean(0))
+
+
+@torch.no_grad()
+def calibrate_batchnorm(task: batches.Task, network: nn.Module) -> None:
+    """Give every BatchNorm that learns the statistics of the first CALIBRATED training batches.
+
+    Before the first step it has those of other images, or of none: in evaluation mode the network is another one then
+    than that which training goes on from, and what is placed at its embeddings lies nowhere near them.
+    """
+    was_training = network.training
+    learning = [layer for layer in network.train().modules() if isinstance(layer, nn.modules.batchnorm._BatchNorm)]
+    learning = [layer for layer in learning if layer.training and layer.track_running_stats]
+    momenta = [layer.momentum for layer in learning]
+    for layer in learning:
+        layer.reset_running_stats()
+        layer.momentum = None  # the mean over batches; a moving average would keep an eighth of what was there
+    if learning:
+        for images, _ in task.train_batches(0, CALIBRATED, next(network.parameters()).device):
+            network(images)
+    for layer, momentum in zip(learning, momenta):
+        layer.momentum = momentum
+    network.train(was_training)
+
+
+def class_means(task: batches.Task, network: nn.Module) -> Tensor:
+    """(C, D) mean raw embedding of each train class, before training; BatchNorm that learns is calibrated first."""
+    calibrate_batchnorm(task, network)
+    embeddings = embed(network, task.test_batches(task.train))
+    labels = torch.from_numpy(task.train_labels)
+    sums = torch.zeros(task.num_classes, embeddings.shape[1]).index_add_(0, labels, embeddings)
+    return sums / labels.bincount(minlength=task.num_classes)[:, None]
+
+
+def perturb(network: nn.Module, spec: RunSpec) -> None:
+    """Give a replica its own small noise on the initial weights; the run itself, replica 0, is left as it is."""
+    if spec.replica:
+        generator = torch.Generator().manual_seed(stream_seed(spec.seed, "replica", spec.replica))
+        with torch.no_grad():
+            for parameter in network.parameters():
+                noise = torch.randn(parameter.shape, generator=generator).to(parameter.device)
+                parameter.mul_(1 + REPLICA_NOISE * noise)

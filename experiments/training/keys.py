@@ -1,0 +1,163 @@
+"""The key of a run: a digest of everything its numbers depend on.
+
+That is the spec, the images, the first weights and the bytes of the modules that the run imports: what is trained; and
+the versions of the numerical packages, the kind of device and of machine, and the threads: where. The key is that of
+the local cache; in the store a run goes by its name, which knows neither code nor machine, see records.py.
+"""
+
+import functools
+import hashlib
+import os
+import platform
+from collections.abc import Callable
+from pathlib import Path
+
+import torch
+
+from experiments.datasets import manifests
+from experiments.files import find_repository, read_json
+from experiments.networks import backbones
+from experiments.training import batches, distributed, recorded, records, sources
+from experiments.training.spec import RunSpec
+
+
+def key_of(spec: RunSpec) -> str:
+    """The key of a run: 24 hex digits for what is trained and 8 for the machine it is trained on."""
+    return of_identity(identity_of(spec))
+
+
+def of_identity(identity: dict[str, dict]) -> str:
+    """`key_of` a run, from all that it is made of."""
+    return f"{records.digest(identity['what'])[:24]}-{records.digest(identity['where'])[:8]}"
+
+
+def identity_of(spec: RunSpec, digests: Callable[[str, float, int, int | None], str] | None = None) -> dict[str, dict]:
+    """All that the key of a run is made of: `what` is trained, and `where`.
+
+    digests: a cached `digest_of_data` for many runs at a time; the reader's own images are read anew without one.
+    """
+    # what is not asked for is left out, so that a field added later leaves the keys of runs that do not use it
+    asked = recorded.spec_to_record({name: value for name, value in spec.as_dict().items() if not _is_nothing(value)})
+    if manifests.is_own(spec.dataset):
+        del asked["dataset"]  # a folder has many spellings; the name and content of its images are the data's digest
+    else:
+        digests = _kept_digest_of_data
+    what = {
+        "spec": asked,
+        "data": (digests or digest_of_data)(
+            spec.dataset, spec.label_noise, spec.seed if spec.label_noise else 0, spec.images_per_class
+        ),
+        "weights": digest_of_weights(spec.backbone, spec.weights),
+        "code": code_hash(spec.loss, spec.scheme),
+    }
+    where = {
+        "versions": sources.versions(),
+        "device": distributed.device_for_training().type + (f" x {ranks}" if (ranks := ranks_of(spec)) > 1 else ""),
+        "machine": platform.machine(),
+        # a GPU's results do not depend on the threads beside it, whose default differs between processes
+        "threads": spec.threads or (0 if torch.cuda.is_available() else torch.get_num_threads()),
+    }
+    return {"what": what, "where": where}
+
+
+def _is_nothing(value: object) -> bool:
+    return value is None or value is False or value == {} or value == ()  # but 0 is something: a fold, a seed
+
+
+def digest_of_data(dataset: str, label_noise: float, seed: int, images_per_class: int | None) -> str:
+    """Name and content of the images and labels of a run. Of a data set on record they are known without its images,
+    see data/digests.json, so that a stored run is found where they are not at hand."""
+    try:
+        manifest = manifests.load(dataset, label_noise=label_noise, seed=seed, images_per_class=images_per_class)
+    except FileNotFoundError:
+        known = _digests_on_record()["images"].get(dataset, {}).get(f"{label_noise:g}/{seed}")
+        if known is None or images_per_class is not None:
+            raise
+        return known
+    return f"{manifest.name}:{manifest.digest()}"
+
+
+def digest_of_weights(backbone: str, weights: str | None) -> str | None:
+    """`backbones.weights_digest`; of published weights on record it is known without a local file."""
+    digest = backbones.weights_digest(backbone, weights)
+    if digest is None or digest != weights:
+        return digest
+    return _digests_on_record()["weights"].get(backbone, {}).get(weights, digest)
+
+
+def train_images(spec: RunSpec) -> int:
+    """How many images a run is trained on if no fold is held out; of a data set on record without its images."""
+    try:
+        return len(batches.load_dataset(spec).indices("train"))
+    except FileNotFoundError:
+        known = _digests_on_record()["train_images"].get(spec.dataset)
+        if known is None:
+            raise
+        return known
+
+
+@functools.cache
+def _digests_on_record() -> dict[str, dict]:
+    """Of the images and weights of all stored runs: {"images": {data set: {"label noise/seed": digest}}, "weights":
+    {network: {weights: digest}}, "train_images": {data set: count}}."""
+    root, known = find_repository(), ("images", "weights", "train_images")
+    path = root / "data" / "digests.json" if root else None
+    return read_json(path, "take it from git") if path and path.exists() else {name: {} for name in known}
+
+
+_kept_digest_of_data = functools.cache(digest_of_data)  # of a data set that stays as it is while a process runs
+
+
+@functools.cache
+def code_hash(loss: str | None, scheme: str) -> str:
+    """Hash of every module of ours that a run with this loss and this scheme imports."""
+    return sources.bytes_hash(_roots(loss, scheme))
+
+
+def code_of(loss: str | None, scheme: str) -> list[Path]:
+    """The files of these modules."""
+    return sources.used_by(_roots(loss, scheme), without=sources.IN_THE_KEY)
+
+
+def _roots(loss: str | None, scheme: str) -> list[Path]:
+    roots = [sources.PACKAGE / "training" / "loop.py"]
+    if loss is not None:  # without a loss nothing is trained
+        roots += [
+            sources.loss_files()[loss.partition(".")[0]],
+            sources.PACKAGE / "training" / "schemes" / f"{scheme}.py",
+        ]
+    return roots
+
+
+def ranks_of(spec: RunSpec) -> int:
+    """Processes that train a run; one where no whole network is trained.
+
+    A run for one thread takes seconds, as long as starting the processes: it is spread only where that was asked for.
+    """
+    small = spec.threads == 1 and "DMLREPRO_RANKS" not in os.environ
+    if spec.loss is None or spec.train_from or small:
+        return 1
+    return min(distributed.ranks_for(distributed.device_for_training().type), spec.batch_size)
+
+
+def device_name() -> str:
+    return torch.cuda.get_device_name() if torch.cuda.is_available() else f"CPU {platform.machine()}"
+
+
+@functools.cache
+def rounding() -> str:
+    """How this processor rounds, with its libraries: a digest of elementary functions, a product and a convolution.
+
+    Machines with the same digest give training runs the same bytes, as far as these operations tell.
+    """
+    generator = torch.Generator().manual_seed(0)
+    numbers = 0.01 + 3 * torch.rand(4096, generator=generator)
+    images, kernels = (torch.randn(size, generator=generator) for size in ((8, 16, 16, 16), (32, 16, 3, 3)))
+    matrix, threads = numbers.view(64, 64), torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        rounded = [numbers.log(), numbers.exp(), numbers.pow(1.7), numbers.tanh(), numbers.sqrt(), matrix.softmax(1)]
+        rounded += [matrix @ matrix.T, matrix.double() @ matrix.double(), torch.nn.functional.conv2d(images, kernels)]
+    finally:
+        torch.set_num_threads(threads)
+    return hashlib.sha256(b"".join(tensor.contiguous().numpy().tobytes() for tensor in rounded)).hexdigest()[:16]

@@ -1,0 +1,376 @@
+"""Evaluation protocols as data: what a method trains on, when it stops, which model counts, and what is scored.
+
+A protocol turns the spec of a method into the runs it consists of (`expand`), and the finished runs into scores
+(`combine`). The training loop knows none of them: each is a choice of RunSpec fields.
+
+    conventional        train half / test half, fixed epochs, the best test epoch beside the last (ProxyAnchor's code)
+    mlrc                four class-disjoint folds, early stopping on validation MAP@R, separated and concatenated
+                        scores, 50 trials of Bayesian search (Musgrave et al., "A Metric Learning Reality Check", 2020)
+    roth                frozen BatchNorm, fixed epochs, no schedule (Roth et al., ICML 2020; nivMF Table 1)
+    stml                two views of every image, batches of nearest neighbours (Kim et al., "Self-Taught Metric
+                        Learning without Labels", CVPR 2022; PLM)
+    ccp_early_stopping  mlrc's folds; evaluate often, stop late, restore the best weights (CCP)
+    ccp_one_fold        the same with a single model, validated on the last third of the train classes (CCP's ablations)
+
+A protocol has two parts. Its structure holds at any scale: on embedded glyphs too, mlrc trains on folds and restores
+the model of the best validation. Its settings (optimiser, batch, crops, budget) are those of the published benchmarks
+and are taken at the profile `paper`; other profiles keep their own.
+
+Deviations: crops are cut from images stored with a short side of 256, where the conventional protocol's code crops
+the original file (`original_images` does so). The authors sample two images per class with replacement under roth, we
+without. The longest run is 200,000 steps under mlrc and ccp_early_stopping, where the papers name no end; patience ends
+it before (CCP, Table I: after 48,000 to 131,000 steps on SOP and In-Shop).
+"""
+
+import json
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+
+from experiments.training import batches, distributed, inference, records
+from experiments.training.records import measurement
+from experiments.training.spec import RunSpec
+
+TUNING_SEED = 10_000  # every search runs on this seed, no evaluation does
+
+# Ranks of Recall@K as each benchmark reports them.
+KS = {"sop": (1, 10, 100, 1000), "inshop": (1, 10, 20, 30, 40)}
+
+MLRC_EPOCH = 100  # steps
+
+
+@dataclass(frozen=True)
+class Protocol:
+    """One way to evaluate a method. See the head of this file for structure and settings, both fields of RunSpec."""
+
+    name: str
+    structure: Mapping[str, Any] = field(default_factory=dict)
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    by_dataset: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)  # further settings of one benchmark
+    samples_per_class: tuple[int, int] | None = None  # for losses on pairs and on proxies; None: the method's own
+    folds: int = 0  # a method has so many models per seed, each validated on another part of the train classes
+    held_out: int = 0  # without folds: a search alone validates, on the last of so many parts of the train classes
+    repeats: int = 5  # seeds
+    trials: int = 0  # a search for a method's hyperparameters tries so many
+
+
+def _mlrc_stop(epochs: int, patience: int) -> dict:
+    """Evaluate every so many epochs; the code stops once more than `patience` epochs have passed since the best."""
+    return {"eval_every": epochs * MLRC_EPOCH, "patience": patience // epochs + 1}
+
+
+_IBN_128 = {
+    "backbone": "bn_inception",
+    "weights": "imagenet",
+    "pooling": "avg",
+    "embedding_size": 128,
+    "freeze_batchnorm": True,
+    "image_size": 227,
+    "test_resize": 256,
+    "crop_scale": (0.16, 1.0),
+    "batch_size": 32,
+    "weight_decay": 1e-4,
+    "steps": 200_000,
+    "epochs": None,
+    "warmup_epochs": 0.0,
+}
+
+_CCP = _IBN_128 | {
+    "optimizer": "adam",
+    "lr": 1e-5,
+    "clip_value": 10.0,
+    "clip_norm": 10.0,
+    "eval_every": 25,
+    "patience": 60,
+}
+
+
+PROTOCOLS = {
+    protocol.name: protocol
+    for protocol in (
+        Protocol(
+            "conventional",
+            settings={
+                "pooling": "avg+max",
+                "image_size": 224,
+                "test_resize": 256,
+                "crop_scale": (0.08, 1.0),
+                "eval_every_epochs": 1,
+            },
+        ),
+        Protocol(
+            "mlrc",
+            structure={"monitor": "MAP@R", "restore_best": True},
+            settings=_IBN_128 | {"optimizer": "rmsprop", "lr": 1e-6} | _mlrc_stop(2, 9),
+            by_dataset={
+                "cars": _mlrc_stop(5, 14),
+                "sop": _mlrc_stop(20, 39),
+                "inshop": _mlrc_stop(20, 39),  # not among MLRC's benchmarks; the most alike of them
+            },
+            samples_per_class=(4, 1),
+            folds=4,
+            repeats=10,
+            trials=50,
+        ),
+        Protocol(
+            "roth",
+            structure={"freeze_batchnorm": True},
+            settings={
+                "backbone": "resnet50.tv_in1k",
+                "weights": "imagenet",
+                "pooling": "avg",
+                "embedding_size": 512,
+                "image_size": 224,
+                "test_resize": 256,
+                "crop_scale": (0.08, 1.0),
+                "batch_size": 112,
+                "optimizer": "adam",
+                "lr": 1e-5,
+                "weight_decay": 4e-4,
+                "steps": None,
+                "epochs": 150,
+                "warmup_epochs": 0.0,
+                "eval_every_epochs": 1,
+            },
+            samples_per_class=(2, 2),
+            held_out=3,  # the released code of nivMF tunes on a validation split of 30 % of the classes
+        ),
+        Protocol(
+            "stml",
+            structure={"views": 2, "neighbours": 5, "samples_per_class": None},
+            settings={
+                "backbone": "googlenet",
+                "weights": "imagenet",
+                "pooling": "avg",
+                "image_size": 227,
+                "test_resize": 256,
+                "crop_scale": (0.16, 1.0),
+                "batch_size": 100,
+                "optimizer": "adam",
+                "lr": 5e-4,
+                "steps": None,
+                "epochs": 200,
+                "eval_every_epochs": 1,
+            },
+            by_dataset={"sop": {"neighbours": 2}},
+        ),
+        Protocol(
+            "ccp_early_stopping",
+            structure={"monitor": "MAP@R", "restore_best": True},
+            settings=_CCP,
+            by_dataset={"sop": {"eval_every": 250}, "inshop": {"eval_every": 250}},
+            samples_per_class=(4, 1),
+            folds=4,
+        ),
+        Protocol(
+            "ccp_one_fold",
+            structure={"monitor": "MAP@R", "restore_best": True, "fold": 2, "folds": 3},
+            settings=_CCP,
+            by_dataset={"sop": {"eval_every": 250}, "inshop": {"eval_every": 250}},
+            samples_per_class=(4, 1),
+            held_out=3,
+        ),
+    )
+}
+
+
+def find(name: str) -> Protocol:
+    """ValueError lists the protocols there are."""
+    if name not in PROTOCOLS:
+        raise ValueError(f"unknown protocol {name!r}; choose one of {', '.join(PROTOCOLS)}")
+    return PROTOCOLS[name]
+
+
+def published_settings(name: str, dataset: str, backbone: str | None = None) -> dict:
+    """RunSpec fields of a protocol as published for a benchmark or a partial copy of it; other sets: those of CUB.
+
+    backbone: one that replaces the protocol's. A vision transformer takes images of 224 pixels only and is pooled by
+    its class token, whatever the protocol says of convolutional networks.
+    """
+    protocol, benchmark = find(name), dataset.removesuffix("-subset")
+    settings = {**protocol.settings, **protocol.by_dataset.get(benchmark, {}), "ks": KS.get(benchmark, RunSpec.ks)}
+    if (backbone or settings.get("backbone", "")).startswith("vit_"):
+        settings |= {"pooling": "token", "image_size": 224}
+    return settings
+
+
+def expand(
+    spec: RunSpec, name: str = "conventional", *, published: bool = False, keep: Collection[str] = ()
+) -> list[RunSpec]:
+    """The runs that a method consists of under a protocol: one, or one per fold.
+
+    Args:
+        published: take the protocol's settings too, not only its structure.
+        keep: fields that stay as they are in `spec`, because the reader set them.
+
+    Raises:
+        ValueError: an unknown protocol, or one that does not fit the spec (the views of stml need image_size).
+    """
+    protocol = find(name)
+    spec = spec.replace(**decided(spec, name, published=published, keep=keep), protocol=name)
+    if (spec.loss is None and spec.embedding_size is None) or not protocol.folds:
+        return [spec]
+    return [spec.replace(fold=fold, folds=protocol.folds) for fold in range(protocol.folds)]
+
+
+def validated(spec: RunSpec, name: str, *, published: bool = False, keep: Collection[str] = ()) -> list[RunSpec]:
+    """The runs by which a search judges a spec: those of `expand` where they hold out classes, else one that does.
+
+    That one keeps its best evaluation on these classes, looks at the test set when it is done, and is counted by the
+    first alone. Arguments as in `expand`; ValueError for a protocol without validation classes.
+    """
+    protocol = with_folds(name)
+    runs = expand(spec, name, published=published, keep=keep)
+    if protocol.folds:
+        return runs
+    looks = {} if runs[0].eval_every or runs[0].eval_every_epochs else _ten_evaluations(spec)
+    part = {"fold": protocol.held_out - 1, "folds": protocol.held_out}
+    return [run.replace(monitor="MAP@R", restore_best=True, **part, **looks) for run in runs]
+
+
+def decided(spec: RunSpec, name: str, *, published: bool = False, keep: Collection[str] = ()) -> dict:
+    """The fields of a spec that a protocol decides, but for the folds; arguments as in `expand`."""
+    protocol = find(name)
+    fields = dict(protocol.structure)
+    if published:
+        replaced = "backbone" in keep or "backbone" not in protocol.settings
+        fields |= published_settings(name, spec.dataset, spec.backbone if replaced else None)
+        if spec.clip_value and "clip_value" in fields:
+            fields["clip_value"] = min(spec.clip_value, fields["clip_value"])  # a method's own may be tighter
+        if protocol.samples_per_class:
+            on_pairs, on_proxies = protocol.samples_per_class
+            fields["samples_per_class"] = on_pairs if (spec.samples_per_class or 1) > 1 else on_proxies
+    elif fields.get("restore_best") and not (spec.eval_every or spec.eval_every_epochs):
+        fields |= _ten_evaluations(spec)
+    if spec.loss is None:
+        fields = {name: fields[name] for name in ("pooling", "image_size", "test_resize", "ks") if name in fields}
+    return {name: value for name, value in fields.items() if name not in keep}
+
+
+def _ten_evaluations(spec: RunSpec) -> dict:
+    if spec.steps is not None:
+        return {"eval_every": max(spec.steps // 10, 1)}
+    return {"eval_every_epochs": (spec.epochs or 10) / 10}
+
+
+# scores
+
+
+@dataclass(frozen=True)
+class Scored:
+    """Scores of several runs that count as one; the part of a RunResult that a table needs."""
+
+    spec: RunSpec
+    dataset: str
+    rows: list[dict]
+
+
+def combine(finished: Iterable) -> list:
+    """Finished runs as they enter a table: the models of one method's folds become two entries, others stay.
+
+    "<protocol> separated" is the mean of the models' scores, "<protocol> concatenated" the score of their L2-normalised
+    embeddings side by side, k times as long (Musgrave et al., Sec. 3.3), of the main network where a scheme has
+    several. An untrained network, which needs no folds, has the same score under both.
+
+    Raises:
+        ValueError: a fold is missing.
+    """
+    entries: list = []
+    folds: dict = {}
+    for run in finished:
+        protocol = PROTOCOLS.get(run.spec.protocol)
+        if run.spec.fold is None or (protocol and "fold" in protocol.structure):  # the only model of its protocol
+            entries.append([run] if protocol and protocol.folds else run)
+            continue
+        together = run.spec.replace(fold=None)
+        key = json.dumps([together.as_dict(), together.method, together.setting, together.protocol], sort_keys=True)
+        if key not in folds:
+            folds[key] = []
+            entries.append(folds[key])  # keeps its place in the table
+        folds[key].append(run)
+    return [entry for group in entries for entry in (_ensemble(group) if isinstance(group, list) else [group])]
+
+
+def _ensemble(models: list) -> list[Scored]:
+    first = models[0].spec
+    if first.fold is None:
+        return [Scored(first.replace(protocol=name), models[0].dataset, models[0].rows) for name in _labels(first)]
+    if sorted(run.spec.fold for run in models) != list(range(first.folds)):
+        raise ValueError(
+            f"{first.method} seed {first.seed}: need the runs of folds 0..{first.folds - 1}, "
+            f"got {sorted(run.spec.fold for run in models)}"
+        )
+    separated, concatenated = _labels(first)
+    dim = records.derived(models[:1], _dimension)
+    return [
+        Scored(first.replace(fold=None, embedding_size=size, protocol=label), models[0].dataset, rows)
+        for label, size, rows in (
+            (separated, dim, _mean_rows(models)),
+            (concatenated, dim * len(models), _concatenated_rows(models)),
+        )
+    ]
+
+
+@measurement("dimension")
+def _dimension(run: Any) -> int:
+    return run.embeddings.shape[1]
+
+
+def _labels(spec: RunSpec) -> tuple[str, str]:
+    name = {"mlrc": "MLRC"}.get(spec.protocol, spec.protocol)
+    return f"{name} separated", f"{name} concatenated"
+
+
+def _mean_rows(models: list) -> list[dict]:
+    """Means over the models; `step` is the mean of the steps they were taken at, or each step of selection "every" that
+    all of them have."""
+    values: dict[tuple, list[tuple[int, float]]] = {}
+    for run in models:
+        for row in run.rows:
+            merged = ("value",) if row["selection"] == "every" else ("step", "value")
+            what = tuple(item for item in row.items() if item[0] not in merged)
+            values.setdefault(what, []).append((row["step"], row["value"]))
+    return [
+        dict(what)
+        | {
+            "step": round(sum(step for step, _ in pairs) / len(pairs)),
+            "value": sum(value for _, value in pairs) / len(pairs),
+        }
+        for what, pairs in values.items()
+        if len(pairs) == len(models) or dict(what)["selection"] != "every"
+    ]
+
+
+def _concatenated_rows(models: list) -> list[dict]:
+    spec = models[0].spec
+    scores = records.derived(models, _concatenated_scores)
+    selection = "val_best" if spec.restore_best else "last"
+    steps = [row["step"] for run in models for row in run.rows if row["selection"] == selection]
+    step = round(sum(steps) / len(steps))
+    return [{"selection": selection, "step": step, "metric": name, "value": value} for name, value in scores.items()]
+
+
+@measurement("concatenated_scores")
+def _concatenated_scores(*models: Any) -> dict[str, float]:
+    """The scores of the models' unit embeddings side by side."""
+    spec = models[0].spec
+    manifest = batches.load_dataset(spec)
+    test = manifest.indices("test")
+    device = distributed.device_for_training()
+    embeddings = torch.cat([F.normalize(run.embeddings.to(device), dim=1) for run in models], dim=1)
+    labels = torch.from_numpy(manifest.labels[test]).to(device)
+    return inference.score(embeddings, labels, manifest.is_query[test], manifest.is_gallery[test], spec.ks)
+
+
+def with_folds(name: str) -> Protocol:
+    """A protocol that has validation classes, for its runs or for a search; ValueError when it has none."""
+    protocol = find(name)
+    if not (protocol.folds or protocol.held_out):
+        others = ", ".join(known for known, protocol in PROTOCOLS.items() if protocol.folds or protocol.held_out)
+        raise ValueError(
+            f"protocol {name!r} has no validation classes to tune on: no search (search_trials=0) or one of {others}"
+        )
+    return protocol

@@ -1,0 +1,401 @@
+"""The store: finished runs as lines of text in results/<profile>/runs/<notebook>.jsonl, kept with git, so that no run
+is trained twice and none is lost with a machine.
+
+A line of a run holds what tables need of it: the rows, the curve of its loss, its cost, and what made it. Its name,
+`run`, is a digest of its spec, images and first weights, not of code or machine. `version` is the version of the code
+that trained it, see `version_of`; older lines have `source` instead, a hash of that code. What was measured on its
+weights later is a line of its own. Every line ends with its own sha256, which finds accidents and not forgers. Files
+grow by whole lines only, so that pieces of a study from several machines merge as text.
+
+A line is valid if the present code is compatible with its version; any other is outdated: it is shown and marked, and
+no verdict rests on it. Profile quick has no store: it trains.
+"""
+
+import fcntl
+import functools
+import hashlib
+import json
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any, NamedTuple, TypeVar
+
+import numpy as np
+
+from experiments.files import FullDisk, cache_root, find_repository, read_json, replacing, repository_root, set_aside
+from experiments.training import recorded, sources
+
+SUM = "sha256"
+STRETCHES = 50  # of a curve
+_PARTICULAR = ("described", "labels", "cost", "made", SUM)  # what two lines of one run need not have in common
+PARTS = {None: "whole network", "head": "head"}  # what of a network is trained; a block begins the last ones
+Function = TypeVar("Function", bound=Callable)
+
+
+def folder() -> Path:
+    """The folder of profiles whose runs/ are the store: environment variable DMLREPRO_RECORD, else results/."""
+    return repository_root() / os.environ.get("DMLREPRO_RECORD", "results")
+
+
+def file_of(profile: str, notebook: str) -> Path | None:
+    """Where the runs of a notebook are stored; None for profile quick, which stores none, and outside a repository."""
+    if profile == "quick" or find_repository() is None:
+        return None
+    return folder() / profile / "runs" / f"{notebook}.jsonl"
+
+
+def files(profile_folder: Path | None = None) -> list[Path]:
+    """Every file of the store, or those of one folder of runs."""
+    return sorted(folder().glob("*/runs/*.jsonl") if profile_folder is None else profile_folder.glob("*.jsonl"))
+
+
+def digest(content: Any) -> str:
+    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
+
+
+def name_of(what: Mapping) -> str:
+    """The name of a run from what its key is made of (`keys.identity_of`), without the code and the machine."""
+    return digest({"spec": asked_of(what), "data": what["data"], "weights": what["weights"]})[:24]
+
+
+def asked_of(what: Mapping) -> dict:
+    """The spec of a run without its threads, which are where it is trained."""
+    return {name: value for name, value in what["spec"].items() if name != "threads"}
+
+
+# --- versions of the code ---------------------------------------------------------------------------------------------
+
+
+def kind(loss: str | None, scheme: str, train_from: str | None) -> str:
+    """ "potential_field.PotentialFieldLoss, supervised, last blocks": loss, algorithm and what is trained, by their
+    recorded names. Kinds have versions of their own."""
+    of_spec = recorded.spec_to_record({"loss": loss or "untrained", "scheme": scheme})
+    return f"{of_spec['loss']}, {of_spec['scheme']}, {PARTS.get(train_from, 'last blocks')}"
+
+
+def kind_of(line: Mapping) -> str:
+    """The `kind` of a line's run."""
+    spec = recorded.spec_from_record(line["spec"])
+    return kind(spec.get("loss"), spec.get("scheme", "supervised"), spec.get("train_from"))
+
+
+def versions(kind: str) -> dict[str, Any]:
+    """What results/versions.json says of a kind of runs: `version`, that of the present code, `compatible`, those whose
+    lines it takes, and `sources`, the versions of older lines by the hash of their code. 1 where it says nothing."""
+    root = find_repository()
+    path = root / "results" / "versions.json" if root else None
+    known = _json_as(path, path.stat().st_mtime_ns) if path and path.is_file() else {}
+    return known.get(kind, {"version": 1, "compatible": [1], "sources": {}})
+
+
+def version_of(kind: str, code: int | str) -> int | None:
+    """The version of the code that trained a run: of an older line by its source; None where nobody compared it."""
+    return code if isinstance(code, int) else versions(kind)["sources"].get(code)
+
+
+def is_valid(line: Mapping) -> bool:
+    """Whether a table may rest on a line of a run: the present code is compatible with the one that trained it."""
+    return is_compatible(kind_of(line), line.get("version", line.get("source")))
+
+
+def is_compatible(kind: str, code: int | str) -> bool:
+    """The same from the kind of a run and its `version` or `source`."""
+    return version_of(kind, code) in versions(kind)["compatible"]
+
+
+@functools.lru_cache(8)
+def _json_as(path: Path, written: int) -> dict[str, Any]:
+    return read_json(path, "take it from git")
+
+
+# --- lines ------------------------------------------------------------------------------------------------------------
+
+
+def append(file: Path, content: dict, unless: Callable[[], Any] = lambda: None) -> Any:
+    """Add a line to a file of the store, whole and flushed to the disk. Half a line of a killed process goes.
+
+    unless: asked while no other process writes; what it finds, if it does, is returned, and nothing is added.
+
+    Raises:
+        FullDisk: it does not fit on its disk; names the file.
+    """
+    with _alone_with(file), file.open("a+b") as opened:
+        if (there_already := unless()) is not None:
+            return there_already
+        opened.seek(0)
+        there = opened.read()
+        whole = there[: there.rfind(b"\n") + 1]
+        last = there[len(whole) :] + b"\n" if _content(there[len(whole) :]) else b""  # an editor took its end
+        opened.truncate(len(whole))
+        try:
+            opened.write(last + _text(content).encode())
+            opened.flush()
+            os.fsync(opened.fileno())
+        except OSError as error:
+            opened.truncate(len(whole))
+            raise FullDisk(f"cannot write to {file} ({error}): free space there and start again") from error
+    return None
+
+
+def rewrite(file: Path, changed: Callable[[dict], dict | None]) -> None:
+    """Put what `changed` makes of each line of a file in its place; None: it goes."""
+    with _alone_with(file):
+        kept = [new for line in lines(file) if (new := changed(line)) is not None]
+        with replacing(file) as temporary:
+            temporary.write_text("".join(map(_text, kept)), encoding="utf8")
+
+
+def _text(content: dict) -> str:
+    return json.dumps(summed(content), separators=(",", ":")) + "\n"
+
+
+def summed(content: Mapping) -> dict:
+    """A line as it will be read, with its sha256."""
+    content = json.loads(json.dumps({name: value for name, value in content.items() if name != SUM}))
+    return content | {SUM: digest(content)}
+
+
+def _content(line: bytes) -> dict | None:
+    """What a line holds; None if it is not as it was written."""
+    try:
+        content = json.loads(line)
+        sound = content[SUM] == digest({name: value for name, value in content.items() if name != SUM})
+        return content if sound else None
+    except (ValueError, LookupError, AttributeError, TypeError):
+        return None
+
+
+@contextmanager
+def _alone_with(file: Path) -> Iterator[None]:
+    """No two processes change the files of a folder at a time, on this machine."""
+    file.parent.mkdir(parents=True, exist_ok=True)
+    handle = os.open(file.parent, os.O_RDONLY)
+    try:
+        with suppress(OSError):  # this file system has no locks
+            fcntl.flock(handle, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(handle)
+
+
+class _Read(NamedTuple):
+    """A file as it was read last: so many bytes with this hash, and what their lines hold."""
+
+    size: int
+    sha256: str
+    lines: list[dict]
+
+
+_read: dict[Path, _Read] = {}
+
+
+def lines(file: Path) -> list[dict]:
+    """What the lines of a file hold; the last one does not count before it is whole. A file that has only grown is
+    parsed from there on.
+
+    Raises:
+        ValueError: a line is not as it was written; names file and line.
+    """
+    text = file.read_bytes()
+    known = _read.get(file, _Read(0, hashlib.sha256().hexdigest(), []))
+    if hashlib.sha256(text[: known.size]).hexdigest() != known.sha256:
+        known = _Read(0, "", [])
+    contents = list(known.lines)
+    *whole, last = text[known.size :].split(b"\n")
+    for line in [*whole, last] if _content(last) else whole:
+        content = _content(line)
+        if content is None:
+            raise ValueError(
+                f"{file}, line {len(contents) + 1} is not what was written: take it from git, or remove the line, and "
+                "its run is trained again"
+            )
+        contents.append(content)
+    if not _content(last):
+        size = len(text) - len(last)
+        _read[file] = _Read(size, hashlib.sha256(text[:size]).hexdigest(), contents)
+    return contents
+
+
+def of_runs(runs_folder: Path) -> dict[str, list[dict]]:
+    """The lines of runs in a folder by the name of the run, older ones first; a repetition of a line is left out.
+
+    Raises:
+        ValueError: a line was edited, or two lines of one run, of one version and from machines that round alike differ
+            in more than what machines and costs they had; names both.
+    """
+    by_name: dict[str, list[dict]] = {}
+    where: dict[int, str] = {}
+    for file in files(runs_folder):
+        for number, line in enumerate(lines(file), start=1):
+            if "run" not in line:
+                continue
+            known = by_name.setdefault(line["run"], [])
+            place = f"{file}, line {number}"
+            twin = next((other for other in known if _trained_by(other) == _trained_by(line)), None)
+            if twin is None:
+                known.append(line)
+                where[id(line)] = place
+            elif _general(twin) != _general(line):
+                raise ValueError(
+                    f"{where[id(twin)]} and {place} have different rows of run {line['run']} ({line['described']}): "
+                    "remove one of them, and what was measured on it"
+                )
+    return by_name
+
+
+def environment(line: Mapping) -> tuple[str, str]:
+    """Device and numerics fingerprint of the machine that trained a line: only runs that share both are compared."""
+    return line["made"]["device"], line["made"]["rounding"]
+
+
+def _trained_by(line: Mapping) -> tuple:
+    return (*environment(line), line.get("version", line.get("source")))
+
+
+def _general(line: Mapping) -> dict:
+    return {name: value for name, value in line.items() if name not in _PARTICULAR}
+
+
+def find(runs_folder: Path, names: Sequence[str]) -> dict[str, tuple[dict, bool]]:
+    """The lines that serve runs, by their names, and whether each is outdated; a name without a line is left out.
+
+    Of several lines of a run the newest valid one is taken, but if one environment has a valid line of every run, all
+    are from there.
+    """
+    there = of_runs_once(runs_folder)
+    every = {name: there[name] for name in names if name in there}
+    valid = {name: [line for line in known if is_valid(line)] for name, known in every.items()}
+    if any(len(known) > 1 for known in valid.values()):
+        for one in dict.fromkeys(environment(line) for known in valid.values() for line in reversed(known)):
+            own = {name: [line for line in known if environment(line) == one] for name, known in valid.items()}
+            if all(own.values()):
+                valid = own
+                break
+    return {name: (valid[name][-1], False) if valid[name] else (known[-1], True) for name, known in every.items()}
+
+
+def mark(line: Mapping) -> str:
+    """What tells a line from other lines of its run: the hash of the code that trained it or, of a line with a version,
+    its own sha256. Measurements name the lines that they were made on so."""
+    return line.get("source") or line[SUM]
+
+
+def of_runs_once(runs_folder: Path) -> dict[str, list[dict]]:
+    """`of_runs`, read again only where a file has changed."""
+    return _of_runs(runs_folder, _states(runs_folder))
+
+
+def _states(runs_folder: Path) -> tuple:
+    return tuple((file, file.stat().st_mtime_ns, file.stat().st_size) for file in files(runs_folder))
+
+
+@functools.lru_cache(maxsize=4)
+def _of_runs(runs_folder: Path, states: tuple) -> dict[str, list[dict]]:
+    return of_runs(runs_folder)
+
+
+# --- what is measured on a finished run -------------------------------------------------------------------------------
+
+
+class NotMeasured(Exception):
+    """Something is asked of the weights or images of a stored run that was not measured on it."""
+
+
+def measurement(name: str, version: int = 1) -> Callable[[Function], Function]:
+    """A decorator: what a function measures is stored under a name and version that outlive its place in the code.
+    Whoever changes what it measures raises the version."""
+
+    def named(function: Function) -> Function:
+        vars(function)["measurement"] = (name, version)
+        return function
+
+    return named
+
+
+def measurement_of(function: Callable) -> tuple[str, int]:
+    """The stored name and version of a function; of one without `measurement` its module and name, and 1."""
+    return vars(function).get("measurement", (f"{function.__module__}.{function.__qualname__}", 1))
+
+
+def derived(models: Sequence, function: Callable, **options: Any) -> Any:
+    """function(*models, **options), made once: kept in the store of the first model, or in the cache if that has none.
+
+    function: a function of a module, whose value is plain data as JSON has it, see `measurement`.
+    """
+    name, version = measurement_of(function)
+    file = models[0].record
+    if file is None:
+        code = sources.bytes_hash([Path(function.__code__.co_filename)])
+        return _cached([name, options, code, [model.key for model in models]], lambda: function(*models, **options))
+    asked, of = [name, options, version], [[model.name, model.mark] for model in models]
+    key = kept_under(asked, of)
+    known = measured_under(file, key)
+    if known is None and any(model.measured_only for model in models):
+        raise NotMeasured(f"{name} of {models[0].described} was not measured")
+    if known is None:
+        described = f"{name} of {models[0].described}"
+        value = json.loads(json.dumps(function(*models, **options)))  # as it will be read
+        made = {"derived": key, "asked": asked, "of": of, "described": described, "value": value}
+        # another process may have been faster
+        known = append(file, made, unless=functools.partial(measured_under, file, key)) or made
+    return known["value"]
+
+
+def kept_under(asked: Sequence, of: Sequence) -> str:
+    """What a measurement is kept under; asked: its name, options and version; of: name and `mark` of each run."""
+    return digest([*asked, of])[:24]
+
+
+def asked_by(line: Mapping) -> list | None:
+    """Name, options and version of a line of a measurement. An older line has the path of its function and a hash of
+    its code, which results/measures.json translates; None where that does not know them."""
+    name, options, version = line.get("asked", (None, {}, 0))
+    if isinstance(version, str):
+        path = repository_root() / "results" / "measures.json"
+        name, version = _json_as(path, path.stat().st_mtime_ns).get(name, {}).get(version, (None, 0))
+    return [name, options, version] if name else None
+
+
+def measured_under(file: Path, key: str) -> dict | None:
+    """The line of a measurement in any file beside this one."""
+    return _of_measurements(file.parent, _states(file.parent)).get(key)
+
+
+@functools.lru_cache(maxsize=4)
+def _of_measurements(runs_folder: Path, states: tuple) -> dict[str, dict]:
+    """The lines of measurements by what they are kept under; ValueError where two of them differ, by name."""
+    by_key: dict[str, dict] = {}
+    for file in files(runs_folder):
+        for number, line in enumerate(lines(file), start=1):
+            if "derived" in line and (asked := asked_by(line)):
+                known = by_key.setdefault(kept_under(asked, line["of"]), line)
+                if known["value"] != line["value"]:
+                    raise ValueError(
+                        f"{file}, line {number} has another value of {line['described']} than an earlier line: remove "
+                        "one"
+                    )
+    return by_key
+
+
+def _cached(key: list, build: Callable[[], Any]) -> Any:
+    path = cache_root() / "derived" / f"{digest(key)[:24]}.json"
+    if path.exists():
+        try:
+            content = json.loads(path.read_text(encoding="utf8"))
+            if content[SUM] == digest([key, content["value"]]):
+                return content["value"]
+            set_aside(path, "its sha256 is not the one that it holds")
+        except (ValueError, LookupError, TypeError) as error:
+            set_aside(path, error)
+    value = json.loads(json.dumps(build()))  # as it will be read
+    with replacing(path) as temporary:
+        temporary.write_text(json.dumps({"value": value, SUM: digest([key, value])}), encoding="utf8")
+    return value
+
+
+def curve(losses: np.ndarray) -> list[list[float]]:
+    """[step, mean loss] of up to STRETCHES equal stretches of a run: its curve in the digits that a figure shows."""
+    steps = np.arange(1, len(losses) + 1)
+    parts = np.array_split(np.arange(len(losses)), min(STRETCHES, len(losses)) or 1)
+    return [[float(steps[part].mean()), float(f"{losses[part].mean():.6g}")] for part in parts if len(part)]

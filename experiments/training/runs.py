@@ -1,0 +1,333 @@
+"""RunSpec -> RunResult, trained once: what neither the record (records.py) nor the cache (cache.py) has is trained.
+
+A run on record is not trained again on whatever machine; its weights are, once they are asked for.
+"""
+
+import dataclasses
+import functools
+import os
+import sys
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar, TypeVar
+
+import numpy as np
+import torch
+from safetensors.torch import load_file
+from torch import Tensor
+
+from dmlrepro import retrieval
+from experiments.datasets import manifests
+from experiments.networks import backbones
+from experiments.training import batches, cache, inference, keys, records, scheduling
+from experiments.training.spec import LABELS, RunSpec
+from experiments.training.state import monitored
+
+Key = TypeVar("Key", bound=Hashable)
+
+
+@dataclass(frozen=True)
+class RunResult:
+    """A finished run. Tensors are read from the cache when they are asked for; for them a run that only the record has
+    is trained again."""
+
+    spec: RunSpec
+    key: str
+    place: Path | None  # its folder in the cache; None if the record had it
+    dataset: str  # the manifest's name, e.g. "cub-subset"
+    rows: list[dict]
+    cost: dict[str, float]
+    made: dict  # what made it: commit, device, rounding, versions, machine, and the weights that it started from
+    from_cache: bool
+    name: str  # what it is, whatever code trained it on whatever machine, see records.py
+    version: int | None  # of the code that trained it, see `records.version_of`
+    record: Path | None = None  # the file that it is stored in
+    line: Mapping | None = None  # its line there
+    stale: bool = False  # the present code is not compatible with that version
+
+    measured_only: ClassVar[bool] = False  # whether its weights may not be asked for, see `records.derived`
+
+    @functools.cached_property
+    def folder(self) -> Path:
+        """Where its tensors lie.
+
+        Raises:
+            ValueError: it is outdated, so that other weights would come of it now.
+            NotMeasured: DMLREPRO_TRAIN=0 forbids training it again.
+        """
+        if self.place is not None:
+            return self.place
+        if self.stale:
+            raise ValueError(
+                f"{self.described}: it was trained by version {self.version} of its code, which is outdated, and its "
+                "weights are not at hand; `python -m experiments train --rerun` trains it anew"
+            )
+        if os.environ.get("DMLREPRO_TRAIN") == "0" and cache.stored(keys.key_of(self.spec)) is None:
+            raise records.NotMeasured(f"the weights of {self.described} are not at hand, and DMLREPRO_TRAIN=0")
+        if cache.stored(keys.key_of(self.spec)) is None:
+            print(f"{self.described}: on record, trained again for its weights", file=sys.stderr, flush=True)
+        return run(self.spec).folder
+
+    @property
+    def described(self) -> str:
+        return named(self.spec)
+
+    def metric(self, name: str, selection: str = "last") -> float:
+        """One metric of the main network as a fraction; KeyError names what exists."""
+        values = [row["value"] for row in monitored(self.rows, name) if row["selection"] == selection]
+        if not values:
+            raise KeyError(f"no {name!r} at selection {selection!r}; rows: {self.rows}")
+        return values[0]
+
+    @functools.cached_property
+    def arrays(self) -> dict[str, Tensor]:
+        """`losses` (steps,) and `embeddings` (N, D), raw embeddings of the test images.
+
+        With a scheme of several terms or networks also `losses <term>` and `embeddings <network>`.
+        """
+        return load_file(self.folder / "arrays.safetensors")
+
+    @functools.cached_property
+    def curve(self) -> Tensor:
+        """Steps and losses (2, n) of up to `records.STRETCHES` equal stretches of the run."""
+        kept = self.line["curve"] if self.line else records.curve(self.losses.numpy())
+        return torch.tensor(kept).T
+
+    @property
+    def mark(self) -> str:
+        """What tells its line from others of the same run, see `records.mark`."""
+        assert self.line is not None
+        return records.mark(self.line)
+
+    @property
+    def correct_per_class(self) -> list[list[int]] | None:
+        """[class, queries whose nearest image is of their class, queries] of each test class, where its line has it."""
+        rows = self.line.get("per_class") if self.line else None
+        return rows and [[class_id, round(correct), queries] for class_id, queries, correct, _ in rows]
+
+    @property
+    def losses(self) -> Tensor:
+        return self.arrays["losses"]
+
+    @property
+    def embeddings(self) -> Tensor:
+        return self.arrays["embeddings"]
+
+    def loss_state(self) -> dict[str, Tensor]:
+        """State dict of the trained loss, e.g. its proxies."""
+        return load_file(self.folder / "loss.safetensors")
+
+    def network(self, name: str = "network", manifest: manifests.Manifest | None = None) -> backbones.EmbeddingNet:
+        """The trained network, or another one that the scheme saved under a name, in evaluation mode on the CPU.
+
+        manifest: its images, where they are at hand.
+        """
+        network = inference.build_network(self.spec, manifest or batches.load_dataset(self.spec))
+        below = network.state_dict() if self.spec.train_from else {}  # of a tail only what was trained is saved
+        network.load_state_dict(below | load_file(self.folder / f"{name}.safetensors"))
+        return network.eval()
+
+
+class _Line(RunResult):
+    """A run of the record of which nothing can be asked but what was measured on it."""
+
+    measured_only = True
+
+    @property
+    def folder(self) -> Path:  # type: ignore[override]
+        raise records.NotMeasured
+
+
+def run(spec: RunSpec) -> RunResult:
+    """One run, from the cache or trained now."""
+    return run_all([spec])[0]
+
+
+def run_all(
+    specs: Sequence[RunSpec],
+    *,
+    jobs: int | None = None,
+    record: Path | None = None,
+    measure: Callable[[RunResult], None] = lambda run: None,
+    rerun: bool = False,
+) -> list[RunResult]:
+    """Results in the order of the specs; what neither record nor cache has is trained, each distinct spec once.
+
+    jobs: processes that train side by side, see `scheduling.train`.
+
+    record: the file that finished runs are added to, one by one (`records.file_of`); a run that any file beside it has
+    is taken from there. What is trained then goes by seeds, so that a piece of a study is a seed with all its methods.
+    None: no record is read or written. A reader's own images are never recorded.
+
+    measure: called with each run before it is recorded, so that what tables need of its weights is on record by then. A
+    run that the record of another study has is trained again where something is asked that was not measured on it.
+
+    rerun: what the store has is trained too, and appended; earlier lines stay.
+
+    A run that fails does not stop the others: they are trained and stored, then one error lists the failures. It has
+    the type of the first that is no divergence; FloatingPointError where all diverged.
+
+    Raises:
+        FullDisk: at once, and what is being trained is ended, because it would be trained for nothing.
+    """
+    identities: dict[str, dict] = {}
+    of_key: dict[str, RunSpec] = {}
+    every = [(keys.of_identity(identity), identity, spec) for spec, identity in zip(specs, _identities(specs))]
+    for key, identity, spec in every:
+        identities[key] = identity
+        of_key.setdefault(key, spec)
+    files = {key: record for key, spec in of_key.items() if record and not manifests.is_own(spec.dataset)}
+    served = {} if rerun else _recorded(identities, files)
+    of_record = {key: _on_record(key, of_key[key], *served[key], files[key]) for key in served}
+    unmeasured = {key for key, run in of_record.items() if not run.stale and _asks_for_weights(measure, run)}
+    wanted = [key for key in identities if key not in served or key in unmeasured]
+    cached = {key: entry for key in wanted if (entry := cache.stored(key))}
+    missing = {key: (identities[key], of_key[key]) for key in wanted if key not in cached}
+    if files:
+        missing = dict(sorted(missing.items(), key=lambda item: item[1][1].seed))
+
+    def keep(key: str) -> None:
+        cached[key] = cached.get(key) or cache.read(key)
+        if key in unmeasured:
+            measure(dataclasses.replace(of_record[key], place=cached[key][0]))
+        elif key in files:
+            known = _recorded({key: identities[key]}, files).get(key)
+            if known and not known[1] and not rerun:
+                return  # another process was faster
+            finished = _stored(key, of_key[key], cached[key], from_cache=False, record=files[key])
+            line = _line_of(identities[key], finished)
+            measure(dataclasses.replace(finished, line=line))
+            records.append(files[key], line)
+
+    failures = {key: error for key in cached.copy() if (error := scheduling.failure_of(functools.partial(keep, key)))}
+    failures |= scheduling.train(missing, jobs, keep)
+    tried = {key: spec for key, spec in of_key.items() if key in missing or key in failures}
+    if failures and len(tried) == 1:
+        raise next(iter(failures.values()))
+    if failures:
+        raise _failed(tried, failures) from next(iter(failures.values()))
+    new = _recorded(identities, {key: file for key, file in files.items() if key not in served})
+    return [
+        dataclasses.replace(of_record[key], spec=spec, from_cache=key not in missing)
+        if key in served
+        else dataclasses.replace(
+            _stored(key, spec, cached[key], from_cache=key not in missing, record=files.get(key)),
+            line=new[key][0] if key in new else None,
+        )
+        for key, _, spec in every
+    ]
+
+
+def _asks_for_weights(measure: Callable[[RunResult], None], run: RunResult) -> bool:
+    """Whether `measure` asks something of a run of the record that was not measured on it yet."""
+    try:
+        measure(_Line(**{field.name: getattr(run, field.name) for field in dataclasses.fields(run)}))
+    except records.NotMeasured:
+        return True
+    return False
+
+
+def on_record(specs: Sequence[RunSpec], file: Path) -> list[bool]:
+    """Of each spec, whether the store has its run in any file beside this one, outdated ones included."""
+    identities = dict(enumerate(_identities(specs)))
+    there = _recorded(identities, dict.fromkeys(identities, file))
+    return [number in there for number in identities]
+
+
+def _identities(specs: Sequence[RunSpec]) -> list[dict[str, dict]]:
+    """What the keys are made of; own images are looked at once per call, because later they may have changed."""
+    digests = functools.cache(keys.digest_of_data)
+    return [keys.identity_of(spec, digests) for spec in specs]
+
+
+def _recorded(identities: Mapping[Key, dict[str, dict]], files: Mapping[Key, Path]) -> dict[Key, tuple[dict, bool]]:
+    """The lines of runs, and whether each is outdated, by key; without those that the store does not have."""
+    names = {key: records.name_of(identity["what"]) for key, identity in identities.items() if key in files}
+    found: dict[str, tuple[dict, bool]] = {}
+    for folder in dict.fromkeys(files[key].parent for key in names):
+        found |= records.find(folder, [*dict.fromkeys(names.values())])
+    return {key: found[name] for key, name in names.items() if name in found}
+
+
+def _stored(key: str, spec: RunSpec, stored: tuple[Path, dict], *, from_cache: bool, record: Path | None) -> RunResult:
+    """A run of the cache."""
+    folder, content = stored
+    what, where = content["what"], {name: content["where"][name] for name in ("versions", "machine", "threads")}
+    made = content["made"] | where | {"weights": what["weights"]}
+    numbers = (content["dataset"], content["rows"], content["cost"], made)
+    return RunResult(spec, key, folder, *numbers, from_cache, records.name_of(what), _version(spec), record)
+
+
+def _on_record(key: str, spec: RunSpec, line: Mapping, stale: bool, file: Path) -> RunResult:
+    """A run of which a line is at hand."""
+    numbers = (line["dataset"], line["rows"], line["cost"], line["made"])
+    version = records.version_of(records.kind_of(line), line.get("version", line.get("source")))
+    return RunResult(spec, key, None, *numbers, True, line["run"], version, file, line, stale)
+
+
+def _version(spec: RunSpec) -> int:
+    """That of the present code of what a run trains."""
+    return records.versions(records.kind(spec.loss, spec.scheme, spec.train_from))["version"]
+
+
+def _line_of(identity: dict[str, dict], run: RunResult) -> dict:
+    """A finished run as a line of the store."""
+    what = identity["what"]
+    content = {
+        "run": run.name,
+        "described": run.described,
+        "labels": {name: getattr(run.spec, name) for name in LABELS},
+        "spec": records.asked_of(what),
+        "data": what["data"],
+        "weights": what["weights"],
+        "version": run.version,
+        "dataset": run.dataset,
+        "rows": run.rows,
+        "per_class": [] if run.spec.fold is not None else _per_class(run),
+        "curve": records.curve(run.losses.numpy()) if "losses" in run.arrays else [],
+        "cost": run.cost,
+        "made": run.made,
+    }
+    return records.summed(content)
+
+
+def _per_class(run: RunResult) -> list[list[float]]:
+    """[class, queries, how many of them find their class first, their mean MAP@R] of each test class; queries without
+    a relevant image are left out."""
+    manifest = batches.load_dataset(run.spec)
+    test = manifest.indices("test")
+    labels, query, gallery = manifest.labels[test], manifest.is_query[test], manifest.is_gallery[test]
+    searched: dict[str, Any] = {}
+    if not (query & gallery).all():  # else the images search each other, each left out of its own list
+        searched = {"gallery": run.embeddings[torch.from_numpy(gallery)], "gallery_labels": labels[gallery]}
+    points = run.embeddings[torch.from_numpy(query)]
+    scores = retrieval.retrieval_per_query(points, labels[query], (1,), measures=("MAP@R",), **searched)
+    rows = []
+    for class_id in np.unique(labels[query]):
+        own = torch.from_numpy(labels[query] == class_id) & (scores["relevant"] > 0)
+        if queries := int(own.sum()):
+            first, precision = scores["R@1"][own].sum().item(), scores["MAP@R"][own].mean().item()
+            rows.append([int(class_id), queries, int(first), float(f"{precision:.8g}")])
+    return rows
+
+
+def _failed(missing: Mapping[str, RunSpec], failures: Mapping[str, Exception]) -> Exception:
+    """One error that lists the runs that failed."""
+    failures = {key: failures[key] for key in missing if key in failures}  # not as they happened to end
+    errors = list(failures.values())
+    worst = next((error for error in errors if not isinstance(error, FloatingPointError)), errors[0])
+    known = (FloatingPointError, MemoryError, ValueError, OSError)
+    kind = next((base for base in known if isinstance(worst, base)), RuntimeError)
+    lines = [f"  {named(missing[key])}: {error or type(error).__name__}" for key, error in failures.items()]
+    return kind(
+        f"{len(failures)} of {len(missing)} runs failed, the others are finished and in the cache:\n"
+        + "\n".join(lines)
+        + "\nChange or leave out what failed and start again: finished runs are not trained again."
+    )
+
+
+def named(spec: RunSpec) -> str:
+    """A run in words, as in "PFML glyphs seed 0"."""
+    words = (spec.method or spec.loss or "untrained", spec.setting, spec.dataset, f"seed {spec.seed}")
+    return " ".join(word for word in (*words, "" if spec.fold is None else f"fold {spec.fold}") if word)

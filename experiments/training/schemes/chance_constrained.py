@@ -1,0 +1,292 @@
+"""Repeated projections (CCP): a proxy-based problem is solved, the next one starts at samples that its proxies miss.
+
+Paper      Gürbüz, Can and Alatan, "Deep Metric Learning with Chance Constraints", arXiv 2209.09060 (2022).
+Equations  Algorithms 1 and 2, Eq. 14; Sec. IV-D (a projection ends with the patience of its validation score).
+Deviations As in the released code there is no penalty during the first problem, and training goes on from the last
+           weights while theta*, rho* are the best ones. Unlike there, proxies start at random samples instead of those
+           of largest norm, the k-center search compares clipped embeddings (`raw`: as they are), proxies have no weight
+           decay, and a pool is drawn anew for every problem, not from a queue. The optimiser keeps its moments. A
+           problem may end after a number of steps too: a short run with a fast network leaves its proxies behind
+           long before its scores say so. BatchNorm that learns begins with statistics of the training images.
+           Retrieval is scored by cosine as for every method; clipped embeddings inside the ball would rank otherwise.
+
+The loss is one of losses/chance_constrained.py, which is given proxies, or any proxy loss of the package, whose own
+proxies start anew (an extension): those losses see directions, so directions are compared and norms are kept.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from dmlrepro.losses.baselines import proxies_of
+from dmlrepro.losses.chance_constrained import clip_to_unit_ball, covering_radius, greedy_k_center, projection_penalty
+from experiments.networks.backbones import Network
+from experiments.training import batches, distributed, inference
+from experiments.training.builders import stream_seed
+from experiments.training.schemes import supervised
+from experiments.training.spec import RunSpec
+from experiments.training.state import copied
+
+CHUNK = 256  # images of a pool that are embedded at a time
+PAIRS = 2**22  # distances between a pool and proxies that are looked at at a time
+
+
+class Scheme(supervised.Scheme):
+    """Alternating problems with proxies re-initialised by greedy k-center.
+
+    Args:
+        proxies_per_class: proxies of a loss that is given them, None: 8. Other losses bring their own number.
+        pool_size: b, samples per class among which the next proxies are chosen; equal to the number of proxies they are
+            random. A class with fewer images has some several times, in other crops where training crops.
+        projection: lambda, weight of the penalty lambda / 2 ||theta - theta*||^2 from the second problem on. theta* are
+            the best weights of the last problem.
+        problem_patience: evaluations without a better score that end a problem; None: evaluations end none.
+        problem_steps: steps that end a problem, if nothing did before; None: steps end none. With neither there is one
+            problem only.
+        projections: training ends after so many problems; None: when the run does.
+        reset: a problem starts at theta*, not at the last weights of the one before.
+        batch_weight: weight of the same loss within the batch (released code: 0.1).
+        raw: samples and proxies are compared, and proxies start, unclipped.
+        samples: the chosen samples stand in for the proxies, embedded again in every step beside the batch (Sec. V-B,
+            MNIST): for few classes, and on one rank only.
+
+    Raises ValueError for a spec without evaluations or with a validation fold of one class, whose scores could not end
+    a problem; for a loss without proxies; for a pool smaller than the number of proxies.
+    """
+
+    relative_cost = 1.1  # the penalty and the pools; the paper says 8 %
+
+    def __init__(
+        self,
+        spec: RunSpec,
+        task: batches.Task,
+        network: Network,
+        *,
+        proxies_per_class: int | None = None,
+        pool_size: int = 12,
+        projection: float = 2e-4,
+        problem_patience: int | None = 3,
+        problem_steps: int | None = None,
+        projections: int | None = None,
+        reset: bool = False,
+        batch_weight: float = 0.0,
+        raw: bool = False,
+        samples: bool = False,
+    ):
+        super().__init__(spec, task, network)
+        self.pool_size, self.projection, self.problem_patience = pool_size, projection, problem_patience
+        self.projections, self.reset, self.batch_weight, self.raw = projections, reset, batch_weight, raw
+        self.problem_steps, self.samples = problem_steps, samples
+        self.problem = 0
+        self.anchors: dict[str, Tensor] = {}  # theta*; none in the first problem
+        self.solved = Solved()
+        if problem_patience is not None and not (spec.eval_every or spec.eval_every_epochs):
+            raise ValueError("problem_patience counts evaluations: give eval_every or eval_every_epochs")
+        held_out = len(np.unique(task.manifest.labels[task.validation]))
+        if problem_patience is not None and held_out == 1:
+            raise ValueError(f"folds={spec.folds} leaves one class for validation, where every score is 1; lower folds")
+        self.given_proxies = hasattr(self.loss, "of_pairs")
+        if self.given_proxies:
+            self.loss = GivenProxies(self.loss, task.num_classes, proxies_per_class or 8, network.embedding_size)
+            self.loss.to(next(network.parameters()).device)
+        elif proxies_per_class is not None or batch_weight or raw or samples:
+            raise ValueError(
+                "proxies_per_class, batch_weight, raw and samples are for losses that are given proxies; "
+                f"{spec.loss} is not"
+            )
+        if samples and distributed.world_size() > 1:
+            raise ValueError("samples=True embeds its samples on one rank only; set DMLREPRO_RANKS=1")
+        proxies = proxies_of(self.loss)
+        if proxies is None:
+            raise ValueError(f"loss {spec.loss} has no proxies that could be initialised anew")
+        number = proxies.shape[1]
+        if pool_size < number:
+            raise ValueError(f"pool_size must be at least the {number} proxies of a class, got {pool_size}")
+        self.chosen = self._drawn(number)  # (C, M) train images at which the proxies of the problem start
+        if not spec.proxies_from_class_means:
+            inference.calibrate_batchnorm(task, network)
+            self._start_proxies(self._pool(self.chosen))
+
+    @staticmethod
+    def check(
+        proxies_per_class: int | None = None,
+        pool_size: int = 12,
+        projection: float = 2e-4,
+        problem_patience: int | None = 3,
+        problem_steps: int | None = None,
+        projections: int | None = None,
+        reset: bool = False,
+        batch_weight: float = 0.0,
+        raw: bool = False,
+        samples: bool = False,
+    ) -> None:
+        counts: dict[str, Any] = {"proxies_per_class": proxies_per_class, "pool_size": pool_size}
+        counts |= {"problem_patience": problem_patience, "problem_steps": problem_steps, "projections": projections}
+        for name, value in counts.items():
+            whole = isinstance(value, int) and not isinstance(value, bool)
+            if not (whole and value >= 1) and (value is not None or name == "pool_size"):
+                raise ValueError(f"{name} must be a positive whole number, got {value!r}")
+        for name, value in {"projection": projection, "batch_weight": batch_weight}.items():
+            if not 0 <= value < float("inf"):
+                raise ValueError(f"{name} must be finite and at least 0, got {value!r}")
+        for name, value in {"reset": reset, "raw": raw, "samples": samples}.items():
+            if not isinstance(value, bool):
+                raise ValueError(f"{name} must be true or false, got {value!r}")
+        if proxies_per_class is not None and pool_size < proxies_per_class:
+            raise ValueError(
+                f"pool_size must be at least proxies_per_class = {proxies_per_class}, got {pool_size}; "
+                "proxies start at different samples of the pool"
+            )
+
+    def objective(self, embed: Any, images: Tensor, labels: Tensor) -> dict[str, Tensor]:
+        if self.samples:
+            both = embed(torch.cat([images, self._images(self.chosen.flatten()).to(images.device)]))
+            embeddings, samples = both.tensor_split([len(labels)])
+            terms = {"loss": self.loss.pairs(embeddings, labels, ref_emb=samples, ref_labels=self.loss.classes)}
+        else:
+            embeddings = embed(images)
+            terms = {"loss": self.loss(embeddings, labels)}
+        if self.batch_weight:
+            terms["batch"] = self.batch_weight * self.loss.pairs(embeddings, labels)
+        if self.anchors and self.projection:
+            moving = {name: p for name, p in self.network.named_parameters() if p.requires_grad}
+            solution = [self.anchors[name] for name in moving]
+            terms["projection"] = projection_penalty(moving.values(), solution, self.projection)
+        return terms
+
+    def next_problem(self, best: Mapping) -> bool:
+        if self.problem + 1 == self.projections:
+            return False
+        self.problem += 1
+        last = {name: copied(module) for name, module in (("network", self.network), ("loss", self.loss))}
+        self.network.load_state_dict(best["modules"]["network"])
+        self.loss.load_state_dict(best["modules"]["loss"])
+        proxies: Any = proxies_of(self.loss)
+        converged = self._pool(self.chosen) if self.samples else self._compared(proxies.detach().clone())
+        drawn = self._drawn(self.pool_size)
+        pool, classes = self._pool(drawn), torch.arange(len(drawn))[:, None]
+        self.anchors = best["modules"]["network"]
+        radius = covering_radius(pool, converged).mean()
+        self.solved.add(best["step"], best["ended"], radius, _spread(converged), *_apart(pool, converged))
+        picks = distributed.from_first(lambda: greedy_k_center(pool, converged, converged.shape[1]).cpu())
+        if not self.reset:
+            self.network.load_state_dict(last["network"])
+        self.loss.load_state_dict(last["loss"])
+        self.chosen = drawn[classes, picks]
+        self._start_proxies(pool[classes, picks])
+        return True
+
+    def modules(self) -> dict[str, nn.Module]:
+        return super().modules() | {"solved": self.solved}
+
+    def state(self) -> dict:
+        return super().state() | {"problem": self.problem, "anchors": self.anchors, "chosen": self.chosen}
+
+    def load_state(self, state: Mapping) -> None:
+        super().load_state(state)
+        self.problem, self.anchors, self.chosen = state["problem"], state["anchors"], state["chosen"].cpu()
+
+    def _drawn(self, size: int) -> Tensor:
+        """(C, size) random train images of each class, drawn anew for every problem."""
+        generator = torch.Generator().manual_seed(stream_seed(self.spec.seed, "pool", self.problem))
+        return samples_of_each_class(torch.from_numpy(self.task.train_labels), size, generator)
+
+    def _images(self, chunk: Tensor, number: int = 0) -> Tensor:
+        """This rank's share of the train images of a chunk, in the crops that they have during this problem."""
+        return self.task.as_trained(chunk, distributed.share(len(chunk)), "pool images", self.problem, number)
+
+    @torch.no_grad()
+    def _pool(self, drawn: Tensor) -> Tensor:
+        """(C, size, D) embeddings of train images (C, size) in training's augmentation, as they are compared."""
+        chunks = drawn.flatten().tensor_split(-(-drawn.numel() // CHUNK))
+        numbered = ((chunk, number) for number, chunk in enumerate(chunks))
+        device, parts = next(self.network.parameters()).device, []
+        for chunk, images in zip(chunks, batches.prefetched(self._images, numbered, crops=self.task.crops)):
+            parts.append(distributed.gather(inference.embed(self.network, [images]).to(device), len(chunk)))
+        embeddings = torch.cat(parts)
+        if not embeddings.isfinite().all():
+            raise FloatingPointError("the embeddings of the pool are not finite; lower lr or loss_lr")
+        return self._compared(embeddings.unflatten(0, drawn.shape))
+
+    def _compared(self, vectors: Tensor) -> Tensor:
+        """Embeddings or proxies as the loss sees them."""
+        if not self.given_proxies:
+            return F.normalize(vectors, dim=-1)
+        return vectors if self.raw else clip_to_unit_ball(vectors)
+
+    @torch.no_grad()
+    def _start_proxies(self, points: Tensor) -> None:
+        proxies: Any = proxies_of(self.loss)
+        norms = 1 if self.given_proxies else torch.linalg.vector_norm(proxies, dim=-1, keepdim=True)
+        proxies.copy_(norms * points)
+
+
+class GivenProxies(nn.Module):
+    """loss(embeddings, labels) of a pair loss with its learned proxies (C, M, D)."""
+
+    def __init__(self, pairs: nn.Module, num_classes: int, proxies_per_class: int, embedding_size: int):
+        super().__init__()
+        self.pairs = pairs
+        self.proxies = nn.Parameter(torch.zeros(num_classes, proxies_per_class, embedding_size))
+        classes = torch.arange(num_classes).repeat_interleave(proxies_per_class)
+        self.register_buffer("classes", classes, persistent=False)
+
+    def forward(self, embeddings: Tensor, labels: Tensor) -> Tensor:
+        return self.pairs(embeddings, labels, ref_emb=self.proxies.flatten(0, 1), ref_labels=self.classes)
+
+
+class Solved(nn.Module):
+    """What is known of the problems that another one followed: a float64 row of COLUMNS each.
+
+    step: of the best weights theta*. ended: the step after which the next problem began. radius: how far the proxies of
+    theta* leave the samples of the pool, the covering radius averaged over classes. spread: mean distance between the
+    proxies of a class, 0 for one. own, other: mean distance of a sample of the pool to the nearest proxy of its class,
+    and of any other. violated: the share of samples to which one of another class is nearer.
+    """
+
+    COLUMNS = ("step", "ended", "radius", "spread", "own", "other", "violated")
+
+    def __init__(self):
+        super().__init__()
+        self.rows = torch.zeros(0, len(self.COLUMNS), dtype=torch.float64)
+
+    def add(self, *row: float | Tensor) -> None:
+        self.rows = torch.cat([self.rows, torch.tensor([[float(value) for value in row]], dtype=torch.float64)])
+
+    def get_extra_state(self) -> Tensor:
+        return self.rows
+
+    def set_extra_state(self, rows: Tensor) -> None:
+        if len(rows) > len(self.rows):  # the best weights may come back from an early problem, the history stays
+            self.rows = rows.cpu()
+
+
+def samples_of_each_class(labels: Tensor, size: int, generator: torch.Generator) -> Tensor:
+    """(C, size) positions in labels (N,) of 0..C-1: random samples without replacement, small classes again in turn."""
+    shuffled = torch.randperm(len(labels), generator=generator)
+    by_class = shuffled[labels[shuffled].argsort(stable=True)]
+    sizes = labels.bincount()
+    starts = sizes.cumsum(0) - sizes
+    return by_class[starts[:, None] + torch.arange(size) % sizes[:, None]]
+
+
+def _apart(pool: Tensor, proxies: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """`own`, `other` and `violated` of Solved, of samples (C, b, D) and proxies (C, M, D)."""
+    own = torch.cdist(pool, proxies).amin(2)
+    other, at_once = torch.empty_like(own), max(PAIRS // (pool.shape[1] * proxies[..., 0].numel()), 1)
+    for first in range(0, len(pool), at_once):
+        some, classes = pool[first : first + at_once], torch.arange(first, min(first + at_once, len(pool)))
+        distances = torch.cdist(some.flatten(0, 1), proxies.flatten(0, 1)).unflatten(1, proxies.shape[:2]).amin(2)
+        distances = distances.unflatten(0, some.shape[:2])
+        distances[torch.arange(len(some)), :, classes] = torch.inf
+        other[classes] = distances.amin(2)
+    return own.mean(), other.mean(), (other < own).double().mean()
+
+
+def _spread(proxies: Tensor) -> Tensor:
+    number = proxies.shape[1]
+    return torch.cdist(proxies, proxies).sum((1, 2)).mean() / max(number * (number - 1), 1)

@@ -1,0 +1,43 @@
+"""Training without labels towards the embeddings of a momentum encoder: loss(embeddings, momentum embeddings).
+
+Paper      Bhatnagar and Ahuja, "Piecewise-Linear Manifolds for Deep Metric Learning", CPAL 2024; Kim et al.,
+           "Self-Taught Metric Learning without Labels", CVPR 2022.
+Equations  PLM 1: phi <- gamma phi + (1 - gamma) theta, here after every step, of BatchNorm's statistics as well.
+Deviations The encoder embeds in evaluation mode, as everywhere in momentum.py; the papers do not say.
+           The papers do not say which network is evaluated either: both are, the trained one counts.
+"""
+
+from collections.abc import Callable
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from experiments.networks.backbones import Network
+from experiments.training import batches, distributed
+from experiments.training.schemes import momentum
+from experiments.training.spec import RunSpec
+
+
+def without_labels(task: batches.Task) -> None:
+    """Make every training image a class of its own, so that what a batch says of an image is which one it is."""
+    task.train_labels = np.arange(len(task.train))
+
+
+class Scheme(momentum.Scheme):
+    """A loss with `terms(embeddings, momentum_embeddings) -> {name: value}`, each of which is logged.
+
+    Args:
+        momentum: gamma in [0, 1); 0 makes the encoder the network itself, without the noise of its BatchNorm.
+    """
+
+    from_labels = False
+
+    def __init__(self, spec: RunSpec, task: batches.Task, network: Network, *, momentum: float = 0.999):
+        without_labels(task)
+        super().__init__(spec, task, network, momentum=momentum)
+
+    def objective(self, embed: Callable[[Tensor], Tensor], images: Tensor, labels: Tensor) -> dict[str, Tensor]:
+        with torch.no_grad():
+            targets = distributed.gather(self.teacher(images), len(labels))
+        return self.loss.terms(embed(images), targets)

@@ -1,0 +1,100 @@
+"""Supervised training: one network and one loss of its embeddings and labels. Every other scheme extends this one.
+
+A scheme owns what a step optimises and what happens around it; the loop (loop.py) owns when it happens. A scheme is
+built once per run, before the optimiser, and everything it draws comes from the spec's seed.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from torch import Tensor, nn
+
+from experiments.networks.backbones import Network
+from experiments.training import batches, distributed, inference
+from experiments.training.builders import build_loss
+from experiments.training.spec import RunSpec
+
+
+class Scheme:
+    """loss(embeddings, labels), with nothing around it.
+
+    A subclass takes its options as further keyword arguments of the constructor, and overrides the hooks it needs.
+    Where several ranks train one run, each of them calls every hook, and what it changes must come out equal on all:
+    gather what is computed from a rank's share of the images, and take from the first rank what rounding could tell
+    apart.
+
+    Attributes:
+        loss: module whose parameters are learned beside the network's, at the rates `spec.loss_lr`.
+        neighbours: (N, k) int64, the groups of which the batches of this epoch are made; None for other batches.
+        problem_patience: next_problem is called when the last so many evaluations were all no better than the best
+            since the current problem began; None: evaluations end no problem. `spec.patience` ends the run.
+        problem_steps: it is called after so many steps of a problem at the latest; None: steps end no problem.
+        from_labels: it learns from the labels of the images.
+        relative_cost: cost of a training step over forward and backward of the network, for the plan of a profile.
+    """
+
+    problem_patience: int | None = None
+    problem_steps: int | None = None
+    from_labels = True
+    relative_cost = 1.0
+
+    def __init__(self, spec: RunSpec, task: batches.Task, network: Network):
+        if self.from_labels and not task.manifest.labelled:
+            raise ValueError(
+                f"{spec.method or spec.loss} learns from labels, and {task.manifest.name} has none; sort the images "
+                "into folders by class, or see docs/your_images.md for what can be done without labels"
+            )
+        self.spec, self.task, self.network = spec, task, network
+        device = next(network.parameters()).device
+        loss: Any = build_loss(spec, task.num_classes, network.embedding_size)
+        self.loss = loss.to(device)
+        self.neighbours: Tensor | None = None
+        if spec.proxies_from_class_means:
+            means = inference.class_means(task, network)
+            self.loss.initialize_proxies(distributed.from_first(lambda: means).to(device))  # ranks differ by rounding
+
+    @staticmethod
+    def check(**options: Any) -> None:
+        """Raise ValueError for an option that makes no sense; called when a spec is made, long before the scheme is."""
+
+    def objective(self, embed: Callable[[Tensor], Tensor], images: Tensor, labels: Tensor) -> dict[str, Tensor]:
+        """The terms of the loss of one batch, scalars by name; their sum is minimised and each is logged.
+
+        embed: (b, C, H, W) uint8 -> (B, D), the network in training, its embeddings gathered from all ranks.
+        images: this rank's share of the batch. labels: (B,) of the whole batch.
+        """
+        return {"loss": self.loss(embed(images), labels)}
+
+    def after_step(self) -> None:
+        """Called after every step of the optimiser."""
+
+    def before_epoch(self, epoch: int) -> None:
+        """Called before the first batch of every epoch, counted from 0, is drawn."""
+        if self.spec.neighbours is not None:
+            self.neighbours = inference.neighbours(self.task, self.network)
+
+    def next_problem(self, best: Mapping) -> bool:
+        """Called when a problem is over: True goes on with what is optimised changed in place, False stops.
+
+        best: `step` and `modules`, the states of all modules, of the best evaluation since the last such call, of now
+            where there was none; `ended`, the step after which this is called. The modules themselves are as that step
+            left them. What requires a gradient must not change.
+        """
+        return False
+
+    def evaluated(self) -> dict[str, nn.Module]:
+        """The networks whose embeddings are scored: the first, named "", counts for everything that picks a step."""
+        return {"": self.network}
+
+    def modules(self) -> dict[str, nn.Module]:
+        """What is saved, by name: in checkpoints, as the best weights, and with the finished run."""
+        return {"network": self.network, "loss": self.loss}
+
+    def state(self) -> dict:
+        """What a checkpoint needs beside the modules: tensors and plain data."""
+        return {"neighbours": self.neighbours}
+
+    def load_state(self, state: Mapping) -> None:
+        self.neighbours = state["neighbours"]
+        if self.neighbours is not None:
+            self.neighbours = self.neighbours.cpu()  # the sampler is there

@@ -1,0 +1,103 @@
+"""The ledger shows what results/ says now, of every claim there is, and its check finds what does not agree."""
+
+import json
+
+import pandas as pd
+import pytest
+
+from experiments.across import ledger
+from experiments.analysis import claims, goldens
+from experiments.files import repository_root
+from experiments.report import catalogue, regression, verdicts
+
+CLAIMS = list(claims.stated())
+
+
+def rows_of(table) -> list[str]:
+    """The claims of the rows of a table, in their order."""
+    return [line.split(" ")[1] for line in table.data.splitlines()[2:]]
+
+
+def test_every_claim_stands_in_one_of_the_two_tables():
+    judged, without = (
+        set(rows_of(table)) for table in (ledger.judged_table(verdicts.made()), ledger.open_table(verdicts.made()))
+    )
+    assert judged | without == set(CLAIMS)
+    further = set(verdicts.lines().loc[verdicts.lines()["role"] == "further", "claim_id"])
+    assert judged & without <= further, "a claim that is run on further data alone is not run"
+
+
+def test_a_paper_that_has_no_printed_name_is_counted_under_its_id(monkeypatch):
+    named = {paper: row for paper, row in claims.papers().items() if paper != "nivmf"}
+    monkeypatch.setattr(claims, "papers", lambda: named)
+    counts = ledger.counts(verdicts.made())
+    assert list(counts.index) == ["PFML", "nivmf", "Mean field", "CCP", "PLM"]
+    assert counts.to_numpy().sum() == len(CLAIMS)
+
+
+def test_the_committed_notebook_shows_the_tables_of_now():
+    notebook = json.loads((repository_root() / "notebooks" / "92_claims.ipynb").read_text(encoding="utf8"))
+    shown = [
+        "".join(output["data"]["text/markdown"])
+        for cell in notebook["cells"]
+        for output in cell.get("outputs", ())
+        if "text/markdown" in output.get("data", {})
+    ]
+    assert shown == [ledger.judged_table(verdicts.made()).data, ledger.open_table(verdicts.made()).data], (
+        "make notebooks"
+    )
+
+
+@pytest.mark.parametrize(
+    ("column", "change", "differs"),
+    [
+        ("effect", lambda value: value * 1.0004, False),  # less than one in the last of four printed digits
+        ("effect", lambda value: value * 1.0008, True),  # nearly two of them
+        ("effect", lambda value: value * 1.01, True),
+        ("low", lambda value: -value, True),
+        ("verdict", lambda value: "as claimed", True),
+        ("label", lambda value: value + ", more", True),
+    ],
+)
+def test_a_line_that_is_not_what_results_say_is_found(column, change, differs, tmp_path, monkeypatch, capsys):
+    table = pd.read_csv(verdicts.path(), keep_default_na=False, na_values={"effect": "", "low": ""})
+    line = table.index[table["claim_id"] == "pfml-01"][0]
+    assert table.loc[line, "verdict"] != "as claimed"
+    table.loc[line, column] = change(table.loc[line, column])
+    table.to_csv(tmp_path / "claims.csv", index=False)
+    monkeypatch.setattr(verdicts, "path", lambda: tmp_path / "claims.csv")
+    verdicts.check()
+    assert ("no, not for pfml-01" in capsys.readouterr().out) == differs
+    monkeypatch.setattr(verdicts, "path", lambda: tmp_path / "absent.csv")
+    assert verdicts.differences() == ["all claims"]
+
+
+def test_a_line_that_is_missing_is_found_by_its_claim(tmp_path, monkeypatch):
+    lines = verdicts.csv().splitlines(keepends=True)
+    (tmp_path / "claims.csv").write_text("".join(line for line in lines if not line.startswith("pfml-02,")))
+    monkeypatch.setattr(verdicts, "path", lambda: tmp_path / "claims.csv")
+    assert verdicts.differences() == ["pfml-02"]
+    for content in (b"", b"\n", b"\xff", b"claim_id\n", b'"'):
+        (tmp_path / "claims.csv").write_bytes(content)
+        assert verdicts.differences()
+
+
+def test_a_text_is_shown_as_it_is():
+    assert ledger._cell("a|b < c_1 * $x$") == r"a\|b &lt; c\_1 \* \$x\$"
+
+
+def test_a_notebook_without_a_table_has_no_golden_numbers(monkeypatch, capsys):
+    assert not catalogue.find("92").saves
+    monkeypatch.setattr(goldens, "spreads", lambda drawn, early: {})
+    monkeypatch.setattr(regression, "replicas", lambda entry: [])
+    regression.accept(["92_claims"])
+    assert capsys.readouterr().out == ""
+    assert not (repository_root() / "tests" / "golden" / "92_claims.csv").exists()
+
+
+def test_claims_of_which_two_data_sets_disagree_are_named():
+    line = {"claim_id": "pfml-01", "decides": "yes", "verdict": "as claimed"}
+    other = [line, line | {"verdict": "the other way"}, line | {"claim_id": "pfml-02"}]
+    made = verdicts.made()._replace(lines=pd.DataFrame(other))
+    assert ledger.disagreeing(made) == ["pfml-01"]
+    assert "pfml-01" in ledger.data_sets(made)

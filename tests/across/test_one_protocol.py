@@ -1,0 +1,86 @@
+"""Notebook 91: main methods are the runs of their papers' notebooks; combinations are what they say."""
+
+import pytest
+from made_findings import said
+
+from experiments.across import one_protocol
+from experiments.across.one_protocol import OneProtocolParams
+from experiments.report import catalogue
+
+
+def runs(name: str, **values) -> list:
+    notebook = catalogue.find(name)
+    return notebook.specs_untrained(notebook.params.from_values(values))
+
+
+@pytest.mark.parametrize("profile", ["small", "paper"])
+def test_the_papers_own_methods_are_runs_of_their_notebooks(profile):
+    own = {"PFML": "10", "MFCont": "32", "MFCWMS": "32", "C2-CCP-L": "47", "PLM": "50", "PFML-CCP": "44"}
+    own |= {"EL-nivMF": "20"} if profile == "small" else {}  # at paper 20 has the protocol of Roth et al.
+    here = runs("91", profile=profile)
+    for method, name in own.items():
+        theirs = [spec.as_dict() for spec in runs(name, profile=profile)]
+        mine = [spec for spec in here if spec.method == method]
+        assert mine and all(spec.as_dict() in theirs for spec in mine), method
+
+
+def test_what_the_reader_sets_reaches_every_method():
+    for values in ({"dataset": "cars-subset"}, {"seeds": 2}, {"steps": 7}):
+        ((name, value),) = values.items()
+        specs = runs("91", profile="small", **values)
+        if name == "seeds":
+            assert {spec.seed for spec in specs} == {0, 1}
+        else:
+            assert {getattr(spec, name) for spec in specs if spec.loss} == {value}
+
+
+def test_a_combination_differs_from_what_it_is_made_of_by_its_problems_alone():
+    by_method = {spec.method: spec for spec in runs("91") if spec.seed == 0}
+    for name in ("PFML", "EL-nivMF"):
+        single, repeated = by_method[f"{name}-Proxy"], by_method[f"{name}-CCP"]
+        assert repeated.scheme == single.scheme == "chance_constrained" and repeated.loss == single.loss
+        assert single.scheme_options.get("problem_steps") is None and repeated.scheme_options["problem_steps"]
+        same = repeated.replace(scheme_options=single.scheme_options, method=single.method)
+        assert same == single
+    assert by_method["PFML+encoder"].scheme == "momentum" and by_method["PFML+encoder"].scheme_options == {
+        "momentum": 0.9
+    }
+
+
+def test_no_run_is_asked_for_twice():
+    for profile in ("quick", "small"):
+        specs = runs("91", profile=profile)
+        assert all(spec not in specs[:place] for place, spec in enumerate(specs))
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ({"methods": ["PFLM"]}, "methods: unknown 'PFLM'; choose among"),
+        ({"combinations": ["PFML-PLM"]}, "combinations: unknown 'PFML-PLM'; choose among PFML-CCP"),
+        ({"combinations": []}, "name one of either"),
+    ],
+)
+def test_what_is_unknown_or_nothing_at_all_is_an_error(values, message):
+    with pytest.raises(ValueError, match=message):
+        OneProtocolParams.from_values(values)
+
+
+def test_one_combination_alone_trains_itself_and_what_it_is_compared_with():
+    assert {spec.method for spec in runs("91", combinations=["EL-nivMF-CCP"])} == {
+        *("untrained", "random head", "EL-nivMF-Proxy", "EL-nivMF-CCP")
+    }
+    assert {spec.method for spec in runs("91", combinations=["MFCont+encoder"])} == {
+        *("untrained", "random head", "MFCont+encoder")
+    }
+
+
+def test_what_was_found_has_the_numbers_of_the_table():
+    cells = {"PFML": 30, "MFCont": 20, "ProxyAnchor": 25, "PFML-CCP": 31, "PFML-Proxy": 29}
+    cells |= {"PFML+encoder": 10, f"PFML+encoder;{one_protocol.TEACHER}": 12}
+    sentences = said("91", {cell: {"MAP@R": value, "problems": 2} for cell, value in cells.items()})
+    text = " ".join(sentences)
+    assert "Of 3 methods PFML and ProxyAnchor have the largest MAP@R, 30.0 against 25.0" in text
+    assert "MFCont 20.0 (place 3)" in text
+    assert "PFML 31.0 against 29.0 MAP@R (+2.0, n = 1)" in text and "PFML 12.0 against 10.0" in text
+    assert "CCP did not alternate: PFML-CCP had 2.0 problems" in text

@@ -1,0 +1,76 @@
+"""Notebook 93: fitted powers and ratios are those of the tables, and no table is overlooked."""
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from experiments.across import performance
+
+
+@pytest.fixture
+def tables(tmp_path, monkeypatch):
+    """Write a table of results/benchmarks."""
+    monkeypatch.setattr(performance, "folder", lambda: tmp_path)
+
+    def write(name: str, **columns) -> None:
+        pd.DataFrame(columns).to_csv(tmp_path / f"{name}.csv", index=False)
+
+    return write
+
+
+def grown(power: float, sizes=(100, 200, 400, 800)) -> dict:
+    return {
+        "case": [f"N={size}" for size in sizes],
+        "points": sizes,
+        "k": 9,
+        "members": np.arange(len(sizes)),  # may differ
+        "form": "product",
+        "metric": "seconds",
+        "value": [3.0 * size**power for size in sizes],
+    }
+
+
+@pytest.mark.parametrize("power", [1.0, 2.0])
+def test_the_fitted_power_is_that_of_the_table(tables, power):
+    tables("plm", **grown(power))
+    (row,) = performance.exponents().itertuples()
+    assert row.exponent == power and row.sizes == 4 and row.over == "100 to 800 points"
+
+
+def test_two_sizes_and_rows_that_differ_in_more_than_size_are_not_fitted(tables):
+    tables("plm", **grown(1.0, (100, 200)))
+    assert performance.exponents().empty
+    tables("plm", **grown(1.0) | {"k": [9, 9, 12, 12]})
+    assert performance.exponents().empty
+
+
+def test_a_peer_is_over_ours_within_one_run_and_never_across(tables):
+    tables(
+        "pfml",
+        case=["sop"] * 4,
+        turns=["one", "one", "two", "two"],
+        form=["product", "matmul", "product", "literal"],
+        metric="seconds",
+        value=[2.0, 1.0, 4.0, 40.0],
+    )
+    pairs = performance.ratios()
+    assert dict(zip(pairs["label"], pairs["ratio"])) == {"PFML, sop: matmul": 0.5, "PFML, sop: literal": 10.0}
+    assert set(pairs["kind"]) == {"time"}
+
+
+def test_a_table_that_nobody_reads_is_found_and_one_that_is_missing_is_named(tables, capsys):
+    tables("plm", **grown(1.0))
+    tables("regimes_delta", method=["PLM"])  # scores, no cost
+    performance.check()
+    assert capsys.readouterr().out.endswith(": yes\n")
+    assert "PFML: not run (`pfml.csv`)" in performance.not_run()
+    tables("new_one", case=["x"])
+    performance.check()
+    assert "no, not ['new_one']" in capsys.readouterr().out
+
+
+def test_the_committed_tables_are_all_read_and_the_loop_has_the_ratios_that_its_own_says():
+    assert performance.unread() == [] and performance.absent() == []
+    pairs = performance.ratios(["loop"])
+    table = pd.read_csv(performance.folder() / "loop.csv")
+    assert np.allclose(pairs["ratio"], table["ratio"])

@@ -1,0 +1,157 @@
+"""Notebook 90: what is joined with what, which of our tables stands beside a row, and that nothing is lost."""
+
+import dataclasses
+
+import pandas as pd
+import pytest
+
+from experiments.across import published
+from experiments.analysis import results, stored
+from experiments.plm import methods as plm
+from experiments.report import catalogue
+
+
+def made(
+    values: dict[str, float], stem="10_pfml_retrieval", dataset="glyphs", profile="quick", protocol="conventional"
+):
+    """A table of results/ with R@1 of cells, one seed."""
+    rows = [
+        {
+            "paper": "pfml",
+            "experiment": stem[:17],
+            "profile": profile,
+            "dataset": dataset,
+            "backbone": "conv4",
+            "dim": 64,
+        }
+        | {"protocol": protocol, "metric": "R@1", "value": value}
+        | {"method": cell.partition(";")[0], "setting": cell.partition(";")[2]}
+        for cell, value in values.items()
+    ]
+    parameters = {"steps": 150, "batch_size": 100, "samples_per_class": 4}
+    return stored.Stored(stem, results.frame(rows), parameters)
+
+
+@pytest.fixture
+def joined_with(monkeypatch):
+    """(our tables of notebook 10) -> the rows of PFML's Table 1 on ResNet-50, joined."""
+
+    def join(*tables: stored.Stored) -> pd.DataFrame:
+        by_notebook = {"10_pfml_retrieval": list(tables)}
+        monkeypatch.setattr(stored, "stored", lambda name: by_notebook.get(name, []))
+        rows = published.joined()
+        rows = rows[(rows["paper"] == "pfml") & (rows["table"] == "Table 1") & (rows["backbone"] == "ResNet50")]
+        return rows[rows["metric"] == "R@1"].set_index(["dataset", "method"])
+
+    return join
+
+
+def test_every_published_table_has_a_notebook_that_exists(capsys):
+    rows = published.printed()
+    assert set(rows["notebook"]) <= set(catalogue.studies())
+    published.check()
+    assert capsys.readouterr().out.endswith(": yes\n")
+
+
+def test_a_table_that_no_notebook_repeats_is_found(monkeypatch, capsys):
+    monkeypatch.delitem(plm.EXPERIMENTS, "Table 2")
+    published.check()
+    assert "no, not ['Table 2']" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("row", "cell"),
+    [
+        (("pfml", "Table 9 (supp)", "Potential Field (Ours) M=5", "one A4000 GPU"), "PFML;M=5"),
+        (("pfml", "Table 2", "PNCA", "20% label noise"), "ProxyNCA++;label_noise=0.2"),
+        (("pfml", "Table 4 (supp)", "SoftTriple", "standard zero-shot split; 64-dim"), "SoftTriple;dim=64"),
+        (("pfml", "Fig. 3(d)", "Ours", "delta_rep=0.25"), "PFML;delta_rep=0.25"),
+        (("meanfield", "Table 8 (supp)", "MFCWMS", "traditional protocol; batch size 30"), "MFCWMS;batch=30"),
+        (("meanfield", "Table 13 (supp)", "MFCont.", "traditional protocol; lambda_MF=0.1"), "MFCont;lambda=0.1"),
+        (("nivmf", "Table 4 (supp)", "d_Cos", "euclidean retrieval"), "Cosine;retrieval=euclidean"),
+        (("plm", "Fig. 3(c)", "Ours", "N_alpha=4;N_beta=1"), "PLM;N_alpha=4;N_beta=1"),
+        (
+            ("plm", "Table 3 (supp)", "(2) Ours - similarity (Sec 3.3, 3.5)", "unsupervised; similarity ablation"),
+            "PLM;similarity=binary",
+        ),
+    ],
+)
+def test_a_published_row_as_a_cell_of_our_tables(row, cell):
+    assert str(published.cell_of(*row)) == cell
+
+
+def test_a_row_has_ours_on_its_own_data_where_there_are_any_else_on_what_there_is(joined_with):
+    rows = joined_with(
+        made({"PFML": 90.0, "ProxyAnchor": 80.0}),
+        made({"PFML": 60.0}, "10_pfml_retrieval--seeds=1", "cub-subset", "small"),
+    )
+    ours = rows["ours"].loc
+    assert ours["CUB-200-2011", "Potential Field (Ours)"].value == 60.0
+    assert ours["Cars-196", "Potential Field (Ours)"].value == 60.0  # small carries more than quick
+    assert ours["CUB-200-2011", "Proxy Anchor"].value == 80.0
+    assert ours["CUB-200-2011", "HIST"] is None
+
+
+def test_of_two_tables_on_the_same_data_the_one_stands_there_that_changes_less(joined_with):
+    changed = made({"PFML": 1.0}, "10_pfml_retrieval--lr=0.1,seeds=9", "cub-subset", "small")
+    rows = joined_with(changed, made({"PFML": 2.0}, "10_pfml_retrieval--dataset=cub-subset", "cub-subset", "small"))
+    assert rows["ours"]["CUB-200-2011", "Potential Field (Ours)"].value == 2.0
+
+
+def test_a_level_that_was_not_run_has_the_only_other_one_beside_it_and_says_so(monkeypatch):
+    table = made({"PFML;dim=16": 50.0, "PFML": 90.0})
+    monkeypatch.setattr(stored, "stored", lambda name: [table] if name.startswith("10") else [])
+    rows = published.joined()
+    rows = rows[(rows["table"] == "Table 4 (supp)") & (rows["metric"] == "R@1") & rows["ours"].notna()]
+    assert {ours.value for ours in rows["ours"]} == {50.0}
+    text = published.beside(rows, "pfml", catalogue.find).data
+    assert "| PFML at dim = 16 for dim = 64 |" in text and "/ 50.0 |" in text
+
+
+def test_models_of_folds_stand_beside_what_is_scored_as_they_are(monkeypatch):
+    tables = [made({"MFCont": value}, "31_meanfield_mlrc", protocol=name) for name, value in FOLDS.items()]
+    both = dataclasses.replace(tables[0], table=pd.concat([saved.table for saved in tables], ignore_index=True))
+    monkeypatch.setattr(stored, "stored", lambda name: [both] if name.startswith("31") else [])
+    rows = published.joined()
+    rows = rows[rows["ours"].notna() & (rows["metric"] == "P@1")]
+    assert len(rows) and all(FOLDS[row.split_or_setting] == row.ours.value for row in rows.itertuples())
+
+
+FOLDS = {"MLRC separated": 10.0, "MLRC concatenated": 20.0}
+
+
+def test_a_heading_says_what_differs_and_whose_settings_were_searched(joined_with):
+    searched = dataclasses.replace(made({"PFML": 90.0}), searches={"PFML": {"trials": 16}})
+    rows = joined_with(searched).reset_index()
+    text = published.beside(rows, "pfml", catalogue.find).data
+    for part in (
+        "ResNet50, 512 dimensions",
+        "200 epochs",
+        "64 dimensions",
+        "150 steps",
+        "a direction only",
+        "16 trials",
+    ):
+        assert part in text
+
+
+@pytest.mark.parametrize(("order", "tau"), [([3.0, 2.0, 1.0], 1.0), ([1.0, 2.0, 3.0], -1.0)])
+def test_the_order_of_the_methods_is_compared(joined_with, order, tau):
+    printed = joined_with(made({"PFML": 0.0, "CPML": 0.0, "ProxyAnchor": 0.0}))["value"].loc["CUB-200-2011"]
+    known = {"Potential Field (Ours)": "PFML", "CPML (Sec. 3.4)": "CPML", "Proxy Anchor": "ProxyAnchor"}
+    highest_first = [known[name] for name in printed.sort_values(ascending=False).index if name in known]
+    rows = joined_with(made(dict(zip(highest_first, order)))).reset_index()
+    orders = published.agreement(rows)
+    assert orders.loc[orders["dataset"] == "CUB-200-2011", "tau"].tolist() == [tau]
+    assert not orders["same data"].any()
+    deviations = published.deviations(rows)
+    assert deviations.groupby("comparison")[["theirs", "ours"]].mean().abs().to_numpy().max() < 1e-9
+
+
+def test_without_any_table_of_ours_it_says_so(monkeypatch):
+    monkeypatch.setattr(stored, "stored", lambda name: [])
+    rows = published.joined()
+    assert rows["ours"].isna().all() and len(rows) > 2000
+    assert "has a counterpart in results/ so far" in published.beside(rows, "ccp", catalogue.find).data
+    assert "beside 0 of them" in published.counted()
+    assert published.without_counterpart(rows).data.count("\n") == 1 + len(rows[["paper", "table"]].drop_duplicates())

@@ -1,0 +1,85 @@
+"""The tests of the claims stand as they were frozen, before the runs that they judge."""
+
+import dataclasses
+import json
+import re
+import subprocess
+import types
+
+import pytest
+
+from experiments.analysis import claims, freezing, judging
+from experiments.files import repository_root
+from experiments.report import catalogue, verdicts
+from experiments.training import records
+
+PAPERS = sorted({claim_id.partition("-")[0] for claim_id in claims.frozen()["tests"]})
+
+
+def git(*arguments: str) -> subprocess.CompletedProcess:
+    return subprocess.run(["git", *arguments], cwd=repository_root(), capture_output=True, text=True)
+
+
+@pytest.fixture(scope="module")
+def history():
+    """The frozen commit, where the clone has it."""
+    commit = claims.frozen()["commit"]
+    if git("cat-file", "-e", commit).returncode:
+        pytest.skip("a shallow clone has no history")
+    return commit
+
+
+def test_a_test_may_only_become_stricter_and_is_frozen_anew_then():
+    now = {claim_id: freezing.digest(test) for claim_id, test in catalogue.claims().items()}
+    assert now == claims.frozen()["tests"], (
+        "tests of claims were frozen: a change must be stricter, say so in `changed`, be committed before the runs it "
+        "judges, and stand in data/frozen.json with that commit"
+    )
+
+
+def test_what_is_frozen_tells_a_claim_from_one_with_another_bound():
+    test = catalogue.claims()["plm-01"]
+    (part,) = test.parts
+    weaker = dataclasses.replace(test, parts=(dataclasses.replace(part, smallest_effect=0.4),))
+    assert freezing.digest(weaker) != freezing.digest(test) == freezing.digest(dataclasses.replace(test))
+
+
+def is_younger(commit: str, history: str) -> bool:
+    return git("merge-base", "--is-ancestor", history, commit).returncode == 0
+
+
+def test_every_run_on_record_is_younger_than_the_tests_that_judge_it(history, monkeypatch):
+    monkeypatch.delenv("DMLREPRO_RECORD")  # the tests' own is empty
+    lines = [json.loads(line) for file in records.files() for line in file.read_text(encoding="utf8").splitlines()]
+    commits = {line["made"]["git_commit"] for line in lines if "run" in line}
+    assert commits and not [commit for commit in commits if not is_younger(commit, history)]
+
+
+def test_a_table_that_is_no_pilot_is_younger_too_and_the_ledger_says_which_is_which(history):
+    tables = sorted((repository_root() / "results" / "small").glob("*.json"))
+    made = {path.stem: json.loads(path.read_text(encoding="utf8"))["git_commit"] for path in tables}
+    older = [stem for stem, commit in made.items() if not is_younger(commit, history)]
+    assert older == claims.frozen()["pilots"]
+    lines = verdicts.lines()
+    of_pilots = lines["stem"].isin(older) & (lines["profile"] == "small")
+    assert set(lines.loc[of_pilots, "frozen"]) <= {""} and set(lines.loc[~of_pilots, "frozen"]) == {history[:12]}
+
+
+def test_the_frozen_commit_states_these_tests(history):
+    now = claims.frozen()["tests"]
+    for paper in PAPERS:
+        shown = git("show", f"{history}:dmlrepro/papers/{paper}/claims.py").stdout
+        module = types.ModuleType("claims_as_frozen")
+        here = shown.replace("dmlrepro.evidence", "experiments.analysis").replace("dmlrepro.papers", "experiments")
+        exec(compile(here, "claims.py", "exec"), vars(module))
+        stated = {claim_id: freezing.digest(test) for claim_id, test in module.TESTS.items()}
+        assert stated == {claim_id: now[claim_id] for claim_id in stated}
+
+
+def test_a_verdict_that_changes_after_it_was_read_is_told():
+    first, here = claims.frozen()["first_read"], verdicts.here()
+    assert first.keys() == {claim_id for claim_id, verdict in here.items() if verdict != judging.NOT_RUN}
+    changed = {claim_id: (word, here[claim_id]) for claim_id, word in first.items() if word != here[claim_id]}
+    page = (repository_root() / "docs" / "ledger.md").read_text(encoding="utf8")
+    rows = re.findall(r"^\| (\w+-\d\d) \| ([a-z ]+) \| ([a-z ]+) \| .{20,} \|$", page, re.MULTILINE)
+    assert {claim_id: tuple(words) for claim_id, *words in rows} == changed

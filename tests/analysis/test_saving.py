@@ -1,0 +1,182 @@
+"""Tables are validated whole and written whole, and refused where they are not as they were saved."""
+
+import json
+import shutil
+import subprocess
+from pathlib import Path
+from types import SimpleNamespace
+
+import matplotlib.figure
+import pandas as pd
+import pytest
+from example_tables import Example, table
+
+from experiments.analysis import provenance, publishing, saving, stored, tables
+from experiments.training import keys
+
+ROOT = Path(__file__).parents[2]
+
+
+def test_what_is_written_is_read_back():
+    path = saving.save(table(50.0, 60.0), Example.from_values({}))
+    pd.testing.assert_frame_equal(saving.read(path), table(50.0, 60.0), check_dtype=False)
+    assert path.name == "99_example.csv"
+    assert path.with_suffix(".json").exists()
+
+
+def test_all_tables_in_one_frame_have_different_identities(tmp_path, monkeypatch):
+    monkeypatch.setenv("DMLREPRO_RESULTS", str(tmp_path))
+    for changed in ({}, {"steps": 7}, {"steps": 7, "lr": 0.5}):
+        saving.save(table(50.0, 60.0), Example.from_values(changed))
+    everything = saving.load_all(tmp_path)
+    assert list(everything.columns) == [*tables.IDENTITY, "changes", "value"]
+    assert sorted(set(everything["changes"])) == ["", "lr=0.5,steps=7", "steps=7"]
+    assert len(everything) == 6 and not everything.duplicated([*tables.IDENTITY, "changes"]).any()
+    with pytest.raises(FileNotFoundError, match=r"no tables in .*run a notebook first"):
+        saving.load_all(tmp_path / "nothing")
+
+
+def test_the_committed_tables_concatenate():
+    everything = saving.load_all()
+    assert len(everything) > 2000 and everything.duplicated(tables.IDENTITY).any()  # which `changes` tells apart
+    assert not everything.duplicated([*tables.IDENTITY, "changes"]).any()
+
+
+@pytest.mark.parametrize(
+    "change, message",
+    [
+        ({"value": float("nan")}, "finite"),
+        ({"value": 101.0}, r"\[0, 100\]"),
+        ({"selection": "best"}, "selection"),
+        ({"method": ""}, "method is empty"),
+    ],
+)
+def test_a_bad_row_is_named_and_nothing_is_written(change, message):
+    params = Example.from_values({})
+    good = saving.save(table(50.0), params).read_bytes()
+    bad = pd.concat([table(50.0), table(50.0).assign(seed=1, **change)], ignore_index=True)
+    with pytest.raises(ValueError, match=message):
+        saving.save(bad, params)
+    assert (saving.output_folder("quick") / "99_example.csv").read_bytes() == good
+
+
+def test_unchanged_numbers_keep_their_provenance(monkeypatch):
+    params = Example.from_values({})
+    path = saving.save(table(50.0), params)
+    before = path.with_suffix(".json").read_text()
+    monkeypatch.setattr(saving, "provenance", lambda *_: {"git_commit": "another"})
+    saving.save(table(50.0), params)
+    assert path.with_suffix(".json").read_text() == before
+    saving.save(table(51.0), params)
+    assert "another" in path.with_suffix(".json").read_text()
+
+
+def test_the_search_of_unchanged_numbers_is_recorded_and_published(tmp_path):
+    given = {"notebook": "99_example", "stem": "99_example", "profile": "quick", "as_dict": dict}
+    found = {"method": "A", "trials": [{}] * 16, "sha256": "1f"}
+    run = run_on("CPU", "a")
+    run.spec.method = "A"
+    for searches in ({}, {"A": found}):
+        params = SimpleNamespace(**given, searches=lambda searches=searches: searches, search_name=lambda _: "A.json")
+        path = saving.save(table(50.0), params, runs=[run], cost=pd.DataFrame())
+        publishing.publish(path.parent, tmp_path / "published")
+        for there in (path, tmp_path / "published" / path.name):
+            assert bool(provenance.record(there).get("searches")) == bool(searches)
+
+
+def test_other_parameters_of_the_same_numbers_are_recorded():
+    """As after a change of what a profile decides."""
+    for steps in (2, 3):
+        given = {"notebook": "99_example", "stem": "99_example", "profile": "quick"}
+        path = saving.save(table(50.0), SimpleNamespace(**given, as_dict=lambda steps=steps: {"steps": steps}))
+        assert provenance.record(path)["parameters"] == {"steps": steps}
+
+
+def test_values_have_their_digits_whatever_column_holds_them():
+    """As after a table was joined with an empty one, whose columns are of objects."""
+    plain = table(100 / 3, 60.0)
+    objects = plain.astype({"value": object})
+    assert saving.to_csv(objects) == saving.to_csv(plain) and "33.333333\n" in saving.to_csv(plain)
+    pd.testing.assert_frame_equal(saving.as_saved(objects), saving.as_saved(plain))
+
+
+def test_the_order_of_rows_does_not_change_the_bytes():
+    rows = table(1.0, 2.0, 3.0)
+    assert saving.to_csv(rows) == saving.to_csv(rows.iloc[::-1])
+
+
+def test_a_picture_is_saved_and_published_beside_its_table_but_not_at_quick(tmp_path, monkeypatch):
+    figure = matplotlib.figure.Figure()
+    monkeypatch.setenv("DMLREPRO_RESULTS", str(tmp_path / "build"))
+    made = {profile: Example.from_values({"profile": profile}) for profile in ("quick", "small")}
+    with pytest.raises(ValueError, match=r"small/99_example\.json is missing"):
+        saving.save_picture(figure, made["small"])
+    for params in made.values():
+        saving.save(table(50.0, 60.0), params)
+        saving.save_picture(figure, params)
+    assert [path.parent.name for path in tmp_path.rglob("*.png")] == ["small"]
+    assert publishing.publish(tmp_path / "build" / "small", tmp_path / "results") == (1, 1)
+    picture = tmp_path / "results" / "99_example.png"
+    assert picture.read_bytes().startswith(b"\x89PNG") and not provenance.damage(picture.with_suffix(".csv"))
+    saving.save(table(51.0), made["small"])  # a picture of other numbers goes
+    assert publishing.publish(tmp_path / "build" / "small", tmp_path / "results") == (1, 1)
+    assert not picture.exists() and saving.read(picture.with_suffix(".csv"))["value"].item() == 51
+
+
+def run_on(device: str, key: str, **made) -> SimpleNamespace:
+    commit = {"git_commit": "c0", "versions": {"torch": "2"}, "rounding": f"as {device}"}
+    spec = SimpleNamespace(method="PFML", setting="", seed=0)
+    made = {"device": device, **commit, **made}
+    return SimpleNamespace(key=key, made=made, spec=spec, cost={"seconds": 1.0}, record=None)
+
+
+def test_provenance_lists_the_runs_that_were_used_and_not_this_machine():
+    params = Example.from_values({})
+    gpu = [run_on("NVIDIA X", "a"), run_on("NVIDIA X", "b"), run_on("NVIDIA X", "b")]  # one twice in a table
+    made = json.loads(saving.save(table(50.0), params, runs=gpu).with_suffix(".json").read_text())
+    assert (made["device"], made["rounding"]) == ("NVIDIA X", "as NVIDIA X")
+    assert [(group["count"], group["git_commit"], group["device"]) for group in made["runs"]] == [(2, "c0", "NVIDIA X")]
+    mixed = saving.provenance(params, [*gpu, run_on("CPU x86_64", "c", git_commit="c1")])
+    assert mixed["device"] == "CPU x86_64 + NVIDIA X"
+    assert {(group["git_commit"], group["count"]) for group in mixed["runs"]} == {("c0", 2), ("c1", 1)}
+    assert saving.provenance(params)["device"] == keys.device_name()
+
+
+def test_costs_are_those_of_the_runs_unless_given():
+    params = Example.from_values({})
+    path = saving.save(table(50.0), params, runs=[run_on("X", "a")]).with_suffix(".cost.csv")
+    assert path.read_text().splitlines()[1] == "PFML,,0,1"
+    saving.save(table(50.0), params, runs=[run_on("X", "a")], cost=pd.DataFrame({"seconds": [2]}))
+    assert path.read_text().splitlines() == ["seconds", "2"]
+
+
+def test_no_committed_table_was_edited():
+    tables = [path for folder in ("quick", "small") for path in provenance.table_paths(ROOT / "results" / folder)]
+    assert len(tables) > 40
+    assert [provenance.damage(path) for path in tables if provenance.damage(path)] == []
+
+
+def test_what_own_images_gave_lies_apart_and_no_page_reads_it(tmp_path, monkeypatch):
+    """As after the README's command on a folder: the tables that pages are made of are the same as before."""
+    shutil.copytree(ROOT / "results" / "quick", tmp_path / "results" / "quick")
+    for module in (saving, stored):
+        monkeypatch.setattr(module, "repository_root", lambda: tmp_path)
+    monkeypatch.delenv("DMLREPRO_RESULTS")
+    before = [saved.stem for saved in stored.stored("01_your_images")]
+    own = {"notebook": "01_your_images", "profile": "quick", "dataset": "folder:secret", "stem": "01_your_images--x"}
+    params = SimpleNamespace(**own, as_dict=lambda: own)
+    assert saving.save(table(50.0), params).relative_to(tmp_path) == Path("results/own/quick/01_your_images--x.csv")
+    assert [saved.stem for saved in stored.stored("01_your_images")] == before
+    assert "01_your_images--x" not in [path.stem for path in provenance.table_paths(tmp_path / "results" / "quick")]
+    ignored = subprocess.run(["git", "check-ignore", "-q", "results/own/quick/x.csv"], cwd=ROOT)
+    assert ignored.returncode == 0
+
+
+def test_a_build_folder_publishes_own_images_apart(tmp_path, monkeypatch):
+    monkeypatch.setenv("DMLREPRO_RESULTS", str(tmp_path / "build"))
+    own = {"notebook": "99_example", "profile": "quick", "dataset": "manifest:mine.csv", "stem": "99_example--mine"}
+    saving.save(table(50.0), SimpleNamespace(**own, as_dict=lambda: own))
+    saving.save(table(60.0), Example.from_values({}))
+    assert publishing.publish(tmp_path / "build" / "quick", tmp_path / "results" / "quick") == (2, 2)
+    paths = sorted(path.relative_to(tmp_path / "results").as_posix() for path in tmp_path.glob("results/**/*.csv"))
+    assert paths == ["own/quick/99_example--mine.csv", "quick/99_example.csv"]

@@ -1,0 +1,152 @@
+"""Statistics on samples whose truth is known: coverage of intervals, levels of tests, power as printed."""
+
+import math
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from experiments.analysis.statistics import (
+    LEVEL,
+    detectable_effect,
+    estimated,
+    holm,
+    p_above,
+    percentile_interval,
+    power_of_difference,
+    power_of_equivalence,
+    seeds_that_decide,
+    t_interval,
+    t_interval_of_slope,
+    tost,
+)
+
+
+def about(share: float, draws: int):
+    """A share of random draws, four standard deviations wide."""
+    return pytest.approx(share, abs=4 * math.sqrt(share * (1 - share) / draws))
+
+
+def spread(mean, seeds=5, sd=0.3, seed=0):
+    """`seeds` numbers of exactly this mean and standard deviation."""
+    values = np.random.default_rng(seed).standard_normal(seeds)
+    return mean + sd * (values - values.mean()) / values.std(ddof=1)
+
+
+@pytest.mark.parametrize("n", [2, 5, 10])
+def test_an_interval_covers_the_mean_as_often_as_it_says(n):
+    samples = np.random.default_rng(0).standard_normal((4000, n)) * 3 + 7
+    for level in (0.9, 0.95):
+        covered = np.mean([low <= 7 <= high for low, high in (t_interval(sample, level) for sample in samples)])
+        assert covered == about(level, 4000)
+    assert all(math.isnan(bound) for bound in t_interval([1.0]))
+
+
+def test_p_is_that_of_the_one_sided_t_test():
+    values = spread(0.4, 7, seed=3)
+    assert p_above(values, 0.1) == pytest.approx(stats.ttest_1samp(values, 0.1, alternative="greater").pvalue)
+    assert (p_above(np.ones(5), 0.0), p_above(np.ones(5), 2.0)) == (0.0, 1.0)
+    assert math.isnan(p_above(np.ones(1), 0.0))
+
+
+def test_means_a_margin_apart_are_called_equivalent_in_at_most_five_percent():
+    samples = np.random.default_rng(1).standard_normal((4000, 8)) * 0.2 + 1.0
+    assert np.mean([tost(sample, 1.0) < LEVEL for sample in samples]) == about(0.05, 4000)
+    assert np.mean([tost(sample - 1.0, 1.0) < LEVEL for sample in samples]) > 0.99
+
+
+def test_the_interval_of_an_equivalence_lies_within_the_margin_just_when_p_is_small():
+    for seed in range(40):
+        values = spread(0.5, sd=0.1 + seed / 20, seed=seed)
+        estimate = estimated(values, 0.9)
+        assert (tost(values, 1.0) < LEVEL) == (estimate.low > -1 and estimate.high < 1)
+
+
+def test_relative_effects_are_shown_in_percent():
+    estimate = estimated(np.log(spread(1.5, sd=0.0)), relative=True)
+    assert (estimate.effect, estimate.low, estimate.high) == pytest.approx((50, 50, 50))
+
+
+def literal_holm(p_values):
+    """Holm 1979: step down through the sorted p values, multiplying by the number not yet passed."""
+    adjusted, running = [None] * len(p_values), 0.0
+    for rank, index in enumerate(sorted(range(len(p_values)), key=lambda i: p_values[i])):
+        running = max(running, (len(p_values) - rank) * p_values[index])
+        adjusted[index] = min(1.0, running)
+    return adjusted
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_holm_equals_the_literal_procedure(seed):
+    p_values = np.random.default_rng(seed).random(9) ** 3
+    assert holm(p_values, 9) == pytest.approx(literal_holm(p_values))
+    known = holm([*p_values[:4], math.nan], family=9)
+    assert known[:4] == pytest.approx(literal_holm([*p_values[:4], *[1.0] * 5])[:4]) and math.isnan(known[4])
+    assert (literal_holm(p_values)[:4] <= known[:4] + 1e-12).all()  # knowing the others never raises one
+    with pytest.raises(ValueError, match="family counts 3"):
+        holm(p_values, 3)
+
+
+def test_after_holm_any_false_discovery_is_as_rare_as_the_level():
+    p_values = np.random.default_rng(2).random((4000, 15))
+    assert np.mean([holm(family, 15).min() < LEVEL for family in p_values]) == about(1 - (1 - LEVEL / 15) ** 15, 4000)
+
+
+@pytest.mark.parametrize("n", [2, 5, 10])
+@pytest.mark.parametrize("hypotheses", [1, 15])
+def test_a_detectable_effect_is_found_four_times_in_five(n, hypotheses):
+    level = LEVEL / hypotheses
+    samples = 0.7 * (np.random.default_rng(n).standard_normal((20000, n)) + detectable_effect(n, level=level))
+    share = (stats.ttest_1samp(samples, 0, axis=1).pvalue < level).mean()
+    assert share == pytest.approx(0.8, abs=0.015)
+    assert detectable_effect(n, 0.7, level) == pytest.approx(0.7 * detectable_effect(n, level=level))
+
+
+def test_power_needs_more_than_the_issue_of_one_test():
+    """After Holm over fifteen claims: 3.5 standard deviations at five seeds, 1.6 at ten, 0.95 at twenty."""
+    effects = [detectable_effect(n, level=LEVEL / 15) for n in (5, 10, 20)]
+    assert effects == pytest.approx([3.5, 1.6, 0.95], abs=0.03)
+    assert detectable_effect(1) == math.inf and detectable_effect(5, math.nan) == math.inf
+
+
+@pytest.mark.parametrize(("effect", "at_least"), [(1.2, 0.0), (1.2, 1.0), (2.0, 1.9)])
+def test_power_of_a_difference_is_what_simulation_finds(effect, at_least):
+    samples = np.random.default_rng(4).standard_normal((20000, 8)) + effect
+    detected = (stats.ttest_1samp(samples, 0, axis=1).pvalue < 0.01) & (samples.mean(axis=1) >= at_least)
+    assert power_of_difference(effect, 8, 0.01, at_least) == pytest.approx(detected.mean(), abs=0.015)
+
+
+@pytest.mark.parametrize(("effect", "margin"), [(0.0, 1.0), (0.3, 1.0), (1.0, 1.0)])
+def test_power_of_an_equivalence_is_what_simulation_finds(effect, margin):
+    samples = np.random.default_rng(5).standard_normal((4000, 8)) + effect
+    share = np.mean([tost(sample, margin) < 0.02 for sample in samples])
+    assert power_of_equivalence(effect, 8, 0.02, margin) == pytest.approx(share, abs=0.02)
+
+
+def test_as_many_seeds_as_printed_decide_and_one_fewer_does_not():
+    n = seeds_that_decide(0.6, 0.8, LEVEL / 15, 0.5)
+    assert power_of_difference(0.75, n, LEVEL / 15, 0.625) >= 0.8 > power_of_difference(0.75, n - 1, LEVEL / 15, 0.625)
+    n = seeds_that_decide(-0.1, 0.8, LEVEL / 15, 0.5)
+    assert power_of_equivalence(0.125, n, LEVEL / 15, 0.625) >= 0.8
+    assert math.isnan(seeds_that_decide(0.5, 0.8, LEVEL / 15, 0.5)), "just what counts is never decided"
+    n = seeds_that_decide(0.4, 0.8, LEVEL / 15, 1.5, equivalence=True)
+    assert n == seeds_that_decide(0.4, 0.8, LEVEL / 15, 1.5), "inside it is the same two tests"
+    n = seeds_that_decide(-1.9, 0.8, LEVEL / 15, 1.5, equivalence=True)
+    power = [power_of_difference(0.4 / 0.8, k, LEVEL / 15) for k in (n - 1, n)]
+    assert power[0] < 0.8 <= power[1], "the interval must lie outside, and not the mean alone"
+    assert math.isnan(seeds_that_decide(0.3, 0.0, LEVEL, 0.5)) and seeds_that_decide(50, 0.1, LEVEL, 0.5) == 5
+
+
+def test_the_percentile_interval_is_of_the_mean_over_seeds():
+    draws = np.random.default_rng(6).standard_normal((3, 20000)) + 4
+    assert percentile_interval(draws) == pytest.approx((4 - 1.96 / math.sqrt(3), 4 + 1.96 / math.sqrt(3)), abs=0.05)
+
+
+def test_the_interval_of_a_slope_is_that_of_a_regression():
+    x, y = np.log([100.0, 200, 400, 1000]), np.array([1.0, 2.1, 2.9, 4.4])
+    slope, low, high = t_interval_of_slope(x, y)
+    known = stats.linregress(x, y)
+    half = stats.t.ppf(0.975, 2) * known.stderr
+    assert (slope, low, high) == pytest.approx((known.slope, known.slope - half, known.slope + half))
+    exact, *none = t_interval_of_slope(x[:2], y[:2])
+    assert exact == pytest.approx((y[1] - y[0]) / (x[1] - x[0])) and all(map(math.isnan, none))

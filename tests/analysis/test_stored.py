@@ -1,0 +1,151 @@
+"""Tables of results/ and their words: every number of a sentence is recomputed here from the rows."""
+
+import numpy as np
+import pytest
+
+from experiments.analysis import results, saving, stored, summaries
+from experiments.analysis.claims import ClaimTest, higher
+from experiments.analysis.provenance import seal
+from experiments.analysis.tables import MissingRows
+
+VALUES = {  # (method, setting) -> R@1 by seed
+    ("A", ""): [70.0, 71.0, 72.0, 73.0, 74.0],
+    ("B", ""): [60.0, 62.0, 64.0, 66.0, 68.0],
+    ("A", "alpha=1"): [50.0, 50.0, 50.0, 50.0, 50.0],
+    ("A", "alpha=10"): [80.0, 80.0, 80.0, 80.0, 80.0],
+}
+
+
+def table(seeds=5, profile="small", **changes):
+    where = {
+        "paper": "p",
+        "experiment": "99_some",
+        "profile": profile,
+        "dataset": "birds",
+        "backbone": "conv4",
+    } | changes
+    return results.frame(
+        where | {"dim": 8, "method": method, "setting": setting, "seed": seed, "metric": "R@1", "value": value}
+        for (method, setting), values in VALUES.items()
+        for seed, value in enumerate(values[:seeds])
+    )
+
+
+def test_a_gap_is_paired_by_seed_and_has_an_interval_from_five_seeds_on():
+    assert stored.Numbers(table()).against("A", "B") == "72.0 against 64.0 R@1 (+8.0, 95 % +6.0 to +10.0, n = 5)"
+    assert stored.Numbers(table(2)).gap("A", "B") == "+9.5, single seeds +10.0 and +9.0"
+    assert stored.Numbers(table(1)).gap("B", "A") == "-10.0, n = 1"
+    rows = table(1)
+    rows.loc[rows["method"] == "B", "value"] = 69.96
+    assert stored.Numbers(rows).gap("B", "A") == "+0.0, n = 1", "a zero has no sign of its own"
+    rows.loc[rows["method"] == "B", "value"] = 65.96
+    rows.loc[rows["method"] == "A", "value"] = 70.04
+    assert stored.Numbers(rows).against("A", "B") == "70.04 against 65.96 R@1 (+4.1, n = 1)", "not 70.0 against 66.0"
+
+
+def test_a_mean_is_written_with_what_it_rests_on():
+    assert stored.with_spread(np.array([10.0, 20.0]), 0) == "+15, single seeds +10 and +20"
+    assert stored.with_spread(np.array([-0.01]), 1) == "+0.0, n = 1"
+
+
+def test_seeds_that_only_one_has_do_not_count():
+    rows = table()
+    rows = rows[~((rows["method"] == "B") & (rows["seed"] > 0))]
+    assert stored.Numbers(rows).against("A", "B") == "70.0 against 60.0 R@1 (+10.0, n = 1)"
+
+
+def test_ranked_levels_and_missing_cells():
+    numbers = stored.Numbers(table())
+    assert numbers.ranked(["B", "absent", "A"]) == ["A", "B"]
+    assert numbers.levels("A", "alpha") == {1.0: 50.0, 10.0: 80.0}
+    with pytest.raises(MissingRows):
+        numbers.levels("B", "alpha")
+    with pytest.raises(MissingRows):
+        numbers.ranked(["absent"])
+
+
+def test_folds_are_left_out_unless_there_is_nothing_else():
+    folds = table(protocol="MLRC separated").assign(value=1.0)
+    both = results.pd.concat([table(protocol="conventional"), folds])
+    assert stored.Numbers(both).mean("A") == 72
+    concatenated = folds.assign(protocol="MLRC concatenated", value=2.0)
+    assert stored.Numbers(results.pd.concat([folds, concatenated])).mean("A") == 1
+
+
+def test_only_sentences_with_numbers_are_said():
+    sentences = (lambda n: f"{n.mean('A'):.0f}", lambda n: f"{n.mean('absent'):.0f}", lambda n: "")
+    assert stored.say(table(), sentences) == ["72"]
+
+
+def test_distances_and_ratios_have_three_decimals():
+    rows = table().assign(metric="W2", value=lambda rows: rows["value"] / 100)
+    assert (
+        stored.Numbers(rows).against("A", "B", "W2") == "0.720 against 0.640 W2 (+0.080, 95 % +0.060 to +0.100, n = 5)"
+    )
+    pivoted = summaries.pivot(results.pd.concat([rows, table()]), ["W2", "R@1"]).loc[("", "", "A")]
+    assert pivoted.tolist() == ["0.720 ± 0.020", "72.0 ± 2.0"]
+
+
+def test_a_table_of_times_is_labelled_with_network_and_device():
+    timed = stored.Stored("17_cost", table(dataset="synthetic"), {"steps": 300}, "one CPU")
+    assert timed.label == "no images, conv4, one CPU"
+    assert stored.Stored("23_some", table(dataset="synthetic", backbone=""), {}, "one CPU").label == "no images"
+
+
+def write(root, frame, stem="99_some", **parameters):
+    folder = root / frame["profile"].iloc[0]
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / f"{stem}.csv").write_text(saving.to_csv(frame), encoding="utf8")
+    made = {"parameters": {"steps": 0, "epochs": 4} | parameters, "device": "CPU"}
+    seal(folder / f"{stem}.csv", made)
+
+
+def test_tables_are_found_with_their_label_and_those_that_carry_more_come_first(tmp_path):
+    write(tmp_path, table(2, "quick"), epochs=0, steps=1)
+    write(tmp_path, table(1), "99_some--dataset=birds,lr=0.1,seeds=1")
+    write(tmp_path, table(5))
+    write(tmp_path, table(), "99_some_other")
+    assert [saved.heading for saved in stored.stored("99_some", tmp_path)] == [
+        "birds, conv4, 4 epochs, 5 seeds (small)",
+        "birds, conv4, 4 epochs, 1 seed, lr=0.1 (small, a direction only)",
+        "birds, conv4, 1 step, 2 seeds (quick, a direction only)",
+    ]
+
+
+TESTS = {
+    "p-01": ClaimTest("p-01", "99_some", (higher("A", "B"),), ""),
+    "p-02": ClaimTest("p-02", "99_some", (higher("B", "A"),), ""),
+    "p-03": ClaimTest("p-03", "99_some", (higher("absent", "A"),), ""),
+}
+
+
+def test_a_table_is_judged_by_the_claims_of_its_notebook_that_it_has_rows_for(tmp_path):
+    write(tmp_path, table(), search_trials=24)
+    (saved,) = stored.stored("99_some", tmp_path)
+    other = {"p-04": ClaimTest("p-04", "98_other", (higher("A", "B"),), "")}
+    verdicts = saved.judged(TESTS | other).verdicts
+    assert list(verdicts["claim_id"]) == ["p-01", "p-02"]
+    assert saved.trials == {"A": 24, "B": 24} and set(verdicts["tuned"]) == {"yes"}
+    sentences = stored.findings(saved.table, TESTS, "99_some", (lambda n: f"{n.mean('A'):.0f}",), saved.trials)
+    named = [line.partition(":")[0] for line in sentences]
+    why = "(data that the claim does not name), unclear (whether anything was learned is not on record"
+    assert named == [f"p-01 {why}", f"p-02 {why}", "72"]
+
+
+def test_a_stranger_reads_what_data_and_network_are():
+    def said(backbone, weights, dataset="cub-subset", stem="99_some--samples_per_class=0", **trained):
+        rows = table(backbone=backbone, dataset=dataset)
+        return stored.Stored(stem, rows, {"weights": weights, "epochs": 4} | trained).plain_label
+
+    birds = "birds (cub-subset), pretrained SqueezeNet, 4 epochs, 5 seeds, shuffled batches"
+    assert said("squeezenet1_1", "imagenet") == birds
+    tail = said("squeezenet1_1", "imagenet", train_from="fire6")
+    assert tail == birds.replace("SqueezeNet", "SqueezeNet from fire6 on")
+    heads = [said("squeezenet1_1", "imagenet", **how) for how in ({"train_from": "head"}, {"freeze_trunk": True})]
+    assert heads == [birds.replace("pretrained SqueezeNet", "head on pretrained SqueezeNet")] * 2
+    untrained = stored.Stored(
+        "51_some", table(backbone="squeezenet1_1", dataset="cub-subset"), {"steps": 200}, trained=False
+    )
+    assert untrained.label == "cub-subset, squeezenet1_1, nothing trained, 5 seeds"
+    assert said("conv4", "none", "glyphs", "99_some").startswith("printed letters (glyphs), small CNN from scratch, 4")
+    assert said("resnet50.tv_in1k", "imagenet", "other", "99_some") == "other, pretrained ResNet-50, 4 epochs, 5 seeds"

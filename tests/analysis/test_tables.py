@@ -1,0 +1,130 @@
+"""The grammar of results tables on made tables of known effects."""
+
+import math
+
+import numpy as np
+import pandas as pd
+import pytest
+from made_for_claims import hits_of, rows
+
+from experiments.analysis import tables
+from experiments.analysis.statistics import percentile_interval, t_interval
+from experiments.analysis.tables import Cell, Expression
+
+
+def spread(mean, seeds=5, sd=0.3, seed=0):
+    """`seeds` numbers of exactly this mean and standard deviation."""
+    values = np.random.default_rng(seed).standard_normal(seeds)
+    return mean + sd * (values - values.mean()) / values.std(ddof=1)
+
+
+def table(*cells):
+    return pd.DataFrame([row for cell in cells for row in cell])
+
+
+def difference(data, subject, baseline, metric="R@1", relative=False):
+    return of(tables.cells_of(tables.final_rows(data)), subject, baseline, metric, relative)
+
+
+def of(cells, subject, baseline, metric, relative=False):
+    return tables.difference(cells, Expression.read(subject), Expression.read(baseline), metric, relative)
+
+
+def test_a_difference_is_paired_so_that_its_interval_covers_the_effect_as_often_as_it_says():
+    """What a seed does to both methods drops out: 95 % of intervals cover an effect of 1 beside a spread of 20."""
+    generator, covered = np.random.default_rng(0), 0
+    for _ in range(600):
+        common, noise = 20 * generator.standard_normal(5), generator.standard_normal((2, 5))
+        data = table(rows("A", 61 + common + noise[0]), rows("B", 60 + common + noise[1]))
+        cells = tables.cells_of(data)
+        low, high = t_interval(of(cells, "A", "B", "R@1"))
+        covered += low <= 1 <= high
+    assert covered / 600 == pytest.approx(0.95, abs=4 * math.sqrt(0.95 * 0.05 / 600))
+
+
+def test_a_relative_difference_is_the_logarithm_of_a_ratio():
+    one = spread(72, seed=2)
+    logarithms = difference(table(rows("A", one), rows("B", one / 1.5)), "A", "B", relative=True)
+    assert logarithms == pytest.approx([math.log(1.5)] * 5)
+    assert np.isnan(difference(table(rows("A", one), rows("B", -one)), "A", "B", relative=True)).all()
+
+
+def test_pairs_are_matched_by_seed_not_by_order():
+    shuffled = rows("B", spread(70, sd=5))[::-1][:-1]  # seed 0 is missing
+    assert difference(table(rows("A", spread(71, sd=5)), shuffled), "A", "B") == pytest.approx([1, 1, 1, 1])
+
+
+def test_a_setting_that_is_not_named_has_its_default_value():
+    data = table(rows("A", spread(75)), rows("A", spread(70, seed=1), "label_noise=0.2"), rows("A", [0] * 5, "alpha=1"))
+    for subject in ("A", "A;label_noise=0", "A;label_noise=0..0.1", "A;retrieval=cosine"):
+        assert difference(data, subject, "A;label_noise=0.2").mean() == pytest.approx(5)
+    with pytest.raises(LookupError, match="A;retrieval=euclidean"):
+        difference(data, "A", "A;retrieval=euclidean")
+
+
+def test_a_slope_is_the_fitted_change_over_the_range():
+    levels = {0.2: 0.0, 0.3: -1.0, 0.4: -2.0, 0.6: -4.0}
+    cells = [rows("PFML", spread(80 + change, seed=7), f"delta_rep={x}") for x, change in levels.items()]
+    for count, cell, change in ((4, "PFML;delta_rep=0.2..0.6", -4), (3, "PFML;delta_rep=0.2..0.4", -2)):
+        slopes = tables.slope(tables.cells_of(tables.final_rows(table(*cells[:count]))), Cell.read(cell), "R@1")
+        assert slopes == pytest.approx([change] * 5)
+    still = table(*(rows("PFML", [80 / 3] * 5, f"delta_rep={x}") for x in levels))
+    slopes = tables.slope(tables.cells_of(tables.final_rows(still)), Cell.read("PFML;delta_rep=0.2..0.6"), "R@1")
+    assert slopes.tolist() == [0.0] * 5, "not what rounding leaves, which is other on each machine"
+    with pytest.raises(tables.MissingRows, match="second level"):
+        tables.slope(tables.cells_of(tables.final_rows(table(cells[0]))), Cell.read("PFML;delta_rep=0.2..0.6"), "R@1")
+
+
+def test_resampling_classes_covers_and_pairs_the_classes():
+    gain = np.random.default_rng(0).normal(0.05, 0.1, size=200)
+    hits = hits_of({"PFML": 0.6 + gain, "CPML": np.full(200, 0.6)})
+    cells = tables.resampled_cells(hits)
+    low, high = percentile_interval(of(cells, "PFML", "CPML", "P@1"))
+    half = 1.96 * 100 * gain.std() / math.sqrt(200)
+    assert (low, high) == pytest.approx((100 * gain.mean() - half, 100 * gain.mean() + half), abs=0.15)
+    assert percentile_interval(of(cells, "PFML", "PFML", "R@1")) == (0, 0)
+
+
+def test_the_step_that_validated_best_is_chosen_and_the_last_where_nothing_validates():
+    data = pd.concat(
+        [
+            table(rows("A", [70.0]), rows("A", [3.0], metric="W2")),
+            table(rows("A", [75.0])).assign(selection="val_best", step=40),
+        ]
+    )
+    cells = tables.cells_of(tables.final_rows(data))
+    assert cells["A", "R@1"] == {Cell("A"): {0: 75.0}} and cells["A", "W2"] == {Cell("A"): {0: 3.0}}
+
+
+@pytest.mark.parametrize(
+    ("text", "cell", "said"),
+    [
+        ("PFML", Cell("PFML"), "PFML"),
+        ("PFML;alpha=3..6", Cell("PFML", {"alpha": (3.0, 6.0)}), "PFML at alpha = 3 to 6"),
+        ("C2;chosen=k-center;M=4", Cell("C2", {"chosen": "k-center", "M": 4.0}), "C2 at chosen = k-center, M = 4"),
+        (
+            "A;w=1e-05;C=1000000",
+            Cell("A", {"w": 1e-5, "C": 1e6}),
+            "A at w = 1e-05, C = 1000000",
+        ),
+        ("PFML;curve", Cell("PFML", {"curve": ""}), "PFML at curve"),
+    ],
+)
+def test_a_cell_is_a_method_and_settings(text, cell, said):
+    assert Cell.read(text) == cell and str(cell) == text and cell.said == said
+    assert f"{cell.method};{cell.setting}".rstrip(";") == text
+
+
+def test_an_expression_is_a_difference_of_cells_or_a_constant():
+    gap, bound = Expression.read("A;x=1..2 - B"), Expression.read("0.5")
+    assert gap == Expression((Cell("A", {"x": (1.0, 2.0)}), Cell("B"))) and bound == Expression(constant=0.5)
+    assert (str(gap), gap.said, gap.methods) == ("A;x=1..2 - B", "A at x = 1 to 2 minus B", {"A", "B"})
+    assert (str(bound), bound.said, bound.methods) == ("0.5", "0.5", set())
+    assert (gap.is_constant, gap.zero) == (False, 0.0) and (bound.is_constant, bound.zero) == (True, 0.5)
+
+
+@pytest.mark.parametrize(
+    ("setting", "level"), [("M=4", 4.0), ("M=4;C=2", None), ("retrieval=euclidean", None), ("", None), ("PFML", None)]
+)
+def test_the_level_of_a_setting_is_its_only_number(setting, level):
+    assert tables.level_of(setting) == level

@@ -1,0 +1,165 @@
+"""Notebooks 40 to 48: what they train, that their claims find their rows, what is measured on finished runs."""
+
+import json
+import math
+
+import pytest
+import torch
+from finished_tables import as_if_finished
+
+from experiments.analysis import judging
+from experiments.ccp import ablations, cost, geometry, methods
+from experiments.ccp.claims import TESTS
+from experiments.methods import BASELINES
+from experiments.report import catalogue
+from experiments.training import runs
+from experiments.training.builders import build_loss
+
+TINY = {"steps": 6, "eval_every": 1, "seeds": 1, "problem_patience": 1, "batch_size": 16, "proxies_per_class": 2}
+NAMES = [name for name in catalogue.studies() if name.startswith("4")]
+
+
+def specs_of(name, **values):
+    notebook = catalogue.find(name)
+    return notebook.specs(notebook.params.from_values(values))
+
+
+def contents(specs) -> set[str]:
+    return {json.dumps(spec.as_dict(), sort_keys=True) for spec in specs}
+
+
+def test_there_are_nine_notebooks_and_fifteen_claims_of_theirs():
+    assert [name[:2] for name in NAMES] == [str(number) for number in range(40, 49)]
+    assert {test.notebook for test in TESTS.values()} == set(NAMES) and len(TESTS) == 15
+
+
+@pytest.mark.parametrize("profile", ["quick", "small", "paper"])
+@pytest.mark.parametrize("name", NAMES)
+def test_every_run_can_be_specified_and_its_loss_built(name, profile):
+    for spec in {spec.method: spec for spec in specs_of(name, profile=profile)}.values():
+        if spec.loss is not None:
+            build_loss(spec, 3, spec.embedding_size)
+
+
+@pytest.mark.parametrize("claim_id", ["ccp-04", "ccp-05", "ccp-06", "ccp-07", "ccp-08", "ccp-11", "ccp-12", "ccp-13"])
+def test_claims_about_scores_find_their_rows_at_small(claim_id):
+    table = as_if_finished(TESTS[claim_id].notebook, "small", metrics=("R@1", "P@1", "RP", "MAP@R", "problems"))
+    lines = judging.judge(table, TESTS, [claim_id]).verdicts
+    assert (lines["verdict"] != "not run").all() and not lines["reason"].str.contains("covers").any()
+
+
+def test_the_default_point_is_one_run_of_three_ablations():
+    (forty_four,) = contents(s for s in specs_of("44", seeds=1) if (s.method, s.setting) == ("C2-CCP-L", ""))
+    assert forty_four in contents(s for s in specs_of("42", seeds=1) if s.setting == "projection=0.0002")
+    assert forty_four in contents(s for s in specs_of("42", seeds=1) if s.setting == "M=8" and s.method == "C2-CCP-L")
+    assert forty_four in contents(s for s in specs_of("43", seeds=1) if s.setting == "M=8;pool=12")
+    assert forty_four in contents(s for s in specs_of("45", seeds=1) if s.setting == "batch=32" and "CCP" in s.method)
+
+
+@pytest.mark.parametrize(("dataset", "proxies", "pool", "every"), [("cub", 8, 12, 25), ("sop", 4, 7, 250)])
+def test_at_the_profile_paper_ccp_has_its_published_settings(dataset, proxies, pool, every):
+    specs = {s.method: s for s in specs_of("41", profile="paper", dataset=dataset, seeds=1) if s.fold in (0, None)}
+    spec, options = specs["MS-CCP-L"], specs["MS-CCP-L"].scheme_options
+    assert (options["proxies_per_class"], options["pool_size"], options["projection"]) == (proxies, pool, 2e-4)
+    assert (options["problem_patience"], options["batch_weight"]) == (3, 0.0)
+    assert dict(spec.loss_options) == {"alpha": 2.0, "beta": 40.0, "base": 0.5}
+    assert (spec.optimizer, spec.lr, dict(spec.loss_lr), spec.weight_decay) == ("adam", 1e-5, {"*": 1e-5}, 1e-4)
+    assert (spec.batch_size, spec.samples_per_class, spec.eval_every, spec.patience) == (32, 4, every, 60)
+    assert (spec.backbone, spec.embedding_size, spec.freeze_batchnorm, spec.folds) == ("bn_inception", 128, True, 4)
+    assert specs["MS-CCP-L"].as_dict() != specs["MS"].as_dict() and specs["MS"].scheme == "supervised"
+    assert specs["C2-CCP-S"].scheme_options["proxies_per_class"] == 1
+    memory = specs["C1-XBM-L"].loss_options
+    assert (memory["memory_size"], memory["warmup_steps"]) == ({"cub": 25, "sop": 1400}[dataset] * 32, 1000)
+    assert specs["ProxyAnchor"].samples_per_class == 1 and specs["C2"].loss_options["negative_margin"] in (
+        0.3841,
+        0.513,
+    )
+
+
+def test_a_method_and_its_ccp_differ_in_the_scheme_alone():
+    specs = {s.method: s for s in specs_of("41", seeds=1)}
+    for loss in methods.LOSSES:
+        plain, projected = specs[loss], specs[f"{loss}-CCP-L"]
+        changed = {name for name, value in plain.as_dict().items() if projected.as_dict()[name] != value}
+        assert changed == {"scheme", "scheme_options", "loss_lr"}
+    assert not set(methods.OWN) & set(BASELINES)
+
+
+def test_finished_runs_are_measured(shared_cache):
+    params = ablations.AlternatingParams.from_values(TINY | {"losses": ("C2",), "over": (), "pool_size": 4})
+    finished = runs.run_all(ablations.alternating(params))
+    table = ablations.Alternating.table(finished, params)
+    values = table[table["selection"] == "last"].set_index(["method", "setting", "metric"])["value"]
+    assert values["C2", "", "steps"] == values["C2-CCP-L", "", "steps"] == 6
+    assert values["C2-Proxy", "", "problems"] == 1
+    run = next(run for run in finished if (run.spec.method, run.spec.setting) == ("C2-CCP-L", ""))
+    rows = ablations.solved(run)
+    assert values["C2-CCP-L", "", "problems"] == len(rows) + 1 and sum(ablations.steps_per_problem(run)) <= 6
+    shown = ablations.courses(finished).loc[("C2-CCP-L", "")]
+    assert shown["problems"] == len(rows) + 1
+    assert shown.get("last: covering radius", "") == (pytest.approx(rows[-1][1], abs=0.005) if rows else "")
+    measures = geometry.around_proxies(run)
+    assert 0 < measures["covering_radius"] <= 2 and 0 <= measures["proxy_spread"] <= 2
+    chosen = table[(table["selection"] == "val_best") & (table["metric"] == "MAP@R")]
+    assert len(chosen) == len(finished) - 2  # one model per seed, its best validation; what is not trained has none
+
+
+def test_the_geometry_of_two_classes():
+    points = torch.tensor([[0.0, 0.0], [0.6, 0.0], [0.0, 3.0], [0.0, 5.0]])  # the last two are one point, clipped
+    measures = geometry.geometry(points, torch.tensor([0, 0, 1, 1]))
+    assert measures["average_covering_radius"] == pytest.approx((0.6 + 0) / 2 / 2)
+    assert measures["inter_class_distance"] == pytest.approx((1 + math.hypot(0.6, 1)) / 2, rel=1e-6)
+
+
+def test_the_weighted_gap_is_below_the_radius_and_the_printed_constant_of_lemma_1_is_not():
+    rows = list(geometry.bound_rows(10))
+    assert all(row["value"] <= 1 for row in rows if row["metric"] == "gap/radius")
+    radii = dict.fromkeys((f"chosen={choice}" for choice in geometry.CHOICES), 0.0)
+    for row in rows:
+        radii[row["setting"]] += row["value"] if row["metric"] == "covering_radius" else 0
+    assert radii["chosen=k-center"] < radii["chosen=random"] < radii["chosen=duplicates"]
+    points = torch.tensor([[[0.0], [1.0]], [[5.0], [5.0]]], dtype=torch.float64)
+    gaps = geometry.gaps(points, torch.tensor([[0], [0]]))
+    assert gaps["covering_radius"] == 1 and gaps["loss_gap"] == pytest.approx(0.0)  # both see what the other sees
+    constants = {}
+    for row in geometry.lemma_rows(5):
+        constants.setdefault(row["setting"], []).append(row["value"])
+    assert max(constants["constant=printed"]) > 1 >= max(constants["constant=rows and columns"])
+
+
+def test_the_cost_of_a_step_is_that_of_its_parts():
+    values = {"backbone": "conv4", "image_size": 32, "class_counts": (10, 20), "seeds": 2, "network_images": 2}
+    params = cost.CcpCostParams.from_values(values)
+    costs = cost.measure(params)
+    assert len(costs) == 2 * 2 * 2
+    table = cost.ratios(costs, params)
+    assert set(table["metric"]) == {"time_ratio", "step_ratio", "loss_ratio"} and (table["value"] > 0).all()
+    plain, ours = (costs[(costs["method"] == name) & (costs["seed"] == 0)].iloc[0] for name in ("C2", "C2-CCP-L"))
+    assert plain["penalty_seconds"] == plain["problem_seconds"] == 0 < min(ours[["penalty_seconds", "problem_seconds"]])
+    expected = (ours["seconds"] + ours["penalty_seconds"] + ours["network_seconds"]) / (
+        plain["seconds"] + plain["network_seconds"]
+    )
+    row = table[(table["metric"] == "step_ratio") & (table["seed"] == 0) & (table["setting"] == "C=10")]
+    assert row["value"].item() == pytest.approx(expected)
+    alone = (ours["seconds"] + ours["penalty_seconds"] + ours["problem_seconds"]) / plain["seconds"]
+    row = table[(table["metric"] == "loss_ratio") & (table["seed"] == 0) & (table["setting"] == "C=10")]
+    assert row["value"].item() == pytest.approx(alone)
+    counted = cost.counts(params).set_index(["setting", "metric"])["value"]
+    assert counted["C=20", "proxy_megabytes"] == pytest.approx(20 * 4 * 128 * 4 / 1e6)
+
+
+@pytest.mark.parametrize(
+    ("values", "lengths"),
+    [
+        ({}, [10, 30, 60, 180]),
+        ({"steps": 50}, [10, 30, 50]),  # as many steps as the run has are a single problem
+        ({"losses": ["C1"]}, []),
+        ({"profile": "paper"}, []),
+    ],
+)
+def test_problems_of_several_lengths_end_with_the_run(values, lengths):
+    study = catalogue.find("44")
+    specs = study.specs_untrained(study.params.from_values(values))
+    varied = [spec for spec in specs if spec.setting.startswith("problem_steps=") and spec.seed == 0]
+    assert sorted({spec.scheme_options["problem_steps"] for spec in varied}) == lengths
+    assert {spec.method for spec in varied} == ({"C2-CCP-L", "MS-CCP-L"} if lengths else set())

@@ -1,0 +1,130 @@
+"""Notebooks 33 to 37: one thing varies, the common point is the paper's, and the claims find their rows."""
+
+from types import SimpleNamespace
+
+import pandas as pd
+import pytest
+from finished_tables import as_if_finished
+
+from experiments.analysis import judging
+from experiments.meanfield import ablations
+from experiments.meanfield.claims import TESTS
+from experiments.report import catalogue
+from experiments.training import runs
+
+VARIED = {  # the fields of the RunSpec in which the runs of one method differ
+    "33": {"embedding_size"},
+    "34": {"loss_options"},
+    "35": {"batch_size"},
+    "36": {"loss_options"},
+    "37": {"loss_options", "epochs"},
+}
+DEFAULT = {"34": "beta=80;delta=0.8", "36": "alpha=0.01", "37": "lambda=0"}
+
+
+def specs_of(name, profile="quick", **values):
+    params = catalogue.find(name).params.from_values({"profile": profile} | values)
+    return params, catalogue.find(name).specs(params)
+
+
+@pytest.mark.parametrize("profile", ["quick", "small"])
+@pytest.mark.parametrize("name", VARIED)
+def test_one_thing_varies(name, profile):
+    _, specs = specs_of(name, profile)
+    for method in {spec.method for spec in specs if spec.loss and spec.setting}:
+        runs = [spec.as_dict() for spec in specs if spec.method == method and spec.seed == 0]
+        differing = {field for field in runs[0] if len({str(run.get(field)) for run in runs}) > 1}
+        assert differing == VARIED[name]
+
+
+@pytest.mark.parametrize("name", DEFAULT)
+def test_the_default_point_is_the_papers(name):
+    _, specs = specs_of(name)
+    point = next(spec for spec in specs if (spec.method, spec.setting) == ("MFCWMS", DEFAULT[name]))
+    expected = {"alpha": 0.01, "beta": 80.0, "delta": 0.8}
+    assert {key: point.loss_options[key] for key in expected} == expected
+    assert point.loss_options.get("regularization", 0) == 0 and point.loss_lr == {"mean_fields": 0.2}
+
+
+def test_heads_are_trained_where_there_are_features_worth_a_head():
+    def trained(name, **values):
+        return {spec.train_from for spec in specs_of(name, **values)[1] if spec.loss}
+
+    for name in VARIED:
+        assert trained(name) == {"head"}
+        assert trained(name, profile="small") == {"fire6"}
+        assert trained(name, profile="small", dataset="omniglot") == {None}
+        assert trained(name, profile="paper") == {None}
+
+
+METRICS = ("MAP@R", "best_epoch", "best_beta", "regularizer", "field_offset")
+
+
+@pytest.mark.parametrize(
+    ("name", "claim_ids", "extra"),
+    [
+        ("33", ["meanfield-05"], ()),
+        ("34", ["meanfield-06"], ("delta=0.6", "delta=1")),
+        ("35", ["meanfield-07"], ()),
+        ("36", ["meanfield-08"], ()),
+        ("37", ["meanfield-09", "meanfield-14"], ()),
+    ],
+)
+@pytest.mark.parametrize("profile", ["quick", "paper"])
+def test_each_claim_finds_its_rows(name, claim_ids, extra, profile):
+    table = as_if_finished(name, profile, METRICS)
+    if name == "33":
+        table = table.assign(dim=table["dim"].where(table["dim"] == 0, 64))
+    if extra:  # rows that the notebook's table adds
+        some = table[table["setting"] == "beta=80;delta=0.8"]
+        table = pd.concat([table, *(some.assign(setting=setting) for setting in extra)])
+    lines = judging.judge(table, TESTS, claim_ids).verdicts
+    assert (lines["verdict"] != "not run").all(), lines["reason"].tolist()
+    assert not lines["reason"].str.contains("covers").any()
+
+
+def fake(spec, value):
+    rows = [{"selection": "last", "step": 5, "metric": "MAP@R", "value": value}]
+    return SimpleNamespace(spec=spec, dataset="glyphs", rows=rows, metric=lambda name: value)
+
+
+def test_dimensions_are_compared_in_one_context():
+    params, specs = specs_of("33", seeds=1, dims=[8, 512], methods=["untrained", "MFCont"])
+    table = ablations.dim_table([fake(spec, 0.5) for spec in specs], params)
+    assert set(table.loc[table["method"] == "MFCont", "dim"]) == {64}
+    assert list(table.loc[table["method"] == "MFCont", "setting"]) == ["dim=8", "dim=512"]
+    assert [spec.embedding_size for spec in specs if spec.loss] == [8, 512]
+
+
+def test_the_best_beta_is_that_of_each_delta_and_seed():
+    params, specs = specs_of("34", betas=[70.0, 80.0], deltas=[0.6, 0.8])
+    score = {(80.0, 0.6): 0.3, (70.0, 0.6): 0.5, (80.0, 0.8): 0.4, (70.0, 0.8): 0.2}
+    table = ablations.beta_delta_table(
+        [fake(s, score[s.loss_options["beta"], s.loss_options["delta"]] if s.loss else 0.1) for s in specs], params
+    )
+    best = table[table["metric"] == "best_beta"].groupby("setting")["value"].agg(list)
+    assert best.to_dict() == {"delta=0.6": [70.0, 70.0], "delta=0.8": [80.0, 80.0]}
+    first = [fake(spec, 0.5 if spec.loss else 0.1) for spec in specs if spec.seed == 0]  # as golden replicas are
+    assert (ablations.beta_delta_table(first, params)["metric"] == "best_beta").sum() == 2
+    grid = ablations.grid(table)
+    assert grid.loc[70, 0.6] == 50 and grid.loc[80, 0.8] == 40 and grid.shape == (2, 2)
+
+
+def test_the_regulariser_and_the_offsets_of_finished_runs():
+    params, specs = specs_of("37", seeds=1, epochs=1, embedding_size=8)
+    wanted = (("MFCWMS", "lambda=0"), ("MFCWMS", "lambda=1"), ("ProxyAnchor", ""))
+    some = [spec for spec in specs if (spec.method, spec.setting) in wanted]
+    table = ablations.Regularizer.table(runs.run_all(some, jobs=1), params)
+    value = table.set_index(["method", "setting", "metric"])["value"]
+    start, end = (value["MFCWMS", setting, "regularizer"] for setting in ("lambda=0;epochs=0", "lambda=0"))
+    assert start > 0 and end != start  # eight dimensions are few for so many fields
+    assert 0 < value["MFCWMS", "lambda=0", "field_offset"] < value["ProxyAnchor", "", "field_offset"]
+    assert ("MFCWMS", "lambda=1", "regularizer") not in value and ("MFCWMS", "lambda=1", "field_offset") not in value
+
+
+def test_the_first_epochs_are_runs_of_the_same_steps_that_end_sooner():
+    _, specs = specs_of("37", seeds=1)
+    one = {spec.setting: spec for spec in specs if spec.method == "MFCont"}
+    whole = one["lambda=0"]
+    assert one["lambda=0;epochs=2"] == whole.replace(epochs=2, setting="lambda=0;epochs=2")
+    assert whole.epochs > 2 and whole.loss_options["regularization"] == 0

@@ -1,0 +1,173 @@
+"""Notebooks 32 and 39: when training would have ended, what the evaluations say, and that their claims find rows."""
+
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from finished_tables import as_if_finished
+from tiny import TINY
+
+from experiments.analysis import judging
+from experiments.meanfield import conventional, growth
+from experiments.meanfield.claims import MATCHED, TESTS
+from experiments.report import catalogue
+from experiments.training import loop, runs
+
+
+@pytest.mark.parametrize(
+    ("values", "patience", "expected"),
+    [
+        ([1, 2, 3, 4], 1, 4),
+        ([1, 2, 2, 3], 1, 3),  # one that is as good is no better
+        ([3, 1, 4, 1, 1], 1, 2),
+        ([3, 1, 4, 1, 1], 2, 5),
+        ([3, 1, 2, 2.9, 4], 3, 4),
+        ([3, 1], 5, 2),
+    ],
+)
+def test_training_ends_once_patience_is_spent(values, patience, expected):
+    assert conventional.stopped_at(values, patience) == expected
+
+
+@pytest.mark.parametrize("patience", [1, 3])
+def test_the_beginning_of_a_curve_is_the_run_that_stops(patience):
+    """What is read off one long run is what the loop does when it has the patience."""
+    spec = TINY.replace(steps=12, eval_every=1, monitor="MAP@R", keep_history=True, lr=0.05)
+    whole, stopped = (
+        [row["value"] for row in loop.train(variant).rows if (row["selection"], row["metric"]) == ("every", "MAP@R")]
+        for variant in (spec, spec.replace(patience=patience))
+    )
+    assert whole[: conventional.stopped_at(whole, patience)] == stopped
+    assert len(stopped) < len(whole) or patience == 3
+
+
+def finished(values, setting="", steps_per_epoch=None):
+    """A run with these MAP@R after its first, second, ... epoch."""
+    manifest = conventional.batches.load_dataset(TINY)
+    per_epoch = len(manifest.indices("train")) // TINY.batch_size
+    spec = TINY.replace(method="MFCont", setting=setting, keep_history=True, eval_every=per_epoch)
+    rows = [
+        {"selection": "every", "step": per_epoch * (i + 1), "metric": "MAP@R", "value": value}
+        for i, value in enumerate(values)
+    ]
+    rows.append({"selection": "last", "step": per_epoch * len(values), "metric": "MAP@R", "value": values[-1]})
+    rows.append({"selection": "test_best", "step": 1, "metric": "MAP@R", "value": max(values)})
+    return SimpleNamespace(spec=spec, dataset="glyphs", rows=rows, cost={"steps_per_second": float(per_epoch)})
+
+
+def test_the_best_epoch_the_fall_after_it_and_both_ways_to_stop():
+    measures = conventional.curve_measures(finished([0.1, 0.3, 0.2, 0.5, 0.4, 0.4, 0.35, 0.3, 0.3]))
+    assert measures[""]["best_epoch"] == 4
+    assert measures[""]["slope_after_best"] == pytest.approx(100 * (0.3 - 0.5) / 5)
+    assert measures["patience=1"] == {"best_epoch": 2, conventional.AT_STOP: 0.3}
+    assert measures["patience=5"] == {"best_epoch": 4, conventional.AT_STOP: 0.5}
+    rising = conventional.curve_measures(finished([0.1, 0.2], setting="alpha=1"))
+    assert rising["alpha=1"] == {"best_epoch": 2, "slope_after_best": 0}
+    assert set(rising) == {"alpha=1", "alpha=1;patience=5", "alpha=1;patience=1"}
+
+
+def test_tables_and_curves_of_runs():
+    ours = [finished([0.1, 0.4, 0.3]), finished([0.2, 0.2, 0.6])]
+    ours[1].spec = ours[1].spec.replace(seed=1)
+    params = catalogue.find("32").params.from_values({})
+    table = conventional.curve_table(ours, params)
+    stops = conventional.stops(table)
+    assert stops.loc["MFCont", ("whole run", "MAP@R")] == 50 and stops.loc["MFCont", ("whole run", "best_epoch")] == 2.5
+    assert stops.loc["MFCont", ("released code", "MAP@R")] == 30  # 40 and 20
+    curves = conventional.learning_curves(ours)
+    np.testing.assert_allclose(curves["MFCont"][0], [1, 2, 3])
+    np.testing.assert_allclose(curves["MFCont"][1], [15, 30, 45])
+    np.testing.assert_allclose(conventional.learning_curves(ours, runtime=True)["MFCont"][0], [1, 2, 3])
+
+
+def test_differences_of_curves_are_paired_by_seed():
+    seeds = [finished([0.1, 0.4, 0.3]), finished([0.2, 0.2, 0.6])]
+    seeds += [finished([0.2, 0.5, 0.5], setting="alpha=1"), finished([0.3, 0.3], setting="alpha=1")]
+    for run, seed in zip(seeds, (0, 1, 0, 1)):
+        run.spec = run.spec.replace(seed=seed)
+    differences = conventional.learning_differences(seeds)
+    assert list(differences) == ["MFCont", "MFCont at alpha = 1"]
+    np.testing.assert_allclose(differences["MFCont"][1], 0)
+    np.testing.assert_allclose(differences["MFCont at alpha = 1"][1:], np.full((3, 2), 10))
+
+
+def test_every_trained_run_keeps_its_evaluations_and_the_untrained_one_is_everybodys():
+    for profile in ("quick", "small", "paper"):
+        for name in ("32", "39"):
+            params = catalogue.find(name).params.from_values({"profile": profile})
+            specs = catalogue.find(name).specs(params)
+            assert all(spec.keep_history and spec.eval_every_epochs == 1 for spec in specs if spec.loss)
+    theirs = catalogue.find("10").specs_untrained(catalogue.find("10").params.from_values({}))
+    ours = catalogue.find("32").specs(catalogue.find("32").params.from_values({}))
+    untrained = [spec.as_dict() for spec in ours if spec.loss is None]
+    assert untrained and all(spec in [other.as_dict() for other in theirs] for spec in untrained)
+
+
+@pytest.mark.parametrize("dataset", ["omniglot", "cub-subset", "mnist"])
+def test_small_counts_in_epochs_on_every_data_set(dataset):
+    for name in ("32", "39"):
+        params = catalogue.find(name).params.from_values({"profile": "small", "dataset": dataset})
+        assert (params.steps, params.epochs) == (0, 4)
+
+
+def test_the_runs_of_39_are_those_of_32_but_for_alpha():
+    first, second = (catalogue.find(n).specs(catalogue.find(n).params.from_values({})) for n in ("32", "39"))
+    new = [spec for spec in second if spec not in first]
+    assert {(spec.method, spec.setting) for spec in new} == {("MFCWMS", "alpha=20")}
+    assert all(spec.loss_options["alpha"] == 20 for spec in new)
+    matched = [spec for spec in first if spec.setting == MATCHED]
+    assert {(spec.method, *spec.loss_lr.values()) for spec in matched} == {("ProxyAnchor", 0.2)}
+
+
+@pytest.mark.parametrize(
+    ("name", "metrics", "claim_ids"),
+    [
+        ("32", ("MAP@R", "best_epoch", "slope_after_best"), ["meanfield-03", "meanfield-04", "meanfield-13"]),
+        ("39", ("MAP@R", "best_epoch"), ["meanfield-10"]),
+    ],
+)
+def test_each_claim_finds_its_rows(name, metrics, claim_ids):
+    lines = judging.judge(as_if_finished(name, metrics=metrics), TESTS, claim_ids).verdicts
+    assert (lines["verdict"] != "not run").all() and (lines["direction"] != "").all()
+
+
+def test_a_real_run_goes_from_its_spec_to_the_table():
+    values = {"methods": ["MFCont"], "steps": 4, "seeds": 1, "embedding_size": 8, "eval_every_epochs": 0.04}
+    params = catalogue.find("32").params.from_values(values)
+    table = conventional.curve_table(runs.run_all(conventional.conventional(params), jobs=1), params)
+    rows = table[table["setting"] == ""].set_index("metric")["value"]
+    assert rows["best_epoch"] in (pytest.approx(2 / 48), pytest.approx(4 / 48))
+
+
+def test_exponents_are_slopes_and_the_claim_is_judged():
+    import pandas as pd
+
+    powers = {"Cont": 2.0, "CWMS": 1.9, "MFCont": 1.0, "MFCWMS": 0.8}
+    costs = pd.DataFrame(
+        {"method": name, "samples": n, "repetition": r, "seconds": 1e-6 * (1 + 0.01 * r) * max(n, 2000) ** power}
+        for name, power in powers.items()
+        for n in (1000, 4000, 8000, 16000)
+        for r in range(5)
+    )
+    exponents = growth.exponents(costs).groupby("method")["exponent"].mean()
+    assert {name: exponents[name] for name in powers} == pytest.approx(powers)
+    assert list(growth.curves(costs)["Cont"][0]) == [1000, 4000, 8000, 16000]
+    params = catalogue.find("32").params.from_values({})
+    table = conventional.growth_rows(costs.assign(seconds=costs["seconds"] * costs["samples"] ** 1e-4), params)
+    judged = judging.judge(table, TESTS, ["meanfield-15"])
+    assert {"Cont vs 1.7", "MFCont vs 1.3", "MFCWMS vs CWMS"} <= set(judged.comparisons["comparison"])
+    assert judged.verdicts["direction"].item() == "as claimed"
+
+
+def test_no_exponent_of_sizes_at_which_a_call_itself_costs():
+    import pandas as pd
+
+    costs = pd.DataFrame({"method": "Cont", "samples": [250, 500, 4000], "repetition": 0, "seconds": [1.0, 1.1, 9.0]})
+    assert growth.exponents(costs).empty
+    assert conventional.growth_rows(costs, catalogue.find("32").params.from_values({})).empty
+
+
+def test_growth_is_measured_of_all_four_losses():
+    costs = growth.measure((20, 40), num_classes=4, dim=8, repetitions=2)
+    assert (costs["seconds"] > 0).all() and len(costs) == 4 * 2 * 2
+    assert set(costs["method"]) == set(growth.LOSSES)

@@ -1,0 +1,115 @@
+"""Notebook 30: the magnet against what is known of it, and mean fields of classes against their means."""
+
+import math
+
+import pytest
+import torch
+
+from experiments.meanfield import magnet
+from experiments.meanfield.magnet import CRITICAL
+from experiments.report import catalogue
+
+
+def test_langevin_is_the_mean_cosine_of_a_spin():
+    x = torch.tensor([0.0, 1e-4, 0.5, 3.0, 40.0], dtype=torch.float64)
+    cosine = torch.linspace(-1, 1, 20001, dtype=torch.float64)
+    weights = (x[:, None] * (cosine - 1)).exp()
+    mean = torch.trapezoid(weights * cosine, cosine) / torch.trapezoid(weights, cosine)
+    torch.testing.assert_close(magnet.langevin(x), mean, rtol=1e-6, atol=1e-8)
+
+
+def test_the_order_parameter_solves_eq_5_and_vanishes_at_the_critical_temperature():
+    for temperature in (0.05, 0.2, 0.3, 0.333):
+        order = magnet.order_parameter(temperature)
+        assert order > 0
+        assert magnet.langevin(torch.tensor(order / temperature, dtype=torch.float64)).item() == pytest.approx(order)
+    near = CRITICAL - 1e-4  # there M = sqrt(5/3 (1 - T / T_c))
+    assert magnet.order_parameter(near) == pytest.approx(math.sqrt(5 / 3 * (1 - near / CRITICAL)), rel=1e-2)
+    assert magnet.order_parameter(CRITICAL) == magnet.order_parameter(1.0) == 0
+
+
+def test_the_free_energy_is_least_at_the_order_parameter():
+    for temperature in (0.1, 0.25, 0.5):
+        ((field, energy),) = magnet.free_energies((temperature,), points=2001).values()
+        assert energy[0] == pytest.approx(0, abs=1e-5)
+        assert field[energy.argmin()] == pytest.approx(magnet.order_parameter(temperature), abs=1e-3)
+
+
+def test_drawn_spins_have_their_fields_direction_and_langevins_mean():
+    fields = torch.tensor([[0.0, 0.0, 2.0], [3.0, -4.0, 0.0]], dtype=torch.float64)
+    mean = magnet._mean_spin(fields, 200_000, torch.Generator().manual_seed(0))
+    strength = fields.norm(dim=1)
+    expected = magnet.langevin(strength)[:, None] * fields / strength[:, None]
+    assert (mean - expected).abs().max() < 0.01
+
+
+def test_monte_carlo_is_exact_for_two_spins():
+    """Their energy is -S_1 . S_2 / 2 but for a constant, and |S_1 + S_2| / 2 = sqrt((1 + c) / 2) at cosine c.
+
+    A field of twice the variance is out by 0.02 and more from T = 0.3 on, and by nothing where all spins are aligned.
+    """
+    temperatures = torch.tensor([0.1, 0.3, 0.5, 1.0], dtype=torch.float64)
+    cosine = torch.linspace(-1, 1, 20001, dtype=torch.float64)
+    weights = (cosine / (2 * temperatures[:, None])).exp()
+    expected = (weights * ((1 + cosine) / 2).sqrt()).sum(1) / weights.sum(1)
+    simulated = magnet.simulate(2, temperatures, 2000, 20).mean(1)
+    torch.testing.assert_close(simulated, expected, rtol=0, atol=0.005)
+
+
+def test_monte_carlo_comes_to_mean_field_theory_as_the_magnet_grows():
+    temperatures = torch.tensor([0.2, 0.6], dtype=torch.float64)
+    small, large = (magnet.simulate(spins, temperatures, 200, 8).mean(1) for spins in (10, 1000))
+    assert abs(large[0] - magnet.order_parameter(0.2)) < 0.005 < abs(small[0] - magnet.order_parameter(0.2))
+    assert large[1] < 0.1 < small[1]  # disorder: what is left is of the order of 1 / sqrt(N)
+
+
+def test_the_best_mean_fields_are_the_class_means_where_classes_are_apart():
+    loss = magnet.mean_field_losses()
+    offsets = {}
+    for centers in magnet.CENTERS:
+        embeddings, labels = magnet.classes_of(centers, 0.4, 20, seed=0)
+        for name, field_loss in loss.items():
+            fields = magnet.best_fields(embeddings, labels, field_loss)
+            offsets[centers, name] = magnet.field_offset(fields, embeddings, labels)
+    assert offsets["apart", "MFCWMS;alpha=0.01"] < 1e-3 < 0.02 < offsets["apart", "MFCWMS;alpha=20"] < 0.2
+    assert all(offsets["crowded", name] > offsets["apart", name] + 0.1 for name in loss)
+
+
+def test_offsets_are_in_units_of_the_spread():
+    embeddings, labels = magnet.classes_of("apart", 0.2, 30, seed=1)
+    means = magnet.class_means(embeddings, labels)
+    assert magnet.field_offset(5 * means, embeddings, labels) == pytest.approx(0, abs=1e-7)
+    some = embeddings[torch.arange(8) * 30]  # a sample of each class is about one spread away
+    assert magnet.field_offset(some, embeddings, labels) == pytest.approx(1, abs=0.3)
+
+
+def test_gradients_of_narrow_classes_agree():
+    narrow, wide = (
+        magnet.gradient_cosines(*magnet.classes_of("crowded", spread, 20, seed=2)) for spread in (0.05, 0.8)
+    )
+    for name in narrow:
+        assert narrow[name] > 0.97 and narrow[name] > wide[name] + 0.1
+
+
+def test_the_table_has_every_case_and_its_curves_are_found():
+    notebook = catalogue.find("30")
+    params = notebook.params.from_values(
+        {"spins": [5, 10], "temperatures": [0.1, 0.5], "sweeps": 3, "seeds": 2, "spreads": [0.2, 0.4], "samples": [20]}
+    )
+    assert notebook.specs(params) == []
+    table = notebook.table([], params)
+    curves = magnet.order_curves(table)
+    assert list(curves) == ["mean field, N = ∞", "Monte Carlo, N = 5", "Monte Carlo, N = 10"]
+    assert list(curves["Monte Carlo, N = 5"][0]) == [0.1, 0.5]
+    for metric in ("gradient_cosine", "field_offset"):
+        for centers in magnet.CENTERS:
+            by_loss = magnet.embedding_curves(table, metric, "spread", centers)
+            assert set(by_loss) == {"MFCont", "MFCWMS, α = 0.01", "MFCWMS, α = 20"}
+            assert all(list(x) == [0.2, 0.4] for x, *_ in by_loss.values())
+            assert all(list(x) == [20] for x, *_ in magnet.embedding_curves(table, metric, "samples", centers).values())
+
+
+@pytest.mark.parametrize("values", [{"spreads": [0.1]}, {"samples": [5]}])
+def test_the_level_that_others_are_compared_at_must_be_there(values):
+    with pytest.raises(ValueError, match="must have"):
+        catalogue.find("30").params.from_values(values)

@@ -1,0 +1,105 @@
+"""Notebooks 31 and 38: four folds of every method, equal starts where the loss alone is compared, Welch's test."""
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from finished_tables import as_if_finished
+from scipy import stats
+
+from experiments.analysis import judging
+from experiments.meanfield import mlrc
+from experiments.meanfield.claims import SAME_RATE, TESTS
+from experiments.report import catalogue
+from experiments.training.builders import OPTIMIZERS, build_loss
+
+
+def specs_of(name, **values):
+    params = catalogue.find(name).params.from_values(values)
+    return params, catalogue.find(name).specs_untrained(params)
+
+
+@pytest.mark.parametrize("profile", ["quick", "small", "paper"])
+@pytest.mark.parametrize("name", ["31", "38"])
+def test_every_method_has_four_models_of_best_validation(name, profile):
+    params, specs = specs_of(name, profile=profile)
+    trained = [spec for spec in specs if spec.loss]
+    runs = {}
+    for spec in trained:
+        runs.setdefault((spec.method, spec.setting, spec.seed), []).append(spec.fold)
+    assert all(folds == [0, 1, 2, 3] for folds in runs.values())
+    assert all(s.protocol == "mlrc" and s.restore_best and s.monitor == "MAP@R" for s in trained)
+    assert params.protocol == "mlrc" and params.search_trials == (50 if profile == "paper" else 0)
+
+
+def test_at_the_profile_paper_it_is_mlrcs_protocol():
+    params, specs = specs_of("31", profile="paper")
+    assert params.seeds == 10
+    per_class = {spec.method: spec.samples_per_class for spec in specs if spec.loss}
+    assert {per_class[name] for name in ("Cont", "CWMS", "MultiSimilarity")} == {4}
+    assert {per_class[name] for name in ("MFCont", "MFCWMS", "ArcFace", "ProxyAnchor")} == {1}
+    for spec in (spec for spec in specs if spec.loss):
+        assert (spec.backbone, spec.embedding_size, spec.batch_size) == ("bn_inception", 128, 32)
+        assert (spec.optimizer, spec.lr, spec.train_from) == ("rmsprop", 1e-6, None)
+
+
+def test_proxy_nca_that_is_compared_with_mfnca_starts_and_learns_as_it_does():
+    """Cosines do not see the length, and Adam's step does not see that of a gradient: an eighth of both is the same."""
+    _, specs = specs_of("38", seeds=1)
+    alike = next(spec for spec in specs if spec.setting == SAME_RATE)
+    ours = next(spec for spec in specs if spec.method == "MFNCA")
+    assert (
+        alike.replace(
+            **{name: getattr(ours, name) for name in ("loss", "loss_options", "loss_lr", "method", "setting")}
+        )
+        == ours
+    )
+    embeddings, labels = torch.randn(6, 8), torch.tensor([2, 2, 2, 2, 2, 2])  # one class: Eq. 21 has its first term
+    turned = []
+    for spec in (ours, alike):
+        loss = build_loss(spec, 5, 8)
+        (fields,) = loss.parameters()
+        start = fields.detach().clone()
+        optimizer = OPTIMIZERS["adamw"](
+            loss.parameters(), lr=next(iter(spec.loss_lr.values())), weight_decay=0, eps=1e-30
+        )
+        for _ in range(3):
+            optimizer.zero_grad()
+            loss(embeddings, labels).backward()
+            optimizer.step()
+        turned.append(
+            (start / start.norm(dim=1, keepdim=True), fields.detach() / fields.detach().norm(dim=1, keepdim=True))
+        )
+    for a, b in zip(*turned):
+        torch.testing.assert_close(a, b, rtol=1e-3, atol=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("name", "metrics", "claim_ids"),
+    [
+        ("31", ("MAP@R",), ["meanfield-01", "meanfield-02", "meanfield-12"]),
+        ("38", ("MAP@R", "P@1", "RP"), ["meanfield-11"]),
+    ],
+)
+def test_each_claim_finds_its_rows(name, metrics, claim_ids):
+    lines = judging.judge(as_if_finished(name, metrics=metrics), TESTS, claim_ids).verdicts
+    assert list(lines["claim_id"]) == claim_ids and (lines["verdict"] != "not run").all()
+
+
+def test_welchs_test_is_of_the_seeds():
+    generator = np.random.default_rng(0)
+    scores = {name: 50 + generator.standard_normal(6) for name in ("MFCont", "MFCWMS", "ArcFace", "ProxyAnchor")}
+    table = pd.DataFrame(
+        {"protocol": "MLRC separated", "method": name, "setting": "", "metric": "MAP@R", "selection": selection}
+        | {"value": value if selection == "val_best" else 0.0}
+        for name, values in scores.items()
+        for value in values
+        for selection in ("val_best", "last")
+    )
+    tests = mlrc.welch(table).set_index(["baseline", "method"])
+    expected = stats.ttest_ind(scores["MFCWMS"], scores["ProxyAnchor"], equal_var=False)
+    assert tests.loc[("ProxyAnchor", "MFCWMS"), "p"] == pytest.approx(expected.pvalue)
+    assert tests.loc[("ArcFace", "MFCont"), "difference"] == pytest.approx(
+        (scores["MFCont"] - scores["ArcFace"]).mean()
+    )
+    assert len(tests) == 4 and (tests["n"] == 6).all()

@@ -1,0 +1,79 @@
+"""Notebook 22: the norm in the distances."""
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+
+from dmlrepro import vmf
+from dmlrepro.losses import nivmf as losses
+from experiments import studies
+from experiments.analysis import judging
+from experiments.nivmf import distances
+from experiments.nivmf.claims import TESTS
+
+
+def judged(rows):
+    table = studies.study_rows(distances.DistancesParams.from_values({}), rows)
+    return judging.judge(table, TESTS, ["nivmf-15"])
+
+
+def test_what_the_definitions_imply_holds_and_the_likeness_to_l2_is_measured():
+    judgement = judged(distances.exact_rows(range(3)))
+    rows = judgement.comparisons.set_index(["comparison", "metric"])["outcome"]
+    like = rows[rows.index.get_level_values("metric") == "growth_over_l2"]
+    assert set(rows.drop(like.index)) == {judging.AS_CLAIMED} == set(like)
+    assert judgement.verdicts["verdict"].item() == judging.AS_CLAIMED
+
+
+def test_in_few_dimensions_the_likeness_ends(monkeypatch):
+    monkeypatch.setattr(distances, "PAPER_DIM", 64)
+    judgement = judged(distances.exact_rows(range(3)))
+    like = judgement.comparisons.set_index("comparison")["outcome"]
+    assert like["B-vMF;norm=10 vs 0.5"] == judging.AS_CLAIMED
+    assert like["B-vMF;norm=1000 vs 0.5"] == judging.OTHER_WAY  # its gradient is bounded, L2's grows without end
+    assert judgement.verdicts["verdict"].item() == judging.OTHER_WAY
+
+
+def test_a_distance_that_behaves_like_l2_is_as_claimed_and_no_identity(monkeypatch):
+    monkeypatch.setattr(losses, "bhattacharyya_distance", losses.l2_distance)
+    monkeypatch.setitem(distances.COMPARABLE, "B-vMF", distances.COMPARABLE["L2"])
+    assert judged(distances.exact_rows(range(3))).verdicts["verdict"].item() == judging.AS_CLAIMED
+
+
+@pytest.mark.parametrize("method", ["L2", "B-vMF"])
+def test_logits_by_cosine_turn_one_proxy_each(method):
+    generator = torch.Generator().manual_seed(0)
+    proxies = torch.randn(4, 8, dtype=torch.float64, generator=generator)
+    embedding = torch.randn(8, dtype=torch.float64, generator=generator)
+    logits, cosines = distances.logits_by_cosine(method, embedding, proxies, 0.5)
+    torch.testing.assert_close(cosines, F.cosine_similarity(proxies, embedding[None], dim=1))
+    torch.testing.assert_close(logits, -2 * distances._distance(method)(embedding[None], proxies)[0])
+    jacobian = torch.stack([torch.autograd.grad(x, cosines, retain_graph=True)[0] for x in logits])
+    assert (jacobian.diagonal() > 0).all()
+    assert jacobian.fill_diagonal_(0).abs().max() < 1e-12
+
+
+def test_a_wrong_factor_in_a_distance_is_a_wrong_gradient(monkeypatch):
+    true = losses.l2_distance
+    monkeypatch.setattr(losses, "l2_distance", lambda z, p: true(z, p) / 2)
+    errors = [row["value"] for row in distances.exact_rows(range(2)) if row["metric"] == "gradient_error"]
+    assert sum(error > 0.1 for error in errors) == 2  # L2's, not Cosine's
+
+
+def test_a_cosine_that_sees_the_norm_is_noticed(monkeypatch):
+    true = losses.cosine_distance
+    monkeypatch.setattr(losses, "cosine_distance", lambda z, p: true(z, p) * z.norm(dim=1, keepdim=True) ** 0.01)
+    values = [r["value"] for r in distances.exact_rows([0]) if r["method"] == "Cosine" and "norm" in r["metric"]]
+    assert min(values) > 1e-3
+
+
+def test_gradient_scales_are_the_factors_of_equations_8_and_9():
+    scales = distances.gradient_scales([0])
+    norms = distances.NORMS.numpy()
+    kappa, t = distances.PROXY_NORM, distances.COMPARABLE
+    np.testing.assert_allclose(scales["Cosine"][1], 1 / t["Cosine"], rtol=1e-9)
+    np.testing.assert_allclose(scales["L2"][1], 2 * kappa * norms / t["L2"], rtol=1e-9)
+    np.testing.assert_allclose(
+        scales["KL-vMF"][1], kappa * vmf.mean_resultant_length(torch.tensor(norms), 64), rtol=1e-9
+    )

@@ -1,0 +1,102 @@
+"""The methods of nivMF: what their runs share, where they start, and that each claim's test finds its rows."""
+
+import pytest
+import torch
+from finished_tables import as_if_finished
+
+from dmlrepro.losses import nivmf as losses
+from experiments.analysis import judging
+from experiments.methods import BASELINES, spec_of
+from experiments.nivmf import distances, retrieval
+from experiments.nivmf.claims import TESTS
+from experiments.nivmf.methods import DISTANCES, JOINT, METHODS, TUNED
+from experiments.report import catalogue
+from experiments.training.builders import build_loss
+
+
+def quick(name, **changes):
+    notebook = catalogue.find(name)
+    params = notebook.params.from_values(changes)
+    return params, notebook.specs(params)
+
+
+def test_baselines_are_the_runs_of_notebook_10():
+    _, ours = quick("20")
+    _, theirs = quick("10")
+    shared = [spec for spec in ours if spec.method in ("untrained", "ProxyNCA++", "ProxyAnchor", "MultiSimilarity")]
+    assert len(shared) == 8
+    assert all(spec in theirs for spec in shared)
+
+
+def test_one_head_of_el_nivmf_serves_four_notebooks():
+    content = [
+        [spec.as_dict() for spec in quick(name)[1] if spec.method == "EL-nivMF" and not spec.setting]
+        for name in ("22", "24", "25", "26")
+    ]
+    assert len(content[0]) == 2
+    assert all(of_notebook == content[0] for of_notebook in content)
+
+
+def test_only_the_loss_differs_from_proxy_nca():
+    params, specs = quick("22")
+    baseline = spec_of(BASELINES["ProxyNCA++"], params).as_dict()
+    loss_fields = {"loss", "loss_options", "loss_lr", "proxies_from_class_means"}
+    for spec in specs:
+        if spec.method in DISTANCES and not spec.setting and spec.seed == 0:
+            settings = spec.as_dict()
+            assert {key for key in settings if settings[key] != baseline[key]} == loss_fields
+
+
+@pytest.mark.parametrize("method", ["Margin", JOINT, *DISTANCES])
+def test_every_loss_can_be_built_and_every_rate_names_a_parameter(method):
+    params, _ = quick("20")
+    spec = spec_of(METHODS[method], params)
+    loss = build_loss(spec, 3, 8)
+    names = dict(loss.named_parameters())
+    assert set(spec.loss_lr) - {"*"} <= set(names)
+    if "*" not in spec.loss_lr:
+        assert set(names) == set(spec.loss_lr)
+        loss.initialize_proxies(torch.eye(3, 8))
+
+
+@pytest.mark.parametrize("weights", ["none", "symbols"])
+def test_a_small_network_starts_at_the_tuned_values_and_one_of_photographs_at_the_released_ones(weights):
+    small = distances.DistancesParams.from_values({"profile": "quick", "weights": weights})
+    pretrained = distances.DistancesParams.from_values({"profile": "small"})
+    for name, distance in DISTANCES.items():
+        options = spec_of(METHODS[name], small).loss_options
+        assert (options["concentration"], options["temperature"]) == TUNED[name]
+        loss = build_loss(spec_of(METHODS[name], pretrained), 3, 8)
+        assert loss.log_temperature.exp().item() == pytest.approx(losses.DEFAULTS[distance][1])
+
+
+def test_a_backbone_without_a_known_scale_needs_one():
+    params, _ = quick("20", weights="none")
+    with pytest.raises(ValueError, match=r"embedding_scale is known for conv4.*not for resnet18"):
+        spec_of(METHODS["EL-nivMF"], params, backbone="resnet18")
+    given = retrieval.NivmfRetrievalParams.from_values({"embedding_scale": 3.0, "weights": "none"})
+    assert spec_of(METHODS["EL-nivMF"], given, backbone="resnet18").loss_options["embedding_scale"] == 3
+
+
+def test_the_profile_paper_is_roth_et_al():
+    params, specs = quick("20", profile="paper")
+    assert (params.protocol, params.lr, params.epochs, params.batch_size) == ("roth", 1e-5, 150, 112)
+    spec = next(spec for spec in specs if spec.method == JOINT)
+    assert (spec.optimizer, spec.weight_decay, spec.samples_per_class, spec.freeze_batchnorm) == ("adam", 4e-4, 2, True)
+
+
+@pytest.mark.parametrize(
+    "name, metrics, extra, claim_ids",
+    [
+        ("20", ("R@1", "mAP@1000"), (), ["nivmf-03"]),
+        ("21", ("R@1",), (), ["nivmf-02", "nivmf-04"]),
+        ("22", ("R@1",), ("retrieval=euclidean",), ["nivmf-01", "nivmf-05", "nivmf-06", "nivmf-07", "nivmf-08"]),
+        ("25", ("R@1", "class_diversity", "feature_diversity"), (), ["nivmf-11"]),
+        ("26", ("R@1",), (), ["nivmf-12", "nivmf-13"]),
+    ],
+)
+def test_each_claim_finds_its_rows(name, metrics, extra, claim_ids):
+    lines = judging.judge(as_if_finished(name, metrics=metrics, extra=extra), TESTS, claim_ids).verdicts
+    assert list(lines["claim_id"]) == claim_ids
+    assert set(lines["verdict"]) == {judging.UNCLEAR}  # "not run" would name what is missing
+    assert (lines["direction"] != "").all()

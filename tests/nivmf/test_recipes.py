@@ -1,0 +1,194 @@
+"""At the profile paper every run has the released settings: the records against the tables as they were printed."""
+
+import csv
+from pathlib import Path
+
+import pytest
+
+from experiments import cli
+from experiments.nivmf.methods import JOINT, METHODS
+from experiments.nivmf.retrieval import TABLE_2, retrieval_table
+from experiments.report import catalogue, show
+from experiments.report.plan import table_of
+from experiments.training import keys, runs, search
+
+LR = 1e-5  # of the network in every released run
+
+
+def printed(name: str) -> list[dict]:
+    with open(Path(__file__).with_name(name), encoding="utf8") as file:
+        return list(csv.DictReader(file))
+
+
+def paper(name: str, **values):
+    notebook = catalogue.find(name)
+    params = notebook.params.from_values({"profile": "paper"} | values)
+    return params, notebook.specs_untrained(params)
+
+
+@pytest.mark.parametrize("row", printed("released_runs.csv"), ids=lambda row: f"{row['dataset']}-{row['dim']}")
+def test_a_run_of_table_2_is_the_released_command(row):
+    _, specs = paper("20", dataset=row["dataset"], embedding_size=int(row["dim"]))
+    scheduled = [spec for spec in specs if spec.setting == TABLE_2]
+    assert [(spec.method, spec.seed) for spec in scheduled] == [(JOINT, seed) for seed in range(5)]
+    spec, kappa0 = scheduled[0], float(row["kappa0"])
+    assert (spec.dataset, spec.backbone, spec.embedding_size) == (row["dataset"], "resnet50.tv_in1k", int(row["dim"]))
+    assert (spec.epochs, spec.steps, spec.batch_size) == (int(row["epochs"]), None, int(row["batch"]))
+    assert (spec.lr_drop_epochs, spec.lr_drop) == (tuple(map(int, row["tau"].split())), float(row["gamma"]))
+    assert (spec.optimizer, spec.lr, spec.weight_decay) == ("adam", LR, 4e-4)
+    assert (spec.freeze_batchnorm, spec.samples_per_class, spec.proxies_from_class_means) == (True, 2, True)
+    assert spec.loss_options == {
+        "distance": "el_nivmf",
+        "concentration": kappa0,
+        "temperature": float(row["t0"]),
+        "embedding_scale": float(row["last_layer_x"]),
+        "num_samples": int(row["samples"]),
+        "omega": float(row["omega"]),
+    }
+    assert spec.loss_lr == pytest.approx(
+        {
+            "probabilistic.proxies": float(row["proxy_lr_x"]) * LR,
+            "probabilistic.log_concentrations": float(row["kappa_lr_x"]) * LR / kappa0,
+            "probabilistic.log_temperature": float(row["t_lr_x"]) * LR,
+        }
+    )
+    # Table 1 has the same loss, without omega for EL-nivMF alone, in Roth et al.'s pipeline
+    plain = {spec.method: spec for spec in specs if not spec.setting and spec.seed == 0}
+    assert plain[JOINT] == spec.replace(setting="", epochs=150, batch_size=112, lr_drop_epochs=(), lr_drop=0.5)
+    alone = dict(spec.loss_options)
+    del alone["omega"]
+    assert plain["EL-nivMF"].loss_options == alone
+    assert list(plain["EL-nivMF"].loss_lr.values()) == list(spec.loss_lr.values())
+    assert plain["MultiSimilarity"].loss_options["beta"] == 40
+    assert plain["ProxyNCA++"].loss_options == {"temperature": 1 / 9}  # scale 3 of both unit vectors
+    assert plain["ProxyNCA++"].loss_lr == plain["Margin"].loss_lr == pytest.approx({"*": 50 * LR})
+
+
+@pytest.mark.parametrize("row", printed("ablation_runs.csv"), ids=lambda row: row["method"])
+@pytest.mark.parametrize("dataset, epochs", [("cub", 50), ("cars", 150)])
+def test_a_run_of_the_ablation_is_the_released_one(row, dataset, epochs):
+    params, specs = paper("22", dataset=dataset)
+    spec = next(spec for spec in specs if spec.method == row["method"] and not spec.setting)
+    assert (params.protocol, spec.epochs, spec.batch_size, spec.embedding_size) == ("roth", epochs, 106, 512)
+    assert (spec.optimizer, spec.lr, spec.weight_decay, spec.freeze_batchnorm) == ("adam", LR, 4e-4, True)
+    options = dict(spec.loss_options)
+    assert options.pop("distance") and options.pop("num_samples", None) == (10 if row["method"] == "EL-nivMF" else None)
+    kappa0 = float(row["kappa0"])
+    assert options == {"concentration": kappa0, "temperature": float(row["t0"]), "embedding_scale": 150}
+    rates = {"proxies": 5000 * LR, "log_temperature": 500 * LR}
+    if row["kappa_lr_x"]:
+        rates["log_concentrations"] = float(row["kappa_lr_x"]) * LR / kappa0
+    assert spec.loss_lr == pytest.approx(rates)
+
+
+@pytest.mark.parametrize("name, dataset, epochs", [("24", "cars", 150), ("25", "cub", 50), ("26", "cub", 50)])
+def test_one_run_of_the_ablation_serves_its_notebooks(name, dataset, epochs):
+    params, specs = paper(name)
+    assert (params.dataset, params.epochs, params.samples) == (dataset, epochs, 10)
+    of_ablation = [spec for spec in specs if spec.method == "EL-nivMF" and not spec.setting]
+    assert of_ablation == [
+        spec for spec in paper("22", dataset=dataset)[1] if spec.method == "EL-nivMF" and not spec.setting
+    ]
+
+
+def test_what_the_reader_gives_wins():
+    _, specs = paper(
+        "20", omega=2.0, samples=3, embedding_scale=7.0, epochs=4, batch_size=32, lr_drop_epochs=[2], lr_drop=0.5
+    )
+    for spec in specs:
+        if spec.method == JOINT:
+            options = [spec.loss_options[name] for name in ("omega", "num_samples", "embedding_scale", "concentration")]
+            assert (*options, spec.epochs, spec.batch_size) == (2.0, 3, 7.0, 18.0, 4, 32)
+    assert {spec.lr_drop_epochs for spec in specs} == {(), (2,)}
+    assert TABLE_2 not in {spec.setting for spec in paper("20", lr_drop_epochs=[])[1]}
+
+
+@pytest.mark.parametrize("protocol", ["mlrc", "conventional"])
+def test_under_another_protocol_baselines_are_the_runs_of_notebook_10(protocol):
+    _, ours = paper("20", protocol=protocol)
+    _, theirs = paper("10", protocol=protocol)
+    shared = [spec for spec in ours if spec.method in ("ProxyNCA++", "ProxyAnchor", "MultiSimilarity")]
+    assert shared and all(spec in theirs for spec in shared)
+    assert TABLE_2 not in {spec.setting for spec in ours}
+
+
+@pytest.mark.parametrize("values", [{"backbone": "bn_inception"}, {"dataset": "sop"}, {"embedding_size": 64}])
+def test_what_was_not_released_says_whose_settings_it_has(values):
+    params, specs = paper("20", **values)
+    spec = next(spec for spec in specs if spec.setting == TABLE_2)
+    shown = show.settings(spec, params, METHODS[JOINT])
+    assert "none was released for" in " ".join(shown["loss.concentration"][1:])
+    assert spec.loss_options["embedding_scale"] == (30 if "embedding_size" in values else 50)
+
+
+def test_show_prints_the_released_command_line_by_line(capsys):
+    assert cli.main(["show", "20", "--profile", "paper", "-p", "dataset", "cub"]) == 0
+    text = capsys.readouterr().out
+    block = text.partition(f"{JOINT} {TABLE_2} ")[2].partition("\n\n")[0]
+    lines = {line.split()[0]: line for line in block.splitlines()[1:]}
+    command = "the released example_runs.sh, cub at 512 dimensions"
+    for name, value, source in (
+        ("epochs", "250", command),
+        ("batch_size", "64", "the released code"),
+        ("lr_drop_epochs", "(31,)", command),
+        ("lr_drop", "0.1", command),
+        ("loss.concentration", "18.0", command),
+        ("loss.temperature", "0.003", command),
+        ("loss.embedding_scale", "50.0", command),
+        ("loss.num_samples", "5", command),
+        ("loss.omega", "5.0", command),
+        ("loss_lr.probabilistic.proxies", "0.05", f"{command}: 5000 x the network's"),
+        ("loss_lr.probabilistic.log_temperature", "0.002", f"{command}: 200 x the network's, for log t"),
+    ):
+        assert lines[name].split(maxsplit=1)[1].startswith(value + " "), name
+        assert source in lines[name] and "the paper has" not in lines[name]
+    assert "20000 x the network's, over the initial 18" in lines["loss_lr.probabilistic.log_concentrations"]
+    assert "what differs from the print" in text
+
+
+@pytest.mark.parametrize("dataset", ["cub", "cars", "sop"])
+@pytest.mark.parametrize(
+    "architecture", [{}, {"embedding_size": 128}, {"backbone": "bn_inception"}], ids=["R50-512", "R50-128", "IBN-512"]
+)
+def test_the_plan_has_the_rows_of_table_2(dataset, architecture):
+    values = {"profile": "paper", "dataset": dataset, "methods": ["EL-nivMF", JOINT]} | architecture
+    table, _ = table_of(["20"], lambda params_class: params_class.from_values(values))
+    rows = table[table["setting"] == TABLE_2]
+    assert len(rows) == 5 and (rows["hours"] > 0).all()
+    assert set(rows["epochs"]) == {300.0 if dataset == "cars" else 250.0}
+    assert set(rows["dim"]) == {architecture.get("embedding_size", 512)}
+
+
+def test_a_scheduled_run_is_scored_by_nmi_too(tmp_path, monkeypatch):
+    monkeypatch.setenv("DMLREPRO_CACHE", str(tmp_path))
+    values = {"methods": [JOINT], "steps": 2, "seeds": 1, "batch_size": 16, "samples": 1, "lr_drop_epochs": [0.01]}
+    notebook = catalogue.find("20")
+    params = notebook.params.from_values(values)
+    specs = [spec.replace(images_per_class=2) for spec in notebook.specs(params)]
+    table = retrieval_table(runs.run_all(specs, jobs=1), params)
+    (nmi,) = table[table["metric"] == "NMI"].to_dict("records")
+    assert nmi["setting"] == TABLE_2 and 0 < nmi["value"] < 100
+    assert set(table["setting"]) == {"", TABLE_2, "curve"}
+
+
+def test_the_joint_loss_is_searched_over_omega_alone(tmp_path, monkeypatch):
+    monkeypatch.setenv("DMLREPRO_CACHE", str(tmp_path))
+    monkeypatch.setattr(keys, "identity_of", lambda *_: {"what": {}, "where": {}})  # Cars need not lie here
+    tried = []
+
+    def score(models):
+        tried.extend(models)
+        return [0.5] * len(models)
+
+    monkeypatch.setattr(search, "scores_of", score)
+    notebook = catalogue.find("20")
+    values = {"profile": "paper", "dataset": "cars", "methods": [JOINT], "search_trials": 3, "seeds": 1}
+    params = notebook.params.from_values(values)
+    specs = notebook.specs(params)  # Sec. 4.2: "Here, we only optimize the scaling omega"
+    omegas = [spec.loss_options["omega"] for spec in tried]
+    assert len(set(omegas)) == 3 and all(0.01 <= omega <= 100 for omega in omegas)
+    assert all((spec.fold, spec.folds) == (2, 3) for spec in tried)
+    same = [spec.replace(loss_options=spec.loss_options | {"omega": 0}, fold=None) for spec in tried]
+    assert same[0] == same[1] == same[2]
+    assert specs[0].loss_options["omega"] in omegas and specs[0].fold is None
+    assert specs[1].setting == TABLE_2 and specs[1].loss_options["omega"] == 0.1

@@ -1,0 +1,99 @@
+"""Notebooks 13 to 16: their common point, what is trained at each profile, and that their claims find their rows."""
+
+import json
+import math
+
+import pytest
+import torch
+from finished_tables import as_if_finished
+
+from experiments import studies
+from experiments.analysis import judging
+from experiments.pfml import ablations, methods
+from experiments.pfml.claims import TESTS
+from experiments.training.builders import build_loss
+
+ABLATIONS = {
+    "M=15": (ablations.ProxiesParams, ablations.ablation_proxies),
+    "delta=0.2": (ablations.DeltaParams, ablations.ablation_delta),
+    "alpha=3": (ablations.AlphaParams, ablations.ablation_alpha),
+    "delta_rep=0.2": (ablations.RepulsionParams, ablations.ablation_repulsion_radius),
+}
+
+
+def content(specs) -> set[str]:
+    return {json.dumps(spec.as_dict(), sort_keys=True) for spec in specs}
+
+
+@pytest.mark.parametrize("profile", ["quick", "small", "paper"])
+def test_the_default_point_of_the_ablations_is_one_run(profile):
+    points = []
+    for setting, (params_class, function) in ABLATIONS.items():
+        specs = function(params_class.from_values({"profile": profile, "samples_per_class": 4}))
+        points.append(content(spec for spec in specs if spec.setting == setting))
+    assert points[0] == points[1] == points[2] == points[3] != set()
+
+
+@pytest.mark.parametrize(
+    "name, claim_ids", [("13", ["pfml-08", "pfml-09"]), ("14", ["pfml-10"]), ("15", ["pfml-11"]), ("16", ["pfml-12"])]
+)
+@pytest.mark.parametrize("profile", ["quick", "paper"])
+def test_every_claim_finds_its_rows(name, claim_ids, profile):
+    lines = judging.judge(as_if_finished(name, profile), TESTS, claim_ids).verdicts
+    assert (lines["verdict"] != "not run").all() and not lines["reason"].str.contains("covers").any()
+
+
+def test_without_proxies_batches_have_several_images_of_a_class_for_every_number():
+    for profile in ("quick", "small", "paper"):
+        specs = ablations.ablation_proxies(ablations.ProxiesParams.from_values({"profile": profile}))
+        assert {spec.samples_per_class for spec in specs if spec.method == "PFML"} == {4}
+
+
+def test_quick_trains_heads_and_small_tails_of_pretrained_networks_only():
+    def trained(**values):
+        specs = ablations.ablation_delta(ablations.DeltaParams.from_values(values))
+        return {spec.train_from for spec in specs if spec.loss}
+
+    assert trained(profile="quick") == {"head"}
+    assert trained(profile="small") == {"fire6"}
+    assert trained(profile="small", dataset="omniglot") == trained(profile="quick", weights="none") == {None}
+    assert trained(profile="paper") == {None}
+
+
+def test_radii_of_repulsion_are_compared_with_the_parameter_s_radius_whatever_a_search_found(monkeypatch):
+    search = {
+        "begun": {"spec": {"loss": methods.METHODS["PFML"].loss}},
+        "found": {"options": {"alpha": 1.0, "delta": 0.27}},
+        "conditions": {"dataset": "cub-subset", "train_from": "fire6"},
+        "trials": [],
+    }
+    monkeypatch.setattr(ablations.RepulsionParams, "searches", lambda params: {"PFML": search})
+    params = ablations.RepulsionParams.from_values({"profile": "small"})
+    options = {spec.setting: spec.loss_options for spec in ablations.ablation_repulsion_radius(params) if spec.loss}
+    assert {loss_options["alpha"] for loss_options in options.values()} == {1.0}
+    assert {loss_options["delta"] for loss_options in options.values()} == {params.delta}
+    radii = {setting: loss_options.get("delta_rep", loss_options["delta"]) for setting, loss_options in options.items()}
+    assert radii == {f"delta_rep={radius:g}": radius for radius in params.radii}
+
+
+def test_alpha_zero_is_run_as_a_logarithm_and_as_printed():
+    specs = ablations.ablation_alpha(ablations.AlphaParams.from_values({}))
+    points, labels = torch.randn(8, 16), torch.arange(8) % 2
+    steepness = {}
+    for spec in specs:
+        if spec.setting in ("alpha=0", ablations.LITERAL):
+            embeddings = points.clone().requires_grad_()
+            build_loss(spec, 2, 16)(embeddings, labels).backward()
+            steepness[spec.setting] = embeddings.grad.norm().item()
+    assert steepness["alpha=0"] > 0 and steepness[ablations.LITERAL] == 0
+
+
+def test_known_values_of_figure_3():
+    curve = methods.published_curve("Fig. 3(d)")
+    assert curve["CUB-200-2011"][0.45] == 66.6 and curve["Cars-196"][0.22] == 91.5 and len(curve["Cars-196"]) == 7
+    assert methods.published_curve("Fig. 3(c)")["CUB-200-2011"] == {0.0: 68.2, 3.0: 73.4}
+    table = as_if_finished("15")
+    rows = studies.by_level(table, ["R@1"], methods.published_curve("Fig. 3(c)"))
+    assert list(rows.index[:3]) == ["untrained", "random head", ablations.LITERAL]
+    assert rows.loc["alpha=3", "published, CUB-200-2011, R@1"] == 73.4
+    assert math.isnan(rows.loc[ablations.LITERAL, "published, CUB-200-2011, R@1"])

@@ -1,0 +1,97 @@
+"""Notebook 12: which runs it shares, how their gradients are clipped, and what is measured on them."""
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+
+from experiments.analysis import judging
+from experiments.pfml import alignment, geometry, methods, retrieval
+from experiments.pfml.claims import TESTS
+from experiments.training import runs
+
+
+def test_the_methods_are_those_of_notebook_10_and_soft_triple_has_as_many_centres_as_pfml_proxies():
+    ours = alignment.proxy_alignment(alignment.AlignmentParams.from_values({}))
+    theirs = [spec.as_dict() for spec in retrieval.retrieval(retrieval.PfmlRetrievalParams.from_values({}))]
+    assert all(spec.as_dict() in theirs for spec in ours if spec.method != "SoftTriple" and not spec.setting)
+    assert {spec.loss_options["centers_per_class"] for spec in ours if spec.method == "SoftTriple"} == {15}
+
+
+@pytest.mark.parametrize("profile", ["quick", "small", "paper"])
+def test_gradients_are_clipped_for_the_proxies_of_pfml_and_for_cpml(profile):
+    params = alignment.AlignmentParams.from_values({"profile": profile, "seeds": 1})
+    unseen = {"keep_history": False, "eval_every": None, "eval_every_epochs": None}  # the first seed alone keeps more
+    planned = [spec.replace(**unseen) for spec in alignment.proxy_alignment(params)]
+    specs = {(spec.method, spec.setting): spec for spec in planned}
+    default, shuffled = specs["PFML", ""], specs["PFML", "batches=shuffled"]
+    assert default.loss_clip_value == shuffled.loss_clip_value == methods.CLIP_VALUE
+    assert default.samples_per_class == (None if profile == "paper" else 4) and shuffled.samples_per_class is None
+    assert specs["PFML", "gradients=unclipped"] == default.replace(loss_clip_value=None, setting="gradients=unclipped")
+    both = "batches=shuffled;gradients=unclipped"
+    assert specs["PFML", both] == shuffled.replace(loss_clip_value=None, setting=both)
+    clipped = {
+        method: (spec.clip_value, spec.loss_clip_value) for (method, setting), spec in specs.items() if not setting
+    }
+    assert clipped.pop("PFML") == (None, 0.01) and clipped.pop("CPML") == (0.01, None)
+    assert set(clipped.values()) == {(None, None)}
+
+
+def test_what_a_search_finds_holds_for_every_way_of_pfml(monkeypatch):
+    def found(specs, records, params):
+        return [(spec.replace(loss_options={**spec.loss_options, "alpha": 5.0}), []) for spec in specs]
+
+    monkeypatch.setattr(alignment, "search_each", found)
+    specs = alignment.proxy_alignment(alignment.AlignmentParams.from_values({"methods": ["PFML"], "seeds": 1}))
+    assert [spec.setting for spec in specs] == ["", *alignment.OTHERWISE]
+    assert {spec.loss_options["alpha"] for spec in specs} == {5.0}
+    drawn = [spec for spec in specs if "proxy_norm" in spec.loss_options]
+    assert {spec.setting.partition(";")[0] for spec in drawn} == {"proxies=as drawn"}
+
+
+def test_class_distances_against_a_loop():
+    points, labels = torch.randn(12, 5, generator=torch.Generator().manual_seed(0)), torch.arange(12) % 3
+    unit = F.normalize(points.double(), dim=1)
+    within = []
+    for c in range(3):
+        own = [unit[i] for i in range(12) if labels[i] == c]
+        within.append(np.mean([(own[i] - own[j]).norm() for i in range(4) for j in range(i)]))
+    means = [unit[labels == c].mean(0) for c in range(3)]
+    between = np.mean([(means[i] - means[j]).norm() for i in range(3) for j in range(i)])
+    distances = alignment.class_distances(points, labels)
+    assert distances["intra_class_distance"] == pytest.approx(np.mean(within))
+    assert distances["class_mean_distance"] == pytest.approx(between)
+
+
+def test_alignment_of_a_finished_run():
+    values = {
+        "methods": ["untrained", "PFML", "ProxyNCA++"],
+        "steps": 2,
+        "seeds": 1,
+        "point_sets": 1,
+        "proxies_per_class": 3,
+    }
+    params = alignment.AlignmentParams.from_values(values)
+    finished = runs.run_all(alignment.proxy_alignment(params))
+    table = alignment.alignment_table(finished, params)
+    value = table.set_index(["method", "setting", "metric"])["value"]
+    for method, proxies in (("PFML", 3), ("ProxyNCA++", 1)):
+        (run,) = (run for run in finished if (run.spec.method, run.spec.setting) == (method, ""))
+        assert run.loss_state()["proxies"].numel() == 200 * proxies * 64
+        assert value[method, "", "nearest sample"] <= value[method, "", "W2"] <= value[method, "", "true W2"] <= 2
+    assert value["ProxyNCA++", "", "nearest sample"] == pytest.approx(value["ProxyNCA++", "", "W2"])  # one proxy
+    assert value["PFML", "M=5", "W2/delta"] == pytest.approx(1, abs=1e-3)
+    assert value["CPML", "M=1;case=a sample at the mean", "W2/delta"] == pytest.approx(0, abs=1e-3)
+    summary = alignment.otherwise_summary(table)
+    assert list(summary.index) == ["as everywhere", *alignment.OTHERWISE]
+    assert summary.loc["as everywhere", "W2"] == pytest.approx(value["PFML", "", "W2"], abs=1e-3)
+    assert summary.loc["as everywhere", "R@1"] == pytest.approx(value["PFML", "", "R@1"], abs=1e-3)
+    assert summary.notna().all(axis=None)
+    assert list(alignment.alignment_summary(table).index) == ["PFML", "ProxyNCA++"]
+    numbers, bounds = alignment.study_curves(table)["printed bound (26) for CPML"]
+    assert bounds == [geometry.printed_bound(m) for m in numbers]
+    corollary, trained = judging.judge(table, TESTS, ["pfml-07"]).verdicts.itertuples()
+    assert corollary.verdict == "the other way"
+    assert "CPML at M = 1 against the constant 1" in corollary.reason  # it fails with one proxy
+    assert corollary.dataset == "synthetic" and trained.dataset == "glyphs"
+    assert trained.verdict == "not run" and "CPML (W2)" in trained.reason

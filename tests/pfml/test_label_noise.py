@@ -1,0 +1,72 @@
+"""Notebook 11: which runs it shares, what it measures, and that its claims find their rows."""
+
+import numpy as np
+import pytest
+import torch
+from finished_tables import as_if_finished
+
+from experiments.analysis import judging
+from experiments.pfml import label_noise, retrieval
+from experiments.pfml.claims import TESTS
+from experiments.training.spec import RunSpec
+
+
+def test_clean_networks_are_those_of_notebook_10():
+    ours = label_noise.label_noise(label_noise.LabelNoiseParams.from_values({"profile": "paper"}))
+    theirs = retrieval.retrieval(retrieval.PfmlRetrievalParams.from_values({"profile": "paper"}))
+    clean = [spec.as_dict() for spec in ours if spec.loss and spec.label_noise == 0]
+    assert len(clean) == 25 and sum(spec["keep_history"] for spec in clean) == 5
+    assert all(spec in [other.as_dict() for other in theirs] for spec in clean)
+
+
+def found_by_search(specs, records, params):
+    """As `methods.search_each`, which found this margin for every loss."""
+    return [(spec.replace(loss_options={**spec.loss_options, "margin": 0.7}), []) for spec in specs]
+
+
+def test_what_a_search_finds_on_right_labels_is_trained_on_wrong_ones(monkeypatch):
+    monkeypatch.setattr(label_noise, "search_each", found_by_search)
+    params = label_noise.LabelNoiseParams.from_values({"methods": ["Triplet"], "seeds": 1})
+    specs = label_noise.label_noise(params)
+    assert [(spec.label_noise, spec.loss_options["margin"]) for spec in specs] == [(0, 0.7), (0.2, 0.7), (0.4, 0.7)]
+
+
+def test_a_protocol_that_trains_several_networks_per_seed_is_refused():
+    with pytest.raises(ValueError, match="'mlrc' trains 4; choose one of conventional, roth"):
+        label_noise.LabelNoiseParams.from_values({"protocol": "mlrc"})
+
+
+@pytest.mark.parametrize("profile", ["quick", "paper"])
+def test_the_claims_find_their_rows(profile):
+    lines = judging.judge(as_if_finished("11", profile), TESTS, ["pfml-04", "pfml-05"]).verdicts
+    assert (lines["verdict"] != "not run").all() and not lines["reason"].str.contains("covers").any()
+
+
+def test_drops_stand_beside_the_printed_ones():
+    table = as_if_finished("11")
+    table.loc[(table["method"] == "PFML") & (table["setting"] == "label_noise=0.2"), "value"] = 40
+    drops = label_noise.noise_drops(table)
+    assert drops["ours, glyphs", "drop"].to_dict()["PFML"] == 10
+    assert drops["published, CUB-200-2011", "drop"]["PFML"] == 6.7  # 73.4 - 66.7
+    assert drops["published, Cars-196", "drop"]["ProxyAnchor"] == 10.8
+    assert drops["published, CUB-200-2011", "0"]["Triplet"] == ""
+    pnca = drops.loc["ProxyNCA++"]  # Table 2 has PNCA, Table 1 Proxy NCA++: no drop is of one method
+    for dataset, noisy in (("CUB-200-2011", 60.1), ("Cars-196", 74.3)):
+        assert pnca[f"published, {dataset}", "0.2"] == noisy
+        assert pnca[f"published, {dataset}", "0"] == pnca[f"published, {dataset}", "drop"] == ""
+
+
+def test_gradient_share_is_that_of_the_wrong_images(monkeypatch):
+    labels = torch.arange(40) % 2
+    manifest = type("Manifest", (), {"indices": lambda self, split: np.arange(40) + 7, "corrupted": np.array([7, 9])})()
+    # d loss / d unit embedding: 3 along a fixed axis for class 0, where both wrong images are, and 1 for class 1
+    weight = torch.tensor([3.0, 1.0])
+
+    def loss(points, labels):
+        return (points[:, 0] * weight[labels]).sum()
+
+    monkeypatch.setattr(label_noise, "training_embeddings", lambda run: (manifest, torch.randn(40, 3), labels))
+    monkeypatch.setattr(label_noise, "trained_loss", lambda run, manifest, dim: loss)
+    spec = RunSpec(dataset="glyphs", steps=1, batch_size=40)  # a batch is everything: 2 of 20 in class 0
+    run = type("Run", (), {"spec": spec})()
+    assert label_noise.gradient_share(run) == pytest.approx(100 * 2 * 3 / (20 * 3 + 20 * 1), rel=1e-5)

@@ -1,0 +1,93 @@
+"""At the profile paper PFML has Table 8's settings for every data set and backbone, and the tour one of its runs."""
+
+import csv
+from pathlib import Path
+
+import pytest
+
+from experiments.pfml.methods import DINO, METHODS, PUBLISHED, VIT
+from experiments.report import catalogue, show
+from experiments.report.plan import table_of
+
+TABLE_8 = Path(__file__).with_name("table_8.csv")
+with open(TABLE_8, encoding="utf8") as file:
+    ROWS = list(csv.DictReader(file))
+
+
+def paper(name: str, **values):
+    notebook = catalogue.find(name)
+    params = notebook.params.from_values({"profile": "paper"} | values)
+    return params, notebook.specs_untrained(params)
+
+
+@pytest.mark.parametrize("row", ROWS, ids=lambda row: f"{row['dataset']}-{row['backbone']}")
+def test_a_run_has_the_settings_of_its_column(row):
+    params, specs = paper("10", dataset=row["dataset"], backbone=row["backbone"])
+    for spec in (spec for spec in specs if spec.loss and not spec.setting):
+        assert (spec.epochs, spec.optimizer, spec.embedding_size) == (200, "adam", int(row["dim"]))
+        assert (spec.lr, spec.weight_decay) == (float(row["lr"]), float(row["weight_decay"]))
+        assert (spec.batch_size, spec.warmup_epochs) == (int(row["batch"]), float(row["warmup_epochs"]))
+        assert spec.freeze_batchnorm == (row["batchnorm_frozen"] == "yes")
+    spec = next(spec for spec in specs if spec.method == "PFML")
+    assert dict(spec.loss_lr) == {"proxies": float(row["proxy_lr"])}
+    assert spec.loss_options == {"proxies_per_class": int(row["proxies"]), "alpha": 3.0, "delta": 0.2}
+    record = {name: setting.value for name, setting in PUBLISHED[row["dataset"], row["backbone"]].items()}
+    run = vars(spec) | {f"loss.{name}": value for name, value in spec.loss_options.items()}
+    run |= {"loss_lr": spec.loss_lr["proxies"]}
+    assert {name: run[name] for name, value in record.items() if value is not None} == {
+        name: value for name, value in record.items() if value is not None
+    }
+    shown = show.settings(spec, params, METHODS["PFML"])
+    column = "IBN/512" if row["backbone"] == "bn_inception" else "R50/512"
+    for name in ("lr", "weight_decay", "batch_size", "freeze_batchnorm", "loss_lr.proxies"):
+        assert any("Table 8 (supp)" in part for part in shown[name][1:]), name
+        assert "the paper has" not in shown[name][2]
+    assert column in shown["batch_size"][2] and "Sec. 4 says 5e-4" in shown["lr"][2]
+
+
+@pytest.mark.parametrize("backbone", [VIT, DINO])
+@pytest.mark.parametrize("dataset", ["cub", "cars", "sop"])
+def test_a_transformer_has_384_dimensions_and_says_whose_settings_it_takes(backbone, dataset):
+    params, specs = paper("10", dataset=dataset, backbone=backbone)
+    spec = next(spec for spec in specs if spec.method == "PFML" and not spec.setting)
+    assert (spec.embedding_size, spec.batch_size, spec.pooling, spec.image_size) == (384, 100, "token", 224)
+    assert "none for transformers" in " ".join(show.settings(spec, params, METHODS["PFML"])["batch_size"][1:])
+
+
+@pytest.mark.parametrize("backbone", [None, "bn_inception", VIT, DINO])
+@pytest.mark.parametrize("dataset", ["cub", "cars", "sop"])
+def test_every_block_of_table_1_is_planned(dataset, backbone):
+    values = {"profile": "paper", "dataset": dataset, "backbone": backbone, "small_dim": 0}
+    table, _ = table_of(["10"], lambda params_class: params_class.from_values(values))
+    assert (table.loc[table["method"] != "untrained", "hours"] > 0).all()
+    assert set(table["epochs"]) == {0.0, 200.0} and (table["gigabytes"] > 0).all()
+
+
+def test_a_protocol_of_its_own_has_its_own_settings():
+    params, specs = paper("10", protocol="mlrc", backbone="bn_inception")
+    spec = next(spec for spec in specs if spec.method == "PFML")
+    assert (spec.batch_size, spec.embedding_size, spec.lr) == (32, 128, 1e-6)
+    assert params.published("PFML") == {}
+
+
+@pytest.mark.parametrize(
+    "values",
+    [{}, {"dataset": "sop"}, {"dataset": "cars", "backbone": "bn_inception"}, {"method": "ProxyAnchor"}],
+    ids=str,
+)
+@pytest.mark.parametrize("profile", ["paper", "small"])
+def test_the_tour_has_runs_of_notebook_10(profile, values):
+    if profile == "small":
+        values = {name: value for name, value in values.items() if name == "method"} | {"dataset": "omniglot"}
+    tour, retrieval = catalogue.find("00"), catalogue.find("10")
+    shared = {name: value for name, value in values.items() if name != "method"} | {"profile": profile}
+    ours = tour.specs(tour.params.from_values(values | {"profile": profile}))
+    theirs = retrieval.specs_untrained(retrieval.params.from_values(shared))
+    assert [spec.method for spec in ours] == ["untrained", "random head", values.get("method", "PFML")]
+    assert all(spec in theirs for spec in ours)
+
+
+def test_crops_from_the_original_files_are_offered():
+    _, specs = paper("10", original_images=True)
+    assert all(spec.original_images for spec in specs)
+    assert not any(spec.original_images for spec in paper("10")[1])

@@ -1,0 +1,197 @@
+"""The room of PLM: claims find their rows, the default point is one run, published settings are those of the text."""
+
+import json
+
+import numpy as np
+import pytest
+import torch
+from finished_tables import as_if_finished
+
+from dmlrepro import metrics
+from dmlrepro.losses.piecewise_linear import linear_neighborhoods
+from experiments.analysis import judging, summaries
+from experiments.plm import methods, retrieval, supervision
+from experiments.plm.claims import TESTS
+from experiments.report import catalogue
+from experiments.training import records, runs
+
+PRINTED = {"k": 9, "dim": 3, "quality": 0.9, "n_alpha": 4.0, "n_beta": 0.5, "delta": 2.0}  # of PLM's loss
+
+NOTEBOOKS = [name for name in catalogue.studies() if name.split("_")[1] == "plm"]
+
+
+def specs_of(name, profile="quick", **values):
+    notebook = catalogue.find(name)
+    params = notebook.params.from_values({"profile": profile} | values)
+    return notebook.specs(params), params
+
+
+def content(spec) -> str:
+    return json.dumps(spec.as_dict(), sort_keys=True)
+
+
+def test_every_notebook_and_every_claim_is_there():
+    assert [name.split("_")[0] for name in NOTEBOOKS] == [str(number) for number in range(50, 57)]
+    published = summaries.published("plm")["method"]
+    assert set(methods.PRINTED) <= set(published)
+    assert list(TESTS) == [f"plm-{number:02}" for number in range(1, 16)]
+    assert {test.notebook for test in TESTS.values()} == set(NOTEBOOKS)
+
+
+@pytest.mark.parametrize("profile", ["quick", "small", "paper"])
+def test_the_default_point_of_the_ablations_is_one_run(profile):
+    defaults = {"52": "N_rho=100", "53": "m=3", "54": "N_alpha=4;N_beta=0.5", "55": "delta=2", "56": ""}
+    points = set()
+    for number, wanted in defaults.items():
+        specs, params = specs_of(number, profile)
+        wanted = f"delta={params.delta:g}" if number == "55" else wanted
+        contents = {content(spec) for spec in specs if spec.method == "PLM" and spec.setting == wanted}
+        assert contents
+        points.add(frozenset(contents))
+    assert len(points) == 1
+    if profile == "paper":
+        assert next(iter(points)) == {content(spec) for spec in specs_of("50", profile)[0] if spec.method == "PLM"}
+
+
+@pytest.mark.parametrize("number", ["50", "52", "53", "54", "55", "56"])
+@pytest.mark.parametrize("profile", ["quick", "small", "paper"])
+def test_claims_find_their_rows(number, profile):
+    table = as_if_finished(number, profile)
+    mine = [claim_id for claim_id, test in TESTS.items() if test.notebook.startswith(number)]
+    verdicts = judging.judge(table, TESTS, mine).verdicts
+    assert list(verdicts["claim_id"]) == mine and not verdicts["verdict"].str.contains("not run").any()
+
+
+def test_no_method_of_the_room_uses_labels_and_notebook_01_leaves_them_out():
+    for name, method in methods.OWN.items():
+        assert not method.offered and method.fields["scheme"] in ("momentum_encoder", "pseudo_labels"), name
+    notebook = catalogue.find("01")
+    assert not set(notebook.params.from_values({}).methods) & set(methods.OWN)
+
+
+def test_published_settings_reach_the_runs_of_the_profile_paper():
+    spec = next(spec for spec in specs_of("50", "paper")[0] if spec.method == "PLM")
+    for name, setting in methods.PUBLISHED.items():
+        if setting == methods.UNSAID:
+            continue
+        field, _, option = name.partition(".")
+        if field == "loss":
+            value = spec.loss_options[option]
+        else:
+            value = getattr(spec, field)[option] if option else getattr(spec, field)
+        assert value == setting.value, name
+
+
+def test_methods_share_network_images_and_budget():
+    specs = [spec for spec in specs_of("50", "small")[0] if spec.loss is not None and spec.seed == 0]
+    shared = ("backbone", "embedding_size", "image_size", "views", "batch_size", "steps", "epochs", "lr", "crop_scale")
+    assert len(specs) == len(methods.OWN) + 1  # PLM also with the published delta
+    assert len({json.dumps([getattr(spec, name) for name in shared]) for spec in specs}) == 1
+
+
+def test_a_pair_of_decays_has_a_form():
+    with pytest.raises(ValueError, match=r'pairs must be written "N_alpha/N_beta", as "4/0\.5", got .4.'):
+        specs_of("54", pairs=["4"])
+
+
+def test_supervision_is_measured_as_in_table_2():
+    generator = torch.Generator().manual_seed(0)
+    labels = torch.arange(6).repeat_interleave(15)
+    features = torch.randn(6, 12, generator=generator)[labels] + 0.7 * torch.randn(90, 12, generator=generator)
+    params = supervision.SupervisionParams.from_values({})
+    rows = dict(supervision.quality_of(features, labels, params.k, params.dim, params.quality))
+    assert {"PLM", "nearest", "cosine", "K-Means", "Hierarchical", "Random Walk"} < set(rows)
+    members = linear_neighborhoods(torch.nn.functional.normalize(features.double(), dim=1), params.k)[1]
+    assert rows["PLM"]["label_purity"] == metrics.label_purity(members, labels)
+    assert rows["PLM"]["members"] == members.sum(1).double().mean().item()
+    assert all(0 < value <= 1 for row in rows.values() for name, value in row.items() if name != "members")
+
+
+def test_seeds_take_turns_in_the_classes_that_they_leave_out():
+    """Of a mean over classes the pseudo-value of a seed is the mean of the classes that it leaves out."""
+    of_class = torch.rand(20, generator=torch.Generator().manual_seed(0)).double()
+    part = torch.arange(20) % 5
+    measured = [
+        [[("PLM", {"purity": of_class.mean().item()})], [("PLM", {"purity": of_class[part != seed].mean().item()})]]
+        for seed in range(5)
+    ]
+    values = [of_seed["PLM"]["purity"] for of_seed in supervision.of_seeds(measured, 5)]
+    assert values == pytest.approx([of_class[part == seed].mean().item() for seed in range(5)])
+    two = supervision.of_seeds([ways[:1] for ways in measured[:2]], 2)  # too few for an interval
+    assert two == [{"PLM": {"purity": pytest.approx(of_class.mean().item())}}] * 2
+
+
+def test_the_interval_of_the_supervision_is_one_over_classes():
+    """Another value for each seed, though nothing is drawn, about the quality of all classes."""
+    params = supervision.SupervisionParams.from_values({"seeds": 5, "images": 600})
+    finished = runs.run_all(supervision.supervision(params), jobs=1)
+    table = supervision.supervision_table(finished, params)
+    rows = table[(table["method"] == "nearest") & (table["metric"] == "label_purity")]
+    whole = dict(records.derived(finished[:1], supervision._quality, images=600, k=9, dim=3, quality=0.9))
+    assert rows["value"].nunique() == 5 and rows["value"].mean() == pytest.approx(whole["nearest"]["label_purity"])
+
+
+def test_quick_has_as_many_short_runs_as_fit_into_six_core_minutes():
+    """A head's step costs a fifth of a network's."""
+    specs = {content(spec): spec for name in NOTEBOOKS for spec in specs_of(name)[0]}.values()
+    steps = {part: [s.steps for s in specs if s.loss and s.train_from == part] for part in ("head", None)}
+    assert sum(steps[None]) + sum(steps["head"]) / 5 <= 3500
+
+
+def test_a_head_sees_a_group_of_as_many_points_in_one_view():
+    for name, images, views, part in (("50", 5, 2, None), ("52", 10, 1, "head")):
+        spec = specs_of(name)[0][-1] if name == "52" else next(s for s in specs_of(name)[0] if s.method == "PLM")
+        assert (spec.neighbours, spec.views, spec.train_from) == (images, views, part)
+        assert spec.loss_options["k"] == images * views - 1
+
+
+def test_a_tail_sees_two_of_at_least_eight_crops():
+    for name, values in (("50", {}), ("52", {"train_from": "fire6"})):
+        trained = [spec for spec in specs_of(name, "small", **values)[0] if spec.loss]
+        assert {(spec.train_from, spec.views, spec.cached_views) for spec in trained} == {("fire6", 2, 8)}
+
+
+def test_training_begins_at_a_random_projection_of_the_features():
+    features, projected = (next(spec for spec in specs_of("50")[0] if spec.method == name) for name in methods.BEFORE)
+    assert (features.embedding_size, projected.embedding_size) == (None, 64)
+    assert features.replace(embedding_size=64, method=projected.method, train_from="head") == projected
+
+
+def test_methods_of_the_retrieval_notebook():
+    assert retrieval.PlmRetrievalParams.from_values({}).methods == tuple(methods.METHODS)
+
+
+def test_apart_are_distances_on_the_sphere_and_what_equation_6_asks_for():
+    embeddings = 3 * torch.randn(30, 6, generator=torch.Generator().manual_seed(0))
+    points = torch.nn.functional.normalize(embeddings.double(), dim=1)
+    bases, _ = linear_neighborhoods(points, k=9, dim=3, quality=0.9)
+
+    def one_way(i, j):
+        difference = points[i] - points[j]
+        along = bases[j] @ difference
+        across = difference - along @ bases[j]
+        return (1 + across.norm() / 2) ** -4.0 * (1 + along.norm()) ** -0.5
+
+    pairs = {(i, j): (points[i] - points[j]).norm() for i in range(30) for j in range(30) if i != j}
+    asked = {(i, j): 2 * (1 - (one_way(i, j) + one_way(j, i)) / 2) for i, j in pairs}
+    nearest = [min((pair for pair in pairs if pair[0] == i), key=pairs.get) for i in range(30)]
+    distances = retrieval.apart(embeddings, PRINTED)
+    assert set(distances) == set(retrieval.DISTANCES)
+    for name, values in (("distance", pairs), ("asked", asked)):
+        assert distances[f"mean_{name}"] == pytest.approx(float(sum(values.values())) / 870)
+        assert distances[f"nearest_{name}"] == pytest.approx(float(sum(values[pair] for pair in nearest)) / 30)
+
+
+def test_apart_of_an_embedding_that_has_collapsed_is_nothing():
+    distances = retrieval.apart(torch.ones(20, 4))
+    assert distances == {"nearest_distance": 0.0, "mean_distance": 0.0}
+
+
+def test_pairs_are_counted_by_what_they_have_and_what_is_asked_of_them():
+    embeddings = torch.randn(40, 6, generator=torch.Generator().manual_seed(0))
+    histograms = retrieval.asked_and_present(embeddings, [PRINTED | {"delta": 1.0}, PRINTED])
+    assert list(histograms) == ["present", "asked, δ = 1", "asked, δ = 2"]
+    at = {name: float(np.average(where, weights=share)) for name, (where, share) in histograms.items()}
+    assert all(share.sum() == pytest.approx(100) for _, share in histograms.values())
+    assert at["present"] == pytest.approx(retrieval.apart(embeddings)["mean_distance"], abs=0.03)
+    assert at["asked, δ = 2"] == pytest.approx(2 * at["asked, δ = 1"], abs=0.05)

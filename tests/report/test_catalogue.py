@@ -1,0 +1,139 @@
+"""A third paper is a folder: nothing that lists papers has to be touched, because nothing lists them."""
+
+import importlib
+import sys
+
+import nbformat
+import pytest
+
+import experiments
+from experiments import cli, papers
+from experiments.across import ledger
+from experiments.analysis import claims
+from experiments.report import catalogue, published, readme, verdicts
+from experiments.training import search
+
+METHODS = """
+from experiments.methods import BASELINES, Method
+from experiments.training.search import Range
+
+OWN = {"Toy": Method("Toy", "baselines.triplet", batches="pairs", ranges={"margin": Range(0.1, 0.4)}, color="#123456")}
+METHODS = BASELINES | OWN
+"""
+CLAIMS = """
+from experiments.analysis.claims import ClaimTest, higher
+
+TESTS = {"toy-01": ClaimTest("toy-01", "99_toy_retrieval", (higher("Toy", "Triplet"),), "0.5 points")}
+"""
+STUDY = """
+from dataclasses import dataclass
+
+from experiments.methods import every_seed, pick, search_each, spec_of
+from experiments.params import Params
+from experiments.study import Study
+from experiments.toy.claims import TESTS
+from experiments.toy.methods import METHODS
+
+
+@dataclass(frozen=True)
+class ToyParams(Params):
+    notebook = "99_toy_retrieval"
+    paper = "toy"
+
+    methods: tuple[str, ...] = ("untrained", "Toy", "Triplet")
+    protocol: str | None = None
+    search_trials: int | None = None
+
+
+def retrieval(params):
+    specs = [spec_of(method, params) for method in pick(METHODS, params.methods)]
+    return every_seed([spec for spec, _ in search_each(specs, METHODS, params)], params)
+
+
+Retrieval = Study(ToyParams, retrieval, claims=TESTS)
+"""
+
+
+@pytest.fixture
+def toy(tmp_path, monkeypatch):
+    room = tmp_path / "rooms" / "toy"
+    room.mkdir(parents=True)
+    for name, text in {"__init__": "", "methods": METHODS, "claims": CLAIMS, "retrieval": STUDY}.items():
+        (room / f"{name}.py").write_text(text)
+    monkeypatch.setattr(experiments, "__path__", [*experiments.__path__, str(room.parent)])
+    importlib.invalidate_caches()
+    yield
+    for name in [name for name in sys.modules if name.startswith("experiments.toy")]:
+        del sys.modules[name]
+    del experiments.toy
+
+
+def test_the_catalogue_finds_its_notebook_its_claims_and_its_colour(toy):
+    known, tests = catalogue.studies(), catalogue.claims()
+    assert list(known) == sorted(known) and "10_pfml_retrieval" in known
+    assert catalogue.find("99") is catalogue.find("notebooks/99_toy_retrieval.ipynb")
+    assert catalogue.find("99").params.notebook == "99_toy_retrieval"
+    assert "toy-01" in tests and "pfml-01" in tests
+    assert papers.names().color("Toy") == "#123456"
+
+
+@pytest.fixture
+def judged_anew():
+    """No verdict is remembered from an earlier test, nor for a later one."""
+    verdicts.forget()
+    yield
+    verdicts.forget()
+
+
+def test_the_ledger_and_the_first_screen_have_it(toy, judged_anew, monkeypatch):
+    like = claims.papers()["plm"], claims.stated()["plm-01"], claims.short_statements()
+    paper = like[0] | {"paper": "toy", "name": "Toy paper", "headline": "toy-01"}
+    known, stated = claims.papers() | {"toy": paper}, claims.stated() | {"toy-01": like[1] | {"paper": "toy"}}
+    monkeypatch.setattr(claims, "papers", lambda: known)
+    monkeypatch.setattr(claims, "stated", lambda: stated)
+    monkeypatch.setattr(claims, "short_statements", lambda: like[2] | {"toy-01": "plays well"})
+    monkeypatch.setattr(published, "papers", published.papers.__wrapped__)
+    assert ledger.counts(verdicts.made()).loc["Toy paper"].sum() == 1
+    assert "no table in results/ has the rows for its test (Toy: " in verdicts.without_verdict()["toy-01"]
+    (row,) = [row for row in readme.headlines() if "Toy paper" in row]
+    assert "“plays well”" in row and "not run" in row and "[99](notebooks/99_toy_retrieval.ipynb)" in row
+
+
+def test_a_baseline_is_the_run_that_other_papers_have(toy):
+    def runs(name, method):
+        notebook = catalogue.find(name)
+        return [spec for spec in notebook.specs(notebook.params.from_values({})) if spec.method == method]
+
+    for method in ("untrained", "Triplet"):
+        theirs = [spec for spec in runs("10", method) if spec.protocol == "conventional" and not spec.setting]
+        assert runs("99", method) == [spec.replace(keep_history=False, eval_every=None) for spec in theirs]
+
+
+def test_plan_and_summary_count_it(toy, tmp_path, capsys):
+    assert cli.main(["plan", "99"]) == 0
+    assert "Toy" in capsys.readouterr().out
+    cell = nbformat.v4.new_code_cell(
+        outputs=[nbformat.v4.new_output("execute_result", {"text/plain": "toy-01   unclear\ntoy-99   not stated"})]
+    )
+    notebook = nbformat.v4.new_notebook(cells=[cell], metadata={"papermill": {"duration": 1.0}})
+    (tmp_path / "build").mkdir()
+    nbformat.write(notebook, tmp_path / "build" / "99_toy_retrieval.ipynb")
+    assert cli.main(["summary", str(tmp_path / "build")]) == 0
+    assert capsys.readouterr().out.splitlines()[-1] == "1 notebooks, 0 rows, 1 verdicts"
+
+
+def test_the_search_takes_its_ranges(toy, monkeypatch):
+    tried = []
+
+    def score(models):
+        tried.append(models[0])
+        return [0.5] * len(models)
+
+    monkeypatch.setattr(search, "scores_of", score)
+    notebook = catalogue.find("99")
+    values = {"protocol": "mlrc", "search_trials": 2, "methods": ["Toy"], "seeds": 1}
+    specs = notebook.specs(notebook.params.from_values(values))
+    assert len(tried) == 2 and all(0.1 <= spec.loss_options["margin"] <= 0.4 for spec in tried)
+    assert len(specs) == 4 and {spec.loss_options["margin"] for spec in specs} <= {
+        spec.loss_options["margin"] for spec in tried
+    }

@@ -1,0 +1,307 @@
+"""The committed searches: every notebook takes what was found for what it does not vary, and says so."""
+
+import dataclasses
+import json
+import math
+
+import pandas as pd
+import pytest
+from tiny import TINY as TRAINED
+
+from experiments import cli, methods, papers, profiles
+from experiments.analysis import results, saving, stored
+from experiments.files import signed
+from experiments.report import catalogue, searches
+from experiments.study import Execution
+from experiments.training import protocols, runs, search
+
+TINY = {"profile": "small", "dataset": "glyphs"}
+TINY_RUN = TRAINED.replace(loss=None, steps=None)
+METHODS = papers.methods()
+TRUE_SCORES = search.scores_of  # before a test puts another in its place
+SEARCHABLE = [name for name, method in METHODS.items() if method.ranges]
+
+
+@pytest.fixture(autouse=True)
+def glyphs_at_small(monkeypatch):
+    """Profile small also has glyphs, with short runs, which nothing here trains: a trial's score tells its options."""
+    recipe = profiles.RECIPES["quick"]["glyphs"] | {"lr": 1e-4, "fixed": {"head_lr": 1e-3}, "train_from": "head"}
+    monkeypatch.setitem(profiles.RECIPES["small"], "glyphs", recipe | {"steps": 2, "seeds": 2})
+    monkeypatch.setattr(search, "scores_of", lambda models: [_score(model) for model in models])
+
+
+def _score(model) -> float:
+    """The best where lr is 3e-4; the seed is that of tuning."""
+    assert model.seed == protocols.TUNING_SEED
+    return 0.5 - abs(math.log10(model.lr / 3e-4)) / 10 + model.fold / 100
+
+
+def params_of(name: str, untuned: bool = False, **values):
+    cls = catalogue.find(name).params
+    params = cls.from_values(TINY | values)
+    return params.untuned() if untuned else params
+
+
+def specs(name: str, method: str, untuned: bool = False, **values):
+    of_notebook = catalogue.find(name).specs_untrained(params_of(name, untuned, **values))
+    return [spec for spec in of_notebook if spec.method == method]
+
+
+def searched(name: str, *names: str, **values) -> dict[str, dict]:
+    every = searches.wanted([catalogue.find(name)], lambda cls: cls.from_values(TINY | values), names)
+    return {record["method"]: record for record in searches.run(every, jobs=1)}
+
+
+@pytest.mark.parametrize("name", ["10", "20", "32", "41", "44", "11", "00"])
+def test_a_notebook_trains_what_the_search_found(name):
+    by_method = searched(name)
+    assert by_method
+    for method, record in by_method.items():
+        before, after = (specs(name, method, untuned) for untuned in (True, False))
+        assert len(before) == len(after)
+        assert search.best_of(before[0], record) == after[0]
+        assert after[0].lr == record["found"]["options"]["lr"] != before[0].lr
+        assert after[0].head_lr == pytest.approx(10 * after[0].lr)
+
+
+def test_all_methods_have_the_same_trials_and_the_same_range_of_the_learning_rate():
+    by_method = searched("10")
+    assert set(by_method) == {name for name in params_of("10").methods if name != "untrained"}
+    for record in by_method.values():
+        assert (len(record["trials"]), search.run_count(record)) == (16, 24)
+        assert record["ranges"]["lr"] == {"low": 1e-5, "high": 3e-3, "log": True}
+        assert record["trials"][0]["options"]["lr"] == 1e-4
+        assert record["begun"]["spec"]["folds"] == 3 and record["begun"]["spec"]["fold"] == 0
+
+
+@pytest.mark.parametrize("name", SEARCHABLE)
+def test_a_search_varies_the_learning_rate_and_at_most_three_decisive_options(name):
+    ranges = methods.searched_ranges(METHODS[name])
+    assert "lr" in ranges and "loss_lr" not in ranges and len(ranges) <= 4
+    assert set(METHODS[name].decisive) <= set(METHODS[name].ranges)
+    root = METHODS[METHODS[name].searched_as or name]
+    assert not root.searched_as and root.loss == METHODS[name].loss, "a variant has the options of its search"
+    assert methods.searched_ranges(root) == ranges
+
+
+def test_variants_take_the_search_of_one_method():
+    by_method = searched("41", "C2-CCP-L", "C2-CCP-S", methods=["C2-CCP-L", "C2-CCP-S"])
+    assert list(by_method) == ["C2-CCP-L"] and by_method["C2-CCP-L"]["methods"] == ["C2-CCP-L", "C2-Proxy", "C2-CCP-S"]
+    options = by_method["C2-CCP-L"]["found"]["options"]
+    for variant in ("C2-CCP-L", "C2-CCP-S"):
+        (spec, *_) = specs("41", variant)
+        assert spec.loss_options["negative_margin"] == options["negative_margin"]
+        assert spec.lr == options["lr"] and spec.loss_lr["*"] == spec.head_lr == pytest.approx(10 * spec.lr)
+    assert specs("41", "C2") == specs("41", "C2", untuned=True)
+    with pytest.raises(ValueError, match="trains variants of C2-CCP-L, whose search they take"):
+        searched("41", "C2-CCP-S", methods=["C2-CCP-S"])
+
+
+def test_the_reader_and_the_notebook_decide_before_the_search_and_the_profile_after_it():
+    options = searched("10", "PFML", "ProxyAnchor")["PFML"]["found"]["options"]
+    assert set(options) == {"lr", "alpha", "delta"} and options["alpha"] != 3.0
+    (spec, *_) = specs("10", "PFML", alpha=4.0)
+    assert (spec.loss_options["alpha"], spec.loss_options["delta"]) == (4.0, options["delta"])
+    anchor = specs("10", "ProxyAnchor", alpha=4.0)[0]
+    assert anchor.loss_options["alpha"] != 4.0, "PFML's parameter is none of ProxyAnchor"
+    (spec, *_) = specs("10", "PFML", lr=5e-4)
+    assert (spec.lr, spec.head_lr, spec.loss_lr["proxies"]) == (5e-4, 1e-3, 0.05)
+    assert spec.loss_options["alpha"] == options["alpha"]
+    levels = {spec.setting: spec.loss_options for spec in specs("15", "PFML", alphas=[1.0, 3.0])}
+    assert [(level["alpha"], level["delta"]) for level in levels.values()] == [
+        (1, options["delta"]),
+        (3, options["delta"]),
+    ]
+
+
+@pytest.mark.parametrize("values", [{"profile": "quick"}, {"steps": 3}, {"batch_size": 60}, {"embedding_size": 32}])
+def test_other_conditions_and_profiles_keep_the_published_settings(values):
+    searched("10", "PFML")
+    assert specs("10", "PFML") != specs("10", "PFML", untuned=True)
+    assert specs("10", "PFML", **values) == specs("10", "PFML", untuned=True, **values)
+
+
+def test_an_unfinished_search_tunes_nothing_and_an_edited_one_is_refused(monkeypatch):
+    searched("10", "PFML")
+    (path,) = search.folder("small").iterdir()
+    assert path.name == "PFML--glyphs,conv4,symbols,head,dim=64,batch=100,steps=2.json"
+    path.rename(unfinished := search.unfinished_of(path))
+    assert specs("10", "PFML") == specs("10", "PFML", untuned=True)
+    unfinished.rename(path)
+    path.write_text(path.read_text().replace('"trial": ', '"trial":  '))
+    with pytest.raises(ValueError, match=r"PFML--glyphs.* is not what was written"):
+        specs("10", "PFML")
+
+
+def test_a_search_in_the_notebook_itself_replaces_the_committed_one():
+    searched("10", "PFML")
+    values = {"protocol": "mlrc", "search_trials": 2}
+    assert params_of("10", **values).searches() == {} != params_of("10", protocol="mlrc").searches()
+    assert specs("10", "PFML", **values) == specs("10", "PFML", untuned=True, protocol="mlrc")
+
+
+def test_show_names_the_search(capsys):
+    searched("11", "PFML")
+    arguments = ["--profile", "small", "-p", "dataset", "glyphs"]
+    assert cli.main(["show", "11", *arguments, "-p", "delta", "0.25"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    source = "search, 24 runs, glyphs, head"
+    block = lines[lines.index("PFML label_noise=0 (conventional; 2 seeds)") + 1 :]
+    origin = {line.split()[0]: line for line in block[: block.index("")]}
+    assert all(source in origin[name] for name in ("lr", "head_lr", "loss.alpha", "loss_lr.proxies"))
+    assert source not in origin["loss.delta"] and "reader" in origin["loss.delta"]
+    assert sum(source in line for line in lines) == 4 * 2, "nothing else, at two levels"
+
+
+def test_the_judge_sees_the_trials_here_and_in_the_saved_table():
+    searched("10", "PFML", "CPML")
+    given = params_of("10")
+    table = pd.DataFrame({"method": ["PFML", "CPML", "ProxyAnchor", "PFML"]})
+    assert Execution(catalogue.find("10"), given).trials(table) == {"PFML": 16, "CPML": 16, "ProxyAnchor": 0}
+    rows = [
+        {"paper": "pfml", "experiment": given.notebook, "profile": "small", "dataset": "glyphs", "method": method}
+        | {"metric": "R@1", "value": 50.0, "seed": seed}
+        for method in ("PFML", "ProxyAnchor")
+        for seed in range(2)
+    ]
+    path = saving.save(results.frame(rows), given, runs=[_finished(spec) for spec in specs("10", "PFML")])
+    made = json.loads(path.with_suffix(".json").read_text())
+    (digest,) = {record["sha256"] for record in given.searches().values() if record["method"] == "PFML"}
+    assert made["searches"] == {"PFML": {"file": given.search_name("PFML"), "trials": 16, "sha256": digest}}
+    (saved,) = stored.stored(given.notebook, path.parents[1])
+    assert saved.trials == {"PFML": 16, "ProxyAnchor": 0}
+
+
+def _finished(spec) -> runs.RunResult:
+    made = {"device": "CPU", "rounding": "as one"}
+    return runs.RunResult(spec, str(spec.seed), None, "glyphs", [], {"seconds": 1.0}, made, False, "", "")
+
+
+def test_a_table_is_named_whose_search_is_no_longer_that_of_the_file(tmp_path, monkeypatch):
+    monkeypatch.setenv("DMLREPRO_RECORD", str(tmp_path / "results"))
+    searched("10", "PFML")
+    given = params_of("10")
+    row = {"paper": "pfml", "experiment": given.notebook, "profile": "small", "dataset": "glyphs", "method": "PFML"}
+    table = results.frame([row | {"metric": "R@1", "value": 50.0}])
+    saving.save(table, given, runs=[_finished(spec) for spec in specs("10", "PFML")])
+    assert searches.outdated(tmp_path / "results") == {}
+    (path,) = search.folder("small").iterdir()
+    path.write_text(signed(search.read(path) | {"made": "by another"}))
+    (name,) = searches.outdated(tmp_path / "results")
+    assert name.startswith("small/10_pfml_retrieval") and searches.outdated(tmp_path / "results")[name] == [path.name]
+
+
+def test_the_table_of_searches_has_default_median_and_best():
+    record = searched("10", "PFML")["PFML"]
+    (row,) = methods.found_by_search(specs("10", "PFML"), METHODS, params_of("10")).to_dict("records")
+    assert row["trials"] == 16 and row["default"] < row["median"] < row["best"]
+    assert row["default"] == pytest.approx(100 * record["trials"][0]["scores"][0])
+    assert row["chosen, all folds"] == pytest.approx(100 * record["found"]["score"])
+    assert row["alpha"] == record["found"]["options"]["alpha"]
+
+
+def test_a_search_begins_at_the_run_without_a_setting():
+    """Notebook 48 has runs that end after one problem before those that go on."""
+    values = {"profile": "small", "dataset": "cub-subset"}
+    (wanted,) = searches.wanted([catalogue.find("48")], lambda cls: cls.from_values(values), ["C2-CCP-L"])
+    assert wanted.spec.setting == "" and "projections" not in wanted.spec.scheme_options
+
+
+def test_a_method_is_searched_as_most_notebooks_train_it(monkeypatch):
+    monkeypatch.setattr(catalogue.find("40").params, "takes_searches", True)
+    studies = [catalogue.find(number) for number in ("40", "41", "43")]  # 40 has a network and images of its own
+    values = {"profile": "small", "dataset": "cub-subset"}
+    (wanted,) = searches.wanted(studies, lambda cls: cls.from_values(values), ["C2-CCP-L"])
+    assert wanted.spec.backbone == "squeezenet1_1" and "squeezenet1_1" in wanted.path.name
+
+
+def test_a_notebook_that_varies_a_condition_leaves_the_search_to_others():
+    def own(*numbers):
+        return searches.wanted(map(catalogue.find, numbers), lambda cls: cls.from_values({"profile": "small"}))
+
+    with pytest.raises(ValueError, match="35_meanfield_ablation_batch_size has no run of ProxyAnchor with the batch"):
+        own("35")
+    assert {"ProxyAnchor", "MFCWMS"} <= {wanted.about["method"] for wanted in own("35", "31")}
+
+
+@pytest.mark.parametrize(
+    "names, values, message",
+    [
+        (["Random"], {}, "unknown method 'Random'; choose among"),
+        (["PFML"], {}, "the notebooks train no PFML"),
+        ([], {"profile": "quick"}, "searches are for profile 'small'"),
+    ],
+)
+def test_what_cannot_be_searched_is_named(names, values, message):
+    with pytest.raises(ValueError, match=message):
+        searches.wanted([catalogue.find("50")], lambda cls: cls.from_values(TINY | values), names)
+
+
+@pytest.mark.parametrize("name", ["PLM", "STML-style", "NT-Xent", "K-Means", "Hierarchical", "Random Walk"])
+def test_what_learns_without_labels_is_trained_on_a_fold_and_scored_on_its_validation_classes(name):
+    (wanted,) = searches.wanted([catalogue.find("50")], lambda cls: cls.from_values(TINY), [name])
+    fold = wanted.spec.replace(fold=0, folds=3, seed=protocols.TUNING_SEED, images_per_class=8)
+    (one,), (other,) = TRUE_SCORES([fold]), TRUE_SCORES([fold.replace(fold=1)])
+    assert 0.05 < one < 0.95 and one != other
+
+
+def test_a_method_without_ranges_cannot_be_searched(monkeypatch):
+    without = METHODS | {"PFML": dataclasses.replace(METHODS["PFML"], ranges=None)}
+    monkeypatch.setattr(papers, "methods", lambda: without)
+    with pytest.raises(ValueError, match="PFML cannot be searched: its record states no ranges"):
+        searches.wanted([catalogue.find("10")], lambda cls: cls.from_values(TINY), ["PFML"])
+
+
+def test_ablations_of_published_settings_have_no_search():
+    assert [searched(number) for number in ("52", "55")] == [{}, {}]
+
+
+def test_what_learns_without_labels_is_tuned_as_all_others():
+    names = ("PLM", "STML-style", "NT-Xent", "K-Means")
+    by_method = searched("50", *names)
+    assert {name: sorted(by_method[name]["found"]["options"]) for name in names} == {
+        "PLM": ["delta", "lr", "n_alpha", "n_beta"],
+        "STML-style": ["delta", "lr", "sigma"],
+        "NT-Xent": ["lr", "temperature"],
+        "K-Means": ["lr", "temperature"],
+    }
+    tuned = {spec.setting: spec for spec in specs("50", "PLM") if spec.seed == 0}
+    options = by_method["PLM"]["found"]["options"]
+    assert tuned[""].lr == options["lr"] and tuned[""].loss_options["delta"] == options["delta"]
+    assert tuned["settings=published"].lr == params_of("50").lr
+    assert [tuned["settings=published"].loss_options[name] for name in ("n_alpha", "n_beta", "delta")] == [4, 0.5, 2]
+
+
+def test_the_command_searches_side_by_side_resumes_and_prints_what_it_found(capsys, monkeypatch):
+    arguments = ["--profile", "small", "-p", "dataset", "glyphs"]
+    assert cli.main(["search", "PFML", "ProxyAnchor", *arguments, "--jobs", "1"]) == 0
+    printed = capsys.readouterr().out
+    assert [line.split()[0] for line in printed.splitlines()] == ["method", "PFML", "ProxyAnchor"]
+    monkeypatch.setattr(search, "scores_of", lambda models: pytest.fail("searched again"))
+    assert cli.main(["search", "10", "PFML", "ProxyAnchor", *arguments]) == 0
+    assert capsys.readouterr().out == printed
+    assert cli.main(["search", "10", "--jobs", "0", *arguments]) == 2
+    assert cli.main(["search", "10", "PFML", *arguments, "-p", "image_size", "16", "-p", "lr", "0.1"]) == 2
+    assert "image_size" in capsys.readouterr().err
+
+
+def test_searches_run_side_by_side_with_all_their_runs(tmp_path):
+    """In processes of their own, where no patch of this test holds: networks that are evaluated as they are."""
+    every = [
+        searches.Wanted(tmp_path / f"{name}.json", TINY_RUN.replace(embedding_size=size), {}, (), {"method": name})
+        for size, name in ((4, "A"), (8, "B"))
+    ]
+    finished = searches.run(every, jobs=2)
+    assert [(record["method"], search.run_count(record)) for record in finished] == [("A", 24), ("B", 24)]
+    assert 0 < finished[0]["found"]["default"] == finished[0]["found"]["best"] < 1
+
+
+@pytest.mark.parametrize("jobs", [1, 2])
+def test_an_error_of_one_search_lets_the_others_end(monkeypatch, tmp_path, jobs):
+    """In a process of its own nothing of this test's changes holds: a spec whose images are not there fails at once."""
+    about = {"method": "A", "methods": [], "conditions": {}}
+    spec = specs("10", "PFML")[0].replace(dataset="cub")
+    monkeypatch.setenv("DMLREPRO_DATA", str(tmp_path / "absent"))
+    every = [searches.Wanted(tmp_path / f"{name}.json", spec, {}, (), about | {"method": name}) for name in "AB"]
+    with pytest.raises(ValueError, match=r"(?s)2 of 2 searches failed.*  A: .*cub.*  B: "):
+        searches.run(every, jobs=jobs)

@@ -1,0 +1,166 @@
+"""Records of methods: what they state can be built, is searched and printed, and is what the papers published."""
+
+import inspect
+
+import pytest
+
+from experiments import papers
+from experiments.meanfield.methods import METHODS as MEANFIELD
+from experiments.methods import BASELINES, UNSAID, pick, spec_of
+from experiments.nivmf.methods import METHODS as NIVMF
+from experiments.params import Params
+from experiments.pfml.methods import METHODS as PFML
+from experiments.pfml.retrieval import PfmlRetrievalParams
+from experiments.plm.methods import METHODS as PLM
+from experiments.training.builders import build_loss, loss_builder
+from experiments.training.spec import RunSpec
+
+METHODS = NIVMF | PFML | MEANFIELD
+TINY = RunSpec("glyphs", embedding_size=8, steps=4)
+
+
+def test_the_baselines_of_all_papers_are_the_same_records():
+    rooms = (PFML, NIVMF, MEANFIELD)
+    assert all(records[name] is record for name, record in BASELINES.items() for records in rooms)
+    own = [set(records) - set(BASELINES) for records in rooms]
+    assert len(set.union(*own)) == sum(map(len, own))
+
+
+def test_an_unknown_method_is_an_error_that_lists_those_there_are():
+    with pytest.raises(ValueError, match=r"unknown method 'PFLM'; choose among untrained.*PFML"):
+        pick(PFML, ["PFML", "PFLM"])
+
+
+@pytest.mark.parametrize(
+    ("values", "expected"),
+    [
+        ({"profile": "small"}, ("fire6", 2)),
+        ({"profile": "small", "dataset": "cars-subset"}, ("fire6", 2)),
+        ({"profile": "small", "dataset": "folder:somewhere"}, ("fire6", 2)),
+        ({"profile": "small", "train_from": "head"}, ("head", None)),
+        ({"profile": "small", "train_from": ""}, (None, None)),
+        ({"profile": "small", "dataset": "omniglot"}, (None, None)),  # from scratch everything learns
+        ({"profile": "small", "weights": "none"}, (None, None)),
+        ({"profile": "quick"}, (None, None)),
+        ({"profile": "quick", "train_from": "block3"}, ("block3", None)),  # a glyph's mirror image is another
+        ({"profile": "paper"}, (None, None)),
+    ],
+)
+def test_what_is_trained_and_in_how_many_views_follows_from_the_profile_and_the_weights(values, expected):
+    spec = spec_of(BASELINES["ProxyAnchor"], Params.from_values(values))
+    assert (spec.train_from, spec.cached_views) == expected
+    assert spec_of(BASELINES["untrained"], Params.from_values(values)).train_from is None
+
+
+def test_a_block_of_another_network_is_an_error_that_lists_its_own():
+    params = Params.from_values({"profile": "small", "backbone": "resnet18"})
+    with pytest.raises(ValueError, match=r"block of resnet18, conv1.*layer4\.1, got 'fire6'"):
+        spec_of(BASELINES["ProxyAnchor"], params)
+
+
+@pytest.mark.parametrize(
+    "name", [name for name, method in (METHODS | PLM).items() if method.loss and "scheme" not in method.fields]
+)
+def test_experiments_train_as_the_losses_recommend(name):
+    """Rates and clipping of a run are those of `loss.parameter_groups`, to the last digit."""
+    params = Params.from_values({"lr": 3e-4})
+    spec = spec_of((METHODS | PLM)[name], params)
+    loss = build_loss(spec, num_classes=3, embedding_size=8)
+    names = {id(parameter): key for key, parameter in loss.named_parameters()}
+    groups = loss.parameter_groups(params.lr)
+    rates = {names[id(parameter)]: group["lr"] for group in groups for parameter in group["params"]}
+    clips = {group.get("clip_value") for group in groups}
+    assert rates == {key: spec.loss_lr.get(key, spec.loss_lr.get("*", spec.lr)) for key in names.values()}
+    assert clips <= {spec.loss_clip_value, spec.clip_value} and (clips or not names)
+    assert (spec.loss_clip_value or spec.clip_value) in clips or not names
+
+
+@pytest.mark.parametrize("batches, given, expected", [("shuffled", 5, None), ("pairs", 5, 5), ("pairs", 0, 4)])
+def test_batches_are_made_as_the_method_needs_them(batches, given, expected):
+    (method,) = [next(method for method in BASELINES.values() if method.loss and method.batches == batches)]
+    assert spec_of(method, Params.from_values({"samples_per_class": given})).samples_per_class == expected
+
+
+@pytest.mark.parametrize("given, expected", [(5, 5), (0, None)])
+def test_a_field_takes_the_batches_that_the_parameter_says(given, expected):
+    params = Params.from_values({"samples_per_class": given})
+    assert spec_of(PFML["PFML"], params).samples_per_class == expected
+
+
+def test_a_notebook_without_the_parameters_of_a_method_trains_it_as_those_that_have_them():
+    plain, own = Params.from_values({}), PfmlRetrievalParams.from_values({})
+    assert spec_of(PFML["PFML"], plain) == spec_of(PFML["PFML"], own)
+    options = spec_of(NIVMF["EL-nivMF"], plain).loss_options
+    assert (options["num_samples"], options["embedding_scale"]) == (5, 30.0)
+
+
+@pytest.mark.parametrize("name", [name for name, method in METHODS.items() if method.loss])
+def test_what_is_published_is_a_setting_that_exists_and_says_where_it_stands(name):
+    method = METHODS[name]
+    known = {*RunSpec.__dataclass_fields__, *inspect.signature(loss_builder(method.loss)).parameters, "loss_lr"}
+    known |= {"concentration", "temperature", "num_samples", "embedding_scale"}  # options of a part of a joint loss
+    for settings in method.published.values():
+        assert set(settings) <= known
+        assert all(setting.source and (setting.value is not None or setting == UNSAID) for setting in settings.values())
+
+
+@pytest.mark.parametrize("name", [name for name, method in BASELINES.items() if method.published])
+def test_a_baseline_has_the_published_settings_by_default(name):
+    defaults = inspect.signature(loss_builder(BASELINES[name].loss)).parameters
+    for option, setting in BASELINES[name].published["*"].items():
+        assert setting == UNSAID or defaults[option].default == setting.value
+
+
+@pytest.mark.parametrize("dataset", ["cub", "cars", "sop"])
+def test_at_the_profile_paper_pfml_has_its_published_settings(dataset):
+    params = PfmlRetrievalParams.from_values({"profile": "paper", "dataset": dataset})
+    spec = spec_of(PFML["PFML"], params)
+    run = vars(spec) | spec.loss_options | {"loss_lr": max(spec.loss_lr.values())}
+    published = PFML["PFML"].published[dataset]
+    stated = {name: setting.value for name, setting in published.items() if setting != UNSAID}
+    assert {name: run[name] for name in stated} == pytest.approx(stated)
+
+
+def test_every_method_has_a_colour_of_its_own_and_with_the_marker_it_tells_them_apart():
+    names = papers.names()
+    assert all(names.colors.values()) and len({*names.colors.values()}) == len(names.colors) > 50
+    assert len({(names.color(name), names.marker(name)) for name in names.colors}) == len(names.colors)
+
+
+@pytest.mark.parametrize("name", [name for name, method in METHODS.items() if method.loss])
+def test_the_ranges_name_options_of_the_loss_and_hold_the_published_optima(name):
+    loss, ranges = METHODS[name].loss, METHODS[name].ranges
+    middle = {option: (r.low + r.high) / 2 for option, r in ranges.items() if option != "loss_lr"}
+    build_loss(TINY.replace(loss=loss, loss_options={**METHODS[name].options, **middle}), 4, 8)
+    optima = {  # of Musgrave et al. on CUB, Cars and SOP, in this package's units; PFML's choices
+        "potential_field.PotentialFieldLoss": {"alpha": [3], "delta": [0.2]},
+        "baselines.proxy_anchor": {"margin": [0.1], "alpha": [32]},
+        "baselines.proxy_nca_pp": {"temperature": [1 / 13.98, 1 / 7.97, 1 / 10.73], "loss_lr": [6.04e-3, 5.28e-4]},
+        "baselines.normalized_softmax": {"temperature": [0.1087, 0.0886, 0.0630]},
+        "baselines.cosface": {"margin": [0.6182, 0.4324, 0.3364], "scale": [100, 161.5]},
+        "baselines.arcface": {"margin": [0.405, 0.358, 0.325], "scale": [100, 49.5, 220.3], "loss_lr": [7.39e-6]},
+        "baselines.soft_triple": {"la": [78.02, 17.69, 100], "gamma": [1 / 58.95, 1 / 19.18], "margin": [0.4307]},
+        "baselines.contrastive": {"pos_margin": [-0.2, 0.2652, 0.285], "neg_margin": [0.3841, 0.5409, 0.513]},
+        "baselines.triplet": {"margin": [0.0961, 0.1190, 0.0451]},
+        "baselines.margin": {"margin": [0.0878, 0.0781, 0.0915], "beta": [0.7838, 1.3164, 1.1072]},
+        "baselines.multi_similarity": {
+            "alpha": [0.01, 14.35, 17.97],
+            "beta": [50.6, 75.83, 156.61],
+            "base": [0.56, 0.77],
+        },
+        "nivmf.ProbabilisticProxyLoss": {  # the released runs and grids; rates of the logarithms (losses/nivmf.py)
+            "concentration": [6, 18, 9, 22, 10, 50, 200],
+            "temperature": [0.003, 1, 1 / 32, 1 / 256, 32],
+            "loss_lr": [0.05, 0.075],
+        },
+        "nivmf.proxy_anchor_with_nivmf": {"omega": [3, 5, 0.3, 0.1]},
+        "mean_field.MeanFieldContrastiveLoss": {"positive_margin": [0.02], "negative_margin": [0.3], "loss_lr": [0.2]},
+        "mean_field.MeanFieldClassWiseMultiSimilarityLoss": {  # the default and the sweeps
+            "alpha": [0.01, 40],
+            "beta": [50, 80, 90],
+            "delta": [0.6, 0.8, 1],
+            "loss_lr": [0.2],
+        },
+    }
+    for option, values in optima.get(loss, {}).items():
+        assert all(ranges[option].low <= value <= ranges[option].high for value in values), option

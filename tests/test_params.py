@@ -1,0 +1,406 @@
+"""Parameters are strict: a misspelt name or a wrong type stops a notebook before any work."""
+
+import re
+from dataclasses import dataclass, fields
+from pathlib import Path
+
+import nbformat
+import pytest
+
+from experiments import cli
+from experiments.params import Params
+from experiments.pfml.retrieval import PfmlRetrievalParams
+from experiments.profiles import RECIPES, at, layered
+from experiments.report import catalogue
+from experiments.study import Study
+
+ROOT = Path(__file__).parents[1]
+NOTEBOOKS = sorted(path.stem for path in (ROOT / "notebooks").glob("*.ipynb"))
+
+
+SHARED = [field.name for field in fields(Params)]
+
+
+def parameters_source(name: str) -> str:
+    notebook = nbformat.read(ROOT / "notebooks" / f"{name}.ipynb", as_version=4)
+    (cell,) = [cell for cell in notebook.cells if "parameters" in cell.metadata.get("tags", [])]
+    return cell.source
+
+
+def parameters_cell(name: str) -> dict:
+    namespace: dict = {}
+    exec(parameters_source(name), namespace)
+    return {key: value for key, value in namespace.items() if not key.startswith("__")}
+
+
+@pytest.mark.parametrize(
+    ("name", "values"),
+    [
+        ("10_pfml_retrieval", {}),
+        ("20_nivmf_retrieval", {}),
+        ("10_pfml_retrieval", {"profile": "paper"}),
+        ("10_pfml_retrieval", {"profile": "paper", "protocol": "mlrc", "search_trials": 0}),
+    ],
+)
+def test_the_interval_between_evaluations_is_the_readers(name, values):
+    notebook = catalogue.find(name)
+    usual, changed = (
+        [spec for spec in notebook.specs(notebook.params.from_values(values | more)) if spec.loss is not None]
+        for more in ({}, {"eval_every_epochs": 20})
+    )
+    assert len(usual) == len(changed)
+    for before, after in zip(usual, changed):
+        if before.protocol == values.get("protocol", "conventional"):
+            assert after.eval_every is None and after.eval_every_epochs == 20
+            assert after.replace(eval_every=before.eval_every, eval_every_epochs=before.eval_every_epochs) == before
+        else:  # the folds with a small budget are evaluated twice, however long the interval
+            assert after == before
+
+
+def test_every_notebook_is_in_the_catalogue_and_the_reverse():
+    assert sorted(catalogue.studies()) == NOTEBOOKS
+
+
+@pytest.mark.parametrize("name", NOTEBOOKS)
+def test_the_parameters_cell_shows_the_notebooks_own_and_names_all_others(name):
+    params_class = catalogue.find(name).params
+    defaults = {field.name: field.default for field in fields(params_class)}
+    cell = {key: tuple(v) if isinstance(v, list) else v for key, v in parameters_cell(name).items()}
+    assert cell.items() <= defaults.items()
+    own = set(defaults) - set(SHARED)
+    assert own | {"profile"} <= set(cell) <= own | {"profile", "dataset", "seeds"}
+    last = parameters_source(name).splitlines()[-1]
+    assert last.startswith("# accepted as well, as `python -m experiments params` explains: ")
+    assert last.partition(": ")[2].split(", ") == [shared for shared in SHARED if shared not in cell]
+
+
+@pytest.mark.parametrize("name", NOTEBOOKS)
+def test_every_parameter_has_a_comment_and_there_are_at_most_a_dozen_lines(name):
+    lines = [line for line in parameters_source(name).splitlines() if line]
+    assert [line for line in lines if "#" not in line] == []
+    assert len(lines) <= 12
+
+
+def test_the_shared_parameters_are_explained_once_and_printed(capsys):
+    assert cli.main(["params"]) == 0
+    assert re.findall(r"^([a-z_]+): ", capsys.readouterr().out, re.MULTILINE) == SHARED
+
+
+@pytest.mark.parametrize("name", NOTEBOOKS)
+def test_changing_only_the_profile_changes_what_the_profile_decides(name):
+    params_class = catalogue.find(name).params
+    quick = params_class.from_values({"profile": "quick"})
+    paper = params_class.from_values({"profile": "paper"})
+    # the claim of 46 is about one network, 00 shows one and 02 searches with one, at every profile
+    one_network = dict.fromkeys(("00_tour", "02_search_your_images"), ("seeds",))
+    kept = ({"46_ccp_cost": ("backbone",)} | one_network).get(name, ())
+    for field in {"dataset", "backbone", "image_size", "seeds"}.difference(kept):
+        assert getattr(quick, field) != getattr(paper, field), field
+
+
+class Example(Params):
+    notebook = "99_example"
+
+
+def test_a_parameter_that_the_cell_does_not_show_is_injected_and_a_misspelt_one_is_not():
+    namespace: dict = {}
+    exec(parameters_source("14_pfml_ablation_delta"), namespace)
+    assert "steps" not in namespace
+    study = catalogue.find("14")
+    assert study.from_cell(namespace | {"steps": 7, "lr": 0.5}).params.stem.endswith("--lr=0.5,steps=7")
+    with pytest.raises(ValueError, match=r"no parameter 'step'.*did you mean 'steps'"):
+        study.from_cell(namespace | {"step": 7})
+
+
+def test_an_explicit_value_wins():
+    assert Example.from_values({"steps": 7}).steps == 7
+    assert Example.from_values({}).steps == RECIPES["quick"]["glyphs"]["steps"]
+
+
+@pytest.mark.parametrize("name", ["steps", "lr", "batch_size"])
+def test_a_value_that_the_profile_has_too_changes_nothing(name):
+    usual = Example.from_values({"profile": "small"})
+    said = Example.from_values({"profile": "small", name: getattr(usual, name)})
+    assert said.stem == usual.stem and said.conditions() == usual.conditions() and not said.changed
+
+
+def test_the_profiles_own_steps_and_rate_take_what_searches_found(monkeypatch):
+    monkeypatch.delenv("DMLREPRO_RECORD")  # the committed searches lie beside the record
+    notebook = catalogue.find("10")
+    given = {"profile": "small", "dataset": "cub-subset", "methods": ["PFML"], "seeds": 1}
+    both = ({}, {"steps": 150, "lr": 1e-4})
+    usual, said = (notebook.specs(notebook.params.from_values(given | more)) for more in both)
+    assert usual == said and any(spec.lr != 1e-4 for spec in usual)
+
+
+def test_a_budget_that_a_paper_has_on_a_data_set_is_that_of_its_searches():
+    def searched(name, **given):
+        return catalogue.find(name).params.from_values({"profile": "small", **given}).search_budget()
+
+    usual, asked = ({"steps": steps, "epochs": 0} for steps in (600, 900))
+    assert searched("41", dataset="omniglot") == searched("41", dataset="omniglot", steps=600) == usual
+    assert searched("41", dataset="omniglot", steps=900) == asked
+    assert searched("10", dataset="omniglot")["steps"] == 1500
+    assert searched("41")["steps"] == 100, "birds have a budget for searches of their own"
+
+
+def test_lists_whose_items_hold_the_sign_that_joins_them_have_names_of_their_own():
+    both = (["ProxyAnchor+EL-nivMF"], ["ProxyAnchor", "EL-nivMF"])
+    one, other = (catalogue.find("20").params.from_values({"methods": methods}).stem for methods in both)
+    assert one != other
+
+
+def test_explicit_epochs_replace_the_steps_of_the_profile():
+    params = Example.from_values({"epochs": 2})
+    assert (params.steps, params.epochs) == (0, 2)
+
+
+def test_a_misspelt_name_is_an_error_with_the_closest_one():
+    with pytest.raises(ValueError, match=r"no parameter 'step'.*did you mean 'steps'"):
+        Study(Example).from_cell({"step": 3, "__name__": "x", "In": [], "pytest": pytest})
+
+
+@pytest.mark.parametrize("values", [{"steps": "300"}, {"steps": 3.5}, {"lr": "fast"}, {"steps": True}, {"profile": 3}])
+def test_a_wrong_type_is_an_error_that_names_the_parameter(values):
+    with pytest.raises(TypeError, match=f"parameter {next(iter(values))} must be"):
+        Example.from_values(values)
+
+
+def test_a_number_that_yaml_read_as_text_is_explained():
+    with pytest.raises(TypeError, match=r"YAML reads 1e-5 as a string"):
+        Example.from_values({"lr": "1e-5"})
+
+
+@pytest.mark.parametrize(
+    "name, values, expected",
+    [
+        ("10", {"methods": "PFML, ProxyNCA++"}, ("PFML", "ProxyNCA++")),
+        ("10", {"methods": "PFML"}, ("PFML",)),
+        ("15", {"alphas": "0,3,4.5"}, (0.0, 3.0, 4.5)),
+        ("15", {"alphas": 3}, (3.0,)),
+        ("33", {"dims": "[512, 64]"}, (512, 64)),
+        ("41", {"methods": '["C1", "C2"]'}, ("C1", "C2")),
+        ("20", {"lr_drop_epochs": ""}, ()),
+    ],
+)
+def test_a_list_as_papermill_gives_it_on_the_command_line(name, values, expected):
+    ((parameter, _),) = values.items()
+    given = catalogue.find(name).params.from_values(values)
+    assert getattr(given, parameter) == expected
+    assert given.stem == catalogue.find(name).params.from_values({parameter: list(expected)}).stem
+
+
+@pytest.mark.parametrize("name, values", [("33", {"dims": "64,big"}), ("33", {"dims": 64.5}), ("10", {"methods": [1]})])
+def test_an_item_of_a_wrong_type_says_how_papermill_takes_a_list(name, values):
+    (parameter,) = values
+    with pytest.raises(TypeError, match=rf"{parameter}\[\d\] must be .*-p {parameter} A,B or as -y '{parameter}: \["):
+        catalogue.find(name).params.from_values(values)
+
+
+def test_unknown_profile_and_dataset_list_what_exists():
+    with pytest.raises(ValueError, match=r"unknown profile 'fast'.*quick, small, paper"):
+        Example.from_values({"profile": "fast"})
+    with pytest.raises(ValueError, match=r"unknown dataset 'birds'.*glyphs"):
+        Example.from_values({"dataset": "birds"})
+
+
+def test_a_dataset_of_another_profile_is_named_with_it():
+    with pytest.raises(
+        ValueError, match=r"unknown dataset 'cub' for profile 'quick'; profile = 'small' or 'paper' has"
+    ):
+        Example.from_values({"dataset": "cub"})
+
+
+@pytest.mark.parametrize(
+    "values, message",
+    [
+        ({"seeds": 0}, "seeds must be finite and greater than 0, got 0"),
+        ({"seeds": -1}, "seeds must be finite and greater than 0, got -1"),
+        ({"lr": float("inf")}, "lr must be finite and greater than 0, got inf"),
+        ({"batch_size": 0}, "batch_size must be"),
+        ({"threads": -1}, "threads must be finite and at least 0, got -1"),
+        ({"warmup_epochs": -1.0}, "warmup_epochs must be finite and at least 0"),
+        ({"steps": 3, "epochs": 2}, "give one of steps and epochs"),
+        ({"steps": 0}, "give one of steps and epochs"),
+        ({"backbone": "conv5"}, "unknown backbone 'conv5'; the closest names are .*conv4"),
+        ({"weights": "imagnet"}, "weights: no file imagnet; give an existing file, 'imagenet', 'symbols' or none"),
+    ],
+)
+def test_a_number_or_a_network_that_makes_no_sense_is_named(values, message):
+    with pytest.raises((ValueError, FileNotFoundError), match=message):
+        Example.from_values(values)
+
+
+def test_a_misspelt_weights_file_is_named_with_the_one_meant(tmp_path):
+    (tmp_path / "mine.pth").touch()
+    with pytest.raises(FileNotFoundError, match=r"no file .*mine.pht; close to it in .*: mine.pth; give"):
+        Example.from_values({"weights": str(tmp_path / "mine.pht")})
+
+
+@pytest.mark.parametrize(
+    "name, values, message",
+    [
+        ("10", {"methods": []}, r"methods must have at least one item and none twice, got \[\]"),
+        ("10", {"methods": ["PFML", "PFML"]}, "methods must have at least one item and none twice"),
+        ("10", {"methods": ["PFLM"]}, r"unknown method 'PFLM'; choose among .*PFML"),
+        ("10", {"alpha": -1.0}, "alpha must be finite and at least 0, got -1.0"),
+        ("10", {"alpha": 60.0}, "alpha=60.0 .*lower alpha"),
+        ("10", {"delta": 0.0}, "delta must be finite and greater than 0"),
+        ("10", {"precision": "float16"}, "precision must be 'float32' or 'bfloat16'"),
+        ("11", {"noise_levels": [0.0, 0.4]}, "noise_levels must have 0.2, which other levels are compared with"),
+        ("11", {"noise_levels": [0.0, 0.2, 1.2]}, "label_noise must be a fraction"),
+        ("13", {"numbers": [1, 2]}, r"numbers must have 15, .*got \[1, 2\]; add it"),
+        ("14", {"deltas": [0.1]}, "deltas must have 0.2"),
+        ("15", {"alphas": [0.0, 1.0]}, "alphas must have 3"),
+        ("16", {"radii": [0.3]}, "radii must have 0.2"),
+        ("17", {"repetition": 0}, "no parameter 'repetition'"),
+        ("17", {"network_images": 0}, "network_images must be finite and greater than 0"),
+        ("20", {"omega": -0.1}, "omega must be finite and at least 0"),
+        ("21", {"omegas": [0.1, 1.0]}, "omegas must have 0"),
+        ("22", {"backbone": "resnet18", "weights": "none"}, "embedding_scale is known for conv4"),
+        ("23", {"dims": [64]}, "dims must be among 128, 512"),
+        ("23", {"cosine": 1.0}, "cosine must lie below 1"),
+        ("24", {"strengths": [0.5]}, "strengths must have 0"),
+        ("24", {"strengths": [0.0, 1.0]}, r"strength must lie in \[0, 1\), got 1.0"),
+        ("24", {"corruptions": ["fog"]}, "fog"),
+        ("26", {"sample_counts": [1, 2]}, "sample_counts must have 5"),
+        ("26", {"backbone": "resnet18", "weights": "none", "image_size": 32}, "embedding_scale is known for conv4"),
+    ],
+)
+def test_what_a_run_would_refuse_is_an_error_in_the_parameter_cell(name, values, message):
+    study = catalogue.find(name)
+    with pytest.raises(ValueError, match=message):
+        study.from_cell(parameters_cell(study.name) | values)
+
+
+@pytest.mark.parametrize("name", NOTEBOOKS)
+def test_the_parameter_cell_accepts_what_is_committed_and_its_sweeps_have_the_level_of_the_figure(name):
+    study = catalogue.find(name)
+    params = study.from_cell(parameters_cell(name)).params
+    source = "\n".join(cell.source for cell in nbformat.read(ROOT / "notebooks" / f"{name}.ipynb", 4).cells)
+    drawn = {float(level) for level in re.findall(r"charts\.ablation\(.*reference=([0-9.]+)", source)}
+    levels = [level for levels in study.params.references.values() for level in levels]
+    assert drawn <= {getattr(params, level) if isinstance(level, str) else level for level in levels}
+
+
+def test_only_changed_parameters_name_a_results_file_of_their_own():
+    assert Example.from_values({}).stem == "99_example"
+    assert Example.from_values({"profile": "small", "dataset": "cub-subset"}).stem == "99_example"
+    assert Example.from_values({"profile": "small", "dataset": "omniglot"}).stem == "99_example--dataset=omniglot"
+    assert Example.from_values({"steps": 5, "lr": 0.1}).stem == "99_example--lr=0.1,steps=5"
+
+
+def test_a_parameter_is_compared_with_what_the_profile_means_for_the_dataset_and_the_protocol():
+    def stem(**values):
+        return PfmlRetrievalParams.from_values(values).stem.removeprefix("10_pfml_retrieval--")
+
+    cars = {"profile": "small", "dataset": "cars-subset"}  # 112 pixels there, 128 for the profile's first set
+    assert stem(**cars, image_size=112) == "dataset=cars-subset"
+    assert stem(**cars, image_size=128) == "dataset=cars-subset,image_size=128"
+    mlrc = {"profile": "paper", "protocol": "mlrc"}  # 10 seeds and 50 trials there, 5 and none for conventional
+    assert stem(**mlrc, seeds=5, search_trials=0) == "protocol=mlrc,search_trials=0,seeds=5"
+    assert stem(**mlrc, seeds=10, search_trials=50) == "protocol=mlrc"
+
+
+def test_many_changes_still_fit_a_file_name_and_differ():
+    many = {"methods": ["PFML", "CPML", "ProxyAnchor", "ProxyNCA++", "SoftTriple", "MultiSimilarity"], "alpha": 2.5}
+    many |= {
+        "backbone": "squeezenet1_1",
+        "weights": "imagenet",
+        "embedding_size": 32,
+        "image_size": 48,
+        "lr": 1e-5,
+        "seeds": 9,
+    }
+    stems = [PfmlRetrievalParams.from_values(many | {"warmup_epochs": w}).stem for w in (2.0, 3.0)]
+    assert all(len(stem) <= 200 and stem.startswith("10_pfml_retrieval--alpha=2.5,") for stem in stems)
+    assert stems[0] != stems[1] and stems[0][:180] == stems[1][:180]
+
+
+@pytest.mark.parametrize("name", [name for name in NOTEBOOKS if name[:2] in ("10", "11", "12", "13", "14", "15", "16")])
+@pytest.mark.parametrize("dataset, number", [("cub", 15), ("cars-subset", 15), ("sop", 2), ("inshop-subset", 2)])
+def test_the_dataset_decides_the_proxies_per_class(name, dataset, number):
+    notebook = catalogue.find(name)
+    params_class = notebook.params
+    values = {"profile": "paper", "dataset": dataset}
+    params = params_class.from_values(values)
+    assert params.proxies_per_class == number
+    assert number in {spec.loss_options.get("proxies_per_class") for spec in notebook.specs(params)}
+    assert params_class.from_values(values | {"proxies_per_class": 7}).proxies_per_class == 7
+    assert params_class.from_values({"profile": "small", "dataset": "omniglot"}).proxies_per_class == 2
+    assert params_class.from_values({}).proxies_per_class == 15
+
+
+OWN = ["folder:birds/my photographs", "manifest:tables/shoes.csv"]
+
+
+@pytest.mark.parametrize("name", NOTEBOOKS)
+@pytest.mark.parametrize("dataset", OWN)
+@pytest.mark.parametrize("profile", ["quick", "small", "paper"])
+def test_own_images_are_accepted_at_every_profile(name, dataset, profile, tmp_path, monkeypatch):
+    monkeypatch.setenv("DMLREPRO_DATA", str(tmp_path))
+    files = [f"{label}/{number}.jpg" for label in "abcdefgh" for number in range(8)]
+    for file in files:  # notebook 01 counts them, to fit its batches
+        path = tmp_path / "birds" / "my photographs" / file
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.touch()
+    (tmp_path / "tables").mkdir()
+    rows = [f"../birds/my photographs/{file},{file[0]}" for file in files]
+    (tmp_path / "tables" / "shoes.csv").write_text("\n".join(["path,label", *rows]))
+    notebook = catalogue.find(name)
+    params = notebook.params.from_values({"profile": profile, "dataset": dataset})
+    assert {spec.dataset for spec in notebook.specs_untrained(params)} <= {dataset}
+
+
+@pytest.mark.parametrize("dataset", OWN)
+def test_own_images_have_the_recipe_of_a_set_that_is_like_them(dataset):
+    def recipe(profile, dataset):
+        params = Example.from_values({"profile": profile, "dataset": dataset})
+        return params.spec_options() | {"dataset": ""}
+
+    from_scratch = {"weights": None, "steps": 300, "image_size": 32, "test_resize": 32}
+    assert recipe("quick", dataset) == recipe("quick", "glyphs") | from_scratch
+    assert recipe("small", dataset) == recipe("small", "cub-subset")
+    assert recipe("paper", dataset) == recipe("paper", "cub")
+
+
+def test_own_images_name_a_file_safely_and_shortly():
+    def stem(dataset):
+        return Example.from_values({"dataset": dataset}).stem
+
+    assert re.fullmatch(r"99_example--dataset=my_photographs-[0-9a-f]{8}", stem(OWN[0]))
+    assert re.fullmatch(r"99_example--dataset=shoes\.csv-[0-9a-f]{8}", stem(OWN[1]))
+    assert stem("folder:a/birds") != stem("folder:b/birds")
+    assert re.fullmatch(r"99_example--dataset=birds-[0-9a-f]{8}", stem("folder:birds/"))
+    long = stem("folder:" + "鳥" * 200)
+    assert len(long.encode()) <= 255 and long.startswith("99_example--dataset=鳥")
+    for nowhere in ("photographs:birds", "birds"):
+        with pytest.raises(ValueError, match=r"unknown dataset.*folder:PATH or manifest:FILE\.csv"):
+            stem(nowhere)
+
+
+@pytest.mark.parametrize("name", list(catalogue.studies()))
+def test_a_notebooks_parameters_stand_on_few_classes(name):
+    """What a reader opens to know them all: Params, at most two classes of the paper, and the notebook's own."""
+    assert len([ancestor for ancestor in catalogue.studies()[name].params.__mro__ if issubclass(ancestor, Params)]) <= 4
+
+
+def test_a_later_change_of_a_recipe_wins_and_others_stay():
+    changes = layered(at(steps=1, lr=0.1), at("quick", steps=2), {"small": {"seeds": 3}})
+    assert changes == {
+        "quick": {"steps": 2, "lr": 0.1},
+        "small": {"steps": 1, "lr": 0.1, "seeds": 3},
+        "paper": {"steps": 1, "lr": 0.1},
+    }
+
+
+def test_what_must_be_positive_adds_up_along_the_classes():
+    @dataclass(frozen=True)
+    class Further(Example):
+        positive = ("temperature",)
+
+        temperature: float = 1.0
+
+    for name in ("temperature", "batch_size"):
+        with pytest.raises(ValueError, match=f"{name} must be finite and greater than 0, got 0"):
+            Further.from_values({name: 0})

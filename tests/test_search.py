@@ -1,0 +1,153 @@
+"""The search of notebooks 10 and 20: every method is tuned before its runs, on validation classes only."""
+
+import dataclasses
+
+import pytest
+
+from experiments import cli, commands
+from experiments.datasets import manifests
+from experiments.files import cache_root
+from experiments.nivmf.methods import JOINT, METHODS, RATES
+from experiments.nivmf.retrieval import NivmfRetrievalParams
+from experiments.nivmf.retrieval import retrieval as nivmf_retrieval
+from experiments.nivmf.retrieval import tuned as nivmf_tuned
+from experiments.pfml import methods as pfml
+from experiments.pfml.retrieval import PfmlRetrievalParams
+from experiments.pfml.retrieval import retrieval as pfml_retrieval
+from experiments.pfml.retrieval import tuned as pfml_tuned
+from experiments.training import protocols, runs, search
+
+TINY = {
+    "protocol": "mlrc",
+    "search_trials": 3,
+    "embedding_size": 8,
+    "steps": 2,
+    "batch_size": 16,
+    "threads": 1,
+}
+NOTEBOOK_10 = PfmlRetrievalParams, TINY | {"methods": ["untrained", "PFML", "MultiSimilarity"]}
+NOTEBOOK_20 = NivmfRetrievalParams, TINY | {"methods": ["EL-nivMF", JOINT], "samples": 1}
+
+
+@pytest.fixture
+def searched(tmp_path, monkeypatch):
+    """Seeds of everything that is trained; the searches see 4 glyphs a class, and of those no row of the test set."""
+    monkeypatch.setenv("DMLREPRO_CACHE", str(tmp_path))
+    seeds, run_all, load = [], runs.run_all, manifests.load
+
+    def validation_rows(specs):
+        seeds.extend(spec.seed for spec in specs)
+        finished = run_all(specs, jobs=1)
+        return [
+            dataclasses.replace(run, rows=[row for row in run.rows if row["metric"].startswith("val ")])
+            for run in finished
+        ]
+
+    monkeypatch.setattr(runs, "run_all", validation_rows)
+    monkeypatch.setattr(manifests, "load", lambda name, **options: load(name, **options | {"images_per_class": 4}))
+    return seeds
+
+
+@pytest.mark.parametrize(
+    "params_class, values, retrieval, tuned, records",
+    [(*NOTEBOOK_10, pfml_retrieval, pfml_tuned, pfml.METHODS), (*NOTEBOOK_20, nivmf_retrieval, nivmf_tuned, METHODS)],
+    ids=["10", "20"],
+)
+def test_every_method_gets_the_same_trials_and_its_seeds_share_the_result(
+    params_class, values, retrieval, tuned, records, searched, monkeypatch
+):
+    params = params_class.from_values(values)
+    specs = retrieval(params)
+    trained = [method for method in params.methods if method != "untrained"]
+    assert searched == [protocols.TUNING_SEED] * 3 * 4 * len(trained)
+    assert not list((cache_root() / "runs").iterdir())  # the journal has the scores; networks would add up
+    chosen = tuned(params)
+    assert list(chosen.index) == trained and set(chosen["trials"]) == {3}
+    for method in trained:
+        of_method = [spec for spec in specs if spec.method == method]
+        assert [(spec.seed, spec.fold) for spec in of_method] == [(seed, fold) for seed in (0, 1) for fold in range(4)]
+        row = chosen.loc[method].dropna()
+        for spec in of_method:
+            varied = {name: spec.loss_options[name] for name in records[method].ranges if name != "loss_lr"}
+            assert varied == {name: row[name] for name in varied}
+            assert "loss_lr" not in row or max(spec.loss_lr.values()) == row["loss_lr"]
+        assert row["val MAP@R"] >= row["median of the trials"] > 0
+
+    monkeypatch.setattr(runs, "run_all", lambda specs: pytest.fail("searched again"))
+    assert retrieval(params) == specs
+    assert tuned(params).equals(chosen)
+
+
+def test_the_rates_of_a_loss_keep_their_ratio():
+    params = NivmfRetrievalParams.from_values(NOTEBOOK_20[1] | {"methods": ["EL-nivMF"], "search_trials": 0})
+    tried = search.applied(nivmf_retrieval(params)[0], {"loss_lr": 0.3})
+    rates = tried.loss_lr
+    assert rates["log_temperature"] / rates["proxies"] == pytest.approx(0.1)
+    assert rates["log_concentrations"] / rates["proxies"] == pytest.approx(0.2)
+    assert rates["proxies"] == pytest.approx(0.3) != RATES["proxies"]
+
+
+def test_without_trials_nothing_is_searched_and_nothing_shown(searched):
+    params = PfmlRetrievalParams.from_values(NOTEBOOK_10[1] | {"search_trials": 0})
+    assert all(spec.loss_options.get("alpha", 3.0) == 3.0 for spec in pfml_retrieval(params))
+    assert pfml_tuned(params) is None
+    assert searched == []
+
+
+@pytest.mark.parametrize(
+    "values, trials",
+    [
+        ({}, 0),
+        ({"protocol": "mlrc"}, 0),
+        ({"profile": "paper"}, 0),
+        ({"profile": "paper", "protocol": "mlrc"}, 50),
+        ({"profile": "paper", "protocol": "mlrc", "search_trials": 0}, 0),
+        ({"profile": "paper", "protocol": "ccp_early_stopping"}, 0),
+    ],
+)
+def test_the_paper_profile_has_the_trials_of_the_protocol(values, trials):
+    for params_class in (PfmlRetrievalParams, NivmfRetrievalParams):
+        assert params_class.from_values({"protocol": "conventional"} | values).search_trials == trials
+
+
+@pytest.mark.parametrize(
+    "values, message",
+    [
+        ({"protocol": "conventional"}, r"'conventional' has no validation classes.*search_trials=0.*mlrc"),
+        ({"protocol": "stml"}, "'stml' has no validation classes"),
+        ({"search_trials": -1}, "search_trials must be finite and at least 0, got -1"),
+    ],
+)
+def test_a_search_that_cannot_be_is_refused_with_the_parameters(values, message):
+    for params_class, given in (NOTEBOOK_10, NOTEBOOK_20):
+        with pytest.raises(ValueError, match=message):
+            params_class.from_values(given | values)
+
+
+def test_a_method_without_ranges_stops_before_the_first_trial(searched, monkeypatch):
+    without = dataclasses.replace(pfml.METHODS["MultiSimilarity"], ranges=None)
+    monkeypatch.setitem(pfml.METHODS, "MultiSimilarity", without)
+    with pytest.raises(ValueError, match="no search ranges for MultiSimilarity"):
+        pfml_retrieval(PfmlRetrievalParams.from_values(NOTEBOOK_10[1]))
+    assert searched == []
+
+
+def test_the_plan_trains_nothing_and_counts_the_trials(searched, capsys):
+    arguments = [text for name in ("protocol", "search_trials", "steps") for text in ("-p", name, str(TINY[name]))]
+    assert cli.main(["plan", "10", *arguments, "--each"]) == 0
+    assert searched == []
+    last = capsys.readouterr().out.splitlines()[-1]
+    assert "tuning these methods first (3 trials each)" in last
+
+
+def test_the_command_line_searches_then_trains(searched, monkeypatch, capsys):
+    monkeypatch.setattr(commands, "_params", lambda options, params_class: params_class.from_values(NOTEBOOK_10[1]))
+    trained = []
+    search = runs.run_all
+    monkeypatch.setattr(
+        runs, "run_all", lambda specs, jobs=0, **_: trained.append(specs) or [] if jobs is None else search(specs)
+    )
+    assert cli.main(["train", "10"]) == 0
+    assert len(searched) == 2 * 3 * 4
+    ((specs),) = trained
+    assert len(specs) == 2 + (1 + 2) * 2 * 4 and protocols.TUNING_SEED not in {spec.seed for spec in specs}
