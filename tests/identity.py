@@ -1,0 +1,184 @@
+"""What each kind of recorded run does first: loss and gradient norm of a few steps, on embedded images.
+
+    python tests/identity.py            # what moved, beside tests/identity.csv
+    python tests/identity.py --write    # the same, and the table is written anew
+
+A kind is a loss, a scheme, the part that is trained and the network, with the options that are set: the names of those
+that are numbers, the others with their values. tests/identity.jsonl has the first spec on record of each kind, and five
+published ones with what no recorded run has: warm-up, drops of the learning rate, RMSprop, a bound of the norm.
+`--write` adds what the record has gained; tolerances are kept. Nothing is taken from a cache of runs: each step is
+computed anew.
+"""
+
+import contextlib
+import csv
+import json
+import os
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from unittest import mock
+
+import torch
+from torch.optim.optimizer import register_optimizer_step_pre_hook
+
+from experiments.training import loop
+from experiments.training.schemes import chance_constrained
+from experiments.training.spec import RunSpec
+
+FOLDER = Path(__file__).parent
+SPECS, TABLE = FOLDER / "identity.jsonl", FOLDER / "identity.csv"
+RECORD = FOLDER.parent / "results" / "small" / "runs"
+KIND = ("loss", "scheme", "trained", "network", "options")
+VALUES = ("losses", "gradients", "scores")
+TOLERANCE = 1e-4  # relative; a row may say otherwise, up to a tenth of what another draw or schedule makes of it
+
+IMAGES, CLASSES = 6, 200  # images of each class, and the training classes of glyphs
+CROPS = {"image_size": 28, "test_resize": 32}
+LEFT_OUT = ("label_noise", "epochs", "eval_every", "eval_every_epochs", "patience", "restore_best", "keep_history")
+
+
+def kind_of(spec: dict) -> tuple[str, ...]:
+    """What tells one kind of run from another."""
+    options = {**spec.get("loss_options", {}), **spec.get("scheme_options", {})}
+    numbers = {name for name, value in options.items() if type(value) in (int, float)}
+    words = sorted(name if name in numbers else f"{name}={value}" for name, value in options.items())
+    part, network = spec.get("train_from") or "whole", spec.get("backbone", "conv4")
+    return spec.get("loss") or "", spec.get("scheme", "supervised"), part, network, " ".join(words)
+
+
+def scaled(spec: dict) -> RunSpec:
+    """A recorded spec on embedded images, with a few steps in which all happens that later ones of the run have.
+
+    Batches, views, embedding size, optimiser, rates, clipping and starts are the run's own.
+    """
+    small = {name: value for name, value in spec.items() if name not in LEFT_OUT}
+    small |= {"dataset": "glyphs", "images_per_class": IMAGES, "threads": 1}
+    loss, scheme = dict(spec.get("loss_options", {})), dict(spec.get("scheme_options", {}))
+    if small.get("loss"):
+        small |= {"steps": 5, "backbone": "conv4"}
+    if small.get("weights"):
+        small |= {"weights": "symbols", "backbone": "conv4", **CROPS}
+    if small.get("train_from", "head") not in (None, "head"):
+        small["train_from"] = "block3"
+    step = small.get("batch_size", 100) / (CLASSES * IMAGES)  # in epochs
+    if "warmup_epochs" in small:
+        small["warmup_epochs"] *= step
+    if "lr_drop_epochs" in small:
+        small["lr_drop_epochs"] = [3 * step]
+    if "clip_norm" in small:
+        small["clip_norm"] = 1.0  # no gradient reaches 10
+    if "memory_size" in loss:  # it is full before the last step
+        loss |= {"memory_size": 2 * small["batch_size"], "warmup_steps": 1}
+    if "momentum" in scheme:
+        scheme["momentum"] = 0.8  # 0.99 leaves the encoder where it was for so few steps
+    if "clusters" in scheme:
+        scheme["clusters"] = 20
+    if "neighbours" in small or "clusters" in scheme:  # an epoch of half the classes has 4 steps, or 2
+        small |= {"images_per_class": 2, "fold": 0, "folds": 2}
+    if "projection" in scheme:
+        scheme["projection"] = 1.0  # 2e-4 changes no digit after one step
+        small |= {"images_per_class": 2 * IMAGES, "seed": 4}  # a pool, and a seed with which two roundings agree
+    if "samples" in scheme:  # crops, or a sample of the batch that is chosen as well would be at distance 0 from itself
+        small |= {"embedding_size": 16, "seed": 14, **CROPS}
+    if "problem_steps" in scheme:  # the second problem is held to the best weights of the first, of one step earlier
+        scheme["problem_steps"] = 3
+        small |= {"steps": 6, "eval_every": 2}
+    if "projections" in scheme:  # the last two steps are not taken
+        scheme["projections"] = 2
+        small["steps"] = 8
+    return RunSpec(**small | {"loss_options": loss, "scheme_options": scheme})
+
+
+def first_steps(spec: RunSpec) -> dict[str, list[float]]:
+    """Loss and norm of all gradients as the optimiser sees them, by step; the scores of a run without a loss."""
+    norms = []
+
+    def observe(optimizer: torch.optim.Optimizer, *_: object) -> None:
+        gradients = [p.grad for group in optimizer.param_groups for p in group["params"] if p.grad is not None]
+        norms.append(float(torch.stack([gradient.double().norm() for gradient in gradients]).norm()))
+
+    hook = register_optimizer_step_pre_hook(observe)
+    try:
+        with mock.patch.object(torch.cuda, "is_available", return_value=False), inside_the_ball():
+            outcome = loop.train(spec)
+    finally:
+        hook.remove()
+    scores = {row["metric"]: row["value"] for row in outcome.rows}
+    shown = [] if spec.loss else [scores["R@1"], scores["MAP@R"]]
+    return {"losses": outcome.losses.tolist(), "gradients": norms, "scores": shown}
+
+
+def inside_the_ball() -> contextlib.AbstractContextManager:
+    """CCP's points a hundredth shorter. A proxy that starts at a sample has norm 1 and may have distance 0 from one of
+    the batch: rounding would decide whether it is clipped, and whether the pair is violated."""
+    real = chance_constrained.clip_to_unit_ball
+    return mock.patch.object(chance_constrained, "clip_to_unit_ball", lambda vectors: 0.99 * real(vectors))
+
+
+def specs() -> dict[tuple[str, ...], dict]:
+    return {kind_of(spec): spec for spec in map(json.loads, SPECS.read_text(encoding="utf-8").splitlines())}
+
+
+def on_record() -> dict[tuple[str, ...], dict]:
+    """The first spec of each kind on record, without what a RunSpec has of itself. What a line lacks is nothing."""
+    usual = json.loads(json.dumps(RunSpec("").as_dict()))
+    first: dict[tuple[str, ...], dict] = {}
+    for file in sorted(RECORD.glob("*.jsonl")):
+        for spec in (json.loads(line).get("spec") for line in file.read_text(encoding="utf-8").splitlines()):
+            if spec and kind_of(spec) not in first:  # a line without a spec is a measurement
+                whole = {name: spec.get(name) for name, value in usual.items() if name in spec or value}
+                first[kind_of(spec)] = {name: value for name, value in whole.items() if value != usual[name]}
+    return first
+
+
+def table() -> dict[tuple[str, ...], dict]:
+    """The committed rows by kind: `tolerance`, and VALUES as lists of numbers."""
+    with TABLE.open(newline="", encoding="utf-8") as file:
+        return {tuple(row[name] for name in KIND): _numbers(row) for row in csv.DictReader(file)}
+
+
+def _numbers(row: dict) -> dict:
+    values = {name: [float(word) for word in row[name].split()] for name in VALUES}
+    return values | {"tolerance": float(row["tolerance"])}
+
+
+def moved(row: dict, found: dict[str, list[float]]) -> list[str]:
+    """What of a row is not found again, in words."""
+    words = []
+    for name in VALUES:
+        if len(row[name]) != len(found[name]):
+            words.append(f"{len(found[name])} {name} instead of {len(row[name])}")
+        for number, (old, new) in enumerate(zip(row[name], found[name]), 1):
+            if not abs(new - old) <= row["tolerance"] * abs(old):  # nor where it is not finite
+                words.append(f"{name} {number}: {old:.7g} -> {new:.7g}")
+    return words
+
+
+def main(write: bool) -> None:
+    torch.set_num_threads(1)
+    known, old, rows = specs(), table(), []
+    if write:
+        known |= {kind: spec for kind, spec in on_record().items() if kind not in known}
+        SPECS.write_text("".join(json.dumps(spec) + "\n" for spec in known.values()), encoding="utf-8")
+    with _empty_cache():
+        for kind, spec in known.items():
+            found, before = first_steps(scaled(spec)), old.get(kind)
+            if words := ["new"] if before is None else moved(before, found):
+                print(" ".join(kind), *words, sep="\n    ")
+            shown = [" ".join(f"{number:.7g}" for number in found[name]) for name in VALUES]
+            rows.append([*kind, f"{before['tolerance'] if before else TOLERANCE:g}", *shown])
+    if write:
+        with TABLE.open("w", newline="", encoding="utf-8") as file:
+            csv.writer(file, lineterminator="\n").writerows([[*KIND, "tolerance", *VALUES], *rows])
+
+
+@contextlib.contextmanager
+def _empty_cache() -> Iterator[None]:
+    with tempfile.TemporaryDirectory() as folder, mock.patch.dict(os.environ, {"DMLREPRO_CACHE": folder}):
+        yield
+
+
+if __name__ == "__main__":
+    main(write="--write" in sys.argv[1:])
