@@ -45,7 +45,8 @@ def finished(dataset, seed, **changes):
     selections = ("last", "val_best") if spec.restore_best else ("last",)
     rows = [{"selection": s, "step": 1, "metric": name, "value": v} for s in selections for name, v in scores.items()]
     key = f"run-{seed}-{changes}"
-    return SimpleNamespace(spec=spec, dataset="glyphs", rows=rows, embeddings=embeddings, key=key, record=None)
+    of_store = {"record": None, "correct_per_class": None}
+    return SimpleNamespace(spec=spec, dataset="glyphs", rows=rows, embeddings=embeddings, key=key, **of_store)
 
 
 def test_counts_by_class_add_up_to_the_recall_of_the_table(dataset):

@@ -127,7 +127,7 @@ def run_on(device: str, key: str, **made) -> SimpleNamespace:
     commit = {"git_commit": "c0", "versions": {"torch": "2"}, "rounding": f"as {device}"}
     spec = SimpleNamespace(method="PFML", setting="", seed=0)
     made = {"device": device, **commit, **made}
-    return SimpleNamespace(key=key, made=made, spec=spec, cost={"seconds": 1.0}, record=None)
+    return SimpleNamespace(key=key, made=made, spec=spec, cost={"seconds": 1.0}, line=None)
 
 
 def test_provenance_lists_the_runs_that_were_used_and_not_this_machine():

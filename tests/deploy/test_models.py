@@ -76,7 +76,7 @@ def test_the_printed_lines_run_with_torch_alone(exported, tmp_path):
     assert len(printed) == 5
     pixels = torch.stack([models.load(path).read(file) for file in files])
     torch.save(pixels, tmp_path / "pixels.pt")
-    code = ["import sys", "sys.modules['dmlrepro'] = None", *printed]
+    code = ["import sys", "sys.modules['dmlrepro'] = sys.modules['experiments'] = None", *printed]
     code += [f"torch.save(embed(torch.load({str(tmp_path / 'pixels.pt')!r})), {str(tmp_path / 'vectors.pt')!r})"]
     code += ["print(len(classes), [name for name in sys.modules if name.partition('.')[0] == 'torchvision'])"]
     command = [sys.executable, "-I", "-c", "\n".join(code)]

@@ -11,7 +11,7 @@ from experiments.analysis import judging
 from experiments.meanfield import conventional, growth
 from experiments.meanfield.claims import MATCHED, TESTS
 from experiments.report import catalogue
-from experiments.training import loop, runs
+from experiments.training import batches, loop, runs
 
 
 @pytest.mark.parametrize(
@@ -43,7 +43,7 @@ def test_the_beginning_of_a_curve_is_the_run_that_stops(patience):
 
 def finished(values, setting="", steps_per_epoch=None):
     """A run with these MAP@R after its first, second, ... epoch."""
-    manifest = conventional.batches.load_dataset(TINY)
+    manifest = batches.load_dataset(TINY)
     per_epoch = len(manifest.indices("train")) // TINY.batch_size
     spec = TINY.replace(method="MFCont", setting=setting, keep_history=True, eval_every=per_epoch)
     rows = [
