@@ -193,7 +193,7 @@ def load(path: str | Path) -> Model:
 
 
 def lines(path: str | Path) -> str:
-    """Five lines of Python that load a model file: with torch alone where there is a .pt2 file, else with experiments."""
+    """Five lines of Python that load a model: with torch alone where there is a .pt2 file, else with experiments."""
     path = Path(path)
     about = load(path).about
     program = path.with_suffix(".pt2")
