@@ -1,7 +1,7 @@
 """Tables that finished runs left in results/, each with what it was made of, and what they say in words.
 
-Sentences about results are made here and in the rooms, never typed into a page: `python -m experiments pages` writes
-them and a test compares.
+Sentences about results are made here and in the folders of the papers, never typed into a page: `python -m experiments
+pages` writes them and a test compares.
 """
 
 from __future__ import annotations
