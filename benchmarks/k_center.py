@@ -27,7 +27,7 @@ from torch import Tensor
 from dmlrepro.losses.chance_constrained import ProxyContrastiveLoss, greedy_k_center, projection_penalty
 from experiments import steps, timing
 from experiments.analysis.saving import output_folder
-from experiments.training import distributed
+from experiments.training.device import device_for_training
 from experiments.training.keys import device_name
 from experiments.training.schemes.chance_constrained import GivenProxies
 
@@ -120,7 +120,7 @@ def rows(case: str, times: dict[str, list[float]]) -> list[dict]:
 
 
 def main(search_case: Search, step_case: Step) -> list[dict]:
-    device = distributed.device_for_training()
+    device = device_for_training()
     with timing.threads(1):
         return search(search_case, device) + step_and_problem(step_case, device)
 

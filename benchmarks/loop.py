@@ -22,8 +22,8 @@ import torch
 
 from experiments import timing
 from experiments.analysis.saving import output_folder
-from experiments.training import batches, distributed, inference, loop
-from experiments.training.builders import scheme_builder
+from experiments.training import batches, inference, loop
+from experiments.training.device import device_for_training, reuse_freed_memory
 from experiments.training.keys import device_name
 from experiments.training.spec import RunSpec
 
@@ -66,24 +66,23 @@ QUICK = {"quick": (GLYPHS.replace(images_per_class=4, batch_size=20), 4, False)}
 
 def measure(spec: RunSpec, steps: int) -> tuple[float, float, float]:
     """Median seconds of one step of the loop, of forward and backward of the bare network, and of bare over loop."""
-    device = distributed.device_for_training()
+    device = device_for_training()
     torch.set_num_threads(1)
-    loop.reuse_freed_memory()
+    reuse_freed_memory()
     spec = spec.replace(steps=steps + 3, precision="bfloat16" if device.type == "cuda" else "float32")
     manifest = batches.load_dataset(spec)
     network = inference.build_network(spec, manifest).to(device).train()
     task = batches.Task(spec, manifest)
-    scheme = scheme_builder(spec.scheme, spec.scheme_options)(spec, task, network, **spec.scheme_options)
-    optimizer = loop.build_optimizer(spec, network, scheme.loss)
+    state = loop.begin(task, network)
     stream = task.train_batches(0, spec.steps, device)
 
-    steps, batch = iter(range(spec.steps)), None
+    batch = None
 
     def whole() -> None:
         nonlocal batch
         batch, labels = next(stream)
-        loop.train_step(spec, scheme, network, optimizer, batch, labels, next(steps))
-        scheme.after_step()
+        loop.train_step(state, batch, labels)
+        state.scheme.after_step()
 
     def bare() -> None:
         with torch.autocast(device.type, torch.bfloat16, enabled=spec.precision == "bfloat16"):
@@ -114,7 +113,7 @@ def _absent(spec: RunSpec) -> Exception | None:
 
 def main(cases: dict[str, tuple[RunSpec, int, bool]]) -> tuple[list[dict], bool]:
     """Rows of the table, and whether every ratio met its limit. Cases without their data are left out, and named."""
-    kind = distributed.device_for_training().type
+    kind = device_for_training().type
     rows, passed = [], True
     for name, (spec, steps, limited) in cases.items():
         if absent := _absent(spec):

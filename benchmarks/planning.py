@@ -17,6 +17,7 @@ from experiments import timing
 from experiments.analysis.saving import output_folder
 from experiments.report import catalogue, plan, stopwatch
 from experiments.training import loop
+from experiments.training.device import reuse_freed_memory
 from experiments.training.spec import RunSpec
 
 NOTEBOOKS = ("10", "22", "31", "41", "50")
@@ -63,7 +64,7 @@ def within_limit(rows: list[dict]) -> bool:
 
 
 if __name__ == "__main__":
-    loop.reuse_freed_memory()
+    reuse_freed_memory()
     with timing.threads(1):
         rows = []
         for notebook in NOTEBOOKS:

@@ -31,7 +31,7 @@ from torch import Tensor
 from dmlrepro.losses.piecewise_linear import pieces_and_similarity
 from experiments import timing
 from experiments.analysis.saving import output_folder
-from experiments.training.loop import reuse_freed_memory
+from experiments.training.device import reuse_freed_memory
 
 QUALITY = 0.9
 

@@ -29,6 +29,7 @@ from experiments.methods import spec_of
 from experiments.params import Params
 from experiments.plm.ablations import PlmDeltaParams, ablation_delta
 from experiments.training import loop, protocols, search
+from experiments.training.device import reuse_freed_memory
 from experiments.training.spec import RunSpec
 
 KINDS = ("ProxyAnchor", "MultiSimilarity", "PFML", "MFCWMS")  # a loss of each kind
@@ -111,7 +112,7 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("questions", nargs="+", choices=QUESTIONS)
     torch.set_num_threads(1)
-    loop.reuse_freed_memory()
+    reuse_freed_memory()
     kept = True
     for question in parser.parse_args().questions:
         rows = [row for run in QUESTIONS[question]() for row in curve(*run)]

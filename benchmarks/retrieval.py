@@ -26,7 +26,7 @@ from torch import Tensor
 from dmlrepro import retrieval
 from experiments import timing
 from experiments.analysis.saving import output_folder
-from experiments.training import distributed
+from experiments.training.device import device_for_training
 from experiments.training.keys import device_name
 
 
@@ -94,7 +94,7 @@ def measure(name: str, case: Case, device: torch.device) -> list[dict]:
 
 
 def main(cases: dict[str, Case]) -> list[dict]:
-    device = distributed.device_for_training()
+    device = device_for_training()
     with timing.threads(1):
         return [row for name, case in cases.items() for row in measure(name, case, device)]
 

@@ -25,8 +25,8 @@ from experiments import timing
 from experiments.analysis.saving import output_folder
 from experiments.methods import BASELINES, spec_of
 from experiments.params import Params
-from experiments.training import batches, distributed, loop
-from experiments.training.builders import scheme_builder
+from experiments.training import batches, loop
+from experiments.training.device import device_for_training, reuse_freed_memory
 from experiments.training.keys import device_name
 from experiments.training.spec import RunSpec
 
@@ -49,23 +49,21 @@ def forms_of(profile: str, **values) -> dict[str, RunSpec]:
 
 def stepper(spec: RunSpec, rounds: int) -> Callable[[], None]:
     """A call that takes one step of the loop."""
-    device = distributed.device_for_training()
+    device = device_for_training()
     spec = spec.replace(steps=rounds)
     task, network = loop.prepare(spec, device)
-    scheme = scheme_builder(spec.scheme, spec.scheme_options)(spec, task, network.train(), **spec.scheme_options)
-    optimizer = loop.build_optimizer(spec, network, scheme.loss)
-    stream, numbers = task.train_batches(0, rounds, device), iter(range(rounds))
+    state = loop.begin(task, network.train())
+    stream = task.train_batches(0, rounds, device)
 
     def step() -> None:
-        images, labels = next(stream)
-        loop.train_step(spec, scheme, network, optimizer, images, labels, next(numbers))
+        loop.train_step(state, *next(stream))
 
     return step
 
 
 def once_seconds(spec: RunSpec) -> float:
     """Seconds of the activations of a data set, whose images are decoded already, computed anew."""
-    device = distributed.device_for_training()
+    device = device_for_training()
     with tempfile.TemporaryDirectory() as folder, mock.patch.dict(os.environ, DMLREPRO_CACHE=folder):
         batches.test_images(spec, batches.load_dataset(spec), [0])  # decodes them
         return timing.seconds(lambda: loop.prepare(spec, device), device.type)
@@ -84,8 +82,8 @@ def scores(spec: RunSpec, seeds: int) -> dict[str, float]:
 def main(specs: Mapping[str, RunSpec], seeds: int, rounds: int) -> tuple[list[dict], bool]:
     """Rows of the table, and whether every limit is kept."""
     torch.set_num_threads(1)
-    loop.reuse_freed_memory()
-    device = distributed.device_for_training().type
+    reuse_freed_memory()
+    device = device_for_training().type
     taken = timing.in_turn({name: stepper(spec, rounds + 1) for name, spec in specs.items()}, rounds, device)
     ratio = {name: statistics.median(a / b for a, b in zip(taken[name], taken["tail"])) for name in specs}
     means = {name: scores(spec, seeds) for name, spec in specs.items()}

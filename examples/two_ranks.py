@@ -1,8 +1,9 @@
 """Two processes train what one would: each embeds half of a batch, and every one computes the loss of the whole batch.
 
 `gather` brings the embeddings of all ranks to each, with a gradient that DistributedDataParallel, around both network
-and loss, averages to that of one process. A rank holds its `share` of the batch; where each has a loader of its own,
-with batches of one size, their labels are gathered alike. A loss that draws samples needs one `seed` on every rank.
+and loss, averages to that of one process: that of the embeddings is complete on every rank, so it is scaled by their
+number, by which DistributedDataParallel divides. A rank holds its `share` of the batch; where each has a loader of its
+own, their labels are gathered in the same way. A loss that draws samples needs one `seed` on every rank.
 
 `dmlrepro.pml.DistributedLossWrapper` gathers by itself.
 """
@@ -20,7 +21,6 @@ from dmlrepro.losses.nivmf import ProbabilisticProxyLoss
 from dmlrepro.losses.potential_field import PotentialFieldLoss
 from dmlrepro.pml import DistributedLossWrapper
 from dmlrepro.samplers import m_per_class
-from experiments.training.distributed import gather, share
 
 RANKS = 2
 LOSSES = {
@@ -28,6 +28,36 @@ LOSSES = {
     "EL-nivMF": lambda: ProbabilisticProxyLoss(CLASSES, DIM, seed=0),
     "PFML, wrapped": lambda: PotentialFieldLoss(CLASSES, DIM, proxies_per_class=3, reduction="mean"),
 }
+
+
+def share(size: int, rank: int | None = None) -> slice:
+    """A rank's contiguous part of `size` items; the parts of all ranks differ by at most one item. None: this rank."""
+    ranks = dist.get_world_size() if dist.is_initialized() else 1
+    part = rank if rank is not None else dist.get_rank() if ranks > 1 else 0
+    return slice(size * part // ranks, size * (part + 1) // ranks)
+
+
+def gather(local: Tensor, size: int) -> Tensor:
+    """(size, ...) from each rank's `share(size)` of the rows, differentiable. All go on to compute the same scalar."""
+    return Gather.apply(local, size) if dist.is_initialized() else local
+
+
+class Gather(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, local: Tensor, size: int) -> Tensor:
+        ctx.size = size
+        lengths = [len(range(size)[share(size, rank)]) for rank in range(dist.get_world_size())]
+        if len(local) != lengths[dist.get_rank()]:
+            raise ValueError(f"rank {dist.get_rank()} has {len(local)} of {size} rows, not {lengths[dist.get_rank()]}")
+        padded = local.new_zeros(max(lengths), *local.shape[1:])
+        padded[: len(local)] = local
+        parts = [torch.empty_like(padded) for _ in lengths]
+        dist.all_gather(parts, padded)
+        return torch.cat([part[:length] for part, length in zip(parts, lengths)])
+
+    @staticmethod
+    def backward(ctx, upstream: Tensor):
+        return dist.get_world_size() * upstream[share(ctx.size)], None
 
 
 def trained(name: str) -> list[Tensor]:

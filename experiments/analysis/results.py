@@ -93,12 +93,13 @@ def _counts(*models: "RunResult", together: bool) -> list[list[int]]:
     from torch.nn.functional import normalize
 
     from dmlrepro import retrieval
-    from experiments.training import batches, distributed
+    from experiments.training import batches
+    from experiments.training.device import device_for_training
 
     manifest = batches.load_dataset(models[0].spec)
     test = manifest.indices("test")
     labels, query, gallery = manifest.labels[test], manifest.is_query[test], manifest.is_gallery[test]
-    device = distributed.device_for_training()
+    device = device_for_training()
     embeddings = [model.embeddings.to(device) for model in models]
     if together:
         embeddings = [torch.cat([normalize(each, dim=1) for each in embeddings], dim=1)]

@@ -152,7 +152,8 @@ def provenance(params: Any, finished: Sequence = ()) -> dict[str, Any]:
     `runs` lists the commits, devices and versions of its finished runs, with how many runs have them: they may come
     from the cache or from another machine. `device` and `rounding` are those of the runs, of this process without any.
     """
-    from experiments.training import distributed, keys, sources
+    from experiments.training import keys, sources
+    from experiments.training.device import device_for_training
 
     made = [json.dumps(run.made, sort_keys=True) for run in {run.key: run for run in finished}.values()]
     groups = [{"count": made.count(text)} | json.loads(text) for text in sorted(set(made))]
@@ -165,7 +166,7 @@ def provenance(params: Any, finished: Sequence = ()) -> dict[str, Any]:
         "versions": sources.versions(),
         "device": " + ".join(sorted({group["device"] for group in groups})) or keys.device_name(),
         "rounding": " + ".join(sorted({group["rounding"] for group in groups})) or keys.rounding(),
-        "device_type": distributed.device_for_training().type,
+        "device_type": device_for_training().type,
         "machine": platform.machine(),
         "runs": groups,
         **_recorded(finished),

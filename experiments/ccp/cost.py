@@ -19,7 +19,7 @@ from experiments.networks import backbones
 from experiments.params import Params
 from experiments.studies import study_rows
 from experiments.study import Study
-from experiments.training import distributed
+from experiments.training.device import device_for_training
 from experiments.training.schemes.chance_constrained import GivenProxies
 
 WEIGHT_BYTES = 4  # float32
@@ -54,7 +54,7 @@ def measure(params: CcpCostParams) -> pd.DataFrame:
     Columns: seconds of the loss's part of a step, penalty_seconds, problem_seconds (pool and search over the steps of a
     problem), network_seconds of the rest of the step.
     """
-    device = distributed.device_for_training()
+    device = device_for_training()
     with timing.threads(params.threads):
         network, images = steps.network_and_images(
             params.backbone, params.weights, params.embedding_size, params.network_images, params.image_size, device

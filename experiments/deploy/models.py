@@ -21,7 +21,8 @@ from dmlrepro.extras import require
 from experiments.datasets import images
 from experiments.files import replacing
 from experiments.networks import backbones
-from experiments.training import batches, distributed, inference
+from experiments.training import batches, inference
+from experiments.training.device import device_for_training
 
 if TYPE_CHECKING:
     from experiments.training.runs import RunResult
@@ -189,7 +190,7 @@ def load(path: str | Path) -> Model:
         network.load_state_dict(weights)
     except RuntimeError as error:
         raise ValueError(f"{path}: its weights are not those of {about['backbone']} here ({error})") from error
-    return Model(network.eval().to(distributed.device_for_training()), about)
+    return Model(network.eval().to(device_for_training()), about)
 
 
 def lines(path: str | Path) -> str:

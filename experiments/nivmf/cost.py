@@ -20,8 +20,9 @@ from experiments.nivmf.methods import DISTANCES, EMBEDDING_SCALE, METHODS, SHORT
 from experiments.profiles import at, layered
 from experiments.studies import scored, study_rows, trained_loss
 from experiments.study import Study
-from experiments.training import batches, distributed, inference, records
+from experiments.training import batches, inference, records
 from experiments.training.builders import loss_builder
+from experiments.training.device import device_for_training
 from experiments.training.records import measurement
 from experiments.training.runs import RunResult
 from experiments.training.spec import RunSpec
@@ -69,7 +70,7 @@ def timed_ratios(params: NivmfCostParams) -> pd.DataFrame:
     The harness is that of notebook 17, `papers.steps`. No two executions agree: the table is for `claims.judge` and the
     costs, not for the results.
     """
-    device = distributed.device_for_training()
+    device = device_for_training()
     with timing.threads(params.threads):
         rows = [
             {"method": method, "setting": setting, "seed": seed, "metric": name, "value": value}

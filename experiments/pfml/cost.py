@@ -28,8 +28,8 @@ from experiments.pfml.claims import TESTS
 from experiments.pfml.methods import METHODS
 from experiments.studies import study_rows
 from experiments.study import Study
-from experiments.training import distributed
 from experiments.training.builders import loss_builder
+from experiments.training.device import device_for_training
 
 BASELINES = {name: loss_builder(METHODS[name].loss) for name in ("ProxyNCA++", "ProxyAnchor")}
 CLASS_PROXIES = 2  # a class has so many where the number of classes varies, as in the paper on SOP
@@ -79,7 +79,7 @@ def measure(params: PfmlCostParams) -> pd.DataFrame:
     latter is measured on `network_images` images and scaled up to a batch. Megabytes are the peak of what the step
     makes, gradients included, and are measured once.
     """
-    device = distributed.device_for_training()
+    device = device_for_training()
     with timing.threads(params.threads):
         parts = {key: _loss_step(params, *key, device) for key in _cases(params)}
         passes, update = steps.network_step(

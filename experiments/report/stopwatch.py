@@ -13,8 +13,8 @@ from experiments import timing
 from experiments.networks import backbones
 from experiments.report import throughput, work
 from experiments.report.throughput import Throughput
-from experiments.training import distributed, inference, loop
-from experiments.training.builders import scheme_builder
+from experiments.training import inference, loop
+from experiments.training.device import device_for_training, reuse_freed_memory
 from experiments.training.spec import RunSpec
 
 STEPS, SECONDS = 20, 60  # a measurement has so many steps, or as many as begin in this time,
@@ -47,7 +47,7 @@ def measured(spec: RunSpec) -> Throughput | Parts:
     Raises:
         ValueError: a batch does not fit in the memory of the device.
     """
-    device, kind = distributed.device_for_training(), kind_of(spec)
+    device, kind = device_for_training(), kind_of(spec)
     if kind not in _TIMED and not work.problems([spec]):
         with timing.threads(1 if device.type == "cpu" else None):
             _TIMED[kind] = _timed(spec, device)
@@ -84,7 +84,7 @@ def kind_of(spec: RunSpec) -> str:
 
 def _timed(spec: RunSpec, device: torch.device) -> Parts:
     """The parts of a run, each done a few times and nothing stored but activations."""
-    loop.reuse_freed_memory()
+    reuse_freed_memory()
     clock = functools.partial(timing.seconds, device=device.type)
     before = clock(lambda: loop.prepare(spec, device))
     start = clock(lambda: loop.prepare(spec, device))
@@ -93,16 +93,15 @@ def _timed(spec: RunSpec, device: torch.device) -> Parts:
     if spec.loss is None:
         final = clock(lambda: inference.evaluate(task, {"": network}, 0))
         return Parts(start, max(before - start, 0.0), 0.0, 0.0, 0.0, final, kind)
-    scheme = scheme_builder(spec.scheme, spec.scheme_options)(spec, task, network, **spec.scheme_options)
-    optimizer = loop.build_optimizer(spec, network, scheme.loss)
-    schedule = loop.Schedule(spec, task.steps_per_epoch)
+    state = loop.begin(task, network)
+    scheme, schedule = state.scheme, state.schedule
     epoch = clock(lambda: scheme.before_epoch(0))
     network.train()
     stream = task.train_batches(0, min(STEPS, task.steps_per_epoch), device, scheme.neighbours)
     taken: list[float] = []
 
     def step() -> None:
-        loop.train_step(spec, scheme, network, optimizer, *next(stream), len(taken))
+        loop.train_step(state, *next(stream))
         scheme.after_step()
 
     began = time.monotonic()
@@ -122,7 +121,7 @@ def _network_seconds(
     backbone: str, embedding_size: int | None, pooling: str, size: int, batch: int, precision: str
 ) -> tuple[float, float]:
     """Seconds of a training step without its loss, and of the evaluation of as many images."""
-    device = distributed.device_for_training()
+    device = device_for_training()
     network = backbones.build(backbone, embedding_size, pooling=pooling, seed=0).to(device)
     optimizer = torch.optim.Adam(network.parameters(), lr=1e-6)
     network.train()
@@ -140,7 +139,7 @@ def _network_seconds(
 @functools.cache
 def _loss_seconds(loss: str, options: str, classes: int, dim: int, batch: int) -> float:
     """Seconds of one loss, forward and backward, on random embeddings."""
-    device = distributed.device_for_training()
+    device = device_for_training()
     module = work.loss_module(loss, options, classes, dim).to(device)
     embeddings = torch.randn(batch, dim, device=device, requires_grad=True)
     labels = torch.arange(batch, device=device) // 4 % classes

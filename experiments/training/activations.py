@@ -20,8 +20,9 @@ from torch import Tensor
 from experiments.datasets import images, manifests
 from experiments.files import cache_root, mapped_array
 from experiments.networks import backbones
-from experiments.training import batches, distributed, sources
+from experiments.training import batches, sources
 from experiments.training.builders import stream_seed
+from experiments.training.device import device_for_training
 from experiments.training.spec import RunSpec
 
 GIGABYTES = 12.0  # all arrays together, unless DMLREPRO_ACTIVATIONS_GB says otherwise
@@ -51,19 +52,18 @@ class Activations:
         for start in range(0, len(indices), chunk):
             yield _maps(self.centre[torch.from_numpy(indices[start : start + chunk])])
 
-    def trained(self, indices: np.ndarray, rows: slice, generator: torch.Generator) -> Tensor:
-        """The `rows` of a batch of training images, each in a view drawn for it. What is there several times is shown
-        in different views, until all have been."""
-        wanted = indices[rows]
+    def trained(self, indices: np.ndarray, generator: torch.Generator) -> Tensor:
+        """A batch of training images, each in a view drawn for it. What is there several times is shown in different
+        views, until all have been."""
         if len(self.views) == 1:
-            return _maps(self.views[0][torch.from_numpy(self.rows_of[0][wanted])])
+            return _maps(self.views[0][torch.from_numpy(self.rows_of[0][indices])])
         unique, image = np.unique(indices, return_inverse=True)
         order = torch.rand(len(unique), len(self.views), generator=generator).argsort(1).numpy()
-        view = order[image, _turns(image) % len(self.views)][rows]
-        batch = self.centre.new_empty(len(wanted), *self.centre.shape[1:])
+        view = order[image, _turns(image) % len(self.views)]
+        batch = self.centre.new_empty(len(indices), *self.centre.shape[1:])
         for number, (stored, row) in enumerate(zip(self.views, self.rows_of)):
             (mine,) = np.nonzero(view == number)
-            batch[torch.from_numpy(mine)] = stored[torch.from_numpy(row[wanted[mine]])]
+            batch[torch.from_numpy(mine)] = stored[torch.from_numpy(row[indices[mine]])]
         return _maps(batch)
 
 
@@ -91,7 +91,7 @@ def cut(
         OSError: the arrays would take more space than they may, see GIGABYTES.
     """
     everything, train = np.arange(len(manifest.labels)), manifest.indices("train")
-    probe = next(_shown(spec, manifest, CENTRE, everything[:2])).to(distributed.device_for_training())
+    probe = next(_shown(spec, manifest, CENTRE, everything[:2])).to(device_for_training())
     tail = backbones.Tail(network.to(probe.device), spec.backbone, spec.train_from or "", probe)
     network.eval()
     enter = functools.partial(_enter, spec, network, tail.first)
@@ -143,7 +143,7 @@ def _decides(spec: RunSpec, manifest: manifests.Manifest, first: str) -> list:
     decides: list[Any] = [manifest.name, manifest.images_digest, manifest.indices("train").tobytes(), first]
     decides += [spec.backbone, backbones.weights_digest(spec.backbone, spec.weights), spec.pooling]
     decides += [spec.image_size, spec.test_resize, spec.original_images, spec.half_activations]
-    decides += [distributed.device_for_training().type, sources.versions(), sources.bytes_hash([Path(__file__)])]
+    decides += [device_for_training().type, sources.versions(), sources.bytes_hash([Path(__file__)])]
     return decides + ([spec.seed, spec.replica] if spec.replica or not spec.weights else [])
 
 

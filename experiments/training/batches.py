@@ -13,7 +13,6 @@ from torch import Tensor
 
 from dmlrepro import samplers
 from experiments.datasets import images, manifests
-from experiments.training import distributed
 from experiments.training.builders import stream_seed
 from experiments.training.spec import RunSpec
 
@@ -95,28 +94,25 @@ class Task:
     def train_batches(
         self, first: int, end: int, device: torch.device, neighbours: Tensor | None = None
     ) -> Iterator[tuple[Tensor, Tensor]]:
-        """Yield (this rank's share of the images, all labels) on the device for steps first..end-1."""
+        """Yield (images, labels) on the device for steps first..end-1."""
         labels = torch.from_numpy(self.train_labels)
-        rows = distributed.share(self.spec.batch_size * self.spec.views)
 
         def make(step: int, picked: Tensor) -> tuple[Tensor, Tensor]:
-            return self.as_trained(picked, rows, "augmentation", step), _pinned(labels[picked])
+            return self.as_trained(picked, "augmentation", step), _pinned(labels[picked])
 
         steps = self.index_batches(first, end, neighbours)
         for batch, target in prefetched(make, steps, crops=self.crops):
             yield batch.to(device, non_blocking=True), target.to(device, non_blocking=True)
 
-    def as_trained(self, picked: Tensor, rows: slice, *stream: object) -> Tensor:
-        """The train images number `picked`, of them those of `rows`, as a step sees them; `stream` names the crops."""
+    def as_trained(self, picked: Tensor, *stream: object) -> Tensor:
+        """The train images number `picked` as a step sees them; `stream` names the crops."""
         indices = self.train[picked.numpy()]
         generator = torch.Generator().manual_seed(stream_seed(self.spec.seed, *stream))
         if self.activations is not None:
-            return _pinned(self.activations.trained(indices, rows, generator))
+            return _pinned(self.activations.trained(indices, generator))
         if self.spec.image_size is None:
-            return _pinned(images.plain_batch(self.store, indices[rows]))
-        batch = images.train_batch(
-            self.store, indices, self.spec.image_size, generator, scale=self.spec.crop_scale, rows=rows
-        )
+            return _pinned(images.plain_batch(self.store, indices))
+        batch = images.train_batch(self.store, indices, self.spec.image_size, generator, scale=self.spec.crop_scale)
         return _pinned(batch)
 
     def test_batches(self, indices: np.ndarray) -> Iterator[Tensor]:

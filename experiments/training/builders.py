@@ -7,7 +7,6 @@ import inspect
 import json
 import pkgutil
 from collections.abc import Callable, Mapping
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -22,32 +21,27 @@ OPTIMIZERS: dict[str, functools.partial] = {
 }
 
 
-def loss_builder(name: str | None) -> Callable | None:
+def loss_builder(name: str) -> Callable:
     """The loss `name` = "<module>.<name>" under dmlrepro.losses, or "own.<name>"; ValueError lists what exists.
 
     It is a public class of modules, or a function that says it returns one.
     """
-    if name is None:
-        return None
     module_name, _, attribute = name.partition(".")
-    shared = ("__init__", "checks", "recommended")
-    known = sorted({path.stem for path in Path(losses.__path__[0]).glob("*.py")} - set(shared) | {"own"})
+    known = {module.name for module in pkgutil.iter_modules(losses.__path__)} - {"checks", "recommended"} | {"own"}
     if module_name not in known:
-        raise ValueError(f"unknown loss {name!r}: losses live in the modules {', '.join(known)}")
+        raise ValueError(f"unknown loss {name!r}: losses live in the modules {', '.join(sorted(known))}")
     own = "experiments.training.own_loss"
     module = importlib.import_module(own if module_name == "own" else f"dmlrepro.losses.{module_name}")
-    builders = {key: value for key, value in vars(module).items() if not key.startswith("_") and _makes(value, module)}
+
+    def makes(value: Any) -> bool:
+        made = inspect.get_annotations(value, eval_str=True).get("return") if inspect.isfunction(value) else value
+        ours = getattr(value, "__module__", None) == module.__name__
+        return ours and isinstance(made, type) and issubclass(made, nn.Module)
+
+    builders = {key: value for key, value in vars(module).items() if not key.startswith("_") and makes(value)}
     if attribute not in builders:
         raise ValueError(f"unknown loss {name!r}: {module_name} has {', '.join(sorted(builders))}")
     return builders[attribute]
-
-
-def _makes(value: Any, module: Any) -> bool:
-    """Whether a module defines `value` and calling it gives an nn.Module."""
-    made = inspect.get_annotations(value, eval_str=True).get("return") if inspect.isfunction(value) else value
-    return (
-        getattr(value, "__module__", None) == module.__name__ and isinstance(made, type) and issubclass(made, nn.Module)
-    )
 
 
 def check_loss(spec: Any) -> None:
@@ -69,8 +63,7 @@ def check_loss(spec: Any) -> None:
 @functools.cache
 def _tried(name: str, options: str, embedding_size: int) -> tuple[frozenset[str], bool]:
     """The parameters of a loss built for two classes, and whether its proxies can start at class means."""
-    with torch.random.fork_rng(devices=[]):
-        loss = _build(name, json.loads(options), num_classes=2, embedding_size=embedding_size)
+    loss = _build(name, json.loads(options), seed=0, num_classes=2, embedding_size=embedding_size)
     return frozenset(key for key, _ in loss.named_parameters()), hasattr(loss, "initialize_proxies")
 
 
@@ -79,31 +72,22 @@ def build_loss(spec: Any, num_classes: int, embedding_size: int) -> nn.Module:
 
     It is given the number of classes and the embedding size if it takes them: a loss without labels has no classes.
     """
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(stream_seed(spec.seed, "loss"))
-        return _build(spec.loss, spec.loss_options, num_classes=num_classes, embedding_size=embedding_size)
+    seed = stream_seed(spec.seed, "loss")
+    return _build(spec.loss, spec.loss_options, seed, num_classes=num_classes, embedding_size=embedding_size)
 
 
-def _build(name: str, options: Mapping[str, Any], **sizes: int) -> nn.Module:
+def _build(name: str, options: Mapping[str, Any], seed: int, **sizes: int) -> nn.Module:
     builder: Any = loss_builder(name)
     accepted = inspect.signature(builder).parameters
     unknown = set(options) - set(accepted)
     if unknown and not any(p.kind is p.VAR_KEYWORD for p in accepted.values()):
         raise ValueError(f"loss {name} has no option {sorted(unknown)}; it takes {sorted(accepted)}")
-    try:
-        return builder(**{key: size for key, size in sizes.items() if key in accepted}, **options)
-    except (ValueError, TypeError) as error:
-        raise ValueError(f"loss {name} refuses its options {dict(options)}: {error}") from error
-
-
-def scheme_builder(name: str, options: Mapping[str, Any]) -> Any:
-    """The class `Scheme` of the file `name` in training/schemes; ValueError on an unknown name or a bad option."""
-    builder = _scheme(name)
-    accepted = [key for key, p in inspect.signature(builder).parameters.items() if p.kind is p.KEYWORD_ONLY]
-    if unknown := sorted(set(options) - set(accepted)):
-        raise ValueError(f"scheme {name!r} has no option {', '.join(unknown)}; it takes {accepted}")
-    builder.check(**options)
-    return builder
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        try:
+            return builder(**{key: size for key, size in sizes.items() if key in accepted}, **options)
+        except (ValueError, TypeError) as error:
+            raise ValueError(f"loss {name} refuses its options {dict(options)}: {error}") from error
 
 
 @functools.cache
@@ -114,6 +98,16 @@ def _scheme(name: str) -> Any:
     if name not in known:
         raise ValueError(f"unknown scheme {name!r}; choose one of {', '.join(known)}")
     return importlib.import_module(f"experiments.training.schemes.{name}").Scheme
+
+
+def scheme_builder(name: str, options: Mapping[str, Any]) -> Any:
+    """The class `Scheme` of the file `name` in training/schemes; ValueError on an unknown name or a bad option."""
+    builder = _scheme(name)
+    accepted = [key for key, p in inspect.signature(builder).parameters.items() if p.kind is p.KEYWORD_ONLY]
+    if unknown := sorted(set(options) - set(accepted)):
+        raise ValueError(f"scheme {name!r} has no option {', '.join(unknown)}; it takes {accepted}")
+    builder.check(**options)
+    return builder
 
 
 def stream_seed(seed: int, *words: object) -> int:

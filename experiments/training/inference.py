@@ -10,8 +10,9 @@ from torch import Tensor, nn
 from dmlrepro import retrieval
 from experiments.datasets import images, manifests
 from experiments.networks import backbones
-from experiments.training import batches, distributed
+from experiments.training import batches
 from experiments.training.builders import stream_seed
+from experiments.training.device import device_for_training
 from experiments.training.spec import RunSpec
 
 CALIBRATED = 20  # training batches whose statistics BatchNorm begins with where embeddings before training are used
@@ -57,18 +58,17 @@ def embed_images(
     The network is moved to the device of training.
     """
     store = images.open_images(manifest, short_side=batches.stored_side(spec))
-    return embed(network.to(distributed.device_for_training()), batches.test_batches(spec, store, np.asarray(indices)))
+    return embed(network.to(device_for_training()), batches.test_batches(spec, store, np.asarray(indices)))
 
 
 def neighbours(task: batches.Task, network: nn.Module) -> Tensor:
     """(N, k) int64: each train image and its k - 1 nearest neighbours, by the embeddings of the test-time crops."""
-    mine = embed(network, task.test_batches(task.train[distributed.share(len(task.train))]))
-    everything = distributed.gather(mine.to(next(network.parameters()).device), len(task.train))
+    embeddings = embed(network, task.test_batches(task.train)).to(next(network.parameters()).device)
     own = torch.arange(len(task.train))[:, None]
     others = (task.spec.neighbours or 1) - 1
     if not others:
         return own
-    return torch.cat([own, retrieval.nearest(everything, others).cpu()], dim=1)
+    return torch.cat([own, retrieval.nearest(embeddings, others).cpu()], dim=1)
 
 
 def evaluate(
@@ -117,15 +117,13 @@ def retrieve(
     Images without labels have no scores.
     """
     device = next(network.parameters()).device
-    mine = embed(network, task.test_batches(indices[distributed.share(len(indices))]), half=half)
-    embeddings = distributed.gather(mine.to(device), len(indices))
+    embeddings = embed(network, task.test_batches(indices), half=half).to(device)
     if not embeddings.isfinite().all():
         raise FloatingPointError("the embeddings of the evaluated images are not finite; lower lr or loss_lr")
     if not task.manifest.labelled:
         return {}, embeddings.cpu()
     labels = torch.from_numpy(task.manifest.labels[indices]).to(device)
-    scores = distributed.from_first(lambda: score(embeddings, labels, query, gallery, task.spec.ks, measures))
-    return scores, embeddings.cpu()
+    return score(embeddings, labels, query, gallery, task.spec.ks, measures), embeddings.cpu()
 
 
 def score(

@@ -7,7 +7,6 @@ the local cache; in the store a run goes by its name, which knows neither code n
 
 import functools
 import hashlib
-import os
 import platform
 from collections.abc import Callable
 from pathlib import Path
@@ -17,7 +16,8 @@ import torch
 from experiments.datasets import manifests
 from experiments.files import find_repository, read_json
 from experiments.networks import backbones
-from experiments.training import batches, distributed, recorded, records, sources
+from experiments.training import batches, recorded, records, sources
+from experiments.training.device import device_for_training
 from experiments.training.spec import RunSpec
 
 
@@ -52,7 +52,7 @@ def identity_of(spec: RunSpec, digests: Callable[[str, float, int, int | None], 
     }
     where = {
         "versions": sources.versions(),
-        "device": distributed.device_for_training().type + (f" x {ranks}" if (ranks := ranks_of(spec)) > 1 else ""),
+        "device": device_for_training().type,
         "machine": platform.machine(),
         # a GPU's results do not depend on the threads beside it, whose default differs between processes
         "threads": spec.threads or (0 if torch.cuda.is_available() else torch.get_num_threads()),
@@ -127,17 +127,6 @@ def _roots(loss: str | None, scheme: str) -> list[Path]:
             sources.PACKAGE / "training" / "schemes" / f"{scheme}.py",
         ]
     return roots
-
-
-def ranks_of(spec: RunSpec) -> int:
-    """Processes that train a run; one where no whole network is trained.
-
-    A run for one thread takes seconds, as long as starting the processes: it is spread only where that was asked for.
-    """
-    small = spec.threads == 1 and "DMLREPRO_RANKS" not in os.environ
-    if spec.loss is None or spec.train_from or small:
-        return 1
-    return min(distributed.ranks_for(distributed.device_for_training().type), spec.batch_size)
 
 
 def device_name() -> str:

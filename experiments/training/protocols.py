@@ -30,7 +30,8 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 
-from experiments.training import batches, distributed, inference, records
+from experiments.training import batches, inference, records
+from experiments.training.device import device_for_training
 from experiments.training.records import measurement
 from experiments.training.spec import RunSpec
 
@@ -359,7 +360,7 @@ def _concatenated_scores(*models: Any) -> dict[str, float]:
     spec = models[0].spec
     manifest = batches.load_dataset(spec)
     test = manifest.indices("test")
-    device = distributed.device_for_training()
+    device = device_for_training()
     embeddings = torch.cat([F.normalize(run.embeddings.to(device), dim=1) for run in models], dim=1)
     labels = torch.from_numpy(manifest.labels[test]).to(device)
     return inference.score(embeddings, labels, manifest.is_query[test], manifest.is_gallery[test], spec.ks)

@@ -1,21 +1,20 @@
-"""Training what is missing: side by side, one after the other, or each on several ranks, into the cache."""
+"""Training what is missing into the cache: side by side, or one after the other. Each run has one device."""
 
 import functools
 import multiprocessing
 import os
-import sys
 import threading
 import traceback
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import FIRST_COMPLETED, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
-from contextlib import contextmanager
 
 import torch
 
 from experiments import progress
 from experiments.files import FullDisk, cache_root
-from experiments.training import cache, distributed, keys, loop
+from experiments.training import cache, keys, loop
+from experiments.training.device import repeatable
 from experiments.training.spec import RunSpec
 
 KILLED = (
@@ -31,7 +30,7 @@ def train(
     """Train runs and return what hindered those that fail, by key.
 
     Specs that ask for one thread are trained side by side in `jobs` processes (None: on CUDA one after the other, else
-    the cores this process may use); others one after the other, on all visible GPUs (see `keys.ranks_of`).
+    the cores this process may use); others one after the other.
 
     Args:
         missing: identity (`keys.identity_of`) and spec by key.
@@ -43,18 +42,15 @@ def train(
     together = jobs is not None or not torch.cuda.is_available()  # not all at once into a GPU's memory, unless told to
     parallel = [key for key, (_, spec) in missing.items() if spec.threads == 1 and together]
     workers = workers_for(jobs, len(parallel))
-    failures: dict[str, Exception] = {}
-    report, done = progress.reporter("runs trained", len(missing)), 0
+    failures: dict[str, Exception | None] = {}
+    report = progress.reporter("runs trained", len(missing))
 
-    def finish(key: str, train: Callable[..., object], *arguments: object) -> None:
-        nonlocal done
-        if error := failure_of(functools.partial(train, *arguments), functools.partial(keep, key)):
-            failures[key] = error
-        done += 1
-        _show(done, len(missing)) if sys.stderr.isatty() else now()
+    def finish(key: str, train: Callable[[], object]) -> None:
+        failures[key] = failure_of(train, functools.partial(keep, key))
+        now()
 
     def now() -> None:
-        report(done)
+        report(len(failures))
 
     def in_processes(some: Iterable[str], workers: int) -> None:
         side_by_side({key: functools.partial(train_into_cache, *missing[key]) for key in some}, workers, finish, now)
@@ -63,15 +59,14 @@ def train(
         in_processes(parallel, workers)
         # where memory is short the system kills a process, and its pool ends with it: one at a time they may all fit
         for key in [key for key, error in failures.items() if isinstance(error, BrokenProcessPool)]:
-            del failures[key]
-            done -= 1
             in_processes([key], 1)
-            if isinstance(failures.get(key), BrokenProcessPool):
+            if isinstance(failures[key], BrokenProcessPool):
                 failures[key] = MemoryError(KILLED)
     for key, (identity, spec) in missing.items():
         if workers <= 1 or key not in parallel:
-            finish(key, train_into_cache, identity, spec, f"{spec.loss or 'untrained'} seed {spec.seed}")
-    return failures
+            described = f"{spec.loss or 'untrained'} seed {spec.seed}"
+            finish(key, functools.partial(train_into_cache, identity, spec, described))
+    return {key: error for key, error in failures.items() if error}
 
 
 def workers_for(jobs: int | None, count: int) -> int:
@@ -95,8 +90,7 @@ def side_by_side(
         waiting = {pool.submit(task): name for name, task in tasks.items()}
         try:
             while waiting:
-                finished, _ = wait(waiting, timeout=progress.EVERY, return_when=FIRST_COMPLETED)
-                for future in finished:
+                for future in wait(waiting, timeout=progress.EVERY, return_when=FIRST_COMPLETED).done:
                     finish(waiting.pop(future), future.result)
                 report()
         except BaseException as error:
@@ -120,82 +114,38 @@ def failure_of(*steps: Callable[[], object]) -> Exception | None:
     return None
 
 
-def _show(done: int, total: int) -> None:
-    """One line of a terminal, written over and over."""
-    print(f"\r{done} of {total} runs trained", end="\n" if done == total else "", file=sys.stderr, flush=True)
-
-
 def _start_worker() -> None:
     """One thread per worker, and none outlives a killed notebook."""
     torch.set_num_threads(1)
-    threading.Thread(target=_die_with_parent, daemon=True).start()
-
-
-def _die_with_parent() -> None:
-    if parent := multiprocessing.parent_process():
-        parent.join()
-    os._exit(1)
+    parent = multiprocessing.parent_process()
+    threading.Thread(target=lambda: (parent.join(), os._exit(1)), daemon=True).start()  # type: ignore[union-attr]
 
 
 def train_into_cache(identity: dict[str, dict], spec: RunSpec, described: str | None = None) -> None:
-    """Train a run, on as many ranks as it takes, if the cache does not have it; described: what a log calls it."""
-    if cache.folder_of(keys.of_identity(identity)).exists():  # another process was faster
+    """Train a run if the cache does not have it; described: what a log calls it.
+
+    identity: of `keys.identity_of`, from the process that asked for the run: this one may see other threads.
+    """
+    key, threads = keys.of_identity(identity), torch.get_num_threads()
+    if cache.folder_of(key).exists():  # another process was faster
         return
+    checkpoint = cache_root() / "checkpoints" / f"{key}.pt"
+    torch.set_num_threads(spec.threads or threads)
     try:
-        if (ranks := keys.ranks_of(spec)) > 1:
-            distributed.launch(identity, spec.as_dict(), ranks)
-        else:
-            train_and_store(identity, spec, described)
+        with repeatable(), torch.enable_grad():  # a run may be asked for where nothing else needs gradients
+            outcome = loop.train(spec, checkpoint=checkpoint, progress=described)
+        cache.store(identity, spec, outcome)
+        checkpoint.unlink(missing_ok=True)  # no sooner: storing may fail
         return
-    except (RuntimeError, MemoryError) as error:
-        if not _is_out_of_memory(error):
+    except (RuntimeError, MemoryError) as error:  # on CPUs torch's allocator says it in words
+        on_gpu = isinstance(error, torch.OutOfMemoryError)
+        if not on_gpu and not isinstance(error, MemoryError) and "allocate memory" not in str(error):
             raise
-        reason, on_gpu = str(error).partition(". ")[0], isinstance(error, torch.OutOfMemoryError)
+        reason = str(error).partition(". ")[0]
+    finally:
+        torch.set_num_threads(threads)
     # not while the error is held, whose frames hold the run's tensors
     if on_gpu:
         torch.cuda.empty_cache()
         raise MemoryError(f"out of GPU memory ({reason}); lower batch_size or image_size, or precision = 'bfloat16'")
     raise MemoryError(f"out of memory ({reason}); {FEWER_AT_ONCE}")
-
-
-def _is_out_of_memory(error: Exception) -> bool:
-    """torch has an exception of its own on GPUs only; on CPUs the allocator says it in words."""
-    return isinstance(error, torch.OutOfMemoryError | MemoryError) or "allocate memory" in str(error)
-
-
-@contextmanager
-def repeatable() -> Iterator[None]:
-    """On a GPU, the kernels that give the same bytes each time where there is a choice, and convolutions in float32,
-    which torch otherwise rounds to TF32. On a CPU both are so anyway."""
-    if not torch.cuda.is_available():
-        yield
-        return
-    os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # what torch asks for, before the first product
-    before = torch.get_deterministic_debug_mode(), torch.backends.cudnn.allow_tf32
-    torch.use_deterministic_algorithms(True, warn_only=True)
-    torch.backends.cudnn.allow_tf32 = False
-    try:
-        yield
-    finally:
-        torch.set_deterministic_debug_mode(before[0])
-        torch.backends.cudnn.allow_tf32 = before[1]
-
-
-def train_and_store(identity: dict[str, dict], spec: RunSpec, described: str | None = None) -> None:
-    """Train a run and put it into the cache. Every rank of a distributed run calls this, the first one stores.
-
-    identity: of `keys.identity_of`, from the process that asked for the run: ranks may see other threads.
-    """
-    checkpoint = cache_root() / "checkpoints" / f"{keys.of_identity(identity)}.pt"
-    threads = torch.get_num_threads()
-    if spec.threads is not None:
-        torch.set_num_threads(spec.threads)
-    try:
-        with repeatable(), torch.enable_grad():  # a run may be asked for where nothing else needs gradients
-            outcome = loop.train(spec, checkpoint=checkpoint, progress=described)
-    finally:
-        torch.set_num_threads(threads)
-    if distributed.rank() > 0:
-        return
-    cache.store(identity, spec, outcome)
-    checkpoint.unlink(missing_ok=True)  # no sooner: storing may fail

@@ -82,8 +82,7 @@ def times(rate: float, factor: float) -> float:
 
 def defaults(loss: str | None) -> dict[str, Any]:
     """The options of a loss that have a default, with it."""
-    build = loss_builder(loss)
-    options = inspect.signature(build).parameters.values() if build else ()
+    options = inspect.signature(loss_builder(loss)).parameters.values() if loss else ()
     return {option.name: option.default for option in options if option.default is not inspect.Parameter.empty}
 
 

@@ -221,3 +221,13 @@ def test_arguments_are_checked(files):
         images.test_batch(store, [0], 16, resize=8)
     with pytest.raises(ValueError, match="scale and ratio must be increasing"):
         images.train_batch(store, [0], 16, torch.Generator(), scale=(1.0, 0.1))
+
+
+def test_a_part_of_a_batch_is_cut_as_in_the_whole():
+    store = images.open_images(manifests.load("glyphs", images_per_class=2))
+
+    def batch(rows):
+        return images.train_batch(store, np.arange(9), 24, torch.Generator().manual_seed(0), rows=rows)
+
+    whole = batch(slice(None))
+    assert torch.equal(torch.cat([batch(slice(0, 4)), batch(slice(4, 9))]), whole)

@@ -228,7 +228,7 @@ def test_hours_can_be_measured_here(monkeypatch):
     taken = iter([9.0, 2.0, 2.0, 9.0, 0.5, 0.5, 9.0, 0.25, 0.25])  # the first call of each only warms up
     monkeypatch.setattr(stopwatch, "STEPS", 2)
     monkeypatch.setattr(stopwatch.timing, "seconds", lambda call, device: (call(), next(taken))[1])
-    monkeypatch.setattr(stopwatch.distributed, "device_for_training", lambda: torch.device("cpu"))
+    monkeypatch.setattr(stopwatch, "device_for_training", lambda: torch.device("cpu"))
     spec = RunSpec(
         "cub",  # which is not here
         image_size=28,

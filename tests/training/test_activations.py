@@ -96,10 +96,10 @@ def test_schemes_train_tails_and_resume_them(name, tmp_path, monkeypatch):
     step, checkpoint = loop.train_step, tmp_path / "run.pt"
     monkeypatch.setattr(loop, "CHECKPOINT_SECONDS", -1)
 
-    def stops(*args):
-        if args[-1] == 3:
+    def stops(state, *batch):
+        if state.step == 3:
             raise KeyboardInterrupt
-        return step(*args)
+        return step(state, *batch)
 
     monkeypatch.setattr(loop, "train_step", stops)
     with pytest.raises(KeyboardInterrupt):
@@ -115,12 +115,11 @@ def test_the_centre_and_its_mirror_image_are_shown_and_the_centre_is_evaluated()
     with torch.no_grad():
         of_views = [entering(network, tail, view) for view in (centre, centre.flip(-1))]
     picked = torch.arange(40)
-    batch = task.as_trained(picked, slice(None), "augmentation", 0)
+    batch = task.as_trained(picked, "augmentation", 0)
     near = torch.stack([(batch - view[:40]).flatten(1).norm(dim=1) for view in of_views]) < 1e-3
     assert (near.sum(0) == 1).all() and 5 < near[0].sum() < 35
-    again = task.as_trained(picked, slice(10, 20), "augmentation", 0)
-    assert torch.equal(again, batch[10:20])  # a rank's share
-    assert not torch.equal(task.as_trained(picked, slice(None), "augmentation", 1), batch)
+    assert torch.equal(task.as_trained(picked, "augmentation", 0), batch)
+    assert not torch.equal(task.as_trained(picked, "augmentation", 1), batch)
     evaluated = torch.cat(list(task.test_batches(task.test)))
     assert torch.allclose(evaluated, entering(network, tail, images_of(CROPS, task.test)), atol=1e-5)
 
@@ -134,7 +133,7 @@ def test_an_image_is_shown_in_different_crops_of_which_the_centre_is_none():
     spec = CROPS.replace(views=2, cached_views=8)
     *_, task = cut(spec)
     for step, picked in task.index_batches(0, 3):
-        batch = task.as_trained(picked, slice(None), "augmentation", step)
+        batch = task.as_trained(picked, "augmentation", step)
         first, second = batch.split(spec.batch_size)
         assert (first - second).flatten(1).norm(dim=1).min() > 1e-3
     centre = torch.cat(list(task.test_batches(task.train[picked[:16].numpy()])))
@@ -145,7 +144,7 @@ def test_what_is_there_several_times_is_shown_in_every_view_before_one_comes_aga
     views = [torch.full((3, 1), float(number)) for number in range(4)]
     stored = Activations(torch.full((6, 1), -1.0), views, np.array([1, 3, 5]), shows_centre=False)
     generator = torch.Generator().manual_seed(0)
-    shown = stored.trained(np.array([3, 1, 3, 3, 1, 3, 3]), slice(None), generator).flatten()
+    shown = stored.trained(np.array([3, 1, 3, 3, 1, 3, 3]), generator).flatten()
     assert sorted(shown[[0, 2, 3, 5]].tolist()) == [0, 1, 2, 3] and shown[1] != shown[4]
     assert shown[6] == shown[0]
 
@@ -176,7 +175,7 @@ def test_views_do_not_depend_on_the_seed_so_that_seeds_share_them(tmp_path, monk
 def test_activations_in_bfloat16_take_half_and_are_close():
     (_, _, full), (_, _, half) = cut(TAIL), cut(TAIL.replace(half_activations=True))
     assert half.activations.centre.dtype == torch.bfloat16
-    ours, theirs = (task.as_trained(torch.arange(20), slice(None), "x") for task in (half, full))
+    ours, theirs = (task.as_trained(torch.arange(20), "x") for task in (half, full))
     assert ours.dtype == torch.float32 and not torch.equal(ours, theirs)
     assert (ours - theirs).norm() < 0.01 * theirs.norm()
 

@@ -10,7 +10,7 @@ from tiny import TINY
 
 from dmlrepro.losses import chance_constrained as losses
 from dmlrepro.losses.baselines import proxies_of
-from experiments.training import inference, loop, runs
+from experiments.training import inference, loop
 from experiments.training.schemes import chance_constrained as ccp
 
 OPTIONS = {"proxies_per_class": 2, "pool_size": 3, "problem_patience": 2}
@@ -317,11 +317,15 @@ def _dies(patch, where: str):
         patch.setattr(module, name, dying)
 
     if where == "middle":
-        at(loop, "train_step", lambda *args: args[1].problem == 1 and len(args[1].solved.rows) == 1 and args[-1] % 2)
+        at(
+            loop,
+            "train_step",
+            lambda state, *_: state.scheme.problem == 1 and len(state.scheme.solved.rows) == 1 and state.step % 2,
+        )
     elif where == "end":
         at(ccp.Scheme, "next_problem", lambda scheme, best: scheme.problem == 1)
     elif where == "step":
-        at(loop, "train_step", lambda *args: args[-1] == 13)
+        at(loop, "train_step", lambda state, *_: state.step == 13)
     elif where == "search":
         count = []
         at(ccp, "greedy_k_center", lambda *_: count.append(1) or len(count) == 2)
@@ -361,17 +365,3 @@ def test_an_interruption_does_not_begin_the_steps_of_a_problem_anew(tmp_path, mo
     resumed = loop.train(spec, checkpoint=tmp_path / "run.pt")
     assert problems_of(resumed) == [(5, 5), (10, 10), (15, 15)]
     assert torch.equal(resumed.losses, loop.train(spec).losses)
-
-
-@pytest.mark.skipif(torch.cuda.device_count() == 1, reason="a single GPU takes one rank")
-def test_two_ranks_project_as_one(monkeypatch, shared_cache):
-    spec = CCP.replace(image_size=24, freeze_batchnorm=True, batch_size=15, steps=6, eval_every=1)
-    spec = with_options(spec, problem_patience=1)
-    one = loop.train(spec)
-    assert len(one.states["solved"]["_extra_state"]) >= 1 and "projection" in one.terms
-    monkeypatch.setenv("DMLREPRO_RANKS", "2")
-    two = runs.run(spec)
-    assert torch.allclose(two.losses, one.losses, rtol=1e-4)
-    torch.testing.assert_close(two.loss_state()["proxies"], one.states["loss"]["proxies"], rtol=1e-3, atol=1e-4)
-    for name, value in two.network().state_dict().items():
-        torch.testing.assert_close(value, one.states["network"][name], rtol=1e-3, atol=1e-5)

@@ -19,7 +19,6 @@ from torch import nn
 
 from dmlrepro import retrieval
 from experiments.training import batches, inference, loop
-from experiments.training.schemes import supervised
 from experiments.training.spec import RunSpec
 from experiments.training.state import State
 
@@ -151,7 +150,6 @@ def test_durations_in_epochs_become_steps():
     assert (schedule.total, schedule.warmup) == (300, 50)
     assert [schedule.rate(step) for step in (0, 99, 100, 224, 225, 299)] == pytest.approx([1, 1, 0.1, 0.1, 0.01, 0.01])
     assert [step for step in range(1, 301) if schedule.evaluates(step)] == list(range(25, 301, 25))
-    assert [step for step in range(1, 301) if schedule.epoch_ends(step)] == [50, 100, 150, 200, 250, 300]
     odd = loop.Schedule(TINY.replace(eval_every=4), steps_per_epoch=50)
     assert [step for step in range(1, 11) if odd.evaluates(step)] == [4, 8, 10]
 
@@ -178,9 +176,9 @@ def test_only_the_gradients_of_the_loss_are_clipped(monkeypatch):
 def test_learning_rates_drop_for_the_network_and_the_loss(monkeypatch):
     seen, step = [], loop.train_step
 
-    def spy(spec, network, loss, optimizer, *rest):
-        seen.append([group["lr"] for group in optimizer.param_groups])
-        return step(spec, network, loss, optimizer, *rest)
+    def spy(state, *batch):
+        seen.append([group["lr"] for group in state.optimizer.param_groups])
+        return step(state, *batch)
 
     monkeypatch.setattr(loop, "train_step", spy)
     spec = TINY.replace(steps=4, lr_drop_epochs=(0.04,), lr_drop=0.5, head_lr=4e-3, loss_lr={"*": 0.1})
@@ -188,15 +186,14 @@ def test_learning_rates_drop_for_the_network_and_the_loss(monkeypatch):
     assert np.allclose(seen, [[1e-3, 4e-3, 0.1]] * 2 + [[5e-4, 2e-3, 0.05]] * 2)
 
 
-def test_a_checkpoint_is_due_at_the_end_of_an_epoch_before_its_time(tmp_path, monkeypatch):
+def test_a_checkpoint_is_written_whenever_its_time_has_come(tmp_path, monkeypatch):
     saved = []
     monkeypatch.setattr(State, "save", lambda self, path: saved.append(self.step))
     monkeypatch.setattr(loop, "CHECKPOINT_SECONDS", 1)
-    clock = iter(np.arange(0, 100, 0.15))  # one reading per step
+    clock = iter(np.arange(0, 100, 0.15))
     monkeypatch.setattr(time, "monotonic", lambda: next(clock))
-    spec = TINY.replace(batch_size=200, steps=10)  # 4 steps an epoch
-    loop.train(spec, checkpoint=tmp_path / "run.pt")
-    assert saved == [4, 8]
+    loop.train(TINY.replace(steps=16), checkpoint=tmp_path / "run.pt")
+    assert len(saved) == 2
 
 
 def test_class_means_start_the_proxies_that_can_be_started():
@@ -317,10 +314,10 @@ def test_groups_of_neighbours_follow_the_network_from_epoch_to_epoch(monkeypatch
 def test_freed_memory_is_reused():
     script = """
 import ctypes, resource, sys, torch
-from experiments.training import loop
+from experiments.training.device import reuse_freed_memory
 ctypes.CDLL(None).prctl(41, 1, 0, 0, 0)  # PR_SET_THP_DISABLE: a huge page would count as one fault
 if sys.argv[1] == "kept":
-    loop.reuse_freed_memory()
+    reuse_freed_memory()
 for step in range(10):
     # a block larger than all before is mapped and unmapped, however the allocator's own threshold has grown
     activations = [torch.ones(2_000_000 + 5_000 * step) for _ in range(20)]
@@ -416,13 +413,9 @@ def test_a_damaged_checkpoint_is_set_aside_and_the_run_begins_anew(name, tmp_pat
 
 def test_a_checkpoint_of_another_spec_is_refused(tmp_path, monkeypatch):
     checkpoint = tmp_path / "run.pt"
-    task = batches.Task(TINY, manifest := batches.load_dataset(TINY))
-    scheme = supervised.Scheme(TINY, task, inference.build_network(TINY, manifest))
-    optimizer = loop.build_optimizer(TINY, scheme.network, scheme.loss)
-    state = State(TINY, scheme, optimizer, total=4, device=torch.device("cpu"))
-    state.save(checkpoint)
+    loop.begin(*loop.prepare(TINY, torch.device("cpu"))).save(checkpoint)
     before = checkpoint.read_bytes()
-    with pytest.raises(ValueError, match=r"belongs to another spec \(differs in lr\)"):
+    with pytest.raises(ValueError, match="belongs to another spec; remove it"):
         loop.train(TINY.replace(lr=0.5), checkpoint=checkpoint)
     assert checkpoint.read_bytes() == before
 

@@ -69,10 +69,10 @@ def test_an_interrupted_run_goes_on_with_its_clusters(tmp_path, monkeypatch):
     monkeypatch.setattr(loop, "CHECKPOINT_SECONDS", -1)
     whole, step = loop.train(CLUSTERED), loop.train_step
 
-    def dies(*args):
-        if args[-1] == 3:  # within the first epoch
+    def dies(state, *batch):
+        if state.step == 3:  # within the first epoch
             raise KeyboardInterrupt
-        return step(*args)
+        return step(state, *batch)
 
     with monkeypatch.context() as interrupted, pytest.raises(KeyboardInterrupt):
         interrupted.setattr(loop, "train_step", dies)

@@ -25,6 +25,7 @@ from experiments.datasets import manifests
 from experiments.files import FullDisk
 from experiments.networks import backbones
 from experiments.training import cache, keys, loop, runs, scheduling, sources
+from experiments.training.device import repeatable
 from experiments.training.spec import RunSpec
 
 
@@ -280,15 +281,6 @@ def test_every_name_of_torch_cuda_exists():
     assert names and not [(file, name) for file, name in names if not hasattr(torch.cuda, name)]
 
 
-def test_on_gpus_long_runs_take_all_and_small_ones_what_they_are_told(two_gpus, monkeypatch):
-    long = TINY.replace(threads=None)
-    assert (keys.device_name(), keys.ranks_of(long), keys.ranks_of(TINY)) == ("NVIDIA X", 2, 1)
-    assert [keys.ranks_of(long.replace(loss=None, steps=None)), keys.ranks_of(long.replace(batch_size=1))] == [1, 1]
-    assert keys.ranks_of(long.replace(train_from="block3")) == 1
-    monkeypatch.setenv("DMLREPRO_RANKS", "2")
-    assert keys.ranks_of(TINY) == 2
-
-
 def test_on_gpus_small_runs_go_side_by_side_where_jobs_say_how_many(two_gpus, monkeypatch):
     asked = []
 
@@ -309,14 +301,14 @@ def test_on_gpus_training_is_repeatable_and_torch_is_left_as_it_was(two_gpus, mo
     monkeypatch.setenv("CUBLAS_WORKSPACE_CONFIG", "")  # so that what is set here does not stay
     monkeypatch.delenv("CUBLAS_WORKSPACE_CONFIG")
     monkeypatch.setattr(torch.backends.cudnn, "allow_tf32", True)
-    with pytest.raises(FloatingPointError), scheduling.repeatable():
+    with pytest.raises(FloatingPointError), repeatable():
         assert torch.are_deterministic_algorithms_enabled() and not torch.backends.cudnn.allow_tf32
         assert os.environ["CUBLAS_WORKSPACE_CONFIG"] == ":4096:8"
         raise FloatingPointError
     assert not torch.are_deterministic_algorithms_enabled() and torch.backends.cudnn.allow_tf32
     torch.set_deterministic_debug_mode("warn")
     try:
-        with scheduling.repeatable():
+        with repeatable():
             pass
         assert torch.is_deterministic_algorithms_warn_only_enabled()
     finally:

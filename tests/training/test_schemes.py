@@ -146,10 +146,10 @@ def test_a_run_interrupted_in_its_second_problem_resumes_exactly(problems, tmp_p
     whole = loop.train(spec)
     problem_ends = next(step for step, value in enumerate(whole.terms["projection"].tolist()) if value)
 
-    def dies_in_the_second(*args, step=loop.train_step):
-        if args[-1] == problem_ends + 1:
+    def dies_in_the_second(state, *batch, step=loop.train_step):
+        if state.step == problem_ends + 1:
             raise KeyboardInterrupt
-        return step(*args)
+        return step(state, *batch)
 
     with monkeypatch.context() as interrupted, pytest.raises(KeyboardInterrupt):
         interrupted.setattr(loop, "train_step", dies_in_the_second)

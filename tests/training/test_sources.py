@@ -148,5 +148,5 @@ def test_a_notebook_uses_the_scheme_of_every_run_and_those_that_its_paper_names(
 
 def test_the_cache_is_no_part_of_the_source_its_keys_depend_on():
     used = {path.name for path in sources.used_by([sources.PACKAGE / "training" / "loop.py"])}
-    around = {"keys.py", "cache.py", "scheduling.py", "runs.py", "worker.py", "protocols.py"}
+    around = {"keys.py", "cache.py", "scheduling.py", "runs.py", "protocols.py"}
     assert "batches.py" in used and not used & around

@@ -25,7 +25,7 @@ from torch import Tensor, nn
 from dmlrepro.losses.baselines import proxies_of
 from dmlrepro.losses.chance_constrained import clip_to_unit_ball, covering_radius, greedy_k_center, projection_penalty
 from experiments.networks.backbones import Network
-from experiments.training import batches, distributed, inference
+from experiments.training import batches, inference
 from experiments.training.builders import stream_seed
 from experiments.training.schemes import supervised
 from experiments.training.spec import RunSpec
@@ -98,8 +98,6 @@ class Scheme(supervised.Scheme):
                 "proxies_per_class, batch_weight, raw and samples are for losses that are given proxies; "
                 f"{spec.loss} is not"
             )
-        if samples and distributed.world_size() > 1:
-            raise ValueError("samples=True embeds its samples on one rank only; set DMLREPRO_RANKS=1")
         proxies = proxies_of(self.loss)
         if proxies is None:
             raise ValueError(f"loss {spec.loss} has no proxies that could be initialised anew")
@@ -172,7 +170,7 @@ class Scheme(supervised.Scheme):
         self.anchors = best["modules"]["network"]
         radius = covering_radius(pool, converged).mean()
         self.solved.add(best["step"], best["ended"], radius, _spread(converged), *_apart(pool, converged))
-        picks = distributed.from_first(lambda: greedy_k_center(pool, converged, converged.shape[1]).cpu())
+        picks = greedy_k_center(pool, converged, converged.shape[1]).cpu()
         if not self.reset:
             self.network.load_state_dict(last["network"])
         self.loss.load_state_dict(last["loss"])
@@ -196,8 +194,8 @@ class Scheme(supervised.Scheme):
         return samples_of_each_class(torch.from_numpy(self.task.train_labels), size, generator)
 
     def _images(self, chunk: Tensor, number: int = 0) -> Tensor:
-        """This rank's share of the train images of a chunk, in the crops that they have during this problem."""
-        return self.task.as_trained(chunk, distributed.share(len(chunk)), "pool images", self.problem, number)
+        """The train images of a chunk in the crops that they have during this problem."""
+        return self.task.as_trained(chunk, "pool images", self.problem, number)
 
     @torch.no_grad()
     def _pool(self, drawn: Tensor) -> Tensor:
@@ -205,8 +203,8 @@ class Scheme(supervised.Scheme):
         chunks = drawn.flatten().tensor_split(-(-drawn.numel() // CHUNK))
         numbered = ((chunk, number) for number, chunk in enumerate(chunks))
         device, parts = next(self.network.parameters()).device, []
-        for chunk, images in zip(chunks, batches.prefetched(self._images, numbered, crops=self.task.crops)):
-            parts.append(distributed.gather(inference.embed(self.network, [images]).to(device), len(chunk)))
+        for images in batches.prefetched(self._images, numbered, crops=self.task.crops):
+            parts.append(inference.embed(self.network, [images]).to(device))
         embeddings = torch.cat(parts)
         if not embeddings.isfinite().all():
             raise FloatingPointError("the embeddings of the pool are not finite; lower lr or loss_lr")

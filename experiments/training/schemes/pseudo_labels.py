@@ -15,7 +15,7 @@ from torch import Tensor
 
 from experiments import clusters as methods
 from experiments.networks.backbones import Network
-from experiments.training import batches, distributed, inference
+from experiments.training import batches, inference
 from experiments.training.builders import stream_seed
 from experiments.training.schemes import supervised
 from experiments.training.schemes.momentum_encoder import without_labels
@@ -60,11 +60,9 @@ class Scheme(supervised.Scheme):
         super().before_epoch(epoch)
         if self.labels == "instances":
             return
-        share = self.task.train[distributed.share(len(self.task.train))]
-        mine = inference.embed(self.network, self.task.test_batches(share))
-        embeddings = distributed.gather(mine.to(self.pseudo.device), len(self.task.train)).cpu()
+        embeddings = inference.embed(self.network, self.task.test_batches(self.task.train))
         seed = stream_seed(self.spec.seed, "clusters", epoch) % 2**32
-        pseudo = distributed.from_first(lambda: FOUND_BY[self.labels](embeddings, self.clusters, seed))
+        pseudo = FOUND_BY[self.labels](embeddings, self.clusters, seed)
         self.pseudo = pseudo.to(self.pseudo.device)
         if hasattr(self.loss, "proxies"):
             sums = embeddings.new_zeros(self.clusters, embeddings.shape[1])

@@ -10,7 +10,7 @@ from typing import Any
 from torch import Tensor, nn
 
 from experiments.networks.backbones import Network
-from experiments.training import batches, distributed, inference
+from experiments.training import batches, inference
 from experiments.training.builders import build_loss
 from experiments.training.spec import RunSpec
 
@@ -19,9 +19,6 @@ class Scheme:
     """loss(embeddings, labels), with nothing around it.
 
     A subclass takes its options as further keyword arguments of the constructor, and overrides the hooks it needs.
-    Where several ranks train one run, each of them calls every hook, and what it changes must come out equal on all:
-    gather what is computed from a rank's share of the images, and take from the first rank what rounding could tell
-    apart.
 
     Attributes:
         loss: module whose parameters are learned beside the network's, at the rates `spec.loss_lr`.
@@ -50,8 +47,7 @@ class Scheme:
         self.loss = loss.to(device)
         self.neighbours: Tensor | None = None
         if spec.proxies_from_class_means:
-            means = inference.class_means(task, network)
-            self.loss.initialize_proxies(distributed.from_first(lambda: means).to(device))  # ranks differ by rounding
+            self.loss.initialize_proxies(inference.class_means(task, network).to(device))
 
     @staticmethod
     def check(**options: Any) -> None:
@@ -60,8 +56,7 @@ class Scheme:
     def objective(self, embed: Callable[[Tensor], Tensor], images: Tensor, labels: Tensor) -> dict[str, Tensor]:
         """The terms of the loss of one batch, scalars by name; their sum is minimised and each is logged.
 
-        embed: (b, C, H, W) uint8 -> (B, D), the network in training, its embeddings gathered from all ranks.
-        images: this rank's share of the batch. labels: (B,) of the whole batch.
+        embed: (B, C, H, W) uint8 -> (B, D), the network in training. labels: (B,).
         """
         return {"loss": self.loss(embed(images), labels)}
 
