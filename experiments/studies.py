@@ -114,12 +114,12 @@ RISING = 1.0  # points of R@1 in the last fifth of training, above which a metho
 def with_histories(runs: Iterable[RunSpec]) -> list[RunSpec]:
     """The same runs, of which the first seed of every method that is trained under the conventional protocol keeps its
     evaluations: those that it has during training, or five. What it learns is the same. All notebooks that have such a
-    run ask for it in this way, so that it is trained once; heads, which take a second or two, are left as they are."""
+    run ask for it in this way, so that it is trained once."""
     return [run.replace(keep_history=True, **_five_evaluations(run)) if _is_first(run) else run for run in runs]
 
 
 def _is_first(run: RunSpec) -> bool:
-    return bool(run.loss) and run.seed == 0 and run.protocol == "conventional" and run.train_from != "head"
+    return bool(run.loss) and run.seed == 0 and run.protocol == "conventional"
 
 
 def _five_evaluations(run: RunSpec) -> dict[str, float]:

@@ -87,13 +87,13 @@ class OneProtocolParams(Params):
     may_be_empty: ClassVar = ("methods", "combinations")
     overrides: ClassVar = {
         # as the short runs of CCP are there: heads, of all combinations alike
-        "quick": {"methods": (), "train_from": "head", "steps": 180, "batch_size": 32},
-        "small": {"methods": MAIN},
-        "paper": {"methods": MAIN},
+        "quick": {"methods": (), "combinations": COMBINATIONS[::2], "steps": 60, "batch_size": 32},
+        "small": {"methods": MAIN, "combinations": COMBINATIONS},
+        "paper": {"methods": MAIN, "combinations": COMBINATIONS},
     }
 
     methods: tuple[str, ...] | None = None
-    combinations: tuple[str, ...] = COMBINATIONS
+    combinations: tuple[str, ...] | None = None
 
     def _refuse_nonsense(self) -> None:
         super()._refuse_nonsense()

@@ -69,7 +69,8 @@ class OwnImagesParams(Params):
         own = _fitting(dataset, self.profile) if manifests.is_own(dataset) else {}
         if unlabelled.is_without_labels(dataset):
             return own | {"methods": unlabelled.METHODS, "seeds": 1}
-        return {"methods": tuple(offered())} | own
+        few = {"methods": ("untrained", "ProxyAnchor", "PFML", "EL-nivMF", "MFCWMS")} if dataset == "glyphs" else {}
+        return {"methods": tuple(offered())} | few | own
 
 
 @dataclass(frozen=True)
@@ -78,7 +79,7 @@ class YourImagesParams(OwnImagesParams):
 
     notebook = "01_your_images"
     overrides: ClassVar = {
-        "quick": {"train_from": "head", "steps": 60, "attempts": ("head briefly", "head")},
+        "quick": {"train_from": "head", "steps": 40, "attempts": ("head briefly", "head")},
         "small": {"attempts": ("head", "tail briefly", "tail gently", "tail")},
         "paper": {
             "train_from": "head",

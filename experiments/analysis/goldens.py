@@ -1,41 +1,33 @@
 """Golden numbers for the regression check of a notebook, with tolerances that were measured, not chosen.
 
 A golden value is the mean over seeds of a metric of one (protocol, method, setting). Another processor rounds
-logarithms and powers otherwise, and training amplifies that: after some hundred steps two processors hold different
-networks. The tolerance of a value says how far apart their means may lie. It comes from replicas, the same runs from
-initial weights that differ by one part in ten thousand, which is rounding, only larger:
+logarithms and powers otherwise, and training amplifies that: after some steps two processors hold different networks.
+The tolerance of a value says how far apart their means may lie: WIDTH standard deviations of a mean. The standard
+deviation comes from REPEATS, the same runs from initial weights that differ by one part in ten thousand, which is
+rounding, only larger. It is pooled over the rows of a metric in the notebook; methods that stop early are pooled apart,
+because validation picks another step in some repeats.
 
-- The variance of a value among the replicas of one seed is pooled over the settings of its method in the notebook. Few
-  replicas know a variance badly, so it is drawn towards those of all other methods and notebooks by as much as they
-  resemble each other, and the quantile is Student's with the degrees of freedom that this leaves (the moderated t of
-  Smyth, Stat. Appl. Genet. Mol. Biol. 3, 2004): the worse a variance is known, the heavier the tail.
-- A method that stops when validation says so stops at another step in some replicas and at the same in others, so few
-  of them tell nothing about it. All methods that stop early share one variance.
-- A run of all notebooks compares hundreds of values. The quantile is that of FALSE_ALARMS for all of them together.
-- No tolerance exceeds half the distance to a broken variant, the network as it is before training, but where a value
-  lies within a few standard deviations of it: on blurred images a trained network is no better than an untrained one.
-  None exceeds half of the value.
+No tolerance exceeds half of the value, or half the distance to a broken variant, the network before training, but where
+the value lies so near to it that repeats cannot tell the two apart.
 """
 
 import math
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pandas as pd
 
+from experiments.analysis.claims import START
 from experiments.analysis.comparing import UNTRAINED
 from experiments.analysis.results import in_percent
 from experiments.files import repository_root
 
 METRICS = ("R@1", "MAP@R", "W2", "W2/delta")  # what a golden file keeps; all of a table that has none of them
 IDENTITY = ["protocol", "method", "setting", "metric"]
-REPLICAS = 2  # of the first seed, beside the run itself
-FALSE_ALARMS = 1e-3  # runs of all notebooks, on a processor that rounds otherwise, in which a check fails by chance
-VALUES = 2000  # more than all golden files hold
-ALIKE = 5.0  # degrees of freedom that the other methods are worth at most: they are few, and may resemble by chance
-NEAR = 3.0  # standard deviations within which a value cannot be told from that of the untrained network
+REPEATS = 4  # of the first seed, beside the run itself
+WIDTH = 5 * math.sqrt(2)  # standard deviations of a value that the difference of two of them may have
+NEAR = 3.0 * math.sqrt(2)  # within so many the half distance to the network before training bounds no tolerance
 ROUNDING = 1e-3  # of a value that training does not reach, what another processor may change
 TIES = 0.3  # points: nearest neighbours that are nearly tied, also of an untrained network
 
@@ -122,91 +114,37 @@ def means(table: pd.DataFrame, metrics: Iterable[str] = METRICS) -> pd.DataFrame
 # --- tolerances -------------------------------------------------------------------------------------------------------
 
 
-def spreads(drawn: Mapping[str, list[pd.DataFrame]], early: Collection[str] = ()) -> dict[str, pd.DataFrame]:
-    """By notebook, how much a value varies from replica to replica: columns variance and freedom, indexed by method and
-    metric, of those that vary.
+def deviations(repeats: list[pd.DataFrame], early: Collection[str] = ()) -> "pd.Series[float]":
+    """The standard deviation of each golden value that varies from repeat to repeat, pooled, by IDENTITY.
 
-    drawn: by notebook, the golden values of one seed, once per replica. early: methods that share one variance.
+    repeats: the golden values of one seed, once per repeat. early: methods that stop early.
     """
-    parts, of_early = {}, []
-    for name, tables in drawn.items():
-        if tables:
-            variances = pd.concat([table.set_index(IDENTITY)["value"] for table in tables], axis=1).var(axis=1, ddof=1)
-            varying = variances[variances > 1e-12]  # an untrained network and a study beside the runs do not vary
-            of_early.append(variances[variances.index.isin(early, level="method")].rename("variance").reset_index())
-            group = varying.groupby(level=["method", "metric"]).agg(["mean", "size"])
-            parts[name] = group.assign(freedom=(len(tables) - 1) * group["size"]).astype(float)
-    if not parts:
-        return {}
-    pooled = pd.concat(parts, names=["notebook"])
-    spread = pd.concat([moderated(group) for _, group in pooled.groupby(level="metric")])
-    shared = pd.concat(of_early).drop_duplicates()  # several notebooks read one run
-    shared = shared[shared["metric"].isin(spread.index.unique("metric"))]
-    for metric, values in shared.groupby("metric")["variance"]:
-        theirs = spread.index.isin(early, level="method") & (spread.index.get_level_values("metric") == metric)
-        spread.loc[theirs, ["variance", "freedom"]] = values.mean(), REPLICAS * len(values)
-    return {name: group.droplevel("notebook") for name, group in spread.groupby(level="notebook")}
+    if not repeats:
+        return pd.Series(dtype=float)
+    variances = pd.concat([table.set_index(IDENTITY)["value"] for table in repeats], axis=1).var(axis=1, ddof=1)
+    variances = variances[variances > 1e-12]  # an untrained network and a study beside the runs do not vary
+    metric, method = (variances.index.get_level_values(name) for name in ("metric", "method"))
+    return variances.groupby([metric, method.isin(early)]).transform("mean") ** 0.5
 
 
-def tolerances(golden: pd.DataFrame, spread: pd.DataFrame | None, early: Collection[str] = ()) -> list[float]:
+def tolerances(golden: pd.DataFrame, deviation: "pd.Series[float]") -> list[float]:
     """The tolerance of every golden value, in its order.
 
     Args:
         golden: as `means` makes them, a row per protocol, method, setting and metric.
-        spread: of the same notebook, see `spreads`; None where nothing is trained.
-        early: methods that stop early, which the untrained network's value does not bound: a head may stop near it.
+        deviation: of the same notebook, see `deviations`.
     """
-    untrained = golden[golden["method"] == "untrained"]
+    before = golden[golden["method"] == (START if START in set(golden["method"]) else "untrained")]
     column = []
     for row in golden.itertuples():
-        deviation = 0.0
-        tolerance = max(ROUNDING * abs(row.value), 1e-6)
-        if spread is not None and in_percent(row.metric):
-            tolerance = max(tolerance, TIES)
-        if spread is not None and (row.method, row.metric) in spread.index:
-            variance, freedom = spread.loc[(row.method, row.metric)]
-            deviation = math.sqrt(2 * variance / row.seeds)  # of the difference of two means
-            tolerance = max(tolerance, quantile(freedom) * deviation)
-            tolerance = min(tolerance, abs(row.value) / 2)
-        alike = untrained[untrained["metric"] == row.metric]
-        if row.method not in {"untrained", *early} and len(alike):
-            same = alike[alike["protocol"] == row.protocol]
-            broken = (row.value - (same if len(same) else alike)["value"]).abs().min() / 2
-            tolerance = min(tolerance, broken) if broken > NEAR * deviation else tolerance
+        of_mean = deviation.get((row.protocol, row.method, row.setting, row.metric), 0.0) / math.sqrt(row.seeds)
+        trained = not deviation.empty and in_percent(row.metric)
+        tolerance = max(ROUNDING * abs(row.value), 1e-6, TIES if trained else 0.0)
+        if of_mean:
+            tolerance = min(max(tolerance, WIDTH * of_mean), abs(row.value) / 2)
+        alike = before[(before["metric"] == row.metric) & (before["protocol"] == row.protocol)]
+        if row.method not in UNTRAINED and len(alike):
+            broken = (row.value - alike["value"]).abs().min() / 2
+            tolerance = min(tolerance, broken) if broken > NEAR * of_mean else tolerance
         column.append(tolerance)
     return column
-
-
-def quantile(freedom: float) -> float:
-    """What the difference of two equal means exceeds, in its estimated standard deviation, once in FALSE_ALARMS runs of
-    VALUES comparisons."""
-    from scipy import stats
-
-    return float(stats.t.isf(FALSE_ALARMS / VALUES / 2, freedom))
-
-
-def moderated(pooled: pd.DataFrame) -> pd.DataFrame:
-    """Variances of one metric drawn towards each other: columns variance and freedom, in the same order.
-
-    pooled: columns mean, a variance, and freedom, its degrees of freedom.
-    """
-    own = pooled["freedom"]
-    prior, weight = prior_variance(pooled["mean"].to_numpy(), own.to_numpy())
-    weight = min(weight, ALIKE)
-    variance = (weight * prior + own * pooled["mean"]) / (weight + own)
-    return pd.DataFrame({"variance": variance, "freedom": weight + own}, index=pooled.index)
-
-
-def prior_variance(variances: np.ndarray, freedom: np.ndarray) -> tuple[float, float]:
-    """The scaled inverse chi-square distribution of which the true variances are draws: its scale, and how many degrees
-    of freedom it is worth; by the moments of the log variances (Smyth 2004, Sec. 6.2). A single variance has none."""
-    from scipy import optimize, special
-
-    if len(variances) < 2:
-        return 0.0, 0.0
-    logs = np.log(variances) - special.digamma(freedom / 2) + np.log(freedom / 2)
-    excess = logs.var(ddof=1) - special.polygamma(1, freedom / 2).mean()
-    if excess <= 1e-8:  # they differ by no more than chance
-        return float(np.average(variances, weights=freedom)), math.inf
-    half = optimize.brentq(lambda x: special.polygamma(1, x) - excess, 1e-4, 1e9)
-    return float(np.exp(logs.mean() + special.digamma(half) - np.log(half))), float(2 * half)

@@ -26,7 +26,7 @@ from experiments.training.spec import RunSpec
 
 NUMBERS = {"numbers": (1, 2, 4, 8, 16)}
 # Steps after which a problem ends, beside a single problem
-LENGTHS: Mapping[str, tuple[int, ...]] = {"quick": (10, 30, 60), "small": (10, 25, 50, 100), "paper": ()}
+LENGTHS: Mapping[str, tuple[int, ...]] = {"quick": (10, 30), "small": (10, 25, 50, 100), "paper": ()}
 BY_LENGTH = ("C2", "MS")  # proxies do most for the one, its own batch for the other
 
 
@@ -38,7 +38,7 @@ class LambdaProxiesParams(CcpParams):
     references: ClassVar = {"projections": (2e-4, 0.0)}
     overrides: ClassVar = layered(
         CcpParams.overrides,
-        at("quick", projections=(0.0, 2e-4, 0.1, 10.0), numbers=(1, 4, 8)),
+        at("quick", projections=(0.0, 2e-4, 10.0), numbers=(1, 4, 8)),
         at("small", projections=(0.0, 1e-5, 2e-4, 1e-2, 0.1, 10.0), **NUMBERS),
         at("paper", projections=(0.0, 1e-5, 2e-4, 1e-2, 0.1, 1.0, 10.0), **NUMBERS),
     )
@@ -72,7 +72,7 @@ class AlternatingParams(CcpParams):
     overrides: ClassVar = layered(
         CcpParams.overrides,
         at(losses=tuple(LOSSES), over=("ProxyAnchor", "PFML")),
-        at("quick", over=("ProxyAnchor",)),
+        at("quick", losses=("C2", "MS"), over=("ProxyAnchor",)),
     )
     may_be_empty: ClassVar = ("over",)
 

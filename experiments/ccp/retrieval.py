@@ -34,6 +34,7 @@ class CcpRetrievalParams(CcpParams):
     overrides: ClassVar = layered(
         CcpParams.overrides,
         at(methods=("untrained", *PAIRS, *OTHERS, *SMALL_MEMORY)),
+        at("quick", methods=("untrained", "C2", "C2-CCP-L", "C2-XBM-L", "ProxyAnchor")),
         at("paper", protocol=FOUR_FOLDS),
     )
 

@@ -19,7 +19,7 @@ from experiments.meanfield.claims import TESTS
 from experiments.meanfield.conventional import curve_options, curve_table
 from experiments.meanfield.magnet import field_offset
 from experiments.meanfield.methods import SHARPNESS, MeanFieldParams, every_run
-from experiments.profiles import HEADS, at, layered
+from experiments.profiles import at, layered
 from experiments.studies import scored, trained_loss, training_embeddings, with_measured
 from experiments.study import Study
 from experiments.training import records
@@ -29,8 +29,7 @@ from experiments.training.runs import RunResult
 from experiments.training.spec import RunSpec
 
 # Many short runs; the budget of the runs, and of those whose epochs count
-SHORT = layered(HEADS, at("quick", steps=200), MeanFieldParams.overrides)
-EPOCHS = layered(SHORT, at("quick", "small", steps=0, epochs=4))
+EPOCHS = layered(MeanFieldParams.overrides, at("quick", steps=0, epochs=2), at("small", steps=0, epochs=4))
 
 
 @dataclass(frozen=True)
@@ -40,10 +39,16 @@ class DimParams(MeanFieldParams):
     notebook = "33_meanfield_ablation_dim"
     positive: ClassVar = ("dims",)
     references: ClassVar = {"dims": (512,)}
-    overrides: ClassVar = SHORT
+    overrides: ClassVar = layered(
+        MeanFieldParams.overrides,
+        at(
+            methods=("untrained", "ProxyAnchor", "Cont", "MFCont", "CWMS", "MFCWMS"), dims=(32, 64, 128, 256, 512, 1024)
+        ),
+        at("quick", methods=("untrained", "ProxyAnchor", "MFCont", "MFCWMS"), dims=(32, 128, 512)),
+    )
 
-    methods: tuple[str, ...] = ("untrained", "ProxyAnchor", "Cont", "MFCont", "CWMS", "MFCWMS")
-    dims: tuple[int, ...] = (32, 64, 128, 256, 512, 1024)
+    methods: tuple[str, ...] | None = None
+    dims: tuple[int, ...] | None = None
 
 
 @dataclass(frozen=True)
@@ -54,7 +59,7 @@ class BetaDeltaParams(MeanFieldParams):
     positive: ClassVar = ("betas",)
     references: ClassVar = {"betas": (SHARPNESS["beta"],), "deltas": (SHARPNESS["delta"],)}
     overrides: ClassVar = layered(
-        SHORT,
+        MeanFieldParams.overrides,
         at(betas=(50.0, 60.0, 70.0, 80.0, 90.0), deltas=(0.6, 0.7, 0.8, 0.9, 1.0)),
         at("quick", betas=(50.0, 80.0, 90.0), deltas=(0.6, 0.8, 1.0)),
     )
@@ -70,10 +75,12 @@ class BatchSizeParams(MeanFieldParams):
     notebook = "35_meanfield_ablation_batch_size"
     positive: ClassVar = ("batch_sizes",)
     references: ClassVar = {"batch_sizes": (180,)}
-    overrides: ClassVar = EPOCHS
+    overrides: ClassVar = layered(
+        EPOCHS, at(batch_sizes=(30, 60, 90, 120, 150, 180)), at("quick", batch_sizes=(30, 90, 180))
+    )
 
     methods: tuple[str, ...] = ("untrained", "ProxyAnchor", "MFCWMS")
-    batch_sizes: tuple[int, ...] = (30, 60, 90, 120, 150, 180)
+    batch_sizes: tuple[int, ...] | None = None
 
 
 @dataclass(frozen=True)
@@ -83,9 +90,11 @@ class AlphaParams(MeanFieldParams):
     notebook = "36_meanfield_ablation_alpha"
     positive: ClassVar = ("alphas",)
     references: ClassVar = {"alphas": (SHARPNESS["alpha"],)}
-    overrides: ClassVar = EPOCHS
+    overrides: ClassVar = layered(
+        EPOCHS, at(alphas=(0.01, 0.1, 1.0, 10.0, 20.0, 40.0)), at("quick", alphas=(0.01, 1.0, 40.0))
+    )
 
-    alphas: tuple[float, ...] = (0.01, 0.1, 1.0, 10.0, 20.0, 40.0)
+    alphas: tuple[float, ...] | None = None
 
 
 @dataclass(frozen=True)
@@ -94,9 +103,13 @@ class RegularizerParams(MeanFieldParams):
 
     notebook = "37_meanfield_ablation_regularizer"
     references: ClassVar = {"weights_of_regularizer": (0.0,), "first_epochs": (2,)}
-    overrides: ClassVar = EPOCHS
+    overrides: ClassVar = layered(
+        EPOCHS,
+        at(weights_of_regularizer=(0.0, 0.01, 0.1, 1.0, 10.0, 100.0)),
+        at("quick", weights_of_regularizer=(0.0, 1.0, 100.0)),
+    )
 
-    weights_of_regularizer: tuple[float, ...] = (0.0, 0.01, 0.1, 1.0, 10.0, 100.0)  # lambda_MF
+    weights_of_regularizer: tuple[float, ...] | None = None  # lambda_MF
     first_epochs: tuple[int, ...] = (1, 2)  # after these the regulariser is looked at too
 
 

@@ -26,6 +26,9 @@ AT_STOP = "MAP@R at stop"  # the best until training would have ended
 PATIENCE = {"paper": 5, "released code": 1}  # evaluations without a better one; the released loop breaks at the first
 
 
+TABLE_2 = ("untrained", "ProxyAnchor", "Cont", "MFCont", "CWMS", "MFCWMS")
+
+
 @dataclass(frozen=True)
 class ConventionalParams(MeanFieldParams):
     """The parameters of notebook 32."""
@@ -33,12 +36,13 @@ class ConventionalParams(MeanFieldParams):
     notebook = "32_meanfield_conventional"
     positive: ClassVar = ("growth_sizes", "repetitions")
     overrides: ClassVar = {
-        "quick": {"steps": 192, "growth_sizes": (4000, 6000)},
-        "small": {"steps": 0, "epochs": 4, "growth_sizes": (4000, 5600, 8000)},
-        "paper": MeanFieldParams.overrides["paper"] | {"growth_sizes": (4000, 5600, 8000)},
+        "quick": {"steps": 0, "epochs": 2, "growth_sizes": (4000, 6000)}
+        | {"methods": ("untrained", "ProxyAnchor", "MFCont", "MFCWMS")},
+        "small": {"steps": 0, "epochs": 4, "growth_sizes": (4000, 5600, 8000), "methods": TABLE_2},
+        "paper": MeanFieldParams.overrides["paper"] | {"growth_sizes": (4000, 5600, 8000), "methods": TABLE_2},
     }
 
-    methods: tuple[str, ...] = ("untrained", "ProxyAnchor", "Cont", "MFCont", "CWMS", "MFCWMS")
+    methods: tuple[str, ...] | None = None
     growth_sizes: tuple[int, ...] | None = None  # samples of the timed losses, see growth.FROM
     repetitions: int = 5  # of the timing
 
@@ -49,7 +53,7 @@ class VitParams(MeanFieldParams):
 
     notebook = "39_meanfield_vit"
     overrides: ClassVar = {
-        "quick": {"steps": 192},
+        "quick": {"steps": 0, "epochs": 2},
         "small": {"steps": 0, "epochs": 4},
         "paper": MeanFieldParams.overrides["paper"] | {"backbone": VIT},
     }

@@ -13,7 +13,7 @@ import pandas as pd
 from experiments.meanfield.claims import MEAN_FIELDS, SAME_RATE, TESTS
 from experiments.meanfield.methods import FIELD_LR, METHODS, MeanFieldParams, specs_of
 from experiments.methods import every_seed, found_by_search, search_each
-from experiments.profiles import HEADS, at, layered
+from experiments.profiles import at, layered
 from experiments.studies import below_features
 from experiments.study import Study
 from experiments.training.spec import RunSpec
@@ -23,7 +23,7 @@ from experiments.training.spec import RunSpec
 class FoldsParams(MeanFieldParams):
     """What the two share: at paper MLRC's own network, batches, budget and search."""
 
-    overrides: ClassVar = layered(HEADS, at("quick", steps=200), at(protocol="mlrc"))
+    overrides: ClassVar = layered(at(protocol="mlrc"))
 
     protocol: str | None = None
     search_trials: int | None = None
@@ -41,24 +41,22 @@ def _evaluations(params: MeanFieldParams, count: int) -> dict:
     return {"eval_every": None, "eval_every_epochs": params.epochs / count}
 
 
+FACES, MAIN = ("ArcFace", "CosFace"), ("ProxyAnchor", "Cont", "MFCont", "CWMS", "MFCWMS")
+
+
 @dataclass(frozen=True)
 class MlrcParams(FoldsParams):
     """The parameters of notebook 31."""
 
     notebook = "31_meanfield_mlrc"
 
-    methods: tuple[str, ...] = (
-        "untrained",
-        "ArcFace",
-        "CosFace",
-        "MultiSimilarity",
-        "ProxyNCA++",
-        "ProxyAnchor",
-        "Cont",
-        "MFCont",
-        "CWMS",
-        "MFCWMS",
+    overrides: ClassVar = layered(
+        FoldsParams.overrides,
+        at(methods=("untrained", *FACES, "MultiSimilarity", "ProxyNCA++", *MAIN)),
+        at("quick", methods=("untrained", "ArcFace", "ProxyAnchor", "MFCont", "MFCWMS")),
     )
+
+    methods: tuple[str, ...] | None = None
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ from experiments.analysis import summaries
 from experiments.analysis.tables import settings_of
 from experiments.methods import pick, runs_of
 from experiments.nivmf.claims import TESTS
-from experiments.nivmf.methods import METHODS, SHORT, NivmfAblationParams
+from experiments.nivmf.methods import METHODS, NivmfAblationParams
 from experiments.profiles import at, layered
 from experiments.studies import evaluated_labels, kept, scored, training_embeddings, with_measured
 from experiments.study import Study
@@ -33,7 +33,7 @@ class CertaintyParams(NivmfAblationParams):
 
     notebook = "24_nivmf_norm_is_certainty"
     # the paper's data set is that of Fig. 6
-    overrides: ClassVar = layered(SHORT, at("paper", dataset="cars"))
+    overrides: ClassVar = layered(NivmfAblationParams.overrides, at("paper", dataset="cars"))
     references: ClassVar = {"strengths": (0.0,)}
 
     methods: tuple[str, ...] = ("Cosine", "EL-nivMF")  # the first is the baseline whose mistakes are predicted

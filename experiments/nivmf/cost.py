@@ -16,7 +16,7 @@ from experiments.analysis.statistics import t_interval
 from experiments.analysis.tables import level_of
 from experiments.methods import pick, runs_of
 from experiments.nivmf.claims import TESTS
-from experiments.nivmf.methods import DISTANCES, EMBEDDING_SCALE, METHODS, SHORT, NivmfAblationParams
+from experiments.nivmf.methods import DISTANCES, EMBEDDING_SCALE, METHODS, NivmfAblationParams
 from experiments.profiles import at, layered
 from experiments.studies import scored, study_rows, trained_loss
 from experiments.study import Study
@@ -37,15 +37,16 @@ class NivmfCostParams(NivmfAblationParams):
 
     notebook = "26_nivmf_cost_and_samples"
     overrides: ClassVar = layered(
-        SHORT,
-        at("quick", cost_image_size=112, network_images=5),
+        NivmfAblationParams.overrides,
+        at(sample_counts=(1, 2, 5, 10, 20)),
+        at("quick", cost_image_size=112, network_images=5, sample_counts=(1, 5, 20)),
         at("small", cost_image_size=224, network_images=20),
         at("paper", cost_image_size=224, network_images=100),
     )
     positive: ClassVar = ("sample_counts", "cost_image_size", "network_images", "repetitions")
     references: ClassVar = {"sample_counts": ("samples",)}
 
-    sample_counts: tuple[int, ...] = (1, 2, 5, 10, 20)
+    sample_counts: tuple[int, ...] | None = None
     cost_image_size: int | None = None
     network_images: int | None = None  # on which the network is measured
     repetitions: int = 6  # how often each time is measured, all methods in turn

@@ -21,6 +21,7 @@ from experiments.analysis.stored import Numbers
 from experiments.methods import pick, runs_of
 from experiments.nivmf.claims import TESTS
 from experiments.nivmf.methods import DISTANCES, METHODS, NivmfAblationParams, published
+from experiments.profiles import at, layered
 from experiments.studies import below_features, evaluated_labels, measured, study_rows, with_measures
 from experiments.study import Study
 from experiments.training.records import measurement
@@ -35,9 +36,15 @@ class DistancesParams(NivmfAblationParams):
     notebook = "22_nivmf_distances"
     positive: ClassVar = ("variant_dim", "draws")
 
-    methods: tuple[str, ...] = tuple(DISTANCES)
+    overrides: ClassVar = layered(
+        NivmfAblationParams.overrides,
+        at(methods=tuple(DISTANCES), variant_steps=100),
+        at("quick", variant_steps=20, methods=("Cosine", "EL-vMF", "EL-nivMF")),
+    )
+
+    methods: tuple[str, ...] | None = None
     variant_dim: int = 128  # dimension of the three-variant comparison: the paper's fits exist for 128 and 512
-    variant_steps: int = 100  # steps of each of its runs; 0: none
+    variant_steps: int | None = None  # steps of each of its runs; 0: none
     draws: int = 20  # random proxies and embeddings of the exact statements
 
 

@@ -16,7 +16,7 @@ from experiments import studies
 from experiments.figures.style import Names
 from experiments.methods import BASELINES, LOSS_LR, UNSAID, Method, Setting, documented
 from experiments.params import Params
-from experiments.profiles import HEADS, at, benchmark_of, layered
+from experiments.profiles import benchmark_of
 from experiments.training import protocols
 from experiments.training.search import Range
 
@@ -357,14 +357,9 @@ def for_joint(record: dict[str, Setting]) -> dict[str, Setting]:
 
 
 # Of the notebooks with many short runs: at quick a head, which is cheap, so that it has more steps
-SHORT = layered(NivmfParams.overrides, HEADS, at("quick", steps=300))
-
-
 @dataclass(frozen=True)
 class NivmfAblationParams(NivmfParams):
     """What the notebooks on the distances share: at the profile paper the settings of the paper's ablation."""
-
-    overrides: ClassVar = SHORT
 
     def _dataset_recipe(self, dataset: str) -> dict:
         decided = super()._dataset_recipe(dataset)

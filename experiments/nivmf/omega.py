@@ -5,7 +5,8 @@ from typing import ClassVar
 
 from experiments.methods import pick, runs_of
 from experiments.nivmf.claims import TESTS
-from experiments.nivmf.methods import JOINT, METHODS, SHORT, NivmfParams
+from experiments.nivmf.methods import JOINT, METHODS, NivmfParams
+from experiments.profiles import at, layered
 from experiments.study import Study
 from experiments.training.spec import RunSpec
 
@@ -16,9 +17,13 @@ class OmegaParams(NivmfParams):
 
     notebook = "21_nivmf_ablation_omega"
     references: ClassVar = {"omegas": (0.0,)}
-    overrides: ClassVar = SHORT
+    overrides: ClassVar = layered(
+        NivmfParams.overrides,
+        at(omegas=(0.0, 0.01, 0.1, 1.0, 10.0, 100.0, 1000.0)),
+        at("quick", omegas=(0.0, 1.0, 100.0)),
+    )
 
-    omegas: tuple[float, ...] = (0.0, 0.01, 0.1, 1.0, 10.0, 100.0, 1000.0)
+    omegas: tuple[float, ...] | None = None
 
 
 def ablation_omega(params: OmegaParams) -> list[RunSpec]:

@@ -10,6 +10,7 @@ from dmlrepro import metrics
 from experiments.methods import Setting, every_seed, found_by_search, pick, runs_of, search_each, spec_of
 from experiments.nivmf.claims import TESTS
 from experiments.nivmf.methods import JOINT, METHODS, NivmfParams, for_joint, published
+from experiments.profiles import at, layered
 from experiments.studies import evaluated_labels, histories_apart, measured, still_rising, with_histories, with_measures
 from experiments.study import Study
 from experiments.training import protocols
@@ -24,15 +25,14 @@ class NivmfRetrievalParams(NivmfParams):
     notebook = "20_nivmf_retrieval"
     may_be_empty: ClassVar = ("lr_drop_epochs",)
 
-    methods: tuple[str, ...] = (
-        "untrained",
-        "ProxyNCA++",
-        "EL-nivMF",
-        "ProxyAnchor",
-        JOINT,
-        "MultiSimilarity",
-        "Margin",
+    # at quick the one notebook that trains whole networks
+    overrides: ClassVar = layered(
+        NivmfParams.overrides,
+        at(methods=("untrained", "ProxyNCA++", "EL-nivMF", "ProxyAnchor", JOINT, "MultiSimilarity", "Margin")),
+        at("quick", train_from="", methods=("untrained", "ProxyNCA++", "EL-nivMF", "ProxyAnchor", JOINT)),
     )
+
+    methods: tuple[str, ...] | None = None
     omega: float | None = None  # weight of ProxyAnchor beside EL-nivMF
     search_trials: int | None = None
     lr_drop_epochs: tuple[float, ...] | None = None  # of the runs of Table 2; empty: no such runs

@@ -14,7 +14,7 @@ from experiments.methods import runs_of
 from experiments.pfml.alignment import class_distances
 from experiments.pfml.claims import TESTS
 from experiments.pfml.methods import METHODS, FieldParams
-from experiments.profiles import HEADS, at, layered
+from experiments.profiles import at, layered
 from experiments.studies import evaluated_labels, measured
 from experiments.study import Study
 from experiments.training.records import measurement
@@ -28,9 +28,11 @@ class ProxiesParams(FieldParams):
 
     notebook = "13_pfml_ablation_proxies"
     references: ClassVar = {"numbers": (15,)}
-    overrides: ClassVar = layered(HEADS, at("paper", samples_per_class=4))
+    overrides: ClassVar = layered(
+        at(numbers=(0, 1, 2, 5, 15, 30)), at("quick", numbers=(0, 1, 15)), at("paper", samples_per_class=4)
+    )
 
-    numbers: tuple[int, ...] = (0, 1, 2, 5, 15, 30)
+    numbers: tuple[int, ...] | None = None
 
 
 @dataclass(frozen=True)
@@ -39,9 +41,9 @@ class DeltaParams(FieldParams):
 
     notebook = "14_pfml_ablation_delta"
     references: ClassVar = {"deltas": (0.2,)}
-    overrides: ClassVar = HEADS
+    overrides: ClassVar = layered(at(deltas=(0.1, 0.15, 0.2, 0.25, 0.3, 0.35)), at("quick", deltas=(0.1, 0.2, 0.3)))
 
-    deltas: tuple[float, ...] = (0.1, 0.15, 0.2, 0.25, 0.3, 0.35)
+    deltas: tuple[float, ...] | None = None
 
 
 @dataclass(frozen=True)
@@ -50,9 +52,9 @@ class AlphaParams(FieldParams):
 
     notebook = "15_pfml_ablation_alpha"
     references: ClassVar = {"alphas": (3.0,)}
-    overrides: ClassVar = HEADS
+    overrides: ClassVar = layered(at(alphas=(0.0, 1.0, 2.0, 3.0, 4.0, 5.0, 6.0)), at("quick", alphas=(0.0, 1.0, 3.0)))
 
-    alphas: tuple[float, ...] = (0.0, 1.0, 2.0, 3.0, 4.0, 5.0, 6.0)
+    alphas: tuple[float, ...] | None = None
 
 
 @dataclass(frozen=True)
@@ -61,9 +63,9 @@ class RepulsionParams(FieldParams):
 
     notebook = "16_pfml_ablation_repulsion_radius"
     references: ClassVar = {"radii": (0.2,)}
-    overrides: ClassVar = HEADS
+    overrides: ClassVar = layered(at(radii=(0.2, 0.22, 0.25, 0.3, 0.35, 0.4, 0.45)), at("quick", radii=(0.2, 0.3, 0.4)))
 
-    radii: tuple[float, ...] = (0.2, 0.22, 0.25, 0.3, 0.35, 0.4, 0.45)
+    radii: tuple[float, ...] | None = None
 
 
 LITERAL = "alpha=0;alpha_zero=literal"

@@ -16,7 +16,7 @@ from experiments.analysis.stored import Numbers
 from experiments.methods import every_seed, pick, search_each, spec_of
 from experiments.pfml.claims import NOISE, TESTS
 from experiments.pfml.methods import METHODS, FieldParams, published
-from experiments.profiles import HEADS, at, layered
+from experiments.profiles import at, layered
 from experiments.studies import (
     measured,
     trained_loss,
@@ -39,13 +39,14 @@ class LabelNoiseParams(FieldParams):
     one_network: ClassVar = True
     references: ClassVar = {"noise_levels": (0.0, 0.2)}
     overrides: ClassVar = layered(
-        HEADS,
+        at(methods=("untrained", "PFML", "ProxyAnchor", "ProxyNCA++", "MultiSimilarity", "Triplet")),
+        at("quick", methods=("untrained", "PFML", "ProxyAnchor")),
         at("paper", noise_levels=(0.0, 0.1, 0.2, 0.3, 0.4)),
         at("small", noise_levels=(0.0, 0.2)),  # the published level alone, which the claims name
         at("quick", noise_levels=(0.0, 0.2, 0.4)),
     )
 
-    methods: tuple[str, ...] = ("untrained", "PFML", "ProxyAnchor", "ProxyNCA++", "MultiSimilarity", "Triplet")
+    methods: tuple[str, ...] | None = None
     noise_levels: tuple[float, ...] | None = None
     protocol: str | None = None
     search_trials: int | None = None
@@ -55,7 +56,7 @@ def label_noise(params: LabelNoiseParams) -> list[RunSpec]:
     """Every method at every share of wrong training labels; which labels are wrong depends on the seed alone, and a
     search sees right ones.
 
-    Where whole networks are trained, the runs with clean labels are those of notebook 10.
+    The runs with clean labels are those of notebook 10.
     """
     specs = [spec_of(method, params) for method in pick(METHODS, params.methods)]
     noisy = [

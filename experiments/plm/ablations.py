@@ -22,7 +22,7 @@ from experiments.training.spec import RunSpec
 SHORT = layered(
     PlmTrainingParams.overrides,
     at("quick", "small", train_from="head", batch_size=100),
-    at("quick", steps=120, lr=PUBLISHED["lr"].value),
+    at("quick", steps=30, lr=PUBLISHED["lr"].value),
     at("small", steps=1500),
 )
 
@@ -32,11 +32,11 @@ class PlmProxiesParams(PlmTrainingParams):
     """The parameters of notebook 52."""
 
     notebook = "52_plm_ablation_proxies"
-    overrides: ClassVar = SHORT
+    overrides: ClassVar = layered(SHORT, at(numbers=(0, 10, 50, 100, 250, 500)), at("quick", numbers=(0, 10, 100)))
     takes_searches: ClassVar = False
     references: ClassVar = {"numbers": (0, 100)}
 
-    numbers: tuple[int, ...] = (0, 10, 50, 100, 250, 500)
+    numbers: tuple[int, ...] | None = None
 
 
 @dataclass(frozen=True)
@@ -44,11 +44,11 @@ class PlmDimensionParams(PlmTrainingParams):
     """The parameters of notebook 53."""
 
     notebook = "53_plm_ablation_dimension"
-    overrides: ClassVar = SHORT
+    overrides: ClassVar = layered(SHORT, at(dimensions=(2, 3, 4, 5, 6, 7)), at("quick", dimensions=(2, 3, 6)))
     takes_searches: ClassVar = False
     references: ClassVar = {"dimensions": (3,)}
 
-    dimensions: tuple[int, ...] = (2, 3, 4, 5, 6, 7)
+    dimensions: tuple[int, ...] | None = None
 
 
 @dataclass(frozen=True)
@@ -56,10 +56,14 @@ class PlmDecayParams(PlmTrainingParams):
     """The parameters of notebook 54; a pair of decays is written "N_alpha/N_beta"."""
 
     notebook = "54_plm_ablation_decay"
-    overrides: ClassVar = SHORT
+    overrides: ClassVar = layered(
+        SHORT,
+        at(pairs=("1/0.5", "3/0.5", "6/0.5", "4/0", "4/1", "1/1", "1.5/1.5", "0.5/1.5", "4/0.5")),
+        at("quick", pairs=("1/0.5", "1/1", "4/0.5")),
+    )
     takes_searches: ClassVar = False
 
-    pairs: tuple[str, ...] = ("1/0.5", "3/0.5", "6/0.5", "4/0", "4/1", "1/1", "1.5/1.5", "0.5/1.5", "4/0.5")
+    pairs: tuple[str, ...] | None = None
 
 
 @dataclass(frozen=True)
@@ -67,11 +71,11 @@ class PlmDeltaParams(PlmTrainingParams):
     """The parameters of notebook 55."""
 
     notebook = "55_plm_ablation_delta"
-    overrides: ClassVar = SHORT
+    overrides: ClassVar = layered(SHORT, at(deltas=(0.2, 0.5, 1.0, 1.5, 2.0)), at("quick", deltas=(0.2, 1.0, 2.0)))
     takes_searches: ClassVar = False
     references: ClassVar = {"deltas": (2.0,)}
 
-    deltas: tuple[float, ...] = (0.2, 0.5, 1.0, 1.5, 2.0)
+    deltas: tuple[float, ...] | None = None
 
 
 @dataclass(frozen=True)

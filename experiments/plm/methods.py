@@ -169,8 +169,9 @@ class PlmParams(Params):
         "quick": {
             "image_size": 32,
             "test_resize": 32,
+            "train_from": "",
             "batch_size": 25,
-            "steps": 100,
+            "steps": 30,
             "lr": 1e-4,
             "views": 2,
             "momentum": 0.9,  # it remembers a tenth of the steps, and the paper's 0.999 a tenth of 200 epochs of CUB

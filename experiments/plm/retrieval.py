@@ -16,6 +16,7 @@ from experiments.analysis.stored import Numbers
 from experiments.methods import spec_of
 from experiments.plm.claims import TESTS
 from experiments.plm.methods import METHODS, PUBLISHED, PlmTrainingParams, unlabelled_runs
+from experiments.profiles import at, layered
 from experiments.studies import measured
 from experiments.study import Study
 from experiments.training.records import measurement
@@ -36,7 +37,13 @@ class PlmRetrievalParams(PlmTrainingParams):
     notebook = "50_plm_retrieval"
     positive: ClassVar = ("clusters",)
 
-    methods: tuple[str, ...] = tuple(METHODS)
+    overrides: ClassVar = layered(
+        PlmTrainingParams.overrides,
+        at(methods=tuple(METHODS)),
+        at("quick", methods=("untrained", "random head", "PLM", "STML-style", "NT-Xent", "K-Means")),
+    )
+
+    methods: tuple[str, ...] | None = None
     clusters: int | None = None  # of the pseudo-labels
 
 

@@ -20,25 +20,16 @@ from experiments.training import runs
 def accept(names: Iterable[str]) -> None:
     """Make `tests/golden/<notebook>.csv` of those notebooks that save a table, from results/quick; print what moved.
 
-    The spread of the values is measured on all notebooks whose values vary alike, whichever of them are asked for,
-    because each is drawn to the others.
-
     Raises:
         ValueError: a table is missing or not as it was saved; then no golden value is replaced.
     """
     params_of = {name: quick(study) for name in names if (study := catalogue.find(name)).saves}
     paths = {name: saving.output_folder("quick") / f"{params.notebook}.csv" for name, params in params_of.items()}
     tables = {name: saving.read(path) for name, path in paths.items()}
-    spread: dict[str, pd.DataFrame] = {}
-    alike: dict[tuple[bool, frozenset[str]], dict[str, Study]] = {}
-    for name, study in catalogue.studies().items():
-        alike.setdefault(kind(study), {})[name] = study
-    for studies in (group for group in alike.values() if not params_of.keys().isdisjoint(group)):
-        early = set().union(*(stopping_early(study) for study in studies.values()))
-        spread |= goldens.spreads({name: replicas(study) for name, study in studies.items()}, early)
     for name, params in params_of.items():
+        study = catalogue.find(name)
         new = goldens.means(tables[name])
-        new["tolerance"] = goldens.tolerances(new, spread.get(params.notebook), stopping_early(catalogue.find(name)))
+        new["tolerance"] = goldens.tolerances(new, goldens.deviations(repeats(study), stopping_early(study)))
         new = new.drop(columns="seeds")
         path = goldens.path_of(params)
         if path.exists():
@@ -119,26 +110,19 @@ def quick(study: Study):
     return study.params.from_values({"profile": "quick"})
 
 
-def kind(study: Study) -> tuple[bool, frozenset[str]]:
-    """What notebooks must have in common for their values to vary alike: whether they train heads on a frozen trunk,
-    which amplify rounding far less than whole networks do, and by which schemes, one of which may stop early."""
-    trained = [spec for spec in study.specs_untrained(quick(study)) if spec.loss]
-    return any(spec.train_from == "head" for spec in trained), frozenset(spec.scheme for spec in trained)
-
-
 def stopping_early(study: Study) -> set[str]:
     """The methods whose scheme ends a problem early and begins the next."""
     specs = study.specs_untrained(quick(study))
     return {spec.method for spec in specs if spec.scheme == "chance_constrained"}
 
 
-def replicas(study: Study) -> list[pd.DataFrame]:
-    """The golden values of the first seed alone, once for each replica; empty for a notebook that trains nothing."""
+def repeats(study: Study) -> list[pd.DataFrame]:
+    """The golden values of the first seed alone, once for each repeat; empty for a notebook that trains nothing."""
     params = quick(study)
     specs = [spec for spec in study.specs(params) if spec.seed == 0]
     if all(spec.loss is None for spec in specs):
         return []
-    numbers = range(goldens.REPLICAS + 1)
+    numbers = range(goldens.REPEATS + 1)
     numbered = [[spec.replace(replica=number * (spec.loss is not None)) for spec in specs] for number in numbers]
     runs.run_all([spec for some in numbered for spec in some])  # side by side
     return [goldens.means(study.table(runs.run_all(some), params)) for some in numbered]
