@@ -3,31 +3,27 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 PROFILE ?= quick
-# what `make test` trains anew and executes: the tour, a notebook of every paper, and the ledger
-CORE := $(foreach number,00 16 20 30 40 50 92,$(wildcard notebooks/$(number)_*.ipynb))
-# the others take turns: `make drift` has those of today, `make drift PART=3` is the same on any day
-OTHERS := $(filter-out $(CORE),$(sort $(wildcard notebooks/*.ipynb)))
-PARTS := 8
-PART ?= $(shell date +%j)
+# BIN=$CONDA_PREFIX/bin: the programs of an environment that is there already
+READY := $(if $(filter command,$(firstword $(origin BIN))),,$(VENV)/installed)
 
 export PYTHONDONTWRITEBYTECODE := 1
 # recipes read these from the environment, so that nothing in them is a command of the shell
-export PROFILE ONLY PART
+export PROFILE ONLY
 
-.PHONY: results executed test test-all slurm-test lint pytest pytest-all nbval nbval-all drift notebooks accept site lab lock install clean
+.PHONY: results executed test test-all slurm-test lint pytest pytest-all nbval notebooks accept site lab lock install clean
 
 # ONLY=00_tour,10_pfml_retrieval: these notebooks. It fails where a committed table is not what they make now
 results: executed
 	@$(BIN)/python -m experiments summary "build/$$PROFILE"
 
-executed: $(VENV)/installed
+executed: $(READY)
 	$(BIN)/python workflow/build.py "$$PROFILE" "$$ONLY"
 
 test: lint pytest nbval
 
-test-all: lint pytest-all nbval-all
+test-all: lint pytest-all nbval
 
-install: $(VENV)/installed
+install: $(READY)
 
 # pip refuses an editable path beside hashes, so the package itself comes second, without dependencies; compat puts this
 # folder on the path, so that experiments, which no wheel holds, is importable from any other
@@ -38,28 +34,22 @@ $(VENV)/installed: requirements.lock pyproject.toml
 	$(BIN)/python -m pip install --config-settings editable_mode=compat --no-deps --no-build-isolation --editable .
 	@touch $@
 
-lint: $(VENV)/installed
+lint: $(READY)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
-pytest: $(VENV)/installed
+pytest: $(READY)
 	$(BIN)/python -m pytest -n auto --dist loadscope -m "not slow" tests
 
-pytest-all: $(VENV)/installed
+pytest-all: $(READY)
 	$(BIN)/python -m pytest -n auto --dist loadscope tests
 
 # an empty cache and a results folder of its own: the notebooks really train, and nothing committed is touched;
 # FRESH=--keep-cache takes the runs that another target has just trained in a clean clone
 FRESH ?=
-nbval: $(VENV)/installed
-	$(BIN)/python workflow/fresh.py $(FRESH) $(CORE)
-
-nbval-all: $(VENV)/installed
-	$(BIN)/python workflow/fresh.py $(FRESH) $(CORE) $(OTHERS)
-
-drift: $(VENV)/installed
-	$(BIN)/python workflow/fresh.py $(FRESH) $$(echo $(OTHERS) | tr ' ' '\n' | awk -v part="$$PART" 'NR % $(PARTS) == part % $(PARTS)')
+nbval: $(READY)
+	$(BIN)/python workflow/fresh.py $(FRESH) $(sort $(wildcard notebooks/*.ipynb))
 
 # what is committed, outputs and golden values, is of profile quick, whatever the command line says
 notebooks accept: override PROFILE := quick
@@ -73,7 +63,7 @@ notebooks: executed
 	$(BIN)/python -m experiments pages
 
 # the workflow on a SLURM cluster of this one machine; SLURM itself: sudo .venv/bin/python tests/slurm/cluster.py install
-slurm-test: $(VENV)/installed
+slurm-test: $(READY)
 	$(BIN)/python tests/slurm/cluster.py required
 	$(BIN)/python -m pip install --no-deps --require-hashes -r workflow/profiles/slurm/requirements.txt
 	$(BIN)/python -m pytest tests/slurm
@@ -83,10 +73,10 @@ accept: executed
 	$(BIN)/python -m experiments pages
 
 # the documentation, to read offline, on a phone too: build/site/index.html; a warning or a broken link is an error
-site: $(VENV)/installed
+site: $(READY)
 	$(BIN)/python workflow/make_site.py
 
-lab: $(VENV)/installed
+lab: $(READY)
 	$(BIN)/jupyter lab --notebook-dir=. notebooks/00_tour.ipynb
 
 lock:

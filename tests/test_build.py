@@ -189,9 +189,8 @@ def test_what_make_is_told_is_never_a_command(tmp_path):
     python.write_text('#!/bin/sh\nprintf "%s|" "$@" >> said\n')
     python.chmod(0o755)
     bad = "16; touch x $(touch x) `touch x`'\""
-    told = [f"{name}={bad.replace('$', '$$')}" for name in ("ONLY", "PROFILE", "PART")]
-    for target in ("results", "drift"):
-        subprocess.run(["make", target, *told], cwd=tmp_path, check=True, capture_output=True)
+    told = [f"{name}={bad.replace('$', '$$')}" for name in ("ONLY", "PROFILE")]
+    subprocess.run(["make", "results", *told], cwd=tmp_path, check=True, capture_output=True)
     assert f"workflow/build.py|{bad}|{bad}|" in (tmp_path / "said").read_text()
     assert f"summary|build/{bad}|" in (tmp_path / "said").read_text()
     assert not (tmp_path / "x").exists()

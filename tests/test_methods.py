@@ -41,7 +41,7 @@ def test_an_unknown_method_is_an_error_that_lists_those_there_are():
         ({"profile": "small", "train_from": ""}, (None, None)),
         ({"profile": "small", "dataset": "omniglot"}, (None, None)),  # from scratch everything learns
         ({"profile": "small", "weights": "none"}, (None, None)),
-        ({"profile": "quick"}, (None, None)),
+        ({"profile": "quick"}, ("head", None)),
         ({"profile": "quick", "train_from": "block3"}, ("block3", None)),  # a glyph's mirror image is another
         ({"profile": "paper"}, (None, None)),
     ],

@@ -120,7 +120,8 @@ def test_its_opening_and_its_own_output_are_of_one_execution(path):
     (findings,) = [cell for cell in code(notebook) if "study.found(" in cell.source]
     (output,) = findings.outputs
     lines = output.data["text/markdown"].splitlines()
-    assert lines and [line for line in lines if line not in opening.splitlines()] == []
+    few = "Too few rows for a finding."  # of quick; the opening may have a larger profile's
+    assert lines and [line for line in lines if line not in opening.splitlines() and line != few] == []
 
 
 def without_verdict(notebook, name: str) -> list[str]:

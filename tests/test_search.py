@@ -22,6 +22,7 @@ TINY = {
     "search_trials": 3,
     "embedding_size": 8,
     "steps": 2,
+    "seeds": 2,
     "batch_size": 16,
     "threads": 1,
 }

@@ -97,7 +97,7 @@ MEANS = (
     "A verdict holds for these images, this network and this budget, at the settings that one and the same search "
     "found for every loss. It is after Holm over all rivals: *better* and *worse* need an interval over seeds beyond "
     f"zero and a mean of at least {COUNTS:g} points of {METRIC}; *no difference* needs two one-sided tests to put it "
-    "within these; *unclear* is neither, and no proof of equality. Profile quick has two seeds and no search: "
+    "within these; *unclear* is neither, and no proof of equality. Profile quick has one seed and no search: "
     "directions, never a verdict. Other images or a larger network may turn any of it."
 )
 COSTS = (
@@ -131,7 +131,7 @@ def said_missing(params: YourLossParams, others: Rivals) -> list[str]:
     if not others.methods:
         sentences.insert(0, "No rival is on record under these conditions, so that nothing is compared.")
     if params.profile == "quick":
-        sentences.append("Profile quick shows directions: two seeds, nobody is searched, and there is no verdict.")
+        sentences.append("Profile quick shows directions: one seed, nobody is searched, and there is no verdict.")
         if params.search:
             sentences.append(
                 f"{', '.join(params.search)} is searched at profile small, like the options of every loss."

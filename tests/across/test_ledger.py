@@ -6,7 +6,7 @@ import pandas as pd
 import pytest
 
 from experiments.across import ledger
-from experiments.analysis import claims, goldens
+from experiments.analysis import claims
 from experiments.files import repository_root
 from experiments.report import catalogue, regression, verdicts
 
@@ -88,8 +88,7 @@ def test_a_text_is_shown_as_it_is():
 
 def test_a_notebook_without_a_table_has_no_golden_numbers(monkeypatch, capsys):
     assert not catalogue.find("92").saves
-    monkeypatch.setattr(goldens, "spreads", lambda drawn, early: {})
-    monkeypatch.setattr(regression, "replicas", lambda entry: [])
+    monkeypatch.setattr(regression, "repeats", lambda entry: [])
     regression.accept(["92_claims"])
     assert capsys.readouterr().out == ""
     assert not (repository_root() / "tests" / "golden" / "92_claims.csv").exists()

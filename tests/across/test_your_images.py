@@ -41,14 +41,14 @@ def test_what_needs_no_labels_or_many_steps_is_refused():
 
 
 def test_every_method_that_is_offered_is_tried_beside_what_needs_no_training():
-    params = YourImagesParams.from_values({})
+    params = YourImagesParams.from_values({"methods": list(METHODS), "seeds": 2})
     assert {"untrained", "ProxyAnchor", "PFML", "EL-nivMF"} <= set(params.methods)
     specs = your_images.your_images(params)
     assert {spec.method for spec in specs} == {*METHODS, "PCA", "whitened PCA"}
     assert {(spec.seed, spec.fold) for spec in specs} == {(0, 0), (1, 1)}
     trained = [spec for spec in specs if spec.loss]
     assert {(spec.train_from, spec.head_start) for spec in trained} == {("head", "whitened")}
-    assert {spec.setting for spec in trained} == {"part=head;steps=15", "part=head;steps=60"}
+    assert {spec.setting for spec in trained} == {"part=head;steps=10", "part=head;steps=40"}
     starts = {spec.method: spec.head_start for spec in specs if not spec.loss}
     assert starts == {"untrained": None, "PCA": "pca", "whitened PCA": "whitened"}
 

@@ -256,9 +256,9 @@ def test_the_three_commands_as_they_are_typed(folder, tmp_path, capsys, monkeypa
         assert cli.main([str(argument) for argument in arguments]) == status
         return capsys.readouterr()
 
-    assert said("export", "01", "a.safetensors", *shorter, "-p", "methods", "untrained,Triplet,PFML")
-    by_name = said("export", "01", "b.safetensors", *shorter, "--method", "Triplet part=head;steps=2").out
-    assert by_name.startswith("# Triplet part=head;steps=2 glyphs seed 0") and "torch.export.load('b.pt2'" in by_name
+    assert said("export", "01", "a.safetensors", *shorter, "-p", "methods", "untrained,PFML")
+    by_name = said("export", "01", "b.safetensors", *shorter, "--method", "PFML part=head;steps=2").out
+    assert by_name.startswith("# PFML part=head;steps=2 glyphs seed 0") and "torch.export.load('b.pt2'" in by_name
     assert (
         "6 images in index; 2 others: index/unreadable.txt"
         in said("embed", "b.safetensors", folder, "--out", "index").out
@@ -268,8 +268,8 @@ def test_the_three_commands_as_they_are_typed(folder, tmp_path, capsys, monkeypa
     assert "broken.jpg" in said("find", "index", folder / "flat.png", folder / "broken.jpg", status=1).err
     wrong = said("export", "01", "c.safetensors", *shorter, "--method", "Tripel", status=2).err
     assert "0 runs for --method Tripel" in wrong and "ProxyAnchor" in wrong
-    several = said("export", "01", "c.safetensors", *shorter, "--method", "Triplet", status=2).err
-    assert "2 runs for --method Triplet" in several and "'Triplet part=head;steps=1'" in several
+    several = said("export", "01", "c.safetensors", *shorter, "--method", "PFML", status=2).err
+    assert "2 runs for --method PFML" in several and "'PFML part=head;steps=1'" in several
     assert "ProxyAnchor" not in several
     assert "runs for --method None" in said("export", "10", "c.safetensors", status=2).err
     assert "none of the 1 query images" in said("find", "index", folder / "broken.jpg", status=2).err

@@ -70,7 +70,7 @@ METRICS = ("MAP@R", "best_epoch", "best_beta", "regularizer", "field_offset")
         ("37", ["meanfield-09", "meanfield-14"], ()),
     ],
 )
-@pytest.mark.parametrize("profile", ["quick", "paper"])
+@pytest.mark.parametrize("profile", ["small", "paper"])
 def test_each_claim_finds_its_rows(name, claim_ids, extra, profile):
     table = as_if_finished(name, profile, METRICS)
     if name == "33":
@@ -97,7 +97,7 @@ def test_dimensions_are_compared_in_one_context():
 
 
 def test_the_best_beta_is_that_of_each_delta_and_seed():
-    params, specs = specs_of("34", betas=[70.0, 80.0], deltas=[0.6, 0.8])
+    params, specs = specs_of("34", betas=[70.0, 80.0], deltas=[0.6, 0.8], seeds=2)
     score = {(80.0, 0.6): 0.3, (70.0, 0.6): 0.5, (80.0, 0.8): 0.4, (70.0, 0.8): 0.2}
     table = ablations.beta_delta_table(
         [fake(s, score[s.loss_options["beta"], s.loss_options["delta"]] if s.loss else 0.1) for s in specs], params
@@ -123,7 +123,7 @@ def test_the_regulariser_and_the_offsets_of_finished_runs():
 
 
 def test_the_first_epochs_are_runs_of_the_same_steps_that_end_sooner():
-    _, specs = specs_of("37", seeds=1)
+    _, specs = specs_of("37", seeds=1, epochs=4)
     one = {spec.setting: spec for spec in specs if spec.method == "MFCont"}
     whole = one["lambda=0"]
     assert one["lambda=0;epochs=2"] == whole.replace(epochs=2, setting="lambda=0;epochs=2")

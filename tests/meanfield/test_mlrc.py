@@ -82,7 +82,7 @@ def test_proxy_nca_that_is_compared_with_mfnca_starts_and_learns_as_it_does():
     ],
 )
 def test_each_claim_finds_its_rows(name, metrics, claim_ids):
-    lines = judging.judge(as_if_finished(name, metrics=metrics), TESTS, claim_ids).verdicts
+    lines = judging.judge(as_if_finished(name, "small", metrics=metrics), TESTS, claim_ids).verdicts
     assert list(lines["claim_id"]) == claim_ids and (lines["verdict"] != "not run").all()
 
 

@@ -21,10 +21,11 @@ def quick(name, **changes):
 
 
 def test_baselines_are_the_runs_of_notebook_10():
-    _, ours = quick("20")
-    _, theirs = quick("10")
-    shared = [spec for spec in ours if spec.method in ("untrained", "ProxyNCA++", "ProxyAnchor", "MultiSimilarity")]
-    assert len(shared) == 8
+    baselines = ("untrained", "ProxyNCA++", "ProxyAnchor", "MultiSimilarity")
+    _, ours = quick("20", train_from="head", methods=baselines)
+    _, theirs = quick("10", methods=baselines, seeds=1)
+    shared = [spec for spec in ours if spec.method in baselines]
+    assert len(shared) == 4
     assert all(spec in theirs for spec in shared)
 
 
@@ -33,7 +34,7 @@ def test_one_head_of_el_nivmf_serves_four_notebooks():
         [spec.as_dict() for spec in quick(name)[1] if spec.method == "EL-nivMF" and not spec.setting]
         for name in ("22", "24", "25", "26")
     ]
-    assert len(content[0]) == 2
+    assert len(content[0]) == 1
     assert all(of_notebook == content[0] for of_notebook in content)
 
 
@@ -96,7 +97,7 @@ def test_the_profile_paper_is_roth_et_al():
     ],
 )
 def test_each_claim_finds_its_rows(name, metrics, extra, claim_ids):
-    lines = judging.judge(as_if_finished(name, metrics=metrics, extra=extra), TESTS, claim_ids).verdicts
+    lines = judging.judge(as_if_finished(name, "small", metrics=metrics, extra=extra), TESTS, claim_ids).verdicts
     assert list(lines["claim_id"]) == claim_ids
     assert set(lines["verdict"]) == {judging.UNCLEAR}  # "not run" would name what is missing
     assert (lines["direction"] != "").all()

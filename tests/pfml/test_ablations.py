@@ -37,7 +37,7 @@ def test_the_default_point_of_the_ablations_is_one_run(profile):
 @pytest.mark.parametrize(
     "name, claim_ids", [("13", ["pfml-08", "pfml-09"]), ("14", ["pfml-10"]), ("15", ["pfml-11"]), ("16", ["pfml-12"])]
 )
-@pytest.mark.parametrize("profile", ["quick", "paper"])
+@pytest.mark.parametrize("profile", ["small", "paper"])
 def test_every_claim_finds_its_rows(name, claim_ids, profile):
     lines = judging.judge(as_if_finished(name, profile), TESTS, claim_ids).verdicts
     assert (lines["verdict"] != "not run").all() and not lines["reason"].str.contains("covers").any()

@@ -1,11 +1,17 @@
 """Notebook 10 trains the fields once more as READINGS has them, and tells them apart from the comparison itself."""
 
 import pandas as pd
+import pytest
 
 from experiments.analysis import results
 from experiments.pfml import retrieval
 from experiments.pfml.methods import READINGS
 from experiments.training.protocols import Scored
+
+
+@pytest.fixture(autouse=True)
+def every_reading(monkeypatch):
+    monkeypatch.setitem(retrieval.READINGS_AT, "quick", tuple(READINGS))
 
 
 def specs(**values):

@@ -102,7 +102,8 @@ def test_the_ledger_and_the_first_screen_have_it(toy, judged_anew, monkeypatch):
 def test_a_baseline_is_the_run_that_other_papers_have(toy):
     def runs(name, method):
         notebook = catalogue.find(name)
-        return [spec for spec in notebook.specs(notebook.params.from_values({})) if spec.method == method]
+        given = {"methods": ["untrained", "Triplet"], "seeds": 1} if name == "10" else {}
+        return [spec for spec in notebook.specs(notebook.params.from_values(given)) if spec.method == method]
 
     for method in ("untrained", "Triplet"):
         theirs = [spec for spec in runs("10", method) if spec.protocol == "conventional" and not spec.setting]

@@ -146,11 +146,13 @@ def test_show_names_the_search(capsys):
     assert cli.main(["show", "11", *arguments, "-p", "delta", "0.25"]) == 0
     lines = capsys.readouterr().out.splitlines()
     source = "search, 24 runs, glyphs, head"
-    block = lines[lines.index("PFML label_noise=0 (conventional; 2 seeds)") + 1 :]
+    block = lines[lines.index("PFML label_noise=0 (conventional; 1 seeds)") + 1 :]
     origin = {line.split()[0]: line for line in block[: block.index("")]}
     assert all(source in origin[name] for name in ("lr", "head_lr", "loss.alpha", "loss_lr.proxies"))
     assert source not in origin["loss.delta"] and "reader" in origin["loss.delta"]
-    assert sum(source in line for line in lines) == 4 * 2, "nothing else, at two levels"
+    assert sum(source in line for line in lines) == 4 * 3, (
+        "nothing else: both seeds at level 0, of which the first keeps its evaluations, and level 0.2"
+    )
 
 
 def test_the_judge_sees_the_trials_here_and_in_the_saved_table():

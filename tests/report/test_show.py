@@ -23,7 +23,7 @@ def settings(name: str, method: str, **values):
 def test_what_the_reader_gave_is_the_readers_even_where_it_equals_the_profile(capsys):
     text = shown(capsys, "10", "-p", "lr", "0.001", "-p", "seeds", "3", "-p", "alpha", "4.0")
     assert "lr                        0.001         reader" in text
-    assert "PFML (conventional; 3 seeds)" in text
+    assert "PFML delta_rep=0.3 (conventional; 3 seeds)" in text
     assert settings("10", "PFML", alpha=4.0)["loss.alpha"][:2] == (4.0, "reader")
 
 
