@@ -4,8 +4,8 @@ A golden value is the mean over seeds of a metric of one (protocol, method, sett
 logarithms and powers otherwise, and training amplifies that: after some steps two processors hold different networks.
 The tolerance of a value says how far apart their means may lie: WIDTH standard deviations of a mean. The standard
 deviation comes from REPEATS, the same runs from initial weights that differ by one part in ten thousand, which is
-rounding, only larger. It is pooled over the rows of a metric in the notebook; methods that stop early are pooled apart,
-because validation picks another step in some repeats.
+rounding, only larger. It is pooled over the rows of a metric in the notebook, or that of the row where it is larger;
+methods that stop early are pooled apart, because validation picks another step in some repeats.
 
 No tolerance exceeds half of the value, or half the distance to a broken variant, the network before training, but where
 the value lies so near to it that repeats cannot tell the two apart.
@@ -124,7 +124,8 @@ def deviations(repeats: list[pd.DataFrame], early: Collection[str] = ()) -> "pd.
     variances = pd.concat([table.set_index(IDENTITY)["value"] for table in repeats], axis=1).var(axis=1, ddof=1)
     variances = variances[variances > 1e-12]  # an untrained network and a study beside the runs do not vary
     metric, method = (variances.index.get_level_values(name) for name in ("metric", "method"))
-    return variances.groupby([metric, method.isin(early)]).transform("mean") ** 0.5
+    pooled = variances.groupby([metric, method.isin(early)]).transform("mean")
+    return pooled.combine(variances, max) ** 0.5
 
 
 def tolerances(golden: pd.DataFrame, deviation: "pd.Series[float]") -> list[float]:

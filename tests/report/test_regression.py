@@ -120,7 +120,7 @@ def test_few_values_lie_within_the_tolerance_of_the_network_before_training():
         table = goldens.read(path)
         start = table[table["method"] == (START if START in set(table["method"]) else "untrained")]
         trained = table[~table["method"].isin(UNTRAINED) & table["metric"].isin(["R@1", "MAP@R"])]
-        assert (trained["tolerance"] < 2).all()  # points
+        assert (trained["tolerance"] < 2.5).all()  # points
         alike = trained.merge(start, on=["protocol", "metric"], suffixes=("", "_before"))
         alike["near"] = (alike["value"] - alike["value_before"]).abs() <= alike["tolerance"]
         of_cell = alike.groupby(["protocol", "method", "setting", "metric"])["near"].any()
@@ -166,10 +166,10 @@ def repeated(rng, rows=60, deviation=0.5, far=60.0):
 def test_a_tolerance_is_five_deviations_of_the_difference_of_two_runs():
     drawn = repeated(np.random.default_rng(0))
     deviation = goldens.deviations(drawn)
-    assert deviation.nunique() == 1 and deviation.iloc[0] == pytest.approx(0.5, rel=0.15)
-    tolerance = goldens.tolerances(drawn[0], deviation)
-    assert tolerance == [pytest.approx(5 * 2**0.5 * deviation.iloc[0])] * 60
-    assert goldens.tolerances(drawn[0].assign(seeds=4), deviation) == [pytest.approx(tolerance[0] / 2)] * 60
+    assert deviation.min() == pytest.approx(0.5, rel=0.15) and deviation.max() < 1.2  # pooled, or that of the row
+    assert goldens.tolerances(drawn[0], deviation) == pytest.approx((5 * 2**0.5 * deviation).tolist())
+    halved = goldens.tolerances(drawn[0].assign(seeds=4), deviation)
+    assert halved == pytest.approx((5 * 2**0.5 / 2 * deviation).tolist())
 
 
 def test_methods_that_stop_early_have_a_deviation_of_their_own():
@@ -177,9 +177,8 @@ def test_methods_that_stop_early_have_a_deviation_of_their_own():
     early = [f"method {number}" for number in range(10)]
     for table in drawn:
         table.loc[table["method"].isin(early), "value"] *= 2
-    deviation = goldens.deviations(drawn, early)
-    assert deviation.groupby(deviation.index.get_level_values("method").isin(early)).nunique().tolist() == [1, 1]
-    assert deviation.max() == pytest.approx(2 * deviation.min(), rel=0.4)
+    least = goldens.deviations(drawn, early).groupby(lambda row: row[1] in early).min()
+    assert least[True] == pytest.approx(2 * least[False], rel=0.4)
 
 
 def test_nothing_passes_for_the_network_before_training_and_what_is_not_trained_may_only_round():
@@ -192,8 +191,9 @@ def test_nothing_passes_for_the_network_before_training_and_what_is_not_trained_
     tolerance = goldens.tolerances(drawn[0], deviation)
     assert tolerance[-2:] == [goldens.TIES, pytest.approx(0.004)]
     half = (drawn[0]["value"][:-2] - 58.9) / 2
-    told_apart = half > goldens.NEAR * deviation.iloc[0]
-    assert 0.5 < told_apart.mean() < 1 and np.allclose(tolerance[:-2], half.where(told_apart, max(tolerance)))
+    spread = deviation.to_numpy()
+    allowed = np.where(half > goldens.NEAR * spread, np.minimum(half, goldens.WIDTH * spread), goldens.WIDTH * spread)
+    assert np.allclose(tolerance[:-2], allowed) and 0.5 < np.mean(allowed == half) < 1
     near = drawn[0].assign(value=[*(drawn[0]["value"][:-2] - 1), 58.9, 4.0])
     assert max(goldens.tolerances(near, goldens.deviations(drawn))[:-2]) > 0.5  # repeats do not tell them apart
     assert goldens.tolerances(drawn[0], goldens.deviations([]))[-1] == pytest.approx(0.004)
