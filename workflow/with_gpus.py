@@ -23,8 +23,6 @@ def main(count: int, command: list[str]) -> None:
     assigned = "CUDA_VISIBLE_DEVICES" in os.environ and len(devices) == count
     visible = devices if assigned or not count else reserve(devices, count)
     environment = os.environ | {"CUDA_VISIBLE_DEVICES": ",".join(visible)}
-    if count:
-        environment["DMLREPRO_RANKS"] = str(count)
     os.execvpe(command[0], command, environment)
 
 

@@ -63,9 +63,9 @@ class OwnImagesParams(Params):
     embedding_scale: float = 0.0  # of nivMF's distances, see NivmfParams; 0: what its room knows for the backbone
 
     def _dataset_recipe(self, dataset: str) -> dict[str, Any]:
-        """All that are offered; for the reader's images also batches and a head that fit into the smallest training
-        part, and four seeds, which take turns in the parts that are held out. Without labels the offer is smaller, and
-        a seed is enough to look at."""
+        """All that are offered, of the embedded glyphs a few. For the reader's images also batches and a head that fit
+        into the smallest training part, and four seeds, which take turns in the parts that are held out. Without labels
+        the offer is smaller, and a seed is enough to look at."""
         own = _fitting(dataset, self.profile) if manifests.is_own(dataset) else {}
         if unlabelled.is_without_labels(dataset):
             return own | {"methods": unlabelled.METHODS, "seeds": 1}

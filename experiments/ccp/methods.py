@@ -235,8 +235,7 @@ class CcpParams(Params):
     )
     positive: ClassVar[tuple[str, ...]] = ("proxies_per_class", "pool_size", "eval_every")
     overrides: ClassVar = {
-        # one evaluation: where several tie, rounding would pick the best
-        "quick": {"steps": 60, "eval_every": 60, "problem_steps": 10} | SHORT,
+        "quick": {"steps": 60, "eval_every": 20, "problem_steps": 10} | SHORT,
         "small": {"eval_every": 50} | SHORT,
         "paper": {"eval_every": 25, "problem_patience": 3, "problem_steps": 0}
         | {"batch_weight": 0.0, "protocol": ONE_FOLD},

@@ -23,7 +23,7 @@ from experiments.training.spec import RunSpec
 class FoldsParams(MeanFieldParams):
     """What the two share: at paper MLRC's own network, batches, budget and search."""
 
-    overrides: ClassVar = layered(at(protocol="mlrc"))
+    overrides: ClassVar = at(protocol="mlrc")
 
     protocol: str | None = None
     search_trials: int | None = None
@@ -41,7 +41,7 @@ def _evaluations(params: MeanFieldParams, count: int) -> dict:
     return {"eval_every": None, "eval_every_epochs": params.epochs / count}
 
 
-FACES, MAIN = ("ArcFace", "CosFace"), ("ProxyAnchor", "Cont", "MFCont", "CWMS", "MFCWMS")
+PAIRS = ("Cont", "MFCont", "CWMS", "MFCWMS")  # a loss on pairs and its mean field, twice
 
 
 @dataclass(frozen=True)
@@ -49,10 +49,9 @@ class MlrcParams(FoldsParams):
     """The parameters of notebook 31."""
 
     notebook = "31_meanfield_mlrc"
-
     overrides: ClassVar = layered(
         FoldsParams.overrides,
-        at(methods=("untrained", *FACES, "MultiSimilarity", "ProxyNCA++", *MAIN)),
+        at(methods=("untrained", "ArcFace", "CosFace", "MultiSimilarity", "ProxyNCA++", "ProxyAnchor", *PAIRS)),
         at("quick", methods=("untrained", "ArcFace", "ProxyAnchor", "MFCont", "MFCWMS")),
     )
 

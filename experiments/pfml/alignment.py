@@ -16,6 +16,7 @@ from experiments.methods import every_seed, pick, search_each, spec_of
 from experiments.pfml import geometry
 from experiments.pfml.claims import TESTS
 from experiments.pfml.methods import METHODS, READINGS, FieldParams, published
+from experiments.profiles import at, layered
 from experiments.studies import (
     measured,
     study_rows,
@@ -50,7 +51,12 @@ class AlignmentParams(FieldParams):
     one_network: ClassVar = True
     positive: ClassVar = ("point_sets",)
 
-    methods: tuple[str, ...] = ("untrained", "PFML", "CPML", "SoftTriple", "ProxyNCA++", "ProxyAnchor")
+    overrides: ClassVar = layered(
+        at(methods=("untrained", "PFML", "CPML", "SoftTriple", "ProxyNCA++", "ProxyAnchor")),
+        at("quick", methods=("untrained", "PFML", "CPML", "SoftTriple", "ProxyAnchor")),
+    )
+
+    methods: tuple[str, ...] | None = None
     point_sets: int = 5
     protocol: str | None = None
     search_trials: int | None = None

@@ -117,8 +117,13 @@ def failure_of(*steps: Callable[[], object]) -> Exception | None:
 def _start_worker() -> None:
     """One thread per worker, and none outlives a killed notebook."""
     torch.set_num_threads(1)
-    parent = multiprocessing.parent_process()
-    threading.Thread(target=lambda: (parent.join(), os._exit(1)), daemon=True).start()  # type: ignore[union-attr]
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+
+
+def _end_with_parent() -> None:
+    if parent := multiprocessing.parent_process():
+        parent.join()
+    os._exit(1)
 
 
 def train_into_cache(identity: dict[str, dict], spec: RunSpec, described: str | None = None) -> None:

@@ -52,7 +52,7 @@ class Scheme(supervised.Scheme):
         batch_weight: weight of the same loss within the batch (released code: 0.1).
         raw: samples and proxies are compared, and proxies start, unclipped.
         samples: the chosen samples stand in for the proxies, embedded again in every step beside the batch (Sec. V-B,
-            MNIST): for few classes, and on one rank only.
+            MNIST): for few classes.
 
     Raises ValueError for a spec without evaluations or with a validation fold of one class, whose scores could not end
     a problem; for a loss without proxies; for a pool smaller than the number of proxies.
