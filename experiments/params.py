@@ -3,21 +3,26 @@
 papermill warns about a misspelt parameter and exits 0; here it is an error, before any work is done.
 """
 
+import ast
 import contextlib
 import copy
 import dataclasses
 import difflib
 import hashlib
+import itertools
 import json
 import math
 import types
 import typing
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import PurePath
 
 from experiments.datasets.manifests import is_own
 from experiments.profiles import RECIPES, recipe_of
+
+INJECTED = "# Parameters"  # how the cell begins that papermill adds
+CLOSE = 0.8  # the similarity of two names, see difflib, from which on one is taken for a misspelling of the other
 
 
 @dataclass(frozen=True)
@@ -28,7 +33,8 @@ class Params:
     dataset: glyphs (quick); cub, cars, omniglot, mnist (small); cub, cars, sop, inshop (paper); cub-subset and the like
         for a partial copy; folder:PATH or manifest:FILE.csv for your own images, relative to the data root.
     backbone: any of `python -m experiments backbones`.
-    weights: "none", "imagenet", a file, or "symbols": conv4 as pretrained on signs that are not among the glyphs.
+    weights: "none" (or an explicit None), "imagenet", a file, or "symbols": conv4 as pretrained on signs that are not
+        among the glyphs.
     embedding_size: dimension of the embedding.
     train_from: what is trained of a pretrained network: "" everything, "head" the head alone, or a block of the
         backbone (fire6, layer4.0, blocks.8; a wrong name lists them) and all behind it. What lies below is computed
@@ -113,6 +119,8 @@ class Params:
                 )
         hints = typing.get_type_hints(cls)
         values = {name: _checked(name, value, hints[name]) for name, value in given.items()}
+        if "weights" in values and values["weights"] is None:  # as papermill reads -p weights None
+            values["weights"] = "none"
         return cls(**values)._resolved()
 
     def _resolved(self) -> typing.Self:
@@ -325,6 +333,43 @@ def stem_of(notebook: str, changes: Mapping[str, typing.Any]) -> str:
 
 def _digest(text: str, length: int) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:length]
+
+
+def of_cell(namespace: Mapping[str, typing.Any], parameters: Collection[str]) -> dict[str, typing.Any]:
+    """What a notebook says of its parameters, by name, from the `globals()` of its kernel or script.
+
+    A kernel holds more: what later cells left, and names that an older version of the parameters cell had. There the
+    names count that this cell assigned when it ran last, with those of the cells between it and `from_cell`, one of
+    which papermill injects. A script has no history of cells: all its names count.
+
+    Names of neither `parameters` nor something close to one are left out, unless papermill injected them.
+    """
+    history = namespace.get("In") or []
+    cells = [n for n, cell in enumerate(history) if "profile" in _assigned(cell) and not cell.startswith(INJECTED)]
+    injected: set[str] = set()
+    if cells:
+        behind = itertools.takewhile(lambda cell: "from_cell" not in cell, history[cells[-1] + 1 :])
+        said = [history[cells[-1]], *behind]
+        names = set().union(*map(_assigned, said))
+        injected = injected.union(*(_assigned(cell) for cell in said if cell.startswith(INJECTED)))
+    else:
+        plain = bool | int | float | str | list | tuple | dict | None
+        names = {name for name, value in namespace.items() if isinstance(value, plain)}
+    known = {*parameters, *injected}
+    return {
+        name: namespace[name]
+        for name in sorted(names & namespace.keys())
+        if name in known or difflib.get_close_matches(name, parameters, 1, CLOSE)
+    }
+
+
+def _assigned(source: str) -> set[str]:
+    """The names that a cell assigns; none where it is no Python."""
+    try:
+        nodes = ast.walk(ast.parse(source))
+    except SyntaxError:
+        return set()
+    return {node.id for node in nodes if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)}
 
 
 def _word(value: typing.Any) -> str:

@@ -3,7 +3,6 @@ the cells of the notebook call."""
 
 import dataclasses
 import os
-import types
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -14,7 +13,7 @@ import pandas as pd
 
 from experiments.analysis import goldens, judging, provenance, results, saving, stored, summaries, tables
 from experiments.analysis.claims import ClaimTest
-from experiments.params import Params
+from experiments.params import Params, of_cell
 from experiments.studies import with_measures
 from experiments.training import keys, protocols, records, runs
 from experiments.training.spec import RunSpec
@@ -66,21 +65,16 @@ class Study:
 
     def from_cell(self, namespace: Mapping[str, object]) -> "Execution":
         """The study with the parameters of its notebook, from `globals()`, checked and resolved; its runs are specified
-        once, so that whatever is wrong with one of them is an error here and not in a worker.
+        once, so that whatever is wrong with one of them is an error here and not in a worker. What a kernel holds
+        beside its parameters counts for nothing, see `params.of_cell`.
 
         Raises:
-            ValueError: on a name that is no parameter, with the closest one; on an unknown profile, dataset, method or
+            ValueError: on a name that is nearly a parameter, with that one; on an unknown profile, dataset, method or
                 backbone; on a number that makes no sense; on a sweep without its reference level.
             TypeError: on a value of the wrong type.
             FileNotFoundError: on weights that are not there.
         """
-        given = {
-            name: value
-            for name, value in namespace.items()
-            if not name.startswith("_")
-            and name not in ("In", "Out")
-            and isinstance(value, bool | int | float | str | list | tuple | dict | types.NoneType)
-        }
+        given = of_cell(namespace, [field.name for field in dataclasses.fields(self.params)])
         params = self.params.from_values(given)
         self.specs_untrained(params)
         return Execution(self, params)

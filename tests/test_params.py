@@ -1,11 +1,13 @@
 """Parameters are strict: a misspelt name or a wrong type stops a notebook before any work."""
 
+import ast
 import re
 from dataclasses import dataclass, fields
 from pathlib import Path
 
 import nbformat
 import pytest
+from nbclient import NotebookClient
 
 from experiments import cli
 from experiments.params import Params
@@ -110,6 +112,73 @@ def test_a_parameter_that_the_cell_does_not_show_is_injected_and_a_misspelt_one_
     assert study.from_cell(namespace | {"steps": 7, "lr": 0.5}).params.stem.endswith("--lr=0.5,steps=7")
     with pytest.raises(ValueError, match=r"no parameter 'step'.*did you mean 'steps'"):
         study.from_cell(namespace | {"step": 7})
+
+
+FIRST = re.compile(r"\w+\.\w+\.from_cell\(globals\(\)\)")
+
+
+@pytest.mark.parametrize("name", NOTEBOOKS)
+def test_the_first_cells_run_again_after_all_others(name):
+    notebook = nbformat.read(ROOT / "notebooks" / f"{name}.ipynb", as_version=4)
+    cells = [cell.source for cell in notebook.cells if cell.cell_type == "code"]
+    first = next(number for number, source in enumerate(cells) if FIRST.search(source)) + 1
+    names = {
+        node.id
+        for source in cells
+        for node in ast.walk(ast.parse(source))
+        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)
+    }
+    study, cell = catalogue.find(name), parameters_cell(name)
+    left = {key: ["left by a later cell"] for key in names | {"i", "folder"}} | cell
+    for history in ([], [*cells, *cells[:first]]):  # of a script, and of a notebook
+        assert study.from_cell(left | {"In": history}).params == study.params.from_values(cell)
+
+
+def in_kernel(*cells: str, **left) -> Params:
+    """The parameters of 99_example after cells of a kernel; `left` is what others have left in it."""
+    namespace: dict = dict(left)
+    for source in cells:
+        if source != "1 +":
+            exec(source, namespace)
+    return (
+        Study(Example).from_cell(namespace | {"In": ["", *cells, "study = Study(Example).from_cell(globals())"]}).params
+    )
+
+
+def test_a_kernel_counts_what_the_parameters_cell_and_papermill_define():
+    cell = 'profile = "quick"\nseeds = 2'
+    assert in_kernel(cell, steps=9, step=9).steps != 9
+    assert (
+        in_kernel(f"{cell}\nsteps = 3 * 3", "# Parameters\nlr = 0.5\nprofile = 'small'").stem
+        == "99_example--lr=0.5,seeds=2,steps=9"
+    )
+    assert in_kernel(f"{cell}\nstep = 9", cell).seeds == 2  # a misspelt name that is corrected is forgotten
+    assert in_kernel(f"{cell}\nsteps = 9", "1 +", cell).stem == "99_example--seeds=2"
+    assert in_kernel(f"{cell}\nfolder = '/data'").seeds == 2
+    for wrong in ("step = 9", "# Parameters\nlearning_rate = 0.1"):
+        with pytest.raises(ValueError, match=r"99_example has no parameter '(step|learning_rate)'"):
+            in_kernel(cell, wrong)
+
+
+def test_the_first_cells_run_again_in_a_kernel(tmp_path):
+    cells = {cell.source for cell in nbformat.read(ROOT / "notebooks" / "00_tour.ipynb", 4).cells}
+    (first,) = [source for source in cells if FIRST.search(source)]
+    cell = parameters_source("00_tour")
+    sources = [cell, first, "runs = [3]\nfor i, folder in enumerate(runs): seed = i", cell.replace("3.0", "2.0"), first]
+    sources += ["print(study.params.alpha)", f"{cell}\nalhpa = 1.0", first, cell, first, "print(study.params.alpha)"]
+    notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(source) for source in sources])
+    notebook.cells[7].metadata.tags = ["raises-exception"]
+    NotebookClient(notebook, kernel_name="python3", resources={"metadata": {"path": tmp_path}}).execute()
+    assert [notebook.cells[n].outputs[0].text for n in (5, 10)] == ["2.0\n", "3.0\n"]
+    assert "did you mean 'alpha'" in notebook.cells[7].outputs[0].evalue
+
+
+def test_none_for_weights_is_none_and_for_others_what_the_profile_decides():
+    assert Example.from_values({"weights": None}).spec_options()["weights"] is None
+    assert Example.from_values({"weights": None}).stem == Example.from_values({"weights": "none"}).stem
+    assert (
+        Example.from_values({"seeds": None}) == Example.from_values({}) and Example.from_values({}).weights == "symbols"
+    )
 
 
 def test_an_explicit_value_wins():
@@ -253,7 +322,7 @@ def test_a_misspelt_weights_file_is_named_with_the_one_meant(tmp_path):
         ("14", {"deltas": [0.1]}, "deltas must have 0.2"),
         ("15", {"alphas": [0.0, 1.0]}, "alphas must have 3"),
         ("16", {"radii": [0.3]}, "radii must have 0.2"),
-        ("17", {"repetition": 0}, "no parameter 'repetition'"),
+        ("17", {"network_image": 0}, "no parameter 'network_image'; did you mean 'network_images'"),
         ("17", {"network_images": 0}, "network_images must be finite and greater than 0"),
         ("20", {"omega": -0.1}, "omega must be finite and at least 0"),
         ("21", {"omegas": [0.1, 1.0]}, "omegas must have 0"),
