@@ -12,6 +12,7 @@ import hashlib
 import itertools
 import json
 import os
+import re
 import shutil
 import tempfile
 import time
@@ -24,9 +25,11 @@ from typing import Any
 import numpy as np
 
 from dmlrepro.extras import require
+from experiments import variables
 
 STAGING = ".dmlrepro-"  # how the names of temporary folders begin
 YOUNG = 60  # seconds for which a temporary folder is left alone, because its maker may not have locked it yet
+PROJECT = re.compile(rb'^name = "dmlrepro"\s*$', re.MULTILINE)  # in pyproject.toml
 SUMS = "SHA256SUMS"  # as `sha256sum` writes it and `sha256sum --check` reads it
 
 
@@ -71,31 +74,48 @@ def replacing(path: Path) -> Iterator[Path]:
     """A path at which nothing is yet; the file or folder that the block makes there becomes `path` when it ends
     without an error, at once and safe from a power cut.
 
-    A folder that is there by then stays: of processes that make the same one, the first to finish wins.
+    A folder that is there by then stays: of processes that make the same one, the first to finish wins. Raises what
+    `explained` does.
+    """
+    with explained(path.parent), staging(path.parent) as folder:
+        temporary = folder / path.name
+        yield temporary
+        _flush([*temporary.rglob("*"), temporary])  # else the new name may survive a power cut and the content not
+        try:
+            os.replace(temporary, path)
+        except OSError:
+            if not (temporary.is_dir() and path.is_dir()):
+                raise
+        _flush([path.parent])
+
+
+@contextmanager
+def explained(place: Path) -> Iterator[None]:
+    """Around what writes to a file or folder.
 
     Raises:
-        FullDisk: a file does not fit on its disk; names the folder.
+        FullDisk: it does not fit on its disk.
+        PermissionError: it cannot be written. Both name the place and the variable that moves it.
     """
     try:
-        with staging(path.parent) as folder:
-            temporary = folder / path.name
-            yield temporary
-            _flush([*temporary.rglob("*"), temporary])  # else the new name may survive a power cut and the content not
-            try:
-                os.replace(temporary, path)
-            except OSError:
-                if not (temporary.is_dir() and path.is_dir()):
-                    raise
-            _flush([path.parent])
+        yield
     except Exception as error:
+        if isinstance(error, OSError) and error.errno in (errno.EROFS, errno.EACCES, errno.EPERM):
+            raise PermissionError(f"cannot write to {place} ({error}); {_elsewhere(place)}") from error
         if not _is_full_disk(error):
             raise
-        in_cache = path.is_relative_to(cache_root())
-        other = ", or set DMLREPRO_CACHE to a folder on another disk," if in_cache else ""
         raise FullDisk(
-            f"cannot write to {path.parent} ({error}): free space there{other} and start again; what is finished, and "
-            "the last checkpoint, stay"
+            f"cannot write to {place} ({error}): free space there, or {_elsewhere(place)}, and start again; what is "
+            "finished, and the last checkpoint, stay"
         ) from error
+
+
+def _elsewhere(place: Path) -> str:
+    """Which variable moves what is written to a place."""
+    for variable, root in (("DMLREPRO_CACHE", cache_root()), ("DMLREPRO_DATA", data_root())):
+        if place.is_relative_to(root):
+            return f"set {variable} to another folder"
+    return "set DMLREPRO_RESULTS, for tables, and DMLREPRO_RECORD, for stored runs and searches, to other folders"
 
 
 def _is_full_disk(error: Exception) -> bool:
@@ -177,10 +197,12 @@ def set_aside(path: Path, reason: object) -> None:
 
 
 def find_repository() -> Path | None:
-    """The repository: the nearest folder at or above the working directory with pyproject.toml and dmlrepro/, else the
-    checkout that this package is imported from; None where it is installed and no repository is around."""
+    """The repository: the nearest folder at or above the working directory whose pyproject.toml is this project's, else
+    the checkout that this package is imported from; None where it is installed and no repository is around."""
     for folder in (Path.cwd(), *Path.cwd().parents, Path(__file__).resolve().parents[1]):
-        if (folder / "pyproject.toml").is_file() and (folder / "dmlrepro").is_dir():
+        project = folder / "pyproject.toml"
+        ours = project.is_file() and PROJECT.search(project.read_bytes())
+        if ours and (folder / "dmlrepro").is_dir():
             return folder
     return None
 
@@ -210,8 +232,8 @@ def cache_root() -> Path:
 
 def _folder(variable: str, in_repository: str, in_user_cache: str) -> Path:
     repository = find_repository()
-    if variable in os.environ:
-        return (repository or Path.cwd()) / os.environ[variable]
+    if chosen := variables.folder(variable):
+        return (repository or Path.cwd()) / chosen
     if repository:
         return repository / in_repository
     require("platformdirs")

@@ -2,7 +2,6 @@
 the cells of the notebook call."""
 
 import dataclasses
-import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -11,6 +10,7 @@ from typing import Any
 
 import pandas as pd
 
+from experiments import variables
 from experiments.analysis import goldens, judging, provenance, results, saving, stored, summaries, tables
 from experiments.analysis.claims import ClaimTest
 from experiments.params import Params, of_cell
@@ -135,7 +135,7 @@ class Execution:
         """
         specs = self.study.specs(self.params) if specs is None else list(specs)
         file = records.file_of(self.params.profile, self.study.name)
-        if file and os.environ.get("DMLREPRO_TRAIN") == "0":
+        if file and not variables.trains():
             there = runs.on_record(specs, file)
             missing = {spec.seed for spec, present in zip(specs, there) if not present}
             specs = [spec for spec in specs if spec.seed not in missing]
@@ -219,7 +219,7 @@ class Execution:
         try:
             yield
         except (FileNotFoundError, records.NotMeasured) as missing:
-            if os.environ.get("DMLREPRO_TRAIN") != "0":
+            if variables.trains():
                 raise
             print(f"Not shown with DMLREPRO_TRAIN=0: it needs images or trained weights ({missing})")
 

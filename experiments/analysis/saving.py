@@ -5,7 +5,6 @@ atomically and only after every row is valid, and read only as they were saved, 
 """
 
 import json
-import os
 import platform
 from collections.abc import Collection, Iterable, Sequence
 from pathlib import Path
@@ -13,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
+from experiments import variables
 from experiments.analysis import results
 from experiments.analysis.provenance import PARTS, damage, record, seal, table_paths
 from experiments.analysis.tables import COLUMNS, IDENTITY
@@ -31,7 +31,7 @@ TRAINED_BY, SEARCHES, LINES = "trained_by", "searches", "lines"  # entries of a 
 
 def output_folder(profile: str) -> Path:
     """Where a profile's tables go: DMLREPRO_RESULTS (the workflow's build folder) or results/."""
-    return repository_root() / os.environ.get("DMLREPRO_RESULTS", "results") / profile
+    return repository_root() / (variables.folder("DMLREPRO_RESULTS") or "results") / profile
 
 
 def table_path(params: Any) -> Path:
@@ -40,7 +40,7 @@ def table_path(params: Any) -> Path:
     ignores that folder, and no page reads it."""
     folder = output_folder(params.profile)
     theirs = is_own(params.as_dict().get("dataset", "")) or getattr(params, "own", False)
-    if theirs and "DMLREPRO_RESULTS" not in os.environ:
+    if theirs and variables.folder("DMLREPRO_RESULTS") is None:
         folder = folder.parent / OWN / folder.name
     return folder / f"{params.stem}.csv"
 

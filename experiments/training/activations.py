@@ -7,7 +7,6 @@ mapped into memory; runs, seeds and processes share them. Whoever removes that f
 """
 
 import functools
-import os
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,6 +16,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from experiments import variables
 from experiments.datasets import images, manifests
 from experiments.files import cache_root, mapped_array
 from experiments.networks import backbones
@@ -152,7 +152,7 @@ def folder() -> Path:
 
 
 def _check_room(spec: RunSpec, needed: int) -> None:
-    limit = float(os.environ.get("DMLREPRO_ACTIVATIONS_GB", GIGABYTES))
+    limit = variables.number("DMLREPRO_ACTIVATIONS_GB", GIGABYTES)
     there = sum(path.stat().st_size for path in folder().glob("*/array.npy"))
     if there + needed > 1e9 * limit:
         raise OSError(

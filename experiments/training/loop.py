@@ -9,7 +9,6 @@ resumed is the run that was not.
 import functools
 import itertools
 import operator
-import os
 import time
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -19,6 +18,7 @@ import torch
 from torch import Tensor, nn
 
 from dmlrepro.losses.checks import LEAST_NORM
+from experiments import variables
 from experiments.files import set_aside
 from experiments.networks.backbones import Network
 from experiments.progress import reporter
@@ -28,8 +28,7 @@ from experiments.training.device import device_for_training, reuse_freed_memory
 from experiments.training.spec import RunSpec
 from experiments.training.state import Schedule, State, copied, monitored
 
-# between two checkpoints
-CHECKPOINT_SECONDS = float(os.environ.get("DMLREPRO_CHECKPOINT_SECONDS", 300))
+CHECKPOINT_SECONDS = 300.0  # between two checkpoints, unless DMLREPRO_CHECKPOINT_SECONDS says otherwise
 
 
 Evaluation = tuple[list[dict], dict[str, Tensor]]  # rows, and embeddings by network, see `inference.evaluate`
@@ -123,6 +122,7 @@ def optimise(task: batches.Task, state: State, checkpoint: Path | None, progress
     spec, scheme, schedule, first, latest = state.spec, state.scheme, state.schedule, state.step, None
     trunk = [parameter for parameter in scheme.network.train().trunk.parameters() if parameter.requires_grad]
     report, saved_at = reporter(f"steps of {progress}", schedule.total, first), time.monotonic()
+    pause = variables.number("DMLREPRO_CHECKPOINT_SECONDS", CHECKPOINT_SECONDS)
     for images, labels in run_batches(task, state):
         if state.step in (first, schedule.warmup):
             for parameter in trunk:
@@ -145,7 +145,7 @@ def optimise(task: batches.Task, state: State, checkpoint: Path | None, progress
                 break
             state.begin_problem()
             latest = None  # the networks may have changed
-        if checkpoint is not None and time.monotonic() - saved_at > CHECKPOINT_SECONDS:
+        if checkpoint is not None and time.monotonic() - saved_at > pause:
             state.save(checkpoint)
             saved_at = time.monotonic()
         if progress is not None:

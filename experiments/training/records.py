@@ -23,7 +23,8 @@ from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
-from experiments.files import FullDisk, cache_root, find_repository, read_json, replacing, repository_root, set_aside
+from experiments import variables
+from experiments.files import cache_root, explained, find_repository, read_json, replacing, repository_root, set_aside
 from experiments.training import recorded, sources
 
 SUM = "sha256"
@@ -35,7 +36,7 @@ Function = TypeVar("Function", bound=Callable)
 
 def folder() -> Path:
     """The folder of profiles whose runs/ are the store: environment variable DMLREPRO_RECORD, else results/."""
-    return repository_root() / os.environ.get("DMLREPRO_RECORD", "results")
+    return repository_root() / (variables.folder("DMLREPRO_RECORD") or "results")
 
 
 def file_of(profile: str, notebook: str) -> Path | None:
@@ -117,10 +118,9 @@ def append(file: Path, content: dict, unless: Callable[[], Any] = lambda: None) 
 
     unless: asked while no other process writes; what it finds, if it does, is returned, and nothing is added.
 
-    Raises:
-        FullDisk: it does not fit on its disk; names the file.
+    Raises what `files.explained` does.
     """
-    with _alone_with(file), file.open("a+b") as opened:
+    with explained(file), _alone_with(file), file.open("a+b") as opened:
         if (there_already := unless()) is not None:
             return there_already
         opened.seek(0)
@@ -132,9 +132,9 @@ def append(file: Path, content: dict, unless: Callable[[], Any] = lambda: None) 
             opened.write(last + _text(content).encode())
             opened.flush()
             os.fsync(opened.fileno())
-        except OSError as error:
+        except OSError:
             opened.truncate(len(whole))
-            raise FullDisk(f"cannot write to {file} ({error}): free space there and start again") from error
+            raise
     return None
 
 

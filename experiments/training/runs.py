@@ -5,7 +5,6 @@ A run on record is not trained again on whatever machine; its weights are, once 
 
 import dataclasses
 import functools
-import os
 import sys
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
@@ -18,6 +17,7 @@ from safetensors.torch import load_file
 from torch import Tensor
 
 from dmlrepro import retrieval
+from experiments import variables
 from experiments.datasets import manifests
 from experiments.networks import backbones
 from experiments.training import batches, cache, inference, keys, records, scheduling
@@ -63,7 +63,7 @@ class RunResult:
                 f"{self.described}: it was trained by version {self.version} of its code, which is outdated, and its "
                 "weights are not at hand; `python -m experiments train --rerun` trains it anew"
             )
-        if os.environ.get("DMLREPRO_TRAIN") == "0" and cache.stored(keys.key_of(self.spec)) is None:
+        if not variables.trains() and cache.stored(keys.key_of(self.spec)) is None:
             raise records.NotMeasured(f"the weights of {self.described} are not at hand, and DMLREPRO_TRAIN=0")
         if cache.stored(keys.key_of(self.spec)) is None:
             print(f"{self.described}: on record, trained again for its weights", file=sys.stderr, flush=True)

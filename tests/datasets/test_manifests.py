@@ -141,7 +141,7 @@ def test_arguments_are_checked():
 
 def test_folders_are_found_from_below_the_repository(tmp_path, monkeypatch):
     (tmp_path / "dmlrepro").mkdir()
-    (tmp_path / "pyproject.toml").touch()
+    (tmp_path / "pyproject.toml").write_text('[project]\nname = "dmlrepro"\n')
     (tmp_path / "notebooks").mkdir()
     monkeypatch.chdir(tmp_path / "notebooks")
     monkeypatch.delenv("DMLREPRO_DATA", raising=False)
