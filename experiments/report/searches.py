@@ -143,29 +143,21 @@ def run(every: Sequence[Wanted], jobs: int | None = None, again: bool = False) -
                 f"{tuning.path} was made with another {' and '.join(differs)}; ask for that, or `--again` replaces it"
             )
     todo = [tuning for tuning in every if again or not tuning.path.exists()]
-    complete, failures = 0, {}
+    complete: list[str] = []
 
     def done() -> int:
         begun = 0
         for tuning in todo:
             with suppress(FileNotFoundError):  # not begun, or complete by now: its worker moves the file
                 begun += search.run_count(search.read(search.unfinished_of(tuning.path)))
-        return search.RUNS * complete + begun
-
-    def finish(path: str, result: Callable[[], object]) -> None:
-        nonlocal complete
-        if error := scheduling.failure_of(result):
-            failures[path] = error
-        complete += 1
+        return search.RUNS * len(complete) + begun
 
     report = progress.reporter("runs of searches done", search.RUNS * len(todo), done())
     workers = scheduling.workers_for(jobs, len(todo))
-    if workers <= 1:
-        for tuning in todo:
-            finish(str(tuning.path), functools.partial(tuning.run, again, lambda: report(done())))
-    else:
-        tasks = {str(tuning.path): functools.partial(tuning.run, again) for tuning in todo}
-        scheduling.side_by_side(tasks, workers, finish, lambda: report(done()))
+    after = (lambda: report(done()),) if workers <= 1 else ()  # else this process looks at their files
+    tasks = {str(tuning.path): functools.partial(tuning.run, again, *after) for tuning in todo}
+    parallel, alone = (tasks, {}) if workers > 1 else ({}, tasks)
+    failures = scheduling.do_all(parallel, alone, workers, complete.append, lambda _: report(done()))
     if failures:
         ended = [(tuning.about["method"], failures.get(str(tuning.path))) for tuning in todo]
         lines = [f"  {method}: {error or type(error).__name__}" for method, error in ended if error is not None]

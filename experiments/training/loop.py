@@ -1,18 +1,18 @@
 """The training loop: a pure function of a RunSpec.
 
-A RunSpec is plain data. `train(spec)` loads the dataset, builds the network and the loss, optimises, evaluates, and
-returns everything a notebook needs: metric rows, the loss curve, the embeddings of the evaluated images, and the
-learned weights. Every random draw is a function of `spec.seed` and the step, so a run that was interrupted and
+`train(spec)` loads the images, builds network, loss and optimiser, takes the steps with their evaluations, and returns
+what a notebook needs. Every random draw is a function of `spec.seed` and the step, so a run that was interrupted and
 resumed is the run that was not.
 """
 
-import functools
 import itertools
-import operator
+import math
 import time
-from collections.abc import Iterable, Iterator
+from collections import defaultdict
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -26,11 +26,9 @@ from experiments.training import activations, batches, inference
 from experiments.training.builders import OPTIMIZERS, scheme_builder
 from experiments.training.device import device_for_training, reuse_freed_memory
 from experiments.training.spec import RunSpec
-from experiments.training.state import Schedule, State, copied, monitored
+from experiments.training.state import Schedule, State, copied, is_spent, monitored
 
 CHECKPOINT_SECONDS = 300.0  # between two checkpoints, unless DMLREPRO_CHECKPOINT_SECONDS says otherwise
-
-
 Evaluation = tuple[list[dict], dict[str, Tensor]]  # rows, and embeddings by network, see `inference.evaluate`
 
 
@@ -74,10 +72,9 @@ def train(spec: RunSpec, *, checkpoint: Path | None = None, progress: str | None
         torch.cuda.reset_peak_memory_stats()
     task, network = prepare(spec, device)
     if spec.loss is None:
-        rows, embeddings = inference.evaluate(task, {"": network}, 0)
-        cost = {"seconds": time.perf_counter() - started}
-        return Outcome(selected(rows, "last"), torch.zeros(0), {}, embeddings, {"network": copied(network.cpu())}, cost)
-
+        scores, embeddings = inference.evaluate(task, {"": network}, 0)
+        rows, states = [row | {"selection": "last"} for row in scores], {"network": copied(network.cpu())}
+        return Outcome(rows, torch.zeros(0), {}, embeddings, states, {"seconds": time.perf_counter() - started})
     state = begin(task, network)
     if checkpoint is not None and checkpoint.exists() and (flaw := state.load(checkpoint)):
         set_aside(checkpoint, flaw)
@@ -86,8 +83,7 @@ def train(spec: RunSpec, *, checkpoint: Path | None = None, progress: str | None
     latest = optimise(task, state, checkpoint, progress)
     stepping = time.perf_counter() - stepping
     rows, embeddings = final_scores(task, state, latest)
-    seconds = time.perf_counter() - started
-    cost = {"seconds": seconds, "steps_per_second": (state.step - first) / max(stepping, 1e-9)}
+    cost = {"seconds": time.perf_counter() - started, "steps_per_second": (state.step - first) / max(stepping, 1e-9)}
     if device.type == "cuda":
         cost["gpu_gigabytes"] = torch.cuda.max_memory_allocated() / 1e9
     terms = {name: values[: state.step].cpu() for name, values in state.terms.items() if len(state.terms) > 1}
@@ -120,7 +116,7 @@ def begin(task: batches.Task, network: Network) -> State:
 def optimise(task: batches.Task, state: State, checkpoint: Path | None, progress: str | None) -> Evaluation | None:
     """Take the steps that are left; returns the evaluation of the last one, None if nothing was evaluated after it."""
     spec, scheme, schedule, first, latest = state.spec, state.scheme, state.schedule, state.step, None
-    trunk = [parameter for parameter in scheme.network.train().trunk.parameters() if parameter.requires_grad]
+    trunk = [p for p in scheme.network.train().trunk.parameters() if p.requires_grad]
     report, saved_at = reporter(f"steps of {progress}", schedule.total, first), time.monotonic()
     pause = variables.number("DMLREPRO_CHECKPOINT_SECONDS", CHECKPOINT_SECONDS)
     for images, labels in run_batches(task, state):
@@ -131,19 +127,18 @@ def optimise(task: batches.Task, state: State, checkpoint: Path | None, progress
             group["lr"] = group["base_lr"] * schedule.rate(state.step)
         state.log(train_step(state, images, labels))
         scheme.after_step()
-        latest, solved = None, False
+        latest = None
         if schedule.evaluates(state.step):
             state.check_finite()
-            only, measures = schedule.validation_only, schedule.measures
-            latest = inference.evaluate(task, scheme.evaluated(), state.step, validation_only=only, measures=measures)
-            state.record(latest[0])
-            if state.is_spent(spec.patience):
+            how: dict[str, Any] = {"validation_only": schedule.validation_only, "measures": schedule.measures}
+            latest = inference.evaluate(task, scheme.evaluated(), state.step, **how)
+            if scores := state.record(latest[0]):  # images without labels have none
+                scheme.after_evaluation(state.step, scores[-1])
+            if is_spent(scores, spec.patience):
                 break
-            solved = state.is_spent(scheme.problem_patience, state.before_problem)
-        if state.step < schedule.total and (solved or state.outlasts(scheme.problem_steps)):
-            if not scheme.next_problem((state.best_of_problem or state.now()) | {"ended": state.step}):
+        if state.step < schedule.total and scheme.is_solved(state.step):
+            if not scheme.next_problem(state.step):
                 break
-            state.begin_problem()
             latest = None  # the networks may have changed
         if checkpoint is not None and time.monotonic() - saved_at > pause:
             state.save(checkpoint)
@@ -158,25 +153,17 @@ def train_step(state: State, images: Tensor, labels: Tensor) -> dict[str, Tensor
     """One optimisation step; returns the terms of the loss, still on the device so that nothing waits for them."""
     spec, scheme = state.spec, state.scheme
     parameters = [parameter for group in state.optimizer.param_groups for parameter in group["params"]]
-    for parameter in parameters:
-        parameter.grad = None
-    embedded = []
-
-    def embed(some: Tensor) -> Tensor:
-        embedded.append(scheme.network(some))
-        return embedded[-1]
-
+    state.optimizer.zero_grad()
     with torch.autocast(images.device.type, torch.bfloat16, enabled=spec.precision == "bfloat16"):
         try:
-            terms = scheme.objective(embed, images, labels)
+            terms = scheme.objective(images, labels)
         except ValueError as error:  # a loss names the argument; here the cause and the step are known
-            norms = [torch.linalg.vector_norm(values.detach().float(), dim=-1) for values in embedded]
-            sound = all(values.isfinite().all() for values in (*norms, *scheme.loss.parameters()))
-            if sound and not any(values.min() < LEAST_NORM for values in norms):
+            norms = torch.linalg.vector_norm(scheme.network(images).detach().float(), dim=-1)
+            if norms.min() >= LEAST_NORM and all(x.isfinite().all() for x in (norms, *scheme.loss.parameters())):
                 raise
             message = f"training diverged before step {state.step} ({error}); lower lr or loss_lr"
             raise FloatingPointError(message) from error
-        loss = functools.reduce(operator.add, terms.values())
+        loss = sum(terms.values(), torch.zeros((), device=images.device))
     loss.backward()
     if spec.loss_clip_value is not None:
         nn.utils.clip_grad_value_(scheme.loss.parameters(), spec.loss_clip_value)
@@ -193,57 +180,49 @@ def run_batches(task: batches.Task, state: State) -> Iterator[tuple[Tensor, Tens
 
     Batches of neighbours are drawn an epoch at a time, because they depend on the network; others are one stream.
     """
-    first, total, scheme, device = state.step, state.schedule.total, state.scheme, state.device
-    whole = task.train_batches(first, total, device) if task.spec.neighbours is None else None
-    for start in range(first - first % task.steps_per_epoch, total, task.steps_per_epoch):
-        if start >= first:  # else the epoch was begun before an interruption, with what the checkpoint holds
-            scheme.before_epoch(start // task.steps_per_epoch)
-        begin, end = max(start, first), min(start + task.steps_per_epoch, total)
-        if whole is None:
-            yield from task.train_batches(begin, end, device, scheme.neighbours)
-        else:
-            yield from itertools.islice(whole, end - begin)
+    first, total, per_epoch = state.step, state.schedule.total, task.steps_per_epoch
+    whole = task.train_batches(first, total, state.device) if task.spec.neighbours is None else None
+    for epoch in range(first // per_epoch, math.ceil(total / per_epoch)):
+        if epoch * per_epoch >= first:  # else it was begun before an interruption, with what the checkpoint holds
+            state.scheme.before_epoch(epoch)
+        start, end = max(epoch * per_epoch, first), min((epoch + 1) * per_epoch, total)
+        drawn = whole or task.train_batches(start, end, state.device, state.scheme.neighbours)
+        yield from itertools.islice(drawn, end - start)
 
 
 def final_scores(task: batches.Task, state: State, latest: Evaluation | None) -> Evaluation:
     """Rows of every selection, and the embeddings of the weights that the run leaves behind, which it puts in place.
 
-    Beside the last step these are the best evaluations by validation and by test, where there were several. A score
-    picked on the test set is marked `test_best` and never stands alone: `last` is always there.
+    Where there were several evaluations, the best by validation and by test follow the last step. A score picked on the
+    test set is marked `test_best` and never stands alone.
     """
     if latest is None or state.schedule.validation_only:
         latest = inference.evaluate(task, state.scheme.evaluated(), state.step)
     last, embeddings = latest
-    rows = selected(last, "last")
+    chosen = [("last", last)]
     for selection, criterion in (("val_best", f"val {state.spec.monitor}"), ("test_best", state.spec.monitor)):
         if candidates := monitored(state.history, criterion):
             step = max(candidates, key=lambda row: row["value"])["step"]  # the first of equals
-            rows += selected((row for row in state.history if row["step"] == step), selection)
+            chosen.append((selection, [row for row in state.history if row["step"] == step]))
     if state.spec.restore_best:
-        best_step = state.restore_best()
-        if best_step < state.step:
+        if (best_step := state.restore_best()) < state.step:
             latest = inference.evaluate(task, state.scheme.evaluated(), best_step)
         best, embeddings = latest
         if state.schedule.validation_only:  # these are the only looks at the test set
-            rows = selected(last, "last") + selected(best, "val_best")
+            chosen = [("last", last), ("val_best", best)]
     if state.spec.keep_history:
-        rows += selected(state.history, "every")
-    return rows, embeddings
-
-
-def selected(rows: Iterable[dict], selection: str) -> list[dict]:
-    return [row | {"selection": selection} for row in rows]
+        chosen.append(("every", state.history))
+    return [row | {"selection": selection} for selection, rows in chosen for row in rows], embeddings
 
 
 def build_optimizer(spec: RunSpec, network: Network, loss: nn.Module) -> torch.optim.Optimizer:
     """One group for each pair of learning rate and weight decay among trunk, head and the loss's parameters."""
-    together: dict[tuple[float, float], list] = {}  # every group costs a pass of the optimiser
-    together[spec.lr, spec.weight_decay] = [p for p in network.trunk.parameters() if p.requires_grad]
-    head_lr = spec.lr if spec.head_lr is None else spec.head_lr
-    together.setdefault((head_lr, spec.weight_decay), []).extend(network.head.parameters())
+    together: dict[tuple[float, float], list] = defaultdict(list)  # every group costs a pass of the optimiser
+    together[spec.lr, spec.weight_decay] += [p for p in network.trunk.parameters() if p.requires_grad]
+    together[spec.head_lr or spec.lr, spec.weight_decay] += network.head.parameters()
     for name, parameter in loss.named_parameters():
         rate = spec.loss_lr.get(name, spec.loss_lr.get("*", spec.lr))
-        together.setdefault((rate, spec.loss_weight_decay or 0.0), []).append(parameter)
+        together[rate, spec.loss_weight_decay or 0.0].append(parameter)
     groups = [
         {"params": parameters, "lr": rate, "base_lr": rate, "weight_decay": decay}
         for (rate, decay), parameters in together.items()

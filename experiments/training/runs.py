@@ -6,6 +6,7 @@ A run on record is not trained again on whatever machine; its weights are, once 
 import dataclasses
 import functools
 import sys
+import traceback
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,10 +18,12 @@ from safetensors.torch import load_file
 from torch import Tensor
 
 from dmlrepro import retrieval
-from experiments import variables
+from experiments import progress, variables
 from experiments.datasets import manifests
+from experiments.files import cache_root
 from experiments.networks import backbones
-from experiments.training import batches, cache, inference, keys, records, scheduling
+from experiments.training import batches, cache, inference, keys, loop, records, scheduling
+from experiments.training.device import repeatable
 from experiments.training.spec import LABELS, RunSpec
 from experiments.training.state import monitored
 
@@ -154,7 +157,8 @@ def run_all(
 ) -> list[RunResult]:
     """Results in the order of the specs; what neither record nor cache has is trained, each distinct spec once.
 
-    jobs: processes that train side by side, see `scheduling.train`.
+    jobs: how many runs that ask for one thread are trained side by side; None: one on CUDA, else one per core that this
+    process may use. Other runs follow one after the other.
 
     record: the file that finished runs are added to, one by one (`records.file_of`); a run that any file beside it has
     is taken from there. What is trained then goes by seeds, so that a piece of a study is a seed with all its methods.
@@ -201,7 +205,17 @@ def run_all(
             records.append(files[key], line)
 
     failures = {key: error for key in cached.copy() if (error := scheduling.failure_of(functools.partial(keep, key)))}
-    failures |= scheduling.train(missing, jobs, keep)
+    # not all at once into a GPU's memory, unless told to
+    small = [key for key in missing if of_key[key].threads == 1 and (jobs or not torch.cuda.is_available())]
+    workers = scheduling.workers_for(jobs, len(small))
+    small = small if workers > 1 else []
+    parallel = {key: functools.partial(train_into_cache, *missing[key]) for key in small}
+    alone = {
+        key: functools.partial(train_into_cache, *entry, named(entry[1]))
+        for key, entry in missing.items()
+        if key not in parallel
+    }
+    failures |= scheduling.do_all(parallel, alone, workers, keep, progress.reporter("runs trained", len(missing)))
     tried = {key: spec for key, spec in of_key.items() if key in missing or key in failures}
     if failures and len(tried) == 1:
         raise next(iter(failures.values()))
@@ -217,6 +231,37 @@ def run_all(
         )
         for key, _, spec in every
     ]
+
+
+def train_into_cache(identity: dict[str, dict], spec: RunSpec, described: str | None = None) -> None:
+    """Train a run if the cache does not have it; described: what a log calls it, None: no log.
+
+    identity: of `keys.identity_of`, from the process that asked for the run: this one may see other threads.
+    """
+    key, threads = keys.of_identity(identity), torch.get_num_threads()
+    if cache.folder_of(key).exists():  # another process was faster
+        return
+    checkpoint = cache_root() / "checkpoints" / f"{key}.pt"
+    torch.set_num_threads(spec.threads or threads)
+    try:
+        with repeatable(), torch.enable_grad():  # a run may be asked for where nothing else needs gradients
+            outcome = loop.train(spec, checkpoint=checkpoint, progress=described)
+        cache.store(identity, spec, outcome)
+        checkpoint.unlink(missing_ok=True)  # no sooner: storing may fail
+    except (RuntimeError, MemoryError) as error:  # on CPUs torch's allocator says it in words
+        on_gpu = isinstance(error, torch.OutOfMemoryError)
+        if not on_gpu and not isinstance(error, MemoryError) and "allocate memory" not in str(error):
+            raise
+        traceback.clear_frames(error.__traceback__)  # they hold the run's tensors
+        reason = str(error).partition(". ")[0]
+        if on_gpu:
+            torch.cuda.empty_cache()
+            remedy = "lower batch_size or image_size, or precision = 'bfloat16'"
+            raise MemoryError(f"out of GPU memory ({reason}); {remedy}") from None
+        remedy = "run fewer at once (`train --jobs 1`, fewer cores for `make`), or lower batch_size or image_size"
+        raise MemoryError(f"out of memory ({reason}); {remedy}") from None
+    finally:
+        torch.set_num_threads(threads)
 
 
 def _asks_for_weights(measure: Callable[[RunResult], None], run: RunResult) -> bool:

@@ -1,72 +1,60 @@
-"""Training what is missing into the cache: side by side, or one after the other. Each run has one device."""
+"""Named tasks, side by side in processes or one after the other: one that fails does not stop the others."""
 
 import functools
 import multiprocessing
 import os
 import threading
 import traceback
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from concurrent.futures import FIRST_COMPLETED, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
+from typing import Any
 
 import torch
 
 from experiments import progress
-from experiments.files import FullDisk, cache_root
-from experiments.training import cache, keys, loop
-from experiments.training.device import repeatable
-from experiments.training.spec import RunSpec
+from experiments.files import FullDisk
 
 KILLED = (
     "its process was killed, most likely for lack of memory: lower batch_size; or a script trains outside of "
     '`if __name__ == "__main__":`, and each process ran it anew'
 )
-FEWER_AT_ONCE = "run fewer at once (`train --jobs 1`, fewer cores for `make`), or lower batch_size or image_size"
+Task = Callable[[], object]
 
 
-def train(
-    missing: Mapping[str, tuple[dict, RunSpec]], jobs: int | None, keep: Callable[[str], None]
+def do_all(
+    parallel: Mapping[str, Task],
+    alone: Mapping[str, Task],
+    workers: int,
+    keep: Callable[[str], None],
+    report: Callable[[int], None],
 ) -> dict[str, Exception]:
-    """Train runs and return what hindered those that fail, by key.
-
-    Specs that ask for one thread are trained side by side in `jobs` processes (None: on CUDA one after the other, else
-    the cores this process may use); others one after the other.
+    """Do tasks and return what hindered those that fail, by name.
 
     Args:
-        missing: identity (`keys.identity_of`) and spec by key.
-        keep: called with the key of each run that is in the cache now.
+        parallel: those for `workers` processes of one thread. alone: those that follow in this process.
+        keep: called here with the name of each that is done; what it raises counts as that task's failure.
+        report: called with the number of tasks that have ended, at each end and every half minute.
 
     Raises:
-        FullDisk: at once, and what is being trained is ended, because it would be trained for nothing.
+        FullDisk: at once, and what is being done is ended, because it would be done for nothing.
     """
-    together = jobs is not None or not torch.cuda.is_available()  # not all at once into a GPU's memory, unless told to
-    parallel = [key for key, (_, spec) in missing.items() if spec.threads == 1 and together]
-    workers = workers_for(jobs, len(parallel))
-    failures: dict[str, Exception | None] = {}
-    report = progress.reporter("runs trained", len(missing))
+    failures: dict[str, Exception | None] = {}  # by name, of each that has ended
 
-    def finish(key: str, train: Callable[[], object]) -> None:
-        failures[key] = failure_of(train, functools.partial(keep, key))
-        now()
-
-    def now() -> None:
+    def finish(name: str, task: Task) -> None:
+        failures[name] = failure_of(task, functools.partial(keep, name))
         report(len(failures))
 
-    def in_processes(some: Iterable[str], workers: int) -> None:
-        side_by_side({key: functools.partial(train_into_cache, *missing[key]) for key in some}, workers, finish, now)
-
-    if workers > 1:
-        in_processes(parallel, workers)
-        # where memory is short the system kills a process, and its pool ends with it: one at a time they may all fit
-        for key in [key for key, error in failures.items() if isinstance(error, BrokenProcessPool)]:
-            in_processes([key], 1)
-            if isinstance(failures[key], BrokenProcessPool):
-                failures[key] = MemoryError(KILLED)
-    for key, (identity, spec) in missing.items():
-        if workers <= 1 or key not in parallel:
-            described = f"{spec.loss or 'untrained'} seed {spec.seed}"
-            finish(key, functools.partial(train_into_cache, identity, spec, described))
-    return {key: error for key, error in failures.items() if error}
+    if parallel:
+        _side_by_side(parallel, workers, finish, lambda: report(len(failures)))
+    # where memory is short the system kills a process, and its pool ends with it: one at a time they may all fit
+    for name in [name for name, error in failures.items() if isinstance(error, BrokenProcessPool)]:
+        _side_by_side({name: parallel[name]}, 1, finish, lambda: report(len(failures)))
+        if isinstance(failures[name], BrokenProcessPool):
+            failures[name] = MemoryError(KILLED)
+    for name, task in alone.items():
+        finish(name, task)
+    return {name: error for name, error in failures.items() if error}
 
 
 def workers_for(jobs: int | None, count: int) -> int:
@@ -76,32 +64,7 @@ def workers_for(jobs: int | None, count: int) -> int:
     return min(jobs or len(os.sched_getaffinity(0)), count)
 
 
-def side_by_side(
-    tasks: Mapping[str, Callable[[], object]],
-    workers: int,
-    finish: Callable[[str, Callable[[], object]], None],
-    report: Callable[[], None],
-) -> None:
-    """Do named tasks in processes of one thread. `finish` gets the name of each that ends and a function that gives its
-    result or raises its error; `report` is called every half minute. An error of `finish` ends all."""
-    others = multiprocessing.active_children()
-    context = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(workers, mp_context=context, initializer=_start_worker) as pool:
-        waiting = {pool.submit(task): name for name, task in tasks.items()}
-        try:
-            while waiting:
-                for future in wait(waiting, timeout=progress.EVERY, return_when=FIRST_COMPLETED).done:
-                    finish(waiting.pop(future), future.result)
-                report()
-        except BaseException as error:
-            if isinstance(error, FullDisk):  # the pool would begin those that it has handed out
-                for process in set(multiprocessing.active_children()) - set(others):
-                    process.terminate()
-            pool.shutdown(cancel_futures=True)
-            raise
-
-
-def failure_of(*steps: Callable[[], object]) -> Exception | None:
+def failure_of(*steps: Task) -> Exception | None:
     """What hinders one of some steps, but for a full disk, which hinders all other work too and is raised."""
     try:
         for step in steps:
@@ -114,43 +77,27 @@ def failure_of(*steps: Callable[[], object]) -> Exception | None:
     return None
 
 
+def _side_by_side(
+    tasks: Mapping[str, Task], workers: int, finish: Callable[[str, Task], None], report: Callable[[], None]
+) -> None:
+    """`finish` gets the name of each that ends and a function that raises its error; an error of `finish` ends all."""
+    others, context = multiprocessing.active_children(), multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(workers, mp_context=context, initializer=_start_worker) as pool:
+        waiting = {pool.submit(task): name for name, task in tasks.items()}
+        try:
+            while waiting:
+                for future in wait(waiting, timeout=progress.EVERY, return_when=FIRST_COMPLETED).done:
+                    finish(waiting.pop(future), future.result)
+                report()
+        except BaseException:
+            for process in set(multiprocessing.active_children()) - set(others):
+                process.terminate()  # else the pool would begin those that it has handed out
+            pool.shutdown(cancel_futures=True)
+            raise
+
+
 def _start_worker() -> None:
     """One thread per worker, and none outlives a killed notebook."""
     torch.set_num_threads(1)
-    threading.Thread(target=_end_with_parent, daemon=True).start()
-
-
-def _end_with_parent() -> None:
-    if parent := multiprocessing.parent_process():
-        parent.join()
-    os._exit(1)
-
-
-def train_into_cache(identity: dict[str, dict], spec: RunSpec, described: str | None = None) -> None:
-    """Train a run if the cache does not have it; described: what a log calls it.
-
-    identity: of `keys.identity_of`, from the process that asked for the run: this one may see other threads.
-    """
-    key, threads = keys.of_identity(identity), torch.get_num_threads()
-    if cache.folder_of(key).exists():  # another process was faster
-        return
-    checkpoint = cache_root() / "checkpoints" / f"{key}.pt"
-    torch.set_num_threads(spec.threads or threads)
-    try:
-        with repeatable(), torch.enable_grad():  # a run may be asked for where nothing else needs gradients
-            outcome = loop.train(spec, checkpoint=checkpoint, progress=described)
-        cache.store(identity, spec, outcome)
-        checkpoint.unlink(missing_ok=True)  # no sooner: storing may fail
-        return
-    except (RuntimeError, MemoryError) as error:  # on CPUs torch's allocator says it in words
-        on_gpu = isinstance(error, torch.OutOfMemoryError)
-        if not on_gpu and not isinstance(error, MemoryError) and "allocate memory" not in str(error):
-            raise
-        reason = str(error).partition(". ")[0]
-    finally:
-        torch.set_num_threads(threads)
-    # not while the error is held, whose frames hold the run's tensors
-    if on_gpu:
-        torch.cuda.empty_cache()
-        raise MemoryError(f"out of GPU memory ({reason}); lower batch_size or image_size, or precision = 'bfloat16'")
-    raise MemoryError(f"out of memory ({reason}); {FEWER_AT_ONCE}")
+    parent: Any = multiprocessing.parent_process()
+    threading.Thread(target=lambda: (parent.join(), os._exit(1)), daemon=True).start()

@@ -1,13 +1,16 @@
 """RunSpec: everything that determines a training run, as plain data."""
 
 import dataclasses
+import functools
+import json
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from types import SimpleNamespace
 from typing import Any
 
 from experiments.networks import backbones
-from experiments.training.builders import OPTIMIZERS, check_loss, scheme_builder
+from experiments.training.builders import OPTIMIZERS, build_loss, scheme_builder
 
 LABELS = ("method", "setting", "protocol")  # fields that name a run and do not change it
 
@@ -150,7 +153,21 @@ class RunSpec:
             )
         backbones.check(self.backbone, self.weights)
         scheme_builder(self.scheme, self.scheme_options)
-        check_loss(self)
+        if self.loss is not None:
+            self._check_loss(self.loss)
+
+    def _check_loss(self, loss: str) -> None:
+        """ValueError unless the loss takes its options, and has the parameters whose rates are given."""
+        try:
+            options = json.dumps(dict(self.loss_options), sort_keys=True)
+        except TypeError as error:
+            raise ValueError(f"loss_options must be numbers, words and lists of them ({error})") from error
+        # pooled features have a length that is not known here; 128 suits all
+        parameters, initialised = _tried(loss, options, self.embedding_size or 128)
+        if unknown := sorted(set(self.loss_lr) - parameters - {"*"}):
+            raise ValueError(f"loss_lr names {unknown}, but {loss} has the parameters {sorted(parameters)}")
+        if self.proxies_from_class_means and not initialised:
+            raise ValueError(f"proxies_from_class_means: the loss {loss} has no initialize_proxies(class_means)")
 
     def _check_numbers(self) -> None:
         types: dict[str, Any] = {field.name: field.type for field in dataclasses.fields(self)}
@@ -191,6 +208,13 @@ class RunSpec:
 
     def replace(self, **changes: Any) -> "RunSpec":
         return dataclasses.replace(self, **changes)
+
+
+@functools.cache
+def _tried(loss: str, options: str, embedding_size: int) -> tuple[frozenset[str], bool]:
+    """The parameters of a loss built for two classes, and whether its proxies can start at class means."""
+    built = build_loss(SimpleNamespace(loss=loss, loss_options=json.loads(options), seed=0), 2, embedding_size)
+    return frozenset(name for name, _ in built.named_parameters()), hasattr(built, "initialize_proxies")
 
 
 def _is_number(value: Any, whole: bool = False) -> bool:

@@ -298,7 +298,7 @@ def test_the_lines_for_the_readers_script_take_the_step_that_training_takes(name
     exec("\n".join(own_script.step(spec)), script)
 
     optimizer = loop.build_optimizer(spec, ours, loss)
-    scheme = SimpleNamespace(loss=loss, network=ours, objective=lambda embed, x, y: {"loss": loss(embed(x), y)})
+    scheme = SimpleNamespace(loss=loss, network=ours, objective=lambda x, y: {"loss": loss(ours(x), y)})
     loop.train_step(SimpleNamespace(spec=spec, scheme=scheme, optimizer=optimizer), images, labels)
     for here, there in ((ours, theirs), (loss, script["loss"])):
         for (key, mine), (_, other) in zip(here.named_parameters(), there.named_parameters(), strict=True):

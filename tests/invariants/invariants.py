@@ -68,7 +68,7 @@ def nothing_trains(asked: Asked) -> Iterator[None]:
             asked.measured.add(line["derived"])
         return line
 
-    patched = [(loop, "train", never), (scheduling, "train", nothing_missing), (records, "measured_under", noted)]
+    patched = [(loop, "train", never), (scheduling, "do_all", nothing_missing), (records, "measured_under", noted)]
     before = [(module, name, getattr(module, name)) for module, name, _ in patched]
     for module, name, value in patched:
         setattr(module, name, value)
@@ -100,9 +100,9 @@ def rebuilt_differences(path: Path, asked: Asked) -> list[str]:
     return [f"{path.stem}: {len(lines)} of {len(there)} lines differ, first {lines[:1]}"]
 
 
-def nothing_missing(missing: dict, jobs: int | None, keep: Any) -> dict:
-    if missing:
-        first = runs.named(next(iter(missing.values()))[1])
+def nothing_missing(parallel: dict, alone: dict, *_: Any) -> dict:
+    if missing := parallel | alone:
+        first = runs.named(next(iter(missing.values())).args[1])
         raise AssertionError(f"{len(missing)} runs have no line, the first: {first}")
     return {}
 

@@ -88,8 +88,8 @@ def test_a_spent_problem_leaves_its_best_solution_to_the_next(scored, seen, rese
     after = []
     next_problem = ccp.Scheme.next_problem
 
-    def spy(self, best):
-        going_on = next_problem(self, best)
+    def spy(self, step):
+        going_on = next_problem(self, step)
         after.append({name: value.clone() for name, value in self.network.state_dict().items()})
         return going_on
 
@@ -134,7 +134,8 @@ def test_problems_follow_one_another_until_their_number_or_the_run_is_spent(scor
     assert len(loop.train(with_options(spec, projections=1)).losses) == 4
     two = loop.train(with_options(spec, projections=2))
     assert len(two.losses) == 8
-    assert len(loop.train(spec.replace(patience=5)).losses) == 7
+    assert len(loop.train(spec.replace(patience=5)).losses) == 7  # counted across problems
+    assert len(loop.train(spec.replace(patience=1)).losses) == 3  # the first problem was not spent yet
     alone = loop.train(with_options(CCP.replace(steps=6), problem_patience=None))
     assert alone.terms == {} and len(alone.losses) == 6  # one problem, and no penalty in it
     assert torch.equal(alone.losses[:4], two.losses[:4])
@@ -197,7 +198,7 @@ def test_the_terms_are_the_penalty_and_the_loss_within_the_batch(scored, seen):
     assert set(outcome.terms) == {"loss", "batch", "projection"}
     scheme = seen["schemes"][0]
     images, labels = next(scheme.task.train_batches(0, 1, torch.device("cpu")))
-    terms = scheme.objective(scheme.network, images, labels)
+    terms = scheme.objective(images, labels)
     embeddings = scheme.network(images)
     proxies = scheme.loss.proxies
     classes = torch.arange(len(proxies)).repeat_interleave(2)
@@ -267,7 +268,7 @@ def test_samples_can_stand_in_for_proxies(scored, seen):
     chosen = torch.cat(list(scheme.task.test_batches(scheme.task.train[scheme.chosen.flatten()])))
     embeddings, proxies = scheme.network(torch.cat([images, chosen])).split([len(images), len(chosen)])
     expected = losses.ProxyContrastiveLoss()(embeddings, classes, proxies, labels[scheme.chosen.flatten()])
-    terms = scheme.objective(scheme.network, images, classes)
+    terms = scheme.objective(images, classes)
     torch.testing.assert_close(terms["loss"], expected)
     assert [pool.shape[1] for _, _, pool in seen["pools"]] == [2, 2, 3]  # at first, then as centers, then the pool
 
@@ -323,7 +324,7 @@ def _dies(patch, where: str):
             lambda state, *_: state.scheme.problem == 1 and len(state.scheme.solved.rows) == 1 and state.step % 2,
         )
     elif where == "end":
-        at(ccp.Scheme, "next_problem", lambda scheme, best: scheme.problem == 1)
+        at(ccp.Scheme, "next_problem", lambda scheme, step: scheme.problem == 1)
     elif where == "step":
         at(loop, "train_step", lambda state, *_: state.step == 13)
     elif where == "search":

@@ -66,13 +66,13 @@ def test_shuffled_training_labels_give_the_same_run_byte_for_byte(outcome, monke
 def test_the_loss_sees_all_views_and_the_encoders_embeddings_of_them(monkeypatch):
     seen, objective = [], momentum_encoder.Scheme.objective
 
-    def spy(scheme, embed, images, labels):
-        def kept(some):
-            seen.append((images, labels, embed(some), scheme.teacher(images)))
-            return seen[-1][2]
-
-        terms = objective(scheme, kept, images, labels)
-        expected = scheme.loss.terms(seen[-1][2], seen[-1][3])
+    def spy(scheme, images, labels):
+        embedded = []
+        hook = scheme.network.register_forward_hook(lambda *forward: embedded.append(forward[2]))
+        terms = objective(scheme, images, labels)
+        hook.remove()
+        seen.append((images, labels, *embedded, scheme.teacher(images)))
+        expected = scheme.loss.terms(*seen[-1][2:])
         assert all(torch.equal(terms[name], value) for name, value in expected.items())
         assert not scheme.teacher.training and scheme.network.training
         return terms

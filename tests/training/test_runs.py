@@ -65,7 +65,7 @@ def test_a_log_says_how_far_the_runs_are_and_nothing_of_those_in_the_cache(empty
     runs.run_all(specs, jobs=1)
     log = capfd.readouterr().err
     assert re.search("^1 of 1 runs trained, about 0 s left$", log, re.MULTILINE)
-    assert re.search(r"^\d of 4 steps of \S+ seed 1, about \d s left$", log, re.MULTILINE)
+    assert re.search(r"^\d of 4 steps of .+ seed 1, about \d s left$", log, re.MULTILINE)
     runs.run_all(specs, jobs=1)
     assert capfd.readouterr().err == ""
 
@@ -118,16 +118,19 @@ def test_out_of_memory_is_one_line_with_the_remedy(empty_cache, monkeypatch, err
     assert "\n" not in str(raised.value)
 
 
+train_into_cache = runs.train_into_cache
+
+
 def _dies_with_seed_0(key, spec, *_):
     if spec.seed == 0:
         os.kill(os.getpid(), signal.SIGKILL)
-    scheduling.train_into_cache(key, spec)
+    train_into_cache(key, spec)
 
 
 def test_a_worker_that_the_system_kills_is_named_and_the_others_are_trained(empty_cache, monkeypatch):
     specs = [TINY.replace(seed=seed) for seed in (0, 1, 2)]
     with monkeypatch.context() as deadly:
-        deadly.setattr(scheduling, "train_into_cache", _dies_with_seed_0)  # pickled by name: workers have the true one
+        deadly.setattr(runs, "train_into_cache", _dies_with_seed_0)  # pickled by name: workers have the true one
         with pytest.raises(MemoryError, match=r"1 of 3 runs failed.*\n.* seed 0: its process was killed, most likely"):
             runs.run_all(specs, jobs=2)
     assert [run.from_cache for run in runs.run_all(specs[1:])] == [True, True]
@@ -284,17 +287,16 @@ def test_every_name_of_torch_cuda_exists():
 def test_on_gpus_small_runs_go_side_by_side_where_jobs_say_how_many(two_gpus, monkeypatch):
     asked = []
 
-    def side_by_side(tasks, workers, finish, report):
-        asked.append(("together", len(tasks), workers))
+    def do_all(parallel, alone, workers, *_):
+        asked.append((len(parallel), len(alone), workers))
+        return {key: ValueError("not trained") for key in parallel | alone}
 
-    monkeypatch.setattr(scheduling, "side_by_side", side_by_side)
-    monkeypatch.setattr(scheduling, "train_into_cache", lambda *a: asked.append(("alone",)))
-    missing = {str(seed): ({}, TINY.replace(seed=seed)) for seed in range(3)}
-    scheduling.train(missing, None, lambda key: None)
-    assert asked == [("alone",)] * 3
-    asked.clear()
-    scheduling.train(missing | {"long": ({}, TINY.replace(threads=None))}, 2, lambda key: None)
-    assert asked == [("together", 3, 2), ("alone",)]
+    monkeypatch.setattr(scheduling, "do_all", do_all)
+    small = [TINY.replace(seed=seed, lr=1e-9) for seed in range(3)]
+    for jobs in (None, 2):
+        with pytest.raises(ValueError, match="not trained"):
+            runs.run_all([*small, small[0].replace(threads=None)], jobs=jobs)
+    assert asked == [(0, 4, 0), (3, 1, 2)]
 
 
 def test_on_gpus_training_is_repeatable_and_torch_is_left_as_it_was(two_gpus, monkeypatch):

@@ -29,9 +29,10 @@ from experiments.training import batches, inference
 from experiments.training.builders import stream_seed
 from experiments.training.schemes import supervised
 from experiments.training.spec import RunSpec
-from experiments.training.state import copied
+from experiments.training.state import copied, is_spent
 
 CHUNK = 256  # images of a pool that are embedded at a time
+CHECKPOINTED = ("problem", "began", "scores", "best", "anchors", "chosen")
 PAIRS = 2**22  # distances between a pool and proxies that are looked at at a time
 
 
@@ -81,7 +82,9 @@ class Scheme(supervised.Scheme):
         self.pool_size, self.projection, self.problem_patience = pool_size, projection, problem_patience
         self.projections, self.reset, self.batch_weight, self.raw = projections, reset, batch_weight, raw
         self.problem_steps, self.samples = problem_steps, samples
-        self.problem = 0
+        self.problem, self.began = 0, 0  # its number, and the step before its first one
+        self.scores: list[float] = []  # of its evaluations
+        self.best: dict[str, Any] = {}  # step and states at the best of them
         self.anchors: dict[str, Tensor] = {}  # theta*; none in the first problem
         self.solved = Solved()
         if problem_patience is not None and not (spec.eval_every or spec.eval_every_epochs):
@@ -110,43 +113,32 @@ class Scheme(supervised.Scheme):
             self._start_proxies(self._pool(self.chosen))
 
     @staticmethod
-    def check(
-        proxies_per_class: int | None = None,
-        pool_size: int = 12,
-        projection: float = 2e-4,
-        problem_patience: int | None = 3,
-        problem_steps: int | None = None,
-        projections: int | None = None,
-        reset: bool = False,
-        batch_weight: float = 0.0,
-        raw: bool = False,
-        samples: bool = False,
-    ) -> None:
+    def check(*, proxies_per_class: int | None, pool_size: int, **others: Any) -> None:
         counts: dict[str, Any] = {"proxies_per_class": proxies_per_class, "pool_size": pool_size}
-        counts |= {"problem_patience": problem_patience, "problem_steps": problem_steps, "projections": projections}
+        counts |= {name: others[name] for name in ("problem_patience", "problem_steps", "projections")}
         for name, value in counts.items():
             whole = isinstance(value, int) and not isinstance(value, bool)
             if not (whole and value >= 1) and (value is not None or name == "pool_size"):
                 raise ValueError(f"{name} must be a positive whole number, got {value!r}")
-        for name, value in {"projection": projection, "batch_weight": batch_weight}.items():
-            if not 0 <= value < float("inf"):
-                raise ValueError(f"{name} must be finite and at least 0, got {value!r}")
-        for name, value in {"reset": reset, "raw": raw, "samples": samples}.items():
-            if not isinstance(value, bool):
-                raise ValueError(f"{name} must be true or false, got {value!r}")
+        for name in ("projection", "batch_weight"):
+            if not 0 <= others[name] < float("inf"):
+                raise ValueError(f"{name} must be finite and at least 0, got {others[name]!r}")
+        for name in ("reset", "raw", "samples"):
+            if not isinstance(others[name], bool):
+                raise ValueError(f"{name} must be true or false, got {others[name]!r}")
         if proxies_per_class is not None and pool_size < proxies_per_class:
             raise ValueError(
                 f"pool_size must be at least proxies_per_class = {proxies_per_class}, got {pool_size}; "
                 "proxies start at different samples of the pool"
             )
 
-    def objective(self, embed: Any, images: Tensor, labels: Tensor) -> dict[str, Tensor]:
+    def objective(self, images: Tensor, labels: Tensor) -> dict[str, Tensor]:
         if self.samples:
-            both = embed(torch.cat([images, self._images(self.chosen.flatten()).to(images.device)]))
+            both = self.network(torch.cat([images, self._images(self.chosen.flatten()).to(images.device)]))
             embeddings, samples = both.tensor_split([len(labels)])
             terms = {"loss": self.loss.pairs(embeddings, labels, ref_emb=samples, ref_labels=self.loss.classes)}
         else:
-            embeddings = embed(images)
+            embeddings = self.network(images)
             terms = {"loss": self.loss(embeddings, labels)}
         if self.batch_weight:
             terms["batch"] = self.batch_weight * self.loss.pairs(embeddings, labels)
@@ -156,20 +148,33 @@ class Scheme(supervised.Scheme):
             terms["projection"] = projection_penalty(moving.values(), solution, self.projection)
         return terms
 
-    def next_problem(self, best: Mapping) -> bool:
+    def after_evaluation(self, step: int, score: float) -> None:
+        self.scores.append(score)
+        if (self.problem_patience or self.problem_steps) and not is_spent(self.scores, 1):
+            self.best = self._now(step)
+
+    def is_solved(self, step: int) -> bool:
+        lasted = self.problem_steps is not None and step - self.began >= self.problem_steps
+        return lasted or is_spent(self.scores, self.problem_patience)
+
+    def _now(self, step: int) -> dict[str, Any]:
+        return {"step": step, "network": copied(self.network), "loss": copied(self.loss)}
+
+    def next_problem(self, step: int) -> bool:
         if self.problem + 1 == self.projections:
             return False
-        self.problem += 1
-        last = {name: copied(module) for name, module in (("network", self.network), ("loss", self.loss))}
-        self.network.load_state_dict(best["modules"]["network"])
-        self.loss.load_state_dict(best["modules"]["loss"])
+        last = self._now(step)
+        best = self.best or last
+        self.problem, self.began, self.scores, self.best = self.problem + 1, step, [], {}
+        self.network.load_state_dict(best["network"])
+        self.loss.load_state_dict(best["loss"])
         proxies: Any = proxies_of(self.loss)
         converged = self._pool(self.chosen) if self.samples else self._compared(proxies.detach().clone())
         drawn = self._drawn(self.pool_size)
         pool, classes = self._pool(drawn), torch.arange(len(drawn))[:, None]
-        self.anchors = best["modules"]["network"]
+        self.anchors = best["network"]
         radius = covering_radius(pool, converged).mean()
-        self.solved.add(best["step"], best["ended"], radius, _spread(converged), *_apart(pool, converged))
+        self.solved.add(best["step"], step, radius, _spread(converged), *_apart(pool, converged))
         picks = greedy_k_center(pool, converged, converged.shape[1]).cpu()
         if not self.reset:
             self.network.load_state_dict(last["network"])
@@ -182,11 +187,13 @@ class Scheme(supervised.Scheme):
         return super().modules() | {"solved": self.solved}
 
     def state(self) -> dict:
-        return super().state() | {"problem": self.problem, "anchors": self.anchors, "chosen": self.chosen}
+        return super().state() | {name: getattr(self, name) for name in CHECKPOINTED}
 
     def load_state(self, state: Mapping) -> None:
         super().load_state(state)
-        self.problem, self.anchors, self.chosen = state["problem"], state["anchors"], state["chosen"].cpu()
+        for name in CHECKPOINTED:
+            setattr(self, name, state[name])
+        self.chosen = self.chosen.cpu()
 
     def _drawn(self, size: int) -> Tensor:
         """(C, size) random train images of each class, drawn anew for every problem."""

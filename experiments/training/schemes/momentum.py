@@ -8,7 +8,6 @@ Deviations The teacher embeds in evaluation mode, so that its BatchNorm statisti
 
 import copy
 import math
-from collections.abc import Callable
 
 import torch
 import torch.nn.functional as F
@@ -44,14 +43,14 @@ class Scheme(supervised.Scheme):
         self.teacher = copy.deepcopy(network).eval().requires_grad_(False)
 
     @staticmethod
-    def check(momentum: float = 0.999, consistency: float = 0.0) -> None:
+    def check(*, momentum: float, consistency: float = 0.0) -> None:
         if not 0 <= momentum < 1:
             raise ValueError(f"momentum must lie in [0, 1), got {momentum}")
         if not 0 <= consistency < math.inf:
             raise ValueError(f"consistency must be finite and at least 0, got {consistency}")
 
-    def objective(self, embed: Callable[[Tensor], Tensor], images: Tensor, labels: Tensor) -> dict[str, Tensor]:
-        embeddings = embed(images)
+    def objective(self, images: Tensor, labels: Tensor) -> dict[str, Tensor]:
+        embeddings = self.network(images)
         terms = {"loss": self.loss(embeddings, labels)}
         if self.consistency:
             with torch.no_grad():

@@ -7,8 +7,6 @@ Deviations The encoder embeds in evaluation mode, as everywhere in momentum.py; 
            The papers do not say which network is evaluated either: both are, the trained one counts.
 """
 
-from collections.abc import Callable
-
 import numpy as np
 import torch
 from torch import Tensor
@@ -37,7 +35,7 @@ class Scheme(momentum.Scheme):
         without_labels(task)
         super().__init__(spec, task, network, momentum=momentum)
 
-    def objective(self, embed: Callable[[Tensor], Tensor], images: Tensor, labels: Tensor) -> dict[str, Tensor]:
+    def objective(self, images: Tensor, labels: Tensor) -> dict[str, Tensor]:
         with torch.no_grad():
             targets = self.teacher(images)
-        return self.loss.terms(embed(images), targets)
+        return self.loss.terms(self.network(images), targets)

@@ -7,7 +7,7 @@ Deviations Cluster numbers mean nothing from epoch to epoch, so the proxies of a
            the new clusters; DeepCluster draws a new classifier. The optimiser keeps its moments.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 
 import torch
 import torch.nn.functional as F
@@ -47,14 +47,14 @@ class Scheme(supervised.Scheme):
         self.pseudo = torch.arange(images, device=next(network.parameters()).device)
 
     @staticmethod
-    def check(labels: str = "instances", clusters: int = 100) -> None:
+    def check(*, labels: str, clusters: int) -> None:
         if labels not in ("instances", *FOUND_BY):
             raise ValueError(f"labels must be one of instances, {', '.join(FOUND_BY)}, got {labels!r}")
         if not isinstance(clusters, int) or clusters < 2:
             raise ValueError(f"clusters must be a whole number from 2 up, got {clusters!r}")
 
-    def objective(self, embed: Callable[[Tensor], Tensor], images: Tensor, labels: Tensor) -> dict[str, Tensor]:
-        return {"loss": self.loss(embed(images), self.pseudo[labels])}
+    def objective(self, images: Tensor, labels: Tensor) -> dict[str, Tensor]:
+        return {"loss": self.loss(self.network(images), self.pseudo[labels])}
 
     def before_epoch(self, epoch: int) -> None:
         super().before_epoch(epoch)

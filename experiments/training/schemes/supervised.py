@@ -4,7 +4,7 @@ A scheme owns what a step optimises and what happens around it; the loop (loop.p
 built once per run, before the optimiser, and everything it draws comes from the spec's seed.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from torch import Tensor, nn
@@ -23,15 +23,10 @@ class Scheme:
     Attributes:
         loss: module whose parameters are learned beside the network's, at the rates `spec.loss_lr`.
         neighbours: (N, k) int64, the groups of which the batches of this epoch are made; None for other batches.
-        problem_patience: next_problem is called when the last so many evaluations were all no better than the best
-            since the current problem began; None: evaluations end no problem. `spec.patience` ends the run.
-        problem_steps: it is called after so many steps of a problem at the latest; None: steps end no problem.
         from_labels: it learns from the labels of the images.
         relative_cost: cost of a training step over forward and backward of the network, for the plan of a profile.
     """
 
-    problem_patience: int | None = None
-    problem_steps: int | None = None
     from_labels = True
     relative_cost = 1.0
 
@@ -51,14 +46,14 @@ class Scheme:
 
     @staticmethod
     def check(**options: Any) -> None:
-        """Raise ValueError for an option that makes no sense; called when a spec is made, long before the scheme is."""
+        """Raise ValueError for an option that makes no sense; called with all of them when a spec is made."""
 
-    def objective(self, embed: Callable[[Tensor], Tensor], images: Tensor, labels: Tensor) -> dict[str, Tensor]:
+    def objective(self, images: Tensor, labels: Tensor) -> dict[str, Tensor]:
         """The terms of the loss of one batch, scalars by name; their sum is minimised and each is logged.
 
-        embed: (B, C, H, W) uint8 -> (B, D), the network in training. labels: (B,).
+        images: (B, C, H, W) uint8, or what enters the part of the network that is trained. labels: (B,).
         """
-        return {"loss": self.loss(embed(images), labels)}
+        return {"loss": self.loss(self.network(images), labels)}
 
     def after_step(self) -> None:
         """Called after every step of the optimiser."""
@@ -68,12 +63,17 @@ class Scheme:
         if self.spec.neighbours is not None:
             self.neighbours = inference.neighbours(self.task, self.network)
 
-    def next_problem(self, best: Mapping) -> bool:
-        """Called when a problem is over: True goes on with what is optimised changed in place, False stops.
+    def after_evaluation(self, step: int, score: float) -> None:
+        """Called after every evaluation, with the step and the monitored metric."""
 
-        best: `step` and `modules`, the states of all modules, of the best evaluation since the last such call, of now
-            where there was none; `ended`, the step after which this is called. The modules themselves are as that step
-            left them. What requires a gradient must not change.
+    def is_solved(self, step: int) -> bool:
+        """Whether what is optimised has to change before the next step; asked after every step but the last."""
+        return False
+
+    def next_problem(self, step: int) -> bool:
+        """Called where `is_solved`: True goes on with what is optimised changed in place, False stops training.
+
+        What requires a gradient must not change.
         """
         return False
 
