@@ -3,8 +3,10 @@
 import random
 
 import kills
+import pytest
 
 
+@pytest.mark.slow
 def test_killed_training_ends_with_the_bytes_of_undisturbed_training():
     counted = kills.rounds("nivMF", 2, random.Random(0))
     assert counted["kills"] == 2 and counted["finished"] >= 1

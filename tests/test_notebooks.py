@@ -1,6 +1,8 @@
 """What every committed notebook must have: it reads on the web, runs headlessly and is thin."""
 
 import ast
+import copy
+import functools
 import os
 import re
 import subprocess
@@ -16,13 +18,18 @@ ROOT = Path(__file__).parent.parent
 NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
 
 
+@functools.cache
+def read(path: Path) -> nbformat.NotebookNode:
+    return nbformat.read(path, as_version=4)
+
+
 def code(notebook) -> list:
     return [cell for cell in notebook.cells if cell.cell_type == "code" and cell.source.strip()]
 
 
 @pytest.fixture(params=NOTEBOOKS, ids=lambda path: path.stem)
 def notebook(request):
-    return nbformat.read(request.param, as_version=4)
+    return read(request.param)
 
 
 def test_it_is_committed_with_outputs_and_without_errors(notebook):
@@ -71,7 +78,7 @@ LENGTH = re.compile(r"([\d,]+) steps")
 
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
 def test_the_steps_that_it_states_are_those_of_its_runs(path):
-    text = "\n\n".join(cell.source for cell in nbformat.read(path, as_version=4).cells if cell.cell_type == "markdown")
+    text = "\n\n".join(cell.source for cell in read(path).cells if cell.cell_type == "markdown")
     study = catalogue.find(path.stem)
     for profile, stated in BUDGETS.findall(text):
         if lengths := {int(number.replace(",", "")) for number in LENGTH.findall(stated)}:
@@ -109,13 +116,13 @@ def test_the_last_cell_is_the_regression_check_and_prints_no_number_that_can_mov
 
 
 def say_what_they_found(path: Path) -> bool:
-    return any("study.found(" in cell.source for cell in code(nbformat.read(path, as_version=4)))
+    return any("study.found(" in cell.source for cell in code(read(path)))
 
 
 @pytest.mark.parametrize("path", list(filter(say_what_they_found, NOTEBOOKS)), ids=lambda path: path.stem)
 def test_its_opening_and_its_own_output_are_of_one_execution(path):
     """The opening is made from results/, the output from the table of the execution: `make notebooks` writes both."""
-    notebook = nbformat.read(path, as_version=4)
+    notebook = read(path)
     (opening,) = [cell.source for cell in notebook.cells if "findings" in cell.metadata.get("tags", ())]
     (findings,) = [cell for cell in code(notebook) if "study.found(" in cell.source]
     (output,) = findings.outputs
@@ -135,7 +142,7 @@ def without_verdict(notebook, name: str) -> list[str]:
 
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
 def test_every_claim_has_its_verdict_and_a_notebook_without_its_verdict_cell_is_found(path):
-    notebook = nbformat.read(path, as_version=4)
+    notebook = copy.copy(read(path))
     assert without_verdict(notebook, path.stem) == []
     tested = [claim_id for claim_id, test in catalogue.claims().items() if test.notebook == path.stem]
     notebook.cells = [cell for cell in notebook.cells if "study.verdicts(" not in cell.source]
@@ -158,7 +165,7 @@ def run_papermill(tmp_path, folder, *arguments):
     return subprocess.run([*command, *arguments], cwd=folder, env=environment, capture_output=True, text=True)
 
 
-@pytest.mark.parametrize("folder", [ROOT, ROOT / "notebooks"], ids=["root", "notebooks"])
+@pytest.mark.parametrize("folder", [ROOT, pytest.param(ROOT / "notebooks", marks=pytest.mark.slow)], ids=str)
 def test_plain_papermill_runs_from_the_root_and_from_the_notebooks_folder(tmp_path, folder):
     finished = run_papermill(tmp_path, folder, "-p", "profile", "quick", "-p", "steps", "2")
     assert finished.returncode == 0, finished.stderr[-2000:]
@@ -167,18 +174,8 @@ def test_plain_papermill_runs_from_the_root_and_from_the_notebooks_folder(tmp_pa
     ]
 
 
-@pytest.mark.parametrize(
-    "arguments, message",
-    [
-        (["-p", "stepps", "3"], "no parameter 'stepps'"),
-        (["-p", "lr", "1e-5x"], "parameter lr must be"),
-        (["-p", "seeds", "0"], "seeds must be finite and greater than 0"),
-        (["-p", "dataset", "birds"], "unknown dataset 'birds'"),
-        (["-p", "method", "PFLM"], "unknown method 'PFLM'"),
-    ],
-)
-def test_a_bad_parameter_stops_papermill_and_leaves_no_result(tmp_path, arguments, message):
-    finished = run_papermill(tmp_path, ROOT, *arguments)
+def test_a_bad_parameter_stops_papermill_and_leaves_no_result(tmp_path):
+    finished = run_papermill(tmp_path, ROOT, "-p", "stepps", "3")
     assert finished.returncode != 0
-    assert message in finished.stderr
+    assert "no parameter 'stepps'" in finished.stderr
     assert list(tmp_path.glob("results/**/*.csv")) == []

@@ -8,11 +8,11 @@ from nbclient import NotebookClient
 
 from experiments.files import repository_root
 
-NOTEBOOKS = ("10_pfml_retrieval", "22_nivmf_distances", "34_meanfield_ablation_beta_delta", "41_ccp_retrieval")
+FIRST, *OTHERS = ("10_pfml_retrieval", "22_nivmf_distances", "34_meanfield_ablation_beta_delta", "41_ccp_retrieval")
 IN_PLACE_OF_IMAGES = {"10_pfml_retrieval": 2, "41_ccp_retrieval": 1}  # figures
 
 
-@pytest.mark.parametrize("name", NOTEBOOKS)
+@pytest.mark.parametrize("name", [FIRST, *(pytest.param(name, marks=pytest.mark.slow) for name in OTHERS)])
 def test_a_notebook_is_executed_without_images_and_without_training(name, tmp_path):
     notebook = nbformat.read(repository_root() / "notebooks" / f"{name}.ipynb", 4)
     place = next(n for n, cell in enumerate(notebook.cells) if "parameters" in cell.metadata.get("tags", []))

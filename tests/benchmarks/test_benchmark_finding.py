@@ -1,21 +1,8 @@
 """The benchmark compares equal neighbours, and its limit can be missed."""
 
-import importlib.util
-from pathlib import Path
-
 import pytest
 
 from experiments.deploy import finding
-
-PATH = Path(__file__).parents[2] / "benchmarks" / "finding.py"
-
-
-@pytest.fixture(scope="module")
-def benchmark():
-    spec = importlib.util.spec_from_file_location("benchmark_finding", PATH)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
 
 
 def test_every_form_is_timed_and_must_find_the_same(benchmark, monkeypatch):

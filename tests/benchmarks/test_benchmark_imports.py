@@ -1,20 +1,9 @@
 """The benchmark imports every loss, and its limit can be missed."""
 
-import importlib.util
 import sys
 from pathlib import Path
 
-import pytest
-
 ROOT = Path(__file__).parents[2]
-
-
-@pytest.fixture(scope="module")
-def benchmark():
-    spec = importlib.util.spec_from_file_location("benchmark_imports", ROOT / "benchmarks" / "imports.py")
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
 
 
 def test_every_loss_that_needs_no_extra_is_imported(benchmark):

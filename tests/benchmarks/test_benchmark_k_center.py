@@ -1,20 +1,7 @@
 """The benchmark compares equal picks and times every part of CCP, and its limits can be missed."""
 
-import importlib.util
-from pathlib import Path
-
 import pytest
 import torch
-
-PATH = Path(__file__).parents[2] / "benchmarks" / "k_center.py"
-
-
-@pytest.fixture(scope="module")
-def benchmark():
-    spec = importlib.util.spec_from_file_location("benchmark_k_center", PATH)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
 
 
 def test_every_part_is_timed(benchmark, monkeypatch):

@@ -1,19 +1,6 @@
 """The benchmark of the loop measures, compares with its limit, and leaves out what has no data."""
 
-import importlib.util
-from pathlib import Path
-
 import pytest
-
-PATH = Path(__file__).parents[2] / "benchmarks" / "loop.py"
-
-
-@pytest.fixture
-def benchmark():
-    spec = importlib.util.spec_from_file_location("benchmark_loop", PATH)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
 
 
 def test_a_case_is_measured(benchmark):

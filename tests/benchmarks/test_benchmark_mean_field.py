@@ -1,21 +1,8 @@
 """The benchmark's two forms of MFCWMS agree, its limits can be missed, and its table is written."""
 
 import csv
-import importlib.util
-from pathlib import Path
 
 import harness
-import pytest
-
-PATH = Path(__file__).parents[2] / "benchmarks" / "mean_field.py"
-
-
-@pytest.fixture(scope="module")
-def benchmark():
-    spec = importlib.util.spec_from_file_location("benchmark_mean_field", PATH)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
 
 
 def test_forms_agree(benchmark, monkeypatch):
@@ -65,5 +52,5 @@ def test_every_limit_is_judged(benchmark, capsys, tmp_path):
 
 
 def test_measured_in_a_process_of_its_own(benchmark):
-    assert harness.apart(str(PATH), "megabytes", "tiny", "MFCWMS") >= 0
-    assert set(harness.apart(str(PATH), "seconds", "tiny", 1)) == set(benchmark.TURNS)
+    assert harness.apart(benchmark.__file__, "megabytes", "tiny", "MFCWMS") >= 0
+    assert set(harness.apart(benchmark.__file__, "seconds", "tiny", 1)) == set(benchmark.TURNS)

@@ -1,19 +1,6 @@
 """The benchmark of the metrics compares what is equal, and its limits can be missed."""
 
-import importlib.util
-from pathlib import Path
-
 import pytest
-
-PATH = Path(__file__).parents[2] / "benchmarks" / "metrics.py"
-
-
-@pytest.fixture(scope="module")
-def benchmark():
-    spec = importlib.util.spec_from_file_location("benchmark_metrics", PATH)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
 
 
 def test_forms_are_timed_once_they_agree(benchmark, monkeypatch):

@@ -1,22 +1,10 @@
 """The benchmark's three implementations compute the same thing, and its table is written."""
 
 import csv
-import importlib.util
-from pathlib import Path
 
 import harness
 import pytest
 import torch
-
-PATH = Path(__file__).parents[2] / "benchmarks" / "nivmf.py"
-
-
-@pytest.fixture(scope="module")
-def benchmark():
-    spec = importlib.util.spec_from_file_location("benchmark_nivmf", PATH)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
 
 
 @pytest.mark.parametrize("implementation", ["broadcast", "loop"])
@@ -55,6 +43,6 @@ def test_table_and_limits(benchmark, monkeypatch, tmp_path):
 
 
 def test_a_case_is_measured_in_its_own_process(benchmark):
-    result = harness.apart(str(PATH), "tiny", "product", 2, "cpu")
+    result = harness.apart(benchmark.__file__, "tiny", "product", 2, "cpu")
     assert result["seconds"] > 0 and result["megabytes"] >= 0
     assert result["value"] == benchmark.step("product", *benchmark.problem("tiny", "cpu"))

@@ -1,22 +1,9 @@
 """The benchmark's two forms find the same pieces, its limits can be missed, and its measurement runs apart."""
 
-import importlib.util
-from pathlib import Path
-
 import harness
 import pytest
 
 from dmlrepro.losses import piecewise_linear
-
-PATH = Path(__file__).parents[2] / "benchmarks" / "plm.py"
-
-
-@pytest.fixture(scope="module")
-def benchmark():
-    spec = importlib.util.spec_from_file_location("benchmark_plm", PATH)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
 
 
 def rows_of(benchmark, seconds, form="product"):
@@ -51,5 +38,5 @@ def test_ratios_and_growth_are_judged(benchmark, capsys):
 
 
 def test_measured_in_a_process_of_its_own(benchmark):
-    rows = harness.apart(str(PATH), "seconds", "tiny", ["product", "literal"], 1, 1, "cpu")
+    rows = harness.apart(benchmark.__file__, "seconds", "tiny", ["product", "literal"], 1, 1, "cpu")
     assert [r["form"] for r in rows] == ["product", "literal"] and all(r["value"] > 0 for r in rows)

@@ -1,22 +1,9 @@
 """The benchmark compares equal measures, and its limit can be missed."""
 
-import importlib.util
-from pathlib import Path
-
 import pytest
 import torch
 
 from dmlrepro import retrieval
-
-PATH = Path(__file__).parents[2] / "benchmarks" / "retrieval.py"
-
-
-@pytest.fixture(scope="module")
-def benchmark():
-    spec = importlib.util.spec_from_file_location("benchmark_retrieval", PATH)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
 
 
 def test_it_times_the_search_against_float64(benchmark, monkeypatch):

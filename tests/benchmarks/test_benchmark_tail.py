@@ -1,20 +1,5 @@
 """The benchmark of tails measures three forms of one run and compares them with their limits."""
 
-import importlib.util
-from pathlib import Path
-
-import pytest
-
-PATH = Path(__file__).parents[2] / "benchmarks" / "tail.py"
-
-
-@pytest.fixture
-def benchmark():
-    spec = importlib.util.spec_from_file_location("benchmark_tail", PATH)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
 
 def test_the_forms_differ_in_what_is_trained_alone(benchmark):
     forms = {name: spec.as_dict() for name, spec in benchmark.forms_of("small", dataset="cub-subset").items()}
