@@ -4,8 +4,7 @@
     python tests/mutants.py --seed 1 --count 5  # others
 
 A function is drawn from each module in turn, then one place in it and what it becomes: another comparison, sign or
-extreme, a term left out, a count off by one. The tests that mirror the module run on a copy of the code, then all tests
-of their folder.
+extreme, a term left out, a count off by one. The tests that mirror the module run on a copy of the code.
 """
 
 import argparse
@@ -23,6 +22,11 @@ ROOT = Path(__file__).resolve().parents[1]
 MODULES = ("dmlrepro/losses/*.py", "dmlrepro/metrics.py", "dmlrepro/retrieval.py", "dmlrepro/samplers.py")
 MODULES += ("experiments/analysis/*.py", "experiments/training/*.py", "experiments/training/schemes/*.py")
 WITHOUT = ("__init__", "_names", "recommended", "recorded", "device")  # names and settings, nothing to compute
+# the tests of modules that have no file of their own name
+TESTED_BY = {"test_loop": "state supervised momentum", "test_runs": "keys cache scheduling", "test_records": "checking"}
+TESTED_BY |= {"test_judging": "comparing claims", "test_frozen": "freezing", "test_saving": "provenance"}
+TESTED_BY |= {"test_schemes": "momentum supervised", "test_identity": "builders", "test_all_losses": "checks"}
+TESTED_BY |= {"test_potential_field": "close_pairs", "test_regression": "goldens"}
 
 COMPARED: dict[type, type] = {ast.Lt: ast.LtE, ast.LtE: ast.Lt, ast.Gt: ast.GtE, ast.GtE: ast.Gt}
 COMPARED |= {ast.Eq: ast.NotEq, ast.NotEq: ast.Eq, ast.In: ast.NotIn, ast.NotIn: ast.In, ast.Is: ast.IsNot}
@@ -83,26 +87,20 @@ def draw(seed: int) -> Iterator[tuple[Path, str, str, str]]:
 
 
 def caught(path: Path, source: str) -> str:
-    """The first test that fails on a mutated module, "" if none does; a mutant that never ends is an error."""
-    inside = path.relative_to(ROOT).with_suffix("")
-    folder = Path("tests", *inside.parts[1:-1]) if inside.parts[-2] != "schemes" else Path("tests/training")
-    mirror = sorted((ROOT / folder).glob(f"test_{inside.name}*.py"))
-    others = [] if folder == Path("tests") else sorted({*(ROOT / folder).glob("test_*.py")} - {*mirror})
+    """The first test that fails on a mutated module, "" if none does."""
+    named = [f"test_{path.stem}", *(test for test, modules in TESTED_BY.items() if path.stem in modules.split())]
+    tests = [str(file.relative_to(ROOT)) for file in sorted((ROOT / "tests").rglob("test_*.py")) if file.stem in named]
     with tempfile.TemporaryDirectory() as place:
         for entry in ROOT.iterdir():
             if entry.name in ("dmlrepro", "experiments", "tests"):
                 shutil.copytree(entry, Path(place, entry.name), ignore=shutil.ignore_patterns("__pycache__"))
             elif entry.name not in (".git", "build"):
                 Path(place, entry.name).symlink_to(entry)
-        Path(place, inside.with_suffix(".py")).write_text(source, encoding="utf8")
-        for chosen in filter(None, (mirror, others)):
-            tests = [str(file.relative_to(ROOT)) for file in chosen]
-            command = [sys.executable, "-m", "pytest", "-xq", "-p", "no:cacheprovider", "-n", "0", "--tb=no", *tests]
-            run = subprocess.run(command, cwd=place, capture_output=True, text=True, timeout=1800)
-            if run.returncode:
-                failed = [line.split()[1] for line in run.stdout.splitlines() if line.startswith(("FAILED", "ERROR"))]
-                return failed[0] if failed else "an error of collection"
-    return ""
+        Path(place, path.relative_to(ROOT)).write_text(source, encoding="utf8")
+        command = [sys.executable, "-m", "pytest", "-xq", "-p", "no:cacheprovider", "-n", "0", "--tb=no", *tests]
+        run = subprocess.run(command, cwd=place, capture_output=True, text=True, timeout=1800)
+    failed = [line.split()[1] for line in run.stdout.splitlines() if line.startswith(("FAILED", "ERROR"))]
+    return (failed or ["an error of collection"])[0] if run.returncode else ""
 
 
 def main() -> None:

@@ -27,48 +27,53 @@ def code(notebook) -> list:
     return [cell for cell in notebook.cells if cell.cell_type == "code" and cell.source.strip()]
 
 
-@pytest.fixture(params=NOTEBOOKS, ids=lambda path: path.stem)
-def notebook(request):
-    return read(request.param)
+def test_it_is_committed_with_outputs_and_without_errors():
+    for path in NOTEBOOKS:
+        notebook = read(path)
+        # nbval compares nothing in a cell without an execution count
+        assert [cell.source for cell in code(notebook) if cell.execution_count is None] == [], path.stem
+        assert [o for cell in code(notebook) for o in cell.outputs if o.output_type == "error"] == [], path.stem
+        assert any(o.get("data", {}).get("image/png") for cell in code(notebook) for o in cell.outputs), path.stem
+        assert "papermill" not in notebook.metadata, path.stem
 
 
-def test_it_is_committed_with_outputs_and_without_errors(notebook):
-    # nbval compares nothing in a cell without an execution count
-    assert [cell.source for cell in code(notebook) if cell.execution_count is None] == []
-    assert [o for cell in code(notebook) for o in cell.outputs if o.output_type == "error"] == []
-    assert any(o.get("data", {}).get("image/png") for cell in code(notebook) for o in cell.outputs)
-    assert "papermill" not in notebook.metadata
+def test_it_is_small_and_names_no_folder_of_a_machine():
+    for path in NOTEBOOKS:
+        text = path.read_text(encoding="utf8")
+        assert len(text) < 400_000, path.stem
+        assert str(ROOT) not in text, path.stem
+        assert str(Path.home()) + "/" not in text, path.stem
 
 
-@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
-def test_it_is_small_and_names_no_folder_of_a_machine(path):
-    text = path.read_text(encoding="utf8")
-    assert len(text) < 400_000
-    assert str(ROOT) not in text
-    assert str(Path.home()) + "/" not in text
+def test_it_is_thin():
+    for path in NOTEBOOKS:
+        notebook = read(path)
+        trees = [ast.parse(cell.source) for cell in code(notebook)]
+        defined = [n for tree in trees for n in ast.walk(tree) if isinstance(n, ast.ClassDef | ast.FunctionDef)]
+        assert defined == [], path.stem
 
 
-def test_it_is_thin(notebook):
-    trees = [ast.parse(cell.source) for cell in code(notebook)]
-    defined = [n for tree in trees for n in ast.walk(tree) if isinstance(n, ast.ClassDef | ast.FunctionDef)]
-    assert defined == []
+def test_nothing_takes_the_name_of_its_study():
+    for path in NOTEBOOKS:
+        notebook = read(path)
+        names = [n for cell in code(notebook) for n in ast.walk(ast.parse(cell.source)) if isinstance(n, ast.Name)]
+        stored = [name.id for name in names if isinstance(name.ctx, ast.Store)]
+        assert [stored.count(name) for name in ("study", "runs", "table")] in ([1, 1, 1], [1, 0, 1], [1, 0, 0]), (
+            path.stem
+        )
 
 
-def test_nothing_takes_the_name_of_its_study(notebook):
-    names = [n for cell in code(notebook) for n in ast.walk(ast.parse(cell.source)) if isinstance(n, ast.Name)]
-    stored = [name.id for name in names if isinstance(name.ctx, ast.Store)]
-    assert [stored.count(name) for name in ("study", "runs", "table")] in ([1, 1, 1], [1, 0, 1], [1, 0, 0])
-
-
-def test_figures_of_methods_have_the_names_of_the_paper(notebook):
-    calls = [n for cell in code(notebook) for n in ast.walk(ast.parse(cell.source)) if isinstance(n, ast.Call)]
-    of_methods = [f"charts.{chart}" for chart in ("ablation", "dots", "curves", "training_curves")]
-    unnamed = [
-        ast.unparse(call)
-        for call in calls
-        if ast.unparse(call.func) in of_methods and "names" not in {keyword.arg for keyword in call.keywords}
-    ]
-    assert unnamed == []
+def test_figures_of_methods_have_the_names_of_the_paper():
+    for path in NOTEBOOKS:
+        notebook = read(path)
+        calls = [n for cell in code(notebook) for n in ast.walk(ast.parse(cell.source)) if isinstance(n, ast.Call)]
+        of_methods = [f"charts.{chart}" for chart in ("ablation", "dots", "curves", "training_curves")]
+        unnamed = [
+            ast.unparse(call)
+            for call in calls
+            if ast.unparse(call.func) in of_methods and "names" not in {keyword.arg for keyword in call.keywords}
+        ]
+        assert unnamed == [], path.stem
 
 
 # "`small`: the tail of a SqueezeNet ..., 150 steps. `paper`: ..."
@@ -76,26 +81,23 @@ BUDGETS = re.compile(r"`(quick|small)`: (.*?)(?=`quick`|`small`|`paper`|\n\n|$)"
 LENGTH = re.compile(r"([\d,]+) steps")
 
 
-@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
-def test_the_steps_that_it_states_are_those_of_its_runs(path):
-    text = "\n\n".join(cell.source for cell in read(path).cells if cell.cell_type == "markdown")
-    study = catalogue.find(path.stem)
-    for profile, stated in BUDGETS.findall(text):
-        if lengths := {int(number.replace(",", "")) for number in LENGTH.findall(stated)}:
-            params = study.params.from_values({"profile": profile})
-            assert lengths & {spec.steps for spec in study.specs_untrained(params) if spec.loss}, (profile, stated)
+def test_the_steps_that_it_states_are_those_of_its_runs():
+    for path in NOTEBOOKS:
+        text = "\n\n".join(cell.source for cell in read(path).cells if cell.cell_type == "markdown")
+        study = catalogue.find(path.stem)
+        for profile, stated in BUDGETS.findall(text):
+            if lengths := {int(number.replace(",", "")) for number in LENGTH.findall(stated)}:
+                params = study.params.from_values({"profile": profile})
+                assert lengths & {spec.steps for spec in study.specs_untrained(params) if spec.loss}, (profile, stated)
 
 
-def test_it_begins_with_a_title_and_a_question(notebook):
-    first = notebook.cells[0]
-    assert first.cell_type == "markdown"
-    assert first.source.startswith("# ")
-    assert "**Question.**" in first.source
-
-
-def test_no_word_or_comma_of_its_prose_stands_twice(notebook):
-    prose = "\n\n".join(cell.source for cell in notebook.cells if cell.cell_type == "markdown")
-    assert re.findall(r",\s*,|\b(?:the the|a a|of of|is is|and and)\b", prose) == []
+def test_it_begins_with_a_title_and_a_question():
+    for path in NOTEBOOKS:
+        notebook = read(path)
+        first = notebook.cells[0]
+        assert first.cell_type == "markdown", path.stem
+        assert first.source.startswith("# "), path.stem
+        assert "**Question.**" in first.source, path.stem
 
 
 CHECKED = (  # the first of notebooks that save a table
@@ -106,29 +108,31 @@ CHECKED = (  # the first of notebooks that save a table
 )
 
 
-def test_the_last_cell_is_the_regression_check_and_prints_no_number_that_can_move(notebook):
-    last = code(notebook)[-1]
-    assert last.source.startswith("# NBVAL_CHECK_OUTPUT")
-    (output,) = last.outputs
-    saves_a_table = "study.table(" in "".join(cell.source for cell in code(notebook))
-    sentences = [sentence for sentence in CHECKED if f"{sentence}: yes" in output.text]
-    assert len(sentences) == 1 and (tuple(sentences) == CHECKED[:1]) == saves_a_table
+def test_the_last_cell_is_the_regression_check_and_prints_no_number_that_can_move():
+    for path in NOTEBOOKS:
+        notebook = read(path)
+        last = code(notebook)[-1]
+        assert last.source.startswith("# NBVAL_CHECK_OUTPUT"), path.stem
+        (output,) = last.outputs
+        saves_a_table = "study.table(" in "".join(cell.source for cell in code(notebook))
+        sentences = [sentence for sentence in CHECKED if f"{sentence}: yes" in output.text]
+        assert len(sentences) == 1 and (tuple(sentences) == CHECKED[:1]) == saves_a_table, path.stem
 
 
 def say_what_they_found(path: Path) -> bool:
     return any("study.found(" in cell.source for cell in code(read(path)))
 
 
-@pytest.mark.parametrize("path", list(filter(say_what_they_found, NOTEBOOKS)), ids=lambda path: path.stem)
-def test_its_opening_and_its_own_output_are_of_one_execution(path):
+def test_its_opening_and_its_own_output_are_of_one_execution():
     """The opening is made from results/, the output from the table of the execution: `make notebooks` writes both."""
-    notebook = read(path)
-    (opening,) = [cell.source for cell in notebook.cells if "findings" in cell.metadata.get("tags", ())]
-    (findings,) = [cell for cell in code(notebook) if "study.found(" in cell.source]
-    (output,) = findings.outputs
-    lines = output.data["text/markdown"].splitlines()
-    few = "Too few rows for a finding."  # of quick; the opening may have a larger profile's
-    assert lines and [line for line in lines if line not in opening.splitlines() and line != few] == []
+    for path in filter(say_what_they_found, NOTEBOOKS):
+        notebook = read(path)
+        (opening,) = [cell.source for cell in notebook.cells if "findings" in cell.metadata.get("tags", ())]
+        (findings,) = [cell for cell in code(notebook) if "study.found(" in cell.source]
+        (output,) = findings.outputs
+        lines = output.data["text/markdown"].splitlines()
+        few = "Too few rows for a finding."  # of quick; the opening may have a larger profile's
+        assert lines and [line for line in lines if line not in opening.splitlines() and line != few] == [], path.stem
 
 
 def without_verdict(notebook, name: str) -> list[str]:
@@ -140,21 +144,21 @@ def without_verdict(notebook, name: str) -> list[str]:
     ]
 
 
-@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
-def test_every_claim_has_its_verdict_and_a_notebook_without_its_verdict_cell_is_found(path):
-    notebook = copy.copy(read(path))
-    assert without_verdict(notebook, path.stem) == []
-    tested = [claim_id for claim_id, test in catalogue.claims().items() if test.notebook == path.stem]
-    notebook.cells = [cell for cell in notebook.cells if "study.verdicts(" not in cell.source]
-    assert without_verdict(notebook, path.stem) == tested
-    without = ("00_", "01_", "02_", "03_", "30_", "90_", "91_", "92_", "93_")
-    assert bool(tested) == (not path.stem.startswith(without))
+def test_every_claim_has_its_verdict_and_a_notebook_without_its_verdict_cell_is_found():
+    for path in NOTEBOOKS:
+        notebook = copy.copy(read(path))
+        assert without_verdict(notebook, path.stem) == []
+        tested = [claim_id for claim_id, test in catalogue.claims().items() if test.notebook == path.stem]
+        notebook.cells = [cell for cell in notebook.cells if "study.verdicts(" not in cell.source]
+        assert without_verdict(notebook, path.stem) == tested
+        without = ("00_", "01_", "02_", "03_", "30_", "90_", "91_", "92_", "93_")
+        assert bool(tested) == (not path.stem.startswith(without)), path.stem
 
 
-@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
-def test_it_saves_a_table_or_is_known_to_save_none(path):
-    saves = "study.table(" in path.read_text(encoding="utf8")  # by which the workflow tells them apart
-    assert saves == (catalogue.find(path.stem).saves)
+def test_it_saves_a_table_or_is_known_to_save_none():
+    for path in NOTEBOOKS:
+        saves = "study.table(" in path.read_text(encoding="utf8")  # by which the workflow tells them apart
+        assert saves == (catalogue.find(path.stem).saves), path.stem
 
 
 def run_papermill(tmp_path, folder, *arguments):
