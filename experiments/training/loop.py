@@ -176,11 +176,9 @@ def train_step(state: State, images: Tensor, labels: Tensor) -> dict[str, Tensor
 
 
 def run_batches(task: batches.Task, state: State) -> Iterator[tuple[Tensor, Tensor]]:
-    """Yield (images, labels) of the steps that are left; `scheme.before_epoch` runs before each epoch.
-
-    Batches of neighbours are drawn an epoch at a time, because they depend on the network; others are one stream.
-    """
+    """Yield (images, labels) of the steps that are left; `scheme.before_epoch` runs before each epoch."""
     first, total, per_epoch = state.step, state.schedule.total, task.steps_per_epoch
+    # batches of neighbours depend on the network at their epoch's start, others are one stream
     whole = task.train_batches(first, total, state.device) if task.spec.neighbours is None else None
     for epoch in range(first // per_epoch, math.ceil(total / per_epoch)):
         if epoch * per_epoch >= first:  # else it was begun before an interruption, with what the checkpoint holds

@@ -212,8 +212,10 @@ def layouts(tmp_path_factory):
     return root
 
 
-@pytest.mark.parametrize("protocol", ["conventional", "roth", "mlrc", "ccp_early_stopping"])
-@pytest.mark.parametrize("dataset", ["cub", "cars", "sop", "inshop"])
+@pytest.mark.parametrize(
+    ("dataset", "protocol"),
+    [("cub", "conventional"), ("cars", "roth"), ("sop", "mlrc"), ("inshop", "ccp_early_stopping")],
+)
 def test_an_epoch_of_each_protocol_runs_on_each_benchmarks_layout(dataset, protocol, layouts, monkeypatch):
     monkeypatch.setenv("DMLREPRO_DATA", str(layouts))
     params = PfmlRetrievalParams.from_values(SMALL_FIXTURE | {"dataset": f"{dataset}-subset", "protocol": protocol})

@@ -69,3 +69,9 @@ from tiny import TINY
 def test_a_bad_spec_is_an_error_before_anything_runs(change, message):
     with pytest.raises((ValueError, FileNotFoundError), match=message):
         TINY.replace(**change)
+
+
+def test_what_determines_the_numbers_is_every_field_but_the_labels():
+    plain = TINY.replace(method="PFML", setting="x=1").as_dict()
+    assert plain.keys() == TINY.__dataclass_fields__.keys() - {"method", "setting", "protocol"}
+    assert plain == TINY.as_dict() and plain["seed"] == TINY.seed
