@@ -36,15 +36,15 @@ def _selected(names: list[str]) -> list[str]:
 
 
 def data_check(options: argparse.Namespace) -> None:
-    from experiments.datasets import images, manifests, own_images
+    from experiments.datasets import images, manifests
 
     print(manifests.check(options.name))
     manifest = manifests.present(options.name)
     if isinstance(manifest.images, tuple):
         print(images.survey(manifest))
-        images.check(manifest)
+        print(images.check(manifest))
     if options.csv:
-        own_images.write_csv(manifest, options.csv)
+        manifests.write_csv(manifest, options.csv)
 
 
 def data_fetch(options: argparse.Namespace) -> None:

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import numpy as np
 
-from experiments.files import cached_array, data_root
+from experiments.files import cached_array, data_root, replacing
 
 DRAWN = ("glyphs", "symbols")  # embedded sets, rendered from fonts
 # images and classes per part, as published with each set
@@ -196,6 +196,28 @@ def check(name: str, root: str | Path | None = None) -> str:
     return "\n".join(lines)
 
 
+def write_csv(manifest: Manifest, path: Path) -> None:
+    """Store a manifest of files, with its split, as a new CSV file that "manifest:FILE.csv" reads; without labels it
+    has no column for them.
+
+    Raises FileExistsError where the file is there already, ValueError for a manifest without files.
+    """
+    import pandas as pd
+
+    if not isinstance(manifest.images, tuple):
+        raise ValueError(f"{manifest.name} has no image files that a CSV file could list")
+    if path.exists():
+        raise FileExistsError(f"{path} exists and stays as it is; name another file")
+    table = pd.DataFrame({"path": [os.path.relpath(image, path.absolute().parent) for image in manifest.images]})
+    if manifest.labelled:
+        table["label"] = [manifest.class_names[label] for label in manifest.labels]
+    table["split"] = manifest.split
+    for role, flags in (("query", manifest.is_query), ("gallery", manifest.is_gallery)):
+        table[role] = np.where(manifest.split == "test", flags.astype(str), "")
+    with replacing(path) as temporary:
+        table.to_csv(temporary, index=False)
+
+
 def _with_label_noise(manifest: Manifest, fraction: float, seed: int) -> Manifest:
     train, num_classes = manifest.indices("train"), manifest.num_train_classes
     if num_classes < 2:
@@ -253,7 +275,7 @@ def _read(name: str, root: str | Path | None) -> tuple[Manifest, tuple[str, ...]
         raise ValueError(f"{source}: expected class ids from 1 to {annotations.max_id}, found {outside[0]}")
     present = set(ids.tolist())
     if gaps := [f"{number} ({names[number]})" for number in sorted(set(names) - present)]:
-        what = f"class {layouts.few(gaps)} without an image" + "; remove their folders" * bool(annotations.own_name)
+        what = f"class {layouts.few(gaps)} without an image"
     elif gaps := [str(number) for number in sorted(present - set(names))]:
         what = f"images of undeclared class {layouts.few(gaps)}"
     if gaps:
@@ -264,9 +286,12 @@ def _read(name: str, root: str | Path | None) -> tuple[Manifest, tuple[str, ...]
         raise FileNotFoundError(f"{source}: lists {len(missing)} files that are missing: {layouts.few(missing)}")
     is_train = annotations.parts == "train"
     train_ids, test_ids = np.unique(ids[is_train]), np.unique(ids[~is_train])
-    for part, classes in (("train", train_ids), ("test", test_ids)):
-        if not len(classes):
-            raise ValueError(f"{source}: expected images in both parts, found none for {part}")
+    least = 1 + bool(annotations.own_name)  # training takes two classes
+    if len(train_ids) < least or not len(test_ids):
+        raise ValueError(
+            f"{source}: expected at least {least} classes to train on and another one to test on, found "
+            f"{len(train_ids)} and {len(test_ids)}"
+        )
     shared = np.intersect1d(train_ids, test_ids)
     if annotations.open_set and len(shared):
         remedy = "; give each class to one part, or name no parts, then half of the classes are for testing"

@@ -369,7 +369,7 @@ def test_missing_files_and_folders_are_named(tmp_path):
 
 def test_an_empty_part_is_named(tmp_path):
     layouts.write_cub(tmp_path, {1: 2, 2: 2})
-    with pytest.raises(ValueError, match="expected images in both parts, found none for test"):
+    with pytest.raises(ValueError, match="to train on and another one to test on, found 2 and 0"):
         manifests.load("cub-subset", tmp_path)
 
 
