@@ -255,18 +255,20 @@ def _drawn(name: str, images_per_class: int) -> Manifest:
 
 def _read(name: str, root: str | Path | None) -> tuple[Manifest, tuple[str, ...]]:
     """A set in its official layout or the reader's own images, with the checks that hold for all, and notes on it."""
-    from experiments.datasets import layouts, own_images
+    from experiments.datasets import layouts
 
     root = Path(root or data_root())
     base = str(name).removesuffix("-subset")
-    try:
-        annotations = own_images.read(name, root) if is_own(name) else getattr(layouts, f"read_{base}")(root)
-    except FileNotFoundError as error:
-        if is_own(name):
-            raise
-        raise FileNotFoundError(
-            f"{error}; `python -m experiments data fetch {base}` downloads the set or says how to get it"
-        ) from error
+    if is_own(name):
+        from experiments.datasets import own_images
+
+        annotations = own_images.read(name, root)
+    else:
+        try:
+            annotations = getattr(layouts, f"read_{base}")(root)
+        except FileNotFoundError as error:
+            fetch = f"`python -m experiments data fetch {base}` downloads the set or says how to get it"
+            raise FileNotFoundError(f"{error}; {fetch}") from error
     names, ids, source = annotations.class_names, annotations.class_ids, annotations.source
     outside = [
         number for number in {*names, *ids.tolist()} if annotations.max_id and not 1 <= number <= annotations.max_id
