@@ -10,7 +10,7 @@ export PYTHONDONTWRITEBYTECODE := 1
 # recipes read these from the environment, so that nothing in them is a command of the shell
 export PROFILE ONLY
 
-.PHONY: results executed test test-all slurm-test lint pytest pytest-all nbval notebooks accept site lab lock install clean
+.PHONY: results executed test test-all slurm-test test-gpu lint pytest pytest-all nbval notebooks accept site lab lock install clean
 
 # ONLY=00_tour,10_pfml_retrieval: these notebooks. It fails where a committed table is not what they make now
 results: executed
@@ -44,6 +44,10 @@ pytest: $(READY)
 
 pytest-all: $(READY)
 	$(BIN)/python -m pytest -n auto --dist loadscope tests
+
+# CUDA against CPU; where there is no GPU every test says that it is skipped
+test-gpu: $(READY)
+	$(BIN)/python -m pytest -rs tests/gpu
 
 # an empty cache and a results folder of its own: the notebooks really train, and nothing committed is touched;
 # FRESH=--keep-cache takes the runs that another target has just trained in a clean clone

@@ -27,6 +27,7 @@ from torch import Tensor
 
 MIN_ORDER, TERMS = 24, 8  # smallest Bessel order expanded, and terms of the expansion: truncation below 1e-14
 QUADRATIC_FITS = {128: (127.0, 0.01909, 0.003355), 512: (868.0, 0.0002662, 0.0009685)}  # Eqs. 12, 13
+STREAM = 5064  # bytes of a random stream: the state of a generator, of which a CPU's is the longest, and its length
 MAX_ROUNDS = 1000  # the sampler gives up then; each round accepts more than half, so it needs ten or so
 
 
@@ -249,28 +250,34 @@ def _accepted(
     return height, uniform.view(num_samples, size, dim) - height * pole
 
 
+def stream_of(state: Tensor) -> Tensor:
+    """The random stream (STREAM,), bytes on the CPU, that `torch.Generator.get_state` describes, on whatever device."""
+    length = torch.tensor([len(state)], device="cpu").view(torch.uint8)
+    return torch.cat([state, state.new_zeros(STREAM - len(state) - 8), length])
+
+
 def _resumed(
-    pole: Tensor, b: Tensor, excess: Tensor, num_samples: int, seed: int, state: Tensor
+    pole: Tensor, b: Tensor, excess: Tensor, num_samples: int, seed: int, stream: Tensor
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """`_accepted` with a generator of that state, or where it is of another type of device, seed; its state at last."""
+    """`_accepted` from that stream, or, where it is of another type of device, from the seed's; and the rest."""
     generator = torch.Generator(pole.device).manual_seed(seed)
-    if len(state) == len(generator.get_state()):
-        generator.set_state(state)
-    return *_accepted(pole, b, excess, num_samples, generator), generator.get_state()
+    size = len(generator.get_state())
+    if stream[-8:].clone().view(torch.int64) == size:
+        generator.set_state(stream[:size].clone())
+    return *_accepted(pole, b, excess, num_samples, generator), stream_of(generator.get_state())
 
 
 @torch.library.custom_op("dmlrepro::vmf_draws", mutates_args=())
 def _resumed_operator(
-    pole: Tensor, b: Tensor, excess: Tensor, num_samples: int, seed: int, state: Tensor
+    pole: Tensor, b: Tensor, excess: Tensor, num_samples: int, seed: int, stream: Tensor
 ) -> tuple[Tensor, Tensor, Tensor]:
     """To a compiler, which can follow neither the rejections nor a generator, the draws are one operator."""
-    return _resumed(pole, b, excess, num_samples, seed, state)
+    return _resumed(pole, b, excess, num_samples, seed, stream)
 
 
 @_resumed_operator.register_fake
-def _(pole: Tensor, b: Tensor, excess: Tensor, num_samples: int, seed: int, state: Tensor):
-    generator_state = torch.empty(16 if pole.device.type == "cuda" else 5056, dtype=torch.uint8)
-    return pole.new_empty(num_samples, len(pole), 1), pole.new_empty(num_samples, *pole.shape), generator_state
+def _(pole: Tensor, b: Tensor, excess: Tensor, num_samples: int, seed: int, stream: Tensor):
+    return pole.new_empty(num_samples, len(pole), 1), pole.new_empty(num_samples, *pole.shape), torch.empty_like(stream)
 
 
 def _placed(axis: Tensor, b: Tensor, pole: Tensor, draws: tuple[Tensor, Tensor]) -> Tensor:
@@ -323,16 +330,16 @@ def sample(
 
 
 def resumed_sample(
-    mu: Tensor, kappa: Tensor, num_samples: int, seed: int, state: Tensor, envelope: str = "exact"
+    mu: Tensor, kappa: Tensor, num_samples: int, seed: int, stream: Tensor, envelope: str = "exact"
 ) -> tuple[Tensor, Tensor]:
     """`sample` from a random stream that is a tensor, which torch.compile can follow: samples, and the stream behind.
 
-    state: what `torch.Generator.get_state` returns, on the CPU; one of another length, such as the empty one, or that
-    of another type of device, stands for the stream that begins at seed.
+    stream: (STREAM,) bytes on the CPU, what the call before returned or `stream_of` makes; zeros, or one of another
+    type of device, stand for the stream that begins at seed.
     """
     axis = _axis(mu, kappa, num_samples)
     pole, (b, excess) = axis.detach(), _envelope(kappa.double(), mu.shape[1], envelope)
     with torch.no_grad():
         resumed = _resumed_operator if torch.compiler.is_compiling() else _resumed
-        first, second, state = resumed(pole, b, excess, num_samples, seed, state)
-    return _placed(axis, b, pole, (first, second)).to(mu.dtype), state
+        first, second, stream = resumed(pole, b, excess, num_samples, seed, stream)
+    return _placed(axis, b, pole, (first, second)).to(mu.dtype), stream

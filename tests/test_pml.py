@@ -10,6 +10,7 @@ import torch.nn.functional as F
 from pytorch_metric_learning import losses, miners, reducers
 from pytorch_metric_learning.regularizers import LpRegularizer
 from pytorch_metric_learning.utils import loss_and_miner_utils
+from torch.utils.checkpoint import checkpoint
 
 from dmlrepro import pml as library
 from dmlrepro.losses import baselines, chance_constrained
@@ -30,6 +31,27 @@ def test_two_views_may_share_their_labels(name):
     (x, y), (other, _) = batches(2)
     loss = getattr(library, name)(*(() if name.startswith("CCP") else (C, D)))
     assert loss(x, y, ref_emb=other, ref_labels=y) == loss(x, y, ref_emb=other, ref_labels=y.clone()) != 0
+
+
+def test_the_memory_is_no_weight():
+    """It changes in training alone, checkpointing remembers a batch once, and a copy goes on with it."""
+    memory = CrossBatchMemory(baselines.contrastive(C, D), D, 20)
+    (x, y), *others = batches(3)
+    memory(x, y)
+    before = memory.state_dict()
+    with torch.no_grad():
+        memory(x, y)
+    memory.eval()(x, y)
+    assert all(torch.equal(value, before[key]) for key, value in memory.train().state_dict().items())
+    resumed, checkpointed = CrossBatchMemory(baselines.contrastive(C, D), D, 20), copy.deepcopy(memory)
+    resumed.load_state_dict(before)
+    for x, y in others:
+        x.requires_grad_()
+        expected = torch.autograd.grad(memory(x, y), x)[0]
+        assert torch.equal(torch.autograd.grad(resumed(x, y), x)[0], expected)
+        value = checkpoint(checkpointed, x, y, use_reentrant=False)
+        assert torch.equal(torch.autograd.grad(value, x)[0], expected)
+    assert torch.equal(checkpointed.embedding_memory, memory.embedding_memory)
 
 
 @pytest.mark.parametrize("miner", [None, miners.MultiSimilarityMiner(0.1)])

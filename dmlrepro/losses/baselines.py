@@ -8,6 +8,7 @@ All but two are pytorch-metric-learning's. Each function states its paper and se
   underflows.
 - soft_triple regularises class by class; the library's regulariser builds the (C K)^2 matrix of all centres.
 - margin samples its negatives from a random stream of its own, kept in the state_dict, instead of torch's global one.
+  In eval() and under no_grad each call draws the same.
 """
 
 import functools
@@ -21,18 +22,20 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from dmlrepro.extras import require
+from dmlrepro.losses._state import _Stateful, replayable
 from dmlrepro.losses.checks import (
+    _WholeBatch,
     check_batch,
     check_finite,
     check_positive,
     check_sizes,
     check_tensors,
-    check_unused,
     printed,
     values_are_known,
     whole_labels,
 )
 from dmlrepro.losses.recommended import BOUNDARY, PROXIES, groups, rate_of_the_network
+from dmlrepro.vmf import at_least_float32
 
 Arguments = ParamSpec("Arguments")
 
@@ -77,7 +80,7 @@ class Baseline(nn.Module):
         labels = whole_labels(embeddings, labels)
         check_batch(embeddings, labels, self.num_classes, self.embedding_size)
         with torch.autocast(embeddings.device.type, enabled=False):
-            embeddings = _at_least_float32(embeddings)
+            embeddings = at_least_float32(embeddings, embeddings)
             references = _references(ref_emb, ref_labels, embeddings)
             if self.miner and indices_tuple is None:
                 indices_tuple = self.miner(embeddings, labels, *references)
@@ -134,7 +137,7 @@ def _where_it_differs(cast_types: Any, dtype: torch.dtype, device: torch.device)
         cast_types(dtype, device)
 
 
-class CosineSoftmaxLoss(nn.Module):
+class CosineSoftmaxLoss(_WholeBatch):
     """Cross entropy of cosines to one proxy per class, divided by the temperature; averaged over the batch.
 
     Proxies (C, D) start as normal vectors of standard deviation init_std; only their direction counts, but their norm
@@ -151,26 +154,14 @@ class CosineSoftmaxLoss(nn.Module):
         """Recommended groups for an optimiser, lr being the network's rate: proxies at 100 lr."""
         return groups(self, {"proxies": PROXIES * lr})
 
-    def forward(
-        self,
-        embeddings: Tensor,
-        labels: Tensor,
-        indices_tuple: tuple[Tensor, ...] | None = None,
-        ref_emb: Tensor | None = None,
-        ref_labels: Tensor | None = None,
-    ) -> Tensor:
-        check_unused(self, indices_tuple=indices_tuple, ref_emb=ref_emb, ref_labels=ref_labels)
-        return self._cross_entropy(embeddings, labels, "mean")
-
     def per_sample(self, embeddings: Tensor, labels: Tensor) -> Tensor:
         """The terms (B,) whose mean the loss is."""
-        return self._cross_entropy(embeddings, labels, "none")
+        return self.of_batch(embeddings, whole_labels(embeddings, labels), "none")
 
-    def _cross_entropy(self, embeddings: Tensor, labels: Tensor, reduction: str) -> Tensor:
-        labels = whole_labels(embeddings, labels)
+    def of_batch(self, embeddings: Tensor, labels: Tensor, reduction: str = "mean") -> Tensor:
         check_batch(embeddings, labels, *self.proxies.shape)
         with torch.autocast(embeddings.device.type, enabled=False):
-            embeddings = _at_least_float32(embeddings)
+            embeddings = at_least_float32(embeddings, embeddings)
             proxies = self.proxies.to(embeddings.dtype)
             cosines = F.normalize(embeddings, dim=-1) @ F.normalize(proxies, dim=-1).T
             return F.cross_entropy(cosines / self.temperature, labels, reduction=reduction)
@@ -340,51 +331,48 @@ def cross_batch_memory(
     return CrossBatchMemory(pairs, num_classes, embedding_size, memory_size, warmup_steps)
 
 
-class CrossBatchMemory(nn.Module):
-    """See `cross_batch_memory`. The memory and how far it is are buffers, so that a checkpoint restores them."""
+class CrossBatchMemory(_Stateful, _WholeBatch):
+    """See `cross_batch_memory`. The state_dict has the memory and how far it is, so that a checkpoint restores them.
 
-    memory: Tensor
-    memory_labels: Tensor
-    stored: Tensor
-    steps: Tensor
+    In eval() and under no_grad the batch is compared with the memory, and not stored.
+    """
+
+    kept = ("memory", "memory_labels", "stored", "steps")
 
     def __init__(self, pairs: nn.Module, num_classes: int, embedding_size: int, memory_size: int, warmup_steps: int):
         super().__init__()
         self.pairs, self.num_classes, self.embedding_size = pairs, num_classes, embedding_size
         self.memory_size, self.warmup_steps = memory_size, warmup_steps
         self.made_with: dict[str, Any] = {}
-        self.register_buffer("memory", torch.zeros(memory_size, embedding_size))
-        self.register_buffer("memory_labels", torch.zeros(memory_size, dtype=torch.int64))
-        self.register_buffer("stored", torch.zeros((), dtype=torch.int64))
-        self.register_buffer("steps", torch.zeros((), dtype=torch.int64))
+        # no buffers, which averages of weights would average
+        self.memory = torch.zeros(memory_size, embedding_size)
+        self.memory_labels = torch.zeros(memory_size, dtype=torch.int64)
+        self.stored = self.steps = torch.zeros((), dtype=torch.int64, device="cpu")
 
     parameter_groups = rate_of_the_network
 
-    def forward(
-        self,
-        embeddings: Tensor,
-        labels: Tensor,
-        indices_tuple: tuple[Tensor, ...] | None = None,
-        ref_emb: Tensor | None = None,
-        ref_labels: Tensor | None = None,
-    ) -> Tensor:
-        check_unused(self, indices_tuple=indices_tuple, ref_emb=ref_emb, ref_labels=ref_labels)
-        labels = whole_labels(embeddings, labels)
+    def _apply(self, fn: Callable[[Tensor], Tensor], *args: object, **options: object):
+        self.memory, self.memory_labels = fn(self.memory), fn(self.memory_labels)
+        return super()._apply(fn, *args, **options)
+
+    @replayable
+    def of_batch(self, embeddings: Tensor, labels: Tensor) -> Tensor:
         check_batch(embeddings, labels, self.num_classes, self.memory.shape[1])
         with torch.autocast(embeddings.device.type, enabled=False):
-            embeddings = _at_least_float32(embeddings)
+            embeddings = at_least_float32(embeddings, embeddings)
             value, stored = self.pairs(embeddings, labels), int(self.stored)
             if stored:
                 past = slice(min(stored, len(self.memory)))
-                memory, classes = self.memory[past].to(embeddings.dtype, copy=True), self.memory_labels[past].clone()
+                memory, classes = self.memory[past].to(embeddings.dtype), self.memory_labels[past]
                 value = value + self.pairs(embeddings, labels, ref_emb=memory, ref_labels=classes)
         if self.steps >= self.warmup_steps:
             last = slice(-len(self.memory), None)  # of a batch larger than the memory only the end stays
             places = torch.arange(stored, stored + len(labels), device=labels.device)[last] % len(self.memory)
-            self.memory[places] = embeddings.detach()[last].to(self.memory.dtype)
-            self.memory_labels[places] = labels[last]
-            self.stored += len(labels)
-        self.steps += 1
+            # new tensors, because the graph has the old ones
+            self.memory = self.memory.index_copy(0, places, embeddings.detach()[last].to(self.memory.dtype))
+            self.memory_labels = self.memory_labels.index_copy(0, places, labels[last])
+            self.stored = self.stored + len(labels)
+        self.steps = self.steps + 1
         return value
 
     def extra_repr(self) -> str:
@@ -446,31 +434,31 @@ def margin(
 
     check_finite(margin=margin, beta=beta, nu=nu)
     loss = MarginLoss(margin, nu=nu, beta=beta, learn_beta=True, num_classes=num_classes)
-    return Baseline(loss, num_classes, embedding_size, _OwnStream(DistanceWeightedMiner()), BOUNDARY)
+    return _Mining(loss, num_classes, embedding_size, _OwnStream(DistanceWeightedMiner()), BOUNDARY)
+
+
+class _Mining(_Stateful, Baseline):
+    """A baseline whose miner draws; the state_dict has its seed, so that a checkpoint restores the stream."""
+
+    kept = ("miner.seed",)
+    forward = replayable(Baseline.forward)
 
 
 class _OwnStream(nn.Module):
     """Runs a miner that draws from torch's global generators on a seed of its own, advanced by one with each call.
 
-    The seed is a buffer, so a checkpoint of the loss restores the stream. The library's miner goes from class to class;
-    on a GPU that is hundreds of launches and a hundred waits. So it runs on the CPU, which makes its draws those of a
-    CPU everywhere.
+    The library's miner goes from class to class; on a GPU that is hundreds of launches and a hundred waits. So it runs
+    on the CPU, which makes its draws those of a CPU everywhere.
     """
-
-    seed: Tensor
 
     def __init__(self, miner: nn.Module):
         super().__init__()
         self.miner = miner
-        self.register_buffer("seed", torch.randint(2**62, ()))
+        self.seed = torch.randint(2**62, (), device="cpu")  # no buffer, which averages of weights would average
 
     def forward(self, embeddings: Tensor, labels: Tensor, *references: Tensor):
         with torch.random.fork_rng([]):
             torch.default_generator.manual_seed(int(self.seed))
-            self.seed += 1
+            self.seed = self.seed + 1
             chosen = self.miner(*(x.detach().cpu() for x in (embeddings, labels, *references)))
         return tuple(indices.to(embeddings.device) for indices in chosen)
-
-
-def _at_least_float32(embeddings: Tensor) -> Tensor:
-    return embeddings if embeddings.dtype == torch.float64 else embeddings.float()

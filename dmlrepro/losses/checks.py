@@ -7,6 +7,7 @@ so where it has no meaning for one of the last three.
 import inspect
 import math
 import numbers
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -145,3 +146,37 @@ def check_positive(**options: float) -> None:
     for name, value in options.items():
         if value <= 0:
             raise ValueError(f"{name} must be positive, got {value}")
+
+
+class _WholeBatch(nn.Module):
+    """A loss of the whole batch: its `of_batch`, with labels as int64 beside the embeddings, is the equation."""
+
+    of_batch: Any
+
+    def forward(
+        self,
+        embeddings: Tensor,
+        labels: Tensor,
+        indices_tuple: tuple[Tensor, ...] | None = None,
+        ref_emb: Tensor | None = None,
+        ref_labels: Tensor | None = None,
+    ) -> Tensor:
+        check_unused(self, indices_tuple=indices_tuple, ref_emb=ref_emb, ref_labels=ref_labels)
+        return self.of_batch(embeddings, whole_labels(embeddings, labels))
+
+
+class _TwoViews(nn.Module):
+    """A loss without labels, of the embeddings of two views of each image: the sum of its `terms`."""
+
+    terms: Any
+
+    def forward(
+        self,
+        embeddings: Tensor,
+        momentum_embeddings: Tensor | None = None,
+        indices_tuple: tuple[Tensor, ...] | None = None,
+        ref_emb: Tensor | None = None,
+        ref_labels: Tensor | None = None,
+    ) -> Tensor:
+        check_unused(self, indices_tuple=indices_tuple, ref_labels=ref_labels)
+        return sum(self.terms(embeddings, paired(self, embeddings, momentum_embeddings, ref_emb)).values())

@@ -30,11 +30,11 @@ from torch.utils.checkpoint import checkpoint
 
 from dmlrepro.losses.checks import (
     LEAST_NORM,
+    _WholeBatch,
     check_batch,
     check_finite,
     check_positive,
     check_sizes,
-    check_unused,
     printed,
     values_are_known,
     whole_labels,
@@ -233,7 +233,7 @@ def _sum_over_pairs(mean_fields: Tensor, term: Callable[[Tensor], Tensor]) -> Te
 AVERAGINGS = ("released", "paper")
 
 
-class _PairLoss(nn.Module):
+class _PairLoss(_WholeBatch):
     """A loss of the samples of a batch among one another, without parameters."""
 
     def __init__(
@@ -246,16 +246,7 @@ class _PairLoss(nn.Module):
 
     parameter_groups = rate_of_the_network
 
-    def forward(
-        self,
-        embeddings: Tensor,
-        labels: Tensor,
-        indices_tuple: tuple[Tensor, ...] | None = None,
-        ref_emb: Tensor | None = None,
-        ref_labels: Tensor | None = None,
-    ) -> Tensor:
-        check_unused(self, indices_tuple=indices_tuple, ref_emb=ref_emb, ref_labels=ref_labels)
-        labels = whole_labels(embeddings, labels)
+    def of_batch(self, embeddings: Tensor, labels: Tensor) -> Tensor:
         check_batch(embeddings, labels, self.num_classes, self.embedding_size)
         with torch.autocast(embeddings.device.type, enabled=False):
             return self.function(at_least_float32(embeddings, embeddings), labels, **self.options)
@@ -264,7 +255,7 @@ class _PairLoss(nn.Module):
         return printed(self, **self.options)
 
 
-class _MeanFieldLoss(nn.Module):
+class _MeanFieldLoss(_WholeBatch):
     """A loss of samples and mean fields, and of the mean fields among one another where there is a regulariser."""
 
     def __init__(
@@ -296,25 +287,13 @@ class _MeanFieldLoss(nn.Module):
         """The regulariser without its factor lambda, also where that is 0; of an equation that has none, 0."""
         return self.mean_fields.new_zeros(())
 
-    def forward(
-        self,
-        embeddings: Tensor,
-        labels: Tensor,
-        indices_tuple: tuple[Tensor, ...] | None = None,
-        ref_emb: Tensor | None = None,
-        ref_labels: Tensor | None = None,
-    ) -> Tensor:
-        check_unused(self, indices_tuple=indices_tuple, ref_emb=ref_emb, ref_labels=ref_labels)
-        return self._with(embeddings, labels, self.options)
-
-    def _with(self, embeddings: Tensor, labels: Tensor, options: dict) -> Tensor:
-        labels = whole_labels(embeddings, labels)
+    def of_batch(self, embeddings: Tensor, labels: Tensor, **others: str) -> Tensor:
         check_batch(embeddings, labels, *self.mean_fields.shape)
         with torch.autocast(embeddings.device.type, enabled=False):
             embeddings = at_least_float32(embeddings, embeddings)
             fields = self.mean_fields.to(embeddings.dtype)
             _check_fields(fields)
-            value = self.function(embeddings, labels, fields, **options)
+            value = self.function(embeddings, labels, fields, **self.options | others)
             return value + self.regularization * self.regularizer() if self.regularization else value
 
     def extra_repr(self) -> str:
@@ -367,7 +346,7 @@ class MeanFieldContrastiveLoss(_MeanFieldLoss):
 
     def per_sample(self, embeddings: Tensor, labels: Tensor) -> Tensor:
         """The terms (B,) that the loss averages, each with the regulariser."""
-        return self._with(embeddings, labels, self.options | {"averaging": "none"})
+        return self.of_batch(embeddings, whole_labels(embeddings, labels), averaging="none")
 
 
 class MeanFieldClassWiseMultiSimilarityLoss(_MeanFieldLoss):

@@ -28,24 +28,28 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from dmlrepro.extras import require
+from dmlrepro.losses._state import _Stateful, goes_on, replayable
 from dmlrepro.losses.checks import (
+    LEAST_NORM,
+    _WholeBatch,
     check_batch,
     check_finite,
     check_positive,
     check_sizes,
-    check_unused,
     printed,
     values_are_known,
     whole_labels,
 )
 from dmlrepro.losses.recommended import groups
 from dmlrepro.vmf import (
+    STREAM,
     at_least_float32,
     direction,
     log_normalizer_at_square,
     resultant_ratio_at_square,
     resumed_sample,
     sample,
+    stream_of,
 )
 
 # Initial (concentration, temperature): what the released ablation on CUB chose for each distance.
@@ -289,7 +293,7 @@ def _mean_likelihood(
     return -t * ((log_rho / t).logsumexp(0) - math.log(num_samples))
 
 
-class ProbabilisticProxyLoss(nn.Module):
+class ProbabilisticProxyLoss(_Stateful, _WholeBatch):
     """-log softmax(-d / t) over all proxies at the true class, mean over the batch (Eqs. 2, 6, Algorithm 1).
 
     Args:
@@ -307,13 +311,15 @@ class ProbabilisticProxyLoss(nn.Module):
         jacobian: the nivMF distances take "heuristic" (paper), "exact" or "none"; see `nivmf_log_density`.
         embedding_scale: multiplies the embeddings before they are read as kappa mu. A fresh head gives norms of a few,
             yet a vMF says little far below kappa ~ D, where its mean cosine is about kappa / D, and EL-nivMF hardly
-            learns: the first batch warns of that. None: the first batch sets the scale, once, so that its mean kappa is
-            2 D, and the state_dict keeps it (1 for "cosine" and "nivmf", which read no norms). The released code has
-            a scale of 10 to 150, on the initial weights of the last layer.
+            learns: the first batch warns of that. None: the first batch of training (not in eval(), nor under no_grad,
+            nor one of zeros) sets the scale, once, so that its mean kappa is 2 D, and the state_dict keeps it (1 for
+            "cosine" and "nivmf", which read no norms). The released code has a scale of 10 to 150, on the initial
+            weights of the last layer.
         seed: it starts the module's own generator for the samples, on whatever device the embeddings are; None draws it
             from torch's global generator, after the proxies. The generator's state is part of the state_dict, so that a
             resumed run draws what the uninterrupted one would have drawn (on another type of device, whose states
-            differ, it starts again from seed).
+            differ, it starts again from seed). In eval() and under no_grad each call draws the same, which the next
+            call of training draws, too.
 
     Attributes:
         proxies: Parameter (C, D), natural parameters kappa mu, initially random of norm `concentration`; for the nivMF
@@ -325,6 +331,9 @@ class ProbabilisticProxyLoss(nn.Module):
         RuntimeError: in torch.export, of "el_nivmf".
         FloatingPointError: in use, when training has driven a concentration to zero or infinity.
     """
+
+    kept = ("_stream",)
+    fitted_scale: Tensor
 
     def __init__(
         self,
@@ -370,12 +379,13 @@ class ProbabilisticProxyLoss(nn.Module):
         self.distance, self.variant, self.normalizer, self.jacobian = distance, variant, normalizer, jacobian
         self.num_samples, self.temperature_inside = num_samples, temperature_inside
         self.concentration, self.temperature = concentration, temperature  # at the start
-        if embedding_scale is None and distance not in ("cosine", "nivmf"):
-            unknown = torch.tensor(math.nan, dtype=torch.float64)  # until a batch sets it
-            self.register_buffer("embedding_scale", unknown)
-        else:
-            self.embedding_scale = 1.0 if embedding_scale is None else embedding_scale
+        self._given_scale = embedding_scale
+        if embedding_scale is None and distance in ("cosine", "nivmf"):
+            self._given_scale = 1.0
+        elif embedding_scale is None:  # a sum of scales and how many, of which averages have a meaning from 0 on
+            self.register_buffer("fitted_scale", torch.zeros(2, dtype=torch.float64))
         self._looks = distance not in ("cosine", "nivmf")  # at the concentrations of the next batch
+        self.register_load_state_dict_pre_hook(_former_scale)
         self.register_load_state_dict_post_hook(_look_again)
         self.proxies = nn.Parameter(torch.randn(num_classes, embedding_size))
         if distance in ("nivmf", "el_nivmf"):
@@ -386,8 +396,7 @@ class ProbabilisticProxyLoss(nn.Module):
         self.log_temperature = nn.Parameter(torch.tensor(math.log(temperature)))
         # on the CPU whatever the default device is, the meta device included, where nothing can be drawn
         self.seed = int(torch.randint(2**31, (), device="cpu")) if seed is None else seed
-        self._generator_state = torch.empty(0, dtype=torch.uint8, device="cpu")  # empty until the first draw
-        self.register_load_state_dict_pre_hook(_keep_the_rest)
+        self._stream = torch.zeros(STREAM, dtype=torch.uint8, device="cpu")  # until the first draw
 
     @staticmethod
     def _own_normalizer(distance: str, variant: str, dim: int) -> str:
@@ -414,28 +423,39 @@ class ProbabilisticProxyLoss(nn.Module):
         norms = torch.linalg.vector_norm(self.proxies, dim=1, keepdim=True)
         self.proxies.copy_(norms * direction(class_means.to(self.proxies)))
 
-    @torch.no_grad()
-    def _look_at_concentrations(self, embeddings: Tensor) -> None:
-        """Of the first batch (B, D): set the scale if nobody has, else warn where it makes kappa small."""
-        norm, dim = torch.linalg.vector_norm(embeddings.double(), dim=1).mean(), embeddings.shape[1]
-        if isinstance(self.embedding_scale, Tensor):
-            fitting = torch.where(norm > 0, FITTING * dim / norm, 1.0).to(self.embedding_scale)
-            self.embedding_scale.copy_(torch.where(self.embedding_scale.isnan(), fitting, self.embedding_scale))
-        elif values_are_known() and (kappa := self.embedding_scale * norm.item()) < TOO_LOW * dim:
+    @property
+    def embedding_scale(self) -> Tensor | float:
+        """What multiplies the embeddings; NaN until the first batch of training sets it."""
+        return self.fitted_scale[0] / self.fitted_scale[1] if self._given_scale is None else self._given_scale
+
+    def _look_at_concentrations(self, embeddings: Tensor) -> Tensor | float:
+        """The scale of the first batch (B, D): fit it if nobody has given one, else warn where it makes kappa small."""
+        norm, dim = torch.linalg.vector_norm(embeddings.detach().double(), dim=1).mean(), embeddings.shape[1]
+        if self._given_scale is None:
+            fitting = torch.stack([FITTING * dim / norm, torch.ones_like(norm)]).to(self.fitted_scale)
+            unset = (self.fitted_scale[1] == 0) & (norm > LEAST_NORM)
+            scale, many = torch.where(unset, fitting, self.fitted_scale)
+            if goes_on(self):
+                self.fitted_scale.copy_(torch.stack([scale, many]))
+                if values_are_known():  # compiled code looks each time, rather than being compiled twice
+                    self._looks = not many
+            return torch.where(many > 0, scale / many, 1.0)
+        if not (goes_on(self) and values_are_known()):
+            return self._given_scale
+        self._looks = False
+        if (kappa := self._given_scale * norm.item()) < TOO_LOW * dim:
             warnings.warn(
                 f"embeddings have a mean concentration of {kappa:.3g}, far below their dimension {dim}, where a vMF is "
                 f"nearly uniform and distance={self.distance!r} hardly learns; raise embedding_scale, or leave it out "
                 "and the first batch sets it",
                 stacklevel=2,
             )
-        if values_are_known():  # compiled code looks each time, rather than being compiled twice
-            self._looks = False
+        return self._given_scale
 
     def distances(self, embeddings: Tensor) -> Tensor:
-        """Distances (B, C) in float64 of the embeddings (B, D) to all proxies; "el_nivmf" draws anew at each call."""
-        if self._looks:
-            self._look_at_concentrations(embeddings)
-        embeddings = self.embedding_scale * embeddings.double()
+        """Distances (B, C) in float64 of the embeddings (B, D) to all proxies; "el_nivmf" draws anew in training."""
+        scale = self._look_at_concentrations(embeddings) if self._looks else self.embedding_scale
+        embeddings = scale * embeddings.double()
         if self.distance == "cosine":
             return cosine_distance(embeddings, self.proxies)
         if self.distance == "l2":
@@ -457,12 +477,16 @@ class ProbabilisticProxyLoss(nn.Module):
                 "el_nivmf cannot be exported: every call goes on with the random stream of the one before, which a "
                 "graph does not hold and would draw from its start; export another distance, or the network alone"
             )
-        points, self._generator_state = resumed_sample(
+        return self._sampled_distances(embeddings, concentrations)
+
+    @replayable
+    def _sampled_distances(self, embeddings: Tensor, concentrations: Tensor) -> Tensor:
+        points, self._stream = resumed_sample(
             direction(embeddings),
             torch.linalg.vector_norm(embeddings, dim=1),
             self.num_samples,
             self.seed,
-            self._generator_state,
+            self._stream,
             "released" if self.variant == "released" else "exact",
         )
         temperature = self.log_temperature.double().exp() if self.temperature_inside else None
@@ -470,23 +494,11 @@ class ProbabilisticProxyLoss(nn.Module):
             points, self.proxies, concentrations, temperature, self.jacobian, self.normalizer, self.variant
         )
 
-    def forward(
-        self,
-        embeddings: Tensor,
-        labels: Tensor,
-        indices_tuple: tuple[Tensor, ...] | None = None,
-        ref_emb: Tensor | None = None,
-        ref_labels: Tensor | None = None,
-    ) -> Tensor:
-        check_unused(self, indices_tuple=indices_tuple, ref_emb=ref_emb, ref_labels=ref_labels)
-        return self._cross_entropy(embeddings, labels, "mean")
-
     def per_sample(self, embeddings: Tensor, labels: Tensor) -> Tensor:
         """The terms (B,) whose mean the loss is."""
-        return self._cross_entropy(embeddings, labels, "none")
+        return self.of_batch(embeddings, whole_labels(embeddings, labels), "none")
 
-    def _cross_entropy(self, embeddings: Tensor, labels: Tensor, reduction: str) -> Tensor:
-        labels = whole_labels(embeddings, labels)
+    def of_batch(self, embeddings: Tensor, labels: Tensor, reduction: str = "mean") -> Tensor:
         check_batch(embeddings, labels, *self.proxies.shape, least_norm=0.0)  # zero is the uniform distribution
         logits = -self.distances(embeddings) / self.log_temperature.double().exp()
         return at_least_float32(F.cross_entropy(logits, labels, reduction=reduction), embeddings)
@@ -496,31 +508,34 @@ class ProbabilisticProxyLoss(nn.Module):
         return groups(self, RATES)
 
     def extra_repr(self) -> str:
-        unknown = isinstance(self.embedding_scale, Tensor) and self.embedding_scale.is_meta
+        unknown = self._given_scale is None and self.fitted_scale.is_meta
         scale = math.nan if unknown else float(self.embedding_scale)
         known = dict(zip(("num_classes", "embedding_size"), self.proxies.shape))
         return printed(self, **known, embedding_scale=None if math.isnan(scale) else scale)
 
-    def get_extra_state(self) -> Tensor:
-        return self._generator_state
-
     def set_extra_state(self, state: Tensor) -> None:
-        self._generator_state = state.cpu()
+        former = state.dtype == torch.uint8 and len(state) <= STREAM - 8  # the state of a generator, or none
+        if former:
+            self._stream = stream_of(state.cpu())
+        else:
+            super().set_extra_state(state)
 
 
 def _look_again(loss: ProbabilisticProxyLoss, _: object) -> None:
     """After a state was loaded, which may be one from before the first batch."""
-    loss._looks = isinstance(loss.embedding_scale, Tensor) or loss._looks
+    loss._looks = loss._given_scale is None or loss._looks
 
 
-def _keep_the_rest(loss: ProbabilisticProxyLoss, state: dict, prefix: str, *_: object) -> None:
-    """A state of parameters alone loads strictly, and leaves the generator and the scale as they are."""
-    state.setdefault(f"{prefix}_extra_state", loss.get_extra_state())
-    if isinstance(loss.embedding_scale, Tensor):
-        state.setdefault(f"{prefix}embedding_scale", loss.embedding_scale)
+def _former_scale(loss: ProbabilisticProxyLoss, state: dict, prefix: str, *_: object) -> None:
+    """A state of parameters alone leaves the scale as it is; a former one had it as one number, or NaN."""
+    if loss._given_scale is None:
+        scale = state.pop(f"{prefix}embedding_scale", None)
+        if scale is not None:
+            state[f"{prefix}fitted_scale"] = torch.stack([scale.nan_to_num(0.0), (~scale.isnan()).to(scale)])
+        state.setdefault(f"{prefix}fitted_scale", loss.fitted_scale)
 
 
-class JointProxyLoss(nn.Module):
+class JointProxyLoss(_WholeBatch):
     """L_joint = L_probabilistic(rho, zeta) + omega L_deterministic(mu_rho, mu_zeta), with shared proxies (Eq. 7).
 
     Args:
@@ -564,16 +579,7 @@ class JointProxyLoss(nn.Module):
         """Recommended groups for an optimiser: RATES, and lr for what the deterministic loss learns beside proxies."""
         return groups(self, {f"probabilistic.{name}": rate for name, rate in RATES.items()} | {"*": lr})
 
-    def forward(
-        self,
-        embeddings: Tensor,
-        labels: Tensor,
-        indices_tuple: tuple[Tensor, ...] | None = None,
-        ref_emb: Tensor | None = None,
-        ref_labels: Tensor | None = None,
-    ) -> Tensor:
-        check_unused(self, indices_tuple=indices_tuple, ref_emb=ref_emb, ref_labels=ref_labels)
-        labels = whole_labels(embeddings, labels)
+    def of_batch(self, embeddings: Tensor, labels: Tensor) -> Tensor:
         if _is_exporting():
             raise RuntimeError(
                 "JointProxyLoss cannot be exported: a graph would hold a copy of the proxies that its parts share, "

@@ -30,12 +30,11 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from dmlrepro.losses.checks import (
+    _TwoViews,
     check_batch,
     check_finite,
     check_positive,
     check_sizes,
-    check_unused,
-    paired,
     printed,
     values_are_known,
 )
@@ -319,7 +318,7 @@ def _root(squared: Tensor) -> Tensor:
     return torch.where(apart, squared, 1).sqrt() * apart
 
 
-class PiecewiseLinearManifoldLoss(nn.Module):
+class PiecewiseLinearManifoldLoss(_TwoViews):
     """L = L_point + L_proxy + L_neighborhood (Eq. 9), sums over pairs as printed.
 
     Called with the embeddings of a batch and those that a momentum encoder gives to the same images, as second argument
@@ -401,17 +400,6 @@ class PiecewiseLinearManifoldLoss(nn.Module):
         """
         q, r = torch.linalg.qr(self.subspaces.double().mT)
         return (q * torch.where(r.diagonal(dim1=1, dim2=2) < 0, -1.0, 1.0)[:, None, :]).mT
-
-    def forward(
-        self,
-        embeddings: Tensor,
-        momentum_embeddings: Tensor | None = None,
-        indices_tuple: tuple[Tensor, ...] | None = None,
-        ref_emb: Tensor | None = None,
-        ref_labels: Tensor | None = None,
-    ) -> Tensor:
-        check_unused(self, indices_tuple=indices_tuple, ref_labels=ref_labels)
-        return sum(self.terms(embeddings, paired(self, embeddings, momentum_embeddings, ref_emb)).values())
 
     def extra_repr(self) -> str:
         return printed(self, num_proxies=0 if self.proxies is None else len(self.proxies), **self.pieces)

@@ -25,7 +25,13 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from dmlrepro.losses.checks import check_batch, check_sizes, check_unused, printed, values_are_known, whole_labels
+from dmlrepro.losses.checks import (
+    _WholeBatch,
+    check_batch,
+    check_sizes,
+    printed,
+    values_are_known,
+)
 from dmlrepro.losses.close_pairs import pair_energy
 from dmlrepro.losses.recommended import PROXIES, groups
 
@@ -251,7 +257,7 @@ def contrastive_potential_energy(
     return _energy(points, labels, field, detach_sources, reduction)
 
 
-class _ProxyFieldLoss(nn.Module):
+class _ProxyFieldLoss(_WholeBatch):
     """Energy of a batch together with all proxies, on the unit sphere."""
 
     def __init__(
@@ -274,16 +280,7 @@ class _ProxyFieldLoss(nn.Module):
         self.proxies = nn.Parameter(proxies if proxy_norm is None else proxy_norm * F.normalize(proxies, dim=2))
         self.field, self.options, self.proxy_norm = field, options, proxy_norm
 
-    def forward(
-        self,
-        embeddings: Tensor,
-        labels: Tensor,
-        indices_tuple: tuple[Tensor, ...] | None = None,
-        ref_emb: Tensor | None = None,
-        ref_labels: Tensor | None = None,
-    ) -> Tensor:
-        check_unused(self, indices_tuple=indices_tuple, ref_emb=ref_emb, ref_labels=ref_labels)
-        labels = whole_labels(embeddings, labels)
+    def of_batch(self, embeddings: Tensor, labels: Tensor) -> Tensor:
         num_classes, per_class, embedding_size = self.proxies.shape
         check_batch(embeddings, labels, num_classes, embedding_size)
         embeddings = embeddings if embeddings.dtype == torch.float64 else embeddings.float()

@@ -10,9 +10,13 @@ Every loss of this package has `parameter_groups(lr)`, lr being the network's le
 The experiments of this repository take the same numbers.
 """
 
+import copy
+import math
 from collections.abc import Mapping
+from typing import Any
 
-from torch import nn
+import torch
+from torch import Tensor, nn
 
 PROXIES = 100  # proxies learn so many times as fast as the network, in PFML, PLM and in the proxy methods before them
 BOUNDARY = 50  # Margin's boundary beta learns so many times as fast in the code of Roth et al.
@@ -36,7 +40,7 @@ def rate_of_the_network(loss: nn.Module, lr: float) -> list[dict]:
     return groups(loss, {"*": lr})
 
 
-def clip_gradients(optimizer: nn.modules.module.torch.optim.Optimizer) -> None:
+def clip_gradients(optimizer: torch.optim.Optimizer) -> None:
     """Clip the gradients of every group of an optimiser that has a "clip_value", entry by entry.
 
     Call it between backward and step; with a GradScaler after `scaler.unscale_(optimizer)`.
@@ -44,3 +48,16 @@ def clip_gradients(optimizer: nn.modules.module.torch.optim.Optimizer) -> None:
     for group in optimizer.param_groups:
         if group.get("clip_value") is not None:
             nn.utils.clip_grad_value_(group["params"], group["clip_value"])
+
+
+def order_one(loss: nn.Module, embeddings: Tensor, labels: Tensor | None = None, **more: Any) -> float:
+    """The power of ten that makes the value of a loss on this batch lie between 0.3 and 3.2; the loss stays as it is.
+
+    What is added up should be of one order, and a sum over pairs is not: PFML is about 5e5 where a softmax is 5. Take a
+    batch of the first steps: most losses fall. Raises ValueError where the value is zero or not finite.
+    """
+    with torch.no_grad():
+        value = abs(float(copy.deepcopy(loss)(embeddings, labels, **more)))
+    if not 0 < value < math.inf:
+        raise ValueError(f"loss must have a finite value other than 0 on this batch, got {value}; give another batch")
+    return 10.0 ** -round(math.log10(value))

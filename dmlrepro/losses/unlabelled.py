@@ -14,19 +14,18 @@ from torch import Tensor, nn
 
 from dmlrepro.extras import require
 from dmlrepro.losses.checks import (
+    _TwoViews,
+    _WholeBatch,
     check_batch,
     check_positive,
     check_sizes,
-    check_unused,
-    paired,
     printed,
     values_are_known,
-    whole_labels,
 )
 from dmlrepro.losses.recommended import rate_of_the_network
 
 
-class InstanceLoss(nn.Module):
+class InstanceLoss(_WholeBatch):
     """pytorch-metric-learning's NT-Xent with inputs checked, in float32 or wider; see `nt_xent`."""
 
     def __init__(self, num_classes: int, embedding_size: int, temperature: float):
@@ -40,16 +39,7 @@ class InstanceLoss(nn.Module):
 
     parameter_groups = rate_of_the_network
 
-    def forward(
-        self,
-        embeddings: Tensor,
-        labels: Tensor,
-        indices_tuple: tuple[Tensor, ...] | None = None,
-        ref_emb: Tensor | None = None,
-        ref_labels: Tensor | None = None,
-    ) -> Tensor:
-        check_unused(self, indices_tuple=indices_tuple, ref_emb=ref_emb, ref_labels=ref_labels)
-        labels = whole_labels(embeddings, labels)
+    def of_batch(self, embeddings: Tensor, labels: Tensor) -> Tensor:
         check_batch(embeddings, labels, *self.sizes)
         with torch.autocast(embeddings.device.type, enabled=False):
             return self.loss(embeddings.to(torch.promote_types(embeddings.dtype, torch.float32)), labels)
@@ -85,7 +75,7 @@ def contextual_similarity(points: Tensor, k: int = 10, sigma: float = 3.0) -> Te
     return ((-apart.square() / sigma).exp() + (context + context.T) / 2) / 2
 
 
-class ContextualSimilarityLoss(nn.Module):
+class ContextualSimilarityLoss(_TwoViews):
     """Relaxed contrastive loss on the contextual similarity that a momentum encoder sees.
 
     Each w_ij pulls by w d^2 and pushes by (1 - w) max(0, delta - d)^2, d the distance over the mean distance of the
@@ -105,17 +95,6 @@ class ContextualSimilarityLoss(nn.Module):
         self.embedding_size, self.k, self.sigma, self.delta = embedding_size, k, sigma, delta
 
     parameter_groups = rate_of_the_network
-
-    def forward(
-        self,
-        embeddings: Tensor,
-        momentum_embeddings: Tensor | None = None,
-        indices_tuple: tuple[Tensor, ...] | None = None,
-        ref_emb: Tensor | None = None,
-        ref_labels: Tensor | None = None,
-    ) -> Tensor:
-        check_unused(self, indices_tuple=indices_tuple, ref_labels=ref_labels)
-        return sum(self.terms(embeddings, paired(self, embeddings, momentum_embeddings, ref_emb)).values())
 
     def extra_repr(self) -> str:
         return printed(self)

@@ -205,9 +205,9 @@ def test_the_first_batch_sets_the_scale_once_and_the_state_keeps_it(distance):
         assert module.embedding_scale.item() == kept
 
 
-def test_a_batch_of_zeros_leaves_the_scale_at_one():
+def test_a_batch_of_zeros_leaves_the_scale_to_the_next():
     loss = ProbabilisticProxyLoss(3, 4)
-    assert loss(torch.zeros(2, 4), torch.tensor([0, 1])).isfinite() and loss.embedding_scale == 1
+    assert loss(torch.zeros(2, 4), torch.tensor([0, 1])).isfinite() and loss.embedding_scale.isnan()
 
 
 def test_low_concentrations_are_warned_of_once():
@@ -459,7 +459,7 @@ def test_samples_come_from_the_modules_own_generator_and_resume_exactly():
     assert following[0] != values[0]
     state["_extra_state"] = torch.zeros(16, dtype=torch.uint8)  # of a size as of another type of device
     other.load_state_dict(state)
-    clone._generator_state, clone.seed = torch.empty(0, dtype=torch.uint8), other.seed
+    clone._stream, clone.seed = torch.zeros(vmf.STREAM, dtype=torch.uint8), other.seed
     assert other(z, y).item() == clone(z, y).item()  # both from the seed
 
 

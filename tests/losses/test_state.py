@@ -1,0 +1,338 @@
+"""What a loss holds beside its weights, random streams and memories: when it changes, and what copies and averages do.
+
+Of every loss, by its short name; most hold nothing.
+"""
+
+import copy
+import math
+import pickle
+
+import pytest
+import torch
+from each_loss import HOLDING, LABELS, NAMES, B, C, D, batch, built, call
+from timm.utils import ModelEmaV2, ModelEmaV3
+from torch import nn
+from torch.optim.swa_utils import AveragedModel
+from torch.utils.checkpoint import checkpoint, set_checkpoint_early_stop
+
+from dmlrepro.losses.baselines import cross_batch_memory, margin
+from dmlrepro.losses.nivmf import ProbabilisticProxyLoss
+
+
+def trained(name, steps=1, seed=0):
+    """A loss after some training batches."""
+    loss = built(name, seed)
+    for step in range(steps):
+        call(loss, batch(step))
+    return loss
+
+
+def snapshot(module):
+    return {key: value.clone() for key, value in module.state_dict().items()}
+
+
+def same(state, other):
+    return state.keys() == other.keys() and all(torch.equal(value, other[key]) for key, value in state.items())
+
+
+# Looking at a loss
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("steps", [0, 2])
+@pytest.mark.parametrize("look", ["eval", "no_grad", "inference_mode"])
+def test_a_loss_that_is_looked_at_stays_as_it_is(name, steps, look):
+    loss = trained(name, steps)
+    untouched, before, x = copy.deepcopy(loss), snapshot(loss), batch(9)
+    global_stream = torch.get_rng_state()
+    loss.train(look != "eval")
+    with {"eval": torch.enable_grad, "no_grad": torch.no_grad, "inference_mode": torch.inference_mode}[look]():
+        values = [call(loss, scale * x).item() for scale in (1.0, 1e-3, 1.0)]
+    assert same(before, snapshot(loss)) and torch.equal(global_stream, torch.get_rng_state())
+    assert values[0] == values[2] and math.isfinite(values[1])
+    for seed in (5, 6):
+        assert call(loss.train(), batch(seed)).item() == call(untouched, batch(seed)).item()
+
+
+@pytest.mark.parametrize("name", HOLDING)
+def test_a_loss_in_training_goes_on(name):
+    loss, x = trained(name, 2), batch(9)
+    before = snapshot(loss)
+    assert call(loss, x).item() != call(loss, x).item()
+    assert not same(before, snapshot(loss))
+
+
+@pytest.mark.parametrize("distance", ["l2", "el_nivmf"])
+def test_only_a_training_batch_sets_the_scale(distance):
+    torch.manual_seed(0)
+    loss, x = ProbabilisticProxyLoss(C, D, distance), batch()
+    expected = 2 * D / x.norm(dim=1).mean().item()
+    with torch.no_grad():
+        loss(1e-3 * x, LABELS)
+    loss.eval()(1e-3 * x, LABELS)
+    loss.train()(torch.zeros(B, D), LABELS)
+    assert math.isnan(loss.embedding_scale)
+    looked_at = loss.eval()(x, LABELS).item()
+    assert looked_at == loss.train()(x, LABELS).item()
+    assert loss.embedding_scale.item() == pytest.approx(expected)
+    loss(1e-3 * x, LABELS)
+    assert loss.embedding_scale.item() == pytest.approx(expected)
+
+
+def test_a_compiled_loss_that_is_looked_at_stays_as_it_is():
+    torch.manual_seed(0)
+    loss, x = ProbabilisticProxyLoss(C, D), batch()
+    torch.compiler.reset()
+    compiled, before = torch.compile(loss, fullgraph=True, backend="eager"), snapshot(loss)
+    with torch.no_grad():
+        compiled(x, LABELS)
+    loss.eval()
+    compiled(x, LABELS)
+    assert same(before, snapshot(loss))
+
+
+# Activation checkpointing
+
+
+def step(loss, x, compute):
+    """Gradients of a step, and the state behind it. The gradient by the weight needs the value that was computed."""
+    weight = torch.tensor(0.5, requires_grad=True)
+    compute(loss, x, weight).backward()
+    found = [each.grad for each in (x, weight, *loss.parameters()) if each.grad is not None]
+    return found, snapshot(loss)
+
+
+def plain(loss, x, weight):
+    return sum(call(loss, each) * weight for each in (x, 2 * x.roll(1, 1), x))
+
+
+def each_call(loss, x, weight):
+    return sum(
+        checkpoint(lambda some: call(loss, some) * weight, each, use_reentrant=False)
+        for each in (x, 2 * x.roll(1, 1), x)
+    )
+
+
+def with_a_network(loss, x, weight):
+    def whole(some):
+        return call(loss, 1.0 * some.tanh().atanh()) * weight
+
+    return sum(checkpoint(whole, each, use_reentrant=False) for each in (x, 2 * x.roll(1, 1), x))
+
+
+def plain_with_a_network(loss, x, weight):
+    return sum(call(loss, 1.0 * each.tanh().atanh()) * weight for each in (x, 2 * x.roll(1, 1), x))
+
+
+def others(loss, x, weight):
+    return sum(call(loss, each) * weight for each in (x, 2 * x.roll(1, 1), 3 * x))
+
+
+def all_calls(loss, x, weight):
+    return checkpoint(others, loss, x, weight, use_reentrant=False)
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("early_stop", [True, False])
+@pytest.mark.parametrize(
+    ("compute", "reference"), [(each_call, plain), (all_calls, others), (with_a_network, plain_with_a_network)]
+)
+def test_activation_checkpointing_changes_no_gradient_and_no_state(name, compute, reference, early_stop):
+    loss = trained(name, 2)
+    copied = copy.deepcopy(loss)
+    with set_checkpoint_early_stop(early_stop):
+        for seed in (7, 8):  # the second step has a graph of its own
+            x = batch(seed).detach() / 4
+            expected, state = step(loss, x.clone().requires_grad_(), reference)
+            actual, other = step(copied, x.clone().requires_grad_(), compute)
+            for one, two in zip(actual, expected, strict=True):
+                assert (one - two).norm() <= 1e-5 * two.norm()
+            assert same(state, other)
+
+
+@pytest.mark.parametrize("name", HOLDING)
+def test_equal_calls_in_one_checkpoint_are_refused(name):
+    x = batch(9)
+    value = checkpoint(plain, trained(name, 2), x, torch.tensor(1.0), use_reentrant=False)
+    with pytest.raises(RuntimeError, match="checkpoint calls with the same embeddings one by one"):
+        value.backward()
+
+
+@pytest.mark.parametrize("name", HOLDING)
+def test_a_graph_may_be_gone_through_twice(name):
+    loss, x = trained(name, 2), batch(9)
+    value = checkpoint(call, loss, x, use_reentrant=False)
+    call(loss, batch(10))
+    first, second = (torch.autograd.grad(value, x, retain_graph=True)[0] for _ in range(2))
+    assert torch.equal(first, second)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_reentrant_checkpointing_is_right_or_refused_by_name(name):
+    loss, x = trained(name, 2), batch(9)
+    expected = torch.autograd.grad(call(copy.deepcopy(loss), x), x)[0]
+    value = checkpoint(call, loss, x, use_reentrant=True)
+    if name in HOLDING:
+        with pytest.raises(RuntimeError, match="cannot tell which of its calls activation checkpointing"):
+            value.backward()
+    else:
+        value.backward()
+        torch.testing.assert_close(x.grad, expected)
+
+
+@pytest.mark.parametrize("name", HOLDING)
+def test_a_call_is_kept_no_longer_than_its_graph(name):
+    from dmlrepro.losses import _state
+
+    loss, before = trained(name), len(_state._calls)
+    value = call(loss, batch())
+    assert len(_state._calls) > before
+    value.backward()
+    del value
+    assert len(_state._calls) == before
+
+
+# Copies
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("twin", ["deepcopy", "pickle", "state"])
+def test_a_copy_goes_on_as_the_loss_does(name, twin):
+    loss = trained(name, 3)
+    if twin == "state":
+        other = built(name, seed=5)
+        other.load_state_dict(snapshot(loss))
+    else:
+        other = copy.deepcopy(loss) if twin == "deepcopy" else pickle.loads(pickle.dumps(loss))
+    for seed in (5, 6, 7):
+        assert call(loss, batch(seed)).item() == call(other, batch(seed)).item()
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_state_has_one_length_from_the_start(name):
+    loss = built(name)
+    shapes = {key: (value.shape, value.dtype) for key, value in loss.state_dict().items()}
+    for seed in range(4):
+        call(loss, batch(seed))
+        assert {key: (value.shape, value.dtype) for key, value in loss.state_dict().items()} == shapes
+
+
+def test_a_state_of_another_length_is_refused():
+    small, large = cross_batch_memory(C, D, memory_size=5), cross_batch_memory(C, D, memory_size=9)
+    with pytest.raises(ValueError, match=r"state of CrossBatchMemory must have \d+ bytes, got \d+; make the loss with"):
+        small.load_state_dict(large.state_dict())
+
+
+def test_the_memory_moves_with_the_loss():
+    loss = trained("XBM").double()
+    assert loss.memory.dtype == torch.float64 and loss.memory_labels.dtype == torch.int64
+    other = built("XBM").double()
+    other.load_state_dict(loss.state_dict())
+    assert torch.equal(other.memory, loss.memory) and loss.memory.any()
+    assert loss.to("meta").memory.is_meta
+
+
+# Averages
+
+
+class Model(nn.Module):
+    def __init__(self, loss):
+        super().__init__()
+        self.net, self.loss = nn.Linear(D, D), loss
+
+    def forward(self, x):
+        return call(self.loss, self.net(x))
+
+
+AVERAGES = {
+    "ModelEmaV2": lambda model: ModelEmaV2(model, 0.9),
+    "ModelEmaV3": lambda model: ModelEmaV3(model, 0.9),
+    "AveragedModel": AveragedModel,
+    "AveragedModel, buffers": lambda model: AveragedModel(model, use_buffers=True),
+}
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("average", AVERAGES)
+@pytest.mark.parametrize("began", [0, 2])
+def test_an_average_of_weights_has_a_sound_loss(name, average, began):
+    """Begun before training, and amid it: weights are averaged, and what is no weight is not."""
+    model = Model(trained(name, began))
+    averaged = AVERAGES[average](model)
+    update = averaged.update_parameters if "Averaged" in average else averaged.update
+    held = {key: value.clone() for key, value in averaged.module.state_dict().items() if key.endswith("_extra_state")}
+    for seed in range(3):
+        model(batch(seed)).backward()
+        with torch.no_grad():
+            for parameter in model.parameters():
+                parameter.add_(0.01)
+        update(model)
+    assert {key for key in averaged.module.state_dict() if key.endswith("_extra_state")} == set(held)
+    assert all(torch.equal(averaged.module.state_dict()[key], value) for key, value in held.items())
+    assert averaged.module.eval()(batch(8)).isfinite()
+    if name == "NivMF":
+        ours, theirs = model.loss.embedding_scale, averaged.module.loss.embedding_scale
+        assert ours.item() == pytest.approx(theirs.item(), rel=1e-6)
+    moved = built(name, seed=7)
+    moved.load_state_dict(averaged.module.loss.state_dict())
+    assert call(moved, batch(8)).isfinite()
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("steps", [(2, 3), (0, 2), (0, 0)])
+def test_the_mean_of_two_states_is_one_of_weights(name, steps):
+    one, two = (trained(name, some, seed) for seed, some in enumerate(steps))
+    states = one.state_dict(), two.state_dict()
+    means = {key: (states[0][key] + states[1][key]) / 2 for key in states[0]}
+    in_place = copy.deepcopy(states[0])
+    for key, value in in_place.items():
+        value.copy_(0.5 * value + 0.5 * states[1][key])
+    for mean in (means, in_place):
+        loss, fresh = built(name, seed=9), built(name, seed=9)
+        loss.load_state_dict(mean)
+        for key, parameter in loss.named_parameters():
+            torch.testing.assert_close(parameter, (states[0][key] + states[1][key]) / 2)
+        fresh.load_state_dict({key: value for key, value in mean.items() if not key.endswith("_extra_state")})
+        assert call(loss, batch(8)).item() == call(fresh, batch(8)).item()  # its streams and memories begin anew
+
+
+def test_the_mean_of_a_scale_and_none_is_the_scale():
+    one, two, three = trained("NivMF", 0), trained("NivMF", 1), trained("NivMF", 1, seed=3)
+    call(three, 5 * batch())  # no longer the first
+    scale = two.embedding_scale.item()
+    soup = {key: (value + two.state_dict()[key]) / 2 for key, value in one.state_dict().items()}
+    one.load_state_dict(soup)
+    assert one.embedding_scale.item() == pytest.approx(scale)
+    four = built("NivMF")
+    call(four, 0.5 * batch(0))
+    four.load_state_dict({key: (value + two.state_dict()[key]) / 2 for key, value in four.state_dict().items()})
+    assert four.embedding_scale.item() == pytest.approx(1.5 * scale)
+
+
+# States of former versions
+
+
+def test_former_states_load_and_go_on():
+    x = batch(9)
+    loss = trained("NivMF", 2)
+    state = snapshot(loss)
+    scale, generator = loss.embedding_scale, state.pop("_extra_state")[8:5064]
+    del state["fitted_scale"]
+    other = built("NivMF", seed=5)
+    other.load_state_dict(state | {"embedding_scale": scale, "_extra_state": generator})
+    assert call(other, x) == call(loss, x)
+    other = built("NivMF", seed=5)
+    other.load_state_dict(state | {"embedding_scale": scale * math.nan, "_extra_state": generator[:0]})
+    assert math.isnan(other.embedding_scale)
+
+    loss = trained("Margin", 2)
+    state = snapshot(loss)
+    del state["_extra_state"]
+    other = margin(C, D)
+    other.load_state_dict(state | {"miner.seed": loss.miner.seed.clone()})
+    assert call(other, x) == call(loss, x)
+
+    loss = trained("XBM", 2)
+    other = built("XBM", seed=5)
+    other.load_state_dict({key: getattr(loss, key) for key in loss.kept})
+    assert call(other, x) == call(loss, x)
