@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 
 from experiments import timing
-from experiments.files import replacing
+from experiments.files import atomic_write
 
 
 def process_peak_bytes(call: Callable[[], object], device: str) -> int:
@@ -73,7 +73,7 @@ def write_table(rows: Sequence[Mapping], path: Path, **formats: str) -> None:
             # rows with other columns are of another version of the benchmark
             others = [row for row in csv.DictReader(file) if row.keys() == rows[0].keys()]
         others = [row for row in others if row["device"] not in devices]
-    with replacing(path) as temporary, temporary.open("w", newline="", encoding="utf8") as file:
+    with atomic_write(path) as temporary, temporary.open("w", newline="", encoding="utf8") as file:
         table = csv.DictWriter(file, rows[0], lineterminator="\n")
         table.writeheader()
         for row in [*others, *rows]:

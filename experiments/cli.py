@@ -114,15 +114,6 @@ def _parser() -> argparse.ArgumentParser:
     show.add_argument("notebook", help="name or number")
     _parameters(show)
 
-    cache = _group(commands, "cache", "move finished runs between machines")
-    for action, purpose in (
-        ("export", "write all finished runs to an archive"),
-        ("import", "take those of an archive"),
-    ):
-        entry = _command(cache, action, do.cache, purpose)
-        entry.add_argument("archive", type=Path, help="a .tar file")
-        entry.set_defaults(action=action)
-
     export = _command(commands, "export", do.export, "keep a trained network as a file: of notebook 01 the recommended")
     export.add_argument("notebook", help="name or number, as in 01")
     export.add_argument(

@@ -217,15 +217,6 @@ def show(options: argparse.Namespace) -> None:
     print(show.text(study, _params(options, study.params)))
 
 
-def cache(options: argparse.Namespace) -> None:
-    from experiments.training import cache
-
-    if options.action == "export":
-        print(f"{cache.export_to(options.archive)} runs written to {options.archive}")
-    else:
-        print(f"{cache.import_from(options.archive)} runs added to the cache")
-
-
 def export(options: argparse.Namespace) -> None:
     from experiments.deploy import models
     from experiments.report import catalogue, kept

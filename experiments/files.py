@@ -1,12 +1,10 @@
 """Where things lie, and files of which nobody ever sees half a one.
 
-What this package keeps is made in a temporary folder beside its place, flushed to the disk and renamed. Killed
-processes leave such folders behind; the next writer in the same place removes them. What a disk or another program
-has damaged since is found by checksums when it is read, renamed to `<name>.damaged` and made anew.
+What this package keeps is made in a temporary folder beside its place, flushed to the disk and renamed. What a disk or
+another program has damaged since is found by checksums when it is read, renamed to `<name>.damaged` and made anew.
 """
 
 import errno
-import fcntl
 import functools
 import hashlib
 import itertools
@@ -27,8 +25,8 @@ import numpy as np
 from dmlrepro.extras import require
 from experiments import variables
 
-STAGING = ".dmlrepro-"  # how the names of temporary folders begin
-YOUNG = 60  # seconds for which a temporary folder is left alone, because its maker may not have locked it yet
+TEMPORARY = ".dmlrepro-"  # how the names of temporary folders begin
+DAY = 24 * 3600  # seconds after which the maker of a temporary folder is taken for dead
 PROJECT = re.compile(rb'^name = "dmlrepro"\s*$', re.MULTILINE)  # in pyproject.toml
 SUMS = "SHA256SUMS"  # as `sha256sum` writes it and `sha256sum --check` reads it
 
@@ -38,46 +36,29 @@ class FullDisk(OSError):
 
 
 @contextmanager
-def staging(folder: Path) -> Iterator[Path]:
-    """An empty folder inside `folder`, removed at the end with all that is still in it.
+def temporary_folder(place: Path) -> Iterator[Path]:
+    """An empty folder inside `place`, removed at the end with all that is still in it.
 
-    Those that killed processes left there are removed first. A living process holds a lock on its own.
+    Killed processes leave theirs behind; what is older than a day is removed first.
     """
-    folder.mkdir(parents=True, exist_ok=True)
-    for left in folder.glob(f"{STAGING}*"):
-        _sweep(left)
-    made = Path(tempfile.mkdtemp(dir=folder, prefix=STAGING))
-    handle = os.open(made, os.O_RDONLY)
-    try:
-        with suppress(OSError):  # this file system has no locks, so nothing is swept there either
-            fcntl.flock(handle, fcntl.LOCK_EX)
-        yield made
-    finally:
-        shutil.rmtree(made, ignore_errors=True)
-        os.close(handle)
-
-
-def _sweep(left: Path) -> None:
-    """Remove a temporary folder unless its maker lives."""
-    with suppress(OSError):  # it is gone by now, or locked
-        if time.time() - left.stat().st_mtime > YOUNG:
-            handle = os.open(left, os.O_RDONLY)
-            try:
-                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                shutil.rmtree(left)
-            finally:
-                os.close(handle)
+    place.mkdir(parents=True, exist_ok=True)
+    for left in place.glob(f"{TEMPORARY}*"):
+        with suppress(FileNotFoundError):  # another process has just done so
+            if time.time() - left.stat().st_mtime > DAY:
+                shutil.rmtree(left, ignore_errors=True)
+    with tempfile.TemporaryDirectory(dir=place, prefix=TEMPORARY, ignore_cleanup_errors=True) as made:
+        yield Path(made)
 
 
 @contextmanager
-def replacing(path: Path) -> Iterator[Path]:
+def atomic_write(path: Path) -> Iterator[Path]:
     """A path at which nothing is yet; the file or folder that the block makes there becomes `path` when it ends
     without an error, at once and safe from a power cut.
 
     A folder that is there by then stays: of processes that make the same one, the first to finish wins. Raises what
     `explained` does.
     """
-    with explained(path.parent), staging(path.parent) as folder:
+    with explained(path.parent), temporary_folder(path.parent) as folder:
         temporary = folder / path.name
         yield temporary
         _flush([*temporary.rglob("*"), temporary])  # else the new name may survive a power cut and the content not
@@ -116,6 +97,30 @@ def _elsewhere(place: Path) -> str:
         if place.is_relative_to(root):
             return f"set {variable} to another folder"
     return "set DMLREPRO_RESULTS, for tables, and DMLREPRO_RECORD, for stored runs and searches, to other folders"
+
+
+def write_text(path: Path, text: str) -> None:
+    """Make `text` the content of a file, as `atomic_write` does."""
+    with atomic_write(path) as temporary:
+        temporary.write_text(text, encoding="utf8")
+
+
+@contextmanager
+def locked(path: Path) -> Iterator[None]:
+    """No two processes of a machine are in such a block with the same path at a time; one that is killed leaves it.
+
+    The hidden file beside `path` that is locked stays. Raises what `explained` does.
+    """
+    from filelock import FileLock
+
+    lock = FileLock(path.with_name(f".{path.name}.lock"))
+    with explained(path.parent):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        lock.acquire()
+    try:
+        yield
+    finally:
+        lock.release()
 
 
 def _is_full_disk(error: Exception) -> bool:
@@ -161,13 +166,13 @@ def signed(entries: Mapping[str, Any]) -> str:
     return json.dumps(others | {SIGNATURE: digest}, indent=1) + "\n"
 
 
-def seal(folder: Path) -> None:
-    """List the sha256 of every file of a folder in its SHA256SUMS, for `check_seal`."""
+def write_checksums(folder: Path) -> None:
+    """List the sha256 of every file of a folder in its SHA256SUMS, for `check_checksums`."""
     (folder / SUMS).write_text("".join(f"{line}\n" for line in _sums(folder)), encoding="utf8")
 
 
-def check_seal(folder: Path) -> None:
-    """ValueError unless a sealed folder holds the files that it was sealed with and no others.
+def check_checksums(folder: Path) -> None:
+    """ValueError unless a folder holds the files that its SHA256SUMS lists and no others.
 
     This finds accidents. Whoever changes a file on purpose can write its new sum as well.
     """
@@ -186,7 +191,7 @@ def _sums(folder: Path) -> list[str]:
     return [f"{sha256(path)}  {path.name}" for path in sorted(folder.iterdir()) if path.name != SUMS]
 
 
-def set_aside(path: Path, reason: object) -> None:
+def quarantine(path: Path, reason: object) -> None:
     """Warn of a damaged file or folder and rename it to `<name>.damaged`, so that a sound one can take its place."""
     names = (f"{path.name}.damaged{number}" for number in itertools.chain([""], itertools.count(2)))
     aside = next(place for name in names if not (place := path.with_name(name)).exists())
@@ -242,72 +247,64 @@ def _folder(variable: str, in_repository: str, in_user_cache: str) -> Path:
     return platformdirs.user_cache_path("dmlrepro", appauthor=False) / in_user_cache
 
 
-def cached_array(folder: str, key: object, build: Callable[[], np.ndarray]) -> np.ndarray:
-    """The array `build()` returns, kept as .npz below cache_root()/folder under the hash of `key`.
+def kept_folder(place: Path, build: Callable[[Path], None]) -> Path:
+    """The folder at `place`, which `build` fills once: it is given an empty folder.
 
-    The file holds that hash too, and a zip archive the checksum of each member; one that does not agree is set aside.
+    Of several processes that want it at once one builds, the others wait. Its checksums are compared once per process,
+    and again where a file has changed; what does not agree is set aside and built anew.
     """
-    digest = hashlib.sha256(repr(key).encode()).hexdigest()
-    path = cache_root() / folder / f"{digest[:16]}.npz"
-    if path.exists():
-        try:
-            with np.load(path) as stored:
-                if str(stored["key"]) != digest:
-                    raise ValueError("it belongs to another key")
-                return stored["array"]
-        except Exception as error:  # numpy and zipfile raise whatever a damaged file makes them stumble over
-            set_aside(path, error)
-    array = build()
-    with replacing(path) as temporary, temporary.open("wb") as file:
-        np.savez(file, key=digest, array=array)
-    return array
+    if not place.is_dir() or _damage(place):
+        with locked(place):
+            if place.is_dir() and (reason := _damage(place)):
+                quarantine(place, reason)
+            if not place.is_dir():
+                with atomic_write(place) as made:
+                    made.mkdir()
+                    build(made)
+                    write_checksums(made)
+    return place
+
+
+def _damage(folder: Path) -> str:
+    states = ((path.name, path.stat()) for path in sorted(folder.iterdir()))
+    try:
+        _check_once(folder, tuple((name, state.st_size, state.st_mtime_ns) for name, state in states))
+    except (OSError, ValueError) as error:
+        return str(error)
+    return ""
+
+
+@functools.cache
+def _check_once(folder: Path, state: tuple) -> None:  # the sums of 30 GB of images take half a minute
+    check_checksums(folder)
+
+
+def cached_array(folder: str, key: object, build: Callable[[], np.ndarray]) -> np.ndarray:
+    """The array `build()` returns, kept below cache_root()/folder under the hash of `key`, see `kept_folder`."""
+
+    def write(made: Path) -> None:
+        array = build()
+        _write_array(made / "array.npy", array.shape, array.dtype, [array])
+
+    return np.load(kept_folder(cache_root() / folder / _name_of(key), write) / "array.npy")
 
 
 def mapped_array(
     folder: Path, key: object, shape: tuple[int, ...], dtype: np.dtype, build: Callable[[], Iterable[np.ndarray]]
 ) -> np.ndarray:
-    """The read-only array whose rows `build()` gives, in parts of any length, kept in `folder` under the hash of `key`.
-
-    It is mapped into memory, so that processes share what they read of it. Of several that want it at once one builds,
-    the others wait. Its checksum is looked at once per process; what does not agree is set aside.
-    """
-    digest = hashlib.sha256(repr(key).encode()).hexdigest()
-    place = folder / digest[:16]
-
-    def flaw() -> str:
-        try:
-            _check_once(place, (place / SUMS).stat().st_mtime_ns)
-            return "" if (place / "key").read_text() == digest else "it belongs to another key"
-        except (OSError, ValueError) as error:
-            return str(error)
-
-    if flaw():
-        with _alone(place.with_suffix(".lock")):
-            if place.is_dir() and (reason := flaw()):
-                set_aside(place, reason)
-            if not place.is_dir():
-                with replacing(place) as made:
-                    made.mkdir()
-                    (made / "key").write_text(digest)
-                    with (made / "array.npy").open("wb") as file:
-                        form = {"descr": np.dtype(dtype).str, "fortran_order": False, "shape": shape}
-                        np.lib.format.write_array_header_1_0(file, form)
-                        for rows in build():  # not through a mapping: where the disk is full, that would be a signal
-                            file.write(np.ascontiguousarray(rows, dtype).data)
-                    seal(made)
+    """The read-only array whose rows `build()` gives, in parts of any length, kept in `folder` under the hash of `key`,
+    see `kept_folder`. It is mapped into memory, so that processes share what they read of it."""
+    place = kept_folder(folder / _name_of(key), lambda made: _write_array(made / "array.npy", shape, dtype, build()))
     return np.load(place / "array.npy", mmap_mode="r")
 
 
-@functools.cache
-def _check_once(place: Path, written: int) -> None:
-    check_seal(place)
+def _write_array(path: Path, shape: tuple[int, ...], dtype: np.dtype, parts: Iterable[np.ndarray]) -> None:
+    with path.open("wb") as file:
+        form = {"descr": np.dtype(dtype).str, "fortran_order": False, "shape": shape}
+        np.lib.format.write_array_header_1_0(file, form)
+        for rows in parts:  # not through a mapping: where the disk is full, that would be a signal
+            file.write(np.ascontiguousarray(rows, dtype).data)
 
 
-@contextmanager
-def _alone(path: Path) -> Iterator[None]:
-    """No two processes are in such a block with the same path at a time; one that is killed leaves it."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with path.open("w") as file:
-        with suppress(OSError):  # this file system has no locks: the first to finish wins
-            fcntl.flock(file, fcntl.LOCK_EX)
-        yield
+def _name_of(key: object) -> str:
+    return hashlib.sha256(repr(key).encode()).hexdigest()[:16]

@@ -1,13 +1,13 @@
-"""Random SIGKILLs of `python -m experiments train`, and of `make results`: what comes of it has to be the bytes of an
+"""SIGKILLs of `python -m experiments train`, and of `make results`: what comes of it has to be the bytes of an
 undisturbed run.
 
     PYTHONPATH=. python tests/kills.py 100          # of training, all kinds together
     PYTHONPATH=. python tests/kills.py 30 folds
-    PYTHONPATH=. python tests/kills.py 20 builds
+    PYTHONPATH=. python tests/kills.py 11 builds
 
-Every process is killed at a random moment of the time that an undisturbed one takes, imports included, and started
-again until one gets through; then the cache is emptied and it begins anew. Of a build all processes are killed, the
-first alone, which leaves orphans, or any one; what it built is removed when it got through, and its cache stays.
+Every training is killed at a random moment of the time that an undisturbed one takes, imports included, and started
+again until one gets through; then the cache is emptied and it begins anew. A build is killed at points equally far from
+each other: all its processes, the first alone, which leaves orphans, or any one. Its cache stays.
 """
 
 import json
@@ -143,9 +143,8 @@ def published(repository: Path) -> dict[str, bytes]:
     return {path.name: path.read_bytes() for path in tables if not path.name.endswith(".cost.csv")}
 
 
-def builds(kills: int, generator: random.Random) -> dict[str, int]:
-    """Kill builds `kills` times; returns how often one got through, undisturbed or with one process missing."""
-    counted = {"kills": 0, "finished": 0}
+def builds(kills: int, generator: random.Random) -> int:
+    """Kill a build at so many points of the time that an undisturbed one takes, each time finish it, and compare."""
     with repository() as folder:
         finish(build(folder))  # fills the cache
         expected = published(folder)
@@ -154,36 +153,30 @@ def builds(kills: int, generator: random.Random) -> dict[str, int]:
         started = time.monotonic()
         finish(build(folder))
         seconds = time.monotonic() - started
-        clear(folder)
-        while counted["kills"] < kills:
+        for number in range(kills):
+            clear(folder)
             process = build(folder)
-            try:
-                process.wait(generator.uniform(0, seconds))
-            except subprocess.TimeoutExpired:
-                strike(process, generator)
-                counted["kills"] += 1
-                print(BUILDS, counted, file=sys.stderr, flush=True)
+            with suppress(subprocess.TimeoutExpired):
+                process.wait(seconds * (number + 1) / (kills + 1))
+            assert process.poll() is None, "it ended before it was killed"
+            strike(process, generator)
             printed = process.communicate()[0]
             assert set(published(folder).items()) <= set(expected.items()), printed  # nothing half, nothing wrong
-            if process.returncode == 0:
-                assert published(folder) == expected, printed
-                counted["finished"] += 1
-                clear(folder)
-        finish(build(folder))
-        assert published(folder) == expected
-        counted["finished"] += 1
-    return counted
+            printed = finish(build(folder))
+            assert published(folder) == expected, printed
+            print(f"{BUILDS}: killed {number + 1} of {kills}, and finished", file=sys.stderr, flush=True)
+    return kills
 
 
 def clear(repository: Path) -> None:
     for part in ("build/quick", "results"):
-        shutil.rmtree(repository / part)
+        shutil.rmtree(repository / part, ignore_errors=True)
 
 
 if __name__ == "__main__":
     kinds = sys.argv[2:] or list(KINDS)
     if kinds == [BUILDS]:
-        print(f"{BUILDS}: {builds(int(sys.argv[1]), random.Random(BUILDS))}")
+        print(f"{BUILDS}: {builds(int(sys.argv[1]), random.Random(BUILDS))} kills, the same tables after each")
         sys.exit()
     for number, kind in enumerate(kinds):
         share = int(sys.argv[1]) // len(kinds) + (number < int(sys.argv[1]) % len(kinds))

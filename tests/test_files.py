@@ -1,7 +1,6 @@
 """What is kept is whole or not there: files that are cut, changed, emptied or swapped are named and made anew."""
 
 import os
-import signal
 import subprocess
 import sys
 import time
@@ -13,6 +12,7 @@ import pytest
 from experiments import files
 from experiments.training import sources
 
+ROOT = Path(files.__file__).parents[1]
 ARRAY = np.arange(600, dtype=np.uint8).reshape(2, 300)
 
 
@@ -43,72 +43,79 @@ def cache(tmp_path, monkeypatch):
     return tmp_path
 
 
-def kept(key: object = "key") -> np.ndarray:
-    return files.cached_array("arrays", key, lambda: ARRAY)
+def kept(build=lambda: ARRAY, key: object = "key") -> np.ndarray:
+    return files.cached_array("arrays", key, build)
+
+
+def mapped(build=lambda: iter([ARRAY[:1], ARRAY[1:]]), key: object = "key") -> np.ndarray:
+    return files.mapped_array(files.cache_root() / "arrays", key, ARRAY.shape, ARRAY.dtype, build)
 
 
 def only(folder: Path) -> Path:
-    (path,) = folder.iterdir()
+    """What a folder has, but for hidden lock files."""
+    (path,) = folder.glob("[!.]*")
     return path
 
 
-def test_an_array_is_built_once(cache):
-    assert np.array_equal(kept(), ARRAY)
-    assert np.array_equal(files.cached_array("arrays", "key", lambda: pytest.fail("built again")), ARRAY)
+def never():
+    pytest.fail("built again")
 
 
+@pytest.mark.parametrize("array", [kept, mapped])
+def test_an_array_is_built_once(cache, array):
+    assert np.array_equal(array(), ARRAY) and np.array_equal(array(never), ARRAY)
+    assert only(cache / "arrays").is_dir() and not mapped().flags.writeable
+    assert np.array_equal(kept(lambda: 1 - ARRAY, "another key"), 1 - ARRAY)
+
+
+@pytest.mark.parametrize("array", [kept, mapped])
 @pytest.mark.parametrize("damage", DAMAGE)
-def test_a_damaged_array_is_named_set_aside_and_made_anew(cache, damage):
-    kept()
-    path = only(cache / "arrays")
-    whole = path.read_bytes()
-    path.write_bytes(damage(whole))
-    with pytest.warns(UserWarning, match=rf"{path.name} is damaged .*now called {path.name}.damaged and made anew"):
-        assert np.array_equal(kept(), ARRAY)
-    assert path.with_name(f"{path.name}.damaged").read_bytes() == damage(whole)
-    assert np.array_equal(files.cached_array("arrays", "key", lambda: pytest.fail("built again")), ARRAY)
-
-
-@pytest.mark.filterwarnings("ignore:.*is damaged")
-def test_every_flipped_byte_of_an_array_is_found_or_does_not_matter(cache):
-    kept()
-    path = only(cache / "arrays")
-    whole = bytearray(path.read_bytes())
-    for at in range(0, len(whole), 7):
-        content = whole.copy()
-        content[at] ^= 0xFF
-        path.write_bytes(content)
-        assert np.array_equal(kept(), ARRAY), f"byte {at}"
-
-
-@pytest.mark.filterwarnings("ignore:.*is damaged")
-@pytest.mark.parametrize("content", [lambda f: np.save(f, ARRAY[:1]), lambda f: np.savez(f, array=ARRAY[:1], key="x")])
-def test_another_array_under_the_same_name_is_not_taken(cache, content):
-    kept()
-    with only(cache / "arrays").open("wb") as file:
-        content(file)
-    assert np.array_equal(kept(), ARRAY)
-
-
-def test_an_array_under_anothers_name_is_not_taken(cache):
-    kept("another")
-    first = only(cache / "arrays")
-    kept()
-    (mine,) = set((cache / "arrays").iterdir()) - {first}
-    mine.write_bytes(first.read_bytes())
-    with pytest.warns(UserWarning, match="it belongs to another key"):
-        kept()
+def test_a_damaged_array_is_named_set_aside_and_made_anew(cache, array, damage):
+    array()
+    folder = only(cache / "arrays")
+    whole = (folder / "array.npy").read_bytes()
+    (folder / "array.npy").write_bytes(damage(whole))
+    with pytest.warns(UserWarning, match=rf"{folder.name} is damaged .*array.npy: not what.*{folder.name}.damaged and"):
+        assert np.array_equal(array(), ARRAY)
+    assert (folder.with_name(f"{folder.name}.damaged") / "array.npy").read_bytes() == damage(whole)
+    assert np.array_equal(array(never), ARRAY)
 
 
 def test_what_is_damaged_twice_is_kept_twice(tmp_path):
     for _ in range(3):
         (tmp_path / "a").write_text("x")
         with pytest.warns(UserWarning, match="a is damaged"):
-            files.set_aside(tmp_path / "a", "for a test")
+            files.quarantine(tmp_path / "a", "for a test")
     assert sorted(os.listdir(tmp_path)) == ["a.damaged", "a.damaged2", "a.damaged3"]
 
 
-# sealed folders
+def test_what_fails_while_it_is_built_leaves_nothing(cache):
+    def fails():
+        yield ARRAY[:1]
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        mapped(fails)
+    assert not list((cache / "arrays").glob("[!.]*"))
+
+
+def test_of_two_processes_one_builds_and_the_other_waits(cache):
+    script = """
+import sys, time
+import numpy as np
+from experiments import files
+def build():
+    print("building", flush=True)
+    time.sleep(1)
+    return np.zeros(3)
+print(files.cached_array("arrays", "key", build).sum())
+"""
+    command, environment = [sys.executable, "-c", script], os.environ | {"PYTHONPATH": str(ROOT)}
+    both = [subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True) for _ in range(2)]
+    assert sorted(process.communicate()[0].split() for process in both) == [["0.0"], ["building", "0.0"]]
+
+
+# folders with checksums
 
 
 @pytest.fixture
@@ -117,8 +124,8 @@ def sealed(tmp_path):
     folder.mkdir()
     (folder / "a").write_text("first")
     (folder / "b").write_text("second")
-    files.seal(folder)
-    files.check_seal(folder)
+    files.write_checksums(folder)
+    files.check_checksums(folder)
     return folder
 
 
@@ -127,20 +134,20 @@ def sealed(tmp_path):
 def test_a_damaged_file_of_a_sealed_folder_is_found(sealed, name, damage):
     (sealed / name).write_bytes(damage((sealed / name).read_bytes()))
     with pytest.raises(ValueError, match=r"not what SHA256SUMS lists|cannot be compared|lists nothing"):
-        files.check_seal(sealed)
+        files.check_checksums(sealed)
 
 
 @pytest.mark.parametrize("remove", ["a", files.SUMS])
 def test_a_missing_file_of_a_sealed_folder_is_found(sealed, remove):
     (sealed / remove).unlink()
     with pytest.raises(ValueError, match=f"{remove}"):
-        files.check_seal(sealed)
+        files.check_checksums(sealed)
 
 
 def test_a_file_too_many_is_found(sealed):
     (sealed / "c").touch()
     with pytest.raises(ValueError, match="c: not what"):
-        files.check_seal(sealed)
+        files.check_checksums(sealed)
 
 
 def test_the_sums_are_those_of_coreutils(sealed):
@@ -152,17 +159,17 @@ def test_the_sums_are_those_of_coreutils(sealed):
 
 def test_a_failed_block_leaves_what_was_there(tmp_path):
     (tmp_path / "a").write_text("before")
-    with pytest.raises(ZeroDivisionError), files.replacing(tmp_path / "a") as temporary:
+    with pytest.raises(ZeroDivisionError), files.atomic_write(tmp_path / "a") as temporary:
         temporary.write_text("after")
         raise ZeroDivisionError
     assert only(tmp_path).read_text() == "before"
 
 
 def test_the_first_of_two_equal_folders_stays(tmp_path):
-    with files.replacing(tmp_path / "folder") as late:
+    with files.atomic_write(tmp_path / "folder") as late:
         late.mkdir()
         (late / "made by").write_text("the second")
-        with files.replacing(tmp_path / "folder") as early:
+        with files.atomic_write(tmp_path / "folder") as early:
             early.mkdir()
             (early / "made by").write_text("the first")
     assert (tmp_path / "folder" / "made by").read_text() == "the first"
@@ -175,7 +182,7 @@ def test_content_is_on_the_disk_before_its_name(tmp_path, monkeypatch):
     monkeypatch.setattr(
         os, "fsync", lambda handle: (done.append(os.readlink(f"/proc/self/fd/{handle}")), fsync(handle))
     )
-    with files.replacing(tmp_path / "folder") as made:
+    with files.atomic_write(tmp_path / "folder") as made:
         made.mkdir()
         (made / "a").write_text("x")
     assert done == [str(made / "a"), str(made), "rename", str(tmp_path)]
@@ -184,44 +191,31 @@ def test_content_is_on_the_disk_before_its_name(tmp_path, monkeypatch):
 WRITER = """
 import sys, time
 from pathlib import Path
-from experiments.files import replacing
-with replacing(Path(sys.argv[1])) as temporary:
+from experiments.files import atomic_write
+with atomic_write(Path(sys.argv[1])) as temporary:
     temporary.write_text("half")
     print("written", flush=True)
     time.sleep(600)
 """
 
 
-def test_leftovers_of_killed_processes_are_swept_and_those_of_living_ones_are_not(tmp_path):
-    root = str(Path(files.__file__).parents[1])
-    writers = [
-        subprocess.Popen(
-            [sys.executable, "-c", WRITER, tmp_path / name],
-            stdout=subprocess.PIPE,
-            env=os.environ | {"PYTHONPATH": root},
-        )
-        for name in ("killed", "living")
-    ]
-    try:
-        for writer in writers:
-            assert writer.stdout.readline() == b"written\n"
-        writers[0].send_signal(signal.SIGKILL)
-        writers[0].wait()
-        young = sorted(tmp_path.iterdir())
-        with files.staging(tmp_path):
-            assert set(young) < set(tmp_path.iterdir())  # one may be about to be locked
-        long_ago = time.time() - 2 * files.YOUNG
-        for path in young:
-            os.utime(path, (long_ago, long_ago))
-        with files.replacing(tmp_path / "new") as temporary:
-            temporary.write_text("whole")
-        names = [path.name for folder in tmp_path.glob(f"{files.STAGING}*") for path in folder.iterdir()]
-        assert names == ["living"]
-        assert (tmp_path / "new").read_text() == "whole"
-    finally:
-        for writer in writers:
-            writer.kill()
-            writer.communicate()
+def test_what_a_killed_process_left_goes_after_a_day(tmp_path):
+    command = [sys.executable, "-c", WRITER, tmp_path / "killed"]
+    writer = subprocess.Popen(command, stdout=subprocess.PIPE, env=os.environ | {"PYTHONPATH": str(ROOT)})
+    assert writer.stdout.readline() == b"written\n"
+    writer.kill()
+    writer.communicate()
+    left = only_hidden(tmp_path)
+    files.write_text(tmp_path / "new", "whole")
+    assert only_hidden(tmp_path) == left  # its maker may be alive
+    os.utime(left, (long_ago := time.time() - 1.1 * files.DAY, long_ago))
+    files.write_text(tmp_path / "new", "whole")
+    assert only(tmp_path).read_text() == "whole" and not list(tmp_path.glob(".*"))
+
+
+def only_hidden(folder: Path) -> Path:
+    (path,) = folder.glob(f"{files.TEMPORARY}*")
+    return path
 
 
 # Places
@@ -264,53 +258,3 @@ def test_an_installed_package_has_no_commit(installed):
 def test_a_machine_without_git_knows_no_commit(monkeypatch):
     monkeypatch.setenv("PATH", "")
     assert sources.checkout.__wrapped__() == {"git_commit": "", "git_dirty": False}
-
-
-# arrays that are mapped into memory
-
-
-def mapped(cache, key="key", rows=None):
-    built = rows or (lambda: iter([ARRAY[:1], ARRAY[1:]]))
-    return files.mapped_array(cache / "mapped", key, ARRAY.shape, ARRAY.dtype, built)
-
-
-def never():
-    pytest.fail("built again")
-    yield
-
-
-def test_a_mapped_array_is_built_once_from_its_parts_and_is_not_writable(cache):
-    array = mapped(cache)
-    assert isinstance(array, np.memmap) and np.array_equal(array, ARRAY) and not array.flags.writeable
-    assert np.array_equal(mapped(cache, rows=never), ARRAY)
-
-
-@pytest.mark.parametrize("damage", DAMAGE)
-def test_a_damaged_mapped_array_is_set_aside_by_the_next_process(cache, damage):
-    mapped(cache)
-    (path,) = (cache / "mapped").glob("*/array.npy")
-    path.write_bytes(damage(path.read_bytes()))
-    files._check_once.cache_clear()
-    with pytest.warns(UserWarning, match=rf"{path.parent.name} is damaged .*array.npy: not what.*made anew"):
-        assert np.array_equal(mapped(cache), ARRAY)
-
-
-def test_a_mapped_array_under_anothers_name_is_not_taken(cache):
-    mapped(cache)
-    (mine,) = (cache / "mapped").glob("*/array.npy")
-    mapped(cache, "another", lambda: iter([1 - ARRAY]))
-    (other,) = set((cache / "mapped").glob("*/array.npy")) - {mine}
-    mine.parent.rename(cache / "gone")
-    other.parent.rename(mine.parent)
-    with pytest.warns(UserWarning, match="it belongs to another key"):
-        assert np.array_equal(mapped(cache), ARRAY)
-
-
-def test_what_fails_while_it_is_built_leaves_nothing(cache):
-    def fails():
-        yield ARRAY[:1]
-        raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        mapped(cache, rows=fails)
-    assert not list((cache / "mapped").glob("*/array.npy"))

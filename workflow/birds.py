@@ -12,7 +12,7 @@ from pathlib import Path
 
 from PIL import Image
 
-from experiments.files import data_root, staging
+from experiments.files import data_root, temporary_folder
 
 LEFT_OUT = {59, 62, 64, 65, 66, 71, 72, 74, 76, 78, 82, 84, 91, 92, 99}  # of 1 to 100, the classes to train with
 TEST = {101, 105, 106, 109, 110, 114, 120, 123, 124, 132, 134, 136, 138, 139, 140, 151, 152, 158, 159, 163, 164}
@@ -32,7 +32,7 @@ def cut(whole: Path, part: Path) -> int:
         raise FileExistsError(f"{part} is there already; name another folder, or delete it")
     names, labels, boxes = (_rows(whole / f"{name}.txt") for name in ("images", "image_class_labels", "bounding_boxes"))
     chosen = [number for number in names if int(labels[number][0]) in CLASSES]
-    with staging(part.parent) as made:
+    with temporary_folder(part.parent) as made:
         folder = made / part.name
         for number in chosen:
             (name,), (left, top, width, height) = names[number], map(float, boxes[number])

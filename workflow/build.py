@@ -6,18 +6,17 @@ One build of a profile runs at a time. Its lock ends with its process, unlike th
 whoever holds the lock knows that processes which are marked as part of this build were left behind by a killed one.
 """
 
-import fcntl
 import json
 import os
 import re
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, suppress
 from pathlib import Path
 
 import psutil
+from filelock import FileLock, Timeout
 
 from experiments.analysis.provenance import damage, table_paths
 
@@ -52,19 +51,16 @@ def refuse(profile: str, notebooks: str) -> None:
         sys.exit(f"{', '.join(damaged)}: no complete notebook; take it from git")
 
 
-@contextmanager
-def locked(path: Path) -> Iterator[None]:
+def locked(path: Path) -> AbstractContextManager:
     """Hold a lock file that names its holder; wait, and say for whom, while another process does."""
-    with path.open("a+") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            file.seek(0)
-            print(f"process {file.read().strip()} builds the same profile: waiting for it to end", flush=True)
-            fcntl.flock(file, fcntl.LOCK_EX)
-        file.truncate(0)
-        print(os.getpid(), file=file, flush=True)
-        yield
+    lock = FileLock(path)
+    try:
+        held = lock.acquire(blocking=False)
+    except Timeout:
+        print(f"process {path.read_text().strip()} builds the same profile: waiting for it to end", flush=True)
+        held = lock.acquire()
+    path.write_text(f"{os.getpid()}\n")
+    return held
 
 
 def undo_edits(build: Path, results: Path) -> None:

@@ -5,7 +5,7 @@ import json
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
-from experiments.files import replacing
+from experiments.files import write_text
 from experiments.params import stem_of
 
 
@@ -45,5 +45,4 @@ def write(path: Path, content: object) -> None:
     """Write JSON, unless the file says the same already: what depends on it would be made anew."""
     text = json.dumps(content, indent=1) + "\n"
     if not path.exists() or path.read_text(encoding="utf8") != text:
-        with replacing(path) as temporary:
-            temporary.write_text(text, encoding="utf8")
+        write_text(path, text)

@@ -8,7 +8,7 @@ from pathlib import Path
 import nbformat
 from PIL import Image
 
-from experiments.analysis.saving import write_text
+from experiments.files import write_text
 
 LIMIT = 400_000  # bytes: a committed notebook must load on the web
 

@@ -18,7 +18,7 @@ import yaml
 from sphinx.cmd.build import main as sphinx
 
 from experiments.analysis import claims
-from experiments.analysis.saving import write_text
+from experiments.files import write_text
 from experiments.params import Params
 from experiments.report import boards
 

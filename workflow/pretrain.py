@@ -9,7 +9,7 @@ from pathlib import Path
 
 from safetensors.torch import save_file
 
-from experiments.files import replacing
+from experiments.files import atomic_write
 from experiments.networks.backbones import SYMBOLS
 from experiments.training import runs
 from experiments.training.spec import RunSpec
@@ -29,7 +29,7 @@ SPEC = RunSpec(
 def pretrain(path: Path) -> None:
     """Train the trunk, or take it from the cache, and write it to a .safetensors file."""
     trunk = runs.run(SPEC).network().trunk.state_dict()
-    with replacing(path) as file:
+    with atomic_write(path) as file:
         save_file({name: value.contiguous() for name, value in trunk.items()}, file)
 
 

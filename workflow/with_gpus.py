@@ -5,7 +5,6 @@ ones are taken: each is held by a lock on a file of this machine, which the comm
 are those of one user: what others compute is not seen.
 """
 
-import fcntl
 import os
 import subprocess
 import sys
@@ -13,7 +12,10 @@ import tempfile
 import time
 from pathlib import Path
 
+from filelock import FileLock, Timeout
+
 LOCKS = Path(tempfile.gettempdir()) / f"dmlrepro-gpus-{os.getuid()}"  # nobody else may open these files
+KEPT: list[FileLock] = []  # a lock that nobody refers to is released
 
 
 def main(count: int, command: list[str]) -> None:
@@ -43,21 +45,19 @@ def reserve(devices: list[str], count: int) -> list[str]:
     """`count` free ones; waits while other jobs hold too many."""
     LOCKS.mkdir(mode=0o700, exist_ok=True)
     while True:
-        taken: dict[str, int] = {}  # a file descriptor stays open in the command
+        taken: dict[str, FileLock] = {}
         for device in devices:
-            lock = os.open(LOCKS / device, os.O_CREAT | os.O_RDWR, 0o600)
+            lock = FileLock(LOCKS / device, on_acquired=lambda handle: os.set_inheritable(handle, True))
             try:
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                os.close(lock)
+                lock.acquire(blocking=False)
+            except Timeout:
                 continue
             taken[device] = lock
             if len(taken) == count:
-                for lock in taken.values():
-                    os.set_inheritable(lock, True)
+                KEPT.extend(taken.values())
                 return list(taken)
         for lock in taken.values():
-            os.close(lock)
+            lock.release()
         time.sleep(1)
 
 

@@ -22,7 +22,7 @@ from experiments.analysis.stored import Numbers
 from experiments.datasets import manifests
 from experiments.datasets.images import decoded
 from experiments.deploy.finding import Found
-from experiments.files import cache_root, replacing
+from experiments.files import atomic_write, cache_root
 from experiments.methods import Method, pick, spec_of
 from experiments.study import Study
 from experiments.training import protocols
@@ -99,7 +99,7 @@ def as_files(dataset: str, folder: Path) -> None:
         if path.exists():
             continue
         if isinstance(image, np.ndarray):
-            with replacing(path) as temporary:  # one that was cut short would count as there
+            with atomic_write(path) as temporary:  # one that was cut short would count as there
                 Image.fromarray(image).save(temporary, format="png")
         else:
             os.symlink(image, path)

@@ -10,7 +10,7 @@ Nothing heavy is imported here, because `make results` asks at its start.
 import json
 from pathlib import Path
 
-from experiments.files import replacing, sha256, signed
+from experiments.files import sha256, signed, write_text
 
 PARTS = (".csv", ".cost.csv", ".png")  # of a table, beside its record
 EXECUTIONS = "executions.json"  # of a build folder, what the workflow was asked for: no table's
@@ -31,8 +31,7 @@ def seal(table: Path, made: dict) -> None:
     made: what made it; an earlier record will do, whose sums are replaced.
     """
     sums = {part: sha256(table.with_suffix(part)) for part in PARTS if table.with_suffix(part).exists()}
-    with replacing(table.with_suffix(".json")) as temporary:
-        temporary.write_text(signed(made | {SUMS: sums}), encoding="utf8")
+    write_text(table.with_suffix(".json"), signed(made | {SUMS: sums}))
 
 
 def record(table: Path) -> dict:

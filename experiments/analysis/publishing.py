@@ -12,7 +12,7 @@ from experiments.analysis.results import in_percent, without_outcomes
 from experiments.analysis.saving import LINES, OWN, SEARCHES, TRAINED_BY, read
 from experiments.analysis.tables import IDENTITY
 from experiments.datasets.manifests import is_own
-from experiments.files import replacing
+from experiments.files import atomic_write
 
 
 def publish(build: Path, target: Path, notebooks: Collection[str] = (), *, everything: bool = False) -> tuple[int, int]:
@@ -44,7 +44,7 @@ def publish(build: Path, target: Path, notebooks: Collection[str] = (), *, every
             continue
         for part in (*PARTS, ".json"):  # the record goes last: without it nothing counts as saved
             if path.with_suffix(part).exists():
-                with replacing(new.with_suffix(part)) as temporary:
+                with atomic_write(new.with_suffix(part)) as temporary:
                     temporary.write_bytes(path.with_suffix(part).read_bytes())
             else:
                 new.with_suffix(part).unlink(missing_ok=True)

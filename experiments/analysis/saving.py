@@ -17,7 +17,7 @@ from experiments.analysis import results
 from experiments.analysis.provenance import PARTS, damage, record, seal, table_paths
 from experiments.analysis.tables import COLUMNS, IDENTITY
 from experiments.datasets.manifests import is_own
-from experiments.files import replacing, repository_root
+from experiments.files import atomic_write, repository_root, write_text
 from experiments.training import recorded
 from experiments.training.records import SUM
 
@@ -84,7 +84,7 @@ def save_picture(figure: "Figure", params: Any) -> None:
     if params.profile != "quick":
         path = table_path(params)
         made = record(path)
-        with replacing(path.with_suffix(".png")) as temporary:
+        with atomic_write(path.with_suffix(".png")) as temporary:
             figure.savefig(temporary, format="png", bbox_inches="tight")
         seal(path, made)
 
@@ -101,11 +101,6 @@ def as_saved(table: pd.DataFrame) -> pd.DataFrame:
 def _ordered(table: pd.DataFrame) -> pd.DataFrame:
     """With numbers for values: of a column of objects no digits are rounded."""
     return table.sort_values(IDENTITY, kind="stable").astype({"value": float})
-
-
-def write_text(path: Path, text: str) -> None:
-    with replacing(path) as temporary:
-        temporary.write_text(text, encoding="utf8")
 
 
 def read(path: Path | str) -> pd.DataFrame:

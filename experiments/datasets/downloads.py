@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from experiments.datasets import layouts, manifests
-from experiments.files import data_root, replacing, staging
+from experiments.files import atomic_write, data_root, temporary_folder
 
 TIMEOUT = 30  # seconds without an answer
 
@@ -160,7 +160,7 @@ def download(urls: tuple[str, ...], file: Path, md5: str | None) -> None:
     try:
         for url in urls:
             try:
-                with replacing(file) as temporary:
+                with atomic_write(file) as temporary:
                     download_url_to_file(url, str(temporary))
                     verify(temporary, md5)  # a page that says sorry has status 200 too
                 return
@@ -194,10 +194,10 @@ def unpack(archive: Path, result: Path) -> None:
     )  # the last: a password is missing
     try:
         if archive.suffix == ".gz":
-            with replacing(result) as temporary, gzip.open(archive) as packed, temporary.open("wb") as out:
+            with atomic_write(result) as temporary, gzip.open(archive) as packed, temporary.open("wb") as out:
                 shutil.copyfileobj(packed, out)
             return
-        with staging(result.parent) as folder:
+        with temporary_folder(result.parent) as folder:
             shutil.unpack_archive(archive, folder, filter="data" if archive.suffix == ".tgz" else None)
             if not (folder / result.name).is_dir():
                 raise OSError(f"expected a folder {result.name} in it")

@@ -18,7 +18,7 @@ import warnings
 from collections import Counter
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from functools import cache, partial
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -29,7 +29,7 @@ from torch import Tensor
 
 from experiments.datasets.layouts import few
 from experiments.datasets.manifests import Manifest, is_own
-from experiments.files import cache_root, check_seal, replacing, seal, set_aside
+from experiments.files import cache_root, kept_folder
 
 CROP_ATTEMPTS = 10  # as many as torchvision's RandomResizedCrop makes
 LONGEST = 50  # times the short side: a line of 1 x 10,000 pixels, enlarged to a usable height, would fill the disk
@@ -253,14 +253,9 @@ def _with_short_side(height: int, width: int, short_side: int) -> tuple[int, int
 def _open_files(manifest: Manifest, short_side: int | None) -> ImageStore:
     # uncompressed files in two of the reader's folders may agree in names and sizes; the folders' names differ
     files = manifest.name if is_own(manifest.name) else manifest.images_digest[:16]
-    folder = cache_root() / "images" / f"{files}-{short_side or 'original'}"
-    if folder.is_dir():
-        try:
-            _check_decoded(folder, _written(folder))
-        except ValueError as error:
-            set_aside(folder, error)
-    if not folder.is_dir():
-        _decode_files(manifest, short_side, folder)
+    folder = kept_folder(
+        cache_root() / "images" / f"{files}-{short_side or 'original'}", partial(_decode_files, manifest, short_side)
+    )
     sizes = torch.from_numpy(np.load(folder / "sizes.npy"))
     with warnings.catch_warnings():  # read-only memory is what we want; nothing here writes to a store
         warnings.filterwarnings("ignore", "The given NumPy array is not writable")
@@ -268,22 +263,11 @@ def _open_files(manifest: Manifest, short_side: int | None) -> ImageStore:
     return ImageStore(pixels, sizes, 3)
 
 
-def _written(folder: Path) -> tuple:
-    return tuple((path.name, path.stat().st_size, path.stat().st_mtime_ns) for path in sorted(folder.iterdir()))
-
-
-@cache
-def _check_decoded(folder: Path, written: tuple) -> None:
-    """ValueError if decoded images are not as they were stored; looked at once per process and state of the files,
-    because the checksum of 30 GB takes half a minute."""
-    check_seal(folder)
-
-
 def _decode_files(manifest: Manifest, short_side: int | None, folder: Path) -> None:
-    """Decode into a temporary folder and rename it, so that of several processes the first to finish wins."""
+    """Write sizes and pixels of all images to a folder, see `kept_folder`."""
     from tqdm import tqdm
 
-    with ThreadPoolExecutor(os.cpu_count()) as pool, replacing(folder) as built:
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
         own = is_own(manifest.name)
         headers = _all_read(pool, partial(_header, own=own), manifest.images)
         _refuse_shared(pool, manifest)
@@ -292,15 +276,14 @@ def _decode_files(manifest: Manifest, short_side: int | None, folder: Path) -> N
             sides = [_with_short_side(height, width, short_side) for height, width in sides]
         sizes = np.array(sides, np.int64)
         ends = (sizes.prod(1) * 3).cumsum()
-        needed, free = int(ends[-1]), shutil.disk_usage(built.parent).free
+        needed, free = int(ends[-1]), shutil.disk_usage(folder).free
         if needed > free:
             raise OSError(
-                f"{folder.parent}: the decoded images of {manifest.name} need {needed / 1e9:.1f} GB and "
+                f"{cache_root()}: the decoded images of {manifest.name} need {needed / 1e9:.1f} GB and "
                 f"{free / 1e9:.1f} GB are free; point DMLREPRO_CACHE to a larger disk"
             )
-        built.mkdir()
-        np.save(built / "sizes.npy", sizes)
-        pixels = np.memmap(built / "pixels", np.uint8, "w+", shape=(needed,))
+        np.save(folder / "sizes.npy", sizes)
+        pixels = np.memmap(folder / "pixels", np.uint8, "w+", shape=(needed,))
 
         def decode(path: str, size: np.ndarray, end: int) -> None:
             pixels[end - 3 * size.prod() : end] = _decode(path, size, own).ravel()
@@ -308,7 +291,6 @@ def _decode_files(manifest: Manifest, short_side: int | None, folder: Path) -> N
         with tqdm(desc=f"decoding {manifest.name}", total=len(sizes), unit=" images", disable=None) as bar:
             _all_read(pool, decode, manifest.images, sizes, ends, bar=bar)
         pixels.flush()
-        seal(built)
 
 
 def _all_read(

@@ -26,11 +26,10 @@ from pathlib import Path
 import numpy as np
 
 from experiments import progress
-from experiments.analysis.saving import write_text
 from experiments.datasets.layouts import few
 from experiments.deploy import embedding, models
 from experiments.deploy.folders import Image, listed
-from experiments.files import read_json, replacing, sha256
+from experiments.files import atomic_write, read_json, sha256, write_text
 
 ROWS = 2**14  # of the finished vectors that are copied at once
 PART, ASKED = "vectors.part", "asked.part"  # the vectors so far, and a digest of the images that they are of
@@ -79,7 +78,7 @@ def embed_folder(
         else:
             write_text(place / "index.json", json.dumps(begun, indent=1) + "\n")
         if not (place / "model.safetensors").exists():
-            with replacing(place / "model.safetensors") as temporary:
+            with atomic_write(place / "model.safetensors") as temporary:
                 shutil.copyfile(model_file, temporary)
         content = json.dumps([begun, images, unnamed]).encode()
         asked = hashlib.sha256(content).hexdigest()
@@ -182,12 +181,12 @@ def _finish(
         (place / PART).unlink()
         raise ValueError(f"{folder}: none of its {len(images)} images can be read: {few(bad)}")
     write_text(place / "index.json", json.dumps({key: about[key] for key in about if key != "asked"}, indent=1) + "\n")
-    with replacing(place / "vectors.npy") as temporary, temporary.open("wb") as file:
+    with atomic_write(place / "vectors.npy") as temporary, temporary.open("wb") as file:
         form = {"descr": "<f4", "fortran_order": False, "shape": (int(good.sum()), model.dim)}
         np.lib.format.write_array_header_1_0(file, form)
         for first in parts:
             file.write(rows[first : first + ROWS][good[first : first + ROWS]].tobytes())
-    with replacing(place / "images.csv") as temporary, temporary.open("w", newline="", encoding="utf8") as file:
+    with atomic_write(place / "images.csv") as temporary, temporary.open("w", newline="", encoding="utf8") as file:
         table = csv.writer(file)
         table.writerow(COLUMNS)
         table.writerows(
@@ -212,5 +211,5 @@ def _write_faiss(place: Path) -> None:
     index = faiss.IndexFlatIP(vectors.shape[1])
     for first in range(0, len(vectors), ROWS):
         index.add(np.ascontiguousarray(vectors[first : first + ROWS]))
-    with replacing(place / "index.faiss") as temporary:
+    with atomic_write(place / "index.faiss") as temporary:
         faiss.write_index(index, str(temporary))

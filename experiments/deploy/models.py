@@ -19,7 +19,7 @@ from torch import Tensor
 
 from dmlrepro.extras import require
 from experiments.datasets import images
-from experiments.files import replacing
+from experiments.files import atomic_write
 from experiments.networks import backbones
 from experiments.training import batches, inference
 from experiments.training.device import device_for_training
@@ -93,7 +93,7 @@ def export(run: "RunResult", path: str | Path) -> Path:
     network = run.network()
     about = _about(run, network)
     weights = {name: tensor.contiguous() for name, tensor in network.state_dict().items()}
-    with replacing(path) as temporary:
+    with atomic_write(path) as temporary:
         temporary.write_bytes(save(weights, {"format": "pt", ABOUT: json.dumps(about)}))
     path.with_suffix(".pt2").unlink(missing_ok=True)  # of another network
     try:
@@ -154,7 +154,7 @@ def _export_program(network: backbones.EmbeddingNet, about: dict[str, Any], path
     assert (ours - theirs).abs().max() <= TOLERANCE * ours.abs().max(), "it makes other embeddings of the same images"
     for node in program.graph.nodes:
         node.meta.pop("stack_trace", None)  # where the code lies on this machine
-    with replacing(path) as temporary, warnings.catch_warnings():
+    with atomic_write(path) as temporary, warnings.catch_warnings():
         warnings.filterwarnings("ignore", "No complete tensor found")  # torch says it of any weights in channels-last
         torch.export.save(program, temporary, extra_files={PT2_FILE: json.dumps(about)})
 

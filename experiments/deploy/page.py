@@ -6,9 +6,9 @@ import io
 from html import escape
 from pathlib import Path
 
-from experiments.analysis.saving import write_text
 from experiments.datasets.images import decoded
 from experiments.deploy.finding import Found
+from experiments.files import write_text
 
 SIDE = 160  # pixels of the longer side of a picture
 HEAD = """<!DOCTYPE html>

@@ -18,7 +18,7 @@ from experiments.across import your_loss
 from experiments.across.your_loss import COUNTS, METRIC, Rivals, YourLossParams
 from experiments.analysis import results, saving, tables
 from experiments.figures import charts, classes
-from experiments.files import replacing
+from experiments.files import atomic_write
 from experiments.profiles import RECIPES
 from experiments.training import own_loss, runs, search
 
@@ -187,7 +187,7 @@ def _pictured(path: Path, name: str, figure: "Figure") -> str:
     import matplotlib.pyplot as plt
 
     file = path.with_suffix(f".{name}.png")
-    with replacing(file) as temporary:
+    with atomic_write(file) as temporary:
         figure.savefig(temporary, format="png", bbox_inches="tight")
     plt.close(figure)
     words = str(figure.get_label()).translate({ord("["): "(", ord("]"): ")", ord("\n"): " "})

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from matplotlib.figure import Figure
 
-from experiments.files import read_json, replacing, repository_root
+from experiments.files import atomic_write, read_json, repository_root
 
 KEY, DPI = "drawn from", 130
 
@@ -67,6 +67,6 @@ def write(path: Path, picture: Picture) -> None:
     note = PngImagePlugin.PngInfo()
     note.add_text(KEY, picture.digest)
     path.parent.mkdir(parents=True, exist_ok=True)
-    with replacing(path) as temporary:
+    with atomic_write(path) as temporary:
         image = Image.open(io.BytesIO(picture.png())).convert("RGB").quantize(256, dither=Image.Dither.NONE)
         image.save(temporary, "PNG", optimize=True, pnginfo=note)

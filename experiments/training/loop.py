@@ -19,7 +19,7 @@ from torch import Tensor, nn
 
 from dmlrepro.losses.checks import LEAST_NORM
 from experiments import variables
-from experiments.files import set_aside
+from experiments.files import quarantine
 from experiments.networks.backbones import Network
 from experiments.progress import reporter
 from experiments.training import activations, batches, inference
@@ -77,7 +77,7 @@ def train(spec: RunSpec, *, checkpoint: Path | None = None, progress: str | None
         return Outcome(rows, torch.zeros(0), {}, embeddings, states, {"seconds": time.perf_counter() - started})
     state = begin(task, network)
     if checkpoint is not None and checkpoint.exists() and (flaw := state.load(checkpoint)):
-        set_aside(checkpoint, flaw)
+        quarantine(checkpoint, flaw)
         return train(spec, checkpoint=checkpoint, progress=progress)  # `state` may hold a part of it
     first, stepping = state.step, time.perf_counter()
     latest = optimise(task, state, checkpoint, progress)

@@ -11,20 +11,28 @@ A line is valid if the present code is compatible with its version; any other is
 no verdict rests on it. Profile quick has no store: it trains.
 """
 
-import fcntl
 import functools
 import hashlib
 import json
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
 from experiments import variables
-from experiments.files import cache_root, explained, find_repository, read_json, replacing, repository_root, set_aside
+from experiments.files import (
+    cache_root,
+    explained,
+    find_repository,
+    locked,
+    quarantine,
+    read_json,
+    repository_root,
+    write_text,
+)
 from experiments.training import recorded, sources
 
 SUM = "sha256"
@@ -120,7 +128,7 @@ def append(file: Path, content: dict, unless: Callable[[], Any] = lambda: None) 
 
     Raises what `files.explained` does.
     """
-    with explained(file), _alone_with(file), file.open("a+b") as opened:
+    with _alone(file), explained(file), file.open("a+b") as opened:
         if (there_already := unless()) is not None:
             return there_already
         opened.seek(0)
@@ -140,10 +148,14 @@ def append(file: Path, content: dict, unless: Callable[[], Any] = lambda: None) 
 
 def rewrite(file: Path, changed: Callable[[dict], dict | None]) -> None:
     """Put what `changed` makes of each line of a file in its place; None: it goes."""
-    with _alone_with(file):
+    with _alone(file):
         kept = [new for line in lines(file) if (new := changed(line)) is not None]
-        with replacing(file) as temporary:
-            temporary.write_text("".join(map(_text, kept)), encoding="utf8")
+        write_text(file, "".join(map(_text, kept)))
+
+
+def _alone(file: Path) -> AbstractContextManager:
+    """One process at a time changes the files of a folder."""
+    return locked(file.with_name("store"))
 
 
 def _text(content: dict) -> str:
@@ -164,19 +176,6 @@ def _content(line: bytes) -> dict | None:
         return content if sound else None
     except (ValueError, LookupError, AttributeError, TypeError):
         return None
-
-
-@contextmanager
-def _alone_with(file: Path) -> Iterator[None]:
-    """No two processes change the files of a folder at a time, on this machine."""
-    file.parent.mkdir(parents=True, exist_ok=True)
-    handle = os.open(file.parent, os.O_RDONLY)
-    try:
-        with suppress(OSError):  # this file system has no locks
-            fcntl.flock(handle, fcntl.LOCK_EX)
-        yield
-    finally:
-        os.close(handle)
 
 
 class _Read(NamedTuple):
@@ -381,16 +380,11 @@ def _of_measurements(runs_folder: Path, states: tuple) -> dict[str, dict]:
 def _cached(key: list, build: Callable[[], Any]) -> Any:
     path = cache_root() / "derived" / f"{digest(key)[:24]}.json"
     if path.exists():
-        try:
-            content = json.loads(path.read_text(encoding="utf8"))
-            if content[SUM] == digest([key, content["value"]]):
-                return content["value"]
-            set_aside(path, "its sha256 is not the one that it holds")
-        except (ValueError, LookupError, TypeError) as error:
-            set_aside(path, error)
+        if known := _content(path.read_bytes()):
+            return known["value"]
+        quarantine(path, "its sha256 is not the one that it holds")
     value = json.loads(json.dumps(build()))  # as it will be read
-    with replacing(path) as temporary:
-        temporary.write_text(json.dumps({"value": value, SUM: digest([key, value])}), encoding="utf8")
+    write_text(path, _text({"value": value}))
     return value
 
 

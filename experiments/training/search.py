@@ -10,19 +10,17 @@ one. The runs themselves leave the cache: they are wanted for their scores.
 """
 
 import copy
-import fcntl
 import functools
 import hashlib
 import inspect
 import json
 import statistics
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from experiments.files import cache_root, find_repository, replacing, signed
+from experiments.files import cache_root, find_repository, locked, signed, write_text
 from experiments.training import cache, keys, protocols, records, runs, sources
 from experiments.training.builders import loss_builder
 from experiments.training.spec import RunSpec
@@ -153,7 +151,7 @@ def search(
     if path.exists() and not again:
         return read(path)
     before = _written(path)
-    with _alone_with(path):
+    with locked(path):  # of two processes that search for one file the second waits, and finds it complete
         if path.exists() and (not again or _written(path) != before):
             return read(path)  # by another process, while this one waited
         now = _begun(spec, ranges, models, trials, finalists, first, fixed, dict(about or {}))
@@ -162,17 +160,6 @@ def search(
 
 def _written(path: Path) -> int:
     return path.stat().st_mtime_ns if path.exists() else 0
-
-
-@contextmanager
-def _alone_with(path: Path) -> Iterator[None]:
-    """No two processes search for one file at a time on this machine: the second waits, and finds it complete."""
-    lock = cache_root() / "locks" / f"{hashlib.sha256(str(path.resolve()).encode()).hexdigest()[:24]}.lock"
-    lock.parent.mkdir(parents=True, exist_ok=True)
-    with lock.open("a") as opened:
-        with suppress(OSError):  # this file system has no locks
-            fcntl.flock(opened, fcntl.LOCK_EX)
-        yield
 
 
 def _gone_on_with(
@@ -197,8 +184,7 @@ def _gone_on_with(
         return scores_of(models(applied(spec, options, now["fixed"]))[folds])
 
     def write() -> None:
-        with replacing(unfinished) as temporary:
-            temporary.write_text(signed(record), encoding="utf8")
+        write_text(unfinished, signed(record))
         after()
 
     while len(tried) < now["counts"]["trials"]:
@@ -210,8 +196,7 @@ def _gone_on_with(
             trial["scores"] += scored(trial["options"], slice(fold, fold + 1))
             write()
     record["found"] = _found(tried, first)
-    with replacing(path) as temporary:
-        temporary.write_text(signed(record), encoding="utf8")
+    write_text(path, signed(record))
     unfinished.unlink(missing_ok=True)
     return read(path)
 

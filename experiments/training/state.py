@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from dmlrepro.retrieval import MEASURES
-from experiments.files import replacing
+from experiments.files import atomic_write
 from experiments.training.schemes.supervised import Scheme
 from experiments.training.spec import RunSpec
 
@@ -92,7 +92,7 @@ class State:
         content = {name: getattr(self, name) for name in CHECKPOINTED} | {"spec": self.spec.as_dict()}
         content["modules"] = {name: module.state_dict() for name, module in self.scheme.modules().items()}
         content |= {"scheme": self.scheme.state(), "optimizer": self.optimizer.state_dict()}
-        with replacing(path) as temporary:
+        with atomic_write(path) as temporary:
             torch.save(content, temporary)
 
     def load(self, path: Path) -> str:

