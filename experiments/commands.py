@@ -53,6 +53,12 @@ def data_fetch(options: argparse.Namespace) -> None:
     downloads.fetch(options.name)
 
 
+def data_convert(options: argparse.Namespace) -> None:
+    from experiments.networks import convert
+
+    print(convert.convert(options.wheel))
+
+
 def backbones(options: argparse.Namespace) -> None:
     import pandas as pd
 
@@ -166,7 +172,7 @@ def _chosen(options: argparse.Namespace):
 
 
 def jobs(options: argparse.Namespace) -> None:
-    from experiments.analysis import saving
+    from experiments.files import write_text
     from experiments.report import jobs
 
     grid = jobs.executions(options.grid)
@@ -174,8 +180,8 @@ def jobs(options: argparse.Namespace) -> None:
     for key, spec in specs.items():
         path = options.index.parent / f"{key}.json"
         if not path.exists():  # its name is its content
-            saving.write_text(path, json.dumps(spec, indent=1) + "\n")
-    saving.write_text(options.index, json.dumps(index, indent=1) + "\n")
+            write_text(path, json.dumps(spec, indent=1) + "\n")
+    write_text(options.index, json.dumps(index, indent=1) + "\n")
     print(f"{len(index['executions'])} executions of notebooks read {len(specs)} distinct runs")
 
 

