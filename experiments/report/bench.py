@@ -18,7 +18,7 @@ from experiments.across import your_loss
 from experiments.across.your_loss import COUNTS, METRIC, Rivals, YourLossParams
 from experiments.analysis import results, saving, tables
 from experiments.figures import charts, classes
-from experiments.files import atomic_write
+from experiments.files import atomic_write, write_text
 from experiments.profiles import RECIPES
 from experiments.training import own_loss, runs, search
 
@@ -88,7 +88,7 @@ def page(
         *("## What a step costs", markdown(your_loss.step_costs(params, others)), COSTS),
         *("## What this means", MEANS),
     ]
-    saving.write_text(path, "\n\n".join(parts) + "\n")
+    write_text(path, "\n\n".join(parts) + "\n")
     table_said = compared.to_string() if len(compared) else "nothing is compared"
     return path, [*said_missing(params, others), your_loss.premise(rows, params), table_said]
 

@@ -4,7 +4,9 @@ pictures of the README (`readme`) and of the papers' pages (`reports`).
 `python -m experiments pages` writes them and `stale` names those that no longer say what results/ says.
 """
 
+import base64
 import functools
+import io
 import json
 from collections.abc import Mapping
 from pathlib import Path
@@ -12,11 +14,12 @@ from pathlib import Path
 import pandas as pd
 
 from experiments.analysis import judging, ledger, saving, stored
-from experiments.files import read_json, repository_root
-from experiments.report import catalogue, costs, pictures, published, readme, reports, verdicts
+from experiments.files import atomic_write, read_json, repository_root
+from experiments.report import catalogue, costs, published, readme, reports, verdicts
 
 FINDINGS, INDEX = "findings", "index"  # tags of the cells that are written here
 BEGIN, END = "<!-- begin {}: made by python -m experiments pages -->", "<!-- end {} -->"  # around a made part, by name
+DPI = 130  # of the pictures of pages
 
 
 # --- what a notebook found --------------------------------------------------------------------------------------------
@@ -173,31 +176,50 @@ def _pages() -> dict[Path, dict[str, str]]:
     } | {docs / "papers" / f"{paper}.md": reports.parts(paper) for paper in papers}
 
 
-def drawings() -> dict[Path, pictures.Picture]:
-    """Every picture that pages show, by its file."""
-    drawn = readme.pictures()
-    for paper in published.papers().index:
-        drawn |= reports.pictures(paper)
-    return {repository_root() / "docs" / "figures" / f"{name}.png": picture for name, picture in drawn.items()}
+def pictures() -> dict[Path, bytes]:
+    """Every picture that pages show, by its file, with at most 256 colours."""
+    import matplotlib.pyplot as plt
+    from PIL import Image
+
+    figures, made = readme.figures(), {}
+    for paper, row in published.papers().iterrows():
+        figures |= reports.figures(str(paper))
+        made[f"{paper}_method"] = picture_of(*row["picture"].split())
+    for name, figure in figures.items():
+        drawn = io.BytesIO()
+        figure.savefig(drawn, format="png", dpi=DPI, bbox_inches="tight")
+        plt.close(figure)
+        made[name] = drawn.getvalue()
+    for name, content in made.items():
+        small = io.BytesIO()
+        pixels = Image.open(io.BytesIO(content)).convert("RGB")
+        pixels.quantize(256, dither=Image.Dither.NONE).save(small, "PNG", optimize=True)
+        made[name] = small.getvalue()
+    return {repository_root() / "docs" / "figures" / f"{name}.png": content for name, content in made.items()}
+
+
+def picture_of(name: str, cell_id: str) -> bytes:
+    """The first picture that a cell of a committed notebook shows; ValueError if there is none."""
+    outputs = [out for cell in _notebook(name)["cells"] if cell["id"] == cell_id for out in cell.get("outputs", ())]
+    images = [output["data"]["image/png"] for output in outputs if "image/png" in output.get("data", {})]
+    if not images:
+        raise ValueError(f"notebook {name} has no picture in a cell {cell_id!r}, which a page shows")
+    return base64.b64decode("".join(images[0]))
 
 
 def stale(texts: dict[Path, str] | None = None) -> list[Path]:
-    """The files whose made text is not what results/ says, and the pictures that show something else."""
-    of_text = [
-        path for path, text in (texts or made()).items() if not path.exists() or path.read_text(encoding="utf8") != text
-    ]
-    return of_text + [path for path, picture in drawings().items() if pictures.is_stale(path, picture)]
+    """The files whose made text is not what results/ says. Pictures are not compared: they are drawn with the text."""
+    texts = made() if texts is None else texts
+    return [path for path, text in texts.items() if not path.exists() or path.read_text(encoding="utf8") != text]
 
 
 def write() -> list[Path]:
-    """Write what is stale; returns it."""
-    texts, drawn = made(), drawings()
-    changed = stale(texts)
+    """Write what is stale, and all pictures; returns what had changed."""
+    contents = {path: text.encode() for path, text in made().items()} | pictures()
+    changed = [path for path, content in contents.items() if not path.exists() or path.read_bytes() != content]
     for path in changed:
-        if path in texts:
-            saving.write_text(path, texts[path])
-        else:
-            pictures.write(path, drawn[path])
+        with atomic_write(path) as temporary:
+            temporary.write_bytes(contents[path])
     return changed
 
 

@@ -1,6 +1,5 @@
 """What the README says of results/: the answers on its first screen, the errata that change results, the cost."""
 
-import functools
 import re
 import textwrap
 from collections.abc import Iterable, Iterator, Mapping
@@ -8,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+from matplotlib.figure import Figure
 
 from experiments import papers
 from experiments.across import ledger as shown
@@ -15,7 +15,6 @@ from experiments.analysis import claims, comparing, judging, ledger, sentences, 
 from experiments.analysis.statistics import LEVEL, MIN_SEEDS, holm, p_above, t_interval
 from experiments.analysis.tables import Expression
 from experiments.report import catalogue, costs, published, verdicts
-from experiments.report.pictures import Picture, drawn
 
 PANELS = 3  # data sets that are drawn
 SHOWN = 3  # claims that a list names
@@ -38,26 +37,12 @@ def parts() -> dict[str, str]:
     return {"answers": answers(), "errata": errata_that_change_results(), "cost": cost()}
 
 
-def pictures() -> dict[str, Picture]:
-    """By name."""
-    made = verdicts.made()
-    ranked = rankings()
-    shown_of = {title: table.drop(columns="values") for title, table in ranked.items()}
-    text = "\n".join(f"{title}\n{table.to_csv(index=False, float_format='%.2f')}" for title, table in shown_of.items())
-    return {
-        "matrix": drawn(shows_matrix(made), functools.partial(shown.matrix, made)),
-        "which_loss": drawn(text, functools.partial(_ranked_figure, ranked)),
-    }
-
-
-def shows_matrix(made: ledger.Ledger, papers: Iterable[str] = ()) -> str:
-    return "\n".join(f"{title}\n{block.to_csv()}" for title, block in shown.matrix_blocks(made, tuple(papers)).items())
-
-
-def _ranked_figure(ranked: dict[str, pd.DataFrame]):
+def figures() -> dict[str, Figure]:
+    """By the names of their files."""
     from experiments.figures.effects import rankings as draw
 
-    return draw({textwrap.fill(title, 36): table for title, table in ranked.items()}, "R@1", names=papers.names())
+    ranked = {textwrap.fill(title, 36): table for title, table in rankings().items()}
+    return {"matrix": shown.matrix(verdicts.made()), "which_loss": draw(ranked, "R@1", names=papers.names())}
 
 
 # --- the first screen -------------------------------------------------------------------------------------------------

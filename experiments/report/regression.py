@@ -11,7 +11,7 @@ import pandas as pd
 
 from experiments.analysis import goldens, saving
 from experiments.analysis.tables import COLUMNS
-from experiments.files import read_json
+from experiments.files import read_json, write_text
 from experiments.report import catalogue
 from experiments.study import Study
 from experiments.training import runs
@@ -41,7 +41,7 @@ def accept(names: Iterable[str]) -> None:
                 print(moved.to_string(index=False))
         else:
             print(f"{params.notebook}: {len(new)} golden values, the first ones")
-        saving.write_text(path, new.to_csv(index=False, float_format="%.6f", lineterminator="\n"))
+        write_text(path, new.to_csv(index=False, float_format="%.6f", lineterminator="\n"))
 
 
 def drift(folder: Path, names: Iterable[str]) -> tuple[pd.DataFrame, pd.DataFrame]:

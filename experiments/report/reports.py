@@ -1,11 +1,11 @@
 """The made parts of docs/papers/*.md, a reproducibility report per paper; judgement is written there by hand."""
 
-import functools
 import textwrap
 from collections.abc import Iterator
 from typing import Any
 
 import pandas as pd
+from matplotlib.figure import Figure
 
 from experiments import papers
 from experiments.across import ledger as shown
@@ -13,7 +13,6 @@ from experiments.analysis import claims, judging, ledger, sentences, stored, tab
 from experiments.analysis.claims import Trend
 from experiments.figures.matrix import MARKS
 from experiments.report import catalogue, costs, published, readme, show, verdicts
-from experiments.report.pictures import Picture, drawn, of_notebook
 
 ROOT = "../../"  # of the repository, as a page sees it
 
@@ -32,22 +31,14 @@ def parts(paper: str) -> dict[str, str]:
     return {name: make(paper) for name, make in makers.items()}
 
 
-def pictures(paper: str) -> dict[str, Picture]:
-    """By name."""
-    made = verdicts.made()
-    rows, known = forest_rows(paper), published_rows(paper)
-    text = rows.to_csv(index=False, float_format="%.4g") + known.to_csv(index=False)
-    return {
-        f"{paper}_method": of_notebook(*published.papers().loc[paper, "picture"].split()),
-        f"{paper}_matrix": drawn(readme.shows_matrix(made, [paper]), functools.partial(shown.matrix, made, [paper], 2)),
-        f"{paper}_forest": drawn(text, functools.partial(_forest, rows, known)),
-    }
-
-
-def _forest(rows: pd.DataFrame, known: pd.DataFrame):
+def figures(paper: str) -> dict[str, Figure]:
+    """By the names of their files."""
     from experiments.figures.effects import forest
 
-    return forest(rows, known)
+    return {
+        f"{paper}_matrix": shown.matrix(verdicts.made(), [paper], 2),
+        f"{paper}_forest": forest(forest_rows(paper), published_rows(paper)),
+    }
 
 
 def own(paper: str) -> list[str]:

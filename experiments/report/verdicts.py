@@ -7,8 +7,8 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from experiments.analysis import claims, judging, ledger, saving, stored, tables
-from experiments.files import repository_root
+from experiments.analysis import claims, judging, ledger, stored, tables
+from experiments.files import repository_root, write_text
 from experiments.report import catalogue
 
 COLUMNS = (
@@ -125,5 +125,5 @@ def write() -> bool:
     forget()
     differs = bool(differences())
     if differs:
-        saving.write_text(path(), csv())
+        write_text(path(), csv())
     return differs

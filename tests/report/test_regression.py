@@ -12,6 +12,7 @@ from experiments.analysis import goldens, results, saving
 from experiments.analysis.claims import START
 from experiments.analysis.comparing import UNTRAINED
 from experiments.analysis.provenance import seal
+from experiments.files import write_text
 from experiments.report import catalogue, regression
 from experiments.training import loop, protocols
 from experiments.training.schemes import chance_constrained as ccp
@@ -203,7 +204,7 @@ def test_nothing_passes_for_the_network_before_training_and_what_is_not_trained_
 def test_drift_counts_what_moved_and_lists_what_left_its_tolerance(tmp_path):
     names = ["30_meanfield_magnet", "92_claims"]  # the ledger has no golden values
     table = saving.read(goldens.repository_root() / "results" / "quick" / f"{names[0]}.csv")
-    saving.write_text(tmp_path / f"{names[0]}.csv", saving.to_csv(table))
+    write_text(tmp_path / f"{names[0]}.csv", saving.to_csv(table))
     seal(tmp_path / f"{names[0]}.csv", {})
     summary, outside = regression.drift(tmp_path, names)
     assert list(summary["notebook"]) == names[:1] and outside.empty and summary["outside"].sum() == 0
@@ -215,7 +216,7 @@ def test_drift_counts_what_moved_and_lists_what_left_its_tolerance(tmp_path):
     assert of_it.any()
     for share, expected in ((0.5, 0), (1.5, 1)):
         moved = table.assign(value=table["value"] + share * golden["tolerance"] * of_it)
-        saving.write_text(tmp_path / f"{names[0]}.csv", saving.to_csv(moved))
+        write_text(tmp_path / f"{names[0]}.csv", saving.to_csv(moved))
         seal(tmp_path / f"{names[0]}.csv", {})
         summary, outside = regression.drift(tmp_path, names)
         assert summary["moved"][0] >= 1 and len(outside) == expected
