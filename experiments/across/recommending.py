@@ -16,7 +16,7 @@ from dmlrepro import retrieval
 from experiments.analysis import choosing
 from experiments.analysis.choosing import Choice
 from experiments.datasets import manifests
-from experiments.figures import images, intervals
+from experiments.figures import comparisons, images
 from experiments.figures.style import Names
 from experiments.training import activations, batches, inference, records
 from experiments.training.runs import RunResult
@@ -122,7 +122,7 @@ def figure(choice: Choice | None, names: Names) -> Figure | None:
     shown = {name: choice.gains[name] for name in best_of_each(choice) if name != choice.reference}
     about = f"MAP@R on {choice.classes} held-out classes, n = {choice.seeds} seeds, simultaneous 95 % intervals"
     grey = dict.fromkeys(UNTRAINED, names.color(FEATURES))
-    return intervals.gains(shown, choice.reference, about, names=Names({**names.colors, **grey}))
+    return comparisons.gains(shown, choice.reference, about, names=Names({**names.colors, **grey}))
 
 
 def _verdict(choice: Choice, name: str) -> str:

@@ -24,7 +24,6 @@ from experiments.figures.style import (
     check,
     described,
     legend,
-    lines_said,
     listed,
     number,
     panels,
@@ -70,37 +69,27 @@ def dots(
     theirs = {} if published is None else _published(published, metrics, methods)
     common, dot_names = _short_names(order, names)
     alike = {metric: of[0] for metric, of in rows.groupby("metric")["value"].unique().items() if len(of) == 1}
-    shown: list[tuple[str, pd.DataFrame | None]] = []
-    for metric in [metric for metric in metrics if metric not in alike] or metrics:
-        shown.append((metric, None))
-        if metric in theirs:
-            shown.append((metric, theirs[metric]))
+    drawn = [metric for metric in metrics if metric not in alike] or metrics
+    shown = [(metric, part) for metric in drawn for part in ("ours", "published")[: 1 + (metric in theirs)]]
     same = "".join(f"; {names.label(metric)}: {number(value)} in all" for metric, value in alike.items())
     title = f"{plain(stored.setup_in_words(rows))}{common}\n{_statistics(rows)}{same}"
-    columns = min(2, len(shown))
-    lines = -(-len(shown) // columns)
-    with panels(columns, lines * (0.3 * len(order) + 0.9) + 0.6, 6.8, lines, sharey=True) as (figure, axes):
-        sentences = []
-        for axis, (metric, points) in zip(axes, shown):
+    height = 0.3 * len(order) + 0.9
+    with panels(len(shown), height, 6.8, most=2, extra=0.6, sharey=True) as (figure, axes):
+        for axis, (metric, part) in zip(axes, shown):
             axis.set_xlabel(names.label(metric))
-            if points is not None:
-                sentences.append(f"published {names.label(metric)}: {_hollow(axis, points, methods)}")
+            if part == "published":
+                _hollow(axis, theirs[metric], methods)
                 continue
             by_row = {y: values[*key, metric] for y, key in enumerate(order) if (*key, metric) in values}
             for y, measured in by_row.items():
                 _dot(axis, y, measured, names, methods[y])
             before = {key[0]: values[*key, metric].mean() for key in floors if (*key, metric) in values}
             _span(axis, [*by_row.values()], before, percent=names.label(metric).endswith("(%)"))
-            told = [f"{dot_names[y]} {number(measured.mean())}" for y, measured in by_row.items()]
-            told += [f"{name}, a line, {number(value)}" for name, value in before.items()]
-            sentences.append(f"{names.label(metric)}: {', '.join(told)}")
-        for axis in axes[len(shown) :]:
-            axis.axis("off")
         axes[0].set_yticks(range(len(order)), [plain(name) for name in dot_names])
         axes[0].set_ylim(-0.6, len(order) - 0.4)
         figure.suptitle(title, fontsize="medium")
         legend(figure, *axes)
-    return described(figure, f"Dots. {title}. {'. '.join(sentences)}".replace("\n", ": "))
+    return described(figure, f"Dots of {listed(map(names.label, metrics))} by method: {title}.")
 
 
 def _published(published: pd.DataFrame, metrics: Sequence[str], methods: Sequence[str]) -> dict[str, pd.DataFrame]:
@@ -177,13 +166,12 @@ def _span(axis: Axes, rows: Sequence[np.ndarray], floors: Mapping[str, float], p
         axis.annotate(text, (place, 1), (0, 3 + 11 * line), fontsize="small", color="0.25", **above)
 
 
-def _hollow(axis: Axes, published: pd.DataFrame, methods: list[str]) -> str:
-    """Draw published values, a mark per data set, and return them in words."""
+def _hollow(axis: Axes, published: pd.DataFrame, methods: list[str]) -> None:
+    """Draw published values, a mark per data set."""
+    look: dict[str, Any] = {"s": 34, "facecolor": "none", "edgecolor": "black", "zorder": 4}
     for (dataset, rows), shape in zip(published.groupby("dataset"), itertools.cycle("Ds^v")):
-        look: dict[str, Any] = {"s": 34, "facecolor": "none", "edgecolor": "black", "marker": shape, "zorder": 4}
-        axis.scatter(rows["value"], rows["method"].map(methods.index), label=dataset, **look)
+        axis.scatter(rows["value"], rows["method"].map(methods.index), label=dataset, marker=shape, **look)
     axis.set_title("published", fontsize="small")
-    return ", ".join(f"{row.method} {number(row.value)} on {row.dataset}" for row in published.itertuples())
 
 
 def ablation(
@@ -226,7 +214,7 @@ def ablation(
     from_zero = all(np.allclose(curve[reference].dropna(), 0, atol=1e-12) for *_, curve in ours)
     own = [] if alike else [level] if from_zero else [change, level]
     drawn = own + [change] * bool(theirs)
-    with panels(1, 2.3 * len(drawn) + 0.9, width=6.5, rows=len(drawn), sharex=True) as (figure, axes):
+    with panels(len(drawn), 2.3, 6.5, most=1, extra=0.9, sharex=True) as (figure, axes):
         levels = sorted({level for *_, curve in ours for level in curve})
         if xscale == "log":  # before the curves, whose margins are those of the axis they are drawn on
             axes[0].set_xscale("symlog", linthresh=next(level for level in levels if level > 0))
@@ -265,9 +253,7 @@ def ablation(
             axis = axes[drawn.index(level)]
             low, high = axis.get_ylim()
             axis.set_ylim(max(low, 0), min(high, 100))
-    sentences = [f"{text} against {title_of_x}. {lines_said(axis)}" for axis, text in zip(axes, drawn)]
-    sentences[-1] = "Published " * bool(theirs) + sentences[-1]
-    return described(figure, f"Line chart of {title}. {' '.join(sentences)}".replace("\n", ", "))
+    return described(figure, f"{level} of ours{' and published' * bool(theirs)} against {title_of_x}: {title}.")
 
 
 def _by_level(rows: pd.DataFrame, x: str, names: Names) -> list[tuple[str, str, pd.DataFrame]]:
@@ -381,7 +367,7 @@ def lines(
         # inside it would cover lines
         axis.legend(fontsize="small", loc="center left", bbox_to_anchor=(1, 0.5), title=band, title_fontsize="small")
     shown = f"{ylabel} against {xlabel}" + f" ({band})" * bool(band)
-    return described(figure, " ".join(filter(None, (title, f"{shown}.", lines_said(axis)))))
+    return described(figure, f"{title} {shown}.".strip())
 
 
 def curves(series: Mapping[str, Sequence], *, names: Names = PLAIN) -> Figure:
@@ -394,7 +380,7 @@ def curves(series: Mapping[str, Sequence], *, names: Names = PLAIN) -> Figure:
             _smoothed(axis, [np.stack([np.arange(1, len(run) + 1), run])], name, names)
         axis.set(xlabel="step", ylabel="training loss")
         axis.legend(fontsize="small")
-    return described(figure, f"training loss against step. {lines_said(axis)}")
+    return described(figure, f"The training loss of {listed(series)} over its steps, with its running mean.")
 
 
 def training_curves(finished: Sequence, *, names: Names = PLAIN) -> Figure:
@@ -412,19 +398,14 @@ def training_curves(finished: Sequence, *, names: Names = PLAIN) -> Figure:
         if run.spec.loss and shown and not run.spec.setting:
             runs_of.setdefault(run.spec.method, []).append(np.asarray(run.curve, dtype=float))
     check(runs_of, "finished has no run that was trained without a setting")
-    columns, texts = min(3, len(runs_of)), []
-    rows = -(-len(runs_of) // columns)
-    with panels(columns, 1.75 * rows + 0.4, width=2.5 * columns, rows=rows) as (figure, axes):
+    with panels(len(runs_of), 1.75, 7.5, most=3, extra=0.4) as (figure, axes):
         for axis, (method, runs) in zip(axes, runs_of.items()):
             state = _convergence(_smoothed(axis, runs, method, names))
             axis.set_title(f"{method}: {state}", fontsize="medium")
             axis.set(xlabel="step")
-            texts.append(f"{lines_said(axis).removesuffix('.')}, {state}")
-        for axis in axes[::columns]:
+        for axis in axes[::3]:
             axis.set_ylabel("training loss")
-        for axis in axes[len(runs_of) :]:
-            axis.axis("off")
-    return described(figure, f"Training loss against steps. {'; '.join(texts)}.")
+    return described(figure, f"The training loss of {listed(runs_of)} over the steps, a panel each.")
 
 
 def _smoothed(axis: Axes, runs: Sequence[np.ndarray], method: str, names: Names) -> np.ndarray:

@@ -1,4 +1,5 @@
-"""Charts that put many comparisons side by side: ratios, growth with size, pairs of methods, theirs against ours."""
+"""Charts that put many comparisons side by side: ratios, growth with size, pairs of methods, theirs against ours, gains
+with their intervals."""
 
 from __future__ import annotations
 
@@ -7,7 +8,19 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from experiments.figures.style import MARKERS, PALETTE, PLAIN, WIDTH, Names, check, described, legend, panels, plain
+from experiments.figures.style import (
+    MARKERS,
+    PALETTE,
+    PLAIN,
+    WIDTH,
+    Names,
+    check,
+    described,
+    legend,
+    listed,
+    panels,
+    plain,
+)
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -39,8 +52,7 @@ def ratios(rows: pd.DataFrame, xlabel: str) -> Figure:
         axis.set_yticks(range(len(labels)), [plain(label) for label in labels], fontsize="small")
         axis.invert_yaxis()
         legend(figure, axis)
-    told = (f"{row.label} ({row.kind}) {row.ratio:.3g}" for row in rows.itertuples())
-    return described(figure, f"Dots, {xlabel}. {'; '.join(told)}.")
+    return described(figure, f"Dots on a logarithmic axis: {xlabel}.")
 
 
 def growth(
@@ -51,9 +63,7 @@ def growth(
     charts: (title, axis title of the size, axis title of what grows, {name: (sizes, values)}).
     """
     check(len(charts) > 0, "charts is empty")
-    columns, texts = min(2, len(charts)), []
-    rows = -(-len(charts) // columns)
-    with panels(columns, 3.1 * rows, width=4.5 * columns, rows=rows) as (figure, axes):
+    with panels(len(charts), 3.1, WIDTH, most=2) as (figure, axes):
         for axis, (title, xlabel, ylabel, series) in zip(axes, charts):
             for i, (name, (sizes, values)) in enumerate(series.items()):
                 shade = names.colors.get(name) or PALETTE[2 * i % len(PALETTE)]
@@ -62,7 +72,6 @@ def growth(
                 axis.scatter(sizes, values, color=shade, marker=MARKERS[i % len(MARKERS)], s=26, label=plain(text))
                 ends = np.array([min(sizes), max(sizes)])
                 axis.plot(ends, np.exp(offset) * ends**power, color=shade, linewidth=1)
-                texts.append(f"{title}, {ylabel}, {text}")
             axis.set(xscale="log", yscale="log", xlabel=xlabel, ylabel=ylabel)
             axis.set_title(title, fontsize="medium")
             levels = sorted({float(size) for sizes, _ in series.values() for size in sizes})
@@ -71,38 +80,28 @@ def growth(
             low, high = axis.get_ylim()
             axis.set_ylim(low, high * (high / low) ** (0.09 * len(series)))  # what grows leaves the upper left free
             axis.legend(fontsize="small", loc="upper left")
-        for axis in axes[len(charts) :]:
-            axis.axis("off")
-    return described(figure, f"Growth on logarithmic axes. {'; '.join(texts)}.")
+    return described(figure, f"Growth with size on logarithmic axes: {listed(title for title, *_ in charts)}.")
 
 
 def wins(share: pd.DataFrame, sure: pd.DataFrame, title: str) -> Figure:
     """How often the method of a row was above that of a column: a square matrix of shares in percent.
 
     share: (M, M) in [0, 1], index and columns the methods; NaN where two were never compared. sure: (M, M) bool, marked
-    by a ring.
+    by a star.
     """
+    import seaborn
+
     check(share.shape[0] == share.shape[1] > 1, f"share must be a square of two and more, got {share.shape}")
-    size = len(share)
+    size, percent = len(share), 100 * share.astype(float)
+    marked = percent.map("{:.0f}".format) + sure.map({True: "*", False: ""}.get)
     with panels(1, 0.42 * size + 1.7, width=max(0.62 * size + 2.6, 6.2), grid=False) as (figure, (axis,)):
-        drawn = axis.imshow(100 * share.to_numpy(float), cmap="PuOr_r", vmin=0, vmax=100, aspect="auto")
-        for y in range(size):
-            for x in range(size):
-                if not np.isnan(value := share.iat[y, x]):
-                    dark = abs(value - 0.5) > 0.35
-                    mark = "*" if sure.iat[y, x] else ""
-                    axis.text(
-                        x, y, f"{100 * value:.0f}{mark}", ha="center", va="center", color="white" if dark else "black"
-                    )
-        axis.set_xticks(range(size), [plain(name) for name in share.columns], rotation=40, ha="right", fontsize="small")
-        axis.set_yticks(range(size), [plain(name) for name in share.index], fontsize="small")
+        bar = {"label": "seeds with the method of the row above (%)\n* told apart by a t test, after Holm"}
+        seaborn.heatmap(percent, annot=marked, fmt="", cmap="PuOr_r", vmin=0, vmax=100, ax=axis, cbar_kws=bar)
+        axis.set_xticks(axis.get_xticks(), [plain(name) for name in share.columns], rotation=40, ha="right")
+        axis.set_yticks(axis.get_yticks(), [plain(name) for name in share.index], rotation=0)
         axis.set(xlabel="other method", ylabel="method")
         axis.set_title(title, fontsize="medium")
-        figure.colorbar(
-            drawn, ax=axis, label="seeds with the method of the row above (%)\n* told apart by a t test, after Holm"
-        )
-    told = (f"{name} {100 * row.mean():.0f} %" for name, row in share.iterrows())
-    return described(figure, f"Matrix of methods. {title}. Mean of a row: {', '.join(told)}.")
+    return described(figure, f"Matrix of pairs of methods. {title}.")
 
 
 def theirs_and_ours(points: pd.DataFrame, unit: str) -> Figure:
@@ -111,10 +110,8 @@ def theirs_and_ours(points: pd.DataFrame, unit: str) -> Figure:
     points: columns paper, own (whether the method is the paper's), theirs and ours.
     """
     check(len(points) > 0, "points is empty")
-    papers, texts = list(dict.fromkeys(points["paper"])), []
-    columns = min(3, len(papers))
-    rows = -(-len(papers) // columns)
-    with panels(columns, 3.1 * rows + 0.4, rows=rows) as (figure, axes):
+    papers = list(dict.fromkeys(points["paper"]))
+    with panels(len(papers), 3.1, most=min(3, len(papers)), extra=0.4) as (figure, axes):
         for axis, paper in zip(axes, papers):
             some = points[points["paper"] == paper]
             kinds = {"baselines": (False, "#8A8A8A", "o"), "the paper's own": (True, "#D55E00", "D")}
@@ -123,17 +120,33 @@ def theirs_and_ours(points: pd.DataFrame, unit: str) -> Figure:
                 axis.scatter(
                     group["theirs"], group["ours"], s=24, facecolor="none", edgecolor=shade, marker=marker, label=kind
                 )
-                if len(group):
-                    means = f"published {group['theirs'].mean():+.1f}, ours {group['ours'].mean():+.1f}"
-                    texts.append(f"{paper}, {kind} ({len(group)}): {means}")
             reach = [*axis.get_xlim(), *axis.get_ylim()]
             axis.plot([min(reach), max(reach)], [min(reach), max(reach)], color="black", linewidth=0.8, zorder=1)
             axis.axhline(0, color="0.7", linewidth=0.8, zorder=1)
             axis.axvline(0, color="0.7", linewidth=0.8, zorder=1)
             axis.set(xlabel=f"published less the mean ({unit})", ylabel=f"ours less the mean ({unit})", title=paper)
-        for axis in axes[len(papers) :]:
-            axis.axis("off")
         legend(figure, axes[0])
-    return described(
-        figure, f"Scatter of published numbers and ours, less the mean of the comparison. {'; '.join(texts)}."
-    )
+    return described(figure, "Published numbers against ours, each less the mean of its comparison, a panel per paper.")
+
+
+def gains(
+    effects: Mapping[str, tuple[float, float, float]], against: str, measured: str, *, names: Names = PLAIN
+) -> Figure:
+    """Differences to a reference, the best above: filled where the whole interval lies above zero.
+
+    effects: by candidate, named "METHOD (how)", (difference, low, high); infinite bounds leave the figure.
+    against: the reference. measured: what the differences are of, and over how much, for the title.
+    """
+    check(len(effects) > 0, "effects: there is no candidate to draw")
+    rows = list(effects.items())[::-1]
+    with panels(1, 0.27 * len(rows) + 1.3, WIDTH) as (figure, (axis,)):
+        for y, (name, (effect, low, high)) in enumerate(rows):
+            shade = names.color(name.partition(" (")[0])
+            axis.plot([max(low, -100), min(high, 100)], [y, y], color=shade, linewidth=1.8, zorder=2)
+            axis.plot(effect, y, "o", color=shade, markerfacecolor=shade if low > 0 else "white", zorder=3)
+        axis.axvline(0, color="black", linewidth=0.9, zorder=1)
+        axis.set_yticks(range(len(rows)), [plain(name) for name, _ in rows])
+        axis.set_xlabel(f"difference to {against} (points)")
+        axis.grid(False, axis="y")
+        axis.set_title(measured)
+    return described(figure, f"{measured}: differences to {against} with their intervals.")

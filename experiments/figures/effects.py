@@ -12,7 +12,7 @@ import numpy as np
 import pandas as pd
 
 from experiments.analysis import claims
-from experiments.figures.style import PLAIN, Names, check, described, legend, panels, plain
+from experiments.figures.style import PLAIN, Names, check, described, legend, listed, panels, plain
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -65,26 +65,8 @@ def forest(rows: pd.DataFrame, published: pd.DataFrame) -> Figure:
                 title="other measures",
                 xlim=(-1.15, 1.15),
             )
-        named: dict[str, Any] = {}
-        for axis in axes:
-            handles, names = axis.get_legend_handles_labels()
-            named |= dict(zip(names, handles))
-        figure.legend(named.values(), named, loc="outside lower center", ncols=5, fontsize="small")
-    texts = [f"{_one_line(row.claim)}, {row.place}: {row.metric} {_numbers(row)}" for row in rows.itertuples()]
-    of_what = {True: "published", False: "published of another comparison"}
-    texts += [f"{_one_line(row.claim)}, {of_what[row.alike]}: {row.value:+g}" for row in published.itertuples()]
-    return described(figure, f"Forest plot of effects. {'; '.join(texts)}.")
-
-
-def _one_line(label: str) -> str:
-    """ "03 beats ProxyAnchor [+] (PFML vs ProxyAnchor)"."""
-    claim, *compared = label.splitlines()
-    return f"{claim} ({' '.join(compared)})" if compared else claim
-
-
-def _numbers(row: Any) -> str:
-    interval = "" if math.isnan(row.low) else f" ({row.low:.3g} to {row.high:.3g})"
-    return f"{row.effect:.3g}{row.unit}{interval}"
+        legend(figure, *axes)
+    return described(figure, "Forest plot of the effects of claims with their intervals, and of published effects.")
 
 
 def _limits(rows: pd.DataFrame, further: pd.Series) -> tuple[float, float]:
@@ -129,25 +111,22 @@ def tallies(counts: pd.DataFrame, shades: Mapping[str, str], xlabel: str) -> Fig
     check(set(counts) <= set(shades), f"shades has no colour for {[name for name in counts if name not in shades]}")
     hatches = itertools.cycle(("", "///", "..."))
     with panels(1, 0.4 * len(counts) + 1.6, width=6.8, grid=False) as (figure, (axis,)):
-        left = np.zeros(len(counts))
-        for name, column in counts.items():
-            hatch = next(hatches) if shades[name].upper() == "#FFFFFF" else ""
-            style: dict[str, Any] = {"color": shades[name], "edgecolor": "0.4", "hatch": hatch, "linewidth": 0.7}
-            axis.barh(range(len(counts)), column, left=left, label=name, **style)
-            for y, (start, count) in enumerate(zip(left, column)):
-                if count:
-                    box = {"facecolor": "white", "edgecolor": "none", "pad": 1.2}
-                    axis.text(start + count / 2, y, f"{count}", ha="center", va="center", fontsize="small", bbox=box)
-            left += column.to_numpy()
+        look: dict[str, Any] = {"color": dict(shades), "edgecolor": "0.4", "linewidth": 0.7, "width": 0.8}
+        counts.plot.barh(stacked=True, ax=axis, legend=False, **look)
+        for (name, column), bars in zip(counts.items(), axis.containers):
+            if shades[name].upper() == "#FFFFFF":
+                hatch = next(hatches)
+                for bar in bars:
+                    bar.set_hatch(hatch)
+            box = {"facecolor": "white", "edgecolor": "none", "pad": 1.2}
+            written = [str(count) if count else "" for count in column]
+            for text in axis.bar_label(bars, written, label_type="center", fontsize="small"):
+                text.set_bbox(box if text.get_text() else None)
         axis.set_yticks(range(len(counts)), [plain(name) for name in counts.index])
-        axis.set(xlabel=xlabel, ylabel=counts.index.name or "", xlim=(0, left.max()))
+        axis.set(xlabel=xlabel, ylabel=counts.index.name or "", xlim=(0, counts.sum(axis=1).max()))
         axis.invert_yaxis()
         legend(figure, axis)
-    rows = (
-        f"{name}: " + ", ".join(f"{count} {kind}" for kind, count in row.items() if count)
-        for name, row in counts.iterrows()
-    )
-    return described(figure, f"Stacked bars, {xlabel} by kind. {'; '.join(rows)}.")
+    return described(figure, f"Stacked bars: {xlabel} by kind and {counts.index.name or 'row'}.")
 
 
 def rankings(data: Mapping[str, pd.DataFrame], metric: str, *, names: Names = PLAIN) -> Figure:
@@ -175,10 +154,4 @@ def rankings(data: Mapping[str, pd.DataFrame], metric: str, *, names: Names = PL
         axes[0].scatter([], [], facecolor="0.2", label="settings found by an equal search", **dots)
         axes[0].scatter([], [], facecolor="white", label="default settings", **dots)
         legend(figure, axes[0])
-    texts = (
-        f"{title}: "
-        + ", ".join(f"{row.method} {row.mean:.1f}" for row in table.itertuples())
-        + f", untrained {table['untrained'].iloc[0]:.1f}"
-        for title, table in data.items()
-    )
-    return described(figure, f"{metric} by method and data set. {'; '.join(texts)}.")
+    return described(figure, f"Ranking of methods by {metric}, a panel per data set: {listed(data)}.")

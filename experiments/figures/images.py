@@ -14,7 +14,6 @@ import torch.nn.functional as F
 
 from experiments.datasets import manifests
 from experiments.datasets.images import decoded
-from experiments.figures.fonts import families, legible
 from experiments.figures.style import MARKERS, WIDTH, check, described, listed, panels, plain, sentence, shades
 from experiments.training import batches, inference
 
@@ -172,9 +171,8 @@ def samples(rows: Sequence[Sequence], names: Sequence[str]) -> Figure:
     """Images of some classes, a row per class with its name."""
     check(len(rows) > 0 and len(rows) == len(names), f"names: {len(names)} names for {len(rows)} rows of images")
     cells = [[(x, image, None) for x, image in enumerate(row)] for row in rows]
-    named = [name for name in names if name]
-    figure = _wall(cells, list(map(_wrapped, names)), left=2.6 if named else 0.0)
-    return described(figure, f"Rows of images: {listed(named)}." if named else "Images of no known class.")
+    figure = _wall(cells, list(map(_wrapped, names)), left=2.6 if any(names) else 0.0)
+    return described(figure, f"Images, a row per class: {listed(filter(None, names))}.")
 
 
 def retrieved(queries: Sequence, neighbours: Sequence[Sequence], correct: np.ndarray | None) -> Figure:
@@ -191,9 +189,7 @@ def retrieved(queries: Sequence, neighbours: Sequence[Sequence], correct: np.nda
     places = 1.25 + np.arange(k)
     cells = [[(0, query, None), *zip(places, row, right)] for query, row, right in zip(queries, neighbours, correct)]
     figure = _wall(cells, heads={0: "query"} | {x: f"{place}" for place, x in enumerate(places, 1)})
-    text = f"{count} query images, each with its {k} nearest images"
-    share = f"; {correct.sum()} of {correct.size} are of the query's class" if known else ""
-    return described(figure, f"{text}{share}.")
+    return described(figure, f"{count} query images, each with its {k} nearest images, right or wrong.")
 
 
 def confused(rows: Sequence[Sequence], names: Sequence[tuple[str, str, str]]) -> Figure:
@@ -215,8 +211,7 @@ def confused(rows: Sequence[Sequence], names: Sequence[tuple[str, str, str]]) ->
     ]
     heads = {2.3 * x + i: title for x in range(max(map(len, rows))) for i, title in enumerate(("query", "nearest"))}
     lines = [_wrapped(f"{query} taken for {neighbour}: {share}", 34) for query, neighbour, share in names]
-    told = "; ".join(f"{query} taken for {neighbour}, {share}" for query, neighbour, share in names)
-    return described(_wall(cells, lines, heads, left=3.9), f"Images and their wrong nearest images: {told}.")
+    return described(_wall(cells, lines, heads, left=3.9), "Images, each with its nearest image of a wrong class.")
 
 
 def _wall(
@@ -235,7 +230,7 @@ def _wall(
         for x, title in (heads or {}).items():
             axis.text(x + 0.5, -0.1, title, ha="center", fontsize="small")
         for y, name in enumerate(names):
-            axis.text(-0.15, y + 0.5, name, ha="right", va="center", fontsize="small", fontfamily=families(names))
+            axis.text(-0.15, y + 0.5, name, ha="right", va="center", fontsize="small")
         for y, row in enumerate(rows):
             for x, image, right in row:
                 _thumbnail(axis, x, y, image, right)
@@ -269,7 +264,7 @@ def embedding_map(xy: np.ndarray, labels: Sequence, images: Sequence | None = No
         axis.set(xlabel="t-SNE 1 (no unit)", ylabel="t-SNE 2 (no unit)", xticks=[], yticks=[])
         shown = f"{len(xy)} images of {len(classes)} classes"
         axis.set_title(f"{title}: {shown}" if title else shown)
-    return described(figure, f"t-SNE map, {axis.get_title()}: {listed(classes)}.")
+    return described(figure, f"t-SNE map, {axis.get_title()}.")
 
 
 def _thumbnail(axis: Axes, x: float, y: float, image: np.ndarray | torch.Tensor, right: bool | None) -> None:
@@ -304,4 +299,4 @@ def _small(image: np.ndarray | torch.Tensor, size: int) -> np.ndarray:
 
 def _wrapped(name: str, width: int = 24) -> str:
     """A name on at most three lines."""
-    return plain(textwrap.fill(legible(name), width, max_lines=3, placeholder=" …"))
+    return plain(textwrap.fill(name, width, max_lines=3, placeholder=" …"))

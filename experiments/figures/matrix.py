@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from experiments.analysis import judging
-from experiments.figures.style import described, panels, plain
+from experiments.figures.style import described, listed, panels, plain
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -45,27 +45,13 @@ def verdict_matrix(blocks: Mapping[str, pd.DataFrame], columns: int = 3) -> Figu
 
     blocks: {title: verdicts (claims, places)}, a word of `judging.VERDICTS` in every cell; the index is shown.
     """
-    rows = -(-(len(blocks) + 1) // columns)
     tallest = max(len(block) for block in blocks.values())
     occurring = {word for block in blocks.values() for word in block.to_numpy().flat}
-    size = {"height": rows * (0.19 * tallest + 0.75), "width": 3.5 * columns}
-    with panels(columns, rows=rows, grid=False, **size) as (figure, axes):
+    with panels(len(blocks) + 1, 0.19 * tallest + 0.75, 3.5 * columns, most=columns, grid=False) as (figure, axes):
         for axis, (title, block) in zip(axes, blocks.items()):
             _block(axis, title, block)
         _key(axes[len(blocks)], [word for word in SHADES if word in occurring.union(ALWAYS)])
-        for axis in axes[len(blocks) + 1 :]:
-            axis.axis("off")
-    texts = (
-        f"{title}: " + "; ".join(f"{claim} {_said(row)}" for claim, row in block.iterrows())
-        for title, block in blocks.items()
-    )
-    return described(figure, f"Verdicts by claim and place. {'. '.join(texts)}.")
-
-
-def _said(row: pd.Series) -> str:
-    """The places where a claim was run, in words."""
-    run = [f"{word} ({place})" for place, word in row.items() if word != judging.NOT_RUN]
-    return ", ".join(run) or judging.NOT_RUN
+    return described(figure, f"Marks of the verdicts of the claims ({listed(blocks)}) by the data they were tested on.")
 
 
 def _block(axis: Axes, title: str, block: pd.DataFrame) -> None:

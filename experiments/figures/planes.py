@@ -57,14 +57,8 @@ def field(
                 kinds = np.zeros(len(points)) if labels is None else np.asarray(labels)
                 for shape_of, kind in zip(MARKERS, np.unique(kinds)):
                     where = np.asarray(points)[kinds == kind].T
-                    look: dict[str, Any] = {
-                        "color": "white",
-                        "edgecolor": "black",
-                        "marker": shape_of,
-                        "s": 46,
-                        "zorder": 3,
-                    }
-                    axis.scatter(*where, label=f"class {kind}", **look)
+                    look: dict[str, Any] = {"color": "white", "edgecolor": "black", "s": 46, "zorder": 3}
+                    axis.scatter(*where, label=f"class {kind}", marker=shape_of, **look)
             axis.set(title=name, xlabel=titles[0], aspect="equal")
         axes[0].set_ylabel(titles[1])
         if points is not None and labels is not None:
@@ -95,15 +89,14 @@ def pieces(points: np.ndarray, segments: Mapping[str, np.ndarray]) -> Figure:
     check(points.ndim == 2 and points.shape[1] == 2, f"points must be (N, 2), got {points.shape}")
     for name, ends in segments.items():
         check(np.shape(ends)[1:] == (2, 2), f"segments[{name!r}] must be (P, 2, 2), got {np.shape(ends)}")
-    with panels(1, 3.1 * len(segments), width=6.5, rows=len(segments), grid=False, sharex=True) as (figure, axes):
+    with panels(len(segments), 3.1, 6.5, most=1, grid=False, sharex=True) as (figure, axes):
         for axis, (name, ends) in zip(axes, segments.items()):
             axis.scatter(points[:, 0], points[:, 1], s=14, color="0.35", linewidth=0, zorder=3)
             for i, (start, end) in enumerate(np.asarray(ends)):
                 axis.plot(*zip(start, end), color=PALETTE[i % len(PALETTE)], linewidth=2.2)
             axis.set(title=f"{name}: {len(ends)} pieces", ylabel="coordinate 2 (no unit)", aspect="equal")
         axes[-1].set_xlabel("coordinate 1 (no unit)")
-    counts = ", ".join(f"{name}: {len(ends)} pieces" for name, ends in segments.items())
-    return described(figure, f"{len(points)} points in the plane and linear pieces that cover them. {counts}.")
+    return described(figure, f"{len(points)} points in the plane and linear pieces through them: {listed(segments)}.")
 
 
 def proxy_maps(states: Mapping[str, Mapping]) -> Figure:
@@ -112,9 +105,7 @@ def proxy_maps(states: Mapping[str, Mapping]) -> Figure:
     next problem."""
     check(len(states) > 0, "states is empty")
     states = {title: {name: np.asarray(array) for name, array in state.items()} for title, state in states.items()}
-    columns = min(2, len(states))
-    rows = -(-len(states) // columns)
-    with panels(columns, 3.4 * rows + 0.4, width=3.7 * columns, rows=rows) as (figure, axes):
+    with panels(len(states), 3.4, 7.4, most=2, extra=0.4) as (figure, axes):
         for axis, (title, state) in zip(axes, states.items()):
             points, labels = state["points"], state["labels"]
             check(points.shape == (len(labels), 2), f"{title}: points must be (N, 2), one per label")
@@ -129,8 +120,5 @@ def proxy_maps(states: Mapping[str, Mapping]) -> Figure:
             axis.set_title(plain(title))
             axis.set_aspect("equal", adjustable="datalim")
             axis.set(xlabel="coordinate 1 (no unit)", ylabel="coordinate 2 (no unit)")
-        for axis in axes[len(states) :]:
-            axis.remove()
         legend(figure, axes[0])
-    counts = "{} classes with {} proxies each".format(*state["converged"].shape)
-    return described(figure, f"Samples, converged and next proxies of {counts}, a panel per state: {listed(states)}.")
+    return described(figure, f"Samples, converged and next proxies of each class, a panel per state: {listed(states)}.")

@@ -1,8 +1,8 @@
 """The one style of all figures, and what things are called and coloured in them.
 
 A method has one colour and one marker in every figure. Functions of this package check plain tables and arrays, draw,
-and return the matplotlib Figure, left open so that a notebook shows it with a description of the data as alternative
-text. Figures and thumbnails are small: a notebook is read on the web.
+and return the matplotlib Figure, left open so that a notebook shows it with one sentence of alternative text. Figures
+and thumbnails are small: a notebook is read on the web.
 """
 
 from __future__ import annotations
@@ -16,8 +16,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
@@ -29,6 +27,7 @@ PALETTE += ["#4B4B4B", "#661100", "#6699CC", "#DDCC77"]
 MARKERS = "osD^vPX*<>ph"
 DPI = 84
 WIDTH = 9.0  # inches: the text column of a notebook
+FONTS = ["DejaVu Sans", "Noto Sans CJK JP", "Noto Sans", "WenQuanYi Zen Hei", "Arial Unicode MS", "Microsoft YaHei"]
 
 LABELS = {  # axis titles of metrics and settings that all have; those of a paper are in its `Names`
     "P@1": "precision@1 (%)",
@@ -75,19 +74,37 @@ PLAIN = Names()
 
 @contextlib.contextmanager
 def panels(
-    columns: int, height: float, width: float = WIDTH, rows: int = 1, *, grid: bool = True, **options: Any
+    count: int,
+    height: float,
+    width: float = WIDTH,
+    *,
+    most: int | None = None,
+    extra: float = 0.0,
+    grid: bool = True,
+    **options: Any,
 ) -> Iterator[tuple[Figure, list[Axes]]]:
-    """A figure of so many inches and its panels, to be drawn on in the style."""
+    """A figure and its panels, to be drawn on in the style.
+
+    height: inches of a row of panels. width: of the figure, where a row is full. most: panels in a row, by default all.
+    extra: inches for what stands above and below all panels.
+    """
     import matplotlib.pyplot as plt
     import seaborn
+    from matplotlib import font_manager
 
     plt.draw_if_interactive()  # loads the backend: were it loaded in the context, its settings would be undone there
     look = seaborn.axes_style("whitegrid" if grid else "white") | seaborn.plotting_context("notebook", font_scale=0.85)
-    with plt.rc_context(look | {"figure.dpi": DPI, "savefig.dpi": DPI, "axes.edgecolor": "0.6"}):
-        figure, axes = plt.subplots(
-            rows, columns, figsize=(width, height), layout="constrained", squeeze=False, **options
-        )
+    # what one font lacks is taken from the next: names of classes may have letters of any script
+    fonts = [name for name in FONTS if name in font_manager.get_font_names()]
+    look |= {"figure.dpi": DPI, "savefig.dpi": DPI, "axes.edgecolor": "0.6", "font.family": fonts}
+    most = most or count
+    columns, rows = min(most, count), -(-count // most)
+    size = (width * columns / most, height * rows + extra)
+    with plt.rc_context(look):
+        figure, axes = plt.subplots(rows, columns, figsize=size, layout="constrained", squeeze=False, **options)
         yield figure, list(axes.flat)
+        for axis in axes.flat[count:]:
+            axis.axis("off")
 
 
 def legend(figure: Figure, *axes: Axes) -> None:
@@ -107,24 +124,19 @@ def sentence(text: str) -> Figure:
 
 
 def described(figure: Figure, text: str) -> Figure:
-    """The figure with an alternative text, which notebooks and their exports give to readers who cannot see it."""
-    figure.set_label(text.replace(r"\$", "$"))
+    """The figure with an alternative text, a sentence that says what it shows to readers who cannot see it."""
+    figure.set_label(" ".join(text.replace(r"\$", "$").split()))
     shown: Any = figure
     shown._ipython_display_ = functools.partial(_display, figure)  # IPython asks an object for this before all else
     return figure
 
 
 def _display(figure: Figure) -> None:
-    """The picture with its alternative text, and the same text folded below it: JupyterLab ignores the former."""
-    from html import escape
-
     from IPython.core.pylabtools import print_figure
     from IPython.display import display
 
     picture, words = {"image/png": print_figure(figure, "png", base64=True)}, str(figure.get_label())
     display(picture | {"text/plain": words}, metadata={"image/png": {"alt": words}}, raw=True)
-    folded = f"<details><summary>The figure in words</summary>{escape(words)}</details>"
-    display({"text/html": folded, "text/plain": ""}, raw=True)
 
 
 def shades(count: int) -> list:
@@ -156,9 +168,6 @@ def check(condition: object, message: str) -> None:
         raise ValueError(message)
 
 
-# --- what is said of the drawn ----------------------------------------------------------------------------------------
-
-
 def ticks_at(axis: Axes, levels: Sequence[float], unit: float = 1) -> None:
     """Ticks where something was measured, unless that is at many places; unit: what a level is multiplied with. Of
     levels too near one another for their numbers the higher has none."""
@@ -170,17 +179,6 @@ def ticks_at(axis: Axes, levels: Sequence[float], unit: float = 1) -> None:
             last = place if texts[-1] else last
         axis.set_xticks(levels, texts)
         axis.minorticks_off()
-
-
-def lines_said(axis: Axes) -> str:
-    """Where every line of a legend begins and ends."""
-    texts = []
-    for line in axis.lines:
-        if not str(line.get_label()).startswith("_"):
-            x, y = np.asarray(line.get_xdata(), float), np.asarray(line.get_ydata(), float)
-            ends = (f"{number(y[i])} at {number(x[i])}" for i in (0, -1))
-            texts.append(f"{line.get_label()}: from " + " to ".join(ends))
-    return "; ".join(texts) + "."
 
 
 def number(value: float) -> str:

@@ -377,7 +377,7 @@ def build_trunk(name: str, weights: str | Path | None, in_channels: int) -> tupl
     """The network `name` up to its feature maps, and what it expects of images; arguments as in `build`."""
     if in_channels not in (1, 3):
         raise ValueError(f"in_channels must be 1 or 3, got {in_channels}")
-    if weights == "symbols" and in_channels == 3:
+    if (name, weights, in_channels) == ("conv4", "symbols", 3):
         raise ValueError("weights='symbols' are for grey images, and these have colours; give a file or none")
     make = {"own": _own, "torchvision": _torchvision, "timm": _timm}[_library(name)]
     state = None if weights is None else _state(name, weights)  # before anything is initialised: it may be missing

@@ -100,9 +100,9 @@ def test_a_paper_without_a_line_says_so(monkeypatch):
     monkeypatch.setattr(reports, "deciding", lambda paper: nothing)
     assert "has a line that decides yet" in reports.results("pfml")
     assert len(reports.forest_rows("pfml")) == 0
-    figure = reports._forest(reports.forest_rows("pfml"), reports.published_rows("pfml"))
-    assert "02 beats CPML (no decay) [+], published of another comparison: +5.1" in figure.get_label()
-    plt.close(figure)
+    figure = reports.figures("pfml")["pfml_forest"]
+    assert "02 beats CPML (no decay) [+]" in [label.get_text() for label in figure.axes[0].get_yticklabels()]
+    plt.close("all")
 
 
 def test_a_verdict_stands_in_the_place_of_its_data_and_of_two_lines_the_first_word_counts():
