@@ -157,7 +157,7 @@ def builds(kills: int, generator: random.Random) -> int:
             clear(folder)
             process = build(folder)
             with suppress(subprocess.TimeoutExpired):
-                process.wait(seconds * (number + 1) / (kills + 1))
+                process.wait(seconds * (number + 0.5) / (kills + 1))
             assert process.poll() is None, "it ended before it was killed"
             strike(process, generator)
             printed = process.communicate()[0]

@@ -84,8 +84,7 @@ class Skipping(nn.Module):
 
 
 def test_a_skip_around_a_block_is_noticed(monkeypatch):
-    plain = backbones.Preprocess((0.5,) * 3, (0.5,) * 3, test_resize=None, crop=None)
-    monkeypatch.setitem(backbones._OWN, "skipping", lambda weights, channels: (Skipping(), plain))
+    monkeypatch.setitem(backbones._OWN, "skipping", lambda channels: Skipping())
     backbones.blocks.cache_clear()
     net = build("skipping", 4)
     with pytest.raises(ValueError, match=r"train_from='two'.*cannot be cut there"):
