@@ -73,8 +73,8 @@ def test_a_place_that_cannot_be_written_names_the_variable_that_moves_it(number,
         (saving.output_folder("quick") / "x.csv", "RESULTS"),
     ):
         with pytest.raises(PermissionError, match=f"cannot write to {path.parent} .*set DMLREPRO_{variable}"):
-            files.replacing(path).__enter__()
-    with pytest.raises(PermissionError, match=r"cannot write to .*x.jsonl .*DMLREPRO_RECORD"):
+            files.atomic_write(path).__enter__()
+    with pytest.raises(PermissionError, match=r"cannot write to .*runs .*DMLREPRO_RECORD"):
         records.append(records.folder() / "small" / "runs" / "x.jsonl", {})
 
 
