@@ -113,7 +113,8 @@ def tallies(counts: pd.DataFrame, shades: Mapping[str, str], xlabel: str) -> Fig
     with panels(1, 0.4 * len(counts) + 1.6, width=6.8, grid=False) as (figure, (axis,)):
         look: dict[str, Any] = {"color": dict(shades), "edgecolor": "0.4", "linewidth": 0.7, "width": 0.8}
         counts.plot.barh(stacked=True, ax=axis, legend=False, **look)
-        for (name, column), bars in zip(counts.items(), axis.containers):
+        pieces: Any = axis.containers
+        for (name, column), bars in zip(counts.items(), pieces):
             if shades[name].upper() == "#FFFFFF":
                 hatch = next(hatches)
                 for bar in bars:
