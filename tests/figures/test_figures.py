@@ -87,8 +87,9 @@ FIGURES = {
 
 
 @pytest.mark.parametrize("name", FIGURES)
-def test_figures_are_titled_and_small(name):
+def test_figures_are_titled_and_small_and_have_one_sentence_of_alternative_text(name):
     figure = FIGURES[name]()
+    assert 20 < len(figure.get_label()) < 300 and "\n" not in figure.get_label()
     file = io.BytesIO()
     figure.savefig(file, format="png", bbox_inches="tight")
     assert 3_000 < file.tell() < 90_000
@@ -252,12 +253,6 @@ def test_settings_that_all_dots_share_stand_in_the_title():
     figure = charts.dots(table(["label_noise=0.2"]), "R@1")
     assert [text.get_text() for text in figure.axes[0].get_yticklabels()] == ["ProxyAnchor", "CPML", "PFML"]
     assert "20 % wrong training labels" in figure.get_suptitle()
-
-
-@pytest.mark.parametrize("name", FIGURES)
-def test_a_figure_has_one_sentence_of_alternative_text(name):
-    figure = FIGURES[name]()
-    assert 20 < len(figure.get_label()) < 300 and "\n" not in figure.get_label()
 
 
 def test_a_notebook_shows_the_picture_with_its_alternative_text():
