@@ -97,7 +97,7 @@ def test_a_build_goes_on_after_a_kill_and_ends_what_was_left(repository):
     wait_for(lambda: started(repository) == ["1", "2", "2"])
     assert not [process for process in orphans if process.is_running()]
     (repository / "build" / "slow").unlink()
-    printed = second.communicate(timeout=60)[0]
+    printed = second.communicate(timeout=300)[0]
     assert second.returncode == 0, printed
     assert re.search(r"ended \d+ processes that a killed build had left behind", printed)
     assert (repository / "build" / "quick" / "second").read_text() == "2\n"
@@ -199,6 +199,6 @@ def test_what_make_is_told_is_never_a_command(tmp_path):
 def built(repository: Path) -> str:
     """What a build that succeeds has printed."""
     process = started_build(repository)
-    printed = process.communicate(timeout=60)[0]
+    printed = process.communicate(timeout=300)[0]
     assert process.returncode == 0, printed
     return printed

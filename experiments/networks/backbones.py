@@ -623,24 +623,19 @@ def weights_digest(name: str, weights: str | None) -> str | None:
     if file is None:
         return weights
     status = file.stat()
-    digest = _digest_of_file(file, status.st_size, status.st_mtime_ns)
-    if weights == "imagenet" and digest not in KNOWN_WEIGHTS and f"-{digest[:8]}" not in file.stem:
-        _warn_of_unknown_weights(file, digest)
+    return _digest(file, weights == "imagenet", status.st_size, status.st_mtime_ns)
+
+
+@functools.cache
+def _digest(file: Path, published: bool, size: int, written: int) -> str:
+    digest = sha256(file)
+    if published and digest not in KNOWN_WEIGHTS and f"-{digest[:8]}" not in file.stem:
+        warnings.warn(
+            f"weights: {file} has sha256 {digest}, which is not known here, so it may not be what was published; "
+            "results name it by this hash",
+            stacklevel=3,
+        )
     return digest
-
-
-@functools.cache
-def _digest_of_file(file: Path, size: int, written: int) -> str:
-    return sha256(file)
-
-
-@functools.cache
-def _warn_of_unknown_weights(file: Path, digest: str) -> None:  # once per process
-    warnings.warn(
-        f"weights: {file} has sha256 {digest}, which is not known here, so it may not be what was published; results "
-        "name it by this hash",
-        stacklevel=3,
-    )
 
 
 def read_weights(path: str | Path) -> dict[str, Tensor]:
