@@ -16,7 +16,7 @@ from pathlib import Path
 
 import numpy as np
 
-from experiments.files import cached_array, data_root, replacing
+from experiments.files import atomic_write, cached_array, data_root
 
 DRAWN = ("glyphs", "symbols")  # embedded sets, rendered from fonts
 # images and classes per part, as published with each set
@@ -214,7 +214,7 @@ def write_csv(manifest: Manifest, path: Path) -> None:
     table["split"] = manifest.split
     for role, flags in (("query", manifest.is_query), ("gallery", manifest.is_gallery)):
         table[role] = np.where(manifest.split == "test", flags.astype(str), "")
-    with replacing(path) as temporary:
+    with atomic_write(path) as temporary:
         table.to_csv(temporary, index=False)
 
 
