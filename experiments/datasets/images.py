@@ -24,7 +24,7 @@ from pathlib import Path
 import numpy as np
 import torch
 import torch.nn.functional as F
-from PIL import Image
+from PIL import Image, ImageOps
 from torch import Tensor
 
 from experiments.datasets.layouts import few
@@ -34,15 +34,6 @@ from experiments.files import cache_root, kept_folder
 CROP_ATTEMPTS = 10  # as many as torchvision's RandomResizedCrop makes
 LONGEST = 50  # times the short side: a line of 1 x 10,000 pixels, enlarged to a usable height, would fill the disk
 EXIF_ORIENTATION = 0x0112
-UPRIGHT = {
-    2: Image.Transpose.FLIP_LEFT_RIGHT,
-    3: Image.Transpose.ROTATE_180,
-    4: Image.Transpose.FLIP_TOP_BOTTOM,
-    5: Image.Transpose.TRANSPOSE,
-    6: Image.Transpose.ROTATE_270,
-    7: Image.Transpose.TRANSVERSE,
-    8: Image.Transpose.ROTATE_90,
-}
 
 
 class ImageStore:
@@ -195,18 +186,19 @@ def decoded(path: str, *, upright: bool) -> Image.Image:
     """
     with Image.open(path) as image:
         image.load()
-        turn = UPRIGHT.get(_orientation(image)) if upright else None
+        of_tiff = image.format == "TIFF"
+        if upright and _orientation(image) != 1:
+            image = ImageOps.exif_transpose(image)
         if image.mode.startswith(("I", "F")):
             levels = np.asarray(image)
-            unbounded = image.mode == "F" or (image.mode == "I" and image.format == "TIFF")  # other formats scale to 16
+            unbounded = image.mode == "F" or (image.mode == "I" and of_tiff)  # other formats scale to 16
             if unbounded or levels.min() < 0 or levels.max() > 65535:
                 raise ValueError("32-bit and signed pixels have no fixed range; convert them to 8 or 16 bits")
             image = Image.fromarray((levels >> 8).astype(np.uint8))
         elif "A" in image.mode or "a" in image.mode or "transparency" in image.info:
             layers = image.convert("RGBA")
             image = Image.alpha_composite(Image.new("RGBA", layers.size, "white"), layers)
-        image = image.convert("RGB")
-        return image if turn is None else image.transpose(turn)
+        return image.convert("RGB")
 
 
 def random_boxes(sizes: Tensor, generator: torch.Generator, scale: tuple, ratio: tuple) -> Tensor:
