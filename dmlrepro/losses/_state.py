@@ -121,6 +121,12 @@ def _equal(one: Tensor, other: Tensor) -> bool:
     return (one.dtype, one.device) == (other.dtype, other.device) and torch.equal(one, other)
 
 
+def _may_come_again() -> bool:
+    """Whether what autograd saves goes through hooks, those of checkpointing for one; torch before 2.8 does not say."""
+    top = getattr(torch._C._autograd, "_top_saved_tensors_default_hooks", None)
+    return top is None or top(False) is not None
+
+
 def replayable(call: Callable[..., Any]) -> Callable[..., Any]:
     """Of a method of a `_Stateful` module that changes what it holds: it does so once for each call in training.
 
@@ -145,7 +151,7 @@ def replayable(call: Callable[..., Any]) -> Callable[..., Any]:
         finally:  # checkpointing ends a computation by an exception as soon as it has what it needs
             if again or not changes:
                 self.hold(*now)
-        if changes and not again:
+        if changes and not again and _may_come_again():
             number, kept = next(_numbers), _Call(self, given, now)
             _calls[number] = kept
             parts: list[Any] = [value] if isinstance(value, Tensor) else [term["losses"] for term in value.values()]
