@@ -1,6 +1,8 @@
 """Parameters are strict: a misspelt name or a wrong type stops a notebook before any work."""
 
 import ast
+import functools
+import itertools
 import re
 from dataclasses import dataclass, fields
 from pathlib import Path
@@ -23,8 +25,13 @@ NOTEBOOKS = sorted(path.stem for path in (ROOT / "notebooks").glob("*.ipynb"))
 SHARED = [field.name for field in fields(Params)]
 
 
+@functools.cache
+def read(name: str) -> nbformat.NotebookNode:
+    return nbformat.read(ROOT / "notebooks" / f"{name}.ipynb", as_version=4)
+
+
 def parameters_source(name: str) -> str:
-    notebook = nbformat.read(ROOT / "notebooks" / f"{name}.ipynb", as_version=4)
+    notebook = read(name)
     (cell,) = [cell for cell in notebook.cells if "parameters" in cell.metadata.get("tags", [])]
     return cell.source
 
@@ -63,24 +70,24 @@ def test_every_notebook_is_in_the_catalogue_and_the_reverse():
     assert sorted(catalogue.studies()) == NOTEBOOKS
 
 
-@pytest.mark.parametrize("name", NOTEBOOKS)
-def test_the_parameters_cell_shows_the_notebooks_own_and_names_all_others(name):
-    params_class = catalogue.find(name).params
-    defaults = {field.name: field.default for field in fields(params_class)}
-    cell = {key: tuple(v) if isinstance(v, list) else v for key, v in parameters_cell(name).items()}
-    assert cell.items() <= defaults.items()
-    own = set(defaults) - set(SHARED)
-    assert own | {"profile"} <= set(cell) <= own | {"profile", "dataset", "seeds"}
-    last = parameters_source(name).splitlines()[-1]
-    assert last.startswith("# accepted as well, as `python -m experiments params` explains: ")
-    assert last.partition(": ")[2].split(", ") == [shared for shared in SHARED if shared not in cell]
+def test_the_parameters_cell_shows_the_notebooks_own_and_names_all_others():
+    for name in NOTEBOOKS:
+        params_class = catalogue.find(name).params
+        defaults = {field.name: field.default for field in fields(params_class)}
+        cell = {key: tuple(v) if isinstance(v, list) else v for key, v in parameters_cell(name).items()}
+        assert cell.items() <= defaults.items(), name
+        own = set(defaults) - set(SHARED)
+        assert own | {"profile"} <= set(cell) <= own | {"profile", "dataset", "seeds"}, name
+        last = parameters_source(name).splitlines()[-1]
+        assert last.startswith("# accepted as well, as `python -m experiments params` explains: "), name
+        assert last.partition(": ")[2].split(", ") == [shared for shared in SHARED if shared not in cell], name
 
 
-@pytest.mark.parametrize("name", NOTEBOOKS)
-def test_every_parameter_has_a_comment_and_there_are_at_most_a_dozen_lines(name):
-    lines = [line for line in parameters_source(name).splitlines() if line]
-    assert [line for line in lines if "#" not in line] == []
-    assert len(lines) <= 12
+def test_every_parameter_has_a_comment_and_there_are_at_most_a_dozen_lines():
+    for name in NOTEBOOKS:
+        lines = [line for line in parameters_source(name).splitlines() if line]
+        assert [line for line in lines if "#" not in line] == [], name
+        assert len(lines) <= 12, name
 
 
 def test_the_shared_parameters_are_explained_once_and_printed(capsys):
@@ -88,16 +95,16 @@ def test_the_shared_parameters_are_explained_once_and_printed(capsys):
     assert re.findall(r"^([a-z_]+): ", capsys.readouterr().out, re.MULTILINE) == SHARED
 
 
-@pytest.mark.parametrize("name", NOTEBOOKS)
-def test_changing_only_the_profile_changes_what_the_profile_decides(name):
-    params_class = catalogue.find(name).params
-    quick = params_class.from_values({"profile": "quick"})
-    paper = params_class.from_values({"profile": "paper"})
-    # the claim of 46 is about one network, 00 shows one and 02 searches with one, at every profile
-    one_network = dict.fromkeys(("00_tour", "02_search_your_images"), ("seeds",))
-    kept = ({"46_ccp_cost": ("backbone",)} | one_network).get(name, ())
-    for field in {"dataset", "backbone", "image_size", "seeds"}.difference(kept):
-        assert getattr(quick, field) != getattr(paper, field), field
+def test_changing_only_the_profile_changes_what_the_profile_decides():
+    for name in NOTEBOOKS:
+        params_class = catalogue.find(name).params
+        quick = params_class.from_values({"profile": "quick"})
+        paper = params_class.from_values({"profile": "paper"})
+        # the claim of 46 is about one network, 00 shows one and 02 searches with one, at every profile
+        one_network = dict.fromkeys(("00_tour", "02_search_your_images"), ("seeds",))
+        kept = ({"46_ccp_cost": ("backbone",)} | one_network).get(name, ())
+        for field in {"dataset", "backbone", "image_size", "seeds"}.difference(kept):
+            assert getattr(quick, field) != getattr(paper, field), field
 
 
 class Example(Params):
@@ -117,21 +124,21 @@ def test_a_parameter_that_the_cell_does_not_show_is_injected_and_a_misspelt_one_
 FIRST = re.compile(r"\w+\.\w+\.from_cell\(globals\(\)\)")
 
 
-@pytest.mark.parametrize("name", NOTEBOOKS)
-def test_the_first_cells_run_again_after_all_others(name):
-    notebook = nbformat.read(ROOT / "notebooks" / f"{name}.ipynb", as_version=4)
-    cells = [cell.source for cell in notebook.cells if cell.cell_type == "code"]
-    first = next(number for number, source in enumerate(cells) if FIRST.search(source)) + 1
-    names = {
-        node.id
-        for source in cells
-        for node in ast.walk(ast.parse(source))
-        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)
-    }
-    study, cell = catalogue.find(name), parameters_cell(name)
-    left = {key: ["left by a later cell"] for key in names | {"i", "folder"}} | cell
-    for history in ([], [*cells, *cells[:first]]):  # of a script, and of a notebook
-        assert study.from_cell(left | {"In": history}).params == study.params.from_values(cell)
+def test_the_first_cells_run_again_after_all_others():
+    for name in NOTEBOOKS:
+        notebook = read(name)
+        cells = [cell.source for cell in notebook.cells if cell.cell_type == "code"]
+        first = next(number for number, source in enumerate(cells) if FIRST.search(source)) + 1
+        names = {
+            node.id
+            for source in cells
+            for node in ast.walk(ast.parse(source))
+            if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)
+        }
+        study, cell = catalogue.find(name), parameters_cell(name)
+        left = {key: ["left by a later cell"] for key in names | {"i", "folder"}} | cell
+        for history in ([], [*cells, *cells[:first]]):  # of a script, and of a notebook
+            assert study.from_cell(left | {"In": history}).params == study.params.from_values(cell)
 
 
 def in_kernel(*cells: str, **left) -> Params:
@@ -342,14 +349,14 @@ def test_what_a_run_would_refuse_is_an_error_in_the_parameter_cell(name, values,
         study.from_cell(parameters_cell(study.name) | values)
 
 
-@pytest.mark.parametrize("name", NOTEBOOKS)
-def test_the_parameter_cell_accepts_what_is_committed_and_its_sweeps_have_the_level_of_the_figure(name):
-    study = catalogue.find(name)
-    params = study.from_cell(parameters_cell(name)).params
-    source = "\n".join(cell.source for cell in nbformat.read(ROOT / "notebooks" / f"{name}.ipynb", 4).cells)
-    drawn = {float(level) for level in re.findall(r"charts\.ablation\(.*reference=([0-9.]+)", source)}
-    levels = [level for levels in study.params.references.values() for level in levels]
-    assert drawn <= {getattr(params, level) if isinstance(level, str) else level for level in levels}
+def test_the_parameter_cell_accepts_what_is_committed_and_its_sweeps_have_the_level_of_the_figure():
+    for name in NOTEBOOKS:
+        study = catalogue.find(name)
+        params = study.from_cell(parameters_cell(name)).params
+        source = "\n".join(cell.source for cell in read(name).cells)
+        drawn = {float(level) for level in re.findall(r"charts\.ablation\(.*reference=([0-9.]+)", source)}
+        levels = [level for levels in study.params.references.values() for level in levels]
+        assert drawn <= {getattr(params, level) if isinstance(level, str) else level for level in levels}, name
 
 
 def test_only_changed_parameters_name_a_results_file_of_their_own():
@@ -403,10 +410,7 @@ def test_the_dataset_decides_the_proxies_per_class(name, dataset, number):
 OWN = ["folder:birds/my photographs", "manifest:tables/shoes.csv"]
 
 
-@pytest.mark.parametrize("name", NOTEBOOKS)
-@pytest.mark.parametrize("dataset", OWN)
-@pytest.mark.parametrize("profile", ["quick", "small", "paper"])
-def test_own_images_are_accepted_at_every_profile(name, dataset, profile, tmp_path, monkeypatch):
+def test_own_images_are_accepted_at_every_profile(tmp_path, monkeypatch):
     monkeypatch.setenv("DMLREPRO_DATA", str(tmp_path))
     files = [f"{label}/{number}.jpg" for label in "abcdefgh" for number in range(8)]
     for file in files:  # notebook 01 counts them, to fit its batches
@@ -416,9 +420,10 @@ def test_own_images_are_accepted_at_every_profile(name, dataset, profile, tmp_pa
     (tmp_path / "tables").mkdir()
     rows = [f"../birds/my photographs/{file},{file[0]}" for file in files]
     (tmp_path / "tables" / "shoes.csv").write_text("\n".join(["path,label", *rows]))
-    notebook = catalogue.find(name)
-    params = notebook.params.from_values({"profile": profile, "dataset": dataset})
-    assert {spec.dataset for spec in notebook.specs_untrained(params)} <= {dataset}
+    for name, dataset, profile in itertools.product(NOTEBOOKS, OWN, ("quick", "small", "paper")):
+        notebook = catalogue.find(name)
+        params = notebook.params.from_values({"profile": profile, "dataset": dataset})
+        assert {spec.dataset for spec in notebook.specs_untrained(params)} <= {dataset}, (name, profile)
 
 
 @pytest.mark.parametrize("dataset", OWN)
@@ -448,10 +453,11 @@ def test_own_images_name_a_file_safely_and_shortly():
             stem(nowhere)
 
 
-@pytest.mark.parametrize("name", list(catalogue.studies()))
-def test_a_notebooks_parameters_stand_on_few_classes(name):
+def test_a_notebooks_parameters_stand_on_few_classes():
     """What a reader opens to know them all: Params, at most two classes of the paper, and the notebook's own."""
-    assert len([ancestor for ancestor in catalogue.studies()[name].params.__mro__ if issubclass(ancestor, Params)]) <= 4
+    for name in NOTEBOOKS:
+        ancestors = catalogue.find(name).params.__mro__
+        assert len([ancestor for ancestor in ancestors if issubclass(ancestor, Params)]) <= 4, name
 
 
 def test_a_later_change_of_a_recipe_wins_and_others_stay():

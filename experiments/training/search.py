@@ -150,55 +150,38 @@ def search(
         raise ValueError(f"trials must be positive, got {trials}")
     if path.exists() and not again:
         return read(path)
-    before = _written(path)
+    before = path.stat().st_mtime_ns if path.exists() else 0
     with locked(path):  # of two processes that search for one file the second waits, and finds it complete
-        if path.exists() and (not again or _written(path) != before):
+        if path.exists() and (not again or path.stat().st_mtime_ns != before):
             return read(path)  # by another process, while this one waited
-        now = _begun(spec, ranges, models, trials, finalists, first, fixed, dict(about or {}))
-        return _gone_on_with(now, spec, ranges, path, models, after)
+        unfinished, record = unfinished_of(path), _begun(ranges, models(spec), trials, finalists, first, fixed)
+        record = json.loads(json.dumps(dict(about or {}) | record))  # as it is read again
+        if unfinished.exists():
+            now, record = record, copy.deepcopy(read(unfinished))
+            if differs := _differing(record, now):
+                what = " and ".join(differs)
+                raise ValueError(
+                    f"{unfinished} was begun with another {what} than there is now; remove it to begin anew"
+                )
+        tried, on_folds = record["trials"], record["counts"]["on folds"]
 
+        def scored(options: Mapping[str, float], folds: slice) -> list[float]:
+            return scores_of(models(applied(spec, options, fixed))[folds])
 
-def _written(path: Path) -> int:
-    return path.stat().st_mtime_ns if path.exists() else 0
-
-
-def _gone_on_with(
-    now: Search,
-    spec: RunSpec,
-    ranges: Mapping[str, Range],
-    path: Path,
-    models: Callable[[RunSpec], list[RunSpec]],
-    after: Callable[[], None],
-) -> Search:
-    """The search at `path`, begun as `now` or before, brought to its end."""
-    first = now["counts"]["on folds"]
-    unfinished = unfinished_of(path)
-    record = copy.deepcopy(read(unfinished)) if unfinished.exists() else now
-    if differs := _differing(record, now):
-        raise ValueError(
-            f"{unfinished} was begun with another {' and '.join(differs)} than there is now; remove it to begin anew"
-        )
-    tried = record["trials"]
-
-    def scored(options: Mapping[str, float], folds: slice) -> list[float]:
-        return scores_of(models(applied(spec, options, now["fixed"]))[folds])
-
-    def write() -> None:
-        write_text(unfinished, signed(record))
-        after()
-
-    while len(tried) < now["counts"]["trials"]:
-        options = _proposal(tried, ranges) if tried else standing(spec, ranges)
-        tried.append({"options": options, "scores": scored(options, slice(first))})
-        write()
-    for trial in sorted(tried, key=lambda trial: -_score(trial, first))[: now["counts"]["finalists"]]:
-        for fold in range(len(trial["scores"]), len(models(spec))):
-            trial["scores"] += scored(trial["options"], slice(fold, fold + 1))
-            write()
-    record["found"] = _found(tried, first)
-    write_text(path, signed(record))
-    unfinished.unlink(missing_ok=True)
-    return read(path)
+        while len(tried) < trials:
+            options = _proposal(tried, ranges) if tried else standing(spec, ranges)
+            tried.append({"options": options, "scores": scored(options, slice(on_folds))})
+            write_text(unfinished, signed(record))
+            after()
+        for trial in sorted(tried, key=lambda trial: -_score(trial, on_folds))[:finalists]:
+            for fold in range(len(trial["scores"]), len(models(spec))):
+                trial["scores"] += scored(trial["options"], slice(fold, fold + 1))
+                write_text(unfinished, signed(record))
+                after()
+        record["found"] = _found(tried, on_folds)
+        write_text(path, signed(record))
+        unfinished.unlink(missing_ok=True)
+        return read(path)
 
 
 def _differing(there: Search, now: Search) -> list[str]:
@@ -213,35 +196,30 @@ PROGRESS = ("begun", "made", "trials", "found", "sha256")
 
 
 def _begun(
-    spec: RunSpec,
     ranges: Mapping[str, Range],
-    models: Callable[[RunSpec], list[RunSpec]],
+    judged: list[RunSpec],
     trials: int,
     finalists: int,
     first: int | None,
     fixed: Collection[str],
-    about: dict[str, Any],
 ) -> Search:
-    """A search before its first trial, as it is read again."""
-    judged = models(spec)
-    counts = {"trials": trials, "on folds": first or len(judged), "finalists": finalists, "folds": len(judged)}
-    entries = about | {
-        "counts": counts,
+    """A search before its first trial. "begun" is all that the scores of trial 0 depend on but the machine: spec, data,
+    weights, and the version of its code; committed searches of before have a hash of the code, `source`, instead."""
+    spec, what = judged[0], keys.identity_of(judged[0])["what"]
+    del what["code"]
+    return {
+        "counts": {
+            "trials": trials,
+            "on folds": first or len(judged),
+            "finalists": finalists,
+            "folds": len(judged),
+        },
         "ranges": {name: asdict(bounds) for name, bounds in ranges.items()},
         "fixed": sorted(fixed),
-        "begun": _begun_with(judged[0]),
+        "begun": what | {"version": records.versions(records.kind(spec.loss, spec.scheme, spec.train_from))["version"]},
         "made": sources.checkout() | {"versions": sources.versions(), "device": keys.device_name()},
         "trials": [],
     }
-    return json.loads(json.dumps(entries))
-
-
-def _begun_with(spec: RunSpec) -> dict[str, Any]:
-    """All that the scores of trial 0 depend on but the machine: spec, data, weights, and the version of its code. The
-    committed searches of before have a hash of the code, `source`, see `records.version_of`."""
-    what = keys.identity_of(spec)["what"]
-    version = records.versions(records.kind(spec.loss, spec.scheme, spec.train_from))["version"]
-    return {name: value for name, value in what.items() if name != "code"} | {"version": version}
 
 
 def _proposal(tried: Sequence[Mapping], ranges: Mapping[str, Range]) -> dict[str, float]:

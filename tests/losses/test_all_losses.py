@@ -7,6 +7,7 @@ signature takes says how it is called, and CASES has the settings where the defa
 import copy
 import importlib
 import inspect
+import itertools
 import math
 import pkgutil
 import sys
@@ -452,11 +453,10 @@ def test_pfml_trains_in_float16_with_a_grad_scaler():
 
 
 @pytest.mark.parametrize("name", CASES)
-@pytest.mark.parametrize("value", [-1, 2.5, "6", True])
-def test_a_size_that_is_no_whole_number_is_named(name, value):
+def test_a_size_that_is_no_whole_number_is_named(name):
     what, options = CASES[name]
     sizes = {size: number for size, number in (("num_classes", C), ("embedding_size", D)) if size in needs(what)}
-    for size in sizes:
+    for size, value in itertools.product(sizes, (-1, 2.5, "6", True)):
         with pytest.raises(ValueError, match=rf"{size} must be a whole number from \d on, got {value!r}"):
             what(**sizes | {size: value}, **options)
 

@@ -74,7 +74,7 @@ def test_a_run_killed_at_a_random_step_and_resumed_is_the_run_that_was_not(name,
     kill_after = random.Random(name).randrange(1, 8)
     process = forkserver.Process(target=_train_slowly, args=(spec, str(checkpoint)))
     process.start()
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 600  # on a machine that is busy
     while not (checkpoint.exists() and torch.load(checkpoint, weights_only=True)["step"] >= kill_after):
         assert process.is_alive() and time.monotonic() < deadline
         time.sleep(0.01)
