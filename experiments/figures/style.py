@@ -125,7 +125,7 @@ def sentence(text: str) -> Figure:
 
 def described(figure: Figure, text: str) -> Figure:
     """The figure with an alternative text, a sentence that says what it shows to readers who cannot see it."""
-    figure.set_label(" ".join(text.replace(r"\$", "$").split()))
+    figure.set_label(text.replace(r"\$", "$").replace("\n", ", "))
     shown: Any = figure
     shown._ipython_display_ = functools.partial(_display, figure)  # IPython asks an object for this before all else
     return figure
