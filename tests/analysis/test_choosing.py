@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from scipy import special
 
 from experiments.analysis import choosing
 from experiments.analysis.choosing import choose, simultaneous
@@ -103,3 +104,12 @@ def test_one_class_decides_nothing_and_what_does_not_match_is_refused():
     with pytest.raises(ValueError, match="scored on the same classes"):
         choose({"A": np.zeros((1, 2)), "B": np.array([[0, np.nan]])}, np.ones(2), ["A"])
     assert choosing.choose({"A": np.zeros((1, 2))}, np.ones(2), ["A"]).chosen == "A"
+
+
+def test_the_quantile_is_students_for_one_class_less_than_there_effectively_are(monkeypatch):
+    quantile, degrees = special.stdtrit, []
+    monkeypatch.setattr(special, "stdtrit", lambda df, p: degrees.append(df) or quantile(df, p))
+    differences = np.random.default_rng(0).normal(size=(2, 1, 12))
+    simultaneous(differences, np.full(12, 7))
+    simultaneous(differences, np.r_[np.full(6, 7), np.full(6, 1e-9)])
+    assert degrees == pytest.approx([11, 5])

@@ -239,3 +239,13 @@ def test_a_table_of_a_loss_of_the_readers_own_goes_beside(tmp_path):
     saved(build / "03_your_loss.csv", table(50.0), own=True, parameters={"dataset": "glyphs"})
     assert publishing.publish(build, target) == (1, 1)
     assert (tmp_path / "results" / "own" / "quick" / "03_your_loss.csv").exists() and not target.exists()
+
+
+def test_equal_tables_are_made_the_same_without_costs_and_not_where_one_has_them(tmp_path):
+    for name in "ab":
+        (tmp_path / f"{name}.csv").write_text(saving.to_csv(table(50.0)))
+        provenance.seal(tmp_path / f"{name}.csv", {"made": 50.0})
+    one, other = tmp_path / "a.csv", tmp_path / "b.csv"
+    assert publishing._made_the_same(one, other)
+    saved(other, table(50.0))
+    assert not publishing._made_the_same(one, other)

@@ -69,3 +69,15 @@ def test_a_head_that_cannot_start_at_principal_components_is_refused():
         TINY.replace(head_start="pca", embedding_size=None)
     with pytest.raises(ValueError, match="head_start='pca': embedding_size must be at most 128, got 300"):
         loop.prepare(TINY.replace(head_start="pca", embedding_size=300), torch.device("cpu"))
+
+
+def test_batchnorm_begins_with_the_mean_statistics_of_the_first_batches():
+    manifest = batches.load_dataset(TINY)
+    task, network, entering = batches.Task(TINY, manifest), inference.build_network(TINY, manifest), []
+    first = next(module for module in network.modules() if isinstance(module, torch.nn.BatchNorm2d))
+    hook = first.register_forward_hook(lambda _, inputs, __: entering.append(inputs[0].detach().mean((0, 2, 3))))
+    for images, _ in task.train_batches(0, inference.CALIBRATED, torch.device("cpu")):
+        network(images)
+    hook.remove()
+    inference.calibrate_batchnorm(task, network)
+    torch.testing.assert_close(first.running_mean, torch.stack(entering).mean(0))
