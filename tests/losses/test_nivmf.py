@@ -645,3 +645,8 @@ EYE = torch.eye(3)
 def test_bad_input_is_named(call, message):
     with pytest.raises(ValueError, match=message):
         call()
+
+
+def test_squared_distances_below_one_and_of_a_point_to_itself():
+    points = torch.tensor([[0.1, 0.0], [0.1, 0.3]], dtype=torch.float64)
+    torch.testing.assert_close(nivmf.l2_distance(points, points), torch.tensor([[0.0, 0.09], [0.09, 0.0]]).double())
