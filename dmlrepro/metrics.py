@@ -14,7 +14,6 @@ from dmlrepro.extras import require
 from dmlrepro.retrieval import as_labels, as_points, directions, nearest, retrieval, retrieval_per_query
 
 __all__ = [
-    "RetrievalMetric",  # noqa: F822, see `__getattr__`
     "average_covering_radius",
     "class_diversity",
     "covering_radius",
@@ -30,7 +29,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    """`RetrievalMetric` is imported when it is asked for: it is one of torchmetrics where that is installed."""
+    """`RetrievalMetric` is imported when it is asked for: it needs torchmetrics."""
     if name != "RetrievalMetric":
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from dmlrepro.retrieval_metric import RetrievalMetric

@@ -1,20 +1,22 @@
 """Ranking by distance: who is near whom, and the retrieval scores that follow. What training needs of the metrics.
 
-Distances are those of float64 whatever the input type, compared in steps of 2^-32 of their range, and ties are broken
-by gallery index, so neither the rounding of a matrix product nor the block size reorders equal embeddings.
+The order is that of float64 distances, the vectors' differences squared, whatever the input type, however far all
+vectors or some of them lie from the others. Distances are equal if their squares differ by less than a part in 2^31;
+equal ones go by gallery index, so neither the rounding of a matrix product nor the block size reorders embeddings.
 
-A large gallery is searched in float32 first. What that finds is ranked in float64, and a query whose list the rounding
-of float32 leaves open is searched in float64 after all, so that lists and measures are those of float64.
+Matrix products find candidates, and differences decide between those that rounding may have exchanged. A large gallery
+is searched in float32 first, by faiss where it is installed and lists are short, and a query whose list that leaves
+open is searched in float64 after all: the same bytes on every route.
 
 Vectors may be tensors, NumPy arrays, memory-mapped ones too, or what NumPy makes an array of; labels and ids are
 integers or strings. On a terminal, work of more than ten seconds shows a bar on stderr (TQDM_DISABLE=1: none).
 """
 
-import math
 import sys
 import warnings
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from typing import NamedTuple
+from importlib.util import find_spec
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -22,19 +24,22 @@ import torch.nn.functional as F
 from numpy.typing import ArrayLike
 from torch import Tensor
 
-INDEX_BITS = 29  # half squared distances lie in [0, 2]: 34 bits of steps, 63 with the index
+INDEX_BITS, STEP_BITS = 23, 40  # a key holds a distance in steps, then an index: 63 bits
+LEAST_EXPONENT = 1023 - 510  # of a float64 that a step tells from 0: 9 bits up to that of 2
+UNDERFLOW = 2.0**-100  # more than a product in float32 loses, of vectors no longer than 1, where numbers underflow
 SPARE = 8  # the search in float32 keeps so many candidates beyond those asked for, and one more for every 24
 SMALLEST_SEARCH = 2**10  # a smaller gallery is ranked in float64 at once, which takes no longer,
-LONGEST_LIST = 1 / 10  # and so is one whose lists are a larger part of it
+LONGEST_LIST = 1 / 2  # and so is one whose lists are a larger part of it
+FAISS_CANDIDATES = 32  # with more faiss is slower than torch on a CPU,
+LONG = 64  # and torch than NumPy
 CPU_BLOCK, CPU_LISTS = 2**21, 2**18  # numbers of a block of distances, of the candidates' vectors: a CPU's caches
-CPU_SEARCH, NARROWEST = 2**24, 2**14  # numbers of a block of the search, 64 MB, and of a row: up to 1,024 rows,
-CPU_SELECTION = 2**22  # of which so many are selected from at once
+CPU_SEARCH, LARGEST_BLOCK, FAISS_ROWS = 2**24, 256, 2**10  # numbers and rows of a search by torch, rows by faiss
 PRODUCT = 64  # dimensions of one of the products that the search adds up: the fewer, the less their sum can err
-ALIGNED = 64  # a product whose rows begin at a multiple of so many numbers is faster, on some processors by a fifth
 LEAST_NORM = 1e-12  # a shorter vector is taken to have no direction
 BAR_AFTER = 10  # seconds
 TO_R, TO_1000 = ("RP", "MAP@R"), ("mAP@1000", "mAP@1000/class_size")  # as deep as their lists are
-MEASURES = ("P@1", *TO_R, *TO_1000)
+DEFAULT_MEASURES = ("P@1", *TO_R)
+MEASURES = (*DEFAULT_MEASURES, *TO_1000)
 
 
 def retrieval(
@@ -46,7 +51,7 @@ def retrieval(
     distance: str = "cosine",
     block: int | None = None,
     *,
-    measures: Collection[str] = MEASURES,
+    measures: Collection[str] = DEFAULT_MEASURES,
     query_ids: Tensor | ArrayLike | None = None,
     gallery_ids: Tensor | ArrayLike | None = None,
 ) -> dict[str, float]:
@@ -61,8 +66,9 @@ def retrieval(
         block: queries compared at once, by default what keeps the block's distances below 2^21 on a CPU (2^24 float32
             in a search), and in a sixteenth of the memory of a GPU. Memory is O(block x G) and three copies of the
             vectors, never N x G; the result does not depend on it.
-        measures: which of P@1, RP, MAP@R, mAP@1000 and mAP@1000/class_size there are besides R@K. Lists are ranked as
-            deep as the measures need: R@K to K, RP and MAP@R to the size of the largest class, the last two to 1000.
+        measures: which of P@1, RP, MAP@R, mAP@1000 and mAP@1000/class_size there are besides R@K, by default the first
+            three; `MEASURES` are all. Lists are ranked as deep as the measures need: R@K to K, RP and MAP@R to the size
+            of the largest class, the last two to 1000.
         query_ids, gallery_ids: (N,) and (G,) integers or strings that name the images of a gallery which holds
             queries: an image never finds itself.
 
@@ -72,33 +78,17 @@ def retrieval(
 
     Raises:
         ValueError: a wrong shape or type, NaN or infinity, a vector without direction if the distance is "cosine",
-            or no query with a relevant item.
+            more than 2^23 gallery items, or no query with a relevant item.
 
     Warns:
         UserWarning: there are no ids and every query has an item at distance zero: itself, most likely.
     """
-    return averages(
-        retrieval_per_query(
-            embeddings,
-            labels,
-            ks,
-            gallery,
-            gallery_labels,
-            distance,
-            block,
-            measures=measures,
-            query_ids=query_ids,
-            gallery_ids=gallery_ids,
-        )
-    )
-
-
-def averages(values: dict[str, Tensor]) -> dict[str, float]:
-    """The means of `retrieval_per_query` over the queries that have something to find, and how many have not."""
-    kept = values["relevant"] > 0
+    asked: dict[str, Any] = {"measures": measures, "query_ids": query_ids, "gallery_ids": gallery_ids}
+    values = retrieval_per_query(embeddings, labels, ks, gallery, gallery_labels, distance, block, **asked)
+    kept = values.pop("relevant") > 0
     if not kept.any():
         raise ValueError("labels give no query a relevant gallery item: every class has one item, nothing to evaluate")
-    means = {name: value[kept].mean().item() for name, value in values.items() if name != "relevant"}
+    means = {name: value[kept].mean().item() for name, value in values.items()}
     return means | {"excluded": float((~kept).sum())}
 
 
@@ -112,7 +102,7 @@ def retrieval_per_query(
     distance: str = "cosine",
     block: int | None = None,
     *,
-    measures: Collection[str] = MEASURES,
+    measures: Collection[str] = DEFAULT_MEASURES,
     query_ids: Tensor | ArrayLike | None = None,
     gallery_ids: Tensor | ArrayLike | None = None,
 ) -> dict[str, Tensor]:
@@ -162,7 +152,9 @@ def retrieval_per_query(
     twins_first = not own_gallery and own is None
     columns: dict[str, list[Tensor]] = {}
     for rows, nearest in _nearest_blocks(points, depth, own, block, (labels, target_labels)):
-        twins_first = twins_first and not _steps(_half_squares(points, rows, nearest[:, 0])).any()
+        if twins_first:
+            first, last = (_halves(points, rows, nearest[:, place]) for place in (0, -1))
+            twins_first = bool((first <= 2.0**-30 * last).all())
         hits = target_labels.take(nearest) == labels[rows, None]
         if own is not None and not all_leave:
             hits &= nearest != own[rows, None]  # a list of the whole gallery ends with the image that is left out
@@ -229,30 +221,34 @@ def nearest(
 
 
 class Points(NamedTuple):
-    """Queries (N, D) and targets (G, D) in float64, and what makes half |q - t|^2 of -<q, t>: (N, 1) and (G,)."""
+    """Queries (N, D), targets (G, D) whose Euclidean distances count, and the targets' mean (D,), in float64."""
 
     queries: Tensor
     targets: Tensor
-    of_queries: Tensor
-    of_targets: Tensor
+    center: Tensor
 
 
 def _points(embeddings: Tensor | ArrayLike, gallery: Tensor | ArrayLike | None, distance: str) -> Points:
+    """Unit vectors for cosine, else the input times a power of two: no vector less the mean is longer than 1."""
     queries = as_points(embeddings, "embeddings")
     targets = queries if gallery is None else as_points(gallery, "gallery").to(queries.device)
     if queries.shape[1] != targets.shape[1]:
         raise ValueError(f"gallery must have {queries.shape[1]} columns as embeddings has, got {targets.shape[1]}")
+    if len(targets) > 2**INDEX_BITS:
+        raise ValueError(f"gallery must have at most 2^{INDEX_BITS} items, got {len(targets)}; search its parts")
     if distance == "cosine":
         unit = directions(queries, "embeddings")
-        targets = unit if targets is queries else directions(targets, "gallery")
-        return Points(unit, targets, unit.new_ones(len(unit), 1), unit.new_zeros(len(targets)))  # half of 2 - 2 cos
+        targets = unit if gallery is None else directions(targets, "gallery")
+        return Points(unit, targets, targets.mean(0))
     if distance == "euclidean":
-        radius = max(queries.norm(dim=1).max(), targets.norm(dim=1).max()).clamp_min(torch.finfo(torch.float64).tiny)
+        center = targets.mean(0)
+        both = queries.split(512) + (() if gallery is None else targets.split(512))
+        radius = torch.stack([some.sub(center).norm(dim=1).max() for some in both]).max()
         if not radius.isfinite():
             raise ValueError("embeddings or gallery are too long for float64 to square; the ranking would be by index")
-        scaled = queries / radius
-        targets = scaled if targets is queries else targets / radius
-        return Points(scaled, targets, scaled.square().sum(1, keepdim=True) / 2, targets.square().sum(1) / 2)
+        scale = 2.0 ** -min(max(int(radius.frexp().exponent), -1000), 1000)
+        scaled = queries * scale
+        return Points(scaled, scaled if gallery is None else targets * scale, center * scale)
     raise ValueError(f'distance must be "cosine" or "euclidean", got {distance!r}')
 
 
@@ -264,15 +260,26 @@ def _nearest_blocks(
     own: (N,) the target that a query leaves out, -1 for none.
     labels: of queries and targets, where the order among a query's relevant items, and among the others, is free.
     """
-    search = _Search(points, k, own, labels) if _searches_first(points, k) else None
-    size = len(points.targets)
-    on_cpu, each = (CPU_SEARCH, max(size, NARROWEST)) if search else (CPU_BLOCK, size)
-    rows_at_once = block or _at_once(points.targets, on_cpu, each)
-    for rows in _shown(torch.arange(len(points.queries), device=points.targets.device).split(rows_at_once)):
+    size, device = len(points.targets), points.targets.device
+    wanted = min(k + (own is not None), size)  # the target that is left out is put behind all others
+    candidates = wanted + SPARE + wanted // 24
+    search = precise = None
+    rows_at_once = _at_once(points.targets, CPU_BLOCK, size)
+    if size >= SMALLEST_SEARCH and candidates <= LONGEST_LIST * size and _products_are_float32():
+        there = sys.platform != "darwin" and find_spec("faiss") is not None  # on macOS two OpenMP runtimes abort
+        by_faiss = there and device.type == "cpu" and candidates <= FAISS_CANDIDATES
+        search = _Search(points, k, own, labels, torch.float32, by_faiss)
+        rows_at_once = FAISS_ROWS if by_faiss else min(_at_once(points.targets, CPU_SEARCH, size), LARGEST_BLOCK)
+    for rows in _shown(torch.arange(len(points.queries), device=device).split(block or rows_at_once)):
         if search:
-            yield from search(rows)
+            found, settled = search.lists(rows, *search.least(rows, candidates))
+            left = (~settled).nonzero()[:, 0]
         else:
-            yield rows, _ranked(points, rows, k, own)
+            found, left = rows.new_empty(len(rows), k), torch.arange(len(rows), device=device)
+        for some in left.split(_at_once(points.targets, CPU_BLOCK, size)) if len(left) else ():
+            precise = precise or _Search(points, k, own, labels, torch.float64)
+            found[some] = precise.lists(rows[some], *precise.all_near(rows[some], wanted))[0]
+        yield rows, found
 
 
 def _shown(blocks: Sequence[Tensor]) -> Iterable[Tensor]:
@@ -286,69 +293,138 @@ def _shown(blocks: Sequence[Tensor]) -> Iterable[Tensor]:
     return tqdm(blocks, "ranking", delay=BAR_AFTER, leave=False, unit="block")
 
 
-def _at_once(like: Tensor, on_cpu: int, each: int) -> int:
-    """How many rows that need `each` numbers are computed at once; on a GPU a number takes about 32 bytes in all."""
-    numbers = torch.cuda.get_device_properties(like.device).total_memory // 512 if like.is_cuda else on_cpu
-    return max(1, numbers // each)
+class _Search:
+    """Half the squared distances from queries to targets by matrix products of a precision, less exact than `_halves`.
+
+    The products take vectors less the mean of the targets, because distances are then no smaller beside the norms than
+    they have to be.
+
+    Of vectors of norms a and b, a product of D dimensions errs by at most (D + 8) roundings of a b, those before and
+    after included, half their squares by eight, or as much as a product where they are summed in that precision; 1 % is
+    for what is of second order. torch adds up products of PRODUCT dimensions. A target nearer to the query than h is
+    no longer than a + sqrt(2 h), so that an item far away makes the search no coarser among near ones.
+    """
+
+    def __init__(
+        self,
+        points: Points,
+        k: int,
+        own: Tensor | None,
+        labels: tuple[Tensor, Tensor] | None,
+        dtype: torch.dtype,
+        by_faiss: bool = False,
+    ):
+        self.points, self.k, self.own, self.labels, self.by_faiss = points, k, own, labels, by_faiss
+        self.targets, self.of_targets = self.queries, self.of_queries = _centered(points.targets, points.center, dtype)
+        if points.queries is not points.targets:
+            self.queries, self.of_queries = _centered(points.queries, points.center, dtype)
+        self.addend = self.of_targets.to(dtype)
+        self.longest = self.of_targets.max().mul(2).sqrt()
+        self.rounding = torch.finfo(dtype).eps / 2 * 1.01
+        dim = points.targets.shape[1]
+        self.terms = 8 + (dim if by_faiss else min(dim, PRODUCT) + -(-dim // PRODUCT))
+        self.squares = 8 + (dim if by_faiss or dtype == torch.float64 else 0)
+        self.half = self.targets.new_empty(0, len(self.targets))
+
+    def room(self, rows: Tensor, farthest: Tensor) -> Tensor:
+        """(B, 1) half squared distances up to `farthest` (B, 1) are in the right order, and differ in `_steps`, where
+        they are this far apart: twice what one can err."""
+        farthest = farthest.clamp_min(0)
+        a = self.of_queries[rows, None].mul(2).sqrt()
+        b = (2 * (a + farthest.mul(2).sqrt())).clamp_max(self.longest)
+        error = self.rounding * (self.terms * a * b + self.squares * (a.square() + b.square()) / 2) + UNDERFLOW
+        return 2 * error + 2.0**-30 * farthest
+
+    def _products(self, rows: Tensor) -> Tensor:
+        """(B, G) half the squared distances, less what all of a row have in common; the next call overwrites them."""
+        if len(self.half) < len(rows):
+            self.half = self.targets.new_empty(len(rows), len(self.targets))  # kept: as dear as the product
+        half = self.half[: len(rows)].copy_(self.addend)
+        for some, theirs in zip(self.queries[rows].split(PRODUCT, 1), self.targets.split(PRODUCT, 1)):
+            half.addmm_(some, theirs.T, alpha=-1)
+        return half
+
+    def least(self, rows: Tensor, count: int) -> tuple[Tensor, Tensor, Tensor]:
+        """The `count` least half squared distances (B, count), the indices of their targets, and (B, 1) what no other
+        target is below."""
+        if self.by_faiss:
+            values, indices = _searched_by_faiss(self.queries[rows], self.targets, count)
+            values = values.double().div_(2)
+        else:
+            values, indices = _least(self._products(rows), count)
+            values = values.double().add_(self.of_queries[rows, None])
+        return values, indices, values.amax(1, keepdim=True)
+
+    def all_near(self, rows: Tensor, wanted: int) -> tuple[Tensor, Tensor, Tensor]:
+        """The same with all targets that can be among the `wanted` nearest ones."""
+        half = self._products(rows)
+        last = half.kthvalue(wanted, dim=1, keepdim=True).values
+        far = last + self.of_queries[rows, None]
+        count = int((half <= last + self.room(rows, far)).sum(1).max())
+        values, indices = _least(half, count)
+        return values.add_(self.of_queries[rows, None]), indices, torch.full_like(last, torch.inf)
+
+    def lists(self, rows: Tensor, values: Tensor, indices: Tensor, limit: Tensor) -> tuple[Tensor, Tensor]:
+        """Indices (B, k) of the nearest of the candidates, and which rows (B,) no other target can be among."""
+        room = self.room(rows, values.amax(1, keepdim=True))
+        leaving = None if self.own is None else self.own[rows, None]
+        if leaving is not None:
+            values = values.masked_fill(indices == leaving, torch.inf)
+        keys = _ascending(_keys(values, indices))
+        undecided = self._undecided(rows, keys, room)
+        if leaving is not None:
+            undecided &= _index_of(keys) != leaving
+        query, place = undecided.nonzero(as_tuple=True)
+        if len(query):
+            targets = _index_of(keys[query, place])
+            keys[query, place] = _keys(_halves(self.points, rows[query], targets), targets)
+            keys = _ascending(keys)
+        keys = keys[:, : self.k]
+        return _index_of(keys), (_values(keys[:, -1:]) + room < limit)[:, 0]
+
+    def _undecided(self, rows: Tensor, keys: Tensor, room: Tensor) -> Tensor:
+        """Which candidates (B, C), ascending, need their exact distance: those within `room` of another, with labels of
+        one of the other kind, a hit or none."""
+        values = _values(keys)
+        close = values[:, 1:] - values[:, :-1] <= room
+        if self.labels is None:
+            return F.pad(close, (1, 0)) | F.pad(close, (0, 1))
+        of_queries, of_targets = self.labels
+        hits = of_targets.take(_index_of(keys)) == of_queries[rows, None]
+        row, before = (close & (hits[:, 1:] != hits[:, :-1])).nonzero(as_tuple=True)
+        # around neighbours of two kinds all that is within `room` of the farther of them has one of the other kind
+        nearer, farther, room = values[row, before], values[row, before + 1], room[row, 0]
+        of_row = torch.arange(len(keys), device=keys.device) << STEP_BITS
+        steps = ((keys >> INDEX_BITS) + of_row[:, None]).flatten()  # ascending throughout
+        first = torch.searchsorted(steps, _steps(farther - room) + of_row[row])
+        last = torch.searchsorted(steps, _steps(nearer + room) + of_row[row], right=True)
+        opened = steps.new_zeros(len(steps) + 1)
+        opened.index_add_(0, first, torch.ones_like(first)).index_add_(0, last, -torch.ones_like(last))
+        return (opened.cumsum(0)[:-1] > 0).view_as(keys)
 
 
-def _ranked(points: Points, rows: Tensor, k: int, own: Tensor | None) -> Tensor:
-    """Indices (len(rows), k) of the nearest targets, all compared in float64."""
-    half = torch.addmm(points.of_targets, points.queries[rows], points.targets.T, alpha=-1)
-    half.add_(points.of_queries[rows])
-    _leave_out(half, rows, own)
-    keys = _keys(half, torch.arange(len(points.targets), device=rows.device))
-    return _index_of(_ascending(keys.topk(k, largest=False, sorted=False).values))
+def _searched_by_faiss(queries: Tensor, targets: Tensor, count: int) -> tuple[Tensor, Tensor]:
+    """The `count` least squared distances of each query and their targets, on as many threads as torch has."""
+    import faiss  # here alone, and only when it is used: it brings an OpenMP runtime of its own
+
+    threads = faiss.omp_get_max_threads()
+    faiss.omp_set_num_threads(torch.get_num_threads())
+    try:
+        values, indices = faiss.knn(queries.numpy(), targets.numpy(), count)
+    finally:
+        faiss.omp_set_num_threads(threads)
+    return torch.from_numpy(values), torch.from_numpy(indices)
 
 
-def _leave_out(half: Tensor, rows: Tensor, own: Tensor | None) -> None:
-    """Put the target that a row leaves out behind all others."""
-    if own is not None:
-        leaving = (own[rows] >= 0).nonzero()[:, 0]
-        half[leaving, own[rows[leaving]]] = torch.inf
-
-
-def _half_squares(points: Points, queries: Tensor, targets: Tensor) -> Tensor:
-    """Half the squared distances of pairs, given by their indices, in float64."""
-    parts = []
-    at_once = _at_once(points.targets, CPU_LISTS, points.targets.shape[1])
-    for query, target in zip(queries.split(at_once), targets.split(at_once)):
-        # index_select and take are several times as fast as brackets on a CPU
-        products = torch.linalg.vecdot(points.queries.index_select(0, query), points.targets.index_select(0, target))
-        parts.append((points.of_targets[target] - products).add_(points.of_queries[query, 0]))
-    return torch.cat(parts)
-
-
-def _steps(half: Tensor) -> Tensor:
-    """Distances in steps; `half` is overwritten. No distance is beyond 2, and what is left out is put at 3."""
-    return half.mul_(2**32).round_().clamp_(0, 3 * 2**32).long()
-
-
-def _keys(half: Tensor, index: Tensor) -> Tensor:
-    """One integer per pair that holds its distance in steps, then its index; `half` is overwritten."""
-    return _steps(half).bitwise_left_shift_(INDEX_BITS).bitwise_or_(index)
-
-
-def _index_of(keys: Tensor) -> Tensor:
-    return keys & (2**INDEX_BITS - 1)
-
-
-def _ascending(keys: Tensor) -> Tensor:
-    """Each row sorted: by NumPy, three times as fast as torch, but on one thread."""
-    if keys.device.type == "cpu" and torch.get_num_threads() < 3:
-        return torch.from_numpy(np.sort(keys.numpy(), axis=1))
-    return keys.sort(1).values
-
-
-def _searches_first(points: Points, k: int) -> bool:
-    """Whether a search in float32 pays, and its products are not rounded further (TF32, bfloat16)."""
-    size = len(points.targets)
-    return size >= SMALLEST_SEARCH and _candidates(k) <= LONGEST_LIST * size and _products_are_float32()
-
-
-def _candidates(k: int) -> int:
-    """How many the search keeps for a list of k: some to spare, so that what is no candidate lies beyond the list."""
-    return k + SPARE + k // 24
+def _least(values: Tensor, count: int) -> tuple[Tensor, Tensor]:
+    """The `count` least of each row, in no order, and where they are."""
+    if count >= values.shape[1]:
+        return values, torch.arange(values.shape[1], device=values.device).expand_as(values)
+    if values.device.type == "cpu" and count > LONG:  # NumPy is several times as fast as torch there
+        places = torch.from_numpy(np.argpartition(values.numpy(), count - 1, axis=1)[:, :count])
+        return values.gather(1, places), places
+    values, places = values.topk(count, largest=False, sorted=False)
+    return values, places
 
 
 def _products_are_float32() -> bool:
@@ -358,129 +434,60 @@ def _products_are_float32() -> bool:
         return False
 
 
-class _Search:
-    """The nearest targets by a search in float32, with the distances in float64 that decide the lists.
-
-    The search takes vectors less the mean of the targets, because distances are then no smaller beside the norms than
-    they have to be, with what half the square of a target lies above the mean of these as a further term. Half a
-    squared distance errs by at most `error`: products of PRODUCT dimensions, each summed by itself before it is added,
-    by as many roundings of the largest norm squared and the largest further term as a product has dimensions, then by
-    one per product, what was rounded before and after by eight, and 1 % is for what is of second order.
-
-    A list is right if its last item is nearer than any target that is no candidate can be; else the query is ranked in
-    float64. With labels, only the order of relevant and other items counts, so only candidates that the error may place
-    on either side of one of the other kind get a distance in float64, usually a few of a thousand.
-
-    The candidates lie in those columns whose least value is smallest: the targets are seen as a matrix of `columns`,
-    so that the best of a row come from selecting among about sqrt(G k) numbers twice instead of G once. The product is
-    one of each row of that matrix, narrow enough for caches: on some processors 1.4 times as fast as one with all.
-    """
-
-    def __init__(self, points: Points, k: int, own: Tensor | None, labels: tuple[Tensor, Tensor] | None):
-        self.points, self.k, self.own, self.labels = points, k, own, labels
-        self.candidates = _candidates(k)
-        size = len(points.targets)
-        height = max(1, round(math.sqrt(size / (2 * self.candidates))))  # twice, as the second selection is the dearer
-        self.columns = -(-size // (height * ALIGNED)) * ALIGNED
-        height = -(-size // self.columns)
-        center = points.targets.mean(0)
-        same = points.queries is points.targets
-        of_targets = _half_norms(points.targets, center)
-        of_queries = of_targets if same else _half_norms(points.queries, center)
-        shift = of_targets.mean()
-        self.of_queries = (of_queries + shift)[:, None].float()
-        self.targets = _less(points.targets, center, height * self.columns)
-        self.parts = self.targets.view(height, self.columns, -1).transpose(1, 2)
-        self.of_targets = self.targets.new_full((height, 1, self.columns), torch.inf)  # what fills the matrix is last
-        self.of_targets.view(-1)[:size] = of_targets - shift
-        self.queries = self.targets[:size] if same else _less(points.queries, center, len(points.queries))
-        largest = 2 * max(of_targets.max(), of_queries.max()) + (of_targets - shift).abs().max()
-        dim = points.targets.shape[1]
-        error = 1.01 * (min(dim, PRODUCT) + -(-dim // PRODUCT) + 8) * 2.0**-24 * largest
-        self.room = int(2 * error * 2**32) + 4  # two distances this far apart are in the right order, in steps
-        self.half = self.targets.new_empty(0)
-
-    def __call__(self, rows: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
-        """Yield (some of the rows, indices of their k nearest targets)."""
-        if self.half.shape[1:] != (len(rows), self.columns):
-            self.half = self.targets.new_empty(len(self.parts), len(rows), self.columns)  # kept: as dear as the product
-        queries = self.queries[rows].expand(len(self.parts), -1, -1)
-        half = self.of_targets
-        for some, theirs in zip(queries.split(PRODUCT, 2), self.parts.split(PRODUCT, 1)):
-            half = torch.baddbmm(half, some, theirs, alpha=-1, out=self.half)
-        at_once = _at_once(self.points.targets, CPU_SELECTION, len(self.targets))
-        for some, products in zip(rows.split(at_once), half.split(at_once, dim=1)):
-            yield some, self._lists(some, products)
-
-    def _lists(self, rows: Tensor, half: Tensor) -> Tensor:
-        keys = self._nearest(rows, half)
-        farthest = keys[:, -1] >> INDEX_BITS
-        query, place = self._undecided(rows, keys).nonzero(as_tuple=True)
-        targets = _index_of(keys[query, place])
-        exact = _keys(_half_squares(self.points, rows[query], targets), targets)
-        order = exact.argsort()
-        keys[query, place] = exact[order[query[order].argsort(stable=True)]]  # each row's own, ascending
-        keys = keys[:, : self.k]
-        open_lists = ((keys[:, -1] >> INDEX_BITS) + self.room >= farthest).nonzero()[:, 0]
-        found = _index_of(keys)
-        at_once = _at_once(self.points.targets, CPU_BLOCK, len(self.points.targets))
-        for some in open_lists.split(at_once) if len(open_lists) else ():
-            found[some] = _ranked(self.points, rows[some], self.k, self.own)
-        return found
-
-    def _nearest(self, rows: Tensor, half: Tensor) -> Tensor:
-        """Keys (B, candidates) of the nearest targets as float32 has them, ascending; half is (height, B, columns)."""
-        if self.own is not None:
-            leaving = (self.own[rows] >= 0).nonzero()[:, 0]
-            left = self.own[rows[leaving]]
-            half[left // self.columns, leaving, left % self.columns] = torch.inf
-        columns = _least(half.amin(0).add_(self.of_queries[rows]), self.candidates)[1]
-        few = half.gather(2, columns.expand(len(half), -1, -1)).transpose(0, 1).flatten(1)
-        values, places = _least(few.add_(self.of_queries[rows]), self.candidates)
-        indices = columns.gather(1, places % self.candidates).add_(places // self.candidates * self.columns)
-        return _ascending(_keys(values, indices))
-
-    def _undecided(self, rows: Tensor, keys: Tensor) -> Tensor:
-        """Which candidates (B, candidates) need a distance in float64: those that have one of the other kind, a hit or
-        another, so near that the error may have put them in the wrong order."""
-        if self.labels is None:
-            return torch.ones_like(keys, dtype=torch.bool)
-        of_queries, of_targets = self.labels
-        hits = of_targets.take(_index_of(keys)) == of_queries[rows, None]
-        steps = keys >> INDEX_BITS
-        # around neighbours of two kinds all that is within `room` of the farther of them has one of the other kind
-        close = (hits[:, 1:] != hits[:, :-1]) & (steps[:, 1:] - steps[:, :-1] <= self.room)
-        row, before = close.nonzero(as_tuple=True)
-        steps = (steps + (torch.arange(len(keys), device=keys.device)[:, None] << 36)).flatten()  # ascending throughout
-        place = row * keys.shape[1] + before
-        first = torch.searchsorted(steps, steps[place + 1] - self.room)
-        last = torch.searchsorted(steps, steps[place] + self.room, right=True)
-        opened = steps.new_zeros(len(steps) + 1)
-        opened.index_add_(0, first, torch.ones_like(first)).index_add_(0, last, -torch.ones_like(last))
-        return (opened.cumsum(0)[:-1] > 0).view_as(keys)
+def _at_once(like: Tensor, on_cpu: int, each: int) -> int:
+    """How many rows that need `each` numbers are computed at once; on a GPU a number takes about 32 bytes in all."""
+    numbers = torch.cuda.get_device_properties(like.device).total_memory // 512 if like.is_cuda else on_cpu
+    return max(1, numbers // each)
 
 
-def _least(half: Tensor, k: int) -> tuple[Tensor, Tensor]:
-    """The k least of each row in float32, and where they are; `half` is overwritten.
-
-    Without its sign the bits of a number are an integer in the same order, and integers are selected from faster, as
-    none can be NaN. What rounding has put below zero is no further from the truth at zero.
-    """
-    bits, places = half.clamp_min_(0).view(torch.int32).topk(k, largest=False, sorted=False)
-    return bits.view(torch.float32), places
-
-
-def _half_norms(points: Tensor, center: Tensor) -> Tensor:
-    """Half the squared distances (N,) of points from a center, in float64."""
-    return torch.cat([(some - center).square_().sum(1) / 2 for some in points.split(512)])
+def _centered(points: Tensor, center: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+    """points less center (N, D) in dtype, and half their squared norms (N,) in float64."""
+    result, half = torch.empty_like(points, dtype=dtype), points.new_empty(len(points))
+    for some, into, of_some in zip(points.split(512), result.split(512), half.split(512)):
+        moved = some - center
+        into.copy_(moved)
+        torch.sum(moved.square_(), 1, out=of_some).div_(2)
+    return result, half
 
 
-def _less(points: Tensor, center: Tensor, rows: int) -> Tensor:
-    """points less center in float32, filled up with zeros to so many rows; without another float64 copy."""
-    result = points.new_zeros(rows, points.shape[1], dtype=torch.float32)
-    for some, into in zip(points.split(512), result.split(512)):
-        into[: len(some)] = some - center
-    return result
+def _halves(points: Points, queries: Tensor, targets: Tensor) -> Tensor:
+    """Half the squared distances of pairs, given by their indices: of differences, so that no offset makes them err."""
+    parts = []
+    at_once = _at_once(points.targets, CPU_LISTS, points.targets.shape[1])
+    for query, target in zip(queries.split(at_once), targets.split(at_once)):
+        # index_select is several times as fast as brackets on a CPU
+        apart = points.queries.index_select(0, query).sub_(points.targets.index_select(0, target))
+        parts.append(apart.square_().sum(1).div_(2))
+    return torch.cat(parts)
+
+
+def _steps(half: Tensor) -> Tensor:
+    """Half squared distances, float64 up to 2, as integers below 2^STEP_BITS in the same order: the 31 leading bits of
+    the mantissa, rounded, below the exponent. What is below 2^-509 is 0."""
+    bits = (half.clamp_min(0).contiguous().view(torch.int64) + 2**20) >> 21
+    return (bits - LEAST_EXPONENT * 2**31).clamp_(0, 2**STEP_BITS - 1)
+
+
+def _keys(half: Tensor, index: Tensor) -> Tensor:
+    """One integer per pair that holds its distance in steps, then its index."""
+    return (_steps(half) << INDEX_BITS) | index
+
+
+def _index_of(keys: Tensor) -> Tensor:
+    return keys & (2**INDEX_BITS - 1)
+
+
+def _values(keys: Tensor) -> Tensor:
+    """The half squared distances of keys, as `_steps` rounds them."""
+    steps = keys >> INDEX_BITS
+    return torch.where(steps > 0, ((steps + LEAST_EXPONENT * 2**31) << 21).view(torch.float64), 0.0)
+
+
+def _ascending(keys: Tensor) -> Tensor:
+    """Each row sorted: by NumPy, three times as fast as torch, but on one thread."""
+    if keys.device.type == "cpu" and torch.get_num_threads() < 3:
+        return torch.from_numpy(np.sort(keys.numpy(), axis=1))
+    return keys.sort(1).values
 
 
 def _own_places(
@@ -524,7 +531,8 @@ def as_points(values: Tensor | ArrayLike, name: str) -> Tensor:
     if isinstance(given, np.ndarray):
         points = torch.from_numpy(np.array(given, dtype=np.float64))
     else:
-        points = given.detach().double()
+        points = given.detach()
+        points = (points.cpu() if points.device.type == "mps" else points).double()  # MPS has no float64
     if not points.isfinite().all():
         row = int((~points.isfinite().all(1)).nonzero()[0])
         raise ValueError(f"{name} contain NaN or infinity, first in row {row}")

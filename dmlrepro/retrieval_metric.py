@@ -1,8 +1,8 @@
 """`RetrievalMetric`: retrieval of images that come in batches, on one rank or several. Import it from metrics.py."""
 
-import importlib.util
+import hashlib
 from collections.abc import Collection, Sequence
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 import torch
@@ -10,68 +10,70 @@ import torch.distributed as dist
 from numpy.typing import ArrayLike
 from torch import Tensor
 
-from dmlrepro.retrieval import MEASURES, averages, retrieval, retrieval_per_query
+from dmlrepro.extras import require
+from dmlrepro.retrieval import DEFAULT_MEASURES, retrieval
 
-Value = TypeVar("Value")
+require("torchmetrics")
+from torchmetrics import Metric  # noqa: E402
 
-
-class _Alone:
-    """What RetrievalMetric needs of torchmetrics' Metric, where that is not installed: states that can be reset."""
-
-    def __init__(self):
-        self._states = []
-
-    def add_state(self, name: str, default: list, dist_reduce_fx: str) -> None:
-        self._states.append(name)
-        setattr(self, name, default)
-
-    def reset(self) -> None:
-        """Forget all images."""
-        for name in self._states:
-            setattr(self, name, [])
-
-
-Metric: Any = _Alone
-if importlib.util.find_spec("torchmetrics") is not None:
-    from torchmetrics import Metric  # type: ignore[no-redef]
+NAMES = ("labels", "ids")
 
 
 class RetrievalMetric(Metric):
-    """`retrieval` of images that come in batches, called as torchmetrics' are: update, compute, reset.
-
-    Where torchmetrics is installed it is one of its metrics, for `MetricCollection`, for calls that return the measures
-    of a batch, and for Lightning.
-
-    Where torch.distributed is initialised, `compute` gathers what all ranks have seen, each rank then ranks its share
-    of the queries, and every rank returns the measures of all images, those that one rank would give.
+    """`retrieval` of images that come in batches, a metric of torchmetrics: update, compute, reset, and a call that
+    returns the measures of its batch.
 
         metric = RetrievalMetric(ks=(1, 8), measures=("MAP@R",))
         for images, labels, places in loader:
             metric.update(net(images), labels, places)
         print(metric.compute())
 
+    Where torch.distributed is initialised, every rank returns the measures of all images, those that one rank would
+    give. A call that raises leaves the images that came before.
+
     Args:
         ks, measures, distance: as in `retrieval`.
-        options: of torchmetrics' Metric, where that is installed.
+        options: of torchmetrics' Metric.
 
     Raises:
+        ModuleNotFoundError: torchmetrics is not installed.
         ValueError: as `retrieval` for ks, measures and distance.
     """
 
     is_differentiable, higher_is_better, full_state_update = False, True, False
+    embeddings: list[Tensor]
+    labels: list[Tensor]
+    ids: list[Tensor]
+    strings: Tensor
 
     def __init__(
         self,
         ks: Sequence[int] = (1, 2, 4, 8),
-        measures: Collection[str] = MEASURES,
+        measures: Collection[str] = DEFAULT_MEASURES,
         distance: str = "cosine",
         **options: Any,
     ):
-        super().__init__(**options)
+        super().__init__(**{"dist_sync_fn": _of_all_ranks} | options)
         self.how: dict[str, Any] = {"ks": ks, "measures": measures, "distance": distance}
-        retrieval(torch.eye(2), [0, 0], **self.how)  # what it refuses, it refuses before the first image
-        for name in ("embeddings", "labels", "ids"):  # lists of tensors, one for each batch; ids of all batches or none
+        self.names = list(retrieval(torch.eye(2), [0, 0], **self.how))  # what it refuses, it refuses before any image
+        for name in ("embeddings", *NAMES):  # one tensor for each batch; ids of all batches or none
             self.add_state(name, default=[], dist_reduce_fx="cat")
+        self.add_state("strings", default=torch.zeros(2, dtype=torch.long), dist_reduce_fx="sum")  # of labels, of ids
+
+    def forward(self, *batch: Any, **named: Any) -> dict[str, float]:
+        """Add a batch as `update` does and return its measures, NaN where no image has another of its class."""
+        held = {name: value if isinstance(value, Tensor) else [*value] for name, value in self.metric_state.items()}
+        count = self._update_count
+        try:
+            measures = super().forward(*batch, **named)
+            _check_columns(self.embeddings)  # of which torchmetrics shows `update` those of the batch alone
+            return measures
+        except BaseException:
+            self.reset()
+            for name, value in held.items():
+                setattr(self, name, value)
+            self._update_count, self._to_sync, self._should_unsync = count, self.sync_on_compute, True
+            raise
 
     def update(
         self, embeddings: Tensor | ArrayLike, labels: Tensor | ArrayLike, ids: Tensor | ArrayLike | None = None
@@ -80,7 +82,8 @@ class RetrievalMetric(Metric):
 
         ids name the images, as their places in the data set do. With them an image counts once, however often it
         comes: torch's DistributedSampler repeats some, to give every rank as many, and twins find each other. Ties are
-        then broken in the order of ids, and not of arrival, which depends on the number of ranks.
+        then broken by ids, strings by their digests, and not in the order of arrival, which depends on the number of
+        ranks.
 
         Raises:
             ValueError: the lengths differ, or the columns from those of the first batch, or names are of another kind.
@@ -96,79 +99,69 @@ class RetrievalMetric(Metric):
                     f"{name} must be one for each row of embeddings (B, D), got {name} of shape {values.shape} and "
                     f"embeddings of shape {tuple(embeddings.shape)}"
                 )
-        if self.embeddings and embeddings.shape[1] != self.embeddings[0].shape[1]:
-            columns = self.embeddings[0].shape[1]
-            raise ValueError(f"embeddings must have {columns} columns as the first had, got {embeddings.shape[1]}")
+        _check_columns([*self.embeddings, embeddings])
         if not len(embeddings):
             return
-        written = {name: _written(values, name) for name, values in given.items()}
+        numbers = {name: _numbers(values, name).to(embeddings.device) for name, values in given.items()}
         self.embeddings.append(embeddings)
-        for name, values in written.items():
+        for name, values in numbers.items():
             getattr(self, name).append(values)
-
-    def sync(self, *args: object, **how: object) -> None:
-        """Nothing: `compute` gathers by itself, because the ranks divide the queries."""
+        strings = [len(embeddings) * int(name in given and given[name].dtype.kind not in "biu") for name in NAMES]
+        self.strings = self.strings + torch.tensor(strings, device=self.strings.device)
 
     @torch.no_grad()
     def compute(self) -> dict[str, float]:
-        """The measures of all images since the last reset, as `retrieval` returns them.
+        """The measures of all images since the last reset, as `retrieval` returns them; NaN, and every image
+        `excluded`, where no image has another of its class.
 
         Raises:
             ValueError: as `retrieval`, and if there was no update, or ids came with some of the batches.
         """
-        mine = [[batch.cpu() for batch in state] for state in (self.embeddings, self.labels, self.ids)]
-        ranks = _of_all_ranks(mine) if getattr(self, "_to_sync", True) else [mine]
-        batches, labels, ids = ([batch for rank in ranks for batch in rank[i]] for i in range(3))
-        if not batches:
+        points, labels, ids = (_joined(state) for state in (self.embeddings, self.labels, self.ids))
+        if not len(labels):
             raise ValueError("there is nothing to compute: call update(embeddings, labels) first")
-        points, labels = torch.cat(batches), _read(labels, "labels")
-        if len(ids) not in (0, len(batches)):
+        if len(ids) not in (0, len(labels)):
             raise ValueError("ids came with some batches only: give them to every update, or to none")
-        if ids:
-            first = np.unique(_read(ids, "ids"), return_index=True)[1]
-            points, labels = points[torch.from_numpy(first)], labels[first]
-        if self.embeddings:
-            points = points.to(self.embeddings[0].device)
-        if len(ranks) == 1:
-            return retrieval(points, labels, **self.how)
-        everything = np.arange(len(points))
-        mine = np.array_split(everything, len(ranks))[dist.get_rank()]
-        values = None
-        if len(mine):
-            queries: dict[str, Any] = {"embeddings": points[mine], "labels": labels[mine], "query_ids": mine}
-            others: dict[str, Any] = {"gallery": points, "gallery_labels": labels, "gallery_ids": everything}
-            values = retrieval_per_query(**queries, **others, **self.how)
-        parts = [part for part in _of_all_ranks({name: v.cpu() for name, v in (values or {}).items()}) if part]
-        return averages({name: torch.cat([part[name] for part in parts]) for name in parts[0]})
+        for name, strings in zip(NAMES, self.strings.tolist()):
+            if strings not in (0, len(labels)):
+                raise ValueError(f"{name} must be integers in all batches, or strings in all")
+        if len(ids):
+            first = torch.from_numpy(np.unique(ids.cpu().numpy(), return_index=True)[1]).to(points.device)
+            points, labels = points[first], labels[first]
+        if len(labels.unique()) == len(labels):
+            return dict.fromkeys(self.names, torch.nan) | {"excluded": float(len(labels))}
+        return retrieval(points, labels, **self.how)
+
+
+def _check_columns(batches: list[Tensor]) -> None:
+    first, last = batches[0].shape[1], batches[-1].shape[1]
+    if first != last:
+        raise ValueError(f"embeddings must have {first} columns as the first had, got {last}")
+
+
+def _joined(state: list[Tensor] | Tensor) -> Tensor:
+    """A state, which torchmetrics joins where it has gathered it."""
+    if isinstance(state, Tensor):
+        return state
+    return torch.cat([batch.to(state[0].device) for batch in state]) if state else torch.empty(0)
 
 
 def _on_cpu(values: Tensor | ArrayLike) -> np.ndarray:
     return values.detach().cpu().numpy() if isinstance(values, Tensor) else np.array(values)
 
 
-def _written(values: np.ndarray, name: str) -> Tensor:
-    """Names (B,) as a tensor, which a state must be: integers (B,), strings as their code points (B, longest)."""
+def _numbers(values: np.ndarray, name: str) -> Tensor:
+    """Names (B,) as int64, which a state must be; strings by the first 8 bytes of their digests."""
     if values.dtype.kind in "biu":
         return torch.from_numpy(values.astype(np.int64))
     if values.dtype.kind == "U" or (values.dtype.kind == "O" and all(isinstance(value, str) for value in values)):
-        letters = np.ascontiguousarray(values.astype(str))
-        return torch.from_numpy(letters.view(np.uint32).reshape(len(letters), -1).astype(np.int64))
+        digests = b"".join(hashlib.blake2b(value.encode(), digest_size=8).digest() for value in values.tolist())
+        return torch.frombuffer(bytearray(digests), dtype=torch.int64) if digests else torch.empty(0).long()
     raise ValueError(f"{name} must be integers or strings, got {values.dtype}")
 
 
-def _read(batches: list[Tensor], name: str) -> np.ndarray:
-    """The names that batches of `_written` hold."""
-    if len({batch.ndim for batch in batches}) > 1:
-        raise ValueError(f"{name} must be integers in all batches, or strings in all")
-    if batches[0].ndim == 1:
-        return torch.cat(batches).numpy()
-    letters = [np.ascontiguousarray(batch.numpy().astype(np.uint32)) for batch in batches]
-    return np.concatenate([batch.view(f"U{batch.shape[1]}")[:, 0] for batch in letters])
-
-
-def _of_all_ranks(value: Value) -> list[Value]:
-    if not (dist.is_available() and dist.is_initialized()):
-        return [value]
-    values: list = [None] * dist.get_world_size()
-    dist.all_gather_object(values, value)
-    return values
+def _of_all_ranks(mine: Tensor, group: Any = None) -> list[Tensor]:
+    """The tensors of all ranks that have any numbers; torchmetrics' own cannot gather from one without a batch."""
+    gathered: list[Any] = [None] * dist.get_world_size(group)
+    dist.all_gather_object(gathered, mine.cpu(), group)
+    return [each.to(mine.device) for each in gathered if each.numel()] or [mine]

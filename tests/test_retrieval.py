@@ -1,9 +1,132 @@
-"""The search in float32 gives the lists and the measures of float64, byte for byte, and falls back where it cannot."""
+"""The lists of every route are those of float64 distances, ties by index, whatever the offset and the scale."""
+
+import math
 
 import pytest
 import torch
+import torch.nn.functional as F
 
 from dmlrepro import retrieval
+
+ROUTES = ("faiss", "torch", "float64")
+
+
+@pytest.fixture(params=ROUTES)
+def route(request, monkeypatch):
+    """Rank galleries of any size by one of the three routes."""
+    monkeypatch.setattr(retrieval, "SMALLEST_SEARCH", math.inf if request.param == "float64" else 0)
+    monkeypatch.setattr(retrieval, "LONGEST_LIST", 1)
+    monkeypatch.setattr(retrieval, "FAISS_CANDIDATES", 10**6 if request.param == "faiss" else 0)
+    searched, search = [], retrieval._searched_by_faiss
+    monkeypatch.setattr(retrieval, "_searched_by_faiss", lambda *how: searched.append(1) or search(*how))
+    yield request.param
+    assert bool(searched) == (request.param == "faiss")
+
+
+def by(route, call):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(retrieval, "SMALLEST_SEARCH", math.inf if route == "float64" else 0)
+        patch.setattr(retrieval, "LONGEST_LIST", 1)
+        patch.setattr(retrieval, "FAISS_CANDIDATES", 10**6 if route == "faiss" else 0)
+        return call()
+
+
+def ranked_anew(monkeypatch):
+    """The rows that a search in float32 leaves to float64, call by call."""
+    calls, near = [], retrieval._Search.all_near
+    monkeypatch.setattr(
+        retrieval._Search, "all_near", lambda self, rows, wanted: calls.append(len(rows)) or near(self, rows, wanted)
+    )
+    return calls
+
+
+def squared_distances(queries, gallery, distance):
+    """(N, G) in float64, every difference taken before it is squared."""
+    queries, gallery = queries.double(), gallery.double()
+    if distance == "cosine":
+        queries, gallery = (x / x.norm(dim=1, keepdim=True) for x in (queries, gallery))
+    return torch.stack([(gallery - query).square().sum(1) for query in queries])
+
+
+def assert_right(lists, squares, own):
+    """Each list holds the least of its row in ascending order, and equal ones ascend by index."""
+    if own:
+        squares = squares.clone().fill_diagonal_(torch.inf)
+    expected = squares.sort(dim=1, stable=True)
+    k = lists.shape[1]
+    found = squares.gather(1, lists)
+    assert torch.allclose(found, expected.values[:, :k], rtol=2e-9, atol=0)
+    tied = found[:, 1:] == found[:, :-1]
+    assert (lists[:, 1:] > lists[:, :-1])[tied].all()
+    clear = (expected.values[:, 1:] > expected.values[:, :-1] * (1 + 1e-8))[:, :k]
+    before = F.pad(clear, (1, 0), value=True)[:, :k]
+    same = lists == expected.indices[:, :k]
+    assert same[clear & before].all()
+
+
+def classes(seed, size=240, dim=16):
+    generator = torch.Generator().manual_seed(seed)
+    labels = torch.randint(size // 8, (size,), generator=generator)
+    points = torch.randn(size, dim, generator=generator, dtype=torch.float64) * 0.3
+    return points + 3 * torch.randn(size, dim, generator=generator, dtype=torch.float64)[labels], labels
+
+
+def with_twins(points):
+    points = points.clone()
+    points[1::6], points[2::6] = points[::6], points[::6]
+    return points
+
+
+def with_outliers(far):
+    def place(points):
+        points = points.clone()
+        points[7], points[100] = far, -far
+        return points
+
+    return place
+
+
+PLACES = {
+    "as they are": lambda points: points,
+    "twins": with_twins,
+    "few values": lambda points: points[:, :3].sign() + 0.25,
+    "all alike": lambda points: points[:1].expand(len(points), -1),
+    "one class in another": lambda points: torch.cat([points[:120], points[120:] * 1e-6]),
+    **{f"moved by {offset:.0e}": (lambda points, offset=offset: points + offset) for offset in (1e2, 1e5, 3e5, 1e8)},
+    **{f"scaled by {scale:.0e}": (lambda points, scale=scale: points * scale) for scale in (1e-8, 1e8)},
+    "scaled by 1e-8 and moved by 1": lambda points: points * 1e-8 + 1,
+    **{f"two at {far:.0e}": with_outliers(far) for far in (1e3, 1e6, 1e8)},
+    "scaled by 1e-8, two at 1e8": lambda points: with_outliers(1e8)(points * 1e-8),
+    "twins moved by 1e6": lambda points: with_twins(points) + 1e6,
+    "twins, two at 1e8": lambda points: with_outliers(1e8)(with_twins(points)),
+}
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=["float32", "float64"])
+@pytest.mark.parametrize("distance", ["cosine", "euclidean"])
+@pytest.mark.parametrize("place", PLACES)
+def test_lists_are_those_of_float64_differences(route, place, distance, dtype):
+    points = PLACES[place](classes(0)[0]).to(dtype)
+    squares = squared_distances(points, points, distance)
+    for k in (1, 10, 100, 239):
+        assert_right(retrieval.nearest(points, k, distance=distance), squares, own=True)
+    some = points[::9]
+    lists = retrieval.nearest(some, 20, gallery=points, distance=distance, block=7)
+    assert_right(lists, squares[::9], own=False)
+
+
+@pytest.mark.parametrize("distance", ["cosine", "euclidean"])
+@pytest.mark.parametrize("place", PLACES)
+def test_measures_are_those_of_the_lists(route, place, distance):
+    """With labels only what decides a hit is compared exactly: the lists of `nearest` give the same bytes."""
+    points, labels = classes(1)
+    points = PLACES[place](points)
+    lists = retrieval.nearest(points, len(points) - 1, distance=distance)
+    relevant = torch.bincount(labels)[labels] - 1
+    hits = labels[lists] == labels[:, None]
+    values = retrieval.retrieval_per_query(points, labels, (1, 5, 50), distance=distance)
+    expected = retrieval._of_lists(hits, relevant, relevant + 1, (1, 5, 50), {"P@1", "RP", "MAP@R"}, hits.shape[1])
+    assert all(torch.equal(values[name], expected[name].double()) for name in values)
 
 
 def random_points(size, dim, generator):
@@ -29,106 +152,111 @@ def collapsed_points(size, dim, generator):
 KINDS = (random_points, tied_points, near_duplicates, collapsed_points)
 
 
-@pytest.fixture
-def searched(monkeypatch):
-    """Search galleries of any size; gives the number of queries that were ranked in float64, call by call."""
-    monkeypatch.setattr(retrieval, "SMALLEST_SEARCH", 0)
-    monkeypatch.setattr(retrieval, "LONGEST_LIST", 1 / 8)
-    ranked, calls = retrieval._ranked, []
-    monkeypatch.setattr(
-        retrieval, "_ranked", lambda points, rows, *how: calls.append(len(rows)) or ranked(points, rows, *how)
-    )
-    return calls
-
-
-def in_float64(call):
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(retrieval, "SMALLEST_SEARCH", 2**62)
-        return call()
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_route_gives_the_same_bytes(kind, monkeypatch):
+    generator = torch.Generator().manual_seed(1)
+    points = kind(2000, 80, generator)  # 80 dimensions are two products
+    labels = torch.randint(150, (len(points),), generator=generator)
+    some, ids = torch.arange(0, 2000, 9), torch.arange(2000)
+    anew = ranked_anew(monkeypatch)
+    for call in (
+        lambda: {"lists": retrieval.nearest(points, 20)},
+        lambda: retrieval.retrieval_per_query(points, labels, measures=retrieval.MEASURES),
+        lambda: retrieval.retrieval_per_query(points, labels, (8,), measures=("MAP@R",)),
+        lambda: retrieval.retrieval_per_query(
+            points[some], labels[some], (1, 100), points, labels, "euclidean", query_ids=some, gallery_ids=ids
+        ),
+    ):
+        expected = by("float64", call)
+        for route in ("faiss", "torch"):
+            anew.clear()
+            found = by(route, call)
+            assert found.keys() == expected.keys()
+            assert all(torch.equal(found[name], expected[name]) for name in expected)
+            if kind is random_points and len(next(iter(found.values()))) == 2000:
+                assert sum(anew) <= 20  # the search decides nearly all by itself
+            if kind is tied_points:
+                assert sum(anew)  # a tie of more than the spare candidates is for float64 to order
 
 
 @pytest.mark.parametrize("distance", ["cosine", "euclidean"])
-@pytest.mark.parametrize("kind", KINDS)
-def test_lists_equal_those_of_float64(searched, kind, distance):
-    points = kind(2400, 24, torch.Generator().manual_seed(0))
-    for call in (
-        lambda: retrieval.nearest(points, 20, distance=distance),
-        lambda: retrieval.nearest(points[:300], 100, gallery=points, distance=distance),
-        lambda: retrieval.nearest(points, 3, distance=distance, block=700),
-    ):
-        searched.clear()
-        lists = call()
-        ranked_again = sum(searched)
-        assert torch.equal(lists, in_float64(call))
-        if kind is random_points:
-            assert ranked_again == 0
-        if kind is tied_points:
-            assert ranked_again > len(lists) / 2  # a tie of more than the spare candidates is for float64 to order
+def test_nearest_agrees_with_an_exact_index_of_faiss(distance):
+    import faiss
+
+    points = torch.randn(3000, 32, generator=torch.Generator().manual_seed(2))
+    points = F.normalize(points) if distance == "cosine" else points
+    index = faiss.IndexFlatIP(32) if distance == "cosine" else faiss.IndexFlatL2(32)
+    index.add(points.numpy())
+    theirs = torch.from_numpy(index.search(points[:500].numpy(), 10)[1])
+    ours = retrieval.nearest(points[:500], 10, gallery=points, distance=distance)
+    assert (ours == theirs).double().mean() > 0.999  # float32 exchanges a few that are as far
+    assert torch.equal(ours[:, 0], torch.arange(500))
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_measures_equal_those_of_float64(searched, kind):
-    generator = torch.Generator().manual_seed(1)
-    points = kind(9000, 16, generator)
-    labels = torch.randint(600, (len(points),), generator=generator)
-    some, ids = torch.arange(0, 9000, 45), torch.arange(9000)
-    for call in (
-        lambda: retrieval.retrieval_per_query(points, labels),
-        lambda: retrieval.retrieval_per_query(points[:2400], labels[:2400], (8,), measures=("MAP@R",)),
-        lambda: retrieval.retrieval_per_query(
-            points[some], labels[some], (1, 1000), points, labels, "euclidean", query_ids=some, gallery_ids=ids
-        ),
-    ):
-        searched.clear()
-        measures = call()
-        assert sum(searched) < len(measures["relevant"]) or kind is tied_points
-        expected = in_float64(call)
-        assert measures.keys() == expected.keys()
-        assert all(torch.equal(measures[name], expected[name]) for name in expected)
-
-
-def test_few_candidates_of_a_list_need_float64(monkeypatch):
+def test_few_candidates_of_a_list_need_their_exact_distance(monkeypatch):
     """Relevant items and others that float32 may have put on the wrong side of one another."""
     generator = torch.Generator().manual_seed(2)
-    points = torch.nn.functional.normalize(torch.randn(9000, 64, generator=generator).double(), dim=1)
-    half_squares = torch.ones(9000, 1, dtype=torch.float64), torch.zeros(9000, dtype=torch.float64)
-    everything = retrieval.Points(points, points, *half_squares)
-    labels = torch.randint(180, (9000,), generator=generator)
-    search = retrieval._Search(everything, 1000, torch.arange(9000), (labels, labels))
-    asked, exactly = [], retrieval._half_squares
+    points, labels = torch.randn(9000, 64, generator=generator), torch.randint(180, (9000,), generator=generator)
+    asked, exactly = [], retrieval._halves
     monkeypatch.setattr(
-        retrieval, "_half_squares", lambda points, *pairs: asked.append(len(pairs[0])) or exactly(points, *pairs)
+        retrieval, "_halves", lambda points, *pairs: asked.append(len(pairs[0])) or exactly(points, *pairs)
     )
-    list(search(torch.arange(50)))
+    anew = ranked_anew(monkeypatch)
+    measured = retrieval.retrieval_per_query(
+        points[:50], labels[:50], (800,), points, labels, query_ids=range(50), gallery_ids=range(9000)
+    )
+    assert len(measured["R@800"]) == 50 and not anew
     assert 0 < sum(asked) < 50 * 20
 
 
-def test_a_wrong_bound_of_the_error_is_noticed(searched, monkeypatch):
+def test_a_wrong_bound_of_the_error_is_noticed(monkeypatch):
     """Without room for its rounding the search in float32 gives other lists: the equality above is none of chance."""
-    points = near_duplicates(2400, 24, torch.Generator().manual_seed(0))
-    copy, group = torch.arange(2400) // 60, torch.arange(2400) % 60
-    labels = group // 2 * 2 + copy % 2  # half of two groups each
-    calls = [lambda: retrieval.nearest(points, 39), lambda: retrieval.retrieval(points, labels, 39, measures="MAP@R")]
-    monkeypatch.setattr(retrieval._Search, "_undecided", lambda self, rows, keys: torch.zeros_like(keys).bool())
-    assert not torch.equal(calls[0](), in_float64(calls[0]))
-    assert calls[1]() != in_float64(calls[1])
+    points = near_duplicates(2000, 24, torch.Generator().manual_seed(0))
+    call = lambda: retrieval.nearest(points, 39)  # noqa: E731
+    expected = by("float64", call)
+    assert torch.equal(by("torch", call), expected)
+    monkeypatch.setattr(retrieval._Search, "room", lambda self, rows, farthest: torch.zeros_like(farthest))
+    assert not torch.equal(by("torch", call), expected)
 
 
 @pytest.mark.parametrize("precision", ["high", "medium"])
-def test_products_that_round_further_are_not_searched_with(searched, precision):
-    points = torch.randn(2400, 8)
+def test_products_that_round_further_are_not_searched_with(precision, monkeypatch):
+    points, anew = torch.randn(2400, 8), ranked_anew(monkeypatch)
     before = torch.get_float32_matmul_precision()
     torch.set_float32_matmul_precision(precision)
     try:
-        retrieval.nearest(points, 5)
+        by("torch", lambda: retrieval.nearest(points, 5))
     finally:
         torch.set_float32_matmul_precision(before)
-    assert sum(searched) == len(points)
+    assert sum(anew) == len(points)
 
 
 def test_a_small_gallery_is_ranked_in_float64(monkeypatch):
-    monkeypatch.setattr(retrieval, "_Search", None)
+    anew = ranked_anew(monkeypatch)
     retrieval.retrieval(torch.randn(1000, 4), torch.arange(1000) // 5, measures="MAP@R")
+    assert sum(anew) == 1000
+
+
+def test_without_faiss_torch_searches(monkeypatch):
+    points = torch.randn(2000, 8)
+    expected = retrieval.nearest(points, 5)
+    monkeypatch.setattr(retrieval, "find_spec", lambda name: None)
+    monkeypatch.setattr(retrieval, "_searched_by_faiss", None)
+    assert torch.equal(retrieval.nearest(points, 5), expected)
+
+
+def test_faiss_keeps_its_number_of_threads():
+    import faiss
+
+    before = faiss.omp_get_max_threads()
+    retrieval.nearest(torch.randn(2000, 8), 5)
+    assert faiss.omp_get_max_threads() == before
+
+
+def test_more_targets_than_a_key_can_number_are_refused(monkeypatch):
+    monkeypatch.setattr(retrieval, "INDEX_BITS", 3)
+    with pytest.raises(ValueError, match=r"gallery must have at most 2\^3 items, got 9; search its parts"):
+        retrieval.nearest(torch.randn(9, 2), 1)
 
 
 def test_blocks_are_sized_for_the_device(monkeypatch):

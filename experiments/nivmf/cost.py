@@ -10,6 +10,7 @@ import torch
 
 from dmlrepro import metrics
 from dmlrepro.losses.nivmf import ProbabilisticProxyLoss
+from dmlrepro.retrieval import MEASURES
 from experiments import steps, timing
 from experiments.analysis import results
 from experiments.analysis.statistics import t_interval
@@ -129,7 +130,7 @@ def _retriever(
     def retrieve() -> None:
         queries = network.eval()(batch)
         embeddings = torch.cat([queries, gallery[len(queries) :].to(queries)])
-        metrics.retrieval(embeddings, labels.to(queries.device))
+        metrics.retrieval(embeddings, labels.to(queries.device), measures=MEASURES)
 
     return retrieve
 

@@ -15,6 +15,7 @@ from torch import Tensor
 
 from dmlrepro import metrics
 from dmlrepro.losses import nivmf as losses
+from dmlrepro.retrieval import MEASURES
 from experiments.analysis import summaries
 from experiments.analysis.claims import START
 from experiments.analysis.stored import Numbers
@@ -94,8 +95,10 @@ def _euclidean_retrieval(run: RunResult) -> dict[str, float]:
     labels, query, gallery = evaluated_labels(run)
     points, ks = run.embeddings, run.spec.ks
     if (query & gallery).all():
-        return metrics.retrieval(points, labels, ks, distance="euclidean")
-    return metrics.retrieval(points[query], labels[query], ks, points[gallery], labels[gallery], "euclidean")
+        return metrics.retrieval(points, labels, ks, distance="euclidean", measures=MEASURES)
+    return metrics.retrieval(
+        points[query], labels[query], ks, points[gallery], labels[gallery], "euclidean", measures=MEASURES
+    )
 
 
 def retrieval_by_both_distances(table: pd.DataFrame) -> pd.DataFrame:
