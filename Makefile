@@ -10,7 +10,7 @@ export PYTHONDONTWRITEBYTECODE := 1
 # recipes read these from the environment, so that nothing in them is a command of the shell
 export PROFILE ONLY
 
-.PHONY: results executed test test-all slurm-test test-gpu lint pytest pytest-all nbval notebooks accept site lab lock install clean
+.PHONY: results executed test test-all slurm-test test-gpu lint pytest pytest-all nbval notebooks update-golden site lab lock install clean
 
 # ONLY=00_tour,10_pfml_retrieval: these notebooks. It fails where a committed table is not what they make now
 results: executed
@@ -56,7 +56,7 @@ nbval: $(READY)
 	$(BIN)/python workflow/fresh.py $(FRESH) $(sort $(wildcard notebooks/*.ipynb))
 
 # what is committed, outputs and golden values, is of profile quick, whatever the command line says
-notebooks accept: override PROFILE := quick
+notebooks update-golden: override PROFILE := quick
 
 # executed copies replace the committed notebooks, outputs included, with the tables and costs of the same execution, and
 # what pages say of results/ is written anew; a notebook that tells of all results/ is executed when these lie there
@@ -64,7 +64,7 @@ notebooks: executed
 	$(BIN)/python -m experiments publish --everything build/quick $$(echo "$$ONLY" | tr , ' ')
 	$(BIN)/python workflow/build.py quick "$$ONLY"
 	$(BIN)/python workflow/install_notebooks.py build/quick notebooks
-	$(BIN)/python -m experiments pages
+	$(BIN)/python -m experiments report
 
 # the workflow on a SLURM cluster of this one machine; SLURM itself: sudo .venv/bin/python tests/slurm/cluster.py install
 slurm-test: $(READY)
@@ -72,9 +72,9 @@ slurm-test: $(READY)
 	$(BIN)/python -m pip install --no-deps --require-hashes -r workflow/profiles/slurm/requirements.txt
 	$(BIN)/python -m pytest tests/slurm
 
-accept: executed
-	$(BIN)/python -m experiments accept $$(echo "$$ONLY" | tr , ' ')
-	$(BIN)/python -m experiments pages
+update-golden: executed
+	$(BIN)/python -m experiments update-golden $$(echo "$$ONLY" | tr , ' ')
+	$(BIN)/python -m experiments report
 
 # the documentation, to read offline, on a phone too: build/site/index.html; a warning or a broken link is an error
 site: $(READY)

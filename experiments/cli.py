@@ -1,5 +1,5 @@
-"""python -m experiments: data, backbones, training without Jupyter, the cache, search in your own images with a trained
-network, and what the Makefile and the workflow call.
+"""python -m experiments: data, backbones, settings, training and tuning without Jupyter, and what the Makefile and the
+workflow call.
 """
 
 import argparse
@@ -69,16 +69,17 @@ def _parser() -> argparse.ArgumentParser:
     _notebooks(train)
     _parameters(train)
     train.add_argument("--grid", type=Path, help="executions.json of the workflow; then NOTEBOOKS are names in it")
+    train.add_argument("--seed", type=int, help="only the runs of this seed")
     train.add_argument("--rerun", action="store_true", help="also what the store has; new lines are appended")
     train.add_argument("--jobs", type=int, help="one-thread runs side by side (default: all cores, on GPUs 1)")
 
-    search = _command(commands, "search", do.search, "tune methods alike on validation classes, into results/; resumes")
-    search.add_argument(
+    tune = _command(commands, "tune", do.tune, "tune methods alike on validation classes, into results/; resumes")
+    tune.add_argument(
         "what", nargs="+", help="notebooks (name or number), methods, or both: then these methods of them"
     )
-    _parameters(search, profile="small")
-    search.add_argument("--jobs", type=int, help="searches side by side, each on one thread (default: all cores)")
-    search.add_argument("--again", action="store_true", help="also where there is one, which it replaces when complete")
+    _parameters(tune, profile="small")
+    tune.add_argument("--jobs", type=int, help="searches side by side, each on one thread (default: all cores)")
+    tune.add_argument("--again", action="store_true", help="also where there is one, which it replaces when complete")
 
     bench = _command(commands, "bench", do.bench, "check a loss of your own and compare it with all others; resumes")
     bench.add_argument("loss", help="FILE.py:NAME or package.module:NAME, see docs/your_loss.md")
@@ -97,25 +98,10 @@ def _parser() -> argparse.ArgumentParser:
     check.add_argument("--sample", type=int, default=2, help="runs of each kind (default: 2)")
     check.add_argument("--jobs", type=int, help="as in `train`")
 
-    jobs = _command(commands, "jobs", do.jobs, "write what a workflow needs to train each run as a job of its own")
-    jobs.add_argument("grid", type=Path, help="executions.json of the workflow")
-    jobs.add_argument("index", type=Path, help="a JSON file to write; the spec of each run goes beside it")
-    jobs.add_argument("--cores", type=int, default=1, help="threads of a run that does not say how many (default: 1)")
-    jobs.add_argument("--gpus", type=int, default=0, help="GPUs that share each run (default: 0)")
-    run = _command(commands, "run", do.run, "train one run that `jobs` wrote, into the cache")
-    run.add_argument("spec", type=Path, help="a file that `jobs` wrote")
-
-    plan = _command(
-        commands, "plan", do.plan, "list the runs of notebooks with estimated hours and memory; runs nothing"
-    )
-    _notebooks(plan)
-    _parameters(plan)
-    plan.add_argument("--each", action="store_true", help="a line per run instead of one per method")
-    plan.add_argument("--gpus", type=int, help="GPUs that share each run (default: those of this machine)")
-    plan.add_argument("--measure", action="store_true", help="time a step and an evaluation of each kind of run here")
-    show = _command(commands, "show", do.show, "print every setting of a notebook's runs and where it comes from")
-    show.add_argument("notebook", help="name or number")
-    _parameters(show)
+    purpose = "print every setting of a notebook's runs, where it comes from, and about how long they take"
+    config = _command(commands, "config", do.config, purpose)
+    config.add_argument("notebook", help="name or number")
+    _parameters(config)
 
     export = _command(commands, "export", do.export, "keep a trained network as a file: of notebook 01 the recommended")
     export.add_argument("notebook", help="name or number, as in 01")
@@ -145,15 +131,10 @@ def _parser() -> argparse.ArgumentParser:
     )
     summary = _command(commands, "summary", do.summary, "table of a build folder: notebook, seconds, rows, verdicts")
     summary.add_argument("folder", type=Path, help="of a build, as build/quick")
-    drift = _command(commands, "drift", do.drift, "print how far new tables of a folder lie from the golden values")
-    drift.add_argument("folder", type=Path, help="of a build, as build/quick")
-    _notebooks(drift)
-    _command(commands, "pages", do.pages, "write what is made from results/: findings, index, ledger, README")
-    _notebooks(
-        _command(
-            commands, "accept", do.accept, "make new golden numbers from build/quick or results/quick, print what moved"
-        )
-    )
+    summary.add_argument("notebooks", nargs="*", help="instead, how far the tables of these lie from the golden values")
+    _command(commands, "report", do.report, "write what is made from results/: findings, index, ledger, README")
+    purpose = "make new golden values from build/quick or results/quick, print what moved"
+    _notebooks(_command(commands, "update-golden", do.update_golden, purpose))
     return parser
 
 

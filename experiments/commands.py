@@ -7,13 +7,14 @@ They import what they need themselves, so that the others need not wait for it.
 import argparse
 import ast
 import difflib
-import json
 import sys
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from experiments.params import Params
+    from experiments.study import Execution
     from experiments.training.spec import RunSpec
 
 
@@ -77,7 +78,6 @@ def shared_parameters(options: argparse.Namespace) -> None:
 
 def train(options: argparse.Namespace) -> None:
     from experiments.files import FullDisk
-    from experiments.report import jobs
     from experiments.training import records, runs
 
     if options.grid and (options.parameters or options.profile != "quick"):
@@ -85,8 +85,9 @@ def train(options: argparse.Namespace) -> None:
     pooled: list[RunSpec] = []
     results: list[runs.RunResult] = []
     failures = []
-    for execution in jobs.of_grid(options.grid, options.notebooks) if options.grid else _chosen(options):
-        specs = execution.study.specs(execution.params)
+    for execution in _of_grid(options.grid, options.notebooks) if options.grid else _chosen(options):
+        every = execution.study.specs(execution.params)
+        specs = [spec for spec in every if options.seed in (None, spec.seed)]
         if not records.file_of(execution.params.profile, execution.study.name):
             pooled += specs
             continue
@@ -103,6 +104,33 @@ def train(options: argparse.Namespace) -> None:
     fresh = {result.key for result in results if not result.from_cache}
     distinct = len({result.key for result in results})
     print(f"{distinct} distinct runs of {len(results)}: {len(fresh)} trained now, the others were finished")
+
+
+def _chosen(options: argparse.Namespace) -> Iterator["Execution"]:
+    """Studies with the parameters of the command line."""
+    from experiments.report import catalogue
+    from experiments.study import Execution
+
+    for study in map(catalogue.find, _selected(options.notebooks)):
+        yield Execution(study, _params(options, study.params))
+
+
+def _of_grid(path: Path, names: Sequence[str]) -> Iterator["Execution"]:
+    """Studies with the parameters of executions of the workflow; names: of executions, none: all."""
+    from experiments.files import read_json
+    from experiments.report import catalogue
+    from experiments.study import Execution
+
+    remedy = "give the executions.json of a build, as in build/quick after `make results`, which makes it anew"
+    grid = read_json(path, remedy)
+    if not isinstance(grid, dict) or not {"profile", "executions"} <= set(grid):
+        raise ValueError(f"{path} holds no profile and executions; {remedy}")
+    if unknown := [name for name in names if name not in grid["executions"]]:
+        raise ValueError(f"{path} has no {', '.join(unknown)}; it has {', '.join(grid['executions'])}")
+    for name in names or grid["executions"]:
+        asked = grid["executions"][name]
+        study = catalogue.find(asked["notebook"])
+        yield Execution(study, study.params.from_values({"profile": grid["profile"]} | asked["parameters"]))
 
 
 def records_status(options: argparse.Namespace) -> None:
@@ -127,7 +155,7 @@ def records_check(options: argparse.Namespace) -> int:
     return 1 if others or any(row["differ"] for row in rows) else 0
 
 
-def search(options: argparse.Namespace) -> None:
+def tune(options: argparse.Namespace) -> None:
     import pandas as pd
 
     from experiments import papers
@@ -162,65 +190,12 @@ def bench(options: argparse.Namespace) -> None:
     print(*sentences, f"the page: {path}", sep="\n")
 
 
-def _chosen(options: argparse.Namespace):
-    """Studies with the parameters of the command line."""
-    from experiments.report import catalogue
-    from experiments.study import Execution
-
-    for study in map(catalogue.find, _selected(options.notebooks)):
-        yield Execution(study, _params(options, study.params))
-
-
-def jobs(options: argparse.Namespace) -> None:
-    from experiments.files import write_text
-    from experiments.report import jobs
-
-    grid = jobs.executions(options.grid)
-    specs, index = jobs.expand(grid["executions"], grid["profile"], cores=options.cores, gpus=options.gpus)
-    for key, spec in specs.items():
-        path = options.index.parent / f"{key}.json"
-        if not path.exists():  # its name is its content
-            write_text(path, json.dumps(spec, indent=1) + "\n")
-    write_text(options.index, json.dumps(index, indent=1) + "\n")
-    print(f"{len(index['executions'])} executions of notebooks read {len(specs)} distinct runs")
-
-
-def run(options: argparse.Namespace) -> None:
-    from experiments.report import jobs
-    from experiments.training import runs
-
-    result = jobs.train(options.spec)
-    print(f"{runs.named(result.spec)}: {'in the cache' if result.from_cache else 'trained'}, {result.key}")
-
-
-def plan(options: argparse.Namespace) -> int:
-    import torch
-
-    from experiments.report import catalogue, plan, stopwatch, throughput
-
-    gpus = options.gpus or torch.cuda.device_count() or 1
-    speed = stopwatch.measured if options.measure else throughput.stated
-    names = _selected(options.notebooks)
-    table, problems = plan.table_of(names, lambda cls: _params(options, cls), gpus=gpus, speed=speed)
-    if table.empty:
-        print("these notebooks train nothing")
-        return 0
-    print((table if options.each else plan.grouped(table)).to_string(index=False, float_format="{:.3g}".format))
-    print(plan.by_notebook(table).to_string(index=False, float_format="{:.3g}".format))
-    print(*plan.totals(table, gpus), sep="\n")
-    sentences = [plan.recorded(name, _params(options, catalogue.find(name).params)) for name in names]
-    sentences.append(plan.searching(names, lambda cls: _params(options, cls), speed))
-    for sentence in filter(None, sentences):
-        print(sentence)
-    print(*(f"error: {problem}" for problem in problems), sep="\n", end="\n" * bool(problems), file=sys.stderr)
-    return 1 if problems else 0
-
-
-def show(options: argparse.Namespace) -> None:
-    from experiments.report import catalogue, show
+def config(options: argparse.Namespace) -> None:
+    from experiments.report import catalogue, costs, show
 
     study = catalogue.find(options.notebook)
-    print(show.text(study, _params(options, study.params)))
+    params = _params(options, study.params)
+    print(show.text(study, params), "", costs.described(study, params), sep="\n")
 
 
 def export(options: argparse.Namespace) -> None:
@@ -288,48 +263,39 @@ def _published(build: Path) -> Path:
 
 
 def summary(options: argparse.Namespace) -> int:
-    """What the notebooks of a build folder took and said; 1 where committed tables are not what they make."""
-    from experiments.analysis import publishing
-    from experiments.report import regression
-
-    table = regression.summary(options.folder)
-    print(table.to_string(index=False))
-    print(f"{len(table)} notebooks, {table['rows'].sum()} rows, {table['verdicts'].sum()} verdicts")
-    if difference := publishing.difference(options.folder, _published(options.folder)):
-        print(difference)
-    return _name_outdated(options.folder, _published(options.folder))
-
-
-def _name_outdated(made: Path, committed: Path) -> int:
-    """Print which committed tables are not what the present code makes; 1 if there are any."""
+    """What the notebooks of a build folder took and said; of notebooks that are named, how far their tables lie from
+    the golden values. 1 where a value is outside its tolerance, or a committed table is not what they make."""
     from experiments.analysis import publishing
     from experiments.files import repository_root
+    from experiments.report import regression
 
-    reasons = publishing.outdated(made, committed)
+    committed, outside = _published(options.folder), 0
+    if options.notebooks:
+        committed = repository_root() / "results" / "quick"
+        table, beyond = regression.drift(options.folder, _selected(options.notebooks))
+        if table.empty:
+            print("these notebooks have no golden values")
+            return 0
+        outside = len(beyond)
+        print(table.to_string(index=False, float_format="{:.2f}".format))
+        print(f"{table['moved'].sum()} of {table['values'].sum()} values moved, {outside} outside their tolerance")
+        if outside:
+            print(beyond.to_string(index=False))
+    else:
+        table = regression.summary(options.folder)
+        print(table.to_string(index=False))
+        print(f"{len(table)} notebooks, {table['rows'].sum()} rows, {table['verdicts'].sum()} verdicts")
+        if difference := publishing.difference(options.folder, committed):
+            print(difference)
+    reasons = publishing.outdated(options.folder, committed)
     for name, why in reasons.items():
         print(f"{committed.relative_to(repository_root())}/{name}.csv is not what the present code makes: {why}")
     if reasons:
-        print("if that is meant, `make accept` (golden values too) or `make notebooks` renew what is committed")
-    return 1 if reasons else 0
+        print("if that is meant, `make update-golden` or `make notebooks` renew what is committed")
+    return 1 if outside or reasons else 0
 
 
-def drift(options: argparse.Namespace) -> int:
-    from experiments.files import repository_root
-    from experiments.report import regression
-
-    table, outside = regression.drift(options.folder, _selected(options.notebooks))
-    if table.empty:
-        print("these notebooks have no golden values")
-        return 0
-    print(table.to_string(index=False, float_format="{:.2f}".format))
-    print(f"{table['moved'].sum()} of {table['values'].sum()} values moved, {len(outside)} outside their tolerance")
-    if len(outside):
-        print(outside.to_string(index=False))
-    outdated = _name_outdated(options.folder, repository_root() / "results" / "quick")
-    return 1 if len(outside) else outdated
-
-
-def pages(options: argparse.Namespace) -> None:
+def report(options: argparse.Namespace) -> None:
     from experiments.files import repository_root
     from experiments.report import pages
 
@@ -337,7 +303,7 @@ def pages(options: argparse.Namespace) -> None:
     print(*(path.relative_to(repository_root()) for path in written), f"{len(written)} files written", sep="\n")
 
 
-def accept(options: argparse.Namespace) -> None:
+def update_golden(options: argparse.Namespace) -> None:
     from experiments.analysis import publishing
     from experiments.analysis.provenance import damage, table_paths
     from experiments.files import repository_root

@@ -249,7 +249,7 @@ def spec_of(
     return RunSpec(**fields, seed=seed, method=method.name, setting=setting)
 
 
-# A layer is (who decides, what it decides); a later one replaces what earlier ones say. `show` prints who decided.
+# A layer is (who decides, what it decides); a later one replaces what earlier ones say. `config` prints who decided.
 Layers = list[tuple[str, dict[str, Any]]]
 PARAMETER, METHOD = "parameter", "method"  # a layer of the notebook's parameters, of the method's record
 

@@ -63,7 +63,7 @@ class Params:
     paper: typing.ClassVar[str] = ""
     # A notebook changes a profile's recipe so, e.g. {"quick": {"steps": 150}}
     overrides: typing.ClassVar[dict[str, dict[str, typing.Any]]] = {}
-    # What the runs of the profile paper have otherwise than the print, for `show`
+    # What the runs of the profile paper have otherwise than the print, for `config`
     differs: typing.ClassVar[tuple[str, ...]] = ()
     # Parameters that may not be 0, beside those that the classes it extends name
     positive: typing.ClassVar[tuple[str, ...]] = ("embedding_size", "batch_size", "lr", "seeds")
@@ -191,7 +191,7 @@ class Params:
         """What the paper says of a method's runs under these parameters: {name: methods.Setting}.
 
         A name is a field of the RunSpec, "loss.<option>" or "loss_lr.<parameter>". At the profile paper the loss takes
-        its options and rates from here; the fields are decided for all methods alike, and only compared by `show`.
+        its options and rates from here; the fields are decided for all methods alike, and only compared by `config`.
         """
         return {}
 

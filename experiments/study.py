@@ -80,7 +80,7 @@ class Study:
         return Execution(self, params)
 
     def specs_untrained(self, params: Params) -> list[RunSpec]:
-        """The runs as `plan` and `show` list them: a search, which would train, is left out."""
+        """The runs as `config` lists them: a search, which would train, is left out."""
         if params.search_trials:
             none: dict[str, Any] = {"search_trials": 0}
             params = dataclasses.replace(params, **none).untuned()  # it begins where no search has been taken

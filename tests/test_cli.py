@@ -42,7 +42,7 @@ def test_pages_refuse_costs_that_somebody_edited(copy, capsys):
     costs = copy / "26_nivmf_cost_and_samples.cost.csv"
     lines = costs.read_text().splitlines()
     costs.write_text("\n".join([*lines[:-1], lines[-1].replace(".", "9.", 1)]) + "\n")
-    error = said(["pages"], capsys)
+    error = said(["report"], capsys)
     assert f"{costs} is not what was saved" in error and "`make results`" in error
 
 
@@ -64,15 +64,15 @@ def test_a_number_edited_beside_an_emptied_record_does_not_stay(copy, tmp_path):
     assert table.read_bytes() == (QUICK / f"{name}.csv").read_bytes()
 
 
-@pytest.mark.parametrize("command", ["summary", "drift"])
-def test_a_committed_table_of_older_code_is_named_and_the_command_fails(command, copy, tmp_path, capsys):
+@pytest.mark.parametrize("named", [[], [MAGNET]])
+def test_a_committed_table_of_older_code_is_named_and_the_command_fails(named, copy, tmp_path, capsys):
     build = tmp_path / "build" / "quick"
     build.mkdir(parents=True)
     for path in copy.glob(f"{MAGNET}.*"):
         shutil.copy(path, build)
     notebook = {"cells": [], "metadata": {"papermill": {"duration": 1.0}}}
     (build / f"{MAGNET}.ipynb").write_text(json.dumps(notebook))
-    arguments = [command, str(build), *([MAGNET] if command == "drift" else [])]
+    arguments = ["summary", str(build), *named]
     assert cli.main(arguments) == 0
     rows = saving.read(copy / f"{MAGNET}.csv")
     rewritten(copy / f"{MAGNET}.csv", rows.assign(value=rows["value"] * (1 + 1e-5)))
@@ -84,10 +84,10 @@ def test_a_committed_table_of_older_code_is_named_and_the_command_fails(command,
 def test_accept_checks_everything_before_it_replaces_anything(copy, capsys, monkeypatch):
     monkeypatch.setattr(publishing, "publish", lambda *_, **__: pytest.fail("published"))
     monkeypatch.setattr(regression, "accept", lambda *_: pytest.fail("accepted"))
-    assert "no notebook 'nosuch'" in said(["accept", "nosuch"], capsys)
+    assert "no notebook 'nosuch'" in said(["update-golden", "nosuch"], capsys)
     for part in (".csv", ".json", ".cost.csv"):
         (copy / f"00_tour{part}").unlink(missing_ok=True)
-    assert "no tables of 00_tour; make results ONLY=00_tour" in said(["accept", "00", "10"], capsys)
+    assert "no tables of 00_tour; make results ONLY=00_tour" in said(["update-golden", "00", "10"], capsys)
 
 
 def test_publish_refuses_a_folder_of_no_profile(tmp_path, capsys, monkeypatch):
@@ -100,7 +100,7 @@ def test_accept_takes_what_is_published_where_nothing_was_built(copy, monkeypatc
     accepted: list[str] = []
     monkeypatch.setattr(publishing, "publish", lambda *_, **__: pytest.fail("published"))
     monkeypatch.setattr(regression, "accept", accepted.extend)
-    assert cli.main(["accept", "30"]) == 0 and accepted == [MAGNET]
+    assert cli.main(["update-golden", "30"]) == 0 and accepted == [MAGNET]
 
 
 def test_accept_refuses_a_damaged_table_of_the_build(copy, capsys, monkeypatch):
@@ -110,7 +110,7 @@ def test_accept_refuses_a_damaged_table_of_the_build(copy, capsys, monkeypatch):
     for path in copy.glob(f"{MAGNET}.*"):
         shutil.copy(path, build)
     (build / f"{MAGNET}.csv").write_text("")
-    assert f"{MAGNET}.csv is not what was saved" in said(["accept", "30"], capsys)
+    assert f"{MAGNET}.csv is not what was saved" in said(["update-golden", "30"], capsys)
 
 
 def test_a_grid_is_not_told_a_second_time_what_it_says(tmp_path, capsys):
@@ -123,8 +123,8 @@ def test_a_grid_is_not_told_a_second_time_what_it_says(tmp_path, capsys):
 @pytest.mark.parametrize(
     ("name", "hint"),
     [
-        (["show", "pfml"], "no notebook 'pfml'; there are 10_pfml_retrieval, 11_"),
-        (["search", "PFMLL"], "no method 'PFMLL'; did you mean 'PFML'?"),
+        (["config", "pfml"], "no notebook 'pfml'; there are 10_pfml_retrieval, 11_"),
+        (["tune", "PFMLL"], "no method 'PFMLL'; did you mean 'PFML'?"),
     ],
 )
 def test_a_name_that_is_nearly_one_is_suggested(name, hint, capsys):
@@ -137,15 +137,12 @@ def test_a_name_that_is_nearly_one_is_suggested(name, hint, capsys):
     [
         (["train", "--grid"], "{", "is no complete JSON file"),
         (["train", "--grid"], "[]", "holds no profile and executions"),
-        (["jobs"], "", "is no complete JSON file"),
-        (["run"], "{", "is not the spec of a run"),
     ],
 )
 def test_a_file_that_is_not_what_it_should_be_is_named(arguments, content, remedy, tmp_path, capsys):
     path = tmp_path / "given.json"
     path.write_text(content)
-    more = [tmp_path / "index.json"] if arguments == ["jobs"] else []
-    error = said([*arguments, path, *more], capsys)
+    error = said([*arguments, path], capsys)
     assert f"{path} {remedy}" in error and "Traceback" not in error
 
 
@@ -155,8 +152,8 @@ def test_an_execution_that_a_grid_lacks_is_named_with_those_it_has(tmp_path, cap
     assert f"{path} has no 99; it has {MAGNET}" in said(["train", "--grid", path, "99"], capsys)
 
 
-def test_drift_of_a_folder_that_is_not_there(tmp_path, capsys):
-    error = said(["drift", tmp_path / "nosuch", MAGNET], capsys)
+def test_the_golden_values_beside_a_folder_that_is_not_there(tmp_path, capsys):
+    error = said(["summary", tmp_path / "nosuch", MAGNET], capsys)
     assert f"no folder {tmp_path}/nosuch" in error and "`make results`" in error
 
 
@@ -164,4 +161,4 @@ def test_a_notebook_that_was_cut_is_named(tmp_path, capsys, monkeypatch):
     (tmp_path / "00_tour.ipynb").write_text('{"cells": [')
     assert f"{tmp_path}/00_tour.ipynb is no complete JSON file" in said(["summary", tmp_path], capsys)
     monkeypatch.setattr(pages, "_path", lambda name: tmp_path / "00_tour.ipynb")
-    assert "00_tour.ipynb is no complete JSON file" in said(["pages"], capsys)
+    assert "00_tour.ipynb is no complete JSON file" in said(["report"], capsys)

@@ -1,8 +1,7 @@
-"""What the workflow's configs ask for, how its GPUs are shared, and what is said of failures."""
+"""What the workflow's configs ask for, and what is said of failures."""
 
 import json
 import os
-import subprocess
 import sys
 from pathlib import Path
 from types import SimpleNamespace
@@ -91,62 +90,6 @@ def test_what_says_the_same_stays_as_old_as_it_is(tmp_path):
     assert json.loads((tmp_path / "a.json").read_text()) == {"a": 2}
 
 
-PRINTS = "import os, sys, time; print(os.environ['CUDA_VISIBLE_DEVICES'], flush=True); sys.stdin.read()"
-
-
-def with_gpus(count: int, visible: str, folder: Path) -> subprocess.Popen:
-    command = [sys.executable, ROOT / "workflow" / "with_gpus.py", str(count), sys.executable, "-c", PRINTS]
-    environment = os.environ | {"CUDA_VISIBLE_DEVICES": visible, "TMPDIR": str(folder)}
-    return subprocess.Popen(
-        command, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    )
-
-
-def test_processes_beside_each_other_have_gpus_of_their_own_and_the_next_waits(tmp_path):
-    first, second = (with_gpus(2, "0,1,2,3,4", tmp_path) for _ in range(2))
-    seen = [set(process.stdout.readline().strip().split(",")) for process in (first, second)]
-    assert len(set.union(*seen)) == 4
-    third = with_gpus(2, "0,1,2,3,4", tmp_path)
-    first.kill()  # its lock ends with it
-    assert set(third.stdout.readline().strip().split(",")) <= {"0", "1", "2", "3", "4"} - seen[1]
-    for process in (second, third):
-        process.communicate("")
-    assert [path.name for path in tmp_path.iterdir()] == [f"dmlrepro-gpus-{os.getuid()}"]  # not in another user's way
-
-
-def test_assigned_gpus_stay_and_none_is_none(tmp_path):
-    assigned = [with_gpus(1, "3", tmp_path) for _ in range(2)]  # as a cluster does on two of its nodes
-    assert [process.stdout.readline().strip() for process in assigned] == ["3", "3"]
-    none, too_many = with_gpus(0, "0,1", tmp_path), with_gpus(2, "0", tmp_path)
-    assert none.stdout.readline() == "\n"
-    assert "2 GPUs are asked for and 1 are visible" in too_many.communicate("")[1]
-    for process in (*assigned, none):
-        process.communicate("")
-
-
-@pytest.mark.parametrize("gpus, granted", [(0, {}), (2, {"nvidia.com/gpu": "2"})])
-def test_a_kubernetes_job_gets_what_it_asked_for_and_its_state_is_told(tmp_path, gpus, granted):
-    kubectl = tmp_path / "kubectl"
-    kubectl.write_text("#!/bin/sh\nif [ $1 = create ]; then cat > job.json; else cat said.json; fi\n")
-    kubectl.chmod(0o755)
-    environment = os.environ | {"PATH": f"{tmp_path}{os.pathsep}{os.environ['PATH']}"}
-
-    def job(*arguments: str) -> str:
-        command = [sys.executable, ROOT / "workflow" / "profiles" / "kubernetes" / "job.py", *arguments]
-        return subprocess.check_output(command, cwd=tmp_path, env=environment, text=True).strip()
-
-    named = {"image": "i", "claim": "c", "path": "/p", "cores": 3, "megabytes": 4000, "gpus": gpus, "minutes": 7}
-    name = job("submit", *(f"--{option}={value}" for option, value in named.items()), "run.sh")
-    made = json.loads((tmp_path / "job.json").read_text())
-    (container,) = made["spec"]["template"]["spec"]["containers"]
-    assert made["metadata"]["name"] == name and made["spec"]["activeDeadlineSeconds"] == 420
-    assert container["resources"]["limits"] == {"cpu": "3", "memory": "4000M"} | granted
-    assert container["command"] == ["/bin/sh", str(tmp_path / "run.sh")] and container["workingDir"] == str(tmp_path)
-    for status, expected in (({}, "running"), ({"succeeded": 1}, "success"), ({"failed": 1}, "failed")):
-        (tmp_path / "said.json").write_text(json.dumps({"status": status}))
-        assert job("status", name) == expected
-
-
 def notebook(*sources: str) -> nbformat.NotebookNode:
     cells = [nbformat.v4.new_code_cell(source) for source in sources]
     cells[0].metadata["tags"] = ["parameters"]
@@ -184,15 +127,15 @@ def last_line(capfd) -> str:
     return capfd.readouterr().out.strip().splitlines()[-1]
 
 
-def test_a_run_that_failed_is_told_by_the_end_of_its_log(tmp_path):
-    runs = tmp_path / "runs"
-    runs.mkdir()
-    for name in ("done.short", "failed.short", "again.long"):
-        (runs / f"{name}.log").write_text(f"{name}\n")
-        os.utime(runs / f"{name}.log", (1000, 1000))
-    for name in ("done.short", "again.short"):  # the latter failed without a GPU and was trained on one
-        (runs / f"{name}.trained").touch()
-    assert list(failures.failures(tmp_path)) == [f"{runs / 'failed.short.log'}\nfailed.short"]
+def test_a_seed_that_failed_is_told_by_the_end_of_its_log(tmp_path):
+    for name in ("16_x.seed0", "16_x.seed1", "16_x.seed2"):
+        (tmp_path / f"{name}.log").write_text(f"{name}\n")
+        os.utime(tmp_path / f"{name}.log", (1000, 1000))
+    (tmp_path / "16_x.seed0.trained").touch()
+    (tmp_path / "16_x.seed1.trained").touch()  # an earlier one
+    os.utime(tmp_path / "16_x.seed1.trained", (900, 900))
+    told = [failure.splitlines()[-1] for failure in failures.failures(tmp_path)]
+    assert told == ["16_x.seed1", "16_x.seed2"]
 
 
 def test_a_log_that_a_full_disk_has_cut_says_so(tmp_path, monkeypatch):

@@ -133,12 +133,10 @@ def test_a_method_without_ranges_stops_before_the_first_trial(searched, monkeypa
     assert searched == []
 
 
-def test_the_plan_trains_nothing_and_counts_the_trials(searched, capsys):
+def test_the_settings_are_listed_without_a_search(searched, capsys):
     arguments = [text for name in ("protocol", "search_trials", "steps") for text in ("-p", name, str(TINY[name]))]
-    assert cli.main(["plan", "10", *arguments, "--each"]) == 0
-    assert searched == []
-    last = capsys.readouterr().out.splitlines()[-1]
-    assert "tuning these methods first (3 trials each)" in last
+    assert cli.main(["config", "10", *arguments]) == 0
+    assert searched == [] and "a search of 3 trials" in capsys.readouterr().out
 
 
 def test_the_command_line_searches_then_trains(searched, monkeypatch, capsys):

@@ -1,6 +1,5 @@
 """The workflow, run dry: a change concerns the notebooks that depend on it and no other."""
 
-import json
 import os
 import re
 import shutil
@@ -41,10 +40,10 @@ def built(tmp_path_factory):
     return root
 
 
-def dry_run(root: Path, *config: str) -> str:
+def dry_run(root: Path, *config: str, profile: str = "quick") -> str:
     """What a dry run prints."""
     command = [sys.executable, "-m", "snakemake", "--snakefile", "workflow/Snakefile", "--dry-run", "--cores", "1"]
-    command += ["--rerun-triggers", "mtime", "params", "--config", "profile=quick", *config]
+    command += ["--rerun-triggers", "mtime", "params", "--config", f"profile={profile}", *config]
     finished = subprocess.run(
         command, cwd=root, env=os.environ | {"PYTHONPATH": str(root)}, capture_output=True, text=True
     )
@@ -139,35 +138,17 @@ def test_a_new_notebook_is_trained_and_built_alone_whatever_its_age(built):
         copy.unlink()
 
 
-def test_runs_as_jobs_are_planned_once_for_all_notebooks_that_read_them(built):
-    jobs = ("train=jobs", "gpus_per_run=1", "notebooks=20,22")
-    assert planned(built, *jobs) == {"run_short", "publish", "20_nivmf_retrieval", "22_nivmf_distances"}
-    index = json.loads((built / "build" / "quick" / "runs" / "index-1-1.json").read_text())
-    own = [set(execution["runs"]) for execution in index["executions"].values()]
-    assert own[0] & own[1] and own[0] != own[1]
-    assert {run["gpus"] for run in index["runs"].values()} == {1}
+def test_on_a_cluster_each_seed_of_a_notebook_is_a_job(built):
+    text = dry_run(built, "train=seeds", "notebooks=12,30", profile="small")
+    marks = re.findall(r"output: build/small/(\w+)\.seed(\d+)\.trained", text)
+    assert sorted(marks) == sorted(("12_pfml_proxy_alignment", str(seed)) for seed in range(10))
+
+
+def test_a_search_comes_with_the_first_seed(built):
+    text = dry_run(built, "train=seeds", "notebooks=31", profile="paper")
+    jobs = re.findall(r"rule seed:\n.*?input: (.*?)\n.*?wildcards: name=\S+, seed=(\d+)", text, re.DOTALL)
+    assert {seed for needed, seed in jobs if ".seed0.trained" not in needed} == {"0"} and len(jobs) > 1
 
 
 def test_a_page_of_the_repository_concerns_nobody(built):
     assert after_touching(built, "pyproject.toml") == set()
-
-
-def test_runs_of_about_one_length_are_a_job_array_that_asks_for_what_the_largest_needs(built):
-    folder = built / "build" / "quick" / "runs"
-    folder.mkdir(exist_ok=True)
-    minutes = {"a": 7, "b": 50, "c": 700}
-    needs = {run: {"code": [], "threads": 1, "mem_mb": 10 * n, "minutes": n, "gpus": 0} for run, n in minutes.items()}
-    notebook = {"runs": list(needs), "threads": 1, "mem_mb": 1, "minutes": 1, "gpus": 0}
-    index = folder / "index-1-0.json"
-    index.write_text(json.dumps({"runs": needs, "executions": {"14_pfml_ablation_delta": notebook}}))
-    os.utime(index, (time.time() + 3600,) * 2)  # so it is not asked for anew
-    for run in needs:
-        (folder / f"{run}.json").touch()
-    text = dry_run(built, "train=jobs", "notebooks=14_pfml_ablation_delta")
-    asked = re.findall(r"rule (run_\w+):.*?wildcards: run=(\w)\n.*?runtime=(\d+).*?mem_mb=(\d+)", text, re.DOTALL)
-    short = ("run_short", "50", "500")
-    assert {(run, rule, runtime, mem) for rule, run, runtime, mem in asked} == {
-        ("a", *short),
-        ("b", *short),
-        ("c", "run_long", "700", "7000"),
-    }

@@ -13,19 +13,16 @@ LINES = 30  # of a traceback or a log, from its end
 
 
 def failures(build: Path) -> Iterator[str]:
-    """A paragraph for each notebook in failed/ that the build asks for and each run whose log is younger than its mark.
-
-    The names of both hold the length of the run, which changes with the resources that are asked for, so the mark of a
-    run under any length counts.
-    """
+    """A paragraph for each notebook in failed/ that the build asks for, and each seed whose log is younger than its
+    mark."""
     listed = build / "executions.json"
     asked = json.loads(listed.read_text(encoding="utf8"))["executions"] if listed.exists() else None
     for path in sorted((build / "failed").glob("*.ipynb")):
         if asked is None or path.stem in asked:  # others lie there since an earlier build
             yield f"{path}\n{_cell_that_raised(path) or _end(build / f'{path.stem}.log')}"
-    for log in sorted((build / "runs").glob("*.log")):
-        marks = log.parent.glob(f"{log.name.partition('.')[0]}.*trained")
-        if max((mark.stat().st_mtime for mark in marks), default=0) < log.stat().st_mtime:
+    for log in sorted(build.glob("*.seed*.log")):
+        mark = log.with_suffix(".trained")
+        if not mark.exists() or mark.stat().st_mtime < log.stat().st_mtime:
             yield f"{log}\n{_end(log)}"
 
 

@@ -35,7 +35,7 @@ def main(*arguments: str) -> int:
         # one pool of processes trains a run that notebooks share once; what fails is told by the notebook that needs it
         python("-m", "experiments", "train", *names)
         executed = python(*NBVAL.split(), *SIDE_BY_SIDE.split(), *notebooks)
-        return python("-m", "experiments", "drift", str(results / "quick"), *names) or executed
+        return python("-m", "experiments", "summary", str(results / "quick"), *names) or executed
 
 
 if __name__ == "__main__":

@@ -44,8 +44,8 @@ FOLDERS = {  # and folders of it whose links lead to a page
     "dmlrepro": "api/index.md",
     "dmlrepro/losses": "api/index.md",
     "experiments": "api/index.md",
-    "workflow/config": "grids.md",
-    "workflow/profiles": "grids.md",
+    "workflow/config": "cluster.md",
+    "workflow/profiles": "cluster.md",
 }
 API = [  # what a user imports
     *(f"dmlrepro.losses.{name}" for name in ("potential_field", "nivmf", "mean_field", "chance_constrained")),
@@ -109,9 +109,9 @@ def staged_notebook(path: Path, source: Path) -> str:
 def opening() -> str:
     """What the README says of the results, with its links as seen from docs/."""
     text = (ROOT / "README.md").read_text(encoding="utf8")
-    made = re.search(r"<!-- begin[^>]*: made by python -m experiments pages -->\n(.*?)<!-- end", text, re.DOTALL)
+    made = re.search(r"<!-- begin[^>]*: made by python -m experiments report -->\n(.*?)<!-- end", text, re.DOTALL)
     if not made:
-        raise ValueError("README.md lacks the lines between which `python -m experiments pages` writes its answers")
+        raise ValueError("README.md lacks the lines between which `python -m experiments report` writes its answers")
     said = re.sub(r"\[([^\]]*)\]\(#[^)]*\)", r"\1", made[1])  # other sections of the README are no part of a page
     return _LINK.sub(lambda found: f"{found[1]}{_seen_from_docs(found[2])}{found[3]}", said)
 
@@ -139,7 +139,7 @@ def _bibtex(entry: dict) -> str:
 
 
 def papers() -> str:
-    """A toctree of the pages that `python -m experiments pages` makes: one per paper, in the order of data/claims.csv,
+    """A toctree of the pages that `python -m experiments report` makes: one per paper, in the order of data/claims.csv,
     and behind them those of docs/ that the start page does not list."""
     order = [*dict.fromkeys(f"papers/{each['paper']}" for each in claims.stated().values())]
     listed = (ROOT / "docs" / "index.md").read_text(encoding="utf8").split()

@@ -51,7 +51,7 @@ def check(table: pd.DataFrame, params: Any) -> None:
     """
     path = path_of(params)
     if not path.exists():
-        print(f"no golden run for {params.notebook} yet: make accept")
+        print(f"no golden run for {params.notebook} yet: make update-golden")
         return
     golden = read(path)
     if params.stem != params.notebook or params.profile != "quick":

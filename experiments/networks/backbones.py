@@ -602,17 +602,6 @@ def _downloaded_before(name: str) -> bool:
     return any(isinstance(try_to_load_from_cache(f"timm/{name}", file), str) for file in files)
 
 
-def missing_weights(name: str, weights: str | None) -> str:
-    """What to do about published weights of `name` that are not on this machine; empty where they are, or for None.
-
-    A file that is not there is an error when the spec is made, see `check`.
-    """
-    if weights is None or weights_file(name, weights) or _downloaded_before(name):
-        return ""
-    place = f"put {' or '.join(_published_files(name))} into {data_root() / 'weights'}"
-    return f"weights='imagenet' of {name} are not on this machine; {place}, or train where they can be downloaded"
-
-
 def weights_digest(name: str, weights: str | None) -> str | None:
     """What stands for weights of the network `name` in a key: the sha256 of a local file, also of the one that a
     published tag resolves to; the tag itself where the library downloads, because it compares checksums.

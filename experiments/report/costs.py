@@ -1,56 +1,100 @@
-"""What all notebooks would cost on every data set that their claims name, kept as results/plan.csv."""
+"""What runs cost: at `quick` and `small` their number times the median seconds of those on record, at `paper` their
+images over one stated throughput."""
 
 import functools
+import json
+import math
+from collections.abc import Container, Sequence
 
 import pandas as pd
 
-from experiments.analysis import claims
+from experiments.analysis import claims, saving
+from experiments.datasets import manifests
 from experiments.files import repository_root
-from experiments.report import catalogue, plan
+from experiments.params import Params
+from experiments.profiles import benchmark_of
+from experiments.report import catalogue
+from experiments.study import Study
+from experiments.training import records, runs
+from experiments.training.spec import RunSpec
+from experiments.training.state import Schedule
 
-# the data sets of claims that a profile has, by their short names; each notebook has a default one besides
-DATA: dict[str, dict[str, str]] = {
-    "quick": {},
-    "small": {"cub": "cub-subset", "cars": "cars-subset"},
-    "paper": {name: name for name in ("cub", "cars", "sop", "inshop")},
-}
+# Training images per second of one A100 with 80 GB, for every network: ResNet-50, 224 pixels, TF32, as NVIDIA's
+# DeepLearningExamples print it, PyTorch/Classification/ConvNets/resnet50v1.5/README.md, "Training performance"
+IMAGES_PER_SECOND, SIZE = 938, 224
+EVALUATED = 1 / 3  # of a trained image: a backward pass takes twice as long as a forward pass
+# steps of runs that stop early: on sop and inshop the means of CCP's Table I, on smaller sets assumed
+EARLY_STOP_STEPS = {"cub": 10_000, "cars": 10_000, "sop": 78_000, "inshop": 101_000}
+
+
+def of(study: Study, params: Params, but: Container[str] = ()) -> tuple[list[RunSpec], float]:
+    """The distinct runs of a notebook, and their hours: as those on record took, or at `paper` on one A100; without a
+    search before them. but: what `identity` says of runs that others pay for."""
+    specs = {identity(spec): spec for spec in study.specs_untrained(params)}
+    distinct = [spec for name, spec in specs.items() if name not in but]
+    at_paper = params.profile == "paper"
+    seconds = map(_stated_seconds, distinct) if at_paper else _recorded_seconds(distinct, params.profile, study.name)
+    return distinct, sum(seconds) / 3600
+
+
+def identity(spec: RunSpec) -> str:
+    return json.dumps(spec.as_dict(), sort_keys=True)
+
+
+def _recorded_seconds(specs: Sequence[RunSpec], profile: str, notebook: str) -> list[float]:
+    """By the median of each method, and for a method without a run on record by that of all; nan without any."""
+    path = repository_root() / "results" / profile / f"{notebook}.cost.csv"
+    if not path.exists():
+        return [math.nan] * len(specs)
+    seconds = pd.read_csv(path).dropna(subset="seconds")
+    of_method = seconds.groupby("method")["seconds"].median()
+    return [of_method.get(spec.method, seconds["seconds"].median()) for spec in specs]
+
+
+def _stated_seconds(spec: RunSpec) -> float:
+    parts = manifests.OFFICIAL[benchmark_of(spec.dataset)]
+    train, test = parts["train"][0], sum(images for name, (images, _) in parts.items() if name != "train")
+    images = float(test * EVALUATED)
+    if spec.loss is not None:
+        schedule = Schedule(spec, max(train // spec.batch_size, 1))
+        most = EARLY_STOP_STEPS.get(benchmark_of(spec.dataset), EARLY_STOP_STEPS["cub"])
+        steps = min(schedule.total, most) if spec.patience else schedule.total
+        looks = math.ceil(steps / schedule.eval_every) if schedule.eval_every else 1
+        held_out = test if spec.fold is None else train / spec.folds
+        images = steps * spec.batch_size * spec.views + looks * held_out * EVALUATED
+    return images * ((spec.image_size or SIZE) / SIZE) ** 2 / IMAGES_PER_SECOND
+
+
+def described(study: Study, params: Params) -> str:
+    """A line on what a notebook trains and costs, and how much of it is on record where the images are known."""
+    specs, hours = of(study, params)
+    where = "on one A100" if params.profile == "paper" else "at the seconds of those on record"
+    line = f"{len(specs)} runs, about {hours:.2g} hours {where}"
+    file = records.file_of(params.profile, study.name)
+    if not file or not file.exists():
+        return line
+    try:
+        return f"{line}; {sum(runs.on_record(specs, file))} of them are on record"
+    except FileNotFoundError:  # neither these images nor their digest is here
+        return line
 
 
 @functools.cache
 def table() -> pd.DataFrame:
-    """Hours by profile, paper, notebook, dataset and device (cpu: one core, gpu: one A100), and `tuning_hours` that a
-    search before them takes; `default` is "yes" of the data set that a notebook has if nothing is chosen. A run that
-    several notebooks share counts for the first."""
-    parts = []
-    for profile, data in DATA.items():
-        usual = _planned(profile, list(catalogue.studies())).assign(default="yes")
-        parts.append(usual)
-        had = usual.groupby("notebook")["dataset"].agg(set)
-        for short, dataset in data.items():
-            names = [name for name in had.index if short in _named(name) and dataset not in had[name]]
-            if names:
-                parts.append(_planned(profile, names, dataset=dataset).assign(default=""))
-    return pd.concat(parts, ignore_index=True)
-
-
-def _named(notebook: str) -> set[str]:
-    """Short names of the data sets that the claims of a notebook name."""
-    return {name for claim_id in catalogue.find(notebook).settled for name in claims.named(claim_id)}
-
-
-def _planned(profile: str, notebooks: list[str], **values: str) -> pd.DataFrame:
-    runs, _ = plan.table_of(notebooks, lambda params: params.from_values({"profile": profile} | values))
-    tuned = runs["hours"] * runs["trials"] * ((runs["seed"] == 0) & (runs["throughput"] != "shared"))
-    summed = runs.assign(tuning_hours=tuned).groupby(["notebook", "dataset", "device"], sort=False)
-    hours = summed[["hours", "tuning_hours"]].sum().reset_index()
-    papers = [catalogue.find(name).params.paper for name in hours["notebook"]]
-    return hours.assign(profile=profile, paper=papers)
-
-
-def path():
-    return repository_root() / "results" / "plan.csv"
-
-
-def csv() -> str:
-    columns = ["profile", "paper", "notebook", "dataset", "default", "device", "hours", "tuning_hours"]
-    return table()[columns].to_csv(index=False, float_format="%.3g", lineterminator="\n")
+    """`hours` by profile, paper, notebook and dataset, and at `paper` the `tuning_hours` of a search before them, on
+    every data set that claims name; `default` where none is chosen. A run that several share counts for the first."""
+    rows, paid = [], set[str]()
+    for profile in saving.PROFILES:
+        for study in catalogue.studies().values():
+            usual = study.params.from_values({"profile": profile})
+            named = {name for claim_id in study.settled for name in claims.named(claim_id)} & {*EARLY_STOP_STEPS}
+            others = sorted(named - {usual.dataset}) if profile == "paper" else []
+            further = [study.params.from_values({"profile": profile, "dataset": name}) for name in others]
+            for params in (usual, *further):
+                specs, hours = of(study, params, paid)
+                paid |= set(map(identity, specs))
+                tuned = [spec for spec in specs if spec.seed == 0 and spec.loss and params.search_trials]
+                tuning = sum(map(_stated_seconds, tuned)) * params.search_trials / 3600
+                where = (profile, params.paper, study.name, params.dataset, params is usual)
+                rows.append((*where, hours, tuning))
+    return pd.DataFrame(rows, columns=["profile", "paper", "notebook", "dataset", "default", "hours", "tuning_hours"])

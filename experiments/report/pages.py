@@ -1,7 +1,7 @@
 """Pages made from results/: what each notebook found, the index of the notebooks, the ledger, and the made parts and
 pictures of the README (`readme`) and of the papers' pages (`reports`).
 
-`python -m experiments pages` writes them and `stale` names those that no longer say what results/ says.
+`python -m experiments report` writes them and `stale` names those that no longer say what results/ says.
 """
 
 import base64
@@ -18,7 +18,7 @@ from experiments.files import atomic_write, read_json, repository_root
 from experiments.report import catalogue, costs, published, readme, reports, verdicts
 
 FINDINGS, INDEX = "findings", "index"  # tags of the cells that are written here
-BEGIN, END = "<!-- begin {}: made by python -m experiments pages -->", "<!-- end {} -->"  # around a made part, by name
+BEGIN, END = "<!-- begin {}: made by python -m experiments report -->", "<!-- end {} -->"  # around a made part, by name
 DPI = 130  # of the pictures of pages
 
 
@@ -53,16 +53,13 @@ def findings_text(name: str) -> str:
 
 
 def _at_papers_scale(name: str) -> str:
-    """ "not run, 37 GPU hours", or the verdicts of the runs of profile paper."""
+    """ "not run", or the verdicts of the runs of profile paper."""
     words = {
         claim_id: ledger.verdict(rows, catalogue.claims()[claim_id], ledger.PAPER_SCALE)
         for claim_id, rows in _by_claim(name)
     }
-    run = {claim_id: word for claim_id, word in words.items() if word != judging.NOT_RUN}
-    if run:
-        return "; ".join(f"{claim_id} {word}" for claim_id, word in run.items())
-    hours = _hours("paper").get(name, 0.0)
-    return f"not run, {hours:.0f} GPU hours" if hours >= 1 else "not run"
+    run = [f"{claim_id} {word}" for claim_id, word in words.items() if word != judging.NOT_RUN]
+    return "; ".join(run) or "not run"
 
 
 def _by_claim(name: str = "") -> list[tuple[str, pd.DataFrame]]:
@@ -94,9 +91,9 @@ def index() -> str:
 
 
 _COST_NOTE = (
-    "Costs are estimates of `python -m experiments plan`: one core for `quick` and `small`, one A100 for `paper`; a "
-    "run that several notebooks share is counted at the first. Verdicts are those here, on the first data set that a "
-    "claim names."
+    "Costs are numbers of runs times the median seconds of those on record; for `paper`, which was not run, hours of one "
+    "A100 at a stated throughput (`experiments/report/costs.py`). A run that several notebooks share is counted at the "
+    "first. Verdicts are those here, on the first data set that a claim names."
 )
 
 
@@ -107,17 +104,19 @@ def _question(name: str) -> str:
 
 
 def _cost(name: str) -> str:
-    return " / ".join(_duration(_hours(profile).get(name, 0.0)) for profile in reversed(saving.PROFILES))
+    return " / ".join(_duration(_hours(profile)[name]) for profile in reversed(saving.PROFILES))
 
 
 def _hours(profile: str) -> dict[str, float]:
     """By notebook, on the data set that it has if nothing is chosen."""
     table = costs.table()
-    table = table[(table["profile"] == profile) & (table["default"] == "yes")]
-    return table.groupby("notebook")["hours"].sum().to_dict()
+    table = table[(table["profile"] == profile) & table["default"]]
+    return dict(zip(table["notebook"], table["hours"]))
 
 
 def _duration(hours: float) -> str:
+    if pd.isna(hours):
+        return "–"
     if hours < 1 / 120:
         return "<1 min"
     return f"{60 * hours:.0f} min" if hours < 1 else f"{hours:.0f} h"
@@ -153,7 +152,7 @@ def promises() -> str:
 def made() -> dict[Path, str]:
     """Every file that holds made text, as it should be."""
     root = repository_root()
-    files = {root / "notebooks" / "README.md": _index_page(), costs.path(): costs.csv()}
+    files = {root / "notebooks" / "README.md": _index_page()}
     if verdicts.differences():
         files[verdicts.path()] = verdicts.csv()
     for path, parts in _pages().items():
@@ -240,7 +239,7 @@ def _with_cells(name: str, texts: dict[str, str]) -> str:
 
 
 def _index_page() -> str:
-    made_by = "`python -m experiments pages` makes this page from the notebooks and from results/."
+    made_by = "`python -m experiments report` makes this page from the notebooks and from results/."
     return f"# Notebooks\n\n{made_by}\n\n{index()}\n"
 
 

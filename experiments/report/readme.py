@@ -295,7 +295,7 @@ def errata_that_change_results() -> str:
 
 
 def hours() -> pd.DataFrame:
-    """By paper: core-hours of `small`, GPU-hours of `paper` by data set, and of the search before."""
+    """By paper: hours of `small`, GPU-hours of `paper` by data set, and of the search before."""
     table = costs.table().assign(paper=lambda rows: rows["paper"].map(published.papers()["name"]))
     small = table[table["profile"] == "small"].groupby("paper", sort=False)["hours"].sum()
     paper = table[table["profile"] == "paper"]
@@ -313,7 +313,7 @@ def cost() -> str:
         table_row(
             [
                 "paper",
-                "core-hours, `small`",
+                "hours, `small`",
                 f"GPU-hours, `paper`: {where}",
                 "in all",
                 "tuning before",
@@ -330,8 +330,9 @@ def cost() -> str:
     disk = published.disk().groupby("profile")[["download", "decoded"]].sum().sum(axis=1)
     lines += [
         "",
-        "Estimates of `python -m experiments plan`, on every data set that claims name "
-        "([results/plan.csv](results/plan.csv)); days count tuning. Disk: "
+        "`small`: numbers of runs times the median seconds of those on record; `paper`: images over the stated "
+        f"throughput of one A100, {costs.IMAGES_PER_SECOND} per second ([source](experiments/report/costs.py)), on "
+        "every data set that claims name; days count tuning. Disk: "
         f"{disk['quick']:.0f} GB of packages, {disk['small']:.0f} GB of birds and cars with their decoded copies, "
         f"{disk['paper']:.0f} GB more of SOP; InShop is not counted.",
     ]
@@ -342,6 +343,6 @@ def _cost_in_words() -> str:
     total = hours().sum()
     gpu = total["all"] + total["tuning"]
     return (
-        f"About {total['small']:.0f} core-hours at small scale; {gpu:.0f} GPU-hours ({gpu / 24:.0f} days on one A100) "
+        f"About {total['small']:.0f} hours at small scale; {gpu:.0f} GPU-hours ({gpu / 24:.0f} days on one A100) "
         "at the published one ([table](#cost))."
     )

@@ -84,7 +84,7 @@ def settings(paper: str) -> str:
     at_scale, small = (_settings(test.notebook, method, profile) for profile in ("paper", "small"))
     lines = [
         f"{method} of notebook {_link(test.notebook)}: the options of the loss, and settings of a known source; "
-        f"`python -m experiments show {test.notebook[:2]} --profile paper` prints all.",
+        f"`python -m experiments config {test.notebook[:2]} --profile paper` prints all.",
         "",
         "| setting | `paper` | source | `small` |",
         "|---|---|---|---|",
@@ -218,8 +218,8 @@ def still_open(paper: str) -> str:
     if len(rows) == 2:
         return "Every claim has an outcome here."
     note = (
-        "Hours are those of a whole notebook on the data sets that its claims name, an estimate of "
-        "`python -m experiments plan`: one core for `small`, one A100 for `paper`."
+        "Hours are those of a whole notebook on the data sets that its claims name: numbers of runs times the median "
+        "seconds of those on record for `small`, images over the stated throughput of one A100 for `paper`."
     )
     return "\n".join([*rows, "", note])
 
@@ -240,9 +240,9 @@ def rerun(paper: str) -> str:
             "python -m experiments data fetch cub",
             "python workflow/birds.py data/birds && export DMLREPRO_DATA=data/birds   # the part that verdicts rest on",
             *(f"python -m experiments data fetch {dataset}" for dataset in further),
-            f"python -m experiments search {test.notebook[:2]} --profile small   # tunes every method alike, once",
+            f"python -m experiments tune {test.notebook[:2]} --profile small   # tunes every method alike, once",
             f"snakemake --profile workflow/profiles/local --config profile=small notebooks={numbers.replace(' ', '')}",
-            "python -m experiments pages   # judges the new tables and writes this page anew",
+            "python -m experiments report   # judges the new tables and writes this page anew",
             "unset DMLREPRO_DATA",
             f"papermill notebooks/{test.notebook}.ipynb out.ipynb -p profile paper   # the published scale, on a GPU",
             "```",

@@ -116,7 +116,7 @@ def differences() -> list[str]:
 def check() -> None:
     """Print whether the ledger made now is that of results/claims.csv; the sentence is the regression test."""
     differing = differences()
-    same = f"no, not for {', '.join(differing)}: python -m experiments pages" if differing else "yes"
+    same = f"no, not for {', '.join(differing)}: python -m experiments report" if differing else "yes"
     print(f"the ledger made from results/ is results/claims.csv: {same}")
 
 

@@ -9,7 +9,6 @@ from experiments import cli
 from experiments.nivmf.methods import JOINT, METHODS
 from experiments.nivmf.retrieval import TABLE_2, retrieval_table
 from experiments.report import catalogue, show
-from experiments.report.plan import table_of
 from experiments.training import keys, runs, search
 
 LR = 1e-5  # of the network in every released run
@@ -122,7 +121,7 @@ def test_what_was_not_released_says_whose_settings_it_has(values):
 
 
 def test_show_prints_the_released_command_line_by_line(capsys):
-    assert cli.main(["show", "20", "--profile", "paper", "-p", "dataset", "cub"]) == 0
+    assert cli.main(["config", "20", "--profile", "paper", "-p", "dataset", "cub"]) == 0
     text = capsys.readouterr().out
     block = text.partition(f"{JOINT} {TABLE_2} ")[2].partition("\n\n")[0]
     lines = {line.split()[0]: line for line in block.splitlines()[1:]}
@@ -150,13 +149,13 @@ def test_show_prints_the_released_command_line_by_line(capsys):
 @pytest.mark.parametrize(
     "architecture", [{}, {"embedding_size": 128}, {"backbone": "bn_inception"}], ids=["R50-512", "R50-128", "IBN-512"]
 )
-def test_the_plan_has_the_rows_of_table_2(dataset, architecture):
+def test_the_runs_have_the_rows_of_table_2(dataset, architecture):
     values = {"profile": "paper", "dataset": dataset, "methods": ["EL-nivMF", JOINT]} | architecture
-    table, _ = table_of(["20"], lambda params_class: params_class.from_values(values))
-    rows = table[table["setting"] == TABLE_2]
-    assert len(rows) == 5 and (rows["hours"] > 0).all()
-    assert set(rows["epochs"]) == {300.0 if dataset == "cars" else 250.0}
-    assert set(rows["dim"]) == {architecture.get("embedding_size", 512)}
+    study = catalogue.find("20")
+    specs = [spec for spec in study.specs(study.params.from_values(values)) if spec.setting == TABLE_2]
+    assert len(specs) == 5
+    assert {spec.epochs for spec in specs} == {300.0 if dataset == "cars" else 250.0}
+    assert {spec.embedding_size for spec in specs} == {architecture.get("embedding_size", 512)}
 
 
 def test_a_scheduled_run_is_scored_by_nmi_too(tmp_path, monkeypatch):

@@ -110,8 +110,8 @@ def test_a_baseline_is_the_run_that_other_papers_have(toy):
         assert runs("99", method) == [spec.replace(keep_history=False, eval_every=None) for spec in theirs]
 
 
-def test_plan_and_summary_count_it(toy, tmp_path, capsys):
-    assert cli.main(["plan", "99"]) == 0
+def test_config_and_summary_count_it(toy, tmp_path, capsys):
+    assert cli.main(["config", "99"]) == 0
     assert "Toy" in capsys.readouterr().out
     cell = nbformat.v4.new_code_cell(
         outputs=[nbformat.v4.new_output("execute_result", {"text/plain": "toy-01   unclear\ntoy-99   not stated"})]

@@ -24,7 +24,7 @@ def anew():
 def test_committed_pages_say_what_results_say(anew, monkeypatch):
     monkeypatch.delenv("DMLREPRO_RECORD")  # what runs are planned with depends on the committed searches
     names = [str(path.relative_to(repository_root())) for path in pages.stale()]
-    assert names == [], "python -m experiments pages"
+    assert names == [], "python -m experiments report"
 
 
 @pytest.mark.parametrize("name", catalogue.studies())
@@ -89,7 +89,7 @@ def test_a_page_without_the_lines_between_which_a_made_part_stands_is_refused(tm
 
 def test_made_parts_are_exchanged_and_what_is_written_stays(tmp_path):
     page = tmp_path / "page.md"
-    page.write_text("before\n<!-- begin a: made by python -m experiments pages -->\nold\n<!-- end a -->\nafter\n")
+    page.write_text("before\n<!-- begin a: made by python -m experiments report -->\nold\n<!-- end a -->\nafter\n")
     text = pages.filled(page, {"a": "new"})
     assert text == page.read_text().replace("old", "new") and pages.made_part(text, "a") == "\nnew\n"
     assert pages.made_part(text, "b") is None
@@ -97,9 +97,9 @@ def test_made_parts_are_exchanged_and_what_is_written_stays(tmp_path):
 
 def test_each_claim_has_a_verdict_at_the_papers_scale_and_one_here():
     assert set(verdicts.here()) == set(claims.stated()) and set(verdicts.here().values()) <= set(judging.VERDICTS)
-    assert pages._at_papers_scale("10_pfml_retrieval").startswith("not run, ")
+    assert pages._at_papers_scale("10_pfml_retrieval") == "not run"
     text = pages.findings_text("10_pfml_retrieval")
-    assert "Verdicts here: pfml-01 " in text and "At the papers' scale: not run, " in text
+    assert "Verdicts here: pfml-01 " in text and "At the papers' scale: not run." in text
 
 
 def test_the_table_of_an_older_version_may_name_parameters_that_are_gone(monkeypatch):

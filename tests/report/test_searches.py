@@ -143,7 +143,7 @@ def test_a_search_in_the_notebook_itself_replaces_the_committed_one():
 def test_show_names_the_search(capsys):
     searched("11", "PFML")
     arguments = ["--profile", "small", "-p", "dataset", "glyphs"]
-    assert cli.main(["show", "11", *arguments, "-p", "delta", "0.25"]) == 0
+    assert cli.main(["config", "11", *arguments, "-p", "delta", "0.25"]) == 0
     lines = capsys.readouterr().out.splitlines()
     source = "search, 24 runs, glyphs, head"
     block = lines[lines.index("PFML label_noise=0 (conventional; 1 seeds)") + 1 :]
@@ -276,14 +276,14 @@ def test_what_learns_without_labels_is_tuned_as_all_others():
 
 def test_the_command_searches_side_by_side_resumes_and_prints_what_it_found(capsys, monkeypatch):
     arguments = ["--profile", "small", "-p", "dataset", "glyphs"]
-    assert cli.main(["search", "PFML", "ProxyAnchor", *arguments, "--jobs", "1"]) == 0
+    assert cli.main(["tune", "PFML", "ProxyAnchor", *arguments, "--jobs", "1"]) == 0
     printed = capsys.readouterr().out
     assert [line.split()[0] for line in printed.splitlines()] == ["method", "PFML", "ProxyAnchor"]
     monkeypatch.setattr(search, "scores_of", lambda models: pytest.fail("searched again"))
-    assert cli.main(["search", "10", "PFML", "ProxyAnchor", *arguments]) == 0
+    assert cli.main(["tune", "10", "PFML", "ProxyAnchor", *arguments]) == 0
     assert capsys.readouterr().out == printed
-    assert cli.main(["search", "10", "--jobs", "0", *arguments]) == 2
-    assert cli.main(["search", "10", "PFML", *arguments, "-p", "image_size", "16", "-p", "lr", "0.1"]) == 2
+    assert cli.main(["tune", "10", "--jobs", "0", *arguments]) == 2
+    assert cli.main(["tune", "10", "PFML", *arguments, "-p", "image_size", "16", "-p", "lr", "0.1"]) == 2
     assert "image_size" in capsys.readouterr().err
 
 

@@ -1,4 +1,4 @@
-"""`show` prints the runs as they are, and says truly who decided each setting."""
+"""`config` prints the runs as they are, and says truly who decided each setting."""
 
 import pytest
 
@@ -9,7 +9,7 @@ NOTEBOOKS = catalogue.studies()
 
 
 def shown(capsys, *arguments) -> str:
-    assert cli.main(["show", *arguments]) == 0
+    assert cli.main(["config", *arguments]) == 0
     return capsys.readouterr().out
 
 

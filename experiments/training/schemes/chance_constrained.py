@@ -59,8 +59,6 @@ class Scheme(supervised.Scheme):
     a problem; for a loss without proxies; for a pool smaller than the number of proxies.
     """
 
-    relative_cost = 1.1  # the penalty and the pools; the paper says 8 %
-
     def __init__(
         self,
         spec: RunSpec,

@@ -27,8 +27,6 @@ class Scheme(supervised.Scheme):
         consistency: weight w of the second term; 0 leaves the network as supervised training would have it.
     """
 
-    relative_cost = 4 / 3  # the teacher's forward pass is a third of forward and backward
-
     def __init__(
         self,
         spec: RunSpec,

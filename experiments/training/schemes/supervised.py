@@ -24,11 +24,9 @@ class Scheme:
         loss: module whose parameters are learned beside the network's, at the rates `spec.loss_lr`.
         neighbours: (N, k) int64, the groups of which the batches of this epoch are made; None for other batches.
         from_labels: it learns from the labels of the images.
-        relative_cost: cost of a training step over forward and backward of the network, for the plan of a profile.
     """
 
     from_labels = True
-    relative_cost = 1.0
 
     def __init__(self, spec: RunSpec, task: batches.Task, network: Network):
         if self.from_labels and not task.manifest.labelled:
