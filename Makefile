@@ -66,11 +66,10 @@ notebooks: executed
 	$(BIN)/python workflow/install_notebooks.py build/quick notebooks
 	$(BIN)/python -m experiments report
 
-# the workflow on a SLURM cluster of this one machine; SLURM itself: sudo .venv/bin/python tests/slurm/cluster.py install
+# the workflow on a SLURM cluster of this one machine; SLURM itself: sudo .venv/bin/python tests/slurm/cluster.py
 slurm-test: $(READY)
-	$(BIN)/python tests/slurm/cluster.py required
 	$(BIN)/python -m pip install --no-deps --require-hashes -r workflow/profiles/slurm/requirements.txt
-	$(BIN)/python -m pytest tests/slurm
+	$(BIN)/python -m pytest -rs tests/slurm
 
 update-golden: executed
 	$(BIN)/python -m experiments update-golden $$(echo "$$ONLY" | tr , ' ')

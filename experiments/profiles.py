@@ -38,7 +38,7 @@ RECIPES: dict[str, dict[str, dict[str, Any]]] = {
             "image_size": 128,
             "test_resize": 144,
             "samples_per_class": 4,
-            "steps": 150,  # a third more gives no loss 0.6 points of validation MAP@R or R@1 (benchmarks/regimes.py)
+            "steps": 150,  # a third more gives no loss 0.6 points of validation MAP@R or R@1 (results/README.md)
             "searched": {"steps": 100, "epochs": 0},  # where MAP@R, by which trials are judged, has come to its end
             "epochs": 0,
             "warmup_epochs": 0.0,

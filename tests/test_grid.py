@@ -66,10 +66,10 @@ def test_a_grid_is_every_combination_under_a_name_of_its_own():
     }
     executions = grid.executions(config, ["00_tour", "10_pfml"])
     assert list(executions) == [
-        *(f"10_pfml--dataset={data},seeds={seeds},steps=7" for data in ("cub", "cars") for seeds in (1, 5)),
+        *(f"10_pfml--dataset={data}+seeds={seeds}+steps=7" for data in ("cub", "cars") for seeds in (1, 5)),
         *("00_tour", "10_pfml"),
     ]
-    assert executions["10_pfml--dataset=cars,seeds=1,steps=7"] == {
+    assert executions["10_pfml--dataset=cars+seeds=1+steps=7"] == {
         "notebook": "10_pfml",
         "parameters": {"steps": 7, "dataset": "cars", "seeds": 1},
     }

@@ -26,7 +26,7 @@ def executions(config: Mapping, notebooks: Iterable[str]) -> dict[str, dict]:
         over = entry.get("over", {})
         for notebook, values in itertools.product(names, itertools.product(*over.values())):
             parameters = entry.get("parameters", {}) | dict(zip(over, values))
-            name = stem_of(notebook, parameters)
+            name = stem_of(notebook, parameters).replace(",", "+")  # Snakemake's jobs on clusters mistake a comma
             if name in found:
                 raise ValueError(f"executions: {name} is asked for twice; leave one out")
             found[name] = {"notebook": notebook, "parameters": parameters}

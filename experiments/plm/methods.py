@@ -6,8 +6,8 @@ As in the paper, training begins at a pretrained network, at quick one that lear
 A method without labels is tuned on validation classes as any other: their labels choose, none trains. Notebook 50 has
 such searches; elsewhere settings are the published ones but for delta, whose published 2 asks nearly all pairs to lie
 farther apart than points of a sphere can on average, so that training goes on until nothing of the features is left.
-benchmarks/regimes.py chose DELTA below the profile paper; notebooks 50 and 55 have the published value beside it. The
-number of clusters is a parameter of the notebook.
+DELTA below the profile paper was chosen on validation classes (results/README.md); notebooks 50 and 55 have the
+published value beside it. The number of clusters is a parameter of the notebook.
 """
 
 import functools

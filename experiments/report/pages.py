@@ -91,8 +91,8 @@ def index() -> str:
 
 
 _COST_NOTE = (
-    "Costs are numbers of runs times the median seconds of those on record; for `paper`, which was not run, hours of one "
-    "A100 at a stated throughput (`experiments/report/costs.py`). A run that several notebooks share is counted at the "
+    "Costs are numbers of runs times the median seconds of those on record; for `paper`, hours of one A100 at a stated "
+    "throughput (`experiments/report/costs.py`). A run that several notebooks share is counted at the "
     "first. Verdicts are those here, on the first data set that a claim names."
 )
 

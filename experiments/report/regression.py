@@ -89,7 +89,7 @@ def summary(folder: Path) -> pd.DataFrame:
     rows = []
     for path in sorted(folder.glob("*.ipynb")):
         notebook = read_json(path, "remove it and `make results`")
-        table = path.with_suffix(".csv")
+        table = path.with_name(f"{path.stem.replace('+', ',')}.csv")  # workflow/grid.py names executions
         outputs = [output for cell in notebook["cells"] for output in cell.get("outputs", [])]
         shown = ["".join(output.get("data", {}).get("text/plain", "")) for output in outputs]
         words = [line.partition(" ")[0] for text in shown for line in text.splitlines()]
