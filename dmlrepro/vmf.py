@@ -51,10 +51,13 @@ def _expansion(order: float) -> tuple[list[float], list[float]]:
     return [0.0, *value[1:]], slope
 
 
-@torch.compiler.assume_constant_result
 def _coefficients(order: float) -> tuple[list[float], list[float]]:
     """`_expansion`, whose fractions a compiler need not follow."""
     return _expansion(order)
+
+
+# what torch.compiler.assume_constant_result does, but for importing the compiler, which takes most of a second
+_coefficients._dynamo_marked_constant = True  # type: ignore[attr-defined]
 
 
 def _horner(coefficients: list[float], x: Tensor) -> Tensor:

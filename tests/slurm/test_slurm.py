@@ -47,6 +47,7 @@ def test_each_seed_of_a_notebook_is_a_job_that_appends_to_the_store(copy):
     here = ["--slurm-no-account", "--slurm-status-command", "squeue", "--seconds-between-status-checks", "2"]
     smaller = ["--set-threads", "seed=1", "notebook=1"]
     own = {"PYTHONPATH": str(copy), "DMLREPRO_CACHE": str(copy / ".cache"), "DMLREPRO_DATA": str(copy / "images")}
+    own["DMLREPRO_RECORD"] = "results"  # not that of the tests
     with cluster.running() as environment:
         command = [sys.executable, "-m", "snakemake", *profile, *here, *smaller, "--until", "notebook"]
         done = subprocess.run(command, cwd=copy, env=environment | own, capture_output=True, text=True)
