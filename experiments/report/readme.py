@@ -330,9 +330,8 @@ def cost() -> str:
     disk = published.disk().groupby("profile")[["download", "decoded"]].sum().sum(axis=1)
     lines += [
         "",
-        "`small`: numbers of runs times the median seconds of those on record; `paper`: images over the stated "
-        f"throughput of one A100, {costs.IMAGES_PER_SECOND} per second ([source](experiments/report/costs.py)), on "
-        "every data set that claims name; days count tuning. Disk: "
+        "Runs times median seconds on record; `paper` at "
+        f"[{costs.IMAGES_PER_SECOND} images per second](experiments/report/costs.py); days count tuning. Disk: "
         f"{disk['quick']:.0f} GB of packages, {disk['small']:.0f} GB of birds and cars with their decoded copies, "
         f"{disk['paper']:.0f} GB more of SOP; InShop is not counted.",
     ]
