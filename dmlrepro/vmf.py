@@ -56,8 +56,7 @@ def _coefficients(order: float) -> tuple[list[float], list[float]]:
     return _expansion(order)
 
 
-# what torch.compiler.assume_constant_result does, but for importing the compiler, which takes most of a second
-_coefficients._dynamo_marked_constant = True  # type: ignore[attr-defined]
+_coefficients._dynamo_marked_constant = True  # type: ignore[attr-defined]  # torch.compiler's way imports for a second
 
 
 def _horner(coefficients: list[float], x: Tensor) -> Tensor:

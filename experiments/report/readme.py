@@ -332,7 +332,7 @@ def cost() -> str:
         "",
         "Runs times median seconds on record; `paper` at "
         f"[{costs.IMAGES_PER_SECOND} images per second](experiments/report/costs.py); days count tuning. Disk: "
-        f"{disk['quick']:.0f} GB of packages, {disk['small']:.0f} GB of birds and cars with their decoded copies, "
+        f"{disk['quick']:.0f} GB of packages, {disk['small']:.0f} GB of birds and cars, "
         f"{disk['paper']:.0f} GB more of SOP; InShop is not counted.",
     ]
     return "\n".join(lines)
