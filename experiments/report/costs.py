@@ -69,7 +69,7 @@ def described(study: Study, params: Params) -> str:
     """A line on what a notebook trains and costs, and how much of it is on record where the images are known."""
     specs, hours = of(study, params)
     where = "on one A100" if params.profile == "paper" else "at the seconds of those on record"
-    line = f"{len(specs)} runs, about {hours:.2g} hours {where}"
+    line = f"{len(specs)} runs, " + ("none on record" if math.isnan(hours) else f"about {hours:.2g} hours {where}")
     file = records.file_of(params.profile, study.name)
     if not file or not file.exists():
         return line
