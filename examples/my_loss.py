@@ -1,5 +1,5 @@
-"""A loss of ten lines, for notebook 03 and `python -m experiments bench examples/my_loss.py:MyLoss`: an embedding shall
-lie nearer to its class's proxy than to the nearest proxy of another class, by a margin of the cosine."""
+"""A loss of ten lines, for notebook 03: an embedding shall lie nearer to its class's proxy than to the nearest proxy of
+another class, by a margin of the cosine."""
 
 import torch
 import torch.nn.functional as F

@@ -81,16 +81,6 @@ def _parser() -> argparse.ArgumentParser:
     tune.add_argument("--jobs", type=int, help="searches side by side, each on one thread (default: all cores)")
     tune.add_argument("--again", action="store_true", help="also where there is one, which it replaces when complete")
 
-    bench = _command(commands, "bench", do.bench, "check a loss of your own and compare it with all others; resumes")
-    bench.add_argument("loss", help="FILE.py:NAME or package.module:NAME, see docs/your_loss.md")
-    bench.add_argument("--profile", help="default: the first of quick, small and paper that has the data set")
-    bench.add_argument("--dataset", help="as in notebooks (default: that of the profile)")
-    bench.add_argument("--search", nargs="+", default=[], metavar="NAME=LOW:HIGH", help="options to search, at small")
-    bench.add_argument(
-        "-p", dest="parameters", nargs=2, action="append", default=[], metavar=("NAME", "VALUE"), help=SET
-    )
-    bench.add_argument("--jobs", type=int, help="as in `train`")
-
     record = _group(commands, "records", "the finished runs that results/ stores")
     _command(record, "status", do.records_status, "print how many runs are valid and outdated; trains nothing")
     check = _command(record, "check", do.records_check, "train a sample of the stored runs again and compare them")
@@ -102,26 +92,6 @@ def _parser() -> argparse.ArgumentParser:
     config = _command(commands, "config", do.config, purpose)
     config.add_argument("notebook", help="name or number")
     _parameters(config)
-
-    export = _command(commands, "export", do.export, "keep a trained network as a file: of notebook 01 the recommended")
-    export.add_argument("notebook", help="name or number, as in 01")
-    export.add_argument(
-        "model", type=Path, help="the file to write, .safetensors; where torch can, also .pt2 beside it"
-    )
-    export.add_argument("--method", help="whose network (default: the one that notebook 01 recommends)")
-    export.add_argument("--seed", type=int, default=0, help="with --method (default: 0)")
-    _parameters(export)
-    embed = _command(
-        commands, "embed", do.embed, "embed all images of a folder into an index; goes on where it stopped"
-    )
-    embed.add_argument("model", type=Path, help="a file that `export` wrote")
-    embed.add_argument("folder", type=Path, help="images at any depth, sorted by class or not")
-    embed.add_argument("--out", type=Path, required=True, help="the index, a folder")
-    find = _command(commands, "find", do.find, "find the images of an index that are nearest to yours, as CSV")
-    find.add_argument("index", type=Path, help="a folder that `embed` wrote")
-    find.add_argument("images", type=Path, nargs="+", help="image files, or folders of them")
-    find.add_argument("-k", type=int, default=10, help="how many for each image (default: 10)")
-    find.add_argument("--html", type=Path, help="write a page of pictures instead, to read offline")
 
     publish = _command(commands, "publish", do.publish, "move validated tables from a build folder to results/")
     publish.add_argument("folder", type=Path, help="of a build, as build/quick")

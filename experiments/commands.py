@@ -178,55 +178,12 @@ def tune(options: argparse.Namespace) -> None:
         print(f"results/{table} was made with another {' and '.join(files)}: execute its notebook again")
 
 
-def bench(options: argparse.Namespace) -> None:
-    from experiments.report import bench
-
-    given = {"profile": options.profile, "dataset": options.dataset, "search": options.search or None}
-    values = {name: _literal(text) for name, text in options.parameters}
-    params = bench.params_of(options.loss, **values | {name: value for name, value in given.items() if value})
-    findings = bench.checked(params)
-    print(*findings, sep="\n", flush=True)
-    path, sentences = bench.page(params, findings, options.jobs)
-    print(*sentences, f"the page: {path}", sep="\n")
-
-
 def config(options: argparse.Namespace) -> None:
     from experiments.report import catalogue, costs, show
 
     study = catalogue.find(options.notebook)
     params = _params(options, study.params)
     print(show.text(study, params), "", costs.described(study, params), sep="\n")
-
-
-def export(options: argparse.Namespace) -> None:
-    from experiments.deploy import models
-    from experiments.report import catalogue, kept
-    from experiments.study import Execution
-
-    study = catalogue.find(options.notebook)
-    models.check_name(options.model)
-    run = kept.chosen(Execution(study, _params(options, study.params)), options.method, options.seed)
-    print(f"# {run.described}", models.lines(models.export(run, options.model)), sep="\n")
-
-
-def embed(options: argparse.Namespace) -> None:
-    from experiments.deploy import indexing
-
-    index = indexing.embed_folder(options.model, options.folder, options.out)
-    unreadable = f"; {index.unreadable} others: {options.out / 'unreadable.txt'}" if index.unreadable else ""
-    print(f"{len(index.images)} images in {options.out}{unreadable}")
-
-
-def find(options: argparse.Namespace) -> int:
-    from experiments.deploy import finding, page
-
-    answer = finding.find(options.index, options.images, options.k)
-    print(*answer.unreadable, sep="\n", end="\n" * bool(answer.unreadable), file=sys.stderr)
-    if options.html:
-        print(f"{len(answer.queries)} queries in {page.write(answer, options.html)}")
-    else:
-        answer.write_csv(sys.stdout)
-    return 1 if answer.unreadable else 0
 
 
 def publish(options: argparse.Namespace) -> None:

@@ -68,4 +68,4 @@ def test_the_citation_is_of_this_version_and_names_every_paper():
 def test_what_an_importer_needs_is_torch_and_numpy():
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf8"))["project"]
     assert [re.match(r"[\w-]+", line)[0] for line in project["dependencies"]] == ["torch", "numpy"]
-    assert set(project["optional-dependencies"]) == {"data", "faiss", "notebooks", "site", "test"}
+    assert set(project["optional-dependencies"]) == {"data", "notebooks", "site", "test"}

@@ -37,7 +37,6 @@ FLOORS = (
     PAPERS,
     SHARED,
     ("experiments.figures",),
-    ("experiments.deploy",),
     ("experiments.analysis",),
     ("experiments.training",),
     ("experiments.networks", "experiments.datasets"),

@@ -17,7 +17,7 @@ COMPARATIVES = re.compile(
     r"|as the paper has it|against the paper)\b"
 )
 # what claims say, the words of the judge, and what a bootstrap of classes says of losses on the reader's images
-JUDGE = {"claims.py", "judging.py", "comparing.py", "sentences.py", "recommending.py"}
+JUDGE = {"claims.py", "judging.py", "comparing.py", "sentences.py"}
 MODULES = [
     path
     for folder in ("analysis", "across", *(name.split(".")[1] for name in papers.packages()))

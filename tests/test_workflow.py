@@ -76,7 +76,7 @@ def test_nothing_changed_is_nothing_to_do(built):
 def test_a_loss_concerns_its_papers_notebooks_and_those_that_share_its_runs(built):
     nivmf = {name for name in NOTEBOOKS if "_nivmf_" in name}
     assert len(nivmf) >= 7
-    every_loss = {"01_your_images", "02_search_your_images", "91_five_methods_one_protocol"}
+    every_loss = {"01_your_images", "91_five_methods_one_protocol"}
     assert after_touching(built, "dmlrepro/losses/nivmf.py") == {"train", "publish"} | nivmf | every_loss | AFTER_ALL
 
 

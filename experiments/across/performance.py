@@ -90,14 +90,13 @@ OTHERS: dict[str, Benchmark] = {
         _metrics,
     ),
     "retrieval": Benchmark("Ranking"),
-    "finding": Benchmark("Search"),
     "imports": Benchmark("Import", long=lambda table: table.assign(case=table["modules"].map("{} modules".format))),
     "loop": Benchmark("Training loop", {"*": "loop"}, long=_loop),
     "tail": Benchmark("Trained tail", {"*": "tail"}, long=_tail),
     "workflow": Benchmark("Workflow", {"papermill by hand": "workflow"}, long=_workflow),
 }
 BENCHMARKS = LOSSES | OTHERS
-NO_COSTS = ("regimes_", "choosing", "planning")  # so tables begin that compare scores and not costs
+NO_COSTS = ("regimes_", "planning")  # so tables begin that compare scores and not costs
 
 
 def folder() -> Path:

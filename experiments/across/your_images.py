@@ -1,36 +1,43 @@
 """Notebook 01: which of the losses suits the reader's images, or do the pretrained features alone?
 
 Candidates are the features as they are, their principal components, plain and whitened, and every loss in a few
-settings: a linear head that begins at the whitened components, or the tail of the network behind which such a head
-stands, with fewer steps and lower rates beside the full ones. They are compared on classes that are held out of the
-training part, which the seeds take turns in; recommending.py says who is recommended. No step at all is one of the
-settings: it is the whitened components. The test classes are scored once, by the final fit.
+settings: a linear head that begins at the whitened components, or the tail of the network from a block on behind which
+such a head stands, with fewer steps and lower rates beside the full ones. They are compared on classes that are held
+out of the training part, which the seeds take turns in. The test classes are scored once, by the final fit.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 import pandas as pd
+from matplotlib.figure import Figure
+from scipy import special
+from torch import nn
+from torch.nn.functional import normalize
 
 from experiments import papers
-from experiments.across import recommending, unlabelled
-from experiments.across.recommending import SCORE, UNTRAINED
-from experiments.analysis import results, summaries
+from experiments.across import unlabelled
+from experiments.analysis import results
+from experiments.analysis.statistics import LEVEL, MIN_SEEDS, t_interval
 from experiments.analysis.stored import Numbers
-from experiments.datasets import images, manifests
+from experiments.datasets import manifests
+from experiments.figures import comparisons, images
+from experiments.figures.style import Names
 from experiments.methods import Method, pick, spec_of
 from experiments.params import Params
 from experiments.profiles import recipe_of
 from experiments.study import Study
-from experiments.training import protocols
+from experiments.training import activations, batches, inference, network_files, protocols, records, runs
 from experiments.training.runs import RunResult
 from experiments.training.spec import HEAD_STARTS, RunSpec
 
 FOLDS = 4  # parts of the training classes, of which each is held out in turn
 OF_A_FOLD = 8  # classes that a part should have: among fewer, images are found too easily
-METRICS = (SCORE, "val R@1")  # that the table keeps
+SCORE = "val MAP@R"
+COUNTS = 0.5  # points of it that a loss has to gain to be recommended, as in the claims
+UNTRAINED = {"untrained": None, "PCA": "pca", "whitened PCA": "whitened"}  # where their heads begin
 
 
 class Attempt(NamedTuple):
@@ -52,32 +59,12 @@ ATTEMPTS = {
 
 
 @dataclass(frozen=True)
-class OwnImagesParams(Params):
-    """What notebooks that train on a reader's images have in common."""
-
-    paper = "together"
-    positive: ClassVar = ("head_lr",)
-
-    methods: tuple[str, ...] | None = None
-    head_lr: float = 0.001  # of the head
-    embedding_scale: float = 0.0  # of nivMF's distances, see NivmfParams; 0: what its room knows for the backbone
-
-    def _dataset_recipe(self, dataset: str) -> dict[str, Any]:
-        """All that are offered, of the embedded glyphs a few. For the reader's images also batches and a head that fit
-        into the smallest training part, and four seeds, which take turns in the parts that are held out. Without labels
-        the offer is smaller, and a seed is enough to look at."""
-        own = _fitting(dataset, self.profile) if manifests.is_own(dataset) else {}
-        if unlabelled.is_without_labels(dataset):
-            return own | {"methods": unlabelled.METHODS, "seeds": 1}
-        few = {"methods": ("untrained", "ProxyAnchor", "PFML", "EL-nivMF", "MFCWMS")} if dataset == "glyphs" else {}
-        return {"methods": tuple(offered())} | few | own
-
-
-@dataclass(frozen=True)
-class YourImagesParams(OwnImagesParams):
+class YourImagesParams(Params):
     """The parameters of notebook 01."""
 
     notebook = "01_your_images"
+    paper = "together"
+    positive: ClassVar = ("head_lr",)
     overrides: ClassVar = {
         "quick": {"train_from": "head", "steps": 40, "attempts": ("head briefly", "head")},
         "small": {"attempts": ("head", "tail briefly", "tail gently", "tail")},
@@ -90,8 +77,21 @@ class YourImagesParams(OwnImagesParams):
         },
     }
 
+    methods: tuple[str, ...] | None = None
     attempts: tuple[str, ...] | None = None
     head_start: str = "whitened"  # where the head of a loss begins: "whitened" or "pca" components, or "random"
+    head_lr: float = 0.001
+    embedding_scale: float = 0.0  # of nivMF's distances, see NivmfParams; 0: what its room knows for the backbone
+
+    def _dataset_recipe(self, dataset: str) -> dict[str, Any]:
+        """All that are offered, of the embedded glyphs a few. For the reader's images also batches and a head that fit
+        into the smallest training part, and four seeds, which take turns in the parts that are held out. Without labels
+        the offer is smaller, and a seed is enough to look at."""
+        own = _fitting(dataset, self.profile) if manifests.is_own(dataset) else {}
+        if unlabelled.is_without_labels(dataset):
+            return own | {"methods": unlabelled.METHODS, "seeds": 1}
+        few = {"methods": ("untrained", "ProxyAnchor", "PFML", "EL-nivMF", "MFCWMS")} if dataset == "glyphs" else {}
+        return {"methods": tuple(offered())} | few | own
 
     def _refuse_nonsense(self) -> None:
         super()._refuse_nonsense()
@@ -103,7 +103,7 @@ class YourImagesParams(OwnImagesParams):
 
 
 def offered() -> dict[str, Method]:
-    """The methods of all rooms that can be tried on a reader's images, by name."""
+    """The methods of all papers that can be tried on a reader's images, by name."""
     return {name: method for name, method in papers.methods().items() if method.offered}
 
 
@@ -144,6 +144,9 @@ def folds_of(sizes: np.ndarray) -> int:
     return 0
 
 
+# --- the runs ---------------------------------------------------------------------------------------------------------
+
+
 def your_images(params: YourImagesParams) -> list[RunSpec]:
     """All candidates with every seed; the features alone where no class can be held out to compare them on. Without
     labels what needs none, once."""
@@ -152,24 +155,17 @@ def your_images(params: YourImagesParams) -> list[RunSpec]:
         untrained = [_without_training(name, params, 0, {}) for name in UNTRAINED]
         return untrained + unlabelled.trained(params, params.methods or (), start)
     losses = [method for method in pick(offered(), params.methods) if method.loss]
-    if not held_out_of(params, 0):
+    folds = folds_of(_training_sizes(params.dataset)) if manifests.is_own(params.dataset) else FOLDS
+    if not folds:
         return [spec_of(offered()["untrained"], params)]
     specs = []
     for seed in range(params.seeds):
-        held_out = held_out_of(params, seed)
+        held_out = {"fold": seed % folds, "folds": folds}
         specs += [_without_training(name, params, seed, held_out) for name in UNTRAINED]
         for method in losses:
             tried = [_trained(method, ATTEMPTS[name], params, seed, held_out) for name in params.attempts or ()]
             specs += {spec.setting: spec for spec in tried}.values()  # without a tail some attempts are the same
     return specs
-
-
-def held_out_of(params: OwnImagesParams, seed: int) -> dict[str, Any]:
-    """The fields of a RunSpec that hold a part of the training classes out; none where they are too few."""
-    folds = FOLDS
-    if manifests.is_own(params.dataset):
-        folds = folds_of(_training_sizes(params.dataset))
-    return {"fold": seed % folds, "folds": folds} if folds else {}
 
 
 def _without_training(name: str, params: YourImagesParams, seed: int, held_out: dict[str, Any]) -> RunSpec:
@@ -202,7 +198,7 @@ def _trained(
 def measures(run: RunResult, params: YourImagesParams) -> list[protocols.Scored]:
     """The scores of each held-out class are on record when the run is."""
     if run.spec.fold is not None:
-        recommending.class_scores(run)
+        class_scores(run)
     return []
 
 
@@ -213,96 +209,143 @@ def table_of(finished: Iterable[RunResult], params: YourImagesParams) -> pd.Data
     finished = list(finished)
     if unlabelled.is_without_labels(params.dataset or ""):
         return results.tidy(unlabelled.rows_of(finished), params)
-    table = results.tidy(
-        [protocols.Scored(run.spec.replace(fold=None), run.dataset, run.rows) for run in finished], params
-    )
-    held_out = table[table["metric"].isin(METRICS)]
+    alone = [protocols.Scored(run.spec.replace(fold=None), run.dataset, run.rows) for run in finished]
+    table = results.tidy(alone, params)
+    held_out = table[table["metric"].isin([SCORE, "val R@1"])]
     shown = held_out if len(held_out) else table[table["metric"].isin(["MAP@R", "R@1"])]
     return shown.reset_index(drop=True)
 
 
-def seconds(finished: Iterable[RunResult]) -> pd.DataFrame:
-    """Mean seconds of a run by method, and optimisation steps per second, the fastest first."""
-    costs = results.costs(finished).groupby(["method", "setting"])
-    return summaries.readable(costs[["seconds", "steps_per_second"]].mean().sort_values("seconds"), 1)
+# --- the recommendation -----------------------------------------------------------------------------------------------
 
 
-# the data
+def label(spec: RunSpec) -> str:
+    """A candidate as tables call it: "PFML (part=fire6, steps=25)", "PCA"."""
+    return f"{spec.method} ({spec.setting.replace(';', ', ')})" if spec.setting else spec.method
 
 
-def describe(dataset: str) -> None:
-    """Print what `data check` prints, and what of it will be felt."""
-    print(manifests.check(dataset))
-    manifest = manifests.load(dataset)
-    if manifests.is_own(dataset):
-        print(images.survey(manifest))
-    if not manifest.labelled:
-        return
-    sizes = _training_sizes(dataset)
-    if alone := [manifest.class_names[label] for label in np.flatnonzero(sizes == 1)]:
-        print(
-            f"WARNING: {len(alone)} training classes have one image, where losses on pairs find no pair: {_few(alone)}"
-        )
-    if not folds_of(sizes):
-        print(f"WARNING: {len(sizes)} training classes are too few to hold some out; nothing can be compared")
-    elif len(sizes) < 20:
-        print(f"WARNING: {len(sizes)} training classes are few; intervals will be wide")
+def class_scores(run: RunResult) -> list[list[float]]:
+    """[class, queries, R@1, MAP@R] of every class that a finished run is scored on, as fractions: those that are held
+    out of its training, or without such the test classes."""
+    return records.derived([run], _class_scores)
 
 
-def _few(names: list[str]) -> str:
-    return ", ".join(names[:5]) + ", ..." * (len(names) > 5)
+@records.measurement("class_scores")
+def _class_scores(run: RunResult) -> list[list[float]]:
+    manifest = batches.load_dataset(run.spec)
+    if run.spec.fold is None:
+        return runs.per_class(run.embeddings, manifest, manifest.indices("test"))
+    train = manifest.indices("train")
+    held_out = train[np.isin(manifest.labels[train], batches.folds(manifest, run.spec.folds)[run.spec.fold][1])]
+    network = run.network(manifest=manifest)
+    if run.spec.train_from is None:
+        embeddings = inference.embed_images(run.spec, network, manifest, held_out)
+    else:
+        tail, stored = activations.cut(run.spec, network, manifest)
+        embeddings = inference.embed(tail, stored.evaluated(held_out))
+    return runs.per_class(embeddings, manifest, held_out, among_all=True)
 
 
-# --- what was found ---------------------------------------------------------------------------------------------------
+def compared(finished: Iterable[RunResult]) -> pd.DataFrame:
+    """A row per candidate, the best first: its mean SCORE over the held-out classes, a class being its mean over seeds,
+    and its difference to the best of what needs no training, paired by class, in points.
+
+    `low` and `high` are Student's t intervals over classes, 95 % for all settings of all losses together (Bonferroni),
+    because the best of many is picked on noise otherwise. The variance of a mean also has what seeds differ more than
+    their classes explain, pooled over the losses. Of the losses whose interval lies above 0 and whose difference is at
+    least COUNTS the best is `recommended`; else, and with fewer than MIN_SEEDS classes, what needs no training. Empty
+    if no class was held out.
+    """
+    scored = [
+        (label(run.spec), run.spec.method, run.spec.seed, class_id, 100 * value)
+        for run in finished
+        if run.spec.fold is not None
+        for class_id, *_, value in class_scores(run)
+    ]
+    rows = pd.DataFrame(scored, columns=["candidate", "method", "seed", "class", SCORE])
+    scores = rows.pivot_table(SCORE, ["seed", "class"], "candidate")
+    table = pd.DataFrame({"method": rows.groupby("candidate")["method"].first()})
+    table[SCORE] = scores.groupby("class").mean().mean()
+    table = table.sort_values(SCORE, ascending=False, kind="stable")
+    if table.empty:
+        return table
+    trained = ~table["method"].isin(UNTRAINED)
+    reference = trained.index[~trained][0]
+    gains = scores[table.index].sub(scores[reference], axis=0)
+    by_class, by_seed = gains.groupby("class").mean(), gains.groupby("seed")
+    unexplained = (by_seed.mean().var() - (by_seed.var() / by_seed.count()).mean())[trained].mean() / by_seed.ngroups
+    variance = by_class.var() / len(by_class) + trained * max(0.0, np.nan_to_num(unexplained))
+    half = special.stdtrit(len(by_class) - 1, 1 - LEVEL / max(trained.sum(), 1) / 2) * np.sqrt(variance)
+    table["reference"], table["classes"], table["difference"] = reference, len(by_class), by_class.mean()
+    table["low"], table["high"] = table["difference"] - half, table["difference"] + half
+    better = trained & (table["low"] > 0) & (table["difference"] >= COUNTS) & (len(by_class) >= MIN_SEEDS)
+    table["recommended"] = table.index == (better.idxmax() if better.any() else reference)
+    return table
 
 
-def _best_of_both(numbers: Numbers) -> str:
-    untrained, losses = _ranked(numbers)
-    reference, best = untrained[0], losses[0]
-    return (
-        f"On held-out classes {_named(best)} has the largest mean of {len(_methods(losses))} losses, and "
-        f"{_named(reference)} that of what needs no training: {numbers.against(best, reference, SCORE)}."
+def best_of_each(table: pd.DataFrame) -> pd.DataFrame:
+    """Of `compared` what is recommended, and every method at the best of its settings."""
+    return table if table.empty else table[table["recommended"] | ~table["method"].duplicated()]
+
+
+def figure(table: pd.DataFrame) -> Figure | None:
+    """The differences of `best_of_each` with their intervals; None where nothing was compared."""
+    if table.empty:
+        return None
+    (reference, classes), names = table[["reference", "classes"]].iloc[0], papers.names()
+    effects = best_of_each(table).drop(index=reference)[["difference", "low", "high"]].T.to_dict("list")
+    grey = Names(names.colors | dict.fromkeys(UNTRAINED, names.color("untrained")))
+    return comparisons.gains(
+        effects, reference, f"{SCORE} over {classes} held-out classes, 95 % intervals for all together", names=grey
     )
 
 
-def _untrained_rows(numbers: Numbers) -> str:
-    untrained, losses = _ranked(numbers)
-    told = ", ".join(f"{_named(name)} {numbers.mean(name, SCORE):.1f}" for name in untrained)
-    return f"Without training: {told} {SCORE}; {len(losses)} trained settings have {_span(numbers, losses)}."
+# --- the final fit ----------------------------------------------------------------------------------------------------
 
 
-def _span(numbers: Numbers, cells: list[str]) -> str:
-    least, most = (numbers.mean(cell, SCORE) for cell in (cells[-1], cells[0]))
-    return f"{least:.1f} to {most:.1f}"
+def final_specs(table: pd.DataFrame, finished: Sequence[RunResult]) -> list[RunSpec]:
+    """The runs on all training classes: the recommended first, then what it is compared with and the features as they
+    are. Where nothing was held out, all runs are such already."""
+    specs = {label(run.spec): run.spec for run in finished if run.spec.seed == 0}
+    if table.empty:
+        return list(specs.values())
+    wanted = dict.fromkeys((table["recommended"].idxmax(), table["reference"].iloc[0], "untrained"))
+    return [specs[name].replace(fold=None, folds=RunSpec.folds) for name in wanted]
 
 
-def _ranked(numbers: Numbers) -> tuple[list[str], list[str]]:
-    """Cells of the untrained rows and of the losses, the best first."""
+def tested(final: Sequence[RunResult]) -> pd.DataFrame:
+    """MAP@R and R@1 of the final fits on the test classes, and the difference of the first to each in MAP@R as in
+    `compared`; empty without labels."""
+    rows = {}
+    for run in final if final[0].rows else ():
+        gain = [100 * (one[-1] - other[-1]) for one, other in zip(class_scores(final[0]), class_scores(run))]
+        scores = {name: 100 * run.metric(name) for name in ("MAP@R", "R@1")}
+        rows[label(run.spec)] = scores | dict(zip(("difference", "low", "high"), (np.mean(gain), *t_interval(gain))))
+    return pd.DataFrame.from_dict(rows, orient="index")
+
+
+def found(run: RunResult, network: nn.Module, queries: int = 5, k: int = 5) -> Figure:
+    """Test images of a run, evenly spread, and the k others nearest to each by a network, searched with faiss."""
+    manifest = batches.load_dataset(run.spec)
+    test = manifest.indices("test")
+    embeddings = inference.embed_images(run.spec, network, manifest, test)
+    points = normalize(embeddings).numpy()
+    queried, gallery = np.flatnonzero(manifest.is_query[test]), np.flatnonzero(manifest.is_gallery[test])
+    queried = queried[np.linspace(0, len(queried) - 1, min(queries, len(queried))).astype(int)]
+    gallery = np.setdiff1d(gallery, queried)
+    nearest = gallery[network_files.nearest(points[queried], points[gallery], k)[1]]
+    labels = manifest.labels[test]
+    right = labels[nearest] == labels[queried][:, None] if manifest.labelled else None
+    pictures = [images.thumbnails(manifest, test[rows]) for rows in (queried, *nearest)]
+    return images.retrieved(pictures[0], pictures[1:], right)
+
+
+def _best_of_both(numbers: Numbers) -> str:
     rows = numbers.table[numbers.table["metric"] == SCORE]
     cells = dict.fromkeys(f"{method};{setting}".rstrip(";") for method, setting in zip(rows["method"], rows["setting"]))
-    untrained = [cell for cell in cells if cell in UNTRAINED]
-    return numbers.ranked(untrained, SCORE), numbers.ranked([cell for cell in cells if cell not in UNTRAINED], SCORE)
+    trained = numbers.ranked([cell for cell in cells if cell not in UNTRAINED], SCORE, least=1)[0]
+    untrained = numbers.ranked([cell for cell in cells if cell in UNTRAINED], SCORE)[0]
+    return f"On held-out classes the best loss, {trained}: {numbers.against(trained, untrained, SCORE)} of {untrained}."
 
 
-def _methods(cells: list[str]) -> set[str]:
-    return {cell.partition(";")[0] for cell in cells}
-
-
-def _named(cell: str) -> str:
-    method, _, setting = cell.partition(";")
-    return recommending.label(method, setting)
-
-
-def _kept_neighbours(numbers: Numbers) -> str:
-    kept = unlabelled.KEPT
-    methods = numbers.table.loc[numbers.table["metric"] == kept, "method"].unique()
-    shares = [
-        f"{_named(name)} {100 * numbers.mean(name, kept):.0f} %" for name in methods if name != recommending.FEATURES
-    ]
-    if not shares:
-        return ""
-    return f"Of the {unlabelled.NEAREST} nearest images under the features are still so near under {', '.join(shares)}."
-
-
-FINDINGS = (_best_of_both, _untrained_rows, _kept_neighbours)
-YourImages = Study(YourImagesParams, your_images, table_of, measures, findings=FINDINGS)
+YourImages = Study(YourImagesParams, your_images, table_of, measures, findings=(_best_of_both,))

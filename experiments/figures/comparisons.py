@@ -146,6 +146,7 @@ def gains(
             axis.plot(effect, y, "o", color=shade, markerfacecolor=shade if low > 0 else "white", zorder=3)
         axis.axvline(0, color="black", linewidth=0.9, zorder=1)
         axis.set_yticks(range(len(rows)), [plain(name) for name, _ in rows])
+        axis.set_ylim(-0.6, len(rows) - 0.4)
         axis.set_xlabel(f"difference to {against} (points)")
         axis.grid(False, axis="y")
         axis.set_title(measured)

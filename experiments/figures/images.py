@@ -4,7 +4,6 @@ data set or of a finished run. Images are uint8 (H, W), (H, W, 3) or (3, H, W)."
 from __future__ import annotations
 
 import textwrap
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -14,7 +13,7 @@ import torch.nn.functional as F
 
 from experiments.datasets import manifests
 from experiments.datasets.images import decoded
-from experiments.figures.style import MARKERS, WIDTH, check, described, listed, panels, plain, sentence, shades
+from experiments.figures.style import MARKERS, WIDTH, check, described, listed, panels, plain, shades
 from experiments.training import batches, inference
 
 if TYPE_CHECKING:
@@ -43,14 +42,14 @@ def sample_images(
     rng = np.random.default_rng(seed)
     indices = manifest.indices(split)
     if not manifest.labelled:
-        drawn = _decoded(manifest, rng.permutation(indices)[: classes * per_class])
+        drawn = thumbnails(manifest, rng.permutation(indices)[: classes * per_class])
         some = [drawn[first : first + per_class] for first in range(0, len(drawn), per_class)]
         return some, [""] * len(some)
     names, rows = [], []
     present = np.unique(manifest.labels[indices])
     for label in rng.choice(present, min(classes, len(present)), replace=False):
         members = indices[manifest.labels[indices] == label]
-        rows.append(_decoded(manifest, rng.choice(members, per_class, replace=len(members) < per_class)))
+        rows.append(thumbnails(manifest, rng.choice(members, per_class, replace=len(members) < per_class)))
         names.append(manifest.class_names[label])
     return rows, names
 
@@ -72,7 +71,7 @@ def by_norm(run: RunResult, count: int, classes: int = 4, split: str = "test", s
         members = order[labels[order] == label]
         chosen.append(members[np.linspace(0, len(members) - 1, min(count, len(members))).round().astype(int)])
         names.append(manifest.class_names[label])
-    return [_decoded(manifest, indices[members]) for members in chosen], names
+    return [thumbnails(manifest, indices[members]) for members in chosen], names
 
 
 def neighbours(run: RunResult, queries: int, k: int, seed: int = 0) -> tuple[list[np.ndarray], Rows, np.ndarray | None]:
@@ -87,32 +86,7 @@ def neighbours(run: RunResult, queries: int, k: int, seed: int = 0) -> tuple[lis
     nearest = _nearest(run, manifest, test, picked, k).numpy()
     labels = manifest.labels[test]
     correct = labels[nearest] == labels[picked.numpy()][:, None] if manifest.labelled else None
-    return _decoded(manifest, test[picked.numpy()]), [_decoded(manifest, test[row]) for row in nearest], correct
-
-
-def confusions(run: RunResult, pairs: int, examples: int = 3) -> tuple[list[list[tuple]], list[tuple[str, str, str]]]:
-    """The test classes whose images most often have a nearest neighbour of a certain other class, for `confused`.
-
-    Returns:
-        (for each pair of classes at most `examples` (query image, its nearest gallery image), and for each pair the
-        query's class, the neighbour's and the share as "7 of 24"). Both are empty where nothing was confused.
-    """
-    manifest = batches.load_dataset(run.spec)
-    test = manifest.indices("test")
-    labels = manifest.labels[test]
-    queries = np.flatnonzero(manifest.is_query[test])
-    chunks = torch.from_numpy(queries).split(1024)
-    nearest = np.concatenate([_nearest(run, manifest, test, chunk, 1)[:, 0].numpy() for chunk in chunks])
-    searched, took = labels[queries], labels[nearest]
-    of_class = np.bincount(searched, minlength=labels.max() + 1)
-    wrong = Counter(zip(searched[searched != took].tolist(), took[searched != took].tolist()))
-    rows, names = [], []
-    # by count, then by labels, so that equal counts have one order on every machine
-    for (label, other), count in sorted(wrong.items(), key=lambda item: (-item[1], item[0]))[:pairs]:
-        members = np.flatnonzero((searched == label) & (took == other))[:examples]
-        rows.append(list(zip(*(_decoded(manifest, test[which[members]]) for which in (queries, nearest)))))
-        names.append((manifest.class_names[label], manifest.class_names[other], f"{count} of {of_class[label]}"))
-    return rows, names
+    return thumbnails(manifest, test[picked.numpy()]), [thumbnails(manifest, test[row]) for row in nearest], correct
 
 
 def class_map(run: RunResult, classes: int, per_class: int = 24, seed: int = 0) -> tuple[np.ndarray, np.ndarray, list]:
@@ -126,7 +100,7 @@ def class_map(run: RunResult, classes: int, per_class: int = 24, seed: int = 0) 
     members = np.concatenate([np.flatnonzero(labels == label)[:per_class] for label in shown])
     xy = tsne(F.normalize(run.embeddings[members], dim=1), seed=seed)
     names = np.array([manifest.class_names[label] for label in labels[members]])
-    return xy, names, _decoded(manifest, test[members])
+    return xy, names, thumbnails(manifest, test[members])
 
 
 def tsne(embeddings: ArrayLike, seed: int = 0) -> np.ndarray:
@@ -152,8 +126,8 @@ def _nearest(
     return similarity.topk(max(1, min(k, others)), dim=1).indices
 
 
-def _decoded(manifest: manifests.Manifest, indices: np.ndarray, short_side: int = 64) -> list[np.ndarray]:
-    """Small images for a figure; only the asked ones are decoded."""
+def thumbnails(manifest: manifests.Manifest, indices: np.ndarray, short_side: int = 64) -> list[np.ndarray]:
+    """Small images of a data set for a figure; only the asked ones are decoded."""
     if isinstance(manifest.images, np.ndarray):
         return [manifest.images[index] for index in indices]
     own, images = manifests.is_own(manifest.name), []
@@ -190,28 +164,6 @@ def retrieved(queries: Sequence, neighbours: Sequence[Sequence], correct: np.nda
     cells = [[(0, query, None), *zip(places, row, right)] for query, row, right in zip(queries, neighbours, correct)]
     figure = _wall(cells, heads={0: "query"} | {x: f"{place}" for place, x in enumerate(places, 1)})
     return described(figure, f"{count} query images, each with its {k} nearest images, right or wrong.")
-
-
-def confused(rows: Sequence[Sequence], names: Sequence[tuple[str, str, str]]) -> Figure:
-    """Pairs of classes that are taken for each other, a row per pair: queries, each with its wrong nearest image.
-
-    rows: for each pair of classes a list of (query image, neighbour image); names: for each pair the query's class, the
-    neighbour's and how often. Without rows the figure says that nothing was confused.
-    """
-    check(len(rows) == len(names), f"names: {len(names)} names for {len(rows)} pairs of classes")
-    if not rows:
-        return sentence("every nearest image is of the query's class")
-    cells = [
-        [
-            cell
-            for x, (query, neighbour) in enumerate(row)
-            for cell in ((2.3 * x, query, None), (2.3 * x + 1, neighbour, False))
-        ]
-        for row in rows
-    ]
-    heads = {2.3 * x + i: title for x in range(max(map(len, rows))) for i, title in enumerate(("query", "nearest"))}
-    lines = [_wrapped(f"{query} taken for {neighbour}: {share}", 34) for query, neighbour, share in names]
-    return described(_wall(cells, lines, heads, left=3.9), "Images, each with its nearest image of a wrong class.")
 
 
 def _wall(

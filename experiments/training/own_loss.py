@@ -1,24 +1,23 @@
-"""A loss of the reader's own in a training run: the run keeps the text of its file, so that its key knows every byte.
-
-`python -m experiments bench my_loss.py:MyLoss` trains with it, see docs/your_loss.md.
-"""
+"""A loss of the reader's own in a training run: the run knows the bytes of its code. See docs/your_loss.md."""
 
 import functools
 import hashlib
 import importlib
-import importlib.util
 import inspect
-import linecache
+import math
 import sys
-import types
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from dmlrepro.losses.checks import check_batch, whole_labels
 from dmlrepro.losses.recommended import PROXIES, groups
+
+CLASSES, PER_CLASS, DIM = 8, 4, 32  # of the batches that `refuse_unsound` tries
+ALIKE = 1e-4  # relative difference up to which values and gradients are the same, in float32
 
 
 class OwnLoss(nn.Module):
@@ -34,7 +33,7 @@ class OwnLoss(nn.Module):
         sizes = {"num_classes": num_classes, "embedding_size": embedding_size}
         self.loss = builder(**{name: size for name, size in sizes.items() if name in asked_by(builder)}, **options)
         if not isinstance(self.loss, nn.Module):
-            raise ValueError(f"{code['name']} must give a torch module, got a {type(self.loss).__name__}")
+            raise ValueError(f"{code['loss']} must give a torch module, got a {type(self.loss).__name__}")
         self.num_classes, self.embedding_size = num_classes, embedding_size
 
     def parameter_groups(self, lr: float) -> list[dict]:
@@ -50,88 +49,107 @@ class OwnLoss(nn.Module):
             return self.loss(embeddings.to(torch.promote_types(embeddings.dtype, torch.float32)), labels)
 
 
+# --- its code ---------------------------------------------------------------------------------------------------------
+
+
 def code_of(reference: str) -> dict[str, str]:
-    """What a run keeps of "FILE.py:NAME", which is the text of the file, or of "package.module:NAME", which is a digest
-    of all Python files of the package; NAME is a class or a function that returns a module.
+    """What a run keeps of "package.module:NAME": that name, and a digest of all Python files of the package, or of the
+    file alone where the module lies in none; NAME is a class or a function that returns a module.
 
     Raises:
-        ValueError: the reference has another form, or there is no such file, module or name.
+        ValueError: the reference has another form, or there is no such module or name.
     """
-    where, _, name = reference.rpartition(":")
-    if not where or not name.isidentifier():
-        raise ValueError(f"loss must be FILE.py:NAME or package.module:NAME, got {reference!r}")
-    if where.endswith(".py"):
-        try:
-            code = {"name": name, "text": Path(where).read_bytes().decode("utf8")}
-        except (OSError, UnicodeDecodeError) as error:
-            raise ValueError(f"loss {reference!r}: {where} cannot be read ({error})") from error
-    else:
-        code = {"name": name, "module": where, "sha256": _digest(where)}
+    module, _, name = reference.partition(":")
+    if not module or not name.isidentifier():
+        raise ValueError(f"loss must be package.module:NAME, as in examples.my_loss:MyLoss, got {reference!r}")
+    code = {"loss": reference, "sha256": _digest(module)}
     builder_of(code)
     return code
 
 
-def digest_of(code: Mapping[str, str]) -> str:
-    """Hex sha256 of the bytes of the file, or of the package."""
-    return code["sha256"] if "sha256" in code else hashlib.sha256(code["text"].encode()).hexdigest()
-
-
 def builder_of(code: Mapping[str, str]) -> Callable[..., nn.Module]:
-    """The class or function that `code` names; ValueError if it cannot be loaded, or the package has changed since."""
-    name, where = code["name"], code.get("module", "its file")
-    if "module" in code and _digest(where) != code["sha256"]:
-        raise ValueError(f"loss {where}:{name}: files of the package have changed since; start again")
-    try:
-        module = importlib.import_module(where) if "module" in code else _module(code["text"])
-    except Exception as error:  # whatever its first line does
-        reason = f"{type(error).__name__}: {error}"
-        raise ValueError(
-            f"loss {name}: {where} cannot be imported ({reason}); a file may import what is installed and not its "
-            "neighbours: give a loss of several files as package.module:NAME"
-        ) from error
-    builder = getattr(module, name, None)
+    """The class or function that `code` names; ValueError if it is not there, or its files have changed since."""
+    module, _, name = code["loss"].partition(":")
+    if _digest(module) != code["sha256"]:
+        raise ValueError(f"loss {code['loss']}: its files have changed since; start again")
+    builder = getattr(sys.modules[module], name, None)
     if not callable(builder):
-        known = [key for key, value in vars(module).items() if inspect.isclass(value) and issubclass(value, nn.Module)]
-        raise ValueError(f"loss {name}: {where} has no such class; it has {', '.join(known) or 'no torch module'}")
+        here = vars(sys.modules[module])
+        known = [key for key, value in here.items() if inspect.isclass(value) and issubclass(value, nn.Module)]
+        raise ValueError(f"loss {code['loss']}: {module} has no {name}; it has {', '.join(known) or 'no torch module'}")
     return builder
 
 
 def asked_by(builder: Callable[..., nn.Module]) -> dict[str, inspect.Parameter]:
     """The arguments that a loss takes by name."""
     every = inspect.signature(builder).parameters.values()
-    return {
-        argument.name: argument
-        for argument in every
-        if argument.kind in (argument.POSITIONAL_OR_KEYWORD, argument.KEYWORD_ONLY)
-    }
-
-
-@functools.lru_cache(8)
-def _module(text: str) -> types.ModuleType:
-    """A file as a module. It is executed once per process, and tracebacks show its lines."""
-    name = f"own_loss_{hashlib.sha256(text.encode()).hexdigest()[:16]}"
-    file = f"<{name}>"
-    linecache.cache[file] = (len(text), None, text.splitlines(keepends=True), file)
-    module = types.ModuleType(name)
-    sys.modules[name] = module  # dataclasses and torch look there
-    try:
-        exec(compile(text, file, "exec"), module.__dict__)
-    except BaseException:
-        del sys.modules[name]
-        raise
-    return module
+    return {p.name: p for p in every if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)}
 
 
 @functools.cache
 def _digest(module: str) -> str:
-    """Of all Python files of the package that a module belongs to, with their names."""
+    """Of the Python files that come with a module, which is imported."""
     try:
-        spec = importlib.util.find_spec(module.partition(".")[0])
-    except ValueError:  # "__main__" has none
-        spec = None
-    if spec is None or not spec.origin:
-        raise ValueError(f"loss: there is no module {module!r}; is it installed, or below the folder you are in?")
-    origin = Path(spec.origin)
-    files = sorted(origin.parent.rglob("*.py")) if spec.submodule_search_locations else [origin]
-    content = [[file.relative_to(origin.parent).as_posix().encode(), file.read_bytes()] for file in files]
+        file = importlib.import_module(module).__file__
+    except Exception as error:  # whatever its first line does
+        raise ValueError(
+            f"loss: cannot import {module!r} ({type(error).__name__}: {error}); it must be installed, or lie below the "
+            "folder you are in"
+        ) from error
+    package = getattr(sys.modules[module.partition(".")[0]], "__file__", None)  # a folder without __init__.py has none
+    root = Path(package or str(file))
+    files = sorted(root.parent.rglob("*.py")) if root.name == "__init__.py" else [Path(str(file))]
+    content = [
+        [path.relative_to(root.parent).as_posix(), hashlib.sha256(path.read_bytes()).hexdigest()] for path in files
+    ]
     return hashlib.sha256(repr(content).encode()).hexdigest()
+
+
+# --- whether it can be trained with -----------------------------------------------------------------------------------
+
+
+def refuse_unsound(build: Callable[[int, int], nn.Module]) -> None:
+    """Refuse a loss with which no training makes sense, before anything is trained.
+
+    build: (number of classes, embedding size) -> the loss.
+
+    Raises:
+        ValueError: on an ordinary batch the loss fails, gives no finite scalar or no finite gradient, teaches the
+            network nothing, or is the same for other labels.
+    """
+    generator = torch.Generator().manual_seed(0)
+    labels = torch.arange(CLASSES).repeat_interleave(PER_CLASS)
+    centres = torch.randn(CLASSES, DIM, generator=generator)
+    embeddings = centres[labels] + torch.randn(len(labels), DIM, generator=generator)
+    try:
+        value, gradients = _evaluated(build, embeddings, labels)
+    except Exception as error:  # whatever a stranger's code raises
+        raise ValueError(f"the loss fails on an ordinary batch: {type(error).__name__}: {error}") from error
+    if not math.isfinite(value):
+        raise ValueError(f"the loss of an ordinary batch is {value}")
+    if wrong := [name for name, gradient in gradients.items() if not gradient.isfinite().all()]:
+        raise ValueError(f"the loss of an ordinary batch is {value:.4g}, its gradient of {', '.join(wrong)} not finite")
+    if not gradients["embeddings"].any():
+        raise ValueError("the loss of an ordinary batch has no gradient, so that the network would learn nothing")
+    shuffles = (labels[torch.randperm(len(labels), generator=generator)] for _ in range(3))
+    others = [_evaluated(build, embeddings, shuffled) for shuffled in shuffles]
+    alike = [
+        math.isclose(value, other, rel_tol=ALIKE)
+        and all((gradients[name] - moved[name]).abs().max() <= ALIKE * gradients[name].abs().max() for name in moved)
+        for other, moved in others
+    ]
+    if all(alike):
+        raise ValueError("the loss ignores its labels: three shuffles of them change neither its value nor a gradient")
+
+
+def _evaluated(build: Callable[[int, int], nn.Module], points: Tensor, labels: Tensor) -> tuple[float, dict[str, Any]]:
+    """Value and gradients, by what they are of, of a loss that is always drawn alike."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        loss, points = build(CLASSES, DIM).train(), points.clone().requires_grad_()
+        value = loss(points, labels)
+    if not isinstance(value, Tensor) or value.numel() != 1:
+        raise TypeError(f"a loss gives a scalar tensor, got {getattr(value, 'shape', type(value).__name__)}")
+    value.backward()
+    of_loss = {name: p.grad for name, p in loss.named_parameters() if p.grad is not None}
+    return value.item(), {"embeddings": torch.zeros_like(points) if points.grad is None else points.grad} | of_loss

@@ -28,6 +28,7 @@ from experiments.training.spec import LABELS, RunSpec
 from experiments.training.state import monitored
 
 Key = TypeVar("Key", bound=Hashable)
+OWN_LOSS = "own.OwnLoss"  # a loss of the reader's own, see own_loss.py
 
 
 @dataclass(frozen=True)
@@ -162,7 +163,7 @@ def run_all(
 
     record: the file that finished runs are added to, one by one (`records.file_of`); a run that any file beside it has
     is taken from there. What is trained then goes by seeds, so that a piece of a study is a seed with all its methods.
-    None: no record is read or written. A reader's own images are never recorded.
+    None: no record is read or written. A reader's own images and losses are never recorded.
 
     measure: called with each run before it is recorded, so that what tables need of its weights is on record by then. A
     run that the record of another study has is trained again where something is asked that was not measured on it.
@@ -181,7 +182,8 @@ def run_all(
     for key, identity, spec in every:
         identities[key] = identity
         of_key.setdefault(key, spec)
-    files = {key: record for key, spec in of_key.items() if record and not manifests.is_own(spec.dataset)}
+    theirs = {key for key, spec in of_key.items() if manifests.is_own(spec.dataset) or spec.loss == OWN_LOSS}
+    files = {key: record for key in of_key if record and key not in theirs}
     served = {} if rerun else _recorded(identities, files)
     of_record = {key: _on_record(key, of_key[key], *served[key], files[key]) for key in served}
     unmeasured = {key for key, run in of_record.items() if not run.stale and _asks_for_weights(measure, run)}
@@ -318,7 +320,8 @@ def _version(spec: RunSpec) -> int:
 
 def _line_of(identity: dict[str, dict], run: RunResult) -> dict:
     """A finished run as a line of the store."""
-    what = identity["what"]
+    what, manifest = identity["what"], batches.load_dataset(run.spec)
+    tested = () if run.spec.fold is not None else per_class(run.embeddings, manifest, manifest.indices("test"))
     content = {
         "run": run.name,
         "described": run.described,
@@ -329,7 +332,7 @@ def _line_of(identity: dict[str, dict], run: RunResult) -> dict:
         "version": run.version,
         "dataset": run.dataset,
         "rows": run.rows,
-        "per_class": [] if run.spec.fold is not None else _per_class(run),
+        "per_class": [*tested],
         "curve": records.curve(run.losses.numpy()) if "losses" in run.arrays else [],
         "cost": run.cost,
         "made": run.made,
@@ -337,16 +340,19 @@ def _line_of(identity: dict[str, dict], run: RunResult) -> dict:
     return records.summed(content)
 
 
-def _per_class(run: RunResult) -> list[list[float]]:
-    """[class, queries, how many of them find their class first, their mean MAP@R] of each test class; queries without
-    a relevant image are left out."""
-    manifest = batches.load_dataset(run.spec)
-    test = manifest.indices("test")
-    labels, query, gallery = manifest.labels[test], manifest.is_query[test], manifest.is_gallery[test]
+def per_class(
+    embeddings: Tensor, manifest: manifests.Manifest, indices: np.ndarray, among_all: bool = False
+) -> list[list[float]]:
+    """[class, queries, how many of them find their class first, their mean MAP@R] of each class of some images, whose
+    embeddings (N, D) are given; queries without a relevant image are left out. among_all: each image searches all
+    others, whatever the manifest says of queries and gallery."""
+    labels, query, gallery = manifest.labels[indices], manifest.is_query[indices], manifest.is_gallery[indices]
+    if among_all:
+        query = gallery = np.ones(len(indices), bool)
     searched: dict[str, Any] = {}
     if not (query & gallery).all():  # else the images search each other, each left out of its own list
-        searched = {"gallery": run.embeddings[torch.from_numpy(gallery)], "gallery_labels": labels[gallery]}
-    points = run.embeddings[torch.from_numpy(query)]
+        searched = {"gallery": embeddings[torch.from_numpy(gallery)], "gallery_labels": labels[gallery]}
+    points = embeddings[torch.from_numpy(query)]
     scores = retrieval.retrieval_per_query(points, labels[query], (1,), measures=("MAP@R",), **searched)
     rows = []
     for class_id in np.unique(labels[query]):

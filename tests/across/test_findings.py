@@ -13,8 +13,6 @@ def test_the_trained_network_stands_beside_what_it_began_with():
 
 
 def test_the_best_loss_stands_beside_the_best_that_needs_no_training():
-    assert told("01", "val MAP@R", {"untrained": 20, "PFML": 30, "Triplet": 10}) == [
-        "On held-out classes PFML has the largest mean of 2 losses, and the features as they are that of what needs no "
-        "training: 30.0 against 20.0 val MAP@R (+10.0, n = 1).",
-        "Without training: the features as they are 20.0 val MAP@R; 2 trained settings have 10.0 to 30.0.",
+    assert told("01", "val MAP@R", {"untrained": 20, "PCA": 10, "PFML;part=head": 30, "Triplet;part=head": 10}) == [
+        "On held-out classes the best loss, PFML;part=head: 30.0 against 20.0 val MAP@R (+10.0, n = 1) of untrained."
     ]

@@ -4,8 +4,11 @@ import sys
 
 import pytest
 import torch
+import torch.nn.functional as F
 from tiny import TINY
+from torch import nn
 
+from dmlrepro.losses import baselines
 from experiments.training import keys, loop, own_loss
 from experiments.training.builders import build_loss
 from experiments.training.spec import RunSpec
@@ -24,26 +27,60 @@ class Anchors(nn.Module):
 """
 
 
-def code_of(tmp_path, text: str, name: str = "Anchors", file: str = "mine.py") -> dict[str, str]:
-    (tmp_path / file).write_text(text)
-    return own_loss.code_of(f"{tmp_path / file}:{name}")
+@pytest.fixture
+def written(tmp_path, monkeypatch):
+    """A function that writes a module, or changes it as if in another process, and gives the code of a loss in it."""
+    monkeypatch.syspath_prepend(tmp_path)
+    names = set()
+
+    def write(text: str = ANCHORS, name: str = "Anchors", module: str = "mine") -> dict[str, str]:
+        path = tmp_path / f"{module.replace('.', '/')}.py"
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(text)
+        names.update({module, module.partition(".")[0]})
+        for known in names:
+            sys.modules.pop(known, None)
+        own_loss._digest.cache_clear()
+        return own_loss.code_of(f"{module}:{name}")
+
+    monkeypatch.setattr(sys, "dont_write_bytecode", True)  # a file written twice in a second would be taken as it was
+    yield write
+    for name in names:
+        sys.modules.pop(name, None)
+    own_loss._digest.cache_clear()
 
 
 def spec_of(code, **options) -> RunSpec:
     return TINY.replace(loss="own.OwnLoss", loss_options={"code": code, **options}, loss_lr={"*": 0.1})
 
 
-def test_a_copy_of_a_loss_trains_exactly_as_the_loss(tmp_path):
-    mine = loop.train(spec_of(code_of(tmp_path, ANCHORS)))
+def test_a_copy_of_a_loss_trains_exactly_as_the_loss(written):
+    mine = loop.train(spec_of(written()))
     theirs = loop.train(TINY.replace(loss="baselines.proxy_anchor", loss_lr={"*": 0.1}))
     assert mine.rows == theirs.rows and torch.equal(mine.losses, theirs.losses)
 
 
-def test_a_changed_byte_is_another_run_and_another_name_of_the_file_is_none(tmp_path):
-    key = keys.key_of(spec_of(code_of(tmp_path, ANCHORS)))
-    assert keys.key_of(spec_of(code_of(tmp_path, ANCHORS, file="other.py"))) == key
-    assert keys.key_of(spec_of(code_of(tmp_path, ANCHORS + " "))) != key
-    assert keys.key_of(spec_of(code_of(tmp_path, ANCHORS), margin=0.2)) != key
+def test_a_changed_byte_is_another_run(written):
+    code = written()
+    key = keys.key_of(spec_of(code))
+    assert keys.key_of(spec_of(code, margin=0.2)) != key
+    assert keys.key_of(spec_of(written(ANCHORS + " "))) != key
+    with pytest.raises(ValueError, match="its files have changed since"):
+        own_loss.OwnLoss(code, 4, 8)
+
+
+def test_a_changed_byte_elsewhere_in_a_package_is_another_run(written, tmp_path):
+    (tmp_path / "package_of_mine").mkdir()
+    (tmp_path / "package_of_mine" / "__init__.py").write_text("")
+    code = written(module="package_of_mine.losses")
+    (tmp_path / "package_of_mine" / "helpers.py").write_text("x = 1\n")
+    assert written(module="package_of_mine.losses")["sha256"] != code["sha256"]
+
+
+def test_a_module_in_no_package_is_known_by_its_own_file_alone(written, tmp_path):
+    code = written(module="folder.mine")
+    (tmp_path / "folder" / "other.py").write_text("x = 1\n")
+    assert written(module="folder.mine") == code
 
 
 def test_other_runs_do_not_hold_this_file():
@@ -53,56 +90,105 @@ def test_other_runs_do_not_hold_this_file():
     assert "own_loss.py" in {path.name for path in keys.code_of("own.OwnLoss", "supervised")}
 
 
-def test_a_changed_byte_in_a_package_is_another_run(tmp_path, monkeypatch):
-    package = tmp_path / "my_package"
-    package.mkdir()
-    (package / "__init__.py").write_text("")
-    (package / "mine.py").write_text(ANCHORS)
-    monkeypatch.syspath_prepend(tmp_path)
-    code = own_loss.code_of("my_package.mine:Anchors")
-    assert "text" not in code and isinstance(own_loss.OwnLoss(code, 4, 8), torch.nn.Module)
-    (package / "helpers.py").write_text("x = 1\n")
-    own_loss._digest.cache_clear()
-    assert own_loss.code_of("my_package.mine:Anchors")["sha256"] != code["sha256"]
-    with pytest.raises(ValueError, match="files of the package have changed since"):
-        own_loss.OwnLoss(code, 4, 8)
-    for name in ("my_package.mine", "my_package"):
-        sys.modules.pop(name, None)
-
-
-def test_a_loss_gets_the_sizes_that_it_asks_for(tmp_path):
+def test_a_loss_gets_the_sizes_that_it_asks_for(written):
     text = "from torch import nn\n\ndef plain(margin=0.5):\n    found = nn.Identity()\n    found.margin = margin\n"
-    code = code_of(tmp_path, text + "    return found\n", "plain")
-    assert own_loss.OwnLoss(code, 4, 8, margin=0.25).loss.margin == 0.25
-    assert build_loss(spec_of(code_of(tmp_path, ANCHORS)), 4, 8).loss.loss.proxies.shape == (4, 8)
+    assert own_loss.OwnLoss(written(text + "    return found\n", "plain"), 4, 8, margin=0.25).loss.margin == 0.25
+    assert build_loss(spec_of(written()), 4, 8).loss.loss.proxies.shape == (4, 8)
 
 
-def test_bad_labels_are_named_before_the_loss_sees_them(tmp_path):
-    loss = own_loss.OwnLoss(code_of(tmp_path, ANCHORS), 4, 8)
+def test_bad_labels_are_named_before_the_loss_sees_them(written):
+    loss = own_loss.OwnLoss(written(), 4, 8)
     with pytest.raises(ValueError, match=r"labels must lie in \[0, 4\), found 9"):
         loss(torch.randn(2, 8), torch.tensor([1, 9]))
 
 
 @pytest.mark.parametrize(
-    "reference, message",
+    "reference, text, message",
     [
-        ("mine.py", "must be FILE.py:NAME or package.module:NAME"),
-        ("{folder}/none.py:Anchors", "none.py cannot be read"),
-        ("no_such_package.losses:Anchors", "no module 'no_such_package.losses'"),
-        ("{folder}/mine.py:Ancors", "has no such class; it has ProxyAnchorLoss, Anchors"),
-        ("torch.nn:NoLoss", "torch.nn has no such class"),
-        ("{folder}/broken.py:Anchors", "SyntaxError"),
-        ("{folder}/neighbour.py:Anchors", "No module named 'helpers_of_mine'.*not its neighbours"),
+        ("mine", ANCHORS, "must be package.module:NAME"),
+        ("mine.py:Any thing", ANCHORS, "must be package.module:NAME"),
+        ("no_such_package.losses:Anchors", ANCHORS, "cannot import 'no_such_package.losses'"),
+        ("mine:Ancors", ANCHORS, "mine has no Ancors; it has ProxyAnchorLoss, Anchors"),
+        ("torch.nn:NoLoss", ANCHORS, "torch.nn has no NoLoss"),
+        ("mine:Anchors", "class", "SyntaxError"),
+        ("mine:Anchors", "import helpers_of_mine", "No module named 'helpers_of_mine'"),
     ],
 )
-def test_a_loss_that_is_not_there_is_named(tmp_path, reference, message):
-    for name, text in (("mine", ANCHORS), ("broken", "class"), ("neighbour", "import helpers_of_mine")):
-        (tmp_path / f"{name}.py").write_text(text)
+def test_a_loss_that_is_not_there_is_named(written, reference, text, message):
+    written()
     with pytest.raises(ValueError, match=message):
-        own_loss.code_of(reference.format(folder=tmp_path))
+        if text != ANCHORS:
+            written(text)
+        own_loss.code_of(reference)
 
 
-def test_an_option_without_a_default_is_named(tmp_path):
-    code = code_of(tmp_path, ANCHORS.replace("margin=0.1, alpha=32.0", "alpha, margin=0.1"))
+def test_an_option_without_a_default_is_named(written):
     with pytest.raises(ValueError, match="alpha"):
-        spec_of(code)
+        spec_of(written(ANCHORS.replace("margin=0.1, alpha=32.0", "alpha, margin=0.1")))
+
+
+# --- losses with which no training makes sense ------------------------------------------------------------------------
+
+
+class Proxies(nn.Module):
+    """A sound loss, and what is wrong with those below it."""
+
+    def __init__(self, num_classes, embedding_size):
+        super().__init__()
+        self.proxies = nn.Parameter(torch.randn(num_classes, embedding_size))
+
+    def forward(self, embeddings, labels):
+        return F.cross_entropy(F.normalize(embeddings) @ F.normalize(self.proxies).T, labels)
+
+
+class NotANumber(Proxies):
+    def forward(self, embeddings, labels):
+        return super().forward(embeddings, labels) + torch.tensor(0.0).log() * 0
+
+
+class InfiniteGradient(Proxies):
+    def forward(self, embeddings, labels):
+        return super().forward(embeddings, labels) + (embeddings - embeddings.detach()).square().sum(1).sqrt().sum()
+
+
+class Blind(Proxies):
+    def forward(self, embeddings, labels):
+        return super().forward(embeddings, torch.zeros_like(labels))
+
+
+class NoScalar(Proxies):
+    def forward(self, embeddings, labels):
+        return F.normalize(embeddings) @ self.proxies.T
+
+
+class Constant(Proxies):
+    def forward(self, embeddings, labels):
+        return torch.zeros(())
+
+
+class OfProxiesAlone(Proxies):
+    def forward(self, embeddings, labels):
+        return self.proxies.square().sum()
+
+
+@pytest.mark.parametrize("loss", [Proxies, baselines.proxy_anchor, baselines.soft_triple, baselines.multi_similarity])
+def test_a_sound_loss_is_not_refused_and_the_random_stream_stays_as_it_was(loss):
+    before = torch.random.get_rng_state()
+    own_loss.refuse_unsound(loss)
+    assert torch.equal(torch.random.get_rng_state(), before)
+
+
+@pytest.mark.parametrize(
+    "loss, message",
+    [
+        (NotANumber, "is nan"),
+        (InfiniteGradient, "gradient of embeddings not finite"),
+        (Blind, "ignores its labels"),
+        (NoScalar, "a loss gives a scalar tensor"),
+        (Constant, "fails on an ordinary batch: RuntimeError"),
+        (OfProxiesAlone, "the network would learn nothing"),
+    ],
+)
+def test_a_loss_with_which_no_training_makes_sense_is_refused(loss, message):
+    with pytest.raises(ValueError, match=message):
+        own_loss.refuse_unsound(loss)

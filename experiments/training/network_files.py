@@ -1,0 +1,119 @@
+"""A trained network as one safetensors file, and a search with it: the weights, and in the header how it takes images.
+
+Notebook 01 writes such a file, `examples/search_images.py` searches a folder with it.
+"""
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from PIL import Image
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save as as_bytes
+from torch import Tensor
+
+from experiments.datasets import images
+from experiments.files import atomic_write
+from experiments.networks import backbones
+from experiments.training import batches, inference
+from experiments.training.device import device_for_training
+from experiments.training.runs import RunResult
+
+ABOUT = "dmlrepro"  # the entry of the header
+
+
+class SavedNetwork(NamedTuple):
+    """A network in evaluation mode on the device of training, and what its file says about it: `backbone`, `pooling`,
+    `dim` (None: no head), `channels` (1 grey, 3 RGB), `size`, `short_side` and `test_resize` in pixels, and `run`."""
+
+    network: backbones.EmbeddingNet
+    about: dict[str, Any]
+
+
+def save(run: RunResult, path: Path) -> Path:
+    """Write the network of a finished run.
+
+    Raises:
+        ValueError: another ending than .safetensors; images that are neither cropped nor square.
+    """
+    if path.suffix != ".safetensors":
+        raise ValueError(f"the file of a network ends in .safetensors, got {path}")
+    spec, manifest, network = run.spec, batches.load_dataset(run.spec), run.network()
+    height, width = (spec.image_size,) * 2 if spec.image_size else images.open_images(manifest).image_size or (0, 1)
+    if height != width:
+        raise ValueError(f"{run.described}: its images are taken as they are and not square; train with image_size")
+    about = {
+        "backbone": spec.backbone,
+        "pooling": spec.pooling,
+        "dim": spec.embedding_size,
+        "channels": 1 if isinstance(manifest.images, np.ndarray) and manifest.images.ndim == 3 else 3,
+        "size": height,
+        "short_side": batches.stored_side(spec),
+        "test_resize": spec.test_resize,
+        "run": run.described.replace(spec.dataset, run.dataset),  # without the path of a folder
+    }
+    weights = {name: tensor.contiguous() for name, tensor in network.state_dict().items()}
+    with atomic_write(path) as temporary:
+        temporary.write_bytes(as_bytes(weights, {"format": "pt", ABOUT: json.dumps(about)}))
+    return path
+
+
+def load(path: Path) -> SavedNetwork:
+    """The network of a file that `save` wrote.
+
+    Raises:
+        FileNotFoundError: there is no such file.
+        ValueError: it is damaged, or no file of a network.
+    """
+    try:
+        with safe_open(path, "pt") as file:
+            about = json.loads((file.metadata() or {})[ABOUT])
+            weights = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (it is no mapping)
+        network = backbones.build(
+            about["backbone"], about["dim"], pooling=about["pooling"], in_channels=about["channels"]
+        )
+        network.load_state_dict(weights)
+    except FileNotFoundError:
+        raise
+    except (SafetensorError, LookupError, ValueError, RuntimeError) as error:
+        raise ValueError(f"{path} is no network of notebook 01, or damaged ({error}); execute notebook 01") from error
+    return SavedNetwork(network.eval().to(device_for_training()), about)
+
+
+def read(path: Path, about: dict[str, Any]) -> Tensor:
+    """An image file as a network takes it, uint8 (C, size, size): upright, its short side resized, the centre cut out.
+
+    Raises:
+        ValueError: no pixels of a known range, or far longer than wide. Pillow raises what else is wrong with a file.
+    """
+    image = images.decoded(str(path), upright=True)
+    short, long = sorted(image.size)
+    if long > images.LONGEST * short:
+        raise ValueError(f"{path}: one side is more than {images.LONGEST} times the other")
+    if side := about["short_side"]:
+        width, height = (side if length == short else int(side * long / short) for length in image.size)
+        image = image.resize((width, height), Image.Resampling.BILINEAR)
+    pixels = np.array(image if about["channels"] == 3 else image.convert("L"))
+    store = images.ImageStore(
+        torch.from_numpy(pixels).flatten(), torch.tensor([[image.height, image.width]]), about["channels"]
+    )
+    return images.test_batch(store, torch.tensor([0]), about["size"], resize=about["test_resize"])[0]
+
+
+def embed(saved: SavedNetwork, batch: Sequence[Tensor]) -> np.ndarray:
+    """The embeddings (B, D) of images that `read` has prepared, float32 of unit length."""
+    return F.normalize(inference.embed(saved.network, [torch.stack([*batch])])).numpy()
+
+
+def nearest(queries: np.ndarray, gallery: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
+    """The k rows of a gallery (N, D) nearest to each query (Q, D), all of unit length, by an exact search: cosine
+    similarities and rows, both (Q, min(k, N)), the nearest first."""
+    import faiss  # here and nowhere else: beside torch it loads an OpenMP runtime of its own
+
+    index = faiss.IndexFlatIP(gallery.shape[1])
+    index.add(np.ascontiguousarray(gallery))
+    return index.search(np.ascontiguousarray(queries), min(k, len(gallery)))

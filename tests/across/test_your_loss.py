@@ -1,0 +1,217 @@
+"""Notebook 03: exact equality with a rival that the loss copies, runs that know its bytes, one search and one judge."""
+
+import json
+import sys
+from types import SimpleNamespace
+
+import pandas as pd
+import pytest
+
+from experiments.across import your_loss
+from experiments.across.your_loss import METRIC, YourLossParams
+from experiments.analysis import results, saving
+from experiments.analysis.claims import START
+from experiments.files import cache_root, repository_root
+from experiments.methods import spec_of
+from experiments.pfml.methods import METHODS
+from experiments.pfml.retrieval import PfmlRetrievalParams, Retrieval
+from experiments.report import searches
+from experiments.training import records, runs, search
+
+ANCHORS = """
+from pytorch_metric_learning.losses import ProxyAnchorLoss
+from torch import nn
+
+class Anchors(nn.Module):
+    def __init__(self, num_classes, embedding_size, margin=0.1, alpha=32.0):
+        super().__init__()
+        self.loss = ProxyAnchorLoss(num_classes, embedding_size, margin=margin, alpha=alpha)
+
+    def forward(self, embeddings, labels):
+        return self.loss(embeddings, labels)
+"""
+SHORT = {"steps": 2, "embedding_size": 8, "batch_size": 16, "seeds": 2}
+RANGES = ["margin=0:0.4", "alpha=4:64"]
+
+
+@pytest.fixture
+def mine(tmp_path, monkeypatch) -> str:
+    module = f"mine_{abs(hash(tmp_path))}"
+    (tmp_path / f"{module}.py").write_text(ANCHORS)
+    monkeypatch.syspath_prepend(tmp_path)
+    yield f"{module}:Anchors"
+    sys.modules.pop(module, None)
+
+
+def params_of(mine: str, profile: str = "quick", **values) -> YourLossParams:
+    return YourLossParams.from_values({"loss": mine, "profile": profile, **values})
+
+
+def test_a_copy_of_a_rival_differs_from_it_by_nothing(mine):
+    params = params_of(mine, **SHORT)
+    specs = [spec for spec in your_loss.your_loss(params) if spec.method in ("random head", "ProxyAnchor", "Anchors")]
+    table = your_loss.table_of(runs.run_all(specs, jobs=1), params)
+    one, other = (
+        table[(table["method"] == name) & (table["setting"] == "")].set_index(["seed", "metric", "selection"])["value"]
+        for name in ("Anchors", "ProxyAnchor")
+    )
+    assert one.sort_index().equals(other.sort_index()) and len(one) >= 10
+    line = your_loss.comparisons(table, params, {}).loc["ProxyAnchor"]
+    assert (line["difference"], line["n"], line["verdict"]) == (0, 2, "unclear")
+
+
+def test_the_rivals_are_the_runs_of_notebook_10(mine):
+    for profile in ("quick", "small"):
+        params = params_of(mine, profile)
+        rivals = [spec for spec in your_loss.your_loss(params) if spec.method != "Anchors"]
+        theirs = Retrieval.specs(PfmlRetrievalParams.from_values({"profile": profile}))
+        assert all(spec in theirs for spec in rivals) and {spec.seed for spec in rivals} == {*range(params.seeds)}
+
+
+def test_a_readers_loss_is_never_recorded(mine, tmp_path):
+    params = params_of(mine, **SHORT | {"seeds": 1})
+    specs = [spec for spec in your_loss.your_loss(params) if spec.loss][-2:]  # a rival, and mine
+    record = tmp_path / "record" / "03.jsonl"
+    finished = runs.run_all(specs, jobs=1, record=record)
+    assert [run.spec.method for run in finished][-1] == "Anchors" and finished[-1].line is None
+    assert [line["labels"]["method"] for line in records.lines(record) if "run" in line] == [specs[0].method]
+
+
+def test_what_is_the_readers_lies_apart(mine, monkeypatch):
+    monkeypatch.delenv("DMLREPRO_RESULTS")
+    own = repository_root() / "results" / "own"
+    assert saving.table_path(params_of(mine)).parent == own / "quick"
+    assert saving.table_path(YourLossParams.from_values({"profile": "small"})).parent == own / "small"
+    assert saving.table_path(YourLossParams.from_values({})).parent == repository_root() / "results" / "quick"
+
+
+@pytest.mark.parametrize(
+    "values, message",
+    [
+        ({"search": ["temperature=0:1"]}, "has no number 'temperature'; it has margin, alpha"),
+        ({"search": ["margin=1:0"]}, "is no range"),
+        ({"search": ["margin=0:1:log"]}, "above 0 for log"),
+        ({"search": ["margin"]}, "must be NAME=LOW:HIGH"),
+        ({"search": ["margin=0:1", "alpha=1:9", "loss_lr=1e-3:1:log", "a=0:1"]}, "3 options at most"),
+        ({"batches": "triplets"}, "batches must be 'shuffled', 'pairs' or empty"),
+        ({"loss": "torch.nn:ReLU"}, "torch.nn:ReLU cannot be trained with: the loss fails on an ordinary batch"),
+    ],
+)
+def test_bad_parameters_are_named(mine, values, message):
+    with pytest.raises(ValueError, match=message):
+        YourLossParams.from_values({"loss": mine} | values)
+
+
+# --- the same search for all ------------------------------------------------------------------------------------------
+
+
+def asked(params: YourLossParams, monkeypatch) -> tuple:
+    """The arguments with which a loss is searched."""
+    seen = []
+    with monkeypatch.context() as patched:
+        patched.setattr(search, "search", lambda spec, ranges, path, about: seen.append((spec, ranges, about)))
+        patched.setattr(your_loss.keys, "identity_of", lambda spec: {"what": {}})  # it would read the images
+        your_loss.searched(params)
+    return seen[0] if seen else ()
+
+
+def test_the_search_is_that_of_every_method(mine, monkeypatch):
+    spec, ranges, about = asked(params_of(mine, "small", search=RANGES), monkeypatch)
+    (theirs,) = searches.wanted([Retrieval], lambda cls: cls.from_values({"profile": "small"}), ["ProxyAnchor"])
+    assert list(ranges.items()) == list(theirs.ranges.items())
+    assert about["conditions"] == theirs.about["conditions"]
+    assert but_for_the_loss(spec) == but_for_the_loss(theirs.spec)
+    assert spec.loss_options["margin"] == 0.1 and spec.loss_options["alpha"] == 32.0
+    assert asked(params_of(mine), monkeypatch) == ()
+    with pytest.raises(ValueError, match="lr is searched for every loss at profile small"):
+        your_loss.searched(params_of(mine, "small", lr=0.1))
+
+
+def test_the_rate_of_its_parameters_is_searched_where_it_has_any(mine, monkeypatch):
+    ranges = asked(params_of(mine, "small", search=["margin=0:0.5", "loss_lr=1e-4:1:log"]), monkeypatch)[1]
+    assert list(ranges) == ["lr", "margin", "loss_lr"]
+    with pytest.raises(ValueError, match="TripletMarginLoss has no parameters, and so no loss_lr"):
+        params_of("pytorch_metric_learning.losses:TripletMarginLoss", "small", search=["loss_lr=1e-4:1:log"])
+
+
+def test_what_a_search_found_is_taken_as_by_every_method(mine, monkeypatch):
+    monkeypatch.setenv("DMLREPRO_RECORD", "results")
+    theirs = PfmlRetrievalParams.from_values({"profile": "small"})
+    params = params_of(mine, "small", search=RANGES)
+    assert params.searches().keys() == theirs.searches().keys()
+    specs = your_loss.your_loss(params, theirs.searches()["ProxyAnchor"])
+    first = next(spec for spec in specs if spec.method == "Anchors" and spec.seed == 1)
+    as_theirs = spec_of(METHODS["ProxyAnchor"], theirs, seed=1)
+    assert but_for_the_loss(first) == but_for_the_loss(as_theirs)
+    options = {name: value for name, value in first.loss_options.items() if name != "code"}
+    assert options == dict(as_theirs.loss_options) and options["margin"] != 0.1
+
+
+def but_for_the_loss(spec) -> dict:
+    return spec.as_dict() | {"loss": None, "loss_options": None}
+
+
+def test_a_search_goes_on_where_it_was_interrupted(mine, monkeypatch):
+    scores = iter([0.2, 0.3, KeyboardInterrupt()])
+
+    def score(models):
+        value = next(scores)
+        if isinstance(value, KeyboardInterrupt):
+            raise value
+        return [value for _ in models]
+
+    monkeypatch.setattr(search, "scores_of", score)
+    monkeypatch.setattr(search.keys, "identity_of", lambda spec: {"what": {"mine": mine}})  # it would read the images
+    params = params_of(mine, "small", search=RANGES)
+    with pytest.raises(KeyboardInterrupt):
+        your_loss.searched(params)
+    (unfinished,) = (cache_root() / "searches").glob("own-*.unfinished.json")
+    assert len(json.loads(unfinished.read_text())["trials"]) == 2
+    scores = iter([0.1] * (search.RUNS - 2))
+    resumed = your_loss.searched(params)
+    assert [sum(trial["scores"][:1]) for trial in resumed["trials"]][:3] == [0.2, 0.3, 0.1]
+    assert len(resumed["trials"]) == search.TRIALS and next(scores, None) is None
+
+
+# --- verdicts ---------------------------------------------------------------------------------------------------------
+
+WHERE = {"paper": "together", "experiment": "03_your_loss", "profile": "small", "dataset": "cub-subset"}
+WHERE |= {"backbone": "squeezenet1_1", "dim": 128, "protocol": "conventional", "metric": METRIC}
+NOISE = [0.1, -0.2, 0.3, 0.0, -0.1, 0.2, -0.3, 0.15, -0.05, 0.05]
+SHAKEN = [0.3, 0.1, -0.2, 0.1, 0.2, -0.1, 0.0, -0.3, 0.1, 0.2]
+MEANS = {START: 10.0, "Anchors": 30.0, "ProxyAnchor": 30.0, "Triplet": 27.0, "PFML": 32.0}
+
+
+def compared(mine: str, trials: dict, own: int, means: dict[str, float] = MEANS, finished=()) -> pd.DataFrame:
+    rows = [
+        WHERE | {"method": method, "seed": seed, "value": mean + deviation}
+        for method, mean in means.items()
+        for seed, deviation in enumerate(SHAKEN if method in ("Triplet", "PFML") else NOISE)
+    ]
+    found = {"trials": [None] * own} if own else None
+    return your_loss.comparisons(results.frame(rows), params_of(mine, "small"), trials, found, finished)
+
+
+def test_verdicts_over_ten_seeds(mine):
+    table = compared(mine, dict.fromkeys(("ProxyAnchor", "Triplet", "PFML"), 16), 16)
+    assert dict(table["verdict"]) == {"Triplet": "better", "ProxyAnchor": "no difference", "PFML": "worse"}
+    assert table.loc["ProxyAnchor", ["difference", "low", "high"]].tolist() == [0, 0, 0]
+    assert set(table["n"]) == {10} and list(table.index) == ["Triplet", "ProxyAnchor", "PFML"]
+
+
+def test_losses_that_were_not_tuned_alike_are_not_compared(mine):
+    table = compared(mine, {"ProxyAnchor": 16, "Triplet": 16}, 16)
+    assert table.loc["PFML", "verdict"] == "unclear" and "not tuned alike" in table.loc["PFML", "reason"]
+    assert table.loc["Triplet", "verdict"] == "better"
+    assert set(compared(mine, {}, 0)["verdict"]) == {"unclear"}
+
+
+def test_no_verdict_rests_on_outdated_runs(mine):
+    assert set(compared(mine, {"Triplet": 16}, 16, finished=[SimpleNamespace(stale=True)])["verdict"]) == {
+        "outdated runs"
+    }
+
+
+def test_a_loss_that_has_not_learned_gets_no_verdict_for_it(mine):
+    table = compared(mine, {"Triplet": 16}, 16, MEANS | {START: 30.0})
+    assert table.loc["Triplet", "verdict"] in ("unclear", "compares failures")
