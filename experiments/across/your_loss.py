@@ -10,7 +10,7 @@ import json
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import pandas as pd
 import torch
@@ -154,7 +154,8 @@ def searched(params: YourLossParams) -> Search | None:
         return None
     if params.origins.get("lr") == "reader":
         raise ValueError(f"lr is searched for every loss at profile small, got {params.lr}; leave it out")
-    method, budget = method_of(params), {name: value or None for name, value in params.search_budget().items()}
+    method = method_of(params)
+    budget: dict[str, Any] = {name: value or None for name, value in params.search_budget().items()}
     spec = spec_of(method, params, **budget)
     identity = json.dumps([keys.identity_of(spec)["what"], params.search], sort_keys=True)
     path = cache_root() / "searches" / f"own-{hashlib.sha256(identity.encode()).hexdigest()[:24]}.json"

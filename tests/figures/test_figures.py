@@ -81,7 +81,6 @@ FIGURES = {
     "proxy_maps": lambda: planes.proxy_maps(dict.fromkeys(("one problem", "two", "three"), STATE)),
     "embedding_map": lambda: images.embedding_map(RNG.normal(size=(30, 2)), ["a", "b", "c"] * 10, pixels(30, 8, 8)),
     "retrieved": lambda: images.retrieved(pixels(2, 9, 7, 3), pixels(2, 3, 9, 7, 3), [[1, 0, 1], [0, 0, 1]]),
-    "confused": lambda: images.confused([[tuple(pixels(2, 9, 7, 3))] * 2], [("one", "two", "2 of 9")]),
     "samples": lambda: images.samples([list(pixels(4, 3, 40, 90)), list(pixels(2, 16, 16))], ["one", "two"]),
 }
 
@@ -94,7 +93,7 @@ def test_figures_are_titled_and_small_and_have_one_sentence_of_alternative_text(
     figure.savefig(file, format="png", bbox_inches="tight")
     assert 3_000 < file.tell() < 90_000
     assert figure.get_size_inches()[0] <= style.WIDTH
-    if name not in ("confused", "retrieved", "samples"):  # walls of images have no axes
+    if name not in ("retrieved", "samples"):  # walls of images have no axes
         shown = [axis for axis in figure.axes if axis.axison and axis.get_label() != "<colorbar>"]
         assert shown[-1].get_xlabel() and any(axis.get_ylabel() or name == "dots" for axis in shown)
 
@@ -408,10 +407,6 @@ def test_a_class_name_with_dollars_is_no_formula():
     assert not matplotlib.cbook.is_math_text(text.get_text())
     rows = table().assign(dataset="a $x^ and $y@1234")
     charts.dots(rows, ["R@1"]).canvas.draw()
-
-
-def test_nothing_confused_is_said():
-    assert "every nearest image" in images.confused([], []).axes[0].texts[0].get_text()
 
 
 def test_curves_of_one_method_stand_beside_one_another_in_shades_and_marks_of_their_own():
