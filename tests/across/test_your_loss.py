@@ -161,7 +161,8 @@ def test_a_search_goes_on_where_it_was_interrupted(mine, monkeypatch):
         return [value for _ in models]
 
     monkeypatch.setattr(search, "scores_of", score)
-    monkeypatch.setattr(search.keys, "identity_of", lambda spec: {"what": {"mine": mine}})  # it would read the images
+    identity = {"mine": mine, "code": ""}
+    monkeypatch.setattr(search.keys, "identity_of", lambda spec: {"what": {**identity}})  # it would read the images
     params = params_of(mine, "small", search=RANGES)
     with pytest.raises(KeyboardInterrupt):
         your_loss.searched(params)
