@@ -17,7 +17,7 @@ from dmlrepro.losses.recommended import PROXIES
 from experiments.analysis import results, saving, stored, summaries, tables
 from experiments.analysis.claims import PLANNED, START, ClaimTest, higher
 from experiments.analysis.comparing import UNTRAINED
-from experiments.analysis.judging import AS_CLAIMED, NO_DIFFERENCE, OTHER_WAY, judge
+from experiments.analysis.judging import Verdict, judge
 from experiments.analysis.statistics import MIN_SEEDS, t_interval
 from experiments.analysis.stored import Numbers
 from experiments.figures.style import Names
@@ -41,7 +41,7 @@ RIVALS = PfmlRetrievalParams.notebook  # whose methods the loss is compared with
 METRIC, COUNTS = "MAP@R", 0.5  # what decides, and the smallest difference in points that counts, as in the claims
 MOST_SEARCHED = 3  # options beside the network's learning rate, as of every method
 _RANGE = re.compile(r"(\w+)=([^:]+):([^:]+)(:log)?")
-WORDS = {AS_CLAIMED: "better", OTHER_WAY: "worse", NO_DIFFERENCE: NO_DIFFERENCE}  # the judge's, for people
+WORDS = {Verdict.SUPPORTED: "better", Verdict.CONTRADICTED: "worse"}  # the judge's, for people
 
 
 @dataclass(frozen=True)
@@ -314,7 +314,7 @@ def comparisons(rows: pd.DataFrame, params: YourLossParams, others: Rivals, tria
                 f"its {METRIC}": f"{numbers.mean(str(rival), METRIC):.1f}",
                 "difference": f"{line['effect'] + 0.0:+.2f}",
                 "95 % interval": f"single seeds {interval}" if few else interval,
-                "n": line["n"],
+                "n": line["seeds"],
                 "verdict": "older code" if others.older else WORDS.get(line["verdict"], line["verdict"]),
                 "why": line["reason"],
             }

@@ -96,8 +96,8 @@ def page(
 MEANS = (
     "A verdict holds for these images, this network and this budget, at the settings that one and the same search "
     "found for every loss. It is after Holm over all rivals: *better* and *worse* need an interval over seeds beyond "
-    f"zero and a mean of at least {COUNTS:g} points of {METRIC}; *no difference* needs two one-sided tests to put it "
-    "within these; *unclear* is neither, and no proof of equality. Profile quick has one seed and no search: "
+    f"zero and a mean of at least {COUNTS:g} points of {METRIC}; *equivalent* needs two one-sided tests to put it "
+    "within these; *inconclusive* is neither, and no proof of equality. Profile quick has one seed and no search: "
     "directions, never a verdict. Other images or a larger network may turn any of it."
 )
 COSTS = (

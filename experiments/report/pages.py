@@ -58,7 +58,7 @@ def _at_papers_scale(name: str) -> str:
         claim_id: ledger.verdict(rows, catalogue.claims()[claim_id], ledger.PAPER_SCALE)
         for claim_id, rows in _by_claim(name)
     }
-    run = {claim_id: word for claim_id, word in words.items() if word != judging.NOT_RUN}
+    run = {claim_id: word for claim_id, word in words.items() if word != judging.Verdict.NOT_RUN}
     if run:
         return "; ".join(f"{claim_id} {word}" for claim_id, word in run.items())
     hours = _hours("paper").get(name, 0.0)
@@ -155,7 +155,7 @@ def made() -> dict[Path, str]:
     root = repository_root()
     files = {root / "notebooks" / "README.md": _index_page(), costs.path(): costs.csv()}
     if verdicts.differences():
-        files[verdicts.path()] = verdicts.csv()
+        files |= {verdicts.paths()[name]: text for name, text in verdicts.csv().items()}
     for path, parts in _pages().items():
         files[path] = filled(path, parts)
     listed = index()

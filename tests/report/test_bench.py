@@ -64,7 +64,7 @@ def test_a_copy_of_a_rival_differs_from_it_by_nothing(mine, rivals_on_record, tm
     assert f"the page: {path}" in printed and "NOT MET" not in printed
     text = path.read_text(encoding="utf8")
     (line,) = [line for line in text.splitlines() if line.startswith("| ProxyAnchor |") and "single seeds" in line]
-    assert "| +0.00 | single seeds +0 and +0 | 2 | unclear |" in line
+    assert "| +0.00 | single seeds +0 and +0 | 2 | not run |" in line
     assert "## The nearest rival: ProxyAnchor" in text and "## What a step costs" in text
     pictures = {picture.name for picture in path.parent.glob("*.png")}
     assert pictures and all(f"]({name})" in text for name in pictures)
@@ -244,16 +244,16 @@ def compared(mine: str, trials: dict, own: int, **how) -> pd.DataFrame:
 
 def test_verdicts_over_ten_seeds(mine):
     table = compared(mine, dict.fromkeys(("ProxyAnchor", "Triplet", "PFML"), 16), 16)
-    assert dict(table["verdict"]) == {"Triplet": "better", "ProxyAnchor": "no difference", "PFML": "worse"}
+    assert dict(table["verdict"]) == {"Triplet": "better", "ProxyAnchor": "equivalent", "PFML": "worse"}
     assert table.loc["ProxyAnchor", ["difference", "95 % interval"]].tolist() == ["+0.00", "+0.00 to +0.00"]
     assert set(table["n"]) == {10}
 
 
 def test_losses_that_were_not_tuned_alike_are_not_compared(mine):
     table = compared(mine, {"ProxyAnchor": 16, "Triplet": 16}, 16)
-    assert table.loc["PFML", "verdict"] == "unclear" and "not tuned alike" in table.loc["PFML", "why"]
+    assert table.loc["PFML", "verdict"] == "inconclusive" and "not tuned alike" in table.loc["PFML", "why"]
     assert table.loc["Triplet", "verdict"] == "better"
-    assert set(compared(mine, {}, 0)["verdict"]) == {"unclear"}
+    assert set(compared(mine, {}, 0)["verdict"]) == {"inconclusive"}
 
 
 def test_no_verdict_rests_on_rivals_of_older_code(mine):
