@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from experiments import variables
 from experiments.analysis import claims, ledger, stored, tables
 from experiments.analysis.comparing import Environments
 from experiments.analysis.judging import Verdict
@@ -99,10 +100,12 @@ def _environments(study: Study, saved: stored.Stored) -> Environments:
     environments: dict[tuple[str, str, int], set[tuple[str, str]]] = {}
     file = repository_root() / "results" / saved.profile / "runs" / f"{study.name}.jsonl"
     if saved.mixed:
-        specs = study.specs_untrained(study.params_of(saved))
-        for spec, trained_on in zip(specs, runs.environments(specs, file)):
-            if trained_on:
-                environments.setdefault((spec.method, spec.setting, spec.seed), set()).add(trained_on)
+        with variables.unset("DMLREPRO_RECORD"):  # which names the searches too, by which runs are specified
+            specs = study.specs_untrained(study.params_of(saved))
+            trained_on = runs.environments(specs, file)
+        for spec, environment in zip(specs, trained_on):
+            if environment:
+                environments.setdefault((spec.method, spec.setting, spec.seed), set()).add(environment)
     return environments
 
 
