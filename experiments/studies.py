@@ -8,7 +8,7 @@ import pandas as pd
 import torch
 from torch import Tensor
 
-from experiments.analysis import results, sentences, stored, summaries, tables
+from experiments.analysis import results, stored, summaries, tables, verdict_tables
 from experiments.analysis.comparing import UNTRAINED
 from experiments.datasets import manifests
 from experiments.figures import charts
@@ -177,7 +177,7 @@ def below_features(metric: str) -> stored.Sentence:
         means = {name: numbers.mean(name, metric) for name in numbers.ranked(trained, metric, least=1)}
         if not (below := {name: mean for name, mean in means.items() if mean < floor}):
             return ""
-        which = f"each of its {len(below)} losses" if len(below) == len(means) else sentences.listed([*below])
+        which = f"each of its {len(below)} losses" if len(below) == len(means) else verdict_tables.listed([*below])
         ends = dict.fromkeys(f"{mean:.1f}" for mean in (min(below.values()), max(below.values())))
         return f"Below the {floor:.1f} {metric} of the pretrained features: {which} ({' to '.join(ends)})."
 

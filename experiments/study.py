@@ -11,7 +11,17 @@ from typing import Any
 import pandas as pd
 
 from experiments import variables
-from experiments.analysis import goldens, judging, provenance, results, saving, stored, summaries, tables
+from experiments.analysis import (
+    goldens,
+    judging,
+    provenance,
+    results,
+    saving,
+    stored,
+    summaries,
+    tables,
+    verdict_tables,
+)
 from experiments.analysis.claims import ClaimTest
 from experiments.params import Params, of_cell
 from experiments.studies import with_measures
@@ -99,10 +109,14 @@ class Study:
             return entries
         return [entry if entry.costs is None else self._with_ratios(entry) for entry in entries]
 
+    def params_of(self, entry: stored.Stored) -> Params:
+        """The parameters that a table in results/ was made with; an older version may have had others."""
+        known = {parameter.name for parameter in dataclasses.fields(self.params)}
+        return self.params.from_values({name: value for name, value in entry.parameters.items() if name in known})
+
     def _with_ratios(self, entry: stored.Stored) -> stored.Stored:
-        known = {parameter.name for parameter in dataclasses.fields(self.params)}  # an older version may name others
-        params = self.params.from_values({name: value for name, value in entry.parameters.items() if name in known})
-        return dataclasses.replace(entry, table=pd.concat([entry.table, self.ratios(entry.costs, params)]))
+        ratios = self.ratios(entry.costs, self.params_of(entry))  # type: ignore[misc]
+        return dataclasses.replace(entry, table=pd.concat([entry.table, ratios]))
 
 
 @dataclass(frozen=True, repr=False)
@@ -165,7 +179,7 @@ class Execution:
         saving.save(table, self.params, runs=finished, cost=cost)
         return table
 
-    def verdicts(self, table: pd.DataFrame, finished: Sequence[runs.RunResult] = ()) -> judging.Judged:
+    def verdicts(self, table: pd.DataFrame, finished: Sequence[runs.RunResult] = ()) -> verdict_tables.Judged:
         """The verdicts on the claims that the study settles, from the table of this very execution.
 
         finished: its runs, for what other test classes could change; none: nothing is said of that.
@@ -180,6 +194,7 @@ class Execution:
             hits=results.hits(finished, self.params) if finished else None,
             trials=self.trials(table),
             device=keys.device_name(),
+            pretrained=getattr(self.params, "weights", "") != "none",
         )
 
     def _older(self) -> bool:

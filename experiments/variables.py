@@ -11,7 +11,8 @@ DMLREPRO_ACTIVATIONS_GB: what cached activations may take on the disk; 12 withou
 
 import math
 import os
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 
@@ -23,6 +24,17 @@ def folder(variable: str) -> Path | None:
         return Path(value).expanduser() if value else None
     except RuntimeError as error:  # no such user
         raise ValueError(f"environment variable {variable}={value}: {error}") from error
+
+
+@contextmanager
+def unset(variable: str) -> Iterator[None]:
+    """Without a variable for a while."""
+    value = os.environ.pop(variable, None)
+    try:
+        yield
+    finally:
+        if value is not None:
+            os.environ[variable] = value
 
 
 def number(variable: str, default: float) -> float:

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 import numpy as np
 import pandas as pd
 
-from experiments.analysis.claims import START, ClaimTest, Difference, Exact, Learned, Parity, Part, Sized, Trend, named
+from experiments.analysis.claims import FEATURES, START, ClaimTest, Part, named
 from experiments.analysis.comparing import UNTRAINED
 from experiments.analysis.tables import Cell, Expression, settings_of
 
@@ -54,7 +54,7 @@ def fulfilling(test: ClaimTest, against: frozenset[int] = frozenset(), dataset: 
     cells = _cells(test, parts)
     lines, targets = [], []
     for index, part in enumerate(test.parts):
-        if not isinstance(part, Exact | Learned) and part in parts:
+        if not _is_exact_part(part) and not _is_learned(part) and part in parts:
             for vector, target in _equations(part, cells, index in against):
                 weight = 100 if index in against else 1  # what is reversed comes out, whatever the others want
                 lines.append(weight * vector)
@@ -66,7 +66,7 @@ def fulfilling(test: ClaimTest, against: frozenset[int] = frozenset(), dataset: 
     for i, (method, setting, metric) in enumerate(cells):
         if (bound := _bound(test, method, setting, metric, against)) is not None:
             values[i] = bound
-        if any(isinstance(test.parts[j], Learned) and method in test.parts[j].subject.methods for j in against):
+        if any(_is_learned(test.parts[j]) and method in test.parts[j].subject.methods for j in against):
             values[i] = 2.0
     return _table(test, dict(zip(cells, values)), dataset)
 
@@ -75,7 +75,7 @@ def _cells(test: ClaimTest, parts: tuple[Part, ...]) -> list[tuple[str, str, str
     """(method, setting, metric) of every cell that parts name, both ends of a range, and what shows that it learned."""
     cells = {}
     for part in parts:
-        for cell in part.cells:
+        for cell in (cell for cell in part.cells if cell.method != START):
             trained = part.about == "training" and cell.method not in UNTRAINED
             for end in ends_of(cell):
                 for metric in (*part.metric.split(" / "), *([part.learned_on] if trained else ())):
@@ -106,14 +106,14 @@ def _equations(part: Part, cells: list, against: bool) -> Iterator[tuple[np.ndar
     metric = part.metric.split(" / ")[0]
     size = max(3 * part.smallest_effect, 3 * part.margin if against else 0, 0.05)
     gap = {"higher": size, "lower": -size, "flat": -size if against else 0}[part.direction]
-    if isinstance(part, Parity):
+    if part.kind == "noninferiority":
         gap = -3 * part.margin if against else 0
     elif against and part.direction != "flat":
         gap = -gap
     subjects = [part.subject]
-    if not isinstance(part, Difference):
+    if part.kind in ("equivalence", "bound") or not part.baselines:
         subjects = [Expression((end,)) for cell in part.subject.cells for end in ends_of(cell)]
-    if isinstance(part, Trend):
+    if not part.baselines:
         for x, subject in enumerate(subjects):
             yield _weights(subject, metric, cells), _start(metric) + gap * x
         return
@@ -128,7 +128,7 @@ def _bound(test: ClaimTest, method: str, setting: str, metric: str, against: fro
     """The value that just obeys every exact part about a cell, or clearly disobeys one of `against`."""
     allowed = []
     for index, part in enumerate(test.parts):
-        if not isinstance(part, Exact) or part.metric != metric:
+        if not _is_exact_part(part) or part.metric != metric:
             continue
         if part.subject.cells[0].covers(Cell(method, settings_of(setting))):
             sign, bound = (1 if part.direction == "higher" else -1), part.baselines[0].zero
@@ -143,7 +143,7 @@ def _start(metric: str) -> float:
 
 
 def _table(test: ClaimTest, values: dict, dataset: str) -> pd.DataFrame:
-    exact = {part.metric for part in test.parts if part.about == "study" or isinstance(part, Exact)}
+    exact = {part.metric for part in test.parts if part.about == "study" or _is_exact_part(part)}
     noise = np.random.default_rng(0).standard_normal((len(values), SEEDS)) * 1e-3
     # a level that is said to be like another differs from it by no seed's chance alone
     lines = [
@@ -165,32 +165,45 @@ def _table(test: ClaimTest, values: dict, dataset: str) -> pd.DataFrame:
 
 
 def _is_exact(test: ClaimTest, metric: str) -> bool:
-    return any(isinstance(part, Exact) and part.metric == metric for part in test.parts)
+    return any(_is_exact_part(part) and part.metric == metric for part in test.parts)
+
+
+def _is_exact_part(part: Part) -> bool:
+    return part.kind == "bound"
+
+
+def _is_learned(part: Part) -> bool:
+    """Whether it asks that its subject improves over the network that it began with."""
+    return part.kind == "noninferiority" and part.baselines[0].methods == {START}
 
 
 # --- tables for which a claim is false --------------------------------------------------------------------------------
 
 
 def adversaries(test: ClaimTest) -> dict[str, pd.DataFrame]:
-    """{what is wrong: a table}: everything equal, a part reversed, the subject or all methods at a floor, a collapsed
-    embedding, an end of a range not measured, four seeds, another network."""
+    """{what is wrong: a table}: everything equal, a part reversed, the subject or all methods at a floor or below the
+    pretrained features, a collapsed embedding, an end of a range not measured, four seeds, another network. What is
+    wrong with a control of ours alone makes no claim false."""
     good = fulfilling(test)
     exact = good["metric"].isin({part.metric for part in test.parts if part.about == "study"})
-    speaking = [index for index, part in enumerate(test.parts) if part.speaks_of(data_of(test))]
+    speaking = [i for i, part in enumerate(test.parts) if part.speaks_of(data_of(test)) and not part.control]
     tables = {f"part {index} reversed": fulfilling(test, frozenset({index})) for index in speaking}
     tables["everything reversed"] = fulfilling(test, frozenset(speaking))
     own = good["method"] != START
-    if any(isinstance(part, Sized) or part.smallest_effect for part in test.parts):
+    if any(part.smallest_effect for part in test.deciding):
         level = good["metric"].map(lambda metric: _level(test, metric))
         tables["all equal"] = good.assign(value=good["value"].where(~own, level + _wobble(good)))
     recall = good["metric"].isin(RECALLS) & own
-    subjects = {part.subject.cells[0].method for part in test.parts}
+    subjects = {part.subject.cells[0].method for part in test.deciding}
     for method in sorted(subjects.intersection(good.loc[recall, "method"])):
         tables[f"{method} at a floor"] = _lowered(good, recall & (good["method"] == method))
     if recall.any():
         tables["all at a floor"] = _lowered(good, recall)
+    if any(part.about == "training" and part.metric in RECALLS and part.kind != "bound" for part in test.deciding):
+        features = good[good["method"] == START].assign(method=FEATURES, dim=0, value=200.0)
+        tables["all below the pretrained features"] = pd.concat([good, features], ignore_index=True)
     distances = good["metric"].isin(["W2", "intra_class_distance"])
-    for method in dict.fromkeys(str(part.subject) for part in test.parts if part.metric == "W2"):
+    for method in dict.fromkeys(str(part.subject) for part in test.deciding if " / " in part.metric):
         of_method = distances & (good["method"] == method)
         shrunk = good["value"] / np.where(good["metric"] == "W2", 50, 100)
         tables[f"{method} collapsed"] = good.assign(value=good["value"].where(~of_method, shrunk))
@@ -221,7 +234,7 @@ def _lowered(table: pd.DataFrame, where: pd.Series) -> pd.DataFrame:
 def ends_of_ranges(test: ClaimTest) -> list[tuple[str, str]]:
     """(method, setting) of the ends of every range that a test names and that no other cell of it names alone."""
     ends = {}
-    for part in test.parts:
+    for part in test.deciding:
         for cell in part.cells:
             if cell.ranges:
                 ends |= {(cell.method, end.setting): None for end in ends_of(cell)}

@@ -13,8 +13,9 @@ import pandas as pd
 from IPython.display import Markdown
 from matplotlib.figure import Figure
 
-from experiments.analysis import claims, judging, sentences, tables
+from experiments.analysis import claims, tables, verdict_tables
 from experiments.analysis import ledger as evidence
+from experiments.analysis.judging import DECIDED, Verdict
 from experiments.analysis.ledger import Ledger, count_words
 from experiments.figures import effects
 from experiments.figures.matrix import SHADES, verdict_matrix
@@ -33,10 +34,12 @@ class LedgerParams(Params):
 def counts(ledger: Ledger) -> pd.DataFrame:
     """Claims by paper (rows, in the order of data/claims.csv) and verdict here (columns, those that occur, in the order
     of SHADES)."""
-    verdicts = pd.Series(ledger.here)
+    verdicts = pd.Series(ledger.here, dtype=object).map(str)
     papers = [claims.name_of(_paper(claim_id)) for claim_id in verdicts.index]
     table = pd.crosstab(np.array(papers), verdicts.to_numpy(), rownames=["paper"], colnames=["verdict"])
-    return table.reindex(index=list(dict.fromkeys(papers)), columns=[name for name in SHADES if name in set(verdicts)])
+    return table.reindex(
+        index=list(dict.fromkeys(papers)), columns=[str(name) for name in SHADES if name in set(verdicts)]
+    )
 
 
 def _paper(claim_id: str) -> str:
@@ -67,21 +70,21 @@ def figure(ledger: Ledger) -> Figure:
 def judged_table(ledger: Ledger) -> Markdown:
     """A row per line of the ledger that decides, and per line of further data: both verdicts of every claim."""
     lines = [
-        "| claim | the paper says | verdict | on | ours | seeds that would decide | tuned | it rests on | notebook |",
-        "|---|---|---|---|---|---|---|---|---|",
+        "| claim | the paper says | verdict | on | ours | detectable | tuned | mixes | it rests on | notebook |",
+        "|---|---|---|---|---|---|---|---|---|---|",
     ]
-    deciding = ledger.lines[(ledger.lines["verdict"] != judging.UNTESTABLE) & (ledger.lines["decides"] == "yes")]
+    deciding = ledger.lines[ledger.lines["decides"] == "yes"]
     by_claim = dict(list(deciding.groupby("claim_id")))
     for claim_id in [claim_id for claim_id in claims.stated() if claim_id in by_claim]:
         rows = by_claim[claim_id]
-        ours = sentences.verdict_table(judging.Judged(rows, rows))["ours"]
+        ours = verdict_tables.verdict_table(verdict_tables.Judged(rows, rows))["ours"]
         for row, effect in zip(rows.itertuples(), ours):
-            verdict = f"**{row.verdict}**" + (f": {_cell(row.reason)}" if row.reason else "")
-            where = "; ".join(filter(None, (row.plain_label, f"n = {row.n}" if row.n else "", row.device)))
+            verdict = f"**{verdict_tables.in_words(row)}**"
+            where = "; ".join(filter(None, (row.plain_label, f"n = {row.seeds}" if row.seeds else "", row.device)))
             on = "no images" if row.dataset == tables.SYNTHETIC else f"{row.dataset} ({row.role})"
-            seeds = "" if np.isnan(row.seeds_needed) else f"{row.seeds_needed:.0f}"
-            cells = (claim_id, _cell(claims.statement(claim_id)), verdict, on, _cell(effect), seeds, row.tuned, where)
-            lines.append(f"| {' | '.join(cells)} | [{row.notebook[:2]}]({row.notebook}.ipynb) |")
+            least = "" if np.isnan(row.detectable) else f"{row.detectable:.2g}{row.unit}"
+            cells = (claim_id, _cell(claims.statement(claim_id)), verdict, on, _cell(effect), least, row.tuned)
+            lines.append(f"| {' | '.join((*cells, row.mixes, where))} | [{row.notebook[:2]}]({row.notebook}.ipynb) |")
     return Markdown("\n".join(lines))
 
 
@@ -89,27 +92,17 @@ def open_table(ledger: Ledger) -> Markdown:
     """A row per claim that is not run here, or cannot be, with the reason."""
     lines = ["| claim | the paper says | here | why |", "|---|---|---|---|"]
     lines += [
-        f"| {claim_id} | {_cell(claims.statement(claim_id))} | {word} | {_cell(_why_open(ledger, claim_id))} |"
+        f"| {claim_id} | {_cell(claims.statement(claim_id))} | {word} | {_cell(ledger.without_verdict[claim_id])} |"
         for claim_id, word in ledger.here.items()
-        if word in (judging.NOT_RUN, judging.UNTESTABLE)
+        if word in (Verdict.NOT_RUN, Verdict.NOT_TESTABLE)
     ]
     return Markdown("\n".join(lines))
-
-
-def _why_open(ledger: Ledger, claim_id: str) -> str:
-    """Why a claim is not run here: what its quick table shows, or lacks."""
-    own = ledger.lines[ledger.lines["claim_id"] == claim_id]
-    if own.empty:
-        return ledger.without_verdict[claim_id]
-    line = next(own.itertuples())
-    data = ", ".join(claims.BENCHMARKS[name] for name in claims.named(claim_id))
-    return line.reason if line.verdict == judging.UNTESTABLE else f"so far on {line.dataset} alone, not on {data}"
 
 
 def disagreeing(ledger: Ledger) -> list[str]:
     """The claims whose deciding lines on different data sets have different outcomes."""
     lines = ledger.lines
-    lines = lines[(lines["decides"] == "yes") & lines["verdict"].isin(judging.OUTCOMES)]
+    lines = lines[(lines["decides"] == "yes") & lines["verdict"].isin(DECIDED)]
     return [claim_id for claim_id, rows in lines.groupby("claim_id") if rows["verdict"].nunique() > 1]
 
 
@@ -122,23 +115,20 @@ def _cell(text: str) -> str:
 
 
 def counted(ledger: Ledger) -> str:
-    verdicts = ledger.here
-    papers = len({_paper(claim_id) for claim_id in verdicts})
-    return f"{len(verdicts)} claims of {papers} papers, here: {count_words(verdicts.values())}."
+    return f"{len(ledger.here)} claims: {count_words(ledger.here.values())}."
 
 
 def decided(ledger: Ledger) -> str:
     by_verdict: dict[str, list[str]] = {}
     for claim_id, verdict in ledger.here.items():
-        by_verdict.setdefault(verdict, []).append(claim_id)
-    closed = (*judging.OUTCOMES, judging.IDENTITY, judging.COST)
-    parts = (f"{verdict} {', '.join(by_verdict[verdict])}" for verdict in closed if verdict in by_verdict)
-    return f"Decided: {'; '.join(parts) or 'none'}."
+        by_verdict.setdefault(str(verdict), []).append(claim_id)
+    closed = (*DECIDED, Verdict.BY_DEFINITION, Verdict.MEASURED)
+    return "; ".join(f"**{word}**: {', '.join(by_verdict[word])}" for word in closed if word in by_verdict)
 
 
 def data_sets(ledger: Ledger) -> str:
     """The claims of which two data sets say different things."""
-    return f"Claims of which two data sets disagree: {', '.join(disagreeing(ledger)) or 'none'}."
+    return f"Different verdicts on two data sets: {', '.join(disagreeing(ledger)) or 'none'}."
 
 
 Claims = Study(LedgerParams, findings=(counted, decided, data_sets), saves=False)

@@ -173,7 +173,9 @@ def wins(rows: pd.DataFrame, metric: str) -> tuple[pd.DataFrame, pd.DataFrame, i
                 enough = len(effects) >= MIN_SEEDS
                 pairs.append((one, other))
                 common.append(len(effects))
-                p_values.append(min(2 * min(p_above(effects, 0), p_above(-effects, 0)), 1.0) if enough else np.nan)
+                p_values.append(
+                    min(2 * float(min(p_above(effects, 0), p_above(-effects, 0))), 1.0) if enough else np.nan
+                )
     sure = pd.DataFrame(False, names, names)
     for (one, other), p in zip(pairs, holm(p_values, len(pairs))):
         sure.loc[one, other] = sure.loc[other, one] = bool(p < LEVEL)

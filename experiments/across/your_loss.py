@@ -19,7 +19,7 @@ from dmlrepro.losses.recommended import PROXIES
 from experiments.analysis import results, saving
 from experiments.analysis.claims import PLANNED, START, ClaimTest, higher
 from experiments.analysis.comparing import UNTRAINED
-from experiments.analysis.judging import AS_CLAIMED, NO_DIFFERENCE, OTHER_WAY, judge
+from experiments.analysis.judging import Verdict, judge
 from experiments.analysis.stored import Numbers
 from experiments.figures.style import Names
 from experiments.files import cache_root
@@ -37,7 +37,7 @@ from experiments.training.spec import RunSpec
 EXAMPLE = "examples.my_loss:MyLoss"
 METRIC, COUNTS = "MAP@R", 0.5  # what decides, and the smallest difference in points that counts, as in the claims
 MOST_SEARCHED = 3  # options beside the network's learning rate, as of every method
-WORDS = {AS_CLAIMED: "better", OTHER_WAY: "worse", NO_DIFFERENCE: NO_DIFFERENCE}  # the judge's, of one loss
+WORDS = {Verdict.SUPPORTED: "better", Verdict.CONTRADICTED: "worse"}  # the judge's, for people
 
 
 @dataclass(frozen=True)
@@ -197,7 +197,7 @@ def comparisons(
     judged = judge(rows, tests, trials=trials).verdicts.set_index("claim_id").rename_axis("rival")
     judged["verdict"] = "outdated runs" if any(run.stale for run in finished) else judged["verdict"].replace(WORDS)
     shown = judged.sort_values("effect", ascending=False, kind="stable").rename(columns={"effect": "difference"})
-    return shown[["difference", "low", "high", "n", "p_holm", "verdict", "reason"]]
+    return shown[["difference", "low", "high", "seeds", "p_holm", "verdict", "reason"]]
 
 
 def _over_its_start(numbers: Numbers) -> str:

@@ -1,10 +1,9 @@
 """What the papers claim, and what the test of a claim is; the tests themselves are in experiments/<paper>/claims.py.
 
 A test is plain data, written down before it is run: what is compared with what, on which metric, in which direction,
-and the smallest effect that counts. Published sizes belong to the published data sets and networks, so a test asks for
-a direction and for a size that counts, not for the printed number. Cells are written as in tables.py; `judging` says
-what numbers allow. A test that had to change after its results were seen says so in `changed`, and may only have become
-stricter.
+and the smallest effect size of interest (SESOI). Published sizes belong to the published data sets and networks, so a
+test asks for a direction and for a SESOI, not for the printed number. Cells are written as in tables.py; `judging` says
+what numbers allow. Margins never move.
 """
 
 from __future__ import annotations
@@ -13,19 +12,14 @@ import csv
 import functools
 import json
 import math
-from collections.abc import Iterable, Iterator
-from contextlib import suppress
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar
+from typing import Any
 
-import numpy as np
-
-from experiments.analysis import tables
-from experiments.analysis.statistics import LEVEL, MIN_SEEDS, Estimate, estimated, p_above, tost
+from experiments.analysis.statistics import BY_ROWS, MIN_SEEDS
 from experiments.analysis.tables import Cell, Expression
 from experiments.files import repository_root
 
-AS_CLAIMED, NO_DIFFERENCE, OTHER_WAY = OUTCOMES = ("as claimed", "no difference", "the other way")
 BENCHMARKS = {  # as data/claims.csv names what a claim is about; a part of one, as cub-subset, is that data set here
     "cub": "CUB-200-2011",
     "cars": "Cars-196",
@@ -39,26 +33,34 @@ RETRIEVAL = ("R@", "P@1", "RP", "MAP@R", "mAP@")  # how metrics of retrieval beg
 PLANNED = 10
 PERCENT = ("rms_relative_error",)  # of the measures that are not of retrieval
 START = "random head"  # the method whose rows are the network that training begins with
+# Why a test is younger than the runs that it judges, `ClaimTest.revised`.
+OWN_CONTROL = "a control of ours decided"
+PROTOCOLS = "the sentence speaks of both protocols"
+TUNED_VALUE = "the paper tunes what the test averaged"
+ON_A_GRID = "a measure on a grid has no t test"
+OTHER_DATA = "the sentence speaks of other data"
+NOT_TESTABLE = "not testable here"
+FEATURES = "untrained"  # the method whose rows are the features of the network as it is
 
 
 @dataclass(frozen=True)
 class Part:
-    """One thing a claim says; of which kind is said by its class.
+    """One thing a claim says: a subject and the baselines that it is compared with.
 
-    direction: where the subject is claimed to lie, "higher" or "lower"; "flat" for an equivalence.
-    smallest_effect: the least mean effect that counts, in the unit of the metric, percent when `relative`.
-    margin: in the same unit.
+    kind: one of `statistics.KINDS`. direction: where the subject is claimed to lie, "higher" or "lower"; "flat" for an
+        equivalence.
+    smallest_effect: the SESOI, in the unit of the metric, percent when `relative`. margin: in the same unit.
     about: "training": trained networks, which must have learned and been tuned alike; "features": what is measured
-        before any training; "cost": ratios of times, which are of this device; "study": mathematics without images.
+        before any training; "cost": ratios of times, which are of this machine; "study": mathematics without images.
     on: the data sets that the part speaks of, by their short names; empty: all.
     may_fail: the side that is claimed to lie behind need not have learned, as a setting that "fails".
-    premise: the claim does not say this, but says nothing where it is false, as "drops less" of a method that has less
-        to lose: unless it is shown, the claim stays open.
+    control: ours, not what the paper's sentence states: it is shown and never decides.
+    precondition: the claim says nothing where it does not hold; it decides nothing else.
     identity: an exact statement that the definitions imply, so that it only checks the code.
-    reading: one of several things that the claim's sentence may mean. Parts of one reading are judged together with
-        those that name none; the reading that stands first decides, unless another comes out differently.
+    interpretation: which of several things that the sentence may mean.
     """
 
+    kind: str
     subject: Expression
     baselines: tuple[Expression, ...]
     metric: str
@@ -69,47 +71,52 @@ class Part:
     about: str = "training"
     on: tuple[str, ...] = ()
     may_fail: bool = False
-    premise: bool = False
+    control: bool = False
+    precondition: bool = False
     identity: bool = False
-    reading: str = ""
+    interpretation: str = ""
 
-    # of the kind: how sure the interval of an estimate is, and whether methods must have learned and been tuned alike
-    confidence: ClassVar[float] = 1 - LEVEL
-    needs_learning: ClassVar[bool] = True
-    needs_tuning: ClassVar[bool] = True
+    @property
+    def decides(self) -> bool:
+        return not (self.control or self.precondition)
 
     @property
     def sign(self) -> int:
         return -1 if self.direction == "lower" else 1
 
     @property
+    def by_rows(self) -> bool:
+        """Whether every row counts, and no test of a mean."""
+        return self.kind in BY_ROWS
+
+    @property
     def unit(self) -> str:
         return "%" if self.relative or self.metric in PERCENT else ""
 
     @property
-    def interval(self) -> str:
-        """What [low, high] of an estimate is called."""
-        return f"{100 * self.confidence:.0f} %"
-
-    @property
-    def size(self) -> str:
-        """The smallest effect that counts, with its unit."""
-        return f"{self.smallest_effect:g}{self.unit}"
-
-    @property
-    def required(self) -> str:
-        """The effect that counts, in words."""
-        return ("premise: " if self.premise else "") + self._required(f" by at least {self.size}" * bool(self.counts))
-
-    @property
-    def counts(self) -> float:
-        """The smallest effect that counts, in the unit of `effects`."""
+    def sesoi(self) -> float:
+        """The smallest effect size of interest in the unit of effects: logarithms of ratios where relative."""
         return abs(math.log1p(self.sign * self.smallest_effect / 100)) if self.relative else self.smallest_effect
 
     @property
     def within(self) -> float:
-        """The margin in the unit of `effects`."""
+        """The margin in the unit of effects."""
         return -math.log1p(-self.margin / 100) if self.relative else self.margin
+
+    @property
+    def required(self) -> str:
+        """What is asked of the effect: ">= +0.5", "within ±1.5", "every row <= 1.001"."""
+        unit, above = self.unit, self.sign > 0
+        if self.kind == "equivalence":
+            return f"within ±{self.margin:g}{unit}"
+        if self.kind == "noninferiority":
+            return f"{'>= -' if above else '<= +'}{self.margin:g}{unit}"
+        least = self.smallest_effect - self.margin * (self.kind == "bound")
+        if self.baselines and self.baselines[0].is_constant:
+            value = f"{'>=' if above else '<='} {self.baselines[0].zero + self.sign * least:.7g}"
+        else:
+            value = f"{'>= +' if above else '<= -'}{least:g}{unit}"
+        return f"every row {value}" if self.by_rows else value
 
     @property
     def learned_on(self) -> str:
@@ -126,168 +133,20 @@ class Part:
         short = short_name(dataset)
         return not self.on or (short if short in BENCHMARKS else "cub") in self.on
 
-    # What kinds do differently. `effects` are by seed, (n,), logarithms of ratios where the part is relative; those
-    # that are `aligned` are positive as claimed.
-
-    def pairs(self, cells: tables.Cells) -> Iterator[tuple[Expression, Expression]]:
-        """(subject, baseline) of every comparison."""
-        yield from ((self.subject, baseline) for baseline in self.baselines)
-
-    def effects(self, cells: tables.Cells, subject: Expression, baseline: Expression) -> np.ndarray:
-        return tables.difference(cells, subject, baseline, self.metric, self.relative)
-
-    def estimate(self, effects: np.ndarray) -> Estimate:
-        return estimated(effects, self.confidence, self.relative)
-
-    def tested(self, aligned: np.ndarray) -> tuple[bool, dict[str, float]]:
-        """Whether effects point the claim's way, and outcome -> p of the outcomes that such effects can have."""
-        raise NotImplementedError
-
-    def learners(self, outcome: str, aligned: np.ndarray) -> tuple[int, ...]:
-        """Who must have learned for an outcome: 0 the subject, 1 the baseline."""
-        return (self._ahead,) if self.may_fail and outcome == AS_CLAIMED else (0, 1)
-
-    @property
-    def _ahead(self) -> int:
-        return int(self.direction == "lower")
-
-    def _required(self, size: str) -> str:
-        raise NotImplementedError
-
-
-class Sized(Part):
-    """A difference or a trend, which has a smallest effect that counts."""
-
-    def tested(self, aligned: np.ndarray):
-        p = {NO_DIFFERENCE: tost(aligned, self.counts)} if self.counts else {}
-        for outcome, effects in ((AS_CLAIMED, aligned), (OTHER_WAY, -aligned)):
-            if effects.mean() >= self.counts:
-                p[outcome] = min(1.0, 2 * p_above(effects, 0))
-        return aligned.mean() > 0, p
-
-
-class Difference(Sized):
-    """The subject against every baseline."""
-
-    def learners(self, outcome: str, aligned: np.ndarray):
-        if outcome == OTHER_WAY and self.metric.startswith(RETRIEVAL):
-            return (1 - self._ahead,)
-        return super().learners(outcome, aligned)
-
-    def _required(self, size: str):
-        if all(baseline.is_constant for baseline in self.baselines):
-            return f"{'above' if self.sign > 0 else 'below'} {' and '.join(map(str, self.baselines))}{size}"
-        return self.direction + size
-
-
-class Trend(Sized):
-    """The fitted change of the metric from the lowest to the highest level of the subject's range."""
-
-    def pairs(self, cells: tables.Cells):
-        yield self.subject, Expression()
-
-    def effects(self, cells: tables.Cells, subject: Expression, baseline: Expression):
-        return tables.slope(cells, *subject.cells, self.metric)  # type: ignore[call-arg, arg-type]
-
-    def _required(self, size: str):
-        return f"{'rises' if self.sign > 0 else 'falls'}{size} over the range"
-
-
-class Levels(Part):
-    """What is about every level of the subject, not about the mean of the levels."""
-
-    def pairs(self, cells: tables.Cells):
-        for baseline in self.baselines:
-            levels, *own = (
-                list(tables.levels_of(cells, cell, self.metric)) for cell in (*self.subject.cells, *baseline.cells)
-            )
-            levels = [level for level in levels if [level] not in own]  # the baseline may be one of them
-            if not levels:
-                raise tables.MissingRows(f"a second level of {self.subject} ({self.metric})")
-            yield from ((Expression((level,)), baseline) for level in levels)
-
-
-class Equivalence(Levels):
-    """Every level of the subject within `margin` of the baseline."""
-
-    confidence = 1 - 2 * LEVEL
-
-    def tested(self, aligned: np.ndarray):
-        outside = 2 * min(p_above(aligned, self.within), p_above(-aligned, self.within))
-        return abs(aligned.mean()) < self.within, {AS_CLAIMED: tost(aligned, self.within), OTHER_WAY: outside}
-
-    def learners(self, outcome: str, aligned: np.ndarray):
-        if outcome == OTHER_WAY:  # a level that differs too much: the side that is ahead
-            return (0 if aligned.mean() > 0 else 1,)
-        return super().learners(outcome, aligned)
-
-    def _required(self, size: str):
-        return f"within {self.margin:g}{self.unit}"
-
-
-class Exact(Levels):
-    """Every row on the claimed side of the constant baseline, by at least `smallest_effect` or up to `margin`."""
-
-    interval = "range"
-    needs_learning = needs_tuning = False
-
-    def estimate(self, effects: np.ndarray):
-        worst = effects.min() if self.sign > 0 else effects.max()
-        return Estimate(worst, effects.min(), effects.max(), len(effects))
-
-    def tested(self, aligned: np.ndarray):
-        obeyed = (aligned >= self.smallest_effect - self.margin).all()
-        return obeyed, {AS_CLAIMED if obeyed else OTHER_WAY: 0.0}
-
-    def _required(self, size: str):
-        bound = self.baselines[0].zero + self.sign * (self.smallest_effect - self.margin)
-        return f"every row at {'least' if self.sign > 0 else 'most'} {bound:.7g}"
-
-
-class Parity(Part):
-    """The subject at most `margin` on the wrong side of every baseline."""
-
-    needs_learning = False
-
-    def tested(self, aligned: np.ndarray):
-        return aligned.mean() > -self.within, {AS_CLAIMED: min(1.0, 2 * p_above(aligned, -self.within))}
-
-    def _required(self, size: str):
-        return f"at most {self.margin:g}{self.unit} {'lower' if self.sign > 0 else 'higher'}"
-
-
-class Learned(Parity):
-    """The subject above the network that its training began with."""
-
-    needs_tuning = False
-
-    def pairs(self, cells: tables.Cells):
-        yield self.subject, Expression((start_of(cells, *self.subject.cells, self.metric),))  # type: ignore[call-arg, arg-type]
-
-    def _required(self, size: str):
-        return "above the network that training began with"
-
-
-def start_of(cells: tables.Cells, cell: Cell, metric: str) -> Cell:
-    """The network that a cell's training began with: at the same setting, at any, or the features, which lie above it;
-    MissingRows if the table has none."""
-    for start in (Cell(START, cell.settings), Cell(START), Cell("untrained")):
-        with suppress(tables.MissingRows):
-            tables.levels_of(cells, start, metric)
-            return start
-    raise tables.MissingRows(f"the network before training ({metric})")
-
 
 @dataclass(frozen=True)
 class ClaimTest:
-    """The test of one claim: all its parts must hold.
+    """The test of one claim.
 
     rationale: why the smallest effects and margins are what they are. untested_parts: what the claim says beyond the
-    parts; without parts, why nothing is tested. protocol: only rows whose protocol contains this text; when empty,
-    every protocol but MLRC. decides: of several contexts on one data set, the one whose protocol contains this text.
-    network: the backbone the claim is about, as the beginning of its name, where numbers of another one say nothing of
-    it; when empty, any. seeds: so many are planned for comparisons of trained networks, fewer give no verdict. changed:
-    what became stricter after results were seen, when, and why.
+    parts. not_testable: why no verdict is possible here, whatever the parts show. protocol: only rows whose protocol
+    contains this text; when empty, every protocol but MLRC. decides: of several contexts on one data set, the one whose
+    protocol contains this text; "all": the sentence speaks of all of them, which decide together. network: the backbone
+    the claim is about, as the beginning of its name, where numbers of another one say nothing of it; when empty, any.
+    seeds: so many are planned for comparisons of trained networks. changed: what became stricter before the runs that
+    are judged, and why. universal: the sentence says "best", "all", "every", so that one counterexample contradicts it.
+    ingredient: the part of the method that the claim is about; empty: the whole method. revised: what of the test is
+    younger than the runs, and why; empty: it stands as it was frozen before them.
     """
 
     claim_id: str
@@ -300,6 +159,15 @@ class ClaimTest:
     network: str = ""
     seeds: int = MIN_SEEDS
     changed: str = ""
+    not_testable: str = ""
+    universal: bool = False
+    ingredient: str = ""
+    revised: str = ""
+
+    @property
+    def deciding(self) -> tuple[Part, ...]:
+        """What the paper's sentence states."""
+        return tuple(part for part in self.parts if part.decides)
 
 
 def planned(tests: Iterable[ClaimTest], seeds: int = PLANNED) -> dict[str, ClaimTest]:
@@ -310,56 +178,60 @@ def planned(tests: Iterable[ClaimTest], seeds: int = PLANNED) -> dict[str, Claim
 # --- how parts are written --------------------------------------------------------------------------------------------
 
 
-def _part(
-    kind: type[Part], subject: str, baselines: tuple[str, ...], metric: str, direction: str, **options: Any
-) -> Part:
-    return kind(Expression.read(subject), tuple(map(Expression.read, baselines)), metric, direction, **options)
+def _part(kind: str, subject: str, baselines: Iterable[str], metric: str, direction: str, **options: Any) -> Part:
+    return Part(kind, Expression.read(subject), tuple(map(Expression.read, baselines)), metric, direction, **options)
 
 
 def higher(subject: str, *baselines: str, by: float = 0.5, metric: str = "R@1", **options: Any) -> Part:
-    return _part(Difference, subject, baselines, metric, "higher", smallest_effect=by, **options)
+    return _part("superiority", subject, baselines, metric, "higher", smallest_effect=by, **options)
 
 
 def lower(subject: str, *baselines: str, by: float = 0.5, metric: str = "R@1", **options: Any) -> Part:
-    return _part(Difference, subject, baselines, metric, "lower", smallest_effect=by, **options)
+    return _part("superiority", subject, baselines, metric, "lower", smallest_effect=by, **options)
 
 
-def rising(subject: str, by: float, metric: str = "R@1", **options: Any) -> Part:
-    return _part(Trend, subject, (), metric, "higher", smallest_effect=by, **options)
+def rising(subject: str, by: float, metric: str = "R@1", kind: str = "trend", **options: Any) -> Part:
+    return _part(kind, subject, (), metric, "higher", smallest_effect=by, **options)
 
 
 def falling(subject: str, by: float, metric: str = "R@1", **options: Any) -> Part:
-    return _part(Trend, subject, (), metric, "lower", smallest_effect=by, **options)
+    return _part("trend", subject, (), metric, "lower", smallest_effect=by, **options)
 
 
 def flat(subject: str, baseline: str, within: float, metric: str = "R@1", **options: Any) -> Part:
-    return _part(Equivalence, subject, (baseline,), metric, "flat", margin=within, **options)
+    return _part("equivalence", subject, (baseline,), metric, "flat", margin=within, **options)
 
 
 def cheaper(subject: str, constant: str, metric: str = "seconds_ratio", **options: Any) -> Part:
-    return _part(Difference, subject, (constant,), metric, "lower", about="cost", **options)
+    return _part("superiority", subject, (constant,), metric, "lower", about="cost", **options)
 
 
 def at_most(subject: str, constant: str, metric: str, tolerance: float = 0.0, **options: Any) -> Part:
-    return _part(Exact, subject, (constant,), metric, "lower", margin=tolerance, about="study", **options)
+    return _part("bound", subject, (constant,), metric, "lower", margin=tolerance, about="study", **options)
 
 
 def below(subject: str, constant: str, metric: str, by: float, **options: Any) -> Part:
-    return _part(Exact, subject, (constant,), metric, "lower", smallest_effect=by, about="study", **options)
+    return _part("bound", subject, (constant,), metric, "lower", smallest_effect=by, about="study", **options)
 
 
 def at_least(subject: str, constant: str, metric: str, about: str = "study", **options: Any) -> Part:
-    return _part(Exact, subject, (constant,), metric, "higher", about=about, **options)
+    return _part("bound", subject, (constant,), metric, "higher", about=about, **options)
 
 
 def on_a_par(subject: str, *baselines: str, within: float, metric: str = "R@1") -> Part:
-    """The premise of a comparison of losses and of spreads: who has nothing to lose loses little."""
-    return _part(Parity, subject, baselines, metric, "higher", margin=within, relative=True, premise=True)
+    """The precondition of a comparison of losses and of spreads: who has nothing to lose loses little."""
+    options: dict[str, Any] = {"margin": within, "relative": True, "precondition": True}
+    return _part("noninferiority", subject, baselines, metric, "higher", **options)
 
 
 def learned(subject: str, metric: str = "MAP@R") -> Part:
-    """The premise of a comparison that does not name the methods it is about; of those it names, `judging` asks it."""
-    return _part(Learned, subject, (), metric, "higher", premise=True)
+    """The precondition of a comparison that does not name the methods it is about: they improve over initialisation."""
+    return _part("noninferiority", subject, (START,), metric, "higher", precondition=True)
+
+
+def control(part: Part) -> Part:
+    """The same comparison as a control of ours."""
+    return replace(part, control=True)
 
 
 def drop(method: str, setting: str) -> str:

@@ -1,9 +1,13 @@
-"""Statistics of effects over seeds: Student's t, equivalence, Holm's adjustment, power, what n seeds can detect."""
+"""Statistics of effects over seeds: t intervals, the six kinds of comparison, Holm's adjustment, what n seeds detect.
+
+Effects have seeds on the last axis, (..., n). Those that a kind of comparison takes are aligned: positive as claimed.
+"""
 
 from __future__ import annotations
 
 import functools
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -12,6 +16,8 @@ from numpy.typing import ArrayLike
 LEVEL = 0.05  # every test has this level: intervals are 95 %, those of equivalence (two one-sided tests) 90 %
 MIN_SEEDS = 5  # with fewer there are single values and no interval
 POWER = 0.8
+
+SUPPORTED, CONTRADICTED, EQUIVALENT, OPEN = OUTCOMES = ("supported", "contradicted", "equivalent", "open")
 
 
 @dataclass(frozen=True)
@@ -22,9 +28,6 @@ class Estimate:
     low: float
     high: float
     n: int
-
-    def excludes(self, value: float) -> bool:
-        return self.low > value or self.high < value
 
 
 def estimated(values: np.ndarray, level: float = 1 - LEVEL, relative: bool = False) -> Estimate:
@@ -63,36 +66,89 @@ def t_interval_of_slope(x: np.ndarray, y: np.ndarray, level: float = 1 - LEVEL) 
     return float(slope), float(slope - half), float(slope + half)
 
 
-def p_above(values: np.ndarray, bound: float) -> float:
-    """One-sided p of "the mean lies above bound"; NaN for n < 2."""
+def p_above(values: np.ndarray, bound: float) -> np.ndarray:
+    """One-sided p (...) of "the mean lies above bound" of values (..., n); NaN for n < 2."""
     from scipy import special
 
-    if len(values) < 2:
-        return math.nan
-    distance, error = values.mean() - bound, values.std(ddof=1) / math.sqrt(len(values))
-    if error == 0:  # the same in every seed
-        return 0.0 if distance > 0 else 1.0
-    return float(special.stdtr(len(values) - 1, -distance / error))
+    n = values.shape[-1]
+    if n < 2:
+        return np.full(values.shape[:-1], math.nan)
+    distance, error = values.mean(-1) - bound, values.std(-1, ddof=1) / math.sqrt(n)
+    same = error == 0  # in every seed
+    return np.where(same, distance <= 0, special.stdtr(n - 1, -distance / np.where(same, 1, error)))
 
 
-def tost(values: np.ndarray, margin: float) -> float:
+def two_sided(values: np.ndarray, bound: float = 0.0) -> np.ndarray:
+    """p (...) of "the two-sided t interval of the mean lies above bound" of values (..., n)."""
+    return np.minimum(1, 2 * p_above(values, bound))
+
+
+def tost(values: np.ndarray, margin: float) -> np.ndarray:
     """p of two one-sided tests; it is below 5 % just when the mean's 90 % interval lies within the margin of zero."""
-    return max(p_above(values, -margin), p_above(-values, -margin))
+    return np.maximum(p_above(values, -margin), p_above(-values, -margin))
+
+
+# --- the six kinds of comparison: (aligned effects (..., n), sesoi, margin) -> outcome -> p (...) ---------------------
+
+
+def superiority(effects: np.ndarray, sesoi: float, margin: float) -> dict[str, np.ndarray]:
+    """The mean lies beyond zero and reaches the smallest effect size of interest; equivalent: it lies within that."""
+    mean, never = effects.mean(-1), np.ones(effects.shape[:-1])
+    return {
+        SUPPORTED: np.where(mean >= sesoi, two_sided(effects), 1.0),
+        CONTRADICTED: np.where(-mean >= sesoi, two_sided(-effects), 1.0),
+        EQUIVALENT: tost(effects, sesoi) if sesoi else never,
+    }
+
+
+def noninferiority(effects: np.ndarray, sesoi: float, margin: float) -> dict[str, np.ndarray]:
+    """The mean lies at most `margin` on the wrong side of zero."""
+    return {SUPPORTED: two_sided(effects, -margin), CONTRADICTED: two_sided(-effects, margin)}
+
+
+def equivalence(effects: np.ndarray, sesoi: float, margin: float) -> dict[str, np.ndarray]:
+    """The mean lies within the margin of zero; contradicted: its interval lies outside."""
+    outside = np.minimum(two_sided(effects, margin), two_sided(-effects, margin))
+    return {SUPPORTED: tost(effects, margin), CONTRADICTED: outside}
+
+
+def trend(effects: np.ndarray, sesoi: float, margin: float) -> dict[str, np.ndarray]:
+    """As superiority, of the fitted change from the lowest to the highest level."""
+    return superiority(effects, sesoi, margin)
+
+
+def bound(effects: np.ndarray, sesoi: float, margin: float) -> dict[str, np.ndarray]:
+    """Every row beyond the bound by `sesoi`, or short of it by at most `margin`; one counterexample contradicts."""
+    obeyed = (effects >= sesoi - margin).all(-1)
+    return {SUPPORTED: np.where(obeyed, 0.0, 1.0), CONTRADICTED: np.where(obeyed, 1.0, 0.0)}
+
+
+def rank(effects: np.ndarray, sesoi: float, margin: float) -> dict[str, np.ndarray]:
+    """Every row lies beyond zero by `sesoi`; contradicted: every row on the other side."""
+    ahead, behind = ((sign * effects >= max(sesoi, 1e-12)).all(-1) for sign in (1, -1))
+    return {SUPPORTED: np.where(ahead, 0.0, 1.0), CONTRADICTED: np.where(behind, 0.0, 1.0)}
+
+
+KINDS: dict[str, Callable[[np.ndarray, float, float], dict[str, np.ndarray]]] = {
+    kind.__name__: kind for kind in (superiority, noninferiority, equivalence, trend, bound, rank)
+}
+BY_ROWS = ("bound", "rank")  # kinds without a p, which Holm does not adjust
 
 
 def holm(p_values: ArrayLike, family: int) -> np.ndarray:
-    """Holm's step-down adjusted p values in the order given; NaN stays NaN and is not counted.
+    """Holm's step-down adjusted p values (..., m) in the order given; NaN stays NaN and is not counted.
 
     family: how many hypotheses there are. Those that are not among the p values count as p = 1, so that knowing them
     can only lower the result. ValueError if it is less than the p values given.
     """
     p_values = np.asarray(p_values, dtype=float)
-    known = np.flatnonzero(~np.isnan(p_values))
-    if family < len(known):
-        raise ValueError(f"family counts {family} hypotheses but {len(known)} p values are given")
-    order = known[np.argsort(p_values[known])]
-    adjusted = np.full(p_values.shape, math.nan)
-    adjusted[order] = np.minimum(1, np.maximum.accumulate(p_values[order] * (family - np.arange(len(order)))))
+    known = (~np.isnan(p_values)).sum(-1).max(initial=0)
+    if family < known:
+        raise ValueError(f"family counts {family} hypotheses but {known} p values are given")
+    order = np.argsort(p_values, axis=-1)  # NaN last
+    steps = np.take_along_axis(p_values, order, -1) * (family - np.arange(p_values.shape[-1]))
+    adjusted = np.empty_like(p_values)
+    np.put_along_axis(adjusted, order, np.minimum(1, np.maximum.accumulate(steps, axis=-1)), -1)
     return adjusted
 
 
@@ -121,17 +177,6 @@ def power_of_difference(effect: float, n: int, level: float = LEVEL, at_least: f
     return float(stats.norm.sf((needed - effect) * math.sqrt(n)).mean())
 
 
-def power_of_equivalence(effect: float, n: int, level: float, margin: float) -> float:
-    """How often n seeds find that the mean lies within `margin` of zero; units as in `power_of_difference`."""
-    from scipy import stats
-
-    if n < 2:
-        return 0.0
-    room = margin - _t_quantile(1 - level, n - 1) * _standard_errors(n)
-    inside = stats.norm.cdf((room - effect) * math.sqrt(n)) - stats.norm.cdf((-room - effect) * math.sqrt(n))
-    return float(np.where(room > 0, inside, 0).mean())
-
-
 def detectable_effect(n: int, sd: float = 1.0, level: float = LEVEL, at_least: float = 0.0) -> float:
     """The mean effect that n seeds find in four cases of five, in the unit of sd and at_least; infinite for n < 2.
 
@@ -146,34 +191,6 @@ def detectable_effect(n: int, sd: float = 1.0, level: float = LEVEL, at_least: f
     least = at_least / sd
     size = optimize.brentq(lambda effect: power_of_difference(effect, n, level, least) - POWER, 0, least + 1e4)
     return sd * size
-
-
-def seeds_that_decide(
-    effect: float, sd: float, level: float, counts: float, most: int = 1000, *, equivalence: bool = False
-) -> float:
-    """The least number of seeds that would find, in four cases of five, what these seeds suggest: a difference of at
-    least `counts`, or, of a smaller effect, that it is smaller; NaN where more than `most` would be needed.
-
-    level: as in `detectable_effect`; two one-sided tests have it each. equivalence: of an effect that is claimed to lie
-    within `counts`, and else must lie outside with its interval.
-    """
-    if not sd > 0 or not math.isfinite(sd):
-        return math.nan
-    effect, counts = abs(effect) / sd, counts / sd
-
-    def enough(n: int) -> bool:
-        if effect < counts:
-            return power_of_equivalence(effect, n, level, counts) >= POWER
-        outside, least = (effect - counts, 0.0) if equivalence else (effect, counts)
-        return power_of_difference(outside, n, level, least) >= POWER
-
-    if not enough(most):
-        return math.nan
-    low, high = 1, most  # power grows with n
-    while high - low > 1:
-        middle = (low + high) // 2
-        low, high = (low, middle) if enough(middle) else (middle, high)
-    return max(high, MIN_SEEDS)
 
 
 def percentile_interval(effects: np.ndarray) -> tuple[float, float]:

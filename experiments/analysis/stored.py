@@ -14,12 +14,13 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from experiments.analysis import claims, provenance, saving, sentences, summaries, tables
-from experiments.analysis.comparing import UNTRAINED
-from experiments.analysis.judging import NOT_RUN, Judged, judge
+from experiments.analysis import claims, provenance, saving, summaries, tables, verdict_tables
+from experiments.analysis.comparing import UNTRAINED, Environments, Reason
+from experiments.analysis.judging import Verdict, judge
 from experiments.analysis.provenance import record
 from experiments.analysis.statistics import MIN_SEEDS, t_interval
 from experiments.analysis.tables import Expression
+from experiments.analysis.verdict_tables import Judged
 from experiments.files import repository_root
 from experiments.training import recorded, records
 
@@ -42,7 +43,8 @@ class Stored:
     stem: name of its file. parameters: those it was made with. device: on what its runs were trained. costs: seconds
     and what else differs from machine to machine. picture: a figure of the execution, see `saving.save_picture`.
     older: whether other code than the present one trained its runs, see `of_older_code`. searches: by method the
-    committed search that chose its settings, see `saving.provenance`. trained: whether any of its runs was.
+    committed search that chose its settings, see `saving.provenance`. trained: whether any of its runs was. mixed:
+    whether its runs are of several devices or numerics fingerprints.
     """
 
     stem: str
@@ -54,6 +56,7 @@ class Stored:
     older: bool = False
     searches: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     trained: bool = True
+    mixed: bool = False
 
     @property
     def notebook(self) -> str:
@@ -131,10 +134,16 @@ class Stored:
         committed = {method: search["trials"] for method, search in self.searches.items()}
         return trials_of(self.table, self.parameters.get("search_trials", 0), committed)
 
-    def judged(self, tests: Mapping[str, claims.ClaimTest]) -> Judged:
+    def judged(self, tests: Mapping[str, claims.ClaimTest], environments: Environments | None = None) -> Judged:
         """The verdicts of the claims of its notebook that this table has rows for, none if its code is an older one;
-        tests: all of the paper."""
-        return judged(self.table, tests, self.notebook, older=self.older, trials=self.trials, device=self.device)
+        tests: all of the paper; environments: as in `judging.judge`."""
+        how: dict[str, Any] = {
+            "environments": environments,
+            "trials": self.trials,
+            "device": self.device,
+            "pretrained": self.parameters.get("weights") != "none",
+        }
+        return judged(self.table, tests, self.notebook, older=self.older, **how)
 
 
 def trials_of(table: pd.DataFrame, own: int, committed: Mapping[str, int]) -> dict[str, int]:
@@ -169,7 +178,8 @@ def judged(
         how: as in `judging.judge`.
     """
     judged = judge(table, tests, [name for name, test in tests.items() if test.notebook == notebook], **how)
-    run = judged.verdicts[(judged.verdicts["verdict"] != NOT_RUN) & (not older)]
+    without_rows = (judged.verdicts["verdict"] == Verdict.NOT_RUN) & (judged.verdicts["reason"] == Reason.ROWS)
+    run = judged.verdicts[~without_rows & (not older)]
     compared = judged.comparisons["claim_id"].isin(run["claim_id"])
     return Judged(run.reset_index(drop=True), judged.comparisons[compared].reset_index(drop=True))
 
@@ -210,7 +220,8 @@ def _read(path: Path) -> Stored:
     older = of_older_code(made)
     how, searches = (recorded.parameters_from_record(made["parameters"]), made["device"]), made.get("searches", {})
     losses = [loss for loss, *_ in made.get(saving.TRAINED_BY, ())]
-    return Stored(path.stem, saving.read(path), *how, read, where, older, searches, any(losses) or not losses)
+    mixed = len({(group["device"], group["rounding"]) for group in made.get("runs", ())}) > 1
+    return Stored(path.stem, saving.read(path), *how, read, where, older, searches, any(losses) or not losses, mixed)
 
 
 # --- numbers as words -------------------------------------------------------------------------------------------------
@@ -306,7 +317,7 @@ def findings(
     *,
     older: bool = False,
 ) -> list[str]:
-    """What a table says: of each claim the judge's sentence, then what no claim is about.
+    """What a table says: a line per claim, see `verdict_tables.of_claims`, then what no claim is about.
 
     Args:
         tests: all of the paper whose claims the notebook settles.
@@ -314,7 +325,7 @@ def findings(
         trials: as in `judging.judge`.
         older: as in `judged`; it is the first thing said then.
     """
-    on_claims = [OLDER] if older else sentences.of_claims(judged(table, tests, notebook, trials=trials))
+    on_claims = [OLDER] if older else verdict_tables.of_claims(judged(table, tests, notebook, trials=trials))
     return on_claims + say(table, others)
 
 

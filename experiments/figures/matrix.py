@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from experiments.analysis import judging
+from experiments.analysis.judging import DECIDED, Verdict
 from experiments.figures.style import described, listed, panels, plain
 
 if TYPE_CHECKING:
@@ -13,37 +13,41 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-SHADES = {  # verdict -> its colour, for colour-blind readers; the order is that of figures and counts
-    judging.AS_CLAIMED: "#009E73",
-    judging.NO_DIFFERENCE: "#F0E442",
-    judging.OTHER_WAY: "#D55E00",
-    judging.IDENTITY: "#56B4E9",
-    judging.COST: "#0072B2",
-    judging.FAILURES: "#CC79A7",
-    judging.UNCLEAR: "#BBBBBB",
-    judging.UNTESTABLE: "#E8E8E8",
-    judging.NOT_RUN: "#FFFFFF",
+SHADES: dict[str, str] = {  # verdict -> its colour, for colour-blind readers; the order is that of figures and counts
+    Verdict.SUPPORTED: "#009E73",
+    Verdict.IN_PART: "#8FD4B9",
+    Verdict.MIXED: "#E69F00",
+    Verdict.EQUIVALENT: "#F0E442",
+    Verdict.CONTRADICTED: "#D55E00",
+    Verdict.INCONCLUSIVE: "#BBBBBB",
+    Verdict.NOT_INTERPRETABLE: "#CC79A7",
+    Verdict.BY_DEFINITION: "#56B4E9",
+    Verdict.MEASURED: "#0072B2",
+    Verdict.NOT_TESTABLE: "#E8E8E8",
+    Verdict.NOT_RUN: "#FFFFFF",
 }
-MARKS = {  # verdict -> the mark that says it without its colour
-    judging.AS_CLAIMED: "+",
-    judging.NO_DIFFERENCE: "=",
-    judging.OTHER_WAY: "−",
-    judging.IDENTITY: "i",
-    judging.COST: "c",
-    judging.FAILURES: "f",
-    judging.UNCLEAR: "?",
-    judging.UNTESTABLE: "x",
-    judging.NOT_RUN: "·",
+MARKS: dict[str, str] = {  # verdict -> the mark that says it without its colour
+    Verdict.SUPPORTED: "+",
+    Verdict.IN_PART: "(+)",
+    Verdict.MIXED: "±",
+    Verdict.EQUIVALENT: "=",
+    Verdict.CONTRADICTED: "−",
+    Verdict.INCONCLUSIVE: "?",
+    Verdict.NOT_INTERPRETABLE: "n",
+    Verdict.BY_DEFINITION: "d",
+    Verdict.MEASURED: "m",
+    Verdict.NOT_TESTABLE: "x",
+    Verdict.NOT_RUN: "·",
 }
-DARK = (judging.AS_CLAIMED, judging.OTHER_WAY, judging.COST)  # on which a mark is white
+DARK = (Verdict.SUPPORTED, Verdict.CONTRADICTED, Verdict.MEASURED)  # on which a mark is white
 
-ALWAYS = (*judging.OUTCOMES, judging.UNCLEAR, judging.FAILURES, judging.NOT_RUN)  # explained though none may occur
+ALWAYS = (*DECIDED, Verdict.INCONCLUSIVE, Verdict.NOT_INTERPRETABLE, Verdict.NOT_RUN)  # explained though none may occur
 
 
 def verdict_matrix(blocks: Mapping[str, pd.DataFrame], columns: int = 3) -> Figure:
     """Blocks side by side, one per title, and behind them what the marks mean.
 
-    blocks: {title: verdicts (claims, places)}, a word of `judging.VERDICTS` in every cell; the index is shown.
+    blocks: {title: verdicts (claims, places)}, a word of `judging.Verdict` in every cell; the index is shown.
     """
     tallest = max(len(block) for block in blocks.values())
     occurring = {word for block in blocks.values() for word in block.to_numpy().flat}

@@ -10,7 +10,8 @@ from typing import Any
 
 import pandas as pd
 
-from experiments.analysis import claims, comparing, judging, ledger, saving, sentences, stored, summaries, tables
+from experiments.analysis import claims, comparing, ledger, saving, stored, summaries, tables, verdict_tables
+from experiments.analysis.judging import Verdict
 from experiments.analysis.statistics import MIN_SEEDS, t_interval
 from experiments.report import catalogue, verdicts
 
@@ -42,7 +43,7 @@ def _claim(
     made: ledger.Ledger,
 ) -> str:
     word = made.here[claim_id]
-    large = ledger.verdict(lines, test, ledger.PAPER_SCALE) if test and len(lines) else judging.NOT_RUN
+    large = ledger.verdict(lines, test, ledger.PAPER_SCALE) if test and len(lines) else Verdict.NOT_RUN
     paper = claims.name_of(claim["paper"])
     data = sorted({_data(line) for line in lines.itertuples()})
     source = f"{escape(claim['where'])}: {escape(claims.statement(claim_id))}"
@@ -61,7 +62,7 @@ def _claim(
 
 
 def _place(word: str) -> int:
-    return judging.VERDICTS.index(word)
+    return [*Verdict].index(Verdict(word))
 
 
 def _badge(word: str) -> str:
@@ -75,8 +76,8 @@ def _data(line: Any) -> str:
 def _evidence(claim_id: str, lines: pd.DataFrame, made: ledger.Ledger) -> str:
     """The first line of a claim, and the others folded; of a claim without one, why."""
     if lines.empty:
-        return escape(made.without_verdict[claim_id])
-    ours = sentences.verdict_table(judging.Judged(lines, lines))["ours"]
+        return escape(made.without_verdict.get(claim_id, ""))
+    ours = verdict_tables.verdict_table(verdict_tables.Judged(lines, lines))["ours"]
     first, *others = [_line(line, effect) for line, effect in zip(lines.itertuples(), ours)]
     if not others:
         return first
@@ -85,12 +86,13 @@ def _evidence(claim_id: str, lines: pd.DataFrame, made: ledger.Ledger) -> str:
 
 
 def _line(line: Any, effect: str) -> str:
-    where = "; ".join(filter(None, (line.plain_label, f"n = {line.n}" if line.n else "", line.device)))
-    why = f": {escape(line.reason)}" if line.reason else ""
+    where = "; ".join(filter(None, (line.plain_label, f"n = {line.seeds}" if line.seeds else "", line.device)))
+    counted = f"{line.k} of {line.n}" if line.n else ""
+    why = "; ".join(filter(None, (counted, line.reason, line.detail, line.mixes and f"mixes {line.mixes}")))
     decides = "" if line.decides else " (decides nothing)"
     return (
-        f"<p><strong>{escape(line.verdict)}</strong>{decides}{why}. {escape(effect)}. <em>{escape(where)}</em> "
-        f"({_link(line.notebook)})</p>"
+        f"<p><strong>{escape(line.verdict)}</strong>{decides}: {escape(why)}. {escape(effect)}. "
+        f"<em>{escape(where)}</em> ({_link(line.notebook)})</p>"
     )
 
 
@@ -101,7 +103,7 @@ def ledger_filters() -> str:
     words = set(made.here.values())
     choices = {
         "paper": list(dict.fromkeys(papers)),
-        "verdict": [word for word in judging.VERDICTS if word in words],
+        "verdict": [str(word) for word in Verdict if word in words],
         "data": sorted({_data(line) for line in made.lines.itertuples()}),
     }
     labels = {"paper": "Paper", "verdict": "Verdict here", "data": "Data set"}

@@ -58,7 +58,7 @@ def _at_papers_scale(name: str) -> str:
         claim_id: ledger.verdict(rows, catalogue.claims()[claim_id], ledger.PAPER_SCALE)
         for claim_id, rows in _by_claim(name)
     }
-    run = [f"{claim_id} {word}" for claim_id, word in words.items() if word != judging.NOT_RUN]
+    run = [f"{claim_id} {word}" for claim_id, word in words.items() if word != judging.Verdict.NOT_RUN]
     return "; ".join(run) or "not run"
 
 
@@ -154,7 +154,7 @@ def made() -> dict[Path, str]:
     root = repository_root()
     files = {root / "notebooks" / "README.md": _index_page()}
     if verdicts.differences():
-        files[verdicts.path()] = verdicts.csv()
+        files |= {verdicts.paths()[name]: text for name, text in verdicts.csv().items()}
     for path, parts in _pages().items():
         files[path] = filled(path, parts)
     listed = index()

@@ -1,6 +1,5 @@
 """What the README says of results/: the answers on its first screen, the errata that change results, the cost."""
 
-import re
 import textwrap
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
@@ -11,25 +10,14 @@ from matplotlib.figure import Figure
 
 from experiments import papers
 from experiments.across import ledger as shown
-from experiments.analysis import claims, comparing, judging, ledger, sentences, stored, tables
+from experiments.analysis import claims, comparing, ledger, stored, tables, verdict_tables
+from experiments.analysis.judging import OUT_OF, Verdict
 from experiments.analysis.statistics import LEVEL, MIN_SEEDS, holm, p_above, t_interval
 from experiments.analysis.tables import Expression
 from experiments.report import catalogue, costs, published, verdicts
 
 PANELS = 3  # data sets that are drawn
 SHOWN = 3  # claims that a list names
-CAUSES = 5  # why claims are unclear, the most frequent
-OBSTACLES = (  # why a claim is unclear, by what its reason contains; the first that fits
-    (judging.NOT_SHOWN.strip(), "a premise not met"),
-    ("not tuned", "not tuned alike"),
-    ("seeds (planned|needed)", "too few seeds"),
-    ("the same value in each", "constant measures"),
-    ("covers", "a range measured in part"),
-    ("has not learned", "nothing learned"),
-    ("is no evidence about", "another network"),
-    ("depends on the reading", "two readings"),
-    ("", "effects too close to call"),
-)
 
 
 def parts() -> dict[str, str]:
@@ -57,48 +45,37 @@ def answers() -> str:
             "",
             *headlines(),
             "",
-            "Mean effect and 95 % interval of the comparison that decides or speaks least for the claim; no verdict "
-            "rests on letters, which no claim names.",
+            "Mean effect and 95 % interval of the least favourable comparison.",
             "",
             "![R@1 of every loss by data set, with 95 % intervals over seeds](docs/figures/which_loss.png)",
             "",
-            f"Losses of {sentences.listed(ranking_notebooks())}, on classes never seen in training; in a panel one "
-            "network, images and steps for all.",
+            f"Losses of {verdict_tables.listed(ranking_notebooks())}, on classes never seen in training; in a panel "
+            "one network, images and steps for all.",
         ]
     )
 
 
 def state() -> str:
-    """What is confirmed where, which loss came out first, what held, what did not, why so much is open, what the rest
-    would cost: a sentence and five answers."""
+    """Which loss came out first; the claims by verdict, those whose tests stand as they were frozen apart; what refutes
+    most of them; why the others are open; what the rest would cost."""
     here, tests = verdicts.here(), catalogue.claims()
-    by_verdict = {
-        word: [claim_id for claim_id, verdict in here.items() if verdict == word] for word in judging.VERDICTS
-    }
-    decided = [claim_id for word in judging.OUTCOMES for claim_id in by_verdict[word]]
-    retrieval = sum(about_retrieval(tests[claim_id]) for claim_id in decided)
-    by_claim = verdicts.by_claim()
-    untuned = sum(
-        ledger.lines_that_decide(by_claim[claim_id], tests[claim_id])["tuned"].eq("no").any() for claim_id in decided
-    )
-    defaults = f", {untuned} untuned ablations" * bool(untuned)
-    rest = {judging.NOT_RUN: "not run", judging.FAILURES: "comparing failures", judging.COST: "about costs"}
-    rest |= {judging.IDENTITY: "by construction", judging.UNTESTABLE: "untestable"}
-    others = ", ".join(f"{len(by_verdict[word])} {words}" for word, words in rest.items() if by_verdict[word])
-    held = by_verdict[judging.AS_CLAIMED]
-    failed = [f"{_linked(by_verdict[word])} ({word})" for word in judging.OUTCOMES[1:] if by_verdict[word]]
+    frozen = {claim_id: word for claim_id, word in here.items() if not tests[claim_id].revised}
+    by_verdict = {word: [claim_id for claim_id in here if here[claim_id] == word] for word in Verdict}
     return "\n".join(
         [
-            f"{_at_papers_scale()} Here, at small scale, rivals tuned alike, {len(held)} of {len(here)} claims go as "
-            f"claimed, {len(by_verdict[judging.OTHER_WAY])} the other way, with no difference in "
-            f"{len(by_verdict[judging.NO_DIFFERENCE])} ({retrieval} of these {len(decided)} about "
-            f"retrieval{defaults}); {len(by_verdict[judging.UNCLEAR])} are unclear, {others}.",
+            table_row(["verdict here", "claims", "test frozen before its runs", "which"]),
+            "|---|---|---|---|",
+            *(
+                table_row([str(word), str(len(of)), str(sum(one in frozen for one in of)), _linked(of)])
+                for word, of in by_verdict.items()
+                if of
+            ),
             "",
-            f"- **Which loss?** {advice()}",
-            f"- **What held?** {_linked(held) or 'Nothing so far'}.",
-            f"- **What did not?** {'; '.join(failed) or 'Nothing so far'}.",
-            f"- **Why?** {why_open()}",
-            f"- **What would it cost?** {_cost_in_words()}",
+            f"- **At the published scale:** {_at_papers_scale()}",
+            f"- **Highest R@1:** {advice()}",
+            f"- **Rivals in contradicted comparisons:** {refuting()}",
+            f"- **Why inconclusive or not interpretable:** {why_open()}",
+            f"- **Cost:** {_cost_in_words()}",
         ]
     )
 
@@ -107,19 +84,24 @@ def _at_papers_scale() -> str:
     lines = verdicts.lines()
     at_scale = lines[(lines["scale"] == ledger.PAPER_SCALE) & (lines["decides"] == "yes")]
     tests = catalogue.claims()
-    run = {
-        claim_id: ledger.verdict(rows, tests[claim_id], ledger.PAPER_SCALE)
-        for claim_id, rows in at_scale.groupby("claim_id")
-        if about_retrieval(tests[claim_id])
-    }
-    if not set(run.values()) & set(judging.OUTCOMES):
-        return "No retrieval claim is confirmed or refuted at the published scale."
-    return f"At the published scale, of the claims about retrieval: {ledger.count_words(run.values())}."
+    run = [ledger.verdict(rows, tests[claim_id], ledger.PAPER_SCALE) for claim_id, rows in at_scale.groupby("claim_id")]
+    return ledger.count_words(run) or str(Verdict.NOT_RUN)
+
+
+def refuting() -> str:
+    """In how many claims each rival is the better side of a contradicted comparison, the most frequent first."""
+    counts: dict[str, int] = {}
+    tests, by_claim = catalogue.claims(), verdicts.by_claim()
+    for claim_id, own in by_claim.items():
+        for line in ledger.lines_that_decide(own, tests[claim_id]).itertuples():
+            for rival in {name for compared in line.contradicted for name in compared.baseline.methods}:
+                counts[rival] = counts.get(rival, 0) + 1
+    ranked = sorted(counts, key=lambda rival: -counts[rival])
+    return ", ".join(f"{rival} ({counts[rival]} claims)" for rival in ranked[:SHOWN]) or "none"
 
 
 def about_retrieval(test: claims.ClaimTest) -> bool:
-    said = (part for part in test.parts if not part.premise and part.about == "training")
-    return any(part.metric.startswith(claims.RETRIEVAL) for part in said)
+    return any(part.metric.startswith(claims.RETRIEVAL) for part in test.deciding if part.about == "training")
 
 
 def table_row(cells: Iterable[str]) -> str:
@@ -139,18 +121,16 @@ def _linked(claim_ids: list[str], most: int = SHOWN) -> str:
 
 
 def why_open() -> str:
-    """What stands in the way of the claims that are unclear, counted."""
-    counts = dict.fromkeys((words for _, words in OBSTACLES), 0)
+    """The reasons of verdicts that say nothing, counted."""
     tests, by_claim = catalogue.claims(), verdicts.by_claim()
-    unclear = [claim_id for claim_id, word in verdicts.here().items() if word == judging.UNCLEAR]
-    for claim_id in unclear:
-        lines = ledger.lines_that_decide(by_claim[claim_id], tests[claim_id])
-        reason = lines.loc[lines["verdict"] == judging.UNCLEAR, "reason"].iloc[0]
-        counts[next(words for pattern, words in OBSTACLES if re.search(pattern, reason))] += 1
-    ranked = sorted(filter(counts.get, counts), key=lambda words: -counts[words])
-    named, others = ranked[:CAUSES], sum(counts[words] for words in ranked[CAUSES:])
-    obstacles = [f"{words} ({counts[words]})" for words in named] + [f"others ({others})"] * bool(others)
-    return f"Of what is unclear: {', '.join(obstacles)}." if obstacles else "No claim is unclear."
+    open_words = (Verdict.INCONCLUSIVE, Verdict.NOT_INTERPRETABLE)
+    reasons = [
+        line.reason or "no outcome at 95 %"
+        for claim_id, word in verdicts.here().items()
+        if word in open_words
+        for line in ledger.lines_that_decide(by_claim[claim_id], tests[claim_id]).itertuples()
+    ]
+    return ", ".join(f"{reason} ({count})" for reason, count in pd.Series(reasons).value_counts().items()) or "none"
 
 
 def headlines() -> Iterator[str]:
@@ -169,14 +149,28 @@ def headlines() -> Iterator[str]:
         statement = f"“{claims.short_statements()[row.headline]}”"
         cited = f"[{row['name']}](docs/papers/{paper}.md), [{row.authors}, {row.year}]({row.link})"
         measured = (effects[place].get(row.headline, "–") for place in places)
-        yield table_row((cited, statement, *measured, here[row.headline], f"[{name[:2]}](notebooks/{name}.ipynb)"))
+        yield table_row(
+            (
+                cited,
+                statement,
+                *measured,
+                _counted(row.headline, here[row.headline]),
+                f"[{name[:2]}](notebooks/{name}.ipynb)",
+            )
+        )
+
+
+def _counted(claim_id: str, word: str) -> str:
+    """ "mixed (3 of 5)"."""
+    own = ledger.lines_that_decide(verdicts.by_claim()[claim_id], catalogue.claims()[claim_id])
+    return f"{word} ({own['k'].iloc[0]} of {own['n'].iloc[0]})" if word in OUT_OF else str(word)
 
 
 def _effect(line: Any) -> str:
     """ "R@1 −2.8 [−4.0, −1.6]"; of fewer seeds than an interval needs, how many there are."""
     value = f"{line.metric} {_signed(line.effect)}"
     if np.isnan(line.low):
-        return f"{value}, n = {line.n}"
+        return f"{value}, n = {line.seeds}"
     return f"{value} [{_signed(line.low)}, {_signed(line.high)}]"
 
 
@@ -204,7 +198,7 @@ def _leader(table: pd.DataFrame) -> str:
     best, *others = table.itertuples()
     p = holm([2 * p_above(_gains(best.values, other.values), 0) for other in others], len(others))
     ties = [other.method for other, value in zip(others, p) if not value < LEVEL]
-    tied = f", not told apart from {sentences.listed(ties)}" if ties else ""
+    tied = f", not told apart from {verdict_tables.listed(ties)}" if ties else ""
     return f"{best.method} ({best.mean:.1f}, untrained {best.untrained:.1f}){tied}"
 
 

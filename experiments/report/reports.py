@@ -9,8 +9,8 @@ from matplotlib.figure import Figure
 
 from experiments import papers
 from experiments.across import ledger as shown
-from experiments.analysis import claims, judging, ledger, sentences, stored, tables
-from experiments.analysis.claims import Trend
+from experiments.analysis import claims, ledger, stored, tables, verdict_tables
+from experiments.analysis.judging import Verdict
 from experiments.figures.matrix import MARKS
 from experiments.report import catalogue, costs, published, readme, show, verdicts
 
@@ -118,7 +118,9 @@ def forest_rows(paper: str) -> pd.DataFrame:
     """The effects that `figures.effects.forest` draws, each with the sign that its comparison is expected to have."""
     lines = deciding(paper)
     columns = ["place", "metric", "effect", "low", "high", "zero", "unit", "verdict"]
-    labels = [_label(line.claim_id, line.compared.part, line.compared.said) for line in lines.itertuples()]
+    labels = [
+        _label(line.claim_id, line.compared.part, verdict_tables.said(line.compared)) for line in lines.itertuples()
+    ]
     return lines[columns].assign(claim=labels).astype(dict.fromkeys(("effect", "low", "high", "zero"), float))
 
 
@@ -131,7 +133,9 @@ def published_rows(paper: str) -> pd.DataFrame:
     for row in known.itertuples():
         mark, part = marks.get(row.claim_id), catalogue.claims()[row.claim_id].parts[0]
         alike = mark is not None and (mark.compared.name, mark.metric) == (row.ours, row.metric)
-        label = _label(row.claim_id, *((part,) if mark is None else (mark.compared.part, mark.compared.said)))
+        label = _label(
+            row.claim_id, *((part,) if mark is None else (mark.compared.part, verdict_tables.said(mark.compared)))
+        )
         rows.append({"claim": label, "dataset": row.dataset, "value": row.value, "alike": alike})
     return pd.DataFrame(rows, columns=["claim", "dataset", "value", "alike"])
 
@@ -149,7 +153,7 @@ def results(paper: str) -> str:
     lines = [
         f"![Effects with intervals of the claims of {name}, beside the published ones](../figures/{paper}_forest.png)",
         "",
-        "Each mark is the comparison that decides a claim or speaks least for it; a hollow mark stands for single "
+        "Each mark is the least favourable comparison of a claim; a hollow mark stands for single "
         "seeds, or for a value that is the same in all. A black diamond is what the paper published of the same "
         "comparison on birds or cars with its own network, a grey one what it published of another comparison of the "
         "claim. In brackets stands the sign that the claim expects; arrows end an interval that goes on. Searches "
@@ -159,15 +163,27 @@ def results(paper: str) -> str:
     ]
     if rows.empty:
         return "\n".join([*lines, "No claim of this paper has a line that decides yet."])
-    lines += ["| claim | on | ours | its MAP@R | published | verdict | it rests on |", "|---|---|---|---|---|---|---|"]
+    lines += [
+        "| claim | on | ours | its MAP@R | published | verdict | test | it rests on |",
+        "|---|---|---|---|---|---|---|---|",
+    ]
     for row in rows.itertuples():
         compared = row.compared
-        effect = f"{shown._cell(compared.said)}: {row.metric} {sentences.numbers(compared)}"
+        effect = f"{shown._cell(verdict_tables.said(compared))}: {row.metric} {verdict_tables.numbers(compared)}"
         expected = shown._cell(claims.stated()[row.claim_id]["expected_size"])
-        verdict = f"{row.verdict}" + " (of data that the claim does not name)" * (row.role == "further")
-        verdict += f": {shown._cell(row.reason)}" if row.reason else ""
+        verdict = "; ".join(filter(None, (verdict_tables.in_words(row), row.role.replace("named", ""))))
+        verdict += f"; mixes {row.mixes}" if row.mixes else ""
         where = f"{row.plain_label}, {_link(row.notebook)}"
-        cells = (row.claim_id, row.place, effect, _other_metric(row), expected, verdict, where)
+        cells = (
+            row.claim_id,
+            row.place,
+            effect,
+            _other_metric(row),
+            expected,
+            verdict,
+            shown._cell(row.revised) or "frozen",
+            where,
+        )
         lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines)
 
@@ -175,7 +191,7 @@ def results(paper: str) -> str:
 def _other_metric(row: Any) -> str:
     """The same difference in MAP@R, which searches maximise, where the claim is about the nearest image."""
     part = row.compared.part
-    if part.metric not in ("R@1", "P@1") or isinstance(part, Trend) or row.compared.baseline.is_constant:
+    if part.metric not in ("R@1", "P@1") or not part.baselines or row.compared.baseline.is_constant:
         return ""
     (saved,) = (at for at in stored.stored(row.notebook) if (at.stem, at.profile) == (row.stem, row.profile))
     try:
@@ -198,22 +214,20 @@ def still_open(paper: str) -> str:
     hours = table.groupby(["profile", "notebook"])["hours"].sum()
     lines = verdicts.lines()
     rows = [
-        "| claim | here | what is missing | seeds that would decide | notebook | `small`, hours | `paper`, hours |",
-        "|---|---|---|---|---|---|---|",
+        "| claim | here | reason | comparisons | detectable | notebook | `small`, hours | `paper`, hours |",
+        "|---|---|---|---|---|---|---|---|",
     ]
     for claim_id in own(paper):
-        if here[claim_id] not in (judging.UNCLEAR, judging.NOT_RUN, judging.FAILURES):
+        if here[claim_id] not in (Verdict.INCONCLUSIVE, Verdict.NOT_RUN, Verdict.NOT_INTERPRETABLE):
             continue
         test = catalogue.claims()[claim_id]
-        of_claim = lines[(lines["claim_id"] == claim_id) & (lines["verdict"] == here[claim_id])]
-        decided = of_claim[of_claim["decides"] == "yes"]
-        missing, seeds = f"runs on {sentences.listed(claims.named(claim_id)) or 'its data'}", ""
-        if len(decided) and here[claim_id] != judging.NOT_RUN:
-            first = next(decided.itertuples())
-            missing = shown._cell(first.reason)
-            seeds = "" if pd.isna(first.seeds_needed) else f"{first.seeds_needed:.0f}"
+        decided = ledger.lines_that_decide(lines[lines["claim_id"] == claim_id], test)
+        reason, detail, least = f"no runs on {', '.join(claims.named(claim_id))}", "", ""
+        for line in decided.itertuples():
+            reason, detail = line.reason, shown._cell(line.detail)
+            least = "" if pd.isna(line.detectable) else f"{line.detectable:.2g}{line.unit}"
         cost = (f"{hours.get((profile, test.notebook), 0):.1f}" for profile in ("small", "paper"))
-        cells = (claim_id, here[claim_id], missing, seeds, _link(test.notebook), *cost)
+        cells = (claim_id, here[claim_id], reason, detail, least, _link(test.notebook), *cost)
         rows.append(f"| {' | '.join(cells)} |")
     if len(rows) == 2:
         return "Every claim has an outcome here."

@@ -3,18 +3,32 @@
 import functools
 import io
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
 
-from experiments.analysis import claims, judging, ledger, stored, tables
+from experiments import variables
+from experiments.analysis import claims, ledger, stored, tables
+from experiments.analysis.comparing import Environments
+from experiments.analysis.judging import Verdict
+from experiments.analysis.verdict_tables import Judged
 from experiments.files import repository_root, write_text
 from experiments.report import catalogue
+from experiments.study import Study
+from experiments.training import runs
 
 COLUMNS = (
-    *("claim_id", "scale", "decides", "verdict", "reason", "direction", "role", "tuned", "comparison", "metric"),
-    *("effect", "low", "high", "interval", "values", "unit", "n", "required", "p_holm", "detectable", "seeds_needed"),
-    *("profile", "dataset", "label", "backbone", "device", "notebook", "stem", "frozen"),
+    *("claim_id", "scale", "decides", "verdict", "k", "n", "reason", "detail", "role", "tuned", "mixes", "universal"),
+    *("ingredient", "comparison", "metric", "effect", "low", "high", "interval", "values", "unit", "seeds", "required"),
+    *("p", "p_holm", "detectable", "profile", "dataset", "label", "backbone", "dim", "protocol", "device", "notebook"),
+    *("stem", "frozen", "revised"),
+)
+_STATED = ("kind", "direction", "smallest_effect", "margin", "relative")
+_SIDES = ("subject", "baseline")
+COMPARISON_COLUMNS = (
+    *("claim_id", "decides", *_SIDES, "metric", *_STATED, "interpretation", "effect", "low", "high", "seeds", "p"),
+    *("outcome", "reason", "tuned", "mixes", "profile", "dataset", "dim", "protocol", "stem"),
 )
 
 
@@ -24,26 +38,81 @@ def made() -> ledger.Ledger:
 
 
 @functools.cache
+def _judged() -> list[tuple[stored.Stored, Judged]]:
+    """What the judge says of every table of results/ that settles claims."""
+    studies = map(catalogue.find, dict.fromkeys(test.notebook for test in catalogue.claims().values()))
+    tables_of = [(study, saved) for study in studies for saved in study.in_results()]
+    return [(saved, saved.judged(study.claims, _environments(study, saved))) for study, saved in tables_of]
+
+
+@functools.cache
 def lines() -> pd.DataFrame:
     """Every verdict that results/ allows, as `ledger.ordered` has them: `Judged.verdicts` with label, plain_label and
     stem."""
-    tests = catalogue.claims()
     judged = [
-        saved.judged(study.claims).verdicts.assign(
+        of_table.verdicts.assign(
             label=saved.label,
             plain_label=saved.plain_label,
             stem=saved.stem,
+            regime=_regime(saved),
             frozen="" if _is_pilot(saved) else claims.frozen()["commit"][:12],
         )
-        for study in map(catalogue.find, dict.fromkeys(test.notebook for test in tests.values()))
-        for saved in study.in_results()
+        for saved, of_table in _judged()
     ]
     if not judged:  # results/ has no table yet
         return pd.DataFrame(columns=[*COLUMNS, "plain_label"])
     whole = pd.concat(judged, ignore_index=True)
     whole.loc[whole["dataset"] == tables.SYNTHETIC, ["label", "plain_label"]] = "no images"
     shown = [name for name in COLUMNS if name in whole]
-    return ledger.ordered(whole.drop_duplicates(shown), tests)
+    return ledger.ordered(whole.drop_duplicates(shown), catalogue.claims())
+
+
+def comparisons() -> pd.DataFrame:
+    """Every comparison of the lines that verdicts here rest on, with what its test states."""
+    tests = catalogue.claims()
+    deciding = {
+        (line.stem, line.profile, line.claim_id): line
+        for claim_id, rows in by_claim().items()
+        for line in ledger.lines_that_decide(rows, tests[claim_id]).itertuples()
+    }
+    rows = []
+    for saved, of_table in _judged():
+        for row in of_table.comparisons.itertuples():
+            line: Any = deciding.get((saved.stem, saved.profile, row.claim_id))
+            if line is None or (row.dataset != tables.SYNTHETIC and not _is_of(line, row)):
+                continue
+            part = row.compared.part
+            stated = {name: getattr(part, name) for name in _STATED} | {"stem": saved.stem}
+            rows.append(row._asdict() | stated | {name: str(getattr(row.compared, name)) for name in _SIDES})
+    order = {claim_id: place for place, claim_id in enumerate(claims.stated())}
+    frame = pd.DataFrame(rows, columns=[*COMPARISON_COLUMNS]).drop_duplicates(ignore_index=True)
+    return frame.sort_values("claim_id", key=lambda of: of.map(order), kind="stable", ignore_index=True)
+
+
+def _is_of(line: Any, comparison: Any) -> bool:
+    """Whether a comparison of images is of the context of a line, which may have several protocols."""
+    return comparison.dataset == line.dataset and str(comparison.protocol) in line.protocol.split(" + ")
+
+
+def _environments(study: Study, saved: stored.Stored) -> Environments:
+    """On what the runs of a table were trained, where that is not the same for all: of its lines in results/, whatever
+    store this process has."""
+    environments: dict[tuple[str, str, int], set[tuple[str, str]]] = {}
+    file = repository_root() / "results" / saved.profile / "runs" / f"{study.name}.jsonl"
+    if saved.mixed:
+        with variables.unset("DMLREPRO_RECORD"):  # which names the searches too, by which runs are specified
+            specs = study.specs_untrained(study.params_of(saved))
+            trained_on = runs.environments(specs, file)
+        for spec, environment in zip(specs, trained_on):
+            if environment:
+                environments.setdefault((spec.method, spec.setting, spec.seed), set()).add(environment)
+    return environments
+
+
+def _regime(saved: stored.Stored) -> int:
+    """How far from the paper's training, which is of the whole network: 0 whole, 1 its last blocks, 2 a head alone."""
+    part = "head" if saved.parameters.get("freeze_trunk") else saved.parameters.get("train_from")
+    return 2 if part == "head" else 1 if part else 0
 
 
 def _is_pilot(saved: stored.Stored) -> bool:
@@ -60,45 +129,55 @@ def here() -> dict[str, str]:
     """The verdict here of every claim of data/claims.csv."""
     tests, lines_of = catalogue.claims(), by_claim()
     return {
-        claim_id: ledger.verdict(lines_of[claim_id], tests[claim_id]) if claim_id in lines_of else judging.NOT_RUN
+        claim_id: ledger.verdict(lines_of[claim_id], tests[claim_id]) if claim_id in lines_of else Verdict.NOT_RUN
         for claim_id in claims.stated()
     }
 
 
 def without_verdict() -> dict[str, str]:
-    """Every claim of data/claims.csv that the ledger lacks, and why."""
-    tests, judged = catalogue.claims(), set(lines()["claim_id"])
-    return {claim_id: _why_without(tests.get(claim_id)) for claim_id in claims.stated() if claim_id not in judged}
+    """Every claim of data/claims.csv that is not run here or not testable, and why."""
+    tests, lines_of = catalogue.claims(), by_claim()
+    return {
+        claim_id: _why_without(tests.get(claim_id), lines_of.get(claim_id))
+        for claim_id, word in here().items()
+        if word in (Verdict.NOT_RUN, Verdict.NOT_TESTABLE)
+    }
 
 
-def _why_without(test: claims.ClaimTest | None) -> str:
-    if test is None:
-        return "its paper has no notebooks yet"
-    if not test.parts:
-        return test.untested_parts
-    needed = ", ".join(dict.fromkeys(part.required for part in test.parts))
-    return f"no table in results/ has the rows for its test ({test.parts[0].subject}: {needed})"
+def _why_without(test: claims.ClaimTest | None, own: pd.DataFrame | None) -> str:
+    if test is None or own is None:
+        return "no table"
+    if test.not_testable or not test.deciding:
+        return test.not_testable or test.untested_parts
+    line = next(own.itertuples())
+    return "; ".join(filter(None, (line.reason, line.detail, line.label)))
 
 
 def forget() -> None:
     """Read results/ anew."""
-    lines.cache_clear()
-    here.cache_clear()
+    for cached in (_judged, lines, here):
+        cached.cache_clear()
 
 
-def path() -> Path:
-    return repository_root() / "results" / "claims.csv"
+def paths() -> dict[str, Path]:
+    """By what they hold: the ledger, and the comparisons that its verdicts rest on."""
+    return {name: repository_root() / "results" / f"{name}.csv" for name in ("claims", "comparisons")}
 
 
-def csv() -> str:
-    return lines()[[*COLUMNS]].to_csv(index=False, float_format="%.4g", lineterminator="\n")
+def csv() -> dict[str, str]:
+    how: dict[str, Any] = {"index": False, "float_format": "%.4g", "lineterminator": "\n"}
+    return {"claims": lines()[[*COLUMNS]].to_csv(**how), "comparisons": comparisons().to_csv(**how)}
 
 
 def differences() -> list[str]:
-    """The claims whose lines in results/claims.csv are not what results/ says: another text, or a number that differs
-    by more than one in its last printed digit, as another processor may round it."""
+    """The claims whose lines in results/claims.csv or results/comparisons.csv are not what results/ says: another text,
+    or a number that differs by more than one in its last printed digit, as another processor may round it."""
+    return list(dict.fromkeys(claim for name, text in csv().items() for claim in _differences(text, paths()[name])))
+
+
+def _differences(text: str, path: Path) -> list[str]:
     try:
-        now, there = (pd.read_csv(file, dtype=str, keep_default_na=False) for file in (io.StringIO(csv()), path()))
+        now, there = (pd.read_csv(file, dtype=str, keep_default_na=False) for file in (io.StringIO(text), path))
     except (FileNotFoundError, ValueError):  # it is missing or no table
         return ["all claims"]
     if list(now) != list(there) or list(now["claim_id"]) != list(there["claim_id"]):
@@ -106,7 +185,7 @@ def differences() -> list[str]:
             "the columns or the order of the lines"
         ]
     differs = now != there
-    for name in ("effect", "low", "high", "p_holm", "detectable", "seeds_needed"):
+    for name in {"effect", "low", "high", "p", "p_holm", "detectable"} & {*now}:
         one, other = (pd.to_numeric(table[name], errors="coerce") for table in (now, there))
         digit = 10.0 ** (np.floor(np.log10(one.abs().clip(lower=1e-300))) - 3)  # of four
         differs[name] &= ~((one - other).abs() <= 1.01 * digit.clip(lower=1e-9))
@@ -114,16 +193,18 @@ def differences() -> list[str]:
 
 
 def check() -> None:
-    """Print whether the ledger made now is that of results/claims.csv; the sentence is the regression test."""
+    """Print whether the ledger made now is that of results/; the sentence is the regression test."""
     differing = differences()
     same = f"no, not for {', '.join(differing)}: python -m experiments report" if differing else "yes"
     print(f"the ledger made from results/ is results/claims.csv: {same}")
 
 
 def write() -> bool:
-    """Write results/claims.csv where it does not say what results/ says; returns whether it did not."""
+    """Write results/claims.csv and results/comparisons.csv where they do not say what results/ says; returns whether
+    they did not."""
     forget()
     differs = bool(differences())
     if differs:
-        write_text(path(), csv())
+        for name, text in csv().items():
+            write_text(paths()[name], text)
     return differs

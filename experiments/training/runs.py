@@ -282,6 +282,14 @@ def on_record(specs: Sequence[RunSpec], file: Path) -> list[bool]:
     return [number in there for number in identities]
 
 
+def environments(specs: Sequence[RunSpec], file: Path) -> list[tuple[str, str] | None]:
+    """Of each spec, the device and the numerics fingerprint of its line in the store; None where it has none."""
+    identities = dict(enumerate(_identities(specs)))
+    there = _recorded(identities, dict.fromkeys(identities, file))
+    made = [there[number][0]["made"] if number in there else None for number in identities]
+    return [None if one is None else (one["device"], one["rounding"]) for one in made]
+
+
 def _identities(specs: Sequence[RunSpec]) -> list[dict[str, dict]]:
     """What the keys are made of; own images are looked at once per call, because later they may have changed."""
     digests = functools.cache(keys.digest_of_data)

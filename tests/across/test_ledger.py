@@ -23,8 +23,8 @@ def test_every_claim_stands_in_one_of_the_two_tables():
         set(rows_of(table)) for table in (ledger.judged_table(verdicts.made()), ledger.open_table(verdicts.made()))
     )
     assert judged | without == set(CLAIMS)
-    further = set(verdicts.lines().loc[verdicts.lines()["role"] == "further", "claim_id"])
-    assert judged & without <= further, "a claim that is run on further data alone is not run"
+    words = {verdicts.here()[claim_id] for claim_id in judged & without}
+    assert words <= {"not run", "not testable"}, "what it was run on decides nothing"
 
 
 def test_a_paper_that_has_no_printed_name_is_counted_under_its_id(monkeypatch):
@@ -55,27 +55,28 @@ def test_the_committed_notebook_shows_the_tables_of_now():
         ("effect", lambda value: value * 1.0008, True),  # nearly two of them
         ("effect", lambda value: value * 1.01, True),
         ("low", lambda value: -value, True),
-        ("verdict", lambda value: "as claimed", True),
+        ("verdict", lambda value: "supported", True),
         ("label", lambda value: value + ", more", True),
     ],
 )
 def test_a_line_that_is_not_what_results_say_is_found(column, change, differs, tmp_path, monkeypatch, capsys):
-    table = pd.read_csv(verdicts.path(), keep_default_na=False, na_values={"effect": "", "low": ""})
+    there = verdicts.paths()
+    table = pd.read_csv(verdicts.paths()["claims"], keep_default_na=False, na_values={"effect": "", "low": ""})
     line = table.index[table["claim_id"] == "pfml-01"][0]
-    assert table.loc[line, "verdict"] != "as claimed"
+    assert table.loc[line, "verdict"] != "supported"
     table.loc[line, column] = change(table.loc[line, column])
     table.to_csv(tmp_path / "claims.csv", index=False)
-    monkeypatch.setattr(verdicts, "path", lambda: tmp_path / "claims.csv")
+    monkeypatch.setattr(verdicts, "paths", lambda: there | {"claims": tmp_path / "claims.csv"})
     verdicts.check()
     assert ("no, not for pfml-01" in capsys.readouterr().out) == differs
-    monkeypatch.setattr(verdicts, "path", lambda: tmp_path / "absent.csv")
-    assert verdicts.differences() == ["all claims"]
+    monkeypatch.setattr(verdicts, "paths", lambda: there | {"claims": tmp_path / "absent.csv"})
+    assert verdicts.differences()[0] == "all claims"
 
 
 def test_a_line_that_is_missing_is_found_by_its_claim(tmp_path, monkeypatch):
-    lines = verdicts.csv().splitlines(keepends=True)
+    there, lines = verdicts.paths(), verdicts.csv()["claims"].splitlines(keepends=True)
     (tmp_path / "claims.csv").write_text("".join(line for line in lines if not line.startswith("pfml-02,")))
-    monkeypatch.setattr(verdicts, "path", lambda: tmp_path / "claims.csv")
+    monkeypatch.setattr(verdicts, "paths", lambda: there | {"claims": tmp_path / "claims.csv"})
     assert verdicts.differences() == ["pfml-02"]
     for content in (b"", b"\n", b"\xff", b"claim_id\n", b'"'):
         (tmp_path / "claims.csv").write_bytes(content)
@@ -95,8 +96,8 @@ def test_a_notebook_without_a_table_has_no_golden_numbers(monkeypatch, capsys):
 
 
 def test_claims_of_which_two_data_sets_disagree_are_named():
-    line = {"claim_id": "pfml-01", "decides": "yes", "verdict": "as claimed"}
-    other = [line, line | {"verdict": "the other way"}, line | {"claim_id": "pfml-02"}]
+    line = {"claim_id": "pfml-01", "decides": "yes", "verdict": "supported"}
+    other = [line, line | {"verdict": "contradicted"}, line | {"claim_id": "pfml-02"}]
     made = verdicts.made()._replace(lines=pd.DataFrame(other))
     assert ledger.disagreeing(made) == ["pfml-01"]
     assert "pfml-01" in ledger.data_sets(made)

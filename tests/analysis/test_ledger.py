@@ -13,7 +13,7 @@ BIRDS = {
     "role": "named",
     "protocol": "conventional",
 }
-BIRDS |= {"verdict": "unclear", "tuned": "yes", "n": 5, "stem": "10_some", "direction": "as claimed"}
+BIRDS |= {"verdict": "inconclusive", "tuned": "yes", "seeds": 5, "stem": "10_some", "regime": 1}
 BIRDS |= {"zero": 0.0, "low": -1.0, "high": 1.0, "reason": ""}
 TEST = ClaimTest("pfml-01", "10_some", (higher("A", "B"),), "")
 
@@ -22,15 +22,19 @@ def lines(*changes):
     return ledger.ordered(pd.DataFrame([BIRDS | change for change in changes]), {"pfml-01": TEST})
 
 
-def test_on_a_data_set_the_stated_protocol_then_tuning_then_seeds_decide_and_never_the_verdict():
+def test_on_a_data_set_the_stated_protocol_then_the_regime_then_tuning_then_seeds_decide_and_never_the_verdict():
     table = lines(
-        {"verdict": "as claimed", "tuned": "no", "n": 20},
-        {"verdict": "as claimed", "n": 5, "stem": "10_more"},
-        {"verdict": "the other way", "n": 10},
-        {"verdict": "as claimed", "dataset": "cars-subset"},
+        {"verdict": "supported", "tuned": "no", "seeds": 20},
+        {"verdict": "supported", "seeds": 5, "stem": "10_more"},
+        {"verdict": "contradicted", "seeds": 10},
+        {"verdict": "supported", "regime": 2, "seeds": 40},
+        {"verdict": "not run", "regime": 0, "seeds": 40},
+        {"verdict": "supported", "dataset": "cars-subset"},
     )
-    assert table["decides"].tolist() == ["yes", "", "", "yes"]
-    assert ledger.verdict(table, TEST) == "the other way"
+    assert table["decides"].tolist() == ["yes", "", "", "", "", "yes"]
+    assert ledger.verdict(table, TEST) == "contradicted"
+    whole = lines({"regime": 0, "verdict": "equivalent", "tuned": "no"}, {"verdict": "supported"})
+    assert ledger.verdict(whole, TEST) == "equivalent", "the whole network before its last blocks"
     stated = ClaimTest("pfml-01", "10_some", TEST.parts, "", decides="separated")
     both = [BIRDS | {"protocol": f"MLRC {name}", "verdict": name} for name in ("concatenated", "separated")]
     assert ledger.ordered(pd.DataFrame(both), {"pfml-01": stated})["verdict"].tolist() == ["separated", "concatenated"]
@@ -39,17 +43,13 @@ def test_on_a_data_set_the_stated_protocol_then_tuning_then_seeds_decide_and_nev
 @pytest.mark.parametrize(
     ("changes", "expected"),
     [
-        ([{"verdict": "as claimed"}], "as claimed"),
-        (
-            [{"dataset": "cars-subset", "verdict": "as claimed"}, {"verdict": "unclear"}],
-            "unclear",
-        ),  # birds are named first
-        ([{"dataset": "omniglot", "role": "further", "verdict": "as claimed"}], "not run"),
-        ([{"dataset": "glyphs", "profile": "quick", "role": "further", "verdict": "unclear"}], "not run"),
-        ([{"profile": "paper", "verdict": "as claimed"}], "not run"),
-        ([{"dataset": "synthetic", "verdict": "as claimed"}], "not run"),
-        ([{"dataset": "synthetic", "verdict": "the other way"}, {"verdict": "as claimed"}], "the other way"),
-        ([{"dataset": "synthetic", "verdict": "as claimed"}, {"verdict": "no difference"}], "no difference"),
+        ([{"verdict": "supported"}], "supported"),
+        ([{"dataset": "cars-subset", "verdict": "supported"}, {"verdict": "mixed"}], "mixed"),  # birds are named first
+        ([{"dataset": "omniglot", "role": "out of scope", "verdict": "supported"}], "not run"),
+        ([{"dataset": "glyphs", "profile": "quick", "role": "out of scope", "verdict": "mixed"}], "not run"),
+        ([{"profile": "paper", "verdict": "supported"}], "not run"),
+        ([{"dataset": "synthetic", "verdict": "supported"}], "not run"),
+        ([{"dataset": "synthetic", "verdict": "contradicted"}, {"verdict": "supported"}], "supported"),
     ],
 )
 def test_here_a_claims_verdict_is_on_the_first_data_set_it_names(changes, expected):
@@ -58,12 +58,12 @@ def test_here_a_claims_verdict_is_on_the_first_data_set_it_names(changes, expect
 
 def test_mathematics_alone_needs_no_images_and_the_papers_scale_is_apart():
     study = ClaimTest("pfml-01", "10_some", (at_most("A", "1", "error"),), "")
-    table = lines({"dataset": "synthetic", "verdict": "by construction", "profile": "quick"})
-    assert ledger.verdict(table, study) == "by construction"
-    table = lines({"profile": "paper", "verdict": "as claimed"}, {})
-    assert ledger.verdict(table, TEST, ledger.PAPER_SCALE) == "as claimed"
-    assert ledger.verdict(table, ClaimTest("pfml-01", "10_some", (), "")) == judging.UNTESTABLE
+    table = lines({"dataset": "synthetic", "verdict": "true by definition", "profile": "quick"})
+    assert ledger.verdict(table, study) == "true by definition"
+    table = lines({"profile": "paper", "verdict": "supported"}, {})
+    assert ledger.verdict(table, TEST, ledger.PAPER_SCALE) == "supported"
+    assert ledger.verdict(table, ClaimTest("pfml-01", "10_some", (), "")) == judging.Verdict.NOT_TESTABLE
 
 
 def test_counts_are_in_the_order_of_the_verdicts():
-    assert ledger.count_words(["unclear", "as claimed", "unclear"]) == "1 as claimed, 2 unclear"
+    assert ledger.count_words(["inconclusive", "supported", "inconclusive"]) == "1 supported, 2 inconclusive"

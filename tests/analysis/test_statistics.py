@@ -14,8 +14,6 @@ from experiments.analysis.statistics import (
     p_above,
     percentile_interval,
     power_of_difference,
-    power_of_equivalence,
-    seeds_that_decide,
     t_interval,
     t_interval_of_slope,
     tost,
@@ -114,27 +112,6 @@ def test_power_of_a_difference_is_what_simulation_finds(effect, at_least):
     samples = np.random.default_rng(4).standard_normal((20000, 8)) + effect
     detected = (stats.ttest_1samp(samples, 0, axis=1).pvalue < 0.01) & (samples.mean(axis=1) >= at_least)
     assert power_of_difference(effect, 8, 0.01, at_least) == pytest.approx(detected.mean(), abs=0.015)
-
-
-@pytest.mark.parametrize(("effect", "margin"), [(0.0, 1.0), (0.3, 1.0), (1.0, 1.0)])
-def test_power_of_an_equivalence_is_what_simulation_finds(effect, margin):
-    samples = np.random.default_rng(5).standard_normal((4000, 8)) + effect
-    share = np.mean([tost(sample, margin) < 0.02 for sample in samples])
-    assert power_of_equivalence(effect, 8, 0.02, margin) == pytest.approx(share, abs=0.02)
-
-
-def test_as_many_seeds_as_printed_decide_and_one_fewer_does_not():
-    n = seeds_that_decide(0.6, 0.8, LEVEL / 15, 0.5)
-    assert power_of_difference(0.75, n, LEVEL / 15, 0.625) >= 0.8 > power_of_difference(0.75, n - 1, LEVEL / 15, 0.625)
-    n = seeds_that_decide(-0.1, 0.8, LEVEL / 15, 0.5)
-    assert power_of_equivalence(0.125, n, LEVEL / 15, 0.625) >= 0.8
-    assert math.isnan(seeds_that_decide(0.5, 0.8, LEVEL / 15, 0.5)), "just what counts is never decided"
-    n = seeds_that_decide(0.4, 0.8, LEVEL / 15, 1.5, equivalence=True)
-    assert n == seeds_that_decide(0.4, 0.8, LEVEL / 15, 1.5), "inside it is the same two tests"
-    n = seeds_that_decide(-1.9, 0.8, LEVEL / 15, 1.5, equivalence=True)
-    power = [power_of_difference(0.4 / 0.8, k, LEVEL / 15) for k in (n - 1, n)]
-    assert power[0] < 0.8 <= power[1], "the interval must lie outside, and not the mean alone"
-    assert math.isnan(seeds_that_decide(0.3, 0.0, LEVEL, 0.5)) and seeds_that_decide(50, 0.1, LEVEL, 0.5) == 5
 
 
 def test_the_percentile_interval_is_of_the_mean_over_seeds():

@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from experiments.analysis import judging
+from experiments.analysis.judging import Verdict
 from experiments.figures import effects
 from experiments.figures.matrix import MARKS, SHADES, verdict_matrix
 
@@ -28,21 +28,19 @@ def luminance(color: str) -> float:
 
 
 def test_every_cell_of_the_matrix_has_the_mark_of_its_verdict_and_the_key_explains_it():
-    block = pd.DataFrame(
-        [[judging.AS_CLAIMED, judging.NOT_RUN], ["unclear", "the other way"]], ["01 a", "02 b"], ["x", "y"]
-    )
+    block = pd.DataFrame([["supported", "not run"], ["inconclusive", "contradicted"]], ["01 a", "02 b"], ["x", "y"])
     figure = verdict_matrix({"one": block, "two": block.iloc[:1]})
     first, second, key = figure.axes
     assert texts(first) == [MARKS[word] for word in block.to_numpy().flat] and len(texts(second)) == 2
     assert [label.get_text() for label in first.get_yticklabels()] == ["01 a", "02 b"]
-    assert {judging.AS_CLAIMED, judging.FAILURES} <= set(texts(key)) and judging.COST not in texts(key)
+    assert {"supported", "not interpretable"} <= set(texts(key)) and "measured" not in texts(key)
 
 
 def test_verdicts_are_told_apart_in_grey_by_shade_or_mark():
-    assert set(SHADES) == set(MARKS) == set(judging.VERDICTS) and len(set(MARKS.values())) == len(MARKS)
-    marked = [word for word in judging.VERDICTS if word not in (judging.NOT_RUN, judging.UNTESTABLE)]
+    assert set(SHADES) == set(MARKS) == set(Verdict) and len(set(MARKS.values())) == len(MARKS)
+    marked = [word for word in Verdict if word not in (Verdict.NOT_RUN, Verdict.NOT_TESTABLE)]
     light = [luminance(SHADES[word]) for word in marked]
-    assert max(light) < luminance(SHADES[judging.NOT_RUN]) - 0.05, "what was run stands out from what was not"
+    assert max(light) < luminance(SHADES[Verdict.NOT_RUN]) - 0.05, "what was run stands out from what was not"
 
 
 ROWS = pd.DataFrame(

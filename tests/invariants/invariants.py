@@ -155,7 +155,7 @@ def verdicts_now() -> Rows:
 
 def ledger_now() -> list[str]:
     """The verdicts that results/claims.csv prints, in its order."""
-    with verdicts.path().open(encoding="utf8", newline="") as file:
+    with verdicts.paths()["claims"].open(encoding="utf8", newline="") as file:
         return [row["verdict"] for row in csv.DictReader(file)]
 
 

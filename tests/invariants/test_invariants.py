@@ -106,5 +106,5 @@ def test_a_digit_of_a_line_is_missed(copied):
 
 def test_a_verdict_that_changes_is_seen(copied):
     path = copied.parent / "claims.csv"
-    path.write_text(path.read_text().replace("the other way", "as claimed", 1))
+    path.write_text(path.read_text().replace("contradicted", "supported", 1))
     assert invariants.ledger_now() != [row["verdict"] for row in invariants.expected("verdicts")]

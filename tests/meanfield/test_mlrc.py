@@ -8,6 +8,7 @@ from finished_tables import as_if_finished
 from scipy import stats
 
 from experiments.analysis import judging
+from experiments.analysis.comparing import Reason
 from experiments.meanfield import mlrc
 from experiments.meanfield.claims import SAME_RATE, TESTS
 from experiments.report import catalogue
@@ -83,7 +84,8 @@ def test_proxy_nca_that_is_compared_with_mfnca_starts_and_learns_as_it_does():
 )
 def test_each_claim_finds_its_rows(name, metrics, claim_ids):
     lines = judging.judge(as_if_finished(name, "small", metrics=metrics), TESTS, claim_ids).verdicts
-    assert list(lines["claim_id"]) == claim_ids and (lines["verdict"] != "not run").all()
+    assert list(lines["claim_id"]) == claim_ids
+    assert not lines["reason"].isin([Reason.ROWS, Reason.RANGE]).any()
 
 
 def test_welchs_test_is_of_the_seeds():

@@ -6,6 +6,7 @@ from finished_tables import as_if_finished
 
 from dmlrepro.losses import nivmf as losses
 from experiments.analysis import judging
+from experiments.analysis.comparing import Reason
 from experiments.methods import BASELINES, spec_of
 from experiments.nivmf import distances, retrieval
 from experiments.nivmf.claims import TESTS
@@ -89,8 +90,8 @@ def test_the_profile_paper_is_roth_et_al():
 @pytest.mark.parametrize(
     "name, metrics, extra, claim_ids",
     [
-        ("20", ("R@1", "mAP@1000"), (), ["nivmf-03"]),
-        ("21", ("R@1",), (), ["nivmf-02", "nivmf-04"]),
+        ("20", ("R@1", "mAP@1000"), (), ["nivmf-02", "nivmf-03"]),
+        ("21", ("R@1",), (), ["nivmf-04"]),
         ("22", ("R@1",), ("retrieval=euclidean",), ["nivmf-01", "nivmf-05", "nivmf-06", "nivmf-07", "nivmf-08"]),
         ("25", ("R@1", "class_diversity", "feature_diversity"), (), ["nivmf-11"]),
         ("26", ("R@1",), (), ["nivmf-12", "nivmf-13"]),
@@ -99,5 +100,4 @@ def test_the_profile_paper_is_roth_et_al():
 def test_each_claim_finds_its_rows(name, metrics, extra, claim_ids):
     lines = judging.judge(as_if_finished(name, "small", metrics=metrics, extra=extra), TESTS, claim_ids).verdicts
     assert list(lines["claim_id"]) == claim_ids
-    assert set(lines["verdict"]) == {judging.UNCLEAR}  # "not run" would name what is missing
-    assert (lines["direction"] != "").all()
+    assert not lines["reason"].isin([Reason.ROWS, Reason.RANGE]).any()

@@ -90,8 +90,8 @@ def test_alignment_of_a_finished_run():
     assert list(alignment.alignment_summary(table).index) == ["PFML", "ProxyNCA++"]
     numbers, bounds = alignment.study_curves(table)["printed bound (26) for CPML"]
     assert bounds == [geometry.printed_bound(m) for m in numbers]
-    corollary, trained = judging.judge(table, TESTS, ["pfml-07"]).verdicts.itertuples()
-    assert corollary.verdict == "the other way"
-    assert "CPML at M = 1 against the constant 1" in corollary.reason  # it fails with one proxy
-    assert corollary.dataset == "synthetic" and trained.dataset == "glyphs"
-    assert trained.verdict == "not run" and "CPML (W2)" in trained.reason
+    judged = judging.judge(table, TESTS, ["pfml-07"])
+    outcomes = judged.comparisons.set_index("comparison")["outcome"]
+    assert (outcomes["CPML;M=1 vs 1"], outcomes["PFML;M=5 vs 1"]) == ("contradicted", "supported")
+    (line,) = judged.verdicts.itertuples()
+    assert line.verdict == judging.Verdict.NOT_RUN and "CPML (W2)" in line.detail

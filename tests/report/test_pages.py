@@ -6,7 +6,8 @@ import shutil
 
 import pytest
 
-from experiments.analysis import claims, judging, saving, stored
+from experiments.analysis import claims, saving, stored
+from experiments.analysis.judging import Verdict
 from experiments.analysis.provenance import record, seal
 from experiments.files import repository_root
 from experiments.report import catalogue, pages, verdicts
@@ -96,7 +97,7 @@ def test_made_parts_are_exchanged_and_what_is_written_stays(tmp_path):
 
 
 def test_each_claim_has_a_verdict_at_the_papers_scale_and_one_here():
-    assert set(verdicts.here()) == set(claims.stated()) and set(verdicts.here().values()) <= set(judging.VERDICTS)
+    assert set(verdicts.here()) == set(claims.stated()) and set(verdicts.here().values()) <= set(Verdict)
     assert pages._at_papers_scale("10_pfml_retrieval") == "not run"
     text = pages.findings_text("10_pfml_retrieval")
     assert "Verdicts here: pfml-01 " in text and "At the papers' scale: not run." in text

@@ -7,12 +7,14 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from experiments.analysis import claims, comparing, judging, ledger, stored
+from experiments.analysis import claims, comparing, ledger, stored
+from experiments.analysis.judging import Verdict
 from experiments.files import repository_root
 from experiments.report import catalogue, costs, published, readme, verdicts
 
 README = repository_root() / "README.md"
-QUESTIONS = ("Which loss?", "What held?", "What did not?", "Why?", "What would it cost?")
+ANSWERS = ("At the published scale:", "Highest R@1:", "Rivals in contradicted comparisons:")
+ANSWERS += ("Why inconclusive or not interpretable:", "Cost:")
 
 
 def words(text: str) -> list[str]:
@@ -24,9 +26,9 @@ def words(text: str) -> list[str]:
 
 def test_each_question_is_answered_within_a_minute_of_reading_from_the_top():
     text = README.read_text(encoding="utf8")
-    places = [text.index(f"**{question}**") for question in QUESTIONS]
+    places = [text.index(f"**{answer}**") for answer in ANSWERS]
     assert all(one < other for one, other in pairwise(places))
-    assert len(words(text[: text.index("\n", places[-1])])) <= 240
+    assert len(words(text[: text.index("\n", places[-1])])) <= 400
     assert len(text.split()) < 1200
 
 
@@ -38,65 +40,35 @@ def test_made_links_lead_somewhere():
 
 def test_the_state_counts_all_claims_and_names_what_is_decided():
     text, here = readme.state(), verdicts.here()
-    assert f"of {len(here)} claims go as claimed" in text
-    decided = [claim_id for claim_id, word in here.items() if word in judging.OUTCOMES[1:]]
+    counted = [re.findall(rf"^\|{word}\|(\d+)\|(\d+)\|", text, re.MULTILINE) for word in Verdict]
+    assert sum(int(row[0][0]) for row in counted if row) == len(here)
+    assert all(int(frozen) <= int(count) for row in counted for count, frozen in row)
+    decided = [claim_id for claim_id, word in here.items() if word == Verdict.CONTRADICTED]
     assert [claim_id for claim_id in decided[: readme.SHOWN] if claim_id not in text] == []
 
 
-def test_many_decided_claims_are_counted_and_the_first_are_named(monkeypatch):
-    everything = dict.fromkeys(verdicts.here(), judging.AS_CLAIMED)
-    monkeypatch.setattr(verdicts, "here", lambda: everything)
-    text = readme.state()
-    assert f"{len(everything)} of {len(everything)} claims go as claimed" in text
-    assert f"[{len(everything) - readme.SHOWN} more](docs/matrix.md)" in text and "No claim is unclear." in text
-    assert len(words(text)) < 180
-
-
-def test_a_verdict_at_the_papers_scale_is_told_first(monkeypatch):
+def test_a_verdict_at_the_papers_scale_is_counted(monkeypatch):
     lines = verdicts.lines()
     lines = lines[lines["scale"] == ledger.HERE]
     monkeypatch.setattr(verdicts, "lines", lambda: lines)
-    assert readme.state().startswith("No retrieval claim is confirmed or refuted at the published scale.")
+    assert "**At the published scale:** not run" in readme.state()
     line = lines[(lines["claim_id"] == "pfml-02") & (lines["dataset"] == "omniglot")].head(1)
-    run = line.assign(scale=ledger.PAPER_SCALE, dataset="cub", role="named", decides="yes", verdict=judging.OTHER_WAY)
+    run = line.assign(scale=ledger.PAPER_SCALE, dataset="cub", role="named", decides="yes", verdict="contradicted")
     monkeypatch.setattr(verdicts, "lines", lambda: pd.concat([lines, run]))
-    assert readme.state().startswith("At the published scale, of the claims about retrieval: 1 the other way.")
+    assert "**At the published scale:** 1 contradicted" in readme.state()
 
 
-@pytest.mark.parametrize(
-    ("reason", "cause"),
-    [
-        ("not shown: A vs 3, premise: every row at least 3; not tuned: 0 of at least 12", "a premise not met"),
-        ("not tuned alike: trials A 0, B 16", "not tuned alike"),
-        ("5 of the 10 seeds planned", "too few seeds"),
-        ("1 of the 5 seeds needed", "too few seeds"),
-        ("the same value in each of 10 seeds", "constant measures"),
-        ("problems covers 1 to 3 of 1 to 5", "a range measured in part"),
-        ("A has not learned", "nothing learned"),
-        ("resnet18 is no evidence about resnet50", "another network"),
-        ("depends on the reading: as “strict” the other way; read as “lax”: as claimed", "two readings"),
-        ("A vs B: not told apart", "effects too close to call"),
-    ],
-)
-def test_why_a_claim_is_open_is_told_by_its_reason(reason, cause, monkeypatch):
-    lines = verdicts.lines()
-    open_one = lines[lines["claim_id"] == "plm-06"].assign(verdict=judging.UNCLEAR, reason=reason)
-    monkeypatch.setattr(verdicts, "lines", lambda: open_one)
-    monkeypatch.setattr(verdicts, "here", lambda: {"plm-06": judging.UNCLEAR})
-    assert readme.why_open() == f"Of what is unclear: {cause} (1)."
+def test_rivals_of_contradicted_comparisons_are_counted_by_claim():
+    name, count = re.match(r"([^ ]+) \((\d+) claims\)", readme.refuting()).groups()
+    table = verdicts.comparisons()
+    theirs = (table["decides"] == "yes") & (table["outcome"] == "contradicted")
+    mine = table[theirs & table["baseline"].map(lambda side: name in re.split(" - |;", side))]
+    assert mine["claim_id"].nunique() == int(count) > 5
 
 
-def test_rare_causes_are_counted_together(monkeypatch):
-    lines = verdicts.lines()
-    first = lines.drop_duplicates("claim_id").head(len(readme.OBSTACLES))
-    reasons = ["not shown: ", "not tuned", "seeds planned", "the same value in each", "covers", "has not learned"]
-    reasons += ["is no evidence about", "depends on the reading", "not told apart"]
-    assert len(reasons) == len(readme.OBSTACLES)
-    where = {"decides": "yes", "scale": ledger.HERE, "role": "named", "dataset": "cub"}
-    first = first.assign(verdict=judging.UNCLEAR, reason=reasons, **where)
-    monkeypatch.setattr(verdicts, "lines", lambda: first)
-    monkeypatch.setattr(verdicts, "here", lambda: dict.fromkeys(first["claim_id"], judging.UNCLEAR))
-    assert readme.why_open().endswith("a range measured in part (1), others (4).")
+def test_why_claims_are_open_is_counted_by_reason():
+    here = [word in (Verdict.INCONCLUSIVE, Verdict.NOT_INTERPRETABLE) for word in verdicts.here().values()]
+    assert sum(map(int, re.findall(r"\((\d+)\)", readme.why_open()))) == sum(here)
 
 
 def test_each_paper_has_a_row_with_its_headline_and_its_effects():

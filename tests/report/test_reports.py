@@ -6,7 +6,8 @@ import matplotlib.pyplot as plt
 import pandas as pd
 import pytest
 
-from experiments.analysis import claims, judging, ledger, stored
+from experiments.analysis import claims, ledger, stored
+from experiments.analysis.judging import Verdict
 from experiments.figures.matrix import MARKS, SHADES
 from experiments.files import repository_root
 from experiments.report import pages, published, reports, verdicts
@@ -25,7 +26,9 @@ def test_a_page_has_every_claim_every_line_that_decides_and_what_is_open(paper):
     decided = decided[decided["claim_id"].isin(reports.own(paper))]
     assert made["results"].count(f"| {paper}-") == len(decided)
     still = [
-        claim_id for claim_id in reports.own(paper) if verdicts.here()[claim_id] in (judging.UNCLEAR, judging.NOT_RUN)
+        claim_id
+        for claim_id in reports.own(paper)
+        if verdicts.here()[claim_id] in (Verdict.INCONCLUSIVE, Verdict.NOT_RUN)
     ]
     assert [claim_id for claim_id in still if f"| {claim_id} |" not in made["open"]] == []
     assert "| `loss." in made["settings"], "the options of its own loss"
@@ -54,7 +57,7 @@ def test_the_matrix_as_text_says_what_the_ledger_says():
     rows = {row.split(" | ")[0].removeprefix("| "): row for row in reports.matrix_table(PAPERS)}
     for claim_id, words in table.iterrows():
         assert rows[claim_id].endswith(" | ".join(MARKS[word] for word in words) + " |")
-    assert set(MARKS) == set(SHADES) == set(judging.VERDICTS) and len(set(MARKS.values())) == len(MARKS)
+    assert set(MARKS) == set(SHADES) == set(Verdict) and len(set(MARKS.values())) == len(MARKS)
 
 
 def test_effects_in_the_forest_are_those_of_the_ledger():
@@ -78,12 +81,13 @@ def test_beside_a_difference_in_recall_stands_that_in_map_of_the_same_runs():
 
 
 def test_each_mark_has_the_sign_that_its_own_comparison_is_expected_to_have():
-    """pfml-07: proxies of CPML above a bound, and those of PFML nearer to their images than others'."""
+    """pfml-07: proxies of CPML above a bound; pfml-06: those of PFML nearer to their images than others'."""
     rows = reports.forest_rows("pfml")
     signs = {
-        row.metric: row.claim.splitlines()[0][-3:] for row in rows[rows["claim"].str.startswith("07 ")].itertuples()
+        row.metric: row.claim.splitlines()[0][-3:]
+        for row in rows[rows["claim"].str[:2].isin(["06", "07"])].itertuples()
     }
-    assert signs == {"W2/delta": "[+]", "W2 / intra_class_distance": "[−]"}
+    assert signs == {"W2/delta": "[+]", "W2": "[−]"}
 
 
 def test_a_published_effect_is_alike_only_where_the_mark_is_of_its_comparison():
@@ -105,24 +109,24 @@ def test_a_paper_without_a_line_says_so(monkeypatch):
     plt.close("all")
 
 
-def test_a_verdict_stands_in_the_place_of_its_data_and_of_two_lines_the_first_word_counts():
+def test_a_verdict_stands_in_the_place_of_its_data_and_of_two_lines_the_first_that_is_run_counts():
     line = {"claim_id": "plm-11", "decides": "yes", "scale": ledger.HERE}
     lines = pd.DataFrame(
         [
-            line | {"dataset": "cub-subset", "verdict": judging.AS_CLAIMED},
-            line | {"dataset": "cub", "verdict": judging.OTHER_WAY},
-            line | {"dataset": "omniglot", "verdict": judging.UNCLEAR, "decides": ""},
-            line | {"dataset": "synthetic", "verdict": judging.COST},
-            line | {"dataset": "cars", "verdict": judging.NO_DIFFERENCE, "scale": ledger.PAPER_SCALE},
+            line | {"dataset": "cub-subset", "verdict": Verdict.NOT_RUN},
+            line | {"dataset": "cub", "verdict": Verdict.CONTRADICTED},
+            line | {"dataset": "omniglot", "verdict": Verdict.INCONCLUSIVE, "decides": ""},
+            line | {"dataset": "synthetic", "verdict": Verdict.MEASURED},
+            line | {"dataset": "cars", "verdict": Verdict.EQUIVALENT, "scale": ledger.PAPER_SCALE},
         ]
     )
     table = ledger.matrix(lines)
     assert list(table.index) == list(claims.stated())
     expected = {
-        "birds": judging.OTHER_WAY,
-        "cars": judging.NOT_RUN,
-        "letters": judging.NOT_RUN,
-        "further": judging.COST,
+        "birds": Verdict.CONTRADICTED,
+        "cars": Verdict.NOT_RUN,
+        "letters": Verdict.NOT_RUN,
+        "further": Verdict.MEASURED,
     }
-    assert dict(table.loc["plm-11"]) == expected | {"paper scale": judging.NO_DIFFERENCE}
-    assert set(table.drop("plm-11").to_numpy().flat) == {judging.NOT_RUN}
+    assert dict(table.loc["plm-11"]) == expected | {"paper scale": Verdict.EQUIVALENT}
+    assert set(table.drop("plm-11").to_numpy().flat) == {Verdict.NOT_RUN}

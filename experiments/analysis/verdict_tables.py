@@ -1,0 +1,165 @@
+"""Verdicts and comparisons as tables to read; what the judge found, in words of `judging.Verdict` and numbers."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import pandas as pd
+
+from experiments.analysis import claims, tables
+from experiments.analysis.comparing import Comparison
+from experiments.analysis.tables import Expression
+
+GLOSSARY = (
+    "(k of n): supported comparisons of those that decide. Holm: p adjusted for the number of claims of the paper. "
+    "Detectable: the effect that so many seeds find in four cases of five, after Holm. Over classes: 95 % of redraws "
+    "of the test classes. A range is from the lowest to the highest row and no interval. Tuned: equal tuning budget "
+    "for all methods compared. Controls are ours; these, preconditions and intervals over classes decide nothing."
+)
+
+
+@dataclass(frozen=True, eq=False)
+class Judged:
+    """Verdicts, a row per claim and context, and the comparisons they rest on; shown in a notebook as two tables.
+
+    verdicts: claim_id, verdict, k supported of n deciding comparisons, reason (`comparing.Reason`) and the comparisons
+        that it is about (detail), role ("named" data sets of the claim, or "out of scope"), what the test states of the
+        claim (universal, ingredient, revised), and of its least favourable comparison: effect, interval [low, high]
+        ("95 %", of an equivalence "90 %", of a bound the "range"), unit and seeds, the required effect, the context,
+        device, p, p_holm, detectable, class_low, class_high, tuned ("yes", "no", or empty where nothing could be),
+        mixes ("devices", "fingerprints"), zero (what the effect is compared with) and `compared`, the Comparison.
+    comparisons: the same of every comparison, with its outcome before any adjustment, whether it decides ("yes",
+        "control", "precondition"), and why it is open; of_dataset is the data set of the verdict, dataset that of the
+        comparison: a study without images has none.
+    """
+
+    verdicts: pd.DataFrame
+    comparisons: pd.DataFrame
+
+    def __repr__(self) -> str:
+        """A line per verdict, the claim's name first."""
+        width = max([8, *self.verdicts["claim_id"].map(len)])
+        return "\n".join(f"{line.claim_id:<{width}} {in_words(line)}" for line in self.verdicts.itertuples())
+
+    def _repr_html_(self) -> str:
+        verdicts, compared = (_without_empty_columns(make(self)) for make in (verdict_table, comparison_table))
+        with pd.option_context("display.max_colwidth", None):
+            shown = f"{verdicts.to_html()}<p>{GLOSSARY}</p>"
+            return shown + (f"<p>Every comparison:</p>{compared.to_html(index=False)}" if len(compared) else "")
+
+
+def in_words(line: Any) -> str:
+    """ "supported", "mixed (3 of 5)", "not run: seeds missing"."""
+    count = f" ({line.k} of {line.n})" if line.verdict in ("mixed", "supported in part") else ""
+    return f"{line.verdict}{count}" + (f": {line.reason}" if line.reason else "")
+
+
+def said(compared: Comparison) -> str:
+    """A comparison for people: "PFML: M = 30 vs M = 15", "PFML at M = 30 vs CPML", "trend of PFML at M = 1 to 5"."""
+    if compared.baseline == Expression():
+        return f"trend of {compared.subject.said}"
+    cells = (*compared.subject.cells, *compared.baseline.cells)
+    if len(cells) == 2 and len({cell.method for cell in cells}) == 1 and all(cell.settings for cell in cells):
+        return f"{cells[0].method}: {' vs '.join(cell.setting_said for cell in cells)}"
+    return f"{compared.subject.said} vs {compared.baseline.said}"
+
+
+def numbers(compared: Comparison) -> str:
+    """ "+3.0 [+2.6, +3.4]"; of fewer seeds the single values; of a comparison with a constant the value itself, without
+    a sign."""
+    part, estimate = compared.part, compared.estimate
+    form = ".1f" if part.metric.startswith((*claims.RETRIEVAL, "NMI")) else _digits(compared)
+    form = form if compared.baseline.is_constant else f"+{form}"
+    if compared.few:
+        return ", ".join(f"{value:{form}}{part.unit}" for value in compared.singles)
+    effect, low, high = (f"{x + 0.0:{form}}{part.unit}" for x in (estimate.effect, estimate.low, estimate.high))
+    return f"{effect} [{low}, {high}]"
+
+
+def _digits(compared: Comparison) -> str:
+    """How to write a value: with two digits of the width of its interval, "1.027" where three digits are "1.03"."""
+    width = compared.estimate.high - compared.estimate.low
+    if compared.few or compared.part.by_rows or not width > 0:
+        return ".3g"
+    return f".{min(4, max(0, 1 - math.floor(math.log10(width))))}f"
+
+
+def of_claims(judged: Judged) -> list[str]:
+    """A line per claim and context: claim, verdict, the least favourable comparison, its effect with the interval, how
+    many seeds; of a claim that nothing was compared for there is none."""
+    return [
+        f"{line.claim_id}{_context(line)}: **{in_words(line)}**; {said(line.compared)}, {line.metric} "
+        f"{numbers(line.compared)}, n = {line.seeds}"
+        for line in judged.verdicts.itertuples()
+        if line.comparison
+    ]
+
+
+def _context(line: Any) -> str:
+    """What tells the lines of a claim in one table apart."""
+    where = line.protocol if "MLRC" in line.protocol else ""
+    scope = line.role if line.role != "named" and line.profile != "quick" else ""  # quick names no data of a paper
+    return f" ({', '.join(filter(None, (where, scope)))})" if where or scope else ""
+
+
+def listed(names: list[str]) -> str:
+    """ "a, b and c"."""
+    return " and ".join(filter(None, [", ".join(names[:-1]), names[-1]]))
+
+
+def verdict_table(judged: Judged) -> pd.DataFrame:
+    """The verdicts for reading, a row per claim and context."""
+    rows = [
+        {"claim": line.claim_id, "the paper says": claims.statement(line.claim_id), "verdict": in_words(line)}
+        | {"published": claims.stated().get(line.claim_id, {}).get("expected_size", "")}
+        | {"ours": _ours(line), "seeds": line.seeds, "required": line.required}
+        | _where(line)
+        | {"data are": line.role, "tuned": line.tuned, "mixes": line.mixes, "Holm": _number(line.p_holm)}
+        | {"detectable": _number(line.detectable), "revised": line.revised, "not tested": line.untested_parts}
+        for line in judged.verdicts.itertuples(index=False)
+    ]
+    columns = ["claim", "the paper says", "verdict", "published", "ours", "seeds", "required", "data", "network"]
+    columns += ["device", "data are", "tuned", "mixes", "Holm", "detectable", "revised", "not tested"]
+    return pd.DataFrame(rows, columns=columns).set_index("claim")
+
+
+def comparison_table(judged: Judged) -> pd.DataFrame:
+    """Every comparison the verdicts rest on, for reading, a row each."""
+    rows = [
+        {"claim": line.claim_id, "decides": line.decides, "interpretation": line.interpretation, "ours": _ours(line)}
+        | {"seeds": line.seeds, "outcome": line.outcome, "reason": line.reason, "required": line.required}
+        | _where(line)
+        | {"tuned": line.tuned, "mixes": line.mixes, "p": _number(line.p), "detectable": _number(line.detectable)}
+        | {"over classes": f"{_number(line.class_low, 3)} to {_number(line.class_high, 3)}".removeprefix(" to ")}
+        for line in judged.comparisons.itertuples(index=False)
+    ]
+    columns = ["claim", "decides", "interpretation", "ours", "seeds", "outcome", "reason", "required", "data"]
+    columns += ["network", "device", "tuned", "mixes"]
+    return pd.DataFrame(rows, columns=[*columns, "p", "detectable", "over classes"])
+
+
+def _ours(line: Any) -> str:
+    """An effect with its interval, which is called a range where it is one; single values of few seeds."""
+    if not line.comparison:
+        return ""
+    form = ".4g" if line.compared.baseline.is_constant else "+.3g"  # a value, or a difference
+    text = f"{said(line.compared)}: {line.metric} {line.values or format(line.effect, form)}{line.unit}"
+    return text if math.isnan(line.low) else f"{text} ({line.interval} {line.low:{form}} to {line.high:{form}})"
+
+
+def _number(value: float, digits: int = 2) -> str:
+    return "" if math.isnan(value) else f"{value:.{digits}g}"
+
+
+def _where(line: Any) -> dict[str, str]:
+    """Data set and network of a line; protocols differ in MLRC alone, separated and concatenated."""
+    folds = line.protocol if "MLRC" in line.protocol else ""
+    dataset = "no images" if line.dataset == tables.SYNTHETIC else line.dataset
+    data = ", ".join(str(part) for part in (line.profile, dataset, folds) if part)
+    return {"data": data, "network": line.backbone, "device": line.device}
+
+
+def _without_empty_columns(table: pd.DataFrame) -> pd.DataFrame:
+    return table.loc[:, (table != "").any()]
