@@ -1,0 +1,98 @@
+"""Figures of the idea of PFML, for notebook 10: who pulls, and where points slide to."""
+
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+from matplotlib.figure import Figure
+from torch import Tensor
+
+from dmlrepro.losses.potential_field import Field, class_potential, contrastive_field, decaying_field
+from experiments.figures.style import PALETTE, described, legend, panels
+
+
+def force_at(distances: Tensor, field: Field, *, same_class: bool) -> Tensor:
+    """Size of the force between two points at distances (N,), N positive numbers."""
+    at = torch.stack([distances, torch.zeros_like(distances)], 1)
+    _, force = class_potential(at, torch.zeros(1, 2, dtype=at.dtype), torch.tensor([0]), 0 if same_class else 1, field)
+    return force.norm(dim=1)
+
+
+def who_pulls(alphas: Sequence[float] = (3.0, 0.14), deltas: Sequence[float] = (0.2, 0.27)) -> Figure:
+    """Pull of the own class and push of another against distance, of PFML at each (alpha, delta) and of CPML.
+
+    Both are relative to the pull at the rim, r = delta, of the same loss.
+    """
+    fields = {
+        f"PFML, α = {alpha:g}, δ = {delta:g}": decaying_field(alpha, delta) for alpha, delta in zip(alphas, deltas)
+    }
+    fields[f"CPML, no decay, δ = {deltas[0]:g}"] = contrastive_field(deltas[0])
+    distances = torch.logspace(-2, np.log10(2), 400, dtype=torch.float64)
+    with panels(2, 3.4, sharex=True, sharey=True) as (figure, axes):
+        for (name, field), color, style in zip(fields.items(), PALETTE[::2], ("-", ":", "--")):
+            rim = force_at(torch.tensor([field.delta], dtype=torch.float64), field, same_class=True)
+            for axis, same_class in zip(axes, (True, False)):
+                force = force_at(distances, field, same_class=same_class) / rim
+                axis.plot(distances, force.where(force > 0, torch.nan), style, color=color, linewidth=2, label=name)
+        for axis, title in zip(axes, ("pull of the own class", "push of another class")):
+            axis.axvline(2**0.5, color="0.6", linewidth=1)
+            axis.text(2**0.5, 2e4, " right angle", rotation=90, va="top", ha="right", fontsize="small", color="0.4")
+            axis.set(title=title, xlabel="distance r on the unit sphere", xscale="log", yscale="log")
+            axis.set_xticks([0.01, 0.1, 0.2, 1.0], ["0.01", "0.1", "0.2", "1"])
+            axis.minorticks_off()
+        axes[0].set_ylabel("force / own pull at r = δ")
+        legend(figure, axes[0])
+    return described(figure, "Force against distance under PFML and CPML, logarithmic axes.")
+
+
+def slide(
+    alpha: float = 3.0, delta: float = 0.2, steps: int = 300, mislabelled: int = 1, unit: float = 0.002, seed: int = 0
+) -> Figure:
+    """Thirty points of three classes that move with the force on them: snapshots under PFML above, under CPML below.
+
+    Class 0 begins as two clusters; the last `mislabelled` of its points (crosses) lie in the cluster of class 2. A step
+    is `unit` long where the force is the pull at the rim, and at most 0.05, because PFML's push has no such bound.
+    """
+    generator = torch.Generator().manual_seed(seed)
+    centers = torch.tensor([[-0.7, 0.5], [0.7, 0.4], [-0.5, -0.6], [0.6, -0.6]], dtype=torch.float64)
+    start = centers.repeat_interleave(8, 0)[:30] + 0.12 * torch.randn(30, 2, dtype=torch.float64, generator=generator)
+    labels = torch.tensor([0] * 16 + [1] * 8 + [2] * 6)
+    labels[len(labels) - mislabelled :] = 0
+    wrong = torch.arange(30) >= 30 - mislabelled
+    start[wrong] = centers[3] + 0.4 * (start[wrong] - centers[3])
+    shown = (0, steps // 20, steps // 5, steps)
+    fields = {f"PFML, α = {alpha:g}": decaying_field(alpha, delta, min_distance=delta / 10)}
+    fields["CPML"] = contrastive_field(delta, min_distance=delta / 10)
+    with panels(2 * len(shown), 2.5, most=len(shown), sharex=True, sharey=True) as (figure, axes):
+        free = iter(axes)
+        for name, field in fields.items():
+            rim = force_at(torch.tensor([delta], dtype=torch.float64), field, same_class=True)
+            points = start.clone()
+            for step in range(steps + 1):
+                if step in shown:
+                    axis = next(free)
+                    for cls, marker in enumerate("osD"):
+                        own = points[(labels == cls) & ~wrong]
+                        axis.scatter(
+                            own[:, 0], own[:, 1], s=22, color=PALETTE[2 * cls], marker=marker, label=f"class {cls}"
+                        )
+                    axis.scatter(
+                        points[wrong, 0],
+                        points[wrong, 1],
+                        s=60,
+                        color="black",
+                        marker="x",
+                        label="labelled 0, lies in class 2",
+                    )
+                    axis.set(title=f"{name}, step {step}", aspect="equal")
+                force = torch.zeros_like(points)
+                for cls in range(3):
+                    force[labels == cls] = class_potential(points[labels == cls], points, labels, cls, field)[1]
+                move = unit * force / rim
+                points = points + move * (0.05 / move.norm(dim=1, keepdim=True).clamp_min(0.05))
+        for axis in axes[len(shown) :]:
+            axis.set_xlabel("coordinate 1")
+        for axis in axes[:: len(shown)]:
+            axis.set_ylabel("coordinate 2")
+        legend(figure, axes[0])
+    return described(figure, "Points of three classes at four steps, under PFML and under CPML.")

@@ -1,0 +1,56 @@
+"""The figure of the idea of PLM, for notebook 50: a piece that grows, and the similarity that it gives."""
+
+import torch
+from matplotlib.figure import Figure
+
+from dmlrepro.losses.piecewise_linear import directed_similarity, linear_neighborhoods
+from experiments.figures.style import PALETTE, described, legend, panels
+from experiments.plm.retrieval import toy_manifold
+
+
+def piece(point: int = 9, k: int = 10, quality: float = 0.9, n_alpha: float = 4.0, n_beta: float = 0.5) -> Figure:
+    """Left: the k nearest neighbours of a point of the toy manifold by the order in which they are tried, those that
+    its linear piece (m = 1) keeps filled, those it rejects crossed. Right: contours of the similarity to that point."""
+    points = torch.from_numpy(toy_manifold())
+    bases, members = linear_neighborhoods(points, k, 1, quality)
+    order = (points - points[point]).norm(dim=1).argsort()[1 : k + 1].tolist()
+    kept = members[point]
+    along = (points[kept] - points[point]) @ bases[point, 0]
+    ends = points[point] + torch.stack([along.min(), along.max()])[:, None] * bases[point, 0]
+    reach = 1.3 * (points[order] - points[point]).norm(dim=1).max().item()
+    x, y = points[point].tolist()
+    with panels(2, 4.0, grid=False) as (figure, (left, right)):
+        for axis in (left, right):
+            axis.scatter(points[:, 0], points[:, 1], s=10, color="0.7", linewidth=0)
+            axis.set(xlim=(x - reach, x + reach), ylim=(y - reach, y + reach), aspect="equal", xlabel="coordinate 1")
+        left.plot(*ends.T, color=PALETTE[2], linewidth=2, label="piece")
+        for name, marker, shown in (("kept", "o", True), ("rejected", "x", False)):
+            some = [neighbour for neighbour in order if bool(kept[neighbour]) == shown]
+            left.scatter(
+                points[some, 0],
+                points[some, 1],
+                s=36,
+                marker=marker,
+                color=PALETTE[2 if shown else 0],
+                label=name,
+                zorder=3,
+            )
+        for place, neighbour in enumerate(order, 1):
+            left.annotate(
+                str(place),
+                (points[neighbour, 0].item(), points[neighbour, 1].item()),
+                xytext=(5, -11),
+                textcoords="offset points",
+                fontsize="small",
+            )
+        axis_x, axis_y = (torch.linspace(at - reach, at + reach, 121, dtype=torch.float64) for at in (x, y))
+        grid = torch.cartesian_prod(axis_y, axis_x).flip(1)
+        similarity = directed_similarity(grid, points[point, None], bases[point, None], n_alpha, n_beta).view(121, 121)
+        contours = right.contour(axis_x, axis_y, similarity, levels=[0.4, 0.5, 0.6, 0.7, 0.8, 0.9], cmap="viridis")
+        right.clabel(contours, fontsize="small")
+        for axis in (left, right):
+            axis.scatter(x, y, s=80, marker="*", color="black", zorder=4, label="the point")
+        left.set(title="which neighbours the piece keeps", ylabel="coordinate 2")
+        right.set(title="similarity to the point")
+        legend(figure, left)
+    return described(figure, "The neighbours that a linear piece keeps or rejects, and contours of the similarity.")

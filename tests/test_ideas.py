@@ -1,0 +1,86 @@
+"""The figures by which notebooks explain a method show what the method does."""
+
+import re
+
+import matplotlib.pyplot as plt
+import pytest
+import torch
+
+from dmlrepro.losses.potential_field import contrastive_field, decaying_field
+from experiments.ccp import idea as ccp
+from experiments.meanfield import idea as meanfield
+from experiments.nivmf import idea as nivmf
+from experiments.pfml import idea as pfml
+from experiments.plm import idea as plm
+
+
+@pytest.fixture(autouse=True)
+def closed():
+    yield
+    plt.close("all")
+
+
+def titles(figure) -> list[str]:
+    return [axis.get_title() for axis in figure.axes]
+
+
+def numbers(figure) -> list[float]:
+    return [float(re.findall(r"[\d.]+$", title)[0]) for title in titles(figure)]
+
+
+def test_pull_decays_under_pfml_and_grows_under_cpml():
+    distances = torch.tensor([0.2, 0.4, 2**0.5], dtype=torch.float64)
+    near, twice, right = pfml.force_at(distances, decaying_field(3.0, 0.2), same_class=True).tolist()
+    assert near == pytest.approx(1875) and twice == pytest.approx(1875 / 16) and right == pytest.approx(0.75)
+    growing = pfml.force_at(distances, contrastive_field(0.2), same_class=True)
+    assert (growing.diff() > 0).all()
+    assert pfml.force_at(distances[2:], decaying_field(3.0, 0.2), same_class=False).item() == 0
+
+
+def positions(figure, panel: int, label: str) -> torch.Tensor:
+    (found,) = [dots for dots in figure.axes[panel].collections if dots.get_label() == label]
+    return torch.as_tensor(found.get_offsets().data)
+
+
+def test_pfml_keeps_two_clusters_that_cpml_merges():
+    figure = pfml.slide(steps=60)
+    spreads = [positions(figure, panel, "class 0")[:, 0].std().item() for panel in (0, 3, 7)]
+    assert spreads[1] > 0.9 * spreads[0] and spreads[2] < 0.2 * spreads[0]
+
+
+def test_a_blurred_image_is_nearer_and_its_estimate_scatters_more():
+    own, mode = torch.tensor([[1.0, 0.0]]).double(), torch.tensor([[0.8, 0.6]]).double()
+    few, many = (nivmf.monte_carlo(mode, 2.0, own, 15.0, number) for number in (1, 100))
+    sharp = nivmf.monte_carlo(mode, 40.0, own, 15.0, 100)
+    assert few.std() > 5 * many.std() and many.mean() < sharp.mean()
+
+
+def test_24_samples_have_276_pairs_and_72_arrows_to_mean_fields():
+    assert [re.search(r"\d+", title).group() for title in titles(meanfield.interactions())] == ["276", "72"]
+
+
+def test_only_a_mean_field_loss_pulls_an_image_that_is_halfway_there():
+    lines = {line.get_label(): line.get_ydata() for line in meanfield.forces().axes[0].lines}
+    halfway = 100  # 1 - cos = 0.5
+    assert lines["MFCont"][halfway] == 1 and lines["ProxyAnchor"][halfway] < 1e-3
+
+
+def test_covering_radii_shrink_from_round_to_round():
+    radii = numbers(ccp.covering())
+    assert radii == sorted(set(radii), reverse=True) and radii[-1] < radii[0] / 2
+
+
+def test_projections_come_ever_closer_to_both_sets():
+    (axis,) = ccp.projections(steps=40).axes
+    x, y = axis.lines[0].get_xydata()[-1]
+    assert (x * x + y * y) ** 0.5 < 1.02 and (0.35 * x + y) / (0.35**2 + 1) ** 0.5 > 0.96
+
+
+def test_a_piece_keeps_some_neighbours_of_a_bend_and_rejects_others():
+    kept, rejected = (positions(plm.piece(), 0, name) for name in ("kept", "rejected"))
+    assert len(kept) + len(rejected) == 10 and min(len(kept), len(rejected)) > 1
+
+
+@pytest.mark.parametrize("figure", [pfml.who_pulls, nivmf.spheres, nivmf.overlap])
+def test_a_figure_is_described(figure):
+    assert str(figure().get_label()).endswith(".")
