@@ -169,6 +169,7 @@ def _pages() -> dict[Path, dict[str, str]]:
     papers = list(published.papers().index)
     return {
         root / "README.md": readme.parts(),
+        docs / "reproduce.md": {"cost": readme.cost()},
         docs / "matrix.md": {"matrix": "\n".join(reports.matrix_table(papers))},
         docs / "library.md": {"promises": promises()},
         docs / "errata.md": {"errata": "\n".join(readme.errata_table(published.errata(), "../"))},

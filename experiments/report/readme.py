@@ -1,8 +1,7 @@
-"""What the README says of results/: the answers on its first screen, the errata that change results, the cost."""
+"""The made parts of the README and of the pages beside it: verdicts counted, which loss, errata, cost."""
 
 import textwrap
-from collections.abc import Iterable, Iterator, Mapping
-from typing import Any
+from collections.abc import Iterable, Iterator
 
 import numpy as np
 import pandas as pd
@@ -10,9 +9,9 @@ from matplotlib.figure import Figure
 
 from experiments import papers
 from experiments.across import ledger as shown
-from experiments.analysis import claims, comparing, ledger, stored, tables, verdict_tables
-from experiments.analysis.judging import OUT_OF, Verdict
-from experiments.analysis.statistics import LEVEL, MIN_SEEDS, holm, p_above, t_interval
+from experiments.analysis import claims, comparing, ledger, stored, tables
+from experiments.analysis.judging import Verdict
+from experiments.analysis.statistics import MIN_SEEDS, t_interval
 from experiments.analysis.tables import Expression
 from experiments.report import catalogue, costs, published, verdicts
 
@@ -22,7 +21,7 @@ SHOWN = 3  # claims that a list names
 
 def parts() -> dict[str, str]:
     """The made parts of README.md by name."""
-    return {"answers": answers(), "errata": errata_that_change_results(), "cost": cost()}
+    return {"verdicts": state()}
 
 
 def figures() -> dict[str, Figure]:
@@ -36,72 +35,19 @@ def figures() -> dict[str, Figure]:
 # --- the first screen -------------------------------------------------------------------------------------------------
 
 
-def answers() -> str:
-    return "\n".join(
-        [
-            f"![Verdicts of {len(claims.stated())} claims by data set](docs/figures/matrix.png)",
-            "",
-            state(),
-            "",
-            *headlines(),
-            "",
-            "Mean effect and 95 % interval of the least favourable comparison.",
-            "",
-            "![R@1 of every loss by data set, with 95 % intervals over seeds](docs/figures/which_loss.png)",
-            "",
-            f"Losses of {verdict_tables.listed(ranking_notebooks())}, on classes never seen in training; in a panel "
-            "one network, images and steps for all.",
-        ]
-    )
-
-
 def state() -> str:
-    """Which loss came out first; the claims by verdict, those whose tests stand as they were frozen apart; what refutes
-    most of them; why the others are open; what the rest would cost."""
+    """The claims by verdict, those whose tests stand as they were frozen apart."""
     here, tests = verdicts.here(), catalogue.claims()
-    frozen = {claim_id: word for claim_id, word in here.items() if not tests[claim_id].revised}
+    frozen = {claim_id for claim_id in here if not tests[claim_id].revised}
     by_verdict = {word: [claim_id for claim_id in here if here[claim_id] == word] for word in Verdict}
+    rows = [
+        table_row([str(word), str(len(of)), str(len(frozen.intersection(of))), _linked(of)])
+        for word, of in by_verdict.items()
+        if of
+    ]
     return "\n".join(
-        [
-            table_row(["verdict here", "claims", "test frozen before its runs", "which"]),
-            "|---|---|---|---|",
-            *(
-                table_row([str(word), str(len(of)), str(sum(one in frozen for one in of)), _linked(of)])
-                for word, of in by_verdict.items()
-                if of
-            ),
-            "",
-            f"- **At the published scale:** {_at_papers_scale()}",
-            f"- **Highest R@1:** {advice()}",
-            f"- **Rivals in contradicted comparisons:** {refuting()}",
-            f"- **Why inconclusive or not interpretable:** {why_open()}",
-            f"- **Cost:** {_cost_in_words()}",
-        ]
+        [table_row(["verdict", "claims", "test frozen before its runs", "which"]), "|---|---|---|---|", *rows]
     )
-
-
-def _at_papers_scale() -> str:
-    lines = verdicts.lines()
-    at_scale = lines[(lines["scale"] == ledger.PAPER_SCALE) & (lines["decides"] == "yes")]
-    tests = catalogue.claims()
-    run = [ledger.verdict(rows, tests[claim_id], ledger.PAPER_SCALE) for claim_id, rows in at_scale.groupby("claim_id")]
-    return ledger.count_words(run) or str(Verdict.NOT_RUN)
-
-
-def refuting() -> str:
-    """In how many claims each rival is the better side of a contradicted comparison, the most frequent first."""
-    counts: dict[str, int] = {}
-    tests, by_claim = catalogue.claims(), verdicts.by_claim()
-    for claim_id, own in by_claim.items():
-        for line in ledger.lines_that_decide(own, tests[claim_id]).itertuples():
-            for rival in {name for compared in line.contradicted for name in compared.baseline.methods}:
-                counts[rival] = counts.get(rival, 0) + 1
-    ranked = sorted(counts, key=lambda rival: -counts[rival])
-    return ", ".join(f"{rival} ({counts[rival]} claims)" for rival in ranked[:SHOWN]) or "none"
-
-
-def about_retrieval(test: claims.ClaimTest) -> bool:
-    return any(part.metric.startswith(claims.RETRIEVAL) for part in test.deciding if part.about == "training")
 
 
 def table_row(cells: Iterable[str]) -> str:
@@ -120,91 +66,7 @@ def _linked(claim_ids: list[str], most: int = SHOWN) -> str:
     return ", ".join([*named, *more])
 
 
-def why_open() -> str:
-    """The reasons of verdicts that say nothing, counted."""
-    tests, by_claim = catalogue.claims(), verdicts.by_claim()
-    open_words = (Verdict.INCONCLUSIVE, Verdict.NOT_INTERPRETABLE)
-    reasons = [
-        line.reason or "no outcome at 95 %"
-        for claim_id, word in verdicts.here().items()
-        if word in open_words
-        for line in ledger.lines_that_decide(by_claim[claim_id], tests[claim_id]).itertuples()
-    ]
-    return ", ".join(f"{reason} ({count})" for reason, count in pd.Series(reasons).value_counts().items()) or "none"
-
-
-def headlines() -> Iterator[str]:
-    """A row per paper: its headline claim, and what was found of it on each data set that has something on any."""
-    lines, here = verdicts.lines(), verdicts.here()
-    deciding = lines[lines["decides"] == "yes"]
-    of_place = deciding.groupby(deciding["dataset"].map(claims.short_name).map(ledger.PLACES))
-    headline = published.papers()["headline"]
-    found = {place: own[own["claim_id"].isin(headline)].drop_duplicates("claim_id") for place, own in of_place}
-    effects = {place: dict(zip(own["claim_id"], map(_effect, own.itertuples()))) for place, own in found.items()}
-    places = [place for place in ledger.PLACES.values() if effects.get(place)]
-    yield table_row(["paper", "it claims", *places, "verdict", "notebook"])
-    yield "|---" * (len(places) + 4) + "|"
-    for paper, row in published.papers().iterrows():
-        name = catalogue.claims()[row.headline].notebook
-        statement = f"“{claims.short_statements()[row.headline]}”"
-        cited = f"[{row['name']}](docs/papers/{paper}.md), [{row.authors}, {row.year}]({row.link})"
-        measured = (effects[place].get(row.headline, "–") for place in places)
-        yield table_row(
-            (
-                cited,
-                statement,
-                *measured,
-                _counted(row.headline, here[row.headline]),
-                f"[{name[:2]}](notebooks/{name}.ipynb)",
-            )
-        )
-
-
-def _counted(claim_id: str, word: str) -> str:
-    """ "mixed (3 of 5)"."""
-    own = ledger.lines_that_decide(verdicts.by_claim()[claim_id], catalogue.claims()[claim_id])
-    return f"{word} ({own['k'].iloc[0]} of {own['n'].iloc[0]})" if word in OUT_OF else str(word)
-
-
-def _effect(line: Any) -> str:
-    """ "R@1 −2.8 [−4.0, −1.6]"; of fewer seeds than an interval needs, how many there are."""
-    value = f"{line.metric} {_signed(line.effect)}"
-    if np.isnan(line.low):
-        return f"{value}, n = {line.seeds}"
-    return f"{value} [{_signed(line.low)}, {_signed(line.high)}]"
-
-
-def _signed(value: float) -> str:
-    return f"{value + 0.0:+.1f}".replace("-", "−")
-
-
 # --- which loss -------------------------------------------------------------------------------------------------------
-
-
-def advice() -> str:
-    """On each data set that is drawn, where seeds suffice, the loss with the highest mean and what ties with it."""
-    leads = [
-        f"on {title.partition(' (')[0]}, of {len(table)} losses {'' if table['tuned'].all() else 'not '}tuned alike, "
-        f"{_leader(table)}"
-        for title, table in rankings().items()
-        if table["low"].notna().all()
-    ]
-    sentence = f"Highest R@1: {'; '.join(leads)}" if leads else "No data set has the seeds to tell"
-    return f"{sentence}. For your images, [notebook 01](notebooks/01_your_images.ipynb) chooses."
-
-
-def _leader(table: pd.DataFrame) -> str:
-    """ "A (71.7, untrained 65.8), not told apart from B", whose difference is unclear after Holm over all others."""
-    best, *others = table.itertuples()
-    p = holm([2 * p_above(_gains(best.values, other.values), 0) for other in others], len(others))
-    ties = [other.method for other, value in zip(others, p) if not value < LEVEL]
-    tied = f", not told apart from {verdict_tables.listed(ties)}" if ties else ""
-    return f"{best.method} ({best.mean:.1f}, untrained {best.untrained:.1f}){tied}"
-
-
-def _gains(ours: Mapping[int, float], theirs: Mapping[int, float]) -> np.ndarray:
-    """Paired differences over the seeds that both have."""
-    return np.array([ours[seed] - theirs[seed] for seed in sorted(ours.keys() & theirs.keys())])
 
 
 def rankings() -> dict[str, pd.DataFrame]:
@@ -248,12 +110,6 @@ def _ranked(name: str, saved: stored.Stored) -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
-def ranking_notebooks() -> list[str]:
-    """Links to the notebooks that rank losses and have a table of them."""
-    names = sorted({name for tables_of in comparisons().values() for name in tables_of})
-    return [f"[{name[:2]}](notebooks/{name}.ipynb)" for name in names]
-
-
 def comparisons() -> dict[str, dict[str, stored.Stored]]:
     """Data set -> notebook that ranks losses, beside the untrained -> its table of most losses and seeds there."""
     by_dataset: dict[str, dict[str, stored.Stored]] = {}
@@ -268,24 +124,17 @@ def comparisons() -> dict[str, dict[str, stored.Stored]]:
 # --- errata and cost --------------------------------------------------------------------------------------------------
 
 
-def errata_table(rows: pd.DataFrame, root: str = "", *, severity: bool = True) -> Iterator[str]:
+def errata_table(rows: pd.DataFrame, root: str) -> Iterator[str]:
     """Errata, a row each with our reading and the test that shows it, for a page from which `root` leads to the
-    repository's; with their severity, or where it is said of all."""
-    yield table_row(["where", *["severity"] * severity, "what is wrong", "our reading"])
-    yield "|---" * (3 + severity) + "|"
+    repository's."""
+    yield table_row(["where", "severity", "what is wrong", "our reading"])
+    yield "|---|---|---|---|"
     for row in rows.itertuples():
         file, _, test = row.test.partition("::")
         where = f"{claims.name_of(row.paper)}, {row.where}"
         reading = f"[{row.reading}]({root}{row.file}) ([test]({root}{file} '{test}'))"
-        cells = (where, *[row.severity] * severity, row.wrong.replace("|", r"\|"), reading)
+        cells = (where, row.severity, row.wrong.replace("|", r"\|"), reading)
         yield table_row(cells)
-
-
-def errata_that_change_results() -> str:
-    rows = published.errata()
-    most = rows[rows["severity"] == published.SEVERITIES[0]]
-    more = f"[{len(rows) - len(most)} more](docs/errata.md) change a formula or are misprints."
-    return "\n".join([*errata_table(most, severity=False), "", more])
 
 
 def hours() -> pd.DataFrame:
@@ -325,17 +174,8 @@ def cost() -> str:
     lines += [
         "",
         "Runs times median seconds on record; `paper` at "
-        f"[{costs.IMAGES_PER_SECOND} images per second](experiments/report/costs.py); days count tuning. Disk: "
+        f"[{costs.IMAGES_PER_SECOND} images per second](../experiments/report/costs.py); days count tuning. Disk: "
         f"{disk['quick']:.0f} GB of packages, {disk['small']:.0f} GB of birds and cars, "
         f"{disk['paper']:.0f} GB more of SOP; InShop is not counted.",
     ]
     return "\n".join(lines)
-
-
-def _cost_in_words() -> str:
-    total = hours().sum()
-    gpu = total["all"] + total["tuning"]
-    return (
-        f"About {total['small']:.0f} hours at small scale; {gpu:.0f} GPU-hours ({gpu / 24:.0f} days on one A100) "
-        "at the published one ([table](#cost))."
-    )
