@@ -16,7 +16,7 @@ import pandas as pd
 import torch
 
 from dmlrepro.losses.recommended import PROXIES
-from experiments.analysis import results, saving
+from experiments.analysis import results, saving, tables
 from experiments.analysis.claims import PLANNED, START, ClaimTest, higher
 from experiments.analysis.comparing import UNTRAINED
 from experiments.analysis.judging import Verdict, judge
@@ -201,7 +201,9 @@ def comparisons(
 
 
 def _over_its_start(numbers: Numbers) -> str:
-    (mine,) = (name for name in numbers.methods if name not in (*METHODS, *UNTRAINED))
+    mine = next((name for name in numbers.methods if name not in (*METHODS, *UNTRAINED)), None)
+    if mine is None:
+        raise tables.MissingRows("no loss of the reader's")
     return f"{mine}: {numbers.against(mine, START, METRIC)} of the network that it began with."
 
 

@@ -205,8 +205,8 @@ def _begun(
 ) -> Search:
     """A search before its first trial. "begun" is all that the scores of trial 0 depend on but the machine: spec, data,
     weights, and the version of its code; committed searches of before have a hash of the code, `source`, instead."""
-    spec, what = judged[0], keys.identity_of(judged[0])["what"]
-    del what["code"]
+    spec = judged[0]
+    what = {name: value for name, value in keys.identity_of(spec)["what"].items() if name != "code"}
     return {
         "counts": {
             "trials": trials,

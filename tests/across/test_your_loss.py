@@ -57,7 +57,7 @@ def test_a_copy_of_a_rival_differs_from_it_by_nothing(mine):
     )
     assert one.sort_index().equals(other.sort_index()) and len(one) >= 10
     line = your_loss.comparisons(table, params, {}).loc["ProxyAnchor"]
-    assert (line["difference"], line["n"], line["verdict"]) == (0, 2, "unclear")
+    assert (line["difference"], line["seeds"], line["verdict"]) == (0, 2, "not run")
 
 
 def test_the_rivals_are_the_runs_of_notebook_10(mine):
@@ -195,16 +195,16 @@ def compared(mine: str, trials: dict, own: int, means: dict[str, float] = MEANS,
 
 def test_verdicts_over_ten_seeds(mine):
     table = compared(mine, dict.fromkeys(("ProxyAnchor", "Triplet", "PFML"), 16), 16)
-    assert dict(table["verdict"]) == {"Triplet": "better", "ProxyAnchor": "no difference", "PFML": "worse"}
+    assert dict(table["verdict"]) == {"Triplet": "better", "ProxyAnchor": "equivalent", "PFML": "worse"}
     assert table.loc["ProxyAnchor", ["difference", "low", "high"]].tolist() == [0, 0, 0]
-    assert set(table["n"]) == {10} and list(table.index) == ["Triplet", "ProxyAnchor", "PFML"]
+    assert set(table["seeds"]) == {10} and list(table.index) == ["Triplet", "ProxyAnchor", "PFML"]
 
 
 def test_losses_that_were_not_tuned_alike_are_not_compared(mine):
     table = compared(mine, {"ProxyAnchor": 16, "Triplet": 16}, 16)
-    assert table.loc["PFML", "verdict"] == "unclear" and "not tuned alike" in table.loc["PFML", "reason"]
+    assert table.loc["PFML", "verdict"] == "inconclusive" and "not tuned alike" in table.loc["PFML", "reason"]
     assert table.loc["Triplet", "verdict"] == "better"
-    assert set(compared(mine, {}, 0)["verdict"]) == {"unclear"}
+    assert set(compared(mine, {}, 0)["verdict"]) == {"inconclusive"}
 
 
 def test_no_verdict_rests_on_outdated_runs(mine):
@@ -215,4 +215,4 @@ def test_no_verdict_rests_on_outdated_runs(mine):
 
 def test_a_loss_that_has_not_learned_gets_no_verdict_for_it(mine):
     table = compared(mine, {"Triplet": 16}, 16, MEANS | {START: 30.0})
-    assert table.loc["Triplet", "verdict"] in ("unclear", "compares failures")
+    assert table.loc["Triplet", "verdict"] == "not interpretable"

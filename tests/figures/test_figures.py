@@ -20,7 +20,7 @@ from matplotlib.transforms import Bbox
 from nbconvert import HTMLExporter
 from nbformat import v4
 
-from experiments.figures import charts, classes, comparisons, effects, images, planes, style
+from experiments.figures import charts, comparisons, effects, images, planes, style
 from experiments.figures.style import Names
 from experiments.training import records
 from experiments.training.spec import RunSpec
@@ -72,7 +72,6 @@ FIGURES = {
         {"exact": ([1, 2], [3, 4], [2, 3], [4, 5])}, "κ", "log C", references={"a": 3.5}, band="range"
     ),
     "pieces": lambda: planes.pieces(RNG.normal(size=(30, 2)), {"fine": np.eye(2)[None], "coarse": np.ones((3, 2, 2))}),
-    "against": lambda: classes.against(100 * SHARES.fillna(0.5), "two methods"),
     "ratios": lambda: comparisons.ratios(RATIOS, "a peer over ours"),
     "growth": lambda: comparisons.growth([("one", "images", "time (s)", {"a": (np.array([1, 2, 4]), np.ones(3))})]),
     "wins": lambda: comparisons.wins(SHARES, SHARES > 0.5, "R@1"),

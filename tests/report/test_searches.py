@@ -123,7 +123,7 @@ def test_other_conditions_and_profiles_keep_the_published_settings(values):
 
 def test_an_unfinished_search_tunes_nothing_and_an_edited_one_is_refused(monkeypatch):
     searched("10", "PFML")
-    (path,) = search.folder("small").iterdir()
+    (path,) = search.folder("small").glob("*.json")
     assert path.name == "PFML--glyphs,conv4,symbols,head,dim=64,batch=100,steps=2.json"
     path.rename(unfinished := search.unfinished_of(path))
     assert specs("10", "PFML") == specs("10", "PFML", untuned=True)
@@ -187,7 +187,7 @@ def test_a_table_is_named_whose_search_is_no_longer_that_of_the_file(tmp_path, m
     table = results.frame([row | {"metric": "R@1", "value": 50.0}])
     saving.save(table, given, runs=[_finished(spec) for spec in specs("10", "PFML")])
     assert searches.outdated(tmp_path / "results") == {}
-    (path,) = search.folder("small").iterdir()
+    (path,) = search.folder("small").glob("*.json")
     path.write_text(signed(search.read(path) | {"made": "by another"}))
     (name,) = searches.outdated(tmp_path / "results")
     assert name.startswith("small/10_pfml_retrieval") and searches.outdated(tmp_path / "results")[name] == [path.name]
