@@ -23,7 +23,6 @@ from dmlrepro.losses.chance_constrained import ProxyContrastiveLoss, ProxyMultiS
 from dmlrepro.losses.piecewise_linear import PiecewiseLinearManifoldLoss
 from dmlrepro.losses.potential_field import CLIP_VALUE, ContrastivePotentialLoss, PotentialFieldLoss
 from dmlrepro.losses.recommended import clip_gradients
-from experiments.training.own_loss import OwnLoss, code_of
 
 C, D, B = 13, 64, 12
 
@@ -101,7 +100,6 @@ PARTS = {what for what in offered() if needs(what) - {"num_classes", "embedding_
 TRIED = {what for what, _ in CASES.values()}
 CASES |= {name: (what, {}) for what, name in offered().items() if what not in TRIED | PARTS}
 ALL = {name: by_contract(what, **options) for name, (what, options) in CASES.items()}
-ALL["own"] = lambda: OwnLoss(code_of("own_cosines:Cosines"), C, D)  # a reader's
 ALL["joint"] = lambda: nivmf.JointProxyLoss(  # of two of this package
     nivmf.ProbabilisticProxyLoss(C, D, "cosine"), baselines.normalized_softmax(C, D), omega=0.5
 )
