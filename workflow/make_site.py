@@ -50,7 +50,7 @@ FOLDERS = {  # and folders of it whose links lead to a page
 API = [  # what a user imports
     *(f"dmlrepro.losses.{name}" for name in ("potential_field", "nivmf", "mean_field", "chance_constrained")),
     *(f"dmlrepro.losses.{name}" for name in ("piecewise_linear", "baselines", "unlabelled", "recommended")),
-    *(f"dmlrepro.{name}" for name in ("metrics", "retrieval", "samplers", "vmf", "pml")),
+    *(f"dmlrepro.{name}" for name in ("metrics", "retrieval", "samplers", "vmf", "pml", "pml_wrappers")),
     *(f"experiments.{name}" for name in ("timing",)),
     *(f"experiments.training.{name}" for name in ("spec", "runs", "protocols", "search")),
     *(f"experiments.analysis.{name}" for name in ("saving", "stored", "summaries", "tables", "statistics")),
