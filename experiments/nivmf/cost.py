@@ -179,8 +179,8 @@ def estimate_spread(run: RunResult, counts: Sequence[int], draws: int = 40) -> l
     found = []
     for count in counts:
         loss = trained_loss(run, manifest, embeddings.shape[1], num_samples=count)
-        with torch.no_grad():
-            values = torch.stack([loss(embeddings, labels) for _ in range(draws)])
+        # a loss draws anew in training with gradients alone, see dmlrepro.losses._state
+        values = torch.stack([loss(embeddings, labels).detach() for _ in range(draws)])
         found.append({"loss_mean": values.mean().item(), "loss_sd": values.std().item()})
     return found
 

@@ -40,5 +40,6 @@ def test_more_samples_give_a_steadier_loss():
     params = cost.NivmfCostParams.from_values({"steps": 3})
     spec = spec_of(METHODS["EL-nivMF"], params, loss_options={"concentration": 5.0}, images_per_class=4)
     few, many = cost.estimate_spread(runs.run(spec), (1, 20))
+    assert few["loss_sd"] > 1e-3, "each call draws anew"
     assert many["loss_sd"] < few["loss_sd"] / 2
     assert many["loss_mean"] == pytest.approx(few["loss_mean"], abs=0.1)
