@@ -176,7 +176,7 @@ class Params:
                     f"{name} must have {lacking[0]:g}, which other levels are compared with, got "
                     f"{list(getattr(self, name))}; add it"
                 )
-        backbones.check(self.backbone, None if self.weights == "none" else self.weights)
+        backbones.weights_file(self.backbone, None if self.weights == "none" else self.weights)
         folds = protocols.find(self.protocol).folds
         if self.one_network and folds:
             alone = [name for name, protocol in protocols.PROTOCOLS.items() if not protocol.folds]

@@ -13,7 +13,7 @@ from experiments.params import Params
 from experiments.pfml.methods import METHODS
 from experiments.profiles import benchmark_of
 from experiments.report import catalogue
-from experiments.training import batches, builders, loop, protocols
+from experiments.training import batches, builders, loop, protocols, seeds
 
 NOTEBOOKS = sorted(catalogue.studies())
 
@@ -89,9 +89,9 @@ def test_one_seed_for_all_is_found_in_the_scores(monkeypatch):
         return results.tidy(scored, catalogue.find("10").params.from_values({}))
 
     assert goldens.seeds_that_agree(table()) == ""
-    stream_seed = builders.stream_seed
+    derive_seed = seeds.derive_seed
     for module in (builders, batches, loop.inference):
-        monkeypatch.setattr(module, "stream_seed", lambda seed, *words: stream_seed(0, *words))
+        monkeypatch.setattr(module, "derive_seed", lambda seed, *words: derive_seed(0, *words))
     assert goldens.seeds_that_agree(table()) == "ProxyNCA++"
 
 

@@ -10,18 +10,15 @@ Preprocessing belongs to the network: `forward` takes uint8 (B, C, H, W), scales
 torchvision and timm are imported only when a name needs them.
 """
 
-import contextlib
 import copy
 import difflib
 import functools
 import itertools
 import pickle
 import re
-import urllib.error
-import urllib.request
 import warnings
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any
@@ -32,7 +29,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 
 from experiments.files import data_root, sha256
 from experiments.networks import convert
-from experiments.networks.bn_inception import URL, BNInception
+from experiments.networks.bn_inception import MODULES, URL, BNInception
 
 # sha256 of files without a published checksum with which the committed results were made. Torch's own files carry the
 # first eight digits of theirs in their names.
@@ -42,8 +39,7 @@ KNOWN_WEIGHTS = (
 )
 # weights="symbols" of conv4: trained by workflow/pretrain.py to tell signs apart that are not among the glyphs
 SYMBOLS = Path(__file__).with_name("conv4_symbols.safetensors")
-REACH_SECONDS = 10  # a download is given up when a server does not answer
-CLASSIFIERS = ("avgpool", "classifier", "dropout", "fc", "last_linear")  # children that follow the feature maps
+CLASSIFIERS = ("avgpool", "classifier", "dropout", "fc")  # children that follow the feature maps
 POOLINGS = ("avg", "max", "avg+max", "token")
 
 # The networks of the five papers and of our own profiles: name -> (published weights, who uses them).
@@ -231,7 +227,7 @@ class Tail(nn.Sequential):
     head: nn.Module
 
     def __init__(self, network: EmbeddingNet, name: str, block: str, probe: Tensor):
-        self.first = _path(name, block)
+        self.first = check_block(name, block)
         super().__init__(OrderedDict(trunk=nn.Identity()) | _from(network, self.first))  # a head has no trunk
         self.embedding_size, self.batchnorm_frozen = network.embedding_size, network.batchnorm_frozen
         was_training = network.training
@@ -257,6 +253,11 @@ class Tail(nn.Sequential):
 Network = EmbeddingNet | Tail  # what a run trains
 
 
+class _Reached(Exception):
+    def __init__(self, activations: Tensor):
+        self.activations = activations
+
+
 def entering(network: nn.Module, path: str, images: Tensor) -> Tensor:
     """What enters the module at `path` when a network is given images; nothing behind it is computed."""
 
@@ -273,29 +274,18 @@ def entering(network: nn.Module, path: str, images: Tensor) -> Tensor:
     raise ValueError(f"no image enters {path}")
 
 
-class _Reached(Exception):
-    def __init__(self, activations: Tensor):
-        self.activations = activations
-
-
-def _from(module: Any, path: str) -> OrderedDict[str, nn.Module]:
+def _from(module: nn.Module, path: str) -> OrderedDict[str, nn.Module]:
     """The children of a module that is a chain of them, under their names, from the one at `path` on."""
     first, _, rest = path.partition(".")
-    names = list(module._modules)
-    kept = OrderedDict((name, module.get_submodule(name)) for name in names[names.index(first) :])
+    kept = OrderedDict(itertools.dropwhile(lambda child: child[0] != first, module._modules.items()))
     if rest:
-        child: Any = kept[first]
-        kept[first] = child.beginning(rest) if hasattr(child, "beginning") else nn.Sequential(_from(child, rest))
-    return kept
+        kept[first] = nn.Sequential(_from(module.get_submodule(first), rest))
+    return kept  # type: ignore[return-value]
 
 
-def check_block(name: str, block: str) -> None:
-    """ValueError unless the network `name` has this block; "head" is one of every network."""
-    _path(name, block)
-
-
-def _path(name: str, block: str) -> str:
-    """Where the first module of a block is in an `EmbeddingNet`."""
+def check_block(name: str, block: str) -> str:
+    """Where the first module of a block of the network `name` is in an `EmbeddingNet`; ValueError unless it has this
+    block. "head" is one of every network."""
     if block == "head":
         return block
     if block not in (known := blocks(name)):
@@ -310,31 +300,25 @@ def _path(name: str, block: str) -> str:
 def blocks(name: str) -> dict[str, str]:
     """The blocks of a network in their order, {block: path of its first module in the trunk}; nothing is initialised.
 
-    They are the children of a trunk and of its Sequential modules, as far as they have parameters, by their paths.
+    Unless `_BLOCKS` names them they are the children of a trunk and of its Sequential modules, as far as they have
+    parameters, by their paths.
     """
     with torch.device("meta"):
         trunk, _ = build_trunk(name, None, 3)
-    own: Any = getattr(trunk, "blocks", None)
-    if own is not None and not isinstance(own, nn.Module):  # a transformer of timm has a module of this name
-        return dict(own)
-    paths = _chain(trunk)
-    return dict(_BLOCKS.get(name, zip(paths, paths)))
 
+    def chain(module: nn.Module, prefix: str = "") -> Iterator[str]:
+        for child_name, child in module.named_children():
+            if type(child).forward is nn.Sequential.forward:
+                yield from chain(child, f"{prefix}{child_name}.")
+            elif any(True for _ in child.parameters()):
+                yield prefix + child_name
 
-def _chain(module: nn.Module, prefix: str = "") -> list[str]:
-    paths = []
-    for name, child in module.named_children():
-        if type(child).forward is nn.Sequential.forward:
-            paths += _chain(child, f"{prefix}{name}.")
-        elif any(True for _ in child.parameters()):
-            paths.append(prefix + name)
-    return paths
+    return _BLOCKS.get(name) or {path: path for path in chain(trunk)}
 
 
 def _keep_batchnorm(net: Any):
-    if net.batchnorm_frozen:
-        for module in _batchnorms(net):
-            module.eval()
+    for module in _batchnorms(net) if net.batchnorm_frozen else ():
+        module.eval()
     return net
 
 
@@ -346,6 +330,10 @@ def freeze_batchnorm(net: EmbeddingNet) -> EmbeddingNet:
     return net
 
 
+def _batchnorms(net: nn.Module) -> list[nn.Module]:
+    return [module for module in net.modules() if isinstance(module, _BatchNorm)]
+
+
 def table() -> list[dict]:
     """One row per network of `CATALOGUE`; nothing is downloaded or initialised (meta device).
 
@@ -354,20 +342,14 @@ def table() -> list[dict]:
     rows = []
     for name, (tag, users) in CATALOGUE.items():
         with torch.device("meta"):
-            trunk, preprocess = build_trunk(name, None, 3)
-            features = EmbeddingNet(trunk, None, preprocess).num_features
-        millions = round(sum(p.numel() for p in trunk.parameters()) / 1e6, 2)
-        side = f"{preprocess.crop} px" if preprocess.crop else "28-105 px"
-        order, mean = ("BGR" if preprocess.bgr else "RGB"), " ".join(f"{value:g}" for value in preprocess.mean)
-        rows.append(
-            {"name": name, "weights": tag, "input": f"{side}, {order}, mean {mean}", "features": features}
-            | {"parameters (M)": millions, "used by": users}
-        )
+            trunk, expected = build_trunk(name, None, 3)
+            features = EmbeddingNet(trunk, None, expected).num_features
+        order, mean = ("BGR" if expected.bgr else "RGB"), " ".join(f"{value:g}" for value in expected.mean)
+        side = f"{expected.crop} px" if expected.crop else "28-105 px"
+        millions = round(sum(parameter.numel() for parameter in trunk.parameters()) / 1e6, 2)
+        row = {"name": name, "weights": tag, "input": f"{side}, {order}, mean {mean}", "features": features}
+        rows.append(row | {"parameters (M)": millions, "used by": users})
     return rows
-
-
-def _batchnorms(net: nn.Module) -> list[nn.Module]:
-    return [module for module in net.modules() if isinstance(module, _BatchNorm)]
 
 
 # which network a name means
@@ -388,18 +370,6 @@ def build_trunk(name: str, weights: str | Path | None, in_channels: int) -> tupl
         return model
 
     return make(name, in_channels, load)
-
-
-def check(name: str, weights: str | Path | None) -> None:
-    """Raise what `build` would raise for an unknown name or missing weights, before anything is built.
-
-    Raises:
-        ValueError: unknown name, or weights="imagenet" or "symbols" of a network that has none under this name.
-        FileNotFoundError: a weight file that is not there.
-    """
-    file = weights_file(name, weights)
-    if file is None and weights not in (None, "imagenet"):
-        _existing(weights)
 
 
 @functools.cache
@@ -468,10 +438,11 @@ class Bottleneck(nn.Module):
         return self.shortcut(x) + self.branch(self.activation(x))
 
 
-# the blocks of flat trunks, whose modules have numbers for names
+# the blocks of trunks that are not named after them
 _BLOCKS = {
     "conv4": {f"block{number}": str(4 * number - 4) for number in range(1, 5)},
     "resnetv2_20": {f"block{number}": str(number + 2) for number in range(1, 7)},
+    "bn_inception": {name: name for name in ("conv1", "conv2", *(f"inception_{module}" for module in MODULES))},
     "squeezenet1_1": {f"fire{n}": f"features.{at}" for n, at in zip(range(2, 10), (3, 4, 6, 7, 9, 10, 11, 12))},
 }
 _OWN = {"conv4": _conv4, "resnetv2_20": _resnetv2_20, "bn_inception": lambda channels: BNInception()}
@@ -481,7 +452,6 @@ Load = Callable[[nn.Module], nn.Module]  # gives a complete network the weights 
 def _own(name: str, in_channels: int, load: Load) -> tuple[nn.Module, Preprocess]:
     model = load(_OWN[name](in_channels))
     if isinstance(model, BNInception):
-        del model.last_linear
         return model, Preprocess((104.0, 117.0, 128.0), (1.0, 1.0, 1.0), scale=1.0, bgr=True)
     half = (0.5,) * in_channels  # pixels to [-1, 1], images as they are
     return model, Preprocess(half, half, test_resize=None, crop=None)
@@ -521,85 +491,71 @@ def _timm(name: str, in_channels: int, load: Load) -> tuple[nn.Module, Preproces
 # weights
 
 
-def _url(name: str) -> str:
-    """Where the published weights of a network are downloaded; ValueError where it has none under this name."""
-    library = _library(name)
-    if name == "bn_inception":
-        return URL
+def _published(name: str) -> tuple[str, tuple[str, ...]]:
+    """Where the published weights of a network are downloaded ("": by timm), and what a local copy of them may be
+    called, the preferred name first; ValueError where it has none under this name."""
+    library, url = _library(name), URL
     if library == "timm":
+        if "." in name:
+            return "", (f"{name}.safetensors", f"{name}.pth")
         import timm
-        from huggingface_hub import constants
 
-        if "." not in name:
-            tags = ", ".join(timm.list_pretrained(f"{name}.*"))
-            raise ValueError(f"weights='imagenet' needs the exact tag of {name}: {tags or 'there are none'}")
-        return f"{constants.ENDPOINT}/timm/{name}"
+        tags = ", ".join(timm.list_pretrained(f"{name}.*"))
+        raise ValueError(f"weights='imagenet' needs the exact tag of {name}: {tags or 'there are none'}")
     if library == "torchvision":
         from torchvision import models
 
-        if published := models.get_model_weights(name).__members__.get("IMAGENET1K_V1"):
-            return published.url
-    raise ValueError(
-        f'{name} has no ImageNet weights here; use weights=None (in a notebook "none") or the path of a file'
-    )
-
-
-def _published_files(name: str) -> tuple[str, ...]:
-    """What a local copy of the published weights of a network may be called; the first is preferred."""
-    file, library = PurePosixPath(_url(name)).name, _library(name)
-    if library == "timm":
-        return (f"{name}.safetensors", f"{name}.pth")
+        known = models.get_model_weights(name).__members__.get("IMAGENET1K_V1")
+        url = known.url if known else ""
+    elif name != "bn_inception":
+        url = ""
+    if not url:
+        raise ValueError(
+            f'{name} has no ImageNet weights here; use weights=None (in a notebook "none") or the path of a file'
+        )
     ours = (f"{name}_in1k.safetensors", f"{name}_in1k_features.safetensors") if library == "torchvision" else ()
-    return (*ours, file)
+    return url, (*ours, PurePosixPath(url).name)
 
 
 def weights_file(name: str, weights: str | Path | None) -> Path | None:
-    """The local file that weights of the network `name` are read from; None: there is none."""
+    """The local file that weights of the network `name` are read from; None: there is none, or they are downloaded.
+
+    Raises:
+        ValueError: unknown name, or weights="imagenet" or "symbols" of a network that has none under this name.
+        FileNotFoundError: weights are the path of a file that is not there.
+    """
     _library(name)
     if weights == "symbols":
         if name != "conv4":
             raise ValueError(f"weights='symbols' are those of conv4, not of {name}; give 'imagenet', a file or none")
-        places = [SYMBOLS]
-    elif weights == "imagenet":
-        places = [data_root() / "weights" / file for file in _published_files(name)]
-    else:
-        places = [] if weights is None else [Path(weights)]
-    return next((place for place in places if place.is_file()), None)
+        return SYMBOLS
+    if weights == "imagenet":
+        places = [data_root() / "weights" / file for file in _published(name)[1]]
+        return next((place for place in places if place.is_file()), None)
+    if weights is None or (path := Path(weights)).is_file():
+        return None if weights is None else path
+    beside = [file.name for file in path.parent.iterdir()] if path.parent.is_dir() else []
+    close = difflib.get_close_matches(path.name, beside, n=3)
+    hint = f"; close to it in {path.parent}: {', '.join(close)}" if close else ""
+    raise FileNotFoundError(f"weights: no file {path}{hint}; give an existing file, 'imagenet', 'symbols' or none")
 
 
 def _state(name: str, weights: str | Path) -> dict[str, Tensor]:
     """The state dict that `weights` stands for: of a local file, else by the library's own checked download."""
-    file = weights_file(name, weights)
-    if file is not None or weights != "imagenet":
-        return read_weights(file or weights)
+    if file := weights_file(name, weights):
+        return read_weights(file)
+    url, files = _published(name)
     try:
-        return _downloaded(name)
-    except Exception as error:
-        raise FileNotFoundError(
-            f"weights='imagenet' of {name}: the download failed; put {' or '.join(_published_files(name))} "
-            f"into {data_root() / 'weights'}, or mend the network and start again ({_reason(error)})"
-        ) from error
-
-
-def _downloaded(name: str) -> dict[str, Tensor]:
-    url, library = _url(name), _library(name)
-    if not _downloaded_before(name):  # libraries try for minutes where a server does not answer
-        with contextlib.suppress(urllib.error.HTTPError):  # an answer; what it means is the library's business
-            urllib.request.urlopen(urllib.request.Request(url, method="HEAD"), timeout=REACH_SECONDS).close()
-    if library == "timm":
+        if url:
+            return torch.hub.load_state_dict_from_url(url, map_location="cpu", check_hash=True, weights_only=True)
         import timm
 
         return timm.create_model(name, pretrained=True).state_dict()
-    return torch.hub.load_state_dict_from_url(url, map_location="cpu", check_hash=True, weights_only=True)
-
-
-def _downloaded_before(name: str) -> bool:
-    if _library(name) != "timm":
-        return Path(torch.hub.get_dir(), "checkpoints", PurePosixPath(_url(name)).name).is_file()
-    from huggingface_hub import try_to_load_from_cache
-
-    files = ("model.safetensors", "pytorch_model.bin")
-    return any(isinstance(try_to_load_from_cache(f"timm/{name}", file), str) for file in files)
+    except Exception as error:
+        raise FileNotFoundError(
+            f"weights='imagenet' of {name}: the download failed; put {' or '.join(files)} into "
+            f"{data_root() / 'weights'}, or mend the network and start again ({_reason(error)})"
+        ) from error
 
 
 def weights_digest(name: str, weights: str | None) -> str | None:
@@ -627,9 +583,8 @@ def _digest(file: Path, published: bool, size: int, written: int) -> str:
     return digest
 
 
-def read_weights(path: str | Path) -> dict[str, Tensor]:
+def read_weights(path: Path) -> dict[str, Tensor]:
     """The state dict in a .safetensors or a torch file (loaded with weights_only), on the CPU."""
-    path = _existing(path)
     try:
         if path.suffix == ".safetensors":
             from safetensors.torch import load_file
@@ -653,23 +608,16 @@ def _reason(error: Exception) -> str:
     return f"{type(error).__name__}: {str(error).partition(chr(10))[0]}"
 
 
-def _existing(path: str | Path) -> Path:
-    path = Path(path)
-    if not path.is_file():
-        beside = [file.name for file in path.parent.iterdir()] if path.parent.is_dir() else []
-        close = difflib.get_close_matches(path.name, beside, n=3)
-        hint = f"; close to it in {path.parent}: {', '.join(close)}" if close else ""
-        raise FileNotFoundError(f"weights: no file {path}{hint}; give an existing file, 'imagenet', 'symbols' or none")
-    return path
-
-
 def load_strict(model: nn.Module, state: dict[str, Tensor], source: str | Path) -> None:
     """Load `state` if its names and shapes are the model's; else ValueError naming `source` and the first offenders.
 
-    Accepted are files without the classifier, and three habits of old ones: no BatchNorm batch counters, vectors stored
-    as (1, n), and the names that DenseNets had ("norm.1").
+    Accepted are files without the classifier, and what old ones do otherwise: no BatchNorm batch counters, vectors
+    stored as (1, n), the layer names of DenseNets ("norm.1") and those of BN-Inception, whose classifier is left out.
     """
     wanted = model.state_dict()
+    if isinstance(model, BNInception):
+        state = {re.sub(r"^(conv\d|inception_\d\w)_", r"\1.", key): value for key, value in state.items()}
+        state = {key: value for key, value in state.items() if not key.startswith("last_linear.")}
     free = {key for key in wanted if key.endswith("num_batches_tracked") or key.partition(".")[0] in CLASSIFIERS}
     state = {re.sub(r"(denselayer\d+\.(?:norm|conv))\.(\d)\.", r"\1\2.", key): value for key, value in state.items()}
     state = {key: wanted[key] for key in free} | state

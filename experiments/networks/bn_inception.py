@@ -1,4 +1,4 @@
-"""BN-Inception in the layer naming of the published file bn_inception-52deb4733.pth.
+"""BN-Inception, which neither torchvision nor timm has.
 
 Paper      Ioffe and Szegedy, "Batch Normalization: Accelerating Deep Network Training by Reducing Internal Covariate
            Shift", ICML 2015 (architecture in the appendix). The weights are a Caffe model ported to PyTorch; the deep
@@ -8,16 +8,14 @@ Deviations BatchNorm momentum is 0.9, so the running statistics nearly are the l
            (Caffe's decay read as PyTorch's update rate). It matters only where BatchNorm is not frozen (SOP, In-Shop).
 """
 
-import copy
+from collections import OrderedDict
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 # The file name carries the first nine digits of its SHA-256, which torch.hub verifies after a download.
 URL = "https://data.lip6.fr/cadene/pretrainedmodels/bn_inception-52deb4733.pth"
 
-STEM = {"conv1": ("conv1_7x7_s2",), "conv2": ("conv2_3x3_reduce", "conv2_3x3")}
 # Widths of each module: branch 1x1; branch 3x3 (reduction, output); branch of two 3x3 (reduction, both outputs);
 # pooling branch (kind, projection). Without a 1x1 branch the module halves the side and passes its pooled input on.
 MODULES = {
@@ -34,78 +32,72 @@ MODULES = {
 }
 
 
-class BNInception(nn.Module):
-    """Feature maps (B, 1024, H/32, W/32) of normalised float images (B, 3, H, W).
+Pair = tuple[int, int]
+
+
+def _layer(name: str, width: int, out: int, kernel: int, stride: int = 1) -> dict[str, nn.Module]:
+    """Convolution, BatchNorm and ReLU."""
+    conv = nn.Conv2d(width, out, kernel, stride, padding=kernel // 2)
+    return {name: conv, f"{name}_bn": nn.BatchNorm2d(out, momentum=0.9), f"{name}_relu": nn.ReLU(inplace=True)}
+
+
+class Inception(nn.Module):
+    """Branches of layers beside one another, whose outputs are joined. `out` is their number of channels."""
+
+    def __init__(self, width: int, single: int | None, triple: Pair, double: Pair, pooling: tuple):
+        super().__init__()
+        stride, (kind, projection) = 1 if single else 2, pooling
+        branches = [_layer("1x1", width, single, 1)] if single else []
+        branches.append(_layer("3x3_reduce", width, triple[0], 1) | _layer("3x3", *triple, 3, stride))
+        double_branch = _layer("double_3x3_reduce", width, double[0], 1) | _layer("double_3x3_1", *double, 3)
+        branches.append(double_branch | _layer("double_3x3_2", double[1], double[1], 3, stride))
+        if projection:
+            branches.append(_layer("pool_proj", width, projection, 1))
+            self.pool = nn.AvgPool2d(3, 1, 1) if kind == "avg" else nn.MaxPool2d(3, 1, 1)
+        else:
+            branches.append({})
+            self.pool = nn.MaxPool2d(3, 2, ceil_mode=True)
+        for branch in branches:
+            for name, module in branch.items():
+                self.add_module(name, module)
+        self.branches = [[*branch] for branch in branches]  # the last one follows the pooling
+        self.out = (single or 0) + triple[1] + double[1] + (projection or width)
+
+    def forward(self, x: Tensor) -> Tensor:
+        outputs = [x] * (len(self.branches) - 1) + [self.pool(x)]
+        for branch, names in enumerate(self.branches):
+            for name in names:
+                outputs[branch] = self.get_submodule(name)(outputs[branch])
+        return torch.cat(outputs, dim=1)
+
+
+class BNInception(nn.Sequential):
+    """Feature maps (B, 1024, H/32, W/32) of normalised float images (B, 3, H, W), without the published classifier.
 
     H and W are multiples of 32, give or take a few pixels (224, 227): elsewhere the branches of a module that halves
-    the side disagree by a pixel (ValueError). `last_linear` is the published classifier; `forward` stops before it.
+    the side disagree by a pixel (ValueError).
     """
 
-    def __init__(self, num_classes: int = 1000):
-        super().__init__()
-        self._conv("conv1_7x7_s2", 3, 64, 7, stride=2)
-        self._conv("conv2_3x3_reduce", 64, 64, 1)
-        self._conv("conv2_3x3", 64, 192, 3)
+    def __init__(self) -> None:
+        stem = {"conv1": _layer("7x7_s2", 3, 64, 7, stride=2)}
+        stem["conv2"] = _layer("3x3_reduce", 64, 64, 1) | _layer("3x3", 64, 192, 3)
+        halving = {"pool": nn.MaxPool2d(3, 2, ceil_mode=True)}
+        blocks: dict[str, nn.Module] = {
+            name: nn.Sequential(OrderedDict(layers | halving)) for name, layers in stem.items()
+        }
         width = 192
-        for name, (single, (reduce, triple), (double_reduce, double), (_, projection)) in MODULES.items():
-            module, stride = f"inception_{name}", 1 if single else 2
-            if single:
-                self._conv(f"{module}_1x1", width, single, 1)
-            self._conv(f"{module}_3x3_reduce", width, reduce, 1)
-            self._conv(f"{module}_3x3", reduce, triple, 3, stride)
-            self._conv(f"{module}_double_3x3_reduce", width, double_reduce, 1)
-            self._conv(f"{module}_double_3x3_1", double_reduce, double, 3)
-            self._conv(f"{module}_double_3x3_2", double, double, 3, stride)
-            if projection:
-                self._conv(f"{module}_pool_proj", width, projection, 1)
-            width = (single or 0) + triple + double + (projection or width)
-        self.last_linear = nn.Linear(width, num_classes)
-        # {block: the first of its layers}, those that `forward` goes through
-        first = {name: "1x1" if single else "3x3_reduce" for name, (single, *_) in MODULES.items()}
-        self.blocks = {name: layers[0] for name, layers in STEM.items()}
-        self.blocks |= {f"inception_{name}": f"inception_{name}_{layer}" for name, layer in first.items()}
-
-    def beginning(self, layer: str) -> "BNInception":
-        """The part of the network from the block on whose first layer this is; the layers are the same."""
-        part = copy.copy(self)
-        layers, firsts = list(self._modules), list(self.blocks.values())
-        part._modules = {name: self._modules[name] for name in layers[layers.index(layer) :]}
-        part.blocks = dict(list(self.blocks.items())[firsts.index(layer) :])
-        return part
+        for name, widths in MODULES.items():
+            blocks[f"inception_{name}"] = module = Inception(width, *widths)
+            width = module.out
+        super().__init__(OrderedDict(blocks))
 
     def forward(self, images: Tensor) -> Tensor:
-        x = images
-        for block in self.blocks:
-            x = _halve(self._run(x, *STEM[block])) if block in STEM else self._inception(block, x)
-            if block == "conv2" and (x.shape[-2] % 4 or x.shape[-1] % 4):
-                raise ValueError(
-                    f"images of {images.shape[-2]} x {images.shape[-1]} pixels do not fit BN-Inception; "
-                    "take sides that are multiples of 32 (or 227)"
-                )
-        return x
-
-    def _inception(self, module: str, x: Tensor) -> Tensor:
-        single, _, _, (pool, projection) = MODULES[module.removeprefix("inception_")]
-        branches = [self._run(x, f"{module}_1x1")] if single else []
-        branches.append(self._run(x, f"{module}_3x3_reduce", f"{module}_3x3"))
-        branches.append(self._run(x, *(f"{module}_double_3x3_{part}" for part in ("reduce", "1", "2"))))
-        if projection:
-            pooling = F.avg_pool2d if pool == "avg" else F.max_pool2d
-            branches.append(self._run(pooling(x, 3, stride=1, padding=1), f"{module}_pool_proj"))
-        else:
-            branches.append(_halve(x))
-        return torch.cat(branches, dim=1)
-
-    def _conv(self, name: str, width: int, out: int, kernel: int, stride: int = 1) -> None:
-        self.add_module(name, nn.Conv2d(width, out, kernel, stride, padding=kernel // 2))
-        self.add_module(f"{name}_bn", nn.BatchNorm2d(out, momentum=0.9))
-
-    def _run(self, x: Tensor, *names: str) -> Tensor:
-        """Convolution, BatchNorm and ReLU of the named layers in turn."""
-        for name in names:
-            x = F.relu(self.get_submodule(f"{name}_bn")(self.get_submodule(name)(x)), inplace=True)
-        return x
-
-
-def _halve(x: Tensor) -> Tensor:
-    return F.max_pool2d(x, 3, stride=2, ceil_mode=True)
+        maps = self[1](self[0](images))
+        if maps.shape[-2] % 4 or maps.shape[-1] % 4:
+            raise ValueError(
+                f"images of {images.shape[-2]} x {images.shape[-1]} pixels do not fit BN-Inception; "
+                "take sides that are multiples of 32 (or 227)"
+            )
+        for module in list(self)[2:]:
+            maps = module(maps)
+        return maps

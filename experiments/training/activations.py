@@ -21,8 +21,8 @@ from experiments.datasets import images, manifests
 from experiments.files import cache_root, mapped_array
 from experiments.networks import backbones
 from experiments.training import batches, sources
-from experiments.training.builders import stream_seed
 from experiments.training.device import device_for_training
+from experiments.training.seeds import derive_seed
 from experiments.training.spec import RunSpec
 
 GIGABYTES = 12.0  # all arrays together, unless DMLREPRO_ACTIVATIONS_GB says otherwise
@@ -133,7 +133,7 @@ def _shown(spec: RunSpec, manifest: manifests.Manifest, view: str, indices: np.n
         return
     numbers, size = torch.from_numpy(indices), spec.image_size or 0
     for start in range(0, len(indices), 256):  # the crops of all are drawn each time, and some of them made
-        generator = torch.Generator().manual_seed(stream_seed(0, view))
+        generator = torch.Generator().manual_seed(derive_seed(0, view))
         rows = slice(start, start + 256)
         yield images.train_batch(store, numbers, size, generator, scale=spec.crop_scale, rows=rows)
 

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from dmlrepro import samplers
 from experiments.datasets import images, manifests
-from experiments.training.builders import stream_seed
+from experiments.training.seeds import derive_seed
 from experiments.training.spec import RunSpec
 
 
@@ -80,7 +80,7 @@ class Task:
         if neighbours is not None:
             start = first - first % self.steps_per_epoch
             seed = (*seed, start // self.steps_per_epoch)
-        count, generator = end - start, torch.Generator().manual_seed(stream_seed(*seed))
+        count, generator = end - start, torch.Generator().manual_seed(derive_seed(*seed))
         if neighbours is not None:
             drawn = samplers.neighbour_groups(neighbours, size, count, generator)
         elif per_class is not None:
@@ -107,7 +107,7 @@ class Task:
     def as_trained(self, picked: Tensor, *stream: object) -> Tensor:
         """The train images number `picked` as a step sees them; `stream` names the crops."""
         indices = self.train[picked.numpy()]
-        generator = torch.Generator().manual_seed(stream_seed(self.spec.seed, *stream))
+        generator = torch.Generator().manual_seed(derive_seed(self.spec.seed, *stream))
         if self.activations is not None:
             return _pinned(self.activations.trained(indices, generator))
         if self.spec.image_size is None:

@@ -1,7 +1,6 @@
-"""What the names in a RunSpec stand for: losses, schemes, optimisers; and a seed for every random stream."""
+"""What the names in a RunSpec stand for: losses, schemes, optimisers."""
 
 import functools
-import hashlib
 import importlib.util
 import inspect
 import pkgutil
@@ -15,6 +14,7 @@ import torch
 from torch import nn
 
 from dmlrepro import losses
+from experiments.training.seeds import derive_seed
 
 OPTIMIZERS: dict[str, functools.partial] = {
     "adam": functools.partial(torch.optim.Adam, fused=True),
@@ -70,7 +70,7 @@ def build_loss(spec: Any, num_classes: int, embedding_size: int) -> nn.Module:
         raise ValueError(f"loss {spec.loss} has no option {sorted(unknown)}; it takes {sorted(accepted)}")
     sizes = {"num_classes": num_classes, "embedding_size": embedding_size}
     with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(stream_seed(spec.seed, "loss"))
+        torch.manual_seed(derive_seed(spec.seed, "loss"))
         try:
             return builder(**{name: size for name, size in sizes.items() if name in accepted}, **options)
         except (ValueError, TypeError) as error:
@@ -89,9 +89,3 @@ def scheme_builder(name: str, options: Mapping[str, Any]) -> Any:
         raise ValueError(f"scheme {name!r} has no option {', '.join(unknown)}; it takes {list(accepted)}")
     builder.check(**{**accepted, **options})
     return builder
-
-
-def stream_seed(seed: int, *words: object) -> int:
-    """An independent 63-bit stream seed for each purpose."""
-    text = ":".join(str(word) for word in (seed, *words))
-    return int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "little") >> 1

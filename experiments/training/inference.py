@@ -11,8 +11,8 @@ from dmlrepro import retrieval
 from experiments.datasets import images, manifests
 from experiments.networks import backbones
 from experiments.training import batches
-from experiments.training.builders import stream_seed
 from experiments.training.device import device_for_training
+from experiments.training.seeds import derive_seed
 from experiments.training.spec import RunSpec
 
 CALIBRATED = 20  # training batches whose statistics BatchNorm begins with where embeddings before training are used
@@ -28,7 +28,7 @@ def build_network(spec: RunSpec, manifest: manifests.Manifest) -> backbones.Embe
         pooling=spec.pooling,
         weights=spec.weights,
         in_channels=1 if grey else 3,
-        seed=stream_seed(spec.seed, "network"),
+        seed=derive_seed(spec.seed, "network"),
     )
     patches: Any = getattr(network.trunk, "patch_embed", None)  # timm's transformers have one
     if getattr(patches, "strict_img_size", False) and spec.image_size not in patches.img_size:
@@ -211,7 +211,7 @@ def class_means(task: batches.Task, network: nn.Module) -> Tensor:
 def perturb(network: nn.Module, spec: RunSpec) -> None:
     """Give a replica its own small noise on the initial weights; the run itself, replica 0, is left as it is."""
     if spec.replica:
-        generator = torch.Generator().manual_seed(stream_seed(spec.seed, "replica", spec.replica))
+        generator = torch.Generator().manual_seed(derive_seed(spec.seed, "replica", spec.replica))
         with torch.no_grad():
             for parameter in network.parameters():
                 noise = torch.randn(parameter.shape, generator=generator).to(parameter.device)

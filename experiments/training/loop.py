@@ -12,7 +12,6 @@ from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -130,16 +129,13 @@ def optimise(task: batches.Task, state: State, checkpoint: Path | None, progress
         latest = None
         if schedule.evaluates(state.step):
             state.check_finite()
-            how: dict[str, Any] = {"validation_only": schedule.validation_only, "measures": schedule.measures}
-            latest = inference.evaluate(task, scheme.evaluated(), state.step, **how)
+            latest = inference.evaluate(task, scheme.evaluated(), state.step, **schedule.evaluation)
             if scores := state.record(latest[0]):  # images without labels have none
                 scheme.after_evaluation(state.step, scores[-1])
             if is_spent(scores, spec.patience):
                 break
-        if state.step < schedule.total and scheme.is_solved(state.step):
-            if not scheme.next_problem(state.step):
-                break
-            latest = None  # the networks may have changed
+        if state.step < schedule.total and not scheme.continues(state.step):
+            break
         if checkpoint is not None and time.monotonic() - saved_at > pause:
             state.save(checkpoint)
             saved_at = time.monotonic()

@@ -20,14 +20,11 @@ KILLED = (
     '`if __name__ == "__main__":`, and each process ran it anew'
 )
 Task = Callable[[], object]
+Tasks = Mapping[str, Task]
 
 
 def do_all(
-    parallel: Mapping[str, Task],
-    alone: Mapping[str, Task],
-    workers: int,
-    keep: Callable[[str], None],
-    report: Callable[[int], None],
+    parallel: Tasks, alone: Tasks, workers: int, keep: Callable[[str], None], report: Callable[[int], None]
 ) -> dict[str, Exception]:
     """Do tasks and return what hindered those that fail, by name.
 
@@ -77,9 +74,7 @@ def failure_of(*steps: Task) -> Exception | None:
     return None
 
 
-def _side_by_side(
-    tasks: Mapping[str, Task], workers: int, finish: Callable[[str, Task], None], report: Callable[[], None]
-) -> None:
+def _side_by_side(tasks: Tasks, workers: int, finish: Callable[[str, Task], None], report: Callable[[], None]) -> None:
     """`finish` gets the name of each that ends and a function that raises its error; an error of `finish` ends all."""
     others, context = multiprocessing.active_children(), multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(workers, mp_context=context, initializer=_start_worker) as pool:

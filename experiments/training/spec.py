@@ -151,7 +151,7 @@ class RunSpec:
                 f"head_start must be one of {', '.join(HEAD_STARTS)} or None, and needs an embedding_size, got "
                 f"{self.head_start!r} with embedding_size={self.embedding_size}"
             )
-        backbones.check(self.backbone, self.weights)
+        backbones.weights_file(self.backbone, self.weights)
         scheme_builder(self.scheme, self.scheme_options)
         if self.loss is not None:
             self._check_loss(self.loss)

@@ -30,7 +30,8 @@ class Schedule:
         self.validation_only = spec.fold is not None and spec.restore_best
         # such an evaluation leaves no rows behind unless they are kept, only what they decide: it asks for no more
         unread = self.validation_only and not spec.keep_history
-        self.measures = {spec.monitor} & set(MEASURES) if unread else set(MEASURES)
+        measures = set(MEASURES) & ({spec.monitor} if unread else set(MEASURES))
+        self.evaluation: dict[str, Any] = {"validation_only": self.validation_only, "measures": measures}
 
     def rate(self, step: int) -> float:
         """Factor of every learning rate."""
@@ -70,8 +71,7 @@ class State:
         criterion = self.spec.monitor if self.spec.fold is None else f"val {self.spec.monitor}"
         scores = [row["value"] for row in monitored(self.history, criterion)]
         if self.spec.restore_best and not is_spent(scores, 1):
-            states = {name: copied(module) for name, module in self.scheme.modules().items()}
-            self.best = {"step": self.step, "modules": states}
+            self.best = {"step": self.step, "modules": {n: copied(m) for n, m in self.scheme.modules().items()}}
         return scores
 
     def restore_best(self) -> int:

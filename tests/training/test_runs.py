@@ -400,10 +400,10 @@ def test_known_weights_do_not_warn(tmp_path, monkeypatch, recwarn):
     monkeypatch.setenv("DMLREPRO_DATA", str(tmp_path))
     (tmp_path / "weights").mkdir()
     digest = hashlib.sha256(b"published").hexdigest()
-    monkeypatch.setattr(backbones, "_published_files", lambda name: (f"squeezenet1_1-{digest[:8]}.pth",))
+    monkeypatch.setattr(backbones, "_published", lambda name: ("", (f"squeezenet1_1-{digest[:8]}.pth",)))
     (tmp_path / "weights" / f"squeezenet1_1-{digest[:8]}.pth").write_bytes(b"published")
     assert backbones.weights_digest("squeezenet1_1", "imagenet") == digest
-    monkeypatch.setattr(backbones, "_published_files", lambda name: ("a.safetensors",))
+    monkeypatch.setattr(backbones, "_published", lambda name: ("", ("a.safetensors",)))
     monkeypatch.setattr(backbones, "KNOWN_WEIGHTS", (digest,))
     (tmp_path / "weights" / "a.safetensors").write_bytes(b"published")
     assert backbones.weights_digest("squeezenet1_1", "imagenet") == digest

@@ -26,8 +26,8 @@ from dmlrepro.losses.baselines import proxies_of
 from dmlrepro.losses.chance_constrained import clip_to_unit_ball, covering_radius, greedy_k_center, projection_penalty
 from experiments.networks.backbones import Network
 from experiments.training import batches, inference
-from experiments.training.builders import stream_seed
 from experiments.training.schemes import supervised
+from experiments.training.seeds import derive_seed
 from experiments.training.spec import RunSpec
 from experiments.training.state import copied, is_spent
 
@@ -155,6 +155,9 @@ class Scheme(supervised.Scheme):
         lasted = self.problem_steps is not None and step - self.began >= self.problem_steps
         return lasted or is_spent(self.scores, self.problem_patience)
 
+    def continues(self, step: int) -> bool:
+        return not self.is_solved(step) or self.next_problem(step)
+
     def _now(self, step: int) -> dict[str, Any]:
         return {"step": step, "network": copied(self.network), "loss": copied(self.loss)}
 
@@ -195,7 +198,7 @@ class Scheme(supervised.Scheme):
 
     def _drawn(self, size: int) -> Tensor:
         """(C, size) random train images of each class, drawn anew for every problem."""
-        generator = torch.Generator().manual_seed(stream_seed(self.spec.seed, "pool", self.problem))
+        generator = torch.Generator().manual_seed(derive_seed(self.spec.seed, "pool", self.problem))
         return samples_of_each_class(torch.from_numpy(self.task.train_labels), size, generator)
 
     def _images(self, chunk: Tensor, number: int = 0) -> Tensor:

@@ -16,9 +16,9 @@ from torch import Tensor
 from experiments import clusters as methods
 from experiments.networks.backbones import Network
 from experiments.training import batches, inference
-from experiments.training.builders import stream_seed
 from experiments.training.schemes import supervised
 from experiments.training.schemes.momentum_encoder import without_labels
+from experiments.training.seeds import derive_seed
 from experiments.training.spec import RunSpec
 
 FOUND_BY = {"kmeans": methods.kmeans, "hierarchical": methods.hierarchical, "random_walk": methods.random_walk}
@@ -61,7 +61,7 @@ class Scheme(supervised.Scheme):
         if self.labels == "instances":
             return
         embeddings = inference.embed(self.network, self.task.test_batches(self.task.train))
-        seed = stream_seed(self.spec.seed, "clusters", epoch) % 2**32
+        seed = derive_seed(self.spec.seed, "clusters", epoch) % 2**32
         pseudo = FOUND_BY[self.labels](embeddings, self.clusters, seed)
         self.pseudo = pseudo.to(self.pseudo.device)
         if hasattr(self.loss, "proxies"):

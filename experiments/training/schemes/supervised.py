@@ -64,16 +64,11 @@ class Scheme:
     def after_evaluation(self, step: int, score: float) -> None:
         """Called after every evaluation, with the step and the monitored metric."""
 
-    def is_solved(self, step: int) -> bool:
-        """Whether what is optimised has to change before the next step; asked after every step but the last."""
-        return False
-
-    def next_problem(self, step: int) -> bool:
-        """Called where `is_solved`: True goes on with what is optimised changed in place, False stops training.
-
-        What requires a gradient must not change.
+    def continues(self, step: int) -> bool:
+        """Called after every step but the last: False stops training. What is optimised may be changed here in place,
+        but not what requires a gradient.
         """
-        return False
+        return True
 
     def evaluated(self) -> dict[str, nn.Module]:
         """The networks whose embeddings are scored: the first, named "", counts for everything that picks a step."""
