@@ -10,6 +10,7 @@ import time
 from pathlib import Path
 from types import SimpleNamespace
 
+import official_layouts
 import pytest
 import torch
 from tiny import TINY
@@ -484,6 +485,15 @@ def test_digests_on_record_are_committed_and_find_runs_without_images(monkeypatc
     assert keys.digest_of_data("cub-subset", 0.0, 0, None).startswith("cub-subset:19403bee")
     with pytest.raises(FileNotFoundError):
         keys.digest_of_data("cub-subset", 0.37, 0, None)
+
+
+def test_a_process_keeps_a_digest_of_the_folder_of_data_that_it_was_made_of(monkeypatch, tmp_path):
+    official_layouts.write_cub(tmp_path, {1: 2, 101: 2})
+    spec, data = TINY.replace(dataset="cub-subset", images_per_class=None), []
+    for folder in (tmp_path, tmp_path / "absent"):  # where the digest on record counts
+        monkeypatch.setenv("DMLREPRO_DATA", str(folder))
+        data.append(keys.identity_of(spec)["what"]["data"])
+    assert data[0] != data[1] == keys.digest_of_data("cub-subset", 0.0, 0, None)
 
 
 def test_names_on_record_outlive_a_renaming(monkeypatch):
