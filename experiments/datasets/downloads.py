@@ -64,32 +64,22 @@ SOURCES = {
         Source("InShop/Eval/list_eval_partition.txt"),
     ],
 }
-BY_HAND = {
+BY_HAND = {  # each ends in the same command again
     "cars": """\
-The authors' servers have not answered since 2023. Any one of three copies will do; all have the same 16,185 images, and
-the classes are split again, 1 to 98 for training:
-a) pytorch-metric-learning's copy. Download
-   https://www.kaggle.com/api/v1/datasets/download/jutrera/stanford-car-dataset-by-classes-folder and unzip it into
+The authors' servers have not answered since 2023. Any one of three copies will do; all have the same 16,185 images:
+a) https://www.kaggle.com/api/v1/datasets/download/jutrera/stanford-car-dataset-by-classes-folder, unzipped into
    {root}/Cars196/, so that names.csv, anno_train.csv, anno_test.csv and car_data/ lie there.
-b) torchvision's layout, in {root}/stanford_cars/: https://github.com/pytorch/vision/issues/7545#issuecomment-1631441616
-   says how to make it.
-c) the original car_ims.tgz (1.9 GB, 000001.jpg to 016185.jpg) and cars_annos.mat, in {root}/Cars196/.
-Then run this command again: it compares the originals with their checksums and unpacks them, and counts any copy.""",
-    "mnist": """\
-1. Put the four files {{train,t10k}}-{{images-idx3,labels-idx1}}-ubyte, unpacked, into {root}/MNIST/raw/.
-2. Run this command again: it counts them.""",
+b) torchvision's in {root}/stanford_cars/: https://github.com/pytorch/vision/issues/7545#issuecomment-1631441616.
+c) the original car_ims.tgz (1.9 GB, 000001.jpg to 016185.jpg) and cars_annos.mat, in {root}/Cars196/.""",
+    "mnist": "Put {{train,t10k}}-{{images-idx3,labels-idx1}}-ubyte, unpacked, into {root}/MNIST/raw/.",
     "sop": """\
-1. Follow the link on https://cvgl.stanford.edu/projects/lifted_struct/ or on
-   https://github.com/rksltnl/Deep-Metric-Learning-CVPR16 to Stanford_Online_Products.zip (2.9 GiB); the latter's is
-   https://drive.google.com/uc?id=1TclrpQOF_ullUP99wk_gjGN8pKvtErG8.
-2. Put it into {root}/.
-3. Run this command again: it verifies and unpacks the archive.""",
+Follow the link on https://cvgl.stanford.edu/projects/lifted_struct/ or on
+https://github.com/rksltnl/Deep-Metric-Learning-CVPR16 to Stanford_Online_Products.zip (2.9 GiB) and put it there:
+{root}/""",
     "inshop": """\
-1. Open https://mmlab.ie.cuhk.edu.hk/projects/DeepFashion/InShopRetrieval.html, agree to the terms (research only), and
-   follow the link to the shared folder "In-shop Clothes Retrieval Benchmark".
-2. Put Img/img.zip (the 256 x 256 images, not img_highres.zip) into {root}/InShop/Img/.
-3. Put Eval/list_eval_partition.txt into {root}/InShop/Eval/.
-4. Run this command again: it unpacks the images and counts them.""",
+Open https://mmlab.ie.cuhk.edu.hk/projects/DeepFashion/InShopRetrieval.html, agree to the terms (research only), and
+follow the link to "In-shop Clothes Retrieval Benchmark". Put Img/img.zip (the 256 x 256 images, not img_highres.zip)
+into {root}/InShop/Img/ and Eval/list_eval_partition.txt into {root}/InShop/Eval/.""",
 }
 
 
@@ -120,11 +110,9 @@ def fetch(name: str, root: str | Path | None = None) -> None:
 
 
 def _by_hand(name: str, root: Path) -> str:
-    if name in BY_HAND:
-        return BY_HAND[name].format(root=root)
-    steps = [f"Download {' or '.join(source.urls)}\n   to {root / source.file}" for source in SOURCES[name]]
-    steps.append("Run this command again: it verifies and unpacks what is there.")
-    return "\n".join(f"{number}. {step}" for number, step in enumerate(steps, 1))
+    missing = [f"Download {' or '.join(source.urls)} to {root / source.file}." for source in SOURCES[name]]
+    steps = BY_HAND[name].format(root=root) if name in BY_HAND else "\n".join(missing)
+    return f"{steps}\nThen run this command again: it verifies, unpacks and counts what is there."
 
 
 def _obtain(source: Source, root: Path) -> None:

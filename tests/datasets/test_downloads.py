@@ -108,9 +108,7 @@ def test_a_transfer_that_breaks_off_or_is_changed_leaves_nothing_and_a_later_one
     whole = server.files["CUB_200_2011.tgz"]
     for content, limit in ((whole, 1000), (whole + b"x", None)):
         server.files["CUB_200_2011.tgz"], server.limit = content, limit
-        with pytest.raises(
-            OSError, match=r"404(?s:.*)CUB_200_2011.tgz: expected md5 [0-9a-f]{32}(?s:.*)1. Download http"
-        ):
+        with pytest.raises(OSError, match=r"404(?s:.*)CUB_200_2011.tgz: expected md5 [0-9a-f]{32}(?s:.*)Download http"):
             downloads.fetch("cub", cub)
         assert list(cub.iterdir()) == []
     server.files["CUB_200_2011.tgz"], server.limit = whole, None
@@ -179,7 +177,7 @@ def test_omniglot_lands_in_its_layout_and_mnist_is_left_to_torchvision(server, t
     downloads.fetch("omniglot", tmp_path / "data")
     assert manifests.load("omniglot-subset", tmp_path / "data").digest() in capsys.readouterr().out
     monkeypatch.setattr(MNIST, "mirrors", [server.url("")])
-    with pytest.raises(OSError, match=r"Error downloading(?s:.*)1. Put the four files {train,t10k}"):
+    with pytest.raises(OSError, match=r"Error downloading(?s:.*)Put {train,t10k}"):
         downloads.fetch("mnist", tmp_path / "data")
     layouts.write_mnist(tmp_path / "data", list(range(10)), list(range(10)) * 2)
     downloads.fetch("mnist", tmp_path / "data")
