@@ -39,12 +39,8 @@ lint: $(READY)
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
-# these read all of results/ or train: in a process of their own, since what other tests leave in caches changes them
-ALONE := tests/across/test_ledger.py tests/nivmf/test_cost.py
-
 pytest: $(READY)
-	$(BIN)/python -m pytest -n auto --dist loadscope -m "not slow" $(ALONE:%=--ignore=%) tests
-	$(BIN)/python -m pytest -m "not slow" $(ALONE)
+	$(BIN)/python -m pytest -n auto --dist loadscope -m "not slow" tests
 
 pytest-all: $(READY)
 	$(BIN)/python -m pytest -n auto --dist loadscope tests

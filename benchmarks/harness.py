@@ -1,5 +1,6 @@
-"""What the benchmarks share: the memory of a process, a process of its own for each measurement, limits, the table."""
+"""What the benchmarks share: their command, a process for each measurement and its memory, limits, the table."""
 
+import argparse
 import csv
 import json
 import resource
@@ -7,9 +8,34 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
+from typing import NoReturn
 
 from experiments import timing
+from experiments.analysis.saving import output_folder
 from experiments.files import atomic_write
+
+
+def options(doc: str, measures: Mapping[str, Callable] | None = None, **others: str | int) -> argparse.Namespace:
+    """The options of a benchmark's command: --quick and `others`, {name: default}. With --measure, which `apart` gives,
+    the function of that name in `measures` prints what it returns as JSON, and the process ends."""
+    parser = argparse.ArgumentParser(description=doc.partition("\n")[0])
+    parser.add_argument("--quick", action="store_true", help="one small case, nothing written")
+    parser.add_argument("--measure", help=argparse.SUPPRESS)
+    for name, default in others.items():
+        parser.add_argument(f"--{name}", type=type(default), default=default)
+    given = parser.parse_args()
+    if given.measure:
+        kind, *arguments = json.loads(given.measure)
+        print(json.dumps((measures or {})[kind](*arguments)))
+        sys.exit()
+    return given
+
+
+def finish(name: str, rows: Sequence[Mapping], passed: bool, quick: bool, **formats: str) -> NoReturn:
+    """Write the table unless it was a quick one; the exit status is 1 if a limit was missed."""
+    if not quick:
+        write_table(rows, output_folder("benchmarks") / f"{name}.csv", **formats)
+    sys.exit(not passed)
 
 
 def process_peak_bytes(call: Callable[[], object], device: str) -> int:

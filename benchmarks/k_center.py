@@ -15,9 +15,7 @@ All forms of a case take turns in one process, and their seconds are medians; on
 another machine, except that the search must take less than 2 s. The device is that of training; one thread on a CPU.
 """
 
-import argparse
 import statistics
-import sys
 from typing import NamedTuple
 
 import harness
@@ -26,7 +24,6 @@ from torch import Tensor
 
 from dmlrepro.losses.chance_constrained import ProxyContrastiveLoss, greedy_k_center, projection_penalty
 from experiments import steps, timing
-from experiments.analysis.saving import output_folder
 from experiments.training.device import device_for_training
 from experiments.training.keys import device_name
 from experiments.training.schemes.chance_constrained import GivenProxies
@@ -142,11 +139,6 @@ def judge(rows: list[dict]) -> bool:
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--quick", action="store_true", help="a small case, nothing written")
-    options = parser.parse_args()
-    measured = main(*(QUICK if options.quick else FULL))
-    passed = judge(measured)
-    if not options.quick:
-        harness.write_table(measured, output_folder("benchmarks") / "k_center.csv")
-    sys.exit(not passed)
+    quick = harness.options(__doc__).quick
+    rows = main(*(QUICK if quick else FULL))
+    harness.finish("k_center", rows, judge(rows), quick)

@@ -13,7 +13,6 @@ A case without a limit is there to be read: a conv4 needs a fifth of a milliseco
 milliseconds (pytorch-metric-learning's), or one over all pairs of 3,100 points (PFML), shows beside it.
 """
 
-import argparse
 import statistics
 import sys
 
@@ -21,7 +20,6 @@ import harness
 import torch
 
 from experiments import timing
-from experiments.analysis.saving import output_folder
 from experiments.training import batches, inference, loop
 from experiments.training.device import device_for_training, reuse_freed_memory
 from experiments.training.keys import device_name
@@ -140,11 +138,5 @@ def main(cases: dict[str, tuple[RunSpec, int, bool]]) -> tuple[list[dict], bool]
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--quick", action="store_true", help="one small case, nothing written")
-    options = parser.parse_args()
-    if options.quick:
-        sys.exit(not main(QUICK)[1])
-    rows, passed = main(CASES | (ON_A_GPU if torch.cuda.is_available() else {}))
-    harness.write_table(rows, output_folder("benchmarks") / "loop.csv")
-    sys.exit(not passed)
+    quick = harness.options(__doc__).quick
+    harness.finish("loop", *main(QUICK if quick else CASES | (ON_A_GPU if torch.cuda.is_available() else {})), quick)

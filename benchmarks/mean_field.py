@@ -15,10 +15,7 @@ dimensions: exponents of seconds against samples, beside those of the pair losse
 exponents carry over to another machine; the exit status is 1 if one of them misses its limit. One thread.
 """
 
-import argparse
-import json
 import statistics
-import sys
 from typing import NamedTuple
 
 import harness
@@ -31,7 +28,6 @@ from dmlrepro.losses.mean_field import (
     field_cosines,
 )
 from experiments import timing
-from experiments.analysis.saving import output_folder
 from experiments.meanfield import growth
 
 
@@ -171,16 +167,6 @@ def judge(rows: list[dict]) -> bool:
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--quick", action="store_true", help="one small case, nothing written")
-    parser.add_argument("--measure", help=argparse.SUPPRESS)  # one measurement, arguments and result as JSON
-    options = parser.parse_args()
-    if options.measure:
-        kind, *arguments = json.loads(options.measure)
-        print(json.dumps({"seconds": seconds, "megabytes": megabytes, "grown": grown}[kind](*arguments)))
-        sys.exit()
-    rows = main(*(("quick", 3) if options.quick else ("sop", 9)))
-    passed = judge(rows)
-    if not options.quick:
-        harness.write_table(rows, output_folder("benchmarks") / "mean_field.csv")
-    sys.exit(not (passed or options.quick))
+    quick = harness.options(__doc__, {"seconds": seconds, "megabytes": megabytes, "grown": grown}).quick
+    rows = main(*(("quick", 3) if quick else ("sop", 9)))
+    harness.finish("mean_field", rows, judge(rows) or quick, quick)

@@ -18,10 +18,7 @@ faiss, which PML searches with, and the product where lists are short, brings ma
 processors faster than torch's. Below 1,024 images the product ranks in float64, and below 2,100 lists of 1,000.
 """
 
-import argparse
-import json
 import logging
-import sys
 import time
 from typing import NamedTuple
 
@@ -30,7 +27,6 @@ import torch
 from torch import Tensor
 
 from dmlrepro.retrieval import MEASURES, retrieval
-from experiments.analysis.saving import output_folder
 
 
 class Case(NamedTuple):
@@ -177,16 +173,6 @@ def judge(rows: list[dict]) -> bool:
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--quick", action="store_true", help="one small case, nothing written")
-    parser.add_argument("--measure", help=argparse.SUPPRESS)  # one measurement, arguments and result as JSON
-    options = parser.parse_args()
-    if options.measure:
-        kind, *arguments = json.loads(options.measure)
-        print(json.dumps({"seconds": seconds, "megabytes": megabytes}[kind](*arguments)))
-        sys.exit()
-    rows = main(("quick",) if options.quick else MEASURED)
-    passed = judge(rows)
-    if not options.quick:
-        harness.write_table(rows, output_folder("benchmarks") / "metrics.csv")
-    sys.exit(not passed)
+    quick = harness.options(__doc__, {"seconds": seconds, "megabytes": megabytes}).quick
+    rows = main(("quick",) if quick else MEASURED)
+    harness.finish("metrics", rows, judge(rows), quick)

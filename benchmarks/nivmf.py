@@ -14,11 +14,8 @@ included, after a warm-up on a tiny problem. Only the ratios within one run carr
 status is 1 if one of them misses its limit.
 """
 
-import argparse
-import json
 import math
 import statistics
-import sys
 
 import harness
 import torch
@@ -27,7 +24,6 @@ import torch.nn.functional as F
 from dmlrepro.losses.nivmf import ProbabilisticProxyLoss
 from dmlrepro.vmf import direction, log_normalizer, sample
 from experiments import timing
-from experiments.analysis.saving import output_folder
 
 SIZES = {  # images, classes, embedding, samples
     "tiny": (2, 3, 4, 2),
@@ -125,7 +121,7 @@ def measure(size: str, implementation: str, repeats: int, device: str) -> dict:
 
 def main(plan, device: str) -> tuple[list[dict], bool]:
     """Rows of the table, and whether every ratio met its limit."""
-    results = {case[:2]: harness.apart(__file__, *case, device) for case in plan}
+    results = {case[:2]: harness.apart(__file__, "measure", *case, device) for case in plan}
     for (size, implementation), result in results.items():
         reference = results[size, "product"]["value"]
         if not math.isclose(result["value"], reference, rel_tol=1e-4):
@@ -146,17 +142,8 @@ def main(plan, device: str) -> tuple[list[dict], bool]:
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--quick", action="store_true", help="one small size, nothing written")
-    parser.add_argument("--device", default="cpu", choices=("cpu", "cuda"))
-    parser.add_argument("--measure", help=argparse.SUPPRESS)  # one case, arguments and result as JSON
-    options = parser.parse_args()
-    if options.measure:
-        print(json.dumps(measure(*json.loads(options.measure))))
-        sys.exit()
+    options = harness.options(__doc__, {"measure": measure}, device="cpu")
     rows, passed = main(QUICK_PLAN if options.quick else PLAN, options.device)
     for row in rows:
         print(f"{row['size']:>6} {row['implementation']:>10} {row['metric']:>10} {row['value']:12.4g}")
-    if not options.quick:
-        harness.write_table(rows, output_folder("benchmarks") / "nivmf.csv")
-    sys.exit(not passed)
+    harness.finish("nivmf", rows, passed, options.quick)

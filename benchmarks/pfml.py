@@ -15,11 +15,8 @@ another machine; the exit status is 1 if one of them misses its limit. One threa
 then the seconds are the process's CPU time, which other programs disturb least.
 """
 
-import argparse
-import json
 import math
 import statistics
-import sys
 from typing import NamedTuple
 
 import harness
@@ -29,7 +26,6 @@ from torch import Tensor
 
 from dmlrepro.losses.potential_field import PotentialFieldLoss
 from experiments import timing
-from experiments.analysis.saving import output_folder
 
 ALPHA, DELTA = 3.0, 0.2
 
@@ -224,17 +220,6 @@ def main(plan, memory_plan, threads: int) -> list[dict]:
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--quick", action="store_true", help="one small case, nothing written")
-    parser.add_argument("--threads", type=int, default=1)
-    parser.add_argument("--measure", help=argparse.SUPPRESS)  # one measurement, arguments and result as JSON
-    options = parser.parse_args()
-    if options.measure:
-        kind, *arguments = json.loads(options.measure)
-        print(json.dumps({"seconds": seconds, "megabytes": megabytes}[kind](*arguments)))
-        sys.exit()
+    options = harness.options(__doc__, {"seconds": seconds, "megabytes": megabytes}, threads=1)
     rows = main(*(QUICK if options.quick else (PLAN, MEMORY_PLAN)), options.threads)
-    passed = judge(rows)
-    if not options.quick:
-        harness.write_table(rows, output_folder("benchmarks") / "pfml.csv", close=".2g")
-    sys.exit(not passed)
+    harness.finish("pfml", rows, judge(rows), options.quick, close=".2g")

@@ -16,11 +16,8 @@ for the bases, and eigenproblems of k + 1 rows. The exponent over a range of N i
 lies between 1 and 2. --device cuda times the product alone.
 """
 
-import argparse
-import json
 import math
 import statistics
-import sys
 from typing import NamedTuple
 
 import harness
@@ -30,7 +27,6 @@ from torch import Tensor
 
 from dmlrepro.losses.piecewise_linear import pieces_and_similarity
 from experiments import timing
-from experiments.analysis.saving import output_folder
 from experiments.training.device import reuse_freed_memory
 
 QUALITY = 0.9
@@ -171,20 +167,8 @@ def judge(rows: list[dict]) -> bool:
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--quick", action="store_true", help="one small case, nothing written")
-    parser.add_argument("--threads", type=int, default=1)
-    parser.add_argument("--device", default="cpu", choices=("cpu", "cuda"))
-    parser.add_argument("--measure", help=argparse.SUPPRESS)  # one measurement, arguments and result as JSON
-    options = parser.parse_args()
-    if options.measure:
-        print(json.dumps(seconds(*json.loads(options.measure)[1:])))
-        sys.exit()
-    plan = QUICK if options.quick else PLAN
-    if options.device == "cuda":
-        plan = [(name, ("product",), repeats) for name, _, repeats in plan]
+    options = harness.options(__doc__, {"seconds": seconds}, threads=1, device="cpu")
+    on_cpu, plan = options.device == "cpu", QUICK if options.quick else PLAN
+    plan = [(name, forms if on_cpu else ("product",), repeats) for name, forms, repeats in plan]
     rows = [r for case in plan for r in harness.apart(__file__, "seconds", *case, options.threads, options.device)]
-    passed = judge(rows)
-    if not options.quick and options.device == "cpu":
-        harness.write_table(rows, output_folder("benchmarks") / "plm.csv")
-    sys.exit(not passed)
+    harness.finish("plm", rows, judge(rows), options.quick or not on_cpu)

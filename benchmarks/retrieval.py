@@ -13,7 +13,6 @@ the queries, which flatters float64, because the search prepares the gallery onc
 thread on a CPU. The exit status is 1 if a ratio misses its limit.
 """
 
-import argparse
 import contextlib
 import statistics
 import sys
@@ -26,7 +25,6 @@ from torch import Tensor
 
 from dmlrepro import retrieval
 from experiments import timing
-from experiments.analysis.saving import output_folder
 from experiments.training.device import device_for_training
 from experiments.training.keys import device_name
 
@@ -114,11 +112,6 @@ def judge(rows: list[dict]) -> bool:
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--quick", action="store_true", help="one small case, nothing written")
-    options = parser.parse_args()
-    rows = main(QUICK if options.quick else CASES)
-    passed = judge(rows)
-    if not options.quick:
-        harness.write_table(rows, output_folder("benchmarks") / "retrieval.csv")
-    sys.exit(not passed)
+    quick = harness.options(__doc__).quick
+    rows = main(QUICK if quick else CASES)
+    harness.finish("retrieval", rows, judge(rows), quick)

@@ -10,10 +10,8 @@ What the tail is ahead by is paid once for all runs on a data set: `once_seconds
 exit status is 1 if a limit is missed.
 """
 
-import argparse
 import os
 import statistics
-import sys
 import tempfile
 from collections.abc import Callable, Mapping
 from unittest import mock
@@ -22,7 +20,6 @@ import harness
 import torch
 
 from experiments import timing
-from experiments.analysis.saving import output_folder
 from experiments.methods import BASELINES, spec_of
 from experiments.params import Params
 from experiments.training import batches, loop
@@ -113,11 +110,8 @@ def main(specs: Mapping[str, RunSpec], seeds: int, rounds: int) -> tuple[list[di
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--quick", action="store_true", help="glyphs, nothing written")
-    if parser.parse_args().quick:
-        main(forms_of("quick", train_from="block3", steps=20), 1, 3)
-        sys.exit()
-    rows, passed = main(forms_of("small", dataset="cub-subset"), SEEDS, ROUNDS)
-    harness.write_table(rows, output_folder("benchmarks") / "tail.csv")
-    sys.exit(not passed)
+    quick = harness.options(__doc__).quick
+    quick_forms = forms_of("quick", train_from="block3", steps=20)
+    given = (quick_forms, 1, 3) if quick else (forms_of("small", dataset="cub-subset"), SEEDS, ROUNDS)
+    rows, passed = main(*given)
+    harness.finish("tail", rows, passed or quick, quick)

@@ -204,7 +204,12 @@ def quarantine(path: Path, reason: object) -> None:
 def find_repository() -> Path | None:
     """The repository: the nearest folder at or above the working directory whose pyproject.toml is this project's, else
     the checkout that this package is imported from; None where it is installed and no repository is around."""
-    for folder in (Path.cwd(), *Path.cwd().parents, Path(__file__).resolve().parents[1]):
+    return _repository_above(Path.cwd())
+
+
+@functools.cache  # every RunSpec asks for it
+def _repository_above(here: Path) -> Path | None:
+    for folder in (here, *here.parents, Path(__file__).resolve().parents[1]):
         project = folder / "pyproject.toml"
         ours = project.is_file() and PROJECT.search(project.read_bytes())
         if ours and (folder / "dmlrepro").is_dir():

@@ -47,21 +47,15 @@ def write_cars(root: Path, sizes: dict[int, int], num_classes: int) -> Path:
     return folder
 
 
-def write_cars_in_two_parts(folder: Path, sizes: dict[int, int], num_classes: int, nested: bool = False) -> Path:
-    """cars_train/ and cars_test/ with devkit/ and cars_test_annos_withlabels.mat; classes alternate between the parts.
-
-    nested: the images lie a folder deeper, as Kaggle's copy unpacks.
-    """
+def write_cars_in_two_parts(folder: Path, sizes: dict[int, int], num_classes: int) -> Path:
+    """torchvision's stanford_cars: cars_train/ and cars_test/ with annotations; classes alternate between them."""
     ids = [number for number in sizes for _ in range(sizes[number])]
     files = {"train": "devkit/cars_train_annos.mat", "test": "cars_test_annos_withlabels.mat"}
     for start, (part, file) in enumerate(files.items()):
         own = ids[start::2]
         names = [f"{n:05d}.jpg" for n in range(1, len(own) + 1)]
-        place = folder / f"cars_{part}" / (f"cars_{part}" if nested else "")
-        save_images([place / name for name in names])
+        save_images([folder / f"cars_{part}" / name for name in names])
         save_matlab(folder / file, annotations=matlab_structs({**BOX, "class": own, "fname": names}))
-    unlabelled = matlab_structs({**BOX, "fname": [f"{n:05d}.jpg" for n in range(1, len(ids[1::2]) + 1)]})
-    save_matlab(folder / "devkit" / "cars_test_annos.mat", annotations=unlabelled)
     save_matlab(folder / "devkit" / "cars_meta.mat", class_names=car_names(num_classes))
     return folder
 

@@ -90,12 +90,6 @@ def test_accept_checks_everything_before_it_replaces_anything(copy, capsys, monk
     assert "no tables of 00_tour; make results ONLY=00_tour" in said(["update-golden", "00", "10"], capsys)
 
 
-def test_publish_refuses_a_folder_of_no_profile(tmp_path, capsys, monkeypatch):
-    monkeypatch.setattr(publishing, "publish", lambda *_, **__: pytest.fail("published"))
-    for folder in (str(tmp_path / "somewhere"), ".", "build/quick/.."):
-        assert f"{folder} is no folder of a profile" in said(["publish", folder], capsys)
-
-
 def test_accept_takes_what_is_published_where_nothing_was_built(copy, monkeypatch):
     accepted: list[str] = []
     monkeypatch.setattr(publishing, "publish", lambda *_, **__: pytest.fail("published"))
@@ -113,52 +107,33 @@ def test_accept_refuses_a_damaged_table_of_the_build(copy, capsys, monkeypatch):
     assert f"{MAGNET}.csv is not what was saved" in said(["update-golden", "30"], capsys)
 
 
-def test_a_grid_is_not_told_a_second_time_what_it_says(tmp_path, capsys):
-    for more in (["--profile", "small"], ["-p", "steps", "7"]):
-        assert "--grid says the profile and the parameters" in said(
-            ["train", "--grid", tmp_path / "grid", *more], capsys
-        )
+GRID = {"half": "{", "empty": "[]", "grid": json.dumps({"profile": "quick", "executions": {MAGNET: {}}})}
 
 
 @pytest.mark.parametrize(
-    ("name", "hint"),
+    ("arguments", "message"),
     [
-        (["config", "pfml"], "no notebook 'pfml'; there are 10_pfml_retrieval, 11_"),
-        (["tune", "PFMLL"], "no method 'PFMLL'; did you mean 'PFML'?"),
+        ("train --grid half", "half is no complete JSON file"),
+        ("train --grid empty", "empty holds no profile and executions"),
+        ("train --grid grid 99", f"grid has no 99; it has {MAGNET}"),
+        ("train --grid grid --profile small", "--grid says the profile and the parameters"),
+        ("train --grid grid -p steps 7", "--grid says the profile and the parameters"),
+        ("config pfml", "no notebook 'pfml'; there are 10_pfml_retrieval, 11_"),
+        ("tune PFMLL", "no method 'PFMLL'; did you mean 'PFML'?"),
+        (
+            f"summary nosuch {MAGNET}",
+            "no folder nosuch; give one that holds tables, as build/quick after `make results`",
+        ),
+        ("summary .", "00_tour.ipynb is no complete JSON file"),
+        ("publish somewhere", "somewhere is no folder of a profile"),
+        ("publish .", ". is no folder of a profile"),
+        ("publish build/quick/..", "build/quick/.. is no folder of a profile"),
     ],
 )
-def test_a_name_that_is_nearly_one_is_suggested(name, hint, capsys):
-    said_of_it = said(name, capsys)
-    assert hint in said_of_it and "50_plm" not in said_of_it
-
-
-@pytest.mark.parametrize(
-    ("arguments", "content", "remedy"),
-    [
-        (["train", "--grid"], "{", "is no complete JSON file"),
-        (["train", "--grid"], "[]", "holds no profile and executions"),
-    ],
-)
-def test_a_file_that_is_not_what_it_should_be_is_named(arguments, content, remedy, tmp_path, capsys):
-    path = tmp_path / "given.json"
-    path.write_text(content)
-    error = said([*arguments, path], capsys)
-    assert f"{path} {remedy}" in error and "Traceback" not in error
-
-
-def test_an_execution_that_a_grid_lacks_is_named_with_those_it_has(tmp_path, capsys):
-    path = tmp_path / "executions.json"
-    path.write_text(json.dumps({"profile": "quick", "executions": {MAGNET: {}}}))
-    assert f"{path} has no 99; it has {MAGNET}" in said(["train", "--grid", path, "99"], capsys)
-
-
-def test_the_golden_values_beside_a_folder_that_is_not_there(tmp_path, capsys):
-    error = said(["summary", tmp_path / "nosuch", MAGNET], capsys)
-    assert f"no folder {tmp_path}/nosuch" in error and "`make results`" in error
-
-
-def test_a_notebook_that_was_cut_is_named(tmp_path, capsys, monkeypatch):
-    (tmp_path / "00_tour.ipynb").write_text('{"cells": [')
-    assert f"{tmp_path}/00_tour.ipynb is no complete JSON file" in said(["summary", tmp_path], capsys)
-    monkeypatch.setattr(pages, "_path", lambda name: tmp_path / "00_tour.ipynb")
-    assert "00_tour.ipynb is no complete JSON file" in said(["report"], capsys)
+def test_what_is_refused_is_named(arguments, message, tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(publishing, "publish", lambda *_, **__: pytest.fail("published"))
+    for name, content in (GRID | {"00_tour.ipynb": '{"cells": ['}).items():
+        (tmp_path / name).write_text(content)
+    error = said(arguments.split(), capsys)
+    assert message in error and "Traceback" not in error and "50_plm" not in error

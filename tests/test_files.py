@@ -29,12 +29,7 @@ def emptied(content: bytes) -> bytes:
     return b""
 
 
-def of_zeros(content: bytes) -> bytes:
-    """What some file systems leave after a power cut."""
-    return bytes(len(content))
-
-
-DAMAGE = (cut, flipped, emptied, of_zeros)
+DAMAGE = (cut, flipped, emptied)
 
 
 @pytest.fixture
@@ -137,16 +132,11 @@ def test_a_damaged_file_of_a_sealed_folder_is_found(sealed, name, damage):
         files.check_checksums(sealed)
 
 
-@pytest.mark.parametrize("remove", ["a", files.SUMS])
-def test_a_missing_file_of_a_sealed_folder_is_found(sealed, remove):
-    (sealed / remove).unlink()
-    with pytest.raises(ValueError, match=f"{remove}"):
-        files.check_checksums(sealed)
-
-
-def test_a_file_too_many_is_found(sealed):
-    (sealed / "c").touch()
-    with pytest.raises(ValueError, match="c: not what"):
+@pytest.mark.parametrize("name", ["a", files.SUMS, "c"])
+def test_a_file_that_is_missing_or_one_too_many_is_found(sealed, name):
+    path = sealed / name
+    path.unlink() if path.exists() else path.touch()
+    with pytest.raises(ValueError, match=name):
         files.check_checksums(sealed)
 
 

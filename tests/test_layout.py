@@ -220,29 +220,3 @@ def test_a_changed_module_is_seen(tmp_path):
         (tmp_path / "toy" / f"{name}.py").write_text(text)
     changed = changes(["toy.low", "toy.high", "toy.top"], tmp_path)
     assert changed == ["toy.high changes toy.low.NAMES", "toy.top changes toy.low.COLORS"]
-
-
-def untyped(text: str) -> list[str]:
-    """ "function: parameter" for every parameter without a type; self, cls and those of lambdas need none."""
-    parameters = []
-    for node in ast.walk(ast.parse(text)):
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
-            given = node.args
-            every = [*given.posonlyargs, *given.args, *given.kwonlyargs, *filter(None, (given.vararg, given.kwarg))]
-            names = [
-                argument.arg
-                for argument in every
-                if argument.annotation is None and argument.arg not in ("self", "cls")
-            ]
-            parameters += [f"{node.name}: {name}" for name in names]
-    return parameters
-
-
-def test_every_parameter_has_a_type():
-    assert [
-        f"{FILES[name].relative_to(ROOT)}: {parameter}" for name in FILES for parameter in untyped(TEXTS[name])
-    ] == []
-
-
-def test_a_parameter_without_a_type_is_seen():
-    assert untyped("def f(self, a, /, b: int, *c, d=lambda e: e, **g): ...") == ["f: a", "f: d", "f: c", "f: g"]

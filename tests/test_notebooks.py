@@ -94,15 +94,6 @@ def test_the_steps_that_it_states_are_those_of_its_runs():
                 assert lengths & {spec.steps for spec in study.specs_untrained(params) if spec.loss}, (profile, stated)
 
 
-def test_it_begins_with_a_title_and_a_question():
-    for path in NOTEBOOKS:
-        notebook = read(path)
-        first = notebook.cells[0]
-        assert first.cell_type == "markdown", path.stem
-        assert first.source.startswith("# "), path.stem
-        assert "**Question.**" in first.source, path.stem
-
-
 CHECKED = (  # the first of notebooks that save a table
     "within tolerance of the golden run",
     "the ledger made from results/ is results/claims.csv",

@@ -80,11 +80,6 @@ def test_a_loss_concerns_its_papers_notebooks_and_those_that_share_its_runs(buil
     assert after_touching(built, "dmlrepro/losses/nivmf.py") == {"train", "publish"} | nivmf | every_loss | AFTER_ALL
 
 
-def test_shared_baselines_concern_every_notebook_that_trains_them(built):
-    concerned = after_touching(built, "dmlrepro/losses/baselines.py")
-    assert {"train", "publish", "10_pfml_retrieval", "20_nivmf_retrieval"} <= concerned
-
-
 def test_the_scheme_of_every_run_concerns_every_notebook(built):
     assert after_touching(built, "experiments/training/schemes/supervised.py") >= {"train", "publish", *NOTEBOOKS}
 
@@ -148,7 +143,3 @@ def test_a_search_comes_with_the_first_seed(built):
     text = dry_run(built, "train=seeds", "notebooks=31", profile="paper")
     jobs = re.findall(r"rule seed:\n.*?input: (.*?)\n.*?wildcards: name=\S+, seed=(\d+)", text, re.DOTALL)
     assert {seed for needed, seed in jobs if ".seed0.trained" not in needed} == {"0"} and len(jobs) > 1
-
-
-def test_a_page_of_the_repository_concerns_nobody(built):
-    assert after_touching(built, "pyproject.toml") == set()

@@ -1,4 +1,4 @@
-"""A run of a second, from which the tests of training derive theirs."""
+"""A run of a second, from which the tests of training derive theirs, and the module of a reader's loss."""
 
 from experiments.training.spec import RunSpec
 
@@ -12,3 +12,17 @@ TINY = RunSpec(
     lr=1e-3,
     threads=1,
 )
+
+# a copy of a rival, by a reader
+ANCHORS = """
+from pytorch_metric_learning.losses import ProxyAnchorLoss
+from torch import nn
+
+class Anchors(nn.Module):
+    def __init__(self, num_classes, embedding_size, margin=0.1, alpha=32.0):
+        super().__init__()
+        self.loss = ProxyAnchorLoss(num_classes, embedding_size, margin=margin, alpha=alpha)
+
+    def forward(self, embeddings, labels):
+        return self.loss(embeddings, labels)
+"""

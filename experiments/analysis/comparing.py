@@ -269,11 +269,12 @@ def _contexts(
             continue
         studied = tables.cells_of(group[study])
         trained = ~study & ~headless if (~study & ~headless).any() else ~study
+        network = [name for name in tables.CONTEXT if name != "dim"]
+        without_head = {key: tables.cells_of(rows) for key, rows in group[headless].groupby(network, dropna=False)}
         for context, runs in group[trained].groupby(tables.CONTEXT, dropna=False, sort=False):
             context = dict(zip(tables.CONTEXT, context))
-            same = (group[[name for name in context if name != "dim"]] == pd.Series(context).drop("dim")).all(axis=1)
-            cells = studied | tables.cells_of(group[same & headless]) | tables.cells_of(runs)
-            yield context, cells, frozenset(studied)
+            beside = without_head.get(tuple(context[name] for name in network), {})
+            yield context, studied | beside | tables.cells_of(runs), frozenset(studied)
 
 
 def _compared(test: ClaimTest, context: Context) -> ClaimResult:

@@ -15,7 +15,7 @@ import numpy as np
 import pandas as pd
 
 from experiments.analysis import claims, provenance, saving, summaries, tables, verdict_tables
-from experiments.analysis.comparing import UNTRAINED, Environments, Reason
+from experiments.analysis.comparing import UNTRAINED, Reason
 from experiments.analysis.judging import Verdict, judge
 from experiments.analysis.provenance import record
 from experiments.analysis.statistics import MIN_SEEDS, t_interval
@@ -134,14 +134,14 @@ class Stored:
         committed = {method: search["trials"] for method, search in self.searches.items()}
         return trials_of(self.table, self.parameters.get("search_trials", 0), committed)
 
-    def judged(self, tests: Mapping[str, claims.ClaimTest], environments: Environments | None = None) -> Judged:
+    def judged(self, tests: Mapping[str, claims.ClaimTest], **further: Any) -> Judged:
         """The verdicts of the claims of its notebook that this table has rows for, none if its code is an older one;
-        tests: all of the paper; environments: as in `judging.judge`."""
+        tests: all of the paper; further: environments and hits, as in `judging.judge`."""
         how: dict[str, Any] = {
-            "environments": environments,
             "trials": self.trials,
             "device": self.device,
             "pretrained": self.parameters.get("weights") != "none",
+            **further,
         }
         return judged(self.table, tests, self.notebook, older=self.older, **how)
 

@@ -5,7 +5,6 @@ that exists is overwritten. Where nothing could be had, the error says what to d
 the instructions say are verified and unpacked by the same command.
 """
 
-import gzip
 import http.client
 import shutil
 import socket
@@ -26,9 +25,9 @@ class Source(NamedTuple):
 
     file: its path below the data folder.
     urls: where it can be downloaded, best first; none if only by hand.
-    md5: as published with torchvision (MNIST, Omniglot) or used by several public code bases (the others); None where
-        no checksum is known.
-    unpacks_to: the folder (from .tgz, .zip) or file (from .gz) below the data folder that it becomes.
+    md5: as published with torchvision (Omniglot) or used by several public code bases (the others); None where no
+        checksum is known.
+    unpacks_to: the folder below the data folder that a .tgz or .zip becomes.
     """
 
     file: str
@@ -37,13 +36,6 @@ class Source(NamedTuple):
     unpacks_to: str | None = None
 
 
-_MNIST_MIRRORS = ("https://ossci-datasets.s3.amazonaws.com/mnist/", "http://yann.lecun.com/exdb/mnist/")
-_MNIST_MD5 = {
-    "train-images-idx3-ubyte": "f68b3c2dcbeaaa9fbdd348bbdeb94873",
-    "train-labels-idx1-ubyte": "d53e105ee54ea40749a09fcbcd1e9432",
-    "t10k-images-idx3-ubyte": "9fb629c4189551a2d022fa330f9573f3",
-    "t10k-labels-idx1-ubyte": "ec29112dd5afa0611ce80d1b7f02629c",
-}
 _OMNIGLOT = "https://raw.githubusercontent.com/brendenlake/omniglot/master/python/"
 _OMNIGLOT_MD5 = {
     "images_background.zip": "68d2efa1b9178cc56df9314c21c6e718",
@@ -57,10 +49,7 @@ _SOP = (
     "&confirm=t",
 )
 SOURCES = {
-    "mnist": [
-        Source(f"MNIST/raw/{name}.gz", tuple(f"{url}{name}.gz" for url in _MNIST_MIRRORS), md5, f"MNIST/raw/{name}")
-        for name, md5 in _MNIST_MD5.items()
-    ],
+    "mnist": [],  # by torchvision
     "omniglot": [Source(f"omniglot/{name}", (f"{_OMNIGLOT}{name}",), md5) for name, md5 in _OMNIGLOT_MD5.items()],
     "cub": [Source("CUB_200_2011.tgz", (_CUB,), "97eceeb196236b17998738112f37df78", "CUB_200_2011")],
     "cars": [
@@ -75,33 +64,22 @@ SOURCES = {
         Source("InShop/Eval/list_eval_partition.txt"),
     ],
 }
-BY_HAND = {
+BY_HAND = {  # each ends in the same command again
     "cars": """\
-The authors' servers have not answered since 2023. Any one of three copies will do; all have the same 16,185 images, and
-the classes are split again, 1 to 98 for training:
-a) pytorch-metric-learning's copy. Download
-   https://www.kaggle.com/api/v1/datasets/download/jutrera/stanford-car-dataset-by-classes-folder and unzip it into
+The authors' servers have not answered since 2023. Any one of three copies will do; all have the same 16,185 images:
+a) https://www.kaggle.com/api/v1/datasets/download/jutrera/stanford-car-dataset-by-classes-folder, unzipped into
    {root}/Cars196/, so that names.csv, anno_train.csv, anno_test.csv and car_data/ lie there.
-b) cars_train/ and cars_test/ with devkit/cars_train_annos.mat, devkit/cars_meta.mat and
-   cars_test_annos_withlabels.mat, in {root}/Cars196/ or, as torchvision has them, {root}/stanford_cars/. The images are
-   on https://www.kaggle.com/datasets/jessicali9530/stanford-cars-dataset, devkit/ is
-   https://github.com/pytorch/vision/files/11644847/car_devkit.tgz, and
-   https://github.com/pytorch/vision/issues/7545#issuecomment-1631441616 links the file with the test labels. The
-   cars_annos.mat beside these images has the names of (c) and does not fit them.
-c) the original car_ims.tgz (1.9 GB, 000001.jpg to 016185.jpg) and cars_annos.mat, in {root}/Cars196/.
-Then run this command again: it compares the originals with their checksums and unpacks them, and counts any copy.""",
+b) torchvision's in {root}/stanford_cars/: https://github.com/pytorch/vision/issues/7545#issuecomment-1631441616.
+c) the original car_ims.tgz (1.9 GB, 000001.jpg to 016185.jpg) and cars_annos.mat, in {root}/Cars196/.""",
+    "mnist": "Put {{train,t10k}}-{{images-idx3,labels-idx1}}-ubyte, unpacked, into {root}/MNIST/raw/.",
     "sop": """\
-1. Follow the link on https://cvgl.stanford.edu/projects/lifted_struct/ or on
-   https://github.com/rksltnl/Deep-Metric-Learning-CVPR16 to Stanford_Online_Products.zip (2.9 GiB); the latter's is
-   https://drive.google.com/uc?id=1TclrpQOF_ullUP99wk_gjGN8pKvtErG8.
-2. Put it into {root}/.
-3. Run this command again: it verifies and unpacks the archive.""",
+Follow the link on https://cvgl.stanford.edu/projects/lifted_struct/ or on
+https://github.com/rksltnl/Deep-Metric-Learning-CVPR16 to Stanford_Online_Products.zip (2.9 GiB) and put it there:
+{root}/""",
     "inshop": """\
-1. Open https://mmlab.ie.cuhk.edu.hk/projects/DeepFashion/InShopRetrieval.html, agree to the terms (research only), and
-   follow the link to the shared folder "In-shop Clothes Retrieval Benchmark".
-2. Put Img/img.zip (the 256 x 256 images, not img_highres.zip) into {root}/InShop/Img/.
-3. Put Eval/list_eval_partition.txt into {root}/InShop/Eval/.
-4. Run this command again: it unpacks the images and counts them.""",
+Open https://mmlab.ie.cuhk.edu.hk/projects/DeepFashion/InShopRetrieval.html, agree to the terms (research only), and
+follow the link to "In-shop Clothes Retrieval Benchmark". Put Img/img.zip (the 256 x 256 images, not img_highres.zip)
+into {root}/InShop/Img/ and Eval/list_eval_partition.txt into {root}/InShop/Eval/.""",
 }
 
 
@@ -119,20 +97,22 @@ def fetch(name: str, root: str | Path | None = None) -> None:
         raise ValueError(f"unknown data set {name!r}; there are {', '.join(SOURCES)}")
     root = Path(root or data_root())
     another_copy = name == "cars" and layouts.cars_layout(root)[1] != "original"
-    for source in [] if another_copy else SOURCES[name]:
-        try:
+    try:
+        for source in [] if another_copy else SOURCES[name]:
             _obtain(source, root)
-        except OSError as error:
-            raise OSError(f"{error}\nIf it stays so, by hand:\n{_by_hand(name, root)}") from error
+        if name == "mnist":
+            from torchvision.datasets import MNIST
+
+            MNIST(root, download=True)
+    except (OSError, RuntimeError) as error:  # the latter by torchvision
+        raise OSError(f"{error}\nIf it stays so, by hand:\n{_by_hand(name, root)}") from error
     print(manifests.check(name, root))
 
 
 def _by_hand(name: str, root: Path) -> str:
-    if name in BY_HAND:
-        return BY_HAND[name].format(root=root)
-    steps = [f"Download {' or '.join(source.urls)}\n   to {root / source.file}" for source in SOURCES[name]]
-    steps.append("Run this command again: it verifies and unpacks what is there.")
-    return "\n".join(f"{number}. {step}" for number, step in enumerate(steps, 1))
+    missing = [f"Download {' or '.join(source.urls)} to {root / source.file}." for source in SOURCES[name]]
+    steps = BY_HAND[name].format(root=root) if name in BY_HAND else "\n".join(missing)
+    return f"{steps}\nThen run this command again: it verifies, unpacks and counts what is there."
 
 
 def _obtain(source: Source, root: Path) -> None:
@@ -180,29 +160,18 @@ def verify(file: Path, md5: str | None) -> None:
 
 
 def unpack(archive: Path, result: Path) -> None:
-    """Unpack a .gz to the file `result`, or a .tgz or .zip, whose top folder has the name of `result`, to that folder.
+    """Unpack a .tgz or .zip whose top folder has the name of the folder `result`, which it becomes.
 
     Members of a .zip that lead out of the folder are left out. OSError, and nothing is unpacked, if the archive is
     damaged, truncated or encrypted, or if a member of a .tgz leads or links out of the folder.
     """
-    damage = (
-        tarfile.TarError,
-        zipfile.BadZipFile,
-        EOFError,
-        zlib.error,
-        RuntimeError,
-    )  # the last: a password is missing
     try:
-        if archive.suffix == ".gz":
-            with atomic_write(result) as temporary, gzip.open(archive) as packed, temporary.open("wb") as out:
-                shutil.copyfileobj(packed, out)
-            return
         with temporary_folder(result.parent) as folder:
             shutil.unpack_archive(archive, folder, filter="data" if archive.suffix == ".tgz" else None)
             if not (folder / result.name).is_dir():
                 raise OSError(f"expected a folder {result.name} in it")
             (folder / result.name).rename(result)
-    except (OSError, *damage) as error:
+    except (OSError, tarfile.TarError, zipfile.BadZipFile, EOFError, zlib.error, RuntimeError) as error:  # a password
         raise OSError(
             f"{archive}: not unpacked ({error}); fetch it again, or unpack it to {result} yourself"
         ) from error

@@ -270,11 +270,6 @@ def _read(name: str, root: str | Path | None) -> tuple[Manifest, tuple[str, ...]
             fetch = f"`python -m experiments data fetch {base}` downloads the set or says how to get it"
             raise FileNotFoundError(f"{error}; {fetch}") from error
     names, ids, source = annotations.class_names, annotations.class_ids, annotations.source
-    outside = [
-        number for number in {*names, *ids.tolist()} if annotations.max_id and not 1 <= number <= annotations.max_id
-    ]
-    if outside:
-        raise ValueError(f"{source}: expected class ids from 1 to {annotations.max_id}, found {outside[0]}")
     present = set(ids.tolist())
     if gaps := [f"{number} ({names[number]})" for number in sorted(set(names) - present)]:
         what = f"class {layouts.few(gaps)} without an image"

@@ -491,6 +491,7 @@ def _timm(name: str, in_channels: int, load: Load) -> tuple[nn.Module, Preproces
 # weights
 
 
+@functools.cache
 def _published(name: str) -> tuple[str, tuple[str, ...]]:
     """Where the published weights of a network are downloaded ("": by timm), and what a local copy of them may be
     called, the preferred name first; ValueError where it has none under this name."""

@@ -2,6 +2,7 @@
 
 import functools
 import io
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -9,14 +10,14 @@ import numpy as np
 import pandas as pd
 
 from experiments import variables
-from experiments.analysis import claims, ledger, stored, tables
+from experiments.analysis import claims, judging, ledger, results, robustness, stored, tables
 from experiments.analysis.comparing import Environments
 from experiments.analysis.judging import Verdict
 from experiments.analysis.verdict_tables import Judged
 from experiments.files import repository_root, write_text
 from experiments.report import catalogue
 from experiments.study import Study
-from experiments.training import runs
+from experiments.training import records, runs
 
 COLUMNS = (
     *("claim_id", "scale", "decides", "verdict", "k", "n", "reason", "detail", "role", "tuned", "mixes", "universal"),
@@ -42,7 +43,7 @@ def _judged() -> list[tuple[stored.Stored, Judged]]:
     """What the judge says of every table of results/ that settles claims."""
     studies = map(catalogue.find, dict.fromkeys(test.notebook for test in catalogue.claims().values()))
     tables_of = [(study, saved) for study in studies for saved in study.in_results()]
-    return [(saved, saved.judged(study.claims, _environments(study, saved))) for study, saved in tables_of]
+    return [(saved, saved.judged(study.claims, environments=_environments(study, saved))) for study, saved in tables_of]
 
 
 @functools.cache
@@ -89,6 +90,30 @@ def comparisons() -> pd.DataFrame:
     return frame.sort_values("claim_id", key=lambda of: of.map(order), kind="stable", ignore_index=True)
 
 
+@functools.cache
+def robust() -> pd.DataFrame:
+    """Which checks keep the verdict of each claim here, see `robustness`, by the index of its line in `lines`."""
+    tests, lines_of, rows = catalogue.claims(), by_claim(), {}
+    deciding = [ledger.lines_that_decide(own, tests[claim_id]) for claim_id, own in lines_of.items()]
+    decided = [line for own in deciding for line in own.itertuples() if line.verdict in judging.DECIDED]
+    for saved, _ in _judged():
+        if not (here := [line for line in decided if (line.stem, line.profile) == (saved.stem, saved.profile)]):
+            continue
+        study = catalogue.find(saved.notebook)
+        of_table = saved.judged(study.claims, hits=_hits(study, saved)).comparisons
+        other = robustness.with_other_metric(study.claims)
+        of_other = saved.judged(dict(study.claims) | other).verdicts
+        for line in here:
+            compared = of_table[(of_table["claim_id"] == line.claim_id) & (of_table["decides"] == "yes")].itertuples()
+            compared = [row.compared for row in compared if line.dataset == tables.SYNTHETIC or _is_of(line, row)]
+            same = [of_other[name] == getattr(line, name) for name in ("claim_id", "dataset", "backbone", "protocol")]
+            words = of_other.loc[np.logical_and.reduce(same), "verdict"] if line.claim_id in other else ()
+            rows[line.Index] = robustness.checked(
+                line, compared, tests[line.claim_id], next(iter(words), None), lines_of[line.claim_id]
+            )
+    return pd.DataFrame.from_dict(rows, orient="index", columns=[*robustness.CHECKS])
+
+
 def _is_of(line: Any, comparison: Any) -> bool:
     """Whether a comparison of images is of the context of a line, which may have several protocols."""
     return comparison.dataset == line.dataset and str(comparison.protocol) in line.protocol.split(" + ")
@@ -107,6 +132,19 @@ def _environments(study: Study, saved: stored.Stored) -> Environments:
             if environment:
                 environments.setdefault((spec.method, spec.setting, spec.seed), set()).add(environment)
     return environments
+
+
+def _hits(study: Study, saved: stored.Stored) -> pd.DataFrame | None:
+    """Correct queries by test class of the runs of a table, None where results/ does not have them all."""
+    file = repository_root() / "results" / saved.profile / "runs" / f"{study.name}.jsonl"
+    with variables.unset("DMLREPRO_RECORD"):
+        params = study.params_of(saved)
+        specs = study.specs_untrained(params)
+        if saved.profile == "quick" or not specs or not all(runs.on_record(specs, file)):
+            return None
+        with suppress(records.NotMeasured):
+            return results.hits(map(runs.as_measured, runs.run_all(specs, record=file)), params)
+    return None
 
 
 def _regime(saved: stored.Stored) -> int:
@@ -155,7 +193,7 @@ def _why_without(test: claims.ClaimTest | None, own: pd.DataFrame | None) -> str
 
 def forget() -> None:
     """Read results/ anew."""
-    for cached in (_judged, lines, here):
+    for cached in (_judged, lines, here, robust):
         cached.cache_clear()
 
 
@@ -166,7 +204,8 @@ def paths() -> dict[str, Path]:
 
 def csv() -> dict[str, str]:
     how: dict[str, Any] = {"index": False, "float_format": "%.4g", "lineterminator": "\n"}
-    return {"claims": lines()[[*COLUMNS]].to_csv(**how), "comparisons": comparisons().to_csv(**how)}
+    with_checks = lines()[[*COLUMNS]].join(robust()).fillna(dict.fromkeys(robustness.CHECKS, ""))
+    return {"claims": with_checks.to_csv(**how), "comparisons": comparisons().to_csv(**how)}
 
 
 def differences() -> list[str]:

@@ -10,11 +10,12 @@ import hashlib
 import platform
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import torch
 
 from experiments.datasets import manifests
-from experiments.files import find_repository, read_json
+from experiments.files import data_root, find_repository, read_json
 from experiments.networks import backbones
 from experiments.training import batches, recorded, records, sources
 from experiments.training.device import device_for_training
@@ -41,7 +42,7 @@ def identity_of(spec: RunSpec, digests: Callable[[str, float, int, int | None], 
     if manifests.is_own(spec.dataset):
         del asked["dataset"]  # a folder has many spellings; the name and content of its images are the data's digest
     else:
-        digests = _kept_digest_of_data
+        digests = functools.partial(_kept_digest_of_data, data_root())
     what = {
         "spec": asked,
         "data": (digests or digest_of_data)(
@@ -105,7 +106,10 @@ def _digests_on_record() -> dict[str, dict]:
     return read_json(path, "take it from git") if path and path.exists() else {name: {} for name in known}
 
 
-_kept_digest_of_data = functools.cache(digest_of_data)  # of a data set that stays as it is while a process runs
+@functools.cache
+def _kept_digest_of_data(root: Path, *data_of_run: Any) -> str:
+    """`digest_of_data` of a data set in a folder, where it stays as it is while a process runs."""
+    return digest_of_data(*data_of_run)
 
 
 @functools.cache

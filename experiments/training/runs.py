@@ -143,6 +143,11 @@ class _Line(RunResult):
         raise records.NotMeasured
 
 
+def as_measured(run: RunResult) -> RunResult:
+    """The same run, of which nothing can be asked but what was measured on it."""
+    return _Line(**{field.name: getattr(run, field.name) for field in dataclasses.fields(run)})
+
+
 def run(spec: RunSpec) -> RunResult:
     """One run, from the cache or trained now."""
     return run_all([spec])[0]
@@ -269,7 +274,7 @@ def train_into_cache(identity: dict[str, dict], spec: RunSpec, described: str | 
 def _asks_for_weights(measure: Callable[[RunResult], None], run: RunResult) -> bool:
     """Whether `measure` asks something of a run of the record that was not measured on it yet."""
     try:
-        measure(_Line(**{field.name: getattr(run, field.name) for field in dataclasses.fields(run)}))
+        measure(as_measured(run))
     except records.NotMeasured:
         return True
     return False

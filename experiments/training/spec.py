@@ -152,16 +152,13 @@ class RunSpec:
                 f"{self.head_start!r} with embedding_size={self.embedding_size}"
             )
         backbones.weights_file(self.backbone, self.weights)
-        scheme_builder(self.scheme, self.scheme_options)
+        _check_scheme(self.scheme, _written("scheme_options", self.scheme_options))
         if self.loss is not None:
             self._check_loss(self.loss)
 
     def _check_loss(self, loss: str) -> None:
         """ValueError unless the loss takes its options, and has the parameters whose rates are given."""
-        try:
-            options = json.dumps(dict(self.loss_options), sort_keys=True)
-        except TypeError as error:
-            raise ValueError(f"loss_options must be numbers, words and lists of them ({error})") from error
+        options = _written("loss_options", self.loss_options)
         # pooled features have a length that is not known here; 128 suits all
         parameters, initialised = _tried(loss, options, self.embedding_size or 128)
         if unknown := sorted(set(self.loss_lr) - parameters - {"*"}):
@@ -208,6 +205,18 @@ class RunSpec:
 
     def replace(self, **changes: Any) -> "RunSpec":
         return dataclasses.replace(self, **changes)
+
+
+def _written(name: str, options: Mapping[str, Any]) -> str:
+    try:
+        return json.dumps(dict(options), sort_keys=True)
+    except TypeError as error:
+        raise ValueError(f"{name} must be numbers, words and lists of them ({error})") from error
+
+
+@functools.cache
+def _check_scheme(name: str, options: str) -> None:
+    scheme_builder(name, json.loads(options))
 
 
 @functools.cache

@@ -47,12 +47,6 @@ def test_a_combination_differs_from_what_it_is_made_of_by_its_problems_alone():
     }
 
 
-def test_no_run_is_asked_for_twice():
-    for profile in ("quick", "small"):
-        specs = runs("91", profile=profile)
-        assert all(spec not in specs[:place] for place, spec in enumerate(specs))
-
-
 @pytest.mark.parametrize(
     ("values", "message"),
     [
@@ -64,15 +58,6 @@ def test_no_run_is_asked_for_twice():
 def test_what_is_unknown_or_nothing_at_all_is_an_error(values, message):
     with pytest.raises(ValueError, match=message):
         OneProtocolParams.from_values(values)
-
-
-def test_one_combination_alone_trains_itself_and_what_it_is_compared_with():
-    assert {spec.method for spec in runs("91", combinations=["EL-nivMF-CCP"])} == {
-        *("untrained", "random head", "EL-nivMF-Proxy", "EL-nivMF-CCP")
-    }
-    assert {spec.method for spec in runs("91", combinations=["MFCont+encoder"])} == {
-        *("untrained", "random head", "MFCont+encoder")
-    }
 
 
 def test_what_was_found_has_the_numbers_of_the_table():

@@ -6,6 +6,7 @@ from types import SimpleNamespace
 
 import pandas as pd
 import pytest
+from tiny import ANCHORS
 
 from experiments.across import your_loss
 from experiments.across.your_loss import METRIC, YourLossParams
@@ -18,18 +19,6 @@ from experiments.pfml.retrieval import PfmlRetrievalParams, Retrieval
 from experiments.report import searches
 from experiments.training import records, runs, search
 
-ANCHORS = """
-from pytorch_metric_learning.losses import ProxyAnchorLoss
-from torch import nn
-
-class Anchors(nn.Module):
-    def __init__(self, num_classes, embedding_size, margin=0.1, alpha=32.0):
-        super().__init__()
-        self.loss = ProxyAnchorLoss(num_classes, embedding_size, margin=margin, alpha=alpha)
-
-    def forward(self, embeddings, labels):
-        return self.loss(embeddings, labels)
-"""
 SHORT = {"steps": 2, "embedding_size": 8, "batch_size": 16, "seeds": 2}
 RANGES = ["margin=0:0.4", "alpha=4:64"]
 

@@ -1,8 +1,4 @@
-"""The benchmark's two forms of MFCWMS agree, its limits can be missed, and its table is written."""
-
-import csv
-
-import harness
+"""The benchmark's two forms of MFCWMS agree, its limits can be missed."""
 
 
 def test_forms_agree(benchmark, monkeypatch):
@@ -25,7 +21,7 @@ def rows(benchmark):
     return table
 
 
-def test_every_limit_is_judged(benchmark, capsys, tmp_path):
+def test_every_limit_is_judged(benchmark, capsys):
     table = rows(benchmark)
     assert benchmark.judge(table)
     printed = capsys.readouterr().out
@@ -45,12 +41,3 @@ def test_every_limit_is_judged(benchmark, capsys, tmp_path):
             for row in table
         ]
         assert not benchmark.judge(grown)
-    harness.write_table(table, tmp_path / "mean_field.csv")
-    with (tmp_path / "mean_field.csv").open() as file:
-        read = list(csv.DictReader(file))
-    assert len(read) == len(table) and read[0]["form"] == "MFCont"
-
-
-def test_measured_in_a_process_of_its_own(benchmark):
-    assert harness.apart(benchmark.__file__, "megabytes", "tiny", "MFCWMS") >= 0
-    assert set(harness.apart(benchmark.__file__, "seconds", "tiny", 1)) == set(benchmark.TURNS)

@@ -1,8 +1,5 @@
 """The benchmark's two forms compute the same thing, its limits can be missed, and its table is written."""
 
-import csv
-
-import harness
 import pytest
 
 
@@ -14,7 +11,7 @@ def test_forms_agree(benchmark, monkeypatch):
     assert benchmark.disagreement(*arguments) > 1e-2
 
 
-def test_ratios_are_judged(benchmark, capsys, tmp_path):
+def test_ratios_are_judged(benchmark, capsys):
     arguments = benchmark.problem(benchmark.CASES["tiny"])
     rows = [
         benchmark.row(name, form, metric, value, 1, *arguments)
@@ -29,11 +26,6 @@ def test_ratios_are_judged(benchmark, capsys, tmp_path):
         worse = [r | {"value": value} if j == i else r for j, r in enumerate(rows)]
         assert not benchmark.judge(worse)
     assert not benchmark.judge([benchmark.row("sop", "product", "megabytes", 4100.0, 1, *arguments)])
-    harness.write_table(rows, tmp_path / "pfml.csv", close=".2g")
-    with (tmp_path / "pfml.csv").open() as file:
-        read = list(csv.DictReader(file))
-    assert len(read) == len(rows)
-    assert [float(r["value"]) for r in read] == [r["value"] for r in rows]
 
 
 def test_exponent(benchmark):
@@ -44,9 +36,3 @@ def test_exponent(benchmark):
         for name, n in zip(benchmark.SLOPE, proxies)
     ]
     assert benchmark.slope(rows) == pytest.approx(1.7)
-
-
-def test_measured_in_a_process_of_its_own(benchmark):
-    rows = harness.apart(benchmark.__file__, "seconds", "tiny", ["product", "matmul"], 2, 1)
-    assert [r["form"] for r in rows] == ["product", "matmul"] and all(r["value"] > 0 for r in rows)
-    assert harness.apart(benchmark.__file__, "megabytes", "tiny", "product", 1)["value"] >= 0

@@ -1,6 +1,5 @@
 """The benchmark's two forms find the same pieces, its limits can be missed, and its measurement runs apart."""
 
-import harness
 import pytest
 
 from dmlrepro.losses import piecewise_linear
@@ -35,8 +34,3 @@ def test_ratios_and_growth_are_judged(benchmark, capsys):
     assert benchmark.exponent(rows) == pytest.approx(1.3)
     steep = {name: (benchmark.CASES[name].points / 200) ** 2.2 for name in benchmark.GROWING}
     assert not benchmark.judge(rows_of(benchmark, product | steep) + literal)
-
-
-def test_measured_in_a_process_of_its_own(benchmark):
-    rows = harness.apart(benchmark.__file__, "seconds", "tiny", ["product", "literal"], 1, 1, "cpu")
-    assert [r["form"] for r in rows] == ["product", "literal"] and all(r["value"] > 0 for r in rows)

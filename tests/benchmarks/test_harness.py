@@ -75,11 +75,3 @@ def test_every_ratio_is_printed_and_one_missed_limit_fails(capsys):
         "large: seconds over the loop's 0.5",
         "large: seconds over the broadcast's 0.25",
     ]
-
-
-def test_a_table_is_written_with_its_formats(tmp_path):
-    path = tmp_path / "folder" / "table.csv"
-    harness.write_table(
-        [{"case": "a", "n": 12345, "close": 0.123456, "value": 2 / 3, "limit": None}], path, close=".2g"
-    )
-    assert path.read_text() == "case,n,close,value,limit\na,12345,0.12,0.6667,\n"

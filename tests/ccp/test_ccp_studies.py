@@ -5,16 +5,11 @@ import math
 
 import pytest
 import torch
-from finished_tables import as_if_finished
 
-from experiments.analysis import judging
-from experiments.analysis.comparing import Reason
 from experiments.ccp import ablations, cost, geometry, methods
-from experiments.ccp.claims import TESTS
 from experiments.methods import BASELINES
 from experiments.report import catalogue
 from experiments.training import runs
-from experiments.training.builders import build_loss
 
 TINY = {"steps": 6, "eval_every": 1, "seeds": 1, "problem_patience": 1, "batch_size": 16, "proxies_per_class": 2}
 NAMES = [name for name in catalogue.studies() if name.startswith("4")]
@@ -27,26 +22,6 @@ def specs_of(name, **values):
 
 def contents(specs) -> set[str]:
     return {json.dumps(spec.as_dict(), sort_keys=True) for spec in specs}
-
-
-def test_there_are_nine_notebooks_and_fifteen_claims_of_theirs():
-    assert [name[:2] for name in NAMES] == [str(number) for number in range(40, 49)]
-    assert {test.notebook for test in TESTS.values()} == set(NAMES) and len(TESTS) == 15
-
-
-@pytest.mark.parametrize("profile", ["quick", "small", "paper"])
-@pytest.mark.parametrize("name", NAMES)
-def test_every_run_can_be_specified_and_its_loss_built(name, profile):
-    for spec in {spec.method: spec for spec in specs_of(name, profile=profile)}.values():
-        if spec.loss is not None:
-            build_loss(spec, 3, spec.embedding_size)
-
-
-@pytest.mark.parametrize("claim_id", ["ccp-04", "ccp-05", "ccp-06", "ccp-07", "ccp-08", "ccp-11", "ccp-12", "ccp-13"])
-def test_claims_about_scores_find_their_rows_at_small(claim_id):
-    table = as_if_finished(TESTS[claim_id].notebook, "small", metrics=("R@1", "P@1", "RP", "MAP@R", "problems"))
-    lines = judging.judge(table, TESTS, [claim_id]).verdicts
-    assert not lines["reason"].isin([Reason.ROWS, Reason.RANGE]).any()
 
 
 def test_the_default_point_is_one_run_of_three_ablations():

@@ -7,12 +7,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import torch
 from PIL import Image, ImageOps
 
 from experiments import cli
 from experiments.datasets import images, manifests
-from experiments.files import data_root
 
 BIRDS = ("jay", "kite", "lark", "owl", "rook", "swan")
 
@@ -165,14 +163,6 @@ def test_links_are_followed(tmp_path, birds):
     assert len(load(tmp_path / "link to all")) == 13
 
 
-def test_one_image_classes_stay_and_cannot_be_queries(birds):
-    for name in ("jay", "owl"):  # one trains, one tests
-        (birds / name / "1.png").unlink()
-    manifest = load(birds)
-    assert len(manifest) == 10 and {"jay", "owl"} <= set(manifest.class_names)
-    assert "left out of retrieval scores: 1" in manifests.check(f"folder:{birds}")
-
-
 def test_a_flat_folder_is_images_without_labels(tmp_path):
     for name in ("a.png", "b.png", "c.png", "d.png", "é.png", "f.png", "g.png"):
         picture(tmp_path / "heap" / name)
@@ -237,30 +227,24 @@ def test_parts_that_contradict_themselves_are_refused(tmp_path):
 # Files that cannot be decoded: found before anything is trained
 
 
-def test_unreadable_images_are_listed_together(birds, tmp_path, monkeypatch):
+def test_unreadable_images_are_listed_together(birds, tmp_path, monkeypatch, capsys):
     monkeypatch.setenv("DMLREPRO_CACHE", str(tmp_path / "cache"))
     (birds / "jay" / "0.png").write_bytes(b"")
     (birds / "kite" / "0.png").write_text("<html>404</html>")
     (birds / "owl" / "phone.heic").write_bytes(b"\0\0\0 ftypheic")
     picture(birds / "owl" / "line.png", (1000, 2))
     for read in (images.open_images, images.survey):
-        with pytest.raises(
-            ValueError, match=r"4 of 14 files.*no readable.*jay/0.png.*kite/0.png.*line.png.*phone.heic"
-        ):
+        with pytest.raises(ValueError, match=r"4 of 14 files.*readable.*jay/0.png.*kite/0.png.*line.png.*phone.heic"):
             read(load(birds))
     assert not list((tmp_path / "cache" / "images").glob("[!.]*"))
-
-
-def test_truncated_images_are_listed_together(birds, capsys):
-    for name in ("jay", "kite"):
-        path = birds / name / "0.png"
-        Image.fromarray(np.random.default_rng(0).integers(0, 256, (200, 200, 3), np.uint8)).save(path)
-        path.write_bytes(path.read_bytes()[:5000])
+    for path in (birds / "jay" / "0.png", birds / "kite" / "0.png", *birds.glob("owl/[lp]*")):
+        path.unlink()
+    torn = birds / "owl" / "0.png"
+    Image.fromarray(np.random.default_rng(0).integers(0, 256, (200, 200, 3), np.uint8)).save(torn)
+    torn.write_bytes(torn.read_bytes()[:5000])
     assert "short side" in images.survey(load(birds))  # the headers are sound
     assert cli.main(["data", "check", f"folder:{birds}"]) == 2
-    assert "2 of 12 files are no readable images" in capsys.readouterr().err
-    with pytest.raises(ValueError, match=r"2 of 12 files are no readable images: .*jay/0.png.*kite/0.png"):
-        images.open_images(load(birds))
+    assert "1 of 10 files are no readable images" in capsys.readouterr().err
 
 
 def test_decompression_bombs_and_32_bits_are_unreadable(birds, monkeypatch):
@@ -325,21 +309,6 @@ def test_photographs_are_turned_upright(birds, suffix):
     assert len(turned) == 8
     for index in turned:
         np.testing.assert_allclose(store[index].permute(1, 2, 0).numpy(), np.asarray(upright), atol=12)
-
-
-@pytest.mark.filterwarnings("ignore:Corrupt EXIF data")
-def test_damaged_exif_is_no_reason_to_refuse(birds):
-    picture(birds / "owl" / "0.jpg", exif=b"Exif\0\0MM\0*\0\0\0\x08\xff\xff\x01\x12")
-    assert len(images.open_images(load(birds))) == 13
-
-
-def test_sizes_from_one_pixel_to_large(birds):
-    for width, height in ((1, 1), (2, 1), (1, 3), (3000, 2000), (400, 10)):
-        picture(birds / "owl" / f"{width}x{height}.png", (width, height))
-    store = images.open_images(load(birds), short_side=16)
-    assert store.sizes.min(1).values.unique().tolist() == [16]
-    assert images.test_batch(store, np.arange(len(store)), 16).shape == (17, 3, 16, 16)
-    assert images.train_batch(store, np.arange(len(store)), 16, torch.Generator()).shape[0] == 17
 
 
 def test_folders_of_equal_names_and_sizes_do_not_share_pixels(tmp_path):
@@ -479,37 +448,9 @@ def test_bad_flags_are_named(tmp_path, table, flag, message):
     refused(tmp_path / "a.csv", message)
 
 
-def test_other_encodings_and_binary_files_are_refused(tmp_path):
-    for content in (
-        "path,label\ncafé.png,é\n".encode("latin-1"),
-        "path,label\n".encode("utf-16"),
-        b"PK\x03\x04\x00\xff",
-    ):
-        (tmp_path / "a.csv").write_bytes(content)
-        refused(tmp_path / "a.csv", r"a.csv: expected a CSV file in UTF-8")
-
-
 def test_a_csv_file_is_written_for_files_only_and_overwrites_nothing(tmp_path, birds, capsys):
     (tmp_path / "mine.csv").write_text("mine")
     assert cli.main(["data", "check", f"folder:{birds}", "--csv", str(tmp_path / "mine.csv")]) == 2
     assert "mine.csv exists" in capsys.readouterr().err and (tmp_path / "mine.csv").read_text() == "mine"
     with pytest.raises(ValueError, match="glyphs has no image files"):
         manifests.write_csv(manifests.load("glyphs", images_per_class=1), tmp_path / "a.csv")
-
-
-# Real photographs
-
-
-def test_a_folder_of_photographs(tmp_path):
-    source = data_root() / "CUB_200_2011" / "images"
-    if not source.is_dir():
-        pytest.skip("DMLREPRO_DATA has no CUB_200_2011")
-    (tmp_path / "birds").mkdir()
-    for folder in sorted(source.iterdir())[:6]:
-        (tmp_path / "birds" / folder.name).symlink_to(folder)
-    manifest = load(tmp_path / "birds")
-    assert manifest.num_train_classes == 3 and len(manifest) > 100
-    store = images.open_images(manifest, short_side=64)
-    expected = Image.open(manifest.images[5]).resize(tuple(store.sizes[5].flip(0).tolist()), Image.Resampling.BILINEAR)
-    np.testing.assert_array_equal(store[5].permute(1, 2, 0), np.asarray(expected))
-    stored(manifest, tmp_path / "birds.csv")

@@ -9,7 +9,7 @@ import pytest
 from experiments.analysis import provenance
 from experiments.files import repository_root
 from experiments.report import verdicts
-from experiments.training import keys, records
+from experiments.training import records
 
 
 @pytest.fixture(autouse=True)
@@ -19,9 +19,6 @@ def committed(monkeypatch, tmp_path):
         monkeypatch.delenv(name)
     monkeypatch.setenv("DMLREPRO_DATA", str(tmp_path / "no data"))
     monkeypatch.setenv("DMLREPRO_CACHE", str(tmp_path / "empty"))
-    keys._kept_digest_of_data.cache_clear()  # a process keeps those of images that another test may have had
-    yield
-    keys._kept_digest_of_data.cache_clear()
 
 
 def test_tables_are_rebuilt_from_the_store():

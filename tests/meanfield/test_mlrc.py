@@ -4,13 +4,10 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
-from finished_tables import as_if_finished
 from scipy import stats
 
-from experiments.analysis import judging
-from experiments.analysis.comparing import Reason
 from experiments.meanfield import mlrc
-from experiments.meanfield.claims import SAME_RATE, TESTS
+from experiments.meanfield.claims import SAME_RATE
 from experiments.report import catalogue
 from experiments.training.builders import OPTIMIZERS, build_loss
 
@@ -73,19 +70,6 @@ def test_proxy_nca_that_is_compared_with_mfnca_starts_and_learns_as_it_does():
         )
     for a, b in zip(*turned):
         torch.testing.assert_close(a, b, rtol=1e-3, atol=1e-4)
-
-
-@pytest.mark.parametrize(
-    ("name", "metrics", "claim_ids"),
-    [
-        ("31", ("MAP@R",), ["meanfield-01", "meanfield-02", "meanfield-12"]),
-        ("38", ("MAP@R", "P@1", "RP"), ["meanfield-11"]),
-    ],
-)
-def test_each_claim_finds_its_rows(name, metrics, claim_ids):
-    lines = judging.judge(as_if_finished(name, "small", metrics=metrics), TESTS, claim_ids).verdicts
-    assert list(lines["claim_id"]) == claim_ids
-    assert not lines["reason"].isin([Reason.ROWS, Reason.RANGE]).any()
 
 
 def test_welchs_test_is_of_the_seeds():

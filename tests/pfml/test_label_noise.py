@@ -5,10 +5,7 @@ import pytest
 import torch
 from finished_tables import as_if_finished
 
-from experiments.analysis import judging
-from experiments.analysis.comparing import Reason
 from experiments.pfml import label_noise, retrieval
-from experiments.pfml.claims import TESTS
 from experiments.training.spec import RunSpec
 
 
@@ -35,12 +32,6 @@ def test_what_a_search_finds_on_right_labels_is_trained_on_wrong_ones(monkeypatc
 def test_a_protocol_that_trains_several_networks_per_seed_is_refused():
     with pytest.raises(ValueError, match="'mlrc' trains 4; choose one of conventional, roth"):
         label_noise.LabelNoiseParams.from_values({"protocol": "mlrc"})
-
-
-@pytest.mark.parametrize("profile", ["small", "paper"])
-def test_the_claims_find_their_rows(profile):
-    lines = judging.judge(as_if_finished("11", profile), TESTS, ["pfml-04", "pfml-05"]).verdicts
-    assert not lines["reason"].isin([Reason.ROWS, Reason.RANGE]).any()
 
 
 def test_drops_stand_beside_the_printed_ones():

@@ -6,7 +6,7 @@ import shutil
 
 import pytest
 
-from experiments.analysis import claims, saving, stored
+from experiments.analysis import claims, robustness, saving, stored
 from experiments.analysis.judging import Verdict
 from experiments.analysis.provenance import record, seal
 from experiments.files import repository_root
@@ -78,7 +78,8 @@ def test_a_ledger_without_any_table_has_its_columns_alone(tmp_path, monkeypatch,
     monkeypatch.setattr(stored, "repository_root", lambda: tmp_path)
     monkeypatch.setattr(verdicts, "repository_root", lambda: tmp_path)
     assert verdicts.write() and not verdicts.write()
-    assert (tmp_path / "results" / "claims.csv").read_text() == ",".join(verdicts.COLUMNS) + "\n"
+    header = ",".join((*verdicts.COLUMNS, *robustness.CHECKS))
+    assert (tmp_path / "results" / "claims.csv").read_text() == header + "\n"
 
 
 def test_a_page_without_the_lines_between_which_a_made_part_stands_is_refused(tmp_path):

@@ -103,6 +103,7 @@ def test_the_weights_left_behind_are_those_of_the_best_evaluation():
     assert best[1] > last[1] and best[0] < last[0] == 10
 
     plain = loop.train(spec.replace(restore_best=False))
+    assert {row["selection"] for row in plain.rows} == {"last", "test_best", "val_best"}
     history = [row for row in plain.rows if row["selection"] == "val_best" and not row["metric"].startswith("val ")]
     assert history and all(value["val_best", row["metric"]] == (row["step"], row["value"]) for row in history)
     until_best = loop.train(spec.replace(restore_best=False, eval_every=None, steps=best[0]))
@@ -326,15 +327,12 @@ print(resource.getrusage(resource.RUSAGE_SELF).ru_minflt)
     assert returned - kept > 2 * pages  # of five steps, all but the first find their pages there
 
 
-def test_the_same_spec_twice_gives_the_same_bytes():
+def test_the_same_spec_twice_gives_the_same_bytes_and_another_seed_others():
     first, second = loop.train(TINY), loop.train(TINY)
     assert first.rows == second.rows
     assert torch.equal(first.embeddings[""], second.embeddings[""])
     assert all(torch.equal(first.states["network"][name], value) for name, value in second.states["network"].items())
-
-
-def test_another_seed_gives_another_network():
-    assert loop.train(TINY).rows != loop.train(TINY.replace(seed=1)).rows
+    assert loop.train(TINY.replace(seed=1)).rows != first.rows
 
 
 def _as_zip_of(content):
@@ -354,8 +352,6 @@ def _with_wrong_shape(content: dict) -> dict:
 CHECKPOINT_DAMAGE = {
     "cut": lambda path: path.write_bytes(path.read_bytes()[: path.stat().st_size // 2]),
     "flipped": lambda path: path.write_bytes(_flipped(path.read_bytes())),
-    "empty": lambda path: path.write_bytes(b""),
-    "zeros": lambda path: path.write_bytes(bytes(path.stat().st_size)),
     "another shape": _as_zip_of(_with_wrong_shape),
     "no state": _as_zip_of(lambda content: {"spec": content["spec"]}),
     "a tensor": _as_zip_of(lambda content: torch.zeros(3)),
@@ -401,15 +397,9 @@ def test_a_checkpoint_of_another_spec_is_refused(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize(
     "change, message",
-    [
-        ({"dataset": "birds"}, "birds"),
-        ({"backbone": "conv5"}, "conv4"),
-        ({"loss_options": {"temprature": 1.0}}, r"no option \['temprature'\].*temperature"),
-        ({"loss_lr": {"centers": 1.0}}, r"loss_lr names \['centers'\]"),
-        ({"batch_size": 100_000}, "batch_size 100000 is larger"),
-    ],
+    [({"dataset": "birds"}, "unknown data set 'birds'"), ({"batch_size": 100_000}, "batch_size 100000 is larger")],
 )
-def test_what_does_not_fit_is_named(change, message):
+def test_what_does_not_fit_the_images_is_named(change, message):
     with pytest.raises(ValueError, match=message):
         loop.train(TINY.replace(**change))
 
@@ -426,21 +416,6 @@ def test_warm_up_leaves_the_trunk_alone_and_noise_moves_it():
     assert all(torch.equal(start[name], frozen[name]) for name in trunk)
     assert not torch.equal(start["head.weight"], frozen["head.weight"])
     assert not torch.equal(loop.train(TINY.replace(replica=1)).losses, loop.train(TINY).losses)
-
-
-def test_the_best_step_on_the_test_set_is_marked_and_never_alone():
-    rows = loop.train(TINY.replace(eval_every=2)).rows
-    selections = {row["selection"] for row in rows}
-    assert selections == {"last", "test_best"}
-    best = [row["value"] for row in rows if row["selection"] == "test_best" and row["metric"] == "R@1"]
-    last = [row["value"] for row in rows if row["selection"] == "last" and row["metric"] == "R@1"]
-    assert best >= last
-
-
-def test_a_fold_validates_on_classes_it_does_not_train_on():
-    rows = loop.train(TINY.replace(fold=0, eval_every=2)).rows
-    assert {row["selection"] for row in rows} == {"last", "test_best", "val_best"}
-    assert any(row["metric"] == "val MAP@R" for row in rows)
 
 
 def test_every_evaluation_is_a_result_where_the_history_is_kept():

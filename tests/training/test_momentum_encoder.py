@@ -1,11 +1,9 @@
 """Training without labels: none leaks, the encoder follows, the pieces decide, the views differ."""
 
-import numpy as np
 import pytest
 import torch
 from tiny import TINY
 
-from experiments.datasets import manifests
 from experiments.training import batches, inference, loop
 from experiments.training.schemes import momentum_encoder
 
@@ -44,23 +42,6 @@ def test_terms_networks_and_repetition(outcome):
     assert torch.allclose(sum(outcome.terms.values()), outcome.losses)
     assert {row.get("network", "") for row in outcome.rows} == {"", "teacher"} == set(outcome.embeddings)
     assert same(outcome, loop.train(PLM))
-
-
-def test_shuffled_training_labels_give_the_same_run_byte_for_byte(outcome, monkeypatch):
-    load = manifests.load
-
-    def shuffled(*args, **options):
-        manifest = load(*args, **options)
-        train = manifest.indices("train")
-        labels = manifest.labels.copy()
-        labels[train] = np.random.default_rng(0).permutation(labels[train])
-        assert (labels != manifest.labels).sum() > len(train) / 2
-        object.__setattr__(manifest, "labels", labels)
-        return manifest
-
-    monkeypatch.setattr(manifests, "load", shuffled)
-    other = loop.train(PLM)
-    assert same(outcome, other) and other.rows == outcome.rows
 
 
 def test_the_loss_sees_all_views_and_the_encoders_embeddings_of_them(monkeypatch):

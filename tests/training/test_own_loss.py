@@ -5,26 +5,13 @@ import sys
 import pytest
 import torch
 import torch.nn.functional as F
-from tiny import TINY
+from tiny import ANCHORS, TINY
 from torch import nn
 
 from dmlrepro.losses import baselines
 from experiments.training import keys, loop, own_loss
 from experiments.training.builders import build_loss
 from experiments.training.spec import RunSpec
-
-ANCHORS = """
-from pytorch_metric_learning.losses import ProxyAnchorLoss
-from torch import nn
-
-class Anchors(nn.Module):
-    def __init__(self, num_classes, embedding_size, margin=0.1, alpha=32.0):
-        super().__init__()
-        self.loss = ProxyAnchorLoss(num_classes, embedding_size, margin=margin, alpha=alpha)
-
-    def forward(self, embeddings, labels):
-        return self.loss(embeddings, labels)
-"""
 
 
 @pytest.fixture

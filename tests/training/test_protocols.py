@@ -30,49 +30,39 @@ def fields(spec: RunSpec, *names: str) -> tuple:
 # the published tables
 
 
+BN_INCEPTION = {"backbone": "bn_inception", "embedding_size": 128, "pooling": "avg", "freeze_batchnorm": True}
+BEST = {"batch_size": 32, "samples_per_class": 1, "monitor": "MAP@R", "restore_best": True}
+MLRC = {"image_size": 227, "test_resize": 256, "crop_scale": (0.16, 1.0), "optimizer": "rmsprop", "lr": 1e-6}
+MLRC |= {"weight_decay": 1e-4} | BN_INCEPTION | BEST
+CCP = {"optimizer": "adam", "lr": 1e-5, "weight_decay": 1e-4, "clip_value": 10, "clip_norm": 10, "patience": 60}
+CCP |= BN_INCEPTION | BEST
+ROTH = {"backbone": "resnet50.tv_in1k", "embedding_size": 512, "freeze_batchnorm": True, "optimizer": "adam"}
+ROTH |= {"lr": 1e-5, "weight_decay": 4e-4, "lr_drop_epochs": (), "batch_size": 112, "samples_per_class": 2}
+ROTH |= {"epochs": 150, "steps": None, "image_size": 224, "test_resize": 256, "patience": None, "restore_best": False}
+
+
 @pytest.mark.parametrize(
-    "dataset, eval_every, patience",
-    # evaluate every 2, 5, 20 epochs of 100 iterations; stop once 9, 14, 39 epochs have passed: at the 5th, 3rd, 2nd
-    [("cub", 200, 5), ("cars", 500, 3), ("sop", 2000, 2)],
+    ("protocol", "dataset", "settings"),
+    [
+        # evaluate every 2, 5, 20 epochs of 100 iterations; stop once 9, 14, 39 epochs have passed: at the 5th, 3rd, 2nd
+        ("mlrc", "cub", MLRC | {"eval_every": 200, "patience": 5}),
+        ("mlrc", "cars", MLRC | {"eval_every": 500, "patience": 3}),
+        ("mlrc", "sop", MLRC | {"eval_every": 2000, "patience": 2}),
+        *(("ccp_early_stopping", dataset, CCP | {"eval_every": 25}) for dataset in ("cub", "cars")),
+        *(("ccp_early_stopping", dataset, CCP | {"eval_every": 250}) for dataset in ("sop", "inshop")),
+        ("roth", "cub", ROTH),
+    ],
 )
-def test_mlrc_has_its_published_settings(dataset, eval_every, patience):
-    spec = published("mlrc", dataset)
-    assert fields(spec, "backbone", "embedding_size", "pooling", "freeze_batchnorm") == (
-        "bn_inception",
-        128,
-        "avg",
-        True,
-    )
-    assert fields(spec, "image_size", "test_resize", "crop_scale") == (227, 256, (0.16, 1.0))
-    assert fields(spec, "optimizer", "lr", "weight_decay") == ("rmsprop", 1e-6, 1e-4)
-    assert OPTIMIZERS["rmsprop"]([torch.zeros(1)]).defaults["momentum"] == 0.9
-    assert fields(spec, "batch_size", "samples_per_class") == (32, 1)
-    assert published("mlrc", dataset, samples_per_class=4).samples_per_class == 4  # 8 classes x 4 for losses on pairs
-    assert fields(spec, "eval_every", "patience", "monitor", "restore_best") == (eval_every, patience, "MAP@R", True)
+def test_a_protocol_has_its_published_settings(protocol, dataset, settings):
+    spec = published(protocol, dataset)
+    assert {name: getattr(spec, name) for name in settings} == settings
+
+
+def test_published_folds_momentum_and_classes_per_batch():
     assert fields(protocols.find("mlrc"), "folds", "trials", "repeats") == (4, 50, 10)
-
-
-@pytest.mark.parametrize("dataset, eval_every", [("cub", 25), ("cars", 25), ("sop", 250), ("inshop", 250)])
-def test_ccp_has_its_published_settings(dataset, eval_every):
-    spec = published("ccp_early_stopping", dataset)
-    assert fields(spec, "backbone", "embedding_size", "pooling", "freeze_batchnorm") == (
-        "bn_inception",
-        128,
-        "avg",
-        True,
-    )
-    assert fields(spec, "optimizer", "lr", "weight_decay", "clip_value", "clip_norm") == ("adam", 1e-5, 1e-4, 10, 10)
-    assert fields(spec, "batch_size", "samples_per_class") == (32, 1)
-    assert fields(spec, "eval_every", "patience", "monitor", "restore_best") == (eval_every, 60, "MAP@R", True)
     assert protocols.find("ccp_early_stopping").folds == 4
-
-
-def test_roth_has_its_published_settings():
-    spec = published("roth", "cub")
-    assert fields(spec, "backbone", "embedding_size", "freeze_batchnorm") == ("resnet50.tv_in1k", 512, True)
-    assert fields(spec, "optimizer", "lr", "weight_decay", "lr_drop_epochs") == ("adam", 1e-5, 4e-4, ())
-    assert fields(spec, "batch_size", "samples_per_class", "epochs", "steps") == (112, 2, 150, None)
-    assert fields(spec, "image_size", "test_resize", "patience", "restore_best") == (224, 256, None, False)
+    assert OPTIMIZERS["rmsprop"]([torch.zeros(1)]).defaults["momentum"] == 0.9
+    assert published("mlrc", "cub", samples_per_class=4).samples_per_class == 4  # 8 classes x 4 for losses on pairs
 
 
 def test_conventional_has_its_published_settings_and_looks_at_every_epoch():
@@ -82,38 +72,10 @@ def test_conventional_has_its_published_settings_and_looks_at_every_epoch():
     assert published("conventional", "cub", backbone="vit_small_patch16_224.dino").pooling == "token"
 
 
-@pytest.mark.parametrize(
-    "dataset, weight_decay, frozen, warmup",
-    [("cub", 5e-4, True, 1), ("cars", 1e-4, True, 1), ("sop", 5e-4, False, 0)],
-)
-def test_notebook_10_at_profile_paper_has_the_settings_of_table_8(dataset, weight_decay, frozen, warmup):
-    params = PfmlRetrievalParams.from_values({"profile": "paper", "dataset": dataset, "methods": ["PFML"]})
-    specs = [spec for spec in retrieval(params) if not spec.setting]  # without the small embeddings
-    assert len(specs) == 5
-    for spec in specs:
-        assert fields(spec, "backbone", "embedding_size") == ("resnet50.tv_in1k", 512)
-        assert fields(spec, "optimizer", "lr", "weight_decay") == ("adam", 1e-4, weight_decay)
-        assert fields(spec, "batch_size", "freeze_batchnorm", "warmup_epochs", "epochs") == (100, frozen, warmup, 200)
-        assert spec.loss_lr["proxies"] == pytest.approx(0.01)
-
-
 def test_the_ranks_of_recall_are_those_of_each_benchmark():
     assert published("conventional", "cub").ks == (1, 2, 4, 8)
     assert published("conventional", "sop").ks == (1, 10, 100, 1000)
     assert published("roth", "inshop-subset").ks == (1, 10, 20, 30, 40)
-
-
-def test_the_folds_of_mlrc_are_contiguous_class_disjoint_quarters():
-    for classes, expected in (
-        (100, [(0, 25), (25, 50), (50, 75), (75, 100)]),
-        (98, [(0, 25), (25, 50), (50, 74), (74, 98)]),
-    ):
-        manifest = type("Manifest", (), {"num_train_classes": classes})()
-        held_out = [(part.tolist(), kept.tolist()) for kept, part in batches.folds(manifest, 4)]
-        for (part, kept), (low, high) in zip(held_out, expected):
-            assert part == list(range(low, high))
-            assert sorted(part + kept) == list(range(classes))
-    assert [spec.fold for spec in protocols.expand(TINY, "mlrc")] == [0, 1, 2, 3]
 
 
 # a method becomes runs
@@ -123,6 +85,7 @@ def test_other_profiles_keep_their_settings_and_take_the_structure():
     specs = protocols.expand(TINY.replace(steps=300), "mlrc")
     assert {(s.lr, s.batch_size, s.optimizer, s.steps, s.eval_every) for s in specs} == {(1e-3, 16, "adamw", 300, 30)}
     assert all(s.restore_best and s.monitor == "MAP@R" and s.protocol == "mlrc" for s in specs)
+    assert [spec.fold for spec in specs] == [0, 1, 2, 3]
     assert protocols.expand(TINY) == [TINY]
 
 
@@ -280,13 +243,6 @@ def test_the_untrained_network_stands_beside_both(finished):
 def score(entry, metric: str, selection: str) -> float:
     (value,) = [r["value"] for r in entry.rows if (r["metric"], r["selection"]) == (metric, selection)]
     return value
-
-
-def test_the_embeddings_of_a_fold_are_those_of_its_best_validation(finished):
-    manifest = batches.load_dataset(TINY)
-    labels = torch.from_numpy(manifest.labels[manifest.indices("test")])
-    for run in finished[1:]:
-        assert metrics.retrieval(run.embeddings, labels)["MAP@R"] == run.metric("MAP@R", "val_best")
 
 
 def test_a_table_of_folds_is_valid_and_no_test_selected_score_stands_alone(finished):

@@ -18,17 +18,7 @@ CLUSTERED = TINY.replace(
 )
 
 
-def shuffle_training_labels(monkeypatch):
-    load = manifests.load
-
-    def shuffled(*args, **options):
-        manifest = load(*args, **options)
-        train, labels = manifest.indices("train"), manifest.labels.copy()
-        labels[train] = np.random.default_rng(0).permutation(labels[train])
-        object.__setattr__(manifest, "labels", labels)
-        return manifest
-
-    monkeypatch.setattr(manifests, "load", shuffled)
+VIEWS = {"steps": 2, "views": 2, "image_size": 32, "batch_size": 20}
 
 
 @pytest.mark.parametrize(
@@ -37,13 +27,30 @@ def shuffle_training_labels(monkeypatch):
         CLUSTERED,
         CLUSTERED.replace(scheme_options={"labels": "hierarchical", "clusters": 20}, steps=2),
         CLUSTERED.replace(scheme_options={"labels": "random_walk", "clusters": 20}, steps=2),
-        CLUSTERED.replace(loss="unlabelled.nt_xent", scheme_options={}, steps=2, views=2, image_size=32, batch_size=20),
+        CLUSTERED.replace(loss="unlabelled.nt_xent", scheme_options={}, **VIEWS),
+        CLUSTERED.replace(
+            loss="piecewise_linear.PiecewiseLinearManifoldLoss",
+            loss_options={"num_proxies": 6},
+            scheme="momentum_encoder",
+            scheme_options={"momentum": 0.9},
+            neighbours=5,
+            **VIEWS,
+        ),
     ],
-    ids=["kmeans", "hierarchical", "random_walk", "instances"],
+    ids=["kmeans", "hierarchical", "random_walk", "instances", "momentum encoder"],
 )
 def test_no_label_leaks(spec, monkeypatch):
-    one = loop.train(spec)
-    shuffle_training_labels(monkeypatch)
+    one, load = loop.train(spec), manifests.load
+
+    def shuffled(*args, **options):
+        manifest = load(*args, **options)
+        train, labels = manifest.indices("train"), manifest.labels.copy()
+        labels[train] = np.random.default_rng(0).permutation(labels[train])
+        assert (labels != manifest.labels).sum() > len(train) / 2
+        object.__setattr__(manifest, "labels", labels)
+        return manifest
+
+    monkeypatch.setattr(manifests, "load", shuffled)
     other = loop.train(spec)
     assert torch.equal(one.losses, other.losses) and one.rows == other.rows
     assert torch.equal(one.embeddings[""], other.embeddings[""])

@@ -1,7 +1,6 @@
 """Runs are functions of their spec: equal twice, cached by content, exact after an interruption."""
 
 import hashlib
-import json
 import multiprocessing
 import os
 import re
@@ -50,12 +49,6 @@ def test_a_run_is_trained_once(empty_cache, monkeypatch):
     assert again.network()(torch.zeros(2, 1, 32, 32, dtype=torch.uint8)).shape == (2, 8)
 
 
-def test_runs_side_by_side_equal_runs_one_by_one(empty_cache):
-    specs = [TINY, TINY.replace(seed=1), TINY]
-    together = runs.run_all(specs, jobs=2)
-    assert [run.rows for run in together] == [loop.train(spec).rows for spec in specs]
-
-
 def test_a_log_says_how_far_the_runs_are_and_nothing_of_those_in_the_cache(empty_cache, monkeypatch, capfd):
     specs = [TINY, TINY.replace(seed=1)]
     runs.run_all(specs[:1], jobs=1)
@@ -79,7 +72,9 @@ def test_runs_that_fail_stop_no_other_and_are_listed_at_the_end(empty_cache, job
     message = str(failed.value)
     assert message.startswith("2 of 4 runs failed, the others are finished and in the cache:\n  Fast glyphs seed 0: ")
     assert message.count("lower lr or loss_lr") == 2 and "Fast glyphs seed 1" in message
-    assert [run.from_cache for run in runs.run_all(sound)] == [True, True]
+    finished = runs.run_all(sound)
+    assert [run.from_cache for run in finished] == [True, True]
+    assert [run.rows for run in finished] == [loop.train(spec).rows for spec in sound]
     with pytest.raises(FloatingPointError, match=r"^(the loss|training|the embeddings)"):  # alone, it speaks for itself
         runs.run(diverging[0])
 
@@ -195,12 +190,6 @@ def test_a_full_disk_ends_a_study_at_its_first_error(empty_cache, jobs):
         runs.run_all([TINY, *for_minutes], jobs=jobs)
     assert multiprocessing.active_children() == []
     assert not list(empty_cache.glob("runs/*-*"))
-
-
-def test_a_full_disk_names_the_folder_of_the_images(tmp_path, monkeypatch):
-    monkeypatch.setenv("DMLREPRO_CACHE", str(tmp_path / "small"))
-    with files_no_larger_than(4000), pytest.raises(FullDisk, match=f"cannot write to {tmp_path}/small/glyphs .*free"):
-        manifests.load("glyphs", images_per_class=2)
 
 
 @pytest.mark.parametrize("checkpoint_seconds", [300, 0], ids=["the run", "its checkpoint"])
@@ -329,15 +318,6 @@ def test_own_images_are_known_by_content_not_by_the_spelling_of_their_folder(tmp
 # damage
 
 
-def _changed_record(folder, change):
-    """Change a run's record as a forger would, sums included."""
-    path = folder / "result.json"
-    record = json.loads(path.read_text())
-    change(record)
-    path.write_text(json.dumps(record))
-    files.write_checksums(folder)
-
-
 def _rewrite(name, make):
     def damage(folder):
         (folder / name).write_bytes(make((folder / name).read_bytes()))
@@ -347,12 +327,9 @@ def _rewrite(name, make):
 
 DAMAGE = {
     "a cut tensor": (_rewrite("arrays.safetensors", lambda content: content[:-9]), "arrays.safetensors: not what"),
-    "a flipped bit": (_rewrite("network.safetensors", lambda content: content[:-1] + b"\1"), "network.safetensors"),
     "an empty record": (_rewrite("result.json", lambda content: b""), "result.json: not what SHA256SUMS lists"),
     "no sums": (lambda folder: (folder / files.SUMS).unlink(), "its checksums cannot be compared"),
-    "a missing tensor": (lambda folder: (folder / "arrays.safetensors").unlink(), "arrays.safetensors: not what"),
     "nothing": (lambda folder: [path.unlink() for path in folder.iterdir()], "its checksums cannot be compared"),
-    "another seed": (lambda folder: _changed_record(folder, lambda r: r["what"]["spec"].update(seed=7)), "its spec"),
 }
 
 

@@ -2,7 +2,6 @@
 
 import functools
 
-import pytest
 import torch
 from tiny import TINY
 
@@ -76,8 +75,3 @@ def test_two_networks_are_evaluated_saved_and_tabulated(tmp_path, monkeypatch, s
     embeddings = inference.embed_images(TEACHER, run.network("teacher"), manifest, manifest.indices("test"))
     assert torch.allclose(embeddings, run.arrays["embeddings teacher"], atol=1e-5)
     assert run.arrays["losses consistency"].shape == (4,)
-
-
-def test_a_bad_option_is_named():
-    with pytest.raises(ValueError, match=r"momentum must lie in \[0, 1\), got 1"):
-        loop.train(TINY.replace(scheme="momentum", scheme_options={"momentum": 1.0}))

@@ -1,0 +1,136 @@
+"""Which checks keep the verdict of a claim. They stand beside it in results/claims.csv and never decide.
+
+Each check judges the claim anew with one thing changed:
+
+other_metric     R@1 in the place of MAP@R, MAP@R in the place of all others, with the same smallest effects
+fewer_seeds      any two seeds left out
+other_classes    the standard error over seeds together with that over resampled test classes
+other_protocol, other_data, other_network    the claim's other tables of the profile: all of them have to agree
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from experiments.analysis.claims import RETRIEVAL, ClaimTest
+from experiments.analysis.comparing import Comparison
+from experiments.analysis.judging import DECIDED, Verdict, decided
+from experiments.analysis.statistics import CONTRADICTED, KINDS, LEVEL, OPEN, SUPPORTED
+
+ELSEWHERE = {
+    "other_protocol": "protocol",
+    "other_data": "dataset",
+    "other_network": "backbone",
+}  # check -> the column that differs
+CHECKS = ("other_metric", "fewer_seeds", "other_classes", *ELSEWHERE)
+LEFT_OUT = 2
+
+
+def with_other_metric(tests: Mapping[str, ClaimTest]) -> dict[str, ClaimTest]:
+    """The tests that compare scores of retrieval, on the other metric."""
+
+    def other(test: ClaimTest) -> ClaimTest:
+        parts = [
+            replace(part, metric="R@1" if part.metric == "MAP@R" else "MAP@R")
+            if part.metric.startswith(RETRIEVAL)
+            else part
+            for part in test.parts
+        ]
+        return replace(test, parts=tuple(parts))
+
+    return {claim_id: changed for claim_id, test in tests.items() if (changed := other(test)) != test}
+
+
+def checked(
+    line: Any,
+    comparisons: Sequence[Comparison],
+    test: ClaimTest,
+    other_metric: str | None,
+    lines: pd.DataFrame,
+) -> dict[str, str]:
+    """Check -> "yes" where it keeps the verdict of a line, "no" where it does not, "" where it could not be made.
+
+    Args:
+        line: of the ledger, a claim's verdict that is one of DECIDED; else nothing is checked.
+        comparisons: those that decide it.
+        other_metric: the verdict on the other metric, None where there is none.
+        lines: all of the claim, see `ledger.ordered`.
+    """
+    if line.verdict not in DECIDED:
+        return dict.fromkeys(CHECKS, "")
+    holm = line.p_holm / line.p if line.p > 0 else 1.0
+    others = {
+        check: lines[(lines[column] != getattr(line, column)) & _alike(lines, line, column)]["verdict"]
+        for check, column in ELSEWHERE.items()
+    }
+
+    def kept_with(effects: Iterable[np.ndarray | None]) -> bool | None:
+        known = [each for each in effects if each is not None]
+        return _keep(known, comparisons, test, holm, line.verdict) if len(known) == len(comparisons) > 0 else None
+
+    kept = {
+        "other_metric": None if other_metric in (None, Verdict.NOT_RUN) else other_metric == line.verdict,
+        "fewer_seeds": kept_with(_without(one.effects) for one in comparisons),
+        "other_classes": kept_with(_widened(one) for one in comparisons),
+        **{check: None if words.empty else bool((words == line.verdict).all()) for check, words in others.items()},
+    }
+    return {check: "" if kept[check] is None else "yes" if kept[check] else "no" for check in CHECKS}
+
+
+def _alike(lines: pd.DataFrame, line: Any, column: str) -> pd.Series:
+    """The lines that were run on images at this scale, and where another protocol or network counts on the same data;
+    of another data set the line that decides there."""
+    run = ~lines["verdict"].isin([Verdict.NOT_RUN, Verdict.NOT_TESTABLE]) & (lines["profile"] == line.profile)
+    return run & ((lines["decides"] == "yes") if column == "dataset" else (lines["dataset"] == line.dataset))
+
+
+def _without(effects: np.ndarray) -> np.ndarray | None:
+    """(draws, n - 2) the effects without any two seeds."""
+    if len(effects) < 2 * LEFT_OUT:
+        return None
+    kept = itertools.combinations(range(len(effects)), len(effects) - LEFT_OUT)
+    return effects[np.array([*kept])]
+
+
+def _widened(comparison: Comparison) -> np.ndarray | None:
+    """(1, n) effects of the same mean, whose standard error is that over seeds and classes together."""
+    bounds, effects = np.array(comparison.classes), comparison.effects
+    if len(effects) < 2 or not np.isfinite(bounds).all():
+        return None
+    low, high = np.log1p(bounds / 100) if comparison.part.relative else bounds
+    over_seeds, over_classes = effects.std(ddof=1) / math.sqrt(len(effects)), (high - low) / (2 * 1.96)
+    if not over_seeds > 0:
+        return None
+    return (effects.mean() + (effects - effects.mean()) * math.hypot(1, over_classes / over_seeds))[None]
+
+
+def _keep(
+    changed: Sequence[np.ndarray], comparisons: Sequence[Comparison], test: ClaimTest, holm: float, word: str
+) -> bool:
+    """Whether the verdict is `word` with all changed effects of the comparisons, each (draws, n); holm: by how much
+    Holm's adjustment multiplied the p of the claim."""
+    draws = max(map(len, changed))
+    outcomes, supported, contradicted = [], [], []
+    for one, effects in zip(comparisons, changed):
+        p = KINDS[one.part.kind](one.part.sign * effects, one.part.sesoi, one.part.within)
+        p = {outcome: np.broadcast_to(np.nan_to_num(value, nan=1.0), (len(effects),)) for outcome, value in p.items()}
+        reached = np.select([value < LEVEL for value in p.values()], [*p], OPEN)
+        if one.reason:
+            reached, p = np.full_like(reached, OPEN), {outcome: np.ones(len(effects)) for outcome in p}
+        # comparisons of fewer seeds have fewer draws: each of theirs stands beside several
+        outcomes.append(np.resize(reached, draws))
+        if not one.part.by_rows:
+            supported.append(np.resize(p[SUPPORTED], draws))
+            contradicted.append(np.resize(p[CONTRADICTED], draws))
+    none = np.full(draws, math.nan)
+    p_supported = np.minimum(1, holm * np.max(supported, axis=0)) if supported else none
+    p_contradicted = np.minimum(1, holm * len(contradicted) * np.min(contradicted, axis=0)) if contradicted else none
+    words = decided(np.stack(outcomes, -1), p_supported, p_contradicted, test.universal)
+    return bool((words == word).all())

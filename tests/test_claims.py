@@ -1,0 +1,34 @@
+"""Each claim finds its rows in a table of the runs that its notebook plans."""
+
+import pandas as pd
+import pytest
+from finished_tables import as_if_finished
+
+from experiments.analysis import judging
+from experiments.analysis.comparing import Reason
+from experiments.report import catalogue
+
+# cells that a table adds to those of its runs, by notebook
+ADDED = {"22_nivmf_distances": ["retrieval=euclidean"]}
+# whose rows are measured or computed, not scores of the runs; tests of their notebooks find them
+MEASURED = {
+    *("pfml-07", "pfml-13", "nivmf-09", "nivmf-14", "nivmf-15", "ccp-09", "ccp-14", "ccp-15", "plm-03", "plm-04")
+}
+NOTEBOOKS = dict.fromkeys(test.notebook for name, test in catalogue.claims().items() if name not in MEASURED)
+
+
+@pytest.mark.parametrize("profile", ["small", "paper"])
+@pytest.mark.parametrize("notebook", NOTEBOOKS)
+def test_each_claim_about_scores_finds_its_rows(notebook, profile):
+    tests = {name: test for name, test in catalogue.claims().items() if test.notebook == notebook}
+    metrics = {part.metric for test in tests.values() for part in test.parts}
+    table = as_if_finished(notebook, profile, metrics, ADDED.get(notebook, ()))
+    if notebook.startswith("33_"):  # whose table compares dimensions in one context
+        table = table.assign(dim=table["dim"].where(table["dim"] == 0, 64))
+    if notebook.startswith("34_"):  # whose table adds the best beta of each delta
+        best = table[table["setting"] == "beta=80;delta=0.8"]
+        table = pd.concat([table, *(best.assign(setting=f"delta={delta}") for delta in (0.6, 1))])
+    lines = judging.judge(table, tests, list(tests)).verdicts
+    missing = lines.loc[lines["reason"].isin([Reason.ROWS, Reason.RANGE]), "claim_id"]
+    assert set(lines["claim_id"]) == set(tests)
+    assert set(missing) <= MEASURED | ({"pfml-15"} if profile == "paper" else set())  # there of protocol mlrc
