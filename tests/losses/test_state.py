@@ -35,6 +35,14 @@ def same(state, other):
     return state.keys() == other.keys() and all(torch.equal(value, other[key]) for key, value in state.items())
 
 
+@pytest.mark.parametrize("name", NAMES)
+def test_weights_are_drawn_from_torch(name):
+    first, again, other = (dict(built(name, seed).named_parameters()) for seed in (0, 0, 1))
+    assert same(first, again)
+    drawn = [key for key in first if key not in ("loss.beta",) and not key.split(".")[-1].startswith("log_")]
+    assert not any(torch.equal(first[key], other[key]) for key in drawn)
+
+
 # Looking at a loss
 
 
