@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from experiments.pfml.methods import DINO, METHODS, PUBLISHED, VIT
-from experiments.report import catalogue, costs, show
+from experiments.report import catalogue, show
 
 TABLE_8 = Path(__file__).with_name("table_8.csv")
 with open(TABLE_8, encoding="utf8") as file:
@@ -51,14 +51,6 @@ def test_a_transformer_has_384_dimensions_and_says_whose_settings_it_takes(backb
     spec = next(spec for spec in specs if spec.method == "PFML" and not spec.setting)
     assert (spec.embedding_size, spec.batch_size, spec.pooling, spec.image_size) == (384, 100, "token", 224)
     assert "none for transformers" in " ".join(show.settings(spec, params, METHODS["PFML"])["batch_size"][1:])
-
-
-@pytest.mark.parametrize("backbone", [None, "bn_inception", VIT, DINO])
-@pytest.mark.parametrize("dataset", ["cub", "cars", "sop"])
-def test_every_block_of_table_1_is_planned(dataset, backbone):
-    params, specs = paper("10", dataset=dataset, backbone=backbone, small_dim=0)
-    assert {spec.epochs for spec in specs if spec.loss} == {200.0}
-    assert costs.of(catalogue.find("10"), params)[1] > 1
 
 
 def test_a_protocol_of_its_own_has_its_own_settings():
