@@ -111,7 +111,9 @@ def test_an_execution_has_its_parameters_and_a_failed_one_is_kept_with_its_trace
     asked, build = Path("build/executions.json"), Path("build")
     grid.write(asked, {"profile": "quick", "executions": executions})
     execute.main(asked, "98_divides--value=1e-05", Path("build/98_divides--value=1e-05.ipynb"))
-    assert last_line(capfd).startswith("quick 1e-05 ")  # a number, though YAML reads 1e-05 as text
+    assert (
+        capfd.readouterr().out.strip().splitlines()[-1].startswith("quick 1e-05 ")
+    )  # a number, though YAML reads 1e-05 as text
     assert list(failures.failures(build)) == []
     with pytest.raises(Exception, match="ZeroDivisionError"):
         execute.main(asked, "98_divides--value=0", Path("build/98_divides--value=0.ipynb"))
@@ -121,10 +123,6 @@ def test_an_execution_has_its_parameters_and_a_failed_one_is_kept_with_its_trace
     assert failure.endswith("ZeroDivisionError: division by zero") and "\x1b" not in failure
     grid.write(asked, {"profile": "quick", "executions": {}})
     assert list(failures.failures(build)) == [], "it is of an earlier build"
-
-
-def last_line(capfd) -> str:
-    return capfd.readouterr().out.strip().splitlines()[-1]
 
 
 def test_a_seed_that_failed_is_told_by_the_end_of_its_log(tmp_path):

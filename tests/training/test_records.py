@@ -32,24 +32,6 @@ EXECUTION = Execution(Repulsion, PARAMS)
 
 
 @pytest.fixture
-def machine(tmp_path, monkeypatch, shared_cache):
-    """A function that gives a machine with an empty cache, but for rendered images."""
-    manifests._drawn.cache_clear()  # a process keeps what an earlier test may have rendered elsewhere
-    manifests.load(TINY.dataset, images_per_class=TINY.images_per_class)
-
-    def anew():
-        cache = tmp_path / f"machine{len(list(tmp_path.glob('machine*')))}"
-        cache.mkdir()
-        for path in shared_cache.iterdir():
-            if path.name not in ("runs", "checkpoints", "derived", "embeddings", "locks"):
-                (cache / path.name).symlink_to(path)
-        monkeypatch.setenv("DMLREPRO_CACHE", str(cache))
-
-    anew()
-    return anew
-
-
-@pytest.fixture
 def file() -> Path:
     path = records.file_of("small", "16_pfml_ablation_repulsion_radius")
     assert path is not None
@@ -117,7 +99,7 @@ from types import SimpleNamespace
 from tiny import TINY
 from experiments.training import keys, runs
 if __name__ == "__main__":
-    runs.run_all([TINY.replace(seed=seed) for seed in range(6)], jobs=1, record=Path(sys.argv[1]))
+    runs.run_all([TINY.replace(seed=seed) for seed in range(4)], jobs=1, record=Path(sys.argv[1]))
 """
 
 
@@ -135,8 +117,8 @@ def test_a_study_that_is_killed_goes_on_where_it_was(machine, file):
     machine()  # its cache is gone too
     assert started().wait() == 0
     lines = records.lines(file)
-    assert len(lines) == 6 == len({line["run"] for line in lines})  # nothing was trained twice
-    assert [line["rows"] for line in lines] == [loop.train(TINY.replace(seed=seed)).rows for seed in range(6)]
+    assert len(lines) == 4 == len({line["run"] for line in lines})  # nothing was trained twice
+    assert [line["rows"] for line in lines] == [loop.train(TINY.replace(seed=seed)).rows for seed in range(4)]
 
 
 def test_half_a_line_goes_with_the_next_one(finished, file):
