@@ -133,6 +133,11 @@ def test_the_pairs_of_c2_are_those_of_the_librarys_contrastive_loss():
         for mined in (None, miner(x, y)):
             torch.testing.assert_close(loss(x, y, mined), theirs(x, y, mined))
     assert library.CCPContrastive("c2")(x, y) == ours.CCPContrastive("c2")(x, y)
+    unreduced = library.CCPContrastive("c2", reducer=reducers.DoNothingReducer())(x, y)
+    for kind, same in (("pos", True), ("neg", False)):
+        assert unreduced[f"{kind}_loss"]["reduction_type"] == f"{kind}_pair"
+        anchors, others = unreduced[f"{kind}_loss"]["indices"]
+        assert ((y[anchors] == y[others]) == same).all()
 
 
 @pytest.mark.parametrize("name", OF_PAIRS + ("ProxyAnchor", "Triplet", "MultiSimilarity", "NTXent"))
