@@ -42,7 +42,6 @@ def data_check(options: argparse.Namespace) -> None:
     print(manifests.check(options.name))
     manifest = manifests.present(options.name)
     if isinstance(manifest.images, tuple):
-        print(images.survey(manifest))
         print(images.check(manifest))
     if options.csv:
         manifests.write_csv(manifest, options.csv)
