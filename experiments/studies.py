@@ -8,8 +8,7 @@ import pandas as pd
 import torch
 from torch import Tensor
 
-from experiments.analysis import results, stored, summaries, tables, verdict_tables
-from experiments.analysis.comparing import UNTRAINED
+from experiments.analysis import results, stored, summaries, tables
 from experiments.datasets import manifests
 from experiments.figures import charts
 from experiments.figures.style import PLAIN, Names
@@ -108,8 +107,6 @@ def trained_loss(run: RunResult, manifest: manifests.Manifest, embedding_size: i
 
 # how R@1 grew during training
 
-RISING = 1.0  # points of R@1 in the last fifth of training, above which a method has not converged
-
 
 def with_histories(runs: Iterable[RunSpec]) -> list[RunSpec]:
     """The same runs, of which the first seed of every method that is trained under the conventional protocol keeps its
@@ -149,7 +146,7 @@ def _kept(table: pd.DataFrame) -> pd.Series:
 
 
 def convergence(table: pd.DataFrame, names: Names = PLAIN) -> None:
-    """Show how R@1 grew in the first seed's runs, the highest at the end first, and say which methods still rise."""
+    """Show how R@1 grew in the first seed's runs, the highest at the end first."""
     import matplotlib.pyplot as plt
     from IPython.display import Markdown, display
 
@@ -162,41 +159,6 @@ def convergence(table: pd.DataFrame, names: Names = PLAIN) -> None:
     title = f"{stored.setup_in_words(table)}, seed 0"
     display(drawn := charts.lines(ranked, "step", "recall@1 (%)", title=title, names=names))
     plt.close(drawn)
-    try:
-        display(Markdown(still_rising(stored.Numbers(table))))
-    except tables.MissingRows as missing:
-        display(Markdown(f"Whether they still rise is not known: there are no {missing}."))
-
-
-def below_features(metric: str) -> stored.Sentence:
-    """Which losses end below the pretrained features that training begins with; nothing where none does."""
-
-    def said(numbers: stored.Numbers) -> str:
-        floor = numbers.mean("untrained", metric)
-        trained = [name for name in numbers.methods if name not in UNTRAINED]
-        means = {name: numbers.mean(name, metric) for name in numbers.ranked(trained, metric, least=1)}
-        if not (below := {name: mean for name, mean in means.items() if mean < floor}):
-            return ""
-        which = f"each of its {len(below)} losses" if len(below) == len(means) else verdict_tables.listed([*below])
-        ends = dict.fromkeys(f"{mean:.1f}" for mean in (min(below.values()), max(below.values())))
-        return f"Below the {floor:.1f} {metric} of the pretrained features: {which} ({' to '.join(ends)})."
-
-    return said
-
-
-def still_rising(numbers: stored.Numbers) -> str:
-    """A sentence on the methods whose R@1 rose by more than RISING points in the last fifth of training."""
-    rises = {}
-    for method, (steps, values) in tables.histories(numbers.table, "R@1").items():
-        if steps[0] > 0.8 * steps[-1]:
-            raise tables.MissingRows(f"evaluations of {method} before the last fifth of training")
-        rises[method] = values[-1] - np.interp(0.8 * steps[-1], steps, values)
-    rising = {method: rise for method, rise in sorted(rises.items(), key=lambda item: -item[1]) if rise > RISING}
-    much = f"by more than {RISING:g} point in the last fifth of training (seed 0)"
-    if not rising:
-        return f"All {len(rises)} losses have converged: the R@1 of none rises {much}."
-    told = ", ".join(f"{method} {rise:+.1f}" for method, rise in rising.items())
-    return f"{len(rising)} of {len(rises)} losses have not converged, their R@1 rises {much}: {told}."
 
 
 # published numbers

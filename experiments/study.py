@@ -1,5 +1,5 @@
-"""What a notebook does, stated once in its paper's room: `Study`. With parameters it is an `Execution`, whose methods
-the cells of the notebook call."""
+"""What a notebook does, stated once in the folder of its paper: `Study`. With parameters it is an `Execution`, whose
+methods the cells of the notebook call."""
 
 import dataclasses
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -19,7 +19,6 @@ from experiments.analysis import (
     saving,
     stored,
     summaries,
-    tables,
     verdict_tables,
 )
 from experiments.analysis.claims import ClaimTest
@@ -45,9 +44,6 @@ class Study:
     measures: (a finished run, its parameters) -> what is measured on its weights alone, rows that the table holds too.
     claims: all tests of its paper's claims by claim id; none where it settles none.
     ratios: (the costs it saves, its parameters) -> a tidy table of their ratios, where claims are about costs.
-    findings: sentences about what no claim says, the main one first, beside those that the judge makes of its claims;
-        `stored.say` leaves out those for which a table has no rows. Those of a study that saves no table take the
-        ledger.
     ranked: the paper's own methods in a table of many losses under equal conditions, from which the README says who
         leads; none in other tables.
     saves: whether it saves a table; False: it reads what others left in results/, so the workflow executes it after
@@ -60,7 +56,6 @@ class Study:
     measures: Callable[..., list] = nothing
     claims: Mapping[str, ClaimTest] = field(default_factory=dict)
     ratios: Callable[..., pd.DataFrame] | None = None
-    findings: tuple[Callable[..., str], ...] = ()
     ranked: tuple[str, ...] = ()
     saves: bool = True
 
@@ -210,22 +205,6 @@ class Execution:
         """
         committed = {method: len(search["trials"]) for method, search in self.params.searches().items()}
         return stored.trials_of(table, self.params.search_trials, committed)
-
-    def found(self, table: pd.DataFrame):
-        """The findings made from the table of this very execution, as a list to read."""
-        from IPython.display import Markdown
-
-        study, saved, tuned = self.study, saving.as_saved(table), self.trials(table)
-        sentences = stored.findings(saved, study.claims, study.name, study.findings, tuned, older=self._older())
-        if missing := self._seeds_missing(table):
-            sentences.insert(0, missing)
-        return Markdown("\n".join(f"- {sentence}" for sentence in sentences) or "Too few rows for a finding.")
-
-    def _seeds_missing(self, table: pd.DataFrame) -> str:
-        """ "7 of 10 seeds" of a study that was executed on what is on record so far; "" of a whole one."""
-        seeds = table.loc[table["dataset"] != tables.SYNTHETIC, "seed"].nunique()
-        asked = 0 if self.params.profile == "quick" else self.params.seeds
-        return f"{seeds} of {asked} seeds are on record so far." if 0 < seeds < asked else ""
 
     @contextmanager
     def needs_images(self) -> Iterator[None]:

@@ -22,11 +22,8 @@ from typing import Any, ClassVar, NamedTuple
 import pandas as pd
 
 from experiments.analysis.claims import START
-from experiments.analysis.comparing import UNTRAINED
-from experiments.analysis.stored import Numbers
-from experiments.analysis.tables import MissingRows
 from experiments.ccp.ablations import AlternatingParams, course
-from experiments.ccp.methods import SCHEME, Variant, ccp_spec, scheme_options, whether_it_alternated
+from experiments.ccp.methods import SCHEME, Variant, ccp_spec, scheme_options
 from experiments.ccp.retrieval import CcpConventionalParams
 from experiments.ccp.retrieval import conventional as ccp_conventional
 from experiments.meanfield.conventional import ConventionalParams, conventional
@@ -170,40 +167,4 @@ def measures(run: RunResult, params: OneProtocolParams) -> list[Scored]:
 # --- what was found ---------------------------------------------------------------------------------------------------
 
 
-def _main(numbers: Numbers) -> str:
-    ranked = numbers.ranked([name for name in MAIN if name not in UNTRAINED], "MAP@R", least=2)
-    own = numbers.ranked(
-        [name for name in ("PFML", "EL-nivMF", "MFCont", "MFCWMS", "C2-CCP-L", "PLM") if name in ranked], "MAP@R"
-    )
-    told = ", ".join(f"{name} {numbers.mean(name, 'MAP@R'):.1f} (place {ranked.index(name) + 1})" for name in own)
-    return (
-        f"Of {len(ranked)} methods {ranked[0]} and {ranked[1]} have the largest MAP@R, "
-        f"{numbers.against(ranked[0], ranked[1], 'MAP@R')}; the papers' own: {told}."
-    )
-
-
-def _projections(numbers: Numbers) -> str:
-    told = _each({name: (f"{name}-CCP", f"{name}-Proxy") for name in PROJECTED}, numbers)
-    return f"CCP's repeated problems against a single one, over the proxies of {told}."
-
-
-def _encoders(numbers: Numbers) -> str:
-    told = _each({name: (f"{name}+encoder;{TEACHER}", f"{name}+encoder") for name in ENCODED}, numbers)
-    return f"PLM's momentum encoder against the network that it follows, trained with labels by {told}."
-
-
-def _each(pairs: dict[str, tuple[str, str]], numbers: Numbers) -> str:
-    """ "PFML 30.1 against 29.0 MAP@R (...); ..." of those pairs that the table has, at least one."""
-    parts = []
-    for name, (subject, baseline) in pairs.items():
-        try:
-            parts.append(f"{name} {numbers.against(subject, baseline, 'MAP@R')}")
-        except MissingRows:
-            continue
-    if not parts:
-        raise MissingRows(", ".join(pairs))
-    return "; ".join(parts)
-
-
-FINDINGS = (_main, _projections, _encoders, *(whether_it_alternated(f"{name}-CCP") for name in PROJECTED))
-OneProtocol = Study(OneProtocolParams, one_protocol, table_of, measures, findings=FINDINGS)
+OneProtocol = Study(OneProtocolParams, one_protocol, table_of, measures)

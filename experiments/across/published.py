@@ -18,7 +18,6 @@ from matplotlib.figure import Figure
 
 from experiments import papers
 from experiments.analysis import claims, saving, stored, summaries, tables
-from experiments.analysis.ledger import Ledger
 from experiments.figures import comparisons
 from experiments.files import repository_root
 from experiments.methods import UNSAID
@@ -358,38 +357,4 @@ def check() -> None:
     print(f"every table of data/published has its experiment: {f'no, not {lost}' if lost else 'yes'}")
 
 
-# --- findings ---------------------------------------------------------------------------------------------------------
-
-
-def counted(_: Ledger | None = None) -> str:
-    rows = joined()
-    both = rows[rows["ours"].notna()]
-    own = sum(_is_own(row.ours, row.dataset) for row in both.itertuples())
-    count, there = (len(part[["paper", "table"]].drop_duplicates()) for part in (rows, both))
-    return (
-        f"{len(rows)} published numbers of {count} tables and figures: beside {len(both)} of them, of {there} tables, "
-        f"stand ours, {own} on the same data or a part of them. {_agreement_said(agreement(rows))}"
-    )
-
-
-def _agreement_said(agreements: pd.DataFrame) -> str:
-    if agreements.empty:
-        return "No comparison has three methods on both sides."
-    kinds = {"the same data or a part": agreements["same data"], "other data": ~agreements["same data"]}
-    told = [
-        f"on {name} {agreements.loc[which, 'tau'].median():+.2f} ({which.sum()})"
-        for name, which in kinds.items()
-        if which.any()
-    ]
-    return (
-        "The order of the methods, published and ours, Kendall's tau, median over the comparisons of three and more "
-        f"methods: {', '.join(told)}."
-    )
-
-
-def found() -> Markdown:
-    """The findings as a list to read."""
-    return Markdown(f"- {counted()}")
-
-
-Published = Study(PublishedParams, findings=(counted,), saves=False)
+Published = Study(PublishedParams, saves=False)

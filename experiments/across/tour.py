@@ -11,9 +11,6 @@ import torch.nn.functional as F
 from matplotlib.figure import Figure
 
 from experiments.analysis import results
-from experiments.analysis.claims import START
-from experiments.analysis.comparing import UNTRAINED
-from experiments.analysis.stored import Numbers
 from experiments.figures import images
 from experiments.figures.style import PALETTE, described, panels
 from experiments.methods import pick, runs_of
@@ -74,12 +71,4 @@ def six_points(before: RunResult, after: RunResult, seed: int = 0) -> Figure:
     return described(figure, "Six images of two classes in the plane, before and after training.")
 
 
-def _after_training(numbers: Numbers) -> str:
-    (method,) = numbers.ranked([name for name in numbers.methods if name not in UNTRAINED], least=1)[:1]
-    return (
-        f"On classes that {method} never saw in training: {numbers.against(method, START)} of the network that it "
-        f"began with; without its head that has {numbers.mean('untrained'):.1f}."
-    )
-
-
-Tour = Study(TourParams, tour, tour_table, findings=(_after_training,))
+Tour = Study(TourParams, tour, tour_table)

@@ -21,7 +21,6 @@ from experiments import papers
 from experiments.across import unlabelled
 from experiments.analysis import results
 from experiments.analysis.statistics import LEVEL, MIN_SEEDS, t_interval
-from experiments.analysis.stored import Numbers
 from experiments.datasets import manifests
 from experiments.figures import comparisons, images
 from experiments.figures.style import Names
@@ -340,12 +339,4 @@ def found(run: RunResult, network: nn.Module, queries: int = 5, k: int = 5) -> F
     return images.retrieved(pictures[0], pictures[1:], right)
 
 
-def _best_of_both(numbers: Numbers) -> str:
-    rows = numbers.table[numbers.table["metric"] == SCORE]
-    cells = dict.fromkeys(f"{method};{setting}".rstrip(";") for method, setting in zip(rows["method"], rows["setting"]))
-    trained = numbers.ranked([cell for cell in cells if cell not in UNTRAINED], SCORE, least=1)[0]
-    untrained = numbers.ranked([cell for cell in cells if cell in UNTRAINED], SCORE)[0]
-    return f"On held-out classes the best loss, {trained}: {numbers.against(trained, untrained, SCORE)} of {untrained}."
-
-
-YourImages = Study(YourImagesParams, your_images, table_of, measures, findings=(_best_of_both,))
+YourImages = Study(YourImagesParams, your_images, table_of, measures)

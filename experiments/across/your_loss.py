@@ -16,11 +16,10 @@ import pandas as pd
 import torch
 
 from dmlrepro.losses.recommended import PROXIES
-from experiments.analysis import results, saving, tables
-from experiments.analysis.claims import PLANNED, START, ClaimTest, higher
+from experiments.analysis import results, saving
+from experiments.analysis.claims import PLANNED, ClaimTest, higher
 from experiments.analysis.comparing import UNTRAINED
 from experiments.analysis.judging import Verdict, judge
-from experiments.analysis.stored import Numbers
 from experiments.figures.style import Names
 from experiments.files import cache_root
 from experiments.methods import Method, every_seed, searched_ranges, spec_of
@@ -200,11 +199,4 @@ def comparisons(
     return shown[["difference", "low", "high", "seeds", "p_holm", "verdict", "reason"]]
 
 
-def _over_its_start(numbers: Numbers) -> str:
-    mine = next((name for name in numbers.methods if name not in (*METHODS, *UNTRAINED)), None)
-    if mine is None:
-        raise tables.MissingRows("no loss of the reader's")
-    return f"{mine}: {numbers.against(mine, START, METRIC)} of the network that it began with."
-
-
-YourLoss = Study(YourLossParams, your_loss, table_of, findings=(_over_its_start,))
+YourLoss = Study(YourLossParams, your_loss, table_of)

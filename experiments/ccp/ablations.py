@@ -11,9 +11,8 @@ from typing import ClassVar
 import pandas as pd
 
 from experiments.analysis import summaries
-from experiments.analysis.stored import Numbers, Sentence, with_spread
 from experiments.ccp.claims import TESTS
-from experiments.ccp.methods import LOSSES, CcpParams, ccp_runs, whether_it_alternated
+from experiments.ccp.methods import LOSSES, CcpParams, ccp_runs
 from experiments.methods import BASELINES
 from experiments.profiles import at, layered
 from experiments.studies import measured
@@ -227,82 +226,17 @@ def problem_lengths(finished: Iterable[RunResult]) -> pd.DataFrame:
 OURS = "C2-CCP-L"
 
 
-def _by_length(method: str) -> Sentence:
-    """What a method's score is by the length of its problems."""
-
-    def said(numbers: Numbers) -> str:
-        by_length = numbers.levels(method, "problem_steps", "MAP@R")
-        scores = ", ".join(f"{score:.1f} ({length:g})" for length, score in by_length.items())
-        best, longest = max(by_length, key=lambda length: by_length[length]), max(by_length)
-        words = f"MAP@R of {method} by the steps of a problem: {scores}"
-        if best == longest:
-            return f"{words}; the longest is best."
-        gain = numbers.gap(f"{method};problem_steps={best:g}", f"{method};problem_steps={longest:g}", "MAP@R")
-        return f"{words}; {best:g} steps against {longest:g}: {gain}."
-
-    return said
-
-
-def _parts(numbers: Numbers) -> str:
-    """What leaving out each part changes; of runs that are the same ones, that they are."""
-    changes = {"penalty=none": "the penalty", "picks=random": "the choice of samples", "start=best": "the last weights"}
-    left_out = {setting: numbers.effects(f"{OURS};{setting}", OURS, "MAP@R") for setting in changes}
-    gaps = ", ".join(f"without {changes[name]} {with_spread(gap)}" for name, gap in left_out.items() if gap.any())
-    text = f"Left out one by one, the parts of CCP change MAP@R thus: {gaps or 'not at all'}."
-    if not left_out["start=best"].any():
-        text += (
-            " A start at theta* instead of the last weights makes the same runs: a problem ends at its only evaluation."
-        )
-    return text
-
-
-def _over_proxy_anchor(numbers: Numbers) -> str:
-    against = numbers.against("ProxyAnchor-CCP", _alone("ProxyAnchor"), "MAP@R")
-    return (
-        "Over ProxyAnchor, which the paper does not try, CCP, whose proxies start at samples in the first problem too, "
-        f"has {against}."
-    )
-
-
-def _over_pfml(numbers: Numbers) -> str:
-    against = numbers.against("PFML-CCP", _alone("PFML"), "MAP@R")
-    return f"Over PFML it has {against} of a single problem with as many proxies."
-
-
-def _by_batch(numbers: Numbers) -> str:
-    """Fig. 7 is of C2: how much the loss and CCP lose from the largest batch to the smallest."""
-    levels = numbers.levels(OURS, "batch", "MAP@R")
-    few, many = (f"batch={size:g}" for size in (min(levels), max(levels)))
-    lost = {name: numbers.gap(f"{name};{few}", f"{name};{many}", "MAP@R") for name in (OURS, "C2")}
-    leads = [numbers.gap(f"{OURS};{batch}", f"C2;{batch}", "MAP@R") for batch in (few, many)]
-    return (
-        f"From {many.replace('=', ' = ')} to {few.partition('=')[2]}, with equally many steps, MAP@R of C2 changes by "
-        f"{lost['C2']}, that of C2 with CCP by {lost[OURS]}; CCP's lead over C2 is {leads[0]} with the smallest batch "
-        f"and {leads[1]} with the largest."
-    )
-
-
 LambdaProxies = Study(
     LambdaProxiesParams,
     lambda_and_proxies,
     measures=courses_of,
     claims=TESTS,
-    findings=(whether_it_alternated(f"{OURS};projection=0.0002"),),
 )
-Pool = Study(
-    PoolParams, pools, measures=courses_of, claims=TESTS, findings=(whether_it_alternated(f"{OURS};M=8;pool=12"),)
-)
+Pool = Study(PoolParams, pools, measures=courses_of, claims=TESTS)
 Alternating = Study(
     AlternatingParams,
     alternating,
     measures=courses_of,
     claims=TESTS,
-    findings=(
-        whether_it_alternated(OURS),
-        *(_by_length(f"{loss}-CCP-L") for loss in BY_LENGTH),
-        _parts,
-        _over_proxy_anchor,
-        _over_pfml,
-    ),
 )
-BatchSize = Study(BatchSizeParams, batch_sizes, measures=courses_of, claims=TESTS, findings=(_by_batch,))
+BatchSize = Study(BatchSizeParams, batch_sizes, measures=courses_of, claims=TESTS)

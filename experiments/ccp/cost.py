@@ -12,8 +12,6 @@ import torch
 
 from dmlrepro.losses.chance_constrained import ProxyContrastiveLoss, greedy_k_center, projection_penalty
 from experiments import steps, timing
-from experiments.analysis.stored import Numbers
-from experiments.analysis.tables import Cell
 from experiments.ccp.claims import TESTS
 from experiments.networks import backbones
 from experiments.params import Params
@@ -157,24 +155,4 @@ def parts(costs: pd.DataFrame) -> pd.DataFrame:
 # --- what was found ---------------------------------------------------------------------------------------------------
 
 
-def _memory(numbers: Numbers) -> str:
-    many = _settings(numbers, "proxy_megabytes")[-1]
-    weights, proxies = numbers.mean("C2-CCP-L", "weights_megabytes"), numbers.mean(many, "proxy_megabytes")
-    return (
-        f"It keeps {weights:.0f} MB of previous weights (the paper: 40 to 45) and {proxies:.1f} MB of proxies for "
-        f"{_classes(many)}."
-    )
-
-
-def _settings(numbers: Numbers, metric: str) -> list[str]:
-    """The cells of the numbers of classes, fewest first."""
-    return [f"C2-CCP-L;C={count:g}" for count in numbers.levels("C2-CCP-L", "C", metric)]
-
-
-def _classes(cell: str) -> str:
-    return f"{Cell.read(cell).settings['C']:,.0f} classes"
-
-
-Cost = Study(
-    CcpCostParams, tabulate=lambda finished, params: counts(params), claims=TESTS, ratios=ratios, findings=(_memory,)
-)
+Cost = Study(CcpCostParams, tabulate=lambda finished, params: counts(params), claims=TESTS, ratios=ratios)

@@ -15,11 +15,9 @@ from torch import Tensor
 from dmlrepro import metrics
 from dmlrepro.losses.chance_constrained import clip_to_unit_ball, covering_radius, greedy_k_center
 from experiments.analysis import tables
-from experiments.analysis.claims import START
-from experiments.analysis.stored import Numbers
 from experiments.ccp.ablations import courses_of
 from experiments.ccp.claims import TESTS
-from experiments.ccp.methods import CcpParams, ccp_runs, whether_it_alternated
+from experiments.ccp.methods import CcpParams, ccp_runs
 from experiments.profiles import at, layered
 from experiments.studies import evaluated_labels, measured, study_rows, training_embeddings, with_measures
 from experiments.study import Study
@@ -289,33 +287,11 @@ def constants(table: pd.DataFrame) -> dict[str, tuple]:
 OURS = "C2-CCP-L"
 
 
-def _lemma(numbers: Numbers) -> str:
-    cells = (tables.Cell("Lemma 1", {"constant": name}) for name in ("printed", "rows and columns"))
-    ratios = (tables.levels_of(numbers.cells, cell, "Lipschitz/constant")[cell] for cell in cells)
-    printed, valid = (max(by_seed.values()) for by_seed in ratios)
-    return (
-        f"Lemma 1: the constant of a linear layer is up to {printed:.2f} times the printed bound, and at most "
-        f"{valid:.2f} times the root of the largest row sum times the largest column sum."
-    )
-
-
-def _extent(numbers: Numbers) -> str:
-    """Where an embedding shrinks or grows as a whole, so does its covering radius: what counts for retrieval is the
-    radius over the distance between classes."""
-    radius = "average_covering_radius / inter_class_distance"
-    single, ours, start = (numbers.mean(cell, radius) for cell in ("C2-Proxy", OURS, START))
-    return (
-        f"Over the distance between classes the average covering radius is {single:.2f} under C2-Proxy, {ours:.2f} "
-        f"under {OURS} and {start:.2f} before training."
-    )
-
-
-Mnist = Study(MnistParams, mnist, measures=proxies_of, claims=TESTS, findings=(whether_it_alternated(OURS),))
+Mnist = Study(MnistParams, mnist, measures=proxies_of, claims=TESTS)
 Radius = Study(
     RadiusParams,
     radius,
     radius_table,
     geometries_of,
     claims=TESTS,
-    findings=(whether_it_alternated(OURS), _extent, _lemma),
 )

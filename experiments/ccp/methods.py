@@ -18,7 +18,6 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from experiments import studies
-from experiments.analysis.stored import Numbers, Sentence
 from experiments.figures.style import Names
 from experiments.methods import (
     BASELINES,
@@ -192,20 +191,6 @@ published = functools.partial(studies.published, "ccp", PRINTED)
 
 
 ALTERNATED = 3  # problems of a run, from which on it says something of CCP
-
-
-def whether_it_alternated(cell: str) -> Sentence:
-    """A sentence about a cell whose runs had fewer than ALTERNATED problems; of others it is empty."""
-
-    def said(numbers: Numbers) -> str:
-        problems = numbers.mean(cell, "problems")
-        if problems >= ALTERNATED:
-            return ""
-        return (
-            f"CCP did not alternate: {cell.replace(';', ', ')} had {problems:.1f} problems, which says nothing of it."
-        )
-
-    return said
 
 
 ONE_FOLD, FOUR_FOLDS = "ccp_one_fold", "ccp_early_stopping"  # of the ablations, and of Tables II, V and VI

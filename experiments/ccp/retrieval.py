@@ -10,7 +10,6 @@ import pandas as pd
 
 from experiments.analysis import results, tables
 from experiments.analysis.comparing import UNTRAINED
-from experiments.analysis.stored import Numbers
 from experiments.ccp.ablations import courses_of
 from experiments.ccp.claims import TESTS
 from experiments.ccp.methods import FOUR_FOLDS, LOSSES, METHODS, CcpParams, ccp_spec
@@ -114,18 +113,5 @@ def _specs(params: CcpRetrievalParams | CcpConventionalParams) -> list[RunSpec]:
     return [ccp_spec(name, params) for name in params.methods]
 
 
-def _over_itself(numbers: Numbers) -> str:
-    gains = ", ".join(f"{loss} ({numbers.gap(f'{loss}-CCP-L', loss, 'MAP@R')})" for loss in LOSSES)
-    return f"What CCP adds to the MAP@R of the same loss: {gains}."
-
-
-def _memory(numbers: Numbers) -> str:
-    """XBM is at its best before its memory begins where both sizes of it have the same best weights."""
-    if ("C2-XBM-S", "MAP@R") in numbers.cells and not numbers.effects("C2-XBM-L", "C2-XBM-S", "MAP@R").any():
-        return "XBM is at its best before its memory begins, whatever the size: CCP cannot be compared with a memory."
-    return ""
-
-
-FINDINGS = (_over_itself, _memory)
-Retrieval = Study(CcpRetrievalParams, retrieval, retrieval_table, courses_of, claims=TESTS, findings=FINDINGS)
+Retrieval = Study(CcpRetrievalParams, retrieval, retrieval_table, courses_of, claims=TESTS)
 Conventional = Study(CcpConventionalParams, conventional, measures=courses_of, claims=TESTS)

@@ -12,7 +12,6 @@ import numpy as np
 import pandas as pd
 
 from experiments.analysis import comparing, results, tables
-from experiments.analysis.stored import Numbers
 from experiments.meanfield import growth
 from experiments.meanfield.claims import MATCHED, TESTS
 from experiments.meanfield.methods import FIELD_LR, VIT, MeanFieldParams, every_run
@@ -212,26 +211,5 @@ def growth_rows(costs: pd.DataFrame, params: ConventionalParams) -> pd.DataFrame
 # --- what was found ---------------------------------------------------------------------------------------------------
 
 
-def _at_the_end(numbers: Numbers) -> str:
-    """A sentence if every method's best MAP@R is its last, so that none has converged; else nothing."""
-    slopes = [levels for (_, metric), levels in numbers.cells.items() if metric == "slope_after_best"]
-    cells = [str(level) for levels in slopes for level in levels]
-    if not cells:
-        raise tables.MissingRows("slope_after_best")
-    if any(numbers.mean(cell, "slope_after_best") for cell in cells):
-        return ""
-    last = max(numbers.mean(cell, "best_epoch") for cell in cells)
-    return f"All are at their best MAP@R at the last evaluation, epoch {last:.1f}: what converges first is left open."
-
-
-def _by_alpha(numbers: Numbers) -> str:
-    cell = next((cell for cell in numbers.cells.get(("MFCWMS", "MAP@R"), {}) if "alpha" in cell.settings), None)
-    if cell is None:
-        raise tables.MissingRows("MFCWMS with another alpha")
-    return f"{cell.said} and at its default 0.01: {numbers.against(str(cell), 'MFCWMS', 'MAP@R')}."
-
-
-Conventional = Study(
-    ConventionalParams, conventional, curve_table, claims=TESTS, ratios=growth_rows, findings=(_at_the_end,)
-)
-Vit = Study(VitParams, vit, curve_table, claims=TESTS, findings=(_at_the_end, _by_alpha))
+Conventional = Study(ConventionalParams, conventional, curve_table, claims=TESTS, ratios=growth_rows)
+Vit = Study(VitParams, vit, curve_table, claims=TESTS)

@@ -11,7 +11,7 @@ from experiments.methods import Setting, every_seed, found_by_search, pick, runs
 from experiments.nivmf.claims import TESTS
 from experiments.nivmf.methods import JOINT, METHODS, NivmfParams, for_joint, published
 from experiments.profiles import at, layered
-from experiments.studies import evaluated_labels, histories_apart, measured, still_rising, with_histories, with_measures
+from experiments.studies import evaluated_labels, histories_apart, measured, with_histories, with_measures
 from experiments.study import Study
 from experiments.training import protocols
 from experiments.training.runs import RunResult
@@ -116,6 +116,5 @@ Retrieval = Study(
     retrieval_table,
     nmi_of,
     claims=TESTS,
-    findings=(still_rising,),
     ranked=("EL-nivMF", JOINT),
 )

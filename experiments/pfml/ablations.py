@@ -8,8 +8,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
-from experiments.analysis.claims import START
-from experiments.analysis.stored import Numbers
 from experiments.methods import runs_of
 from experiments.pfml.alignment import class_distances
 from experiments.pfml.claims import TESTS
@@ -120,49 +118,7 @@ def spread(run: RunResult) -> dict[str, float]:
 # --- what was found ---------------------------------------------------------------------------------------------------
 
 
-def _as_printed(numbers: Numbers) -> str:
-    return (
-        f"As printed alpha = 0 exerts no force: {numbers.against(f'PFML;{LITERAL}', START)} of the network that "
-        "training begins with; Fig. 3(c) has 68.2 (CUB) and 86.7 (Cars) there."
-    )
-
-
-def _without_decay(numbers: Numbers) -> str:
-    """What the decay itself does, the paper's explanation of the lead over CPML."""
-    levels = numbers.levels("PFML", "alpha")
-    published, most = (f"PFML;alpha={alpha:g}" for alpha in (3, max(levels)))
-    return (
-        f"Without decay, alpha = 0, {numbers.against('PFML;alpha=0', published)} at 3, the published one, and "
-        f"{numbers.against('PFML;alpha=0', most)} at {max(levels):g}."
-    )
-
-
-def _spread(numbers: Numbers) -> str:
-    """The paper explains the fall by compressed classes."""
-    within, between = "intra_class_distance", "class_mean_distance"
-    levels = numbers.levels("PFML", "delta_rep", within)
-    near, far = (f"PFML;delta_rep={level:g}" for level in (min(levels), max(levels)))
-    over = [numbers.mean(cell, f"{within} / {between}") for cell in (near, far)]
-    return (
-        f"The mean distance within a class is {numbers.mean(near, within):.3f} at delta_rep = {min(levels):g} and "
-        f"{numbers.mean(far, within):.3f} at {max(levels):g} ({numbers.gap(far, near, within)}); over the distance "
-        f"between class means it is {over[0]:.2f} and {over[1]:.2f}."
-    )
-
-
-def _ranking(numbers: Numbers) -> str:
-    """R@1, which the paper reports, sees the nearest image alone; a class that is less compressed may rank better."""
-    levels = numbers.levels("PFML", "delta_rep", "MAP@R")
-    near, best = min(levels), max(levels, key=lambda level: levels[level])
-    highest = f"MAP@R, which the paper does not report, is highest at delta_rep = {best:g}"
-    if best == near:
-        return f"{highest}, the radius of attraction."
-    return f"{highest}: {numbers.against(f'PFML;delta_rep={best:g}', f'PFML;delta_rep={near:g}', 'MAP@R')} at {near:g}."
-
-
 Proxies = Study(ProxiesParams, ablation_proxies, claims=TESTS)
 Delta = Study(DeltaParams, ablation_delta, claims=TESTS)
-Alpha = Study(AlphaParams, ablation_alpha, claims=TESTS, findings=(_as_printed, _without_decay))
-Repulsion = Study(
-    RepulsionParams, ablation_repulsion_radius, measures=spreads_of, claims=TESTS, findings=(_spread, _ranking)
-)
+Alpha = Study(AlphaParams, ablation_alpha, claims=TESTS)
+Repulsion = Study(RepulsionParams, ablation_repulsion_radius, measures=spreads_of, claims=TESTS)

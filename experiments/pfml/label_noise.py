@@ -11,10 +11,8 @@ import torch.nn.functional as F
 
 from dmlrepro import samplers
 from experiments.analysis import summaries
-from experiments.analysis.comparing import UNTRAINED
-from experiments.analysis.stored import Numbers
 from experiments.methods import every_seed, pick, search_each, spec_of
-from experiments.pfml.claims import NOISE, TESTS
+from experiments.pfml.claims import TESTS
 from experiments.pfml.methods import METHODS, FieldParams, published
 from experiments.profiles import at, layered
 from experiments.studies import (
@@ -134,17 +132,4 @@ def noise_drops(table: pd.DataFrame) -> pd.DataFrame:
 # --- what was found ---------------------------------------------------------------------------------------------------
 
 
-def _shares(numbers: Numbers) -> str:
-    """The paper argues that decay mutes wrong labels."""
-    shares = [
-        f"{numbers.mean(f'{method};{NOISE}', 'gradient_share'):.1f} % under {method}"
-        for method in numbers.methods
-        if method not in UNTRAINED
-    ]
-    return (
-        f"The wrong fifth of the labels receives of the gradient {', '.join(shares)}; it would be 20 % if they weighed "
-        "like right ones."
-    )
-
-
-LabelNoise = Study(LabelNoiseParams, label_noise, noise_table, shares_of, claims=TESTS, findings=(_shares,))
+LabelNoise = Study(LabelNoiseParams, label_noise, noise_table, shares_of, claims=TESTS)

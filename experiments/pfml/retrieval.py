@@ -8,12 +8,10 @@ import pandas as pd
 
 from experiments.analysis import results, summaries
 from experiments.analysis.claims import START
-from experiments.analysis.stored import Numbers
-from experiments.analysis.tables import Cell
 from experiments.methods import every_seed, found_by_search, pick, runs_of, search_each, spec_of
 from experiments.pfml.claims import TESTS
 from experiments.pfml.methods import METHODS, READINGS, FieldParams, published
-from experiments.studies import histories_apart, still_rising, with_histories
+from experiments.studies import histories_apart, with_histories
 from experiments.study import Study
 from experiments.training.spec import RunSpec
 
@@ -128,28 +126,4 @@ def _specs(params: PfmlRetrievalParams, among: Iterable[str] | None = None, **ho
 # --- what was found ---------------------------------------------------------------------------------------------------
 
 
-def _far_repulsion(numbers: Numbers) -> str:
-    return (
-        "PFML with repulsion up to delta_rep = 0.3, beyond the radius of attraction: "
-        f"{numbers.against('PFML;delta_rep=0.3', 'PFML')} with that of Eq. 2."
-    )
-
-
-def _as_printed(numbers: Numbers) -> str:
-    return (
-        "PFML word by word, with proxies as drawn and gradients unclipped: "
-        f"{numbers.against('PFML;proxies=as drawn;gradients=unclipped', 'PFML')} as everywhere here."
-    )
-
-
-def _as_drawn(numbers: Numbers) -> str:
-    if Cell("PFML") in numbers.cells.get(("PFML", "R@1"), {}):
-        return ""
-    return (
-        "With proxies as drawn, which is not how they start elsewhere here, PFML has "
-        f"{numbers.against('PFML;proxies=as drawn', 'ProxyAnchor')} of ProxyAnchor."
-    )
-
-
-FINDINGS = (_far_repulsion, _as_printed, _as_drawn, still_rising)
-Retrieval = Study(PfmlRetrievalParams, retrieval, retrieval_table, claims=TESTS, findings=FINDINGS, ranked=("PFML",))
+Retrieval = Study(PfmlRetrievalParams, retrieval, retrieval_table, claims=TESTS, ranked=("PFML",))

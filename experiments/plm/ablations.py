@@ -11,7 +11,6 @@ from typing import Any, ClassVar
 import pandas as pd
 
 from experiments.analysis import summaries
-from experiments.analysis.stored import Numbers
 from experiments.plm.claims import TESTS
 from experiments.plm.methods import BEFORE, PUBLISHED, PlmTrainingParams, unlabelled_runs
 from experiments.profiles import at, layered
@@ -142,19 +141,8 @@ def _runs(params: PlmTrainingParams, setting: str, **how: Any) -> list[RunSpec]:
     return unlabelled_runs(["PLM"], params, setting=setting, **how)
 
 
-def _across(numbers: Numbers) -> str:
-    """plm-09 is about decays that are alike; this is about a small one across pieces alone."""
-    against = numbers.against("PLM;N_alpha=1;N_beta=0.5", "PLM;N_alpha=1;N_beta=1")
-    return f"N_alpha = 1 with a smaller N_beta, 0.5, has {against} of both at 1."
-
-
-def _without_both(numbers: Numbers) -> str:
-    against = numbers.against("PLM;neighbours=all;similarity=binary", "PLM")
-    return f"Without choice of neighbours and with binary similarity together: {against} of PLM."
-
-
 Proxies = Study(PlmProxiesParams, ablation_proxies, claims=TESTS)
 Dimension = Study(PlmDimensionParams, ablation_dimension, claims=TESTS)
-Decay = Study(PlmDecayParams, ablation_decay, claims=TESTS, findings=(_across,))
+Decay = Study(PlmDecayParams, ablation_decay, claims=TESTS)
 Delta = Study(PlmDeltaParams, ablation_delta, claims=TESTS)
-Similarity = Study(PlmSimilarityParams, ablation_similarity, claims=TESTS, findings=(_without_both,))
+Similarity = Study(PlmSimilarityParams, ablation_similarity, claims=TESTS)

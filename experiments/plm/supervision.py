@@ -21,7 +21,6 @@ from experiments import clusters
 from experiments.analysis import results
 from experiments.analysis.claims import START
 from experiments.analysis.statistics import MIN_SEEDS
-from experiments.analysis.stored import Numbers
 from experiments.plm.claims import TESTS
 from experiments.plm.methods import PUBLISHED, PlmParams, unlabelled_runs
 from experiments.profiles import at, layered
@@ -147,13 +146,4 @@ def _of(run: RunResult, method: str, values: dict[str, float]) -> Scored:
 # --- what was found ---------------------------------------------------------------------------------------------------
 
 
-def _members(numbers: Numbers) -> str:
-    members, free = numbers.mean("PLM", "members"), PUBLISHED["loss.dim"].value + 1
-    chosen = f"admits {members - free:.2f} more" if members > free + 0.005 else "admits nobody else"
-    return (
-        f"A piece has {members:.1f} members on average; m + 1 = {free} points fit whatever the data, and the "
-        f"threshold T {chosen}."
-    )
-
-
-Supervision = Study(SupervisionParams, supervision, supervision_table, ways_of, claims=TESTS, findings=(_members,))
+Supervision = Study(SupervisionParams, supervision, supervision_table, ways_of, claims=TESTS)

@@ -180,3 +180,13 @@ def test_pairs_are_counted_by_what_they_have_and_what_is_asked_of_them():
     assert all(share.sum() == pytest.approx(100) for _, share in histograms.values())
     assert at["present"] == pytest.approx(retrieval.apart(embeddings)["mean_distance"], abs=0.03)
     assert at["asked, δ = 2"] == pytest.approx(2 * at["asked, δ = 1"], abs=0.05)
+
+
+def test_pieces_of_the_toy_manifold_follow_it_and_all_neighbours_do_not():
+    curve, everywhere, farthest = retrieval.toy_manifold(), retrieval.toy_manifold(1000, noise=0), {}
+    for quality in (0.9, 0.0):
+        ends = retrieval.toy_pieces(curve, quality=quality)
+        along = ends[:, :1] + np.linspace(0, 1, 20)[None, :, None] * (ends[:, 1:] - ends[:, :1])
+        farthest[quality] = np.linalg.norm(along[:, :, None] - everywhere, axis=-1).min(2).max()
+    assert len(retrieval.toy_pieces(curve)) > len(retrieval.toy_pieces(curve, quality=0.0))
+    assert 2 * farthest[0.9] < farthest[0.0], farthest

@@ -10,7 +10,7 @@ import experiments
 from experiments import cli, papers
 from experiments.across import ledger
 from experiments.analysis import claims
-from experiments.report import catalogue, published, verdicts
+from experiments.report import catalogue, verdicts
 from experiments.training import search
 
 METHODS = """
@@ -87,12 +87,11 @@ def judged_anew():
 
 def test_the_ledger_and_the_first_screen_have_it(toy, judged_anew, monkeypatch):
     like = claims.papers()["plm"], claims.stated()["plm-01"], claims.short_statements()
-    paper = like[0] | {"paper": "toy", "name": "Toy paper", "headline": "toy-01"}
+    paper = like[0] | {"paper": "toy", "name": "Toy paper"}
     known, stated = claims.papers() | {"toy": paper}, claims.stated() | {"toy-01": like[1] | {"paper": "toy"}}
     monkeypatch.setattr(claims, "papers", lambda: known)
     monkeypatch.setattr(claims, "stated", lambda: stated)
     monkeypatch.setattr(claims, "short_statements", lambda: like[2] | {"toy-01": "plays well"})
-    monkeypatch.setattr(published, "papers", published.papers.__wrapped__)
     assert ledger.counts(verdicts.made()).loc["Toy paper"].sum() == 1
     assert verdicts.without_verdict()["toy-01"] == "no table"
 
