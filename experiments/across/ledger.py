@@ -5,7 +5,6 @@ those of the other notebooks.
 """
 
 from collections.abc import Collection
-from dataclasses import dataclass
 
 import numpy as np
 import pandas as pd
@@ -20,12 +19,8 @@ from experiments.params import Params
 from experiments.study import Study
 
 
-@dataclass(frozen=True)
 class LedgerParams(Params):
     """The parameters of notebook 92; whatever they are, it reads the tables of all profiles."""
-
-    notebook = "92_claims"
-    paper = "together"
 
 
 def counts(ledger: Ledger) -> pd.DataFrame:
@@ -64,4 +59,4 @@ def figure(ledger: Ledger) -> Figure:
     return effects.tallies(counts(ledger), SHADES, "claims")
 
 
-Claims = Study(LedgerParams, saves=False)
+Claims = Study("92_claims", LedgerParams, saves=False)

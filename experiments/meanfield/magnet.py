@@ -15,8 +15,6 @@ only mean fields stand for samples that see one another.
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import ClassVar
 
 import numpy as np
 import pandas as pd
@@ -27,7 +25,7 @@ from torch import Tensor
 from dmlrepro.losses import mean_field as losses
 from experiments.analysis import tables
 from experiments.meanfield.methods import MARGINS, SHARPNESS
-from experiments.params import Params
+from experiments.params import Count, Params, Positive
 from experiments.studies import study_rows
 from experiments.study import Study
 
@@ -39,25 +37,14 @@ SPREAD, SAMPLES = 0.2, 20  # of a class, where the other of the two varies
 CENTERS = {"apart": 100.0, "crowded": 0.6}
 
 
-@dataclass(frozen=True)
 class MagnetParams(Params):
     """The parameters of notebook 30; `seeds` is the number of Monte-Carlo chains and of drawn sets of embeddings."""
 
-    notebook = "30_meanfield_magnet"
-    paper = "meanfield"
-    positive: ClassVar = ("spins", "temperatures", "sweeps", "spreads", "samples")
-    references: ClassVar = {"spreads": (SPREAD,), "samples": (SAMPLES,)}
-    overrides: ClassVar = {
-        "quick": {"sweeps": 150, "seeds": 3},
-        "small": {"sweeps": 3000, "seeds": 10},
-        "paper": {"sweeps": 3000, "seeds": 10},
-    }
-
-    spins: tuple[int, ...] = (10, 100, 1000)  # N
-    temperatures: tuple[float, ...] = (0.05, 0.1, 0.15, 0.2, 0.25, 0.3, 0.33, 0.36, 0.4, 0.45, 0.5, 0.6)  # T / J
-    sweeps: int | None = None  # of each chain after as many again that are thrown away
-    spreads: tuple[float, ...] = (0.05, 0.1, 0.2, 0.4, 0.8)  # root mean square distance from the centre of a class
-    samples: tuple[int, ...] = (2, 5, 20, 80)  # per class
+    spins: tuple[Count, ...] = (10, 100, 1000)  # N
+    temperatures: tuple[Positive, ...] = (0.05, 0.1, 0.15, 0.2, 0.25, 0.3, 0.33, 0.36, 0.4, 0.45, 0.5, 0.6)  # T / J
+    sweeps: Count  # of each chain after as many again that are thrown away
+    spreads: tuple[Positive, ...] = (0.05, 0.1, 0.2, 0.4, 0.8)  # root mean square distance from the centre of a class
+    samples: tuple[Count, ...] = (2, 5, 20, 80)  # per class
 
 
 # --- the magnet -------------------------------------------------------------------------------------------------------
@@ -307,10 +294,15 @@ def embedding_curves(table: pd.DataFrame, metric: str, x: str, centers: str) -> 
     return curves
 
 
-# --- what was found ---------------------------------------------------------------------------------------------------
-
-
 Magnet = Study(
+    "30_meanfield_magnet",
     MagnetParams,
+    paper="meanfield",
+    profiles={
+        "quick": {"sweeps": 150, "seeds": 3},
+        "small": {"sweeps": 3000, "seeds": 10},
+        "paper": {"sweeps": 3000, "seeds": 10},
+    },
+    references={"spreads": (SPREAD,), "samples": (SAMPLES,)},
     tabulate=lambda finished, params: magnet_table(params),
 )
