@@ -125,7 +125,7 @@ def _is_first(run: RunSpec) -> bool:
 def _five_evaluations(run: RunSpec) -> dict[str, float]:
     if run.eval_every or run.eval_every_epochs:
         return {}
-    return {"eval_every": max(run.steps // 5, 1)} if run.steps else {"eval_every_epochs": run.epochs / 5}
+    return {"eval_every": max(run.steps // 5, 1)} if run.steps else {"eval_every_epochs": (run.epochs or 1) / 5}
 
 
 def without_histories(table: pd.DataFrame) -> pd.DataFrame:
@@ -209,15 +209,17 @@ def published(
     return summaries.published(paper, table, **where).replace({"method": dict(names)})
 
 
-def published_curve(paper: str, figure: str) -> dict[str, dict[float, float]]:
+def published_curve(paper: str, figure: str) -> dict[str, dict[float | None, float]]:
     """Recall@1 of a panel of a paper's figure where it is known: {data set: {level: value}}."""
-    curves: dict[str, dict[float, float]] = {}
+    curves: dict[str, dict[float | None, float]] = {}
     for row in summaries.published(f"{paper}_figures", figure).itertuples():
         curves.setdefault(row.dataset, {})[tables.level_of(row.split_or_setting)] = row.value
     return curves
 
 
-def by_level(table: pd.DataFrame, columns: Iterable[str], curve: Mapping[str, Mapping[float, float]]) -> pd.DataFrame:
+def by_level(
+    table: pd.DataFrame, columns: Iterable[str], curve: Mapping[str, Mapping[float | None, float]]
+) -> pd.DataFrame:
     """A row per setting: our means over seeds of some metrics, and what is known of a `published_curve`."""
     rows = table[(table["selection"] == "last") & table["metric"].isin(columns)]
     ours = rows.groupby(["method", "setting", "metric"], sort=False)["value"].mean().unstack()[list(columns)]

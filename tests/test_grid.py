@@ -33,8 +33,7 @@ def test_every_config_has_the_form_of_the_schema_and_parameters_that_the_noteboo
     jsonschema.validate(config, read(path.with_name("schema.yaml")))
     assert config["profile"] == path.stem
     for execution in grid.executions(config, NOTEBOOKS).values():
-        params = catalogue.find(execution["notebook"]).params
-        params.from_values({"profile": config["profile"]} | execution["parameters"])
+        catalogue.find(execution["notebook"]).configured({"profile": config["profile"]} | execution["parameters"])
 
 
 @pytest.mark.parametrize(
@@ -51,7 +50,7 @@ def test_the_small_config_makes_what_is_committed():
     executions = grid.executions(read(ROOT / "workflow" / "config" / "small.yaml"), NOTEBOOKS)
     committed = {path.stem for path in (ROOT / "results" / "small").glob("*.json")}
     made = {
-        catalogue.find(execution["notebook"]).params.from_values({"profile": "small"} | execution["parameters"]).stem
+        catalogue.find(execution["notebook"]).configured({"profile": "small"} | execution["parameters"]).stem
         for execution in executions.values()
     }
     assert made == committed

@@ -90,7 +90,7 @@ def test_the_steps_that_it_states_are_those_of_its_runs():
         study = catalogue.find(path.stem)
         for profile, stated in BUDGETS.findall(text):
             if lengths := {int(number.replace(",", "")) for number in LENGTH.findall(stated)}:
-                params = study.params.from_values({"profile": profile})
+                params = study.configured({"profile": profile})
                 assert lengths & {spec.steps for spec in study.specs_untrained(params) if spec.loss}, (profile, stated)
 
 

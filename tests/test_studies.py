@@ -63,7 +63,7 @@ def test_the_first_seed_of_every_trained_method_keeps_its_evaluations_and_nothin
 @pytest.mark.parametrize("name", ["10", "20"])
 def test_main_comparisons_keep_the_evaluations_of_every_trained_method(name):
     notebook = catalogue.find(name)
-    specs = notebook.specs(notebook.params.from_values({"profile": "quick"}))
+    specs = notebook.specs(notebook.configured({"profile": "quick"}))
     main = {spec.method for spec in specs if not spec.setting and spec.fold is None and spec.loss}
     assert main == {spec.method for spec in specs if spec.keep_history}
 
@@ -72,7 +72,7 @@ def test_the_notebooks_share_the_run_that_keeps_its_evaluations():
     kept = {}
     for name in ("00", "10", "12", "20"):
         notebook = catalogue.find(name)
-        for spec in notebook.specs(notebook.params.from_values({"profile": "quick"})):
+        for spec in notebook.specs(notebook.configured({"profile": "quick"})):
             if spec.loss and spec.seed == 0 and not spec.setting and spec.fold is None:
                 kept.setdefault(spec.method, set()).add(spec.keep_history)
     assert set(kept) > {"PFML", "ProxyAnchor", "ProxyNCA++"} and set().union(*kept.values()) == {True}

@@ -5,7 +5,6 @@ those of the other notebooks.
 """
 
 from collections.abc import Collection
-from dataclasses import dataclass
 from html import escape
 
 import numpy as np
@@ -23,12 +22,8 @@ from experiments.params import Params
 from experiments.study import Study
 
 
-@dataclass(frozen=True)
 class LedgerParams(Params):
     """The parameters of notebook 92; whatever they are, it reads the tables of all profiles."""
-
-    notebook = "92_claims"
-    paper = "together"
 
 
 def counts(ledger: Ledger) -> pd.DataFrame:
@@ -131,4 +126,4 @@ def data_sets(ledger: Ledger) -> str:
     return f"Different verdicts on two data sets: {', '.join(disagreeing(ledger)) or 'none'}."
 
 
-Claims = Study(LedgerParams, findings=(counted, decided, data_sets), saves=False)
+Claims = Study("92_claims", LedgerParams, findings=(counted, decided, data_sets), saves=False)

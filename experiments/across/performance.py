@@ -7,6 +7,7 @@ peers named in it; the workflow executes this notebook after publishing, like th
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -26,12 +27,8 @@ POINTS = 3  # sizes of a fitted exponent, at least
 UNITS = {"seconds": "time (s)", "megabytes": "peak memory (MB)"}
 
 
-@dataclass(frozen=True)
 class PerformanceParams(Params):
     """The parameters of notebook 93; whatever they are, it reads the same tables."""
-
-    notebook = "93_performance"
-    paper = "together"
 
 
 @dataclass(frozen=True)
@@ -45,7 +42,7 @@ class Benchmark:
 
     title: str
     peers: Mapping[str, str] = field(default_factory=lambda: {"*": "product"})
-    size: tuple[str, str] | None = None
+    size: Any = None
     unlike: tuple[str, ...] = ("case", "members")
     long: Callable[[pd.DataFrame], pd.DataFrame] = lambda table: table
 
@@ -254,4 +251,4 @@ def found() -> Markdown:
     return Markdown("\n".join(f"- {sentence()}" for sentence in FINDINGS))
 
 
-Performance = Study(PerformanceParams, findings=FINDINGS, saves=False)
+Performance = Study("93_performance", PerformanceParams, findings=FINDINGS, saves=False)

@@ -1,8 +1,6 @@
 """What 00_tour trains: one loss on the embedded glyphs, and the network as it begins."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass
-from typing import ClassVar
 
 import numpy as np
 import pandas as pd
@@ -17,22 +15,17 @@ from experiments.analysis.stored import Numbers
 from experiments.figures import images
 from experiments.figures.style import PALETTE, described, panels
 from experiments.methods import pick, runs_of
-from experiments.pfml.methods import METHODS, FieldParams
+from experiments.params import Params
+from experiments.pfml.methods import METHODS, FieldOptions, pfml_study
 from experiments.pfml.methods import NAMES as NAMES
-from experiments.profiles import at
 from experiments.studies import with_histories
-from experiments.study import Study
 from experiments.training import batches
 from experiments.training.runs import RunResult
 from experiments.training.spec import RunSpec
 
 
-@dataclass(frozen=True)
-class TourParams(FieldParams):
+class TourParams(FieldOptions, Params):
     """The parameters of notebook 00."""
-
-    notebook = "00_tour"
-    overrides: ClassVar = at("quick", "small", "paper", seeds=1)
 
     method: str = "PFML"
 
@@ -82,4 +75,11 @@ def _after_training(numbers: Numbers) -> str:
     )
 
 
-Tour = Study(TourParams, tour, tour_table, findings=(_after_training,))
+Tour = pfml_study(
+    "00_tour",
+    TourParams,
+    tour,
+    tour_table,
+    profiles={"quick": {"seeds": 1}, "small": {"seeds": 1}, "paper": {"seeds": 1}},
+    findings=(_after_training,),
+)

@@ -15,8 +15,6 @@ only mean fields stand for samples that see one another.
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import ClassVar
 
 import numpy as np
 import pandas as pd
@@ -28,7 +26,7 @@ from dmlrepro.losses import mean_field as losses
 from experiments.analysis import tables
 from experiments.analysis.stored import Numbers
 from experiments.meanfield.methods import MARGINS, SHARPNESS
-from experiments.params import Params
+from experiments.params import Count, Params, Positive
 from experiments.studies import study_rows
 from experiments.study import Study
 
@@ -40,25 +38,14 @@ SPREAD, SAMPLES = 0.2, 20  # of a class, where the other of the two varies
 CENTERS = {"apart": 100.0, "crowded": 0.6}
 
 
-@dataclass(frozen=True)
 class MagnetParams(Params):
     """The parameters of notebook 30; `seeds` is the number of Monte-Carlo chains and of drawn sets of embeddings."""
 
-    notebook = "30_meanfield_magnet"
-    paper = "meanfield"
-    positive: ClassVar = ("spins", "temperatures", "sweeps", "spreads", "samples")
-    references: ClassVar = {"spreads": (SPREAD,), "samples": (SAMPLES,)}
-    overrides: ClassVar = {
-        "quick": {"sweeps": 150, "seeds": 3},
-        "small": {"sweeps": 3000, "seeds": 10},
-        "paper": {"sweeps": 3000, "seeds": 10},
-    }
-
-    spins: tuple[int, ...] = (10, 100, 1000)  # N
-    temperatures: tuple[float, ...] = (0.05, 0.1, 0.15, 0.2, 0.25, 0.3, 0.33, 0.36, 0.4, 0.45, 0.5, 0.6)  # T / J
-    sweeps: int | None = None  # of each chain after as many again that are thrown away
-    spreads: tuple[float, ...] = (0.05, 0.1, 0.2, 0.4, 0.8)  # root mean square distance from the centre of a class
-    samples: tuple[int, ...] = (2, 5, 20, 80)  # per class
+    spins: tuple[Count, ...] = (10, 100, 1000)  # N
+    temperatures: tuple[Positive, ...] = (0.05, 0.1, 0.15, 0.2, 0.25, 0.3, 0.33, 0.36, 0.4, 0.45, 0.5, 0.6)  # T / J
+    sweeps: Count  # of each chain after as many again that are thrown away
+    spreads: tuple[Positive, ...] = (0.05, 0.1, 0.2, 0.4, 0.8)  # root mean square distance from the centre of a class
+    samples: tuple[Count, ...] = (2, 5, 20, 80)  # per class
 
 
 # --- the magnet -------------------------------------------------------------------------------------------------------
@@ -359,7 +346,7 @@ def _of_embeddings(numbers: Numbers, metric: str, centers: str) -> dict[tables.C
 
 def _best_field_is_the_mean(numbers: Numbers) -> str:
     apart, crowded = (_of_embeddings(numbers, "field_offset", centers) for centers in CENTERS)
-    worst = max(apart, key=apart.get)
+    worst = max(apart, key=lambda case: apart[case])
     mean = {name: sum(offsets.values()) / len(offsets) for name, offsets in (("apart", apart), ("crowded", crowded))}
     return (
         f"The best mean field of a class lies {mean['apart']:.2f} spreads of the class from its mean on average where "
@@ -374,7 +361,7 @@ def _what_samples_feel(numbers: Numbers) -> str:
     hinged = {case: value for case, value in apart.items() if case.method == "MFCont"}
     if not smooth or not hinged:
         raise tables.MissingRows("gradients of MFCWMS and of MFCont")
-    least, worst = min(smooth.values()), min(hinged, key=hinged.get)
+    least, worst = min(smooth.values()), min(hinged, key=lambda case: hinged[case])
     return (
         "The gradients that samples get from mean fields and from the other samples have a cosine of at least "
         f"{least:.2f} under MFCWMS with alpha = 0.01 where classes are apart, and of {hinged[worst]:.2f} under MFCont "
@@ -388,7 +375,15 @@ def _case(cell: tables.Cell) -> str:
 
 
 Magnet = Study(
+    "30_meanfield_magnet",
     MagnetParams,
+    paper="meanfield",
+    profiles={
+        "quick": {"sweeps": 150, "seeds": 3},
+        "small": {"sweeps": 3000, "seeds": 10},
+        "paper": {"sweeps": 3000, "seeds": 10},
+    },
+    references={"spreads": (SPREAD,), "samples": (SAMPLES,)},
     tabulate=lambda finished, params: magnet_table(params),
     findings=(_exact_for_many_spins, _transition, _best_field_is_the_mean, _what_samples_feel),
 )

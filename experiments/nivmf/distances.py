@@ -4,8 +4,6 @@ Numerical studies give rows of a tidy table, or {name: (x, y)} for `charts.lines
 """
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
-from typing import ClassVar
 
 import numpy as np
 import pandas as pd
@@ -21,32 +19,21 @@ from experiments.analysis.claims import START
 from experiments.analysis.stored import Numbers
 from experiments.methods import pick, runs_of
 from experiments.nivmf.claims import TESTS
-from experiments.nivmf.methods import DISTANCES, METHODS, NivmfAblationParams, published
-from experiments.profiles import at, layered
+from experiments.nivmf.methods import DISTANCES, METHODS, NivmfOptions, nivmf_ablation, published
+from experiments.params import Count, Params, Whole
 from experiments.studies import below_features, evaluated_labels, measured, study_rows, with_measures
-from experiments.study import Study
 from experiments.training.records import measurement
 from experiments.training.runs import RunResult
 from experiments.training.spec import RunSpec
 
 
-@dataclass(frozen=True)
-class DistancesParams(NivmfAblationParams):
+class DistancesParams(NivmfOptions, Params):
     """The parameters of notebook 22."""
 
-    notebook = "22_nivmf_distances"
-    positive: ClassVar = ("variant_dim", "draws")
-
-    overrides: ClassVar = layered(
-        NivmfAblationParams.overrides,
-        at(methods=tuple(DISTANCES), variant_steps=100),
-        at("quick", variant_steps=20, methods=("Cosine", "EL-vMF", "EL-nivMF")),
-    )
-
-    methods: tuple[str, ...] | None = None
-    variant_dim: int = 128  # dimension of the three-variant comparison: the paper's fits exist for 128 and 512
-    variant_steps: int | None = None  # steps of each of its runs; 0: none
-    draws: int = 20  # random proxies and embeddings of the exact statements
+    methods: tuple[str, ...]
+    variant_dim: Count = 128  # dimension of the three-variant comparison: the paper's fits exist for 128 and 512
+    variant_steps: Whole  # steps of each of its runs; 0: none
+    draws: Count = 20  # random proxies and embeddings of the exact statements
 
 
 # These forms are run at 128 dimensions, where the released code of all of them but KL's uses the printed fit. Those of
@@ -315,11 +302,16 @@ def _both_metrics(numbers: Numbers) -> str:
     return f"EL-nivMF and the cosine: {' and '.join(scores)}."
 
 
-Distances = Study(
+Distances = nivmf_ablation(
+    "22_nivmf_distances",
     DistancesParams,
     distances,
     distances_table,
     euclidean_of,
+    profiles={
+        "*": {"methods": tuple(DISTANCES), "variant_steps": 100},
+        "quick": {"variant_steps": 20, "methods": ("Cosine", "EL-vMF", "EL-nivMF")},
+    },
     claims=TESTS,
     findings=(below_features("R@1"), _both_metrics, _released, _by_dimension),
 )

@@ -5,43 +5,39 @@ Nothing is trained. Studies give rows of a tidy table, or {name: (x, y)} for `ch
 """
 
 import math
+import typing
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import ClassVar
 
 import numpy as np
 import pandas as pd
 import torch
 import torch.nn.functional as F
+from pydantic import model_validator
 from torch import Tensor
 
 from dmlrepro import vmf
 from dmlrepro.losses import nivmf as losses
 from experiments.analysis.stored import Numbers
 from experiments.nivmf.claims import TESTS
-from experiments.params import Params
+from experiments.params import Count, Params, Positive
 from experiments.studies import study_rows
 from experiments.study import Study
 
 
-@dataclass(frozen=True)
 class NormalizerParams(Params):
     """The parameters of notebook 23."""
 
-    notebook = "23_nivmf_normalizer"
-    paper = "nivmf"
-    positive: ClassVar = ("dims", "cosine")
+    dims: tuple[Count, ...] = (128, 512)  # dimensions for which the paper has a fit
+    cosine: Positive = 0.9  # between a sample and the mode, whose best concentration is sought
 
-    dims: tuple[int, ...] = (128, 512)  # dimensions for which the paper has a fit
-    cosine: float = 0.9  # between a sample and the mode, whose best concentration is sought
-
-    def _refuse_nonsense(self) -> None:
-        super()._refuse_nonsense()
+    @model_validator(mode="after")
+    def _fitted(self) -> typing.Self:
         if lacking := set(self.dims) - set(vmf.QUADRATIC_FITS):
             fits = ", ".join(map(str, vmf.QUADRATIC_FITS))
             raise ValueError(f"dims must be among {fits}, for which the paper has a fit, got {min(lacking)}")
         if self.cosine >= 1:
             raise ValueError(f"cosine must lie below 1, where no concentration is the best, got {self.cosine}")
+        return self
 
 
 def normalizer_table(params: NormalizerParams) -> pd.DataFrame:
@@ -222,5 +218,10 @@ def _density(numbers: Numbers) -> str:
 
 FINDINGS = (_outside, _samples, _density)
 Normalizer = Study(
-    NormalizerParams, tabulate=lambda finished, params: normalizer_table(params), claims=TESTS, findings=FINDINGS
+    "23_nivmf_normalizer",
+    NormalizerParams,
+    paper="nivmf",
+    tabulate=lambda finished, params: normalizer_table(params),
+    claims=TESTS,
+    findings=FINDINGS,
 )

@@ -5,67 +5,42 @@ varied. The default point of all four is one spec, but for the profile paper, wh
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import ClassVar
 
 from experiments.analysis.claims import START
 from experiments.analysis.stored import Numbers
 from experiments.methods import runs_of
+from experiments.params import Number, Params, Whole
 from experiments.pfml.alignment import class_distances
 from experiments.pfml.claims import TESTS
-from experiments.pfml.methods import METHODS, FieldParams
-from experiments.profiles import at, layered
+from experiments.pfml.methods import METHODS, FieldOptions, pfml_study
 from experiments.studies import evaluated_labels, measured
-from experiments.study import Study
 from experiments.training.records import measurement
 from experiments.training.runs import RunResult
 from experiments.training.spec import RunSpec
 
 
-@dataclass(frozen=True)
-class ProxiesParams(FieldParams):
+class ProxiesParams(FieldOptions, Params):
     """The parameters of notebook 13; all batches have several images of a class, as they must without proxies."""
 
-    notebook = "13_pfml_ablation_proxies"
-    references: ClassVar = {"numbers": (15,)}
-    overrides: ClassVar = layered(
-        at(numbers=(0, 1, 2, 5, 15, 30)), at("quick", numbers=(0, 1, 15)), at("paper", samples_per_class=4)
-    )
-
-    numbers: tuple[int, ...] | None = None
+    numbers: tuple[Whole, ...]
 
 
-@dataclass(frozen=True)
-class DeltaParams(FieldParams):
+class DeltaParams(FieldOptions, Params):
     """The parameters of notebook 14."""
 
-    notebook = "14_pfml_ablation_delta"
-    references: ClassVar = {"deltas": (0.2,)}
-    overrides: ClassVar = layered(at(deltas=(0.1, 0.15, 0.2, 0.25, 0.3, 0.35)), at("quick", deltas=(0.1, 0.2, 0.3)))
-
-    deltas: tuple[float, ...] | None = None
+    deltas: tuple[Number, ...]
 
 
-@dataclass(frozen=True)
-class AlphaParams(FieldParams):
+class AlphaParams(FieldOptions, Params):
     """The parameters of notebook 15."""
 
-    notebook = "15_pfml_ablation_alpha"
-    references: ClassVar = {"alphas": (3.0,)}
-    overrides: ClassVar = layered(at(alphas=(0.0, 1.0, 2.0, 3.0, 4.0, 5.0, 6.0)), at("quick", alphas=(0.0, 1.0, 3.0)))
-
-    alphas: tuple[float, ...] | None = None
+    alphas: tuple[Number, ...]
 
 
-@dataclass(frozen=True)
-class RepulsionParams(FieldParams):
+class RepulsionParams(FieldOptions, Params):
     """The parameters of notebook 16."""
 
-    notebook = "16_pfml_ablation_repulsion_radius"
-    references: ClassVar = {"radii": (0.2,)}
-    overrides: ClassVar = layered(at(radii=(0.2, 0.22, 0.25, 0.3, 0.35, 0.4, 0.45)), at("quick", radii=(0.2, 0.3, 0.4)))
-
-    radii: tuple[float, ...] | None = None
+    radii: tuple[Number, ...]
 
 
 LITERAL = "alpha=0;alpha_zero=literal"
@@ -98,7 +73,7 @@ def ablation_repulsion_radius(params: RepulsionParams) -> list[RunSpec]:
     )
 
 
-def _ablation(params: FieldParams, settings: Mapping[str, Mapping[str, object]]) -> list[RunSpec]:
+def _ablation(params: Params, settings: Mapping[str, Mapping[str, object]]) -> list[RunSpec]:
     """What training begins with, for comparison, then PFML at every setting."""
     specs = runs_of([METHODS["untrained"]], params)
     for setting, options in settings.items():
@@ -106,7 +81,7 @@ def _ablation(params: FieldParams, settings: Mapping[str, Mapping[str, object]])
     return specs
 
 
-def spreads_of(run: RunResult, params: FieldParams) -> list:
+def spreads_of(run: RunResult, params: Params) -> list:
     """How far the test embeddings of a class lie apart."""
     return [measured(run, spread)]
 
@@ -160,9 +135,42 @@ def _ranking(numbers: Numbers) -> str:
     return f"{highest}: {numbers.against(f'PFML;delta_rep={best:g}', f'PFML;delta_rep={near:g}', 'MAP@R')} at {near:g}."
 
 
-Proxies = Study(ProxiesParams, ablation_proxies, claims=TESTS)
-Delta = Study(DeltaParams, ablation_delta, claims=TESTS)
-Alpha = Study(AlphaParams, ablation_alpha, claims=TESTS, findings=(_as_printed, _without_decay))
-Repulsion = Study(
-    RepulsionParams, ablation_repulsion_radius, measures=spreads_of, claims=TESTS, findings=(_spread, _ranking)
+Proxies = pfml_study(
+    "13_pfml_ablation_proxies",
+    ProxiesParams,
+    ablation_proxies,
+    profiles={
+        "*": {"numbers": (0, 1, 2, 5, 15, 30)},
+        "quick": {"numbers": (0, 1, 15)},
+        "paper": {"samples_per_class": 4},
+    },
+    references={"numbers": (15,)},
+    claims=TESTS,
+)
+Delta = pfml_study(
+    "14_pfml_ablation_delta",
+    DeltaParams,
+    ablation_delta,
+    profiles={"*": {"deltas": (0.1, 0.15, 0.2, 0.25, 0.3, 0.35)}, "quick": {"deltas": (0.1, 0.2, 0.3)}},
+    references={"deltas": (0.2,)},
+    claims=TESTS,
+)
+Alpha = pfml_study(
+    "15_pfml_ablation_alpha",
+    AlphaParams,
+    ablation_alpha,
+    profiles={"*": {"alphas": (0.0, 1.0, 2.0, 3.0, 4.0, 5.0, 6.0)}, "quick": {"alphas": (0.0, 1.0, 3.0)}},
+    references={"alphas": (3.0,)},
+    claims=TESTS,
+    findings=(_as_printed, _without_decay),
+)
+Repulsion = pfml_study(
+    "16_pfml_ablation_repulsion_radius",
+    RepulsionParams,
+    ablation_repulsion_radius,
+    profiles={"*": {"radii": (0.2, 0.22, 0.25, 0.3, 0.35, 0.4, 0.45)}, "quick": {"radii": (0.2, 0.3, 0.4)}},
+    references={"radii": (0.2,)},
+    measures=spreads_of,
+    claims=TESTS,
+    findings=(_spread, _ranking),
 )

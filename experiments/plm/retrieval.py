@@ -2,8 +2,7 @@
 
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 import torch
@@ -14,11 +13,10 @@ from dmlrepro.losses.piecewise_linear import distances, linear_neighborhoods, pi
 from experiments.analysis.claims import START
 from experiments.analysis.stored import Numbers
 from experiments.methods import spec_of
+from experiments.params import Count, Params
 from experiments.plm.claims import TESTS
-from experiments.plm.methods import METHODS, PUBLISHED, PlmTrainingParams, unlabelled_runs
-from experiments.profiles import at, layered
+from experiments.plm.methods import METHODS, PUBLISHED, PlmOptions, plm_study, unlabelled_runs
 from experiments.studies import measured
-from experiments.study import Study
 from experiments.training.records import measurement
 from experiments.training.runs import RunResult
 from experiments.training.spec import RunSpec
@@ -30,21 +28,11 @@ AS_PUBLISHED = "settings=published"
 ASKING = ("k", "dim", "quality", "n_alpha", "n_beta", "delta")
 
 
-@dataclass(frozen=True)
-class PlmRetrievalParams(PlmTrainingParams):
+class PlmRetrievalParams(PlmOptions, Params):
     """The parameters of notebook 50."""
 
-    notebook = "50_plm_retrieval"
-    positive: ClassVar = ("clusters",)
-
-    overrides: ClassVar = layered(
-        PlmTrainingParams.overrides,
-        at(methods=tuple(METHODS)),
-        at("quick", methods=("untrained", "random head", "PLM", "STML-style", "NT-Xent", "K-Means")),
-    )
-
-    methods: tuple[str, ...] | None = None
-    clusters: int | None = None  # of the pseudo-labels
+    methods: tuple[str, ...]
+    clusters: Count  # of the pseudo-labels
 
 
 def retrieval(params: PlmRetrievalParams) -> list[RunSpec]:
@@ -182,4 +170,15 @@ def _apart(numbers: Numbers) -> str:
 
 DISTANCES = ("mean_distance", "mean_asked", "nearest_distance", "nearest_asked")
 FINDINGS = (_learned, _over_features, _as_published, _apart, _momentum)
-Retrieval = Study(PlmRetrievalParams, retrieval, measures=distances_of, claims=TESTS, findings=FINDINGS)
+Retrieval = plm_study(
+    "50_plm_retrieval",
+    PlmRetrievalParams,
+    retrieval,
+    profiles={
+        "*": {"methods": tuple(METHODS)},
+        "quick": {"methods": ("untrained", "random head", "PLM", "STML-style", "NT-Xent", "K-Means")},
+    },
+    measures=distances_of,
+    claims=TESTS,
+    findings=FINDINGS,
+)

@@ -7,8 +7,7 @@ pseudo-value (Tukey, 1958) without the correction of a bias: the values' mean is
 """
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any
 
 import pandas as pd
 import torch
@@ -22,11 +21,10 @@ from experiments.analysis import results
 from experiments.analysis.claims import START
 from experiments.analysis.statistics import MIN_SEEDS
 from experiments.analysis.stored import Numbers
+from experiments.params import Count, Number, Params, Whole
 from experiments.plm.claims import TESTS
-from experiments.plm.methods import PUBLISHED, PlmParams, unlabelled_runs
-from experiments.profiles import at, layered
+from experiments.plm.methods import PUBLISHED, plm_study, unlabelled_runs
 from experiments.studies import evaluated_labels, scored
-from experiments.study import Study
 from experiments.training import records
 from experiments.training.protocols import Scored
 from experiments.training.records import measurement
@@ -36,20 +34,13 @@ from experiments.training.spec import RunSpec
 CLUSTERED = {"K-Means": clusters.kmeans, "Hierarchical": clusters.hierarchical, "Random Walk": clusters.random_walk}
 
 
-@dataclass(frozen=True)
-class SupervisionParams(PlmParams):
+class SupervisionParams(Params):
     """The parameters of notebook 51."""
 
-    notebook = "51_plm_supervision_quality"
-    overrides: ClassVar = layered(
-        PlmParams.overrides, at("quick", images=1200), at("small", images=3000), at("paper", images=6000)
-    )
-    positive: ClassVar = ("images", "k")
-
-    images: int | None = None  # at most so many test images are compared, whole classes
-    k: int = PUBLISHED["loss.k"].value  # neighbours among which a piece is grown
-    dim: int = PUBLISHED["loss.dim"].value
-    quality: float = PUBLISHED["loss.quality"].value
+    images: Count  # at most so many test images are compared, whole classes
+    k: Count = PUBLISHED["loss.k"].value  # neighbours among which a piece is grown
+    dim: Whole = PUBLISHED["loss.dim"].value
+    quality: Number = PUBLISHED["loss.quality"].value
 
 
 def supervision(params: SupervisionParams) -> list[RunSpec]:
@@ -156,4 +147,13 @@ def _members(numbers: Numbers) -> str:
     )
 
 
-Supervision = Study(SupervisionParams, supervision, supervision_table, ways_of, claims=TESTS, findings=(_members,))
+Supervision = plm_study(
+    "51_plm_supervision_quality",
+    SupervisionParams,
+    supervision,
+    supervision_table,
+    ways_of,
+    profiles={"quick": {"images": 1200}, "small": {"images": 3000}, "paper": {"images": 6000}},
+    claims=TESTS,
+    findings=(_members,),
+)

@@ -99,7 +99,7 @@ def settings(paper: str) -> str:
 
 def _settings(notebook: str, method: str, profile: str) -> show.Settings:
     study = catalogue.find(notebook)
-    params = study.params.from_values({"profile": profile})
+    params = study.configured({"profile": profile})
     spec = next(spec for spec in study.specs_untrained(params) if spec.method == method)
     return show.settings(spec, params, papers.methods().get(method))
 

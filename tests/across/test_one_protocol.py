@@ -4,13 +4,13 @@ import pytest
 from made_findings import said
 
 from experiments.across import one_protocol
-from experiments.across.one_protocol import OneProtocolParams
+from experiments.across.one_protocol import OneProtocol
 from experiments.report import catalogue
 
 
 def runs(name: str, **values) -> list:
     notebook = catalogue.find(name)
-    return notebook.specs_untrained(notebook.params.from_values(values))
+    return notebook.specs_untrained(notebook.configured(values))
 
 
 @pytest.mark.parametrize("profile", ["small", "paper"])
@@ -57,7 +57,7 @@ def test_a_combination_differs_from_what_it_is_made_of_by_its_problems_alone():
 )
 def test_what_is_unknown_or_nothing_at_all_is_an_error(values, message):
     with pytest.raises(ValueError, match=message):
-        OneProtocolParams.from_values(values)
+        OneProtocol.configured(values)
 
 
 def test_what_was_found_has_the_numbers_of_the_table():

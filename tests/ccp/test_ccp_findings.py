@@ -75,7 +75,7 @@ def spreads(values: dict[str, np.ndarray]) -> pd.Series:
         for method, seeds in enumerate(methods)
         for seed, value in enumerate(seeds)
     ]
-    table = retrieval.relative_spread(results.frame(rows), retrieval.CcpRetrievalParams.from_values({}))
+    table = retrieval.relative_spread(results.frame(rows), retrieval.Retrieval.configured({}))
     assert set(table["dataset"]) <= {"cub-subset"}, "it is about the images that the methods were trained on"
     return table.set_index(["setting", "seed"])["value"]
 

@@ -20,7 +20,7 @@ def printed(name: str) -> list[dict]:
 
 def paper(name: str, **values):
     notebook = catalogue.find(name)
-    params = notebook.params.from_values({"profile": "paper"} | values)
+    params = notebook.configured({"profile": "paper"} | values)
     return params, notebook.specs_untrained(params)
 
 
@@ -137,7 +137,7 @@ def test_a_scheduled_run_is_scored_by_nmi_too(tmp_path, monkeypatch):
     monkeypatch.setenv("DMLREPRO_CACHE", str(tmp_path))
     values = {"methods": [JOINT], "steps": 2, "seeds": 1, "batch_size": 16, "samples": 1, "lr_drop_epochs": [0.01]}
     notebook = catalogue.find("20")
-    params = notebook.params.from_values(values)
+    params = notebook.configured(values)
     specs = [spec.replace(images_per_class=2) for spec in notebook.specs(params)]
     table = retrieval_table(runs.run_all(specs, jobs=1), params)
     (nmi,) = table[table["metric"] == "NMI"].to_dict("records")
@@ -157,7 +157,7 @@ def test_the_joint_loss_is_searched_over_omega_alone(tmp_path, monkeypatch):
     monkeypatch.setattr(search, "scores_of", score)
     notebook = catalogue.find("20")
     values = {"profile": "paper", "dataset": "cars", "methods": [JOINT], "search_trials": 3, "seeds": 1}
-    params = notebook.params.from_values(values)
+    params = notebook.configured(values)
     specs = notebook.specs(params)  # Sec. 4.2: "Here, we only optimize the scaling omega"
     omegas = [spec.loss_options["omega"] for spec in tried]
     assert len(set(omegas)) == 3 and all(0.01 <= omega <= 100 for omega in omegas)

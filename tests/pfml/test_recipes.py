@@ -15,7 +15,7 @@ with open(TABLE_8, encoding="utf8") as file:
 
 def paper(name: str, **values):
     notebook = catalogue.find(name)
-    params = notebook.params.from_values({"profile": "paper"} | values)
+    params = notebook.configured({"profile": "paper"} | values)
     return params, notebook.specs_untrained(params)
 
 
@@ -71,8 +71,8 @@ def test_the_tour_has_runs_of_notebook_10(profile, values):
         values = {name: value for name, value in values.items() if name == "method"} | {"dataset": "omniglot"}
     tour, retrieval = catalogue.find("00"), catalogue.find("10")
     shared = {name: value for name, value in values.items() if name != "method"} | {"profile": profile}
-    ours = tour.specs(tour.params.from_values(values | {"profile": profile}))
-    theirs = retrieval.specs_untrained(retrieval.params.from_values(shared))
+    ours = tour.specs(tour.configured(values | {"profile": profile}))
+    theirs = retrieval.specs_untrained(retrieval.configured(shared))
     assert [spec.method for spec in ours] == ["untrained", "random head", values.get("method", "PFML")]
     assert all(spec in theirs for spec in ours)
 

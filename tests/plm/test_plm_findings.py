@@ -28,7 +28,7 @@ def test_plm_is_compared_with_the_network_that_it_begins_with_here_and_as_publis
 
 
 def test_distances_are_told_as_they_are_and_as_they_are_asked_for():
-    params = catalogue.find("50").params.from_values({})
+    params = catalogue.find("50").configured({})
     table = pd.concat(
         as_if_finished("50", metrics=[name]).assign(value=value)
         for name, value in zip(retrieval.DISTANCES, (0.99, 0.8, 0.4, 0.35))

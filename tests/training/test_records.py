@@ -19,7 +19,7 @@ from experiments import cli, studies
 from experiments.analysis import results, saving, stored
 from experiments.datasets import manifests
 from experiments.files import repository_root
-from experiments.pfml.ablations import Repulsion, RepulsionParams
+from experiments.pfml.ablations import Repulsion
 from experiments.report import catalogue, searches
 from experiments.study import Execution
 from experiments.training import checking, keys, loop, protocols, recorded, records, runs, search
@@ -27,7 +27,7 @@ from experiments.training.spec import LABELS
 
 SEEDS = [TINY.replace(seed=seed, method="PFML") for seed in range(3)]
 UNTRAINED = TINY.replace(loss=None, steps=None, embedding_size=None, method="untrained")
-PARAMS = RepulsionParams.from_values({"profile": "small", "seeds": 3})
+PARAMS = Repulsion.configured({"profile": "small", "seeds": 3})
 EXECUTION = Execution(Repulsion, PARAMS)
 
 
@@ -311,7 +311,7 @@ def test_the_spec_of_a_line_is_that_of_the_run(machine, file):
     assert checking.spec_of(records.lines(file)[-1]) == UNTRAINED
     for name in ("12", "20", "41", "50"):
         study = catalogue.find(name)
-        for spec in study.specs_untrained(study.params.from_values({"profile": "paper"})):
+        for spec in study.specs_untrained(study.configured({"profile": "paper"})):
             kept = {name: value for name, value in spec.as_dict().items() if not keys._is_nothing(value)}
             labels = {name: getattr(spec, name) for name in LABELS}
             line = {"spec": kept, "labels": labels, "made": {"threads": spec.threads or 0}}
