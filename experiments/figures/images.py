@@ -232,9 +232,9 @@ def _small(image: np.ndarray, size: int) -> np.ndarray:
     from PIL import Image
 
     pixels = np.asarray(image)
-    right = pixels.dtype == np.uint8 and (pixels.ndim == 2 or pixels.shape[2:] == (3,))
-    check(right, f"images must be uint8 (H, W) or (H, W, 3), got {pixels.dtype} {pixels.shape}")
-    picture = Image.fromarray(pixels)
+    right = pixels.dtype == np.uint8 and (pixels.ndim == 2 or pixels.shape[2:] in ((1,), (3,)))
+    check(right, f"images must be uint8 (H, W), (H, W, 1) or (H, W, 3), got {pixels.dtype} {pixels.shape}")
+    picture = Image.fromarray(pixels[..., 0] if pixels.shape[2:] == (1,) else pixels)
     picture.thumbnail((size, size))
     return np.asarray(picture.quantize(32, dither=Image.Dither.NONE).convert("RGB"))
 
