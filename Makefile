@@ -75,9 +75,9 @@ update-golden: executed
 	$(BIN)/python -m experiments update-golden $$(echo "$$ONLY" | tr , ' ')
 	$(BIN)/python -m experiments report
 
-# the documentation, to read offline, on a phone too: build/site/index.html; a warning or a broken link is an error
+# the documentation, to read offline: build/site/index.html; a warning or a broken link is an error
 site: $(READY)
-	$(BIN)/python workflow/make_site.py
+	$(BIN)/sphinx-build -W --keep-going -q -j auto -d build/site-doctrees -b html -c docs . build/site
 
 lab: $(READY)
 	$(BIN)/jupyter lab --notebook-dir=. notebooks/00_tour.ipynb

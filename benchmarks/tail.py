@@ -22,11 +22,13 @@ import torch
 from experiments import timing
 from experiments.methods import BASELINES, spec_of
 from experiments.params import Params
+from experiments.study import Study
 from experiments.training import batches, loop
 from experiments.training.device import device_for_training, reuse_freed_memory
 from experiments.training.keys import device_name
 from experiments.training.spec import RunSpec
 
+PLAIN = Study("tail", Params)
 FASTER = 3.0  # so many times, at least, a step of the tail is faster than one of the whole network
 BEHIND = 1.5  # points that the tail may be behind it
 AHEAD = 4.0  # points of MAP@R, at least, that the tail is ahead of a head
@@ -38,8 +40,7 @@ def forms_of(profile: str, **values) -> dict[str, RunSpec]:
     """The three runs that are compared. A head has the rates that were right for it: ten times those of a network."""
     changes = {"tail": {}, "whole": {"train_from": ""}, "head": {"train_from": "head", "lr": 1e-3}}
     params = {
-        form: Params.from_values({"profile": profile, "threads": 1} | values | change)
-        for form, change in changes.items()
+        form: PLAIN.configured({"profile": profile, "threads": 1} | values | change) for form, change in changes.items()
     }
     return {form: spec_of(BASELINES["ProxyAnchor"], parameters) for form, parameters in params.items()}
 

@@ -102,7 +102,7 @@ def _parser() -> argparse.ArgumentParser:
     summary = _command(commands, "summary", do.summary, "table of a build folder: notebook, seconds, rows, verdicts")
     summary.add_argument("folder", type=Path, help="of a build, as build/quick")
     summary.add_argument("notebooks", nargs="*", help="instead, how far the tables of these lie from the golden values")
-    _command(commands, "report", do.report, "write what is made from results/: findings, index, ledger, README")
+    _command(commands, "report", do.report, "fill the tables of pages and notebooks, write results/claims.csv")
     purpose = "make new golden values from build/quick or results/quick, print what moved"
     _notebooks(_command(commands, "update-golden", do.update_golden, purpose))
     return parser

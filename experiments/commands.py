@@ -13,14 +13,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from experiments.params import Params
-    from experiments.study import Execution
+    from experiments.study import Execution, Study
     from experiments.training.spec import RunSpec
 
 
-def _params(options: argparse.Namespace, params_class: "type[Params]"):
+def _params(options: argparse.Namespace, study: "Study"):
     values = {name: _literal(text) for name, text in options.parameters}
-    return params_class.from_values({"profile": options.profile} | values)
+    return study.configured({"profile": options.profile} | values)
 
 
 def _literal(text: str):
@@ -42,7 +41,6 @@ def data_check(options: argparse.Namespace) -> None:
     print(manifests.check(options.name))
     manifest = manifests.present(options.name)
     if isinstance(manifest.images, tuple):
-        print(images.survey(manifest))
         print(images.check(manifest))
     if options.csv:
         manifests.write_csv(manifest, options.csv)
@@ -112,7 +110,7 @@ def _chosen(options: argparse.Namespace) -> Iterator["Execution"]:
     from experiments.study import Execution
 
     for study in map(catalogue.find, _selected(options.notebooks)):
-        yield Execution(study, _params(options, study.params))
+        yield Execution(study, _params(options, study))
 
 
 def _of_grid(path: Path, names: Sequence[str]) -> Iterator["Execution"]:
@@ -130,7 +128,7 @@ def _of_grid(path: Path, names: Sequence[str]) -> Iterator["Execution"]:
     for name in names or grid["executions"]:
         asked = grid["executions"][name]
         study = catalogue.find(asked["notebook"])
-        yield Execution(study, study.params.from_values({"profile": grid["profile"]} | asked["parameters"]))
+        yield Execution(study, study.configured({"profile": grid["profile"]} | asked["parameters"]))
 
 
 def records_status(options: argparse.Namespace) -> None:
@@ -170,7 +168,7 @@ def tune(options: argparse.Namespace) -> None:
     named = [catalogue.find(name) for name in options.what if name not in methods]
     # the notebooks across papers, 00 to 03, come last: a room knows its methods' parameters
     everything = sorted(catalogue.studies().items(), key=lambda item: (item[0].startswith("0"), item[0]))
-    every = searches.wanted(named or [study for _, study in everything], lambda cls: _params(options, cls), methods)
+    every = searches.wanted(named or [study for _, study in everything], lambda study: _params(options, study), methods)
     finished = searches.run(every, options.jobs, options.again)
     rows = [{"method": record["method"]} | summary(record) for record in finished]
     print(pd.DataFrame(rows).to_string(index=False, float_format="{:.4g}".format, na_rep=""))
@@ -182,7 +180,7 @@ def config(options: argparse.Namespace) -> None:
     from experiments.report import catalogue, costs, show
 
     study = catalogue.find(options.notebook)
-    params = _params(options, study.params)
+    params = _params(options, study)
     print(show.text(study, params), "", costs.described(study, params), sep="\n")
 
 

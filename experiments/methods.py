@@ -13,7 +13,7 @@ import numpy as np
 
 from dmlrepro.losses.recommended import BOUNDARY, PROXIES
 from experiments.analysis.claims import START
-from experiments.params import Params
+from experiments.params import Params, protocol_of, search_trials_of
 from experiments.profiles import benchmark_of
 from experiments.training import protocols
 from experiments.training.search import NETWORK_LR, SCORE, Range, Search, by_protocol, run_count, times
@@ -29,11 +29,6 @@ class Setting:
 
 
 UNSAID = Setting(None, "the paper does not say")
-
-
-def documented(record: Mapping[str, Setting]) -> dict[str, Setting]:
-    """A record of `Params.published` as `Method.published` names its settings, without the rates by parameter."""
-    return {name.removeprefix("loss."): setting for name, setting in record.items() if not name.startswith("loss_lr.")}
 
 
 @dataclass(frozen=True)
@@ -54,8 +49,8 @@ class Method:
     decisive: those of them, three at most, that the search of every method varies beside the network's learning rate;
         empty: all but `loss_lr`. In that search a rate that is stated over the network's follows it.
     searched_as: the method whose search a variant takes; empty: its own.
-    published: {data set, "*" for all: {field of the RunSpec, option of the loss, or "loss_lr" for the highest learning
-        rate of its parameters: Setting}}. It documents; what a run takes is said by the other attributes.
+    published: {option of the loss: Setting} of a method of which the paper of the notebook says nothing. It documents;
+        what a run takes is said by the other attributes. Of a paper's own methods see `Study.published`.
     """
 
     name: str  # as our tables and figures print it
@@ -71,7 +66,7 @@ class Method:
     ranges: Mapping[str, Range] | None = None
     decisive: tuple[str, ...] = ()
     searched_as: str = ""
-    published: Mapping[str, Mapping[str, Setting]] = field(default_factory=dict)
+    published: Mapping[str, Setting] = field(default_factory=dict)
     color: str = ""  # empty: figures take one of the palette by the method's name
     offered: bool = True  # whether notebook 01 tries it: not without labels, and not what needs more steps than a head
 
@@ -84,8 +79,8 @@ _TEMPERATURE = {"temperature": Range(0.01, 1, log=True)} | LOSS_LR
 _ANGULAR = {"margin": Range(0, 1), "scale": Range(10, 300)} | LOSS_LR
 
 
-def _everywhere(source: str, **values: object) -> dict[str, dict[str, Setting]]:
-    return {"*": {name: Setting(value, source) for name, value in values.items()}}
+def _all_from(source: str, **values: object) -> dict[str, Setting]:
+    return {name: Setting(value, source) for name, value in values.items()}
 
 
 BASELINES: dict[str, Method] = {
@@ -98,7 +93,7 @@ BASELINES: dict[str, Method] = {
             "baselines.proxy_anchor",
             faster={"*": PROXIES},
             ranges={"margin": Range(0, 0.4), "alpha": Range(4, 64)} | LOSS_LR,
-            published=_everywhere("Kim et al., CVPR 2020", margin=0.1, alpha=32.0),
+            published=_all_from("Kim et al., CVPR 2020", margin=0.1, alpha=32.0),
             color="#0072B2",
         ),
         Method(
@@ -106,7 +101,7 @@ BASELINES: dict[str, Method] = {
             "baselines.proxy_nca_pp",
             faster={"*": PROXIES},
             ranges=_TEMPERATURE,
-            published=_everywhere("Teh et al., ECCV 2020", temperature=1 / 9),
+            published=_all_from("Teh et al., ECCV 2020", temperature=1 / 9),
             color="#56B4E9",
         ),
         Method(
@@ -121,7 +116,7 @@ BASELINES: dict[str, Method] = {
             }
             | LOSS_LR,
             decisive=("la", "gamma", "margin"),
-            published=_everywhere(
+            published=_all_from(
                 "Qian et al., ICCV 2019", la=20.0, gamma=0.1, tau=0.2, margin=0.01, centers_per_class=10
             ),
             color="#009E73",
@@ -131,7 +126,7 @@ BASELINES: dict[str, Method] = {
             "baselines.normalized_softmax",
             faster={"*": PROXIES},
             ranges=_TEMPERATURE,
-            published=_everywhere("Zhai and Wu, BMVC 2019", temperature=0.05),
+            published=_all_from("Zhai and Wu, BMVC 2019", temperature=0.05),
             color="#4B4B4B",
         ),
         Method(
@@ -139,7 +134,7 @@ BASELINES: dict[str, Method] = {
             "baselines.arcface",
             faster={"*": PROXIES},
             ranges=_ANGULAR,
-            published=_everywhere("Deng et al., CVPR 2019", margin=0.5, scale=64.0),
+            published=_all_from("Deng et al., CVPR 2019", margin=0.5, scale=64.0),
             color="#661100",
         ),
         Method(
@@ -147,7 +142,7 @@ BASELINES: dict[str, Method] = {
             "baselines.cosface",
             faster={"*": PROXIES},
             ranges=_ANGULAR,
-            published=_everywhere("Wang et al., CVPR 2018", margin=0.35, scale=64.0),
+            published=_all_from("Wang et al., CVPR 2018", margin=0.35, scale=64.0),
             color="#6699CC",
         ),
         Method(
@@ -162,12 +157,10 @@ BASELINES: dict[str, Method] = {
             },
             decisive=("alpha", "beta", "base"),
             published={
-                "*": {
-                    "alpha": Setting(2.0, "Wang et al., CVPR 2019"),
-                    "beta": Setting(50.0, "Wang et al., CVPR 2019; 40 in its released code"),
-                    "base": Setting(0.5, "the released code; 1 in the paper"),
-                    "epsilon": Setting(0.1, "Wang et al., CVPR 2019"),
-                }
+                "alpha": Setting(2.0, "Wang et al., CVPR 2019"),
+                "beta": Setting(50.0, "Wang et al., CVPR 2019; 40 in its released code"),
+                "base": Setting(0.5, "the released code; 1 in the paper"),
+                "epsilon": Setting(0.1, "Wang et al., CVPR 2019"),
             },
             color="#CC79A7",
         ),
@@ -176,7 +169,7 @@ BASELINES: dict[str, Method] = {
             "baselines.contrastive",
             batches="pairs",
             ranges={"pos_margin": Range(-0.2, 1), "neg_margin": Range(0, 1)},
-            published={"*": {"pos_margin": UNSAID, "neg_margin": UNSAID}},
+            published={"pos_margin": UNSAID, "neg_margin": UNSAID},
             color="#7A5C1E",
         ),
         Method(
@@ -184,7 +177,7 @@ BASELINES: dict[str, Method] = {
             "baselines.triplet",
             batches="pairs",
             ranges={"margin": Range(0, 1)},
-            published=_everywhere("Schroff et al., CVPR 2015", margin=0.2),
+            published=_all_from("Schroff et al., CVPR 2015", margin=0.2),
             color="#C9B800",
         ),
         Method(
@@ -193,7 +186,7 @@ BASELINES: dict[str, Method] = {
             batches="pairs",
             faster={"*": BOUNDARY},
             ranges={"margin": Range(0, 1), "beta": Range(0, 2)} | LOSS_LR,
-            published=_everywhere("Wu et al., ICCV 2017, and the code of Roth et al.", margin=0.2, beta=1.2),
+            published=_all_from("Wu et al., ICCV 2017, and the code of Roth et al.", margin=0.2, beta=1.2),
             color="#DDCC77",
         ),
     )
@@ -310,10 +303,16 @@ def search_label(search: Search) -> str:
 
 def searched_ranges(method: Method) -> dict[str, Range]:
     """What the search of every method varies; ValueError where the method has no ranges."""
+    ranges = ranges_of(method)
+    decisive = method.decisive or [name for name in ranges if name != "loss_lr"]
+    return NETWORK_LR | {name: ranges[name] for name in decisive}
+
+
+def ranges_of(method: Method) -> Mapping[str, Range]:
+    """What a protocol's search of a method varies; ValueError where its record does not say."""
     if method.ranges is None:
-        raise ValueError(f"no search ranges for {method.name}; its record in the room's methods.py has to state them")
-    decisive = method.decisive or [name for name in method.ranges if name != "loss_lr"]
-    return NETWORK_LR | {name: method.ranges[name] for name in decisive}
+        raise ValueError(f"no search ranges for {method.name}; its record in the paper's methods.py has to state them")
+    return method.ranges
 
 
 def _recipe(method: Method, params: Params, prefix: str) -> dict[str, Setting]:
@@ -360,7 +359,7 @@ def every_seed(specs: Iterable[RunSpec], params: Params, protocol: str | None = 
 
     protocol: None is that of the parameters, or conventional where they have none. ValueError as in `expand`.
     """
-    protocol = protocol or params.protocol
+    protocol = protocol or protocol_of(params)
     return [
         run
         for spec in _with_start(specs, params)
@@ -397,16 +396,14 @@ def search_each(
         ValueError: before the first trial, where the protocol has no validation classes or a method has no ranges.
     """
     specs = list(specs)
-    if not params.search_trials:
+    if not (trials := search_trials_of(params)):
         return [(spec, []) for spec in specs]
-    protocols.with_folds(params.protocol)
-    ranges = {spec.method: records[spec.method].ranges for spec in specs if spec.loss is not None}
-    for name, bounds in ranges.items():  # an error in the last method would cost the searches before it
-        if bounds is None:
-            raise ValueError(f"no search ranges for {name}; its record in the room's methods.py has to state them")
-    how = {"trials": params.search_trials} | _expansion(params)
+    protocols.with_folds(protocol_of(params))
+    # an error in the last method would cost the searches before it
+    ranges = {spec.method: ranges_of(records[spec.method]) for spec in specs if spec.loss is not None}
+    how = {"trials": trials} | _expansion(params)
     return [
-        (spec, []) if spec.loss is None else by_protocol(spec, ranges[spec.method], params.protocol, **how)
+        (spec, []) if spec.loss is None else by_protocol(spec, ranges[spec.method], protocol_of(params), **how)
         for spec in specs
     ]
 

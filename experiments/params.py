@@ -1,22 +1,22 @@
-"""Notebook parameters: flat, typed, strict. What a profile decides is None in the notebook and filled in here.
+"""Notebook parameters: one flat model per notebook, strict. What a profile decides is None in the notebook's cell, and
+`resolve` fills it in.
 
 papermill warns about a misspelt parameter and exits 0; here it is an error, before any work is done.
 """
 
 import ast
 import contextlib
-import copy
-import dataclasses
 import difflib
 import hashlib
 import itertools
 import json
-import math
-import types
 import typing
-from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import PurePath
+from typing import Annotated, Any
+
+from pydantic import BaseModel, ConfigDict, Field, InstanceOf, ValidationError, ValidationInfo, field_validator
 
 from experiments.datasets.manifests import is_own
 from experiments.profiles import RECIPES, recipe_of
@@ -24,9 +24,46 @@ from experiments.profiles import RECIPES, recipe_of
 INJECTED = "# Parameters"  # how the cell begins that papermill adds
 CLOSE = 0.8  # the similarity of two names, see difflib, from which on one is taken for a misspelling of the other
 
+Whole = Annotated[int, Field(ge=0)]
+Count = Annotated[int, Field(gt=0)]
+Number = Annotated[float, Field(ge=0)]
+Positive = Annotated[float, Field(gt=0)]
+MAY_BE_EMPTY = "may be empty"  # annotates a list that may have no item
+
+
+class Choice(typing.NamedTuple):
+    """What a study's `decides` depends on: the profile, the data set, and what the reader gave of the others."""
+
+    profile: str
+    dataset: str
+    backbone: str | None = None
+    embedding_size: int | None = None
+    protocol: str | None = None
+
 
 @dataclass(frozen=True)
-class Params:
+class About:
+    """Where resolved parameters come from.
+
+    changed: what the reader gave that the profile has not itself; it names a results file of its own.
+    origins: who decided each parameter.
+    fixed: fields of the RunSpec that the profile decides and that are no parameters.
+    searched: steps and epochs of the committed searches.
+    takes_searches: whether the runs take what committed searches found.
+    published: see `Study`.
+    """
+
+    notebook: str = ""
+    paper: str = ""
+    changed: Mapping[str, Any] = field(default_factory=dict)
+    origins: Mapping[str, str] = field(default_factory=dict)
+    fixed: Mapping[str, Any] = field(default_factory=dict)
+    searched: Mapping[str, int] = field(default_factory=dict)
+    takes_searches: bool = True
+    published: Callable[..., Mapping] = lambda *run: {}
+
+
+class Params(BaseModel):
     """Parameters that every notebook accepts; `python -m experiments params` prints this list.
 
     profile: quick, small or paper. It decides every parameter below that is None; an explicit value wins.
@@ -59,248 +96,93 @@ class Params:
     torch_compile: True compiles the network.
     """
 
-    notebook: typing.ClassVar[str] = ""
-    paper: typing.ClassVar[str] = ""
-    # A notebook changes a profile's recipe so, e.g. {"quick": {"steps": 150}}
-    overrides: typing.ClassVar[dict[str, dict[str, typing.Any]]] = {}
-    # What the runs of the profile paper have otherwise than the print, for `config`
-    differs: typing.ClassVar[tuple[str, ...]] = ()
-    # Parameters that may not be 0, beside those that the classes it extends name
-    positive: typing.ClassVar[tuple[str, ...]] = ("embedding_size", "batch_size", "lr", "seeds")
-    may_be_empty: typing.ClassVar[tuple[str, ...]] = ()  # lists that may have no item
-    # {a parameter that is a sweep: levels it must have, or the parameter that is one, because its tables and figures
-    # compare with them}
-    references: typing.ClassVar[dict[str, tuple[float | str, ...]]] = {}
-
-    # For notebooks without these parameters: the protocol, and how many trials a search for each method's
-    # hyperparameters has (0: no search)
-    protocol = "conventional"
-    search_trials = 0
-    # Whether it measures the one network that a seed trains, so that no protocol with folds will do
-    one_network: typing.ClassVar[bool] = False
-    # Whether its runs take what committed searches found; False: it is about the published settings
-    takes_searches: typing.ClassVar[bool] = True
-
-    # Of each resolved instance, no fields: what was changed against the profile, and who decided each parameter
-    _explicit: typing.ClassVar[dict[str, typing.Any]]
-    origins: typing.ClassVar[dict[str, str]]
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, allow_inf_nan=False)
 
     profile: str = "quick"
-    dataset: str | None = None
-    backbone: str | None = None
-    weights: str | None = None
-    embedding_size: int | None = None
-    train_from: str | None = None
-    image_size: int | None = None
-    test_resize: int | None = None
+    dataset: str
+    backbone: str
+    weights: str
+    embedding_size: Count
+    train_from: str
+    image_size: Whole
+    test_resize: Whole
     original_images: bool = False
-    steps: int | None = None
-    epochs: int | None = None
-    warmup_epochs: float | None = None
-    batch_size: int | None = None
-    samples_per_class: int | None = None
-    lr: float | None = None
-    seeds: int | None = None
-    threads: int | None = None
-    eval_every_epochs: float = 0.0
+    steps: Whole
+    epochs: Whole
+    warmup_epochs: Number
+    batch_size: Count
+    samples_per_class: Whole
+    lr: Positive
+    seeds: Count
+    threads: Whole
+    eval_every_epochs: Number = 0.0
     precision: str = "float32"
     torch_compile: bool = False
+    about: InstanceOf[About] = Field(default=About(), exclude=True, repr=False)
+
+    @field_validator("*", mode="before")
+    @classmethod
+    def _listed(cls, value: Any, info: ValidationInfo) -> Any:
+        """The items of a list parameter. papermill's -p knows no lists: there "PFML,ProxyAnchor" stands for two items,
+        and a text or a number alone for one."""
+        wanted = cls.model_fields[info.field_name or ""].annotation
+        if typing.get_origin(wanted) is not tuple or not isinstance(value, list | tuple | str | int | float):
+            return value
+        if not isinstance(value, str):
+            return tuple(value) if isinstance(value, list | tuple) else (value,)
+        texts = [text.strip(" '\"") for text in value.strip("[]").split(",")] if value.strip("[]") else []
+        return tuple(texts if typing.get_args(wanted)[0] is str else map(_number, texts))
+
+    @field_validator("*")
+    @classmethod
+    def _distinct(cls, value: Any, info: ValidationInfo) -> Any:
+        name = info.field_name or ""
+        empty = value == () and MAY_BE_EMPTY not in cls.model_fields[name].metadata
+        if isinstance(value, tuple) and (empty or len(set(value)) < len(value)):
+            raise ValueError(f"{name} must have at least one item and none twice, got {list(value)}")
+        return value
 
     @classmethod
-    def from_values(cls, given: Mapping[str, typing.Any]) -> typing.Self:
-        """The parameters from names and values, checked and resolved, see `Study.from_cell`."""
-        fields = {field.name: field for field in dataclasses.fields(cls)}
-        for name in given:
-            if name not in fields:
-                close = difflib.get_close_matches(name, fields, 1)
-                hint = f"; did you mean {close[0]!r}?" if close else "."
-                raise ValueError(
-                    f"{cls.notebook or cls.__name__} has no parameter {name!r}{hint} It takes: {', '.join(fields)}"
-                )
-        hints = typing.get_type_hints(cls)
-        values = {name: _checked(name, value, hints[name]) for name, value in given.items()}
-        if "weights" in values and values["weights"] is None:  # as papermill reads -p weights None
-            values["weights"] = "none"
-        return cls(**values)._resolved()
-
-    def _resolved(self) -> typing.Self:
-        overrides = dict(self.overrides.get(self.profile, {}))
-        dataset = self.dataset or overrides.get("dataset") or next(iter(RECIPES.get(self.profile, {})), "")
-        protocol = self._protocol_recipe(dataset)
-        layers = {  # later ones replace what earlier ones say
-            f"profile {self.profile}": recipe_of(self.profile, dataset) | {"dataset": dataset},
-            f"data set {dataset}": self._dataset_recipe(dataset),
-            f"protocol {protocol.get('protocol', '')}": protocol,
-            f"{self.notebook} at profile {self.profile}": overrides,
-        }
-        default = {name: value for decided in layers.values() for name, value in decided.items()}
-        changes = {
-            field.name: default[field.name]
-            for field in dataclasses.fields(self)
-            if getattr(self, field.name) is None and field.name in default
-        }
-        resolved = dataclasses.replace(self, **changes)
-        if self.epochs and self.steps is None:  # an explicit epochs replaces the profile's steps, and the reverse
-            resolved = dataclasses.replace(resolved, steps=0)
-        if self.steps and self.epochs is None:
-            resolved = dataclasses.replace(resolved, epochs=0)
-        missing = [f.name for f in dataclasses.fields(resolved) if getattr(resolved, f.name) is None]
-        if missing:
-            raise ValueError(f"{self.notebook}: profile {self.profile!r} gives no value for {', '.join(missing)}")
-        resolved._refuse_nonsense()
-        object.__setattr__(resolved, "_explicit", self._differs_from_profile(resolved))
-        origins = {name: origin for origin, decided in layers.items() for name in decided if name in changes}
-        own = {f.name: "default" if getattr(self, f.name) == f.default else "reader" for f in dataclasses.fields(self)}
-        object.__setattr__(resolved, "origins", own | origins)
-        return resolved
-
-    def _refuse_nonsense(self) -> None:
-        from experiments.networks import backbones
-        from experiments.training import protocols
-
-        positive = {name for ancestor in type(self).__mro__ for name in vars(ancestor).get("positive", ())}
-        for name, value in self.as_dict().items():
-            items = value if isinstance(value, tuple) else (value,)
-            if (not items and name not in self.may_be_empty) or len(set(items)) < len(items):
-                raise ValueError(f"{name} must have at least one item and none twice, got {list(items)}")
-            for item in items:
-                if isinstance(item, int | float) and (not 0 <= item < math.inf or (item == 0 and name in positive)):
-                    least = "greater than 0" if name in positive else "at least 0"
-                    raise ValueError(f"{name} must be finite and {least}, got {item}")
-        if bool(self.steps) == bool(self.epochs):
-            raise ValueError(f"give one of steps and epochs, the other 0, got steps={self.steps}, epochs={self.epochs}")
-        for name, levels in self.references.items():
-            levels = [getattr(self, level) if isinstance(level, str) else level for level in levels]
-            if lacking := [level for level in levels if level not in getattr(self, name)]:
-                raise ValueError(
-                    f"{name} must have {lacking[0]:g}, which other levels are compared with, got "
-                    f"{list(getattr(self, name))}; add it"
-                )
-        backbones.weights_file(self.backbone, None if self.weights == "none" else self.weights)
-        folds = protocols.find(self.protocol).folds
-        if self.one_network and folds:
-            alone = [name for name, protocol in protocols.PROTOCOLS.items() if not protocol.folds]
-            raise ValueError(
-                f"{self.notebook} measures one network per seed, and protocol {self.protocol!r} trains {folds}; choose "
-                f"one of {', '.join(alone)}"
-            )
-        if self.search_trials:
-            protocols.with_folds(self.protocol)
-
-    def published(self, method: str, setting: str = "") -> Mapping:
-        """What the paper says of a method's runs under these parameters: {name: methods.Setting}.
-
-        A name is a field of the RunSpec, "loss.<option>" or "loss_lr.<parameter>". At the profile paper the loss takes
-        its options and rates from here; the fields are decided for all methods alike, and only compared by `config`.
-        """
-        return {}
-
-    def _dataset_recipe(self, dataset: str) -> dict[str, typing.Any]:
-        """Parameters that the dataset decides, with the backbone and the dimension that the reader gave."""
-        return {}
-
-    def _protocol_recipe(self, dataset: str) -> dict[str, typing.Any]:
-        """Parameters that the protocol decides: at the profile paper its published settings, else only its name."""
-        if "protocol" not in self._names():
-            return {}
-        from experiments.training import protocols
-
-        name = self.protocol or self.overrides.get(self.profile, {}).get("protocol", "conventional")
-        settings = protocols.published_settings(name, dataset, self.backbone)
-        if self.profile != "paper":
-            return {"protocol": name, "search_trials": 0}
-        known = {key: value for key, value in settings.items() if key in recipe_of("paper", dataset)}
-        decided = {key: 0 if value is None else value for key, value in known.items()}
-        protocol = protocols.find(name)
-        return {"protocol": name, "seeds": protocol.repeats, "search_trials": protocol.trials} | decided
-
-    def _differs_from_profile(self, resolved: typing.Self) -> dict[str, typing.Any]:
-        """Explicit parameters that change something: they name a results file of their own.
-
-        Dataset and protocol are compared with the profile's, the others with what the profile means for the two.
-        """
-        plain = type(self)(profile=self.profile)
-        if self == plain:
-            return {}
-        choice = {name: getattr(self, name) for name in ("dataset", "protocol") if name in self._names()}
-        alike = dataclasses.replace(plain, **choice)
-        standard = plain._resolved()
-        usual = standard if self == alike else alike._resolved()
-        return {
-            field.name: getattr(resolved, field.name)
-            for field in dataclasses.fields(self)
-            if getattr(resolved, field.name) != getattr(standard if field.name in choice else usual, field.name)
-            and getattr(self, field.name) != field.default
-        }
+    def defaults(cls) -> dict[str, Any]:
+        """Every parameter with its default, None where the profile decides."""
+        fields = {name: field for name, field in cls.model_fields.items() if name != "about"}
+        return {name: None if field.is_required() else field.default for name, field in fields.items()}
 
     @property
-    def changed(self) -> dict[str, typing.Any]:
-        """What the reader gave that the profile has not itself; nothing of parameters that are not resolved."""
-        return getattr(self, "_explicit", {})
+    def notebook(self) -> str:
+        return self.about.notebook
+
+    @property
+    def paper(self) -> str:
+        return self.about.paper
+
+    @property
+    def changed(self) -> Mapping[str, Any]:
+        return self.about.changed
+
+    @property
+    def origins(self) -> Mapping[str, str]:
+        return self.about.origins
 
     @property
     def stem(self) -> str:
         """File stem of the results: the notebook's name, and what was changed against the profile."""
-        return stem_of(self.notebook, self._explicit)
+        return stem_of(self.notebook, self.changed)
 
-    @classmethod
-    def _names(cls) -> list[str]:
-        return [field.name for field in dataclasses.fields(cls)]
+    def as_dict(self) -> dict[str, Any]:
+        return self.model_dump()
 
-    def as_dict(self) -> dict[str, typing.Any]:
-        return dataclasses.asdict(self)
+    def published(self, method: str, setting: str = "") -> Mapping:
+        """What the paper says of a method's runs under these parameters, see `Study`."""
+        return self.about.published(self, method, setting)
 
     def _repr_html_(self) -> str:
         rows = "".join(f"<tr><td>{name}</td><td>{value!r}</td></tr>" for name, value in self.as_dict().items())
         return f"<table><thead><tr><th>parameter</th><th>resolved value</th></tr></thead><tbody>{rows}</tbody></table>"
 
-    def conditions(self) -> dict[str, typing.Any]:
-        """What the search of a method belongs to beside the method: the data, the network, what of it is trained, the
-        batch and the budget. What is searched, and what no number depends on, has no part."""
-        left_out = ("lr", "head_lr", "threads", "eval_every", "eval_every_epochs", "compile")
-        decided = {name: value for name, value in self.spec_options().items() if name not in left_out}
-        decided |= {name: value or None for name, value in self.search_budget().items()}
-        further = ("train_from", "samples_per_class", "warmup_epochs")
-        return json.loads(json.dumps(decided | {name: getattr(self, name) for name in further}))
-
-    def search_budget(self) -> dict[str, int]:
-        """Steps and epochs of the search whose results the runs take: what the data set means for the paper, also for
-        a notebook that has a budget of its own, but where the reader asks for another budget: then that."""
-        mine = {name: getattr(self, name) for name in ("steps", "epochs")}
-        if self.changed.keys() & mine:
-            return mine
-        recipe = recipe_of(self.profile, self.dataset) | self._dataset_recipe(self.dataset)
-        return recipe.get("searched", {name: recipe[name] for name in mine})
-
-    def search_name(self, method: str) -> str:
-        """The file name of the search of a method under these conditions."""
-        budget = {"dim": self.embedding_size, "batch": self.batch_size} | self.search_budget()
-        where = [self.dataset, self.backbone, self.weights, self.train_from or "whole"]
-        numbers = [f"{name}={value}" for name, value in budget.items() if value]
-        return f"{_word(method)}--{','.join(map(_word, where))},{','.join(numbers)}.json"
-
-    def searches(self) -> dict[str, dict[str, typing.Any]]:
-        """The committed searches whose results the runs take, by method, see training/search.py: at the profile small,
-        unless the notebook searches itself or images are the reader's own."""
-        from experiments.training import search
-
-        if self.profile != "small" or not self.takes_searches or self.search_trials or is_own(self.dataset):
-            return {}
-        committed = [record for _, record in search.complete(search.folder(self.profile))]
-        mine = self.conditions()
-        return {name: record for record in committed if record["conditions"] == mine for name in record["methods"]}
-
-    def untuned(self) -> typing.Self:
-        """The same parameters, whose runs take nothing that a search has found; of a copy with other values they do."""
-        plain = copy.copy(self)
-        object.__setattr__(plain, "searches", dict)
-        return plain
-
-    def spec_options(self) -> dict[str, typing.Any]:
+    def spec_options(self) -> dict[str, Any]:
         """The fields of a RunSpec that these parameters decide."""
-        further = recipe_of(self.profile, self.dataset).get("fixed", {})
-        if self.eval_every_epochs:
-            further = further | {"eval_every": None, "eval_every_epochs": self.eval_every_epochs}
+        interval = {"eval_every": None, "eval_every_epochs": self.eval_every_epochs} if self.eval_every_epochs else {}
         return {
             "dataset": self.dataset,
             "backbone": self.backbone,
@@ -316,7 +198,187 @@ class Params:
             "threads": self.threads or None,
             "precision": self.precision,
             "compile": self.torch_compile,
-        } | further
+            **self.about.fixed,
+            **interval,
+        }
+
+    def conditions(self) -> dict[str, Any]:
+        """What the search of a method belongs to beside the method: the data, the network, what of it is trained, the
+        batch and the budget. What is searched, and what no number depends on, has no part."""
+        left_out = ("lr", "head_lr", "threads", "eval_every", "eval_every_epochs", "compile")
+        decided = {name: value for name, value in self.spec_options().items() if name not in left_out}
+        decided |= {name: value or None for name, value in self.search_budget().items()}
+        further = ("train_from", "samples_per_class", "warmup_epochs")
+        return json.loads(json.dumps(decided | {name: getattr(self, name) for name in further}))
+
+    def search_budget(self) -> Mapping[str, int]:
+        """Steps and epochs of the search whose results the runs take: what the data set means for the paper, also for
+        a notebook that has a budget of its own, but where the reader asks for another budget: then that."""
+        mine = {name: getattr(self, name) for name in ("steps", "epochs")}
+        return mine if self.changed.keys() & mine else self.about.searched
+
+    def search_name(self, method: str) -> str:
+        """The file name of the search of a method under these conditions."""
+        budget = {"dim": self.embedding_size, "batch": self.batch_size, **self.search_budget()}
+        where = [self.dataset, self.backbone, self.weights, self.train_from or "whole"]
+        numbers = [f"{name}={value}" for name, value in budget.items() if value]
+        return f"{_word(method)}--{','.join(map(_word, where))},{','.join(numbers)}.json"
+
+    def searches(self) -> dict[str, dict[str, Any]]:
+        """The committed searches whose results the runs take, by method, see training/search.py: at the profile small,
+        unless the notebook searches itself or images are the reader's own."""
+        from experiments.training import search
+
+        taken = self.about.takes_searches and not search_trials_of(self)
+        if self.profile != "small" or not taken or is_own(self.dataset):
+            return {}
+        committed = [record for _, record in search.complete(search.folder(self.profile))]
+        mine = self.conditions()
+        return {name: record for record in committed if record["conditions"] == mine for name in record["methods"]}
+
+    def untuned(self) -> typing.Self:
+        """The same parameters, whose runs take nothing that a search has found."""
+        return self.model_copy(update={"about": replace(self.about, takes_searches=False)})
+
+
+def protocol_of(params: Params) -> str:
+    return getattr(params, "protocol", "conventional")
+
+
+def search_trials_of(params: Params) -> int:
+    """How many trials a search for each method's hyperparameters has; 0: no search."""
+    return getattr(params, "search_trials", 0)
+
+
+def resolve(study: Any, given: Mapping[str, Any]) -> Any:
+    """The parameters of a `Study` from names and values, checked and resolved, see `Study.from_cell`."""
+    defaults = study.params.defaults()
+    for name in given:
+        if name not in defaults:
+            close = difflib.get_close_matches(name, defaults, 1)
+            hint = f"; did you mean {close[0]!r}?" if close else "."
+            raise ValueError(f"{study.name} has no parameter {name!r}{hint} It takes: {', '.join(defaults)}")
+    if "weights" in given and given["weights"] is None:  # as papermill reads -p weights None
+        given = {**given, "weights": "none"}
+    given = {name: tuple(value) if isinstance(value, list) else value for name, value in given.items()}
+    given = {name: value for name, value in given.items() if value is not None}
+    _validated(study.params, given, whole=False)
+    given = {name: value for name, value in given.items() if value != defaults[name]}
+    profile, choice = given.get("profile", "quick"), {n: given[n] for n in ("dataset", "protocol") if n in given}
+    layers = _layers(study, given)
+    decided = _merged(layers)
+    values = {name: decided[name] for name, default in defaults.items() if default is None and name in decided} | given
+    if given.get("epochs") and "steps" not in given:  # an explicit epochs replaces the profile's steps, and the reverse
+        values["steps"] = 0
+    if given.get("steps") and "epochs" not in given:
+        values["epochs"] = 0
+    if missing := [name for name, default in defaults.items() if default is None and name not in values]:
+        raise ValueError(f"{study.name}: profile {profile!r} gives no value for {', '.join(missing)}")
+    params = _validated(study.params, values)
+    _refuse_nonsense(study, params)
+    # dataset and protocol are compared with the profile's, the others with what the profile means for the two
+    standard = defaults | _merged(_layers(study, {"profile": profile}))
+    usual = defaults | _merged(_layers(study, {"profile": profile} | choice))
+    now = {name: getattr(params, name) for name in given if name != "profile"}
+    base = layers[f"profile {profile}"] | layers[f"data set {params.dataset}"]
+    about = About(
+        study.name,
+        study.paper,
+        {name: value for name, value in now.items() if value != (standard if name in choice else usual)[name]},
+        {name: "reader" if name in given else "default" for name in defaults}
+        | {
+            name: origin for origin, layer in layers.items() for name in layer if name in defaults and name not in given
+        },
+        decided.get("fixed", {}),
+        base.get("searched", {name: base[name] for name in ("steps", "epochs")}),
+        study.takes_searches,
+        study.published,
+    )
+    return params.model_copy(update={"about": about})
+
+
+def _layers(study: Any, given: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+    """Who decides what; later ones replace what earlier ones say."""
+    from experiments.training import protocols
+
+    profile = given.get("profile", "quick")
+    notebook: dict[str, Any] = {}
+    for table in (study.shared, study.profiles):
+        notebook |= {**table.get("*", {}), **table.get(profile, {})}
+    dataset = given.get("dataset") or notebook.get("dataset") or next(iter(RECIPES.get(profile, {})), "")
+    protocol: dict[str, Any] = {}
+    if "protocol" in study.params.model_fields:
+        name = given.get("protocol") or notebook.get("protocol", "conventional")
+        protocol = {"protocol": name, "search_trials": 0}
+        settings = protocols.published_settings(name, dataset, given.get("backbone"))
+        if profile == "paper":  # its published settings, else only its name
+            found = protocols.find(name)
+            protocol |= {"seeds": found.repeats, "search_trials": found.trials}
+            known = {key: value for key, value in settings.items() if key in recipe_of("paper", dataset)}
+            protocol |= {key: 0 if value is None else value for key, value in known.items()}
+    asked = {name: given.get(name) for name in ("backbone", "embedding_size", "protocol")}
+    return {
+        f"profile {profile}": recipe_of(profile, dataset) | {"dataset": dataset},
+        f"protocol {protocol.get('protocol', '')}": protocol,
+        f"data set {dataset}": study.decides(Choice(profile, dataset, **asked)),
+        f"{study.name} at profile {profile}": notebook,
+    }
+
+
+def _merged(layers: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
+    return {name: value for decided in layers.values() for name, value in decided.items()}
+
+
+def _refuse_nonsense(study: Any, params: Params) -> None:
+    from experiments.networks import backbones
+    from experiments.training import protocols
+
+    if bool(params.steps) == bool(params.epochs):
+        raise ValueError(f"give one of steps and epochs, the other 0, got steps={params.steps}, epochs={params.epochs}")
+    for name, levels in study.references.items():
+        there = getattr(params, name)
+        levels = [getattr(params, level) if isinstance(level, str) else level for level in levels]
+        if lacking := [level for level in levels if level not in there]:
+            raise ValueError(
+                f"{name} must have {lacking[0]:g}, which other levels are compared with, got {list(there)}; add it"
+            )
+    backbones.weights_file(params.backbone, None if params.weights == "none" else params.weights)
+    folds = protocols.find(protocol_of(params)).folds
+    if study.one_network and folds:
+        alone = [name for name, protocol in protocols.PROTOCOLS.items() if not protocol.folds]
+        raise ValueError(
+            f"{study.name} measures one network per seed, and protocol {protocol_of(params)!r} trains {folds}; choose "
+            f"one of {', '.join(alone)}"
+        )
+    if search_trials_of(params):
+        protocols.with_folds(protocol_of(params))
+
+
+TYPES = {"int_type": "int", "float_type": "float", "string_type": "str", "bool_type": "bool", "tuple_type": "list"}
+
+
+def _validated(model: type[Params], values: Mapping[str, Any], whole: bool = True) -> Params:
+    """The model of these values; the first that is wrong is an error by name. Not whole: values may be missing."""
+    try:
+        return model.model_validate(values)
+    except ValidationError as invalid:
+        wrong = next((error for error in invalid.errors() if whole or error["type"] != "missing"), None)
+    if wrong is None:
+        return model.model_construct()
+    if wrong["type"] in ("value_error", "assertion_error"):
+        raise wrong["ctx"]["error"]
+    parameter, value = str(wrong["loc"][0]), wrong["input"]
+    item = [f"[{place}]" for place in wrong["loc"][1:] if isinstance(place, int)]
+    if wrong["type"] in ("greater_than", "greater_than_equal", "finite_number"):
+        least = "greater than 0" if "Gt(gt=0)" in repr(model.model_fields[parameter]) else "at least 0"
+        raise ValueError(f"{parameter} must be finite and {least}, got {value}")
+    remedy = " (YAML reads 1e-5 as a string: write 1.0e-5)" if _number(value) is not value else ""
+    if item:
+        remedy += f"; papermill takes a list as -p {parameter} A,B or as -y '{parameter}: [A, B]'"
+    wanted = TYPES.get(wrong["type"], wrong["msg"])
+    raise TypeError(
+        f"parameter {parameter}{''.join(item)} must be {wanted}, got {value!r} of type {type(value).__name__}{remedy}"
+    )
 
 
 def stem_of(notebook: str, changes: Mapping[str, typing.Any]) -> str:
@@ -381,39 +443,6 @@ def _word(value: typing.Any) -> str:
     else:
         text = str(value)
     return "".join(c if c.isalnum() or c in "+.-_" else "_" for c in text)
-
-
-def _checked(name: str, value: typing.Any, hint: typing.Any):
-    """The value if it has the annotated type (an int may stand for a float); TypeError otherwise."""
-    options = typing.get_args(hint) if isinstance(hint, types.UnionType) else (hint,)
-    for option in options:
-        origin = typing.get_origin(option) or option
-        if origin is float and isinstance(value, int) and not isinstance(value, bool):
-            return float(value)
-        if isinstance(value, bool) and origin is not bool:
-            continue
-        if origin in (list, tuple) and isinstance(value, list | tuple | str | int | float):
-            (item, *_) = typing.get_args(option)
-            return tuple(_checked(f"{name}[{i}]", entry, item) for i, entry in enumerate(_items(value, item)))
-        if isinstance(value, origin):
-            return value
-    wanted = " or ".join("None" if o is types.NoneType else getattr(o, "__name__", str(o)) for o in options)
-    remedy = " (YAML reads 1e-5 as a string: write 1.0e-5)" if _number(value) is not value else ""
-    parameter, of_list, _ = name.partition("[")
-    if of_list:
-        remedy += f"; papermill takes a list as -p {parameter} A,B or as -y '{parameter}: [A, B]'"
-    raise TypeError(f"parameter {name} must be {wanted}, got {value!r} of type {type(value).__name__}{remedy}")
-
-
-def _items(value: list | tuple | str | int | float, kind: type) -> list:
-    """The items of a list parameter. papermill's -p knows no lists: there "PFML,ProxyAnchor" stands for two items, and
-    a text or a number alone for one."""
-    if isinstance(value, list | tuple):
-        return list(value)
-    if not isinstance(value, str):
-        return [value]
-    texts = [text.strip(" '\"") for text in value.strip("[]").split(",")] if value.strip("[]") else []
-    return texts if kind is str else [_number(text) for text in texts]
 
 
 def _number(value: typing.Any):

@@ -1,9 +1,8 @@
 """What a profile means: for each of its data sets the budget, the network and the seeds of a run.
 
-A notebook changes them in its `Params.overrides`: what it decides `at` some profiles, one over another, `layered`.
+A notebook changes them in the `profiles` of its `Study`.
 """
 
-from collections.abc import Mapping
 from typing import Any
 
 from experiments.datasets.manifests import is_own
@@ -111,17 +110,3 @@ def recipe_of(profile: str, dataset: str) -> dict[str, Any]:
 def benchmark_of(dataset: str) -> str:
     """The benchmark whose published settings a data set takes: a partial copy the whole's, a reader's images CUB's."""
     return "cub" if is_own(dataset) else dataset.removesuffix("-subset")
-
-
-def at(*profiles: str, **decided: Any) -> dict[str, dict[str, Any]]:
-    """What several profiles decide alike, {profile: {parameter: value}}; none named: all."""
-    return dict.fromkeys(profiles or RECIPES, decided)
-
-
-def layered(*changes: Mapping[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
-    """Several changes of the profiles' recipes in one, {profile: {parameter: value}}; a later one wins."""
-    profiles = dict.fromkeys(profile for change in changes for profile in change)
-    return {
-        profile: {name: value for change in changes for name, value in change.get(profile, {}).items()}
-        for profile in profiles
-    }

@@ -8,8 +8,7 @@ import pandas as pd
 import torch
 from torch import Tensor
 
-from experiments.analysis import results, stored, summaries, tables, verdict_tables
-from experiments.analysis.comparing import UNTRAINED
+from experiments.analysis import results, stored, summaries, tables
 from experiments.datasets import manifests
 from experiments.figures import charts
 from experiments.figures.style import PLAIN, Names
@@ -108,8 +107,6 @@ def trained_loss(run: RunResult, manifest: manifests.Manifest, embedding_size: i
 
 # how R@1 grew during training
 
-RISING = 1.0  # points of R@1 in the last fifth of training, above which a method has not converged
-
 
 def with_histories(runs: Iterable[RunSpec]) -> list[RunSpec]:
     """The same runs, of which the first seed of every method that is trained under the conventional protocol keeps its
@@ -125,7 +122,7 @@ def _is_first(run: RunSpec) -> bool:
 def _five_evaluations(run: RunSpec) -> dict[str, float]:
     if run.eval_every or run.eval_every_epochs:
         return {}
-    return {"eval_every": max(run.steps // 5, 1)} if run.steps else {"eval_every_epochs": run.epochs / 5}
+    return {"eval_every": max(run.steps // 5, 1)} if run.steps else {"eval_every_epochs": (run.epochs or 1) / 5}
 
 
 def without_histories(table: pd.DataFrame) -> pd.DataFrame:
@@ -149,7 +146,7 @@ def _kept(table: pd.DataFrame) -> pd.Series:
 
 
 def convergence(table: pd.DataFrame, names: Names = PLAIN) -> None:
-    """Show how R@1 grew in the first seed's runs, the highest at the end first, and say which methods still rise."""
+    """Show how R@1 grew in the first seed's runs, the highest at the end first."""
     import matplotlib.pyplot as plt
     from IPython.display import Markdown, display
 
@@ -162,41 +159,6 @@ def convergence(table: pd.DataFrame, names: Names = PLAIN) -> None:
     title = f"{stored.setup_in_words(table)}, seed 0"
     display(drawn := charts.lines(ranked, "step", "recall@1 (%)", title=title, names=names))
     plt.close(drawn)
-    try:
-        display(Markdown(still_rising(stored.Numbers(table))))
-    except tables.MissingRows as missing:
-        display(Markdown(f"Whether they still rise is not known: there are no {missing}."))
-
-
-def below_features(metric: str) -> stored.Sentence:
-    """Which losses end below the pretrained features that training begins with; nothing where none does."""
-
-    def said(numbers: stored.Numbers) -> str:
-        floor = numbers.mean("untrained", metric)
-        trained = [name for name in numbers.methods if name not in UNTRAINED]
-        means = {name: numbers.mean(name, metric) for name in numbers.ranked(trained, metric, least=1)}
-        if not (below := {name: mean for name, mean in means.items() if mean < floor}):
-            return ""
-        which = f"each of its {len(below)} losses" if len(below) == len(means) else verdict_tables.listed([*below])
-        ends = dict.fromkeys(f"{mean:.1f}" for mean in (min(below.values()), max(below.values())))
-        return f"Below the {floor:.1f} {metric} of the pretrained features: {which} ({' to '.join(ends)})."
-
-    return said
-
-
-def still_rising(numbers: stored.Numbers) -> str:
-    """A sentence on the methods whose R@1 rose by more than RISING points in the last fifth of training."""
-    rises = {}
-    for method, (steps, values) in tables.histories(numbers.table, "R@1").items():
-        if steps[0] > 0.8 * steps[-1]:
-            raise tables.MissingRows(f"evaluations of {method} before the last fifth of training")
-        rises[method] = values[-1] - np.interp(0.8 * steps[-1], steps, values)
-    rising = {method: rise for method, rise in sorted(rises.items(), key=lambda item: -item[1]) if rise > RISING}
-    much = f"by more than {RISING:g} point in the last fifth of training (seed 0)"
-    if not rising:
-        return f"All {len(rises)} losses have converged: the R@1 of none rises {much}."
-    told = ", ".join(f"{method} {rise:+.1f}" for method, rise in rising.items())
-    return f"{len(rising)} of {len(rises)} losses have not converged, their R@1 rises {much}: {told}."
 
 
 # published numbers
@@ -209,15 +171,17 @@ def published(
     return summaries.published(paper, table, **where).replace({"method": dict(names)})
 
 
-def published_curve(paper: str, figure: str) -> dict[str, dict[float, float]]:
+def published_curve(paper: str, figure: str) -> dict[str, dict[float | None, float]]:
     """Recall@1 of a panel of a paper's figure where it is known: {data set: {level: value}}."""
-    curves: dict[str, dict[float, float]] = {}
+    curves: dict[str, dict[float | None, float]] = {}
     for row in summaries.published(f"{paper}_figures", figure).itertuples():
         curves.setdefault(row.dataset, {})[tables.level_of(row.split_or_setting)] = row.value
     return curves
 
 
-def by_level(table: pd.DataFrame, columns: Iterable[str], curve: Mapping[str, Mapping[float, float]]) -> pd.DataFrame:
+def by_level(
+    table: pd.DataFrame, columns: Iterable[str], curve: Mapping[str, Mapping[float | None, float]]
+) -> pd.DataFrame:
     """A row per setting: our means over seeds of some metrics, and what is known of a `published_curve`."""
     rows = table[(table["selection"] == "last") & table["metric"].isin(columns)]
     ours = rows.groupby(["method", "setting", "metric"], sort=False)["value"].mean().unstack()[list(columns)]

@@ -1,5 +1,5 @@
-"""What a notebook does, stated once in its paper's room: `Study`. With parameters it is an `Execution`, whose methods
-the cells of the notebook call."""
+"""What a notebook does, stated once in the folder of its paper: `Study`. With parameters it is an `Execution`, whose
+methods the cells of the notebook call."""
 
 import dataclasses
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -19,11 +19,10 @@ from experiments.analysis import (
     saving,
     stored,
     summaries,
-    tables,
     verdict_tables,
 )
 from experiments.analysis.claims import ClaimTest
-from experiments.params import Params, of_cell
+from experiments.params import Choice, Params, of_cell, resolve, search_trials_of
 from experiments.studies import with_measures
 from experiments.training import keys, protocols, records, runs
 from experiments.training.spec import RunSpec
@@ -34,44 +33,69 @@ def nothing(*given: object) -> list:
     return []
 
 
+def _decides_nothing(*given: object) -> dict[str, Any]:
+    return {}
+
+
 @dataclass(frozen=True)
 class Study:
     """The work of one notebook.
 
-    params: the class of its parameters, which names it.
+    name: of its notebook.
+    params: the model of its parameters.
     specs: its parameters -> the RunSpecs it trains, in the order of its tables.
     tabulate: (its finished runs in that order, its parameters) -> the tidy table it saves; None: the rows of the runs,
         and below them what `measures` finds on each.
     measures: (a finished run, its parameters) -> what is measured on its weights alone, rows that the table holds too.
     claims: all tests of its paper's claims by claim id; none where it settles none.
     ratios: (the costs it saves, its parameters) -> a tidy table of their ratios, where claims are about costs.
-    findings: sentences about what no claim says, the main one first, beside those that the judge makes of its claims;
-        `stored.say` leaves out those for which a table has no rows. Those of a study that saves no table take the
-        ledger.
     ranked: the paper's own methods in a table of many losses under equal conditions, from which the README says who
         leads; none in other tables.
+    paper: the id of its paper.
+    profiles: what it has otherwise than the recipes of profiles.py, {profile, "*" for all: {parameter: value}}.
+    shared: the same of all notebooks of its paper; `profiles` win.
+    decides: (`params.Choice`) -> the parameters that the data set decides.
+    published: (parameters, method, setting) -> what the paper says of these runs, {name: methods.Setting}. A name is a
+        field of the RunSpec, "loss.<option>" or "loss_lr.<parameter>". At the profile paper the loss takes its options
+        and rates from here; the fields are decided for all methods alike, and only compared by `config`.
+    deviations: what the runs of the profile paper have otherwise than the print, for `config`.
+    references: {a parameter that is a sweep: levels it must have, or the parameter that is one, because its tables and
+        figures compare with them}.
+    one_network: whether it measures the one network that a seed trains, so that no protocol with folds will do.
+    takes_searches: whether its runs take what committed searches found; False: it is about the published settings.
+    own_search: whether it searches a loss that is not committed, so that `tune` leaves it out.
     saves: whether it saves a table; False: it reads what others left in results/, so the workflow executes it after
         these are published.
     """
 
+    name: str
     params: type[Params]
     specs: Callable[..., list[RunSpec]] = nothing
     tabulate: Callable[..., pd.DataFrame] | None = None
     measures: Callable[..., list] = nothing
     claims: Mapping[str, ClaimTest] = field(default_factory=dict)
     ratios: Callable[..., pd.DataFrame] | None = None
-    findings: tuple[Callable[..., str], ...] = ()
     ranked: tuple[str, ...] = ()
+    paper: str = "together"
+    profiles: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    shared: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    decides: Callable[[Choice], dict[str, Any]] = _decides_nothing
+    published: Callable[..., Mapping[str, Any]] = _decides_nothing
+    deviations: tuple[str, ...] = ()
+    references: Mapping[str, tuple[float | str, ...]] = field(default_factory=dict)
+    one_network: bool = False
+    takes_searches: bool = True
+    own_search: bool = False
     saves: bool = True
-
-    @property
-    def name(self) -> str:
-        return self.params.notebook
 
     @property
     def settled(self) -> list[str]:
         """The ids of the claims that it settles."""
         return [claim_id for claim_id, test in self.claims.items() if test.notebook == self.name]
+
+    def configured(self, given: Mapping[str, Any]) -> Any:
+        """Its parameters from names and values, checked and resolved; errors as in `from_cell`."""
+        return resolve(self, given)
 
     def from_cell(self, namespace: Mapping[str, object]) -> "Execution":
         """The study with the parameters of its notebook, from `globals()`, checked and resolved; its runs are specified
@@ -84,16 +108,15 @@ class Study:
             TypeError: on a value of the wrong type.
             FileNotFoundError: on weights that are not there.
         """
-        given = of_cell(namespace, [field.name for field in dataclasses.fields(self.params)])
-        params = self.params.from_values(given)
+        given = of_cell(namespace, self.params.defaults())
+        params = self.configured(given)
         self.specs_untrained(params)
         return Execution(self, params)
 
     def specs_untrained(self, params: Params) -> list[RunSpec]:
         """The runs as `config` lists them: a search, which would train, is left out."""
-        if params.search_trials:
-            none: dict[str, Any] = {"search_trials": 0}
-            params = dataclasses.replace(params, **none).untuned()  # it begins where no search has been taken
+        if search_trials_of(params):  # it begins where no search has been taken
+            params = params.model_copy(update={"search_trials": 0}).untuned()
         return self.specs(params)
 
     def table(self, finished: Iterable[runs.RunResult], params: Params) -> pd.DataFrame:
@@ -111,8 +134,8 @@ class Study:
 
     def params_of(self, entry: stored.Stored) -> Params:
         """The parameters that a table in results/ was made with; an older version may have had others."""
-        known = {parameter.name for parameter in dataclasses.fields(self.params)}
-        return self.params.from_values({name: value for name, value in entry.parameters.items() if name in known})
+        known = self.params.defaults()
+        return self.configured({name: value for name, value in entry.parameters.items() if name in known})
 
     def _with_ratios(self, entry: stored.Stored) -> stored.Stored:
         ratios = self.ratios(entry.costs, self.params_of(entry))  # type: ignore[misc]
@@ -209,23 +232,7 @@ class Execution:
         the same settings on further folds. A variant has the trials of the search that it takes.
         """
         committed = {method: len(search["trials"]) for method, search in self.params.searches().items()}
-        return stored.trials_of(table, self.params.search_trials, committed)
-
-    def found(self, table: pd.DataFrame):
-        """The findings made from the table of this very execution, as a list to read."""
-        from IPython.display import Markdown
-
-        study, saved, tuned = self.study, saving.as_saved(table), self.trials(table)
-        sentences = stored.findings(saved, study.claims, study.name, study.findings, tuned, older=self._older())
-        if missing := self._seeds_missing(table):
-            sentences.insert(0, missing)
-        return Markdown("\n".join(f"- {sentence}" for sentence in sentences) or "Too few rows for a finding.")
-
-    def _seeds_missing(self, table: pd.DataFrame) -> str:
-        """ "7 of 10 seeds" of a study that was executed on what is on record so far; "" of a whole one."""
-        seeds = table.loc[table["dataset"] != tables.SYNTHETIC, "seed"].nunique()
-        asked = 0 if self.params.profile == "quick" else self.params.seeds
-        return f"{seeds} of {asked} seeds are on record so far." if 0 < seeds < asked else ""
+        return stored.trials_of(table, search_trials_of(self.params), committed)
 
     @contextmanager
     def needs_images(self) -> Iterator[None]:

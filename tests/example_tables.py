@@ -2,12 +2,9 @@
 
 from experiments.analysis import results
 from experiments.params import Params
+from experiments.study import Study
 
-
-class Example(Params):
-    notebook = "99_example"
-    paper = "pfml"
-
+EXAMPLE = Study("99_example", Params, paper="pfml")
 
 ROW = {"paper": "pfml", "experiment": "99_example", "profile": "quick", "dataset": "glyphs", "method": "PFML"}
 

@@ -12,7 +12,7 @@ def as_if_finished(name: str, profile: str = "quick", metrics: Iterable[str] = (
     The models that a protocol trains on folds are one row.
     """
     notebook = catalogue.find(name)
-    params = notebook.params.from_values({"profile": profile})
+    params = notebook.configured({"profile": profile})
     specs = notebook.specs_untrained(params)
     first = min((spec.fold for spec in specs if spec.fold is not None), default=None)
     common = {"paper": params.paper, "experiment": params.notebook, "profile": profile, "dataset": "glyphs"}

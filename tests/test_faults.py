@@ -26,10 +26,9 @@ import os, resource, signal
 from pathlib import Path
 from experiments.analysis import results, saving
 from experiments.params import Params
+from experiments.study import Study
 
-class Toy(Params):
-    notebook = "{name}"
-    paper = "pfml"
+TOY = Study("{name}", Params, paper="pfml")
 
 with Path("executed").open("a") as file:
     file.write("{name}\\n")
@@ -37,7 +36,7 @@ row = {{"paper": "pfml", "experiment": "{name}", "profile": profile, "dataset": 
 table = results.frame([row | {{"metric": "R@1", "value": 50.0}}])
 if Path("broken").exists():
     {fault}
-saving.save(table, Toy.from_values({{"profile": profile}}))
+saving.save(table, TOY.configured({{"profile": profile}}))
 """
 
 

@@ -33,8 +33,7 @@ def test_every_config_has_the_form_of_the_schema_and_parameters_that_the_noteboo
     jsonschema.validate(config, read(path.with_name("schema.yaml")))
     assert config["profile"] == path.stem
     for execution in grid.executions(config, NOTEBOOKS).values():
-        params = catalogue.find(execution["notebook"]).params
-        params.from_values({"profile": config["profile"]} | execution["parameters"])
+        catalogue.find(execution["notebook"]).configured({"profile": config["profile"]} | execution["parameters"])
 
 
 @pytest.mark.parametrize(
@@ -51,7 +50,7 @@ def test_the_small_config_makes_what_is_committed():
     executions = grid.executions(read(ROOT / "workflow" / "config" / "small.yaml"), NOTEBOOKS)
     committed = {path.stem for path in (ROOT / "results" / "small").glob("*.json")}
     made = {
-        catalogue.find(execution["notebook"]).params.from_values({"profile": "small"} | execution["parameters"]).stem
+        catalogue.find(execution["notebook"]).configured({"profile": "small"} | execution["parameters"]).stem
         for execution in executions.values()
     }
     assert made == committed
@@ -111,7 +110,9 @@ def test_an_execution_has_its_parameters_and_a_failed_one_is_kept_with_its_trace
     asked, build = Path("build/executions.json"), Path("build")
     grid.write(asked, {"profile": "quick", "executions": executions})
     execute.main(asked, "98_divides--value=1e-05", Path("build/98_divides--value=1e-05.ipynb"))
-    assert last_line(capfd).startswith("quick 1e-05 ")  # a number, though YAML reads 1e-05 as text
+    assert (
+        capfd.readouterr().out.strip().splitlines()[-1].startswith("quick 1e-05 ")
+    )  # a number, though YAML reads 1e-05 as text
     assert list(failures.failures(build)) == []
     with pytest.raises(Exception, match="ZeroDivisionError"):
         execute.main(asked, "98_divides--value=0", Path("build/98_divides--value=0.ipynb"))
@@ -121,10 +122,6 @@ def test_an_execution_has_its_parameters_and_a_failed_one_is_kept_with_its_trace
     assert failure.endswith("ZeroDivisionError: division by zero") and "\x1b" not in failure
     grid.write(asked, {"profile": "quick", "executions": {}})
     assert list(failures.failures(build)) == [], "it is of an earlier build"
-
-
-def last_line(capfd) -> str:
-    return capfd.readouterr().out.strip().splitlines()[-1]
 
 
 def test_a_seed_that_failed_is_told_by_the_end_of_its_log(tmp_path):

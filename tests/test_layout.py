@@ -116,14 +116,6 @@ def test_a_file_imports_its_own_folder_and_lower_floors():
     assert {name: found for name in FILES if (found := upwards(name))} == {}
 
 
-def test_the_library_knows_nothing_of_the_experiments():
-    ours = {name: targets for name, targets in IMPORTS.items() if name.split(".")[0] == "dmlrepro"}
-    assert (
-        ours
-        and {target for targets in ours.values() for target in targets if target.startswith("experiments")} == set()
-    )
-
-
 def test_the_library_needs_torch_and_numpy_only_at_the_top_of_its_files():
     """Three files are about another package, and the library is whole without them."""
     optional = {name: {"pytorch_metric_learning"} for name in ("dmlrepro.pml", "dmlrepro.pml_wrappers")}
@@ -159,11 +151,6 @@ def test_a_loss_imports_the_vmf_what_all_losses_share_and_its_engine_only(name):
     assert len(others) <= 1 and all(place(other) == "dmlrepro.losses" and not IMPORTS[other] for other in others)
     for engine in others:
         assert [user for user, targets in IMPORTS.items() if engine in targets] == [name]
-
-
-def test_no_paper_imports_another():
-    others = {name: {paper(target) for target in IMPORTS[name]} - {"", paper(name)} for name in FILES if paper(name)}
-    assert others and not any(others.values()), others
 
 
 def test_no_circle_of_files_and_none_of_folders():

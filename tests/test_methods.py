@@ -10,12 +10,16 @@ from experiments.methods import BASELINES, UNSAID, pick, spec_of
 from experiments.nivmf.methods import METHODS as NIVMF
 from experiments.params import Params
 from experiments.pfml.methods import METHODS as PFML
-from experiments.pfml.retrieval import PfmlRetrievalParams
+from experiments.pfml.retrieval import Retrieval
 from experiments.plm.methods import METHODS as PLM
+from experiments.report import catalogue
+from experiments.study import Study
 from experiments.training.builders import build_loss, loss_builder
+from experiments.training.search import defaults
 from experiments.training.spec import RunSpec
 
 METHODS = NIVMF | PFML | MEANFIELD
+PLAIN = Study("99_example", Params)
 TINY = RunSpec("glyphs", embedding_size=8, steps=4)
 
 
@@ -47,13 +51,13 @@ def test_an_unknown_method_is_an_error_that_lists_those_there_are():
     ],
 )
 def test_what_is_trained_and_in_how_many_views_follows_from_the_profile_and_the_weights(values, expected):
-    spec = spec_of(BASELINES["ProxyAnchor"], Params.from_values(values))
+    spec = spec_of(BASELINES["ProxyAnchor"], PLAIN.configured(values))
     assert (spec.train_from, spec.cached_views) == expected
-    assert spec_of(BASELINES["untrained"], Params.from_values(values)).train_from is None
+    assert spec_of(BASELINES["untrained"], PLAIN.configured(values)).train_from is None
 
 
 def test_a_block_of_another_network_is_an_error_that_lists_its_own():
-    params = Params.from_values({"profile": "small", "backbone": "resnet18"})
+    params = PLAIN.configured({"profile": "small", "backbone": "resnet18"})
     with pytest.raises(ValueError, match=r"block of resnet18, conv1.*layer4\.1, got 'fire6'"):
         spec_of(BASELINES["ProxyAnchor"], params)
 
@@ -63,7 +67,7 @@ def test_a_block_of_another_network_is_an_error_that_lists_its_own():
 )
 def test_experiments_train_as_the_losses_recommend(name):
     """Rates and clipping of a run are those of `loss.parameter_groups`, to the last digit."""
-    params = Params.from_values({"lr": 3e-4})
+    params = PLAIN.configured({"lr": 3e-4})
     spec = spec_of((METHODS | PLM)[name], params)
     loss = build_loss(spec, num_classes=3, embedding_size=8)
     names = {id(parameter): key for key, parameter in loss.named_parameters()}
@@ -78,47 +82,46 @@ def test_experiments_train_as_the_losses_recommend(name):
 @pytest.mark.parametrize("batches, given, expected", [("shuffled", 5, None), ("pairs", 5, 5), ("pairs", 0, 4)])
 def test_batches_are_made_as_the_method_needs_them(batches, given, expected):
     (method,) = [next(method for method in BASELINES.values() if method.loss and method.batches == batches)]
-    assert spec_of(method, Params.from_values({"samples_per_class": given})).samples_per_class == expected
+    assert spec_of(method, PLAIN.configured({"samples_per_class": given})).samples_per_class == expected
 
 
 @pytest.mark.parametrize("given, expected", [(5, 5), (0, None)])
 def test_a_field_takes_the_batches_that_the_parameter_says(given, expected):
-    params = Params.from_values({"samples_per_class": given})
+    params = PLAIN.configured({"samples_per_class": given})
     assert spec_of(PFML["PFML"], params).samples_per_class == expected
 
 
 def test_a_notebook_without_the_parameters_of_a_method_trains_it_as_those_that_have_them():
-    plain, own = Params.from_values({}), PfmlRetrievalParams.from_values({})
+    plain, own = PLAIN.configured({}), Retrieval.configured({})
     assert spec_of(PFML["PFML"], plain) == spec_of(PFML["PFML"], own)
     options = spec_of(NIVMF["EL-nivMF"], plain).loss_options
     assert (options["num_samples"], options["embedding_scale"]) == (5, 30.0)
 
 
-@pytest.mark.parametrize("name", [name for name, method in METHODS.items() if method.loss])
-def test_what_is_published_is_a_setting_that_exists_and_says_where_it_stands(name):
-    method = METHODS[name]
-    known = {*RunSpec.__dataclass_fields__, *inspect.signature(loss_builder(method.loss)).parameters, "loss_lr"}
-    known |= {"concentration", "temperature", "num_samples", "embedding_scale"}  # options of a part of a joint loss
-    for settings in method.published.values():
-        assert set(settings) <= known
-        assert all(setting.source and (setting.value is not None or setting == UNSAID) for setting in settings.values())
+@pytest.mark.parametrize("notebook", ["10", "20", "32", "41", "50"])
+@pytest.mark.parametrize("dataset", ["cub", "cars", "sop"])
+def test_the_profile_paper_has_what_is_published(notebook, dataset):
+    """Each setting of each record exists, says where it stands, and is that of the runs."""
+    study = catalogue.find(notebook)
+    params = study.configured({"profile": "paper", "dataset": dataset})
+    for spec in study.specs_untrained(params):
+        if spec.loss is None or spec.seed or spec.setting:
+            continue
+        options = defaults(spec.loss) | dict(spec.loss_options)
+        run = vars(spec) | options | {f"loss.{name}": value for name, value in options.items()}
+        run |= {f"scheme_options.{name}": value for name, value in spec.scheme_options.items()}
+        run |= {f"loss_lr.{name}": value for name, value in spec.loss_lr.items()}
+        run |= {"loss_lr": max(spec.loss_lr.values(), default=None)}
+        for name, setting in params.published(spec.method).items():
+            assert setting.source and (setting.value is not None or setting == UNSAID), name
+            assert setting == UNSAID or run[name] == pytest.approx(setting.value), (spec.method, name)
 
 
 @pytest.mark.parametrize("name", [name for name, method in BASELINES.items() if method.published])
 def test_a_baseline_has_the_published_settings_by_default(name):
     defaults = inspect.signature(loss_builder(BASELINES[name].loss)).parameters
-    for option, setting in BASELINES[name].published["*"].items():
+    for option, setting in BASELINES[name].published.items():
         assert setting == UNSAID or defaults[option].default == setting.value
-
-
-@pytest.mark.parametrize("dataset", ["cub", "cars", "sop"])
-def test_at_the_profile_paper_pfml_has_its_published_settings(dataset):
-    params = PfmlRetrievalParams.from_values({"profile": "paper", "dataset": dataset})
-    spec = spec_of(PFML["PFML"], params)
-    run = vars(spec) | spec.loss_options | {"loss_lr": max(spec.loss_lr.values())}
-    published = PFML["PFML"].published[dataset]
-    stated = {name: setting.value for name, setting in published.items() if setting != UNSAID}
-    assert {name: run[name] for name in stated} == pytest.approx(stated)
 
 
 def test_every_method_has_a_colour_of_its_own_and_with_the_marker_it_tells_them_apart():

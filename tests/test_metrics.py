@@ -17,7 +17,7 @@ import pytest
 import torch
 import torch.distributed as dist
 import torchmetrics
-from torch.utils._python_dispatch import TorchDispatchMode
+from device_work import LargestTensor
 
 from dmlrepro import metrics
 from dmlrepro import retrieval as ranking
@@ -74,24 +74,19 @@ def literal_retrieval(queries, labels, gallery=None, gallery_labels=None, distan
 
 
 @pytest.mark.parametrize("distance", ["cosine", "euclidean"])
-@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("seed", range(4))
 def test_retrieval_equals_the_loop(seed, distance):
+    """Among the queries themselves, and in a gallery."""
     embeddings, labels = random_set(seed)
+    gallery = random_set(seed + 50, size=60, classes=9)
     expected = literal_retrieval(embeddings, labels, distance=distance)
-    assert metrics.retrieval(embeddings, labels, KS, distance=distance, measures=EVERY) == pytest.approx(
-        expected, abs=1e-12
-    )
     assert expected["excluded"] >= 1 and 0.1 < expected["R@1"] < 0.9  # the set is neither trivial nor hopeless
-
-
-@pytest.mark.parametrize("distance", ["cosine", "euclidean"])
-@pytest.mark.parametrize("seed", range(3))
-def test_query_and_gallery_equals_the_loop(seed, distance):
-    embeddings, labels = random_set(seed)
-    gallery, gallery_labels = random_set(seed + 50, size=60, classes=9)
-    expected = literal_retrieval(embeddings, labels, gallery, gallery_labels, distance)
-    actual = metrics.retrieval(embeddings, labels, KS, gallery, gallery_labels, distance, measures=EVERY)
-    assert actual == pytest.approx(expected, abs=1e-12)
+    for where, wanted in (
+        ((None, None), expected),
+        (gallery, literal_retrieval(embeddings, labels, *gallery, distance)),
+    ):
+        actual = metrics.retrieval(embeddings, labels, KS, *where, distance, measures=EVERY)
+        assert actual == pytest.approx(wanted, abs=1e-12)
 
 
 def test_queries_whose_class_the_gallery_lacks_are_excluded():
@@ -118,18 +113,14 @@ def test_agrees_with_pytorch_metric_learning():
     from pytorch_metric_learning.utils.accuracy_calculator import AccuracyCalculator
     from pytorch_metric_learning.utils.inference import CustomKNN
 
+    names = {"P@1": "precision_at_1", "RP": "r_precision", "MAP@R": "mean_average_precision_at_r"}
     embeddings, labels = random_set(3, size=200, dim=8)
-    calculator = AccuracyCalculator(
-        include=("precision_at_1", "r_precision", "mean_average_precision_at_r"),
-        k="max_bin_count",
-        device=torch.device("cpu"),
-        knn_func=CustomKNN(CosineSimilarity()),
-    )
-    theirs = calculator.get_accuracy(embeddings, labels)
+    options = {"k": "max_bin_count", "device": torch.device("cpu"), "knn_func": CustomKNN(CosineSimilarity())}
+    theirs = AccuracyCalculator(include=tuple(names.values()), **options).get_accuracy(embeddings, labels)
     ours = metrics.retrieval(embeddings, labels)
-    assert ours["P@1"] == ours["R@1"] == pytest.approx(theirs["precision_at_1"], abs=1e-6)
-    assert ours["RP"] == pytest.approx(theirs["r_precision"], abs=1e-6)
-    assert ours["MAP@R"] == pytest.approx(theirs["mean_average_precision_at_r"], abs=1e-6)
+    assert {name: ours[name] for name in names} == pytest.approx(
+        {name: theirs[names[name]] for name in names}, abs=1e-6
+    )
 
 
 def test_a_perfect_ranking_tells_the_two_map_apart():
@@ -151,30 +142,10 @@ def test_a_query_leaves_by_index_even_among_its_duplicates():
     assert metrics.retrieval(embeddings, labels)["P@1"] == 0
 
 
-def test_ties_go_by_index():
-    generator = torch.Generator().manual_seed(1)
-    different = torch.randn(4, 33, generator=generator)
-    kind = torch.randint(0, 4, (500,), generator=generator)
-    nearest = metrics.nearest(different[kind], 499, block=7)
-    assert torch.equal(nearest, metrics.nearest(different[kind], 499))
-    for query in range(0, 500, 25):
-        order = nearest[query]
-        assert sorted([query, *order.tolist()]) == list(range(500))
-        assert (kind[order[: (kind == kind[query]).sum() - 1]] == kind[query]).all()
-        for label in range(4):
-            same = order[kind[order] == label]
-            assert torch.equal(same, same.sort().values)
-
-
-@pytest.mark.parametrize("block", [1, 7, 40, 1000])
-def test_the_result_does_not_depend_on_the_block(block):
-    embeddings, labels = random_set(0, dim=64)
-    assert metrics.retrieval(embeddings, labels, block=block) == metrics.retrieval(embeddings, labels)
-
-
-def test_the_result_does_not_depend_on_the_order_scale_or_autocast():
-    embeddings, labels = random_set(1, dim=16)
+def test_the_result_does_not_depend_on_blocks_order_scale_or_autocast():
+    embeddings, labels = random_set(1, dim=64)
     expected = metrics.retrieval(embeddings, labels)
+    assert all(metrics.retrieval(embeddings, labels, block=block) == expected for block in (1, 7, 40, 1000))
     order = torch.randperm(len(labels), generator=torch.Generator().manual_seed(0))
     assert metrics.retrieval(embeddings[order], labels[order]) == pytest.approx(expected, abs=1e-12)
     assert metrics.retrieval(embeddings * 1e-3, labels) == pytest.approx(expected, abs=1e-12)
@@ -182,35 +153,15 @@ def test_the_result_does_not_depend_on_the_order_scale_or_autocast():
         assert metrics.retrieval(embeddings, labels) == expected
 
 
-def test_shuffled_labels_fall_to_chance():
-    embeddings, labels = torch.eye(10).repeat(20, 1), torch.arange(200) % 10
-    assert metrics.retrieval(embeddings, labels)["MAP@R"] == 1
-    shuffled = labels[torch.randperm(200, generator=torch.Generator().manual_seed(0))]
-    assert metrics.retrieval(embeddings, shuffled)["MAP@R"] < 0.1
-
-
-class LargestTensor(TorchDispatchMode):
-    """Size in bytes of the largest tensor that any operation makes."""
-
-    size = 0
-
-    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
-        result = function(*args, **(kwargs or {}))
-        for value in result if isinstance(result, tuple | list) else [result]:
-            if isinstance(value, torch.Tensor):
-                self.size = max(self.size, value.numel() * value.element_size())
-        return result
-
-
-@pytest.mark.parametrize("count", [1500, 3000])
-def test_memory_is_a_block_of_rows_never_a_square(count):
+def test_memory_is_a_block_of_rows_never_a_square():
+    count = 3000
     embeddings, labels = torch.randn(count, 8, generator=torch.Generator().manual_seed(0)), torch.arange(count) % 300
     with LargestTensor() as largest:
         metrics.retrieval(embeddings, labels, block=20)
-    assert largest.size <= 20 * count * 8
+    assert 0 < largest.largest <= 20 * count * 8
     with LargestTensor() as largest:
         metrics.retrieval(embeddings, labels)
-    assert largest.size <= 2**21 * 8 < 3000 * 3000 * 8
+    assert 0 < largest.largest <= 2**21 * 8 < 3000 * 3000 * 8
 
 
 @pytest.mark.filterwarnings("error")
@@ -248,21 +199,17 @@ def test_a_measure_does_not_depend_on_what_else_is_asked_for(size, monkeypatch):
     assert "RP" in metrics.retrieval(embeddings, labels, 8, measures="RP")
 
 
-def test_lists_of_1000_are_ranked_only_when_they_are_asked_for():
-    by_default = metrics.retrieval(*random_set(2))
-    assert list(by_default) == ["R@1", "R@2", "R@4", "R@8", "P@1", "RP", "MAP@R", "excluded"]
-    assert by_default.items() < metrics.retrieval(*random_set(2), measures=EVERY).items()
-
-
-@pytest.mark.parametrize("measures", [("MAP@R",), ("P@1",), ranking.MEASURES])
-def test_without_ks_there_are_the_measures_alone(measures):
+def test_there_are_the_measures_and_ranks_that_were_asked_for():
     embeddings, labels = random_set(2)
-    expected = metrics.retrieval(embeddings, labels, measures=EVERY)
-    values = metrics.retrieval(embeddings, labels, ks=(), measures=measures)
-    assert values == {name: expected[name] for name in (*measures, "excluded")}
-    metric = metrics.RetrievalMetric(ks=(), measures=measures)
-    metric.update(embeddings, labels)
-    assert metric.compute() == values
+    by_default = metrics.retrieval(embeddings, labels)
+    assert list(by_default) == ["R@1", "R@2", "R@4", "R@8", "P@1", "RP", "MAP@R", "excluded"]
+    expected = metrics.retrieval(embeddings, labels, (1, 2, 4, 8, 100), measures=EVERY)
+    assert by_default.items() < expected.items() and expected["R@100"] == 1  # beyond the list is its end
+    for measures in (("MAP@R",), ("P@1",), EVERY):
+        metric = metrics.RetrievalMetric(ks=(), measures=measures)
+        metric.update(embeddings, labels)
+        values = metrics.retrieval(embeddings, labels, ks=(), measures=measures)
+        assert values == metric.compute() == {name: expected[name] for name in (*measures, "excluded")}
 
 
 def test_ids_keep_an_image_out_of_its_own_list():
@@ -366,20 +313,6 @@ def test_an_image_counts_once_by_its_id():
         metric.compute()
 
 
-@pytest.mark.parametrize("extra", [{"labels": [0, 1]}, {"ids": [0]}, {"embeddings": torch.ones(3)}])
-def test_a_batch_of_other_lengths_is_named(extra):
-    batch = {"embeddings": torch.ones(3, 2), "labels": torch.arange(3), "ids": torch.arange(3)} | extra
-    with pytest.raises(ValueError, match="must be one for each row of embeddings"):
-        metrics.RetrievalMetric().update(**batch)
-
-
-def test_batches_of_other_columns_are_named():
-    metric = metrics.RetrievalMetric()
-    metric.update(np.ones((2, 3)), [0, 1])
-    with pytest.raises(ValueError, match="embeddings must have 3 columns as the first had, got 4"):
-        metric.update(np.ones((2, 4)), [0, 1])
-
-
 @pytest.mark.parametrize("kind", ["integers", "strings"])
 def test_names_of_any_length_come_back_from_batches(kind):
     embeddings, labels = random_set(3)
@@ -391,14 +324,23 @@ def test_names_of_any_length_come_back_from_batches(kind):
     assert metric.compute() == pytest.approx(metrics.retrieval(embeddings, names), abs=1e-12)
 
 
-@pytest.mark.parametrize("labels", [[0.5, 1.0], [None, None]])
-def test_names_of_no_kind_are_refused_where_they_come_in(labels):
-    with pytest.raises(ValueError, match="labels must be integers or strings, got"):
-        metrics.RetrievalMetric().update(torch.ones(2, 3), labels)
+@pytest.mark.parametrize(
+    ("embeddings", "labels", "ids", "message"),
+    [
+        (torch.ones(2, 2), [0], [0, 1], "must be one for each row of embeddings"),
+        (torch.ones(2, 2), [0, 1], [0], "must be one for each row of embeddings"),
+        (torch.ones(2), [0, 1], None, "must be one for each row of embeddings"),
+        (np.ones((2, 4)), [0, 1], None, "embeddings must have 2 columns as the first had, got 4"),
+        (torch.ones(2, 2), [0.5, 1.0], None, "labels must be integers or strings, got"),
+        (torch.ones(2, 2), [None, None], None, "labels must be integers or strings, got"),
+        (torch.eye(2), ["0", "1"], None, "labels must be integers in all batches, or strings in all"),
+    ],
+)
+def test_bad_batches_are_named(embeddings, labels, ids, message):
     metric = metrics.RetrievalMetric()
-    metric.update(torch.eye(2), [0, 1])
-    metric.update(torch.eye(2), ["0", "1"])
-    with pytest.raises(ValueError, match="labels must be integers in all batches, or strings in all"):
+    metric.update(np.eye(2), [0, 1])
+    with pytest.raises(ValueError, match=message):
+        metric.update(embeddings, labels, ids)
         metric.compute()
 
 
@@ -484,13 +426,11 @@ def _rank(rank: int, folder: Path) -> None:
 
 
 def test_two_ranks_compute_what_one_does(tmp_path):
-    context = multiprocessing.get_context("spawn")
-    processes = [context.Process(target=_rank, args=(rank, tmp_path)) for rank in range(2)]
-    for process in processes:
-        process.start()
-    for process in processes:
-        process.join(600)
-        assert process.exitcode == 0
+    other = multiprocessing.get_context("spawn").Process(target=_rank, args=(1, tmp_path))
+    other.start()
+    _rank(0, tmp_path)
+    other.join(600)
+    assert other.exitcode == 0
     expected = metrics.retrieval(*random_set(0, size=41))
     for rank in range(2):
         assert torch.load(tmp_path / f"{rank}.pt") == [expected, expected]
@@ -534,11 +474,6 @@ def test_bad_retrieval_input_is_named(call, message):
         call(*random_set(0))
 
 
-def test_ranks_beyond_the_list_are_harmless():
-    embeddings, labels = torch.tensor([[0.0, 1], [1, 0], [1, 1e-3], [-1, 0]]), torch.tensor([0, 1, 1, 0])
-    assert metrics.retrieval(embeddings, labels, (1, 100))["R@100"] == 1
-
-
 @pytest.mark.parametrize("length, shown", [(0.0, "0"), (1e-13, "1e-13"), (1e200, "inf")])
 def test_a_vector_without_direction_is_named_instead_of_ranked_by_index(length, shown):
     embeddings, labels = torch.randn(4, 3, dtype=torch.float64), torch.tensor([0, 0, 1, 1])
@@ -564,18 +499,14 @@ def test_a_vector_without_direction_is_named_instead_of_ranked_by_index(length, 
 # Clustering and groups
 
 
-def test_nmi_of_clear_clusters_and_of_noise():
+def test_nmi_of_clear_clusters_and_of_one():
     generator = torch.Generator().manual_seed(0)
     labels = torch.arange(60) % 3
     clear = torch.eye(3)[labels] * 5 + 0.1 * torch.randn(60, 3, generator=generator)
-    assert metrics.nmi(clear, labels) == pytest.approx(1)
-    noise = torch.randn(60, 3, generator=generator)
-    assert metrics.nmi(noise, labels) < 0.2
-    assert metrics.nmi(noise, labels, seed=1) == metrics.nmi(noise, labels, seed=1)
     assert metrics.nmi(clear, labels, num_clusters=1) == 0
-    scale = torch.rand(60, 1, generator=generator) * 100 + 1  # cosine ignores it, Euclidean distance does not
-    assert metrics.nmi(clear * scale, labels) == pytest.approx(1)
-    assert metrics.nmi(clear * scale, labels, distance="euclidean") < 0.9
+    clear *= torch.rand(60, 1, generator=generator) * 100 + 1  # cosine ignores it, Euclidean distance does not
+    assert metrics.nmi(clear, labels) == pytest.approx(1)
+    assert metrics.nmi(clear, labels, distance="euclidean") < 0.9
 
 
 def test_nmi_equals_its_definition():
@@ -654,30 +585,9 @@ def test_proxy_wasserstein_equals_the_search_over_all_matchings(seed, form):
     assert mean == pytest.approx(np.nanmean(expected), abs=1e-12)
 
 
-def test_the_three_distances_to_proxies_are_ordered():
-    generator = torch.Generator().manual_seed(0)
-    proxies, embeddings = (torch.randn(*shape, generator=generator) for shape in ((5, 4, 8), (200, 8)))
-    labels = torch.arange(200) % 5
-    nearest, w1, w2 = (
-        metrics.proxy_wasserstein(proxies, embeddings, labels, form)[0] for form in ("nearest", "assignment", "w2")
-    )
-    assert 0 < nearest <= w1 <= w2
-    one = proxies[:, :1]
-    assert metrics.proxy_wasserstein(one, embeddings, labels, "nearest")[0] == pytest.approx(
-        metrics.proxy_wasserstein(one, embeddings, labels)[0], abs=1e-12
-    )
-
-
-def test_proxies_on_their_samples_are_at_distance_zero():
-    embeddings = torch.randn(6, 4, generator=torch.Generator().manual_seed(0))
-    labels = torch.tensor([0, 0, 0, 1, 1, 1])
-    proxies = 7 * embeddings.view(2, 3, 4)[:, [2, 0]]
-    assert metrics.proxy_wasserstein(proxies, embeddings, labels)[0] == pytest.approx(0, abs=1e-7)
-
-
 def test_covering_radius_equals_the_loop():
     generator = np.random.default_rng(0)
-    points, centers = generator.normal(size=(5000, 3)), generator.normal(size=(9, 3))
+    points, centers = generator.normal(size=(4200, 3)), generator.normal(size=(9, 3))
     expected = max(min(np.linalg.norm(p - c) for c in centers) for p in points)
     assert metrics.covering_radius(torch.tensor(points), torch.tensor(centers)) == pytest.approx(expected, abs=1e-12)
     assert metrics.covering_radius(torch.tensor(points), torch.tensor(points)) == 0

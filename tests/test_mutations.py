@@ -10,8 +10,7 @@ from tiny import TINY
 from experiments.analysis import goldens, results
 from experiments.datasets import manifests
 from experiments.params import Params
-from experiments.pfml.methods import METHODS
-from experiments.profiles import benchmark_of
+from experiments.pfml.methods import published_for
 from experiments.report import catalogue
 from experiments.training import batches, builders, loop, protocols, seeds
 
@@ -20,18 +19,18 @@ NOTEBOOKS = sorted(catalogue.studies())
 
 def specs_of(name: str, profile: str) -> tuple[list, Params]:
     notebook = catalogue.find(name)
-    params = notebook.params.from_values({"profile": profile})
+    params = notebook.configured({"profile": profile})
     return notebook.specs_untrained(params), params
 
 
 def unpublished(specs: list) -> list[str]:
     """Options of PFML at its default setting that are not those of the paper."""
-    record, deviating = METHODS["PFML"].published, []
+    deviating = []
     for spec in specs:
         if spec.method == "PFML" and not spec.setting:
-            published = record.get(benchmark_of(spec.dataset), record["cub"])
+            published = published_for(spec.dataset, spec.backbone)
             names = ("alpha", "delta", "proxies_per_class")
-            deviating += [name for name in names if spec.loss_options[name] != published[name].value]
+            deviating += [name for name in names if spec.loss_options[name] != published[f"loss.{name}"].value]
     return deviating
 
 
@@ -75,7 +74,7 @@ def test_delta_times_ten_is_found_in_the_specs(name, profile):
 def test_one_seed_for_all_is_found_in_the_specs(name):
     assert without_all_seeds(*specs_of(name, "quick")) == []
     study = catalogue.find(name)
-    params = study.params.from_values({"seeds": 2})
+    params = study.configured({"seeds": 2})
     if specs := study.specs_untrained(params):
         assert without_all_seeds([spec.replace(seed=0) for spec in specs], params)
 
@@ -86,7 +85,7 @@ def test_one_seed_for_all_is_found_in_the_scores(monkeypatch):
     def table():
         specs = [TINY.replace(seed=seed, method="ProxyNCA++") for seed in (0, 1)]
         scored = [protocols.Scored(spec, "glyphs", loop.train(spec).rows) for spec in specs]
-        return results.tidy(scored, catalogue.find("10").params.from_values({}))
+        return results.tidy(scored, catalogue.find("10").configured({}))
 
     assert goldens.seeds_that_agree(table()) == ""
     derive_seed = seeds.derive_seed

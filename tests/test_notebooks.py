@@ -12,7 +12,7 @@ from pathlib import Path
 import nbformat
 import pytest
 
-from experiments.report import catalogue
+from experiments.report import catalogue, pages
 
 ROOT = Path(__file__).parent.parent
 NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
@@ -90,7 +90,7 @@ def test_the_steps_that_it_states_are_those_of_its_runs():
         study = catalogue.find(path.stem)
         for profile, stated in BUDGETS.findall(text):
             if lengths := {int(number.replace(",", "")) for number in LENGTH.findall(stated)}:
-                params = study.params.from_values({"profile": profile})
+                params = study.configured({"profile": profile})
                 assert lengths & {spec.steps for spec in study.specs_untrained(params) if spec.loss}, (profile, stated)
 
 
@@ -111,22 +111,6 @@ def test_the_last_cell_is_the_regression_check_and_prints_no_number_that_can_mov
         saves_a_table = "study.table(" in "".join(cell.source for cell in code(notebook))
         sentences = [sentence for sentence in CHECKED if f"{sentence}: yes" in output.text]
         assert len(sentences) == 1 and (tuple(sentences) == CHECKED[:1]) == saves_a_table, path.stem
-
-
-def say_what_they_found(path: Path) -> bool:
-    return any("study.found(" in cell.source for cell in code(read(path)))
-
-
-def test_its_opening_and_its_own_output_are_of_one_execution():
-    """The opening is made from results/, the output from the table of the execution: `make notebooks` writes both."""
-    for path in filter(say_what_they_found, NOTEBOOKS):
-        notebook = read(path)
-        (opening,) = [cell.source for cell in notebook.cells if "findings" in cell.metadata.get("tags", ())]
-        (findings,) = [cell for cell in code(notebook) if "study.found(" in cell.source]
-        (output,) = findings.outputs
-        lines = output.data["text/markdown"].splitlines()
-        few = "Too few rows for a finding."  # of quick; the opening may have a larger profile's
-        assert lines and [line for line in lines if line not in opening.splitlines() and line != few] == [], path.stem
 
 
 def without_verdict(notebook, name: str) -> list[str]:
@@ -177,3 +161,13 @@ def test_a_bad_parameter_stops_papermill_and_leaves_no_result(tmp_path):
     assert finished.returncode != 0
     assert "no parameter 'stepps'" in finished.stderr
     assert list(tmp_path.glob("results/**/*.csv")) == []
+
+
+def test_the_answer_that_a_person_wrote_stands_below_the_title_with_the_verdicts():
+    for path in NOTEBOOKS:
+        cells = read(path).cells
+        assert cells[1].metadata.get("tags") == [pages.ANSWER], path.stem
+        assert cells[1].source == pages.top_of(path.stem), "python -m experiments report"
+    tops = [cell.source for path in NOTEBOOKS for cell in read(path).cells[:2]]
+    written = [line for text in tops for line in text.splitlines() if not line.startswith(("|", "*"))]
+    assert sum(len(line.split()) for line in written) <= 3_500

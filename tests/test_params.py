@@ -4,17 +4,17 @@ import ast
 import functools
 import itertools
 import re
-from dataclasses import dataclass, fields
 from pathlib import Path
 
 import nbformat
 import pytest
 from nbclient import NotebookClient
+from pydantic import BaseModel
 
 from experiments import cli
-from experiments.params import Params
-from experiments.pfml.retrieval import PfmlRetrievalParams
-from experiments.profiles import RECIPES, at, layered
+from experiments.params import Params, Positive
+from experiments.pfml.retrieval import Retrieval
+from experiments.profiles import RECIPES
 from experiments.report import catalogue
 from experiments.study import Study
 
@@ -22,7 +22,7 @@ ROOT = Path(__file__).parents[1]
 NOTEBOOKS = sorted(path.stem for path in (ROOT / "notebooks").glob("*.ipynb"))
 
 
-SHARED = [field.name for field in fields(Params)]
+SHARED = [*Params.defaults()]
 
 
 @functools.cache
@@ -54,7 +54,7 @@ def parameters_cell(name: str) -> dict:
 def test_the_interval_between_evaluations_is_the_readers(name, values):
     notebook = catalogue.find(name)
     usual, changed = (
-        [spec for spec in notebook.specs(notebook.params.from_values(values | more)) if spec.loss is not None]
+        [spec for spec in notebook.specs(notebook.configured(values | more)) if spec.loss is not None]
         for more in ({}, {"eval_every_epochs": 20})
     )
     assert len(usual) == len(changed)
@@ -72,8 +72,7 @@ def test_every_notebook_is_in_the_catalogue_and_the_reverse():
 
 def test_the_parameters_cell_shows_the_notebooks_own_and_names_all_others():
     for name in NOTEBOOKS:
-        params_class = catalogue.find(name).params
-        defaults = {field.name: field.default for field in fields(params_class)}
+        defaults = catalogue.find(name).params.defaults()
         cell = {key: tuple(v) if isinstance(v, list) else v for key, v in parameters_cell(name).items()}
         assert cell.items() <= defaults.items(), name
         own = set(defaults) - set(SHARED)
@@ -97,17 +96,14 @@ def test_the_shared_parameters_are_explained_once_and_printed(capsys):
 
 def test_changing_only_the_profile_changes_what_the_profile_decides():
     for name in NOTEBOOKS:
-        params_class = catalogue.find(name).params
-        quick = params_class.from_values({"profile": "quick"})
-        paper = params_class.from_values({"profile": "paper"})
+        quick, paper = (catalogue.find(name).configured({"profile": profile}) for profile in ("quick", "paper"))
         # the claim of 46 is about one network, and 00 trains one, at every profile
         kept = {"46_ccp_cost": ("backbone",), "00_tour": ("seeds",)}.get(name, ())
         for field in {"dataset", "backbone", "image_size", "seeds"}.difference(kept):
             assert getattr(quick, field) != getattr(paper, field), field
 
 
-class Example(Params):
-    notebook = "99_example"
+EXAMPLE = Study("99_example", Params)
 
 
 def test_a_parameter_that_the_cell_does_not_show_is_injected_and_a_misspelt_one_is_not():
@@ -137,7 +133,7 @@ def test_the_first_cells_run_again_after_all_others():
         study, cell = catalogue.find(name), parameters_cell(name)
         left = {key: ["left by a later cell"] for key in names | {"i", "folder"}} | cell
         for history in ([], [*cells, *cells[:first]]):  # of a script, and of a notebook
-            assert study.from_cell(left | {"In": history}).params == study.params.from_values(cell)
+            assert study.from_cell(left | {"In": history}).params == study.configured(cell)
 
 
 def in_kernel(*cells: str, **left) -> Params:
@@ -146,9 +142,7 @@ def in_kernel(*cells: str, **left) -> Params:
     for source in cells:
         if source != "1 +":
             exec(source, namespace)
-    return (
-        Study(Example).from_cell(namespace | {"In": ["", *cells, "study = Study(Example).from_cell(globals())"]}).params
-    )
+    return EXAMPLE.from_cell(namespace | {"In": ["", *cells, "study = EXAMPLE.from_cell(globals())"]}).params
 
 
 def test_a_kernel_counts_what_the_parameters_cell_and_papermill_define():
@@ -180,22 +174,20 @@ def test_the_first_cells_run_again_in_a_kernel(tmp_path):
 
 
 def test_none_for_weights_is_none_and_for_others_what_the_profile_decides():
-    assert Example.from_values({"weights": None}).spec_options()["weights"] is None
-    assert Example.from_values({"weights": None}).stem == Example.from_values({"weights": "none"}).stem
-    assert (
-        Example.from_values({"seeds": None}) == Example.from_values({}) and Example.from_values({}).weights == "symbols"
-    )
+    assert EXAMPLE.configured({"weights": None}).spec_options()["weights"] is None
+    assert EXAMPLE.configured({"weights": None}).stem == EXAMPLE.configured({"weights": "none"}).stem
+    assert EXAMPLE.configured({"seeds": None}) == EXAMPLE.configured({}) and EXAMPLE.configured({}).weights == "symbols"
 
 
 def test_an_explicit_value_wins():
-    assert Example.from_values({"steps": 7}).steps == 7
-    assert Example.from_values({}).steps == RECIPES["quick"]["glyphs"]["steps"]
+    assert EXAMPLE.configured({"steps": 7}).steps == 7
+    assert EXAMPLE.configured({}).steps == RECIPES["quick"]["glyphs"]["steps"]
 
 
 @pytest.mark.parametrize("name", ["steps", "lr", "batch_size"])
 def test_a_value_that_the_profile_has_too_changes_nothing(name):
-    usual = Example.from_values({"profile": "small"})
-    said = Example.from_values({"profile": "small", name: getattr(usual, name)})
+    usual = EXAMPLE.configured({"profile": "small"})
+    said = EXAMPLE.configured({"profile": "small", name: getattr(usual, name)})
     assert said.stem == usual.stem and said.conditions() == usual.conditions() and not said.changed
 
 
@@ -204,13 +196,13 @@ def test_the_profiles_own_steps_and_rate_take_what_searches_found(monkeypatch):
     notebook = catalogue.find("10")
     given = {"profile": "small", "dataset": "cub-subset", "methods": ["PFML"], "seeds": 1}
     both = ({}, {"steps": 150, "lr": 1e-4})
-    usual, said = (notebook.specs(notebook.params.from_values(given | more)) for more in both)
+    usual, said = (notebook.specs(notebook.configured(given | more)) for more in both)
     assert usual == said and any(spec.lr != 1e-4 for spec in usual)
 
 
 def test_a_budget_that_a_paper_has_on_a_data_set_is_that_of_its_searches():
     def searched(name, **given):
-        return catalogue.find(name).params.from_values({"profile": "small", **given}).search_budget()
+        return catalogue.find(name).configured({"profile": "small", **given}).search_budget()
 
     usual, asked = ({"steps": steps, "epochs": 0} for steps in (600, 900))
     assert searched("41", dataset="omniglot") == searched("41", dataset="omniglot", steps=600) == usual
@@ -221,29 +213,29 @@ def test_a_budget_that_a_paper_has_on_a_data_set_is_that_of_its_searches():
 
 def test_lists_whose_items_hold_the_sign_that_joins_them_have_names_of_their_own():
     both = (["ProxyAnchor+EL-nivMF"], ["ProxyAnchor", "EL-nivMF"])
-    one, other = (catalogue.find("20").params.from_values({"methods": methods}).stem for methods in both)
+    one, other = (catalogue.find("20").configured({"methods": methods}).stem for methods in both)
     assert one != other
 
 
 def test_explicit_epochs_replace_the_steps_of_the_profile():
-    params = Example.from_values({"epochs": 2})
+    params = EXAMPLE.configured({"epochs": 2})
     assert (params.steps, params.epochs) == (0, 2)
 
 
 def test_a_misspelt_name_is_an_error_with_the_closest_one():
     with pytest.raises(ValueError, match=r"no parameter 'step'.*did you mean 'steps'"):
-        Study(Example).from_cell({"step": 3, "__name__": "x", "In": [], "pytest": pytest})
+        EXAMPLE.from_cell({"step": 3, "__name__": "x", "In": [], "pytest": pytest})
 
 
 @pytest.mark.parametrize("values", [{"steps": "300"}, {"steps": 3.5}, {"lr": "fast"}, {"steps": True}, {"profile": 3}])
 def test_a_wrong_type_is_an_error_that_names_the_parameter(values):
     with pytest.raises(TypeError, match=f"parameter {next(iter(values))} must be"):
-        Example.from_values(values)
+        EXAMPLE.configured(values)
 
 
 def test_a_number_that_yaml_read_as_text_is_explained():
     with pytest.raises(TypeError, match=r"YAML reads 1e-5 as a string"):
-        Example.from_values({"lr": "1e-5"})
+        EXAMPLE.configured({"lr": "1e-5"})
 
 
 @pytest.mark.parametrize(
@@ -260,30 +252,30 @@ def test_a_number_that_yaml_read_as_text_is_explained():
 )
 def test_a_list_as_papermill_gives_it_on_the_command_line(name, values, expected):
     ((parameter, _),) = values.items()
-    given = catalogue.find(name).params.from_values(values)
+    given = catalogue.find(name).configured(values)
     assert getattr(given, parameter) == expected
-    assert given.stem == catalogue.find(name).params.from_values({parameter: list(expected)}).stem
+    assert given.stem == catalogue.find(name).configured({parameter: list(expected)}).stem
 
 
 @pytest.mark.parametrize("name, values", [("33", {"dims": "64,big"}), ("33", {"dims": 64.5}), ("10", {"methods": [1]})])
 def test_an_item_of_a_wrong_type_says_how_papermill_takes_a_list(name, values):
     (parameter,) = values
     with pytest.raises(TypeError, match=rf"{parameter}\[\d\] must be .*-p {parameter} A,B or as -y '{parameter}: \["):
-        catalogue.find(name).params.from_values(values)
+        catalogue.find(name).configured(values)
 
 
 def test_unknown_profile_and_dataset_list_what_exists():
     with pytest.raises(ValueError, match=r"unknown profile 'fast'.*quick, small, paper"):
-        Example.from_values({"profile": "fast"})
+        EXAMPLE.configured({"profile": "fast"})
     with pytest.raises(ValueError, match=r"unknown dataset 'birds'.*glyphs"):
-        Example.from_values({"dataset": "birds"})
+        EXAMPLE.configured({"dataset": "birds"})
 
 
 def test_a_dataset_of_another_profile_is_named_with_it():
     with pytest.raises(
         ValueError, match=r"unknown dataset 'cub' for profile 'quick'; profile = 'small' or 'paper' has"
     ):
-        Example.from_values({"dataset": "cub"})
+        EXAMPLE.configured({"dataset": "cub"})
 
 
 @pytest.mark.parametrize(
@@ -303,13 +295,13 @@ def test_a_dataset_of_another_profile_is_named_with_it():
 )
 def test_a_number_or_a_network_that_makes_no_sense_is_named(values, message):
     with pytest.raises((ValueError, FileNotFoundError), match=message):
-        Example.from_values(values)
+        EXAMPLE.configured(values)
 
 
 def test_a_misspelt_weights_file_is_named_with_the_one_meant(tmp_path):
     (tmp_path / "mine.pth").touch()
     with pytest.raises(FileNotFoundError, match=r"no file .*mine.pht; close to it in .*: mine.pth; give"):
-        Example.from_values({"weights": str(tmp_path / "mine.pht")})
+        EXAMPLE.configured({"weights": str(tmp_path / "mine.pht")})
 
 
 @pytest.mark.parametrize(
@@ -354,20 +346,20 @@ def test_the_parameter_cell_accepts_what_is_committed_and_its_sweeps_have_the_le
         params = study.from_cell(parameters_cell(name)).params
         source = "\n".join(cell.source for cell in read(name).cells)
         drawn = {float(level) for level in re.findall(r"charts\.ablation\(.*reference=([0-9.]+)", source)}
-        levels = [level for levels in study.params.references.values() for level in levels]
+        levels = [level for levels in study.references.values() for level in levels]
         assert drawn <= {getattr(params, level) if isinstance(level, str) else level for level in levels}, name
 
 
 def test_only_changed_parameters_name_a_results_file_of_their_own():
-    assert Example.from_values({}).stem == "99_example"
-    assert Example.from_values({"profile": "small", "dataset": "cub-subset"}).stem == "99_example"
-    assert Example.from_values({"profile": "small", "dataset": "omniglot"}).stem == "99_example--dataset=omniglot"
-    assert Example.from_values({"steps": 5, "lr": 0.1}).stem == "99_example--lr=0.1,steps=5"
+    assert EXAMPLE.configured({}).stem == "99_example"
+    assert EXAMPLE.configured({"profile": "small", "dataset": "cub-subset"}).stem == "99_example"
+    assert EXAMPLE.configured({"profile": "small", "dataset": "omniglot"}).stem == "99_example--dataset=omniglot"
+    assert EXAMPLE.configured({"steps": 5, "lr": 0.1}).stem == "99_example--lr=0.1,steps=5"
 
 
 def test_a_parameter_is_compared_with_what_the_profile_means_for_the_dataset_and_the_protocol():
     def stem(**values):
-        return PfmlRetrievalParams.from_values(values).stem.removeprefix("10_pfml_retrieval--")
+        return Retrieval.configured(values).stem.removeprefix("10_pfml_retrieval--")
 
     cars = {"profile": "small", "dataset": "cars-subset"}  # 112 pixels there, 128 for the profile's first set
     assert stem(**cars, image_size=112) == "dataset=cars-subset"
@@ -387,7 +379,7 @@ def test_many_changes_still_fit_a_file_name_and_differ():
         "lr": 1e-5,
         "seeds": 9,
     }
-    stems = [PfmlRetrievalParams.from_values(many | {"warmup_epochs": w}).stem for w in (2.0, 3.0)]
+    stems = [Retrieval.configured(many | {"warmup_epochs": w}).stem for w in (2.0, 3.0)]
     assert all(len(stem) <= 200 and stem.startswith("10_pfml_retrieval--alpha=2.5,") for stem in stems)
     assert stems[0] != stems[1] and stems[0][:180] == stems[1][:180]
 
@@ -396,14 +388,13 @@ def test_many_changes_still_fit_a_file_name_and_differ():
 @pytest.mark.parametrize("dataset, number", [("cub", 15), ("cars-subset", 15), ("sop", 2), ("inshop-subset", 2)])
 def test_the_dataset_decides_the_proxies_per_class(name, dataset, number):
     notebook = catalogue.find(name)
-    params_class = notebook.params
     values = {"profile": "paper", "dataset": dataset}
-    params = params_class.from_values(values)
+    params = notebook.configured(values)
     assert params.proxies_per_class == number
     assert number in {spec.loss_options.get("proxies_per_class") for spec in notebook.specs(params)}
-    assert params_class.from_values(values | {"proxies_per_class": 7}).proxies_per_class == 7
-    assert params_class.from_values({"profile": "small", "dataset": "omniglot"}).proxies_per_class == 2
-    assert params_class.from_values({}).proxies_per_class == 15
+    assert notebook.configured(values | {"proxies_per_class": 7}).proxies_per_class == 7
+    assert notebook.configured({"profile": "small", "dataset": "omniglot"}).proxies_per_class == 2
+    assert notebook.configured({}).proxies_per_class == 15
 
 
 OWN = ["folder:birds/my photographs", "manifest:tables/shoes.csv"]
@@ -421,14 +412,14 @@ def test_own_images_are_accepted_at_every_profile(tmp_path, monkeypatch):
     (tmp_path / "tables" / "shoes.csv").write_text("\n".join(["path,label", *rows]))
     for name, dataset, profile in itertools.product(NOTEBOOKS, OWN, ("quick", "small", "paper")):
         notebook = catalogue.find(name)
-        params = notebook.params.from_values({"profile": profile, "dataset": dataset})
+        params = notebook.configured({"profile": profile, "dataset": dataset})
         assert {spec.dataset for spec in notebook.specs_untrained(params)} <= {dataset}, (name, profile)
 
 
 @pytest.mark.parametrize("dataset", OWN)
 def test_own_images_have_the_recipe_of_a_set_that_is_like_them(dataset):
     def recipe(profile, dataset):
-        params = Example.from_values({"profile": profile, "dataset": dataset})
+        params = EXAMPLE.configured({"profile": profile, "dataset": dataset})
         return params.spec_options() | {"dataset": ""}
 
     from_scratch = {"weights": None, "steps": 300, "image_size": 32, "test_resize": 32}
@@ -439,7 +430,7 @@ def test_own_images_have_the_recipe_of_a_set_that_is_like_them(dataset):
 
 def test_own_images_name_a_file_safely_and_shortly():
     def stem(dataset):
-        return Example.from_values({"dataset": dataset}).stem
+        return EXAMPLE.configured({"dataset": dataset}).stem
 
     assert re.fullmatch(r"99_example--dataset=my_photographs-[0-9a-f]{8}", stem(OWN[0]))
     assert re.fullmatch(r"99_example--dataset=shoes\.csv-[0-9a-f]{8}", stem(OWN[1]))
@@ -452,29 +443,26 @@ def test_own_images_name_a_file_safely_and_shortly():
             stem(nowhere)
 
 
-def test_a_notebooks_parameters_stand_on_few_classes():
-    """What a reader opens to know them all: Params, at most two classes of the paper, and the notebook's own."""
+def test_a_notebooks_parameters_are_one_class_on_those_that_all_and_its_paper_share():
+    """A class chain is one step long: Params, what the paper's notebooks share, and the notebook's own."""
     for name in NOTEBOOKS:
-        ancestors = catalogue.find(name).params.__mro__
-        assert len([ancestor for ancestor in ancestors if issubclass(ancestor, Params)]) <= 4, name
+        bases = catalogue.find(name).params.__bases__
+        assert Params in bases and all(base.__bases__ == (BaseModel,) for base in bases), name
 
 
-def test_a_later_change_of_a_recipe_wins_and_others_stay():
-    changes = layered(at(steps=1, lr=0.1), at("quick", steps=2), {"small": {"seeds": 3}})
-    assert changes == {
-        "quick": {"steps": 2, "lr": 0.1},
-        "small": {"steps": 1, "lr": 0.1, "seeds": 3},
-        "paper": {"steps": 1, "lr": 0.1},
-    }
+def test_a_notebook_decides_over_its_paper_and_a_profile_over_what_holds_for_all():
+    tables = {"*": {"steps": 1, "lr": 0.1}, "quick": {"steps": 2}}, {"*": {"lr": 0.2}, "small": {"seeds": 3}}
+    study = Study("99_example", Params, shared=tables[0], profiles=tables[1])
+    quick, small = (study.configured({"profile": profile}) for profile in ("quick", "small"))
+    assert (quick.steps, quick.lr, quick.seeds) == (2, 0.2, 1) and (small.steps, small.lr, small.seeds) == (1, 0.2, 3)
+    assert quick.origins["lr"] == "99_example at profile quick" and quick.origins["threads"] == "profile quick"
 
 
-def test_what_must_be_positive_adds_up_along_the_classes():
-    @dataclass(frozen=True)
-    class Further(Example):
-        positive = ("temperature",)
+def test_what_must_be_positive_is_said_by_its_type():
+    class Further(Params):
+        temperature: Positive = 1.0
 
-        temperature: float = 1.0
-
+    study = Study("99_example", Further)
     for name in ("temperature", "batch_size"):
         with pytest.raises(ValueError, match=f"{name} must be finite and greater than 0, got 0"):
-            Further.from_values({name: 0})
+            study.configured({name: 0})

@@ -1,36 +1,37 @@
 """pytorch-metric-learning's own wrappers around the losses of this package."""
 
 import copy
-import inspect
+import functools
 import pickle
 
+import each_loss
 import pytest
 import torch
 import torch.nn.functional as F
+from each_loss import NAMES, UNLABELLED, C, D, call
 from pytorch_metric_learning import losses, miners, reducers
 from pytorch_metric_learning.regularizers import LpRegularizer
 from pytorch_metric_learning.utils import loss_and_miner_utils
 from torch.utils.checkpoint import checkpoint
 
+from dmlrepro import losses as ours
 from dmlrepro import pml as library
-from dmlrepro.losses import baselines, chance_constrained
-from dmlrepro.losses._names import NAMES
-from dmlrepro.losses.potential_field import PotentialFieldLoss
+from dmlrepro.losses import baselines
 from dmlrepro.pml import CrossBatchMemory, DistributedLossWrapper, SelfSupervisedLoss, order_one
 
-C, D = 4, 6
+built = functools.partial(each_loss.built, package=library)
 
 
 def batches(count=4, size=8):
     generator = torch.Generator().manual_seed(0)
-    return [(F.normalize(torch.randn(size, D, generator=generator)), torch.arange(size) % C) for _ in range(count)]
+    return [(F.normalize(torch.randn(size, D, generator=generator)), torch.arange(size) % 4) for _ in range(count)]
 
 
 @pytest.mark.parametrize("name", ["Contrastive", "MultiSimilarity", "Triplet", "CCPContrastive"])
 def test_two_views_may_share_their_labels(name):
     (x, y), (other, _) = batches(2)
-    loss = getattr(library, name)(*(() if name.startswith("CCP") else (C, D)))
-    assert loss(x, y, ref_emb=other, ref_labels=y) == loss(x, y, ref_emb=other, ref_labels=y.clone()) != 0
+    for loss in (built(name), each_loss.built(name)):
+        assert loss(x, y, ref_emb=other, ref_labels=y) == loss(x, y, ref_emb=other, ref_labels=y.clone()) != 0
 
 
 def test_the_memory_is_no_weight():
@@ -56,68 +57,26 @@ def test_the_memory_is_no_weight():
 
 @pytest.mark.parametrize("miner", [None, miners.MultiSimilarityMiner(0.1)])
 def test_the_memory_gives_our_contrastive_loss_the_pairs_that_it_gives_the_librarys(miner):
-    ours = CrossBatchMemory(chance_constrained.ProxyContrastiveLoss("c2", 0.0, 0.5), D, 20, miner)
+    memory = CrossBatchMemory(ours.CCPContrastive("c2", 0.0, 0.5), D, 20, miner)
     theirs = losses.CrossBatchMemory(losses.ContrastiveLoss(0.0, 0.5), D, 20, miner)
     for x, y in batches():
-        torch.testing.assert_close(ours(x, y), theirs(x, y))
-
-
-@pytest.mark.parametrize(
-    "loss",
-    [
-        chance_constrained.ProxyTripletLoss(),
-        chance_constrained.ProxyMultiSimilarityLoss(),
-        baselines.contrastive(C, D),
-        baselines.multi_similarity(C, D),
-    ],
-)
-def test_the_memory_takes_every_pair_loss(loss):
-    memory = CrossBatchMemory(loss, D, 20)
-    for x, y in batches():
-        value = memory(x.requires_grad_(), y)
-        value.backward()
-        assert value.isfinite() and x.grad.isfinite().all()
-
-
-def test_a_loss_without_a_meaning_for_the_past_says_so():
-    memory = CrossBatchMemory(PotentialFieldLoss(C, D), D, 20)
-    with pytest.raises(ValueError, match="indices_tuple must be None, got a tuple: PotentialFieldLoss takes the whole"):
-        memory(*batches()[0])
+        torch.testing.assert_close(memory(x, y), theirs(x, y))
 
 
 def test_without_ranks_the_distributed_wrapper_is_the_loss():
-    (x, y), loss = batches()[0], PotentialFieldLoss(C, D)
-    wrapped = DistributedLossWrapper(loss)
-    with pytest.warns(UserWarning, match="non-distributed"):
-        value = wrapped(x, y)
-    value.backward()
-    expected = torch.autograd.grad(loss(x, y), loss.proxies)[0]
-    assert torch.equal(loss.proxies.grad, expected)
-
-
-def test_the_distributed_wrapper_takes_a_loss_whose_proxies_are_fixed():
-    (x, y), loss = batches()[0], PotentialFieldLoss(C, D).requires_grad_(False)
-    with pytest.warns(UserWarning, match="non-distributed"):
-        value = DistributedLossWrapper(loss)(x, y)
-    assert torch.equal(value, loss(x, y))
+    (x, y), loss = batches()[0], ours.PFML(C, D)
+    for fixed in (False, True):
+        wrapped = DistributedLossWrapper(loss.requires_grad_(not fixed))
+        with pytest.warns(UserWarning, match="non-distributed"):
+            value = wrapped(x, y)
+        assert torch.equal(value, loss(x, y))
+        if not fixed:
+            value.backward()
+            assert torch.equal(loss.proxies.grad, torch.autograd.grad(loss(x, y), loss.proxies)[0])
 
 
 # The losses below the library's base class
 
-
-def built(name, **options):
-    torch.manual_seed(0)
-    needed = inspect.signature(getattr(library, name).build).parameters
-    sizes = {"num_classes": C, "embedding_size": D}
-    if name == "JointProxy":
-        parts = library.NivMF.build(C, D, seed=0), library.ProxyAnchor.build(C, D).loss
-        return library.JointProxy(*parts, omega=0.3, **options)
-    if name == "PLM":
-        options = {"k": 5} | options
-    return getattr(library, name)(**{key: size for key, size in sizes.items() if key in needed}, **options)
-
-
-UNLABELLED = ("PLM", "ContextualSimilarity")
 OF_PAIRS = ("CCPContrastive", "Contrastive", "Margin")  # their losses are those of pairs, or of triplets
 EACH = ("NivMF", "MFCont", "NormSoftmax", "ProxyNCAPP", "CCPMultiSimilarity", "SoftTriple", "ArcFace", "CosFace")
 WHOLE = ("PFML", "CPML", "ProxyAnchorNivMF", "JointProxy", "MFCWMS", "MFNCA", "Cont", "CWMS", "CCPTriplet", "XBM")
@@ -125,13 +84,11 @@ WHOLE = ("PFML", "CPML", "ProxyAnchorNivMF", "JointProxy", "MFCWMS", "MFNCA", "C
 
 @pytest.mark.parametrize("name", NAMES)
 def test_every_loss_is_one_of_the_library_with_its_own_value(name):
-    loss, (x, y) = built(name), batches(1, 12)[0]
+    loss, x = built(name), each_loss.batch()
     again = copy.deepcopy(loss.loss)
-    x.requires_grad_()
-    other = {"ref_emb": x.detach() + 0.1} if name in UNLABELLED else {"labels": y}
-    value = loss(x, **other)
+    value = call(loss, x)
     assert isinstance(loss, losses.BaseMetricLossFunction) and type(loss).__name__ == name
-    assert torch.equal(value, again(x, **other))
+    assert torch.equal(value, call(again, x))
     if name != "SoftTriple":  # its regulariser is a function within a function
         assert type(pickle.loads(pickle.dumps(loss))) is type(loss)
     value.backward()
@@ -148,10 +105,8 @@ def test_an_empty_batch_is_zero_with_a_graph(name):
 
 @pytest.mark.parametrize("name", NAMES)
 def test_a_scale_is_that_of_value_gradients_and_bounds(name):
-    x, y = batches(1, 12)[0]
-    other = {"ref_emb": x + 0.1} if name in UNLABELLED else {"labels": y}
-    plain, scaled = built(name), built(name, scale=0.25)
-    torch.testing.assert_close(scaled(x, **other), 0.25 * plain(x, **other))
+    x, plain, scaled = each_loss.batch(), built(name), built(name, scale=0.25)
+    torch.testing.assert_close(call(scaled, x), 0.25 * call(plain, x))
     bounds = [[group.get("clip_value") for group in loss.parameter_groups(1e-3)] for loss in (plain, scaled)]
     assert bounds[1] == [bound and 0.25 * bound for bound in bounds[0]]
 
@@ -177,7 +132,12 @@ def test_the_pairs_of_c2_are_those_of_the_librarys_contrastive_loss():
         loss = library.CCPContrastive("c2", reducer=reducer)
         for mined in (None, miner(x, y)):
             torch.testing.assert_close(loss(x, y, mined), theirs(x, y, mined))
-    assert library.CCPContrastive("c2")(x, y) == chance_constrained.ProxyContrastiveLoss("c2")(x, y)
+    assert library.CCPContrastive("c2")(x, y) == ours.CCPContrastive("c2")(x, y)
+    unreduced = library.CCPContrastive("c2", reducer=reducers.DoNothingReducer())(x, y)
+    for kind, same in (("pos", True), ("neg", False)):
+        assert unreduced[f"{kind}_loss"]["reduction_type"] == f"{kind}_pair"
+        anchors, others = unreduced[f"{kind}_loss"]["indices"]
+        assert ((y[anchors] == y[others]) == same).all()
 
 
 @pytest.mark.parametrize("name", OF_PAIRS + ("ProxyAnchor", "Triplet", "MultiSimilarity", "NTXent"))
@@ -191,7 +151,7 @@ def test_what_the_library_computes_takes_its_reducers(name):
         torch.testing.assert_close(loss(x, y), built(name)(x, y))
 
 
-@pytest.mark.parametrize("name", WHOLE + UNLABELLED)
+@pytest.mark.parametrize("name", [*WHOLE, *UNLABELLED])
 def test_what_has_no_losses_of_samples_says_so(name):
     loss = built(name)
     with pytest.raises(ValueError, match=r"reducer must be None, got MeanReducer: .* has one value for the"):
@@ -213,11 +173,11 @@ def test_mined_samples_are_weighed_as_the_library_weighs_them(name):
     torch.testing.assert_close(built(name)(x, y, mined), (weights * unreduced).mean())
 
 
-@pytest.mark.parametrize("name", ["PFML", "MFCWMS", "CWMS", "XBM", "JointProxy"])
-def test_miners_of_a_loss_of_the_whole_batch_are_refused_with_the_reason(name):
-    x, y = batches(1, 12)[0]
-    with pytest.raises(ValueError, match=r"indices_tuple must be None, got a tuple: .* takes the whole batch"):
-        built(name)(x, y, (y, y, y, y))
+def test_miners_and_memories_of_a_loss_of_the_whole_batch_are_refused_with_the_reason():
+    x, y = batches()[0]
+    for give in (lambda: built("PFML")(x, y, (y, y, y, y)), lambda: CrossBatchMemory(ours.PFML(C, D), D, 20)(x, y)):
+        with pytest.raises(ValueError, match=r"indices_tuple must be None, got a tuple: .* takes the whole batch"):
+            give()
 
 
 @pytest.mark.parametrize(
@@ -226,7 +186,9 @@ def test_miners_of_a_loss_of_the_whole_batch_are_refused_with_the_reason(name):
 def test_memory_and_views_take_a_loss_of_pairs(name):
     memory = CrossBatchMemory(built(name), D, 20)
     for x, y in batches():
-        assert memory(x, y).isfinite()
+        value = memory(x.requires_grad_(), y)
+        value.backward()
+        assert value.isfinite() and x.grad.isfinite().all()
     (x, _), (view, _) = batches(2)
     for symmetric in (True, False):
         loss = getattr(library, name)(8, D) if name in ("Contrastive", "MultiSimilarity") else built(name)
@@ -248,7 +210,7 @@ def test_views_are_momentum_embeddings_of_a_loss_without_labels_and_classes_of_o
 def test_losses_of_one_order_are_added():
     torch.manual_seed(0)
     x, y = F.normalize(torch.randn(32, 16)), torch.arange(32) % 8
-    field = PotentialFieldLoss(8, 16)
+    field = ours.PFML(8, 16)
     before = copy.deepcopy(field.state_dict())
     scale = order_one(field, x, y)
     assert scale <= 1e-3 and 0.3 < scale * field(x, y) < 3.2
@@ -256,7 +218,7 @@ def test_losses_of_one_order_are_added():
     both = losses.MultipleLosses([library.Loss(field, scale=scale), library.NormSoftmax(8, 16)])
     torch.testing.assert_close(both(x, y), scale * field(x, y) + both.losses[1](x, y))
     with pytest.raises(ValueError, match="other than 0 on this batch, got 0"):
-        order_one(chance_constrained.ProxyContrastiveLoss(), x[:1], y[:1])
+        order_one(ours.CCPContrastive(), x[:1], y[:1])
     with pytest.raises(ValueError, match="scale must be a finite number above 0, got 0"):
         library.PFML(8, 16, scale=0)
 
@@ -278,7 +240,7 @@ def test_a_name_that_is_no_loss_is_told():
 
 
 def test_class_vectors_are_found_behind_the_librarys_base_class():
-    for name, shape in (("SoftTriple", (6, 10, D)), ("ArcFace", (6, 1, D)), ("PFML", (6, 1, D))):
+    for name, shape in (("SoftTriple", (6, 10, D)), ("ArcFace", (6, 1, D)), ("PFML", (6, 15, D))):
         found = baselines.proxies_of(getattr(library, name)(6, D))
-        assert found.shape[0] == 6 and found.shape[2] == D and (name == "PFML" or found.shape == shape)
+        assert found.shape == shape
     assert baselines.proxies_of(library.Triplet(6, D)) is None

@@ -155,9 +155,9 @@ KINDS = (random_points, tied_points, near_duplicates, collapsed_points)
 @pytest.mark.parametrize("kind", KINDS)
 def test_every_route_gives_the_same_bytes(kind, monkeypatch):
     generator = torch.Generator().manual_seed(1)
-    points = kind(2000, 80, generator)  # 80 dimensions are two products
-    labels = torch.randint(150, (len(points),), generator=generator)
-    some, ids = torch.arange(0, 2000, 9), torch.arange(2000)
+    points = kind(1400, 80, generator)  # 80 dimensions are two products
+    labels = torch.randint(100, (len(points),), generator=generator)
+    some, ids = torch.arange(0, 1400, 9), torch.arange(1400)
     anew = ranked_anew(monkeypatch)
     for call in (
         lambda: {"lists": retrieval.nearest(points, 20)},
@@ -173,24 +173,10 @@ def test_every_route_gives_the_same_bytes(kind, monkeypatch):
             found = by(route, call)
             assert found.keys() == expected.keys()
             assert all(torch.equal(found[name], expected[name]) for name in expected)
-            if kind is random_points and len(next(iter(found.values()))) == 2000:
+            if kind is random_points and len(next(iter(found.values()))) == 1400:
                 assert sum(anew) <= 20  # the search decides nearly all by itself
             if kind is tied_points:
                 assert sum(anew)  # a tie of more than the spare candidates is for float64 to order
-
-
-@pytest.mark.parametrize("distance", ["cosine", "euclidean"])
-def test_nearest_agrees_with_an_exact_index_of_faiss(distance):
-    import faiss
-
-    points = torch.randn(3000, 32, generator=torch.Generator().manual_seed(2))
-    points = F.normalize(points) if distance == "cosine" else points
-    index = faiss.IndexFlatIP(32) if distance == "cosine" else faiss.IndexFlatL2(32)
-    index.add(points.numpy())
-    theirs = torch.from_numpy(index.search(points[:500].numpy(), 10)[1])
-    ours = retrieval.nearest(points[:500], 10, gallery=points, distance=distance)
-    assert (ours == theirs).double().mean() > 0.999  # float32 exchanges a few that are as far
-    assert torch.equal(ours[:, 0], torch.arange(500))
 
 
 def test_few_candidates_of_a_list_need_their_exact_distance(monkeypatch):
@@ -207,16 +193,6 @@ def test_few_candidates_of_a_list_need_their_exact_distance(monkeypatch):
     )
     assert len(measured["R@800"]) == 50 and not anew
     assert 0 < sum(asked) < 50 * 20
-
-
-def test_a_wrong_bound_of_the_error_is_noticed(monkeypatch):
-    """Without room for its rounding the search in float32 gives other lists: the equality above is none of chance."""
-    points = near_duplicates(2000, 24, torch.Generator().manual_seed(0))
-    call = lambda: retrieval.nearest(points, 39)  # noqa: E731
-    expected = by("float64", call)
-    assert torch.equal(by("torch", call), expected)
-    monkeypatch.setattr(retrieval._Search, "room", lambda self, rows, farthest: torch.zeros_like(farthest))
-    assert not torch.equal(by("torch", call), expected)
 
 
 @pytest.mark.parametrize("precision", ["high", "medium"])

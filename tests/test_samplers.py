@@ -49,12 +49,13 @@ def test_every_sample_of_a_class_is_drawn_equally_often():
     assert (counts - expected).abs().max() < 5 * sigma
 
 
-def test_shuffled_visits_each_item_once_per_epoch_and_drops_the_rest():
-    batches = list(shuffled(num_items=11, batch_size=3, num_batches=9, generator=seeded()))
+@pytest.mark.parametrize("items", [9, 11])
+def test_shuffled_visits_each_item_once_per_epoch_and_drops_the_rest(items):
+    batches = list(shuffled(items, batch_size=3, num_batches=9, generator=seeded()))
     assert len(batches) == 9
     for epoch in range(3):
         seen = torch.cat(batches[3 * epoch : 3 * epoch + 3])
-        assert len(seen.unique()) == 9 and seen.min() >= 0 and seen.max() < 11
+        assert len(seen.unique()) == 9 and seen.min() >= 0 and seen.max() < items
     assert not torch.equal(batches[0], batches[3])
 
 

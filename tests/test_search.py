@@ -7,14 +7,10 @@ import pytest
 from experiments import cli, commands
 from experiments.datasets import manifests
 from experiments.files import cache_root
+from experiments.nivmf import retrieval as nivmf_retrieval
 from experiments.nivmf.methods import JOINT, METHODS, RATES
-from experiments.nivmf.retrieval import NivmfRetrievalParams
-from experiments.nivmf.retrieval import retrieval as nivmf_retrieval
-from experiments.nivmf.retrieval import tuned as nivmf_tuned
 from experiments.pfml import methods as pfml
-from experiments.pfml.retrieval import PfmlRetrievalParams
-from experiments.pfml.retrieval import retrieval as pfml_retrieval
-from experiments.pfml.retrieval import tuned as pfml_tuned
+from experiments.pfml import retrieval as pfml_retrieval
 from experiments.training import protocols, runs, search
 
 TINY = {
@@ -26,8 +22,8 @@ TINY = {
     "batch_size": 16,
     "threads": 1,
 }
-NOTEBOOK_10 = PfmlRetrievalParams, TINY | {"methods": ["untrained", "PFML", "MultiSimilarity"]}
-NOTEBOOK_20 = NivmfRetrievalParams, TINY | {"methods": ["EL-nivMF", JOINT], "samples": 1}
+NOTEBOOK_10 = pfml_retrieval, TINY | {"methods": ["untrained", "PFML", "MultiSimilarity"]}
+NOTEBOOK_20 = nivmf_retrieval, TINY | {"methods": ["EL-nivMF", JOINT], "samples": 1}
 
 
 @pytest.fixture
@@ -50,19 +46,19 @@ def searched(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    "params_class, values, retrieval, tuned, records",
-    [(*NOTEBOOK_10, pfml_retrieval, pfml_tuned, pfml.METHODS), (*NOTEBOOK_20, nivmf_retrieval, nivmf_tuned, METHODS)],
+    "notebook, values, records",
+    [(*NOTEBOOK_10, pfml.METHODS), (*NOTEBOOK_20, METHODS)],
     ids=["10", "20"],
 )
 def test_every_method_gets_the_same_trials_and_its_seeds_share_the_result(
-    params_class, values, retrieval, tuned, records, searched, monkeypatch
+    notebook, values, records, searched, monkeypatch
 ):
-    params = params_class.from_values(values)
-    specs = retrieval(params)
+    params = notebook.Retrieval.configured(values)
+    specs = notebook.retrieval(params)
     trained = [method for method in params.methods if method != "untrained"]
     assert searched == [protocols.TUNING_SEED] * 3 * 4 * len(trained)
     assert not list((cache_root() / "runs").iterdir())  # the journal has the scores; networks would add up
-    chosen = tuned(params)
+    chosen = notebook.tuned(params)
     assert list(chosen.index) == trained and set(chosen["trials"]) == {3}
     for method in trained:
         of_method = [spec for spec in specs if spec.method == method]
@@ -75,13 +71,13 @@ def test_every_method_gets_the_same_trials_and_its_seeds_share_the_result(
         assert row["val MAP@R"] >= row["median of the trials"] > 0
 
     monkeypatch.setattr(runs, "run_all", lambda specs: pytest.fail("searched again"))
-    assert retrieval(params) == specs
-    assert tuned(params).equals(chosen)
+    assert notebook.retrieval(params) == specs
+    assert notebook.tuned(params).equals(chosen)
 
 
 def test_the_rates_of_a_loss_keep_their_ratio():
-    params = NivmfRetrievalParams.from_values(NOTEBOOK_20[1] | {"methods": ["EL-nivMF"], "search_trials": 0})
-    tried = search.applied(nivmf_retrieval(params)[0], {"loss_lr": 0.3})
+    params = nivmf_retrieval.Retrieval.configured(NOTEBOOK_20[1] | {"methods": ["EL-nivMF"], "search_trials": 0})
+    tried = search.applied(nivmf_retrieval.retrieval(params)[0], {"loss_lr": 0.3})
     rates = tried.loss_lr
     assert rates["log_temperature"] / rates["proxies"] == pytest.approx(0.1)
     assert rates["log_concentrations"] / rates["proxies"] == pytest.approx(0.2)
@@ -89,9 +85,9 @@ def test_the_rates_of_a_loss_keep_their_ratio():
 
 
 def test_without_trials_nothing_is_searched_and_nothing_shown(searched):
-    params = PfmlRetrievalParams.from_values(NOTEBOOK_10[1] | {"search_trials": 0})
-    assert all(spec.loss_options.get("alpha", 3.0) == 3.0 for spec in pfml_retrieval(params))
-    assert pfml_tuned(params) is None
+    params = pfml_retrieval.Retrieval.configured(NOTEBOOK_10[1] | {"search_trials": 0})
+    assert all(spec.loss_options.get("alpha", 3.0) == 3.0 for spec in pfml_retrieval.retrieval(params))
+    assert pfml_retrieval.tuned(params) is None
     assert searched == []
 
 
@@ -107,8 +103,8 @@ def test_without_trials_nothing_is_searched_and_nothing_shown(searched):
     ],
 )
 def test_the_paper_profile_has_the_trials_of_the_protocol(values, trials):
-    for params_class in (PfmlRetrievalParams, NivmfRetrievalParams):
-        assert params_class.from_values({"protocol": "conventional"} | values).search_trials == trials
+    for notebook in (pfml_retrieval, nivmf_retrieval):
+        assert notebook.Retrieval.configured({"protocol": "conventional"} | values).search_trials == trials
 
 
 @pytest.mark.parametrize(
@@ -120,16 +116,16 @@ def test_the_paper_profile_has_the_trials_of_the_protocol(values, trials):
     ],
 )
 def test_a_search_that_cannot_be_is_refused_with_the_parameters(values, message):
-    for params_class, given in (NOTEBOOK_10, NOTEBOOK_20):
+    for notebook, given in (NOTEBOOK_10, NOTEBOOK_20):
         with pytest.raises(ValueError, match=message):
-            params_class.from_values(given | values)
+            notebook.Retrieval.configured(given | values)
 
 
 def test_a_method_without_ranges_stops_before_the_first_trial(searched, monkeypatch):
     without = dataclasses.replace(pfml.METHODS["MultiSimilarity"], ranges=None)
     monkeypatch.setitem(pfml.METHODS, "MultiSimilarity", without)
     with pytest.raises(ValueError, match="no search ranges for MultiSimilarity"):
-        pfml_retrieval(PfmlRetrievalParams.from_values(NOTEBOOK_10[1]))
+        pfml_retrieval.retrieval(pfml_retrieval.Retrieval.configured(NOTEBOOK_10[1]))
     assert searched == []
 
 
@@ -140,7 +136,7 @@ def test_the_settings_are_listed_without_a_search(searched, capsys):
 
 
 def test_the_command_line_searches_then_trains(searched, monkeypatch, capsys):
-    monkeypatch.setattr(commands, "_params", lambda options, params_class: params_class.from_values(NOTEBOOK_10[1]))
+    monkeypatch.setattr(commands, "_params", lambda options, study: study.configured(NOTEBOOK_10[1]))
     trained = []
     search = runs.run_all
     monkeypatch.setattr(

@@ -17,7 +17,7 @@ from experiments.study import Execution
 
 
 def of_profile(profile: str) -> Execution:
-    return Execution(Tour, Tour.params.from_values({"profile": profile}))
+    return Execution(Tour, Tour.configured({"profile": profile}))
 
 
 @pytest.mark.parametrize(("profile", "led"), [("quick", ["paper", "small"]), ("small", ["paper"]), ("paper", [])])

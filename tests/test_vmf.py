@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import scipy.stats
 import torch
+from spheres import quadrature
 
 from dmlrepro import vmf
 
@@ -101,21 +102,10 @@ def test_quadratic_fits_are_the_papers_and_only_local():
     assert (slope < -1).all()  # no vMF's: A_M < 1
 
 
-def circle_and_sphere(dim, n=600):
-    """Quadrature points and weights on S^1 or S^2."""
-    angle = 2 * math.pi * (torch.arange(2 * n, dtype=torch.float64) + 0.5) / (2 * n)
-    if dim == 2:
-        return torch.stack([angle.cos(), angle.sin()], 1), torch.full((2 * n,), math.pi / n, dtype=torch.float64)
-    height, weight = map(torch.from_numpy, np.polynomial.legendre.leggauss(n))
-    radius = (1 - height**2).sqrt()[:, None]
-    points = torch.stack([radius * angle.cos(), radius * angle.sin(), height[:, None].expand(n, 2 * n)], -1)
-    return points.view(-1, 3), (weight[:, None] * math.pi / n).expand(n, 2 * n).reshape(-1)
-
-
 @pytest.mark.parametrize("dim", (2, 3))
 @pytest.mark.parametrize("kappa", (0.0, 1.0, 30.0))
 def test_density_integrates_to_one_and_has_the_mean(dim, kappa):
-    points, weights = circle_and_sphere(dim)
+    points, weights = quadrature(dim)
     mu = vmf.direction(double([1.0, -2.0, 0.5][:dim]))
     mass = weights * vmf.log_density(points, mu, double(kappa)).exp()
     assert mass.sum().item() == pytest.approx(1, abs=1e-10)

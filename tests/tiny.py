@@ -1,5 +1,10 @@
 """A run of a second, from which the tests of training derive theirs, and the module of a reader's loss."""
 
+from pathlib import Path
+
+import pytest
+
+from experiments.training import loop
 from experiments.training.spec import RunSpec
 
 TINY = RunSpec(
@@ -26,3 +31,19 @@ class Anchors(nn.Module):
     def forward(self, embeddings, labels):
         return self.loss(embeddings, labels)
 """
+
+
+def resumed(spec: RunSpec, checkpoint: Path, step: int) -> loop.Outcome:
+    """What training gives that is interrupted before a step, with a checkpoint after each, and started again."""
+    train_step = loop.train_step
+
+    def dies(state, *batch):
+        if state.step == step:
+            raise KeyboardInterrupt
+        return train_step(state, *batch)
+
+    with pytest.MonkeyPatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(loop, "CHECKPOINT_SECONDS", -1)
+        patch.setattr(loop, "train_step", dies)
+        loop.train(spec, checkpoint=checkpoint)
+    return loop.train(spec, checkpoint=checkpoint)

@@ -14,34 +14,28 @@ proxies of CCP or over PLM's similarity.
 """
 
 import dataclasses
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, fields
+import typing
+from collections.abc import Iterable, Mapping
 from types import MappingProxyType
-from typing import Any, ClassVar, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 import pandas as pd
+from pydantic import model_validator
 
 from experiments.analysis.claims import START
-from experiments.analysis.comparing import UNTRAINED
-from experiments.analysis.stored import Numbers
-from experiments.analysis.tables import MissingRows
-from experiments.ccp.ablations import AlternatingParams, course
-from experiments.ccp.methods import SCHEME, Variant, ccp_spec, scheme_options, whether_it_alternated
-from experiments.ccp.retrieval import CcpConventionalParams
-from experiments.ccp.retrieval import conventional as ccp_conventional
-from experiments.meanfield.conventional import ConventionalParams, conventional
+from experiments.ccp import retrieval as ccp_retrieval
+from experiments.ccp.ablations import Alternating, course
+from experiments.ccp.methods import SCHEME, Variant, ccp_spec, scheme_options
+from experiments.meanfield import conventional as meanfield
 from experiments.meanfield.methods import METHODS as MEANFIELD
 from experiments.methods import every_seed, pick, runs_of, spec_of
+from experiments.nivmf import retrieval as nivmf_retrieval
 from experiments.nivmf.methods import JOINT
 from experiments.nivmf.methods import METHODS as NIVMF
-from experiments.nivmf.retrieval import NivmfRetrievalParams
-from experiments.nivmf.retrieval import retrieval as nivmf_retrieval
-from experiments.params import Params
+from experiments.params import MAY_BE_EMPTY, Params
+from experiments.pfml import retrieval as pfml_retrieval
 from experiments.pfml.methods import METHODS as PFML
-from experiments.pfml.retrieval import PfmlRetrievalParams
-from experiments.pfml.retrieval import retrieval as pfml_retrieval
-from experiments.plm.retrieval import PlmRetrievalParams
-from experiments.plm.retrieval import retrieval as plm_retrieval
+from experiments.plm import retrieval as plm_retrieval
 from experiments.studies import histories_apart, measured, with_measures
 from experiments.study import Study
 from experiments.training.protocols import Scored
@@ -50,27 +44,23 @@ from experiments.training.spec import RunSpec
 
 
 class Source(NamedTuple):
-    """The notebook that a method's runs are shared with: its parameters, its runs, and what is set otherwise there."""
+    """The notebook that a method's runs are shared with, and what is set otherwise there."""
 
-    params: type[Params]
-    runs: Callable[[Any], list[RunSpec]]
+    study: Study
     methods: tuple[str, ...]
     changes: Mapping[str, Any] = MappingProxyType({})
 
 
 SOURCES = (
     Source(
-        PfmlRetrievalParams,
-        pfml_retrieval,
+        pfml_retrieval.Retrieval,
         ("untrained", "PFML", "ProxyAnchor", "ProxyNCA++", "SoftTriple", "MultiSimilarity"),
         {"protocol": "conventional", "search_trials": 0, "small_dim": 0, "mlrc_steps": 0},
     ),
-    Source(
-        NivmfRetrievalParams, nivmf_retrieval, ("EL-nivMF", JOINT), {"protocol": "conventional", "search_trials": 0}
-    ),
-    Source(ConventionalParams, conventional, ("MFCont", "MFCWMS")),
-    Source(CcpConventionalParams, ccp_conventional, ("C2", "C2-CCP-L")),
-    Source(PlmRetrievalParams, plm_retrieval, ("PLM",)),
+    Source(nivmf_retrieval.Retrieval, ("EL-nivMF", JOINT), {"protocol": "conventional", "search_trials": 0}),
+    Source(meanfield.Conventional, ("MFCont", "MFCWMS")),
+    Source(ccp_retrieval.Conventional, ("C2", "C2-CCP-L")),
+    Source(plm_retrieval.Retrieval, ("PLM",)),
 )
 MAIN = tuple(name for source in SOURCES for name in source.methods)
 PROJECTED, ENCODED = {"PFML": PFML, "EL-nivMF": NIVMF}, {"PFML": PFML, "MFCont": MEANFIELD}
@@ -78,30 +68,20 @@ COMBINATIONS = (*(f"{name}-CCP" for name in PROJECTED), *(f"{name}+encoder" for 
 TEACHER = "network=teacher"
 
 
-@dataclass(frozen=True)
 class OneProtocolParams(Params):
     """The parameters of notebook 91."""
 
-    notebook = "91_five_methods_one_protocol"
-    paper = "together"
-    may_be_empty: ClassVar = ("methods", "combinations")
-    overrides: ClassVar = {
-        # as the short runs of CCP are there: heads, of all combinations alike
-        "quick": {"methods": (), "combinations": COMBINATIONS[::2], "steps": 60, "batch_size": 32},
-        "small": {"methods": MAIN, "combinations": COMBINATIONS},
-        "paper": {"methods": MAIN, "combinations": COMBINATIONS},
-    }
+    methods: Annotated[tuple[str, ...], MAY_BE_EMPTY]
+    combinations: Annotated[tuple[str, ...], MAY_BE_EMPTY]
 
-    methods: tuple[str, ...] | None = None
-    combinations: tuple[str, ...] | None = None
-
-    def _refuse_nonsense(self) -> None:
-        super()._refuse_nonsense()
+    @model_validator(mode="after")
+    def _known(self) -> typing.Self:
         for name, known in {"methods": MAIN, "combinations": COMBINATIONS}.items():
             if unknown := [choice for choice in getattr(self, name) or () if choice not in known]:
                 raise ValueError(f"{name}: unknown {unknown[0]!r}; choose among {', '.join(known)}")
         if not self.methods and not self.combinations:
             raise ValueError("methods and combinations are both empty: name one of either")
+        return self
 
 
 def one_protocol(params: OneProtocolParams) -> list[RunSpec]:
@@ -110,7 +90,7 @@ def one_protocol(params: OneProtocolParams) -> list[RunSpec]:
     for source in SOURCES:
         asked = tuple(name for name in source.methods if name in params.methods)
         if asked:
-            runs = source.runs(_params(source.params, params, methods=asked, **source.changes))
+            runs = source.study.specs(_params(source.study, params, methods=asked, **source.changes))
             specs += [run for run in runs if run.method in (*asked, START) and not run.setting]
     specs += projected_runs(params)
     for name in (name for name in ENCODED if f"{name}+encoder" in params.combinations):
@@ -118,11 +98,10 @@ def one_protocol(params: OneProtocolParams) -> list[RunSpec]:
     return [run for place, run in enumerate(specs) if run not in specs[:place]]
 
 
-def _params(cls: type[Params], params: OneProtocolParams, **changes: object) -> Any:
+def _params(study: Study, params: Params, **changes: object) -> Any:
     """The parameters of another notebook on the same data, with what the reader sets of those that all share."""
-    origins = getattr(params, "origins", {})
-    given = {f.name: getattr(params, f.name) for f in fields(Params) if origins.get(f.name) == "reader"}
-    return cls.from_values(given | {"profile": params.profile, "dataset": params.dataset} | changes)
+    given = {name: getattr(params, name) for name in Params.defaults() if params.origins.get(name) == "reader"}
+    return study.configured(given | {"profile": params.profile, "dataset": params.dataset} | changes)
 
 
 def projected_runs(params: OneProtocolParams) -> list[RunSpec]:
@@ -130,7 +109,7 @@ def projected_runs(params: OneProtocolParams) -> list[RunSpec]:
     names = [name for name in PROJECTED if f"{name}-CCP" in params.combinations]
     if not names:
         return []
-    ccp = _params(AlternatingParams, params)
+    ccp = _params(Alternating, params)
     specs = [ccp_spec("untrained", ccp)]
     for name in names:
         for form in ("Proxy", "CCP"):
@@ -138,7 +117,7 @@ def projected_runs(params: OneProtocolParams) -> list[RunSpec]:
     return every_seed(specs, ccp)
 
 
-def _projected(name: str, form: str, ccp: AlternatingParams) -> RunSpec:
+def _projected(name: str, form: str, ccp: Any) -> RunSpec:
     """CCP over a loss of which the room of CCP has no record. Its first problem starts where the loss starts."""
     variant = Variant(name, form)
     method = dataclasses.replace(
@@ -151,7 +130,7 @@ def _projected(name: str, form: str, ccp: AlternatingParams) -> RunSpec:
 def encoded_runs(name: str, params: OneProtocolParams) -> list[RunSpec]:
     """A loss with labels whose network has PLM's momentum encoder beside it; both are evaluated, and the network learns
     as it would without."""
-    momentum = _params(PlmRetrievalParams, params).momentum
+    momentum = _params(plm_retrieval.Retrieval, params).momentum
     record = ENCODED[name][name]
     method = dataclasses.replace(record, name=f"{name}+encoder", fields={**record.fields, "scheme": "momentum"})
     return runs_of([method], params, scheme_options={"momentum": momentum})
@@ -167,43 +146,15 @@ def measures(run: RunResult, params: OneProtocolParams) -> list[Scored]:
     return [measured(run, course)] if run.spec.method.endswith(("-CCP", "-Proxy")) else []
 
 
-# --- what was found ---------------------------------------------------------------------------------------------------
-
-
-def _main(numbers: Numbers) -> str:
-    ranked = numbers.ranked([name for name in MAIN if name not in UNTRAINED], "MAP@R", least=2)
-    own = numbers.ranked(
-        [name for name in ("PFML", "EL-nivMF", "MFCont", "MFCWMS", "C2-CCP-L", "PLM") if name in ranked], "MAP@R"
-    )
-    told = ", ".join(f"{name} {numbers.mean(name, 'MAP@R'):.1f} (place {ranked.index(name) + 1})" for name in own)
-    return (
-        f"Of {len(ranked)} methods {ranked[0]} and {ranked[1]} have the largest MAP@R, "
-        f"{numbers.against(ranked[0], ranked[1], 'MAP@R')}; the papers' own: {told}."
-    )
-
-
-def _projections(numbers: Numbers) -> str:
-    told = _each({name: (f"{name}-CCP", f"{name}-Proxy") for name in PROJECTED}, numbers)
-    return f"CCP's repeated problems against a single one, over the proxies of {told}."
-
-
-def _encoders(numbers: Numbers) -> str:
-    told = _each({name: (f"{name}+encoder;{TEACHER}", f"{name}+encoder") for name in ENCODED}, numbers)
-    return f"PLM's momentum encoder against the network that it follows, trained with labels by {told}."
-
-
-def _each(pairs: dict[str, tuple[str, str]], numbers: Numbers) -> str:
-    """ "PFML 30.1 against 29.0 MAP@R (...); ..." of those pairs that the table has, at least one."""
-    parts = []
-    for name, (subject, baseline) in pairs.items():
-        try:
-            parts.append(f"{name} {numbers.against(subject, baseline, 'MAP@R')}")
-        except MissingRows:
-            continue
-    if not parts:
-        raise MissingRows(", ".join(pairs))
-    return "; ".join(parts)
-
-
-FINDINGS = (_main, _projections, _encoders, *(whether_it_alternated(f"{name}-CCP") for name in PROJECTED))
-OneProtocol = Study(OneProtocolParams, one_protocol, table_of, measures, findings=FINDINGS)
+OneProtocol = Study(
+    "91_five_methods_one_protocol",
+    OneProtocolParams,
+    one_protocol,
+    table_of,
+    measures,
+    profiles={
+        "quick": {"methods": (), "combinations": COMBINATIONS[::2], "steps": 60, "batch_size": 32},
+        "small": {"methods": MAIN, "combinations": COMBINATIONS},
+        "paper": {"methods": MAIN, "combinations": COMBINATIONS},
+    },
+)

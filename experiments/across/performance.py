@@ -7,17 +7,15 @@ peers named in it; the workflow executes this notebook after publishing, like th
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
-from IPython.display import Markdown
 from matplotlib.figure import Figure
 
 from experiments import papers
-from experiments.analysis.ledger import Ledger
 from experiments.analysis.statistics import t_interval_of_slope
 from experiments.figures import comparisons
-from experiments.figures.style import number
 from experiments.files import repository_root
 from experiments.params import Params
 from experiments.study import Study
@@ -26,12 +24,8 @@ POINTS = 3  # sizes of a fitted exponent, at least
 UNITS = {"seconds": "time (s)", "megabytes": "peak memory (MB)"}
 
 
-@dataclass(frozen=True)
 class PerformanceParams(Params):
     """The parameters of notebook 93; whatever they are, it reads the same tables."""
-
-    notebook = "93_performance"
-    paper = "together"
 
 
 @dataclass(frozen=True)
@@ -45,7 +39,7 @@ class Benchmark:
 
     title: str
     peers: Mapping[str, str] = field(default_factory=lambda: {"*": "product"})
-    size: tuple[str, str] | None = None
+    size: Any = None
     unlike: tuple[str, ...] = ("case", "members")
     long: Callable[[pd.DataFrame], pd.DataFrame] = lambda table: table
 
@@ -211,47 +205,4 @@ def check() -> None:
     print(f"every benchmark of results/benchmarks is read here: {f'no, not {left}' if left else 'yes'}")
 
 
-# --- findings ---------------------------------------------------------------------------------------------------------
-
-
-BOUNDS = ("matmul", "bare network", "head", "whole", "torch")  # what does less than ours does, or other things
-
-
-def against_peers(_: Ledger | None = None) -> str:
-    """Peers that do the same; what bounds a time from below, or trains another part of a network, is no peer."""
-    pairs = ratios()
-    pairs = pairs[~pairs["form"].isin(BOUNDS)]
-    parts = [
-        f"{kind} of a peer over ours {number(rows['ratio'].min())} to {number(rows['ratio'].max())} times, median "
-        f"{number(rows['ratio'].median())}, above 1 in {(rows['ratio'] > 1).sum()} of {len(rows)} pairs"
-        for kind, rows in pairs.groupby("kind", sort=False)
-    ]
-    devices = ", ".join(dict.fromkeys(name.replace("CPU x86_64", "cpu").upper() for name in pairs["device"]))
-    where = f"{pairs['benchmark'].nunique()} benchmarks on {devices}, within one run each, bounds from below aside"
-    return f"{where}: {'; '.join(parts)}."
-
-
-def powers(_: Ledger | None = None) -> str:
-    rows = exponents()
-    told = [
-        f"{row.form} of {row.benchmark} {row.exponent:.2f} ({row.low:.2f} to {row.high:.2f})"
-        for row in rows.set_axis([*rows.columns[:4], "low", "high", *rows.columns[6:]], axis=1).itertuples()
-        if row.what.startswith("time")
-    ]
-    powers_of = ", ".join(told) or "nothing was measured at three sizes"
-    return f"Time grows with the size to the power of, with 95 % intervals of the fit: {powers_of}."
-
-
-def not_run(_: Ledger | None = None) -> str:
-    return f"Not run: {', '.join(absent())}." if absent() else "No benchmark is missing."
-
-
-FINDINGS = (against_peers, powers, not_run)
-
-
-def found() -> Markdown:
-    """The findings as a list to read."""
-    return Markdown("\n".join(f"- {sentence()}" for sentence in FINDINGS))
-
-
-Performance = Study(PerformanceParams, findings=FINDINGS, saves=False)
+Performance = Study("93_performance", PerformanceParams, saves=False)

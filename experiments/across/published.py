@@ -8,7 +8,6 @@ part of them, where there is one; else on whatever data its experiment was run.
 import functools
 import re
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -18,7 +17,6 @@ from matplotlib.figure import Figure
 
 from experiments import papers
 from experiments.analysis import claims, saving, stored, summaries, tables
-from experiments.analysis.ledger import Ledger
 from experiments.figures import comparisons
 from experiments.files import repository_root
 from experiments.methods import UNSAID
@@ -38,12 +36,8 @@ EFFECTS = "effects"  # the one file of data/published that is no paper's tables:
 NOISE = re.compile(r"(\d+)% label noise")
 
 
-@dataclass(frozen=True)
 class PublishedParams(Params):
     """The parameters of notebook 90; whatever they are, it reads the tables of all profiles."""
-
-    notebook = "90_published_vs_ours"
-    paper = "together"
 
 
 # --- the join ---------------------------------------------------------------------------------------------------------
@@ -199,7 +193,7 @@ def _differs(key: tuple[Any, ...], some: pd.DataFrame, find: Callable[[str], Stu
     _, _, dataset, backbone, dim, split, _ = key
     source: stored.Stored = some["ours"].iloc[0].source
     theirs = [backbone, "" if np.isnan(dim) else f"{dim:.0f} dimensions", split]
-    theirs.append(_published_training(find(source.notebook).params, dataset, some))
+    theirs.append(_published_training(find(source.notebook), dataset, some))
     methods = {ours.cell.method for ours in some["ours"]}
     dims = set(map(int, source.table.loc[source.table["method"].isin(methods), "dim"])) - {0}
     made, protocol = source.parameters, some["ours"].iloc[0].protocol
@@ -210,13 +204,13 @@ def _differs(key: tuple[Any, ...], some: pd.DataFrame, find: Callable[[str], Stu
     return f"Published: {_said(theirs)}. Ours ({link}, {marks}): {_said(where)}."
 
 
-def _published_training(params: type[Params], dataset: str, some: pd.DataFrame) -> str:
+def _published_training(study: Study, dataset: str, some: pd.DataFrame) -> str:
     """What the paper says of the training of its own method, of any where the rows have none of its own."""
     short = next((short for short, known in claims.BENCHMARKS.items() if known == dataset), "cub")
     if short not in RECIPES["paper"]:
         return ""
     own = some.sort_values("method_source", key=lambda source: source != "ours", kind="stable")["ours"].iloc[0]
-    record = params.from_values({"profile": "paper", "dataset": short}).published(own.cell.method)
+    record = study.configured({"profile": "paper", "dataset": short}).published(own.cell.method)
     known = {name: setting.value for name, setting in record.items() if setting != UNSAID}
     parts = [
         f"{known[name]} {words}"
@@ -358,38 +352,4 @@ def check() -> None:
     print(f"every table of data/published has its experiment: {f'no, not {lost}' if lost else 'yes'}")
 
 
-# --- findings ---------------------------------------------------------------------------------------------------------
-
-
-def counted(_: Ledger | None = None) -> str:
-    rows = joined()
-    both = rows[rows["ours"].notna()]
-    own = sum(_is_own(row.ours, row.dataset) for row in both.itertuples())
-    count, there = (len(part[["paper", "table"]].drop_duplicates()) for part in (rows, both))
-    return (
-        f"{len(rows)} published numbers of {count} tables and figures: beside {len(both)} of them, of {there} tables, "
-        f"stand ours, {own} on the same data or a part of them. {_agreement_said(agreement(rows))}"
-    )
-
-
-def _agreement_said(agreements: pd.DataFrame) -> str:
-    if agreements.empty:
-        return "No comparison has three methods on both sides."
-    kinds = {"the same data or a part": agreements["same data"], "other data": ~agreements["same data"]}
-    told = [
-        f"on {name} {agreements.loc[which, 'tau'].median():+.2f} ({which.sum()})"
-        for name, which in kinds.items()
-        if which.any()
-    ]
-    return (
-        "The order of the methods, published and ours, Kendall's tau, median over the comparisons of three and more "
-        f"methods: {', '.join(told)}."
-    )
-
-
-def found() -> Markdown:
-    """The findings as a list to read."""
-    return Markdown(f"- {counted()}")
-
-
-Published = Study(PublishedParams, findings=(counted,), saves=False)
+Published = Study("90_published_vs_ours", PublishedParams, saves=False)

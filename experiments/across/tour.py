@@ -1,8 +1,6 @@
 """What 00_tour trains: one loss on the embedded glyphs, and the network as it begins."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass
-from typing import ClassVar
 
 import numpy as np
 import pandas as pd
@@ -11,28 +9,20 @@ import torch.nn.functional as F
 from matplotlib.figure import Figure
 
 from experiments.analysis import results
-from experiments.analysis.claims import START
-from experiments.analysis.comparing import UNTRAINED
-from experiments.analysis.stored import Numbers
 from experiments.figures import images
 from experiments.figures.style import PALETTE, described, panels
 from experiments.methods import pick, runs_of
-from experiments.pfml.methods import METHODS, FieldParams
+from experiments.params import Params
+from experiments.pfml.methods import METHODS, FieldOptions, pfml_study
 from experiments.pfml.methods import NAMES as NAMES
-from experiments.profiles import at
 from experiments.studies import with_histories
-from experiments.study import Study
 from experiments.training import batches
 from experiments.training.runs import RunResult
 from experiments.training.spec import RunSpec
 
 
-@dataclass(frozen=True)
-class TourParams(FieldParams):
+class TourParams(FieldOptions, Params):
     """The parameters of notebook 00."""
-
-    notebook = "00_tour"
-    overrides: ClassVar = at("quick", "small", "paper", seeds=1)
 
     method: str = "PFML"
 
@@ -74,12 +64,10 @@ def six_points(before: RunResult, after: RunResult, seed: int = 0) -> Figure:
     return described(figure, "Six images of two classes in the plane, before and after training.")
 
 
-def _after_training(numbers: Numbers) -> str:
-    (method,) = numbers.ranked([name for name in numbers.methods if name not in UNTRAINED], least=1)[:1]
-    return (
-        f"On classes that {method} never saw in training: {numbers.against(method, START)} of the network that it "
-        f"began with; without its head that has {numbers.mean('untrained'):.1f}."
-    )
-
-
-Tour = Study(TourParams, tour, tour_table, findings=(_after_training,))
+Tour = pfml_study(
+    "00_tour",
+    TourParams,
+    tour,
+    tour_table,
+    profiles={"quick": {"seeds": 1}, "small": {"seeds": 1}, "paper": {"seeds": 1}},
+)

@@ -12,8 +12,7 @@ from dmlrepro import retrieval
 from experiments.datasets import manifests
 from experiments.params import Params
 from experiments.plm.methods import NEIGHBOURS
-from experiments.plm.retrieval import PlmRetrievalParams
-from experiments.plm.retrieval import retrieval as plm_runs
+from experiments.plm.retrieval import Retrieval
 from experiments.training import records
 from experiments.training.protocols import Scored
 from experiments.training.runs import RunResult
@@ -35,21 +34,21 @@ def trained(params: Params, methods: Sequence[str], head_start: str | None) -> l
 
     What the reader of notebook 01 gave counts here as well, where notebook 50 has such a parameter.
     """
-    images = len(manifests.load(params.dataset or "").indices("train"))
+    images = len(manifests.load(params.dataset).indices("train"))
     if images < LEAST:
         return []
-    usual = PlmRetrievalParams.from_values({"profile": params.profile, "dataset": params.dataset})
+    usual = Retrieval.configured({"profile": params.profile, "dataset": params.dataset})
     group = 2 * NEIGHBOURS  # a head has groups of so many
     fitting = {
         "seeds": 1,
         "methods": list(methods),
         "embedding_size": params.embedding_size,
-        "batch_size": min(usual.batch_size or images, images // group * group),
-        "clusters": min(usual.clusters or images, images // NEIGHBOURS),
+        "batch_size": min(usual.batch_size, images // group * group),
+        "clusters": min(usual.clusters, images // NEIGHBOURS),
     }
     given = {name: value for name, value in params.as_dict().items() if params.origins[name] == "reader"}
     theirs = {name: value for name, value in given.items() if hasattr(usual, name)}
-    specs = plm_runs(PlmRetrievalParams.from_values(fitting | theirs | {"methods": list(methods)}))
+    specs = Retrieval.specs(Retrieval.configured(fitting | theirs | {"methods": list(methods)}))
     return [spec.replace(head_start=head_start) for spec in specs if not spec.setting]
 
 

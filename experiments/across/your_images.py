@@ -6,13 +6,14 @@ such a head stands, with fewer steps and lower rates beside the full ones. They 
 out of the training part, which the seeds take turns in. The test classes are scored once, by the final fit.
 """
 
+import typing
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
+from pydantic import model_validator
 from scipy import special
 from torch import nn
 from torch.nn.functional import normalize
@@ -21,12 +22,11 @@ from experiments import papers
 from experiments.across import unlabelled
 from experiments.analysis import results
 from experiments.analysis.statistics import LEVEL, MIN_SEEDS, t_interval
-from experiments.analysis.stored import Numbers
 from experiments.datasets import manifests
 from experiments.figures import comparisons, images
 from experiments.figures.style import Names
 from experiments.methods import Method, pick, spec_of
-from experiments.params import Params
+from experiments.params import Choice, Number, Params, Positive
 from experiments.profiles import recipe_of
 from experiments.study import Study
 from experiments.training import activations, batches, inference, network_files, protocols, records, runs
@@ -58,48 +58,35 @@ ATTEMPTS = {
 }
 
 
-@dataclass(frozen=True)
 class YourImagesParams(Params):
     """The parameters of notebook 01."""
 
-    notebook = "01_your_images"
-    paper = "together"
-    positive: ClassVar = ("head_lr",)
-    overrides: ClassVar = {
-        "quick": {"train_from": "head", "steps": 40, "attempts": ("head briefly", "head")},
-        "small": {"attempts": ("head", "tail briefly", "tail gently", "tail")},
-        "paper": {
-            "train_from": "head",
-            "steps": 1000,
-            "epochs": 0,
-            "warmup_epochs": 0.0,
-            "attempts": ("head briefly", "head"),
-        },
-    }
-
-    methods: tuple[str, ...] | None = None
-    attempts: tuple[str, ...] | None = None
+    methods: tuple[str, ...]
+    attempts: tuple[str, ...]
     head_start: str = "whitened"  # where the head of a loss begins: "whitened" or "pca" components, or "random"
-    head_lr: float = 0.001
-    embedding_scale: float = 0.0  # of nivMF's distances, see NivmfParams; 0: what its room knows for the backbone
+    head_lr: Positive = 0.001
+    embedding_scale: Number = 0.0  # of nivMF's distances, see NivmfParams; 0: what its room knows for the backbone
 
-    def _dataset_recipe(self, dataset: str) -> dict[str, Any]:
-        """All that are offered, of the embedded glyphs a few. For the reader's images also batches and a head that fit
-        into the smallest training part, and four seeds, which take turns in the parts that are held out. Without labels
-        the offer is smaller, and a seed is enough to look at."""
-        own = _fitting(dataset, self.profile) if manifests.is_own(dataset) else {}
-        if unlabelled.is_without_labels(dataset):
-            return own | {"methods": unlabelled.METHODS, "seeds": 1}
-        few = {"methods": ("untrained", "ProxyAnchor", "PFML", "EL-nivMF", "MFCWMS")} if dataset == "glyphs" else {}
-        return {"methods": tuple(offered())} | few | own
-
-    def _refuse_nonsense(self) -> None:
-        super()._refuse_nonsense()
+    @model_validator(mode="after")
+    def _known(self) -> typing.Self:
         if self.head_start not in (*HEAD_STARTS, "random"):
             raise ValueError(f"head_start must be one of {', '.join(HEAD_STARTS)}, random, got {self.head_start!r}")
-        for name in self.attempts or ():
+        for name in self.attempts:
             if name not in ATTEMPTS:
                 raise ValueError(f"attempts: unknown {name!r}; choose among {', '.join(ATTEMPTS)}")
+        return self
+
+
+def decided(choice: Choice) -> dict[str, Any]:
+    """All that are offered, of the embedded glyphs a few. For the reader's images also batches and a head that fit into
+    the smallest training part, and four seeds, which take turns in the parts that are held out. Without labels the
+    offer is smaller, and a seed is enough to look at."""
+    dataset = choice.dataset
+    own = _fitting(dataset, choice.profile) if manifests.is_own(dataset) else {}
+    if unlabelled.is_without_labels(dataset):
+        return own | {"methods": unlabelled.METHODS, "seeds": 1}
+    few = {"methods": ("untrained", "ProxyAnchor", "PFML", "EL-nivMF", "MFCWMS")} if dataset == "glyphs" else {}
+    return {"methods": tuple(offered())} | few | own
 
 
 def offered() -> dict[str, Method]:
@@ -150,10 +137,10 @@ def folds_of(sizes: np.ndarray) -> int:
 def your_images(params: YourImagesParams) -> list[RunSpec]:
     """All candidates with every seed; the features alone where no class can be held out to compare them on. Without
     labels what needs none, once."""
-    if unlabelled.is_without_labels(params.dataset or ""):
+    if unlabelled.is_without_labels(params.dataset):
         start = None if params.head_start == "random" else params.head_start
         untrained = [_without_training(name, params, 0, {}) for name in UNTRAINED]
-        return untrained + unlabelled.trained(params, params.methods or (), start)
+        return untrained + unlabelled.trained(params, params.methods, start)
     losses = [method for method in pick(offered(), params.methods) if method.loss]
     folds = folds_of(_training_sizes(params.dataset)) if manifests.is_own(params.dataset) else FOLDS
     if not folds:
@@ -163,7 +150,7 @@ def your_images(params: YourImagesParams) -> list[RunSpec]:
         held_out = {"fold": seed % folds, "folds": folds}
         specs += [_without_training(name, params, seed, held_out) for name in UNTRAINED]
         for method in losses:
-            tried = [_trained(method, ATTEMPTS[name], params, seed, held_out) for name in params.attempts or ()]
+            tried = [_trained(method, ATTEMPTS[name], params, seed, held_out) for name in params.attempts]
             specs += {spec.setting: spec for spec in tried}.values()  # without a tail some attempts are the same
     return specs
 
@@ -207,7 +194,7 @@ def table_of(finished: Iterable[RunResult], params: YourImagesParams) -> pd.Data
     run's fold is no model of an ensemble here, so each enters by itself. Without labels nothing is scored, and the
     table says what training left of the neighbours that the features have."""
     finished = list(finished)
-    if unlabelled.is_without_labels(params.dataset or ""):
+    if unlabelled.is_without_labels(params.dataset):
         return results.tidy(unlabelled.rows_of(finished), params)
     alone = [protocols.Scored(run.spec.replace(fold=None), run.dataset, run.rows) for run in finished]
     table = results.tidy(alone, params)
@@ -340,12 +327,22 @@ def found(run: RunResult, network: nn.Module, queries: int = 5, k: int = 5) -> F
     return images.retrieved(pictures[0], pictures[1:], right)
 
 
-def _best_of_both(numbers: Numbers) -> str:
-    rows = numbers.table[numbers.table["metric"] == SCORE]
-    cells = dict.fromkeys(f"{method};{setting}".rstrip(";") for method, setting in zip(rows["method"], rows["setting"]))
-    trained = numbers.ranked([cell for cell in cells if cell not in UNTRAINED], SCORE, least=1)[0]
-    untrained = numbers.ranked([cell for cell in cells if cell in UNTRAINED], SCORE)[0]
-    return f"On held-out classes the best loss, {trained}: {numbers.against(trained, untrained, SCORE)} of {untrained}."
-
-
-YourImages = Study(YourImagesParams, your_images, table_of, measures, findings=(_best_of_both,))
+YourImages = Study(
+    "01_your_images",
+    YourImagesParams,
+    your_images,
+    table_of,
+    measures,
+    decides=decided,
+    profiles={
+        "quick": {"train_from": "head", "steps": 40, "attempts": ("head briefly", "head")},
+        "small": {"attempts": ("head", "tail briefly", "tail gently", "tail")},
+        "paper": {
+            "train_from": "head",
+            "steps": 1000,
+            "epochs": 0,
+            "warmup_epochs": 0.0,
+            "attempts": ("head briefly", "head"),
+        },
+    },
+)

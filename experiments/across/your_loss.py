@@ -8,25 +8,25 @@ import functools
 import hashlib
 import json
 import re
+import typing
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, fields
-from typing import Any, ClassVar
+from typing import Annotated, Any
 
 import pandas as pd
 import torch
+from pydantic import model_validator
 
 from dmlrepro.losses.recommended import PROXIES
-from experiments.analysis import results, saving, tables
-from experiments.analysis.claims import PLANNED, START, ClaimTest, higher
+from experiments.analysis import results, saving
+from experiments.analysis.claims import PLANNED, ClaimTest, higher
 from experiments.analysis.comparing import UNTRAINED
 from experiments.analysis.judging import Verdict, judge
-from experiments.analysis.stored import Numbers
 from experiments.figures.style import Names
 from experiments.files import cache_root
 from experiments.methods import Method, every_seed, searched_ranges, spec_of
-from experiments.params import Params
+from experiments.params import MAY_BE_EMPTY, Params
 from experiments.pfml.methods import METHODS, NAMES
-from experiments.pfml.retrieval import PfmlRetrievalParams, retrieval
+from experiments.pfml.retrieval import PfmlRetrievalParams, Retrieval, retrieval
 from experiments.studies import histories_apart, with_histories
 from experiments.study import Study
 from experiments.training import keys, own_loss, search
@@ -40,7 +40,6 @@ MOST_SEARCHED = 3  # options beside the network's learning rate, as of every met
 WORDS = {Verdict.SUPPORTED: "better", Verdict.CONTRADICTED: "worse"}  # the judge's, for people
 
 
-@dataclass(frozen=True)
 class YourLossParams(Params):
     """The parameters of notebook 03.
 
@@ -52,13 +51,8 @@ class YourLossParams(Params):
         as proxies, pairs for one that has none.
     """
 
-    notebook = "03_your_loss"
-    paper = "together"
-    may_be_empty: ClassVar = ("search",)
-    takes_searches: ClassVar = False  # its own has no committed search
-
     loss: str = EXAMPLE
-    search: tuple[str, ...] = ()
+    search: Annotated[tuple[str, ...], MAY_BE_EMPTY] = ()
     batches: str = ""
 
     @property
@@ -66,23 +60,19 @@ class YourLossParams(Params):
         """Whether what comes out is the reader's, and lies in results/own: all but the example at quick."""
         return self.loss != EXAMPLE or self.profile != "quick"
 
-    def searches(self) -> dict[str, Search]:
-        """Those of the rivals."""
-        return rivals(self).searches()
-
-    def _refuse_nonsense(self) -> None:
-        super()._refuse_nonsense()
+    @model_validator(mode="after")
+    def _loads(self) -> typing.Self:
         if self.batches not in ("", "shuffled", "pairs"):
             raise ValueError(f"batches must be 'shuffled', 'pairs' or empty, got {self.batches!r}")
         method_of(self)
+        return self
 
 
 def rivals(params: YourLossParams) -> PfmlRetrievalParams:
     """The parameters of notebook 10 under the same conditions."""
-    shared = {field.name: getattr(params, field.name) for field in fields(Params)}
-    given = {name: value for name, value in shared.items() if params.origins.get(name) == "reader"}  # else searched
-    same = {"profile": params.profile, "seeds": params.seeds, "small_dim": 0, "mlrc_steps": 0}
-    return PfmlRetrievalParams.from_values(given | same)
+    given = {name: getattr(params, name) for name in Params.defaults() if params.origins.get(name) == "reader"}
+    same = {"profile": params.profile, "seeds": params.seeds, "small_dim": 0, "mlrc_steps": 0}  # else searched
+    return Retrieval.configured(given | same)
 
 
 def method_of(params: YourLossParams) -> Method:
@@ -200,11 +190,4 @@ def comparisons(
     return shown[["difference", "low", "high", "seeds", "p_holm", "verdict", "reason"]]
 
 
-def _over_its_start(numbers: Numbers) -> str:
-    mine = next((name for name in numbers.methods if name not in (*METHODS, *UNTRAINED)), None)
-    if mine is None:
-        raise tables.MissingRows("no loss of the reader's")
-    return f"{mine}: {numbers.against(mine, START, METRIC)} of the network that it began with."
-
-
-YourLoss = Study(YourLossParams, your_loss, table_of, findings=(_over_its_start,))
+YourLoss = Study("03_your_loss", YourLossParams, your_loss, table_of, own_search=True)

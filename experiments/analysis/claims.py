@@ -265,8 +265,7 @@ def statement(claim_id: str) -> str:
 
 @functools.cache
 def papers() -> dict[str, dict[str, str]]:
-    """paper -> its row of data/papers.csv: its name in figures, title, authors, venue, year, link, the claim that
-    stands for it in front, and the notebook and the cell that draw its idea."""
+    """paper -> its row of data/papers.csv: its name in figures, title, authors, venue, year and link."""
     with (repository_root() / "data" / "papers.csv").open(encoding="utf8", newline="") as file:
         return {row["paper"]: row for row in csv.DictReader(file)}
 

@@ -7,12 +7,12 @@ have runs, or of mathematics or costs without images.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import NamedTuple
 
 import pandas as pd
 
-from experiments.analysis import claims, judging, tables
+from experiments.analysis import claims, tables
 from experiments.analysis.claims import ClaimTest
 from experiments.analysis.judging import Verdict
 
@@ -86,18 +86,13 @@ def places(lines: pd.DataFrame) -> pd.Series:
 
 def matrix(lines: pd.DataFrame) -> pd.DataFrame:
     """The verdict of every claim of data/claims.csv (rows) in every place (columns): on parts of birds, cars and
-    letters, on further data or without images, and at the paper's scale. Only lines that decide count; of several the
-    first that is run."""
+    letters, on further data or without images, and at the paper's scale, those where anything was run. Only lines that
+    decide count; of several the first that is run."""
     deciding = lines[lines["decides"] == "yes"]
     words = {}
     for key, rows in deciding.groupby([deciding["claim_id"], places(deciding)]):
         words[key] = next((word for word in rows["verdict"] if word != Verdict.NOT_RUN), Verdict.NOT_RUN)
     columns = [*PLACES.values(), FURTHER, AT_PAPER_SCALE]
     table = [[words.get((claim_id, place), Verdict.NOT_RUN) for place in columns] for claim_id in claims.stated()]
-    return pd.DataFrame(table, index=pd.Index(claims.stated(), name="claim"), columns=columns, dtype=object)
-
-
-def count_words(words: Iterable[str]) -> str:
-    """ "3 supported, 9 inconclusive", in the order of `judging.Verdict`."""
-    counts = pd.Series(list(map(str, words)), dtype=object).value_counts()
-    return ", ".join(f"{counts[word]} {word}" for word in map(str, judging.Verdict) if word in counts)
+    frame = pd.DataFrame(table, index=pd.Index(claims.stated(), name="claim"), columns=columns, dtype=object)
+    return frame.loc[:, (frame != Verdict.NOT_RUN).any()]

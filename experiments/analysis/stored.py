@@ -1,25 +1,19 @@
-"""Tables that finished runs left in results/, each with what it was made of, and what they say in words.
-
-Sentences about results are made here and in the folders of the papers, never typed into a page: `python -m experiments
-pages` writes them and a test compares.
-"""
+"""Tables that finished runs left in results/, each with what it was made of, and its verdicts."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pandas as pd
 
-from experiments.analysis import claims, provenance, saving, summaries, tables, verdict_tables
+from experiments.analysis import claims, provenance, saving, tables
 from experiments.analysis.comparing import UNTRAINED, Reason
 from experiments.analysis.judging import Verdict, judge
 from experiments.analysis.provenance import record
-from experiments.analysis.statistics import MIN_SEEDS, t_interval
-from experiments.analysis.tables import Expression
+from experiments.analysis.statistics import MIN_SEEDS
 from experiments.analysis.verdict_tables import Judged
 from experiments.files import repository_root
 from experiments.training import recorded, records
@@ -222,119 +216,3 @@ def _read(path: Path) -> Stored:
     losses = [loss for loss, *_ in made.get(saving.TRAINED_BY, ())]
     mixed = len({(group["device"], group["rounding"]) for group in made.get("runs", ())}) > 1
     return Stored(path.stem, saving.read(path), *how, read, where, older, searches, any(losses) or not losses, mixed)
-
-
-# --- numbers as words -------------------------------------------------------------------------------------------------
-
-
-class Numbers:
-    """The numbers of one table, as the words of a sentence.
-
-    A cell is written as in tables.py. Every method raises `tables.MissingRows` for a cell that the table lacks.
-    Protocols with folds are left out; of a table of folds alone the single models are in.
-    """
-
-    def __init__(self, table: pd.DataFrame):
-        self.table = table
-        rows = tables.final_rows(table)
-        folds = rows["protocol"].str.contains("mlrc", case=False)
-        self.cells = tables.cells_of(rows[rows["protocol"].str.contains("separated") if folds.all() else ~folds])
-        self.methods = list(dict.fromkeys(method for method, _ in self.cells))
-
-    def mean(self, cell: str, metric: str = "R@1") -> float:
-        """The mean over seeds; levels of a range are averaged."""
-        return float(np.mean([*tables.by_seed(self.cells, Expression.read(cell), metric).values()]))
-
-    def effects(self, subject: str, baseline: str, metric: str = "R@1") -> np.ndarray:
-        """Subject minus baseline, seed by seed."""
-        return tables.difference(self.cells, Expression.read(subject), Expression.read(baseline), metric)
-
-    def gap(self, subject: str, baseline: str, metric: str = "R@1") -> str:
-        """The paired difference with what it rests on, see `with_spread`."""
-        return with_spread(self.effects(subject, baseline, metric), self._digits(metric))
-
-    def against(self, subject: str, baseline: str, metric: str = "R@1") -> str:
-        """ "82.9 against 85.8 R@1 (-2.9, single seeds -3.1 and -2.7)"; the means are of the seeds that both have."""
-        one, other = (tables.by_seed(self.cells, Expression.read(cell), metric) for cell in (subject, baseline))
-        shared = sorted(set(one) & set(other))
-        means = [np.mean([values[seed] for seed in shared]) for values in (one, other)]
-        digits = self._digits(metric)
-        first, second = (round(mean, digits) for mean in means)
-        if round(first - second, digits) != round(means[0] - means[1], digits):
-            digits += 1  # 8.04 and 3.96, written as 8.0 and 4.0, would be 4.1 apart
-        one, other = (f"{mean:.{digits}f}" for mean in means)
-        return f"{one} against {other} {metric} ({self.gap(subject, baseline, metric)})"
-
-    def _digits(self, metric: str) -> int:
-        """Decimals of a metric, or of the first of "X / Y"; see `summaries.decimals`."""
-        name = metric.partition(" / ")[0]
-        levels = [
-            seeds for (_, measured), settings in self.cells.items() if measured == name for seeds in settings.values()
-        ]
-        return summaries.decimals([value for seeds in levels for value in seeds.values()])
-
-    def ranked(self, cells: Iterable[str], metric: str = "R@1", least: int = 1) -> list[str]:
-        """Those of the cells that the table has, at least so many, the highest mean first."""
-        means = {}
-        for cell in cells:
-            try:
-                means[cell] = self.mean(cell, metric)
-            except tables.MissingRows:
-                continue
-        if len(means) < least:
-            raise tables.MissingRows(f"{least} of {', '.join(cells)} ({metric})")
-        return sorted(means, key=lambda cell: -means[cell])
-
-    def levels(self, method: str, name: str, metric: str = "R@1") -> dict[float, float]:
-        """Level of a setting that stands alone, "name=number" -> mean over seeds, by level."""
-        means = {}
-        for level, seeds in self.cells.get((method, metric), {}).items():
-            if [*level.settings] == [name]:
-                means[level.settings[name]] = float(np.mean([*seeds.values()]))
-        if len(means) < 2:
-            raise tables.MissingRows(f"two levels of {method};{name} ({metric})")
-        return dict(sorted(means.items()))
-
-
-def with_spread(effects: np.ndarray, digits: int = 1) -> str:
-    """A mean with what it rests on: "+2.5, 95 % +1.0 to +4.0, n = 5"; single runs below five."""
-    mean, *singles = (f"{round(value, digits) + 0.0:+.{digits}f}" for value in (effects.mean(), *effects))  # no -0
-    if len(effects) >= MIN_SEEDS:  # but of an interval "-0.0" says on which side of zero it ends
-        low, high = (f"{value:+.{digits}f}" for value in t_interval(effects))
-        return f"{mean}, 95 % {low} to {high}, n = {len(effects)}"
-    return f"{mean}, n = 1" if len(effects) == 1 else f"{mean}, single seeds {' and '.join(singles)}"
-
-
-Sentence = Callable[[Numbers], str]
-
-
-def findings(
-    table: pd.DataFrame,
-    tests: Mapping[str, claims.ClaimTest],
-    notebook: str,
-    others: Sequence[Sentence],
-    trials: Mapping[str, int] | None = None,
-    *,
-    older: bool = False,
-) -> list[str]:
-    """What a table says: a line per claim, see `verdict_tables.of_claims`, then what no claim is about.
-
-    Args:
-        tests: all of the paper whose claims the notebook settles.
-        others: sentences on numbers that no claim is about; they take no side.
-        trials: as in `judging.judge`.
-        older: as in `judged`; it is the first thing said then.
-    """
-    on_claims = [OLDER] if older else verdict_tables.of_claims(judged(table, tests, notebook, trials=trials))
-    return on_claims + say(table, others)
-
-
-def say(table: pd.DataFrame, others: Sequence[Sentence]) -> list[str]:
-    """The sentences that a table has the numbers for."""
-    numbers, texts = Numbers(table), []
-    for sentence in others:
-        try:
-            texts.append(sentence(numbers))
-        except tables.MissingRows:
-            continue
-    return [text for text in texts if text]

@@ -86,29 +86,6 @@ def _digits(compared: Comparison) -> str:
     return f".{min(4, max(0, 1 - math.floor(math.log10(width))))}f"
 
 
-def of_claims(judged: Judged) -> list[str]:
-    """A line per claim and context: claim, verdict, the least favourable comparison, its effect with the interval, how
-    many seeds; of a claim that nothing was compared for there is none."""
-    return [
-        f"{line.claim_id}{_context(line)}: **{in_words(line)}**; {said(line.compared)}, {line.metric} "
-        f"{numbers(line.compared)}, n = {line.seeds}"
-        for line in judged.verdicts.itertuples()
-        if line.comparison
-    ]
-
-
-def _context(line: Any) -> str:
-    """What tells the lines of a claim in one table apart."""
-    where = line.protocol if "MLRC" in line.protocol else ""
-    scope = line.role if line.role != "named" and line.profile != "quick" else ""  # quick names no data of a paper
-    return f" ({', '.join(filter(None, (where, scope)))})" if where or scope else ""
-
-
-def listed(names: list[str]) -> str:
-    """ "a, b and c"."""
-    return " and ".join(filter(None, [", ".join(names[:-1]), names[-1]]))
-
-
 def verdict_table(judged: Judged) -> pd.DataFrame:
     """The verdicts for reading, a row per claim and context."""
     rows = [

@@ -5,19 +5,16 @@ notebooks 42, 43 and 44 wherever their parameters agree.
 """
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
-from typing import ClassVar
+from typing import Annotated
 
 import pandas as pd
 
 from experiments.analysis import summaries
-from experiments.analysis.stored import Numbers, Sentence, with_spread
 from experiments.ccp.claims import TESTS
-from experiments.ccp.methods import LOSSES, CcpParams, ccp_runs, whether_it_alternated
+from experiments.ccp.methods import LOSSES, CcpOptions, ccp_runs, ccp_study
 from experiments.methods import BASELINES
-from experiments.profiles import at, layered
+from experiments.params import MAY_BE_EMPTY, Number, Params, Whole
 from experiments.studies import measured
-from experiments.study import Study
 from experiments.training import records
 from experiments.training.records import measurement
 from experiments.training.runs import RunResult
@@ -30,68 +27,31 @@ LENGTHS: Mapping[str, tuple[int, ...]] = {"quick": (10, 30), "small": (10, 25, 5
 BY_LENGTH = ("C2", "MS")  # proxies do most for the one, its own batch for the other
 
 
-@dataclass(frozen=True)
-class LambdaProxiesParams(CcpParams):
+class LambdaProxiesParams(CcpOptions, Params):
     """The parameters of notebook 42."""
 
-    notebook = "42_ccp_ablation_lambda_proxies"
-    references: ClassVar = {"projections": (2e-4, 0.0)}
-    overrides: ClassVar = layered(
-        CcpParams.overrides,
-        at("quick", projections=(0.0, 2e-4, 10.0), numbers=(1, 4, 8)),
-        at("small", projections=(0.0, 1e-5, 2e-4, 1e-2, 0.1, 10.0), **NUMBERS),
-        at("paper", projections=(0.0, 1e-5, 2e-4, 1e-2, 0.1, 1.0, 10.0), **NUMBERS),
-    )
-
-    projections: tuple[float, ...] | None = None
-    numbers: tuple[int, ...] | None = None
+    projections: tuple[Number, ...]
+    numbers: tuple[Whole, ...]
 
 
-@dataclass(frozen=True)
-class PoolParams(CcpParams):
+class PoolParams(CcpOptions, Params):
     """The parameters of notebook 43."""
 
-    notebook = "43_ccp_ablation_pool"
-    references: ClassVar = {"pools": (12,)}
-    overrides: ClassVar = layered(
-        CcpParams.overrides,
-        at("quick", numbers=(1, 8), pools=(12,)),
-        at("small", numbers=(1, 8), pools=(12, 16)),  # what the claim names
-        at("paper", numbers=(1, 2, 4, 8, 12), pools=(12, 16, 20)),
-    )
-
-    numbers: tuple[int, ...] | None = None
-    pools: tuple[int, ...] | None = None  # beside the pool that is as large as the number of proxies: a random choice
+    numbers: tuple[Whole, ...]
+    pools: tuple[Whole, ...]  # beside the pool that is as large as the number of proxies: a random choice
 
 
-@dataclass(frozen=True)
-class AlternatingParams(CcpParams):
+class AlternatingParams(CcpOptions, Params):
     """The parameters of notebook 44."""
 
-    notebook = "44_ccp_ablation_alternating"
-    overrides: ClassVar = layered(
-        CcpParams.overrides,
-        at(losses=tuple(LOSSES), over=("ProxyAnchor", "PFML")),
-        at("quick", losses=("C2", "MS"), over=("ProxyAnchor",)),
-    )
-    may_be_empty: ClassVar = ("over",)
-
-    losses: tuple[str, ...] | None = None
-    over: tuple[str, ...] | None = None  # proxy losses of other papers that are projected too
+    losses: tuple[str, ...]
+    over: Annotated[tuple[str, ...], MAY_BE_EMPTY]  # proxy losses of other papers that are projected too
 
 
-@dataclass(frozen=True)
-class BatchSizeParams(CcpParams):
+class BatchSizeParams(CcpOptions, Params):
     """The parameters of notebook 45."""
 
-    notebook = "45_ccp_ablation_batch_size"
-    overrides: ClassVar = layered(
-        CcpParams.overrides,
-        at(sizes=(16, 32, 64, 128)),
-        at("quick", sizes=(16, 32, 128)),
-    )
-
-    sizes: tuple[int, ...] | None = None
+    sizes: tuple[Whole, ...]
 
 
 def lambda_and_proxies(params: LambdaProxiesParams) -> list[RunSpec]:
@@ -156,7 +116,7 @@ def _proxies(number: int, pool: int) -> Mapping[str, int]:
     return {"proxies_per_class": number, "pool_size": max(pool, number)}
 
 
-def courses_of(run: RunResult, params: CcpParams) -> list:
+def courses_of(run: RunResult, params: Params) -> list:
     """`steps` that a run took, and of CCP how many problems it solved; what `courses` shows of it is measured too."""
     if not run.spec.loss:
         return []
@@ -222,87 +182,51 @@ def problem_lengths(finished: Iterable[RunResult]) -> pd.DataFrame:
     return table.set_axis([f"problem {number + 1}" for number in table], axis=1)
 
 
-# --- what was found ---------------------------------------------------------------------------------------------------
-
 OURS = "C2-CCP-L"
 
 
-def _by_length(method: str) -> Sentence:
-    """What a method's score is by the length of its problems."""
-
-    def said(numbers: Numbers) -> str:
-        by_length = numbers.levels(method, "problem_steps", "MAP@R")
-        scores = ", ".join(f"{score:.1f} ({length:g})" for length, score in by_length.items())
-        best, longest = max(by_length, key=lambda length: by_length[length]), max(by_length)
-        words = f"MAP@R of {method} by the steps of a problem: {scores}"
-        if best == longest:
-            return f"{words}; the longest is best."
-        gain = numbers.gap(f"{method};problem_steps={best:g}", f"{method};problem_steps={longest:g}", "MAP@R")
-        return f"{words}; {best:g} steps against {longest:g}: {gain}."
-
-    return said
-
-
-def _parts(numbers: Numbers) -> str:
-    """What leaving out each part changes; of runs that are the same ones, that they are."""
-    changes = {"penalty=none": "the penalty", "picks=random": "the choice of samples", "start=best": "the last weights"}
-    left_out = {setting: numbers.effects(f"{OURS};{setting}", OURS, "MAP@R") for setting in changes}
-    gaps = ", ".join(f"without {changes[name]} {with_spread(gap)}" for name, gap in left_out.items() if gap.any())
-    text = f"Left out one by one, the parts of CCP change MAP@R thus: {gaps or 'not at all'}."
-    if not left_out["start=best"].any():
-        text += (
-            " A start at theta* instead of the last weights makes the same runs: a problem ends at its only evaluation."
-        )
-    return text
-
-
-def _over_proxy_anchor(numbers: Numbers) -> str:
-    against = numbers.against("ProxyAnchor-CCP", _alone("ProxyAnchor"), "MAP@R")
-    return (
-        "Over ProxyAnchor, which the paper does not try, CCP, whose proxies start at samples in the first problem too, "
-        f"has {against}."
-    )
-
-
-def _over_pfml(numbers: Numbers) -> str:
-    against = numbers.against("PFML-CCP", _alone("PFML"), "MAP@R")
-    return f"Over PFML it has {against} of a single problem with as many proxies."
-
-
-def _by_batch(numbers: Numbers) -> str:
-    """Fig. 7 is of C2: how much the loss and CCP lose from the largest batch to the smallest."""
-    levels = numbers.levels(OURS, "batch", "MAP@R")
-    few, many = (f"batch={size:g}" for size in (min(levels), max(levels)))
-    lost = {name: numbers.gap(f"{name};{few}", f"{name};{many}", "MAP@R") for name in (OURS, "C2")}
-    leads = [numbers.gap(f"{OURS};{batch}", f"C2;{batch}", "MAP@R") for batch in (few, many)]
-    return (
-        f"From {many.replace('=', ' = ')} to {few.partition('=')[2]}, with equally many steps, MAP@R of C2 changes by "
-        f"{lost['C2']}, that of C2 with CCP by {lost[OURS]}; CCP's lead over C2 is {leads[0]} with the smallest batch "
-        f"and {leads[1]} with the largest."
-    )
-
-
-LambdaProxies = Study(
+LambdaProxies = ccp_study(
+    "42_ccp_ablation_lambda_proxies",
     LambdaProxiesParams,
     lambda_and_proxies,
+    profiles={
+        "quick": {"projections": (0.0, 2e-4, 10.0), "numbers": (1, 4, 8)},
+        "small": {"projections": (0.0, 1e-5, 2e-4, 1e-2, 0.1, 10.0), **NUMBERS},
+        "paper": {"projections": (0.0, 1e-5, 2e-4, 1e-2, 0.1, 1.0, 10.0), **NUMBERS},
+    },
+    references={"projections": (2e-4, 0.0)},
     measures=courses_of,
     claims=TESTS,
-    findings=(whether_it_alternated(f"{OURS};projection=0.0002"),),
 )
-Pool = Study(
-    PoolParams, pools, measures=courses_of, claims=TESTS, findings=(whether_it_alternated(f"{OURS};M=8;pool=12"),)
+Pool = ccp_study(
+    "43_ccp_ablation_pool",
+    PoolParams,
+    pools,
+    profiles={
+        "quick": {"numbers": (1, 8), "pools": (12,)},
+        "small": {"numbers": (1, 8), "pools": (12, 16)},
+        "paper": {"numbers": (1, 2, 4, 8, 12), "pools": (12, 16, 20)},
+    },
+    references={"pools": (12,)},
+    measures=courses_of,
+    claims=TESTS,
 )
-Alternating = Study(
+Alternating = ccp_study(
+    "44_ccp_ablation_alternating",
     AlternatingParams,
     alternating,
+    profiles={
+        "*": {"losses": tuple(LOSSES), "over": ("ProxyAnchor", "PFML")},
+        "quick": {"losses": ("C2", "MS"), "over": ("ProxyAnchor",)},
+    },
     measures=courses_of,
     claims=TESTS,
-    findings=(
-        whether_it_alternated(OURS),
-        *(_by_length(f"{loss}-CCP-L") for loss in BY_LENGTH),
-        _parts,
-        _over_proxy_anchor,
-        _over_pfml,
-    ),
 )
-BatchSize = Study(BatchSizeParams, batch_sizes, measures=courses_of, claims=TESTS, findings=(_by_batch,))
+BatchSize = ccp_study(
+    "45_ccp_ablation_batch_size",
+    BatchSizeParams,
+    batch_sizes,
+    profiles={"*": {"sizes": (16, 32, 64, 128)}, "quick": {"sizes": (16, 32, 128)}},
+    measures=courses_of,
+    claims=TESTS,
+)

@@ -4,19 +4,14 @@ A step and how it is measured are those of `papers.steps`. With CCP the loss has
 all weights. What comes once per problem, the pool and the search, is divided by the steps of a problem.
 """
 
-from dataclasses import dataclass
-from typing import ClassVar
-
 import pandas as pd
 import torch
 
 from dmlrepro.losses.chance_constrained import ProxyContrastiveLoss, greedy_k_center, projection_penalty
 from experiments import steps, timing
-from experiments.analysis.stored import Numbers
-from experiments.analysis.tables import Cell
 from experiments.ccp.claims import TESTS
 from experiments.networks import backbones
-from experiments.params import Params
+from experiments.params import Count, Params, Whole
 from experiments.studies import study_rows
 from experiments.study import Study
 from experiments.training.device import device_for_training
@@ -25,27 +20,14 @@ from experiments.training.schemes.chance_constrained import GivenProxies
 WEIGHT_BYTES = 4  # float32
 
 
-@dataclass(frozen=True)
 class CcpCostParams(Params):
     """The parameters of notebook 46; `seeds` is the number of repetitions."""
 
-    notebook = "46_ccp_cost"
-    paper = "ccp"
-    positive: ClassVar = ("class_counts", "network_images", "proxies_per_class", "pool_size")
-    overrides: ClassVar = {
-        "quick": {"batch_size": 32, "network_images": 2, "image_size": 128, "weights": "none", "seeds": 5}
-        | {"backbone": "bn_inception", "embedding_size": 128, "class_counts": (100, 1000)},
-        "small": {"batch_size": 32, "network_images": 8, "image_size": 227, "weights": "none", "seeds": 10}
-        | {"backbone": "bn_inception", "embedding_size": 128, "class_counts": (100, 3997, 11318)},
-        "paper": {"batch_size": 32, "network_images": 32, "image_size": 227, "weights": "none", "seeds": 20}
-        | {"backbone": "bn_inception", "embedding_size": 128, "class_counts": (100, 3997, 11318)},
-    }
-
-    class_counts: tuple[int, ...] | None = None
-    network_images: int | None = None
-    proxies_per_class: int = 4
-    pool_size: int = 7
-    problem_steps: int = 1000  # steps of a problem, over which what comes once per problem is spread
+    class_counts: tuple[Count, ...]
+    network_images: Count
+    proxies_per_class: Count = 4
+    pool_size: Count = 7
+    problem_steps: Whole = 1000  # steps of a problem, over which what comes once per problem is spread
 
 
 def measure(params: CcpCostParams) -> pd.DataFrame:
@@ -154,27 +136,19 @@ def parts(costs: pd.DataFrame) -> pd.DataFrame:
     return 1000 * medians.rename(columns=names)
 
 
-# --- what was found ---------------------------------------------------------------------------------------------------
-
-
-def _memory(numbers: Numbers) -> str:
-    many = _settings(numbers, "proxy_megabytes")[-1]
-    weights, proxies = numbers.mean("C2-CCP-L", "weights_megabytes"), numbers.mean(many, "proxy_megabytes")
-    return (
-        f"It keeps {weights:.0f} MB of previous weights (the paper: 40 to 45) and {proxies:.1f} MB of proxies for "
-        f"{_classes(many)}."
-    )
-
-
-def _settings(numbers: Numbers, metric: str) -> list[str]:
-    """The cells of the numbers of classes, fewest first."""
-    return [f"C2-CCP-L;C={count:g}" for count in numbers.levels("C2-CCP-L", "C", metric)]
-
-
-def _classes(cell: str) -> str:
-    return f"{Cell.read(cell).settings['C']:,.0f} classes"
-
-
 Cost = Study(
-    CcpCostParams, tabulate=lambda finished, params: counts(params), claims=TESTS, ratios=ratios, findings=(_memory,)
+    "46_ccp_cost",
+    CcpCostParams,
+    paper="ccp",
+    profiles={
+        "quick": {"batch_size": 32, "network_images": 2, "image_size": 128, "weights": "none", "seeds": 5}
+        | {"backbone": "bn_inception", "embedding_size": 128, "class_counts": (100, 1000)},
+        "small": {"batch_size": 32, "network_images": 8, "image_size": 227, "weights": "none", "seeds": 10}
+        | {"backbone": "bn_inception", "embedding_size": 128, "class_counts": (100, 3997, 11318)},
+        "paper": {"batch_size": 32, "network_images": 32, "image_size": 227, "weights": "none", "seeds": 20}
+        | {"backbone": "bn_inception", "embedding_size": 128, "class_counts": (100, 3997, 11318)},
+    },
+    tabulate=lambda finished, params: counts(params),
+    claims=TESTS,
+    ratios=ratios,
 )

@@ -5,8 +5,7 @@ runs with 1, 2, ... problems. The studies without images need no training.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any
 
 import pandas as pd
 import torch
@@ -15,21 +14,17 @@ from torch import Tensor
 from dmlrepro import metrics
 from dmlrepro.losses.chance_constrained import clip_to_unit_ball, covering_radius, greedy_k_center
 from experiments.analysis import tables
-from experiments.analysis.claims import START
-from experiments.analysis.stored import Numbers
 from experiments.ccp.ablations import courses_of
 from experiments.ccp.claims import TESTS
-from experiments.ccp.methods import CcpParams, ccp_runs, whether_it_alternated
-from experiments.profiles import at, layered
+from experiments.ccp.methods import CcpOptions, ccp_runs, ccp_study, decided
+from experiments.params import Choice, Count, Params, Whole
 from experiments.studies import evaluated_labels, measured, study_rows, training_embeddings, with_measures
-from experiments.study import Study
 from experiments.training.records import measurement
 from experiments.training.runs import RunResult
 from experiments.training.spec import RunSpec
 
 
-@dataclass(frozen=True)
-class MnistParams(CcpParams):
+class MnistParams(CcpOptions, Params):
     """The parameters of notebook 40. At quick there is no MNIST: the glyphs stand in for it, in as few dimensions.
 
     On MNIST training and test classes are the same and no class can be held out. A pass over its 10,000 test images
@@ -37,36 +32,18 @@ class MnistParams(CcpParams):
     it did not train on, which no one asks of this notebook, and whose features in two dimensions training only harms.
     """
 
-    notebook = "40_ccp_mnist"
-    takes_searches: ClassVar = False
-    overrides: ClassVar = layered(
-        CcpParams.overrides,
-        at("quick", embedding_size=8, problems=(1, 2)),
-        at("small", dataset="mnist", backbone="resnetv2_20", weights="none"),
-        at("small", steps=1000, eval_every=200, problem_steps=50, samples_per_class=4, protocol="conventional"),
-        at("small", "paper", embedding_size=2, problems=(1, 2, 3, 4, 5)),
-    )
-
-    problems: tuple[int, ...] | None = None  # after so many the space is looked at
-
-    def _dataset_recipe(self, dataset: str) -> dict:
-        return super()._dataset_recipe(dataset) | {"proxies_per_class": 4, "pool_size": 16}
+    problems: tuple[Whole, ...]  # after so many the space is looked at
 
 
-@dataclass(frozen=True)
-class RadiusParams(CcpParams):
+def digits_decided(choice: Choice) -> dict[str, Any]:
+    return decided(choice) | {"proxies_per_class": 4, "pool_size": 16}
+
+
+class RadiusParams(CcpOptions, Params):
     """The parameters of notebook 48; point_sets is the number of random sets of the studies without images."""
 
-    notebook = "48_ccp_covering_radius"
-    overrides: ClassVar = layered(
-        CcpParams.overrides,
-        at("small", "paper", problems=(1, 2, 3, 4)),
-        at("quick", problems=(1, 2)),
-    )
-    positive: ClassVar = ("point_sets",)
-
-    problems: tuple[int, ...] | None = None
-    point_sets: int = 20
+    problems: tuple[Whole, ...]
+    point_sets: Count = 20
 
 
 def mnist(params: MnistParams) -> list[RunSpec]:
@@ -284,38 +261,40 @@ def constants(table: pd.DataFrame) -> dict[str, tuple]:
     }
 
 
-# --- what was found ---------------------------------------------------------------------------------------------------
-
 OURS = "C2-CCP-L"
 
 
-def _lemma(numbers: Numbers) -> str:
-    cells = (tables.Cell("Lemma 1", {"constant": name}) for name in ("printed", "rows and columns"))
-    ratios = (tables.levels_of(numbers.cells, cell, "Lipschitz/constant")[cell] for cell in cells)
-    printed, valid = (max(by_seed.values()) for by_seed in ratios)
-    return (
-        f"Lemma 1: the constant of a linear layer is up to {printed:.2f} times the printed bound, and at most "
-        f"{valid:.2f} times the root of the largest row sum times the largest column sum."
-    )
-
-
-def _extent(numbers: Numbers) -> str:
-    """Where an embedding shrinks or grows as a whole, so does its covering radius: what counts for retrieval is the
-    radius over the distance between classes."""
-    radius = "average_covering_radius / inter_class_distance"
-    single, ours, start = (numbers.mean(cell, radius) for cell in ("C2-Proxy", OURS, START))
-    return (
-        f"Over the distance between classes the average covering radius is {single:.2f} under C2-Proxy, {ours:.2f} "
-        f"under {OURS} and {start:.2f} before training."
-    )
-
-
-Mnist = Study(MnistParams, mnist, measures=proxies_of, claims=TESTS, findings=(whether_it_alternated(OURS),))
-Radius = Study(
+Mnist = ccp_study(
+    "40_ccp_mnist",
+    MnistParams,
+    mnist,
+    decides=digits_decided,
+    profiles={
+        "quick": {"embedding_size": 8, "problems": (1, 2)},
+        "small": {
+            "dataset": "mnist",
+            "backbone": "resnetv2_20",
+            "weights": "none",
+            "steps": 1000,
+            "eval_every": 200,
+            "problem_steps": 50,
+            "samples_per_class": 4,
+            "protocol": "conventional",
+            "embedding_size": 2,
+            "problems": (1, 2, 3, 4, 5),
+        },
+        "paper": {"embedding_size": 2, "problems": (1, 2, 3, 4, 5)},
+    },
+    takes_searches=False,
+    measures=proxies_of,
+    claims=TESTS,
+)
+Radius = ccp_study(
+    "48_ccp_covering_radius",
     RadiusParams,
     radius,
     radius_table,
     geometries_of,
+    profiles={"small": {"problems": (1, 2, 3, 4)}, "paper": {"problems": (1, 2, 3, 4)}, "quick": {"problems": (1, 2)}},
     claims=TESTS,
-    findings=(whether_it_alternated(OURS), _extent, _lemma),
 )

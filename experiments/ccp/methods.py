@@ -15,15 +15,15 @@ All four losses are those of losses/chance_constrained.py, so that only CCP is b
 import functools
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any
+
+from pydantic import BaseModel
 
 from experiments import studies
-from experiments.analysis.stored import Numbers, Sentence
 from experiments.figures.style import Names
 from experiments.methods import (
     BASELINES,
     PROXIES,
-    UNSAID,
     Method,
     Setting,
     every_seed,
@@ -32,8 +32,9 @@ from experiments.methods import (
     spec_layers,
     spec_of,
 )
-from experiments.params import Params
+from experiments.params import Choice, Count, Number, Params, Whole
 from experiments.profiles import benchmark_of
+from experiments.study import Study
 from experiments.training.search import Range
 from experiments.training.spec import RunSpec
 
@@ -133,25 +134,20 @@ def _own() -> dict[Variant, Method]:
         methods[variant] = Method(variant.name, loss, offered=False, **record)
 
     for name, (loss, options) in LOSSES.items():
-        sources = {
-            dataset: {option: Setting(value, _SUPPLEMENT) for option, value in values[name].items()}
-            for dataset, values in PUBLISHED.items()
-        }
         plain, large, small, single = _SHADES[name]
-        shared: dict[str, Any] = {"options": options, "ranges": _RANGES[name], "batches": "pairs", "published": sources}
+        shared: dict[str, Any] = {"options": options, "ranges": _RANGES[name], "batches": "pairs"}
         add(Variant(name), loss, color=plain, **shared)
         largest = Variant(name, "CCP", "L")
         for variant, color in ((Variant(name, "Proxy"), single), (Variant(name, "CCP", "S"), small), (largest, large)):
             how = {"fields": {"scheme": SCHEME}, "searched_as": "" if variant == largest else largest.name}
             add(variant, loss, color=color, **how, **shared)
     for name, colors in (("C1", ("#DADAEB", "#6A51A3")), ("C2", ("#FEE6CE", "#D94801"))):
-        sources = {"*": dict.fromkeys(("pos_margin", "neg_margin", "memory_size", "warmup_steps"), UNSAID)}
         ranges = {"pos_margin": Range(-0.2, 1), "neg_margin": Range(0, 1)}
-        shared = {"options": {"form": name.lower()}, "batches": "pairs", "ranges": ranges, "published": sources}
+        shared = {"options": {"form": name.lower()}, "batches": "pairs", "ranges": ranges}
         for size, color in zip("SL", colors):
             shared["searched_as"] = "" if size == "L" else Variant(name, "XBM", "L").name
             add(Variant(name, "XBM", size), "baselines.cross_batch_memory", color=color, **shared)
-    anchor = BASELINES["ProxyAnchor"]
+    anchor: Any = BASELINES["ProxyAnchor"]
     shared = {"fields": {"scheme": SCHEME}, "faster": {"*": PROXIES}}
     add(Variant("ProxyAnchor", "CCP"), anchor.loss, ranges=anchor.ranges, color="#003355", **shared)
     field: dict[str, Any] = {"options": {"proxies_per_class": 8}, "batches": "pairs", "ranges": {"alpha": Range(0, 6)}}
@@ -194,20 +190,6 @@ published = functools.partial(studies.published, "ccp", PRINTED)
 ALTERNATED = 3  # problems of a run, from which on it says something of CCP
 
 
-def whether_it_alternated(cell: str) -> Sentence:
-    """A sentence about a cell whose runs had fewer than ALTERNATED problems; of others it is empty."""
-
-    def said(numbers: Numbers) -> str:
-        problems = numbers.mean(cell, "problems")
-        if problems >= ALTERNATED:
-            return ""
-        return (
-            f"CCP did not alternate: {cell.replace(';', ', ')} had {problems:.1f} problems, which says nothing of it."
-        )
-
-    return said
-
-
 ONE_FOLD, FOUR_FOLDS = "ccp_one_fold", "ccp_early_stopping"  # of the ablations, and of Tables II, V and VI
 # What `small` has by benchmark, from pilots that looked at test classes. On validation classes (results/README.md)
 # problems of 25 steps are the best on letters by 6 to 13 points of MAP@R, a run each, and on birds those of 25, 50 and
@@ -216,8 +198,7 @@ REGIMES = {"cub": {"steps": 300, "problem_steps": 50}, "omniglot": {"steps": 600
 SHORT = {"batch_size": 32, "batch_weight": 0.1, "protocol": ONE_FOLD, "problem_patience": 0}
 
 
-@dataclass(frozen=True)
-class CcpParams(Params):
+class CcpOptions(BaseModel):
     """What the notebooks that train CCP share.
 
     At quick and small a run has hundreds of steps, not tens of thousands: proxies then learn at the rate of a new head,
@@ -226,49 +207,56 @@ class CcpParams(Params):
     scores of a problem still creep up; so a problem ends after `problem_steps` there, see REGIMES.
     """
 
-    paper = "ccp"
-    differs: ClassVar = (
-        "retrieval is scored by cosine, the released code ranks clipped embeddings by Euclidean distance",
-        "MS mines no pairs, with and without CCP: the paper gives no threshold",
-        "proxies have no weight decay, which the released code gives them",
-        "early stopping ends a run after 60 evaluations, at the latest after 200,000 steps",
-    )
-    positive: ClassVar[tuple[str, ...]] = ("proxies_per_class", "pool_size", "eval_every")
-    overrides: ClassVar = {
-        "quick": {"steps": 60, "eval_every": 20, "problem_steps": 10} | SHORT,
-        "small": {"eval_every": 50} | SHORT,
-        "paper": {"eval_every": 25, "problem_patience": 3, "problem_steps": 0}
-        | {"batch_weight": 0.0, "protocol": ONE_FOLD},
-    }
-
-    protocol: str | None = None
-    proxies_per_class: int | None = None
-    pool_size: int | None = None
-    projection: float = 2e-4
-    problem_patience: int | None = None  # evaluations without a better one that end a problem; 0: they end none
-    problem_steps: int | None = None  # steps that end a problem; 0: they end none
-    eval_every: int | None = None  # steps between two evaluations; at paper the protocol's
-    batch_weight: float | None = None  # weight of the loss within the batch beside that with proxies
-
-    def _dataset_recipe(self, dataset: str) -> dict[str, Any]:
-        many = benchmark_of(dataset) in MANY_CLASSES
-        regime = REGIMES.get(benchmark_of(dataset), REGIMES["cub"]) if self.profile == "small" else {}
-        return {"proxies_per_class": 4 if many else 8, "pool_size": 7 if many else 12} | regime
-
-    def published(self, method: str, setting: str = "") -> Mapping[str, Setting]:
-        """The paper's settings of a method (see `Params.published`)."""
-        variant = VARIANTS.get(method, Variant(method))
-        options = PUBLISHED[benchmark_like(self.dataset)].get(variant.over, {})
-        if variant.form == "XBM":
-            named = {"positive_margin": "pos_margin", "negative_margin": "neg_margin"}
-            options = {named[name]: value for name, value in options.items()} | xbm_options(self, variant.size)
-        settings = {f"loss.{name}": Setting(value, _SUPPLEMENT) for name, value in options.items()}
-        if variant.over in LOSSES and variant.form in ("Proxy", "CCP"):
-            settings["loss_lr.*"] = Setting(NETWORK["lr"].value, "the released code: proxies learn as the network does")
-        return dict(NETWORK) | settings
+    protocol: str
+    proxies_per_class: Count
+    pool_size: Count
+    projection: Number = 2e-4
+    problem_patience: Whole  # evaluations without a better one that end a problem; 0: they end none
+    problem_steps: Whole  # steps that end a problem; 0: they end none
+    eval_every: Count  # steps between two evaluations; at paper the protocol's
+    batch_weight: Number  # weight of the loss within the batch beside that with proxies
 
 
-def xbm_options(params: CcpParams, size: str) -> dict[str, int]:
+DEVIATIONS = (
+    "retrieval is scored by cosine, the released code ranks clipped embeddings by Euclidean distance",
+    "MS mines no pairs, with and without CCP: the paper gives no threshold",
+    "proxies have no weight decay, which the released code gives them",
+    "early stopping ends a run after 60 evaluations, at the latest after 200,000 steps",
+)
+PROFILES: dict[str, dict[str, Any]] = {
+    "quick": {"steps": 60, "eval_every": 20, "problem_steps": 10} | SHORT,
+    "small": {"eval_every": 50} | SHORT,
+    "paper": {"eval_every": 25, "problem_patience": 3, "problem_steps": 0, "batch_weight": 0.0, "protocol": ONE_FOLD},
+}
+
+
+def decided(choice: Choice) -> dict[str, Any]:
+    """Proxies and pool by the number of classes; at small the regime of the benchmark."""
+    benchmark = benchmark_of(choice.dataset)
+    many = benchmark in MANY_CLASSES
+    regime = REGIMES.get(benchmark, REGIMES["cub"]) if choice.profile == "small" else {}
+    return {"proxies_per_class": 4 if many else 8, "pool_size": 7 if many else 12} | regime
+
+
+def published_settings(params: Params, method: str, setting: str = "") -> Mapping[str, Setting]:
+    """The paper's settings of a method (see `Study.published`)."""
+    variant = VARIANTS.get(method, Variant(method))
+    options = PUBLISHED[benchmark_like(params.dataset)].get(variant.over, {})
+    if variant.form == "XBM":
+        named = {"positive_margin": "pos_margin", "negative_margin": "neg_margin"}
+        options = {named[name]: value for name, value in options.items()} | xbm_options(params, variant.size)
+    settings = {f"loss.{name}": Setting(value, _SUPPLEMENT) for name, value in options.items()}
+    if variant.over in LOSSES and variant.form in ("Proxy", "CCP"):
+        settings["loss_lr.*"] = Setting(NETWORK["lr"].value, "the released code: proxies learn as the network does")
+    return dict(NETWORK) | settings
+
+
+ccp_study = functools.partial(
+    Study, paper="ccp", shared=PROFILES, decides=decided, published=published_settings, deviations=DEVIATIONS
+)
+
+
+def xbm_options(params: Params, size: str) -> dict[str, int]:
     """How large a memory is, and after how many steps it starts."""
     batches = XBM_BATCHES[benchmark_like(params.dataset)][size]
     warmup = XBM_WARMUP if params.profile == "paper" else params.steps // 10
@@ -278,7 +266,7 @@ def xbm_options(params: CcpParams, size: str) -> dict[str, int]:
 ENDS = ("problem_patience", "problem_steps")  # of a problem
 
 
-def scheme_options(variant: Variant, params: CcpParams, **changes: Any) -> dict[str, Any]:
+def scheme_options(variant: Variant, params: CcpOptions, **changes: Any) -> dict[str, Any]:
     """Options of the scheme for a method that has it: S has one proxy per class, "Proxy" a single problem."""
     options = {"pool_size": params.pool_size, "projection": params.projection}
     ends = {} if variant.form == "Proxy" else {name: getattr(params, name) or None for name in ENDS}
@@ -290,7 +278,7 @@ def scheme_options(variant: Variant, params: CcpParams, **changes: Any) -> dict[
 
 
 def ccp_spec(
-    name: str, params: CcpParams, *, setting: str = "", scheme: Mapping[str, Any] | None = None, **changes: Any
+    name: str, params: Any, *, setting: str = "", scheme: Mapping[str, Any] | None = None, **changes: Any
 ) -> RunSpec:
     """The run of one method; scheme: options of its scheme that differ from the parameters'; others as in `spec_of`."""
     method, variant = pick(METHODS, [name])[0], VARIANTS.get(name, Variant(name))
@@ -309,6 +297,6 @@ def ccp_spec(
     return spec_of(method, params, setting=setting, **fields | changes)
 
 
-def ccp_runs(names: Iterable[str], params: CcpParams, **how: Any) -> list[RunSpec]:
+def ccp_runs(names: Iterable[str], params: Params, **how: Any) -> list[RunSpec]:
     """All seeds and folds of some methods at one setting; `how` as in `ccp_spec`."""
     return every_seed([ccp_spec(name, params, **how) for name in names], params)

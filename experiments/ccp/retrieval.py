@@ -3,21 +3,17 @@ under the conventional one (Tables III, IV)."""
 
 import math
 from collections.abc import Iterable
-from dataclasses import dataclass
-from typing import ClassVar
 
 import pandas as pd
 
 from experiments.analysis import results, tables
 from experiments.analysis.comparing import UNTRAINED
-from experiments.analysis.stored import Numbers
 from experiments.ccp.ablations import courses_of
 from experiments.ccp.claims import TESTS
-from experiments.ccp.methods import FOUR_FOLDS, LOSSES, METHODS, CcpParams, ccp_spec
+from experiments.ccp.methods import FOUR_FOLDS, LOSSES, METHODS, CcpOptions, ccp_spec, ccp_study
 from experiments.methods import every_seed, found_by_search, search_each
-from experiments.profiles import at, layered
+from experiments.params import Params, Whole
 from experiments.studies import study_rows, with_measures
-from experiments.study import Study
 from experiments.training.spec import RunSpec
 
 PAIRS = tuple(f"{loss}{form}" for loss in LOSSES for form in ("", "-CCP-L"))
@@ -26,28 +22,15 @@ SMALL_MEMORY = ("C1-XBM-S", "C1-CCP-S", "C2-XBM-S", "C2-CCP-S")
 SPREAD_METRICS = ("P@1", "MAP@R")
 
 
-@dataclass(frozen=True)
-class CcpRetrievalParams(CcpParams):
+class CcpRetrievalParams(CcpOptions, Params):
     """The parameters of notebook 41."""
 
-    notebook = "41_ccp_retrieval"
-    overrides: ClassVar = layered(
-        CcpParams.overrides,
-        at(methods=("untrained", *PAIRS, *OTHERS, *SMALL_MEMORY)),
-        at("quick", methods=("untrained", "C2", "C2-CCP-L", "C2-XBM-L", "ProxyAnchor")),
-        at("paper", protocol=FOUR_FOLDS),
-    )
-
-    methods: tuple[str, ...] | None = None
-    search_trials: int | None = None
+    methods: tuple[str, ...]
+    search_trials: Whole
 
 
-@dataclass(frozen=True)
-class CcpConventionalParams(CcpParams):
+class CcpConventionalParams(CcpOptions, Params):
     """The parameters of notebook 47; evaluations on the test set end a projection, as in the paper."""
-
-    notebook = "47_ccp_conventional"
-    overrides: ClassVar = layered(CcpParams.overrides, at(protocol="conventional"))
 
     methods: tuple[str, ...] = ("untrained", "C2-CCP-L", "MS-CCP-L", "ProxyAnchor", "MS")
 
@@ -114,18 +97,24 @@ def _specs(params: CcpRetrievalParams | CcpConventionalParams) -> list[RunSpec]:
     return [ccp_spec(name, params) for name in params.methods]
 
 
-def _over_itself(numbers: Numbers) -> str:
-    gains = ", ".join(f"{loss} ({numbers.gap(f'{loss}-CCP-L', loss, 'MAP@R')})" for loss in LOSSES)
-    return f"What CCP adds to the MAP@R of the same loss: {gains}."
-
-
-def _memory(numbers: Numbers) -> str:
-    """XBM is at its best before its memory begins where both sizes of it have the same best weights."""
-    if ("C2-XBM-S", "MAP@R") in numbers.cells and not numbers.effects("C2-XBM-L", "C2-XBM-S", "MAP@R").any():
-        return "XBM is at its best before its memory begins, whatever the size: CCP cannot be compared with a memory."
-    return ""
-
-
-FINDINGS = (_over_itself, _memory)
-Retrieval = Study(CcpRetrievalParams, retrieval, retrieval_table, courses_of, claims=TESTS, findings=FINDINGS)
-Conventional = Study(CcpConventionalParams, conventional, measures=courses_of, claims=TESTS)
+Retrieval = ccp_study(
+    "41_ccp_retrieval",
+    CcpRetrievalParams,
+    retrieval,
+    retrieval_table,
+    courses_of,
+    profiles={
+        "*": {"methods": ("untrained", *PAIRS, *OTHERS, *SMALL_MEMORY)},
+        "quick": {"methods": ("untrained", "C2", "C2-CCP-L", "C2-XBM-L", "ProxyAnchor")},
+        "paper": {"protocol": FOUR_FOLDS},
+    },
+    claims=TESTS,
+)
+Conventional = ccp_study(
+    "47_ccp_conventional",
+    CcpConventionalParams,
+    conventional,
+    profiles={"*": {"protocol": "conventional"}},
+    measures=courses_of,
+    claims=TESTS,
+)

@@ -144,39 +144,31 @@ def plain_batch(store: ImageStore, indices: Tensor) -> Tensor:
     return store.pixels.view(-1, *store.image_size, store.channels).index_select(0, indices).permute(0, 3, 1, 2)
 
 
-def survey(manifest: Manifest) -> str:
-    """Sizes and modes of a manifest's image files, from their headers; ValueError lists those without a sound one."""
-    with ThreadPoolExecutor(os.cpu_count()) as pool:
-        headers = _all_read(pool, partial(_header, own=is_own(manifest.name)), manifest.images)
-        _refuse_shared(pool, manifest)
-    sides = np.array([size for size, _ in headers])
-    modes = Counter(mode for _, mode in headers)
-    return (
-        f"image files: {', '.join(f'{count} {mode}' for mode, count in modes.most_common())}; short side "
-        f"{sides.min(1).min()}..{sides.min(1).max()} pixels, long side {sides.max(1).min()}..{sides.max(1).max()}"
-    )
-
-
 def check(manifest: Manifest) -> str:
     """Decode every image file and keep nothing; ValueError lists those that are damaged, which a header may hide.
 
-    Returns the grey levels in use: a picture of 8 bits in a file of 16 is black.
+    Returns sizes and modes, and the grey levels in use: a picture of 8 bits in a file of 16 is black.
     """
     from tqdm import tqdm
 
-    def levels(path: str) -> tuple[int, int]:
+    def looked_at(path: str) -> tuple[str, int, int, int, int]:
+        (height, width), mode = _header(path, own=is_own(manifest.name))
         pixels = np.asarray(decoded(path, upright=False))
-        return int(pixels.min()), int(pixels.max())
+        return mode, min(height, width), max(height, width), int(pixels.min()), int(pixels.max())
 
     with (
         ThreadPoolExecutor(os.cpu_count()) as pool,
         tqdm(desc=f"decoding {manifest.name}", total=len(manifest), unit=" images", disable=None) as bar,
     ):
-        found = np.array(_all_read(pool, levels, manifest.images, bar=bar))
-    darkest, brightest = found[:, 0], found[:, 1]
-    flat = [manifest.images[index] for index in np.flatnonzero(darkest == brightest)]
+        modes, short, long, darkest, brightest = zip(*_all_read(pool, looked_at, manifest.images, bar=bar))
+        _refuse_shared(pool, manifest)
+    flat = [path for path, low, high in zip(manifest.images, darkest, brightest) if low == high]
     said = f"; {len(flat)} images are of one level alone: {few(flat)}" if flat else ""
-    return f"grey levels in use, of 0..255: {darkest.min()}..{brightest.max()}{said}"
+    return (
+        f"image files: {', '.join(f'{count} {mode}' for mode, count in Counter(modes).most_common())}; short side "
+        f"{min(short)}..{max(short)} pixels, long side {min(long)}..{max(long)}\n"
+        f"grey levels in use, of 0..255: {min(darkest)}..{max(brightest)}{said}"
+    )
 
 
 def decoded(path: str, *, upright: bool) -> Image.Image:

@@ -66,7 +66,13 @@ def dots(
     order = [key for key in dict.fromkeys(key[:2] for key in values) if key not in floors]
     order.sort(key=lambda key: values.get((*key, metrics[0]), np.array([-np.inf])).mean())
     methods = [method for method, _ in order]
-    theirs = {} if published is None else _published(published, metrics, methods)
+    theirs: dict[str, pd.DataFrame] = {}
+    if published is not None:
+        absent = {"dataset", "method", "metric", "value"} - set(published)
+        check(not absent, f"published lacks the columns {sorted(absent)}")
+        known = published[published["method"].isin(methods) & published["metric"].isin(metrics)]
+        check(len(known) > 0, f"published has no row of {listed(metrics)} and a method in {listed(methods)}")
+        theirs = dict(list(known.groupby("metric")))
     common, dot_names = _short_names(order, names)
     alike = {metric: of[0] for metric, of in rows.groupby("metric")["value"].unique().items() if len(of) == 1}
     drawn = [metric for metric in metrics if metric not in alike] or metrics
@@ -78,7 +84,10 @@ def dots(
         for axis, (metric, part) in zip(axes, shown):
             axis.set_xlabel(names.label(metric))
             if part == "published":
-                _hollow(axis, theirs[metric], methods)
+                look: dict[str, Any] = {"s": 34, "facecolor": "none", "edgecolor": "black", "zorder": 4}
+                for (dataset, some), shape in zip(theirs[metric].groupby("dataset"), itertools.cycle("Ds^v")):
+                    axis.scatter(some["value"], some["method"].map(methods.index), label=dataset, marker=shape, **look)
+                axis.set_title("published", fontsize="small")
                 continue
             by_row = {y: values[*key, metric] for y, key in enumerate(order) if (*key, metric) in values}
             for y, measured in by_row.items():
@@ -90,15 +99,6 @@ def dots(
         figure.suptitle(title, fontsize="medium")
         legend(figure, *axes)
     return described(figure, f"Dots of {listed(map(names.label, metrics))} by method: {title}.")
-
-
-def _published(published: pd.DataFrame, metrics: Sequence[str], methods: Sequence[str]) -> dict[str, pd.DataFrame]:
-    """By metric what is published of the methods."""
-    absent = {"dataset", "method", "metric", "value"} - set(published)
-    check(not absent, f"published lacks the columns {sorted(absent)}")
-    rows = published[published["method"].isin(methods) & published["metric"].isin(metrics)]
-    check(len(rows) > 0, f"published has no row of {listed(metrics)} and a method in {listed(methods)}")
-    return dict(list(rows.groupby("metric")))
 
 
 def _floors(rows: pd.DataFrame) -> list[tuple[str, str]]:
@@ -164,14 +164,6 @@ def _span(axis: Axes, rows: Sequence[np.ndarray], floors: Mapping[str, float], p
         side = "left" if place < 0.25 else "right" if place > 0.75 else "center"
         above: dict[str, Any] = {"xycoords": "axes fraction", "textcoords": "offset points", "ha": side}
         axis.annotate(text, (place, 1), (0, 3 + 11 * line), fontsize="small", color="0.25", **above)
-
-
-def _hollow(axis: Axes, published: pd.DataFrame, methods: list[str]) -> None:
-    """Draw published values, a mark per data set."""
-    look: dict[str, Any] = {"s": 34, "facecolor": "none", "edgecolor": "black", "zorder": 4}
-    for (dataset, rows), shape in zip(published.groupby("dataset"), itertools.cycle("Ds^v")):
-        axis.scatter(rows["value"], rows["method"].map(methods.index), label=dataset, marker=shape, **look)
-    axis.set_title("published", fontsize="small")
 
 
 def ablation(

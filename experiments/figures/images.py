@@ -1,5 +1,5 @@
 """Figures of images: those of a set, queries with their neighbours, a map of unseen classes; and what they show of a
-data set or of a finished run. Images are uint8 (H, W), (H, W, 3) or (3, H, W)."""
+data set or of a finished run. Images are uint8 (H, W) or (H, W, 3)."""
 
 from __future__ import annotations
 
@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from experiments.training.runs import RunResult
 
 RIGHT, WRONG = "#1B8A3A", "#C1272D"
-NAMED = 24  # classes at most whose names stand beside a map
 Rows = list[list[np.ndarray]]
 
 
@@ -197,29 +196,24 @@ def embedding_map(xy: np.ndarray, labels: Sequence, images: Sequence | None = No
     check(len(labels) == len(xy), f"labels: {len(labels)} labels for {len(xy)} points")
     check(images is None or len(images) == len(xy), f"images must be one per point, {len(xy)}")
     classes = list(dict.fromkeys(labels.tolist()))
-    shade_of = dict(zip(classes, shades(len(classes))))
-    named = len(classes) <= NAMED
-    widths = {"width_ratios": (5.4, 3.6)[: 1 + named]}
-    with panels(1 + named, 5.2, WIDTH if named else 5.6, grid=False, gridspec_kw=widths) as (figure, (axis, *keys)):
-        for i, name in enumerate(classes):
-            style: dict[str, Any] = {"color": shade_of[name], "marker": MARKERS[i % len(MARKERS)], "linewidth": 0}
+    with panels(2, 5.2, WIDTH, grid=False, gridspec_kw={"width_ratios": (5.4, 3.6)}) as (figure, (axis, key)):
+        for i, (name, shade) in enumerate(zip(classes, shades(len(classes)))):
+            style: dict[str, Any] = {"color": shade, "marker": MARKERS[i % len(MARKERS)], "linewidth": 0}
             axis.scatter(xy[labels == name, 0], xy[labels == name, 1], s=22, **style)
-            for key in keys:
-                key.scatter([0.25], [i + 0.5], s=34, **style)
-                if images is not None:
-                    _thumbnail(key, 0.6, i, images[int(np.flatnonzero(labels == name)[0])], None)
-                left = 0.6 if images is None else 1.7
-                key.text(left, i + 0.5, _wrapped(str(name)), va="center", fontsize="small")
-        for key in keys:
-            key.set(xlim=(0, 8), ylim=(max(len(classes), 12), 0))  # so high that a name has room for two lines
-            key.axis("off")
+            key.scatter([0.25], [i + 0.5], s=34, **style)
+            if images is not None:
+                _thumbnail(key, 0.6, i, images[int(np.flatnonzero(labels == name)[0])], None)
+            left = 0.6 if images is None else 1.7
+            key.text(left, i + 0.5, _wrapped(str(name)), va="center", fontsize="small")
+        key.set(xlim=(0, 8), ylim=(max(len(classes), 12), 0))  # so high that a name has room for two lines
+        key.axis("off")
         axis.set(xlabel="t-SNE 1 (no unit)", ylabel="t-SNE 2 (no unit)", xticks=[], yticks=[])
         shown = f"{len(xy)} images of {len(classes)} classes"
         axis.set_title(f"{title}: {shown}" if title else shown)
     return described(figure, f"t-SNE map, {axis.get_title()}.")
 
 
-def _thumbnail(axis: Axes, x: float, y: float, image: np.ndarray | torch.Tensor, right: bool | None) -> None:
+def _thumbnail(axis: Axes, x: float, y: float, image: np.ndarray, right: bool | None) -> None:
     from matplotlib.patches import Rectangle
 
     pixels = _small(image, 48)
@@ -233,17 +227,13 @@ def _thumbnail(axis: Axes, x: float, y: float, image: np.ndarray | torch.Tensor,
         axis.text(left + width, top, mark, ha="right", va="top", color="white", fontsize=9, weight="bold", bbox=box)
 
 
-def _small(image: np.ndarray | torch.Tensor, size: int) -> np.ndarray:
+def _small(image: np.ndarray, size: int) -> np.ndarray:
     """uint8 (H, W, 3) of at most `size` pixels a side, in few colours, for a small PNG."""
     from PIL import Image
 
     pixels = np.asarray(image)
-    shape = pixels.shape
-    if pixels.ndim == 3 and shape[-1] not in (1, 3) and shape[0] in (1, 3):
-        pixels = np.moveaxis(pixels, 0, -1)
-    pixels = pixels[..., 0] if pixels.ndim == 3 and pixels.shape[-1] == 1 else pixels
-    right = pixels.dtype == np.uint8 and (pixels.ndim == 2 or (pixels.ndim == 3 and pixels.shape[-1] == 3))
-    check(right, f"images must be uint8 (H, W), (H, W, 3) or (3, H, W), got {pixels.dtype} {shape}")
+    right = pixels.dtype == np.uint8 and (pixels.ndim == 2 or pixels.shape[2:] == (3,))
+    check(right, f"images must be uint8 (H, W) or (H, W, 3), got {pixels.dtype} {pixels.shape}")
     picture = Image.fromarray(pixels)
     picture.thumbnail((size, size))
     return np.asarray(picture.quantize(32, dither=Image.Dither.NONE).convert("RGB"))

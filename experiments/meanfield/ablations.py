@@ -5,9 +5,9 @@ They are Figs 2, 3 and 5 and Tables 8 to 13 of the paper.
 One thing varies, the rest is the paper's setting. At quick and small a run is a head on features computed once.
 """
 
+import functools
 from collections.abc import Iterable
-from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -20,10 +20,9 @@ from experiments.analysis.claims import START
 from experiments.meanfield.claims import TESTS
 from experiments.meanfield.conventional import curve_options, curve_table
 from experiments.meanfield.magnet import best_fields, field_offset
-from experiments.meanfield.methods import SHARPNESS, MeanFieldParams, every_run
-from experiments.profiles import at, layered
+from experiments.meanfield.methods import PROFILES, SHARPNESS, every_run, meanfield_study
+from experiments.params import Count, Number, Params, Positive, Whole
 from experiments.studies import scored, trained_loss, training_embeddings, with_measured
-from experiments.study import Study
 from experiments.training import records
 from experiments.training.builders import build_loss
 from experiments.training.records import measurement
@@ -31,88 +30,42 @@ from experiments.training.runs import RunResult
 from experiments.training.spec import RunSpec
 
 # Many short runs; the budget of the runs, and of those whose epochs count
-EPOCHS = layered(MeanFieldParams.overrides, at("quick", steps=0, epochs=2), at("small", steps=0, epochs=4))
+EPOCHS = {"quick": {"steps": 0, "epochs": 2}, "small": {"steps": 0, "epochs": 4}}
+by_epochs = functools.partial(meanfield_study, shared=PROFILES | EPOCHS)
 
 
-@dataclass(frozen=True)
-class DimParams(MeanFieldParams):
+class DimParams(Params):
     """The parameters of notebook 33."""
 
-    notebook = "33_meanfield_ablation_dim"
-    positive: ClassVar = ("dims",)
-    references: ClassVar = {"dims": (512,)}
-    overrides: ClassVar = layered(
-        MeanFieldParams.overrides,
-        at(
-            methods=("untrained", "ProxyAnchor", "Cont", "MFCont", "CWMS", "MFCWMS"), dims=(32, 64, 128, 256, 512, 1024)
-        ),
-        at("quick", methods=("untrained", "ProxyAnchor", "MFCont", "MFCWMS"), dims=(32, 128, 512)),
-    )
-
-    methods: tuple[str, ...] | None = None
-    dims: tuple[int, ...] | None = None
+    methods: tuple[str, ...]
+    dims: tuple[Count, ...]
 
 
-@dataclass(frozen=True)
-class BetaDeltaParams(MeanFieldParams):
+class BetaDeltaParams(Params):
     """The parameters of notebook 34."""
 
-    notebook = "34_meanfield_ablation_beta_delta"
-    positive: ClassVar = ("betas",)
-    references: ClassVar = {"betas": (SHARPNESS["beta"],), "deltas": (SHARPNESS["delta"],)}
-    overrides: ClassVar = layered(
-        MeanFieldParams.overrides,
-        at(betas=(50.0, 60.0, 70.0, 80.0, 90.0), deltas=(0.6, 0.7, 0.8, 0.9, 1.0)),
-        at("quick", betas=(50.0, 80.0, 90.0), deltas=(0.6, 0.8, 1.0)),
-    )
-
-    betas: tuple[float, ...] | None = None
-    deltas: tuple[float, ...] | None = None
+    betas: tuple[Positive, ...]
+    deltas: tuple[Number, ...]
 
 
-@dataclass(frozen=True)
-class BatchSizeParams(MeanFieldParams):
+class BatchSizeParams(Params):
     """The parameters of notebook 35; the number of epochs is fixed, so that a larger batch has fewer steps."""
 
-    notebook = "35_meanfield_ablation_batch_size"
-    positive: ClassVar = ("batch_sizes",)
-    references: ClassVar = {"batch_sizes": (180,)}
-    overrides: ClassVar = layered(
-        EPOCHS, at(batch_sizes=(30, 60, 90, 120, 150, 180)), at("quick", batch_sizes=(30, 90, 180))
-    )
-
     methods: tuple[str, ...] = ("untrained", "ProxyAnchor", "MFCWMS")
-    batch_sizes: tuple[int, ...] | None = None
+    batch_sizes: tuple[Count, ...]
 
 
-@dataclass(frozen=True)
-class AlphaParams(MeanFieldParams):
+class AlphaParams(Params):
     """The parameters of notebook 36."""
 
-    notebook = "36_meanfield_ablation_alpha"
-    positive: ClassVar = ("alphas",)
-    references: ClassVar = {"alphas": (SHARPNESS["alpha"],)}
-    overrides: ClassVar = layered(
-        EPOCHS, at(alphas=(0.01, 0.1, 1.0, 10.0, 20.0, 40.0)), at("quick", alphas=(0.01, 1.0, 40.0))
-    )
-
-    alphas: tuple[float, ...] | None = None
+    alphas: tuple[Positive, ...]
 
 
-@dataclass(frozen=True)
-class RegularizerParams(MeanFieldParams):
+class RegularizerParams(Params):
     """The parameters of notebook 37."""
 
-    notebook = "37_meanfield_ablation_regularizer"
-    references: ClassVar = {"weights_of_regularizer": (0.0,), "first_epochs": (2,)}
-    overrides: ClassVar = layered(
-        EPOCHS,
-        at(weights_of_regularizer=(0.0, 0.01, 0.1, 1.0, 10.0, 100.0)),
-        at("quick", weights_of_regularizer=(0.0, 1.0, 100.0)),
-    )
-
-    weights_of_regularizer: tuple[float, ...] | None = None  # lambda_MF
-    first_epochs: tuple[int, ...] = (1, 2)  # after these the regulariser is looked at too
+    weights_of_regularizer: tuple[Number, ...]  # lambda_MF
+    first_epochs: tuple[Whole, ...] = (1, 2)  # after these the regulariser is looked at too
 
 
 def ablation_dim(params: DimParams) -> list[RunSpec]:
@@ -262,7 +215,7 @@ def fields_of(run: RunResult, plain: bool) -> dict[str, float]:
     `regularizer`, and what it was `before` the first step; not plain: of proxies, `field_offset` alone."""
     manifest, embeddings, labels = training_embeddings(run)
     loss: Any = trained_loss(run, manifest, embeddings.shape[1])
-    fields: Any = loss.mean_fields if plain else baselines.proxies_of(loss)[:, 0]
+    fields: Any = loss.mean_fields if plain else baselines.proxies_of(loss)[:, 0]  # type: ignore[index]
     offset = {"field_offset": field_offset(fields.detach().double(), embeddings.double(), labels)}
     if not plain:
         return offset
@@ -270,8 +223,59 @@ def fields_of(run: RunResult, plain: bool) -> dict[str, float]:
     return {"regularizer": loss.regularizer().item(), **offset, "before": start.regularizer().item()}
 
 
-Dim = Study(DimParams, ablation_dim, dim_table, claims=TESTS)
-BetaDelta = Study(BetaDeltaParams, ablation_beta_delta, beta_delta_table, claims=TESTS)
-BatchSize = Study(BatchSizeParams, ablation_batch_size, claims=TESTS)
-Alpha = Study(AlphaParams, ablation_alpha, curve_table, claims=TESTS)
-Regularizer = Study(RegularizerParams, ablation_regularizer, measures=regularizers_of, claims=TESTS)
+Dim = meanfield_study(
+    "33_meanfield_ablation_dim",
+    DimParams,
+    ablation_dim,
+    dim_table,
+    profiles={
+        "*": {
+            "methods": ("untrained", "ProxyAnchor", "Cont", "MFCont", "CWMS", "MFCWMS"),
+            "dims": (32, 64, 128, 256, 512, 1024),
+        },
+        "quick": {"methods": ("untrained", "ProxyAnchor", "MFCont", "MFCWMS"), "dims": (32, 128, 512)},
+    },
+    references={"dims": (512,)},
+    claims=TESTS,
+)
+BetaDelta = meanfield_study(
+    "34_meanfield_ablation_beta_delta",
+    BetaDeltaParams,
+    ablation_beta_delta,
+    beta_delta_table,
+    profiles={
+        "*": {"betas": (50.0, 60.0, 70.0, 80.0, 90.0), "deltas": (0.6, 0.7, 0.8, 0.9, 1.0)},
+        "quick": {"betas": (50.0, 80.0, 90.0), "deltas": (0.6, 0.8, 1.0)},
+    },
+    references={"betas": (SHARPNESS["beta"],), "deltas": (SHARPNESS["delta"],)},
+    claims=TESTS,
+)
+BatchSize = by_epochs(
+    "35_meanfield_ablation_batch_size",
+    BatchSizeParams,
+    ablation_batch_size,
+    profiles={"*": {"batch_sizes": (30, 60, 90, 120, 150, 180)}, "quick": {"batch_sizes": (30, 90, 180)}},
+    references={"batch_sizes": (180,)},
+    claims=TESTS,
+)
+Alpha = by_epochs(
+    "36_meanfield_ablation_alpha",
+    AlphaParams,
+    ablation_alpha,
+    curve_table,
+    profiles={"*": {"alphas": (0.01, 0.1, 1.0, 10.0, 20.0, 40.0)}, "quick": {"alphas": (0.01, 1.0, 40.0)}},
+    references={"alphas": (SHARPNESS["alpha"],)},
+    claims=TESTS,
+)
+Regularizer = by_epochs(
+    "37_meanfield_ablation_regularizer",
+    RegularizerParams,
+    ablation_regularizer,
+    profiles={
+        "*": {"weights_of_regularizer": (0.0, 0.01, 0.1, 1.0, 10.0, 100.0)},
+        "quick": {"weights_of_regularizer": (0.0, 1.0, 100.0)},
+    },
+    references={"weights_of_regularizer": (0.0,), "first_epochs": (2,)},
+    measures=regularizers_of,
+    claims=TESTS,
+)

@@ -5,19 +5,16 @@ chosen on the test images, as there; the last evaluation stands beside them.
 """
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
-from typing import ClassVar
 
 import numpy as np
 import pandas as pd
 
 from experiments.analysis import comparing, results, tables
-from experiments.analysis.stored import Numbers
 from experiments.meanfield import growth
 from experiments.meanfield.claims import MATCHED, TESTS
-from experiments.meanfield.methods import FIELD_LR, VIT, MeanFieldParams, every_run
+from experiments.meanfield.methods import FIELD_LR, VIT, every_run, meanfield_study
+from experiments.params import Count, Number, Params
 from experiments.studies import scored, study_rows, with_measured
-from experiments.study import Study
 from experiments.training import keys
 from experiments.training.runs import RunResult
 from experiments.training.spec import RunSpec
@@ -29,40 +26,22 @@ PATIENCE = {"paper": 5, "released code": 1}  # evaluations without a better one;
 TABLE_2 = ("untrained", "ProxyAnchor", "Cont", "MFCont", "CWMS", "MFCWMS")
 
 
-@dataclass(frozen=True)
-class ConventionalParams(MeanFieldParams):
+class ConventionalParams(Params):
     """The parameters of notebook 32."""
 
-    notebook = "32_meanfield_conventional"
-    positive: ClassVar = ("growth_sizes", "repetitions")
-    overrides: ClassVar = {
-        "quick": {"steps": 0, "epochs": 2, "growth_sizes": (4000, 6000)}
-        | {"methods": ("untrained", "ProxyAnchor", "MFCont", "MFCWMS")},
-        "small": {"steps": 0, "epochs": 4, "growth_sizes": (4000, 5600, 8000), "methods": TABLE_2},
-        "paper": MeanFieldParams.overrides["paper"] | {"growth_sizes": (4000, 5600, 8000), "methods": TABLE_2},
-    }
-
-    methods: tuple[str, ...] | None = None
-    growth_sizes: tuple[int, ...] | None = None  # samples of the timed losses, see growth.FROM
-    repetitions: int = 5  # of the timing
+    methods: tuple[str, ...]
+    growth_sizes: tuple[Count, ...]  # samples of the timed losses, see growth.FROM
+    repetitions: Count = 5  # of the timing
 
 
-@dataclass(frozen=True)
-class VitParams(MeanFieldParams):
+class VitParams(Params):
     """The parameters of notebook 39; below the profile paper another network stands for the transformer."""
 
-    notebook = "39_meanfield_vit"
-    overrides: ClassVar = {
-        "quick": {"steps": 0, "epochs": 2},
-        "small": {"steps": 0, "epochs": 4},
-        "paper": MeanFieldParams.overrides["paper"] | {"backbone": VIT},
-    }
-
     methods: tuple[str, ...] = ("untrained", "ProxyAnchor", "MFCont", "MFCWMS")
-    alpha: float = 20.0  # of MFCWMS in Table 14
+    alpha: Number = 20.0  # of MFCWMS in Table 14
 
 
-def curve_options(params: MeanFieldParams) -> dict:
+def curve_options(params: Params) -> dict:
     """Fields of a run whose evaluations are all kept, one after every epoch unless the reader says otherwise."""
     looks = {} if params.eval_every_epochs else {"eval_every": None, "eval_every_epochs": 1.0}
     return {"keep_history": True, "monitor": "MAP@R"} | looks
@@ -119,7 +98,7 @@ def curve_measures(run: RunResult) -> dict[str, dict[str, float]]:
     return measures
 
 
-def curve_table(finished: Iterable[RunResult], params: MeanFieldParams) -> pd.DataFrame:
+def curve_table(finished: Iterable[RunResult], params: Params) -> pd.DataFrame:
     """The rows of the runs, and what `curve_measures` finds in their evaluations."""
     finished = list(finished)
     measurements = [
@@ -209,29 +188,25 @@ def growth_rows(costs: pd.DataFrame, params: ConventionalParams) -> pd.DataFrame
     return study_rows(params, rows) if rows else pd.DataFrame(columns=tables.COLUMNS)
 
 
-# --- what was found ---------------------------------------------------------------------------------------------------
-
-
-def _at_the_end(numbers: Numbers) -> str:
-    """A sentence if every method's best MAP@R is its last, so that none has converged; else nothing."""
-    slopes = [levels for (_, metric), levels in numbers.cells.items() if metric == "slope_after_best"]
-    cells = [str(level) for levels in slopes for level in levels]
-    if not cells:
-        raise tables.MissingRows("slope_after_best")
-    if any(numbers.mean(cell, "slope_after_best") for cell in cells):
-        return ""
-    last = max(numbers.mean(cell, "best_epoch") for cell in cells)
-    return f"All are at their best MAP@R at the last evaluation, epoch {last:.1f}: what converges first is left open."
-
-
-def _by_alpha(numbers: Numbers) -> str:
-    cell = next((cell for cell in numbers.cells.get(("MFCWMS", "MAP@R"), {}) if "alpha" in cell.settings), None)
-    if cell is None:
-        raise tables.MissingRows("MFCWMS with another alpha")
-    return f"{cell.said} and at its default 0.01: {numbers.against(str(cell), 'MFCWMS', 'MAP@R')}."
-
-
-Conventional = Study(
-    ConventionalParams, conventional, curve_table, claims=TESTS, ratios=growth_rows, findings=(_at_the_end,)
+Conventional = meanfield_study(
+    "32_meanfield_conventional",
+    ConventionalParams,
+    conventional,
+    curve_table,
+    profiles={
+        "quick": {"steps": 0, "epochs": 2, "growth_sizes": (4000, 6000)}
+        | {"methods": ("untrained", "ProxyAnchor", "MFCont", "MFCWMS")},
+        "small": {"steps": 0, "epochs": 4, "growth_sizes": (4000, 5600, 8000), "methods": TABLE_2},
+        "paper": {"growth_sizes": (4000, 5600, 8000), "methods": TABLE_2},
+    },
+    claims=TESTS,
+    ratios=growth_rows,
 )
-Vit = Study(VitParams, vit, curve_table, claims=TESTS, findings=(_at_the_end, _by_alpha))
+Vit = meanfield_study(
+    "39_meanfield_vit",
+    VitParams,
+    vit,
+    curve_table,
+    profiles={"quick": {"steps": 0, "epochs": 2}, "small": {"steps": 0, "epochs": 4}, "paper": {"backbone": VIT}},
+    claims=TESTS,
+)

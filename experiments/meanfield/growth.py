@@ -35,7 +35,7 @@ def measure(
 def _step(name: str, size: int, num_classes: int, dim: int, device: str):
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
-        loss = loss_builder(METHODS[name].loss)(num_classes, dim).to(device)
+        loss = loss_builder(METHODS[name].loss or "")(num_classes, dim).to(device)
         embeddings = torch.randn(size, dim).to(device).requires_grad_()
     labels = torch.arange(size, device=device) % num_classes
 

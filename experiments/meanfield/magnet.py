@@ -15,8 +15,6 @@ only mean fields stand for samples that see one another.
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import ClassVar
 
 import numpy as np
 import pandas as pd
@@ -26,9 +24,8 @@ from torch import Tensor
 
 from dmlrepro.losses import mean_field as losses
 from experiments.analysis import tables
-from experiments.analysis.stored import Numbers
 from experiments.meanfield.methods import MARGINS, SHARPNESS
-from experiments.params import Params
+from experiments.params import Count, Params, Positive
 from experiments.studies import study_rows
 from experiments.study import Study
 
@@ -40,25 +37,14 @@ SPREAD, SAMPLES = 0.2, 20  # of a class, where the other of the two varies
 CENTERS = {"apart": 100.0, "crowded": 0.6}
 
 
-@dataclass(frozen=True)
 class MagnetParams(Params):
     """The parameters of notebook 30; `seeds` is the number of Monte-Carlo chains and of drawn sets of embeddings."""
 
-    notebook = "30_meanfield_magnet"
-    paper = "meanfield"
-    positive: ClassVar = ("spins", "temperatures", "sweeps", "spreads", "samples")
-    references: ClassVar = {"spreads": (SPREAD,), "samples": (SAMPLES,)}
-    overrides: ClassVar = {
-        "quick": {"sweeps": 150, "seeds": 3},
-        "small": {"sweeps": 3000, "seeds": 10},
-        "paper": {"sweeps": 3000, "seeds": 10},
-    }
-
-    spins: tuple[int, ...] = (10, 100, 1000)  # N
-    temperatures: tuple[float, ...] = (0.05, 0.1, 0.15, 0.2, 0.25, 0.3, 0.33, 0.36, 0.4, 0.45, 0.5, 0.6)  # T / J
-    sweeps: int | None = None  # of each chain after as many again that are thrown away
-    spreads: tuple[float, ...] = (0.05, 0.1, 0.2, 0.4, 0.8)  # root mean square distance from the centre of a class
-    samples: tuple[int, ...] = (2, 5, 20, 80)  # per class
+    spins: tuple[Count, ...] = (10, 100, 1000)  # N
+    temperatures: tuple[Positive, ...] = (0.05, 0.1, 0.15, 0.2, 0.25, 0.3, 0.33, 0.36, 0.4, 0.45, 0.5, 0.6)  # T / J
+    sweeps: Count  # of each chain after as many again that are thrown away
+    spreads: tuple[Positive, ...] = (0.05, 0.1, 0.2, 0.4, 0.8)  # root mean square distance from the centre of a class
+    samples: tuple[Count, ...] = (2, 5, 20, 80)  # per class
 
 
 # --- the magnet -------------------------------------------------------------------------------------------------------
@@ -313,87 +299,15 @@ def embedding_curves(table: pd.DataFrame, metric: str, x: str, centers: str) -> 
     return curves
 
 
-# --- what was found ---------------------------------------------------------------------------------------------------
-
-
-def _deviations(numbers: Numbers) -> dict[int, dict[float, float]]:
-    """{N: {T: order parameter of Monte Carlo less that of mean field theory}}."""
-    theory = numbers.levels("mean field", "T", "order_parameter")
-    deviations: dict[int, dict[float, float]] = {}
-    for level, chains in numbers.cells.get(("Monte Carlo", "order_parameter"), {}).items():
-        spins, temperature = level.settings["N"], level.settings["T"]
-        deviations.setdefault(int(spins), {})[temperature] = sum(chains.values()) / len(chains) - theory[temperature]
-    if len(deviations) < 2:
-        raise tables.MissingRows("Monte Carlo of two numbers of spins")
-    return dict(sorted(deviations.items()))
-
-
-def _exact_for_many_spins(numbers: Numbers) -> str:
-    largest = {n: max(map(abs, deviations.values())) for n, deviations in _deviations(numbers).items()}
-    told = ", ".join(f"{deviation:.2f} with {n} spins" for n, deviation in largest.items())
-    return (
-        f"Mean field theory against the magnet: the order parameter of exact Monte Carlo lies at most {told} from "
-        "theory."
-    )
-
-
-def _transition(numbers: Numbers) -> str:
-    most, deviations = list(_deviations(numbers).items())[-1]
-    theory = numbers.levels("mean field", "T", "order_parameter")
-    below, above = max(t for t in theory if t < 0.9 * CRITICAL), min(t for t in theory if t > 1.1 * CRITICAL)
-    low, high = (deviations[t] + theory[t] for t in (below, above))
-    return (
-        f"On both sides of the transition that the theory has at T = J / 3: {most} spins have |M| = {low:.2f} at "
-        f"T = {below:g} J and {high:.2f} at {above:g} J."
-    )
-
-
-def _of_embeddings(numbers: Numbers, metric: str, centers: str) -> dict[tables.Cell, float]:
-    """Cell -> mean over seeds of a metric at every spread and number of samples, of one kind of centres."""
-    means = {
-        cell: sum(seeds.values()) / len(seeds)
-        for (_, name), cells in numbers.cells.items()
-        if name == metric
-        for cell, seeds in cells.items()
-        if cell.settings.get("centers") == centers
-    }
-    if not means:
-        raise tables.MissingRows(f"{metric} of {centers} centres")
-    return means
-
-
-def _best_field_is_the_mean(numbers: Numbers) -> str:
-    apart, crowded = (_of_embeddings(numbers, "field_offset", centers) for centers in CENTERS)
-    worst = max(apart, key=apart.get)
-    mean = {name: sum(offsets.values()) / len(offsets) for name, offsets in (("apart", apart), ("crowded", crowded))}
-    return (
-        f"The best mean field of a class lies {mean['apart']:.2f} spreads of the class from its mean on average where "
-        f"classes are apart, {apart[worst]:.2f} at most ({_case(worst)}), and {mean['crowded']:.2f} where they "
-        "crowd and Eq. 7 does not hold."
-    )
-
-
-def _what_samples_feel(numbers: Numbers) -> str:
-    apart = _of_embeddings(numbers, "gradient_cosine", "apart")
-    smooth = {case: value for case, value in apart.items() if case.settings.get("alpha") == 0.01}
-    hinged = {case: value for case, value in apart.items() if case.method == "MFCont"}
-    if not smooth or not hinged:
-        raise tables.MissingRows("gradients of MFCWMS and of MFCont")
-    least, worst = min(smooth.values()), min(hinged, key=hinged.get)
-    return (
-        "The gradients that samples get from mean fields and from the other samples have a cosine of at least "
-        f"{least:.2f} under MFCWMS with alpha = 0.01 where classes are apart, and of {hinged[worst]:.2f} under MFCont "
-        f"({_case(worst)}): samples a margin from the mean lie two from one another, one hinge is off, the other on."
-    )
-
-
-def _case(cell: tables.Cell) -> str:
-    shown = (f"{name} {value:g}" for name, value in cell.settings.items() if name != "centers")
-    return ", ".join([cell.method, *shown])
-
-
 Magnet = Study(
+    "30_meanfield_magnet",
     MagnetParams,
+    paper="meanfield",
+    profiles={
+        "quick": {"sweeps": 150, "seeds": 3},
+        "small": {"sweeps": 3000, "seeds": 10},
+        "paper": {"sweeps": 3000, "seeds": 10},
+    },
+    references={"spreads": (SPREAD,), "samples": (SAMPLES,)},
     tabulate=lambda finished, params: magnet_table(params),
-    findings=(_exact_for_many_spins, _transition, _best_field_is_the_mean, _what_samples_feel),
 )

@@ -7,15 +7,15 @@ turns one by about a fifth of its length; proxies have rates and norms of their 
 import functools
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any
 
 from dmlrepro.losses.mean_field import FIELD_LR
 from experiments import studies
 from experiments.figures.style import Names
-from experiments.methods import BASELINES, LOSS_LR, UNSAID, Method, Setting, documented, pick, runs_of, spec_of
-from experiments.params import Params
+from experiments.methods import BASELINES, LOSS_LR, UNSAID, Method, Setting, pick, runs_of, spec_of
+from experiments.params import Params, protocol_of
 from experiments.profiles import benchmark_of
+from experiments.study import Study
 from experiments.training.search import Range
 from experiments.training.spec import RunSpec
 
@@ -85,9 +85,6 @@ _SHARPNESS_RANGES = {"alpha": Range(0.01, 50, log=True), "beta": Range(10, 200),
 
 def _own(name: str, loss: str, ranges: Mapping[str, Range], color: str, **options: float) -> Method:
     learns = name.startswith("MF")
-    settings = documented(LOSSES[name])
-    if learns:
-        settings["loss_lr"] = LOSSES[name]["loss_lr.mean_fields"]
     return Method(
         name,
         f"mean_field.{loss}",
@@ -95,7 +92,6 @@ def _own(name: str, loss: str, ranges: Mapping[str, Range], color: str, **option
         batches="shuffled" if learns else "pairs",
         rates={"mean_fields": FIELD_LR} if learns else {},
         ranges=dict(ranges) | (LOSS_LR if learns else {}),
-        published={dataset: documented(record) | settings for dataset, record in TRADITIONAL.items()},
         color=color,
     )
 
@@ -146,57 +142,60 @@ def published_curve(table: str, metric: str = "MAP@R") -> dict[str, dict[float, 
     """A metric of a table whose settings end in a number: {data set and method: {that number: value}}."""
     curves: dict[str, dict[float, float]] = {}
     for row in published(table, metric=metric).itertuples():
-        level = float(re.search(r"[\d.]+$", row.split_or_setting)[0])
+        level = float(re.findall(r"[\d.]+$", row.split_or_setting)[0])
         curves.setdefault(f"{row.dataset}, {row.method}", {})[level] = row.value
     return curves
 
 
-@dataclass(frozen=True)
-class MeanFieldParams(Params):
-    """What the notebooks that train share, with the traditional protocol's settings at the profile paper."""
-
-    paper = "meanfield"
-    overrides: ClassVar = {"paper": {"backbone": IBN, "batch_size": 128, "epochs": 60, "seeds": 10}}
-    differs: ClassVar = (
-        "weight decay, learning-rate drops, warm-up and frozen BatchNorm are the released README's for BN-Inception; "
-        "the paper does not say",
-        "the released code clips the values of the network's gradients at 10; we clip none",
-        "SOP and In-Shop have the paper's rates, 1e-4 and 0.2; the released README has 6e-4 and 1.2",
-        "delta is a cosine, as in the released code; read literally, Eqs. 9 and 10 make it a distance",
-        "a run stops after five evaluations without a new best, as printed; the released loop stops at the first",
-        "crops are cut from copies with a short side of 256 pixels; -p original_images True cuts them from the files",
-        "ProxyNCA keeps the positive in the denominator (ProxyNCA++); MLRC's leaves it out",
-    )
-
-    def published(self, method: str, setting: str = "") -> Mapping[str, Setting]:
-        """The traditional protocol's settings (see `Params.published`); another protocol has settings of its own."""
-        if self.protocol != "conventional":
-            return {}
-        return TRADITIONAL[_of_benchmark(self.dataset)] | LOSSES.get(method, {})
-
-    def training(self) -> dict:
-        """Fields of the RunSpec in which the paper's recipe of every method differs from the other papers' at the
-        profile paper; elsewhere nothing."""
-        if self.profile != "paper" or self.protocol != "conventional":
-            return {}
-        names = ("optimizer", "weight_decay", "loss_weight_decay", "lr_drop_epochs", "lr_drop", "patience", "monitor")
-        names += ("warmup_epochs", "freeze_batchnorm")
-        record = TRADITIONAL[_of_benchmark(self.dataset)]
-        every_epoch = {} if self.eval_every_epochs else {"eval_every_epochs": 1.0}
-        return {name: record[name].value for name in names} | every_epoch
+DEVIATIONS = (
+    "weight decay, learning-rate drops, warm-up and frozen BatchNorm are the released README's for BN-Inception; "
+    "the paper does not say",
+    "the released code clips the values of the network's gradients at 10; we clip none",
+    "SOP and In-Shop have the paper's rates, 1e-4 and 0.2; the released README has 6e-4 and 1.2",
+    "delta is a cosine, as in the released code; read literally, Eqs. 9 and 10 make it a distance",
+    "a run stops after five evaluations without a new best, as printed; the released loop stops at the first",
+    "crops are cut from copies with a short side of 256 pixels; -p original_images True cuts them from the files",
+    "ProxyNCA keeps the positive in the denominator (ProxyNCA++); MLRC's leaves it out",
+)
+# The traditional protocol's settings at the profile paper
+PROFILES = {"paper": {"backbone": IBN, "batch_size": 128, "epochs": 60, "seeds": 10}}
 
 
-def specs_of(names: Iterable[str], params: MeanFieldParams, **how: Any) -> list[RunSpec]:
+def published_settings(params: Params, method: str, setting: str = "") -> Mapping[str, Setting]:
+    """The traditional protocol's settings (see `Study.published`); another protocol has settings of its own."""
+    if protocol_of(params) != "conventional":
+        return {}
+    return TRADITIONAL[_of_benchmark(params.dataset)] | LOSSES.get(method, {})
+
+
+meanfield_study = functools.partial(
+    Study, paper="meanfield", shared=PROFILES, published=published_settings, deviations=DEVIATIONS
+)
+
+
+def training(params: Params) -> dict[str, Any]:
+    """Fields of the RunSpec in which the paper's recipe of every method differs from the other papers' at the profile
+    paper; elsewhere nothing."""
+    if params.profile != "paper" or protocol_of(params) != "conventional":
+        return {}
+    names = ("optimizer", "weight_decay", "loss_weight_decay", "lr_drop_epochs", "lr_drop", "patience", "monitor")
+    names += ("warmup_epochs", "freeze_batchnorm")
+    record = TRADITIONAL[_of_benchmark(params.dataset)]
+    every_epoch = {} if params.eval_every_epochs else {"eval_every_epochs": 1.0}
+    return {name: record[name].value for name in names} | every_epoch
+
+
+def specs_of(names: Iterable[str], params: Params, **how: Any) -> list[RunSpec]:
     """A spec per method, as `spec_of`; what is said of training changes nothing of an untrained network."""
     return [
-        spec_of(method, params, **(params.training() | how if method.loss else {})) for method in pick(METHODS, names)
+        spec_of(method, params, **(training(params) | how if method.loss else {})) for method in pick(METHODS, names)
     ]
 
 
-def every_run(names: Iterable[str], params: MeanFieldParams, **how: Any) -> list[RunSpec]:
+def every_run(names: Iterable[str], params: Params, **how: Any) -> list[RunSpec]:
     """The runs of some methods at one setting, every seed, as `runs_of`."""
     return [
         run
         for method in pick(METHODS, names)
-        for run in runs_of([method], params, **(params.training() | how if method.loss else {}))
+        for run in runs_of([method], params, **(training(params) | how if method.loss else {}))
     ]

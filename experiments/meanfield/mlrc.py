@@ -4,85 +4,65 @@ Below the profile paper it is the same protocol, four folds of the training clas
 MAP@R, with fewer steps and without a search, or with one of `search_trials` trials.
 """
 
+import functools
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any
 
 import pandas as pd
 
 from experiments.meanfield.claims import MEAN_FIELDS, SAME_RATE, TESTS
-from experiments.meanfield.methods import FIELD_LR, METHODS, MeanFieldParams, specs_of
+from experiments.meanfield.methods import FIELD_LR, METHODS, meanfield_study, specs_of
 from experiments.methods import every_seed, found_by_search, search_each
-from experiments.profiles import at, layered
-from experiments.studies import below_features
-from experiments.study import Study
+from experiments.params import Params, Whole
 from experiments.training.spec import RunSpec
 
 
-@dataclass(frozen=True)
-class FoldsParams(MeanFieldParams):
-    """What the two share: at paper MLRC's own network, batches, budget and search."""
-
-    overrides: ClassVar = at(protocol="mlrc")
-
-    protocol: str | None = None
-    search_trials: int | None = None
-
-    def training(self) -> dict:
-        if self.profile == "paper" or self.eval_every_epochs:
-            return super().training()
-        return super().training() | _evaluations(self, 2)
-
-
-def _evaluations(params: MeanFieldParams, count: int) -> dict:
-    """So many evaluations in a run, where the profile decides."""
+def _evaluations(params: Params) -> dict[str, Any]:
+    """Two evaluations in a run, where the profile decides."""
+    if params.profile == "paper" or params.eval_every_epochs:
+        return {}
     if params.steps:
-        return {"eval_every": max(params.steps // count, 1), "eval_every_epochs": None}
-    return {"eval_every": None, "eval_every_epochs": params.epochs / count}
+        return {"eval_every": max(params.steps // 2, 1), "eval_every_epochs": None}
+    return {"eval_every": None, "eval_every_epochs": params.epochs / 2}
 
 
+folds_study = functools.partial(meanfield_study, shared={"*": {"protocol": "mlrc"}})
 PAIRS = ("Cont", "MFCont", "CWMS", "MFCWMS")  # a loss on pairs and its mean field, twice
 
 
-@dataclass(frozen=True)
-class MlrcParams(FoldsParams):
-    """The parameters of notebook 31."""
+class MlrcParams(Params):
+    """The parameters of notebook 31; at paper MLRC's own network, batches, budget and search."""
 
-    notebook = "31_meanfield_mlrc"
-    overrides: ClassVar = layered(
-        FoldsParams.overrides,
-        at(methods=("untrained", "ArcFace", "CosFace", "MultiSimilarity", "ProxyNCA++", "ProxyAnchor", *PAIRS)),
-        at("quick", methods=("untrained", "ArcFace", "ProxyAnchor", "MFCont", "MFCWMS")),
-    )
-
-    methods: tuple[str, ...] | None = None
+    protocol: str
+    search_trials: Whole
+    methods: tuple[str, ...]
 
 
-@dataclass(frozen=True)
-class NcaParams(FoldsParams):
+class NcaParams(Params):
     """The parameters of notebook 38; the effect is as large as the spread, so that there are many seeds."""
 
-    notebook = "38_meanfield_nca"
-    overrides: ClassVar = layered(FoldsParams.overrides, at("small", "paper", seeds=20))
+    protocol: str
+    search_trials: Whole
 
 
 def mlrc(params: MlrcParams) -> list[RunSpec]:
     """Tables 1 and 3 to 5: every method on every fold, its hyperparameters searched first where there are trials."""
-    specs = specs_of(params.methods, params)
+    specs = specs_of(params.methods, params, **_evaluations(params))
     return every_seed([spec for spec, _ in search_each(specs, METHODS, params)], params)
 
 
 def nca(params: NcaParams) -> list[RunSpec]:
     """Table 15: ProxyNCA++, MFNCA, and ProxyNCA++ that starts in MFNCA's directions and turns as fast: its proxies are
     an eighth as long, and so is their rate."""
-    searched = specs_of(("untrained", "ProxyNCA++", "MFNCA"), params)
-    alike = specs_of(["ProxyNCA++"], params, setting=SAME_RATE, loss_lr={"*": FIELD_LR / 8})
+    searched = specs_of(("untrained", "ProxyNCA++", "MFNCA"), params, **_evaluations(params))
+    rate = {"setting": SAME_RATE, "loss_lr": {"*": FIELD_LR / 8}}
+    alike = specs_of(["ProxyNCA++"], params, **rate, **_evaluations(params))
     return every_seed([spec for spec, _ in search_each(searched, METHODS, params)] + alike, params)
 
 
 def tuned(params: MlrcParams) -> pd.DataFrame | None:
     """The hyperparameters that the search of `mlrc` found, see `methods.found_by_search`; None without one."""
-    return found_by_search(specs_of(params.methods, params), METHODS, params)
+    return found_by_search(specs_of(params.methods, params, **_evaluations(params)), METHODS, params)
 
 
 def welch(table: pd.DataFrame, baselines: Sequence[str] = ("ArcFace", "ProxyAnchor")) -> pd.DataFrame:
@@ -106,5 +86,20 @@ def welch(table: pd.DataFrame, baselines: Sequence[str] = ("ArcFace", "ProxyAnch
     return pd.DataFrame(tests)
 
 
-Mlrc = Study(MlrcParams, mlrc, claims=TESTS, findings=(below_features("P@1"),))
-Nca = Study(NcaParams, nca, claims=TESTS, findings=(below_features("P@1"),))
+Mlrc = folds_study(
+    "31_meanfield_mlrc",
+    MlrcParams,
+    mlrc,
+    profiles={
+        "*": {"methods": ("untrained", "ArcFace", "CosFace", "MultiSimilarity", "ProxyNCA++", "ProxyAnchor", *PAIRS)},
+        "quick": {"methods": ("untrained", "ArcFace", "ProxyAnchor", "MFCont", "MFCWMS")},
+    },
+    claims=TESTS,
+)
+Nca = folds_study(
+    "38_meanfield_nca",
+    NcaParams,
+    nca,
+    profiles={"small": {"seeds": 20}, "paper": {"seeds": 20}},
+    claims=TESTS,
+)

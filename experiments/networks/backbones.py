@@ -18,7 +18,7 @@ import pickle
 import re
 import warnings
 from collections import OrderedDict
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any
@@ -361,15 +361,45 @@ def build_trunk(name: str, weights: str | Path | None, in_channels: int) -> tupl
         raise ValueError(f"in_channels must be 1 or 3, got {in_channels}")
     if (name, weights, in_channels) == ("conv4", "symbols", 3):
         raise ValueError("weights='symbols' are for grey images, and these have colours; give a file or none")
-    make = {"own": _own, "torchvision": _torchvision, "timm": _timm}[_library(name)]
+    library = _library(name)
+    if library == "torchvision" and name.startswith(("vit_", "maxvit")):
+        raise ValueError(f"torchvision's {name} gives no feature maps; take the timm model of that architecture")
     state = None if weights is None else _state(name, weights)  # before anything is initialised: it may be missing
+    minus_one_to_one = name in ("googlenet", "inception_v3")  # torchvision hides it in the argument transform_input
+    model: Any
+    if library == "own":
+        model = _OWN[name](in_channels)
+    elif library == "torchvision":
+        from torchvision import models
 
-    def load(model: nn.Module) -> nn.Module:
-        if state is not None:
-            load_strict(model, state, weights or "")
-        return model
+        model = models.get_model(name, weights=None, **({"init_weights": True} if minus_one_to_one else {}))
+    else:
+        import timm
 
-    return make(name, in_channels, load)
+        model = timm.create_model(name)
+    if state is not None:
+        load_strict(model, state, weights or "")
+
+    if name == "bn_inception":
+        return model, Preprocess((104.0, 117.0, 128.0), (1.0, 1.0, 1.0), scale=1.0, bgr=True)
+    if library == "own":
+        half = (0.5,) * in_channels  # pixels to [-1, 1], images as they are
+        return model, Preprocess(half, half, test_resize=None, crop=None)
+    if library == "timm":
+        try:
+            model.reset_classifier(0, "")
+        except AssertionError as error:
+            raise ValueError(f"{name} gives no feature maps to pool ({error})") from error
+        config = model.pretrained_cfg
+        crop, mean, std = config["input_size"][-1], tuple(config["mean"]), tuple(config["std"])
+        return model, Preprocess(mean, std, test_resize=round(crop * 256 / 224), crop=crop)
+    stages = OrderedDict(itertools.takewhile(lambda child: child[0] not in CLASSIFIERS, model.named_children()))
+    stages = OrderedDict((child, stage) for child, stage in stages.items() if not child.lower().startswith("aux"))
+    if name.startswith("densenet"):
+        stages["relu"] = nn.ReLU()
+    mean, std = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
+    half = (0.5, 0.5, 0.5)
+    return nn.Sequential(stages), Preprocess(half, half) if minus_one_to_one else Preprocess(mean, std)
 
 
 @functools.cache
@@ -446,46 +476,6 @@ _BLOCKS = {
     "squeezenet1_1": {f"fire{n}": f"features.{at}" for n, at in zip(range(2, 10), (3, 4, 6, 7, 9, 10, 11, 12))},
 }
 _OWN = {"conv4": _conv4, "resnetv2_20": _resnetv2_20, "bn_inception": lambda channels: BNInception()}
-Load = Callable[[nn.Module], nn.Module]  # gives a complete network the weights that were asked for, if any
-
-
-def _own(name: str, in_channels: int, load: Load) -> tuple[nn.Module, Preprocess]:
-    model = load(_OWN[name](in_channels))
-    if isinstance(model, BNInception):
-        return model, Preprocess((104.0, 117.0, 128.0), (1.0, 1.0, 1.0), scale=1.0, bgr=True)
-    half = (0.5,) * in_channels  # pixels to [-1, 1], images as they are
-    return model, Preprocess(half, half, test_resize=None, crop=None)
-
-
-def _torchvision(name: str, in_channels: int, load: Load) -> tuple[nn.Module, Preprocess]:
-    from torchvision import models
-
-    if name.startswith(("vit_", "maxvit")):
-        raise ValueError(f"torchvision's {name} gives no feature maps; take the timm model of that architecture")
-    minus_one_to_one = name in ("googlenet", "inception_v3")  # torchvision hides it in the argument transform_input
-    model = load(models.get_model(name, weights=None, **({"init_weights": True} if minus_one_to_one else {})))
-    stages = OrderedDict(itertools.takewhile(lambda child: child[0] not in CLASSIFIERS, model.named_children()))
-    for auxiliary in [child for child in stages if child.lower().startswith("aux")]:
-        del stages[auxiliary]
-    if name.startswith("densenet"):
-        stages["relu"] = nn.ReLU()
-    if minus_one_to_one:
-        return nn.Sequential(stages), Preprocess((0.5, 0.5, 0.5), (0.5, 0.5, 0.5))
-    return nn.Sequential(stages), Preprocess((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
-
-
-def _timm(name: str, in_channels: int, load: Load) -> tuple[nn.Module, Preprocess]:
-    import timm
-
-    model: Any = load(timm.create_model(name))
-    try:
-        model.reset_classifier(0, "")
-    except AssertionError as error:
-        raise ValueError(f"{name} gives no feature maps to pool ({error})") from error
-    config = model.pretrained_cfg
-    crop = config["input_size"][-1]
-    mean, std = tuple(config["mean"]), tuple(config["std"])
-    return model, Preprocess(mean, std, test_resize=round(crop * 256 / 224), crop=crop)
 
 
 # weights

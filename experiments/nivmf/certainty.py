@@ -3,8 +3,6 @@
 import inspect
 import sys
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
-from typing import ClassVar
 
 import numpy as np
 import pandas as pd
@@ -17,28 +15,21 @@ from experiments.analysis import summaries
 from experiments.analysis.tables import settings_of
 from experiments.methods import pick, runs_of
 from experiments.nivmf.claims import TESTS
-from experiments.nivmf.methods import METHODS, NivmfAblationParams
-from experiments.profiles import at, layered
+from experiments.nivmf.methods import METHODS, NivmfOptions, nivmf_ablation
+from experiments.params import Number, Params
 from experiments.studies import evaluated_labels, kept, scored, training_embeddings, with_measured
-from experiments.study import Study
 from experiments.training import batches, inference, records
 from experiments.training.records import measurement
 from experiments.training.runs import RunResult
 from experiments.training.spec import RunSpec
 
 
-@dataclass(frozen=True)
-class CertaintyParams(NivmfAblationParams):
+class CertaintyParams(NivmfOptions, Params):
     """The parameters of notebook 24."""
-
-    notebook = "24_nivmf_norm_is_certainty"
-    # the paper's data set is that of Fig. 6
-    overrides: ClassVar = layered(NivmfAblationParams.overrides, at("paper", dataset="cars"))
-    references: ClassVar = {"strengths": (0.0,)}
 
     methods: tuple[str, ...] = ("Cosine", "EL-nivMF")  # the first is the baseline whose mistakes are predicted
     corruptions: tuple[str, ...] = ("crop", "occlusion", "blur")
-    strengths: tuple[float, ...] = (0.0, 0.25, 0.5, 0.75)
+    strengths: tuple[Number, ...] = (0.0, 0.25, 0.5, 0.75)
 
 
 def certainty(params: CertaintyParams) -> list[RunSpec]:
@@ -247,4 +238,12 @@ def degraded_examples(run: RunResult, params: CertaintyParams, label: int = 0) -
     return rows, list(params.corruptions)
 
 
-Certainty = Study(CertaintyParams, certainty, certainty_table, claims=TESTS)
+Certainty = nivmf_ablation(
+    "24_nivmf_norm_is_certainty",
+    CertaintyParams,
+    certainty,
+    certainty_table,
+    profiles={"paper": {"dataset": "cars"}},
+    references={"strengths": (0.0,)},
+    claims=TESTS,
+)

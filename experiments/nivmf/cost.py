@@ -1,8 +1,7 @@
 """Notebook 26: what Monte-Carlo samples cost, and what they are good for."""
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -17,10 +16,9 @@ from experiments.analysis.statistics import t_interval
 from experiments.analysis.tables import level_of
 from experiments.methods import pick, runs_of
 from experiments.nivmf.claims import TESTS
-from experiments.nivmf.methods import DISTANCES, EMBEDDING_SCALE, METHODS, NivmfAblationParams
-from experiments.profiles import at, layered
+from experiments.nivmf.methods import DISTANCES, EMBEDDING_SCALE, METHODS, NivmfOptions, nivmf_ablation
+from experiments.params import Count, Params
 from experiments.studies import scored, study_rows, trained_loss
-from experiments.study import Study
 from experiments.training import batches, inference, records
 from experiments.training.builders import loss_builder
 from experiments.training.device import device_for_training
@@ -32,25 +30,13 @@ from experiments.training.spec import RunSpec
 BACKBONE, EMBEDDING_SIZE, CLASSES = "resnet50", 512, 98
 
 
-@dataclass(frozen=True)
-class NivmfCostParams(NivmfAblationParams):
+class NivmfCostParams(NivmfOptions, Params):
     """The parameters of notebook 26."""
 
-    notebook = "26_nivmf_cost_and_samples"
-    overrides: ClassVar = layered(
-        NivmfAblationParams.overrides,
-        at(sample_counts=(1, 2, 5, 10, 20)),
-        at("quick", cost_image_size=112, network_images=5, sample_counts=(1, 5, 20)),
-        at("small", cost_image_size=224, network_images=20),
-        at("paper", cost_image_size=224, network_images=100),
-    )
-    positive: ClassVar = ("sample_counts", "cost_image_size", "network_images", "repetitions")
-    references: ClassVar = {"sample_counts": ("samples",)}
-
-    sample_counts: tuple[int, ...] | None = None
-    cost_image_size: int | None = None
-    network_images: int | None = None  # on which the network is measured
-    repetitions: int = 6  # how often each time is measured, all methods in turn
+    sample_counts: tuple[Count, ...]
+    cost_image_size: Count
+    network_images: Count  # on which the network is measured
+    repetitions: Count = 6  # how often each time is measured, all methods in turn
 
 
 def cost_and_samples(params: NivmfCostParams) -> list[RunSpec]:
@@ -106,7 +92,7 @@ def _losses(params: NivmfCostParams) -> dict[tuple[str, str], torch.nn.Module]:
     """
     size = (CLASSES, EMBEDDING_SIZE)
     options: dict[str, Any] = {"embedding_scale": EMBEDDING_SCALE["resnet50.tv_in1k"], "seed": 0}
-    builder: Any = loss_builder(METHODS["ProxyNCA++"].loss)
+    builder: Any = loss_builder(METHODS["ProxyNCA++"].loss or "")
     losses = {("ProxyNCA++", ""): builder(*size)}
     losses |= {(name, ""): ProbabilisticProxyLoss(*size, distance=DISTANCES[name], **options) for name in ANALYTIC}
     for count in params.sample_counts:
@@ -194,4 +180,18 @@ def spreads_of(run: RunResult, params: NivmfCostParams) -> list:
     return [scored(run, values, f"samples={count}") for count, values in spreads]
 
 
-Cost = Study(NivmfCostParams, cost_and_samples, measures=spreads_of, claims=TESTS, ratios=ratios)
+Cost = nivmf_ablation(
+    "26_nivmf_cost_and_samples",
+    NivmfCostParams,
+    cost_and_samples,
+    profiles={
+        "*": {"sample_counts": (1, 2, 5, 10, 20)},
+        "quick": {"cost_image_size": 112, "network_images": 5, "sample_counts": (1, 5, 20)},
+        "small": {"cost_image_size": 224, "network_images": 20},
+        "paper": {"cost_image_size": 224, "network_images": 100},
+    },
+    references={"sample_counts": ("samples",)},
+    measures=spreads_of,
+    claims=TESTS,
+    ratios=ratios,
+)

@@ -4,8 +4,6 @@ Numerical studies give rows of a tidy table, or {name: (x, y)} for `charts.lines
 """
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
-from typing import ClassVar
 
 import numpy as np
 import pandas as pd
@@ -18,35 +16,23 @@ from dmlrepro.losses import nivmf as losses
 from dmlrepro.retrieval import MEASURES
 from experiments.analysis import summaries
 from experiments.analysis.claims import START
-from experiments.analysis.stored import Numbers
 from experiments.methods import pick, runs_of
 from experiments.nivmf.claims import TESTS
-from experiments.nivmf.methods import DISTANCES, METHODS, NivmfAblationParams, published
-from experiments.profiles import at, layered
-from experiments.studies import below_features, evaluated_labels, measured, study_rows, with_measures
-from experiments.study import Study
+from experiments.nivmf.methods import DISTANCES, METHODS, NivmfOptions, nivmf_ablation, published
+from experiments.params import Count, Params, Whole
+from experiments.studies import evaluated_labels, measured, study_rows, with_measures
 from experiments.training.records import measurement
 from experiments.training.runs import RunResult
 from experiments.training.spec import RunSpec
 
 
-@dataclass(frozen=True)
-class DistancesParams(NivmfAblationParams):
+class DistancesParams(NivmfOptions, Params):
     """The parameters of notebook 22."""
 
-    notebook = "22_nivmf_distances"
-    positive: ClassVar = ("variant_dim", "draws")
-
-    overrides: ClassVar = layered(
-        NivmfAblationParams.overrides,
-        at(methods=tuple(DISTANCES), variant_steps=100),
-        at("quick", variant_steps=20, methods=("Cosine", "EL-vMF", "EL-nivMF")),
-    )
-
-    methods: tuple[str, ...] | None = None
-    variant_dim: int = 128  # dimension of the three-variant comparison: the paper's fits exist for 128 and 512
-    variant_steps: int | None = None  # steps of each of its runs; 0: none
-    draws: int = 20  # random proxies and embeddings of the exact statements
+    methods: tuple[str, ...]
+    variant_dim: Count = 128  # dimension of the three-variant comparison: the paper's fits exist for 128 and 512
+    variant_steps: Whole  # steps of each of its runs; 0: none
+    draws: Count = 20  # random proxies and embeddings of the exact statements
 
 
 # These forms are run at 128 dimensions, where the released code of all of them but KL's uses the printed fit. Those of
@@ -290,36 +276,15 @@ def distance_maps(methods: Sequence[str] = ("Cosine", "L2", "B-vMF"), width: flo
     }
 
 
-# --- what was found ---------------------------------------------------------------------------------------------------
-
-
-def _released(numbers: Numbers) -> str:
-    pairs = {name: (f"{name};variant=released", f"{name};variant=corrected") for name in ("EL-nivMF", "KL-vMF")}
-    comparisons = (f"{name} {numbers.against(*pair)}" for name, pair in pairs.items())
-    return f"The released code's form against the corrected one, after few steps: {'; '.join(comparisons)}."
-
-
-def _by_dimension(numbers: Numbers) -> str:
-    """nivmf-15 holds of a norm that is not large beside the dimension."""
-    norm = f"{GROWN[-1]:g}"
-    here, below = (numbers.mean(f"B-vMF;norm={norm}{dim}", "growth_over_l2") for dim in ("", f";dim={DIM}"))
-    return (
-        f"From norm 1 to {norm} the gradient of B-vMF grows {here:.2f} times as much as that of L2 in the {PAPER_DIM} "
-        f"dimensions of the paper, {below:.2f} times in {DIM}: it levels off where the norm is large for the dimension."
-    )
-
-
-def _both_metrics(numbers: Numbers) -> str:
-    """A claim names R@1; a search maximises MAP@R, and the two need not agree."""
-    scores = (numbers.against("EL-nivMF", "Cosine", metric) for metric in ("R@1", "MAP@R"))
-    return f"EL-nivMF and the cosine: {' and '.join(scores)}."
-
-
-Distances = Study(
+Distances = nivmf_ablation(
+    "22_nivmf_distances",
     DistancesParams,
     distances,
     distances_table,
     euclidean_of,
+    profiles={
+        "*": {"methods": tuple(DISTANCES), "variant_steps": 100},
+        "quick": {"variant_steps": 20, "methods": ("Cosine", "EL-vMF", "EL-nivMF")},
+    },
     claims=TESTS,
-    findings=(below_features("R@1"), _both_metrics, _released, _by_dimension),
 )

@@ -1,7 +1,5 @@
 """Notebook 25: are embeddings more diverse with distributions for proxies? (Table 5)"""
 
-from dataclasses import dataclass
-
 import pandas as pd
 from torch import Tensor
 
@@ -10,19 +8,16 @@ from experiments.analysis import summaries
 from experiments.analysis.tables import settings_of
 from experiments.methods import pick, runs_of
 from experiments.nivmf.claims import TESTS
-from experiments.nivmf.methods import METHODS, NivmfAblationParams, published
+from experiments.nivmf.methods import METHODS, NivmfOptions, nivmf_ablation, published
+from experiments.params import Params
 from experiments.studies import evaluated_labels, measured, training_embeddings
-from experiments.study import Study
 from experiments.training.records import measurement
 from experiments.training.runs import RunResult
 from experiments.training.spec import RunSpec
 
 
-@dataclass(frozen=True)
-class DiversityParams(NivmfAblationParams):
+class DiversityParams(NivmfOptions, Params):
     """The parameters of notebook 25."""
-
-    notebook = "25_nivmf_diversity"
 
     methods: tuple[str, ...] = ("Cosine", "EL-vMF", "EL-nivMF")
 
@@ -75,4 +70,4 @@ def relative_diversity(table: pd.DataFrame, baseline: str = "Cosine") -> pd.Data
     return summaries.readable(pd.DataFrame(columns), 1)
 
 
-Diversity = Study(DiversityParams, diversity, measures=both_diversities, claims=TESTS)
+Diversity = nivmf_ablation("25_nivmf_diversity", DiversityParams, diversity, measures=both_diversities, claims=TESTS)

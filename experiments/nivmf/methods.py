@@ -8,15 +8,17 @@ the loss's parameters have learning rates of their own.
 """
 
 import functools
-from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any
+
+from pydantic import BaseModel
 
 from dmlrepro.losses.nivmf import DEFAULTS, RATES
 from experiments import studies
 from experiments.figures.style import Names
-from experiments.methods import BASELINES, LOSS_LR, UNSAID, Method, Setting, documented
-from experiments.params import Params
+from experiments.methods import BASELINES, LOSS_LR, Method, Setting
+from experiments.params import Choice, Count, Number, Params, protocol_of
 from experiments.profiles import benchmark_of
+from experiments.study import Study
 from experiments.training import protocols
 from experiments.training.search import Range
 
@@ -31,6 +33,7 @@ DISTANCES = {
     "EL-nivMF": "el_nivmf",
 }
 JOINT = "ProxyAnchor+EL-nivMF"
+TABLE_2 = "schedule=steps"  # so the tables call the runs with a step-wise learning-rate schedule
 
 # Initial (concentration, temperature) of networks trained from scratch at 64 dimensions: the best R@1 on validation
 # classes (fold 0 of 4, seed 7, 200 steps) of 12 trials for every distance, the published grid kappa in {10, 50, 200} by
@@ -227,11 +230,6 @@ def _distance(name: str, distance: str) -> Method:
         by_backbone={"embedding_scale": EMBEDDING_SCALE},
         fields={"proxies_from_class_means": True},
         ranges=RANGES,
-        published={
-            "cub": documented(ABLATION[name, "cub"]),
-            "cars": documented(ABLATION[name, "cars"]),
-            "sop": dict.fromkeys(("embedding_size", "batch_size", "epochs", "concentration", "temperature"), UNSAID),
-        },
         color=COLORS[name],
     )
 
@@ -249,11 +247,6 @@ def _joint(el_nivmf: Method) -> Method:
         fields=el_nivmf.fields,
         # Sec. 4.2: "Here, we only optimize the scaling omega"; up to 100 as in Fig. 4, the released runs take 0.1 to 5
         ranges={"omega": Range(0.01, 100, log=True)},
-        published={
-            "cub": documented(RELEASED["cub", 512]),
-            "cars": documented(RELEASED["cars", 512]),
-            "sop": dict.fromkeys(("epochs", "omega", "concentration", "temperature", "num_samples"), UNSAID),
-        },
         color="#AA4499",
     )
 
@@ -292,63 +285,75 @@ MEASURES = {"mAP@1000": "mAP@1000/class_size"}  # so the paper calls what we hav
 published = functools.partial(studies.published, "nivmf", PRINTED)
 
 
-@dataclass(frozen=True)
-class NivmfParams(Params):
-    """What the notebooks that train share, with the paper's protocol and the released settings at the profile paper."""
+class NivmfOptions(BaseModel):
+    """What the notebooks that train share."""
 
-    paper = "nivmf"
-    overrides: ClassVar = {"paper": {"protocol": "roth"}}
-    differs: ClassVar = (
-        "the released runs start at these concentrations and temperatures with K left out of EL-nivMF and a sampler "
-        "that is wrong below kappa ~ D (variant='released'); no corrected run of the authors is known",
-        "the released code learns kappa and t, we their logarithms: the rate of log kappa is the released one over the "
-        "initial kappa, that of log t the released one as it is",
-        "weight decay is the released 4e-4; Sec. 4 prints 4e-3",
-        "two images of a class are drawn without replacement; the released code draws with replacement",
-        "crops are cut from copies with a short side of 256 pixels",
-        "ProxyNCA keeps the positive in the denominator (ProxyNCA++); the released baseline leaves it out",
-    )
-    positive: ClassVar[tuple[str, ...]] = ("samples",)
-
-    protocol: str | None = None
-    samples: int | None = None  # N, Monte-Carlo samples of EL-nivMF
-    embedding_scale: float | None = None  # kappa_z over the embedding's norm; 0: EMBEDDING_SCALE of the backbone
-
-    def _dataset_recipe(self, dataset: str) -> dict:
-        if self.profile != "paper":
-            return {"samples": SAMPLES, "omega": OMEGA, "embedding_scale": 0.0}
-        record = self._released(dataset)
-        return {name: record[f"loss.{option}"].value for name, option in OPTION_OF.items()}
-
-    def _released(self, dataset: str) -> dict[str, Setting]:
-        settings = protocols.find(self.protocol or "roth").settings
-        backbone = self.backbone or settings.get("backbone", "resnet50.tv_in1k")
-        return released_for(dataset, backbone, self.embedding_size or settings.get("embedding_size", 512))
-
-    def published(self, method: str, setting: str = "") -> dict[str, Setting]:
-        """Settings of the paper's comparison (see `Params.published`); under another protocol only those of the loss of
-        the paper's own methods, and baselines are the runs that other papers have."""
-        if self.protocol == "roth":
-            return self._comparison(method)
-        record = self._comparison(method) if method in OWN else {}
-        return {name: value for name, value in record.items() if name.startswith(("loss.", "loss_lr."))}
-
-    def _comparison(self, method: str) -> dict[str, Setting]:
-        """Table 1: a method of the paper by the released runs, a baseline by the released code's defaults, and other
-        distances than EL-nivMF by the released ablation."""
-        if method not in OWN:
-            return _TABLE_1 | COMPARED.get(method, {})
-        if method not in ("EL-nivMF", JOINT):
-            return ABLATION[method, "cars" if benchmark_of(self.dataset) == "cars" else "cub"]
-        record = {name: setting for name, setting in self._released(self.dataset).items() if name not in SCHEDULED}
-        record |= _TABLE_1
-        if method == JOINT:
-            return for_joint(record)
-        return {name: setting for name, setting in record.items() if name != "loss.omega"}
+    protocol: str
+    samples: Count  # N, Monte-Carlo samples of EL-nivMF
+    embedding_scale: Number  # kappa_z over the embedding's norm; 0: EMBEDDING_SCALE of the backbone
 
 
+DEVIATIONS = (
+    "the released runs start at these concentrations and temperatures with K left out of EL-nivMF and a sampler "
+    "that is wrong below kappa ~ D (variant='released'); no corrected run of the authors is known",
+    "the released code learns kappa and t, we their logarithms: the rate of log kappa is the released one over the "
+    "initial kappa, that of log t the released one as it is",
+    "weight decay is the released 4e-4; Sec. 4 prints 4e-3",
+    "two images of a class are drawn without replacement; the released code draws with replacement",
+    "crops are cut from copies with a short side of 256 pixels",
+    "ProxyNCA keeps the positive in the denominator (ProxyNCA++); the released baseline leaves it out",
+)
 OPTION_OF = {"samples": "num_samples", "omega": "omega", "embedding_scale": "embedding_scale"}  # by parameter
 SCHEDULED = ("epochs", "batch_size", "lr_drop_epochs", "lr_drop")  # what Table 2 has otherwise than Table 1
+
+
+def released_under(choice: Choice) -> dict[str, Setting]:
+    """`released_for` what a study's parameters are decided by."""
+    settings = protocols.find(choice.protocol or "roth").settings
+    backbone = choice.backbone or settings.get("backbone", "resnet50.tv_in1k")
+    return released_for(choice.dataset, backbone, choice.embedding_size or settings.get("embedding_size", 512))
+
+
+def decided(choice: Choice) -> dict[str, Any]:
+    """At the profile paper the released settings of the joint loss."""
+    if choice.profile != "paper":
+        return {"samples": SAMPLES, "omega": OMEGA, "embedding_scale": 0.0, "lr_drop_epochs": (), "lr_drop": 0.5}
+    record = released_under(choice)
+    schedule = {"lr_drop_epochs": (), "lr_drop": 0.5}
+    if (choice.protocol or "roth") == "roth":
+        schedule = {name: record[name].value for name in schedule}
+    return {name: record[f"loss.{option}"].value for name, option in OPTION_OF.items()} | schedule
+
+
+def released_of(params: Params) -> dict[str, Setting]:
+    return released_for(params.dataset, params.backbone, params.embedding_size)
+
+
+def published_settings(params: Params, method: str, setting: str = "") -> dict[str, Setting]:
+    """Settings of Table 1, and of Table 2 for its runs (see `Study.published`): a method of the paper by the released
+    runs, a baseline by the released code's defaults, and other distances than EL-nivMF by the released ablation."""
+    if setting == TABLE_2:
+        return for_joint(released_of(params))
+    if method not in OWN:
+        record = _TABLE_1 | COMPARED.get(method, {})
+    elif method not in ("EL-nivMF", JOINT):
+        record = ablation_of(params.dataset, method)
+    else:
+        released = {name: setting for name, setting in released_of(params).items() if name not in SCHEDULED}
+        record = released | _TABLE_1
+        if method == JOINT:
+            record = for_joint(record)
+        else:
+            del record["loss.omega"]
+    return _under_protocol(record, params, method)
+
+
+def _under_protocol(record: dict[str, Setting], params: Params, method: str) -> dict[str, Setting]:
+    """Under another protocol than the paper's only the loss of the paper's own methods has published settings;
+    baselines are the runs that other papers have."""
+    if protocol_of(params) == "roth":
+        return record
+    return {name: one for name, one in record.items() if method in OWN and name.startswith(("loss.", "loss_lr."))}
 
 
 def for_joint(record: dict[str, Setting]) -> dict[str, Setting]:
@@ -356,33 +361,35 @@ def for_joint(record: dict[str, Setting]) -> dict[str, Setting]:
     return {name.replace("loss_lr.", "loss_lr.probabilistic."): setting for name, setting in record.items()}
 
 
-# Of the notebooks with many short runs: at quick a head, which is cheap, so that it has more steps
-@dataclass(frozen=True)
-class NivmfAblationParams(NivmfParams):
-    """What the notebooks on the distances share: at the profile paper the settings of the paper's ablation."""
+def ablation_of(dataset: str, method: str = "EL-nivMF") -> dict[str, Setting]:
+    return ABLATION[method, "cars" if benchmark_of(dataset) == "cars" else "cub"]
 
-    def _dataset_recipe(self, dataset: str) -> dict:
-        decided = super()._dataset_recipe(dataset)
-        record = self._ablation(dataset)
-        options = ("samples", "embedding_scale") if self.profile == "paper" else ()
-        return decided | {name: record[f"loss.{OPTION_OF[name]}"].value for name in options}
 
-    def _protocol_recipe(self, dataset: str) -> dict:
-        decided = super()._protocol_recipe(dataset)
-        if self.profile != "paper" or decided["protocol"] != "roth":
-            return decided
-        record = self._ablation(dataset)
-        return decided | {name: record[name].value for name in ("epochs", "batch_size")}
+def ablation_decided(choice: Choice) -> dict[str, Any]:
+    """Of the notebooks on the distances: at the profile paper the settings of the paper's ablation."""
+    if choice.profile != "paper":
+        return decided(choice)
+    record = ablation_of(choice.dataset)
+    options = {name: record[f"loss.{OPTION_OF[name]}"].value for name in ("samples", "embedding_scale")}
+    pipeline = ("epochs", "batch_size") if (choice.protocol or "roth") == "roth" else ()
+    return decided(choice) | options | {name: record[name].value for name in pipeline}
 
-    @staticmethod
-    def _ablation(dataset: str) -> dict[str, Setting]:
-        return ABLATION["EL-nivMF", "cars" if benchmark_of(dataset) == "cars" else "cub"]
 
-    def _comparison(self, method: str) -> dict[str, Setting]:
-        """The ablation of Sec. 4.3."""
-        if method in DISTANCES:
-            return ABLATION[method, "cars" if benchmark_of(self.dataset) == "cars" else "cub"]
-        pipeline = {
-            name: setting for name, setting in self._ablation(self.dataset).items() if not name.startswith("loss")
-        }
-        return super()._comparison(method) | pipeline
+def ablation_published(params: Params, method: str, setting: str = "") -> dict[str, Setting]:
+    """The ablation of Sec. 4.3."""
+    if method in DISTANCES:
+        return _under_protocol(ablation_of(params.dataset, method), params, method)
+    record = ablation_of(params.dataset)
+    pipeline = {name: one for name, one in record.items() if not name.startswith("loss")}
+    return _under_protocol(published_settings(params, method) | pipeline, params, method)
+
+
+nivmf_study = functools.partial(
+    Study,
+    paper="nivmf",
+    shared={"paper": {"protocol": "roth"}},
+    decides=decided,
+    published=published_settings,
+    deviations=DEVIATIONS,
+)
+nivmf_ablation = functools.partial(nivmf_study, decides=ablation_decided, published=ablation_published)

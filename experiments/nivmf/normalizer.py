@@ -5,43 +5,38 @@ Nothing is trained. Studies give rows of a tidy table, or {name: (x, y)} for `ch
 """
 
 import math
+import typing
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import ClassVar
 
 import numpy as np
 import pandas as pd
 import torch
 import torch.nn.functional as F
+from pydantic import model_validator
 from torch import Tensor
 
 from dmlrepro import vmf
 from dmlrepro.losses import nivmf as losses
-from experiments.analysis.stored import Numbers
 from experiments.nivmf.claims import TESTS
-from experiments.params import Params
+from experiments.params import Count, Params, Positive
 from experiments.studies import study_rows
 from experiments.study import Study
 
 
-@dataclass(frozen=True)
 class NormalizerParams(Params):
     """The parameters of notebook 23."""
 
-    notebook = "23_nivmf_normalizer"
-    paper = "nivmf"
-    positive: ClassVar = ("dims", "cosine")
+    dims: tuple[Count, ...] = (128, 512)  # dimensions for which the paper has a fit
+    cosine: Positive = 0.9  # between a sample and the mode, whose best concentration is sought
 
-    dims: tuple[int, ...] = (128, 512)  # dimensions for which the paper has a fit
-    cosine: float = 0.9  # between a sample and the mode, whose best concentration is sought
-
-    def _refuse_nonsense(self) -> None:
-        super()._refuse_nonsense()
+    @model_validator(mode="after")
+    def _fitted(self) -> typing.Self:
         if lacking := set(self.dims) - set(vmf.QUADRATIC_FITS):
             fits = ", ".join(map(str, vmf.QUADRATIC_FITS))
             raise ValueError(f"dims must be among {fits}, for which the paper has a fit, got {min(lacking)}")
         if self.cosine >= 1:
             raise ValueError(f"cosine must lie below 1, where no concentration is the best, got {self.cosine}")
+        return self
 
 
 def normalizer_table(params: NormalizerParams) -> pd.DataFrame:
@@ -186,41 +181,10 @@ def density_maps(size: int = 121) -> dict:
     }
 
 
-# --- what was found ---------------------------------------------------------------------------------------------------
-
-
-def _by_dim(values: dict[float, float], form: str) -> str:
-    """ "0.18 (M = 128) and 0.0034 (M = 512)"."""
-    return " and ".join(f"{value:{form}} (M = {dim:g})" for dim, value in values.items())
-
-
-def _outside(numbers: Numbers) -> str:
-    errors = numbers.levels("quadratic", "dim", "error_at_400")
-    steep = numbers.levels("quadratic", "dim", "slope_exceeds_1_at")
-    return (
-        f'Beyond the range of the fit, which the paper calls "well extrapolating": at kappa = 400 it errs by '
-        f"{_by_dim(errors, '.0f')} nats, and from kappa = {_by_dim(steep, '.0f')} on its slope exceeds 1, which no "
-        "mean cosine can."
-    )
-
-
-def _samples(numbers: Numbers) -> str:
-    released, exact = (numbers.mean(f"{name};dim=512;kappa=50", "mean_cosine") for name in ("released sampler", "A_M"))
-    return (
-        "The released sampler's draws at kappa = 50, M = 512 have a mean cosine of "
-        f"{released:.2f} with the image they stand for, where {exact:.2f} is exact."
-    )
-
-
-def _density(numbers: Numbers) -> str:
-    heuristic = [numbers.mean(f"heuristic D(K);kappa={kappa}", "integral") for kappa in ("20,20,20", "20,5,50")]
-    return (
-        "With D(K), by the paper a heuristic, Eq. 4 integrates over the sphere to "
-        f"{' and '.join(f'{value:.0f}' for value in heuristic)} (kappa = 20, 20, 20 and 20, 5, 50), a density to 1."
-    )
-
-
-FINDINGS = (_outside, _samples, _density)
 Normalizer = Study(
-    NormalizerParams, tabulate=lambda finished, params: normalizer_table(params), claims=TESTS, findings=FINDINGS
+    "23_nivmf_normalizer",
+    NormalizerParams,
+    paper="nivmf",
+    tabulate=lambda finished, params: normalizer_table(params),
+    claims=TESTS,
 )

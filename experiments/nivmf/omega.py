@@ -1,29 +1,16 @@
 """Notebook 21: how much ProxyAnchor beside EL-nivMF (Fig. 4)."""
 
-from dataclasses import dataclass
-from typing import ClassVar
-
 from experiments.methods import pick, runs_of
 from experiments.nivmf.claims import TESTS
-from experiments.nivmf.methods import JOINT, METHODS, NivmfParams
-from experiments.profiles import at, layered
-from experiments.study import Study
+from experiments.nivmf.methods import JOINT, METHODS, NivmfOptions, nivmf_study
+from experiments.params import Number, Params
 from experiments.training.spec import RunSpec
 
 
-@dataclass(frozen=True)
-class OmegaParams(NivmfParams):
+class OmegaParams(NivmfOptions, Params):
     """The parameters of notebook 21."""
 
-    notebook = "21_nivmf_ablation_omega"
-    references: ClassVar = {"omegas": (0.0,)}
-    overrides: ClassVar = layered(
-        NivmfParams.overrides,
-        at(omegas=(0.0, 0.01, 0.1, 1.0, 10.0, 100.0, 1000.0)),
-        at("quick", omegas=(0.0, 1.0, 100.0)),
-    )
-
-    omegas: tuple[float, ...] | None = None
+    omegas: tuple[Number, ...]
 
 
 def ablation_omega(params: OmegaParams) -> list[RunSpec]:
@@ -34,4 +21,11 @@ def ablation_omega(params: OmegaParams) -> list[RunSpec]:
     return specs
 
 
-Omega = Study(OmegaParams, ablation_omega, claims=TESTS)
+Omega = nivmf_study(
+    "21_nivmf_ablation_omega",
+    OmegaParams,
+    ablation_omega,
+    profiles={"*": {"omegas": (0.0, 0.01, 0.1, 1.0, 10.0, 100.0, 1000.0)}, "quick": {"omegas": (0.0, 1.0, 100.0)}},
+    references={"omegas": (0.0,)},
+    claims=TESTS,
+)

@@ -1,57 +1,32 @@
 """Notebook 20: retrieval with EL-nivMF, alone and beside ProxyAnchor (Tables 1 and 2)."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass
-from typing import ClassVar
+from typing import Annotated
 
 import pandas as pd
+from pydantic import Field
 
 from dmlrepro import metrics
-from experiments.methods import Setting, every_seed, found_by_search, pick, runs_of, search_each, spec_of
+from experiments.methods import every_seed, found_by_search, pick, runs_of, search_each, spec_of
 from experiments.nivmf.claims import TESTS
-from experiments.nivmf.methods import JOINT, METHODS, NivmfParams, for_joint, published
-from experiments.profiles import at, layered
-from experiments.studies import evaluated_labels, histories_apart, measured, still_rising, with_histories, with_measures
-from experiments.study import Study
+from experiments.nivmf.methods import JOINT, METHODS, TABLE_2, NivmfOptions, nivmf_study, published
+from experiments.params import MAY_BE_EMPTY, Number, Params, Whole
+from experiments.studies import evaluated_labels, histories_apart, measured, with_histories, with_measures
 from experiments.training import protocols
 from experiments.training.runs import RunResult
 from experiments.training.spec import RunSpec
 
 
-@dataclass(frozen=True)
-class NivmfRetrievalParams(NivmfParams):
+class NivmfRetrievalParams(NivmfOptions, Params):
     """The parameters of notebook 20."""
 
-    notebook = "20_nivmf_retrieval"
-    may_be_empty: ClassVar = ("lr_drop_epochs",)
-
-    # at quick the one notebook that trains whole networks
-    overrides: ClassVar = layered(
-        NivmfParams.overrides,
-        at(methods=("untrained", "ProxyNCA++", "EL-nivMF", "ProxyAnchor", JOINT, "MultiSimilarity", "Margin")),
-        at("quick", train_from="", methods=("untrained", "ProxyNCA++", "EL-nivMF", "ProxyAnchor", JOINT)),
-    )
-
-    methods: tuple[str, ...] | None = None
-    omega: float | None = None  # weight of ProxyAnchor beside EL-nivMF
-    search_trials: int | None = None
-    lr_drop_epochs: tuple[float, ...] | None = None  # of the runs of Table 2; empty: no such runs
-    lr_drop: float | None = None  # the factor of every learning rate at each of them
-
-    def _dataset_recipe(self, dataset: str) -> dict:
-        schedule = {"lr_drop_epochs": (), "lr_drop": 0.5}
-        if self.profile == "paper" and (self.protocol or "roth") == "roth":
-            schedule = {name: self._released(dataset)[name].value for name in schedule}
-        return super()._dataset_recipe(dataset) | schedule
-
-    def published(self, method: str, setting: str = "") -> dict[str, Setting]:
-        """Settings of Table 1, and of Table 2 for its runs (see `Params.published`)."""
-        if setting == TABLE_2:
-            return for_joint(self._released(self.dataset))
-        return super().published(method, setting)
-
-
-TABLE_2 = "schedule=steps"  # so the tables call the runs with a step-wise learning-rate schedule
+    methods: tuple[str, ...]
+    omega: Number  # weight of ProxyAnchor beside EL-nivMF
+    search_trials: Whole
+    lr_drop_epochs: Annotated[
+        tuple[Annotated[int | float, Field(ge=0)], ...], MAY_BE_EMPTY
+    ]  # of the runs of Table 2; empty: no such runs
+    lr_drop: Number  # the factor of every learning rate at each of them
 
 
 def retrieval(params: NivmfRetrievalParams) -> list[RunSpec]:
@@ -110,12 +85,16 @@ def _specs(params: NivmfRetrievalParams) -> list[RunSpec]:
     return [spec_of(method, params) for method in pick(METHODS, params.methods)]
 
 
-Retrieval = Study(
+Retrieval = nivmf_study(
+    "20_nivmf_retrieval",
     NivmfRetrievalParams,
     retrieval,
     retrieval_table,
     nmi_of,
+    profiles={
+        "*": {"methods": ("untrained", "ProxyNCA++", "EL-nivMF", "ProxyAnchor", JOINT, "MultiSimilarity", "Margin")},
+        "quick": {"train_from": "", "methods": ("untrained", "ProxyNCA++", "EL-nivMF", "ProxyAnchor", JOINT)},
+    },
     claims=TESTS,
-    findings=(still_rising,),
     ranked=("EL-nivMF", JOINT),
 )

@@ -5,67 +5,40 @@ varied. The default point of all four is one spec, but for the profile paper, wh
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import ClassVar
 
-from experiments.analysis.claims import START
-from experiments.analysis.stored import Numbers
 from experiments.methods import runs_of
+from experiments.params import Number, Params, Whole
 from experiments.pfml.alignment import class_distances
 from experiments.pfml.claims import TESTS
-from experiments.pfml.methods import METHODS, FieldParams
-from experiments.profiles import at, layered
+from experiments.pfml.methods import METHODS, FieldOptions, pfml_study
 from experiments.studies import evaluated_labels, measured
-from experiments.study import Study
 from experiments.training.records import measurement
 from experiments.training.runs import RunResult
 from experiments.training.spec import RunSpec
 
 
-@dataclass(frozen=True)
-class ProxiesParams(FieldParams):
+class ProxiesParams(FieldOptions, Params):
     """The parameters of notebook 13; all batches have several images of a class, as they must without proxies."""
 
-    notebook = "13_pfml_ablation_proxies"
-    references: ClassVar = {"numbers": (15,)}
-    overrides: ClassVar = layered(
-        at(numbers=(0, 1, 2, 5, 15, 30)), at("quick", numbers=(0, 1, 15)), at("paper", samples_per_class=4)
-    )
-
-    numbers: tuple[int, ...] | None = None
+    numbers: tuple[Whole, ...]
 
 
-@dataclass(frozen=True)
-class DeltaParams(FieldParams):
+class DeltaParams(FieldOptions, Params):
     """The parameters of notebook 14."""
 
-    notebook = "14_pfml_ablation_delta"
-    references: ClassVar = {"deltas": (0.2,)}
-    overrides: ClassVar = layered(at(deltas=(0.1, 0.15, 0.2, 0.25, 0.3, 0.35)), at("quick", deltas=(0.1, 0.2, 0.3)))
-
-    deltas: tuple[float, ...] | None = None
+    deltas: tuple[Number, ...]
 
 
-@dataclass(frozen=True)
-class AlphaParams(FieldParams):
+class AlphaParams(FieldOptions, Params):
     """The parameters of notebook 15."""
 
-    notebook = "15_pfml_ablation_alpha"
-    references: ClassVar = {"alphas": (3.0,)}
-    overrides: ClassVar = layered(at(alphas=(0.0, 1.0, 2.0, 3.0, 4.0, 5.0, 6.0)), at("quick", alphas=(0.0, 1.0, 3.0)))
-
-    alphas: tuple[float, ...] | None = None
+    alphas: tuple[Number, ...]
 
 
-@dataclass(frozen=True)
-class RepulsionParams(FieldParams):
+class RepulsionParams(FieldOptions, Params):
     """The parameters of notebook 16."""
 
-    notebook = "16_pfml_ablation_repulsion_radius"
-    references: ClassVar = {"radii": (0.2,)}
-    overrides: ClassVar = layered(at(radii=(0.2, 0.22, 0.25, 0.3, 0.35, 0.4, 0.45)), at("quick", radii=(0.2, 0.3, 0.4)))
-
-    radii: tuple[float, ...] | None = None
+    radii: tuple[Number, ...]
 
 
 LITERAL = "alpha=0;alpha_zero=literal"
@@ -98,7 +71,7 @@ def ablation_repulsion_radius(params: RepulsionParams) -> list[RunSpec]:
     )
 
 
-def _ablation(params: FieldParams, settings: Mapping[str, Mapping[str, object]]) -> list[RunSpec]:
+def _ablation(params: Params, settings: Mapping[str, Mapping[str, object]]) -> list[RunSpec]:
     """What training begins with, for comparison, then PFML at every setting."""
     specs = runs_of([METHODS["untrained"]], params)
     for setting, options in settings.items():
@@ -106,7 +79,7 @@ def _ablation(params: FieldParams, settings: Mapping[str, Mapping[str, object]])
     return specs
 
 
-def spreads_of(run: RunResult, params: FieldParams) -> list:
+def spreads_of(run: RunResult, params: Params) -> list:
     """How far the test embeddings of a class lie apart."""
     return [measured(run, spread)]
 
@@ -117,52 +90,40 @@ def spread(run: RunResult) -> dict[str, float]:
     return class_distances(run.embeddings, evaluated_labels(run)[0])
 
 
-# --- what was found ---------------------------------------------------------------------------------------------------
-
-
-def _as_printed(numbers: Numbers) -> str:
-    return (
-        f"As printed alpha = 0 exerts no force: {numbers.against(f'PFML;{LITERAL}', START)} of the network that "
-        "training begins with; Fig. 3(c) has 68.2 (CUB) and 86.7 (Cars) there."
-    )
-
-
-def _without_decay(numbers: Numbers) -> str:
-    """What the decay itself does, the paper's explanation of the lead over CPML."""
-    levels = numbers.levels("PFML", "alpha")
-    published, most = (f"PFML;alpha={alpha:g}" for alpha in (3, max(levels)))
-    return (
-        f"Without decay, alpha = 0, {numbers.against('PFML;alpha=0', published)} at 3, the published one, and "
-        f"{numbers.against('PFML;alpha=0', most)} at {max(levels):g}."
-    )
-
-
-def _spread(numbers: Numbers) -> str:
-    """The paper explains the fall by compressed classes."""
-    within, between = "intra_class_distance", "class_mean_distance"
-    levels = numbers.levels("PFML", "delta_rep", within)
-    near, far = (f"PFML;delta_rep={level:g}" for level in (min(levels), max(levels)))
-    over = [numbers.mean(cell, f"{within} / {between}") for cell in (near, far)]
-    return (
-        f"The mean distance within a class is {numbers.mean(near, within):.3f} at delta_rep = {min(levels):g} and "
-        f"{numbers.mean(far, within):.3f} at {max(levels):g} ({numbers.gap(far, near, within)}); over the distance "
-        f"between class means it is {over[0]:.2f} and {over[1]:.2f}."
-    )
-
-
-def _ranking(numbers: Numbers) -> str:
-    """R@1, which the paper reports, sees the nearest image alone; a class that is less compressed may rank better."""
-    levels = numbers.levels("PFML", "delta_rep", "MAP@R")
-    near, best = min(levels), max(levels, key=lambda level: levels[level])
-    highest = f"MAP@R, which the paper does not report, is highest at delta_rep = {best:g}"
-    if best == near:
-        return f"{highest}, the radius of attraction."
-    return f"{highest}: {numbers.against(f'PFML;delta_rep={best:g}', f'PFML;delta_rep={near:g}', 'MAP@R')} at {near:g}."
-
-
-Proxies = Study(ProxiesParams, ablation_proxies, claims=TESTS)
-Delta = Study(DeltaParams, ablation_delta, claims=TESTS)
-Alpha = Study(AlphaParams, ablation_alpha, claims=TESTS, findings=(_as_printed, _without_decay))
-Repulsion = Study(
-    RepulsionParams, ablation_repulsion_radius, measures=spreads_of, claims=TESTS, findings=(_spread, _ranking)
+Proxies = pfml_study(
+    "13_pfml_ablation_proxies",
+    ProxiesParams,
+    ablation_proxies,
+    profiles={
+        "*": {"numbers": (0, 1, 2, 5, 15, 30)},
+        "quick": {"numbers": (0, 1, 15)},
+        "paper": {"samples_per_class": 4},
+    },
+    references={"numbers": (15,)},
+    claims=TESTS,
+)
+Delta = pfml_study(
+    "14_pfml_ablation_delta",
+    DeltaParams,
+    ablation_delta,
+    profiles={"*": {"deltas": (0.1, 0.15, 0.2, 0.25, 0.3, 0.35)}, "quick": {"deltas": (0.1, 0.2, 0.3)}},
+    references={"deltas": (0.2,)},
+    claims=TESTS,
+)
+Alpha = pfml_study(
+    "15_pfml_ablation_alpha",
+    AlphaParams,
+    ablation_alpha,
+    profiles={"*": {"alphas": (0.0, 1.0, 2.0, 3.0, 4.0, 5.0, 6.0)}, "quick": {"alphas": (0.0, 1.0, 3.0)}},
+    references={"alphas": (3.0,)},
+    claims=TESTS,
+)
+Repulsion = pfml_study(
+    "16_pfml_ablation_repulsion_radius",
+    RepulsionParams,
+    ablation_repulsion_radius,
+    profiles={"*": {"radii": (0.2, 0.22, 0.25, 0.3, 0.35, 0.4, 0.45)}, "quick": {"radii": (0.2, 0.3, 0.4)}},
+    references={"radii": (0.2,)},
+    measures=spreads_of,
+    claims=TESTS,
 )

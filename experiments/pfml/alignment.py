@@ -1,8 +1,6 @@
 """Notebook 12: do proxies align with the data they stand for? (Fig. 2, Proposition 1, Corollary 1, Table 3)"""
 
 from collections.abc import Iterable
-from dataclasses import dataclass
-from typing import ClassVar
 
 import pandas as pd
 import torch
@@ -10,13 +8,12 @@ import torch.nn.functional as F
 
 from dmlrepro import metrics
 from dmlrepro.losses.baselines import proxies_of
-from experiments.analysis.stored import Numbers
-from experiments.analysis.tables import Cell, level_of, settings_of
+from experiments.analysis.tables import level_of, settings_of
 from experiments.methods import every_seed, pick, search_each, spec_of
+from experiments.params import Count, Params, Whole
 from experiments.pfml import geometry
 from experiments.pfml.claims import TESTS
-from experiments.pfml.methods import METHODS, READINGS, FieldParams, published
-from experiments.profiles import at, layered
+from experiments.pfml.methods import METHODS, READINGS, FieldOptions, pfml_study, published
 from experiments.studies import (
     measured,
     study_rows,
@@ -26,7 +23,6 @@ from experiments.studies import (
     with_measures,
     without_histories,
 )
-from experiments.study import Study
 from experiments.training.records import measurement
 from experiments.training.runs import RunResult
 from experiments.training.spec import RunSpec
@@ -43,23 +39,13 @@ OTHERWISE: dict[str, dict] = {
 }
 
 
-@dataclass(frozen=True)
-class AlignmentParams(FieldParams):
+class AlignmentParams(FieldOptions, Params):
     """The parameters of notebook 12."""
 
-    notebook = "12_pfml_proxy_alignment"
-    one_network: ClassVar = True
-    positive: ClassVar = ("point_sets",)
-
-    overrides: ClassVar = layered(
-        at(methods=("untrained", "PFML", "CPML", "SoftTriple", "ProxyNCA++", "ProxyAnchor")),
-        at("quick", methods=("untrained", "PFML", "CPML", "SoftTriple", "ProxyAnchor")),
-    )
-
-    methods: tuple[str, ...] | None = None
-    point_sets: int = 5
-    protocol: str | None = None
-    search_trials: int | None = None
+    methods: tuple[str, ...]
+    point_sets: Count = 5
+    protocol: str
+    search_trials: Whole
 
 
 def proxy_alignment(params: AlignmentParams) -> list[RunSpec]:
@@ -143,7 +129,10 @@ def _alignment(run: RunResult) -> dict[str, float]:
     manifest, embeddings, labels = training_embeddings(run)
     proxies = proxies_of(trained_loss(run, manifest, embeddings.shape[1]))
     readings = {"W2": "assignment", "true W2": "w2", "nearest sample": "nearest"}
-    values = {name: metrics.proxy_wasserstein(proxies, embeddings, labels, form)[0] for name, form in readings.items()}
+    values = {
+        name: metrics.proxy_wasserstein(proxies, embeddings, labels, form)[0]  # type: ignore[arg-type]
+        for name, form in readings.items()
+    }
     return values | class_distances(embeddings, labels)
 
 
@@ -155,18 +144,16 @@ def class_distances(embeddings: torch.Tensor, labels: torch.Tensor) -> dict[str,
     return {"intra_class_distance": within.item(), "class_mean_distance": F.pdist(means).mean().item()}
 
 
-# --- what was found ---------------------------------------------------------------------------------------------------
-
-
-def _unclipped(numbers: Numbers) -> str:
-    usual = Cell("PFML") in numbers.cells.get(("PFML", "W2"), {})
-    ours = "PFML" if usual else "PFML;proxies=as drawn"
-    return (
-        "Without the clipping of its proxies' gradients, of which the paper says nothing, PFML has "
-        f"{numbers.against(f'{ours};gradients=unclipped', ours, 'W2')}; random directions are 1.41 apart."
-    )
-
-
-Alignment = Study(
-    AlignmentParams, proxy_alignment, alignment_table, alignments_of, claims=TESTS, findings=(_unclipped,)
+Alignment = pfml_study(
+    "12_pfml_proxy_alignment",
+    AlignmentParams,
+    proxy_alignment,
+    alignment_table,
+    alignments_of,
+    profiles={
+        "*": {"methods": ("untrained", "PFML", "CPML", "SoftTriple", "ProxyNCA++", "ProxyAnchor")},
+        "quick": {"methods": ("untrained", "PFML", "CPML", "SoftTriple", "ProxyAnchor")},
+    },
+    one_network=True,
+    claims=TESTS,
 )

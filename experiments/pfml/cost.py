@@ -10,8 +10,6 @@ close.
 import itertools
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import ClassVar
 
 import pandas as pd
 import torch
@@ -23,7 +21,7 @@ from experiments import steps, timing
 from experiments.analysis import summaries
 from experiments.analysis.tables import Cell, settings_of
 from experiments.networks import backbones
-from experiments.params import Params
+from experiments.params import Count, Params
 from experiments.pfml.claims import TESTS
 from experiments.pfml.methods import METHODS
 from experiments.studies import study_rows
@@ -31,45 +29,18 @@ from experiments.study import Study
 from experiments.training.builders import loss_builder
 from experiments.training.device import device_for_training
 
-BASELINES = {name: loss_builder(METHODS[name].loss) for name in ("ProxyNCA++", "ProxyAnchor")}
+BASELINES = {name: loss_builder(METHODS[name].loss or "") for name in ("ProxyNCA++", "ProxyAnchor")}
 CLASS_PROXIES = 2  # a class has so many where the number of classes varies, as in the paper on SOP
 GROUPS = 100  # crowded points form so many: a pair is close with probability 1 / GROUPS
 
 
-@dataclass(frozen=True)
 class PfmlCostParams(Params):
     """The parameters of notebook 17; `seeds` is the number of repetitions."""
 
-    notebook = "17_pfml_cost"
-    paper = "pfml"
-    positive: ClassVar = ("num_classes", "numbers", "class_counts", "network_images")
-    references: ClassVar = {"numbers": (5,)}
-    overrides: ClassVar = {
-        "quick": {
-            "backbone": "resnet50",
-            "weights": "none",
-            "embedding_size": 512,
-            "image_size": 112,
-            "network_images": 5,
-            "class_counts": (98, 1000, 4000),
-            "seeds": 5,
-        },
-        "small": {
-            "backbone": "resnet50",
-            "weights": "none",
-            "embedding_size": 512,
-            "image_size": 224,
-            "network_images": 20,
-            "class_counts": (98, 1000, 4000, 11318),
-            "seeds": 10,
-        },
-        "paper": {"weights": "none", "network_images": 100, "class_counts": (98, 1000, 4000, 11318), "seeds": 20},
-    }
-
-    num_classes: int = 98
-    numbers: tuple[int, ...] = (1, 5, 15, 20, 30)
-    class_counts: tuple[int, ...] | None = None
-    network_images: int | None = None
+    num_classes: Count = 98
+    numbers: tuple[Count, ...] = (1, 5, 15, 20, 30)
+    class_counts: tuple[Count, ...]
+    network_images: Count
 
 
 def measure(params: PfmlCostParams) -> pd.DataFrame:
@@ -278,4 +249,33 @@ def exponents(costs: pd.DataFrame) -> pd.DataFrame:
     )
 
 
-Cost = Study(PfmlCostParams, tabulate=lambda finished, params: counts(params), claims=TESTS, ratios=ratios)
+Cost = Study(
+    "17_pfml_cost",
+    PfmlCostParams,
+    paper="pfml",
+    profiles={
+        "quick": {
+            "backbone": "resnet50",
+            "weights": "none",
+            "embedding_size": 512,
+            "image_size": 112,
+            "network_images": 5,
+            "class_counts": (98, 1000, 4000),
+            "seeds": 5,
+        },
+        "small": {
+            "backbone": "resnet50",
+            "weights": "none",
+            "embedding_size": 512,
+            "image_size": 224,
+            "network_images": 20,
+            "class_counts": (98, 1000, 4000, 11318),
+            "seeds": 10,
+        },
+        "paper": {"weights": "none", "network_images": 100, "class_counts": (98, 1000, 4000, 11318), "seeds": 20},
+    },
+    references={"numbers": (5,)},
+    tabulate=lambda finished, params: counts(params),
+    claims=TESTS,
+    ratios=ratios,
+)

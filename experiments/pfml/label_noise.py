@@ -1,8 +1,6 @@
 """Notebook 11: training with wrong labels (Table 2)."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass
-from typing import ClassVar
 
 import numpy as np
 import pandas as pd
@@ -11,12 +9,10 @@ import torch.nn.functional as F
 
 from dmlrepro import samplers
 from experiments.analysis import summaries
-from experiments.analysis.comparing import UNTRAINED
-from experiments.analysis.stored import Numbers
 from experiments.methods import every_seed, pick, search_each, spec_of
-from experiments.pfml.claims import NOISE, TESTS
-from experiments.pfml.methods import METHODS, FieldParams, published
-from experiments.profiles import at, layered
+from experiments.params import Number, Params, Whole
+from experiments.pfml.claims import TESTS
+from experiments.pfml.methods import METHODS, FieldOptions, pfml_study, published
 from experiments.studies import (
     measured,
     trained_loss,
@@ -25,31 +21,18 @@ from experiments.studies import (
     with_measures,
     without_histories,
 )
-from experiments.study import Study
 from experiments.training.records import measurement
 from experiments.training.runs import RunResult
 from experiments.training.spec import RunSpec
 
 
-@dataclass(frozen=True)
-class LabelNoiseParams(FieldParams):
+class LabelNoiseParams(FieldOptions, Params):
     """The parameters of notebook 11."""
 
-    notebook = "11_pfml_label_noise"
-    one_network: ClassVar = True
-    references: ClassVar = {"noise_levels": (0.0, 0.2)}
-    overrides: ClassVar = layered(
-        at(methods=("untrained", "PFML", "ProxyAnchor", "ProxyNCA++", "MultiSimilarity", "Triplet")),
-        at("quick", methods=("untrained", "PFML", "ProxyAnchor")),
-        at("paper", noise_levels=(0.0, 0.1, 0.2, 0.3, 0.4)),
-        at("small", noise_levels=(0.0, 0.2)),  # the published level alone, which the claims name
-        at("quick", noise_levels=(0.0, 0.2, 0.4)),
-    )
-
-    methods: tuple[str, ...] | None = None
-    noise_levels: tuple[float, ...] | None = None
-    protocol: str | None = None
-    search_trials: int | None = None
+    methods: tuple[str, ...]
+    noise_levels: tuple[Number, ...]
+    protocol: str
+    search_trials: Whole
 
 
 def label_noise(params: LabelNoiseParams) -> list[RunSpec]:
@@ -131,20 +114,19 @@ def noise_drops(table: pd.DataFrame) -> pd.DataFrame:
     return summaries.readable(wide, 1)
 
 
-# --- what was found ---------------------------------------------------------------------------------------------------
-
-
-def _shares(numbers: Numbers) -> str:
-    """The paper argues that decay mutes wrong labels."""
-    shares = [
-        f"{numbers.mean(f'{method};{NOISE}', 'gradient_share'):.1f} % under {method}"
-        for method in numbers.methods
-        if method not in UNTRAINED
-    ]
-    return (
-        f"The wrong fifth of the labels receives of the gradient {', '.join(shares)}; it would be 20 % if they weighed "
-        "like right ones."
-    )
-
-
-LabelNoise = Study(LabelNoiseParams, label_noise, noise_table, shares_of, claims=TESTS, findings=(_shares,))
+LabelNoise = pfml_study(
+    "11_pfml_label_noise",
+    LabelNoiseParams,
+    label_noise,
+    noise_table,
+    shares_of,
+    profiles={
+        "*": {"methods": ("untrained", "PFML", "ProxyAnchor", "ProxyNCA++", "MultiSimilarity", "Triplet")},
+        "quick": {"methods": ("untrained", "PFML", "ProxyAnchor"), "noise_levels": (0.0, 0.2, 0.4)},
+        "paper": {"noise_levels": (0.0, 0.1, 0.2, 0.3, 0.4)},
+        "small": {"noise_levels": (0.0, 0.2)},
+    },
+    references={"noise_levels": (0.0, 0.2)},
+    one_network=True,
+    claims=TESTS,
+)

@@ -9,15 +9,18 @@ Proxies start at norm 1, see `PotentialFieldLoss`. READINGS has both methods in 
 
 import functools
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any
+
+from pydantic import BaseModel
 
 from dmlrepro.losses.potential_field import CLIP_VALUE
 from experiments import studies
 from experiments.figures.style import Names
-from experiments.methods import BASELINES, LOSS_LR, NETWORK_RECIPES, PROXIES, UNSAID, Method, Setting, documented
-from experiments.params import Params
+from experiments.methods import BASELINES, LOSS_LR, NETWORK_RECIPES, PROXIES, UNSAID, Method, Setting
+from experiments.params import Choice, Number, Params, Positive, Whole, protocol_of
 from experiments.profiles import benchmark_of
+from experiments.study import Study
+from experiments.training import protocols
 from experiments.training.search import Range
 
 # PFML's forces span orders of magnitude: a point at delta pulls with alpha / delta^(alpha + 1) = 1875, one at right
@@ -103,7 +106,6 @@ OWN: dict[str, Method] = {
             fields={"loss_clip_value": CLIP_VALUE},
             ranges={"alpha": Range(0, 6), "delta": Range(0.1, 0.3)} | REPULSION | LOSS_LR,
             decisive=("alpha", "delta"),
-            published={dataset: documented(PUBLISHED[dataset, R50]) for dataset in ("cub", "cars", "sop")},
             color="#D55E00",
         ),
         Method(
@@ -116,7 +118,7 @@ OWN: dict[str, Method] = {
             fields={"clip_value": CLIP_VALUE},
             ranges={"delta": Range(0.1, 0.3)} | REPULSION | LOSS_LR,
             decisive=("delta",),
-            published={"*": dict.fromkeys(("proxies_per_class", "delta", "samples_per_class", "clip_value"), UNSAID)},
+            published=dict.fromkeys(("proxies_per_class", "delta", "samples_per_class", "clip_value"), UNSAID),
             color="#E69F00",
         ),
     )
@@ -176,48 +178,53 @@ published = functools.partial(studies.published, "pfml", PRINTED)
 published_curve = functools.partial(studies.published_curve, "pfml")
 
 
-@dataclass(frozen=True)
-class FieldParams(Params):
+class FieldOptions(BaseModel):
     """What the notebooks that train PFML share."""
 
-    paper = "pfml"
-    differs: ClassVar = (
-        "gradient values are clipped, those of PFML's proxies and all of CPML's; the paper says nothing of clipping, "
-        "ProxyAnchor's code, whose recipe it follows, clips all values at 10",
-        "proxies start at norm 1; the paper draws them from 'a normal distribution' and says nothing of their norm",
-        "the learning rates are Table 8's, 1e-4 and 0.01 for proxies; Sec. 4 prints 5e-4 and a hundred times that",
-        "the embedding layer starts as torch's Linear does; ProxyAnchor's code draws it by Kaiming's fan-out rule with "
-        "zero bias, the paper says nothing",
-        "crops are cut from copies with a short side of 256 pixels; -p original_images True cuts them from the files",
-        "batches are shuffled and the last, smaller one is dropped, as in ProxyAnchor's code; the paper does not say",
-        "Table 8 has no column for ViT and DINO, which take that of ResNet-50 at 384 dimensions",
-    )
-    positive: ClassVar[tuple[str, ...]] = ("delta",)
-
-    proxies_per_class: int | None = None
-    alpha: float = 3.0
-    delta: float = 0.2
-
-    def published(self, method: str, setting: str = "") -> Mapping[str, Setting]:
-        """Settings of the paper for PFML and, of the network, for all methods (see `Params.published`).
-
-        Another protocol than the conventional one has settings of its own.
-        """
-        if self.protocol != "conventional":
-            return {}
-        record = published_for(self.dataset, self.backbone)
-        if method == "PFML":
-            return record
-        network = {name: value for name, value in record.items() if name in NETWORK}
-        return network | dict(METHODS[method].published.get("*", {}))
-
-    def _dataset_recipe(self, dataset: str) -> dict:
-        record = published_for(dataset, self.backbone or R50)
-        names = ("embedding_size", "batch_size") if self.profile == "paper" else ()
-        decided = {name: record[name].value for name in names}
-        return {"proxies_per_class": record["loss.proxies_per_class"].value} | decided
+    proxies_per_class: Whole
+    alpha: Number = 3.0
+    delta: Positive = 0.2
 
 
+DEVIATIONS = (
+    "gradient values are clipped, those of PFML's proxies and all of CPML's; the paper says nothing of clipping, "
+    "ProxyAnchor's code, whose recipe it follows, clips all values at 10",
+    "proxies start at norm 1; the paper draws them from 'a normal distribution' and says nothing of their norm",
+    "the learning rates are Table 8's, 1e-4 and 0.01 for proxies; Sec. 4 prints 5e-4 and a hundred times that",
+    "the embedding layer starts as torch's Linear does; ProxyAnchor's code draws it by Kaiming's fan-out rule with "
+    "zero bias, the paper says nothing",
+    "crops are cut from copies with a short side of 256 pixels; -p original_images True cuts them from the files",
+    "batches are shuffled and the last, smaller one is dropped, as in ProxyAnchor's code; the paper does not say",
+    "Table 8 has no column for ViT and DINO, which take that of ResNet-50 at 384 dimensions",
+)
 # what the paper says of the training of every method
 NETWORK = ("embedding_size", "epochs", "optimizer", "lr", "weight_decay", "batch_size")
 NETWORK += ("freeze_batchnorm", "warmup_epochs")
+
+
+def published_settings(params: Params, method: str, setting: str = "") -> Mapping[str, Setting]:
+    """Settings of the paper for PFML and, of the network, for all methods (see `Study.published`).
+
+    Another protocol than the conventional one has settings of its own.
+    """
+    if protocol_of(params) != "conventional":
+        return {}
+    record = published_for(params.dataset, params.backbone)
+    if method == "PFML":
+        return record
+    network = {name: value for name, value in record.items() if name in NETWORK}
+    return network | dict(METHODS[method].published if method in METHODS else {})
+
+
+def decided(choice: Choice) -> dict[str, Any]:
+    """The proxies per class; at the profile paper also the dimension and the batch, unless the protocol has its own."""
+    record = published_for(choice.dataset, choice.backbone or R50)
+    settings = protocols.find(choice.protocol or "conventional").settings
+    names = ("embedding_size", "batch_size") if choice.profile == "paper" else ()
+    network = {name: record[name].value for name in names if name not in settings}
+    return {"proxies_per_class": record["loss.proxies_per_class"].value} | network
+
+
+pfml_study = functools.partial(
+    Study, paper="pfml", decides=decided, published=published_settings, deviations=DEVIATIONS
+)

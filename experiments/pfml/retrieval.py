@@ -1,44 +1,31 @@
 """Notebook 10: retrieval with PFML and its baselines (Tables 1 and 4 to 7)."""
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
-from typing import Any, ClassVar
+from typing import Any
 
 import pandas as pd
 
 from experiments.analysis import results, summaries
 from experiments.analysis.claims import START
-from experiments.analysis.stored import Numbers
-from experiments.analysis.tables import Cell
 from experiments.methods import every_seed, found_by_search, pick, runs_of, search_each, spec_of
+from experiments.params import Params, Whole
 from experiments.pfml.claims import TESTS
-from experiments.pfml.methods import METHODS, READINGS, FieldParams, published
-from experiments.studies import histories_apart, still_rising, with_histories
-from experiments.study import Study
+from experiments.pfml.methods import METHODS, READINGS, FieldOptions, pfml_study, published
+from experiments.studies import histories_apart, with_histories
 from experiments.training.spec import RunSpec
 
 TABLE_1 = ("untrained", "PFML", "CPML", "ProxyAnchor", "ProxyNCA++")
 TABLE_1 += ("SoftTriple", "MultiSimilarity", "Contrastive", "Triplet")
 
 
-@dataclass(frozen=True)
-class PfmlRetrievalParams(FieldParams):
+class PfmlRetrievalParams(FieldOptions, Params):
     """The parameters of notebook 10."""
 
-    notebook = "10_pfml_retrieval"
-    overrides: ClassVar = {
-        # two seeds, so that statistics over seeds are tested
-        "quick": {"small_dim": 0, "mlrc_steps": 0, "seeds": 2, "methods": TABLE_1[:5]},
-        "small": {"small_dim": 64, "mlrc_steps": 150, "methods": TABLE_1},
-        # there MLRC is a protocol with settings of its own
-        "paper": {"small_dim": 64, "mlrc_steps": 0, "methods": TABLE_1},
-    }
-
-    methods: tuple[str, ...] | None = None
-    protocol: str | None = None
-    search_trials: int | None = None
-    small_dim: int | None = None  # dimension of the small embeddings of Tables 4 and 5; 0: no such runs
-    mlrc_steps: int | None = None  # steps of each fold of Tables 6 and 7; 0: no folds
+    methods: tuple[str, ...]
+    protocol: str
+    search_trials: Whole
+    small_dim: Whole  # dimension of the small embeddings of Tables 4 and 5; 0: no such runs
+    mlrc_steps: Whole  # steps of each fold of Tables 6 and 7; 0: no folds
 
 
 # Which READINGS a profile has: each costs as much as a method, at paper a week.
@@ -64,7 +51,9 @@ def retrieval(params: PfmlRetrievalParams) -> list[RunSpec]:
         budget = {"steps": params.steps // 2} if _halved(params) else {}
         small = _specs(params, SMALL_DIM_METHODS, embedding_size=dim, setting=f"dim={dim}", **budget)
         specs += every_seed(small, params)
-        begins = runs_of([METHODS["untrained"]], replace(params, embedding_size=dim), setting=f"dim={dim}")
+        begins = runs_of(
+            [METHODS["untrained"]], params.model_copy(update={"embedding_size": dim}), setting=f"dim={dim}"
+        )
         specs += [run for run in begins if run.method == START]
     if params.protocol == "conventional" and params.mlrc_steps:
         steps = params.mlrc_steps
@@ -125,31 +114,16 @@ def _specs(params: PfmlRetrievalParams, among: Iterable[str] | None = None, **ho
     return [spec_of(method, params, **how) for method in pick(METHODS, names)]
 
 
-# --- what was found ---------------------------------------------------------------------------------------------------
-
-
-def _far_repulsion(numbers: Numbers) -> str:
-    return (
-        "PFML with repulsion up to delta_rep = 0.3, beyond the radius of attraction: "
-        f"{numbers.against('PFML;delta_rep=0.3', 'PFML')} with that of Eq. 2."
-    )
-
-
-def _as_printed(numbers: Numbers) -> str:
-    return (
-        "PFML word by word, with proxies as drawn and gradients unclipped: "
-        f"{numbers.against('PFML;proxies=as drawn;gradients=unclipped', 'PFML')} as everywhere here."
-    )
-
-
-def _as_drawn(numbers: Numbers) -> str:
-    if Cell("PFML") in numbers.cells.get(("PFML", "R@1"), {}):
-        return ""
-    return (
-        "With proxies as drawn, which is not how they start elsewhere here, PFML has "
-        f"{numbers.against('PFML;proxies=as drawn', 'ProxyAnchor')} of ProxyAnchor."
-    )
-
-
-FINDINGS = (_far_repulsion, _as_printed, _as_drawn, still_rising)
-Retrieval = Study(PfmlRetrievalParams, retrieval, retrieval_table, claims=TESTS, findings=FINDINGS, ranked=("PFML",))
+Retrieval = pfml_study(
+    "10_pfml_retrieval",
+    PfmlRetrievalParams,
+    retrieval,
+    retrieval_table,
+    profiles={
+        "quick": {"small_dim": 0, "mlrc_steps": 0, "seeds": 2, "methods": TABLE_1[:5]},
+        "small": {"small_dim": 64, "mlrc_steps": 150, "methods": TABLE_1},
+        "paper": {"small_dim": 64, "mlrc_steps": 0, "methods": TABLE_1},
+    },
+    claims=TESTS,
+    ranked=("PFML",),
+)

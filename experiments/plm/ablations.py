@@ -4,87 +4,55 @@ Every run is PLM at the paper's setting (N_rho = 100, m = 3, N_alpha = 4, N_beta
 and with one thing varied. The default point of 52 to 54 and 56 is one spec.
 """
 
+import functools
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any
 
 import pandas as pd
 
 from experiments.analysis import summaries
-from experiments.analysis.stored import Numbers
+from experiments.params import Number, Params, Whole
 from experiments.plm.claims import TESTS
-from experiments.plm.methods import BEFORE, PUBLISHED, PlmTrainingParams, unlabelled_runs
-from experiments.profiles import at, layered
-from experiments.study import Study
+from experiments.plm.methods import BEFORE, PROFILES, PUBLISHED, PlmOptions, plm_study, unlabelled_runs
 from experiments.training.spec import RunSpec
 
 # Below the profile paper heads will do
-SHORT = layered(
-    PlmTrainingParams.overrides,
-    at("quick", "small", train_from="head", batch_size=100),
-    at("quick", steps=30, lr=PUBLISHED["lr"].value),
-    at("small", steps=1500),
+SHORT: dict[str, dict[str, Any]] = {
+    "quick": {"train_from": "head", "batch_size": 100, "steps": 30, "lr": PUBLISHED["lr"].value},
+    "small": {"train_from": "head", "batch_size": 100, "steps": 1500},
+    "paper": {},
+}
+short_study = functools.partial(
+    plm_study, shared={name: PROFILES[name] | SHORT[name] for name in SHORT}, takes_searches=False
 )
 
 
-@dataclass(frozen=True)
-class PlmProxiesParams(PlmTrainingParams):
+class PlmProxiesParams(PlmOptions, Params):
     """The parameters of notebook 52."""
 
-    notebook = "52_plm_ablation_proxies"
-    overrides: ClassVar = layered(SHORT, at(numbers=(0, 10, 50, 100, 250, 500)), at("quick", numbers=(0, 10, 100)))
-    takes_searches: ClassVar = False
-    references: ClassVar = {"numbers": (0, 100)}
-
-    numbers: tuple[int, ...] | None = None
+    numbers: tuple[Whole, ...]
 
 
-@dataclass(frozen=True)
-class PlmDimensionParams(PlmTrainingParams):
+class PlmDimensionParams(PlmOptions, Params):
     """The parameters of notebook 53."""
 
-    notebook = "53_plm_ablation_dimension"
-    overrides: ClassVar = layered(SHORT, at(dimensions=(2, 3, 4, 5, 6, 7)), at("quick", dimensions=(2, 3, 6)))
-    takes_searches: ClassVar = False
-    references: ClassVar = {"dimensions": (3,)}
-
-    dimensions: tuple[int, ...] | None = None
+    dimensions: tuple[Whole, ...]
 
 
-@dataclass(frozen=True)
-class PlmDecayParams(PlmTrainingParams):
+class PlmDecayParams(PlmOptions, Params):
     """The parameters of notebook 54; a pair of decays is written "N_alpha/N_beta"."""
 
-    notebook = "54_plm_ablation_decay"
-    overrides: ClassVar = layered(
-        SHORT,
-        at(pairs=("1/0.5", "3/0.5", "6/0.5", "4/0", "4/1", "1/1", "1.5/1.5", "0.5/1.5", "4/0.5")),
-        at("quick", pairs=("1/0.5", "1/1", "4/0.5")),
-    )
-    takes_searches: ClassVar = False
-
-    pairs: tuple[str, ...] | None = None
+    pairs: tuple[str, ...]
 
 
-@dataclass(frozen=True)
-class PlmDeltaParams(PlmTrainingParams):
+class PlmDeltaParams(PlmOptions, Params):
     """The parameters of notebook 55."""
 
-    notebook = "55_plm_ablation_delta"
-    overrides: ClassVar = layered(SHORT, at(deltas=(0.2, 0.5, 1.0, 1.5, 2.0)), at("quick", deltas=(0.2, 1.0, 2.0)))
-    takes_searches: ClassVar = False
-    references: ClassVar = {"deltas": (2.0,)}
-
-    deltas: tuple[float, ...] | None = None
+    deltas: tuple[Number, ...]
 
 
-@dataclass(frozen=True)
-class PlmSimilarityParams(PlmTrainingParams):
+class PlmSimilarityParams(PlmOptions, Params):
     """The parameters of notebook 56."""
-
-    notebook = "56_plm_ablation_similarity"
-    overrides: ClassVar = SHORT
-    takes_searches: ClassVar = False
 
 
 def ablation_proxies(params: PlmProxiesParams) -> list[RunSpec]:
@@ -130,7 +98,7 @@ def ablation_similarity(params: PlmSimilarityParams) -> list[RunSpec]:
     return specs + _runs(params, "momentum=0", scheme_options={"momentum": 0.0})
 
 
-def _ablation(params: PlmTrainingParams, settings: Mapping[str, Mapping[str, object]]) -> list[RunSpec]:
+def _ablation(params: Params, settings: Mapping[str, Mapping[str, object]]) -> list[RunSpec]:
     """The network before training for comparison, then PLM at every setting with these options of its loss."""
     specs = unlabelled_runs(BEFORE, params)
     for setting, options in settings.items():
@@ -138,23 +106,42 @@ def _ablation(params: PlmTrainingParams, settings: Mapping[str, Mapping[str, obj
     return specs
 
 
-def _runs(params: PlmTrainingParams, setting: str, **how: Any) -> list[RunSpec]:
+def _runs(params: Params, setting: str, **how: Any) -> list[RunSpec]:
     return unlabelled_runs(["PLM"], params, setting=setting, **how)
 
 
-def _across(numbers: Numbers) -> str:
-    """plm-09 is about decays that are alike; this is about a small one across pieces alone."""
-    against = numbers.against("PLM;N_alpha=1;N_beta=0.5", "PLM;N_alpha=1;N_beta=1")
-    return f"N_alpha = 1 with a smaller N_beta, 0.5, has {against} of both at 1."
-
-
-def _without_both(numbers: Numbers) -> str:
-    against = numbers.against("PLM;neighbours=all;similarity=binary", "PLM")
-    return f"Without choice of neighbours and with binary similarity together: {against} of PLM."
-
-
-Proxies = Study(PlmProxiesParams, ablation_proxies, claims=TESTS)
-Dimension = Study(PlmDimensionParams, ablation_dimension, claims=TESTS)
-Decay = Study(PlmDecayParams, ablation_decay, claims=TESTS, findings=(_across,))
-Delta = Study(PlmDeltaParams, ablation_delta, claims=TESTS)
-Similarity = Study(PlmSimilarityParams, ablation_similarity, claims=TESTS, findings=(_without_both,))
+Proxies = short_study(
+    "52_plm_ablation_proxies",
+    PlmProxiesParams,
+    ablation_proxies,
+    profiles={"*": {"numbers": (0, 10, 50, 100, 250, 500)}, "quick": {"numbers": (0, 10, 100)}},
+    references={"numbers": (0, 100)},
+    claims=TESTS,
+)
+Dimension = short_study(
+    "53_plm_ablation_dimension",
+    PlmDimensionParams,
+    ablation_dimension,
+    profiles={"*": {"dimensions": (2, 3, 4, 5, 6, 7)}, "quick": {"dimensions": (2, 3, 6)}},
+    references={"dimensions": (3,)},
+    claims=TESTS,
+)
+Decay = short_study(
+    "54_plm_ablation_decay",
+    PlmDecayParams,
+    ablation_decay,
+    profiles={
+        "*": {"pairs": ("1/0.5", "3/0.5", "6/0.5", "4/0", "4/1", "1/1", "1.5/1.5", "0.5/1.5", "4/0.5")},
+        "quick": {"pairs": ("1/0.5", "1/1", "4/0.5")},
+    },
+    claims=TESTS,
+)
+Delta = short_study(
+    "55_plm_ablation_delta",
+    PlmDeltaParams,
+    ablation_delta,
+    profiles={"*": {"deltas": (0.2, 0.5, 1.0, 1.5, 2.0)}, "quick": {"deltas": (0.2, 1.0, 2.0)}},
+    references={"deltas": (2.0,)},
+    claims=TESTS,
+)
+Similarity = short_study("56_plm_ablation_similarity", PlmSimilarityParams, ablation_similarity, claims=TESTS)

@@ -12,14 +12,16 @@ published value beside it. The number of clusters is a parameter of the notebook
 
 import functools
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any
+
+from pydantic import BaseModel
 
 from experiments import studies
 from experiments.analysis.claims import START
 from experiments.figures.style import Names
 from experiments.methods import BASELINES, LOSS_LR, PROXIES, UNSAID, Method, Setting, every_seed, pick, spec_of
-from experiments.params import Params
+from experiments.params import Count, Number, Params, Positive
+from experiments.study import Study
 from experiments.training.search import Range
 from experiments.training.spec import LEAST_CROPS, RunSpec
 
@@ -64,7 +66,7 @@ def _pseudo(name: str, labels: str, color: str, source: str) -> Method:
         faster={"*": PROXIES},
         fields={"scheme": "pseudo_labels", "scheme_options": {"labels": labels}},
         ranges=TEMPERATURE | LOSS_LR,
-        published={"*": {"clusters": UNSAID, "temperature": Setting(0.05, f"Zhai and Wu, BMVC 2019, not {source}")}},
+        published={"clusters": UNSAID, "temperature": Setting(0.05, f"Zhai and Wu, BMVC 2019, not {source}")},
         color=color,
         offered=False,
     )
@@ -81,7 +83,6 @@ OWN: dict[str, Method] = {
             from_parameters={"delta": "delta"},
             fields={"scheme": "momentum_encoder", "neighbours": NEIGHBOURS},
             ranges=RANGES,
-            published={"*": {name.rpartition(".")[2]: setting for name, setting in PUBLISHED.items()}},
             color="#B5179E",
             offered=False,
         ),
@@ -91,11 +92,9 @@ OWN: dict[str, Method] = {
             fields={"scheme": "momentum_encoder", "neighbours": NEIGHBOURS},
             ranges={"sigma": Range(1, 9), "delta": Range(0.5, 1.5)},
             published={
-                "*": {
-                    "k": UNSAID,
-                    "sigma": Setting(3.0, "Kim et al., CVPR 2022"),
-                    "delta": Setting(1.0, "Kim et al., CVPR 2022"),
-                }
+                "k": UNSAID,
+                "sigma": Setting(3.0, "Kim et al., CVPR 2022"),
+                "delta": Setting(1.0, "Kim et al., CVPR 2022"),
             },
             color="#4361EE",
             offered=False,
@@ -105,7 +104,7 @@ OWN: dict[str, Method] = {
             "unlabelled.nt_xent",
             fields={"scheme": "pseudo_labels", "scheme_options": {"labels": "instances"}},
             ranges=TEMPERATURE,
-            published={"*": {"temperature": Setting(0.1, "Chen et al., ICML 2020")}},
+            published={"temperature": Setting(0.1, "Chen et al., ICML 2020")},
             color="#2A9D8F",
             offered=False,
         ),
@@ -160,62 +159,54 @@ CELLS = {  # rows that say the level in words of their own, as cells of our tabl
 published = functools.partial(studies.published, "plm", PRINTED)
 
 
-@dataclass(frozen=True)
-class PlmParams(Params):
-    """What all notebooks share."""
-
-    paper = "plm"
-    overrides: ClassVar = {
-        "quick": {
-            "image_size": 32,
-            "test_resize": 32,
-            "train_from": "",
-            "batch_size": 25,
-            "steps": 30,
-            "lr": 1e-4,
-            "views": 2,
-            "momentum": 0.9,  # it remembers a tenth of the steps, and the paper's 0.999 a tenth of 200 epochs of CUB
-            "clusters": 100,
-            "delta": DELTA,
-        },
-        "small": {"batch_size": 50, "steps": 200, "views": 2, "momentum": 0.99, "clusters": 100, "delta": DELTA},
-        "paper": {
-            **{name: PUBLISHED[name].value for name in ("backbone", "embedding_size", "epochs", "lr", "batch_size")},
-            **{name: PUBLISHED[name].value for name in ("image_size", "test_resize", "views")},
-            "warmup_epochs": 0.0,
-            "momentum": PUBLISHED["scheme_options.momentum"].value,
-            "clusters": 100,
-            "delta": PUBLISHED["loss.delta"].value,
-        },
-    }
-    differs: ClassVar = (
-        "training crops are random, 16 to 100 percent of an image, as in STML; Sec. 4.1 speaks of centre crops and of "
-        "random augmentations",
-        "a batch is 100 images in two views; the paper may mean 50",
-    )
-
-    def spec_options(self) -> dict[str, Any]:
-        """As everywhere, but that quick has crops of half a glyph at least, less is none, and as small a new head that
-        learns faster than the pretrained trunk."""
-        mild = {"crop_scale": (0.5, 1.0), "head_lr": 1e-3} if self.profile == "quick" else {}
-        return super().spec_options() | mild
-
-    def published(self, method: str, setting: str = "") -> Mapping[str, Setting]:
-        return PUBLISHED if method == "PLM" else {}
-
-
-@dataclass(frozen=True)
-class PlmTrainingParams(PlmParams):
+class PlmOptions(BaseModel):
     """What the notebooks that train share."""
 
-    positive: ClassVar[tuple[str, ...]] = ("views", "delta")
-
-    views: int | None = None  # random crops of each image in a batch
-    momentum: float | None = None  # gamma of the momentum encoder
-    delta: float | None = None  # distance of points without similarity; the paper's is 2
+    views: Count  # random crops of each image in a batch
+    momentum: Number  # gamma of the momentum encoder
+    delta: Positive  # distance of points without similarity; the paper's is 2
 
 
-def unlabelled_runs(names: Iterable[str], params: PlmParams, **how: Any) -> list[RunSpec]:
+# quick has crops of half a glyph at least, less is none, and as small a new head that learns faster than the trunk
+PROFILES: dict[str, dict[str, Any]] = {
+    "quick": {
+        "fixed": {"crop_scale": (0.5, 1.0), "head_lr": 1e-3},
+        "image_size": 32,
+        "test_resize": 32,
+        "train_from": "",
+        "batch_size": 25,
+        "steps": 30,
+        "lr": 1e-4,
+        "views": 2,
+        "momentum": 0.9,  # it remembers a tenth of the steps, and the paper's 0.999 a tenth of 200 epochs of CUB
+        "clusters": 100,
+        "delta": DELTA,
+    },
+    "small": {"batch_size": 50, "steps": 200, "views": 2, "momentum": 0.99, "clusters": 100, "delta": DELTA},
+    "paper": {
+        **{name: PUBLISHED[name].value for name in ("backbone", "embedding_size", "epochs", "lr", "batch_size")},
+        **{name: PUBLISHED[name].value for name in ("image_size", "test_resize", "views")},
+        "warmup_epochs": 0.0,
+        "momentum": PUBLISHED["scheme_options.momentum"].value,
+        "clusters": 100,
+        "delta": PUBLISHED["loss.delta"].value,
+    },
+}
+DEVIATIONS = (
+    "training crops are random, 16 to 100 percent of an image, as in STML; Sec. 4.1 speaks of centre crops and of "
+    "random augmentations",
+    "a batch is 100 images in two views; the paper may mean 50",
+)
+
+
+def published_settings(params: Params, method: str, setting: str = "") -> Mapping[str, Setting]:
+    return PUBLISHED if method == "PLM" else {}
+
+
+plm_study = functools.partial(Study, paper="plm", shared=PROFILES, published=published_settings, deviations=DEVIATIONS)
+
+
+def unlabelled_runs(names: Iterable[str], params: Params, **how: Any) -> list[RunSpec]:
     """All seeds of some methods; `how`, as in `spec_of`, concerns those that train."""
     trained = [method for method in pick(METHODS, names) if method.name != START]  # START comes with "untrained"
     return every_seed([_spec(method, params, **how) for method in trained], params)

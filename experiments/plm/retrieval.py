@@ -2,8 +2,7 @@
 
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 import torch
@@ -12,13 +11,11 @@ from torch import Tensor
 
 from dmlrepro.losses.piecewise_linear import distances, linear_neighborhoods, pieces_and_similarity
 from experiments.analysis.claims import START
-from experiments.analysis.stored import Numbers
 from experiments.methods import spec_of
+from experiments.params import Count, Params
 from experiments.plm.claims import TESTS
-from experiments.plm.methods import METHODS, PUBLISHED, PlmTrainingParams, unlabelled_runs
-from experiments.profiles import at, layered
+from experiments.plm.methods import METHODS, PUBLISHED, PlmOptions, plm_study, unlabelled_runs
 from experiments.studies import measured
-from experiments.study import Study
 from experiments.training.records import measurement
 from experiments.training.runs import RunResult
 from experiments.training.spec import RunSpec
@@ -30,21 +27,11 @@ AS_PUBLISHED = "settings=published"
 ASKING = ("k", "dim", "quality", "n_alpha", "n_beta", "delta")
 
 
-@dataclass(frozen=True)
-class PlmRetrievalParams(PlmTrainingParams):
+class PlmRetrievalParams(PlmOptions, Params):
     """The parameters of notebook 50."""
 
-    notebook = "50_plm_retrieval"
-    positive: ClassVar = ("clusters",)
-
-    overrides: ClassVar = layered(
-        PlmTrainingParams.overrides,
-        at(methods=tuple(METHODS)),
-        at("quick", methods=("untrained", "random head", "PLM", "STML-style", "NT-Xent", "K-Means")),
-    )
-
-    methods: tuple[str, ...] | None = None
-    clusters: int | None = None  # of the pseudo-labels
+    methods: tuple[str, ...]
+    clusters: Count  # of the pseudo-labels
 
 
 def retrieval(params: PlmRetrievalParams) -> list[RunSpec]:
@@ -142,44 +129,15 @@ def toy_pieces(points: np.ndarray, k: int = 9, quality: float = 0.9) -> np.ndarr
     return torch.stack(ends).numpy()
 
 
-# --- what was found ---------------------------------------------------------------------------------------------------
-
-
-def _momentum(numbers: Numbers) -> str:
-    return (
-        "The paper does not say which of its two networks is evaluated; here it is the trained one. The momentum "
-        f"network has {numbers.against('PLM;network=teacher', 'PLM')}."
-    )
-
-
-def _learned(numbers: Numbers) -> str:
-    gains = " and ".join(numbers.against("PLM", START, metric) for metric in ("R@1", "MAP@R"))
-    return f"Without a label PLM moves the network that it begins with thus: {gains}."
-
-
-def _over_features(numbers: Numbers) -> str:
-    gains = " and ".join(numbers.against("PLM", "untrained", metric) for metric in ("R@1", "MAP@R"))
-    return f"Beside the pretrained features, before any head: {gains}."
-
-
-def _as_published(numbers: Numbers) -> str:
-    return (
-        f"With its published settings, delta = {DELTA['delta']:g} among them, it has "
-        f"{numbers.against(f'PLM;{AS_PUBLISHED}', START)} of the network that it begins with."
-    )
-
-
-def _apart(numbers: Numbers) -> str:
-    start = {name: numbers.mean(START, name) for name in DISTANCES}
-    published = numbers.mean(f"{START};{AS_PUBLISHED}", "mean_asked")
-    return (
-        f"Where PLM begins, any two images of unseen classes are {start['mean_distance']:.2f} apart; Eq. 6 asks for "
-        f"{start['mean_asked']:.2f}, and for {published:.2f} with the published settings, where many points on a "
-        f"sphere average at most 1.41. PLM ends at {numbers.mean('PLM', 'mean_distance'):.2f}, with the published "
-        f"settings at {numbers.mean(f'PLM;{AS_PUBLISHED}', 'mean_distance'):.2f}."
-    )
-
-
 DISTANCES = ("mean_distance", "mean_asked", "nearest_distance", "nearest_asked")
-FINDINGS = (_learned, _over_features, _as_published, _apart, _momentum)
-Retrieval = Study(PlmRetrievalParams, retrieval, measures=distances_of, claims=TESTS, findings=FINDINGS)
+Retrieval = plm_study(
+    "50_plm_retrieval",
+    PlmRetrievalParams,
+    retrieval,
+    profiles={
+        "*": {"methods": tuple(METHODS)},
+        "quick": {"methods": ("untrained", "random head", "PLM", "STML-style", "NT-Xent", "K-Means")},
+    },
+    measures=distances_of,
+    claims=TESTS,
+)

@@ -7,8 +7,7 @@ pseudo-value (Tukey, 1958) without the correction of a bias: the values' mean is
 """
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any
 
 import pandas as pd
 import torch
@@ -21,12 +20,10 @@ from experiments import clusters
 from experiments.analysis import results
 from experiments.analysis.claims import START
 from experiments.analysis.statistics import MIN_SEEDS
-from experiments.analysis.stored import Numbers
+from experiments.params import Count, Number, Params, Whole
 from experiments.plm.claims import TESTS
-from experiments.plm.methods import PUBLISHED, PlmParams, unlabelled_runs
-from experiments.profiles import at, layered
+from experiments.plm.methods import PUBLISHED, plm_study, unlabelled_runs
 from experiments.studies import evaluated_labels, scored
-from experiments.study import Study
 from experiments.training import records
 from experiments.training.protocols import Scored
 from experiments.training.records import measurement
@@ -36,20 +33,13 @@ from experiments.training.spec import RunSpec
 CLUSTERED = {"K-Means": clusters.kmeans, "Hierarchical": clusters.hierarchical, "Random Walk": clusters.random_walk}
 
 
-@dataclass(frozen=True)
-class SupervisionParams(PlmParams):
+class SupervisionParams(Params):
     """The parameters of notebook 51."""
 
-    notebook = "51_plm_supervision_quality"
-    overrides: ClassVar = layered(
-        PlmParams.overrides, at("quick", images=1200), at("small", images=3000), at("paper", images=6000)
-    )
-    positive: ClassVar = ("images", "k")
-
-    images: int | None = None  # at most so many test images are compared, whole classes
-    k: int = PUBLISHED["loss.k"].value  # neighbours among which a piece is grown
-    dim: int = PUBLISHED["loss.dim"].value
-    quality: float = PUBLISHED["loss.quality"].value
+    images: Count  # at most so many test images are compared, whole classes
+    k: Count = PUBLISHED["loss.k"].value  # neighbours among which a piece is grown
+    dim: Whole = PUBLISHED["loss.dim"].value
+    quality: Number = PUBLISHED["loss.quality"].value
 
 
 def supervision(params: SupervisionParams) -> list[RunSpec]:
@@ -144,16 +134,12 @@ def _of(run: RunResult, method: str, values: dict[str, float]) -> Scored:
     return Scored(run.spec.replace(method=method, protocol=""), row.dataset, row.rows)  # nothing is trained
 
 
-# --- what was found ---------------------------------------------------------------------------------------------------
-
-
-def _members(numbers: Numbers) -> str:
-    members, free = numbers.mean("PLM", "members"), PUBLISHED["loss.dim"].value + 1
-    chosen = f"admits {members - free:.2f} more" if members > free + 0.005 else "admits nobody else"
-    return (
-        f"A piece has {members:.1f} members on average; m + 1 = {free} points fit whatever the data, and the "
-        f"threshold T {chosen}."
-    )
-
-
-Supervision = Study(SupervisionParams, supervision, supervision_table, ways_of, claims=TESTS, findings=(_members,))
+Supervision = plm_study(
+    "51_plm_supervision_quality",
+    SupervisionParams,
+    supervision,
+    supervision_table,
+    ways_of,
+    profiles={"quick": {"images": 1200}, "small": {"images": 3000}, "paper": {"images": 6000}},
+    claims=TESTS,
+)

@@ -11,7 +11,7 @@ import pandas as pd
 from experiments.analysis import claims, saving
 from experiments.datasets import manifests
 from experiments.files import repository_root
-from experiments.params import Params
+from experiments.params import Params, search_trials_of
 from experiments.profiles import benchmark_of
 from experiments.report import catalogue
 from experiments.study import Study
@@ -86,15 +86,15 @@ def table() -> pd.DataFrame:
     rows, paid = [], set[str]()
     for profile in saving.PROFILES:
         for study in catalogue.studies().values():
-            usual = study.params.from_values({"profile": profile})
+            usual = study.configured({"profile": profile})
             named = {name for claim_id in study.settled for name in claims.named(claim_id)} & {*EARLY_STOP_STEPS}
             others = sorted(named - {usual.dataset}) if profile == "paper" else []
-            further = [study.params.from_values({"profile": profile, "dataset": name}) for name in others]
+            further = [study.configured({"profile": profile, "dataset": name}) for name in others]
             for params in (usual, *further):
                 specs, hours = of(study, params, paid)
                 paid |= set(map(identity, specs))
-                tuned = [spec for spec in specs if spec.seed == 0 and spec.loss and params.search_trials]
-                tuning = sum(map(_stated_seconds, tuned)) * params.search_trials / 3600
+                tuned = [spec for spec in specs if spec.seed == 0 and spec.loss and search_trials_of(params)]
+                tuning = sum(map(_stated_seconds, tuned)) * search_trials_of(params) / 3600
                 where = (profile, params.paper, study.name, params.dataset, params is usual)
                 rows.append((*where, hours, tuning))
     return pd.DataFrame(rows, columns=["profile", "paper", "notebook", "dataset", "default", "hours", "tuning_hours"])

@@ -1,216 +1,345 @@
-"""Pages made from results/: what each notebook found, the index of the notebooks, the ledger, and the made parts and
-pictures of the README (`readme`) and of the papers' pages (`reports`).
+"""Tables of results/ within pages that people write: `python -m experiments report` fills what stands between the lines
+`<!-- begin NAME -->` and `<!-- end -->` of a page, and the table of verdicts at the top of every notebook.
 
-`python -m experiments report` writes them and `stale` names those that no longer say what results/ says.
+A cell holds a name, a number or a verdict; sentences are written by hand. Answers of notebooks are in data/answers.csv.
 """
 
-import base64
+import csv
 import functools
 import io
 import json
-from collections.abc import Mapping
+import re
+from collections.abc import Callable, Iterable, Sequence
+from html import escape
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 
-from experiments.analysis import judging, ledger, saving, stored
+from experiments import papers
+from experiments.across import ledger as drawn
+from experiments.analysis import claims, comparing, ledger, robustness, saving, stored, summaries, tables
+from experiments.analysis import verdict_tables as shown
+from experiments.analysis.judging import Verdict
+from experiments.analysis.statistics import MIN_SEEDS, t_interval
+from experiments.figures.matrix import MARKS
 from experiments.files import atomic_write, read_json, repository_root
-from experiments.report import catalogue, costs, published, readme, reports, verdicts
+from experiments.report import catalogue, costs, verdicts
 
-FINDINGS, INDEX = "findings", "index"  # tags of the cells that are written here
-BEGIN, END = "<!-- begin {}: made by python -m experiments report -->", "<!-- end {} -->"  # around a made part, by name
-DPI = 130  # of the pictures of pages
+ANSWER = "answer"  # tag of the cell with answer and verdicts at the top of a notebook
+METRICS = ("R@1", "MAP@R")
+LEAST = 4  # trained methods, from which on a table is a leaderboard
+SEVERITIES = ("changes results", "changes a formula", "a misprint")
 
 
-# --- what a notebook found --------------------------------------------------------------------------------------------
+def table(head: Sequence[object], rows: Iterable[Sequence[object]]) -> str:
+    """Markdown, without blanks around the bars."""
+    lines = [head, ["---"] * len(head), *rows]
+    return "\n".join(f"|{'|'.join(map(str, line))}|" for line in lines)
+
+
+def cell(text: str) -> str:
+    """A text that Markdown shows in a cell as it is."""
+    return "".join(f"\\{letter}" if letter in r"\|*_$[]`~" else letter for letter in escape(text, quote=False))
+
+
+def rows_of(name: str) -> list[dict[str, str]]:
+    """The rows of a table in data/."""
+    with (repository_root() / "data" / name).open(encoding="utf8", newline="") as file:
+        return list(csv.DictReader(file))
+
+
+# --- claims -----------------------------------------------------------------------------------------------------------
 
 
 @functools.cache
-def findings(name: str) -> list[tuple[str, list[str]]]:
-    """The heading of every table of a notebook in results/ and the sentences it allows, the one that carries most
-    first; of a notebook without a table, its sentences about all of results/."""
-    study = catalogue.find(name)
-    if not study.saves:
-        return [("all of results/", [sentence(verdicts.made()) for sentence in study.findings])]
-    sections = [
-        (
-            saved.heading,
-            stored.findings(saved.table, study.claims, name, study.findings, saved.trials, older=saved.older),
-        )
-        for saved in study.in_results()
-    ]
-    return [(heading, lines) for heading, lines in sections if lines]
-
-
-def findings_text(name: str) -> str:
-    """The cell "What we found" of a notebook."""
-    lines = ["## What we found", ""]
-    for heading, sentences in findings(name):
-        lines += [f"*{heading}*", "", *(f"- {sentence}" for sentence in sentences), ""]
-    if decided := [f"{claim_id} {verdicts.here()[claim_id]}" for claim_id in catalogue.find(name).settled]:
-        lines += [f"Verdicts here: {'; '.join(decided)}. At the papers' scale: {_at_papers_scale(name)}."]
-    return "\n".join(lines).rstrip()
-
-
-def _at_papers_scale(name: str) -> str:
-    """ "not run", or the verdicts of the runs of profile paper."""
-    words = {
-        claim_id: ledger.verdict(rows, catalogue.claims()[claim_id], ledger.PAPER_SCALE)
-        for claim_id, rows in _by_claim(name)
+def deciding() -> dict[str, Any]:
+    """Claim -> the line that its verdict here rests on; None without one."""
+    tests, by_claim = catalogue.claims(), verdicts.by_claim()
+    return {
+        claim_id: next(ledger.lines_that_decide(by_claim[claim_id], tests[claim_id]).itertuples(), None)
+        if claim_id in by_claim
+        else None
+        for claim_id in claims.stated()
     }
-    run = [f"{claim_id} {word}" for claim_id, word in words.items() if word != judging.Verdict.NOT_RUN]
-    return "; ".join(run) or "not run"
 
 
-def _by_claim(name: str = "") -> list[tuple[str, pd.DataFrame]]:
-    """The lines of the ledger by claim, of one notebook or of all."""
-    lines = verdicts.lines()
-    return list((lines[lines["notebook"] == name] if name else lines).groupby("claim_id"))
+def verdict_cell(claim_id: str) -> str:
+    line = deciding()[claim_id]
+    count = f" ({line.k} of {line.n})" if line is not None and line.n else ""
+    return f"{verdicts.here()[claim_id]}{count}" + (", revised" if line is not None and line.revised else "")
+
+
+def effect_cell(claim_id: str) -> str:
+    """The least favourable comparison with its effect and interval."""
+    line = deciding()[claim_id]
+    if line is None or not line.comparison:
+        return ""
+    return cell(f"{shown.said(line.compared)}: {line.metric} {shown.numbers(line.compared)}")
+
+
+@functools.cache
+def _checks() -> pd.DataFrame:
+    return pd.read_csv(verdicts.paths()["claims"], dtype=str, keep_default_na=False)[[*robustness.CHECKS]]
+
+
+def robust_cell(claim_id: str) -> str:
+    """How many checks of those that could be made keep the verdict."""
+    line = deciding()[claim_id]
+    words = [] if line is None else [word for word in _checks().iloc[line.Index] if word]
+    return f"{words.count('yes')}/{len(words)}" if words else ""
+
+
+def verdict_table(claim_ids: Iterable[str]) -> str:
+    short = claims.short_statements()
+    makers = (verdict_cell, effect_cell, robust_cell)
+    rows = [(f"{name} {cell(short[name])}", *(make(name) for make in makers)) for name in claim_ids]
+    return table(("claim", "verdict (k of n)", "least favourable effect [95 % CI]", "robust"), rows)
+
+
+def own(paper: str) -> list[str]:
+    return [claim_id for claim_id, row in claims.stated().items() if row["paper"] == paper]
+
+
+def ledger_table() -> str:
+    rows = []
+    for claim_id, row in claims.stated().items():
+        line = deciding()[claim_id]
+        notebook = catalogue.claims()[claim_id].notebook
+        why = catalogue.claims()[claim_id].not_testable or (line.reason if line is not None else "no runs")
+        stated = f"{cell(row['statement'])} ({cell(row['where'])})"
+        rows.append((claim_id, stated, verdict_cell(claim_id), robust_cell(claim_id), cell(why), _link(notebook)))
+    return table(("claim", "the paper says", "verdict (k of n)", "robust", "why open", "nb"), rows)
+
+
+def matrix_table() -> str:
+    verdict_of, short = ledger.matrix(verdicts.lines()), claims.short_statements()
+    rows = [(name, cell(short[name]), *map(MARKS.get, verdict_of.loc[name])) for name in claims.stated()]
+    return table(("claim", "in short", *verdict_of), rows)
+
+
+def counts_table() -> str:
+    """The claims by verdict, those whose tests stand as they were frozen apart."""
+    here, tests = verdicts.here(), catalogue.claims()
+    rows = []
+    for word in Verdict:
+        of = [claim_id for claim_id in here if here[claim_id] == word]
+        if of:
+            rows.append((word, len(of), sum(not tests[claim_id].revised for claim_id in of), ", ".join(of)))
+    return table(("verdict", "claims", "test frozen before its runs", "which"), rows)
+
+
+def _link(notebook: str, folder: str = "../notebooks/") -> str:
+    return f"[{notebook[:2]}]({folder}{notebook}.ipynb)"
+
+
+# --- leaderboards -----------------------------------------------------------------------------------------------------
+
+
+@functools.cache
+def leaderboards() -> dict[str, pd.DataFrame]:
+    """Conditions -> a row per method at its one setting: dataset, protocol, method, the values of METRICS by seed,
+    trials of its search, notebooks; those of most seeds first, the highest R@1 on top. Demo runs are left out."""
+    parts: dict[tuple[int, str], list[pd.DataFrame]] = {}
+    for name in catalogue.studies():
+        for saved in stored.stored(name):
+            if saved.profile == "quick" or saved.older:
+                continue
+            rows = tables.final_rows(saved.table)
+            rows = rows[rows["metric"].isin(METRICS) & ~rows["dataset"].isin([tables.SYNTHETIC])]
+            rows = rows[rows["setting"] != tables.CURVE]
+            levels = rows.groupby(["protocol", "method"])["setting"].transform("nunique")
+            rows = rows[(rows["setting"] == "") | (levels == 1)]
+            rows = rows.assign(notebook=name, trials=rows["method"].map(saved.trials).fillna(0).astype(int))
+            for protocol, some in rows.groupby("protocol", sort=False):
+                parts.setdefault((-saved.seeds, f"{saved.plain_label}, {protocol} protocol"), []).append(some)
+    boards = {title: _board(pd.concat(some)) for (_, title), some in sorted(parts.items(), key=lambda item: item[0][0])}
+    return {title: board for title, board in boards.items() if (~board["untrained"]).sum() >= LEAST}
+
+
+def _board(rows: pd.DataFrame) -> pd.DataFrame:
+    """Methods that several notebooks share, with one set of runs, stand once."""
+    lines: dict[tuple, dict[str, Any]] = {}
+    for (method, setting, notebook), some in rows.groupby(["method", "setting", "notebook"], sort=False):
+        values = {metric: tuple(some.loc[some["metric"] == metric, "value"]) for metric in METRICS}
+        line = {"dataset": some["dataset"].iloc[0], "method": f"{method} ({setting})" if setting else method}
+        line |= {"protocol": some["protocol"].iloc[0], "untrained": method in comparing.UNTRAINED, "notebooks": []}
+        key = (method, setting, *values.values())
+        lines.setdefault(key, line | {"trials": int(some["trials"].iloc[0])} | values)["notebooks"].append(notebook)
+    board = pd.DataFrame(lines.values())
+    return board.sort_values("R@1", key=lambda of: of.map(_mean), ascending=False, ignore_index=True)
+
+
+def _mean(values: Sequence[float]) -> float:
+    return sum(values) / len(values) if values else float("nan")
+
+
+def leaderboard_tables() -> str:
+    sections = []
+    for title, board in leaderboards().items():
+        rows = []
+        for row in board.to_dict("records"):
+            scores = (_score(row[metric]) for metric in METRICS)
+            trials = "" if row["untrained"] else row["trials"] or "none"
+            links = map(_link, row["notebooks"][:2])
+            rows.append((cell(row["method"]), *scores, len(row["R@1"]), trials, ", ".join(links)))
+        head = ("method", *(f"{metric} (%)" for metric in METRICS), "n", "trials", "nb")
+        sections.append(f"## {title[:1].upper()}{title[1:]}\n\n{table(head, rows)}")
+    return "\n\n".join(sections)
+
+
+def _score(values: Sequence[float]) -> str:
+    """The mean, and of enough seeds half of Student's 95 % interval."""
+    if not values:
+        return ""
+    digits = summaries.decimals(values)
+    if len(values) < MIN_SEEDS:
+        return f"{_mean(values):.{digits}f}"
+    low, high = t_interval(list(values))
+    return f"{_mean(values):.{digits}f}±{(high - low) / 2:.{digits}f}"
+
+
+def pictures() -> dict[Path, bytes]:
+    """The two figures of the README: all verdicts, and the largest conventional leaderboard of each data set."""
+    import matplotlib.pyplot as plt
+    from PIL import Image
+
+    from experiments.figures.effects import rankings
+
+    largest: dict[str, pd.DataFrame] = {}
+    for title, board in leaderboards().items():
+        trained = board[~board["untrained"] & (board["protocol"] == "conventional")]
+        trained = trained.sort_values("notebooks").drop_duplicates("method")
+        same = [name for name, other in largest.items() if {*other["dataset"]} & {*trained["dataset"]}]
+        if len(trained) and not same:
+            means = {"mean": trained["R@1"].map(_mean), "tuned": trained["trials"] >= comparing.TUNED}
+            ends = trained["R@1"].map(lambda of: t_interval(list(of)) if len(of) >= MIN_SEEDS else (float("nan"),) * 2)
+            means |= {"low": ends.str[0], "high": ends.str[1]}
+            floor = _mean(board.loc[board["method"] == "untrained", "R@1"].iloc[0])
+            heading = title.removesuffix(", conventional protocol").replace(", ", ",\n", 1)
+            largest[heading] = trained.assign(**means, untrained=floor)
+    figures = {"matrix": drawn.matrix(verdicts.made()), "which_loss": rankings(largest, "R@1", names=papers.names())}
+    made = {}
+    for name, figure in figures.items():
+        page, small = io.BytesIO(), io.BytesIO()
+        figure.savefig(page, format="png", dpi=130, bbox_inches="tight")
+        plt.close(figure)
+        Image.open(page).convert("RGB").quantize(256, dither=Image.Dither.NONE).save(small, "PNG", optimize=True)
+        made[repository_root() / "docs" / "figures" / f"{name}.png"] = small.getvalue()
+    return made
+
+
+# --- notebooks, errata, cost ------------------------------------------------------------------------------------------
+
+
+@functools.cache
+def answers() -> dict[str, dict[str, str]]:
+    return {row["notebook"]: row for row in rows_of("answers.csv")}
+
+
+def top_of(name: str) -> str:
+    """The answer that a person wrote, the verdicts of the claims that a notebook settles, and what they rest on."""
+    parts, settled = [answers()[name]["answer"]], catalogue.find(name).settled
+    if settled:
+        lines = (deciding()[claim_id] for claim_id in settled)
+        parts.append(verdict_table(settled))
+        parts += [f"*{label}*" for label in dict.fromkeys(line.plain_label for line in lines if line is not None)]
+    return "\n\n".join(parts)
+
+
+def notebooks_table() -> str:
+    costs_of = costs.table()
+    hours = costs_of[costs_of["default"]].set_index(["profile", "notebook"])["hours"]
+    rows = []
+    for name, row in answers().items():
+        marks = " ".join(MARKS[verdicts.here()[claim_id]] for claim_id in catalogue.find(name).settled)
+        minutes = (_minutes(hours[profile, name]) for profile in reversed(saving.PROFILES))
+        rows.append((f"[{name}]({name}.ipynb)", row["question"], row["short"], marks, *minutes))
+    return table(("notebook", "question", "answer", "verdicts", "quick", "small", "paper"), rows)
+
+
+def _minutes(hours: float) -> str:
+    return "–" if pd.isna(hours) else "<1" if hours < 1 / 60 else f"{60 * hours:,.0f}"
+
+
+def errata_table() -> str:
+    """What is wrong in papers and code, what changes results first, with our interpretation and the test of it."""
+    rows = []
+    for row in sorted(rows_of("errata.csv"), key=lambda row: SEVERITIES.index(row["severity"])):
+        file, _, test = row["test"].partition("::")
+        where = f"{claims.name_of(row['paper'])}, {row['where']}"
+        ours = f"[{row['reading']}](../{row['file']}) ([test](../{file} '{test}'))"
+        rows.append((where, row["severity"], row["wrong"].replace("|", r"\|"), ours))
+    return table(("where", "severity", "what is wrong", "our interpretation"), rows)
+
+
+def cost_table() -> str:
+    """By paper: hours of `small`, GPU-hours of `paper` by data set, and of the search before."""
+    frame = costs.table().assign(paper=lambda rows: rows["paper"].map(claims.name_of))
+    small = frame[frame["profile"] == "small"].groupby("paper")["hours"].sum()
+    paper = frame[frame["profile"] == "paper"]
+    wide = paper.pivot_table(index="paper", columns="dataset", values="hours", aggfunc="sum", sort=False, fill_value=0)
+    wide = wide.assign(all=wide.sum(axis=1), tuning=paper.groupby("paper")["tuning_hours"].sum())
+    wide.insert(0, "small", small)
+    wide = wide.loc[[claims.name_of(name) for name in claims.papers()]].fillna(0)
+    rows = [(name, *(f"{value:,.0f}" for value in row)) for name, row in [*wide.iterrows(), ("total", wide.sum())]]
+    return table(("paper", *(f"`paper`: {name}" if name in paper["dataset"].array else name for name in wide)), rows)
+
+
+# --- files ------------------------------------------------------------------------------------------------------------
+
+TABLES: dict[str, Callable[..., str]] = {
+    "counts": counts_table,
+    "ledger": ledger_table,
+    "matrix": matrix_table,
+    "leaderboards": leaderboard_tables,
+    "notebooks": notebooks_table,
+    "errata": errata_table,
+    "cost": cost_table,
+    "verdicts": lambda paper: verdict_table(own(paper)),
+}
+_PART = re.compile(r"(<!-- begin (\w+)(?: (\w+))? -->\n).*?(<!-- end -->)", re.DOTALL)
+
+
+def filled(text: str) -> str:
+    """A page with its tables made anew; ValueError on a table of a name that is not in TABLES."""
+
+    def made(found: re.Match) -> str:
+        begin, name, argument, end = found.groups()
+        if name not in TABLES:
+            raise ValueError(f"no table {name!r}; there are {', '.join(TABLES)}")
+        return f"{begin}{TABLES[name](*filter(None, [argument]))}\n{end}"
+
+    return _PART.sub(made, text)
 
 
 def forget() -> None:
     """Read results/ anew, its searches too, which the plan depends on."""
-    findings.cache_clear()
     verdicts.forget()
-    costs.table.cache_clear()
-
-
-# --- the index --------------------------------------------------------------------------------------------------------
-
-
-def index() -> str:
-    """A row per notebook: its question, the first thing it found, its claims, and what it costs."""
-    lines = ["| notebook | question | found | verdicts here | quick / small / paper |", "|---|---|---|---|---|"]
-    for name in catalogue.studies():
-        sections = findings(name)
-        first = f"{sections[0][1][0]} *({sections[0][0]})*" if sections else ""
-        decided = [verdicts.here()[claim_id] for claim_id in catalogue.find(name).settled]
-        cells = (f"[{name}]({name}.ipynb)", _question(name), first, ledger.count_words(decided), _cost(name))
-        lines.append(f"| {' | '.join(cells)} |")
-    return "\n".join(lines) + f"\n\n{_COST_NOTE}"
-
-
-_COST_NOTE = (
-    "Costs are numbers of runs times the median seconds of those on record; for `paper`, hours of one A100 at a stated "
-    "throughput (`experiments/report/costs.py`). A run that several notebooks share is counted at the "
-    "first. Verdicts are those here, on the first data set that a claim names."
-)
-
-
-def _question(name: str) -> str:
-    first = _notebook(name)["cells"][0]["source"]
-    (line,) = [line for line in "".join(first).splitlines() if line.startswith("**Question.**")]
-    return line.removeprefix("**Question.**").strip()
-
-
-def _cost(name: str) -> str:
-    return " / ".join(_duration(_hours(profile)[name]) for profile in reversed(saving.PROFILES))
-
-
-def _hours(profile: str) -> dict[str, float]:
-    """By notebook, on the data set that it has if nothing is chosen."""
-    table = costs.table()
-    table = table[(table["profile"] == profile) & table["default"]]
-    return dict(zip(table["notebook"], table["hours"]))
-
-
-def _duration(hours: float) -> str:
-    if pd.isna(hours):
-        return "–"
-    if hours < 1 / 120:
-        return "<1 min"
-    return f"{60 * hours:.0f} min" if hours < 1 else f"{hours:.0f} h"
-
-
-# --- what the losses of the library are said to be for ----------------------------------------------------------------
-
-PROMISES = (  # loss, the notebook that asks about its purpose, how the sentence about it begins, what is meant of it
-    ("PFML", "11_pfml_label_noise", "pfml-04", "R@1 of PFML"),
-    ("EL-nivMF", "24_nivmf_norm_is_certainty", "nivmf-10", "norm_auroc of EL-nivMF"),
-    ("MFCWMS", "32_meanfield_conventional", "meanfield-03", "MAP@R of MFCWMS"),
-    ("CCP", "41_ccp_retrieval", "ccp-11", "P@1 of MS-CCP-L"),
-    ("PLM", "50_plm_retrieval", "plm-01", "R@1 of PLM"),
-    ("PLM", "50_plm_retrieval", "Beside the pretrained features", "R@1"),
-)
-
-
-def promises() -> str:
-    """A row per promise: what came out, of the table that carries most."""
-    rows = [readme.table_row(["loss", "what came out here", "on", "notebook"]), "|---" * 4 + "|"]
-    for loss, name, beginning, meant in PROMISES:
-        heading, sentences = next(iter(findings(name)), ("–", []))
-        said = "nothing by the present code"
-        for verdict, _, parts in (sentence.partition(": ") for sentence in sentences if sentence.startswith(beginning)):
-            said = f"{verdict}: {next((part for part in parts.split('; ') if meant in part), parts).removesuffix('.')}"
-        rows.append(readme.table_row([loss, said, heading, f"[{name[:2]}](../notebooks/{name}.ipynb)"]))
-    return "\n".join(rows)
-
-
-# --- files ------------------------------------------------------------------------------------------------------------
+    for cached in (deciding, _checks, leaderboards, answers, costs.table):
+        cached.cache_clear()
 
 
 def made() -> dict[Path, str]:
     """Every file that holds made text, as it should be."""
     root = repository_root()
-    files = {root / "notebooks" / "README.md": _index_page()}
+    pages = [root / "README.md", root / "notebooks" / "README.md", *sorted((root / "docs").rglob("*.md"))]
+    files = {page: filled(page.read_text(encoding="utf8")) for page in pages}
     if verdicts.differences():
         files |= {verdicts.paths()[name]: text for name, text in verdicts.csv().items()}
-    for path, parts in _pages().items():
-        files[path] = filled(path, parts)
-    listed = index()
     for name in catalogue.studies():
-        files[_path(name)] = _with_cells(name, {FINDINGS: findings_text(name), INDEX: listed})
+        path = root / "notebooks" / f"{name}.ipynb"
+        notebook = read_json(path, "take it from git, or `make notebooks`")
+        for part in notebook["cells"]:
+            if ANSWER in part["metadata"].get("tags", ()):
+                part["source"] = top_of(name).splitlines(keepends=True)
+        files[path] = json.dumps(notebook, indent=1, ensure_ascii=False) + "\n"
     return files
 
 
-def _pages() -> dict[Path, dict[str, str]]:
-    """The pages in which made parts stand between written ones."""
-    root, docs = repository_root(), repository_root() / "docs"
-    papers = list(published.papers().index)
-    return {
-        root / "README.md": readme.parts(),
-        docs / "reproduce.md": {"cost": readme.cost()},
-        docs / "matrix.md": {"matrix": "\n".join(reports.matrix_table(papers))},
-        docs / "library.md": {"promises": promises()},
-        docs / "errata.md": {"errata": "\n".join(readme.errata_table(published.errata(), "../"))},
-    } | {docs / "papers" / f"{paper}.md": reports.parts(paper) for paper in papers}
-
-
-def pictures() -> dict[Path, bytes]:
-    """Every picture that pages show, by its file, with at most 256 colours."""
-    import matplotlib.pyplot as plt
-    from PIL import Image
-
-    figures, made = readme.figures(), {}
-    for paper, row in published.papers().iterrows():
-        figures |= reports.figures(str(paper))
-        made[f"{paper}_method"] = picture_of(*row["picture"].split())
-    for name, figure in figures.items():
-        drawn = io.BytesIO()
-        figure.savefig(drawn, format="png", dpi=DPI, bbox_inches="tight")
-        plt.close(figure)
-        made[name] = drawn.getvalue()
-    for name, content in made.items():
-        small = io.BytesIO()
-        pixels = Image.open(io.BytesIO(content)).convert("RGB")
-        pixels.quantize(256, dither=Image.Dither.NONE).save(small, "PNG", optimize=True)
-        made[name] = small.getvalue()
-    return {repository_root() / "docs" / "figures" / f"{name}.png": content for name, content in made.items()}
-
-
-def picture_of(name: str, cell_id: str) -> bytes:
-    """The first picture that a cell of a committed notebook shows; ValueError if there is none."""
-    outputs = [out for cell in _notebook(name)["cells"] if cell["id"] == cell_id for out in cell.get("outputs", ())]
-    images = [output["data"]["image/png"] for output in outputs if "image/png" in output.get("data", {})]
-    if not images:
-        raise ValueError(f"notebook {name} has no picture in a cell {cell_id!r}, which a page shows")
-    return base64.b64decode("".join(images[0]))
-
-
-def stale(texts: dict[Path, str] | None = None) -> list[Path]:
+def stale() -> list[Path]:
     """The files whose made text is not what results/ says. Pictures are not compared: they are drawn with the text."""
-    texts = made() if texts is None else texts
-    return [path for path, text in texts.items() if not path.exists() or path.read_text(encoding="utf8") != text]
+    return [path for path, text in made().items() if not path.exists() or path.read_text(encoding="utf8") != text]
 
 
 def write() -> list[Path]:
@@ -221,44 +350,3 @@ def write() -> list[Path]:
         with atomic_write(path) as temporary:
             temporary.write_bytes(contents[path])
     return changed
-
-
-def _path(name: str) -> Path:
-    return repository_root() / "notebooks" / f"{name}.ipynb"
-
-
-def _notebook(name: str) -> dict:
-    return read_json(_path(name), "take it from git, or `make notebooks`")
-
-
-def _with_cells(name: str, texts: dict[str, str]) -> str:
-    notebook = _notebook(name)
-    for cell in notebook["cells"]:
-        for tag in texts.keys() & set(cell["metadata"].get("tags", ())):
-            cell["source"] = texts[tag].splitlines(keepends=True)
-    return json.dumps(notebook, indent=1, ensure_ascii=False) + "\n"
-
-
-def _index_page() -> str:
-    made_by = "`python -m experiments report` makes this page from the notebooks and from results/."
-    return f"# Notebooks\n\n{made_by}\n\n{index()}\n"
-
-
-def filled(path: Path, parts: Mapping[str, str]) -> str:
-    """The text of a page with its made parts by name; ValueError if it lacks the lines between which one stands."""
-    text = path.read_text(encoding="utf8")
-    for name, part in parts.items():
-        old = made_part(text, name)
-        if old is None:
-            lines = f"{BEGIN.format(name)!r} and {END.format(name)!r}"
-            raise ValueError(f"{path.name} lacks the lines {lines}, between which its made part stands")
-        begin, end = BEGIN.format(name), END.format(name)
-        text = text.replace(f"{begin}{old}{end}", f"{begin}\n{part}\n{end}")
-    return text
-
-
-def made_part(text: str, name: str) -> str | None:
-    """What stands between the lines of a made part of a page; None where they are missing."""
-    _, begin, rest = text.partition(BEGIN.format(name))
-    part, end, _ = rest.partition(END.format(name))
-    return part if begin and end else None

@@ -107,7 +107,7 @@ def summary(folder: Path) -> pd.DataFrame:
 
 
 def quick(study: Study):
-    return study.params.from_values({"profile": "quick"})
+    return study.configured({"profile": "quick"})
 
 
 def stopping_early(study: Study) -> set[str]:

@@ -44,12 +44,12 @@ class Wanted:
 
 
 def wanted(
-    studies: Iterable[Study], params_of: Callable[[type[Params]], Params], methods: Collection[str] = ()
+    studies: Iterable[Study], params_of: Callable[[Study], Params], methods: Collection[str] = ()
 ) -> list[Wanted]:
     """The searches whose results the notebooks' runs would take, each once; a variant has that of another method.
 
     Args:
-        params_of: the class of a notebook's parameters -> the parameters.
+        params_of: a study -> its parameters.
         methods: only these, each with the search that most of the notebooks would take; none: all that the notebooks
             train and that can be searched.
 
@@ -64,9 +64,9 @@ def wanted(
     takers: dict[str, Counter[Path]] = {}  # of each method
     without: dict[str, ValueError] = {}  # why a notebook has none, as one that varies a condition of searches
     for study in studies:
-        if not study.params.takes_searches:
+        if study.own_search or not study.takes_searches:
             continue
-        params = params_of(study.params).untuned()
+        params = params_of(study).untuned()
         if params.profile != PROFILE:
             raise ValueError(f"searches are for profile {PROFILE!r}, whose notebooks take them, got {params.profile!r}")
         if is_own(params.dataset):

@@ -1,152 +1,157 @@
-"""What a notebook would run, setting by setting, and who decided each: the paper, a protocol, the profile, the reader.
+"""What a notebook would run, setting by setting: its value, what the paper has, who decided it, and in which line.
 
-Origins are those of the layers that the runs are built of (`methods.spec_layers`, `methods.option_layers`,
+Who decided is known from the layers that the runs are built of (`methods.spec_layers`, `methods.option_layers`,
 `protocols.decided`). Only what a notebook's own function changes on top is found by comparing with them.
 """
 
-import dataclasses
+import inspect
+import re
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 from experiments import papers
-from experiments.methods import (
-    METHOD,
-    PARAMETER,
-    UNSAID,
-    Layers,
-    Method,
-    Setting,
-    merged,
-    option_layers,
-    spec_layers,
-    spec_of,
-)
-from experiments.params import Params
-from experiments.profiles import benchmark_of
+from experiments.files import repository_root
+from experiments.methods import METHOD, PARAMETER, UNSAID, Layers, Method, Setting, option_layers, spec_layers, spec_of
+from experiments.params import Params, search_trials_of
 from experiments.study import Study
 from experiments.training import protocols
+from experiments.training.builders import loss_builder
 from experiments.training.search import defaults
 from experiments.training.spec import LABELS, RunSpec
 
-NAMES = {"compile": "torch_compile"}  # fields of the RunSpec that parameters call otherwise
 COUNTED = ("seed", "fold", "replica")  # a block says how many there are
 Settings = dict[str, tuple[object, str, str]]  # name -> value, who decided it, what the paper says otherwise
 
 
 def text(study: Study, params: Params) -> str:
-    """A block of what all methods share, then one per method, variant and protocol."""
-    groups: dict[tuple[str, str, str, str], list[RunSpec]] = {}
+    """A block of what all trained methods share, then one per method, variant and protocol."""
+    kinds: dict[str, list[RunSpec]] = {}
     for spec in study.specs_untrained(params):
-        content = {name: value for name, value in spec.as_dict().items() if name not in COUNTED}
-        groups.setdefault((spec.method, spec.setting, spec.protocol, repr(content)), []).append(spec)
-    if not groups:
-        return f"{params.notebook} trains nothing"
+        plain = spec.replace(**dict.fromkeys(COUNTED[::2], 0), fold=None)
+        kinds.setdefault(f"{plain.as_dict()}{plain.method}{plain.setting}{plain.protocol}", []).append(spec)
+    if not kinds:
+        return f"{study.name} trains nothing"
     records = papers.methods()
-    blocks = [settings(specs[0], params, records.get(key[0])) for key, specs in groups.items()]
+    blocks = [
+        {
+            name: (*row, _path(study, one, name, *row[:2]))
+            for name, row in settings(one, params, records.get(one.method)).items()
+        }
+        for one, *_ in kinds.values()
+    ]
     trained = [block for block in blocks if block["loss"][0] is not None] or blocks
-    shared = {
-        name: entry if all(block[name] == entry for block in trained) else (*entry[:2], "")
-        for name, entry in trained[0].items()
-        if all(block.get(name, ())[:2] == entry[:2] for block in trained)
-    }
-    runs = sum(map(len, groups.values()))
-    title = f"{params.notebook}, profile {params.profile}, {params.dataset}: {runs} runs of {len(groups)} kinds"
-    lines = [title, "", f"all {'trained ' * (len(trained) < len(blocks))}methods", *_table(shared)]
-    for (method, setting, protocol, _), specs, block in zip(groups, groups.values(), blocks):
-        seeds, folds = (len({getattr(spec, name) for spec in specs}) for name in ("seed", "fold"))
-        count = f"{seeds} seeds" + f", {folds} folds" * (specs[0].fold is not None)
-        lines += ["", f"{' '.join(filter(None, (method, setting)))} ({protocol}; {count})"]
-        lines += _table({name: entry for name, entry in block.items() if entry != shared.get(name)})
-    if params.profile == "paper" and params.differs:
-        lines += ["", "what differs from the print", *(f"  - {difference}" for difference in params.differs)]
-    if trials := params.search_trials:
+    shared = {name: row for name, row in trained[0].items() if all(block.get(name) == row for block in trained)}
+    title = f"{study.name}, profile {params.profile}, {params.dataset}: {sum(map(len, kinds.values()))} runs"
+    lines = [
+        f"{title} of {len(kinds)} kinds",
+        "",
+        "all trained methods: setting, value, path, who decided",
+        *_table(shared),
+    ]
+    for block, specs in zip(blocks, kinds.values()):
+        one, seeds, folds = specs[0], len({spec.seed for spec in specs}), len({spec.fold for spec in specs})
+        count = f"{seeds} seeds" + f", {folds} folds" * (one.fold is not None)
+        lines += ["", f"{' '.join(filter(None, (one.method, one.setting)))} ({one.protocol}; {count})"]
+        lines += _table({name: row for name, row in block.items() if row != shared.get(name)})
+    if params.profile == "paper" and study.deviations:
+        lines += ["", "what differs from the print", *(f"  - {deviation}" for deviation in study.deviations)]
+    if trials := search_trials_of(params):
         lines += ["", f"a search of {trials} trials on validation classes replaces the searched options of every loss"]
     return "\n".join(lines)
 
 
 def settings(spec: RunSpec, params: Params, method: Method | None) -> Settings:
     """Every setting of a run with its origin; options of the loss as "loss.option", rates as "loss_lr.parameter"."""
-    fields, options, origins = {}, {}, {}
+    decided: dict[str, tuple[object, str]] = {}
     if method is not None:
-        base = spec_of(method, params, spec.seed)
         how: dict[str, Any] = {"published": params.profile == "paper", "keep": params.spec_options()}
-        by_protocol = protocols.decided(base, spec.protocol, **how) if spec.protocol in protocols.PROTOCOLS else {}
-        layers = [*spec_layers(method, params), (f"protocol {spec.protocol}", by_protocol)]
-        fields, options = merged(layers), merged(option_layers(method, params, params.backbone))
-        origins = _origins(layers, params, {}) | {
-            f"loss.{name}": origin
-            for name, origin in _origins(
-                option_layers(method, params, params.backbone), params, method.from_parameters
-            ).items()
+        known = spec.protocol in protocols.PROTOCOLS
+        protocol = protocols.decided(spec_of(method, params, spec.seed), spec.protocol, **how) if known else {}
+        options: Layers = [
+            (who, {f"loss.{name}": value for name, value in layer.items()})
+            for who, layer in option_layers(method, params, params.backbone)
+        ]
+        given = {f"loss.{option}": name for option, name in method.from_parameters.items()} | {
+            "compile": "torch_compile"
         }
+        for who, layer in [*spec_layers(method, params), (f"protocol {spec.protocol}", protocol), *options]:
+            for name, value in _flat(layer).items():
+                origin = params.origins.get(given.get(name, name), f"profile {params.profile}")
+                decided[name] = value, origin if who == PARAMETER else who
+    printed, highest = _said(spec, params, method), max(spec.loss_lr.values(), default=None)
+    usual = _flat(vars(RunSpec("", seed=0)) | {f"loss.{name}": value for name, value in defaults(spec.loss).items()})
     entries: Settings = {}
-    printed = _said(spec, params, method)
-    for name in (field.name for field in dataclasses.fields(RunSpec)):
-        value = getattr(spec, name)
-        if name in (*LABELS, *COUNTED, "loss_options", "loss_lr"):
+    for name, value in (usual | _flat(vars(spec) | {f"loss.{n}": v for n, v in spec.loss_options.items()})).items():
+        if name in (*LABELS, *COUNTED) or (value is None and name != "loss"):
             continue
-        usual = fields.get(name, RunSpec.__dataclass_fields__[name].default)
-        same = value == usual or (name not in fields and value == {})
-        origin = origins.get(name, "default") if same else f"notebook {params.notebook}"
-        entries[name] = value, *_with_paper(origin, name, value, printed)
-    for name, value in spec.loss_lr.items():
-        same = fields.get("loss_lr", {}).get(name) == value
-        origin = origins.get("loss_lr", METHOD) if same else f"notebook {params.notebook}"
-        alias = "loss_lr" if value == max(spec.loss_lr.values()) else ""
-        entries[f"loss_lr.{name}"] = value, *_with_paper(origin, f"loss_lr.{name}", value, printed, alias)
-    for name, value in (defaults(spec.loss) | dict(spec.loss_options)).items():
-        if name not in spec.loss_options:
-            origin = "default"
-        else:
-            same = options.get(name) == value
-            origin = origins.get(f"loss.{name}", "") if same else f"notebook {params.notebook}"
-        entries[f"loss.{name}"] = value, *_with_paper(origin, f"loss.{name}", value, printed, name)
-    return {name: entry for name, entry in entries.items() if entry[0] is not None or name == "loss"}
+        before, origin = decided.get(name, (usual.get(name), "default"))
+        origin = origin if value == before or (name not in decided and value == {}) else f"notebook {params.notebook}"
+        alias = "loss_lr" if name.startswith("loss_lr.") and value == highest else name.removeprefix("loss.")
+        entries[name] = value, *_with_paper(origin, value, printed.get(name) or printed.get(alias))
+    return entries
 
 
-def _origins(layers: Layers, params: Params, parameter_of: Mapping[str, str]) -> dict[str, str]:
-    """Who decided each name; a parameter's origin stands for the layer of the parameters."""
-    origins = {}
-    for layer, decided in layers:
-        for name in decided:
-            parameter = parameter_of.get(name, NAMES.get(name, name))
-            origins[name] = params.origins.get(parameter, f"profile {params.profile}") if layer == PARAMETER else layer
-    return origins
+def _flat(fields: Mapping[str, Any]) -> dict[str, Any]:
+    """Fields of a RunSpec with a name for each learning rate of the loss."""
+    rates = {f"loss_lr.{name}": rate for name, rate in fields.get("loss_lr", {}).items()}
+    return {name: value for name, value in fields.items() if name not in ("loss_lr", "loss_options")} | rates
 
 
 def _said(spec: RunSpec, params: Params, method: Method | None) -> dict[str, Setting]:
-    """What the paper says of a run: at the profile paper what `Params.published` says of this very run; else, by its
-    short names, the method's record for the benchmark, for all sets, or for CUB."""
-    if params.profile == "paper" and spec.loss and (printed := params.published(spec.method, spec.setting)):
-        return dict(printed)
-    published = method.published if method is not None else {}
-    where = next((key for key in (benchmark_of(params.dataset), "*", "cub") if key in published), None)
-    printed = dict(published[where]) if where else {}
-    if where in (None, "*"):
-        return printed
-    return {
-        name: setting if setting == UNSAID else Setting(setting.value, f"{setting.source} ({where})")
-        for name, setting in printed.items()
-    }
+    """What the notebook's paper says of a run, else what the method's own paper says of it."""
+    printed = params.published(spec.method, spec.setting) if spec.loss else {}
+    return dict(printed or (method.published if method is not None else {}))
 
 
-def _with_paper(
-    origin: str, name: str, value: object, printed: Mapping[str, Setting], alias: str = ""
-) -> tuple[str, str]:
+def _with_paper(origin: str, value: object, setting: Setting | None) -> tuple[str, str]:
     """An origin, "paper" where the method's record took it from there, and what else the paper says of the setting."""
-    setting = printed.get(name) or printed.get(alias)
     if setting is None or origin.startswith("paper"):
         return origin, ""
     if setting == UNSAID:
         return origin, UNSAID.source
     if setting.value != value:
         return origin, f"the paper has {setting.value}: {setting.source}"
-    if origin in (METHOD, "default"):
-        return f"paper: {setting.source}", ""
-    return origin, f"as the paper: {setting.source}"
+    return (
+        (f"paper: {setting.source}", "")
+        if origin in (METHOD, "default")
+        else (origin, f"as the paper: {setting.source}")
+    )
 
 
-def _table(entries: Settings) -> list[str]:
-    rows = [(name, str(value), "; ".join(filter(None, origin))) for name, (value, *origin) in entries.items()]
-    widths = [max((len(row[column]) for row in rows), default=0) for column in (0, 1)]
-    return [f"  {name:{widths[0]}}  {value:{widths[1]}}  {origin}" for name, value, origin in rows]
+def _path(study: Study, spec: RunSpec, name: str, value: object, origin: str) -> str:
+    """File and line where a value was decided: where a file of its origin names the setting beside this value, else
+    where it names it first."""
+    if origin == "reader" or origin.startswith("search"):
+        return "command line" if origin == "reader" else f"results/small/searches/{spec.method}*.json"
+    own, root = Path(inspect.getfile(study.specs)), repository_root() / "experiments"
+    records = [own.with_name("methods.py"), root / "methods.py"]
+    files = {
+        "profile": [root / "profiles.py"],
+        "protocol": [root / "training" / "protocols.py"],
+        "data": [Path(inspect.getfile(study.decides))],
+        "notebook": [own, *records],
+        "default": [root / "training" / "spec.py", *records, root / "params.py"],
+        study.name: [own, *records],
+    }.get(origin.split()[0], records)
+    if origin == "default" and spec.loss and name.startswith("loss."):
+        files = [Path(inspect.getfile(inspect.unwrap(loss_builder(spec.loss))))]
+    named = re.compile(rf"\b{re.escape(name.rpartition('.')[2])}\b[^#]*[:=]")
+    found = [
+        (
+            not re.search(rf"(?<![\w.]){re.escape(repr(value))}(?![\w.])", line),
+            place,
+            number,
+            f"{str(file).removeprefix(f'{root.parent}/')}:{number}",
+        )
+        for place, file in enumerate(file for file in files if file.is_file())
+        for number, line in enumerate(file.read_text(encoding="utf8").splitlines(), start=1)
+        if named.search(line)
+    ]
+    return min(found, default=(0, True, 0, ""))[3]
+
+
+def _table(rows: Mapping[str, tuple[Any, ...]]) -> list[str]:
+    cells = [(name, str(value), path, "; ".join(filter(None, who))) for name, (value, *who, path) in rows.items()]
+    widths = [max((len(row[column]) for row in cells), default=0) for column in range(3)]
+    return [f"  {'  '.join(f'{cell:{width}}' for cell, width in zip(row, widths))}  {row[3]}" for row in cells]

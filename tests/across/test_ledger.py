@@ -1,7 +1,5 @@
 """The ledger shows what results/ says now, of every claim there is, and its check finds what does not agree."""
 
-import json
-
 import pandas as pd
 import pytest
 
@@ -13,39 +11,12 @@ from experiments.report import catalogue, regression, verdicts
 CLAIMS = list(claims.stated())
 
 
-def rows_of(table) -> list[str]:
-    """The claims of the rows of a table, in their order."""
-    return [line.split(" ")[1] for line in table.data.splitlines()[2:]]
-
-
-def test_every_claim_stands_in_one_of_the_two_tables():
-    judged, without = (
-        set(rows_of(table)) for table in (ledger.judged_table(verdicts.made()), ledger.open_table(verdicts.made()))
-    )
-    assert judged | without == set(CLAIMS)
-    words = {verdicts.here()[claim_id] for claim_id in judged & without}
-    assert words <= {"not run", "not testable"}, "what it was run on decides nothing"
-
-
 def test_a_paper_that_has_no_printed_name_is_counted_under_its_id(monkeypatch):
     named = {paper: row for paper, row in claims.papers().items() if paper != "nivmf"}
     monkeypatch.setattr(claims, "papers", lambda: named)
     counts = ledger.counts(verdicts.made())
     assert list(counts.index) == ["PFML", "nivmf", "Mean field", "CCP", "PLM"]
     assert counts.to_numpy().sum() == len(CLAIMS)
-
-
-def test_the_committed_notebook_shows_the_tables_of_now():
-    notebook = json.loads((repository_root() / "notebooks" / "92_claims.ipynb").read_text(encoding="utf8"))
-    shown = [
-        "".join(output["data"]["text/markdown"])
-        for cell in notebook["cells"]
-        for output in cell.get("outputs", ())
-        if "text/markdown" in output.get("data", {})
-    ]
-    assert shown == [ledger.judged_table(verdicts.made()).data, ledger.open_table(verdicts.made()).data], (
-        "make notebooks"
-    )
 
 
 @pytest.mark.parametrize(
@@ -83,21 +54,9 @@ def test_a_line_that_is_missing_is_found_by_its_claim(tmp_path, monkeypatch):
         assert verdicts.differences()
 
 
-def test_a_text_is_shown_as_it_is():
-    assert ledger._cell("a|b < c_1 * $x$") == r"a\|b &lt; c\_1 \* \$x\$"
-
-
 def test_a_notebook_without_a_table_has_no_golden_numbers(monkeypatch, capsys):
     assert not catalogue.find("92").saves
     monkeypatch.setattr(regression, "repeats", lambda entry: [])
     regression.accept(["92_claims"])
     assert capsys.readouterr().out == ""
     assert not (repository_root() / "tests" / "golden" / "92_claims.csv").exists()
-
-
-def test_claims_of_which_two_data_sets_disagree_are_named():
-    line = {"claim_id": "pfml-01", "decides": "yes", "verdict": "supported"}
-    other = [line, line | {"verdict": "contradicted"}, line | {"claim_id": "pfml-02"}]
-    made = verdicts.made()._replace(lines=pd.DataFrame(other))
-    assert ledger.disagreeing(made) == ["pfml-01"]
-    assert "pfml-01" in ledger.data_sets(made)

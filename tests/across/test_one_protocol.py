@@ -1,16 +1,15 @@
 """Notebook 91: main methods are the runs of their papers' notebooks; combinations are what they say."""
 
 import pytest
-from made_findings import said
 
 from experiments.across import one_protocol
-from experiments.across.one_protocol import OneProtocolParams
+from experiments.across.one_protocol import OneProtocol
 from experiments.report import catalogue
 
 
 def runs(name: str, **values) -> list:
     notebook = catalogue.find(name)
-    return notebook.specs_untrained(notebook.params.from_values(values))
+    return notebook.specs_untrained(notebook.configured(values))
 
 
 @pytest.mark.parametrize("profile", ["small", "paper"])
@@ -57,15 +56,4 @@ def test_a_combination_differs_from_what_it_is_made_of_by_its_problems_alone():
 )
 def test_what_is_unknown_or_nothing_at_all_is_an_error(values, message):
     with pytest.raises(ValueError, match=message):
-        OneProtocolParams.from_values(values)
-
-
-def test_what_was_found_has_the_numbers_of_the_table():
-    cells = {"PFML": 30, "MFCont": 20, "ProxyAnchor": 25, "PFML-CCP": 31, "PFML-Proxy": 29}
-    cells |= {"PFML+encoder": 10, f"PFML+encoder;{one_protocol.TEACHER}": 12}
-    sentences = said("91", {cell: {"MAP@R": value, "problems": 2} for cell, value in cells.items()})
-    text = " ".join(sentences)
-    assert "Of 3 methods PFML and ProxyAnchor have the largest MAP@R, 30.0 against 25.0" in text
-    assert "MFCont 20.0 (place 3)" in text
-    assert "PFML 31.0 against 29.0 MAP@R (+2.0, n = 1)" in text and "PFML 12.0 against 10.0" in text
-    assert "CCP did not alternate: PFML-CCP had 2.0 problems" in text
+        OneProtocol.configured(values)

@@ -63,7 +63,7 @@ def test_a_table_that_nobody_reads_is_found_and_one_that_is_missing_is_named(tab
     tables("regimes_delta", method=["PLM"])  # scores, no cost
     performance.check()
     assert capsys.readouterr().out.endswith(": yes\n")
-    assert "PFML: not run (`pfml.csv`)" in performance.not_run()
+    assert "PFML: not run (`pfml.csv`)" in performance.absent()
     tables("new_one", case=["x"])
     performance.check()
     assert "no, not ['new_one']" in capsys.readouterr().out

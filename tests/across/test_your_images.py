@@ -13,7 +13,7 @@ from PIL import Image
 from dmlrepro import retrieval
 from experiments import cli
 from experiments.across import unlabelled, your_images
-from experiments.across.your_images import YourImagesParams
+from experiments.across.your_images import YourImages
 from experiments.analysis import saving
 from experiments.datasets import manifests
 from experiments.methods import spec_of
@@ -33,7 +33,7 @@ def folder(path, classes: int, per_class: int):
 
 
 def test_every_method_that_is_offered_is_tried_beside_what_needs_no_training():
-    params = YourImagesParams.from_values({"methods": list(METHODS), "seeds": 2})
+    params = YourImages.configured({"methods": list(METHODS), "seeds": 2})
     assert {"untrained", "ProxyAnchor", "PFML", "EL-nivMF"} <= set(params.methods)
     specs = your_images.your_images(params)
     assert {spec.method for spec in specs} == {*METHODS, "PCA", "whitened PCA"}
@@ -47,7 +47,7 @@ def test_every_method_that_is_offered_is_tried_beside_what_needs_no_training():
 
 def test_at_small_heads_and_tails_are_tried_with_fewer_steps_and_lower_rates():
     values = {"profile": "small", "dataset": "cub-subset", "methods": ["ProxyAnchor"], "seeds": 1}
-    specs = {spec.setting: spec for spec in your_images.your_images(YourImagesParams.from_values(values)) if spec.loss}
+    specs = {spec.setting: spec for spec in your_images.your_images(YourImages.configured(values)) if spec.loss}
     assert [*specs] == [
         "part=head;steps=150",
         "part=fire6;steps=38",
@@ -59,19 +59,19 @@ def test_at_small_heads_and_tails_are_tried_with_fewer_steps_and_lower_rates():
         assert getattr(gentle, name) == pytest.approx(getattr(full, name) / 10)
     assert gentle.loss_lr["*"] == pytest.approx(full.loss_lr["*"] / 10)
     assert your_images.label(gentle) == "ProxyAnchor (part=fire6, steps=150, rate=0.1)"
-    head_alone = YourImagesParams.from_values(values | {"train_from": "head"})
+    head_alone = YourImages.configured(values | {"train_from": "head"})
     assert len([spec for spec in your_images.your_images(head_alone) if spec.loss]) == 3  # two attempts are the same
-    drawn = YourImagesParams.from_values(values | {"head_start": "random"})
+    drawn = YourImages.configured(values | {"head_start": "random"})
     assert {spec.head_start for spec in your_images.your_images(drawn) if spec.loss} == {None}
     with pytest.raises(ValueError, match="head_start must be one of pca, whitened, random, got 'ica'"):
-        YourImagesParams.from_values({"head_start": "ica"})
+        YourImages.configured({"head_start": "ica"})
     with pytest.raises(ValueError, match="attempts: unknown 'body'; choose among head briefly"):
-        YourImagesParams.from_values({"attempts": ["body"]})
+        YourImages.configured({"attempts": ["body"]})
 
 
 @pytest.mark.parametrize("classes, per_class", [(4, 2), (5, 2), (8, 3), (10, 30), (60, 4)])
 def test_batches_fit_into_few_classes_and_few_images(tmp_path, classes, per_class):
-    params = YourImagesParams.from_values({"dataset": folder(tmp_path / "few", classes, per_class)})
+    params = YourImages.configured({"dataset": folder(tmp_path / "few", classes, per_class)})
     train = (classes + 1) // 2
     folds = your_images.folds_of(np.full(train, per_class))
     kept = train - (-(-train // folds) if folds else 0)
@@ -90,7 +90,7 @@ def tried(tmp_path_factory):
     }
     with pytest.MonkeyPatch.context() as patched:
         patched.setenv("DMLREPRO_CACHE", str(place / "cache"))
-        params = YourImagesParams.from_values(values)
+        params = YourImages.configured(values)
         finished = runs.run_all(your_images.your_images(params), jobs=1)
         compared = your_images.compared(finished)
         final = runs.run_all(your_images.final_specs(compared, finished), jobs=1)
@@ -198,7 +198,7 @@ def test_of_sixty_settings_that_gain_nothing_one_is_recommended_rarely(monkeypat
 
 
 def test_where_no_class_can_be_held_out_nothing_is_compared(tmp_path):
-    params = YourImagesParams.from_values({"dataset": folder(tmp_path / "three", 3, 4)})
+    params = YourImages.configured({"dataset": folder(tmp_path / "three", 3, 4)})
     (spec,) = your_images.your_images(params)
     assert (spec.method, spec.loss, spec.fold) == ("untrained", None, None)
     finished = runs.run_all([spec], jobs=1)
@@ -215,7 +215,7 @@ def test_images_without_labels_are_looked_at_and_nothing_is_scored(tmp_path, mon
         (tmp_path / "heap").mkdir(exist_ok=True)
         shutil.copy(path, tmp_path / "heap" / f"{number}.png")
     given = {"dataset": f"folder:{tmp_path / 'heap'}", "steps": 2}
-    params = YourImagesParams.from_values(given)
+    params = YourImages.configured(given)
     assert (params.methods, params.seeds) == (unlabelled.METHODS, 1)
     specs = your_images.your_images(params)
     assert [spec.method for spec in specs] == ["untrained", "PCA", "whitened PCA", *unlabelled.METHODS]
@@ -242,7 +242,7 @@ def test_a_loss_of_labels_refuses_images_without(tmp_path):
     for number in range(20):
         (tmp_path / "heap").mkdir(exist_ok=True)
         Image.fromarray(np.full((32, 32), number, np.uint8)).save(tmp_path / "heap" / f"{number}.png")
-    params = YourImagesParams.from_values({"dataset": f"folder:{tmp_path / 'heap'}", "steps": 1})
+    params = YourImages.configured({"dataset": f"folder:{tmp_path / 'heap'}", "steps": 1})
     with pytest.raises(ValueError, match=r"Triplet learns from labels, and heap@.* has none; sort the images"):
         runs.run(spec_of(your_images.offered()["Triplet"], params).replace(batch_size=8))
 

@@ -9,13 +9,13 @@ import pytest
 from tiny import ANCHORS
 
 from experiments.across import your_loss
-from experiments.across.your_loss import METRIC, YourLossParams
+from experiments.across.your_loss import METRIC, YourLoss, YourLossParams
 from experiments.analysis import results, saving
 from experiments.analysis.claims import START
 from experiments.files import cache_root, repository_root
 from experiments.methods import spec_of
 from experiments.pfml.methods import METHODS
-from experiments.pfml.retrieval import PfmlRetrievalParams, Retrieval
+from experiments.pfml.retrieval import Retrieval
 from experiments.report import searches
 from experiments.training import records, runs, search
 
@@ -33,7 +33,7 @@ def mine(tmp_path, monkeypatch) -> str:
 
 
 def params_of(mine: str, profile: str = "quick", **values) -> YourLossParams:
-    return YourLossParams.from_values({"loss": mine, "profile": profile, **values})
+    return YourLoss.configured({"loss": mine, "profile": profile, **values})
 
 
 def test_a_copy_of_a_rival_differs_from_it_by_nothing(mine):
@@ -53,7 +53,7 @@ def test_the_rivals_are_the_runs_of_notebook_10(mine):
     for profile in ("quick", "small"):
         params = params_of(mine, profile)
         rivals = [spec for spec in your_loss.your_loss(params) if spec.method != "Anchors"]
-        theirs = Retrieval.specs(PfmlRetrievalParams.from_values({"profile": profile}))
+        theirs = Retrieval.specs(Retrieval.configured({"profile": profile}))
         assert all(spec in theirs for spec in rivals) and {spec.seed for spec in rivals} == {*range(params.seeds)}
 
 
@@ -70,8 +70,8 @@ def test_what_is_the_readers_lies_apart(mine, monkeypatch):
     monkeypatch.delenv("DMLREPRO_RESULTS")
     own = repository_root() / "results" / "own"
     assert saving.table_path(params_of(mine)).parent == own / "quick"
-    assert saving.table_path(YourLossParams.from_values({"profile": "small"})).parent == own / "small"
-    assert saving.table_path(YourLossParams.from_values({})).parent == repository_root() / "results" / "quick"
+    assert saving.table_path(YourLoss.configured({"profile": "small"})).parent == own / "small"
+    assert saving.table_path(YourLoss.configured({})).parent == repository_root() / "results" / "quick"
 
 
 @pytest.mark.parametrize(
@@ -88,7 +88,7 @@ def test_what_is_the_readers_lies_apart(mine, monkeypatch):
 )
 def test_bad_parameters_are_named(mine, values, message):
     with pytest.raises(ValueError, match=message):
-        YourLossParams.from_values({"loss": mine} | values)
+        YourLoss.configured({"loss": mine} | values)
 
 
 # --- the same search for all ------------------------------------------------------------------------------------------
@@ -106,7 +106,7 @@ def asked(params: YourLossParams, monkeypatch) -> tuple:
 
 def test_the_search_is_that_of_every_method(mine, monkeypatch):
     spec, ranges, about = asked(params_of(mine, "small", search=RANGES), monkeypatch)
-    (theirs,) = searches.wanted([Retrieval], lambda cls: cls.from_values({"profile": "small"}), ["ProxyAnchor"])
+    (theirs,) = searches.wanted([Retrieval], lambda study: study.configured({"profile": "small"}), ["ProxyAnchor"])
     assert list(ranges.items()) == list(theirs.ranges.items())
     assert about["conditions"] == theirs.about["conditions"]
     assert but_for_the_loss(spec) == but_for_the_loss(theirs.spec)
@@ -125,7 +125,7 @@ def test_the_rate_of_its_parameters_is_searched_where_it_has_any(mine, monkeypat
 
 def test_what_a_search_found_is_taken_as_by_every_method(mine, monkeypatch):
     monkeypatch.setenv("DMLREPRO_RECORD", "results")
-    theirs = PfmlRetrievalParams.from_values({"profile": "small"})
+    theirs = Retrieval.configured({"profile": "small"})
     params = params_of(mine, "small", search=RANGES)
     assert params.searches().keys() == theirs.searches().keys()
     specs = your_loss.your_loss(params, theirs.searches()["ProxyAnchor"])

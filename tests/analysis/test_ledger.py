@@ -63,7 +63,3 @@ def test_mathematics_alone_needs_no_images_and_the_papers_scale_is_apart():
     table = lines({"profile": "paper", "verdict": "supported"}, {})
     assert ledger.verdict(table, TEST, ledger.PAPER_SCALE) == "supported"
     assert ledger.verdict(table, ClaimTest("pfml-01", "10_some", (), "")) == judging.Verdict.NOT_TESTABLE
-
-
-def test_counts_are_in_the_order_of_the_verdicts():
-    assert ledger.count_words(["inconclusive", "supported", "inconclusive"]) == "1 supported, 2 inconclusive"

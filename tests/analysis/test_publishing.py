@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
-from example_tables import ROW, Example, table
+from example_tables import EXAMPLE, ROW, table
 
 from experiments.analysis import goldens, provenance, publishing, results, saving, stored
 from experiments.training import keys
@@ -74,14 +74,14 @@ def test_the_files_of_the_test_above_are_of_every_kind():
 
 
 def test_a_file_that_was_not_saved_with_its_table_is_refused():
-    path = saving.save(table(50.0), Example.from_values({}))
+    path = saving.save(table(50.0), EXAMPLE.configured({}))
     path.with_suffix(".cost.csv").write_text("seconds\n1\n")
     with pytest.raises(ValueError, match=r"99_example\.cost\.csv is not what was saved"):
         saving.read(path)
 
 
 def test_an_edit_of_what_made_a_table_is_found():
-    path = saving.save(table(50.0), Example.from_values({}))
+    path = saving.save(table(50.0), EXAMPLE.configured({}))
     made = json.loads(path.with_suffix(".json").read_text())
     path.with_suffix(".json").write_text(json.dumps(made | {"rounding": "another"}, indent=1) + "\n")
     with pytest.raises(ValueError, match=r"99_example\.json is not what was saved"):
@@ -103,11 +103,11 @@ def test_an_edited_table_is_replaced_even_where_another_processor_could_have_mad
 
 
 def test_what_was_edited_is_saved_anew():
-    path = saving.save(table(50.0), Example.from_values({}))
+    path = saving.save(table(50.0), EXAMPLE.configured({}))
     path.write_text(saving.to_csv(table(60.0)))
     with pytest.raises(ValueError, match="not what was saved"):
         saving.read(path)
-    assert saving.read(saving.save(table(50.0), Example.from_values({})))["value"].item() == 50
+    assert saving.read(saving.save(table(50.0), EXAMPLE.configured({})))["value"].item() == 50
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
-from example_tables import ROW, Example
+from example_tables import EXAMPLE, ROW
 
 from dmlrepro import retrieval
 from experiments.analysis import results, tables
@@ -54,7 +54,7 @@ def test_counts_by_class_add_up_to_the_recall_of_the_table(dataset):
     runs = [finished(dataset, seed) for seed in range(2)] + [finished(dataset, 0, setting="alpha=1")]
     runs += [finished(dataset, seed, fold=fold, **folds) for seed in range(2) for fold in range(2)]
     runs += [finished(dataset, 0, loss=None, steps=None, protocol="mlrc", method="untrained")]
-    params = Example.from_values({})
+    params = EXAMPLE.configured({})
     hits = results.hits(runs, params)
     assert list(hits) == tables.HITS and 3 not in set(hits["class_id"])
     cell = [*tables.CONTEXT, "method", "setting", "seed"]
@@ -69,7 +69,7 @@ def test_counts_by_class_add_up_to_the_recall_of_the_table(dataset):
 
 def test_counts_of_a_class_are_those_of_its_queries(dataset):
     run = finished(dataset, 0)
-    hits = results.hits([run], Example.from_values({})).set_index("class_id")
+    hits = results.hits([run], EXAMPLE.configured({})).set_index("class_id")
     query, gallery = torch.from_numpy(dataset.is_query), torch.from_numpy(dataset.is_gallery)
     labels = torch.from_numpy(LABELS)
     others = {} if query.all() else {"gallery": run.embeddings[gallery], "gallery_labels": labels[gallery]}
@@ -85,7 +85,7 @@ def test_counts_of_a_run_are_kept_under_its_key(dataset, monkeypatch):
     runs += [
         finished(dataset, 0, fold=fold, protocol="mlrc", folds=2, restore_best=True, eval_every=1) for fold in (0, 1)
     ]
-    params = Example.from_values({})
+    params = EXAMPLE.configured({})
     first, scored = results.hits(runs, params), results.tidy(runs, params)
     for name in ("nearest", "retrieval_per_query"):
         monkeypatch.setattr(retrieval, name, lambda *a, **k: pytest.fail("searched again"))
@@ -97,4 +97,4 @@ def test_counts_of_a_run_are_kept_under_its_key(dataset, monkeypatch):
 
 def test_a_fold_that_kept_its_last_weights_is_left_out(dataset):
     runs = [finished(dataset, 0, fold=fold, folds=2, protocol="mlrc") for fold in range(2)]
-    assert results.hits(runs, Example.from_values({})).empty
+    assert results.hits(runs, EXAMPLE.configured({})).empty

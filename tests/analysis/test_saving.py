@@ -9,7 +9,7 @@ from types import SimpleNamespace
 import matplotlib.figure
 import pandas as pd
 import pytest
-from example_tables import Example, table
+from example_tables import EXAMPLE, table
 
 from experiments.analysis import provenance, publishing, saving, stored, tables
 from experiments.training import keys
@@ -18,7 +18,7 @@ ROOT = Path(__file__).parents[2]
 
 
 def test_what_is_written_is_read_back():
-    path = saving.save(table(50.0, 60.0), Example.from_values({}))
+    path = saving.save(table(50.0, 60.0), EXAMPLE.configured({}))
     pd.testing.assert_frame_equal(saving.read(path), table(50.0, 60.0), check_dtype=False)
     assert path.name == "99_example.csv"
     assert path.with_suffix(".json").exists()
@@ -27,7 +27,7 @@ def test_what_is_written_is_read_back():
 def test_all_tables_in_one_frame_have_different_identities(tmp_path, monkeypatch):
     monkeypatch.setenv("DMLREPRO_RESULTS", str(tmp_path))
     for changed in ({}, {"steps": 7}, {"steps": 7, "lr": 0.5}):
-        saving.save(table(50.0, 60.0), Example.from_values(changed))
+        saving.save(table(50.0, 60.0), EXAMPLE.configured(changed))
     everything = saving.load_all(tmp_path)
     assert list(everything.columns) == [*tables.IDENTITY, "changes", "value"]
     assert sorted(set(everything["changes"])) == ["", "lr=0.5,steps=7", "steps=7"]
@@ -52,7 +52,7 @@ def test_the_committed_tables_concatenate():
     ],
 )
 def test_a_bad_row_is_named_and_nothing_is_written(change, message):
-    params = Example.from_values({})
+    params = EXAMPLE.configured({})
     good = saving.save(table(50.0), params).read_bytes()
     bad = pd.concat([table(50.0), table(50.0).assign(seed=1, **change)], ignore_index=True)
     with pytest.raises(ValueError, match=message):
@@ -61,7 +61,7 @@ def test_a_bad_row_is_named_and_nothing_is_written(change, message):
 
 
 def test_unchanged_numbers_keep_their_provenance(monkeypatch):
-    params = Example.from_values({})
+    params = EXAMPLE.configured({})
     path = saving.save(table(50.0), params)
     before = path.with_suffix(".json").read_text()
     monkeypatch.setattr(saving, "provenance", lambda *_: {"git_commit": "another"})
@@ -108,7 +108,7 @@ def test_the_order_of_rows_does_not_change_the_bytes():
 def test_a_picture_is_saved_and_published_beside_its_table_but_not_at_quick(tmp_path, monkeypatch):
     figure = matplotlib.figure.Figure()
     monkeypatch.setenv("DMLREPRO_RESULTS", str(tmp_path / "build"))
-    made = {profile: Example.from_values({"profile": profile}) for profile in ("quick", "small")}
+    made = {profile: EXAMPLE.configured({"profile": profile}) for profile in ("quick", "small")}
     with pytest.raises(ValueError, match=r"small/99_example\.json is missing"):
         saving.save_picture(figure, made["small"])
     for params in made.values():
@@ -131,7 +131,7 @@ def run_on(device: str, key: str, **made) -> SimpleNamespace:
 
 
 def test_provenance_lists_the_runs_that_were_used_and_not_this_machine():
-    params = Example.from_values({})
+    params = EXAMPLE.configured({})
     gpu = [run_on("NVIDIA X", "a"), run_on("NVIDIA X", "b"), run_on("NVIDIA X", "b")]  # one twice in a table
     made = json.loads(saving.save(table(50.0), params, runs=gpu).with_suffix(".json").read_text())
     assert (made["device"], made["rounding"]) == ("NVIDIA X", "as NVIDIA X")
@@ -143,7 +143,7 @@ def test_provenance_lists_the_runs_that_were_used_and_not_this_machine():
 
 
 def test_costs_are_those_of_the_runs_unless_given():
-    params = Example.from_values({})
+    params = EXAMPLE.configured({})
     path = saving.save(table(50.0), params, runs=[run_on("X", "a")]).with_suffix(".cost.csv")
     assert path.read_text().splitlines()[1] == "PFML,,0,1"
     saving.save(table(50.0), params, runs=[run_on("X", "a")], cost=pd.DataFrame({"seconds": [2]}))
@@ -176,7 +176,7 @@ def test_a_build_folder_publishes_own_images_apart(tmp_path, monkeypatch):
     monkeypatch.setenv("DMLREPRO_RESULTS", str(tmp_path / "build"))
     own = {"notebook": "99_example", "profile": "quick", "dataset": "manifest:mine.csv", "stem": "99_example--mine"}
     saving.save(table(50.0), SimpleNamespace(**own, as_dict=lambda: own))
-    saving.save(table(60.0), Example.from_values({}))
+    saving.save(table(60.0), EXAMPLE.configured({}))
     assert publishing.publish(tmp_path / "build" / "quick", tmp_path / "results" / "quick") == (2, 2)
     paths = sorted(path.relative_to(tmp_path / "results").as_posix() for path in tmp_path.glob("results/**/*.csv"))
     assert paths == ["own/quick/99_example--mine.csv", "quick/99_example.csv"]

@@ -1,13 +1,10 @@
 """Tables of results/ and their words: every number of a sentence is recomputed here from the rows."""
 
-import numpy as np
 import pandas as pd
-import pytest
 
 from experiments.analysis import results, saving, stored, summaries
 from experiments.analysis.claims import START, ClaimTest, higher
 from experiments.analysis.provenance import seal
-from experiments.analysis.tables import MissingRows
 
 VALUES = {  # (method, setting) -> R@1 by seed
     ("A", ""): [70.0, 71.0, 72.0, 73.0, 74.0],
@@ -32,57 +29,8 @@ def table(seeds=5, profile="small", **changes):
     )
 
 
-def test_a_gap_is_paired_by_seed_and_has_an_interval_from_five_seeds_on():
-    assert stored.Numbers(table()).against("A", "B") == "72.0 against 64.0 R@1 (+8.0, 95 % +6.0 to +10.0, n = 5)"
-    assert stored.Numbers(table(2)).gap("A", "B") == "+9.5, single seeds +10.0 and +9.0"
-    assert stored.Numbers(table(1)).gap("B", "A") == "-10.0, n = 1"
-    rows = table(1)
-    rows.loc[rows["method"] == "B", "value"] = 69.96
-    assert stored.Numbers(rows).gap("B", "A") == "+0.0, n = 1", "a zero has no sign of its own"
-    rows.loc[rows["method"] == "B", "value"] = 65.96
-    rows.loc[rows["method"] == "A", "value"] = 70.04
-    assert stored.Numbers(rows).against("A", "B") == "70.04 against 65.96 R@1 (+4.1, n = 1)", "not 70.0 against 66.0"
-
-
-def test_a_mean_is_written_with_what_it_rests_on():
-    assert stored.with_spread(np.array([10.0, 20.0]), 0) == "+15, single seeds +10 and +20"
-    assert stored.with_spread(np.array([-0.01]), 1) == "+0.0, n = 1"
-
-
-def test_seeds_that_only_one_has_do_not_count():
-    rows = table()
-    rows = rows[~((rows["method"] == "B") & (rows["seed"] > 0))]
-    assert stored.Numbers(rows).against("A", "B") == "70.0 against 60.0 R@1 (+10.0, n = 1)"
-
-
-def test_ranked_levels_and_missing_cells():
-    numbers = stored.Numbers(table())
-    assert numbers.ranked(["B", "absent", "A"]) == ["A", "B"]
-    assert numbers.levels("A", "alpha") == {1.0: 50.0, 10.0: 80.0}
-    with pytest.raises(MissingRows):
-        numbers.levels("B", "alpha")
-    with pytest.raises(MissingRows):
-        numbers.ranked(["absent"])
-
-
-def test_folds_are_left_out_unless_there_is_nothing_else():
-    folds = table(protocol="MLRC separated").assign(value=1.0)
-    both = results.pd.concat([table(protocol="conventional"), folds])
-    assert stored.Numbers(both).mean("A") == 72
-    concatenated = folds.assign(protocol="MLRC concatenated", value=2.0)
-    assert stored.Numbers(results.pd.concat([folds, concatenated])).mean("A") == 1
-
-
-def test_only_sentences_with_numbers_are_said():
-    sentences = (lambda n: f"{n.mean('A'):.0f}", lambda n: f"{n.mean('absent'):.0f}", lambda n: "")
-    assert stored.say(table(), sentences) == ["72"]
-
-
 def test_distances_and_ratios_have_three_decimals():
     rows = table().assign(metric="W2", value=lambda rows: rows["value"] / 100)
-    assert (
-        stored.Numbers(rows).against("A", "B", "W2") == "0.720 against 0.640 W2 (+0.080, 95 % +0.060 to +0.100, n = 5)"
-    )
     pivoted = summaries.pivot(results.pd.concat([rows, table()]), ["W2", "R@1"]).loc[("", "", "A")]
     assert pivoted.tolist() == ["0.720 ± 0.020", "72.0 ± 2.0"]
 
@@ -128,8 +76,6 @@ def test_a_table_is_judged_by_the_claims_of_its_notebook_that_it_has_rows_for(tm
     verdicts = saved.judged(TESTS | other).verdicts
     assert list(verdicts["claim_id"]) == ["p-01", "p-02"]
     assert saved.trials == {"A": 24, "B": 24, START: 24} and set(verdicts["tuned"]) == {"yes"}
-    sentences = stored.findings(saved.table, TESTS, "99_some", (lambda n: f"{n.mean('A'):.0f}",), saved.trials)
-    assert [line.partition(" ")[0] for line in sentences] == ["p-01", "p-02", "72"]
 
 
 def test_a_stranger_reads_what_data_and_network_are():

@@ -17,7 +17,7 @@ NAMES = [name for name in catalogue.studies() if name.startswith("4")]
 
 def specs_of(name, **values):
     notebook = catalogue.find(name)
-    return notebook.specs(notebook.params.from_values(values))
+    return notebook.specs(notebook.configured(values))
 
 
 def contents(specs) -> set[str]:
@@ -53,7 +53,7 @@ def test_at_the_profile_paper_ccp_has_its_published_settings(dataset, proxies, p
 
 
 def test_a_method_and_its_ccp_differ_in_the_scheme_alone():
-    every = catalogue.find("41").params.from_values({"profile": "small"}).methods
+    every = catalogue.find("41").configured({"profile": "small"}).methods
     specs = {s.method: s for s in specs_of("41", seeds=1, methods=every)}
     for loss in methods.LOSSES:
         plain, projected = specs[loss], specs[f"{loss}-CCP-L"]
@@ -63,7 +63,7 @@ def test_a_method_and_its_ccp_differ_in_the_scheme_alone():
 
 
 def test_finished_runs_are_measured(shared_cache):
-    params = ablations.AlternatingParams.from_values(TINY | {"losses": ("C2",), "over": (), "pool_size": 4})
+    params = ablations.Alternating.configured(TINY | {"losses": ("C2",), "over": (), "pool_size": 4})
     finished = runs.run_all(ablations.alternating(params))
     table = ablations.Alternating.table(finished, params)
     values = table[table["selection"] == "last"].set_index(["method", "setting", "metric"])["value"]
@@ -106,7 +106,7 @@ def test_the_weighted_gap_is_below_the_radius_and_the_printed_constant_of_lemma_
 
 def test_the_cost_of_a_step_is_that_of_its_parts():
     values = {"backbone": "conv4", "image_size": 32, "class_counts": (10, 20), "seeds": 2, "network_images": 2}
-    params = cost.CcpCostParams.from_values(values)
+    params = cost.Cost.configured(values)
     costs = cost.measure(params)
     assert len(costs) == 2 * 2 * 2
     table = cost.ratios(costs, params)
@@ -136,7 +136,7 @@ def test_the_cost_of_a_step_is_that_of_its_parts():
 )
 def test_problems_of_several_lengths_end_with_the_run(values, lengths):
     study = catalogue.find("44")
-    specs = study.specs_untrained(study.params.from_values(values))
+    specs = study.specs_untrained(study.configured(values))
     varied = [spec for spec in specs if spec.setting.startswith("problem_steps=") and spec.seed == 0]
     assert sorted({spec.scheme_options["problem_steps"] for spec in varied}) == lengths
     assert {spec.method for spec in varied} == ({"C2-CCP-L", "MS-CCP-L"} if lengths else set())

@@ -233,7 +233,7 @@ def test_unreadable_images_are_listed_together(birds, tmp_path, monkeypatch, cap
     (birds / "kite" / "0.png").write_text("<html>404</html>")
     (birds / "owl" / "phone.heic").write_bytes(b"\0\0\0 ftypheic")
     picture(birds / "owl" / "line.png", (1000, 2))
-    for read in (images.open_images, images.survey):
+    for read in (images.open_images, images.check):
         with pytest.raises(ValueError, match=r"4 of 14 files.*readable.*jay/0.png.*kite/0.png.*line.png.*phone.heic"):
             read(load(birds))
     assert not list((tmp_path / "cache" / "images").glob("[!.]*"))
@@ -242,7 +242,6 @@ def test_unreadable_images_are_listed_together(birds, tmp_path, monkeypatch, cap
     torn = birds / "owl" / "0.png"
     Image.fromarray(np.random.default_rng(0).integers(0, 256, (200, 200, 3), np.uint8)).save(torn)
     torn.write_bytes(torn.read_bytes()[:5000])
-    assert "short side" in images.survey(load(birds))  # the headers are sound
     assert cli.main(["data", "check", f"folder:{birds}"]) == 2
     assert "1 of 10 files are no readable images" in capsys.readouterr().err
 
@@ -286,7 +285,7 @@ def test_check_tells_the_grey_levels_in_use(birds, capsys):
     values = np.arange(240, dtype=np.uint16).reshape(12, 20)
     for n, path in enumerate(birds.rglob("*.png")):
         Image.fromarray((values + n) * 256).save(path)
-    assert images.check(load(birds)) == "grey levels in use, of 0..255: 0..250"
+    assert images.check(load(birds)).endswith("grey levels in use, of 0..255: 0..250")
     Image.fromarray(values).save(birds / "owl" / "0.png")  # 8 bits in a file of 16: black
     assert cli.main(["data", "check", f"folder:{birds}"]) == 0
     assert f"; 1 images are of one level alone: {birds}/owl/0.png" in capsys.readouterr().out
@@ -327,7 +326,7 @@ def test_a_file_under_a_training_and_a_test_class_is_named(birds, how):
     trained, tested = (Path(manifest.images[manifest.indices(part)[0]]) for part in ("train", "test"))
     copy = tested.parent / "again.png"
     how(trained, copy)
-    for read in (images.open_images, images.survey):
+    for read in (images.open_images, images.check):
         with pytest.raises(ValueError, match=rf"1 files of test classes are training images too: {copy} = {trained}"):
             read(load(birds))
     copy.unlink()

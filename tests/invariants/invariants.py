@@ -110,7 +110,7 @@ def nothing_missing(parallel: dict, alone: dict, *_: Any) -> dict:
 def table_of(path: Path, asked: Asked):
     """A table made anew from the store, and all that is measured for its verdicts."""
     study = catalogue.find(path.stem.partition("--")[0])
-    params = study.params.from_values(recorded.parameters_from_record(provenance.record(path)["parameters"]))
+    params = study.configured(recorded.parameters_from_record(provenance.record(path)["parameters"]))
     assert params.stem == path.stem, f"the parameters in {path.stem}.json now name {params.stem}"
     finished = runs.run_all(study.specs(params), record=records.file_of("small", study.name))
     asked.runs |= {run.name for run in finished}
@@ -224,7 +224,7 @@ def goldens_now() -> Rows:
 def specs_of(study: Study, profile: str, dataset: str) -> list[dict[str, Any]] | str:
     """The RunSpecs of a study as plain data, labels included; "refused" where the study does not take the data set."""
     try:
-        params = study.params.from_values({"profile": profile, "dataset": dataset})
+        params = study.configured({"profile": profile, "dataset": dataset})
         specs = study.specs_untrained(params)
     except ValueError:
         return "refused"

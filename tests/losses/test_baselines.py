@@ -4,7 +4,6 @@ import copy
 import inspect
 import itertools
 import math
-import pickle
 
 import pytest
 import torch
@@ -14,7 +13,6 @@ from dmlrepro.losses import baselines
 C, D, B = 5, 4, 12
 WITH_PROXIES = ("proxy_anchor", "proxy_nca_pp", "normalized_softmax", "soft_triple", "arcface", "cosface")
 NAMES = (*WITH_PROXIES, "contrastive", "triplet", "multi_similarity", "margin")
-MINED = ("triplet", "multi_similarity", "margin")
 
 
 def cosine(a, b):
@@ -218,111 +216,8 @@ def test_margin_draws_negatives_with_the_inverse_density_of_their_distance():
     assert counts[[0, 1, 6]].sum() == 0 and counts[2:6].min() > 0
 
 
-def test_margin_draws_from_its_own_stream_which_a_checkpoint_restores():
-    embeddings, labels = batch(0)
-    loss = make("margin")
-    torch.manual_seed(1)
-    before = torch.get_rng_state()
-    first = [loss(embeddings, labels).item() for _ in range(3)]
-    saved = copy.deepcopy(loss.state_dict())
-    expected = [loss(embeddings, labels).item() for _ in range(3)]
-    assert torch.equal(torch.get_rng_state(), before)
-    assert len(set(first + expected)) == 6
-    resumed = make("margin", seed=5)
-    assert resumed(embeddings, labels).item() != first[0]
-    resumed.load_state_dict(saved)
-    torch.manual_seed(2)
-    assert [resumed(embeddings, labels).item() for _ in range(3)] == expected
-
-
-def test_proxy_nca_pp_agrees_with_the_library_where_nothing_underflows():
-    from pytorch_metric_learning.losses import ProxyNCALoss
-
-    embeddings, labels = batch(0)
-    ours, theirs = make("proxy_nca_pp"), ProxyNCALoss(C, D, softmax_scale=9)
-    theirs.proxies.data = ours.proxies.detach()
-    assert ours(embeddings, labels).item() == pytest.approx(theirs(embeddings, labels).item(), rel=1e-12)
-    sharp = make("proxy_nca_pp", temperature=1e-4)
-    assert sharp(embeddings, labels) > 1e3  # log after softmax would drop these samples
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_the_norm_of_embeddings_has_no_effect(name):
-    embeddings, labels = batch(0)
-    loss, same = make(name), make(name)
-    scale = torch.logspace(-2, 2, B, dtype=torch.float64)[:, None]
-    assert loss(embeddings * scale, labels).item() == pytest.approx(same(embeddings, labels).item(), rel=1e-12)
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_the_constructor_draws_from_torch_alone(name):
-    states = [make(name, seed).state_dict() for seed in (0, 0, 1)]
-    assert all(torch.equal(states[0][key], states[1][key]) for key in states[0])
-    if name in WITH_PROXIES:
-        assert not all(torch.equal(states[0][key], states[2][key]) for key in states[0])
-
-
-@pytest.mark.parametrize("name", NAMES)
-@pytest.mark.parametrize(
-    "labels", [[3], [0, 1, 2, 4], [2, 2, 2, 2]], ids=["one sample", "no positives", "no negatives"]
-)
-def test_a_batch_without_valid_pairs_is_finite_and_zero_where_nothing_applies(name, labels):
-    embeddings = batch(0)[0][: len(labels)].requires_grad_()
-    loss = make(name)
-    value, gradients = value_and_gradients(loss(embeddings, torch.tensor(labels)), embeddings, loss)
-    assert value.isfinite() and all(gradient.isfinite().all() for gradient in gradients)
-    if name in MINED or (name == "contrastive" and len(labels) == 1):
-        assert value == 0 and not any(gradient.any() for gradient in gradients)
-
-
-@pytest.mark.parametrize("name", ["contrastive", "triplet", "multi_similarity"])
-def test_two_views_may_share_their_labels(name):
-    (embeddings, labels), (other, _) = batch(0), batch(1)
-    values = [make(name)(embeddings, labels, ref_emb=other, ref_labels=same) for same in (labels, labels.clone())]
-    assert torch.equal(*values) and values[0] != make(name)(embeddings, labels)
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_coincident_embeddings_have_finite_gradients(name):
-    embeddings = torch.ones(4, D, requires_grad=True)
-    loss = make(name).float()
-    loss(embeddings, torch.tensor([0, 0, 1, 1])).backward()
-    assert embeddings.grad.isfinite().all()
-    assert all(p.grad is None or p.grad.isfinite().all() for p in loss.parameters())
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_autocast_computes_in_float32(name):
-    embeddings, labels = batch(0, torch.float32)
-    embeddings = embeddings.bfloat16()
-    loss, same = make(name).float(), make(name).float()
-    with torch.autocast("cpu", dtype=torch.bfloat16):
-        value = loss(embeddings, labels)
-    assert value.dtype == torch.float32
-    assert value.item() == same(embeddings.float(), labels).item()
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_bad_batches_are_named(name):
-    loss = make(name)
-    embeddings, labels = batch(0)
-    with pytest.raises(ValueError, match=r"labels must lie in \[0, 5\), found 5"):
-        loss(embeddings, labels + 1)
-    with pytest.raises(ValueError, match="embeddings contain NaN"):
-        loss(embeddings * torch.nan, labels)
-    with pytest.raises(ValueError, match=r"embeddings must have shape \(B, 4\)"):
-        loss(embeddings[:, :3], labels)
-    for factor, message in (
-        (0.0, "a norm of 0 in row 1"),
-        (1e-13, "a norm of .*e-13 in row 1"),
-        (1e200, "too long for"),
-    ):
-        scaled = embeddings.detach().clone()
-        scaled[1] *= factor
-        with pytest.raises(ValueError, match=f"embeddings .*{message}"):
-            loss(scaled, labels)
-    with pytest.raises(ValueError, match=r"too long for torch\.float32 to square"):
-        loss.float()(embeddings.detach().float() * 1e25, labels)
+def test_a_sharp_temperature_drops_no_sample():
+    assert make("proxy_nca_pp", temperature=1e-4)(*batch(0)) > 1e3  # a logarithm after the softmax would
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -337,18 +232,6 @@ def test_an_option_that_is_no_number_or_not_positive_is_named(name):
                     getattr(baselines, name)(C, D, **{option: 0.0})
 
 
-def test_proxies_of_every_loss():
-    shapes = {name: baselines.proxies_of(make(name)) for name in NAMES}
-    assert {name: None if p is None else tuple(p.shape) for name, p in shapes.items()} == {
-        **dict.fromkeys(NAMES),
-        **dict.fromkeys(WITH_PROXIES, (C, 1, D)),
-        "soft_triple": (C, 10, D),
-    }
-    module = torch.nn.Module()
-    module.proxies = torch.nn.Parameter(torch.randn(C, 3, D))
-    assert baselines.proxies_of(module) is module.proxies
-
-
 def test_proxies_are_the_ones_the_loss_pulls_to():
     """A sample on a class's proxy is classified as that class: the layout (C, M, D) is not merely a shape."""
     for name in WITH_PROXIES:
@@ -356,11 +239,6 @@ def test_proxies_are_the_ones_the_loss_pulls_to():
         proxies = baselines.proxies_of(loss).detach()
         values = torch.stack([torch.stack([loss(z[:1], torch.tensor([c])) for c in range(C)]) for z in proxies])
         assert torch.equal(values.argmin(1), torch.arange(C)), name
-
-
-def test_temperature_must_be_positive():
-    with pytest.raises(ValueError, match="temperature must be positive, got 0"):
-        make("normalized_softmax", temperature=0.0)
 
 
 @pytest.mark.parametrize("form", ["c1", "c2"])
@@ -389,9 +267,6 @@ def test_xbm_compares_with_the_last_embeddings_of_the_steps_after_its_warm_up(fo
         torch.testing.assert_close(gradient, value_and_gradients(expected, x, loss)[1][0])
         if step >= 1:
             past = [*past, *zip(x.detach(), classes)][-30:]
-    resumed = make("cross_batch_memory", **settings)
-    resumed.load_state_dict(copy.deepcopy(loss.state_dict()))
-    assert resumed(*batch(9)).item() == loss(*batch(9)).item()
 
 
 def test_a_memory_smaller_than_the_batch_keeps_its_end():
@@ -403,25 +278,6 @@ def test_a_memory_smaller_than_the_batch_keeps_its_end():
     for options, message in (({"form": "c3"}, "form must be"), ({"memory_size": 0}, "memory_size must be a whole")):
         with pytest.raises(ValueError, match=message):
             make("cross_batch_memory", **options)
-
-
-@pytest.mark.parametrize("name", [*NAMES, "cross_batch_memory"])
-def test_a_loss_prints_its_settings_and_is_pickled(name):
-    build = getattr(baselines, name)
-    options = [option for option in inspect.signature(build).parameters.values() if option.kind == option.KEYWORD_ONLY]
-    numbers = {option.name: option.default / 2 for option in options if isinstance(option.default, float)}
-    for loss in (built := build(C, D, **numbers), pickle.loads(pickle.dumps(built))):
-        assert f"num_classes={C}" in str(loss) and f"embedding_size={D}" in str(loss)
-        for option, value in numbers.items():
-            # the cosine softmax of squared distances has half their temperature
-            assert f"{option}={value / 2 if name == 'proxy_nca_pp' else value!r}" in str(loss)
-
-
-@pytest.mark.parametrize("name", NAMES)
-@pytest.mark.parametrize("sizes", [(0, D), (C, 0), (C, 4.0), (-1, D)])
-def test_a_size_that_is_no_number_of_things_is_named(name, sizes):
-    with pytest.raises(ValueError, match=r"(num_classes|embedding_size) must be a whole number from 1 on, got"):
-        getattr(baselines, name)(*sizes)
 
 
 def test_a_margin_in_degrees_is_refused():

@@ -128,26 +128,6 @@ def test_equals_the_sum_over_pairs(case, seed, dtype, in_batch):
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_gradcheck(case):
-    loss = CASES[case][0]
-    embeddings, labels, proxies, proxy_labels = batch_of(5, in_batch=False)
-    inputs = (embeddings.requires_grad_(), proxies.requires_grad_())
-    assert torch.autograd.gradcheck(lambda x, p: loss(x, labels, p, proxy_labels), inputs)
-    assert torch.autograd.gradcheck(lambda x: loss(x, labels), inputs[:1])
-
-
-@pytest.mark.parametrize("case", CASES)
-def test_half_precision_and_autocast_compute_in_float32(case):
-    loss = CASES[case][0]
-    embeddings, labels, proxies, proxy_labels = batch_of(1, in_batch=False, dtype=torch.bfloat16)
-    proxies = proxies.float()
-    expected = loss(embeddings.float(), labels, proxies, proxy_labels)
-    assert expected.dtype == torch.float32
-    with torch.autocast("cpu", torch.bfloat16):
-        assert loss(embeddings, labels, proxies, proxy_labels) == expected
-
-
-@pytest.mark.parametrize("case", CASES)
 def test_a_batch_on_its_proxies_or_at_zero_has_finite_gradients(case):
     loss = CASES[case][0]
     embeddings = torch.tensor([[1.0, 0.0], [1.0, 0.0], [0.0, 0.0], [0.0, 1.0]])
@@ -170,15 +150,10 @@ def test_no_buffer_grows_with_pairs_of_proxies(case):
     assert 0 < mode.largest <= 8 * 32 * 4001
 
 
-def test_bad_input_is_named():
+def test_bad_proxies_are_named():
     loss = ProxyContrastiveLoss()
     x, y, p, c = batch_of(0, in_batch=False)
     for arguments, message in (
-        ((x * math.nan, y, p, c), "embeddings contain NaN"),
-        ((x, -y, p, c), "labels must be at least 0"),
-        ((x, y[:3], p, c), "labels must be integers of shape"),
-        ((x[:0], y[:0], p, c), "empty batch"),
-        ((x[0], y, p, c), "embeddings must have shape"),
         ((x, y, p[:, :2], c), r"proxies \(ref_emb\) must have shape \(P, 3\)"),
         ((x, y, p[:0], c[:0]), "P >= 1"),
         ((x, y, p), r"proxy_labels \(ref_labels\) must be int64"),
@@ -245,11 +220,6 @@ def test_greedy_k_center_is_the_exhaustive_greedy(seed, dtype):
         assert greedy_k_center(pool, old, k).tolist() == expected
         assert greedy_k_center(pool[0], old[0], k).tolist() == expected[0]
     assert all(sorted(row) == list(range(size)) for row in greedy_k_center(pool, old, size).tolist())
-
-
-def test_of_points_equally_far_the_first_is_picked():
-    pool, center = torch.tensor([[0.0], [1.0], [-1.0], [1.0]]), torch.tensor([[0.0]])
-    assert greedy_k_center(pool, center, 4).tolist() == [1, 2, 0, 3]
 
 
 def test_more_picks_never_widen_the_radius_and_it_is_that_of_the_metrics():

@@ -111,19 +111,6 @@ def test_the_threshold_decides(seed):
     assert means == sorted(means, reverse=True) and means[0] > 9.5 and means[1] > means[2] > 4
 
 
-@pytest.mark.parametrize("dim", [2, 3, 4])
-def test_flat_classes_are_found_whole(dim):
-    generator = torch.Generator().manual_seed(dim)
-    centres = 4 * torch.randn(4, 24, generator=generator, dtype=torch.float64)
-    frames = torch.linalg.qr(torch.randn(4, 24, dim, generator=generator, dtype=torch.float64)).Q.mT
-    label = torch.arange(4).repeat_interleave(12)
-    points = centres[label] + (torch.randn(48, 1, dim, generator=generator, dtype=torch.float64) @ frames[label])[:, 0]
-    bases, members = linear_neighborhoods(points, k=11, dim=dim, quality=1.0)
-    assert torch.equal(members, label[:, None] == label)
-    assert torch.allclose(projectors(bases), projectors(frames)[label], atol=1e-9)
-    assert (linear_neighborhoods(points, k=11, dim=dim - 1, quality=0.99)[1].sum(1) < 12).all()
-
-
 def test_float32_finds_the_same_pieces():
     points = unit_points(80, 32, seed=1, dtype=torch.float32)
     bases, members = linear_neighborhoods(points, 9)
@@ -206,16 +193,6 @@ def test_terms_equal_the_equations(seed, dtype, rel, changed):
     assert loss(z, x).dtype == dtype and loss(z, x).item() == pytest.approx(sum(expected.values()), rel=rel)
 
 
-@pytest.mark.parametrize("similarity", ["continuous", "binary"])
-def test_only_the_direction_of_a_proxy_counts(similarity):
-    """Nothing holds a proxy at the norm of 1 that it starts with."""
-    loss, z, x = a_batch(similarity=similarity)
-    before = {name: value.item() for name, value in loss.terms(z, x).items()}
-    with torch.no_grad():
-        loss.proxies.mul_(torch.tensor([0.2, 0.9, 1.5, 7.0])[:, None])
-    assert {name: value.item() for name, value in loss.terms(z, x).items()} == pytest.approx(before, rel=1e-6)
-
-
 @pytest.mark.parametrize("centring", CENTRINGS)
 @pytest.mark.parametrize("copies", [1, 3])
 def test_pieces_and_similarity_are_those_found_one_after_the_other(centring, copies):
@@ -249,13 +226,6 @@ def test_similarity_is_symmetric_and_bounded():
     s = manifold_similarity(points, linear_neighborhoods(points, 9)[0])
     assert torch.equal(s, s.T) and torch.allclose(s.diagonal(), torch.ones(60, dtype=s.dtype))
     assert s.min() > 0.0539 and s.max() <= 1
-
-
-def test_similarity_falls_faster_across_a_piece_than_along_it():
-    points = torch.tensor([[0.0, 0.0], [0.5, 0.0], [0.0, 0.5]], dtype=torch.float64)
-    flat = torch.tensor([[[1.0, 0.0]]], dtype=torch.float64).expand(3, 1, 2)
-    s = manifold_similarity(points, flat)
-    assert s[0, 1] == pytest.approx(1.5**-0.5) and s[0, 2] == pytest.approx(1.25**-4)
 
 
 @pytest.mark.parametrize("detach", [True, False])
@@ -328,23 +298,13 @@ def test_subspaces_stay_orthonormal():
     start = loss.orthonormal_subspaces().detach()
     assert torch.allclose(start.float(), loss.subspaces, atol=1e-6)
     optimizer = torch.optim.Adam(loss.parameters(), lr=0.5)
-    for _ in range(1000):
+    for _ in range(100):
         optimizer.zero_grad()
         loss(z, x).backward()
         optimizer.step()
     psi = loss.orthonormal_subspaces().detach()
     assert (psi @ psi.mT - torch.eye(3)).abs().max() < 1e-5
     assert (psi - start).abs().max() > 0.1
-
-
-@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
-def test_autocast_and_half_embeddings_compute_in_float32_or_wider(dtype):
-    loss, z, x = a_batch(dtype=torch.float32)
-    with torch.autocast("cpu", dtype=torch.bfloat16):
-        assert torch.equal(loss(z, x), loss(z, x.clone()))
-        inside = loss(z, x)
-    assert inside.dtype == torch.float32 and torch.equal(inside, loss(z, x))
-    assert loss(z.to(dtype), x).dtype == torch.float32
 
 
 def test_memory_is_that_of_the_neighbours():
@@ -404,9 +364,3 @@ def test_parameters_that_are_not_finite_are_named(name):
         getattr(loss, name)[0] = math.nan
     with pytest.raises(ValueError, match="proxies or subspaces contain NaN or infinity"):
         loss(z, x)
-
-
-def test_batches_can_be_collapsed_in_part():
-    loss, z, x = a_batch()
-    x[:12] = x[0]
-    assert loss(z.requires_grad_(), x).isfinite()

@@ -136,8 +136,8 @@ def clustered(n, dim, clusters, spread, classes, seed=0):
 
 @pytest.mark.parametrize(("clusters", "spread"), [(1, 20.0), (8, 0.15), (40, 0.05)])
 def test_equals_the_dense_form_at_size(clusters, spread):
-    """2,500 points: several tiles of the real size, in spatial order, with few and with many close pairs."""
-    points, labels = clustered(2500, 32, clusters, spread, classes=300)
+    """1,500 points: several tiles of the real size, in spatial order, with few and with many close pairs."""
+    points, labels = clustered(1500, 32, clusters, spread, classes=180)
     assert_same(computed(points, labels), dense_reference(points, labels, 3, 0.2), 1e-9)
     single = points.float()
     assert_same(computed(single, labels), dense_reference(single, labels, 3, 0.2), 1e-5)
@@ -322,45 +322,14 @@ def test_under_adam_a_proxy_as_printed_turns_slower_by_its_norm():
 
 
 @pytest.mark.parametrize("Loss", LOSSES)
-@pytest.mark.parametrize(
-    "case", ["coincident", "one class", "one sample", "no proxies", "one dimension", "one and alone"]
-)
-def test_unusual_batches_give_finite_gradients(Loss, case):
-    proxies, dim, labels = 2, 8, torch.tensor([0, 0, 1, 2])
-    if case in ("no proxies", "one and alone"):
-        proxies = 0
-    if case == "one dimension":
-        dim = 1
-    if case == "one class":
-        labels = torch.zeros(4, dtype=torch.int64)
-    if case in ("one sample", "one and alone"):
-        labels = torch.tensor([1])
-    embeddings = torch.randn(len(labels), dim)
-    if case == "coincident":
-        embeddings = embeddings[:1].expand(4, dim).clone()
-    embeddings.requires_grad_()
+@pytest.mark.parametrize(("proxies", "dim", "size"), [(0, 8, 4), (0, 8, 1), (2, 1, 4)])
+def test_without_proxies_and_in_one_dimension_gradients_are_finite(Loss, proxies, dim, size):
+    embeddings = torch.randn(size, dim, requires_grad=True)
     loss = Loss(3, dim, proxies_per_class=proxies)
-    if case == "coincident":
-        loss.proxies.data[2, 0] = embeddings.data[0]
-    value = loss(embeddings, labels)
+    value = loss(embeddings, torch.tensor([0, 0, 1, 2])[:size])
     value.backward()
     assert value.isfinite() and embeddings.grad.isfinite().all() and loss.proxies.grad.isfinite().all()
-    if case == "one and alone":
-        assert value == 0
-
-
-@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
-def test_half_precision_and_autocast_compute_in_float32(dtype):
-    loss = PotentialFieldLoss(3, 16, proxies_per_class=2)
-    embeddings, labels = torch.randn(6, 16).to(dtype), torch.tensor([0, 0, 1, 1, 2, 2])
-    expected = loss(embeddings.float(), labels)
-    assert expected.dtype == torch.float32
-    assert loss(embeddings, labels) == expected
-    with torch.autocast("cpu", dtype=torch.bfloat16):
-        assert loss(embeddings, labels) == expected
-    gradient = torch.autograd.grad(loss(embeddings.requires_grad_(), labels), embeddings)[0]
-    assert gradient.dtype == dtype and gradient.isfinite().all()
-    assert loss(embeddings.double(), labels).dtype == torch.float64
+    assert size > 1 or value == 0
 
 
 def test_same_input_same_bytes():
@@ -381,12 +350,6 @@ def test_no_buffer_grows_with_the_pairs(clusters, classes):
     with LargestTensor() as mode:
         torch.cdist(points, points)
     assert mode.largest == 4 * len(points) ** 2  # the mode does see such a buffer
-
-
-def test_no_gradient_needed():
-    points, labels = sample(8)
-    with torch.no_grad():
-        assert not potential_energy(points.requires_grad_(), labels).requires_grad
 
 
 BAD_OPTIONS = [
@@ -413,12 +376,6 @@ def test_bad_options_are_named(options, message):
 
 def test_bad_input_is_named():
     loss = PotentialFieldLoss(3, 4, proxies_per_class=1)
-    with pytest.raises(ValueError, match=r"labels.*\[0, 3\).*found 3"):
-        loss(torch.randn(2, 4), torch.tensor([0, 3]))
-    with pytest.raises(ValueError, match="embeddings contain NaN"):
-        loss(torch.full((2, 4), math.nan), torch.tensor([0, 1]))
-    with pytest.raises(ValueError, match="empty batch"):
-        loss(torch.randn(0, 4), torch.zeros(0, dtype=torch.int64))
     loss.proxies.data[0, 0, 0] = math.inf
     with pytest.raises(ValueError, match="proxies"):
         loss(torch.randn(2, 4), torch.tensor([0, 1]))

@@ -61,5 +61,7 @@ def test_bad_options_and_batches_are_named(batch):
         nt_xent(7, 6, temperature=0)
     with pytest.raises(ValueError, match="sigma must be positive"):
         ContextualSimilarityLoss(6, sigma=0)
+    with pytest.raises(ValueError, match="embeddings contain NaN"):
+        ContextualSimilarityLoss(6)(batch[0] * math.nan, batch[1])
     with pytest.raises(ValueError, match="momentum_embeddings must have the shape"):
-        ContextualSimilarityLoss(6)(batch[0], batch[1][:3])
+        ContextualSimilarityLoss(6)(batch[0], batch[1] * math.nan)

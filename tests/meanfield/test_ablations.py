@@ -19,7 +19,7 @@ DEFAULT = {"34": "beta=80;delta=0.8", "36": "alpha=0.01", "37": "lambda=0"}
 
 
 def specs_of(name, profile="quick", **values):
-    params = catalogue.find(name).params.from_values({"profile": profile} | values)
+    params = catalogue.find(name).configured({"profile": profile} | values)
     return params, catalogue.find(name).specs(params)
 
 

@@ -68,7 +68,7 @@ def test_the_best_epoch_the_fall_after_it_and_both_ways_to_stop():
 def test_tables_and_curves_of_runs():
     ours = [finished([0.1, 0.4, 0.3]), finished([0.2, 0.2, 0.6])]
     ours[1].spec = ours[1].spec.replace(seed=1)
-    params = catalogue.find("32").params.from_values({})
+    params = catalogue.find("32").configured({})
     table = conventional.curve_table(ours, params)
     stops = conventional.stops(table)
     assert stops.loc["MFCont", ("whole run", "MAP@R")] == 50 and stops.loc["MFCont", ("whole run", "best_epoch")] == 2.5
@@ -93,11 +93,11 @@ def test_differences_of_curves_are_paired_by_seed():
 def test_every_trained_run_keeps_its_evaluations_and_the_untrained_one_is_everybodys():
     for profile in ("quick", "small", "paper"):
         for name in ("32", "39"):
-            params = catalogue.find(name).params.from_values({"profile": profile})
+            params = catalogue.find(name).configured({"profile": profile})
             specs = catalogue.find(name).specs(params)
             assert all(spec.keep_history and spec.eval_every_epochs == 1 for spec in specs if spec.loss)
-    theirs = catalogue.find("10").specs_untrained(catalogue.find("10").params.from_values({}))
-    ours = catalogue.find("32").specs(catalogue.find("32").params.from_values({}))
+    theirs = catalogue.find("10").specs_untrained(catalogue.find("10").configured({}))
+    ours = catalogue.find("32").specs(catalogue.find("32").configured({}))
     untrained = [spec.as_dict() for spec in ours if spec.loss is None]
     assert untrained and all(spec in [other.as_dict() for other in theirs] for spec in untrained)
 
@@ -105,12 +105,12 @@ def test_every_trained_run_keeps_its_evaluations_and_the_untrained_one_is_everyb
 @pytest.mark.parametrize("dataset", ["omniglot", "cub-subset", "mnist"])
 def test_small_counts_in_epochs_on_every_data_set(dataset):
     for name in ("32", "39"):
-        params = catalogue.find(name).params.from_values({"profile": "small", "dataset": dataset})
+        params = catalogue.find(name).configured({"profile": "small", "dataset": dataset})
         assert (params.steps, params.epochs) == (0, 4)
 
 
 def test_the_runs_of_39_are_those_of_32_but_for_alpha():
-    first, second = (catalogue.find(n).specs(catalogue.find(n).params.from_values({})) for n in ("32", "39"))
+    first, second = (catalogue.find(n).specs(catalogue.find(n).configured({})) for n in ("32", "39"))
     new = [spec for spec in second if spec not in first]
     assert {(spec.method, spec.setting) for spec in new} == {("MFCWMS", "alpha=20")}
     assert all(spec.loss_options["alpha"] == 20 for spec in new)
@@ -120,7 +120,7 @@ def test_the_runs_of_39_are_those_of_32_but_for_alpha():
 
 def test_a_real_run_goes_from_its_spec_to_the_table():
     values = {"methods": ["MFCont"], "steps": 4, "seeds": 1, "embedding_size": 8, "eval_every_epochs": 0.04}
-    params = catalogue.find("32").params.from_values(values)
+    params = catalogue.find("32").configured(values)
     table = conventional.curve_table(runs.run_all(conventional.conventional(params), jobs=1), params)
     rows = table[table["setting"] == ""].set_index("metric")["value"]
     assert rows["best_epoch"] in (pytest.approx(2 / 48), pytest.approx(4 / 48))
@@ -139,7 +139,7 @@ def test_exponents_are_slopes_and_the_claim_is_judged():
     exponents = growth.exponents(costs).groupby("method")["exponent"].mean()
     assert {name: exponents[name] for name in powers} == pytest.approx(powers)
     assert list(growth.curves(costs)["Cont"][0]) == [1000, 4000, 8000, 16000]
-    params = catalogue.find("32").params.from_values({})
+    params = catalogue.find("32").configured({})
     table = conventional.growth_rows(costs.assign(seconds=costs["seconds"] * costs["samples"] ** 1e-4), params)
     judged = judging.judge(table, TESTS, ["meanfield-15"])
     assert {"Cont vs 1.7", "MFCont vs 1.3", "MFCWMS vs CWMS"} <= set(judged.comparisons["comparison"])
@@ -151,7 +151,7 @@ def test_no_exponent_of_sizes_at_which_a_call_itself_costs():
 
     costs = pd.DataFrame({"method": "Cont", "samples": [250, 500, 4000], "repetition": 0, "seconds": [1.0, 1.1, 9.0]})
     assert growth.exponents(costs).empty
-    assert conventional.growth_rows(costs, catalogue.find("32").params.from_values({})).empty
+    assert conventional.growth_rows(costs, catalogue.find("32").configured({})).empty
 
 
 def test_growth_is_measured_of_all_four_losses():

@@ -99,7 +99,7 @@ def test_gradients_of_narrow_classes_agree():
 
 def test_the_table_has_every_case_and_its_curves_are_found():
     notebook = catalogue.find("30")
-    params = notebook.params.from_values(
+    params = notebook.configured(
         {"spins": [5, 10], "temperatures": [0.1, 0.5], "sweeps": 3, "seeds": 2, "spreads": [0.2, 0.4], "samples": [20]}
     )
     assert notebook.specs(params) == []
@@ -118,4 +118,4 @@ def test_the_table_has_every_case_and_its_curves_are_found():
 @pytest.mark.parametrize("values", [{"spreads": [0.1]}, {"samples": [5]}])
 def test_the_level_that_others_are_compared_at_must_be_there(values):
     with pytest.raises(ValueError, match="must have"):
-        catalogue.find("30").params.from_values(values)
+        catalogue.find("30").configured(values)

@@ -13,7 +13,7 @@ from experiments.training.builders import OPTIMIZERS, build_loss
 
 
 def specs_of(name, **values):
-    params = catalogue.find(name).params.from_values(values)
+    params = catalogue.find(name).configured(values)
     return params, catalogue.find(name).specs_untrained(params)
 
 

@@ -15,7 +15,7 @@ SCHEDULES = {  # data set: (epochs of the drops, factor, warm-up, BatchNorm froz
 
 def paper(name, **values):
     notebook = catalogue.find(name)
-    params = notebook.params.from_values({"profile": "paper"} | values)
+    params = notebook.configured({"profile": "paper"} | values)
     return params, notebook.specs_untrained(params)
 
 
@@ -68,7 +68,7 @@ def test_the_transformer_of_table_14():
 def test_below_the_profile_paper_the_recipe_is_the_profiles():
     for profile in ("quick", "small"):
         notebook = catalogue.find("32")
-        spec = notebook.specs(notebook.params.from_values({"profile": profile}))[-1]
+        spec = notebook.specs(notebook.configured({"profile": profile}))[-1]
         assert (spec.patience, spec.loss_weight_decay, spec.lr_drop_epochs) == (None, None, ())
 
 

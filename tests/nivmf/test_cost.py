@@ -16,7 +16,7 @@ def test_ratios_are_timed_for_every_method_and_find_their_claim(monkeypatch):
         monkeypatch.setattr(cost, name, value)
     small = {"cost_image_size": 16, "network_images": 2, "sample_counts": [1, 5], "repetitions": 2, "batch_size": 8}
     small |= {"backbone": "squeezenet1_1", "weights": "imagenet"}  # as at small; the timed networks are untrained
-    params = cost.NivmfCostParams.from_values(small)
+    params = cost.Cost.configured(small)
     timings = cost.timed_ratios(params)
     assert (timings["value"] > 0).all()
     steps = timings[timings["metric"] == "seconds_ratio"]
@@ -29,7 +29,7 @@ def test_ratios_are_timed_for_every_method_and_find_their_claim(monkeypatch):
 
 
 def test_the_harness_is_that_of_notebook_17():
-    ours, theirs = (catalogue.find(name).params.from_values({}) for name in ("26", "17"))
+    ours, theirs = (catalogue.find(name).configured({}) for name in ("26", "17"))
     set_up = (theirs.backbone, theirs.embedding_size, theirs.num_classes)
     assert set_up == (cost.BACKBONE, cost.EMBEDDING_SIZE, cost.CLASSES)
     assert (ours.cost_image_size, ours.network_images) == (theirs.image_size, theirs.network_images)
@@ -37,7 +37,7 @@ def test_the_harness_is_that_of_notebook_17():
 
 
 def test_more_samples_give_a_steadier_loss():
-    params = cost.NivmfCostParams.from_values({"steps": 3})
+    params = cost.Cost.configured({"steps": 3})
     spec = spec_of(METHODS["EL-nivMF"], params, loss_options={"concentration": 5.0}, images_per_class=4)
     few, many = cost.estimate_spread(runs.run(spec), (1, 20))
     assert few["loss_sd"] > 1e-3, "each call draws anew"

@@ -14,7 +14,7 @@ from experiments.nivmf.claims import TESTS
 
 
 def judged(rows):
-    table = studies.study_rows(distances.DistancesParams.from_values({}), rows)
+    table = studies.study_rows(distances.Distances.configured({}), rows)
     return judging.judge(table, TESTS, ["nivmf-15"])
 
 

@@ -13,7 +13,7 @@ from experiments.training.builders import build_loss
 
 def quick(name, **changes):
     notebook = catalogue.find(name)
-    params = notebook.params.from_values(changes)
+    params = notebook.configured(changes)
     return params, notebook.specs(params)
 
 
@@ -59,8 +59,8 @@ def test_every_loss_can_be_built_and_every_rate_names_a_parameter(method):
 
 @pytest.mark.parametrize("weights", ["none", "symbols"])
 def test_a_small_network_starts_at_the_tuned_values_and_one_of_photographs_at_the_released_ones(weights):
-    small = distances.DistancesParams.from_values({"profile": "quick", "weights": weights})
-    pretrained = distances.DistancesParams.from_values({"profile": "small"})
+    small = distances.Distances.configured({"profile": "quick", "weights": weights})
+    pretrained = distances.Distances.configured({"profile": "small"})
     for name, distance in DISTANCES.items():
         options = spec_of(METHODS[name], small).loss_options
         assert (options["concentration"], options["temperature"]) == TUNED[name]
@@ -72,5 +72,5 @@ def test_a_backbone_without_a_known_scale_needs_one():
     params, _ = quick("20", weights="none")
     with pytest.raises(ValueError, match=r"embedding_scale is known for conv4.*not for resnet18"):
         spec_of(METHODS["EL-nivMF"], params, backbone="resnet18")
-    given = retrieval.NivmfRetrievalParams.from_values({"embedding_scale": 3.0, "weights": "none"})
+    given = retrieval.Retrieval.configured({"embedding_scale": 3.0, "weights": "none"})
     assert spec_of(METHODS["EL-nivMF"], given, backbone="resnet18").loss_options["embedding_scale"] == 3

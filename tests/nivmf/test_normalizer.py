@@ -14,7 +14,7 @@ from experiments.report import catalogue
 
 def test_nothing_is_trained_and_the_claim_is_judged():
     notebook = catalogue.find("23")
-    params = notebook.params.from_values({})
+    params = notebook.configured({})
     assert notebook.specs(params) == []
     judged = judging.judge(notebook.table([], params), TESTS, ["nivmf-14"])
     assert judged.verdicts["verdict"].tolist() == ["not testable"]

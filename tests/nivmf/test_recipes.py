@@ -5,7 +5,6 @@ from pathlib import Path
 
 import pytest
 
-from experiments import cli
 from experiments.nivmf.methods import JOINT, METHODS
 from experiments.nivmf.retrieval import TABLE_2, retrieval_table
 from experiments.report import catalogue, show
@@ -21,7 +20,7 @@ def printed(name: str) -> list[dict]:
 
 def paper(name: str, **values):
     notebook = catalogue.find(name)
-    params = notebook.params.from_values({"profile": "paper"} | values)
+    params = notebook.configured({"profile": "paper"} | values)
     return params, notebook.specs_untrained(params)
 
 
@@ -111,6 +110,19 @@ def test_under_another_protocol_baselines_are_the_runs_of_notebook_10(protocol):
     assert TABLE_2 not in {spec.setting for spec in ours}
 
 
+def test_settings_name_the_released_command_as_their_source():
+    params, specs = paper("20", dataset="cub")
+    shown = show.settings(next(spec for spec in specs if spec.setting == TABLE_2), params, METHODS[JOINT])
+    options = ("concentration", "temperature", "embedding_scale", "num_samples", "omega")
+    rates = {"proxies": 5000, "log_temperature": 200, "log_concentrations": 20000}
+    rates = {f"loss_lr.probabilistic.{name}": f"{factor} x the network's" for name, factor in rates.items()}
+    for name in ("epochs", "lr_drop_epochs", "lr_drop", *(f"loss.{name}" for name in options), *rates):
+        source = " ".join(shown[name][1:])
+        assert "the released example_runs.sh, cub at 512 dimensions" in source and rates.get(name, "") in source, name
+        assert "the paper has" not in source
+    assert "the released code" in " ".join(shown["batch_size"][1:])
+
+
 @pytest.mark.parametrize("values", [{"backbone": "bn_inception"}, {"dataset": "sop"}, {"embedding_size": 64}])
 def test_what_was_not_released_says_whose_settings_it_has(values):
     params, specs = paper("20", **values)
@@ -121,36 +133,11 @@ def test_what_was_not_released_says_whose_settings_it_has(values):
     assert spec.epochs == 250
 
 
-def test_show_prints_the_released_command_line_by_line(capsys):
-    assert cli.main(["config", "20", "--profile", "paper", "-p", "dataset", "cub"]) == 0
-    text = capsys.readouterr().out
-    block = text.partition(f"{JOINT} {TABLE_2} ")[2].partition("\n\n")[0]
-    lines = {line.split()[0]: line for line in block.splitlines()[1:]}
-    command = "the released example_runs.sh, cub at 512 dimensions"
-    for name, value, source in (
-        ("epochs", "250", command),
-        ("batch_size", "64", "the released code"),
-        ("lr_drop_epochs", "(31,)", command),
-        ("lr_drop", "0.1", command),
-        ("loss.concentration", "18.0", command),
-        ("loss.temperature", "0.003", command),
-        ("loss.embedding_scale", "50.0", command),
-        ("loss.num_samples", "5", command),
-        ("loss.omega", "5.0", command),
-        ("loss_lr.probabilistic.proxies", "0.05", f"{command}: 5000 x the network's"),
-        ("loss_lr.probabilistic.log_temperature", "0.002", f"{command}: 200 x the network's, for log t"),
-    ):
-        assert lines[name].split(maxsplit=1)[1].startswith(value + " "), name
-        assert source in lines[name] and "the paper has" not in lines[name]
-    assert "20000 x the network's, over the initial 18" in lines["loss_lr.probabilistic.log_concentrations"]
-    assert "what differs from the print" in text
-
-
 def test_a_scheduled_run_is_scored_by_nmi_too(tmp_path, monkeypatch):
     monkeypatch.setenv("DMLREPRO_CACHE", str(tmp_path))
     values = {"methods": [JOINT], "steps": 2, "seeds": 1, "batch_size": 16, "samples": 1, "lr_drop_epochs": [0.01]}
     notebook = catalogue.find("20")
-    params = notebook.params.from_values(values)
+    params = notebook.configured(values)
     specs = [spec.replace(images_per_class=2) for spec in notebook.specs(params)]
     table = retrieval_table(runs.run_all(specs, jobs=1), params)
     (nmi,) = table[table["metric"] == "NMI"].to_dict("records")
@@ -170,7 +157,7 @@ def test_the_joint_loss_is_searched_over_omega_alone(tmp_path, monkeypatch):
     monkeypatch.setattr(search, "scores_of", score)
     notebook = catalogue.find("20")
     values = {"profile": "paper", "dataset": "cars", "methods": [JOINT], "search_trials": 3, "seeds": 1}
-    params = notebook.params.from_values(values)
+    params = notebook.configured(values)
     specs = notebook.specs(params)  # Sec. 4.2: "Here, we only optimize the scaling omega"
     omegas = [spec.loss_options["omega"] for spec in tried]
     assert len(set(omegas)) == 3 and all(0.01 <= omega <= 100 for omega in omegas)

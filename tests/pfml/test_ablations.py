@@ -12,10 +12,10 @@ from experiments.pfml import ablations, methods
 from experiments.training.builders import build_loss
 
 ABLATIONS = {
-    "M=15": (ablations.ProxiesParams, ablations.ablation_proxies),
-    "delta=0.2": (ablations.DeltaParams, ablations.ablation_delta),
-    "alpha=3": (ablations.AlphaParams, ablations.ablation_alpha),
-    "delta_rep=0.2": (ablations.RepulsionParams, ablations.ablation_repulsion_radius),
+    "M=15": ablations.Proxies,
+    "delta=0.2": ablations.Delta,
+    "alpha=3": ablations.Alpha,
+    "delta_rep=0.2": ablations.Repulsion,
 }
 
 
@@ -26,21 +26,21 @@ def content(specs) -> set[str]:
 @pytest.mark.parametrize("profile", ["quick", "small", "paper"])
 def test_the_default_point_of_the_ablations_is_one_run(profile):
     points = []
-    for setting, (params_class, function) in ABLATIONS.items():
-        specs = function(params_class.from_values({"profile": profile, "samples_per_class": 4}))
+    for setting, study in ABLATIONS.items():
+        specs = study.specs(study.configured({"profile": profile, "samples_per_class": 4}))
         points.append(content(spec for spec in specs if spec.setting == setting))
     assert points[0] == points[1] == points[2] == points[3] != set()
 
 
 def test_without_proxies_batches_have_several_images_of_a_class_for_every_number():
     for profile in ("quick", "small", "paper"):
-        specs = ablations.ablation_proxies(ablations.ProxiesParams.from_values({"profile": profile}))
+        specs = ablations.ablation_proxies(ablations.Proxies.configured({"profile": profile}))
         assert {spec.samples_per_class for spec in specs if spec.method == "PFML"} == {4}
 
 
 def test_quick_trains_heads_and_small_tails_of_pretrained_networks_only():
     def trained(**values):
-        specs = ablations.ablation_delta(ablations.DeltaParams.from_values(values))
+        specs = ablations.ablation_delta(ablations.Delta.configured(values))
         return {spec.train_from for spec in specs if spec.loss}
 
     assert trained(profile="quick") == {"head"}
@@ -57,7 +57,7 @@ def test_radii_of_repulsion_are_compared_with_the_parameter_s_radius_whatever_a_
         "trials": [],
     }
     monkeypatch.setattr(ablations.RepulsionParams, "searches", lambda params: {"PFML": search})
-    params = ablations.RepulsionParams.from_values({"profile": "small"})
+    params = ablations.Repulsion.configured({"profile": "small"})
     options = {spec.setting: spec.loss_options for spec in ablations.ablation_repulsion_radius(params) if spec.loss}
     assert {loss_options["alpha"] for loss_options in options.values()} == {1.0}
     assert {loss_options["delta"] for loss_options in options.values()} == {params.delta}
@@ -66,7 +66,7 @@ def test_radii_of_repulsion_are_compared_with_the_parameter_s_radius_whatever_a_
 
 
 def test_alpha_zero_is_run_as_a_logarithm_and_as_printed():
-    specs = ablations.ablation_alpha(ablations.AlphaParams.from_values({}))
+    specs = ablations.ablation_alpha(ablations.Alpha.configured({}))
     points, labels = torch.randn(8, 16), torch.arange(8) % 2
     steepness = {}
     for spec in specs:

@@ -12,15 +12,15 @@ from experiments.training import runs
 
 
 def test_the_methods_are_those_of_notebook_10_and_soft_triple_has_as_many_centres_as_pfml_proxies():
-    ours = alignment.proxy_alignment(alignment.AlignmentParams.from_values({}))
-    theirs = [spec.as_dict() for spec in retrieval.retrieval(retrieval.PfmlRetrievalParams.from_values({}))]
+    ours = alignment.proxy_alignment(alignment.Alignment.configured({}))
+    theirs = [spec.as_dict() for spec in retrieval.retrieval(retrieval.Retrieval.configured({}))]
     assert all(spec.as_dict() in theirs for spec in ours if spec.method != "SoftTriple" and not spec.setting)
     assert {spec.loss_options["centers_per_class"] for spec in ours if spec.method == "SoftTriple"} == {15}
 
 
 @pytest.mark.parametrize("profile", ["quick", "small", "paper"])
 def test_gradients_are_clipped_for_the_proxies_of_pfml_and_for_cpml(profile):
-    params = alignment.AlignmentParams.from_values({"profile": profile, "seeds": 1})
+    params = alignment.Alignment.configured({"profile": profile, "seeds": 1})
     unseen = {"keep_history": False, "eval_every": None, "eval_every_epochs": None}  # the first seed alone keeps more
     planned = [spec.replace(**unseen) for spec in alignment.proxy_alignment(params)]
     specs = {(spec.method, spec.setting): spec for spec in planned}
@@ -42,7 +42,7 @@ def test_what_a_search_finds_holds_for_every_way_of_pfml(monkeypatch):
         return [(spec.replace(loss_options={**spec.loss_options, "alpha": 5.0}), []) for spec in specs]
 
     monkeypatch.setattr(alignment, "search_each", found)
-    specs = alignment.proxy_alignment(alignment.AlignmentParams.from_values({"methods": ["PFML"], "seeds": 1}))
+    specs = alignment.proxy_alignment(alignment.Alignment.configured({"methods": ["PFML"], "seeds": 1}))
     assert [spec.setting for spec in specs] == ["", *alignment.OTHERWISE]
     assert {spec.loss_options["alpha"] for spec in specs} == {5.0}
     drawn = [spec for spec in specs if "proxy_norm" in spec.loss_options]
@@ -71,7 +71,7 @@ def test_alignment_of_a_finished_run():
         "point_sets": 1,
         "proxies_per_class": 3,
     }
-    params = alignment.AlignmentParams.from_values(values)
+    params = alignment.Alignment.configured(values)
     finished = runs.run_all(alignment.proxy_alignment(params))
     table = alignment.alignment_table(finished, params)
     value = table.set_index(["method", "setting", "metric"])["value"]

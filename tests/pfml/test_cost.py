@@ -31,7 +31,7 @@ def test_crowded_points_are_close_to_one_in_a_hundred():
 
 
 def test_counts_against_a_loop():
-    params = cost.PfmlCostParams.from_values(TINY)
+    params = cost.Cost.configured(TINY)
     table = cost.counts(params).set_index(["method", "setting", "metric"])["value"]
     step = cost._loss_step(params, "PFML", "M=5;points=crowded", torch.device("cpu"))
     points = F.normalize(torch.cat([step.loss.proxies.detach().flatten(0, 1), step.embeddings.detach()]), dim=1)
@@ -45,7 +45,7 @@ def test_counts_against_a_loop():
 
 
 def test_every_loss_is_measured_and_the_claim_finds_its_rows():
-    params = cost.PfmlCostParams.from_values(TINY)
+    params = cost.Cost.configured(TINY)
     costs = cost.measure(params)
     assert (costs[["seconds", "network_seconds", "megabytes", "network_megabytes"]] > 0).all(axis=None)
     assert costs.groupby(["method", "setting"]).size().eq(params.seeds).all()
@@ -58,7 +58,7 @@ def test_every_loss_is_measured_and_the_claim_finds_its_rows():
 
 
 def test_ratios_are_of_whole_steps_within_a_repetition():
-    params = cost.PfmlCostParams.from_values(TINY)
+    params = cost.Cost.configured(TINY)
     columns = ["method", "setting", "seed", "seconds", "network_seconds", "megabytes"]
     costs = pd.DataFrame(
         [
@@ -82,7 +82,7 @@ def test_ratios_are_of_whole_steps_within_a_repetition():
 
 @pytest.mark.parametrize("many, k", [(1.0, 2), (30.0, 0)])
 def test_the_verdict_is_of_a_step_and_the_loss_alone_is_a_control(many, k):
-    params = cost.PfmlCostParams.from_values(TINY | {"backbone": "resnet50"})
+    params = cost.Cost.configured(TINY | {"backbone": "resnet50"})
     seconds = {("ProxyNCA++", ""): 0.01, ("PFML", "M=5"): 0.01, ("PFML", "M=30"): many}
     for classes, ours in ((1000, 0.1), (4000, 1.6)):
         seconds |= {("ProxyNCA++", f"C={classes}"): 0.01, ("PFML", f"C={classes};M=2"): ours}

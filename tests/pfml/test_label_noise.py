@@ -10,8 +10,8 @@ from experiments.training.spec import RunSpec
 
 
 def test_clean_networks_are_those_of_notebook_10():
-    ours = label_noise.label_noise(label_noise.LabelNoiseParams.from_values({"profile": "paper"}))
-    theirs = retrieval.retrieval(retrieval.PfmlRetrievalParams.from_values({"profile": "paper"}))
+    ours = label_noise.label_noise(label_noise.LabelNoise.configured({"profile": "paper"}))
+    theirs = retrieval.retrieval(retrieval.Retrieval.configured({"profile": "paper"}))
     clean = [spec.as_dict() for spec in ours if spec.loss and spec.label_noise == 0]
     assert len(clean) == 25 and sum(spec["keep_history"] for spec in clean) == 5
     assert all(spec in [other.as_dict() for other in theirs] for spec in clean)
@@ -24,14 +24,14 @@ def found_by_search(specs, records, params):
 
 def test_what_a_search_finds_on_right_labels_is_trained_on_wrong_ones(monkeypatch):
     monkeypatch.setattr(label_noise, "search_each", found_by_search)
-    params = label_noise.LabelNoiseParams.from_values({"methods": ["Triplet"], "seeds": 1})
+    params = label_noise.LabelNoise.configured({"methods": ["Triplet"], "seeds": 1})
     specs = label_noise.label_noise(params)
     assert [(spec.label_noise, spec.loss_options["margin"]) for spec in specs] == [(0, 0.7), (0.2, 0.7), (0.4, 0.7)]
 
 
 def test_a_protocol_that_trains_several_networks_per_seed_is_refused():
     with pytest.raises(ValueError, match="'mlrc' trains 4; choose one of conventional, roth"):
-        label_noise.LabelNoiseParams.from_values({"protocol": "mlrc"})
+        label_noise.LabelNoise.configured({"protocol": "mlrc"})
 
 
 def test_drops_stand_beside_the_printed_ones():

@@ -16,7 +16,7 @@ def every_reading(monkeypatch):
 
 def specs(**values):
     """Parameters and runs, as if none kept its evaluations."""
-    params = retrieval.PfmlRetrievalParams.from_values({"seeds": 1, "mlrc_steps": 0, "small_dim": 0} | values)
+    params = retrieval.Retrieval.configured({"seeds": 1, "mlrc_steps": 0, "small_dim": 0} | values)
     runs = retrieval.retrieval(params)
     return params, [spec.replace(keep_history=False, eval_every=None, eval_every_epochs=None) for spec in runs]
 

@@ -20,7 +20,7 @@ NOTEBOOKS = [name for name in catalogue.studies() if name.split("_")[1] == "plm"
 
 def specs_of(name, profile="quick", **values):
     notebook = catalogue.find(name)
-    params = notebook.params.from_values({"profile": profile} | values)
+    params = notebook.configured({"profile": profile} | values)
     return notebook.specs(params), params
 
 
@@ -51,7 +51,7 @@ def test_no_method_of_the_room_uses_labels_and_notebook_01_leaves_them_out():
     for name, method in methods.OWN.items():
         assert not method.offered and method.fields["scheme"] in ("momentum_encoder", "pseudo_labels"), name
     notebook = catalogue.find("01")
-    assert not set(notebook.params.from_values({}).methods) & set(methods.OWN)
+    assert not set(notebook.configured({}).methods) & set(methods.OWN)
 
 
 def test_published_settings_reach_the_runs_of_the_profile_paper():
@@ -83,7 +83,7 @@ def test_supervision_is_measured_as_in_table_2():
     generator = torch.Generator().manual_seed(0)
     labels = torch.arange(6).repeat_interleave(15)
     features = torch.randn(6, 12, generator=generator)[labels] + 0.7 * torch.randn(90, 12, generator=generator)
-    params = supervision.SupervisionParams.from_values({})
+    params = supervision.Supervision.configured({})
     rows = dict(supervision.quality_of(features, labels, params.k, params.dim, params.quality))
     assert {"PLM", "nearest", "cosine", "K-Means", "Hierarchical", "Random Walk"} < set(rows)
     members = linear_neighborhoods(torch.nn.functional.normalize(features.double(), dim=1), params.k)[1]
@@ -108,7 +108,7 @@ def test_seeds_take_turns_in_the_classes_that_they_leave_out():
 
 def test_the_interval_of_the_supervision_is_one_over_classes():
     """Another value for each seed, though nothing is drawn, about the quality of all classes."""
-    params = supervision.SupervisionParams.from_values({"seeds": 5, "images": 600})
+    params = supervision.Supervision.configured({"seeds": 5, "images": 600})
     finished = runs.run_all(supervision.supervision(params), jobs=1)
     table = supervision.supervision_table(finished, params)
     rows = table[(table["method"] == "nearest") & (table["metric"] == "label_purity")]
@@ -143,7 +143,7 @@ def test_training_begins_at_a_random_projection_of_the_features():
 
 
 def test_methods_of_the_retrieval_notebook():
-    assert retrieval.PlmRetrievalParams.from_values({"profile": "small"}).methods == tuple(methods.METHODS)
+    assert retrieval.Retrieval.configured({"profile": "small"}).methods == tuple(methods.METHODS)
 
 
 def test_apart_are_distances_on_the_sphere_and_what_equation_6_asks_for():
@@ -180,3 +180,13 @@ def test_pairs_are_counted_by_what_they_have_and_what_is_asked_of_them():
     assert all(share.sum() == pytest.approx(100) for _, share in histograms.values())
     assert at["present"] == pytest.approx(retrieval.apart(embeddings)["mean_distance"], abs=0.03)
     assert at["asked, δ = 2"] == pytest.approx(2 * at["asked, δ = 1"], abs=0.05)
+
+
+def test_pieces_of_the_toy_manifold_follow_it_and_all_neighbours_do_not():
+    curve, everywhere, farthest = retrieval.toy_manifold(), retrieval.toy_manifold(1000, noise=0), {}
+    for quality in (0.9, 0.0):
+        ends = retrieval.toy_pieces(curve, quality=quality)
+        along = ends[:, :1] + np.linspace(0, 1, 20)[None, :, None] * (ends[:, 1:] - ends[:, :1])
+        farthest[quality] = np.linalg.norm(along[:, :, None] - everywhere, axis=-1).min(2).max()
+    assert len(retrieval.toy_pieces(curve)) > len(retrieval.toy_pieces(curve, quality=0.0))
+    assert 2 * farthest[0.9] < farthest[0.0], farthest

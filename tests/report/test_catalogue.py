@@ -10,7 +10,7 @@ import experiments
 from experiments import cli, papers
 from experiments.across import ledger
 from experiments.analysis import claims
-from experiments.report import catalogue, published, verdicts
+from experiments.report import catalogue, verdicts
 from experiments.training import search
 
 METHODS = """
@@ -35,14 +35,10 @@ from experiments.toy.claims import TESTS
 from experiments.toy.methods import METHODS
 
 
-@dataclass(frozen=True)
 class ToyParams(Params):
-    notebook = "99_toy_retrieval"
-    paper = "toy"
-
     methods: tuple[str, ...] = ("untrained", "Toy", "Triplet")
-    protocol: str | None = None
-    search_trials: int | None = None
+    protocol: str
+    search_trials: int
 
 
 def retrieval(params):
@@ -50,7 +46,7 @@ def retrieval(params):
     return every_seed([spec for spec, _ in search_each(specs, METHODS, params)], params)
 
 
-Retrieval = Study(ToyParams, retrieval, claims=TESTS)
+Retrieval = Study("99_toy_retrieval", ToyParams, retrieval, claims=TESTS, paper="toy")
 """
 
 
@@ -72,7 +68,7 @@ def test_the_catalogue_finds_its_notebook_its_claims_and_its_colour(toy):
     known, tests = catalogue.studies(), catalogue.claims()
     assert list(known) == sorted(known) and "10_pfml_retrieval" in known
     assert catalogue.find("99") is catalogue.find("notebooks/99_toy_retrieval.ipynb")
-    assert catalogue.find("99").params.notebook == "99_toy_retrieval"
+    assert catalogue.find("99").name == "99_toy_retrieval"
     assert "toy-01" in tests and "pfml-01" in tests
     assert papers.names().color("Toy") == "#123456"
 
@@ -87,12 +83,11 @@ def judged_anew():
 
 def test_the_ledger_and_the_first_screen_have_it(toy, judged_anew, monkeypatch):
     like = claims.papers()["plm"], claims.stated()["plm-01"], claims.short_statements()
-    paper = like[0] | {"paper": "toy", "name": "Toy paper", "headline": "toy-01"}
+    paper = like[0] | {"paper": "toy", "name": "Toy paper"}
     known, stated = claims.papers() | {"toy": paper}, claims.stated() | {"toy-01": like[1] | {"paper": "toy"}}
     monkeypatch.setattr(claims, "papers", lambda: known)
     monkeypatch.setattr(claims, "stated", lambda: stated)
     monkeypatch.setattr(claims, "short_statements", lambda: like[2] | {"toy-01": "plays well"})
-    monkeypatch.setattr(published, "papers", published.papers.__wrapped__)
     assert ledger.counts(verdicts.made()).loc["Toy paper"].sum() == 1
     assert verdicts.without_verdict()["toy-01"] == "no table"
 
@@ -101,7 +96,7 @@ def test_a_baseline_is_the_run_that_other_papers_have(toy):
     def runs(name, method):
         notebook = catalogue.find(name)
         given = {"methods": ["untrained", "Triplet"], "seeds": 1} if name == "10" else {}
-        return [spec for spec in notebook.specs(notebook.params.from_values(given)) if spec.method == method]
+        return [spec for spec in notebook.specs(notebook.configured(given)) if spec.method == method]
 
     for method in ("untrained", "Triplet"):
         theirs = [spec for spec in runs("10", method) if spec.protocol == "conventional" and not spec.setting]
@@ -131,7 +126,7 @@ def test_the_search_takes_its_ranges(toy, monkeypatch):
     monkeypatch.setattr(search, "scores_of", score)
     notebook = catalogue.find("99")
     values = {"protocol": "mlrc", "search_trials": 2, "methods": ["Toy"], "seeds": 1}
-    specs = notebook.specs(notebook.params.from_values(values))
+    specs = notebook.specs(notebook.configured(values))
     assert len(tried) == 2 and all(0.1 <= spec.loss_options["margin"] <= 0.4 for spec in tried)
     assert len(specs) == 4 and {spec.loss_options["margin"] for spec in specs} <= {
         spec.loss_options["margin"] for spec in tried

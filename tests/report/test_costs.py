@@ -15,7 +15,7 @@ R50 = RunSpec("cub", embedding_size=512, loss="baselines.proxy_anchor", epochs=1
 
 def test_runs_at_small_take_the_median_seconds_of_their_method_on_record():
     study = catalogue.find("16")
-    params = study.params.from_values({"profile": "small"})
+    params = study.configured({"profile": "small"})
     specs, hours = costs.of(study, params)
     record = pd.read_csv(repository_root() / "results" / "small" / f"{study.name}.cost.csv")
     medians = {method: rows["seconds"].median() for method, rows in record.groupby("method")}
@@ -27,7 +27,7 @@ def test_runs_at_small_take_the_median_seconds_of_their_method_on_record():
 
 def test_a_notebook_without_runs_on_record_has_no_cost():
     study = catalogue.find("39")
-    assert math.isnan(costs.of(study, study.params.from_values({"profile": "small"}))[1])
+    assert math.isnan(costs.of(study, study.configured({"profile": "small"}))[1])
 
 
 @pytest.mark.parametrize(
@@ -51,7 +51,7 @@ def test_shared_runs_count_once_and_every_notebook_has_a_row():
     assert set(usual.index) == set(catalogue.studies())
     for number in ("10", "12"):  # 03 has runs of 10, and 10 has runs of 12
         study = catalogue.find(number)
-        assert usual.loc[study.name, "paper"] < costs.of(study, study.params.from_values({"profile": "paper"}))[1]
+        assert usual.loc[study.name, "paper"] < costs.of(study, study.configured({"profile": "paper"}))[1]
 
 
 def test_config_says_how_many_runs_there_are_and_how_long_they_take(capsys):

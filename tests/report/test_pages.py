@@ -1,111 +1,117 @@
-"""What pages say of results/ is what results/ says: they are made again and compared."""
+"""Tables of pages hold what results/ says, of every claim and notebook, and nothing that people wrote is touched."""
 
-import dataclasses
+import csv
 import re
-import shutil
 
 import pytest
 
-from experiments.analysis import claims, robustness, saving, stored
+from experiments.analysis import claims, robustness, saving
 from experiments.analysis.judging import Verdict
-from experiments.analysis.provenance import record, seal
 from experiments.files import repository_root
-from experiments.report import catalogue, pages, verdicts
+from experiments.report import catalogue, costs, pages, verdicts
+
+ROOT = repository_root()
 
 
-@pytest.fixture
-def anew():
-    """No made text is remembered before the test, nor after it."""
-    pages.forget()
-    yield
-    pages.forget()
+def rows(table: str) -> list[list[str]]:
+    """The cells of the rows of a Markdown table below its head."""
+    return [re.split(r"(?<!\\)\|", line)[1:-1] for line in table.splitlines()[2:]]
 
 
 @pytest.mark.slow
-def test_committed_pages_say_what_results_say(anew, monkeypatch):
+def test_committed_pages_say_what_results_say(monkeypatch):
     monkeypatch.delenv("DMLREPRO_RECORD")  # what runs are planned with depends on the committed searches
-    names = [str(path.relative_to(repository_root())) for path in pages.stale()]
-    assert names == [], "python -m experiments report"
-
-
-@pytest.mark.parametrize("name", catalogue.studies())
-def test_every_notebook_says_what_it_found_below_its_question(name):
-    cells = pages._notebook(name)["cells"]
-    tags = [tuple(cell["metadata"].get("tags", ())) for cell in cells]
-    assert tags.index((pages.FINDINGS,)) == (2 if name == "00_tour" else 1)
-    assert pages.findings(name), "no sentence has the rows that it needs"
-
-
-@pytest.mark.parametrize(
-    "name", [name for name, study in catalogue.studies().items() if study.findings and study.saves]
-)
-def test_findings_of_any_choice_of_methods_are_sentences_or_left_out(name):
-    findings = catalogue.find(name).findings
-    for saved in stored.stored(name):
-        methods = saved.table["method"]
-        before = [method for method in ("untrained", "random head") if (methods == method).any()]
-        for method in methods.unique():
-            alone, with_start, others = methods == method, methods.isin([method, *before]), methods != method
-            for chosen in (alone, with_start, others):
-                said = stored.say(saved.table[chosen], findings)
-                assert not [text for text in said if re.search(r"\bnan\b", text) or not text.endswith((".", "!"))]
-
-
-def test_promises_have_what_came_of_them_or_say_that_nothing_did(monkeypatch):
-    rows = pages.promises().splitlines()[2:]
-    assert len(rows) == len(pages.PROMISES) and not any("nothing by" in row for row in rows)
-    monkeypatch.setattr(pages, "findings", lambda name: [("birds", [stored.OLDER])])
-    assert all("nothing by the present code" in row for row in pages.promises().splitlines()[2:])
-
-
-def test_a_number_that_changed_makes_its_pages_stale(tmp_path, monkeypatch, anew):
-    before = pages.findings("10_pfml_retrieval")
-    copy = tmp_path / "results"
-    shutil.copytree(repository_root() / "results" / "quick", copy / "quick")
-    path = copy / "quick" / "10_pfml_retrieval.csv"
-    table = saving.read(path)
-    table.loc[(table["method"] == "PFML") & (table["metric"] == "R@1") & (table["setting"] == ""), "value"] += 1
-    made = record(path)
-    path.write_text(saving.to_csv(table), encoding="utf8")
-    seal(path, made)  # it was saved so, not edited by hand
-    monkeypatch.setattr(stored, "repository_root", lambda: tmp_path)
     pages.forget()
-    said = dict(pages.findings("10_pfml_retrieval"))
-    assert said and any(said[name] != sentences for name, sentences in before if name in said)
+    assert [str(path.relative_to(ROOT)) for path in pages.stale()] == [], "python -m experiments report"
 
 
-def test_a_ledger_without_any_table_has_its_columns_alone(tmp_path, monkeypatch, anew):
-    monkeypatch.setattr(stored, "repository_root", lambda: tmp_path)
+def test_tables_are_exchanged_and_what_is_written_stays(monkeypatch):
+    monkeypatch.setitem(pages.TABLES, "a", lambda argument="": f"new {argument}".strip())
+    text = "before\n<!-- begin a -->\nold\n<!-- end -->\nbetween\n<!-- begin a x -->\n<!-- end -->\nafter\n"
+    made = pages.filled(text)
+    assert made == text.replace("old", "new").replace("a x -->\n", "a x -->\nnew x\n") and pages.filled(made) == made
+    with pytest.raises(ValueError, match=r"no table 'b'; there are counts, ledger"):
+        pages.filled("<!-- begin b -->\n<!-- end -->")
+
+
+def test_a_text_is_shown_as_it_is():
+    assert pages.cell("a|b < c_1 * $x$") == r"a\|b &lt; c\_1 \* \$x\$"
+
+
+def test_every_claim_has_a_row_with_its_verdict_in_ledger_matrix_and_the_page_of_its_paper():
+    here, order = verdicts.here(), list(claims.stated())
+    assert set(here) == set(order) and set(here.values()) <= set(Verdict)
+    ledger = rows(pages.ledger_table())
+    assert [row[0] for row in ledger] == [row[0] for row in rows(pages.matrix_table())] == order
+    assert all(row[2].startswith(here[row[0]]) and len(row) == 6 for row in ledger)
+    of_papers = [row for paper in claims.papers() for row in rows(pages.verdict_table(pages.own(paper)))]
+    assert [(row[0].split()[0], row[1]) for row in of_papers] == [(row[0], row[2]) for row in ledger]
+
+
+def test_the_effect_and_the_count_are_those_of_the_ledger():
+    lines = verdicts.lines()
+    (line,) = lines[(lines["claim_id"] == "pfml-02") & (lines["dataset"] == "cub-subset")].itertuples()
+    ((_, verdict, effect, robust),) = rows(pages.verdict_table(["pfml-02"]))
+    assert verdict == f"{line.verdict} ({line.k} of {line.n})"
+    with (ROOT / "results" / "claims.csv").open(encoding="utf8", newline="") as file:
+        of_claim = [row for row in csv.DictReader(file) if row["claim_id"] == "pfml-02" and row["decides"] == "yes"]
+    checks = [of_claim[0][name] for name in robustness.CHECKS if of_claim[0][name]]
+    assert robust == f"{checks.count('yes')}/{len(checks)}" and checks
+    low, high = (f"{value:+.1f}" for value in (line.low, line.high))
+    assert effect == rf"PFML vs CPML: R@1 {line.effect:+.1f} \[{low}, {high}\]"
+
+
+def test_the_counts_are_of_all_claims():
+    counted = rows(pages.counts_table())
+    assert sum(int(row[1]) for row in counted) == len(claims.stated())
+    assert all(int(row[2]) <= int(row[1]) == len(row[3].split(", ")) for row in counted)
+
+
+def test_effects_in_the_readme_are_those_of_the_ledger_and_its_first_screen_is_short():
+    text = (ROOT / "README.md").read_text(encoding="utf8")
+    first = text[: text.index("## Use one loss")]
+    assert len(first.splitlines()) <= 60
+    known = {(f"{row.effect:+.1f}", f"{row.low:.1f}", f"{row.high:.1f}") for row in verdicts.comparisons().itertuples()}
+    stated = re.findall(r"([+−][\d.]+)(?: [A-Z]\S*)? \[(−?[\d.]+), (−?[\d.]+)\]", first)
+    assert len(stated) > 6
+    assert [effect for effect in stated if tuple(part.replace("−", "-") for part in effect) not in known] == []
+
+
+def test_a_leaderboard_has_the_numbers_of_its_table_and_the_highest_on_top():
+    title = "handwritten letters (omniglot), small CNN from scratch, 600 steps, 5 seeds, conventional protocol"
+    board = pages.leaderboards()[title]
+    name = "10_pfml_retrieval--dataset=omniglot,mlrc_steps=0,small_dim=0,steps=600.csv"
+    table = saving.read(ROOT / "results" / "small" / name)
+    own = table[(table["method"] == "PFML") & (table["setting"] == "") & (table["selection"] == "last")]
+    (row,) = board[board["method"] == "PFML"].to_dict("records")
+    assert row["R@1"] == tuple(own.loc[own["metric"] == "R@1", "value"]) and len(row["R@1"]) == 5
+    assert board["R@1"].map(pages._mean).is_monotonic_decreasing
+    assert set(board.loc[board["untrained"], "method"]) == {"untrained"}
+
+
+def test_every_notebook_has_a_row_with_a_short_answer():
+    listed = rows(pages.notebooks_table())
+    assert [row[0].split("]")[0][1:] for row in listed] == list(catalogue.studies())
+    assert all(len(row[1].split()) <= 14 and 0 < len(row[2].split()) <= 15 for row in listed)
+
+
+def test_the_cost_is_that_of_every_data_set_that_claims_name():
+    table, total = costs.table(), rows(pages.cost_table())[-1]
+    paper = table[(table["profile"] == "paper") & (table["paper"] != "together")]
+    assert total[-2:] == [f"{paper[name].sum():,.0f}" for name in ("hours", "tuning_hours")]
+    for claim_id, test in catalogue.claims().items():
+        planned = set(paper.loc[paper["notebook"] == test.notebook, "dataset"])
+        named = {name for name in claims.named(claim_id) if name in costs.EARLY_STOP_STEPS}
+        assert not planned or named <= planned, claim_id
+
+
+def test_a_ledger_without_any_table_has_its_columns_alone(tmp_path, monkeypatch):
+    monkeypatch.setattr("experiments.analysis.stored.repository_root", lambda: tmp_path)
     monkeypatch.setattr(verdicts, "repository_root", lambda: tmp_path)
-    assert verdicts.write() and not verdicts.write()
-    header = ",".join((*verdicts.COLUMNS, *robustness.CHECKS))
-    assert (tmp_path / "results" / "claims.csv").read_text() == header + "\n"
-
-
-def test_a_page_without_the_lines_between_which_a_made_part_stands_is_refused(tmp_path):
-    page = tmp_path / "page.md"
-    page.write_text("# dmlrepro\n")
-    with pytest.raises(ValueError, match=r"page\.md lacks the lines .*begin answers: made by"):
-        pages.filled(page, {"answers": "made"})
-
-
-def test_made_parts_are_exchanged_and_what_is_written_stays(tmp_path):
-    page = tmp_path / "page.md"
-    page.write_text("before\n<!-- begin a: made by python -m experiments report -->\nold\n<!-- end a -->\nafter\n")
-    text = pages.filled(page, {"a": "new"})
-    assert text == page.read_text().replace("old", "new") and pages.made_part(text, "a") == "\nnew\n"
-    assert pages.made_part(text, "b") is None
-
-
-def test_each_claim_has_a_verdict_at_the_papers_scale_and_one_here():
-    assert set(verdicts.here()) == set(claims.stated()) and set(verdicts.here().values()) <= set(Verdict)
-    assert pages._at_papers_scale("10_pfml_retrieval") == "not run"
-    text = pages.findings_text("10_pfml_retrieval")
-    assert "Verdicts here: pfml-01 " in text and "At the papers' scale: not run." in text
-
-
-def test_the_table_of_an_older_version_may_name_parameters_that_are_gone(monkeypatch):
-    name = "26_nivmf_cost_and_samples"
-    older = [dataclasses.replace(saved, parameters=saved.parameters | {"gone": 1}) for saved in stored.stored(name)]
-    monkeypatch.setattr(stored, "stored", lambda _, but: older)
-    assert any(len(whole.table) > len(saved.table) for whole, saved in zip(catalogue.find(name).in_results(), older))
+    try:
+        assert verdicts.write() and not verdicts.write()
+        assert (tmp_path / "results" / "claims.csv").read_text() == ",".join(
+            (*verdicts.COLUMNS, *robustness.CHECKS)
+        ) + "\n"
+    finally:
+        verdicts.forget()

@@ -22,7 +22,7 @@ from experiments.training.schemes import momentum, pseudo_labels, supervised
 def missed(name: str, method: str, setting: str = "") -> set[tuple[str, str]]:
     """(network, metric) of the golden values that a run, trained now, misses; all of a run that does not end."""
     study = catalogue.find(name)
-    params = study.params.from_values({"profile": "quick", "seeds": 1})
+    params = study.configured({"profile": "quick", "seeds": 1})
     spec = next(spec for spec in study.specs(params) if (spec.method, spec.setting) == (method, setting))
     golden = goldens.read(goldens.path_of(params))
     own = golden["setting"].str.removesuffix("network=teacher").str.removesuffix(";") == setting

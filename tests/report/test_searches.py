@@ -37,8 +37,7 @@ def _score(model) -> float:
 
 
 def params_of(name: str, untuned: bool = False, **values):
-    cls = catalogue.find(name).params
-    params = cls.from_values(TINY | values)
+    params = catalogue.find(name).configured(TINY | values)
     return params.untuned() if untuned else params
 
 
@@ -48,7 +47,7 @@ def specs(name: str, method: str, untuned: bool = False, **values):
 
 
 def searched(name: str, *names: str, **values) -> dict[str, dict]:
-    every = searches.wanted([catalogue.find(name)], lambda cls: cls.from_values(TINY | values), names)
+    every = searches.wanted([catalogue.find(name)], lambda study: study.configured(TINY | values), names)
     return {record["method"]: record for record in searches.run(every, jobs=1)}
 
 
@@ -205,21 +204,21 @@ def test_the_table_of_searches_has_default_median_and_best():
 def test_a_search_begins_at_the_run_without_a_setting():
     """Notebook 48 has runs that end after one problem before those that go on."""
     values = {"profile": "small", "dataset": "cub-subset"}
-    (wanted,) = searches.wanted([catalogue.find("48")], lambda cls: cls.from_values(values), ["C2-CCP-L"])
+    (wanted,) = searches.wanted([catalogue.find("48")], lambda study: study.configured(values), ["C2-CCP-L"])
     assert wanted.spec.setting == "" and "projections" not in wanted.spec.scheme_options
 
 
-def test_a_method_is_searched_as_most_notebooks_train_it(monkeypatch):
-    monkeypatch.setattr(catalogue.find("40").params, "takes_searches", True)
-    studies = [catalogue.find(number) for number in ("40", "41", "43")]  # 40 has a network and images of its own
+def test_a_method_is_searched_as_most_notebooks_train_it():
+    digits = dataclasses.replace(catalogue.find("40"), takes_searches=True)  # a network and images of its own
+    studies = [digits, catalogue.find("41"), catalogue.find("43")]
     values = {"profile": "small", "dataset": "cub-subset"}
-    (wanted,) = searches.wanted(studies, lambda cls: cls.from_values(values), ["C2-CCP-L"])
+    (wanted,) = searches.wanted(studies, lambda study: study.configured(values), ["C2-CCP-L"])
     assert wanted.spec.backbone == "squeezenet1_1" and "squeezenet1_1" in wanted.path.name
 
 
 def test_a_notebook_that_varies_a_condition_leaves_the_search_to_others():
     def own(*numbers):
-        return searches.wanted(map(catalogue.find, numbers), lambda cls: cls.from_values({"profile": "small"}))
+        return searches.wanted(map(catalogue.find, numbers), lambda study: study.configured({"profile": "small"}))
 
     with pytest.raises(ValueError, match="35_meanfield_ablation_batch_size has no run of ProxyAnchor with the batch"):
         own("35")
@@ -236,12 +235,12 @@ def test_a_notebook_that_varies_a_condition_leaves_the_search_to_others():
 )
 def test_what_cannot_be_searched_is_named(names, values, message):
     with pytest.raises(ValueError, match=message):
-        searches.wanted([catalogue.find("50")], lambda cls: cls.from_values(TINY | values), names)
+        searches.wanted([catalogue.find("50")], lambda study: study.configured(TINY | values), names)
 
 
 @pytest.mark.parametrize("name", ["PLM", "STML-style", "NT-Xent", "K-Means", "Hierarchical", "Random Walk"])
 def test_what_learns_without_labels_is_trained_on_a_fold_and_scored_on_its_validation_classes(name):
-    (wanted,) = searches.wanted([catalogue.find("50")], lambda cls: cls.from_values(TINY), [name])
+    (wanted,) = searches.wanted([catalogue.find("50")], lambda study: study.configured(TINY), [name])
     fold = wanted.spec.replace(fold=0, folds=3, seed=protocols.TUNING_SEED, images_per_class=8)
     (one,), (other,) = TRUE_SCORES([fold]), TRUE_SCORES([fold.replace(fold=1)])
     assert 0.05 < one < 0.95 and one != other
@@ -251,7 +250,7 @@ def test_a_method_without_ranges_cannot_be_searched(monkeypatch):
     without = METHODS | {"PFML": dataclasses.replace(METHODS["PFML"], ranges=None)}
     monkeypatch.setattr(papers, "methods", lambda: without)
     with pytest.raises(ValueError, match="PFML cannot be searched: its record states no ranges"):
-        searches.wanted([catalogue.find("10")], lambda cls: cls.from_values(TINY), ["PFML"])
+        searches.wanted([catalogue.find("10")], lambda study: study.configured(TINY), ["PFML"])
 
 
 def test_ablations_of_published_settings_have_no_search():

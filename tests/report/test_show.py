@@ -1,5 +1,7 @@
 """`config` prints the runs as they are, and says truly who decided each setting."""
 
+import re
+
 import pytest
 
 from experiments import cli, papers
@@ -15,14 +17,15 @@ def shown(capsys, *arguments) -> str:
 
 def settings(name: str, method: str, **values):
     notebook = catalogue.find(name)
-    params = notebook.params.from_values(values)
+    params = notebook.configured(values)
     spec = next(spec for spec in notebook.specs_untrained(params) if spec.method == method)
     return show.settings(spec, params, papers.methods()[method])
 
 
 def test_what_the_reader_gave_is_the_readers_even_where_it_equals_the_profile(capsys):
     text = shown(capsys, "10", "-p", "lr", "0.001", "-p", "seeds", "3", "-p", "alpha", "4.0")
-    assert "lr                        0.001         reader" in text
+    assert re.search(r"\n  lr  +0\.001  +command line +reader\n", text)
+    assert re.search(r"\n  steps  +50  +experiments/profiles\.py:\d+ +profile quick\n", text)
     assert "PFML delta_rep=0.3 (conventional; 3 seeds)" in text
     assert settings("10", "PFML", alpha=4.0)["loss.alpha"][:2] == (4.0, "reader")
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
-from tiny import TINY
+from tiny import TINY, resumed
 
 from experiments.networks import backbones
 from experiments.training import activations, batches, inference, loop, runs
@@ -86,27 +86,15 @@ def test_a_run_of_a_tail_is_read_back_as_a_whole_network():
 
 
 @pytest.mark.parametrize("name", SCHEMES)
-def test_schemes_train_tails_and_resume_them(name, tmp_path, monkeypatch):
+def test_schemes_train_tails_and_resume_them(name, tmp_path):
     spec = CROPS.replace(**SCHEMES[name])
     whole = loop.train(spec)
     assert len(whole.losses) and "trunk.8.weight" in whole.states["network"]
     assert not any(key.startswith("trunk.4") for state in whole.states.values() for key in state)
     if "teacher" in whole.states:
         assert whole.states["teacher"].keys() == whole.states["network"].keys()
-    step, checkpoint = loop.train_step, tmp_path / "run.pt"
-    monkeypatch.setattr(loop, "CHECKPOINT_SECONDS", -1)
-
-    def stops(state, *batch):
-        if state.step == 3:
-            raise KeyboardInterrupt
-        return step(state, *batch)
-
-    monkeypatch.setattr(loop, "train_step", stops)
-    with pytest.raises(KeyboardInterrupt):
-        loop.train(spec, checkpoint=checkpoint)
-    monkeypatch.setattr(loop, "train_step", step)
-    resumed = loop.train(spec, checkpoint=checkpoint)
-    assert resumed.rows == whole.rows and torch.equal(resumed.losses, whole.losses)
+    again = resumed(spec, tmp_path / "run.pt", step=3)
+    assert again.rows == whole.rows and torch.equal(again.losses, whole.losses)
 
 
 def test_the_centre_and_its_mirror_image_are_shown_and_the_centre_is_evaluated():

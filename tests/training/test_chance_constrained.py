@@ -6,7 +6,7 @@ import statistics
 import pytest
 import torch
 import torch.nn.functional as F
-from tiny import TINY
+from tiny import TINY, resumed
 
 from dmlrepro.losses import chance_constrained as losses
 from dmlrepro.losses.baselines import proxies_of
@@ -325,8 +325,6 @@ def _dies(patch, where: str):
         )
     elif where == "end":
         at(ccp.Scheme, "next_problem", lambda scheme, step: scheme.problem == 1)
-    elif where == "step":
-        at(loop, "train_step", lambda state, *_: state.step == 13)
     elif where == "search":
         count = []
         at(ccp, "greedy_k_center", lambda *_: count.append(1) or len(count) == 2)
@@ -351,18 +349,14 @@ def test_a_run_interrupted_anywhere_resumes_to_the_same_bytes(where, whole, tmp_
     with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
         _dies(patch, where)
         loop.train(LONG, checkpoint=tmp_path / "run.pt")
-    resumed = loop.train(LONG, checkpoint=tmp_path / "run.pt")
-    assert resumed.rows == whole.rows and torch.equal(resumed.losses, whole.losses)
-    for actual, expected in zip((resumed.terms, *resumed.states.values()), (whole.terms, *whole.states.values())):
+    again = loop.train(LONG, checkpoint=tmp_path / "run.pt")
+    assert again.rows == whole.rows and torch.equal(again.losses, whole.losses)
+    for actual, expected in zip((again.terms, *again.states.values()), (whole.terms, *whole.states.values())):
         assert_same(actual, expected)
 
 
-def test_an_interruption_does_not_begin_the_steps_of_a_problem_anew(tmp_path, monkeypatch):
-    monkeypatch.setattr(loop, "CHECKPOINT_SECONDS", -1)
+def test_an_interruption_does_not_begin_the_steps_of_a_problem_anew(tmp_path):
     spec = with_options(CCP.replace(steps=20, eval_every=None), problem_patience=None, problem_steps=5)
-    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
-        _dies(patch, "step")
-        loop.train(spec, checkpoint=tmp_path / "run.pt")
-    resumed = loop.train(spec, checkpoint=tmp_path / "run.pt")
-    assert problems_of(resumed) == [(5, 5), (10, 10), (15, 15)]
-    assert torch.equal(resumed.losses, loop.train(spec).losses)
+    again = resumed(spec, tmp_path / "run.pt", step=13)
+    assert problems_of(again) == [(5, 5), (10, 10), (15, 15)]
+    assert torch.equal(again.losses, loop.train(spec).losses)

@@ -56,18 +56,14 @@ def test_a_changed_byte_is_another_run(written):
         own_loss.OwnLoss(code, 4, 8)
 
 
-def test_a_changed_byte_elsewhere_in_a_package_is_another_run(written, tmp_path):
-    (tmp_path / "package_of_mine").mkdir()
-    (tmp_path / "package_of_mine" / "__init__.py").write_text("")
-    code = written(module="package_of_mine.losses")
-    (tmp_path / "package_of_mine" / "helpers.py").write_text("x = 1\n")
-    assert written(module="package_of_mine.losses")["sha256"] != code["sha256"]
-
-
-def test_a_module_in_no_package_is_known_by_its_own_file_alone(written, tmp_path):
+@pytest.mark.parametrize("package", [True, False])
+def test_files_beside_a_loss_count_where_they_are_of_its_package(package, written, tmp_path):
     code = written(module="folder.mine")
+    if package:
+        (tmp_path / "folder" / "__init__.py").write_text("")
+        code = written(module="folder.mine")
     (tmp_path / "folder" / "other.py").write_text("x = 1\n")
-    assert written(module="folder.mine") == code
+    assert (written(module="folder.mine") != code) == package
 
 
 def test_other_runs_do_not_hold_this_file():

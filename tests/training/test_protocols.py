@@ -10,7 +10,7 @@ from tiny import TINY as UNNAMED
 
 from dmlrepro import metrics
 from experiments.analysis import results
-from experiments.pfml.retrieval import PfmlRetrievalParams, retrieval
+from experiments.pfml.retrieval import Retrieval, retrieval
 from experiments.training import batches, protocols, runs
 from experiments.training.builders import OPTIMIZERS
 from experiments.training.spec import RunSpec
@@ -100,7 +100,7 @@ def test_stml_shows_two_views_of_groups_of_neighbours():
 
 
 def test_an_explicit_value_wins():
-    params = PfmlRetrievalParams.from_values(
+    params = Retrieval.configured(
         {"profile": "paper", "protocol": "mlrc", "dataset": "cub-subset", "lr": 1e-3, "epochs": 2, "methods": ["PFML"]}
         | {"search_trials": 0}
     )
@@ -116,7 +116,7 @@ def test_a_transformer_keeps_its_input_and_its_class_token():
         (spec, *_) = protocols.expand(spec, protocol, published=True, keep=["backbone"])
         assert fields(spec, "backbone", "image_size", "pooling") == (vit, 224, "token")
     chosen = {"profile": "paper", "protocol": "mlrc", "dataset": "cub", "backbone": vit, "search_trials": 0}
-    params = PfmlRetrievalParams.from_values(chosen)
+    params = Retrieval.configured(chosen)
     assert params.image_size == 224
     assert {fields(spec, "backbone", "image_size", "pooling") for spec in retrieval(params)} == {(vit, 224, "token")}
     assert published("mlrc", "cub").image_size == 227
@@ -142,7 +142,7 @@ def test_what_does_not_exist_or_cannot_run_says_so():
     with pytest.raises(ValueError, match=r"views=2.*give image_size"):  # glyphs as they are have no crops
         protocols.expand(TINY, "stml")
     with pytest.raises(ValueError, match=r"unknown protocol 'musgrave'"):
-        PfmlRetrievalParams.from_values({"protocol": "musgrave"})
+        Retrieval.configured({"protocol": "musgrave"})
 
 
 SMALL_FIXTURE = {
@@ -181,7 +181,7 @@ def layouts(tmp_path_factory):
 )
 def test_an_epoch_of_each_protocol_runs_on_each_benchmarks_layout(dataset, protocol, layouts, monkeypatch):
     monkeypatch.setenv("DMLREPRO_DATA", str(layouts))
-    params = PfmlRetrievalParams.from_values(SMALL_FIXTURE | {"dataset": f"{dataset}-subset", "protocol": protocol})
+    params = Retrieval.configured(SMALL_FIXTURE | {"dataset": f"{dataset}-subset", "protocol": protocol})
     specs = [spec.replace(keep_history=False) for spec in retrieval(params)]
     table = results.tidy(runs.run_all(specs, jobs=1), params)
     folds = protocols.find(protocol).folds
@@ -246,7 +246,7 @@ def score(entry, metric: str, selection: str) -> float:
 
 
 def test_a_table_of_folds_is_valid_and_no_test_selected_score_stands_alone(finished):
-    params = PfmlRetrievalParams.from_values({"protocol": "mlrc"})
+    params = Retrieval.configured({"protocol": "mlrc"})
     table = results.tidy(finished, params)  # validates: no measurement twice
     assert set(table["protocol"]) == {"conventional", "MLRC separated", "MLRC concatenated"}
     assert set(table["selection"]) == {"last", "val_best"}

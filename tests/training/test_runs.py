@@ -19,25 +19,11 @@ import torch
 from tiny import TINY
 
 from experiments import files, progress
-from experiments.datasets import manifests
 from experiments.files import FullDisk
 from experiments.networks import backbones
 from experiments.training import cache, keys, loop, runs, scheduling, sources
 from experiments.training.device import repeatable
 from experiments.training.spec import RunSpec
-
-
-@pytest.fixture
-def empty_cache(tmp_path, monkeypatch, shared_cache):
-    """A cache without runs that shares the rendered images."""
-    manifests._drawn.cache_clear()  # a process keeps what an earlier test may have rendered elsewhere
-    manifests.load(TINY.dataset, images_per_class=TINY.images_per_class)
-    (tmp_path / "cache").mkdir()
-    for path in shared_cache.iterdir():
-        if path.name not in ("runs", "checkpoints"):
-            (tmp_path / "cache" / path.name).symlink_to(path)
-    monkeypatch.setenv("DMLREPRO_CACHE", str(tmp_path / "cache"))
-    return tmp_path / "cache"
 
 
 def test_a_run_is_trained_once(empty_cache, monkeypatch):

@@ -7,15 +7,14 @@ from tiny import TINY
 
 from experiments.analysis import results
 from experiments.params import Params
+from experiments.study import Study
 from experiments.training import inference, loop, runs
 from experiments.training.schemes import momentum
 
 TEACHER = TINY.replace(scheme="momentum", scheme_options={"momentum": 0.9, "consistency": 0.5})
 
 
-class Example(Params):
-    notebook = "99_example"
-    paper = "x"
+EXAMPLE = Study("99_example", Params)
 
 
 def states_of(scheme) -> dict:
@@ -67,7 +66,7 @@ def test_terms_add_up_and_each_is_logged():
 
 def test_two_networks_are_evaluated_saved_and_tabulated(tmp_path, monkeypatch, shared_cache):
     run = runs.run(TEACHER.replace(method="X", setting="a=1"))
-    table = results.tidy([run], Example.from_values({}))
+    table = results.tidy([run], EXAMPLE.configured({}))
     assert set(table["setting"]) == {"a=1", "a=1;network=teacher"}
     ours, theirs = (table[table["setting"] == setting] for setting in ("a=1", "a=1;network=teacher"))
     assert list(ours["metric"]) == list(theirs["metric"])
