@@ -11,13 +11,15 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+import torch
+import torch.nn.functional as F
 
 from dmlrepro.losses import baselines
 from experiments.analysis import results
 from experiments.analysis.claims import START
 from experiments.meanfield.claims import TESTS
 from experiments.meanfield.conventional import curve_options, curve_table
-from experiments.meanfield.magnet import field_offset
+from experiments.meanfield.magnet import best_fields, field_offset
 from experiments.meanfield.methods import PROFILES, SHARPNESS, every_run, meanfield_study
 from experiments.params import Count, Number, Params, Positive, Whole
 from experiments.studies import scored, trained_loss, training_embeddings, with_measured
@@ -165,7 +167,7 @@ def ablation_regularizer(params: RegularizerParams) -> list[RunSpec]:
 
 def regularizers_of(run: RunResult, params: RegularizerParams) -> list:
     """Of a run without a regulariser its value, at the start and after it; how far its mean fields, and the proxies of
-    ProxyAnchor, lie from the mean embeddings of their classes."""
+    ProxyAnchor, lie from the mean embeddings of their classes; the same of fields that are solved for."""
     plain = run.spec.setting.startswith("lambda=0") and run.spec.loss_options["regularization"] == 0
     if not (plain or run.spec.method == "ProxyAnchor"):
         return []
@@ -174,7 +176,37 @@ def regularizers_of(run: RunResult, params: RegularizerParams) -> list:
     measurements = [scored(run, {name: values[name] for name in shown})]
     if run.spec.setting == "lambda=0":
         measurements.append(scored(run, {"regularizer": values["before"]}, "lambda=0;epochs=0"))
+        if params.profile != "quick":  # it takes longer than training does there
+            solved = records.derived([run], solved_fields_of)
+            measurements.append(scored(run, solved | {"MAP@R": run.metric("MAP@R")}, "fields=solved"))
     return measurements
+
+
+@measurement("meanfield.solved_fields")
+def solved_fields_of(run: RunResult) -> dict[str, float]:
+    """The `field_offset` of the mean fields at which the loss over all training images is least while the network
+    stays, and the norm of the gradient there over that at the fields of the last step, `field_gradient`.
+
+    The minimum is looked for from the trained fields and from the class means, and the lower one counts.
+    """
+    manifest, embeddings, labels = training_embeddings(run)
+    loss = trained_loss(run, manifest, embeddings.shape[1]).double()
+    embeddings = embeddings.double()
+
+    def value(embeddings: torch.Tensor, labels: torch.Tensor, fields: torch.Tensor) -> torch.Tensor:
+        return torch.func.functional_call(loss, {"mean_fields": fields}, (embeddings, labels))
+
+    def gradient(fields: torch.Tensor) -> float:
+        fields = fields.clone().requires_grad_()
+        return torch.autograd.grad(value(embeddings, labels, fields), fields)[0].norm().item()
+
+    trained = F.normalize(loss.get_parameter("mean_fields").detach(), dim=1)
+    solved = [best_fields(embeddings, labels, value, 500, start) for start in (trained, None)]
+    best = F.normalize(min(solved, key=lambda fields: value(embeddings, labels, fields).item()), dim=1)
+    return {
+        "field_offset": field_offset(best, embeddings, labels),
+        "field_gradient": gradient(best) / gradient(trained),
+    }
 
 
 @measurement("meanfield.fields")

@@ -139,10 +139,15 @@ def field_offset(fields: Tensor, embeddings: Tensor, labels: Tensor) -> float:
 
 
 def best_fields(
-    embeddings: Tensor, labels: Tensor, loss: Callable[[Tensor, Tensor, Tensor], Tensor], steps: int = 100
+    embeddings: Tensor,
+    labels: Tensor,
+    loss: Callable[[Tensor, Tensor, Tensor], Tensor],
+    steps: int = 100,
+    start: Tensor | None = None,
 ) -> Tensor:
-    """Mean fields (C, D) that minimise loss(embeddings, labels, fields) for embeddings as they are."""
-    fields = class_means(embeddings, labels).requires_grad_()
+    """Mean fields (C, D) that minimise loss(embeddings, labels, fields) for embeddings as they are; start: fields to
+    begin with, None: the class means."""
+    fields = (class_means(embeddings, labels) if start is None else start.clone()).requires_grad_()
     optimizer = torch.optim.LBFGS([fields], max_iter=steps, line_search_fn="strong_wolfe")
 
     def closure() -> Tensor:

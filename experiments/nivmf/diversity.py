@@ -23,8 +23,10 @@ class DiversityParams(NivmfOptions, Params):
 
 
 def diversity(params: DiversityParams) -> list[RunSpec]:
-    """The untrained network and some distances; all are runs of notebook 22."""
-    return runs_of(pick(METHODS, ("untrained", *params.methods)), params)
+    """The untrained network and some distances, all at the network's learning rate of the parameters, whatever their
+    searches found: a network that moves farther is less diverse."""
+    rates = {name: rate for name, rate in params.spec_options().items() if name in ("lr", "head_lr")}
+    return runs_of(pick(METHODS, ("untrained", *params.methods)), params, **rates)
 
 
 def both_diversities(run: RunResult, params: DiversityParams) -> list:

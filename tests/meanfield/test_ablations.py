@@ -84,12 +84,19 @@ def test_the_regulariser_and_the_offsets_of_finished_runs():
     params, specs = specs_of("37", seeds=1, epochs=1, embedding_size=8)
     wanted = (("MFCWMS", "lambda=0"), ("MFCWMS", "lambda=1"), ("ProxyAnchor", ""))
     some = [spec for spec in specs if (spec.method, spec.setting) in wanted]
-    table = ablations.Regularizer.table(runs.run_all(some, jobs=1), params)
+    finished = runs.run_all(some, jobs=1)
+    table = ablations.Regularizer.table(finished, params)
     value = table.set_index(["method", "setting", "metric"])["value"]
     start, end = (value["MFCWMS", setting, "regularizer"] for setting in ("lambda=0;epochs=0", "lambda=0"))
     assert start > 0 and end != start  # eight dimensions are few for so many fields
     assert 0 < value["MFCWMS", "lambda=0", "field_offset"] < value["ProxyAnchor", "", "field_offset"]
     assert ("MFCWMS", "lambda=1", "regularizer") not in value and ("MFCWMS", "lambda=1", "field_offset") not in value
+    (run,) = [run for run in finished if run.spec.setting == "lambda=0"]
+    small, _ = specs_of("37", "small")
+    (solved,) = [one for one in ablations.regularizers_of(run, small) if one.spec.setting == "fields=solved"]
+    found = {row["metric"]: row["value"] for row in solved.rows}
+    assert found["field_gradient"] < 0.02 and found["MAP@R"] == run.metric("MAP@R")
+    assert found["field_offset"] != value["MFCWMS", "lambda=0", "field_offset"]
 
 
 def test_the_first_epochs_are_runs_of_the_same_steps_that_end_sooner():

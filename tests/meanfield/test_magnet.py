@@ -73,6 +73,12 @@ def test_the_best_mean_fields_are_the_class_means_where_classes_are_apart():
             offsets[centers, name] = magnet.field_offset(fields, embeddings, labels)
     assert offsets["apart", "MFCWMS;alpha=0.01"] < 1e-3 < 0.02 < offsets["apart", "MFCWMS;alpha=20"] < 0.2
     assert all(offsets["crowded", name] > offsets["apart", name] + 0.1 for name in loss)
+    embeddings, labels = magnet.classes_of("apart", 0.4, 20, seed=0)
+    samples = embeddings[torch.arange(8) * 20]
+    found = magnet.best_fields(embeddings, labels, loss["MFCWMS;alpha=0.01"], start=samples)
+    assert (
+        magnet.field_offset(found, embeddings, labels) < 1e-3 < 0.5 < magnet.field_offset(samples, embeddings, labels)
+    )
 
 
 def test_offsets_are_in_units_of_the_spread():
