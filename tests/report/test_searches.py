@@ -58,7 +58,10 @@ def test_a_notebook_trains_what_the_search_found(name):
     for method, record in by_method.items():
         before, after = (specs(name, method, untuned) for untuned in (True, False))
         assert len(before) == len(after)
-        assert search.best_of(before[0], record) == after[0]
+        chosen = search.best_of(before[0], record)
+        if (name, method) == ("11", "PFML"):  # whose claims are about the decay: the published one, whatever is found
+            chosen = chosen.replace(loss_options={**chosen.loss_options, "alpha": 3.0})
+        assert chosen == after[0]
         assert after[0].lr == record["found"]["options"]["lr"] != before[0].lr
         assert after[0].head_lr == pytest.approx(10 * after[0].lr)
 
@@ -147,9 +150,9 @@ def test_show_names_the_search(capsys):
     source = "search, 24 runs, glyphs, head"
     block = lines[lines.index("PFML label_noise=0 (conventional; 1 seeds)") + 1 :]
     origin = {line.split()[0]: line for line in block[: block.index("")]}
-    assert all(source in origin[name] for name in ("lr", "head_lr", "loss.alpha", "loss_lr.proxies"))
-    assert source not in origin["loss.delta"] and "reader" in origin["loss.delta"]
-    assert sum(source in line for line in lines) == 4 * 3, (
+    assert all(source in origin[name] for name in ("lr", "head_lr", "loss_lr.proxies"))
+    assert source not in origin["loss.alpha"] + origin["loss.delta"] and "reader" in origin["loss.delta"]
+    assert sum(source in line for line in lines) == 3 * 3, (
         "nothing else: both seeds at level 0, of which the first keeps its evaluations, and level 0.2"
     )
 
