@@ -65,7 +65,6 @@ SOURCES = (
 MAIN = tuple(name for source in SOURCES for name in source.methods)
 PROJECTED, ENCODED = {"PFML": PFML, "EL-nivMF": NIVMF}, {"PFML": PFML, "MFCont": MEANFIELD}
 COMBINATIONS = (*(f"{name}-CCP" for name in PROJECTED), *(f"{name}+encoder" for name in ENCODED))
-TEACHER = "network=teacher"
 
 
 class OneProtocolParams(Params):

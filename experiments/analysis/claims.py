@@ -29,7 +29,7 @@ BENCHMARKS = {  # as data/claims.csv names what a claim is about; a part of one,
 }
 RETRIEVAL = ("R@", "P@1", "RP", "MAP@R", "mAP@")  # how metrics of retrieval begin
 # Seeds of a comparison of trained networks: after Holm over fifteen claims ten find 1.6 standard deviations in four
-# cases of five, which on birds are 1.4 points of R@1 and 0.6 of MAP@R; five would find 3.5.
+# cases of five, which on the CUB subset are 1.4 points of R@1 and 0.6 of MAP@R; five would find 3.5.
 PLANNED = 10
 PERCENT = ("rms_relative_error",)  # of the measures that are not of retrieval
 START = "random head"  # the method whose rows are the network that training begins with
@@ -129,7 +129,7 @@ class Part:
         return [cell for expression in (self.subject, *self.baselines) for cell in expression.cells]
 
     def speaks_of(self, dataset: str) -> bool:
-        """Whether the part is about a data set; what is no benchmark is taken for birds, the first that papers name."""
+        """Whether the part is about a data set; what is no benchmark is taken for CUB, the first that papers name."""
         short = short_name(dataset)
         return not self.on or (short if short in BENCHMARKS else "cub") in self.on
 
@@ -288,6 +288,6 @@ def short_name(dataset: str) -> str:
 
 
 def named(claim_id: str) -> list[str]:
-    """Short names of the data sets that a claim is about, in its order; birds where it names none."""
+    """Short names of the data sets that a claim is about, in its order; CUB where it names none."""
     printed = stated().get(claim_id, {}).get("dataset", "").split(";")
     return [short for name in printed for short, known in BENCHMARKS.items() if known == name] or ["cub"]

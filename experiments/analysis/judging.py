@@ -54,7 +54,6 @@ class Verdict(StrEnum):
 
 
 DECIDED = (Verdict.SUPPORTED, Verdict.IN_PART, Verdict.MIXED, Verdict.EQUIVALENT, Verdict.CONTRADICTED)
-OUT_OF = (Verdict.IN_PART, Verdict.MIXED)  # verdicts that are said with k of n
 
 _NUMBERS = ("effect", "low", "high", "zero", "detectable", "class_low", "class_high")
 _SHOWN = ("comparison", "metric", *_NUMBERS, "interval", "unit", "seeds", "values", "required", "tuned", "mixes")

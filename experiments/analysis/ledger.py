@@ -18,7 +18,11 @@ from experiments.analysis.judging import Verdict
 
 PAPER_SCALE, HERE = "paper", "here"
 FURTHER, AT_PAPER_SCALE = "further", "paper scale"
-PLACES = {"cub": "birds", "cars": "cars", "omniglot": "letters"}  # of the matrix, by the short names of data sets
+PLACES = {
+    "cub": "CUB subset",
+    "cars": "Cars subset",
+    "omniglot": "Omniglot",
+}  # of the matrix, by the short names of data sets
 
 
 class Ledger(NamedTuple):
@@ -85,8 +89,8 @@ def places(lines: pd.DataFrame) -> pd.Series:
 
 
 def matrix(lines: pd.DataFrame) -> pd.DataFrame:
-    """The verdict of every claim of data/claims.csv (rows) in every place (columns): on parts of birds, cars and
-    letters, on further data or without images, and at the paper's scale, those where anything was run. Only lines that
+    """The verdict of every claim of data/claims.csv (rows) in every place (columns): on subsets of CUB and Cars, on
+    Omniglot, on further data or without images, and at the paper's scale, those where anything was run. Only lines that
     decide count; of several the first that is run."""
     deciding = lines[lines["decides"] == "yes"]
     words = {}

@@ -18,14 +18,8 @@ from experiments.analysis.verdict_tables import Judged
 from experiments.files import repository_root
 from experiments.training import recorded, records
 
-DATA = {  # what a reader knows a data set by
-    "glyphs": "printed letters",
-    "omniglot": "handwritten letters",
-    "mnist": "handwritten digits",
-    "cub": "birds",
-    "sop": "products",
-    "inshop": "clothes",
-}
+DATA = {"glyphs": "embedded glyphs", "omniglot": "Omniglot", "mnist": "MNIST"}
+DATA |= {"cub": "CUB", "cars": "Cars", "sop": "SOP", "inshop": "In-Shop"}
 NETWORKS = {"conv4": "small CNN", "squeezenet1_1": "SqueezeNet", "resnet50": "ResNet-50"}
 _SAID_ELSEWHERE = ("dataset", "seeds", "steps", "epochs", "methods", "small_dim", "mlrc_steps")
 
@@ -74,7 +68,7 @@ class Stored:
 
     @property
     def plain_label(self) -> str:
-        """The same for a stranger: "birds (cub-subset), pretrained SqueezeNet from fire6 on, 4 epochs, 5 seeds"."""
+        """The same for a stranger: "CUB subset, pretrained SqueezeNet from fire6 on, 4 epochs, 5 seeds"."""
 
         def network(name: str) -> str:
             architecture = NETWORKS.get(name.partition(".")[0], name)
@@ -179,13 +173,13 @@ def judged(
 
 
 def data_in_words(dataset: str) -> str:
-    """ "birds (cub-subset)"; a name that says what it is stands for itself."""
-    words = DATA.get(dataset.removesuffix("-subset"))
-    return f"{words} ({dataset})" if words else dataset
+    """ "CUB subset" of "cub-subset"; a reader's own images have their name."""
+    words = DATA.get(dataset.removesuffix("-subset"), dataset)
+    return f"{words} subset" if dataset.endswith("-subset") else words
 
 
 def setup_in_words(table: pd.DataFrame) -> str:
-    """Data and network of a table's first row: "birds (cub-subset), SqueezeNet"."""
+    """Data and network of a table's first row: "CUB subset, SqueezeNet"."""
     dataset, backbone = table[["dataset", "backbone"]].iloc[0]
     data = "no images" if dataset == tables.SYNTHETIC else data_in_words(dataset)
     return ", ".join(filter(None, (data, NETWORKS.get(backbone.partition(".")[0], backbone))))

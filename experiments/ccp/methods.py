@@ -192,7 +192,7 @@ ALTERNATED = 3  # problems of a run, from which on it says something of CCP
 
 ONE_FOLD, FOUR_FOLDS = "ccp_one_fold", "ccp_early_stopping"  # of the ablations, and of Tables II, V and VI
 # What `small` has by benchmark, from pilots that looked at test classes. On validation classes (results/README.md)
-# problems of 25 steps are the best on letters by 6 to 13 points of MAP@R, a run each, and on birds those of 25, 50 and
+# problems of 25 steps are the best on Omniglot by 6 to 13 points of MAP@R, a run each, and on CUB those of 25, 50 and
 # 100 steps lie within 1.5 points of each other.
 REGIMES = {"cub": {"steps": 300, "problem_steps": 50}, "omniglot": {"steps": 600, "problem_steps": 25}}
 SHORT = {"batch_size": 32, "batch_weight": 0.1, "protocol": ONE_FOLD, "problem_patience": 0}

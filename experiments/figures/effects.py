@@ -47,8 +47,8 @@ def rankings(data: Mapping[str, pd.DataFrame], metric: str, *, names: Names = PL
     """A panel per data set, a dot per method with its interval over seeds, the highest mean on top.
 
     data: {title: columns method, mean, low, high, tuned, untrained}; low and high are NaN where seeds are too few.
-    tuned: whether a search chose the method's settings; a hollow dot has default ones. untrained: of the features as
-    they are, in words below the panel.
+    tuned: whether a search chose the method's settings; a hollow dot has default ones. untrained: of the
+    features before training, in words below the panel and, where it lies among the methods, as a line.
     """
     check(len(data) > 0, "data has no data set")
     data = {title: table.sort_values("mean", ascending=False, ignore_index=True) for title, table in data.items()}
@@ -62,7 +62,11 @@ def rankings(data: Mapping[str, pd.DataFrame], metric: str, *, names: Names = PL
                 axis.scatter(row.mean, y, s=34, facecolor=fill, edgecolor=color, linewidth=1.4, zorder=3)
             axis.set_yticks(range(len(table)), [plain(name) for name in table["method"]], fontsize="small")
             axis.invert_yaxis()
-            axis.set(xlabel=f"{names.label(metric)}\nuntrained: {table['untrained'].iloc[0]:.1f}")
+            before = table["untrained"].iloc[0]
+            if among := table["mean"].min() <= before <= table["mean"].max():
+                axis.axvline(before, color="0.4", linestyle="--", linewidth=1.2, zorder=1)
+            dashed = " (dashed)" * bool(among)
+            axis.set(xlabel=f"{names.label(metric)}\nfeatures before training{dashed}: {before:.1f}")
             axis.set_title(title, fontsize="small")
         dots: dict[str, Any] = {"s": 34, "edgecolor": "0.2", "linewidth": 1.4}
         axes[0].scatter([], [], facecolor="0.2", label="settings found by an equal search", **dots)

@@ -45,7 +45,7 @@ SEEDS = {"PFML": [20.0, 21, 22, 23, 24], "ProxyAnchor": [22.0, 23, 24, 25, 26], 
 def test_a_row_says_on_what_it_rests_and_what_was_not_run_is_named(there):
     there(as_stored(table(SEEDS)))
     text = side_by_side.accuracy(side_by_side.evidence()).data
-    assert "**birds (cub-subset), SqueezeNet, 128 dimensions, from fire6 on (small)**" in text
+    assert "**CUB subset, SqueezeNet, 128 dimensions, from fire6 on (small)**" in text
     assert "| ProxyAnchor | 24.0 ± 2.0 | 24.0 ± 2.0 | 14.0 ± 2.0 | 5 | 10,000 | conventional | no |" in text
     assert "Not run here: untrained, ProxyNCA++" in text and "PLM" in text.rpartition("Not run here: ")[2]
 

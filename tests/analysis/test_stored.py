@@ -83,7 +83,7 @@ def test_a_stranger_reads_what_data_and_network_are():
         rows = table(backbone=backbone, dataset=dataset)
         return stored.Stored(stem, rows, {"weights": weights, "epochs": 4} | trained).plain_label
 
-    birds = "birds (cub-subset), pretrained SqueezeNet, 4 epochs, 5 seeds, shuffled batches"
+    birds = "CUB subset, pretrained SqueezeNet, 4 epochs, 5 seeds, shuffled batches"
     assert said("squeezenet1_1", "imagenet") == birds
     tail = said("squeezenet1_1", "imagenet", train_from="fire6")
     assert tail == birds.replace("SqueezeNet", "SqueezeNet from fire6 on")
@@ -93,5 +93,5 @@ def test_a_stranger_reads_what_data_and_network_are():
         "51_some", table(backbone="squeezenet1_1", dataset="cub-subset"), {"steps": 200}, trained=False
     )
     assert untrained.label == "cub-subset, squeezenet1_1, nothing trained, 5 seeds"
-    assert said("conv4", "none", "glyphs", "99_some").startswith("printed letters (glyphs), small CNN from scratch, 4")
+    assert said("conv4", "none", "glyphs", "99_some").startswith("embedded glyphs, small CNN from scratch, 4")
     assert said("resnet50.tv_in1k", "imagenet", "other", "99_some") == "other, pretrained ResNet-50, 4 epochs, 5 seeds"

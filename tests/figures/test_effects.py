@@ -46,9 +46,13 @@ def test_verdicts_are_told_apart_in_grey_by_shade_or_mark():
 def test_rankings_have_the_highest_mean_on_top_and_hollow_dots_where_nothing_was_tuned():
     table = pd.DataFrame(
         {"method": ["A", "B"], "mean": [1.0, 2.0], "low": [0.5, np.nan], "high": [1.5, np.nan], "tuned": [True, False]}
-    ).assign(untrained=0.5)
-    figure = effects.rankings({"birds": table, "cars": table.head(1)}, "R@1")
+    )
+    figure = effects.rankings(
+        {"birds": table.assign(untrained=1.25), "cars": table.head(1).assign(untrained=0.5)}, "R@1"
+    )
     first = figure.axes[0]
+    assert ["dashed" in axis.get_xlabel() for axis in figure.axes[:2]] == [True, False]
+    assert [*first.lines[-1].get_xdata()] == [1.25, 1.25]
     assert [label.get_text() for label in first.get_yticklabels()] == ["B", "A"] and first.yaxis_inverted()
     hollow, filled = (dots.get_facecolor()[0] for dots in first.collections[:2])
     assert tuple(hollow) == (1, 1, 1, 1) and tuple(filled) != (1, 1, 1, 1)

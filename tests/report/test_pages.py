@@ -78,7 +78,7 @@ def test_effects_in_the_readme_are_those_of_the_ledger_and_its_first_screen_is_s
 
 
 def test_a_leaderboard_has_the_numbers_of_its_table_and_the_highest_on_top():
-    title = "handwritten letters (omniglot), small CNN from scratch, 600 steps, 5 seeds, conventional protocol"
+    title = "Omniglot, small CNN from scratch, 600 steps, 5 seeds, conventional protocol"
     board = pages.leaderboards()[title]
     name = "10_pfml_retrieval--dataset=omniglot,mlrc_steps=0,small_dim=0,steps=600.csv"
     table = saving.read(ROOT / "results" / "small" / name)
