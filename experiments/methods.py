@@ -28,7 +28,7 @@ class Setting:
     source: str
 
 
-UNSAID = Setting(None, "the paper does not say")
+NOT_REPORTED = Setting(None, "the paper does not say")
 
 
 @dataclass(frozen=True)
@@ -38,16 +38,16 @@ class Method:
     batches: "shuffled" for losses on proxies; "pairs" for losses that need several images of a class in a batch, which
         have `samples_per_class` of them, 4 where that is 0; "parameter" for losses that work with either, which have
         `samples_per_class` images of a class, or shuffled batches where that is 0.
-    faster: {parameter of the loss, "*" for all others: its learning rate over the network's}.
-    rates: {parameter of the loss: its learning rate, whatever the network's is}.
+    lr_multipliers: {parameter of the loss, "*" for all others: its learning rate over the network's}.
+    param_lrs: {parameter of the loss: its learning rate, whatever the network's is}.
     from_parameters: {option of the loss: the parameter of the notebook that gives it, where the notebook has it}.
     from_scratch: options of the loss for networks without pretrained weights, and for the one that is embedded: they
         were chosen on its images.
     by_backbone: {option of the loss: {backbone: value}}, for an option that is otherwise absent or 0.
     fields: further fields of the RunSpec, such as clipping.
-    ranges: what a protocol's search varies, see `search.applied`; None: the method cannot be searched.
-    decisive: those of them, three at most, that the search of every method varies beside the network's learning rate;
-        empty: all but `loss_lr`. In that search a rate that is stated over the network's follows it.
+    search_space: what a protocol's search varies, see `search.applied`; None: the method cannot be searched.
+    searched_params: those of them, three at most, that the search of every method varies beside the network's learning
+        rate; empty: all but `loss_lr`. In that search a rate that is stated over the network's follows it.
     searched_as: the method whose search a variant takes; empty: its own.
     published: {option of the loss: Setting} of a method of which the paper of the notebook says nothing. It documents;
         what a run takes is said by the other attributes. Of a paper's own methods see `Study.published`.
@@ -57,14 +57,14 @@ class Method:
     loss: str | None  # "<module>.<name>" under dmlrepro.losses; None: the network as it is
     options: dict[str, Any] = field(default_factory=dict)
     batches: str = "shuffled"
-    faster: dict[str, float] = field(default_factory=dict)
-    rates: dict[str, float] = field(default_factory=dict)
+    lr_multipliers: dict[str, float] = field(default_factory=dict)
+    param_lrs: dict[str, float] = field(default_factory=dict)
     from_parameters: dict[str, str] = field(default_factory=dict)
     from_scratch: Mapping[str, object] = field(default_factory=dict)
     by_backbone: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
     fields: dict[str, Any] = field(default_factory=dict)
-    ranges: Mapping[str, Range] | None = None
-    decisive: tuple[str, ...] = ()
+    search_space: Mapping[str, Range] | None = None
+    searched_params: tuple[str, ...] = ()
     searched_as: str = ""
     published: Mapping[str, Setting] = field(default_factory=dict)
     color: str = ""  # empty: figures take one of the palette by the method's name
@@ -91,31 +91,31 @@ BASELINES: dict[str, Method] = {
         Method(
             "ProxyAnchor",
             "baselines.proxy_anchor",
-            faster={"*": PROXIES},
-            ranges={"margin": Range(0, 0.4), "alpha": Range(4, 64)} | LOSS_LR,
+            lr_multipliers={"*": PROXIES},
+            search_space={"margin": Range(0, 0.4), "alpha": Range(4, 64)} | LOSS_LR,
             published=_all_from("Kim et al., CVPR 2020", margin=0.1, alpha=32.0),
             color="#0072B2",
         ),
         Method(
             "ProxyNCA++",
             "baselines.proxy_nca_pp",
-            faster={"*": PROXIES},
-            ranges=_TEMPERATURE,
+            lr_multipliers={"*": PROXIES},
+            search_space=_TEMPERATURE,
             published=_all_from("Teh et al., ECCV 2020", temperature=1 / 9),
             color="#56B4E9",
         ),
         Method(
             "SoftTriple",
             "baselines.soft_triple",
-            faster={"*": PROXIES},
-            ranges={
+            lr_multipliers={"*": PROXIES},
+            search_space={
                 "la": Range(1, 200),
                 "gamma": Range(0.01, 1, log=True),
                 "tau": Range(0, 1),
                 "margin": Range(0, 1),
             }
             | LOSS_LR,
-            decisive=("la", "gamma", "margin"),
+            searched_params=("la", "gamma", "margin"),
             published=_all_from(
                 "Qian et al., ICCV 2019", la=20.0, gamma=0.1, tau=0.2, margin=0.01, centers_per_class=10
             ),
@@ -124,24 +124,24 @@ BASELINES: dict[str, Method] = {
         Method(
             "NormSoftmax",
             "baselines.normalized_softmax",
-            faster={"*": PROXIES},
-            ranges=_TEMPERATURE,
+            lr_multipliers={"*": PROXIES},
+            search_space=_TEMPERATURE,
             published=_all_from("Zhai and Wu, BMVC 2019", temperature=0.05),
             color="#4B4B4B",
         ),
         Method(
             "ArcFace",
             "baselines.arcface",
-            faster={"*": PROXIES},
-            ranges=_ANGULAR,
+            lr_multipliers={"*": PROXIES},
+            search_space=_ANGULAR,
             published=_all_from("Deng et al., CVPR 2019", margin=0.5, scale=64.0),
             color="#661100",
         ),
         Method(
             "CosFace",
             "baselines.cosface",
-            faster={"*": PROXIES},
-            ranges=_ANGULAR,
+            lr_multipliers={"*": PROXIES},
+            search_space=_ANGULAR,
             published=_all_from("Wang et al., CVPR 2018", margin=0.35, scale=64.0),
             color="#6699CC",
         ),
@@ -149,13 +149,13 @@ BASELINES: dict[str, Method] = {
             "MultiSimilarity",
             "baselines.multi_similarity",
             batches="pairs",
-            ranges={
+            search_space={
                 "alpha": Range(0.01, 50),
                 "beta": Range(1, 200),
                 "base": Range(0, 1),
                 "epsilon": Range(0, 1),
             },
-            decisive=("alpha", "beta", "base"),
+            searched_params=("alpha", "beta", "base"),
             published={
                 "alpha": Setting(2.0, "Wang et al., CVPR 2019"),
                 "beta": Setting(50.0, "Wang et al., CVPR 2019; 40 in its released code"),
@@ -168,15 +168,15 @@ BASELINES: dict[str, Method] = {
             "Contrastive",
             "baselines.contrastive",
             batches="pairs",
-            ranges={"pos_margin": Range(-0.2, 1), "neg_margin": Range(0, 1)},
-            published={"pos_margin": UNSAID, "neg_margin": UNSAID},
+            search_space={"pos_margin": Range(-0.2, 1), "neg_margin": Range(0, 1)},
+            published={"pos_margin": NOT_REPORTED, "neg_margin": NOT_REPORTED},
             color="#7A5C1E",
         ),
         Method(
             "Triplet",
             "baselines.triplet",
             batches="pairs",
-            ranges={"margin": Range(0, 1)},
+            search_space={"margin": Range(0, 1)},
             published=_all_from("Schroff et al., CVPR 2015", margin=0.2),
             color="#C9B800",
         ),
@@ -184,8 +184,8 @@ BASELINES: dict[str, Method] = {
             "Margin",
             "baselines.margin",
             batches="pairs",
-            faster={"*": BOUNDARY},
-            ranges={"margin": Range(0, 1), "beta": Range(0, 2)} | LOSS_LR,
+            lr_multipliers={"*": BOUNDARY},
+            search_space={"margin": Range(0, 1), "beta": Range(0, 2)} | LOSS_LR,
             published=_all_from("Wu et al., ICCV 2017, and the code of Roth et al.", margin=0.2, beta=1.2),
             color="#DDCC77",
         ),
@@ -270,13 +270,13 @@ def spec_layers(method: Method, params: Params) -> Layers:
     wanted = params.samples_per_class
     per_class = {"shuffled": None, "pairs": wanted or 4, "parameter": wanted or None}[method.batches]
     layers.append((PARAMETER if wanted and method.batches != "shuffled" else METHOD, {"samples_per_class": per_class}))
-    rates = {name: factor * params.lr for name, factor in method.faster.items()} | method.rates
+    rates = {name: factor * params.lr for name, factor in method.lr_multipliers.items()} | method.param_lrs
     rates |= {name: setting.value for name, setting in _recipe(method, params, "loss_lr.").items()}
     layers.append((METHOD, {"loss": method.loss, "loss_lr": rates} | method.fields))
     for source, chosen in search_layers(method, params):
         if lr := chosen.get("lr"):
             head = merged(layers).get("head_lr")
-            faster = {name: times(rates[name], lr / params.lr) for name in method.faster}
+            faster = {name: times(rates[name], lr / params.lr) for name in method.lr_multipliers}
             decided = {"lr": lr} | ({"head_lr": times(head, lr / params.lr)} if head else {})
             layers.append((source, decided | ({"loss_lr": rates | faster} if faster else {})))
     return layers
@@ -304,15 +304,15 @@ def search_label(search: Search) -> str:
 def searched_ranges(method: Method) -> dict[str, Range]:
     """What the search of every method varies; ValueError where the method has no ranges."""
     ranges = ranges_of(method)
-    decisive = method.decisive or [name for name in ranges if name != "loss_lr"]
-    return NETWORK_LR | {name: ranges[name] for name in decisive}
+    searched = method.searched_params or [name for name in ranges if name != "loss_lr"]
+    return NETWORK_LR | {name: ranges[name] for name in searched}
 
 
 def ranges_of(method: Method) -> Mapping[str, Range]:
     """What a protocol's search of a method varies; ValueError where its record does not say."""
-    if method.ranges is None:
+    if method.search_space is None:
         raise ValueError(f"no search ranges for {method.name}; its record in the paper's methods.py has to state them")
-    return method.ranges
+    return method.search_space
 
 
 def _recipe(method: Method, params: Params, prefix: str) -> dict[str, Setting]:
@@ -323,7 +323,7 @@ def _recipe(method: Method, params: Params, prefix: str) -> dict[str, Setting]:
     return {
         name.removeprefix(prefix): setting
         for name, setting in record.items()
-        if name.startswith(prefix) and setting != UNSAID
+        if name.startswith(prefix) and setting != NOT_REPORTED
     }
 
 
@@ -349,11 +349,11 @@ def option_layers(method: Method, params: Params, backbone: str) -> Layers:
 
 
 def runs_of(methods: Iterable[Method], params: Params, protocol: str | None = None, **how: Any) -> list[RunSpec]:
-    """All runs of some methods at one setting; protocol as in `every_seed`, `how` as in `spec_of`."""
-    return every_seed([spec_of(method, params, **how) for method in methods], params, protocol)
+    """All runs of some methods at one setting; protocol as in `expand_seeds`, `how` as in `spec_of`."""
+    return expand_seeds([spec_of(method, params, **how) for method in methods], params, protocol)
 
 
-def every_seed(specs: Iterable[RunSpec], params: Params, protocol: str | None = None) -> list[RunSpec]:
+def expand_seeds(specs: Iterable[RunSpec], params: Params, protocol: str | None = None) -> list[RunSpec]:
     """One spec per method in, all its seeds and folds out; beside the features of an untrained network stands the
     network that the others begin with, START, above which a method has to come that is said to have learned.
 

@@ -6,7 +6,7 @@ import pytest
 
 from experiments import papers
 from experiments.meanfield.methods import METHODS as MEANFIELD
-from experiments.methods import BASELINES, UNSAID, pick, spec_of
+from experiments.methods import BASELINES, NOT_REPORTED, pick, spec_of
 from experiments.nivmf.methods import METHODS as NIVMF
 from experiments.params import Params
 from experiments.pfml.methods import METHODS as PFML
@@ -113,15 +113,15 @@ def test_the_profile_paper_has_what_is_published(notebook, dataset):
         run |= {f"loss_lr.{name}": value for name, value in spec.loss_lr.items()}
         run |= {"loss_lr": max(spec.loss_lr.values(), default=None)}
         for name, setting in params.published(spec.method).items():
-            assert setting.source and (setting.value is not None or setting == UNSAID), name
-            assert setting == UNSAID or run[name] == pytest.approx(setting.value), (spec.method, name)
+            assert setting.source and (setting.value is not None or setting == NOT_REPORTED), name
+            assert setting == NOT_REPORTED or run[name] == pytest.approx(setting.value), (spec.method, name)
 
 
 @pytest.mark.parametrize("name", [name for name, method in BASELINES.items() if method.published])
 def test_a_baseline_has_the_published_settings_by_default(name):
     defaults = inspect.signature(loss_builder(BASELINES[name].loss)).parameters
     for option, setting in BASELINES[name].published.items():
-        assert setting == UNSAID or defaults[option].default == setting.value
+        assert setting == NOT_REPORTED or defaults[option].default == setting.value
 
 
 def test_every_method_has_a_colour_of_its_own_and_with_the_marker_it_tells_them_apart():
@@ -132,7 +132,7 @@ def test_every_method_has_a_colour_of_its_own_and_with_the_marker_it_tells_them_
 
 @pytest.mark.parametrize("name", [name for name, method in METHODS.items() if method.loss])
 def test_the_ranges_name_options_of_the_loss_and_hold_the_published_optima(name):
-    loss, ranges = METHODS[name].loss, METHODS[name].ranges
+    loss, ranges = METHODS[name].loss, METHODS[name].search_space
     middle = {option: (r.low + r.high) / 2 for option, r in ranges.items() if option != "loss_lr"}
     build_loss(TINY.replace(loss=loss, loss_options={**METHODS[name].options, **middle}), 4, 8)
     optima = {  # of Musgrave et al. on CUB, Cars and SOP, in this package's units; PFML's choices

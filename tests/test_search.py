@@ -65,7 +65,7 @@ def test_every_method_gets_the_same_trials_and_its_seeds_share_the_result(
         assert [(spec.seed, spec.fold) for spec in of_method] == [(seed, fold) for seed in (0, 1) for fold in range(4)]
         row = chosen.loc[method].dropna()
         for spec in of_method:
-            varied = {name: spec.loss_options[name] for name in records[method].ranges if name != "loss_lr"}
+            varied = {name: spec.loss_options[name] for name in records[method].search_space if name != "loss_lr"}
             assert varied == {name: row[name] for name in varied}
             assert "loss_lr" not in row or max(spec.loss_lr.values()) == row["loss_lr"]
         assert row["val MAP@R"] >= row["median of the trials"] > 0
@@ -122,7 +122,7 @@ def test_a_search_that_cannot_be_is_refused_with_the_parameters(values, message)
 
 
 def test_a_method_without_ranges_stops_before_the_first_trial(searched, monkeypatch):
-    without = dataclasses.replace(pfml.METHODS["MultiSimilarity"], ranges=None)
+    without = dataclasses.replace(pfml.METHODS["MultiSimilarity"], search_space=None)
     monkeypatch.setitem(pfml.METHODS, "MultiSimilarity", without)
     with pytest.raises(ValueError, match="no search ranges for MultiSimilarity"):
         pfml_retrieval.retrieval(pfml_retrieval.Retrieval.configured(NOTEBOOK_10[1]))

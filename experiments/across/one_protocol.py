@@ -28,7 +28,7 @@ from experiments.ccp.ablations import Alternating, course
 from experiments.ccp.methods import SCHEME, Variant, ccp_spec, scheme_options
 from experiments.meanfield import conventional as meanfield
 from experiments.meanfield.methods import METHODS as MEANFIELD
-from experiments.methods import every_seed, pick, runs_of, spec_of
+from experiments.methods import expand_seeds, pick, runs_of, spec_of
 from experiments.nivmf import retrieval as nivmf_retrieval
 from experiments.nivmf.methods import JOINT
 from experiments.nivmf.methods import METHODS as NIVMF
@@ -113,7 +113,7 @@ def projected_runs(params: OneProtocolParams) -> list[RunSpec]:
     for name in names:
         for form in ("Proxy", "CCP"):
             specs.append(ccp_spec(f"{name}-{form}", ccp) if name == "PFML" else _projected(name, form, ccp))
-    return every_seed(specs, ccp)
+    return expand_seeds(specs, ccp)
 
 
 def _projected(name: str, form: str, ccp: Any) -> RunSpec:

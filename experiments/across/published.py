@@ -19,7 +19,7 @@ from experiments import papers
 from experiments.analysis import claims, saving, stored, summaries, tables
 from experiments.figures import comparisons
 from experiments.files import repository_root
-from experiments.methods import UNSAID
+from experiments.methods import NOT_REPORTED
 from experiments.params import Params
 from experiments.profiles import RECIPES
 from experiments.study import Study
@@ -211,13 +211,13 @@ def _published_training(study: Study, dataset: str, some: pd.DataFrame) -> str:
         return ""
     own = some.sort_values("method_source", key=lambda source: source != "ours", kind="stable")["ours"].iloc[0]
     record = study.configured({"profile": "paper", "dataset": short}).published(own.cell.method)
-    known = {name: setting.value for name, setting in record.items() if setting != UNSAID}
+    known = {name: setting.value for name, setting in record.items() if setting != NOT_REPORTED}
     parts = [
         f"{known[name]} {words}"
         for name, words in {"epochs": "epochs", "samples_per_class": PER_CLASS}.items()
         if name in known
     ]
-    parts += ["images per class not said"] * (record.get("samples_per_class") == UNSAID)
+    parts += ["images per class not said"] * (record.get("samples_per_class") == NOT_REPORTED)
     return _said([*parts, f"batches of {known['batch_size']}" if "batch_size" in known else ""])
 
 

@@ -23,7 +23,7 @@ from experiments.analysis.comparing import UNTRAINED
 from experiments.analysis.judging import Verdict, judge
 from experiments.figures.style import Names
 from experiments.files import cache_root
-from experiments.methods import Method, every_seed, searched_ranges, spec_of
+from experiments.methods import Method, expand_seeds, searched_ranges, spec_of
 from experiments.params import MAY_BE_EMPTY, Params
 from experiments.pfml.methods import METHODS, NAMES
 from experiments.pfml.retrieval import PfmlRetrievalParams, Retrieval, retrieval
@@ -101,9 +101,9 @@ def method_of(params: YourLossParams) -> Method:
         loss=OWN_LOSS,
         options={"code": code, **{option: numbers[option] for option in ranges if option in numbers}},
         batches=params.batches or ("shuffled" if learns else "pairs"),
-        faster={"*": PROXIES} if learns else {},
-        ranges=ranges,
-        decisive=tuple(ranges),
+        lr_multipliers={"*": PROXIES} if learns else {},
+        search_space=ranges,
+        searched_params=tuple(ranges),
         color="#000000",
     )
 
@@ -133,7 +133,7 @@ def names(params: YourLossParams) -> Names:
 def your_loss(params: YourLossParams, found: Search | None = None) -> list[RunSpec]:
     """The methods of notebook 10 and the loss, with every seed; found: what `searched` returns."""
     spec = spec_of(method_of(params), params)
-    own = every_seed([search.best_of(spec, found) if found else spec], params)
+    own = expand_seeds([search.best_of(spec, found) if found else spec], params)
     return [run for run in retrieval(rivals(params)) if not run.setting] + with_histories(own)
 
 

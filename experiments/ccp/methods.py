@@ -26,7 +26,7 @@ from experiments.methods import (
     PROXIES,
     Method,
     Setting,
-    every_seed,
+    expand_seeds,
     merged,
     pick,
     spec_layers,
@@ -148,8 +148,8 @@ def _own() -> dict[Variant, Method]:
             shared["searched_as"] = "" if size == "L" else Variant(name, "XBM", "L").name
             add(Variant(name, "XBM", size), "baselines.cross_batch_memory", color=color, **shared)
     anchor: Any = BASELINES["ProxyAnchor"]
-    shared = {"fields": {"scheme": SCHEME}, "faster": {"*": PROXIES}}
-    add(Variant("ProxyAnchor", "CCP"), anchor.loss, ranges=anchor.ranges, color="#003355", **shared)
+    shared = {"fields": {"scheme": SCHEME}, "lr_multipliers": {"*": PROXIES}}
+    add(Variant("ProxyAnchor", "CCP"), anchor.loss, search_space=anchor.search_space, color="#003355", **shared)
     field: dict[str, Any] = {"options": {"proxies_per_class": 8}, "batches": "pairs", "ranges": {"alpha": Range(0, 6)}}
     for form, color in (("Proxy", "#BF8040"), ("CCP", "#7A3300")):
         field["searched_as"] = "" if form == "CCP" else Variant("PFML", "CCP").name
@@ -289,7 +289,7 @@ def ccp_spec(
             fields |= {} if params.eval_every_epochs else {"eval_every": params.eval_every}
     if method.fields.get("scheme") == SCHEME:
         fields["scheme_options"] = scheme_options(variant, params, **dict(scheme or {}))
-        if params.profile != "paper" and not method.faster:
+        if params.profile != "paper" and not method.lr_multipliers:
             network = merged(spec_layers(method, params))
             fields["loss_lr"] = {"*": network.get("head_lr", network["lr"])}
     if params.profile != "paper" and variant.form == "XBM":
@@ -299,4 +299,4 @@ def ccp_spec(
 
 def ccp_runs(names: Iterable[str], params: Params, **how: Any) -> list[RunSpec]:
     """All seeds and folds of some methods at one setting; `how` as in `ccp_spec`."""
-    return every_seed([ccp_spec(name, params, **how) for name in names], params)
+    return expand_seeds([ccp_spec(name, params, **how) for name in names], params)

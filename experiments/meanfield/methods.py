@@ -12,7 +12,7 @@ from typing import Any
 from dmlrepro.losses.mean_field import FIELD_LR
 from experiments import studies
 from experiments.figures.style import Names
-from experiments.methods import BASELINES, LOSS_LR, UNSAID, Method, Setting, pick, runs_of, spec_of
+from experiments.methods import BASELINES, LOSS_LR, NOT_REPORTED, Method, Setting, pick, runs_of, spec_of
 from experiments.params import Params, protocol_of
 from experiments.profiles import benchmark_of
 from experiments.study import Study
@@ -62,9 +62,9 @@ LOSSES: dict[str, dict[str, Setting]] = {
         "loss.regularization": Setting(0.0, f"{_SEC_4}: '(0.01, 80, 0.8, 0)'"),
         "loss_lr.mean_fields": Setting(FIELD_LR, f"{_SEC_4}: 'that for mean fields to 2 x 10^-1'"),
     },
-    "MFNCA": {"loss.alpha": UNSAID, "loss_lr.mean_fields": UNSAID},
-    "Cont": dict.fromkeys(("loss.positive_margin", "loss.negative_margin"), UNSAID),
-    "CWMS": dict.fromkeys(("loss.alpha", "loss.beta", "loss.delta"), UNSAID),
+    "MFNCA": {"loss.alpha": NOT_REPORTED, "loss_lr.mean_fields": NOT_REPORTED},
+    "Cont": dict.fromkeys(("loss.positive_margin", "loss.negative_margin"), NOT_REPORTED),
+    "CWMS": dict.fromkeys(("loss.alpha", "loss.beta", "loss.delta"), NOT_REPORTED),
     "ProxyAnchor": {
         "loss.alpha": Setting(32.0, f"{_SEC_4}: '(32, 10^-1)'"),
         "loss.margin": Setting(0.1, f"{_SEC_4}: '(32, 10^-1)'"),
@@ -90,8 +90,8 @@ def _own(name: str, loss: str, ranges: Mapping[str, Range], color: str, **option
         f"mean_field.{loss}",
         options=options,
         batches="shuffled" if learns else "pairs",
-        rates={"mean_fields": FIELD_LR} if learns else {},
-        ranges=dict(ranges) | (LOSS_LR if learns else {}),
+        param_lrs={"mean_fields": FIELD_LR} if learns else {},
+        search_space=dict(ranges) | (LOSS_LR if learns else {}),
         color=color,
     )
 

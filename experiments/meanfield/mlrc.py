@@ -12,7 +12,7 @@ import pandas as pd
 
 from experiments.meanfield.claims import MEAN_FIELDS, SAME_RATE, TESTS
 from experiments.meanfield.methods import FIELD_LR, METHODS, meanfield_study, specs_of
-from experiments.methods import every_seed, found_by_search, search_each
+from experiments.methods import expand_seeds, found_by_search, search_each
 from experiments.params import Params, Whole
 from experiments.training.spec import RunSpec
 
@@ -48,7 +48,7 @@ class NcaParams(Params):
 def mlrc(params: MlrcParams) -> list[RunSpec]:
     """Tables 1 and 3 to 5: every method on every fold, its hyperparameters searched first where there are trials."""
     specs = specs_of(params.methods, params, **_evaluations(params))
-    return every_seed([spec for spec, _ in search_each(specs, METHODS, params)], params)
+    return expand_seeds([spec for spec, _ in search_each(specs, METHODS, params)], params)
 
 
 def nca(params: NcaParams) -> list[RunSpec]:
@@ -57,7 +57,7 @@ def nca(params: NcaParams) -> list[RunSpec]:
     searched = specs_of(("untrained", "ProxyNCA++", "MFNCA"), params, **_evaluations(params))
     rate = {"setting": SAME_RATE, "loss_lr": {"*": FIELD_LR / 8}}
     alike = specs_of(["ProxyNCA++"], params, **rate, **_evaluations(params))
-    return every_seed([spec for spec, _ in search_each(searched, METHODS, params)] + alike, params)
+    return expand_seeds([spec for spec, _ in search_each(searched, METHODS, params)] + alike, params)
 
 
 def tuned(params: MlrcParams) -> pd.DataFrame | None:

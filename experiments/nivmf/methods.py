@@ -224,12 +224,12 @@ def _distance(name: str, distance: str) -> Method:
         name,
         "nivmf.ProbabilisticProxyLoss",
         options={"distance": distance} | ({"num_samples": SAMPLES} if sampled else {}),
-        rates={key: rate for key, rate in RATES.items() if key != "log_concentrations" or "nivMF" in name},
+        param_lrs={key: rate for key, rate in RATES.items() if key != "log_concentrations" or "nivMF" in name},
         from_parameters={"embedding_scale": "embedding_scale"} | ({"num_samples": "samples"} if sampled else {}),
         from_scratch=dict(zip(("concentration", "temperature"), TUNED[name])),
         by_backbone={"embedding_scale": EMBEDDING_SCALE},
         fields={"proxies_from_class_means": True},
-        ranges=RANGES,
+        search_space=RANGES,
         color=COLORS[name],
     )
 
@@ -240,13 +240,13 @@ def _joint(el_nivmf: Method) -> Method:
         JOINT,
         "nivmf.proxy_anchor_with_nivmf",
         options=el_nivmf.options | {"omega": OMEGA},
-        rates={f"probabilistic.{key}": rate for key, rate in el_nivmf.rates.items()},
+        param_lrs={f"probabilistic.{key}": rate for key, rate in el_nivmf.param_lrs.items()},
         from_parameters=el_nivmf.from_parameters | {"omega": "omega"},
         from_scratch=el_nivmf.from_scratch,
         by_backbone=el_nivmf.by_backbone,
         fields=el_nivmf.fields,
         # Sec. 4.2: "Here, we only optimize the scaling omega"; up to 100 as in Fig. 4, the released runs take 0.1 to 5
-        ranges={"omega": Range(0.01, 100, log=True)},
+        search_space={"omega": Range(0.01, 100, log=True)},
         color="#AA4499",
     )
 

@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from dmlrepro import metrics
 from dmlrepro.losses.baselines import proxies_of
 from experiments.analysis.tables import level_of, settings_of
-from experiments.methods import every_seed, pick, search_each, spec_of
+from experiments.methods import expand_seeds, pick, search_each, spec_of
 from experiments.params import Count, Params, Whole
 from experiments.pfml import geometry
 from experiments.pfml.claims import TESTS
@@ -55,7 +55,7 @@ def proxy_alignment(params: AlignmentParams) -> list[RunSpec]:
     specs = [spec_of(method, params, loss_options=centers.get(method.name)) for method in pick(METHODS, params.methods)]
     specs = [spec for spec, _ in search_each(specs, METHODS, params)]
     otherwise = [_otherwise(spec, setting) for spec in specs if spec.method == "PFML" for setting in OTHERWISE]
-    return with_histories(every_seed(specs, params)) + every_seed(otherwise, params)
+    return with_histories(expand_seeds(specs, params)) + expand_seeds(otherwise, params)
 
 
 def _otherwise(spec: RunSpec, setting: str) -> RunSpec:

@@ -9,7 +9,7 @@ import torch.nn.functional as F
 
 from dmlrepro import samplers
 from experiments.analysis import summaries
-from experiments.methods import every_seed, pick, search_each, spec_of
+from experiments.methods import expand_seeds, pick, search_each, spec_of
 from experiments.params import Number, Params, Whole
 from experiments.pfml.claims import TESTS
 from experiments.pfml.methods import METHODS, FieldOptions, pfml_study, published
@@ -49,7 +49,7 @@ def label_noise(params: LabelNoiseParams) -> list[RunSpec]:
         for spec, _ in search_each(specs, METHODS, params)
         for level in params.noise_levels
     ]
-    runs = every_seed(noisy, params)
+    runs = expand_seeds(noisy, params)
     return [spec for run in runs for spec in (with_histories([run]) if run.label_noise == 0 else [run])]
 
 

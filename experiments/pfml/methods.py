@@ -16,7 +16,7 @@ from pydantic import BaseModel
 from dmlrepro.losses.potential_field import CLIP_VALUE
 from experiments import studies
 from experiments.figures.style import Names
-from experiments.methods import BASELINES, LOSS_LR, NETWORK_RECIPES, PROXIES, UNSAID, Method, Setting
+from experiments.methods import BASELINES, LOSS_LR, NETWORK_RECIPES, NOT_REPORTED, PROXIES, Method, Setting
 from experiments.params import Choice, Number, Params, Positive, Whole, protocol_of
 from experiments.profiles import benchmark_of
 from experiments.study import Study
@@ -64,9 +64,9 @@ def _published(dataset: str, backbone: str) -> dict[str, Setting]:
             3.0, "Fig. 3(c), the published result; Sec. 4: chosen 'between {0, 6} via cross-validation'"
         ),
         "loss.delta": Setting(0.2, "Fig. 3(d), where the radii begin; Sec. 4: chosen 'between [0.1, 0.3]'"),
-        "loss.proxy_norm": UNSAID,
-        "samples_per_class": UNSAID,
-        "loss_clip_value": UNSAID,
+        "loss.proxy_norm": NOT_REPORTED,
+        "samples_per_class": NOT_REPORTED,
+        "loss_clip_value": NOT_REPORTED,
     }
 
 
@@ -101,11 +101,11 @@ OWN: dict[str, Method] = {
             "potential_field.PotentialFieldLoss",
             options={"proxies_per_class": 15, "alpha": 3.0, "delta": 0.2},
             batches="parameter",
-            faster={"proxies": PROXIES},
+            lr_multipliers={"proxies": PROXIES},
             from_parameters={"proxies_per_class": "proxies_per_class", "alpha": "alpha", "delta": "delta"},
             fields={"loss_clip_value": CLIP_VALUE},
-            ranges={"alpha": Range(0, 6), "delta": Range(0.1, 0.3)} | REPULSION | LOSS_LR,
-            decisive=("alpha", "delta"),
+            search_space={"alpha": Range(0, 6), "delta": Range(0.1, 0.3)} | REPULSION | LOSS_LR,
+            searched_params=("alpha", "delta"),
             color="#D55E00",
         ),
         Method(
@@ -113,12 +113,12 @@ OWN: dict[str, Method] = {
             "potential_field.ContrastivePotentialLoss",
             options={"proxies_per_class": 15, "delta": 0.2},
             batches="parameter",
-            faster={"proxies": PROXIES},
+            lr_multipliers={"proxies": PROXIES},
             from_parameters={"proxies_per_class": "proxies_per_class", "delta": "delta"},
             fields={"clip_value": CLIP_VALUE},
-            ranges={"delta": Range(0.1, 0.3)} | REPULSION | LOSS_LR,
-            decisive=("delta",),
-            published=dict.fromkeys(("proxies_per_class", "delta", "samples_per_class", "clip_value"), UNSAID),
+            search_space={"delta": Range(0.1, 0.3)} | REPULSION | LOSS_LR,
+            searched_params=("delta",),
+            published=dict.fromkeys(("proxies_per_class", "delta", "samples_per_class", "clip_value"), NOT_REPORTED),
             color="#E69F00",
         ),
     )

@@ -7,7 +7,7 @@ import pandas as pd
 
 from experiments.analysis import results, summaries
 from experiments.analysis.claims import START
-from experiments.methods import every_seed, found_by_search, pick, runs_of, search_each, spec_of
+from experiments.methods import expand_seeds, found_by_search, pick, runs_of, search_each, spec_of
 from experiments.params import Params, Whole
 from experiments.pfml.claims import TESTS
 from experiments.pfml.methods import METHODS, READINGS, FieldOptions, pfml_study, published
@@ -39,7 +39,7 @@ def retrieval(params: PfmlRetrievalParams) -> list[RunSpec]:
     there are trials. Then, beside the conventional protocol, the two fields as READINGS has them, small embeddings
     (Tables 4, 5), and the folds of MLRC with a small budget (Tables 6, 7).
     """
-    main = every_seed([spec for spec, _ in search_each(_specs(params), METHODS, params)], params)
+    main = expand_seeds([spec for spec, _ in search_each(_specs(params), METHODS, params)], params)
     specs = with_histories(main)
     if params.protocol == "conventional":
         for setting in READINGS_AT[params.profile]:
@@ -50,7 +50,7 @@ def retrieval(params: PfmlRetrievalParams) -> list[RunSpec]:
         dim = params.small_dim
         budget = {"steps": params.steps // 2} if _halved(params) else {}
         small = _specs(params, SMALL_DIM_METHODS, embedding_size=dim, setting=f"dim={dim}", **budget)
-        specs += every_seed(small, params)
+        specs += expand_seeds(small, params)
         begins = runs_of(
             [METHODS["untrained"]], params.model_copy(update={"embedding_size": dim}), setting=f"dim={dim}"
         )
@@ -59,7 +59,7 @@ def retrieval(params: PfmlRetrievalParams) -> list[RunSpec]:
         steps = params.mlrc_steps
         twice = {"eval_every": max(steps // 2, 1), "eval_every_epochs": None}
         short = _specs(params, MLRC_METHODS, steps=steps, epochs=None, **twice)
-        specs += every_seed(short, params, "mlrc")
+        specs += expand_seeds(short, params, "mlrc")
     return specs
 
 

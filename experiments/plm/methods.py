@@ -19,7 +19,7 @@ from pydantic import BaseModel
 from experiments import studies
 from experiments.analysis.claims import START
 from experiments.figures.style import Names
-from experiments.methods import BASELINES, LOSS_LR, PROXIES, UNSAID, Method, Setting, every_seed, pick, spec_of
+from experiments.methods import BASELINES, LOSS_LR, NOT_REPORTED, PROXIES, Method, Setting, expand_seeds, pick, spec_of
 from experiments.params import Count, Number, Params, Positive
 from experiments.study import Study
 from experiments.training.search import Range
@@ -35,7 +35,7 @@ PUBLISHED: Mapping[str, Setting] = {
     "epochs": Setting(200, f"{_SEC}: 'for 200 epochs on all three datasets'"),
     "optimizer": Setting("adam", f"{_SEC}: 'We use Adam'"),
     "lr": Setting(5e-4, f"{_SEC}: 'the learning rate chosen as 5e-4'"),
-    "weight_decay": UNSAID,
+    "weight_decay": NOT_REPORTED,
     "batch_size": Setting(100, f"{_SEC}: 'a mini-batch size of 100 samples'"),
     "views": Setting(2, f"{_SEC}: 'two random augmentations of an image'"),
     "neighbours": Setting(NEIGHBOURS, "STML's code; Sec. 3.1.1 gives neither N nor k"),
@@ -63,10 +63,10 @@ def _pseudo(name: str, labels: str, color: str, source: str) -> Method:
     return Method(
         name,
         "baselines.normalized_softmax",
-        faster={"*": PROXIES},
+        lr_multipliers={"*": PROXIES},
         fields={"scheme": "pseudo_labels", "scheme_options": {"labels": labels}},
-        ranges=TEMPERATURE | LOSS_LR,
-        published={"clusters": UNSAID, "temperature": Setting(0.05, f"Zhai and Wu, BMVC 2019, not {source}")},
+        search_space=TEMPERATURE | LOSS_LR,
+        published={"clusters": NOT_REPORTED, "temperature": Setting(0.05, f"Zhai and Wu, BMVC 2019, not {source}")},
         color=color,
         offered=False,
     )
@@ -79,10 +79,10 @@ OWN: dict[str, Method] = {
             "PLM",
             "piecewise_linear.PiecewiseLinearManifoldLoss",
             options=_LOSS,
-            faster={"*": PROXIES},
+            lr_multipliers={"*": PROXIES},
             from_parameters={"delta": "delta"},
             fields={"scheme": "momentum_encoder", "neighbours": NEIGHBOURS},
-            ranges=RANGES,
+            search_space=RANGES,
             color="#B5179E",
             offered=False,
         ),
@@ -90,9 +90,9 @@ OWN: dict[str, Method] = {
             "STML-style",
             "unlabelled.ContextualSimilarityLoss",
             fields={"scheme": "momentum_encoder", "neighbours": NEIGHBOURS},
-            ranges={"sigma": Range(1, 9), "delta": Range(0.5, 1.5)},
+            search_space={"sigma": Range(1, 9), "delta": Range(0.5, 1.5)},
             published={
-                "k": UNSAID,
+                "k": NOT_REPORTED,
                 "sigma": Setting(3.0, "Kim et al., CVPR 2022"),
                 "delta": Setting(1.0, "Kim et al., CVPR 2022"),
             },
@@ -103,7 +103,7 @@ OWN: dict[str, Method] = {
             "NT-Xent",
             "unlabelled.nt_xent",
             fields={"scheme": "pseudo_labels", "scheme_options": {"labels": "instances"}},
-            ranges=TEMPERATURE,
+            search_space=TEMPERATURE,
             published={"temperature": Setting(0.1, "Chen et al., ICML 2020")},
             color="#2A9D8F",
             offered=False,
@@ -209,7 +209,7 @@ plm_study = functools.partial(Study, paper="plm", shared=PROFILES, published=pub
 def unlabelled_runs(names: Iterable[str], params: Params, **how: Any) -> list[RunSpec]:
     """All seeds of some methods; `how`, as in `spec_of`, concerns those that train."""
     trained = [method for method in pick(METHODS, names) if method.name != START]  # START comes with "untrained"
-    return every_seed([_spec(method, params, **how) for method in trained], params)
+    return expand_seeds([_spec(method, params, **how) for method in trained], params)
 
 
 def _spec(method: Method, params: Any, scheme_options: Mapping[str, Any] | None = None, **how: Any) -> RunSpec:

@@ -73,7 +73,7 @@ def wanted(
             raise ValueError(f"searches are committed, and {params.dataset!r} are images of your own; name a data set")
         trained = [spec for spec in study.specs_untrained(params) if spec.loss]
         for name in dict.fromkeys(spec.method for spec in trained):
-            chosen = name in methods if methods else name in records and records[name].ranges is not None
+            chosen = name in methods if methods else name in records and records[name].search_space is not None
             if not chosen:
                 continue
             try:
@@ -94,7 +94,7 @@ def wanted(
 
 def _wanted(records: Mapping[str, Method], name: str, trained: Sequence[RunSpec], params: Params) -> Wanted:
     method = records[name]
-    if method.ranges is None:
+    if method.search_space is None:
         raise ValueError(f"{name} cannot be searched: its record states no ranges")
     levels = [spec for spec in trained if spec.method == name]
     if not levels:
@@ -113,7 +113,7 @@ def _wanted(records: Mapping[str, Method], name: str, trained: Sequence[RunSpec]
     if wrong := [field for field in _differences(default, plain) if field in about["conditions"]]:
         raise ValueError(f"{params.notebook} has no run of {name} with the {' and '.join(wrong)} of its parameters")
     path = _folder(params) / params.search_name(name)
-    return Wanted(path, default, searched_ranges(method), tuple(method.rates), about)
+    return Wanted(path, default, searched_ranges(method), tuple(method.param_lrs), about)
 
 
 def _differences(spec: RunSpec, plain: RunSpec) -> list[str]:

@@ -12,7 +12,17 @@ from typing import Any
 
 from experiments import papers
 from experiments.files import repository_root
-from experiments.methods import METHOD, PARAMETER, UNSAID, Layers, Method, Setting, option_layers, spec_layers, spec_of
+from experiments.methods import (
+    METHOD,
+    NOT_REPORTED,
+    PARAMETER,
+    Layers,
+    Method,
+    Setting,
+    option_layers,
+    spec_layers,
+    spec_of,
+)
 from experiments.params import Params, search_trials_of
 from experiments.study import Study
 from experiments.training import protocols
@@ -108,8 +118,8 @@ def _with_paper(origin: str, value: object, setting: Setting | None) -> tuple[st
     """An origin, "paper" where the method's record took it from there, and what else the paper says of the setting."""
     if setting is None or origin.startswith("paper"):
         return origin, ""
-    if setting == UNSAID:
-        return origin, UNSAID.source
+    if setting == NOT_REPORTED:
+        return origin, NOT_REPORTED.source
     if setting.value != value:
         return origin, f"the paper has {setting.value}: {setting.source}"
     return (

@@ -57,7 +57,7 @@ def test_no_method_of_the_room_uses_labels_and_notebook_01_leaves_them_out():
 def test_published_settings_reach_the_runs_of_the_profile_paper():
     spec = next(spec for spec in specs_of("50", "paper")[0] if spec.method == "PLM")
     for name, setting in methods.PUBLISHED.items():
-        if setting == methods.UNSAID:
+        if setting == methods.NOT_REPORTED:
             continue
         field, _, option = name.partition(".")
         if field == "loss":

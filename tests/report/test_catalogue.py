@@ -17,7 +17,8 @@ METHODS = """
 from experiments.methods import BASELINES, Method
 from experiments.training.search import Range
 
-OWN = {"Toy": Method("Toy", "baselines.triplet", batches="pairs", ranges={"margin": Range(0.1, 0.4)}, color="#123456")}
+MARGIN = {"margin": Range(0.1, 0.4)}
+OWN = {"Toy": Method("Toy", "baselines.triplet", batches="pairs", search_space=MARGIN, color="#123456")}
 METHODS = BASELINES | OWN
 """
 CLAIMS = """
@@ -28,7 +29,7 @@ TESTS = {"toy-01": ClaimTest("toy-01", "99_toy_retrieval", (higher("Toy", "Tripl
 STUDY = """
 from dataclasses import dataclass
 
-from experiments.methods import every_seed, pick, search_each, spec_of
+from experiments.methods import expand_seeds, pick, search_each, spec_of
 from experiments.params import Params
 from experiments.study import Study
 from experiments.toy.claims import TESTS
@@ -43,7 +44,7 @@ class ToyParams(Params):
 
 def retrieval(params):
     specs = [spec_of(method, params) for method in pick(METHODS, params.methods)]
-    return every_seed([spec for spec, _ in search_each(specs, METHODS, params)], params)
+    return expand_seeds([spec for spec, _ in search_each(specs, METHODS, params)], params)
 
 
 Retrieval = Study("99_toy_retrieval", ToyParams, retrieval, claims=TESTS, paper="toy")

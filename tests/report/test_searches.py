@@ -19,7 +19,7 @@ TINY = {"profile": "small", "dataset": "glyphs"}
 TINY_RUN = TRAINED.replace(loss=None, steps=None)
 METHODS = papers.methods()
 TRUE_SCORES = search.scores_of  # before a test puts another in its place
-SEARCHABLE = [name for name, method in METHODS.items() if method.ranges]
+SEARCHABLE = [name for name, method in METHODS.items() if method.search_space]
 
 
 @pytest.fixture(autouse=True)
@@ -80,7 +80,7 @@ def test_all_methods_have_the_same_trials_and_the_same_range_of_the_learning_rat
 def test_a_search_varies_the_learning_rate_and_at_most_three_decisive_options(name):
     ranges = methods.searched_ranges(METHODS[name])
     assert "lr" in ranges and "loss_lr" not in ranges and len(ranges) <= 4
-    assert set(METHODS[name].decisive) <= set(METHODS[name].ranges)
+    assert set(METHODS[name].searched_params) <= set(METHODS[name].search_space)
     root = METHODS[METHODS[name].searched_as or name]
     assert not root.searched_as and root.loss == METHODS[name].loss, "a variant has the options of its search"
     assert methods.searched_ranges(root) == ranges
@@ -250,7 +250,7 @@ def test_what_learns_without_labels_is_trained_on_a_fold_and_scored_on_its_valid
 
 
 def test_a_method_without_ranges_cannot_be_searched(monkeypatch):
-    without = METHODS | {"PFML": dataclasses.replace(METHODS["PFML"], ranges=None)}
+    without = METHODS | {"PFML": dataclasses.replace(METHODS["PFML"], search_space=None)}
     monkeypatch.setattr(papers, "methods", lambda: without)
     with pytest.raises(ValueError, match="PFML cannot be searched: its record states no ranges"):
         searches.wanted([catalogue.find("10")], lambda study: study.configured(TINY), ["PFML"])

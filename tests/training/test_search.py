@@ -229,7 +229,7 @@ def test_a_protocol_scores_every_trial_on_all_its_folds(monkeypatch, tmp_path):
         return [1 - (rate + 2) ** 2 / 36] * 4
 
     monkeypatch.setattr(search, "scores_of", score)
-    ranges = BASELINES["ProxyNCA++"].ranges
+    ranges = BASELINES["ProxyNCA++"].search_space
     best, rows = search.by_protocol(TINY, ranges, trials=20)
     assert seen == [[0, 1, 2, 3]] * 20 and len(rows) == 20
     assert max(row["val MAP@R"] for row in rows) > 0.95
@@ -241,7 +241,7 @@ def test_a_protocol_scores_every_trial_on_all_its_folds(monkeypatch, tmp_path):
 
 
 def test_a_search_needs_trials_and_folds():
-    ranges = BASELINES[TINY.method].ranges
+    ranges = BASELINES[TINY.method].search_space
     with pytest.raises(ValueError, match="trials must be positive, got 0"):
         search.by_protocol(TINY, ranges, trials=0)
     with pytest.raises(ValueError, match="'conventional' has no validation classes"):
@@ -253,7 +253,7 @@ def test_a_protocol_without_folds_is_searched_on_classes_held_out_for_that(share
     assert (model.fold, model.folds, model.restore_best, model.eval_every) == (2, 3, True, 1)
     run = runs.run(model)
     assert {row["selection"] for row in run.rows} == {"last", "val_best"}
-    best, rows = search.by_protocol(TINY, BASELINES[TINY.method].ranges, "roth", trials=2)
+    best, rows = search.by_protocol(TINY, BASELINES[TINY.method].search_space, "roth", trials=2)
     assert len(rows) == 2 and all(0 < row["val MAP@R"] < 1 for row in rows)
     assert (
         best.fold is None
