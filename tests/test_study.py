@@ -31,6 +31,7 @@ def test_what_larger_profiles_found_leads(profile, led, monkeypatch):
         return plt.figure()
 
     InteractiveShell.instance()  # a kernel has one
+    plt.close("all")
     with capture_output() as captured:
         of_profile(profile).lead(figure)
     assert drawn == led and not plt.get_fignums()

@@ -135,7 +135,7 @@ def _own() -> dict[Variant, Method]:
 
     for name, (loss, options) in LOSSES.items():
         plain, large, small, single = _SHADES[name]
-        shared: dict[str, Any] = {"options": options, "ranges": _RANGES[name], "batches": "pairs"}
+        shared: dict[str, Any] = {"options": options, "search_space": _RANGES[name], "batches": "pairs"}
         add(Variant(name), loss, color=plain, **shared)
         largest = Variant(name, "CCP", "L")
         for variant, color in ((Variant(name, "Proxy"), single), (Variant(name, "CCP", "S"), small), (largest, large)):
@@ -143,14 +143,18 @@ def _own() -> dict[Variant, Method]:
             add(variant, loss, color=color, **how, **shared)
     for name, colors in (("C1", ("#DADAEB", "#6A51A3")), ("C2", ("#FEE6CE", "#D94801"))):
         ranges = {"pos_margin": Range(-0.2, 1), "neg_margin": Range(0, 1)}
-        shared = {"options": {"form": name.lower()}, "batches": "pairs", "ranges": ranges}
+        shared = {"options": {"form": name.lower()}, "batches": "pairs", "search_space": ranges}
         for size, color in zip("SL", colors):
             shared["searched_as"] = "" if size == "L" else Variant(name, "XBM", "L").name
             add(Variant(name, "XBM", size), "baselines.cross_batch_memory", color=color, **shared)
     anchor: Any = BASELINES["ProxyAnchor"]
     shared = {"fields": {"scheme": SCHEME}, "lr_multipliers": {"*": PROXIES}}
     add(Variant("ProxyAnchor", "CCP"), anchor.loss, search_space=anchor.search_space, color="#003355", **shared)
-    field: dict[str, Any] = {"options": {"proxies_per_class": 8}, "batches": "pairs", "ranges": {"alpha": Range(0, 6)}}
+    field: dict[str, Any] = {
+        "options": {"proxies_per_class": 8},
+        "batches": "pairs",
+        "search_space": {"alpha": Range(0, 6)},
+    }
     for form, color in (("Proxy", "#BF8040"), ("CCP", "#7A3300")):
         field["searched_as"] = "" if form == "CCP" else Variant("PFML", "CCP").name
         add(Variant("PFML", form), "potential_field.PotentialFieldLoss", color=color, **shared, **field)
