@@ -44,7 +44,7 @@ def math(display):
 
 
 def as_written(app, what, name, obj, options, lines):
-    """Docstrings are plain text, shown as they are written."""
+    """Docstrings are plain text, shown without markup."""
     if any(lines):
         lines[:] = [".. code-block:: none", "", *(f"   {line}" for line in lines)]
 

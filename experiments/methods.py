@@ -2,7 +2,7 @@
 
 The network, the data and the budget are equal for every method of a notebook; only the loss, its parameters' learning
 rates and the composition of its batches differ. A baseline is stated here once, so that notebooks of different papers
-ask for equal specs and a shared run is trained once. A paper's own methods stand in the `methods.py` of its room.
+ask for equal specs and a shared run is trained once. A paper's own methods stand in the `methods.py` of its folder.
 """
 
 from collections.abc import Iterable, Iterator, Mapping

@@ -174,13 +174,15 @@ class Execution:
         file = records.file_of(self.params.profile, self.study.name)
         if file and not variables.trains():
             there = runs.on_record(specs, file)
-            missing = {spec.seed for spec, present in zip(specs, there) if not present}
+            missing, every = {spec.seed for spec, present in zip(specs, there) if not present}, {s.seed for s in specs}
             specs = [spec for spec in specs if spec.seed not in missing]
             if not specs:
                 raise FileNotFoundError(
                     f"{self.study.name}: {there.count(False)} of {len(there)} runs are not in {file.parent}, some of "
                     "every seed; train them (`python -m experiments train`), or leave DMLREPRO_TRAIN=0 out"
                 )
+            if missing:
+                print(f"seeds in {file.name}: {len(every - missing)} of {len(every)}")
             return self._finished(runs.run_all(specs, record=file))
         return self._finished(runs.run_all(specs, jobs=jobs, record=file, measure=self.measure, rerun=rerun))
 

@@ -65,7 +65,7 @@ class YourImagesParams(Params):
     attempts: tuple[str, ...]
     head_start: str = "whitened"  # where the head of a loss begins: "whitened" or "pca" components, or "random"
     head_lr: Positive = 0.001
-    embedding_scale: Number = 0.0  # of nivMF's distances, see NivmfParams; 0: what its room knows for the backbone
+    embedding_scale: Number = 0.0  # of nivMF's distances, see NivmfParams; 0: that of nivmf/methods.py for the backbone
 
     @model_validator(mode="after")
     def _known(self) -> typing.Self:

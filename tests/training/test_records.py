@@ -294,13 +294,14 @@ def test_a_selection_that_one_seed_has_is_as_uncertain_as_the_last_step():
     assert not differs(0.725) and "test_best R@1 was 0.72" in differs(0.76)
 
 
-def test_a_part_of_a_study_is_its_whole_seeds(finished, machine, file, monkeypatch):
+def test_a_part_of_a_study_is_its_whole_seeds(finished, machine, file, monkeypatch, capsys):
     machine()
     records.rewrite(file, lambda line: None if line["run"] == finished[1].name else line)
     monkeypatch.setenv("DMLREPRO_TRAIN", "0")
     no_training(monkeypatch)
     on_record = EXECUTION.run(SEEDS)
     assert [run.spec.seed for run in on_record] == [0, 2]
+    assert f"seeds in {file.name}: 2 of 3" in capsys.readouterr().out
     with pytest.raises(FileNotFoundError, match=r"1 of 1 runs are not in"):
         EXECUTION.run(SEEDS[1:2])
 
