@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from PIL import Image, ImageOps
 
 from experiments import cli
@@ -453,3 +454,28 @@ def test_a_csv_file_is_written_for_files_only_and_overwrites_nothing(tmp_path, b
     assert "mine.csv exists" in capsys.readouterr().err and (tmp_path / "mine.csv").read_text() == "mine"
     with pytest.raises(ValueError, match="glyphs has no image files"):
         manifests.write_csv(manifests.load("glyphs", images_per_class=1), tmp_path / "a.csv")
+
+
+@pytest.mark.filterwarnings("ignore:Corrupt EXIF data")
+def test_damaged_exif_is_no_reason_to_refuse(birds):
+    picture(birds / "owl" / "0.jpg", exif=b"Exif\0\0MM\0*\0\0\0\x08\xff\xff\x01\x12")
+    assert len(images.open_images(load(birds))) == 13
+
+
+def test_sizes_from_one_pixel_to_large(birds):
+    for width, height in ((1, 1), (2, 1), (1, 3), (3000, 2000), (400, 10)):
+        picture(birds / "owl" / f"{width}x{height}.png", (width, height))
+    store = images.open_images(load(birds), short_side=16)
+    assert store.sizes.min(1).values.unique().tolist() == [16]
+    assert images.test_batch(store, np.arange(len(store)), 16).shape == (17, 3, 16, 16)
+    assert images.train_batch(store, np.arange(len(store)), 16, torch.Generator()).shape[0] == 17
+
+
+def test_other_encodings_and_binary_files_are_refused(tmp_path):
+    for content in (
+        "path,label\ncafé.png,é\n".encode("latin-1"),
+        "path,label\n".encode("utf-16"),
+        b"PK\x03\x04\x00\xff",
+    ):
+        (tmp_path / "a.csv").write_bytes(content)
+        refused(tmp_path / "a.csv", r"a.csv: expected a CSV file in UTF-8")

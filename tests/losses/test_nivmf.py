@@ -516,3 +516,28 @@ def test_bad_input_is_named(call, message):
 def test_squared_distances_below_one_and_of_a_point_to_itself():
     points = torch.tensor([[0.1, 0.0], [0.1, 0.3]], dtype=torch.float64)
     torch.testing.assert_close(nivmf.l2_distance(points, points), torch.tensor([[0.0, 0.09], [0.09, 0.0]]).double())
+
+
+def test_vmf_distances_are_the_integrals_at_512_dimensions():
+    """Monte Carlo within 4.5 standard errors, which are small enough to tell."""
+    g = generator(9)
+    a = vmf.direction(torch.randn(512, dtype=torch.float64, generator=g))
+    b = vmf.direction(a + 0.1 * vmf.direction(torch.randn(512, dtype=torch.float64, generator=g)))
+    z, n = 300 * a, 4000
+    points = vmf.sample(a[None], double([300.0]), n, g)[:, 0]
+    log_uniform = vmf.log_normalizer(double(0.0), 512).item()  # e^868; the product of densities is taken relative to it
+    for name, p, term, offset in (
+        ("kl", 260 * b, lambda log_z, log_p: log_z - log_p, 0),
+        ("bhattacharyya", 260 * b, lambda log_z, log_p: ((log_p - log_z) / 2).exp(), 0),
+        ("el_vmf", 30 * b, lambda log_z, log_p: (log_p - log_uniform).exp(), log_uniform),
+    ):
+        log_z, log_p = log_vmf(points, z), log_vmf(points, p)
+        values = term(log_z, log_p)
+        value = ISOTROPIC[name](z[None], p[None]).item()
+        value = value if name == "kl" else math.exp(-value - offset)
+        error = values.std() / n**0.5
+        assert abs(values.mean() - value) < 4.5 * error, name
+        assert error < 0.05 * abs(value)
+        if name == "kl":
+            printed = nivmf.kl_distance(z[None], p[None], variant="printed").item()
+            assert abs(values.mean() - printed) > 100 * error
