@@ -1,6 +1,6 @@
 """Notebook 46: what a step costs with CCP, beside the same loss within the batch (Sec. V-B, Table I).
 
-A step and how it is measured are those of `papers.steps`. With CCP the loss has proxies, and the penalty adds a term of
+A step and how it is measured: `experiments.steps`. With CCP the loss has proxies, and the penalty adds a term of
 all weights. What comes once per problem, the pool and the search, is divided by the steps of a problem.
 """
 

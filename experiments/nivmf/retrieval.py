@@ -7,7 +7,7 @@ import pandas as pd
 from pydantic import Field
 
 from dmlrepro import metrics
-from experiments.methods import expand_seeds, found_by_search, pick, runs_of, search_each, spec_of
+from experiments.methods import expand_seeds, pick, runs_of, search_each, spec_of
 from experiments.nivmf.claims import TESTS
 from experiments.nivmf.methods import JOINT, METHODS, TABLE_2, NivmfOptions, nivmf_study
 from experiments.params import MAY_BE_EMPTY, Number, Params, Whole
@@ -32,7 +32,7 @@ class NivmfRetrievalParams(NivmfOptions, Params):
 def retrieval(params: NivmfRetrievalParams) -> list[RunSpec]:
     """Table 1: every method, every seed, its hyperparameters searched first where there are trials. Then Table 2, the
     joint loss with a step-wise learning-rate schedule, where the parameters have one."""
-    main = expand_seeds([spec for spec, _ in search_each(_specs(params), METHODS, params)], params)
+    main = expand_seeds([spec for spec, _ in search_each(specs_of(params), METHODS, params)], params)
     specs = with_histories(main)
     if params.lr_drop_epochs and JOINT in params.methods:
         schedule = {"lr_drop_epochs": params.lr_drop_epochs, "lr_drop": params.lr_drop} | _longer(params)
@@ -65,12 +65,7 @@ def _nmi(run: RunResult) -> dict[str, float]:
     return {"NMI": metrics.nmi(run.embeddings, evaluated_labels(run)[0])}
 
 
-def tuned(params: NivmfRetrievalParams) -> pd.DataFrame | None:
-    """The hyperparameters that the search of `retrieval` found, see `methods.found_by_search`; None without one."""
-    return found_by_search(_specs(params), METHODS, params)
-
-
-def _specs(params: NivmfRetrievalParams) -> list[RunSpec]:
+def specs_of(params: NivmfRetrievalParams) -> list[RunSpec]:
     return [spec_of(method, params) for method in pick(METHODS, params.methods)]
 
 

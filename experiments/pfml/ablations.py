@@ -79,14 +79,9 @@ def _ablation(params: Params, settings: Mapping[str, Mapping[str, object]]) -> l
     return specs
 
 
-def spreads_of(run: RunResult, params: Params) -> list:
-    """How far the test embeddings of a class lie apart."""
-    return [measured(run, spread)]
-
-
 @measurement("pfml.class_spread")
 def spread(run: RunResult) -> dict[str, float]:
-    """`class_distances` of a run's test embeddings."""
+    """How far the test embeddings of a class lie apart."""
     return class_distances(run.embeddings, evaluated_labels(run)[0])
 
 
@@ -124,6 +119,6 @@ Repulsion = pfml_study(
     ablation_repulsion_radius,
     profiles={"*": {"radii": (0.2, 0.22, 0.25, 0.3, 0.35, 0.4, 0.45)}, "quick": {"radii": (0.2, 0.3, 0.4)}},
     references={"radii": (0.2,)},
-    measures=spreads_of,
+    measures=lambda run, params: [measured(run, spread)],
     claims=TESTS,
 )

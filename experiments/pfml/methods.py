@@ -4,7 +4,7 @@ Proxies learn 100 times as fast as the network, as the paper and its baselines d
 
 Deviation: gradient values are clipped at CLIP_VALUE, those of PFML's proxies and all of CPML's. The paper mentions no
 clipping; ProxyAnchor's code, whose recipe it follows, clips all values at 10, which does not change what is said below.
-Proxies start at norm 1, see `PotentialFieldLoss`. READINGS has both methods in other ways.
+Proxies start at norm 1, see `PotentialFieldLoss`. Notebook 12 trains PFML in other ways.
 """
 
 import functools
@@ -124,18 +124,6 @@ OWN: dict[str, Method] = {
     )
 }
 METHODS = BASELINES | OWN
-
-# The two fields once more where the paper leaves a choice open, or makes one that costs much: {setting of the tables:
-# (method, what it changes)}. The first three are the paper read word by word: proxies that are normalised in the
-# forward pass only, gradients that nothing clips, and both. The fourth repels farther than Eq. 2 does; its radius was
-# chosen on validation classes of the glyphs. The last is CPML with nothing but the potential exchanged.
-READINGS: dict[str, tuple[str, dict]] = {
-    "proxies=as drawn": ("PFML", {"loss_options": {"proxy_norm": None}}),
-    "gradients=unclipped": ("PFML", {"loss_clip_value": None}),
-    "proxies=as drawn;gradients=unclipped": ("PFML", {"loss_options": {"proxy_norm": None}, "loss_clip_value": None}),
-    "delta_rep=0.3": ("PFML", {"loss_options": {"delta_rep": 0.3}}),
-    "clipping=of PFML": ("CPML", {"loss_clip_value": CLIP_VALUE, "clip_value": None}),
-}
 LABELS = {
     "W2": "W2 between proxies and data",
     "nearest sample": "proxies to nearest sample",

@@ -71,25 +71,18 @@ def apart_of(run: RunResult, asking: Mapping[str, float] | None = None) -> dict[
 def apart(embeddings: Tensor, asking: Mapping[str, float] | None = None) -> dict[str, float]:
     """`nearest_distance` and `mean_distance` of embeddings (N, D); with options ASKING of the loss also what Eq. 6,
     delta (1 - s), asks for of the same pairs where these are the momentum encoder's, `nearest_asked`, `mean_asked`."""
-    points = _looked_at(embeddings)
+    some = torch.randperm(len(embeddings), generator=torch.Generator().manual_seed(0))[:LOOKED_AT]
+    points = F.normalize(embeddings[some].double(), dim=1)
     matrices = {"distance": distances(points, points)}
     if asking is not None:
-        matrices["asked"] = asked(points, **asking)
+        options: dict[str, Any] = dict(asking)
+        delta = options.pop("delta")
+        matrices["asked"] = delta * (1 - pieces_and_similarity(points, **options)[2])
     itself = torch.eye(len(points), dtype=torch.bool)
     nearest = matrices["distance"].masked_fill(itself, math.inf).argmin(1, keepdim=True)
     return {f"nearest_{name}": matrix.gather(1, nearest).mean().item() for name, matrix in matrices.items()} | {
         f"mean_{name}": matrix[~itself].mean().item() for name, matrix in matrices.items()
     }
-
-
-def asked(points: Tensor, delta: float, **options: Any) -> Tensor:
-    """(N, N) distances that Eq. 6 asks of unit vectors (N, D) that are the momentum encoder's, too."""
-    return delta * (1 - pieces_and_similarity(points, **options)[2])
-
-
-def _looked_at(embeddings: Tensor) -> Tensor:
-    some = torch.randperm(len(embeddings), generator=torch.Generator().manual_seed(0))[:LOOKED_AT]
-    return F.normalize(embeddings[some].double(), dim=1)
 
 
 DISTANCES = ("mean_distance", "mean_asked", "nearest_distance", "nearest_asked")
