@@ -7,7 +7,7 @@ MAP@R, with fewer steps and without a search, or with one of `search_trials` tri
 import functools
 from typing import Any
 
-from experiments.meanfield.claims import SAME_RATE, TESTS
+from experiments.meanfield.claims import SAME_RATE
 from experiments.meanfield.methods import FIELD_LR, METHODS, meanfield_study, specs_of
 from experiments.methods import expand_seeds, search_each
 from experiments.params import Params, Whole
@@ -68,12 +68,10 @@ Mlrc = folds_study(
         "*": {"methods": ("untrained", "ArcFace", "CosFace", "MultiSimilarity", "ProxyNCA++", "ProxyAnchor", *PAIRS)},
         "quick": {"methods": ("untrained", "ArcFace", "ProxyAnchor", "MFCont", "MFCWMS")},
     },
-    claims=TESTS,
 )
 Nca = folds_study(
     "38_meanfield_nca",
     NcaParams,
     nca,
     profiles={"small": {"seeds": 20}, "paper": {"seeds": 20}},
-    claims=TESTS,
 )

@@ -1,4 +1,5 @@
-"""Notebook 20: retrieval with EL-nivMF, alone and beside ProxyAnchor (Tables 1 and 2)."""
+"""Notebooks 20 and 21: retrieval with EL-nivMF, alone and beside ProxyAnchor (Tables 1 and 2), and how much ProxyAnchor
+beside it (Fig. 4)."""
 
 from collections.abc import Iterable
 from typing import Annotated
@@ -27,6 +28,12 @@ class NivmfRetrievalParams(NivmfOptions, Params):
         tuple[Annotated[int | float, Field(ge=0)], ...], MAY_BE_EMPTY
     ]  # of the runs of Table 2; empty: no such runs
     lr_drop: Number  # the factor of every learning rate at each of them
+
+
+class OmegaParams(NivmfOptions, Params):
+    """The parameters of notebook 21."""
+
+    omegas: tuple[Number, ...]
 
 
 def retrieval(params: NivmfRetrievalParams) -> list[RunSpec]:
@@ -69,6 +76,14 @@ def specs_of(params: NivmfRetrievalParams) -> list[RunSpec]:
     return [spec_of(method, params) for method in pick(METHODS, params.methods)]
 
 
+def ablation_omega(params: OmegaParams) -> list[RunSpec]:
+    """The joint loss at every omega, 0 being EL-nivMF alone; ProxyAnchor alone; and the untrained network."""
+    specs = runs_of(pick(METHODS, ["untrained", "ProxyAnchor"]), params)
+    for omega in params.omegas:
+        specs += runs_of([METHODS[JOINT]], params, setting=f"omega={omega:g}", loss_options={"omega": omega})
+    return specs
+
+
 Retrieval = nivmf_study(
     "20_nivmf_retrieval",
     NivmfRetrievalParams,
@@ -81,4 +96,12 @@ Retrieval = nivmf_study(
     },
     claims=TESTS,
     ranked=("EL-nivMF", JOINT),
+)
+Omega = nivmf_study(
+    "21_nivmf_ablation_omega",
+    OmegaParams,
+    ablation_omega,
+    profiles={"*": {"omegas": (0.0, 0.01, 0.1, 1.0, 10.0, 100.0, 1000.0)}, "quick": {"omegas": (0.0, 1.0, 100.0)}},
+    references={"omegas": (0.0,)},
+    claims=TESTS,
 )

@@ -11,7 +11,6 @@ from dmlrepro.losses.baselines import proxies_of
 from experiments.methods import expand_seeds, pick, search_each, spec_of
 from experiments.params import Count, Params, Whole
 from experiments.pfml import geometry
-from experiments.pfml.claims import TESTS
 from experiments.pfml.methods import METHODS, FieldOptions, pfml_study
 from experiments.studies import (
     measured,
@@ -115,5 +114,4 @@ Alignment = pfml_study(
         "quick": {"methods": ("untrained", "PFML", "CPML", "SoftTriple", "ProxyAnchor")},
     },
     one_network=True,
-    claims=TESTS,
 )

@@ -18,21 +18,16 @@ from experiments import studies
 from experiments.figures.style import Names
 from experiments.methods import BASELINES, LOSS_LR, NETWORK_RECIPES, NOT_REPORTED, PROXIES, Method, Setting
 from experiments.params import Choice, Number, Params, Positive, Whole, protocol_of
+from experiments.pfml.claims import TESTS
 from experiments.profiles import benchmark_of
 from experiments.study import Study
 from experiments.training import protocols
 from experiments.training.search import Range
 
-# PFML's forces span orders of magnitude: a point at delta pulls with alpha / delta^(alpha + 1) = 1875, one at right
-# angles with 0.75. So the first thing the proxies of a class do is to gather, drawn by one another. Within delta that
-# pull ends, but Adam's second moment remembers it and divides by it all that is left, the pull of the samples: the
-# proxies stay where they met, far from their class. Clipped values leave no such memory. Clipping the norm of all
-# gradients does not help: the network's are larger by far, so that every step is divided by about the same.
-#
-# What is clipped was chosen on validation classes of the glyphs, a seed on each of three folds, 300 steps. Mean MAP@R
-# of PFML: 45 with its proxies' gradients clipped at 0.01, within two points of that at ten times as much and at a
-# tenth, 42 with all gradients clipped, 33 without. CPML is the better by far with all gradients clipped.
-# That is CLIP_VALUE of the loss.
+# Notebook 12 says why gradients are clipped. What is clipped was chosen on validation classes of the glyphs, a seed on
+# each of three folds, 300 steps. Mean MAP@R of PFML: 45 with its proxies' gradients clipped at 0.01, within two points
+# of that at ten times as much and at a tenth, 42 with all gradients clipped, 33 without. CPML is the better by far with
+# all gradients clipped. That is CLIP_VALUE of the loss.
 
 R50, IBN = "resnet50.tv_in1k", "bn_inception"
 VIT, DINO = "vit_small_patch16_224.augreg_in21k", "vit_small_patch16_224.dino"
@@ -214,5 +209,5 @@ def decided(choice: Choice) -> dict[str, Any]:
 
 
 pfml_study = functools.partial(
-    Study, paper="pfml", decides=decided, published=published_settings, deviations=DEVIATIONS
+    Study, paper="pfml", claims=TESTS, decides=decided, published=published_settings, deviations=DEVIATIONS
 )

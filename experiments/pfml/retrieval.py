@@ -7,7 +7,6 @@ from experiments.analysis import results
 from experiments.analysis.claims import START
 from experiments.methods import expand_seeds, pick, runs_of, search_each, spec_of
 from experiments.params import Params, Whole
-from experiments.pfml.claims import TESTS
 from experiments.pfml.methods import METHODS, FieldOptions, pfml_study
 from experiments.studies import histories_apart, with_histories
 from experiments.training.spec import RunSpec
@@ -74,6 +73,5 @@ Retrieval = pfml_study(
         "small": {"small_dim": 64, "mlrc_steps": 150, "methods": TABLE_1},
         "paper": {"small_dim": 64, "mlrc_steps": 0, "methods": TABLE_1},
     },
-    claims=TESTS,
     ranked=("PFML",),
 )

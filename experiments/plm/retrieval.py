@@ -12,7 +12,6 @@ from dmlrepro.losses.piecewise_linear import distances, pieces_and_similarity
 from experiments.analysis.claims import START
 from experiments.methods import spec_of
 from experiments.params import Count, Params
-from experiments.plm.claims import TESTS
 from experiments.plm.methods import METHODS, PUBLISHED, PlmOptions, plm_study, unlabelled_runs
 from experiments.studies import measured
 from experiments.training.records import measurement
@@ -95,5 +94,4 @@ Retrieval = plm_study(
         "quick": {"methods": ("untrained", "random head", "PLM", "STML-style", "NT-Xent", "K-Means")},
     },
     measures=distances_of,
-    claims=TESTS,
 )

@@ -21,7 +21,6 @@ from experiments.analysis import results
 from experiments.analysis.claims import START
 from experiments.analysis.statistics import MIN_SEEDS
 from experiments.params import Count, Number, Params, Whole
-from experiments.plm.claims import TESTS
 from experiments.plm.methods import PUBLISHED, plm_study, unlabelled_runs
 from experiments.studies import evaluated_labels, scored
 from experiments.training import records
@@ -56,7 +55,11 @@ def supervision_table(finished: Iterable[RunResult], params: SupervisionParams) 
     """
     finished = list(finished)
     values = of_seeds([ways_of(run, params) for run in finished], params.seeds or 0)
-    rows = [_of(run, way, row) for run, of_run in zip(finished, values) for way, row in of_run.items()]
+    rows = []
+    for run, of_run in zip(finished, values):
+        for way, qualities in of_run.items():
+            row = scored(run, qualities)  # nothing is trained
+            rows.append(Scored(run.spec.replace(method=way, protocol=""), row.dataset, row.rows))
     return results.tidy(rows, params)
 
 
@@ -129,11 +132,6 @@ def _classes_within(labels: Tensor, images: int) -> int:
     return max(int((counts <= images).sum()), 2)
 
 
-def _of(run: RunResult, method: str, values: dict[str, float]) -> Scored:
-    row = scored(run, values)
-    return Scored(run.spec.replace(method=method, protocol=""), row.dataset, row.rows)  # nothing is trained
-
-
 Supervision = plm_study(
     "51_plm_supervision_quality",
     SupervisionParams,
@@ -141,5 +139,4 @@ Supervision = plm_study(
     supervision_table,
     ways_of,
     profiles={"quick": {"images": 1200}, "small": {"images": 3000}, "paper": {"images": 6000}},
-    claims=TESTS,
 )
