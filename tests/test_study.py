@@ -1,23 +1,25 @@
 """What the cells of notebooks show of results/, and what a study says of itself."""
 
+import json
 from types import SimpleNamespace
 
 import matplotlib
 
 matplotlib.use("Agg")
 import matplotlib.pyplot as plt
+import pandas as pd
 import pytest
 from IPython.core.interactiveshell import InteractiveShell
 from IPython.utils.capture import capture_output
 
 from experiments.across.tour import Tour
-from experiments.analysis import saving, stored
+from experiments.analysis import saving, stored, summaries
+from experiments.files import repository_root
 from experiments.nivmf.normalizer import Normalizer
-from experiments.study import Execution
+from experiments.report import catalogue
 
-
-def of_profile(profile: str) -> Execution:
-    return Execution(Tour, Tour.configured({"profile": profile}))
+ENTRIES = (("small", "most seeds"), ("small", "fewer seeds"), ("quick", "the demo"))
+PFML = "results/small/searches/PFML--cub-subset,squeezenet1_1,imagenet,fire6,dim=128,batch=100,steps=100.json"
 
 
 def test_the_table_that_decides_stands_alone_and_the_appendix_has_the_others(monkeypatch):
@@ -33,7 +35,7 @@ def test_the_table_that_decides_stands_alone_and_the_appendix_has_the_others(mon
     with capture_output() as appendix:
         Tour.further(["R@1"])
     heading, figure, shown = decides.outputs
-    assert heading.data["text/markdown"] == "**most seeds**, trained on CPU" and "image/png" in figure.data
+    assert heading.data["text/markdown"] == "**most seeds**, trained on CPU" and "Figure" in figure.data["text/plain"]
     assert shown.data["text/plain"] == "['R@1']" and not plt.get_fignums()
     said = [output.data.get("text/markdown", output.data["text/plain"]) for output in appendix.outputs]
     assert said == ["'comparisons'", "**fewer seeds**, trained on CPU", "['R@1']"]
@@ -42,7 +44,7 @@ def test_the_table_that_decides_stands_alone_and_the_appendix_has_the_others(mon
 def test_the_set_up_has_what_the_search_chose_beside_what_the_paper_says():
     rows = catalogue.find("15_pfml_ablation_alpha").setup()
     assert rows.loc["data"].tolist() == ["CUB subset", "CUB"] and rows.loc["alpha"].tolist() == ["varied", "3"]
-    chosen = json.loads(PFML.read_text())["options"]["delta"]
+    chosen = json.loads((repository_root() / PFML).read_text(encoding="utf8"))["found"]["options"]["delta"]
     assert rows.loc["delta"].tolist() == [f"{chosen:.3g}", "0.2"]
 
 
