@@ -14,7 +14,6 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from experiments import papers
-from experiments.analysis.statistics import t_interval_of_slope
 from experiments.figures import comparisons
 from experiments.files import repository_root
 from experiments.params import Params
@@ -172,13 +171,17 @@ def growth_figure() -> Figure:
 def exponents() -> pd.DataFrame:
     """The fitted powers: a row per benchmark, measure and form with the slope of the logarithms, its 95 % t interval,
     how many sizes it has, and their range."""
+    from scipy import stats
+
     rows = []
     for name, benchmark in BENCHMARKS.items():
         for metric, forms in series(name).items():
             for form, (sizes, values) in forms.items():
-                slope, low, high = t_interval_of_slope(np.log(sizes), np.log(values))
+                fit = stats.linregress(np.log(sizes), np.log(values))
+                half = stats.t.ppf(0.975, len(sizes) - 2) * fit.stderr
                 extent = f"{sizes.min():,.0f} to {sizes.max():,.0f} {benchmark.size[1]}"
-                rows.append((benchmark.title, UNITS[metric], form, slope, low, high, len(sizes), extent))
+                interval = (fit.slope, fit.slope - half, fit.slope + half)
+                rows.append((benchmark.title, UNITS[metric], form, *interval, len(sizes), extent))
     columns = ["benchmark", "what", "form", "exponent", "95 % from", "to", "sizes", "over"]
     return pd.DataFrame(rows, columns=columns).round(2)
 
