@@ -52,9 +52,6 @@ def _parser() -> argparse.ArgumentParser:
     data = _group(commands, "data", "check or fetch a dataset, convert weights")
     check = _command(data, "check", do.data_check, "print the counts of a dataset, and decode all its images")
     check.add_argument("name", help="a set's name, or folder:PATH or manifest:FILE.csv for your own images")
-    check.add_argument(
-        "--csv", type=Path, help="also write the images and their split to this new file, for manifest:FILE.csv"
-    )
     fetch = _command(data, "fetch", do.data_fetch, "download a dataset, or print the manual steps")
     fetch.add_argument("name", help="a set's name")
 

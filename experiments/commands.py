@@ -39,11 +39,9 @@ def data_check(options: argparse.Namespace) -> None:
     from experiments.datasets import images, manifests
 
     print(manifests.check(options.name))
-    manifest = manifests.present(options.name)
+    manifest, _ = manifests.present(options.name)
     if isinstance(manifest.images, tuple):
         print(images.check(manifest))
-    if options.csv:
-        manifests.write_csv(manifest, options.csv)
 
 
 def data_fetch(options: argparse.Namespace) -> None:

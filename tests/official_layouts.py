@@ -47,21 +47,9 @@ def write_cars(root: Path, sizes: dict[int, int], num_classes: int) -> Path:
     return folder
 
 
-def write_cars_in_two_parts(folder: Path, sizes: dict[int, int], num_classes: int) -> Path:
-    """torchvision's stanford_cars: cars_train/ and cars_test/ with annotations; classes alternate between them."""
-    ids = [number for number in sizes for _ in range(sizes[number])]
-    files = {"train": "devkit/cars_train_annos.mat", "test": "cars_test_annos_withlabels.mat"}
-    for start, (part, file) in enumerate(files.items()):
-        own = ids[start::2]
-        names = [f"{n:05d}.jpg" for n in range(1, len(own) + 1)]
-        save_images([folder / f"cars_{part}" / name for name in names])
-        save_matlab(folder / file, annotations=matlab_structs({**BOX, "class": own, "fname": names}))
-    save_matlab(folder / "devkit" / "cars_meta.mat", class_names=car_names(num_classes))
-    return folder
-
-
-def write_cars_by_class(folder: Path, sizes: dict[int, int], num_classes: int) -> Path:
+def write_cars_by_class(root: Path, sizes: dict[int, int], num_classes: int) -> Path:
     """pytorch-metric-learning's copy: names.csv, anno_{train,test}.csv, car_data/car_data/{train,test}/<class>/."""
+    folder = root / "Cars196"
     names = car_names(num_classes)[0].tolist()
     write_lines(folder / "names.csv", names)
     ids = [number for number in sizes for _ in range(sizes[number])]

@@ -7,21 +7,19 @@ part of them, where there is one; else on whatever data its experiment was run.
 
 import functools
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
-from IPython.display import Markdown
+from IPython.display import HTML, Markdown
 from matplotlib.figure import Figure
 
 from experiments import papers
 from experiments.analysis import claims, saving, stored, summaries, tables
 from experiments.figures import comparisons
 from experiments.files import repository_root
-from experiments.methods import NOT_REPORTED
 from experiments.params import Params
-from experiments.profiles import RECIPES
 from experiments.study import Study
 
 METRICS = {"epoch": "best_epoch"}  # a paper's name of a measure: ours
@@ -100,9 +98,7 @@ class _Values:
         }
         self.datasets = {claims.short_name(name) for name in rows["dataset"]}
         changes = [
-            change
-            for change in source.stem.partition("--")[2].split(",")
-            if change and not change.startswith("dataset=")
+            name for name in source.stem.partition("--")[2].split(",") if name and not name.startswith("dataset=")
         ]
         self.profile, self.changes = saving.PROFILES.index(source.profile), len(changes)
 
@@ -161,7 +157,7 @@ def groups(rows: pd.DataFrame) -> Iterable[tuple[tuple[Any, ...], pd.DataFrame]]
     """The joined rows of each comparison: of one table, data set, network and protocol, with one table of ours."""
     both = rows[rows["ours"].notna()]
     stems = both["ours"].map(lambda ours: (ours.source.profile, ours.source.stem))
-    split = both["split_or_setting"].map(lambda text: _condition(text))
+    split = both["split_or_setting"].map(_condition)
     keys = ["paper", "table", "dataset", "backbone", "dim"]
     return both.groupby([*keys, split.rename("split"), stems.rename("stem")], sort=False, dropna=False)
 
@@ -176,113 +172,60 @@ def _condition(split: str) -> str:
 # --- what is shown ----------------------------------------------------------------------------------------------------
 
 
-def beside(rows: pd.DataFrame, paper: str, find: Callable[[str], Study]) -> Markdown:
-    """The joined rows of a paper: a table per comparison, "published / ours", below what differs between its sides.
-
-    find: name of a notebook -> its study, as `catalogue.find`, which says what the paper says of its training.
-    """
+def beside(rows: pd.DataFrame, paper: str) -> Markdown:
+    """The joined rows of a paper: a table per comparison, "published / ours", below what both sides were measured on;
+    a row per method and level with our seeds and the trials that chose our settings."""
     lines = []
-    for key, some in groups(rows[rows["paper"] == paper]):
-        lines += [f"**{claims.name_of(paper)}, {key[1]}, {key[2] or 'all data'}.** {_differs(key, some, find)}", ""]
-        lines += [*_table(some), ""]
+    for (_, table, dataset, backbone, dim, split, _), some in groups(rows[rows["paper"] == paper]):
+        first: Ours = some["ours"].iloc[0]
+        source, metrics = first.source, list(dict.fromkeys(some["metric"]))
+        dims = sorted(
+            {*source.table.loc[source.table["method"].isin(ours.cell.method for ours in some["ours"]), "dim"]}
+        )
+        theirs = [backbone, "" if np.isnan(dim) else f"{dim:.0f} dimensions", split]
+        ours = [source.plain_label, f"dimensions {', '.join(f'{size:.0f}' for size in dims)}", first.protocol]
+        marks = f"{source.profile}{', a direction only' * source.few_seeds}{', older code' * source.older}"
+        heading = f"**{claims.name_of(paper)}, {table}, {dataset or 'all data'}.** "
+        published, link = ", ".join(filter(None, theirs)), f"[{source.notebook[:2]}]({source.notebook}.ipynb)"
+        lines.append(f"{heading}Published: {published}. Ours ({link}, {marks}): {', '.join(ours)}.")
+        lines += ["", f"| method | {' | '.join(metrics)} | seeds | tuned |", f"|{'---|' * (len(metrics) + 3)}"]
+        for (method, stated), cells in some.groupby(["method", "split_or_setting"], sort=False):
+            values = {row.metric: f"{_number(row.value)} / {_number(row.ours.value)}" for row in cells.itertuples()}
+            side: Ours = cells["ours"].iloc[0]
+            wanted, trials = cell_of(paper, table, method, stated), source.trials.get(side.cell.method, 0)
+            name = side.cell.said + ("" if wanted.covers(side.cell) else f" for {wanted.setting_said}")
+            shown = [name, *(values.get(metric, "") for metric in metrics), f"{side.n}"]
+            lines.append(f"| {' | '.join(shown)} | {f'{trials} trials' if trials else 'no'} |")
+        lines.append("")
     return Markdown("\n".join(lines) or f"No row of {claims.name_of(paper)} has a counterpart in results/ so far.")
-
-
-def _differs(key: tuple[Any, ...], some: pd.DataFrame, find: Callable[[str], Study]) -> str:
-    """Network, dimension, data and training of both sides."""
-    _, _, dataset, backbone, dim, split, _ = key
-    source: stored.Stored = some["ours"].iloc[0].source
-    theirs = [backbone, "" if np.isnan(dim) else f"{dim:.0f} dimensions", split]
-    theirs.append(_published_training(find(source.notebook), dataset, some))
-    methods = {ours.cell.method for ours in some["ours"]}
-    dims = set(map(int, source.table.loc[source.table["method"].isin(methods), "dim"])) - {0}
-    made, protocol = source.parameters, some["ours"].iloc[0].protocol
-    where = [source.plain_label, f"{', '.join(map(str, sorted(dims)))} dimensions" if 0 < len(dims) < 3 else ""]
-    where += [_batches(made.get("batch_size"), made.get("samples_per_class")), protocol]
-    marks = f"{source.profile}{', a direction only' * source.few_seeds}{', older code' * source.older}"
-    link = f"[{source.notebook[:2]}]({source.notebook}.ipynb)"
-    return f"Published: {_said(theirs)}. Ours ({link}, {marks}): {_said(where)}."
-
-
-def _published_training(study: Study, dataset: str, some: pd.DataFrame) -> str:
-    """What the paper says of the training of its own method, of any where the rows have none of its own."""
-    short = next((short for short, known in claims.BENCHMARKS.items() if known == dataset), "cub")
-    if short not in RECIPES["paper"]:
-        return ""
-    own = some.sort_values("method_source", key=lambda source: source != "ours", kind="stable")["ours"].iloc[0]
-    record = study.configured({"profile": "paper", "dataset": short}).published(own.cell.method)
-    known = {name: setting.value for name, setting in record.items() if setting != NOT_REPORTED}
-    parts = [
-        f"{known[name]} {words}"
-        for name, words in {"epochs": "epochs", "samples_per_class": PER_CLASS}.items()
-        if name in known
-    ]
-    parts += ["images per class not said"] * (record.get("samples_per_class") == NOT_REPORTED)
-    return _said([*parts, f"batches of {known['batch_size']}" if "batch_size" in known else ""])
-
-
-PER_CLASS = "images per class where a loss takes several"
-
-
-def _batches(size: int | None, per_class: int | None) -> str:
-    """How our batches are composed, in words."""
-    if not size:
-        return ""
-    return f"batches of {size}, {f'{per_class} {PER_CLASS}' if per_class else 'shuffled'}"
-
-
-def _said(parts: Iterable[str]) -> str:
-    return ", ".join(dict.fromkeys(part for part in parts if part))
-
-
-def _table(some: pd.DataFrame) -> list[str]:
-    """A row per method and level: "published / ours" per measure, our seeds, and what chose our settings."""
-    metrics = list(dict.fromkeys(some["metric"]))
-    lines = [f"| method | {' | '.join(metrics)} | seeds | tuned |", f"|{'---|' * (len(metrics) + 3)}"]
-    for (method, split), rows in some.groupby(["method", "split_or_setting"], sort=False):
-        values = {row.metric: f"{_number(row.value)} / {_number(row.ours.value)}" for row in rows.itertuples()}
-        ours: Ours = rows["ours"].iloc[0]
-        wanted = cell_of(rows["paper"].iloc[0], rows["table"].iloc[0], method, split)
-        name = ours.cell.said + ("" if wanted.covers(ours.cell) else f" for {wanted.setting_said}")
-        trials = ours.source.trials.get(ours.cell.method, 0)
-        cells = [
-            name,
-            *(values.get(metric, "") for metric in metrics),
-            f"{ours.n}",
-            f"{trials} trials" if trials else "no",
-        ]
-        lines.append(f"| {' | '.join(cells)} |")
-    return lines
 
 
 def _number(value: float) -> str:
     return f"{value:.{summaries.decimals([value])}f}"
 
 
-def without_counterpart(rows: pd.DataFrame) -> Markdown:
-    """What no row of ours stands beside, a line per table: methods and measures that are not here, and data not run."""
-    lines = [
-        "| table | rows | joined | on its own data, or a part | not here | data without runs |",
-        "|---|---|---|---|---|---|",
-    ]
+def without_counterpart(rows: pd.DataFrame) -> HTML:
+    """How many rows of each published table are joined, and what no row of ours stands beside: methods and measures
+    that are not here, and data not run."""
+    lines = []
     for (paper, table), some in rows.groupby(["paper", "table"], sort=False):
         both = some[some["ours"].notna()]
         own = both[np.array([_is_own(row.ours, row.dataset) for row in both.itertuples()], bool)]
-        data = [name for name in some["dataset"].unique() if name and name not in set(own["dataset"])]
-        lacking = some[some["ours"].isna()]
-        methods = [name for name in lacking["method"].unique() if name not in set(both["method"])]
-        measures = [name for name in lacking["metric"].unique() if name not in set(both["metric"])]
-        left_out = [_some(methods, "methods"), f"measured as {', '.join(measures)}" if measures and len(both) else ""]
-        name = f"{claims.name_of(paper)} {table}"
-        link = f"[{name}]({some['notebook'].iloc[0]}.ipynb)" if some["notebook"].iloc[0] else name
-        cells = (link, len(some), len(both), len(own), "; ".join(filter(None, left_out)), ", ".join(data))
-        lines.append(f"| {' | '.join(map(str, cells))} |")
-    return Markdown("\n".join(lines))
+        line = {
+            "table": f"{claims.name_of(paper)} {table}",
+            "notebook": some["notebook"].iloc[0][:2],
+            "rows": len(some),
+        }
+        line |= {"joined": len(both), "on its own data, or a part": len(own)}
+        line |= {f"{column}s not here": _but(some[column], both[column]) for column in ("method", "metric")}
+        lines.append(line | {"data without runs": _but(some["dataset"], own["dataset"])})
+    with pd.option_context("display.max_colwidth", None):
+        return HTML(pd.DataFrame(lines).to_html(index=False))
 
 
-def _some(names: list[str], what: str) -> str:
-    shown = ", ".join(name.replace("|", "/") for name in names[:6])
-    return f"{shown} and {len(names) - 6} more {what}" if len(names) > 6 else shown
+def _but(values: pd.Series, known: pd.Series, shown: int = 6) -> str:
+    names = [name for name in values.unique() if name and name not in set(known)]
+    return ", ".join(names[:shown]) + f" and {len(names) - shown} more" * (len(names) > shown)
 
 
 def _is_own(ours: Ours, dataset: str) -> bool:
@@ -297,7 +240,8 @@ def _is_own(ours: Ours, dataset: str) -> bool:
 def deviations(rows: pd.DataFrame) -> pd.DataFrame:
     """Both sides of every comparison of three and more methods in one retrieval score, each less the mean over these
     methods: columns paper, table, dataset, comparison, method, own (the paper's method), same_data, theirs and ours."""
-    parts = []
+    columns = ["paper", "table", "dataset", "comparison", "method", "own", "same_data", "theirs", "ours"]
+    parts = [pd.DataFrame(columns=columns)]
     for number, (key, some) in enumerate(groups(rows)):
         scores = [metric for metric in some["metric"].unique() if metric.startswith(claims.RETRIEVAL)]
         wanted = next((metric for metric in ("MAP@R", "R@1", "P@1") if metric in scores), None)
@@ -305,40 +249,22 @@ def deviations(rows: pd.DataFrame) -> pd.DataFrame:
         if len(some) < 3 or some["method"].nunique() < 3:
             continue
         ours = some["ours"].map(lambda side: side.value)
-        parts.append(
-            pd.DataFrame(
-                {
-                    "paper": claims.name_of(key[0]),
-                    "table": key[1],
-                    "dataset": key[2],
-                    "comparison": number,
-                    "method": some["ours"].map(lambda side: str(side.cell)),
-                    "own": some["method_source"] == "ours",
-                    "same_data": _is_own(some["ours"].iloc[0], key[2]),
-                    "theirs": some["value"] - some["value"].mean(),
-                    "ours": ours - ours.mean(),
-                }
-            )
-        )
-    columns = ["paper", "table", "dataset", "comparison", "method", "own", "same_data", "theirs", "ours"]
-    return pd.concat(parts, ignore_index=True) if parts else pd.DataFrame(columns=columns)
+        where = {"paper": claims.name_of(key[0]), "table": key[1], "dataset": key[2], "comparison": number}
+        where |= {"same_data": _is_own(some["ours"].iloc[0], key[2])}
+        part = some.assign(**where, method=some["ours"].map(lambda side: str(side.cell)))
+        part = part.assign(own=some["method_source"] == "ours", theirs=some["value"] - some["value"].mean())
+        parts.append(part.assign(ours=ours - ours.mean())[columns])
+    return pd.concat(parts[1:] or parts, ignore_index=True)
 
 
 def agreement(rows: pd.DataFrame) -> pd.DataFrame:
     """How alike the orders of methods are: a row per comparison of `deviations` with Kendall's tau-b between both
     sides, 1 for the same order and -1 for the opposite one."""
-    lines = [
-        {
-            "paper": some["paper"].iloc[0],
-            "table": some["table"].iloc[0],
-            "dataset": some["dataset"].iloc[0],
-            "same data": some["same_data"].iloc[0],
-            "methods": len(some),
-            "tau": some["theirs"].corr(some["ours"], method="kendall"),
-        }
-        for _, some in deviations(rows).groupby("comparison", sort=False)
-    ]
-    return pd.DataFrame(lines, columns=["paper", "table", "dataset", "same data", "methods", "tau"]).round(2)
+    names = {"paper": "paper", "table": "table", "dataset": "dataset", "same_data": "same data"}
+    by_comparison = deviations(rows).groupby(["comparison", *names], sort=False)[["theirs", "ours"]]
+    table = by_comparison.size().rename("methods").to_frame()
+    table["tau"] = [round(some["theirs"].corr(some["ours"], method="kendall"), 2) for _, some in by_comparison]
+    return table.reset_index([*names]).reset_index(drop=True).rename(columns=names)
 
 
 def figure(rows: pd.DataFrame) -> Figure:

@@ -66,11 +66,10 @@ SOURCES = {
 }
 BY_HAND = {  # each ends in the same command again
     "cars": """\
-The authors' servers have not answered since 2023. Any one of three copies will do; all have the same 16,185 images:
+The authors' servers have not answered since 2023. Either of two copies will do; both have the same 16,185 images:
 a) https://www.kaggle.com/api/v1/datasets/download/jutrera/stanford-car-dataset-by-classes-folder, unzipped into
    {root}/Cars196/, so that names.csv, anno_train.csv, anno_test.csv and car_data/ lie there.
-b) torchvision's in {root}/stanford_cars/: https://github.com/pytorch/vision/issues/7545#issuecomment-1631441616.
-c) the original car_ims.tgz (1.9 GB, 000001.jpg to 016185.jpg) and cars_annos.mat, in {root}/Cars196/.""",
+b) the original car_ims.tgz (1.9 GB, 000001.jpg to 016185.jpg) and cars_annos.mat, in {root}/Cars196/.""",
     "mnist": "Put {{train,t10k}}-{{images-idx3,labels-idx1}}-ubyte, unpacked, into {root}/MNIST/raw/.",
     "sop": """\
 Follow the link on https://cvgl.stanford.edu/projects/lifted_struct/ or on
@@ -96,9 +95,8 @@ def fetch(name: str, root: str | Path | None = None) -> None:
     if name not in SOURCES:
         raise ValueError(f"unknown data set {name!r}; there are {', '.join(SOURCES)}")
     root = Path(root or data_root())
-    another_copy = name == "cars" and layouts.cars_layout(root)[1] != "original"
     try:
-        for source in [] if another_copy else SOURCES[name]:
+        for source in [] if name == "cars" and layouts.is_copy_of_cars(root) else SOURCES[name]:
             _obtain(source, root)
         if name == "mnist":
             from torchvision.datasets import MNIST

@@ -1,11 +1,11 @@
 """Readers of the official file layouts: one function per data set, folder in, annotations out.
 
-A library's reader is used where it reads all that the files say: MNIST and one copy of Cars-196 by torchvision, another
-copy and SOP by pytorch-metric-learning. Its reader of CUB leaves out without a word what does not match, torchvision's
-of Omniglot needs other folders than the published ones, and nobody's reads In-Shop with its gallery.
+A library's reader is used where it reads all that the files say: MNIST by torchvision, SOP and a public copy of Cars
+by pytorch-metric-learning. Its reader of CUB leaves out without a word what does not match, torchvision's of Omniglot
+needs other folders than the published ones, and nobody's reads In-Shop with its gallery.
 
 What holds for every set (no gaps, no empty split, the official counts, one numbering of classes) is checked in
-manifests.py. Errors name the file, what was expected and what was found.
+manifests.py. Errors name the file, the expected and the actual content.
 """
 
 import contextlib
@@ -70,57 +70,40 @@ def read_cub(root: Path) -> Annotations:
 
 
 def read_cars(root: Path) -> Annotations:
-    """Cars-196 in any of three public layouts: the original in Cars196/ has cars_annos.mat and car_ims/, torchvision's
-    in stanford_cars/ cars_train/ and cars_test/, pytorch-metric-learning's in Cars196/ names.csv and car_data/.
+    """Cars196/ as published, cars_annos.mat and car_ims/, or pytorch-metric-learning's copy, names.csv and car_data/.
 
     Classes 1..98 train, 99..196 test, whatever the parts and flags of a layout say: those mix all classes.
     """
-    folder, layout = cars_layout(root)
-    if layout == "original":
-        source = existing(folder / "cars_annos.mat")
-        with official(source):
-            from scipy.io import loadmat
-
-            tables = loadmat(source, squeeze_me=True)
-            rows = np.atleast_1d(tables["annotations"])
-            images, class_ids = [folder / path for path in rows["relative_im_path"]], rows["class"].astype(np.int64)
-            names, place = np.atleast_1d(tables["class_names"]).tolist(), [folder / "car_ims"]
-    elif layout == "torchvision's":
-        source = folder / "devkit"
-        with official(source):
-            from torchvision.datasets import StanfordCars
-
-            copies = [StanfordCars(root, part) for part in ("train", "test")]
-            images = [Path(path) for copy in copies for path, _ in copy._samples]
-            class_ids = np.array([label + 1 for copy in copies for _, label in copy._samples])
-            names, place = copies[0].classes, [folder / "cars_train", folder / "cars_test"]
-    else:
-        source = folder / "names.csv"
-        with official(source):
+    folder, copy = root / "Cars196", is_copy_of_cars(root)
+    source = existing(folder / ("names.csv" if copy else "cars_annos.mat"))
+    with official(source):
+        if copy:
             from pytorch_metric_learning.datasets import Cars196
 
             parts = [Cars196(folder, part) for part in ("train", "test")]
             images = [Path(path) for part in parts for path in part.paths]
             class_ids = np.array([label for part in parts for label in part.labels])
-            names, place = source.read_text(encoding="utf8").strip().splitlines(), [folder / "car_data"]
-    on_disk = {path for part in place for path in existing(part).rglob("*.jpg")}
+            names = source.read_text(encoding="utf8").strip().splitlines()
+        else:
+            from scipy.io import loadmat
+
+            tables = loadmat(source, squeeze_me=True)
+            rows = np.atleast_1d(tables["annotations"])
+            images, class_ids = [folder / path for path in rows["relative_im_path"]], rows["class"].astype(np.int64)
+            names = np.atleast_1d(tables["class_names"]).tolist()
+    on_disk = set(existing(folder / ("car_data" if copy else "car_ims")).rglob("*.jpg"))
     if unlabelled := sorted(str(path.relative_to(folder)) for path in on_disk - set(images)):
         raise ValueError(
             f"{source}: expected a row for each of the {len(on_disk)} images, found {len(images)} rows; none "
             f"for {unlabelled[0]}"
         )
-    notes = () if layout == "original" else (f"read from {layout} copy in {folder.name}/",)
+    notes = ("read from pytorch-metric-learning's copy",) * copy
     numbered = {number: str(name) for number, name in enumerate(names, 1)}
     return Annotations(source, images, class_ids, np.where(class_ids <= 98, "train", "test"), numbered, notes=notes)
 
 
-def cars_layout(root: Path) -> tuple[Path, str]:
-    """The folder of Cars-196 and whose layout it has, "original" in Cars196/ where there is none."""
-    if (root / "Cars196" / "names.csv").is_file():
-        return root / "Cars196", "pytorch-metric-learning's"
-    if (root / "stanford_cars" / "devkit").is_dir() and not (root / "Cars196").is_dir():
-        return root / "stanford_cars", "torchvision's"
-    return root / "Cars196", "original"
+def is_copy_of_cars(root: Path) -> bool:
+    return (root / "Cars196" / "names.csv").is_file()
 
 
 def read_sop(root: Path) -> Annotations:
@@ -133,6 +116,8 @@ def read_sop(root: Path) -> Annotations:
         train, test = (StanfordOnlineProducts(root, part) for part in ("train", "test"))
     class_ids = np.array(train.labels + test.labels)
     names = {class_id: str(class_id) for class_id in class_ids.tolist()}
+    if len({(n, Path(path).parent) for n, path in zip(class_ids, train.paths + test.paths)}) > len(names):
+        raise ValueError(f"{source.parent}: expected all images of a class in one folder of a super-class")
     parts = np.repeat(["train", "test"], [len(train), len(test)])
     return Annotations(source, train.paths + test.paths, class_ids, parts, names)
 

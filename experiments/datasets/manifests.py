@@ -16,7 +16,7 @@ from pathlib import Path
 
 import numpy as np
 
-from experiments.files import atomic_write, cached_array, data_root
+from experiments.files import cached_array, data_root
 
 DRAWN = ("glyphs", "symbols")  # embedded sets, rendered from fonts
 # images and classes per part, as published with each set
@@ -154,12 +154,8 @@ def load(
     return _with_label_noise(manifest, label_noise, seed) if label_noise else manifest
 
 
-def present(name: str, root: str | Path | None = None) -> Manifest:
-    """What is there under a name, with or without "-subset", whole or in part. Raises what `check` raises."""
-    return _present(name, root)[0]
-
-
-def _present(name: str, root: str | Path | None) -> tuple[Manifest, tuple[str, ...]]:
+def present(name: str, root: str | Path | None = None) -> tuple[Manifest, tuple[str, ...]]:
+    """What is there under a name, with or without "-subset", whole or in part, and notes on how it was read."""
     if is_own(name) or str(name).removesuffix("-subset") in OFFICIAL:
         return _read(name, root)
     return load(name, root), ()
@@ -178,7 +174,7 @@ def check(name: str, root: str | Path | None = None) -> str:
     Raises what `load` raises, except for counts that differ from the official ones.
     """
     base = str(name).removesuffix("-subset")
-    manifest, notes = _present(name, root)
+    manifest, notes = present(name, root)
     official = OFFICIAL.get(base, {})
     lines = [f"{'part':8}{'images':>8}{'classes':>9}{'per class':>12}{'official':>18}"]
     for part, (images, classes) in _counts(manifest).items():
@@ -196,28 +192,6 @@ def check(name: str, root: str | Path | None = None) -> str:
     return "\n".join(lines)
 
 
-def write_csv(manifest: Manifest, path: Path) -> None:
-    """Store a manifest of files, with its split, as a new CSV file that "manifest:FILE.csv" reads; without labels it
-    has no column for them.
-
-    Raises FileExistsError where the file is there already, ValueError for a manifest without files.
-    """
-    import pandas as pd
-
-    if not isinstance(manifest.images, tuple):
-        raise ValueError(f"{manifest.name} has no image files that a CSV file could list")
-    if path.exists():
-        raise FileExistsError(f"{path} exists and stays as it is; name another file")
-    table = pd.DataFrame({"path": [os.path.relpath(image, path.absolute().parent) for image in manifest.images]})
-    if manifest.labelled:
-        table["label"] = [manifest.class_names[label] for label in manifest.labels]
-    table["split"] = manifest.split
-    for role, flags in (("query", manifest.is_query), ("gallery", manifest.is_gallery)):
-        table[role] = np.where(manifest.split == "test", flags.astype(str), "")
-    with atomic_write(path) as temporary:
-        table.to_csv(temporary, index=False)
-
-
 def _with_label_noise(manifest: Manifest, fraction: float, seed: int) -> Manifest:
     train, num_classes = manifest.indices("train"), manifest.num_train_classes
     if num_classes < 2:
@@ -231,7 +205,6 @@ def _with_label_noise(manifest: Manifest, fraction: float, seed: int) -> Manifes
 
 @functools.lru_cache(maxsize=2)  # a run asks several times, and a process has many runs on the same images
 def _drawn(name: str, images_per_class: int) -> Manifest:
-    import unicodedata
     from importlib.metadata import version
 
     from experiments.datasets import glyphs, symbols

@@ -362,19 +362,6 @@ def lines(
     return described(figure, f"{title} {shown}.".strip())
 
 
-def curves(series: Mapping[str, Sequence], *, names: Names = PLAIN) -> Figure:
-    """The training loss over steps, {method: losses (steps,)}, and its running mean."""
-    check(len(series) > 0, "series is empty")
-    with panels(1, 3.4, width=6.5) as (figure, (axis,)):
-        for name, values in series.items():
-            run = np.asarray(values, dtype=float)
-            check(run.ndim == 1 and len(run) > 0, f"series[{name!r}]: values must be (steps,), got {run.shape}")
-            _smoothed(axis, [np.stack([np.arange(1, len(run) + 1), run])], name, names)
-        axis.set(xlabel="step", ylabel="training loss")
-        axis.legend(fontsize="small")
-    return described(figure, f"The training loss of {listed(series)} over its steps, with its running mean.")
-
-
 def training_curves(finished: Sequence, *, names: Names = PLAIN) -> Figure:
     """The loss against the steps, a panel per trained method with a scale of its own: every run and their running mean.
 
@@ -390,7 +377,7 @@ def training_curves(finished: Sequence, *, names: Names = PLAIN) -> Figure:
         if run.spec.loss and shown and not run.spec.setting:
             runs_of.setdefault(run.spec.method, []).append(np.asarray(run.curve, dtype=float))
     check(runs_of, "finished has no run that was trained without a setting")
-    with panels(len(runs_of), 1.75, 7.5, most=3, extra=0.4) as (figure, axes):
+    with panels(len(runs_of), 1.75, 7.5, most=min(3, len(runs_of)), extra=0.4) as (figure, axes):
         for axis, (method, runs) in zip(axes, runs_of.items()):
             state = _convergence(_smoothed(axis, runs, method, names))
             axis.set_title(f"{method}: {state}", fontsize="medium")

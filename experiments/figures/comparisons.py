@@ -83,27 +83,6 @@ def growth(
     return described(figure, f"Growth with size on logarithmic axes: {listed(title for title, *_ in charts)}.")
 
 
-def wins(share: pd.DataFrame, sure: pd.DataFrame, title: str) -> Figure:
-    """How often the method of a row was above that of a column: a square matrix of shares in percent.
-
-    share: (M, M) in [0, 1], index and columns the methods; NaN where two were never compared. sure: (M, M) bool, marked
-    by a star.
-    """
-    import seaborn
-
-    check(share.shape[0] == share.shape[1] > 1, f"share must be a square of two and more, got {share.shape}")
-    size, percent = len(share), 100 * share.astype(float)
-    marked = percent.map("{:.0f}".format) + sure.map({True: "*", False: ""}.get)
-    with panels(1, 0.42 * size + 1.7, width=max(0.62 * size + 2.6, 6.2), grid=False) as (figure, (axis,)):
-        bar = {"label": "seeds with the method of the row above (%)\n* told apart by a t test, after Holm"}
-        seaborn.heatmap(percent, annot=marked, fmt="", cmap="PuOr_r", vmin=0, vmax=100, ax=axis, cbar_kws=bar)
-        axis.set_xticks(axis.get_xticks(), [plain(name) for name in share.columns], rotation=40, ha="right")
-        axis.set_yticks(axis.get_yticks(), [plain(name) for name in share.index], rotation=0)
-        axis.set(xlabel="other method", ylabel="method")
-        axis.set_title(title, fontsize="medium")
-    return described(figure, f"Matrix of pairs of methods. {title}.")
-
-
 def theirs_and_ours(points: pd.DataFrame, unit: str) -> Figure:
     """Published numbers against ours, each less the mean of its comparison, a panel per paper; on the line both agree.
 

@@ -19,7 +19,6 @@ from experiments.training import batches, inference
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
-    from numpy.typing import ArrayLike
 
     from experiments.training.runs import RunResult
 
@@ -78,51 +77,36 @@ def neighbours(run: RunResult, queries: int, k: int, seed: int = 0) -> tuple[lis
     gallery is smaller, for `retrieved`: (queries, for each query its k neighbours, bool (queries, k) of same class, or
     None where images have no labels)."""
     manifest = batches.load_dataset(run.spec)
-    test = manifest.indices("test")
-    generator = torch.Generator().manual_seed(seed)
+    test, generator = manifest.indices("test"), torch.Generator().manual_seed(seed)
     candidates = torch.from_numpy(np.flatnonzero(manifest.is_query[test]))
     picked = candidates[torch.randperm(len(candidates), generator=generator)[:queries]]
-    nearest = _nearest(run, manifest, test, picked, k).numpy()
+    embeddings, is_gallery = F.normalize(run.embeddings, dim=1), torch.from_numpy(manifest.is_gallery[test])
+    similarity = (embeddings[picked] @ embeddings.T).masked_fill(~is_gallery, -torch.inf)
+    similarity[torch.arange(len(picked)), picked] = -torch.inf  # a query never finds itself
+    others = int(is_gallery.sum() - is_gallery[picked].any().int())
+    nearest = similarity.topk(max(1, min(k, others)), dim=1).indices.numpy()
     labels = manifest.labels[test]
     correct = labels[nearest] == labels[picked.numpy()][:, None] if manifest.labelled else None
     return thumbnails(manifest, test[picked.numpy()]), [thumbnails(manifest, test[row]) for row in nearest], correct
 
 
 def class_map(run: RunResult, classes: int, per_class: int = 24, seed: int = 0) -> tuple[np.ndarray, np.ndarray, list]:
-    """t-SNE of test embeddings of randomly drawn classes, at most `classes`, for `embedding_map`: (xy (n, 2), class
-    names (n,), images)."""
+    """t-SNE of test embeddings of randomly drawn classes, at most `classes`, from a PCA start, for `embedding_map`:
+    (xy (n, 2), class names (n,), images); the same on the same machine. At least 4 images."""
+    from sklearn.manifold import TSNE
+
     manifest = batches.load_dataset(run.spec)
     test = manifest.indices("test")
     labels = manifest.labels[test]
     present = np.unique(labels)
     shown = np.random.default_rng(seed).choice(present, min(classes, len(present)), replace=False)
     members = np.concatenate([np.flatnonzero(labels == label)[:per_class] for label in shown])
-    xy = tsne(F.normalize(run.embeddings[members], dim=1), seed=seed)
+    points = F.normalize(run.embeddings[members], dim=1).numpy()
+    check(len(points) >= 4, f"a map takes 4 images or more, these classes have {len(points)}")
+    perplexity = min(30.0, (len(points) - 1) / 3)
+    xy = TSNE(perplexity=perplexity, init="pca", random_state=seed, n_jobs=1).fit_transform(points)
     names = np.array([manifest.class_names[label] for label in labels[members]])
     return xy, names, thumbnails(manifest, test[members])
-
-
-def tsne(embeddings: ArrayLike, seed: int = 0) -> np.ndarray:
-    """t-SNE to two dimensions, (N, D) -> (N, 2), from a PCA start; at least 4 points. The same on the same machine."""
-    from sklearn.manifold import TSNE
-
-    points = np.asarray(embeddings, dtype=np.float32)
-    check(points.ndim == 2 and len(points) >= 4, f"embeddings must be (N, D) with N >= 4, got {points.shape}")
-    perplexity = min(30.0, (len(points) - 1) / 3)
-    return TSNE(perplexity=perplexity, init="pca", random_state=seed, n_jobs=1).fit_transform(points)
-
-
-def _nearest(
-    run: RunResult, manifest: manifests.Manifest, test: np.ndarray, queries: torch.Tensor, k: int
-) -> torch.Tensor:
-    """Positions (Q, at most k) among the test images of the gallery images most similar to the queries (Q,)."""
-    embeddings = F.normalize(run.embeddings, dim=1)
-    is_gallery = torch.from_numpy(manifest.is_gallery[test])
-    similarity = embeddings[queries] @ embeddings.T
-    similarity[:, ~is_gallery] = -torch.inf
-    similarity[torch.arange(len(queries)), queries] = -torch.inf  # a query never finds itself
-    others = int(is_gallery.sum() - is_gallery[queries].any().int())
-    return similarity.topk(max(1, min(k, others)), dim=1).indices
 
 
 def thumbnails(manifest: manifests.Manifest, indices: np.ndarray, short_side: int = 64) -> list[np.ndarray]:

@@ -2,9 +2,9 @@
 
 A name says exactly which network and which published weights are meant:
 
-  own        conv4, resnetv2_20, bn_inception
-  bare name  a torchvision model; weights="imagenet" are its IMAGENET1K_V1 (squeezenet1_1, googlenet, resnet18, ...)
-  arch.tag   a timm model with the weights of that tag (resnet50.tv_in1k, vit_small_patch16_224.dino, ...)
+  own          conv4, resnetv2_20, bn_inception
+  torchvision  the names in TORCHVISION; weights="imagenet" are its IMAGENET1K_V1
+  timm         all others, with the tag of their weights (resnet50.tv_in1k, vit_small_patch16_224.dino, ...)
 
 Preprocessing belongs to the network: `forward` takes uint8 (B, C, H, W), scales, normalises and repeats grey channels.
 torchvision and timm are imported only when a name needs them.
@@ -16,6 +16,7 @@ import functools
 import itertools
 import pickle
 import re
+import urllib.request
 import warnings
 from collections import OrderedDict
 from collections.abc import Iterator
@@ -39,6 +40,7 @@ KNOWN_WEIGHTS = (
 )
 # weights="symbols" of conv4: trained by workflow/pretrain.py to tell signs apart that are not among the glyphs
 SYMBOLS = Path(__file__).with_name("conv4_symbols.safetensors")
+TORCHVISION = ("squeezenet1_1", "mobilenet_v2", "googlenet", "resnet18", "resnet50")
 CLASSIFIERS = ("avgpool", "classifier", "dropout", "fc")  # children that follow the feature maps
 POOLINGS = ("avg", "max", "avg+max", "token")
 
@@ -72,7 +74,19 @@ class Preprocess:
     crop: int | None = 224
 
 
-class EmbeddingNet(nn.Module):
+class _KeepsBatchNorm(nn.Module):
+    """A network whose BatchNorm, once frozen, stays so in training; see `freeze_batchnorm`."""
+
+    batchnorm_frozen = False
+
+    def train(self, mode: bool = True):
+        super().train(mode)
+        for module in _batchnorms(self) if self.batchnorm_frozen else ():
+            module.eval()
+        return self
+
+
+class EmbeddingNet(_KeepsBatchNorm):
     """A trunk, a global pooling and a linear head; the embeddings are not normalised, that is the loss's business.
 
     Args:
@@ -99,7 +113,6 @@ class EmbeddingNet(nn.Module):
         self.trunk = trunk
         self.pool = Pool(pooling, trunk)
         self.preprocess = preprocess
-        self.batchnorm_frozen = False
         scale = torch.tensor([preprocess.scale / s for s in preprocess.std]).view(1, -1, 1, 1)
         offset = torch.tensor([-m / s for m, s in zip(preprocess.mean, preprocess.std)]).view(1, -1, 1, 1)
         self.register_buffer("input_scale", scale, persistent=False)
@@ -115,10 +128,6 @@ class EmbeddingNet(nn.Module):
     def features(self, images: Tensor) -> Tensor:
         """uint8 images (B, C, H, W) -> pooled features (B, F)."""
         return self.pool(self.trunk(self._normalise(images)))
-
-    def train(self, mode: bool = True) -> "EmbeddingNet":
-        super().train(mode)
-        return _keep_batchnorm(self)
 
     def _normalise(self, images: Tensor) -> Tensor:
         channels = len(self.preprocess.mean)
@@ -163,11 +172,9 @@ class Pool(nn.Module):
             maps = maps.flatten(1, 2).transpose(1, 2)
         else:
             maps = maps.flatten(2)
-        if self.kind == "avg":
-            return maps.mean(-1)
-        if self.kind == "max":
-            return maps.amax(-1)
-        return maps.mean(-1) + maps.amax(-1)
+        if self.kind == "avg+max":
+            return maps.mean(-1) + maps.amax(-1)
+        return maps.mean(-1) if self.kind == "avg" else maps.amax(-1)
 
 
 def build(
@@ -179,24 +186,21 @@ def build(
     in_channels: int = 3,
     seed: int = 0,
 ) -> EmbeddingNet:
-    """The network `name` with a linear embedding head.
+    """The network `name` (see the head of this file) with a linear embedding head.
 
     Args:
-        name: one of our own, a torchvision name, or a timm name with its weight tag (see the head of this file).
         embedding_size: D, or None for the pooled features themselves.
-        pooling: "avg", "max", "avg+max" or "token", see `EmbeddingNet`.
+        pooling: see `EmbeddingNet`.
         weights: None draws them from `seed`; "imagenet" takes the published ones (from `<data root>/weights` if a file
             is there, otherwise the library's own download); "symbols" those that this package has of conv4 for grey
             images; anything else is the path of a .safetensors or .pth file with the state dict of the complete network
             as published, classifier included.
         in_channels: how many the images have, 1 or 3. Only conv4 and resnetv2_20 have a first layer for 1; the others
             repeat grey images.
-        seed: it decides the random weights, those of the head also when the trunk is pretrained. The global generators
-            are left alone.
+        seed: of the random weights, those of the head also when the trunk is pretrained.
 
-    Raises:
-        ValueError: unknown name (with the closest ones) or pooling, weights that do not fit.
-        FileNotFoundError: a weight file that is not there.
+    Raises ValueError for an unknown name (with the closest ones) or pooling and weights that do not fit, and
+    FileNotFoundError for a weight file that is not there.
     """
     with torch.random.fork_rng(devices=[]):
         torch.default_generator.manual_seed(seed)
@@ -210,17 +214,12 @@ def build(
 # the tail of a network
 
 
-class Tail(nn.Sequential):
+class Tail(_KeepsBatchNorm, nn.Sequential):
     """A network from a block on: activations, what enters that block, -> raw embeddings (B, D).
 
     Its modules are those of the network, under their names, so that a state dict of a tail is a part of the network's.
-
-    Args:
-        block: one of `blocks`, or "head".
-        probe: uint8 images (b, C, H, W) of which tail and network must make the same embeddings.
-
-    Raises:
-        ValueError: an unknown block; one behind which the network is more than its modules in their order.
+    block: one of `blocks`, or "head". probe: uint8 images (b, C, H, W) of which tail and network must make the same
+    embeddings; ValueError where behind the block the network is more than its modules in their order.
     """
 
     trunk: nn.Module
@@ -245,30 +244,25 @@ class Tail(nn.Sequential):
                 "not give what the network gives; take a later block, or 'head'"
             )
 
-    def train(self, mode: bool = True) -> "Tail":
-        super().train(mode)
-        return _keep_batchnorm(self)
-
 
 Network = EmbeddingNet | Tail  # what a run trains
 
 
 class _Reached(Exception):
-    def __init__(self, activations: Tensor):
-        self.activations = activations
+    """What enters a module."""
 
 
 def entering(network: nn.Module, path: str, images: Tensor) -> Tensor:
     """What enters the module at `path` when a network is given images; nothing behind it is computed."""
 
     def stop(_: nn.Module, inputs: tuple):
-        raise _Reached(inputs[0])
+        raise _Reached(*inputs[:1])
 
     hook = network.get_submodule(path).register_forward_pre_hook(stop)
     try:
         network(images)
     except _Reached as reached:
-        return reached.activations
+        return reached.args[0]
     finally:
         hook.remove()
     raise ValueError(f"no image enters {path}")
@@ -316,12 +310,6 @@ def blocks(name: str) -> dict[str, str]:
     return _BLOCKS.get(name) or {path: path for path in chain(trunk)}
 
 
-def _keep_batchnorm(net: Any):
-    for module in _batchnorms(net) if net.batchnorm_frozen else ():
-        module.eval()
-    return net
-
-
 def freeze_batchnorm(net: EmbeddingNet) -> EmbeddingNet:
     """Fix every BatchNorm, also after `net.train()`: running statistics used, not updated; affine parameters frozen."""
     net.batchnorm_frozen = True
@@ -335,10 +323,7 @@ def _batchnorms(net: nn.Module) -> list[nn.Module]:
 
 
 def table() -> list[dict]:
-    """One row per network of `CATALOGUE`; nothing is downloaded or initialised (meta device).
-
-    `parameters (M)` counts the trunk, without published classifier and without embedding head.
-    """
+    """One row per network of `CATALOGUE`; parameters are those of the trunk. Nothing is downloaded or initialised."""
     rows = []
     for name, (tag, users) in CATALOGUE.items():
         with torch.device("meta"):
@@ -362,17 +347,14 @@ def build_trunk(name: str, weights: str | Path | None, in_channels: int) -> tupl
     if (name, weights, in_channels) == ("conv4", "symbols", 3):
         raise ValueError("weights='symbols' are for grey images, and these have colours; give a file or none")
     library = _library(name)
-    if library == "torchvision" and name.startswith(("vit_", "maxvit")):
-        raise ValueError(f"torchvision's {name} gives no feature maps; take the timm model of that architecture")
     state = None if weights is None else _state(name, weights)  # before anything is initialised: it may be missing
-    minus_one_to_one = name in ("googlenet", "inception_v3")  # torchvision hides it in the argument transform_input
     model: Any
     if library == "own":
         model = _OWN[name](in_channels)
     elif library == "torchvision":
         from torchvision import models
 
-        model = models.get_model(name, weights=None, **({"init_weights": True} if minus_one_to_one else {}))
+        model = models.get_model(name, weights=None, **({"init_weights": True} if name == "googlenet" else {}))
     else:
         import timm
 
@@ -395,11 +377,9 @@ def build_trunk(name: str, weights: str | Path | None, in_channels: int) -> tupl
         return model, Preprocess(mean, std, test_resize=round(crop * 256 / 224), crop=crop)
     stages = OrderedDict(itertools.takewhile(lambda child: child[0] not in CLASSIFIERS, model.named_children()))
     stages = OrderedDict((child, stage) for child, stage in stages.items() if not child.lower().startswith("aux"))
-    if name.startswith("densenet"):
-        stages["relu"] = nn.ReLU()
-    mean, std = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
-    half = (0.5, 0.5, 0.5)
-    return nn.Sequential(stages), Preprocess(half, half) if minus_one_to_one else Preprocess(mean, std)
+    if name == "googlenet":  # torchvision hides it in the argument transform_input
+        return nn.Sequential(stages), Preprocess((0.5, 0.5, 0.5), (0.5, 0.5, 0.5))
+    return nn.Sequential(stages), Preprocess((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
 
 
 @functools.cache
@@ -407,17 +387,14 @@ def _library(name: str) -> str:
     """Where a network comes from: "own", "torchvision" or "timm"; ValueError names the closest ones."""
     if name in _OWN:
         return "own"
-    import torchvision
-
-    torchvision_names = torchvision.models.list_models(module=torchvision.models)
-    if name in torchvision_names:
+    if name in TORCHVISION:
         return "torchvision"
     import timm
 
     timm_names = timm.list_models() + timm.list_pretrained()
     if name in timm_names:
         return "timm"
-    close = difflib.get_close_matches(name, [*_OWN, *torchvision_names, *timm_names], n=4, cutoff=0.5)
+    close = difflib.get_close_matches(name, [*_OWN, *TORCHVISION, *timm_names], n=4, cutoff=0.5)
     raise ValueError(
         f"unknown backbone {name!r}; the closest names are {', '.join(close) or 'none'}; "
         "`python -m experiments backbones` lists those of the papers"
@@ -483,9 +460,9 @@ _OWN = {"conv4": _conv4, "resnetv2_20": _resnetv2_20, "bn_inception": lambda cha
 
 @functools.cache
 def _published(name: str) -> tuple[str, tuple[str, ...]]:
-    """Where the published weights of a network are downloaded ("": by timm), and what a local copy of them may be
-    called, the preferred name first; ValueError where it has none under this name."""
-    library, url = _library(name), URL
+    """The address of the published weights of a network ("": timm knows it), and what a local copy of them may be
+    called, the preferred name first."""
+    library, url, ours = _library(name), URL if name == "bn_inception" else "", ()
     if library == "timm":
         if "." in name:
             return "", (f"{name}.safetensors", f"{name}.pth")
@@ -496,25 +473,18 @@ def _published(name: str) -> tuple[str, tuple[str, ...]]:
     if library == "torchvision":
         from torchvision import models
 
-        known = models.get_model_weights(name).__members__.get("IMAGENET1K_V1")
-        url = known.url if known else ""
-    elif name != "bn_inception":
-        url = ""
+        url = models.get_model_weights(name)["IMAGENET1K_V1"].url
+        ours = (f"{name}_in1k.safetensors", f"{name}_in1k_features.safetensors")
     if not url:
         raise ValueError(
             f'{name} has no ImageNet weights here; use weights=None (in a notebook "none") or the path of a file'
         )
-    ours = (f"{name}_in1k.safetensors", f"{name}_in1k_features.safetensors") if library == "torchvision" else ()
     return url, (*ours, PurePosixPath(url).name)
 
 
 def weights_file(name: str, weights: str | Path | None) -> Path | None:
     """The local file that weights of the network `name` are read from; None: there is none, or they are downloaded.
-
-    Raises:
-        ValueError: unknown name, or weights="imagenet" or "symbols" of a network that has none under this name.
-        FileNotFoundError: weights are the path of a file that is not there.
-    """
+    Raises what `build` does."""
     _library(name)
     if weights == "symbols":
         if name != "conv4":
@@ -523,12 +493,11 @@ def weights_file(name: str, weights: str | Path | None) -> Path | None:
     if weights == "imagenet":
         places = [data_root() / "weights" / file for file in _published(name)[1]]
         return next((place for place in places if place.is_file()), None)
-    if weights is None or (path := Path(weights)).is_file():
-        return None if weights is None else path
-    beside = [file.name for file in path.parent.iterdir()] if path.parent.is_dir() else []
-    close = difflib.get_close_matches(path.name, beside, n=3)
-    hint = f"; close to it in {path.parent}: {', '.join(close)}" if close else ""
-    raise FileNotFoundError(f"weights: no file {path}{hint}; give an existing file, 'imagenet', 'symbols' or none")
+    if weights is None:
+        return None
+    if not (path := Path(weights)).is_file():
+        raise FileNotFoundError(f"weights: no file {path}; give an existing file, 'imagenet', 'symbols' or none")
+    return path
 
 
 def _state(name: str, weights: str | Path) -> dict[str, Tensor]:
@@ -539,13 +508,18 @@ def _state(name: str, weights: str | Path) -> dict[str, Tensor]:
     try:
         if url:
             return torch.hub.load_state_dict_from_url(url, map_location="cpu", check_hash=True, weights_only=True)
+        import huggingface_hub
         import timm
 
+        source, published = str(getattr(timm.get_pretrained_cfg(name), "hf_hub_id", "")), "model.safetensors"
+        if not isinstance(huggingface_hub.try_to_load_from_cache(source, published), str):
+            # without a network timm itself tries again for a minute
+            urllib.request.urlopen(huggingface_hub.hf_hub_url(source, published), timeout=5).close()
         return timm.create_model(name, pretrained=True).state_dict()
     except Exception as error:
         raise FileNotFoundError(
-            f"weights='imagenet' of {name}: the download failed; put {' or '.join(files)} into "
-            f"{data_root() / 'weights'}, or mend the network and start again ({_reason(error)})"
+            f"weights='imagenet' of {name}: the download failed ({_reason(error)}); start again with a network, or put "
+            f"{' or '.join(files)} into {data_root() / 'weights'}, which DMLREPRO_DATA moves"
         ) from error
 
 
@@ -600,27 +574,21 @@ def _reason(error: Exception) -> str:
 
 
 def load_strict(model: nn.Module, state: dict[str, Tensor], source: str | Path) -> None:
-    """Load `state` if its names and shapes are the model's; else ValueError naming `source` and the first offenders.
+    """Load `state`; ValueError names `source` and the first names and shapes that are not the model's.
 
     Accepted are files without the classifier, and what old ones do otherwise: no BatchNorm batch counters, vectors
-    stored as (1, n), the layer names of DenseNets ("norm.1") and those of BN-Inception, whose classifier is left out.
+    stored as (1, n), and the layer names of BN-Inception, whose classifier is left out.
     """
     wanted = model.state_dict()
     if isinstance(model, BNInception):
         state = {re.sub(r"^(conv\d|inception_\d\w)_", r"\1.", key): value for key, value in state.items()}
         state = {key: value for key, value in state.items() if not key.startswith("last_linear.")}
     free = {key for key in wanted if key.endswith("num_batches_tracked") or key.partition(".")[0] in CLASSIFIERS}
-    state = {re.sub(r"(denselayer\d+\.(?:norm|conv))\.(\d)\.", r"\1\2.", key): value for key, value in state.items()}
     state = {key: wanted[key] for key in free} | state
     for key, value in state.items():
         if key in wanted and value.shape == (1, *wanted[key].shape):
             state[key] = value.squeeze(0)
-    problems = {
-        "missing": [key for key in wanted if key not in state],
-        "unexpected": [key for key in state if key not in wanted],
-        "of another shape": [key for key in wanted if key in state and state[key].shape != wanted[key].shape],
-    }
-    if any(problems.values()):
-        told = "; ".join(f"{len(keys)} {what} ({', '.join(keys[:3])})" for what, keys in problems.items() if keys)
-        raise ValueError(f"weights: {source} does not fit {type(model).__name__}: {told}")
-    model.load_state_dict(state)
+    try:
+        model.load_state_dict(state)
+    except RuntimeError as error:
+        raise ValueError(f"weights: {source} does not fit: {' '.join(str(error).split())[:300]}") from error

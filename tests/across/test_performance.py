@@ -33,15 +33,16 @@ def grown(power: float, sizes=(100, 200, 400, 800)) -> dict:
 @pytest.mark.parametrize("power", [1.0, 2.0])
 def test_the_fitted_power_is_that_of_the_table(tables, power):
     tables("plm", **grown(power))
-    (row,) = performance.exponents().itertuples()
-    assert row.exponent == power and row.sizes == 4 and row.over == "100 to 800 points"
+    figure = performance.growth_figure()
+    assert [text.get_text() for text in figure.axes[0].get_legend().get_texts()] == [f"product: slope {power:.2f}"]
+    assert performance.series("plm")["seconds"]["product"][0].tolist() == [100, 200, 400, 800]
 
 
 def test_two_sizes_and_rows_that_differ_in_more_than_size_are_not_fitted(tables):
     tables("plm", **grown(1.0, (100, 200)))
-    assert performance.exponents().empty
+    assert performance.series("plm") == {}
     tables("plm", **grown(1.0) | {"k": [9, 9, 12, 12]})
-    assert performance.exponents().empty
+    assert performance.series("plm") == {}
 
 
 def test_a_peer_is_over_ours_within_one_run_and_never_across(tables):
@@ -58,19 +59,19 @@ def test_a_peer_is_over_ours_within_one_run_and_never_across(tables):
     assert set(pairs["kind"]) == {"time"}
 
 
-def test_a_table_that_nobody_reads_is_found_and_one_that_is_missing_is_named(tables, capsys):
+def test_a_benchmark_without_a_table_or_without_a_reader_is_found(tables, monkeypatch, capsys):
     tables("plm", **grown(1.0))
-    tables("regimes_delta", method=["PLM"])  # scores, no cost
+    performance.check()
+    assert "no, not ['k_center', 'loop', 'mean_field'" in (said := capsys.readouterr().out) and "'plm'" not in said
+    monkeypatch.undo()
+    monkeypatch.delitem(performance.BENCHMARKS, "tail")
+    performance.check()
+    assert capsys.readouterr().out.endswith("no, not ['tail']\n")
+
+
+def test_the_committed_tables_are_all_read_and_the_loop_has_the_ratios_that_its_own_says(capsys):
     performance.check()
     assert capsys.readouterr().out.endswith(": yes\n")
-    assert "PFML: not run (`pfml.csv`)" in performance.absent()
-    tables("new_one", case=["x"])
-    performance.check()
-    assert "no, not ['new_one']" in capsys.readouterr().out
-
-
-def test_the_committed_tables_are_all_read_and_the_loop_has_the_ratios_that_its_own_says():
-    assert performance.unread() == [] and performance.absent() == []
     pairs = performance.ratios(["loop"])
     table = pd.read_csv(performance.folder() / "loop.csv")
     assert np.allclose(pairs["ratio"], table["ratio"])

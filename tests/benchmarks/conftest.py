@@ -1,4 +1,4 @@
-"""The benchmark that a test file mirrors, as a module."""
+"""The benchmark that a test file mirrors, or that a test names, as a module."""
 
 import importlib.util
 from pathlib import Path
@@ -8,7 +8,7 @@ import pytest
 
 @pytest.fixture(scope="module")
 def benchmark(request):
-    name = request.path.stem.removeprefix("test_benchmark_")
+    name = getattr(request, "param", request.path.stem.removeprefix("test_benchmark_"))
     spec = importlib.util.spec_from_file_location(
         f"benchmark_{name}", Path(__file__).parents[2] / f"benchmarks/{name}.py"
     )

@@ -212,10 +212,10 @@ def test_the_command_fails_where_nothing_came_names_all_mirrors_and_says_what_to
 
 
 def test_a_public_copy_of_cars_is_enough(tmp_path, capsys):
-    layouts.write_cars_by_class(tmp_path / "Cars196", {1: 2, 99: 2}, 196)
+    layouts.write_cars_by_class(tmp_path, {1: 2, 99: 2}, 196)
     with pytest.raises(ValueError, match="expected images of each of the 196 declared classes"):
         downloads.fetch("cars", tmp_path)  # it is read and counted, nothing is downloaded
-    layouts.write_cars_by_class(tmp_path / "all" / "Cars196", dict.fromkeys(range(1, 197), 2), 196)
+    layouts.write_cars_by_class(tmp_path / "all", dict.fromkeys(range(1, 197), 2), 196)
     downloads.fetch("cars", tmp_path / "all")
     assert "official counts: no" in capsys.readouterr().out
 

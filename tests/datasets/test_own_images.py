@@ -43,15 +43,6 @@ def refused(place: Path, match: str, error: type[Exception] = ValueError) -> Non
         manifests.load(f"{'manifest' if place.suffix == '.csv' else 'folder'}:{place}")
 
 
-def stored(manifest: manifests.Manifest, path: Path) -> None:
-    """What `data check --csv` writes is the same set again."""
-    manifests.write_csv(manifest, path)
-    again = manifests.load(f"manifest:{path}")
-    assert (again.images, again.class_names) == (manifest.images, manifest.class_names)
-    for name in ("labels", "split", "is_query", "is_gallery", "labelled"):
-        np.testing.assert_array_equal(getattr(again, name), getattr(manifest, name))
-
-
 # Folders
 
 
@@ -118,7 +109,6 @@ def test_names_in_any_script_and_form_are_kept(tmp_path):
     manifest = load(write_birds(tmp_path / "птицы, 鸟", names))
     assert sorted(manifest.class_names) == sorted(names) and manifest.name.startswith("птицы_鸟@")
     assert len(images.open_images(manifest)) == 12
-    stored(manifest, tmp_path / "split.csv")
     composed, decomposed = (
         load(write_birds(tmp_path / form / "birds", [unicodedata.normalize(form, name) for name in "eéfz"]))
         for form in ("NFC", "NFD")
@@ -173,7 +163,6 @@ def test_a_flat_folder_is_images_without_labels(tmp_path):
     assert (manifest.split == "train").sum() == 4
     assert sorted(manifest.class_names) == sorted(os.path.basename(path) for path in manifest.images)
     assert "no labels" in manifests.check(f"folder:{tmp_path / 'heap'}")
-    stored(manifest, tmp_path / "heap" / "heap.csv")
 
 
 # Folders that cannot be used: each error lists the first few offenders
@@ -282,16 +271,6 @@ def test_all_modes_become_rgb(birds, capsys):
     assert {name: store[where[name]][:, 0, 0].tolist() for name in expected} == expected
 
 
-def test_check_tells_the_grey_levels_in_use(birds, capsys):
-    values = np.arange(240, dtype=np.uint16).reshape(12, 20)
-    for n, path in enumerate(birds.rglob("*.png")):
-        Image.fromarray((values + n) * 256).save(path)
-    assert images.check(load(birds)).endswith("grey levels in use, of 0..255: 0..250")
-    Image.fromarray(values).save(birds / "owl" / "0.png")  # 8 bits in a file of 16: black
-    assert cli.main(["data", "check", f"folder:{birds}"]) == 0
-    assert f"; 1 images are of one level alone: {birds}/owl/0.png" in capsys.readouterr().out
-
-
 @pytest.mark.parametrize("suffix", ["jpg", "png", "tif", "webp"])
 def test_photographs_are_turned_upright(birds, suffix):
     upright = Image.fromarray(np.arange(0, 240, 10, dtype=np.uint8).reshape(4, 6)).convert("RGB").resize((48, 32), 0)
@@ -363,7 +342,6 @@ def test_a_csv_file_in_the_fields_spelling(tmp_path, table):
     assert manifest.indices("query").tolist() == [6, 8, 10] and manifest.indices("gallery").tolist() == [7, 9, 11]
     report = manifests.check(f"manifest:{tmp_path}/df.csv")
     assert "split: by the column split" in report and "not used: category" in report
-    stored(manifest, tmp_path / "again.csv")
 
 
 @pytest.mark.parametrize(
@@ -446,14 +424,6 @@ def test_bad_flags_are_named(tmp_path, table, flag, message):
     )
     (tmp_path / "a.csv").write_text(text)
     refused(tmp_path / "a.csv", message)
-
-
-def test_a_csv_file_is_written_for_files_only_and_overwrites_nothing(tmp_path, birds, capsys):
-    (tmp_path / "mine.csv").write_text("mine")
-    assert cli.main(["data", "check", f"folder:{birds}", "--csv", str(tmp_path / "mine.csv")]) == 2
-    assert "mine.csv exists" in capsys.readouterr().err and (tmp_path / "mine.csv").read_text() == "mine"
-    with pytest.raises(ValueError, match="glyphs has no image files"):
-        manifests.write_csv(manifests.load("glyphs", images_per_class=1), tmp_path / "a.csv")
 
 
 @pytest.mark.filterwarnings("ignore:Corrupt EXIF data")

@@ -60,12 +60,10 @@ TALLIES = pd.DataFrame({"right": [2, 0], "open": [1, 15]}, index=pd.Index(["one"
 STATE = {"points": RNG.uniform(-1, 1, (40, 2)), "labels": np.arange(40) % 2}
 STATE |= {"converged": RNG.uniform(-1, 1, (2, 3, 2)), "next": RNG.uniform(-1, 1, (2, 3, 2))}
 RATIOS = pd.DataFrame({"label": ["a", "a", "b"], "kind": ["time", "memory", "time"], "ratio": [2.0, 30.0, 0.5]})
-SHARES = pd.DataFrame([[np.nan, 0.8], [0.2, np.nan]], ["PFML", "CPML"], ["PFML", "CPML"])
 BOTH = pd.DataFrame({"paper": ["PFML", "CCP"], "own": [True, False], "theirs": [1.0, -1.0], "ours": [0.5, 2.0]})
 FIGURES = {
     "dots": lambda: charts.dots(table(), ["R@1", "MAP@R"]),
     "ablation": lambda: charts.ablation(table(["alpha=0", "alpha=3"]), "alpha", "R@1", {"CUB": {0: 68.2, 3: 73.4}}),
-    "curves": lambda: charts.curves({"PFML": torch.linspace(2, 1, 100), "CPML": np.ones(60)}, names=NAMES),
     "field": lambda: planes.field(*field_arguments(), np.array([[0.0, 0.0], [0.5, 0.5]]), ["a", "b"]),
     "lines": lambda: charts.lines(
         {"exact": ([1, 2], [3, 4], [2, 3], [4, 5])}, "κ", "log C", references={"a": 3.5}, band="range"
@@ -73,7 +71,6 @@ FIGURES = {
     "pieces": lambda: planes.pieces(RNG.normal(size=(30, 2)), {"fine": np.eye(2)[None], "coarse": np.ones((3, 2, 2))}),
     "ratios": lambda: comparisons.ratios(RATIOS, "a peer over ours"),
     "growth": lambda: comparisons.growth([("one", "images", "time (s)", {"a": (np.array([1, 2, 4]), np.ones(3))})]),
-    "wins": lambda: comparisons.wins(SHARES, SHARES > 0.5, "R@1"),
     "theirs_and_ours": lambda: comparisons.theirs_and_ours(BOTH, "points"),
     "tallies": lambda: effects.tallies(TALLIES, {"right": "#009E73", "open": "#FFFFFF", "unused": "#000000"}, "claims"),
     "proxy_maps": lambda: planes.proxy_maps(dict.fromkeys(("one problem", "two", "three"), STATE)),
@@ -113,8 +110,7 @@ def test_a_method_has_the_same_colour_in_every_figure():
     methods = ("Triplet", "ProxyAnchor", "CPML", "PFML", "L2")
     few, many = charts.dots(table(), "R@1", names=NAMES), charts.dots(table(methods=methods), "R@1", names=NAMES)
     assert dot_colors(few).items() <= dot_colors(many).items()
-    lines = {line.get_label(): to_hex(line.get_color()) for line in FIGURES["curves"]().axes[0].lines}
-    assert lines["PFML"] == dot_colors(few)["PFML"] == NAMES.colors["PFML"].lower()
+    assert dot_colors(few)["PFML"] == NAMES.colors["PFML"].lower()
     plain = Names()
     assert plain.color("a new loss") == plain.color("a new loss") == NAMES.color("a new loss") in style.PALETTE
 
@@ -273,19 +269,6 @@ def test_thumbnails_keep_their_shape_and_take_every_layout():
     assert np.array_equal(images._small(grey, 40), np.stack(3 * [grey], axis=-1))
 
 
-def test_tsne_keeps_clusters_and_repeats():
-    centers = np.repeat(10 * np.eye(4), 15, axis=0)
-    embeddings = torch.from_numpy(centers + RNG.normal(scale=0.1, size=centers.shape))
-    xy = images.tsne(embeddings, seed=3)
-    nearest = np.linalg.norm(xy[:, None] - xy, axis=-1)
-    np.fill_diagonal(nearest, np.inf)
-    labels = np.repeat(np.arange(4), 15)
-    assert xy.shape == (60, 2) and (labels[nearest.argmin(axis=1)] == labels).all()
-    assert np.array_equal(xy, images.tsne(embeddings, seed=3))
-    with pytest.raises(ValueError, match=r"embeddings.*N >= 4"):
-        images.tsne(embeddings[:3])
-
-
 def test_force_arrows_point_along_the_force_and_survive_zero_and_huge_ones():
     grid = np.linspace(-1, 1, 15)
     force = np.zeros((15, 15, 2))
@@ -307,7 +290,6 @@ def test_force_arrows_point_along_the_force_and_survive_zero_and_huge_ones():
             lambda: charts.dots(pd.concat([table(), table().assign(dataset="mnist")]), "R@1"),
             "several values of dataset",
         ),
-        (lambda: charts.curves({"PFML": []}), r"series\['PFML'\]"),
         (lambda: charts.lines({"a": ([1, 2], [1])}, "x", "y"), r"series\['a'\]"),
         (lambda: charts.lines({"a": ([1], [3], [2], [4])}, "x", "y"), "band: say what the line and the band of series"),
         (
