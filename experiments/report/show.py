@@ -33,7 +33,13 @@ def text(study: Study, params: Params) -> str:
     if not kinds:
         return f"{study.name} trains nothing"
     records = papers.methods()
-    blocks = [settings(study, some[0], params, records.get(some[0].method)) for some in kinds.values()]
+    blocks = [
+        [
+            (name, str(value), str(published), who, _line(study, one, name, value, who), source)
+            for name, (value, published, who, source) in settings(one, params, records.get(one.method)).items()
+        ]
+        for one, *_ in kinds.values()
+    ]
     trained = [block for block, some in zip(blocks, kinds.values()) if some[0].loss] or blocks
     shared = {row for row in trained[0] if all(row in block for block in trained)}
     runs = sum(map(len, kinds.values()))
@@ -49,8 +55,9 @@ def text(study: Study, params: Params) -> str:
     return "\n".join(lines)
 
 
-def settings(study: Study, spec: RunSpec, params: Params, method: Method | None) -> list[tuple[str, ...]]:
-    """A row as HEAD has it of every setting of a run; options of the loss are "loss.option", rates "loss_lr.name"."""
+def settings(spec: RunSpec, params: Params, method: Method | None) -> dict[str, tuple[object, object, str, str]]:
+    """Every setting of a run -> its value, the published one, who decided it, and the source of the published one;
+    empty where nothing is published. Options of the loss are "loss.option", its rates "loss_lr.name"."""
     layers: Layers = []
     given = {"compile": "torch_compile"}
     if method is not None:
@@ -69,7 +76,7 @@ def settings(study: Study, spec: RunSpec, params: Params, method: Method | None)
         for name, value in _flat(layer).items():
             parameter = params.origins.get(given.get(name, name), f"profile {params.profile}")
             known[name] = value, parameter if who == PARAMETER else who
-    rows: list[tuple[str, ...]] = []
+    found: dict[str, tuple[object, object, str, str]] = {}
     for name, value in (usual | _flat(vars(spec))).items():
         if name in (*LABELS, *COUNTED) or (value is None and name != "loss"):
             continue
@@ -77,12 +84,11 @@ def settings(study: Study, spec: RunSpec, params: Params, method: Method | None)
         who = who if value in (before, {}) else f"notebook {params.notebook}"
         highest = name.startswith("loss_lr.") and value == max(spec.loss_lr.values())
         said = printed.get(name) or printed.get("loss_lr" if highest else name.removeprefix("loss."))
-        stated = ("" if said.value is None else str(said.value), said.source) if said else ("", "")
+        published, source = ("" if said.value is None else said.value, said.source) if said else ("", "")
         if who.startswith("paper: "):
-            stated = str(value), who.removeprefix("paper: ")
-        published, source = stated
-        rows.append((name, str(value), published, who, _line(study, spec, name, value, who), source))
-    return rows
+            published, source = value, who.removeprefix("paper: ")
+        found[name] = value, published, who, source
+    return found
 
 
 def _flat(fields: Mapping[str, Any]) -> dict[str, Any]:
