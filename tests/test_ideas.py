@@ -48,17 +48,6 @@ def test_pfml_keeps_two_clusters_that_cpml_merges():
     assert spreads[1] > 0.9 * spreads[0] and spreads[2] < 0.2 * spreads[0]
 
 
-def test_a_blurred_image_is_nearer_and_its_estimate_scatters_more():
-    own, mode = torch.tensor([[1.0, 0.0]]).double(), torch.tensor([[0.8, 0.6]]).double()
-    few, many = (nivmf.monte_carlo(mode, 2.0, own, 15.0, number) for number in (1, 100))
-    sharp = nivmf.monte_carlo(mode, 40.0, own, 15.0, 100)
-    assert few.std() > 5 * many.std() and many.mean() < sharp.mean()
-
-
-def test_24_samples_have_276_pairs_and_72_arrows_to_mean_fields():
-    assert [re.search(r"\d+", title).group() for title in titles(meanfield.interactions())] == ["276", "72"]
-
-
 def test_only_a_mean_field_loss_pulls_an_image_that_is_halfway_there():
     lines = {line.get_label(): line.get_ydata() for line in meanfield.forces().axes[0].lines}
     halfway = 100  # 1 - cos = 0.5
@@ -70,17 +59,11 @@ def test_covering_radii_shrink_from_round_to_round():
     assert radii == sorted(set(radii), reverse=True) and radii[-1] < radii[0] / 2
 
 
-def test_projections_come_ever_closer_to_both_sets():
-    (axis,) = ccp.projections(steps=40).axes
-    x, y = axis.lines[0].get_xydata()[-1]
-    assert (x * x + y * y) ** 0.5 < 1.02 and (0.35 * x + y) / (0.35**2 + 1) ** 0.5 > 0.96
-
-
 def test_a_piece_keeps_some_neighbours_of_a_bend_and_rejects_others():
     kept, rejected = (positions(plm.piece(), 0, name) for name in ("kept", "rejected"))
     assert len(kept) + len(rejected) == 10 and min(len(kept), len(rejected)) > 1
 
 
-@pytest.mark.parametrize("figure", [pfml.who_pulls, nivmf.spheres, nivmf.overlap])
+@pytest.mark.parametrize("figure", [pfml.who_pulls, nivmf.spheres])
 def test_a_figure_is_described(figure):
     assert str(figure().get_label()).endswith(".")

@@ -4,12 +4,9 @@ Every run is validated on a third of the train classes, as the paper's are. The 
 notebooks 42, 43 and 44 wherever their parameters agree.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Annotated
 
-import pandas as pd
-
-from experiments.analysis import summaries
 from experiments.ccp.claims import TESTS
 from experiments.ccp.methods import LOSSES, CcpOptions, ccp_runs, ccp_study
 from experiments.methods import BASELINES
@@ -18,7 +15,6 @@ from experiments.studies import measured
 from experiments.training import records
 from experiments.training.records import measurement
 from experiments.training.runs import RunResult
-from experiments.training.schemes.chance_constrained import Solved
 from experiments.training.spec import RunSpec
 
 NUMBERS = {"numbers": (1, 2, 4, 8, 16)}
@@ -117,7 +113,7 @@ def _proxies(number: int, pool: int) -> Mapping[str, int]:
 
 
 def courses_of(run: RunResult, params: Params) -> list:
-    """`steps` that a run took, and of CCP how many problems it solved; what `courses` shows of it is measured too."""
+    """`course` of a run that was trained; its finished problems are stored too."""
     if not run.spec.loss:
         return []
     records.derived([run], solved)
@@ -126,63 +122,18 @@ def courses_of(run: RunResult, params: Params) -> list:
 
 @measurement("ccp.course")
 def course(run: RunResult) -> dict[str, float]:
-    """`steps`; of CCP also `problems`."""
+    """`steps` that a run took; with CCP also how many `problems` it solved."""
     rows = solved(run)
     return {"steps": float(len(run.losses))} | ({} if rows is None else {"problems": len(rows) + 1.0})
 
 
 @measurement("ccp.rounds")
 def solved(run: RunResult) -> list[list[float]] | None:
-    """The record of a run's scheme, rows of `Solved.COLUMNS`; None for a run without one."""
+    """Rows of `Solved.COLUMNS`, one for each finished problem of a run; None for a run without CCP."""
     from safetensors.torch import load_file
 
     path = run.folder / "solved.safetensors"
     return load_file(path)["_extra_state"].tolist() if path.is_file() else None
-
-
-SHOWN = {
-    "radius": "covering radius",
-    "spread": "proxy spread",
-    "own": "to own proxies",
-    "other": "to other proxies",
-    "violated": "nearer to another class's",
-}
-
-
-def courses(finished: Iterable[RunResult]) -> pd.DataFrame:
-    """Table I: steps and problems; of the first and the last problem that another one followed, how far its proxies
-    leave the samples of a pool and one another (SHOWN); means over the seeds that have one. Which runs do is an outcome
-    that another processor changes, so a saved table does not hold them."""
-    rows = []
-    for run in finished:
-        if run.spec.loss:
-            row = {"method": run.spec.method, "setting": run.spec.setting} | records.derived([run], course)
-            followed = records.derived([run], solved) or []
-            for name, problem in (("first", followed[:1]), ("last", followed[-1:])):
-                for values in problem:
-                    known = dict(zip(Solved.COLUMNS, values))
-                    row |= {f"{name}: {words}": known[column] for column, words in SHOWN.items()}
-            rows.append(row)
-    means = pd.DataFrame(rows).groupby(["method", "setting"], sort=False).mean()
-    return summaries.readable(means, 2)
-
-
-def steps_per_problem(run: RunResult) -> list[int]:
-    """Fig. 6(b): the steps of each finished problem."""
-    ends = [problem[Solved.COLUMNS.index("ended")] for problem in records.derived([run], solved) or []]
-    return [int(end - start) for start, end in zip([0, *ends], ends)]
-
-
-def problem_lengths(finished: Iterable[RunResult]) -> pd.DataFrame:
-    """Fig. 6(b) as a table: the steps of each finished problem, a row per method and seed, a column per problem."""
-    plain = (run for run in finished if run.spec.scheme == "chance_constrained" and not run.spec.setting)
-    rows = {(run.spec.method, run.spec.seed): steps_per_problem(run) for run in plain}
-    table = pd.DataFrame.from_dict(rows, orient="index").astype("Int64")
-    table.index = pd.MultiIndex.from_tuples(rows, names=["method", "seed"])
-    return table.set_axis([f"problem {number + 1}" for number in table], axis=1)
-
-
-OURS = "C2-CCP-L"
 
 
 LambdaProxies = ccp_study(

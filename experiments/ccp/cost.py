@@ -128,14 +128,6 @@ def counts(params: CcpCostParams) -> pd.DataFrame:
     return study_rows(params, rows, backbone=params.backbone, dim=params.embedding_size)
 
 
-def parts(costs: pd.DataFrame) -> pd.DataFrame:
-    """Milliseconds of the parts of a step, medians over repetitions: a row per number of classes and method."""
-    names = {"network_seconds": "network", "seconds": "loss", "penalty_seconds": "penalty"}
-    names["problem_seconds"] = "pool and search, per step"
-    medians = costs.groupby(["setting", "method"], sort=False)[[*names]].median()
-    return 1000 * medians.rename(columns=names)
-
-
 Cost = Study(
     "46_ccp_cost",
     CcpCostParams,

@@ -4,7 +4,7 @@ A run that ends after k problems is the beginning of one that goes on, so the st
 runs with 1, 2, ... problems. The studies without images need no training.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import pandas as pd
@@ -13,7 +13,6 @@ from torch import Tensor
 
 from dmlrepro import metrics
 from dmlrepro.losses.chance_constrained import clip_to_unit_ball, covering_radius, greedy_k_center
-from experiments.analysis import tables
 from experiments.ccp.ablations import courses_of
 from experiments.ccp.claims import TESTS
 from experiments.ccp.methods import CcpOptions, ccp_runs, ccp_study, decided
@@ -241,27 +240,6 @@ def lemma_rows(point_sets: int) -> Iterator[dict]:
                 "seed": seed,
                 "value": (exact / constant).item(),
             }
-
-
-def beside_scores(table: pd.DataFrame, lengths: Sequence[str]) -> pd.DataFrame:
-    """MAP@R at the chosen step and some lengths, means over seeds: a row per method and setting."""
-    parts = [tables.chosen(table[table["metric"] == "MAP@R"]), table[table["metric"].isin(lengths)]]
-    rows = pd.concat(parts).groupby(["method", "setting", "metric"], sort=False)["value"].mean()
-    return rows.unstack(sort=False)[["MAP@R", *lengths]]
-
-
-def constants(table: pd.DataFrame) -> dict[str, tuple]:
-    """The rows of `lemma_rows` as lines over the inputs of a layer, for `charts.lines`."""
-    rows = table[table["metric"] == "Lipschitz/constant"].sort_values("seed")
-    names = {"constant=printed": "printed: largest column sum", "constant=rows and columns": "rows and columns"}
-    groups = rows.groupby("setting")
-    return {
-        name: (4 * (own["seed"] + 1), own["value"])
-        for name, own in ((n, groups.get_group(s)) for s, n in names.items())
-    }
-
-
-OURS = "C2-CCP-L"
 
 
 Mnist = ccp_study(

@@ -53,14 +53,6 @@ def retrieval_table(finished: Iterable, params: CcpRetrievalParams) -> pd.DataFr
     return table if spread.empty else pd.concat([table, spread], ignore_index=True)
 
 
-def spreads(table: pd.DataFrame) -> pd.DataFrame | str:
-    """`relative_spread` in a table of this notebook, by seed and metric; of too few seeds a sentence."""
-    rows = table[table["metric"] == "relative_spread"]
-    if rows.empty:
-        return f"{table['seed'].nunique()} of the three seeds needed: a deviation of two runs says nothing."
-    return rows.pivot_table(index="seed", columns="setting", values="value").round(2)
-
-
 def relative_spread(table: pd.DataFrame, params: CcpRetrievalParams) -> pd.DataFrame:
     """How far a metric tells the trained methods apart: the deviation of their means over that of one method's seeds,
     which no scale of the metric changes. Rows of "methods", a jackknife pseudo-value per seed on the scale of

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from experiments.figures.style import MARKERS, PALETTE, WIDTH, check, described, legend, listed, panels, plain, shades
+from experiments.figures.style import MARKERS, WIDTH, check, described, legend, listed, panels, plain, shades
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -81,22 +81,6 @@ def _arrows(axis: Axes, x: np.ndarray, y: np.ndarray, force: np.ndarray) -> None
     length = np.log1p(999 * size / largest) / np.log(1000)
     u, v = np.moveaxis(np.divide(force, size, out=np.zeros_like(force), where=size > 1e-9 * largest) * length, -1, 0)
     axis.quiver(x[thin], y[thin], u, v, color="black", scale=24, width=0.004, pivot="mid")
-
-
-def pieces(points: np.ndarray, segments: Mapping[str, np.ndarray]) -> Figure:
-    """Points (N, 2) of a toy manifold in the plane and the linear pieces {title: (P, 2, 2) ends} put through them."""
-    points = np.asarray(points, dtype=float)
-    check(points.ndim == 2 and points.shape[1] == 2, f"points must be (N, 2), got {points.shape}")
-    for name, ends in segments.items():
-        check(np.shape(ends)[1:] == (2, 2), f"segments[{name!r}] must be (P, 2, 2), got {np.shape(ends)}")
-    with panels(len(segments), 3.1, 6.5, most=1, grid=False, sharex=True) as (figure, axes):
-        for axis, (name, ends) in zip(axes, segments.items()):
-            axis.scatter(points[:, 0], points[:, 1], s=14, color="0.35", linewidth=0, zorder=3)
-            for i, (start, end) in enumerate(np.asarray(ends)):
-                axis.plot(*zip(start, end), color=PALETTE[i % len(PALETTE)], linewidth=2.2)
-            axis.set(title=f"{name}: {len(ends)} pieces", ylabel="coordinate 2 (no unit)", aspect="equal")
-        axes[-1].set_xlabel("coordinate 1 (no unit)")
-    return described(figure, f"{len(points)} points in the plane and linear pieces through them: {listed(segments)}.")
 
 
 def proxy_maps(states: Mapping[str, Mapping]) -> Figure:

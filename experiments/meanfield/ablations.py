@@ -9,7 +9,6 @@ import functools
 from collections.abc import Iterable
 from typing import Any
 
-import numpy as np
 import pandas as pd
 import torch
 import torch.nn.functional as F
@@ -107,29 +106,6 @@ def beta_delta_table(finished: Iterable[RunResult], params: BetaDeltaParams) -> 
             values = {"best_beta": best.spec.loss_options["beta"], "MAP@R": best.metric("MAP@R")}
             optima.append(scored(best, values, f"delta={delta:g}"))
     return with_measured(finished, optima, params)
-
-
-def grid(table: pd.DataFrame, metric: str = "MAP@R") -> pd.DataFrame:
-    """Fig. 3 as a table: beta down, delta across, means over seeds after the last step."""
-    rows = table[(table["metric"] == metric) & (table["selection"] == "last")]
-    levels = rows["setting"].str.extract(r"beta=(?P<beta>[\d.]+);delta=(?P<delta>[\d.]+)").astype(float)
-    rows = rows.assign(**levels).dropna(subset=["beta"])
-    return rows.pivot_table(index="beta", columns="delta", values="value")
-
-
-def grid_changes(table: pd.DataFrame, metric: str = "MAP@R") -> dict[str, tuple]:
-    """Changes of a metric from the default beta and delta, paired by seed: {delta: (beta, mean, lowest, highest)}."""
-    grids = np.stack([grid(rows, metric).to_numpy() for _, rows in table.groupby("seed")])
-    whole = grid(table, metric)
-    default = whole.index.get_loc(SHARPNESS["beta"]), whole.columns.get_loc(SHARPNESS["delta"])
-    changes = grids - grids[:, *default][:, None, None]
-    return {
-        f"δ = {delta:g}": (
-            whole.index,
-            *(statistic(changes[:, :, i], axis=0) for statistic in (np.mean, np.min, np.max)),
-        )
-        for i, delta in enumerate(whole.columns)
-    }
 
 
 def ablation_batch_size(params: BatchSizeParams) -> list[RunSpec]:

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 import pandas as pd
 
-from experiments.analysis import comparing, results, tables
+from experiments.analysis import tables
 from experiments.meanfield import growth
 from experiments.meanfield.claims import MATCHED, TESTS
 from experiments.meanfield.methods import FIELD_LR, VIT, every_run, meanfield_study
@@ -20,7 +20,7 @@ from experiments.training.runs import RunResult
 from experiments.training.spec import RunSpec
 
 AT_STOP = "MAP@R at stop"  # the best until training would have ended
-PATIENCE = {"paper": 5, "released code": 1}  # evaluations without a better one; the released loop breaks at the first
+PATIENCE = (5, 1)  # evaluations without a better one: of the paper; the released loop breaks at the first
 
 
 TABLE_2 = ("untrained", "ProxyAnchor", "Cont", "MFCont", "CWMS", "MFCWMS")
@@ -91,7 +91,7 @@ def curve_measures(run: RunResult) -> dict[str, dict[str, float]]:
     left = epochs[-1] - epochs[best]
     slope = 100 * (values[-1] - values[best]) / left if left else 0.0
     measures = {run.spec.setting: {"best_epoch": float(epochs[best]), "slope_after_best": float(slope)}}
-    for patience in PATIENCE.values():
+    for patience in PATIENCE:
         seen = values[: stopped_at(values, patience)]
         setting = f"{run.spec.setting};patience={patience}".lstrip(";")
         measures[setting] = {"best_epoch": float(epochs[seen.argmax()]), AT_STOP: float(seen.max())}
@@ -110,75 +110,27 @@ def curve_table(finished: Iterable[RunResult], params: Params) -> pd.DataFrame:
     return with_measured(finished, measurements, params)
 
 
-def learning_curves(finished: Iterable[RunResult], runtime: bool = False) -> dict[str, tuple]:
-    """MAP@R in percent over the epochs (Fig. 6), or over seconds of training (Fig. 4), means over seeds, for
-    `charts.lines`; seconds are each run's epochs at the mean speed of its method."""
-    curves = {}
-    for name, runs in _with_history(finished).items():
-        epochs, values = _together(runs)
-        if runtime:
-            steps = np.array([row["step"] for row in runs[0].rows if row["selection"] == "every"])
-            epochs = np.unique(steps)[: len(epochs)] / np.mean([run.cost["steps_per_second"] for run in runs])
-        curves[name] = (epochs, values.mean(0))
-    return curves
-
-
 def learning_differences(finished: Iterable[RunResult]) -> dict[str, tuple]:
-    """The curves over epochs minus the first one of the same seed, in points, mean and range over seeds, for
+    """Fig. 6: MAP@R over the epochs minus the first curve of the same seed, in points, mean and range over seeds, for
     `charts.lines`; the first is a line at zero."""
-    curves = {name: {run.spec.seed: run for run in runs} for name, runs in _with_history(finished).items()}
-    seeds = sorted(set.intersection(*map(set, curves.values())))
-    together = {name: _together([runs[seed] for seed in seeds]) for name, runs in curves.items()}
-    _, first = next(iter(together.values()))
-    differences = {}
-    for name, (epochs, values) in together.items():
-        length = min(len(epochs), first.shape[1])
-        apart = values[:, :length] - first[:, :length]
-        differences[name] = (epochs[:length], apart.mean(0), apart.min(0), apart.max(0))
-    return differences
-
-
-def _with_history(finished: Iterable[RunResult]) -> dict[str, list[RunResult]]:
-    """The runs that kept their evaluations, by method and setting in words."""
-    by_name: dict[str, list[RunResult]] = {}
+    curves: dict[str, dict[int, tuple[np.ndarray, np.ndarray]]] = {}
     for run in finished:
         if run.spec.keep_history:
             name = tables.Cell.read(f"{run.spec.method};{run.spec.setting}").said
-            by_name.setdefault(name, []).append(run)
-    return by_name
-
-
-def _together(runs: Sequence[RunResult]) -> tuple[np.ndarray, np.ndarray]:
-    """Epochs (E,) and MAP@R in percent (runs, E) of the evaluations that all runs have."""
-    histories = [history(run) for run in runs]
-    length = min(len(epochs) for epochs, _ in histories)
-    return histories[0][0][:length], 100 * np.array([values[:length] for _, values in histories])
-
-
-def stops(table: pd.DataFrame) -> pd.DataFrame:
-    """Epoch and MAP@R of the best evaluation, means over seeds: of the whole run and under each of PATIENCE."""
-    ends = {"": "whole run"} | {f"patience={patience}": name for name, patience in PATIENCE.items()}
-    rows = table[table["setting"].isin(ends) & ~table["method"].isin(comparing.UNTRAINED)]
-    best = (rows["metric"] == "MAP@R") & (rows["selection"] == "test_best")
-    rows = rows[best | rows["metric"].isin([AT_STOP, "best_epoch"])]
-    rows = rows.assign(end=rows["setting"].map(ends), metric=rows["metric"].replace(AT_STOP, "MAP@R"))
-    wide = rows.pivot_table("value", "method", ["end", "metric"])
-    return wide[[(end, metric) for end in ends.values() for metric in ("best_epoch", "MAP@R")]].round(2)
-
-
-def growth_costs(params: ConventionalParams) -> pd.DataFrame:
-    """Seconds of the four losses as the data grow, see `growth.measure`."""
-    return growth.measure(params.growth_sizes, 100, 64, params.repetitions)
-
-
-def all_costs(finished: Iterable[RunResult], costs: pd.DataFrame) -> pd.DataFrame:
-    """Seconds of the runs, and below them those of the losses as the data grow."""
-    return pd.concat([results.costs(finished), costs], ignore_index=True)
+            curves.setdefault(name, {})[run.spec.seed] = history(run)
+    seeds = sorted(set.intersection(*map(set, curves.values())))
+    first = next(iter(curves.values()))
+    differences = {}
+    for name, curve in curves.items():
+        length = min(len(of_seed[seed][1]) for of_seed in (curve, first) for seed in seeds)
+        apart = 100 * np.array([curve[seed][1][:length] - first[seed][1][:length] for seed in seeds])
+        differences[name] = (curve[seeds[0]][0][:length], apart.mean(0), apart.min(0), apart.max(0))
+    return differences
 
 
 def growth_rows(costs: pd.DataFrame, params: ConventionalParams) -> pd.DataFrame:
     """Tidy rows of the exponents by repetition, for the verdict alone: they differ from machine to machine; costs are
-    those of `growth_costs`, alone or among those that `all_costs` saves."""
+    those of `growth.measure`, alone or below those of the runs."""
     columns = ["samples", "repetition", "seconds"]
     costs = costs.assign(**costs[columns].apply(pd.to_numeric)).dropna(subset=["samples"])
     rows = [

@@ -18,13 +18,11 @@ LOSSES = ("Cont", "CWMS", "MFCont", "MFCWMS")
 FROM = 4000  # samples; of less, what a call costs at any size is a part of a mean field loss's time
 
 
-def measure(
-    sizes: Iterable[int], num_classes: int, dim: int, repetitions: int, threads: int | None = 1, device: str = "cpu"
-) -> pd.DataFrame:
+def measure(sizes: Iterable[int], num_classes: int, dim: int, repetitions: int) -> pd.DataFrame:
     """Columns method, samples, repetition, seconds; so many samples of equally large classes."""
-    with timing.threads(threads):
-        calls = {(name, size): _step(name, size, num_classes, dim, device) for name in LOSSES for size in sizes}
-        seconds = timing.in_turn(calls, repetitions, device, rounds=2)
+    with timing.threads(1):
+        calls = {(name, size): _step(name, size, num_classes, dim) for name in LOSSES for size in sizes}
+        seconds = timing.in_turn(calls, repetitions, "cpu", rounds=2)
     return pd.DataFrame(
         {"method": name, "samples": size, "repetition": repetition, "seconds": value}
         for (name, size), values in seconds.items()
@@ -32,12 +30,12 @@ def measure(
     )
 
 
-def _step(name: str, size: int, num_classes: int, dim: int, device: str):
+def _step(name: str, size: int, num_classes: int, dim: int):
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
-        loss = loss_builder(METHODS[name].loss or "")(num_classes, dim).to(device)
-        embeddings = torch.randn(size, dim).to(device).requires_grad_()
-    labels = torch.arange(size, device=device) % num_classes
+        loss = loss_builder(METHODS[name].loss or "")(num_classes, dim)
+        embeddings = torch.randn(size, dim).requires_grad_()
+    labels = torch.arange(size) % num_classes
 
     def step() -> None:
         embeddings.grad = None
@@ -56,12 +54,3 @@ def exponents(costs: pd.DataFrame) -> pd.DataFrame:
     logs = costs.assign(x=np.log(costs["samples"]), y=np.log(costs["seconds"]))
     groups = logs.groupby(["method", "repetition"], sort=False)[["x", "y"]]
     return groups.apply(lambda group: np.polyfit(group["x"], group["y"], 1)[0]).rename("exponent").reset_index()
-
-
-def curves(costs: pd.DataFrame) -> dict[str, tuple]:
-    """Seconds over samples, median and range over repetitions, for `charts.lines` on logarithmic axes."""
-    lines = {}
-    for method, rows in costs.groupby("method", sort=False):
-        seconds = rows.groupby("samples")["seconds"].agg(["median", "min", "max"])
-        lines[method] = (seconds.index, *(seconds[name] for name in ("median", "min", "max")))
-    return lines

@@ -6,7 +6,7 @@ L(x) = coth x - 1 / x (Eq. 5). Below T_c = J / 3 there is a solution M > 0.
 
 The Monte Carlo is exact at every N and takes Eq. 12 as its recipe: given a field the spins are independent, and given
 the spins the field is normally distributed about their mean with variance T / (J N). Drawing both in turn leaves the
-Gibbs distribution as it is, and all that a sweep needs of the spins is their sum.
+Gibbs distribution unchanged, and all that a sweep needs of the spins is their sum.
 
 Embeddings are cosines to a class centre and a spread about it; temperature has no counterpart, the loss is at T = 0.
 Two questions remain of the magnet's: whether the best mean field of a class is its mean, and how well samples that see
@@ -66,17 +66,6 @@ def order_parameter(temperature: float) -> float:
         middle = (low + high) / 2
         low, high = (middle, high) if langevin(middle / temperature) > middle else (low, middle)
     return low.item()
-
-
-def free_energies(temperatures: tuple[float, ...], points: int = 101) -> dict[str, tuple]:
-    """The exponent of Eq. 14 per spin, M^2 / (2 T) + V(M / T), less its value at M = 0, against M."""
-    field = torch.linspace(0, 1, points, dtype=torch.float64)
-    energies = {}
-    for temperature in temperatures:
-        x = (field / temperature).clamp_min(1e-6)
-        log_mean = x + torch.log(-torch.expm1(-2 * x) / (2 * x))  # log of sinh x / x
-        energies[f"T = {temperature:.3g} J"] = (field.numpy(), (field.square() / (2 * temperature) - log_mean).numpy())
-    return energies
 
 
 def simulate(spins: int, temperatures: Tensor, sweeps: int, chains: int, seed: int = 0) -> Tensor:
@@ -145,8 +134,8 @@ def best_fields(
     steps: int = 100,
     start: Tensor | None = None,
 ) -> Tensor:
-    """Mean fields (C, D) that minimise loss(embeddings, labels, fields) for embeddings as they are; start: fields to
-    begin with, None: the class means."""
+    """Mean fields (C, D) that minimise loss(embeddings, labels, fields) for fixed embeddings; start: fields to begin
+    with, None: the class means."""
     fields = (class_means(embeddings, labels) if start is None else start.clone()).requires_grad_()
     optimizer = torch.optim.LBFGS([fields], max_iter=steps, line_search_fn="strong_wolfe")
 
@@ -203,31 +192,6 @@ def _gradient(embeddings: Tensor, loss: Callable[[Tensor], Tensor]) -> Tensor:
     return torch.autograd.grad(loss(points), points)[0].flatten()
 
 
-def interaction_maps(spread: float = 0.5, points: int = 60) -> dict:
-    """What a further sample of class 0 on a sphere adds to Contrastive, Eq. 6, and to MFCont, Eq. 8, wherever it lies,
-    as arguments of `planes.field`; three classes with eight samples each."""
-    embeddings, labels = classes_of("apart", spread, 8, seed=25, classes=3, dim=3)
-    longitude = torch.linspace(-math.pi, math.pi, 2 * points, dtype=torch.float64)
-    latitude = longitude[points // 2 : -(points // 2)]
-    height, angle = torch.meshgrid(latitude, longitude, indexing="ij")
-    places = torch.stack([height.cos() * angle.cos(), height.cos() * angle.sin(), height.sin()], dim=2)
-    maps = {}
-    for title, others, classes in (
-        ("felt from samples (Eq. 6)", embeddings, labels),
-        ("felt from mean fields (Eq. 8)", class_means(embeddings, labels), torch.arange(3)),
-    ):
-        distance = 1 - places @ others.T
-        own = (distance[..., classes == 0] - MARGINS["positive_margin"]).relu().mean(2)
-        for label in (1, 2):
-            own += (MARGINS["negative_margin"] - distance[..., classes == label]).relu().mean(2)
-        maps[title] = own.numpy()
-    where = torch.stack([torch.atan2(embeddings[:, 1], embeddings[:, 0]), embeddings[:, 2].asin()], dim=1)
-    titles = ("longitude (radians)", "latitude (radians)", "loss (no unit)")
-    limits = tuple(np.quantile([*maps.values()], [0.02, 0.98]))
-    grid = {"x": longitude.numpy(), "y": latitude.numpy(), "potentials": maps}
-    return grid | {"points": where.numpy(), "labels": labels.numpy(), "titles": titles, "limits": limits}
-
-
 # --- tables -----------------------------------------------------------------------------------------------------------
 
 
@@ -270,33 +234,19 @@ def _embedding_rows(centers: str, spread: float, samples: int, seed: int) -> lis
     return rows
 
 
-def order_curves(table: pd.DataFrame) -> dict[str, tuple]:
-    """The order parameter over T / J for `charts.lines`: of mean field theory, and of Monte Carlo with its range."""
-    rows = table[table["metric"] == "order_parameter"]
-    rows = rows.assign(T=rows["setting"].str.extract(r"T=([\d.]+)", expand=False).astype(float))
-    curves = {}
-    for (method, spins), group in rows.groupby(
-        ["method", rows["setting"].str.extract(r"N=(\d+)", expand=False).fillna("")], sort=False
-    ):
-        by = group.groupby("T")["value"].agg(["mean", "min", "max"])
-        name = f"{method}, N = {spins}" if spins else "mean field, N = ∞"
-        curves[name] = (by.index, by["mean"]) if not spins else (by.index, by["mean"], by["min"], by["max"])
-    return curves
-
-
-def embedding_curves(table: pd.DataFrame, metric: str, x: str, centers: str) -> dict[str, tuple]:
-    """A metric over `x`, "spread" or "samples", the other one as SAMPLES or SPREAD says: {loss: (x, mean, lowest,
-    highest over seeds)}."""
-    rows = table[table["metric"] == metric]
-    number = {name: rows["setting"].str.extract(rf"\b{name}=([\d.]+)", expand=False) for name in ("spread", "samples")}
-    fixed = number["samples"] == str(SAMPLES) if x == "spread" else number["spread"] == str(SPREAD)
-    rows = rows[fixed & rows["setting"].str.contains(f"centers={centers}")].assign(x=number[x].astype(float))
-    alpha = rows["setting"].str.extract(r"alpha=([\d.]+)", expand=False).fillna("")
-    curves = {}
-    for (method, level), group in rows.groupby([rows["method"], alpha], sort=False):
-        by = group.groupby("x")["value"].agg(["mean", "min", "max"])
-        curves[f"{method}, α = {level}" if level else method] = (by.index, by["mean"], by["min"], by["max"])
-    return curves
+def curves(table: pd.DataFrame, metric: str, x: str, **fixed: str | float) -> dict[str, tuple]:
+    """A metric over the setting `x` where other settings are `fixed`: {method and what is left of its setting: (x,
+    mean, lowest, highest over seeds)}, for `charts.lines`."""
+    values: dict[str, dict[float, list[float]]] = {}
+    for row in table[table["metric"] == metric].itertuples():
+        setting = tables.settings_of(row.setting)
+        if fixed.items() <= setting.items():
+            name = ", ".join([row.method, *(f"{key} = {setting[key]:g}" for key in setting if key not in (x, *fixed))])
+            values.setdefault(name, {}).setdefault(setting[x], []).append(row.value)
+    return {
+        name: tuple(zip(*((level, np.mean(of), min(of), max(of)) for level, of in sorted(by_level.items()))))
+        for name, by_level in values.items()
+    }
 
 
 Magnet = Study(

@@ -5,12 +5,11 @@ MAP@R, with fewer steps and without a search, or with one of `search_trials` tri
 """
 
 import functools
-from collections.abc import Sequence
 from typing import Any
 
 import pandas as pd
 
-from experiments.meanfield.claims import MEAN_FIELDS, SAME_RATE, TESTS
+from experiments.meanfield.claims import SAME_RATE, TESTS
 from experiments.meanfield.methods import FIELD_LR, METHODS, meanfield_study, specs_of
 from experiments.methods import expand_seeds, found_by_search, search_each
 from experiments.params import Params, Whole
@@ -63,27 +62,6 @@ def nca(params: NcaParams) -> list[RunSpec]:
 def tuned(params: MlrcParams) -> pd.DataFrame | None:
     """The hyperparameters that the search of `mlrc` found, see `methods.found_by_search`; None without one."""
     return found_by_search(specs_of(params.methods, params, **_evaluations(params)), METHODS, params)
-
-
-def welch(table: pd.DataFrame, baselines: Sequence[str] = ("ArcFace", "ProxyAnchor")) -> pd.DataFrame:
-    """Tables 6 and 7: MAP@R of the mean field losses less a baseline's, and Welch's two-sided p, unadjusted.
-
-    A row per protocol, baseline and loss, of the models of best validation MAP@R.
-    """
-    from scipy import stats
-
-    rows = table[(table["metric"] == "MAP@R") & (table["selection"] == "val_best") & (table["setting"] == "")]
-    scores = {key: group["value"] for key, group in rows.groupby(["protocol", "method"])}
-    tests = []
-    for protocol in rows["protocol"].unique():
-        for baseline in baselines:
-            for name in MEAN_FIELDS:
-                ours, other = scores.get((protocol, name)), scores.get((protocol, baseline))
-                if ours is not None and other is not None:
-                    p = stats.ttest_ind(ours, other, equal_var=False).pvalue
-                    row = {"protocol": protocol, "baseline": baseline, "method": name, "n": len(ours)}
-                    tests.append(row | {"difference": ours.mean() - other.mean(), "p": p})
-    return pd.DataFrame(tests)
 
 
 Mlrc = folds_study(

@@ -11,13 +11,11 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from dmlrepro import metrics
-from experiments.analysis import summaries
-from experiments.analysis.tables import settings_of
 from experiments.methods import pick, runs_of
 from experiments.nivmf.claims import TESTS
 from experiments.nivmf.methods import METHODS, NivmfOptions, nivmf_ablation
 from experiments.params import Number, Params
-from experiments.studies import evaluated_labels, kept, scored, training_embeddings, with_measured
+from experiments.studies import evaluated_labels, kept, scored, with_measured
 from experiments.training import batches, inference, records
 from experiments.training.records import measurement
 from experiments.training.runs import RunResult
@@ -177,54 +175,6 @@ def _rank_correlation(norms: Tensor, strengths: Sequence[float]) -> float:
     levels = torch.tensor(list(strengths)).argsort().argsort().double()[:, None]
     centred, other = ranks - ranks.mean(0), levels - levels.mean()
     return ((centred * other).sum(0) / (centred.norm(dim=0) * other.norm())).mean().item()
-
-
-def norm_distributions(run: RunResult, baseline: RunResult) -> dict[str, tuple]:
-    """Fig. 9: density of a run's norms over test images that the baseline retrieves right, and over the others."""
-    norms, _ = _query_norms(run)
-    right = nearest_is_right(baseline)
-    edges = np.linspace(norms.min(), norms.max(), 26)
-    centers = (edges[1:] + edges[:-1]) / 2
-    names = {"baseline right": right, "baseline wrong": ~right}
-    return {name: (centers, np.histogram(norms[mask], edges, density=True)[0]) for name, mask in names.items()}
-
-
-def norm_range(run: RunResult) -> pd.DataFrame:
-    """The smallest and the largest concentration that a run's loss reads from training images, beside those of the
-    caption of Fig. 11."""
-    _, embeddings, _ = training_embeddings(run)
-    norms = run.spec.loss_options.get("embedding_scale", 1.0) * embeddings.norm(dim=1)
-    ends = {"smallest embedding norm": norms.min().item(), "largest embedding norm": norms.max().item()}
-    theirs = summaries.published("nivmf_figures", "Fig. 11", split_or_setting=list(ends))
-    columns = {
-        f"ours, {run.dataset}: {run.spec.method}": pd.Series(ends),
-        "published, Cars-196: EL-vMF": theirs.set_index("split_or_setting")["value"],
-    }
-    return pd.DataFrame(columns).reindex(list(ends)).round(1)
-
-
-def norms_by_strength(table: pd.DataFrame, method: str) -> dict[str, tuple]:
-    """Mean norm over that of the clean image, by corruption: {kind: (strengths, norms)}, over images and seeds."""
-    rows = table[(table["metric"] == "relative_norm") & (table["method"] == method)]
-    means = rows.groupby("setting")["value"].mean()
-    curves: dict[str, list] = {}
-    for setting, value in means.items():
-        corruption = settings_of(setting)
-        curves.setdefault(corruption["corruption"], []).append((corruption["strength"], value))
-    return {kind: tuple(zip(*sorted(points))) for kind, points in curves.items()}
-
-
-def strength_table(table: pd.DataFrame) -> pd.DataFrame:
-    """R@1 and the norm relative to the clean image's, by corruption and strength, means over seeds."""
-    rows = table[table["setting"].str.contains("strength=")]
-    wide = rows.pivot_table(index="setting", columns=["metric", "method"], values="value")
-    return wide[["R@1", "relative_norm"]].round(2)
-
-
-def summary(table: pd.DataFrame) -> pd.DataFrame:
-    """Rank correlations of norm and strength, and the areas under the ROC curve, means over seeds."""
-    rows = table[table["metric"].str.contains("_correlation|norm_")]
-    return rows.pivot_table(index="metric", columns="method", values="value").round(3)
 
 
 def degraded_examples(run: RunResult, params: CertaintyParams, label: int = 0) -> tuple[list[list], list[str]]:

@@ -12,8 +12,6 @@ from dmlrepro.losses.nivmf import ProbabilisticProxyLoss
 from dmlrepro.retrieval import MEASURES
 from experiments import steps, timing
 from experiments.analysis import results
-from experiments.analysis.statistics import t_interval
-from experiments.analysis.tables import level_of
 from experiments.methods import pick, runs_of
 from experiments.nivmf.claims import TESTS
 from experiments.nivmf.methods import DISTANCES, EMBEDDING_SCALE, METHODS, NivmfOptions, nivmf_ablation
@@ -121,16 +119,6 @@ def _retriever(
     return retrieve
 
 
-def cost_table(timings: pd.DataFrame) -> pd.DataFrame:
-    """Mean ratio to ProxyNCA++ and its 95 % interval over repetitions, a row per backbone, method and setting."""
-    grouped = timings.groupby(["metric", "backbone", "method", "setting"], sort=False)["value"].agg(list)
-    rows = [
-        dict(zip(grouped.index.names, key)) | {"mean": np.mean(values)} | dict(zip(("low", "high"), t_interval(values)))
-        for key, values in grouped.items()
-    ]
-    return pd.DataFrame(rows).round(3)
-
-
 def all_costs(finished: Iterable[RunResult], timings: pd.DataFrame) -> pd.DataFrame:
     """Seconds of the runs, and below them the timed ratios."""
     return pd.concat([results.costs(finished), timings[["metric", "backbone", "method", "setting", "seed", "value"]]])
@@ -141,18 +129,6 @@ def ratios(costs: pd.DataFrame, params: NivmfCostParams) -> pd.DataFrame:
     timed = costs[pd.to_numeric(costs["value"]).notna()]
     columns = ["metric", "backbone", "method", "setting", "seed", "value"]
     return study_rows(params, timed[columns].to_dict("records"), backbone=BACKBONE, dim=EMBEDDING_SIZE)
-
-
-def cost_curves(timings: pd.DataFrame) -> dict[str, tuple]:
-    """Step time of EL-nivMF over ProxyNCA++'s against N, with intervals, for `charts.lines`."""
-    rows = timings[(timings["metric"] == "seconds_ratio") & (timings["method"] == "EL-nivMF")]
-    curves = {}
-    for backbone, group in rows.groupby("backbone", sort=False):
-        points = []
-        for setting, values in group.groupby("setting")["value"]:
-            points.append((level_of(setting), values.mean(), *t_interval(values)))
-        curves[f"EL-nivMF, {backbone}"] = tuple(zip(*sorted(points)))
-    return curves
 
 
 @measurement("nivmf.estimate_spread")

@@ -14,11 +14,10 @@ from torch import Tensor
 from dmlrepro import metrics
 from dmlrepro.losses import nivmf as losses
 from dmlrepro.retrieval import MEASURES
-from experiments.analysis import summaries
 from experiments.analysis.claims import START
 from experiments.methods import pick, runs_of
 from experiments.nivmf.claims import TESTS
-from experiments.nivmf.methods import DISTANCES, METHODS, NivmfOptions, nivmf_ablation, published
+from experiments.nivmf.methods import DISTANCES, METHODS, NivmfOptions, nivmf_ablation
 from experiments.params import Count, Params, Whole
 from experiments.studies import evaluated_labels, measured, study_rows, with_measures
 from experiments.training.records import measurement
@@ -87,30 +86,6 @@ def _euclidean_retrieval(run: RunResult) -> dict[str, float]:
     )
 
 
-def retrieval_by_both_distances(table: pd.DataFrame) -> pd.DataFrame:
-    """Table 4: R@1 by cosine and by Euclidean distance of the same embeddings, ours and what the paper prints."""
-    rows = table[table["setting"].isin(["", "retrieval=euclidean"]) & (table["metric"] == "R@1")]
-    rows = rows[(rows["selection"] == "last") & rows["method"].isin(DISTANCES)]
-    ours = rows.pivot_table(index="method", columns="setting", values="value")
-    where = f"ours, {rows['dataset'].iloc[0]}"
-    columns = {f"{where}: cosine": ours[""], f"{where}: Euclidean": ours["retrieval=euclidean"]}
-    columns[f"{where}: change"] = ours["retrieval=euclidean"] - ours[""]
-    for dataset, theirs in published("Table 4 (supp)").groupby("dataset"):
-        columns[f"published, {dataset}: Euclidean"] = theirs.set_index("method")["value"]
-    return pd.DataFrame(columns).reindex([name for name in DISTANCES if name in ours.index]).round(1)
-
-
-def quoted_differences(table: pd.DataFrame) -> pd.DataFrame:
-    """Differences of R@1 in points that the text quotes from Fig. 5, and ours, means over seeds."""
-    rows = table[(table["metric"] == "R@1") & (table["selection"] == "last")]
-    ours = rows.groupby("method")["value"].mean()
-    quoted = summaries.published("nivmf_figures", "Fig. 5")
-    quoted = quoted.pivot(index="split_or_setting", columns="dataset", values="value").add_prefix("published, ")
-    pairs = [[f.removeprefix("d_").replace("Cos", "Cosine") for f in label.split(" - ")] for label in quoted.index]
-    quoted.insert(0, f"ours, {rows['dataset'].iloc[0]}", [ours.get(a, np.nan) - ours.get(b, np.nan) for a, b in pairs])
-    return quoted.rename_axis("R@1 difference").rename_axis(None, axis=1).round(1)
-
-
 # At these temperatures the distances to proxies of norm 10 have logits of like slope where the embedding's norm is 10.
 COMPARABLE = {"Cosine": 1 / 10, "L2": 20.0, "EL-vMF": 1.0, "B-vMF": 1.0, "KL-vMF": 1.0}
 PROXY_NORM = 10.0  # as in Fig. 3
@@ -158,7 +133,7 @@ def _growths(seed: int, dim: int, setting: str = "") -> list[dict]:
     """How much `gradient_scale` grows from norm 1 on, over how much that of L2 does."""
     generator = torch.Generator().manual_seed(seed)
     proxies, (direction,) = PROXY_NORM * _directions(CLASSES, generator, dim), _directions(1, generator, dim)
-    scales = {name: gradient_scale(name, direction, proxies, t, GROWN) for name, t in COMPARABLE.items()}
+    scales = {name: gradient_scale(name, direction, proxies, t) for name, t in COMPARABLE.items()}
     growths = {name: scale[1:] / scale[0] for name, scale in scales.items()}
     return [
         {"method": name, "setting": f"norm={norm:g}{setting}", "seed": seed}
@@ -218,38 +193,14 @@ def _entropy_slope(method: str, direction: Tensor, proxies: Tensor, temperature:
     return 0.0 if constant else float(stats.spearmanr(NORMS, entropies).statistic)
 
 
-def posterior_entropies(seeds: Iterable[int] = range(20)) -> dict[str, tuple]:
-    """Entropy of the posterior against the embedding's norm, proxies of norm 10, mean over draws."""
-    return _mean_over_draws(seeds, lambda method, z, proxies, t: _entropies(method, z, proxies, NORMS, t))
-
-
-def gradient_scales(seeds: Iterable[int] = range(20)) -> dict[str, tuple]:
-    """`gradient_scale` against the embedding's norm, mean over draws: {method: (norms, scales)}."""
-    return _mean_over_draws(seeds, gradient_scale)
-
-
-def gradient_scale(
-    method: str, direction: Tensor, proxies: Tensor, temperature: float, norms: Tensor = NORMS
-) -> Tensor:
-    """|d logit / d cos| at each norm, mean over proxies: the factor before the probabilities in Eqs. 8 and 9, and in
-    the posterior the reciprocal of a temperature; (len(norms),)."""
+def gradient_scale(method: str, direction: Tensor, proxies: Tensor, temperature: float) -> Tensor:
+    """|d logit / d cos| at each norm of GROWN, mean over proxies: the factor before the probabilities in Eqs. 8 and 9,
+    and in the posterior the reciprocal of a temperature."""
     scales = []
-    for norm in norms:
+    for norm in GROWN:
         logits, cosines = logits_by_cosine(method, norm * direction, proxies, temperature)
         scales.append(torch.autograd.grad(logits.sum(), cosines)[0].mean())
     return torch.stack(scales)
-
-
-def _mean_over_draws(
-    seeds: Iterable[int], function: Callable[[str, Tensor, Tensor, float], Tensor]
-) -> dict[str, tuple]:
-    draws: dict[str, list[Tensor]] = {method: [] for method in COMPARABLE}
-    for seed in seeds:
-        generator = torch.Generator().manual_seed(seed)
-        proxies, (direction,) = PROXY_NORM * _directions(CLASSES, generator), _directions(1, generator)
-        for method, temperature in COMPARABLE.items():
-            draws[method].append(function(method, direction, proxies, temperature))
-    return {method: (NORMS.numpy(), torch.stack(drawn).mean(0).numpy()) for method, drawn in draws.items()}
 
 
 def distance_maps(methods: Sequence[str] = ("Cosine", "L2", "B-vMF"), width: float = 25.0, size: int = 61) -> dict:

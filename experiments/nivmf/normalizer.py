@@ -4,11 +4,9 @@ Nothing is trained. Studies give rows of a tidy table, or {name: (x, y)} for `ch
 `planes.field`.
 """
 
-import math
 import typing
 from collections.abc import Sequence
 
-import numpy as np
 import pandas as pd
 import torch
 import torch.nn.functional as F
@@ -102,27 +100,6 @@ def fit_errors(dims: Sequence[int], largest: float = 400.0) -> dict[str, tuple]:
     }
 
 
-def normalizer_slopes(dims: Sequence[int], largest: float = 700.0) -> dict[str, tuple]:
-    """-d log C_M / d kappa, exactly A_M(kappa) < 1, of the exact function and of the fit."""
-    kappa = torch.linspace(0.5, largest, 201, dtype=torch.float64, requires_grad=True)
-    slopes = {}
-    for dim in dims:
-        for method in ("exact", "quadratic"):
-            (slope,) = torch.autograd.grad(_log_c(kappa, dim, method).sum(), kappa)
-            slopes[f"{method}, M = {dim}"] = (kappa.detach().numpy(), -slope.numpy())
-    return slopes
-
-
-def objectives(dim: int, cosine: float, largest: float = 4000.0) -> dict[str, tuple]:
-    """log C(kappa) + kappa cosine, the log likelihood of a sample at this cosine, less its value at kappa = 0."""
-    kappa = torch.linspace(0, largest, 201, dtype=torch.float64)
-    curves = {}
-    for method, shown in (("exact", kappa), ("quadratic", kappa[kappa <= 1000])):
-        values = _log_c(shown, dim, method) + shown * cosine
-        curves[f"{method} log C"] = (shown.numpy(), (values - values[0]).numpy())
-    return curves
-
-
 def sampler_means(dim: int, kappas: Sequence[float], count: int = 5000, seed: int = 0) -> dict[str, tuple]:
     """Mean cosine of vMF samples with their mode: exact A_M(kappa), our sampler, and the released one."""
     kappa = torch.tensor(list(kappas), dtype=torch.float64)
@@ -155,30 +132,6 @@ def density_integral(kappa: Sequence[float], jacobian: str, size: int = 600) -> 
     longitude, height = torch.meshgrid(2 * torch.pi * steps, 2 * steps - 1, indexing="ij")
     density = _sphere_density(_on_sphere(longitude.flatten(), height.flatten()), kappa, jacobian)
     return (4 * torch.pi * density.mean()).item()
-
-
-def density_maps(size: int = 121) -> dict:
-    """Fig. 2 as arguments of `planes.field`: densities of a vMF and of a nivMF, the paper's and that with the exact
-    Jacobian, over their maxima, on the sphere unrolled."""
-    longitude = torch.linspace(-0.7, 2.0, size, dtype=torch.float64)
-    height = torch.linspace(-1.0, 1.0, size, dtype=torch.float64)
-    x, y = torch.meshgrid(longitude, height, indexing="xy")
-    points = _on_sphere(x.flatten(), y.flatten())
-    isotropic, concentrations = SPHERE_CONCENTRATIONS
-    panels = {
-        f"vMF, κ = {isotropic[0]:g}": (isotropic, "exact"),
-        "nivMF (Eq. 4), κ = (20, 5, 50)": (concentrations, "heuristic"),
-        "nivMF, exact Jacobian": (concentrations, "exact"),
-    }
-    densities = {title: _sphere_density(points, *chosen).view(size, size) for title, chosen in panels.items()}
-    return {
-        "x": longitude.numpy(),
-        "y": height.numpy(),
-        "potentials": {title: (density / density.max()).numpy() for title, density in densities.items()},
-        "points": np.array([[math.atan2(SPHERE_MODE[1], SPHERE_MODE[0]), SPHERE_MODE[2] / math.hypot(*SPHERE_MODE)]]),
-        "titles": ("longitude (radians)", "height on the sphere", "density / its maximum; ○: μ"),
-        "limits": (0.0, 1.0),
-    }
 
 
 Normalizer = Study(

@@ -9,7 +9,7 @@ from pydantic import Field
 from dmlrepro import metrics
 from experiments.methods import expand_seeds, found_by_search, pick, runs_of, search_each, spec_of
 from experiments.nivmf.claims import TESTS
-from experiments.nivmf.methods import JOINT, METHODS, TABLE_2, NivmfOptions, nivmf_study, published
+from experiments.nivmf.methods import JOINT, METHODS, TABLE_2, NivmfOptions, nivmf_study
 from experiments.params import MAY_BE_EMPTY, Number, Params, Whole
 from experiments.studies import evaluated_labels, histories_apart, measured, with_histories, with_measures
 from experiments.training import protocols
@@ -63,17 +63,6 @@ def nmi_of(run: RunResult, params: NivmfRetrievalParams) -> list[protocols.Score
 
 def _nmi(run: RunResult) -> dict[str, float]:
     return {"NMI": metrics.nmi(run.embeddings, evaluated_labels(run)[0])}
-
-
-def literature(table: pd.DataFrame) -> pd.DataFrame:
-    """Table 2 as printed, and beside the authors' method our runs with a schedule, by data set."""
-    theirs = published("Table 2")
-    rows = table[(table["setting"] == TABLE_2) & (table["selection"] == "last")]
-    rows = rows[rows["metric"].isin(theirs["metric"])]
-    both = pd.concat([theirs, rows.assign(dataset="ours, " + rows["dataset"])]) if len(rows) else theirs
-    index, columns = ["backbone", "dim", "method"], ["dataset", "metric"]
-    wide = both.astype({"dim": int}).pivot_table(index=index, columns=columns, values="value", sort=False)
-    return wide.sort_index(level=["backbone", "dim"], sort_remaining=False).round(1).astype(object).fillna("")
 
 
 def tuned(params: NivmfRetrievalParams) -> pd.DataFrame | None:

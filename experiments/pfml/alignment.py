@@ -8,12 +8,11 @@ import torch.nn.functional as F
 
 from dmlrepro import metrics
 from dmlrepro.losses.baselines import proxies_of
-from experiments.analysis.tables import level_of, settings_of
 from experiments.methods import expand_seeds, pick, search_each, spec_of
 from experiments.params import Count, Params, Whole
 from experiments.pfml import geometry
 from experiments.pfml.claims import TESTS
-from experiments.pfml.methods import METHODS, READINGS, FieldOptions, pfml_study, published
+from experiments.pfml.methods import METHODS, READINGS, FieldOptions, pfml_study
 from experiments.studies import (
     measured,
     study_rows,
@@ -80,47 +79,6 @@ def alignment_table(finished: Iterable[RunResult], params: AlignmentParams) -> p
         case = row.pop("case")
         study.append(row | ({} if case == HOLDS else {"setting": f"{row['setting']};case={case}"}))
     return pd.concat([trained, study_rows(params, study)], ignore_index=True)
-
-
-def alignment_summary(table: pd.DataFrame) -> pd.DataFrame:
-    """Means over seeds beside Table 3. A loss that draws its classes together lowers every distance, so their mean
-    distance within a class stands beside, and W2 over it."""
-    names = ["W2", "true W2", "nearest sample", "intra_class_distance"]
-    rows = table[(table["setting"] == "") & table["metric"].isin(names)]
-    ours = rows.groupby(["method", "metric"], sort=False)["value"].mean().unstack()[names]
-    ours.columns = ["W2 as printed", "true W2", "nearest sample", "mean distance within a class"]
-    ours["W2 / distance within a class"] = ours["W2 as printed"] / ours["mean distance within a class"]
-    theirs = published("Table 3").set_index("method")["value"]
-    return ours.assign(**{"published W2, CUB-200-2011": theirs.reindex(ours.index)}).round(3)
-
-
-def otherwise_summary(table: pd.DataFrame) -> pd.DataFrame:
-    """PFML as everywhere and in the ways of OTHERWISE: means over seeds of two distances and of R@1, in percent."""
-    rows = table[(table["method"] == "PFML") & (table["selection"] == "last")]
-    means = rows.pivot_table(index="setting", columns="metric", values="value")[["W2", "nearest sample", "R@1"]]
-    return means.reindex(["", *OTHERWISE]).rename({"": "as everywhere"}).round(3)
-
-
-def study_cases(table: pd.DataFrame) -> pd.DataFrame:
-    """The numerical study: means over point sets of W2/delta and of the distance to the nearest sample, by case."""
-    rows = table[(table["dataset"] == "synthetic") & table["metric"].isin(["W2/delta", "nearest/delta"])]
-    settings = rows["setting"].map(settings_of)
-    rows = rows.assign(
-        case=[setting.get("case", HOLDS) for setting in settings], M=[int(setting["M"]) for setting in settings]
-    )
-    return rows.pivot_table(index=["case", "M"], columns=["metric", "method"], values="value").round(3)
-
-
-def study_curves(table: pd.DataFrame) -> dict[str, tuple]:
-    """W2/delta against the number of proxies where the hypothesis holds, range over point sets, for `charts.lines`."""
-    rows = table[(table["metric"] == "W2/delta") & ~table["setting"].str.contains("case=")]
-    rows = rows.assign(M=rows["setting"].map(level_of).astype(int))
-    curves = {}
-    for method, group in rows.groupby("method", sort=False):
-        by_number = group.groupby("M")["value"].agg(["mean", "min", "max"])
-        curves[method] = (by_number.index, *(by_number[name] for name in ("mean", "min", "max")))
-    numbers = sorted(rows["M"].unique())
-    return curves | {"printed bound (26) for CPML": (numbers, [geometry.printed_bound(m) for m in numbers])}
 
 
 @measurement("pfml.alignment")

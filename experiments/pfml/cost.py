@@ -183,6 +183,13 @@ def ratios(costs: pd.DataFrame, params: PfmlCostParams) -> pd.DataFrame:
     return study_rows(params, rows, backbone=params.backbone, dim=params.embedding_size)
 
 
+def published_curve() -> dict[str, dict[float, float]]:
+    """Seconds of an epoch over those with ProxyNCA against M, from Table 9, for `charts.ablation`."""
+    printed = summaries.published("pfml", "Table 9 (supp)").set_index("method")["value"]
+    of_field = {float(number): printed[f"Potential Field (Ours) M={number}"] for number in (5, 20, 30)}
+    return {"Cars-196": {number: seconds / printed["ProxyNCA"] for number, seconds in of_field.items()}}
+
+
 def _earlier(costs: pd.DataFrame) -> dict[str, tuple[str, float]]:
     """Setting -> (the one its growth is counted from, how many times as many proxies it has)."""
     settings = [settings_of(setting) for setting in set(costs.loc[costs["method"] == "PFML", "setting"])]
@@ -192,61 +199,6 @@ def _earlier(costs: pd.DataFrame) -> dict[str, tuple[str, float]]:
     for few, many in itertools.pairwise(classes):
         earlier[f"C={many};M={CLASS_PROXIES}"] = (f"C={few};M={CLASS_PROXIES}", many / few)
     return earlier
-
-
-TABLE_9 = {"ProxyNCA": ("ProxyNCA++", ""), "Proxy Anchor": ("ProxyAnchor", "")} | {
-    f"Potential Field (Ours) M={number}": ("PFML", f"M={number}") for number in (5, 20, 30)
-}
-
-
-def published_ratios() -> dict[tuple[str, str], float]:
-    """(method, setting) -> seconds of an epoch over those with ProxyNCA, from Table 9."""
-    printed = summaries.published("pfml", "Table 9 (supp)").set_index("method")["value"]
-    return {key: printed[name] / printed["ProxyNCA"] for name, key in TABLE_9.items()}
-
-
-def published_curve() -> dict[str, dict[float, float]]:
-    """The same against M, for `charts.ablation`."""
-    points = {float(setting[2:]): value for (_, setting), value in published_ratios().items() if setting}
-    return {"Cars-196": points}
-
-
-def beside_table_9(costs: pd.DataFrame, params: PfmlCostParams) -> pd.DataFrame:
-    """Medians over repetitions, a row per method and setting: ratios of a step, and the loss's part alone."""
-    tidy = ratios(costs, params)
-    steps = tidy[tidy["metric"] == "seconds_ratio"].groupby(["method", "setting"], sort=False)["value"]
-    medians = costs.groupby(["method", "setting"], sort=False)[["seconds", "network_seconds", "megabytes"]].median()
-    frame = steps.agg(["median", "min", "max"]).add_prefix("step / ProxyNCA++, ")
-    frame["published"] = [published_ratios().get(key, math.nan) for key in frame.index]
-    frame["loss, ms"] = 1e3 * medians["seconds"]
-    frame["loss, % of the step"] = 100 * medians["seconds"] / (medians["seconds"] + medians["network_seconds"])
-    frame["loss, peak MB"] = medians["megabytes"]
-    return frame[["C" not in settings_of(setting) for _, setting in frame.index]]
-
-
-def class_curves(costs: pd.DataFrame, column: str) -> dict[str, tuple]:
-    """A column of `measure` against the number of classes, median and range over repetitions, for `charts.lines`."""
-    rows = costs[costs["setting"].str.startswith("C=")]
-    rows = rows.assign(classes=rows["setting"].str.extract(r"C=(\d+)", expand=False).astype(int))
-    curves = {}
-    for method, group in rows.groupby("method", sort=False):
-        by_classes = group.groupby("classes")[column].agg(["median", "min", "max"])
-        curves[method] = (by_classes.index, *(by_classes[name] for name in ("median", "min", "max")))
-    return curves
-
-
-def exponents(costs: pd.DataFrame) -> pd.DataFrame:
-    """Growth with the number of classes: the slope of log cost over log classes between the two largest numbers."""
-
-    def slope(x: pd.Index, y: pd.Series, *_: pd.Series) -> float:
-        if len(x) < 2:
-            return math.nan
-        return math.log(y.iloc[-1] / y.iloc[-2]) / math.log(x[-1] / x[-2])
-
-    names = {"seconds": "time of the loss", "megabytes": "peak memory of the loss"}
-    return pd.DataFrame(
-        {title: {m: slope(*curve) for m, curve in class_curves(costs, name).items()} for name, title in names.items()}
-    )
 
 
 Cost = Study(

@@ -30,11 +30,6 @@ def hypothesis_limit(points: Tensor) -> float:
     return torch.pdist(points).min().item() / (2 + 2 / len(points))
 
 
-def printed_bound(num_proxies: int) -> float:
-    """The lower bound (26) on CPML's matching cost, in units of delta; the proof needs it to exceed 1."""
-    return (num_proxies - 1) * (num_proxies + 2) / num_proxies**2
-
-
 def attraction_at(locations: Tensor, points: Tensor, field: Field) -> Tensor:
     """Psi_att (Eq. 9) of samples of one class at some locations, (L, D) and (n, D) -> (L,)."""
     return class_potential(locations, points, torch.zeros(len(points), dtype=torch.int64), 0, field)[0]

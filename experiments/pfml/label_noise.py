@@ -8,11 +8,10 @@ import torch
 import torch.nn.functional as F
 
 from dmlrepro import samplers
-from experiments.analysis import summaries
 from experiments.methods import expand_seeds, pick, search_each, spec_of
 from experiments.params import Number, Params, Whole
 from experiments.pfml.claims import TESTS
-from experiments.pfml.methods import METHODS, FieldOptions, pfml_study, published
+from experiments.pfml.methods import METHODS, FieldOptions, pfml_study
 from experiments.studies import (
     measured,
     trained_loss,
@@ -60,18 +59,14 @@ def noise_table(finished: Iterable[RunResult], params: LabelNoiseParams) -> pd.D
 
 def shares_of(run: RunResult, params: LabelNoiseParams) -> list:
     """What `noise_table` adds to a run."""
-    return [measured(run, _share)] if run.spec.loss and run.spec.label_noise == 0.2 else []
+    return [measured(run, gradient_share)] if run.spec.loss and run.spec.label_noise == 0.2 else []
 
 
 @measurement("pfml.mislabelled_share")
-def _share(run: RunResult) -> dict[str, float]:
-    return {"gradient_share": gradient_share(run)}
-
-
-def gradient_share(run: RunResult, batches: int = 20) -> float:
+def gradient_share(run: RunResult) -> dict[str, float]:
     """Percent of the gradient's magnitude, at the end of training, that falls on wrongly labelled images.
 
-    In each of some further batches, drawn as in training: the norms of d loss / d unit embedding, those of the wrongly
+    In each of 20 further batches, drawn as in training: the norms of d loss / d unit embedding, those of the wrongly
     labelled images summed, over the sum of all. It equals the share of wrong labels if they weigh like any others.
     """
     manifest, embeddings, labels = training_embeddings(run)
@@ -80,9 +75,9 @@ def gradient_share(run: RunResult, batches: int = 20) -> float:
     generator = torch.Generator().manual_seed(run.spec.seed)
     size, per_class = run.spec.batch_size, run.spec.samples_per_class
     if per_class is None:
-        drawn = samplers.shuffled(len(labels), size, batches, generator)
+        drawn = samplers.shuffled(len(labels), size, 20, generator)
     else:
-        drawn = samplers.m_per_class(labels, size, per_class, batches, generator)
+        drawn = samplers.m_per_class(labels, size, per_class, 20, generator)
     shares = []
     for batch in drawn:
         points = F.normalize(embeddings[batch], dim=1).requires_grad_()
@@ -90,28 +85,7 @@ def gradient_share(run: RunResult, batches: int = 20) -> float:
         norms = gradient.norm(dim=1)
         if norms.sum() > 0:  # a loss of margins may have nothing left to say
             shares.append(norms[wrong[batch]].sum() / norms.sum())
-    return 100 * torch.stack(shares).mean().item()
-
-
-def noise_drops(table: pd.DataFrame) -> pd.DataFrame:
-    """R@1 with clean labels, with 20 % wrong ones, and the drop: ours, and the paper's (Tables 1 and 2, ResNet50).
-
-    The paper has no clean number of its PNCA: Table 1 has Proxy NCA++, a later method, on Cars-196 in a column that the
-    text leaves unclear.
-    """
-    recall = table[(table["metric"] == "R@1") & (table["selection"] == "last")]
-    ours = recall.groupby(["method", "setting"], sort=False)["value"].mean().unstack()
-    columns = {(f"ours, {recall['dataset'].iloc[0]}", level): ours[f"label_noise={level}"] for level in ("0", "0.2")}
-    for dataset in ("CUB-200-2011", "Cars-196"):
-        for level, number in (("0", "Table 1"), ("0.2", "Table 2")):
-            rows = published(number, dataset=dataset, backbone="ResNet50", metric="R@1")
-            one = rows[(rows["method"] != "ProxyNCA++") | (number == "Table 2")].set_index("method")["value"]
-            columns[f"published, {dataset}", level] = one.reindex(ours.index)
-    for where in dict.fromkeys(where for where, _ in columns):
-        columns[where, "drop"] = columns[where, "0"] - columns[where, "0.2"]
-    order = sorted(columns, key=lambda pair: list(dict.fromkeys(where for where, _ in columns)).index(pair[0]))
-    wide = pd.concat({pair: columns[pair] for pair in order}, axis=1, names=["R@1", "label noise"])
-    return summaries.readable(wide, 1)
+    return {"gradient_share": 100 * torch.stack(shares).mean().item()}
 
 
 LabelNoise = pfml_study(

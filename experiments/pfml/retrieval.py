@@ -1,16 +1,16 @@
 """Notebook 10: retrieval with PFML and its baselines (Tables 1 and 4 to 7)."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import Any
 
 import pandas as pd
 
-from experiments.analysis import results, summaries
+from experiments.analysis import results
 from experiments.analysis.claims import START
 from experiments.methods import expand_seeds, found_by_search, pick, runs_of, search_each, spec_of
 from experiments.params import Params, Whole
 from experiments.pfml.claims import TESTS
-from experiments.pfml.methods import METHODS, READINGS, FieldOptions, pfml_study, published
+from experiments.pfml.methods import METHODS, READINGS, FieldOptions, pfml_study
 from experiments.studies import histories_apart, with_histories
 from experiments.training.spec import RunSpec
 
@@ -48,9 +48,7 @@ def retrieval(params: PfmlRetrievalParams) -> list[RunSpec]:
                 specs += runs_of([METHODS[method]], params, setting=setting, **change)
     if params.protocol == "conventional" and params.small_dim:
         dim = params.small_dim
-        budget = {"steps": params.steps // 2} if _halved(params) else {}
-        small = _specs(params, SMALL_DIM_METHODS, embedding_size=dim, setting=f"dim={dim}", **budget)
-        specs += expand_seeds(small, params)
+        specs += expand_seeds(_specs(params, SMALL_DIM_METHODS, embedding_size=dim, setting=f"dim={dim}"), params)
         begins = runs_of(
             [METHODS["untrained"]], params.model_copy(update={"embedding_size": dim}), setting=f"dim={dim}"
         )
@@ -66,41 +64,6 @@ def retrieval(params: PfmlRetrievalParams) -> list[RunSpec]:
 def retrieval_table(finished: Iterable, params: PfmlRetrievalParams) -> pd.DataFrame:
     """The rows of the runs; see `studies.histories_apart`."""
     return histories_apart(results.tidy(finished, params))
-
-
-def readings_summary(table: pd.DataFrame, metrics: Sequence[str]) -> pd.DataFrame:
-    """The two fields under the conventional protocol, as everywhere and as READINGS has them; see `summaries.pivot`."""
-    shown = (table["protocol"] == "conventional") & table["method"].isin(method for method, _ in READINGS.values())
-    rows = summaries.pivot(table[shown & table["setting"].isin(["", *READINGS])], metrics)
-    return rows.droplevel("protocol").rename(index={"": "as everywhere"})
-
-
-def further_summary(table: pd.DataFrame, params: PfmlRetrievalParams, metrics: Sequence[str]) -> pd.DataFrame:
-    """Small embeddings and folds, see `summaries.pivot`; rows of another budget than the main comparison say so."""
-    main = (table["setting"] == "") & (table["protocol"] == table["protocol"].iloc[0])
-    rows = table[~main & ~table["setting"].isin(READINGS)]
-    halved = {f"dim={params.small_dim}": f"dim={params.small_dim}, {params.steps // 2} steps"}
-    return summaries.pivot(rows, metrics).rename(index=halved if _halved(params) else {})
-
-
-def printed_further() -> pd.DataFrame:
-    """Tables 4 to 7 as printed, of the methods that are ours: at 64 dimensions, and the folds of MLRC."""
-    rows = published([f"Table {number} (supp)" for number in (4, 5, 6, 7)], metric=["R@1", "P@1", "RP", "MAP@R"])
-    rows = rows[rows["method"].isin(METHODS)].replace({"metric": {"R@1": "P@1"}})  # one measure under two names
-    rows = rows.assign(split_or_setting=rows["split_or_setting"].str.replace("standard zero-shot split; ", ""))
-    wide = rows.pivot(index=["split_or_setting", "method"], columns=["dataset", "metric"], values="value")
-    return wide.sort_index(axis=1, level="dataset", sort_remaining=False).astype(object).fillna("")
-
-
-def printed_backbones() -> pd.DataFrame:
-    """R@1 of Table 1 with networks other than ResNet-50, whose rows stand beside ours."""
-    rows = published("Table 1", metric="R@1", backbone=["BN-Inception", "DINO", "ViT"])
-    return summaries.readable(rows.pivot(index=["backbone", "method"], columns="dataset", values="value"), 1)
-
-
-def _halved(params: PfmlRetrievalParams) -> bool:
-    """Whether small embeddings have half the steps: quick shows a direction, for which they will do."""
-    return params.profile == "quick" and params.steps > 1
 
 
 def tuned(params: PfmlRetrievalParams):

@@ -8,9 +8,6 @@ import functools
 from collections.abc import Mapping
 from typing import Any
 
-import pandas as pd
-
-from experiments.analysis import summaries
 from experiments.params import Number, Params, Whole
 from experiments.plm.claims import TESTS
 from experiments.plm.methods import BEFORE, PROFILES, PUBLISHED, PlmOptions, plm_study, unlabelled_runs
@@ -75,12 +72,6 @@ def ablation_decay(params: PlmDecayParams) -> list[RunSpec]:
             raise ValueError(f'pairs must be written "N_alpha/N_beta", as "4/0.5", got {pair!r}') from error
         settings[f"N_alpha={across:g};N_beta={along:g}"] = {"n_alpha": across, "n_beta": along}
     return _ablation(params, settings)
-
-
-def published_decay() -> pd.DataFrame:
-    """The points of Fig. 3(c) that are known, a row per setting."""
-    known = summaries.published("plm_figures", "Fig. 3(c)").set_index("split_or_setting")
-    return known[["value"]].rename(columns={"value": f"published, {known['dataset'].iloc[0]}, R@1"})
 
 
 def ablation_delta(params: PlmDeltaParams) -> list[RunSpec]:

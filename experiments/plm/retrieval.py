@@ -1,15 +1,14 @@
 """Notebook 50: retrieval with PLM and its unsupervised baselines (Table 1)."""
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
-import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from dmlrepro.losses.piecewise_linear import distances, linear_neighborhoods, pieces_and_similarity
+from dmlrepro.losses.piecewise_linear import distances, pieces_and_similarity
 from experiments.analysis.claims import START
 from experiments.methods import spec_of
 from experiments.params import Count, Params
@@ -91,42 +90,6 @@ def asked(points: Tensor, delta: float, **options: Any) -> Tensor:
 def _looked_at(embeddings: Tensor) -> Tensor:
     some = torch.randperm(len(embeddings), generator=torch.Generator().manual_seed(0))[:LOOKED_AT]
     return F.normalize(embeddings[some].double(), dim=1)
-
-
-def asked_and_present(embeddings: Tensor, every: Iterable[Mapping[str, float]]) -> dict[str, tuple]:
-    """How pairs of embeddings (N, D) of one network, up to LOOKED_AT of them, are distributed over distances, and over
-    those that Eq. 6 asks of them with some options ASKING: {name: (distances, percent of pairs)}, for `charts.lines`.
-    """
-    points = _looked_at(embeddings)
-    first, second = torch.triu_indices(len(points), len(points), 1)
-    matrices = {"present": distances(points, points)}
-    matrices |= {f"asked, δ = {options['delta']:.3g}": asked(points, **options) for options in every}
-    edges = np.linspace(0, 2, 41)
-    return {
-        name: ((edges[:-1] + edges[1:]) / 2, 100 * np.histogram(matrix[first, second], edges)[0] / len(first))
-        for name, matrix in matrices.items()
-    }
-
-
-def toy_manifold(number: int = 90, noise: float = 0.006, seed: int = 0) -> np.ndarray:
-    """Points (number, 2) of a curve that crosses itself, an eight."""
-    angles = 2 * math.pi * torch.arange(number, dtype=torch.float64) / number
-    curve = torch.stack([angles.cos(), angles.sin() * angles.cos()], dim=1)
-    drawn = torch.randn(curve.shape, dtype=torch.float64, generator=torch.Generator().manual_seed(seed))
-    return (curve + noise * drawn).numpy()
-
-
-def toy_pieces(points: np.ndarray, k: int = 9, quality: float = 0.9) -> np.ndarray:
-    """Ends (P, 2, 2) of the lines, m = 1, that cover points (N, 2): always that which covers most of what is left."""
-    places = torch.from_numpy(points)
-    bases, members = linear_neighborhoods(places, k, 1, quality)
-    left, ends = torch.ones(len(places), dtype=torch.bool), []
-    while left.any():
-        i = int((members & left).sum(1).argmax())
-        along = (places[members[i]] - places[i]) @ bases[i, 0]
-        ends.append(places[i] + torch.stack([along.min(), along.max()])[:, None] * bases[i, 0])
-        left &= ~members[i]
-    return torch.stack(ends).numpy()
 
 
 DISTANCES = ("mean_distance", "mean_asked", "nearest_distance", "nearest_asked")

@@ -63,18 +63,15 @@ def test_a_method_and_its_ccp_differ_in_the_scheme_alone():
 
 
 def test_finished_runs_are_measured(shared_cache):
-    params = ablations.Alternating.configured(TINY | {"losses": ("C2",), "over": (), "pool_size": 4})
+    ends = {"problem_patience": 0, "problem_steps": 2}
+    params = ablations.Alternating.configured(TINY | ends | {"losses": ("C2",), "over": (), "pool_size": 4})
     finished = runs.run_all(ablations.alternating(params))
     table = ablations.Alternating.table(finished, params)
     values = table[table["selection"] == "last"].set_index(["method", "setting", "metric"])["value"]
     assert values["C2", "", "steps"] == values["C2-CCP-L", "", "steps"] == 6
     assert values["C2-Proxy", "", "problems"] == 1
     run = next(run for run in finished if (run.spec.method, run.spec.setting) == ("C2-CCP-L", ""))
-    rows = ablations.solved(run)
-    assert values["C2-CCP-L", "", "problems"] == len(rows) + 1 and sum(ablations.steps_per_problem(run)) <= 6
-    shown = ablations.courses(finished).loc[("C2-CCP-L", "")]
-    assert shown["problems"] == len(rows) + 1
-    assert shown.get("last: covering radius", "") == (pytest.approx(rows[-1][1], abs=0.005) if rows else "")
+    assert values["C2-CCP-L", "", "problems"] == 3
     measures = geometry.around_proxies(run)
     assert 0 < measures["covering_radius"] <= 2 and 0 <= measures["proxy_spread"] <= 2
     chosen = table[(table["selection"] == "val_best") & (table["metric"] == "MAP@R")]

@@ -68,7 +68,6 @@ FIGURES = {
     "lines": lambda: charts.lines(
         {"exact": ([1, 2], [3, 4], [2, 3], [4, 5])}, "κ", "log C", references={"a": 3.5}, band="range"
     ),
-    "pieces": lambda: planes.pieces(RNG.normal(size=(30, 2)), {"fine": np.eye(2)[None], "coarse": np.ones((3, 2, 2))}),
     "ratios": lambda: comparisons.ratios(RATIOS, "a peer over ours"),
     "growth": lambda: comparisons.growth([("one", "images", "time (s)", {"a": (np.array([1, 2, 4]), np.ones(3))})]),
     "theirs_and_ours": lambda: comparisons.theirs_and_ours(BOTH, "points"),
@@ -299,7 +298,6 @@ def test_force_arrows_point_along_the_force_and_survive_zero_and_huge_ones():
         (lambda: images.samples([], []), "names"),
         (lambda: images.samples([[np.zeros((8, 8))]], ["a"]), "images must be uint8.*float64"),
         (lambda: images.embedding_map(np.zeros((3, 2)), [1, 2]), "labels: 2 labels for 3 points"),
-        (lambda: planes.pieces(np.zeros((3, 2)), {"a": np.ones((3, 2))}), r"segments\['a'\] must be \(P, 2, 2\)"),
         (lambda: planes.proxy_maps({"a": STATE | {"labels": [0]}}), r"a: points must be \(N, 2\), one per label"),
         (lambda: planes.field([0, 1], [0, 1], {"u": np.eye(2)}, {"u": np.eye(2)}), r"forces\['u'\]"),
     ],

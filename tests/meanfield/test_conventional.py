@@ -65,20 +65,6 @@ def test_the_best_epoch_the_fall_after_it_and_both_ways_to_stop():
     assert set(rising) == {"alpha=1", "alpha=1;patience=5", "alpha=1;patience=1"}
 
 
-def test_tables_and_curves_of_runs():
-    ours = [finished([0.1, 0.4, 0.3]), finished([0.2, 0.2, 0.6])]
-    ours[1].spec = ours[1].spec.replace(seed=1)
-    params = catalogue.find("32").configured({})
-    table = conventional.curve_table(ours, params)
-    stops = conventional.stops(table)
-    assert stops.loc["MFCont", ("whole run", "MAP@R")] == 50 and stops.loc["MFCont", ("whole run", "best_epoch")] == 2.5
-    assert stops.loc["MFCont", ("released code", "MAP@R")] == 30  # 40 and 20
-    curves = conventional.learning_curves(ours)
-    np.testing.assert_allclose(curves["MFCont"][0], [1, 2, 3])
-    np.testing.assert_allclose(curves["MFCont"][1], [15, 30, 45])
-    np.testing.assert_allclose(conventional.learning_curves(ours, runtime=True)["MFCont"][0], [1, 2, 3])
-
-
 def test_differences_of_curves_are_paired_by_seed():
     seeds = [finished([0.1, 0.4, 0.3]), finished([0.2, 0.2, 0.6])]
     seeds += [finished([0.2, 0.5, 0.5], setting="alpha=1"), finished([0.3, 0.3], setting="alpha=1")]
@@ -86,7 +72,7 @@ def test_differences_of_curves_are_paired_by_seed():
         run.spec = run.spec.replace(seed=seed)
     differences = conventional.learning_differences(seeds)
     assert list(differences) == ["MFCont", "MFCont at alpha = 1"]
-    np.testing.assert_allclose(differences["MFCont"][1], 0)
+    np.testing.assert_allclose(differences["MFCont"][:2], [[1, 2, 3], [0, 0, 0]])
     np.testing.assert_allclose(differences["MFCont at alpha = 1"][1:], np.full((3, 2), 10))
 
 
@@ -100,13 +86,6 @@ def test_every_trained_run_keeps_its_evaluations_and_the_untrained_one_is_everyb
     ours = catalogue.find("32").specs(catalogue.find("32").configured({}))
     untrained = [spec.as_dict() for spec in ours if spec.loss is None]
     assert untrained and all(spec in [other.as_dict() for other in theirs] for spec in untrained)
-
-
-@pytest.mark.parametrize("dataset", ["omniglot", "cub-subset", "mnist"])
-def test_small_counts_in_epochs_on_every_data_set(dataset):
-    for name in ("32", "39"):
-        params = catalogue.find(name).configured({"profile": "small", "dataset": dataset})
-        assert (params.steps, params.epochs) == (0, 4)
 
 
 def test_the_runs_of_39_are_those_of_32_but_for_alpha():
@@ -138,7 +117,6 @@ def test_exponents_are_slopes_and_the_claim_is_judged():
     )
     exponents = growth.exponents(costs).groupby("method")["exponent"].mean()
     assert {name: exponents[name] for name in powers} == pytest.approx(powers)
-    assert list(growth.curves(costs)["Cont"][0]) == [1000, 4000, 8000, 16000]
     params = catalogue.find("32").configured({})
     table = conventional.growth_rows(costs.assign(seconds=costs["seconds"] * costs["samples"] ** 1e-4), params)
     judged = judging.judge(table, TESTS, ["meanfield-15"])

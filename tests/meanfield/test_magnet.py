@@ -28,13 +28,6 @@ def test_the_order_parameter_solves_eq_5_and_vanishes_at_the_critical_temperatur
     assert magnet.order_parameter(CRITICAL) == magnet.order_parameter(1.0) == 0
 
 
-def test_the_free_energy_is_least_at_the_order_parameter():
-    for temperature in (0.1, 0.25, 0.5):
-        ((field, energy),) = magnet.free_energies((temperature,), points=2001).values()
-        assert energy[0] == pytest.approx(0, abs=1e-5)
-        assert field[energy.argmin()] == pytest.approx(magnet.order_parameter(temperature), abs=1e-3)
-
-
 def test_drawn_spins_have_their_fields_direction_and_langevins_mean():
     fields = torch.tensor([[0.0, 0.0, 2.0], [3.0, -4.0, 0.0]], dtype=torch.float64)
     mean = magnet._mean_spin(fields, 200_000, torch.Generator().manual_seed(0))
@@ -104,15 +97,14 @@ def test_the_table_has_every_case_and_its_curves_are_found():
     )
     assert notebook.specs(params) == []
     table = notebook.table([], params)
-    curves = magnet.order_curves(table)
-    assert list(curves) == ["mean field, N = ∞", "Monte Carlo, N = 5", "Monte Carlo, N = 10"]
-    assert list(curves["Monte Carlo, N = 5"][0]) == [0.1, 0.5]
+    curves = magnet.curves(table, "order_parameter", "T")
+    assert list(curves) == ["mean field", "Monte Carlo, N = 5", "Monte Carlo, N = 10"]
+    assert curves["Monte Carlo, N = 5"][0] == (0.1, 0.5)
     for metric in ("gradient_cosine", "field_offset"):
         for centers in magnet.CENTERS:
-            by_loss = magnet.embedding_curves(table, metric, "spread", centers)
-            assert set(by_loss) == {"MFCont", "MFCWMS, α = 0.01", "MFCWMS, α = 20"}
-            assert all(list(x) == [0.2, 0.4] for x, *_ in by_loss.values())
-            assert all(list(x) == [20] for x, *_ in magnet.embedding_curves(table, metric, "samples", centers).values())
+            by_loss = magnet.curves(table, metric, "spread", centers=centers, samples=20)
+            assert set(by_loss) == {"MFCont", "MFCWMS, alpha = 0.01", "MFCWMS, alpha = 20"}
+            assert all(x == (0.2, 0.4) and low[0] <= mean[0] <= high[0] for x, mean, low, high in by_loss.values())
 
 
 @pytest.mark.parametrize("values", [{"spreads": [0.1]}, {"samples": [5]}])

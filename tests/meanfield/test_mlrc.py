@@ -1,12 +1,8 @@
 """Notebooks 31 and 38: four folds of every method, equal starts where the loss alone is compared, Welch's test."""
 
-import numpy as np
-import pandas as pd
 import pytest
 import torch
-from scipy import stats
 
-from experiments.meanfield import mlrc
 from experiments.meanfield.claims import SAME_RATE
 from experiments.report import catalogue
 from experiments.training.builders import OPTIMIZERS, build_loss
@@ -70,22 +66,3 @@ def test_proxy_nca_that_is_compared_with_mfnca_starts_and_learns_as_it_does():
         )
     for a, b in zip(*turned):
         torch.testing.assert_close(a, b, rtol=1e-3, atol=1e-4)
-
-
-def test_welchs_test_is_of_the_seeds():
-    generator = np.random.default_rng(0)
-    scores = {name: 50 + generator.standard_normal(6) for name in ("MFCont", "MFCWMS", "ArcFace", "ProxyAnchor")}
-    table = pd.DataFrame(
-        {"protocol": "MLRC separated", "method": name, "setting": "", "metric": "MAP@R", "selection": selection}
-        | {"value": value if selection == "val_best" else 0.0}
-        for name, values in scores.items()
-        for value in values
-        for selection in ("val_best", "last")
-    )
-    tests = mlrc.welch(table).set_index(["baseline", "method"])
-    expected = stats.ttest_ind(scores["MFCWMS"], scores["ProxyAnchor"], equal_var=False)
-    assert tests.loc[("ProxyAnchor", "MFCWMS"), "p"] == pytest.approx(expected.pvalue)
-    assert tests.loc[("ArcFace", "MFCont"), "difference"] == pytest.approx(
-        (scores["MFCont"] - scores["ArcFace"]).mean()
-    )
-    assert len(tests) == 4 and (tests["n"] == 6).all()

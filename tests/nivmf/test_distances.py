@@ -1,6 +1,5 @@
 """Notebook 22: the norm in the distances."""
 
-import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
@@ -69,11 +68,14 @@ def test_a_cosine_that_sees_the_norm_is_noticed(monkeypatch):
 
 
 def test_gradient_scales_are_the_factors_of_equations_8_and_9():
-    scales = distances.gradient_scales([0])
-    norms = distances.NORMS.numpy()
-    kappa, t = distances.PROXY_NORM, distances.COMPARABLE
-    np.testing.assert_allclose(scales["Cosine"][1], 1 / t["Cosine"], rtol=1e-9)
-    np.testing.assert_allclose(scales["L2"][1], 2 * kappa * norms / t["L2"], rtol=1e-9)
-    np.testing.assert_allclose(
-        scales["KL-vMF"][1], kappa * vmf.mean_resultant_length(torch.tensor(norms), 64), rtol=1e-9
-    )
+    generator = torch.Generator().manual_seed(0)
+    kappa, t, norms = distances.PROXY_NORM, distances.COMPARABLE, distances.GROWN
+    proxies, (direction,) = kappa * distances._directions(5, generator), distances._directions(1, generator)
+    expected = {
+        "Cosine": torch.full_like(norms, 1 / t["Cosine"]),
+        "L2": 2 * kappa * norms / t["L2"],
+        "KL-vMF": kappa * vmf.mean_resultant_length(norms, 64),
+    }
+    for method, scale in expected.items():
+        found = distances.gradient_scale(method, direction, proxies, t[method])
+        torch.testing.assert_close(found, scale, rtol=1e-9, atol=0)

@@ -6,7 +6,7 @@ import torch
 import torch.nn.functional as F
 
 from experiments.analysis import judging
-from experiments.pfml import alignment, geometry, methods, retrieval
+from experiments.pfml import alignment, methods, retrieval
 from experiments.pfml.claims import TESTS
 from experiments.training import runs
 
@@ -82,14 +82,10 @@ def test_alignment_of_a_finished_run():
     assert value["ProxyNCA++", "", "nearest sample"] == pytest.approx(value["ProxyNCA++", "", "W2"])  # one proxy
     assert value["PFML", "M=5", "W2/delta"] == pytest.approx(1, abs=1e-3)
     assert value["CPML", "M=1;case=a sample at the mean", "W2/delta"] == pytest.approx(0, abs=1e-3)
-    summary = alignment.otherwise_summary(table)
-    assert list(summary.index) == ["as everywhere", *alignment.OTHERWISE]
-    assert summary.loc["as everywhere", "W2"] == pytest.approx(value["PFML", "", "W2"], abs=1e-3)
-    assert summary.loc["as everywhere", "R@1"] == pytest.approx(value["PFML", "", "R@1"], abs=1e-3)
-    assert summary.notna().all(axis=None)
-    assert list(alignment.alignment_summary(table).index) == ["PFML", "ProxyNCA++"]
-    numbers, bounds = alignment.study_curves(table)["printed bound (26) for CPML"]
-    assert bounds == [geometry.printed_bound(m) for m in numbers]
+    assert {setting for method, setting, metric in value.index if (method, metric) == ("PFML", "W2")} == {
+        "",
+        *alignment.OTHERWISE,
+    }
     judged = judging.judge(table, TESTS, ["pfml-07"])
     outcomes = judged.comparisons.set_index("comparison")["outcome"]
     assert (outcomes["CPML;M=1 vs 1"], outcomes["PFML;M=5 vs 1"]) == ("contradicted", "supported")

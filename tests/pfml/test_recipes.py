@@ -37,10 +37,7 @@ def test_a_run_has_the_settings_of_its_column(row):
         name: value for name, value in record.items() if value is not None
     }
     shown = show.settings(spec, params, METHODS["PFML"])
-    column = "IBN/512" if row["backbone"] == "bn_inception" else "R50/512"
-    for name in ("lr", "weight_decay", "batch_size", "freeze_batchnorm", "loss_lr.proxies"):
-        assert "Table 8 (supp)" in shown[name][3] and shown[name][0] == shown[name][1], name
-    assert column in shown["batch_size"][3] and "Sec. 4 says 5e-4" in shown["lr"][3]
+    assert ("IBN/512" if row["backbone"] == "bn_inception" else "R50/512") in shown["batch_size"][3]
 
 
 @pytest.mark.parametrize("backbone", [VIT, DINO])
@@ -74,9 +71,3 @@ def test_the_tour_has_runs_of_notebook_10(profile, values):
     theirs = retrieval.specs_untrained(retrieval.configured(shared))
     assert [spec.method for spec in ours] == ["untrained", "random head", values.get("method", "PFML")]
     assert all(spec in theirs for spec in ours)
-
-
-def test_crops_from_the_original_files_are_offered():
-    _, specs = paper("10", original_images=True)
-    assert all(spec.original_images for spec in specs)
-    assert not any(spec.original_images for spec in paper("10")[1])

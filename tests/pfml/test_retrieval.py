@@ -1,12 +1,9 @@
 """Notebook 10 trains the fields once more as READINGS has them, and tells them apart from the comparison itself."""
 
-import pandas as pd
 import pytest
 
-from experiments.analysis import results
 from experiments.pfml import retrieval
 from experiments.pfml.methods import READINGS
-from experiments.training.protocols import Scored
 
 
 @pytest.fixture(autouse=True)
@@ -50,33 +47,3 @@ def test_readings_go_with_their_method_and_profile():
         _, planned = specs(profile=profile, methods=["PFML"], dataset=None)
         of_pfml = [setting for setting in settings if READINGS[setting][0] == "PFML"]
         assert [spec.setting for spec in planned] == ["", *of_pfml]
-
-
-def test_summary_has_a_row_per_reading():
-    params, planned = specs()
-    rows = [{"selection": "last", "step": 1, "metric": "R@1", "value": 0.1}]
-    table = results.tidy([Scored(spec, "glyphs", rows) for spec in planned], params)
-    summary = retrieval.readings_summary(table, ["R@1"])
-    assert isinstance(summary, pd.DataFrame)
-    assert list(summary.index) == [
-        ("as everywhere", "PFML"),
-        ("as everywhere", "CPML"),
-        *((setting, method) for setting, (method, _) in READINGS.items()),
-    ]
-
-
-def test_rows_of_small_embeddings_say_how_many_steps_they_had():
-    params, planned = specs(small_dim=16, methods=["PFML"])
-    small, start = (spec for spec in planned if spec.setting == "dim=16")
-    assert (start.method, start.embedding_size, start.steps) == ("random head", 16, None)
-    common = {"paper": "pfml", "experiment": "x", "profile": "quick", "dataset": "d", "protocol": "conventional"}
-    rows = [{"method": "PFML", "setting": setting, "metric": "P@1", "value": 50.0} for setting in ("", "dim=16")]
-    shown = retrieval.further_summary(results.frame(common | row for row in rows), params, ["P@1"])
-    assert shown.index.tolist() == [("conventional", f"dim=16, {small.steps} steps", "PFML")]
-
-
-def test_tables_4_to_7_are_shown_for_the_methods_that_are_ours():
-    printed = retrieval.printed_further()
-    assert printed.loc[("64-dim", "PFML"), ("CUB-200-2011", "P@1")] == 63.9
-    assert printed.loc[("MLRC separated", "PFML"), ("Cars-196", "MAP@R")] == 22.9
-    assert "HIST" not in printed.index.get_level_values("method")

@@ -2,7 +2,6 @@
 
 import json
 
-import numpy as np
 import pytest
 import torch
 
@@ -142,10 +141,6 @@ def test_training_begins_at_a_random_projection_of_the_features():
     assert features.replace(embedding_size=64, method=projected.method, train_from="head") == projected
 
 
-def test_methods_of_the_retrieval_notebook():
-    assert retrieval.Retrieval.configured({"profile": "small"}).methods == tuple(methods.METHODS)
-
-
 def test_apart_are_distances_on_the_sphere_and_what_equation_6_asks_for():
     embeddings = 3 * torch.randn(30, 6, generator=torch.Generator().manual_seed(0))
     points = torch.nn.functional.normalize(embeddings.double(), dim=1)
@@ -170,23 +165,3 @@ def test_apart_are_distances_on_the_sphere_and_what_equation_6_asks_for():
 def test_apart_of_an_embedding_that_has_collapsed_is_nothing():
     distances = retrieval.apart(torch.ones(20, 4))
     assert distances == {"nearest_distance": 0.0, "mean_distance": 0.0}
-
-
-def test_pairs_are_counted_by_what_they_have_and_what_is_asked_of_them():
-    embeddings = torch.randn(40, 6, generator=torch.Generator().manual_seed(0))
-    histograms = retrieval.asked_and_present(embeddings, [PRINTED | {"delta": 1.0}, PRINTED])
-    assert list(histograms) == ["present", "asked, δ = 1", "asked, δ = 2"]
-    at = {name: float(np.average(where, weights=share)) for name, (where, share) in histograms.items()}
-    assert all(share.sum() == pytest.approx(100) for _, share in histograms.values())
-    assert at["present"] == pytest.approx(retrieval.apart(embeddings)["mean_distance"], abs=0.03)
-    assert at["asked, δ = 2"] == pytest.approx(2 * at["asked, δ = 1"], abs=0.05)
-
-
-def test_pieces_of_the_toy_manifold_follow_it_and_all_neighbours_do_not():
-    curve, everywhere, farthest = retrieval.toy_manifold(), retrieval.toy_manifold(1000, noise=0), {}
-    for quality in (0.9, 0.0):
-        ends = retrieval.toy_pieces(curve, quality=quality)
-        along = ends[:, :1] + np.linspace(0, 1, 20)[None, :, None] * (ends[:, 1:] - ends[:, :1])
-        farthest[quality] = np.linalg.norm(along[:, :, None] - everywhere, axis=-1).min(2).max()
-    assert len(retrieval.toy_pieces(curve)) > len(retrieval.toy_pieces(curve, quality=0.0))
-    assert 2 * farthest[0.9] < farthest[0.0], farthest
