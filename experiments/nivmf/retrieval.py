@@ -1,10 +1,8 @@
 """Notebooks 20 and 21: retrieval with EL-nivMF, alone and beside ProxyAnchor (Tables 1 and 2), and how much ProxyAnchor
 beside it (Fig. 4)."""
 
-from collections.abc import Iterable
 from typing import Annotated
 
-import pandas as pd
 from pydantic import Field
 
 from dmlrepro import metrics
@@ -55,16 +53,8 @@ def _longer(params: NivmfRetrievalParams) -> dict:
     return {name: record[name].value for name in ("epochs", "batch_size") if getattr(params, name) == table_1[name]}
 
 
-def retrieval_table(finished: Iterable[RunResult], params: NivmfRetrievalParams) -> pd.DataFrame:
-    """The rows of the runs, see `studies.histories_apart`, and the NMI of the test embeddings of Table 2's.
-
-    It is that of the last step; k-means has as many clusters as there are test classes.
-    """
-    return histories_apart(with_measures(finished, nmi_of, params))
-
-
 def nmi_of(run: RunResult, params: NivmfRetrievalParams) -> list[protocols.Scored]:
-    """What `retrieval_table` adds to a run."""
+    """Of a run of Table 2 the NMI of its test embeddings; k-means has as many clusters as there are test classes."""
     return [measured(run, _nmi)] if run.spec.setting == TABLE_2 else []
 
 
@@ -88,7 +78,7 @@ Retrieval = nivmf_study(
     "20_nivmf_retrieval",
     NivmfRetrievalParams,
     retrieval,
-    retrieval_table,
+    lambda finished, params: histories_apart(with_measures(finished, nmi_of, params)),
     nmi_of,
     profiles={
         "*": {"methods": ("untrained", "ProxyNCA++", "EL-nivMF", "ProxyAnchor", JOINT, "MultiSimilarity", "Margin")},

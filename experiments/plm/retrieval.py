@@ -6,7 +6,6 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor
 
 from dmlrepro.losses.piecewise_linear import distances, pieces_and_similarity
 from experiments.analysis.claims import START
@@ -49,8 +48,8 @@ def distances_of(run: RunResult, params: PlmRetrievalParams) -> list:
     is here, and in setting AS_PUBLISHED as it is in the paper.
     """
     if run.spec.method != START:
-        return [measured(run, apart_of)]
-    return [measured(run, apart_of, setting, asking=options) for setting, options in asking(params).items()]
+        return [measured(run, apart)]
+    return [measured(run, apart, setting, asking=options) for setting, options in asking(params).items()]
 
 
 def asking(params: PlmRetrievalParams) -> dict[str, dict[str, Any]]:
@@ -62,16 +61,12 @@ def asking(params: PlmRetrievalParams) -> dict[str, dict[str, Any]]:
 
 
 @measurement("plm.separation")
-def apart_of(run: RunResult, asking: Mapping[str, float] | None = None) -> dict[str, float]:
-    """`apart` of a run's test embeddings."""
-    return apart(run.embeddings, asking)
-
-
-def apart(embeddings: Tensor, asking: Mapping[str, float] | None = None) -> dict[str, float]:
-    """`nearest_distance` and `mean_distance` of embeddings (N, D); with options ASKING of the loss also what Eq. 6,
-    delta (1 - s), asks for of the same pairs where these are the momentum encoder's, `nearest_asked`, `mean_asked`."""
-    some = torch.randperm(len(embeddings), generator=torch.Generator().manual_seed(0))[:LOOKED_AT]
-    points = F.normalize(embeddings[some].double(), dim=1)
+def apart(run: RunResult, asking: Mapping[str, float] | None = None) -> dict[str, float]:
+    """`nearest_distance` and `mean_distance` of a run's test embeddings; with options ASKING of the loss also what
+    Eq. 6, delta (1 - s), asks for of the same pairs where these are the momentum encoder's, `nearest_asked`,
+    `mean_asked`."""
+    some = torch.randperm(len(run.embeddings), generator=torch.Generator().manual_seed(0))[:LOOKED_AT]
+    points = F.normalize(run.embeddings[some].double(), dim=1)
     matrices = {"distance": distances(points, points)}
     if asking is not None:
         options: dict[str, Any] = dict(asking)

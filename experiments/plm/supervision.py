@@ -91,10 +91,11 @@ def of_seeds(qualities: Sequence[Sequence[Qualities]], parts: int) -> list[dict[
 def _quality(
     run: RunResult, images: int, without: int | None = None, parts: int = 1, **how: Any
 ) -> list[tuple[str, dict[str, float]]]:
-    """`quality_of` the first test classes, which have at most so many images, but for every `parts`-th from the class
-    number `without`."""
+    """`quality_of` the first test classes, two or as many as have so many images together, but for every `parts`-th from
+    the class number `without`."""
     labels = evaluated_labels(run)[0]
-    classes = labels.unique()[: _classes_within(labels, images)]
+    classes, counts = labels.unique(return_counts=True)
+    classes = classes[: max(int((counts.cumsum(0) <= images).sum()), 2)]
     if without is not None:
         classes = classes[torch.arange(len(classes)) % parts != without]
     some = torch.isin(labels, classes)
@@ -124,12 +125,6 @@ def quality_of(
         rows.append((name, values | {"gt_correlation": metrics.similarity_correlation(same, labels)}))
     walk = metrics.similarity_correlation(clusters.random_walk_similarity(unit), labels)
     return [*rows, ("random walk, continuous", {"gt_correlation": walk})]
-
-
-def _classes_within(labels: Tensor, images: int) -> int:
-    """How many of the first classes have at most so many images together, at least two."""
-    counts = labels.unique(return_counts=True)[1].cumsum(0)
-    return max(int((counts <= images).sum()), 2)
 
 
 Supervision = plm_study(

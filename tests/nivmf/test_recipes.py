@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from experiments.nivmf.methods import JOINT, METHODS
-from experiments.nivmf.retrieval import TABLE_2, retrieval_table
+from experiments.nivmf.retrieval import TABLE_2
 from experiments.report import catalogue, show
 from experiments.training import runs
 
@@ -107,7 +107,7 @@ def test_a_scheduled_run_is_scored_by_nmi_too(tmp_path, monkeypatch):
     notebook = catalogue.find("20")
     params = notebook.configured(values)
     specs = [spec.replace(images_per_class=2) for spec in notebook.specs(params)]
-    table = retrieval_table(runs.run_all(specs, jobs=1), params)
+    table = notebook.table(runs.run_all(specs, jobs=1), params)
     (nmi,) = table[table["metric"] == "NMI"].to_dict("records")
     assert nmi["setting"] == TABLE_2 and 0 < nmi["value"] < 100
     assert set(table["setting"]) == {"", TABLE_2, "curve"}

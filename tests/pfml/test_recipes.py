@@ -1,4 +1,4 @@
-"""At the profile paper PFML has Table 8's settings for every data set and backbone, and the tour one of its runs."""
+"""At the profile paper PFML has Table 8's settings for every data set and backbone."""
 
 import csv
 from pathlib import Path
@@ -48,20 +48,3 @@ def test_a_protocol_of_its_own_has_its_own_settings():
     spec = next(spec for spec in specs if spec.method == "PFML")
     assert (spec.batch_size, spec.embedding_size, spec.lr) == (32, 128, 1e-6)
     assert params.published("PFML") == {}
-
-
-@pytest.mark.parametrize(
-    "values",
-    [{}, {"dataset": "sop"}, {"dataset": "cars", "backbone": "bn_inception"}, {"method": "ProxyAnchor"}],
-    ids=str,
-)
-@pytest.mark.parametrize("profile", ["paper", "small"])
-def test_the_tour_has_runs_of_notebook_10(profile, values):
-    if profile == "small":
-        values = {name: value for name, value in values.items() if name == "method"} | {"dataset": "omniglot"}
-    tour, retrieval = catalogue.find("00"), catalogue.find("10")
-    shared = {name: value for name, value in values.items() if name != "method"} | {"profile": profile}
-    ours = tour.specs(tour.configured(values | {"profile": profile}))
-    theirs = retrieval.specs_untrained(retrieval.configured(shared))
-    assert [spec.method for spec in ours] == ["untrained", "random head", values.get("method", "PFML")]
-    assert all(spec in theirs for spec in ours)
