@@ -91,8 +91,8 @@ def of_seeds(qualities: Sequence[Sequence[Qualities]], parts: int) -> list[dict[
 def _quality(
     run: RunResult, images: int, without: int | None = None, parts: int = 1, **how: Any
 ) -> list[tuple[str, dict[str, float]]]:
-    """`quality_of` the first test classes, two or as many as have so many images together, but for every `parts`-th from
-    the class number `without`."""
+    """`quality_of` the first test classes, two or as many as have so many images together, but for every `parts`-th
+    from the class number `without`."""
     labels = evaluated_labels(run)[0]
     classes, counts = labels.unique(return_counts=True)
     classes = classes[: max(int((counts.cumsum(0) <= images).sum()), 2)]
