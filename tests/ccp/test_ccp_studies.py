@@ -147,7 +147,7 @@ def test_the_gains_of_ccp_are_paired_by_seed():
         for name in names
         for seed in range(3)
     ]
-    fixed = {"metric": "MAP@R", "dataset": "cub-subset", "backbone": "squeezenet1_1", "selection": "final", "step": 1}
+    fixed = {"metric": "MAP@R", "dataset": "cub-subset", "backbone": "squeezenet1_1", "selection": "last", "step": 1}
     fixed |= {"paper": "ccp", "experiment": "41_ccp_retrieval", "profile": "small", "dim": 128}
     (axis,) = retrieval.gains(pd.DataFrame(rows).assign(**fixed, protocol="conventional")).axes
     means = [line.get_xdata()[0] for line in axis.lines if line.get_marker() == "o"]
