@@ -54,18 +54,6 @@ def t_interval(values: ArrayLike, level: float = 1 - LEVEL) -> tuple[float, floa
     return float(values.mean() - half), float(values.mean() + half)
 
 
-def t_interval_of_slope(x: np.ndarray, y: np.ndarray, level: float = 1 - LEVEL) -> tuple[float, float, float]:
-    """The least-squares slope of y over x, both (n,), and its Student t interval, NaN for n < 3."""
-    x, y = np.asarray(x, dtype=float), np.asarray(y, dtype=float)
-    slope, offset = np.polyfit(x, y, 1)
-    if len(x) < 3:
-        return float(slope), math.nan, math.nan
-    degrees = len(x) - 2
-    error = math.sqrt(np.square(y - slope * x - offset).sum() / degrees / np.square(x - x.mean()).sum())
-    half = _t_quantile((1 + level) / 2, degrees) * error
-    return float(slope), float(slope - half), float(slope + half)
-
-
 def p_above(values: np.ndarray, bound: float) -> np.ndarray:
     """One-sided p (...) of "the mean lies above bound" of values (..., n); NaN for n < 2."""
     from scipy import special

@@ -363,12 +363,11 @@ def lines(
 
 
 def training_curves(finished: Sequence, *, names: Names = PLAIN) -> Figure:
-    """The loss against the steps, a panel per trained method with a scale of its own: every run and their running mean.
+    """The loss against the steps, a panel per trained method with a scale of its own, logarithmic where a loss falls to
+    less than a twentieth: every run and their running mean.
 
     finished: results of runs, such as a main comparison's; those without training, those of a further setting, of
-    another protocol than the first run and of folds but the first are left out. A method whose mean loss falls, from
-    the last fifth of the steps but one to the last, by over a twentieth of its whole fall and by more than its batches
-    scatter has not converged: its title says "still falling".
+    another protocol than the first run and of folds but the first are left out.
     """
     runs_of: dict[str, list[np.ndarray]] = {}
     first = min((run.spec.fold for run in finished if run.spec.fold is not None), default=None)
@@ -379,38 +378,17 @@ def training_curves(finished: Sequence, *, names: Names = PLAIN) -> Figure:
     check(runs_of, "finished has no run that was trained without a setting")
     with panels(len(runs_of), 1.75, 7.5, most=min(3, len(runs_of)), extra=0.4) as (figure, axes):
         for axis, (method, runs) in zip(axes, runs_of.items()):
-            state = _convergence(_smoothed(axis, runs, method, names))
-            axis.set_title(f"{method}: {state}", fontsize="medium")
+            for run in runs:
+                axis.plot(*run, color=names.color(method), alpha=0.3, linewidth=0.7)
+            length = min(run.shape[1] for run in runs)
+            window = np.full(width := max(1, length // 25), 1 / width)
+            mean = np.mean([run[:, :length] for run in runs], axis=0)
+            steps, losses = (np.convolve(row, window, mode="valid") for row in mean)
+            axis.plot(steps, losses, color=names.color(method))
+            if 0 < 20 * losses.min() < losses.max():
+                axis.set_yscale("log")
+            axis.set_title(method, fontsize="medium")
             axis.set(xlabel="step")
         for axis in axes[::3]:
             axis.set_ylabel("training loss")
     return described(figure, f"The training loss of {listed(runs_of)} over the steps, a panel each.")
-
-
-def _smoothed(axis: Axes, runs: Sequence[np.ndarray], method: str, names: Names) -> np.ndarray:
-    """Draw runs (2, steps), steps and losses, and the running mean of their mean loss, which is returned (steps,); the
-    axis is logarithmic where a loss falls to less than a twentieth."""
-    for run in runs:
-        axis.plot(*run, color=names.color(method), alpha=0.3, linewidth=0.7)
-    length = min(run.shape[1] for run in runs)
-    mean = np.mean([run[:, :length] for run in runs], axis=0)
-    window = max(1, length // 25)
-    steps, losses = (np.convolve(row, np.full(window, 1 / window), mode="valid") for row in mean)
-    axis.plot(steps, losses, color=names.color(method), label=method)
-    if 0 < 20 * losses.min() < losses.max():
-        axis.set_yscale("log")
-    return mean[1]
-
-
-def _convergence(losses: np.ndarray) -> str:
-    """Whether a loss still falls at the end of its steps, in words for a title; losses (steps,). A fall counts where it
-    is more than two standard errors of what its batches scatter."""
-    if len(losses) < 10:
-        return "too short to say"
-    fifth = len(losses) // 5
-    first, before, last = losses[:fifth].mean(), losses[-2 * fifth : -fifth].mean(), losses[-fifth:].mean()
-    scatter = np.median(np.abs(np.diff(losses))) / (0.6745 * math.sqrt(2))  # of a step, whatever the trend
-    clear = 2 * scatter * math.sqrt(2 / fifth)
-    if first - last <= clear:
-        return "no clear fall"
-    return "still falling" if before - last > max(clear, 0.05 * (first - last)) else "levelled off"

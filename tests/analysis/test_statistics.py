@@ -15,7 +15,6 @@ from experiments.analysis.statistics import (
     percentile_interval,
     power_of_difference,
     t_interval,
-    t_interval_of_slope,
     tost,
 )
 
@@ -117,13 +116,3 @@ def test_power_of_a_difference_is_what_simulation_finds(effect, at_least):
 def test_the_percentile_interval_is_of_the_mean_over_seeds():
     draws = np.random.default_rng(6).standard_normal((3, 20000)) + 4
     assert percentile_interval(draws) == pytest.approx((4 - 1.96 / math.sqrt(3), 4 + 1.96 / math.sqrt(3)), abs=0.05)
-
-
-def test_the_interval_of_a_slope_is_that_of_a_regression():
-    x, y = np.log([100.0, 200, 400, 1000]), np.array([1.0, 2.1, 2.9, 4.4])
-    slope, low, high = t_interval_of_slope(x, y)
-    known = stats.linregress(x, y)
-    half = stats.t.ppf(0.975, 2) * known.stderr
-    assert (slope, low, high) == pytest.approx((known.slope, known.slope - half, known.slope + half))
-    exact, *none = t_interval_of_slope(x[:2], y[:2])
-    assert exact == pytest.approx((y[1] - y[0]) / (x[1] - x[0])) and all(map(math.isnan, none))

@@ -229,24 +229,19 @@ def test_a_notebook_shows_the_picture_with_its_alternative_text():
     assert html.unescape(page).count(figure.get_label()) == 1
 
 
-def test_a_method_that_has_not_converged_is_named():
+def test_training_curves_are_those_of_trained_runs_of_one_fold():
     def run(method, losses, setting="", fold=None):
         spec = RunSpec("glyphs", fold=fold, loss="baselines.triplet", steps=100, method=method, setting=setting)
         return SimpleNamespace(spec=spec, curve=torch.tensor(records.curve(losses)).T)
 
-    steps = np.arange(100)
-    falling, flat, rising = 5 - steps / 25, 1 + np.exp(-steps / 5), 1 + steps / 100
-    named = {"PFML": falling, "CPML": flat, "Triplet": rising}
-    finished = [run(method, losses) for method, losses in named.items() for _ in range(2)]
-    figure = charts.training_curves([*finished, run("Margin", flat, "dim=16")])
-    assert [axis.get_title() for axis in figure.axes] == [
-        "PFML: still falling",
-        "CPML: levelled off",
-        "Triplet: no clear fall",
-    ]
-    assert all(len(axis.lines) == 3 for axis in figure.axes)
-    of_folds = charts.training_curves([run("PFML", flat, fold=fold) for fold in (2, 3, 2)])
+    losses = 1 + np.exp(-np.arange(100) / 5)
+    finished = [run(method, losses) for method in ("PFML", "CPML") for _ in range(2)]
+    figure = charts.training_curves([*finished, run("Margin", losses, "dim=16")])
+    assert [axis.get_title() for axis in figure.axes if axis.lines] == ["PFML", "CPML"]
+    assert {(len(axis.lines), axis.get_yscale()) for axis in figure.axes} == {(3, "linear")}
+    of_folds = charts.training_curves([run("PFML", losses**9, fold=fold) for fold in (2, 3, 2)])
     assert len(of_folds.axes[0].lines) == 3  # those of the first fold there is, and their mean
+    assert of_folds.axes[0].get_yscale() == "log"
     with pytest.raises(ValueError, match="no run that was trained"):
         charts.training_curves([])
 
