@@ -88,8 +88,7 @@ def retrieval(
     kept = values.pop("relevant") > 0
     if not kept.any():
         raise ValueError("labels give no query a relevant gallery item: every class has one item, nothing to evaluate")
-    means = {name: value[kept].mean().item() for name, value in values.items()}
-    return means | {"excluded": float((~kept).sum())}
+    return {name: value[kept].mean().item() for name, value in values.items()} | {"excluded": float((~kept).sum())}
 
 
 @torch.no_grad()

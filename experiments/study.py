@@ -22,6 +22,7 @@ from experiments.analysis import (
     verdict_tables,
 )
 from experiments.analysis.claims import ClaimTest
+from experiments.methods import BASELINES
 from experiments.params import Choice, Params, of_cell, resolve, search_trials_of
 from experiments.studies import with_measures
 from experiments.training import keys, protocols, records, runs
@@ -35,6 +36,16 @@ def nothing(*given: object) -> list:
 
 def _decides_nothing(*given: object) -> dict[str, Any]:
     return {}
+
+
+def _value(spec: RunSpec, name: str) -> Any:
+    """An option of a run's loss, its loss's highest learning rate, or a field."""
+    fields = {**vars(spec), "loss_lr": max(spec.loss_lr.values(), default=None)}
+    return spec.loss_options.get(name, fields.get(name))
+
+
+def _rounded(value: Any) -> Any:
+    return f"{value:.3g}" if isinstance(value, float) else value
 
 
 @dataclass(frozen=True)
@@ -131,6 +142,60 @@ class Study:
         if self.ratios is None:
             return entries
         return [entry if entry.costs is None else self._with_ratios(entry) for entry in entries]
+
+    def setup(self) -> pd.DataFrame:
+        """Data, network, budget and settings of the table that decides, of its first own method, beside the paper's."""
+        entry = self._beyond_demo()[0]
+        here, paper = self.params_of(entry), self.configured({"profile": "paper"})
+        epochs = getattr(paper, "epochs", 0)
+        rows = dict.fromkeys(("data", "network", "budget", "seeds"), ("", ""))
+        ours = dict(zip(rows, entry.plain_label.split(", ")))
+        theirs = {"data": stored.data_in_words(paper.dataset), "network": paper.backbone}
+        theirs["budget"] = f"{epochs} epochs" if epochs else "until the validation score no longer rises"
+        rows = {name: (ours.get(name, ""), theirs.get(name, "")) for name in rows}
+        own = [spec for spec in self.specs_untrained(here) if spec.loss and spec.method not in BASELINES]
+        own = [spec for spec in own if spec.method == own[0].method]
+        own = [spec for spec in own if not spec.setting] or own
+        for name, setting in self.published(paper, own[0].method, "").items() if own else ():
+            option = name.removeprefix("loss.")
+            values = {str(_rounded(_value(spec, option))) for spec in own} - {"None"}
+            if values and (option != name or name in ("embedding_size", "batch_size", "lr", "loss_lr")):
+                said = setting.source if setting.value is None else _rounded(setting.value)
+                rows[option] = values.pop() if len(values) == 1 else "varied", str(said)
+        return pd.DataFrame.from_dict(rows, orient="index", columns=["here", "published"])
+
+    def evidence(self, metrics: Sequence[str], figure: Callable | None = None) -> None:
+        """Show the table of results/ that decides, with its figure: of the profile that carries most, with most seeds.
+
+        Args:
+            metrics: columns of the table.
+            figure: (table) -> a figure of it; None: none.
+        """
+        self._show(self._beyond_demo()[:1], metrics, figure)
+
+    def further(self, metrics: Sequence[str], figure: Callable | None = None) -> None:
+        """Show every comparison that decides, and what else results/ holds; arguments as in `evidence`."""
+        from IPython.display import display
+
+        decisive, *others = self._beyond_demo()
+        display(decisive.judged(self.claims))
+        self._show(others, metrics, figure)
+
+    def _show(self, entries: Iterable[stored.Stored], metrics: Sequence[str], figure: Callable | None) -> None:
+        import matplotlib.pyplot as plt
+        from IPython.display import Image, Markdown, display
+
+        for entry in entries:
+            display(Markdown(f"**{entry.heading}**, trained on {entry.device}"))
+            if figure:
+                display(drawn := figure(entry.table))
+                plt.close(drawn)
+            display(summaries.pivot(entry.table, metrics))
+            if entry.picture:
+                display(Image(entry.picture, alt=f"Figure of {self.name} on {entry.plain_label}"))
+
+    def _beyond_demo(self) -> list[stored.Stored]:
+        return [entry for entry in self.in_results(but=Path("quick", f"{self.name}.csv")) if entry.profile != "quick"]
 
     def params_of(self, entry: stored.Stored) -> Params:
         """The parameters that a table in results/ was made with; an older version may have had others."""
@@ -250,47 +315,3 @@ class Execution:
     def check(self, table: pd.DataFrame) -> None:
         """Print whether the table matches the golden one, see `goldens.check`."""
         goldens.check(table, self.params)
-
-    def lead(self, figure: Callable) -> None:
-        """Show the figures of the tables in results/ of profiles that carry more than that of this execution, if there
-        are any: what a smaller one shows is read after them.
-
-        figure: (table) -> a figure of it.
-        """
-        import matplotlib.pyplot as plt
-        from IPython.display import Markdown, display
-
-        larger = saving.PROFILES[: saving.PROFILES.index(self.params.profile)]
-        for other in stored.stored(self.study.name, but=self._own):
-            if other.profile in larger:
-                display(Markdown(f"**{other.heading}**"), drawn := figure(other.table))
-                plt.close(drawn)
-
-    def all_evidence(self, metrics: Sequence[str], figure: Callable | None = None) -> None:
-        """Show what results/ holds for this study beside the present execution: tables, figures and verdicts.
-
-        Args:
-            metrics: columns of the tables.
-            figure: (table) -> a figure of it; None: no figures.
-        """
-        import matplotlib.pyplot as plt
-        from IPython.display import Image, Markdown, display
-
-        others = self.study.in_results(but=self._own)
-        if not others:
-            display(Markdown("So far nothing else: `papermill -p profile small` adds to results/."))
-        for other in others:
-            display(Markdown(f"**{other.heading}**, trained on {other.device}"), summaries.pivot(other.table, metrics))
-            if figure:
-                display(drawn := figure(other.table))
-                plt.close(drawn)
-            if other.picture:
-                display(Image(other.picture, alt=f"Figure of {self.study.name} on {other.plain_label}"))
-            if self.study.claims:
-                shown = other.judged(self.study.claims)
-                display(shown if len(shown.verdicts) else Markdown("It has no rows by which a claim could be judged."))
-
-    @property
-    def _own(self) -> Path:
-        """Where in results/ its own table lies."""
-        return Path(self.params.profile, f"{self.params.stem}.csv")

@@ -23,7 +23,7 @@ MODULES = ("dmlrepro/losses/*.py", "dmlrepro/metrics.py", "dmlrepro/retrieval.py
 MODULES += ("experiments/analysis/*.py", "experiments/training/*.py", "experiments/training/schemes/*.py")
 WITHOUT = ("__init__", "_names", "recommended", "recorded", "device")  # names and settings, nothing to compute
 # the tests of modules that have no file of their own name
-TESTED_BY = {"test_loop": "state supervised momentum", "test_runs": "keys cache scheduling", "test_frozen": "freezing"}
+TESTED_BY = {"test_loop": "state supervised momentum", "test_runs": "keys cache scheduling"}
 TESTED_BY |= {"test_judging": "comparing claims", "test_records": "checking keys", "test_saving": "provenance"}
 TESTED_BY |= {"test_schemes": "momentum supervised", "test_identity": "builders", "test_all_losses": "checks"}
 TESTED_BY |= {"test_potential_field": "close_pairs", "test_regression": "goldens"}

@@ -70,16 +70,13 @@ def test_every_notebook_is_in_the_catalogue_and_the_reverse():
     assert sorted(catalogue.studies()) == NOTEBOOKS
 
 
-def test_the_parameters_cell_shows_the_notebooks_own_and_names_all_others():
+def test_the_parameters_cell_shows_the_notebooks_own():
     for name in NOTEBOOKS:
         defaults = catalogue.find(name).params.defaults()
         cell = {key: tuple(v) if isinstance(v, list) else v for key, v in parameters_cell(name).items()}
         assert cell.items() <= defaults.items(), name
         own = set(defaults) - set(SHARED)
         assert own | {"profile"} <= set(cell) <= own | {"profile", "dataset", "seeds"}, name
-        last = parameters_source(name).splitlines()[-1]
-        assert last.startswith("# accepted as well, as `python -m experiments params` explains: "), name
-        assert last.partition(": ")[2].split(", ") == [shared for shared in SHARED if shared not in cell], name
 
 
 def test_every_parameter_has_a_comment_and_there_are_at_most_a_dozen_lines():

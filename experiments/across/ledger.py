@@ -4,19 +4,31 @@ Nothing is trained here. The tables are those of results/, so the workflow execu
 those of the other notebooks.
 """
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
+from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 
 from experiments.analysis import claims
-from experiments.analysis import ledger as evidence
-from experiments.analysis.ledger import Ledger
+from experiments.analysis.judging import Verdict
+from experiments.analysis.ledger import PAPER_SCALE
 from experiments.figures import effects
 from experiments.figures.matrix import SHADES, verdict_matrix
 from experiments.params import Params
 from experiments.study import Study
+
+FURTHER, AT_PAPER_SCALE = "further", "paper scale"
+# columns of the matrix, by the short names of data sets
+PLACES = {"cub": "CUB subset", "cars": "Cars subset", "omniglot": "Omniglot"}
+
+
+class Ledger(NamedTuple):
+    """All that is said of the claims: lines as `analysis.ledger.ordered` has them, and by claim the verdict here."""
+
+    lines: pd.DataFrame
+    here: Mapping[str, str]
 
 
 class LedgerParams(Params):
@@ -38,9 +50,22 @@ def _paper(claim_id: str) -> str:
     return claim_id.partition("-")[0]
 
 
+def verdicts_by_place(lines: pd.DataFrame) -> pd.DataFrame:
+    """The verdict of every claim of data/claims.csv (rows) in every place (columns): on subsets of CUB and Cars, on
+    Omniglot, on further data or without images, and at the paper's scale, those where anything was run. Only lines that
+    decide count; of several the first that is run."""
+    run = lines[(lines["decides"] == "yes") & (lines["verdict"] != Verdict.NOT_RUN)]
+    of_data = run["dataset"].map(claims.short_name).map(PLACES).fillna(FURTHER)
+    place = of_data.mask(run["scale"] == PAPER_SCALE, AT_PAPER_SCALE)
+    words = run.groupby([run["claim_id"], place])["verdict"].first()
+    columns = [name for name in (*PLACES.values(), FURTHER, AT_PAPER_SCALE) if name in set(place)]
+    wide = words.unstack().reindex(index=[*claims.stated()], columns=columns)
+    return wide.fillna(Verdict.NOT_RUN).rename_axis(index="claim", columns=None)
+
+
 def matrix_blocks(ledger: Ledger, papers: Collection[str] = ()) -> dict[str, pd.DataFrame]:
     """Paper -> verdicts of its claims (rows, "01 beats CPML") by place (columns), of some papers or of all."""
-    table, short = evidence.matrix(ledger.lines), claims.short_statements()
+    table, short = verdicts_by_place(ledger.lines), claims.short_statements()
     blocks = {}
     for paper in papers or dict.fromkeys(map(_paper, table.index)):
         own = table[[_paper(claim_id) == paper for claim_id in table.index]]

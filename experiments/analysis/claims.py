@@ -50,8 +50,9 @@ class Part:
     kind: one of `statistics.KINDS`. direction: where the subject is claimed to lie, "higher" or "lower"; "flat" for an
         equivalence.
     smallest_effect: the SESOI, in the unit of the metric, percent when `relative`. margin: in the same unit.
-    about: "training": trained networks, which must have learned and been tuned alike; "features": what is measured
-        before any training; "cost": ratios of times, which are of this machine; "study": mathematics without images.
+    about: "training": trained networks, which must have learned and had an equal tuning budget; "features": what is
+        measured before any training; "cost": ratios of times, which are of this machine; "study": mathematics without
+        images.
     on: the data sets that the part speaks of, by their short names; empty: all.
     may_fail: the side that is claimed to lie behind need not have learned, as a setting that "fails".
     control: ours, not what the paper's sentence states: it is shown and never decides.
@@ -241,33 +242,31 @@ def drop(method: str, setting: str) -> str:
 # --- what the papers say ----------------------------------------------------------------------------------------------
 
 
+def rows_of(name: str) -> list[dict[str, str]]:
+    """The rows of a table in data/."""
+    with (repository_root() / "data" / name).open(encoding="utf8", newline="") as file:
+        return list(csv.DictReader(file))
+
+
 @functools.cache
 def stated() -> dict[str, dict[str, str]]:
     """claim id -> what the paper says, the row of data/claims.csv."""
-    with (repository_root() / "data" / "claims.csv").open(encoding="utf8", newline="") as file:
-        return {row["claim_id"]: row for row in csv.DictReader(file)}
+    return {row["claim_id"]: row for row in rows_of("claims.csv")}
 
 
 @functools.cache
 def frozen() -> dict[str, Any]:
     """The commit in which the tests were frozen, before the first run that they judge, the sha256 of what each states,
-    `tests`: {claim id: digest}, see freezing.py, and the stems of tables of `small` that are older, `pilots`: no line
-    of these names the commit. A test that becomes stricter is frozen anew, in a commit before the runs that it judges.
-    `first_read`: the verdict of each claim when its runs were whole; what is another one now stands in docs/ledger.md
-    with the reason."""
+    `tests`: {claim id: digest}, and the stems of tables of `small` that are older, `pilots`: no line of these names the
+    commit. A test that becomes stricter is frozen anew, in a commit before the runs that it judges. `first_read`: the
+    verdict of each claim when its runs were whole; what is another one now stands in docs/ledger.md with the reason."""
     return json.loads((repository_root() / "data" / "frozen.json").read_text(encoding="utf8"))
-
-
-def statement(claim_id: str) -> str:
-    """What the paper says."""
-    return stated().get(claim_id, {}).get("statement", "")
 
 
 @functools.cache
 def papers() -> dict[str, dict[str, str]]:
     """paper -> its row of data/papers.csv: its name in figures, title, authors, venue, year and link."""
-    with (repository_root() / "data" / "papers.csv").open(encoding="utf8", newline="") as file:
-        return {row["paper"]: row for row in csv.DictReader(file)}
+    return {row["paper"]: row for row in rows_of("papers.csv")}
 
 
 def name_of(paper: str) -> str:
@@ -278,8 +277,7 @@ def name_of(paper: str) -> str:
 @functools.cache
 def short_statements() -> dict[str, str]:
     """claim id -> what the paper says in a few words, for figures and tables."""
-    with (repository_root() / "data" / "short_claims.csv").open(encoding="utf8", newline="") as file:
-        return {row["claim_id"]: row["short"] for row in csv.DictReader(file)}
+    return {row["claim_id"]: row["short"] for row in rows_of("short_claims.csv")}
 
 
 def short_name(dataset: str) -> str:

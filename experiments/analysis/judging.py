@@ -55,13 +55,11 @@ class Verdict(StrEnum):
 
 DECIDED = (Verdict.SUPPORTED, Verdict.IN_PART, Verdict.MIXED, Verdict.EQUIVALENT, Verdict.CONTRADICTED)
 
-_NUMBERS = ("effect", "low", "high", "zero", "detectable", "class_low", "class_high")
-_SHOWN = ("comparison", "metric", *_NUMBERS, "interval", "unit", "seeds", "values", "required", "tuned", "mixes")
-_SHOWN = (*_SHOWN, "compared")
-_WHERE = (*tables.CONTEXT, "device", "p")
+_NUMBERS = ("effect", "low", "high", "zero", "class_low", "class_high", "detectable", "p")
+_SHOWN = ("comparison", "metric", "interval", "unit", "values", "required", "tuned", "mixes", "compared", "seeds")
 _OF_TEST = ("claim_id", "notebook", "universal", "ingredient", "revised", "untested_parts")
-_LINE = (*_OF_TEST, "verdict", "k", "n", "reason", "detail", "role", "contradicted", *_SHOWN, *_WHERE, "p_holm")
-_COMPARISON = ("claim_id", "outcome", "reason", "decides", "interpretation", *_SHOWN, *_WHERE, "of_dataset")
+_LINE = (*_OF_TEST, "verdict", "k", "n", "reason", "detail", "role", "p_holm", *_NUMBERS, *_SHOWN, *tables.CONTEXT)
+_ROW = ("claim_id", "outcome", "reason", "decides", "interpretation", "of_dataset", *_NUMBERS, *_SHOWN, *tables.CONTEXT)
 
 
 def judge(
@@ -102,23 +100,20 @@ def judge(
     unknown = [claim_id for claim_id in claim_ids if claim_id not in tests]
     if unknown:
         raise ValueError(f"claim_ids: no test is stated for {unknown}; stated: {', '.join(tests)}")
-    rows, floor = tables.final_rows(table), FEATURES if pretrained else START
-    resampled = {} if hits is None else _resampled(hits)
-    how = (resampled, dict(trials or {}), dict(environments or {}), floor)
-    results = [result for claim_id in claim_ids for result in compared_everywhere(tests[claim_id], rows, *how)]
+    rows, resampled = tables.final_rows(table), {}
+    if hits is not None:
+        if missing := [name for name in tables.HITS if name not in hits.columns]:
+            raise ValueError(f"hits lacks the columns {missing}; `results.hits` gives {tables.HITS}")
+        resampled = {context: tables.resampled_cells(group) for context, group in hits.groupby(tables.CONTEXT)}
+    how: dict[str, Any] = {"trials": trials or {}, "environments": environments or {}}
+    how |= {"resampled": resampled, "floor": FEATURES if pretrained else START}
+    results = [result for claim_id in claim_ids for result in compared_everywhere(tests[claim_id], rows, **how)]
     family = sum(any(not part.by_rows for part in test.deciding) for test in tests.values())
     lines = [_line(result, p, family) for result, p in zip(results, adjusted(results, family))]
     compared = [_row(result, comparison, family) for result in results for comparison in result.comparisons]
-    verdicts, comparisons = pd.DataFrame(lines, columns=[*_LINE]), pd.DataFrame(compared, columns=[*_COMPARISON])
-    return Judged(verdicts.assign(device=device), comparisons.assign(device=device))
-
-
-def _resampled(hits: pd.DataFrame) -> dict[tuple, tables.Cells]:
-    """Context -> cells under resampled test classes."""
-    missing = [name for name in tables.HITS if name not in hits.columns]
-    if missing:
-        raise ValueError(f"hits lacks the columns {missing}; `results.hits` gives {tables.HITS}")
-    return {context: tables.resampled_cells(group) for context, group in hits.groupby(tables.CONTEXT)}
+    return Judged(
+        *(pd.DataFrame(made, columns=[*of]).assign(device=device) for made, of in ((lines, _LINE), (compared, _ROW)))
+    )
 
 
 # --- from comparisons to a verdict ------------------------------------------------------------------------------------
@@ -134,7 +129,7 @@ def adjusted(results: Sequence[ClaimResult], family: int) -> list[dict[str, floa
     for context in dict.fromkeys(contexts):
         together = [i for i, other in enumerate(contexts) if other == context]
         for outcome in (SUPPORTED, CONTRADICTED):
-            p_values = holm([results[i].p(outcome) for i in together], max(family, len(together)))
+            p_values = holm([results[i].p[outcome] for i in together], max(family, len(together)))
             for i, p in zip(together, p_values):
                 after[i][outcome] = float(p)
     return after
@@ -161,32 +156,25 @@ def verdict(result: ClaimResult, p: Mapping[str, float]) -> tuple[Verdict, Reaso
     """(the verdict, its reason, the comparisons that the reason is about) of a claim in a context; p: outcome -> p
     after Holm. The first rule that fits decides."""
     test, deciding = result.test, result.deciding
-
-    def with_reason(reasons: Sequence[Reason]) -> list[Comparison]:
-        return [comparison for comparison in deciding if comparison.reason in reasons]
-
-    supported = result.count(SUPPORTED) == len(deciding)
-    of_cost, of_identity = (
-        all(map(of, deciding)) for of in (lambda one: one.part.about == "cost", lambda one: one.part.identity)
-    )
     unmet = [one for one in result.comparisons if one.part.precondition and one.outcome != SUPPORTED]
-    first: tuple[tuple[Verdict, object, list[Comparison]], ...] = (
-        (Verdict.NOT_TESTABLE, test.not_testable or not test.deciding, []),
-        (Verdict.NOT_RUN, result.missing or not deciding, []),
-        (Verdict.NOT_RUN, with_reason(NOT_RUN), with_reason(NOT_RUN)),
-        (Verdict.MEASURED, of_cost, []),
-        (Verdict.BY_DEFINITION, of_identity and supported, []),
-        (Verdict.NOT_INTERPRETABLE, unmet, unmet),
-        (Verdict.NOT_INTERPRETABLE, with_reason(NOT_INTERPRETABLE), with_reason(NOT_INTERPRETABLE)),
+    not_run, not_interpretable = (
+        [one for one in deciding if one.reason in reasons] for reasons in (NOT_RUN, NOT_INTERPRETABLE)
     )
-    for word, fits, about in first:
-        if fits:
-            missing = Reason.ROWS if word == Verdict.NOT_RUN else ""
-            return (
-                word,
-                Reason.PRECONDITION if about and about is unmet else about[0].reason if about else missing,
-                about,
-            )
+    supported = result.count(SUPPORTED) == len(deciding)
+    if test.not_testable or not test.deciding:
+        return Verdict.NOT_TESTABLE, "", []
+    if result.missing or not deciding:
+        return Verdict.NOT_RUN, Reason.ROWS, []
+    if not_run:
+        return Verdict.NOT_RUN, not_run[0].reason, not_run
+    if all(one.part.about == "cost" for one in deciding):
+        return Verdict.MEASURED, "", []
+    if supported and all(one.part.identity for one in deciding):
+        return Verdict.BY_DEFINITION, "", []
+    if unmet:
+        return Verdict.NOT_INTERPRETABLE, Reason.PRECONDITION, unmet
+    if not_interpretable:
+        return Verdict.NOT_INTERPRETABLE, not_interpretable[0].reason, not_interpretable
     outcomes = np.array([comparison.outcome for comparison in deciding])
     p_supported, p_contradicted = (np.array(p[name]) for name in (SUPPORTED, CONTRADICTED))
     word = Verdict(str(decided(outcomes, p_supported, p_contradicted, test.universal)))
@@ -201,69 +189,49 @@ def verdict(result: ClaimResult, p: Mapping[str, float]) -> tuple[Verdict, Reaso
 # --- tables of verdicts -----------------------------------------------------------------------------------------------
 
 
-def role(test: ClaimTest, context: Mapping) -> str:
-    """ "named" where the claim names the data set, or needs none; "out of scope" else."""
-    dataset = context.get("dataset", "")
-    named = dataset in ("", tables.SYNTHETIC) or claims.short_name(dataset) in claims.named(test.claim_id)
-    return "named" if named else "out of scope"
-
-
 def _line(result: ClaimResult, p: Mapping[str, float], family: int) -> dict[str, Any]:
-    test, deciding = result.test, result.deciding
+    test, deciding, dataset = result.test, result.deciding, result.context.get("dataset", "")
     word, reason, about = verdict(result, p)
-    line: dict[str, Any] = dict.fromkeys(_LINE, "") | dict.fromkeys((*_NUMBERS, "p", "p_holm"), math.nan)
-    line |= {name: getattr(test, name) for name in _OF_TEST} | result.context
-    line |= {"verdict": str(word), "reason": str(reason), "role": role(test, result.context), "seeds": 0}
-    detail = result.missing if reason == Reason.ROWS else dict.fromkeys(comparison.name for comparison in about)
-    line["contradicted"] = tuple(one for one in deciding if one.outcome == CONTRADICTED)
-    line |= {"k": result.count(SUPPORTED), "n": len(deciding), "detail": "; ".join(detail)}
+    line: dict[str, Any] = dict.fromkeys(_LINE, "") | dict.fromkeys((*_NUMBERS, "p_holm"), math.nan) | {"seeds": 0}
+    line |= result.context
     shown = deciding or result.comparisons
-    if not shown:
-        return line
-    line |= _shown(_least_favourable(shown), result, family)
-    if any(comparison.context != shown[0].context for comparison in shown):
-        line |= result.context
-    line["tuned"] = min({comparison.tuned for comparison in shown} - {""}, default="")  # "no" where one is
-    line["mixes"] = min({comparison.mixes for comparison in shown} - {""}, default="")  # "devices" where one does
-    outcome = CONTRADICTED if word == Verdict.CONTRADICTED else SUPPORTED
-    return line | {"p": result.p(outcome), "p_holm": p[outcome]}
+    if shown:
+        line |= _row(result, min(shown, key=_favour), family)
+        if any(comparison.context != shown[0].context for comparison in shown):
+            line |= result.context
+        # "no" where one was not tuned, "devices" where one mixes them
+        line |= {name: min({getattr(one, name) for one in shown} - {""}, default="") for name in ("tuned", "mixes")}
+        outcome = CONTRADICTED if word == Verdict.CONTRADICTED else SUPPORTED
+        line |= {"p": result.p[outcome], "p_holm": p[outcome]}
+    named = dataset in ("", tables.SYNTHETIC) or claims.short_name(dataset) in claims.named(test.claim_id)
+    detail = result.missing if reason == Reason.ROWS else dict.fromkeys(comparison.name for comparison in about)
+    line |= {name: getattr(test, name) for name in _OF_TEST} | {"verdict": str(word), "reason": str(reason)}
+    line |= {"k": result.count(SUPPORTED), "n": len(deciding), "role": "named" if named else "out of scope"}
+    return line | {"detail": "; ".join(detail)}
 
 
-def _least_favourable(comparisons: Sequence[Comparison]) -> Comparison:
-    """The comparison that a line shows: that which speaks most against the claim, or least for it."""
+def _favour(comparison: Comparison) -> tuple[int, float, float]:
+    """What speaks most against the claim, or least for it, is the least."""
     order = (CONTRADICTED, EQUIVALENT, OPEN, SUPPORTED)
-
-    def favour(comparison: Comparison) -> tuple[int, float, float]:
-        p = comparison.p
-        return order.index(comparison.outcome), p.get(CONTRADICTED, 1.0), -p.get(SUPPORTED, 1.0)
-
-    return min(comparisons, key=favour)
+    return order.index(comparison.outcome), comparison.p[CONTRADICTED], -comparison.p[SUPPORTED]
 
 
 def _row(result: ClaimResult, comparison: Comparison, family: int) -> dict[str, Any]:
-    part, outcome = comparison.part, comparison.outcome
-    decides = "yes" if part.decides else "control" if part.control else "precondition"
-    return (
-        {"claim_id": result.test.claim_id, "interpretation": part.interpretation, "decides": decides}
-        | {"outcome": outcome, "reason": str(comparison.reason), "of_dataset": result.context.get("dataset", "")}
-        | {"p": comparison.p.get(outcome, comparison.p[SUPPORTED])}
-        | _shown(comparison, result, family)
-    )
-
-
-def _shown(comparison: Comparison, result: ClaimResult, family: int) -> dict[str, Any]:
-    """What both tables show of a comparison. What n seeds can detect is after Holm."""
-    estimate, part, few = comparison.estimate, comparison.part, comparison.few
-    shown: dict[str, Any] = {"effect": estimate.effect, "low": estimate.low, "high": estimate.high, "seeds": estimate.n}
-    if few:  # single values have no interval
-        shown |= {"low": math.nan, "high": math.nan}
-    shown |= {"comparison": comparison.name, "compared": comparison, "zero": comparison.baseline.zero}
-    shown |= {name: getattr(part, name) for name in ("metric", "unit", "required")}
-    shown |= {name: getattr(comparison, name) for name in ("interval", "tuned", "mixes")}
-    shown["values"] = " and ".join(f"{value:+.3g}" for value in comparison.singles)
-    shown |= dict(zip(("class_low", "class_high"), comparison.classes)) | {"detectable": math.nan}
-    if part.kind in ("superiority", "trend") and not few:
-        sd = comparison.effects.std(ddof=1)  # of logarithms where relative
-        detectable = detectable_effect(estimate.n, sd, LEVEL / max(family, 1), part.sesoi)
-        shown["detectable"] = 100 * abs(math.expm1(part.sign * detectable)) if part.relative else detectable
-    return result.context | dict(comparison.context) | shown
+    """A comparison; what n seeds can detect is after Holm."""
+    part, effects, outcome = comparison.part, comparison.effects, comparison.outcome
+    numbers = (*comparison.estimate, comparison.baseline.zero, *comparison.classes, math.nan)
+    row = result.context | dict(comparison.context) | dict(zip(_NUMBERS, numbers))
+    row |= {"decides": "yes" if part.decides else "control" if part.control else "precondition", "values": ""}
+    row |= {"comparison": comparison.name, "compared": comparison, "seeds": len(effects), "outcome": outcome}
+    row |= {"claim_id": result.test.claim_id, "reason": str(comparison.reason), "of_dataset": result.context["dataset"]}
+    row |= {name: getattr(part, name) for name in ("metric", "unit", "required", "interpretation")}
+    row |= {name: getattr(comparison, name) for name in ("interval", "tuned", "mixes")}
+    row["p"] = comparison.p.get(outcome, comparison.p[SUPPORTED])
+    if comparison.few:  # single values have no interval
+        values = (f"{value:+.3g}" for value in comparison.in_unit(effects))
+        row |= {"low": math.nan, "high": math.nan, "values": " and ".join(values)}
+    elif part.kind in ("superiority", "trend"):
+        sd = effects.std(ddof=1)  # of logarithms where relative
+        detectable = detectable_effect(len(effects), sd, LEVEL / max(family, 1), part.sesoi)
+        row["detectable"] = 100 * abs(math.expm1(part.sign * detectable)) if part.relative else detectable
+    return row

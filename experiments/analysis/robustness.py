@@ -20,9 +20,9 @@ import numpy as np
 import pandas as pd
 
 from experiments.analysis.claims import RETRIEVAL, ClaimTest
-from experiments.analysis.comparing import Comparison
+from experiments.analysis.comparing import Comparison, p_of, p_of_claim, reached
 from experiments.analysis.judging import DECIDED, Verdict, decided
-from experiments.analysis.statistics import CONTRADICTED, KINDS, LEVEL, OPEN, SUPPORTED
+from experiments.analysis.statistics import CONTRADICTED, OPEN, SUPPORTED
 
 ELSEWHERE = {
     "other_protocol": "protocol",
@@ -117,20 +117,10 @@ def _keep(
     """Whether the verdict is `word` with all changed effects of the comparisons, each (draws, n); holm: by how much
     Holm's adjustment multiplied the p of the claim."""
     draws = max(map(len, changed))
-    outcomes, supported, contradicted = [], [], []
-    for one, effects in zip(comparisons, changed):
-        p = KINDS[one.part.kind](one.part.sign * effects, one.part.sesoi, one.part.within)
-        p = {outcome: np.broadcast_to(np.nan_to_num(value, nan=1.0), (len(effects),)) for outcome, value in p.items()}
-        reached = np.select([value < LEVEL for value in p.values()], [*p], OPEN)
-        if one.reason:
-            reached, p = np.full_like(reached, OPEN), {outcome: np.ones(len(effects)) for outcome in p}
-        # comparisons of fewer seeds have fewer draws: each of theirs stands beside several
-        outcomes.append(np.resize(reached, draws))
-        if not one.part.by_rows:
-            supported.append(np.resize(p[SUPPORTED], draws))
-            contradicted.append(np.resize(p[CONTRADICTED], draws))
-    none = np.full(draws, math.nan)
-    p_supported = np.minimum(1, holm * np.max(supported, axis=0)) if supported else none
-    p_contradicted = np.minimum(1, holm * len(contradicted) * np.min(contradicted, axis=0)) if contradicted else none
-    words = decided(np.stack(outcomes, -1), p_supported, p_contradicted, test.universal)
+    # comparisons of fewer seeds have fewer draws: each of theirs stands beside several
+    effects = [np.resize(each, (draws, each.shape[-1])) for each in changed]
+    p = [p_of(one.part, each) for one, each in zip(comparisons, effects)]
+    outcomes = [np.full(draws, OPEN) if one.reason else reached(of) for one, of in zip(comparisons, p)]
+    adjusted = {name: np.minimum(1, holm * value) for name, value in p_of_claim(comparisons, p).items()}
+    words = decided(np.stack(outcomes, -1), adjusted[SUPPORTED], adjusted[CONTRADICTED], test.universal)
     return bool((words == word).all())

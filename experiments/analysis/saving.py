@@ -14,7 +14,7 @@ import pandas as pd
 
 from experiments import variables
 from experiments.analysis import results
-from experiments.analysis.provenance import PARTS, damage, record, seal, table_paths
+from experiments.analysis.provenance import PARTS, damage, record, seal
 from experiments.analysis.tables import COLUMNS, IDENTITY
 from experiments.datasets.manifests import is_own
 from experiments.files import atomic_write, repository_root, write_text
@@ -117,28 +117,6 @@ def read(path: Path | str) -> pd.DataFrame:
     except ValueError as error:
         raise ValueError(f"{path}: {error}") from error
     return table
-
-
-def load_all(folder: Path | str | None = None) -> pd.DataFrame:
-    """Every table of results/, or of another folder of profiles, in one frame, the profiles that carry more
-    first.
-
-    The columns are those of `read`, and `changes`: what the run of the notebook changed against its profile, as in
-    "seeds=5,steps=600"; empty for the profile as it is. With it no two rows have the same identity. Many changes end in
-    a digest, as the file's name does; the .json beside the file has them all.
-
-    Raises:
-        FileNotFoundError: the folder has no tables.
-        ValueError: a table is not valid; names the file.
-    """
-    root = repository_root() / "results" if folder is None else Path(folder)
-    paths = [path for profile in PROFILES for path in table_paths(root / profile)]
-    if not paths:
-        raise FileNotFoundError(
-            f"no tables in {root}/<profile>; run a notebook first, or give the folder that has them"
-        )
-    tables = [read(path).assign(changes=path.stem.partition("--")[2]) for path in paths]
-    return pd.concat(tables, ignore_index=True)[[*IDENTITY, "changes", "value"]]
 
 
 def provenance(params: Any, finished: Sequence = ()) -> dict[str, Any]:

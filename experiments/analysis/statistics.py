@@ -8,7 +8,6 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -18,24 +17,6 @@ MIN_SEEDS = 5  # with fewer there are single values and no interval
 POWER = 0.8
 
 SUPPORTED, CONTRADICTED, EQUIVALENT, OPEN = OUTCOMES = ("supported", "contradicted", "equivalent", "open")
-
-
-@dataclass(frozen=True)
-class Estimate:
-    """A mean effect over n seeds with its interval, in the metric's unit or percent."""
-
-    effect: float
-    low: float
-    high: float
-    n: int
-
-
-def estimated(values: np.ndarray, level: float = 1 - LEVEL, relative: bool = False) -> Estimate:
-    """The estimate of effects by seed (n,) with a t interval; `relative` ones are logarithms of ratios, shown in %."""
-    effect, low, high = values.mean(), *t_interval(values, level)
-    if relative:
-        effect, low, high = (100 * math.expm1(number) for number in (effect, low, high))
-    return Estimate(float(effect), low, high, len(values))
 
 
 @functools.cache
@@ -100,11 +81,6 @@ def equivalence(effects: np.ndarray, sesoi: float, margin: float) -> dict[str, n
     return {SUPPORTED: tost(effects, margin), CONTRADICTED: outside}
 
 
-def trend(effects: np.ndarray, sesoi: float, margin: float) -> dict[str, np.ndarray]:
-    """As superiority, of the fitted change from the lowest to the highest level."""
-    return superiority(effects, sesoi, margin)
-
-
 def bound(effects: np.ndarray, sesoi: float, margin: float) -> dict[str, np.ndarray]:
     """Every row beyond the bound by `sesoi`, or short of it by at most `margin`; one counterexample contradicts."""
     obeyed = (effects >= sesoi - margin).all(-1)
@@ -118,8 +94,9 @@ def rank(effects: np.ndarray, sesoi: float, margin: float) -> dict[str, np.ndarr
 
 
 KINDS: dict[str, Callable[[np.ndarray, float, float], dict[str, np.ndarray]]] = {
-    kind.__name__: kind for kind in (superiority, noninferiority, equivalence, trend, bound, rank)
+    kind.__name__: kind for kind in (superiority, noninferiority, equivalence, bound, rank)
 }
+KINDS["trend"] = superiority  # of the fitted change from the lowest to the highest level
 BY_ROWS = ("bound", "rank")  # kinds without a p, which Holm does not adjust
 
 
@@ -140,52 +117,24 @@ def holm(p_values: ArrayLike, family: int) -> np.ndarray:
     return adjusted
 
 
-# --- power ------------------------------------------------------------------------------------------------------------
-
-
-@functools.cache
-def _standard_errors(n: int, points: int = 400) -> np.ndarray:
-    """Equally likely standard errors of the mean of n effects of standard deviation 1."""
-    from scipy import stats
-
-    at = (np.arange(points) + 0.5) / points
-    return np.sqrt(stats.chi2.ppf(at, n - 1) / (n - 1) / n)
-
-
-def power_of_difference(effect: float, n: int, level: float = LEVEL, at_least: float = 0.0) -> float:
-    """How often n seeds find a difference: a two-sided t test at `level` rejects and the mean reaches `at_least`.
-
-    effect, at_least: in standard deviations of the differences between seeds.
-    """
-    from scipy import stats
-
-    if n < 2:
-        return 0.0
-    needed = np.maximum(at_least, _t_quantile(1 - level / 2, n - 1) * _standard_errors(n))
-    return float(stats.norm.sf((needed - effect) * math.sqrt(n)).mean())
-
-
 def detectable_effect(n: int, sd: float = 1.0, level: float = LEVEL, at_least: float = 0.0) -> float:
     """The mean effect that n seeds find in four cases of five, in the unit of sd and at_least; infinite for n < 2.
 
+    It is found where a two-sided t test at `level` rejects zero and the mean reaches `at_least`.
+
     level: of the test as it decides, so after Holm LEVEL over the number of hypotheses.
     """
-    from scipy import optimize
+    from scipy import optimize, stats
 
     if n < 2 or not math.isfinite(sd):
         return math.inf
     if sd == 0:
         return at_least
-    least = at_least / sd
-    size = optimize.brentq(lambda effect: power_of_difference(effect, n, level, least) - POWER, 0, least + 1e4)
-    return sd * size
+    least, shares = at_least / sd, (np.arange(400) + 0.5) / 400
+    errors = np.sqrt(stats.chi2.ppf(shares, n - 1) / (n - 1) / n)  # equally likely standard errors of the mean
+    needed = np.maximum(least, _t_quantile(1 - level / 2, n - 1) * errors)
 
+    def missing(effect: float) -> float:
+        return float(stats.norm.sf((needed - effect) * math.sqrt(n)).mean()) - POWER
 
-def percentile_interval(effects: np.ndarray) -> tuple[float, float]:
-    """95 % percentile interval of the mean over seeds, of effects (n, draws) under each resampling of the classes.
-
-    It tells how far other test classes could move the mean. The trained networks stay as they are, so it stands beside
-    the interval over seeds and does not replace it.
-    """
-    low, high = np.quantile(effects.mean(axis=0), [LEVEL / 2, 1 - LEVEL / 2])
-    return float(low), float(high)
+    return sd * optimize.brentq(missing, 0, least + 1e4)

@@ -269,6 +269,13 @@ def uncovered(cells: Cells, cell: Cell, metric: str) -> str:
 # --- effects by seed --------------------------------------------------------------------------------------------------
 
 
+def effects(cells: Cells, subject: Expression, baseline: Expression, metric: str, relative: bool = False) -> np.ndarray:
+    """By seed, (n, ...): the `difference` of two expressions; of a subject without a baseline its `slope`."""
+    if baseline == Expression():
+        return slope(cells, *subject.cells, metric)  # type: ignore[call-arg, arg-type]
+    return difference(cells, subject, baseline, metric, relative)
+
+
 def difference(
     cells: Cells, subject: Expression, baseline: Expression, metric: str, relative: bool = False
 ) -> np.ndarray:

@@ -44,7 +44,7 @@ class Judged:
         return "\n".join(f"{line.claim_id:<{width}} {in_words(line)}" for line in self.verdicts.itertuples())
 
     def _repr_html_(self) -> str:
-        verdicts, compared = (_without_empty_columns(make(self)) for make in (verdict_table, comparison_table))
+        verdicts, compared = verdict_table(self.verdicts), comparison_table(self.comparisons)
         with pd.option_context("display.max_colwidth", None):
             shown = f"{verdicts.to_html()}<p>{GLOSSARY}</p>"
             return shown + (f"<p>Every comparison:</p>{compared.to_html(index=False)}" if len(compared) else "")
@@ -68,41 +68,37 @@ def said(compared: Comparison) -> str:
 
 def numbers(compared: Comparison) -> str:
     """ "+3.0 [+2.6, +3.4]"; of fewer seeds the single values; of a comparison with a constant the value itself, without
-    a sign."""
-    part, estimate = compared.part, compared.estimate
-    form = ".1f" if part.metric.startswith((*claims.RETRIEVAL, "NMI")) else _digits(compared)
+    a sign. Measures have two digits of the width of the interval, "1.027" where three digits are "1.03"."""
+    part, (effect, low, high) = compared.part, compared.estimate
+    if part.metric.startswith((*claims.RETRIEVAL, "NMI")):
+        form = ".1f"
+    elif compared.few or part.by_rows or not high > low:
+        form = ".3g"
+    else:
+        form = f".{min(4, max(0, 1 - math.floor(math.log10(high - low))))}f"
     form = form if compared.baseline.is_constant else f"+{form}"
     if compared.few:
-        return ", ".join(f"{value:{form}}{part.unit}" for value in compared.singles)
-    effect, low, high = (f"{x + 0.0:{form}}{part.unit}" for x in (estimate.effect, estimate.low, estimate.high))
+        return ", ".join(f"{value:{form}}{part.unit}" for value in compared.in_unit(compared.effects))
+    effect, low, high = (f"{x + 0.0:{form}}{part.unit}" for x in (effect, low, high))
     return f"{effect} [{low}, {high}]"
 
 
-def _digits(compared: Comparison) -> str:
-    """How to write a value: with two digits of the width of its interval, "1.027" where three digits are "1.03"."""
-    width = compared.estimate.high - compared.estimate.low
-    if compared.few or compared.part.by_rows or not width > 0:
-        return ".3g"
-    return f".{min(4, max(0, 1 - math.floor(math.log10(width))))}f"
-
-
-def verdict_table(judged: Judged) -> pd.DataFrame:
+def verdict_table(verdicts: pd.DataFrame) -> pd.DataFrame:
     """The verdicts for reading, a row per claim and context."""
+    stated = claims.stated()
     rows = [
-        {"claim": line.claim_id, "the paper says": claims.statement(line.claim_id), "verdict": in_words(line)}
-        | {"published": claims.stated().get(line.claim_id, {}).get("expected_size", "")}
+        {"the paper says": stated.get(line.claim_id, {}).get("statement", "")}
+        | {"verdict": in_words(line), "published": stated.get(line.claim_id, {}).get("expected_size", "")}
         | {"ours": _ours(line), "seeds": line.seeds, "required": line.required}
         | _where(line)
         | {"data are": line.role, "tuned": line.tuned, "mixes": line.mixes, "Holm": _number(line.p_holm)}
         | {"detectable": _number(line.detectable), "revised": line.revised, "not tested": line.untested_parts}
-        for line in judged.verdicts.itertuples(index=False)
+        for line in verdicts.itertuples(index=False)
     ]
-    columns = ["claim", "the paper says", "verdict", "published", "ours", "seeds", "required", "data", "network"]
-    columns += ["device", "data are", "tuned", "mixes", "Holm", "detectable", "revised", "not tested"]
-    return pd.DataFrame(rows, columns=columns).set_index("claim")
+    return _without_empty_columns(pd.DataFrame(rows, index=verdicts["claim_id"].rename("claim")))
 
 
-def comparison_table(judged: Judged) -> pd.DataFrame:
+def comparison_table(comparisons: pd.DataFrame) -> pd.DataFrame:
     """Every comparison the verdicts rest on, for reading, a row each."""
     rows = [
         {"claim": line.claim_id, "decides": line.decides, "interpretation": line.interpretation, "ours": _ours(line)}
@@ -110,11 +106,9 @@ def comparison_table(judged: Judged) -> pd.DataFrame:
         | _where(line)
         | {"tuned": line.tuned, "mixes": line.mixes, "p": _number(line.p), "detectable": _number(line.detectable)}
         | {"over classes": f"{_number(line.class_low, 3)} to {_number(line.class_high, 3)}".removeprefix(" to ")}
-        for line in judged.comparisons.itertuples(index=False)
+        for line in comparisons.itertuples(index=False)
     ]
-    columns = ["claim", "decides", "interpretation", "ours", "seeds", "outcome", "reason", "required", "data"]
-    columns += ["network", "device", "tuned", "mixes"]
-    return pd.DataFrame(rows, columns=[*columns, "p", "detectable", "over classes"])
+    return _without_empty_columns(pd.DataFrame(rows))
 
 
 def _ours(line: Any) -> str:

@@ -4,7 +4,6 @@
 A cell holds a name, a number or a verdict; sentences are written by hand. Answers of notebooks are in data/answers.csv.
 """
 
-import csv
 import functools
 import io
 import json
@@ -41,12 +40,6 @@ def table(head: Sequence[object], rows: Iterable[Sequence[object]]) -> str:
 def cell(text: str) -> str:
     """A text that Markdown shows in a cell as it is."""
     return "".join(f"\\{letter}" if letter in r"\|*_$[]`~" else letter for letter in escape(text, quote=False))
-
-
-def rows_of(name: str) -> list[dict[str, str]]:
-    """The rows of a table in data/."""
-    with (repository_root() / "data" / name).open(encoding="utf8", newline="") as file:
-        return list(csv.DictReader(file))
 
 
 # --- claims -----------------------------------------------------------------------------------------------------------
@@ -113,7 +106,7 @@ def ledger_table() -> str:
 
 
 def matrix_table() -> str:
-    verdict_of, short = ledger.matrix(verdicts.lines()), claims.short_statements()
+    verdict_of, short = drawn.verdicts_by_place(verdicts.lines()), claims.short_statements()
     rows = [(name, cell(short[name]), *map(MARKS.get, verdict_of.loc[name])) for name in claims.stated()]
     return table(("claim", "in short", *verdict_of), rows)
 
@@ -234,7 +227,7 @@ def pictures() -> dict[Path, bytes]:
 
 @functools.cache
 def answers() -> dict[str, dict[str, str]]:
-    return {row["notebook"]: row for row in rows_of("answers.csv")}
+    return {row["notebook"]: row for row in claims.rows_of("answers.csv")}
 
 
 def top_of(name: str) -> str:
@@ -265,7 +258,7 @@ def _minutes(hours: float) -> str:
 def errata_table() -> str:
     """What is wrong in papers and code, what changes results first, with our interpretation and the test of it."""
     rows = []
-    for row in sorted(rows_of("errata.csv"), key=lambda row: SEVERITIES.index(row["severity"])):
+    for row in sorted(claims.rows_of("errata.csv"), key=lambda row: SEVERITIES.index(row["severity"])):
         file, _, test = row["test"].partition("::")
         where = f"{claims.name_of(row['paper'])}, {row['where']}"
         ours = f"[{row['reading']}](../{row['file']}) ([test](../{file} '{test}'))"

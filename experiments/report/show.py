@@ -6,162 +6,124 @@ Who decided is known from the layers that the runs are built of (`methods.spec_l
 
 import inspect
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 from experiments import papers
 from experiments.files import repository_root
-from experiments.methods import (
-    METHOD,
-    NOT_REPORTED,
-    PARAMETER,
-    Layers,
-    Method,
-    Setting,
-    option_layers,
-    spec_layers,
-    spec_of,
-)
-from experiments.params import Params, search_trials_of
+from experiments.methods import PARAMETER, Layers, Method, option_layers, spec_layers, spec_of
+from experiments.params import Params
 from experiments.study import Study
 from experiments.training import protocols
 from experiments.training.builders import loss_builder
 from experiments.training.search import defaults
 from experiments.training.spec import LABELS, RunSpec
 
+HEAD = ("setting", "value", "published", "decided by", "in", "source of what is published")
 COUNTED = ("seed", "fold", "replica")  # a block says how many there are
-Settings = dict[str, tuple[object, str, str]]  # name -> value, who decided it, what the paper says otherwise
 
 
 def text(study: Study, params: Params) -> str:
-    """A block of what all trained methods share, then one per method, variant and protocol."""
+    """A table of what all trained methods share, then one per method, variant and protocol."""
     kinds: dict[str, list[RunSpec]] = {}
     for spec in study.specs_untrained(params):
-        plain = spec.replace(**dict.fromkeys(COUNTED[::2], 0), fold=None)
+        plain = spec.replace(seed=0, replica=0, fold=None)
         kinds.setdefault(f"{plain.as_dict()}{plain.method}{plain.setting}{plain.protocol}", []).append(spec)
     if not kinds:
         return f"{study.name} trains nothing"
     records = papers.methods()
     blocks = [
-        {
-            name: (*row, _path(study, one, name, *row[:2]))
-            for name, row in settings(one, params, records.get(one.method)).items()
-        }
+        [
+            (name, str(value), str(published), who, _line(study, one, name, value, who), source)
+            for name, (value, published, who, source) in settings(one, params, records.get(one.method)).items()
+        ]
         for one, *_ in kinds.values()
     ]
-    trained = [block for block in blocks if block["loss"][0] is not None] or blocks
-    shared = {name: row for name, row in trained[0].items() if all(block.get(name) == row for block in trained)}
-    title = f"{study.name}, profile {params.profile}, {params.dataset}: {sum(map(len, kinds.values()))} runs"
-    lines = [
-        f"{title} of {len(kinds)} kinds",
-        "",
-        "all trained methods: setting, value, path, who decided",
-        *_table(shared),
-    ]
-    for block, specs in zip(blocks, kinds.values()):
-        one, seeds, folds = specs[0], len({spec.seed for spec in specs}), len({spec.fold for spec in specs})
+    trained = [block for block, some in zip(blocks, kinds.values()) if some[0].loss] or blocks
+    shared = {row for row in trained[0] if all(row in block for block in trained)}
+    runs = sum(map(len, kinds.values()))
+    title = f"{study.name}, profile {params.profile}, {params.dataset}: {runs} runs of {len(kinds)} kinds"
+    lines = [title, "", "all trained methods", *_table([HEAD, *(row for row in trained[0] if row in shared)])]
+    for block, some in zip(blocks, kinds.values()):
+        one, seeds, folds = some[0], len({spec.seed for spec in some}), len({spec.fold for spec in some})
         count = f"{seeds} seeds" + f", {folds} folds" * (one.fold is not None)
         lines += ["", f"{' '.join(filter(None, (one.method, one.setting)))} ({one.protocol}; {count})"]
-        lines += _table({name: row for name, row in block.items() if row != shared.get(name)})
+        lines += _table([row for row in block if row not in shared])
     if params.profile == "paper" and study.deviations:
         lines += ["", "what differs from the print", *(f"  - {deviation}" for deviation in study.deviations)]
-    if trials := search_trials_of(params):
-        lines += ["", f"a search of {trials} trials on validation classes replaces the searched options of every loss"]
     return "\n".join(lines)
 
 
-def settings(spec: RunSpec, params: Params, method: Method | None) -> Settings:
-    """Every setting of a run with its origin; options of the loss as "loss.option", rates as "loss_lr.parameter"."""
-    decided: dict[str, tuple[object, str]] = {}
+def settings(spec: RunSpec, params: Params, method: Method | None) -> dict[str, tuple[object, object, str, str]]:
+    """Every setting of a run -> its value, the published one, who decided it, and the source of the published one;
+    empty where nothing is published. Options of the loss are "loss.option", its rates "loss_lr.name"."""
+    layers: Layers = []
+    given = {"compile": "torch_compile"}
     if method is not None:
-        how: dict[str, Any] = {"published": params.profile == "paper", "keep": params.spec_options()}
-        known = spec.protocol in protocols.PROTOCOLS
-        protocol = protocols.decided(spec_of(method, params, spec.seed), spec.protocol, **how) if known else {}
-        options: Layers = [
-            (who, {f"loss.{name}": value for name, value in layer.items()})
-            for who, layer in option_layers(method, params, params.backbone)
-        ]
-        given = {f"loss.{option}": name for option, name in method.from_parameters.items()} | {
-            "compile": "torch_compile"
-        }
-        for who, layer in [*spec_layers(method, params), (f"protocol {spec.protocol}", protocol), *options]:
-            for name, value in _flat(layer).items():
-                origin = params.origins.get(given.get(name, name), f"profile {params.profile}")
-                decided[name] = value, origin if who == PARAMETER else who
-    printed, highest = _said(spec, params, method), max(spec.loss_lr.values(), default=None)
-    usual = _flat(vars(RunSpec("", seed=0)) | {f"loss.{name}": value for name, value in defaults(spec.loss).items()})
-    entries: Settings = {}
-    for name, value in (usual | _flat(vars(spec) | {f"loss.{n}": v for n, v in spec.loss_options.items()})).items():
+        layers += spec_layers(method, params)
+        if spec.protocol in protocols.PROTOCOLS:
+            how: dict[str, Any] = {"published": params.profile == "paper", "keep": params.spec_options()}
+            decided = protocols.decided(spec_of(method, params, spec.seed), spec.protocol, **how)
+            layers.append((f"protocol {spec.protocol}", decided))
+        layers += [(who, {"loss_options": layer}) for who, layer in option_layers(method, params, params.backbone)]
+        given |= {f"loss.{option}": name for option, name in method.from_parameters.items()}
+    # the notebook's paper says it, else the method's own
+    printed = (params.published(spec.method, spec.setting) if spec.loss else {}) or (method.published if method else {})
+    usual = _flat(vars(RunSpec("", seed=0)) | {"loss_options": defaults(spec.loss)})
+    known: dict[str, tuple[object, str]] = {name: (value, "default") for name, value in usual.items()}
+    for who, layer in layers:
+        for name, value in _flat(layer).items():
+            parameter = params.origins.get(given.get(name, name), f"profile {params.profile}")
+            known[name] = value, parameter if who == PARAMETER else who
+    found: dict[str, tuple[object, object, str, str]] = {}
+    for name, value in (usual | _flat(vars(spec))).items():
         if name in (*LABELS, *COUNTED) or (value is None and name != "loss"):
             continue
-        before, origin = decided.get(name, (usual.get(name), "default"))
-        origin = origin if value == before or (name not in decided and value == {}) else f"notebook {params.notebook}"
-        alias = "loss_lr" if name.startswith("loss_lr.") and value == highest else name.removeprefix("loss.")
-        entries[name] = value, *_with_paper(origin, value, printed.get(name) or printed.get(alias))
-    return entries
+        before, who = known.get(name, (None, "default"))
+        who = who if value in (before, {}) else f"notebook {params.notebook}"
+        highest = name.startswith("loss_lr.") and value == max(spec.loss_lr.values())
+        said = printed.get(name) or printed.get("loss_lr" if highest else name.removeprefix("loss."))
+        published, source = ("" if said.value is None else said.value, said.source) if said else ("", "")
+        if who.startswith("paper: "):
+            published, source = value, who.removeprefix("paper: ")
+        found[name] = value, published, who, source
+    return found
 
 
 def _flat(fields: Mapping[str, Any]) -> dict[str, Any]:
-    """Fields of a RunSpec with a name for each learning rate of the loss."""
-    rates = {f"loss_lr.{name}": rate for name, rate in fields.get("loss_lr", {}).items()}
-    return {name: value for name, value in fields.items() if name not in ("loss_lr", "loss_options")} | rates
+    """Fields of a RunSpec with a name for each option and each learning rate of the loss."""
+    parts = {"loss_lr": fields.get("loss_lr", {}), "loss": fields.get("loss_options", {})}
+    flat = {f"{part}.{name}": value for part, values in parts.items() for name, value in values.items()}
+    return {name: value for name, value in fields.items() if name not in ("loss_lr", "loss_options")} | flat
 
 
-def _said(spec: RunSpec, params: Params, method: Method | None) -> dict[str, Setting]:
-    """What the notebook's paper says of a run, else what the method's own paper says of it."""
-    printed = params.published(spec.method, spec.setting) if spec.loss else {}
-    return dict(printed or (method.published if method is not None else {}))
-
-
-def _with_paper(origin: str, value: object, setting: Setting | None) -> tuple[str, str]:
-    """An origin, "paper" where the method's record took it from there, and what else the paper says of the setting."""
-    if setting is None or origin.startswith("paper"):
-        return origin, ""
-    if setting == NOT_REPORTED:
-        return origin, NOT_REPORTED.source
-    if setting.value != value:
-        return origin, f"the paper has {setting.value}: {setting.source}"
-    return (
-        (f"paper: {setting.source}", "")
-        if origin in (METHOD, "default")
-        else (origin, f"as the paper: {setting.source}")
-    )
-
-
-def _path(study: Study, spec: RunSpec, name: str, value: object, origin: str) -> str:
-    """File and line where a value was decided: where a file of its origin names the setting beside this value, else
-    where it names it first."""
-    if origin == "reader" or origin.startswith("search"):
-        return "command line" if origin == "reader" else f"results/small/searches/{spec.method}*.json"
+def _line(study: Study, spec: RunSpec, name: str, value: object, who: str) -> str:
+    """File and line that name a setting beside its value, else that name it first, where who decided it writes."""
+    if who == "reader" or who.startswith("search"):
+        return "command line" if who == "reader" else f"results/small/searches/{spec.method}*.json"
     own, root = Path(inspect.getfile(study.specs)), repository_root() / "experiments"
     records = [own.with_name("methods.py"), root / "methods.py"]
     files = {
         "profile": [root / "profiles.py"],
         "protocol": [root / "training" / "protocols.py"],
         "data": [Path(inspect.getfile(study.decides))],
-        "notebook": [own, *records],
         "default": [root / "training" / "spec.py", *records, root / "params.py"],
-        study.name: [own, *records],
-    }.get(origin.split()[0], records)
-    if origin == "default" and spec.loss and name.startswith("loss."):
+    }.get(who.split()[0], [own] * who.startswith(("notebook", study.name)) + records)
+    if who == "default" and spec.loss and name.startswith("loss."):
         files = [Path(inspect.getfile(inspect.unwrap(loss_builder(spec.loss))))]
     named = re.compile(rf"\b{re.escape(name.rpartition('.')[2])}\b[^#]*[:=]")
+    beside = re.compile(rf"(?<![\w.]){re.escape(repr(value))}(?![\w.])")
     found = [
-        (
-            not re.search(rf"(?<![\w.]){re.escape(repr(value))}(?![\w.])", line),
-            place,
-            number,
-            f"{str(file).removeprefix(f'{root.parent}/')}:{number}",
-        )
-        for place, file in enumerate(file for file in files if file.is_file())
+        (not beside.search(line), f"{str(file).removeprefix(f'{root.parent}/')}:{number}")
+        for file in filter(Path.is_file, files)
         for number, line in enumerate(file.read_text(encoding="utf8").splitlines(), start=1)
         if named.search(line)
     ]
-    return min(found, default=(0, True, 0, ""))[3]
+    return min(found, key=lambda of: of[0], default=(False, ""))[1]
 
 
-def _table(rows: Mapping[str, tuple[Any, ...]]) -> list[str]:
-    cells = [(name, str(value), path, "; ".join(filter(None, who))) for name, (value, *who, path) in rows.items()]
-    widths = [max((len(row[column]) for row in cells), default=0) for column in range(3)]
-    return [f"  {'  '.join(f'{cell:{width}}' for cell, width in zip(row, widths))}  {row[3]}" for row in cells]
+def _table(rows: Iterable[tuple[str, ...]]) -> list[str]:
+    rows = list(rows)
+    widths = [max(map(len, column)) for column in zip(*rows)]
+    return ["  " + "  ".join(f"{cell:{width}}" for cell, width in zip(row, widths)).rstrip() for row in rows]

@@ -10,6 +10,7 @@ import numpy as np
 import pandas as pd
 
 from experiments import variables
+from experiments.across.ledger import Ledger
 from experiments.analysis import claims, judging, ledger, results, robustness, stored, tables
 from experiments.analysis.comparing import Environments
 from experiments.analysis.judging import Verdict
@@ -33,9 +34,9 @@ COMPARISON_COLUMNS = (
 )
 
 
-def made() -> ledger.Ledger:
+def made() -> Ledger:
     """All that is said of the claims of data/claims.csv."""
-    return ledger.Ledger(lines(), here(), without_verdict())
+    return Ledger(lines(), here())
 
 
 @functools.cache
@@ -170,25 +171,6 @@ def here() -> dict[str, str]:
         claim_id: ledger.verdict(lines_of[claim_id], tests[claim_id]) if claim_id in lines_of else Verdict.NOT_RUN
         for claim_id in claims.stated()
     }
-
-
-def without_verdict() -> dict[str, str]:
-    """Every claim of data/claims.csv that is not run here or not testable, and why."""
-    tests, lines_of = catalogue.claims(), by_claim()
-    return {
-        claim_id: _why_without(tests.get(claim_id), lines_of.get(claim_id))
-        for claim_id, word in here().items()
-        if word in (Verdict.NOT_RUN, Verdict.NOT_TESTABLE)
-    }
-
-
-def _why_without(test: claims.ClaimTest | None, own: pd.DataFrame | None) -> str:
-    if test is None or own is None:
-        return "no table"
-    if test.not_testable or not test.deciding:
-        return test.not_testable or test.untested_parts
-    line = next(own.itertuples())
-    return "; ".join(filter(None, (line.reason, line.detail, line.label)))
 
 
 def forget() -> None:

@@ -1,20 +1,44 @@
 """The tests of the claims stand as they were frozen, before the runs that they judge."""
 
 import dataclasses
+import hashlib
 import json
 import re
 import subprocess
 import types
+from typing import Any
 
 import pytest
 
-from experiments.analysis import claims, freezing
+from experiments.analysis import claims
 from experiments.analysis.judging import Verdict
 from experiments.files import repository_root
 from experiments.report import catalogue, verdicts
 from experiments.training import records
 
+# What is said of a test, or of the sentence that it is about, and is no part of what is compared.
+REMARKS = ("universal", "ingredient", "revised")
 PAPERS = sorted({claim_id.partition("-")[0] for claim_id in claims.frozen()["tests"]})
+
+
+def canonical(stated: Any) -> Any:
+    """A test as plain data: dataclasses with their class and those fields that differ from their default."""
+    if dataclasses.is_dataclass(stated):
+        fields = {
+            field.name: canonical(value)
+            for field in dataclasses.fields(stated)
+            if field.name not in REMARKS and (value := getattr(stated, field.name)) != field.default
+        }
+        return {"of": type(stated).__name__} | fields
+    if isinstance(stated, dict):
+        return {name: canonical(value) for name, value in stated.items()}
+    return [canonical(item) for item in stated] if isinstance(stated, tuple) else stated
+
+
+def digest(test: claims.ClaimTest) -> str:
+    """The sha256 of the canonical JSON of what a test decides by, without its controls, as data/frozen.json has it."""
+    decides = dataclasses.replace(test, parts=tuple(part for part in test.parts if not part.control))
+    return hashlib.sha256(json.dumps(canonical(decides), sort_keys=True).encode()).hexdigest()
 
 
 def git(*arguments: str) -> subprocess.CompletedProcess:
@@ -31,7 +55,7 @@ def history():
 
 
 def test_a_test_that_changes_is_frozen_anew_and_says_why():
-    now = {claim_id: freezing.digest(test) for claim_id, test in catalogue.claims().items()}
+    now = {claim_id: digest(test) for claim_id, test in catalogue.claims().items()}
     assert now == claims.frozen()["tests"], (
         "tests of claims were frozen: a change before the runs it judges says so in `changed`, one after them in "
         "`revised`, and both stand in data/frozen.json"
@@ -42,7 +66,7 @@ def test_what_is_frozen_tells_a_claim_from_one_with_another_bound():
     test = catalogue.claims()["plm-01"]
     (part,) = test.parts
     weaker = dataclasses.replace(test, parts=(dataclasses.replace(part, smallest_effect=0.4),))
-    assert freezing.digest(weaker) != freezing.digest(test) == freezing.digest(dataclasses.replace(test))
+    assert digest(weaker) != digest(test) == digest(dataclasses.replace(test))
 
 
 def is_younger(commit: str, history: str) -> bool:
@@ -84,7 +108,7 @@ def as_frozen(history):
 def test_the_frozen_commit_states_the_tests_that_are_not_revised_and_no_other(as_frozen):
     now = claims.frozen()["tests"]
     revised = {claim_id for claim_id, test in catalogue.claims().items() if test.revised}
-    assert {claim_id for claim_id, test in as_frozen.items() if freezing.digest(test) != now[claim_id]} == revised
+    assert {claim_id for claim_id, test in as_frozen.items() if digest(test) != now[claim_id]} == revised
 
 
 def test_margins_never_move(as_frozen):

@@ -61,5 +61,5 @@ def test_mathematics_alone_needs_no_images_and_the_papers_scale_is_apart():
     table = lines({"dataset": "synthetic", "verdict": "true by definition", "profile": "quick"})
     assert ledger.verdict(table, study) == "true by definition"
     table = lines({"profile": "paper", "verdict": "supported"}, {})
-    assert ledger.verdict(table, TEST, ledger.PAPER_SCALE) == "supported"
+    assert table["decides"].tolist() == ["yes", "yes"] and ledger.verdict(table, TEST) == "inconclusive"
     assert ledger.verdict(table, ClaimTest("pfml-01", "10_some", (), "")) == judging.Verdict.NOT_TESTABLE

@@ -11,7 +11,7 @@ import pandas as pd
 import pytest
 from example_tables import EXAMPLE, table
 
-from experiments.analysis import provenance, publishing, saving, stored, tables
+from experiments.analysis import provenance, publishing, saving, stored
 from experiments.training import keys
 
 ROOT = Path(__file__).parents[2]
@@ -22,24 +22,6 @@ def test_what_is_written_is_read_back():
     pd.testing.assert_frame_equal(saving.read(path), table(50.0, 60.0), check_dtype=False)
     assert path.name == "99_example.csv"
     assert path.with_suffix(".json").exists()
-
-
-def test_all_tables_in_one_frame_have_different_identities(tmp_path, monkeypatch):
-    monkeypatch.setenv("DMLREPRO_RESULTS", str(tmp_path))
-    for changed in ({}, {"steps": 7}, {"steps": 7, "lr": 0.5}):
-        saving.save(table(50.0, 60.0), EXAMPLE.configured(changed))
-    everything = saving.load_all(tmp_path)
-    assert list(everything.columns) == [*tables.IDENTITY, "changes", "value"]
-    assert sorted(set(everything["changes"])) == ["", "lr=0.5,steps=7", "steps=7"]
-    assert len(everything) == 6 and not everything.duplicated([*tables.IDENTITY, "changes"]).any()
-    with pytest.raises(FileNotFoundError, match=r"no tables in .*run a notebook first"):
-        saving.load_all(tmp_path / "nothing")
-
-
-def test_the_committed_tables_concatenate():
-    everything = saving.load_all()
-    assert len(everything) > 2000 and everything.duplicated(tables.IDENTITY).any()  # which `changes` tells apart
-    assert not everything.duplicated([*tables.IDENTITY, "changes"]).any()
 
 
 @pytest.mark.parametrize(

@@ -90,7 +90,7 @@ def test_the_ledger_and_the_first_screen_have_it(toy, judged_anew, monkeypatch):
     monkeypatch.setattr(claims, "stated", lambda: stated)
     monkeypatch.setattr(claims, "short_statements", lambda: like[2] | {"toy-01": "plays well"})
     assert ledger.counts(verdicts.made()).loc["Toy paper"].sum() == 1
-    assert verdicts.without_verdict()["toy-01"] == "no table"
+    assert verdicts.here()["toy-01"] == "not run"
 
 
 def test_a_baseline_is_the_run_that_other_papers_have(toy):

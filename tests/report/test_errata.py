@@ -13,7 +13,7 @@ from experiments.report import pages
 ROOT = repository_root()
 
 
-@pytest.mark.parametrize("row", pages.rows_of("errata.csv"), ids=lambda row: f"{row['paper']}-{row['where']}")
+@pytest.mark.parametrize("row", claims.rows_of("errata.csv"), ids=lambda row: f"{row['paper']}-{row['where']}")
 def test_every_erratum_names_a_file_and_a_test_that_exist(row):
     assert row["severity"] in pages.SEVERITIES and row["paper"] in claims.papers()
     assert (ROOT / row["file"]).is_file()
