@@ -70,7 +70,7 @@ def test_figures_of_methods_have_the_names_of_the_paper():
     for path in NOTEBOOKS:
         notebook = read(path)
         calls = [n for cell in code(notebook) for n in ast.walk(ast.parse(cell.source)) if isinstance(n, ast.Call)]
-        of_methods = [f"charts.{chart}" for chart in ("ablation", "dots", "curves", "training_curves")]
+        of_methods = [f"charts.{chart}" for chart in ("ablation", "dots", "curves")]
         unnamed = [
             ast.unparse(call)
             for call in calls

@@ -41,7 +41,8 @@ def test_the_table_that_decides_stands_alone_and_the_appendix_has_the_others(mon
     assert said == ["'comparisons'", "**fewer seeds**, trained on CPU", "['R@1']"]
 
 
-def test_the_set_up_has_what_the_search_chose_beside_what_the_paper_says():
+def test_the_set_up_has_what_the_search_chose_beside_what_the_paper_says(monkeypatch):
+    monkeypatch.delenv("DMLREPRO_RECORD")
     rows = catalogue.find("15_pfml_ablation_alpha").setup()
     assert rows.loc["data"].tolist() == ["CUB subset", "CUB"] and rows.loc["alpha"].tolist() == ["varied", "3"]
     chosen = json.loads((repository_root() / PFML).read_text(encoding="utf8"))["found"]["options"]["delta"]

@@ -177,11 +177,10 @@ def ablation(
     names: Names = PLAIN,
 ) -> Figure:
     """A metric against a setting, panels one below another: our change from a reference level, paired by seed, unless
-    the metric is 0 there; our values; and, where they are known, the published changes, which another data set or
-    network made.
+    the metric is 0 there, with the published changes in black where they are known; our values.
 
     x: the setting's name in `table`, e.g. "alpha" for rows with setting "alpha=3".
-    published: {"CUB-200-2011": {0: 68.2, 3: 73.4}, ...}; without it there are our two panels only.
+    published: {"CUB-200-2011": {0: 68.2, 3: 73.4}, ...}; of other data and networks.
     reference: the level to compare with, one that all curves have, such as the method's default; by default the
         published optimum among those, or the lowest level.
     xscale: "linear" or "log"; a level 0 on a logarithmic axis is drawn on a linear piece left of the smallest other.
@@ -205,7 +204,7 @@ def ablation(
         return sentence(title.replace("\n", ": "))
     from_zero = all(np.allclose(curve[reference].dropna(), 0, atol=1e-12) for *_, curve in ours)
     own = [] if alike else [level] if from_zero else [change, level]
-    drawn = own + [change] * bool(theirs)
+    drawn = own + [change] * bool(theirs and change not in own)
     with panels(len(drawn), 2.3, 6.5, most=1, extra=0.9, sharex=True) as (figure, axes):
         levels = sorted({level for *_, curve in ours for level in curve})
         if xscale == "log":  # before the curves, whose margins are those of the axis they are drawn on
@@ -226,13 +225,13 @@ def ablation(
             axis.set_ylabel(textwrap.fill(text, 26))  # panels are low
         figure.suptitle(title, fontsize="medium")
         if theirs:
-            for (name, points), dashes, shape in zip(theirs.items(), itertools.cycle(("--", ":", "-.")), "osD^v"):
+            axis, marks = axes[drawn.index(change)], []
+            for points, dashes, shape in zip(theirs.values(), itertools.cycle(("--", ":", "-.")), "Ds^vo"):
                 where, heights = np.array(sorted(points.items()), dtype=float).T
                 line = "none" if len(points) == 2 else dashes  # between two points nothing is known
                 look: dict[str, Any] = {"linestyle": line, "marker": shape, "markerfacecolor": "none"}
-                axes[-1].plot(where, heights - points[reference], color="black", label=name, **look)
-            axes[-1].set_title("published")
-            axes[-1].legend(fontsize="small")
+                marks += axis.plot(where, heights - points[reference], color="black", **look)
+            axis.legend(marks, [f"published, {name}" for name in theirs])
         for axis, text in zip(axes, drawn):
             if text == change:
                 axis.axhline(0, color="grey", linewidth=0.8, zorder=1)
@@ -360,35 +359,3 @@ def lines(
         axis.legend(fontsize="small", loc="center left", bbox_to_anchor=(1, 0.5), title=band, title_fontsize="small")
     shown = f"{ylabel} against {xlabel}" + f" ({band})" * bool(band)
     return described(figure, f"{title} {shown}.".strip())
-
-
-def training_curves(finished: Sequence, *, names: Names = PLAIN) -> Figure:
-    """The loss against the steps, a panel per trained method with a scale of its own, logarithmic where a loss falls to
-    less than a twentieth: every run and their running mean.
-
-    finished: results of runs, such as a main comparison's; those without training, those of a further setting, of
-    another protocol than the first run and of folds but the first are left out.
-    """
-    runs_of: dict[str, list[np.ndarray]] = {}
-    first = min((run.spec.fold for run in finished if run.spec.fold is not None), default=None)
-    for run in finished:
-        shown = run.spec.protocol == finished[0].spec.protocol and run.spec.fold in (None, first)
-        if run.spec.loss and shown and not run.spec.setting:
-            runs_of.setdefault(run.spec.method, []).append(np.asarray(run.curve, dtype=float))
-    check(runs_of, "finished has no run that was trained without a setting")
-    with panels(len(runs_of), 1.75, 7.5, most=min(3, len(runs_of)), extra=0.4) as (figure, axes):
-        for axis, (method, runs) in zip(axes, runs_of.items()):
-            for run in runs:
-                axis.plot(*run, color=names.color(method), alpha=0.3, linewidth=0.7)
-            length = min(run.shape[1] for run in runs)
-            window = np.full(width := max(1, length // 25), 1 / width)
-            mean = np.mean([run[:, :length] for run in runs], axis=0)
-            steps, losses = (np.convolve(row, window, mode="valid") for row in mean)
-            axis.plot(steps, losses, color=names.color(method))
-            if 0 < 20 * losses.min() < losses.max():
-                axis.set_yscale("log")
-            axis.set_title(method, fontsize="medium")
-            axis.set(xlabel="step")
-        for axis in axes[::3]:
-            axis.set_ylabel("training loss")
-    return described(figure, f"The training loss of {listed(runs_of)} over the steps, a panel each.")

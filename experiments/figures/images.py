@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import textwrap
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -13,7 +13,7 @@ import torch.nn.functional as F
 
 from experiments.datasets import manifests
 from experiments.datasets.images import decoded
-from experiments.figures.style import MARKERS, WIDTH, check, described, listed, panels, plain, shades
+from experiments.figures.style import WIDTH, check, described, listed, panels, plain
 from experiments.training import batches, inference
 
 if TYPE_CHECKING:
@@ -90,25 +90,6 @@ def neighbours(run: RunResult, queries: int, k: int, seed: int = 0) -> tuple[lis
     return thumbnails(manifest, test[picked.numpy()]), [thumbnails(manifest, test[row]) for row in nearest], correct
 
 
-def class_map(run: RunResult, classes: int, per_class: int = 24, seed: int = 0) -> tuple[np.ndarray, np.ndarray, list]:
-    """t-SNE of test embeddings of randomly drawn classes, at most `classes`, from a PCA start, for `embedding_map`:
-    (xy (n, 2), class names (n,), images); the same on the same machine. At least 4 images."""
-    from sklearn.manifold import TSNE
-
-    manifest = batches.load_dataset(run.spec)
-    test = manifest.indices("test")
-    labels = manifest.labels[test]
-    present = np.unique(labels)
-    shown = np.random.default_rng(seed).choice(present, min(classes, len(present)), replace=False)
-    members = np.concatenate([np.flatnonzero(labels == label)[:per_class] for label in shown])
-    points = F.normalize(run.embeddings[members], dim=1).numpy()
-    check(len(points) >= 4, f"a map takes 4 images or more, these classes have {len(points)}")
-    perplexity = min(30.0, (len(points) - 1) / 3)
-    xy = TSNE(perplexity=perplexity, init="pca", random_state=seed, n_jobs=1).fit_transform(points)
-    names = np.array([manifest.class_names[label] for label in labels[members]])
-    return xy, names, thumbnails(manifest, test[members])
-
-
 def thumbnails(manifest: manifests.Manifest, indices: np.ndarray, short_side: int = 64) -> list[np.ndarray]:
     """Small images of a data set for a figure; only the asked ones are decoded."""
     if isinstance(manifest.images, np.ndarray):
@@ -170,31 +151,6 @@ def _wall(
             for x, image, right in row:
                 _thumbnail(axis, x, y, image, right)
     return figure
-
-
-def embedding_map(xy: np.ndarray, labels: Sequence, images: Sequence | None = None, title: str = "") -> Figure:
-    """Points (N, 2) in the colour and marker of their class; with images, the first one of each class beside its
-    name, where it hides no point. title: whose embeddings these are."""
-    xy, labels = np.asarray(xy, dtype=float), np.asarray(labels)
-    check(xy.ndim == 2 and xy.shape[1] == 2, f"xy must be (N, 2), got {xy.shape}")
-    check(len(labels) == len(xy), f"labels: {len(labels)} labels for {len(xy)} points")
-    check(images is None or len(images) == len(xy), f"images must be one per point, {len(xy)}")
-    classes = list(dict.fromkeys(labels.tolist()))
-    with panels(2, 5.2, WIDTH, grid=False, gridspec_kw={"width_ratios": (5.4, 3.6)}) as (figure, (axis, key)):
-        for i, (name, shade) in enumerate(zip(classes, shades(len(classes)))):
-            style: dict[str, Any] = {"color": shade, "marker": MARKERS[i % len(MARKERS)], "linewidth": 0}
-            axis.scatter(xy[labels == name, 0], xy[labels == name, 1], s=22, **style)
-            key.scatter([0.25], [i + 0.5], s=34, **style)
-            if images is not None:
-                _thumbnail(key, 0.6, i, images[int(np.flatnonzero(labels == name)[0])], None)
-            left = 0.6 if images is None else 1.7
-            key.text(left, i + 0.5, _wrapped(str(name)), va="center", fontsize="small")
-        key.set(xlim=(0, 8), ylim=(max(len(classes), 12), 0))  # so high that a name has room for two lines
-        key.axis("off")
-        axis.set(xlabel="t-SNE 1 (no unit)", ylabel="t-SNE 2 (no unit)", xticks=[], yticks=[])
-        shown = f"{len(xy)} images of {len(classes)} classes"
-        axis.set_title(f"{title}: {shown}" if title else shown)
-    return described(figure, f"t-SNE map, {axis.get_title()}.")
 
 
 def _thumbnail(axis: Axes, x: float, y: float, image: np.ndarray, right: bool | None) -> None:

@@ -106,9 +106,9 @@ def asked(params: YourLossParams, monkeypatch) -> tuple:
 def test_the_search_is_that_of_every_method(mine, monkeypatch):
     spec, ranges, about = asked(params_of(mine, "small", search=RANGES), monkeypatch)
     (theirs,) = searches.wanted([Retrieval], lambda study: study.configured({"profile": "small"}), ["ProxyAnchor"])
-    assert list(ranges.items()) == list(theirs.ranges.items())
-    assert about["conditions"] == theirs.about["conditions"]
-    assert but_for_the_loss(spec) == but_for_the_loss(theirs.spec)
+    assert list(ranges.items()) == list(theirs["ranges"].items())
+    assert about["conditions"] == theirs["about"]["conditions"]
+    assert but_for_the_loss(spec) == but_for_the_loss(theirs["spec"])
     assert spec.loss_options["margin"] == 0.1 and spec.loss_options["alpha"] == 32.0
     assert asked(params_of(mine), monkeypatch) == ()
     with pytest.raises(ValueError, match="lr is searched for every loss at profile small"):

@@ -2,13 +2,11 @@
 
 import html
 import io
-from types import SimpleNamespace
 
 import matplotlib
 import numpy as np
 import pandas as pd
 import pytest
-import torch
 
 matplotlib.use("Agg")
 import matplotlib.pyplot as plt
@@ -21,8 +19,6 @@ from nbformat import v4
 
 from experiments.figures import charts, comparisons, effects, images, planes, style
 from experiments.figures.style import Names
-from experiments.training import records
-from experiments.training.spec import RunSpec
 
 NAMES = Names({"PFML": "#D55E00", "CPML": "#E69F00"}, {"alpha": "decay exponent α", "MAP@R": "the score"})
 RNG = np.random.default_rng(0)
@@ -73,7 +69,6 @@ FIGURES = {
     "theirs_and_ours": lambda: comparisons.theirs_and_ours(BOTH, "points"),
     "tallies": lambda: effects.tallies(TALLIES, {"right": "#009E73", "open": "#FFFFFF", "unused": "#000000"}, "claims"),
     "proxy_maps": lambda: planes.proxy_maps(dict.fromkeys(("one problem", "two", "three"), STATE)),
-    "embedding_map": lambda: images.embedding_map(RNG.normal(size=(30, 2)), ["a", "b", "c"] * 10, pixels(30, 8, 8)),
     "retrieved": lambda: images.retrieved(pixels(2, 9, 7, 3), pixels(2, 3, 9, 7, 3), [[1, 0, 1], [0, 0, 1]]),
     "samples": lambda: images.samples([list(pixels(4, 40, 90, 3)), list(pixels(2, 16, 16))], ["one", "two"]),
 }
@@ -178,8 +173,9 @@ def test_ablation_compares_changes_paired_by_seed():
     data = table(["alpha=0", "alpha=1", "alpha=3"], methods=("PFML",))
     data.loc[data.seed == 1, "value"] += 20  # a better seed at every level: no spread in the change
     figure = charts.ablation(data, "alpha", "R@1", {"CUB": {0: 68.2, 3: 73.4}})
-    change, _, printed = figure.axes
-    ours, theirs = change.lines[0], next(x for x in printed.lines if x.get_label() == "CUB")
+    change, _ = figure.axes
+    ours, theirs = change.lines[0], next(line for line in change.lines if line.get_marker() == "D")
+    assert [text.get_text() for text in change.get_legend().get_texts()] == ["published, CUB"]
     assert ours.get_ydata() == pytest.approx([-2, -1, 0])
     assert theirs.get_ydata() == pytest.approx([-5.2, 0])
     assert theirs.get_linestyle() == "None"  # two points are no curve
@@ -229,23 +225,6 @@ def test_a_notebook_shows_the_picture_with_its_alternative_text():
     assert html.unescape(page).count(figure.get_label()) == 1
 
 
-def test_training_curves_are_those_of_trained_runs_of_one_fold():
-    def run(method, losses, setting="", fold=None):
-        spec = RunSpec("glyphs", fold=fold, loss="baselines.triplet", steps=100, method=method, setting=setting)
-        return SimpleNamespace(spec=spec, curve=torch.tensor(records.curve(losses)).T)
-
-    losses = 1 + np.exp(-np.arange(100) / 5)
-    finished = [run(method, losses) for method in ("PFML", "CPML") for _ in range(2)]
-    figure = charts.training_curves([*finished, run("Margin", losses, "dim=16")])
-    assert [axis.get_title() for axis in figure.axes if axis.lines] == ["PFML", "CPML"]
-    assert {(len(axis.lines), axis.get_yscale()) for axis in figure.axes} == {(3, "linear")}
-    of_folds = charts.training_curves([run("PFML", losses**9, fold=fold) for fold in (2, 3, 2)])
-    assert len(of_folds.axes[0].lines) == 3  # those of the first fold there is, and their mean
-    assert of_folds.axes[0].get_yscale() == "log"
-    with pytest.raises(ValueError, match="no run that was trained"):
-        charts.training_curves([])
-
-
 def test_retrieved_marks_right_and_wrong_by_colour_and_by_sign():
     axis = FIGURES["retrieved"]().axes[0]
     frames = [to_hex(patch.get_edgecolor()) for patch in axis.patches]
@@ -292,7 +271,6 @@ def test_force_arrows_point_along_the_force_and_survive_zero_and_huge_ones():
         ),
         (lambda: images.samples([], []), "names"),
         (lambda: images.samples([[np.zeros((8, 8))]], ["a"]), "images must be uint8.*float64"),
-        (lambda: images.embedding_map(np.zeros((3, 2)), [1, 2]), "labels: 2 labels for 3 points"),
         (lambda: planes.proxy_maps({"a": STATE | {"labels": [0]}}), r"a: points must be \(N, 2\), one per label"),
         (lambda: planes.field([0, 1], [0, 1], {"u": np.eye(2)}, {"u": np.eye(2)}), r"forces\['u'\]"),
     ],

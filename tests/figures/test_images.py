@@ -3,7 +3,6 @@
 from types import SimpleNamespace
 
 import numpy as np
-import pytest
 import torch
 from PIL import Image
 
@@ -32,16 +31,3 @@ def test_more_neighbours_are_asked_for_than_there_are(tmp_path):
     run = SimpleNamespace(spec=RunSpec(photos(tmp_path / "photos"), steps=1), embeddings=torch.rand(6, 2))
     queries, neighbours, correct = images.neighbours(run, queries=4, k=50)
     assert correct.shape == (4, 5) and np.shape(neighbours)[:2] == (4, 5) and len(queries) == 4
-
-
-def test_a_map_keeps_clusters_apart_and_repeats():
-    spec = RunSpec("glyphs", images_per_class=12)
-    labels = np.repeat(np.arange(150), 12)  # of the test classes
-    noise = 0.1 * torch.randn(len(labels), 150, generator=torch.Generator().manual_seed(0))
-    run = SimpleNamespace(spec=spec, embeddings=torch.eye(150)[labels] + noise)
-    xy, names, pictures = images.class_map(run, classes=4, seed=3)
-    nearest = np.linalg.norm(xy[:, None] - xy, axis=-1) + np.diag(np.full(len(xy), np.inf))
-    assert xy.shape == (48, 2) and len(pictures) == 48 and (names[nearest.argmin(axis=1)] == names).all()
-    assert np.array_equal(xy, images.class_map(run, classes=4, seed=3)[0])
-    with pytest.raises(ValueError, match="a map takes 4 images or more, these classes have 2"):
-        images.class_map(run, classes=1, per_class=2)
