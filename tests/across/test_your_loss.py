@@ -167,7 +167,7 @@ def test_verdicts_over_ten_seeds(mine):
 
 def test_losses_that_were_not_tuned_alike_are_not_compared(mine):
     table = compared(mine, {"ProxyAnchor": 16, "Triplet": 16}, 16)
-    assert table.loc["PFML", "verdict"] == "inconclusive" and "not tuned alike" in table.loc["PFML", "reason"]
+    assert table.loc["PFML", "verdict"] == "inconclusive" and "unequal tuning budget" in table.loc["PFML", "reason"]
     assert table.loc["Triplet", "verdict"] == "better"
     assert set(compared(mine, {}, 0)["verdict"]) == {"inconclusive"}
 
